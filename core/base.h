@@ -1,0 +1,57 @@
+/* base.h - what every file of the core may use: assertions, annotations, size arithmetic.
+ *
+ * Assertions come in three tiers, chosen by LOAM_CHECKS (0, 1 or 2):
+ *   lm_require  always on: a broken promise that would corrupt the host's memory
+ *   lm_assert   from 1: constant time
+ *   lm_verify   from 2: walks a whole structure */
+#ifndef LM_BASE_H
+#define LM_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef LOAM_CHECKS
+#define LOAM_CHECKS 0
+#endif
+
+/* Writes "loam: FILE:LINE: not true: EXPRESSION" to standard error and aborts; allocates nothing. */
+_Noreturn void lm_abort(const char *file, int line, const char *expression);
+
+#define lm_require(e) ((e) ? (void)0 : lm_abort(__FILE__, __LINE__, #e))
+#if LOAM_CHECKS >= 1
+#define lm_assert(e) lm_require(e)
+#else
+#define lm_assert(e) ((void)0)
+#endif
+#if LOAM_CHECKS >= 2
+#define lm_verify(e) lm_require(e)
+#else
+#define lm_verify(e) ((void)0)
+#endif
+
+#define lm_likely(e) __builtin_expect(!!(e), 1)
+#define lm_unlikely(e) __builtin_expect(!!(e), 0)
+#define LM_INLINE static inline __attribute__((always_inline))
+#define LM_NOINLINE __attribute__((noinline))
+#define LM_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define LM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+#define LM_KIB ((size_t)1024)
+#define LM_MIB (LM_KIB * 1024)
+#define LM_GIB (LM_MIB * 1024)
+#define LM_CACHE_LINE 64
+#define LM_PAGE ((size_t)4096) /* the smallest page of every port */
+
+LM_INLINE bool lm_is_pow2(size_t n) { return n && !(n & (n - 1)); }
+
+/* `align` is a power of two; wraps to 0 near SIZE_MAX, which callers exclude by LM_SIZE_MAX. */
+LM_INLINE size_t lm_align_up(size_t n, size_t align) { return (n + align - 1) & ~(align - 1); }
+LM_INLINE size_t lm_align_down(size_t n, size_t align) { return n & ~(align - 1); }
+
+/* The largest request that is looked at: user addresses have 47 bits. */
+#define LM_SIZE_MAX ((size_t)1 << 47)
+
+LM_INLINE bool lm_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+
+#endif

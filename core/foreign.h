@@ -1,0 +1,28 @@
+/* foreign.h - blocks that loam decided but did not cut itself: of handlers and of the system.
+ *
+ * Their addresses are nobody's to choose, so they stand in an ordered map (a treap, sharded by
+ * nothing: one mutex), keyed by start, found from any interior pointer. This is not the path that
+ * must be fast. */
+#ifndef LM_FOREIGN_H
+#define LM_FOREIGN_H
+
+#include "base.h"
+
+typedef struct lm_foreign {
+  void *base;
+  size_t size;              /* usable bytes, at least 1 */
+  uint32_t token;           /* as a pool object's */
+  uint32_t strategy;
+  const void *handler;      /* const loam_handler *; NULL for the system's */
+} lm_foreign;
+
+/* False when there is no memory for the entry. */
+bool lm_foreign_put(const lm_foreign *block);
+/* The block that holds `p` (start or interior). */
+bool lm_foreign_find(const void *p, lm_foreign *out);
+/* Takes out the block that starts at `p`. */
+bool lm_foreign_take(const void *p, lm_foreign *out);
+/* Each block, the map locked: `visit` must not call into loam. May rewrite *token. */
+void lm_foreign_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx);
+
+#endif

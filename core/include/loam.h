@@ -1,0 +1,373 @@
+/* loam.h - memory whose kind a policy decides.
+ *
+ * An operator writes a Lua file that says, for each call-site tag and size, what memory an
+ * allocation gets: alignment, NUMA node, huge pages, guard pages. loam compiles that file to
+ * decision tables; from then on every allocation is decided, served, counted and freed in C, and
+ * the file can be edited while the program runs.
+ *
+ *   loam_start(&(loam_config){ .size = sizeof(loam_config), .policy = "prod.lua", .watch = 1 });
+ *   loam_site *weights = loam_site_get("tensor.weights");
+ *   float *w = loam_malloc(weights, 64 << 20);
+ *   loam_free(w);
+ *
+ * Conventions, for the whole header:
+ *   - Sizes are bytes, times are nanoseconds, unless the name says otherwise.
+ *   - What can fail returns a loam_status (0 is success, failures are negative) or a pointer that
+ *     is NULL on failure; loam_error() then says in words what was wrong. Out-parameters are
+ *     written last, and only on success.
+ *   - A `const char *` that comes back is owned by loam. How long it lives is said where it is
+ *     returned. What is passed in is copied unless said otherwise.
+ *   - Every function may be called from any thread at any time, also before loam_start, unless
+ *     said otherwise. None may be called from a signal handler.
+ *
+ * This file is the source of every foreign declaration: `cc -E -P -DLOAM_CDEF loam.h` gives
+ * text that LuaJIT's ffi.cdef accepts. */
+#ifndef LOAM_H
+#define LOAM_H
+
+#ifndef LOAM_CDEF
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+#if defined(__GNUC__)
+#define LOAM_API __attribute__((visibility("default")))
+#else
+#define LOAM_API
+#endif
+#else
+#define LOAM_API
+#endif
+
+#define LOAM_VERSION_MAJOR 0
+#define LOAM_VERSION_MINOR 1
+#define LOAM_VERSION_PATCH 0
+
+/* ---- Errors ---------------------------------------------------------------------------------
+ *
+ * Ten words for what can go wrong; the words for people come from loam_error(). */
+
+#define LOAM_STATUS_LIST(X)                                         \
+  X(LOAM_OK, 0, "success")                                          \
+  X(LOAM_EINVAL, -1, "an argument is not valid")                    \
+  X(LOAM_ENOMEM, -2, "no memory")                                   \
+  X(LOAM_EPOLICY, -3, "the policy was refused")                     \
+  X(LOAM_EIO, -4, "a file or socket could not be used")             \
+  X(LOAM_ESTATE, -5, "not possible at this moment")                 \
+  X(LOAM_EBADPTR, -6, "the pointer is not a live block")            \
+  X(LOAM_EUNSUPPORTED, -7, "this machine or build cannot do it")    \
+  X(LOAM_EBUDGET, -8, "a time, memory or size budget was exceeded") \
+  X(LOAM_EINTERNAL, -9, "an error in loam itself")
+
+typedef enum loam_status {
+#define LOAM_STATUS_ENUM(name, value, words) name = value,
+  LOAM_STATUS_LIST(LOAM_STATUS_ENUM)
+#undef LOAM_STATUS_ENUM
+} loam_status;
+
+/* What went wrong in the last failing call of this thread: one or more lines, naming the value
+ * that was wrong. "" if nothing has. Lives until this thread's next call into loam. */
+LOAM_API const char *loam_error(void);
+
+/* The few words of a status, for a log line. Static. */
+LOAM_API const char *loam_status_text(loam_status status);
+
+typedef enum loam_event_kind {
+  LOAM_EVENT_POLICY_LIVE = 1,    /* a policy was swapped in; generation is its number */
+  LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused; the live one stays; message is the error */
+  LOAM_EVENT_TAG_REFUSED = 3,    /* a tag seen late could not be compiled; it has the default */
+  LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; pointer is the argument */
+  LOAM_EVENT_WATCH = 5           /* watching the file degraded or recovered */
+} loam_event_kind;
+
+typedef struct loam_event {
+  loam_event_kind kind;
+  uint64_t generation;
+  const void *pointer; /* NULL unless BAD_FREE */
+  const char *message; /* lives for the call */
+} loam_event;
+
+typedef void (*loam_event_fn)(void *ctx, const loam_event *event);
+
+/* Calls `callback(ctx, event)` for what a person may want to know, from the thread where it
+ * happened, with no lock of loam held. One callback a process; NULL for none; core itself never
+ * prints. The callback may allocate. */
+LOAM_API void loam_on_event(loam_event_fn callback, void *ctx);
+
+/* ---- Life ------------------------------------------------------------------------------------
+ *
+ * Starting is optional: the first call starts the engine with defaults and the environment
+ * (LOAM_POLICY, LOAM_WATCH=1, LOAM_CONTROL=0). */
+
+/* The host's own allocator, for `loam.system{}`. All six are required. */
+typedef struct loam_system {
+  void *(*malloc)(size_t size);
+  void *(*calloc)(size_t count, size_t size);
+  void *(*realloc)(void *ptr, size_t size);
+  void (*free)(void *ptr);
+  void *(*aligned_alloc)(size_t alignment, size_t size);
+  size_t (*usable_size)(void *ptr);
+} loam_system;
+
+/* Zero every field that you do not set: zero means the default. */
+typedef struct loam_config {
+  size_t size;               /* sizeof(loam_config), so that later fields can be appended */
+  const char *policy;        /* file to load; NULL: none, the built-in default */
+  int watch;                 /* 1: follow edits of `policy` */
+  int control;               /* 1: answer `loam status`; -1: do not; 0: as LOAM_CONTROL, else 1 */
+  int lenient;               /* 1: a policy refused at start is an event, not a failure */
+  const char *control_dir;   /* where the socket is; NULL: $XDG_RUNTIME_DIR/loam or /tmp/loam-UID */
+  unsigned max_leaves;       /* of one plan; 0: 1000 */
+  unsigned step_ms;          /* wall clock of one load step; 0: 200 */
+  size_t step_bytes;         /* Lua heap of one load step; 0: 4 MiB */
+  const loam_system *system; /* NULL: malloc, free and so on as linked */
+} loam_config;
+
+/* Starts the engine. NULL: all defaults. LOAM_ESTATE if it is already started; LOAM_EPOLICY with
+ * the engine not started if the policy is refused and `lenient` is 0. */
+LOAM_API loam_status loam_start(const loam_config *config);
+
+/* Ends watching and the control socket. Live blocks stay valid and can be freed; allocation goes
+ * on under the live policy. loam_start may be called again. */
+LOAM_API void loam_stop(void);
+
+/* "major.minor.patch". Static. */
+LOAM_API const char *loam_version(void);
+
+/* ---- Policy ----------------------------------------------------------------------------------
+ *
+ * A load compiles for every known tag, compares with plain Lua, decides the invariants, runs the
+ * policy's tests, checks against this machine, and only then swaps, for all threads at once. Any
+ * failure leaves the live generation as it was. A load runs in the calling thread; other threads
+ * do not wait for it. Loads of several threads are done one after the other. */
+
+/* LOAM_EIO if the file cannot be read, LOAM_EPOLICY if it is refused. */
+LOAM_API loam_status loam_policy_load(const char *path);
+
+/* The same for text; `name` stands for the file in messages. */
+LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
+
+/* Loads `path` and then follows it: in-place saves, renames over it and symbolic link swaps. The
+ * failure of the first load is returned, and the file is followed all the same. NULL: stop. */
+LOAM_API loam_status loam_policy_watch(const char *path);
+
+/* A reader of text that comes in pieces. `text` is not terminated and lives for the call. */
+typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
+
+/* Answers a question about a policy without making it live: what `loam check`, `explain`, `plan`
+ * and `test` print. `query` is lines of `key value`, the first being `verb check` (or explain,
+ * plan, test); keys: tag (may be repeated), size, align, zero, node, live, device, file, func,
+ * module, line, batch (a path); a value runs to the end of its line. The answer is one JSON object (for a
+ * batch: one a line). LOAM_OK if there is an answer, even one that says the policy is refused. */
+LOAM_API loam_status loam_policy_inspect(const char *path, const char *query, loam_write_fn write,
+                                         void *ctx);
+
+/* As with stat(2), the struct and the function that fills it share a name. */
+struct loam_policy_info {
+  uint64_t generation;    /* of the live policy; 0 is the built-in default */
+  uint64_t hash;          /* of the live policy's text */
+  int64_t loaded_at;      /* Unix time in ns when it went live; 0 for generation 0 */
+  uint64_t loads;         /* attempts so far */
+  uint64_t refused;       /* attempts that failed */
+  int64_t last_at;        /* Unix time in ns of the last attempt */
+  loam_status last;       /* how the last attempt ended */
+  uint64_t tags_refused;  /* tags that could not be compiled when first seen */
+  uint32_t plans;         /* distinct plans of the live generation */
+  uint32_t sites;         /* sites known */
+  int watching;           /* 1 while a file is followed */
+  char name[64];          /* the live policy's name */
+  char path[1024];        /* its file; "" for text */
+  char last_error[4096];  /* full error of the last attempt; "" if it succeeded */
+};
+
+/* Writes a consistent picture of the live policy and of the last attempt to change it. */
+LOAM_API loam_status loam_policy_info(struct loam_policy_info *out);
+
+/* ---- Sites -----------------------------------------------------------------------------------
+ *
+ * A site says what an allocation is for: a tag, and where in the program, as far as known. Sites
+ * are interned and live as long as the process; look one up once and keep it. */
+
+typedef struct loam_site loam_site;
+
+typedef struct loam_where {
+  const char *tag;    /* at most 255 bytes; NULL is "" */
+  const char *file;   /* these three may be NULL */
+  const char *func;
+  const char *module;
+  int line;           /* 0: not known */
+} loam_where;
+
+/* The site of a tag: same tag, same pointer. NULL if the tag is longer than 255 bytes or there is
+ * no memory for it; NULL is a valid site everywhere. */
+LOAM_API loam_site *loam_site_get(const char *tag);
+
+/* The site of a tag at a place in the program: equal descriptions, same pointer. */
+LOAM_API loam_site *loam_site_at(const loam_where *where);
+
+/* Until the matching leave, calls of this thread with a NULL site use `site`. Scopes nest, 64 deep;
+ * deeper ones keep the site of the 64th. */
+LOAM_API void loam_scope_enter(loam_site *site);
+LOAM_API void loam_scope_leave(void);
+
+/* The site of the innermost scope of this thread, NULL outside any. */
+LOAM_API loam_site *loam_scope_get(void);
+
+/* ---- Memory ----------------------------------------------------------------------------------
+ *
+ * A NULL site is the current scope's, else the tag "". Blocks are aligned to 16 bytes at least.
+ * Size 0 gives a unique pointer that can be freed. What cannot be served is NULL, with
+ * LOAM_ENOMEM's words in loam_error(). Any thread may free what another allocated. */
+
+LOAM_API void *loam_malloc(loam_site *site, size_t size);
+
+/* Zeroed; count × size that overflows is NULL. */
+LOAM_API void *loam_calloc(loam_site *site, size_t count, size_t size);
+
+/* `alignment` is a power of two, or NULL is returned. `size` need not be a multiple of it. */
+LOAM_API void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size);
+
+/* The policy is asked again for the new size: the block moves when its answer differs or when it
+ * cannot grow where it is. NULL `site`: the block's own. NULL `ptr`: loam_malloc. On failure the
+ * block is as it was. Size 0 gives a block of size 0, not a free. */
+LOAM_API void *loam_realloc(loam_site *site, void *ptr, size_t size);
+
+/* NULL is nothing. A pointer that is not the start of a live block is an event (BAD_FREE) and
+ * otherwise nothing: it is found before anything is changed. */
+LOAM_API void loam_free(void *ptr);
+
+/* The same; a `size` that cannot be the block's is reported as an event, and the block is freed. */
+LOAM_API void loam_free_sized(void *ptr, size_t size);
+
+/* Bytes that may be used at `ptr`, at least what was asked for; 0 for a pointer that is not the
+ * start of a live block. */
+LOAM_API size_t loam_usable_size(const void *ptr);
+
+typedef struct loam_owner_info {
+  const char *tag;      /* these six live as long as the process; "" where not known */
+  const char *file;
+  const char *func;
+  const char *module;
+  const char *strategy; /* its name */
+  const char *kind;     /* "host", "system", "handler", ... */
+  const char *handler;  /* name of the handler that made it; "loam" for loam's own pools */
+  int line;
+  uint64_t generation;  /* of the policy that decided it */
+  void *base;           /* where the block starts */
+  size_t size;          /* its usable bytes */
+} loam_owner_info;
+
+/* Whose memory `ptr` is; it may point into the block. LOAM_EBADPTR if it is in no live block. */
+LOAM_API loam_status loam_owner(const void *ptr, loam_owner_info *out);
+
+/* ---- Handlers --------------------------------------------------------------------------------
+ *
+ * NumPy's NEP 49, byte for byte: a PyDataMem_Handler can be passed where a loam_handler is asked.
+ * A block keeps the handler that made it until it is freed. */
+
+typedef struct loam_allocator {
+  void *ctx;
+  void *(*malloc)(void *ctx, size_t size);
+  void *(*calloc)(void *ctx, size_t count, size_t size);
+  void *(*realloc)(void *ctx, void *ptr, size_t new_size);
+  void (*free)(void *ctx, void *ptr, size_t size); /* `size` is a best guess */
+} loam_allocator;
+
+typedef struct loam_handler {
+  char name[127]; /* terminated */
+  uint8_t version; /* 1 */
+  loam_allocator allocator;
+} loam_handler;
+
+/* Makes `handler` known to policies as loam.handler"name". It is kept by reference and must outlive
+ * every block it makes; all four functions are required. A second one of the same name replaces
+ * the first for allocations to come. */
+LOAM_API loam_status loam_handler_register(const loam_handler *handler);
+
+/* A handler whose allocations are those of `site` under the live policy. Lives as long as the
+ * process; same site, same handler. */
+LOAM_API const loam_handler *loam_handler_of(loam_site *site);
+
+/* Sets this thread's current handler and returns the previous one. NULL sets the default, which
+ * is loam_handler_of(NULL). */
+LOAM_API const loam_handler *loam_handler_set(const loam_handler *handler);
+LOAM_API const loam_handler *loam_handler_get(void);
+
+/* ---- Figures ---------------------------------------------------------------------------------
+ *
+ * Live figures are exact: they are read off the memory itself. While other threads allocate, each
+ * block is seen as it was at some moment of the call. Bytes are usable bytes. */
+
+struct loam_stats {
+  uint64_t generation;
+  uint64_t live_bytes, live_blocks;
+  uint64_t total_bytes, total_blocks; /* ever allocated */
+  uint64_t reserved_bytes;  /* address space taken */
+  uint64_t region_bytes;    /* of it, handed to pools */
+  uint64_t metadata_bytes;  /* loam's own bookkeeping */
+  uint64_t denied;          /* requests answered NULL by loam.deny */
+  uint64_t fallbacks;       /* requests served by a later member of an or_else chain */
+  uint64_t failed;          /* requests answered NULL for want of memory */
+  uint64_t bad_frees;       /* double, foreign, interior */
+  uint32_t threads, sites, strategies;
+};
+
+LOAM_API loam_status loam_stats(struct loam_stats *out);
+
+enum { LOAM_BY_TAG = 1, LOAM_BY_STRATEGY = 2, LOAM_BY_GENERATION = 4 };
+
+typedef struct loam_stats_row {
+  const char *tag;      /* "" when not grouped by tag */
+  const char *strategy; /* "" when not grouped by strategy */
+  const char *kind;
+  uint64_t generation;  /* 0 when not grouped by generation */
+  uint64_t live_bytes, live_blocks;
+  uint64_t total_bytes, total_blocks; /* ever allocated; 0 when grouped by generation */
+} loam_stats_row;
+
+typedef void (*loam_row_fn)(void *ctx, const loam_stats_row *row);
+
+/* A row per tag × strategy. The callback may allocate; the row lives for the call. */
+LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
+
+/* The same grouped by a sum of LOAM_BY_*. */
+LOAM_API loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx);
+
+/* ---- Other processes -------------------------------------------------------------------------
+ *
+ * What `loam ps`, `status`, `stats`, `reload` and `doctor` are made of. */
+
+/* Asks the host `pid` over its socket: `status`, `stats`, or `reload [path]`. The answer is one
+ * JSON object. LOAM_EIO if there is no such host or it does not answer in `timeout_ms`. */
+LOAM_API loam_status loam_ask(int pid, const char *request, unsigned timeout_ms,
+                              loam_write_fn write, void *ctx);
+
+typedef void (*loam_pid_fn)(void *ctx, int pid);
+
+/* Calls back for each host of this user that answers. */
+LOAM_API loam_status loam_hosts(loam_pid_fn callback, void *ctx);
+
+/* What this machine offers, as one JSON object. */
+LOAM_API loam_status loam_machine(loam_write_fn write, void *ctx);
+
+#ifndef LOAM_CDEF
+
+/* A site of the place where it is written, looked up once: LOAM_SITE("tensor.weights"). */
+#define LOAM_SITE(name)                                                                     \
+  (__extension__({                                                                          \
+    static loam_site *loam_here_;                                                           \
+    loam_site *loam_now_ = __atomic_load_n(&loam_here_, __ATOMIC_ACQUIRE);                  \
+    if (!loam_now_) {                                                                       \
+      loam_where loam_at_ = { (name), __FILE__, __func__, 0, __LINE__ };                    \
+      loam_now_ = loam_site_at(&loam_at_);                                                  \
+      __atomic_store_n(&loam_here_, loam_now_, __ATOMIC_RELEASE);                           \
+    }                                                                                       \
+    loam_now_;                                                                              \
+  }))
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+#endif

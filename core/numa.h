@@ -1,0 +1,37 @@
+/* numa.h - NUMA nodes of this machine: which there are, which this process may use, their free
+ * memory, and the binding of a range. Read from sysfs on first use; a machine without /sys has
+ * one node, 0. */
+#ifndef LM_NUMA_H
+#define LM_NUMA_H
+
+#include "base.h"
+
+enum { LM_NODES_MAX = 64 };
+
+/* The kernel's MPOL_* values. */
+enum { LM_BIND_DEFAULT = 0, LM_BIND_PREFERRED = 1, LM_BIND_BIND = 2, LM_BIND_INTERLEAVE = 3,
+       LM_BIND_LOCAL = 4, LM_BIND_PREFERRED_MANY = 5, LM_BIND_WEIGHTED = 6 };
+
+/* Bits of the nodes that have memory and that this process may use. */
+uint64_t lm_numa_nodes(void);
+bool lm_numa_has(unsigned node);
+/* "0-1,3" */
+const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
+unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
+/* Bytes free on a node, at most 100 ms old; total bytes. 0 for a node that is not there. */
+uint64_t lm_numa_free(unsigned node);
+uint64_t lm_numa_total(unsigned node);
+unsigned lm_numa_here(void); /* node of the calling CPU */
+
+/* How a strategy places its pages. */
+typedef struct lm_placement {
+  int mode;          /* LM_BIND_* */
+  uint64_t nodes;    /* the mask, where the mode has one */
+  uint8_t weight[LM_NODES_MAX]; /* LM_BIND_WEIGHTED */
+} lm_placement;
+
+/* Applies a placement to a range not yet touched; 0 or an errno. WEIGHTED falls back to binding
+ * runs of pages in the same proportions where the kernel lacks the mode. */
+int lm_numa_bind(void *at, size_t size, const lm_placement *placement);
+
+#endif

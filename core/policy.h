@@ -1,0 +1,29 @@
+/* policy.h - generations: load, vet, swap, keep the last good.
+ *
+ * Two locks. `load` makes loads one after the other and is held for all of one; `live` guards the
+ * live generation's script and every write to a site's decisions, and is held for moments.
+ * A load: open a script, compile every known site, vet; under `live`: compile the sites that came
+ * meanwhile, write the decisions of the next parity, flip lm_generation; then grace, then close
+ * the old script, which frees its plans. Allocating threads take neither lock; a thread that makes
+ * a new site takes `live`. */
+#ifndef LM_POLICY_H
+#define LM_POLICY_H
+
+#include "script.h"
+#include "site.h"
+
+void lm_policy_set_limits(const lm_limits *limits);
+const lm_limits *lm_policy_limits(void);
+
+/* Loads text that came from `path` ("" if from nowhere), whole. */
+loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length);
+/* Reads the file, then the same. An empty, cut-off or changing file is LOAM_EIO or LOAM_EPOLICY. If `if_changed`,
+ * a file whose hash is the live one's, or the last refused one's, is left alone. */
+loam_status lm_policy_load_file(const char *path, bool if_changed);
+void lm_policy_info_get(struct loam_policy_info *out);
+/* Compiles the sites that were pending. */
+void lm_policy_catch_up(void);
+/* Reads a whole policy file (at most 1 MiB) into lm_own memory, terminated. */
+loam_status lm_policy_read(const char *path, char **text, size_t *length);
+
+#endif

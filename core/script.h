@@ -1,0 +1,40 @@
+/* script.h - the one guarded door into Lua: a sandboxed state that holds one loaded policy and
+ * compiles it, tag by tag, into plans.
+ *
+ * A state has its own capped heap, text-only loading, JIT off, and an instruction and wall-clock budget for
+ * each step; the words a policy may use are those of lua/loam/dsl.lua. Whatever happens inside
+ * comes out as a loam_status with the error in words. A script is used by one thread at a time:
+ * its owner brings the lock. */
+#ifndef LM_SCRIPT_H
+#define LM_SCRIPT_H
+
+#include "plan.h"
+
+typedef struct lm_limits {
+  unsigned max_leaves, step_ms;
+  size_t step_bytes;
+} lm_limits;
+
+typedef struct lm_script lm_script;
+
+/* Runs the file and checks what it returned. `name` stands in messages. */
+loam_status lm_script_open(const char *name, const char *text, size_t length,
+                           const lm_limits *limits, lm_script **out);
+/* The plan of a site, compiled and compared with plain Lua, or found: sites that the policy cannot
+ * tell apart get the same pointer. Plans live until lm_script_close. */
+loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_plan **out);
+/* The policy's `tests`, and `always` over every leaf of every plan made so far. */
+loam_status lm_script_vet(lm_script *script);
+/* The policy's name, "" if it has none. */
+const char *lm_script_name(const lm_script *script);
+uint32_t lm_script_plans(const lm_script *script);
+void lm_script_close(lm_script *script);
+
+/* loam_policy_inspect, on text. */
+loam_status lm_script_inspect(const char *name, const char *text, size_t length, const char *query,
+                              const lm_limits *limits, loam_write_fn write, void *ctx);
+
+/* The command line: an ordinary Lua state with all libraries runs lua/loam/cli. Exit status. */
+int lm_script_command(int argc, char **argv);
+
+#endif

@@ -1,0 +1,55 @@
+/* sys.h - all that is asked of the operating system, one contract; sys_linux.c is the port.
+ *
+ * Every function that can fail returns 0 or a positive errno value and changes nothing on
+ * failure. None calls malloc. In builds with LOAM_CHECKS >= 1, lm_sys_refuse(n) makes the nth
+ * call from now fail with ENOMEM (once), so that every path of failure can be walked. */
+#ifndef LM_SYS_H
+#define LM_SYS_H
+
+#include "base.h"
+
+/* Address space with no memory behind it and no access; `align` is a power of two >= LM_PAGE. */
+int lm_sys_reserve(size_t size, size_t align, void **out);
+/* Readable, writable, zero on first touch; only inside a reservation. */
+int lm_sys_commit(void *at, size_t size);
+/* Gives the memory back and takes access away; the reservation stays. */
+int lm_sys_decommit(void *at, size_t size);
+/* Gives the memory back, keeps access: the next touch finds zeros. */
+int lm_sys_purge(void *at, size_t size);
+/* Fresh readable, writable, zeroed memory outside any reservation, and its end. */
+int lm_sys_map(size_t size, void **out);
+void lm_sys_unmap(void *at, size_t size);
+/* Takes access away (a guard page) or gives it back. */
+int lm_sys_protect(void *at, size_t size, bool access);
+/* Commits pages of exactly `page` bytes (2 MiB, 1 GiB) at an aligned place in a reservation. */
+int lm_sys_commit_huge(void *at, size_t size, size_t page);
+/* Transparent huge pages: 1 wanted, 0 refused. */
+int lm_sys_advise_huge(void *at, size_t size, int wanted);
+int lm_sys_prefault(void *at, size_t size);
+int lm_sys_lock(void *at, size_t size);
+/* Moves pages, not bytes: the memory of `from` appears at `to` (both inside a reservation),
+ * `from` is left reserved with no access. */
+int lm_sys_move(void *from, size_t size, void *to);
+
+/* Memory policy of a range (mbind). `mode` is an LM_BIND_* of numa.h; mask has a bit a node. */
+int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
+/* The node and CPU that the caller runs on, without a system call where the kernel allows. */
+unsigned lm_sys_node(void);
+
+/* After it returns, every store that another thread of the process made before is seen by us,
+ * and ours by it. ENOSYS where the kernel has no membarrier(2). */
+int lm_sys_barrier(void);
+
+int64_t lm_sys_unix_ns(void);
+int64_t lm_sys_clock_ns(void); /* monotonic */
+uint64_t lm_sys_random(void);
+
+/* Reads at most `size` - 1 bytes of a small file and terminates it; *out is the length. */
+int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
+
+#if LOAM_CHECKS >= 1
+void lm_sys_refuse(long nth);  /* 0: none */
+long lm_sys_calls(void);       /* calls made so far that could be refused */
+#endif
+
+#endif

@@ -1,0 +1,80 @@
+/* thread.h - what each thread has of loam, and how the engine knows that no thread still reads.
+ *
+ * One page-aligned area a thread, found by one initial-exec TLS pointer (a library opened with
+ * dlopen gets little such TLS, so only the pointer lives there). The area ends in the bins of the
+ * pools: fixed offsets, so that a decision table can hold "where in the thread" as one number.
+ *
+ * Grace. Readers of plans and pools store 1 to their own `active` on entry and 0 on exit, with
+ * compiler ordering only. Whoever wants to reclaim publishes the new state, then calls
+ * lm_thread_grace(): a membarrier makes each thread's stores visible, then every thread is waited
+ * for until its `active` was seen 0 once. An operation that began later sees the new state.
+ * `active` is never held across a call into foreign code (handlers, callbacks, Lua). */
+#ifndef LM_THREAD_H
+#define LM_THREAD_H
+
+#include <stdatomic.h>
+
+#include "base.h"
+#include "loam.h"
+
+#define LM_SCOPES 64
+#define LM_ERROR_SIZE 4096
+#define LM_TALLIES 512       /* power of two */
+
+/* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals. */
+typedef struct lm_tally {
+  uint32_t site;      /* index of the site */
+  uint32_t strategy;  /* id of the strategy */
+  uint32_t blocks;
+  uint64_t bytes;
+} lm_tally;
+
+typedef struct lm_thread {
+  _Atomic uint32_t active;   /* 1 inside an operation; pairs with lm_thread_grace's barrier */
+  uint32_t inside;           /* > 0: loam itself is at work in this thread; see lm_thread_inside */
+  const loam_handler *handler;
+  uint32_t depth;            /* scopes entered, may exceed LM_SCOPES */
+  bool dying;                /* its destructor ran: use the central lists, keep no caches */
+  struct lm_thread *next;    /* list of all threads, under the thread lock */
+  loam_site *scope[LM_SCOPES];
+  lm_tally tally[LM_TALLIES];
+  char error[LM_ERROR_SIZE];
+} lm_thread;
+
+/* Bins of the pools start here and go on to LM_THREAD_SIZE, touched as they are used. */
+#define LM_THREAD_BINS ((size_t)1 << 15)
+
+_Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
+
+extern _Thread_local lm_thread *lm_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* The calling thread's area, made on first use; NULL only when the system has no memory left. */
+lm_thread *lm_thread_make(void);
+LM_INLINE lm_thread *lm_thread_get(void) { return lm_likely(lm_self != NULL) ? lm_self : lm_thread_make(); }
+
+LM_INLINE void lm_thread_enter(lm_thread *t) {
+  atomic_store_explicit(&t->active, 1, memory_order_relaxed);
+  atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier of lm_thread_grace */
+}
+LM_INLINE void lm_thread_leave(lm_thread *t) {
+  atomic_signal_fence(memory_order_seq_cst);
+  atomic_store_explicit(&t->active, 0, memory_order_release);
+}
+
+/* Waits until every operation that was under way has ended. The caller is not inside one. False
+ * where the machine has no membarrier: then nothing may be reclaimed. */
+bool lm_thread_grace(void);
+
+/* Calls `visit` for every thread, the list locked. */
+void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);
+
+/* Hooks, called in order of registration (exit: reverse): when a thread ends; around fork. At most 8. */
+typedef struct lm_thread_hooks {
+  void (*exit)(lm_thread *t);      /* give back what the thread caches; also run for the threads that a forked child lost */
+  void (*fork_prepare)(void);      /* take your locks */
+  void (*fork_parent)(void);       /* release them */
+  void (*fork_child)(void);        /* release or renew them */
+} lm_thread_hooks;
+void lm_thread_hook(const lm_thread_hooks *hooks);
+
+#endif

@@ -1,0 +1,22 @@
+/* watch.h - a file that changes under us, told once it is quiet.
+ *
+ * Watches the directory of the path and of what it resolves to, link by link; any event means
+ * "look again" after ~100 ms of quiet; a slow poll stands beneath for filesystems that tell
+ * nothing. It only says "look": whether anything changed is the content hash's to say. */
+#ifndef LM_WATCH_H
+#define LM_WATCH_H
+
+#include "base.h"
+#include "loam.h"
+
+typedef struct lm_watch lm_watch;
+
+loam_status lm_watch_open(const char *path, lm_watch **out);
+void lm_watch_close(lm_watch *watch);
+int lm_watch_fd(const lm_watch *watch);        /* readable: call lm_watch_ready; -1: poll only */
+int lm_watch_timeout_ms(const lm_watch *watch); /* how long to wait at most before calling it */
+/* Takes what has happened; true when the file should be looked at now. */
+bool lm_watch_ready(lm_watch *watch);
+const char *lm_watch_path(const lm_watch *watch);
+
+#endif
