@@ -1,0 +1,54 @@
+/* bench.h - what the bench programs share: a clock, the best of several runs, a policy of N
+ * leaves. Figures are the minimum of repeats: the machine's noise only ever adds. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "loam.h"
+
+static inline int64_t bench_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Nanoseconds of one of `n` steps of `run(ctx, n)`, best of `repeats`. */
+static inline double bench_best(void (*run)(void *ctx, long n), void *ctx, long n, int repeats) {
+  double best = 1e300;
+  for (int i = 0; i < repeats; i++) {
+    int64_t start = bench_now();
+    run(ctx, n);
+    double each = (double)(bench_now() - start) / (double)n;
+    if (each < best) best = each;
+  }
+  return best;
+}
+
+/* Text of a policy with `leaves` leaves that asks about size alone: sizes below the last threshold fall into
+ * ranges of 4 KiB, served by two strategies in turn. Freed by the caller. */
+static inline char *bench_policy(int leaves) {
+  size_t room = 4096 + (size_t)leaves * 96, used = 0;
+  char *text = malloc(room);
+  if (!text) abort();
+#define ADD(...) (used += (size_t)snprintf(text + used, room - used, __VA_ARGS__))
+  ADD("local a = loam.host { name = 'a' }\nlocal b = loam.host { name = 'b', align = 64 }\n"
+      "return loam.policy { name = 'bench-%d', pick = function(req)\n", leaves);
+  for (int i = 1; i < leaves; i++)
+    ADD("  if req.size < %d then return %s end\n", i * 4096, i % 2 ? "a" : "b");
+  ADD("  return %s\nend }\n", leaves % 2 ? "a" : "b");
+#undef ADD
+  return text;
+}
+
+static inline void bench_load(const char *name, const char *text) {
+  if (loam_policy_load_text(name, text) != LOAM_OK) {
+    fprintf(stderr, "%s: %s\n", name, loam_error());
+    exit(1);
+  }
+}
+
+#endif
