@@ -9,7 +9,7 @@ local diag = require("loam.diag")
 local util = require("jit.util")
 local vmdef = require("jit.vmdef")
 
-local gsub, match, sub = string.gsub, string.match, string.sub
+local gsub, sub = string.gsub, string.sub
 local floor = math.floor
 
 local scan = {}
@@ -20,53 +20,6 @@ local MAX_CONSTANTS = 2000
 local FIELDS = {
   "tag", "file", "func", "module", "line", "size", "align", "zero", "node", "device", "live",
 }
-
--- ---- words that a policy has not
-
-local TAG_HELPERS = 'patterns can run away; use req.tag:under"a.b", :is"a.b", :glob"a.*", :part(1)'
-local MATCHES = "a policy sees the request only; patterns of its strings are not offered"
-
--- Names that people try, and what to do instead.
-local ABSENT = {
-  print = "error(text) stops the load and shows the text; loam explain shows how a request is decided",
-  pcall = "a fault refuses the policy, and the last good one stays live: nothing needs catching",
-  require = "a policy is one file, read whole",
-  setmetatable = "plain tables and functions do; helpers that a policy needs are on req.tag",
-  coroutine = "plain functions do",
-  os = "a policy sees the request only: time and environment are not among it",
-  io = "a policy is one file; put its tables in it",
-  debug = "loam explain and loam plan show how a policy decides",
-  ffi = "a policy is plain Lua",
-  rawget = "index the table: t.key",
-  load = "a policy is one file, read whole",
-  string = MATCHES,
-  ["math.random"] = "a policy is compiled to a table: the same request has to get the same answer",
-  ["string.find"] = TAG_HELPERS,
-}
-
-local SAME = {
-  xpcall = "pcall", dofile = "require", loadfile = "load", loadstring = "load", module = "require",
-  package = "require", getmetatable = "setmetatable", newproxy = "setmetatable", jit = "ffi",
-  bit = "ffi", rawset = "rawget", rawequal = "rawget", rawlen = "rawget", collectgarbage = "ffi",
-  getfenv = "setmetatable", setfenv = "setmetatable", ["math.randomseed"] = "math.random",
-  ["string.match"] = "string.find", ["string.gmatch"] = "string.find",
-  ["string.gsub"] = "string.find", ["string.dump"] = "load",
-}
-
--- A name that a policy does not have: `name` may be "math.foor"; `known` are the names there are.
----@param known string[]
----@return table fields of a diagnostic, without its line
-function scan.unknown(name, known)
-  local hint = ABSENT[SAME[name] or name]
-  if hint then
-    return { class = "name", reason = "'" .. name .. "' is not offered to a policy", suggestion = hint }
-  end
-  local nearest = diag.suggest(match(name, "[^.]*$"), known)
-  return {
-    class = "name", reason = "there is no '" .. name .. "' in a policy",
-    suggestion = nearest and "did you mean '" .. gsub(name, "[^.]*$", "") .. nearest .. "'?" or nil,
-  }
-end
 
 -- ---- instructions
 
@@ -91,7 +44,7 @@ end
 ---@class loam.Scan
 ---@field found loam.Diagnostic[]
 ---@field constants table<number, boolean>
----@field globals table<string, any>
+---@field env table of the policy
 ---@field source string chunk of the policy
 
 local function report(walk, line, fields)
@@ -103,18 +56,20 @@ local function report(walk, line, fields)
 end
 
 local function add_constant(walk, value)
-  if value ~= value or walk.constants[value] or walk.constant_n >= MAX_CONSTANTS then return end
+  local is_finite = value - value == 0
+  if not is_finite or walk.constants[value] or walk.constant_n >= MAX_CONSTANTS then return end
   walk.constants[value] = true
   walk.constant_n = walk.constant_n + 1
 end
 
-local function sorted_names(t)
-  local names = {}
-  for name in next, t do
-    if type(name) == "string" then names[#names + 1] = name end
-  end
-  table.sort(names)
-  return names
+-- What `t[name]` is. The tables of the sandbox refuse a word that they do not have: what they say
+-- is reported where the word is written.
+local function look_up(walk, line, t, name)
+  local ok, value = pcall(function() return t[name] end)
+  if ok then return value end
+  if not diag.is(value) then error(value, 0) end
+  report(walk, line, value)
+  return nil
 end
 
 local function written(walk, line, what)
@@ -165,29 +120,29 @@ READ.USETV, READ.USETS, READ.USETN, READ.USETP = upvalue_set, upvalue_set, upval
 function READ.GGET(walk, unit, i, line)
   local name = constant_string(unit.f, i.d)
   if not name then return end
-  local value = walk.globals[name]
-  if value == nil then
-    report(walk, line, scan.unknown(name, sorted_names(walk.globals)))
-  end
-  unit.library = type(value) == "table" and { name = name, register = i.a, pc = unit.pc } or nil
+  local value = look_up(walk, line, walk.env, name)
+  unit.from = type(value) == "table" and { value = value, register = i.a, pc = unit.pc } or nil
   walk.visit(value)
 end
 
+local function check_request_field(walk, line, field)
+  if walk.is_field[field] then return end
+  local nearest = diag.suggest(field, FIELDS)
+  report(walk, line, {
+    class = "field", reason = "req has no field '" .. field .. "'",
+    suggestion = nearest and "did you mean '" .. nearest .. "'?"
+      or "possible: " .. table.concat(FIELDS, ", "),
+  })
+end
+
+-- A field of a global table (`math.floor`) is read by the instruction after the one that reads the
+-- table.
 function READ.TGETS(walk, unit, i, line)
-  local field = constant_string(unit.f, i.c)
-  local from = unit.library
+  local field, from = constant_string(unit.f, i.c), unit.from
   if from and from.register == i.b and from.pc == unit.pc - 1 then
-    local library = walk.globals[from.name]
-    if rawget(library, field) == nil and getmetatable(library) == nil then
-      report(walk, line, scan.unknown(from.name .. "." .. field, sorted_names(library)))
-    end
-  elseif i.b == unit.request and not walk.is_field[field] then
-    local nearest = diag.suggest(field, FIELDS)
-    report(walk, line, {
-      class = "field", reason = "req has no field '" .. field .. "'",
-      suggestion = nearest and "did you mean 'req." .. nearest .. "'?"
-        or "req has " .. table.concat(FIELDS, ", "),
-    })
+    look_up(walk, line, from.value, field)
+  elseif i.b == unit.request then
+    check_request_field(walk, line, field)
   end
 end
 
@@ -266,9 +221,9 @@ local function visit_table(walk, t)
   end
 end
 
-local function new_walk(pick, globals)
+local function new_walk(pick, env)
   local walk = {
-    found = {}, constants = {}, constant_n = 0, globals = globals, seen = {}, table_n = 0,
+    found = {}, constants = {}, constant_n = 0, env = env, seen = {}, table_n = 0,
     source = util.funcinfo(pick).source, is_field = {},
   }
   for _, field in ipairs(FIELDS) do walk.is_field[field] = true end
@@ -290,14 +245,15 @@ local function sorted_numbers(set)
   return list
 end
 
--- `globals` holds what a policy may read as a global, by name. The numbers come sorted.
+-- `env` is the environment that the policy runs in. The constants come sorted.
 ---@param pick function
----@param globals table<string, any>
+---@param env table
 ---@return loam.Diagnostic[] found
 ---@return number[] constants
-function scan.check(pick, globals)
-  local walk = new_walk(pick, globals)
+function scan.check(pick, env)
+  local walk = new_walk(pick, env)
   visit_function(walk, pick, 0)
+  table.sort(walk.found, function(a, b) return a.line < b.line end)
   return walk.found, sorted_numbers(walk.constants)
 end
 
