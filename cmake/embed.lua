@@ -1,0 +1,54 @@
+-- embed.lua - turns files into what the build can compile.
+--
+--   embed.lua modules OUT NAME=FILE...   Lua modules to C: bytecode with its debug information
+--   embed.lua text OUT FILE              any text to a Lua module that returns it
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+local function write(path, text)
+  local file = assert(io.open(path, "wb"))
+  assert(file:write(text))
+  assert(file:close())
+end
+
+-- A C initialiser of these bytes, in decimal, which is the shortest.
+local function bytes_of(data)
+  local lines = {}
+  for i = 1, #data, 24 do
+    lines[#lines + 1] = table.concat({ data:byte(i, i + 23) }, ",")
+  end
+  return table.concat(lines, ",\n")
+end
+
+local function modules(output, ...)
+  local arrays, entries = {}, {}
+  for i, pair in ipairs { ... } do
+    local name, path = pair:match("^([^=]+)=(.+)$")
+    -- Messages and tracebacks show the module's name: the path is of the machine that built it.
+    local chunk = assert(loadstring(read(path), "=" .. name))
+    local code = string.dump(chunk, false)
+    arrays[i] = ("static const unsigned char module_%d[] = {\n%s\n};\n"):format(i, bytes_of(code))
+    entries[i] = ('  { "%s", module_%d, sizeof module_%d },\n'):format(name, i, i)
+  end
+  write(output, '/* embedded.c - the Lua modules of the library; made by cmake/embed.lua. */\n'
+    .. '#include "embed.h"\n\n' .. table.concat(arrays) .. "\n"
+    .. "const lm_embedded lm_embedded_modules[] = {\n" .. table.concat(entries)
+    .. "  { 0, 0, 0 }\n};\n")
+end
+
+local function text(output, path)
+  write(output, ("return %q\n"):format(read(path)))
+end
+
+local verbs = { modules = modules, text = text }
+local verb = verbs[arg[1]]
+if not verb then
+  io.stderr:write("usage: embed.lua modules OUT NAME=FILE... | text OUT FILE\n")
+  os.exit(2)
+end
+verb(unpack(arg, 2))

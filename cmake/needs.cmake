@@ -1,0 +1,27 @@
+# needs.cmake - what the build needs of the machine, each with the Debian package that brings it.
+find_package(Threads REQUIRED)
+find_package(PkgConfig)
+if(NOT PKG_CONFIG_FOUND)
+  message(FATAL_ERROR "pkg-config was not found: apt-get install pkg-config")
+endif()
+
+# LuaJIT is opened at run time; the build needs its headers, and the program to compile lua/.
+pkg_check_modules(LUAJIT IMPORTED_TARGET luajit)
+if(NOT LUAJIT_FOUND)
+  message(FATAL_ERROR "LuaJIT's headers were not found: apt-get install libluajit-5.1-dev")
+endif()
+find_program(LUAJIT luajit)
+if(NOT LUAJIT)
+  message(FATAL_ERROR "the luajit program was not found: apt-get install luajit")
+endif()
+
+if(LOAM_TESTS)
+  pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+  if(NOT CMOCKA_FOUND)
+    message(FATAL_ERROR "cmocka was not found: apt-get install libcmocka-dev, or -DLOAM_TESTS=OFF")
+  endif()
+  find_program(BUSTED busted)
+  if(NOT BUSTED)
+    message(FATAL_ERROR "busted was not found: apt-get install lua-busted, or -DLOAM_TESTS=OFF")
+  endif()
+endif()

@@ -1,0 +1,27 @@
+# options.cmake - how C is compiled here: the dialect, the warnings, the sanitizers.
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# What everything built here is compiled with; an installed loam asks none of it of its hosts.
+add_library(loam-options INTERFACE)
+target_compile_options(loam-options INTERFACE -Wall -Wextra -Werror -Wshadow -Wpointer-arith
+  -Wundef -Wvla -fno-strict-aliasing
+  $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings>)
+target_compile_definitions(loam-options INTERFACE _GNU_SOURCE LOAM_CHECKS=${LOAM_CHECKS})
+
+if(LOAM_SANITIZE STREQUAL "address")
+  set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+elseif(LOAM_SANITIZE STREQUAL "thread")
+  # GCC warns of every fence under this sanitizer, which knows the atomics around them.
+  set(sanitize -fsanitize=thread -Wno-tsan)
+elseif(LOAM_SANITIZE)
+  message(FATAL_ERROR "LOAM_SANITIZE is \"${LOAM_SANITIZE}\": it may be address, thread or empty")
+endif()
+if(LOAM_SANITIZE)
+  target_compile_options(loam-options INTERFACE ${sanitize} -fno-omit-frame-pointer -O1 -g)
+  target_link_options(loam-options INTERFACE ${sanitize})
+endif()
