@@ -244,6 +244,10 @@ LOAM_API void loam_free_sized(void *ptr, size_t size);
  * start of a live block. */
 LOAM_API size_t loam_usable_size(const void *ptr);
 
+/* 1 if `ptr` is loam's to free: it is in loam's own address range or in a block that a handler or
+ * the system made for it. For those who serve beside another allocator; cheap. */
+LOAM_API int loam_owns(const void *ptr);
+
 typedef struct loam_owner_info {
   const char *tag;      /* these six live as long as the process; "" where not known */
   const char *file;

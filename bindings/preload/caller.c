@@ -1,0 +1,151 @@
+/* caller.c - the site of a return address: tag `malloc.MODULE`, the module, and the function where
+ * a dynamic symbol names it.
+ *
+ * MODULE is the object's file name up to its first dot, so that versions do not matter and a module
+ * is one part of a tag: libopenblas.so.0 is `malloc.libopenblas`, python3.11 is `malloc.python3`.
+ *
+ * No lock is taken: another thread may hold the loader's inside dlopen, and wait for this one.
+ * The module comes from _dl_find_object, which has none; dladdr has, so symbols are read here. The
+ * object cannot go away meanwhile: it is the code that is calling. */
+#include "preload.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TAG_MAX = 255 };
+
+caller_set caller_table[CALLER_SETS];
+_Atomic uintptr_t caller_epoch;
+
+/* What an object's dynamic section says of its symbols. */
+typedef struct symbols {
+  const ElfW(Sym) *table;
+  const char *names;
+  const uint32_t *gnu_hash;
+  const uint32_t *hash;
+} symbols;
+
+/* The loader has added the load address to these pointers, save where the section is read-only. */
+static const void *section(const struct link_map *map, ElfW(Addr) at) {
+  return (const void *)(at < map->l_addr ? at + map->l_addr : at);
+}
+
+static symbols symbols_of(const struct link_map *map) {
+  symbols s = { NULL, NULL, NULL, NULL };
+  for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++) {
+    switch (d->d_tag) {
+      case DT_SYMTAB: s.table = section(map, d->d_un.d_ptr); break;
+      case DT_STRTAB: s.names = section(map, d->d_un.d_ptr); break;
+      case DT_GNU_HASH: s.gnu_hash = section(map, d->d_un.d_ptr); break;
+      case DT_HASH: s.hash = section(map, d->d_un.d_ptr); break;
+      default: break;
+    }
+  }
+  return s;
+}
+
+/* A symbol table does not say how long it is; its hash table does: buckets, each the index of the
+ * first symbol of a chain, whose last one has the low bit of its hash set. */
+static size_t symbol_count(const symbols *s) {
+  if (s->hash) return s->hash[1];
+  if (!s->gnu_hash) return 0;
+  uint32_t buckets = s->gnu_hash[0], first = s->gnu_hash[1], bloom_words = s->gnu_hash[2];
+  const uint32_t *bucket = s->gnu_hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4);
+  const uint32_t *chain = bucket + buckets;
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < buckets; i++)
+    if (bucket[i] > last) last = bucket[i];
+  if (last < first) return first;
+  while (!(chain[last - first] & 1)) last++;
+  return (size_t)last + 1;
+}
+
+/* The name of the function that holds an address; NULL where no dynamic symbol does. */
+static const char *function_at(const struct link_map *map, uintptr_t address) {
+  symbols s = symbols_of(map);
+  if (!s.table || !s.names) return NULL;
+  uintptr_t at = address - map->l_addr;
+  size_t count = symbol_count(&s);
+  for (size_t i = 0; i < count; i++) {
+    const ElfW(Sym) *symbol = &s.table[i];
+    unsigned type = symbol->st_info & 0xf;
+    if (symbol->st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC)) continue;
+    if (at - symbol->st_value < symbol->st_size) return s.names + symbol->st_name;
+  }
+  return NULL;
+}
+
+/* The file of an object; the loader has no name for the program itself. */
+static const char *path_of(const struct link_map *map, char *buffer, size_t size) {
+  if (map->l_name && map->l_name[0]) return map->l_name;
+  ssize_t length = readlink("/proc/self/exe", buffer, size - 1);
+  buffer[length > 0 ? length : 0] = 0;
+  return length > 0 ? buffer : "program";
+}
+
+/* "malloc." and the file's name up to its first dot; returns where the module starts in `tag`. */
+static const char *make_tag(const char *path, char tag[TAG_MAX + 1]) {
+  static const char prefix[] = "malloc.";
+  const char *slash = strrchr(path, '/');
+  const char *name = slash ? slash + 1 : path;
+  name += strspn(name, ".");
+  size_t length = strcspn(name, ".");
+  if (length > TAG_MAX - (sizeof prefix - 1)) length = TAG_MAX - (sizeof prefix - 1);
+  memcpy(tag, prefix, sizeof prefix - 1);
+  memcpy(tag + sizeof prefix - 1, name, length);
+  tag[sizeof prefix - 1 + length] = 0;
+  return tag + sizeof prefix - 1;
+}
+
+static loam_site *find_site(const void *address) {
+  struct dl_find_object object;
+  /* The address is where the call returns to, which may be past the end of the caller. */
+  const char *call = (const char *)address - 1;
+  if (_dl_find_object((void *)call, &object) != 0) return loam_site_get("malloc");
+  char tag[TAG_MAX + 1], path[1024];
+  loam_where where = { .tag = tag };
+  where.module = make_tag(path_of(object.dlfo_link_map, path, sizeof path), tag);
+  where.func = function_at(object.dlfo_link_map, (uintptr_t)call);
+  return loam_site_at(&where);
+}
+
+static caller_entry *victim(caller_set *set) {
+  static _Atomic unsigned turn;
+  for (int i = 0; i < CALLER_WAYS; i++)
+    if (!atomic_load_explicit(&set->way[i].site, memory_order_relaxed)) return &set->way[i];
+  return &set->way[atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % CALLER_WAYS];
+}
+
+loam_site *caller_learn(uintptr_t key, const void *address) {
+  loam_site *site = find_site(address);
+  if (!site) return NULL; /* not now: loam is at work in this thread, or has no memory */
+  caller_entry *entry = victim(caller_set_of(key));
+  atomic_store_explicit(&entry->check, key ^ (uintptr_t)site, memory_order_relaxed);
+  /* Pairs with the acquire in caller_site. */
+  atomic_store_explicit(&entry->site, (uintptr_t)site, memory_order_release);
+  return site;
+}
+
+bool caller_is_loader(const void *address) {
+  struct dl_find_object own, loader;
+  return _dl_find_object((void *)address, &own) == 0 &&
+         _dl_find_object((void *)&_r_debug, &loader) == 0 &&
+         own.dlfo_link_map == loader.dlfo_link_map;
+}
+
+/* Interposed to learn that code may soon stand where other code stood. */
+PRELOAD_API int dlclose(void *handle) {
+  static int (*_Atomic next_dlclose)(void *);
+  int (*close)(void *) = atomic_load_explicit(&next_dlclose, memory_order_relaxed);
+  if (!close) {
+    void *found = dlsym(RTLD_NEXT, "dlclose");
+    memcpy(&close, &found, sizeof found);
+    atomic_store_explicit(&next_dlclose, close, memory_order_relaxed);
+  }
+  int status = close(handle);
+  atomic_fetch_add_explicit(&caller_epoch, (uintptr_t)1 << 48, memory_order_relaxed);
+  return status;
+}

@@ -1,0 +1,99 @@
+/* host.c - a program that does not know loam, made a host of it: started from the environment at
+ * its first allocation or at our constructor, whichever comes first; and what a person is told.
+ *
+ *   LOAM_POLICY, LOAM_WATCH=1, LOAM_LENIENT=1   as of `loam run`
+ *   LOAM_RUN=PID         the process that `loam run` became. A policy that is refused at start stops
+ *                        this one alone: its children start later, while the file is being edited,
+ *                        and are served by the built-in default, with a warning.
+ *   LOAM_BAD_FREE=abort|report|ignore           what a bad free does; abort unless said otherwise
+ *   LOAM_EVENTS=stderr   tell all events there; else the program's own output stays as it is */
+#include "preload.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+_Atomic int host_state;
+
+typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
+
+static bad_free on_bad_free;
+static bool tell_events, strict;
+
+static bool is_set(const char *name, const char *value) {
+  const char *found = getenv(name);
+  return found && !strcmp(found, value);
+}
+
+/* One write, no stdio: this may run inside any malloc, and the program's streams are its own. */
+static void tell(const char *before, const char *words) {
+  char line[8192];
+  int length = snprintf(line, sizeof line, "loam: %s%s", before, words);
+  if (length < 0) return;
+  if ((size_t)length > sizeof line - 2) length = sizeof line - 2;
+  if (line[length - 1] != '\n') line[length++] = '\n';
+  if (write(STDERR_FILENO, line, (size_t)length) < 0) return; /* nobody reads: nothing to do */
+}
+
+static void on_event(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind == LOAM_EVENT_BAD_FREE) {
+    if (on_bad_free != BAD_FREE_IGNORE || tell_events) tell("free(): ", event->message);
+    if (on_bad_free == BAD_FREE_ABORT) abort();
+    return;
+  }
+  bool starting = atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_WAKING;
+  if (tell_events)
+    tell("", event->message);
+  else if (event->kind == LOAM_EVENT_POLICY_REFUSED && starting && !strict)
+    tell("warning: the built-in default serves, the policy was refused: ", event->message);
+}
+
+static bool is_strict(void) {
+  const char *run = getenv("LOAM_RUN");
+  return !is_set("LOAM_LENIENT", "1") && (!run || atol(run) == (long)getpid());
+}
+
+static void read_environment(void) {
+  if (is_set("LOAM_BAD_FREE", "report")) on_bad_free = BAD_FREE_REPORT;
+  if (is_set("LOAM_BAD_FREE", "ignore")) on_bad_free = BAD_FREE_IGNORE;
+  tell_events = is_set("LOAM_EVENTS", "stderr");
+  strict = is_strict();
+}
+
+static void start(void) {
+  static const loam_system next = { next_malloc, next_calloc,        next_realloc,
+                                    next_free,   next_aligned_alloc, next_usable_size };
+  loam_config config = {
+    .size = sizeof config,
+    .policy = getenv("LOAM_POLICY"),
+    .watch = is_set("LOAM_WATCH", "1"),
+    .lenient = !strict,
+    .system = &next,
+  };
+  loam_on_event(on_event, NULL);
+  loam_status status = loam_start(&config);
+  if (status == LOAM_OK || status == LOAM_ESTATE) return;
+  if (!strict) return tell("warning: not started as asked: ", loam_error());
+  tell("the program is not started: ", loam_error());
+  _exit(2);
+}
+
+bool host_wake(const void *caller) {
+  /* The loader allocates in the middle of its work, when starting, which loads LuaJIT, would enter
+   * it again. Without an environment the C library has not been initialised yet. */
+  int state = atomic_load_explicit(&host_state, memory_order_acquire);
+  if (state == HOST_AWAKE) return true;
+  if (state != HOST_ASLEEP || !environ || caller_is_loader(caller)) return false;
+  if (!atomic_compare_exchange_strong(&host_state, &state, HOST_WAKING)) return false;
+  read_environment();
+  start();
+  atomic_store_explicit(&host_state, HOST_AWAKE, memory_order_release);
+  return true;
+}
+
+__attribute__((constructor)) static void begin(void) { host_wake(&host_state); }
+
+/* Memory goes on being served after this: later destructors allocate and free. */
+__attribute__((destructor)) static void end(void) { loam_stop(); }

@@ -1,0 +1,120 @@
+/* malloc.c - the C library's malloc family over loam.h, with glibc's answers where the standard
+ * leaves a choice: realloc(p, 0) frees, memalign rounds its alignment up, success keeps errno. */
+#include "preload.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define CALLER __builtin_return_address(0)
+
+/* The rest of an allocation: NULL is ENOMEM, success leaves errno as the caller had it, whatever
+ * system calls it took. */
+PRELOAD_INLINE void *answer(void *block, int before) {
+  errno = likely(block != NULL) ? before : ENOMEM;
+  return block;
+}
+
+void *serve(const void *caller, size_t size) {
+  int before = errno;
+  if (unlikely(!host_is_awake(caller))) return next_malloc(size);
+  return answer(loam_malloc(site_of(caller), size), before);
+}
+
+void *serve_aligned(const void *caller, size_t alignment, size_t size) {
+  int before = errno;
+  if (unlikely(!host_is_awake(caller))) return next_aligned_alloc(alignment, size);
+  return answer(loam_aligned_alloc(site_of(caller), alignment, size), before);
+}
+
+static void *serve_zeroed(const void *caller, size_t count, size_t size) {
+  int before = errno;
+  if (unlikely(!host_is_awake(caller))) return next_calloc(count, size);
+  return answer(loam_calloc(site_of(caller), count, size), before);
+}
+
+void release(void *ptr) {
+  if (!ptr) return;
+  int before = errno;
+  if (likely(loam_owns(ptr)))
+    loam_free(ptr);
+  else
+    next_free(ptr);
+  errno = before;
+}
+
+/* The block keeps its own tag: who grows a buffer is not who it is for. */
+static void *serve_again(const void *caller, void *ptr, size_t size) {
+  if (!ptr) return serve(caller, size);
+  if (!size) {
+    release(ptr);
+    return NULL;
+  }
+  if (unlikely(!loam_owns(ptr))) return next_realloc(ptr, size);
+  int before = errno;
+  return answer(loam_realloc(NULL, ptr, size), before);
+}
+
+/* glibc's memalign: an alignment that is no power of two is rounded up to one. */
+static void *serve_rounded(const void *caller, size_t alignment, size_t size) {
+  if (alignment > SIZE_MAX / 2 + 1) {
+    errno = EINVAL;
+    return NULL;
+  }
+  size_t rounded = 16;
+  while (rounded < alignment) rounded *= 2;
+  return serve_aligned(caller, rounded, size);
+}
+
+PRELOAD_API void *malloc(size_t size) { return serve(CALLER, size); }
+
+PRELOAD_API void *calloc(size_t count, size_t size) { return serve_zeroed(CALLER, count, size); }
+
+PRELOAD_API void *realloc(void *ptr, size_t size) { return serve_again(CALLER, ptr, size); }
+
+PRELOAD_API void *reallocarray(void *ptr, size_t count, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return serve_again(CALLER, ptr, bytes);
+}
+
+PRELOAD_API void free(void *ptr) { release(ptr); }
+
+PRELOAD_API void *memalign(size_t alignment, size_t size) {
+  return serve_rounded(CALLER, alignment, size);
+}
+
+PRELOAD_API void *aligned_alloc(size_t alignment, size_t size) {
+  return serve_rounded(CALLER, alignment, size);
+}
+
+PRELOAD_API int posix_memalign(void **out, size_t alignment, size_t size) {
+  if (alignment % sizeof(void *) || !alignment || alignment & (alignment - 1)) return EINVAL;
+  int before = errno;
+  void *block = serve_aligned(CALLER, alignment, size);
+  errno = before;
+  if (!block) return ENOMEM;
+  *out = block;
+  return 0;
+}
+
+static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+PRELOAD_API void *valloc(size_t size) { return serve_aligned(CALLER, page_size(), size); }
+
+PRELOAD_API void *pvalloc(size_t size) {
+  size_t page = page_size(), rounded;
+  if (__builtin_add_overflow(size, page - 1, &rounded)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return serve_aligned(CALLER, page, rounded & ~(page - 1));
+}
+
+PRELOAD_API size_t malloc_usable_size(void *ptr) {
+  return loam_owns(ptr) ? loam_usable_size(ptr) : next_usable_size(ptr);
+}
