@@ -1,0 +1,14 @@
+-- _header.lua - the names that loam.h declares.
+local files = require("_files")
+
+local header = {}
+
+-- The set of its functions: what stands before the first parenthesis of a LOAM_API declaration.
+function header.functions()
+  local text = files.read("core/include/loam.h"):gsub("/%*.-%*/", "")
+  local set = {}
+  for name in text:gmatch("\nLOAM_API [^;(]-([%w_]+)%(") do set[name] = true end
+  return set
+end
+
+return header

@@ -1,0 +1,50 @@
+-- exports.lua - each product gives the world what loam.h declares, and nothing else of ours.
+package.path = "tests/check/?.lua;" .. package.path
+local files = require("_files")
+local header = require("_header")
+
+local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
+
+-- The malloc family that the preload library takes over; C++'s operators begin with _Zn and _Zd.
+local malloc_family = {}
+for name in ([[malloc free calloc realloc reallocarray memalign posix_memalign aligned_alloc valloc
+               pvalloc malloc_usable_size]]):gmatch("%S+") do
+  malloc_family[name] = true
+end
+
+local function is_malloc(name) return malloc_family[name] or name:find("^_Z[nd][wal]") ~= nil end
+
+-- The names that nm says it defines, without their versions.
+local function defined(options, product)
+  local set = {}
+  local command = ("nm %s --defined-only -f posix %s/%s"):format(options, build, product)
+  for _, line in ipairs(files.lines_of(command)) do
+    local name = line:match("^(%S+) %a ")
+    if name then set[name:gsub("@.*", "")] = true end
+  end
+  return set
+end
+
+-- Every function of loam.h is there; every other name is one that `may_be` allows.
+local function check(product, names, may_be)
+  local functions = header.functions()
+  for name in pairs(functions) do
+    if not names[name] then files.complain(product, "%s is declared, not defined", name) end
+  end
+  for name in pairs(names) do
+    if not functions[name] and not may_be(name) then
+      files.complain(product, "%s is defined, not declared", name)
+    end
+  end
+end
+
+local function nothing() return false end
+local function internal(name) return name:find("^lm_") ~= nil end
+-- An executable defines a few names of its own for the linker and the C library.
+local function of_loader(name) return not name:find("^lm_") and not name:find("^loam_") end
+
+check("libloam.so", defined("-D", "libloam.so"), nothing)
+check("libloam.a", defined("-g", "libloam.a"), internal)
+check("loam", defined("-D", "loam"), of_loader)
+check("libloam-preload.so", defined("-D", "libloam-preload.so"), is_malloc)
+files.finish("four products export what loam.h declares")

@@ -1,0 +1,36 @@
+-- header.lua - loam.h is taken as it is by C99, by C++11 and by LuaJIT's ffi.cdef.
+package.path = "tests/check/?.lua;" .. package.path
+local files = require("_files")
+local header = require("_header")
+local ffi = require("ffi")
+
+local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
+local cc, cxx = os.getenv("CC") or "cc", os.getenv("CXX") or "c++"
+
+-- Compiles nothing but the header, with every warning an error.
+local function compile(compiler, language)
+  local ok, words = pcall(files.lines_of, ("echo '#include <loam.h>' | %s -fsyntax-only "
+    .. "-Wall -Wextra -Werror -Wpedantic -Icore/include %s - 2>&1"):format(compiler, language))
+  if not ok then files.complain("core/include/loam.h", "%s %s\n%s", compiler, language, words) end
+end
+
+compile(cc, "-std=c99 -x c")
+compile(cc, "-std=gnu17 -x c")
+compile(cxx, "-std=c++11 -x c++")
+compile(cxx, "-std=c++20 -x c++")
+
+for _, name in ipairs { "cdef", "plan_cdef" } do
+  local text = dofile(("%s/embed/loam/%s.lua"):format(build, name))
+  local ok, words = pcall(ffi.cdef, text)
+  if not ok then files.complain(name, "ffi.cdef: %s", words) end
+end
+
+-- A declared function has a type that FFI knows, and the library has it.
+local library = ffi.load(build .. "/libloam.so")
+local count = 0
+for name in pairs(header.functions()) do
+  count = count + 1
+  local ok, words = pcall(function() return library[name] end)
+  if not ok then files.complain(name, "%s", words) end
+end
+files.finish(("%d functions, by C, C++ and FFI"):format(count))
