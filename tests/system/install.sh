@@ -1,0 +1,81 @@
+# install.sh - what `cmake --install` leaves in a prefix can be found, linked with and run, by
+# pkg-config and by find_package, shared and static; also after the prefix was moved.
+set -euo pipefail
+
+if [ -n "${LOAM_SANITIZE-}" ]; then
+  echo "skipped: a build with sanitizers is not for installing"
+  exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$LOAM_BUILD" --prefix "$work/first" > "$work/log" || { cat "$work/log"; exit 1; }
+mv "$work/first" "$work/prefix"
+prefix=$work/prefix
+for file in bin/loam include/loam.h share/loam/policies/default.lua; do
+  [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
+done
+library=$(dirname "$(find "$prefix" -name libloam.so)")
+[ -f "$library/libloam.a" ]
+[ -f "$library/loam/libloam-preload.so" ]
+
+cat > "$work/host.c" <<'C'
+#include <loam.h>
+#include <stdio.h>
+
+int main(void) {
+  void *p = loam_malloc(LOAM_SITE("host.words"), 100);
+  loam_owner_info whose;
+  if (loam_owner(p, &whose) != LOAM_OK) return 1;
+  printf("%s %s %s\n", loam_version(), whose.tag, whose.strategy);
+  loam_free(p);
+  return 0;
+}
+C
+cp "$work/host.c" "$work/host.cc"
+version=$("$prefix/bin/loam" --version | grep -o '[0-9][0-9.]*')
+want="$version host.words default"
+
+# expect NAME COMMAND...: prints what it should.
+expect() {
+  local name=$1 got
+  shift
+  got=$("$@") || { echo "$name: exit status $?"; exit 1; }
+  [ "$got" = "$want" ] || { echo "$name: \"$got\", not \"$want\""; exit 1; }
+  echo "$name: $got"
+}
+
+export PKG_CONFIG_PATH=$library/pkgconfig
+[ "$(pkg-config --modversion loam)" = "$version" ]
+flags=(-Wall -Wextra -Werror -Wl,-rpath,"$library")
+# shellcheck disable=SC2046
+{
+  "$CC" "${flags[@]}" -o "$work/shared" "$work/host.c" $(pkg-config --cflags --libs loam)
+  "$CC" "${flags[@]}" -o "$work/static" "$work/host.c" $(pkg-config --cflags loam) \
+    "$library/libloam.a" $(pkg-config --static --libs-only-l loam | sed 's/-lloam//')
+}
+expect "pkg-config, shared" "$work/shared"
+expect "pkg-config, static" "$work/static"
+expect "pkg-config, C++" bash -c '
+  "$CXX" -Wall -Wextra -Werror -Wl,-rpath,"$1" -o "$2/cxx" "$2/host.cc" \
+    $(pkg-config --cflags --libs loam) && "$2/cxx"' - "$library" "$work"
+
+cat > "$work/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(host C)
+find_package(loam 0.1 REQUIRED)
+add_executable(shared host.c)
+target_link_libraries(shared PRIVATE loam::loam)
+add_executable(static host.c)
+target_link_libraries(static PRIVATE loam::static)
+CMAKE
+{
+  cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" &&
+    cmake --build "$work/build"
+} > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+expect "find_package, shared" "$work/build/shared"
+expect "find_package, static" "$work/build/static"
+
+want=hello
+expect "loam run" "$prefix/bin/loam" run --policy "$prefix/share/loam/policies/default.lua" -- \
+  /bin/echo hello
