@@ -1,0 +1,249 @@
+-- compile - a policy for one class of sites: traced, lowered, emitted, compared, its invariants
+-- decided.
+
+local always = require("loam.always")
+local bounds = require("loam.bounds")
+local budget = require("loam.budget")
+local core = require("loam.core")
+local diag = require("loam.diag")
+local emit = require("loam.emit")
+local here = require("loam.here")
+local lower = require("loam.lower")
+local request = require("loam.request")
+local sandbox = require("loam.sandbox")
+local site = require("loam.site")
+local strategy = require("loam.strategy")
+local trace = require("loam.trace")
+local verify = require("loam.verify")
+
+local compile = {}
+
+local MAX_LED = 24 -- conditions shown on the way to a fault
+
+---@class loam.Policy what the driver keeps of a loaded file
+---@field name string
+---@field pick function
+---@field invariants loam.Invariant[]
+---@field constants number[]
+---@field line integer of pick
+
+---@class loam.Compiled
+---@field plan any core's handle
+---@field reads_live boolean
+---@field leaves table[] leaves of the plan by index from 1: { key, words, chain }
+---@field tree table as traced
+---@field violations table<loam.Invariant, table>
+
+local function pick_of(policy)
+  return function() return sandbox.call(policy.pick, request.req) end
+end
+
+local function type_of(value)
+  if site.is_text(value) then return "a string of the request" end
+  if type(value) == "cdata" then return "a number of the request" end
+  if value == nil then return "nil" end
+  return "a " .. type(value)
+end
+
+-- ---- leaves
+
+local function ids_of(served)
+  local ids = {}
+  for i, member in ipairs(served) do ids[i] = strategy.id(member) end
+  return ids
+end
+
+-- What pick returned, as a leaf.
+local function leaf_of(chain)
+  if not strategy.members(chain) then
+    here.refuse("return", "pick returned " .. type_of(chain) .. ", not a strategy",
+      "return a strategy on every path, also at the end of the function")
+  end
+  local ids = ids_of(strategy.served(chain))
+  return {
+    chain = chain, ids = ids, key = table.concat(ids, ","),
+    words = "'" .. table.concat(strategy.names(chain), "' or else '") .. "'",
+  }
+end
+
+-- ---- faults
+
+local function shortened(story)
+  if #story <= MAX_LED then return story end
+  local last = {}
+  for i = #story - MAX_LED + 1, #story do last[#last + 1] = story[i] end
+  return last
+end
+
+-- The diagnostic of an error, with the conditions that led there. `stage` says what was being
+-- run: pick alone, or an invariant after a path of pick.
+local function explained(policy, stage, problem)
+  local d = diag.from_error(problem)
+  if stage.traced or d.class == "leaves" or d.class == "internal" then return d end
+  local path = trace.path()
+  local story, _, _, line
+  if stage.invariant then
+    d.reason = "always \"" .. stage.invariant.name .. "\": " .. d.reason
+    story = trace.tell(pick_of(policy), trace.along(stage.path))
+    local rest, _, _, last = trace.tell(stage.run, trace.along(path))
+    for _, step in ipairs(rest) do story[#story + 1] = step end
+    line = last
+  else
+    story, _, _, line = trace.tell(pick_of(policy), trace.along(path))
+  end
+  d.line = d.line or line
+  d.led = d.led or shortened(story)
+  return d
+end
+
+local function is_final(problem)
+  return diag.is_budget(problem) or problem == "not enough memory"
+end
+
+-- ---- stages
+
+local function explore(policy, stage, corners, violations)
+  return trace.explore(pick_of(policy), function(chain)
+    local leaf = leaf_of(chain)
+    local path = trace.path()
+    corners[#corners + 1], corners[#corners + 2] = bounds.corners()
+    always.decide(policy.invariants, chain, violations, function(invariant, run)
+      stage.invariant, stage.run, stage.path = invariant, run, path
+    end)
+    return leaf
+  end)
+end
+
+local function in_plain_lua(policy, where, point)
+  request.set(point, where)
+  local chain = sandbox.call(policy.pick, request.req)
+  return leaf_of(chain)
+end
+
+local function compare(policy, where, made, emitted, corners)
+  local at
+  local function decide(point)
+    at = point
+    local leaf = in_plain_lua(policy, where, point)
+    return leaf.key, leaf.words
+  end
+  local ok, found = pcall(verify.run, made.plan, emitted, made.tree, corners, policy.constants, decide)
+  if not ok then
+    if is_final(found) then error(found, 0) end
+    local d = diag.from_error(found)
+    if at then d.reason = d.reason .. " (in plain Lua, for " .. request.words(at) .. ")" end
+    error(d, 0)
+  end
+  if found then
+    here.refuse("mismatch", "the compiled plan gives " .. found.plan .. " and plain Lua " .. found.lua
+      .. " for " .. request.words(found.point), "pick does something that cannot be compiled exactly; "
+      .. "write it as comparisons of req's fields", policy.line)
+  end
+end
+
+-- Each violation with the path that it ends and the line of pick that returned there.
+local function retell(policy, violations)
+  for _, found in pairs(violations) do
+    local _
+    found.story, _, _, found.line = trace.tell(pick_of(policy), trace.along(found.path))
+  end
+end
+
+local function emitted_of(tree)
+  return emit.run(lower.run(tree), function(leaf) return leaf.ids end)
+end
+
+local function planned(policy, where, tree, corners)
+  local emitted = emitted_of(tree)
+  local plan, message = core.plan(emitted.image)
+  if not plan then here.refuse("internal", "core refused the plan: " .. message) end
+  local made = { plan = plan, tree = tree, reads_live = emitted.reads[request.LIVE] or false }
+  budget.step("comparing tag '" .. where.tag .. "' with plain Lua")
+  compare(policy, where, made, emitted, corners)
+  made.leaves = {}
+  for i, leaf in ipairs(emitted.leaves) do
+    made.leaves[i] = { key = leaf.key, words = leaf.words, chain = leaf.chain }
+  end
+  return made
+end
+
+local function protected(policy, stage, run)
+  local ok, result = pcall(run)
+  if ok then return result end
+  if is_final(result) then error(result, 0) end
+  here.leave()
+  return nil, explained(policy, stage, result)
+end
+
+local function prepare(where)
+  sandbox.reset()
+  trace.reset(core.limits.max_leaves)
+  request.trace()
+  site.begin(where)
+end
+
+-- Compiles for the class of `where`. Returns what was made, or nil and a diagnostic; both depend
+-- on the observations that site.asked() then lists, and on nothing else of `where`.
+---@return loam.Compiled|nil, loam.Diagnostic|nil
+function compile.run(policy, where)
+  budget.step("tracing tag '" .. where.tag .. "'")
+  prepare(where)
+  local stage, corners, violations = {}, {}, {}
+  local made, problem = protected(policy, stage, function()
+    local tree = explore(policy, stage, corners, violations)
+    stage.traced = true
+    retell(policy, violations)
+    return planned(policy, where, tree, corners)
+  end)
+  sandbox.reset()
+  trace.reset()
+  request.close()
+  if made then made.violations = violations end
+  return made, problem
+end
+
+-- The violations of what was made, as diagnostics in the order of the invariants.
+---@return loam.Diagnostic[]
+function compile.violated(policy, made)
+  local list = {}
+  for _, invariant in ipairs(policy.invariants) do
+    local found = made.violations[invariant]
+    if found then
+      list[#list + 1] = diag.new {
+        line = found.line or invariant.line, class = "always", led = shortened(found.story),
+        reason = string.format("\"%s\" does not hold for strategy '%s' %s", invariant.name,
+          found.member.name, found.words),
+        suggestion = "the invariant is on line " .. invariant.line
+          .. "; return another strategy here, or change it",
+      }
+    end
+  end
+  return list
+end
+
+-- Follows one request through pick, with symbols, so that every condition has its words. Returns
+-- the story, the chain, and the line that returned it; or nil and a diagnostic.
+function compile.tell(policy, where, point)
+  prepare(where)
+  local story, chain, ok, line = trace.tell(pick_of(policy), trace.at(point))
+  sandbox.reset()
+  trace.reset()
+  request.close()
+  if not ok then
+    if is_final(chain) then error(chain, 0) end
+    return nil, diag.from_error(chain)
+  end
+  return story, chain, line
+end
+
+-- Follows one path of a compiled tree (trace.path) in the same way.
+function compile.tell_path(policy, where, path)
+  prepare(where)
+  local story, chain, _, line = trace.tell(pick_of(policy), trace.along(path))
+  sandbox.reset()
+  trace.reset()
+  request.close()
+  return story, chain, line
+end
+
+return compile

@@ -1,0 +1,181 @@
+-- dsl - the words of a policy: the table `loam`.
+
+local here = require("loam.here")
+local options = require("loam.options")
+local request = require("loam.request")
+local sandbox = require("loam.sandbox")
+local strategy = require("loam.strategy")
+local symbol = require("loam.symbol")
+
+local dsl = {}
+
+local loam = { KiB = 2 ^ 10, MiB = 2 ^ 20, GiB = 2 ^ 30, TiB = 2 ^ 40 }
+
+-- ---- strategies
+
+local function check_loading(what)
+  if sandbox.is_loading() then return end
+  here.refuse("write", what .. " inside pick makes a strategy for each request",
+    "make it once, above pick, as a local")
+end
+
+local function constructor(kind)
+  return function(given)
+    local what = "loam." .. kind
+    check_loading(what)
+    if given == nil then given = {} end
+    if type(given) ~= "table" then
+      here.refuse("type", what .. " takes a table of options, not a " .. type(given),
+        "write " .. what .. "{ name = \"…\" }")
+    end
+    return strategy.declare(kind, given)
+  end
+end
+
+for _, kind in ipairs { "host", "system", "pinned", "device", "managed", "deny" } do
+  loam[kind] = constructor(kind)
+end
+
+local MAX_HANDLER = 126
+
+function loam.handler(given)
+  check_loading("loam.handler")
+  local rest, name = {}, given
+  if type(given) == "table" then
+    name = rawget(given, 1)
+    for option, value in next, given do
+      if option ~= 1 then rest[option] = value end
+    end
+  end
+  if type(name) ~= "string" or name == "" or #name > MAX_HANDLER then
+    here.refuse("type", "loam.handler takes the name of a handler, 1 to " .. MAX_HANDLER .. " bytes",
+      "write loam.handler\"name\"")
+  end
+  return strategy.declare("handler", rest, name)
+end
+
+-- ---- the machine
+
+local function list(source)
+  local frozen
+  return function()
+    local copy = { unpack(source) }
+    if sandbox.is_loading() then return copy end
+    frozen = frozen or sandbox.guarded(copy)
+    return frozen
+  end
+end
+
+loam.nodes = list(options.machine().nodes)
+loam.devices = list(options.machine().devices)
+
+local function place(input, n)
+  return setmetatable({}, {
+    __index = function(_, field)
+      if field == "free" then return request.gauge(input, n) end
+      return here.refuse_word("field", "it has no field '" .. tostring(field) .. "'", field, { "free" })
+    end,
+    __newindex = function() return here.refuse("write", "free memory is only read") end,
+  })
+end
+
+-- Where nothing is known, nothing is free.
+local NOWHERE = setmetatable({}, { __index = function() return 0 end,
+                                   __newindex = function() return here.refuse("write", "it is only read") end })
+
+local function is_in(numbers, n)
+  for _, number in ipairs(numbers) do
+    if number == n then return true end
+  end
+  return false
+end
+
+-- loam.node(n) and loam.device(n). A number of the request forks over those there are; for others
+-- (a CPU's node may have no memory) nothing is free. `check` refuses a constant that is not there.
+local function places(input, numbers, check)
+  local made = {}
+  for _, n in ipairs(numbers) do made[n] = place(input, n) end
+  return function(n)
+    if symbol.expression(n) then
+      for _, number in ipairs(numbers) do
+        if symbol.equal(n, number) then return made[number] end
+      end
+      return NOWHERE
+    end
+    if made[n] then return made[n] end
+    if request.is_concrete() then return NOWHERE end
+    return check(n)
+  end
+end
+
+loam.node = places("node_free", options.machine().nodes, function(n)
+  return options.check_node("loam.node", n)
+end)
+
+loam.device = places("device_free", options.machine().devices, function(n)
+  if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
+    here.refuse("type", "loam.device takes a device number from 0")
+  end
+  return here.refuse("machine", "device " .. n .. ": this machine has no such device",
+    "loam.devices() lists them")
+end)
+
+-- ---- the policy
+
+local KEYS = { "name", "pick", "tests", "always" }
+
+local policies = {} -- what loam.policy returned -> its table
+
+local function check_type(given, key, wanted, example)
+  local value = rawget(given, key)
+  if value ~= nil and type(value) ~= wanted then
+    here.refuse("policy", key .. " is a " .. type(value) .. "; it has to be a " .. wanted, "write " .. example)
+  end
+end
+
+function loam.policy(given)
+  check_loading("loam.policy")
+  if type(given) ~= "table" then
+    here.refuse("policy", "loam.policy takes a table, not " .. type(given), "write loam.policy{ pick = … }")
+  end
+  for key in next, given do
+    if type(key) ~= "string" or not is_in(KEYS, key) then
+      here.refuse_word("policy", "loam.policy has no '" .. tostring(key) .. "'", key, KEYS)
+    end
+  end
+  check_type(given, "name", "string", "name = \"production\"")
+  check_type(given, "pick", "function", "pick = function(req) … end")
+  check_type(given, "tests", "table", "tests = { { tag = \"log\", size = 100, expect = scratch } }")
+  check_type(given, "always", "table", "always = { [\"what holds\"] = function(req, got) … end }")
+  if rawget(given, "pick") == nil then
+    here.refuse("policy", "loam.policy needs pick", "write pick = function(req) return strategy end")
+  end
+  local policy = setmetatable({}, { __newindex = function()
+    return here.refuse("write", "a policy cannot be changed once made")
+  end })
+  policies[policy] = { name = given.name, pick = given.pick, tests = given.tests or {},
+                       always = given.always or {}, line = here.line() }
+  return policy
+end
+
+---@return table|nil { name, pick, tests, always, line } of what loam.policy returned
+function dsl.policy(value)
+  return value ~= nil and policies[value] or nil
+end
+
+-- ---- the table
+
+local known = {}
+for word in pairs(loam) do known[#known + 1] = word end
+table.sort(known)
+
+setmetatable(loam, {
+  __index = function(_, word)
+    return here.refuse_word("field", "loam has no '" .. tostring(word) .. "'", word, known)
+  end,
+  __newindex = function() return here.refuse("write", "loam cannot be changed") end,
+})
+
+dsl.loam = loam
+
+return dsl

@@ -1,0 +1,111 @@
+-- lower - a decision tree to a small graph: ladders balanced, equal parts shared, idle tests gone.
+--
+-- A run of conditions on one input is a division of its range. It is taken apart into sorted
+-- segments and put together again as a balanced search of thresholds, so that a chain of a hundred
+-- comparisons is decided in seven. Cells are interned: equal subgraphs are one cell, and a test
+-- whose sides are one cell is left out.
+
+local lower = {}
+
+---@class loam.Cell a leaf { id, leaf } or a test { id, input, k, condition, yes, no, line }
+
+local function new_graph()
+  return { cells = {}, count = 0, serial = {}, serials = 0 }
+end
+
+local function intern(graph, id, cell)
+  if not graph.cells[id] then
+    graph.count = graph.count + 1
+    cell.id = graph.count
+    graph.cells[id] = cell
+  end
+  return graph.cells[id]
+end
+
+-- A number for each input and computed condition of this graph.
+local function serial(graph, object)
+  if not graph.serial[object] then
+    graph.serials = graph.serials + 1
+    graph.serial[object] = graph.serials
+  end
+  return graph.serial[object]
+end
+
+local function test(graph, cell)
+  if cell.yes == cell.no then return cell.yes end
+  local subject = serial(graph, cell.input or cell.condition)
+  local id = string.format("%d %.17g %d %d", subject, cell.k or 0, cell.yes.id, cell.no.id)
+  return intern(graph, id, cell)
+end
+
+local build
+
+-- ---- ladders
+
+-- Adds the segments of `node` from low to high; `lines` gets the line of each threshold.
+local function divide(graph, node, input, low, high, out, lines)
+  local c = node.condition
+  if not c or c.input ~= input then
+    local cell, last = build(graph, node), out[#out]
+    if last and last.cell == cell then
+      last.high = high
+    else
+      out[#out + 1] = { high = high, cell = cell }
+    end
+    return
+  end
+  local yes, no = node.yes, node.no
+  if c.negated then yes, no = no, yes end
+  local k = c.k
+  lines[k] = lines[k] or node.line
+  if c.cmp == "lt" then
+    if low < k then divide(graph, yes, input, low, math.min(high, k - 1), out, lines) end
+    if high >= k then divide(graph, no, input, math.max(low, k), high, out, lines) end
+    return
+  end
+  lines[k + 1] = lines[k + 1] or node.line
+  if low < k then divide(graph, no, input, low, math.min(high, k - 1), out, lines) end
+  if low <= k and k <= high then divide(graph, yes, input, k, k, out, lines) end
+  if high > k then divide(graph, no, input, math.max(low, k + 1), high, out, lines) end
+end
+
+local function balance(graph, input, segments, lines, first, last)
+  if first == last then return segments[first].cell end
+  local middle = math.floor((first + last) / 2)
+  local k = segments[middle].high + 1
+  return test(graph, {
+    input = input, k = k, line = lines[k],
+    yes = balance(graph, input, segments, lines, first, middle),
+    no = balance(graph, input, segments, lines, middle + 1, last),
+  })
+end
+
+local function ladder(graph, node)
+  local input, segments, lines = node.condition.input, {}, {}
+  divide(graph, node, input, input.least, input.most, segments, lines)
+  return balance(graph, input, segments, lines, 1, #segments)
+end
+
+-- ---- the whole
+
+local function cell_of(graph, node)
+  if not node.condition then return intern(graph, "leaf " .. node.key, { leaf = node }) end
+  if not node.condition.complex then return ladder(graph, node) end
+  return test(graph, {
+    condition = node.condition, line = node.line,
+    yes = build(graph, node.yes), no = build(graph, node.no),
+  })
+end
+
+-- A segment may be reached more than once: each node is built once.
+function build(graph, node)
+  node.cell = node.cell or cell_of(graph, node)
+  return node.cell
+end
+
+---@return loam.Cell the root of the graph for a tree of trace.explore; leaves with the same `key` are one
+function lower.run(tree)
+  return build(new_graph(), tree)
+end
+
+return lower

@@ -1,0 +1,249 @@
+-- options - the options of each constructor, checked by type and against this machine.
+--
+-- Every check names the value that was wrong and what is possible. What is well formed but cannot
+-- be served here (a missing device, huge pages that nobody reserved) is no error yet: a strategy
+-- with a fallback may hope. It is returned as the reason.
+
+local core = require("loam.core")
+local here = require("loam.here")
+local site = require("loam.site")
+local symbol = require("loam.symbol")
+
+local options = {}
+
+local MAX_ALIGN = 2 ^ 30
+local MAX_BYTES = 2 ^ 47
+local MAX_NAME = 63
+
+local machine = core.machine()
+
+---@return table what this machine has
+function options.machine() return machine end
+
+local function show(value)
+  local kind = type(value)
+  if kind == "string" then return string.format("%q", value) end
+  if kind == "number" or kind == "boolean" or kind == "nil" then return tostring(value) end
+  if symbol.expression(value) then return "a number of the request" end
+  if site.is_text(value) then return "a string of the request" end
+  return "a " .. kind
+end
+
+local function wrong(option, value, possible)
+  return here.refuse("option", option .. " = " .. show(value) .. ": " .. possible)
+end
+
+local function is_integer(value)
+  return type(value) == "number" and value == math.floor(value) and math.abs(value) < 2 ^ 53
+end
+
+-- ---- one check an option: what it returns is the option's value, and a reason why not here
+
+local function boolean(option, value)
+  if type(value) ~= "boolean" then wrong(option, value, "it is true or false") end
+  return value
+end
+
+local function name(option, value)
+  if type(value) ~= "string" or value == "" or #value > MAX_NAME or string.find(value, "%c") then
+    wrong(option, value, "a name is a string of 1 to " .. MAX_NAME .. " bytes without control characters")
+  end
+  return value
+end
+
+local function limit(option, value)
+  if not is_integer(value) or value < 1 or value > MAX_BYTES then
+    wrong(option, value, "it is a whole number of bytes from 1 to 2^47, such as 512 * loam.MiB")
+  end
+  return value
+end
+
+local function align(option, value)
+  if type(value) ~= "number" or value < 1 or value > MAX_ALIGN or math.frexp(value) ~= 0.5 then
+    wrong(option, value, "it is a power of two from 1 to 1 GiB")
+  end
+  return value
+end
+
+local function guard(option, value)
+  if value == true then return 1 end
+  if value == false then return 0 end
+  if not is_integer(value) or value < 1 or value >= 2 ^ 32 then
+    wrong(option, value, "it is true, or N to guard one block in N")
+  end
+  return value
+end
+
+local function has_node(n)
+  for _, node in ipairs(machine.nodes) do
+    if node == n then return true end
+  end
+  return false
+end
+
+local function node(option, value)
+  if not is_integer(value) or value < 0 then
+    wrong(option, value, "a node is a whole number from 0")
+  end
+  if not has_node(value) then
+    local nodes = #machine.nodes == 1 and "node " or "nodes "
+    here.refuse("machine", "node " .. value .. ": this machine has " .. nodes .. machine.nodes_text)
+  end
+  return value
+end
+
+options.check_node = node
+
+local function keys_of(t)
+  local numbers, words = {}, {}
+  for key in next, t do
+    local into = type(key) == "number" and numbers or words
+    into[#into + 1] = key
+  end
+  table.sort(numbers)
+  return numbers, words
+end
+
+local NUMA = "it is \"local\", \"interleave\", a node, a list of nodes {0, 1}, {prefer = 0} "
+  .. "or {weights = {[0] = 3, [1] = 1}}"
+
+local function weights(value)
+  if type(value) ~= "table" or next(value) == nil then
+    wrong("numa.weights", value, "it is a table of a weight by node number: {[0] = 3, [1] = 1}")
+  end
+  local out, nodes = {}, {}
+  local numbers, words = keys_of(value)
+  if words[1] ~= nil then wrong("numa.weights", value, "its keys are node numbers") end
+  for _, n in ipairs(numbers) do
+    node("numa", n)
+    local weight = rawget(value, n)
+    if not is_integer(weight) or weight < 1 or weight > 255 then
+      wrong("weight of node " .. n, weight, "it is a whole number from 1 to 255")
+    end
+    nodes[#nodes + 1], out[n] = n, weight
+  end
+  return { mode = "weighted", nodes = nodes, weights = out }
+end
+
+local function list_of_nodes(value)
+  local numbers, words = keys_of(value)
+  if words[1] ~= nil or #numbers == 0 then wrong("numa", value, NUMA) end
+  local nodes, seen = {}, {}
+  for i, key in ipairs(numbers) do
+    if key ~= i then wrong("numa", value, "a list of nodes has no gaps") end
+    local n = node("numa", rawget(value, i))
+    if not seen[n] then nodes[#nodes + 1] = n end
+    seen[n] = true
+  end
+  table.sort(nodes)
+  return { mode = "bind", nodes = nodes }
+end
+
+local function numa(option, value)
+  if value == "local" or value == "interleave" then return { mode = value } end
+  if type(value) == "number" then return { mode = "bind", nodes = { node(option, value) } } end
+  if type(value) ~= "table" then wrong(option, value, NUMA) end
+  local _, words = keys_of(value)
+  if #words == 0 then return list_of_nodes(value) end
+  if #words == 1 and words[1] == "prefer" and rawget(value, 1) == nil then
+    return { mode = "prefer", nodes = { node("numa.prefer", value.prefer) } }
+  end
+  if #words == 1 and words[1] == "weights" and rawget(value, 1) == nil then
+    return weights(value.weights)
+  end
+  return wrong(option, value, NUMA)
+end
+
+local function huge(option, value)
+  if value == false then return "never" end
+  if value == "thp" then return "thp" end
+  if value ~= "2MiB" and value ~= "1GiB" then
+    wrong(option, value, "it is false, \"thp\", \"2MiB\" or \"1GiB\"")
+  end
+  local pages = machine.hugepages[value]
+  if not pages then return value, "this machine has no " .. value .. " huge pages" end
+  if pages == 0 then
+    local where = value == "2MiB" and "sysctl vm.nr_hugepages=N"
+      or "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+    return value, "no " .. value .. " huge pages are reserved (" .. where .. " reserves them)"
+  end
+  return value
+end
+
+local function one_of(...)
+  local allowed = { ... }
+  local words = "it is \"" .. table.concat(allowed, "\", \"") .. "\""
+  return function(option, value)
+    for _, word in ipairs(allowed) do
+      if value == word then return value end
+    end
+    return wrong(option, value, words)
+  end
+end
+
+local function device_id(option, value)
+  if value == "current" then return value end
+  if not is_integer(value) or value < 0 then
+    wrong(option, value, "it is a device number from 0, or \"current\"")
+  end
+  return value
+end
+
+-- ---- the options of each kind
+
+local KINDS = {
+  host = { align = align, numa = numa, huge = huge, zero = boolean, prefault = boolean,
+           lock = boolean, guard = guard },
+  system = {},
+  handler = {},
+  deny = {},
+  pinned = { mapped = boolean, portable = boolean, write_combined = boolean, numa = numa },
+  device = { id = device_id, pool = one_of("cache", "driver", "none") },
+  managed = { id = device_id, prefer = device_id },
+}
+
+local ABSENT = {
+  pinned = "pinned memory needs a GPU, and this build has no GPU support",
+  device = "device memory needs a GPU, and this build has no GPU support",
+  managed = "managed memory needs a GPU, and this build has no GPU support",
+}
+
+local ORDER = { "align", "numa", "huge", "zero", "prefault", "lock", "guard", "mapped", "portable",
+                "write_combined", "id", "pool", "prefer", "limit", "name" }
+
+for _, checks in pairs(KINDS) do
+  checks.name, checks.limit = name, limit
+end
+
+local function known(kind)
+  local names = {}
+  for _, option in ipairs(ORDER) do
+    if KINDS[kind][option] then names[#names + 1] = option end
+  end
+  return names
+end
+
+-- Checks what was given to `loam.KIND{…}`. Returns the values as core takes them, by option, and
+-- the reason why this machine cannot serve it, if there is one.
+function options.check(kind, given)
+  local checks, values, reason = KINDS[kind], {}, ABSENT[kind]
+  for option in next, given do
+    if type(option) ~= "string" or not checks[option] then
+      here.refuse_word("option", "loam." .. kind .. " has no option " .. show(option), option, known(kind))
+    end
+  end
+  for _, option in ipairs(ORDER) do
+    local value = rawget(given, option)
+    if value ~= nil then
+      local why
+      values[option], why = checks[option](option, value)
+      reason = reason or why
+    end
+  end
+  return values, reason
+end
+
+-- The options in their order, as they were given.
+function options.order() return ORDER end
+
+return options

@@ -1,0 +1,176 @@
+-- request - `req` and the gauges, as symbols while tracing and as numbers in plain Lua.
+--
+-- A policy sees one `req` object in both, and nothing it can do tells them apart.
+
+local condition = require("loam.condition")
+local here = require("loam.here")
+local site = require("loam.site")
+local symbol = require("loam.symbol")
+
+local request = {}
+
+local SIZES = 2 ^ 47 -- the largest request that is looked at; core's LM_SIZE_MAX
+local BYTES = 2 ^ 52 -- more than any gauge of bytes will show
+
+-- The numbers of plan.h's LM_IN_*.
+local INPUT = { size = 0, align = 1, zero = 2, node = 3, device = 4, live = 5, node_free = 6, device_free = 7 }
+
+local symbols = {
+  size = symbol.input("req.size", INPUT.size, 0, 0, SIZES),
+  align = symbol.input("req.align", INPUT.align, 0, 1, SIZES, true),
+  node = symbol.input("req.node", INPUT.node, 0, 0, 63),
+  device = symbol.input("req.device", INPUT.device, 0, -1, 63),
+  live = symbol.input("req.live", INPUT.live, 0, 0, BYTES),
+}
+local zero = symbol.expression(symbol.input("req.zero", INPUT.zero, 0, 0, 1))
+local is_zeroed = condition.make("eq", zero, 1)
+is_zeroed.text = "req.zero"
+
+local FIELDS = { "tag", "file", "func", "module", "line", "size", "align", "zero", "node", "device", "live" }
+
+local decide   -- function(condition) -> boolean
+local values   -- of the fields of `req` now
+local gauges   -- function(input name, n) -> number or symbol; nil outside pick
+local traced = {}
+
+for name, value in pairs(symbols) do traced[name] = value end
+for name, value in pairs(site.texts) do traced[name] = value end
+
+function request.connect(decider) decide = decider end
+
+local function missing(_, field)
+  if values == traced then
+    if field == "zero" then return decide(is_zeroed) end
+    if field == "line" then return site.line() end
+  end
+  if not values then
+    return here.refuse("field", "req is only there while pick runs",
+      "read it inside pick; do not keep it")
+  end
+  if site.is_text(field) or symbol.expression(field) then
+    return here.refuse("field", "req has no field named by a value of the request")
+  end
+  return here.refuse_word("field", "req has no field '" .. tostring(field) .. "'", field, FIELDS)
+end
+
+request.req = setmetatable({}, {
+  __index = function(req, field)
+    local value = values and values[field]
+    if value or value == false then return value end -- a symbol `~= nil` would be a comparison
+    return missing(req, field)
+  end,
+  __newindex = function(_, field)
+    return here.refuse("write", "req." .. tostring(field) .. " cannot be assigned: a request is only read",
+      "keep what you compute in a local")
+  end,
+})
+
+-- ---- gauges
+
+local inputs = { zero } -- every numeric input there is, as expressions
+for _, name in ipairs { "size", "align", "node", "device", "live" } do
+  inputs[#inputs + 1] = symbol.expression(symbols[name])
+end
+
+function request.inputs() return inputs end
+
+local gauge_symbols = { node_free = {}, device_free = {} }
+
+local function gauge_symbol(input, n)
+  local made = gauge_symbols[input]
+  if not made[n] then
+    local name = "loam." .. (input == "node_free" and "node(" or "device(") .. n .. ").free"
+    made[n] = symbol.input(name, INPUT[input], n, 0, BYTES)
+    inputs[#inputs + 1] = symbol.expression(made[n])
+  end
+  return made[n]
+end
+
+---@return any bytes free on node or device `n`: a symbol or a number
+function request.gauge(input, n)
+  if not gauges then
+    return here.refuse("field", "free memory is only known when memory is asked for",
+      "read .free inside pick")
+  end
+  return gauges(input, n)
+end
+
+---@return boolean pick runs in plain Lua, on numbers
+function request.is_concrete() return values ~= nil and values ~= traced end
+
+-- ---- the two ways to run
+
+function request.trace()
+  values, gauges = traced, gauge_symbol
+end
+
+-- From now on `req` is these numbers at this site. `point` has a number for each numeric input,
+-- `zero`, and node_free and device_free by number, where absent ones are 0.
+function request.set(point, where)
+  values = {
+    tag = where.tag or "", file = where.file or "", func = where.func or "",
+    module = where.module or "", line = where.line or 0,
+    size = point.size, align = point.align, zero = point.zero, node = point.node,
+    device = point.device, live = point.live,
+  }
+  gauges = function(input, n) return point[input][n] or 0 end
+end
+
+function request.close()
+  values, gauges = nil, nil
+end
+
+-- ---- points: one value for each input
+
+---@return table a request of `size` bytes with nothing else said
+function request.point(size)
+  return { size = size, align = 16, zero = false, node = 0, device = -1, live = 0,
+           node_free = {}, device_free = {} }
+end
+
+local NAME = {}
+for name, number in pairs(INPUT) do NAME[number] = name end
+
+local FREE = { [INPUT.node_free] = "node_free", [INPUT.device_free] = "device_free" }
+
+-- The number an input has at a point.
+function request.read(point, input)
+  if FREE[input.input] then return point[FREE[input.input]][input.arg] or 0 end
+  local value = point[NAME[input.input]]
+  if input.input == INPUT.zero then return value and 1 or 0 end
+  return value
+end
+
+function request.write(point, input, value)
+  if FREE[input.input] then
+    point[FREE[input.input]][input.arg] = value
+  elseif input.input == INPUT.zero then
+    point.zero = value == 1
+  else
+    point[NAME[input.input]] = value
+  end
+end
+
+local SHOWN = { "size", "align", "zero", "node", "device", "live" }
+local DEFAULT = request.point(0)
+
+---@return string the request in words: its size, and what else is not as by default
+function request.words(point)
+  local words = {}
+  for _, name in ipairs(SHOWN) do
+    local value = point[name]
+    if name == "size" or value ~= DEFAULT[name] then
+      words[#words + 1] = name .. " " .. (type(value) == "number" and string.format("%d", value) or tostring(value))
+    end
+  end
+  for _, kind in ipairs { "node", "device" } do
+    for n, free in pairs(point[kind .. "_free"]) do
+      words[#words + 1] = string.format("%s %d free %d", kind, n, free)
+    end
+  end
+  return table.concat(words, ", ")
+end
+
+request.LIVE = INPUT.live
+
+return request

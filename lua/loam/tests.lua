@@ -1,0 +1,120 @@
+-- tests - a policy's own examples: a request and the strategy it expects.
+
+local diag = require("loam.diag")
+local here = require("loam.here")
+local request = require("loam.request")
+local strategy = require("loam.strategy")
+
+local tests = {}
+
+local STRINGS = { tag = true, file = true, func = true, module = true }
+local LOWEST = { size = 0, align = 1, node = 0, live = 0, line = 0, device = -1 }
+local KEYS = { "tag", "size", "expect", "align", "zero", "node", "live", "device", "file", "func",
+               "module", "line", "node_free", "device_free" }
+
+local function refuse(test, reason, suggestion)
+  return here.refuse("test", "test " .. test.n .. ": " .. reason, suggestion, test.line)
+end
+
+local function free_bytes(test, key, value)
+  local out = {}
+  for n, bytes in next, value do
+    if type(n) ~= "number" or type(bytes) ~= "number" or bytes < 0 then
+      refuse(test, key .. " is a table of bytes by number", "write " .. key .. " = {[0] = 2 * loam.GiB}")
+    end
+    out[n] = bytes
+  end
+  return out
+end
+
+local function number(test, key, value)
+  if type(value) ~= "number" or value ~= math.floor(value) or value < LOWEST[key] or value > 2 ^ 52 then
+    refuse(test, key .. " = " .. tostring(value) .. " is not a whole number from " .. LOWEST[key])
+  end
+  if key == "size" and value > 2 ^ 47 then refuse(test, "size is above 2^47") end
+  if key == "align" and math.frexp(value) ~= 0.5 then refuse(test, "align is not a power of two") end
+  return value
+end
+
+local function field(test, key, value)
+  if STRINGS[key] then
+    if type(value) ~= "string" then refuse(test, key .. " is not a string") end
+    test.where[key] = value
+  elseif key == "line" then
+    test.where.line = number(test, key, value)
+  elseif LOWEST[key] then
+    test.point[key] = number(test, key, value)
+  elseif key == "zero" then
+    if type(value) ~= "boolean" then refuse(test, "zero is true or false") end
+    test.point.zero = value
+  elseif key == "expect" then
+    if not strategy.members(value) then
+      refuse(test, "expect is not a strategy", "write expect = name of a strategy's local, without quotes")
+    end
+    test.expect = value
+  elseif (key == "node_free" or key == "device_free") and type(value) == "table" then
+    test.point[key] = free_bytes(test, key, value)
+  else
+    local word = tostring(key)
+    local nearest = diag.suggest(word, KEYS)
+    refuse(test, "there is no field '" .. word .. "'", nearest and "did you mean '" .. nearest .. "'?"
+      or "possible: " .. table.concat(KEYS, ", "))
+  end
+end
+
+local function read_one(n, given, line)
+  local test = { n = n, line = line, where = { tag = "" }, point = request.point(0) }
+  if type(given) ~= "table" then refuse(test, "it is a " .. type(given) .. ", not a table") end
+  for key, value in next, given do field(test, key, value) end
+  if rawget(given, "size") == nil then refuse(test, "it has no size") end
+  if not test.expect then
+    refuse(test, "it has no expect, or expect is nil", "write expect = a strategy")
+  end
+  return test
+end
+
+-- Checks the list that a policy gave. `lines[n]` is the line of the n-th entry, where known.
+---@return table[] { n, line, where, point, expect }
+function tests.read(given, lines)
+  local list, count = {}, 0
+  for _ in next, given do count = count + 1 end
+  for n = 1, count do
+    local entry = rawget(given, n)
+    if entry == nil then
+      here.refuse("test", "tests is not a list without gaps", "write tests = { {…}, {…} }", lines.start)
+    end
+    list[n] = read_one(n, entry, lines[n] or lines.start)
+  end
+  return list
+end
+
+---@return string what the test asks
+function tests.words(test)
+  return "tag '" .. test.where.tag .. "', " .. request.words(test.point)
+end
+
+local function chain_words(chain)
+  return "'" .. table.concat(strategy.names(chain), "' or else '") .. "'"
+end
+
+tests.chain_words = chain_words
+
+-- A single strategy is expected first in line; a chain is expected whole.
+---@return boolean
+function tests.passes(test, chain)
+  if test.expect == chain then return true end
+  local wanted, found = strategy.members(test.expect), strategy.members(chain)
+  return #wanted == 1 and wanted[1] == found[1]
+end
+
+---@return loam.Diagnostic of a test that got `chain`; `story` led there
+function tests.failure(test, chain, story, line)
+  return diag.new {
+    line = test.line, class = "test", led = story,
+    reason = string.format("test %d (%s) expects %s and gets %s", test.n, tests.words(test),
+      chain_words(test.expect), chain_words(chain)),
+    suggestion = line and "it is returned on line " .. line or nil,
+  }
+end
+
+return tests

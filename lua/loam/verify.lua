@@ -1,0 +1,106 @@
+-- verify - a traced plan against the policy run as plain Lua, on real numbers.
+--
+-- Whatever tracing might miss shows as a difference near some number: a threshold of the plan, a
+-- constant of the policy, a power of two. The requests tried are the two corners of every leaf,
+-- sizes around all those numbers with and without `zero`, and the other inputs around theirs; the
+-- same ones at every load.
+
+local bounds = require("loam.bounds")
+local core = require("loam.core")
+local request = require("loam.request")
+
+local verify = {}
+
+local MAX_SIZES = 1500
+local RANDOM_SIZES = 32
+
+local function random_from(seed)
+  return function()
+    seed = seed * 16807 % 2147483647
+    return seed
+  end
+end
+
+-- Integers next to `n` that the input can be.
+local function add_around(list, seen, input, n)
+  if n ~= n or math.abs(n) > 2 ^ 53 then return end
+  for d = -1, 1 do
+    local value = math.floor(n) + d
+    if value >= input.least and value <= input.most and not seen[value] then
+      seen[value] = true
+      list[#list + 1] = value
+    end
+  end
+end
+
+local function powers(add)
+  for power = 0, 47 do add(2 ^ power) end
+end
+
+local function sizes_of(input, thresholds, constants)
+  local list, seen = {}, {}
+  local function add(n)
+    if #list < MAX_SIZES then add_around(list, seen, input, n) end
+  end
+  for _, k in ipairs(thresholds) do add(k) end
+  add(input.least)
+  add(input.most)
+  powers(add)
+  for _, k in ipairs(constants) do add(k) end
+  local random = random_from(42)
+  for _ = 1, RANDOM_SIZES do add(math.floor(2 ^ (random() % 4700 / 100))) end
+  return list
+end
+
+local function values_of(input, thresholds, constants)
+  local list, seen = {}, {}
+  local function add(n) add_around(list, seen, input, n) end
+  for _, k in ipairs(thresholds) do add(k) end
+  if input.power then
+    list = {}
+    for power = 0, 14 do list[#list + 1] = 2 ^ power end
+    return list
+  end
+  for i = 1, math.min(#constants, 32) do add(constants[i]) end
+  add(input.least)
+  add(2 ^ 20)
+  return list
+end
+
+-- Every request to try, one at a time.
+local function each_point(tree, corners, constants, try)
+  local by_input, numbers = bounds.thresholds(tree)
+  for _, n in ipairs(constants) do numbers[#numbers + 1] = n end
+  for _, point in ipairs(corners) do try(point) end
+  local inputs, choices, size = request.inputs(), {}, nil
+  for i, input in ipairs(inputs) do
+    if input.name == "req.size" then size = input end
+    choices[i] = values_of(input, by_input[input] or {}, numbers)
+  end
+  local random = random_from(7)
+  for _, n in ipairs(sizes_of(size, by_input[size] or {}, numbers)) do
+    local plain, mixed = request.point(n), request.point(n)
+    for i, input in ipairs(inputs) do
+      if input ~= size then request.write(mixed, input, choices[i][random() % #choices[i] + 1]) end
+    end
+    plain.zero = not mixed.zero
+    try(plain)
+    try(mixed)
+  end
+end
+
+-- Compares the plan with `decide(point)`, which runs plain Lua and returns a leaf's key and words.
+-- `leaves[i]` are the plan's. Returns the first request that differs and both words; nil if none.
+---@param emitted loam.Emitted
+function verify.run(plan, emitted, tree, corners, constants, decide)
+  local found
+  each_point(tree, corners, constants, function(point)
+    if found then return end
+    local leaf = emitted.leaves[core.decide(plan, point) + 1]
+    local key, words = decide(point)
+    if key ~= leaf.key then found = { point = point, plan = leaf.words, lua = words } end
+  end)
+  return found
+end
+
+return verify

@@ -1,0 +1,198 @@
+-- core_stub - a stand-in in plain Lua for the module `loam.core` that core gives to a policy's
+-- state. Its evaluator reads images on its own, by their layout in plan.h, so it checks emit.lua.
+
+local ffi = require("ffi")
+
+local core = {}
+
+local function read_header()
+  local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./"
+  local pipe = assert(io.popen("cc -E -P -DLOAM_CDEF " .. (here == "" and "./" or here) .. "core/plan.h"))
+  local text = pipe:read("*a")
+  pipe:close()
+  return text
+end
+
+core.cdef = read_header()
+if not pcall(ffi.typeof, "lm_image") then ffi.cdef(core.cdef) end
+
+core.limits = { max_leaves = 1000, step_ms = 200, step_bytes = 4 * 2 ^ 20 }
+core.host = false
+
+core.the_machine = {
+  nodes = { 0, 1 }, nodes_text = "0-1", hugepages = { ["2MiB"] = 0 }, thp = "madvise", devices = {},
+  page = 4096, memlock = 8 * 2 ^ 20,
+}
+
+function core.machine() return core.the_machine end
+
+core.handlers = { numpy = true }
+function core.handler(name) return core.handlers[name] or false end
+
+-- ---- strategies
+
+local ids, descriptions = {}, {}
+
+local function flat(value)
+  if type(value) ~= "table" then return tostring(value) end
+  local keys, parts = {}, {}
+  for k in next, value do keys[#keys + 1] = tostring(k) end
+  table.sort(keys)
+  for i, k in ipairs(keys) do
+    parts[i] = k .. "=" .. flat(rawget(value, k) == nil and rawget(value, tonumber(k)) or rawget(value, k))
+  end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+function core.strategy(description)
+  local id = flat(description)
+  if not ids[id] then
+    descriptions[#descriptions + 1] = description
+    ids[id] = #descriptions
+  end
+  return ids[id]
+end
+
+function core.description(id) return descriptions[id] end
+
+-- ---- plans
+
+local by_image = {}
+
+local function array(ctype, text, at, n)
+  local data = ffi.new(ctype .. "[?]", math.max(n, 1))
+  ffi.copy(data, text:sub(at + 1, at + n * ffi.sizeof(ctype)), n * ffi.sizeof(ctype))
+  return data, at + n * ffi.sizeof(ctype)
+end
+
+local function check_target(to, from, plan)
+  if to < 0 then
+    assert(-to <= plan.leaves, "leaf out of range")
+  else
+    assert(to > from and to < plan.nodes, "node out of range or not above its parent")
+  end
+end
+
+-- The depth of the stack after each instruction; the end has to leave two.
+local function check_code(node, plan)
+  assert(node.code + node.code_n <= plan.codes, "code out of range")
+  local depth = 0
+  for i = node.code, node.code + node.code_n - 1 do
+    local op = plan.code[i].op
+    if op == ffi.C.LM_OP_CONST or op == ffi.C.LM_OP_INPUT then
+      depth = depth + 1
+    elseif op >= ffi.C.LM_OP_ADD and op <= ffi.C.LM_OP_POW or op >= ffi.C.LM_OP_MIN then
+      depth = depth - 1
+    end
+    assert(depth >= 1 and depth <= ffi.C.LM_STACK, "stack depth " .. depth)
+  end
+  assert(node.code_n == 0 or depth == 2, "code leaves " .. depth .. " values")
+end
+
+local function check(plan)
+  assert(plan.leaves >= 1, "no leaf")
+  for i = 0, plan.nodes - 1 do
+    check_target(plan.node[i].yes, i, plan)
+    check_target(plan.node[i].no, i, plan)
+    check_code(plan.node[i], plan)
+  end
+  for i = 0, plan.leaves - 1 do
+    local leaf = plan.leaf[i]
+    assert(leaf.n >= 1 and leaf.n <= ffi.C.LM_CHAIN_MAX, "chain length")
+    assert(leaf.first + leaf.n <= plan.chains, "chain out of range")
+  end
+end
+
+function core.plan(image)
+  if by_image[image] then return by_image[image] end
+  local head = array("lm_image", image, 0, 1)[0]
+  assert(head.magic == ffi.C.LM_PLAN_MAGIC, "magic")
+  local plan, at = { nodes = head.nodes, codes = head.codes, leaves = head.leaves, chains = head.chain }
+  at = ffi.sizeof("lm_image")
+  plan.node, at = array("lm_node", image, at, plan.nodes)
+  plan.code, at = array("lm_code", image, at, plan.codes)
+  plan.leaf, at = array("lm_leaf", image, at, plan.leaves)
+  plan.chain, at = array("uint32_t", image, at, plan.chains)
+  assert(at == #image, "length of the image")
+  local ok, message = pcall(check, plan)
+  if not ok then return nil, message end
+  by_image[image] = plan
+  return plan
+end
+
+-- ---- deciding
+
+local NAMES = { [0] = "size", "align", "zero", "node", "device", "live", "node_free", "device_free" }
+local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0 }
+
+local function read(input, arg, req)
+  local name = NAMES[input]
+  local value = req[name]
+  if input >= 6 then return value and value[arg] or 0 end
+  if name == "zero" then return value and 1 or 0 end
+  return value or DEFAULT[name]
+end
+
+local BINARY = {
+  [ffi.C.LM_OP_ADD] = function(a, b) return a + b end,
+  [ffi.C.LM_OP_SUB] = function(a, b) return a - b end,
+  [ffi.C.LM_OP_MUL] = function(a, b) return a * b end,
+  [ffi.C.LM_OP_DIV] = function(a, b) return a / b end,
+  [ffi.C.LM_OP_MOD] = function(a, b) return a % b end,
+  [ffi.C.LM_OP_POW] = function(a, b) return a ^ b end,
+  [ffi.C.LM_OP_MIN] = math.min,
+  [ffi.C.LM_OP_MAX] = math.max,
+}
+local UNARY = {
+  [ffi.C.LM_OP_NEG] = function(a) return -a end,
+  [ffi.C.LM_OP_FLOOR] = math.floor, [ffi.C.LM_OP_CEIL] = math.ceil, [ffi.C.LM_OP_ABS] = math.abs,
+}
+
+local function run(plan, node, req)
+  local stack = {}
+  for i = node.code, node.code + node.code_n - 1 do
+    local code = plan.code[i]
+    if code.op == ffi.C.LM_OP_CONST then
+      stack[#stack + 1] = code.k
+    elseif code.op == ffi.C.LM_OP_INPUT then
+      stack[#stack + 1] = read(code.input, code.arg, req)
+    elseif UNARY[code.op] then
+      stack[#stack] = UNARY[code.op](stack[#stack])
+    else
+      local b = table.remove(stack)
+      stack[#stack] = BINARY[code.op](stack[#stack], b)
+    end
+  end
+  return stack[1], stack[2]
+end
+
+local COMPARE = {
+  [0] = function(a, b) return a < b end,
+  function(a, b) return a <= b end,
+  function(a, b) return a == b end,
+}
+
+function core.decide(plan, req)
+  if plan.nodes == 0 then return 0 end
+  local at = 0
+  repeat
+    local node, left, right = plan.node[at], nil, nil
+    if node.code_n > 0 then
+      left, right = run(plan, node, req)
+    else
+      left, right = read(node.input, node.arg, req), node.k
+    end
+    at = COMPARE[node.cmp](left, right) and node.yes or node.no
+  until at < 0
+  return -at - 1
+end
+
+-- ---- the rest
+
+core.steps = {}
+function core.step(what) core.steps[#core.steps + 1] = what end
+
+core.written = {}
+function core.write(text) core.written[#core.written + 1] = text end
+
+return core
