@@ -1,10 +1,13 @@
 /* sys.h - all that is asked of the operating system, one contract; sys_linux.c is the port.
  *
  * Every function that can fail returns 0 or a positive errno value and changes nothing on
- * failure. None calls malloc. In builds with LOAM_CHECKS >= 1, lm_sys_refuse(n) makes the nth
- * call from now fail with ENOMEM (once), so that every path of failure can be walked. */
+ * failure; errno itself is as it was, whatever happens. None calls malloc. In builds with
+ * LOAM_CHECKS >= 1, lm_sys_refuse(n) makes the nth call from now fail with ENOMEM (once), so that
+ * every path of failure can be walked. */
 #ifndef LM_SYS_H
 #define LM_SYS_H
+
+#include <stdatomic.h>
 
 #include "base.h"
 
@@ -21,24 +24,45 @@ int lm_sys_map(size_t size, void **out);
 void lm_sys_unmap(void *at, size_t size);
 /* Takes access away (a guard page) or gives it back. */
 int lm_sys_protect(void *at, size_t size, bool access);
-/* Commits pages of exactly `page` bytes (2 MiB, 1 GiB) at an aligned place in a reservation. */
+/* Commits pages of exactly `page` bytes (2 MiB, 1 GiB) at an aligned place in a reservation. They
+ * are set aside, but not on the nodes of a later lm_sys_bind: a first touch can still find none
+ * there and kill the process, so bound ones are prefaulted, which fails with words instead. */
 int lm_sys_commit_huge(void *at, size_t size, size_t page);
 /* Transparent huge pages: 1 wanted, 0 refused. */
 int lm_sys_advise_huge(void *at, size_t size, int wanted);
+/* Every page has memory afterwards; EFAULT where the nodes bound have none. Linux 5.14. */
 int lm_sys_prefault(void *at, size_t size);
 int lm_sys_lock(void *at, size_t size);
 /* Moves pages, not bytes: the memory of `from` appears at `to` (both inside a reservation),
- * `from` is left reserved with no access. */
+ * `from` is left reserved with no access. EFAULT where `from` was not committed as one piece: the
+ * caller copies. */
 int lm_sys_move(void *from, size_t size, void *to);
 
 /* Memory policy of a range (mbind). `mode` is an LM_BIND_* of numa.h; mask has a bit a node. */
 int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
-/* The node and CPU that the caller runs on, without a system call where the kernel allows. */
+/* Bits of the nodes below 64 that this process may take memory from. */
+int lm_sys_nodes_allowed(uint64_t *mask);
+/* The node that the caller runs on, without a system call where the kernel allows. */
 unsigned lm_sys_node(void);
+/* Bytes of memory in the machine, and free ones. */
+int lm_sys_memory(uint64_t *total, uint64_t *free);
 
 /* After it returns, every store that another thread of the process made before is seen by us,
  * and ours by it. ENOSYS where the kernel has no membarrier(2). */
 int lm_sys_barrier(void);
+
+/* Sleeps while *word is `value`, until a wake (spurious returns allowed). Never refused. */
+void lm_sys_wait(_Atomic uint32_t *word, uint32_t value);
+/* Wakes one sleeper. */
+void lm_sys_wake(_Atomic uint32_t *word);
+
+/* Lets others run: for a moment, or for `ns`. */
+void lm_sys_yield(void);
+void lm_sys_nap(int64_t ns);
+
+/* The kernel's number of the calling thread; whether a thread of this process still has it. */
+int lm_sys_thread(void);
+bool lm_sys_thread_lives(int thread);
 
 int64_t lm_sys_unix_ns(void);
 int64_t lm_sys_clock_ns(void); /* monotonic */

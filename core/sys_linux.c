@@ -1,0 +1,343 @@
+/* sys_linux.c - the operating system, for Linux on x86-64 and arm64. */
+#define _GNU_SOURCE 1
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/rseq.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Constants younger than some headers that this is built with. */
+enum {
+  ADVICE_POPULATE_WRITE = 23,  /* MADV_POPULATE_WRITE */
+  ADVICE_DONTNEED_LOCKED = 24, /* MADV_DONTNEED_LOCKED */
+  REMAP_DONTUNMAP = 4,         /* MREMAP_DONTUNMAP */
+  AUX_RSEQ_FEATURES = 27,      /* AT_RSEQ_FEATURE_SIZE */
+  POLICY_MEMS_ALLOWED = 4      /* MPOL_F_MEMS_ALLOWED */
+};
+
+/* ---- Refusals, for tests */
+
+#if LOAM_CHECKS >= 1
+static _Atomic long calls, refused_call;
+
+static bool is_refused(void) {
+  long n = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
+  return n == atomic_load_explicit(&refused_call, memory_order_relaxed);
+}
+
+void lm_sys_refuse(long nth) {
+  long now = atomic_load_explicit(&calls, memory_order_relaxed);
+  atomic_store_explicit(&refused_call, nth ? now + nth : 0, memory_order_relaxed);
+}
+
+long lm_sys_calls(void) { return atomic_load_explicit(&calls, memory_order_relaxed); }
+#else
+LM_INLINE bool is_refused(void) { return false; }
+#endif
+
+/* The errno of a call that returned `result`, which leaves errno as `before`: this code runs inside
+ * the host's free(), which must not change it. */
+static int outcome(long result, int before) {
+  if (result >= 0) return 0;
+  int error = errno;
+  errno = before;
+  return error;
+}
+
+/* ---- Address space */
+
+enum { ANONYMOUS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
+
+static int map(void *at, size_t size, int access, int flags, void **out) {
+  int before = errno;
+  void *p = mmap(at, size, access, flags, -1, 0);
+  if (p == MAP_FAILED) return outcome(-1, before);
+  *out = p;
+  return 0;
+}
+
+static void unmap(void *at, size_t size) {
+  if (size == 0) return;
+  int before = errno;
+  munmap(at, size); /* fails only for want of kernel memory; then the range stays, unused */
+  errno = before;
+}
+
+/* Replaces whatever is there in one step: no moment in which another mapping could slip in. It also
+ * forgets the old mapping's node policy, advice and locks, which mprotect would keep. */
+static int make_reserved(void *at, size_t size) {
+  void *same;
+  return map(at, size, PROT_NONE, ANONYMOUS | MAP_FIXED, &same);
+}
+
+int lm_sys_reserve(size_t size, size_t align, void **out) {
+  lm_assert(lm_is_pow2(align) && align >= LM_PAGE);
+  if (is_refused()) return ENOMEM;
+  size_t slack = align - LM_PAGE;
+  if (size > SIZE_MAX - slack) return ENOMEM;
+  void *p = NULL;
+  int error = map(NULL, size + slack, PROT_NONE, ANONYMOUS, &p);
+  if (error) return error;
+  uintptr_t start = lm_align_up((uintptr_t)p, align);
+  size_t head = start - (uintptr_t)p;
+  unmap(p, head);
+  unmap((void *)(start + size), slack - head);
+  *out = (void *)start;
+  return 0;
+}
+
+int lm_sys_protect(void *at, size_t size, bool access) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(mprotect(at, size, access ? PROT_READ | PROT_WRITE : PROT_NONE), before);
+}
+
+int lm_sys_commit(void *at, size_t size) { return lm_sys_protect(at, size, true); }
+
+int lm_sys_decommit(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  return make_reserved(at, size);
+}
+
+static int advise(void *at, size_t size, int advice) {
+  int before = errno;
+  return outcome(madvise(at, size, advice), before);
+}
+
+int lm_sys_purge(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  int error = advise(at, size, MADV_DONTNEED);
+  /* EINVAL is also what locked pages answer; Linux 5.18 has a word for those. */
+  return error == EINVAL ? advise(at, size, ADVICE_DONTNEED_LOCKED) : error;
+}
+
+int lm_sys_map(size_t size, void **out) {
+  if (is_refused()) return ENOMEM;
+  return map(NULL, size, PROT_READ | PROT_WRITE, ANONYMOUS, out);
+}
+
+void lm_sys_unmap(void *at, size_t size) { unmap(at, size); }
+
+/* A fixed mapping that finds too few pages in the pool has already torn a hole into the
+ * reservation. So the pages are had elsewhere first, then moved over it. */
+int lm_sys_commit_huge(void *at, size_t size, size_t page) {
+  lm_assert(lm_is_pow2(page) && ((uintptr_t)at | size) % page == 0);
+  if (is_refused()) return ENOMEM;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | __builtin_ctzl(page) << MAP_HUGE_SHIFT;
+  void *p = NULL;
+  int error = map(NULL, size, PROT_READ | PROT_WRITE, flags, &p);
+  if (error) return error;
+  int before = errno;
+  if (mremap(p, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return 0;
+  error = outcome(-1, before);
+  unmap(p, size);
+  make_reserved(at, size);
+  return error;
+}
+
+int lm_sys_advise_huge(void *at, size_t size, int wanted) {
+  if (is_refused()) return ENOMEM;
+  return advise(at, size, wanted ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
+int lm_sys_prefault(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  return advise(at, size, ADVICE_POPULATE_WRITE);
+}
+
+int lm_sys_lock(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(mlock(at, size), before);
+}
+
+/* DONTUNMAP, so that `from` is never a hole that another thread's mmap could fall into. */
+int lm_sys_move(void *from, size_t size, void *to) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  int flags = MREMAP_MAYMOVE | MREMAP_FIXED | REMAP_DONTUNMAP;
+  if (mremap(from, size, size, flags, to) == MAP_FAILED) return outcome(-1, before);
+  make_reserved(from, size); /* a failure leaves it empty and accessible, which is harmless */
+  return 0;
+}
+
+/* ---- Nodes and memory */
+
+/* The kernel reads one bit less than it is told of. */
+int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  unsigned long bits = mask ? mask_bits + 1 : 0;
+  return outcome(syscall(SYS_mbind, at, size, mode, mask, bits, 0), before);
+}
+
+int lm_sys_nodes_allowed(uint64_t *mask) {
+  if (is_refused()) return ENOMEM;
+  uint64_t bits[1024 / 64] = { 0 }; /* at least as many as the kernel was built for */
+  int before = errno;
+  int error = outcome(
+      syscall(SYS_get_mempolicy, NULL, bits, sizeof bits * 8, NULL, POLICY_MEMS_ALLOWED), before);
+  if (!error) *mask = bits[0];
+  return error;
+}
+
+/* The head of the kernel's struct rseq, of which older headers end before node_id. */
+typedef struct rseq_area {
+  uint32_t cpu_id_start;
+  int32_t cpu_id; /* negative where the thread is not registered */
+  uint64_t rseq_cs;
+  uint32_t flags;
+  uint32_t node_id; /* Linux 6.3 */
+} rseq_area;
+
+enum { NODE_UNKNOWN, NODE_BY_RSEQ, NODE_BY_CALL };
+
+static int find_node_source(void) {
+  size_t needed = offsetof(rseq_area, node_id) + sizeof(uint32_t);
+  bool told = __rseq_size > 0 && getauxval(AUX_RSEQ_FEATURES) >= needed;
+  return told ? NODE_BY_RSEQ : NODE_BY_CALL;
+}
+
+unsigned lm_sys_node(void) {
+  static _Atomic int source; /* relaxed: every thread finds the same */
+  int from = atomic_load_explicit(&source, memory_order_relaxed);
+  if (lm_unlikely(from == NODE_UNKNOWN)) {
+    from = find_node_source();
+    atomic_store_explicit(&source, from, memory_order_relaxed);
+  }
+  if (lm_likely(from == NODE_BY_RSEQ)) {
+    char *self = __builtin_thread_pointer();
+    const volatile rseq_area *area = (const rseq_area *)(self + __rseq_offset);
+    if (lm_likely(area->cpu_id >= 0)) return area->node_id;
+  }
+  unsigned cpu, node;
+  return getcpu(&cpu, &node) == 0 ? node : 0;
+}
+
+int lm_sys_memory(uint64_t *total, uint64_t *free) {
+  if (is_refused()) return ENOMEM;
+  struct sysinfo info;
+  int before = errno;
+  int error = outcome(sysinfo(&info), before);
+  if (error) return error;
+  *total = (uint64_t)info.totalram * info.mem_unit;
+  *free = (uint64_t)info.freeram * info.mem_unit;
+  return 0;
+}
+
+/* ---- Threads */
+
+static int membarrier(int command) {
+  int before = errno;
+  return outcome(syscall(SYS_membarrier, command, 0, 0), before);
+}
+
+/* Registration is the process's and lasts until exec; asking for it only when it turns out to be
+ * missing is right in a forked child too. */
+static int barrier_expedited(void) {
+  int error = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  if (error != EPERM) return error;
+  error = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+  return error ? error : membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
+
+int lm_sys_barrier(void) {
+  if (is_refused()) return ENOMEM;
+  if (barrier_expedited() == 0) return 0;
+  return membarrier(MEMBARRIER_CMD_GLOBAL) == 0 ? 0 : ENOSYS; /* slow, needs nothing */
+}
+
+void lm_sys_wait(_Atomic uint32_t *word, uint32_t value) {
+  int before = errno;
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+  errno = before;
+}
+
+void lm_sys_wake(_Atomic uint32_t *word) {
+  int before = errno;
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+  errno = before;
+}
+
+void lm_sys_yield(void) { sched_yield(); }
+
+void lm_sys_nap(int64_t ns) {
+  struct timespec time = { ns / 1000000000, ns % 1000000000 };
+  int before = errno;
+  syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
+  errno = before;
+}
+
+int lm_sys_thread(void) { return (int)syscall(SYS_gettid); }
+
+bool lm_sys_thread_lives(int thread) {
+  int before = errno;
+  return outcome(syscall(SYS_tgkill, getpid(), thread, 0), before) != ESRCH;
+}
+
+/* ---- Clocks, chance, small files */
+
+static int64_t clock_ns(clockid_t clock) {
+  struct timespec now = { 0 };
+  clock_gettime(clock, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t lm_sys_unix_ns(void) { return clock_ns(CLOCK_REALTIME); }
+int64_t lm_sys_clock_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+
+/* Without the kernel's numbers, the time and the place of the stack through splitmix64's mixer. */
+uint64_t lm_sys_random(void) {
+  uint64_t x;
+  int before = errno;
+  bool have = getrandom(&x, sizeof x, GRND_NONBLOCK) == sizeof x;
+  errno = before;
+  if (have) return x;
+  x = (uint64_t)lm_sys_clock_ns() ^ (uintptr_t)&x;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+static ssize_t read_some(int fd, char *buffer, size_t size) {
+  ssize_t n;
+  do n = read(fd, buffer, size);
+  while (n < 0 && errno == EINTR);
+  return n;
+}
+
+static int read_all(int fd, char *buffer, size_t size, size_t *out) {
+  size_t used = 0;
+  ssize_t n = 1;
+  while (used < size && n > 0) {
+    n = read_some(fd, buffer + used, size - used);
+    if (n < 0) return errno;
+    used += (size_t)n;
+  }
+  *out = used;
+  return 0;
+}
+
+int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return outcome(-1, before);
+  int error = read_all(fd, buffer, size - 1, out);
+  buffer[error ? 0 : *out] = 0;
+  close(fd);
+  errno = before;
+  return error;
+}
