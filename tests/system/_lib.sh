@@ -1,0 +1,89 @@
+# _lib.sh - what the tests of whole programs share; they source it.
+#
+# Each program runs twice on the same input, plain and with its memory under a policy that uses
+# alignment, huge pages, guard pages and a limit with a fallback; its own output, errors and exit
+# status must be the same.
+set -u
+: "${LOAM_PRELOAD:?the path of libloam-preload.so; ctest sets it}"
+CC=${CC:-gcc}
+CXX=${CXX:-g++}
+top=$PWD
+
+# A sanitizer's run-time brings its own malloc, and must come first.
+[ -z "${LOAM_SANITIZE:-}" ] || { echo "skipped: a build with a sanitizer cannot be preloaded"; exit 77; }
+
+work=$(mktemp -d)
+children=
+finish() {
+  status=$?
+  trap - EXIT
+  for child in $children; do kill "$child" 2>/dev/null; done
+  rm -rf "$work"
+  exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+fail() { echo "failed: $*" >&2; exit 1; }
+skip() { echo "skipped: $*"; exit 77; }
+need() {
+  local program
+  for program; do
+    command -v "$program" >/dev/null || skip "$program is not installed"
+  done
+}
+
+export LOAM_CONTROL_DIR=$work/control
+policy=$work/policy.lua
+cat > "$policy" <<'LUA'
+local MiB = loam.MiB
+
+local small   = loam.host { name = "small", align = 32, limit = 2 * MiB }
+local guarded = loam.host { name = "guarded", guard = 50 }
+local large   = loam.host { name = "large", align = 64, huge = "thp", limit = 32 * MiB }
+local rest    = loam.host { name = "rest", align = 64 }
+
+return loam.policy {
+  name = "system",
+  pick = function(req)
+    if req.size >= 1 * MiB then return large:or_else(rest) end
+    if req.size >= 1000 and req.size < 2000 then return guarded:or_else(rest) end
+    return small:or_else(rest)
+  end,
+  tests = {
+    { tag = "malloc.any", size = 100, expect = small },
+    { tag = "malloc.any", size = 1500, expect = guarded },
+    { tag = "malloc.any", size = 3 * MiB, expect = large },
+  },
+}
+LUA
+
+# under COMMAND... - with its memory, and that of what it starts, under $policy.
+under() { env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
+
+# same WHAT COMMAND... - plain and under the policy, in the same words.
+same() {
+  local what=$1 plain loam
+  shift
+  "$@" > "$work/plain.out" 2> "$work/plain.err" < /dev/null
+  plain=$?
+  under "$@" > "$work/loam.out" 2> "$work/loam.err" < /dev/null
+  loam=$?
+  cmp -s "$work/plain.err" "$work/loam.err" ||
+    fail "$what: its errors differ: $(diff "$work/plain.err" "$work/loam.err" | head -n 5)"
+  cmp -s "$work/plain.out" "$work/loam.out" ||
+    fail "$what: its output differs: $(diff -a "$work/plain.out" "$work/loam.out" | head -n 5)"
+  [ "$plain" = "$loam" ] || fail "$what: exit status $loam, plain $plain"
+  echo "ok: $what"
+}
+
+# build SOURCE [FLAG...] - compiles a program of tests/system/programs; its path is in $program.
+build() {
+  local source=$1 name=${1%%.*} compiler=$CC
+  shift
+  case $source in *.cc) compiler=$CXX ;; esac
+  program=$work/$name
+  "$compiler" -O1 -g -Wall -D_GNU_SOURCE -I"$top/core/include" -I"$top/tests/system/programs" \
+    "$top/tests/system/programs/$source" -o "$program" "$@" -pthread || fail "$source does not compile"
+}

@@ -1,0 +1,10 @@
+# family.sh - the malloc family, call by call, as tests/bindings/test_preload.c has it: plain, for what
+# glibc does, and under a policy.
+. tests/system/_lib.sh
+need "$CC"
+
+program=$work/test_preload
+"$CC" -O1 -g -Wall -fno-builtin -D_GNU_SOURCE tests/bindings/test_preload.c -o "$program" -lcmocka ||
+  fail "test_preload.c does not compile"
+"$program" > "$work/out" 2>&1 || { cat "$work/out"; fail "glibc itself differs from what is tested"; }
+under "$program" || fail "the malloc family"

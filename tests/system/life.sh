@@ -1,0 +1,12 @@
+# life.sh - before main, after it, fork, vfork, spawn, threads, libraries that come and go, C++.
+. tests/system/_lib.sh
+need "$CC" "$CXX"
+
+build early.c && same "allocating before constructors" "$program"
+build late.c && same "allocating after destructors" "$program"
+build threads.c && same "threads that free what others allocated" "$program"
+build forks.c && same "fork, vfork and spawn from a busy process" "$program"
+build plugin.c -shared -fPIC && plugin=$program
+build opens.c && same "libraries that come and go" "$program" "$plugin"
+build operators.cc -std=c++17 && same "C++'s operators" "$program"
+build operators.cc -std=c++17 -static-libstdc++ -static-libgcc && same "with a C++ library linked in" "$program"

@@ -1,0 +1,92 @@
+/* forks.c - forks, vforks and spawns while other threads allocate: no child may hang or fail. */
+#include <pthread.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "expect.h"
+
+enum { THREADS = 3, FORKS = 150, CHILD_BLOCKS = 200 };
+
+static int stop;
+extern char **environ;
+
+static void churn(unsigned seed, int blocks) {
+  void *slot[64] = { NULL };
+  for (int i = 0; i < blocks; i++) {
+    seed = seed * 1103515245 + 12345;
+    unsigned at = seed >> 26;
+    size_t size = (seed >> 8) % (i % 50 ? 3000 : 300000);
+    free(slot[at]);
+    slot[at] = kept(malloc(size));
+    expect(slot[at]);
+    memset(slot[at], 0x5a, size);
+  }
+  for (int i = 0; i < 64; i++) free(slot[i]);
+}
+
+static void *work(void *ctx) {
+  while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) churn((unsigned)(size_t)ctx, 500);
+  return NULL;
+}
+
+static void must_end_well(pid_t child) {
+  int status;
+  expect(child > 0);
+  expect(waitpid(child, &status, 0) == child);
+  expect(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void *allocate_once(void *ctx) {
+  churn(7, CHILD_BLOCKS);
+  return ctx;
+}
+
+static void forked(int i, char *inherited) {
+  pid_t child = fork();
+  if (!child) {
+    churn((unsigned)i, CHILD_BLOCKS);
+    inherited = realloc(inherited, 50000);
+    expect(inherited && !strcmp(inherited, "inherited"));
+    free(inherited);
+    if (i % 10 == 0) { /* a child that is more than a copy: a thread and a grandchild of its own */
+      pthread_t thread;
+      expect(!pthread_create(&thread, NULL, allocate_once, NULL));
+      expect(!pthread_join(thread, NULL));
+      pid_t grandchild = fork();
+      if (!grandchild) _exit(allocate_once(NULL) != NULL);
+      must_end_well(grandchild);
+    }
+    _exit(0);
+  }
+  must_end_well(child);
+}
+
+static void vforked(void) {
+  char *const arguments[] = { "true", NULL };
+  pid_t child = vfork();
+  if (!child) {
+    execv("/bin/true", arguments);
+    _exit(1);
+  }
+  must_end_well(child);
+  expect(!posix_spawn(&child, "/bin/true", NULL, NULL, arguments, environ));
+  must_end_well(child);
+}
+
+int main(void) {
+  pthread_t thread[THREADS];
+  alarm(60); /* a child that hangs hangs us */
+  char *inherited = strcpy(kept(malloc(10)), "inherited");
+  for (size_t i = 0; i < THREADS; i++)
+    expect(!pthread_create(&thread[i], NULL, work, (void *)(i + 1)));
+  for (int i = 0; i < FORKS; i++) {
+    forked(i, inherited);
+    if (i % 15 == 0) vforked();
+  }
+  __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  free(inherited);
+  puts("forks: as it must be");
+  return 0;
+}

@@ -1,0 +1,35 @@
+# python.sh - Debian's Python with NumPy and threads, with its own small-object allocator and without.
+. tests/system/_lib.sh
+python=/usr/bin/python3
+[ -x "$python" ] || skip "$python is not installed"
+"$python" -c 'import numpy' 2>/dev/null || skip "python3-numpy is not installed"
+
+cat > "$work/script.py" <<'SCRIPT'
+import json, subprocess, sys, threading
+import numpy as np
+rng = np.random.default_rng(1)
+a = rng.integers(0, 100, (300, 300)).astype(float)
+print((a @ a).sum(), np.sort(a, axis=None)[::9000])
+big = np.zeros(3_000_000); big[::7] = 1; print(big.sum(), np.concatenate([big, big]).size)
+out = [None] * 4
+def work(i):
+    x = np.arange(200_000 * (i + 1), dtype=np.int64)
+    for _ in range(10):
+        x = np.sort((x * 7919 + i) % 100_003)
+    out[i] = int(x[::1000].sum())
+threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(out)
+d = {str(i): list(range(i % 20)) for i in range(20_000)}
+print(len(json.dumps(d)), sum(len(v) for v in json.loads(json.dumps(d)).values()))
+print(subprocess.run([sys.executable, "-c", "print(sum(range(1000)))"], capture_output=True, text=True).stdout)
+try:
+    np.empty(1 << 60, dtype=np.uint8)
+except MemoryError as e:
+    print("MemoryError", e)
+sys.exit(5)
+SCRIPT
+same "python3 with NumPy and threads" "$python" "$work/script.py"
+export PYTHONMALLOC=malloc
+same "the same with PYTHONMALLOC=malloc" "$python" "$work/script.py"
