@@ -6,12 +6,8 @@ set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/loam)
 
 install(TARGETS loam-shared loam-static EXPORT loam-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET loam)
 install(TARGETS loam RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
-if(TARGET loam-preload)
 install(TARGETS loam-preload LIBRARY DESTINATION ${private_dir})
-endif()
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/loam.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/loam)
 install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/cli/loam.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
