@@ -35,14 +35,21 @@ typedef struct lm_thread {
   const loam_handler *handler;
   uint32_t depth;            /* scopes entered, may exceed LM_SCOPES */
   bool dying;                /* its destructor ran: use the central lists, keep no caches */
-  struct lm_thread *next;    /* list of all threads, under the thread lock */
+  bool late;                 /* no destructor will run: it is taken back once its thread is gone */
+  uint8_t farewells;         /* times that its destructor put the end off */
+  int number;                /* the kernel's, of the thread */
+  uint32_t passed;           /* last grace that need not wait for it; under the list lock */
+  struct lm_thread *next, *previous; /* list of all threads, under the list lock */
+  struct lm_thread *next_late;       /* queue of late ones, under the list lock */
   loam_site *scope[LM_SCOPES];
   lm_tally tally[LM_TALLIES];
   char error[LM_ERROR_SIZE];
 } lm_thread;
 
-/* Bins of the pools start here and go on to LM_THREAD_SIZE, touched as they are used. */
+/* Bins of the pools start here and go on to LM_THREAD_SIZE, touched as they are used: most of an
+ * area is address space and no more. */
 #define LM_THREAD_BINS ((size_t)1 << 15)
+#define LM_THREAD_SIZE (32 * LM_MIB)
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
@@ -65,12 +72,20 @@ LM_INLINE void lm_thread_leave(lm_thread *t) {
  * where the machine has no membarrier: then nothing may be reclaimed. */
 bool lm_thread_grace(void);
 
-/* Calls `visit` for every thread, the list locked. */
+/* Calls `visit` for every area, the list locked; `visit` takes no lock that a hook takes. */
 void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);
+/* Areas of threads that have not ended. */
+uint32_t lm_thread_count(void);
 
-/* Hooks, called in order of registration (exit: reverse): when a thread ends; around fork. At most 8. */
+/* Hooks of the modules, at most LM_HOOKS: when a thread ends; around fork. fork_parent and fork_child
+ * run in order of registration; exit and fork_prepare in reverse, so that what registered first
+ * (memory) is locked last and outlives the rest. Register after your first lm_own_alloc, and not
+ * while you hold a lock that a fork_prepare takes. Any of the four may be NULL. */
+enum { LM_HOOKS = 16 };
 typedef struct lm_thread_hooks {
-  void (*exit)(lm_thread *t);      /* give back what the thread caches; also run for the threads that a forked child lost */
+  /* Give back what the thread caches. Not always called by the thread: also for those that a forked
+   * child lost, perhaps in the middle of an operation, and for late ones. */
+  void (*exit)(lm_thread *t);
   void (*fork_prepare)(void);      /* take your locks */
   void (*fork_parent)(void);       /* release them */
   void (*fork_child)(void);        /* release or renew them */
