@@ -62,6 +62,10 @@ LUA
 # under COMMAND... - with its memory, and that of what it starts, under $policy.
 under() { env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
 
+# become COMMAND... - the same in place of this shell: in a subshell in the background, whose pid is
+# then the program's.
+become() { exec env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
+
 # same WHAT COMMAND... - plain and under the policy, in the same words.
 same() {
   local what=$1 plain loam

@@ -6,7 +6,8 @@ socket=$work/redis.sock
 ask() { redis-cli -s "$socket" "$@"; }
 
 start() {
-  "$@" redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --dir "$work" \
+  rm -f "$work/dump.rdb"
+  ("$1" redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --dir "$work") \
     > "$work/log" 2>&1 &
   server=$!
   children=$server
@@ -42,12 +43,12 @@ load() {
   ask flushall
 }
 
-start
+start exec
 load > "$work/plain.out"
 end
-start under
+start become
 load > "$work/loam.out"
-grep -q libloam-preload "/proc/$server/maps" || fail "redis-server runs without loam"
+grep -q "${LOAM_PRELOAD##*/}" "/proc/$server/maps" || fail "redis-server runs without loam"
 end
 cmp "$work/plain.out" "$work/loam.out" || fail "redis: $(diff "$work/plain.out" "$work/loam.out")"
 grep -q "ok\|PONG\|loaded" "$work/loam.out" || fail "redis said nothing"

@@ -1,0 +1,83 @@
+# edit.sh - a policy edited while a program runs under `loam run --watch`: the next allocation obeys it.
+. tests/system/_lib.sh
+need "$CC" grep
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+[ -e "${LOAM_BUILD:-}/libloam.so" ] || skip "no libloam.so in LOAM_BUILD"
+
+live=$work/live.lua
+write() { # write FILE STRATEGY - a policy whose one strategy has that name
+  printf 'local s = loam.host { name = "%s" }\nreturn loam.policy {\n  name = "%s policy",\n' "$2" "$2" > "$1"
+  printf '  pick = function(req) return s end,\n}\n' >> "$1"
+}
+
+build answers.c -L"$LOAM_BUILD" -lloam -Wl,-rpath,"$LOAM_BUILD"
+write "$live" one
+mkfifo "$work/in" "$work/out"
+(exec "$LOAM" run --watch --policy "$live" -- "$program") < "$work/in" > "$work/out" 2> "$work/err" &
+pid=$!
+children=$pid
+exec 3> "$work/in" 4< "$work/out"
+
+# ask - allocates once; the words are in $strategy and $generation.
+ask() {
+  echo >&3
+  read -r -t 10 strategy generation <&4 || fail "the program does not answer: $(cat "$work/err")"
+}
+
+# becomes STRATEGY - waits until new memory is that strategy's, at most five seconds.
+becomes() {
+  for _ in $(seq 100); do
+    ask
+    [ "$strategy" = "$1" ] && return
+    sleep 0.05
+  done
+  fail "new memory is of '$strategy', not of '$1': $("$LOAM" status "$pid")"
+}
+
+ask
+[ "$strategy" = one ] || fail "at start memory is of '$strategy'"
+first=$generation
+echo "ok: it starts under its policy, generation $first"
+
+write "$live" two
+becomes two
+[ "$generation" -gt "$first" ] || fail "generation $generation after $first"
+echo "ok: an edit in place, generation $generation"
+
+echo 'return loam.policy { pick = function(req) return nosuch end }' > "$live"
+for _ in $(seq 100); do
+  "$LOAM" status "$pid" --json > "$work/status" || fail "status: $(cat "$work/status")"
+  grep -q nosuch "$work/status" && break
+  sleep 0.05
+done
+grep -q nosuch "$work/status" || fail "the refusal is not told: $(cat "$work/status")"
+ask
+[ "$strategy" = two ] || fail "a broken policy changed memory to '$strategy'"
+echo "ok: a broken edit is refused, in words"
+
+write "$work/next" three
+mv "$work/next" "$live"
+becomes three
+echo "ok: a rename over it, generation $generation"
+
+write "$work/other.lua" four
+"$LOAM" reload "$pid" "$work/other.lua" > "$work/reload" || fail "reload: $(cat "$work/reload")"
+ask
+[ "$strategy" = four ] || fail "after reload memory is of '$strategy'"
+echo "ok: loam reload, generation $generation"
+
+echo 'not a policy' > "$work/other.lua"
+"$LOAM" reload "$pid" "$work/other.lua" > "$work/reload" 2>&1 && fail "reload took a broken policy"
+ask
+[ "$strategy" = four ] || fail "a broken reload changed memory to '$strategy'"
+echo "ok: a broken reload is refused"
+
+"$LOAM" ps | grep -q "\<$pid\>" || fail "loam ps does not show $pid: $("$LOAM" ps)"
+exec 3>&-
+read -r -t 10 words <&4
+[ "$words" = "all freed" ] || fail "it said '$words' at its end: $(cat "$work/err")"
+wait "$pid" || fail "it ended with $?"
+children=
+[ -s "$work/err" ] && fail "it was told things: $(cat "$work/err")"
+[ -z "$(ls "$LOAM_CONTROL_DIR")" ] || fail "a socket is left behind: $(ls "$LOAM_CONTROL_DIR")"
+echo "ok: memory of all generations is freed"

@@ -1,0 +1,72 @@
+# start.sh - what happens before main: a policy that denies, is broken, missing or no file at all.
+. tests/system/_lib.sh
+need sort
+
+broken=$work/broken.lua
+echo 'return loam.policy { pick = function(req) return nosuch end }' > "$broken"
+
+# refused WHAT POLICY - the program is not started: exit 2 and the error, with LD_PRELOAD alone and
+# by `loam run`.
+refused() {
+  policy=$2 under touch "$work/started" 2> "$work/err"
+  status=$?
+  [ "$status" = 2 ] || fail "$1: exit status $status, not 2: $(cat "$work/err")"
+  [ ! -e "$work/started" ] || fail "$1: the program was started"
+  grep -q "loam: .*not started" "$work/err" || fail "$1: no words: $(cat "$work/err")"
+  [ -x "${LOAM:-}" ] || return
+  "$LOAM" run --policy "$2" -- touch "$work/started" 2> "$work/err"
+  status=$?
+  [ "$status" = 2 ] || fail "$1: loam run exits with $status, not 2: $(cat "$work/err")"
+  [ ! -e "$work/started" ] || fail "$1: loam run started the program"
+  [ -s "$work/err" ] || fail "$1: loam run says nothing"
+  echo "ok: $1"
+}
+refused "a broken policy" "$broken"
+refused "a policy that is not there" "$work/nosuch.lua"
+refused "a directory" "$work"
+: > "$work/empty.lua"
+refused "an empty file" "$work/empty.lua"
+head -c 3000 /dev/urandom > "$work/noise.lua"
+refused "noise" "$work/noise.lua"
+
+# lenient WHAT COMMAND... - it runs, with one warning.
+lenient() {
+  local what=$1
+  shift
+  "$@" > "$work/out" 2> "$work/err" || fail "$what: exit status $?: $(cat "$work/err")"
+  [ "$(cat "$work/out")" = served ] || fail "$what: it said $(cat "$work/out")"
+  grep -q 'warning' "$work/err" && grep -q nosuch "$work/err" || fail "$what: no warning: $(cat "$work/err")"
+  echo "ok: $what"
+}
+LOAM_LENIENT=1 policy=$broken lenient "lenient" under bash -c 'echo served'
+[ -x "${LOAM:-}" ] &&
+  lenient "loam run --lenient" "$LOAM" run --lenient --policy "$broken" -- bash -c 'echo served'
+
+# A child of a program that runs well starts while the policy is being edited.
+if [ -x "${LOAM:-}" ]; then
+  cp "$policy" "$work/edited.lua"
+  lenient "a child, while the policy is broken" "$LOAM" run --policy "$work/edited.lua" -- \
+    bash -c 'cp "$0" "$1"; /bin/echo served; :' "$broken" "$work/edited.lua"
+fi
+
+cat > "$work/deny.lua" <<'LUA'
+local none, rest = loam.deny {}, loam.host {}
+return loam.policy {
+  pick = function(req)
+    if req.tag:is("malloc.sort") and req.size >= 100 * loam.KiB then return none end
+    return rest
+  end,
+}
+LUA
+seq 1000 > "$work/lines"
+policy=$work/deny.lua LC_ALL=C under sort -S 10M "$work/lines" > "$work/out" 2> "$work/err" &&
+  fail "sort was not denied memory"
+grep -q 'memory exhausted' "$work/err" || fail "denied, sort says: $(cat "$work/err")"
+echo "ok: loam.deny is the program's ENOMEM"
+
+# Nothing about a policy that is well, nor about a file system where nothing can be written.
+LOAM_CONTROL_DIR=/proc/nosuch under bash -c 'echo served' > "$work/out" 2> "$work/err" || fail "no socket"
+[ -s "$work/err" ] && fail "told without being asked: $(cat "$work/err")"
+LOAM_EVENTS=stderr under bash -c 'echo served' > "$work/out" 2> "$work/err"
+grep -q '^loam: ' "$work/err" || fail "LOAM_EVENTS=stderr tells nothing"
+echo "ok: events are told when asked for"
