@@ -27,6 +27,7 @@ local MAX_REASON = 600
 ---@field reason string
 ---@field suggestion string|nil what to write instead
 ---@field led loam.Led[]|nil
+---@field source string|nil text of the line, where it comes with the diagnostic
 
 local Diagnostic = {}
 
@@ -207,7 +208,7 @@ local function plain(text, most)
 end
 
 local function source_of(d, source_lines)
-  local text = not d.file and d.line and source_lines and source_lines[d.line]
+  local text = d.source or not d.file and d.line and source_lines and source_lines[d.line]
   return text and text ~= "" and gsub(text, "%s+$", "") or nil
 end
 
@@ -223,7 +224,7 @@ local function add(out, d, file_name, source_lines)
   local at = d.line and file .. ":" .. d.line or file
   out[#out + 1] = format("%s: %s: %s", plain(at, MAX_REASON), d.class, plain(d.reason, MAX_REASON))
   local source = source_of(d, source_lines)
-  if source then out[#out + 1] = format("%5d | %s", d.line, plain(source, MAX_SOURCE)) end
+  if source and d.line then out[#out + 1] = format("%5d | %s", d.line, plain(source, MAX_SOURCE)) end
   if d.led then add_led(out, d.led) end
   if d.suggestion then out[#out + 1] = "  hint: " .. plain(d.suggestion, MAX_REASON) end
 end

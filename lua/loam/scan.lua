@@ -63,13 +63,13 @@ local function add_constant(walk, value)
 end
 
 -- What `t[name]` is. The tables of the sandbox refuse a word that they do not have: what they say
--- is reported where the word is written.
+-- is reported where the word is written, and the second result is true.
 local function look_up(walk, line, t, name)
   local ok, value = pcall(function() return t[name] end)
   if ok then return value end
   if not diag.is(value) then error(value, 0) end
   report(walk, line, value)
-  return nil
+  return nil, true
 end
 
 local function written(walk, line, what)
@@ -101,7 +101,7 @@ local function stored(register)
 end
 
 local function in_b(i) return i.b end
-READ.TSETV, READ.TSETS, READ.TSETB, READ.TSETR = stored(in_b), stored(in_b), stored(in_b), stored(in_b)
+for _, op in ipairs { "TSETV", "TSETS", "TSETB", "TSETR" } do READ[op] = stored(in_b) end
 READ.TSETM = stored(function(i) return i.a - 1 end)
 
 function READ.GSET(walk, unit, i, line)
@@ -115,12 +115,21 @@ local function upvalue_set(walk, unit, i, line)
   written(walk, line, "'" .. name .. "', a local variable outside it")
 end
 
-READ.USETV, READ.USETS, READ.USETN, READ.USETP = upvalue_set, upvalue_set, upvalue_set, upvalue_set
+for _, op in ipairs { "USETV", "USETS", "USETN", "USETP" } do READ[op] = upvalue_set end
+
+-- A global that is nil was never set, whatever the environment says to that.
+local function look_up_global(walk, line, name)
+  local value, refused = look_up(walk, line, walk.env, name)
+  if value == nil and not refused then
+    report(walk, line, { class = "global", reason = "'" .. name .. "' is not defined" })
+  end
+  return value
+end
 
 function READ.GGET(walk, unit, i, line)
   local name = constant_string(unit.f, i.d)
   if not name then return end
-  local value = look_up(walk, line, walk.env, name)
+  local value = look_up_global(walk, line, name)
   unit.from = type(value) == "table" and { value = value, register = i.a, pc = unit.pc } or nil
   walk.visit(value)
 end

@@ -11,7 +11,9 @@ local function strict(t)
 end
 
 local function scanned(source)
-  local env = strict { loam = strict { MiB = 2 ^ 20 }, math = strict { floor = math.floor }, own = { a = 1 } }
+  local env = strict {
+    loam = strict { MiB = 2 ^ 20 }, math = strict { floor = math.floor }, own = { a = 1 },
+  }
   local chunk = assert(loadstring(source, "=policy"))
   return scan.check(setfenv(chunk, env)(), env)
 end
@@ -113,7 +115,9 @@ return function(req)
 end]]
     local has = {}
     for _, n in ipairs(constants) do has[n] = true end
-    for _, n in ipairs { 11, 2.5, 4096, 1e9, 77777, 123, 7, -5, 1e300 } do assert.is_true(has[n], n) end
+    for _, n in ipairs { 11, 2.5, 4096, 1e9, 77777, 123, 7, -5, 1e300 } do
+      assert.is_true(has[n], n)
+    end
     assert.is_nil(has[1e309])
   end)
 

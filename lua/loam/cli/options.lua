@@ -1,0 +1,159 @@
+-- options - a verb's arguments, read as its own table says.
+--
+-- A verb lists options as { name, VALUE or nil, what it means, kind =, many =, required = } and
+-- its other arguments as `takes`. What does not fit is a usage error, thrown as a table with
+-- `usage = true` and the words.
+
+local diag = require("loam.diag")
+local units = require("loam.cli.units")
+
+local options = {}
+
+local FLAG_HELP = { "help", nil, "shows this" }
+
+-- ---- failing
+
+---@param words string
+function options.misused(words)
+  error({ usage = true, words = words }, 0)
+end
+
+local function option_names(verb)
+  local names = {}
+  for i, option in ipairs(verb.options) do names[i] = option[1] end
+  names[#names + 1] = "help"
+  return names
+end
+
+local function find(verb, name)
+  if name == "help" then return FLAG_HELP end
+  for _, option in ipairs(verb.options) do
+    if option[1] == name then return option end
+  end
+  local nearest = diag.suggest(name, option_names(verb))
+  return options.misused(("unknown option '--%s'%s"):format(name,
+    nearest and "; did you mean '--" .. nearest .. "'?" or ""))
+end
+
+-- ---- values
+
+local KIND = {}
+
+function KIND.text(option, value)
+  if value:find("[\n%z]") then
+    options.misused(("--%s: a value is one line of text"):format(option[1]))
+  end
+  return value
+end
+
+function KIND.size(option, value)
+  return units.parse(value) or options.misused(
+    ("--%s: '%s' is not a size; write 4096, 64KiB, 4MiB or 1.5GiB"):format(option[1], value))
+end
+
+function KIND.number(option, value)
+  local n = value:match("^-?%d+$") and #value <= 15 and tonumber(value)
+  if not n or n < (option.least or 0) then
+    options.misused(("--%s: '%s' is not a whole number from %d up"):format(option[1], value,
+      option.least or 0))
+  end
+  return n
+end
+
+function KIND.power(option, value)
+  local n = KIND.size(option, value)
+  if n < 1 or math.frexp(n) ~= 0.5 then
+    options.misused(("--%s: %s is not a power of two"):format(option[1], value))
+  end
+  return n
+end
+
+local function store(given, option, value)
+  local name = option[1]
+  if option.many then
+    given[name] = given[name] or {}
+    table.insert(given[name], value)
+  elseif given[name] ~= nil then
+    options.misused(("--%s is given twice"):format(name))
+  else
+    given[name] = value
+  end
+end
+
+-- One option at args[i]; the index of its last word.
+local function read_option(verb, args, i, given)
+  local name, value = args[i]:match("^%-%-([^=]*)=?(.*)$")
+  local has_value = args[i]:find("=", 1, true) ~= nil
+  local option = find(verb, name)
+  if not option[2] then
+    if has_value then options.misused(("--%s takes no value"):format(name)) end
+    store(given, option, true)
+    return i
+  end
+  if not has_value then
+    i = i + 1
+    value = args[i]
+      or options.misused(("--%s needs a value: --%s %s"):format(name, name, option[2]))
+  end
+  store(given, option, KIND[option.kind or "text"](option, value))
+  return i
+end
+
+-- ---- a verb's arguments
+
+local function check_count(verb, given)
+  local takes = verb.takes or { most = 0 }
+  if #given < (takes.least or 0) then
+    options.misused(("%s is missing"):format(takes.name or "an argument"))
+  end
+  if #given > (takes.most or math.huge) then
+    options.misused(("'%s' is one argument too many"):format(given[(takes.most or 0) + 1]))
+  end
+  for _, option in ipairs(verb.options) do
+    if option.required and given[option[1]] == nil then
+      options.misused(("--%s %s is missing"):format(option[1], option[2]))
+    end
+  end
+end
+
+-- Options by name, the other arguments by position. A verb that runs a command (`takes.rest`) has
+-- everything from the first argument that is no option on.
+---@param args string[]
+---@return table given
+function options.read(verb, args)
+  local given, i, plain = {}, 1, false
+  while i <= #args do
+    local word = args[i]
+    if plain or word == "-" or word:sub(1, 1) ~= "-" then
+      given[#given + 1] = word
+      plain = plain or verb.takes ~= nil and verb.takes.rest == true
+    elseif word == "--" then
+      plain = true
+    elseif word == "-h" then
+      given.help = true
+    elseif word:sub(1, 2) == "--" then
+      i = read_option(verb, args, i, given)
+    else
+      options.misused(("unknown option '%s'"):format(word))
+    end
+    i = i + 1
+  end
+  if not given.help then check_count(verb, given) end
+  return given
+end
+
+-- ---- help
+
+---@return string lines that explain the options
+function options.help(verb)
+  local rows, column = {}, 0
+  for _, option in ipairs(verb.options) do
+    rows[#rows + 1] = { "  --" .. option[1] .. (option[2] and " " .. option[2] or ""), option[3] }
+  end
+  rows[#rows + 1] = { "  --help", FLAG_HELP[3] }
+  for _, row in ipairs(rows) do column = math.max(column, #row[1]) end
+  for i, row in ipairs(rows) do rows[i] = row[1] .. (" "):rep(column + 2 - #row[1]) .. row[2] end
+  return table.concat(rows, "\n") .. "\n"
+end
+
+return options

@@ -1,0 +1,101 @@
+-- plan - the whole decision table of a tag: ranges of sizes, other conditions, strategies, lines.
+
+local describe = require("loam.cli.describe")
+local question = require("loam.cli.question")
+local terminal = require("loam.cli.terminal")
+local units = require("loam.cli.units")
+
+local plan = {
+  summary = "shows the whole decision table of a tag",
+  usage = "POLICY --tag T [--json]",
+  takes = { name = "POLICY", least = 1, most = 1 },
+  about = [[
+One row for each leaf of the plan that the policy compiles to: the sizes and other
+conditions that lead there, the strategy with its fallbacks, and the line of the policy
+that returns it.]],
+  options = {
+    { "tag", "T", "the tag, \"\" for allocations that have none", required = true },
+    { "file", "F", "source file of the call" },
+    { "func", "F", "function of the call" },
+    { "module", "M", "program or library of the call" },
+    { "line", "N", "line of the call", kind = "number" },
+    { "json", nil, "the answer as a JSON object" },
+  },
+  example = [[
+  $ loam plan prod.lua --tag tensor.weights
+  tag tensor.weights: 2 leaves
+  SIZE      OTHERWISE  STRATEGY               LINE
+  >= 4 MiB             tensors, else scratch  10
+  < 4 MiB              scratch                12
+]],
+}
+
+-- ---- sizes
+
+-- Sizes are whole: each comparison gives the least or the greatest that passes.
+local COMPARE = {
+  ["<"] = function(k) return nil, math.ceil(k) - 1 end,
+  ["<="] = function(k) return nil, math.floor(k) end,
+  [">"] = function(k) return math.floor(k) + 1, nil end,
+  [">="] = function(k) return math.ceil(k), nil end,
+  ["=="] = function(k) return k, k end,
+}
+local OPPOSITE = { ["<"] = ">=", ["<="] = ">", [">"] = "<=", [">="] = "<" }
+
+-- Narrows the range by a condition on size alone; false if the condition is another kind.
+local function narrow(range, step)
+  local compare, k = step.condition:match("^req%.size ([<>=]=?) (-?%d+%.?%d*)$")
+  if compare and not step.holds then compare = OPPOSITE[compare] end
+  if not compare or not COMPARE[compare] then return false end
+  local low, high = COMPARE[compare](tonumber(k))
+  range.low = math.max(range.low, low or 0)
+  range.high = math.min(range.high, high or math.huge)
+  return true
+end
+
+local function range_text(range)
+  if range.low == range.high then return units.exact(range.low) end
+  local below = range.high < math.huge and "< " .. units.exact(range.high + 1)
+  if range.low == 0 then return below or "any" end
+  local from = units.exact(range.low)
+  return below and from .. " to " .. below or ">= " .. from
+end
+
+local function other_text(step)
+  if step.holds then return step.condition end
+  return "not " .. (step.condition:find(" ") and "(" .. step.condition .. ")" or step.condition)
+end
+
+local function row_text(row)
+  local range, others = { low = 0, high = math.huge }, {}
+  for _, step in ipairs(row.conditions) do
+    if not narrow(range, step) then others[#others + 1] = other_text(step) end
+  end
+  return {
+    range_text(range), table.concat(others, " and "), describe.chain(row.chain or { row.strategy }),
+    row.line and ("%d"):format(row.line) or "",
+  }
+end
+
+-- ---- the verb
+
+local function show(world, answer)
+  world.write(("tag %s: %s\n"):format(world.paint("bold", describe.tag(answer.tag)),
+    units.plural(answer.leaves, "leaf", "leaves")))
+  local rows = { { "SIZE", "OTHERWISE", "STRATEGY", "LINE" } }
+  for _, row in ipairs(answer.rows) do rows[#rows + 1] = row_text(row) end
+  world.write(terminal.table(rows, nil, world.paint))
+end
+
+function plan.run(world, given)
+  local text = question.ask(world, "plan", given[1], given)
+  local answer = question.read(world, text)
+  if given.json then
+    world.write(text .. "\n")
+  elseif not question.is_refused(world, answer) then
+    show(world, answer)
+  end
+  return question.status(answer)
+end
+
+return plan

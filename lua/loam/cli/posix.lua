@@ -1,0 +1,70 @@
+-- posix - the few calls of the operating system that the command line makes itself.
+
+local ffi = require("ffi")
+
+ffi.cdef [[
+int isatty(int fd);
+ssize_t readlink(const char *path, char *buffer, size_t size);
+char *getcwd(char *buffer, size_t size);
+int setenv(const char *name, const char *value, int overwrite);
+int unsetenv(const char *name);
+int access(const char *path, int mode);
+int execvp(const char *file, char *const argv[]);
+char *strerror(int error);
+int getpid(void);
+]]
+
+local posix = {}
+
+local C = ffi.C
+local PATH_MAX = 4096
+local READABLE = 4 -- R_OK
+
+-- errno's of <errno.h>, equal on every Linux.
+posix.ENOENT = 2
+
+function posix.is_terminal(fd)
+  return C.isatty(fd) == 1
+end
+
+---@return string|nil where the symbolic link points
+function posix.readlink(path)
+  local buffer = ffi.new("char[?]", PATH_MAX)
+  local length = C.readlink(path, buffer, PATH_MAX)
+  return length > 0 and ffi.string(buffer, length) or nil
+end
+
+-- Not resolved: a policy that is a symbolic link is followed where the link leads next, too.
+---@return string|nil path from the root
+function posix.absolute(path)
+  if path:sub(1, 1) == "/" then return path end
+  local buffer = ffi.new("char[?]", PATH_MAX)
+  if C.getcwd(buffer, PATH_MAX) == nil then return nil end
+  return ffi.string(buffer) .. "/" .. path
+end
+
+function posix.is_readable(path)
+  return C.access(path, READABLE) == 0
+end
+
+---@return number the id of this process, which exec keeps
+function posix.process()
+  return C.getpid()
+end
+
+-- nil unsets.
+function posix.setenv(name, value)
+  if value then C.setenv(name, value, 1) else C.unsetenv(name) end
+end
+
+-- Becomes the command; comes back only if it cannot, with errno and its words.
+---@param command string[]
+function posix.exec(command)
+  local argv = ffi.new("char *[?]", #command + 1)
+  for i, word in ipairs(command) do argv[i - 1] = ffi.cast("char *", word) end
+  C.execvp(command[1], argv)
+  local errno = ffi.errno()
+  return errno, ffi.string(C.strerror(errno))
+end
+
+return posix

@@ -1,0 +1,67 @@
+-- stats - the memory of a running program, by tag and strategy.
+
+local describe = require("loam.cli.describe")
+local hosts = require("loam.cli.hosts")
+local terminal = require("loam.cli.terminal")
+local units = require("loam.cli.units")
+
+local stats = {
+  summary = "shows the memory of a running program by tag and strategy",
+  usage = "[PID] [--json]",
+  takes = { name = "PID", most = 1 },
+  about = [[
+Live figures are exact, read off the memory itself. Without PID: the only program that
+runs under loam, if there is but one.]],
+  options = { { "json", nil, "the answer as a JSON object" } },
+  example = [[
+  $ loam stats 4242
+  TAG                         STRATEGY       LIVE  BLOCKS     EVER    BLOCKS
+  malloc._multiarray_umath    arrays      1.5 GiB      12  200 GiB     1,532
+  malloc.python3              plain      14.2 MiB  91,230  1.1 GiB  8,112,000
+]],
+}
+
+local RIGHT = { [3] = true, [4] = true, [5] = true, [6] = true }
+
+local function strategy_text(row)
+  if row.kind == "host" or row.kind == row.strategy then return row.strategy end
+  return ("%s (%s)"):format(row.strategy, row.kind)
+end
+
+local TROUBLES = {
+  { "fallbacks", "served by a fallback" },
+  { "denied", "denied by the policy" },
+  { "failed", "failed for want of memory" },
+}
+
+local function show_totals(world, answer)
+  world.write(("live %s in %s; ever %s in %s; %s of pools, %s of bookkeeping\n"):format(
+    units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"),
+    units.bytes(answer.total_bytes), units.plural(answer.total_blocks, "block"),
+    units.bytes(answer.region_bytes), units.bytes(answer.metadata_bytes)))
+  for _, trouble in ipairs(TROUBLES) do
+    local n = answer[trouble[1]] or 0
+    if n > 0 then world.write(("%s %s\n"):format(units.plural(n, "request"), trouble[2])) end
+  end
+  if (answer.bad_frees or 0) > 0 then
+    world.write(world.paint("red", units.plural(answer.bad_frees, "bad free")) .. "\n")
+  end
+end
+
+local function show(world, answer)
+  local rows = { { "TAG", "STRATEGY", "LIVE", "BLOCKS", "EVER", "BLOCKS" } }
+  for _, row in ipairs(answer.rows) do
+    rows[#rows + 1] = {
+      terminal.plain(describe.tag(row.tag)), strategy_text(row), units.bytes(row.live_bytes),
+      units.count(row.live_blocks), units.bytes(row.total_bytes), units.count(row.total_blocks),
+    }
+  end
+  world.write(terminal.table(rows, RIGHT, world.paint))
+  show_totals(world, answer)
+end
+
+function stats.run(world, given)
+  return hosts.answer(world, given, "stats", show)
+end
+
+return stats

@@ -1,0 +1,69 @@
+-- status - the policy that is live in a running program, and the last attempt to change it.
+
+local hosts = require("loam.cli.hosts")
+local terminal = require("loam.cli.terminal")
+local units = require("loam.cli.units")
+
+local status = {
+  summary = "tells which policy a running program has, and how its last reload went",
+  usage = "[PID] [--json]",
+  takes = { name = "PID", most = 1 },
+  about = [[
+Without PID: the only program that runs under loam, if there is but one.]],
+  options = { { "json", nil, "the answer as a JSON object" } },
+  example = [[
+  $ loam status 4242
+  program      python3 (4242), loam 0.1.0
+  policy       production, generation 3
+  file         /etc/loam/prod.lua, followed
+  loaded       5 minutes ago, hash 91f0c1d2a3b4c5d6
+  attempts     4, 1 refused
+  last         ok, 5 minutes ago
+  compiled     12 plans for 57 sites
+]],
+}
+
+local function policy_text(answer)
+  if answer.generation == 0 then return "the built-in default" end
+  local name = answer.name ~= "" and answer.name or "without a name"
+  return ("%s, generation %d"):format(name, answer.generation)
+end
+
+local function file_text(answer)
+  if (answer.path or "") == "" then return "none" end
+  return answer.path .. (answer.watching and ", followed" or ", not followed")
+end
+
+local function last_text(world, answer)
+  local last = answer.last
+  if not last or not last.at or last.at == 0 then return "none" end
+  local ago = units.ago(last.at, world.now())
+  if last.ok then return world.paint("green", "ok") .. ", " .. ago end
+  return world.paint("red", "refused") .. ", " .. ago .. "\n" .. (last.error or "")
+end
+
+local function show(world, answer)
+  local rows = {
+    { "program", ("%s (%d), loam %s"):format(answer.program, answer.pid, answer.version) },
+    { "policy", policy_text(answer) },
+    { "file", file_text(answer) },
+  }
+  local function add(name, format, ...) rows[#rows + 1] = { name, format:format(...) } end
+  if answer.generation > 0 then
+    add("loaded", "%s, hash %s", units.ago(answer.loaded_at, world.now()), answer.hash)
+  end
+  add("attempts", "%s, %s refused", units.count(answer.loads), units.count(answer.refused))
+  add("last", "%s", last_text(world, answer))
+  add("compiled", "%s for %s", units.plural(answer.plans, "plan"),
+    units.plural(answer.sites, "site"))
+  if answer.tags_refused > 0 then
+    add("not compiled", "%s, with the built-in default", units.plural(answer.tags_refused, "tag"))
+  end
+  world.write(terminal.list(rows, world.paint))
+end
+
+function status.run(world, given)
+  return hosts.answer(world, given, "status", show)
+end
+
+return status

@@ -1,0 +1,49 @@
+-- world - all that a verb touches outside itself: the engine, the streams, the environment.
+
+local terminal = require("loam.cli.terminal")
+
+local world = {}
+
+-- A reader that has gone away ends the command without a word, as a signal would have.
+local function checked(ok, message)
+  if ok then return end
+  if message and message:find("Broken pipe", 1, true) then error({ silent = true }, 0) end
+  error({ words = "cannot write: " .. (message or "unknown reason") }, 0)
+end
+
+-- What went wrong, for people: ends the verb with status 1.
+local function fail(words)
+  error({ words = words }, 0)
+end
+
+---@class loam.World
+---@field api table loam.h
+---@field posix table
+---@field write fun(text: string) to standard output
+---@field warn fun(text: string) to standard error
+---@field paint fun(colour: string, text: string): string for standard output
+---@field paint_error fun(colour: string, text: string): string for standard error
+---@field fail fun(words: string)
+---@field now fun(): number Unix time
+---@field getenv fun(name: string): string|nil
+---@field finish fun() after the last write
+
+---@return loam.World
+function world.new()
+  local posix = require("loam.cli.posix")
+  local wants_colour = (os.getenv("NO_COLOR") or "") == "" and os.getenv("TERM") ~= "dumb"
+  return {
+    api = require("loam.cli.api"),
+    posix = posix,
+    write = function(text) checked(io.stdout:write(text)) end,
+    warn = function(text) io.stderr:write(text) end,
+    paint = terminal.painter(wants_colour and posix.is_terminal(1)),
+    paint_error = terminal.painter(wants_colour and posix.is_terminal(2)),
+    fail = fail,
+    now = os.time,
+    getenv = os.getenv,
+    finish = function() checked(io.stdout:flush()) end,
+  }
+end
+
+return world
