@@ -10,6 +10,7 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 add_library(loam-options INTERFACE)
 target_compile_options(loam-options INTERFACE -Wall -Wextra -Werror -Wshadow -Wpointer-arith
   -Wundef -Wvla -fno-strict-aliasing
+  $<$<CONFIG:Debug>:-Og>
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings>)
 target_compile_definitions(loam-options INTERFACE _GNU_SOURCE LOAM_CHECKS=${LOAM_CHECKS})
 
