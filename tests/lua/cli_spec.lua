@@ -22,6 +22,7 @@ local function new_world(answers)
     readlink = function() return "/opt/bin/loam" end,
     is_readable = function(path) return path == "/opt/bin/../lib/loam/libloam-preload.so" end,
     setenv = function(name, value) world.set[name] = value or false end,
+    process = function() return 4242 end,
     exec = function(command)
       world.executed = command
       return 2, "No such file or directory"
