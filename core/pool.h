@@ -1,14 +1,15 @@
-/* pool.h - objects of a size class, cut from spans, cached by thread; and the address map.
+/* pool.h - objects of a size class, cut from spans, cached by thread.
  *
- *   range   one reserved piece of address space (1 TiB, less where that is refused). All pool memory is in it, so "is
- *           it ours" is one subtraction and "which span" one shift.
- *   slot    64 KiB of the range; has one lm_span entry in a dense array beside it.
+ *   range   one reserved piece of address space (1 TiB, less where that is refused). All pool
+ *           memory is in it, so "is it ours" is one subtraction and "which span" one shift.
+ *   slot    64 KiB of the range; has one lm_span entry in a dense array beside it (map.h).
  *   region  a run of slots a pool took from the range, prepared by its strategy (bound, advised,
- *           committed, locked), cut into spans.
- *   span    one or more slots that hold objects of one class, or one large block.
+ *           committed, locked), cut into spans (region.h).
+ *   span    one or more slots that hold objects of one class (span.h), or one large block (large.h).
  *   object  what a caller gets. Nothing of loam's stands in it or before it.
- *   token   4 bytes a object in the span's side table: whose it is. LM_FREE: in the span.
- *           LM_CACHED: in a thread's bin. Else live, and the token says site and generation (site.h).
+ *   token   4 bytes an object in the span's side table: whose it is. LM_FREE: in the span.
+ *           LM_CACHED: in a thread's bin or its class's depot. Else live, and the token says site
+ *           and generation (site.h).
  *   bin     a thread's stack of pointers to cached objects of one (pool, class).
  *
  * Law of a span of small objects: count objects = free (token LM_FREE) + cached + live; `free`
@@ -17,17 +18,11 @@
 #ifndef LM_POOL_H
 #define LM_POOL_H
 
+#include "class.h"
+#include "map.h"
+#include "own.h"
 #include "strategy.h"
 #include "thread.h"
-
-/* Size classes: 16-byte steps to 128, then four to a doubling, to 32 KiB. */
-enum { LM_CLASSES = 40, LM_SLOT_SHIFT = 16, LM_BIN_ITEMS = 64 };
-#define LM_SLOT ((size_t)1 << LM_SLOT_SHIFT)
-#define LM_SMALL_MAX ((size_t)32 << 10)
-
-typedef uint32_t lm_token;
-enum { LM_FREE = 0, LM_CACHED = 1 };
-#define LM_TOKEN_SLOW 0x80000000u /* frees of it are counted by the engine: not on the fast path */
 
 /* An object as the map knows it. */
 typedef struct lm_object {
@@ -39,18 +34,17 @@ typedef struct lm_object {
 
 typedef enum lm_freed { LM_FREED, LM_FREE_FOREIGN, LM_FREE_INTERIOR, LM_FREE_DOUBLE } lm_freed;
 
-unsigned lm_class_of(size_t size);     /* size <= LM_SMALL_MAX */
-size_t lm_class_size(unsigned class_); /* bytes */
-
 /* Offset in the thread of the bin that serves class `c` sizes under a strategy (whose align may
  * raise the class); 0 if such requests cannot be served from bins (limit, guard, too large, not a
  * host strategy, zero asked). Constant for the life of the process. */
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
 
-/* The fast path: pops an object of the bin and gives it `token`. NULL: bin empty, then
- * lm_pool_refill fills it and pops, NULL only when there is no memory. Caller is between
- * lm_thread_enter and _leave. (Defined inline below or in pool_inline part.) */
-void *lm_pool_refill(lm_thread *t, uint32_t bin, lm_token token);
+/* The fast path: an object of the bin at this offset, now `token`'s; NULL only when there is no
+ * memory. The caller is between lm_thread_enter and _leave. */
+LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token);
+/* The fast free: true if `p` was a live object of a size class, and is free now. False: nothing was
+ * done, lm_pool_free knows why. */
+LM_INLINE bool lm_pool_give(lm_thread *t, void *p);
 
 /* Any request of a host strategy: small, large, aligned, guarded. *zeroed says whether the memory
  * is known to be all zero. NULL when it cannot be had; no limit is looked at here. */
@@ -64,9 +58,10 @@ lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out);
 /* The live object that holds p (interior pointers too); lock-free. */
 bool lm_pool_find(const void *p, lm_object *out);
 /* Whether an address is in the range at all. */
-bool lm_pool_owns(const void *p);
+LM_INLINE bool lm_pool_owns(const void *p) { return lm_map_owns(p); }
 
-/* Grows or shrinks where it is; true if `size` bytes can now be used at p. */
+/* Grows or shrinks where it is; true if `size` bytes can now be used at p, and p is a fair place for
+ * them: false also when a block half as large would do. */
 bool lm_pool_resize(void *p, size_t size);
 /* The same bytes in a larger block, moved by pages where that is cheaper than a copy; NULL: the
  * caller allocates, copies and frees. p must be a live large object of the same strategy. */
@@ -76,7 +71,7 @@ void *lm_pool_move(lm_thread *t, void *p, size_t size);
 bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
 /* While careful > 0, frees take tokens by an atomic exchange, so that retoken cannot be lost;
  * set it, then lm_thread_grace(), then walk. */
-extern _Atomic uint32_t lm_pool_careful;
+#define lm_pool_careful (lm_map.careful)
 
 /* Each live object. Lock-free against alloc and free: each is seen as it was at some moment;
  * `visit` may call lm_pool_retoken and nothing else of the pool. */
@@ -86,11 +81,89 @@ typedef struct lm_pool_figures { uint64_t reserved, regions, metadata; } lm_pool
 void lm_pool_figures_get(lm_pool_figures *out);
 bool lm_pool_is_valid(void); /* all laws above, everything locked; for LOAM_CHECKS=2 and tests */
 
-/* Memory for loam's own structures, from the same range, never from malloc. Thread-safe, usable
- * before anything else and inside allocation. Counted as metadata. */
-void *lm_own_alloc(size_t size);       /* zeroed, aligned to 16 */
-void *lm_own_realloc(void *p, size_t size);
-void lm_own_free(void *p);
-size_t lm_own_size(const void *p);
+/* The rest is the fast path. */
+
+enum { LM_BIN_ITEMS = 64 };
+
+/* cap 0: not opened yet; a thread that is ending opens none. */
+typedef struct lm_bin {
+  uint32_t n, cap;
+  void *item[LM_BIN_ITEMS];
+} lm_bin;
+
+/* A pool's bins in a thread, by strategy id at fixed places, so that a decision table can hold
+ * "where in the thread" as one number. */
+typedef struct lm_pool_bins {
+  uint32_t next;        /* id + 1 of the next pool with open bins in this thread, 0: none */
+  bool listed;
+  uint32_t until_guard; /* requests until the next guarded block, of strategies that sample */
+  lm_bin bin[LM_CLASSES];
+} lm_pool_bins;
+
+typedef struct lm_thread_bins {
+  uint32_t first;       /* id + 1 of a pool with open bins, 0: none */
+  lm_pool_bins pool[LM_STRATEGIES_MAX];
+} lm_thread_bins;
+
+_Static_assert(LM_THREAD_BINS + sizeof(lm_thread_bins) <= LM_THREAD_SIZE,
+               "a thread's area has room for the bins of every pool");
+
+LM_INLINE lm_thread_bins *lm_pool_bins_of(lm_thread *t) {
+  return (lm_thread_bins *)((char *)t + LM_THREAD_BINS);
+}
+LM_INLINE lm_bin *lm_pool_bin_at(lm_thread *t, uint32_t offset) {
+  return (lm_bin *)((char *)t + offset);
+}
+
+/* For an empty bin: fills it and takes one. */
+void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token);
+/* For a full bin, or one not open: makes room and puts `p`, whose token is LM_CACHED. */
+void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p);
+
+LM_INLINE void lm_pool_stamp(const void *p, lm_token token) {
+  const lm_span *s = lm_map_span(lm_map_slot(p));
+  uint64_t offset = (uintptr_t)p - atomic_load_explicit(&s->start, memory_order_relaxed);
+  uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
+  size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
+  lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed);
+  atomic_store_explicit(&side[index], token, memory_order_relaxed);
+}
+
+LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token) {
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  uint32_t n = bin->n;
+  if (lm_unlikely(!n)) return lm_pool_refill(t, offset, token);
+  void *p = bin->item[n - 1];
+  bin->n = n - 1;
+  lm_pool_stamp(p, token);
+  return p;
+}
+
+/* One unsigned comparison refuses what is free, what is cached (a double free) and what the engine
+ * counts. Relaxed, because whoever frees p has it from whoever allocated it. */
+LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
+  uintptr_t place = (uintptr_t)p - lm_map.base;
+  if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
+  if (lm_unlikely(atomic_load_explicit(&lm_map.careful, memory_order_relaxed))) return false;
+  const lm_span *s = lm_map_span((uint32_t)(place >> LM_SLOT_SHIFT));
+  uint64_t offset = (uintptr_t)p - atomic_load_explicit(&s->start, memory_order_relaxed);
+  uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
+  unsigned __int128 product = (unsigned __int128)offset * reciprocal;
+  if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
+  lm_side *token = atomic_load_explicit(&s->side, memory_order_relaxed) + (size_t)(product >> 64);
+  lm_token was = atomic_load_explicit(token, memory_order_relaxed);
+  if (lm_unlikely(was - 2 >= LM_TOKEN_SLOW - 2)) return false;
+  atomic_store_explicit(token, LM_CACHED, memory_order_relaxed);
+  uint32_t at = atomic_load_explicit(&s->bin, memory_order_relaxed);
+  lm_bin *bin = lm_pool_bin_at(t, at);
+  uint32_t n = bin->n;
+  if (lm_unlikely(n == bin->cap)) {
+    lm_pool_overflow(t, at, p);
+    return true;
+  }
+  bin->item[n] = p;
+  bin->n = n + 1;
+  return true;
+}
 
 #endif

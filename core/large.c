@@ -1,0 +1,207 @@
+/* large.c - blocks that have slots of their own. */
+#include "large.h"
+
+#include "own.h"
+
+/* The quarantine of a pool holds at most this many blocks and slots (256 MiB). */
+enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };
+/* From this size on, moving pages is cheaper than copying bytes. */
+#define MOVE_LEAST LM_MIB
+#define THP_SIZE (2 * LM_MIB)
+
+static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
+static size_t usable_of(size_t size) { return lm_align_up(size ? size : 1, LM_PAGE); }
+static uint32_t use_of(uint32_t slot) {
+  return atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
+}
+static uint32_t slots_at(uint32_t slot) {
+  return atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed);
+}
+
+void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
+  l->regions = regions;
+  l->strategy = strategy;
+}
+
+bool lm_large_is(const lm_place *place) {
+  const char *side = (const char *)place->side, *spans = (const char *)lm_map.span;
+  return side >= spans && side < spans + (lm_map.size >> LM_SLOT_SHIFT) * sizeof(lm_span);
+}
+
+/* Makes a run of slots a block that others can find. */
+static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t use, uintptr_t start,
+                    size_t size, lm_token token) {
+  lm_span *head = lm_map_span(slot);
+  atomic_store_explicit(&head->token, token, memory_order_relaxed);
+  lm_view view = { start, 0, &head->token, 0, l->strategy, size };
+  lm_map_describe_large(slot, slots, &view);
+  lm_map_extent(slot, slots, use);
+}
+
+/* The lock keeps a retoken from writing to a token that is about to be something else. */
+static void unpublish(lm_large *l, uint32_t slot, uint32_t slots) {
+  lm_lock_take(&l->lock);
+  lm_map_forget_large(slot, slots);
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  lm_lock_drop(&l->lock);
+}
+
+static uint32_t take_slots(lm_large *l, size_t size, size_t align, bool *clean) {
+  if (l->regions->how.thp > 0 && size >= THP_SIZE && align < THP_SIZE) align = THP_SIZE;
+  return lm_regions_take(l->regions, lm_map_slots(size), align, *clean, clean);
+}
+
+void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean) {
+  size = usable_of(size);
+  uint32_t slot = take_slots(l, size, align, clean);
+  if (!slot) return NULL;
+  void *p = lm_map_address(slot);
+  publish(l, slot, lm_map_slots(size), LM_USE_LARGE, (uintptr_t)p, size, token);
+  return p;
+}
+
+/* Where a guarded block stands in its slots: memory [ready, end), then at least a page without. */
+typedef struct guard_layout {
+  uint32_t slots;
+  uintptr_t ready, start, end;
+} guard_layout;
+
+static uint32_t guard_slots(size_t size, size_t page) {
+  size_t ready = page == LM_PAGE ? size : lm_align_up(size, page);
+  return lm_map_slots(ready + LM_PAGE);
+}
+
+static guard_layout lay_out(uint32_t slot, size_t size, size_t align, size_t page) {
+  guard_layout g = { .slots = guard_slots(size, page) };
+  uintptr_t first = (uintptr_t)lm_map_address(slot);
+  g.end = page == LM_PAGE ? first + bytes_of(g.slots) - LM_PAGE : first + lm_align_up(size, page);
+  g.start = lm_align_down(g.end - size, align);
+  g.ready = lm_align_down(g.start, page);
+  return g;
+}
+
+void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
+  size_t page = lm_region_page(&l->regions->how);
+  if (!size) size = 1;
+  uint32_t slots = guard_slots(size, page);
+  uint32_t slot = lm_map_take(slots, align > page ? align : page);
+  if (!slot) return NULL;
+  guard_layout g = lay_out(slot, size, align, page);
+  if (!lm_region_prepare(&l->regions->how, (void *)g.ready, g.end - g.ready)) {
+    lm_map_put(slot, slots);
+    return NULL;
+  }
+  publish(l, slot, slots, LM_USE_GUARDED, g.start, g.end - g.start, token);
+  return (void *)g.start;
+}
+
+static void give_up_locked(uint32_t slot) {
+  uint32_t slots = slots_at(slot);
+  lm_map_forget_large(slot, slots);
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  lm_map_put(slot, slots);
+}
+
+static void leave_locked(lm_large *l) {
+  uint32_t slot = l->ring[l->oldest];
+  l->oldest = (l->oldest + 1) % QUARANTINE_BLOCKS;
+  l->waiting--;
+  l->slots -= slots_at(slot);
+  give_up_locked(slot);
+}
+
+static void enter_locked(lm_large *l, uint32_t slot) {
+  uint32_t slots = slots_at(slot);
+  if (!l->ring) l->ring = lm_own_alloc(QUARANTINE_BLOCKS * sizeof *l->ring);
+  if (!l->ring || slots > QUARANTINE_SLOTS) {
+    give_up_locked(slot);
+    return;
+  }
+  while (l->waiting == QUARANTINE_BLOCKS || l->slots + slots > QUARANTINE_SLOTS) leave_locked(l);
+  l->ring[(l->oldest + l->waiting++) % QUARANTINE_BLOCKS] = slot;
+  l->slots += slots;
+}
+
+static void quarantine(lm_large *l, uint32_t slot) {
+  void *at = lm_map_address(slot);
+  size_t size = bytes_of(slots_at(slot));
+  /* The system can be out of room for one more mapping: then the slots are never used again. */
+  if (lm_sys_decommit(at, size)) {
+    (void)lm_sys_purge(at, size);
+    return;
+  }
+  lm_lock_take(&l->lock);
+  enter_locked(l, slot);
+  lm_lock_drop(&l->lock);
+}
+
+void lm_large_free(lm_large *l, const lm_place *place) {
+  uint32_t slot = lm_map_head_of(place), slots = slots_at(slot);
+  if (use_of(slot) == LM_USE_GUARDED) {
+    quarantine(l, slot);
+    return;
+  }
+  unpublish(l, slot, slots);
+  lm_regions_put(l->regions, slot, slots);
+}
+
+static void shrink(lm_large *l, uint32_t slot, uint32_t slots, uint32_t less, size_t size) {
+  lm_map_resize_large(slot, slots, less, size);
+  lm_map_extent(slot + less, slots - less, LM_USE_NONE);
+  lm_map_extent(slot, less, LM_USE_LARGE);
+  lm_regions_put(l->regions, slot + less, slots - less);
+}
+
+static bool grow(lm_large *l, uint32_t slot, uint32_t slots, uint32_t more, size_t size) {
+  if (!lm_regions_extend(l->regions, slot + slots, more - slots)) return false;
+  lm_map_extent(slot, more, LM_USE_LARGE);
+  lm_map_resize_large(slot, slots, more, size);
+  return true;
+}
+
+bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
+  uint32_t slot = lm_map_head_of(place), slots = slots_at(slot);
+  if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
+  if (size < LM_SLOT / 4) return false;
+  size = usable_of(size);
+  uint32_t now = lm_map_slots(size);
+  if (now > slots) return grow(l, slot, slots, now, size);
+  if (now < slots) shrink(l, slot, slots, now, size);
+  else lm_map_resize_large(slot, slots, slots, size);
+  return true;
+}
+
+/* After a failed move the target may be a hole: it is made a reservation again, for the range. */
+static void *move_failed(lm_large *l, uint32_t to, uint32_t slots) {
+  if (!lm_sys_decommit(lm_map_address(to), bytes_of(slots))) lm_regions_lose(l->regions, to, slots);
+  return NULL;
+}
+
+void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
+  uint32_t from = lm_map_head_of(place), slots = slots_at(from);
+  const lm_prepare *how = &l->regions->how;
+  size = usable_of(size);
+  if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots)) return NULL;
+  if (how->page || how->lock) return NULL;
+  bool clean = true;
+  uint32_t to = take_slots(l, size, LM_SLOT, &clean);
+  if (!to) return NULL;
+  if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to)))
+    return move_failed(l, to, lm_map_slots(size));
+  lm_token token = atomic_exchange_explicit(place->side, LM_FREE, memory_order_acq_rel);
+  unpublish(l, from, slots);
+  publish(l, to, lm_map_slots(size), LM_USE_LARGE, (uintptr_t)lm_map_address(to), size, token);
+  lm_regions_lose(l->regions, from, slots);
+  return lm_map_address(to);
+}
+
+bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_token) {
+  lm_place place;
+  lm_lock_take(&l->lock);
+  bool done = lm_map_find(p, &place) && lm_large_is(&place) && place.strategy == l->strategy &&
+              place.base == (uintptr_t)p &&
+              atomic_compare_exchange_strong_explicit(place.side, &old, new_token,
+                                                      memory_order_acq_rel, memory_order_relaxed);
+  lm_lock_drop(&l->lock);
+  return done;
+}

@@ -1,0 +1,39 @@
+/* large.h - blocks that have slots of their own: large ones and guarded ones.
+ *
+ * A large block is a run of slots of its pool's regions. Its usable size is what was asked for,
+ * rounded up to pages, so that figures are honest; the rest of its slots is room to grow.
+ *
+ * A guarded block ends where an inaccessible page begins, so that the first byte beyond it faults
+ * (up to its alignment). Its slots come from the range and go back to it. Freed, it is made
+ * inaccessible and waits in a quarantine, so that a use after free faults and a double free is
+ * known for what it is. */
+#ifndef LM_LARGE_H
+#define LM_LARGE_H
+
+#include "region.h"
+
+typedef struct lm_large {
+  lm_lock lock;             /* of the quarantine; also keeps descriptions for lm_large_retoken */
+  uint32_t *ring;           /* first slots of the blocks in quarantine; NULL until first used */
+  uint32_t oldest, waiting; /* index of the first, number of them */
+  uint32_t slots;           /* of them all */
+  lm_regions *regions;      /* these two are constant */
+  uint32_t strategy;
+} lm_large;
+
+/* `l` is zeroed memory. */
+void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy);
+/* *clean: in, whether zeroed memory is preferred; out, whether it is. */
+void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean);
+void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
+/* `place` is of a block whose token was just made LM_FREE. */
+void lm_large_free(lm_large *l, const lm_place *place);
+/* As lm_pool_resize. */
+bool lm_large_resize(lm_large *l, const lm_place *place, size_t size);
+/* As lm_pool_move. */
+void *lm_large_move(lm_large *l, const lm_place *place, size_t size);
+bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_token);
+/* Whether a place is such a block. */
+bool lm_large_is(const lm_place *place);
+
+#endif

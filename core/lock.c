@@ -1,0 +1,24 @@
+/* lock.c - a lock of four bytes: the slow path. */
+#include "lock.h"
+
+enum { SPINS = 64 };
+
+LM_INLINE void pause_cpu(void) { __builtin_ia32_pause(); }
+
+/* What a lock guards here takes a fraction of a microsecond, so a short spin usually wins. */
+static bool spin(lm_lock *lock) {
+  for (int i = 0; i < SPINS; i++) {
+    uint32_t free = 0;
+    if (atomic_compare_exchange_weak_explicit(&lock->state, &free, 1, memory_order_acquire,
+                                              memory_order_relaxed))
+      return true;
+    pause_cpu();
+  }
+  return false;
+}
+
+LM_NOINLINE void lm_lock_wait(lm_lock *lock) {
+  if (spin(lock)) return;
+  while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0)
+    lm_sys_wait(&lock->state, 2);
+}

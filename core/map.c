@@ -1,0 +1,228 @@
+/* map.c - the range that all pool memory is in: reserving it, handing out runs of it, describing
+ * what stands where, and finding it again. */
+#include "map.h"
+
+#include "run.h"
+
+/* The range begins at a multiple of 1 GiB where it is large, so that blocks can too. Its first
+ * slots stay unused: slot 0 means none, and a huge page's worth keeps the next one aligned. */
+enum { FIRST = 32 };
+#define RANGE_MOST ((size_t)1 << 40)
+#define RANGE_LEAST ((size_t)1 << 26)
+/* The array of spans becomes accessible in steps: what is committed counts where the system does
+ * not overcommit. One step describes 64 MiB of the range. */
+#define SPAN_STEP ((size_t)1 << 16)
+
+lm_map_head lm_map;
+
+static struct {
+  lm_lock lock;
+  lm_runs free;         /* runs that came back */
+  size_t committed;     /* bytes of the array */
+  _Atomic size_t handed;/* slots in use */
+} map;
+
+/* Address space for the range, its array after it, and half as much again, which is let go: where
+ * address space is limited, the host keeps at least a third of what was left. */
+static bool reserve(size_t size) {
+  size_t spans = (size >> LM_SLOT_SHIFT) * sizeof(lm_span);
+  size_t align = size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
+  size_t spare = size / 2;
+  void *at;
+  if (lm_sys_reserve(size + spans + spare, align, &at)) return false;
+  lm_sys_unmap((char *)at + size + spans, spare);
+  lm_map.span = (lm_span *)((char *)at + size);
+  lm_map.size = size;
+  lm_map.base = (uintptr_t)at;
+  return true;
+}
+
+static bool start_locked(void) {
+  if (lm_map.base) return true;
+  for (size_t size = RANGE_MOST; size >= RANGE_LEAST; size /= 2)
+    if (reserve(size)) {
+      lm_runs_init(&map.free);
+      return true;
+    }
+  return false;
+}
+
+/* Makes the array's entries up to `top` accessible. */
+static bool describe_to_locked(size_t top) {
+  size_t need = lm_align_up((top >> LM_SLOT_SHIFT) * sizeof(lm_span), SPAN_STEP);
+  if (need <= map.committed) return true;
+  if (lm_sys_commit((char *)lm_map.span + map.committed, need - map.committed)) return false;
+  map.committed = need;
+  return true;
+}
+
+/* Slots never used before, from the top. A gap that the alignment leaves goes to the free runs. */
+static uint32_t raise_locked(uint32_t slots, size_t align) {
+  size_t old = atomic_load_explicit(&lm_map.top, memory_order_relaxed);
+  if (!old) old = (size_t)FIRST << LM_SLOT_SHIFT;
+  if (align < LM_SLOT) align = LM_SLOT;
+  size_t at = lm_align_up(lm_map.base + old, align) - lm_map.base;
+  size_t size = (size_t)slots << LM_SLOT_SHIFT;
+  if (at > lm_map.size || lm_map.size - at < size || !describe_to_locked(at + size)) return 0;
+  uint32_t slot = (uint32_t)(at >> LM_SLOT_SHIFT), first = (uint32_t)(old >> LM_SLOT_SHIFT);
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  if (first < slot) lm_map_extent(first, slot - first, LM_USE_NONE);
+  /* Release pairs with the acquire of lm_map_owns. */
+  atomic_store_explicit(&lm_map.top, at + size, memory_order_release);
+  if (first < slot) lm_runs_put(&map.free, first, slot - first);
+  return slot;
+}
+
+static uint32_t take_locked(uint32_t slots, size_t align) {
+  if (!start_locked()) return 0;
+  uint32_t slot = lm_runs_take(&map.free, slots, align);
+  return slot ? slot : raise_locked(slots, align);
+}
+
+uint32_t lm_map_take(uint32_t slots, size_t align) {
+  lm_lock_take(&map.lock);
+  uint32_t slot = take_locked(slots, align);
+  lm_lock_drop(&map.lock);
+  if (slot) atomic_fetch_add_explicit(&map.handed, slots, memory_order_relaxed);
+  return slot;
+}
+
+void lm_map_put(uint32_t slot, uint32_t slots) {
+  lm_lock_take(&map.lock);
+  lm_runs_put(&map.free, slot, slots);
+  lm_lock_drop(&map.lock);
+  atomic_fetch_sub_explicit(&map.handed, slots, memory_order_relaxed);
+}
+
+uint32_t lm_map_first(void) { return FIRST; }
+lm_lock *lm_map_lock(void) { return &map.lock; }
+size_t lm_map_handed(void) {
+  return atomic_load_explicit(&map.handed, memory_order_relaxed) << LM_SLOT_SHIFT;
+}
+size_t lm_map_overhead(void) {
+  return (atomic_load_explicit(&lm_map.top, memory_order_relaxed) >> LM_SLOT_SHIFT) * sizeof(lm_span);
+}
+
+/* The entry is not to be believed from begin to end: a seqlock, its only writer the lock's owner.
+ * Releases and acquires on the fields themselves stand for its fences. */
+static void begin_change(lm_span *s) {
+  uint32_t version = atomic_load_explicit(&s->version, memory_order_relaxed);
+  atomic_store_explicit(&s->version, version + 1, memory_order_relaxed);
+}
+static void end_change(lm_span *s) {
+  uint32_t version = atomic_load_explicit(&s->version, memory_order_relaxed);
+  /* Release pairs with the acquire of lm_map_view. */
+  atomic_store_explicit(&s->version, version + 1, memory_order_release);
+}
+
+static void write_view(lm_span *s, const lm_view *view) {
+  begin_change(s);
+  atomic_store_explicit(&s->start, view->start, memory_order_release);
+  atomic_store_explicit(&s->reciprocal, view->reciprocal, memory_order_release);
+  atomic_store_explicit(&s->side, view->side, memory_order_release);
+  atomic_store_explicit(&s->bin, view->bin, memory_order_release);
+  atomic_store_explicit(&s->strategy, view->strategy, memory_order_release);
+  atomic_store_explicit(&s->size, view->size, memory_order_release);
+  end_change(s);
+}
+
+void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_view *view) {
+  for (uint32_t i = 0; i < slots; i++) write_view(lm_map_span(slot + i), view);
+}
+
+void lm_map_forget_small(uint32_t slot, uint32_t slots) {
+  lm_map_describe_small(slot, slots, &(lm_view){ 0 });
+}
+
+/* Slots from this mark of the extent's binary decomposition to the next. */
+static uint32_t mark_step(uint32_t slot, uint32_t end) {
+  uint32_t by_place = slot & -slot, by_room = 1u << (31 - __builtin_clz(end - slot));
+  return by_place < by_room ? by_place : by_room;
+}
+
+void lm_map_describe_large(uint32_t slot, uint32_t slots, const lm_view *view) {
+  uint32_t end = slot + slots;
+  for (uint32_t at = slot; at < end; at += mark_step(at, end)) write_view(lm_map_span(at), view);
+}
+
+/* The marks of an extent except its head. */
+static void describe_rest(uint32_t slot, uint32_t slots, const lm_view *view) {
+  uint32_t end = slot + slots;
+  for (uint32_t at = slot + mark_step(slot, end); at < end; at += mark_step(at, end))
+    write_view(lm_map_span(at), view);
+}
+
+void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size_t size) {
+  lm_view view;
+  uint32_t version;
+  lm_span *head = lm_map_span(slot);
+  lm_require(lm_map_view(head, &view, &version));
+  view.size = size;
+  describe_rest(slot, slots, &(lm_view){ 0 });
+  atomic_store_explicit(&head->size, size, memory_order_release);
+  describe_rest(slot, new_slots, &view);
+}
+
+void lm_map_forget_large(uint32_t slot, uint32_t slots) {
+  lm_map_describe_large(slot, slots, &(lm_view){ 0 });
+}
+
+bool lm_map_view(const lm_span *s, lm_view *out, uint32_t *version) {
+  *version = atomic_load_explicit(&s->version, memory_order_acquire);
+  out->start = atomic_load_explicit(&s->start, memory_order_acquire);
+  out->reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_acquire);
+  out->side = atomic_load_explicit(&s->side, memory_order_acquire);
+  out->bin = atomic_load_explicit(&s->bin, memory_order_acquire);
+  out->strategy = atomic_load_explicit(&s->strategy, memory_order_acquire);
+  out->size = atomic_load_explicit(&s->size, memory_order_acquire);
+  return out->start && !(*version & 1) && lm_map_is_same(s, *version);
+}
+
+bool lm_map_is_same(const lm_span *s, uint32_t version) {
+  return atomic_load_explicit(&s->version, memory_order_relaxed) == version;
+}
+
+/* The object of the entry at `slot` that p is in. An entry of small objects speaks for its own
+ * slot only. */
+static bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
+  const lm_span *s = lm_map_span(slot);
+  lm_view v;
+  if (!lm_map_view(s, &v, &out->version) || p < v.start) return false;
+  size_t offset = p - v.start, index = 0;
+  if (v.reciprocal ? slot != lm_map_slot((void *)p) : offset >= v.size) return false;
+  if (v.reciprocal) index = (size_t)(((unsigned __int128)offset * v.reciprocal) >> 64);
+  out->base = v.start + index * v.size;
+  out->size = v.size;
+  out->side = v.side + index;
+  out->token = atomic_load_explicit(out->side, memory_order_acquire);
+  out->bin = v.bin;
+  out->strategy = v.strategy;
+  out->span = s;
+  return lm_map_is_same(s, out->version);
+}
+
+bool lm_map_find(const void *p, lm_place *out) {
+  if (!lm_map_owns(p)) return false;
+  uint32_t slot = lm_map_slot(p), tried = 0;
+  for (uint32_t mask = ~0u; slot & mask; mask <<= 1) {
+    if ((slot & mask) == tried) continue;
+    tried = slot & mask;
+    if (place_in(tried, (uintptr_t)p, out)) return true;
+  }
+  return false;
+}
+
+static bool are_extents_valid_locked(void) {
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_relaxed);
+  uint32_t slot = FIRST, end = (uint32_t)(top >> LM_SLOT_SHIFT);
+  if (!end) return true;
+  while (slot < end && lm_map_next(slot) > slot) slot = lm_map_next(slot);
+  return slot == end;
+}
+
+bool lm_map_is_valid(void) {
+  lm_lock_take(&map.lock);
+  bool valid = are_extents_valid_locked() && lm_runs_is_valid(&map.free);
+  lm_lock_drop(&map.lock);
+  return valid;
+}

@@ -1,0 +1,163 @@
+/* map.h - the range that all pool memory is in, and what stands at each address of it.
+ *
+ * The range is cut into slots of 64 KiB; a dense array beside it has one lm_span a slot. So "is it
+ * ours" is one subtraction, "which span" one shift, "which object" one multiplication:
+ *
+ *   offset * ceil(2^64 / size) = index : fraction     (128 bits: high half, low half)
+ *
+ * The index is exact for every offset in a span, and the address is an object's start if and only
+ * if fraction < ceil(2^64 / size) (Lemire, Kaser, Kurz, "Faster remainder by direct computation",
+ * 2019). An entry of zeros fails that test by itself, so the fast path has no test for emptiness.
+ *
+ * Law of extents: below `top` the slots are cut into extents (spans, large blocks, runs of free
+ * slots) without gap or overlap, and the entry of an extent's first slot says its length. An extent
+ * is split by writing the head of the further part first, so that a walk that follows lengths
+ * without a lock never passes over an object that lives throughout the walk.
+ *
+ * A large block describes itself not at each of its slots but at the starts of its binary
+ * decomposition (at most 2 log n of them): any of its slots, rounded down to some power of two,
+ * gives one of these. */
+#ifndef LM_MAP_H
+#define LM_MAP_H
+
+#include <stdatomic.h>
+
+#include "lock.h"
+
+enum { LM_SLOT_SHIFT = 16 };
+#define LM_SLOT ((size_t)1 << LM_SLOT_SHIFT)
+
+typedef uint32_t lm_token;
+enum { LM_FREE = 0, LM_CACHED = 1 };
+#define LM_TOKEN_SLOW 0x80000000u /* frees of it are counted by the engine: not on the fast path */
+
+/* What an extent is, in its first slot's `use`. From LM_USE_RUNS: a free run, of which set (run.h). */
+enum { LM_USE_NONE, LM_USE_SMALL, LM_USE_LARGE, LM_USE_GUARDED, LM_USE_OWN, LM_USE_RUNS = 16 };
+
+typedef _Atomic(lm_token) lm_side;
+
+/* One cache line. The first four are all that a free reads. `start`, `reciprocal`, `side`, `bin`,
+ * `strategy` and `size` stand in each slot of a span; they are written under the owner's lock,
+ * `version` being odd meanwhile, and read by anyone (atomics only so that this is defined). */
+typedef struct lm_span {
+  _Atomic uintptr_t start;     /* of the first object; 0: no objects known here */
+  _Atomic uint64_t reciprocal; /* ceil(2^64 / size); 0 for a large block */
+  _Atomic(lm_side *) side;     /* a token for each object and a last one that is always LM_FREE */
+  _Atomic uint32_t bin;        /* offset of its bin in a thread; 0 for a large block */
+  _Atomic uint32_t strategy;   /* id */
+  _Atomic size_t size;         /* of an object: usable bytes */
+  _Atomic uint32_t version;
+  _Atomic uint32_t use;        /* LM_USE_*; this and the rest only in the first slot */
+  _Atomic uint32_t slots;      /* of the extent */
+  uint32_t next, prev;         /* in a list: slots, 0 for none; under the lock of the list */
+  union {
+    lm_side token;             /* a large block's */
+    uint32_t length;           /* of a run of free slots, in its last slot */
+    struct {
+      uint16_t free, hint;     /* tokens that are LM_FREE; where to look for one */
+    };
+  };
+} lm_span;
+
+_Static_assert(sizeof(lm_span) == LM_CACHE_LINE, "one line to look at for a free");
+
+/* All that the fast path reads beside the thread: one line, written a few times in a life. */
+typedef struct lm_map_head {
+  uintptr_t base;             /* set once, before top is first raised */
+  _Atomic size_t top;         /* bytes of the range with a described extent; only grows */
+  lm_span *span;
+  _Atomic uint32_t careful;   /* see lm_pool_careful */
+  size_t size;                /* bytes reserved */
+} __attribute__((aligned(LM_CACHE_LINE))) lm_map_head;
+
+extern lm_map_head lm_map;
+
+LM_INLINE lm_span *lm_map_span(uint32_t slot) { return &lm_map.span[slot]; }
+LM_INLINE void *lm_map_address(uint32_t slot) {
+  return (void *)(lm_map.base + ((uintptr_t)slot << LM_SLOT_SHIFT));
+}
+/* Only of addresses in the range. */
+LM_INLINE uint32_t lm_map_slot(const void *p) {
+  return (uint32_t)(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
+}
+LM_INLINE bool lm_map_owns(const void *p) {
+  /* Acquire pairs with the raise in lm_map_take: base and span are seen with it. */
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
+  return (uintptr_t)p - lm_map.base < top;
+}
+LM_INLINE uint32_t lm_map_slots(size_t size) {
+  return (uint32_t)((size + LM_SLOT - 1) >> LM_SLOT_SHIFT);
+}
+
+/* A run of `slots` slots whose address is a multiple of `align`: reserved, without access, without
+ * memory, described as an extent of no use. 0: none left. */
+uint32_t lm_map_take(uint32_t slots, size_t align);
+/* Gives a decommitted run back. */
+void lm_map_put(uint32_t slot, uint32_t slots);
+
+/* Says that [slot, slot + slots) is an extent. For a split, the further part first. */
+LM_INLINE void lm_map_extent(uint32_t slot, uint32_t slots, uint32_t use) {
+  lm_span *s = lm_map_span(slot);
+  atomic_store_explicit(&s->use, use, memory_order_relaxed);
+  /* Release pairs with the acquire of lm_map_next: the heads behind it are described. */
+  atomic_store_explicit(&s->slots, slots, memory_order_release);
+}
+LM_INLINE uint32_t lm_map_next(uint32_t slot) {
+  return slot + atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_acquire);
+}
+/* The first extent. */
+uint32_t lm_map_first(void);
+
+/* What a span says of its objects. */
+typedef struct lm_view {
+  uintptr_t start;
+  uint64_t reciprocal;
+  lm_side *side;
+  uint32_t bin, strategy;
+  size_t size;
+} lm_view;
+
+/* Describes a span of small objects at each of its slots. */
+void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_view *view);
+/* Describes a large block, reciprocal 0, at its marks. */
+void lm_map_describe_large(uint32_t slot, uint32_t slots, const lm_view *view);
+/* Changes the size of a large block and the slots it has; its head can be read throughout. */
+void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size_t size);
+/* Undoes either. */
+void lm_map_forget_small(uint32_t slot, uint32_t slots);
+void lm_map_forget_large(uint32_t slot, uint32_t slots);
+
+LM_INLINE uint64_t lm_map_reciprocal(size_t size) { return UINT64_MAX / size + 1; }
+
+/* A consistent copy of an entry; false when it is empty or is being changed. */
+bool lm_map_view(const lm_span *span, lm_view *out, uint32_t *version);
+/* Whether the entry has not changed since; what was read before, by acquire, is then of one moment. */
+bool lm_map_is_same(const lm_span *span, uint32_t version);
+
+/* The object, live or dead, that p points at or into, as it was at some moment. */
+typedef struct lm_place {
+  uintptr_t base;
+  size_t size;
+  lm_side *side; /* its token */
+  lm_token token;
+  uint32_t bin, strategy;
+  const lm_span *span;
+  uint32_t version;
+} lm_place;
+
+bool lm_map_find(const void *p, lm_place *out);
+
+/* First slot of the large block that a place is of. */
+LM_INLINE uint32_t lm_map_head_of(const lm_place *place) {
+  return (uint32_t)(((char *)place->side - (char *)lm_map.span) / (ptrdiff_t)sizeof(lm_span));
+}
+
+/* Bytes of the range in use by pools and by loam itself; bytes of the array in use. */
+size_t lm_map_handed(void);
+size_t lm_map_overhead(void);
+
+/* The range's lock, for fork: the last of all to be taken. */
+lm_lock *lm_map_lock(void);
+bool lm_map_is_valid(void);
+
+#endif

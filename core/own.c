@@ -1,0 +1,250 @@
+/* own.c - memory for loam's own structures.
+ *
+ * Small sizes: a free list for each size class, linked through the free memory itself, fed by slots
+ * that are cut from their beginning as needed and never given back. Larger ones: runs of slots. */
+#include "own.h"
+
+#include <string.h>
+
+#include "class.h"
+#include "region.h"
+#include "thread.h"
+
+enum { OWN_CLASSES = 32 }; /* to 8 KiB */
+#define OWN_SMALL_MAX ((size_t)8 << 10)
+
+typedef struct free_block {
+  struct free_block *next;
+} free_block;
+
+typedef struct own_class {
+  lm_lock lock;
+  free_block *free;
+  char *at, *end; /* what is left of the slot being cut */
+} own_class;
+
+/* A stack of tables of one class, and the chunk that new ones of all classes are cut from. */
+static struct {
+  lm_lock lock;
+  lm_side *free[LM_CLASSES];
+  char *at, *end;
+} side;
+
+static own_class classes[OWN_CLASSES];
+static lm_regions regions;
+static lm_lock starting;
+static _Atomic bool started;
+
+static void lock_all(void);
+static void unlock_all(void);
+static void renew_all(void);
+
+/* Registered before the first lock is taken, and first of all modules: locked last at a fork. */
+static void hook(void) {
+  static _Atomic bool hooked;
+  if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
+  lm_thread_hook(&(lm_thread_hooks){ NULL, lock_all, unlock_all, renew_all });
+}
+
+void lm_own_start(void) {
+  hook();
+  lm_lock_take(&starting);
+  if (!atomic_load_explicit(&started, memory_order_relaxed)) {
+    lm_regions_init(&regions, &(lm_prepare){ 0 });
+    atomic_store_explicit(&started, true, memory_order_release);
+  }
+  lm_lock_drop(&starting);
+}
+
+/* Slots of ours, each of which holds blocks of `size` bytes. */
+static void *take_slots(uint32_t slots, size_t size, bool *clean) {
+  uint32_t slot = lm_regions_take(&regions, slots, LM_SLOT, true, clean);
+  if (!slot) return NULL;
+  lm_map_extent(slot, slots, LM_USE_OWN);
+  atomic_store_explicit(&lm_map_span(slot)->size, size, memory_order_relaxed);
+  return lm_map_address(slot);
+}
+
+static lm_span *span_of(const void *p) {
+  lm_require(lm_map_owns(p));
+  lm_span *span = lm_map_span(lm_map_slot(p));
+  lm_require(atomic_load_explicit(&span->use, memory_order_relaxed) == LM_USE_OWN);
+  return span;
+}
+
+size_t lm_own_size(const void *p) {
+  return p ? atomic_load_explicit(&span_of(p)->size, memory_order_relaxed) : 0;
+}
+
+static void *cut_locked(own_class *c, size_t size) {
+  if ((size_t)(c->end - c->at) < size) {
+    bool clean;
+    char *slot = take_slots(1, size, &clean);
+    if (!slot) return NULL;
+    c->at = slot;
+    c->end = slot + LM_SLOT;
+  }
+  void *p = c->at;
+  c->at += size;
+  return p;
+}
+
+static void *alloc_small(size_t size) {
+  unsigned i = lm_class_of(size);
+  own_class *c = &classes[i];
+  lm_lock_take(&c->lock);
+  void *p = c->free;
+  if (p) c->free = c->free->next;
+  else p = cut_locked(c, lm_class_size(i));
+  lm_lock_drop(&c->lock);
+  return p ? memset(p, 0, lm_class_size(i)) : NULL;
+}
+
+static void *alloc_large(size_t size) {
+  if (size > LM_SIZE_MAX) return NULL;
+  uint32_t slots = lm_map_slots(size);
+  size_t room = (size_t)slots << LM_SLOT_SHIFT;
+  bool clean;
+  void *p = take_slots(slots, room, &clean);
+  return p && !clean ? memset(p, 0, room) : p;
+}
+
+void *lm_own_alloc(size_t size) {
+  if (lm_unlikely(!atomic_load_explicit(&started, memory_order_acquire))) lm_own_start();
+  return size <= OWN_SMALL_MAX ? alloc_small(size) : alloc_large(size);
+}
+
+static void free_small(void *p, size_t size) {
+  own_class *c = &classes[lm_class_of(size)];
+  free_block *block = p;
+  lm_lock_take(&c->lock);
+  block->next = c->free;
+  c->free = block;
+  lm_lock_drop(&c->lock);
+}
+
+void lm_own_free(void *p) {
+  if (!p) return;
+  lm_span *span = span_of(p);
+  size_t size = atomic_load_explicit(&span->size, memory_order_relaxed);
+  if (size <= OWN_SMALL_MAX) {
+    free_small(p, size);
+    return;
+  }
+  uint32_t slot = lm_map_slot(p), slots = lm_map_slots(size);
+  atomic_store_explicit(&span->use, LM_USE_NONE, memory_order_relaxed);
+  lm_regions_put(&regions, slot, slots);
+}
+
+/* Whether a block with this much room is a fair home for `size` bytes. */
+static bool fits(size_t room, size_t size) {
+  return size <= room && (size >= room / 2 || room <= 64);
+}
+
+/* A large block that can have the slots behind it. */
+static bool grow_in_place(void *p, size_t room, size_t size) {
+  if (room <= OWN_SMALL_MAX || size <= room || size > LM_SIZE_MAX) return false;
+  uint32_t slot = lm_map_slot(p), slots = lm_map_slots(room), more = lm_map_slots(size) - slots;
+  if (!lm_regions_extend(&regions, slot + slots, more)) return false;
+  atomic_store_explicit(&lm_map_span(slot)->size, (size_t)(slots + more) << LM_SLOT_SHIFT,
+                        memory_order_relaxed);
+  lm_map_extent(slot, slots + more, LM_USE_OWN);
+  return true;
+}
+
+void *lm_own_realloc(void *p, size_t size) {
+  if (!p) return lm_own_alloc(size);
+  size_t room = lm_own_size(p);
+  if (fits(room, size) || grow_in_place(p, room, size)) return p;
+  void *q = lm_own_alloc(size);
+  if (!q) return size <= room ? p : NULL;
+  memcpy(q, p, room < size ? room : size);
+  lm_own_free(p);
+  return q;
+}
+
+/* A table on the stack has the one below it in its first two tokens. */
+static lm_side *below(lm_side *table) {
+  uint64_t low = atomic_load_explicit(&table[0], memory_order_relaxed);
+  uint64_t high = atomic_load_explicit(&table[1], memory_order_relaxed);
+  return (lm_side *)(uintptr_t)(low | high << 32);
+}
+
+static void set_below(lm_side *table, lm_side *next) {
+  uint64_t bits = (uintptr_t)next;
+  atomic_store_explicit(&table[0], (uint32_t)bits, memory_order_relaxed);
+  atomic_store_explicit(&table[1], (uint32_t)(bits >> 32), memory_order_relaxed);
+}
+
+static lm_side *cut_table_locked(size_t count) {
+  size_t size = lm_align_up((count + 1) * sizeof(lm_side), LM_CACHE_LINE);
+  if ((size_t)(side.end - side.at) < size) {
+    bool clean;
+    char *chunk = take_slots(1, LM_SLOT, &clean);
+    if (!chunk) return NULL;
+    side.at = clean ? chunk : memset(chunk, 0, LM_SLOT);
+    side.end = chunk + LM_SLOT;
+  }
+  lm_side *table = (lm_side *)side.at;
+  side.at += size;
+  return table;
+}
+
+lm_side *lm_side_new(unsigned class_, size_t count) {
+  if (lm_unlikely(!atomic_load_explicit(&started, memory_order_acquire))) lm_own_start();
+  lm_lock_take(&side.lock);
+  lm_side *table = side.free[class_];
+  if (table) {
+    side.free[class_] = below(table);
+    set_below(table, NULL);
+  } else {
+    table = cut_table_locked(count);
+  }
+  lm_lock_drop(&side.lock);
+  return table;
+}
+
+void lm_side_recycle(unsigned class_, lm_side *table) {
+  lm_lock_take(&side.lock);
+  set_below(table, side.free[class_]);
+  side.free[class_] = table;
+  lm_lock_drop(&side.lock);
+}
+
+size_t lm_own_held(void) {
+  lm_lock_take(&regions.lock);
+  size_t slots = regions.held - regions.clean.slots;
+  lm_lock_drop(&regions.lock);
+  return slots << LM_SLOT_SHIFT;
+}
+
+static void lock_all(void) {
+  lm_lock_take(&side.lock);
+  for (int i = 0; i < OWN_CLASSES; i++) lm_lock_take(&classes[i].lock);
+  lm_lock_take(&starting);
+  lm_lock_take(&regions.lock);
+  lm_lock_take(lm_map_lock());
+}
+
+static void unlock_all(void) {
+  lm_lock_drop(lm_map_lock());
+  lm_lock_drop(&regions.lock);
+  lm_lock_drop(&starting);
+  for (int i = OWN_CLASSES; i-- > 0;) lm_lock_drop(&classes[i].lock);
+  lm_lock_drop(&side.lock);
+}
+
+static void renew_all(void) {
+  lm_lock_renew(lm_map_lock());
+  lm_lock_renew(&regions.lock);
+  lm_lock_renew(&starting);
+  for (int i = 0; i < OWN_CLASSES; i++) lm_lock_renew(&classes[i].lock);
+  lm_lock_renew(&side.lock);
+}
+
+bool lm_own_is_valid(void) {
+  lm_lock_take(&regions.lock);
+  bool valid = lm_regions_is_valid(&regions);
+  lm_lock_drop(&regions.lock);
+  return valid;
+}

@@ -1,0 +1,28 @@
+/* own.h - memory for loam's own structures, from the same range as the pools', never from malloc.
+ *
+ * Thread-safe, usable before anything else and inside an allocation: it takes locks of its own only
+ * and knows neither policies nor thread caches. Counted as metadata. */
+#ifndef LM_OWN_H
+#define LM_OWN_H
+
+#include "map.h"
+
+void *lm_own_alloc(size_t size); /* zeroed, aligned to 16; NULL when there is no memory */
+void *lm_own_realloc(void *p, size_t size);
+void lm_own_free(void *p);
+size_t lm_own_size(const void *p); /* usable bytes */
+
+/* Makes sure that its locks are hooked to fork; before a module above it hooks its own. */
+void lm_own_start(void);
+/* Bytes of the range it has taken. */
+size_t lm_own_held(void);
+
+bool lm_own_is_valid(void);
+
+/* Side tables: arrays of tokens for spans of `count` objects. Their memory never becomes anything else, so that
+ * one who reads a span just as it goes reads tokens all the same. A table is returned with every
+ * token LM_FREE, and comes so. */
+lm_side *lm_side_new(unsigned class_, size_t count);
+void lm_side_recycle(unsigned class_, lm_side *table);
+
+#endif

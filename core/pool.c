@@ -1,0 +1,438 @@
+/* pool.c - one pool a strategy: which supply serves a request, thread bins, frees, the walk. */
+#include "pool.h"
+
+#include <string.h>
+
+#include "large.h"
+#include "span.h"
+
+#define SMALL_ALIGN_MAX LM_PAGE
+
+typedef struct lm_pool {
+  lm_strategy *strategy;
+  lm_regions regions;
+  lm_large large;
+  lm_store store[LM_CLASSES];
+} lm_pool;
+
+static lm_lock making;
+
+static lm_pool *pool_of(const lm_strategy *strategy) {
+  /* Acquire pairs with the release in make_pool. */
+  return strategy ? __atomic_load_n(&strategy->pool, __ATOMIC_ACQUIRE) : NULL;
+}
+
+static lm_pool *pool_at(uint32_t id) { return pool_of(lm_strategy_at(id)); }
+
+/* ---- where a bin is ---- */
+
+static uint32_t bin_offset(uint32_t id, unsigned class_) {
+  return (uint32_t)(LM_THREAD_BINS + offsetof(lm_thread_bins, pool) + id * sizeof(lm_pool_bins) +
+                    offsetof(lm_pool_bins, bin) + class_ * sizeof(lm_bin));
+}
+
+static uint32_t id_of_bin(uint32_t offset) {
+  return (uint32_t)((offset - bin_offset(0, 0)) / sizeof(lm_pool_bins));
+}
+
+static unsigned class_of_bin(uint32_t offset) {
+  return (unsigned)((offset - bin_offset(0, 0)) % sizeof(lm_pool_bins) / sizeof(lm_bin));
+}
+
+/* Larger objects are worth fewer places. */
+static uint32_t bin_capacity(unsigned class_) {
+  size_t size = lm_class_size(class_);
+  return size <= 4 * LM_KIB ? LM_BIN_ITEMS : size <= 16 * LM_KIB ? LM_BIN_ITEMS / 2 : LM_BIN_ITEMS / 4;
+}
+
+/* The least class that holds `size` bytes in multiples of `align`; LM_CLASSES: none does. */
+static unsigned class_for(size_t size, size_t align) {
+  if (size > LM_SMALL_MAX || align > SMALL_ALIGN_MAX) return LM_CLASSES;
+  unsigned c = lm_class_of(size);
+  while (lm_class_size(c) & (align - 1)) c++;
+  return c;
+}
+
+static size_t align_of(const lm_strategy *strategy, size_t align) {
+  if (align < strategy->desc.align) align = strategy->desc.align;
+  return align < 16 ? 16 : align;
+}
+
+uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
+  const lm_desc *desc = &strategy->desc;
+  if (desc->kind != LM_KIND_HOST || desc->limit || desc->guard || desc->zero) return 0;
+  unsigned class_ = class_for(lm_class_size(c), align_of(strategy, 16));
+  return class_ < LM_CLASSES ? bin_offset(strategy->id, class_) : 0;
+}
+
+/* ---- pools ---- */
+
+static void hook(void);
+
+static lm_prepare prepare_of(const lm_desc *desc) {
+  lm_prepare how = { .prefault = desc->prefault, .lock = desc->lock };
+  if (desc->placement.mode != LM_BIND_DEFAULT) how.placement = &desc->placement;
+  if (desc->huge == LM_HUGE_2MIB) how.page = 2 * LM_MIB;
+  if (desc->huge == LM_HUGE_1GIB) how.page = LM_GIB;
+  if (desc->huge == LM_HUGE_THP) how.thp = 1;
+  if (desc->huge == LM_HUGE_NEVER) how.thp = -1;
+  return how;
+}
+
+static lm_pool *make_pool_locked(lm_strategy *strategy) {
+  lm_pool *pool = pool_of(strategy);
+  if (pool) return pool;
+  pool = lm_own_alloc(sizeof *pool);
+  if (!pool) return NULL;
+  lm_prepare how = prepare_of(&strategy->desc);
+  pool->strategy = strategy;
+  lm_regions_init(&pool->regions, &how);
+  lm_large_init(&pool->large, &pool->regions, strategy->id);
+  for (unsigned c = 0; c < LM_CLASSES; c++)
+    lm_store_init(&pool->store[c], &pool->regions, strategy->id, bin_offset(strategy->id, c), c);
+  __atomic_store_n(&strategy->pool, pool, __ATOMIC_RELEASE);
+  return pool;
+}
+
+/* The pool of a strategy, made if new; NULL: no memory. */
+static lm_pool *pool_for(lm_strategy *strategy) {
+  lm_pool *pool = pool_of(strategy);
+  if (lm_likely(pool != NULL) || !strategy) return pool;
+  hook();
+  lm_lock_take(&making);
+  pool = make_pool_locked(strategy);
+  lm_lock_drop(&making);
+  return pool;
+}
+
+/* ---- bins ---- */
+
+static void open_bin(lm_thread *t, uint32_t offset) {
+  lm_thread_bins *bins = lm_pool_bins_of(t);
+  uint32_t id = id_of_bin(offset);
+  if (t->dying) return;
+  lm_pool_bin_at(t, offset)->cap = bin_capacity(class_of_bin(offset));
+  if (bins->pool[id].listed) return;
+  bins->pool[id].listed = true;
+  bins->pool[id].next = bins->first;
+  bins->first = id + 1;
+}
+
+static void *take_one(lm_store *store, lm_token token) {
+  void *p;
+  if (!lm_store_pull(store, &p, 1)) return NULL;
+  lm_pool_stamp(p, token);
+  return p;
+}
+
+LM_NOINLINE void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token) {
+  lm_pool *pool = pool_for(lm_strategy_at(id_of_bin(offset)));
+  if (!pool) return NULL;
+  lm_store *store = &pool->store[class_of_bin(offset)];
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  if (!bin->cap) open_bin(t, offset);
+  if (!bin->cap) return take_one(store, token);
+  bin->n = lm_store_pull(store, bin->item, bin->cap / 2);
+  return bin->n ? lm_pool_take(t, offset, token) : NULL;
+}
+
+/* The older half goes: what was freed last is warm. */
+LM_NOINLINE void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p) {
+  lm_store *store = &pool_at(id_of_bin(offset))->store[class_of_bin(offset)];
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  if (!bin->cap) open_bin(t, offset);
+  if (!bin->cap) {
+    lm_store_push(store, &p, 1);
+    return;
+  }
+  if (bin->n == bin->cap) {
+    uint32_t half = bin->cap / 2;
+    lm_store_push(store, bin->item, half);
+    memmove(bin->item, bin->item + half, (bin->n - half) * sizeof *bin->item);
+    bin->n -= half;
+  }
+  bin->item[bin->n++] = p;
+}
+
+static void flush_pool(lm_pool *pool, lm_pool_bins *bins) {
+  for (unsigned c = 0; c < LM_CLASSES; c++) {
+    lm_bin *bin = &bins->bin[c];
+    if (bin->n) lm_store_push(&pool->store[c], bin->item, bin->n);
+    bin->n = bin->cap = 0;
+  }
+}
+
+/* Gives back all that a thread caches. */
+static void flush_thread(lm_thread *t) {
+  lm_thread_bins *bins = lm_pool_bins_of(t);
+  while (bins->first) {
+    uint32_t id = bins->first - 1;
+    bins->first = bins->pool[id].next;
+    bins->pool[id].listed = false;
+    flush_pool(pool_at(id), &bins->pool[id]);
+  }
+}
+
+/* ---- requests ---- */
+
+/* Whether this request is the one in N that a strategy guards. */
+static bool is_guarded(lm_thread *t, const lm_strategy *strategy) {
+  uint32_t every = strategy->desc.guard;
+  if (every <= 1 || !t) return every != 0;
+  uint32_t *left = &lm_pool_bins_of(t)->pool[strategy->id].until_guard;
+  bool guarded = *left == 0;
+  *left = guarded ? every - 1 : *left - 1;
+  return guarded;
+}
+
+static void *alloc_small(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
+  if (!t) return take_one(&pool->store[class_], token);
+  return lm_pool_take(t, bin_offset(pool->strategy->id, class_), token);
+}
+
+void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t align, lm_token token,
+                    bool *zeroed) {
+  *zeroed = false;
+  lm_pool *pool = size <= LM_SIZE_MAX ? pool_for(strategy) : NULL;
+  if (!pool) return NULL;
+  align = align_of(strategy, align);
+  if (strategy->desc.guard && is_guarded(t, strategy)) {
+    *zeroed = true;
+    return lm_guard_alloc(&pool->large, size, align, token);
+  }
+  unsigned class_ = class_for(size, align);
+  if (class_ < LM_CLASSES) return alloc_small(t, pool, class_, token);
+  return lm_large_alloc(&pool->large, size, align, token, zeroed);
+}
+
+/* ---- frees ---- */
+
+static void tell(const lm_place *place, lm_object *out) {
+  out->base = (void *)place->base;
+  out->size = place->size;
+  out->token = place->token;
+  out->strategy = place->strategy;
+}
+
+/* The first slot of the extent that p, an address in the range, is in. */
+static uint32_t extent_of(const void *p) {
+  uint32_t slot = lm_map_first(), target = lm_map_slot(p);
+  for (uint32_t next; (next = lm_map_next(slot)) <= target && next > slot;) slot = next;
+  return slot;
+}
+
+/* What is wrong with an address in no object: nobody's, or behind the end of a large block, or in
+ * slots that are free, so that an object must have been there. */
+static lm_freed classify_miss(const void *p, lm_object *out) {
+  *out = (lm_object){ .base = (void *)(uintptr_t)p };
+  if (!lm_map_owns(p)) return LM_FREE_FOREIGN;
+  uint32_t slot = extent_of(p), use = atomic_load(&lm_map_span(slot)->use);
+  if (use == LM_USE_OWN) return LM_FREE_FOREIGN;
+  lm_place place;
+  bool found = use == LM_USE_LARGE || use == LM_USE_GUARDED;
+  if (!found || !lm_map_find(lm_map_address(slot), &place)) return LM_FREE_DOUBLE;
+  tell(&place, out);
+  return LM_FREE_INTERIOR;
+}
+
+/* Makes the token of a live object `dead`. By compare and exchange, because it may be re-owned at
+ * this moment; a token that is dead already is somebody's double free. */
+static bool kill(lm_place *place, lm_token dead) {
+  while (place->token > LM_CACHED)
+    if (atomic_compare_exchange_weak_explicit(place->side, &place->token, dead,
+                                              memory_order_acq_rel, memory_order_acquire))
+      return true;
+  return false;
+}
+
+static void put_small(lm_thread *t, const lm_place *place) {
+  void *p = (void *)place->base;
+  lm_store *store = &pool_at(place->strategy)->store[class_of_bin(place->bin)];
+  if (!t) {
+    lm_store_push(store, &p, 1);
+    return;
+  }
+  lm_bin *bin = lm_pool_bin_at(t, place->bin);
+  if (bin->n < bin->cap) bin->item[bin->n++] = p;
+  else lm_pool_overflow(t, place->bin, p);
+}
+
+lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
+  lm_place place;
+  if (!lm_map_find(p, &place)) return classify_miss(p, out);
+  bool large = lm_large_is(&place);
+  bool start = place.base == (uintptr_t)p;
+  bool killed = start && kill(&place, large ? LM_FREE : LM_CACHED);
+  tell(&place, out);
+  if (!killed) return start ? LM_FREE_DOUBLE : LM_FREE_INTERIOR;
+  if (large) lm_large_free(&pool_at(place.strategy)->large, &place);
+  else put_small(t, &place);
+  return LM_FREED;
+}
+
+/* ---- questions and changes ---- */
+
+static bool find_live(const void *p, lm_place *place) {
+  return lm_map_find(p, place) && place->token > LM_CACHED;
+}
+
+bool lm_pool_find(const void *p, lm_object *out) {
+  lm_place place;
+  if (!find_live(p, &place)) return false;
+  tell(&place, out);
+  return true;
+}
+
+bool lm_pool_resize(void *p, size_t size) {
+  lm_place place;
+  if (size > LM_SIZE_MAX || !find_live(p, &place) || place.base != (uintptr_t)p) return false;
+  if (lm_large_is(&place)) return lm_large_resize(&pool_at(place.strategy)->large, &place, size);
+  return size <= place.size && (size > place.size / 2 || place.size <= 64);
+}
+
+void *lm_pool_move(lm_thread *t, void *p, size_t size) {
+  (void)t;
+  lm_place place;
+  if (size > LM_SIZE_MAX || !find_live(p, &place) || place.base != (uintptr_t)p) return NULL;
+  return lm_large_is(&place) ? lm_large_move(&pool_at(place.strategy)->large, &place, size) : NULL;
+}
+
+bool lm_pool_retoken(void *p, lm_token old, lm_token new_token) {
+  lm_place place;
+  if (!find_live(p, &place) || place.token != old) return false;
+  lm_pool *pool = pool_at(place.strategy);
+  if (lm_large_is(&place)) return lm_large_retoken(&pool->large, p, old, new_token);
+  return lm_store_retoken(&pool->store[class_of_bin(place.bin)], p, old, new_token);
+}
+
+/* ---- the walk ---- */
+
+typedef void visit_fn(void *ctx, const lm_object *object);
+
+/* The live objects of the extent at `slot`; ends early if it becomes another extent meanwhile. */
+static void visit_extent(uint32_t slot, visit_fn *visit, void *ctx) {
+  const lm_span *span = lm_map_span(slot);
+  lm_view view;
+  uint32_t version;
+  if (!lm_map_view(span, &view, &version)) return;
+  uint32_t count = view.reciprocal ? lm_span_count(lm_class_of(view.size)) : 1;
+  for (uint32_t i = 0; i < count; i++) {
+    lm_token token = atomic_load_explicit(&view.side[i], memory_order_acquire);
+    if (!lm_map_is_same(span, version)) return;
+    if (token <= LM_CACHED) continue;
+    size_t size = view.reciprocal ? view.size : atomic_load(&span->size);
+    visit(ctx, &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy });
+  }
+}
+
+static bool holds_objects(uint32_t slot) {
+  uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
+  return use == LM_USE_SMALL || use == LM_USE_LARGE || use == LM_USE_GUARDED;
+}
+
+void lm_pool_each(visit_fn *visit, void *ctx) {
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
+  uint32_t end = (uint32_t)(top >> LM_SLOT_SHIFT);
+  for (uint32_t slot = lm_map_first(); slot < end;) {
+    /* The length is read before the objects: it is of the extent seen here or an older one. */
+    uint32_t next = lm_map_next(slot);
+    if (holds_objects(slot)) visit_extent(slot, visit, ctx);
+    slot = next > slot ? next : slot + 1;
+  }
+}
+
+void lm_pool_figures_get(lm_pool_figures *out) {
+  size_t own = lm_own_held();
+  out->reserved = lm_map.size;
+  out->regions = lm_map_handed() - own;
+  out->metadata = own + lm_map_overhead();
+}
+
+/* ---- laws ---- */
+
+/* Spans of a store, counted by walking the range. */
+typedef struct census {
+  const lm_pool *pool;
+  uint32_t slots;
+  uint32_t spans[LM_CLASSES];
+} census;
+
+static void count_extents(census *c) {
+  uint32_t end = (uint32_t)(atomic_load(&lm_map.top) >> LM_SLOT_SHIFT);
+  for (uint32_t slot = lm_map_first(); slot < end; slot = lm_map_next(slot)) {
+    const lm_span *span = lm_map_span(slot);
+    uint32_t use = atomic_load(&span->use);
+    if (use != LM_USE_SMALL && use != LM_USE_LARGE) continue;
+    if (atomic_load(&span->strategy) != c->pool->strategy->id) continue;
+    c->slots += atomic_load(&span->slots);
+    if (use == LM_USE_SMALL) c->spans[class_of_bin(atomic_load(&span->bin))]++;
+  }
+}
+
+static bool is_pool_valid_locked(const lm_pool *pool) {
+  census counted = { .pool = pool };
+  const lm_regions *r = &pool->regions;
+  count_extents(&counted);
+  if (!lm_regions_is_valid(r)) return false;
+  if (counted.slots + r->clean.slots + r->dirty.slots != r->held) return false;
+  for (unsigned c = 0; c < LM_CLASSES; c++)
+    if (counted.spans[c] != pool->store[c].spans || !lm_store_is_valid(&pool->store[c])) return false;
+  return true;
+}
+
+/* ---- all locks at once: for fork, and to see that the laws hold ---- */
+
+static void lock_pool(lm_pool *pool) {
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_lock_take(&pool->store[c].lock);
+  lm_lock_take(&pool->large.lock);
+  lm_lock_take(&pool->regions.lock);
+}
+
+static void unlock_pool(lm_pool *pool) {
+  lm_lock_drop(&pool->regions.lock);
+  lm_lock_drop(&pool->large.lock);
+  for (unsigned c = LM_CLASSES; c-- > 0;) lm_lock_drop(&pool->store[c].lock);
+}
+
+static void renew_pool(lm_pool *pool) {
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_lock_renew(&pool->store[c].lock);
+  lm_lock_renew(&pool->large.lock);
+  lm_lock_renew(&pool->regions.lock);
+}
+
+static void each_pool(void (*act)(lm_pool *pool)) {
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (pool_at(id)) act(pool_at(id));
+}
+
+static void lock_all(void) {
+  lm_lock_take(&making);
+  each_pool(lock_pool);
+}
+
+static void unlock_all(void) {
+  each_pool(unlock_pool);
+  lm_lock_drop(&making);
+}
+
+static void renew_all(void) {
+  each_pool(renew_pool);
+  lm_lock_renew(&making);
+}
+
+/* What is hooked first is locked last, and loam's own memory is below the pools. */
+static void hook(void) {
+  static _Atomic bool hooked;
+  if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
+  lm_own_start();
+  lm_thread_hook(&(lm_thread_hooks){ flush_thread, lock_all, unlock_all, renew_all });
+}
+
+bool lm_pool_is_valid(void) {
+  lock_all();
+  bool valid = true;
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    valid = valid && (!pool_at(id) || is_pool_valid_locked(pool_at(id)));
+  unlock_all();
+  return valid && lm_own_is_valid() && lm_map_is_valid();
+}

@@ -1,0 +1,218 @@
+/* region.c - the slots of one pool. */
+#include "region.h"
+
+#include <errno.h>
+
+/* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
+enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
+/* Dirty slots kept for reuse: 64 MiB, or a quarter of what is in use. */
+enum { DIRTY_KEPT = 1024 };
+/* A clean run of this many slots (64 MiB) is worth giving back to the range. */
+enum { WORTH_RETURNING = 1024 };
+
+static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
+
+size_t lm_region_page(const lm_prepare *how) { return how->page ? how->page : LM_PAGE; }
+
+/* Whether preparing costs memory at once. */
+static bool is_eager(const lm_prepare *how) { return how->page || how->prefault || how->lock; }
+
+void lm_regions_init(lm_regions *r, const lm_prepare *how) {
+  r->how = *how;
+  lm_runs_init(&r->clean);
+  lm_runs_init(&r->dirty);
+}
+
+/* Where there is one node only, a kernel or container that refuses mbind takes nothing away. */
+static bool place(const lm_placement *placement, void *at, size_t size) {
+  if (!placement || placement->mode == LM_BIND_DEFAULT) return true;
+  int error = lm_numa_bind(at, size, placement);
+  bool needless = lm_is_pow2((size_t)lm_numa_nodes()) && (error == EPERM || error == ENOSYS);
+  return !error || needless;
+}
+
+/* Pages reserved but bound to a node that has none would fault with SIGBUS: touch them now. */
+static bool must_fault_in(const lm_prepare *how) {
+  return how->prefault || (how->page && how->placement);
+}
+
+static bool prepare(const lm_prepare *how, void *at, size_t size) {
+  int error = how->page ? lm_sys_commit_huge(at, size, how->page) : lm_sys_commit(at, size);
+  if (error) return false;
+  /* Advice: a kernel without transparent huge pages serves small ones. */
+  if (how->thp) (void)lm_sys_advise_huge(at, size, how->thp > 0);
+  if (!place(how->placement, at, size)) return false;
+  if (must_fault_in(how) && lm_sys_prefault(at, size)) return false;
+  return !how->lock || !lm_sys_lock(at, size);
+}
+
+bool lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
+  if (prepare(how, at, size)) return true;
+  (void)lm_sys_decommit(at, size);
+  return false;
+}
+
+/* A region of exactly these slots, from the range. */
+static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
+  uint32_t slot = lm_map_take(slots, align);
+  if (!slot) return 0;
+  if (!lm_region_prepare(&r->how, lm_map_address(slot), bytes_of(slots))) {
+    lm_map_put(slot, slots);
+    return 0;
+  }
+  r->held += slots;
+  return slot;
+}
+
+/* Slots of the next region: a share of what the pool has already, at least what is asked for. */
+static uint32_t region_step(const lm_regions *r, uint32_t slots) {
+  if (is_eager(&r->how)) return slots > STEP_EAGER ? slots : STEP_EAGER;
+  uint32_t step = r->held / 4;
+  if (step < STEP_LEAST) step = STEP_LEAST;
+  if (step > STEP_MOST) step = STEP_MOST;
+  return (uint32_t)lm_align_up(slots > step ? slots : step, HUGE_SLOTS);
+}
+
+/* A new region; what the request does not need of it is clean and free. */
+static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
+  uint32_t unit = (uint32_t)(lm_region_page(&r->how) >> LM_SLOT_SHIFT);
+  size_t floor = bytes_of(unit ? unit : is_eager(&r->how) ? 1 : HUGE_SLOTS);
+  if (align < floor) align = floor;
+  uint32_t least = unit ? (uint32_t)lm_align_up(slots, unit) : slots;
+  uint32_t step = region_step(r, slots);
+  if (unit) step = (uint32_t)lm_align_up(step, unit);
+  uint32_t slot = take_region(r, step, align);
+  if (!slot && least < step) slot = take_region(r, step = least, align);
+  if (!slot) return 0;
+  if (slots < step) {
+    lm_map_extent(slot + slots, step - slots, LM_USE_NONE);
+    lm_map_extent(slot, slots, LM_USE_NONE);
+    lm_runs_put(&r->clean, slot + slots, step - slots);
+  }
+  return slot;
+}
+
+static uint32_t take_free_locked(lm_regions *r, uint32_t slots, size_t align, bool want_clean,
+                                 bool *clean) {
+  lm_runs *first = want_clean ? &r->clean : &r->dirty;
+  lm_runs *second = want_clean ? &r->dirty : &r->clean;
+  uint32_t slot = lm_runs_take(first, slots, align);
+  *clean = want_clean;
+  if (slot) return slot;
+  *clean = !want_clean;
+  return lm_runs_take(second, slots, align);
+}
+
+static void put_dirty(lm_regions *r, uint32_t slot, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  lm_runs_put(&r->dirty, slot, slots);
+  lm_lock_drop(&r->lock);
+}
+
+/* Strips a run of its preparation and gives it back to the range. */
+static bool return_to_range(lm_regions *r, uint32_t slot, uint32_t slots) {
+  if (lm_sys_decommit(lm_map_address(slot), bytes_of(slots))) return false;
+  lm_regions_lose(r, slot, slots);
+  return true;
+}
+
+static bool purge_to_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
+  if (lm_sys_purge(lm_map_address(slot), bytes_of(slots))) return false;
+  lm_lock_take(&r->lock);
+  lm_runs_put(&r->clean, slot, slots);
+  lm_lock_drop(&r->lock);
+  return true;
+}
+
+/* What cannot be emptied and still be what it was (exact pages, locked, faulted in) goes back to
+ * the range, by whole pages; what is left at the ends stays dirty. */
+static bool return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
+  uintptr_t at = (uintptr_t)lm_map_address(slot), end = at + bytes_of(slots);
+  size_t page = lm_region_page(&r->how) > LM_SLOT ? lm_region_page(&r->how) : LM_SLOT;
+  uintptr_t from = lm_align_up(at, page), to = lm_align_down(end, page);
+  if (from >= to) return false;
+  uint32_t before = (uint32_t)((from - at) >> LM_SLOT_SHIFT);
+  uint32_t whole = (uint32_t)((to - from) >> LM_SLOT_SHIFT), after = slots - before - whole;
+  if (after) lm_map_extent(slot + before + whole, after, LM_USE_NONE);
+  lm_map_extent(slot + before, whole, LM_USE_NONE);
+  if (before) lm_map_extent(slot, before, LM_USE_NONE);
+  if (!return_to_range(r, slot + before, whole)) {
+    lm_map_extent(slot, slots, LM_USE_NONE);
+    return false;
+  }
+  if (after) put_dirty(r, slot + before + whole, after);
+  if (before) put_dirty(r, slot, before);
+  return true;
+}
+
+/* Gives a free run's memory back to the system; if that cannot be, the run is dirty again. */
+static bool release(lm_regions *r, uint32_t slot, uint32_t slots) {
+  bool done = is_eager(&r->how)        ? return_pages(r, slot, slots)
+              : slots >= WORTH_RETURNING ? return_to_range(r, slot, slots)
+                                         : purge_to_clean(r, slot, slots);
+  if (!done) put_dirty(r, slot, slots);
+  return done;
+}
+
+static uint32_t longest_beyond(lm_regions *r, uint32_t keep, uint32_t *slots) {
+  lm_lock_take(&r->lock);
+  uint32_t slot = r->dirty.slots > keep ? lm_runs_take_longest(&r->dirty, slots) : 0;
+  lm_lock_drop(&r->lock);
+  return slot;
+}
+
+/* Releases dirty runs, the longest first, until `keep` slots are left. The lock is not held while
+ * the system works: it can take long. */
+static void trim(lm_regions *r, uint32_t keep) {
+  uint32_t slot, slots;
+  while ((slot = longest_beyond(r, keep, &slots)) != 0)
+    if (!release(r, slot, slots)) return;
+}
+
+static uint32_t try_take(lm_regions *r, uint32_t slots, size_t align, bool want_clean, bool *clean) {
+  lm_lock_take(&r->lock);
+  uint32_t slot = take_free_locked(r, slots, align, want_clean, clean);
+  if (!slot) {
+    slot = grow_locked(r, slots, align);
+    *clean = true;
+  }
+  lm_lock_drop(&r->lock);
+  return slot;
+}
+
+uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool want_clean, bool *clean) {
+  uint32_t slot = try_take(r, slots, align, want_clean, clean);
+  if (slot) return slot;
+  /* Dirty and clean neighbours may do together what neither does alone. */
+  trim(r, 0);
+  return try_take(r, slots, align, want_clean, clean);
+}
+
+void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  lm_runs_put(&r->dirty, slot, slots);
+  uint32_t used = r->held - r->clean.slots - r->dirty.slots;
+  uint32_t keep = used / 4 > DIRTY_KEPT ? used / 4 : DIRTY_KEPT;
+  bool over = r->dirty.slots > keep;
+  lm_lock_drop(&r->lock);
+  if (over) trim(r, keep);
+}
+
+bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  bool taken = lm_runs_take_at(&r->clean, slot, slots) || lm_runs_take_at(&r->dirty, slot, slots);
+  lm_lock_drop(&r->lock);
+  return taken;
+}
+
+void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  r->held -= slots;
+  lm_lock_drop(&r->lock);
+  lm_map_put(slot, slots);
+}
+
+bool lm_regions_is_valid(const lm_regions *r) {
+  return lm_runs_is_valid(&r->clean) && lm_runs_is_valid(&r->dirty) &&
+         r->clean.slots + r->dirty.slots <= r->held;
+}

@@ -1,0 +1,51 @@
+/* region.h - the slots of one pool: taken from the range in regions, prepared as its strategy
+ * asks, kept for reuse in two sets of free runs.
+ *
+ *   clean   never touched, or given back to the system since: all zero, costs no memory
+ *   dirty   touched: reused first, because it is warm; kept up to a bound, beyond which it is
+ *           given back to the system
+ *
+ * A region has no identity once it is taken: its slots join their neighbours', and whatever is
+ * given back to the range is first stripped of every preparation. So an idle strategy costs address
+ * space, not memory; where preparing costs memory (pages reserved, locked, faulted in), regions are
+ * as small as the request allows. */
+#ifndef LM_REGION_H
+#define LM_REGION_H
+
+#include "numa.h"
+#include "run.h"
+
+/* How memory is made ready before anyone may touch it. Zeroed: plain memory. */
+typedef struct lm_prepare {
+  const lm_placement *placement; /* NULL: wherever the kernel puts it */
+  size_t page;                   /* 0: the usual; else 2 MiB or 1 GiB: pages of exactly that */
+  int thp;                       /* transparent huge pages: 1 asked for, -1 refused, 0 nothing said */
+  bool prefault, lock;
+} lm_prepare;
+
+typedef struct lm_regions {
+  lm_lock lock;
+  lm_runs clean, dirty;
+  uint32_t held;     /* slots: clean + dirty + in use */
+  lm_prepare how;    /* constant */
+} lm_regions;
+
+/* `r` is zeroed memory. */
+void lm_regions_init(lm_regions *r, const lm_prepare *how);
+/* A run at a multiple of `align` (a power of two). *clean: whether it is known to be zero; if
+ * `want_clean`, clean slots are preferred. 0: there is no memory, or none of this kind. */
+uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool want_clean, bool *clean);
+/* Gives a run back, touched. */
+void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Takes the slots that follow a run of ours, if they are free. */
+bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Slots that were taken from `r` and are the range's now: moved away or decommitted. */
+void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots);
+bool lm_regions_is_valid(const lm_regions *r); /* the lock held */
+
+/* Makes `size` bytes at `at` (of the range, reserved) ready; false, and as before, if it cannot. */
+bool lm_region_prepare(const lm_prepare *how, void *at, size_t size);
+/* Bytes of the pages it uses. */
+size_t lm_region_page(const lm_prepare *how);
+
+#endif

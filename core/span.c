@@ -1,0 +1,226 @@
+/* span.c - the central store of small objects of one (pool, class). */
+#include "span.h"
+
+#include <string.h>
+
+#include "own.h"
+
+enum { OBJECTS_LEAST = 16 };
+/* A depot holds at most this many objects and about this many bytes. */
+enum { DEPOT_MOST = 1024 };
+#define DEPOT_BYTES ((size_t)2 << 20)
+/* Empty spans a store keeps: two, or half of all it has. */
+enum { EMPTIES_KEPT = 2 };
+
+uint32_t lm_span_slots(unsigned class_) {
+  return lm_map_slots(lm_class_size(class_) * OBJECTS_LEAST);
+}
+
+uint32_t lm_span_count(unsigned class_) {
+  return (uint32_t)(((size_t)lm_span_slots(class_) << LM_SLOT_SHIFT) / lm_class_size(class_));
+}
+
+void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t bin,
+                   unsigned class_) {
+  s->regions = regions;
+  s->strategy = strategy;
+  s->bin = bin;
+  s->class_ = class_;
+}
+
+static void link_span(uint32_t *list, uint32_t slot) {
+  lm_span *span = lm_map_span(slot);
+  span->prev = 0;
+  span->next = *list;
+  if (span->next) lm_map_span(span->next)->prev = slot;
+  *list = slot;
+}
+
+static void unlink_span(uint32_t *list, uint32_t slot) {
+  lm_span *span = lm_map_span(slot);
+  if (span->next) lm_map_span(span->next)->prev = span->prev;
+  if (span->prev) lm_map_span(span->prev)->next = span->next;
+  else *list = span->next;
+}
+
+/* A new span, in the list of empty ones; false when there is no memory. */
+static bool grow_locked(lm_store *s) {
+  uint32_t slots = lm_span_slots(s->class_), count = lm_span_count(s->class_);
+  size_t size = lm_class_size(s->class_);
+  lm_side *side = lm_side_new(s->class_, count);
+  if (!side) return false;
+  bool clean;
+  uint32_t slot = lm_regions_take(s->regions, slots, LM_SLOT, false, &clean);
+  if (!slot) {
+    lm_side_recycle(s->class_, side);
+    return false;
+  }
+  lm_span *span = lm_map_span(slot);
+  span->free = (uint16_t)count;
+  span->hint = 0;
+  lm_view view = { (uintptr_t)lm_map_address(slot), lm_map_reciprocal(size), side, s->bin,
+                   s->strategy, size };
+  lm_map_describe_small(slot, slots, &view);
+  lm_map_extent(slot, slots, LM_USE_SMALL);
+  link_span(&s->empty, slot);
+  s->spans++;
+  s->empties++;
+  return true;
+}
+
+/* Gives a span of the empty list back to its region. */
+static void retire_locked(lm_store *s, uint32_t slot) {
+  lm_side *side = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  uint32_t slots = lm_span_slots(s->class_);
+  unlink_span(&s->empty, slot);
+  s->spans--;
+  s->empties--;
+  lm_map_forget_small(slot, slots);
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  lm_side_recycle(s->class_, side);
+  lm_regions_put(s->regions, slot, slots);
+}
+
+/* A span with a free object, moved to the partial list; 0: no memory. */
+static uint32_t usable_locked(lm_store *s) {
+  if (s->partial) return s->partial;
+  if (!s->empty && !grow_locked(s)) return 0;
+  uint32_t slot = s->empty;
+  unlink_span(&s->empty, slot);
+  link_span(&s->partial, slot);
+  s->empties--;
+  return slot;
+}
+
+/* Draws objects from a span of the partial list. */
+static unsigned draw_locked(lm_store *s, uint32_t slot, void **items, unsigned want) {
+  lm_span *span = lm_map_span(slot);
+  lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
+  char *start = lm_map_address(slot);
+  size_t size = lm_class_size(s->class_);
+  uint32_t count = lm_span_count(s->class_), at = span->hint;
+  unsigned most = want < span->free ? want : span->free, n = 0;
+  while (n < most) {
+    if (atomic_load_explicit(&side[at], memory_order_relaxed) == LM_FREE) {
+      atomic_store_explicit(&side[at], LM_CACHED, memory_order_relaxed);
+      items[n++] = start + at * size;
+    }
+    if (++at == count) at = 0;
+  }
+  span->hint = (uint16_t)at;
+  span->free -= (uint16_t)n;
+  if (!span->free) unlink_span(&s->partial, slot);
+  return n;
+}
+
+/* So that a bin, which is emptied from its end, gives rising addresses. */
+static void reverse(void **items, unsigned n) {
+  for (unsigned i = 0, j = n; i + 1 < j; i++) {
+    void *item = items[--j];
+    items[j] = items[i];
+    items[i] = item;
+  }
+}
+
+unsigned lm_store_pull(lm_store *s, void **items, unsigned want) {
+  lm_lock_take(&s->lock);
+  unsigned got = s->stocked < want ? s->stocked : want;
+  s->stocked -= got;
+  if (got) memcpy(items, s->depot + s->stocked, got * sizeof *items);
+  unsigned stocked = got;
+  for (uint32_t slot; got < want && (slot = usable_locked(s)) != 0;)
+    got += draw_locked(s, slot, items + got, want - got);
+  reverse(items + stocked, got - stocked);
+  lm_lock_drop(&s->lock);
+  return got;
+}
+
+static unsigned depot_room(unsigned class_) {
+  size_t n = DEPOT_BYTES / lm_class_size(class_);
+  return n < DEPOT_MOST ? (unsigned)n : DEPOT_MOST;
+}
+
+/* Stocks what there is room for; the number of objects taken. */
+static unsigned stock_locked(lm_store *s, void *const *items, unsigned n) {
+  unsigned room = depot_room(s->class_);
+  if (!s->depot && !(s->depot = lm_own_alloc(room * sizeof *s->depot))) return 0;
+  if (n > room - s->stocked) n = room - s->stocked;
+  if (n) memcpy(s->depot + s->stocked, items, n * sizeof *items);
+  s->stocked += n;
+  return n;
+}
+
+/* An object that became LM_FREE: moves its span between the lists. */
+static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
+  lm_span *span = lm_map_span(slot);
+  span->free++;
+  if (span->free == 1) link_span(&s->partial, slot);
+  if (span->free < count) return;
+  unlink_span(&s->partial, slot);
+  link_span(&s->empty, slot);
+  s->empties++;
+  if (s->empties > EMPTIES_KEPT && s->empties > s->spans / 2) retire_locked(s, slot);
+}
+
+static void put_back_locked(lm_store *s, void *p, uint32_t count) {
+  const lm_span *span = lm_map_span(lm_map_slot(p));
+  uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
+  lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
+  size_t index = ((uintptr_t)p - start) / lm_class_size(s->class_);
+  if (atomic_load_explicit(&side[index], memory_order_relaxed) != LM_CACHED) return;
+  atomic_store_explicit(&side[index], LM_FREE, memory_order_relaxed);
+  settle_locked(s, lm_map_slot((void *)start), count);
+}
+
+void lm_store_push(lm_store *s, void *const *items, unsigned n) {
+  uint32_t count = lm_span_count(s->class_);
+  lm_lock_take(&s->lock);
+  for (unsigned i = stock_locked(s, items, n); i < n; i++) put_back_locked(s, items[i], count);
+  lm_lock_drop(&s->lock);
+}
+
+bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token) {
+  lm_place place;
+  lm_lock_take(&s->lock);
+  bool done = lm_map_find(p, &place) && place.bin == s->bin && place.base == (uintptr_t)p &&
+              atomic_compare_exchange_strong_explicit(place.side, &old, new_token,
+                                                      memory_order_acq_rel, memory_order_relaxed);
+  lm_lock_drop(&s->lock);
+  return done;
+}
+
+static uint32_t count_free(const lm_side *side, uint32_t count) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < count; i++) n += atomic_load(&side[i]) == LM_FREE;
+  return n;
+}
+
+/* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */
+static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty) {
+  uint32_t n = 0, count = lm_span_count(s->class_);
+  for (uint32_t prev = 0; slot; prev = slot, slot = lm_map_span(slot)->next, n++) {
+    const lm_span *span = lm_map_span(slot);
+    lm_side *side = atomic_load(&span->side);
+    bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == s->bin &&
+                span->prev == prev && span->free > 0 && (span->free == count) == empty &&
+                atomic_load(&side[count]) == LM_FREE && count_free(side, count) == span->free;
+    if (!fair) return UINT32_MAX;
+  }
+  return n;
+}
+
+static bool is_depot_valid(const lm_store *s) {
+  for (unsigned i = 0; i < s->stocked; i++) {
+    lm_place place;
+    if (!lm_map_find(s->depot[i], &place) || place.bin != s->bin) return false;
+    if (place.base != (uintptr_t)s->depot[i] || place.token != LM_CACHED) return false;
+  }
+  return true;
+}
+
+bool lm_store_is_valid(const lm_store *s) {
+  uint32_t partial = check_list(s, s->partial, false);
+  uint32_t empties = check_list(s, s->empty, true);
+  return partial <= s->spans && empties == s->empties && partial + empties <= s->spans &&
+         is_depot_valid(s);
+}

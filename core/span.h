@@ -1,0 +1,44 @@
+/* span.h - the central store of small objects of one (pool, class): spans, and a depot.
+ *
+ * A span's only record of what is free is its side table of tokens; objects are drawn by looking for
+ * LM_FREE from where the last one was found. In front of the spans stands a depot, a stack of
+ * objects that threads gave back and others take again by copying pointers, their tokens LM_CACHED all
+ * the while (the "magazine depot" of Bonwick and Adams, 2001; tcmalloc's transfer cache).
+ *
+ * Law: every span of the store with free > 0 is in one list, `empty` if free == count, else
+ * `partial`; `spans` counts all. */
+#ifndef LM_SPAN_H
+#define LM_SPAN_H
+
+#include "class.h"
+#include "region.h"
+
+typedef struct lm_store {
+  lm_lock lock;
+  uint32_t partial, empty;   /* first slots of listed spans, 0 for none */
+  uint32_t spans, empties;
+  uint32_t stocked;          /* pointers in the depot */
+  void **depot;              /* NULL until first used */
+  lm_regions *regions;       /* these four are constant */
+  uint32_t strategy, bin;
+  unsigned class_;
+} __attribute__((aligned(LM_CACHE_LINE))) lm_store;
+
+/* Slots of a span of a class: enough for 16 objects, and for at most an eighth wasted. */
+uint32_t lm_span_slots(unsigned class_);
+/* Objects in it. */
+uint32_t lm_span_count(unsigned class_);
+
+/* `s` is zeroed memory. */
+void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t bin, unsigned class_);
+/* Takes up to `want` objects, LM_CACHED; fewer only when there is no memory. */
+unsigned lm_store_pull(lm_store *s, void **items, unsigned want);
+/* Gives back objects that are LM_CACHED; others are passed over (a forked child may inherit a
+ * thread's bin at the moment an object left it). */
+void lm_store_push(lm_store *s, void *const *items, unsigned n);
+/* Exchanges the token of the object at p under the lock that keeps its span. */
+bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token);
+/* The laws; the lock held. */
+bool lm_store_is_valid(const lm_store *s);
+
+#endif
