@@ -5,15 +5,14 @@
  * even in the C library's own last steps, gets a late area: nothing will tell when that is no longer
  * needed, so late areas queue, and whoever needs one takes back those of threads that are gone.
  *
- * Locks: `hooks` before the locks of the modules' hooks before `list`. `grace` is above `list` and
- * beside the others. No lock is held while a hook's exit runs, or while a grace waits. */
+ * Locks: `fork`, then those of the modules' hooks, then leaves, then `hooks`, then `list`. `grace` is
+ * above `list` and beside the others. A hook's exit runs with none of them held, a grace waits with
+ * none but its own. */
 #define _GNU_SOURCE 1
 #include "thread.h"
 
 #include <limits.h>
 #include <pthread.h>
-
-#include "lock.h"
 
 _Thread_local lm_thread *lm_self __attribute__((tls_model("initial-exec"))) = NULL;
 
@@ -33,6 +32,8 @@ static struct {
   lm_lock lock;
   uint32_t n;
   lm_thread_hooks of[LM_HOOKS];
+  uint32_t leaves;
+  lm_lock *leaf[LM_LEAVES];
 } hooks;
 
 static lm_lock grace_lock;
@@ -48,6 +49,21 @@ void lm_thread_hook(const lm_thread_hooks *added) {
   lm_lock_take(&hooks.lock);
   lm_require(hooks.n < LM_HOOKS);
   hooks.of[hooks.n++] = *added;
+  lm_lock_drop(&hooks.lock);
+}
+
+static bool is_leaf_locked(const lm_lock *lock) {
+  for (uint32_t i = 0; i < hooks.leaves; i++)
+    if (hooks.leaf[i] == lock) return true;
+  return false;
+}
+
+void lm_thread_leaf(lm_lock *lock) {
+  lm_lock_take(&hooks.lock);
+  if (!is_leaf_locked(lock)) {
+    lm_require(hooks.leaves < LM_LEAVES);
+    hooks.leaf[hooks.leaves++] = lock;
+  }
   lm_lock_drop(&hooks.lock);
 }
 
@@ -239,18 +255,51 @@ bool lm_thread_grace(void) {
 
 /* ---- Fork */
 
-static void before_fork(void) {
+static lm_lock fork_lock; /* guards the two numbers below: what this fork has locked */
+static uint32_t forking_hooks, forking_leaves;
+
+static void lock_modules(void) {
   lm_lock_take(&hooks.lock);
-  for (uint32_t n = hooks.n; n-- > 0;)
+  forking_hooks = hooks.n;
+  forking_leaves = hooks.leaves;
+  lm_lock_drop(&hooks.lock);
+  for (uint32_t n = forking_hooks; n-- > 0;)
     if (hooks.of[n].fork_prepare) hooks.of[n].fork_prepare();
+  for (uint32_t i = 0; i < forking_leaves; i++) lm_lock_take(hooks.leaf[i]);
+}
+
+static void unlock_modules(void) {
+  for (uint32_t i = 0; i < forking_leaves; i++) lm_lock_drop(hooks.leaf[i]);
+  for (uint32_t i = 0; i < forking_hooks; i++)
+    if (hooks.of[i].fork_parent) hooks.of[i].fork_parent();
+}
+
+static void renew_modules(void) {
+  for (uint32_t i = 0; i < forking_leaves; i++) lm_lock_renew(hooks.leaf[i]);
+  for (uint32_t i = 0; i < forking_hooks; i++)
+    if (hooks.of[i].fork_child) hooks.of[i].fork_child();
+}
+
+/* Whoever registers may hold its own locks, so `hooks` is taken after them all; and again, if
+ * somebody registered meanwhile. */
+static void before_fork(void) {
+  lm_lock_take(&fork_lock);
+  lock_modules();
+  lm_lock_take(&hooks.lock);
+  while (forking_hooks != hooks.n || forking_leaves != hooks.leaves) {
+    lm_lock_drop(&hooks.lock);
+    unlock_modules();
+    lock_modules();
+    lm_lock_take(&hooks.lock);
+  }
   lm_lock_take(&list.lock);
 }
 
 static void after_fork_parent(void) {
   lm_lock_drop(&list.lock);
-  for (uint32_t i = 0; i < hooks.n; i++)
-    if (hooks.of[i].fork_parent) hooks.of[i].fork_parent();
   lm_lock_drop(&hooks.lock);
+  unlock_modules();
+  lm_lock_drop(&fork_lock);
 }
 
 /* Leaves only the caller on the list and gives back the chain of the others. */
@@ -273,9 +322,9 @@ static void after_fork_child(void) {
   lm_lock_renew(&start_lock);
   lm_thread *lost = keep_only_self();
   lm_lock_renew(&list.lock);
-  for (uint32_t i = 0; i < hooks.n; i++)
-    if (hooks.of[i].fork_child) hooks.of[i].fork_child();
   lm_lock_renew(&hooks.lock);
+  renew_modules();
+  lm_lock_renew(&fork_lock);
   while (lost) {
     lm_thread *t = lost;
     lost = t->next;

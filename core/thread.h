@@ -14,8 +14,8 @@
 
 #include <stdatomic.h>
 
-#include "base.h"
 #include "loam.h"
+#include "lock.h"
 
 #define LM_SCOPES 64
 #define LM_ERROR_SIZE 4096
@@ -79,8 +79,8 @@ uint32_t lm_thread_count(void);
 
 /* Hooks of the modules, at most LM_HOOKS: when a thread ends; around fork. fork_parent and fork_child
  * run in order of registration; exit and fork_prepare in reverse, so that what registered first
- * (memory) is locked last and outlives the rest. Register after your first lm_own_alloc, and not
- * while you hold a lock that a fork_prepare takes. Any of the four may be NULL. */
+ * (memory) is locked last and outlives the rest. Register after your first lm_own_alloc, and before
+ * another thread can want your locks. Any of the four may be NULL. */
 enum { LM_HOOKS = 16 };
 typedef struct lm_thread_hooks {
   /* Give back what the thread caches. Not always called by the thread: also for those that a forked
@@ -91,5 +91,10 @@ typedef struct lm_thread_hooks {
   void (*fork_child)(void);        /* release or renew them */
 } lm_thread_hooks;
 void lm_thread_hook(const lm_thread_hooks *hooks);
+
+/* All that fork asks of a lock under which no other is taken: nobody holds it meanwhile. At most
+ * LM_LEAVES; again for the same lock: nothing. */
+enum { LM_LEAVES = 16 };
+void lm_thread_leaf(lm_lock *lock);
 
 #endif
