@@ -1,0 +1,117 @@
+/* error.c - the last failure of a thread, in words; and events for people. */
+#include "error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "thread.h"
+
+/* ---- Failures */
+
+/* By way of the stack, because the new words often quote the old ones. */
+static void set_words(const char *format, va_list arguments) {
+  lm_thread *t = lm_thread_get();
+  if (!t) return;
+  char words[LM_ERROR_SIZE];
+  vsnprintf(words, sizeof words, format, arguments);
+  strcpy(t->error, words);
+}
+
+loam_status lm_fail(loam_status status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  set_words(format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+void *lm_fail_null(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  set_words(format, arguments);
+  va_end(arguments);
+  return NULL;
+}
+
+const char *loam_error(void) { return lm_self ? lm_self->error : ""; }
+
+const char *loam_status_text(loam_status status) {
+  switch (status) {
+#define STATUS_TEXT(name, value, words) \
+  case name: return words;
+    LOAM_STATUS_LIST(STATUS_TEXT)
+#undef STATUS_TEXT
+  }
+  return "not a status of loam";
+}
+
+/* ---- Events */
+
+static struct {
+  lm_lock lock;
+  loam_event_fn callback;
+  void *ctx;
+} listener;
+
+void loam_on_event(loam_event_fn callback, void *ctx) {
+  lm_thread_leaf(&listener.lock);
+  lm_lock_take(&listener.lock);
+  listener.callback = callback;
+  listener.ctx = ctx;
+  lm_lock_drop(&listener.lock);
+}
+
+void lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
+              ...) {
+  lm_lock_take(&listener.lock);
+  loam_event_fn callback = listener.callback;
+  void *ctx = listener.ctx;
+  lm_lock_drop(&listener.lock);
+  if (!callback) return;
+  char message[LM_ERROR_SIZE];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  loam_event event = { kind, generation, pointer, message };
+  callback(ctx, &event);
+}
+
+/* ---- Words */
+
+/* How one byte is shown; returns the length, at most 4. */
+static size_t show_byte(char *out, unsigned char c) {
+  static const char digits[] = "0123456789ABCDEF";
+  if (c == '"' || c == '\\') {
+    out[0] = '\\';
+    out[1] = (char)c;
+    return 2;
+  }
+  if (c >= ' ' && c <= '~') {
+    out[0] = (char)c;
+    return 1;
+  }
+  out[0] = '\\';
+  out[1] = 'x';
+  out[2] = digits[c >> 4];
+  out[3] = digits[c & 15];
+  return 4;
+}
+
+/* What does not fit ends in three dots, inside the quotes. */
+const char *lm_quote(char *buffer, size_t size, const char *text) {
+  enum { CLOSE = sizeof "...\"" }; /* with the terminator */
+  lm_require(size >= 1 + CLOSE);
+  size_t used = 0;
+  buffer[used++] = '"';
+  for (; text && *text; text++) {
+    char shown[4];
+    size_t n = show_byte(shown, (unsigned char)*text);
+    if (used + n + CLOSE > size) break;
+    memcpy(buffer + used, shown, n);
+    used += n;
+  }
+  strcpy(buffer + used, text && *text ? "...\"" : "\"");
+  return buffer;
+}
