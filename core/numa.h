@@ -30,8 +30,14 @@ typedef struct lm_placement {
   uint8_t weight[LM_NODES_MAX]; /* LM_BIND_WEIGHTED */
 } lm_placement;
 
-/* Applies a placement to a range not yet touched; 0 or an errno. WEIGHTED falls back to binding
- * runs of pages in the same proportions where the kernel lacks the mode. */
+/* Applies a placement to a range not yet touched; 0 or an errno. WEIGHTED prefers nodes for runs of
+ * pages in proportion to the weights: exact to about a 64th of the range, but to
+ * no less than 64 KiB, or 2 MiB where the range is a multiple of that. */
 int lm_numa_bind(void *at, size_t size, const lm_placement *placement);
+
+#if LOAM_CHECKS >= 1
+/* For tests: the machine is what this folder says, and the process may use `allowed`. */
+void lm_numa_pretend(const char *sysfs, uint64_t allowed);
+#endif
 
 #endif

@@ -1,0 +1,276 @@
+/* numa.c - NUMA nodes, read from sysfs once; free memory, read again when it is old. */
+#include "numa.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "thread.h"
+
+enum { FREE_MAX_AGE_NS = 100000000, PATH_SIZE = 256, DISTANCE_SELF = 10, DISTANCE_OTHER = 20,
+       FILE_SIZE = 1024 /* of the longer files, as much as has what is asked for */ };
+
+typedef struct gauge {
+  _Atomic int64_t read_at; /* whoever moves it reads the file; relaxed, the figure is a hint */
+  _Atomic uint64_t free;
+} gauge;
+
+/* Written once under the lock, before `ready`. */
+static struct {
+  lm_lock lock;
+  _Atomic bool ready; /* release when the rest is written; pairs with the acquire in get_ready */
+  uint64_t online;    /* with or without memory: where a CPU can be */
+  uint64_t nodes;
+  uint64_t total[LM_NODES_MAX];
+  uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
+  gauge gauge[LM_NODES_MAX];
+} machine;
+
+static const char *root = "/sys/devices/system/node";
+
+/* ---- Reading sysfs */
+
+static bool read_text(char *buffer, const char *name) {
+  char path[PATH_SIZE];
+  size_t length;
+  int n = snprintf(path, sizeof path, "%s/%s", root, name);
+  return n < PATH_SIZE && lm_sys_read_file(path, buffer, FILE_SIZE, &length) == 0;
+}
+
+static uint64_t bits_from(unsigned long first, unsigned long last) {
+  uint64_t mask = 0;
+  for (unsigned long i = first; i <= last && i < LM_NODES_MAX; i++) mask |= (uint64_t)1 << i;
+  return mask;
+}
+
+/* The kernel's lists: "0-1,3". Nodes from LM_NODES_MAX on are left out. */
+static uint64_t parse_list(const char *text) {
+  uint64_t mask = 0;
+  char *end;
+  for (;; text = end + 1) {
+    unsigned long first = strtoul(text, &end, 10), last = first;
+    if (end == text) return mask;
+    if (*end == '-') last = strtoul(end + 1, &end, 10);
+    mask |= bits_from(first, last);
+    if (*end != ',') return mask;
+  }
+}
+
+static uint64_t read_list(const char *name, uint64_t otherwise) {
+  char text[FILE_SIZE];
+  return read_text(text, name) ? parse_list(text) : otherwise;
+}
+
+/* "Node 0 MemFree:  1234 kB" */
+static uint64_t parse_field(const char *text, const char *field) {
+  const char *at = strstr(text, field);
+  return at ? strtoull(at + strlen(field), NULL, 10) * LM_KIB : 0;
+}
+
+/* A machine without /sys has the one node that sysinfo(2) tells of. */
+static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
+  char name[32], text[FILE_SIZE];
+  snprintf(name, sizeof name, "node%u/meminfo", node);
+  *total = *free = 0;
+  if (read_text(text, name)) {
+    *total = parse_field(text, "MemTotal:");
+    *free = parse_field(text, "MemFree:");
+  } else if (node == 0) {
+    (void)lm_sys_memory(total, free);
+  }
+}
+
+/* A line of numbers, one for each node that is online, in order. */
+static void read_distances(unsigned from) {
+  char name[32], text[FILE_SIZE];
+  for (unsigned to = 0; to < LM_NODES_MAX; to++)
+    machine.distance[from][to] = to == from ? DISTANCE_SELF : DISTANCE_OTHER;
+  snprintf(name, sizeof name, "node%u/distance", from);
+  if (!read_text(text, name)) return;
+  char *at = text;
+  for (uint64_t left = machine.online; left; left &= left - 1) {
+    char *end;
+    unsigned long distance = strtoul(at, &end, 10);
+    if (end == at) return;
+    if (distance <= UINT8_MAX) machine.distance[from][__builtin_ctzll(left)] = (uint8_t)distance;
+    at = end;
+  }
+}
+
+/* ---- The machine */
+
+static void read_gauge(unsigned node, int64_t now) {
+  gauge *g = &machine.gauge[node];
+  uint64_t free;
+  read_memory(node, &machine.total[node], &free);
+  atomic_store_explicit(&g->free, free, memory_order_relaxed);
+  atomic_store_explicit(&g->read_at, now, memory_order_relaxed);
+}
+
+static uint64_t allowed_by_kernel(void) {
+  uint64_t mask;
+  return lm_sys_nodes_allowed(&mask) == 0 && mask ? mask : UINT64_MAX;
+}
+
+static void read_machine_locked(uint64_t allowed) {
+  machine.online = read_list("online", 1);
+  machine.nodes = read_list("has_memory", 1) & machine.online & allowed;
+  if (!machine.nodes) machine.nodes = 1;
+  int64_t now = lm_sys_clock_ns();
+  for (unsigned node = 0; node < LM_NODES_MAX; node++) {
+    machine.total[node] = 0;
+    read_distances(node);
+    if (machine.nodes >> node & 1) read_gauge(node, now);
+  }
+  atomic_store_explicit(&machine.ready, true, memory_order_release);
+}
+
+static void get_ready(void) {
+  if (lm_likely(atomic_load_explicit(&machine.ready, memory_order_acquire))) return;
+  lm_thread_leaf(&machine.lock);
+  lm_lock_take(&machine.lock);
+  if (!atomic_load_explicit(&machine.ready, memory_order_relaxed))
+    read_machine_locked(allowed_by_kernel());
+  lm_lock_drop(&machine.lock);
+}
+
+#if LOAM_CHECKS >= 1
+void lm_numa_pretend(const char *sysfs, uint64_t allowed) {
+  lm_lock_take(&machine.lock);
+  root = sysfs;
+  read_machine_locked(allowed);
+  lm_lock_drop(&machine.lock);
+}
+#endif
+
+uint64_t lm_numa_nodes(void) {
+  get_ready();
+  return machine.nodes;
+}
+
+bool lm_numa_has(unsigned node) { return node < LM_NODES_MAX && lm_numa_nodes() >> node & 1; }
+
+unsigned lm_numa_distance(unsigned from, unsigned to) {
+  get_ready();
+  return from < LM_NODES_MAX && to < LM_NODES_MAX ? machine.distance[from][to] : DISTANCE_OTHER;
+}
+
+uint64_t lm_numa_total(unsigned node) { return lm_numa_has(node) ? machine.total[node] : 0; }
+
+uint64_t lm_numa_free(unsigned node) {
+  if (!lm_numa_has(node)) return 0;
+  gauge *g = &machine.gauge[node];
+  int64_t now = lm_sys_clock_ns();
+  int64_t then = atomic_load_explicit(&g->read_at, memory_order_relaxed);
+  if (now - then > FREE_MAX_AGE_NS &&
+      atomic_compare_exchange_strong_explicit(&g->read_at, &then, now, memory_order_relaxed,
+                                              memory_order_relaxed)) {
+    uint64_t total, free;
+    read_memory(node, &total, &free);
+    atomic_store_explicit(&g->free, free, memory_order_relaxed);
+  }
+  return atomic_load_explicit(&g->free, memory_order_relaxed);
+}
+
+unsigned lm_numa_here(void) {
+  get_ready();
+  if (lm_is_pow2(machine.online)) return (unsigned)__builtin_ctzll(machine.online);
+  return lm_sys_node();
+}
+
+static size_t add_run(char *buffer, size_t size, size_t used, unsigned first, unsigned last) {
+  const char *comma = used ? "," : "";
+  int n = first == last ? snprintf(buffer + used, size - used, "%s%u", comma, first)
+                        : snprintf(buffer + used, size - used, "%s%u-%u", comma, first, last);
+  used += (size_t)n;
+  return used < size ? used : size - 1;
+}
+
+const char *lm_numa_text(uint64_t mask, char *buffer, size_t size) {
+  size_t used = 0;
+  buffer[0] = 0;
+  for (unsigned i = 0; i < LM_NODES_MAX; i++) {
+    if (!(mask >> i & 1)) continue;
+    unsigned first = i;
+    while (i + 1 < LM_NODES_MAX && mask >> (i + 1) & 1) i++;
+    used = add_run(buffer, size, used, first, i);
+  }
+  return buffer;
+}
+
+/* ---- Binding */
+
+/* The kernel's own weighted mode has one set of weights for the whole machine, so each strategy's
+ * are put into effect here: the address space is cut into cells, cell k goes to the node that a
+ * smooth weighted round robin (nginx's) gives its turn number k, so proportions hold within a
+ * large range and over many small ones. A node is preferred, not demanded, as in interleaving.
+ *
+ * Cells are a 64th of the range at least: a process may have only 65,530 mappings. They are
+ * multiples of 2 MiB where the range is, so that they can have huge pages. */
+enum { CELLS_MAX = 64 };
+
+typedef struct turns {
+  const lm_placement *placement;
+  int sum;
+  int credit[LM_NODES_MAX];
+} turns;
+
+static unsigned next_turn(turns *t) {
+  unsigned best = 0;
+  for (unsigned i = 0; i < LM_NODES_MAX; i++) {
+    t->credit[i] += t->placement->weight[i];
+    if (t->credit[i] > t->credit[best]) best = i;
+  }
+  t->credit[best] -= t->sum;
+  return best;
+}
+
+/* The turns from number `k` on; they repeat after `sum`. */
+static void start_turns(turns *t, const lm_placement *placement, size_t k) {
+  *t = (turns){ .placement = placement };
+  for (unsigned i = 0; i < LM_NODES_MAX; i++) t->sum += placement->weight[i];
+  if (t->sum == 0) return;
+  for (size_t skip = k % (size_t)t->sum; skip > 0; skip--) (void)next_turn(t);
+}
+
+static int prefer(uintptr_t from, uintptr_t to, unsigned node) {
+  uint64_t mask = (uint64_t)1 << node;
+  return lm_sys_bind((void *)from, to - from, LM_BIND_PREFERRED, &mask, LM_NODES_MAX);
+}
+
+static int bind_cells(uintptr_t from, uintptr_t end, size_t cell, const lm_placement *placement) {
+  turns t;
+  start_turns(&t, placement, from / cell);
+  if (t.sum == 0) return EINVAL;
+  uintptr_t run = from; /* cells of one node in a row are one call */
+  unsigned node = next_turn(&t);
+  for (uintptr_t at = lm_align_down(from, cell) + cell; at < end; at += cell) {
+    unsigned next = next_turn(&t);
+    if (next == node) continue;
+    int error = prefer(run, at, node);
+    if (error) return error;
+    run = at;
+    node = next;
+  }
+  return prefer(run, end, node);
+}
+
+static int bind_weighted(uintptr_t at, size_t size, const lm_placement *placement) {
+  size_t unit = (at | size) % (2 * LM_MIB) == 0 ? 2 * LM_MIB : 64 * LM_KIB;
+  size_t cell = lm_align_up(size / CELLS_MAX + 1, unit);
+  int error = bind_cells(at, at + size, cell, placement);
+  /* Pages of 1 GiB cannot be shared out in smaller cells. */
+  if (error == EINVAL && (at | size) % LM_GIB == 0)
+    error = bind_cells(at, at + size, LM_GIB, placement);
+  return error;
+}
+
+int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
+  switch (placement->mode) {
+    case LM_BIND_DEFAULT: return 0;
+    case LM_BIND_LOCAL: return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL, 0);
+    case LM_BIND_WEIGHTED: return bind_weighted((uintptr_t)at, size, placement);
+    default: return lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
+  }
+}
