@@ -1,0 +1,140 @@
+/* strategy.c - interned descriptions of memory: a table by id that only grows. */
+#include "strategy.h"
+
+#include <string.h>
+
+#include "error.h"
+#include "own.h"
+#include "thread.h"
+
+static lm_strategy builtin = { .desc = { .name = "default" } };
+
+/* Under the lock: writes. Without: an id is known only from lm_strategy_intern, or from data that
+ * was published after it, so the pointer is there; acquire pairs with the release in `add_locked`. */
+static struct {
+  lm_lock lock;
+  _Atomic uint32_t n;
+  _Atomic(lm_strategy *) at[LM_STRATEGIES_MAX];
+} table = { .n = 1, .at = { &builtin } };
+
+/* ---- Descriptions */
+
+static loam_status check(const lm_desc *d) {
+  if (!memchr(d->name, 0, sizeof d->name))
+    return lm_fail(LOAM_EINVAL, "a strategy's name is longer than %d bytes", LM_STRATEGY_NAME - 1);
+  if ((unsigned)d->kind >= LM_KINDS)
+    return lm_fail(LOAM_EINVAL, "strategy kind %d: there are kinds 0-%d", d->kind, LM_KINDS - 1);
+  if (d->align && (!lm_is_pow2(d->align) || d->align > LM_GIB))
+    return lm_fail(LOAM_EINVAL, "align %zu: a power of two up to 1 GiB is possible", d->align);
+  if (!memchr(d->handler, 0, sizeof d->handler))
+    return lm_fail(LOAM_EINVAL, "a handler's name is longer than %zu bytes", sizeof d->handler - 1);
+  if (d->kind == LM_KIND_HANDLER && !d->handler[0])
+    return lm_fail(LOAM_EINVAL, "a handler strategy without the handler's name");
+  return LOAM_OK;
+}
+
+static bool has_mask(int mode) {
+  return mode == LM_BIND_PREFERRED || mode == LM_BIND_BIND || mode == LM_BIND_INTERLEAVE ||
+         mode == LM_BIND_PREFERRED_MANY;
+}
+
+static void place(lm_placement *out, const lm_placement *p) {
+  out->mode = p->mode;
+  if (has_mask(p->mode)) out->nodes = p->nodes;
+  if (p->mode != LM_BIND_WEIGHTED) return;
+  for (unsigned i = 0; i < LM_NODES_MAX; i++) {
+    out->weight[i] = p->weight[i];
+    if (p->weight[i]) out->nodes |= (uint64_t)1 << i;
+  }
+}
+
+/* Equal descriptions become equal bytes: padding, what stands behind a name and what the kind or
+ * mode does not use are zero. */
+static void canonicalise(lm_desc *out, const lm_desc *d) {
+  memset(out, 0, sizeof *out);
+  strcpy(out->name, d->name);
+  out->kind = d->kind;
+  out->align = d->align;
+  out->limit = d->limit;
+  place(&out->placement, &d->placement);
+  out->huge = d->huge;
+  out->zero = d->zero;
+  out->prefault = d->prefault;
+  out->lock = d->lock;
+  out->guard = d->guard;
+  if (d->kind == LM_KIND_HANDLER) strcpy(out->handler, d->handler);
+}
+
+/* ---- The table */
+
+lm_strategy *lm_strategy_at(uint32_t id) {
+  lm_assert(id < lm_strategy_count());
+  return atomic_load_explicit(&table.at[id], memory_order_acquire);
+}
+
+uint32_t lm_strategy_count(void) { return atomic_load_explicit(&table.n, memory_order_acquire); }
+
+static lm_strategy *find(const lm_desc *desc, uint32_t from, uint32_t to) {
+  for (uint32_t id = from; id < to; id++) {
+    lm_strategy *s = lm_strategy_at(id);
+    if (!memcmp(&s->desc, desc, sizeof *desc)) return s;
+  }
+  return NULL;
+}
+
+/* The pointer before the count: every id below the count can be looked up. */
+static void add_locked(lm_strategy *s) {
+  uint32_t id = atomic_load_explicit(&table.n, memory_order_relaxed);
+  s->id = id;
+  atomic_store_explicit(&table.at[id], s, memory_order_release);
+  atomic_store_explicit(&table.n, id + 1, memory_order_release);
+}
+
+/* The strategy that another thread made meanwhile, or `made`; NULL if the table is full. */
+static lm_strategy *settle(lm_strategy *made, uint32_t searched) {
+  lm_lock_take(&table.lock);
+  uint32_t n = lm_strategy_count();
+  lm_strategy *s = find(&made->desc, searched, n);
+  if (!s && n < LM_STRATEGIES_MAX) {
+    add_locked(made);
+    s = made;
+  }
+  lm_lock_drop(&table.lock);
+  return s;
+}
+
+/* Memory is had before the lock is taken, which so is a leaf. */
+static loam_status make(const lm_desc *desc, uint32_t searched, lm_strategy **out) {
+  lm_strategy *made = lm_own_alloc(sizeof *made);
+  if (!made) return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
+  lm_thread_leaf(&table.lock);
+  memcpy(&made->desc, desc, sizeof *desc); /* with the padding */
+  lm_strategy *s = settle(made, searched);
+  if (s != made) lm_own_free(made);
+  if (!s)
+    return lm_fail(LOAM_EBUDGET, "strategy \"%s\": a process has at most %d strategies in its life",
+                   desc->name, LM_STRATEGIES_MAX);
+  *out = s;
+  return LOAM_OK;
+}
+
+loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out) {
+  loam_status status = check(desc);
+  if (status) return status;
+  lm_desc canonical;
+  canonicalise(&canonical, desc);
+  uint32_t n = lm_strategy_count();
+  lm_strategy *known = find(&canonical, 0, n);
+  if (!known) return make(&canonical, n, out);
+  *out = known;
+  return LOAM_OK;
+}
+
+const char *lm_kind_text(lm_kind kind) {
+  static const char *const text[LM_KINDS] = {
+    [LM_KIND_HOST] = "host",       [LM_KIND_SYSTEM] = "system", [LM_KIND_HANDLER] = "handler",
+    [LM_KIND_DENY] = "deny",       [LM_KIND_PINNED] = "pinned", [LM_KIND_DEVICE] = "device",
+    [LM_KIND_MANAGED] = "managed",
+  };
+  return (unsigned)kind < LM_KINDS ? text[kind] : "?";
+}
