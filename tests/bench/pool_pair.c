@@ -1,0 +1,76 @@
+/* pool_pair - what one allocation and its free cost in the pool alone, next to the C library's, in
+ * one run: nanoseconds a pair, first byte touched. No policy decides anything here; decision.c
+ * measures that. */
+#include "bench.h"
+#include "pool.h"
+
+enum { BATCH = 512, REPEATS = 15 };
+
+typedef struct pair {
+  lm_thread *t;
+  uint32_t bin;
+  size_t size;
+  void *p[BATCH];
+} pair;
+
+static void *take(pair *c) {
+  lm_thread_enter(c->t);
+  char *p = lm_pool_take(c->t, c->bin, 2);
+  lm_thread_leave(c->t);
+  *p = 1;
+  return p;
+}
+
+static void give(pair *c, void *p) {
+  lm_thread_enter(c->t);
+  if (!lm_pool_give(c->t, p)) abort();
+  lm_thread_leave(c->t);
+}
+
+static void *take_libc(pair *c) {
+  char *p = malloc(c->size);
+  __asm__ volatile("" : "+r"(p)::"memory"); /* else gcc removes the pair */
+  *p = 1;
+  return p;
+}
+
+static void give_libc(pair *c, void *p) {
+  (void)c;
+  free(p);
+}
+
+#define PATTERNS(suffix)                                          \
+  static void lifo##suffix(void *ctx, long n) {                   \
+    for (pair *c = ctx; n > 0; n--) give##suffix(c, take##suffix(c)); \
+  }                                                               \
+  static void batch##suffix(void *ctx, long n) {                  \
+    for (pair *c = ctx; n > 0; n -= BATCH) {                      \
+      for (int i = 0; i < BATCH; i++) c->p[i] = take##suffix(c);  \
+      for (int i = 0; i < BATCH; i++) give##suffix(c, c->p[i]);   \
+    }                                                             \
+  }
+PATTERNS()
+PATTERNS(_libc)
+
+static void row(pair *c) {
+  long n = BATCH * (c->size <= 4096 ? 200 : 50);
+  c->bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
+  double ours = bench_best(lifo, c, n, REPEATS), theirs = bench_best(lifo_libc, c, n, REPEATS);
+  double ours_batch = bench_best(batch, c, n, REPEATS);
+  double theirs_batch = bench_best(batch_libc, c, n, REPEATS);
+  printf("%8zu  %7.1f %7.1f %6.2f   %7.1f %7.1f %6.2f\n", c->size, ours, theirs, ours / theirs,
+         ours_batch, theirs_batch, ours_batch / theirs_batch);
+}
+
+int main(void) {
+  static const size_t sizes[] = { 16, 64, 256, 1024, 4096, 16384, 32768 };
+  static pair c;
+  c.t = lm_thread_get();
+  printf("          LIFO                     batch of 512\n");
+  printf("    size     loam    libc  ratio      loam    libc  ratio\n");
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    c.size = sizes[i];
+    row(&c);
+  }
+  return 0;
+}
