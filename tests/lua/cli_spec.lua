@@ -21,6 +21,7 @@ local function new_world(answers)
     absolute = function(path) return path:sub(1, 1) == "/" and path or "/cwd/" .. path end,
     readlink = function() return "/opt/bin/loam" end,
     is_readable = function(path) return path == "/opt/bin/../lib/loam/libloam-preload.so" end,
+    process = function() return 4242 end,
     setenv = function(name, value) world.set[name] = value or false end,
     process = function() return 4242 end,
     exec = function(command)
@@ -270,7 +271,7 @@ describe("loam run", function()
     assert.same({ "prog", "--flag", "-x" }, { unpack(world.executed) })
     assert.same({
       LD_PRELOAD = "/opt/bin/../lib/loam/libloam-preload.so", LOAM_POLICY = "/cwd/p.lua",
-      LOAM_WATCH = "1", LOAM_LENIENT = false,
+      LOAM_WATCH = "1", LOAM_LENIENT = false, LOAM_RUN = "4242",
     }, world.set)
   end)
 
