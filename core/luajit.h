@@ -17,7 +17,7 @@
 #define LM_LUAJIT_LIST(X)                                                                     \
   X(luaL_error) X(luaL_loadbufferx) X(luaL_newstate) X(luaL_openlibs)       \
   X(lua_atpanic) X(lua_call) X(lua_checkstack) X(lua_close) X(lua_cpcall) X(lua_createtable)  \
-  X(lua_gc) X(lua_getfield) X(lua_getinfo) X(lua_getstack) X(lua_insert) X(lua_isnumber)      \
+  X(lua_gc) X(lua_getallocf) X(lua_getfield) X(lua_getinfo) X(lua_getstack) X(lua_insert) X(lua_isnumber)      \
   X(lua_newstate) X(lua_next) X(lua_objlen) X(lua_pcall) X(lua_pushboolean)                   \
   X(lua_pushcclosure) X(lua_pushfstring) X(lua_pushinteger) X(lua_pushlightuserdata)          \
   X(lua_pushlstring) X(lua_pushnil) X(lua_pushnumber) X(lua_pushstring) X(lua_pushvalue)      \
@@ -54,6 +54,7 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
 #define lua_cpcall (lm_luajit_get()->lua_cpcall_)
 #define lua_createtable (lm_luajit_get()->lua_createtable_)
 #define lua_gc (lm_luajit_get()->lua_gc_)
+#define lua_getallocf (lm_luajit_get()->lua_getallocf_)
 #define lua_getfield (lm_luajit_get()->lua_getfield_)
 #define lua_getinfo (lm_luajit_get()->lua_getinfo_)
 #define lua_getstack (lm_luajit_get()->lua_getstack_)

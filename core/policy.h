@@ -21,9 +21,9 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
  * a file whose hash is the live one's, or the last refused one's, is left alone. */
 loam_status lm_policy_load_file(const char *path, bool if_changed);
 void lm_policy_info_get(struct loam_policy_info *out);
-/* Compiles the sites that were pending. */
-void lm_policy_catch_up(void);
-/* Reads a whole policy file (at most 1 MiB) into lm_own memory, terminated. */
+/* Reads a whole policy file (at most 1 MiB) into lm_own memory, terminated. LOAM_EIO unless it is a
+ * regular file that stayed as it was. */
 loam_status lm_policy_read(const char *path, char **text, size_t *length);
+uint64_t lm_policy_hash(const char *text, size_t length);
 
 #endif

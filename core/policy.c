@@ -1,0 +1,330 @@
+/* policy.c - generations: load, vet, swap, keep the last good.
+ *
+ * A site is settled (compiled by the live script) by the hook that its maker calls, under `live`. It
+ * is among lm_site_at's by then. A load walks them, compiles what came since it looked last, and
+ * swaps, the last round under `live` too. So a site is settled either by the old script before the
+ * swap, and was seen by it, or by the new one after it. */
+#include "policy.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "engine.h"
+#include "error.h"
+#include "pool.h"
+#include "sys.h"
+
+/* After this many new tags went over the budget, those to come are refused untried: each try may
+ * keep its thread waiting for a whole step. */
+enum { LATE_EXCESSES = 8 };
+
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+static lm_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
+static uint64_t refused_hash; /* of the last file that was refused, or of why it could not be read */
+static bool is_hooked;
+
+/* Taken after `load`, before any lock of memory. */
+static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
+static lm_script *live;       /* NULL: the built-in default */
+static uint32_t live_slot;    /* generation slot of the tokens */
+static unsigned late_excesses;
+static struct loam_policy_info record;
+
+/* Who holds a lock of this file is inside, where no site is made: none that wants the lock again. */
+static void lock(pthread_mutex_t *mutex) {
+  lm_thread *self = lm_thread_get();
+  pthread_mutex_lock(mutex);
+  if (self) self->inside++;
+}
+
+static void unlock(pthread_mutex_t *mutex) {
+  lm_thread *self = lm_thread_get();
+  if (self) self->inside--;
+  pthread_mutex_unlock(mutex);
+}
+
+void lm_policy_set_limits(const lm_limits *given) {
+  lock(&load_lock);
+  if (given->max_leaves) limits.max_leaves = given->max_leaves;
+  if (given->step_ms) limits.step_ms = given->step_ms;
+  if (given->step_bytes) limits.step_bytes = given->step_bytes;
+  unlock(&load_lock);
+}
+
+const lm_limits *lm_policy_limits(void) { return &limits; }
+
+/* ---- one site ---- */
+
+static void settle(loam_site *site, uint64_t generation, const lm_plan *plan) {
+  lm_decision *now = &site->now[generation & 1];
+  atomic_store_explicit(&now->plan, plan, memory_order_relaxed);
+  atomic_store_explicit(&now->token, lm_token_make(site, live_slot), memory_order_relaxed);
+}
+
+/* `live` has to be counted before a plan that reads it decides anything. */
+static void count_live(loam_site *site, const lm_plan *plan) {
+  if (plan->reads & 1u << LM_IN_LIVE) lm_engine_count_tag(site);
+}
+
+static loam_status compile_late(loam_site *site, const lm_plan **out) {
+  *out = lm_plan_default();
+  if (!live) return LOAM_OK;
+  char tag[96];
+  loam_status status;
+  const lm_plan *plan = NULL;
+  if (late_excesses >= LATE_EXCESSES)
+    status = lm_fail(LOAM_EBUDGET, "%s: tag %s was not tried: %u tags before it took too long",
+                     record.name, lm_quote(tag, sizeof tag, site->where.tag), late_excesses);
+  else
+    status = lm_script_plan(live, &site->where, &plan);
+  if (status == LOAM_OK) {
+    *out = plan;
+    return status;
+  }
+  record.tags_refused++;
+  if (status == LOAM_EBUDGET && late_excesses < LATE_EXCESSES) late_excesses++;
+  return status;
+}
+
+/* Gives a site the live policy's plan; on failure the default, with the error's words set. */
+static loam_status settle_late_locked(loam_site *site) {
+  const lm_plan *plan;
+  loam_status status = compile_late(site, &plan);
+  count_live(site, plan);
+  settle(site, atomic_load(&lm_generation), plan);
+  return status;
+}
+
+static void tell_refused_tag(const loam_site *site) {
+  char tag[96], words[LM_ERROR_SIZE];
+  snprintf(words, sizeof words, "%s", loam_error());
+  lm_event(LOAM_EVENT_TAG_REFUSED, atomic_load(&lm_generation), NULL,
+           "tag %s has the default memory: %s", lm_quote(tag, sizeof tag, site->where.tag), words);
+}
+
+static void on_new_site(loam_site *site) {
+  lock(&live_lock);
+  loam_status status = settle_late_locked(site);
+  unlock(&live_lock);
+  if (status != LOAM_OK) tell_refused_tag(site);
+}
+
+__attribute__((constructor)) static void listen_for_sites(void) { lm_site_on_new = on_new_site; }
+
+/* ---- fork ---- */
+
+/* Not `load`, which may be held for seconds: a child abandons the load of a thread that it lost,
+ * and renews the lock. */
+static void fork_prepare(void) { pthread_mutex_lock(&live_lock); }
+static void fork_parent(void) { pthread_mutex_unlock(&live_lock); }
+static void fork_child(void) {
+  pthread_mutex_init(&live_lock, NULL);
+  pthread_mutex_init(&load_lock, NULL);
+}
+
+static void hook_locked(void) {
+  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
+                                         .fork_parent = fork_parent,
+                                         .fork_child = fork_child };
+  if (is_hooked) return;
+  is_hooked = true;
+  lm_thread_hook(&hooks);
+}
+
+/* ---- a load ---- */
+
+typedef struct load {
+  const char *name, *path;
+  const char *text;
+  size_t length;
+  uint64_t hash;
+  lm_script *script;
+  const lm_plan **plan; /* of the first `sites` sites, by index */
+  uint32_t sites, room;
+} load;
+
+enum { FIRST_SITE = 2 };
+
+static loam_status make_room(load *l, uint32_t sites) {
+  if (sites <= l->room) return LOAM_OK;
+  uint32_t room = sites + sites / 4 + 64;
+  const lm_plan **plan = lm_own_realloc(l->plan, room * sizeof *plan);
+  if (!plan) return lm_fail(LOAM_ENOMEM, "%s: no memory for the plans of %u sites", l->name, sites);
+  l->plan = plan;
+  l->room = room;
+  return LOAM_OK;
+}
+
+/* Compiles the sites that came since the last time. */
+static loam_status compile_sites(load *l) {
+  uint32_t sites = lm_site_count();
+  loam_status status = make_room(l, sites);
+  for (; status == LOAM_OK && l->sites < sites; l->sites++) {
+    loam_site *site = lm_site_at(FIRST_SITE + l->sites);
+    status = lm_script_plan(l->script, &site->where, &l->plan[l->sites]);
+    if (status == LOAM_OK) count_live(site, l->plan[l->sites]);
+  }
+  return status;
+}
+
+static void describe_locked(const load *l, uint64_t generation) {
+  const char *name = lm_script_name(l->script);
+  record.generation = generation;
+  record.hash = l->hash;
+  record.loaded_at = lm_sys_unix_ns();
+  record.tags_refused = 0;
+  snprintf(record.name, sizeof record.name, "%s", *name ? name : l->name);
+  snprintf(record.path, sizeof record.path, "%s", l->path);
+}
+
+/* Every site's decision of the next parity, then the number that makes them count. */
+static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
+  live = l->script;
+  live_slot = slot;
+  late_excesses = 0;
+  for (uint32_t i = 0; i < l->sites; i++)
+    settle(lm_site_at(FIRST_SITE + i), generation, l->plan[i]);
+  describe_locked(l, generation);
+  /* Pairs with the acquire of whoever picks a decision by its parity. */
+  atomic_store_explicit(&lm_generation, generation, memory_order_release);
+}
+
+/* What came while we compiled is compiled here; only that keeps new tags waiting. */
+static loam_status go_live(load *l) {
+  uint64_t generation = atomic_load(&lm_generation) + 1;
+  uint32_t slot = lm_generation_slot(generation);
+  lock(&live_lock);
+  lm_script *old = live;
+  loam_status status = compile_sites(l);
+  if (status == LOAM_OK) swap_locked(l, generation, slot);
+  unlock(&live_lock);
+  if (status != LOAM_OK) return status;
+  l->script = NULL;
+  /* Without a grace nothing tells when the old plans are read no more: they stay. */
+  if (old && lm_thread_grace()) lm_script_close(old);
+  return LOAM_OK;
+}
+
+static loam_status compile_and_vet(load *l) {
+  loam_status status = lm_script_open(l->name, l->text, l->length, &limits, &l->script);
+  if (status == LOAM_OK) status = compile_sites(l);
+  if (status == LOAM_OK) status = lm_script_vet(l->script);
+  if (status == LOAM_OK) status = compile_sites(l);
+  return status;
+}
+
+static void note_attempt(loam_status status, uint64_t hash) {
+  lock(&live_lock);
+  record.loads++;
+  record.last_at = lm_sys_unix_ns();
+  record.last = status;
+  snprintf(record.last_error, sizeof record.last_error, "%s", status ? loam_error() : "");
+  if (status != LOAM_OK) record.refused++;
+  unlock(&live_lock);
+  refused_hash = status == LOAM_OK ? 0 : hash;
+}
+
+static loam_status load_text_locked(const char *name, const char *path, const char *text,
+                                    size_t length) {
+  load l = { .name = name, .path = path, .text = text, .length = length,
+             .hash = lm_policy_hash(text, length) };
+  hook_locked();
+  loam_status status = compile_and_vet(&l);
+  if (status == LOAM_OK) status = go_live(&l);
+  note_attempt(status, l.hash);
+  lm_script_close(l.script);
+  lm_own_free(l.plan);
+  return status;
+}
+
+/* With no lock held. The callback may change this thread's words; the caller is to find them. */
+static loam_status announce(loam_status status, const char *name) {
+  char words[LM_ERROR_SIZE];
+  uint64_t generation = atomic_load(&lm_generation);
+  if (status == LOAM_OK) {
+    lm_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu", name,
+             (unsigned long long)generation);
+    return status;
+  }
+  snprintf(words, sizeof words, "%s", loam_error());
+  lm_event(LOAM_EVENT_POLICY_REFUSED, generation, NULL, "%s", words);
+  return lm_fail(status, "%s", words);
+}
+
+loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length) {
+  lock(&load_lock);
+  loam_status status = load_text_locked(name, path, text, length);
+  unlock(&load_lock);
+  return announce(status, name);
+}
+
+/* ---- files ---- */
+
+/* The path as it can be opened later, from another working directory. */
+static const char *absolute(const char *path, char *buffer, size_t size) {
+  if (*path == '/' || !getcwd(buffer, size)) return path;
+  size_t n = strlen(buffer);
+  if (n + 1 + strlen(path) >= size) return path;
+  snprintf(buffer + n, size - n, "/%s", path);
+  return buffer;
+}
+
+/* Whether the file is what is live, or what was refused last: then there is nothing to do. What is
+ * live again after a refused edit is as good as loaded. */
+static bool is_known_locked(const char *path, uint64_t hash) {
+  if (hash == refused_hash) return true;
+  lock(&live_lock);
+  bool is_live = live && hash == record.hash && !strcmp(path, record.path);
+  if (is_live) {
+    record.last = LOAM_OK;
+    record.last_error[0] = 0;
+  }
+  unlock(&live_lock);
+  if (is_live) refused_hash = 0;
+  return is_live;
+}
+
+/* *known: the file was left alone. */
+static loam_status load_file_locked(const char *path, const char *full, bool if_changed,
+                                    bool *known) {
+  char *text = NULL;
+  size_t length = 0;
+  loam_status status = lm_policy_read(path, &text, &length);
+  uint64_t hash = status == LOAM_OK ? lm_policy_hash(text, length)
+                                    : lm_policy_hash(loam_error(), strlen(loam_error()));
+  *known = if_changed && is_known_locked(full, hash);
+  if (*known)
+    status = LOAM_OK;
+  else if (status == LOAM_OK)
+    status = load_text_locked(path, full, text, length);
+  else
+    note_attempt(status, hash);
+  lm_own_free(text);
+  return status;
+}
+
+loam_status lm_policy_load_file(const char *path, bool if_changed) {
+  char buffer[sizeof record.path];
+  bool known;
+  const char *full = absolute(path, buffer, sizeof buffer);
+  lock(&load_lock);
+  loam_status status = load_file_locked(path, full, if_changed, &known);
+  unlock(&load_lock);
+  return known ? LOAM_OK : announce(status, path);
+}
+
+/* ---- figures ---- */
+
+void lm_policy_info_get(struct loam_policy_info *out) {
+  bool watching = lm_control_watching();
+  lock(&live_lock);
+  *out = record;
+  out->plans = live ? lm_script_plans(live) : 0;
+  unlock(&live_lock);
+  out->sites = lm_site_count();
+  out->watching = watching;
+}

@@ -1,0 +1,212 @@
+/* script.c - the one guarded door into Lua: opens a policy and asks the driver for its plans.
+ *
+ * The work is done by lua/loam/driver.lua. Here its functions are called, one step of the budget
+ * each, and what they return is turned into a status with words. */
+#include "script.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "pool.h"
+#include "seam.h"
+
+static void push_driver(lua_State *L, const char *function) {
+  lua_getfield(L, LUA_REGISTRYINDEX, "loam.driver");
+  lua_getfield(L, -1, function);
+  lua_remove(L, -2);
+}
+
+/* `true`, or nil and the words, as the driver's functions return them. */
+static loam_status answered(lua_State *L) {
+  if (lua_toboolean(L, -2)) return LOAM_OK;
+  const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : "no reason given";
+  return lm_fail(LOAM_EPOLICY, "%s", words);
+}
+
+/* ---- open ---- */
+
+typedef struct source {
+  lm_script *script;
+  const char *text;
+  size_t length;
+} source;
+
+static void copy_name(lua_State *L, lm_script *script) {
+  push_driver(L, "name");
+  lua_call(L, 0, 1);
+  const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : "";
+  snprintf(script->policy, sizeof script->policy, "%s", name);
+}
+
+static loam_status open_policy(lua_State *L, void *arg) {
+  source *from = arg;
+  push_driver(L, "open");
+  lua_pushstring(L, from->script->file);
+  lua_pushlstring(L, from->text, from->length);
+  lua_call(L, 2, 2);
+  loam_status status = answered(L);
+  if (status == LOAM_OK) copy_name(L, from->script);
+  return status;
+}
+
+/* A state with the driver in it and no policy yet. */
+static loam_status make(const char *name, const lm_limits *limits, bool host, lm_script **out) {
+  lm_script *script = lm_own_alloc(sizeof *script);
+  if (!script) return lm_fail(LOAM_ENOMEM, "%s: no memory to load it", name);
+  script->host = host;
+  snprintf(script->file, sizeof script->file, "%s", name);
+  loam_status status = lm_vm_open(&script->vm, script->file, limits);
+  if (status == LOAM_OK) status = lm_vm_setup(&script->vm, lm_seam_open, script);
+  if (status != LOAM_OK) {
+    lm_script_close(script);
+    return status;
+  }
+  *out = script;
+  return LOAM_OK;
+}
+
+loam_status lm_script_open(const char *name, const char *text, size_t length,
+                           const lm_limits *limits, lm_script **out) {
+  *out = NULL;
+  lm_script *script;
+  loam_status status = make(name, limits, true, &script);
+  if (status != LOAM_OK) return status;
+  source from = { script, text, length };
+  status = lm_vm_call(&script->vm, "running the file", open_policy, &from);
+  if (status == LOAM_OK)
+    *out = script;
+  else
+    lm_script_close(script);
+  return status;
+}
+
+void lm_script_close(lm_script *script) {
+  if (!script) return;
+  lm_vm_close(&script->vm);
+  lm_seam_close(script);
+  lm_own_free(script);
+}
+
+const char *lm_script_name(const lm_script *script) { return script->policy; }
+
+uint32_t lm_script_plans(const lm_script *script) { return script->plans; }
+
+/* ---- plan, vet ---- */
+
+typedef struct asked {
+  const loam_where *where;
+  const lm_plan *plan;
+} asked;
+
+static void set_text(lua_State *L, const char *key, const char *text) {
+  lua_pushstring(L, text ? text : "");
+  lua_setfield(L, -2, key);
+}
+
+static loam_status plan_site(lua_State *L, void *arg) {
+  asked *a = arg;
+  push_driver(L, "plan");
+  lua_createtable(L, 0, 5);
+  set_text(L, "tag", a->where->tag);
+  set_text(L, "file", a->where->file);
+  set_text(L, "func", a->where->func);
+  set_text(L, "module", a->where->module);
+  lua_pushinteger(L, a->where->line);
+  lua_setfield(L, -2, "line");
+  lua_call(L, 1, 2);
+  if (lua_type(L, -2) != LUA_TLIGHTUSERDATA) return answered(L);
+  a->plan = lua_touserdata(L, -2);
+  return LOAM_OK;
+}
+
+loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_plan **out) {
+  char tag[96], step[128];
+  asked a = { where, NULL };
+  *out = NULL;
+  snprintf(step, sizeof step, "compiling tag %s",
+           lm_quote(tag, sizeof tag, where->tag ? where->tag : ""));
+  loam_status status = lm_vm_call(&script->vm, step, plan_site, &a);
+  if (status == LOAM_OK) *out = a.plan;
+  return status;
+}
+
+static loam_status vet(lua_State *L, void *arg) {
+  (void)arg;
+  push_driver(L, "vet");
+  lua_call(L, 0, 2);
+  return answered(L);
+}
+
+loam_status lm_script_vet(lm_script *script) {
+  return lm_vm_call(&script->vm, "running the tests", vet, NULL);
+}
+
+/* ---- inspect ---- */
+
+typedef struct question {
+  source from;
+  const char *query;
+} question;
+
+static loam_status inspect(lua_State *L, void *arg) {
+  question *q = arg;
+  push_driver(L, "inspect");
+  lua_pushstring(L, q->from.script->file);
+  lua_pushlstring(L, q->from.text, q->from.length);
+  lua_pushstring(L, q->query);
+  lua_call(L, 3, 2);
+  return answered(L);
+}
+
+/* The value of `key` in a query of "key value" lines, if it is the first line's; else "". */
+static void first_value(const char *query, const char *key, char *buffer, size_t size) {
+  size_t n = strlen(key);
+  *buffer = 0;
+  if (strncmp(query, key, n) || query[n] != ' ') return;
+  query += n + 1;
+  snprintf(buffer, size, "%.*s", (int)strcspn(query, "\n"), query);
+}
+
+/* What the driver could not say itself: its budget was exceeded. */
+static void answer_excess(lm_script *script, const char *query) {
+  const lm_vm *vm = &script->vm;
+  char verb[16], reason[256];
+  first_value(query, "verb", verb, sizeof verb);
+  lm_vm_excess_text(vm, reason, sizeof reason);
+  lm_json_finish(&script->answer);
+  lm_json *out = &script->answer;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "verb", verb);
+  lm_json_text(out, "policy", script->file);
+  lm_json_bool(out, "ok", false);
+  lm_json_open(out, "errors", '[');
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "file", script->file);
+  if (vm->line > 0) lm_json_int(out, "line", vm->line);
+  lm_json_text(out, "class", "budget");
+  lm_json_text(out, "reason", reason);
+  lm_json_text(out, "suggestion", lm_vm_excess_hint);
+  lm_json_close(out, '}');
+  lm_json_close(out, ']');
+  lm_json_close(out, '}');
+  lm_json_raw(out, "\n", 1);
+}
+
+loam_status lm_script_inspect(const char *name, const char *text, size_t length, const char *query,
+                              const lm_limits *limits, loam_write_fn write, void *ctx) {
+  lm_script *script;
+  loam_status status = make(name, limits, false, &script);
+  if (status != LOAM_OK) return status;
+  script->write = write;
+  script->ctx = ctx;
+  question q = { { script, text, length }, query };
+  status = lm_vm_call(&script->vm, "running the file", inspect, &q);
+  if (status == LOAM_EBUDGET && script->vm.excess) {
+    answer_excess(script, query);
+    status = LOAM_OK;
+  }
+  if (status == LOAM_OK) lm_seam_flush(script);
+  lm_script_close(script);
+  return status;
+}

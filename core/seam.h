@@ -1,0 +1,29 @@
+/* seam.h - `loam.core`: what the trusted Lua modules may ask of C. */
+#ifndef LM_SEAM_H
+#define LM_SEAM_H
+
+#include "json.h"
+#include "vm.h"
+
+/* Law: plan holds `plans` plans in `slots` places (a power of two, or 0), each found by linear
+ *      probing from its hash; no two of them have equal images. */
+struct lm_script {
+  lm_vm vm;           /* first: the functions of the seam find the script by it */
+  bool host;          /* false: inspected from a command line */
+  lm_plan **plan;
+  uint32_t plans, slots;
+  lm_json answer;     /* what core.write has gathered */
+  loam_write_fn write;
+  void *ctx;
+  char file[1024];    /* stands for the file in messages */
+  char policy[64];    /* the policy's own name */
+};
+
+/* Puts loam.core and the embedded modules within reach of require(). A vm body: lm_vm_setup. */
+loam_status lm_seam_open(lua_State *L, void *script);
+/* require() finds the embedded modules; for any Lua state. May raise. */
+void lm_seam_embed(lua_State *L);
+void lm_seam_flush(lm_script *script);
+void lm_seam_close(lm_script *script);
+
+#endif
