@@ -1,9 +1,9 @@
--- house.lua - what every source file keeps to: its length, its first line, its columns, the names
--- it gives to the world, and that nothing is left for later.
+-- house.lua - what every source file keeps to: its length and its functions', its first line, its
+-- columns, the names it gives to the world, no #if inside a body, and nothing left for later.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
-local LINES_C, LINES_LUA, COLUMNS, NAME = 900, 600, 100, 24
+local LINES_C, LINES_LUA, LINES_FUNCTION, COLUMNS, NAME = 900, 600, 80, 100, 24
 
 local function count_lines(path)
   local _, count = files.read(path):gsub("\n", "")
@@ -27,6 +27,23 @@ local function check_text(path)
   end)
 end
 
+-- A body begins on a line that ends in ") {" and ends on one that is "}".
+local function check_bodies(path)
+  local start
+  files.each_line(path, function(line, number)
+    if line:find("^[%a_].*%) {$") or line == "{" then start = start or number end
+    if not start then return end
+    local where = path .. ":" .. start
+    if line:find("^#%s*if") then files.complain(path .. ":" .. number, "#if inside a body") end
+    if line:find("^}") then
+      if number - start >= LINES_FUNCTION then
+        files.complain(where, "a function of %d lines", number - start + 1)
+      end
+      start = nil
+    end
+  end)
+end
+
 local function check_c(path)
   local base = path:match("[^/]+$")
   local head = files.read(path):match("^[^\n]*")
@@ -45,7 +62,7 @@ end
 
 local c = files.find("core bindings examples tests", "c h cc")
 local lua = files.find("lua tests cmake policies", "lua")
-for _, path in ipairs(c) do check_text(path) check_c(path) end
+for _, path in ipairs(c) do check_text(path) check_c(path) check_bodies(path) end
 for _, path in ipairs(lua) do check_text(path) check_lua(path) end
 
 for name in files.read("core/include/loam.h"):gmatch("%f[%w_]loam_[%w_]+") do
