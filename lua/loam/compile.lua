@@ -78,16 +78,16 @@ end
 -- The diagnostic of an error, with the conditions that led there. `stage` says what was being
 -- run: pick alone, or an invariant after a path of pick.
 local function explained(policy, stage, problem)
-  local d = diag.from_error(problem)
+  local d = here.diagnose(problem)
   if stage.traced or d.class == "leaves" or d.class == "internal" then return d end
   local path = trace.path()
-  local story, _, _, line
+  local story, line, _
   if stage.invariant then
     d.reason = "always \"" .. stage.invariant.name .. "\": " .. d.reason
     story = trace.tell(pick_of(policy), trace.along(stage.path))
-    local rest, _, _, last = trace.tell(stage.run, trace.along(path))
+    local rest
+    rest, _, _, line = trace.tell(stage.run, trace.along(path))
     for _, step in ipairs(rest) do story[#story + 1] = step end
-    line = last
   else
     story, _, _, line = trace.tell(pick_of(policy), trace.along(path))
   end
@@ -96,16 +96,13 @@ local function explained(policy, stage, problem)
   return d
 end
 
-local function is_final(problem)
-  return diag.is_budget(problem) or problem == "not enough memory"
-end
-
 -- ---- stages
 
 local function explore(policy, stage, corners, violations)
   return trace.explore(pick_of(policy), function(chain)
     local leaf = leaf_of(chain)
     local path = trace.path()
+    leaf.path = path
     corners[#corners + 1], corners[#corners + 2] = bounds.corners()
     always.decide(policy.invariants, chain, violations, function(invariant, run)
       stage.invariant, stage.run, stage.path = invariant, run, path
@@ -129,8 +126,8 @@ local function compare(policy, where, made, emitted, corners)
   end
   local ok, found = pcall(verify.run, made.plan, emitted, made.tree, corners, policy.constants, decide)
   if not ok then
-    if is_final(found) then error(found, 0) end
-    local d = diag.from_error(found)
+    if here.is_final(found) then error(found, 0) end
+    local d = here.diagnose(found)
     if at then d.reason = d.reason .. " (in plain Lua, for " .. request.words(at) .. ")" end
     error(d, 0)
   end
@@ -170,7 +167,7 @@ end
 local function protected(policy, stage, run)
   local ok, result = pcall(run)
   if ok then return result end
-  if is_final(result) then error(result, 0) end
+  if here.is_final(result) then error(result, 0) end
   here.leave()
   return nil, explained(policy, stage, result)
 end
@@ -230,8 +227,8 @@ function compile.tell(policy, where, point)
   trace.reset()
   request.close()
   if not ok then
-    if is_final(chain) then error(chain, 0) end
-    return nil, diag.from_error(chain)
+    if here.is_final(chain) then error(chain, 0) end
+    return nil, here.diagnose(chain)
   end
   return story, chain, line
 end

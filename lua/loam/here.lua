@@ -5,13 +5,35 @@
 
 local diag = require("loam.diag")
 
-local here = {
-  CHUNK = "=policy", -- the chunk name of every policy; messages carry the file's own name
-}
+local here = {}
 
 local getinfo = debug.getinfo
 local library = string
 local metatable = getmetatable("")
+
+-- The chunk name of the policy, which is its file's name. LuaJIT's messages begin with a shortened
+-- form of it, which may itself hold colons.
+local chunk, short
+
+function here.open(file_name)
+  chunk = "@" .. file_name
+  short = debug.getinfo(load("", chunk), "S").short_src
+end
+
+function here.chunk() return chunk end
+
+-- An error that trusted code caught, as a diagnostic.
+function here.diagnose(problem)
+  if type(problem) == "string" and string.sub(problem, 1, #short + 1) == short .. ":" then
+    problem = "policy" .. string.sub(problem, #short + 1)
+  end
+  return diag.from_error(problem)
+end
+
+---@return boolean the error ends the step, and only core may handle it
+function here.is_final(problem)
+  return diag.is_budget(problem) or problem == "not enough memory"
+end
 
 -- While a policy runs, methods of strings are those of the sandbox.
 function here.enter(methods)
@@ -27,7 +49,7 @@ function here.line()
   for level = 2, 250 do
     local info = getinfo(level, "Sl")
     if not info then return nil end
-    if info.source == here.CHUNK then return info.currentline end
+    if info.source == chunk then return info.currentline end
   end
   return nil
 end
@@ -38,11 +60,6 @@ function here.refuse(class, reason, suggestion, line)
   line = line or here.line()
   here.leave()
   return diag.throw { line = line, class = class, reason = reason, suggestion = suggestion }
-end
-
--- The same for the fields of a diagnostic that lacks its line.
-function here.throw(fields)
-  return here.refuse(fields.class, fields.reason, fields.suggestion)
 end
 
 -- The same for a word that is not in `known`: suggests the nearest, else lists them.

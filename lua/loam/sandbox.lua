@@ -5,10 +5,10 @@
 -- symbol (type, tonumber, indexing a table) is answered right here; what cannot be traced is
 -- refused with what to write instead.
 
+local absent = require("loam.absent")
 local condition = require("loam.condition")
 local here = require("loam.here")
 local request = require("loam.request")
-local scan = require("loam.scan")
 local site = require("loam.site")
 local symbol = require("loam.symbol")
 local tag = require("loam.tag")
@@ -44,10 +44,7 @@ local function lifted(what, f)
   local function returned(ok, ...)
     if ok then return ... end
     local message = ...
-    if type(message) ~= "string" then error(message, 0) end
-    if string.sub(message, 1, 13) == "loam-budget: " or message == "not enough memory" then
-      error(message, 0)
-    end
+    if type(message) ~= "string" or here.is_final(message) then error(message, 0) end
     message = string.gsub(message, "^[^:]*:%d+: ", "")
     return here.refuse("type", (string.gsub(message, "'%?'", "'" .. what .. "'")))
   end
@@ -56,8 +53,9 @@ local function lifted(what, f)
   end
 end
 
-local function absent(class, reason, suggestion)
-  return function() return here.refuse(class, reason, suggestion) end
+local function refuse_name(name, known)
+  local reason, suggestion = absent.words(name, known)
+  return here.refuse("name", reason, suggestion)
 end
 
 -- ---- tables
@@ -105,7 +103,7 @@ function sweep(value, seen)
   if kind ~= "table" and kind ~= "function" or seen[value] then return end
   seen[value] = true
   if kind == "function" then
-    if debug.getinfo(value, "S").source == here.CHUNK then sweep_upvalues(value, seen) end
+    if debug.getinfo(value, "S").source == here.chunk() then sweep_upvalues(value, seen) end
   elseif not getmetatable(value) then
     setmetatable(value, guard)
     for k, v in next, value do
@@ -286,7 +284,7 @@ local PATTERNS = { find = true, match = true, gmatch = true, gsub = true }
 local function method(name)
   local found = methods[name]
   if found then return found end
-  if PATTERNS[name] then here.throw(scan.unknown("string." .. name, METHODS)) end
+  if PATTERNS[name] then refuse_name("string." .. name, METHODS) end
   return here.refuse_word("field", "a string has no method '" .. tostring(name) .. "'", name, METHODS)
 end
 
@@ -311,18 +309,16 @@ local function library(name, members)
   local known = names_of(members)
   return setmetatable(members, {
     __index = function(_, field)
-      return here.throw(scan.unknown(name .. "." .. tostring(field), known))
+      return refuse_name(name .. "." .. tostring(field), known)
     end,
-    __newindex = absent("write", name .. " cannot be changed"),
+    __newindex = function() return here.refuse("write", name .. " cannot be changed") end,
   })
 end
 
 maths, strings, tables = library("math", maths), library("string", strings), library("table", tables)
 
 local function undefined(env)
-  return function(_, name)
-    return here.throw(scan.unknown(tostring(name), names_of(env)))
-  end
+  return function(_, name) return refuse_name(tostring(name), names_of(env)) end
 end
 
 ---@return table a fresh environment in which a policy runs

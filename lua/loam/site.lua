@@ -6,7 +6,6 @@
 -- same answers have the same plan (classes.lua). A text is an FFI struct that turns every use into
 -- an observation; uses that need the whole string observe its value.
 
-local diag = require("loam.diag")
 local ffi = require("ffi")
 local here = require("loam.here")
 local tag = require("loam.tag")
@@ -181,7 +180,7 @@ local function on_values(operator)
   return function(a, b)
     local ok, result = pcall(operator, plain(a), plain(b))
     if ok then return result end
-    if type(result) ~= "string" or diag.is_budget(result) then error(result, 0) end
+    if type(result) ~= "string" or here.is_final(result) then error(result, 0) end
     return here.refuse("type", (string.gsub(result, "^[^:]*:%d+: ", "")))
   end
 end

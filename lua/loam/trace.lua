@@ -39,7 +39,8 @@ end
 
 local function undo(mark)
   for i = trail_top, mark + 1, -1 do
-    trail_table[i][trail_key[i]] = trail_value[i]
+    local target = trail_table[i]
+    target[trail_key[i]] = trail_value[i]
     trail_table[i] = nil
   end
   trail_top = mark
@@ -185,16 +186,17 @@ end
 
 -- ---- retelling a path
 
----@return table outcomes of the path that is being run, or has just been
+---@return string outcomes of the path that is being run, or has just been: a "1" or "0" for each
+-- condition
 function trace.path()
-  local copy = {}
-  for i = 1, position do copy[i] = outcomes[i] end
-  return copy
+  local digits = {}
+  for i = 1, position do digits[i] = outcomes[i] and "1" or "0" end
+  return table.concat(digits)
 end
 
 -- A guide along a path from trace.path; past its end everything is true.
 function trace.along(path)
-  return function(_, at) return path[at] ~= false end
+  return function(_, at) return string.byte(path, at) ~= 48 end
 end
 
 -- A guide that computes each condition at a point (request.point).
@@ -211,7 +213,7 @@ local function follow(run)
   debug.sethook(function(_, line)
     count = count + 1
     if count > MOST_LINES then error("loam-budget: a retelling ran away", 0) end
-    if debug.getinfo(2, "S").source == here.CHUNK then last = line end
+    if debug.getinfo(2, "S").source == here.chunk() then last = line end
   end, "l")
   local ok, result = pcall(run)
   debug.sethook()

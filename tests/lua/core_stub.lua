@@ -176,7 +176,8 @@ function core.decide(plan, req)
   if plan.nodes == 0 then return 0 end
   local at = 0
   repeat
-    local node, left, right = plan.node[at], nil, nil
+    local node = plan.node[at]
+    local left, right
     if node.code_n > 0 then
       left, right = run(plan, node, req)
     else
