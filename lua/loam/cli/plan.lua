@@ -24,9 +24,9 @@ that returns it.]],
   example = [[
   $ loam plan prod.lua --tag tensor.weights
   tag tensor.weights: 2 leaves
-  SIZE      OTHERWISE  STRATEGY               LINE
-  >= 4 MiB             tensors, else scratch  10
-  < 4 MiB              scratch                12
+  SIZE      WHEN  STRATEGY               LINE
+  >= 4 MiB        tensors, else scratch  11
+  < 4 MiB         scratch                13
 ]],
 }
 
@@ -66,10 +66,25 @@ local function other_text(step)
   return "not " .. (step.condition:find(" ") and "(" .. step.condition .. ")" or step.condition)
 end
 
-local function row_text(row)
+-- What has one outcome in all rows, as everything about the tag has, tells no row from another.
+local function undecided(rows)
+  local seen, both = {}, {}
+  for _, row in ipairs(rows) do
+    for _, step in ipairs(row.conditions) do
+      local before = seen[step.condition]
+      if before ~= nil and before ~= step.holds then both[step.condition] = true end
+      seen[step.condition] = step.holds
+    end
+  end
+  return both
+end
+
+local function row_text(row, shown)
   local range, others = { low = 0, high = math.huge }, {}
   for _, step in ipairs(row.conditions) do
-    if not narrow(range, step) then others[#others + 1] = other_text(step) end
+    if not narrow(range, step) and shown[step.condition] then
+      others[#others + 1] = other_text(step)
+    end
   end
   return {
     range_text(range), table.concat(others, " and "), describe.chain(row.chain or { row.strategy }),
@@ -82,8 +97,8 @@ end
 local function show(world, answer)
   world.write(("tag %s: %s\n"):format(world.paint("bold", describe.tag(answer.tag)),
     units.plural(answer.leaves, "leaf", "leaves")))
-  local rows = { { "SIZE", "OTHERWISE", "STRATEGY", "LINE" } }
-  for _, row in ipairs(answer.rows) do rows[#rows + 1] = row_text(row) end
+  local rows, shown = { { "SIZE", "WHEN", "STRATEGY", "LINE" } }, undecided(answer.rows)
+  for _, row in ipairs(answer.rows) do rows[#rows + 1] = row_text(row, shown) end
   world.write(terminal.table(rows, nil, world.paint))
 end
 

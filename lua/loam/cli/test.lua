@@ -40,10 +40,13 @@ local function point(world, n, result, words, details)
   world.write("  ...\n")
 end
 
+-- The tag is named, so what is asked about it goes without saying.
 local function condition_texts(conditions)
   local out = {}
-  for i, step in ipairs(conditions) do
-    out[i] = step.condition .. (step.holds and "" or " was false")
+  for _, step in ipairs(conditions) do
+    if not step.condition:find("^req%.tag%f[%W]") then
+      out[#out + 1] = step.condition .. (step.holds and "" or " was false")
+    end
   end
   return table.concat(out, ", ")
 end
