@@ -1,0 +1,50 @@
+/* test.h - what the tests of single modules share. */
+#ifndef TEST_H
+#define TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sys.h"
+
+/* Runs `attempt` with its first system call refused, then its second, until all were: it must
+ * fail cleanly or succeed each time, which is its own to check. Returns how many there are. */
+static inline long refuse_each(void (*attempt)(bool refused)) {
+  for (long nth = 1;; nth++) {
+    long before = lm_sys_calls();
+    lm_sys_refuse(nth);
+    attempt(true);
+    lm_sys_refuse(0);
+    if (lm_sys_calls() - before < nth) return nth - 1;
+  }
+}
+
+static inline pthread_t start_thread(void *(*run)(void *), void *argument) {
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, run, argument), 0);
+  return thread;
+}
+
+/* How a child process ended that ran `body`: its exit status, or minus the signal. */
+static inline int run_in_child(int (*body)(void *), void *argument) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(60);
+    _exit(body(argument));
+  }
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+#endif
