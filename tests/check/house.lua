@@ -45,10 +45,10 @@ local function check_bodies(path)
 end
 
 local function check_c(path)
-  local base = path:match("[^/]+$")
-  local head = files.read(path):match("^[^\n]*")
-  if head:sub(1, #base + 6) ~= "/* " .. base .. " - " then
-    files.complain(path .. ":1", "opens with /* %s - what it is. */", base)
+  local name, ending = path:match("([%w_]+)(%.%w+)$")
+  local head = files.read(path):match("^/[/*] ([^\n]-) %- ")
+  if head ~= name and head ~= name .. ending then
+    files.complain(path .. ":1", "opens with /* %s - what it is. */", name)
   end
   if count_lines(path) > LINES_C then files.complain(path, "over %d lines", LINES_C) end
 end
