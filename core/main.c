@@ -1,4 +1,4 @@
-/* main - the `loam` command. What it does is written in lua/loam/cli. */
+/* main.c - the `loam` command. What it does is written in lua/loam/cli. */
 #include "script.h"
 
 int main(int argc, char **argv) {

@@ -59,7 +59,8 @@ local function distance(a, b)
     current[0] = i
     for j = 1, #b do
       local same = sub(a, i, i) == sub(b, j, j)
-      local least = math.min(previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (same and 0 or 1))
+      local replaced = previous[j - 1] + (same and 0 or 1)
+      local least = math.min(previous[j] + 1, current[j - 1] + 1, replaced)
       if i > 1 and j > 1 and sub(a, i, i) == sub(b, j - 1, j - 1)
         and sub(a, i - 1, i - 1) == sub(b, j, j) then
         least = math.min(least, before[j - 2] + 1)
@@ -86,12 +87,14 @@ end
 -- ---- LuaJIT's own errors, in the operator's words
 
 local SYMBOLS = "req's numbers are not known while a policy is compiled"
+local NOT_SET = "check that it was set: a table has nil where no entry was made"
 
 -- Tried in order: a pattern of LuaJIT's message and what it means here, as class, reason and
 -- suggestion. "%1" and "%2" stand for captures.
 local TRANSLATIONS = {
   { "^'for' (%a+) ?%a* must be a number", "loop",
-    "the %1 of a 'for' loop is not a plain number: a loop bounded by the request cannot be compiled",
+    "the %1 of a 'for' loop is not a plain number: a loop bounded by the request cannot be "
+      .. "compiled",
     "loop over constants, or write the cases out as comparisons (req.size < 4096)" },
   { "^bad argument #(%d+) to '([^']+)' %(number expected, got cdata%)", "number",
     "argument %1 of %2 is a number of the request: " .. SYMBOLS,
@@ -100,28 +103,33 @@ local TRANSLATIONS = {
     "argument %1 of %2 is a value of the request: " .. SYMBOLS,
     "use it in comparisons, or req.tag's own helpers: under, is, glob, part" },
   { "^bad argument #(%d+) to '([^']+)' %((.-)%)", "argument", "argument %1 of %2: %3" },
-  { "^attempt to call global '([^']+)' %(a nil value%)", "name", "there is no function '%1' in a policy" },
+  { "^attempt to call global '([^']+)' %(a nil value%)", "name",
+    "there is no function '%1' in a policy" },
   { "^attempt to call method '([^']+)' %(a nil value%)", "name", "there is no method '%1' here",
     "a tag has under, is, glob and part; a strategy has or_else" },
-  { "^attempt to call %a+ '([^']+)' %((a %a+) value%)", "type", "'%1' is %2 value, not a function" },
+  { "^attempt to call %a+ '([^']+)' %((a %a+) value%)", "type",
+    "'%1' is %2 value, not a function" },
   { "^attempt to call (an? %a+) value", "type", "%1 value is called as a function" },
-  { "^attempt to index %a+ '([^']+)' %((an? %a+) value%)", "nil", "'%1' is %2 value here, so it has no fields",
-    "check that it was set: a table has nil where no entry was made" },
-  { "^attempt to index (an? %a+) value", "nil", "%1 value has no fields",
-    "check that it was set: a table has nil where no entry was made" },
+  { "^attempt to index %a+ '([^']+)' %((an? %a+) value%)", "nil",
+    "'%1' is %2 value here, so it has no fields", NOT_SET },
+  { "^attempt to index (an? %a+) value", "nil", "%1 value has no fields", NOT_SET },
   { "^attempt to compare two (%a+) values", "compare", "comparing two %1 values",
     "compare numbers with numbers" },
   { "^attempt to compare (%a+) with (%a+)", "compare", "comparing %1 with %2",
     "both sides have to be numbers; what a table does not have is nil" },
   { "^attempt to perform arithmetic on %a+ '([^']+)' %((an? %a+) value%)", "arithmetic",
     "'%1' is %2 value, not a number" },
-  { "^attempt to perform arithmetic on (an? %a+) value", "arithmetic", "%1 value is used as a number" },
-  { "^attempt to concatenate %a+ '([^']+)' %((an? %a+) value%)", "text", "'%1' is %2 value, not a string" },
+  { "^attempt to perform arithmetic on (an? %a+) value", "arithmetic",
+    "%1 value is used as a number" },
+  { "^attempt to concatenate %a+ '([^']+)' %((an? %a+) value%)", "text",
+    "'%1' is %2 value, not a string" },
   { "^attempt to concatenate (an? %a+) value", "text", "%1 value is used as a string" },
-  { "^attempt to get length of %a+ '([^']+)' %((an? %a+) value%)", "type", "'%1' is %2 value: it has no length" },
+  { "^attempt to get length of %a+ '([^']+)' %((an? %a+) value%)", "type",
+    "'%1' is %2 value: it has no length" },
   { "^attempt to get length of (an? %a+) value", "type", "%1 value has no length" },
   { "^table index is (%a+)", "nil", "a table is indexed with %1" },
-  { "^attempt to load .*chunk", "text", "the file is compiled Lua, not text", "give the Lua source" },
+  { "^attempt to load .*chunk", "text", "the file is compiled Lua, not text",
+    "give the Lua source" },
   { "stack overflow", "recursion", "functions call each other without end",
     "write the cases out; a policy needs no recursion" },
   { "^not enough memory", "memory", "the policy needs more memory than a load step may use" },
@@ -132,9 +140,9 @@ local TRANSLATIONS = {
 
 -- Found anywhere in a message of the parser.
 local SYNTAX = {
-  " near '", " near <", "^chunk has too many", "^function at line %d+ has more than", "^main function has more",
-  "^control structure too long", "^no loop to break", "^undefined label", "^<goto", "^duplicate label",
-  "^cannot use '...'", "^code too long",
+  " near '", " near <", "^chunk has too many", "^function at line %d+ has more than",
+  "^main function has more", "^control structure too long", "^no loop to break",
+  "^undefined label", "^<goto", "^duplicate label", "^cannot use '...'", "^code too long",
 }
 
 local SYNTAX_HINTS = {
@@ -224,7 +232,9 @@ local function add(out, d, file_name, source_lines)
   local at = d.line and file .. ":" .. d.line or file
   out[#out + 1] = format("%s: %s: %s", plain(at, MAX_REASON), d.class, plain(d.reason, MAX_REASON))
   local source = source_of(d, source_lines)
-  if source and d.line then out[#out + 1] = format("%5d | %s", d.line, plain(source, MAX_SOURCE)) end
+  if source and d.line then
+    out[#out + 1] = format("%5d | %s", d.line, plain(source, MAX_SOURCE))
+  end
   if d.led then add_led(out, d.led) end
   if d.suggestion then out[#out + 1] = "  hint: " .. plain(d.suggestion, MAX_REASON) end
 end
