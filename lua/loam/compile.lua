@@ -53,17 +53,27 @@ local function ids_of(served)
   return ids
 end
 
--- What pick returned, as a leaf.
-local function leaf_of(chain)
+local ends = {} -- chain -> what leaves with it have in common
+
+-- What pick returned: { chain, ids, key, words }.
+local function end_of(chain)
+  if ends[chain] then return ends[chain] end
   if not strategy.members(chain) then
     here.refuse("return", "pick returned " .. type_of(chain) .. ", not a strategy",
       "return a strategy on every path, also at the end of the function")
   end
   local ids = ids_of(strategy.served(chain))
-  return {
+  ends[chain] = {
     chain = chain, ids = ids, key = table.concat(ids, ","),
     words = "'" .. table.concat(strategy.names(chain), "' or else '") .. "'",
   }
+  return ends[chain]
+end
+
+-- A leaf of the traced tree, which has its own path.
+local function leaf_of(chain, path)
+  local common = end_of(chain)
+  return { path = path, chain = chain, ids = common.ids, key = common.key, words = common.words }
 end
 
 -- ---- faults
@@ -100,9 +110,8 @@ end
 
 local function explore(policy, stage, corners, violations)
   return trace.explore(pick_of(policy), function(chain)
-    local leaf = leaf_of(chain)
     local path = trace.path()
-    leaf.path = path
+    local leaf = leaf_of(chain, path)
     corners[#corners + 1], corners[#corners + 2] = bounds.corners()
     always.decide(policy.invariants, chain, violations, function(invariant, run)
       stage.invariant, stage.run, stage.path = invariant, run, path
@@ -113,8 +122,7 @@ end
 
 local function in_plain_lua(policy, where, point)
   request.set(point, where)
-  local chain = sandbox.call(policy.pick, request.req)
-  return leaf_of(chain)
+  return end_of(sandbox.call(policy.pick, request.req))
 end
 
 local function compare(policy, where, made, emitted, corners)

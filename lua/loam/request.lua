@@ -100,6 +100,10 @@ function request.is_concrete() return values ~= nil and values ~= traced end
 
 -- ---- the two ways to run
 
+local concrete, concrete_point = {}, nil -- what `values` is in plain Lua
+
+local function concrete_gauge(input, n) return concrete_point[input][n] or 0 end
+
 function request.trace()
   values, gauges = traced, gauge_symbol
 end
@@ -107,13 +111,12 @@ end
 -- From now on `req` is these numbers at this site. `point` has a number for each numeric input,
 -- `zero`, and node_free and device_free by number, where absent ones are 0.
 function request.set(point, where)
-  values = {
-    tag = where.tag or "", file = where.file or "", func = where.func or "",
-    module = where.module or "", line = where.line or 0,
-    size = point.size, align = point.align, zero = point.zero, node = point.node,
-    device = point.device, live = point.live,
-  }
-  gauges = function(input, n) return point[input][n] or 0 end
+  concrete.tag, concrete.file, concrete.func = where.tag or "", where.file or "", where.func or ""
+  concrete.module, concrete.line = where.module or "", where.line or 0
+  concrete.size, concrete.align, concrete.zero = point.size, point.align, point.zero
+  concrete.node, concrete.device, concrete.live = point.node, point.device, point.live
+  concrete_point = point
+  values, gauges = concrete, concrete_gauge
 end
 
 function request.close()
@@ -122,10 +125,12 @@ end
 
 -- ---- points: one value for each input
 
+local NOTHING = {} -- free anywhere
+
 ---@return table a request of `size` bytes with nothing else said
 function request.point(size)
   return { size = size, align = 16, zero = false, node = 0, device = -1, live = 0,
-           node_free = {}, device_free = {} }
+           node_free = NOTHING, device_free = NOTHING }
 end
 
 local NAME = {}
@@ -142,8 +147,10 @@ function request.read(point, input)
 end
 
 function request.write(point, input, value)
-  if FREE[input.input] then
-    point[FREE[input.input]][input.arg] = value
+  local free = FREE[input.input]
+  if free then
+    if point[free] == NOTHING then point[free] = {} end
+    point[free][input.arg] = value
   elseif input.input == INPUT.zero then
     point.zero = value == 1
   else

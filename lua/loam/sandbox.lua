@@ -267,8 +267,10 @@ local methods = {}
 for name, f in pairs(strings) do methods[name] = f end
 
 for _, name in ipairs { "under", "is", "glob" } do
+  local question = tag[name]
   methods[name] = function(text, about)
-    return tag[name](text, tag.argument(name, (concrete(":" .. name, about))))
+    if type(about) ~= "string" then about = tag.argument(name, (concrete(":" .. name, about))) end
+    return question(text, about)
   end
 end
 
@@ -282,7 +284,7 @@ local METHODS = { "under", "is", "glob", "part", "sub", "lower", "upper", "len",
 local PATTERNS = { find = true, match = true, gmatch = true, gsub = true }
 
 local function method(name)
-  local found = methods[name]
+  local found = rawget(methods, name)
   if found then return found end
   if PATTERNS[name] then refuse_name("string." .. name, METHODS) end
   return here.refuse_word("field", "a string has no method '" .. tostring(name) .. "'", name, METHODS)
@@ -290,9 +292,9 @@ end
 
 site.connect(method)
 
-local function string_index(_, name)
-  return method((concrete("a string's index", name)))
-end
+setmetatable(methods, {
+  __index = function(_, name) return method((concrete("a string's index", name))) end,
+})
 
 -- ---- the environment
 
@@ -346,7 +348,7 @@ end
 -- Calls the policy's `f`; its strings have the sandbox's methods meanwhile. An error leaves
 -- through here.leave or the next sandbox.reset.
 function sandbox.call(f, ...)
-  here.enter(string_index)
+  here.enter(methods)
   local first = f(...)
   here.leave()
   return first

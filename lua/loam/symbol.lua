@@ -68,42 +68,45 @@ end
 local function depth(e) return type(e) == "number" and 1 or e.depth end
 local function code(e) return type(e) == "number" and 1 or e.code end
 
--- The signed zeros are one table key and two numbers.
-local function key(value)
-  if type(value) ~= "number" or value ~= 0 then return value end
-  return 1 / value > 0 and "+0" or "-0"
+-- What stands for an operand in a cache. NaN cannot be a key, and the signed zeros are one key but
+-- two numbers, which differ in arithmetic.
+local function key(e, arithmetic)
+  if type(e) == "table" then return e.handle end
+  if e ~= e then return "nan" end
+  if e ~= 0 or not arithmetic then return e end
+  return 1 / e > 0 and "+0" or "-0"
 end
 
-local function remember(cache, a, b, value)
-  local row = cache[a] or {}
-  cache[a] = row
-  row[b] = value
-end
-
-local function build(op, left, right)
-  return make {
-    op = op, a = left, b = right,
-    depth = math.max(depth(left), depth(right) + 1),
-    code = code(left) + code(right) + 1,
-  }
-end
-
--- NaN cannot be a key; a text stands for another string at the next site.
-local function is_lasting(value)
-  if type(value) == "number" then return value == value end
-  return expressions[value] ~= nil
+-- A cache of what is made of two operands: replays repeat the same ones many times. `fast` has
+-- those that can be looked up as they come; a text, say, stands for another string at the next site.
+local function made_of_pairs(what, arithmetic, build)
+  local fast, all = {}, {}
+  local function slow(a, b)
+    local left, right = operands(a, b, what, arithmetic)
+    local left_key, right_key = key(left, arithmetic), key(right, arithmetic)
+    local row = all[left_key] or {}
+    all[left_key] = row
+    row[right_key] = row[right_key] or build(left, right)
+    if rawequal(left_key, a) and rawequal(right_key, b) then
+      fast[a] = fast[a] or {}
+      fast[a][b] = row[right_key]
+    end
+    return row[right_key]
+  end
+  return fast, slow
 end
 
 local function binary(op)
-  local cache = {}
+  local fast, slow = made_of_pairs("arithmetic on", true, function(left, right)
+    return make {
+      op = op, a = left, b = right,
+      depth = math.max(depth(left), depth(right) + 1),
+      code = code(left) + code(right) + 1,
+    }
+  end)
   return function(a, b)
-    local a_key, b_key = key(a), key(b)
-    local row = cache[a_key]
-    local made = row and row[b_key]
-    if made then return made end
-    made = build(op, operands(a, b, "arithmetic on", true))
-    if is_lasting(a) and is_lasting(b) then remember(cache, a_key, b_key, made) end
-    return made
+    local row = fast[a]
+    return row and row[b] or slow(a, b)
   end
 end
 
@@ -120,17 +123,13 @@ local function unary(op)
   end
 end
 
--- A comparison is looked up by its operands: replays repeat the same ones many times.
 local function compare(cmp)
-  local cache = {}
+  local fast, slow = made_of_pairs("comparing", false, function(left, right)
+    return condition.make(cmp, left, right)
+  end)
   return function(a, b)
-    local row = cache[a]
-    local found = row and row[b]
-    if not found then
-      found = condition.make(cmp, operands(a, b, "comparing", false))
-      if is_lasting(a) and is_lasting(b) then remember(cache, a, b, found) end
-    end
-    return decide(found)
+    local row = fast[a]
+    return decide(row and row[b] or slow(a, b))
   end
 end
 

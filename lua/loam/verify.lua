@@ -1,9 +1,9 @@
 -- verify - a traced plan against the policy run as plain Lua, on real numbers.
 --
 -- Whatever tracing might miss shows as a difference near some number: a threshold of the plan, a
--- constant of the policy, a power of two. The requests tried are the two corners of every leaf,
--- sizes around all those numbers with and without `zero`, and the other inputs around theirs; the
--- same ones at every load.
+-- constant of the policy, a power of two. The requests tried are the two corners of every leaf and
+-- sizes around all those numbers, with the other inputs as by default and around theirs in turn
+-- (both around the plan's own thresholds); the same ones at every load.
 
 local bounds = require("loam.bounds")
 local core = require("loam.core")
@@ -33,23 +33,21 @@ local function add_around(list, seen, input, n)
   end
 end
 
-local function powers(add)
-  for power = 0, 47 do add(2 ^ power) end
-end
-
+-- Sizes to try; the first of them, as many as the second result says, are around the thresholds.
 local function sizes_of(input, thresholds, constants)
   local list, seen = {}, {}
   local function add(n)
     if #list < MAX_SIZES then add_around(list, seen, input, n) end
   end
   for _, k in ipairs(thresholds) do add(k) end
+  local own = #list
   add(input.least)
   add(input.most)
-  powers(add)
+  for power = 0, 47 do add(2 ^ power) end
   for _, k in ipairs(constants) do add(k) end
   local random = random_from(42)
   for _ = 1, RANDOM_SIZES do add(math.floor(2 ^ (random() % 4700 / 100))) end
-  return list
+  return list, own
 end
 
 local function values_of(input, thresholds, constants)
@@ -78,14 +76,17 @@ local function each_point(tree, corners, constants, try)
     choices[i] = values_of(input, by_input[input] or {}, numbers)
   end
   local random = random_from(7)
-  for _, n in ipairs(sizes_of(size, by_input[size] or {}, numbers)) do
-    local plain, mixed = request.point(n), request.point(n)
+  local function mixed(n)
+    local point = request.point(n)
     for i, input in ipairs(inputs) do
-      if input ~= size then request.write(mixed, input, choices[i][random() % #choices[i] + 1]) end
+      if input ~= size then request.write(point, input, choices[i][random() % #choices[i] + 1]) end
     end
-    plain.zero = not mixed.zero
-    try(plain)
-    try(mixed)
+    return point
+  end
+  local sizes, own = sizes_of(size, by_input[size] or {}, numbers)
+  for i, n in ipairs(sizes) do
+    if i <= own or i % 2 == 0 then try(mixed(n)) end
+    if i <= own or i % 2 == 1 then try(request.point(n)) end
   end
 end
 

@@ -1,0 +1,291 @@
+-- generate - random policies, whose compiled plans are compared with the policy run as plain Lua.
+--
+--   luajit tests/lua/generate.lua --seed 1 --count 5000
+--
+-- The plain Lua here is not the sandbox's: the text runs again in an environment of a dozen lines
+-- with a request of ordinary numbers and strings, so a fault of loam's own checks shows too. A
+-- policy that is refused must be refused for its size (leaves, expression), never for anything else.
+
+local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./"
+package.path = here .. "lua/?.lua;" .. here .. "tests/lua/?.lua;" .. package.path
+package.loaded["loam.core"] = package.loaded["loam.core"] or require("core_stub")
+
+local core = require("loam.core")
+local driver = require("loam.driver")
+local policy = require("loam.policy")
+local tag = require("loam.tag")
+
+local generate = {}
+
+local TAGS = { "", "a", "a.b", "a.b.c", "b", "numpy.data", "tensor.weights", "x.y.z.w", "7.3", "ab" }
+
+-- ---- random choice
+
+local random = {}
+
+local function seed_with(seed)
+  local state = seed % 2147483646 + 1
+  function random.below(n)
+    state = state * 16807 % 2147483647
+    return state % n
+  end
+end
+
+function random.of(list) return list[random.below(#list) + 1] end
+function random.chance(percent) return random.below(100) < percent end
+
+-- ---- the text of a policy
+
+local INPUTS = { "req.size", "req.size", "req.size", "req.align", "req.node", "req.device", "req.live",
+                 "loam.node(0).free", "loam.node(1).free", "loam.node(req.node).free" }
+
+local function constant()
+  return random.of {
+    function() return tostring(random.below(20) - 3) end,
+    function() return tostring(2 ^ random.below(48)) end,
+    function() return tostring(random.below(100000)) end,
+    function() return random.below(1000) .. "." .. random.below(100) end,
+    function() return random.below(64) .. " * loam.KiB" end,
+    function() return random.of { "math.huge", "-math.huge", "0/0", "-0.0", "1e300", "2^53", "1e-300" } end,
+  }()
+end
+
+local number
+
+local SHAPES = {
+  function(d) return "(" .. number(d) .. random.of { " + ", " - ", " * ", " / ", " % " } .. number(d) .. ")" end,
+  function(d) return "(" .. number(d) .. random.of { " + ", " - ", " * ", " / ", " % " } .. constant() .. ")" end,
+  function(d) return "(" .. number(d) .. random.of { " / ", " * " } .. 2 ^ random.below(20) .. ")" end,
+  function(d) return "(" .. number(d) .. " ^ " .. random.of { "2", "3", "0.5", "-1" } .. ")" end,
+  function(d) return "math." .. random.of { "floor", "ceil", "abs" } .. "(" .. number(d) .. ")" end,
+  function(d) return "math." .. random.of { "min", "max" } .. "(" .. number(d) .. ", " .. constant() .. ")" end,
+  function(d) return "(-" .. number(d) .. ")" end,
+  function(d) return "tonumber(" .. number(d) .. ")" end,
+}
+
+function number(depth)
+  if depth == 0 or random.chance(55) then return random.of(INPUTS) end
+  return random.of(SHAPES)(depth - 1)
+end
+
+local function word() return random.of { "a", "b", "a.b", "numpy", "tensor", "x.y", "c", "" } end
+
+local TESTS = {
+  function() return number(2) .. random.of { " < ", " <= ", " > ", " >= ", " == ", " ~= " } .. constant() end,
+  function() return constant() .. random.of { " < ", " <= ", " > ", " >= " } .. number(2) end,
+  function() return number(1) .. random.of { " < ", " <= ", " == " } .. number(1) end,
+  function() return "req.zero" end,
+  function() return ("req.tag:under(%q)"):format(word()) end,
+  function() return ("req.tag:glob(%q)"):format(random.of { "a*", "*.b", "*", "?", "num*data", "" }) end,
+  function() return ("req.tag == %q"):format(word()) end,
+  function() return ("req.tag:part(%d) == %q"):format(1 + random.below(3), word()) end,
+  function() return ("sizes[%s]"):format(number(1)) end,
+  function() return "names[req.tag]" end,
+  function() return ("names[req.tag:part(%d)]"):format(1 + random.below(3)) end,
+  function() return ("limit_of(req.tag:part(1)) < %s"):format(number(1)) end,
+  function() return ("is_any(req.tag) and %s < 100"):format(number(0)) end,
+  function() return ("#req.tag > %d"):format(random.below(8)) end,
+  function() return "(tonumber(req.tag:part(1)) or 0) > 3" end,
+  function() return ("type(%s) == \"number\""):format(number(0)) end,
+}
+
+local function test(depth)
+  if depth == 0 or random.chance(60) then return random.of(TESTS)() end
+  return random.of {
+    function() return "(" .. test(depth - 1) .. " and " .. test(depth - 1) .. ")" end,
+    function() return "(" .. test(depth - 1) .. " or " .. test(depth - 1) .. ")" end,
+    function() return "not (" .. test(depth - 1) .. ")" end,
+  }()
+end
+
+local function answer()
+  return "return " .. random.of { "s1", "s2", "s3", "s4", "s1:or_else(s2)", "s3:or_else(s1)" }
+end
+
+local block
+
+local STATEMENTS = {
+  function(d, pad)
+    return pad .. "if " .. test(2) .. " then\n" .. block(d - 1, pad .. "  ") .. pad .. "end\n"
+  end,
+  function(d, pad)
+    return pad .. "if " .. test(1) .. " then\n" .. block(d - 1, pad .. "  ") .. pad .. "else\n"
+      .. block(d - 1, pad .. "  ") .. pad .. "end\n"
+  end,
+  function(_, pad)
+    return pad .. "local n = " .. number(2) .. "\n" .. pad .. "if n < " .. constant() .. " then "
+      .. answer() .. " end\n"
+  end,
+  function(_, pad)
+    return pad .. "for _, k in ipairs(steps) do if " .. number(0) .. " == k then " .. answer()
+      .. " end end\n"
+  end,
+  function(_, pad)
+    return pad .. "local chosen = " .. test(1) .. " and s1 or s2\n" .. pad .. "if "
+      .. random.of(TESTS)() .. " then return chosen end\n"
+  end,
+}
+
+function block(depth, pad)
+  local out = {}
+  if depth > 0 then
+    for _ = 1, 1 + random.below(3) do out[#out + 1] = random.of(STATEMENTS)(depth, pad) end
+  end
+  if depth == 0 or random.chance(30) then
+    out[#out + 1] = pad .. "do " .. answer() .. " end\n"
+  end
+  return table.concat(out)
+end
+
+local HEAD = [[
+local s1 = loam.host { name = "s1", align = 64 }
+local s2 = loam.host { name = "s2", zero = true }
+local s3 = loam.system { name = "s3" }
+local s4 = loam.deny { name = "s4" }
+local sizes = { [0] = true, [16] = true, [4096] = true, [1.5] = true, [65536] = true }
+local names = { a = true, b = true, ["a.b"] = true, tensor = true, c = true }
+local steps = { 1, 64, 4096 }
+local limits = { a = 100, b = 2 ^ 20, numpy = 2 ^ 30 }
+local function limit_of(name) return limits[name] or 5 end
+local function is_any(tag)
+  for name in pairs(names) do if tag:under(name) then return true end end
+  return false
+end
+]]
+
+-- The text of a policy; the same seed gives the same one.
+function generate.policy(seed)
+  seed_with(seed)
+  return HEAD .. "return loam.policy {\n  pick = function(req)\n" .. block(3, "    ") .. "    return s1\n"
+    .. "  end,\n}\n"
+end
+
+-- ---- plain Lua
+
+local function named(name)
+  return { name = name, or_else = function(a, b) return named(a.name .. "," .. b.name) end }
+end
+
+local point -- the request of the moment
+
+local plain_loam = { KiB = 1024 }
+function plain_loam.host(options) return named(options.name) end
+plain_loam.system, plain_loam.deny = plain_loam.host, plain_loam.host
+function plain_loam.node(n) return { free = point.node_free[n] or 0 } end
+function plain_loam.policy(given) return given.pick end
+
+local plain_globals = { loam = plain_loam, math = math, ipairs = ipairs, pairs = pairs, type = type,
+                        tonumber = tonumber }
+
+local function with_helpers(f, ...)
+  local metatable = getmetatable("")
+  local library = metatable.__index
+  metatable.__index = setmetatable({ under = tag.under, glob = tag.glob, part = tag.part, is = tag.is },
+    { __index = string })
+  local result = f(...)
+  metatable.__index = library
+  return result
+end
+
+function generate.plain(text)
+  return assert(load(text, "=plain", "t", plain_globals))()
+end
+
+-- ---- comparing
+
+local function numbers_in(text)
+  local list = { 0, 2 ^ 47 }
+  for word in text:gmatch("%d+%.?%d*") do list[#list + 1] = tonumber(word) end
+  for power = 0, 47 do list[#list + 1] = 2 ^ power end
+  return list
+end
+
+local function near(numbers, low, high)
+  local n = math.floor(random.of(numbers) * random.of { 1, 1, 1, 1024, 2, 3, 0.5 }) + random.below(3) - 1
+  return math.max(low, math.min(high, n))
+end
+
+local function random_point(numbers)
+  return {
+    size = near(numbers, 0, 2 ^ 47), align = 2 ^ random.below(13), zero = random.chance(50),
+    node = random.below(4), device = random.below(3) - 1, live = near(numbers, 0, 2 ^ 50),
+    node_free = { [0] = near(numbers, 0, 2 ^ 45), [1] = near(numbers, 0, 2 ^ 45) }, device_free = {},
+  }
+end
+
+local function plain_request(where)
+  return { tag = where.tag, size = point.size, align = point.align, zero = point.zero,
+           node = point.node, device = point.device, live = point.live }
+end
+
+-- What the compiled plan and plain Lua answer.
+local function both(class, pick, where)
+  local ids = class.leaves[core.decide(class.plan, point) + 1].words:gsub("' or else '", ","):gsub("'", "")
+  return ids, with_helpers(pick, plain_request(where)).name
+end
+
+local function describe(where)
+  local parts = { ("tag %q"):format(where.tag) }
+  for _, key in ipairs { "size", "align", "zero", "node", "device", "live" } do
+    parts[#parts + 1] = key .. " " .. tostring(point[key])
+  end
+  return table.concat(parts, ", ") .. (", free %s and %s"):format(point.node_free[0], point.node_free[1])
+end
+
+local FAIR = { leaves = true, expression = true }
+
+-- Compiles a policy for several tags and compares it at `points` requests each. Returns the number
+-- of classes compared, or nil and what is wrong.
+function generate.compare(text, points)
+  local made, errors = policy.open("generated.lua", text)
+  if not made then return nil, errors[1].class .. ": " .. errors[1].reason end
+  local pick, numbers, compared = generate.plain(text), numbers_in(text), 0
+  for _, name in ipairs(TAGS) do
+    local where = { tag = name }
+    local class = policy.class(where)
+    if class.errors then
+      if not FAIR[class.errors[1].class] then
+        return nil, ("line %s: %s: %s"):format(class.errors[1].line, class.errors[1].class, class.errors[1].reason)
+      end
+    else
+      compared = compared + 1
+      for _ = 1, points do
+        point = random_point(numbers)
+        local plan, plain = both(class, pick, where)
+        if plan ~= plain then
+          return nil, ("plan gives %s, plain Lua %s for %s"):format(plan, plain, describe(where))
+        end
+      end
+    end
+  end
+  return compared
+end
+
+-- ---- by hand
+
+local function option(name, default)
+  for i = 1, #arg do
+    if arg[i] == "--" .. name then return assert(tonumber(arg[i + 1]), name .. " is a number") end
+  end
+  return default
+end
+
+local function main()
+  local seed, count, points = option("seed", 1), option("count", 1000), option("points", 60)
+  local classes = 0
+  for i = seed, seed + count - 1 do
+    local text = generate.policy(i)
+    local compared, message = generate.compare(text, points)
+    if not compared then
+      io.write(text, ("seed %d: %s\n"):format(i, message))
+      return 1
+    end
+    classes = classes + compared
+  end
+  io.write(("%d policies, %d plans compared at %d requests each: no difference\n"):format(count, classes, points))
+  return 0
+end
+
+if arg and arg[0] and arg[0]:find("generate%.lua$") then os.exit(main()) end
+
+return generate
