@@ -48,7 +48,7 @@ static void unpublish(lm_large *l, uint32_t slot, uint32_t slots) {
 
 static uint32_t take_slots(lm_large *l, size_t size, size_t align, bool *clean) {
   if (l->regions->how.thp > 0 && size >= THP_SIZE && align < THP_SIZE) align = THP_SIZE;
-  return lm_regions_take(l->regions, lm_map_slots(size), align, *clean, clean);
+  return lm_regions_take(l->regions, lm_map_slots(size), align, clean);
 }
 
 void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean) {
@@ -183,7 +183,7 @@ void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
   size = usable_of(size);
   if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots)) return NULL;
   if (how->page || how->lock) return NULL;
-  bool clean = true;
+  bool clean;
   uint32_t to = take_slots(l, size, LM_SLOT, &clean);
   if (!to) return NULL;
   if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to)))

@@ -23,7 +23,7 @@ typedef struct lm_large {
 
 /* `l` is zeroed memory. */
 void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy);
-/* *clean: in, whether zeroed memory is preferred; out, whether it is. */
+/* *clean: whether it is all zero. */
 void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean);
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
 /* `place` is of a block whose token was just made LM_FREE. */

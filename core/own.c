@@ -43,6 +43,7 @@ static void renew_all(void);
 static void hook(void) {
   static _Atomic bool hooked;
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
+  (void)lm_thread_get(); /* the first one asks the C library to be told of forks */
   lm_thread_hook(&(lm_thread_hooks){ NULL, lock_all, unlock_all, renew_all });
 }
 
@@ -58,7 +59,7 @@ void lm_own_start(void) {
 
 /* Slots of ours, each of which holds blocks of `size` bytes. */
 static void *take_slots(uint32_t slots, size_t size, bool *clean) {
-  uint32_t slot = lm_regions_take(&regions, slots, LM_SLOT, true, clean);
+  uint32_t slot = lm_regions_take(&regions, slots, LM_SLOT, clean);
   if (!slot) return NULL;
   lm_map_extent(slot, slots, LM_USE_OWN);
   atomic_store_explicit(&lm_map_span(slot)->size, size, memory_order_relaxed);
@@ -182,7 +183,9 @@ static lm_side *cut_table_locked(size_t count) {
     bool clean;
     char *chunk = take_slots(1, LM_SLOT, &clean);
     if (!chunk) return NULL;
-    side.at = clean ? chunk : memset(chunk, 0, LM_SLOT);
+    /* Not at the page's beginning, where the first objects of spans are: the processor takes a load
+     * that follows a store 4 KiB away for the same address, and waits. */
+    side.at = (clean ? chunk : (char *)memset(chunk, 0, LM_SLOT)) + LM_CACHE_LINE;
     side.end = chunk + LM_SLOT;
   }
   lm_side *table = (lm_side *)side.at;

@@ -92,15 +92,14 @@ static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   return slot;
 }
 
-static uint32_t take_free_locked(lm_regions *r, uint32_t slots, size_t align, bool want_clean,
-                                 bool *clean) {
-  lm_runs *first = want_clean ? &r->clean : &r->dirty;
-  lm_runs *second = want_clean ? &r->dirty : &r->clean;
-  uint32_t slot = lm_runs_take(first, slots, align);
-  *clean = want_clean;
+/* Zeroing warm memory again is cheaper than having the kernel zero and map fresh pages. */
+static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
+  *clean = false;
+  uint32_t slot = lm_runs_take(&r->dirty, slots, align);
   if (slot) return slot;
-  *clean = !want_clean;
-  return lm_runs_take(second, slots, align);
+  *clean = true;
+  slot = lm_runs_take(&r->clean, slots, align);
+  return slot ? slot : grow_locked(r, slots, align);
 }
 
 static void put_dirty(lm_regions *r, uint32_t slot, uint32_t slots) {
@@ -169,23 +168,19 @@ static void trim(lm_regions *r, uint32_t keep) {
     if (!release(r, slot, slots)) return;
 }
 
-static uint32_t try_take(lm_regions *r, uint32_t slots, size_t align, bool want_clean, bool *clean) {
+static uint32_t try_take(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
   lm_lock_take(&r->lock);
-  uint32_t slot = take_free_locked(r, slots, align, want_clean, clean);
-  if (!slot) {
-    slot = grow_locked(r, slots, align);
-    *clean = true;
-  }
+  uint32_t slot = take_locked(r, slots, align, clean);
   lm_lock_drop(&r->lock);
   return slot;
 }
 
-uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool want_clean, bool *clean) {
-  uint32_t slot = try_take(r, slots, align, want_clean, clean);
+uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
+  uint32_t slot = try_take(r, slots, align, clean);
   if (slot) return slot;
   /* Dirty and clean neighbours may do together what neither does alone. */
   trim(r, 0);
-  return try_take(r, slots, align, want_clean, clean);
+  return try_take(r, slots, align, clean);
 }
 
 void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {

@@ -32,9 +32,9 @@ typedef struct lm_regions {
 
 /* `r` is zeroed memory. */
 void lm_regions_init(lm_regions *r, const lm_prepare *how);
-/* A run at a multiple of `align` (a power of two). *clean: whether it is known to be zero; if
- * `want_clean`, clean slots are preferred. 0: there is no memory, or none of this kind. */
-uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool want_clean, bool *clean);
+/* A run at a multiple of `align` (a power of two). *clean: whether it is known to be zero. 0: there
+ * is no memory, or none of this kind. */
+uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clean);
 /* Gives a run back, touched. */
 void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Takes the slots that follow a run of ours, if they are free. */

@@ -50,7 +50,7 @@ static bool grow_locked(lm_store *s) {
   lm_side *side = lm_side_new(s->class_, count);
   if (!side) return false;
   bool clean;
-  uint32_t slot = lm_regions_take(s->regions, slots, LM_SLOT, false, &clean);
+  uint32_t slot = lm_regions_take(s->regions, slots, LM_SLOT, &clean);
   if (!slot) {
     lm_side_recycle(s->class_, side);
     return false;

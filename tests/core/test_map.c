@@ -1,0 +1,179 @@
+/* test_map - addresses to slots, spans, objects and back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "map.h"
+#include "span.h"
+
+static uint64_t seed = 1;
+static uint32_t chance(uint32_t n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % n;
+}
+
+static void multiplies_to_exact_indices_at_every_offset(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < LM_CLASSES; c++) {
+    size_t size = lm_class_size(c), bytes = (size_t)lm_span_slots(c) << LM_SLOT_SHIFT;
+    uint64_t reciprocal = lm_map_reciprocal(size);
+    for (size_t offset = 0; offset < bytes; offset++) {
+      unsigned __int128 product = (unsigned __int128)offset * reciprocal;
+      bool exact = (uint64_t)product < reciprocal;
+      if ((size_t)(product >> 64) != offset / size || exact != (offset % size == 0))
+        fail_msg("class %u, offset %zu", c, offset);
+    }
+  }
+}
+
+static void hands_out_runs_at_any_alignment(void **state) {
+  (void)state;
+  for (size_t align = LM_SLOT; align <= LM_GIB; align *= 2) {
+    uint32_t slot = lm_map_take(3, align);
+    assert_int_not_equal(slot, 0);
+    assert_int_equal((uintptr_t)lm_map_address(slot) % align, 0);
+    assert_true(lm_map_owns(lm_map_address(slot)));
+    assert_true(lm_map_is_valid());
+    lm_map_put(slot, 3);
+    assert_true(lm_map_is_valid());
+  }
+}
+
+static void reuses_what_came_back(void **state) {
+  (void)state;
+  uint32_t slot = lm_map_take(100, LM_SLOT);
+  size_t top = lm_map.top, handed = lm_map_handed();
+  lm_map_put(slot, 100);
+  assert_int_equal(lm_map_handed(), handed - 100 * LM_SLOT);
+  for (int i = 0; i < 1000; i++) {
+    slot = lm_map_take(100, LM_SLOT);
+    lm_map_put(slot, 100);
+  }
+  assert_int_equal(lm_map.top, top);
+}
+
+static void refuses_more_than_there_is(void **state) {
+  (void)state;
+  assert_int_equal(lm_map_take((uint32_t)(lm_map.size >> LM_SLOT_SHIFT), LM_SLOT), 0);
+  assert_int_equal(lm_map_take(UINT32_MAX, LM_SLOT), 0);
+  assert_int_equal(lm_map_take(1, (size_t)1 << 46), 0);
+  assert_true(lm_map_is_valid());
+}
+
+/* A large block at these slots is found from each of its bytes' slots, and from no other. */
+static void check_large(uint32_t slot, uint32_t slots, size_t size) {
+  lm_place place;
+  char *base = lm_map_address(slot);
+  for (uint32_t i = 0; i < slots; i++) {
+    char *p = base + ((size_t)i << LM_SLOT_SHIFT) + chance(LM_SLOT);
+    bool inside = (size_t)(p - base) < size;
+    assert_int_equal(lm_map_find(p, &place), inside);
+    if (!inside) continue;
+    assert_ptr_equal(place.base, base);
+    assert_int_equal(place.size, size);
+    assert_int_equal(place.token, 77);
+    assert_int_equal(lm_map_head_of(&place), slot);
+  }
+}
+
+static void describe(uint32_t slot, uint32_t slots, size_t size) {
+  lm_span *head = lm_map_span(slot);
+  head->token = 77;
+  lm_view view = { (uintptr_t)lm_map_address(slot), 0, &head->token, 0, 5, size };
+  lm_map_describe_large(slot, slots, &view);
+}
+
+static void finds_a_large_block_from_any_byte(void **state) {
+  (void)state;
+  uint32_t room = 1200, first = lm_map_take(room, LM_SLOT);
+  for (int i = 0; i < 500; i++) {
+    uint32_t at = first + chance(200), slots = 1 + chance(900);
+    size_t size = ((size_t)slots << LM_SLOT_SHIFT) - chance(LM_SLOT);
+    describe(at, slots, size);
+    check_large(at, slots, size);
+    uint32_t other = 1 + chance(900);
+    size_t other_size = ((size_t)other << LM_SLOT_SHIFT) - chance(LM_SLOT);
+    lm_map_resize_large(at, slots, other, other_size);
+    check_large(at, other, other_size);
+    lm_map_forget_large(at, other);
+    lm_place place;
+    for (uint32_t s = first; s < first + room; s++)
+      assert_false(lm_map_find(lm_map_address(s), &place));
+  }
+  lm_map_put(first, room);
+}
+
+static void finds_each_of_two_neighbours(void **state) {
+  (void)state;
+  uint32_t first = lm_map_take(64, LM_SLOT);
+  for (uint32_t cut = 1; cut < 64; cut++) {
+    size_t left = (size_t)cut << LM_SLOT_SHIFT, right = (size_t)(64 - cut) << LM_SLOT_SHIFT;
+    describe(first, cut, left);
+    describe(first + cut, 64 - cut, right);
+    check_large(first, cut, left);
+    check_large(first + cut, 64 - cut, right);
+    lm_map_forget_large(first, cut);
+    lm_map_forget_large(first + cut, 64 - cut);
+  }
+  lm_map_put(first, 64);
+}
+
+static void knows_nothing_of_other_addresses(void **state) {
+  (void)state;
+  lm_place place;
+  int local;
+  assert_false(lm_map_find(NULL, &place));
+  assert_false(lm_map_find(&local, &place));
+  assert_false(lm_map_find((void *)(lm_map.base - 1), &place));
+  assert_false(lm_map_find((void *)(lm_map.base + lm_map.size - 1), &place));
+  assert_false(lm_map_find((void *)UINTPTR_MAX, &place));
+}
+
+/* In a child, because a limit on the address space is the process's. */
+static int take_under_limit(size_t limit) {
+  struct rlimit r = { limit, limit };
+  if (setrlimit(RLIMIT_AS, &r)) return 1;
+  uint32_t slot = lm_map_take(16, LM_SLOT);
+  if (!slot || lm_map.size >= limit) return 2;
+  void *rest;
+  return lm_sys_map(limit / 8, &rest) ? 3 : 0;
+}
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
+static void takes_less_where_address_space_is_limited(void **state) {
+  (void)state;
+  if (SANITIZED) {
+    print_message("a sanitizer's own address space is beyond any limit\n");
+    skip();
+  }
+  for (size_t limit = LM_GIB / 2; limit <= 64 * LM_GIB; limit *= 2) {
+    pid_t child = fork();
+    if (!child) _exit(take_under_limit(limit));
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(takes_less_where_address_space_is_limited), /* before a range is reserved */
+    cmocka_unit_test(multiplies_to_exact_indices_at_every_offset),
+    cmocka_unit_test(hands_out_runs_at_any_alignment),
+    cmocka_unit_test(reuses_what_came_back),
+    cmocka_unit_test(refuses_more_than_there_is),
+    cmocka_unit_test(finds_a_large_block_from_any_byte),
+    cmocka_unit_test(finds_each_of_two_neighbours),
+    cmocka_unit_test(knows_nothing_of_other_addresses),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* test_own - memory for loam's own structures. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "own.h"
+
+static bool is_filled(const void *p, int byte, size_t size) {
+  const unsigned char *b = p;
+  for (size_t i = 0; i < size; i++)
+    if (b[i] != byte) return false;
+  return true;
+}
+
+static const size_t sizes[] = { 0,    1,     16,        17,      100,        1000,        8192,
+                                8193, 65536, 65536 + 1, 1000000, 10 * LM_MIB, 100 * LM_MIB };
+
+static void gives_zeroed_memory_of_every_size_twice(void **state) {
+  (void)state;
+  for (int round = 0; round < 2; round++)
+    for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+      char *p = lm_own_alloc(sizes[i]);
+      assert_non_null(p);
+      assert_int_equal((uintptr_t)p % 16, 0);
+      assert_true(lm_own_size(p) >= sizes[i]);
+      assert_true(is_filled(p, 0, lm_own_size(p)));
+      memset(p, 0xa5, lm_own_size(p));
+      lm_own_free(p);
+    }
+  assert_true(lm_own_is_valid());
+}
+
+static void reuses_what_was_freed(void **state) {
+  (void)state;
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    lm_own_free(lm_own_alloc(sizes[i]));
+    size_t held = lm_own_held();
+    for (int n = 0; n < 200; n++) lm_own_free(lm_own_alloc(sizes[i]));
+    assert_true(lm_own_held() <= held);
+  }
+}
+
+static void keeps_the_bytes_when_it_grows_and_shrinks(void **state) {
+  (void)state;
+  char *p = NULL;
+  size_t filled = 0;
+  for (size_t size = 1; size < 40 * LM_MIB; size = size * 5 / 4 + 1) {
+    p = lm_own_realloc(p, size);
+    assert_non_null(p);
+    assert_true(is_filled(p, 0x5a, filled));
+    memset(p, 0x5a, filled = size);
+  }
+  for (size_t size = 40 * LM_MIB; size > 0; size /= 3) {
+    p = lm_own_realloc(p, size);
+    assert_true(is_filled(p, 0x5a, size < filled ? size : filled));
+  }
+  lm_own_free(p);
+}
+
+static void shrinks_to_a_smaller_block(void **state) {
+  (void)state;
+  char *p = lm_own_alloc(LM_MIB);
+  p = lm_own_realloc(p, 100);
+  assert_true(lm_own_size(p) < 1000);
+  lm_own_free(p);
+}
+
+static void frees_null(void **state) {
+  (void)state;
+  lm_own_free(NULL);
+  assert_int_equal(lm_own_size(NULL), 0);
+}
+
+enum { THREADS = 4, SLOTS = 64, STEPS = 20000 };
+
+static void *churn(void *arg) {
+  unsigned char *held[SLOTS] = { 0 };
+  uint64_t seed = (uintptr_t)arg + 1;
+  for (int i = 0; i < STEPS; i++) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    unsigned at = (unsigned)(seed >> 40) % SLOTS, size = 1 + (unsigned)(seed >> 20) % 3000;
+    unsigned char byte = (unsigned char)(at + (uintptr_t)arg * SLOTS);
+    if (held[at] && (held[at][0] != byte || held[at][lm_own_size(held[at]) - 1] != byte)) return arg;
+    lm_own_free(held[at]);
+    held[at] = lm_own_alloc(size);
+    if (!held[at] || !is_filled(held[at], 0, size)) return arg;
+    memset(held[at], byte, lm_own_size(held[at]));
+  }
+  for (unsigned at = 0; at < SLOTS; at++) lm_own_free(held[at]);
+  return NULL;
+}
+
+static void serves_many_threads(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, churn, (void *)i);
+  for (int i = 0; i < THREADS; i++) {
+    void *wrong;
+    pthread_join(thread[i], &wrong);
+    assert_null(wrong);
+  }
+  assert_true(lm_own_is_valid());
+}
+
+static _Atomic bool stop;
+
+static void *churn_until_told(void *arg) {
+  while (!stop) churn(arg);
+  return NULL;
+}
+
+static void serves_a_child_forked_amid_use(void **state) {
+  (void)state;
+  pthread_t thread[2];
+  stop = false;
+  for (uintptr_t i = 0; i < 2; i++) pthread_create(&thread[i], NULL, churn_until_told, (void *)i);
+  for (int i = 0; i < 50; i++) {
+    pid_t child = fork();
+    if (!child) {
+      alarm(20);
+      _exit(churn((void *)3) != NULL || !lm_own_is_valid());
+    }
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+  }
+  stop = true;
+  for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+}
+
+static void stays_whole_when_any_system_call_is_refused(void **state) {
+  (void)state;
+  for (long nth = 1; nth < 8; nth++) {
+    lm_sys_refuse(nth);
+    char *p = lm_own_alloc(300 * LM_MIB), *q = lm_own_realloc(lm_own_alloc(20 * LM_MIB), 500 * LM_MIB);
+    lm_own_free(p);
+    lm_own_free(q);
+    lm_sys_refuse(0);
+    assert_true(lm_own_is_valid());
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(gives_zeroed_memory_of_every_size_twice),
+    cmocka_unit_test(reuses_what_was_freed),
+    cmocka_unit_test(keeps_the_bytes_when_it_grows_and_shrinks),
+    cmocka_unit_test(shrinks_to_a_smaller_block),
+    cmocka_unit_test(frees_null),
+    cmocka_unit_test(serves_many_threads),
+    cmocka_unit_test(serves_a_child_forked_amid_use),
+    cmocka_unit_test(stays_whole_when_any_system_call_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
