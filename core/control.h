@@ -1,21 +1,46 @@
 /* control.h - the socket that `loam status` talks to, and the one service thread that follows the
- * policy file and answers it. Its failure never harms the host: no socket, an event, that is all. */
+ * policy file and answers it. Its failure never harms the host: no socket, an event, that is all.
+ *
+ * The socket is DIR/PID.sock, for processes of the same user. A request is one line: `ping`,
+ * `status`, `stats`, `reload` or `reload PATH`; the answer is one JSON object, then the end. */
 #ifndef LM_CONTROL_H
 #define LM_CONTROL_H
 
+#include <stdatomic.h>
+
 #include "base.h"
+#include "json.h"
 #include "loam.h"
 
-/* Starts the service thread if there is anything for it to do. */
+enum { LM_CONTROL_PATH = 108 }; /* of sockaddr_un */
+
+/* Opens the socket, if asked to, and starts the service thread if there is anything for it to do.
+ * `dir` NULL: the usual one. What fails has been told as an event when it comes back. */
 loam_status lm_control_start(const char *dir, bool socket);
+/* Ends the service thread, the socket and the watching. */
 void lm_control_stop(void);
 /* Follow this file from now on; NULL: none. */
 loam_status lm_control_watch(const char *path);
 bool lm_control_watching(void);
-/* A forked child has no service thread: starts it again, later, from a thread that allocates. */
-void lm_control_after_fork(void);
-/* The client's side: loam_ask and loam_hosts. */
-loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write, void *ctx);
+
+/* A forked child has no service thread. It is started again a while later by a thread that is not
+ * in a hurry: a child that only calls exec pays nothing. Cheap to call when there is no need. */
+extern _Atomic bool lm_control_asleep;
+void lm_control_wake(void);
+LM_INLINE void lm_control_revive(void) {
+  if (lm_unlikely(atomic_load_explicit(&lm_control_asleep, memory_order_relaxed)))
+    lm_control_wake();
+}
+
+/* The answer to a request (answer.c). */
+void lm_control_answer(const char *request, lm_json *out);
+
+/* Where the sockets are: `dir`, else $LOAM_CONTROL_DIR, $XDG_RUNTIME_DIR/loam, /tmp/loam-UID. */
+loam_status lm_control_dir(const char *dir, char *buffer, size_t size);
+
+/* The client's side (ask.c): loam_ask and loam_hosts. */
+loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
+                           void *ctx);
 loam_status lm_control_hosts(loam_pid_fn callback, void *ctx);
 
 #endif

@@ -78,7 +78,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused; the live one stays; message is the error */
   LOAM_EVENT_TAG_REFUSED = 3,    /* a tag seen late could not be compiled; it has the default */
   LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; pointer is the argument */
-  LOAM_EVENT_WATCH = 5           /* watching the file degraded or recovered */
+  LOAM_EVENT_WATCH = 5,          /* watching the file degraded or recovered */
+  LOAM_EVENT_CONTROL = 6         /* there is no control socket; `loam status` will not find us */
 } loam_event_kind;
 
 typedef struct loam_event {

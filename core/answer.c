@@ -1,0 +1,141 @@
+/* answer.c - what a host says of itself over its control socket. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "error.h"
+#include "policy.h"
+
+static void answer_error(lm_json *out, const char *words) {
+  lm_json_open(out, NULL, '{');
+  lm_json_bool(out, "ok", false);
+  lm_json_text(out, "error", words);
+  lm_json_close(out, '}');
+}
+
+static void answer_ping(lm_json *out) {
+  lm_json_open(out, NULL, '{');
+  lm_json_bool(out, "ok", true);
+  lm_json_int(out, "pid", getpid());
+  lm_json_close(out, '}');
+}
+
+static void put_last(lm_json *out, const struct loam_policy_info *info) {
+  lm_json_open(out, "last", '{');
+  lm_json_bool(out, "ok", info->last == LOAM_OK);
+  lm_json_int(out, "at", info->last_at);
+  lm_json_text(out, "error", info->last_error);
+  lm_json_close(out, '}');
+}
+
+static void answer_status(lm_json *out) {
+  struct loam_policy_info info;
+  char hash[24];
+  lm_policy_info_get(&info);
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.hash);
+  lm_json_open(out, NULL, '{');
+  lm_json_int(out, "pid", getpid());
+  lm_json_text(out, "program", program_invocation_short_name);
+  lm_json_text(out, "version", loam_version());
+  lm_json_uint(out, "generation", info.generation);
+  lm_json_text(out, "name", info.name);
+  lm_json_text(out, "path", info.path);
+  lm_json_text(out, "hash", hash);
+  lm_json_int(out, "loaded_at", info.loaded_at);
+  lm_json_bool(out, "watching", info.watching);
+  lm_json_uint(out, "loads", info.loads);
+  lm_json_uint(out, "refused", info.refused);
+  put_last(out, &info);
+  lm_json_uint(out, "tags_refused", info.tags_refused);
+  lm_json_uint(out, "plans", info.plans);
+  lm_json_uint(out, "sites", info.sites);
+  lm_json_uint(out, "threads", lm_thread_count());
+  lm_json_close(out, '}');
+}
+
+static void put_row(void *ctx, const loam_stats_row *row) {
+  lm_json *out = ctx;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "tag", row->tag);
+  lm_json_text(out, "strategy", row->strategy);
+  lm_json_text(out, "kind", row->kind);
+  lm_json_uint(out, "live_bytes", row->live_bytes);
+  lm_json_uint(out, "live_blocks", row->live_blocks);
+  lm_json_uint(out, "total_bytes", row->total_bytes);
+  lm_json_uint(out, "total_blocks", row->total_blocks);
+  lm_json_close(out, '}');
+}
+
+static void put_sums(lm_json *out, const struct loam_stats *s) {
+  lm_json_uint(out, "generation", s->generation);
+  lm_json_uint(out, "live_bytes", s->live_bytes);
+  lm_json_uint(out, "live_blocks", s->live_blocks);
+  lm_json_uint(out, "total_bytes", s->total_bytes);
+  lm_json_uint(out, "total_blocks", s->total_blocks);
+  lm_json_uint(out, "reserved_bytes", s->reserved_bytes);
+  lm_json_uint(out, "region_bytes", s->region_bytes);
+  lm_json_uint(out, "metadata_bytes", s->metadata_bytes);
+  lm_json_uint(out, "denied", s->denied);
+  lm_json_uint(out, "fallbacks", s->fallbacks);
+  lm_json_uint(out, "failed", s->failed);
+  lm_json_uint(out, "bad_frees", s->bad_frees);
+}
+
+static void answer_stats(lm_json *out) {
+  struct loam_stats stats;
+  if (loam_stats(&stats) != LOAM_OK) {
+    answer_error(out, loam_error());
+    return;
+  }
+  lm_json_open(out, NULL, '{');
+  lm_json_int(out, "pid", getpid());
+  put_sums(out, &stats);
+  lm_json_open(out, "rows", '[');
+  loam_stats_each(put_row, out);
+  lm_json_close(out, ']');
+  lm_json_close(out, '}');
+}
+
+/* A host that follows its file follows the new one from now on. */
+static loam_status reload(const char *path, struct loam_policy_info *info) {
+  lm_policy_info_get(info);
+  const char *from = *path ? path : info->path;
+  if (!*from)
+    return lm_fail(LOAM_EINVAL, "the live policy came from no file: name one to reload");
+  loam_status status = lm_policy_load_file(from, false);
+  if (status == LOAM_OK && info->watching && *path) status = lm_control_watch(path);
+  return status;
+}
+
+static void answer_reload(const char *path, lm_json *out) {
+  struct loam_policy_info info;
+  loam_status status = reload(path, &info);
+  lm_json_open(out, NULL, '{');
+  lm_json_bool(out, "ok", status == LOAM_OK);
+  lm_json_text(out, "error", status == LOAM_OK ? "" : loam_error());
+  lm_policy_info_get(&info);
+  lm_json_uint(out, "generation", info.generation);
+  lm_json_close(out, '}');
+}
+
+void lm_control_answer(const char *request, lm_json *out) {
+  char words[160], quoted[96];
+  if (!strcmp(request, "ping")) {
+    answer_ping(out);
+  } else if (!strcmp(request, "status")) {
+    answer_status(out);
+  } else if (!strcmp(request, "stats")) {
+    answer_stats(out);
+  } else if (!strcmp(request, "reload")) {
+    answer_reload("", out);
+  } else if (!strncmp(request, "reload ", 7)) {
+    answer_reload(request + 7, out);
+  } else {
+    snprintf(words, sizeof words, "unknown request %s: ping, status, stats, reload",
+             lm_quote(quoted, sizeof quoted, request));
+    answer_error(out, words);
+  }
+  lm_json_raw(out, "\n", 1);
+}

@@ -1,0 +1,191 @@
+/* ask.c - the client's side of the control socket. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "error.h"
+#include "sys.h"
+
+enum { PING_MS = 1000 };
+
+static bool is_own_directory(const char *path) {
+  struct stat st;
+  return !stat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
+}
+
+loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
+  int n;
+  const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+  if (!dir || !*dir) dir = secure_getenv("LOAM_CONTROL_DIR");
+  if (dir && *dir)
+    n = snprintf(buffer, size, "%s", dir);
+  else if (runtime && *runtime == '/' && is_own_directory(runtime))
+    n = snprintf(buffer, size, "%s/loam", runtime);
+  else
+    n = snprintf(buffer, size, "/tmp/loam-%u", (unsigned)geteuid());
+  if (n < 0 || (size_t)n >= size)
+    return lm_fail(LOAM_EIO, "the directory of control sockets has %d bytes, at most %zu fit", n,
+                   size - 1);
+  return LOAM_OK;
+}
+
+static loam_status address_of(int pid, struct sockaddr_un *out) {
+  char dir[LM_CONTROL_PATH];
+  loam_status status = lm_control_dir(NULL, dir, sizeof dir);
+  if (status != LOAM_OK) return status;
+  *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+  int n = snprintf(out->sun_path, sizeof out->sun_path, "%s/%d.sock", dir, pid);
+  if (n < 0 || (size_t)n >= sizeof out->sun_path)
+    return lm_fail(LOAM_EIO, "%s: too long for a socket", dir);
+  return LOAM_OK;
+}
+
+static loam_status fail_connect(int pid, const char *path) {
+  if (errno == ENOENT || errno == ECONNREFUSED)
+    return lm_fail(LOAM_EIO, "process %d is no loam host of this user: nothing listens at %s", pid,
+                   path);
+  return lm_fail(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
+}
+
+/* A directory that others could write to might hold somebody else's socket. */
+static bool is_ours(int fd) {
+  struct ucred peer;
+  socklen_t size = sizeof peer;
+  return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == geteuid();
+}
+
+static loam_status dial(int pid, int *out) {
+  struct sockaddr_un address;
+  loam_status status = address_of(pid, &address);
+  if (status != LOAM_OK) return status;
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return lm_fail(LOAM_EIO, "a socket: %s", strerrordesc_np(errno));
+  if (connect(fd, (struct sockaddr *)&address, sizeof address))
+    status = fail_connect(pid, address.sun_path);
+  else if (!is_ours(fd))
+    status = lm_fail(LOAM_EIO, "%s: belongs to another user", address.sun_path);
+  if (status == LOAM_OK)
+    *out = fd;
+  else
+    close(fd);
+  return status;
+}
+
+/* ---- one exchange ---- */
+
+typedef struct exchange {
+  int fd, pid;
+  unsigned timeout_ms;
+  int64_t deadline_ns;
+} exchange;
+
+static loam_status wait_for(const exchange *e, short events) {
+  struct pollfd p = { .fd = e->fd, .events = events };
+  for (;;) {
+    int64_t left = (e->deadline_ns - lm_sys_clock_ns() + 999999) / 1000000;
+    int n = left > 0 ? poll(&p, 1, (int)left) : 0;
+    if (n > 0) return LOAM_OK;
+    if (n < 0 && errno == EINTR) continue;
+    return lm_fail(LOAM_EIO, "host %d did not answer within %u ms", e->pid, e->timeout_ms);
+  }
+}
+
+static loam_status fail_broken(const exchange *e) {
+  return lm_fail(LOAM_EIO, "host %d broke off: %s", e->pid, strerrordesc_np(errno));
+}
+
+static loam_status send_all(const exchange *e, const char *text, size_t length) {
+  while (length) {
+    ssize_t n = send(e->fd, text, length, MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_broken(e);
+    if (n < 0) {
+      loam_status status = wait_for(e, POLLOUT);
+      if (status != LOAM_OK) return status;
+      continue;
+    }
+    text += n;
+    length -= (size_t)n;
+  }
+  return LOAM_OK;
+}
+
+static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx) {
+  char buffer[4096];
+  bool is_empty = true;
+  for (;;) {
+    ssize_t n = recv(e->fd, buffer, sizeof buffer, 0);
+    if (n == 0 && is_empty) return lm_fail(LOAM_EIO, "host %d gave no answer", e->pid);
+    if (n == 0) return LOAM_OK;
+    if (n > 0) {
+      is_empty = false;
+      if (write) write(ctx, buffer, (size_t)n);
+    } else if (errno == EAGAIN || errno == EINTR) {
+      loam_status status = wait_for(e, POLLIN);
+      if (status != LOAM_OK) return status;
+    } else {
+      return fail_broken(e);
+    }
+  }
+}
+
+loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
+                           void *ctx) {
+  if (strchr(request, '\n')) return lm_fail(LOAM_EINVAL, "a request is one line");
+  exchange e = { .pid = pid, .timeout_ms = timeout_ms,
+                 .deadline_ns = lm_sys_clock_ns() + (int64_t)timeout_ms * 1000000 };
+  loam_status status = dial(pid, &e.fd);
+  if (status != LOAM_OK) return status;
+  status = send_all(&e, request, strlen(request));
+  if (status == LOAM_OK) status = send_all(&e, "\n", 1);
+  if (status == LOAM_OK) status = receive_all(&e, write, ctx);
+  close(e.fd);
+  return status;
+}
+
+/* ---- all hosts ---- */
+
+/* A socket whose process has gone stays behind. */
+static void remove_stale(int pid) {
+  struct sockaddr_un address;
+  if (address_of(pid, &address) != LOAM_OK) return;
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return;
+  if (connect(fd, (struct sockaddr *)&address, sizeof address) && errno == ECONNREFUSED)
+    unlink(address.sun_path);
+  close(fd);
+}
+
+/* The number in "N.sock", 0 for any other name. */
+static int pid_of(const char *name) {
+  int pid = 0, end = 0;
+  sscanf(name, "%9d.sock%n", &pid, &end);
+  return end && !name[end] && pid > 0 ? pid : 0;
+}
+
+loam_status lm_control_hosts(loam_pid_fn callback, void *ctx) {
+  char path[LM_CONTROL_PATH];
+  loam_status status = lm_control_dir(NULL, path, sizeof path);
+  if (status != LOAM_OK) return status;
+  DIR *dir = opendir(path);
+  if (!dir && errno == ENOENT) return LOAM_OK; /* there never was a host */
+  if (!dir) return lm_fail(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    int pid = pid_of(entry->d_name);
+    if (!pid) continue;
+    if (lm_control_ask(pid, "ping", PING_MS, NULL, NULL) == LOAM_OK)
+      callback(ctx, pid);
+    else
+      remove_stale(pid);
+  }
+  closedir(dir);
+  return LOAM_OK;
+}

@@ -1,0 +1,490 @@
+/* control.c - the service thread: follows the policy file, answers the control socket.
+ *
+ * Everything the thread waits for is in one poll(2). A load, whether the file changed or somebody
+ * asked for it, is done by the thread itself; the others wait. A client has a few seconds to say
+ * its line and to take its answer.
+ *
+ * Descriptors are opened and closed under the lock, so that a forked child, which has none of this,
+ * knows which to close. */
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "policy.h"
+#include "sys.h"
+#include "watch.h"
+
+enum {
+  CLIENTS = 16,
+  LINE = PATH_MAX + 16, /* "reload " and a path */
+  CLIENT_MS = 5000,     /* without progress */
+  STACK = 1 << 20,      /* address space; Lua's parser recurses */
+  NAP_MS = 100,         /* a forked child is left alone that long */
+};
+
+typedef struct client {
+  int fd; /* 0: none */
+  int64_t deadline_ns;
+  char line[LINE];
+  size_t length;
+  lm_json answer;
+  size_t sent;
+} client;
+
+_Atomic bool lm_control_asleep;
+static _Atomic bool is_watching;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool is_running, is_stopping, wants_socket;
+static bool is_alone;        /* nobody will join the thread */
+static pthread_t thread;
+static int alarm_fd = -1;    /* an eventfd: look at what is wanted */
+static int listener = -1;
+static pid_t owner;          /* process that bound the socket */
+static int64_t forked_ns;
+static char directory[LM_CONTROL_PATH], socket_path[LM_CONTROL_PATH];
+static char followed[PATH_MAX]; /* "" none */
+static lm_watch *watch;      /* the thread's */
+static lm_watch *incoming;   /* for the thread to take */
+static bool has_incoming;
+static client clients[CLIENTS]; /* the thread's, but for fd */
+
+/* Inside, so that nothing done here asks for a new site, which could want this lock. */
+static void enter(void) {
+  lm_thread *self = lm_thread_get();
+  pthread_mutex_lock(&lock);
+  if (self) self->inside++;
+}
+
+static void leave(void) {
+  lm_thread *self = lm_thread_get();
+  if (self) self->inside--;
+  pthread_mutex_unlock(&lock);
+}
+
+static void ring(void) {
+  uint64_t one = 1;
+  ssize_t n = alarm_fd < 0 ? 0 : write(alarm_fd, &one, sizeof one);
+  (void)n; /* a full counter rings as well */
+}
+
+static void close_fd(int *fd) {
+  if (*fd >= 0) close(*fd);
+  *fd = -1;
+}
+
+/* ---- the socket ---- */
+
+static loam_status fail_path(const char *path) {
+  return lm_fail(LOAM_EIO, "control socket: %s: %s", path, strerrordesc_np(errno));
+}
+
+/* Ours alone, or others could put sockets in our hosts' places. */
+static loam_status make_directory(const char *dir) {
+  struct stat st;
+  if (!mkdir(dir, 0700)) {
+    if (chmod(dir, 0700)) return fail_path(dir); /* whatever the umask is */
+  } else if (errno != EEXIST) {
+    return fail_path(dir);
+  }
+  if (lstat(dir, &st)) return fail_path(dir);
+  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 022)
+    return lm_fail(LOAM_EIO, "control socket: %s: is not a directory that only user %u can write",
+                   dir, (unsigned)geteuid());
+  return LOAM_OK;
+}
+
+/* Whether somebody answers there: a process of the same number in another container. */
+static bool is_taken(const struct sockaddr_un *address) {
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  bool taken = fd >= 0 && !connect(fd, (const struct sockaddr *)address, sizeof *address);
+  close_fd(&fd);
+  return taken;
+}
+
+static loam_status bind_at(int fd, const struct sockaddr_un *address) {
+  const char *path = address->sun_path;
+  if (bind(fd, (const struct sockaddr *)address, sizeof *address)) {
+    if (errno != EADDRINUSE) return fail_path(path);
+    if (is_taken(address)) return lm_fail(LOAM_EIO, "control socket: %s: another host has it", path);
+    if (unlink(path) || bind(fd, (const struct sockaddr *)address, sizeof *address))
+      return fail_path(path);
+  }
+  /* Nobody can connect before the listen. */
+  if (!chmod(path, 0600) && !listen(fd, CLIENTS)) return LOAM_OK;
+  loam_status status = fail_path(path);
+  unlink(path);
+  return status;
+}
+
+static loam_status open_socket_locked(void) {
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  loam_status status = make_directory(directory);
+  if (status != LOAM_OK) return status;
+  int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%d.sock", directory, getpid());
+  if (n < 0 || (size_t)n >= sizeof address.sun_path)
+    return lm_fail(LOAM_EIO, "control socket: %s: too long for a socket", directory);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return fail_path(address.sun_path);
+  status = bind_at(fd, &address);
+  if (status != LOAM_OK) {
+    close(fd);
+    return status;
+  }
+  memcpy(socket_path, address.sun_path, sizeof socket_path);
+  owner = getpid();
+  listener = fd;
+  return LOAM_OK;
+}
+
+static void close_socket_locked(void) {
+  if (listener >= 0 && owner == getpid()) unlink(socket_path);
+  close_fd(&listener);
+}
+
+/* A host that ends without loam_stop leaves no socket behind, unless it is killed. */
+__attribute__((destructor)) static void remove_socket(void) {
+  if (listener >= 0 && owner == getpid()) unlink(socket_path);
+}
+
+/* ---- clients ---- */
+
+static void delay_deadline(client *c) {
+  c->deadline_ns = lm_sys_clock_ns() + (int64_t)CLIENT_MS * 1000000;
+}
+
+static void hang_up(client *c) {
+  enter();
+  close(c->fd);
+  c->fd = 0;
+  leave();
+  lm_json_finish(&c->answer);
+  c->length = c->sent = 0;
+}
+
+static bool is_same_user(int fd) {
+  struct ucred peer;
+  socklen_t size = sizeof peer;
+  return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == geteuid();
+}
+
+static client *free_client(void) {
+  for (int i = 0; i < CLIENTS; i++)
+    if (!clients[i].fd) return &clients[i];
+  return NULL;
+}
+
+static void accept_client(void) {
+  client *c = free_client();
+  enter();
+  int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd > 0 && c && is_same_user(fd)) {
+    c->fd = fd;
+    delay_deadline(c);
+  } else if (fd >= 0) {
+    close(fd);
+  }
+  int error = fd < 0 ? errno : 0;
+  leave();
+  /* With no descriptor left the listener would stay readable. */
+  if (error == EMFILE || error == ENFILE) poll(NULL, 0, 50);
+}
+
+static void send_answer(client *c) {
+  ssize_t n = send(c->fd, c->answer.text + c->sent, c->answer.length - c->sent, MSG_NOSIGNAL);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) {
+    c->sent += (size_t)n;
+    delay_deadline(c);
+  }
+  if (n < 0 || c->sent == c->answer.length) hang_up(c);
+}
+
+static void answer_line(client *c, char *end) {
+  *end = 0;
+  if (end > c->line && end[-1] == '\r') end[-1] = 0;
+  lm_control_answer(c->line, &c->answer);
+  delay_deadline(c);
+  if (c->answer.failed || !c->answer.length)
+    hang_up(c);
+  else
+    send_answer(c);
+}
+
+static void receive_line(client *c) {
+  ssize_t n = recv(c->fd, c->line + c->length, sizeof c->line - c->length, 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) c->length += (size_t)n;
+  char *end = memchr(c->line, '\n', c->length);
+  if (end)
+    answer_line(c, end);
+  else if (n <= 0 || c->length == sizeof c->line)
+    hang_up(c); /* gone, or no line of ours */
+}
+
+static bool is_answered(const client *c) { return c->answer.length > 0; }
+
+static void serve(client *c, short events) {
+  if (events && is_answered(c))
+    send_answer(c);
+  else if (events)
+    receive_line(c);
+  else if (lm_sys_clock_ns() > c->deadline_ns)
+    hang_up(c);
+}
+
+/* ---- the thread ---- */
+
+static void take_incoming(void) {
+  enter();
+  if (has_incoming) {
+    lm_watch_close(watch);
+    watch = incoming;
+    incoming = NULL;
+    has_incoming = false;
+  }
+  leave();
+}
+
+static void look_at_file(void) {
+  if (watch && lm_watch_ready(watch)) lm_policy_load_file(lm_watch_path(watch), true);
+}
+
+static int sooner(int a, int64_t b) { return a < 0 || b < a ? (int)(b < 0 ? 0 : b) : a; }
+
+static void gather_clients(struct pollfd *fds, int *timeout_ms) {
+  int64_t now = lm_sys_clock_ns();
+  for (int i = 0; i < CLIENTS; i++) {
+    const client *c = &clients[i];
+    fds[i] = (struct pollfd){ .fd = c->fd ? c->fd : -1,
+                              .events = is_answered(c) ? POLLOUT : POLLIN };
+    if (c->fd) *timeout_ms = sooner(*timeout_ms, (c->deadline_ns - now) / 1000000 + 1);
+  }
+}
+
+/* What to wait for: alarm, listener, watch, clients; -1 as a descriptor is ignored by poll. */
+enum { ALARM, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + CLIENTS };
+
+static void gather(struct pollfd *fds, int *timeout_ms) {
+  enter();
+  fds[ALARM] = (struct pollfd){ .fd = alarm_fd, .events = POLLIN };
+  fds[LISTENER] = (struct pollfd){ .fd = free_client() ? listener : -1, .events = POLLIN };
+  leave();
+  fds[WATCH] = (struct pollfd){ .fd = watch ? lm_watch_fd(watch) : -1, .events = POLLIN };
+  *timeout_ms = watch ? lm_watch_timeout_ms(watch) : -1;
+  gather_clients(fds + FIRST_CLIENT, timeout_ms);
+}
+
+static void quiet_alarm(void) {
+  uint64_t count;
+  ssize_t n = read(alarm_fd, &count, sizeof count);
+  (void)n;
+}
+
+static bool is_done(void) {
+  enter();
+  bool done = is_stopping;
+  leave();
+  return done;
+}
+
+static void shut_down(void) {
+  for (int i = 0; i < CLIENTS; i++)
+    if (clients[i].fd) hang_up(&clients[i]);
+  enter();
+  close_socket_locked();
+  lm_watch_close(watch);
+  lm_watch_close(incoming);
+  watch = incoming = NULL;
+  has_incoming = false;
+  *followed = 0;
+  atomic_store(&is_watching, false);
+  close_fd(&alarm_fd);
+  is_running = false;
+  if (is_alone) pthread_detach(pthread_self());
+  leave();
+}
+
+static void *run(void *arg) {
+  struct pollfd fds[WAITED];
+  int timeout_ms;
+  (void)arg;
+  pthread_setname_np(pthread_self(), "loam");
+  while (!is_done()) {
+    take_incoming();
+    gather(fds, &timeout_ms);
+    if (poll(fds, WAITED, timeout_ms) < 0) continue;
+    if (fds[ALARM].revents) quiet_alarm();
+    if (fds[LISTENER].revents) accept_client();
+    look_at_file();
+    for (int i = 0; i < CLIENTS; i++)
+      if (fds[FIRST_CLIENT + i].fd >= 0) serve(&clients[i], fds[FIRST_CLIENT + i].revents);
+  }
+  shut_down();
+  return NULL;
+}
+
+/* All signals are the host's. */
+static int create_thread(void) {
+  pthread_attr_t attributes;
+  sigset_t all, before;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&thread, &attributes, run, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
+
+static loam_status start_thread_locked(void) {
+  is_stopping = is_alone = false;
+  if (is_running) return LOAM_OK;
+  alarm_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  int error = alarm_fd < 0 ? errno : create_thread();
+  if (!error) {
+    is_running = true;
+    return LOAM_OK;
+  }
+  close_fd(&alarm_fd);
+  close_socket_locked();
+  return lm_fail(LOAM_EIO, "no service thread: %s", strerrordesc_np(error));
+}
+
+/* ---- fork ---- */
+
+static void fork_prepare(void) { pthread_mutex_lock(&lock); }
+static void fork_parent(void) { pthread_mutex_unlock(&lock); }
+
+/* The child keeps what is wanted and drops what served it. */
+static void fork_child(void) {
+  pthread_mutex_init(&lock, NULL);
+  if (!is_running) return;
+  for (int i = 0; i < CLIENTS; i++) {
+    if (!clients[i].fd) continue;
+    close(clients[i].fd);
+    clients[i] = (client){ 0 };
+  }
+  lm_watch_close(watch);
+  lm_watch_close(incoming);
+  watch = incoming = NULL;
+  has_incoming = false;
+  close_fd(&listener); /* the path is the parent's */
+  close_fd(&alarm_fd);
+  is_running = false;
+  if (is_stopping) return;
+  forked_ns = lm_sys_clock_ns();
+  atomic_store(&lm_control_asleep, true);
+}
+
+static void hook(void) {
+  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
+                                         .fork_parent = fork_parent,
+                                         .fork_child = fork_child };
+  lm_thread_hook(&hooks);
+}
+
+static void hook_once(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, hook);
+}
+
+/* ---- what is wanted ---- */
+
+/* Socket, if wanted, and thread, if there is anything for it to do. */
+static loam_status start_locked(void) {
+  loam_status status = LOAM_OK;
+  if (wants_socket && listener < 0) status = open_socket_locked();
+  if (listener < 0 && !has_incoming && !watch) return status;
+  loam_status started = start_thread_locked();
+  return started != LOAM_OK ? started : status;
+}
+
+/* With no lock held. */
+static loam_status tell_failure(loam_status status) {
+  char words[512];
+  if (status == LOAM_OK) return status;
+  snprintf(words, sizeof words, "%s", loam_error());
+  lm_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", words);
+  return lm_fail(status, "%s", words);
+}
+
+loam_status lm_control_start(const char *dir, bool socket) {
+  char path[LM_CONTROL_PATH];
+  loam_status status = socket ? lm_control_dir(dir, path, sizeof path) : LOAM_OK;
+  hook_once();
+  if (status == LOAM_OK) {
+    enter();
+    wants_socket = socket;
+    if (socket) memcpy(directory, path, sizeof path);
+    status = start_locked();
+    ring();
+    leave();
+  }
+  return tell_failure(status);
+}
+
+void lm_control_stop(void) {
+  atomic_store(&lm_control_asleep, false);
+  enter();
+  bool was_running = is_running;
+  bool is_self = was_running && pthread_equal(thread, pthread_self());
+  pthread_t ended = thread;
+  wants_socket = false;
+  is_stopping = true;
+  is_alone = is_self; /* called back from an event: it ends once it is back */
+  ring();
+  leave();
+  if (was_running && !is_self) pthread_join(ended, NULL);
+}
+
+loam_status lm_control_watch(const char *path) {
+  lm_watch *opened = NULL;
+  if (path && strlen(path) >= sizeof followed)
+    return lm_fail(LOAM_EINVAL, "a path of %zu bytes", strlen(path));
+  if (path) {
+    loam_status status = lm_watch_open(path, &opened);
+    if (status != LOAM_OK) return status;
+  }
+  hook_once();
+  enter();
+  snprintf(followed, sizeof followed, "%s", path ? path : "");
+  lm_watch_close(incoming);
+  incoming = opened;
+  has_incoming = is_running || opened;
+  atomic_store(&is_watching, opened != NULL);
+  loam_status status = start_locked();
+  ring();
+  leave();
+  return tell_failure(status);
+}
+
+bool lm_control_watching(void) { return atomic_load(&is_watching); }
+
+void lm_control_wake(void) {
+  char path[PATH_MAX];
+  lm_thread *self = lm_thread_get();
+  if (!self || self->inside) return;
+  if (lm_sys_clock_ns() - forked_ns < NAP_MS * 1000000ll) return;
+  if (!atomic_exchange(&lm_control_asleep, false)) return;
+  enter();
+  loam_status status = start_locked();
+  memcpy(path, followed, sizeof path);
+  leave();
+  tell_failure(status);
+  if (*path) lm_control_watch(path);
+}
