@@ -48,8 +48,9 @@ local function new_world(answers)
   return world
 end
 
-local function run(args, answers)
+local function run(args, answers, env)
   local world = new_world(answers)
+  world.env = env or world.env
   local list = {}
   for word in args:gmatch("%S+") do list[#list + 1] = word end
   local status = cli.main(list, world)
@@ -284,6 +285,18 @@ describe("loam run", function()
     local _, world = run("run --policy p.lua prog --watch", FINE)
     assert.same({ "prog", "--watch" }, { unpack(world.executed) })
     assert.is_false(world.set.LOAM_WATCH)
+  end)
+
+  it("comes before what is preloaded already", function()
+    local _, world = run("run --policy p.lua prog", FINE, { LD_PRELOAD = "/lib/other.so" })
+    assert.equal("/opt/bin/../lib/loam/libloam-preload.so:/lib/other.so", world.set.LD_PRELOAD)
+  end)
+
+  it("says where it looked for the preload library", function()
+    local status, world = run("run --policy p.lua prog", FINE, { LOAM_PRELOAD = "/nowhere.so" })
+    assert.equal(1, status)
+    assert.equal("loam: LOAM_PRELOAD names /nowhere.so, which cannot be read\n", world.err)
+    assert.is_nil(world.executed)
   end)
 
   it("starts nothing under a policy that is refused", function()

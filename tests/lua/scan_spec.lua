@@ -105,6 +105,16 @@ end]])
     assert.same({}, classes "local t = {} return function(r) r = t; return r.anything end")
   end)
 
+  it("knows a library's field only where it is read at once", function()
+    assert.same({}, classes "return function(r) local t = r.size > 1 and loam; return own.a, t.size end")
+    assert.same({}, classes [[
+return function(r)
+  local t = math
+  if r.size > 1 then t = own end
+  return t.a
+end]])
+  end)
+
   it("gathers the numbers that pick and its tables hold", function()
     local _, constants = scanned [[
 local limits = { 11, x = 2.5, [4096] = { 1e9 } }
