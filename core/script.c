@@ -53,6 +53,7 @@ static loam_status open_policy(lua_State *L, void *arg) {
 /* A state with the driver in it and no policy yet. */
 static loam_status make(const char *name, const lm_limits *limits, bool host, lm_script **out) {
   lm_script *script = lm_own_alloc(sizeof *script);
+  *out = NULL;
   if (!script) return lm_fail(LOAM_ENOMEM, "%s: no memory to load it", name);
   script->host = host;
   snprintf(script->file, sizeof script->file, "%s", name);
@@ -68,8 +69,8 @@ static loam_status make(const char *name, const lm_limits *limits, bool host, lm
 
 loam_status lm_script_open(const char *name, const char *text, size_t length,
                            const lm_limits *limits, lm_script **out) {
-  *out = NULL;
   lm_script *script;
+  *out = NULL;
   loam_status status = make(name, limits, true, &script);
   if (status != LOAM_OK) return status;
   source from = { script, text, length };
