@@ -98,11 +98,17 @@ static void unlink_locked(lm_thread *t) {
 }
 
 static void push_late_locked(lm_thread *t) {
-  t->late = true;
   t->next_late = NULL;
   if (list.late) list.last_late->next_late = t;
   else list.late = t;
   list.last_late = t;
+}
+
+/* Acquire pairs with the release of lm_thread_leave: the thread's last operation is over for us too. */
+static bool is_gone(lm_thread *t) {
+  if (lm_sys_thread_lives(t->number)) return false;
+  (void)atomic_load_explicit(&t->active, memory_order_acquire);
+  return true;
 }
 
 /* The oldest late area if its thread is gone; else that one goes to the end of the queue. */
@@ -110,7 +116,7 @@ static lm_thread *pop_gone_locked(void) {
   lm_thread *t = list.late;
   if (!t) return NULL;
   list.late = t->next_late;
-  if (!lm_sys_thread_lives(t->number)) return t;
+  if (is_gone(t)) return t;
   push_late_locked(t);
   return NULL;
 }
@@ -195,10 +201,10 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   t->dying = ended;
   lm_self = t;
   start();
-  bool late = !has_destructor(t);
+  t->late = !has_destructor(t);
   lm_lock_take(&list.lock);
   link_locked(t);
-  if (late) push_late_locked(t);
+  if (t->late) push_late_locked(t);
   lm_lock_drop(&list.lock);
   return t;
 }
@@ -222,7 +228,7 @@ static bool has_passed(lm_thread *t, int tries) {
   if (t->passed == list.graces || t == lm_self) return true;
   /* Acquire pairs with the release of lm_thread_leave: what it read, it has read. */
   if (atomic_load_explicit(&t->active, memory_order_acquire) == 0) return true;
-  return tries > PATIENCE && !lm_sys_thread_lives(t->number);
+  return tries > PATIENCE && is_gone(t);
 }
 
 static bool have_all_passed(int tries) {
