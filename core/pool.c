@@ -132,11 +132,32 @@ LM_NOINLINE void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token) 
   lm_bin *bin = lm_pool_bin_at(t, offset);
   if (!bin->cap) open_bin(t, offset);
   if (!bin->cap) return take_one(store, token);
-  bin->n = lm_store_pull(store, bin->item, bin->cap / 2);
-  return bin->n ? lm_pool_take(t, offset, token) : NULL;
+  uint32_t n = lm_store_pull(store, bin->item, bin->cap / 2);
+  lm_bin_set_count(bin, n);
+  return n ? lm_pool_take(t, offset, token) : NULL;
+}
+
+static void put_in_bin(lm_bin *bin, void *p) {
+  uint32_t n = lm_bin_count(bin);
+  bin->item[n] = p;
+  lm_bin_set_count(bin, n + 1);
+}
+
+/* Hides the items while they are moved about. */
+static uint32_t empty_bin(lm_bin *bin) {
+  return atomic_exchange_explicit(&bin->n, 0, memory_order_acq_rel);
 }
 
 /* The older half goes: what was freed last is warm. */
+static void halve(lm_bin *bin, lm_store *store) {
+  void *old[LM_BIN_ITEMS / 2];
+  uint32_t n = empty_bin(bin), half = n / 2;
+  memcpy(old, bin->item, half * sizeof *old);
+  memmove(bin->item, bin->item + half, (n - half) * sizeof *bin->item);
+  lm_bin_set_count(bin, n - half);
+  lm_store_push(store, old, half);
+}
+
 LM_NOINLINE void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p) {
   lm_store *store = &pool_at(id_of_bin(offset))->store[class_of_bin(offset)];
   lm_bin *bin = lm_pool_bin_at(t, offset);
@@ -145,20 +166,16 @@ LM_NOINLINE void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p) {
     lm_store_push(store, &p, 1);
     return;
   }
-  if (bin->n == bin->cap) {
-    uint32_t half = bin->cap / 2;
-    lm_store_push(store, bin->item, half);
-    memmove(bin->item, bin->item + half, (bin->n - half) * sizeof *bin->item);
-    bin->n -= half;
-  }
-  bin->item[bin->n++] = p;
+  if (lm_bin_count(bin) == bin->cap) halve(bin, store);
+  put_in_bin(bin, p);
 }
 
 static void flush_pool(lm_pool *pool, lm_pool_bins *bins) {
   for (unsigned c = 0; c < LM_CLASSES; c++) {
     lm_bin *bin = &bins->bin[c];
-    if (bin->n) lm_store_push(&pool->store[c], bin->item, bin->n);
-    bin->n = bin->cap = 0;
+    uint32_t n = lm_bin_count(bin) ? empty_bin(bin) : 0;
+    bin->cap = 0;
+    if (n) lm_store_push(&pool->store[c], bin->item, n);
   }
 }
 
@@ -253,7 +270,7 @@ static void put_small(lm_thread *t, const lm_place *place) {
     return;
   }
   lm_bin *bin = lm_pool_bin_at(t, place->bin);
-  if (bin->n < bin->cap) bin->item[bin->n++] = p;
+  if (lm_bin_count(bin) < bin->cap) put_in_bin(bin, p);
   else lm_pool_overflow(t, place->bin, p);
 }
 
@@ -374,7 +391,8 @@ static bool is_pool_valid_locked(const lm_pool *pool) {
   const lm_regions *r = &pool->regions;
   count_extents(&counted);
   if (!lm_regions_is_valid(r)) return false;
-  if (counted.slots + r->clean.slots + r->dirty.slots != r->held) return false;
+  /* Less than held: what threads, or those that a forked child lost, had in hand. */
+  if (counted.slots + r->clean.slots + r->dirty.slots > r->held) return false;
   for (unsigned c = 0; c < LM_CLASSES; c++)
     if (counted.spans[c] != pool->store[c].spans || !lm_store_is_valid(&pool->store[c])) return false;
   return true;

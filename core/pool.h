@@ -85,9 +85,13 @@ bool lm_pool_is_valid(void); /* all laws above, everything locked; for LOAM_CHEC
 
 enum { LM_BIN_ITEMS = 64 };
 
-/* cap 0: not opened yet; a thread that is ending opens none. */
+/* cap 0: not opened yet; a thread that is ending opens none. Only its thread touches a bin, but a
+ * forked child inherits the bins of the threads it lost in the midst of things, and flushes them: so an
+ * object leaves a bin before anything else is done with it and enters it last. At worst the child
+ * loses what was on its way. */
 typedef struct lm_bin {
-  uint32_t n, cap;
+  _Atomic uint32_t n;
+  uint32_t cap;
   void *item[LM_BIN_ITEMS];
 } lm_bin;
 
@@ -115,6 +119,14 @@ LM_INLINE lm_bin *lm_pool_bin_at(lm_thread *t, uint32_t offset) {
   return (lm_bin *)((char *)t + offset);
 }
 
+LM_INLINE uint32_t lm_bin_count(const lm_bin *bin) {
+  return atomic_load_explicit(&bin->n, memory_order_relaxed);
+}
+/* Release: the items are there before they count, and are not touched while they do. */
+LM_INLINE void lm_bin_set_count(lm_bin *bin, uint32_t n) {
+  atomic_store_explicit(&bin->n, n, memory_order_release);
+}
+
 /* For an empty bin: fills it and takes one. */
 void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token);
 /* For a full bin, or one not open: makes room and puts `p`, whose token is LM_CACHED. */
@@ -126,15 +138,15 @@ LM_INLINE void lm_pool_stamp(const void *p, lm_token token) {
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
   lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed);
-  atomic_store_explicit(&side[index], token, memory_order_relaxed);
+  atomic_store_explicit(&side[index], token, memory_order_release);
 }
 
 LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token) {
   lm_bin *bin = lm_pool_bin_at(t, offset);
-  uint32_t n = bin->n;
+  uint32_t n = lm_bin_count(bin);
   if (lm_unlikely(!n)) return lm_pool_refill(t, offset, token);
   void *p = bin->item[n - 1];
-  bin->n = n - 1;
+  lm_bin_set_count(bin, n - 1);
   lm_pool_stamp(p, token);
   return p;
 }
@@ -156,13 +168,13 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   atomic_store_explicit(token, LM_CACHED, memory_order_relaxed);
   uint32_t at = atomic_load_explicit(&s->bin, memory_order_relaxed);
   lm_bin *bin = lm_pool_bin_at(t, at);
-  uint32_t n = bin->n;
+  uint32_t n = lm_bin_count(bin);
   if (lm_unlikely(n == bin->cap)) {
     lm_pool_overflow(t, at, p);
     return true;
   }
   bin->item[n] = p;
-  bin->n = n + 1;
+  lm_bin_set_count(bin, n + 1);
   return true;
 }
 

@@ -1,12 +1,7 @@
 /* test_class - size classes and the spans that hold them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "class.h"
 #include "span.h"
+#include "test.h"
 
 static void gives_the_least_class_that_holds_a_size(void **state) {
   (void)state;

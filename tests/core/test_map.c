@@ -1,14 +1,9 @@
 /* test_map - addresses to slots, spans, objects and back. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "map.h"
 #include "span.h"
+#include "test.h"
 
 static uint64_t seed = 1;
 static uint32_t chance(uint32_t n) {

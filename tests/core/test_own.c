@@ -1,14 +1,8 @@
 /* test_own - memory for loam's own structures. */
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "own.h"
+#include "test.h"
 
 static bool is_filled(const void *p, int byte, size_t size) {
   const unsigned char *b = p;

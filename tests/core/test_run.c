@@ -1,11 +1,8 @@
 /* test_run - sets of free runs against a plain picture of which slots are free. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "run.h"
+#include "test.h"
 
 enum { ROOM = 4096 };
 

@@ -1,0 +1,504 @@
+/* test_pool - objects, large blocks and guarded blocks of pools, from one thread. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "pool.h"
+#include "test.h"
+
+enum { TOKEN = 2, OTHER = 12345 };
+
+static lm_thread *t;
+
+static uint64_t seed = 3;
+static uint32_t chance(uint32_t n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % n;
+}
+
+static lm_strategy *intern(lm_desc desc) {
+  lm_strategy *s;
+  assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
+  return s;
+}
+
+static void *take(lm_strategy *s, size_t size, size_t align) {
+  bool zeroed;
+  return lm_pool_alloc(t, s, size, align, TOKEN, &zeroed);
+}
+
+static lm_freed release(void *p) {
+  lm_object object;
+  return lm_pool_free(t, p, &object);
+}
+
+static int begin(void **state) {
+  (void)state;
+  t = lm_thread_get();
+  return t ? 0 : -1;
+}
+
+static int check_laws(void **state) {
+  (void)state;
+  return lm_pool_is_valid() ? 0 : -1;
+}
+
+static void serves_any_size_at_any_alignment(void **state) {
+  (void)state;
+  static const size_t sizes[] = { 0, 1, 15, 16, 17, 100, 4095, 4097, 32768, 32769, 65536, 1000000, 5 * LM_MIB };
+  for (size_t align = 1; align <= LM_GIB; align *= 2)
+    for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+      char *p = take(lm_strategy_at(0), sizes[i], align);
+      assert_non_null(p);
+      assert_int_equal((uintptr_t)p % (align < 16 ? 16 : align), 0);
+      lm_object o;
+      assert_true(lm_pool_find(p, &o));
+      assert_true(o.base == p && o.size >= sizes[i] && o.token == TOKEN && o.strategy == 0);
+      memset(p, 0xff, o.size);
+      assert_int_equal(release(p), LM_FREED);
+    }
+}
+
+static void rounds_a_large_block_to_pages_only(void **state) {
+  (void)state;
+  lm_object o;
+  char *p = take(lm_strategy_at(0), 100001, 16);
+  assert_true(lm_pool_find(p + 100000, &o));
+  assert_int_equal(o.size, lm_align_up(100001, LM_PAGE));
+  assert_false(lm_pool_find(p + o.size, &o));
+  release(p);
+}
+
+static void a_strategy_raises_the_alignment(void **state) {
+  (void)state;
+  for (size_t align = 32; align <= LM_PAGE; align *= 2) {
+    lm_strategy *s = intern((lm_desc){ .align = align });
+    for (unsigned c = 0; c < LM_CLASSES; c++) {
+      uint32_t bin = lm_pool_bin(s, c);
+      assert_int_not_equal(bin, 0);
+      void *p = lm_pool_take(t, bin, TOKEN), *q = take(s, lm_class_size(c), 16);
+      assert_int_equal((uintptr_t)p % align | (uintptr_t)q % align, 0);
+      lm_object o;
+      assert_true(lm_pool_find(p, &o) && o.size >= lm_class_size(c) && o.strategy == s->id);
+      release(p);
+      release(q);
+    }
+  }
+}
+
+static void has_no_bins_for_what_must_be_looked_at(void **state) {
+  (void)state;
+  assert_int_equal(lm_pool_bin(intern((lm_desc){ .limit = 100 }), 0), 0);
+  assert_int_equal(lm_pool_bin(intern((lm_desc){ .guard = 1 }), 0), 0);
+  assert_int_equal(lm_pool_bin(intern((lm_desc){ .zero = true }), 0), 0);
+  assert_int_equal(lm_pool_bin(intern((lm_desc){ .kind = LM_KIND_SYSTEM }), 0), 0);
+  assert_int_equal(lm_pool_bin(intern((lm_desc){ .align = 8192 }), 0), 0);
+}
+
+static void gives_each_object_to_one_caller(void **state) {
+  (void)state;
+  enum { N = 20000 };
+  static unsigned *held[N];
+  static size_t size[N];
+  for (int step = 0; step < 400000; step++) {
+    unsigned i = chance(N);
+    if (held[i]) {
+      size_t last = size[i] / sizeof(unsigned) - 1;
+      assert_true(held[i][0] == i && held[i][last] == i);
+      if (chance(2)) assert_true(lm_pool_give(t, held[i]) || release(held[i]) == LM_FREED);
+      else assert_int_equal(release(held[i]), LM_FREED);
+      held[i] = NULL;
+      continue;
+    }
+    size[i] = chance(100) ? 4 + chance(2000) : 30000 + chance(200000);
+    held[i] = take(lm_strategy_at(0), size[i], 16);
+    held[i][size[i] / sizeof(unsigned) - 1] = i;
+    held[i][0] = i;
+  }
+  assert_true(lm_pool_is_valid());
+  for (int i = 0; i < N; i++)
+    if (held[i]) assert_int_equal(release(held[i]), LM_FREED);
+}
+
+static void tells_bad_frees_apart(void **state) {
+  (void)state;
+  static const size_t sizes[] = { 16, 48, 1000, 32768, 40000, 3 * LM_MIB };
+  lm_object o;
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    char *p = take(lm_strategy_at(0), sizes[i], 16);
+    for (size_t offset = 1; offset < sizes[i]; offset += 1 + sizes[i] / 97) {
+      assert_false(lm_pool_give(t, p + offset));
+      assert_int_equal(lm_pool_free(t, p + offset, &o), LM_FREE_INTERIOR);
+      assert_true(o.base == p && o.token == TOKEN);
+    }
+    assert_true(lm_pool_find(p, &o));
+    assert_int_equal(release(p), LM_FREED);
+    assert_false(lm_pool_give(t, p));
+    assert_int_equal(release(p), LM_FREE_DOUBLE);
+    assert_false(lm_pool_find(p, &o));
+  }
+  int local;
+  assert_false(lm_pool_give(t, &local));
+  assert_int_equal(release(&local), LM_FREE_FOREIGN);
+  assert_int_equal(release((void *)8), LM_FREE_FOREIGN);
+  assert_int_equal(release((void *)UINTPTR_MAX), LM_FREE_FOREIGN);
+  void *own = lm_own_alloc(100);
+  assert_false(lm_pool_give(t, own));
+  assert_int_equal(release(own), LM_FREE_FOREIGN);
+  lm_own_free(own);
+}
+
+static void knows_a_double_free_after_the_span_is_gone(void **state) {
+  (void)state;
+  enum { N = 3000 };
+  static void *p[N];
+  for (int i = 0; i < N; i++) p[i] = take(lm_strategy_at(0), 9000, 16);
+  for (int i = 0; i < N; i++) assert_int_equal(release(p[i]), LM_FREED);
+  for (int i = 0; i < N; i++) {
+    assert_false(lm_pool_give(t, p[i]));
+    assert_int_equal(release(p[i]), LM_FREE_DOUBLE);
+  }
+}
+
+static void leaves_counted_tokens_to_the_slow_path(void **state) {
+  (void)state;
+  uint32_t bin = lm_pool_bin(lm_strategy_at(0), 0);
+  void *p = lm_pool_take(t, bin, TOKEN | LM_TOKEN_SLOW);
+  assert_false(lm_pool_give(t, p));
+  lm_object o;
+  assert_int_equal(lm_pool_free(t, p, &o), LM_FREED);
+  assert_int_equal(o.token, TOKEN | LM_TOKEN_SLOW);
+}
+
+static void frees_slowly_while_someone_is_careful(void **state) {
+  (void)state;
+  void *p = take(lm_strategy_at(0), 100, 16);
+  lm_pool_careful++;
+  assert_false(lm_pool_give(t, p));
+  lm_pool_careful--;
+  assert_true(lm_pool_give(t, p));
+}
+
+static void changes_the_owner_of_a_live_object_only(void **state) {
+  (void)state;
+  static const size_t sizes[] = { 100, 100000 };
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    void *p = take(lm_strategy_at(0), sizes[i], 16);
+    lm_object o;
+    assert_false(lm_pool_retoken(p, OTHER, TOKEN));
+    assert_true(lm_pool_retoken(p, TOKEN, OTHER));
+    assert_true(lm_pool_find(p, &o) && o.token == OTHER);
+    release(p);
+    assert_false(lm_pool_retoken(p, OTHER, TOKEN));
+  }
+}
+
+typedef struct tally {
+  size_t blocks, bytes;
+} tally;
+
+static void count(void *ctx, const lm_object *o) {
+  tally *sum = ctx;
+  if (o->token != OTHER) return;
+  sum->blocks++;
+  sum->bytes += o->size;
+}
+
+static void walks_exactly_what_is_live(void **state) {
+  (void)state;
+  enum { N = 3000 };
+  static void *p[N];
+  lm_strategy *guarded = intern((lm_desc){ .guard = 7 });
+  tally want = { 0 }, got = { 0 };
+  bool zeroed;
+  for (int i = 0; i < N; i++) {
+    size_t size = i % 50 ? chance(5000) : chance(500000);
+    p[i] = lm_pool_alloc(t, i % 3 ? lm_strategy_at(0) : guarded, size, 16, OTHER, &zeroed);
+  }
+  for (int i = 0; i < N; i += 2) release(p[i]);
+  for (int i = 1; i < N; i += 2) {
+    lm_object o;
+    assert_true(lm_pool_find(p[i], &o));
+    want.blocks++;
+    want.bytes += o.size;
+  }
+  lm_pool_each(count, &got);
+  assert_int_equal(got.blocks, want.blocks);
+  assert_int_equal(got.bytes, want.bytes);
+  for (int i = 1; i < N; i += 2) release(p[i]);
+  got = (tally){ 0 };
+  lm_pool_each(count, &got);
+  assert_int_equal(got.blocks, 0);
+}
+
+static void grows_and_shrinks_a_large_block_where_it_is(void **state) {
+  (void)state;
+  lm_object o;
+  char *p = take(lm_strategy_at(0), 4 * LM_MIB, 16), *after = take(lm_strategy_at(0), 40000, 16);
+  memset(p, 7, 4 * LM_MIB);
+  assert_true(lm_pool_resize(p, 100000));
+  assert_true(lm_pool_find(p, &o) && o.size == lm_align_up(100000, LM_PAGE));
+  assert_true(lm_pool_resize(p, 3 * LM_MIB)); /* into what it gave up */
+  assert_true(lm_pool_find(p + 3 * LM_MIB - 1, &o) && o.base == p && o.size == 3 * LM_MIB);
+  for (size_t i = 0; i < 100000; i++) assert_int_equal(p[i], 7);
+  assert_false(lm_pool_resize(p, LM_GIB)); /* somebody is in the way, or the region ends */
+  assert_false(lm_pool_resize(p, 100)); /* a small object would do */
+  assert_false(lm_pool_resize(p + 1, 2 * LM_MIB));
+  assert_true(lm_pool_find(p, &o) && o.size == 3 * LM_MIB);
+  assert_int_equal(release(p), LM_FREED);
+  assert_false(lm_pool_resize(p, 100));
+  release(after);
+}
+
+static void resizes_a_small_object_within_its_class(void **state) {
+  (void)state;
+  void *p = take(lm_strategy_at(0), 1000, 16);
+  assert_true(lm_pool_resize(p, 1024));
+  assert_true(lm_pool_resize(p, 600));
+  assert_false(lm_pool_resize(p, 1025));
+  assert_false(lm_pool_resize(p, 512));
+  release(p);
+}
+
+static void moves_a_large_block_by_its_pages(void **state) {
+  (void)state;
+  size_t size = 2 * LM_MIB + 5 * LM_PAGE;
+  unsigned *p = take(lm_strategy_at(0), size, 16);
+  for (size_t i = 0; i < size / 4; i++) p[i] = (unsigned)i;
+  for (; size < 300 * LM_MIB; size *= 3) {
+    unsigned *q = lm_pool_move(t, p, size * 3);
+    assert_non_null(q);
+    lm_object o;
+    assert_false(lm_pool_find(p, &o));
+    assert_true(lm_pool_find(q, &o) && o.size == lm_align_up(size * 3, LM_PAGE) && o.token == TOKEN);
+    p = q;
+    for (size_t i = 0; i < (2 * LM_MIB + 5 * LM_PAGE) / 4; i++) assert_int_equal(p[i], i);
+    p[size * 3 / 4 - 1] = 1;
+    assert_true(lm_pool_is_valid());
+  }
+  assert_int_equal(release(p), LM_FREED);
+}
+
+static void moves_nothing_small(void **state) {
+  (void)state;
+  void *p = take(lm_strategy_at(0), 100, 16), *q = take(lm_strategy_at(0), 100000, 16);
+  assert_null(lm_pool_move(t, p, 4 * LM_MIB));
+  assert_null(lm_pool_move(t, q, 4 * LM_MIB));
+  release(p);
+  release(q);
+}
+
+static size_t resident(void) {
+  char text[100];
+  size_t length, total, pages;
+  assert_int_equal(lm_sys_read_file("/proc/self/statm", text, sizeof text, &length), 0);
+  assert_int_equal(sscanf(text, "%zu %zu", &total, &pages), 2);
+  return pages * LM_PAGE;
+}
+
+static void gives_back_memory_after_a_peak(void **state) {
+  (void)state;
+  enum { N = 40 };
+  char *p[N];
+  size_t before = resident(), size = 8 * LM_MIB;
+  for (int i = 0; i < N; i++) memset(p[i] = take(lm_strategy_at(0), size, 16), 1, size);
+  assert_true(resident() > before + N * size / 2);
+  for (int i = 0; i < N; i++) release(p[i]);
+  assert_true(resident() < before + 100 * LM_MIB);
+}
+
+static void reports_fresh_memory_as_zero(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "fresh" });
+  bool zeroed;
+  unsigned char *p = lm_pool_alloc(t, s, LM_MIB, 16, TOKEN, &zeroed);
+  assert_true(zeroed);
+  memset(p, 1, LM_MIB);
+  release(p);
+  p = lm_pool_alloc(t, s, LM_MIB, 16, TOKEN, &zeroed);
+  assert_false(zeroed);
+  release(p);
+}
+
+static void stays_small_with_many_strategies(void **state) {
+  (void)state;
+  enum { STRATEGIES = 300, SIZES = 20 };
+  size_t before = resident();
+  for (int i = 0; i < STRATEGIES; i++) {
+    lm_desc desc = { 0 };
+    snprintf(desc.name, sizeof desc.name, "idle %d", i);
+    lm_strategy *s = intern(desc);
+    for (unsigned c = 0; c < SIZES; c++) assert_non_null(take(s, lm_class_size(c), 16));
+  }
+  /* Half of what one small object's page, its tokens and its bins would come to without sharing. */
+  size_t each = (resident() - before) / STRATEGIES;
+  print_message("%zu KiB for each strategy with %d small objects\n", each / 1024, SIZES);
+  assert_true(each < SIZES * 10 * LM_KIB);
+}
+
+/* Whether a child that writes one byte there is killed by a fault. */
+static bool faults(volatile char *p) {
+  pid_t child = fork();
+  if (!child) {
+    signal(SIGSEGV, SIG_DFL);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+    *p = 1;
+    _exit(0);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
+static void a_guarded_block_ends_at_a_fault(void **state) {
+  (void)state;
+  static const size_t sizes[] = { 0, 1, 16, 100, 4096, 61440, 61441, 100000, 3 * LM_MIB };
+  lm_strategy *s = intern((lm_desc){ .guard = 1 });
+  for (size_t align = 16; align <= 4 * LM_MIB; align *= 8)
+    for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+      char *p = take(s, sizes[i], align);
+      lm_object o;
+      assert_non_null(p);
+      assert_int_equal((uintptr_t)p % align, 0);
+      assert_true(lm_pool_find(p, &o) && o.base == p && o.size >= sizes[i]);
+      assert_true(o.size < (sizes[i] ? sizes[i] : 1) + align);
+      memset(p, 1, o.size);
+      if (align == 16) assert_true(faults(p + o.size) && !faults(p + o.size - 1));
+      assert_int_equal(release(p), LM_FREED);
+      assert_int_equal(release(p), LM_FREE_DOUBLE);
+      if (align == 16) assert_true(faults(p));
+    }
+}
+
+static void guards_one_in_n(void **state) {
+  (void)state;
+  enum { N = 1000, EVERY = 10 };
+  lm_strategy *s = intern((lm_desc){ .guard = EVERY });
+  static char *p[N];
+  int guarded = 0;
+  for (int i = 0; i < N; i++) {
+    p[i] = take(s, 64, 16);
+    guarded += (uintptr_t)(p[i] + 64) % LM_PAGE == 0 && !lm_pool_give(t, p[i]);
+  }
+  assert_int_equal(guarded, N / EVERY);
+}
+
+static void keeps_freed_guarded_blocks_for_a_bounded_while(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .guard = 1, .name = "quarantine" });
+  lm_pool_figures first, before, after;
+  lm_pool_figures_get(&first);
+  for (int i = 0; i < 5000; i++) assert_int_equal(release(take(s, chance(200000), 16)), LM_FREED);
+  lm_pool_figures_get(&before);
+  for (int i = 0; i < 5000; i++) assert_int_equal(release(take(s, chance(200000), 16)), LM_FREED);
+  lm_pool_figures_get(&after);
+  assert_true(after.regions < before.regions + 16 * LM_MIB);
+  assert_true(after.regions < first.regions + 300 * LM_MIB);
+  assert_int_equal(release(take(s, 400 * LM_MIB, 16)), LM_FREED);
+}
+
+static void serves_prepared_memory_or_nothing(void **state) {
+  (void)state;
+  static const lm_desc descs[] = {
+    { .huge = LM_HUGE_THP },   { .huge = LM_HUGE_NEVER }, { .huge = LM_HUGE_2MIB },
+    { .huge = LM_HUGE_1GIB },  { .prefault = true },      { .lock = true },
+    { .huge = LM_HUGE_2MIB, .guard = 1 }, { .lock = true, .guard = 1 },
+    { .placement = { .mode = LM_BIND_BIND, .nodes = 1 } }, { .placement = { .mode = LM_BIND_LOCAL } },
+  };
+  static const size_t sizes[] = { 100, 50000, 3 * LM_MIB };
+  for (size_t d = 0; d < LM_COUNT(descs); d++)
+    for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+      char *p = take(intern(descs[d]), sizes[i], 16);
+      if (!p) continue;
+      memset(p, 1, sizes[i]);
+      assert_int_equal(release(p), LM_FREED);
+    }
+}
+
+static void refuses_locked_memory_beyond_the_limit(void **state) {
+  (void)state;
+  struct rlimit old, none = { 0, 0 };
+  if (getuid() == 0) {
+    print_message("root may lock without limit\n");
+    skip();
+  }
+  getrlimit(RLIMIT_MEMLOCK, &old);
+  none.rlim_max = old.rlim_max;
+  setrlimit(RLIMIT_MEMLOCK, &none);
+  assert_null(take(intern((lm_desc){ .lock = true, .name = "too much" }), 100, 16));
+  setrlimit(RLIMIT_MEMLOCK, &old);
+}
+
+static void refuses_what_no_address_space_holds(void **state) {
+  (void)state;
+  assert_null(take(lm_strategy_at(0), LM_SIZE_MAX, 16));
+  assert_null(take(lm_strategy_at(0), LM_SIZE_MAX + 1, 16));
+  assert_null(take(lm_strategy_at(0), SIZE_MAX, 16));
+  assert_null(take(lm_strategy_at(0), (size_t)2 << 40, 16));
+}
+
+static void work(lm_strategy *s) {
+  enum { N = 15 };
+  static const size_t sizes[] = { 16, 900, 32768, 70000, 2 * LM_MIB };
+  char *p[N];
+  for (int i = 0; i < N; i++) {
+    p[i] = take(s, sizes[i % LM_COUNT(sizes)], i % 7 ? 16 : 65536 * 4);
+    if (p[i]) p[i][0] = 1;
+    char *q = p[i] ? lm_pool_move(t, p[i], 3 * sizes[i % LM_COUNT(sizes)]) : NULL;
+    if (q) p[i] = q;
+  }
+  for (int i = 0; i < N; i++)
+    if (p[i]) assert_int_equal(release(p[i]), LM_FREED);
+}
+
+static void stays_whole_when_any_system_call_is_refused(void **state) {
+  (void)state;
+  static const lm_desc kinds[] = {
+    { .align = 0 }, { .guard = 1 }, { .huge = LM_HUGE_THP }, { .prefault = true }
+  };
+  for (size_t k = 0; k < LM_COUNT(kinds); k++) {
+    long calls = 1;
+    for (long nth = 1; nth <= calls + 2; nth++) {
+      lm_desc desc = kinds[k];
+      snprintf(desc.name, sizeof desc.name, "refused %ld", nth % 8);
+      long before = lm_sys_calls();
+      lm_sys_refuse(nth);
+      work(intern(desc));
+      lm_sys_refuse(0);
+      calls = lm_sys_calls() - before;
+      assert_true(lm_pool_is_valid());
+    }
+  }
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, check_laws)
+  const struct CMUnitTest tests[] = {
+    TEST(stays_small_with_many_strategies), /* before others leave memory to reuse */
+    TEST(serves_any_size_at_any_alignment),
+    TEST(rounds_a_large_block_to_pages_only),
+    TEST(a_strategy_raises_the_alignment),
+    TEST(has_no_bins_for_what_must_be_looked_at),
+    TEST(gives_each_object_to_one_caller),
+    TEST(tells_bad_frees_apart),
+    TEST(knows_a_double_free_after_the_span_is_gone),
+    TEST(leaves_counted_tokens_to_the_slow_path),
+    TEST(frees_slowly_while_someone_is_careful),
+    TEST(changes_the_owner_of_a_live_object_only),
+    TEST(walks_exactly_what_is_live),
+    TEST(grows_and_shrinks_a_large_block_where_it_is),
+    TEST(resizes_a_small_object_within_its_class),
+    TEST(moves_a_large_block_by_its_pages),
+    TEST(moves_nothing_small),
+    TEST(gives_back_memory_after_a_peak),
+    TEST(reports_fresh_memory_as_zero),
+    TEST(a_guarded_block_ends_at_a_fault),
+    TEST(guards_one_in_n),
+    TEST(keeps_freed_guarded_blocks_for_a_bounded_while),
+    TEST(serves_prepared_memory_or_nothing),
+    TEST(refuses_locked_memory_beyond_the_limit),
+    TEST(refuses_what_no_address_space_holds),
+    TEST(stays_whole_when_any_system_call_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
