@@ -4,6 +4,7 @@
 #define LM_ENGINE_H
 
 #include "site.h"
+#include "stats.h"
 
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
@@ -15,7 +16,44 @@ size_t lm_engine_usable(const void *ptr);
 /* Site to use for a NULL one: scope, else default. */
 loam_site *lm_engine_site(loam_site *site);
 
-/* Starts keeping `live` exactly for the tag of a site whose plan reads it (policy.c, before a swap). */
+/* Keeping `live` exactly for the tags whose plans read it (policy.c, before a swap): mark each tag,
+ * then settle once, which walks live memory if any tag is new; blocks of marked tags are counted
+ * from then on. The caller is not inside an operation. */
+void lm_engine_count_mark(loam_site *site);
+void lm_engine_count_settle(void);
+/* Both. */
 void lm_engine_count_tag(loam_site *site);
+
+/* Registers with threads, once; before anything is allocated. */
+void lm_engine_start(void);
+
+/* Most allocations, whole: a size class that the site's plan serves from a bin. NULL: ask
+ * lm_engine_alloc. */
+LM_INLINE void *lm_engine_take(lm_thread *t, loam_site *site, size_t size) {
+  void *p = NULL;
+  lm_thread_enter(t);
+  /* Acquire pairs with the swap: the decisions of this parity are seen. */
+  uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
+  lm_decision *d = &site->now[generation & 1];
+  const lm_plan *plan = atomic_load_explicit(&d->plan, memory_order_acquire);
+  lm_serve serve = plan->serve[lm_class_of(size)];
+  /* Counted: see lm_engine_count_settle. */
+  bool counted = atomic_load_explicit(&site->counted, memory_order_relaxed);
+  if (lm_likely(serve.bin && !counted)) {
+    p = lm_pool_take(t, serve.bin, atomic_load_explicit(&d->token, memory_order_relaxed));
+    if (lm_likely(p != NULL))
+      lm_stats_note(t, site->index, serve.strategy, serve.units * (size_t)16);
+  }
+  lm_thread_leave(t);
+  return p;
+}
+
+/* Most frees. False: ask lm_engine_free. */
+LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
+  lm_thread_enter(t);
+  bool freed = lm_pool_give(t, p);
+  lm_thread_leave(t);
+  return freed;
+}
 
 #endif

@@ -10,6 +10,7 @@
 
 typedef struct lm_foreign {
   void *base;
+  void *made;               /* what its allocator gave: base, or below it for the sake of alignment */
   size_t size;              /* usable bytes, at least 1 */
   uint32_t token;           /* as a pool object's */
   uint32_t strategy;

@@ -76,12 +76,19 @@ typedef struct lm_image {
 
 typedef struct lm_plan lm_plan;
 
+/* What every request of a size class gets, where that is known beforehand. */
+typedef struct lm_serve {
+  uint32_t bin;               /* offset of the bin in the thread; 0: decide */
+  uint16_t strategy;          /* id */
+  uint16_t units;             /* usable bytes of the bin's objects / 16 */
+} lm_serve;
+
 /* Law: every index of every node, leaf and chain is in range, yes and no go up, so that deciding
- *      ends; bin[c] != 0 only if every size of class c with align <= 16 and zero = 0 reaches the
- *      same leaf by tests of size alone, and that leaf begins with a pool strategy that can be
- *      served from the thread's bins with nothing to count. */
+ *      ends; serve[c].bin != 0 only if every size of class c with align <= 16 and zero = 0 reaches,
+ *      whatever the gauges say, a leaf that begins with serve[c].strategy, a pool strategy that can
+ *      be served from the thread's bins with nothing to count, and no node reads LM_IN_LIVE. */
 struct lm_plan {
-  uint32_t bin[LM_CLASSES];   /* by size class: offset of the bin in the thread, 0: decide */
+  lm_serve serve[LM_CLASSES]; /* by size class */
   uint32_t reads;             /* a bit for each LM_IN_* that any node reads */
   uint32_t nodes, codes, leaves, chains;
   const lm_node *node;
@@ -115,6 +122,10 @@ unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request);
 
 /* The built-in default: one leaf, strategy 0. Never destroyed. */
 const lm_plan *lm_plan_default(void);
+/* What lm_plan_default is until the pools can be asked: the same, with every request decided. */
+extern const lm_plan lm_plan_bare;
+/* Asks the pools, once. */
+void lm_plan_start(void);
 
 #endif
 #endif

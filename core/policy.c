@@ -65,9 +65,9 @@ static void settle(loam_site *site, uint64_t generation, const lm_plan *plan) {
   atomic_store_explicit(&now->token, lm_token_make(site, live_slot), memory_order_relaxed);
 }
 
-/* `live` has to be counted before a plan that reads it decides anything. */
+/* `live` has to be counted, and that settled, before a plan that reads it decides anything. */
 static void count_live(loam_site *site, const lm_plan *plan) {
-  if (plan->reads & 1u << LM_IN_LIVE) lm_engine_count_tag(site);
+  if (plan->reads & 1u << LM_IN_LIVE) lm_engine_count_mark(site);
 }
 
 static loam_status compile_late(loam_site *site, const lm_plan **out) {
@@ -95,6 +95,7 @@ static loam_status settle_late_locked(loam_site *site) {
   const lm_plan *plan;
   loam_status status = compile_late(site, &plan);
   count_live(site, plan);
+  lm_engine_count_settle();
   settle(site, atomic_load(&lm_generation), plan);
   return status;
 }
@@ -168,6 +169,7 @@ static loam_status compile_sites(load *l) {
     status = lm_script_plan(l->script, &site->where, &l->plan[l->sites]);
     if (status == LOAM_OK) count_live(site, l->plan[l->sites]);
   }
+  lm_engine_count_settle();
   return status;
 }
 

@@ -24,13 +24,9 @@ static loam_status answered(lua_State *L) {
   return lm_fail(LOAM_EPOLICY, "%s", words);
 }
 
-/* ---- open ---- */
+loam_status lm_script_ready(void) { return lm_luajit_open(); }
 
-typedef struct source {
-  lm_script *script;
-  const char *text;
-  size_t length;
-} source;
+/* ---- open ---- */
 
 static void copy_name(lua_State *L, lm_script *script) {
   push_driver(L, "name");
@@ -40,41 +36,48 @@ static void copy_name(lua_State *L, lm_script *script) {
 }
 
 static loam_status open_policy(lua_State *L, void *arg) {
-  source *from = arg;
+  lm_script *script = arg;
   push_driver(L, "open");
-  lua_pushstring(L, from->script->file);
-  lua_pushlstring(L, from->text, from->length);
+  lua_pushstring(L, script->file);
+  lua_pushlstring(L, script->text, script->length);
   lua_call(L, 2, 2);
   loam_status status = answered(L);
-  if (status == LOAM_OK) copy_name(L, from->script);
+  if (status == LOAM_OK) copy_name(L, script);
   return status;
 }
 
-/* A state with the driver in it and no policy yet. */
-static loam_status make(const char *name, const lm_limits *limits, bool host, lm_script **out) {
-  lm_script *script = lm_own_alloc(sizeof *script);
+static loam_status set_up(lm_script *script, const char *text, const lm_limits *limits) {
+  script->text = lm_own_alloc(script->length + 1);
+  if (!script->text) return lm_fail(LOAM_ENOMEM, "%s: no memory to load it", script->file);
+  memcpy(script->text, text, script->length);
+  loam_status status = lm_vm_open(&script->vm, script->file, script->text, limits);
+  return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_seam_open, script) : status;
+}
+
+/* A state with the driver in it, which has not seen the policy yet. */
+static loam_status make(const char *name, const char *text, size_t length, const lm_limits *limits,
+                        bool host, lm_script **out) {
   *out = NULL;
+  lm_script *script = lm_own_alloc(sizeof *script);
   if (!script) return lm_fail(LOAM_ENOMEM, "%s: no memory to load it", name);
   script->host = host;
+  script->length = length;
   snprintf(script->file, sizeof script->file, "%s", name);
-  loam_status status = lm_vm_open(&script->vm, script->file, limits);
-  if (status == LOAM_OK) status = lm_vm_setup(&script->vm, lm_seam_open, script);
-  if (status != LOAM_OK) {
+  loam_status status = set_up(script, text, limits);
+  if (status == LOAM_OK)
+    *out = script;
+  else
     lm_script_close(script);
-    return status;
-  }
-  *out = script;
-  return LOAM_OK;
+  return status;
 }
 
 loam_status lm_script_open(const char *name, const char *text, size_t length,
                            const lm_limits *limits, lm_script **out) {
   lm_script *script;
   *out = NULL;
-  loam_status status = make(name, limits, true, &script);
+  loam_status status = make(name, text, length, limits, true, &script);
   if (status != LOAM_OK) return status;
-  source from = { script, text, length };
-  status = lm_vm_call(&script->vm, "running the file", open_policy, &from);
+  status = lm_vm_call(&script->vm, "running the file", open_policy, script);
   if (status == LOAM_OK)
     *out = script;
   else
@@ -86,6 +89,7 @@ void lm_script_close(lm_script *script) {
   if (!script) return;
   lm_vm_close(&script->vm);
   lm_seam_close(script);
+  lm_own_free(script->text);
   lm_own_free(script);
 }
 
@@ -146,15 +150,15 @@ loam_status lm_script_vet(lm_script *script) {
 /* ---- inspect ---- */
 
 typedef struct question {
-  source from;
+  const lm_script *script;
   const char *query;
 } question;
 
 static loam_status inspect(lua_State *L, void *arg) {
   question *q = arg;
   push_driver(L, "inspect");
-  lua_pushstring(L, q->from.script->file);
-  lua_pushlstring(L, q->from.text, q->from.length);
+  lua_pushstring(L, q->script->file);
+  lua_pushlstring(L, q->script->text, q->script->length);
   lua_pushstring(L, q->query);
   lua_call(L, 3, 2);
   return answered(L);
@@ -172,9 +176,10 @@ static void first_value(const char *query, const char *key, char *buffer, size_t
 /* What the driver could not say itself: its budget was exceeded. */
 static void answer_excess(lm_script *script, const char *query) {
   const lm_vm *vm = &script->vm;
-  char verb[16], reason[256];
+  char verb[16], reason[256], source[160];
   first_value(query, "verb", verb, sizeof verb);
   lm_vm_excess_text(vm, reason, sizeof reason);
+  lm_vm_excess_source(vm, source, sizeof source);
   lm_json_finish(&script->answer);
   lm_json *out = &script->answer;
   lm_json_open(out, NULL, '{');
@@ -187,6 +192,7 @@ static void answer_excess(lm_script *script, const char *query) {
   if (vm->line > 0) lm_json_int(out, "line", vm->line);
   lm_json_text(out, "class", "budget");
   lm_json_text(out, "reason", reason);
+  if (*source) lm_json_text(out, "source", source);
   lm_json_text(out, "suggestion", lm_vm_excess_hint);
   lm_json_close(out, '}');
   lm_json_close(out, ']');
@@ -197,11 +203,11 @@ static void answer_excess(lm_script *script, const char *query) {
 loam_status lm_script_inspect(const char *name, const char *text, size_t length, const char *query,
                               const lm_limits *limits, loam_write_fn write, void *ctx) {
   lm_script *script;
-  loam_status status = make(name, limits, false, &script);
+  loam_status status = make(name, text, length, limits, false, &script);
   if (status != LOAM_OK) return status;
   script->write = write;
   script->ctx = ctx;
-  question q = { { script, text, length }, query };
+  question q = { script, query };
   status = lm_vm_call(&script->vm, "running the file", inspect, &q);
   if (status == LOAM_EBUDGET && script->vm.excess) {
     answer_excess(script, query);

@@ -17,6 +17,9 @@ typedef struct lm_limits {
 
 typedef struct lm_script lm_script;
 
+/* Whether Lua can be had on this machine; LOAM_EUNSUPPORTED if not. */
+loam_status lm_script_ready(void);
+
 /* Runs the file and checks what it returned. `name` stands in messages. */
 loam_status lm_script_open(const char *name, const char *text, size_t length,
                            const lm_limits *limits, lm_script **out);

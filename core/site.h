@@ -16,34 +16,55 @@ typedef struct lm_decision {
   _Atomic lm_token token;
 } lm_decision;
 
+/* What a fast allocation reads stands first, in one cache line. */
 struct loam_site {
   lm_decision now[2];
   uint32_t index;
-  uint32_t tag_index;       /* sites of one tag share it */
-  _Atomic int64_t *live;    /* bytes live under the tag, shared by its sites; kept once `counted` */
   _Atomic uint32_t counted; /* a plan of the tag reads req.live: tokens carry LM_TOKEN_SLOW */
+  _Atomic int64_t *live;    /* see the law below; shared by the sites of the tag */
+  uint32_t tag_index;       /* sites of one tag share it */
   _Atomic uint32_t pending; /* not compiled yet: the script was busy with the asking thread */
+  _Atomic(loam_handler *) handler; /* of loam_handler_of, or NULL */
   loam_where where;         /* interned strings, never NULL */
-  loam_handler *handler;    /* of loam_handler_of, or NULL */
-};
+  uint64_t hash;            /* of where */
+  loam_site *next_of_tag;   /* under the lock of sites */
+} __attribute__((aligned(LM_CACHE_LINE)));
+
+/* Law: *live is the sum of the usable bytes of the tag's live blocks whose token carries
+ * LM_TOKEN_SLOW. Every block of a counted tag does (engine.c), so there it is the tag's live bytes. */
 
 /* Number of the live generation; its low bit picks lm_site.now. Release at the swap, acquire here. */
 extern _Atomic uint64_t lm_generation;
 
 loam_site *lm_site_at(uint32_t index);  /* NULL if there is none */
 uint32_t lm_site_count(void);           /* indices are 2 .. count + 1 */
-loam_site *lm_site_default(void);       /* tag "", never NULL once memory could be had at all */
+loam_site *lm_site_default(void);       /* tag "", never NULL */
 uint32_t lm_site_tag_count(void);
 
-/* Called for each new site before anyone else can see it; the policy layer compiles its plan. Until
- * set, new sites have the default plan. */
-extern void (*lm_site_on_new)(loam_site *site);
+/* The site of a description, made if it is new; NULL if the tag is too long, or there is no memory,
+ * or the thread is inside loam and the site is new. */
+loam_site *lm_site_get(const loam_where *where);
+
+/* Called for each new site before anyone else can find it, without a lock; the policy layer compiles
+ * its plan. Until set, new sites have the default plan. The site is among lm_site_at's already: so
+ * a loader that walks the sites and then swaps, both under a lock that the hook takes as well, has
+ * seen the site, or the hook comes after the swap and compiles for what is live then. */
+extern void (*_Atomic lm_site_on_new)(loam_site *site);
+
+/* Once, before anything is loaded: gives the default plan, now served from bins, to the sites that
+ * have the bare one. */
+void lm_site_start(void);
+
+/* Marks every site of the tag, those to come as well. False if no block of the tag can be live that
+ * was stamped before: the tag was marked, or nobody has got a site of it yet. */
+bool lm_site_count_tag(loam_site *site);
 
 lm_token lm_token_make(const loam_site *site, uint32_t generation_slot);
 LM_INLINE uint32_t lm_token_site(lm_token t) { return t & ((1u << LM_SITE_BITS) - 1); }
 LM_INLINE uint32_t lm_token_slot(lm_token t) { return (t >> LM_SITE_BITS) & (LM_GENERATION_SLOTS - 1); }
 
-/* Slot of a generation, taken at its swap (walks live memory when slots run out), and back. */
+/* Slot of a generation, taken at its swap, and back. When slots run out, those that no live block
+ * carries are found by walking live memory; if there is none, the newest is used for both. */
 uint32_t lm_generation_slot(uint64_t generation);
 uint64_t lm_generation_of(uint32_t slot);
 

@@ -4,20 +4,43 @@
 
 #include "site.h"
 
-/* One block allocated; on the allocation path, so inline and thread-local: a direct-mapped table
- * keyed by (site, strategy), told to the totals when an entry is needed for another key. */
-void lm_stats_flush(lm_thread *t, lm_tally *entry);
-LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, size_t bytes) {
+/* Adds what an entry has to the totals and makes it `key`'s. */
+void lm_stats_rekey(lm_tally *entry, uint64_t key);
+
+/* The thread's entry for blocks of a site under a strategy; direct-mapped. */
+LM_INLINE lm_tally *lm_stats_entry(lm_thread *t, uint32_t site, uint32_t strategy) {
+  uint64_t key = site | (uint64_t)strategy << 32;
   lm_tally *e = &t->tally[(site + strategy * 37) & (LM_TALLIES - 1)];
-  if (lm_unlikely(e->site != site || e->strategy != strategy || e->blocks == UINT32_MAX)) {
-    lm_stats_flush(t, e);
-    e->site = site;
-    e->strategy = strategy;
-  }
-  e->blocks++;
-  e->bytes += bytes;
+  if (lm_unlikely(atomic_load_explicit(&e->key, memory_order_relaxed) != key))
+    lm_stats_rekey(e, key);
+  return e;
+}
+
+/* Only this thread writes; release, so that who sees the sum sees the key that it is of. */
+LM_INLINE void lm_stats_add(_Atomic uint64_t *sum, uint64_t more) {
+  uint64_t now = atomic_load_explicit(sum, memory_order_relaxed);
+  atomic_store_explicit(sum, now + more, memory_order_release);
+}
+
+/* One block allocated; on the allocation path, so inline and thread-local. */
+LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, size_t bytes) {
+  lm_tally *e = lm_stats_entry(t, site, strategy);
+  lm_stats_add(&e->blocks, 1);
+  lm_stats_add(&e->bytes, bytes);
+}
+
+/* A block that grew where it is. */
+LM_INLINE void lm_stats_grow(lm_thread *t, uint32_t site, uint32_t strategy, size_t bytes) {
+  lm_stats_add(&lm_stats_entry(t, site, strategy)->bytes, bytes);
 }
 
 extern _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_bad_frees;
+
+/* Registers with threads, once. */
+void lm_stats_start(void);
+
+/* loam_stats and loam_stats_by. */
+loam_status lm_stats_get(struct loam_stats *out);
+loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx);
 
 #endif

@@ -21,12 +21,11 @@
 #define LM_ERROR_SIZE 4096
 #define LM_TALLIES 512       /* power of two */
 
-/* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals. */
+/* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
+ * Written by the thread, read by whoever asks; the key changes under the lock of totals (stats.c). */
 typedef struct lm_tally {
-  uint32_t site;      /* index of the site */
-  uint32_t strategy;  /* id of the strategy */
-  uint32_t blocks;
-  uint64_t bytes;
+  _Atomic uint64_t key;      /* site index, strategy id << 32; 0: none yet */
+  _Atomic uint64_t blocks, bytes;
 } lm_tally;
 
 typedef struct lm_thread {

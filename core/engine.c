@@ -1,0 +1,681 @@
+/* engine.c - a request in, a pointer out: plan, strategy, fallback, account.
+ *
+ * A request is decided while its thread is active, and the chain is copied: the plan may go as soon
+ * as the thread is not. Then the members of the chain are tried in order. Handlers, the system's
+ * allocator and events are foreign code, called while the thread is not active, and with `inside`
+ * raised where it allocates: what such code asks of loam is served under the default plan, so that
+ * a handler built on an allocator that loam has replaced ends.
+ *
+ * Account of a block, besides the totals (stats.h):
+ *   - its token carries LM_TOKEN_SLOW if its tag is counted or its strategy has a limit, and then
+ *     its usable bytes are in *site->live;
+ *   - if its strategy has a limit, they are in strategy->used.
+ * Frees of such tokens come here (lm_pool_give refuses them). */
+#include "engine.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "error.h"
+#include "foreign.h"
+#include "handler.h"
+#include "lock.h"
+
+typedef struct order {
+  lm_thread *t;
+  loam_site *site;
+  size_t size, align;
+  bool zero;
+  const char *why; /* the last member asked could not serve */
+} order;
+
+/* A chain, and the token of the generation that decided. */
+typedef struct answer {
+  lm_token token;
+  uint32_t n;
+  uint32_t chain[LM_CHAIN_MAX];
+} answer;
+
+/* A live block, whoever made it. */
+typedef struct block {
+  char *base;
+  size_t size;
+  lm_token token;
+  uint32_t strategy;
+  bool is_foreign;
+  void *made;
+  const loam_handler *handler;
+} block;
+
+loam_site *lm_engine_site(loam_site *site) {
+  if (site) return site;
+  lm_thread *t = lm_thread_get();
+  if (t && t->depth) site = t->scope[(t->depth < LM_SCOPES ? t->depth : LM_SCOPES) - 1];
+  return site ? site : lm_site_default();
+}
+
+/* ---- Account ------------------------------------------------------------------------------ */
+
+static lm_token stamp(const loam_site *site, const lm_strategy *s, lm_token token) {
+  bool counted = atomic_load_explicit(&site->counted, memory_order_relaxed);
+  return counted || s->desc.limit ? token | LM_TOKEN_SLOW : token & ~LM_TOKEN_SLOW;
+}
+
+/* Adds to what is counted for a token, or takes from it. */
+static void count(lm_token token, int64_t bytes) {
+  if (token & LM_TOKEN_SLOW)
+    atomic_fetch_add_explicit(lm_site_at(lm_token_site(token))->live, bytes, memory_order_relaxed);
+}
+
+/* Takes bytes of a strategy's limit; false, and nothing taken, if they are not left. */
+static bool limit_take(lm_strategy *s, size_t bytes) {
+  if (!s->desc.limit || !bytes) return true;
+  int64_t used = atomic_load_explicit(&s->used, memory_order_relaxed);
+  do {
+    size_t left = used < 0 ? s->desc.limit : s->desc.limit - (size_t)used;
+    if ((size_t)(used < 0 ? 0 : used) > s->desc.limit || bytes > left) return false;
+  } while (!atomic_compare_exchange_weak_explicit(&s->used, &used, used + (int64_t)bytes,
+                                                  memory_order_relaxed, memory_order_relaxed));
+  return true;
+}
+
+static void limit_give(lm_strategy *s, int64_t bytes) {
+  if (s->desc.limit) atomic_fetch_sub_explicit(&s->used, bytes, memory_order_relaxed);
+}
+
+static void bump(_Atomic uint64_t *figure) {
+  atomic_fetch_add_explicit(figure, 1, memory_order_relaxed);
+}
+
+/* ---- Deciding ----------------------------------------------------------------------------- */
+
+static double read_gauge(const lm_request *request, int input, unsigned arg) {
+  if (input == LM_IN_NODE) return lm_numa_here();
+  if (input == LM_IN_DEVICE) return -1;
+  if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
+  if (input == LM_IN_DEVICE_FREE) return 0;
+  int64_t live = atomic_load_explicit(request->site->live, memory_order_relaxed);
+  return live > 0 ? (double)live : 0; /* below 0 for a moment while a tag begins to be counted */
+}
+
+static void decide(const order *o, answer *out) {
+  lm_thread_enter(o->t);
+  uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
+  lm_decision *d = &o->site->now[generation & 1];
+  const lm_plan *plan = o->t->inside ? lm_plan_default()
+                                     : atomic_load_explicit(&d->plan, memory_order_acquire);
+  lm_request request = { .size = o->size, .align = o->align, .zero = o->zero,
+                         .gauge = read_gauge, .site = o->site };
+  const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
+  out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
+  out->n = leaf->n;
+  memcpy(out->chain, plan->chain + leaf->first, leaf->n * sizeof *out->chain);
+  lm_thread_leave(o->t);
+}
+
+/* ---- Members of a chain ------------------------------------------------------------------- */
+
+static bool cannot(order *o, const char *why) {
+  o->why = why;
+  return false;
+}
+
+static void describe(const lm_object *object, block *out) {
+  *out = (block){ object->base, object->size, object->token, object->strategy, false, NULL, NULL };
+}
+
+/* Frees a pool block that no caller has. */
+static void take_back(lm_thread *t, const block *b) {
+  lm_object object;
+  lm_thread_enter(t);
+  lm_freed freed = lm_pool_free(t, b->base, &object);
+  lm_thread_leave(t);
+  lm_require(freed == LM_FREED);
+  count(object.token, -(int64_t)object.size);
+}
+
+/* The token is stamped and counted in one active section: see lm_engine_count_settle. */
+static bool pool_take(order *o, lm_strategy *s, lm_token token, block *out, bool *zeroed) {
+  lm_object object;
+  size_t align = o->align > s->desc.align ? o->align : s->desc.align;
+  lm_thread_enter(o->t);
+  token = stamp(o->site, s, token);
+  void *p = lm_pool_alloc(o->t, s, o->size, align, token, zeroed);
+  if (p) {
+    lm_require(lm_pool_find(p, &object));
+    count(token, (int64_t)object.size);
+    describe(&object, out);
+  }
+  lm_thread_leave(o->t);
+  return p;
+}
+
+static bool serve_host(order *o, lm_strategy *s, lm_token token, block *out) {
+  bool zeroed;
+  if (!limit_take(s, o->size)) return cannot(o, "it is at its limit");
+  if (!pool_take(o, s, token, out, &zeroed)) {
+    limit_give(s, (int64_t)o->size);
+    return cannot(o, "it has no memory");
+  }
+  if (!limit_take(s, out->size - o->size)) {
+    take_back(o->t, out);
+    limit_give(s, (int64_t)o->size);
+    return cannot(o, "it is at its limit");
+  }
+  if (!zeroed && (o->zero || s->desc.zero))
+    memset(out->base, 0, s->desc.zero ? out->size : o->size);
+  return true;
+}
+
+/* Blocks of handlers that are loam's own memory, because the handler's allocator is loam. They are
+ * known twice: to the pools, by a SLOW token of the outer request's site, which is what is counted,
+ * and to the map of foreign blocks, by a token that is not counted. */
+static _Atomic uint64_t nested;
+
+static bool is_nested(const void *p) {
+  return lm_unlikely(atomic_load_explicit(&nested, memory_order_relaxed)) && lm_pool_owns(p);
+}
+
+/* Replaces the token of a live pool block of ours. */
+static void retoken(block *b, lm_token to) {
+  lm_object now = { .token = b->token, .size = b->size };
+  while (now.token != to && !lm_pool_retoken(b->base, now.token, to))
+    if (!lm_pool_find(b->base, &now)) return; /* the caller frees it meanwhile: a bug of the host's */
+  count(now.token, -(int64_t)now.size);
+  count(to, (int64_t)now.size);
+  b->token = to;
+}
+
+static bool record(order *o, const lm_strategy *s, lm_token token, block *b) {
+  lm_object object;
+  lm_thread_enter(o->t);
+  b->token = stamp(o->site, s, token);
+  b->strategy = s->id;
+  bool in_pool = lm_pool_find(b->base, &object);
+  lm_token own = in_pool ? b->token & ~LM_TOKEN_SLOW : b->token;
+  lm_foreign entry = { b->base, b->made, b->size, own, s->id, b->handler };
+  bool ok = lm_foreign_put(&entry);
+  if (ok && in_pool) {
+    block inner;
+    describe(&object, &inner);
+    retoken(&inner, b->token | LM_TOKEN_SLOW);
+    bump(&nested);
+  } else if (ok) {
+    count(b->token, (int64_t)b->size);
+  }
+  lm_thread_leave(o->t);
+  return ok;
+}
+
+static void foreign_release(lm_thread *t, const block *b) {
+  t->inside++;
+  if (b->handler) {
+    size_t size = b->size + (size_t)(b->base - (char *)b->made);
+    b->handler->allocator.free(b->handler->allocator.ctx, b->made, size);
+  } else {
+    lm_handler_system()->free(b->made);
+  }
+  t->inside--;
+}
+
+/* Bytes usable at what the system's allocator gave for `size`. */
+static size_t system_size(void *p, size_t size) {
+  size_t usable = lm_handler_system()->usable_size(p);
+  return usable > size ? usable : size;
+}
+
+static void system_call(order *o, block *out) {
+  const loam_system *system = lm_handler_system();
+  size_t size = o->size ? o->size : 1;
+  if (o->align > 16) out->made = system->aligned_alloc(o->align, lm_align_up(size, o->align));
+  else if (o->zero) out->made = system->calloc(1, size);
+  else out->made = system->malloc(size);
+  out->base = out->made;
+  out->size = out->made ? system_size(out->made, size) : 0;
+  if (out->made && o->zero && o->align > 16) memset(out->made, 0, size);
+}
+
+/* A handler knows no alignment: room for it is asked for as well. */
+static void handler_call(order *o, block *out) {
+  const loam_allocator *a = &out->handler->allocator;
+  out->size = o->size ? o->size : 1;
+  size_t room = out->size + (o->align > 16 ? o->align - 16 : 0);
+  out->made = o->zero ? a->calloc(a->ctx, 1, room) : a->malloc(a->ctx, room);
+  out->base = (char *)lm_align_up((uintptr_t)out->made, o->align > 16 ? o->align : 1);
+}
+
+static bool serve_foreign(order *o, lm_strategy *s, lm_token token, block *out) {
+  bool is_handler = s->desc.kind == LM_KIND_HANDLER;
+  *out = (block){ .is_foreign = true };
+  if (is_handler) out->handler = lm_handler_find(s->desc.handler);
+  if (is_handler && !out->handler) return cannot(o, "no handler of its name is registered");
+  if (!limit_take(s, o->size)) return cannot(o, "it is at its limit");
+  o->t->inside++;
+  if (is_handler) handler_call(o, out);
+  else system_call(o, out);
+  o->t->inside--;
+  bool in_limit = out->made && limit_take(s, out->size - o->size);
+  if (in_limit && record(o, s, token, out)) return true;
+  if (in_limit) limit_give(s, (int64_t)(out->size - o->size));
+  limit_give(s, (int64_t)o->size);
+  if (!out->made) return cannot(o, "it has no memory");
+  foreign_release(o->t, out);
+  return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
+}
+
+static bool serve(order *o, lm_strategy *s, lm_token token, block *out) {
+  switch (s->desc.kind) {
+    case LM_KIND_HOST: return serve_host(o, s, token, out);
+    case LM_KIND_SYSTEM:
+    case LM_KIND_HANDLER: return serve_foreign(o, s, token, out);
+    default: return cannot(o, "this machine or build has no such memory");
+  }
+}
+
+/* ---- Allocating --------------------------------------------------------------------------- */
+
+static void *too_large(size_t size) {
+  return lm_fail_null("size %zu: it is above the address space, %zu", size, LM_SIZE_MAX);
+}
+
+static void *denied(const order *o) {
+  bump(&lm_stats_denied);
+  return lm_fail_null("size %zu under tag '%s': the policy denies it", o->size, o->site->where.tag);
+}
+
+static void *failed(const order *o, const lm_strategy *last, uint32_t n) {
+  bump(&lm_stats_failed);
+  return lm_fail_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->size,
+                      o->site->where.tag, last->desc.name, n > 1 ? ", the last of its chain," : "",
+                      o->why);
+}
+
+/* A member served; those before it could not. */
+static void *served(order *o, lm_strategy *s, uint32_t at, const block *b) {
+  lm_stats_note(o->t, o->site->index, s->id, b->size);
+  if (at) {
+    bump(&s->served_late);
+    bump(&lm_stats_fallbacks);
+  }
+  return b->base;
+}
+
+static void *serve_chain(order *o) {
+  answer a;
+  lm_strategy *s = NULL;
+  decide(o, &a);
+  for (uint32_t i = 0; i < a.n; i++) {
+    block b;
+    s = lm_strategy_at(a.chain[i]);
+    if (s->desc.kind == LM_KIND_DENY) return denied(o);
+    if (serve(o, s, a.token, &b)) return served(o, s, i, &b);
+    bump(&s->failed);
+  }
+  return failed(o, s, a.n);
+}
+
+/* From a bin, as lm_engine_take does, for calloc too where the plan does not ask about it. */
+static void *serve_class(const order *o) {
+  if (o->align > 16 || o->size > LM_SMALL_MAX || o->t->inside) return NULL;
+  if (o->zero) {
+    lm_thread_enter(o->t);
+    uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
+    const lm_plan *plan =
+        atomic_load_explicit(&o->site->now[generation & 1].plan, memory_order_acquire);
+    bool asks = plan->reads & 1u << LM_IN_ZERO;
+    lm_thread_leave(o->t);
+    if (asks) return NULL;
+  }
+  void *p = lm_engine_take(o->t, o->site, o->size);
+  return p && o->zero ? memset(p, 0, o->size) : p;
+}
+
+void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
+  if (size > LM_SIZE_MAX || align > LM_SIZE_MAX) return too_large(size > align ? size : align);
+  lm_thread *t = lm_thread_get();
+  if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", size);
+  order o = { t, lm_engine_site(site), size, align < 16 ? 16 : align, zero, "" };
+  void *p = serve_class(&o);
+  return p ? p : serve_chain(&o);
+}
+
+/* ---- Finding ------------------------------------------------------------------------------ */
+
+static bool find_foreign(const void *p, block *out) {
+  lm_foreign f;
+  if (!lm_foreign_find(p, &f)) return false;
+  *out = (block){ f.base, f.size, f.token, f.strategy, true, f.made, f.handler };
+  return true;
+}
+
+/* The live block that p is in. */
+static bool find(const void *p, block *out) {
+  lm_object object;
+  if (is_nested(p) && find_foreign(p, out)) return true;
+  if (!lm_pool_owns(p)) return find_foreign(p, out);
+  if (!lm_pool_find(p, &object)) return false;
+  describe(&object, out);
+  return true;
+}
+
+size_t lm_engine_usable(const void *ptr) {
+  block b;
+  return find(ptr, &b) && b.base == ptr ? b.size : 0;
+}
+
+bool lm_engine_owner(const void *ptr, loam_owner_info *out) {
+  block b;
+  if (!find(ptr, &b)) return false;
+  const loam_site *site = lm_site_at(lm_token_site(b.token));
+  const lm_strategy *s = lm_strategy_at(b.strategy);
+  *out = (loam_owner_info){
+    .tag = site->where.tag,
+    .file = site->where.file,
+    .func = site->where.func,
+    .module = site->where.module,
+    .line = site->where.line,
+    .strategy = s->desc.name,
+    .kind = lm_kind_text(s->desc.kind),
+    .handler = b.handler ? b.handler->name : b.is_foreign ? "system" : "loam",
+    .generation = lm_generation_of(lm_token_slot(b.token)),
+    .base = b.base,
+    .size = b.size,
+  };
+  return true;
+}
+
+/* ---- Freeing ------------------------------------------------------------------------------ */
+
+static uint64_t live_generation(void) {
+  return atomic_load_explicit(&lm_generation, memory_order_relaxed);
+}
+
+/* A pointer that is not the start of a live block. `what` was asked with it. */
+static void tell_bad(const char *what, const void *p) {
+  block b;
+  bump(&lm_stats_bad_frees);
+  if (find(p, &b)) {
+    uint64_t generation = lm_generation_of(lm_token_slot(b.token));
+    lm_event(LOAM_EVENT_BAD_FREE, generation, p,
+             "%s of %p, %zu bytes into a block of %zu bytes of tag '%s' and strategy '%s', "
+             "decided by generation %" PRIu64,
+             what, p, (size_t)((const char *)p - b.base), b.size,
+             lm_site_at(lm_token_site(b.token))->where.tag, lm_strategy_at(b.strategy)->desc.name,
+             generation);
+  } else if (lm_pool_owns(p)) {
+    lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p,
+             "%s of %p, where no block lives: it was freed before", what, p);
+  } else {
+    lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p, "%s of %p, which loam did not allocate",
+             what, p);
+  }
+}
+
+/* What a dead object still tells. */
+static void tell_double(const void *p, const lm_object *object) {
+  bump(&lm_stats_bad_frees);
+  if (object->size)
+    lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p,
+             "double free of %p, a block of %zu bytes of strategy '%s'", p, object->size,
+             lm_strategy_at(object->strategy)->desc.name);
+  else
+    lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p, "double free of %p", p);
+}
+
+/* Takes a block of a handler or the system out of loam's books. */
+static bool foreign_take(lm_thread *t, const void *p, block *out) {
+  lm_foreign f;
+  lm_thread_enter(t);
+  bool taken = lm_foreign_take(p, &f);
+  if (taken) {
+    *out = (block){ f.base, f.size, f.token, f.strategy, true, f.made, f.handler };
+    count(f.token, -(int64_t)f.size);
+    if (is_nested(p)) atomic_fetch_sub_explicit(&nested, 1, memory_order_relaxed);
+  }
+  lm_thread_leave(t);
+  return taken;
+}
+
+static bool free_foreign(lm_thread *t, void *p) {
+  block b;
+  if (!foreign_take(t, p, &b)) return false;
+  limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
+  foreign_release(t, &b);
+  return true;
+}
+
+static void free_pool(lm_thread *t, void *p) {
+  lm_object object;
+  lm_thread_enter(t);
+  lm_freed freed = lm_pool_free(t, p, &object);
+  if (freed == LM_FREED) count(object.token, -(int64_t)object.size);
+  lm_thread_leave(t);
+  if (freed == LM_FREED) limit_give(lm_strategy_at(object.strategy), (int64_t)object.size);
+  else if (freed == LM_FREE_DOUBLE) tell_double(p, &object);
+  else tell_bad("free", p);
+}
+
+static void check_guess(const void *p, size_t guess) {
+  size_t usable = lm_engine_usable(p);
+  if (!usable || guess <= usable) return;
+  bump(&lm_stats_bad_frees);
+  lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p,
+           "free of %p with size %zu: the block has %zu bytes", p, guess, usable);
+}
+
+void lm_engine_free(void *ptr, size_t guess) {
+  lm_thread *t = lm_thread_get();
+  if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
+  if (guess != SIZE_MAX) check_guess(ptr, guess);
+  if (is_nested(ptr) && free_foreign(t, ptr)) return;
+  if (lm_pool_owns(ptr)) free_pool(t, ptr);
+  else if (!free_foreign(t, ptr)) tell_bad("free", ptr);
+}
+
+/* ---- Reallocating ------------------------------------------------------------------------- */
+
+/* Grows or shrinks a pool block where it is, or by moving its pages; NULL: it is as it was. The
+ * token is replaced first, so that whoever walks meanwhile counts the old size, whole. */
+static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *b) {
+  lm_object object;
+  lm_token old = b->token;
+  size_t was = b->size;
+  lm_thread_enter(o->t);
+  retoken(b, stamp(o->site, s, token));
+  char *p = lm_pool_resize(b->base, o->size) ? b->base : lm_pool_move(o->t, b->base, o->size);
+  if (p) {
+    lm_require(lm_pool_find(p, &object));
+    count(object.token, (int64_t)object.size - (int64_t)was);
+    describe(&object, b);
+  } else {
+    retoken(b, stamp(lm_site_at(lm_token_site(old)), s, old));
+  }
+  lm_thread_leave(o->t);
+  return p;
+}
+
+static bool resize_host(order *o, lm_strategy *s, lm_token token, block *b) {
+  size_t was = b->size;
+  /* What a large block can become; a small one stays as it is. */
+  size_t whole = lm_align_up(o->size, LM_PAGE), more = o->size > was ? whole - was : 0;
+  if (!limit_take(s, more)) return false;
+  char *p = pool_resize(o, s, token, b);
+  limit_give(s, (int64_t)more - (p ? (int64_t)b->size - (int64_t)was : 0));
+  if (p && s->desc.zero && b->size > was) memset(p + was, 0, b->size - was);
+  return p;
+}
+
+static void *foreign_call(const order *o, const block *b) {
+  size_t size = o->size ? o->size : 1;
+  o->t->inside++;
+  void *p = b->handler ? b->handler->allocator.realloc(b->handler->allocator.ctx, b->base, size)
+                       : lm_handler_system()->realloc(b->base, size);
+  o->t->inside--;
+  return p;
+}
+
+/* By its own allocator. The block is out of the books meanwhile: once its allocator has it, its
+ * address may be somebody else's block before we know. */
+static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
+  block old;
+  lm_strategy *from = lm_strategy_at(b->strategy);
+  size_t more = from != s ? o->size : o->size > b->size ? o->size - b->size : 0;
+  if (!limit_take(s, more)) return false;
+  if (!foreign_take(o->t, b->base, &old)) {
+    limit_give(s, (int64_t)more);
+    return false;
+  }
+  char *p = foreign_call(o, &old);
+  if (!p) {
+    order again = *o;
+    again.site = lm_site_at(lm_token_site(old.token));
+    limit_give(s, (int64_t)more);
+    record(&again, from, old.token, &old);
+    return false;
+  }
+  *b = (block){ p, 0, 0, 0, true, p, old.handler };
+  b->size = old.handler ? (o->size ? o->size : 1) : system_size(p, o->size);
+  limit_give(from, (int64_t)old.size);
+  limit_give(s, (int64_t)more - (int64_t)b->size);
+  record(o, s, token, b);
+  return true;
+}
+
+/* Whether a member of the chain is what made the block, and can change it where it is. */
+static bool is_own(const lm_strategy *s, const block *b) {
+  if (!b->is_foreign) return s->id == b->strategy;
+  if (b->made != b->base) return false;
+  if (s->desc.kind == LM_KIND_SYSTEM) return !b->handler;
+  return s->desc.kind == LM_KIND_HANDLER && b->handler == lm_handler_find(s->desc.handler);
+}
+
+static bool resize(order *o, lm_strategy *s, lm_token token, block *b) {
+  if (!is_own(s, b)) return false;
+  return b->is_foreign ? resize_foreign(o, s, token, b) : resize_host(o, s, token, b);
+}
+
+/* A block that became another without moving to another strategy is told as what it grew by. */
+static void *resized(order *o, lm_strategy *s, const block *was, const block *is) {
+  if (lm_token_site(was->token) != o->site->index || was->strategy != s->id)
+    lm_stats_note(o->t, o->site->index, s->id, is->size);
+  else if (is->size > was->size)
+    lm_stats_grow(o->t, o->site->index, s->id, is->size - was->size);
+  return is->base;
+}
+
+static void *moved(order *o, lm_strategy *s, uint32_t at, const block *from, const block *to) {
+  memcpy(to->base, from->base, from->size < o->size ? from->size : o->size);
+  lm_engine_free(from->base, SIZE_MAX);
+  return served(o, s, at, to);
+}
+
+static void *realloc_chain(order *o, const block *was) {
+  answer a;
+  lm_strategy *s = NULL;
+  decide(o, &a);
+  for (uint32_t i = 0; i < a.n; i++) {
+    block b = *was;
+    s = lm_strategy_at(a.chain[i]);
+    if (s->desc.kind == LM_KIND_DENY) return denied(o);
+    if (resize(o, s, a.token, &b)) return resized(o, s, was, &b);
+    if (serve(o, s, a.token, &b)) return moved(o, s, i, was, &b);
+    bump(&s->failed);
+  }
+  return failed(o, s, a.n);
+}
+
+void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
+  if (!ptr) return lm_engine_alloc(site, size, 16, false);
+  if (size > LM_SIZE_MAX) return too_large(size);
+  lm_thread *t = lm_thread_get();
+  if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", size);
+  block b;
+  if (!find(ptr, &b) || b.base != ptr) {
+    tell_bad("realloc", ptr);
+    lm_fail(LOAM_EBADPTR, "realloc of %p: it is not the start of a live block", ptr);
+    return NULL;
+  }
+  if (!site) site = lm_site_at(lm_token_site(b.token));
+  order o = { t, site, size, 16, false, "" };
+  return realloc_chain(&o, &b);
+}
+
+/* ---- Counting what lives under a tag ------------------------------------------------------ */
+
+/* How a tag begins to be counted while threads allocate and free. Wanted: every live block of the
+ * tag has a SLOW token and is in *site->live once.
+ *
+ *   1. The tag's sites are marked. An active section that begins later stamps its blocks SLOW and
+ *      counts them in the same section (pool_take, record, pool_resize; lm_engine_take declines).
+ *   2. careful is raised: frees take tokens by compare and exchange, from sections that begin later.
+ *   3. Grace: no section is left that began before 1 and 2. So now every block of the tag is either
+ *      SLOW and counted, or has a token without SLOW that only this walk or its free will change.
+ *   4. The walk: each such token is exchanged for its SLOW one, and only then counted. A free before
+ *      the exchange makes it fail, and neither counts; a free after it finds SLOW and takes away
+ *      what the walk adds (for a moment perhaps before it is added: the counter is signed).
+ *
+ * A block that is being resized has had its token replaced before its size changes, so the size
+ * that the walk read is the one it counts. Where there is no membarrier, step 3 waits for nothing
+ * and a block that was being allocated may be left out until it is freed. */
+
+static struct {
+  lm_lock lock;
+  _Atomic bool wanted;
+} settling;
+
+static bool begins_to_count(lm_token token) {
+  if (token & LM_TOKEN_SLOW) return false;
+  const loam_site *site = lm_site_at(lm_token_site(token));
+  return site && atomic_load_explicit(&site->counted, memory_order_relaxed);
+}
+
+static void count_object(void *ctx, const lm_object *object) {
+  (void)ctx;
+  lm_token slow = object->token | LM_TOKEN_SLOW;
+  if (begins_to_count(object->token) && lm_pool_retoken(object->base, object->token, slow))
+    count(slow, (int64_t)object->size);
+}
+
+/* Under the map's lock, which a free takes. */
+static void count_foreign(void *ctx, lm_foreign *entry) {
+  (void)ctx;
+  if (lm_pool_owns(entry->base) || !begins_to_count(entry->token)) return;
+  entry->token |= LM_TOKEN_SLOW;
+  count(entry->token, (int64_t)entry->size);
+}
+
+void lm_engine_count_mark(loam_site *site) {
+  if (lm_site_count_tag(site))
+    atomic_store_explicit(&settling.wanted, true, memory_order_relaxed);
+}
+
+void lm_engine_count_settle(void) {
+  lm_lock_take(&settling.lock);
+  if (atomic_exchange_explicit(&settling.wanted, false, memory_order_relaxed)) {
+    atomic_fetch_add_explicit(&lm_pool_careful, 1, memory_order_seq_cst);
+    (void)lm_thread_grace();
+    lm_pool_each(count_object, NULL);
+    lm_foreign_each(count_foreign, NULL);
+    atomic_fetch_sub_explicit(&lm_pool_careful, 1, memory_order_release);
+  }
+  lm_lock_drop(&settling.lock);
+}
+
+void lm_engine_count_tag(loam_site *site) {
+  lm_engine_count_mark(site);
+  lm_engine_count_settle();
+}
+
+/* ---- Start and fork ----------------------------------------------------------------------- */
+
+static void fork_prepare(void) { lm_lock_take(&settling.lock); }
+static void fork_parent(void) { lm_lock_drop(&settling.lock); }
+static void fork_child(void) { lm_lock_renew(&settling.lock); }
+
+void lm_engine_start(void) {
+  static _Atomic bool begun;
+  if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
+  lm_site_start();
+  lm_stats_start();
+  lm_thread_hook(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+}

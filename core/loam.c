@@ -1,0 +1,352 @@
+/* loam.c - the public functions: check arguments, start on first use, call in. */
+#include "loam.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "engine.h"
+#include "error.h"
+#include "foreign.h"
+#include "handler.h"
+#include "machine.h"
+#include "policy.h"
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+/* Nobody waits for a start: the thread that starts may need what a waiting one holds (the loader's
+ * lock, say). What others allocate meanwhile, and what the start itself does, has the default. */
+enum { COLD, STARTING, RUNNING, STOPPED };
+
+static _Atomic uint32_t state = COLD;
+static _Atomic pid_t starter; /* of STARTING, which a forked child inherits without the thread */
+
+static bool is_env(const char *name, const char *value) {
+  const char *found = getenv(name);
+  return found && !strcmp(found, value);
+}
+
+static const char *missing_function(const loam_system *s) {
+  if (!s->malloc) return "malloc";
+  if (!s->calloc) return "calloc";
+  if (!s->realloc) return "realloc";
+  if (!s->free) return "free";
+  if (!s->aligned_alloc) return "aligned_alloc";
+  return s->usable_size ? NULL : "usable_size";
+}
+
+/* The fields that the host knew when it was compiled. */
+static loam_status read_config(const loam_config *given, loam_config *out) {
+  *out = (loam_config){ .size = sizeof *out };
+  if (!given) return LOAM_OK;
+  if (given->size < offsetof(loam_config, control))
+    return lm_fail(LOAM_EINVAL, "loam_config.size %zu: it is sizeof(loam_config)", given->size);
+  memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+  const char *missing = out->system ? missing_function(out->system) : NULL;
+  if (missing) return lm_fail(LOAM_EINVAL, "loam_config.system: it has no %s", missing);
+  return LOAM_OK;
+}
+
+static bool wants_socket(const loam_config *config) {
+  return config->control ? config->control > 0 : !is_env("LOAM_CONTROL", "0");
+}
+
+/* A policy that a lenient host's start refuses has been told as an event. */
+static loam_status start_policy(const loam_config *config) {
+  if (!config->policy) return LOAM_OK;
+  loam_status status = lm_policy_load_file(config->policy, false);
+  if (status && !config->lenient) return status;
+  if (config->watch) status = lm_control_watch(config->policy);
+  return config->lenient ? LOAM_OK : status;
+}
+
+static loam_status start_as(const loam_config *config) {
+  lm_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
+  lm_engine_start();
+  lm_policy_set_limits(&limits);
+  lm_handler_set_system(config->system);
+  loam_status status = start_policy(config);
+  if (status) return status;
+  (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */
+  return LOAM_OK;
+}
+
+static bool begin_from(uint32_t from) {
+  if (!atomic_compare_exchange_strong_explicit(&state, &from, STARTING, memory_order_acq_rel,
+                                               memory_order_relaxed))
+    return false;
+  atomic_store_explicit(&starter, getpid(), memory_order_relaxed);
+  return true;
+}
+
+loam_status loam_start(const loam_config *given) {
+  loam_config config;
+  loam_status status = read_config(given, &config);
+  if (status) return status;
+  uint32_t before = atomic_load_explicit(&state, memory_order_acquire);
+  if ((before != COLD && before != STOPPED) || !begin_from(before))
+    return lm_fail(LOAM_ESTATE, "loam is started already");
+  status = start_as(&config);
+  atomic_store_explicit(&state, status ? before : RUNNING, memory_order_release);
+  return status;
+}
+
+static LM_NOINLINE void start_from_environment(void) {
+  /* A child of a fork in the middle of a start: begin again. */
+  uint32_t dead = STARTING;
+  if (atomic_load_explicit(&state, memory_order_relaxed) == STARTING &&
+      atomic_load_explicit(&starter, memory_order_relaxed) != getpid())
+    atomic_compare_exchange_strong(&state, &dead, COLD);
+  if (!begin_from(COLD)) return;
+  loam_config config = { .size = sizeof config, .lenient = 1 };
+  const char *policy = getenv("LOAM_POLICY");
+  if (policy && *policy) config.policy = policy;
+  config.watch = is_env("LOAM_WATCH", "1");
+  (void)start_as(&config);
+  atomic_store_explicit(&state, RUNNING, memory_order_release);
+}
+
+/* What every slow path begins with. */
+static void awake(void) {
+  uint32_t now = atomic_load_explicit(&state, memory_order_acquire);
+  if (lm_unlikely(now == COLD || now == STARTING)) start_from_environment();
+  lm_control_revive();
+}
+
+void loam_stop(void) {
+  uint32_t running = RUNNING;
+  if (!atomic_compare_exchange_strong_explicit(&state, &running, STOPPED, memory_order_acq_rel,
+                                               memory_order_relaxed))
+    return;
+  lm_control_stop();
+}
+
+#define TEXT_OF(number) #number
+#define VERSION(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+
+const char *loam_version(void) {
+  return VERSION(LOAM_VERSION_MAJOR, LOAM_VERSION_MINOR, LOAM_VERSION_PATCH);
+}
+
+/* ---- Policy ------------------------------------------------------------------------------- */
+
+static loam_status null_argument(const char *name) {
+  return lm_fail(LOAM_EINVAL, "%s: it is NULL", name);
+}
+
+loam_status loam_policy_load(const char *path) {
+  if (!path) return null_argument("path");
+  awake();
+  return lm_policy_load_file(path, false);
+}
+
+loam_status loam_policy_load_text(const char *name, const char *text) {
+  if (!text) return null_argument("text");
+  awake();
+  return lm_policy_load(name ? name : "text", "", text, strlen(text));
+}
+
+loam_status loam_policy_watch(const char *path) {
+  awake();
+  loam_status loaded = path ? lm_policy_load_file(path, false) : LOAM_OK;
+  char words[LM_ERROR_SIZE];
+  size_t length = strnlen(loam_error(), sizeof words - 1);
+  memcpy(words, loam_error(), length);
+  words[length] = 0;
+  loam_status watched = lm_control_watch(path);
+  return loaded ? lm_fail(loaded, "%s", words) : watched;
+}
+
+loam_status loam_policy_inspect(const char *path, const char *query, loam_write_fn write,
+                                void *ctx) {
+  char *text;
+  size_t length;
+  if (!path || !query || !write) return null_argument("path, query or write");
+  loam_status status = lm_policy_read(path, &text, &length);
+  if (status) return status;
+  status = lm_script_inspect(path, text, length, query, lm_policy_limits(), write, ctx);
+  lm_own_free(text);
+  return status;
+}
+
+loam_status loam_policy_info(struct loam_policy_info *out) {
+  if (!out) return null_argument("out");
+  lm_policy_info_get(out);
+  return LOAM_OK;
+}
+
+/* ---- Sites -------------------------------------------------------------------------------- */
+
+static const char *or_empty(const char *text) { return text ? text : ""; }
+
+loam_site *loam_site_get(const char *tag) {
+  return lm_site_get(&(loam_where){ or_empty(tag), "", "", "", 0 });
+}
+
+loam_site *loam_site_at(const loam_where *w) {
+  if (!w) return NULL;
+  return lm_site_get(&(loam_where){ or_empty(w->tag), or_empty(w->file), or_empty(w->func),
+                                    or_empty(w->module), w->line });
+}
+
+void loam_scope_enter(loam_site *site) {
+  lm_thread *t = lm_thread_get();
+  if (!t) return;
+  if (t->depth < LM_SCOPES) t->scope[t->depth] = site;
+  t->depth++;
+}
+
+void loam_scope_leave(void) {
+  lm_thread *t = lm_thread_get();
+  if (t && t->depth) t->depth--;
+}
+
+loam_site *loam_scope_get(void) {
+  lm_thread *t = lm_thread_get();
+  if (!t || !t->depth) return NULL;
+  return t->scope[(t->depth < LM_SCOPES ? t->depth : LM_SCOPES) - 1];
+}
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
+  awake();
+  return lm_engine_alloc(site, size, 16, false);
+}
+
+void *loam_malloc(loam_site *site, size_t size) {
+  lm_thread *t = lm_self;
+  if (lm_likely(t && site && size <= LM_SMALL_MAX)) {
+    void *p = lm_engine_take(t, site, size);
+    if (lm_likely(p != NULL)) return p;
+  }
+  return malloc_slow(site, size);
+}
+
+void *loam_calloc(loam_site *site, size_t count, size_t size) {
+  size_t bytes;
+  if (!lm_mul(count, size, &bytes))
+    return lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
+  awake();
+  return lm_engine_alloc(site, bytes, 16, true);
+}
+
+void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
+  if (!lm_is_pow2(alignment)) {
+    lm_fail(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
+    return NULL;
+  }
+  awake();
+  return lm_engine_alloc(site, size, alignment, false);
+}
+
+void *loam_realloc(loam_site *site, void *ptr, size_t size) {
+  awake();
+  return lm_engine_realloc(site, ptr, size);
+}
+
+static LM_NOINLINE void free_slow(void *ptr, size_t guess) { lm_engine_free(ptr, guess); }
+
+void loam_free(void *ptr) {
+  lm_thread *t = lm_self;
+  if (lm_likely(t && lm_engine_give(t, ptr))) return;
+  free_slow(ptr, SIZE_MAX);
+}
+
+void loam_free_sized(void *ptr, size_t size) { free_slow(ptr, size); }
+
+size_t loam_usable_size(const void *ptr) { return lm_engine_usable(ptr); }
+
+int loam_owns(const void *ptr) {
+  lm_foreign block;
+  return lm_pool_owns(ptr) || lm_foreign_find(ptr, &block);
+}
+
+loam_status loam_owner(const void *ptr, loam_owner_info *out) {
+  if (!out) return null_argument("out");
+  if (lm_engine_owner(ptr, out)) return LOAM_OK;
+  return lm_fail(LOAM_EBADPTR, "%p: it is in no live block", ptr);
+}
+
+/* ---- Handlers ----------------------------------------------------------------------------- */
+
+static void *handler_malloc(void *ctx, size_t size) { return loam_malloc(ctx, size); }
+static void *handler_calloc(void *ctx, size_t count, size_t size) {
+  return loam_calloc(ctx, count, size);
+}
+static void *handler_realloc(void *ctx, void *ptr, size_t size) {
+  return loam_realloc(ctx, ptr, size);
+}
+static void handler_free(void *ctx, void *ptr, size_t size) {
+  (void)ctx;
+  (void)size; /* a guess: NumPy's may be of an array that shares the memory */
+  loam_free(ptr);
+}
+
+/* ctx is the site: NULL, the current scope's. */
+static const loam_handler scope_handler = {
+  "loam", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
+};
+
+const loam_handler *loam_handler_of(loam_site *site) {
+  if (!site) return &scope_handler;
+  loam_handler *found = atomic_load_explicit(&site->handler, memory_order_acquire);
+  if (found) return found;
+  loam_handler *made = lm_own_alloc(sizeof *made);
+  if (!made) {
+    lm_fail(LOAM_ENOMEM, "tag '%s': no memory for its handler", site->where.tag);
+    return NULL;
+  }
+  *made = scope_handler;
+  made->allocator.ctx = site;
+  /* Whoever is first; release pairs with the acquire above. */
+  if (atomic_compare_exchange_strong_explicit(&site->handler, &found, made, memory_order_acq_rel,
+                                              memory_order_acquire))
+    return made;
+  lm_own_free(made);
+  return found;
+}
+
+const loam_handler *loam_handler_get(void) {
+  lm_thread *t = lm_thread_get();
+  return t && t->handler ? t->handler : &scope_handler;
+}
+
+const loam_handler *loam_handler_set(const loam_handler *handler) {
+  const loam_handler *previous = loam_handler_get();
+  lm_thread *t = lm_thread_get();
+  if (t) t->handler = handler;
+  return previous;
+}
+
+/* ---- Figures and other processes ---------------------------------------------------------- */
+
+loam_status loam_stats(struct loam_stats *out) {
+  return out ? lm_stats_get(out) : null_argument("out");
+}
+
+loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx) {
+  if (!callback) return null_argument("callback");
+  if (keys & ~(LOAM_BY_TAG | LOAM_BY_STRATEGY | LOAM_BY_GENERATION))
+    return lm_fail(LOAM_EINVAL, "keys %#x: they are a sum of LOAM_BY_*", (unsigned)keys);
+  return lm_stats_by(keys, callback, ctx);
+}
+
+loam_status loam_stats_each(loam_row_fn callback, void *ctx) {
+  return loam_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY, callback, ctx);
+}
+
+loam_status loam_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
+                     void *ctx) {
+  if (!request || !write) return null_argument("request or write");
+  return lm_control_ask(pid, request, timeout_ms, write, ctx);
+}
+
+loam_status loam_hosts(loam_pid_fn callback, void *ctx) {
+  return callback ? lm_control_hosts(callback, ctx) : null_argument("callback");
+}
+
+loam_status loam_machine(loam_write_fn write, void *ctx) {
+  return write ? lm_machine_tell(write, ctx) : null_argument("write");
+}

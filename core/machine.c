@@ -1,0 +1,147 @@
+/* machine.c - what this machine offers to policies, told as JSON. */
+#include "machine.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/rseq.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "json.h"
+#include "numa.h"
+#include "pool.h"
+#include "script.h"
+#include "sys.h"
+
+static bool read_line(const char *path, char *buffer, size_t size) {
+  size_t length;
+  if (lm_sys_read_file(path, buffer, size, &length)) return false;
+  buffer[strcspn(buffer, "\n")] = 0;
+  return true;
+}
+
+static void tell_number(lm_json *out, const char *key, const char *path) {
+  char text[64];
+  if (read_line(path, text, sizeof text)) lm_json_int(out, key, strtoll(text, NULL, 10));
+}
+
+static void tell_kernel(lm_json *out) {
+  struct utsname name;
+  if (uname(&name)) return;
+  lm_json_text(out, "kernel", name.release);
+  lm_json_text(out, "architecture", name.machine);
+}
+
+static void tell_nodes(lm_json *out) {
+  uint64_t nodes = lm_numa_nodes();
+  char text[256];
+  lm_json_text(out, "nodes_text", lm_numa_text(nodes, text, sizeof text));
+  lm_json_open(out, "nodes", '[');
+  for (unsigned n = 0; n < LM_NODES_MAX; n++) {
+    if (!(nodes >> n & 1)) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_uint(out, "node", n);
+    lm_json_uint(out, "total", lm_numa_total(n));
+    lm_json_uint(out, "free", lm_numa_free(n));
+    lm_json_open(out, "distance", '[');
+    for (unsigned to = 0; to < LM_NODES_MAX; to++)
+      if (nodes >> to & 1) lm_json_uint(out, NULL, lm_numa_distance(n, to));
+    lm_json_close(out, ']');
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+}
+
+/* Pages of a size that the administrator has put aside. */
+static void tell_pool(lm_json *out, const char *name, size_t page) {
+  static const char *const counts[] = { "total", "free", "reserved", "surplus" };
+  static const char *const files[] = { "nr", "free", "resv", "surplus" };
+  char path[128];
+  lm_json_open(out, name, '{');
+  for (size_t i = 0; i < LM_COUNT(files); i++) {
+    snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%zukB/%s_hugepages",
+             page / LM_KIB, files[i]);
+    tell_number(out, counts[i], path);
+  }
+  lm_json_close(out, '}');
+}
+
+static void tell_huge_pages(lm_json *out) {
+  static const struct { const char *name; size_t size; } sizes[] = {
+    { "2MiB", 2 * LM_MIB }, { "1GiB", LM_GIB }
+  };
+  char path[128];
+  lm_json_open(out, "hugepages", '{');
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%zukB",
+             sizes[i].size / LM_KIB);
+    if (!access(path, F_OK)) tell_pool(out, sizes[i].name, sizes[i].size);
+  }
+  lm_json_close(out, '}');
+}
+
+/* The kernel writes its choices in a line, the chosen one in brackets. */
+static void tell_chosen(lm_json *out, const char *key, const char *path) {
+  char text[128];
+  char *from = read_line(path, text, sizeof text) ? strchr(text, '[') : NULL;
+  lm_json_text_n(out, key, from ? from + 1 : "", from ? strcspn(from + 1, "]") : 0);
+}
+
+/* Nothing is told of a limit that is not set. */
+static void tell_limit(lm_json *out, const char *key, int what) {
+  struct rlimit limit;
+  if (!getrlimit(what, &limit) && limit.rlim_cur != RLIM_INFINITY)
+    lm_json_uint(out, key, limit.rlim_cur);
+}
+
+static void tell_limits(lm_json *out) {
+  tell_limit(out, "memlock", RLIMIT_MEMLOCK);
+  tell_limit(out, "address_space", RLIMIT_AS);
+  tell_number(out, "overcommit", "/proc/sys/vm/overcommit_memory");
+  tell_number(out, "max_map_count", "/proc/sys/vm/max_map_count");
+}
+
+static void tell_cuda(lm_json *out) {
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  lm_json_open(out, "cuda", '{');
+  lm_json_bool(out, "present", driver);
+  if (!driver) lm_json_text(out, "reason", dlerror());
+  else dlclose(driver);
+  lm_json_close(out, '}');
+}
+
+static void tell_machine(lm_json *out) {
+  lm_pool_figures figures;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "version", loam_version());
+  tell_kernel(out);
+  lm_json_int(out, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
+  lm_json_int(out, "page", sysconf(_SC_PAGESIZE));
+  tell_nodes(out);
+  tell_huge_pages(out);
+  tell_chosen(out, "thp", "/sys/kernel/mm/transparent_hugepage/enabled");
+  tell_chosen(out, "thp_defrag", "/sys/kernel/mm/transparent_hugepage/defrag");
+  tell_limits(out);
+  lm_own_free(lm_own_alloc(1)); /* so that the range is there to be told of */
+  lm_pool_figures_get(&figures);
+  lm_json_uint(out, "range", figures.reserved);
+  lm_json_bool(out, "membarrier", !lm_sys_barrier());
+  lm_json_bool(out, "rseq", __rseq_size != 0);
+  lm_json_bool(out, "luajit", lm_script_ready() == LOAM_OK);
+  tell_cuda(out);
+  lm_json_close(out, '}');
+}
+
+loam_status lm_machine_tell(loam_write_fn write, void *ctx) {
+  lm_json out = { 0 };
+  tell_machine(&out);
+  loam_status status = LOAM_OK;
+  if (out.failed) status = lm_fail(LOAM_ENOMEM, "no memory to tell of the machine");
+  else write(ctx, out.text, out.length);
+  lm_json_finish(&out);
+  return status;
+}
