@@ -16,6 +16,8 @@ struct lm_script {
   loam_write_fn write;
   void *ctx;
   char file[1024];    /* stands for the file in messages */
+  char *text;         /* a copy, terminated; messages show lines of it */
+  size_t length;
   char policy[64];    /* the policy's own name */
 };
 

@@ -43,12 +43,12 @@ lm_vm *lm_vm_of(lua_State *L) {
   return vm;
 }
 
-/* The line of the policy that runs now: of the innermost function that came from its file. */
+/* The line of the policy that runs now: of the innermost function from a file. */
 static int line_of(lua_State *L) {
   lua_Debug ar;
   for (int level = 0; lua_getstack(L, level, &ar); level++) {
     if (!lua_getinfo(L, "Sl", &ar)) break;
-    if (!strcmp(ar.source, LM_VM_CHUNK)) return ar.currentline;
+    if (*ar.source == '@') return ar.currentline;
   }
   return 0;
 }
@@ -134,10 +134,10 @@ static loam_status open_libraries(lua_State *L, void *arg) {
   return LOAM_OK;
 }
 
-loam_status lm_vm_open(lm_vm *vm, const char *name, const lm_limits *limits) {
+loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_limits *limits) {
   loam_status status = lm_luajit_open();
   if (status != LOAM_OK) return status;
-  *vm = (lm_vm){ .name = name, .limits = *limits, .cap = SIZE_MAX };
+  *vm = (lm_vm){ .name = name, .text = text, .limits = *limits, .cap = SIZE_MAX };
   vm->L = lua_newstate(allocate, vm);
   if (!vm->L) return lm_fail(LOAM_ENOMEM, "%s: no memory for a Lua state", name);
   lua_atpanic(vm->L, panic);
@@ -153,7 +153,6 @@ void lm_vm_close(lm_vm *vm) {
   vm->cap = SIZE_MAX;
   lua_close(vm->L);
   vm->L = NULL;
-  lm_assert(vm->used == 0);
 }
 
 void lm_vm_step(lm_vm *vm, const char *step) {
@@ -179,11 +178,24 @@ void lm_vm_excess_text(const lm_vm *vm, char *buffer, size_t size) {
              vm->limits.step_bytes / 1024);
 }
 
+void lm_vm_excess_source(const lm_vm *vm, char *buffer, size_t size) {
+  const char *line = vm->text;
+  *buffer = 0;
+  for (int n = 1; line && n < vm->line; n++) {
+    line = strchr(line, '\n');
+    if (line) line++;
+  }
+  if (line && vm->line > 0) snprintf(buffer, size, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
 static loam_status fail_excess(const lm_vm *vm) {
-  char text[256], line[16] = "";
+  char text[256], source[160], at[16] = "", shown[200] = "";
   lm_vm_excess_text(vm, text, sizeof text);
-  if (vm->line > 0) snprintf(line, sizeof line, ":%d", vm->line);
-  return lm_fail(LOAM_EBUDGET, "%s%s: budget: %s\n  %s", vm->name, line, text, lm_vm_excess_hint);
+  lm_vm_excess_source(vm, source, sizeof source);
+  if (vm->line > 0) snprintf(at, sizeof at, ":%d", vm->line);
+  if (*source) snprintf(shown, sizeof shown, "\n%5d | %s", vm->line, source);
+  return lm_fail(LOAM_EBUDGET, "%s%s: budget: %s%s\n  hint: %s", vm->name, at, text, shown,
+                 lm_vm_excess_hint);
 }
 
 /* A message is a string or nothing is known of it: tostring could run the policy's code. */

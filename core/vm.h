@@ -9,16 +9,13 @@
 #include "luajit.h"
 #include "script.h"
 
-/* The chunk name of every policy, as lua/loam/here.lua gives it. */
-#define LM_VM_CHUNK "=policy"
-
 typedef enum lm_excess { LM_WITHIN, LM_OVER_TIME, LM_OVER_BYTES } lm_excess;
 
 /* Law: used is the sum of the sizes of all blocks the state holds; used <= cap while a step runs,
  *      except for LM_VM_SLACK once the budget is exceeded (an error message needs some room). */
 typedef struct lm_vm {
   lua_State *L;
-  const char *name;     /* of the policy, for messages; the owner's */
+  const char *name, *text; /* of the policy, for messages; the owner's */
   lm_limits limits;
   size_t base;          /* what the trusted modules hold */
   size_t used, cap;     /* SIZE_MAX: no step runs */
@@ -32,7 +29,7 @@ typedef struct lm_vm {
 
 /* Makes a state that holds the standard libraries and nothing of ours yet. `vm` must stay where it
  * is until closed. */
-loam_status lm_vm_open(lm_vm *vm, const char *name, const lm_limits *limits);
+loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_limits *limits);
 void lm_vm_close(lm_vm *vm); /* a zeroed one, too */
 
 typedef loam_status (*lm_vm_body)(lua_State *L, void *arg);
@@ -50,6 +47,8 @@ lm_vm *lm_vm_of(lua_State *L);
 
 /* What was exceeded, in words without the file and line. */
 void lm_vm_excess_text(const lm_vm *vm, char *buffer, size_t size);
+/* The line of the policy where it was, "" if that is not known. */
+void lm_vm_excess_source(const lm_vm *vm, char *buffer, size_t size);
 extern const char lm_vm_excess_hint[];
 
 #endif
