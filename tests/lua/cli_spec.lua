@@ -386,6 +386,46 @@ describe("loam ps, status, stats, reload", function()
   end)
 end)
 
+describe("loam doctor", function()
+  local MACHINE = {
+    kernel = "6.1", architecture = "x86_64", cpus = 2, page = 4096, thp = "never", overcommit = 2,
+    nodes = { { node = 0, total = 2 ^ 34, free = 2 ^ 33, distance = { 10 } } }, range = 2 ^ 40,
+    hugepages = { ["2MiB"] = { total = 8, free = 3 } }, memlock = 65536, max_map_count = 65530,
+    membarrier = true, rseq = false, luajit = true, address_space = 2 ^ 30,
+    cuda = { present = false, reason = "libcuda.so.1: no such file" },
+  }
+
+  it("says what there is, what there is not, and how to get it", function()
+    local status, world = run("doctor", { machine = MACHINE })
+    assert.equal(0, status)
+    for _, line in ipairs {
+      "ok    NUMA nodes              0 (16 GiB, 8 GiB free)\n",
+      'none  transparent huge pages  never: huge = "thp" has no effect\n',
+      "ok    2 MiB huge pages        8 reserved, 3 free\n",
+      "none  1 GiB huge pages        this kernel has none of this size\n",
+      "warn  locked memory           only 64 KiB may be locked\n",
+      "warn  address space           at most 1 GiB; loam reserves 1 TiB of it\n",
+      "none  CUDA                    no driver",
+    } do
+      assert.matches(line, world.out, 1, true)
+    end
+  end)
+
+  it("needs nothing that a machine may not tell", function()
+    local status, world = run("doctor", { machine = {
+      kernel = "6.1", architecture = "x86_64", cpus = 1, page = 4096, range = 2 ^ 40, thp = "",
+      nodes = { { node = 0, total = 0, free = 0 } }, hugepages = {}, membarrier = false,
+      rseq = false, luajit = false,
+    } })
+    assert.equal("", world.err)
+    assert.equal(0, status)
+  end)
+
+  it("passes the engine's JSON on", function()
+    assert.equal('{"a":1}\n', select(2, run("doctor --json", { machine = '{"a":1}' })).out)
+  end)
+end)
+
 describe("units", function()
   it("reads sizes", function()
     for text, bytes in pairs { ["0"] = 0, ["4096"] = 4096, ["64KiB"] = 65536, ["64k"] = 65536,

@@ -1,5 +1,162 @@
 -- doctor - what this machine offers to policies, and what to do about what it does not.
 
-local doctor = { options = {} }
+local json = require("loam.json")
+local terminal = require("loam.cli.terminal")
+local units = require("loam.cli.units")
+
+local doctor = {
+  summary = "tells what this machine offers to policies",
+  usage = "[--json]",
+  about = [[
+NUMA nodes, huge pages, limits, kernel features, devices: what each is for in a policy, and
+how to get what is not there. Nothing is changed.]],
+  options = { { "json", nil, "the machine as a JSON object" } },
+  example = [[
+  $ loam doctor
+  ok    NUMA nodes              0 (15.4 GiB, 9.2 GiB free), 1 (15.5 GiB, 14 GiB free)
+  ok    transparent huge pages  madvise: huge = "thp" asks for them
+  none  2 MiB huge pages        none reserved
+                                `sysctl vm.nr_hugepages=N` reserves N of them
+]],
+}
+
+-- Each finds one thing out: a mark, a value, and what may be done.
+local examine = {}
+
+function examine.kernel(machine)
+  return "ok", ("%s on %s, %s, pages of %s"):format(machine.kernel, machine.architecture,
+    units.plural(machine.cpus, "CPU"), units.bytes(machine.page))
+end
+
+local function nodes_text(nodes)
+  local out = {}
+  for i, node in ipairs(nodes) do
+    out[i] = ("%d (%s, %s free)"):format(node.node, units.bytes(node.total), units.bytes(node.free))
+  end
+  return table.concat(out, ", ")
+end
+
+function examine.nodes(machine)
+  if #machine.nodes > 1 then return "ok", nodes_text(machine.nodes) end
+  return "ok", nodes_text(machine.nodes), "one node: numa options are taken and make no difference"
+end
+
+local THP = {
+  always = { "ok", "always: large blocks get them unless huge = false" },
+  madvise = { "ok", "madvise: huge = \"thp\" asks for them" },
+  never = { "none", "never: huge = \"thp\" has no effect",
+            "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` allows them" },
+}
+
+function examine.thp(machine)
+  local known = THP[machine.thp]
+  if known then return unpack(known) end
+  return "none", "this kernel has none"
+end
+
+-- Reserved pages of one size; `setting` is how more are made.
+local function reserved(machine, size, setting)
+  local pool = machine.hugepages[size]
+  if not pool then return "none", "this kernel has none of this size" end
+  if pool.total > 0 then
+    return "ok", ("%d reserved, %d free"):format(pool.total, pool.free)
+  end
+  return "none", "none reserved", setting
+end
+
+function examine.two_mib(machine)
+  return reserved(machine, "2MiB", "`sysctl vm.nr_hugepages=N` reserves N of them")
+end
+
+function examine.one_gib(machine)
+  return reserved(machine, "1GiB",
+    "`hugepagesz=1G hugepages=N` on the kernel's command line reserves N of them")
+end
+
+function examine.memlock(machine)
+  local limit = machine.memlock
+  if not limit then return "ok", "no limit to what lock = true may lock" end
+  if limit >= 2 ^ 20 then return "ok", units.bytes(limit) .. " may be locked by lock = true" end
+  return "warn", "only " .. units.bytes(limit) .. " may be locked", "`ulimit -l` raises it"
+end
+
+function examine.address_space(machine)
+  local limit = machine.address_space
+  if not limit then return "ok", "no limit" end
+  if limit > 2 * machine.range then return "ok", units.bytes(limit) end
+  return "warn", ("at most %s; loam reserves %s of it"):format(units.bytes(limit),
+    units.bytes(machine.range)), "`ulimit -v unlimited` lifts it"
+end
+
+function examine.maps(machine)
+  if not machine.max_map_count then return "warn", "/proc/sys/vm cannot be read" end
+  return "ok", units.count(machine.max_map_count) .. " at most; a guarded block takes two",
+    machine.max_map_count < 2 ^ 18 and "`sysctl vm.max_map_count=N` raises it" or nil
+end
+
+local OVERCOMMIT = {
+  [0] = { "ok", "0: the kernel judges by size" },
+  [1] = { "ok", "1: always granted" },
+  [2] = { "warn", "2: loam's reserved range may count against the limit",
+          "vm.overcommit_memory 0 or 1 serves loam better" },
+}
+
+function examine.overcommit(machine)
+  return unpack(OVERCOMMIT[machine.overcommit] or { "warn", "/proc/sys/vm cannot be read" })
+end
+
+function examine.membarrier(machine)
+  if machine.membarrier then return "ok", "plans of old generations are freed at once" end
+  return "warn", "not offered: plans of old generations are kept until the process ends"
+end
+
+function examine.rseq(machine)
+  if machine.rseq then return "ok", "a thread's node is read from its own memory" end
+  return "ok", "not registered: a thread's node comes from getcpu"
+end
+
+function examine.luajit(machine)
+  if machine.luajit then return "ok", "found" end
+  return "warn", "not found: no policy can be loaded", "install libluajit-5.1-2"
+end
+
+function examine.cuda(machine)
+  if machine.cuda and machine.cuda.present then return "ok", "driver found" end
+  return "none", "no driver: pinned, device and managed need an or_else",
+    machine.cuda and machine.cuda.reason
+end
+
+-- What is examined, in this order, under which name.
+local LIST = {
+  { "kernel", "kernel" }, { "nodes", "NUMA nodes" }, { "thp", "transparent huge pages" },
+  { "two_mib", "2 MiB huge pages" }, { "one_gib", "1 GiB huge pages" },
+  { "memlock", "locked memory" }, { "address_space", "address space" }, { "maps", "mappings" },
+  { "overcommit", "overcommit" }, { "membarrier", "membarrier" }, { "rseq", "rseq" },
+  { "luajit", "LuaJIT" }, { "cuda", "CUDA" },
+}
+
+local COLOUR = { ok = "green", none = "dim", warn = "yellow" }
+
+local function show(world, machine)
+  local indent = (" "):rep(30)
+  for _, entry in ipairs(LIST) do
+    local mark, value, advice = examine[entry[1]](machine)
+    local painted = world.paint(COLOUR[mark], ("%-4s"):format(mark))
+    world.write(("%s  %-22s  %s\n"):format(painted, entry[2], terminal.plain(value)))
+    if advice then world.write(indent .. terminal.plain(advice) .. "\n") end
+  end
+end
+
+function doctor.run(world, given)
+  local text, words = world.api.machine()
+  if not text then world.fail(words) end
+  if given.json then
+    world.write((text:gsub("\n+$", "")) .. "\n")
+    return 0
+  end
+  local machine, message = json.decode(text)
+  show(world, machine or world.fail("the engine's answer is " .. message))
+  return 0
+end
 
 return doctor
