@@ -65,9 +65,10 @@ static void read_environment(void) {
 static void start(void) {
   static const loam_system next = { next_malloc, next_calloc,        next_realloc,
                                     next_free,   next_aligned_alloc, next_usable_size };
+  const char *policy = getenv("LOAM_POLICY");
   loam_config config = {
     .size = sizeof config,
-    .policy = getenv("LOAM_POLICY"),
+    .policy = policy && *policy ? policy : NULL,
     .watch = is_set("LOAM_WATCH", "1"),
     .lenient = !strict,
     .system = &next,

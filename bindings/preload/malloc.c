@@ -3,6 +3,7 @@
 #include "preload.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
