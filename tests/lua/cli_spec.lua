@@ -23,7 +23,6 @@ local function new_world(answers)
     is_readable = function(path) return path == "/opt/bin/../lib/loam/libloam-preload.so" end,
     process = function() return 4242 end,
     setenv = function(name, value) world.set[name] = value or false end,
-    process = function() return 4242 end,
     exec = function(command)
       world.executed = command
       return 2, "No such file or directory"
