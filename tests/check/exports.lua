@@ -5,10 +5,11 @@ local header = require("_header")
 
 local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
 
--- The malloc family that the preload library takes over; C++'s operators begin with _Zn and _Zd.
+-- What the preload library takes over: the malloc family, C++'s operators, which begin with _Zn and
+-- _Zd, and dlclose, after which a return address may belong to another module.
 local malloc_family = {}
 for name in ([[malloc free calloc realloc reallocarray memalign posix_memalign aligned_alloc valloc
-               pvalloc malloc_usable_size]]):gmatch("%S+") do
+               pvalloc malloc_usable_size dlclose]]):gmatch("%S+") do
   malloc_family[name] = true
 end
 
