@@ -43,18 +43,21 @@ local keep     -- whole trees stay, for inspect
 
 -- ---- opening
 
--- Runs `f` and turns what it raises into a list of diagnostics.
-local function caught(f, ...)
-  local ok, result = pcall(f, ...)
+local ran -- the file's chunk, once it has been run
+
+-- The line at which a run of the file ends, for an error that does not know its own.
+local function last_line()
+  local _, _, line = trace.follow(function()
+    return sandbox.load(setfenv(ran, sandbox.new(dsl.loam)))
+  end)
   sandbox.reset()
-  if ok then return result end
-  if here.is_final(result) then error(result, 0) end
-  return nil, { here.diagnose(result) }
+  return line
 end
 
 local function run_file(text, env)
   local chunk, message = load(text, here.chunk(), "t", env)
   if not chunk then error(message, 0) end
+  ran = chunk
   local returned = dsl.policy(sandbox.load(chunk))
   if not returned then
     here.refuse("policy", "the file does not return a policy", "end it with return loam.policy{…}")
@@ -85,6 +88,14 @@ local function read(text)
   }
 end
 
+-- The diagnostic of what reading a file raised.
+local function unread(problem)
+  if here.is_final(problem) then error(problem, 0) end
+  local d = here.diagnose(problem)
+  if ran and not d.line then d.line = last_line() end
+  return d
+end
+
 -- Opens a file, given as its text; `keep_trees` for inspect.
 ---@return loam.Policy|nil, loam.Diagnostic[]|nil
 function policy.open(file_name, text, keep_trees)
@@ -92,8 +103,10 @@ function policy.open(file_name, text, keep_trees)
   here.open(file_name)
   trace.reset(core.limits.max_leaves)
   budget.step("running the file")
-  local made, errors = caught(read, text)
-  if not made then return nil, errors end
+  ran = nil
+  local ok, made = pcall(read, text)
+  sandbox.reset()
+  if not ok then return nil, { unread(made) } end
   if made.errors then return nil, made.errors end
   current = made
   return made

@@ -39,6 +39,9 @@ for name, value in pairs(site.texts) do traced[name] = value end
 function request.connect(decider) decide = decider end
 
 local function missing(_, field)
+  if site.is_text(field) or symbol.expression(field) then
+    return here.refuse("field", "req has no field named by a value of the request")
+  end
   if values == traced then
     if field == "zero" then return decide(is_zeroed) end
     if field == "line" then return site.line() end
@@ -46,9 +49,6 @@ local function missing(_, field)
   if not values then
     return here.refuse("field", "req is only there while pick runs",
       "read it inside pick; do not keep it")
-  end
-  if site.is_text(field) or symbol.expression(field) then
-    return here.refuse("field", "req has no field named by a value of the request")
   end
   return here.refuse_word("field", "req has no field '" .. tostring(field) .. "'", field, FIELDS)
 end

@@ -46,8 +46,9 @@ end
 local function operands(a, b, what, coerce)
   local left, right = operand(a, coerce), operand(b, coerce)
   if left and right then return left, right end
-  local name = condition.text(left or right)
-  return here.refuse("type", what .. " " .. name .. " with " .. describe(left and b or a),
+  local other = b
+  if not left then other = a end
+  return here.refuse("type", what .. " " .. condition.text(left or right) .. " with " .. describe(other),
     "both sides have to be numbers; what a table does not have is nil")
 end
 

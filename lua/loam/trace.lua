@@ -207,8 +207,10 @@ end
 
 local MOST_LINES = 1000000 -- executed in one retelling, which has run within its budget before
 
--- Calls `run`, following its lines: returns what pcall does, and the last line that it executed.
-local function follow(run)
+-- Calls `run`, following its lines: returns what pcall does, and the last line that it executed. A
+-- function that the policy calls by `return f()` has no frame of the policy below it; this finds
+-- its line all the same.
+function trace.follow(run)
   local last, count = nil, 0
   debug.sethook(function(_, line)
     count = count + 1
@@ -236,7 +238,7 @@ function trace.tell(run, path_guide)
   local outer_guide, outer_position, outer_told = guide, position, told
   guide, position, told = path_guide, 0, add
   site.listen(function(observation, answer) add(site.describe(observation, answer)) end)
-  local ok, result, line = follow(run)
+  local ok, result, line = trace.follow(run)
   site.listen(nil)
   guide, position, told = outer_guide, outer_position, outer_told
   return story, result, ok, line

@@ -1,0 +1,107 @@
+-- support - what the specs of the compiler share: policies from a few lines, their decisions,
+-- their refusals.
+
+jit.off() -- as in a policy's state
+
+-- busted answers a second ffi.metatype of the same words with the first's result: our two anonymous
+-- structs would be one. Its wrapper holds the real function.
+local ffi = require("ffi")
+for i = 1, 3 do
+  local name, value = debug.getupvalue(ffi.metatype, i)
+  if name == "original" then ffi.metatype = value end
+end
+
+package.loaded["loam.core"] = package.loaded["loam.core"] or require("core_stub")
+
+local core = require("loam.core")
+local driver = require("loam.driver")
+local json = require("loam.json")
+local policy = require("loam.policy")
+local request = require("loam.request")
+
+local support = {}
+
+support.core = core
+
+local HEAD = "local a = loam.host { name = \"a\" } local b = loam.host { name = \"b\" } "
+  .. "local c = loam.host { name = \"c\" } "
+
+-- A whole file from what stands above pick and in it; `body` begins on line 2.
+function support.file(body, above, rest)
+  return HEAD .. (above or "") .. " return loam.policy { pick = function(req)\n" .. body .. "\nend, "
+    .. (rest or "") .. " }\n"
+end
+
+---@return table|nil the opened policy, or nil and its diagnostics
+function support.open(text)
+  return policy.open("test.lua", text)
+end
+
+local function where_of(where)
+  return type(where) == "string" and { tag = where } or where or { tag = "" }
+end
+
+-- The class of a site under a policy of this body.
+function support.class(body, where, above)
+  local made, errors = support.open(support.file(body, above))
+  if not made then return { errors = errors } end
+  return policy.class(where_of(where))
+end
+
+-- A request from a size or a table of what differs from the default.
+function support.point(given)
+  local point = request.point(0)
+  if type(given) == "number" then given = { size = given } end
+  for key, value in pairs(given) do point[key] = value end
+  return point
+end
+
+-- What the plan of an opened policy answers: names of the chain.
+function support.ask(where, given)
+  local class = policy.class(where_of(where))
+  if class.errors then error(class.errors[1].class .. ": " .. class.errors[1].reason, 0) end
+  local leaf = class.leaves[core.decide(class.plan, support.point(given)) + 1]
+  return (leaf.words:gsub("'", ""):gsub(" or else ", ","))
+end
+
+-- The answers of a policy of this body for a list of requests, as one string: "a b a".
+function support.answers(body, requests, where, above)
+  local made, errors = support.open(support.file(body, above))
+  if not made then error(errors[1].class .. ": " .. errors[1].reason, 0) end
+  local out = {}
+  for i, given in ipairs(requests) do out[i] = support.ask(where, given) end
+  return table.concat(out, " ")
+end
+
+-- The answers of a policy of this body for a list of tags.
+function support.tags(body, tags, above)
+  local made, errors = support.open(support.file(body, above))
+  if not made then error(errors[1].class .. ": " .. errors[1].reason, 0) end
+  local out = {}
+  for i, tag in ipairs(tags) do out[i] = support.ask(tag, 0) end
+  return table.concat(out, " ")
+end
+
+-- The first diagnostic of a policy of this body, at loading or for the tag.
+function support.refusal(body, where, above, rest)
+  return support.refused(support.file(body, above, rest), where)
+end
+
+function support.refused(text, where)
+  local made, errors = support.open(text)
+  if made then errors = policy.class(where_of(where)).errors end
+  if made and not errors then errors = policy.vet() end
+  return errors and errors[1] or nil
+end
+
+-- An answer of driver.inspect, decoded: the list of its lines.
+function support.inspect(text, query)
+  core.written = {}
+  local ok, words = driver.inspect("test.lua", text, query)
+  if not ok then return nil, words end
+  local out = {}
+  for line in table.concat(core.written):gmatch("[^\n]+") do out[#out + 1] = json.decode(line) end
+  return out
+end
+
+return support
