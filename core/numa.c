@@ -202,67 +202,74 @@ const char *lm_numa_text(uint64_t mask, char *buffer, size_t size) {
 /* ---- Binding */
 
 /* The kernel's own weighted mode has one set of weights for the whole machine, so each strategy's
- * are put into effect here: the address space is cut into cells, cell k goes to the node that a
- * smooth weighted round robin (nginx's) gives its turn number k, so proportions hold within a
- * large range and over many small ones. A node is preferred, not demanded, as in interleaving.
+ * are put into effect here: the address space is cut into cells, and cell k goes to the node whose
+ * turn is number k in a smooth weighted round robin (nginx's), so proportions hold within a large
+ * range and over many small ones. A node is preferred, not demanded, as in interleaving.
  *
  * Cells are a 64th of the range at least: a process may have only 65,530 mappings. They are
  * multiples of 2 MiB where the range is, so that they can have huge pages. */
 enum { CELLS_MAX = 64 };
 
-typedef struct turns {
-  const lm_placement *placement;
-  int sum;
-  int credit[LM_NODES_MAX];
-} turns;
+static size_t choose_cell(uintptr_t at, size_t size) {
+  size_t unit = (at | size) % (2 * LM_MIB) == 0 ? 2 * LM_MIB : 64 * LM_KIB;
+  while (unit * CELLS_MAX < size) unit *= 2;
+  return unit;
+}
 
-static unsigned next_turn(turns *t) {
+static unsigned next_turn(lm_numa_runs *runs) {
   unsigned best = 0;
   for (unsigned i = 0; i < LM_NODES_MAX; i++) {
-    t->credit[i] += t->placement->weight[i];
-    if (t->credit[i] > t->credit[best]) best = i;
+    runs->credit[i] += runs->placement->weight[i];
+    if (runs->credit[i] > runs->credit[best]) best = i;
   }
-  t->credit[best] -= t->sum;
+  runs->credit[best] -= runs->sum;
   return best;
 }
 
-/* The turns from number `k` on; they repeat after `sum`. */
-static void start_turns(turns *t, const lm_placement *placement, size_t k) {
-  *t = (turns){ .placement = placement };
-  for (unsigned i = 0; i < LM_NODES_MAX; i++) t->sum += placement->weight[i];
-  if (t->sum == 0) return;
-  for (size_t skip = k % (size_t)t->sum; skip > 0; skip--) (void)next_turn(t);
+/* The turns repeat after `sum`, so those before the first cell's number are soon skipped. */
+bool lm_numa_runs_start(lm_numa_runs *runs, const void *at, size_t size, size_t cell,
+                        const lm_placement *placement) {
+  uintptr_t from = (uintptr_t)at;
+  *runs = (lm_numa_runs){ .placement = placement, .at = from, .end = from + size, .cell = cell };
+  if (!cell) runs->cell = choose_cell(from, size);
+  for (unsigned i = 0; i < LM_NODES_MAX; i++) runs->sum += placement->weight[i];
+  if (runs->sum == 0) return false;
+  size_t skipped = from / runs->cell % (size_t)runs->sum;
+  while (skipped-- > 0) (void)next_turn(runs);
+  runs->node = next_turn(runs);
+  return true;
 }
 
-static int prefer(uintptr_t from, uintptr_t to, unsigned node) {
-  uint64_t mask = (uint64_t)1 << node;
-  return lm_sys_bind((void *)from, to - from, LM_BIND_PREFERRED, &mask, LM_NODES_MAX);
+/* Cells of one node in a row are one run. */
+bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out) {
+  if (runs->at >= runs->end) return false;
+  *out = (lm_numa_run){ .from = runs->at, .node = runs->node };
+  do {
+    runs->at = lm_align_down(runs->at, runs->cell) + runs->cell;
+    runs->node = next_turn(runs);
+  } while (runs->at < runs->end && runs->node == out->node);
+  out->to = runs->at < runs->end ? runs->at : runs->end;
+  return true;
 }
 
-static int bind_cells(uintptr_t from, uintptr_t end, size_t cell, const lm_placement *placement) {
-  turns t;
-  start_turns(&t, placement, from / cell);
-  if (t.sum == 0) return EINVAL;
-  uintptr_t run = from; /* cells of one node in a row are one call */
-  unsigned node = next_turn(&t);
-  for (uintptr_t at = lm_align_down(from, cell) + cell; at < end; at += cell) {
-    unsigned next = next_turn(&t);
-    if (next == node) continue;
-    int error = prefer(run, at, node);
+static int bind_cells(void *at, size_t size, size_t cell, const lm_placement *placement) {
+  lm_numa_runs runs;
+  lm_numa_run run;
+  if (!lm_numa_runs_start(&runs, at, size, cell, placement)) return EINVAL;
+  while (lm_numa_runs_next(&runs, &run)) {
+    uint64_t mask = (uint64_t)1 << run.node;
+    int error = lm_sys_bind((void *)run.from, run.to - run.from, LM_BIND_PREFERRED, &mask,
+                            LM_NODES_MAX);
     if (error) return error;
-    run = at;
-    node = next;
   }
-  return prefer(run, end, node);
+  return 0;
 }
 
-static int bind_weighted(uintptr_t at, size_t size, const lm_placement *placement) {
-  size_t unit = (at | size) % (2 * LM_MIB) == 0 ? 2 * LM_MIB : 64 * LM_KIB;
-  size_t cell = lm_align_up(size / CELLS_MAX + 1, unit);
-  int error = bind_cells(at, at + size, cell, placement);
+static int bind_weighted(void *at, size_t size, const lm_placement *placement) {
+  int error = bind_cells(at, size, 0, placement);
   /* Pages of 1 GiB cannot be shared out in smaller cells. */
-  if (error == EINVAL && (at | size) % LM_GIB == 0)
-    error = bind_cells(at, at + size, LM_GIB, placement);
+  if (error == EINVAL && ((uintptr_t)at | size) % LM_GIB == 0)
+    error = bind_cells(at, size, LM_GIB, placement);
   return error;
 }
 
@@ -270,7 +277,7 @@ int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
   switch (placement->mode) {
     case LM_BIND_DEFAULT: return 0;
     case LM_BIND_LOCAL: return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL, 0);
-    case LM_BIND_WEIGHTED: return bind_weighted((uintptr_t)at, size, placement);
+    case LM_BIND_WEIGHTED: return bind_weighted(at, size, placement);
     default: return lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
   }
 }

@@ -35,6 +35,25 @@ typedef struct lm_placement {
  * no less than 64 KiB, or 2 MiB where the range is a multiple of that. */
 int lm_numa_bind(void *at, size_t size, const lm_placement *placement);
 
+/* The runs of a weighted range, one after the other. */
+typedef struct lm_numa_run {
+  uintptr_t from, to;
+  unsigned node;
+} lm_numa_run;
+
+typedef struct lm_numa_runs {
+  const lm_placement *placement;
+  uintptr_t at, end;
+  size_t cell;
+  unsigned node; /* of the cell at `at` */
+  int sum, credit[LM_NODES_MAX];
+} lm_numa_runs;
+
+/* `cell` 0: chosen. False if no node has a weight. */
+bool lm_numa_runs_start(lm_numa_runs *runs, const void *at, size_t size, size_t cell,
+                        const lm_placement *placement);
+bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out);
+
 #if LOAM_CHECKS >= 1
 /* For tests: the machine is what this folder says, and the process may use `allowed`. */
 void lm_numa_pretend(const char *sysfs, uint64_t allowed);
