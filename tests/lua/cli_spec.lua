@@ -31,10 +31,11 @@ local function new_world(answers)
   local function answer(kind, request)
     table.insert(world.queries, request)
     local value = answers and answers[kind]
-    if value == nil then return nil, kind .. " has no answer" end
+    if value == nil then return nil, kind .. " has no answer", world.api.EIO end
     return type(value) == "string" and value or json.encode(value)
   end
   world.api = {
+    EIO = -4,
     version = function() return "1.2.3" end,
     inspect = function(path, query)
       world.inspected = path
@@ -79,6 +80,10 @@ describe("loam", function()
       ["explain p.lua --tag x --tag y --size 1"] = "--tag is given twice",
       ["explain p.lua --tag"] = "--tag needs a value",
       ["check --json=1 p.lua"] = "--json takes no value",
+      ["explain p.lua --size 1 --tag " .. ("x"):rep(256)] = "256 bytes; a tag has at most 255",
+      ["explain p.lua --tag x --size 200TiB"] = "200TiB is more than 128 TiB",
+      ["explain p.lua --tag x --size 1 --node 64"] = "'64' is not a whole number from 0 to 63",
+      ["run --policy= prog"] = "--policy: the path is empty",
       ["status abc"] = "'abc' is not the number of a process",
       ["status 99999999999"] = "is not the number of a process",
       ["--verison"] = "unknown option",
@@ -370,7 +375,7 @@ describe("loam ps, status, stats, reload", function()
     assert.equal("TAG  STRATEGY   LIVE  BLOCKS   EVER     BLOCKS\n"
       .. "\"\"   plain     2 MiB       3  2 GiB  1,234,567\n"
       .. "live 2 MiB in 3 blocks; ever 2 GiB in 1,234,567 blocks; "
-      .. "4 MiB of pools, 100 B of bookkeeping\n"
+      .. "4 MiB held by pools, 100 B of bookkeeping\n"
       .. "1 request served by a fallback\n", world.out)
   end)
 

@@ -1,7 +1,7 @@
 -- api - loam.h for the command line: its declarations are the header's own text.
 --
--- Each function returns a value, or nil and the words of loam_error. Specs put a table of the
--- same functions in its place.
+-- Each function returns a value, or nil, the words of loam_error and perhaps the loam_status.
+-- Specs put a table of the same functions in its place.
 
 local ffi = require("ffi")
 
@@ -19,6 +19,8 @@ local function failure()
   return nil, words ~= "" and words or "no reason was given"
 end
 
+api.EIO = tonumber(C.LOAM_EIO)
+
 -- What call(write) passes to its loam_write_fn, as one string.
 local function collected(call)
   local pieces = {}
@@ -26,10 +28,10 @@ local function collected(call)
     pieces[#pieces + 1] = ffi.string(text, length)
   end)
   local status = call(write)
-  local text, words = table.concat(pieces), nil
-  if status ~= 0 then text, words = failure() end
   write:free()
-  return text, words
+  if status == 0 then return table.concat(pieces) end
+  local _, words = failure()
+  return nil, words, tonumber(status)
 end
 
 function api.version()

@@ -15,7 +15,7 @@ compares with and each --tag; compares with plain Lua, decides its invariants, r
 tests, and checks its options against this machine. Exit status 0 if all would be taken,
 1 if one would be refused.]],
   options = {
-    { "tag", "T", "compile for this tag too (may be repeated)", many = true },
+    { "tag", "T", "compile for this tag too (may be repeated)", kind = "tag", many = true },
     { "json", nil, "one JSON object a policy, one a line" },
   },
   example = [[
@@ -33,7 +33,7 @@ end
 local function summary(path, answer)
   local leaves = 0
   for _, entry in ipairs(answer.tags) do leaves = leaves + entry.leaves end
-  local name = answer.name and answer.name ~= "" and (' "%s",'):format(answer.name) or ""
+  local name = answer.name == "" and "" or (' "%s",'):format(terminal.plain(answer.name))
   return ("%s: ok:%s %s, %s with %s, %s, %s\n"):format(path, name,
     units.plural(counted(answer.strategies), "strategy", "strategies"),
     units.plural(#answer.tags, "tag"), units.plural(leaves, "leaf", "leaves"),
@@ -59,7 +59,7 @@ local function check_one(world, given, path, only)
     world.warn(terminal.faults(answer.warnings, world.paint_error, "yellow"))
   end
   if question.is_refused(world, answer) or answer.ok == false then return 1 end
-  world.write(summary(world.paint("bold", path), answer))
+  world.write(summary(world.paint("bold", terminal.plain(path)), answer))
   if only then details(world, answer) end
   return 0
 end

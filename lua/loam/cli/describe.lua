@@ -1,5 +1,6 @@
 -- describe - strategies and requests in words.
 
+local terminal = require("loam.cli.terminal")
 local units = require("loam.cli.units")
 
 local describe = {}
@@ -44,17 +45,17 @@ function describe.strategy(strategy)
     end
   end
   if #out == 0 then return strategy.kind end
-  return strategy.kind .. ": " .. table.concat(out, ", ")
+  return terminal.plain(strategy.kind .. ": " .. table.concat(out, ", "))
 end
 
 -- A tag that can be seen even when it is empty.
 function describe.tag(tag)
-  return tag == "" and '""' or tag
+  return tag == "" and '""' or terminal.plain(tag)
 end
 
 -- "a, else b, else c"
 function describe.chain(names)
-  return table.concat(names, ", else ")
+  return terminal.plain(table.concat(names, ", else "))
 end
 
 return describe

@@ -3,6 +3,7 @@
 local describe = require("loam.cli.describe")
 local options = require("loam.cli.options")
 local question = require("loam.cli.question")
+local terminal = require("loam.cli.terminal")
 local units = require("loam.cli.units")
 
 local explain = {
@@ -16,18 +17,18 @@ Sizes may carry KiB, MiB, GiB. What is not given is as a plain malloc has it: al
 `tag<TAB>size[<TAB>align[<TAB>zero]]` and is answered by one JSON object a line, in the
 same order.]=],
   options = {
-    { "tag", "T", "what the memory is for" },
+    { "tag", "T", "what the memory is for", kind = "tag" },
     { "size", "N", "bytes asked for", kind = "size" },
     { "align", "A", "alignment asked for, a power of two", kind = "power" },
     { "zero", nil, "zeroed memory, as calloc asks for" },
-    { "node", "N", "NUMA node of the calling CPU", kind = "number" },
+    { "node", "N", "NUMA node of the calling CPU", kind = "number", most = 63 },
     { "live", "N", "bytes live under the tag", kind = "size" },
-    { "device", "N", "current device, -1 for none", kind = "number", least = -1 },
+    { "device", "N", "current device, -1 for none", kind = "number", least = -1, most = 63 },
     { "file", "F", "source file of the call" },
     { "func", "F", "function of the call" },
     { "module", "M", "program or library of the call" },
     { "line", "N", "line of the call", kind = "number" },
-    { "batch", "FILE", "requests, one a line" },
+    { "batch", "FILE", "requests, one a line", kind = "path" },
     { "json", nil, "the answer as a JSON object" },
   },
   example = [[
@@ -52,8 +53,8 @@ local function read_lines(path)
 end
 
 local function quoted(path, lines, number)
-  local text = lines[number] or ""
-  return ("  %s:%d: %s\n"):format(path, number, (text:gsub("^%s+", ""):gsub("%s+$", "")))
+  local text = (lines[number] or ""):gsub("^%s+", ""):gsub("%s+$", "")
+  return ("  %s:%d: %s\n"):format(terminal.plain(path), number, terminal.plain(text))
 end
 
 local function show_path(world, path, answer)
@@ -63,7 +64,7 @@ local function show_path(world, path, answer)
       world.write(quoted(path, lines, step.line))
       last = step.line
     end
-    world.write(("      %s was %s\n"):format(step.condition,
+    world.write(("      %s was %s\n"):format(terminal.plain(step.condition),
       world.paint(step.holds and "green" or "red", tostring(step.holds))))
   end
   if answer.line and answer.line ~= last then world.write(quoted(path, lines, answer.line)) end
@@ -73,7 +74,7 @@ local function show(world, path, answer)
   local strategy = answer.strategy
   world.write(("%s, %s: %s\n"):format(describe.tag(answer.tag), units.exact(answer.size),
     world.paint("bold", describe.chain(answer.chain or { strategy.name }))))
-  world.write(("  %s is %s\n"):format(strategy.name, describe.strategy(strategy)))
+  world.write(("  %s is %s\n"):format(terminal.plain(strategy.name), describe.strategy(strategy)))
   world.write(#answer.path == 0 and "for every request of this tag:\n" or "because\n")
   show_path(world, path, answer)
 end

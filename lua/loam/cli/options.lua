@@ -39,23 +39,46 @@ end
 
 local KIND = {}
 
+local TAG_MAX = 255     -- bytes of a tag
+local SIZE_MAX = 2 ^ 47 -- bytes of an address space
+local NUMBER_MAX = 2 ^ 31 - 1
+
 function KIND.text(option, value)
-  if value:find("[\n%z]") then
+  if value:find("\n", 1, true) then
     options.misused(("--%s: a value is one line of text"):format(option[1]))
   end
   return value
 end
 
+function KIND.tag(option, value)
+  if #value > TAG_MAX then
+    options.misused(("--%s: %d bytes; a tag has at most %d"):format(option[1], #value, TAG_MAX))
+  end
+  return KIND.text(option, value)
+end
+
+function KIND.path(option, value)
+  if value == "" then options.misused(("--%s: the path is empty"):format(option[1])) end
+  return KIND.text(option, value)
+end
+
 function KIND.size(option, value)
-  return units.parse(value) or options.misused(
-    ("--%s: '%s' is not a size; write 4096, 64KiB, 4MiB or 1.5GiB"):format(option[1], value))
+  local n = units.parse(value)
+  if not n then
+    options.misused(("--%s: '%s' is not a size; write 4096, 64KiB, 4MiB or 1.5GiB"):format(
+      option[1], value))
+  elseif n > SIZE_MAX then
+    options.misused(("--%s: %s is more than %s"):format(option[1], value, units.bytes(SIZE_MAX)))
+  end
+  return n
 end
 
 function KIND.number(option, value)
+  local least, most = option.least or 0, option.most or NUMBER_MAX
   local n = value:match("^-?%d+$") and #value <= 15 and tonumber(value)
-  if not n or n < (option.least or 0) then
-    options.misused(("--%s: '%s' is not a whole number from %d up"):format(option[1], value,
-      option.least or 0))
+  if not n or n < least or n > most then
+    options.misused(("--%s: '%s' is not a whole number from %d to %d"):format(option[1], value,
+      least, most))
   end
   return n
 end
@@ -101,8 +124,9 @@ end
 
 -- ---- a verb's arguments
 
-local function check_count(verb, given)
+local function check_given(verb, given)
   local takes = verb.takes or { most = 0 }
+  if given[1] == "" then options.misused(takes.name .. " is empty") end
   if #given < (takes.least or 0) then
     options.misused(("%s is missing"):format(takes.name or "an argument"))
   end
@@ -138,7 +162,7 @@ function options.read(verb, args)
     end
     i = i + 1
   end
-  if not given.help then check_count(verb, given) end
+  if not given.help then check_given(verb, given) end
   return given
 end
 

@@ -14,7 +14,7 @@ One row for each leaf of the plan that the policy compiles to: the sizes and oth
 conditions that lead there, the strategy with its fallbacks, and the line of the policy
 that returns it.]],
   options = {
-    { "tag", "T", "the tag, \"\" for allocations that have none", required = true },
+    { "tag", "T", "the tag, \"\" for memory that has none", kind = "tag", required = true },
     { "file", "F", "source file of the call" },
     { "func", "F", "function of the call" },
     { "module", "M", "program or library of the call" },

@@ -41,8 +41,9 @@ end
 -- The answer as text, one JSON object (for a batch: one a line).
 ---@return string
 function question.ask(world, verb, path, given)
-  local text, words = world.api.inspect(path, question.query(verb, given))
+  local text, words, status = world.api.inspect(path, question.query(verb, given))
   if text then return (text:gsub("\n+$", "")) end
+  if status ~= world.api.EIO then world.fail(words) end
   local prefix = path .. ": "
   if words:sub(1, #prefix) == prefix then words = words:sub(#prefix + 1) end
   return unread(verb, path, words)

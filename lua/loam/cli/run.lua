@@ -3,7 +3,6 @@
 -- The preload library does the work; this finds it, checks the policy first so that a broken one
 -- is told before anything starts, and becomes the command.
 
-local options = require("loam.cli.options")
 local question = require("loam.cli.question")
 
 local run = {
@@ -17,7 +16,7 @@ refused is told and nothing is started: exit status 2. 126 and 127 mean, as in a
 that the command could not be run or was not found. Static and setuid programs run as if
 loam were not there.]],
   options = {
-    { "policy", "FILE", "the policy", required = true },
+    { "policy", "FILE", "the policy", kind = "path", required = true },
     { "watch", nil, "follow edits of FILE while the command runs" },
     { "lenient", nil, "run with the built-in default if the policy is refused" },
   },
@@ -82,7 +81,6 @@ local function prepare(world, given)
 end
 
 function run.run(world, given)
-  if given[1] == "" then options.misused("COMMAND is empty") end
   if is_refused(world, given.policy) then
     if not given.lenient then return 2 end
     world.warn("loam: " .. given[1] .. " runs with the built-in default\n")

@@ -35,7 +35,7 @@ local TROUBLES = {
 }
 
 local function show_totals(world, answer)
-  world.write(("live %s in %s; ever %s in %s; %s of pools, %s of bookkeeping\n"):format(
+  world.write(("live %s in %s; ever %s in %s; %s held by pools, %s of bookkeeping\n"):format(
     units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"),
     units.bytes(answer.total_bytes), units.plural(answer.total_blocks, "block"),
     units.bytes(answer.region_bytes), units.bytes(answer.metadata_bytes)))
@@ -52,7 +52,7 @@ local function show(world, answer)
   local rows = { { "TAG", "STRATEGY", "LIVE", "BLOCKS", "EVER", "BLOCKS" } }
   for _, row in ipairs(answer.rows) do
     rows[#rows + 1] = {
-      terminal.plain(describe.tag(row.tag)), strategy_text(row), units.bytes(row.live_bytes),
+      describe.tag(row.tag), strategy_text(row), units.bytes(row.live_bytes),
       units.count(row.live_blocks), units.bytes(row.total_bytes), units.count(row.total_blocks),
     }
   end

@@ -23,15 +23,20 @@ Without PID: the only program that runs under loam, if there is but one.]],
 ]],
 }
 
+local function program_text(answer)
+  local program = terminal.plain(answer.program)
+  return ("%s (%d), loam %s"):format(program, answer.pid, answer.version)
+end
+
 local function policy_text(answer)
   if answer.generation == 0 then return "the built-in default" end
-  local name = answer.name ~= "" and answer.name or "without a name"
+  local name = answer.name ~= "" and terminal.plain(answer.name) or "without a name"
   return ("%s, generation %d"):format(name, answer.generation)
 end
 
 local function file_text(answer)
   if (answer.path or "") == "" then return "none" end
-  return answer.path .. (answer.watching and ", followed" or ", not followed")
+  return terminal.plain(answer.path) .. (answer.watching and ", followed" or ", not followed")
 end
 
 local function last_text(world, answer)
@@ -44,7 +49,7 @@ end
 
 local function show(world, answer)
   local rows = {
-    { "program", ("%s (%d), loam %s"):format(answer.program, answer.pid, answer.version) },
+    { "program", program_text(answer) },
     { "policy", policy_text(answer) },
     { "file", file_text(answer) },
   }

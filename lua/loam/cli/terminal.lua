@@ -18,6 +18,11 @@ local function width(text)
   return #text:gsub("[\128-\191]", "")
 end
 
+-- Text that came from elsewhere, safe to show: one line, no control characters.
+function terminal.plain(text)
+  return (text:gsub("[%c\127]", function(c) return ("\\%03d"):format(c:byte()) end))
+end
+
 local function padded(text, columns, right)
   local space = (" "):rep(columns - width(text))
   return right and space .. text or text .. space
@@ -26,12 +31,15 @@ end
 local function widths(rows)
   local columns = {}
   for _, row in ipairs(rows) do
-    for i, cell in ipairs(row) do columns[i] = math.max(columns[i] or 0, width(cell)) end
+    for i, cell in ipairs(row) do
+      columns[i] = math.max(columns[i] or 0, width(terminal.plain(cell)))
+    end
   end
   return columns
 end
 
--- Rows of strings, the first of them the heading. `right` names the columns of numbers.
+-- Rows of strings, made safe to show; the first is the heading. `right` names the columns of
+-- numbers.
 ---@param rows string[][]
 ---@param right table<integer, boolean>|nil
 ---@return string text ending in a newline
@@ -39,7 +47,9 @@ function terminal.table(rows, right, paint)
   local columns, out = widths(rows), {}
   for n, row in ipairs(rows) do
     local cells = {}
-    for i, cell in ipairs(row) do cells[i] = padded(cell, columns[i], right and right[i]) end
+    for i, cell in ipairs(row) do
+      cells[i] = padded(terminal.plain(cell), columns[i], right and right[i])
+    end
     local line = table.concat(cells, "  "):gsub("%s+$", "")
     out[n] = n == 1 and paint and paint("bold", line) or line
   end
@@ -78,11 +88,6 @@ function terminal.faults(errors, paint, colour)
     out[#out + 1] = paint_line(line, paint, colour or "red")
   end
   return table.concat(out, "\n") .. "\n"
-end
-
--- Text that came from elsewhere, safe to show: one line, no control characters.
-function terminal.plain(text)
-  return (text:gsub("[%c\127]", function(c) return ("\\%03d"):format(c:byte()) end))
 end
 
 return terminal

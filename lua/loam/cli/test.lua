@@ -55,9 +55,9 @@ local function show_coverage(world, coverage)
   local words = "# %d of %d leaves are reached by tests\n"
   world.write(words:format(coverage.covered, coverage.leaves))
   for _, missed in ipairs(coverage.missed) do
-    local why = condition_texts(missed.conditions or {})
+    local why = terminal.plain(condition_texts(missed.conditions or {}))
     world.write(("# not reached: line %d, tag %s%s\n"):format(missed.line or 0,
-      terminal.plain(describe.tag(missed.tag)), why == "" and "" or ": " .. why))
+      describe.tag(missed.tag), why == "" and "" or ": " .. why))
   end
 end
 
