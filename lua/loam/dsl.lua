@@ -112,13 +112,20 @@ loam.node = places("node_free", options.machine().nodes, function(n)
   return options.check_node("loam.node", n)
 end)
 
-loam.device = places("device_free", options.machine().devices, function(n)
+local device_gauge = places("device_free", options.machine().devices, function(n)
   if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
     here.refuse("type", "loam.device takes a device number from 0")
   end
   return here.refuse("machine", "device " .. n .. ": this machine has no such device",
     "loam.devices() lists them")
 end)
+
+local device_strategy = loam.device
+
+-- loam.device{…} is a strategy, loam.device(n) a place with .free.
+function loam.device(given)
+  return (type(given) == "table" and device_strategy or device_gauge)(given)
+end
 
 -- ---- the policy
 

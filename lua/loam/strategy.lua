@@ -216,8 +216,9 @@ end
 function strategy.report(member)
   local function bare(value)
     if type(value) ~= "table" then return value end
-    local out = {}
-    for k, v in next, value do out[type(k) == "number" and value[1] == nil and tostring(k) or k] = bare(v) end
+    local out, count = {}, 0
+    for _ in next, value do count = count + 1 end
+    for k, v in next, value do out[count == #value and k or tostring(k)] = bare(v) end
     return out
   end
   return bare(declared_fields(member))

@@ -234,14 +234,15 @@ end
 
 local FAIR = { leaves = true, expression = true }
 
--- Compiles a policy for several tags and compares it at `points` requests each. Returns the number
--- of classes compared, or nil and what is wrong.
-function generate.compare(text, points)
+-- Compiles a policy for `tags` of the tags and compares it at `points` requests each. Returns the
+-- number of plans compared, or nil and what is wrong.
+function generate.compare(text, tags, points)
   local made, errors = policy.open("generated.lua", text)
   if not made then return nil, errors[1].class .. ": " .. errors[1].reason end
   local pick, numbers, compared = generate.plain(text), numbers_in(text), 0
-  for _, name in ipairs(TAGS) do
-    local where = { tag = name }
+  local first = random.below(#TAGS)
+  for i = 1, tags do
+    local where = { tag = TAGS[(first + i) % #TAGS + 1] }
     local class = policy.class(where)
     if class.errors then
       if not FAIR[class.errors[1].class] then
@@ -275,7 +276,7 @@ local function main()
   local classes = 0
   for i = seed, seed + count - 1 do
     local text = generate.policy(i)
-    local compared, message = generate.compare(text, points)
+    local compared, message = generate.compare(text, #TAGS, points)
     if not compared then
       io.write(text, ("seed %d: %s\n"):format(i, message))
       return 1

@@ -1,0 +1,176 @@
+-- dsl_spec - constructors, their options, chains, and what this machine can serve.
+
+local support = require("support")
+local strategy = require("loam.strategy")
+
+-- The description that core gets for `return CONSTRUCTOR` from pick.
+local function described(constructor)
+  local made, errors = support.open("local s = " .. constructor
+    .. "\nreturn loam.policy { pick = function(req) return s end }\n")
+  if not made then error(errors[1].reason, 0) end
+  local class = require("loam.policy").class { tag = "" }
+  if class.errors then error(class.errors[1].reason, 0) end
+  return support.core.description(class.plan.chain[0])
+end
+
+local function refused(constructor, reason, hint)
+  local d = support.refused("\nlocal s = " .. constructor
+    .. "\nreturn loam.policy { pick = function(req) return s end }\n")
+  assert.is_truthy(d, "was not refused: " .. constructor)
+  assert.matches(reason, d.reason)
+  assert.equal(2, d.line, d.reason)
+  if hint then assert.matches(hint, d.suggestion) end
+end
+
+describe("options of host", function()
+  it("reach core as it takes them", function()
+    local d = described [[loam.host { name = "x", align = 4096, limit = 2 * loam.MiB, huge = "thp",
+      zero = true, prefault = true, lock = true, guard = true }]]
+    assert.same({ kind = "host", name = "x", align = 4096, limit = 2 ^ 21, huge = "thp", zero = true,
+                  prefault = true, lock = true, guard = 1 }, d)
+    assert.equal("never", described("loam.host { huge = false }").huge)
+    assert.equal("default", described("loam.host {}").huge)
+    assert.equal(7, described("loam.host { guard = 7 }").guard)
+    assert.equal(0, described("loam.host { guard = false }").guard)
+  end)
+
+  it("place memory on nodes", function()
+    assert.same({ mode = "local" }, described([[loam.host { numa = "local" }]]).numa)
+    assert.same({ mode = "interleave" }, described([[loam.host { numa = "interleave" }]]).numa)
+    assert.same({ mode = "bind", nodes = { 1 } }, described("loam.host { numa = 1 }").numa)
+    assert.same({ mode = "bind", nodes = { 0, 1 } }, described("loam.host { numa = { 1, 0, 1 } }").numa)
+    assert.same({ mode = "prefer", nodes = { 1 } }, described("loam.host { numa = { prefer = 1 } }").numa)
+    assert.same({ mode = "weighted", nodes = { 0, 1 }, weights = { [0] = 3, [1] = 1 } },
+      described("loam.host { numa = { weights = { [0] = 3, [1] = 1 } } }").numa)
+    assert.same({ 0, 1 }, described("loam.host { numa = loam.nodes() }").numa.nodes)
+  end)
+
+  it("are checked by type and range", function()
+    refused("loam.host { align = 48 }", "align = 48: it is a power of two")
+    refused("loam.host { align = 2^31 }", "power of two")
+    refused("loam.host { align = 0/0 }", "power of two")
+    refused("loam.host { align = '64' }", 'align = "64"')
+    refused("loam.host { limit = 0 }", "limit = 0")
+    refused("loam.host { limit = 1.5 }", "limit = 1.5")
+    refused("loam.host { limit = -1 }", "limit")
+    refused("loam.host { limit = 0/0 }", "limit")
+    refused("loam.host { limit = math.huge }", "limit")
+    refused("loam.host { limit = 2^48 }", "2%^47")
+    refused("loam.host { zero = 1 }", "true or false")
+    refused("loam.host { guard = 0 }", "guard")
+    refused("loam.host { guard = 'x' }", "guard")
+    refused("loam.host { huge = 'big' }", '"thp", "2MiB"')
+    refused("loam.host { huge = true }", "huge = true")
+    refused("loam.host { name = '' }", "name")
+    refused("loam.host { name = ('x'):rep(64) }", "63 bytes")
+    refused("loam.host { name = 'a\\nb' }", "control")
+    refused("loam.host(5)", "table of options")
+  end)
+
+  it("name nodes that exist", function()
+    refused("loam.host { numa = 7 }", "node 7: this machine has nodes 0%-1")
+    refused("loam.host { numa = { 0, 7 } }", "node 7")
+    refused("loam.host { numa = { prefer = 7 } }", "node 7")
+    refused("loam.host { numa = { weights = { [7] = 1 } } }", "node 7")
+    refused("loam.host { numa = { weights = { [0] = 0 } } }", "weight of node 0")
+    refused("loam.host { numa = { weights = {} } }", "numa.weights")
+    refused("loam.host { numa = 1.5 }", "whole number")
+    refused("loam.host { numa = {} }", "numa")
+    refused("loam.host { numa = 'near' }", 'numa = "near"')
+    refused("loam.host { numa = { prefer = 0, weights = {} } }", "numa")
+  end)
+
+  it("are misspelt with a suggestion", function()
+    refused("loam.host { alig = 64 }", 'no option "alig"', "align")
+    refused("loam.host { 64 }", "no option 1")
+    refused("loam.deny { align = 64 }", "loam.deny has no option", "limit, name")
+  end)
+end)
+
+describe("the other kinds", function()
+  it("are system, deny and handler", function()
+    assert.equal("system", described("loam.system {}").kind)
+    assert.equal("system", described("loam.system()").kind)
+    assert.equal("deny", described("loam.deny { name = 'no' }").kind)
+    local d = described('loam.handler "numpy"')
+    assert.equal("handler", d.kind)
+    assert.equal("numpy", d.handler)
+    assert.equal(100, described('loam.handler { "numpy", limit = 100 }').limit)
+    refused("loam.handler()", "name of a handler")
+    refused("loam.handler {}", "name of a handler")
+  end)
+
+  it("that this machine cannot serve need a fallback", function()
+    for _, constructor in ipairs { "loam.pinned { mapped = true, numa = 0 }",
+                                   "loam.device { id = 'current', pool = 'cache' }",
+                                   "loam.managed { prefer = 0 }" } do
+      refused(constructor, "no GPU support", "or_else")
+      local d = described(constructor .. ":or_else(loam.host { name = 'instead' })")
+      assert.equal("instead", d.name)
+    end
+    refused("loam.pinned { maped = true }", "no option", "mapped")
+    refused("loam.device { pool = 'big' }", '"cache", "driver", "none"')
+    refused("loam.device { id = -1 }", "device number")
+    refused("loam.host { huge = '2MiB' }", "no 2MiB huge pages are reserved", "or_else")
+    refused("loam.host { huge = '1GiB' }", "has no 1GiB huge pages")
+    refused('loam.handler "nobody"', 'no handler "nobody"', "or_else")
+  end)
+
+  it("stay in the chain where the machine may serve them later", function()
+    assert.equal("2MiB", described("loam.host { huge = '2MiB' }:or_else(loam.host {})").huge)
+    assert.equal("nobody", described("loam.handler 'nobody':or_else(loam.host {})").handler)
+  end)
+end)
+
+describe("strategies", function()
+  it("that are described alike are one", function()
+    assert.equal("a", support.answers("return x == y and a or b", { 0 }, "",
+      "local x = loam.host { align = 64 } local y = loam.host { align = 64 } "))
+    assert.equal("b", support.answers("return x == y and a or b", { 0 }, "",
+      "local x = loam.host { align = 64 } local y = loam.host { align = 128 } "))
+  end)
+
+  it("have a name from their options where none is given", function()
+    assert.equal("host(align=64,huge=thp)", described("loam.host { huge = 'thp', align = 64 }").name)
+    assert.equal("host", described("loam.host {}").name)
+    assert.equal("host(numa={weights={[0]=3,[1]=1}})",
+      described("loam.host { numa = { weights = { [0] = 3, [1] = 1 } } }").name)
+  end)
+
+  it("chain up to 16, whatever the order of joining", function()
+    assert.equal("a,b,c", support.answers("return a:or_else(b:or_else(c))", { 0 }))
+    assert.equal("a", support.answers(
+      "return a:or_else(b:or_else(c)) == a:or_else(b):or_else(c) and a or b", { 0 }))
+    local d = support.refusal("local s = a for i = 1, 16 do s = s:or_else(b) end return s")
+    assert.matches("a chain of 17", d.reason)
+    assert.matches("or_else takes a strategy", support.refusal("return a:or_else(nil)").reason)
+    assert.equal(2, support.refusal("return a:or_else(nil)").line)
+  end)
+
+  it("cannot be changed", function()
+    assert.equal("write", support.refusal("return a", "", "a.name = 'x' ").class)
+  end)
+
+  it("report what was declared", function()
+    support.open("local s = loam.host { numa = { weights = { [0] = 3, [1] = 1 } }, huge = false } "
+      .. "return loam.policy { pick = function(req) return s end }\n")
+    local list = strategy.declared()
+    local report = strategy.report(list[#list])
+    assert.same({ weights = { ["0"] = 3, ["1"] = 1 } }, report.numa)
+    assert.is_false(report.huge)
+  end)
+end)
+
+describe("the table loam", function()
+  it("has the units and the machine", function()
+    assert.equal("a", support.answers("return loam.MiB == 2^20 and loam.TiB == 2^40 and a or b", { 0 }))
+    assert.equal("a", support.answers("return #loam.nodes() == 2 and loam.devices()[1] == nil and a or b",
+      { 0 }))
+  end)
+
+  it("checks the node and device of a gauge", function()
+    assert.matches("node 9", support.refusal("return loam.node(9).free > 1 and a or b").reason)
+    assert.matches("device 0", support.refusal("return loam.device(0).free > 1 and a or b").reason)
+    assert.matches("device number", support.refusal("return loam.device('x').free > 1 and a or b").reason)
+  end)
+end)
