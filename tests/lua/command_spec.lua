@@ -172,6 +172,23 @@ describe_built("the built command", function()
       assert.same({ "log:small", "tensor.a:big", ":small" }, names)
     end)
 
+    it("answers a batch's faults in their places", function()
+      spill("batch", "log\t100\nlog\nlog\tx\nlog\t200\n")
+      local status, out, err = loam("explain good.lua --batch batch")
+      assert.equal(1, status)
+      assert.equal("", err)
+      local sizes = {}
+      for line in out:gmatch("[^\n]+") do
+        local answer = assert(json.decode(line))
+        sizes[#sizes + 1] = answer.size or answer.errors[1].line .. " " .. answer.errors[1].class
+      end
+      assert.same({ 100, "2 batch", "3 batch", 200 }, sizes)
+      status, out, err = loam("explain broken.lua --batch batch")
+      assert.equal(1, status)
+      assert.equal("", out)
+      assert.matches("broken.lua:5: field", err, 1, true)
+    end)
+
     it("quotes the lines that decided", function()
       local _, out = loam("explain good.lua --tag tensor.x --size 8MiB")
       assert.matches("tensor.x, 8 MiB: big, else small\n", out, 1, true)

@@ -93,18 +93,21 @@ local function check_given(world, given)
   file:close()
 end
 
+-- A batch is answered in JSON, each fault in its line's place; only the refusal of the whole policy
+-- is told in words.
+local function show_answer(world, given, text)
+  local answer = question.read(world, text:match("^[^\n]*"))
+  if given.json or given.batch and not answer.policy then
+    world.write(text .. "\n")
+  elseif not question.is_refused(world, answer) then
+    show(world, given[1], answer)
+  end
+end
+
 function explain.run(world, given)
   check_given(world, given)
   local text = question.ask(world, "explain", given[1], given)
-  local first = text:match("^[^\n]*")
-  if given.batch and text == "" then return 0 end
-  local answer = question.read(world, first)
-  if not given.json and question.is_refused(world, answer) then return 1 end
-  if given.json or given.batch then
-    world.write(text .. "\n")
-  else
-    show(world, given[1], answer)
-  end
+  if text ~= "" then show_answer(world, given, text) end
   -- In JSON a quote within a text is escaped, so this is no text.
   return text:find('"ok":false', 1, true) and 1 or 0
 end
