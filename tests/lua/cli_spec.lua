@@ -145,11 +145,13 @@ describe("loam check", function()
 
   it("sums up a policy that is taken", function()
     local status, world = run("check p.lua", { check = {
-      verb = "check", policy = "p.lua", ok = true, name = "prod", tests = 2, always = 1,
+      verb = "check", policy = "p.lua", ok = true, name = "prod", tests = 2, always = 1, errors = {},
+      warnings = { { file = "p.lua", line = 7, class = "machine", reason = "switched off here" } },
       tags = { { tag = "", leaves = 1 }, { tag = "a", leaves = 3 } },
       strategies = { { name = "big", kind = "host", align = 4096, huge = "thp", zero = true } },
     } })
     assert.equal(0, status)
+    assert.equal("p.lua:7: machine: switched off here\n", world.err)
     assert.equal("p.lua: ok: \"prod\", 1 strategy, 2 tags with 4 leaves, 2 tests, 1 invariant\n"
       .. "STRATEGY  WHAT\nbig       host: align 4 KiB, huge thp, zero\n", world.out)
   end)

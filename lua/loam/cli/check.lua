@@ -55,10 +55,10 @@ local function check_one(world, given, path, only)
     world.write(text .. "\n")
     return question.status(answer)
   end
-  if answer.warnings and #answer.warnings > 0 then
+  if question.is_refused(world, answer) then return 1 end
+  if #answer.warnings > 0 then
     world.warn(terminal.faults(answer.warnings, world.paint_error, "yellow"))
   end
-  if question.is_refused(world, answer) or answer.ok == false then return 1 end
   world.write(summary(world.paint("bold", terminal.plain(path)), answer))
   if only then details(world, answer) end
   return 0
