@@ -15,6 +15,8 @@ local MAX_SHOWN = 20   -- diagnostics rendered; the rest are counted
 local MAX_SOURCE = 120 -- bytes of a source line quoted
 local MAX_REASON = 600
 
+local CHUNK = "policy" -- what LuaJIT calls the policy's chunk in its messages
+
 ---@class loam.Led a condition on the path to the fault
 ---@field line integer
 ---@field condition string
@@ -189,17 +191,17 @@ local function split(message)
   return chunk, tonumber(line), rest
 end
 
--- What trusted code caught, as a diagnostic. `chunk` (default "policy") is the chunk name of the
--- policy: what is raised elsewhere is a fault of loam's own.
+-- What trusted code caught, as a diagnostic. What is raised outside the policy's chunk is a fault of
+-- loam's own.
 ---@return loam.Diagnostic
-function diag.from_error(value, file_name, _, chunk)
+function diag.from_error(value)
   if diag.is(value) then return value end
   if type(value) ~= "string" then
     return diag.new { class = "error", reason = "the policy raised an error whose value is a "
       .. type(value), suggestion = "give error() a string" }
   end
   local where, line, message = split(value)
-  if where and where ~= (chunk or "policy") and where ~= file_name then
+  if where and where ~= CHUNK then
     return diag.new { class = "internal", reason = "an error in loam itself: " .. value }
   end
   local class, reason, suggestion = translate(message)

@@ -145,7 +145,8 @@ describe("loam check", function()
 
   it("sums up a policy that is taken", function()
     local status, world = run("check p.lua", { check = {
-      verb = "check", policy = "p.lua", ok = true, name = "prod", tests = 2, always = 1, errors = {},
+      verb = "check", policy = "p.lua", ok = true, name = "prod", tests = 2, always = 1,
+      errors = {},
       warnings = { { file = "p.lua", line = 7, class = "machine", reason = "switched off here" } },
       tags = { { tag = "", leaves = 1 }, { tag = "a", leaves = 3 } },
       strategies = { { name = "big", kind = "host", align = 4096, huge = "thp", zero = true } },

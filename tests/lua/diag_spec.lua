@@ -4,9 +4,9 @@ local diag = require("loam.diag")
 
 local function caught(source)
   local f, message = loadstring(source, "=policy")
-  if not f then return diag.from_error(message, "prod.lua") end
+  if not f then return diag.from_error(message) end
   local _, value = pcall(f)
-  return diag.from_error(value, "prod.lua")
+  return diag.from_error(value)
 end
 
 describe("diag.render", function()
@@ -79,16 +79,16 @@ end)
 describe("diag.from_error", function()
   it("keeps diagnostics as they are", function()
     local d = diag.new { class = "x", reason = "y" }
-    assert.equal(d, diag.from_error(d, "p.lua"))
+    assert.equal(d, diag.from_error(d))
   end)
 
   it("never asks an error value for its text", function()
     local trap = setmetatable({}, { __tostring = function() error("called") end })
-    assert.matches("value is a table", diag.from_error(trap, "p.lua").reason)
+    assert.matches("value is a table", diag.from_error(trap).reason)
   end)
 
   it("tells loam's own faults apart", function()
-    assert.equal("internal", diag.from_error("loam/trace.lua:12: oops", "p.lua").class)
+    assert.equal("internal", diag.from_error("loam/trace.lua:12: oops").class)
   end)
 
   it("knows the core's budget errors", function()

@@ -106,7 +106,8 @@ end]])
   end)
 
   it("knows a library's field only where it is read at once", function()
-    assert.same({}, classes "return function(r) local t = r.size > 1 and loam; return own.a, t.size end")
+    assert.same({}, classes [[
+return function(r) local t = r.size > 1 and loam; return own.a, t.size end]])
     assert.same({}, classes [[
 return function(r)
   local t = math
