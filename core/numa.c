@@ -86,6 +86,7 @@ static void read_distances(unsigned from) {
   char name[32], text[FILE_SIZE];
   for (unsigned to = 0; to < LM_NODES_MAX; to++)
     machine.distance[from][to] = to == from ? DISTANCE_SELF : DISTANCE_OTHER;
+  if (!(machine.online >> from & 1)) return;
   snprintf(name, sizeof name, "node%u/distance", from);
   if (!read_text(text, name)) return;
   char *at = text;
