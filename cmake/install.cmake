@@ -12,6 +12,8 @@ install(FILES ${PROJECT_SOURCE_DIR}/core/include/loam.h DESTINATION ${CMAKE_INST
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/loam)
 install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/cli/loam.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
   OPTIONAL)
+install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/cli/loam.bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME loam)
 
 install(EXPORT loam-targets NAMESPACE loam:: DESTINATION ${config_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/loamConfig.cmake.in

@@ -191,8 +191,8 @@ local function split(message)
   return chunk, tonumber(line), rest
 end
 
--- What trusted code caught, as a diagnostic. What is raised outside the policy's chunk is a fault of
--- loam's own.
+-- What trusted code caught, as a diagnostic. What is raised outside the policy's chunk is a fault
+-- of loam's own.
 ---@return loam.Diagnostic
 function diag.from_error(value)
   if diag.is(value) then return value end
