@@ -346,6 +346,12 @@ describe("loam ps, status, stats, reload", function()
     assert.equal("[]\n", select(2, run("ps --json")).out)
   end)
 
+  it("passes the answers on as they came", function()
+    local _, world = run("ps --json", { hosts = { 41, 42, 43 },
+      [41] = '{"pid":41,"loaded_at":1763720000123456789}\n', [43] = '{"pid":43}' })
+    assert.equal('[{"pid":41,"loaded_at":1763720000123456789},{"pid":43}]\n', world.out)
+  end)
+
   it("takes the only host there is", function()
     local status, world = run("status", { hosts = { 42 }, [42] = STATUS })
     assert.equal(0, status)

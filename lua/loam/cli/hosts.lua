@@ -17,13 +17,14 @@ function hosts.pid(text)
 end
 
 ---@return table|nil answer
----@return string|nil words
+---@return string|nil words where there is none
+---@return string|nil text of the answer
 function hosts.ask(world, pid, request, patience_ms)
   local text, words = world.api.ask(pid, request, patience_ms or hosts.PATIENCE_MS)
   if not text then return nil, words end
   local answer, message = json.decode(text)
   if not answer then return nil, ("process %d: its answer is %s"):format(pid, message) end
-  return answer, nil, text
+  return answer, nil, (text:gsub("\n+$", ""))
 end
 
 ---@return integer[]
@@ -58,7 +59,7 @@ function hosts.answer(world, given, name, show)
   local answer, words, text = hosts.ask(world, pid, name)
   if not answer then world.fail(words) end
   if given.json then
-    world.write(text:gsub("\n+$", "") .. "\n")
+    world.write(text .. "\n")
   else
     show(world, answer)
   end

@@ -1,7 +1,6 @@
 -- ps - the programs of this user that run under loam.
 
 local hosts = require("loam.cli.hosts")
-local json = require("loam.json")
 local terminal = require("loam.cli.terminal")
 
 local ps = {
@@ -27,23 +26,29 @@ local function row(status)
   }
 end
 
-function ps.run(world, given)
-  local found = json.array {}
+-- Answers of the hosts: read, and as they came, whose numbers may be more than doubles hold.
+local function ask_all(world)
+  local found, texts = {}, {}
   for _, pid in ipairs(hosts.all(world)) do
     -- One that ends meanwhile is none any more.
-    found[#found + 1] = hosts.ask(world, pid, "status")
+    local answer, _, text = hosts.ask(world, pid, "status")
+    found[#found + 1] = answer
+    texts[#texts + 1] = text
   end
+  return found, texts
+end
+
+function ps.run(world, given)
+  local found, texts = ask_all(world)
   if given.json then
-    world.write(json.encode(found) .. "\n")
-    return 0
-  end
-  if #found == 0 then
+    world.write("[" .. table.concat(texts, ",") .. "]\n")
+  elseif #found == 0 then
     world.warn("no program of yours runs under loam\n")
-    return 0
+  else
+    local rows = { { "PID", "PROGRAM", "GENERATION", "POLICY", "FILE", "LAST RELOAD" } }
+    for _, status in ipairs(found) do rows[#rows + 1] = row(status) end
+    world.write(terminal.table(rows, { true, false, true }, world.paint))
   end
-  local rows = { { "PID", "PROGRAM", "GENERATION", "POLICY", "FILE", "LAST RELOAD" } }
-  for _, status in ipairs(found) do rows[#rows + 1] = row(status) end
-  world.write(terminal.table(rows, { true, false, true }, world.paint))
   return 0
 end
 

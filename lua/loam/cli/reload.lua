@@ -30,7 +30,7 @@ function reload.run(world, given)
   local answer, words, text = hosts.ask(world, pid, request, PATIENCE_MS)
   if not answer then world.fail(words) end
   if given.json then
-    world.write(text:gsub("\n+$", "") .. "\n")
+    world.write(text .. "\n")
   elseif answer.ok then
     world.write(("%s: generation %d\n"):format(world.paint("green", "live"), answer.generation))
   else
