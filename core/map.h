@@ -50,11 +50,13 @@ typedef struct lm_span {
   _Atomic uint32_t use;        /* LM_USE_*; this and the rest only in the first slot */
   _Atomic uint32_t slots;      /* of the extent */
   uint32_t next, prev;         /* in a list: slots, 0 for none; under the lock of the list */
+  /* Atomics because one who found a large block here may look at its token when it is gone. */
   union {
     lm_side token;             /* a large block's */
-    uint32_t length;           /* of a run of free slots, in its last slot */
+    _Atomic uint32_t length;   /* of a run of free slots, in its last slot */
     struct {
-      uint16_t free, hint;     /* tokens that are LM_FREE; where to look for one */
+      _Atomic uint16_t free;   /* tokens that are LM_FREE */
+      _Atomic uint16_t hint;   /* where to look for one */
     };
   };
 } lm_span;

@@ -41,7 +41,7 @@ static void link_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
   runs->filled[list / 64] |= 1ull << (list % 64);
   runs->slots += slots;
   set_use(slot + slots - 1, last_of(runs));
-  lm_map_span(slot + slots - 1)->length = slots;
+  atomic_store_explicit(&lm_map_span(slot + slots - 1)->length, slots, memory_order_relaxed);
   lm_map_extent(slot, slots, first_of(runs));
 }
 
@@ -69,7 +69,8 @@ static uint32_t run_from(const lm_runs *runs, uint32_t slot) {
 }
 static uint32_t run_until(const lm_runs *runs, uint32_t slot) {
   uint32_t use = use_of(slot);
-  return use == first_of(runs) || use == last_of(runs) ? lm_map_span(slot)->length : 0;
+  if (use != first_of(runs) && use != last_of(runs)) return 0;
+  return atomic_load_explicit(&lm_map_span(slot)->length, memory_order_relaxed);
 }
 
 void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots) {

@@ -28,6 +28,14 @@ void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t
   s->class_ = class_;
 }
 
+static uint32_t free_of(const lm_span *span) {
+  return atomic_load_explicit(&span->free, memory_order_relaxed);
+}
+
+static void set_free(lm_span *span, uint32_t n) {
+  atomic_store_explicit(&span->free, (uint16_t)n, memory_order_relaxed);
+}
+
 static void link_span(uint32_t *list, uint32_t slot) {
   lm_span *span = lm_map_span(slot);
   span->prev = 0;
@@ -56,8 +64,8 @@ static bool grow_locked(lm_store *s) {
     return false;
   }
   lm_span *span = lm_map_span(slot);
-  span->free = (uint16_t)count;
-  span->hint = 0;
+  set_free(span, count);
+  atomic_store_explicit(&span->hint, 0, memory_order_relaxed);
   lm_view view = { (uintptr_t)lm_map_address(slot), lm_map_reciprocal(size), side, s->bin,
                    s->strategy, size };
   lm_map_describe_small(slot, slots, &view);
@@ -98,8 +106,9 @@ static unsigned draw_locked(lm_store *s, uint32_t slot, void **items, unsigned w
   lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
   char *start = lm_map_address(slot);
   size_t size = lm_class_size(s->class_);
-  uint32_t count = lm_span_count(s->class_), at = span->hint;
-  unsigned most = want < span->free ? want : span->free, n = 0;
+  uint32_t count = lm_span_count(s->class_), free = free_of(span);
+  uint32_t at = atomic_load_explicit(&span->hint, memory_order_relaxed);
+  unsigned most = want < free ? want : free, n = 0;
   while (n < most) {
     if (atomic_load_explicit(&side[at], memory_order_relaxed) == LM_FREE) {
       atomic_store_explicit(&side[at], LM_CACHED, memory_order_relaxed);
@@ -107,9 +116,9 @@ static unsigned draw_locked(lm_store *s, uint32_t slot, void **items, unsigned w
     }
     if (++at == count) at = 0;
   }
-  span->hint = (uint16_t)at;
-  span->free -= (uint16_t)n;
-  if (!span->free) unlink_span(&s->partial, slot);
+  atomic_store_explicit(&span->hint, (uint16_t)at, memory_order_relaxed);
+  set_free(span, free - n);
+  if (free == n) unlink_span(&s->partial, slot);
   return n;
 }
 
@@ -153,9 +162,10 @@ static unsigned stock_locked(lm_store *s, void *const *items, unsigned n) {
 /* An object that became LM_FREE: moves its span between the lists. */
 static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
   lm_span *span = lm_map_span(slot);
-  span->free++;
-  if (span->free == 1) link_span(&s->partial, slot);
-  if (span->free < count) return;
+  uint32_t free = free_of(span) + 1;
+  set_free(span, free);
+  if (free == 1) link_span(&s->partial, slot);
+  if (free < count) return;
   unlink_span(&s->partial, slot);
   link_span(&s->empty, slot);
   s->empties++;
@@ -201,9 +211,10 @@ static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty) {
   for (uint32_t prev = 0; slot; prev = slot, slot = lm_map_span(slot)->next, n++) {
     const lm_span *span = lm_map_span(slot);
     lm_side *side = atomic_load(&span->side);
+    uint32_t free = free_of(span);
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == s->bin &&
-                span->prev == prev && span->free > 0 && (span->free == count) == empty &&
-                atomic_load(&side[count]) == LM_FREE && count_free(side, count) == span->free;
+                span->prev == prev && free > 0 && (free == count) == empty &&
+                atomic_load(&side[count]) == LM_FREE && count_free(side, count) == free;
     if (!fair) return UINT32_MAX;
   }
   return n;

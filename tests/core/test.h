@@ -17,6 +17,19 @@
 
 #include "sys.h"
 
+/* A sanitizer's own memory is beyond what some tests measure or limit. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
+static inline void skip_if_sanitized(void) {
+  if (!SANITIZED) return;
+  print_message("a sanitizer's own memory is in the way\n");
+  skip();
+}
+
 /* Runs `attempt` with its first system call refused, then its second, until all were: it must
  * fail cleanly or succeed each time, which is its own to check. Returns how many there are. */
 static inline long refuse_each(void (*attempt)(bool refused)) {

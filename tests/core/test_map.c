@@ -138,18 +138,9 @@ static int take_under_limit(size_t limit) {
   return lm_sys_map(limit / 8, &rest) ? 3 : 0;
 }
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-
 static void takes_less_where_address_space_is_limited(void **state) {
   (void)state;
-  if (SANITIZED) {
-    print_message("a sanitizer's own address space is beyond any limit\n");
-    skip();
-  }
+  skip_if_sanitized();
   for (size_t limit = LM_GIB / 2; limit <= 64 * LM_GIB; limit *= 2) {
     pid_t child = fork();
     if (!child) _exit(take_under_limit(limit));

@@ -298,6 +298,7 @@ static size_t resident(void) {
 
 static void gives_back_memory_after_a_peak(void **state) {
   (void)state;
+  skip_if_sanitized();
   enum { N = 40 };
   char *p[N];
   size_t before = resident(), size = 8 * LM_MIB;
@@ -322,6 +323,7 @@ static void reports_fresh_memory_as_zero(void **state) {
 
 static void stays_small_with_many_strategies(void **state) {
   (void)state;
+  skip_if_sanitized();
   enum { STRATEGIES = 300, SIZES = 20 };
   size_t before = resident();
   for (int i = 0; i < STRATEGIES; i++) {
