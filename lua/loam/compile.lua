@@ -241,6 +241,13 @@ function compile.tell(policy, where, point)
   return story, chain, line
 end
 
+-- What a plan answers has to be what the story tells: the chain it decides on at a point is served
+-- as `chain` is.
+---@return boolean
+function compile.agrees(class, point, chain)
+  return class.leaves[core.decide(class.plan, point) + 1].key == end_of(chain).key
+end
+
 -- Follows one path of a compiled tree (trace.path) in the same way.
 function compile.tell_path(policy, where, path)
   prepare(where)

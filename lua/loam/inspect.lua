@@ -123,6 +123,10 @@ local function explained(made, where, point)
   budget.step("explaining tag '" .. where.tag .. "', size " .. string.format("%d", point.size))
   local story, chain, line = compile.tell(made, where, point)
   if not story then return nil, { chain } end
+  if not compile.agrees(class, point, chain) then
+    return nil, { diag.new { line = line, class = "internal", reason = "the plan answers "
+      .. "otherwise for " .. request.words(point) } }
+  end
   return {
     tag = where.tag, size = point.size, strategy = strategy.report(strategy.members(chain)[1]),
     chain = list(strategy.names(chain)), line = line, path = steps(story), generation = 1,

@@ -15,6 +15,7 @@ local sandbox = require("loam.sandbox")
 local scan = require("loam.scan")
 local site = require("loam.site")
 local source = require("loam.source")
+local strategy = require("loam.strategy")
 local tests = require("loam.tests")
 local trace = require("loam.trace")
 
@@ -101,6 +102,7 @@ end
 function policy.open(file_name, text, keep_trees)
   trie, named, by_plan, keep, current = classes.new(), literals.new(), {}, keep_trees, nil
   here.open(file_name)
+  strategy.reset()
   trace.reset(core.limits.max_leaves)
   budget.step("running the file")
   ran = nil

@@ -13,9 +13,17 @@ local strategy = {}
 
 local MAX_CHAIN = 16 -- core's LM_CHAIN_MAX
 
-local members = {}          -- description -> chain of that one member
-local chains = {}           -- chain -> { members }, for chains that policies hold
-local declared = {}         -- all members, in order of declaration
+local members   -- description -> chain of that one member
+local chains    -- chain -> { members, joined }
+local by_list   -- numbers of members, joined -> chain
+local declared  -- all members, in order of declaration
+
+-- Forgets the strategies of another policy.
+function strategy.reset()
+  members, chains, by_list, declared = {}, {}, {}, {}
+end
+
+strategy.reset()
 
 local methods = {}
 
@@ -60,8 +68,6 @@ function methods.or_else(a, b)
   first.joined[b] = joined
   return joined
 end
-
-local by_list = {} -- the members' names and numbers, joined -> chain
 
 -- The chain of these members: the same list, the same object.
 function strategy.chain(list)
