@@ -181,7 +181,8 @@ void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
   uint32_t from = lm_map_head_of(place), slots = slots_at(from);
   const lm_prepare *how = &l->regions->how;
   size = usable_of(size);
-  if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots)) return NULL;
+  if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots))
+    return NULL;
   if (how->page || how->lock) return NULL;
   bool clean;
   uint32_t to = take_slots(l, size, LM_SLOT, &clean);

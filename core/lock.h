@@ -17,9 +17,8 @@ void lm_lock_wait(lm_lock *lock);
 /* Acquire pairs with the release of lm_lock_drop. */
 LM_INLINE void lm_lock_take(lm_lock *lock) {
   uint32_t free = 0;
-  if (lm_unlikely(!atomic_compare_exchange_strong_explicit(&lock->state, &free, 1,
-                                                           memory_order_acquire,
-                                                           memory_order_relaxed)))
+  if (lm_unlikely(!atomic_compare_exchange_strong_explicit(
+          &lock->state, &free, 1, memory_order_acquire, memory_order_relaxed)))
     lm_lock_wait(lock);
 }
 

@@ -17,9 +17,9 @@ lm_map_head lm_map;
 
 static struct {
   lm_lock lock;
-  lm_runs free;         /* runs that came back */
-  size_t committed;     /* bytes of the array */
-  _Atomic size_t handed;/* slots in use */
+  lm_runs free;          /* runs that came back */
+  size_t committed;      /* bytes of the array */
+  _Atomic size_t handed; /* slots in use */
 } map;
 
 /* Address space for the range, its array after it, and half as much again, which is let go: where
@@ -100,7 +100,8 @@ size_t lm_map_handed(void) {
   return atomic_load_explicit(&map.handed, memory_order_relaxed) << LM_SLOT_SHIFT;
 }
 size_t lm_map_overhead(void) {
-  return (atomic_load_explicit(&lm_map.top, memory_order_relaxed) >> LM_SLOT_SHIFT) * sizeof(lm_span);
+  return (atomic_load_explicit(&lm_map.top, memory_order_relaxed) >> LM_SLOT_SHIFT) *
+         sizeof(lm_span);
 }
 
 /* The entry is not to be believed from begin to end: a seqlock, its only writer the lock's owner.

@@ -31,7 +31,8 @@ typedef uint32_t lm_token;
 enum { LM_FREE = 0, LM_CACHED = 1 };
 #define LM_TOKEN_SLOW 0x80000000u /* frees of it are counted by the engine: not on the fast path */
 
-/* What an extent is, in its first slot's `use`. From LM_USE_RUNS: a free run, of which set (run.h). */
+/* What an extent is, in its first slot's `use`. From LM_USE_RUNS on: a free run, and of which set
+ * (run.h). */
 enum { LM_USE_NONE, LM_USE_SMALL, LM_USE_LARGE, LM_USE_GUARDED, LM_USE_OWN, LM_USE_RUNS = 16 };
 
 typedef _Atomic(lm_token) lm_side;
@@ -47,16 +48,16 @@ typedef struct lm_span {
   _Atomic uint32_t strategy;   /* id */
   _Atomic size_t size;         /* of an object: usable bytes */
   _Atomic uint32_t version;
-  _Atomic uint32_t use;        /* LM_USE_*; this and the rest only in the first slot */
-  _Atomic uint32_t slots;      /* of the extent */
-  uint32_t next, prev;         /* in a list: slots, 0 for none; under the lock of the list */
+  _Atomic uint32_t use;   /* LM_USE_*; this and the rest only in the first slot */
+  _Atomic uint32_t slots; /* of the extent */
+  uint32_t next, prev;    /* in a list: slots, 0 for none; under the lock of the list */
   /* Atomics because one who found a large block here may look at its token when it is gone. */
   union {
-    lm_side token;             /* a large block's */
-    _Atomic uint32_t length;   /* of a run of free slots, in its last slot */
+    lm_side token;           /* a large block's */
+    _Atomic uint32_t length; /* of a run of free slots, in its last slot */
     struct {
-      _Atomic uint16_t free;   /* tokens that are LM_FREE */
-      _Atomic uint16_t hint;   /* where to look for one */
+      _Atomic uint16_t free; /* tokens that are LM_FREE */
+      _Atomic uint16_t hint; /* where to look for one */
     };
   };
 } lm_span;
@@ -65,11 +66,11 @@ _Static_assert(sizeof(lm_span) == LM_CACHE_LINE, "one line to look at for a free
 
 /* All that the fast path reads beside the thread: one line, written a few times in a life. */
 typedef struct lm_map_head {
-  uintptr_t base;             /* set once, before top is first raised */
-  _Atomic size_t top;         /* bytes of the range with a described extent; only grows */
+  uintptr_t base;     /* set once, before top is first raised */
+  _Atomic size_t top; /* bytes of the range with a described extent; only grows */
   lm_span *span;
-  _Atomic uint32_t careful;   /* see lm_pool_careful */
-  size_t size;                /* bytes reserved */
+  _Atomic uint32_t careful; /* see lm_pool_careful */
+  size_t size;              /* bytes reserved */
 } __attribute__((aligned(LM_CACHE_LINE))) lm_map_head;
 
 extern lm_map_head lm_map;
@@ -133,7 +134,7 @@ LM_INLINE uint64_t lm_map_reciprocal(size_t size) { return UINT64_MAX / size + 1
 
 /* A consistent copy of an entry; false when it is empty or is being changed. */
 bool lm_map_view(const lm_span *span, lm_view *out, uint32_t *version);
-/* Whether the entry has not changed since; what was read before, by acquire, is then of one moment. */
+/* Whether the entry has not changed since; what was read by acquire before is then of one moment. */
 bool lm_map_is_same(const lm_span *span, uint32_t version);
 
 /* The object, live or dead, that p points at or into, as it was at some moment. */

@@ -24,7 +24,7 @@ static lm_pool *pool_of(const lm_strategy *strategy) {
 
 static lm_pool *pool_at(uint32_t id) { return pool_of(lm_strategy_at(id)); }
 
-/* ---- where a bin is ---- */
+/* ---- Where a bin is */
 
 static uint32_t bin_offset(uint32_t id, unsigned class_) {
   return (uint32_t)(LM_THREAD_BINS + offsetof(lm_thread_bins, pool) + id * sizeof(lm_pool_bins) +
@@ -39,10 +39,11 @@ static unsigned class_of_bin(uint32_t offset) {
   return (unsigned)((offset - bin_offset(0, 0)) % sizeof(lm_pool_bins) / sizeof(lm_bin));
 }
 
-/* Larger objects are worth fewer places. */
+/* Objects of a class that a thread caches at most: fewer of the larger ones. */
 static uint32_t bin_capacity(unsigned class_) {
   size_t size = lm_class_size(class_);
-  return size <= 4 * LM_KIB ? LM_BIN_ITEMS : size <= 16 * LM_KIB ? LM_BIN_ITEMS / 2 : LM_BIN_ITEMS / 4;
+  if (size <= 4 * LM_KIB) return LM_BIN_ITEMS;
+  return size <= 16 * LM_KIB ? LM_BIN_ITEMS / 2 : LM_BIN_ITEMS / 4;
 }
 
 /* The least class that holds `size` bytes in multiples of `align`; LM_CLASSES: none does. */
@@ -65,7 +66,7 @@ uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
   return class_ < LM_CLASSES ? bin_offset(strategy->id, class_) : 0;
 }
 
-/* ---- pools ---- */
+/* ---- Pools */
 
 static void hook(void);
 
@@ -105,7 +106,7 @@ static lm_pool *pool_for(lm_strategy *strategy) {
   return pool;
 }
 
-/* ---- bins ---- */
+/* ---- Bins */
 
 static void open_bin(lm_thread *t, uint32_t offset) {
   lm_thread_bins *bins = lm_pool_bins_of(t);
@@ -190,7 +191,7 @@ static void flush_thread(lm_thread *t) {
   }
 }
 
-/* ---- requests ---- */
+/* ---- Requests */
 
 /* Whether this request is the one in N that a strategy guards. */
 static bool is_guarded(lm_thread *t, const lm_strategy *strategy) {
@@ -222,7 +223,7 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
   return lm_large_alloc(&pool->large, size, align, token, zeroed);
 }
 
-/* ---- frees ---- */
+/* ---- Frees */
 
 static void tell(const lm_place *place, lm_object *out) {
   out->base = (void *)place->base;
@@ -287,7 +288,7 @@ lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   return LM_FREED;
 }
 
-/* ---- questions and changes ---- */
+/* ---- Questions and changes */
 
 static bool find_live(const void *p, lm_place *place) {
   return lm_map_find(p, place) && place->token > LM_CACHED;
@@ -322,7 +323,7 @@ bool lm_pool_retoken(void *p, lm_token old, lm_token new_token) {
   return lm_store_retoken(&pool->store[class_of_bin(place.bin)], p, old, new_token);
 }
 
-/* ---- the walk ---- */
+/* ---- The walk */
 
 typedef void visit_fn(void *ctx, const lm_object *object);
 
@@ -365,7 +366,7 @@ void lm_pool_figures_get(lm_pool_figures *out) {
   out->metadata = own + lm_map_overhead();
 }
 
-/* ---- laws ---- */
+/* ---- Laws */
 
 /* Spans of a store, counted by walking the range. */
 typedef struct census {
@@ -394,11 +395,12 @@ static bool is_pool_valid_locked(const lm_pool *pool) {
   /* Less than held: what threads, or those that a forked child lost, had in hand. */
   if (counted.slots + r->clean.slots + r->dirty.slots > r->held) return false;
   for (unsigned c = 0; c < LM_CLASSES; c++)
-    if (counted.spans[c] != pool->store[c].spans || !lm_store_is_valid(&pool->store[c])) return false;
+    if (counted.spans[c] != pool->store[c].spans || !lm_store_is_valid(&pool->store[c]))
+      return false;
   return true;
 }
 
-/* ---- all locks at once: for fork, and to see that the laws hold ---- */
+/* ---- All locks at once: for fork, and to see that the laws hold */
 
 static void lock_pool(lm_pool *pool) {
   for (unsigned c = 0; c < LM_CLASSES; c++) lm_lock_take(&pool->store[c].lock);

@@ -5,7 +5,7 @@
  *   slot    64 KiB of the range; has one lm_span entry in a dense array beside it (map.h).
  *   region  a run of slots a pool took from the range, prepared by its strategy (bound, advised,
  *           committed, locked), cut into spans (region.h).
- *   span    one or more slots that hold objects of one class (span.h), or one large block (large.h).
+ *   span    one or more slots that hold objects of one class (span.h), or one block (large.h).
  *   object  what a caller gets. Nothing of loam's stands in it or before it.
  *   token   4 bytes an object in the span's side table: whose it is. LM_FREE: in the span.
  *           LM_CACHED: in a thread's bin or its class's depot. Else live, and the token says site
@@ -27,7 +27,7 @@
 /* An object as the map knows it. */
 typedef struct lm_object {
   void *base;
-  size_t size;       /* usable */
+  size_t size; /* usable */
   lm_token token;
   uint32_t strategy; /* id */
 } lm_object;
@@ -60,8 +60,8 @@ bool lm_pool_find(const void *p, lm_object *out);
 /* Whether an address is in the range at all. */
 LM_INLINE bool lm_pool_owns(const void *p) { return lm_map_owns(p); }
 
-/* Grows or shrinks where it is; true if `size` bytes can now be used at p, and p is a fair place for
- * them: false also when a block half as large would do. */
+/* Grows or shrinks where it is; true if `size` bytes can now be used at p, and p is a fair place
+ * for them: false also when a block half as large would do. */
 bool lm_pool_resize(void *p, size_t size);
 /* The same bytes in a larger block, moved by pages where that is cheaper than a copy; NULL: the
  * caller allocates, copies and frees. p must be a live large object of the same strategy. */
@@ -77,7 +77,9 @@ bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
  * `visit` may call lm_pool_retoken and nothing else of the pool. */
 void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
 
-typedef struct lm_pool_figures { uint64_t reserved, regions, metadata; } lm_pool_figures;
+typedef struct lm_pool_figures {
+  uint64_t reserved, regions, metadata;
+} lm_pool_figures;
 void lm_pool_figures_get(lm_pool_figures *out);
 bool lm_pool_is_valid(void); /* all laws above, everything locked; for LOAM_CHECKS=2 and tests */
 
@@ -86,9 +88,9 @@ bool lm_pool_is_valid(void); /* all laws above, everything locked; for LOAM_CHEC
 enum { LM_BIN_ITEMS = 64 };
 
 /* cap 0: not opened yet; a thread that is ending opens none. Only its thread touches a bin, but a
- * forked child inherits the bins of the threads it lost in the midst of things, and flushes them: so an
- * object leaves a bin before anything else is done with it and enters it last. At worst the child
- * loses what was on its way. */
+ * forked child inherits the bins of threads that it lost in the midst of things, and flushes them:
+ * so an object leaves a bin before anything else is done with it and enters it last. At worst the
+ * child loses what was on its way. */
 typedef struct lm_bin {
   _Atomic uint32_t n;
   uint32_t cap;
@@ -98,14 +100,14 @@ typedef struct lm_bin {
 /* A pool's bins in a thread, by strategy id at fixed places, so that a decision table can hold
  * "where in the thread" as one number. */
 typedef struct lm_pool_bins {
-  uint32_t next;        /* id + 1 of the next pool with open bins in this thread, 0: none */
+  uint32_t next; /* id + 1 of the next pool with open bins in this thread, 0: none */
   bool listed;
   uint32_t until_guard; /* requests until the next guarded block, of strategies that sample */
   lm_bin bin[LM_CLASSES];
 } lm_pool_bins;
 
 typedef struct lm_thread_bins {
-  uint32_t first;       /* id + 1 of a pool with open bins, 0: none */
+  uint32_t first; /* id + 1 of a pool with open bins, 0: none */
   lm_pool_bins pool[LM_STRATEGIES_MAX];
 } lm_thread_bins;
 

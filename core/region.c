@@ -146,9 +146,10 @@ static bool return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
 
 /* Gives a free run's memory back to the system; if that cannot be, the run is dirty again. */
 static bool release(lm_regions *r, uint32_t slot, uint32_t slots) {
-  bool done = is_eager(&r->how)        ? return_pages(r, slot, slots)
-              : slots >= WORTH_RETURNING ? return_to_range(r, slot, slots)
-                                         : purge_to_clean(r, slot, slots);
+  bool done;
+  if (is_eager(&r->how)) done = return_pages(r, slot, slots);
+  else if (slots >= WORTH_RETURNING) done = return_to_range(r, slot, slots);
+  else done = purge_to_clean(r, slot, slots);
   if (!done) put_dirty(r, slot, slots);
   return done;
 }

@@ -19,15 +19,15 @@
 typedef struct lm_prepare {
   const lm_placement *placement; /* NULL: wherever the kernel puts it */
   size_t page;                   /* 0: the usual; else 2 MiB or 1 GiB: pages of exactly that */
-  int thp;                       /* transparent huge pages: 1 asked for, -1 refused, 0 nothing said */
+  int thp; /* transparent huge pages: 1 asked for, -1 refused, 0 nothing said */
   bool prefault, lock;
 } lm_prepare;
 
 typedef struct lm_regions {
   lm_lock lock;
   lm_runs clean, dirty;
-  uint32_t held;     /* slots: clean + dirty + in use */
-  lm_prepare how;    /* constant */
+  uint32_t held;  /* slots: clean + dirty + in use */
+  lm_prepare how; /* constant */
 } lm_regions;
 
 /* `r` is zeroed memory. */

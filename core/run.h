@@ -18,9 +18,9 @@ enum { LM_RUN_LISTS = 104 };
 
 typedef struct lm_runs {
   uint32_t id;
-  uint32_t slots;                 /* in all runs */
-  uint64_t filled[2];             /* a bit for each list that has a run */
-  uint32_t head[LM_RUN_LISTS];    /* first slot of the first run, 0 for none */
+  uint32_t slots;              /* in all runs */
+  uint64_t filled[2];          /* a bit for each list that has a run */
+  uint32_t head[LM_RUN_LISTS]; /* first slot of the first run, 0 for none */
 } lm_runs;
 
 /* `runs` is zeroed memory. */

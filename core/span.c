@@ -66,8 +66,9 @@ static bool grow_locked(lm_store *s) {
   lm_span *span = lm_map_span(slot);
   set_free(span, count);
   atomic_store_explicit(&span->hint, 0, memory_order_relaxed);
-  lm_view view = { (uintptr_t)lm_map_address(slot), lm_map_reciprocal(size), side, s->bin,
-                   s->strategy, size };
+  lm_view view = {
+    (uintptr_t)lm_map_address(slot), lm_map_reciprocal(size), side, s->bin, s->strategy, size
+  };
   lm_map_describe_small(slot, slots, &view);
   lm_map_extent(slot, slots, LM_USE_SMALL);
   link_span(&s->empty, slot);

@@ -1,9 +1,10 @@
 /* span.h - the central store of small objects of one (pool, class): spans, and a depot.
  *
- * A span's only record of what is free is its side table of tokens; objects are drawn by looking for
- * LM_FREE from where the last one was found. In front of the spans stands a depot, a stack of
- * objects that threads gave back and others take again by copying pointers, their tokens LM_CACHED all
- * the while (the "magazine depot" of Bonwick and Adams, 2001; tcmalloc's transfer cache).
+ * A span's only record of what is free is its side table of tokens; objects are drawn by looking
+ * for LM_FREE from where the last one was found. In front of the spans stands a depot, a stack of
+ * objects that threads gave back and others take again by copying pointers, their tokens LM_CACHED
+ * all the while (the depot of Bonwick and Adams, "Magazines and Vmem", 2001; tcmalloc's transfer
+ * cache).
  *
  * Law: every span of the store with free > 0 is in one list, `empty` if free == count, else
  * `partial`; `spans` counts all. */
@@ -15,11 +16,11 @@
 
 typedef struct lm_store {
   lm_lock lock;
-  uint32_t partial, empty;   /* first slots of listed spans, 0 for none */
+  uint32_t partial, empty; /* first slots of listed spans, 0 for none */
   uint32_t spans, empties;
-  uint32_t stocked;          /* pointers in the depot */
-  void **depot;              /* NULL until first used */
-  lm_regions *regions;       /* these four are constant */
+  uint32_t stocked;    /* pointers in the depot */
+  void **depot;        /* NULL until first used */
+  lm_regions *regions; /* these four are constant */
   uint32_t strategy, bin;
   unsigned class_;
 } __attribute__((aligned(LM_CACHE_LINE))) lm_store;
@@ -30,7 +31,8 @@ uint32_t lm_span_slots(unsigned class_);
 uint32_t lm_span_count(unsigned class_);
 
 /* `s` is zeroed memory. */
-void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t bin, unsigned class_);
+void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t bin,
+                   unsigned class_);
 /* Takes up to `want` objects, LM_CACHED; fewer only when there is no memory. */
 unsigned lm_store_pull(lm_store *s, void **items, unsigned want);
 /* Gives back objects that are LM_CACHED; others are passed over (a forked child may inherit a

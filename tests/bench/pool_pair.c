@@ -39,15 +39,15 @@ static void give_libc(pair *c, void *p) {
   free(p);
 }
 
-#define PATTERNS(suffix)                                          \
-  static void lifo##suffix(void *ctx, long n) {                   \
+#define PATTERNS(suffix)                                              \
+  static void lifo##suffix(void *ctx, long n) {                       \
     for (pair *c = ctx; n > 0; n--) give##suffix(c, take##suffix(c)); \
-  }                                                               \
-  static void batch##suffix(void *ctx, long n) {                  \
-    for (pair *c = ctx; n > 0; n -= BATCH) {                      \
-      for (int i = 0; i < BATCH; i++) c->p[i] = take##suffix(c);  \
-      for (int i = 0; i < BATCH; i++) give##suffix(c, c->p[i]);   \
-    }                                                             \
+  }                                                                   \
+  static void batch##suffix(void *ctx, long n) {                      \
+    for (pair *c = ctx; n > 0; n -= BATCH) {                          \
+      for (int i = 0; i < BATCH; i++) c->p[i] = take##suffix(c);      \
+      for (int i = 0; i < BATCH; i++) give##suffix(c, c->p[i]);       \
+    }                                                                 \
   }
 PATTERNS()
 PATTERNS(_libc)

@@ -11,7 +11,7 @@ static bool is_filled(const void *p, int byte, size_t size) {
   return true;
 }
 
-static const size_t sizes[] = { 0,    1,     16,        17,      100,        1000,        8192,
+static const size_t sizes[] = { 0,    1,     16,        17,      100,         1000,        8192,
                                 8193, 65536, 65536 + 1, 1000000, 10 * LM_MIB, 100 * LM_MIB };
 
 static void gives_zeroed_memory_of_every_size_twice(void **state) {
@@ -79,7 +79,8 @@ static void *churn(void *arg) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     unsigned at = (unsigned)(seed >> 40) % SLOTS, size = 1 + (unsigned)(seed >> 20) % 3000;
     unsigned char byte = (unsigned char)(at + (uintptr_t)arg * SLOTS);
-    if (held[at] && (held[at][0] != byte || held[at][lm_own_size(held[at]) - 1] != byte)) return arg;
+    if (held[at] && (held[at][0] != byte || held[at][lm_own_size(held[at]) - 1] != byte))
+      return arg;
     lm_own_free(held[at]);
     held[at] = lm_own_alloc(size);
     if (!held[at] || !is_filled(held[at], 0, size)) return arg;
@@ -131,7 +132,8 @@ static void stays_whole_when_any_system_call_is_refused(void **state) {
   (void)state;
   for (long nth = 1; nth < 8; nth++) {
     lm_sys_refuse(nth);
-    char *p = lm_own_alloc(300 * LM_MIB), *q = lm_own_realloc(lm_own_alloc(20 * LM_MIB), 500 * LM_MIB);
+    char *p = lm_own_alloc(300 * LM_MIB),
+         *q = lm_own_realloc(lm_own_alloc(20 * LM_MIB), 500 * LM_MIB);
     lm_own_free(p);
     lm_own_free(q);
     lm_sys_refuse(0);

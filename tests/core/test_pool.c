@@ -45,7 +45,8 @@ static int check_laws(void **state) {
 
 static void serves_any_size_at_any_alignment(void **state) {
   (void)state;
-  static const size_t sizes[] = { 0, 1, 15, 16, 17, 100, 4095, 4097, 32768, 32769, 65536, 1000000, 5 * LM_MIB };
+  static const size_t sizes[] = { 0,    1,     15,    16,    17,      100,       4095,
+                                  4097, 32768, 32769, 65536, 1000000, 5 * LM_MIB };
   for (size_t align = 1; align <= LM_GIB; align *= 2)
     for (size_t i = 0; i < LM_COUNT(sizes); i++) {
       char *p = take(lm_strategy_at(0), sizes[i], align);
@@ -242,7 +243,7 @@ static void grows_and_shrinks_a_large_block_where_it_is(void **state) {
   assert_true(lm_pool_find(p + 3 * LM_MIB - 1, &o) && o.base == p && o.size == 3 * LM_MIB);
   for (size_t i = 0; i < 100000; i++) assert_int_equal(p[i], 7);
   assert_false(lm_pool_resize(p, LM_GIB)); /* somebody is in the way, or the region ends */
-  assert_false(lm_pool_resize(p, 100)); /* a small object would do */
+  assert_false(lm_pool_resize(p, 100));    /* a small object would do */
   assert_false(lm_pool_resize(p + 1, 2 * LM_MIB));
   assert_true(lm_pool_find(p, &o) && o.size == 3 * LM_MIB);
   assert_int_equal(release(p), LM_FREED);
@@ -270,7 +271,8 @@ static void moves_a_large_block_by_its_pages(void **state) {
     assert_non_null(q);
     lm_object o;
     assert_false(lm_pool_find(p, &o));
-    assert_true(lm_pool_find(q, &o) && o.size == lm_align_up(size * 3, LM_PAGE) && o.token == TOKEN);
+    assert_true(lm_pool_find(q, &o) && o.size == lm_align_up(size * 3, LM_PAGE) &&
+                o.token == TOKEN);
     p = q;
     for (size_t i = 0; i < (2 * LM_MIB + 5 * LM_PAGE) / 4; i++) assert_int_equal(p[i], i);
     p[size * 3 / 4 - 1] = 1;
@@ -402,10 +404,16 @@ static void keeps_freed_guarded_blocks_for_a_bounded_while(void **state) {
 static void serves_prepared_memory_or_nothing(void **state) {
   (void)state;
   static const lm_desc descs[] = {
-    { .huge = LM_HUGE_THP },   { .huge = LM_HUGE_NEVER }, { .huge = LM_HUGE_2MIB },
-    { .huge = LM_HUGE_1GIB },  { .prefault = true },      { .lock = true },
-    { .huge = LM_HUGE_2MIB, .guard = 1 }, { .lock = true, .guard = 1 },
-    { .placement = { .mode = LM_BIND_BIND, .nodes = 1 } }, { .placement = { .mode = LM_BIND_LOCAL } },
+    { .huge = LM_HUGE_THP },
+    { .huge = LM_HUGE_NEVER },
+    { .huge = LM_HUGE_2MIB },
+    { .huge = LM_HUGE_1GIB },
+    { .prefault = true },
+    { .lock = true },
+    { .huge = LM_HUGE_2MIB, .guard = 1 },
+    { .lock = true, .guard = 1 },
+    { .placement = { .mode = LM_BIND_BIND, .nodes = 1 } },
+    { .placement = { .mode = LM_BIND_LOCAL } },
   };
   static const size_t sizes[] = { 100, 50000, 3 * LM_MIB };
   for (size_t d = 0; d < LM_COUNT(descs); d++)
