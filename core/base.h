@@ -15,7 +15,7 @@
 #define LOAM_CHECKS 0
 #endif
 
-/* Writes "loam: FILE:LINE: not true: EXPRESSION" to standard error and aborts; allocates nothing. */
+/* Writes "loam: FILE:LINE: not true: EXPRESSION" to standard error and aborts. */
 _Noreturn void lm_abort(const char *file, int line, const char *expression);
 
 #define lm_require(e) ((e) ? (void)0 : lm_abort(__FILE__, __LINE__, #e))
@@ -52,6 +52,8 @@ LM_INLINE size_t lm_align_down(size_t n, size_t align) { return n & ~(align - 1)
 /* The largest request that is looked at: user addresses have 47 bits. */
 #define LM_SIZE_MAX ((size_t)1 << 47)
 
-LM_INLINE bool lm_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+LM_INLINE bool lm_mul(size_t a, size_t b, size_t *out) {
+  return !__builtin_mul_overflow(a, b, out);
+}
 
 #endif

@@ -11,7 +11,7 @@ typedef struct node {
   struct node *left, *right;
 } node;
 
-/* Law: addresses in left < own < in right, no blocks overlap, ranks of children <= own. */
+/* Law: addresses in left < own < in right; ranks of children <= own. */
 static struct {
   lm_lock lock;
   node *top;
@@ -134,4 +134,25 @@ void lm_foreign_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx) {
   lm_lock_take(&map.lock);
   visit_all(map.top, visit, ctx);
   lm_lock_drop(&map.lock);
+}
+
+static bool is_below(const node *child, const node *n) {
+  return !child || (child->rank <= n->rank && child->rank == rank_of(key_of(child)));
+}
+
+/* Every address in the tree is in [low, high]. */
+static bool is_valid(const node *n, uintptr_t low, uintptr_t high) {
+  for (; n; low = key_of(n) + 1, n = n->right) {
+    if (key_of(n) < low || key_of(n) > high) return false;
+    if (!is_below(n->left, n) || !is_below(n->right, n)) return false;
+    if (n->left && !is_valid(n->left, low, key_of(n) - 1)) return false;
+  }
+  return true;
+}
+
+bool lm_foreign_is_valid(void) {
+  lm_lock_take(&map.lock);
+  bool valid = is_valid(map.top, 0, UINTPTR_MAX);
+  lm_lock_drop(&map.lock);
+  return valid;
 }

@@ -1,8 +1,8 @@
 /* foreign.h - blocks that loam decided but did not cut itself: of handlers and of the system.
  *
- * Their addresses are nobody's to choose, so they stand in an ordered map (a treap, sharded by
- * nothing: one mutex), keyed by start, found from any interior pointer. This is not the path that
- * must be fast. */
+ * Their addresses are nobody's to choose, so they stand in an ordered map (a treap under one
+ * lock), keyed by start, found from any interior pointer. This is not the path that must be
+ * fast. */
 #ifndef LM_FOREIGN_H
 #define LM_FOREIGN_H
 
@@ -10,7 +10,7 @@
 
 typedef struct lm_foreign {
   void *base;
-  void *made;               /* what its allocator gave: base, or below it for the sake of alignment */
+  void *made;               /* what its allocator gave: base, or below it for alignment's sake */
   size_t size;              /* usable bytes, at least 1 */
   uint32_t token;           /* as a pool object's */
   uint32_t strategy;
@@ -25,5 +25,6 @@ bool lm_foreign_find(const void *p, lm_foreign *out);
 bool lm_foreign_take(const void *p, lm_foreign *out);
 /* Each block, the map locked: `visit` must not call into loam. May rewrite *token. */
 void lm_foreign_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx);
+bool lm_foreign_is_valid(void);
 
 #endif

@@ -10,7 +10,7 @@
 static lm_strategy builtin = { .desc = { .name = "default" } };
 
 /* Under the lock: writes. Without: an id is known only from lm_strategy_intern, or from data that
- * was published after it, so the pointer is there; acquire pairs with the release in `add_locked`. */
+ * was published after it, so the pointer is there; acquire pairs with the release in add_locked. */
 static struct {
   lm_lock lock;
   _Atomic uint32_t n;

@@ -18,7 +18,9 @@ typedef enum lm_kind {
   LM_KINDS
 } lm_kind;
 
-typedef enum lm_huge { LM_HUGE_DEFAULT, LM_HUGE_NEVER, LM_HUGE_THP, LM_HUGE_2MIB, LM_HUGE_1GIB } lm_huge;
+typedef enum lm_huge {
+  LM_HUGE_DEFAULT, LM_HUGE_NEVER, LM_HUGE_THP, LM_HUGE_2MIB, LM_HUGE_1GIB
+} lm_huge;
 
 /* What a strategy is. Zeroed, it is the built-in default: host memory, nothing asked. */
 typedef struct lm_desc {

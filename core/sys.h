@@ -34,8 +34,8 @@ int lm_sys_advise_huge(void *at, size_t size, int wanted);
 int lm_sys_prefault(void *at, size_t size);
 int lm_sys_lock(void *at, size_t size);
 /* Moves pages, not bytes: the memory of `from` appears at `to` (both inside a reservation),
- * `from` is left reserved with no access. Before Linux 6.17 only of what was committed as one piece,
- * else EFAULT: the caller copies. */
+ * `from` is left reserved with no access. Before Linux 6.17 only of what was committed as one
+ * piece, else EFAULT: the caller copies. */
 int lm_sys_move(void *from, size_t size, void *to);
 
 /* Memory policy of a range (mbind). `mode` is an LM_BIND_* of numa.h; mask has a bit a node. */

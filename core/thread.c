@@ -2,12 +2,13 @@
  *
  * An area ends with its thread, by a pthread key's destructor. Other libraries' destructors still
  * allocate and free, so ours lets most rounds of destructors pass first. What comes after that,
- * even in the C library's own last steps, gets a late area: nothing will tell when that is no longer
- * needed, so late areas queue, and whoever needs one takes back those of threads that are gone.
+ * even in the C library's own last steps, gets a late area: nothing will tell when that is no
+ * longer needed, so late areas queue, and whoever needs an area takes back those of threads that
+ * are gone.
  *
- * Locks: `fork`, then those of the modules' hooks, then leaves, then `hooks`, then `list`. `grace` is
- * above `list` and beside the others. A hook's exit runs with none of them held, a grace waits with
- * none but its own. */
+ * Locks: `fork`, then those of the modules' hooks, then leaves, then `hooks`, then `list`. `grace`
+ * is above `list` and beside the others. A hook's exit runs with none of them held, a grace waits
+ * with none but its own. */
 #define _GNU_SOURCE 1
 #include "thread.h"
 
@@ -104,7 +105,7 @@ static void push_late_locked(lm_thread *t) {
   list.last_late = t;
 }
 
-/* Acquire pairs with the release of lm_thread_leave: the thread's last operation is over for us too. */
+/* Acquire pairs with the release of lm_thread_leave: what the thread did last is seen. */
 static bool is_gone(lm_thread *t) {
   if (lm_sys_thread_lives(t->number)) return false;
   (void)atomic_load_explicit(&t->active, memory_order_acquire);

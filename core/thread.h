@@ -22,7 +22,7 @@
 #define LM_TALLIES 512       /* power of two */
 
 /* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
- * Written by the thread, read by whoever asks; the key changes under the lock of totals (stats.c). */
+ * Written by the thread, read by whoever asks; the key changes under stats.c's lock of totals. */
 typedef struct lm_tally {
   _Atomic uint64_t key;      /* site index, strategy id << 32; 0: none yet */
   _Atomic uint64_t blocks, bytes;
@@ -52,11 +52,14 @@ typedef struct lm_thread {
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
-extern _Thread_local lm_thread *lm_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern _Thread_local lm_thread *lm_self
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* The calling thread's area, made on first use; NULL only when the system has no memory left. */
 lm_thread *lm_thread_make(void);
-LM_INLINE lm_thread *lm_thread_get(void) { return lm_likely(lm_self != NULL) ? lm_self : lm_thread_make(); }
+LM_INLINE lm_thread *lm_thread_get(void) {
+  return lm_likely(lm_self != NULL) ? lm_self : lm_thread_make();
+}
 
 LM_INLINE void lm_thread_enter(lm_thread *t) {
   atomic_store_explicit(&t->active, 1, memory_order_relaxed);
@@ -76,10 +79,10 @@ void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);
 /* Areas of threads that have not ended. */
 uint32_t lm_thread_count(void);
 
-/* Hooks of the modules, at most LM_HOOKS: when a thread ends; around fork. fork_parent and fork_child
- * run in order of registration; exit and fork_prepare in reverse, so that what registered first
- * (memory) is locked last and outlives the rest. Register after your first lm_own_alloc, and before
- * another thread can want your locks. Any of the four may be NULL. */
+/* Hooks of the modules, at most LM_HOOKS: when a thread ends; around fork. fork_parent and
+ * fork_child run in order of registration; exit and fork_prepare in reverse, so that what
+ * registered first (memory) is locked last and outlives the rest. Register after your first
+ * lm_own_alloc, and before another thread can want your locks. Any of the four may be NULL. */
 enum { LM_HOOKS = 16 };
 typedef struct lm_thread_hooks {
   /* Give back what the thread caches. Not always called by the thread: also for those that a forked

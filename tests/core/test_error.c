@@ -157,7 +157,8 @@ static void quotes_what_is_not_printable(void **state) {
   (void)state;
   char buffer[64];
   assert_string_equal(lm_quote(buffer, sizeof buffer, "plain text"), "\"plain text\"");
-  assert_string_equal(lm_quote(buffer, sizeof buffer, "a\n\x7f\xc3\xa9"), "\"a\\x0A\\x7F\\xC3\\xA9\"");
+  assert_string_equal(lm_quote(buffer, sizeof buffer, "a\n\x7f\xc3\xa9"),
+                      "\"a\\x0A\\x7F\\xC3\\xA9\"");
   assert_string_equal(lm_quote(buffer, sizeof buffer, "\"\\"), "\"\\\"\\\\\"");
   assert_string_equal(lm_quote(buffer, sizeof buffer, ""), "\"\"");
   assert_string_equal(lm_quote(buffer, sizeof buffer, NULL), "\"\"");

@@ -118,6 +118,7 @@ static void agrees_with_an_array_over_many_random_changes(void **state) {
   for (int i = 0; i < STEPS; i++) {
     change_slot((size_t)rand() % SLOTS, (size_t)rand() % 0x100 + 1);
     look_into_slot((size_t)rand() % SLOTS, (size_t)rand() % 0x100);
+    if (i % 500 == 0) assert_true(lm_foreign_is_valid());
   }
   uint32_t expected = 0;
   for (size_t slot = 0; slot < SLOTS; slot++) expected += size[slot] > 0;

@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "handler.h"
+#include "own.h"
 
 static void *some_malloc(void *ctx, size_t size) {
   (void)ctx;
@@ -55,6 +56,16 @@ static void a_second_one_of_a_name_replaces_the_first(void **state) {
   assert_int_equal(loam_handler_register(&first), LOAM_OK);
   assert_int_equal(loam_handler_register(&second), LOAM_OK);
   assert_ptr_equal(lm_handler_find("replaced"), &second);
+}
+
+static void replacing_takes_no_memory(void **state) {
+  (void)state;
+  static loam_handler h;
+  h = named("again and again");
+  assert_int_equal(loam_handler_register(&h), LOAM_OK);
+  size_t held = lm_own_held();
+  for (int i = 0; i < 10000; i++) assert_int_equal(loam_handler_register(&h), LOAM_OK);
+  assert_int_equal(lm_own_held(), held);
 }
 
 static void names_are_kept_though_the_host_changes_them(void **state) {
@@ -183,6 +194,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_handler_is_found_by_its_name),
     cmocka_unit_test(a_second_one_of_a_name_replaces_the_first),
+    cmocka_unit_test(replacing_takes_no_memory),
     cmocka_unit_test(names_are_kept_though_the_host_changes_them),
     cmocka_unit_test(what_is_not_a_handler_is_refused_in_words),
     cmocka_unit_test(the_longest_name_is_a_name),

@@ -143,6 +143,7 @@ static void want_of_memory_is_refused_and_changes_nothing(void **state) {
 
 /* Each thread interns the same names; all must have been given the same strategies. */
 enum { THREADS = 4, NAMES = 100 };
+static pthread_barrier_t together;
 
 static void *intern_names(void *out) {
   lm_strategy **given = out;
@@ -150,6 +151,7 @@ static void *intern_names(void *out) {
     char name[32];
     snprintf(name, sizeof name, "shared-%d", i);
     lm_desc desc = named(name);
+    pthread_barrier_wait(&together);
     if (lm_strategy_intern(&desc, &given[i])) return (void *)1;
     if (lm_strategy_at(given[i]->id) != given[i]) return (void *)1;
     for (uint32_t id = 0; id < lm_strategy_count(); id++)
@@ -163,6 +165,7 @@ static void threads_that_intern_at_once_agree(void **state) {
   static lm_strategy *given[THREADS][NAMES];
   pthread_t thread[THREADS];
   uint32_t before = lm_strategy_count();
+  pthread_barrier_init(&together, NULL, THREADS);
   for (int i = 0; i < THREADS; i++) thread[i] = start_thread(intern_names, given[i]);
   for (int i = 0; i < THREADS; i++) {
     void *wrong;
@@ -171,6 +174,7 @@ static void threads_that_intern_at_once_agree(void **state) {
     assert_memory_equal(given[i], given[0], sizeof given[0]);
   }
   assert_int_equal(lm_strategy_count(), before + NAMES);
+  pthread_barrier_destroy(&together);
 }
 
 static void a_full_table_is_a_budget(void **state) {

@@ -52,7 +52,6 @@ static void reserves_at_the_alignment_asked(void **state) {
     assert_int_equal(lm_sys_reserve(3 * LM_PAGE, align, &at), 0);
     assert_int_equal((uintptr_t)at % align, 0);
     assert_true(is_taken(at, 3 * LM_PAGE));
-    assert_false(is_taken((char *)at + 3 * LM_PAGE, LM_PAGE) && align > LM_PAGE);
     lm_sys_unmap(at, 3 * LM_PAGE);
   }
 }
@@ -264,7 +263,7 @@ static void sleeps_until_woken_and_knows_who_lives(void **state) {
   word = 1;
   lm_sys_wake(&word);
   pthread_join(thread, NULL);
-  while (lm_sys_thread_lives((int)thread_number)) lm_sys_nap(100000); /* joined is a bit before gone */
+  while (lm_sys_thread_lives((int)thread_number)) lm_sys_nap(100000); /* soon after the join */
 }
 
 static void a_wait_for_a_changed_word_returns(void **state) {

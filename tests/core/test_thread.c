@@ -11,9 +11,9 @@
 /* What a thread returns that found something wrong. */
 #define WRONG ((void *)1)
 
-/* Sanitizers keep memory of their own for each thread. The thread sanitizer's is gone in the last round
- * of destructors, so its instrumented code ends before; and it writes a shadow of all that is
- * mapped. */
+/* Sanitizers keep memory of their own for each thread. The thread sanitizer's is gone in the last
+ * round of destructors, so its instrumented code ends before; and it writes a shadow of all that
+ * is mapped. */
 #if defined(__SANITIZE_THREAD__)
 enum { CAN_MEASURE = false, ROUNDS_OF_DESTRUCTORS = 3, MANY_THREADS = 200 };
 #elif defined(__SANITIZE_ADDRESS__)
