@@ -4,7 +4,8 @@ local diag = require("loam.diag")
 
 local absent = {}
 
-local HELPERS = "patterns can run away; ask req.tag:under\"a.b\", :is\"a.b\", :glob\"a.*\" or :part(1)"
+local HELPERS = "patterns can run away; ask req.tag:under\"a.b\", :is\"a.b\", :glob\"a.*\" or "
+  .. ":part(1)"
 
 local INSTEAD = {
   print = "error(text) stops the load and shows the text; loam explain shows a decision",

@@ -132,7 +132,8 @@ local function compare(policy, where, made, emitted, corners)
     local leaf = in_plain_lua(policy, where, point)
     return leaf.key, leaf.words
   end
-  local ok, found = pcall(verify.run, made.plan, emitted, made.tree, corners, policy.constants, decide)
+  local ok, found = pcall(verify.run, made.plan, emitted, made.tree, corners, policy.constants,
+    decide)
   if not ok then
     if here.is_final(found) then error(found, 0) end
     local d = here.diagnose(found)
@@ -140,9 +141,10 @@ local function compare(policy, where, made, emitted, corners)
     error(d, 0)
   end
   if found then
-    here.refuse("mismatch", "the compiled plan gives " .. found.plan .. " and plain Lua " .. found.lua
-      .. " for " .. request.words(found.point), "pick does something that cannot be compiled exactly; "
-      .. "write it as comparisons of req's fields", policy.line)
+    here.refuse("mismatch", "the compiled plan gives " .. found.plan .. " and plain Lua "
+      .. found.lua .. " for " .. request.words(found.point),
+      "pick does what cannot be compiled exactly; write it as comparisons of req's fields",
+      policy.line)
   end
 end
 

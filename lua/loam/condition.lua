@@ -4,8 +4,8 @@
 -- k an integer: inputs are integers, so `size <= 4.5` is `size < 5`. All others stay as written,
 -- `left cmp right`, to be computed by core with Lua's own arithmetic.
 --
--- Fields: `const` (its outcome, when it has only one); else `input`, `k`, `cmp` "lt" or "eq", `negated` (the outcome
--- is the opposite of `input cmp k`); else `left`, `right`, `cmp`, `complex`.
+-- Fields: `const` (its outcome, when it has only one); else `input`, `k`, `cmp` "lt" or "eq",
+-- `negated` (the outcome is the opposite of `input cmp k`); else `left`, `right`, `cmp`, `complex`.
 
 local condition = {}
 

@@ -48,7 +48,8 @@ function loam.handler(given)
     end
   end
   if type(name) ~= "string" or name == "" or #name > MAX_HANDLER then
-    here.refuse("type", "loam.handler takes the name of a handler, 1 to " .. MAX_HANDLER .. " bytes",
+    here.refuse("type",
+      "loam.handler takes the name of a handler, 1 to " .. MAX_HANDLER .. " bytes",
       "write loam.handler\"name\"")
   end
   return strategy.declare("handler", rest, name)
@@ -73,15 +74,18 @@ local function place(input, n)
   return setmetatable({}, {
     __index = function(_, field)
       if field == "free" then return request.gauge(input, n) end
-      return here.refuse_word("field", "it has no field '" .. tostring(field) .. "'", field, { "free" })
+      return here.refuse_word("field", "it has no field '" .. tostring(field) .. "'", field,
+        { "free" })
     end,
     __newindex = function() return here.refuse("write", "free memory is only read") end,
   })
 end
 
 -- Where nothing is known, nothing is free.
-local NOWHERE = setmetatable({}, { __index = function() return 0 end,
-                                   __newindex = function() return here.refuse("write", "it is only read") end })
+local NOWHERE = setmetatable({}, {
+  __index = function() return 0 end,
+  __newindex = function() return here.refuse("write", "free memory is only read") end,
+})
 
 local function is_in(numbers, n)
   for _, number in ipairs(numbers) do
@@ -136,14 +140,16 @@ local policies = {} -- what loam.policy returned -> its table
 local function check_type(given, key, wanted, example)
   local value = rawget(given, key)
   if value ~= nil and type(value) ~= wanted then
-    here.refuse("policy", key .. " is a " .. type(value) .. "; it has to be a " .. wanted, "write " .. example)
+    here.refuse("policy", key .. " is a " .. type(value) .. "; it has to be a " .. wanted,
+      "write " .. example)
   end
 end
 
 function loam.policy(given)
   check_loading("loam.policy")
   if type(given) ~= "table" then
-    here.refuse("policy", "loam.policy takes a table, not " .. type(given), "write loam.policy{ pick = … }")
+    here.refuse("policy", "loam.policy takes a table, not " .. type(given),
+      "write loam.policy{ pick = … }")
   end
   for key in next, given do
     if type(key) ~= "string" or not is_in(KEYS, key) then
@@ -155,7 +161,8 @@ function loam.policy(given)
   check_type(given, "tests", "table", "tests = { { tag = \"log\", size = 100, expect = scratch } }")
   check_type(given, "always", "table", "always = { [\"what holds\"] = function(req, got) … end }")
   if rawget(given, "pick") == nil then
-    here.refuse("policy", "loam.policy needs pick", "write pick = function(req) return strategy end")
+    here.refuse("policy", "loam.policy needs pick",
+      "write pick = function(req) return strategy end")
   end
   local policy = setmetatable({}, { __newindex = function()
     return here.refuse("write", "a policy cannot be changed once made")

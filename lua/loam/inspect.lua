@@ -16,9 +16,9 @@ local tests = require("loam.tests")
 local inspect = {}
 
 local KEYS = {
-  "verb", "policy", "ok", "name", "n", "tag", "size", "strategy", "kind", "what", "line", "got", "expect",
-  "chain", "leaves", "covered", "missed", "rows", "conditions", "condition", "holds", "path",
-  "generation", "tags", "strategies", "tests", "always", "coverage", "errors", "warnings", "file",
+  "verb", "policy", "ok", "name", "n", "tag", "size", "strategy", "kind", "what", "line", "got",
+  "expect", "chain", "leaves", "covered", "missed", "rows", "conditions", "condition", "holds",
+  "path", "generation", "tags", "strategies", "tests", "always", "coverage", "errors", "warnings", "file",
   "class", "reason", "source", "led", "suggestion",
 }
 
@@ -110,7 +110,9 @@ end
 
 local function point_of(asked, size)
   local point = request.point(size)
-  for _, key in ipairs { "align", "node", "device", "live" } do point[key] = asked[key] or point[key] end
+  for _, key in ipairs { "align", "node", "device", "live" } do
+    point[key] = asked[key] or point[key]
+  end
   point.zero = asked.zero
   return point
 end
@@ -140,8 +142,10 @@ local function batch_line(made, asked, text)
   if #fields < 2 or #fields > 4 then
     return nil, "a line is tag<TAB>size[<TAB>align[<TAB>zero]], not '" .. text .. "'"
   end
-  local one = { tags = {}, zero = false, node = asked.node, live = asked.live, device = asked.device,
-                file = asked.file, func = asked.func, module = asked.module, line = asked.line }
+  local one = {
+    tags = {}, zero = false, node = asked.node, live = asked.live, device = asked.device,
+    file = asked.file, func = asked.func, module = asked.module, line = asked.line,
+  }
   for i, key in ipairs { "tag", "size", "align", "zero" } do
     if fields[i] and (i < 3 or fields[i] ~= "") then
       local ok, message = add(one, key, fields[i])
@@ -202,7 +206,9 @@ function VERBS.plan(made, asked)
   end
   local rows = json.array {}
   each_leaf(class.made.tree, function(leaf) rows[#rows + 1] = row_of(made, where, leaf) end)
-  write { verb = "plan", policy = file.name, ok = true, tag = where.tag, leaves = #rows, rows = rows }
+  write {
+    verb = "plan", policy = file.name, ok = true, tag = where.tag, leaves = #rows, rows = rows,
+  }
   return true
 end
 
@@ -229,7 +235,8 @@ local function declared()
     local reason = warning_of(member)
     if reason then
       warnings[#warnings + 1] = diag.new {
-        line = member.line, class = "machine", reason = "strategy '" .. member.name .. "': " .. reason,
+        line = member.line, class = "machine",
+        reason = "strategy '" .. member.name .. "': " .. reason,
       }
     end
   end
@@ -296,8 +303,8 @@ local function decide_always(made, classes)
       if found and results[i].ok then
         results[i].ok = false
         results[i].line = found.line
-        results[i].what = "strategy '" .. found.member.name .. "' on line " .. (found.line or 0) .. " "
-          .. found.words
+        results[i].what = string.format("strategy '%s' on line %d %s", found.member.name,
+          found.line or 0, found.words)
       end
     end
   end

@@ -38,7 +38,9 @@ local function read(fd, path, visit)
     if n < 0 then return refusal(path) end
     if n == 0 then break end
     rest = split(rest .. ffi.string(buffer, n), visit)
-    if #rest > MAX_LINE then return nil, path .. ": a line is longer than " .. MAX_LINE .. " bytes" end
+    if #rest > MAX_LINE then
+      return nil, path .. ": a line is longer than " .. MAX_LINE .. " bytes"
+    end
   end
   if rest ~= "" then visit(rest) end
   return true

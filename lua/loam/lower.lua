@@ -103,7 +103,8 @@ function build(graph, node)
   return node.cell
 end
 
----@return loam.Cell the root of the graph for a tree of trace.explore; leaves with the same `key` are one
+-- The graph of a tree of trace.explore, whose leaves are one where their `key` is.
+---@return loam.Cell root
 function lower.run(tree)
   return build(new_graph(), tree)
 end

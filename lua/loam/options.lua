@@ -46,7 +46,8 @@ end
 
 local function name(option, value)
   if type(value) ~= "string" or value == "" or #value > MAX_NAME or string.find(value, "%c") then
-    wrong(option, value, "a name is a string of 1 to " .. MAX_NAME .. " bytes without control characters")
+    wrong(option, value,
+      "a name is a string of 1 to " .. MAX_NAME .. " bytes without control characters")
   end
   return value
 end
@@ -229,7 +230,8 @@ function options.check(kind, given)
   local checks, values, reason = KINDS[kind], {}, ABSENT[kind]
   for option in next, given do
     if type(option) ~= "string" or not checks[option] then
-      here.refuse_word("option", "loam." .. kind .. " has no option " .. show(option), option, known(kind))
+      here.refuse_word("option", "loam." .. kind .. " has no option " .. show(option), option,
+        known(kind))
     end
   end
   for _, option in ipairs(ORDER) do

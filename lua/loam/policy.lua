@@ -61,7 +61,8 @@ local function run_file(text, env)
   ran = chunk
   local returned = dsl.policy(sandbox.load(chunk))
   if not returned then
-    here.refuse("policy", "the file does not return a policy", "end it with return loam.policy{…}")
+    here.refuse("policy", "the file does not return a policy",
+      "end it with return loam.policy{…}")
   end
   return returned
 end

@@ -13,7 +13,9 @@ local SIZES = 2 ^ 47 -- the largest request that is looked at; core's LM_SIZE_MA
 local BYTES = 2 ^ 52 -- more than any gauge of bytes will show
 
 -- The numbers of plan.h's LM_IN_*.
-local INPUT = { size = 0, align = 1, zero = 2, node = 3, device = 4, live = 5, node_free = 6, device_free = 7 }
+local INPUT = {
+  size = 0, align = 1, zero = 2, node = 3, device = 4, live = 5, node_free = 6, device_free = 7,
+}
 
 local symbols = {
   size = symbol.input("req.size", INPUT.size, 0, 0, SIZES),
@@ -26,7 +28,9 @@ local zero = symbol.expression(symbol.input("req.zero", INPUT.zero, 0, 0, 1))
 local is_zeroed = condition.make("eq", zero, 1)
 is_zeroed.text = "req.zero"
 
-local FIELDS = { "tag", "file", "func", "module", "line", "size", "align", "zero", "node", "device", "live" }
+local FIELDS = {
+  "tag", "file", "func", "module", "line", "size", "align", "zero", "node", "device", "live",
+}
 
 local decide   -- function(condition) -> boolean
 local values   -- of the fields of `req` now
@@ -60,7 +64,8 @@ request.req = setmetatable({}, {
     return missing(req, field)
   end,
   __newindex = function(_, field)
-    return here.refuse("write", "req." .. tostring(field) .. " cannot be assigned: a request is only read",
+    return here.refuse("write",
+      "req." .. tostring(field) .. " cannot be assigned: a request is only read",
       "keep what you compute in a local")
   end,
 })
@@ -167,7 +172,8 @@ function request.words(point)
   for _, name in ipairs(SHOWN) do
     local value = point[name]
     if name == "size" or value ~= DEFAULT[name] then
-      words[#words + 1] = name .. " " .. (type(value) == "number" and string.format("%d", value) or tostring(value))
+      local text = type(value) == "number" and string.format("%d", value) or tostring(value)
+      words[#words + 1] = name .. " " .. text
     end
   end
   for _, kind in ipairs { "node", "device" } do

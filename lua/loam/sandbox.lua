@@ -82,8 +82,9 @@ function guard.__index(t, key)
 end
 
 function guard.__newindex()
-  return here.refuse("write", "pick cannot change a table: it is run when the policy is loaded, not "
-    .. "for each allocation", "keep what you compute in a local")
+  return here.refuse("write",
+    "pick cannot change a table: it is run when the policy is loaded, not for each allocation",
+    "keep what you compute in a local")
 end
 
 local sweep
@@ -135,7 +136,8 @@ end
 -- What is iterated has to be a table of the policy's own.
 local function check_iterable(what, t)
   if rawequal(t, request.req) then
-    here.refuse("field", what .. " cannot go over req", "name the fields: req.size, req.tag and so on")
+    here.refuse("field", what .. " cannot go over req",
+      "name the fields: req.size, req.tag and so on")
   end
   if type(t) ~= "table" then
     local kind = symbol.expression(t) and "a number" or site.is_text(t) and "a string" or type(t)
@@ -287,7 +289,8 @@ local function method(name)
   local found = rawget(methods, name)
   if found then return found end
   if PATTERNS[name] then refuse_name("string." .. name, METHODS) end
-  return here.refuse_word("field", "a string has no method '" .. tostring(name) .. "'", name, METHODS)
+  return here.refuse_word("field", "a string has no method '" .. tostring(name) .. "'", name,
+    METHODS)
 end
 
 site.connect(method)
@@ -317,7 +320,9 @@ local function library(name, members)
   })
 end
 
-maths, strings, tables = library("math", maths), library("string", strings), library("table", tables)
+library("math", maths)
+library("string", strings)
+library("table", tables)
 
 local function undefined(env)
   return function(_, name) return refuse_name(tostring(name), names_of(env)) end
@@ -332,7 +337,8 @@ function sandbox.new(loam)
     __index = undefined(env),
     __newindex = function(_, name, value)
       if not loading then
-        here.refuse("write", "pick cannot define the global '" .. tostring(name) .. "'", "write `local`")
+        here.refuse("write", "pick cannot define the global '" .. tostring(name) .. "'",
+          "write `local`")
       end
       rawset(env, name, value)
     end,

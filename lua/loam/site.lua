@@ -210,7 +210,9 @@ local function field(name)
   return make("req." .. name, function(at) return at[name] or "" end, name)
 end
 
-site.texts = { tag = field("tag"), file = field("file"), func = field("func"), module = field("module") }
+site.texts = {
+  tag = field("tag"), file = field("file"), func = field("func"), module = field("module"),
+}
 
 local line = {
   ask = function(at) return at.line or 0 end,

@@ -34,7 +34,8 @@ local metatable = {
       { "or_else" })
   end,
   __newindex = function()
-    return here.refuse("write", "a strategy cannot be changed", "give its options to the constructor")
+    return here.refuse("write", "a strategy cannot be changed",
+      "give its options to the constructor")
   end,
 }
 
@@ -62,7 +63,8 @@ function methods.or_else(a, b)
   for _, member in ipairs(first.members) do list[#list + 1] = member end
   for _, member in ipairs(second.members) do list[#list + 1] = member end
   if #list > MAX_CHAIN then
-    here.refuse("option", "a chain of " .. #list .. " strategies; at most " .. MAX_CHAIN .. " are tried")
+    here.refuse("option",
+      "a chain of " .. #list .. " strategies; at most " .. MAX_CHAIN .. " are tried")
   end
   joined = strategy.chain(list)
   first.joined[b] = joined
@@ -176,8 +178,10 @@ end
 
 -- ---- what invariants and reports see
 
-local FIELDS = { "kind", "name", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "limit",
-                 "mapped", "portable", "write_combined", "id", "pool", "prefer", "handler" }
+local FIELDS = {
+  "kind", "name", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "limit", "mapped",
+  "portable", "write_combined", "id", "pool", "prefer", "handler",
+}
 
 local IS_FIELD = {}
 for _, field in ipairs(FIELDS) do IS_FIELD[field] = true end

@@ -48,7 +48,8 @@ local function operands(a, b, what, coerce)
   if left and right then return left, right end
   local other = b
   if not left then other = a end
-  return here.refuse("type", what .. " " .. condition.text(left or right) .. " with " .. describe(other),
+  return here.refuse("type",
+    what .. " " .. condition.text(left or right) .. " with " .. describe(other),
     "both sides have to be numbers; what a table does not have is nil")
 end
 
@@ -57,8 +58,8 @@ local new -- the metatype's constructor, below
 local function make(expression)
   if expression.depth > MAX_DEPTH or expression.code > MAX_CODE then
     here.refuse("expression", "this expression has " .. expression.code .. " operations, nested "
-      .. expression.depth .. " deep; at most " .. MAX_CODE .. " and " .. MAX_DEPTH .. " can be compiled",
-      "compare parts of it on their own")
+      .. expression.depth .. " deep; at most " .. MAX_CODE .. " and " .. MAX_DEPTH
+      .. " can be compiled", "compare parts of it on their own")
   end
   local handle = new()
   expressions[handle] = expression
@@ -79,7 +80,7 @@ local function key(e, arithmetic)
 end
 
 -- A cache of what is made of two operands: replays repeat the same ones many times. `fast` has
--- those that can be looked up as they come; a text, say, stands for another string at the next site.
+-- those that can be looked up as they come: a text, say, is another string at the next site.
 local function made_of_pairs(what, arithmetic, build)
   local fast, all = {}, {}
   local function slow(a, b)
@@ -135,8 +136,9 @@ local function compare(cmp)
 end
 
 local function no_text()
-  return here.refuse("text", "a number of the request cannot become text: its value differs from "
-    .. "one allocation to the next", "compare it with numbers, and return strategies with fixed names")
+  return here.refuse("text",
+    "a number of the request cannot become text: it differs from one allocation to the next",
+    "compare it with numbers, and return strategies with fixed names")
 end
 
 local methods = {

@@ -9,8 +9,10 @@ local tests = {}
 
 local STRINGS = { tag = true, file = true, func = true, module = true }
 local LOWEST = { size = 0, align = 1, node = 0, live = 0, line = 0, device = -1 }
-local KEYS = { "tag", "size", "expect", "align", "zero", "node", "live", "device", "file", "func",
-               "module", "line", "node_free", "device_free" }
+local KEYS = {
+  "tag", "size", "expect", "align", "zero", "node", "live", "device", "file", "func", "module",
+  "line", "node_free", "device_free",
+}
 
 local function refuse(test, reason, suggestion)
   return here.refuse("test", "test " .. test.n .. ": " .. reason, suggestion, test.line)
@@ -20,7 +22,8 @@ local function free_bytes(test, key, value)
   local out = {}
   for n, bytes in next, value do
     if type(n) ~= "number" or type(bytes) ~= "number" or bytes < 0 then
-      refuse(test, key .. " is a table of bytes by number", "write " .. key .. " = {[0] = 2 * loam.GiB}")
+      refuse(test, key .. " is a table of bytes by number",
+        "write " .. key .. " = {[0] = 2 * loam.GiB}")
     end
     out[n] = bytes
   end
@@ -28,11 +31,14 @@ local function free_bytes(test, key, value)
 end
 
 local function number(test, key, value)
-  if type(value) ~= "number" or value ~= math.floor(value) or value < LOWEST[key] or value > 2 ^ 52 then
+  local is_whole = type(value) == "number" and value == math.floor(value)
+  if not is_whole or value < LOWEST[key] or value > 2 ^ 52 then
     refuse(test, key .. " = " .. tostring(value) .. " is not a whole number from " .. LOWEST[key])
   end
   if key == "size" and value > 2 ^ 47 then refuse(test, "size is above 2^47") end
-  if key == "align" and math.frexp(value) ~= 0.5 then refuse(test, "align is not a power of two") end
+  if key == "align" and math.frexp(value) ~= 0.5 then
+    refuse(test, "align is not a power of two")
+  end
   return value
 end
 
@@ -49,7 +55,8 @@ local function field(test, key, value)
     test.point.zero = value
   elseif key == "expect" then
     if not strategy.members(value) then
-      refuse(test, "expect is not a strategy", "write expect = name of a strategy's local, without quotes")
+      refuse(test, "expect is not a strategy",
+        "write expect = name of a strategy's local, without quotes")
     end
     test.expect = value
   elseif (key == "node_free" or key == "device_free") and type(value) == "table" then
@@ -57,8 +64,8 @@ local function field(test, key, value)
   else
     local word = tostring(key)
     local nearest = diag.suggest(word, KEYS)
-    refuse(test, "there is no field '" .. word .. "'", nearest and "did you mean '" .. nearest .. "'?"
-      or "possible: " .. table.concat(KEYS, ", "))
+    refuse(test, "there is no field '" .. word .. "'",
+      nearest and "did you mean '" .. nearest .. "'?" or "possible: " .. table.concat(KEYS, ", "))
   end
 end
 
@@ -81,7 +88,8 @@ function tests.read(given, lines)
   for n = 1, count do
     local entry = rawget(given, n)
     if entry == nil then
-      here.refuse("test", "tests is not a list without gaps", "write tests = { {…}, {…} }", lines.start)
+      here.refuse("test", "tests is not a list without gaps", "write tests = { {…}, {…} }",
+        lines.start)
     end
     list[n] = read_one(n, entry, lines[n] or lines.start)
   end

@@ -88,12 +88,15 @@ end
 
 local function too_many()
   local words, line = lines_that_fork(branch.root.tree)
-  return here.refuse("leaves", "the decisions have more than " .. most_leaves .. " leaves: " .. words,
-    "test what matters most first and return early; a loop must not depend on numbers of the request", line)
+  return here.refuse("leaves",
+    "the decisions have more than " .. most_leaves .. " leaves: " .. words,
+    "test what matters most first and return early; no loop may depend on numbers of the request",
+    line)
 end
 
 local function impure()
-  return here.refuse("impure", "decision " .. position .. " changed between two runs on the same request",
+  return here.refuse("impure",
+    "decision " .. position .. " changed between two runs on the same request",
     "pick may depend on its request only")
 end
 
@@ -163,8 +166,8 @@ local function explore(run, arrive)
 end
 
 -- Explores `run`. `arrive(result)` makes the leaf of each path while what the path has settled is
--- still in force; it may explore on from there. Returns the tree: nodes { condition, line, yes, no }
--- and leaves.
+-- still in force; it may explore on from there. Returns the tree: nodes { condition, line, yes,
+-- no } and leaves.
 function trace.explore(run, arrive)
   local outer = { tape, outcomes, position, taped, forks, branch, leaves }
   local mark = trail_top

@@ -44,7 +44,8 @@ describe("an invariant", function()
     assert.matches("huge", d.suggestion)
   end)
 
-  it("is decided for each class of tags that it tells apart, also those that pick does not", function()
+  it("is decided for each class of tags that it tells apart, also those that pick does not",
+    function()
     local invariant = "return not req.tag:under('secret') or got.name == 'b'"
     local d = refusal("return a", invariant, "plain")
     assert.equal("always", d.class) -- the tag is a literal of the invariant: found when vetted
@@ -52,7 +53,7 @@ describe("an invariant", function()
   end)
 
   it("says when no request could be found", function()
-    local d = refusal("if req.size % 7919 == 7001 and req.live % 7907 == 6007 then return a end return b",
+    local d = refusal("return req.size % 7919 == 7001 and req.live % 7907 == 6007 and a or b",
       "return got.name ~= 'a'")
     assert.equal("always", d.class)
     assert.matches("could not be proved", d.reason)

@@ -33,7 +33,8 @@ describe("a class of tags", function()
   end)
 
   it("is told by the key found in a table, not by the whole tag", function()
-    assert.equal(3, plans("return by[req.tag:part(1)] or c", MANY, "local by = { group1 = a, group2 = b } "))
+    assert.equal(3, plans("return by[req.tag:part(1)] or c", MANY,
+      "local by = { group1 = a, group2 = b } "))
   end)
 
   it("is one tag where the whole tag is read", function()
@@ -62,7 +63,8 @@ describe("what tracing would miss silently", function()
   it("is indexing by a symbol", function()
     same_as_lua("return by[req.size] or b", "local by = { [16] = a } ")
     same_as_lua("return by.deep[1][req.size] or b", "local by = { deep = { { [16] = a } } } ")
-    same_as_lua("return get()[req.size] or b", "local by = { [16] = a } local function get() return by end ")
+    same_as_lua("return get()[req.size] or b",
+      "local by = { [16] = a } local function get() return by end ")
   end)
 
   it("is type, tonumber and equality", function()

@@ -6,8 +6,8 @@ local ffi = require("ffi")
 local core = {}
 
 local function read_header()
-  local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./"
-  local pipe = assert(io.popen("cc -E -P -DLOAM_CDEF " .. (here == "" and "./" or here) .. "core/plan.h"))
+  local top = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or ""
+  local pipe = assert(io.popen("cc -E -P -DLOAM_CDEF " .. top .. "core/plan.h"))
   local text = pipe:read("*a")
   pipe:close()
   return text
@@ -35,12 +35,9 @@ local ids, descriptions = {}, {}
 
 local function flat(value)
   if type(value) ~= "table" then return tostring(value) end
-  local keys, parts = {}, {}
-  for k in next, value do keys[#keys + 1] = tostring(k) end
-  table.sort(keys)
-  for i, k in ipairs(keys) do
-    parts[i] = k .. "=" .. flat(rawget(value, k) == nil and rawget(value, tonumber(k)) or rawget(value, k))
-  end
+  local parts = {}
+  for k, v in next, value do parts[#parts + 1] = tostring(k) .. "=" .. flat(v) end
+  table.sort(parts)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
@@ -107,8 +104,10 @@ function core.plan(image)
   if by_image[image] then return by_image[image] end
   local head = array("lm_image", image, 0, 1)[0]
   assert(head.magic == ffi.C.LM_PLAN_MAGIC, "magic")
-  local plan, at = { nodes = head.nodes, codes = head.codes, leaves = head.leaves, chains = head.chain }
-  at = ffi.sizeof("lm_image")
+  local at = ffi.sizeof("lm_image")
+  local plan = {
+    nodes = head.nodes, codes = head.codes, leaves = head.leaves, chains = head.chain,
+  }
   plan.node, at = array("lm_node", image, at, plan.nodes)
   plan.code, at = array("lm_code", image, at, plan.codes)
   plan.leaf, at = array("lm_leaf", image, at, plan.leaves)
@@ -122,7 +121,9 @@ end
 
 -- ---- deciding
 
-local NAMES = { [0] = "size", "align", "zero", "node", "device", "live", "node_free", "device_free" }
+local NAMES = {
+  [0] = "size", "align", "zero", "node", "device", "live", "node_free", "device_free",
+}
 local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0 }
 
 local function read(input, arg, req)

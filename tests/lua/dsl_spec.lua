@@ -26,7 +26,8 @@ describe("options of host", function()
   it("reach core as it takes them", function()
     local d = described [[loam.host { name = "x", align = 4096, limit = 2 * loam.MiB, huge = "thp",
       zero = true, prefault = true, lock = true, guard = true }]]
-    assert.same({ kind = "host", name = "x", align = 4096, limit = 2 ^ 21, huge = "thp", zero = true,
+    assert.same({ kind = "host", name = "x", align = 4096, limit = 2 ^ 21, huge = "thp",
+      zero = true,
                   prefault = true, lock = true, guard = 1 }, d)
     assert.equal("never", described("loam.host { huge = false }").huge)
     assert.equal("default", described("loam.host {}").huge)
@@ -38,8 +39,10 @@ describe("options of host", function()
     assert.same({ mode = "local" }, described([[loam.host { numa = "local" }]]).numa)
     assert.same({ mode = "interleave" }, described([[loam.host { numa = "interleave" }]]).numa)
     assert.same({ mode = "bind", nodes = { 1 } }, described("loam.host { numa = 1 }").numa)
-    assert.same({ mode = "bind", nodes = { 0, 1 } }, described("loam.host { numa = { 1, 0, 1 } }").numa)
-    assert.same({ mode = "prefer", nodes = { 1 } }, described("loam.host { numa = { prefer = 1 } }").numa)
+    assert.same({ mode = "bind", nodes = { 0, 1 } },
+      described("loam.host { numa = { 1, 0, 1 } }").numa)
+    assert.same({ mode = "prefer", nodes = { 1 } },
+      described("loam.host { numa = { prefer = 1 } }").numa)
     assert.same({ mode = "weighted", nodes = { 0, 1 }, weights = { [0] = 3, [1] = 1 } },
       described("loam.host { numa = { weights = { [0] = 3, [1] = 1 } } }").numa)
     assert.same({ 0, 1 }, described("loam.host { numa = loam.nodes() }").numa.nodes)
@@ -131,7 +134,8 @@ describe("strategies", function()
   end)
 
   it("have a name from their options where none is given", function()
-    assert.equal("host(align=64,huge=thp)", described("loam.host { huge = 'thp', align = 64 }").name)
+    assert.equal("host(align=64,huge=thp)",
+      described("loam.host { huge = 'thp', align = 64 }").name)
     assert.equal("host", described("loam.host {}").name)
     assert.equal("host(numa={weights={[0]=3,[1]=1}})",
       described("loam.host { numa = { weights = { [0] = 3, [1] = 1 } } }").name)
@@ -163,14 +167,17 @@ end)
 
 describe("the table loam", function()
   it("has the units and the machine", function()
-    assert.equal("a", support.answers("return loam.MiB == 2^20 and loam.TiB == 2^40 and a or b", { 0 }))
-    assert.equal("a", support.answers("return #loam.nodes() == 2 and loam.devices()[1] == nil and a or b",
+    assert.equal("a", support.answers("return loam.MiB == 2^20 and loam.TiB == 2^40 and a or b",
+      { 0 }))
+    assert.equal("a",
+      support.answers("return #loam.nodes() == 2 and loam.devices()[1] == nil and a or b",
       { 0 }))
   end)
 
   it("checks the node and device of a gauge", function()
     assert.matches("node 9", support.refusal("return loam.node(9).free > 1 and a or b").reason)
     assert.matches("device 0", support.refusal("return loam.device(0).free > 1 and a or b").reason)
-    assert.matches("device number", support.refusal("return loam.device('x').free > 1 and a or b").reason)
+    assert.matches("device number",
+      support.refusal("return loam.device('x').free > 1 and a or b").reason)
   end)
 end)

@@ -4,20 +4,21 @@
 --
 -- The plain Lua here is not the sandbox's: the text runs again in an environment of a dozen lines
 -- with a request of ordinary numbers and strings, so a fault of loam's own checks shows too. A
--- policy that is refused must be refused for its size (leaves, expression), never for anything else.
+-- policy that is refused must be refused for its size (leaves, expression), never for anything
+-- else.
 
 local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./"
 package.path = here .. "lua/?.lua;" .. here .. "tests/lua/?.lua;" .. package.path
 package.loaded["loam.core"] = package.loaded["loam.core"] or require("core_stub")
 
 local core = require("loam.core")
-local driver = require("loam.driver")
 local policy = require("loam.policy")
 local tag = require("loam.tag")
 
 local generate = {}
 
-local TAGS = { "", "a", "a.b", "a.b.c", "b", "numpy.data", "tensor.weights", "x.y.z.w", "7.3", "ab" }
+local TAGS = { "", "a", "a.b", "a.b.c", "b", "numpy.data", "tensor.weights", "x.y.z.w", "7.3",
+  "ab" }
 
 -- ---- random choice
 
@@ -36,7 +37,8 @@ function random.chance(percent) return random.below(100) < percent end
 
 -- ---- the text of a policy
 
-local INPUTS = { "req.size", "req.size", "req.size", "req.align", "req.node", "req.device", "req.live",
+local INPUTS = { "req.size", "req.size", "req.size", "req.align", "req.node", "req.device",
+  "req.live",
                  "loam.node(0).free", "loam.node(1).free", "loam.node(req.node).free" }
 
 local function constant()
@@ -46,22 +48,30 @@ local function constant()
     function() return tostring(random.below(100000)) end,
     function() return random.below(1000) .. "." .. random.below(100) end,
     function() return random.below(64) .. " * loam.KiB" end,
-    function() return random.of { "math.huge", "-math.huge", "0/0", "-0.0", "1e300", "2^53", "1e-300" } end,
+    function() return random.of { "math.huge", "-math.huge", "0/0", "-0.0", "1e300", "2^53",
+      "1e-300" } end,
   }()
 end
 
 local number
 
+local function operator() return random.of { " + ", " - ", " * ", " / ", " % " } end
+
 local SHAPES = {
-  function(d) return "(" .. number(d) .. random.of { " + ", " - ", " * ", " / ", " % " } .. number(d) .. ")" end,
-  function(d) return "(" .. number(d) .. random.of { " + ", " - ", " * ", " / ", " % " } .. constant() .. ")" end,
-  function(d) return "(" .. number(d) .. random.of { " / ", " * " } .. 2 ^ random.below(20) .. ")" end,
+  function(d) return "(" .. number(d) .. operator() .. number(d) .. ")" end,
+  function(d) return "(" .. number(d) .. operator() .. constant() .. ")" end,
+  function(d) return "(" .. number(d) .. random.of { " / ", " * " } .. 2 ^ random.below(20)
+    .. ")" end,
   function(d) return "(" .. number(d) .. " ^ " .. random.of { "2", "3", "0.5", "-1" } .. ")" end,
   function(d) return "math." .. random.of { "floor", "ceil", "abs" } .. "(" .. number(d) .. ")" end,
-  function(d) return "math." .. random.of { "min", "max" } .. "(" .. number(d) .. ", " .. constant() .. ")" end,
+  function(d)
+    return "math." .. random.of { "min", "max" } .. "(" .. number(d) .. ", " .. constant() .. ")"
+  end,
   function(d) return "(-" .. number(d) .. ")" end,
   function(d) return "tonumber(" .. number(d) .. ")" end,
 }
+
+local function comparison() return random.of { " < ", " <= ", " > ", " >= ", " == ", " ~= " } end
 
 function number(depth)
   if depth == 0 or random.chance(55) then return random.of(INPUTS) end
@@ -71,12 +81,13 @@ end
 local function word() return random.of { "a", "b", "a.b", "numpy", "tensor", "x.y", "c", "" } end
 
 local TESTS = {
-  function() return number(2) .. random.of { " < ", " <= ", " > ", " >= ", " == ", " ~= " } .. constant() end,
-  function() return constant() .. random.of { " < ", " <= ", " > ", " >= " } .. number(2) end,
+  function() return number(2) .. comparison() .. constant() end,
+  function() return constant() .. comparison() .. number(2) end,
   function() return number(1) .. random.of { " < ", " <= ", " == " } .. number(1) end,
   function() return "req.zero" end,
   function() return ("req.tag:under(%q)"):format(word()) end,
-  function() return ("req.tag:glob(%q)"):format(random.of { "a*", "*.b", "*", "?", "num*data", "" }) end,
+  function() return ("req.tag:glob(%q)"):format(random.of { "a*", "*.b", "*", "?", "num*data",
+    "" }) end,
   function() return ("req.tag == %q"):format(word()) end,
   function() return ("req.tag:part(%d) == %q"):format(1 + random.below(3), word()) end,
   function() return ("sizes[%s]"):format(number(1)) end,
@@ -156,7 +167,8 @@ end
 -- The text of a policy; the same seed gives the same one.
 function generate.policy(seed)
   seed_with(seed)
-  return HEAD .. "return loam.policy {\n  pick = function(req)\n" .. block(3, "    ") .. "    return s1\n"
+  return HEAD .. "return loam.policy {\n  pick = function(req)\n" .. block(3, "    ")
+    .. "    return s1\n"
     .. "  end,\n}\n"
 end
 
@@ -180,7 +192,8 @@ local plain_globals = { loam = plain_loam, math = math, ipairs = ipairs, pairs =
 local function with_helpers(f, ...)
   local metatable = getmetatable("")
   local library = metatable.__index
-  metatable.__index = setmetatable({ under = tag.under, glob = tag.glob, part = tag.part, is = tag.is },
+  metatable.__index = setmetatable({ under = tag.under, glob = tag.glob, part = tag.part,
+    is = tag.is },
     { __index = string })
   local result = f(...)
   metatable.__index = library
@@ -195,13 +208,14 @@ end
 
 local function numbers_in(text)
   local list = { 0, 2 ^ 47 }
-  for word in text:gmatch("%d+%.?%d*") do list[#list + 1] = tonumber(word) end
+  for digits in text:gmatch("%d+%.?%d*") do list[#list + 1] = tonumber(digits) end
   for power = 0, 47 do list[#list + 1] = 2 ^ power end
   return list
 end
 
 local function near(numbers, low, high)
-  local n = math.floor(random.of(numbers) * random.of { 1, 1, 1, 1024, 2, 3, 0.5 }) + random.below(3) - 1
+  local n = math.floor(random.of(numbers) * random.of { 1, 1, 1, 1024, 2, 3,
+    0.5 }) + random.below(3) - 1
   return math.max(low, math.min(high, n))
 end
 
@@ -209,7 +223,8 @@ local function random_point(numbers)
   return {
     size = near(numbers, 0, 2 ^ 47), align = 2 ^ random.below(13), zero = random.chance(50),
     node = random.below(4), device = random.below(3) - 1, live = near(numbers, 0, 2 ^ 50),
-    node_free = { [0] = near(numbers, 0, 2 ^ 45), [1] = near(numbers, 0, 2 ^ 45) }, device_free = {},
+    node_free = { [0] = near(numbers, 0, 2 ^ 45), [1] = near(numbers, 0, 2 ^ 45) },
+      device_free = {},
   }
 end
 
@@ -220,7 +235,8 @@ end
 
 -- What the compiled plan and plain Lua answer.
 local function both(class, pick, where)
-  local ids = class.leaves[core.decide(class.plan, point) + 1].words:gsub("' or else '", ","):gsub("'", "")
+  local ids = class.leaves[core.decide(class.plan, point) + 1].words:gsub("' or else '",
+    ","):gsub("'", "")
   return ids, with_helpers(pick, plain_request(where)).name
 end
 
@@ -229,7 +245,8 @@ local function describe(where)
   for _, key in ipairs { "size", "align", "zero", "node", "device", "live" } do
     parts[#parts + 1] = key .. " " .. tostring(point[key])
   end
-  return table.concat(parts, ", ") .. (", free %s and %s"):format(point.node_free[0], point.node_free[1])
+  return table.concat(parts, ", ") .. (", free %s and %s"):format(point.node_free[0],
+    point.node_free[1])
 end
 
 local FAIR = { leaves = true, expression = true }
@@ -246,7 +263,8 @@ function generate.compare(text, tags, points)
     local class = policy.class(where)
     if class.errors then
       if not FAIR[class.errors[1].class] then
-        return nil, ("line %s: %s: %s"):format(class.errors[1].line, class.errors[1].class, class.errors[1].reason)
+        return nil, ("line %s: %s: %s"):format(class.errors[1].line, class.errors[1].class,
+          class.errors[1].reason)
       end
     else
       compared = compared + 1
@@ -283,7 +301,8 @@ local function main()
     end
     classes = classes + compared
   end
-  io.write(("%d policies, %d plans compared at %d requests each: no difference\n"):format(count, classes, points))
+  io.write(("%d policies, %d plans compared at %d requests each: no difference\n"):format(count,
+    classes, points))
   return 0
 end
 

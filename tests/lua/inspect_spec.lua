@@ -59,7 +59,8 @@ describe("explain", function()
         return a
       end
       return b]])
-    local answer = inspect(text, "verb explain\ntag \nsize 1\nzero 1\nalign 64\nnode 1\nlive 9\ndevice 0\n"
+    local answer = inspect(text,
+      "verb explain\ntag \nsize 1\nzero 1\nalign 64\nnode 1\nlive 9\ndevice 0\n"
       .. "file f\nfunc g\nmodule m\nline 3")[1]
     assert.equal("a", answer.strategy.name)
     assert.equal(9, #answer.path)
@@ -83,7 +84,8 @@ describe("explain", function()
   end)
 
   it("shows a member that this machine lacks, and decides by the rest", function()
-    local text = support.file("return loam_pinned:or_else(a)", "local loam_pinned = loam.pinned { name = 'p' } ")
+    local text = support.file("return loam_pinned:or_else(a)",
+      "local loam_pinned = loam.pinned { name = 'p' } ")
     local answer = inspect(text, "verb explain\ntag x\nsize 1")[1]
     assert.same({ "p", "a" }, answer.chain)
     assert.equal("pinned", answer.strategy.kind)
@@ -106,7 +108,8 @@ describe("plan", function()
     assert.same({ "tensors", "scratch" }, answer.rows[1].chain)
     assert.equal(10, answer.rows[1].line)
     assert.equal("scratch", answer.rows[2].strategy)
-    assert.same({ line = 9, condition = "req.size >= 4194304", holds = false }, answer.rows[2].conditions[2])
+    assert.same({ line = 9, condition = "req.size >= 4194304", holds = false },
+      answer.rows[2].conditions[2])
   end)
 end)
 
@@ -141,7 +144,8 @@ describe("check", function()
     local answer = inspect(broken("expect = scratch", "expect = tensors"), "verb check")[1]
     assert.equal("test", answer.errors[1].class)
     assert.equal(16, answer.errors[1].line)
-    assert.matches("test 2 %(tag 'log', size 100%) expects 'tensors' and gets 'scratch'", answer.errors[1].reason)
+    assert.matches("test 2 %(tag 'log', size 100%) expects 'tensors' and gets 'scratch'",
+      answer.errors[1].reason)
     answer = inspect(broken("not got.huge", "got.huge"), "verb check")[1]
     assert.equal("always", answer.errors[1].class)
     assert.equal(12, answer.errors[1].line)
@@ -185,8 +189,10 @@ describe("test", function()
   end)
 
   it("are checked themselves", function()
-    for _, change in ipairs { { "expect = scratch", "expct = scratch" }, { "size = 100", "size = -1" },
-                              { "size = 100, ", "" }, { "expect = scratch", "expect = \"scratch\"" },
+    for _, change in ipairs { { "expect = scratch", "expct = scratch" }, { "size = 100",
+      "size = -1" },
+                              { "size = 100, ", "" }, { "expect = scratch",
+                                "expect = \"scratch\"" },
                               { "size = 100", "align = 3, size = 1" } } do
       local answer = inspect(broken(change[1], change[2]), "verb test")[1]
       assert.equal("test", answer.errors[1].class)
@@ -198,7 +204,8 @@ end)
 describe("a query", function()
   it("is refused where it is not valid", function()
     for query, reason in pairs {
-      ["verb dance"] = "verb", ["verb explain"] = "needs a size", ["verb explain\nsize x"] = "size 'x'",
+      ["verb dance"] = "verb", ["verb explain"] = "needs a size",
+        ["verb explain\nsize x"] = "size 'x'",
       ["verb explain\nsize -1"] = "size", ["verb explain\nalign 3\nsize 1"] = "power of two",
       ["verb explain\nsize 1\nzero yes"] = "zero", ["verb plan\ncolour red"] = "no key 'colour'",
     } do
@@ -245,7 +252,8 @@ describe("the driver", function()
   end)
 
   it("keeps a class that is refused apart from the others", function()
-    assert.is_true(driver.open("p.lua", support.file("if req.tag:under('odd') then return nil end return a")))
+    assert.is_true(driver.open("p.lua",
+      support.file("if req.tag:under('odd') then return nil end return a")))
     assert.is_nil(driver.plan { tag = "odd.one" })
     assert.is_truthy(driver.plan { tag = "even" })
     assert.is_nil(driver.plan { tag = "odd.two" })

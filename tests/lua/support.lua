@@ -28,7 +28,8 @@ local HEAD = "local a = loam.host { name = \"a\" } local b = loam.host { name = 
 
 -- A whole file from what stands above pick and in it; `body` begins on line 2.
 function support.file(body, above, rest)
-  return HEAD .. (above or "") .. " return loam.policy { pick = function(req)\n" .. body .. "\nend, "
+  return HEAD .. (above or "") .. " return loam.policy { pick = function(req)\n" .. body
+    .. "\nend, "
     .. (rest or "") .. " }\n"
 end
 
