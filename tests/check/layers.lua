@@ -21,7 +21,8 @@ local places = {
   ['"luajit.h"'] = "^vm$ ^seam$ ^script$ ^command$",
   ["sys/mman.h"] = "^sys_linux$", ["sys/syscall.h"] = "^sys_linux$", ["numaif.h"] = "^sys_linux$",
   ["linux/mempolicy.h"] = "^sys_linux$", ["linux/membarrier.h"] = "^sys_linux$",
-  ["sys/inotify.h"] = "^watch$", ["sys/un.h"] = "^control$ ^ask$", ["dlfcn.h"] = "^luajit$ ^machine$",
+  ["sys/inotify.h"] = "^watch$", ["sys/un.h"] = "^control$ ^ask$",
+  ["dlfcn.h"] = "^luajit$ ^machine$",
 }
 
 local function check_place(where, name, header)
