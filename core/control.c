@@ -453,10 +453,12 @@ void lm_control_stop(void) {
 }
 
 loam_status lm_control_watch(const char *path) {
+  char buffer[PATH_MAX];
   lm_watch *opened = NULL;
   if (path && strlen(path) >= sizeof followed)
     return lm_fail(LOAM_EINVAL, "a path of %zu bytes", strlen(path));
   if (path) {
+    path = lm_policy_absolute(path, buffer, sizeof buffer);
     loam_status status = lm_watch_open(path, &opened);
     if (status != LOAM_OK) return status;
   }

@@ -6,11 +6,9 @@
  * swap, and was seen by it, or by the new one after it. */
 #include "policy.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "control.h"
 #include "engine.h"
@@ -266,15 +264,6 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
 
 /* ---- files ---- */
 
-/* The path as it can be opened later, from another working directory. */
-static const char *absolute(const char *path, char *buffer, size_t size) {
-  if (*path == '/' || !getcwd(buffer, size)) return path;
-  size_t n = strlen(buffer);
-  if (n + 1 + strlen(path) >= size) return path;
-  snprintf(buffer + n, size - n, "/%s", path);
-  return buffer;
-}
-
 /* Whether the file is what is live, or what was refused last: then there is nothing to do. What is
  * live again after a refused edit is as good as loaded. */
 static bool is_known_locked(const char *path, uint64_t hash) {
@@ -312,7 +301,7 @@ static loam_status load_file_locked(const char *path, const char *full, bool if_
 loam_status lm_policy_load_file(const char *path, bool if_changed) {
   char buffer[sizeof record.path];
   bool known;
-  const char *full = absolute(path, buffer, sizeof buffer);
+  const char *full = lm_policy_absolute(path, buffer, sizeof buffer);
   lock(&load_lock);
   loam_status status = load_file_locked(path, full, if_changed, &known);
   unlock(&load_lock);

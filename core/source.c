@@ -1,6 +1,7 @@
 /* source.c - reads the file of a policy: whole, at rest, and within bounds. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -16,6 +17,14 @@ uint64_t lm_policy_hash(const char *text, size_t length) {
   uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
   for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
   return hash;
+}
+
+const char *lm_policy_absolute(const char *path, char *buffer, size_t size) {
+  if (*path == '/' || !getcwd(buffer, size)) return path;
+  size_t n = strlen(buffer);
+  if (n + 1 + strlen(path) >= size) return path;
+  snprintf(buffer + n, size - n, "/%s", path);
+  return buffer;
 }
 
 static loam_status fail_errno(const char *path) {

@@ -22,7 +22,8 @@
 enum {
   HOOK_EVERY = 100,
   INSTRUCTIONS_A_MS = 2000000, /* more than can be executed: for a clock that stands still */
-  STARVED = 4,                 /* a thread that hardly runs gets this many times its wall clock */
+  STARVED = 25,                /* a thread that hardly runs gets this many times its wall clock */
+  GC_PAUSE = 110,
   LIFETIME_STEPS = 16          /* all steps together may keep what this many could use */
 };
 #define SLACK ((size_t)256 << 10)
@@ -142,7 +143,7 @@ loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_l
   if (!vm->L) return lm_fail(LOAM_ENOMEM, "%s: no memory for a Lua state", name);
   lua_atpanic(vm->L, panic);
   /* With the default of 200 a heap that is half garbage would count as full. */
-  lua_gc(vm->L, LUA_GCSETPAUSE, 110);
+  lua_gc(vm->L, LUA_GCSETPAUSE, GC_PAUSE);
   status = lm_vm_setup(vm, open_libraries, NULL);
   if (status != LOAM_OK) lm_vm_close(vm);
   return status;
@@ -250,12 +251,14 @@ static loam_status outcome(lm_vm *vm, int rc, loam_status status) {
   return status;
 }
 
+/* What is loaded here stays, so collecting would only take time. */
 loam_status lm_vm_setup(lm_vm *vm, lm_vm_body body, void *arg) {
   vm_call call = { body, arg, LOAM_OK };
   snprintf(vm->step, sizeof vm->step, "starting");
+  lua_gc(vm->L, LUA_GCSTOP, 0);
   int rc = run_inside(vm, run_body, &call);
   loam_status status = outcome(vm, rc, call.status);
-  collect(vm);
+  lua_gc(vm->L, LUA_GCRESTART, -1); /* the next collection when the heap has grown by GC_PAUSE */
   vm->base = vm->used;
   return status;
 }

@@ -116,7 +116,6 @@ static int walk(lm_watch *w) {
   memcpy(rest, w->path, n + 1);
   *done = 0;
   int error = 0;
-  if (*rest != '/' && !getcwd(done, sizeof done)) return errno;
   while (!error && *rest) error = step(w, done, rest);
   return error;
 }

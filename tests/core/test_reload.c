@@ -1,0 +1,170 @@
+/* test_reload.c - many loads: beside threads that allocate, from several threads, for a long time. */
+#include "test.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "policy.h"
+#include "pool.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { EDITS = 150, RELOADS = 600 }; /* each takes ten times as long */
+#else
+enum { EDITS = 1000, RELOADS = 10000 };
+#endif
+
+static char file[64];
+
+static int make_file(void **state) {
+  (void)state;
+  strcpy(file, "/tmp/loam-test-XXXXXX");
+  int fd = mkstemp(file);
+  return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_file(void **state) {
+  (void)state;
+  return unlink(file);
+}
+
+static void save_text(const char *text) {
+  int fd = open(file, O_TRUNC | O_WRONLY);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+  close(fd);
+}
+
+static loam_status load(const char *text) {
+  return lm_policy_load("test.lua", "", text, strlen(text));
+}
+
+static uint64_t generation(void) {
+  struct loam_policy_info info;
+  lm_policy_info_get(&info);
+  return info.generation;
+}
+
+static _Atomic bool is_over;
+static _Atomic long failures;
+
+/* Allocates under tags old and new until told to stop. */
+static void *allocate(void *argument) {
+  unsigned seed = (unsigned)(uintptr_t)argument;
+  loam_site *own = loam_site_get("busy");
+  void *kept[64] = { 0 };
+  char tag[32];
+  for (unsigned i = 0; !atomic_load(&is_over); i++) {
+    seed = seed * 1664525 + 1013904223;
+    loam_site *site = own;
+    if (i % 4096 == 0) {
+      snprintf(tag, sizeof tag, "busy.%u", seed >> 24);
+      site = loam_site_get(tag);
+    }
+    void **slot = &kept[seed >> 8 & 63];
+    size_t size = seed >> 14 & 4095;
+    loam_free(*slot);
+    *slot = loam_malloc(site, size);
+    if (!*slot || loam_usable_size(*slot) < size) atomic_fetch_add(&failures, 1);
+    else memset(*slot, 0x5a, size);
+  }
+  for (int i = 0; i < 64; i++) loam_free(kept[i]);
+  return NULL;
+}
+
+enum { THREADS = 4 };
+
+static void start_allocating(pthread_t *threads) {
+  atomic_store(&is_over, false);
+  for (uintptr_t i = 0; i < THREADS; i++) threads[i] = start_thread(allocate, (void *)(i + 1));
+}
+
+static void stop_allocating(const pthread_t *threads) {
+  atomic_store(&is_over, true);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  assert_int_equal(atomic_load(&failures), 0);
+}
+
+static const char *const versions[] = {
+  "local h = loam.host { name = 'even' }\n"
+  "return loam.policy { name = 'even', pick = function(req) return h end }\n",
+  "local s, l = loam.host { name = 's' }, loam.host { name = 'l', align = 64 }\n"
+  "return loam.policy { name = 'odd', pick = function(req)\n"
+  "  if req.size >= 1024 or req.tag:glob('busy.1*') then return l:or_else(s) end\n"
+  "  return s\nend }\n",
+  "return 1\n",
+};
+
+static void edits_while_four_threads_allocate(void **state) {
+  (void)state;
+  pthread_t threads[THREADS];
+  start_allocating(threads);
+  uint64_t before = generation();
+  int live = 0;
+  for (int i = 0; i < EDITS; i++) {
+    save_text(versions[i % 3]);
+    loam_status status = lm_policy_load_file(file, false);
+    if ((status == LOAM_OK) != (i % 3 != 2)) fail_msg("edit %d: %s", i, loam_error());
+    live += status == LOAM_OK;
+  }
+  stop_allocating(threads);
+  assert_int_equal(generation(), before + (unsigned)live);
+}
+
+static size_t resident_pages(void) {
+  char text[128];
+  size_t length;
+  assert_int_equal(lm_sys_read_file("/proc/self/statm", text, sizeof text, &length), 0);
+  return strtoul(strchr(text, ' '), NULL, 10);
+}
+
+static void load_many(int n) {
+  for (int i = 0; i < n; i++) assert_int_equal(load(versions[i % 2]), LOAM_OK);
+}
+
+static void many_reloads_keep_memory_steady(void **state) {
+  (void)state;
+  lm_pool_figures before, after;
+  for (int i = 0; i < 20; i++) {
+    char tag[32];
+    snprintf(tag, sizeof tag, "steady.%d", i);
+    loam_site_get(tag);
+  }
+  load_many(100);
+  lm_pool_figures_get(&before);
+  size_t pages = resident_pages();
+  load_many(RELOADS);
+  lm_pool_figures_get(&after);
+  assert_in_range(after.metadata, 0, before.metadata + LM_MIB);
+  assert_in_range(after.regions, 0, before.regions + 8 * LM_MIB);
+  assert_in_range(resident_pages(), 0, pages + 4 * LM_MIB / LM_PAGE);
+}
+
+static void *load_repeatedly(void *text) {
+  for (int i = 0; i < 50; i++)
+    if (load(text) != LOAM_OK) atomic_fetch_add(&failures, 1);
+  return NULL;
+}
+
+static void loads_of_several_threads_are_done_one_after_the_other(void **state) {
+  (void)state;
+  pthread_t threads[3];
+  uint64_t before = generation();
+  for (int i = 0; i < 3; i++) threads[i] = start_thread(load_repeatedly, (void *)versions[i % 2]);
+  for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+  assert_int_equal(atomic_load(&failures), 0);
+  assert_int_equal(generation(), before + 150);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(many_reloads_keep_memory_steady),
+    cmocka_unit_test(edits_while_four_threads_allocate),
+    cmocka_unit_test(loads_of_several_threads_are_done_one_after_the_other),
+  };
+  setenv("LOAM_CONTROL", "0", 1);
+  return cmocka_run_group_tests(tests, make_file, remove_file);
+}
