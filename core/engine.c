@@ -292,7 +292,7 @@ static void *failed(const order *o, const lm_strategy *last, uint32_t n) {
 
 /* A member served; those before it could not. */
 static void *served(order *o, lm_strategy *s, uint32_t at, const block *b) {
-  lm_stats_note(o->t, o->site->index, s->id, b->size);
+  lm_stats_note(o->t, o->site->index, s->id, 1, b->size);
   if (at) {
     bump(&s->served_late);
     bump(&lm_stats_fallbacks);
@@ -314,20 +314,27 @@ static void *serve_chain(order *o) {
   return failed(o, s, a.n);
 }
 
-/* From a bin, as lm_engine_take does, for calloc too where the plan does not ask about it. */
+static bool asks_about_zero(const loam_site *site) {
+  uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
+  const lm_plan *plan =
+      atomic_load_explicit(&site->now[generation & 1].plan, memory_order_acquire);
+  return plan->reads & 1u << LM_IN_ZERO;
+}
+
+/* From a bin, as lm_engine_take does, filling it when it is empty; for calloc too, where the plan
+ * does not ask about it. */
 static void *serve_class(const order *o) {
+  lm_token token;
+  lm_serve serve = { 0 };
+  void *p = NULL;
   if (o->align > 16 || o->size > LM_SMALL_MAX || o->t->inside) return NULL;
-  if (o->zero) {
-    lm_thread_enter(o->t);
-    uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
-    const lm_plan *plan =
-        atomic_load_explicit(&o->site->now[generation & 1].plan, memory_order_acquire);
-    bool asks = plan->reads & 1u << LM_IN_ZERO;
-    lm_thread_leave(o->t);
-    if (asks) return NULL;
-  }
-  void *p = lm_engine_take(o->t, o->site, o->size);
-  return p && o->zero ? memset(p, 0, o->size) : p;
+  lm_thread_enter(o->t);
+  if (!o->zero || !asks_about_zero(o->site)) serve = lm_engine_serve(o->site, o->size, &token);
+  if (serve.bin) p = lm_pool_take(o->t, serve.bin, token);
+  lm_thread_leave(o->t);
+  if (!p) return NULL;
+  lm_stats_note(o->t, o->site->index, serve.strategy, 1, serve.units * (size_t)16);
+  return o->zero ? memset(p, 0, o->size) : p;
 }
 
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
@@ -557,9 +564,9 @@ static bool resize(order *o, lm_strategy *s, lm_token token, block *b) {
 /* A block that became another without moving to another strategy is told as what it grew by. */
 static void *resized(order *o, lm_strategy *s, const block *was, const block *is) {
   if (lm_token_site(was->token) != o->site->index || was->strategy != s->id)
-    lm_stats_note(o->t, o->site->index, s->id, is->size);
+    lm_stats_note(o->t, o->site->index, s->id, 1, is->size);
   else if (is->size > was->size)
-    lm_stats_grow(o->t, o->site->index, s->id, is->size - was->size);
+    lm_stats_note(o->t, o->site->index, s->id, 0, is->size - was->size);
   return is->base;
 }
 

@@ -27,25 +27,39 @@ void lm_engine_count_tag(loam_site *site);
 /* Registers with threads, once; before anything is allocated. */
 void lm_engine_start(void);
 
-/* Most allocations, whole: a size class that the site's plan serves from a bin. NULL: ask
- * lm_engine_alloc. */
-LM_INLINE void *lm_engine_take(lm_thread *t, loam_site *site, size_t size) {
-  void *p = NULL;
-  lm_thread_enter(t);
+/* What the site's plan says of a size class; bin 0 if it has to be decided. While active. */
+LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, lm_token *token) {
   /* Acquire pairs with the swap: the decisions of this parity are seen. */
   uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
   lm_decision *d = &site->now[generation & 1];
   const lm_plan *plan = atomic_load_explicit(&d->plan, memory_order_acquire);
-  lm_serve serve = plan->serve[lm_class_of(size)];
-  /* Counted: see lm_engine_count_settle. */
-  bool counted = atomic_load_explicit(&site->counted, memory_order_relaxed);
-  if (lm_likely(serve.bin && !counted)) {
-    p = lm_pool_take(t, serve.bin, atomic_load_explicit(&d->token, memory_order_relaxed));
-    if (lm_likely(p != NULL))
-      lm_stats_note(t, site->index, serve.strategy, serve.units * (size_t)16);
+  *token = atomic_load_explicit(&d->token, memory_order_relaxed);
+  unsigned c = lm_class_of(size);
+  lm_serve serve = plan->serve[c];
+  if (lm_unlikely(!serve.bin)) serve = plan->split[c].part[size >= plan->split[c].cut];
+  /* Of counted tags every block is decided: see lm_engine_count_settle. */
+  if (lm_unlikely(atomic_load_explicit(&site->counted, memory_order_relaxed))) serve.bin = 0;
+  return serve;
+}
+
+/* Most allocations, whole, without a call: a size class that the site's plan serves from a bin that
+ * is not empty, in a thread that allocated the like of it just before. False: ask lm_engine_alloc. */
+LM_INLINE bool lm_engine_take(lm_thread *t, loam_site *site, size_t size, void **out) {
+  lm_token token;
+  bool taken = false;
+  lm_thread_enter(t);
+  lm_serve serve = lm_engine_serve(site, size, &token);
+  lm_tally *tally = lm_stats_entry(t, site->index, serve.strategy);
+  if (lm_likely(serve.bin && lm_stats_is_of(tally, site->index, serve.strategy))) {
+    taken = lm_pool_bin_at(t, serve.bin)->n != 0;
+    if (lm_likely(taken)) {
+      *out = lm_pool_take(t, serve.bin, token);
+      lm_stats_add(&tally->blocks, 1);
+      lm_stats_add(&tally->bytes, serve.units * (size_t)16);
+    }
   }
   lm_thread_leave(t);
-  return p;
+  return taken;
 }
 
 /* Most frees. False: ask lm_engine_free. */

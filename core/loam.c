@@ -216,11 +216,10 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
 }
 
 void *loam_malloc(loam_site *site, size_t size) {
+  void *p;
   lm_thread *t = lm_self;
-  if (lm_likely(t && site && size <= LM_SMALL_MAX)) {
-    void *p = lm_engine_take(t, site, size);
-    if (lm_likely(p != NULL)) return p;
-  }
+  if (lm_likely(t && site && size <= LM_SMALL_MAX) && lm_likely(lm_engine_take(t, site, size, &p)))
+    return p;
   return malloc_slow(site, size);
 }
 

@@ -145,15 +145,44 @@ static size_t bin_size(uint32_t offset) {
 
 static int32_t root(const lm_plan *plan) { return plan->nodes ? 0 : ~0; }
 
+/* What sizes lo..hi of a class get; bin 0 where they have to be decided. */
+static lm_serve serve_of(const lm_plan *plan, unsigned c, size_t lo, size_t hi) {
+  walk w = { plan, plan->nodes * 2 + 64 };
+  int id = reach(&w, root(plan), lo, hi);
+  uint32_t bin = id < 0 ? 0 : lm_pool_bin(lm_strategy_at((uint32_t)id), c);
+  if (!bin) return (lm_serve){ 0 };
+  return (lm_serve){ bin, (uint16_t)id, (uint16_t)(bin_size(bin) / 16) };
+}
+
+static size_t least_of(unsigned c) { return c ? lm_class_size(c - 1) + 1 : 0; }
+
+static bool try_split(lm_plan *plan, unsigned c, size_t cut) {
+  size_t lo = least_of(c), hi = lm_class_size(c);
+  if (cut <= lo || cut > hi) return false;
+  lm_split split = { (uint32_t)cut, { serve_of(plan, c, lo, cut - 1), serve_of(plan, c, cut, hi) } };
+  if (!split.part[0].bin || !split.part[1].bin) return false;
+  plan->split[c] = split;
+  return true;
+}
+
+/* Splits a class at the threshold that parts it, if there is one that does. */
+static void fill_split(lm_plan *plan, unsigned c) {
+  size_t hi = lm_class_size(c);
+  for (uint32_t i = 0; i < plan->nodes; i++) {
+    const lm_node *node = &plan->node[i];
+    if (node->code_n || node->input != LM_IN_SIZE || !(node->k >= 0 && node->k <= (double)hi))
+      continue;
+    /* The first size on the other side; for EQ either side of k may be the threshold. */
+    size_t cut = node->cmp == LM_CMP_LT ? (size_t)ceil(node->k) : (size_t)floor(node->k) + 1;
+    if (try_split(plan, c, cut) || (node->cmp == LM_CMP_EQ && try_split(plan, c, cut - 1))) return;
+  }
+}
+
 static void fill_serve(lm_plan *plan) {
+  if (plan->reads & 1u << LM_IN_LIVE) return;
   for (unsigned c = 0; c < LM_CLASSES; c++) {
-    walk w = { plan, plan->nodes * 2 + 64 };
-    size_t lo = c ? lm_class_size(c - 1) + 1 : 0;
-    int id = plan->reads & 1u << LM_IN_LIVE ? -1 : reach(&w, root(plan), lo, lm_class_size(c));
-    if (id < 0) continue;
-    uint32_t bin = lm_pool_bin(lm_strategy_at((uint32_t)id), c);
-    if (!bin) continue;
-    plan->serve[c] = (lm_serve){ bin, (uint16_t)id, (uint16_t)(bin_size(bin) / 16) };
+    plan->serve[c] = serve_of(plan, c, least_of(c), lm_class_size(c));
+    if (!plan->serve[c].bin) fill_split(plan, c);
   }
 }
 
@@ -213,14 +242,20 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
 
 void lm_plan_destroy(lm_plan *plan) { lm_own_free(plan); }
 
+static bool is_serve(const lm_plan *plan, unsigned c, const lm_serve *s) {
+  if (!s->bin) return true;
+  return !(plan->reads & 1u << LM_IN_LIVE) && s->units * (size_t)16 >= lm_class_size(c) &&
+         lm_pool_bin(lm_strategy_at(s->strategy), c) == s->bin;
+}
+
 bool lm_plan_is_valid(const lm_plan *plan) {
   if (check(plan)) return false;
   for (unsigned c = 0; c < LM_CLASSES; c++) {
-    const lm_serve *s = &plan->serve[c];
-    if (!s->bin) continue;
-    if (plan->reads & 1u << LM_IN_LIVE) return false;
-    if (lm_pool_bin(lm_strategy_at(s->strategy), c) != s->bin) return false;
-    if (s->units * (size_t)16 < lm_class_size(c)) return false;
+    const lm_split *split = &plan->split[c];
+    if (plan->serve[c].bin && (split->part[0].bin || split->part[1].bin)) return false;
+    if (!is_serve(plan, c, &plan->serve[c]) || !is_serve(plan, c, &split->part[0]) ||
+        !is_serve(plan, c, &split->part[1]))
+      return false;
   }
   return true;
 }

@@ -7,13 +7,15 @@
 /* Adds what an entry has to the totals and makes it `key`'s. */
 void lm_stats_rekey(lm_tally *entry, uint64_t key);
 
-/* The thread's entry for blocks of a site under a strategy; direct-mapped. */
+/* The thread's entry for blocks of a site under a strategy, direct-mapped; perhaps another's yet. */
 LM_INLINE lm_tally *lm_stats_entry(lm_thread *t, uint32_t site, uint32_t strategy) {
-  uint64_t key = site | (uint64_t)strategy << 32;
-  lm_tally *e = &t->tally[(site + strategy * 37) & (LM_TALLIES - 1)];
-  if (lm_unlikely(atomic_load_explicit(&e->key, memory_order_relaxed) != key))
-    lm_stats_rekey(e, key);
-  return e;
+  return &t->tally[(site + strategy * 37) & (LM_TALLIES - 1)];
+}
+LM_INLINE uint64_t lm_stats_key(uint32_t site, uint32_t strategy) {
+  return site | (uint64_t)strategy << 32;
+}
+LM_INLINE bool lm_stats_is_of(lm_tally *entry, uint32_t site, uint32_t strategy) {
+  return atomic_load_explicit(&entry->key, memory_order_relaxed) == lm_stats_key(site, strategy);
 }
 
 /* Only this thread writes; release, so that who sees the sum sees the key that it is of. */
@@ -22,16 +24,14 @@ LM_INLINE void lm_stats_add(_Atomic uint64_t *sum, uint64_t more) {
   atomic_store_explicit(sum, now + more, memory_order_release);
 }
 
-/* One block allocated; on the allocation path, so inline and thread-local. */
-LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, size_t bytes) {
+/* So many blocks of so many bytes in all were allocated. */
+LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uint32_t blocks,
+                             size_t bytes) {
   lm_tally *e = lm_stats_entry(t, site, strategy);
-  lm_stats_add(&e->blocks, 1);
+  if (lm_unlikely(!lm_stats_is_of(e, site, strategy)))
+    lm_stats_rekey(e, lm_stats_key(site, strategy));
+  lm_stats_add(&e->blocks, blocks);
   lm_stats_add(&e->bytes, bytes);
-}
-
-/* A block that grew where it is. */
-LM_INLINE void lm_stats_grow(lm_thread *t, uint32_t site, uint32_t strategy, size_t bytes) {
-  lm_stats_add(&lm_stats_entry(t, site, strategy)->bytes, bytes);
 }
 
 extern _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_bad_frees;
