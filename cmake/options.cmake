@@ -9,10 +9,13 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # What everything built here is compiled with; an installed loam asks none of it of its hosts.
 add_library(loam-options INTERFACE)
 # Without the optimiser GCC guesses at what is initialised; release builds let it know.
-target_compile_options(loam-options INTERFACE -Wall -Wextra -Werror -Wshadow -Wpointer-arith
-  -Wundef -Wvla -fno-strict-aliasing
+target_compile_options(loam-options INTERFACE -Wall -Wextra -Wshadow -Wpointer-arith -Wundef
+  -Wvla -fno-strict-aliasing
   $<$<CONFIG:Debug>:-Og> $<$<CONFIG:Debug>:-Wno-maybe-uninitialized>
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings>)
+if(LOAM_WERROR)
+  target_compile_options(loam-options INTERFACE -Werror)
+endif()
 target_compile_definitions(loam-options INTERFACE _GNU_SOURCE LOAM_CHECKS=${LOAM_CHECKS})
 
 if(LOAM_SANITIZE STREQUAL "address")
