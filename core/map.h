@@ -134,7 +134,7 @@ LM_INLINE uint64_t lm_map_reciprocal(size_t size) { return UINT64_MAX / size + 1
 
 /* A consistent copy of an entry; false when it is empty or is being changed. */
 bool lm_map_view(const lm_span *span, lm_view *out, uint32_t *version);
-/* Whether the entry has not changed since; what was read by acquire before is then of one moment. */
+/* Whether the entry has not changed since: what was read by acquire before is of one moment. */
 bool lm_map_is_same(const lm_span *span, uint32_t version);
 
 /* The object, live or dead, that p points at or into, as it was at some moment. */

@@ -9,8 +9,10 @@ enum { OBJECTS_LEAST = 16 };
 /* A depot holds at most this many objects and about this many bytes. */
 enum { DEPOT_MOST = 1024 };
 #define DEPOT_BYTES ((size_t)2 << 20)
-/* Empty spans a store keeps: two, or half of all it has. */
-enum { EMPTIES_KEPT = 2 };
+/* After this many frees without an allocation there is no depot. */
+enum { SURPLUS_MOST = 8 * DEPOT_MOST };
+/* Empty spans a store keeps: an eighth of all, or two, or a MiB. */
+enum { EMPTIES_KEPT = 2, EMPTY_SLOTS_KEPT = 16 };
 
 uint32_t lm_span_slots(unsigned class_) {
   return lm_map_slots(lm_class_size(class_) * OBJECTS_LEAST);
@@ -134,6 +136,7 @@ static void reverse(void **items, unsigned n) {
 
 unsigned lm_store_pull(lm_store *s, void **items, unsigned want) {
   lm_lock_take(&s->lock);
+  s->surplus = 0;
   unsigned got = s->stocked < want ? s->stocked : want;
   s->stocked -= got;
   if (got) memcpy(items, s->depot + s->stocked, got * sizeof *items);
@@ -160,6 +163,11 @@ static unsigned stock_locked(lm_store *s, void *const *items, unsigned n) {
   return n;
 }
 
+static bool has_too_many_empties(const lm_store *s) {
+  return s->empties > EMPTIES_KEPT && s->empties > s->spans / 8 &&
+         s->empties * lm_span_slots(s->class_) > EMPTY_SLOTS_KEPT;
+}
+
 /* An object that became LM_FREE: moves its span between the lists. */
 static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
   lm_span *span = lm_map_span(slot);
@@ -170,7 +178,7 @@ static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
   unlink_span(&s->partial, slot);
   link_span(&s->empty, slot);
   s->empties++;
-  if (s->empties > EMPTIES_KEPT && s->empties > s->spans / 2) retire_locked(s, slot);
+  while (has_too_many_empties(s)) retire_locked(s, s->empty);
 }
 
 static void put_back_locked(lm_store *s, void *p, uint32_t count) {
@@ -183,10 +191,26 @@ static void put_back_locked(lm_store *s, void *p, uint32_t count) {
   settle_locked(s, lm_map_slot((void *)start), count);
 }
 
-void lm_store_push(lm_store *s, void *const *items, unsigned n) {
+static void put_all_back_locked(lm_store *s, void *const *items, unsigned n) {
   uint32_t count = lm_span_count(s->class_);
+  for (unsigned i = 0; i < n; i++) put_back_locked(s, items[i], count);
+}
+
+/* The number of objects that the depot took: all, some or none. */
+static unsigned absorb_locked(lm_store *s, void *const *items, unsigned n) {
+  if (s->surplus <= SURPLUS_MOST) {
+    s->surplus += n;
+    return stock_locked(s, items, n);
+  }
+  put_all_back_locked(s, s->depot, s->stocked);
+  s->stocked = 0;
+  return 0;
+}
+
+void lm_store_push(lm_store *s, void *const *items, unsigned n) {
   lm_lock_take(&s->lock);
-  for (unsigned i = stock_locked(s, items, n); i < n; i++) put_back_locked(s, items[i], count);
+  unsigned done = absorb_locked(s, items, n);
+  put_all_back_locked(s, items + done, n - done);
   lm_lock_drop(&s->lock);
 }
 

@@ -4,7 +4,8 @@
  * for LM_FREE from where the last one was found. In front of the spans stands a depot, a stack of
  * objects that threads gave back and others take again by copying pointers, their tokens LM_CACHED
  * all the while (the depot of Bonwick and Adams, "Magazines and Vmem", 2001; tcmalloc's transfer
- * cache).
+ * cache). While much is freed and nothing is taken, the depot is given up, because one object in it
+ * keeps a whole span.
  *
  * Law: every span of the store with free > 0 is in one list, `empty` if free == count, else
  * `partial`; `spans` counts all. */
@@ -19,6 +20,7 @@ typedef struct lm_store {
   uint32_t partial, empty; /* first slots of listed spans, 0 for none */
   uint32_t spans, empties;
   uint32_t stocked;    /* pointers in the depot */
+  uint32_t surplus;    /* objects pushed since one was last pulled */
   void **depot;        /* NULL until first used */
   lm_regions *regions; /* these four are constant */
   uint32_t strategy, bin;

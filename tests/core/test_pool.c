@@ -310,6 +310,52 @@ static void gives_back_memory_after_a_peak(void **state) {
   assert_true(resident() < before + 100 * LM_MIB);
 }
 
+static void gives_back_memory_of_small_objects_after_a_peak(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  enum { N = 1000000, SIZE = 320 };
+  static char *p[N];
+  size_t before = resident();
+  for (int i = 0; i < N; i++) *(p[i] = take(lm_strategy_at(0), SIZE, 16)) = 1;
+  assert_true(resident() > before + N * SIZE / 2);
+  for (int i = 0; i < N; i++) {
+    uint32_t other = chance(N);
+    char *swapped = p[other];
+    p[other] = p[i];
+    p[i] = swapped;
+  }
+  for (int i = 0; i < N; i++) assert_true(lm_pool_give(t, p[i]));
+  assert_true(resident() < before + 100 * LM_MIB);
+}
+
+/* In a child, because a limit on the address space is the process's. */
+static int exhaust(void *arg) {
+  enum { N = 20000 };
+  static const size_t sizes[] = { 32768, 100000, 3 * LM_MIB };
+  static void *p[N];
+  struct rlimit limit = { LM_GIB, LM_GIB };
+  (void)arg;
+  t = lm_thread_get();
+  if (!t || setrlimit(RLIMIT_AS, &limit)) return 1;
+  for (int round = 0; round < 6; round++) {
+    int n = 0;
+    bool zeroed;
+    size_t size = sizes[round % LM_COUNT(sizes)];
+    while (n < N && (p[n] = lm_pool_alloc(t, lm_strategy_at(0), size, 16, TOKEN, &zeroed))) n++;
+    if (n == N || (size_t)n * size < 200 * LM_MIB) return 2;
+    while (n-- > 0)
+      if (release(p[n]) != LM_FREED) return 3;
+    if (!lm_pool_is_valid()) return 4;
+  }
+  return 0;
+}
+
+static void serves_again_after_running_out(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  assert_int_equal(run_in_child(exhaust, NULL), 0);
+}
+
 static void reports_fresh_memory_as_zero(void **state) {
   (void)state;
   lm_strategy *s = intern((lm_desc){ .name = "fresh" });
@@ -484,7 +530,8 @@ static void stays_whole_when_any_system_call_is_refused(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, check_laws)
   const struct CMUnitTest tests[] = {
-    TEST(stays_small_with_many_strategies), /* before others leave memory to reuse */
+    cmocka_unit_test(serves_again_after_running_out), /* before there is a range */
+    TEST(stays_small_with_many_strategies),           /* before others leave memory to reuse */
     TEST(serves_any_size_at_any_alignment),
     TEST(rounds_a_large_block_to_pages_only),
     TEST(a_strategy_raises_the_alignment),
@@ -501,6 +548,7 @@ int main(void) {
     TEST(moves_a_large_block_by_its_pages),
     TEST(moves_nothing_small),
     TEST(gives_back_memory_after_a_peak),
+    TEST(gives_back_memory_of_small_objects_after_a_peak),
     TEST(reports_fresh_memory_as_zero),
     TEST(a_guarded_block_ends_at_a_fault),
     TEST(guards_one_in_n),
