@@ -18,8 +18,8 @@ local inspect = {}
 local KEYS = {
   "verb", "policy", "ok", "name", "n", "tag", "size", "strategy", "kind", "what", "line", "got",
   "expect", "chain", "leaves", "covered", "missed", "rows", "conditions", "condition", "holds",
-  "path", "generation", "tags", "strategies", "tests", "always", "coverage", "errors", "warnings", "file",
-  "class", "reason", "source", "led", "suggestion",
+  "path", "generation", "tags", "strategies", "tests", "always", "coverage", "errors", "warnings",
+  "file", "class", "reason", "source", "led", "suggestion",
 }
 
 local file -- { name, text, lines }

@@ -33,42 +33,39 @@ local FIELDS = {
 }
 
 local decide   -- function(condition) -> boolean
-local values   -- of the fields of `req` now
+local mode     -- "traced", "concrete", or nil outside pick
 local gauges   -- function(input name, n) -> number or symbol; nil outside pick
-local traced = {}
-
-for name, value in pairs(symbols) do traced[name] = value end
-for name, value in pairs(site.texts) do traced[name] = value end
 
 function request.connect(decider) decide = decider end
 
+-- What is not in the table `req`: `zero` and `line` while tracing, and all else that is asked.
 local function missing(_, field)
   if site.is_text(field) or symbol.expression(field) then
     return here.refuse("field", "req has no field named by a value of the request")
   end
-  if values == traced then
+  if mode == "traced" then
     if field == "zero" then return decide(is_zeroed) end
     if field == "line" then return site.line() end
   end
-  if not values then
+  if not mode then
     return here.refuse("field", "req is only there while pick runs",
       "read it inside pick; do not keep it")
   end
   return here.refuse_word("field", "req has no field '" .. tostring(field) .. "'", field, FIELDS)
 end
 
-request.req = setmetatable({}, {
-  __index = function(req, field)
-    local value = values and values[field]
-    if value or value == false then return value end -- a symbol `~= nil` would be a comparison
-    return missing(req, field)
-  end,
+-- Its fields lie in the table as they are, since pick reads them at every comparison; that nothing
+-- writes them is seen by scan.lua.
+local req = setmetatable({}, {
+  __index = missing,
   __newindex = function(_, field)
     return here.refuse("write",
       "req." .. tostring(field) .. " cannot be assigned: a request is only read",
       "keep what you compute in a local")
   end,
 })
+
+request.req = req
 
 -- ---- gauges
 
@@ -101,31 +98,37 @@ function request.gauge(input, n)
 end
 
 ---@return boolean pick runs in plain Lua, on numbers
-function request.is_concrete() return values ~= nil and values ~= traced end
+function request.is_concrete() return mode == "concrete" end
 
 -- ---- the two ways to run
 
-local concrete, concrete_point = {}, nil -- what `values` is in plain Lua
+local current -- the point of plain Lua
 
-local function concrete_gauge(input, n) return concrete_point[input][n] or 0 end
+local function concrete_gauge(input, n) return current[input][n] or 0 end
 
 function request.trace()
-  values, gauges = traced, gauge_symbol
+  request.close()
+  for name, value in pairs(symbols) do rawset(req, name, value) end
+  for name, value in pairs(site.texts) do rawset(req, name, value) end
+  mode, gauges = "traced", gauge_symbol
 end
 
 -- From now on `req` is these numbers at this site. `point` has a number for each numeric input,
 -- `zero`, and node_free and device_free by number, where absent ones are 0.
 function request.set(point, where)
-  concrete.tag, concrete.file, concrete.func = where.tag or "", where.file or "", where.func or ""
-  concrete.module, concrete.line = where.module or "", where.line or 0
-  concrete.size, concrete.align, concrete.zero = point.size, point.align, point.zero
-  concrete.node, concrete.device, concrete.live = point.node, point.device, point.live
-  concrete_point = point
-  values, gauges = concrete, concrete_gauge
+  if not current then -- once all fields exist, plain assignments reach them
+    for _, field in ipairs(FIELDS) do rawset(req, field, false) end
+  end
+  req.tag, req.file, req.func = where.tag or "", where.file or "", where.func or ""
+  req.module, req.line = where.module or "", where.line or 0
+  req.size, req.align, req.zero = point.size, point.align, point.zero
+  req.node, req.device, req.live = point.node, point.device, point.live
+  current, mode, gauges = point, "concrete", concrete_gauge
 end
 
 function request.close()
-  values, gauges = nil, nil
+  for _, field in ipairs(FIELDS) do rawset(req, field, nil) end
+  current, mode, gauges = nil, nil, nil
 end
 
 -- ---- points: one value for each input

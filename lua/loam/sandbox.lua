@@ -62,15 +62,24 @@ end
 
 local guard = {}
 
--- Forks over the numbers that are keys of the table.
-local function index_by_symbol(t, key)
+local sorted_numbers = setmetatable({}, { __mode = "k" }) -- guarded table -> its numeric keys
+
+local function numbers_of(t)
+  if sorted_numbers[t] then return sorted_numbers[t] end
   local numbers = {}
   for k in next, t do
     if type(k) == "number" then numbers[#numbers + 1] = k end
   end
   table.sort(numbers)
-  for _, number in ipairs(numbers) do
-    if symbol.equal(key, number) then return rawget(t, number) end
+  sorted_numbers[t] = numbers
+  return numbers
+end
+
+-- Forks over the numbers that are keys of the table.
+local function index_by_symbol(t, key)
+  local equal = symbol.equal
+  for _, number in ipairs(numbers_of(t)) do
+    if equal(key, number) then return rawget(t, number) end
   end
   return nil
 end

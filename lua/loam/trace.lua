@@ -19,7 +19,8 @@ local trace = {}
 -- The replay. `tape[i]` is the i-th condition met, `outcomes[i]` how it went; the first `taped` are
 -- to be repeated.
 local tape, outcomes, position, taped = {}, {}, 0, 0
-local forks      -- open ones, outermost first
+local forks      -- of the present path, outermost first
+local untried    -- how many of them have only been true: each will bring a leaf more
 local branch     -- node and side that the next fork or leaf belongs to
 local leaves     -- so far, of this tree
 local most_leaves = 1000
@@ -101,7 +102,8 @@ local function impure()
 end
 
 local function fork(c)
-  if #forks + leaves >= most_leaves then too_many() end
+  if leaves + untried + 2 > most_leaves then too_many() end
+  untried = untried + 1
   local node = { condition = c, line = here.line() }
   branch.node[branch.side] = node
   branch.node, branch.side = node, "yes"
@@ -145,6 +147,7 @@ local function turn()
   end
   if not last then return false end
   last.turned = true
+  untried = untried - 1
   undo(last.mark)
   settle(last.node.condition, false)
   outcomes[last.position], taped = false, last.position
@@ -169,12 +172,12 @@ end
 -- still in force; it may explore on from there. Returns the tree: nodes { condition, line, yes,
 -- no } and leaves.
 function trace.explore(run, arrive)
-  local outer = { tape, outcomes, position, taped, forks, branch, leaves }
+  local outer = { tape, outcomes, position, taped, forks, branch, leaves, untried }
   local mark = trail_top
-  tape, outcomes, position, taped, forks, leaves = {}, {}, 0, 0, {}, 0
+  tape, outcomes, position, taped, forks, leaves, untried = {}, {}, 0, 0, {}, 0, 0
   local tree = explore(run, arrive)
   undo(mark)
-  tape, outcomes, position, taped, forks, branch, leaves = unpack(outer)
+  tape, outcomes, position, taped, forks, branch, leaves, untried = unpack(outer)
   return tree
 end
 
@@ -184,7 +187,7 @@ function trace.reset(limit)
   guide, told = nil, nil
   site.listen(nil)
   most_leaves = limit or most_leaves
-  tape, outcomes, position, taped, forks, leaves = {}, {}, 0, 0, {}, 0
+  tape, outcomes, position, taped, forks, leaves, untried = {}, {}, 0, 0, {}, 0, 0
 end
 
 -- ---- retelling a path
