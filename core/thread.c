@@ -129,6 +129,12 @@ static void destroy(lm_thread *t) {
   lm_sys_unmap(t, LM_THREAD_SIZE);
 }
 
+static void queue_late(lm_thread *t) {
+  lm_lock_take(&list.lock);
+  push_late_locked(t);
+  lm_lock_drop(&list.lock);
+}
+
 /* Two for each that comes, so that the queue shrinks while threads end. */
 static void collect_late(void) {
   for (int i = 0; i < 2; i++) {
@@ -186,14 +192,14 @@ static void start(void) {
   lm_lock_drop(&start_lock);
 }
 
-/* For a key beyond the first 32 the C library callocs: lm_self is set by now. */
+/* For a key beyond the first 32 the C library callocs. */
 static bool has_destructor(lm_thread *t) {
   return !t->dying && has_key && pthread_setspecific(key, t) == 0;
 }
 
+/* The area is found and listed before anything that may come back here by way of malloc. */
 LM_NOINLINE lm_thread *lm_thread_make(void) {
   if (lm_self) return lm_self;
-  collect_late();
   void *area = NULL;
   if (lm_sys_map(LM_THREAD_SIZE, &area)) return NULL;
   (void)lm_sys_advise_huge(area, LM_THREAD_SIZE, 0); /* it is touched here and there */
@@ -201,12 +207,13 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   t->number = lm_sys_thread();
   t->dying = ended;
   lm_self = t;
-  start();
-  t->late = !has_destructor(t);
   lm_lock_take(&list.lock);
   link_locked(t);
-  if (t->late) push_late_locked(t);
   lm_lock_drop(&list.lock);
+  start();
+  t->late = !has_destructor(t);
+  if (t->late) queue_late(t);
+  collect_late();
   return t;
 }
 
