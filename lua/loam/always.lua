@@ -33,10 +33,10 @@ function always.read(given, line)
   return list
 end
 
-local function violation(invariant, member, path)
+local function violation(invariant, member)
   local point = bounds.witness(trace.known())
   return {
-    invariant = invariant, member = member, path = path, point = point,
+    invariant = invariant, member = member, path = trace.outer_path(), point = point,
     words = point and "for " .. request.words(point)
       or "on a path that no request was found for, so it could not be proved",
   }
@@ -46,7 +46,6 @@ end
 -- first violation of each; `enter(invariant, run)` is told what is about to be traced, and of
 -- nothing at the end.
 function always.decide(invariants, chain, found, enter)
-  local path = trace.path()
   for _, invariant in ipairs(invariants) do
     for _, member in ipairs(strategy.served(chain)) do
       if found[invariant] then break end
@@ -55,7 +54,7 @@ function always.decide(invariants, chain, found, enter)
       enter(invariant, run)
       trace.explore(run, function(holds)
         if not holds and not found[invariant] then
-          found[invariant] = violation(invariant, member, path)
+          found[invariant] = violation(invariant, member)
         end
         return {}
       end)

@@ -26,6 +26,7 @@ local MAX_LED = 24 -- conditions shown on the way to a fault
 ---@field invariants loam.Invariant[]
 ---@field constants number[]
 ---@field line integer of pick
+---@field keeps_trees boolean for inspect
 
 ---@class loam.Compiled
 ---@field plan any core's handle
@@ -70,10 +71,13 @@ local function end_of(chain)
   return ends[chain]
 end
 
--- A leaf of the traced tree, which has its own path.
-local function leaf_of(chain, path)
+-- A leaf of the traced tree; it has a path where reports are wanted.
+local function leaf_of(policy, chain)
   local common = end_of(chain)
-  return { path = path, chain = chain, ids = common.ids, key = common.key, words = common.words }
+  return {
+    path = policy.keeps_trees and trace.path() or nil,
+    chain = chain, ids = common.ids, key = common.key, words = common.words,
+  }
 end
 
 -- ---- faults
@@ -94,7 +98,7 @@ local function explained(policy, stage, problem)
   local story, line, _
   if stage.invariant then
     d.reason = "always \"" .. stage.invariant.name .. "\": " .. d.reason
-    story = trace.tell(pick_of(policy), trace.along(stage.path))
+    story = trace.tell(pick_of(policy), trace.along(trace.outer_path()))
     local rest
     rest, _, _, line = trace.tell(stage.run, trace.along(path))
     for _, step in ipairs(rest) do story[#story + 1] = step end
@@ -110,11 +114,10 @@ end
 
 local function explore(policy, stage, corners, violations)
   return trace.explore(pick_of(policy), function(chain)
-    local path = trace.path()
-    local leaf = leaf_of(chain, path)
+    local leaf = leaf_of(policy, chain)
     corners[#corners + 1], corners[#corners + 2] = bounds.corners()
     always.decide(policy.invariants, chain, violations, function(invariant, run)
-      stage.invariant, stage.run, stage.path = invariant, run, path
+      stage.invariant, stage.run = invariant, run
     end)
     return leaf
   end)

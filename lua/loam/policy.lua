@@ -85,7 +85,7 @@ local function read(text)
   if #errors > 0 then return { errors = errors } end
   return {
     name = given.name or "", pick = given.pick, invariants = invariants, constants = constants,
-    line = debug.getinfo(given.pick, "S").linedefined,
+    line = debug.getinfo(given.pick, "S").linedefined, keeps_trees = keep,
     tests = tests.read(given.tests, source.test_lines(text)),
   }
 end

@@ -23,6 +23,7 @@ local forks      -- of the present path, outermost first
 local untried    -- how many of them have only been true: each will bring a leaf more
 local branch     -- node and side that the next fork or leaf belongs to
 local leaves     -- so far, of this tree
+local outer      -- all of the above of the exploration that this one goes on from
 local most_leaves = 1000
 local guide      -- function(condition, position) -> outcome, in place of the tape
 local told       -- function(words, outcome), while a path is narrated
@@ -155,6 +156,11 @@ local function turn()
   return true
 end
 
+local function begin(within)
+  tape, outcomes, position, taped, forks, leaves, untried = {}, {}, 0, 0, {}, 0, 0
+  outer = within
+end
+
 local function explore(run, arrive)
   local root = {}
   branch = { root = root, node = root, side = "tree" }
@@ -172,12 +178,15 @@ end
 -- still in force; it may explore on from there. Returns the tree: nodes { condition, line, yes,
 -- no } and leaves.
 function trace.explore(run, arrive)
-  local outer = { tape, outcomes, position, taped, forks, branch, leaves, untried }
+  local saved = { tape = tape, outcomes = outcomes, position = position, taped = taped,
+                  forks = forks, branch = branch, leaves = leaves, untried = untried, outer = outer }
   local mark = trail_top
-  tape, outcomes, position, taped, forks, leaves, untried = {}, {}, 0, 0, {}, 0, 0
+  begin(saved)
   local tree = explore(run, arrive)
   undo(mark)
-  tape, outcomes, position, taped, forks, branch, leaves, untried = unpack(outer)
+  tape, outcomes, position, taped = saved.tape, saved.outcomes, saved.position, saved.taped
+  forks, branch, leaves, untried = saved.forks, saved.branch, saved.leaves, saved.untried
+  outer = saved.outer
   return tree
 end
 
@@ -187,17 +196,27 @@ function trace.reset(limit)
   guide, told = nil, nil
   site.listen(nil)
   most_leaves = limit or most_leaves
-  tape, outcomes, position, taped, forks, leaves, untried = {}, {}, 0, 0, {}, 0, 0
+  begin(nil)
 end
 
 -- ---- retelling a path
 
+local digits = {}
+
+local function path_text(of, length)
+  for i = 1, length do digits[i] = of[i] and "1" or "0" end
+  return table.concat(digits, "", 1, length)
+end
+
 ---@return string outcomes of the path that is being run, or has just been: a "1" or "0" for each
 -- condition
 function trace.path()
-  local digits = {}
-  for i = 1, position do digits[i] = outcomes[i] and "1" or "0" end
-  return table.concat(digits)
+  return path_text(outcomes, position)
+end
+
+---@return string the path that the present exploration goes on from
+function trace.outer_path()
+  return path_text(outer.outcomes, outer.position)
 end
 
 -- A guide along a path from trace.path; past its end everything is true.
