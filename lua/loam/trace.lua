@@ -178,8 +178,10 @@ end
 -- still in force; it may explore on from there. Returns the tree: nodes { condition, line, yes,
 -- no } and leaves.
 function trace.explore(run, arrive)
-  local saved = { tape = tape, outcomes = outcomes, position = position, taped = taped,
-                  forks = forks, branch = branch, leaves = leaves, untried = untried, outer = outer }
+  local saved = {
+    tape = tape, outcomes = outcomes, position = position, taped = taped, forks = forks,
+    branch = branch, leaves = leaves, untried = untried, outer = outer,
+  }
   local mark = trail_top
   begin(saved)
   local tree = explore(run, arrive)
