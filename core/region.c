@@ -191,7 +191,9 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
   uint32_t keep = used / 4 > DIRTY_KEPT ? used / 4 : DIRTY_KEPT;
   bool over = r->dirty.slots > keep;
   lm_lock_drop(&r->lock);
-  if (over) trim(r, keep);
+  /* To half, so that a program that frees and takes the same large block does not come here each
+   * time: its block would be the longest. */
+  if (over) trim(r, keep / 2);
 }
 
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {
