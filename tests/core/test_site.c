@@ -316,12 +316,24 @@ static int make_in_child(void *argument) {
   return tag("child.own") && tag("token") ? 0 : 1;
 }
 
+static _Atomic bool stop;
+
+static void *make_until_stopped(void *arg) {
+  char text[48];
+  for (int i = 0; !stop; i++) {
+    snprintf(text, sizeof text, "until.%p.%d", arg, i % 20000);
+    (void)tag(text);
+  }
+  return NULL;
+}
+
 static void a_forked_child_makes_sites_at_once(void **state) {
   (void)state;
   pthread_t thread[2];
   lm_site_start();
-  for (int i = 0; i < 2; i++) thread[i] = start_thread(make_many, &version_of[i]);
+  for (int i = 0; i < 2; i++) thread[i] = start_thread(make_until_stopped, &version_of[i]);
   for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(make_in_child, NULL), 0);
+  stop = true;
   for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
 }
 

@@ -1,0 +1,221 @@
+/* by_hand.h - what tests of the engine share: policies without Lua, threads that allocate, a handler
+ * that counts. */
+#ifndef BY_HAND_H
+#define BY_HAND_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "error.h"
+#include "foreign.h"
+#include "handler.h"
+#include "image.h"
+#include "test.h"
+
+/* ---- a policy by hand ---- */
+
+static inline lm_strategy *intern(lm_desc desc, const char *name) {
+  lm_strategy *s;
+  snprintf(desc.name, sizeof desc.name, "%s", name);
+  assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
+  return s;
+}
+
+static inline lm_strategy *host(const char *name) { return intern((lm_desc){ 0 }, name); }
+static inline lm_strategy *limited(const char *name, size_t limit) {
+  return intern((lm_desc){ .limit = limit }, name);
+}
+static inline lm_strategy *handled(const char *name) {
+  lm_desc desc = { .kind = LM_KIND_HANDLER };
+  snprintf(desc.handler, sizeof desc.handler, "%s", name);
+  return intern(desc, name);
+}
+
+/* Every site gets `plan` from the next generation on. */
+static inline void swap(const lm_plan *plan) {
+  uint64_t next = lm_generation + 1;
+  uint32_t slot = lm_generation_slot(next);
+  for (uint32_t i = 2; i < lm_site_count() + 2; i++) {
+    loam_site *s = lm_site_at(i);
+    if (plan->reads & 1u << LM_IN_LIVE) lm_engine_count_mark(s);
+    s->now[next & 1].plan = plan;
+    s->now[next & 1].token = lm_token_make(s, slot);
+  }
+  lm_engine_count_settle();
+  lm_generation = next;
+  lm_thread_grace();
+}
+
+static const lm_plan *made(const image *m) {
+  lm_plan *plan;
+  assert_int_equal(image_make(m, &plan), LOAM_OK);
+  return plan;
+}
+
+/* One leaf. */
+static inline void chain(int n, lm_strategy *const *members) {
+  image m = { 0 };
+  uint32_t ids[LM_CHAIN_MAX];
+  for (int i = 0; i < n; i++) ids[i] = members[i]->id;
+  image_leaf(&m, (uint32_t)n, ids);
+  swap(made(&m));
+}
+
+#define CHAIN(...) \
+  chain(sizeof((lm_strategy *[]){ __VA_ARGS__ }) / sizeof(lm_strategy *), \
+        (lm_strategy *[]){ __VA_ARGS__ })
+
+/* `input < k` gets one, else the other. */
+static inline void fork_at(unsigned input, double k, lm_strategy *one, lm_strategy *other) {
+  image m = { 0 };
+  int32_t a = image_leaf(&m, 1, &one->id), b = image_leaf(&m, 1, &other->id);
+  image_node(&m, input, LM_CMP_LT, k, a, b);
+  swap(made(&m));
+}
+
+static loam_site *site;
+
+static inline int set_up(void **state) {
+  (void)state;
+  lm_engine_start();
+  site = lm_site_get(&(loam_where){ "engine.test", "", "", "", 0 });
+  return site ? 0 : 1;
+}
+
+static inline loam_site *tag(const char *text) {
+  return lm_site_get(&(loam_where){ text, "", "", "", 0 });
+}
+
+static inline char *get(size_t size) { return lm_engine_alloc(site, size, 16, false); }
+static inline void put(void *p) { lm_engine_free(p, SIZE_MAX); }
+
+static inline loam_owner_info owner(const void *p) {
+  loam_owner_info o = { 0 };
+  assert_true(lm_engine_owner(p, &o));
+  return o;
+}
+
+static inline int64_t used(const lm_strategy *s) { return s->used; }
+
+/* ---- events ---- */
+
+static int bad_frees;
+static char last_words[512];
+static inline void on_event(void *ctx, const loam_event *event) {
+  (void)ctx;
+  assert_int_equal(event->kind, LOAM_EVENT_BAD_FREE);
+  bad_frees++;
+  snprintf(last_words, sizeof last_words, "%s", event->message);
+}
+
+/* `act` on p is told once, in words that hold `words`. */
+static inline void told(void (*act)(void *p), void *p, const char *words) {
+  uint64_t before = lm_stats_bad_frees;
+  loam_on_event(on_event, NULL);
+  bad_frees = 0;
+  act(p);
+  loam_on_event(NULL, NULL);
+  assert_int_equal(bad_frees, 1);
+  assert_int_equal(lm_stats_bad_frees, before + 1);
+  if (!strstr(last_words, words)) fail_msg("\"%s\" is not in: %s", words, last_words);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 4 };
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+enum { SCALE = 10 };
+#else
+enum { SCALE = 1 };
+#endif
+
+static inline uint32_t roll(uint64_t *seed, uint32_t n) {
+  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*seed >> 33) % n;
+}
+
+static inline size_t some_size(uint64_t *seed) {
+  return roll(seed, 50) ? 1 + roll(seed, 3000) : 1 + roll(seed, 200000);
+}
+
+/* Threads allocate and free under tags that begin to be counted meanwhile. */
+enum { TAGS = 30 };
+static loam_site *racing[TAGS];
+static _Atomic bool stop;
+
+static inline void *churn(void *arg) {
+  uint64_t seed = (uintptr_t)arg + 99;
+  void *held[64] = { 0 };
+  while (!stop) {
+    void **p = &held[roll(&seed, 64)];
+    loam_site *s = racing[roll(&seed, TAGS)];
+    size_t size = some_size(&seed);
+    if (!*p) *p = lm_engine_alloc(s, size, 16, false);
+    else if (roll(&seed, 3) == 0) *p = lm_engine_realloc(roll(&seed, 2) ? s : NULL, *p, size);
+    else {
+      put(*p);
+      *p = NULL;
+    }
+  }
+  for (int i = 0; i < 64; i++) put(held[i]);
+  return NULL;
+}
+
+/* ---- contents ---- */
+
+/* Every byte of the beginning, some of the rest. */
+static inline size_t step_from(size_t i) { return i < 5000 ? 1 : 509; }
+
+static inline void fill(char *p, size_t size) {
+  for (size_t i = 0; i < size; i += step_from(i)) p[i] = (char)(i * 7 + size);
+}
+
+static inline void kept(const char *p, size_t size, size_t least) {
+  for (size_t i = 0; i < least; i += step_from(i)) assert_int_equal(p[i], (char)(i * 7 + size));
+}
+
+/* ---- a handler that counts ---- */
+
+static size_t handler_live;
+
+static inline void *count_malloc(void *ctx, size_t size) {
+  char *p = malloc(size + 16);
+  (void)ctx;
+  handler_live += size;
+  if (!p) return NULL;
+  memcpy(p, &size, sizeof size);
+  return p + 16;
+}
+static inline void *count_calloc(void *ctx, size_t n, size_t size) {
+  return memset(count_malloc(ctx, n * size), 0, n * size);
+}
+static inline void count_free(void *ctx, void *p, size_t size) {
+  size_t real;
+  (void)ctx;
+  memcpy(&real, (char *)p - 16, sizeof real);
+  assert_true(size <= real && real - size <= 4096); /* exact but for what alignment took */
+  handler_live -= real;
+  free((char *)p - 16);
+}
+static int handler_reallocs;
+static inline void *count_realloc(void *ctx, void *p, size_t size) {
+  size_t real;
+  handler_reallocs++;
+  memcpy(&real, (char *)p - 16, sizeof real);
+  char *q = count_malloc(ctx, size);
+  memcpy(q, p, real < size ? real : size);
+  count_free(ctx, p, real);
+  return q;
+}
+static const loam_handler counting = {
+  "counting", 1, { NULL, count_malloc, count_calloc, count_realloc, count_free }
+};
+
+static inline lm_strategy *counting_strategy(void) {
+  assert_int_equal(loam_handler_register(&counting), LOAM_OK);
+  return handled("counting");
+}
+
+#endif
