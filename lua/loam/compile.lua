@@ -2,7 +2,6 @@
 -- decided.
 
 local always = require("loam.always")
-local bounds = require("loam.bounds")
 local budget = require("loam.budget")
 local core = require("loam.core")
 local diag = require("loam.diag")
@@ -31,7 +30,7 @@ local MAX_LED = 24 -- conditions shown on the way to a fault
 ---@class loam.Compiled
 ---@field plan any core's handle
 ---@field reads_live boolean
----@field leaves table[] leaves of the plan by index from 1: { key, words, chain }
+---@field leaves table[] what the plan's leaves end in, by index from 1: { chain, key, words }
 ---@field tree table as traced
 ---@field violations table<loam.Invariant, table>
 
@@ -71,12 +70,12 @@ local function end_of(chain)
   return ends[chain]
 end
 
--- A leaf of the traced tree; it has a path where reports are wanted.
+-- A leaf of the traced tree: the end itself, or one with its own path where reports are wanted.
 local function leaf_of(policy, chain)
   local common = end_of(chain)
+  if not policy.keeps_trees then return common end
   return {
-    path = policy.keeps_trees and trace.path() or nil,
-    chain = chain, ids = common.ids, key = common.key, words = common.words,
+    path = trace.path(), chain = chain, ids = common.ids, key = common.key, words = common.words,
   }
 end
 
@@ -112,10 +111,9 @@ end
 
 -- ---- stages
 
-local function explore(policy, stage, corners, violations)
+local function explore(policy, stage, violations)
   return trace.explore(pick_of(policy), function(chain)
     local leaf = leaf_of(policy, chain)
-    corners[#corners + 1], corners[#corners + 2] = bounds.corners()
     always.decide(policy.invariants, chain, violations, function(invariant, run)
       stage.invariant, stage.run = invariant, run
     end)
@@ -128,15 +126,14 @@ local function in_plain_lua(policy, where, point)
   return end_of(sandbox.call(policy.pick, request.req))
 end
 
-local function compare(policy, where, made, emitted, corners)
+local function compare(policy, where, made, emitted)
   local at
   local function decide(point)
     at = point
     local leaf = in_plain_lua(policy, where, point)
     return leaf.key, leaf.words
   end
-  local ok, found = pcall(verify.run, made.plan, emitted, made.tree, corners, policy.constants,
-    decide)
+  local ok, found = pcall(verify.run, made.plan, emitted, made.tree, policy.constants, decide)
   if not ok then
     if here.is_final(found) then error(found, 0) end
     local d = here.diagnose(found)
@@ -163,17 +160,15 @@ local function emitted_of(tree)
   return emit.run(lower.run(tree), function(leaf) return leaf.ids end)
 end
 
-local function planned(policy, where, tree, corners)
+local function planned(policy, where, tree)
   local emitted = emitted_of(tree)
   local plan, message = core.plan(emitted.image)
   if not plan then here.refuse("internal", "core refused the plan: " .. message) end
   local made = { plan = plan, tree = tree, reads_live = emitted.reads[request.LIVE] or false }
   budget.step("comparing tag '" .. where.tag .. "' with plain Lua")
-  compare(policy, where, made, emitted, corners)
+  compare(policy, where, made, emitted)
   made.leaves = {}
-  for i, leaf in ipairs(emitted.leaves) do
-    made.leaves[i] = { key = leaf.key, words = leaf.words, chain = leaf.chain }
-  end
+  for i, leaf in ipairs(emitted.leaves) do made.leaves[i] = end_of(leaf.chain) end
   return made
 end
 
@@ -198,12 +193,12 @@ end
 function compile.run(policy, where)
   budget.step("tracing tag '" .. where.tag .. "'")
   prepare(where)
-  local stage, corners, violations = {}, {}, {}
+  local stage, violations = {}, {}
   local made, problem = protected(policy, stage, function()
-    local tree = explore(policy, stage, corners, violations)
+    local tree = explore(policy, stage, violations)
     stage.traced = true
     retell(policy, violations)
-    return planned(policy, where, tree, corners)
+    return planned(policy, where, tree)
   end)
   sandbox.reset()
   trace.reset()

@@ -10,7 +10,7 @@ local lower = {}
 ---@class loam.Cell a leaf { id, leaf } or a test { id, input, k, condition, yes, no, line }
 
 local function new_graph()
-  return { cells = {}, count = 0, serial = {}, serials = 0 }
+  return { cells = {}, count = 0, serial = {}, serials = 0, built = {} }
 end
 
 local function intern(graph, id, cell)
@@ -99,8 +99,9 @@ end
 
 -- A segment may be reached more than once: each node is built once.
 function build(graph, node)
-  node.cell = node.cell or cell_of(graph, node)
-  return node.cell
+  local cell = graph.built[node] or cell_of(graph, node)
+  graph.built[node] = cell
+  return cell
 end
 
 -- The graph of a tree of trace.explore, whose leaves are one where their `key` is.

@@ -192,6 +192,18 @@ function trace.explore(run, arrive)
   return tree
 end
 
+-- Calls `visit(leaf)` for each leaf of a tree with what its path settles in force.
+function trace.walk(tree, visit)
+  if not tree.condition then return visit(tree) end
+  local mark = trail_top
+  settle(tree.condition, true)
+  trace.walk(tree.yes, visit)
+  undo(mark)
+  settle(tree.condition, false)
+  trace.walk(tree.no, visit)
+  undo(mark)
+end
+
 -- Forgets an exploration that ended in an error.
 function trace.reset(limit)
   undo(0)

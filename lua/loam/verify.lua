@@ -8,6 +8,7 @@
 local bounds = require("loam.bounds")
 local core = require("loam.core")
 local request = require("loam.request")
+local trace = require("loam.trace")
 
 local verify = {}
 
@@ -66,10 +67,14 @@ local function values_of(input, thresholds, constants)
 end
 
 -- Every request to try, one at a time.
-local function each_point(tree, corners, constants, try)
+local function each_point(tree, constants, try)
   local by_input, numbers = bounds.thresholds(tree)
   for _, n in ipairs(constants) do numbers[#numbers + 1] = n end
-  for _, point in ipairs(corners) do try(point) end
+  trace.walk(tree, function()
+    local low, high = bounds.corners()
+    try(low)
+    try(high)
+  end)
   local inputs, choices, size = request.inputs(), {}, nil
   for i, input in ipairs(inputs) do
     if input.name == "req.size" then size = input end
@@ -93,9 +98,9 @@ end
 -- Compares the plan with `decide(point)`, which runs plain Lua and returns a leaf's key and words.
 -- `leaves[i]` are the plan's. Returns the first request that differs and both words; nil if none.
 ---@param emitted loam.Emitted
-function verify.run(plan, emitted, tree, corners, constants, decide)
+function verify.run(plan, emitted, tree, constants, decide)
   local found
-  each_point(tree, corners, constants, function(point)
+  each_point(tree, constants, function(point)
     if found then return end
     local leaf = emitted.leaves[core.decide(plan, point) + 1]
     local key, words = decide(point)
