@@ -28,8 +28,11 @@ static inline double bench_best(void (*run)(void *ctx, long n), void *ctx, long 
   return best;
 }
 
-/* Text of a policy with `leaves` leaves that asks about size alone: sizes below the last threshold fall into
- * ranges of 4 KiB, served by two strategies in turn. Freed by the caller. */
+/* Text of a policy with `leaves` leaves that asks about size alone: steps of BENCH_STEP bytes, served
+ * by two strategies in turn, so that 100 leaves divide the size classes up to 32 KiB in every
+ * possible way. Freed by the caller. */
+enum { BENCH_STEP = 328 };
+
 static inline char *bench_policy(int leaves) {
   size_t room = 4096 + (size_t)leaves * 96, used = 0;
   char *text = malloc(room);
@@ -38,7 +41,7 @@ static inline char *bench_policy(int leaves) {
   ADD("local a = loam.host { name = 'a' }\nlocal b = loam.host { name = 'b', align = 64 }\n"
       "return loam.policy { name = 'bench-%d', pick = function(req)\n", leaves);
   for (int i = 1; i < leaves; i++)
-    ADD("  if req.size < %d then return %s end\n", i * 4096, i % 2 ? "a" : "b");
+    ADD("  if req.size < %d then return %s end\n", i * BENCH_STEP, i % 2 ? "a" : "b");
   ADD("  return %s\nend }\n", leaves % 2 ? "a" : "b");
 #undef ADD
   return text;
