@@ -1,6 +1,7 @@
 /* source.c - reads the file of a policy: whole, at rest, and within bounds. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -83,6 +84,10 @@ static loam_status read_open(const char *path, int fd, char **text, size_t *leng
 }
 
 loam_status lm_policy_read(const char *path, char **text, size_t *length) {
+  size_t n = strlen(path);
+  if (n >= PATH_MAX) /* the words would be all path, and no reason */
+    return lm_fail(LOAM_EIO, "%.40s...: a path of %zu bytes, at most %d are possible", path, n,
+                   PATH_MAX - 1);
   for (int i = 0; i < TRIES; i++) {
     bool steady = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not block */

@@ -219,7 +219,8 @@ end
 
 local function source_of(d, source_lines)
   local text = d.source or not d.file and d.line and source_lines and source_lines[d.line]
-  return text and text ~= "" and gsub(text, "%s+$", "") or nil
+  text = text and gsub(text, "%s+$", "") or ""
+  return text ~= "" and not find(text, "%z") and text or nil -- with a zero byte it is no text
 end
 
 local function add_led(out, led)

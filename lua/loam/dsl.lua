@@ -148,7 +148,7 @@ end
 function loam.policy(given)
   check_loading("loam.policy")
   if type(given) ~= "table" then
-    here.refuse("policy", "loam.policy takes a table, not " .. type(given),
+    here.refuse("policy", "loam.policy takes a table, not " .. options.show(given),
       "write loam.policy{ pick = … }")
   end
   for key in next, given do
@@ -157,6 +157,7 @@ function loam.policy(given)
     end
   end
   check_type(given, "name", "string", "name = \"production\"")
+  if rawget(given, "name") then options.name("name", given.name) end
   check_type(given, "pick", "function", "pick = function(req) … end")
   check_type(given, "tests", "table", "tests = { { tag = \"log\", size = 100, expect = scratch } }")
   check_type(given, "always", "table", "always = { [\"what holds\"] = function(req, got) … end }")

@@ -6,6 +6,7 @@
 local literals = {}
 
 local MAX_TAGS = 256
+local MAX_TAG = 255 -- bytes
 local FILLER = "x"
 
 local function parts_of(tag)
@@ -14,8 +15,9 @@ local function parts_of(tag)
   return parts
 end
 
--- `tag` with its part `index` replaced, and made long enough to have one.
+-- `tag` with its part `index` replaced, and made long enough to have one; nil if no tag is.
 local function with_part(tag, index, word)
+  if index > MAX_TAG then return nil end
   local parts = parts_of(tag)
   for i = #parts + 1, index do parts[i] = FILLER end
   parts[index] = word or parts[index]
@@ -42,7 +44,7 @@ function literals.new()
 end
 
 local function add(set, tag)
-  if set.seen[tag] or #set.list >= MAX_TAGS or #tag > 255 then return end
+  if not tag or #tag > MAX_TAG or set.seen[tag] or #set.list >= MAX_TAGS then return end
   set.seen[tag] = true
   set.list[#set.list + 1] = tag
 end

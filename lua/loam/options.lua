@@ -14,15 +14,22 @@ local options = {}
 local MAX_ALIGN = 2 ^ 30
 local MAX_BYTES = 2 ^ 47
 local MAX_NAME = 63
+local MAX_SHOWN = 60 -- bytes of a string that was wrong
 
 local machine = core.machine()
 
 ---@return table what this machine has
 function options.machine() return machine end
 
-local function show(value)
+local function quoted(text)
+  if #text <= MAX_SHOWN then return '"' .. text .. '"' end
+  return '"' .. string.sub(text, 1, MAX_SHOWN) .. '..." (' .. #text .. " bytes)"
+end
+
+---@return string a wrong value, for the words that refuse it
+function options.show(value)
   local kind = type(value)
-  if kind == "string" then return string.format("%q", value) end
+  if kind == "string" then return quoted(value) end
   if kind == "number" or kind == "boolean" or kind == "nil" then return tostring(value) end
   if symbol.expression(value) then return "a number of the request" end
   if site.is_text(value) then return "a string of the request" end
@@ -30,7 +37,7 @@ local function show(value)
 end
 
 local function wrong(option, value, possible)
-  return here.refuse("option", option .. " = " .. show(value) .. ": " .. possible)
+  return here.refuse("option", option .. " = " .. options.show(value) .. ": " .. possible)
 end
 
 local function is_integer(value)
@@ -44,7 +51,8 @@ local function boolean(option, value)
   return value
 end
 
-local function name(option, value)
+---@return string a name that can be shown on one line
+function options.name(option, value)
   if type(value) ~= "string" or value == "" or #value > MAX_NAME or string.find(value, "%c") then
     wrong(option, value,
       "a name is a string of 1 to " .. MAX_NAME .. " bytes without control characters")
@@ -70,7 +78,7 @@ local function guard(option, value)
   if value == true then return 1 end
   if value == false then return 0 end
   if not is_integer(value) or value < 1 or value >= 2 ^ 32 then
-    wrong(option, value, "it is true, or N to guard one block in N")
+    wrong(option, value, "it is true, or N below 2^32 to guard one block in N")
   end
   return value
 end
@@ -213,7 +221,7 @@ local ORDER = { "align", "numa", "huge", "zero", "prefault", "lock", "guard", "m
                 "write_combined", "id", "pool", "prefer", "limit", "name" }
 
 for _, checks in pairs(KINDS) do
-  checks.name, checks.limit = name, limit
+  checks.name, checks.limit = options.name, limit
 end
 
 local function known(kind)
@@ -230,8 +238,8 @@ function options.check(kind, given)
   local checks, values, reason = KINDS[kind], {}, ABSENT[kind]
   for option in next, given do
     if type(option) ~= "string" or not checks[option] then
-      here.refuse_word("option", "loam." .. kind .. " has no option " .. show(option), option,
-        known(kind))
+      local what = "loam." .. kind .. " has no option " .. options.show(option)
+      here.refuse_word("option", what, option, known(kind))
     end
   end
   for _, option in ipairs(ORDER) do

@@ -2,13 +2,18 @@
 
 local diag = require("loam.diag")
 local here = require("loam.here")
+local options = require("loam.options")
 local request = require("loam.request")
 local strategy = require("loam.strategy")
 
 local tests = {}
 
 local STRINGS = { tag = true, file = true, func = true, module = true }
-local LOWEST = { size = 0, align = 1, node = 0, live = 0, line = 0, device = -1 }
+local MAX_TAG = 255 -- bytes
+local RANGES = { -- least, most, the most in words
+  size = { 0, 2 ^ 47, "2^47" }, align = { 1, 2 ^ 47, "2^47" }, live = { 0, 2 ^ 52, "2^52" },
+  node = { 0, 63, "63" }, device = { -1, 63, "63" }, line = { 0, 2 ^ 31 - 1, "2^31 - 1" },
+}
 local KEYS = {
   "tag", "size", "expect", "align", "zero", "node", "live", "device", "file", "func", "module",
   "line", "node_free", "device_free",
@@ -30,32 +35,42 @@ local function free_bytes(test, key, value)
   return out
 end
 
+local function wrong(test, key, value, possible)
+  return refuse(test, key .. " = " .. options.show(value) .. ": it is " .. possible)
+end
+
 local function number(test, key, value)
+  local range = RANGES[key]
   local is_whole = type(value) == "number" and value == math.floor(value)
-  if not is_whole or value < LOWEST[key] or value > 2 ^ 52 then
-    refuse(test, key .. " = " .. tostring(value) .. " is not a whole number from " .. LOWEST[key])
+  if not is_whole or value < range[1] or value > range[2] then
+    wrong(test, key, value, "a whole number from " .. range[1] .. " to " .. range[3])
   end
-  if key == "size" and value > 2 ^ 47 then refuse(test, "size is above 2^47") end
-  if key == "align" and math.frexp(value) ~= 0.5 then
-    refuse(test, "align is not a power of two")
+  if key == "align" and math.frexp(value) ~= 0.5 then wrong(test, key, value, "a power of two") end
+  return value
+end
+
+local function text(test, key, value)
+  if type(value) ~= "string" then wrong(test, key, value, "a string") end
+  if string.find(value, "\0", 1, true) then wrong(test, key, value, "text without a zero byte") end
+  if key == "tag" and #value > MAX_TAG then
+    wrong(test, key, value, "at most " .. MAX_TAG .. " bytes")
   end
   return value
 end
 
 local function field(test, key, value)
   if STRINGS[key] then
-    if type(value) ~= "string" then refuse(test, key .. " is not a string") end
-    test.where[key] = value
+    test.where[key] = text(test, key, value)
   elseif key == "line" then
     test.where.line = number(test, key, value)
-  elseif LOWEST[key] then
+  elseif RANGES[key] then
     test.point[key] = number(test, key, value)
   elseif key == "zero" then
-    if type(value) ~= "boolean" then refuse(test, "zero is true or false") end
+    if type(value) ~= "boolean" then wrong(test, key, value, "true or false") end
     test.point.zero = value
   elseif key == "expect" then
     if not strategy.members(value) then
-      refuse(test, "expect is not a strategy",
+      refuse(test, "expect = " .. options.show(value) .. ": it is not a strategy",
         "write expect = name of a strategy's local, without quotes")
     end
     test.expect = value
