@@ -23,6 +23,7 @@ LM_INLINE void lm_lock_take(lm_lock *lock) {
 }
 
 LM_INLINE void lm_lock_drop(lm_lock *lock) {
+  lm_assert(atomic_load_explicit(&lock->state, memory_order_relaxed) != 0);
   if (lm_unlikely(atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2))
     lm_sys_wake(&lock->state);
 }
@@ -30,10 +31,6 @@ LM_INLINE void lm_lock_drop(lm_lock *lock) {
 /* In a forked child, by the thread that took it before the fork: its waiters are gone. */
 LM_INLINE void lm_lock_renew(lm_lock *lock) {
   atomic_store_explicit(&lock->state, 0, memory_order_release);
-}
-
-LM_INLINE bool lm_lock_is_held(lm_lock *lock) {
-  return atomic_load_explicit(&lock->state, memory_order_relaxed) != 0;
 }
 
 #endif

@@ -101,6 +101,7 @@ void lm_map_put(uint32_t slot, uint32_t slots);
 /* Says that [slot, slot + slots) is an extent. For a split, the further part first. */
 LM_INLINE void lm_map_extent(uint32_t slot, uint32_t slots, uint32_t use) {
   lm_span *s = lm_map_span(slot);
+  lm_assert(slots > 0);
   atomic_store_explicit(&s->use, use, memory_order_relaxed);
   /* Release pairs with the acquire of lm_map_next: the heads behind it are described. */
   atomic_store_explicit(&s->slots, slots, memory_order_release);

@@ -140,6 +140,8 @@ LM_INLINE void lm_pool_stamp(const void *p, lm_token token) {
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
   lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed);
+  lm_assert(token > LM_CACHED);
+  lm_assert(atomic_load_explicit(&side[index], memory_order_relaxed) == LM_CACHED);
   atomic_store_explicit(&side[index], token, memory_order_release);
 }
 
@@ -171,6 +173,7 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   uint32_t at = atomic_load_explicit(&s->bin, memory_order_relaxed);
   lm_bin *bin = lm_pool_bin_at(t, at);
   uint32_t n = lm_bin_count(bin);
+  lm_assert(n <= bin->cap && bin->cap <= LM_BIN_ITEMS);
   if (lm_unlikely(n == bin->cap)) {
     lm_pool_overflow(t, at, p);
     return true;

@@ -5,8 +5,9 @@
 
 /* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
 enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
-/* Dirty slots kept for reuse: 64 MiB, or a quarter of what is in use. */
-enum { DIRTY_KEPT = 1024 };
+/* Dirty slots kept for reuse: a quarter of what is in use, or 64 MiB, or where an idle slot costs
+ * more than plain memory 4 MiB. */
+enum { DIRTY_KEPT = 1024, DIRTY_KEPT_EAGER = 64 };
 /* A clean run of this many slots (64 MiB) is worth giving back to the range. */
 enum { WORTH_RETURNING = 1024 };
 
@@ -73,7 +74,8 @@ static uint32_t region_step(const lm_regions *r, uint32_t slots) {
   return (uint32_t)lm_align_up(slots > step ? slots : step, HUGE_SLOTS);
 }
 
-/* A new region; what the request does not need of it is clean and free. */
+/* A new region; what the request does not need of it is free: clean, or dirty where it has its
+ * memory already, so that it joins what comes back and they can go as one. */
 static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   uint32_t unit = (uint32_t)(lm_region_page(&r->how) >> LM_SLOT_SHIFT);
   size_t floor = bytes_of(unit ? unit : is_eager(&r->how) ? 1 : HUGE_SLOTS);
@@ -87,7 +89,7 @@ static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   if (slots < step) {
     lm_map_extent(slot + slots, step - slots, LM_USE_NONE);
     lm_map_extent(slot, slots, LM_USE_NONE);
-    lm_runs_put(&r->clean, slot + slots, step - slots);
+    lm_runs_put(is_eager(&r->how) ? &r->dirty : &r->clean, slot + slots, step - slots);
   }
   return slot;
 }
@@ -184,11 +186,17 @@ uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clea
   return try_take(r, slots, align, clean);
 }
 
+static uint32_t dirty_to_keep_locked(const lm_regions *r) {
+  uint32_t share = (r->held - r->clean.slots - r->dirty.slots) / 4;
+  uint32_t least = is_eager(&r->how) ? DIRTY_KEPT_EAGER : DIRTY_KEPT;
+  return share > least ? share : least;
+}
+
 void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
+  lm_verify(lm_regions_is_valid(r));
   lm_runs_put(&r->dirty, slot, slots);
-  uint32_t used = r->held - r->clean.slots - r->dirty.slots;
-  uint32_t keep = used / 4 > DIRTY_KEPT ? used / 4 : DIRTY_KEPT;
+  uint32_t keep = dirty_to_keep_locked(r);
   bool over = r->dirty.slots > keep;
   lm_lock_drop(&r->lock);
   /* To half, so that a program that frees and takes the same large block does not come here each

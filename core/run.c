@@ -31,7 +31,14 @@ void lm_runs_init(lm_runs *runs) {
   runs->id = atomic_fetch_add_explicit(&sets, 1, memory_order_relaxed);
 }
 
+static uint32_t use_of(uint32_t slot) {
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_relaxed);
+  if ((size_t)slot << LM_SLOT_SHIFT >= top) return LM_USE_NONE;
+  return atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
+}
+
 static void link_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
+  lm_assert(slot && slots && use_of(slot) == LM_USE_NONE);
   unsigned list = list_of(slots);
   lm_span *s = lm_map_span(slot);
   s->prev = 0;
@@ -46,6 +53,7 @@ static void link_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
 }
 
 static void unlink_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
+  lm_assert(length_of(slot) == slots && runs->slots >= slots);
   unsigned list = list_of(slots);
   lm_span *s = lm_map_span(slot);
   if (s->next) lm_map_span(s->next)->prev = s->prev;
@@ -55,12 +63,6 @@ static void unlink_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
   runs->slots -= slots;
   set_use(slot + slots - 1, LM_USE_NONE);
   set_use(slot, LM_USE_NONE);
-}
-
-static uint32_t use_of(uint32_t slot) {
-  size_t top = atomic_load_explicit(&lm_map.top, memory_order_relaxed);
-  if ((size_t)slot << LM_SLOT_SHIFT >= top) return LM_USE_NONE;
-  return atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
 }
 
 /* Length of the run of this set that begins at, or ends with, a slot; 0: there is none. */

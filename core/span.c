@@ -38,6 +38,13 @@ static void set_free(lm_span *span, uint32_t n) {
   atomic_store_explicit(&span->free, (uint16_t)n, memory_order_relaxed);
 }
 
+static uint32_t count_free(const lm_side *side, uint32_t count) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < count; i++)
+    n += atomic_load_explicit(&side[i], memory_order_relaxed) == LM_FREE;
+  return n;
+}
+
 static void link_span(uint32_t *list, uint32_t slot) {
   lm_span *span = lm_map_span(slot);
   span->prev = 0;
@@ -59,6 +66,7 @@ static bool grow_locked(lm_store *s) {
   size_t size = lm_class_size(s->class_);
   lm_side *side = lm_side_new(s->class_, count);
   if (!side) return false;
+  lm_verify(count_free(side, count + 1) == count + 1);
   bool clean;
   uint32_t slot = lm_regions_take(s->regions, slots, LM_SLOT, &clean);
   if (!slot) {
@@ -83,6 +91,8 @@ static bool grow_locked(lm_store *s) {
 static void retire_locked(lm_store *s, uint32_t slot) {
   lm_side *side = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
   uint32_t slots = lm_span_slots(s->class_);
+  lm_assert(free_of(lm_map_span(slot)) == lm_span_count(s->class_));
+  lm_verify(count_free(side, lm_span_count(s->class_)) == lm_span_count(s->class_));
   unlink_span(&s->empty, slot);
   s->spans--;
   s->empties--;
@@ -172,6 +182,7 @@ static bool has_too_many_empties(const lm_store *s) {
 static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
   lm_span *span = lm_map_span(slot);
   uint32_t free = free_of(span) + 1;
+  lm_assert(free <= count);
   set_free(span, free);
   if (free == 1) link_span(&s->partial, slot);
   if (free < count) return;
@@ -222,12 +233,6 @@ bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_tok
                                                       memory_order_acq_rel, memory_order_relaxed);
   lm_lock_drop(&s->lock);
   return done;
-}
-
-static uint32_t count_free(const lm_side *side, uint32_t count) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < count; i++) n += atomic_load(&side[i]) == LM_FREE;
-  return n;
 }
 
 /* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */

@@ -471,6 +471,24 @@ static void serves_prepared_memory_or_nothing(void **state) {
     }
 }
 
+static size_t in_regions(void) {
+  lm_pool_figures figures;
+  lm_pool_figures_get(&figures);
+  return figures.regions;
+}
+
+static void gives_prepared_memory_back_to_the_range(void **state) {
+  (void)state;
+  enum { N = 20 };
+  char *p[N];
+  lm_strategy *s = intern((lm_desc){ .prefault = true, .name = "back" });
+  size_t before = in_regions();
+  for (int i = 0; i < N; i++) p[i] = take(s, LM_MIB, 16);
+  assert_int_equal(in_regions(), before + N * LM_MIB);
+  for (int i = 0; i < N; i++) assert_int_equal(release(p[i]), LM_FREED);
+  assert_true(in_regions() <= before + 4 * LM_MIB);
+}
+
 static void refuses_locked_memory_beyond_the_limit(void **state) {
   (void)state;
   struct rlimit old, none = { 0, 0 };
@@ -554,6 +572,7 @@ int main(void) {
     TEST(guards_one_in_n),
     TEST(keeps_freed_guarded_blocks_for_a_bounded_while),
     TEST(serves_prepared_memory_or_nothing),
+    TEST(gives_prepared_memory_back_to_the_range),
     TEST(refuses_locked_memory_beyond_the_limit),
     TEST(refuses_what_no_address_space_holds),
     TEST(stays_whole_when_any_system_call_is_refused),
