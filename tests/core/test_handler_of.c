@@ -1,0 +1,108 @@
+/* test_handler_of - a site as a NEP 49 handler, and the handler of a thread. */
+#include <stdlib.h>
+
+#include "loam.h"
+#include "test.h"
+
+static const char *tag_of(const void *p) {
+  loam_owner_info o;
+  assert_int_equal(loam_owner(p, &o), LOAM_OK);
+  return o.tag;
+}
+
+static void the_same_site_has_the_same_handler(void **state) {
+  (void)state;
+  loam_site *s = loam_site_get("handler.one");
+  const loam_handler *h = loam_handler_of(s);
+  assert_ptr_equal(h, loam_handler_of(s));
+  assert_ptr_not_equal(h, loam_handler_of(loam_site_get("handler.two")));
+  assert_ptr_equal(loam_handler_of(NULL), loam_handler_of(NULL));
+  assert_ptr_not_equal(h, loam_handler_of(NULL));
+  assert_int_equal(h->version, 1);
+  assert_string_equal(h->name, "loam");
+  assert_int_equal(sizeof *h, 168); /* as NumPy's PyDataMem_Handler */
+}
+
+static void what_a_handler_makes_is_its_sites(void **state) {
+  (void)state;
+  const loam_allocator *a = &loam_handler_of(loam_site_get("handler.made"))->allocator;
+  char *p = a->malloc(a->ctx, 100), *z = a->calloc(a->ctx, 10, 10);
+  assert_string_equal(tag_of(p), "handler.made");
+  for (int i = 0; i < 100; i++) assert_int_equal(z[i], 0);
+  p[99] = 7;
+  p = a->realloc(a->ctx, p, 100000);
+  assert_int_equal(p[99], 7);
+  assert_string_equal(tag_of(p), "handler.made");
+  assert_null(a->calloc(a->ctx, SIZE_MAX, 2));
+  a->free(a->ctx, p, 1); /* a best guess */
+  a->free(a->ctx, z, 100);
+  a->free(a->ctx, NULL, 0);
+  struct loam_stats stats;
+  loam_stats(&stats);
+  assert_int_equal(stats.bad_frees, 0);
+}
+
+static void the_default_handler_follows_the_scope(void **state) {
+  (void)state;
+  const loam_allocator *a = &loam_handler_get()->allocator;
+  char *p = a->malloc(a->ctx, 10);
+  assert_string_equal(tag_of(p), "");
+  loam_scope_enter(loam_site_get("handler.scope"));
+  char *q = a->malloc(a->ctx, 10);
+  loam_scope_leave();
+  assert_string_equal(tag_of(q), "handler.scope");
+  loam_free(p);
+  loam_free(q);
+}
+
+static void setting_returns_the_previous_one(void **state) {
+  (void)state;
+  const loam_handler *h = loam_handler_of(loam_site_get("handler.set"));
+  assert_ptr_equal(loam_handler_get(), loam_handler_of(NULL));
+  assert_ptr_equal(loam_handler_set(h), loam_handler_of(NULL));
+  assert_ptr_equal(loam_handler_get(), h);
+  assert_ptr_equal(loam_handler_set(NULL), h);
+  assert_ptr_equal(loam_handler_get(), loam_handler_of(NULL));
+}
+
+static void *look(void *arg) {
+  *(const loam_handler **)arg = loam_handler_get();
+  return NULL;
+}
+
+static void each_thread_has_its_own(void **state) {
+  (void)state;
+  const loam_handler *seen = NULL;
+  loam_handler_set(loam_handler_of(loam_site_get("handler.mine")));
+  pthread_join(start_thread(look, &seen), NULL);
+  assert_ptr_equal(seen, loam_handler_of(NULL));
+  loam_handler_set(NULL);
+}
+
+enum { THREADS = 4 };
+static void *intern(void *arg) {
+  *(const loam_handler **)arg = loam_handler_of(loam_site_get("handler.raced"));
+  return NULL;
+}
+
+static void threads_that_race_get_one(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  const loam_handler *got[THREADS];
+  for (int i = 0; i < THREADS; i++) thread[i] = start_thread(intern, &got[i]);
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  for (int i = 1; i < THREADS; i++) assert_ptr_equal(got[i], got[0]);
+}
+
+int main(void) {
+  setenv("LOAM_CONTROL", "0", 1);
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_same_site_has_the_same_handler),
+    cmocka_unit_test(what_a_handler_makes_is_its_sites),
+    cmocka_unit_test(the_default_handler_follows_the_scope),
+    cmocka_unit_test(setting_returns_the_previous_one),
+    cmocka_unit_test(each_thread_has_its_own),
+    cmocka_unit_test(threads_that_race_get_one),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,450 @@
+/* test_loam - the public functions as a host sees them: life, arguments, errors, whole policies. */
+#include "loam.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+#define HOST "local plain = loam.host { name = 'plain' }\n"
+
+static const char one_leaf[] = HOST
+    "return loam.policy { name = 'one', pick = function(req) return plain end }\n";
+static const char by_size[] = HOST
+    "local big = loam.host { name = 'big', align = 64 }\n"
+    "return loam.policy { name = 'two', pick = function(req)\n"
+    "  if req.size >= 1000 then return big end\n"
+    "  return plain\n"
+    "end }\n";
+
+static void load(const char *text) {
+  if (loam_policy_load_text("test.lua", text)) fail_msg("%s", loam_error());
+}
+
+static const char *strategy_of(const void *p) {
+  loam_owner_info o;
+  assert_int_equal(loam_owner(p, &o), LOAM_OK);
+  return o.strategy;
+}
+
+/* A file of this process, removed at its end. */
+static const char *file_of(const char *name, const char *text) {
+  static char path[128];
+  snprintf(path, sizeof path, "/tmp/loam-test-%d-%s", getpid(), name);
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  fputs(text, f);
+  fclose(f);
+  return path;
+}
+
+static int in_child(int (*body)(void *), void *argument) { return run_in_child(body, argument); }
+
+/* ---- life ---- */
+
+#define CHECK(e) \
+  do { \
+    if (!(e)) { \
+      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #e, loam_error()); \
+      return 1; \
+    } \
+  } while (0)
+
+static int start_twice(void *argument) {
+  loam_config config = { .size = sizeof config, .control = -1, .policy = argument };
+  struct loam_policy_info info;
+  CHECK(loam_start(&config) == LOAM_OK);
+  CHECK(loam_start(&config) == LOAM_ESTATE && *loam_error());
+  CHECK(loam_policy_info(&info) == LOAM_OK && info.generation == 1 && !strcmp(info.name, "one"));
+  void *p = loam_malloc(NULL, 100);
+  loam_stop();
+  loam_stop();
+  CHECK(!strcmp(strategy_of(p), "plain"));
+  loam_free(p);
+  p = loam_malloc(NULL, 100); /* goes on under the live policy */
+  CHECK(!strcmp(strategy_of(p), "plain"));
+  CHECK(loam_start(&config) == LOAM_OK);
+  loam_stop();
+  return 0;
+}
+
+static void starts_once_and_again_after_a_stop(void **state) {
+  (void)state;
+  const char *path = file_of("one.lua", one_leaf);
+  assert_int_equal(in_child(start_twice, (void *)path), 0);
+  unlink(path);
+}
+
+static int start_broken(void *argument) {
+  loam_config config = { .size = sizeof config, .control = -1, .policy = argument };
+  CHECK(loam_start(&config) == LOAM_EPOLICY);
+  CHECK(strstr(loam_error(), "broken.lua:1"));
+  config.policy = "/nonexistent/policy.lua";
+  CHECK(loam_start(&config) == LOAM_EIO && strstr(loam_error(), "/nonexistent/policy.lua"));
+  config.policy = argument;
+  config.lenient = 1;
+  CHECK(loam_start(&config) == LOAM_OK);
+  void *p = loam_malloc(NULL, 10);
+  CHECK(p && !strcmp(strategy_of(p), "default"));
+  loam_free(p);
+  return 0;
+}
+
+static void a_broken_policy_stops_the_start_unless_lenient(void **state) {
+  (void)state;
+  const char *path = file_of("broken.lua", "return lom.policy {}\n");
+  assert_int_equal(in_child(start_broken, (void *)path), 0);
+  unlink(path);
+}
+
+static int start_wrong(void *argument) {
+  (void)argument;
+  loam_config config = { 0 };
+  CHECK(loam_start(&config) == LOAM_EINVAL && strstr(loam_error(), "size 0"));
+  loam_system half = { .malloc = malloc };
+  config = (loam_config){ .size = sizeof config, .system = &half };
+  CHECK(loam_start(&config) == LOAM_EINVAL && strstr(loam_error(), "calloc"));
+  return 0;
+}
+
+static void a_wrong_config_is_refused_by_name(void **state) {
+  (void)state;
+  assert_int_equal(in_child(start_wrong, NULL), 0);
+}
+
+static int start_by_use(void *argument) {
+  setenv("LOAM_POLICY", argument, 1);
+  void *p = loam_malloc(loam_site_get("early"), 100);
+  CHECK(p && !strcmp(strategy_of(p), "plain"));
+  CHECK(loam_start(NULL) == LOAM_ESTATE);
+  loam_free(p);
+  return 0;
+}
+
+static void the_first_allocation_starts_from_the_environment(void **state) {
+  (void)state;
+  const char *path = file_of("env.lua", one_leaf);
+  assert_int_equal(in_child(start_by_use, (void *)path), 0);
+  unlink(path);
+}
+
+static int events;
+static void count_event(void *ctx, const loam_event *event) {
+  (void)ctx;
+  events += event->kind == LOAM_EVENT_POLICY_REFUSED && event->message[0] != 0;
+}
+
+static int start_by_use_broken(void *argument) {
+  setenv("LOAM_POLICY", argument, 1);
+  loam_on_event(count_event, NULL);
+  void *p = loam_malloc(NULL, 100);
+  CHECK(p && !strcmp(strategy_of(p), "default") && events == 1);
+  loam_free(p);
+  return 0;
+}
+
+static void a_broken_policy_of_the_environment_is_an_event(void **state) {
+  (void)state;
+  const char *path = file_of("envbroken.lua", "return 1\n");
+  assert_int_equal(in_child(start_by_use_broken, (void *)path), 0);
+  unlink(path);
+}
+
+static int sites_before_start(void *argument) {
+  loam_site *s = loam_site_get("before"), *at = LOAM_SITE("before.place");
+  loam_config config = { .size = sizeof config, .control = -1, .policy = argument };
+  CHECK(loam_start(&config) == LOAM_OK);
+  void *p = loam_malloc(s, 100), *q = loam_malloc(at, 100);
+  CHECK(!strcmp(strategy_of(p), "plain") && !strcmp(strategy_of(q), "plain"));
+  loam_free(p);
+  loam_free(q);
+  return 0;
+}
+
+static void sites_may_be_made_before_the_start(void **state) {
+  (void)state;
+  const char *path = file_of("before.lua", one_leaf);
+  assert_int_equal(in_child(sites_before_start, (void *)path), 0);
+  unlink(path);
+}
+
+static int fork_and_use(void *argument) {
+  (void)argument;
+  load(by_size);
+  void *p = loam_malloc(loam_site_get("forked"), 2000);
+  CHECK(!strcmp(strategy_of(p), "big"));
+  load(one_leaf); /* a child can load as well */
+  p = loam_realloc(NULL, p, 3000);
+  CHECK(!strcmp(strategy_of(p), "plain"));
+  loam_free(p);
+  return 0;
+}
+
+static void a_forked_child_can_do_all_of_it(void **state) {
+  (void)state;
+  load(one_leaf);
+  for (int i = 0; i < 5; i++) assert_int_equal(in_child(fork_and_use, NULL), 0);
+}
+
+static void the_version_is_that_of_the_header(void **state) {
+  (void)state;
+  char text[32];
+  snprintf(text, sizeof text, "%d.%d.%d", LOAM_VERSION_MAJOR, LOAM_VERSION_MINOR,
+           LOAM_VERSION_PATCH);
+  assert_string_equal(loam_version(), text);
+}
+
+/* ---- arguments ---- */
+
+static void wrong_arguments_are_told_and_harm_nothing(void **state) {
+  (void)state;
+  assert_int_equal(loam_policy_load(NULL), LOAM_EINVAL);
+  assert_int_equal(loam_policy_load_text("x", NULL), LOAM_EINVAL);
+  assert_int_equal(loam_policy_info(NULL), LOAM_EINVAL);
+  assert_int_equal(loam_policy_inspect(NULL, "", NULL, NULL), LOAM_EINVAL);
+  assert_int_equal(loam_stats(NULL), LOAM_EINVAL);
+  assert_int_equal(loam_stats_each(NULL, NULL), LOAM_EINVAL);
+  assert_int_equal(loam_stats_by(8, (loam_row_fn)(void (*)(void))load, NULL), LOAM_EINVAL);
+  assert_int_equal(loam_owner("", NULL), LOAM_EINVAL);
+  loam_owner_info o;
+  assert_int_equal(loam_owner("", &o), LOAM_EBADPTR);
+  assert_int_equal(loam_owner(NULL, &o), LOAM_EBADPTR);
+  assert_int_equal(loam_machine(NULL, NULL), LOAM_EINVAL);
+  assert_int_equal(loam_hosts(NULL, NULL), LOAM_EINVAL);
+  assert_int_equal(loam_ask(1, NULL, 1, NULL, NULL), LOAM_EINVAL);
+  assert_null(loam_site_at(NULL));
+  assert_ptr_equal(loam_site_get(NULL), loam_site_get(""));
+}
+
+static void alignments_are_powers_of_two(void **state) {
+  (void)state;
+  static const size_t wrong[] = { 0, 3, 24, SIZE_MAX };
+  for (size_t i = 0; i < 4; i++) assert_null(loam_aligned_alloc(NULL, wrong[i], 100));
+  assert_non_null(strstr(loam_error(), "18446744073709551615"));
+  for (size_t align = 1; align <= (size_t)1 << 30; align *= 2) {
+    char *p = loam_aligned_alloc(NULL, align, 10);
+    assert_int_equal((uintptr_t)p % align, 0);
+    assert_non_null(p);
+    loam_free(p);
+  }
+}
+
+static void products_that_overflow_are_null(void **state) {
+  (void)state;
+  assert_null(loam_calloc(NULL, SIZE_MAX, 2));
+  assert_null(loam_calloc(NULL, (size_t)1 << 32, (size_t)1 << 32));
+  assert_null(loam_calloc(NULL, 1, SIZE_MAX));
+  assert_non_null(strstr(loam_error(), "18446744073709551615"));
+  void *p = loam_calloc(NULL, 0, SIZE_MAX);
+  assert_non_null(p);
+  loam_free(p);
+}
+
+static void owns_what_it_made(void **state) {
+  (void)state;
+  int here;
+  void *p = loam_malloc(NULL, 10), *libcs = malloc(10);
+  assert_true(loam_owns(p));
+  assert_false(loam_owns(&here) || loam_owns(libcs) || loam_owns(NULL));
+  load("local s = loam.system {}\n"
+       "return loam.policy { pick = function(req) return s end }\n");
+  void *q = loam_malloc(NULL, 10);
+  assert_string_equal(strategy_of(q), "system");
+  assert_true(loam_owns(q));
+  loam_free(q);
+  assert_false(loam_owns(q));
+  loam_free(p);
+  free(libcs);
+  load(one_leaf);
+}
+
+/* ---- scopes ---- */
+
+static void scopes_nest_64_deep_and_hold_beyond(void **state) {
+  (void)state;
+  char text[32];
+  assert_null(loam_scope_get());
+  for (int i = 1; i <= 100; i++) {
+    snprintf(text, sizeof text, "scope.%d", i);
+    loam_scope_enter(loam_site_get(text));
+    snprintf(text, sizeof text, "scope.%d", i < 64 ? i : 64);
+    assert_ptr_equal(loam_scope_get(), loam_site_get(text));
+  }
+  for (int i = 100; i >= 1; i--) {
+    snprintf(text, sizeof text, "scope.%d", i < 64 ? i : 64);
+    assert_ptr_equal(loam_scope_get(), loam_site_get(text));
+    loam_scope_leave();
+  }
+  assert_null(loam_scope_get());
+  loam_scope_leave();
+  assert_null(loam_scope_get());
+}
+
+static void a_place_is_a_site(void **state) {
+  (void)state;
+  loam_site *last = NULL;
+  for (int i = 0; i < 3; i++) {
+    loam_site *s = LOAM_SITE("placed");
+    assert_true(!last || s == last);
+    last = s;
+  }
+  void *p = loam_malloc(last, 10);
+  loam_owner_info o;
+  assert_int_equal(loam_owner(p, &o), LOAM_OK);
+  assert_string_equal(o.tag, "placed");
+  assert_string_equal(o.func, __func__);
+  assert_non_null(strstr(o.file, "test_loam.c"));
+  assert_true(o.line > 0);
+  loam_free(p);
+}
+
+/* ---- policies ---- */
+
+static void the_next_allocation_obeys_the_policy(void **state) {
+  (void)state;
+  loam_site *s = loam_site_get("obeys");
+  load(one_leaf);
+  void *p = loam_malloc(s, 2000);
+  load(by_size);
+  void *q = loam_malloc(s, 2000), *r = loam_malloc(s, 999), *late = loam_malloc(LOAM_SITE("l"), 1000);
+  assert_string_equal(strategy_of(p), "plain");
+  assert_string_equal(strategy_of(q), "big");
+  assert_string_equal(strategy_of(r), "plain");
+  assert_string_equal(strategy_of(late), "big");
+  assert_int_equal(loam_policy_load_text("bad.lua", "return 1\n"), LOAM_EPOLICY);
+  assert_non_null(strstr(loam_error(), "bad.lua"));
+  void *again = loam_malloc(s, 2000);
+  assert_string_equal(strategy_of(again), "big");
+  loam_free(p), loam_free(q), loam_free(r), loam_free(late), loam_free(again);
+}
+
+static _Atomic bool stop;
+static _Atomic long lost;
+
+static void *obey(void *arg) {
+  loam_site *s = arg;
+  while (!stop) {
+    void *p = loam_malloc(s, 1000), *q = loam_malloc(s, 2000), *r = loam_calloc(s, 1, 900);
+    loam_owner_info a, b;
+    if (!p || !q || !r || loam_owner(p, &a) || loam_owner(q, &b)) lost++;
+    /* Each policy is of one strategy: no half of two. */
+    else if (strncmp(a.strategy, "gen", 3) || a.generation > b.generation) lost++;
+    q = loam_realloc(NULL, q, 5000);
+    loam_free(p), loam_free(q), loam_free(r);
+  }
+  return NULL;
+}
+
+static void reloads_lose_nothing_while_threads_allocate(void **state) {
+  (void)state;
+  pthread_t thread[4];
+  char text[256];
+  for (int round = 0; round < 60; round++) {
+    snprintf(text, sizeof text,
+             "local g = loam.host { name = 'gen%d' }\n"
+             "return loam.policy { pick = function(req) %s return g end }\n",
+             round % 7, round % 3 == 2 ? "if req.live < 5 then return g end" : "");
+    load(text);
+    if (round == 0)
+      for (int i = 0; i < 4; i++) thread[i] = start_thread(obey, loam_site_get("obeyed"));
+  }
+  stop = true;
+  for (int i = 0; i < 4; i++) pthread_join(thread[i], NULL);
+  assert_int_equal(lost, 0);
+  struct loam_stats stats;
+  assert_int_equal(loam_stats(&stats), LOAM_OK);
+  load(one_leaf);
+}
+
+static void keep_text(void *ctx, const char *text, size_t length) {
+  char *out = ctx;
+  strncat(out, text, length < 60000 - strlen(out) ? length : 60000 - strlen(out));
+}
+
+static void tells_of_the_machine(void **state) {
+  (void)state;
+  static char text[65536];
+  assert_int_equal(loam_machine(keep_text, text), LOAM_OK);
+  assert_int_equal(text[0], '{');
+  static const char *const keys[] = { "kernel", "nodes", "hugepages", "thp", "overcommit", "range",
+                                      "membarrier", "rseq", "luajit", "cuda", "page" };
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    char key[32];
+    snprintf(key, sizeof key, "\"%s\":", keys[i]);
+    if (!strstr(text, key)) fail_msg("%s is not in %s", key, text);
+  }
+}
+
+static void inspects_without_going_live(void **state) {
+  (void)state;
+  static char text[65536];
+  struct loam_policy_info before, after;
+  const char *path = file_of("inspect.lua", by_size);
+  loam_policy_info(&before);
+  assert_int_equal(loam_policy_inspect(path, "verb explain\ntag x\nsize 5000\n", keep_text, text),
+                   LOAM_OK);
+  assert_non_null(strstr(text, "\"big\""));
+  loam_policy_info(&after);
+  assert_int_equal(before.generation, after.generation);
+  assert_int_equal(loam_policy_inspect("/nonexistent", "verb check\n", keep_text, text), LOAM_EIO);
+  unlink(path);
+}
+
+/* ---- refusals ---- */
+
+static void allocate_all(bool refused) {
+  static const size_t sizes[] = { 1, 3000, 50000, 2 << 20 };
+  loam_site *s = loam_site_get("refused");
+  assert_true(s || refused);
+  for (int i = 0; i < 4; i++) {
+    char *p = loam_malloc(s, sizes[i]), *z = loam_calloc(s, 3, sizes[i]);
+    char *a = loam_aligned_alloc(s, 4096, sizes[i]);
+    assert_true(refused || (p && z && a));
+    if (p) {
+      p[0] = 5;
+      char *q = loam_realloc(NULL, p, sizes[i] * 4);
+      assert_true(q || refused);
+      assert_int_equal((q ? q : p)[0], 5);
+      loam_free(q ? q : p);
+    }
+    loam_free(z);
+    loam_free(a);
+  }
+}
+
+static void survives_each_refusal_of_the_system(void **state) {
+  (void)state;
+  load(by_size);
+  refuse_each(allocate_all);
+  struct loam_stats stats;
+  assert_int_equal(loam_stats(&stats), LOAM_OK);
+  assert_int_equal(stats.bad_frees, 0);
+}
+
+int main(void) {
+  setenv("LOAM_CONTROL", "0", 1);
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(starts_once_and_again_after_a_stop),
+    cmocka_unit_test(a_broken_policy_stops_the_start_unless_lenient),
+    cmocka_unit_test(a_wrong_config_is_refused_by_name),
+    cmocka_unit_test(the_first_allocation_starts_from_the_environment),
+    cmocka_unit_test(a_broken_policy_of_the_environment_is_an_event),
+    cmocka_unit_test(sites_may_be_made_before_the_start),
+    cmocka_unit_test(a_forked_child_can_do_all_of_it),
+    cmocka_unit_test(the_version_is_that_of_the_header),
+    cmocka_unit_test(wrong_arguments_are_told_and_harm_nothing),
+    cmocka_unit_test(alignments_are_powers_of_two),
+    cmocka_unit_test(products_that_overflow_are_null),
+    cmocka_unit_test(owns_what_it_made),
+    cmocka_unit_test(scopes_nest_64_deep_and_hold_beyond),
+    cmocka_unit_test(a_place_is_a_site),
+    cmocka_unit_test(the_next_allocation_obeys_the_policy),
+    cmocka_unit_test(reloads_lose_nothing_while_threads_allocate),
+    cmocka_unit_test(tells_of_the_machine),
+    cmocka_unit_test(inspects_without_going_live),
+    cmocka_unit_test(survives_each_refusal_of_the_system),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
