@@ -42,31 +42,66 @@ local build
 
 -- ---- ladders
 
--- Adds the segments of `node` from low to high; `lines` gets the line of each threshold.
-local function divide(graph, node, input, low, high, out, lines)
-  local c = node.condition
-  if not c or c.input ~= input then
-    local cell, last = build(graph, node), out[#out]
-    if last and last.cell == cell then
-      last.high = high
-    else
-      out[#out + 1] = { high = high, cell = cell }
+local divide
+
+local function is_test_of(node, input)
+  return node.condition and node.condition.input == input
+end
+
+-- The outcomes of `input cmp k`, whichever way the condition is written.
+local function sides(node)
+  if node.condition.negated then return node.no, node.yes end
+  return node.yes, node.no
+end
+
+local function add_segment(out, high, cell)
+  local last = out[#out]
+  if last and last.cell == cell then
+    last.high = high
+  else
+    out[#out + 1] = { high = high, cell = cell }
+  end
+end
+
+-- A chain of equalities, such as a table that is indexed makes: its values in order, each with the
+-- node it leads to, and the node where none of them holds.
+local function equalities(node, input, low, high, lines)
+  local found, values = {}, {}
+  while is_test_of(node, input) and node.condition.cmp == "eq" do
+    local k = node.condition.k
+    local yes, no = sides(node)
+    lines[k], lines[k + 1] = lines[k] or node.line, lines[k + 1] or node.line
+    if k >= low and k <= high and not found[k] then
+      found[k] = yes
+      values[#values + 1] = k
     end
-    return
+    node = no
   end
-  local yes, no = node.yes, node.no
-  if c.negated then yes, no = no, yes end
-  local k = c.k
+  table.sort(values)
+  return values, found, node
+end
+
+local function divide_equalities(graph, node, input, low, high, out, lines)
+  local values, found, rest = equalities(node, input, low, high, lines)
+  for _, k in ipairs(values) do
+    if low < k then divide(graph, rest, input, low, k - 1, out, lines) end
+    divide(graph, found[k], input, k, k, out, lines)
+    low = k + 1
+  end
+  if low <= high then divide(graph, rest, input, low, high, out, lines) end
+end
+
+-- Adds the segments of `node` from low to high; `lines` gets the line of each threshold.
+function divide(graph, node, input, low, high, out, lines)
+  if not is_test_of(node, input) then return add_segment(out, high, build(graph, node)) end
+  if node.condition.cmp == "eq" then
+    return divide_equalities(graph, node, input, low, high, out, lines)
+  end
+  local k = node.condition.k
+  local below, above = sides(node)
   lines[k] = lines[k] or node.line
-  if c.cmp == "lt" then
-    if low < k then divide(graph, yes, input, low, math.min(high, k - 1), out, lines) end
-    if high >= k then divide(graph, no, input, math.max(low, k), high, out, lines) end
-    return
-  end
-  lines[k + 1] = lines[k + 1] or node.line
-  if low < k then divide(graph, no, input, low, math.min(high, k - 1), out, lines) end
-  if low <= k and k <= high then divide(graph, yes, input, k, k, out, lines) end
-  if high > k then divide(graph, no, input, math.max(low, k + 1), high, out, lines) end
+  if low < k then divide(graph, below, input, low, math.min(high, k - 1), out, lines) end
+  if high >= k then divide(graph, above, input, math.max(low, k), high, out, lines) end
 end
 
 local function balance(graph, input, segments, lines, first, last)
