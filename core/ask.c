@@ -15,7 +15,7 @@
 #include "error.h"
 #include "sys.h"
 
-enum { PING_MS = 1000 };
+enum { PING_MS = 1000, RETRY_MS = 5 };
 
 static bool is_own_directory(const char *path) {
   struct stat st;
@@ -63,23 +63,6 @@ static bool is_ours(int fd) {
   return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == geteuid();
 }
 
-static loam_status dial(int pid, int *out) {
-  struct sockaddr_un address;
-  loam_status status = address_of(pid, &address);
-  if (status != LOAM_OK) return status;
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return lm_fail(LOAM_EIO, "a socket: %s", strerrordesc_np(errno));
-  if (connect(fd, (struct sockaddr *)&address, sizeof address))
-    status = fail_connect(pid, address.sun_path);
-  else if (!is_ours(fd))
-    status = lm_fail(LOAM_EIO, "%s: belongs to another user", address.sun_path);
-  if (status == LOAM_OK)
-    *out = fd;
-  else
-    close(fd);
-  return status;
-}
-
 /* ---- one exchange ---- */
 
 typedef struct exchange {
@@ -88,6 +71,32 @@ typedef struct exchange {
   int64_t deadline_ns;
 } exchange;
 
+static loam_status fail_slow(const exchange *e) {
+  return lm_fail(LOAM_EIO, "host %d did not answer within %u ms", e->pid, e->timeout_ms);
+}
+
+/* A host that has many clients waiting is tried again: such a socket cannot be waited for. */
+static loam_status join(const exchange *e, const struct sockaddr_un *address) {
+  while (connect(e->fd, (const struct sockaddr *)address, sizeof *address)) {
+    if (errno != EAGAIN && errno != EINTR) return fail_connect(e->pid, address->sun_path);
+    if (lm_sys_clock_ns() > e->deadline_ns) return fail_slow(e);
+    poll(NULL, 0, RETRY_MS);
+  }
+  if (is_ours(e->fd)) return LOAM_OK;
+  return lm_fail(LOAM_EIO, "%s: belongs to another user", address->sun_path);
+}
+
+static loam_status dial(exchange *e) {
+  struct sockaddr_un address;
+  loam_status status = address_of(e->pid, &address);
+  if (status != LOAM_OK) return status;
+  e->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (e->fd < 0) return lm_fail(LOAM_EIO, "a socket: %s", strerrordesc_np(errno));
+  status = join(e, &address);
+  if (status != LOAM_OK) close(e->fd);
+  return status;
+}
+
 static loam_status wait_for(const exchange *e, short events) {
   struct pollfd p = { .fd = e->fd, .events = events };
   for (;;) {
@@ -95,7 +104,7 @@ static loam_status wait_for(const exchange *e, short events) {
     int n = left > 0 ? poll(&p, 1, (int)left) : 0;
     if (n > 0) return LOAM_OK;
     if (n < 0 && errno == EINTR) continue;
-    return lm_fail(LOAM_EIO, "host %d did not answer within %u ms", e->pid, e->timeout_ms);
+    return fail_slow(e);
   }
 }
 
@@ -142,7 +151,7 @@ loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, lo
   if (strchr(request, '\n')) return lm_fail(LOAM_EINVAL, "a request is one line");
   exchange e = { .pid = pid, .timeout_ms = timeout_ms,
                  .deadline_ns = lm_sys_clock_ns() + (int64_t)timeout_ms * 1000000 };
-  loam_status status = dial(pid, &e.fd);
+  loam_status status = dial(&e);
   if (status != LOAM_OK) return status;
   status = send_all(&e, request, strlen(request));
   if (status == LOAM_OK) status = send_all(&e, "\n", 1);

@@ -5,7 +5,8 @@
  * its line and to take its answer.
  *
  * Descriptors are opened and closed under the lock, so that a forked child, which has none of this,
- * knows which to close. */
+ * knows which to close. The host may close them or put its own in their place (descriptor.h): they
+ * are asked before each use, and opened anew. */
 #include "control.h"
 
 #include <errno.h>
@@ -16,14 +17,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "descriptor.h"
 #include "error.h"
 #include "policy.h"
+#include "pool.h"
 #include "sys.h"
 #include "watch.h"
 
@@ -36,7 +38,8 @@ enum {
 };
 
 typedef struct client {
-  int fd; /* 0: none */
+  bool is_here;
+  lm_descriptor link;
   int64_t deadline_ns;
   char line[LINE];
   size_t length;
@@ -51,8 +54,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_running, is_stopping, wants_socket;
 static bool is_alone;        /* nobody will join the thread */
 static pthread_t thread;
-static int alarm_fd = -1;    /* an eventfd: look at what is wanted */
-static int listener = -1;
+static lm_descriptor bell[2] = { { .fd = -1 }, { .fd = -1 } }; /* a pipe: look at what is wanted */
+static lm_descriptor listener = { .fd = -1 };
 static pid_t owner;          /* process that bound the socket */
 static int64_t forked_ns;
 static char directory[LM_CONTROL_PATH], socket_path[LM_CONTROL_PATH];
@@ -60,7 +63,7 @@ static char followed[PATH_MAX]; /* "" none */
 static lm_watch *watch;      /* the thread's */
 static lm_watch *incoming;   /* for the thread to take */
 static bool has_incoming;
-static client clients[CLIENTS]; /* the thread's, but for fd */
+static client clients[CLIENTS]; /* the thread's, but for the link */
 
 /* Inside, so that nothing done here asks for a new site, which could want this lock. */
 static void enter(void) {
@@ -75,15 +78,23 @@ static void leave(void) {
   pthread_mutex_unlock(&lock);
 }
 
-static void ring(void) {
-  uint64_t one = 1;
-  ssize_t n = alarm_fd < 0 ? 0 : write(alarm_fd, &one, sizeof one);
-  (void)n; /* a full counter rings as well */
+/* False if the thread cannot be told: there is none, or the host has closed the pipe. */
+static bool ring(void) {
+  if (!lm_descriptor_is_ours(&bell[1])) return false;
+  ssize_t n = write(bell[1].fd, "", 1);
+  (void)n; /* a full pipe rings as well */
+  return true;
 }
 
-static void close_fd(int *fd) {
-  if (*fd >= 0) close(*fd);
-  *fd = -1;
+static int open_bell_locked(void) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return errno;
+  for (int i = 0; i < 2; i++) bell[i] = lm_descriptor_keep(ends[i]);
+  return 0;
+}
+
+static void close_bell_locked(void) {
+  for (int i = 0; i < 2; i++) lm_descriptor_close(&bell[i]);
 }
 
 /* ---- the socket ---- */
@@ -111,7 +122,7 @@ static loam_status make_directory(const char *dir) {
 static bool is_taken(const struct sockaddr_un *address) {
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   bool taken = fd >= 0 && !connect(fd, (const struct sockaddr *)address, sizeof *address);
-  close_fd(&fd);
+  if (fd >= 0) close(fd);
   return taken;
 }
 
@@ -146,18 +157,18 @@ static loam_status open_socket_locked(void) {
   }
   memcpy(socket_path, address.sun_path, sizeof socket_path);
   owner = getpid();
-  listener = fd;
+  listener = lm_descriptor_keep(fd);
   return LOAM_OK;
 }
 
 static void close_socket_locked(void) {
-  if (listener >= 0 && owner == getpid()) unlink(socket_path);
-  close_fd(&listener);
+  if (listener.fd >= 0 && owner == getpid()) unlink(socket_path);
+  lm_descriptor_close(&listener);
 }
 
 /* A host that ends without loam_stop leaves no socket behind, unless it is killed. */
 __attribute__((destructor)) static void remove_socket(void) {
-  if (listener >= 0 && owner == getpid()) unlink(socket_path);
+  if (listener.fd >= 0 && owner == getpid()) unlink(socket_path);
 }
 
 /* ---- clients ---- */
@@ -168,8 +179,8 @@ static void delay_deadline(client *c) {
 
 static void hang_up(client *c) {
   enter();
-  close(c->fd);
-  c->fd = 0;
+  lm_descriptor_close(&c->link);
+  c->is_here = false;
   leave();
   lm_json_finish(&c->answer);
   c->length = c->sent = 0;
@@ -183,28 +194,29 @@ static bool is_same_user(int fd) {
 
 static client *free_client(void) {
   for (int i = 0; i < CLIENTS; i++)
-    if (!clients[i].fd) return &clients[i];
+    if (!clients[i].is_here) return &clients[i];
   return NULL;
 }
 
 static void accept_client(void) {
   client *c = free_client();
   enter();
-  int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd > 0 && c && is_same_user(fd)) {
-    c->fd = fd;
+  int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  int error = fd < 0 ? errno : 0;
+  if (fd >= 0 && c && is_same_user(fd)) {
+    c->link = lm_descriptor_keep(fd);
+    c->is_here = true;
     delay_deadline(c);
   } else if (fd >= 0) {
     close(fd);
   }
-  int error = fd < 0 ? errno : 0;
   leave();
   /* With no descriptor left the listener would stay readable. */
   if (error == EMFILE || error == ENFILE) poll(NULL, 0, 50);
 }
 
 static void send_answer(client *c) {
-  ssize_t n = send(c->fd, c->answer.text + c->sent, c->answer.length - c->sent, MSG_NOSIGNAL);
+  ssize_t n = send(c->link.fd, c->answer.text + c->sent, c->answer.length - c->sent, MSG_NOSIGNAL);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) {
     c->sent += (size_t)n;
@@ -225,7 +237,7 @@ static void answer_line(client *c, char *end) {
 }
 
 static void receive_line(client *c) {
-  ssize_t n = recv(c->fd, c->line + c->length, sizeof c->line - c->length, 0);
+  ssize_t n = recv(c->link.fd, c->line + c->length, sizeof c->line - c->length, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) c->length += (size_t)n;
   char *end = memchr(c->line, '\n', c->length);
@@ -238,7 +250,9 @@ static void receive_line(client *c) {
 static bool is_answered(const client *c) { return c->answer.length > 0; }
 
 static void serve(client *c, short events) {
-  if (events && is_answered(c))
+  if (!lm_descriptor_is_ours(&c->link))
+    hang_up(c);
+  else if (events && is_answered(c))
     send_answer(c);
   else if (events)
     receive_line(c);
@@ -269,29 +283,53 @@ static void gather_clients(struct pollfd *fds, int *timeout_ms) {
   int64_t now = lm_sys_clock_ns();
   for (int i = 0; i < CLIENTS; i++) {
     const client *c = &clients[i];
-    fds[i] = (struct pollfd){ .fd = c->fd ? c->fd : -1,
+    fds[i] = (struct pollfd){ .fd = c->is_here ? c->link.fd : -1,
                               .events = is_answered(c) ? POLLOUT : POLLIN };
-    if (c->fd) *timeout_ms = sooner(*timeout_ms, (c->deadline_ns - now) / 1000000 + 1);
+    if (c->is_here) *timeout_ms = sooner(*timeout_ms, (c->deadline_ns - now) / 1000000 + 1);
   }
 }
 
-/* What to wait for: alarm, listener, watch, clients; -1 as a descriptor is ignored by poll. */
-enum { ALARM, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + CLIENTS };
+/* What to wait for: bell, listener, watch, clients; -1 as a descriptor is ignored by poll. */
+enum { BELL, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + CLIENTS };
 
 static void gather(struct pollfd *fds, int *timeout_ms) {
   enter();
-  fds[ALARM] = (struct pollfd){ .fd = alarm_fd, .events = POLLIN };
-  fds[LISTENER] = (struct pollfd){ .fd = free_client() ? listener : -1, .events = POLLIN };
+  fds[BELL] = (struct pollfd){ .fd = bell[0].fd, .events = POLLIN };
+  fds[LISTENER] = (struct pollfd){ .fd = free_client() ? listener.fd : -1, .events = POLLIN };
   leave();
   fds[WATCH] = (struct pollfd){ .fd = watch ? lm_watch_fd(watch) : -1, .events = POLLIN };
   *timeout_ms = watch ? lm_watch_timeout_ms(watch) : -1;
   gather_clients(fds + FIRST_CLIENT, timeout_ms);
 }
 
-static void quiet_alarm(void) {
-  uint64_t count;
-  ssize_t n = read(alarm_fd, &count, sizeof count);
-  (void)n;
+static void quiet_bell(void) {
+  char rings[64];
+  while (lm_descriptor_is_ours(&bell[0]) && read(bell[0].fd, rings, sizeof rings) > 0) continue;
+}
+
+/* With no lock held. */
+static loam_status tell_failure(loam_status status) {
+  char words[512];
+  if (status == LOAM_OK) return status;
+  snprintf(words, sizeof words, "%s", loam_error());
+  lm_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", words);
+  return lm_fail(status, "%s", words);
+}
+
+/* Opens anew what the host has closed or put its own in the place of. */
+static void heal(void) {
+  loam_status status = LOAM_OK;
+  enter();
+  if (!lm_descriptor_is_ours(&bell[0]) || !lm_descriptor_is_ours(&bell[1])) {
+    close_bell_locked();
+    (void)open_bell_locked(); /* tried again next time */
+  }
+  if (listener.fd >= 0 && !lm_descriptor_is_ours(&listener)) {
+    listener = LM_NO_DESCRIPTOR;
+    status = open_socket_locked();
+  }
+  leave();
+  tell_failure(status);
 }
 
 static bool is_done(void) {
@@ -303,7 +341,7 @@ static bool is_done(void) {
 
 static void shut_down(void) {
   for (int i = 0; i < CLIENTS; i++)
-    if (clients[i].fd) hang_up(&clients[i]);
+    if (clients[i].is_here) hang_up(&clients[i]);
   enter();
   close_socket_locked();
   lm_watch_close(watch);
@@ -312,7 +350,7 @@ static void shut_down(void) {
   has_incoming = false;
   *followed = 0;
   atomic_store(&is_watching, false);
-  close_fd(&alarm_fd);
+  close_bell_locked();
   is_running = false;
   if (is_alone) pthread_detach(pthread_self());
   leave();
@@ -322,13 +360,13 @@ static void *run(void *arg) {
   struct pollfd fds[WAITED];
   int timeout_ms;
   (void)arg;
-  pthread_setname_np(pthread_self(), "loam");
   while (!is_done()) {
+    heal();
     take_incoming();
     gather(fds, &timeout_ms);
     if (poll(fds, WAITED, timeout_ms) < 0) continue;
-    if (fds[ALARM].revents) quiet_alarm();
-    if (fds[LISTENER].revents) accept_client();
+    if (fds[BELL].revents) quiet_bell();
+    if (fds[LISTENER].revents && lm_descriptor_is_ours(&listener)) accept_client();
     look_at_file();
     for (int i = 0; i < CLIENTS; i++)
       if (fds[FIRST_CLIENT + i].fd >= 0) serve(&clients[i], fds[FIRST_CLIENT + i].revents);
@@ -348,19 +386,20 @@ static int create_thread(void) {
   int error = pthread_create(&thread, &attributes, run, NULL);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
+  if (!error) pthread_setname_np(thread, "loam");
   return error;
 }
 
 static loam_status start_thread_locked(void) {
   is_stopping = is_alone = false;
   if (is_running) return LOAM_OK;
-  alarm_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  int error = alarm_fd < 0 ? errno : create_thread();
+  int error = open_bell_locked();
+  if (!error) error = create_thread();
   if (!error) {
     is_running = true;
     return LOAM_OK;
   }
-  close_fd(&alarm_fd);
+  close_bell_locked();
   close_socket_locked();
   return lm_fail(LOAM_EIO, "no service thread: %s", strerrordesc_np(error));
 }
@@ -375,16 +414,16 @@ static void fork_child(void) {
   pthread_mutex_init(&lock, NULL);
   if (!is_running) return;
   for (int i = 0; i < CLIENTS; i++) {
-    if (!clients[i].fd) continue;
-    close(clients[i].fd);
+    if (!clients[i].is_here) continue;
+    lm_descriptor_close(&clients[i].link);
     clients[i] = (client){ 0 };
   }
   lm_watch_close(watch);
   lm_watch_close(incoming);
   watch = incoming = NULL;
   has_incoming = false;
-  close_fd(&listener); /* the path is the parent's */
-  close_fd(&alarm_fd);
+  lm_descriptor_close(&listener); /* the path is the parent's */
+  close_bell_locked();
   is_running = false;
   if (is_stopping) return;
   forked_ns = lm_sys_clock_ns();
@@ -395,6 +434,7 @@ static void hook(void) {
   static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
                                          .fork_parent = fork_parent,
                                          .fork_child = fork_child };
+  lm_own_free(lm_own_alloc(1)); /* memory's hooks are registered by now, so a child may free */
   lm_thread_hook(&hooks);
 }
 
@@ -408,19 +448,10 @@ static void hook_once(void) {
 /* Socket, if wanted, and thread, if there is anything for it to do. */
 static loam_status start_locked(void) {
   loam_status status = LOAM_OK;
-  if (wants_socket && listener < 0) status = open_socket_locked();
-  if (listener < 0 && !has_incoming && !watch) return status;
+  if (wants_socket && listener.fd < 0) status = open_socket_locked();
+  if (listener.fd < 0 && !has_incoming && !watch) return status;
   loam_status started = start_thread_locked();
   return started != LOAM_OK ? started : status;
-}
-
-/* With no lock held. */
-static loam_status tell_failure(loam_status status) {
-  char words[512];
-  if (status == LOAM_OK) return status;
-  snprintf(words, sizeof words, "%s", loam_error());
-  lm_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", words);
-  return lm_fail(status, "%s", words);
 }
 
 loam_status lm_control_start(const char *dir, bool socket) {
@@ -446,10 +477,11 @@ void lm_control_stop(void) {
   pthread_t ended = thread;
   wants_socket = false;
   is_stopping = true;
-  is_alone = is_self; /* called back from an event: it ends once it is back */
-  ring();
+  /* Called back from an event, it ends once it is back; or it cannot be told, and ends with us. */
+  is_alone = !ring() || is_self;
+  bool is_joined = was_running && !is_alone;
   leave();
-  if (was_running && !is_self) pthread_join(ended, NULL);
+  if (is_joined) pthread_join(ended, NULL);
 }
 
 loam_status lm_control_watch(const char *path) {

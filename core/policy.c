@@ -22,7 +22,7 @@ enum { LATE_EXCESSES = 8 };
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
-static uint64_t refused_hash; /* of the last file that was refused, or of why it could not be read */
+static uint64_t refused_hash; /* of the last path and text refused, or why it could not be read */
 static bool is_hooked;
 
 /* Taken after `load`, before any lock of memory. */
@@ -131,6 +131,7 @@ static void hook_locked(void) {
                                          .fork_child = fork_child };
   if (is_hooked) return;
   is_hooked = true;
+  lm_own_free(lm_own_alloc(1)); /* memory's hooks are registered by now: its locks come after ours */
   lm_thread_hook(&hooks);
 }
 
@@ -217,7 +218,11 @@ static loam_status compile_and_vet(load *l) {
   return status;
 }
 
-static void note_attempt(loam_status status, uint64_t hash) {
+static uint64_t hash_attempt(const char *path, uint64_t hash) {
+  return hash ^ lm_policy_hash(path, strlen(path)) * 0x9e3779b97f4a7c15u;
+}
+
+static void note_attempt(loam_status status, const char *path, uint64_t hash) {
   lock(&live_lock);
   record.loads++;
   record.last_at = lm_sys_unix_ns();
@@ -225,7 +230,7 @@ static void note_attempt(loam_status status, uint64_t hash) {
   snprintf(record.last_error, sizeof record.last_error, "%s", status ? loam_error() : "");
   if (status != LOAM_OK) record.refused++;
   unlock(&live_lock);
-  refused_hash = status == LOAM_OK ? 0 : hash;
+  refused_hash = status == LOAM_OK ? 0 : hash_attempt(path, hash);
 }
 
 static loam_status load_text_locked(const char *name, const char *path, const char *text,
@@ -235,7 +240,7 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
   hook_locked();
   loam_status status = compile_and_vet(&l);
   if (status == LOAM_OK) status = go_live(&l);
-  note_attempt(status, l.hash);
+  note_attempt(status, path, l.hash);
   lm_script_close(l.script);
   lm_own_free(l.plan);
   return status;
@@ -267,7 +272,7 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
 /* Whether the file is what is live, or what was refused last: then there is nothing to do. What is
  * live again after a refused edit is as good as loaded. */
 static bool is_known_locked(const char *path, uint64_t hash) {
-  if (hash == refused_hash) return true;
+  if (hash_attempt(path, hash) == refused_hash) return true;
   lock(&live_lock);
   bool is_live = live && hash == record.hash && !strcmp(path, record.path);
   if (is_live) {
@@ -293,7 +298,7 @@ static loam_status load_file_locked(const char *path, const char *full, bool if_
   else if (status == LOAM_OK)
     status = load_text_locked(path, full, text, length);
   else
-    note_attempt(status, hash);
+    note_attempt(status, full, hash);
   lm_own_free(text);
   return status;
 }

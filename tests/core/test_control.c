@@ -1,0 +1,572 @@
+/* test_control.c - the service thread, its socket, and what it does to a process: control.h. */
+#include "test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "control.h"
+#include "error.h"
+#include "policy.h"
+
+#define ALL_OF(name)                                                                          \
+  "local h = loam.host { name = '" name "' }\n"                                               \
+  "return loam.policy { name = '" name "', pick = function(req) return h end }\n"
+
+static char folder[64], file[96], answer[65536];
+static size_t answered;
+
+static int set_up(void **state) {
+  (void)state;
+  strcpy(folder, "/tmp/loam-test-XXXXXX");
+  if (!mkdtemp(folder)) return -1;
+  setenv("LOAM_CONTROL_DIR", folder, 1);
+  snprintf(file, sizeof file, "%s/policy.lua", folder);
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  char command[96];
+  lm_control_stop();
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+static void save(const char *text) {
+  int fd = open(file, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+  close(fd);
+}
+
+static const char *socket_of(int pid) {
+  static char path[128];
+  snprintf(path, sizeof path, "%s/%d.sock", folder, pid);
+  return path;
+}
+
+static bool exists(const char *path) { return !access(path, F_OK); }
+
+static void gather(void *ctx, const char *text, size_t length) {
+  (void)ctx;
+  assert_true(answered + length < sizeof answer);
+  memcpy(answer + answered, text, length);
+  answered += length;
+  answer[answered] = 0;
+}
+
+static loam_status ask(int pid, const char *request) {
+  answered = 0;
+  answer[0] = 0;
+  return lm_control_ask(pid, request, 10000, gather, NULL);
+}
+
+static void says(const char *text) {
+  if (!strstr(answer, text)) fail_msg("expected %s in %s", text, answer);
+}
+
+static uint64_t generation(void) {
+  struct loam_policy_info info;
+  lm_policy_info_get(&info);
+  return info.generation;
+}
+
+static bool reaches(uint64_t wanted) {
+  for (int i = 0; i < 1000 && generation() < wanted; i++) usleep(10000);
+  return generation() >= wanted;
+}
+
+static int dial(void) {
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
+  assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+  return fd;
+}
+
+/* ---- answers */
+
+static void it_answers_status(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load("told.lua", "", ALL_OF("told"), strlen(ALL_OF("told"))), LOAM_OK);
+  assert_int_equal(ask(getpid(), "status"), LOAM_OK);
+  says("\"name\":\"told\"");
+  says("\"program\":\"test_control\"");
+  says("\"watching\":false");
+  says("\"last\":{\"ok\":true,");
+  assert_int_equal(answer[answered - 1], '\n');
+}
+
+static void it_answers_stats(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  void *p = loam_malloc(loam_site_get("control.test"), 1000);
+  assert_int_equal(ask(getpid(), "stats"), LOAM_OK);
+  says("\"live_bytes\":");
+  says("\"rows\":[{");
+  says("\"tag\":\"control.test\"");
+  loam_free(p);
+}
+
+static void it_reloads_and_tells_the_whole_error(void **state) {
+  (void)state;
+  char request[128];
+  save(ALL_OF("asked"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  snprintf(request, sizeof request, "reload %s", file);
+  assert_int_equal(ask(getpid(), request), LOAM_OK);
+  says("{\"ok\":true");
+  uint64_t before = generation();
+  save("return 1\n");
+  assert_int_equal(ask(getpid(), "reload"), LOAM_OK);
+  says("{\"ok\":false");
+  says("policy.lua");
+  says("does not return a policy");
+  assert_int_equal(generation(), before);
+  assert_int_equal(ask(getpid(), "status"), LOAM_OK);
+  says("\"last\":{\"ok\":false");
+  says("\"name\":\"asked\"");
+}
+
+static void unknown_requests_are_answered_with_the_known(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(ask(getpid(), "explode \x01\xff"), LOAM_OK);
+  says("\"ok\":false");
+  says("status, stats, reload");
+  assert_int_equal(ask(getpid(), ""), LOAM_OK);
+  says("\"ok\":false");
+  assert_int_equal(ask(getpid(), "two\nlines"), LOAM_EINVAL);
+}
+
+static void it_answers_many_at_once(void **state) {
+  (void)state;
+  int fds[40];
+  char text[64];
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int i = 0; i < 16; i++) fds[i] = dial();
+  for (int i = 0; i < 16; i++) assert_int_equal(send(fds[i], "ping\n", 5, MSG_NOSIGNAL), 5);
+  for (int i = 0; i < 16; i++) {
+    assert_true(recv(fds[i], text, sizeof text, 0) > 0);
+    close(fds[i]);
+  }
+}
+
+/* ---- clients that misbehave */
+
+static void a_silent_client_does_not_keep_others_waiting(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int silent = dial();
+  assert_int_equal(send(silent, "sta", 3, MSG_NOSIGNAL), 3);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+  close(silent);
+}
+
+static void a_client_that_leaves_does_no_harm(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int i = 0; i < 20; i++) {
+    int fd = dial();
+    if (i & 1) assert_int_equal(send(fd, "stats\n", 6, MSG_NOSIGNAL), 6);
+    close(fd);
+  }
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+}
+
+static void an_endless_line_is_hung_up_on(void **state) {
+  (void)state;
+  char text[8192];
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int fd = dial();
+  memset(text, 'x', sizeof text);
+  ssize_t n = send(fd, text, sizeof text, MSG_NOSIGNAL);
+  assert_true(n > 0 || errno == EPIPE);
+  assert_true(recv(fd, text, sizeof text, 0) <= 0);
+  close(fd);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+}
+
+/* ---- the socket's place */
+
+static void the_socket_is_its_owners_alone_whatever_the_umask(void **state) {
+  (void)state;
+  struct stat st;
+  char deeper[80];
+  snprintf(deeper, sizeof deeper, "%s/new", folder);
+  setenv("LOAM_CONTROL_DIR", deeper, 1);
+  mode_t before = umask(0);
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  umask(before);
+  assert_int_equal(stat(deeper, &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0700);
+  strcat(deeper, "/");
+  sprintf(deeper + strlen(deeper), "%d.sock", getpid());
+  assert_int_equal(stat(deeper, &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+static loam_event_kind told;
+
+static void note_event(void *ctx, const loam_event *event) {
+  (void)ctx;
+  told = event->kind;
+}
+
+static void fails_in_words(const char *dir, const char *words) {
+  told = 0;
+  loam_on_event(note_event, NULL);
+  assert_int_equal(lm_control_start(dir, true), LOAM_EIO);
+  loam_on_event(NULL, NULL);
+  assert_int_equal(told, LOAM_EVENT_CONTROL);
+  if (!strstr(loam_error(), words)) fail_msg("expected %s in %s", words, loam_error());
+  void *p = loam_malloc(NULL, 10);
+  assert_non_null(p);
+  loam_free(p);
+}
+
+static void a_place_that_cannot_be_is_an_event_and_no_more(void **state) {
+  (void)state;
+  char path[300], longer[128];
+  fails_in_words("/proc/nothing", "/proc/nothing");
+  fails_in_words("/nonexistent/below", "No such file");
+  snprintf(path, sizeof path, "%s/file", folder);
+  close(open(path, O_CREAT | O_WRONLY, 0600));
+  fails_in_words(path, "not a directory");
+  snprintf(path, sizeof path, "%s/open", folder);
+  assert_int_equal(mkdir(path, 0700), 0);
+  assert_int_equal(chmod(path, 0777), 0);
+  fails_in_words(path, "only user");
+  memset(longer, 'x', sizeof longer);
+  longer[0] = '/';
+  longer[105] = 0;
+  fails_in_words(longer, "/xxx");
+  longer[105] = 'x';
+  longer[sizeof longer - 1] = 0;
+  fails_in_words(longer, "at most");
+}
+
+static void a_stale_socket_is_replaced(void **state) {
+  (void)state;
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  close(fd);
+  assert_true(exists(socket_of(getpid())));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+}
+
+static void a_socket_of_another_host_is_left_alone(void **state) {
+  (void)state;
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(listen(fd, 4), 0);
+  fails_in_words(folder, "another host");
+  assert_true(exists(socket_of(getpid())));
+  close(fd);
+}
+
+static int fill_disk(void *argument) {
+  (void)argument;
+  struct rlimit none = { 0, 0 };
+  if (setrlimit(RLIMIT_NOFILE, &none)) return 1;
+  if (lm_control_start(NULL, true) != LOAM_EIO) return 2;
+  void *p = loam_malloc(NULL, 100000);
+  return p ? 0 : 3;
+}
+
+static void no_descriptors_left_harm_nobody(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(fill_disk, NULL), 0);
+}
+
+/* ---- stopping */
+
+static int count_fds(void) {
+  int n = 0;
+  DIR *dir = opendir("/proc/self/fd");
+  while (readdir(dir)) n++;
+  closedir(dir);
+  return n;
+}
+
+static int count_threads(void) {
+  int n = 0;
+  DIR *dir = opendir("/proc/self/task");
+  while (readdir(dir)) n++;
+  closedir(dir);
+  return n;
+}
+
+static void stopping_leaves_nothing_behind(void **state) {
+  (void)state;
+  int fds = count_fds(), threads = count_threads();
+  save(ALL_OF("stopped"));
+  for (int i = 0; i < 20; i++) {
+    assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+    assert_int_equal(lm_control_watch(file), LOAM_OK);
+    assert_true(lm_control_watching());
+    assert_true(exists(socket_of(getpid())));
+    lm_control_stop();
+    assert_false(lm_control_watching());
+    assert_false(exists(socket_of(getpid())));
+  }
+  lm_control_stop();
+  assert_int_equal(count_fds(), fds);
+  assert_int_equal(count_threads(), threads);
+}
+
+static void stop_from_callback(void *ctx, const loam_event *event) {
+  (void)event;
+  lm_control_stop();
+  *(_Atomic int *)ctx = 1;
+}
+
+static void it_can_be_stopped_by_its_own_callback(void **state) {
+  (void)state;
+  _Atomic int stopped = 0;
+  save("return 1\n");
+  loam_on_event(stop_from_callback, (void *)&stopped);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  for (int i = 0; i < 1000 && !stopped; i++) usleep(10000);
+  assert_int_equal(stopped, 1);
+  loam_on_event(NULL, NULL);
+  for (int i = 0; i < 1000 && lm_control_watching(); i++) usleep(10000);
+  save(ALL_OF("again"));
+  uint64_t before = generation();
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  assert_true(reaches(before + 1));
+}
+
+static int exit_as_host(void *argument) {
+  (void)argument;
+  if (lm_control_start(NULL, true)) return 1;
+  exit(0);
+}
+
+static void a_host_that_exits_removes_its_socket(void **state) {
+  (void)state;
+  pid_t pid = fork();
+  if (!pid) _exit(exit_as_host(NULL));
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  assert_false(exists(socket_of(pid)));
+}
+
+/* ---- following a file */
+
+static void an_edit_goes_live(void **state) {
+  (void)state;
+  save(ALL_OF("one"));
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  uint64_t before = generation();
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  save(ALL_OF("two"));
+  assert_true(reaches(before + 1));
+  struct loam_policy_info info;
+  lm_policy_info_get(&info);
+  assert_string_equal(info.name, "two");
+  assert_int_equal(info.watching, 1);
+}
+
+static void a_broken_edit_keeps_the_last_good(void **state) {
+  (void)state;
+  struct loam_policy_info info;
+  save(ALL_OF("good"));
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  lm_policy_info_get(&info);
+  uint64_t before = info.generation, refused = info.refused;
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  save("");
+  for (int i = 0; i < 1000 && info.refused == refused; i++, usleep(10000)) lm_policy_info_get(&info);
+  assert_int_equal(info.generation, before);
+  assert_non_null(strstr(info.last_error, "empty"));
+  unlink(file);
+  for (int i = 0; i < 1000 && info.refused == refused + 1; i++, usleep(10000)) lm_policy_info_get(&info);
+  assert_non_null(strstr(info.last_error, "No such file"));
+  assert_int_equal(info.generation, before);
+  save(ALL_OF("mended"));
+  assert_true(reaches(before + 1));
+  lm_policy_info_get(&info);
+  assert_int_equal(info.refused, refused + 2);
+}
+
+static void reloading_another_file_follows_that_one(void **state) {
+  (void)state;
+  char other[128], request[160];
+  save(ALL_OF("first"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  snprintf(other, sizeof other, "%s.other", file);
+  snprintf(request, sizeof request, "reload %s", other);
+  assert_int_equal(rename(file, other), 0);
+  assert_int_equal(ask(getpid(), request), LOAM_OK);
+  says("{\"ok\":true");
+  uint64_t before = generation();
+  strcpy(file, other);
+  save(ALL_OF("second"));
+  assert_true(reaches(before + 1));
+}
+
+/* ---- fork */
+
+static int is_served(void *argument) {
+  (void)argument;
+  if (exists(socket_of(getpid()))) return 1; /* not at once */
+  for (int i = 0; i < 500; i++) {
+    usleep(10000);
+    loam_free(loam_malloc(loam_site_get("child"), 100000));
+    lm_control_revive();
+    if (exists(socket_of(getpid()))) break;
+  }
+  if (ask(getpid(), "ping")) return 2;
+  uint64_t before = generation();
+  save(ALL_OF("child"));
+  if (!reaches(before + 1)) return 3;
+  lm_control_stop();
+  return exists(socket_of(getpid())) ? 4 : 0;
+}
+
+static void a_forked_child_is_served_after_a_while(void **state) {
+  (void)state;
+  save(ALL_OF("parent"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  assert_int_equal(run_in_child(is_served, NULL), 0);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+}
+
+static int check_fds(void *fds) {
+  return count_fds() < *(int *)fds ? 0 : 1;
+}
+
+static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
+  (void)state;
+  save(ALL_OF("parent"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+  int fds = count_fds() - 1; /* listener, alarm: two less at least */
+  for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(check_fds, &fds), 0);
+}
+
+/* ---- the client's side */
+
+static void asking_nobody_fails_in_words(void **state) {
+  (void)state;
+  assert_int_equal(ask(1, "status"), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "process 1 is no loam host"));
+}
+
+static void a_host_that_does_not_answer_is_given_up(void **state) {
+  (void)state;
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(listen(fd, 4), 0);
+  assert_int_equal(lm_control_ask(getpid(), "status", 50, gather, NULL), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "did not answer within 50 ms"));
+  close(fd);
+}
+
+static int hosts, own_pid_found;
+
+static void note_host(void *ctx, int pid) {
+  (void)ctx;
+  hosts++;
+  if (pid == getpid()) own_pid_found++;
+}
+
+static void hosts_are_listed_and_stale_sockets_removed(void **state) {
+  (void)state;
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(999999));
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  close(fd);
+  save(ALL_OF("not a socket"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  hosts = own_pid_found = 0;
+  assert_int_equal(lm_control_hosts(note_host, NULL), LOAM_OK);
+  assert_int_equal(hosts, 1);
+  assert_int_equal(own_pid_found, 1);
+  assert_false(exists(socket_of(999999)));
+  assert_true(exists(file));
+}
+
+static void no_directory_means_no_hosts(void **state) {
+  (void)state;
+  setenv("LOAM_CONTROL_DIR", "/nonexistent/nowhere", 1);
+  hosts = 0;
+  assert_int_equal(lm_control_hosts(note_host, NULL), LOAM_OK);
+  assert_int_equal(hosts, 0);
+}
+
+static void its_thread_takes_no_signals(void **state) {
+  (void)state;
+  char path[64], text[2048];
+  size_t length;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  DIR *dir = opendir("/proc/self/task");
+  bool found = false;
+  for (struct dirent *d; (d = readdir(dir));) {
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/status", d->d_name);
+    if (lm_sys_read_file(path, text, sizeof text, &length) || strncmp(text, "Name:\tloam\n", 11)) continue;
+    found = true;
+    assert_non_null(strstr(text, "SigBlk:\tfffffffe7ffbfeff")); /* all but KILL, STOP, glibc's two */
+  }
+  closedir(dir);
+  assert_true(found);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    TEST(it_answers_status),
+    TEST(it_answers_stats),
+    TEST(it_reloads_and_tells_the_whole_error),
+    TEST(unknown_requests_are_answered_with_the_known),
+    TEST(it_answers_many_at_once),
+    TEST(a_silent_client_does_not_keep_others_waiting),
+    TEST(a_client_that_leaves_does_no_harm),
+    TEST(an_endless_line_is_hung_up_on),
+    TEST(the_socket_is_its_owners_alone_whatever_the_umask),
+    TEST(a_place_that_cannot_be_is_an_event_and_no_more),
+    TEST(a_stale_socket_is_replaced),
+    TEST(a_socket_of_another_host_is_left_alone),
+    TEST(no_descriptors_left_harm_nobody),
+    TEST(stopping_leaves_nothing_behind),
+    TEST(it_can_be_stopped_by_its_own_callback),
+    TEST(a_host_that_exits_removes_its_socket),
+    TEST(an_edit_goes_live),
+    TEST(a_broken_edit_keeps_the_last_good),
+    TEST(reloading_another_file_follows_that_one),
+    TEST(a_forked_child_is_served_after_a_while),
+    TEST(a_forked_child_keeps_no_descriptor_of_ours),
+    TEST(asking_nobody_fails_in_words),
+    TEST(a_host_that_does_not_answer_is_given_up),
+    TEST(hosts_are_listed_and_stale_sockets_removed),
+    TEST(no_directory_means_no_hosts),
+    TEST(its_thread_takes_no_signals),
+  };
+  setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
