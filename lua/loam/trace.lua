@@ -17,8 +17,8 @@ local symbol = require("loam.symbol")
 local trace = {}
 
 -- The replay. `tape[i]` is the i-th condition met, `outcomes[i]` how it went; the first `taped` are
--- to be repeated.
-local tape, outcomes, position, taped = {}, {}, 0, 0
+-- to be repeated. `digits[i]` is the outcome as "1" or "0".
+local tape, outcomes, digits, position, taped = {}, {}, {}, 0, 0
 local forks      -- of the present path, outermost first
 local untried    -- how many of them have only been true: each will bring a leaf more
 local branch     -- node and side that the next fork or leaf belongs to
@@ -117,7 +117,7 @@ local function choose(c)
   local yes, no = possible(c)
   local outcome = yes
   if yes and no then outcome = fork(c) end
-  tape[position], outcomes[position] = c, outcome
+  tape[position], outcomes[position], digits[position] = c, outcome, outcome and "1" or "0"
   taped = position
   return outcome
 end
@@ -151,13 +151,14 @@ local function turn()
   untried = untried - 1
   undo(last.mark)
   settle(last.node.condition, false)
-  outcomes[last.position], taped = false, last.position
+  outcomes[last.position], digits[last.position], taped = false, "0", last.position
   branch.node, branch.side = last.node, "no"
   return true
 end
 
 local function begin(within)
-  tape, outcomes, position, taped, forks, leaves, untried = {}, {}, 0, 0, {}, 0, 0
+  tape, outcomes, digits, position, taped = {}, {}, {}, 0, 0
+  forks, leaves, untried = {}, 0, 0
   outer = within
 end
 
@@ -179,14 +180,15 @@ end
 -- no } and leaves.
 function trace.explore(run, arrive)
   local saved = {
-    tape = tape, outcomes = outcomes, position = position, taped = taped, forks = forks,
-    branch = branch, leaves = leaves, untried = untried, outer = outer,
+    tape = tape, outcomes = outcomes, digits = digits, position = position, taped = taped,
+    forks = forks, branch = branch, leaves = leaves, untried = untried, outer = outer,
   }
   local mark = trail_top
   begin(saved)
   local tree = explore(run, arrive)
   undo(mark)
-  tape, outcomes, position, taped = saved.tape, saved.outcomes, saved.position, saved.taped
+  tape, outcomes, digits = saved.tape, saved.outcomes, saved.digits
+  position, taped = saved.position, saved.taped
   forks, branch, leaves, untried = saved.forks, saved.branch, saved.leaves, saved.untried
   outer = saved.outer
   return tree
@@ -215,22 +217,15 @@ end
 
 -- ---- retelling a path
 
-local digits = {}
-
-local function path_text(of, length)
-  for i = 1, length do digits[i] = of[i] and "1" or "0" end
-  return table.concat(digits, "", 1, length)
-end
-
 ---@return string outcomes of the path that is being run, or has just been: a "1" or "0" for each
 -- condition
 function trace.path()
-  return path_text(outcomes, position)
+  return table.concat(digits, "", 1, math.min(position, taped))
 end
 
 ---@return string the path that the present exploration goes on from
 function trace.outer_path()
-  return path_text(outer.outcomes, outer.position)
+  return table.concat(outer.digits, "", 1, outer.position)
 end
 
 -- A guide along a path from trace.path; past its end everything is true.
