@@ -27,16 +27,14 @@ void lm_engine_count_tag(loam_site *site);
 /* Registers with threads, once; before anything is allocated. */
 void lm_engine_start(void);
 
-/* What the site's plan says of a size class; bin 0 if it has to be decided. While active. */
+/* What the site's plan says of a small size; bin 0 if it has to be decided. While active. */
 LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, lm_token *token) {
   /* Acquire pairs with the swap: the decisions of this parity are seen. */
   uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
   lm_decision *d = &site->now[generation & 1];
   const lm_plan *plan = atomic_load_explicit(&d->plan, memory_order_acquire);
   *token = atomic_load_explicit(&d->token, memory_order_relaxed);
-  unsigned c = lm_class_of(size);
-  lm_serve serve = plan->serve[c];
-  if (lm_unlikely(!serve.bin)) serve = plan->split[c].part[size >= plan->split[c].cut];
+  lm_serve serve = lm_table_at(&plan->table, size);
   /* Of counted tags every block is decided: see lm_engine_count_settle. */
   if (lm_unlikely(atomic_load_explicit(&site->counted, memory_order_relaxed))) serve.bin = 0;
   return serve;

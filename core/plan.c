@@ -1,4 +1,4 @@
-/* plan.c - the checker of images, the evaluator, and the table of what each size class gets. */
+/* plan.c - the checker of images and the evaluator. */
 #include "plan.h"
 
 #include <math.h>
@@ -70,14 +70,7 @@ static loam_status check(const lm_plan *plan) {
   return status;
 }
 
-/* ---- What each size class gets ------------------------------------------------------------ */
-
-/* Sizes lo..hi, all of one class, on their way down the tree. `fuel` bounds the work: nodes that
- * ask about something else are followed both ways, which could double at each. */
-typedef struct walk {
-  const lm_plan *plan;
-  unsigned fuel;
-} walk;
+/* ---- Reading and comparing ---------------------------------------------------------------- */
 
 static uint32_t reads_of(const lm_plan *plan, const lm_node *node) {
   if (!node->code_n) return 1u << node->input;
@@ -92,99 +85,7 @@ static bool compare(unsigned cmp, double left, double right) {
   return cmp == LM_CMP_LE ? left <= right : left == right;
 }
 
-static int reach(walk *w, int32_t at, size_t lo, size_t hi);
-
-/* What two ways agree on: a strategy, or -1. */
-static int both(walk *w, int32_t one, int32_t other, size_t lo, size_t hi) {
-  int strategy = reach(w, one, lo, hi);
-  return strategy >= 0 && reach(w, other, lo, hi) == strategy ? strategy : -1;
-}
-
-/* Where the sizes lo..hi answer `size cmp k` differently: the last size that answers as lo does.
- * Called only when lo and hi answer differently, or for EQ with k inside. Sizes are whole and k is
- * between two of them, so k is finite and below 2^48. */
-static size_t last_like_lo(unsigned cmp, size_t lo, double k) {
-  if (cmp == LM_CMP_LT) return (size_t)ceil(k) - 1;
-  if (cmp == LM_CMP_LE) return (size_t)floor(k);
-  return (double)lo == k ? lo : (size_t)k - 1;
-}
-
-static int reach_size(walk *w, const lm_node *node, size_t lo, size_t hi) {
-  bool first = compare(node->cmp, (double)lo, node->k), last = compare(node->cmp, (double)hi, node->k);
-  bool inside = node->cmp == LM_CMP_EQ && node->k > (double)lo && node->k < (double)hi &&
-                node->k == floor(node->k);
-  if (first == last && !inside)
-    return reach(w, first ? node->yes : node->no, lo, hi);
-  size_t end = last_like_lo(node->cmp, lo, node->k);
-  int strategy = reach(w, first ? node->yes : node->no, lo, end);
-  if (strategy < 0) return -1;
-  /* The rest begins at a size that answers differently; for EQ it may have to be split again. */
-  return reach_size(w, node, end + 1, hi) == strategy ? strategy : -1;
-}
-
-/* The strategy that begins the leaf of every size in lo..hi, or -1. */
-static int reach(walk *w, int32_t at, size_t lo, size_t hi) {
-  if (at < 0) return (int)w->plan->chain[w->plan->leaf[~at].first];
-  if (!w->fuel) return -1;
-  w->fuel--;
-  const lm_node *node = &w->plan->node[at];
-  if (!node->code_n && node->input == LM_IN_SIZE) return reach_size(w, node, lo, hi);
-  if (!node->code_n && (node->input == LM_IN_ALIGN || node->input == LM_IN_ZERO)) {
-    double value = node->input == LM_IN_ALIGN ? 16 : 0;
-    return reach(w, compare(node->cmp, value, node->k) ? node->yes : node->no, lo, hi);
-  }
-  return both(w, node->yes, node->no, lo, hi);
-}
-
-/* Usable bytes of the objects of a bin. */
-static size_t bin_size(uint32_t offset) {
-  size_t at = offset - LM_THREAD_BINS - offsetof(lm_thread_bins, pool);
-  return lm_class_size((unsigned)((at % sizeof(lm_pool_bins) - offsetof(lm_pool_bins, bin)) /
-                                  sizeof(lm_bin)));
-}
-
-static int32_t root(const lm_plan *plan) { return plan->nodes ? 0 : ~0; }
-
-/* What sizes lo..hi of a class get; bin 0 where they have to be decided. */
-static lm_serve serve_of(const lm_plan *plan, unsigned c, size_t lo, size_t hi) {
-  walk w = { plan, plan->nodes * 2 + 64 };
-  int id = reach(&w, root(plan), lo, hi);
-  uint32_t bin = id < 0 ? 0 : lm_pool_bin(lm_strategy_at((uint32_t)id), c);
-  if (!bin) return (lm_serve){ 0 };
-  return (lm_serve){ bin, (uint16_t)id, (uint16_t)(bin_size(bin) / 16) };
-}
-
-static size_t least_of(unsigned c) { return c ? lm_class_size(c - 1) + 1 : 0; }
-
-static bool try_split(lm_plan *plan, unsigned c, size_t cut) {
-  size_t lo = least_of(c), hi = lm_class_size(c);
-  if (cut <= lo || cut > hi) return false;
-  lm_split split = { (uint32_t)cut, { serve_of(plan, c, lo, cut - 1), serve_of(plan, c, cut, hi) } };
-  if (!split.part[0].bin || !split.part[1].bin) return false;
-  plan->split[c] = split;
-  return true;
-}
-
-/* Splits a class at the threshold that parts it, if there is one that does. */
-static void fill_split(lm_plan *plan, unsigned c) {
-  size_t hi = lm_class_size(c);
-  for (uint32_t i = 0; i < plan->nodes; i++) {
-    const lm_node *node = &plan->node[i];
-    if (node->code_n || node->input != LM_IN_SIZE || !(node->k >= 0 && node->k <= (double)hi))
-      continue;
-    /* The first size on the other side; for EQ either side of k may be the threshold. */
-    size_t cut = node->cmp == LM_CMP_LT ? (size_t)ceil(node->k) : (size_t)floor(node->k) + 1;
-    if (try_split(plan, c, cut) || (node->cmp == LM_CMP_EQ && try_split(plan, c, cut - 1))) return;
-  }
-}
-
-static void fill_serve(lm_plan *plan) {
-  if (plan->reads & 1u << LM_IN_LIVE) return;
-  for (unsigned c = 0; c < LM_CLASSES; c++) {
-    plan->serve[c] = serve_of(plan, c, least_of(c), lm_class_size(c));
-    if (!plan->serve[c].bin) fill_split(plan, c);
-  }
-}
+bool lm_plan_compare(unsigned cmp, double left, double right) { return compare(cmp, left, right); }
 
 /* ---- Making ------------------------------------------------------------------------------- */
 
@@ -234,30 +135,20 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   }
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= reads_of(plan, &plan->node[i]);
   plan->hash = hash_of(image, size);
-  fill_serve(plan);
+  lm_table_fill(&plan->table, plan);
   lm_verify(lm_plan_is_valid(plan));
   *out = plan;
   return LOAM_OK;
 }
 
-void lm_plan_destroy(lm_plan *plan) { lm_own_free(plan); }
-
-static bool is_serve(const lm_plan *plan, unsigned c, const lm_serve *s) {
-  if (!s->bin) return true;
-  return !(plan->reads & 1u << LM_IN_LIVE) && s->units * (size_t)16 >= lm_class_size(c) &&
-         lm_pool_bin(lm_strategy_at(s->strategy), c) == s->bin;
+void lm_plan_destroy(lm_plan *plan) {
+  if (!plan) return;
+  lm_table_finish(&plan->table);
+  lm_own_free(plan);
 }
 
 bool lm_plan_is_valid(const lm_plan *plan) {
-  if (check(plan)) return false;
-  for (unsigned c = 0; c < LM_CLASSES; c++) {
-    const lm_split *split = &plan->split[c];
-    if (plan->serve[c].bin && (split->part[0].bin || split->part[1].bin)) return false;
-    if (!is_serve(plan, c, &plan->serve[c]) || !is_serve(plan, c, &split->part[0]) ||
-        !is_serve(plan, c, &split->part[1]))
-      return false;
-  }
-  return true;
+  return !check(plan) && lm_table_is_valid(&plan->table);
 }
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
@@ -359,7 +250,7 @@ unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request) {
   g.request = request;
   g.known = 0;
   g.node_known = g.device_known = 0;
-  int32_t at = root(plan);
+  int32_t at = plan->nodes ? 0 : ~0;
   while (at >= 0) {
     const lm_node *node = &plan->node[at];
     bool holds = node->code_n ? run_code(&g, plan, node)
@@ -375,7 +266,8 @@ static const lm_leaf default_leaf = { .first = 0, .n = 1, .line = 0 };
 static const uint32_t default_chain[1] = { 0 };
 
 #define DEFAULT_PLAN \
-  { .leaves = 1, .chains = 1, .leaf = &default_leaf, .chain = default_chain }
+  { .table = LM_TABLE_BARE, .leaves = 1, .chains = 1, .leaf = &default_leaf, \
+    .chain = default_chain }
 
 const lm_plan lm_plan_bare = DEFAULT_PLAN;
 static lm_plan served = DEFAULT_PLAN;
@@ -387,6 +279,6 @@ const lm_plan *lm_plan_default(void) { return atomic_load_explicit(&now, memory_
 void lm_plan_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
-  fill_serve(&served);
+  lm_table_fill(&served.table, &served);
   atomic_store_explicit(&now, &served, memory_order_release);
 }

@@ -72,31 +72,14 @@ typedef struct lm_image {
 
 #ifndef LOAM_CDEF
 
-#include "pool.h"
+#include "table.h"
 
 typedef struct lm_plan lm_plan;
 
-/* What every request of a size class, or of a part of one, gets, where that is known beforehand. */
-typedef struct lm_serve {
-  uint32_t bin;               /* offset of the bin in the thread; 0: decide */
-  uint16_t strategy;          /* id */
-  uint16_t units;             /* usable bytes of the bin's objects / 16 */
-} lm_serve;
-
-/* A class with a threshold inside: what sizes below `cut` get, and the others. */
-typedef struct lm_split {
-  uint32_t cut;
-  lm_serve part[2];
-} lm_split;
-
 /* Law: every index of every node, leaf and chain is in range, yes and no go up, so that deciding
- *      ends; serve[c].bin != 0 only if every size of class c with align <= 16 and zero = 0 reaches,
- *      whatever the gauges say, a leaf that begins with serve[c].strategy, a pool strategy that can
- *      be served from the thread's bins with nothing to count, and no node reads LM_IN_LIVE. The
- *      same of the parts of split[c], which is all 0 where serve[c].bin is not. */
+ *      ends; the table agrees with the tree (table.h). */
 struct lm_plan {
-  lm_serve serve[LM_CLASSES]; /* by size class */
-  lm_split split[LM_CLASSES];
+  lm_table table;
   uint32_t reads;             /* a bit for each LM_IN_* that any node reads */
   uint32_t nodes, codes, leaves, chains;
   const lm_node *node;
@@ -110,6 +93,8 @@ struct lm_plan {
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out);
 void lm_plan_destroy(lm_plan *plan);
 bool lm_plan_is_valid(const lm_plan *plan);
+/* `left cmp right`, an LM_CMP_*. */
+bool lm_plan_compare(unsigned cmp, double left, double right);
 
 /* The numbers of one request. Gauges are read through `gauge` only when a node asks; NULL: from
  * `fixed`, which is how tests and `loam explain` give them. */

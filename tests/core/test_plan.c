@@ -247,8 +247,7 @@ static image random_image(bool size_only, const uint32_t *ids) {
 /* Every size of a class, whatever the gauges say, gets what the table says. */
 static void agree(const lm_plan *plan, size_t size, const double *fixed) {
   unsigned c = lm_class_of(size);
-  lm_serve s = plan->serve[c];
-  if (!s.bin) s = plan->split[c].part[size >= plan->split[c].cut];
+  lm_serve s = lm_table_at(&plan->table, size);
   if (!s.bin) return;
   lm_request r = { .size = size, .align = 16, .fixed = fixed };
   uint32_t id = plan->chain[plan->leaf[lm_plan_decide(plan, &r)].first];
@@ -272,7 +271,8 @@ static void the_table_agrees_with_the_tree_at_every_size(void **state) {
       for (size_t size = 0; size <= LM_SMALL_MAX; size += k ? 1 + roll(64) : 1)
         agree(plan, size, fixed);
     }
-    for (unsigned c = 0; c < LM_CLASSES; c++) served += plan->serve[c].bin != 0;
+    for (unsigned c = 0; c < LM_CLASSES; c++)
+      served += lm_table_at(&plan->table, lm_class_size(c)).bin != 0;
     lm_plan_destroy(plan);
   }
   assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* and it is not empty */
@@ -284,15 +284,13 @@ static void a_plan_of_100_sizes_needs_no_deciding(void **state) {
   uint32_t wide = strategy("wide", 64, 0);
   int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 }), b = image_leaf(&m, 1, &wide);
   for (int i = 1; i < 100; i++)
-    image_node(&m, LM_IN_SIZE, LM_CMP_LT, i * 4096, i % 2 ? a : b, i == 99 ? b : i);
+    image_node(&m, LM_IN_SIZE, LM_CMP_LT, i * 328, i % 2 ? a : b, i == 99 ? b : i);
   lm_plan *plan;
   assert_int_equal(image_make(&m, &plan), LOAM_OK);
-  for (size_t size = 0; size < 40000; size += 8)
-    assert_int_equal(first_of(plan, size), size / 4096 % 2 ? wide : 0);
-  unsigned decided = 0;
-  for (unsigned c = 0; c < LM_CLASSES; c++)
-    decided += !plan->serve[c].bin && !plan->split[c].part[0].bin;
-  assert_int_equal(decided, 0); /* no class has two thresholds inside */
+  for (size_t size = 0; size <= LM_SMALL_MAX; size++) {
+    assert_int_equal(first_of(plan, size), size / 328 % 2 ? wide : 0);
+    assert_int_not_equal(lm_table_at(&plan->table, size).bin, 0);
+  }
   lm_plan_destroy(plan);
 }
 
@@ -320,7 +318,8 @@ static void a_plan_that_reads_live_is_always_decided(void **state) {
   image_node(&m, LM_IN_LIVE, LM_CMP_LT, 5, a, a);
   lm_plan *plan;
   assert_int_equal(image_make(&m, &plan), LOAM_OK);
-  for (unsigned c = 0; c < LM_CLASSES; c++) assert_int_equal(plan->serve[c].bin, 0);
+  for (size_t size = 0; size <= LM_SMALL_MAX; size++)
+    assert_int_equal(lm_table_at(&plan->table, size).bin, 0);
   lm_plan_destroy(plan);
 }
 
@@ -359,8 +358,8 @@ static void the_default_is_one_leaf_of_strategy_0(void **state) {
   lm_plan_start();
   assert_ptr_not_equal(lm_plan_default(), &lm_plan_bare);
   assert_true(lm_plan_is_valid(lm_plan_default()));
-  for (unsigned c = 0; c < LM_CLASSES; c++)
-    assert_int_not_equal(lm_plan_default()->serve[c].bin, 0);
+  for (size_t size = 0; size <= LM_SMALL_MAX; size++)
+    assert_int_not_equal(lm_table_at(&lm_plan_default()->table, size).bin, 0);
 }
 
 int main(void) {

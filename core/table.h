@@ -1,0 +1,52 @@
+/* table.h - what each small size gets under a plan, where that is known beforehand.
+ *
+ * A byte for each 16-byte unit of size up to LM_SMALL_MAX names an entry; an entry has at most one
+ * threshold, because few policies have two within 16 bytes. So most requests under a policy that
+ * asks about sizes are decided by one look-up and one comparison, however many leaves it has. */
+#ifndef LM_TABLE_H
+#define LM_TABLE_H
+
+#include "pool.h"
+
+struct lm_plan;
+
+/* A bin that serves a request, and what is noted of it. */
+typedef struct lm_serve {
+  uint32_t bin;      /* offset of the bin in the thread; 0: decide */
+  uint16_t strategy; /* id */
+  uint16_t units;    /* usable bytes of the bin's objects / 16 */
+} lm_serve;
+
+/* Sizes below `cut` get part[0], the others part[1]. */
+typedef struct lm_entry {
+  uint32_t cut;
+  lm_serve part[2];
+} lm_entry;
+
+enum { LM_TABLE_UNITS = LM_SMALL_MAX / 16 + 1, LM_TABLE_ENTRIES = 256 };
+
+/* Law: lm_table_at(size).bin != 0 only if every request of that size with align <= 16 and zero = 0
+ *      reaches, whatever the gauges say, a leaf that begins with .strategy, a pool strategy that
+ *      can be served from the thread's bins with nothing to count, and no node reads LM_IN_LIVE.
+ *      entry[0] is all zero: decide. */
+typedef struct lm_table {
+  uint8_t at[LM_TABLE_UNITS]; /* index of the entry of sizes 16 * i - 15 .. 16 * i */
+  uint32_t entries;
+  const lm_entry *entry;
+} lm_table;
+
+/* Entries cost memory; where there is none, more is left to be decided. */
+void lm_table_fill(lm_table *table, const struct lm_plan *plan);
+/* A table that leaves all to be decided. */
+#define LM_TABLE_BARE { .entries = 1, .entry = &lm_table_decide }
+extern const lm_entry lm_table_decide;
+void lm_table_finish(lm_table *table);
+bool lm_table_is_valid(const lm_table *table);
+
+/* For size <= LM_SMALL_MAX. */
+LM_INLINE lm_serve lm_table_at(const lm_table *table, size_t size) {
+  const lm_entry *e = &table->entry[table->at[(size + 15) / 16]];
+  return e->part[size >= e->cut];
+}
+
+#endif
