@@ -95,6 +95,14 @@ function support.refused(text, where)
   return errors and errors[1] or nil
 end
 
+---@return table expression of an input, by the name a policy gives it
+function support.input(name)
+  for _, input in ipairs(request.inputs()) do
+    if input.name == name then return input end
+  end
+  error("no input " .. name)
+end
+
 -- An answer of driver.inspect, decoded: the list of its lines.
 function support.inspect(text, query)
   core.written = {}
