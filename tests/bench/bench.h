@@ -16,21 +16,26 @@ static inline int64_t bench_now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Nanoseconds of one of `n` steps of `run(ctx, n)`, best of `repeats`. */
+/* Nanoseconds of one of `n` steps of `run(ctx, n)`. */
+static inline double bench_once(void (*run)(void *ctx, long n), void *ctx, long n) {
+  int64_t start = bench_now();
+  run(ctx, n);
+  return (double)(bench_now() - start) / (double)n;
+}
+
+/* The best of several. */
 static inline double bench_best(void (*run)(void *ctx, long n), void *ctx, long n, int repeats) {
   double best = 1e300;
   for (int i = 0; i < repeats; i++) {
-    int64_t start = bench_now();
-    run(ctx, n);
-    double each = (double)(bench_now() - start) / (double)n;
+    double each = bench_once(run, ctx, n);
     if (each < best) best = each;
   }
   return best;
 }
 
-/* Text of a policy with `leaves` leaves that asks about size alone: steps of BENCH_STEP bytes, served
- * by two strategies in turn, so that 100 leaves divide the size classes up to 32 KiB in every
- * possible way. Freed by the caller. */
+/* Text of a policy with `leaves` leaves that asks about size alone: steps of BENCH_STEP bytes,
+ * served by two strategies in turn, so that 100 leaves divide the size classes up to 32 KiB in
+ * every possible way. Freed by the caller. */
 enum { BENCH_STEP = 328 };
 
 static inline char *bench_policy(int leaves) {

@@ -7,6 +7,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "bench.h"
@@ -109,54 +110,83 @@ static lua_State *open_lua(int leaves) {
   return lua;
 }
 
-static void row(const char *what, double *out, void (*run)(void *, long), asked *a) {
-  printf("%-32s", what);
-  for (int i = 0; i < SIZES; i++) {
-    size_t size = sizes[i];
-    if (a) a->size = size;
-    out[i] = bench_best(run, a ? (void *)a : (void *)&size, a ? PAIRS / 10 : PAIRS, REPEATS);
-    printf("%10.1f", out[i]);
+/* Who is measured. All take turns in each repeat, so that the machine's moods fall on all alike. */
+typedef struct contender {
+  const char *name;
+  int leaves; /* of the policy that is live; 0: none asked for */
+  void (*run)(void *ctx, long n);
+  bool asks_lua;
+  double best[SIZES];
+} contender;
+
+static void turn(contender *c, asked *a) {
+  if (c->leaves) {
+    char *text = bench_policy(c->leaves);
+    bench_load("bench.lua", text);
+    free(text);
   }
+  for (int i = 0; i < SIZES; i++) {
+    a->size = sizes[i];
+    double ns = bench_once(c->run, c->asks_lua ? (void *)a : (void *)&a->size,
+                           c->asks_lua ? PAIRS / 10 : PAIRS);
+    if (ns < c->best[i]) c->best[i] = ns;
+  }
+}
+
+static void row(const char *what, const double *figure, const char *format) {
+  printf("%-34s", what);
+  for (int i = 0; i < SIZES; i++) printf(format, figure[i]);
   printf("\n");
 }
 
-static void compare(const char *what, const double *a, const double *b, const char *format) {
-  printf("%-32s", what);
-  for (int i = 0; i < SIZES; i++) printf(format, *format == '%' && format[1] == '9' ? a[i] / b[i] : a[i] - b[i]);
-  printf("\n");
+static void difference(const char *what, const double *a, const double *b) {
+  double out[SIZES];
+  for (int i = 0; i < SIZES; i++) out[i] = a[i] - b[i];
+  row(what, out, "%+10.1f");
+}
+
+static void ratio(const char *what, const double *a, const double *b) {
+  double out[SIZES];
+  for (int i = 0; i < SIZES; i++) out[i] = a[i] / b[i];
+  row(what, out, "%9.2fx");
 }
 
 int main(void) {
-  static const int leaves[] = { 1, 8, 100 };
-  double base[SIZES], under[3][SIZES], scalars[SIZES], pick[SIZES], libc[SIZES];
+  enum { LIBC, DEFAULT, ONE, EIGHT, HUNDRED, PICK, SCALARS, CONTENDERS };
+  contender of[CONTENDERS] = {
+    [LIBC] = { .name = "glibc", .run = pair_libc },
+    [DEFAULT] = { .name = "loam, one leaf that asks nothing", .leaves = 1, .run = pair_loam },
+    [ONE] = { .name = "loam, 2 leaves", .leaves = 2, .run = pair_loam },
+    [EIGHT] = { .name = "loam, 8 leaves", .leaves = 8, .run = pair_loam },
+    [HUNDRED] = { .name = "loam, 100 leaves", .leaves = 100, .run = pair_loam },
+    [PICK] = { .name = "pick(req) each time, 100 leaves", .run = pair_pick, .asks_lua = true },
+    [SCALARS] = { .name = "two scalars each time, 100 leaves", .run = pair_scalars, .asks_lua = true },
+  };
+  asked a = { open_lua(100), 0 };
+  double base[SIZES];
   site = loam_site_get("tensor.weights");
-  printf("ns per malloc + free, first byte touched, best of %d\n%-32s", REPEATS, "size");
+  for (int k = 0; k < CONTENDERS; k++)
+    for (int i = 0; i < SIZES; i++) of[k].best[i] = 1e300;
+  contender builtin = of[DEFAULT];
+  builtin.leaves = 0;
+  for (int r = 0; r < REPEATS; r++) turn(&builtin, &a);
+  memcpy(base, builtin.best, sizeof base);
+  for (int r = 0; r < REPEATS; r++)
+    for (int k = 0; k < CONTENDERS; k++) turn(&of[k], &a);
+  lua_close(a.lua);
+
+  printf("ns per malloc + free, first byte touched, best of %d\n%-34s", REPEATS, "size");
   for (int i = 0; i < SIZES; i++) printf("%10zu", sizes[i]);
   printf("\n");
-  row("glibc", libc, pair_libc, NULL);
-  row("loam, built-in default", base, pair_loam, NULL);
-  for (int k = 0; k < 3; k++) {
-    char *text = bench_policy(leaves[k]), what[32];
-    bench_load("bench.lua", text);
-    free(text);
-    snprintf(what, sizeof what, "loam, %d leaves", leaves[k]);
-    row(what, under[k], pair_loam, NULL);
-  }
-  for (int k = 1; k < 3; k++) {
-    asked a = { open_lua(leaves[k]), 0 };
-    char what[40];
-    snprintf(what, sizeof what, "pick(req) each time, %d leaves", leaves[k]);
-    row(what, pick, pair_pick, &a);
-    snprintf(what, sizeof what, "two scalars each time, %d leaves", leaves[k]);
-    row(what, scalars, pair_scalars, &a);
-    lua_close(a.lua);
-  }
-  printf("a decision alone\n");
-  compare("loam, 100 leaves, ns", under[2], base, "%+10.1f");
-  compare("pick(req), 100 leaves, ns", pick, under[2], "%+10.1f");
-  compare("two scalars, 100 leaves, ns", scalars, under[2], "%+10.1f");
+  row("loam, built-in default", base, "%10.1f");
+  for (int k = 0; k < CONTENDERS; k++) row(of[k].name, of[k].best, "%10.1f");
+  printf("a decision alone, ns\n");
+  difference("100 leaves, over one leaf", of[HUNDRED].best, of[DEFAULT].best);
+  difference("pick(req), over 100 leaves", of[PICK].best, of[HUNDRED].best);
+  difference("two scalars, over 100 leaves", of[SCALARS].best, of[HUNDRED].best);
   printf("ratios of pairs\n");
-  compare("pick(req) / loam, 100 leaves", pick, under[2], "%9.1fx");
-  compare("loam, 100 leaves / glibc", under[2], libc, "%9.2fx");
+  ratio("pick(req) / loam, 100 leaves", of[PICK].best, of[HUNDRED].best);
+  ratio("two scalars / loam, 100 leaves", of[SCALARS].best, of[HUNDRED].best);
+  ratio("loam, 100 leaves / glibc", of[HUNDRED].best, of[LIBC].best);
   return 0;
 }
