@@ -55,7 +55,7 @@ static void *fail_without_memory(void *unused) {
   lm_sys_refuse(1);
   loam_status status = lm_fail(LOAM_ENOMEM, "words");
   const char *words = loam_error();
-  return status == LOAM_ENOMEM && strcmp(words, "") == 0 ? NULL : (void *)1;
+  return status == LOAM_ENOMEM && strcmp(words, "words") != 0 ? NULL : (void *)1;
 }
 
 static void a_failure_without_memory_for_words_passes_through(void **state) {
