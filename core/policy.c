@@ -121,7 +121,7 @@ __attribute__((constructor)) static void listen_for_sites(void) { lm_site_on_new
 static void fork_prepare(void) { pthread_mutex_lock(&live_lock); }
 static void fork_parent(void) { pthread_mutex_unlock(&live_lock); }
 static void fork_child(void) {
-  pthread_mutex_init(&live_lock, NULL);
+  pthread_mutex_unlock(&live_lock);
   pthread_mutex_init(&load_lock, NULL);
 }
 

@@ -33,7 +33,7 @@ typedef struct lm_thread {
   uint32_t inside;           /* > 0: loam itself is at work in this thread; see lm_thread_inside */
   const loam_handler *handler;
   uint32_t depth;            /* scopes entered, may exceed LM_SCOPES */
-  bool dying;                /* its destructor ran: use the central lists, keep no caches */
+  _Atomic bool dying;        /* its destructor ran: use the central lists, keep no caches */
   bool late;                 /* no destructor will run: it is taken back once its thread is gone */
   uint8_t farewells;         /* times that its destructor put the end off */
   int number;                /* the kernel's, of the thread */
