@@ -411,7 +411,7 @@ static void fork_parent(void) { pthread_mutex_unlock(&lock); }
 
 /* The child keeps what is wanted and drops what served it. */
 static void fork_child(void) {
-  pthread_mutex_init(&lock, NULL);
+  pthread_mutex_unlock(&lock); /* taken by this thread in fork_prepare */
   if (!is_running) return;
   for (int i = 0; i < CLIENTS; i++) {
     if (!clients[i].is_here) continue;
