@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "descriptor.h"
 #include "error.h"
 #include "pool.h"
 #include "sys.h"
@@ -48,7 +49,7 @@ typedef struct signature {
 
 struct lm_watch {
   char path[PATH_MAX];
-  int fd;               /* of inotify; -1: none to be had */
+  lm_descriptor inotify; /* none: not to be had */
   int trouble;          /* errno that made it poll only; 0: it hears of everything */
   place place[PLACES];
   int places;
@@ -61,7 +62,7 @@ struct lm_watch {
 
 static int watch_place(lm_watch *w, const char *directory, const char *name) {
   if (w->places == PLACES) return ELOOP;
-  int wd = inotify_add_watch(w->fd, directory, EVENTS);
+  int wd = inotify_add_watch(w->inotify.fd, directory, EVENTS);
   if (wd < 0) return errno;
   place *p = &w->place[w->places++];
   p->wd = wd;
@@ -125,7 +126,7 @@ static void drop_old(lm_watch *w, const int *old, int n) {
   for (int i = 0; i < n; i++) {
     bool is_wanted = false;
     for (int j = 0; j < w->places; j++) is_wanted |= w->place[j].wd == old[i];
-    if (!is_wanted) inotify_rm_watch(w->fd, old[i]);
+    if (!is_wanted) inotify_rm_watch(w->inotify.fd, old[i]);
   }
 }
 
@@ -141,9 +142,9 @@ static void arm(lm_watch *w) {
   int old[PLACES], n = w->places, trouble = 0;
   for (int i = 0; i < n; i++) old[i] = w->place[i].wd;
   w->places = 0;
-  if (w->fd < 0) w->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-  trouble = w->fd < 0 ? errno : walk(w);
-  if (w->fd >= 0) drop_old(w, old, n);
+  if (w->inotify.fd < 0) w->inotify = lm_descriptor_keep(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  trouble = w->inotify.fd < 0 ? errno : walk(w);
+  if (w->inotify.fd >= 0) drop_old(w, old, n);
   if (!trouble != !w->trouble) tell(w, trouble);
   w->trouble = trouble;
 }
@@ -185,7 +186,7 @@ static void note(lm_watch *w, int64_t now) {
 static void drain(lm_watch *w, int64_t now) {
   char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
   ssize_t n;
-  while (w->fd >= 0 && (n = read(w->fd, buffer, sizeof buffer)) > 0) {
+  while (w->inotify.fd >= 0 && (n = read(w->inotify.fd, buffer, sizeof buffer)) > 0) {
     for (char *p = buffer; p < buffer + n;) {
       const struct inotify_event *event = (const struct inotify_event *)p;
       if (is_ours(w, event)) note(w, now);
@@ -212,8 +213,17 @@ static void poll_file(lm_watch *w, int64_t now) {
   if (w->trouble || !is_same(&s, &w->seen)) note(w, now);
 }
 
+/* The host may close what is ours: then look, and watch anew. */
+static void notice_loss(lm_watch *w, int64_t now) {
+  if (w->inotify.fd < 0 || lm_descriptor_is_ours(&w->inotify)) return;
+  w->inotify = LM_NO_DESCRIPTOR;
+  w->places = 0;
+  note(w, now);
+}
+
 bool lm_watch_ready(lm_watch *w) {
   int64_t now = lm_sys_clock_ns();
+  notice_loss(w, now);
   drain(w, now);
   poll_file(w, now);
   if (!w->first_ns || ms_to_look(w, now)) return false;
@@ -238,7 +248,7 @@ loam_status lm_watch_open(const char *path, lm_watch **out) {
   lm_watch *w = lm_own_alloc(sizeof *w);
   if (!w) return lm_fail(LOAM_ENOMEM, "%s: no memory to watch it", path);
   strcpy(w->path, path);
-  w->fd = -1;
+  w->inotify = LM_NO_DESCRIPTOR;
   arm(w);
   w->seen = look(path);
   w->polled_ns = lm_sys_clock_ns();
@@ -249,9 +259,11 @@ loam_status lm_watch_open(const char *path, lm_watch **out) {
 
 void lm_watch_close(lm_watch *w) {
   if (!w) return;
-  if (w->fd >= 0) close(w->fd);
+  lm_descriptor_close(&w->inotify);
   lm_own_free(w);
 }
 
-int lm_watch_fd(const lm_watch *w) { return w->fd; }
+int lm_watch_fd(const lm_watch *w) {
+  return lm_descriptor_is_ours(&w->inotify) ? w->inotify.fd : -1;
+}
 const char *lm_watch_path(const lm_watch *w) { return w->path; }

@@ -1,0 +1,44 @@
+/* descriptor.c - a descriptor of ours in the host's table. */
+#define _GNU_SOURCE 1
+#include "descriptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Below what select(2) can hold and most limits allow; the table of a process is as long as its
+ * highest number, and is copied by fork. */
+enum { PLACE_FROM = 960 };
+
+static int high_place(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > PLACE_FROM + 64) return PLACE_FROM;
+  return (int)(limit.rlim_cur - limit.rlim_cur / 4);
+}
+
+lm_descriptor lm_descriptor_keep(int fd) {
+  struct stat st;
+  if (fd < 0) return LM_NO_DESCRIPTOR;
+  int before = errno, moved = fcntl(fd, F_DUPFD_CLOEXEC, high_place());
+  if (moved >= 0) {
+    close(fd);
+    fd = moved;
+  }
+  errno = before;
+  if (!fstat(fd, &st)) return (lm_descriptor){ fd, st.st_dev, st.st_ino };
+  close(fd);
+  return LM_NO_DESCRIPTOR;
+}
+
+bool lm_descriptor_is_ours(const lm_descriptor *descriptor) {
+  struct stat st;
+  return descriptor->fd >= 0 && !fstat(descriptor->fd, &st) && st.st_dev == descriptor->device &&
+         st.st_ino == descriptor->inode;
+}
+
+void lm_descriptor_close(lm_descriptor *descriptor) {
+  if (lm_descriptor_is_ours(descriptor)) close(descriptor->fd);
+  *descriptor = LM_NO_DESCRIPTOR;
+}

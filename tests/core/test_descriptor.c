@@ -1,0 +1,85 @@
+/* test_descriptor.c - descriptors of ours in a table that is the host's. */
+#include <fcntl.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "descriptor.h"
+#include "test.h"
+
+static lm_descriptor keep_pipe_end(int *other) {
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  *other = ends[1];
+  return lm_descriptor_keep(ends[0]);
+}
+
+static void leaves_the_low_numbers_to_the_host(void **state) {
+  (void)state;
+  int other, next = dup(0);
+  close(next);
+  lm_descriptor d = keep_pipe_end(&other);
+  assert_true(d.fd > 64);
+  assert_true(fcntl(d.fd, F_GETFD) & FD_CLOEXEC);
+  assert_int_equal(dup(0), next);
+  close(next);
+  close(other);
+  lm_descriptor_close(&d);
+}
+
+static void is_ours_until_the_host_closes_it(void **state) {
+  (void)state;
+  int other;
+  lm_descriptor d = keep_pipe_end(&other);
+  assert_true(lm_descriptor_is_ours(&d));
+  close(d.fd);
+  assert_false(lm_descriptor_is_ours(&d));
+  lm_descriptor_close(&d);
+  assert_int_equal(d.fd, -1);
+  close(other);
+}
+
+static void does_not_close_what_the_host_put_in_its_place(void **state) {
+  (void)state;
+  int other, ends[2];
+  lm_descriptor d = keep_pipe_end(&other);
+  assert_int_equal(pipe(ends), 0);
+  int at = dup2(ends[0], d.fd);
+  assert_int_equal(at, d.fd);
+  assert_false(lm_descriptor_is_ours(&d));
+  lm_descriptor_close(&d);
+  assert_true(fcntl(at, F_GETFD) >= 0);
+  close(at);
+  close(ends[0]);
+  close(ends[1]);
+  close(other);
+}
+
+static void none_is_nobodys(void **state) {
+  (void)state;
+  lm_descriptor d = lm_descriptor_keep(-1);
+  assert_int_equal(d.fd, -1);
+  assert_false(lm_descriptor_is_ours(&d));
+  lm_descriptor_close(&d);
+}
+
+static void knows_inotify_from_a_file(void **state) {
+  (void)state;
+  lm_descriptor d = lm_descriptor_keep(inotify_init1(IN_CLOEXEC));
+  assert_true(lm_descriptor_is_ours(&d));
+  int file = open("/dev/null", O_RDONLY);
+  assert_int_equal(dup2(file, d.fd), d.fd);
+  assert_false(lm_descriptor_is_ours(&d));
+  close(file);
+  close(d.fd);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(leaves_the_low_numbers_to_the_host),
+    cmocka_unit_test(is_ours_until_the_host_closes_it),
+    cmocka_unit_test(does_not_close_what_the_host_put_in_its_place),
+    cmocka_unit_test(none_is_nobodys),
+    cmocka_unit_test(knows_inotify_from_a_file),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
