@@ -190,8 +190,8 @@ local function each_leaf(node, visit)
   each_leaf(node.no, visit)
 end
 
-local function row_of(made, where, leaf)
-  budget.step("telling path " .. leaf.path)
+local function row_of(made, where, leaf, n)
+  budget.step("telling leaf " .. n .. " of tag '" .. where.tag .. "'")
   local story, chain, line = compile.tell_path(made, where, leaf.path)
   return { conditions = steps(story), strategy = first_name(chain),
            chain = list(strategy.names(chain)), line = line }
@@ -205,7 +205,9 @@ function VERBS.plan(made, asked)
     return true
   end
   local rows = json.array {}
-  each_leaf(class.made.tree, function(leaf) rows[#rows + 1] = row_of(made, where, leaf) end)
+  each_leaf(class.made.tree, function(leaf)
+    rows[#rows + 1] = row_of(made, where, leaf, #rows + 1)
+  end)
   write {
     verb = "plan", policy = file.name, ok = true, tag = where.tag, leaves = #rows, rows = rows,
   }
@@ -320,7 +322,7 @@ local function cover(made, classes, covered)
         if covered[leaf] then
           hit = hit + 1
         else
-          local row = row_of(made, { tag = class.tag }, leaf)
+          local row = row_of(made, { tag = class.tag }, leaf, total)
           missed[#missed + 1] = { line = row.line, tag = class.tag, conditions = row.conditions }
         end
       end)

@@ -254,7 +254,18 @@ end
 extreme("min")
 extreme("max")
 
-local strings = copy_lifted("string", string, "byte char format len lower reverse sub upper")
+local strings = copy_lifted("string", string, "byte char len lower reverse sub upper")
+
+-- A table's text would be its address.
+strings.format = lifted("string.format", function(form, ...)
+  for i = 1, select("#", ...) do
+    local kind = type((select(i, ...)))
+    if kind == "table" or kind == "function" then
+      error("string.format cannot show a " .. kind, 0)
+    end
+  end
+  return string.format(form, ...)
+end)
 
 strings.rep = lifted("string.rep", function(text, n)
   if type(n) == "number" and #text * n > MAX_TEXT then

@@ -70,6 +70,7 @@ describe("text made of numbers", function()
     refused("local t = ('x'):rep(req.size) return a", { class = "text" })
     refused("local t = req.tag .. req.size return a", { class = "text" }, "x")
     refused("error(req.size)", { class = "text" })
+    refused("local t = string.format('%s', req) return a", { class = "type" })
   end)
 end)
 
