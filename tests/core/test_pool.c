@@ -325,7 +325,7 @@ static void gives_back_memory_of_small_objects_after_a_peak(void **state) {
     p[i] = swapped;
   }
   for (int i = 0; i < N; i++) assert_true(lm_pool_give(t, p[i]));
-  assert_true(resident() < before + 100 * LM_MIB);
+  assert_true(resident() < before + 60 * LM_MIB);
 }
 
 /* In a child, because a limit on the address space is the process's. */
