@@ -119,19 +119,46 @@ end
 
 -- ---- explain
 
+-- The leaf of a traced tree that a request reaches.
+local function reached(tree, point)
+  local function read(input) return request.read(point, input) end
+  while tree.condition do tree = condition.holds(tree.condition, read) and tree.yes or tree.no end
+  return tree
+end
+
+local MOST_KEPT = 256 -- stories
+local kept = 0
+
+-- How the leaf that a request reaches is reached. Of a class, all requests that reach a leaf tell
+-- the same story, so a long batch tells each once.
+local function story_of(made, class, where, point)
+  local leaf = reached(class.made.tree, point)
+  if leaf.told then return leaf.told end
+  local story, chain, line = compile.tell(made, where, point)
+  if not story then return nil, { chain } end
+  local told = {
+    chain = chain, names = list(strategy.names(chain)), line = line, path = steps(story),
+    strategy = strategy.report(strategy.members(chain)[1]),
+  }
+  if kept < MOST_KEPT then
+    leaf.told, kept = told, kept + 1
+  end
+  return told
+end
+
 local function explained(made, where, point)
   local class = policy.class(where)
   if class.errors then return nil, class.errors end
   budget.step("explaining tag '" .. where.tag .. "', size " .. string.format("%d", point.size))
-  local story, chain, line = compile.tell(made, where, point)
-  if not story then return nil, { chain } end
-  if not compile.agrees(class, point, chain) then
-    return nil, { diag.new { line = line, class = "internal", reason = "the plan answers "
+  local told, errors = story_of(made, class, where, point)
+  if not told then return nil, errors end
+  if not compile.agrees(class, point, told.chain) then
+    return nil, { diag.new { line = told.line, class = "internal", reason = "the plan answers "
       .. "otherwise for " .. request.words(point) } }
   end
   return {
-    tag = where.tag, size = point.size, strategy = strategy.report(strategy.members(chain)[1]),
-    chain = list(strategy.names(chain)), line = line, path = steps(story), generation = 1,
+    tag = where.tag, size = point.size, strategy = told.strategy, chain = told.names,
+    line = told.line, path = told.path, generation = 1,
   }
 end
 
@@ -273,13 +300,6 @@ end
 -- ---- test
 
 local function chain_text(chain) return table.concat(strategy.names(chain), " or else ") end
-
--- The leaf of a traced tree that a request reaches.
-local function reached(tree, point)
-  local function read(input) return request.read(point, input) end
-  while tree.condition do tree = condition.holds(tree.condition, read) and tree.yes or tree.no end
-  return tree
-end
 
 local function run_tests(made)
   local results, errors, covered = json.array {}, {}, {}
