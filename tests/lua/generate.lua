@@ -7,6 +7,8 @@
 -- policy that is refused must be refused for its size (leaves, expression), never for anything
 -- else.
 
+jit.off() -- as in a policy's state: compiled code takes math.max(x, 0/0) otherwise
+
 local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./"
 package.path = here .. "lua/?.lua;" .. here .. "tests/lua/?.lua;" .. package.path
 package.loaded["loam.core"] = package.loaded["loam.core"] or require("core_stub")
