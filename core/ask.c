@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #include "control.h"
 #include "error.h"
+#include "policy.h"
 #include "sys.h"
 
 enum { PING_MS = 1000, RETRY_MS = 5 };
@@ -24,10 +26,11 @@ static bool is_own_directory(const char *path) {
 
 loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
   int n;
+  char full[PATH_MAX];
   const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
   if (!dir || !*dir) dir = secure_getenv("LOAM_CONTROL_DIR");
-  if (dir && *dir)
-    n = snprintf(buffer, size, "%s", dir);
+  if (dir && *dir) /* absolute: a host may change its directory */
+    n = snprintf(buffer, size, "%s", lm_policy_absolute(dir, full, sizeof full));
   else if (runtime && *runtime == '/' && is_own_directory(runtime))
     n = snprintf(buffer, size, "%s/loam", runtime);
   else
@@ -162,10 +165,12 @@ loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, lo
 
 /* ---- all hosts ---- */
 
-/* A socket whose process has gone stays behind. */
+/* A socket whose process has gone stays behind. Files of other kinds are not ours. */
 static void remove_stale(int pid) {
   struct sockaddr_un address;
+  struct stat st;
   if (address_of(pid, &address) != LOAM_OK) return;
+  if (lstat(address.sun_path, &st) || !S_ISSOCK(st.st_mode)) return;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
   if (connect(fd, (struct sockaddr *)&address, sizeof address) && errno == ECONNREFUSED)

@@ -118,19 +118,28 @@ static loam_status make_directory(const char *dir) {
   return LOAM_OK;
 }
 
-/* Whether somebody answers there: a process of the same number in another container. */
-static bool is_taken(const struct sockaddr_un *address) {
+static bool is_socket(const char *path) {
+  struct stat st;
+  return !lstat(path, &st) && S_ISSOCK(st.st_mode);
+}
+
+/* Whether nobody listens there any more. If not, it may be a process of the same number in another
+ * container, which may have too many callers to take one more. */
+static bool is_stale(const struct sockaddr_un *address) {
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  bool taken = fd >= 0 && !connect(fd, (const struct sockaddr *)address, sizeof *address);
+  bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) &&
+               errno == ECONNREFUSED;
   if (fd >= 0) close(fd);
-  return taken;
+  return stale;
 }
 
 static loam_status bind_at(int fd, const struct sockaddr_un *address) {
   const char *path = address->sun_path;
   if (bind(fd, (const struct sockaddr *)address, sizeof *address)) {
     if (errno != EADDRINUSE) return fail_path(path);
-    if (is_taken(address)) return lm_fail(LOAM_EIO, "control socket: %s: another host has it", path);
+    if (!is_socket(path)) return lm_fail(LOAM_EIO, "control socket: %s: is no socket", path);
+    if (!is_stale(address))
+      return lm_fail(LOAM_EIO, "control socket: %s: another host has it", path);
     if (unlink(path) || bind(fd, (const struct sockaddr *)address, sizeof *address))
       return fail_path(path);
   }

@@ -101,7 +101,7 @@ static int step(lm_watch *w, char *done, char *rest) {
   if (at + 1 + strlen(name) >= PATH_MAX) return ENAMETOOLONG;
   snprintf(done + at, PATH_MAX - at, "/%s", name);
   bool is_there = !lstat(done, &st);
-  if (is_there && S_ISDIR(st.st_mode)) return 0;
+  if (is_there && S_ISDIR(st.st_mode) && *rest) return 0;
   done[at] = 0;
   int error = watch_place(w, *done ? done : "/", name);
   done[at] = '/';

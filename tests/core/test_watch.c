@@ -137,6 +137,16 @@ static void a_rename_away_and_a_new_file_are_seen(void **state) {
   sees(path, "two");
 }
 
+static void what_takes_the_place_of_a_folder_is_seen(void **state) {
+  (void)state;
+  const char *path = in_folder("p.lua");
+  assert_int_equal(mkdir(path, 0700), 0);
+  open_watch(path);
+  assert_int_equal(rmdir(path), 0);
+  save(path, "one");
+  sees(path, "one");
+}
+
 static void a_file_that_goes_and_comes_back_is_seen(void **state) {
   (void)state;
   const char *path = in_folder("p.lua");
@@ -308,6 +318,7 @@ int main(void) {
     TEST(a_save_in_pieces_is_seen_when_it_is_whole),
     TEST(a_rename_over_it_is_seen_again_and_again),
     TEST(a_rename_away_and_a_new_file_are_seen),
+    TEST(what_takes_the_place_of_a_folder_is_seen),
     TEST(a_file_that_goes_and_comes_back_is_seen),
     TEST(a_file_that_is_not_there_yet_is_seen),
     TEST(directories_that_are_not_there_yet_are_seen),
