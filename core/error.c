@@ -9,9 +9,13 @@
 
 /* ---- Failures */
 
+/* This thread failed before there was memory for its words. */
+static _Thread_local bool is_mute __attribute__((tls_model("initial-exec")));
+
 /* By way of the stack, because the new words often quote the old ones. */
 static void set_words(const char *format, va_list arguments) {
   lm_thread *t = lm_thread_get();
+  is_mute = !t;
   if (!t) return;
   char words[LM_ERROR_SIZE];
   vsnprintf(words, sizeof words, format, arguments);
@@ -34,7 +38,10 @@ void *lm_fail_null(const char *format, ...) {
   return NULL;
 }
 
-const char *loam_error(void) { return lm_self ? lm_self->error : ""; }
+const char *loam_error(void) {
+  if (lm_self) return lm_self->error;
+  return is_mute ? "no memory: not even for a thread's bookkeeping" : "";
+}
 
 const char *loam_status_text(loam_status status) {
   switch (status) {

@@ -161,7 +161,8 @@ static loam_status inspect(lua_State *L, void *arg) {
   lua_pushlstring(L, q->script->text, q->script->length);
   lua_pushstring(L, q->query);
   lua_call(L, 3, 2);
-  return answered(L);
+  loam_status status = answered(L);
+  return status == LOAM_EPOLICY ? LOAM_EINVAL : status; /* a refused policy is an answer as well */
 }
 
 /* The value of `key` in a query of "key value" lines, if it is the first line's; else "". */

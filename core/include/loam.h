@@ -159,8 +159,9 @@ typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
 /* Answers a question about a policy without making it live: what `loam check`, `explain`, `plan`
  * and `test` print. `query` is lines of `key value`, the first being `verb check` (or explain,
  * plan, test); keys: tag (may be repeated), size, align, zero, node, live, device, file, func,
- * module, line, batch (a path); a value runs to the end of its line. The answer is one JSON object (for a
- * batch: one a line). LOAM_OK if there is an answer, even one that says the policy is refused. */
+ * module, line, batch (a path); a value runs to the end of its line. The answer is one JSON object
+ * (for a batch: one a line). LOAM_OK if there is an answer, even one that says the policy is
+ * refused; LOAM_EINVAL if the query makes no sense, LOAM_EIO if the file cannot be read. */
 LOAM_API loam_status loam_policy_inspect(const char *path, const char *query, loam_write_fn write,
                                          void *ctx);
 
