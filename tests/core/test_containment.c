@@ -57,7 +57,8 @@ static const runaway runaways[] = {
   { "a string that doubles", IN_FILE("local s = 'x' while true do s = s .. s end"), "budget" },
   { "a big concat", IN_FILE("local t = {} for i = 1, 1e5 do t[i] = ('x'):rep(60) end\n"
                             "local s = table.concat(t) .. table.concat(t)"), "budget" },
-  { "a lot unpacked", IN_FILE("local t = {} for i = 1, 1e5 do t[i] = 1 end\nlocal n = select('#', unpack(t))"),
+  { "a lot unpacked", IN_FILE("local t = {} for i = 1, 1e5 do t[i] = 1 end\n"
+                              "local n = select('#', unpack(t))"),
     "" },
   { "closures without end", IN_FILE("local f while true do local g = f f = function() return g end end"),
     "budget" },
