@@ -50,8 +50,7 @@ typedef struct block {
 loam_site *lm_engine_site(loam_site *site) {
   if (site) return site;
   lm_thread *t = lm_thread_get();
-  if (t && t->depth) site = t->scope[(t->depth < LM_SCOPES ? t->depth : LM_SCOPES) - 1];
-  return site ? site : lm_site_default();
+  return t ? lm_engine_scope(t) : lm_site_default();
 }
 
 /* ---- Account ------------------------------------------------------------------------------ */
@@ -98,8 +97,8 @@ static double read_gauge(const lm_request *request, int input, unsigned arg) {
   return live > 0 ? (double)live : 0; /* below 0 for a moment while a tag begins to be counted */
 }
 
+/* While active. */
 static void decide(const order *o, answer *out) {
-  lm_thread_enter(o->t);
   uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
   lm_decision *d = &o->site->now[generation & 1];
   const lm_plan *plan = o->t->inside ? lm_plan_default()
@@ -109,8 +108,7 @@ static void decide(const order *o, answer *out) {
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
   out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
   out->n = leaf->n;
-  memcpy(out->chain, plan->chain + leaf->first, leaf->n * sizeof *out->chain);
-  lm_thread_leave(o->t);
+  for (uint32_t i = 0; i < leaf->n; i++) out->chain[i] = plan->chain[leaf->first + i];
 }
 
 /* ---- Members of a chain ------------------------------------------------------------------- */
@@ -300,12 +298,28 @@ static void *served(order *o, lm_strategy *s, uint32_t at, const block *b) {
   return b->base;
 }
 
+/* From a bin of the chain's first member, in the section that decided; NULL: another way. */
+static void *serve_decided(const order *o, const answer *a, block *out) {
+  lm_strategy *s = lm_strategy_at(a->chain[0]);
+  if (o->align > 16 || o->size > LM_SMALL_MAX) return NULL;
+  if (stamp(o->site, s, a->token) & LM_TOKEN_SLOW) return NULL;
+  uint32_t bin = lm_pool_bin(s, lm_class_of(o->size));
+  out->base = bin ? lm_pool_take(o->t, bin, a->token) : NULL;
+  out->size = out->base ? lm_table_bin_size(bin) : 0;
+  return out->base;
+}
+
 static void *serve_chain(order *o) {
   answer a;
-  lm_strategy *s = NULL;
+  block b;
+  lm_thread_enter(o->t);
   decide(o, &a);
+  void *p = serve_decided(o, &a, &b);
+  lm_thread_leave(o->t);
+  lm_strategy *s = lm_strategy_at(a.chain[0]);
+  if (p && o->zero) memset(p, 0, o->size);
+  if (p) return served(o, s, 0, &b);
   for (uint32_t i = 0; i < a.n; i++) {
-    block b;
     s = lm_strategy_at(a.chain[i]);
     if (s->desc.kind == LM_KIND_DENY) return denied(o);
     if (serve(o, s, a.token, &b)) return served(o, s, i, &b);
@@ -314,22 +328,13 @@ static void *serve_chain(order *o) {
   return failed(o, s, a.n);
 }
 
-static bool asks_about_zero(const loam_site *site) {
-  uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
-  const lm_plan *plan =
-      atomic_load_explicit(&site->now[generation & 1].plan, memory_order_acquire);
-  return plan->reads & 1u << LM_IN_ZERO;
-}
-
-/* From a bin, as lm_engine_take does, filling it when it is empty; for calloc too, where the plan
- * does not ask about it. */
+/* From a bin, as lm_engine_take does, filling it when it is empty. */
 static void *serve_class(const order *o) {
   lm_token token;
-  lm_serve serve = { 0 };
   void *p = NULL;
   if (o->align > 16 || o->size > LM_SMALL_MAX || o->t->inside) return NULL;
   lm_thread_enter(o->t);
-  if (!o->zero || !asks_about_zero(o->site)) serve = lm_engine_serve(o->site, o->size, &token);
+  lm_serve serve = lm_engine_serve(o->site, o->size, o->zero, &token);
   if (serve.bin) p = lm_pool_take(o->t, serve.bin, token);
   lm_thread_leave(o->t);
   if (!p) return NULL;
@@ -579,7 +584,9 @@ static void *moved(order *o, lm_strategy *s, uint32_t at, const block *from, con
 static void *realloc_chain(order *o, const block *was) {
   answer a;
   lm_strategy *s = NULL;
+  lm_thread_enter(o->t);
   decide(o, &a);
+  lm_thread_leave(o->t);
   for (uint32_t i = 0; i < a.n; i++) {
     block b = *was;
     s = lm_strategy_at(a.chain[i]);
@@ -589,6 +596,18 @@ static void *realloc_chain(order *o, const block *was) {
     bump(&s->failed);
   }
   return failed(o, s, a.n);
+}
+
+/* Whether the plan's table says what it said when the block was made, and the block still does. */
+static bool stays(const order *o, const block *b) {
+  lm_token token;
+  if (b->is_foreign || o->size > LM_SMALL_MAX || b->size > LM_SMALL_MAX || o->t->inside)
+    return false;
+  lm_thread_enter(o->t);
+  lm_serve serve = lm_engine_serve(o->site, o->size, false, &token);
+  lm_thread_leave(o->t);
+  return serve.bin && serve.strategy == b->strategy && token == b->token &&
+         lm_pool_resize(b->base, o->size);
 }
 
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
@@ -604,7 +623,7 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   }
   if (!site) site = lm_site_at(lm_token_site(b.token));
   order o = { t, site, size, 16, false, "" };
-  return realloc_chain(&o, &b);
+  return stays(&o, &b) ? ptr : realloc_chain(&o, &b);
 }
 
 /* ---- Counting what lives under a tag ------------------------------------------------------ */

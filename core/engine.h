@@ -27,8 +27,14 @@ void lm_engine_count_tag(loam_site *site);
 /* Registers with threads, once; before anything is allocated. */
 void lm_engine_start(void);
 
+/* The site of the thread's scope, else the default. */
+LM_INLINE loam_site *lm_engine_scope(const lm_thread *t) {
+  loam_site *site = t->depth ? t->scope[(t->depth < LM_SCOPES ? t->depth : LM_SCOPES) - 1] : NULL;
+  return site ? site : &lm_site_empty;
+}
+
 /* What the site's plan says of a small size; bin 0 if it has to be decided. While active. */
-LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, lm_token *token) {
+LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, bool zero, lm_token *token) {
   /* Acquire pairs with the swap: the decisions of this parity are seen. */
   uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
   lm_decision *d = &site->now[generation & 1];
@@ -37,16 +43,17 @@ LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, lm_token *token
   lm_serve serve = lm_table_at(&plan->table, size);
   /* Of counted tags every block is decided: see lm_engine_count_settle. */
   if (lm_unlikely(atomic_load_explicit(&site->counted, memory_order_relaxed))) serve.bin = 0;
+  if (zero && lm_unlikely(plan->reads & 1u << LM_IN_ZERO)) serve.bin = 0;
   return serve;
 }
 
 /* Most allocations, whole, without a call: a size class that the site's plan serves from a bin that
  * is not empty, in a thread that allocated the like of it just before. False: ask lm_engine_alloc. */
-LM_INLINE bool lm_engine_take(lm_thread *t, loam_site *site, size_t size, void **out) {
+LM_INLINE bool lm_engine_take(lm_thread *t, loam_site *site, size_t size, bool zero, void **out) {
   lm_token token;
   bool taken = false;
   lm_thread_enter(t);
-  lm_serve serve = lm_engine_serve(site, size, &token);
+  lm_serve serve = lm_engine_serve(site, size, zero, &token);
   lm_tally *tally = lm_stats_entry(t, site->index, serve.strategy);
   if (lm_likely(serve.bin && lm_stats_is_of(tally, site->index, serve.strategy))) {
     taken = lm_pool_bin_at(t, serve.bin)->n != 0;

@@ -218,17 +218,27 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
 void *loam_malloc(loam_site *site, size_t size) {
   void *p;
   lm_thread *t = lm_self;
-  if (lm_likely(t && site && size <= LM_SMALL_MAX) && lm_likely(lm_engine_take(t, site, size, &p)))
+  if (lm_likely(t && size <= LM_SMALL_MAX) &&
+      lm_likely(lm_engine_take(t, site ? site : lm_engine_scope(t), size, false, &p)))
     return p;
   return malloc_slow(site, size);
 }
 
+static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size) {
+  awake();
+  return lm_engine_alloc(site, size, 16, true);
+}
+
 void *loam_calloc(loam_site *site, size_t count, size_t size) {
+  void *p;
   size_t bytes;
+  lm_thread *t = lm_self;
   if (!lm_mul(count, size, &bytes))
     return lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
-  awake();
-  return lm_engine_alloc(site, bytes, 16, true);
+  if (lm_likely(t && bytes <= LM_SMALL_MAX) &&
+      lm_likely(lm_engine_take(t, site ? site : lm_engine_scope(t), bytes, true, &p)))
+    return memset(p, 0, bytes);
+  return calloc_slow(site, bytes);
 }
 
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {

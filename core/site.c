@@ -37,9 +37,8 @@ typedef struct table {
 } table;
 
 /* Both are there before any memory is. The site is not in the table. */
-static loam_site default_site;
-static name empty = { .sites = &default_site, .tag_index = 1, .text = "" };
-static loam_site default_site = {
+static name empty = { .sites = &lm_site_empty, .tag_index = 1, .text = "" };
+loam_site lm_site_empty = {
   .now = { { &lm_plan_bare, FIRST_INDEX }, { &lm_plan_bare, FIRST_INDEX } },
   .index = FIRST_INDEX,
   .live = &empty.live,
@@ -180,11 +179,11 @@ static loam_site *find(const loam_where *where, uint64_t hash) {
 
 uint32_t lm_site_count(void) { return atomic_load_explicit(&count, memory_order_acquire); }
 uint32_t lm_site_tag_count(void) { return atomic_load_explicit(&tags, memory_order_relaxed); }
-loam_site *lm_site_default(void) { return &default_site; }
+loam_site *lm_site_default(void) { return &lm_site_empty; }
 
 /* The acquire of the count pairs with the release of make_locked: the site is seen whole. */
 loam_site *lm_site_at(uint32_t index) {
-  if (index == FIRST_INDEX) return &default_site;
+  if (index == FIRST_INDEX) return &lm_site_empty;
   if (index < FIRST_INDEX || index - FIRST_INDEX >= lm_site_count()) return NULL;
   uint32_t at = index - FIRST_INDEX;
   return &atomic_load_explicit(&chunk[at / CHUNK], memory_order_relaxed)[at % CHUNK];
@@ -282,7 +281,7 @@ loam_site *lm_site_get(const loam_where *where) {
   size_t tag_size = strnlen(where->tag, LM_TAG_MAX + 1);
   if (tag_size > LM_TAG_MAX) return refuse_tag(where->tag);
   uint64_t hash = hash_where(where, tag_size);
-  if (is_same(where, &default_site.where)) return &default_site;
+  if (is_same(where, &lm_site_empty.where)) return &lm_site_empty;
   loam_site *s = find(where, hash);
   if (s) return s;
   lm_thread *t = lm_thread_get();
@@ -296,7 +295,7 @@ bool lm_site_count_tag(loam_site *site) {
   bool was_used = false;
   for (loam_site *s = tag && !tag->counted ? tag->sites : NULL; s; s = s->next_of_tag) {
     atomic_store_explicit(&s->counted, 1, memory_order_release);
-    was_used |= s == &default_site || find(&s->where, s->hash) == s;
+    was_used |= s == &lm_site_empty || find(&s->where, s->hash) == s;
   }
   if (tag) tag->counted = 1;
   lm_lock_drop(&lock);

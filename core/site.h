@@ -38,7 +38,8 @@ extern _Atomic uint64_t lm_generation;
 
 loam_site *lm_site_at(uint32_t index);  /* NULL if there is none */
 uint32_t lm_site_count(void);           /* indices are 2 .. count + 1 */
-loam_site *lm_site_default(void);       /* tag "", never NULL */
+loam_site *lm_site_default(void);       /* tag "", never NULL: */
+extern loam_site lm_site_empty;
 uint32_t lm_site_tag_count(void);
 
 /* The site of a description, made if it is new; NULL if the tag is too long, or there is no memory,

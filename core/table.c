@@ -72,13 +72,6 @@ typedef struct filler {
   lm_entry entry[LM_TABLE_ENTRIES];
 } filler;
 
-/* Usable bytes of the objects of a bin. */
-static size_t bin_size(uint32_t offset) {
-  size_t at = offset - LM_THREAD_BINS - offsetof(lm_thread_bins, pool);
-  return lm_class_size((unsigned)((at % sizeof(lm_pool_bins) - offsetof(lm_pool_bins, bin)) /
-                                  sizeof(lm_bin)));
-}
-
 /* What sizes lo..hi, all of class c, get; bin 0 where they have to be decided. */
 static lm_serve serve_of(filler *f, unsigned c, size_t lo, size_t hi) {
   unsigned fuel = f->walk.plan->nodes * 2 + 64, left = f->walk.fuel;
@@ -88,7 +81,7 @@ static lm_serve serve_of(filler *f, unsigned c, size_t lo, size_t hi) {
   f->walk.fuel = left - (fuel - f->walk.fuel);
   uint32_t bin = id < 0 ? 0 : lm_pool_bin(lm_strategy_at((uint32_t)id), c);
   if (!bin) return (lm_serve){ 0 };
-  return (lm_serve){ bin, (uint16_t)id, (uint16_t)(bin_size(bin) / 16) };
+  return (lm_serve){ bin, (uint16_t)id, (uint16_t)(lm_table_bin_size(bin) / 16) };
 }
 
 static bool is_serve(const lm_serve *a, const lm_serve *b) {

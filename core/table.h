@@ -43,6 +43,13 @@ extern const lm_entry lm_table_decide;
 void lm_table_finish(lm_table *table);
 bool lm_table_is_valid(const lm_table *table);
 
+/* Usable bytes of the objects of a bin. */
+LM_INLINE size_t lm_table_bin_size(uint32_t bin) {
+  size_t at = bin - LM_THREAD_BINS - offsetof(lm_thread_bins, pool);
+  return lm_class_size((unsigned)((at % sizeof(lm_pool_bins) - offsetof(lm_pool_bins, bin)) /
+                                  sizeof(lm_bin)));
+}
+
 /* For size <= LM_SMALL_MAX. */
 LM_INLINE lm_serve lm_table_at(const lm_table *table, size_t size) {
   const lm_entry *e = &table->entry[table->at[(size + 15) / 16]];
