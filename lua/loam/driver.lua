@@ -3,7 +3,6 @@
 -- Whatever is wrong with a policy comes back as words, complete and ready to print.
 
 local diag = require("loam.diag")
-local inspect = require("loam.inspect")
 local policy = require("loam.policy")
 
 local driver = {}
@@ -47,10 +46,11 @@ function driver.vet()
   return nil, words(errors)
 end
 
--- Answers a question about a policy that is not made live (loam_policy_inspect).
+-- Answers a question about a policy that is not made live (loam_policy_inspect). A host never asks
+-- here, so the module is not loaded at its start.
 ---@return true|nil, string|nil words
 function driver.inspect(file_name, text, query)
-  return inspect.answer(file_name, text, query)
+  return require("loam.inspect").answer(file_name, text, query)
 end
 
 return driver
