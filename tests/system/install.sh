@@ -12,7 +12,8 @@ trap 'rm -rf "$work"' EXIT
 cmake --install "$LOAM_BUILD" --prefix "$work/first" > "$work/log" || { cat "$work/log"; exit 1; }
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
-for file in bin/loam include/loam.h share/loam/policies/default.lua; do
+for file in bin/loam include/loam.h share/loam/policies/default.lua share/man/man1/loam.1 \
+  share/bash-completion/completions/loam; do
   [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 library=$(dirname "$(find "$prefix" -name libloam.so)")
