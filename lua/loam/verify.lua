@@ -23,15 +23,16 @@ local function random_from(seed)
 end
 
 -- Integers next to `n` that the input can be.
+local function add_value(list, seen, input, value)
+  if value >= input.least and value <= input.most and not seen[value] then
+    seen[value] = true
+    list[#list + 1] = value
+  end
+end
+
 local function add_around(list, seen, input, n)
   if n ~= n or math.abs(n) > 2 ^ 53 then return end
-  for d = -1, 1 do
-    local value = math.floor(n) + d
-    if value >= input.least and value <= input.most and not seen[value] then
-      seen[value] = true
-      list[#list + 1] = value
-    end
-  end
+  for d = -1, 1 do add_value(list, seen, input, math.floor(n) + d) end
 end
 
 -- Sizes to try; the first of them, as many as the second result says, are around the thresholds.
@@ -44,10 +45,12 @@ local function sizes_of(input, thresholds, constants)
   local own = #list
   add(input.least)
   add(input.most)
-  for power = 0, 47 do add(2 ^ power) end
   for _, k in ipairs(constants) do add(k) end
+  for power = 0, 47 do add_value(list, seen, input, 2 ^ power) end
   local random = random_from(42)
-  for _ = 1, RANDOM_SIZES do add(math.floor(2 ^ (random() % 4700 / 100))) end
+  for _ = 1, RANDOM_SIZES do
+    add_value(list, seen, input, math.floor(2 ^ (random() % 4700 / 100)))
+  end
   return list, own
 end
 
