@@ -152,6 +152,9 @@ static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx
 loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
                            void *ctx) {
   if (strchr(request, '\n')) return lm_fail(LOAM_EINVAL, "a request is one line");
+  if (strlen(request) >= LM_CONTROL_LINE)
+    return lm_fail(LOAM_EINVAL, "a request of %zu bytes: at most %d are possible",
+                   strlen(request), LM_CONTROL_LINE - 1);
   exchange e = { .pid = pid, .timeout_ms = timeout_ms,
                  .deadline_ns = lm_sys_clock_ns() + (int64_t)timeout_ms * 1000000 };
   loam_status status = dial(&e);

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -31,7 +30,6 @@
 
 enum {
   CLIENTS = 16,
-  LINE = PATH_MAX + 16, /* "reload " and a path */
   CLIENT_MS = 5000,     /* without progress */
   STACK = 1 << 20,      /* address space; Lua's parser recurses */
   NAP_MS = 100,         /* a forked child is left alone that long */
@@ -41,7 +39,7 @@ typedef struct client {
   bool is_here;
   lm_descriptor link;
   int64_t deadline_ns;
-  char line[LINE];
+  char line[LM_CONTROL_LINE];
   size_t length;
   lm_json answer;
   size_t sent;

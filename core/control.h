@@ -6,13 +6,17 @@
 #ifndef LM_CONTROL_H
 #define LM_CONTROL_H
 
+#include <limits.h>
 #include <stdatomic.h>
 
 #include "base.h"
 #include "json.h"
 #include "loam.h"
 
-enum { LM_CONTROL_PATH = 108 }; /* of sockaddr_un */
+enum {
+  LM_CONTROL_PATH = 108,           /* of sockaddr_un */
+  LM_CONTROL_LINE = PATH_MAX + 16, /* of a request: "reload " and a path */
+};
 
 /* Opens the socket, if asked to, and starts the service thread if there is anything for it to do.
  * `dir` NULL: the usual one. What fails has been told as an event when it comes back. */

@@ -410,6 +410,9 @@ static void nobody_is_asked_in_vain(void **state) {
   fails(loam_ask(0, "status", 0, ignore_text, NULL), LOAM_EIO, "process 0");
   fails(loam_ask(-1, "status", UINT_MAX, ignore_text, NULL), LOAM_EIO, "process -1");
   fails(loam_ask(1, "a\nb", 100, ignore_text, NULL), LOAM_EINVAL, "one line");
+  char *request = repeated('r', 10000);
+  fails(loam_ask(1, request, 100, ignore_text, NULL), LOAM_EINVAL, "10000 bytes");
+  free(request);
   fails(loam_ask(1, NULL, 100, ignore_text, NULL), LOAM_EINVAL, "NULL");
   fails(loam_ask(1, "status", 100, NULL, NULL), LOAM_EINVAL, "NULL");
   assert_int_equal(loam_hosts(ignore_pid, NULL), LOAM_OK);

@@ -14,12 +14,15 @@ text() { # text NAME - a policy of that name
 build busy.c
 text one > "$live"
 mkfifo "$work/in"
-(exec "$LOAM" run --watch --policy "$live" -- "$program") < "$work/in" > "$work/out" 2> "$work/err" &
+(exec "$LOAM" run --watch --policy "$live" -- "$program") \
+  < "$work/in" > "$work/out" 2> "$work/err" &
 pid=$!
 children=$pid
 exec 3> "$work/in"
 
-status() { "$LOAM" status "$pid" --json 2> "$work/why" || fail "$pid does not answer: $(cat "$work/why")"; }
+status() {
+  "$LOAM" status "$pid" --json 2> "$work/why" || fail "$pid does not answer: $(cat "$work/why")"
+}
 
 # shows WHAT TEXT - waits until the host's status holds the text.
 shows() {

@@ -1,0 +1,97 @@
+# poor.sh - where there is little to live on: descriptors, threads, memory, disk, /proc, a home.
+# What cannot be had is told in one line, and the program runs all the same.
+. tests/system/_lib.sh
+need "$CC" unshare setpriv
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+export LOAM_PRELOAD LOAM policy work
+
+# runs WHAT WORDS COMMAND... - the command says "served"; loam says these words, or nothing for "".
+runs() {
+  local what=$1 words=$2
+  shift 2
+  LOAM_EVENTS=stderr "$@" > "$work/out" 2> "$work/err" ||
+    fail "$what: exit status $?: $(cat "$work/err")"
+  [ "$(cat "$work/out")" = served ] || fail "$what: it said '$(cat "$work/out")'"
+  grep -v 'is live as generation' "$work/err" > "$work/told"
+  if [ -n "$words" ]; then
+    grep -q "^loam: .*$words" "$work/told" || fail "$what: no '$words' in: $(cat "$work/told")"
+    [ "$(wc -l < "$work/told")" = 1 ] || fail "$what: more than one line: $(cat "$work/told")"
+  elif [ -s "$work/told" ]; then
+    fail "$what: it was told: $(cat "$work/told")"
+  fi
+  echo "ok: $what"
+}
+# with SHELL - after these words of shell, echo under the policy.
+with() { bash -c "$1"'; exec "$LOAM" run --policy "$policy" -- /bin/echo served'; }
+
+long=$(printf '%0120d' 0)
+nearly=$(printf "%0$((100 - ${#work}))d" 0)
+: > "$work/file"
+mkdir -m 777 "$work/shared"
+runs "a folder of sockets with too long a name" "at most 107" \
+  with "export LOAM_CONTROL_DIR=$work/$long"
+runs "one in which no socket's name fits" "too long for a socket" \
+  with "export LOAM_CONTROL_DIR=$work/$nearly"
+runs "one that is a file" "is not a directory that only" \
+  with "export LOAM_CONTROL_DIR=$work/file"
+runs "one that all may write" "is not a directory that only" \
+  with "export LOAM_CONTROL_DIR=$work/shared"
+runs "one that cannot be made" "No such file" with "export LOAM_CONTROL_DIR=/proc/nosuch"
+runs "no environment" "" env -i LOAM_EVENTS=stderr LOAM_CONTROL_DIR="$LOAM_CONTROL_DIR" \
+  "$LOAM" run --policy "$policy" -- /bin/echo served
+runs "standard input closed" "" with "exec <&-"
+"$LOAM" run --policy "$policy" -- /bin/echo served >&- 2> "$work/err" && fail "closed, yet written"
+grep -q 'Bad file descriptor' "$work/err" || fail "closed, yet: $(cat "$work/err")"
+echo "ok: standard output closed"
+
+runs "five descriptors" "Too many open files" with "ulimit -n 5"
+runs "address space for little more than the program" "" with "ulimit -v 400000"
+(ulimit -v 20000; exec "$LOAM" check "$policy") > "$work/out" 2> "$work/err" && fail "20 MB do"
+grep -q '^loam: .*no memory' "$work/err" || fail "without memory it says: $(cat "$work/err")"
+echo "ok: no memory"
+
+# Output that cannot be written is no success.
+for verb in "check $policy" "check --json $policy" "explain $policy --tag a --size 1" \
+  "plan $policy --tag a" "test $policy" doctor --version --help; do
+  # The words are the command line.
+  # shellcheck disable=SC2086
+  "$LOAM" $verb > /dev/full 2> "$work/err" && fail "loam $verb: written to a full disk"
+  [ "$(cat "$work/err")" = "loam: cannot write: No space left on device" ] ||
+    fail "loam $verb, to a full disk: $(cat "$work/err")"
+done
+echo "ok: a full disk for the output"
+
+# What is no socket, or has another host behind it, is left alone.
+mkdir -m 700 "$LOAM_CONTROL_DIR" 2> "$work/err"
+: > "$LOAM_CONTROL_DIR/55.sock"
+mkdir "$LOAM_CONTROL_DIR/56.sock"
+"$LOAM" ps > "$work/out" 2>&1 || fail "ps beside other files: exit status $?"
+[ -e "$LOAM_CONTROL_DIR/55.sock" ] || fail "ps removed a file that was no socket"
+runs "a file where the socket should be" "is no socket" bash -c \
+  ': > "$LOAM_CONTROL_DIR/$$.sock"; exec "$LOAM" run --policy "$policy" -- /bin/echo served'
+rm -r "$LOAM_CONTROL_DIR"
+
+[ "$(id -u)" = 0 ] || skip "the rest needs root"
+chmod 711 "$work"
+mkdir -m 700 "$work/nobody"
+chown 65534 "$work/nobody"
+as_nobody() { setpriv --reuid 65534 --clear-groups "$@"; }
+if as_nobody test -x "$LOAM" -a -r "$LOAM_PRELOAD"; then
+  LOAM_CONTROL_DIR=$work/nobody runs "no threads" "no service thread" as_nobody bash -c \
+    'ulimit -u 1; exec "$LOAM" run --policy "$policy" -- /bin/echo served'
+fi
+
+unshare -m true 2> "$work/err" || skip "the rest needs mount namespaces"
+# apart SHELL - the same where mounts are seen by nobody else.
+apart() {
+  unshare -m bash -c "mount --make-rprivate /; $1; "'exec "$LOAM" run --policy "$policy" -- \
+    /bin/echo served'
+}
+mkdir "$work/small"
+runs "no /proc" "" apart "mount -t tmpfs none /proc"
+runs "no /sys" "" apart "mount -t tmpfs none /sys"
+runs "a disk without room for the socket's folder" "No space left" apart \
+  "mount -t tmpfs -o nr_inodes=1 none $work/small; export LOAM_CONTROL_DIR=$work/small/control"
+runs "a disk that cannot be written" "Read-only" apart \
+  "mount -t tmpfs -o ro none $work/small
+   export HOME=$work/small LOAM_CONTROL_DIR=$work/small/control"
