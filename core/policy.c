@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "control.h"
@@ -210,10 +211,16 @@ static loam_status go_live(load *l) {
   return LOAM_OK;
 }
 
+/* `loam run` has run this text's tests just before it started us, and what we start inherits that. */
+static bool is_vetted(uint64_t hash) {
+  const char *vetted = getenv("LOAM_VETTED");
+  return vetted && !atomic_load(&lm_generation) && strtoull(vetted, NULL, 16) == hash;
+}
+
 static loam_status compile_and_vet(load *l) {
   loam_status status = lm_script_open(l->name, l->text, l->length, &limits, &l->script);
   if (status == LOAM_OK) status = compile_sites(l);
-  if (status == LOAM_OK) status = lm_script_vet(l->script);
+  if (status == LOAM_OK && !is_vetted(l->hash)) status = lm_script_vet(l->script);
   if (status == LOAM_OK) status = compile_sites(l);
   return status;
 }

@@ -11,6 +11,7 @@
 
 #include "script.h"
 #include "site.h"
+#include "source.h"
 
 void lm_policy_set_limits(const lm_limits *limits);
 const lm_limits *lm_policy_limits(void);
@@ -21,11 +22,5 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
  * a file whose hash is the live one's, or the last refused one's, is left alone. */
 loam_status lm_policy_load_file(const char *path, bool if_changed);
 void lm_policy_info_get(struct loam_policy_info *out);
-/* Reads a whole policy file (at most 1 MiB) into lm_own memory, terminated. LOAM_EIO unless it is a
- * regular file that stayed as it was. */
-loam_status lm_policy_read(const char *path, char **text, size_t *length);
-/* The path as it can be opened later, from another working directory: itself, or in the buffer. */
-const char *lm_policy_absolute(const char *path, char *buffer, size_t size);
-uint64_t lm_policy_hash(const char *text, size_t length);
 
 #endif

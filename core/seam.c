@@ -13,6 +13,7 @@
 #include "error.h"
 #include "handler.h"
 #include "pool.h"
+#include "source.h"
 #include "strategy.h"
 #include "sys.h"
 
@@ -377,6 +378,7 @@ static void push_core(lua_State *L, const lm_script *script) {
     { "plan", core_plan }, { "decide", core_decide }, { "step", core_step },
     { "write", core_write },
   };
+  char hash[24];
   lua_createtable(L, 0, 16);
   for (size_t i = 0; i < LM_COUNT(functions); i++) {
     lua_pushcclosure(L, functions[i].f, 0);
@@ -388,6 +390,10 @@ static void push_core(lua_State *L, const lm_script *script) {
   lua_setfield(L, -2, "limits");
   lua_pushboolean(L, script->host);
   lua_setfield(L, -2, "host");
+  snprintf(hash, sizeof hash, "%016llx",
+           (unsigned long long)lm_policy_hash(script->text, script->length));
+  lua_pushstring(L, hash);
+  lua_setfield(L, -2, "hash");
 }
 
 loam_status lm_seam_open(lua_State *L, void *arg) {

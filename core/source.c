@@ -1,4 +1,6 @@
 /* source.c - reads the file of a policy: whole, at rest, and within bounds. */
+#include "source.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -9,7 +11,7 @@
 #include <unistd.h>
 
 #include "error.h"
-#include "policy.h"
+#include "pool.h"
 
 #define SOURCE_MAX LM_MIB
 enum { TRIES = 5, PAUSE_MS = 20 };

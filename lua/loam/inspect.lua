@@ -19,7 +19,7 @@ local KEYS = {
   "verb", "policy", "ok", "name", "n", "tag", "size", "strategy", "kind", "what", "line", "got",
   "expect", "chain", "leaves", "covered", "missed", "rows", "conditions", "condition", "holds",
   "path", "generation", "tags", "strategies", "tests", "always", "coverage", "errors", "warnings",
-  "file", "class", "reason", "source", "led", "suggestion",
+  "file", "class", "reason", "source", "led", "suggestion", "hash",
 }
 
 local file -- { name, text, lines }
@@ -292,7 +292,7 @@ function VERBS.check(made, asked)
   write {
     verb = "check", policy = file.name, ok = #errors == 0, name = made.name, tags = tags,
     strategies = strategies, tests = #made.tests, always = #made.invariants,
-    errors = objects(errors), warnings = warnings,
+    errors = objects(errors), warnings = warnings, hash = core.hash,
   }
   return true
 end

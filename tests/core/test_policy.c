@@ -369,8 +369,27 @@ static void a_load_fails_cleanly_when_the_system_refuses(void **state) {
   assert_int_equal(load(ALL_OF("after")), LOAM_OK);
 }
 
+/* ---- a text whose tests were run already */
+
+static int load_vetted(void *text) {
+  char hash[24];
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)lm_policy_hash(text, strlen(text)));
+  setenv("LOAM_VETTED", hash, 1);
+  if (load(text) != LOAM_OK) return 1;
+  return load(text) == LOAM_EPOLICY ? 0 : 2;
+}
+
+static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
+  (void)state;
+  const char *text = "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                     "return loam.policy { pick = function(req) return a end,\n"
+                     "  tests = { { tag = 'x', size = 1, expect = b } } }\n";
+  assert_int_equal(run_in_child(load_vetted, (void *)text), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_first_load_skips_tests_that_were_run_for_it), /* before any load */
     cmocka_unit_test(a_load_makes_the_next_generation),
     cmocka_unit_test(every_known_site_obeys_the_new_policy),
     cmocka_unit_test(a_tag_seen_later_obeys_the_live_policy),

@@ -277,7 +277,7 @@ describe("loam test", function()
 end)
 
 describe("loam run", function()
-  local FINE = { check = { ok = true } }
+  local FINE = { check = { ok = true, hash = "00c0ffee00c0ffee" } }
 
   it("becomes the command, with the policy in its environment", function()
     local _, world = run("run --policy p.lua --watch -- prog --flag -x", FINE)
@@ -285,6 +285,7 @@ describe("loam run", function()
     assert.same({
       LD_PRELOAD = "/opt/bin/../lib/loam/libloam-preload.so", LOAM_POLICY = "/cwd/p.lua",
       LOAM_WATCH = "1", LOAM_LENIENT = false, LOAM_RUN = "4242",
+      LOAM_VETTED = "00c0ffee00c0ffee",
     }, world.set)
   end)
 

@@ -54,8 +54,10 @@ local function find_library(world)
   return world.fail(words:format(LIBRARY, program))
 end
 
-local function is_refused(world, path)
-  return question.is_refused(world, question.read(world, question.ask(world, "check", path, {})))
+---@return boolean refused, string? hash of the text that was checked
+local function check(world, path)
+  local answer = question.read(world, question.ask(world, "check", path, {}))
+  return question.is_refused(world, answer), answer.hash
 end
 
 -- The dynamic linker splits the list at spaces and colons, and knows no quoting.
@@ -67,7 +69,7 @@ local function preload_list(world, library)
   return others and others ~= "" and library .. ":" .. others or library
 end
 
-local function prepare(world, given)
+local function prepare(world, given, vetted)
   local path = world.posix.absolute(given.policy)
   if not path then world.fail("the current folder is gone; give --policy from the root") end
   local set = world.posix.setenv
@@ -75,17 +77,19 @@ local function prepare(world, given)
   set("LOAM_POLICY", path)
   set("LOAM_WATCH", given.watch and "1" or nil)
   set("LOAM_LENIENT", given.lenient and "1" or nil)
+  set("LOAM_VETTED", vetted) -- its tests need not be run again by each program that starts
   -- What the command starts later, perhaps amid an edit, is not stopped by a broken policy: the
   -- preload library is as strict as we are in this process alone.
   set("LOAM_RUN", tostring(world.posix.process()))
 end
 
 function run.run(world, given)
-  if is_refused(world, given.policy) then
+  local refused, hash = check(world, given.policy)
+  if refused then
     if not given.lenient then return 2 end
     world.warn("loam: " .. given[1] .. " runs with the built-in default\n")
   end
-  prepare(world, given)
+  prepare(world, given, not refused and hash or nil)
   world.finish()
   local errno, words = world.posix.exec(given)
   world.warn(("loam: %s: %s\n"):format(given[1], words))
