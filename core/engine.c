@@ -103,8 +103,9 @@ static void decide(const order *o, answer *out) {
   lm_decision *d = &o->site->now[generation & 1];
   const lm_plan *plan = o->t->inside ? lm_plan_default()
                                      : atomic_load_explicit(&d->plan, memory_order_acquire);
-  lm_request request = { .size = o->size, .align = o->align, .zero = o->zero,
-                         .gauge = read_gauge, .site = o->site };
+  lm_request request = {
+    .size = o->size, .align = o->align, .zero = o->zero, .gauge = read_gauge, .site = o->site
+  };
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
   out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
   out->n = leaf->n;
@@ -178,7 +179,8 @@ static bool is_nested(const void *p) {
 static void retoken(block *b, lm_token to) {
   lm_object now = { .token = b->token, .size = b->size };
   while (now.token != to && !lm_pool_retoken(b->base, now.token, to))
-    if (!lm_pool_find(b->base, &now)) return; /* the caller frees it meanwhile: a bug of the host's */
+    if (!lm_pool_find(b->base, &now))
+      return; /* the caller frees it meanwhile: a bug of the host's */
   count(now.token, -(int64_t)now.size);
   count(to, (int64_t)now.size);
   b->token = to;
@@ -388,7 +390,9 @@ bool lm_engine_owner(const void *ptr, loam_owner_info *out) {
     .line = site->where.line,
     .strategy = s->desc.name,
     .kind = lm_kind_text(s->desc.kind),
-    .handler = b.handler ? b.handler->name : b.is_foreign ? "system" : "loam",
+    .handler = b.handler      ? b.handler->name
+               : b.is_foreign ? "system"
+                              : "loam",
     .generation = lm_generation_of(lm_token_slot(b.token)),
     .base = b.base,
     .size = b.size,
@@ -430,8 +434,7 @@ static void tell_double(const void *p, const lm_object *object) {
     lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p,
              "double free of %p, a block of %zu bytes of strategy '%s'", p, object->size,
              lm_strategy_at(object->strategy)->desc.name);
-  else
-    lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p, "double free of %p", p);
+  else lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p, "double free of %p", p);
 }
 
 /* Takes a block of a handler or the system out of loam's books. */
@@ -633,12 +636,12 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
  *
  *   1. The tag's sites are marked. An active section that begins later stamps its blocks SLOW and
  *      counts them in the same section (pool_take, record, pool_resize; lm_engine_take declines).
- *   2. careful is raised: frees take tokens by compare and exchange, from sections that begin later.
+ *   2. careful is raised: sections that begin later free by compare and exchange of the token.
  *   3. Grace: no section is left that began before 1 and 2. So now every block of the tag is either
  *      SLOW and counted, or has a token without SLOW that only this walk or its free will change.
- *   4. The walk: each such token is exchanged for its SLOW one, and only then counted. A free before
- *      the exchange makes it fail, and neither counts; a free after it finds SLOW and takes away
- *      what the walk adds (for a moment perhaps before it is added: the counter is signed).
+ *   4. The walk: each such token is exchanged for its SLOW one, and only then counted. A free
+ *      before the exchange makes it fail, and neither counts; a free after it finds SLOW and takes
+ *      away what the walk adds (for a moment perhaps before it is added: the counter is signed).
  *
  * A block that is being resized has had its token replaced before its size changes, so the size
  * that the walk read is the one it counts. Where there is no membarrier, step 3 waits for nothing
@@ -671,8 +674,7 @@ static void count_foreign(void *ctx, lm_foreign *entry) {
 }
 
 void lm_engine_count_mark(loam_site *site) {
-  if (lm_site_count_tag(site))
-    atomic_store_explicit(&settling.wanted, true, memory_order_relaxed);
+  if (lm_site_count_tag(site)) atomic_store_explicit(&settling.wanted, true, memory_order_relaxed);
 }
 
 void lm_engine_count_settle(void) {

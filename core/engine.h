@@ -47,8 +47,8 @@ LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, bool zero, lm_t
   return serve;
 }
 
-/* Most allocations, whole, without a call: a size class that the site's plan serves from a bin that
- * is not empty, in a thread that allocated the like of it just before. False: ask lm_engine_alloc. */
+/* Most allocations, whole, without a call: of a size that the site's plan serves from a bin, not
+ * empty, in a thread that allocated the like of it just before. False: ask lm_engine_alloc. */
 LM_INLINE bool lm_engine_take(lm_thread *t, loam_site *site, size_t size, bool zero, void **out) {
   lm_token token;
   bool taken = false;

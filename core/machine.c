@@ -71,14 +71,14 @@ static void tell_pool(lm_json *out, const char *name, size_t page) {
 }
 
 static void tell_huge_pages(lm_json *out) {
-  static const struct { const char *name; size_t size; } sizes[] = {
-    { "2MiB", 2 * LM_MIB }, { "1GiB", LM_GIB }
-  };
+  static const struct {
+    const char *name;
+    size_t size;
+  } sizes[] = { { "2MiB", 2 * LM_MIB }, { "1GiB", LM_GIB } };
   char path[128];
   lm_json_open(out, "hugepages", '{');
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
-    snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%zukB",
-             sizes[i].size / LM_KIB);
+    snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%zukB", sizes[i].size / LM_KIB);
     if (!access(path, F_OK)) tell_pool(out, sizes[i].name, sizes[i].size);
   }
   lm_json_close(out, '}');

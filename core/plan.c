@@ -265,9 +265,11 @@ unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request) {
 static const lm_leaf default_leaf = { .first = 0, .n = 1, .line = 0 };
 static const uint32_t default_chain[1] = { 0 };
 
-#define DEFAULT_PLAN \
-  { .table = LM_TABLE_BARE, .leaves = 1, .chains = 1, .leaf = &default_leaf, \
-    .chain = default_chain }
+#define DEFAULT_PLAN                                                         \
+  {                                                                          \
+    .table = LM_TABLE_BARE, .leaves = 1, .chains = 1, .leaf = &default_leaf, \
+    .chain = default_chain                                                   \
+  }
 
 const lm_plan lm_plan_bare = DEFAULT_PLAN;
 static lm_plan served = DEFAULT_PLAN;

@@ -63,7 +63,8 @@ typedef struct lm_leaf {
   int32_t line;      /* of the return */
 } lm_leaf;
 
-/* The image: this head, then nodes, code, leaves, chain (uint32_t strategy ids). No nodes: the plan is leaf 0. */
+/* The image: this head, then nodes, code, leaves, chain (uint32_t strategy ids). No nodes: the plan
+ * is leaf 0. */
 typedef struct lm_image {
   uint32_t magic;
   uint32_t nodes, codes, leaves, chain;

@@ -272,8 +272,8 @@ static loam_site *make(const loam_where *where, uint64_t hash) {
 
 static loam_site *refuse_tag(const char *tag) {
   char words[64];
-  lm_fail(LOAM_EINVAL, "tag %s...: it is longer than %d bytes",
-          lm_quote(words, sizeof words, tag), LM_TAG_MAX);
+  lm_fail(LOAM_EINVAL, "tag %s...: it is longer than %d bytes", lm_quote(words, sizeof words, tag),
+          LM_TAG_MAX);
   return NULL;
 }
 

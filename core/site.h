@@ -25,20 +25,21 @@ struct loam_site {
   uint32_t tag_index;       /* sites of one tag share it */
   _Atomic uint32_t pending; /* not compiled yet: the script was busy with the asking thread */
   _Atomic(loam_handler *) handler; /* of loam_handler_of, or NULL */
-  loam_where where;         /* interned strings, never NULL */
-  uint64_t hash;            /* of where */
-  loam_site *next_of_tag;   /* under the lock of sites */
+  loam_where where;                /* interned strings, never NULL */
+  uint64_t hash;                   /* of where */
+  loam_site *next_of_tag;          /* under the lock of sites */
 } __attribute__((aligned(LM_CACHE_LINE)));
 
 /* Law: *live is the sum of the usable bytes of the tag's live blocks whose token carries
- * LM_TOKEN_SLOW. Every block of a counted tag does (engine.c), so there it is the tag's live bytes. */
+ * LM_TOKEN_SLOW. Every block of a counted tag does (engine.c): there it is the tag's live bytes. */
 
-/* Number of the live generation; its low bit picks lm_site.now. Release at the swap, acquire here. */
+/* Number of the live generation; its low bit picks loam_site.now. Release at the swap, acquire by
+ * readers. */
 extern _Atomic uint64_t lm_generation;
 
-loam_site *lm_site_at(uint32_t index);  /* NULL if there is none */
-uint32_t lm_site_count(void);           /* indices are 2 .. count + 1 */
-loam_site *lm_site_default(void);       /* tag "", never NULL: */
+loam_site *lm_site_at(uint32_t index); /* NULL if there is none */
+uint32_t lm_site_count(void);          /* indices are 2 .. count + 1 */
+loam_site *lm_site_default(void);      /* tag "", never NULL: */
 extern loam_site lm_site_empty;
 uint32_t lm_site_tag_count(void);
 
@@ -46,10 +47,10 @@ uint32_t lm_site_tag_count(void);
  * or the thread is inside loam and the site is new. */
 loam_site *lm_site_get(const loam_where *where);
 
-/* Called for each new site before anyone else can find it, without a lock; the policy layer compiles
- * its plan. Until set, new sites have the default plan. The site is among lm_site_at's already: so
- * a loader that walks the sites and then swaps, both under a lock that the hook takes as well, has
- * seen the site, or the hook comes after the swap and compiles for what is live then. */
+/* Called for each new site before anyone else can find it, without a lock; the policy layer
+ * compiles its plan. Until set, new sites have the default plan. The site is among lm_site_at's
+ * already. So if a loader walks the sites and swaps under a lock that the hook takes as well, then
+ * it has seen the site, or the hook comes after the swap and compiles for what is live then. */
 extern void (*_Atomic lm_site_on_new)(loam_site *site);
 
 /* Once, before anything is loaded: gives the default plan, now served from bins, to the sites that
@@ -62,7 +63,9 @@ bool lm_site_count_tag(loam_site *site);
 
 lm_token lm_token_make(const loam_site *site, uint32_t generation_slot);
 LM_INLINE uint32_t lm_token_site(lm_token t) { return t & ((1u << LM_SITE_BITS) - 1); }
-LM_INLINE uint32_t lm_token_slot(lm_token t) { return (t >> LM_SITE_BITS) & (LM_GENERATION_SLOTS - 1); }
+LM_INLINE uint32_t lm_token_slot(lm_token t) {
+  return (t >> LM_SITE_BITS) & (LM_GENERATION_SLOTS - 1);
+}
 
 /* Slot of a generation, taken at its swap, and back. When slots run out, those that no live block
  * carries are found by walking live memory; if there is none, the newest is used for both. */

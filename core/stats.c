@@ -1,7 +1,7 @@
 /* stats.c - totals by (site, strategy), and the walk of live memory, grouped.
  *
- * A total is what threads have told plus what their tallies still hold. Telling and asking take one
- * lock, so no block is counted twice or left out between the two. */
+ * A total is what threads have told plus what their tallies still hold. Telling takes a lock,
+ * asking takes all, so no block is counted twice or left out between the two. */
 #include "stats.h"
 
 #include <string.h>
@@ -40,8 +40,9 @@ static sums *row_of(const table *t, uint64_t key) {
 }
 
 static bool grow(table *t) {
-  table grown = { .size = t->size ? t->size * 2 : 256, .n = t->n, .spill = t->spill,
-                  .rigid = t->rigid };
+  table grown = {
+    .size = t->size ? t->size * 2 : 256, .n = t->n, .spill = t->spill, .rigid = t->rigid
+  };
   grown.row = lm_own_alloc(grown.size * sizeof(sums));
   if (!grown.row) return false;
   for (size_t i = 0; i < t->size; i++)
@@ -77,44 +78,58 @@ static bool is_empty(const sums *row) {
 
 /* ---- Totals ------------------------------------------------------------------------------- */
 
-static struct {
+/* By key, so that threads that go through many tags seldom meet. */
+enum { STRIPES = 16 };
+static struct stripe {
   lm_lock lock;
   table table;
-} totals;
+} totals[STRIPES];
 
-static void tell_locked(lm_tally *e) {
+static struct stripe *stripe_of(uint64_t key) { return &totals[mix(key) >> 16 & (STRIPES - 1)]; }
+
+static void tell_locked(table *t, lm_tally *e, uint64_t key) {
   uint64_t blocks = atomic_load_explicit(&e->blocks, memory_order_acquire);
   uint64_t bytes = atomic_load_explicit(&e->bytes, memory_order_acquire);
   if (!blocks && !bytes) return;
-  sums *row = touch(&totals.table, atomic_load_explicit(&e->key, memory_order_relaxed));
+  sums *row = touch(t, key);
   row->total_blocks += blocks;
   row->total_bytes += bytes;
   atomic_store_explicit(&e->blocks, 0, memory_order_relaxed);
   atomic_store_explicit(&e->bytes, 0, memory_order_relaxed);
 }
 
+/* Whoever asks holds every lock, so an entry changes under that of what it has. */
 void lm_stats_rekey(lm_tally *entry, uint64_t key) {
-  lm_lock_take(&totals.lock);
-  tell_locked(entry);
+  uint64_t old = atomic_load_explicit(&entry->key, memory_order_relaxed);
+  struct stripe *stripe = stripe_of(old);
+  lm_lock_take(&stripe->lock);
+  tell_locked(&stripe->table, entry, old);
   atomic_store_explicit(&entry->key, key, memory_order_relaxed);
-  lm_lock_drop(&totals.lock);
+  lm_lock_drop(&stripe->lock);
 }
 
 static void tell_all(lm_thread *t) {
-  lm_lock_take(&totals.lock);
-  for (int i = 0; i < LM_TALLIES; i++) tell_locked(&t->tally[i]);
-  lm_lock_drop(&totals.lock);
+  for (int i = 0; i < LM_TALLIES; i++)
+    lm_stats_rekey(&t->tally[i], atomic_load_explicit(&t->tally[i].key, memory_order_relaxed));
 }
 
-/* Under this lock memory of loam's own is taken, so its fork hooks come before memory's. */
-static void fork_prepare(void) { lm_lock_take(&totals.lock); }
-static void fork_parent(void) { lm_lock_drop(&totals.lock); }
-static void fork_child(void) { lm_lock_renew(&totals.lock); }
+/* Under these locks memory of loam's own is taken, so their fork hooks come before memory's. */
+static void lock_totals(void) {
+  for (int i = 0; i < STRIPES; i++) lm_lock_take(&totals[i].lock);
+}
+
+static void unlock_totals(void) {
+  for (int i = 0; i < STRIPES; i++) lm_lock_drop(&totals[i].lock);
+}
+
+static void renew_totals(void) {
+  for (int i = 0; i < STRIPES; i++) lm_lock_renew(&totals[i].lock);
+}
 
 void lm_stats_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
-  lm_thread_hook(&(lm_thread_hooks){ tell_all, fork_prepare, fork_parent, fork_child });
+  lm_thread_hook(&(lm_thread_hooks){ tell_all, lock_totals, unlock_totals, renew_totals });
 }
 
 /* ---- Grouping ----------------------------------------------------------------------------- */
@@ -125,8 +140,8 @@ void lm_stats_start(void) {
 typedef struct query {
   table table;
   int keys;
-  uint32_t tags;       /* how many there were when it began */
-  uint32_t *tag_site;  /* by tag index, a site of the tag */
+  uint32_t tags;      /* how many there were when it began */
+  uint32_t *tag_site; /* by tag index, a site of the tag */
 } query;
 
 #define KEY_SET ((uint64_t)1 << 63)
@@ -135,7 +150,8 @@ static uint64_t key_of(const query *q, uint32_t site, uint32_t strategy, uint32_
   uint64_t key = KEY_SET;
   if (q->keys & LOAM_BY_TAG) {
     const loam_site *s = lm_site_at(site);
-    if (s && s->tag_index <= q->tags && !q->tag_site[s->tag_index]) q->tag_site[s->tag_index] = site;
+    if (s && s->tag_index <= q->tags && !q->tag_site[s->tag_index])
+      q->tag_site[s->tag_index] = site;
     key |= s && s->tag_index <= q->tags ? q->tag_site[s->tag_index] : site;
   }
   if (q->keys & LOAM_BY_STRATEGY) key |= (uint64_t)strategy << LM_SITE_BITS;
@@ -201,15 +217,17 @@ static void gather(query *q, void (*walk)(query *q)) {
   lm_own_free(part.row);
 }
 
+static void add_stripe(query *q, const table *t) {
+  for (size_t i = 0; i < t->size; i++)
+    if (t->row[i].key) add_total(q, t->row[i].key, t->row[i].total_blocks, t->row[i].total_bytes);
+  add(&q->table.spill, &t->spill);
+}
+
 static void add_totals(query *q) {
-  lm_lock_take(&totals.lock);
-  for (size_t i = 0; i < totals.table.size; i++) {
-    const sums *row = &totals.table.row[i];
-    if (row->key) add_total(q, row->key, row->total_blocks, row->total_bytes);
-  }
-  add(&q->table.spill, &totals.table.spill);
+  lock_totals();
+  for (int i = 0; i < STRIPES; i++) add_stripe(q, &totals[i].table);
   gather(q, walk_threads);
-  lm_lock_drop(&totals.lock);
+  unlock_totals();
 }
 
 static void collect(query *q) {

@@ -7,7 +7,7 @@
 /* Adds what an entry has to the totals and makes it `key`'s. */
 void lm_stats_rekey(lm_tally *entry, uint64_t key);
 
-/* The thread's entry for blocks of a site under a strategy, direct-mapped; perhaps another's yet. */
+/* The thread's entry for blocks of a site under a strategy, direct-mapped; perhaps not its yet. */
 LM_INLINE lm_tally *lm_stats_entry(lm_thread *t, uint32_t site, uint32_t strategy) {
   return &t->tally[(site + strategy * 37) & (LM_TALLIES - 1)];
 }

@@ -19,7 +19,7 @@
 
 #define LM_SCOPES 64
 #define LM_ERROR_SIZE 4096
-#define LM_TALLIES 512       /* power of two */
+#define LM_TALLIES 1024      /* power of two */
 
 /* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
  * Written by the thread, read by whoever asks; the key changes under stats.c's lock of totals. */

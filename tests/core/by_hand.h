@@ -1,5 +1,5 @@
-/* by_hand.h - what tests of the engine share: policies without Lua, threads that allocate, a handler
- * that counts. */
+/* by_hand.h - what tests of the engine share: policies without Lua, threads that allocate, a
+ * handler that counts. */
 #ifndef BY_HAND_H
 #define BY_HAND_H
 
@@ -63,7 +63,7 @@ static inline void chain(int n, lm_strategy *const *members) {
   swap(made(&m));
 }
 
-#define CHAIN(...) \
+#define CHAIN(...)                                                        \
   chain(sizeof((lm_strategy *[]){ __VA_ARGS__ }) / sizeof(lm_strategy *), \
         (lm_strategy *[]){ __VA_ARGS__ })
 

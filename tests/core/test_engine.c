@@ -182,8 +182,9 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
   CHAIN(intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"), limited("small", 100));
   assert_null(get(1000));
   assert_int_equal(lm_stats_failed, failed + 1);
-  assert_string_equal(loam_error(), "size 1000 under tag 'engine.test': strategy 'small', the last of "
-                                    "its chain, cannot serve it: it is at its limit");
+  assert_string_equal(loam_error(),
+                      "size 1000 under tag 'engine.test': strategy 'small', the last of "
+                      "its chain, cannot serve it: it is at its limit");
 }
 
 static void every_failure_is_accounted_exactly(void **state) {
@@ -325,8 +326,10 @@ static void survives_each_refusal_of_memory(void **state) {
   (void)state;
   static int round;
   char name[32];
-  lm_desc descs[] = { { .align = 0 }, { .limit = 64 << 20 }, { .guard = 1 }, { .zero = true },
-                      { .kind = LM_KIND_SYSTEM }, { .kind = LM_KIND_HANDLER, .handler = "counting" } };
+  lm_desc descs[] = {
+    { .align = 0 },   { .limit = 64 << 20 },      { .guard = 1 },
+    { .zero = true }, { .kind = LM_KIND_SYSTEM }, { .kind = LM_KIND_HANDLER, .handler = "counting" }
+  };
   (void)counting_strategy();
   for (size_t i = 0; i < LM_COUNT(descs); i++) {
     snprintf(name, sizeof name, "refused.%d", round++);

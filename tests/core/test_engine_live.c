@@ -1,4 +1,4 @@
-/* test_engine_live - the live bytes of a tag that a plan reads are exact, from whenever it begins. */
+/* test_engine_live - the live bytes of a tag that a plan reads are exact, whenever that begins. */
 #include "by_hand.h"
 
 /* ---- live ---- */

@@ -1,5 +1,5 @@
-/* test_engine_realloc - realloc asks the plan again, keeps a block where it can and moves it where the
- * answer differs; handlers and the system keep their own. */
+/* test_engine_realloc - realloc asks the plan again, keeps a block where it can and moves it where
+ * the answer differs; handlers and the system keep their own. */
 #include "by_hand.h"
 
 /* ---- realloc ---- */
@@ -29,7 +29,9 @@ static void matrix(lm_strategy *from, lm_strategy *to) {
 
 static void realloc_moves_when_the_answer_differs(void **state) {
   (void)state;
-  lm_strategy *all[] = { host("one"), limited("two", 64 << 20), counting_strategy(),
+  lm_strategy *all[] = { host("one"),
+                         limited("two", 64 << 20),
+                         counting_strategy(),
                          intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc"),
                          intern((lm_desc){ .guard = 1 }, "guarded"),
                          intern((lm_desc){ .kind = LM_KIND_SYSTEM, .limit = 64 << 20 }, "libc2") };
@@ -151,7 +153,8 @@ static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
 
 static void foreign_blocks_are_known_like_others(void **state) {
   (void)state;
-  lm_strategy *both[] = { counting_strategy(), intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc") };
+  lm_strategy *both[] = { counting_strategy(),
+                          intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc") };
   for (int i = 0; i < 2; i++) {
     CHAIN(both[i]);
     for (size_t align = 16; align <= 4096; align *= 4) {
@@ -229,8 +232,8 @@ static size_t loams_usable(void *p) { return lm_engine_usable(p); }
 
 static void the_hosts_malloc_may_be_loam(void **state) {
   (void)state;
-  static const loam_system system = { loams_malloc, loams_calloc, loams_realloc, put,
-                                      loams_aligned, loams_usable };
+  static const loam_system system = { loams_malloc, loams_calloc,  loams_realloc,
+                                      put,          loams_aligned, loams_usable };
   lm_handler_set_system(&system);
   CHAIN(intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc"));
   char *p = get(100), *z = lm_engine_alloc(site, 100, 512, true);

@@ -12,12 +12,11 @@
 
 static const char one_leaf[] = HOST
     "return loam.policy { name = 'one', pick = function(req) return plain end }\n";
-static const char by_size[] = HOST
-    "local big = loam.host { name = 'big', align = 64 }\n"
-    "return loam.policy { name = 'two', pick = function(req)\n"
-    "  if req.size >= 1000 then return big end\n"
-    "  return plain\n"
-    "end }\n";
+static const char by_size[] = HOST "local big = loam.host { name = 'big', align = 64 }\n"
+                                   "return loam.policy { name = 'two', pick = function(req)\n"
+                                   "  if req.size >= 1000 then return big end\n"
+                                   "  return plain\n"
+                                   "end }\n";
 
 static void load(const char *text) {
   if (loam_policy_load_text("test.lua", text)) fail_msg("%s", loam_error());
@@ -44,12 +43,12 @@ static int in_child(int (*body)(void *), void *argument) { return run_in_child(b
 
 /* ---- life ---- */
 
-#define CHECK(e) \
-  do { \
-    if (!(e)) { \
+#define CHECK(e)                                                                \
+  do {                                                                          \
+    if (!(e)) {                                                                 \
       fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #e, loam_error()); \
-      return 1; \
-    } \
+      return 1;                                                                 \
+    }                                                                           \
   } while (0)
 
 static int start_twice(void *argument) {
@@ -308,7 +307,8 @@ static void the_next_allocation_obeys_the_policy(void **state) {
   load(one_leaf);
   void *p = loam_malloc(s, 2000);
   load(by_size);
-  void *q = loam_malloc(s, 2000), *r = loam_malloc(s, 999), *late = loam_malloc(LOAM_SITE("l"), 1000);
+  void *q = loam_malloc(s, 2000), *r = loam_malloc(s, 999),
+       *late = loam_malloc(LOAM_SITE("l"), 1000);
   assert_string_equal(strategy_of(p), "plain");
   assert_string_equal(strategy_of(q), "big");
   assert_string_equal(strategy_of(r), "plain");
@@ -368,8 +368,9 @@ static void tells_of_the_machine(void **state) {
   static char text[65536];
   assert_int_equal(loam_machine(keep_text, text), LOAM_OK);
   assert_int_equal(text[0], '{');
-  static const char *const keys[] = { "kernel", "nodes", "hugepages", "thp", "overcommit", "range",
-                                      "membarrier", "rseq", "luajit", "cuda", "page" };
+  static const char *const keys[] = { "kernel",     "nodes", "hugepages",  "thp",
+                                      "overcommit", "range", "membarrier", "rseq",
+                                      "luajit",     "cuda",  "page" };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     char key[32];
     snprintf(key, sizeof key, "\"%s\":", keys[i]);

@@ -195,8 +195,14 @@ static void reads_every_input(void **state) {
   (void)state;
   double fixed[LM_INPUTS] = { [LM_IN_NODE] = 3, [LM_IN_DEVICE] = -1, [LM_IN_LIVE] = 5 };
   double free_of[2] = { 7, 8 };
-  lm_request r = { .size = 1, .align = 64, .zero = true, .fixed = fixed, .node_free = free_of,
-                   .device_free = free_of, .node_free_n = 2, .device_free_n = 2 };
+  lm_request r = { .size = 1,
+                   .align = 64,
+                   .zero = true,
+                   .fixed = fixed,
+                   .node_free = free_of,
+                   .device_free = free_of,
+                   .node_free_n = 2,
+                   .device_free_n = 2 };
   double want[LM_INPUTS] = { 1, 64, 1, 3, -1, 5, 8, 8 };
   for (unsigned input = 0; input < LM_INPUTS; input++) {
     image m = small_image();
@@ -237,7 +243,8 @@ static image random_image(bool size_only, const uint32_t *ids) {
   for (uint32_t i = 0; i < nodes; i++) {
     int32_t to[2];
     for (int k = 0; k < 2; k++)
-      to[k] = i + 1 < nodes && roll(3) ? (int32_t)(i + 1 + roll(nodes - i - 1)) : ~(int32_t)roll(leaves);
+      to[k] = i + 1 < nodes && roll(3) ? (int32_t)(i + 1 + roll(nodes - i - 1))
+                                       : ~(int32_t)roll(leaves);
     unsigned input = size_only || roll(4) ? LM_IN_SIZE : roll(LM_IN_LIVE);
     image_node(&m, input, roll(3), some_threshold(), to[0], to[1]);
   }
@@ -266,8 +273,9 @@ static void the_table_agrees_with_the_tree_at_every_size(void **state) {
     assert_int_equal(image_make(&m, &plan), LOAM_OK);
     assert_true(lm_plan_is_valid(plan));
     for (int k = 0; k < 4; k++) {
-      double fixed[LM_INPUTS] = { [LM_IN_NODE] = roll(3), [LM_IN_DEVICE] = roll(3) - 1.0,
-                                  [LM_IN_LIVE] = roll(100000) };
+      double fixed[LM_INPUTS] = {
+        [LM_IN_NODE] = roll(3), [LM_IN_DEVICE] = roll(3) - 1.0, [LM_IN_LIVE] = roll(100000)
+      };
       for (size_t size = 0; size <= LM_SMALL_MAX; size += k ? 1 + roll(64) : 1)
         agree(plan, size, fixed);
     }

@@ -26,8 +26,8 @@ static void the_same_tag_is_the_same_site(void **state) {
 static void every_part_of_a_place_tells_sites_apart(void **state) {
   (void)state;
   static const loam_where where[] = {
-    { "t", "", "", "", 0 }, { "t", "f", "", "", 0 }, { "t", "", "f", "", 0 },
-    { "t", "", "", "f", 0 }, { "t", "", "", "", 1 }, { "t", "f", "f", "f", 1 },
+    { "t", "", "", "", 0 },  { "t", "f", "", "", 0 }, { "t", "", "f", "", 0 },
+    { "t", "", "", "f", 0 }, { "t", "", "", "", 1 },  { "t", "f", "f", "f", 1 },
     { "", "t", "", "", 0 },
   };
   for (size_t i = 0; i < LM_COUNT(where); i++)

@@ -1,4 +1,4 @@
-/* test_stats - what lives is read off the memory and is exact; totals only grow and lose nothing. */
+/* test_stats - what lives is read off the memory, exactly; totals only grow and lose nothing. */
 #include "by_hand.h"
 
 typedef struct rows {
@@ -37,12 +37,14 @@ enum { BOTH = LOAM_BY_TAG | LOAM_BY_STRATEGY };
 
 static void tells_bytes_and_blocks_by_tag_and_strategy(void **state) {
   (void)state;
-  loam_site *s = tag("stats.one"), *there = lm_site_get(&(loam_where){ "stats.one", "f", "", "", 1 });
+  loam_site *s = tag("stats.one"),
+            *there = lm_site_get(&(loam_where){ "stats.one", "f", "", "", 1 });
   CHAIN(host("first"));
   char *a = lm_engine_alloc(s, 100, 16, false), *b = lm_engine_alloc(there, 100, 16, false);
   CHAIN(host("second"));
   char *c = lm_engine_alloc(s, 40000, 16, false);
-  loam_stats_row one = row_of(BOTH, "stats.one", "first"), two = row_of(BOTH, "stats.one", "second");
+  loam_stats_row one = row_of(BOTH, "stats.one", "first"),
+                 two = row_of(BOTH, "stats.one", "second");
   assert_int_equal(one.live_blocks, 2);
   assert_int_equal(one.live_bytes, 224);
   assert_int_equal(one.total_blocks, 2);
