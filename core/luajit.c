@@ -1,7 +1,10 @@
 /* luajit.c - finds LuaJIT and its functions.
  *
  * RTLD_DEEPBIND makes the library find its own lua_* before those of a host that carries another
- * Lua. The sanitizers refuse the flag, since it would also hide their malloc. */
+ * Lua. Without one it is left out, because it also splits the unwinder by which LuaJIT raises
+ * errors: in a host with libunwind, which has the same functions as libgcc, the library would find
+ * libgcc's, and those, one another's of libunwind. The sanitizers refuse the flag, since it would
+ * hide their malloc. */
 #include "luajit.h"
 
 #include <dlfcn.h>
@@ -10,9 +13,9 @@
 #include "pool.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL)
+#define APART 0
 #else
-#define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND)
+#define APART RTLD_DEEPBIND
 #endif
 
 #define LIBRARY "libluajit-5.1.so.2"
@@ -28,15 +31,32 @@ static loam_status find_functions(void *library, lm_luajit *api) {
   return LOAM_OK;
 }
 
-loam_status lm_luajit_open(void) {
-  if (atomic_load_explicit(&lm_luajit_api, memory_order_acquire)) return LOAM_OK;
-  void *library = dlopen(LIBRARY, OPEN_FLAGS);
+static bool is_unwinder_split(void *library) {
+  void *hosts = dlsym(RTLD_DEFAULT, "_Unwind_GetCFA");
+  return hosts && hosts != dlsym(library, "_Unwind_GetCFA");
+}
+
+static loam_status open_library(void **out) {
+  int apart = dlsym(RTLD_DEFAULT, "lua_newstate") ? APART : 0;
+  void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | apart);
   if (!library)
     return lm_fail(LOAM_EUNSUPPORTED,
                    "policies need LuaJIT (Debian package libluajit-5.1-2): %s", dlerror());
+  if (apart && is_unwinder_split(library))
+    return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT, which cannot raise errors in a "
+                                      "program that has both another Lua and libunwind");
+  *out = library;
+  return LOAM_OK;
+}
+
+loam_status lm_luajit_open(void) {
+  void *library = NULL;
+  if (atomic_load_explicit(&lm_luajit_api, memory_order_acquire)) return LOAM_OK;
+  loam_status status = open_library(&library);
+  if (status != LOAM_OK) return status;
   lm_luajit *api = lm_own_alloc(sizeof *api);
   if (!api) return lm_fail(LOAM_ENOMEM, "no memory to open LuaJIT");
-  loam_status status = find_functions(library, api);
+  status = find_functions(library, api);
   const lm_luajit *none = NULL;
   /* Two threads may come here at once; both found the same functions, one table stays. */
   if (status != LOAM_OK || !atomic_compare_exchange_strong(&lm_luajit_api, &none, api))
