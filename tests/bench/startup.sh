@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # startup.sh - what loam adds to the start of a program: /bin/true plain, preloaded under no policy, and
-# under one, in turns.
+# under one, in turns. Processor time is told beside the time on the wall, which a busy machine
+# makes longer than it is.
 #
 #   tests/bench/startup.sh [BUILD] [RUNS]     default: build, 200
 set -eu
@@ -12,30 +13,35 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LOAM_CONTROL_DIR=$work/control
 
-# Ten of the runs a turn; a turn's time goes to the total of its kind.
-now() { echo "${EPOCHREALTIME/./}"; }
-declare -A total
-turn() { # turn KIND COMMAND...
-  local kind=$1 start
+# turn KIND COMMAND... - ten runs; a line "wall user system" in seconds goes to the file of the kind.
+TIMEFORMAT='%R %U %S'
+turn() {
+  local kind=$1
   shift
-  start=$(now)
-  for _ in 1 2 3 4 5 6 7 8 9 10; do "$@"; done
-  total[$kind]=$((${total[$kind]:-0} + $(now) - start))
+  { time for _ in 1 2 3 4 5 6 7 8 9 10; do "$@"; done; } 2>> "$work/$kind"
 }
-rounds=$((runs / 10))
-for ((i = 0; i < rounds; i++)); do
+for ((i = 0; i < runs / 10; i++)); do
   turn plain env A=1 /bin/true
   turn preload env LD_PRELOAD="$preload" /bin/true
   turn silent env LD_PRELOAD="$preload" LOAM_CONTROL=0 /bin/true
   turn policy env LD_PRELOAD="$preload" LOAM_POLICY=policies/default.lua /bin/true
+  turn rich env LD_PRELOAD="$preload" LOAM_POLICY=policies/multi-tenant.lua /bin/true
 done
 
-printf '%-46s %8s %8s\n' "/bin/true, $((rounds * 10)) runs" "ms" "ratio"
+# row WHAT KIND - milliseconds a run, what is added to a plain one, and the ratio.
 row() {
-  awk -v what="$1" -v us="${total[$2]}" -v plain="${total[plain]}" -v runs=$((rounds * 10)) \
-    'BEGIN { printf "%-46s %8.2f %8.2f\n", what, us / runs / 1000, us / plain }'
+  awk -v what="$1" '
+    FNR == NR { plain_wall += $1; plain_cpu += $2 + $3; next }
+    { wall += $1; cpu += $2 + $3; n += 10 }
+    END {
+      printf "%-32s %7.2f %+7.2f %6.2f   %7.2f %+7.2f %6.2f\n", what,
+        wall * 1e3 / n, (wall - plain_wall) * 1e3 / n, wall / plain_wall,
+        cpu * 1e3 / n, (cpu - plain_cpu) * 1e3 / n, cpu / plain_cpu
+    }' "$work/plain" "$work/$2"
 }
+printf '%-32s %22s   %22s\n' "/bin/true, $((runs / 10 * 10)) runs, ms" "wall, added, ratio" "cpu, added, ratio"
 row "plain" plain
 row "preloaded, built-in default" preload
 row "the same, no control socket" silent
-row "preloaded, policies/default.lua" policy
+row "policies/default.lua" policy
+row "policies/multi-tenant.lua" rich
