@@ -14,7 +14,10 @@ Allocations of the command and of the programs that it starts are decided by the
 under the tag malloc.MODULE of the program or library that makes them. A policy that is
 refused is told and nothing is started: exit status 2. 126 and 127 mean, as in a shell,
 that the command could not be run or was not found. Static and setuid programs run as if
-loam were not there.]],
+loam were not there.
+
+A free that is wrong is told and ends the program, as in the C library; LOAM_BAD_FREE=report
+or =ignore lets it go on. LOAM_EVENTS=stderr tells of every policy that goes live.]],
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
     { "watch", nil, "follow edits of FILE while the command runs" },
