@@ -48,30 +48,67 @@ static uint64_t generation(void) {
   return info.generation;
 }
 
+/* Even versions are all of one strategy; odd ones have two, by size and tag; the third is refused. */
+static const char *const versions[] = {
+  "local h = loam.host { name = 'even' }\n"
+  "return loam.policy { name = 'even', pick = function(req) return h end }\n",
+  "local s, l = loam.host { name = 's' }, loam.host { name = 'l', align = 64 }\n"
+  "return loam.policy { name = 'odd', pick = function(req)\n"
+  "  if req.size >= 1024 or req.tag:glob('busy.1*') then return l:or_else(s) end\n"
+  "  return s\nend }\n",
+  "return 1\n",
+};
+
+static uint64_t first; /* generation before the edits */
+static _Atomic char version_of[EDITS + 1]; /* by generations since: 'e' or 'o'; 0 not told yet */
 static _Atomic bool is_over;
-static _Atomic long failures;
+static _Atomic long failures, checked;
+
+typedef struct kept {
+  void *p;
+  size_t size;
+} kept;
+
+static const char *expected(char version, const char *tag, size_t size) {
+  if (version == 'e') return "even";
+  return size >= 1024 || !strncmp(tag, "busy.1", 6) ? "l" : "s";
+}
+
+/* What the block says of itself agrees with the policy of the generation that it says. */
+static void check(const kept *k) {
+  loam_owner_info owner;
+  if (loam_owner(k->p, &owner) != LOAM_OK || owner.size < k->size) {
+    atomic_fetch_add(&failures, 1);
+    return;
+  }
+  char version = owner.generation > first ? atomic_load(&version_of[owner.generation - first]) : 0;
+  if (!version) return;
+  atomic_fetch_add(&checked, 1);
+  if (strcmp(owner.strategy, expected(version, owner.tag, k->size)))
+    atomic_fetch_add(&failures, 1);
+}
+
+static void replace(kept *k, loam_site *site, size_t size) {
+  if (k->p) check(k);
+  loam_free(k->p);
+  k->p = loam_malloc(site, size);
+  k->size = size;
+  if (k->p) memset(k->p, 0x5a, size);
+  else atomic_fetch_add(&failures, 1);
+}
 
 /* Allocates under tags old and new until told to stop. */
 static void *allocate(void *argument) {
   unsigned seed = (unsigned)(uintptr_t)argument;
   loam_site *own = loam_site_get("busy");
-  void *kept[64] = { 0 };
+  kept blocks[64] = { 0 };
   char tag[32];
   for (unsigned i = 0; !atomic_load(&is_over); i++) {
     seed = seed * 1664525 + 1013904223;
-    loam_site *site = own;
-    if (i % 4096 == 0) {
-      snprintf(tag, sizeof tag, "busy.%u", seed >> 24);
-      site = loam_site_get(tag);
-    }
-    void **slot = &kept[seed >> 8 & 63];
-    size_t size = seed >> 14 & 4095;
-    loam_free(*slot);
-    *slot = loam_malloc(site, size);
-    if (!*slot || loam_usable_size(*slot) < size) atomic_fetch_add(&failures, 1);
-    else memset(*slot, 0x5a, size);
+    snprintf(tag, sizeof tag, "busy.%u", seed >> 26);
+    replace(&blocks[seed >> 8 & 63], i % 64 ? own : loam_site_get(tag), seed >> 14 & 4095);
   }
-  for (int i = 0; i < 64; i++) loam_free(kept[i]);
+  for (int i = 0; i < 64; i++) loam_free(blocks[i].p);
   return NULL;
 }
 
@@ -88,30 +125,22 @@ static void stop_allocating(const pthread_t *threads) {
   assert_int_equal(atomic_load(&failures), 0);
 }
 
-static const char *const versions[] = {
-  "local h = loam.host { name = 'even' }\n"
-  "return loam.policy { name = 'even', pick = function(req) return h end }\n",
-  "local s, l = loam.host { name = 's' }, loam.host { name = 'l', align = 64 }\n"
-  "return loam.policy { name = 'odd', pick = function(req)\n"
-  "  if req.size >= 1024 or req.tag:glob('busy.1*') then return l:or_else(s) end\n"
-  "  return s\nend }\n",
-  "return 1\n",
-};
-
 static void edits_while_four_threads_allocate(void **state) {
   (void)state;
   pthread_t threads[THREADS];
+  first = generation();
   start_allocating(threads);
-  uint64_t before = generation();
   int live = 0;
   for (int i = 0; i < EDITS; i++) {
     save_text(versions[i % 3]);
     loam_status status = lm_policy_load_file(file, false);
     if ((status == LOAM_OK) != (i % 3 != 2)) fail_msg("edit %d: %s", i, loam_error());
     live += status == LOAM_OK;
+    if (status == LOAM_OK) atomic_store(&version_of[live], i % 3 ? 'o' : 'e');
   }
   stop_allocating(threads);
-  assert_int_equal(generation(), before + (unsigned)live);
+  assert_int_equal(generation(), first + (unsigned)live);
+  assert_true(atomic_load(&checked) > 1000);
 }
 
 static size_t resident_pages(void) {
