@@ -271,6 +271,7 @@ end
 ---@return string[] the lines of a text, for render and object
 function diag.lines(text)
   local lines = {}
+  text = gsub(text, "^\239\187\191", "") -- a byte order mark
   for line in string.gmatch(text .. "\n", "(.-)\r?\n") do lines[#lines + 1] = line end
   return lines
 end

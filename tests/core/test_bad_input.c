@@ -319,6 +319,34 @@ static void texts_of_policies_are_refused_in_words(void **state) {
   free(text);
 }
 
+/* Edits that each want another limit. The policy before the last of them goes on. */
+static int want_too_many_strategies(void *unused) {
+  char text[256];
+  int i = 0;
+  (void)unused;
+  loam_status status = LOAM_OK;
+  for (; status == LOAM_OK && i < 2000; i++) {
+    snprintf(text, sizeof text,
+             "local s = loam.host { name = 's', limit = %d }\n"
+             "return loam.policy { name = 'n%d', pick = function(req) return s end }\n",
+             i + 100000, i);
+    status = loam_policy_load_text("edited.lua", text);
+  }
+  if (status != LOAM_EPOLICY || !strstr(loam_error(), "at most 1024 strategies")) return 1;
+  struct loam_policy_info info;
+  loam_policy_info(&info);
+  snprintf(text, sizeof text, "n%d", i - 2);
+  if (strcmp(info.name, text) || i < 1000) return 2;
+  void *p = loam_malloc(loam_site_get("after"), 100);
+  loam_owner_info owner;
+  return p && !loam_owner(p, &owner) && !strcmp(owner.strategy, "s") ? 0 : 3;
+}
+
+static void a_process_runs_out_of_strategies_in_words(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(want_too_many_strategies, NULL), 0);
+}
+
 static void ignore_text(void *ctx, const char *text, size_t length) {
   (void)ctx, (void)text, (void)length;
 }
@@ -436,6 +464,7 @@ int main(void) {
     cmocka_unit_test(odd_tags_are_told_apart_and_told_in_json),
     cmocka_unit_test(paths_of_policies_are_refused_in_words),
     cmocka_unit_test(texts_of_policies_are_refused_in_words),
+    cmocka_unit_test(a_process_runs_out_of_strategies_in_words),
     cmocka_unit_test(questions_that_make_no_sense_are_refused),
     cmocka_unit_test(scopes_may_be_left_too_often_and_entered_too_deep),
     cmocka_unit_test(handlers_are_whole_or_refused),

@@ -112,3 +112,23 @@ describe("the words for a file that is no text", function()
     assert.equal("ls:1: file: the file is not text: it has a zero byte", shown)
   end)
 end)
+
+describe("a file", function()
+  local MARK = "\239\187\191"
+  local good = "local s = loam.host {}\nreturn loam.policy { pick = function() return s end }\n"
+
+  it("may end its lines as other systems do, and begin with a mark or #!", function()
+    local crlf = string.gsub(good, "\n", "\r\n")
+    for _, text in ipairs { crlf, MARK .. good, MARK .. crlf, "#!/usr/bin/loam\n" .. good } do
+      assert.is_nil(support.refused(text))
+    end
+  end)
+
+  it("is shown without them where it is wrong", function()
+    local diag = require("loam.diag")
+    for _, text in ipairs { MARK .. "return nosuch\n", "return nosuch\r\n" } do
+      local shown = diag.render(support.refused(text), "p.lua", diag.lines(text))
+      assert.matches("\n    1 | return nosuch$", (string.gsub(shown, "\n  hint.*", "")))
+    end
+  end)
+end)
