@@ -22,6 +22,7 @@ local READABLE = 4 -- R_OK
 
 -- errno's of <errno.h>, equal on every Linux.
 posix.ENOENT = 2
+local EACCES = 13
 
 function posix.is_terminal(fd)
   return C.isatty(fd) == 1
@@ -57,6 +58,15 @@ function posix.setenv(name, value)
   if value then C.setenv(name, value, 1) else C.unsetenv(name) end
 end
 
+-- execvp says EACCES also for a name that is nowhere, if a folder of PATH may not be searched.
+local function is_nowhere(name)
+  if name:find("/") then return false end
+  for folder in (os.getenv("PATH") or ""):gmatch("[^:]+") do
+    if C.access(folder .. "/" .. name, 0) == 0 then return false end
+  end
+  return true
+end
+
 -- Becomes the command; comes back only if it cannot, with errno and its words.
 ---@param command string[]
 function posix.exec(command)
@@ -64,6 +74,7 @@ function posix.exec(command)
   for i, word in ipairs(command) do argv[i - 1] = ffi.cast("char *", word) end
   C.execvp(command[1], argv)
   local errno = ffi.errno()
+  if errno == EACCES and is_nowhere(command[1]) then errno = posix.ENOENT end
   return errno, ffi.string(C.strerror(errno))
 end
 
