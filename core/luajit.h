@@ -15,17 +15,16 @@
 #include "loam.h"
 
 #define LM_LUAJIT_LIST(X)                                                                     \
-  X(luaL_error) X(luaL_loadbufferx) X(luaL_newstate) X(luaL_openlibs)       \
-  X(lua_atpanic) X(lua_call) X(lua_checkstack) X(lua_close) X(lua_cpcall) X(lua_createtable)  \
-  X(lua_gc) X(lua_getallocf) X(lua_getfield) X(lua_getinfo) X(lua_getstack) X(lua_insert) X(lua_isnumber)      \
-  X(lua_newstate) X(lua_next) X(lua_objlen) X(lua_pcall) X(lua_pushboolean)                   \
-  X(lua_pushcclosure) X(lua_pushfstring) X(lua_pushinteger) X(lua_pushlightuserdata)          \
-  X(lua_pushlstring) X(lua_pushnil) X(lua_pushnumber) X(lua_pushstring) X(lua_pushvalue)      \
-  X(lua_rawgeti) X(lua_rawseti) X(lua_remove) X(lua_setfield) X(lua_sethook) X(lua_settop)    \
-  X(lua_toboolean) X(lua_tolstring) X(lua_tonumber) X(lua_touserdata) X(lua_type)             \
-  X(lua_typename) X(luaopen_base) X(luaopen_bit) X(luaopen_debug) X(luaopen_ffi)              \
-  X(luaopen_io) X(luaopen_jit) X(luaopen_math) X(luaopen_package) X(luaopen_string)           \
-  X(luaopen_table) X(lua_gettop)
+  X(luaL_error) X(luaL_loadbufferx) X(luaL_newstate) X(luaL_openlibs) X(lua_atpanic)          \
+  X(lua_call) X(lua_close) X(lua_cpcall) X(lua_createtable) X(lua_gc) X(lua_getallocf)        \
+  X(lua_getfield) X(lua_getinfo) X(lua_getstack) X(lua_gettop) X(lua_newstate)                \
+  X(lua_objlen) X(lua_pcall) X(lua_pushboolean) X(lua_pushcclosure) X(lua_pushfstring)        \
+  X(lua_pushinteger) X(lua_pushlightuserdata) X(lua_pushlstring) X(lua_pushnil)               \
+  X(lua_pushnumber) X(lua_pushstring) X(lua_pushvalue) X(lua_rawgeti) X(lua_rawseti)          \
+  X(lua_remove) X(lua_setfield) X(lua_sethook) X(lua_settop) X(lua_toboolean)                 \
+  X(lua_tolstring) X(lua_tonumber) X(lua_touserdata) X(lua_type) X(lua_typename)              \
+  X(luaopen_base) X(luaopen_bit) X(luaopen_debug) X(luaopen_ffi) X(luaopen_jit)               \
+  X(luaopen_math) X(luaopen_package) X(luaopen_string) X(luaopen_table)
 
 typedef struct lm_luajit {
 #define LM_LUAJIT_FIELD(name) __typeof__(name) *name##_;
@@ -49,7 +48,6 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
 #define luaL_openlibs (lm_luajit_get()->luaL_openlibs_)
 #define lua_atpanic (lm_luajit_get()->lua_atpanic_)
 #define lua_call (lm_luajit_get()->lua_call_)
-#define lua_checkstack (lm_luajit_get()->lua_checkstack_)
 #define lua_close (lm_luajit_get()->lua_close_)
 #define lua_cpcall (lm_luajit_get()->lua_cpcall_)
 #define lua_createtable (lm_luajit_get()->lua_createtable_)
@@ -58,10 +56,7 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
 #define lua_getfield (lm_luajit_get()->lua_getfield_)
 #define lua_getinfo (lm_luajit_get()->lua_getinfo_)
 #define lua_getstack (lm_luajit_get()->lua_getstack_)
-#define lua_insert (lm_luajit_get()->lua_insert_)
-#define lua_isnumber (lm_luajit_get()->lua_isnumber_)
 #define lua_newstate (lm_luajit_get()->lua_newstate_)
-#define lua_next (lm_luajit_get()->lua_next_)
 #define lua_objlen (lm_luajit_get()->lua_objlen_)
 #define lua_pcall (lm_luajit_get()->lua_pcall_)
 #define lua_pushboolean (lm_luajit_get()->lua_pushboolean_)
@@ -90,7 +85,6 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
 #define luaopen_bit (lm_luajit_get()->luaopen_bit_)
 #define luaopen_debug (lm_luajit_get()->luaopen_debug_)
 #define luaopen_ffi (lm_luajit_get()->luaopen_ffi_)
-#define luaopen_io (lm_luajit_get()->luaopen_io_)
 #define luaopen_jit (lm_luajit_get()->luaopen_jit_)
 #define luaopen_math (lm_luajit_get()->luaopen_math_)
 #define luaopen_package (lm_luajit_get()->luaopen_package_)
