@@ -83,7 +83,8 @@ local function lines_that_fork(root)
   end)
   local words = {}
   for i = 1, math.min(3, #lines) do
-    words[i] = "line " .. lines[i] .. " forks " .. count[lines[i]] .. " times"
+    local n = count[lines[i]]
+    words[i] = "line " .. lines[i] .. " forks " .. (n == 1 and "once" or n .. " times")
   end
   return table.concat(words, ", "), lines[1]
 end
