@@ -1,7 +1,7 @@
 /* policy.c - generations: load, vet, swap, keep the last good.
  *
- * A site is settled (compiled by the live script) by the hook that its maker calls, under `live`. It
- * is among lm_site_at's by then. A load walks them, compiles what came since it looked last, and
+ * A site is settled (compiled by the live script) by the hook that its maker calls, under `live`.
+ * It is among lm_site_at's by then. A load walks them, compiles what came since it looked last, and
  * swaps, the last round under `live` too. So a site is settled either by the old script before the
  * swap, and was seen by it, or by the new one after it. */
 #include "policy.h"
@@ -33,7 +33,7 @@ static uint32_t live_slot;    /* generation slot of the tokens */
 static unsigned late_excesses;
 static struct loam_policy_info record;
 
-/* Who holds a lock of this file is inside, where no site is made: none that wants the lock again. */
+/* Who holds a lock of this file is inside, where no site is made that wants the lock again. */
 static void lock(pthread_mutex_t *mutex) {
   lm_thread *self = lm_thread_get();
   pthread_mutex_lock(mutex);
@@ -132,7 +132,7 @@ static void hook_locked(void) {
                                          .fork_child = fork_child };
   if (is_hooked) return;
   is_hooked = true;
-  lm_own_free(lm_own_alloc(1)); /* memory's hooks are registered by now: its locks come after ours */
+  lm_own_free(lm_own_alloc(1)); /* its hooks are registered by now: its locks come after */
   lm_thread_hook(&hooks);
 }
 
@@ -211,7 +211,7 @@ static loam_status go_live(load *l) {
   return LOAM_OK;
 }
 
-/* `loam run` has run this text's tests just before it started us, and what we start inherits that. */
+/* `loam run` has run this text's tests just before it started us; what we start inherits that. */
 static bool is_vetted(uint64_t hash) {
   const char *vetted = getenv("LOAM_VETTED");
   return vetted && !atomic_load(&lm_generation) && strtoull(vetted, NULL, 16) == hash;

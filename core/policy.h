@@ -18,8 +18,8 @@ const lm_limits *lm_policy_limits(void);
 
 /* Loads text that came from `path` ("" if from nowhere), whole. */
 loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length);
-/* Reads the file, then the same. An empty, cut-off or changing file is LOAM_EIO or LOAM_EPOLICY. If `if_changed`,
- * a file whose hash is the live one's, or the last refused one's, is left alone. */
+/* Reads the file, then the same. An empty, cut-off or changing file is LOAM_EIO or LOAM_EPOLICY. If
+ * `if_changed`, a file that is what is live, or what was refused last, is left alone. */
 loam_status lm_policy_load_file(const char *path, bool if_changed);
 void lm_policy_info_get(struct loam_policy_info *out);
 

@@ -20,8 +20,8 @@ static void push_driver(lua_State *L, const char *function) {
 /* `true`, or nil and the words, as the driver's functions return them. */
 static loam_status answered(lua_State *L) {
   if (lua_toboolean(L, -2)) return LOAM_OK;
-  const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : "no reason given";
-  return lm_fail(LOAM_EPOLICY, "%s", words);
+  const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : NULL;
+  return lm_fail(LOAM_EPOLICY, "%s", words ? words : "no reason given");
 }
 
 loam_status lm_script_ready(void) { return lm_luajit_open(); }

@@ -13,7 +13,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "error.h"
 #include "pool.h"
@@ -31,12 +30,6 @@ enum {
 const char lm_vm_excess_hint[] =
     "look for a loop that does not end or data that grows; the limits are step_ms and step_bytes "
     "of loam_config";
-
-static int64_t cpu_ns(void) {
-  struct timespec t;
-  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t)) return INT64_MAX;
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 lm_vm *lm_vm_of(lua_State *L) {
   void *vm;
@@ -67,7 +60,7 @@ static bool is_out_of_time(const lm_vm *vm) {
   int64_t allowed = (int64_t)vm->limits.step_ms * 1000000;
   int64_t spent = lm_sys_clock_ns() - vm->began_ns;
   if (spent > allowed)
-    return spent > allowed * STARVED || cpu_ns() - vm->began_cpu_ns > allowed;
+    return spent > allowed * STARVED || lm_sys_cpu_ns() - vm->began_cpu_ns > allowed;
   return vm->instructions > (uint64_t)vm->limits.step_ms * INSTRUCTIONS_A_MS;
 }
 
@@ -168,7 +161,7 @@ void lm_vm_step(lm_vm *vm, const char *step) {
   vm->line = 0;
   vm->instructions = 0;
   vm->began_ns = lm_sys_clock_ns();
-  vm->began_cpu_ns = cpu_ns();
+  vm->began_cpu_ns = lm_sys_cpu_ns();
 }
 
 void lm_vm_excess_text(const lm_vm *vm, char *buffer, size_t size) {
@@ -201,7 +194,8 @@ static loam_status fail_excess(const lm_vm *vm) {
 
 /* A message is a string or nothing is known of it: tostring could run the policy's code. */
 static loam_status fail_raised(lm_vm *vm, int rc) {
-  if (rc == LUA_ERRMEM) return lm_fail(LOAM_ENOMEM, "%s: no memory left for %s", vm->name, vm->step);
+  if (rc == LUA_ERRMEM)
+    return lm_fail(LOAM_ENOMEM, "%s: no memory left for %s", vm->name, vm->step);
   int type = lua_type(vm->L, -1);
   if (type != LUA_TSTRING)
     return lm_fail(LOAM_EPOLICY, "%s: internal error: %s raised a %s", vm->name, vm->step,

@@ -1,7 +1,7 @@
 /* watch.h - a file that changes under us, told once it is quiet.
  *
- * Watches the directory of the path and of what it resolves to, link by link; any event of a name on
- * that way means "look again" after ~100 ms of quiet; a slow poll stands beneath for filesystems
+ * Watches the directory of the path and of what it resolves to, link by link; any event of a name
+ * on that way means "look again" after ~100 ms of quiet; a slow poll stands beneath for filesystems
  * that tell nothing. It only says "look": whether anything changed is the content hash's to say.
  * One thread uses a watch. */
 #ifndef LM_WATCH_H

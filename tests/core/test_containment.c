@@ -60,14 +60,16 @@ static const runaway runaways[] = {
   { "a lot unpacked", IN_FILE("local t = {} for i = 1, 1e5 do t[i] = 1 end\n"
                               "local n = select('#', unpack(t))"),
     "" },
-  { "closures without end", IN_FILE("local f while true do local g = f f = function() return g end end"),
+  { "closures without end", IN_FILE("local f\n"
+                                    "while true do local g = f f = function() return g end end"),
     "budget" },
   /* stack */
   { "recursion", IN_FILE("local function f() return 1 + f() end f()"), "" },
   { "recursion in pick", IN_PICK("local function f(n) return 1 + f(n + 1) end f(1)"), "" },
   { "mutual recursion", IN_FILE("local g local function f() return 1 + g() end\n"
                                 "g = function() return 1 + f() end f()"), "" },
-  { "recursion through sort", IN_FILE("local function f() table.sort({ 3, 2, 1 }, f) end f()"), "" },
+  { "recursion through sort", IN_FILE("local function f() table.sort({ 3, 2, 1 }, f) end f()"),
+    "" },
   /* what is not there */
   { "setmetatable", IN_FILE("setmetatable({}, { __call = error })()"), "setmetatable" },
   { "getmetatable", IN_FILE("local s = getmetatable('').__index"), "getmetatable" },

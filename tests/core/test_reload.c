@@ -1,4 +1,4 @@
-/* test_reload.c - many loads: beside threads that allocate, from several threads, for a long time. */
+/* test_reload.c - many loads: for a long time, beside threads that allocate, from several threads. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -48,7 +48,7 @@ static uint64_t generation(void) {
   return info.generation;
 }
 
-/* Even versions are all of one strategy; odd ones have two, by size and tag; the third is refused. */
+/* One has a single strategy, one has two by size and tag, one is refused. */
 static const char *const versions[] = {
   "local h = loam.host { name = 'even' }\n"
   "return loam.policy { name = 'even', pick = function(req) return h end }\n",
