@@ -1,4 +1,4 @@
-/* test_reload.c - many loads: for a long time, beside threads that allocate, from several threads. */
+/* test_reload.c - many loads: for a long time, beside threads that allocate, several at once. */
 #include "test.h"
 
 #include <fcntl.h>
