@@ -1,6 +1,8 @@
 /* large.c - blocks that have slots of their own. */
 #include "large.h"
 
+#include <stdlib.h>
+
 #include "own.h"
 
 /* The quarantine of a pool holds at most this many blocks and slots (256 MiB). */
@@ -8,6 +10,8 @@ enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };
 /* From this size on, moving pages is cheaper than copying bytes. */
 #define MOVE_LEAST LM_MIB
 #define THP_SIZE (2 * LM_MIB)
+/* Mappings of a process where the kernel does not say. */
+enum { USUAL_MAPPINGS = 65530 };
 
 static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
 static size_t usable_of(size_t size) { return lm_align_up(size ? size : 1, LM_PAGE); }
@@ -80,6 +84,27 @@ static guard_layout lay_out(uint32_t slot, size_t size, size_t align, size_t pag
   return g;
 }
 
+static _Atomic uint32_t guarded; /* live guarded blocks */
+
+static uint32_t read_most_guarded(void) {
+  char text[32];
+  size_t length;
+  if (lm_sys_read_file("/proc/sys/vm/max_map_count", text, sizeof text, &length))
+    return USUAL_MAPPINGS / 4;
+  unsigned long mappings = strtoul(text, NULL, 10);
+  return mappings < UINT32_MAX ? (uint32_t)(mappings / 4) : UINT32_MAX;
+}
+
+bool lm_guard_has_room(void) {
+  static _Atomic uint32_t most; /* read once; threads that read it twice read the same */
+  uint32_t limit = atomic_load_explicit(&most, memory_order_relaxed);
+  if (!limit) {
+    limit = read_most_guarded();
+    atomic_store_explicit(&most, limit, memory_order_relaxed);
+  }
+  return atomic_load_explicit(&guarded, memory_order_relaxed) < limit;
+}
+
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
   size_t page = lm_region_page(&l->regions->how);
   if (!size) size = 1;
@@ -92,6 +117,7 @@ void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
     return NULL;
   }
   publish(l, slot, slots, LM_USE_GUARDED, g.start, g.end - g.start, token);
+  atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
   return (void *)g.start;
 }
 
@@ -138,6 +164,7 @@ static void quarantine(lm_large *l, uint32_t slot) {
 void lm_large_free(lm_large *l, const lm_place *place) {
   uint32_t slot = lm_map_head_of(place), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) {
+    atomic_fetch_sub_explicit(&guarded, 1, memory_order_relaxed);
     quarantine(l, slot);
     return;
   }

@@ -6,7 +6,10 @@
  * A guarded block ends where an inaccessible page begins, so that the first byte beyond it faults
  * (up to its alignment). Its slots come from the range and go back to it. Freed, it is made
  * inaccessible and waits in a quarantine, so that a use after free faults and a double free is
- * known for what it is. */
+ * known for what it is. It takes two of the mappings that the kernel allows a process
+ * (vm.max_map_count); without any left the program itself, and loam, would have no more memory. So
+ * at most a quarter of that number are guarded at a time, by all strategies together; further
+ * blocks are not. */
 #ifndef LM_LARGE_H
 #define LM_LARGE_H
 
@@ -25,6 +28,7 @@ typedef struct lm_large {
 void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy);
 /* *clean: whether it is all zero. */
 void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean);
+bool lm_guard_has_room(void);
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
 /* `place` is of a block whose token was just made LM_FREE. */
 void lm_large_free(lm_large *l, const lm_place *place);

@@ -214,7 +214,7 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
   lm_pool *pool = size <= LM_SIZE_MAX ? pool_for(strategy) : NULL;
   if (!pool) return NULL;
   align = align_of(strategy, align);
-  if (strategy->desc.guard && is_guarded(t, strategy)) {
+  if (strategy->desc.guard && is_guarded(t, strategy) && lm_guard_has_room()) {
     *zeroed = true;
     return lm_guard_alloc(&pool->large, size, align, token);
   }

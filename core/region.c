@@ -10,6 +10,8 @@ enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
 enum { DIRTY_KEPT = 1024, DIRTY_KEPT_EAGER = 64 };
 /* A clean run of this many slots (64 MiB) is worth giving back to the range. */
 enum { WORTH_RETURNING = 1024 };
+/* How long a refusal of the system counts as its answer. */
+enum { REFUSAL_NS = 10000000 };
 
 static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
 
@@ -74,6 +76,18 @@ static uint32_t region_step(const lm_regions *r, uint32_t slots) {
   return (uint32_t)lm_align_up(slots > step ? slots : step, HUGE_SLOTS);
 }
 
+/* Where the system has no pages of a kind, or lets no more be locked, it is not asked again for each
+ * request: the next in the chain serves those, and should not cost two system calls more. */
+static bool was_refused(const lm_regions *r, uint32_t slots) {
+  return r->refused && slots >= r->refused && lm_sys_clock_ns() - r->refused_ns < REFUSAL_NS;
+}
+
+static void note_refusal(lm_regions *r, uint32_t slots) {
+  if (!is_eager(&r->how)) return;
+  r->refused = slots;
+  r->refused_ns = lm_sys_clock_ns();
+}
+
 /* A new region; what the request does not need of it is free: clean, or dirty where it has its
  * memory already, so that it joins what comes back and they can go as one. */
 static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
@@ -81,11 +95,15 @@ static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   size_t floor = bytes_of(unit ? unit : is_eager(&r->how) ? 1 : HUGE_SLOTS);
   if (align < floor) align = floor;
   uint32_t least = unit ? (uint32_t)lm_align_up(slots, unit) : slots;
+  if (was_refused(r, least)) return 0;
   uint32_t step = region_step(r, slots);
   if (unit) step = (uint32_t)lm_align_up(step, unit);
   uint32_t slot = take_region(r, step, align);
   if (!slot && least < step) slot = take_region(r, step = least, align);
-  if (!slot) return 0;
+  if (!slot) {
+    note_refusal(r, least);
+    return 0;
+  }
   if (slots < step) {
     lm_map_extent(slot + slots, step - slots, LM_USE_NONE);
     lm_map_extent(slot, slots, LM_USE_NONE);
@@ -171,6 +189,15 @@ static void trim(lm_regions *r, uint32_t keep) {
     if (!release(r, slot, slots)) return;
 }
 
+/* What was released may be what is asked for next. */
+static void trim_all(lm_regions *r) {
+  lm_lock_take(&r->lock);
+  bool has_some = r->dirty.slots > 0;
+  if (has_some) r->refused = 0;
+  lm_lock_drop(&r->lock);
+  if (has_some) trim(r, 0);
+}
+
 static uint32_t try_take(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
   lm_lock_take(&r->lock);
   uint32_t slot = take_locked(r, slots, align, clean);
@@ -182,7 +209,7 @@ uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clea
   uint32_t slot = try_take(r, slots, align, clean);
   if (slot) return slot;
   /* Dirty and clean neighbours may do together what neither does alone. */
-  trim(r, 0);
+  trim_all(r);
   return try_take(r, slots, align, clean);
 }
 

@@ -27,6 +27,8 @@ typedef struct lm_regions {
   lm_lock lock;
   lm_runs clean, dirty;
   uint32_t held;  /* slots: clean + dirty + in use */
+  uint32_t refused;   /* slots of a region that the system refused, of an eager kind; 0: none */
+  int64_t refused_ns; /* when it did */
   lm_prepare how; /* constant */
 } lm_regions;
 
