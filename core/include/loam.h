@@ -351,7 +351,7 @@ LOAM_API loam_status loam_ask(int pid, const char *request, unsigned timeout_ms,
 
 typedef void (*loam_pid_fn)(void *ctx, int pid);
 
-/* Calls back for each host of this user that answers. */
+/* Calls back for each host of this user; one that is busy may be long in answering. */
 LOAM_API loam_status loam_hosts(loam_pid_fn callback, void *ctx);
 
 /* What this machine offers, as one JSON object. */

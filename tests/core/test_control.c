@@ -528,6 +528,21 @@ static void hosts_are_listed_and_stale_sockets_removed(void **state) {
   assert_true(exists(file));
 }
 
+/* In the midst of a load, say. */
+static void a_host_that_does_not_answer_is_listed(void **state) {
+  (void)state;
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(listen(fd, 4), 0);
+  hosts = own_pid_found = 0;
+  assert_int_equal(lm_control_hosts(note_host, NULL), LOAM_OK);
+  assert_int_equal(own_pid_found, 1);
+  assert_true(exists(socket_of(getpid())));
+  close(fd);
+}
+
 static void no_directory_means_no_hosts(void **state) {
   (void)state;
   setenv("LOAM_CONTROL_DIR", "/nonexistent/nowhere", 1);
@@ -585,6 +600,7 @@ int main(void) {
     TEST(asking_nobody_fails_in_words),
     TEST(a_host_that_does_not_answer_is_given_up),
     TEST(hosts_are_listed_and_stale_sockets_removed),
+    TEST(a_host_that_does_not_answer_is_listed),
     TEST(no_directory_means_no_hosts),
     TEST(its_thread_takes_no_signals),
   };

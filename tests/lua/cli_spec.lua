@@ -336,11 +336,13 @@ describe("loam ps, status, stats, reload", function()
     sites = 57,
   }
 
-  it("lists the hosts that answer", function()
+  it("lists the hosts that answer, and names those that do not", function()
     local status, world = run("ps", { hosts = { 41, 42 }, [42] = STATUS })
     assert.equal(0, status)
     assert.equal("PID  PROGRAM  GENERATION  POLICY  FILE    LAST RELOAD\n"
       .. " 42  python3           3  prod    /p.lua  refused\n", world.out)
+    assert.equal("loam: 41 has no answer\n", world.err)
+    assert.equal("loam: 41 has no answer\n", select(2, run("ps", { hosts = { 41 } })).err)
   end)
 
   it("lists none as an empty array", function()

@@ -7,8 +7,8 @@ local ps = {
   summary = "lists the programs that run under loam",
   usage = "[--json]",
   about = [[
-Each program of yours that answers on its control socket, with the policy that is live
-in it.]],
+Each program of yours that has a control socket, with the policy that is live in it. One
+that is stopped, or busy with a load, is named where it does not answer within 2 s.]],
   options = { { "json", nil, "an array of their `loam status --json`" } },
   example = [[
   $ loam ps
@@ -26,29 +26,31 @@ local function row(status)
   }
 end
 
--- Answers of the hosts: read, and as they came, whose numbers may be more than doubles hold.
+-- Answers of the hosts: read, and as they came, whose numbers may be more than doubles hold; and
+-- why others gave none.
 local function ask_all(world)
-  local found, texts = {}, {}
+  local found, texts, silent = {}, {}, {}
   for _, pid in ipairs(hosts.all(world)) do
-    -- One that ends meanwhile is none any more.
-    local answer, _, text = hosts.ask(world, pid, "status")
+    local answer, words, text = hosts.ask(world, pid, "status")
     found[#found + 1] = answer
     texts[#texts + 1] = text
+    silent[#silent + 1] = words
   end
-  return found, texts
+  return found, texts, silent
 end
 
 function ps.run(world, given)
-  local found, texts = ask_all(world)
+  local found, texts, silent = ask_all(world)
   if given.json then
     world.write("[" .. table.concat(texts, ",") .. "]\n")
-  elseif #found == 0 then
-    world.warn("no program of yours runs under loam\n")
-  else
+  elseif #found > 0 then
     local rows = { { "PID", "PROGRAM", "GENERATION", "POLICY", "FILE", "LAST RELOAD" } }
     for _, status in ipairs(found) do rows[#rows + 1] = row(status) end
     world.write(terminal.table(rows, { true, false, true }, world.paint))
+  elseif #silent == 0 then
+    world.warn("no program of yours runs under loam\n")
   end
+  for _, words in ipairs(silent) do world.warn("loam: " .. words .. "\n") end
   return 0
 end
 
