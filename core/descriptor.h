@@ -1,9 +1,9 @@
 /* descriptor.h - a descriptor of ours in the host's table.
  *
  * The numbers are the host's: a shell puts its own at 3 and 4, a daemon closes whatever it did not
- * open, a program counts on the next number. So ours stand high, where few look, and before each use
- * they are asked whether they still are what they were. What is not is the host's by now: it is
- * neither read nor closed. */
+ * open, a program counts on the next number. So ours stand high, where few look, and before each
+ * use they are asked whether they still are what they were. What is not is the host's by now: it
+ * is neither read nor closed. */
 #ifndef LM_DESCRIPTOR_H
 #define LM_DESCRIPTOR_H
 

@@ -76,8 +76,8 @@ static uint32_t region_step(const lm_regions *r, uint32_t slots) {
   return (uint32_t)lm_align_up(slots > step ? slots : step, HUGE_SLOTS);
 }
 
-/* Where the system has no pages of a kind, or lets no more be locked, it is not asked again for each
- * request: the next in the chain serves those, and should not cost two system calls more. */
+/* Where the system has no pages of a kind, or lets no more be locked, it is not asked again for
+ * each request: the next in the chain serves those, and should not cost two system calls more. */
 static bool was_refused(const lm_regions *r, uint32_t slots) {
   return r->refused && slots >= r->refused && lm_sys_clock_ns() - r->refused_ns < REFUSAL_NS;
 }

@@ -2,9 +2,9 @@
  * its first allocation or at our constructor, whichever comes first; and what a person is told.
  *
  *   LOAM_POLICY, LOAM_WATCH=1, LOAM_LENIENT=1   as of `loam run`
- *   LOAM_RUN=PID         the process that `loam run` became. A policy that is refused at start stops
- *                        this one alone: its children start later, while the file is being edited,
- *                        and are served by the built-in default, with a warning.
+ *   LOAM_RUN=PID         the process that `loam run` became. A policy that is refused at start
+ *                        stops this one alone: its children start later, while the file is being
+ *                        edited, and are served by the built-in default, with a warning.
  *   LOAM_BAD_FREE=abort|report|ignore           what a bad free does; abort unless said otherwise
  *   LOAM_EVENTS=stderr   tell all events there; else the program's own output stays as it is */
 #include "preload.h"
@@ -44,8 +44,7 @@ static void on_event(void *ctx, const loam_event *event) {
     return;
   }
   bool starting = atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_WAKING;
-  if (tell_events)
-    tell("", event->message);
+  if (tell_events) tell("", event->message);
   else if (event->kind == LOAM_EVENT_POLICY_REFUSED && starting && !strict)
     tell("warning: the built-in default serves, the policy was refused: ", event->message);
 }

@@ -38,10 +38,8 @@ static void *serve_zeroed(const void *caller, size_t count, size_t size) {
 void release(void *ptr) {
   if (!ptr) return;
   int before = errno;
-  if (likely(loam_owns(ptr)))
-    loam_free(ptr);
-  else
-    next_free(ptr);
+  if (likely(loam_owns(ptr))) loam_free(ptr);
+  else next_free(ptr);
   errno = before;
 }
 

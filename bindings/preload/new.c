@@ -77,32 +77,32 @@ static void *new_or_null(const void *caller, size_t size, size_t alignment, cons
   return block;
 }
 
-#define OPERATOR_NEW(name)                  \
-  PRELOAD_API void *name(size_t size);      \
+#define OPERATOR_NEW(name)             \
+  PRELOAD_API void *name(size_t size); \
   PRELOAD_API void *name(size_t size) { return new_or_throw(CALLER, size, 0); }
 
-#define OPERATOR_NEW_ALIGNED(name)                          \
-  PRELOAD_API void *name(size_t size, size_t alignment);    \
-  PRELOAD_API void *name(size_t size, size_t alignment) {   \
-    return new_or_throw(CALLER, size, alignment);           \
+#define OPERATOR_NEW_ALIGNED(name)                        \
+  PRELOAD_API void *name(size_t size, size_t alignment);  \
+  PRELOAD_API void *name(size_t size, size_t alignment) { \
+    return new_or_throw(CALLER, size, alignment);         \
   }
 
-#define OPERATOR_NEW_NOTHROW(name)                            \
-  PRELOAD_API void *name(size_t size, const nothrow *tag);    \
-  PRELOAD_API void *name(size_t size, const nothrow *tag) {   \
-    return new_or_null(CALLER, size, 0, #name, tag);          \
+#define OPERATOR_NEW_NOTHROW(name)                          \
+  PRELOAD_API void *name(size_t size, const nothrow *tag);  \
+  PRELOAD_API void *name(size_t size, const nothrow *tag) { \
+    return new_or_null(CALLER, size, 0, #name, tag);        \
   }
 
-#define OPERATOR_NEW_ALIGNED_NOTHROW(name)                                      \
-  PRELOAD_API void *name(size_t size, size_t alignment, const nothrow *tag);    \
-  PRELOAD_API void *name(size_t size, size_t alignment, const nothrow *tag) {   \
-    return new_or_null(CALLER, size, alignment, #name, tag);                    \
+#define OPERATOR_NEW_ALIGNED_NOTHROW(name)                                    \
+  PRELOAD_API void *name(size_t size, size_t alignment, const nothrow *tag);  \
+  PRELOAD_API void *name(size_t size, size_t alignment, const nothrow *tag) { \
+    return new_or_null(CALLER, size, alignment, #name, tag);                  \
   }
 
 /* A sized delete is a free: a size that is wrong is undefined in C++ but harmless in glibc, so here
  * too. What the operators get beside the block is in registers that this does not look at. */
-#define OPERATOR_DELETE(name)            \
-  PRELOAD_API void name(void *block);    \
+#define OPERATOR_DELETE(name)         \
+  PRELOAD_API void name(void *block); \
   PRELOAD_API void name(void *block) { release(block); }
 
 OPERATOR_NEW(_Znwm)

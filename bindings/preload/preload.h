@@ -6,8 +6,8 @@
  *   next.c    the allocator that would serve if loam were not there
  *   host.c    starting from the environment, and what a person is told
  *
- * Whose is a pointer? loam_owns() says it, and nothing else is asked: what it owns goes to loam_free,
- * all else (made before loam was awake, or by another allocator) goes to the next free. */
+ * Whose is a pointer? loam_owns() says it, and nothing else is asked: what it owns goes to
+ * loam_free, all else (made before loam was awake, or by another allocator) to the next free. */
 #ifndef PRELOAD_H
 #define PRELOAD_H
 
@@ -80,8 +80,7 @@ PRELOAD_INLINE caller_set *caller_set_of(uintptr_t key) {
 }
 
 PRELOAD_INLINE loam_site *caller_site(const void *address) {
-  uintptr_t key =
-      (uintptr_t)address | atomic_load_explicit(&caller_epoch, memory_order_relaxed);
+  uintptr_t key = (uintptr_t)address | atomic_load_explicit(&caller_epoch, memory_order_relaxed);
   caller_set *set = caller_set_of(key);
   for (int i = 0; i < CALLER_WAYS; i++) {
     /* Acquire pairs with the release in caller_learn: the site is whole. */

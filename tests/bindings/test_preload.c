@@ -1,5 +1,5 @@
-/* test_preload.c - the malloc family as programs know it from glibc. Run plain it tests glibc, and so
- * itself; run under the preload library it tests loam. */
+/* test_preload.c - the malloc family as programs know it from glibc. Run plain it tests glibc, and
+ * so itself; run under the preload library it tests loam. */
 #include <errno.h>
 #include <malloc.h>
 #include <setjmp.h>
@@ -144,7 +144,8 @@ static void posix_memalign_says_what_is_wrong_and_writes_nothing(void **state) {
 
 static void memalign_rounds_an_alignment_up_to_a_power_of_two(void **state) {
   (void)state;
-  const size_t asked[] = { 0, 1, 3, 17, 24, 100, 4097 }, given[] = { 16, 16, 16, 32, 32, 128, 8192 };
+  const size_t asked[] = { 0, 1, 3, 17, 24, 100, 4097 };
+  const size_t given[] = { 16, 16, 16, 32, 32, 128, 8192 };
   for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
     char *p = memalign(asked[i], 1000);
     assert_non_null(p);

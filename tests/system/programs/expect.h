@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define expect(e)                                                         \
-  do {                                                                    \
-    if (!(e)) {                                                           \
-      fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #e);   \
-      _exit(1);                                                           \
-    }                                                                     \
+#define expect(e)                                                       \
+  do {                                                                  \
+    if (!(e)) {                                                         \
+      fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #e); \
+      _exit(1);                                                         \
+    }                                                                   \
   } while (0)
 
 /* Keeps the compiler from taking away an allocation that nothing reads. */

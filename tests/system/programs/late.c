@@ -1,4 +1,4 @@
-/* late.c - allocates and frees after main: in atexit, in a thread's and the program's destructors. */
+/* late.c - allocates and frees after main: in atexit, in destructors of threads and the program. */
 #include <pthread.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* numbers.c - a program to whom descriptor numbers matter: it counts on 3 being the next one, closes
- * all that it did not open, as daemons do, and puts its own everywhere. Then it says what it has
- * read and whether the time passed idle. */
+/* numbers.c - a program to whom descriptor numbers matter: it counts on 3 being the next one,
+ * closes all that it did not open, as daemons do, and puts its own everywhere. Then it says what
+ * it has read and whether the time passed idle. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

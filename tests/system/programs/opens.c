@@ -1,5 +1,5 @@
-/* opens.c - allocates while libraries come and go. The library's constructor waits for a thread that
- * allocates from code not seen before: an allocator that takes the loader's lock would hang. */
+/* opens.c - allocates while libraries come and go. The library's constructor waits for a thread
+ * that allocates from code not seen before: one that takes the loader's lock would hang. */
 #include <dlfcn.h>
 #include <string.h>
 

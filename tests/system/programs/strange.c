@@ -1,9 +1,9 @@
-/* strange.c - has functions of the same names as LuaJIT, as a program with another Lua has; they must
- * not be called. */
+/* strange.c - has functions of the same names as LuaJIT, as a program with another Lua has; they
+ * must not be called. */
 #include "expect.h"
 
-#define STRANGE(name)     \
-  void name(void);        \
+#define STRANGE(name) \
+  void name(void);    \
   void name(void) { expect(!#name " of another Lua is called"); }
 
 STRANGE(lua_newstate)
