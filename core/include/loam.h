@@ -75,7 +75,7 @@ LOAM_API const char *loam_status_text(loam_status status);
 
 typedef enum loam_event_kind {
   LOAM_EVENT_POLICY_LIVE = 1,    /* a policy was swapped in; generation is its number */
-  LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused; the live one stays; message is the error */
+  LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused, the live one stays; message is why */
   LOAM_EVENT_TAG_REFUSED = 3,    /* a tag seen late could not be compiled; it has the default */
   LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; pointer is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the file degraded or recovered */

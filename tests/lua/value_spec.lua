@@ -89,8 +89,8 @@ describe("a test", function()
 
   it("expects a strategy and asks with booleans", function()
     test("zero = 1", "zero = 1: it is true or false")
-    refused("return loam.policy { pick = function() end,\ntests = { { size = 1, expect = 's' } } }\n",
-      "test", 'expect = "s": it is not a strategy')
+    refused("return loam.policy { pick = function() end,\n"
+      .. "tests = { { size = 1, expect = 's' } } }\n", "test", 'expect = "s": it is not a strategy')
   end)
 end)
 

@@ -1,4 +1,4 @@
-/* busy - four threads allocate, write and free until standard input ends; says how that went. */
+/* busy.c - four threads allocate, write and free until standard input ends; says how that went. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,14 +17,14 @@ static size_t size_of(unsigned seed) {
 
 /* Each block is filled with its slot's number, and looked at again when it is freed. */
 static void replace(unsigned char **kept, size_t *sizes, unsigned slot, size_t size) {
-  unsigned char *p = kept[slot];
-  if (p && sizes[slot] && (p[0] != (unsigned char)slot || p[sizes[slot] - 1] != (unsigned char)slot))
-    atomic_fetch_add(&spoilt, 1);
+  unsigned char *p = kept[slot], mark = (unsigned char)slot;
+  size_t old = sizes[slot];
+  if (old && (p[0] != mark || p[old - 1] != mark)) atomic_fetch_add(&spoilt, 1);
   free(p);
   p = kept[slot] = malloc(size);
   if (!p) atomic_fetch_add(&failed, 1);
   sizes[slot] = p ? size : 0;
-  if (p) memset(p, (int)slot, size);
+  if (p) memset(p, mark, size);
   atomic_fetch_add(&served, 1);
 }
 
