@@ -23,7 +23,6 @@ struct loam_site {
   _Atomic uint32_t counted; /* a plan of the tag reads req.live: tokens carry LM_TOKEN_SLOW */
   _Atomic int64_t *live;    /* see the law below; shared by the sites of the tag */
   uint32_t tag_index;       /* sites of one tag share it */
-  _Atomic uint32_t pending; /* not compiled yet: the script was busy with the asking thread */
   _Atomic(loam_handler *) handler; /* of loam_handler_of, or NULL */
   loam_where where;                /* interned strings, never NULL */
   uint64_t hash;                   /* of where */
