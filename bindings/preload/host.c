@@ -94,6 +94,3 @@ bool host_wake(const void *caller) {
 }
 
 __attribute__((constructor)) static void begin(void) { host_wake(&host_state); }
-
-/* Memory goes on being served after this: later destructors allocate and free. */
-__attribute__((destructor)) static void end(void) { loam_stop(); }
