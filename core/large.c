@@ -172,6 +172,14 @@ void lm_large_free(lm_large *l, const lm_place *place) {
   lm_regions_put(l->regions, slot, slots);
 }
 
+void lm_large_drain(lm_large *l) {
+  lm_lock_take(&l->lock);
+  while (l->waiting) leave_locked(l);
+  lm_own_free(l->ring);
+  l->ring = NULL;
+  lm_lock_drop(&l->lock);
+}
+
 static void shrink(lm_large *l, uint32_t slot, uint32_t slots, uint32_t less, size_t size) {
   lm_map_resize_large(slot, slots, less, size);
   lm_map_extent(slot + less, slots - less, LM_USE_NONE);

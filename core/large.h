@@ -32,6 +32,8 @@ bool lm_guard_has_room(void);
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
 /* `place` is of a block whose token was just made LM_FREE. */
 void lm_large_free(lm_large *l, const lm_place *place);
+/* Ends the quarantine of every block that is in it. */
+void lm_large_drain(lm_large *l);
 /* As lm_pool_resize. */
 bool lm_large_resize(lm_large *l, const lm_place *place, size_t size);
 /* As lm_pool_move. */

@@ -59,6 +59,17 @@ static loam_status check_leaf(const lm_plan *plan, uint32_t i) {
   return LOAM_OK;
 }
 
+/* Whoever is served needs bins: better known when a policy is loaded than when memory is asked for. */
+static loam_status reserve(const lm_plan *plan) {
+  for (uint32_t i = 0; i < plan->chains; i++) {
+    lm_strategy *s = lm_strategy_at(plan->chain[i]);
+    if (s->desc.kind == LM_KIND_HOST && !lm_pool_reserve(s))
+      return lm_fail(LOAM_EBUDGET, "strategy \"%s\": %d strategies hold memory or are named by the policy, "
+                     "which is the most", s->desc.name, LM_POOL_PLACES - 1);
+  }
+  return LOAM_OK;
+}
+
 static loam_status check(const lm_plan *plan) {
   loam_status status = LOAM_OK;
   if (!plan->leaves) return refuse("count of leaves", 0, 0);
@@ -129,6 +140,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   memcpy(body, (const char *)image + sizeof head, size - sizeof head);
   lay_out(plan, &head, body);
   loam_status status = check(plan);
+  if (!status) status = reserve(plan);
   if (status) {
     lm_own_free(plan);
     return status;

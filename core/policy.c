@@ -195,6 +195,19 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   atomic_store_explicit(&lm_generation, generation, memory_order_release);
 }
 
+/* What the old policy's strategies hold goes back, as far as nothing of it lives. Under `live`, so
+ * that no plan is made meanwhile. */
+static void retire_strategies(void) {
+  uint32_t n = lm_strategy_count();
+  uint8_t *used = lm_own_alloc(n);
+  if (!used) return;
+  lock(&live_lock);
+  lm_script_mark(live, used, n);
+  lm_pool_retire(used, n);
+  unlock(&live_lock);
+  lm_own_free(used);
+}
+
 /* What came while we compiled is compiled here; only that keeps new tags waiting. */
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_generation) + 1;
@@ -207,7 +220,9 @@ static loam_status go_live(load *l) {
   if (status != LOAM_OK) return status;
   l->script = NULL;
   /* Without a grace nothing tells when the old plans are read no more: they stay. */
-  if (old && lm_thread_grace()) lm_script_close(old);
+  if (!old || !lm_thread_grace()) return LOAM_OK;
+  lm_script_close(old);
+  retire_strategies();
   return LOAM_OK;
 }
 

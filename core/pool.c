@@ -15,7 +15,11 @@ typedef struct lm_pool {
   lm_store store[LM_CLASSES];
 } lm_pool;
 
+/* Keeps pools from being made and ended at the same time, and the places of their bins. */
 static lm_lock making;
+
+/* Whose a place in the threads is; under `making`. */
+static _Atomic(lm_strategy *) holder[LM_POOL_PLACES];
 
 static lm_pool *pool_of(const lm_strategy *strategy) {
   /* Acquire pairs with the release in make_pool. */
@@ -24,14 +28,22 @@ static lm_pool *pool_of(const lm_strategy *strategy) {
 
 static lm_pool *pool_at(uint32_t id) { return pool_of(lm_strategy_at(id)); }
 
+static uint32_t place_of(const lm_strategy *strategy) {
+  return atomic_load_explicit(&strategy->place, memory_order_acquire);
+}
+
+static lm_strategy *holder_of(uint32_t place) {
+  return atomic_load_explicit(&holder[place], memory_order_acquire);
+}
+
 /* ---- Where a bin is */
 
-static uint32_t bin_offset(uint32_t id, unsigned class_) {
-  return (uint32_t)(LM_THREAD_BINS + offsetof(lm_thread_bins, pool) + id * sizeof(lm_pool_bins) +
+static uint32_t bin_offset(uint32_t place, unsigned class_) {
+  return (uint32_t)(LM_THREAD_BINS + offsetof(lm_thread_bins, pool) + place * sizeof(lm_pool_bins) +
                     offsetof(lm_pool_bins, bin) + class_ * sizeof(lm_bin));
 }
 
-static uint32_t id_of_bin(uint32_t offset) {
+static uint32_t place_of_bin(uint32_t offset) {
   return (uint32_t)((offset - bin_offset(0, 0)) / sizeof(lm_pool_bins));
 }
 
@@ -63,7 +75,8 @@ uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
   const lm_desc *desc = &strategy->desc;
   if (desc->kind != LM_KIND_HOST || desc->limit || desc->guard || desc->zero) return 0;
   unsigned class_ = class_for(lm_class_size(c), align_of(strategy, 16));
-  return class_ < LM_CLASSES ? bin_offset(strategy->id, class_) : 0;
+  if (class_ == LM_CLASSES || !lm_pool_reserve(strategy)) return 0;
+  return bin_offset(place_of(strategy), class_);
 }
 
 /* ---- Pools */
@@ -80,9 +93,29 @@ static lm_prepare prepare_of(const lm_desc *desc) {
   return how;
 }
 
+static bool reserve_locked(lm_strategy *strategy) {
+  if (place_of(strategy)) return true;
+  for (uint32_t place = 1; place < LM_POOL_PLACES; place++) {
+    if (holder_of(place)) continue;
+    atomic_store_explicit(&holder[place], strategy, memory_order_release);
+    atomic_store_explicit(&strategy->place, place, memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+bool lm_pool_reserve(lm_strategy *strategy) {
+  if (lm_likely(place_of(strategy) != 0)) return true;
+  hook();
+  lm_lock_take(&making);
+  bool done = reserve_locked(strategy);
+  lm_lock_drop(&making);
+  return done;
+}
+
 static lm_pool *make_pool_locked(lm_strategy *strategy) {
   lm_pool *pool = pool_of(strategy);
-  if (pool) return pool;
+  if (pool || !reserve_locked(strategy)) return pool;
   pool = lm_own_alloc(sizeof *pool);
   if (!pool) return NULL;
   lm_prepare how = prepare_of(&strategy->desc);
@@ -90,13 +123,27 @@ static lm_pool *make_pool_locked(lm_strategy *strategy) {
   lm_regions_init(&pool->regions, &how);
   lm_large_init(&pool->large, &pool->regions, strategy->id);
   for (unsigned c = 0; c < LM_CLASSES; c++)
-    lm_store_init(&pool->store[c], &pool->regions, strategy->id, bin_offset(strategy->id, c), c);
+    lm_store_init(&pool->store[c], &pool->regions, strategy->id,
+                  bin_offset(place_of(strategy), c), c);
   __atomic_store_n(&strategy->pool, pool, __ATOMIC_RELEASE);
   return pool;
 }
 
+/* Retiring a pool (at the end of this file) goes through these. */
+enum { OPEN, CLOSING, CLOSED };
+
+/* Somebody asks a strategy that is being retired: that is off, or, once it is closed, over in a
+ * moment, in which nobody waits for this thread to leave its operation. */
+static void reopen(lm_strategy *strategy) {
+  uint32_t closing = CLOSING;
+  if (atomic_compare_exchange_strong(&strategy->retiring, &closing, OPEN)) return;
+  while (atomic_load(&strategy->retiring) == CLOSED) lm_sys_yield();
+}
+
 /* The pool of a strategy, made if new; NULL: no memory. */
 static lm_pool *pool_for(lm_strategy *strategy) {
+  if (strategy && lm_unlikely(atomic_load_explicit(&strategy->retiring, memory_order_acquire)))
+    reopen(strategy);
   lm_pool *pool = pool_of(strategy);
   if (lm_likely(pool != NULL) || !strategy) return pool;
   hook();
@@ -110,13 +157,13 @@ static lm_pool *pool_for(lm_strategy *strategy) {
 
 static void open_bin(lm_thread *t, uint32_t offset) {
   lm_thread_bins *bins = lm_pool_bins_of(t);
-  uint32_t id = id_of_bin(offset);
+  uint32_t place = place_of_bin(offset);
   if (t->dying) return;
   lm_pool_bin_at(t, offset)->cap = bin_capacity(class_of_bin(offset));
-  if (bins->pool[id].listed) return;
-  bins->pool[id].listed = true;
-  bins->pool[id].next = bins->first;
-  bins->first = id + 1;
+  if (bins->pool[place].listed) return;
+  bins->pool[place].listed = true;
+  bins->pool[place].next = bins->first;
+  bins->first = place;
 }
 
 static void *take_one(lm_store *store, lm_token token) {
@@ -127,7 +174,7 @@ static void *take_one(lm_store *store, lm_token token) {
 }
 
 LM_NOINLINE void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token) {
-  lm_pool *pool = pool_for(lm_strategy_at(id_of_bin(offset)));
+  lm_pool *pool = pool_for(holder_of(place_of_bin(offset)));
   if (!pool) return NULL;
   lm_store *store = &pool->store[class_of_bin(offset)];
   lm_bin *bin = lm_pool_bin_at(t, offset);
@@ -160,7 +207,7 @@ static void halve(lm_bin *bin, lm_store *store) {
 }
 
 LM_NOINLINE void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p) {
-  lm_store *store = &pool_at(id_of_bin(offset))->store[class_of_bin(offset)];
+  lm_store *store = &pool_of(holder_of(place_of_bin(offset)))->store[class_of_bin(offset)];
   lm_bin *bin = lm_pool_bin_at(t, offset);
   if (!bin->cap) open_bin(t, offset);
   if (!bin->cap) {
@@ -180,15 +227,18 @@ static void flush_pool(lm_pool *pool, lm_pool_bins *bins) {
   }
 }
 
-/* Gives back all that a thread caches. */
+/* Gives back all that a thread caches. Bins of a pool that has been retired are listed still, and
+ * empty; under the lock, so that none is retired meanwhile. */
 static void flush_thread(lm_thread *t) {
   lm_thread_bins *bins = lm_pool_bins_of(t);
+  lm_lock_take(&making);
   while (bins->first) {
-    uint32_t id = bins->first - 1;
-    bins->first = bins->pool[id].next;
-    bins->pool[id].listed = false;
-    flush_pool(pool_at(id), &bins->pool[id]);
+    uint32_t place = bins->first;
+    bins->first = bins->pool[place].next;
+    bins->pool[place].listed = false;
+    flush_pool(pool_of(holder_of(place)), &bins->pool[place]);
   }
+  lm_lock_drop(&making);
 }
 
 /* ---- Requests */
@@ -197,7 +247,7 @@ static void flush_thread(lm_thread *t) {
 static bool is_guarded(lm_thread *t, const lm_strategy *strategy) {
   uint32_t every = strategy->desc.guard;
   if (every <= 1 || !t) return every != 0;
-  uint32_t *left = &lm_pool_bins_of(t)->pool[strategy->id].until_guard;
+  uint32_t *left = &lm_pool_bins_of(t)->pool[place_of(strategy)].until_guard;
   bool guarded = *left == 0;
   *left = guarded ? every - 1 : *left - 1;
   return guarded;
@@ -205,7 +255,7 @@ static bool is_guarded(lm_thread *t, const lm_strategy *strategy) {
 
 static void *alloc_small(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
   if (!t) return take_one(&pool->store[class_], token);
-  return lm_pool_take(t, bin_offset(pool->strategy->id, class_), token);
+  return lm_pool_take(t, bin_offset(place_of(pool->strategy), class_), token);
 }
 
 void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t align, lm_token token,
@@ -364,6 +414,112 @@ void lm_pool_figures_get(lm_pool_figures *out) {
   out->reserved = lm_map.size;
   out->regions = lm_map_handed() - own;
   out->metadata = own + lm_map_overhead();
+}
+
+/* ---- Retiring */
+
+/* One bin's items of the pool at `place`, in any thread that has some. */
+typedef struct haul {
+  uint32_t place, n;
+  unsigned class_;
+  void *item[LM_BIN_ITEMS];
+} haul;
+
+static void take_bin(lm_thread *t, void *ctx) {
+  haul *h = ctx;
+  lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[h->place];
+  if (h->n || !bins->listed) return;
+  for (unsigned c = 0; c < LM_CLASSES && !h->n; c++) {
+    lm_bin *bin = &bins->bin[c];
+    if (lm_bin_count(bin)) h->n = empty_bin(bin);
+    bin->cap = 0;
+    h->class_ = c;
+    memcpy(h->item, bin->item, h->n * sizeof *h->item);
+  }
+}
+
+/* Bin by bin: the list of threads is locked below the stores. */
+static void flush_bins_of_all_locked(lm_pool *pool) {
+  haul h = { .place = place_of(pool->strategy) };
+  do {
+    h.n = 0;
+    lm_thread_each(take_bin, &h);
+    if (h.n) lm_store_push(&pool->store[h.class_], h.item, h.n);
+  } while (h.n);
+}
+
+/* False if something of the pool is still about: an object that a thread took with it when it was
+ * cancelled, or memory that the system does not take back. */
+static bool drain_locked(lm_pool *pool) {
+  bool drained = true;
+  flush_bins_of_all_locked(pool);
+  for (unsigned c = 0; c < LM_CLASSES; c++) drained = lm_store_drain(&pool->store[c]) && drained;
+  lm_large_drain(&pool->large);
+  return lm_regions_drain(&pool->regions) && drained;
+}
+
+static void end_locked(lm_strategy *strategy) {
+  lm_pool *pool = pool_of(strategy);
+  if (pool && !drain_locked(pool)) return;
+  __atomic_store_n(&strategy->pool, NULL, __ATOMIC_RELEASE);
+  lm_own_free(pool);
+  atomic_store_explicit(&holder[place_of(strategy)], NULL, memory_order_release);
+  atomic_store_explicit(&strategy->place, 0, memory_order_release);
+}
+
+/* Of the strategies that there were when it began, those that are to stay. */
+typedef struct roll {
+  uint32_t count;
+  uint8_t *stays;
+} roll;
+
+static void mark_live(void *ctx, const lm_object *object) {
+  roll *r = ctx;
+  if (object->strategy < r->count) r->stays[object->strategy] = 1;
+}
+
+/* Begins to close those that need not stay; whether there are any. */
+static bool close_idle(const roll *r) {
+  bool any = false;
+  for (uint32_t id = 1; id < r->count; id++) {
+    if (r->stays[id] || !place_of(lm_strategy_at(id))) continue;
+    atomic_store(&lm_strategy_at(id)->retiring, CLOSING);
+    any = true;
+  }
+  return any;
+}
+
+static void end(lm_strategy *strategy) {
+  lm_lock_take(&making);
+  end_locked(strategy);
+  lm_lock_drop(&making);
+  atomic_store(&strategy->retiring, OPEN);
+}
+
+/* Ends those that nobody asked meanwhile and that have no live block. */
+static void end_closing(const roll *r) {
+  for (uint32_t id = 1; id < r->count; id++) {
+    lm_strategy *strategy = lm_strategy_at(id);
+    uint32_t closing = CLOSING, next = r->stays[id] ? OPEN : CLOSED;
+    if (atomic_compare_exchange_strong(&strategy->retiring, &closing, next) && next == CLOSED)
+      end(strategy);
+  }
+}
+
+/* Closed first, so that who asks from now on says so (reopen). After the grace nobody is amid an
+ * operation on one that is still closing: what has no live block then gets none, and nobody frees. */
+void lm_pool_retire(const uint8_t *used, uint32_t n) {
+  roll r = { .count = lm_strategy_count() };
+  r.stays = lm_own_alloc(r.count);
+  if (!r.stays) return;
+  memcpy(r.stays, used, n < r.count ? n : r.count);
+  lm_pool_each(mark_live, &r);
+  if (close_idle(&r)) {
+    if (!lm_thread_grace()) memset(r.stays, 1, r.count);
+    lm_pool_each(mark_live, &r);
+    end_closing(&r);
+  }
+  lm_own_free(r.stays);
 }
 
 /* ---- Laws */

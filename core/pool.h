@@ -34,9 +34,12 @@ typedef struct lm_object {
 
 typedef enum lm_freed { LM_FREED, LM_FREE_FOREIGN, LM_FREE_INTERIOR, LM_FREE_DOUBLE } lm_freed;
 
+/* A place for a strategy's bins in every thread, which its pool needs; false when LM_POOL_PLACES
+ * pools have theirs. */
+bool lm_pool_reserve(lm_strategy *strategy);
 /* Offset in the thread of the bin that serves class `c` sizes under a strategy (whose align may
  * raise the class); 0 if such requests cannot be served from bins (limit, guard, too large, not a
- * host strategy, zero asked). Constant for the life of the process. */
+ * host strategy, zero asked). Constant until the strategy is retired. */
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
 
 /* The fast path: an object of the bin at this offset, now `token`'s; NULL only when there is no
@@ -77,6 +80,11 @@ bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
  * `visit` may call lm_pool_retoken and nothing else of the pool. */
 void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
 
+/* Gives back all memory of strategies that hold no live block and whose `used[id]` is 0 (of ids from
+ * n on: none). The caller sees to it that no plan that names such a one can still be read, and that
+ * none is made meanwhile. Who decided on one before, and asks only now, is served all the same. */
+void lm_pool_retire(const uint8_t *used, uint32_t n);
+
 typedef struct lm_pool_figures {
   uint64_t reserved, regions, metadata;
 } lm_pool_figures;
@@ -85,7 +93,7 @@ bool lm_pool_is_valid(void); /* all laws above, everything locked; for LOAM_CHEC
 
 /* The rest is the fast path. */
 
-enum { LM_BIN_ITEMS = 64 };
+enum { LM_BIN_ITEMS = 64, LM_POOL_PLACES = 1024 };
 
 /* cap 0: not opened yet; a thread that is ending opens none. Only its thread touches a bin, but a
  * forked child inherits the bins of threads that it lost in the midst of things, and flushes them:
@@ -97,18 +105,18 @@ typedef struct lm_bin {
   void *item[LM_BIN_ITEMS];
 } lm_bin;
 
-/* A pool's bins in a thread, by strategy id at fixed places, so that a decision table can hold
- * "where in the thread" as one number. */
+/* A pool's bins in a thread, at the same place in each, so that a decision table can hold "where in
+ * the thread" as one number. Place 0 is nobody's. */
 typedef struct lm_pool_bins {
-  uint32_t next; /* id + 1 of the next pool with open bins in this thread, 0: none */
+  uint32_t next; /* place of the next pool with open bins in this thread, 0: none */
   bool listed;
   uint32_t until_guard; /* requests until the next guarded block, of strategies that sample */
   lm_bin bin[LM_CLASSES];
 } lm_pool_bins;
 
 typedef struct lm_thread_bins {
-  uint32_t first; /* id + 1 of a pool with open bins, 0: none */
-  lm_pool_bins pool[LM_STRATEGIES_MAX];
+  uint32_t first; /* place of a pool with open bins, 0: none */
+  lm_pool_bins pool[LM_POOL_PLACES];
 } lm_thread_bins;
 
 _Static_assert(LM_THREAD_BINS + sizeof(lm_thread_bins) <= LM_THREAD_SIZE,

@@ -245,6 +245,24 @@ void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_map_put(slot, slots);
 }
 
+static uint32_t longest_clean(lm_regions *r, uint32_t *slots) {
+  lm_lock_take(&r->lock);
+  uint32_t slot = lm_runs_take_longest(&r->clean, slots);
+  lm_lock_drop(&r->lock);
+  return slot;
+}
+
+bool lm_regions_drain(lm_regions *r) {
+  uint32_t slot, slots;
+  trim_all(r);
+  while ((slot = longest_clean(r, &slots)) != 0) {
+    if (return_to_range(r, slot, slots)) continue;
+    put_dirty(r, slot, slots);
+    return false;
+  }
+  return r->held == 0;
+}
+
 bool lm_regions_is_valid(const lm_regions *r) {
   return lm_runs_is_valid(&r->clean) && lm_runs_is_valid(&r->dirty) &&
          r->clean.slots + r->dirty.slots <= r->held;

@@ -43,6 +43,8 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots);
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Slots that were taken from `r` and are the range's now: moved away or decommitted. */
 void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Gives all free runs back to the range; true if that leaves nothing. */
+bool lm_regions_drain(lm_regions *r);
 bool lm_regions_is_valid(const lm_regions *r); /* the lock held */
 
 /* Makes `size` bytes at `at` (of the range, reserved) ready; false, and as before, if it cannot. */

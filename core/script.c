@@ -95,6 +95,14 @@ void lm_script_close(lm_script *script) {
 
 const char *lm_script_name(const lm_script *script) { return script->policy; }
 
+void lm_script_mark(const lm_script *script, uint8_t *used, uint32_t n) {
+  for (uint32_t i = 0; i < script->slots; i++) {
+    const lm_plan *plan = script->plan[i];
+    for (uint32_t k = 0; plan && k < plan->chains; k++)
+      if (plan->chain[k] < n) used[plan->chain[k]] = 1;
+  }
+}
+
 uint32_t lm_script_plans(const lm_script *script) { return script->plans; }
 
 /* ---- plan, vet ---- */

@@ -225,6 +225,18 @@ void lm_store_push(lm_store *s, void *const *items, unsigned n) {
   lm_lock_drop(&s->lock);
 }
 
+bool lm_store_drain(lm_store *s) {
+  lm_lock_take(&s->lock);
+  put_all_back_locked(s, s->depot, s->stocked);
+  s->stocked = 0;
+  lm_own_free(s->depot);
+  s->depot = NULL;
+  while (s->empty) retire_locked(s, s->empty);
+  bool done = s->spans == 0;
+  lm_lock_drop(&s->lock);
+  return done;
+}
+
 bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token) {
   lm_place place;
   lm_lock_take(&s->lock);

@@ -40,6 +40,8 @@ unsigned lm_store_pull(lm_store *s, void **items, unsigned want);
 /* Gives back objects that are LM_CACHED; others are passed over (a forked child may inherit a
  * thread's bin at the moment an object left it). */
 void lm_store_push(lm_store *s, void *const *items, unsigned n);
+/* Gives back the depot and every empty span; true if that leaves nothing. */
+bool lm_store_drain(lm_store *s);
 /* Exchanges the token of the object at p under the lock that keeps its span. */
 bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token);
 /* The laws; the lock held. */

@@ -135,7 +135,7 @@ void lm_stats_start(void) {
 /* ---- Grouping ----------------------------------------------------------------------------- */
 
 /* Rows of a query. A group's key is site index (any of the tag's, the first met) | strategy << 20 |
- * generation slot << 32, with 0 for what is not grouped by; the top bit is set in all, so that no
+ * generation slot << 34, with 0 for what is not grouped by; the top bit is set in all, so that no
  * key is 0. */
 typedef struct query {
   table table;
@@ -145,6 +145,7 @@ typedef struct query {
 } query;
 
 #define KEY_SET ((uint64_t)1 << 63)
+enum { SLOT_SHIFT = LM_SITE_BITS + LM_STRATEGY_BITS };
 
 static uint64_t key_of(const query *q, uint32_t site, uint32_t strategy, uint32_t slot) {
   uint64_t key = KEY_SET;
@@ -155,7 +156,7 @@ static uint64_t key_of(const query *q, uint32_t site, uint32_t strategy, uint32_
     key |= s && s->tag_index <= q->tags ? q->tag_site[s->tag_index] : site;
   }
   if (q->keys & LOAM_BY_STRATEGY) key |= (uint64_t)strategy << LM_SITE_BITS;
-  if (q->keys & LOAM_BY_GENERATION) key |= (uint64_t)slot << 32;
+  if (q->keys & LOAM_BY_GENERATION) key |= (uint64_t)slot << SLOT_SHIFT;
   return key;
 }
 
@@ -285,7 +286,7 @@ static void tell_row(const query *q, const sums *row, loam_row_fn callback, void
     out.kind = lm_kind_text(s->desc.kind);
   }
   if (q->keys & LOAM_BY_GENERATION)
-    out.generation = lm_generation_of(row->key >> 32 & (LM_GENERATION_SLOTS - 1));
+    out.generation = lm_generation_of(row->key >> SLOT_SHIFT & (LM_GENERATION_SLOTS - 1));
   out.live_bytes = row->live_bytes;
   out.live_blocks = row->live_blocks;
   out.total_bytes = row->total_bytes;

@@ -10,7 +10,8 @@
 #include "loam.h"
 #include "numa.h"
 
-enum { LM_STRATEGIES_MAX = 1024, LM_STRATEGY_NAME = 64 };
+/* Descriptions are small and never go away; what they hold of memory does (lm_pool_retire). */
+enum { LM_STRATEGY_BITS = 14, LM_STRATEGIES_MAX = 1 << LM_STRATEGY_BITS, LM_STRATEGY_NAME = 64 };
 
 typedef enum lm_kind {
   LM_KIND_HOST, LM_KIND_SYSTEM, LM_KIND_HANDLER, LM_KIND_DENY,
@@ -42,6 +43,8 @@ typedef struct lm_strategy {
   _Atomic uint64_t served_late;/* requests it served as a later member of a chain */
   _Atomic uint64_t failed;     /* requests it could not serve */
   struct lm_pool *pool;        /* NULL until the first block; see pool.h */
+  _Atomic uint32_t place;      /* of its bins in every thread; 0: none. Also pool.h's */
+  _Atomic uint32_t retiring;
 } lm_strategy;
 
 /* The strategy of a description, made if new. LOAM_EBUDGET when LM_STRATEGIES_MAX exist. */

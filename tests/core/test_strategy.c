@@ -188,7 +188,7 @@ static void a_full_table_is_a_budget(void **state) {
     status = lm_strategy_intern(&desc, &s);
   }
   assert_int_equal(status, LOAM_EBUDGET);
-  assert_non_null(strstr(loam_error(), "at most 1024 strategies"));
+  assert_non_null(strstr(loam_error(), "at most 16384 strategies"));
   assert_int_equal(lm_strategy_count(), LM_STRATEGIES_MAX);
   lm_desc known = named("scratch");
   assert_string_equal(intern(&known)->desc.name, "scratch");
