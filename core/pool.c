@@ -3,10 +3,13 @@
 
 #include <string.h>
 
+#include "decay.h"
 #include "large.h"
 #include "span.h"
 
 #define SMALL_ALIGN_MAX LM_PAGE
+/* What one tick of decay gives back at most, in slots (512 MiB): the system takes some 50 ms to. */
+enum { DECAY_MOST = 8192 };
 
 typedef struct lm_pool {
   lm_strategy *strategy;
@@ -106,6 +109,11 @@ static lm_pool *pool_for(lm_strategy *strategy) {
   return pool;
 }
 
+static void each_pool(void (*act)(lm_pool *pool)) {
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (pool_at(id)) act(pool_at(id));
+}
+
 /* ---- Bins */
 
 static void open_bin(lm_thread *t, uint32_t offset) {
@@ -189,6 +197,35 @@ static void flush_thread(lm_thread *t) {
     bins->pool[id].listed = false;
     flush_pool(pool_at(id), &bins->pool[id]);
   }
+}
+
+/* ---- Memory that nobody needs */
+
+static void trim_pool(lm_pool *pool) {
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_store_trim(&pool->store[c]);
+  lm_regions_trim(&pool->regions);
+}
+
+size_t lm_pool_trim(lm_thread *t) {
+  size_t before = lm_regions_released();
+  if (t) flush_thread(t);
+  each_pool(trim_pool);
+  return lm_regions_released() - before;
+}
+
+static bool decay_pool(lm_pool *pool, uint32_t *most) {
+  bool more = false;
+  for (unsigned c = 0; c < LM_CLASSES; c++) more |= lm_store_decay(&pool->store[c]);
+  return lm_regions_decay(&pool->regions, most) || more;
+}
+
+void lm_pool_decay(void) {
+  uint32_t most = DECAY_MOST;
+  bool more = false;
+  lm_decay_begin();
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (pool_at(id)) more |= decay_pool(pool_at(id), &most);
+  lm_decay_end(more);
 }
 
 /* ---- Requests */
@@ -418,11 +455,6 @@ static void renew_pool(lm_pool *pool) {
   for (unsigned c = 0; c < LM_CLASSES; c++) lm_lock_renew(&pool->store[c].lock);
   lm_lock_renew(&pool->large.lock);
   lm_lock_renew(&pool->regions.lock);
-}
-
-static void each_pool(void (*act)(lm_pool *pool)) {
-  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
-    if (pool_at(id)) act(pool_at(id));
 }
 
 static void lock_all(void) {

@@ -77,6 +77,13 @@ bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
  * `visit` may call lm_pool_retoken and nothing else of the pool. */
 void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
 
+/* Gives back to the system what holds no live object: the thread's bins (not those of others), what
+ * stores and regions keep for reuse. Bytes, in whole slots; what others gave back meanwhile too. */
+size_t lm_pool_trim(lm_thread *t);
+/* A tick of decay.h, by the service thread: the same for what was not needed since the last one, in
+ * a bounded amount. */
+void lm_pool_decay(void);
+
 typedef struct lm_pool_figures {
   uint64_t reserved, regions, metadata;
 } lm_pool_figures;
