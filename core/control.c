@@ -2,7 +2,7 @@
  *
  * Everything the thread waits for is in one poll(2). A load, whether the file changed or somebody
  * asked for it, is done by the thread itself; the others wait. A client has a few seconds to say
- * its line and to take its answer.
+ * its line and to take its answer. While there is idle memory, the thread ticks (decay.h).
  *
  * Descriptors are opened and closed under the lock, so that a forked child, which has none of this,
  * knows which to close. The host may close them or put its own in their place (descriptor.h): they
@@ -21,6 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "decay.h"
 #include "descriptor.h"
 #include "error.h"
 #include "policy.h"
@@ -33,6 +34,7 @@ enum {
   CLIENT_MS = 5000,     /* without progress */
   STACK = 1 << 20,      /* address space; Lua's parser recurses */
   NAP_MS = 100,         /* a forked child is left alone that long */
+  TICK_MS = 250,        /* of decay: memory is gone three ticks after it was last needed */
 };
 
 typedef struct client {
@@ -52,7 +54,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_running, is_stopping, wants_socket;
 static bool is_alone;        /* nobody will join the thread */
 static pthread_t thread;
-static lm_descriptor bell[2] = { { .fd = -1 }, { .fd = -1 } }; /* a pipe: look at what is wanted */
+static lm_lock bell_lock;    /* a leaf, inside the other: whoever frees may ring */
+static lm_descriptor bell[2] = { { .fd = -1 }, { .fd = -1 } }; /* look at what is wanted */
 static lm_descriptor listener = { .fd = -1 };
 static pid_t owner;          /* process that bound the socket */
 static int64_t forked_ns;
@@ -61,6 +64,7 @@ static char followed[PATH_MAX]; /* "" none */
 static lm_watch *watch;      /* the thread's */
 static lm_watch *incoming;   /* for the thread to take */
 static bool has_incoming;
+static int64_t tick_ns;      /* the thread's: when the next tick may be */
 static client clients[CLIENTS]; /* the thread's, but for the link */
 
 /* Inside, so that nothing done here asks for a new site, which could want this lock. */
@@ -76,23 +80,34 @@ static void leave(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* False if the thread cannot be told: there is none, or the host has closed the pipe. */
+/* False if the thread cannot be told: there is none, or the host has closed the bell. */
 static bool ring(void) {
-  if (!lm_descriptor_is_ours(&bell[1])) return false;
-  ssize_t n = write(bell[1].fd, "", 1);
-  (void)n; /* a full pipe rings as well */
-  return true;
+  int before = errno;
+  lm_lock_take(&bell_lock);
+  bool told = lm_descriptor_is_ours(&bell[1]);
+  if (told) (void)send(bell[1].fd, "", 1, MSG_NOSIGNAL); /* a full one rings as well */
+  lm_lock_drop(&bell_lock);
+  errno = before;
+  return told;
 }
 
+/* If it cannot, because the host has closed the bell, the thread wakes by that. */
+static void ring_for_decay(void) { (void)ring(); }
+
+/* Sockets: a pipe whose other end the host has closed would kill it. */
 static int open_bell_locked(void) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return errno;
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends)) return errno;
+  lm_lock_take(&bell_lock);
   for (int i = 0; i < 2; i++) bell[i] = lm_descriptor_keep(ends[i]);
+  lm_lock_drop(&bell_lock);
   return 0;
 }
 
 static void close_bell_locked(void) {
+  lm_lock_take(&bell_lock);
   for (int i = 0; i < 2; i++) lm_descriptor_close(&bell[i]);
+  lm_lock_drop(&bell_lock);
 }
 
 /* ---- the socket ---- */
@@ -296,6 +311,17 @@ static void gather_clients(struct pollfd *fds, int *timeout_ms) {
   }
 }
 
+static void tick(void) {
+  if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
+  lm_pool_decay();
+  tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
+}
+
+static int until_tick_ms(int timeout_ms) {
+  if (lm_decay_is_asleep()) return timeout_ms;
+  return sooner(timeout_ms, (tick_ns - lm_sys_clock_ns()) / 1000000 + 1);
+}
+
 /* What to wait for: bell, listener, watch, clients; -1 as a descriptor is ignored by poll. */
 enum { BELL, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + CLIENTS };
 
@@ -305,7 +331,7 @@ static void gather(struct pollfd *fds, int *timeout_ms) {
   fds[LISTENER] = (struct pollfd){ .fd = free_client() ? listener.fd : -1, .events = POLLIN };
   leave();
   fds[WATCH] = (struct pollfd){ .fd = watch ? lm_watch_fd(watch) : -1, .events = POLLIN };
-  *timeout_ms = watch ? lm_watch_timeout_ms(watch) : -1;
+  *timeout_ms = until_tick_ms(watch ? lm_watch_timeout_ms(watch) : -1);
   gather_clients(fds + FIRST_CLIENT, timeout_ms);
 }
 
@@ -375,6 +401,7 @@ static void *run(void *arg) {
     if (fds[BELL].revents) quiet_bell();
     if (fds[LISTENER].revents && lm_descriptor_is_ours(&listener)) accept_client();
     look_at_file();
+    tick();
     for (int i = 0; i < CLIENTS; i++)
       if (fds[FIRST_CLIENT + i].fd >= 0) serve(&clients[i], fds[FIRST_CLIENT + i].revents);
   }
@@ -443,6 +470,8 @@ static void hook(void) {
                                          .fork_child = fork_child };
   lm_own_free(lm_own_alloc(1)); /* memory's hooks are registered by now, so a child may free */
   lm_thread_hook(&hooks);
+  lm_thread_leaf(&bell_lock);
+  lm_decay_wake_by(ring_for_decay);
 }
 
 static void hook_once(void) {

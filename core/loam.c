@@ -12,6 +12,7 @@
 #include "handler.h"
 #include "machine.h"
 #include "policy.h"
+#include "pool.h"
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
@@ -276,6 +277,10 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
   if (!out) return null_argument("out");
   if (lm_engine_owner(ptr, out)) return LOAM_OK;
   return lm_fail(LOAM_EBADPTR, "%p: it is in no live block", ptr);
+}
+
+size_t loam_trim(void) {
+  return lm_pool_trim(lm_thread_get());
 }
 
 /* ---- Handlers ----------------------------------------------------------------------------- */

@@ -3,10 +3,13 @@
 
 #include <string.h>
 
+#include "decay.h"
 #include "large.h"
 #include "span.h"
 
 #define SMALL_ALIGN_MAX LM_PAGE
+/* What one tick of decay gives back at most, in slots (512 MiB): the system takes some 50 ms to. */
+enum { DECAY_MOST = 8192 };
 
 typedef struct lm_pool {
   lm_strategy *strategy;
@@ -15,6 +18,9 @@ typedef struct lm_pool {
   lm_store store[LM_CLASSES];
 } lm_pool;
 
+/* Held, before `making`, by whoever ends a pool and by whoever goes through pools for long: none ends
+ * under them. Fork does not wait for it. */
+static lm_lock ending;
 /* Keeps pools from being made and ended at the same time, and the places of their bins. */
 static lm_lock making;
 
@@ -153,6 +159,11 @@ static lm_pool *pool_for(lm_strategy *strategy) {
   return pool;
 }
 
+static void each_pool(void (*act)(lm_pool *pool)) {
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (pool_at(id)) act(pool_at(id));
+}
+
 /* ---- Bins */
 
 static void open_bin(lm_thread *t, uint32_t offset) {
@@ -239,6 +250,39 @@ static void flush_thread(lm_thread *t) {
     flush_pool(pool_of(holder_of(place)), &bins->pool[place]);
   }
   lm_lock_drop(&making);
+}
+
+/* ---- Memory that nobody needs */
+
+static void trim_pool(lm_pool *pool) {
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_store_trim(&pool->store[c]);
+  lm_regions_trim(&pool->regions);
+}
+
+size_t lm_pool_trim(lm_thread *t) {
+  size_t before = lm_regions_released();
+  if (t) flush_thread(t);
+  lm_lock_take(&ending);
+  each_pool(trim_pool);
+  lm_lock_drop(&ending);
+  return lm_regions_released() - before;
+}
+
+static bool decay_pool(lm_pool *pool, uint32_t *most) {
+  bool more = false;
+  for (unsigned c = 0; c < LM_CLASSES; c++) more |= lm_store_decay(&pool->store[c]);
+  return lm_regions_decay(&pool->regions, most) || more;
+}
+
+void lm_pool_decay(void) {
+  uint32_t most = DECAY_MOST;
+  bool more = false;
+  lm_decay_begin();
+  lm_lock_take(&ending);
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (pool_at(id)) more |= decay_pool(pool_at(id), &most);
+  lm_lock_drop(&ending);
+  lm_decay_end(more);
 }
 
 /* ---- Requests */
@@ -490,9 +534,11 @@ static bool close_idle(const roll *r) {
 }
 
 static void end(lm_strategy *strategy) {
+  lm_lock_take(&ending);
   lm_lock_take(&making);
   end_locked(strategy);
   lm_lock_drop(&making);
+  lm_lock_drop(&ending);
   atomic_store(&strategy->retiring, OPEN);
 }
 
@@ -576,11 +622,6 @@ static void renew_pool(lm_pool *pool) {
   lm_lock_renew(&pool->regions.lock);
 }
 
-static void each_pool(void (*act)(lm_pool *pool)) {
-  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
-    if (pool_at(id)) act(pool_at(id));
-}
-
 static void lock_all(void) {
   lm_lock_take(&making);
   each_pool(lock_pool);
@@ -594,6 +635,7 @@ static void unlock_all(void) {
 static void renew_all(void) {
   each_pool(renew_pool);
   lm_lock_renew(&making);
+  lm_lock_renew(&ending);
 }
 
 /* What is hooked first is locked last, and loam's own memory is below the pools. */

@@ -84,6 +84,12 @@ void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
  * n on: none). The caller sees to it that no plan that names such a one can still be read, and that
  * none is made meanwhile. Who decided on one before, and asks only now, is served all the same. */
 void lm_pool_retire(const uint8_t *used, uint32_t n);
+/* Gives back to the system what holds no live object: the thread's bins (not those of others), what
+ * stores and regions keep for reuse. Bytes, in whole slots; what others gave back meanwhile too. */
+size_t lm_pool_trim(lm_thread *t);
+/* A tick of decay.h, by the service thread: the same for what was not needed since the last one, in
+ * a bounded amount. */
+void lm_pool_decay(void);
 
 typedef struct lm_pool_figures {
   uint64_t reserved, regions, metadata;

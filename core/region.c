@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "decay.h"
+
 /* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
 enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
 /* Dirty slots kept for reuse: a quarter of what is in use, or 64 MiB, or where an idle slot costs
@@ -12,6 +14,8 @@ enum { DIRTY_KEPT = 1024, DIRTY_KEPT_EAGER = 64 };
 enum { WORTH_RETURNING = 1024 };
 /* How long a refusal of the system counts as its answer. */
 enum { REFUSAL_NS = 10000000 };
+
+static _Atomic size_t released; /* slots, by all regions so far */
 
 static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
 
@@ -112,10 +116,16 @@ static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   return slot;
 }
 
+/* After slots have left the dirty set. */
+static void note_idle_locked(lm_regions *r) {
+  if (r->idle > r->dirty.slots) r->idle = r->dirty.slots;
+}
+
 /* Zeroing warm memory again is cheaper than having the kernel zero and map fresh pages. */
 static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
   *clean = false;
   uint32_t slot = lm_runs_take(&r->dirty, slots, align);
+  note_idle_locked(r);
   if (slot) return slot;
   *clean = true;
   slot = lm_runs_take(&r->clean, slots, align);
@@ -144,12 +154,12 @@ static bool purge_to_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
 }
 
 /* What cannot be emptied and still be what it was (exact pages, locked, faulted in) goes back to
- * the range, by whole pages; what is left at the ends stays dirty. */
-static bool return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
+ * the range, by whole pages; what is left at the ends stays dirty. The number of slots. */
+static uint32_t return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
   uintptr_t at = (uintptr_t)lm_map_address(slot), end = at + bytes_of(slots);
   size_t page = lm_region_page(&r->how) > LM_SLOT ? lm_region_page(&r->how) : LM_SLOT;
   uintptr_t from = lm_align_up(at, page), to = lm_align_down(end, page);
-  if (from >= to) return false;
+  if (from >= to) return 0;
   uint32_t before = (uint32_t)((from - at) >> LM_SLOT_SHIFT);
   uint32_t whole = (uint32_t)((to - from) >> LM_SLOT_SHIFT), after = slots - before - whole;
   if (after) lm_map_extent(slot + before + whole, after, LM_USE_NONE);
@@ -157,26 +167,28 @@ static bool return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
   if (before) lm_map_extent(slot, before, LM_USE_NONE);
   if (!return_to_range(r, slot + before, whole)) {
     lm_map_extent(slot, slots, LM_USE_NONE);
-    return false;
+    return 0;
   }
   if (after) put_dirty(r, slot + before + whole, after);
   if (before) put_dirty(r, slot, before);
-  return true;
+  return whole;
 }
 
 /* Gives a free run's memory back to the system; if that cannot be, the run is dirty again. */
 static bool release(lm_regions *r, uint32_t slot, uint32_t slots) {
-  bool done;
+  uint32_t done;
   if (is_eager(&r->how)) done = return_pages(r, slot, slots);
-  else if (slots >= WORTH_RETURNING) done = return_to_range(r, slot, slots);
-  else done = purge_to_clean(r, slot, slots);
+  else if (slots >= WORTH_RETURNING) done = return_to_range(r, slot, slots) ? slots : 0;
+  else done = purge_to_clean(r, slot, slots) ? slots : 0;
   if (!done) put_dirty(r, slot, slots);
-  return done;
+  atomic_fetch_add_explicit(&released, done, memory_order_relaxed);
+  return done > 0;
 }
 
 static uint32_t longest_beyond(lm_regions *r, uint32_t keep, uint32_t *slots) {
   lm_lock_take(&r->lock);
   uint32_t slot = r->dirty.slots > keep ? lm_runs_take_longest(&r->dirty, slots) : 0;
+  note_idle_locked(r);
   lm_lock_drop(&r->lock);
   return slot;
 }
@@ -190,12 +202,52 @@ static void trim(lm_regions *r, uint32_t keep) {
 }
 
 /* What was released may be what is asked for next. */
-static void trim_all(lm_regions *r) {
+void lm_regions_trim(lm_regions *r) {
   lm_lock_take(&r->lock);
   bool has_some = r->dirty.slots > 0;
   if (has_some) r->refused = 0;
   lm_lock_drop(&r->lock);
   if (has_some) trim(r, 0);
+}
+
+size_t lm_regions_released(void) {
+  return atomic_load_explicit(&released, memory_order_relaxed) << LM_SLOT_SHIFT;
+}
+
+/* At most `most` slots of the longest dirty run: its end, since takers begin at its start. */
+static uint32_t cut_longest(lm_regions *r, uint32_t most, uint32_t *slots) {
+  lm_lock_take(&r->lock);
+  uint32_t slot = lm_runs_take_longest(&r->dirty, slots);
+  if (slot && *slots > most) {
+    uint32_t rest = *slots - most;
+    lm_map_extent(slot + rest, most, LM_USE_NONE);
+    lm_map_extent(slot, rest, LM_USE_NONE);
+    lm_runs_put(&r->dirty, slot, rest);
+    slot += rest;
+    *slots = most;
+  }
+  note_idle_locked(r);
+  lm_lock_drop(&r->lock);
+  return slot;
+}
+
+/* Which slots lay idle is not known, only how many; a program that takes and frees the same memory
+ * over and over thereby keeps as much as it takes. What cannot be released is no reason to come
+ * again. */
+bool lm_regions_decay(lm_regions *r, uint32_t *most) {
+  lm_lock_take(&r->lock);
+  uint32_t idle = r->idle;
+  bool more = r->dirty.slots > idle || idle > *most;
+  r->idle = r->dirty.slots;
+  lm_lock_drop(&r->lock);
+  if (idle > *most) idle = *most;
+  uint32_t slot, slots;
+  while (idle && (slot = cut_longest(r, idle, &slots)) != 0) {
+    idle -= slots;
+    *most -= slots;
+    if (!release(r, slot, slots)) break;
+  }
+  return more;
 }
 
 static uint32_t try_take(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
@@ -209,7 +261,7 @@ uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clea
   uint32_t slot = try_take(r, slots, align, clean);
   if (slot) return slot;
   /* Dirty and clean neighbours may do together what neither does alone. */
-  trim_all(r);
+  lm_regions_trim(r);
   return try_take(r, slots, align, clean);
 }
 
@@ -224,8 +276,9 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_verify(lm_regions_is_valid(r));
   lm_runs_put(&r->dirty, slot, slots);
   uint32_t keep = dirty_to_keep_locked(r);
-  bool over = r->dirty.slots > keep;
+  bool over = r->dirty.slots > keep, much = r->dirty.slots >= LM_DECAY_LEAST;
   lm_lock_drop(&r->lock);
+  if (much) lm_decay_stir();
   /* To half, so that a program that frees and takes the same large block does not come here each
    * time: its block would be the longest. */
   if (over) trim(r, keep / 2);
@@ -234,6 +287,7 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
   bool taken = lm_runs_take_at(&r->clean, slot, slots) || lm_runs_take_at(&r->dirty, slot, slots);
+  note_idle_locked(r);
   lm_lock_drop(&r->lock);
   return taken;
 }
@@ -254,7 +308,7 @@ static uint32_t longest_clean(lm_regions *r, uint32_t *slots) {
 
 bool lm_regions_drain(lm_regions *r) {
   uint32_t slot, slots;
-  trim_all(r);
+  lm_regions_trim(r);
   while ((slot = longest_clean(r, &slots)) != 0) {
     if (return_to_range(r, slot, slots)) continue;
     put_dirty(r, slot, slots);
@@ -265,5 +319,5 @@ bool lm_regions_drain(lm_regions *r) {
 
 bool lm_regions_is_valid(const lm_regions *r) {
   return lm_runs_is_valid(&r->clean) && lm_runs_is_valid(&r->dirty) &&
-         r->clean.slots + r->dirty.slots <= r->held;
+         r->clean.slots + r->dirty.slots <= r->held && r->idle <= r->dirty.slots;
 }

@@ -3,7 +3,7 @@
  *
  *   clean   never touched, or given back to the system since: all zero, costs no memory
  *   dirty   touched: reused first, because it is warm; kept up to a bound, beyond which it is
- *           given back to the system
+ *           given back to the system, as is what nobody needed for a while
  *
  * A region has no identity once it is taken: its slots join their neighbours', and whatever is
  * given back to the range is first stripped of every preparation. So an idle strategy costs address
@@ -27,6 +27,7 @@ typedef struct lm_regions {
   lm_lock lock;
   lm_runs clean, dirty;
   uint32_t held;  /* slots: clean + dirty + in use */
+  uint32_t idle;  /* fewest dirty slots since the last tick (decay.h): nobody needed these */
   uint32_t refused;   /* slots of a region that the system refused, of an eager kind; 0: none */
   int64_t refused_ns; /* when it did */
   lm_prepare how; /* constant */
@@ -45,6 +46,13 @@ bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots);
 void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Gives all free runs back to the range; true if that leaves nothing. */
 bool lm_regions_drain(lm_regions *r);
+/* Gives back to the system all that is free. */
+void lm_regions_trim(lm_regions *r);
+/* Bytes that all regions have given back so far, by themselves or asked to. */
+size_t lm_regions_released(void);
+/* A tick: gives back what was free since the last one, at most *most slots, which it counts down.
+ * True if there is younger or further memory for a later one. */
+bool lm_regions_decay(lm_regions *r, uint32_t *most);
 bool lm_regions_is_valid(const lm_regions *r); /* the lock held */
 
 /* Makes `size` bytes at `at` (of the range, reserved) ready; false, and as before, if it cannot. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "decay.h"
 #include "own.h"
 
 enum { OBJECTS_LEAST = 16 };
@@ -13,6 +14,7 @@ enum { DEPOT_MOST = 1024 };
 enum { SURPLUS_MOST = 8 * DEPOT_MOST };
 /* Empty spans a store keeps: an eighth of all, or two, or a MiB. */
 enum { EMPTIES_KEPT = 2, EMPTY_SLOTS_KEPT = 16 };
+enum { RETIRED_AT_ONCE = 32 };
 
 uint32_t lm_span_slots(unsigned class_) {
   return lm_map_slots(lm_class_size(class_) * OBJECTS_LEAST);
@@ -147,6 +149,7 @@ static void reverse(void **items, unsigned n) {
 unsigned lm_store_pull(lm_store *s, void **items, unsigned want) {
   lm_lock_take(&s->lock);
   s->surplus = 0;
+  s->drawn = true;
   unsigned got = s->stocked < want ? s->stocked : want;
   s->stocked -= got;
   if (got) memcpy(items, s->depot + s->stocked, got * sizeof *items);
@@ -207,14 +210,18 @@ static void put_all_back_locked(lm_store *s, void *const *items, unsigned n) {
   for (unsigned i = 0; i < n; i++) put_back_locked(s, items[i], count);
 }
 
+static void empty_depot_locked(lm_store *s) {
+  put_all_back_locked(s, s->depot, s->stocked);
+  s->stocked = 0;
+}
+
 /* The number of objects that the depot took: all, some or none. */
 static unsigned absorb_locked(lm_store *s, void *const *items, unsigned n) {
   if (s->surplus <= SURPLUS_MOST) {
     s->surplus += n;
     return stock_locked(s, items, n);
   }
-  put_all_back_locked(s, s->depot, s->stocked);
-  s->stocked = 0;
+  empty_depot_locked(s);
   return 0;
 }
 
@@ -222,13 +229,39 @@ void lm_store_push(lm_store *s, void *const *items, unsigned n) {
   lm_lock_take(&s->lock);
   unsigned done = absorb_locked(s, items, n);
   put_all_back_locked(s, items + done, n - done);
+  bool much = s->empties * lm_span_slots(s->class_) >= LM_DECAY_LEAST;
   lm_lock_drop(&s->lock);
+  if (much) lm_decay_stir();
+}
+
+/* A few, since others wait for the lock; whether there are more. */
+static bool retire_some(lm_store *s) {
+  lm_lock_take(&s->lock);
+  for (int i = 0; s->empty && i < RETIRED_AT_ONCE; i++) retire_locked(s, s->empty);
+  bool more = s->empty != 0;
+  lm_lock_drop(&s->lock);
+  return more;
+}
+
+void lm_store_trim(lm_store *s) {
+  lm_lock_take(&s->lock);
+  empty_depot_locked(s);
+  lm_lock_drop(&s->lock);
+  while (retire_some(s)) continue;
+}
+
+bool lm_store_decay(lm_store *s) {
+  lm_lock_take(&s->lock);
+  bool has_some = s->stocked || s->empties, later = s->drawn;
+  s->drawn = false;
+  lm_lock_drop(&s->lock);
+  if (has_some && !later) lm_store_trim(s);
+  return has_some && later;
 }
 
 bool lm_store_drain(lm_store *s) {
   lm_lock_take(&s->lock);
-  put_all_back_locked(s, s->depot, s->stocked);
-  s->stocked = 0;
+  empty_depot_locked(s);
   lm_own_free(s->depot);
   s->depot = NULL;
   while (s->empty) retire_locked(s, s->empty);

@@ -250,6 +250,13 @@ LOAM_API size_t loam_usable_size(const void *ptr);
  * the system made for it. For those who serve beside another allocator; cheap. */
 LOAM_API int loam_owns(const void *ptr);
 
+/* Gives back to the system, now, all memory of loam's pools that holds no live block: what is kept
+ * warm for reuse, and what the calling thread caches; what other threads cache stays. The bytes
+ * given back, in pieces of 64 KiB, touched or not. Where the service thread runs (it answers
+ * `loam status` and follows the policy's file), what nobody needed for about a second goes back
+ * without a call. */
+LOAM_API size_t loam_trim(void);
+
 typedef struct loam_owner_info {
   const char *tag;      /* these six live as long as the process; "" where not known */
   const char *file;

@@ -1,0 +1,288 @@
+/* test_decay - memory that nobody needs goes back to the system: on request, by ticks, by time. */
+#include "decay.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control.h"
+#include "loam.h"
+#include "pool.h"
+#include "test.h"
+
+/* A peak of 200 MiB, half of it small objects of many sizes, half large blocks. */
+enum { SMALL = 100000, SMALL_SIZE = 2048, LARGE = 100 };
+#define LARGE_SIZE LM_MIB
+#define NEAR (8 * LM_MIB)
+
+static char *small[SMALL], *large[LARGE];
+
+static uint64_t seed = 5;
+static uint32_t chance(uint32_t n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % n;
+}
+
+static size_t resident(void) {
+  char text[100];
+  size_t length, total, pages;
+  assert_int_equal(lm_sys_read_file("/proc/self/statm", text, sizeof text, &length), 0);
+  assert_int_equal(sscanf(text, "%zu %zu", &total, &pages), 2);
+  return pages * LM_PAGE;
+}
+
+static char *touched(size_t size) {
+  char *p = loam_malloc(NULL, size);
+  assert_non_null(p);
+  return memset(p, 1, size);
+}
+
+static void rise(void) {
+  for (int i = 0; i < SMALL; i++) small[i] = touched(1 + chance(SMALL_SIZE));
+  for (int i = 0; i < LARGE; i++) large[i] = touched(LARGE_SIZE);
+}
+
+static void shuffle(void) {
+  for (int i = 0; i < SMALL; i++) {
+    uint32_t other = chance(SMALL);
+    char *p = small[other];
+    small[other] = small[i];
+    small[i] = p;
+  }
+}
+
+static void fall(void) {
+  for (int i = 0; i < SMALL; i++) loam_free(small[i]);
+  for (int i = 0; i < LARGE; i++) loam_free(large[i]);
+}
+
+/* What is resident before a peak, loam's own records of one included. */
+static size_t baseline(void) {
+  rise();
+  fall();
+  loam_trim();
+  return resident();
+}
+
+static int check_laws(void **state) {
+  (void)state;
+  return lm_pool_is_valid() ? 0 : -1;
+}
+
+static void trim_gives_back_all_at_once(void **state) {
+  (void)state;
+  size_t before = baseline();
+  rise();
+  size_t peak = resident();
+  shuffle();
+  fall();
+  size_t kept = resident(), bytes = loam_trim();
+  assert_int_not_equal(bytes, 0);
+  if (!SANITIZED) {
+    assert_true(peak > before + 150 * LM_MIB);
+    assert_true(bytes >= kept - resident() && resident() < before + NEAR);
+  }
+  assert_int_equal(loam_trim(), 0);
+}
+
+static void trim_keeps_every_live_block(void **state) {
+  (void)state;
+  rise();
+  for (int i = 0; i < SMALL; i += 2) loam_free(small[i]);
+  for (int i = 0; i < LARGE; i += 2) loam_free(large[i]);
+  loam_trim();
+  for (int i = 1; i < SMALL; i += 2) {
+    assert_int_equal(small[i][0], 1);
+    loam_free(small[i]);
+  }
+  for (int i = 1; i < LARGE; i += 2) {
+    assert_int_equal(large[i][LARGE_SIZE - 1], 1);
+    loam_free(large[i]);
+  }
+}
+
+static void three_ticks_give_back_a_peak_and_then_none_is_wanted(void **state) {
+  (void)state;
+  size_t before = baseline();
+  rise();
+  fall();
+  assert_false(lm_decay_is_asleep());
+  for (int i = 0; i < 3; i++) lm_pool_decay();
+  if (!SANITIZED) assert_true(resident() < before + NEAR);
+  lm_pool_decay();
+  assert_true(lm_decay_is_asleep());
+}
+
+static void ticks_leave_what_is_taken_over_and_over(void **state) {
+  (void)state;
+  size_t size = 32 * LM_MIB;
+  loam_trim();
+  char *first = touched(size);
+  loam_free(first);
+  for (int i = 0; i < 5; i++) {
+    lm_pool_decay();
+    char *p = loam_malloc(NULL, size);
+    assert_ptr_equal(p, first);
+    assert_int_equal(p[size / 2], 1);
+    loam_free(p);
+  }
+  lm_pool_decay();
+  lm_pool_decay();
+  first = loam_malloc(NULL, size);
+  assert_int_equal(first[size / 2], 0);
+  loam_free(first);
+}
+
+/* A few warm pages are not worth a wake-up. */
+static void little_rouses_nobody(void **state) {
+  (void)state;
+  loam_trim();
+  for (int i = 0; i < 4 && !lm_decay_is_asleep(); i++) lm_pool_decay();
+  for (int i = 0; i < 10; i++) loam_free(touched(100000));
+  assert_true(lm_decay_is_asleep());
+  loam_free(touched(2 * LM_MIB));
+  assert_false(lm_decay_is_asleep());
+}
+
+static _Atomic bool churning;
+
+static void *churn(void *argument) {
+  (void)argument;
+  char *held[64] = { 0 };
+  for (uint32_t i = 1; atomic_load(&churning); i++) {
+    uint32_t at = i * 2654435761u >> 26;
+    loam_free(held[at]);
+    held[at] = loam_malloc(NULL, i % 97 ? 16 + i % 3000 : 70000 + i % 500000);
+    held[at][0] = 1;
+  }
+  for (size_t i = 0; i < LM_COUNT(held); i++) loam_free(held[i]);
+  return NULL;
+}
+
+static void trims_and_ticks_beside_threads_that_allocate(void **state) {
+  (void)state;
+  pthread_t threads[2];
+  atomic_store(&churning, true);
+  for (int i = 0; i < 2; i++) threads[i] = start_thread(churn, NULL);
+  for (int i = 0; i < 200; i++) {
+    lm_pool_decay();
+    if (i % 4 == 0) loam_trim();
+    usleep(1000);
+  }
+  atomic_store(&churning, false);
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+/* ---- the service thread */
+
+static char folder[64];
+
+static int serve(void **state) {
+  (void)state;
+  strcpy(folder, "/tmp/loam-test-XXXXXX");
+  return mkdtemp(folder) && !lm_control_start(folder, true) ? 0 : -1;
+}
+
+static int stop_serving(void **state) {
+  lm_control_stop();
+  rmdir(folder);
+  return check_laws(state);
+}
+
+/* How often the service thread has gone to sleep. */
+static long sleeps(void) {
+  char path[64], text[2048];
+  size_t length;
+  long n = -1;
+  DIR *dir = opendir("/proc/self/task");
+  for (struct dirent *d; (d = readdir(dir));) {
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/status", d->d_name);
+    if (lm_sys_read_file(path, text, sizeof text, &length)) continue;
+    if (strncmp(text, "Name:\tloam\n", 11)) continue;
+    n = strtol(strstr(text, "\nvoluntary_ctxt_switches:") + 25, NULL, 10);
+  }
+  closedir(dir);
+  return n;
+}
+
+static void time_gives_back_a_peak(void **state) {
+  (void)state;
+  size_t before = baseline();
+  rise();
+  fall();
+  for (int i = 0; i < 20 && resident() > before + NEAR; i++) usleep(100000);
+  if (!SANITIZED) assert_true(resident() < before + NEAR);
+}
+
+static void *rise_and_fall(void *argument) {
+  rise();
+  shuffle();
+  fall();
+  return argument;
+}
+
+/* An object in a bin keeps its span, so a peak in no order shows that bins end with threads. */
+static void time_gives_back_a_peak_of_a_thread_that_ended(void **state) {
+  (void)state;
+  size_t before = baseline();
+  pthread_join(start_thread(rise_and_fall, NULL), NULL);
+  for (int i = 0; i < 20 && resident() > before + NEAR; i++) usleep(100000);
+  if (!SANITIZED) assert_true(resident() < before + NEAR);
+}
+
+static void an_idle_host_does_not_tick(void **state) {
+  (void)state;
+  rise();
+  fall();
+  for (int i = 0; i < 100 && !lm_decay_is_asleep(); i++) usleep(50000);
+  assert_true(lm_decay_is_asleep());
+  usleep(50000);
+  long before = sleeps();
+  assert_true(before > 0);
+  usleep(800000);
+  assert_int_equal(sleeps(), before);
+}
+
+static void it_ticks_again_after_it_slept(void **state) {
+  an_idle_host_does_not_tick(state);
+  time_gives_back_a_peak(state);
+}
+
+static int peak_in_child(void *argument) {
+  (void)argument;
+  size_t before = resident();
+  fall();
+  usleep(200000); /* a child that only calls exec would have by now */
+  lm_control_revive();
+  for (int i = 0; i < 30 && resident() + 100 * LM_MIB > before; i++) usleep(100000);
+  return resident() + 100 * LM_MIB > before;
+}
+
+static void a_forked_child_gives_back_its_own(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  rise();
+  assert_int_equal(run_in_child(peak_in_child, NULL), 0);
+  fall();
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_teardown(name, check_laws)
+#define SERVED(name) cmocka_unit_test_setup_teardown(name, serve, stop_serving)
+  const struct CMUnitTest tests[] = {
+    TEST(trim_gives_back_all_at_once),
+    TEST(trim_keeps_every_live_block),
+    TEST(three_ticks_give_back_a_peak_and_then_none_is_wanted),
+    TEST(ticks_leave_what_is_taken_over_and_over),
+    TEST(little_rouses_nobody),
+    TEST(trims_and_ticks_beside_threads_that_allocate),
+    SERVED(time_gives_back_a_peak),
+    SERVED(time_gives_back_a_peak_of_a_thread_that_ended),
+    SERVED(an_idle_host_does_not_tick),
+    SERVED(it_ticks_again_after_it_slept),
+    SERVED(a_forked_child_gives_back_its_own),
+  };
+  setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
