@@ -102,8 +102,7 @@ static void answer_stats(lm_json *out) {
 static loam_status reload(const char *path, struct loam_policy_info *info) {
   lm_policy_info_get(info);
   const char *from = *path ? path : info->path;
-  if (!*from)
-    return lm_fail(LOAM_EINVAL, "the live policy came from no file: name one to reload");
+  if (!*from) return lm_fail(LOAM_EINVAL, "the live policy came from no file: name one to reload");
   loam_status status = lm_policy_load_file(from, false);
   if (status == LOAM_OK && info->watching && *path) status = lm_control_watch(path);
   return status;

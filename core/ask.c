@@ -33,8 +33,7 @@ loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
     n = snprintf(buffer, size, "%s", lm_policy_absolute(dir, full, sizeof full));
   else if (runtime && *runtime == '/' && is_own_directory(runtime))
     n = snprintf(buffer, size, "%s/loam", runtime);
-  else
-    n = snprintf(buffer, size, "/tmp/loam-%u", (unsigned)geteuid());
+  else n = snprintf(buffer, size, "/tmp/loam-%u", (unsigned)geteuid());
   if (n < 0 || (size_t)n >= size)
     return lm_fail(LOAM_EIO, "the directory of control sockets has %d bytes, at most %zu fit", n,
                    size - 1);
@@ -153,9 +152,10 @@ loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, lo
                            void *ctx) {
   if (strchr(request, '\n')) return lm_fail(LOAM_EINVAL, "a request is one line");
   if (strlen(request) >= LM_CONTROL_LINE)
-    return lm_fail(LOAM_EINVAL, "a request of %zu bytes: at most %d are possible",
-                   strlen(request), LM_CONTROL_LINE - 1);
-  exchange e = { .pid = pid, .timeout_ms = timeout_ms,
+    return lm_fail(LOAM_EINVAL, "a request of %zu bytes: at most %d are possible", strlen(request),
+                   LM_CONTROL_LINE - 1);
+  exchange e = { .pid = pid,
+                 .timeout_ms = timeout_ms,
                  .deadline_ns = lm_sys_clock_ns() + (int64_t)timeout_ms * 1000000 };
   loam_status status = dial(&e);
   if (status != LOAM_OK) return status;
@@ -170,7 +170,8 @@ loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, lo
 
 /* One that is in the midst of a load, or stopped, is a host too: it takes calls. */
 static bool is_host(int pid) {
-  exchange e = { .pid = pid, .timeout_ms = JOIN_MS,
+  exchange e = { .pid = pid,
+                 .timeout_ms = JOIN_MS,
                  .deadline_ns = lm_sys_clock_ns() + (int64_t)JOIN_MS * 1000000 };
   if (dial(&e) != LOAM_OK) return false;
   close(e.fd);
@@ -207,10 +208,8 @@ loam_status lm_control_hosts(loam_pid_fn callback, void *ctx) {
   for (struct dirent *entry; (entry = readdir(dir));) {
     int pid = pid_of(entry->d_name);
     if (!pid) continue;
-    if (is_host(pid))
-      callback(ctx, pid);
-    else
-      remove_stale(pid);
+    if (is_host(pid)) callback(ctx, pid);
+    else remove_stale(pid);
   }
   closedir(dir);
   return LOAM_OK;

@@ -31,10 +31,10 @@
 
 enum {
   CLIENTS = 16,
-  CLIENT_MS = 5000,     /* without progress */
-  STACK = 1 << 20,      /* address space; Lua's parser recurses */
-  NAP_MS = 100,         /* a forked child is left alone that long */
-  TICK_MS = 250,        /* of decay: memory is gone three ticks after it was last needed */
+  CLIENT_MS = 5000, /* without progress */
+  STACK = 1 << 20,  /* address space; Lua's parser recurses */
+  NAP_MS = 100,     /* a forked child is left alone that long */
+  TICK_MS = 250,    /* of decay: memory is gone three ticks after it was last needed */
 };
 
 typedef struct client {
@@ -52,19 +52,19 @@ static _Atomic bool is_watching;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_running, is_stopping, wants_socket;
-static bool is_alone;        /* nobody will join the thread */
+static bool is_alone; /* nobody will join the thread */
 static pthread_t thread;
-static lm_lock bell_lock;    /* a leaf, inside the other: whoever frees may ring */
+static lm_lock bell_lock; /* a leaf, inside the other: whoever frees may ring */
 static lm_descriptor bell[2] = { { .fd = -1 }, { .fd = -1 } }; /* look at what is wanted */
 static lm_descriptor listener = { .fd = -1 };
-static pid_t owner;          /* process that bound the socket */
+static pid_t owner; /* process that bound the socket */
 static int64_t forked_ns;
 static char directory[LM_CONTROL_PATH], socket_path[LM_CONTROL_PATH];
 static char followed[PATH_MAX]; /* "" none */
-static lm_watch *watch;      /* the thread's */
-static lm_watch *incoming;   /* for the thread to take */
+static lm_watch *watch;         /* the thread's */
+static lm_watch *incoming;      /* for the thread to take */
 static bool has_incoming;
-static int64_t tick_ns;      /* the thread's: when the next tick may be */
+static int64_t tick_ns;         /* the thread's: when the next tick may be */
 static client clients[CLIENTS]; /* the thread's, but for the link */
 
 /* Inside, so that nothing done here asks for a new site, which could want this lock. */
@@ -252,10 +252,8 @@ static void answer_line(client *c, char *end) {
   if (end > c->line && end[-1] == '\r') end[-1] = 0;
   lm_control_answer(c->line, &c->answer);
   delay_deadline(c);
-  if (c->answer.failed || !c->answer.length)
-    hang_up(c);
-  else
-    send_answer(c);
+  if (c->answer.failed || !c->answer.length) hang_up(c);
+  else send_answer(c);
 }
 
 static void receive_line(client *c) {
@@ -263,23 +261,17 @@ static void receive_line(client *c) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) c->length += (size_t)n;
   char *end = memchr(c->line, '\n', c->length);
-  if (end)
-    answer_line(c, end);
-  else if (n <= 0 || c->length == sizeof c->line)
-    hang_up(c); /* gone, or no line of ours */
+  if (end) answer_line(c, end);
+  else if (n <= 0 || c->length == sizeof c->line) hang_up(c); /* gone, or no line of ours */
 }
 
 static bool is_answered(const client *c) { return c->answer.length > 0; }
 
 static void serve(client *c, short events) {
-  if (!lm_descriptor_is_ours(&c->link))
-    hang_up(c);
-  else if (events && is_answered(c))
-    send_answer(c);
-  else if (events)
-    receive_line(c);
-  else if (lm_sys_clock_ns() > c->deadline_ns)
-    hang_up(c);
+  if (!lm_descriptor_is_ours(&c->link)) hang_up(c);
+  else if (events && is_answered(c)) send_answer(c);
+  else if (events) receive_line(c);
+  else if (lm_sys_clock_ns() > c->deadline_ns) hang_up(c);
 }
 
 /* ---- the thread ---- */

@@ -6,8 +6,8 @@ _Atomic uint32_t lm_decay_state __attribute__((aligned(LM_CACHE_LINE))) = LM_DEC
 static _Atomic(void (*)(void)) waker;
 
 LM_NOINLINE void lm_decay_rouse(void) {
-  uint32_t before =
-      atomic_exchange_explicit(&lm_decay_state, LM_DECAY_STIRRED, memory_order_acq_rel);
+  uint32_t before = atomic_exchange_explicit(&lm_decay_state, LM_DECAY_STIRRED,
+                                             memory_order_acq_rel);
   if (before != LM_DECAY_ASLEEP) return;
   void (*wake)(void) = atomic_load_explicit(&waker, memory_order_relaxed);
   if (wake) wake();

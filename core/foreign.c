@@ -69,8 +69,7 @@ static node **place_of(uintptr_t key) {
 static void insert_locked(node *added) {
   uintptr_t key = key_of(added);
   node **at = &map.top;
-  while (*at && (*at)->rank >= added->rank)
-    at = key < key_of(*at) ? &(*at)->left : &(*at)->right;
+  while (*at && (*at)->rank >= added->rank) at = key < key_of(*at) ? &(*at)->left : &(*at)->right;
   split(*at, key, &added->left, &added->right);
   *at = added;
 }

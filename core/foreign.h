@@ -10,11 +10,11 @@
 
 typedef struct lm_foreign {
   void *base;
-  void *made;               /* what its allocator gave: base, or below it for alignment's sake */
-  size_t size;              /* usable bytes, at least 1 */
-  uint32_t token;           /* as a pool object's */
+  void *made;     /* what its allocator gave: base, or below it for alignment's sake */
+  size_t size;    /* usable bytes, at least 1 */
+  uint32_t token; /* as a pool object's */
   uint32_t strategy;
-  const void *handler;      /* const loam_handler *; NULL for the system's */
+  const void *handler; /* const loam_handler *; NULL for the system's */
 } lm_foreign;
 
 /* False when there is no memory for the entry. */

@@ -84,8 +84,9 @@ loam_status loam_handler_register(const loam_handler *handler) {
 
 /* ---- The host's own allocator */
 
-static const loam_system libc = { malloc, calloc, realloc, free, aligned_alloc,
-                                  malloc_usable_size };
+static const loam_system libc = {
+  malloc, calloc, realloc, free, aligned_alloc, malloc_usable_size
+};
 
 static loam_system given;
 static _Atomic(const loam_system *) current = &libc;

@@ -2,8 +2,8 @@
 #ifndef LM_HANDLER_H
 #define LM_HANDLER_H
 
-#include "loam.h"
 #include "base.h"
+#include "loam.h"
 
 /* The handler registered under a name; NULL if none. */
 const loam_handler *lm_handler_find(const char *name);

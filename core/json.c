@@ -36,8 +36,11 @@ void lm_json_raw(lm_json *json, const char *text, size_t length) {
 
 /* Length of the well-formed UTF-8 sequence at `s`, 0 for none. */
 static size_t sequence(const unsigned char *s, size_t left) {
-  size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3
-           : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+  size_t n = s[0] < 0x80                   ? 1
+             : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+             : (s[0] & 0xf0) == 0xe0       ? 3
+             : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                           : 0;
   if (!n || n > left) return 0;
   for (size_t i = 1; i < n; i++)
     if ((s[i] & 0xc0) != 0x80) return 0;

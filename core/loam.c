@@ -279,9 +279,7 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
   return lm_fail(LOAM_EBADPTR, "%p: it is in no live block", ptr);
 }
 
-size_t loam_trim(void) {
-  return lm_pool_trim(lm_thread_get());
-}
+size_t loam_trim(void) { return lm_pool_trim(lm_thread_get()); }
 
 /* ---- Handlers ----------------------------------------------------------------------------- */
 

@@ -23,8 +23,8 @@
 _Atomic(const lm_luajit *) lm_luajit_api;
 
 static loam_status find_functions(void *library, lm_luajit *api) {
-#define FIND(name)                                                                            \
-  if (!(api->name##_ = (__typeof__(api->name##_))dlsym(library, #name)))                      \
+#define FIND(name)                                                       \
+  if (!(api->name##_ = (__typeof__(api->name##_))dlsym(library, #name))) \
     return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT 2.1: " LIBRARY " has no " #name);
   LM_LUAJIT_LIST(FIND)
 #undef FIND
@@ -40,8 +40,8 @@ static loam_status open_library(void **out) {
   int apart = dlsym(RTLD_DEFAULT, "lua_newstate") ? APART : 0;
   void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | apart);
   if (!library)
-    return lm_fail(LOAM_EUNSUPPORTED,
-                   "policies need LuaJIT (Debian package libluajit-5.1-2): %s", dlerror());
+    return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT (Debian package libluajit-5.1-2): %s",
+                   dlerror());
   if (apart && is_unwinder_split(library))
     return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT, which cannot raise errors in a "
                                       "program that has both another Lua and libunwind");

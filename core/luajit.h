@@ -14,6 +14,7 @@
 #include "base.h"
 #include "loam.h"
 
+/* clang-format off */
 #define LM_LUAJIT_LIST(X)                                                                     \
   X(luaL_error) X(luaL_loadbufferx) X(luaL_newstate) X(luaL_openlibs) X(lua_atpanic)          \
   X(lua_call) X(lua_close) X(lua_cpcall) X(lua_createtable) X(lua_gc) X(lua_getallocf)        \
@@ -25,6 +26,7 @@
   X(lua_tolstring) X(lua_tonumber) X(lua_touserdata) X(lua_type) X(lua_typename)              \
   X(luaopen_base) X(luaopen_bit) X(luaopen_debug) X(luaopen_ffi) X(luaopen_jit)               \
   X(luaopen_math) X(luaopen_package) X(luaopen_string) X(luaopen_table)
+/* clang-format on */
 
 typedef struct lm_luajit {
 #define LM_LUAJIT_FIELD(name) __typeof__(name) *name##_;

@@ -8,8 +8,13 @@
 
 #include "thread.h"
 
-enum { FREE_MAX_AGE_NS = 100000000, PATH_SIZE = 256, DISTANCE_SELF = 10, DISTANCE_OTHER = 20,
-       FILE_SIZE = 1024 /* of the longer files, as much as has what is asked for */ };
+enum {
+  FREE_MAX_AGE_NS = 100000000,
+  PATH_SIZE = 256,
+  DISTANCE_SELF = 10,
+  DISTANCE_OTHER = 20,
+  FILE_SIZE = 1024 /* of the longer files, as much as has what is asked for */
+};
 
 typedef struct gauge {
   _Atomic int64_t read_at; /* whoever moves it reads the file; relaxed, the figure is a hint */

@@ -9,8 +9,15 @@
 enum { LM_NODES_MAX = 64 };
 
 /* The kernel's MPOL_* values. */
-enum { LM_BIND_DEFAULT = 0, LM_BIND_PREFERRED = 1, LM_BIND_BIND = 2, LM_BIND_INTERLEAVE = 3,
-       LM_BIND_LOCAL = 4, LM_BIND_PREFERRED_MANY = 5, LM_BIND_WEIGHTED = 6 };
+enum {
+  LM_BIND_DEFAULT = 0,
+  LM_BIND_PREFERRED = 1,
+  LM_BIND_BIND = 2,
+  LM_BIND_INTERLEAVE = 3,
+  LM_BIND_LOCAL = 4,
+  LM_BIND_PREFERRED_MANY = 5,
+  LM_BIND_WEIGHTED = 6
+};
 
 /* Bits of the nodes that have memory and that this process may use. */
 uint64_t lm_numa_nodes(void);
@@ -25,8 +32,8 @@ unsigned lm_numa_here(void); /* node of the calling CPU */
 
 /* How a strategy places its pages. */
 typedef struct lm_placement {
-  int mode;          /* LM_BIND_* */
-  uint64_t nodes;    /* the mask, where the mode has one */
+  int mode;                     /* LM_BIND_* */
+  uint64_t nodes;               /* the mask, where the mode has one */
   uint8_t weight[LM_NODES_MAX]; /* LM_BIND_WEIGHTED */
 } lm_placement;
 

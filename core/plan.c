@@ -59,13 +59,15 @@ static loam_status check_leaf(const lm_plan *plan, uint32_t i) {
   return LOAM_OK;
 }
 
-/* Whoever is served needs bins: better known when a policy is loaded than when memory is asked for. */
+/* Whoever serves needs bins: better known at a load than when memory is asked for. */
 static loam_status reserve(const lm_plan *plan) {
   for (uint32_t i = 0; i < plan->chains; i++) {
     lm_strategy *s = lm_strategy_at(plan->chain[i]);
     if (s->desc.kind == LM_KIND_HOST && !lm_pool_reserve(s))
-      return lm_fail(LOAM_EBUDGET, "strategy \"%s\": %d strategies hold memory or are named by the policy, "
-                     "which is the most", s->desc.name, LM_POOL_PLACES - 1);
+      return lm_fail(LOAM_EBUDGET,
+                     "strategy \"%s\": %d strategies hold memory or are named by the policy, "
+                     "which is the most",
+                     s->desc.name, LM_POOL_PLACES - 1);
   }
   return LOAM_OK;
 }

@@ -13,14 +13,14 @@
 
 /* The numbers that a condition may read. */
 enum {
-  LM_IN_SIZE = 0,       /* bytes asked for */
-  LM_IN_ALIGN = 1,      /* bytes required by the caller; 16 where nothing was said */
-  LM_IN_ZERO = 2,       /* 1 or 0 */
-  LM_IN_NODE = 3,       /* NUMA node of the calling CPU */
-  LM_IN_DEVICE = 4,     /* current device, -1 if none */
-  LM_IN_LIVE = 5,       /* bytes live under the tag */
-  LM_IN_NODE_FREE = 6,  /* bytes free on node `arg` */
-  LM_IN_DEVICE_FREE = 7,/* bytes free on device `arg` */
+  LM_IN_SIZE = 0,        /* bytes asked for */
+  LM_IN_ALIGN = 1,       /* bytes required by the caller; 16 where nothing was said */
+  LM_IN_ZERO = 2,        /* 1 or 0 */
+  LM_IN_NODE = 3,        /* NUMA node of the calling CPU */
+  LM_IN_DEVICE = 4,      /* current device, -1 if none */
+  LM_IN_LIVE = 5,        /* bytes live under the tag */
+  LM_IN_NODE_FREE = 6,   /* bytes free on node `arg` */
+  LM_IN_DEVICE_FREE = 7, /* bytes free on device `arg` */
   LM_INPUTS = 8
 };
 
@@ -30,9 +30,20 @@ enum { LM_CMP_LT = 0, LM_CMP_LE = 1, LM_CMP_EQ = 2 };
 /* Instructions of a condition that is more than `input cmp constant`: postfix on a stack of
  * doubles at most LM_STACK deep, with exactly Lua's results. */
 enum {
-  LM_OP_CONST, LM_OP_INPUT,
-  LM_OP_ADD, LM_OP_SUB, LM_OP_MUL, LM_OP_DIV, LM_OP_MOD, LM_OP_POW, LM_OP_NEG,
-  LM_OP_FLOOR, LM_OP_CEIL, LM_OP_ABS, LM_OP_MIN, LM_OP_MAX,
+  LM_OP_CONST,
+  LM_OP_INPUT,
+  LM_OP_ADD,
+  LM_OP_SUB,
+  LM_OP_MUL,
+  LM_OP_DIV,
+  LM_OP_MOD,
+  LM_OP_POW,
+  LM_OP_NEG,
+  LM_OP_FLOOR,
+  LM_OP_CEIL,
+  LM_OP_ABS,
+  LM_OP_MIN,
+  LM_OP_MAX,
   LM_OPS
 };
 enum { LM_STACK = 32, LM_CHAIN_MAX = 16, LM_PLAN_MAGIC = 0x6c706c31 };
@@ -53,7 +64,7 @@ typedef struct lm_node {
   int32_t yes, no;
   uint32_t code, code_n;
   double k;
-  int32_t line;     /* of the policy, for people */
+  int32_t line; /* of the policy, for people */
   uint32_t unused;
 } lm_node;
 
@@ -81,13 +92,13 @@ typedef struct lm_plan lm_plan;
  *      ends; the table agrees with the tree (table.h). */
 struct lm_plan {
   lm_table table;
-  uint32_t reads;             /* a bit for each LM_IN_* that any node reads */
+  uint32_t reads; /* a bit for each LM_IN_* that any node reads */
   uint32_t nodes, codes, leaves, chains;
   const lm_node *node;
   const lm_code *code;
   const lm_leaf *leaf;
   const uint32_t *chain;
-  uint64_t hash;              /* of the image: equal images are one plan */
+  uint64_t hash; /* of the image: equal images are one plan */
 };
 
 /* Checks and copies an image. On refusal the words name what was wrong; *out is NULL. */
@@ -105,8 +116,8 @@ struct lm_request {
   bool zero;
   double (*gauge)(const lm_request *request, int input, unsigned arg);
   loam_site *site;
-  const double *fixed;      /* [LM_IN_NODE], [LM_IN_DEVICE], [LM_IN_LIVE] */
-  const double *node_free;  /* by node, node_free_n of them; more are 0 */
+  const double *fixed;     /* [LM_IN_NODE], [LM_IN_DEVICE], [LM_IN_LIVE] */
+  const double *node_free; /* by node, node_free_n of them; more are 0 */
   const double *device_free;
   unsigned node_free_n, device_free_n;
 };

@@ -28,8 +28,8 @@ static bool is_hooked;
 
 /* Taken after `load`, before any lock of memory. */
 static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
-static lm_script *live;       /* NULL: the built-in default */
-static uint32_t live_slot;    /* generation slot of the tokens */
+static lm_script *live;    /* NULL: the built-in default */
+static uint32_t live_slot; /* generation slot of the tokens */
 static unsigned late_excesses;
 static struct loam_policy_info record;
 
@@ -78,8 +78,7 @@ static loam_status compile_late(loam_site *site, const lm_plan **out) {
   if (late_excesses >= LATE_EXCESSES)
     status = lm_fail(LOAM_EBUDGET, "%s: tag %s was not tried: %u tags before it took too long",
                      record.name, lm_quote(tag, sizeof tag, site->where.tag), late_excesses);
-  else
-    status = lm_script_plan(live, &site->where, &plan);
+  else status = lm_script_plan(live, &site->where, &plan);
   if (status == LOAM_OK) {
     *out = plan;
     return status;
@@ -257,8 +256,9 @@ static void note_attempt(loam_status status, const char *path, uint64_t hash) {
 
 static loam_status load_text_locked(const char *name, const char *path, const char *text,
                                     size_t length) {
-  load l = { .name = name, .path = path, .text = text, .length = length,
-             .hash = lm_policy_hash(text, length) };
+  load l = {
+    .name = name, .path = path, .text = text, .length = length, .hash = lm_policy_hash(text, length)
+  };
   hook_locked();
   loam_status status = compile_and_vet(&l);
   if (status == LOAM_OK) status = go_live(&l);
@@ -315,12 +315,9 @@ static loam_status load_file_locked(const char *path, const char *full, bool if_
   uint64_t hash = status == LOAM_OK ? lm_policy_hash(text, length)
                                     : lm_policy_hash(loam_error(), strlen(loam_error()));
   *known = if_changed && is_known_locked(full, hash);
-  if (*known)
-    status = LOAM_OK;
-  else if (status == LOAM_OK)
-    status = load_text_locked(path, full, text, length);
-  else
-    note_attempt(status, full, hash);
+  if (*known) status = LOAM_OK;
+  else if (status == LOAM_OK) status = load_text_locked(path, full, text, length);
+  else note_attempt(status, full, hash);
   lm_own_free(text);
   return status;
 }

@@ -18,8 +18,8 @@ typedef struct lm_pool {
   lm_store store[LM_CLASSES];
 } lm_pool;
 
-/* Held, before `making`, by whoever ends a pool and by whoever goes through pools for long: none ends
- * under them. Fork does not wait for it. */
+/* Held, before `making`, by whoever ends a pool and by whoever goes through pools for long: none
+ * ends under them. Fork does not wait for it. */
 static lm_lock ending;
 /* Keeps pools from being made and ended at the same time, and the places of their bins. */
 static lm_lock making;
@@ -129,8 +129,8 @@ static lm_pool *make_pool_locked(lm_strategy *strategy) {
   lm_regions_init(&pool->regions, &how);
   lm_large_init(&pool->large, &pool->regions, strategy->id);
   for (unsigned c = 0; c < LM_CLASSES; c++)
-    lm_store_init(&pool->store[c], &pool->regions, strategy->id,
-                  bin_offset(place_of(strategy), c), c);
+    lm_store_init(&pool->store[c], &pool->regions, strategy->id, bin_offset(place_of(strategy), c),
+                  c);
   __atomic_store_n(&strategy->pool, pool, __ATOMIC_RELEASE);
   return pool;
 }
@@ -553,7 +553,7 @@ static void end_closing(const roll *r) {
 }
 
 /* Closed first, so that who asks from now on says so (reopen). After the grace nobody is amid an
- * operation on one that is still closing: what has no live block then gets none, and nobody frees. */
+ * operation on one that is still closing: what has no live block then gets none and frees none. */
 void lm_pool_retire(const uint8_t *used, uint32_t n) {
   roll r = { .count = lm_strategy_count() };
   r.stays = lm_own_alloc(r.count);

@@ -26,11 +26,11 @@ typedef struct lm_prepare {
 typedef struct lm_regions {
   lm_lock lock;
   lm_runs clean, dirty;
-  uint32_t held;  /* slots: clean + dirty + in use */
-  uint32_t idle;  /* fewest dirty slots since the last tick (decay.h): nobody needed these */
+  uint32_t held;      /* slots: clean + dirty + in use */
+  uint32_t idle;      /* fewest dirty slots since the last tick (decay.h): nobody needed these */
   uint32_t refused;   /* slots of a region that the system refused, of an eager kind; 0: none */
   int64_t refused_ns; /* when it did */
-  lm_prepare how; /* constant */
+  lm_prepare how;     /* constant */
 } lm_regions;
 
 /* `r` is zeroed memory. */

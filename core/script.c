@@ -64,10 +64,8 @@ static loam_status make(const char *name, const char *text, size_t length, const
   script->length = length;
   snprintf(script->file, sizeof script->file, "%s", name);
   loam_status status = set_up(script, text, limits);
-  if (status == LOAM_OK)
-    *out = script;
-  else
-    lm_script_close(script);
+  if (status == LOAM_OK) *out = script;
+  else lm_script_close(script);
   return status;
 }
 
@@ -78,10 +76,8 @@ loam_status lm_script_open(const char *name, const char *text, size_t length,
   loam_status status = make(name, text, length, limits, true, &script);
   if (status != LOAM_OK) return status;
   status = lm_vm_call(&script->vm, "running the file", open_policy, script);
-  if (status == LOAM_OK)
-    *out = script;
-  else
-    lm_script_close(script);
+  if (status == LOAM_OK) *out = script;
+  else lm_script_close(script);
   return status;
 }
 

@@ -154,7 +154,8 @@ static bool read_placement(lua_State *L, int desc, lm_placement *out) {
   bool good = true;
   if (lua_type(L, numa) == LUA_TTABLE) {
     int mode = text_field(L, numa, "mode", word, sizeof word)
-                   ? index_of(word, words, (int)LM_COUNT(words)) : -1;
+                   ? index_of(word, words, (int)LM_COUNT(words))
+                   : -1;
     good = mode >= 0;
     if (good) {
       out->mode = modes[mode];
@@ -293,7 +294,9 @@ static int core_decide(lua_State *L) {
     .size = (size_t)number_field(L, 2, "size", 0),
     .align = (size_t)number_field(L, 2, "align", 16),
     .zero = bool_field(L, 2, "zero"),
-    .fixed = fixed, .node_free = node_free, .device_free = device_free,
+    .fixed = fixed,
+    .node_free = node_free,
+    .device_free = device_free,
   };
   fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
   fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
@@ -373,9 +376,12 @@ static void push_limits(lua_State *L, const lm_limits *limits) {
 }
 
 static void push_core(lua_State *L, const lm_script *script) {
-  static const struct { const char *name; lua_CFunction f; } functions[] = {
+  static const struct {
+    const char *name;
+    lua_CFunction f;
+  } functions[] = {
     { "machine", core_machine }, { "handler", core_handler }, { "strategy", core_strategy },
-    { "plan", core_plan }, { "decide", core_decide }, { "step", core_step },
+    { "plan", core_plan },       { "decide", core_decide },   { "step", core_step },
     { "write", core_write },
   };
   char hash[24];

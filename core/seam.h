@@ -8,17 +8,17 @@
 /* Law: plan holds `plans` plans in `slots` places (a power of two, or 0), each found by linear
  *      probing from its hash; no two of them have equal images. */
 struct lm_script {
-  lm_vm vm;           /* first: the functions of the seam find the script by it */
-  bool host;          /* false: inspected from a command line */
+  lm_vm vm;  /* first: the functions of the seam find the script by it */
+  bool host; /* false: inspected from a command line */
   lm_plan **plan;
   uint32_t plans, slots;
-  lm_json answer;     /* what core.write has gathered */
+  lm_json answer; /* what core.write has gathered */
   loam_write_fn write;
   void *ctx;
-  char file[1024];    /* stands for the file in messages */
-  char *text;         /* a copy, terminated; messages show lines of it */
+  char file[1024]; /* stands for the file in messages */
+  char *text;      /* a copy, terminated; messages show lines of it */
   size_t length;
-  char policy[64];    /* the policy's own name */
+  char policy[64]; /* the policy's own name */
 };
 
 /* Puts loam.core and the embedded modules within reach of require(). A vm body: lm_vm_setup. */

@@ -14,36 +14,45 @@
 enum { LM_STRATEGY_BITS = 14, LM_STRATEGIES_MAX = 1 << LM_STRATEGY_BITS, LM_STRATEGY_NAME = 64 };
 
 typedef enum lm_kind {
-  LM_KIND_HOST, LM_KIND_SYSTEM, LM_KIND_HANDLER, LM_KIND_DENY,
-  LM_KIND_PINNED, LM_KIND_DEVICE, LM_KIND_MANAGED,
+  LM_KIND_HOST,
+  LM_KIND_SYSTEM,
+  LM_KIND_HANDLER,
+  LM_KIND_DENY,
+  LM_KIND_PINNED,
+  LM_KIND_DEVICE,
+  LM_KIND_MANAGED,
   LM_KINDS
 } lm_kind;
 
 typedef enum lm_huge {
-  LM_HUGE_DEFAULT, LM_HUGE_NEVER, LM_HUGE_THP, LM_HUGE_2MIB, LM_HUGE_1GIB
+  LM_HUGE_DEFAULT,
+  LM_HUGE_NEVER,
+  LM_HUGE_THP,
+  LM_HUGE_2MIB,
+  LM_HUGE_1GIB
 } lm_huge;
 
 /* What a strategy is. Zeroed, it is the built-in default: host memory, nothing asked. */
 typedef struct lm_desc {
   char name[LM_STRATEGY_NAME]; /* terminated; "" where the policy gave none */
   lm_kind kind;
-  size_t align;                /* 0: none asked; else a power of two, at most 1 GiB */
-  size_t limit;                /* 0: none */
+  size_t align; /* 0: none asked; else a power of two, at most 1 GiB */
+  size_t limit; /* 0: none */
   lm_placement placement;
   lm_huge huge;
   bool zero, prefault, lock;
-  uint32_t guard;              /* 0 none, 1 every block, N one block in N */
-  char handler[127];           /* LM_KIND_HANDLER: its name */
+  uint32_t guard;    /* 0 none, 1 every block, N one block in N */
+  char handler[127]; /* LM_KIND_HANDLER: its name */
 } lm_desc;
 
 typedef struct lm_strategy {
   uint32_t id;
   lm_desc desc;
-  _Atomic int64_t used;        /* live bytes, kept only where there is a limit */
-  _Atomic uint64_t served_late;/* requests it served as a later member of a chain */
-  _Atomic uint64_t failed;     /* requests it could not serve */
-  struct lm_pool *pool;        /* NULL until the first block; see pool.h */
-  _Atomic uint32_t place;      /* of its bins in every thread; 0: none. Also pool.h's */
+  _Atomic int64_t used;         /* live bytes, kept only where there is a limit */
+  _Atomic uint64_t served_late; /* requests it served as a later member of a chain */
+  _Atomic uint64_t failed;      /* requests it could not serve */
+  struct lm_pool *pool;         /* NULL until the first block; see pool.h */
+  _Atomic uint32_t place;       /* of its bins in every thread; 0: none. Also pool.h's */
   _Atomic uint32_t retiring;
 } lm_strategy;
 

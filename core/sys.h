@@ -73,8 +73,8 @@ uint64_t lm_sys_random(void);
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
 
 #if LOAM_CHECKS >= 1
-void lm_sys_refuse(long nth);  /* 0: none */
-long lm_sys_calls(void);       /* calls made so far that could be refused */
+void lm_sys_refuse(long nth); /* 0: none */
+long lm_sys_calls(void);      /* calls made so far that could be refused */
 #endif
 
 #endif

@@ -38,7 +38,8 @@ typedef struct lm_table {
 /* Entries cost memory; where there is none, more is left to be decided. */
 void lm_table_fill(lm_table *table, const struct lm_plan *plan);
 /* A table that leaves all to be decided. */
-#define LM_TABLE_BARE { .entries = 1, .entry = &lm_table_decide }
+#define LM_TABLE_BARE \
+  { .entries = 1, .entry = &lm_table_decide }
 extern const lm_entry lm_table_decide;
 void lm_table_finish(lm_table *table);
 bool lm_table_is_valid(const lm_table *table);
@@ -46,8 +47,8 @@ bool lm_table_is_valid(const lm_table *table);
 /* Usable bytes of the objects of a bin. */
 LM_INLINE size_t lm_table_bin_size(uint32_t bin) {
   size_t at = bin - LM_THREAD_BINS - offsetof(lm_thread_bins, pool);
-  return lm_class_size((unsigned)((at % sizeof(lm_pool_bins) - offsetof(lm_pool_bins, bin)) /
-                                  sizeof(lm_bin)));
+  return lm_class_size(
+      (unsigned)((at % sizeof(lm_pool_bins) - offsetof(lm_pool_bins, bin)) / sizeof(lm_bin)));
 }
 
 /* For size <= LM_SMALL_MAX. */

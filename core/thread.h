@@ -19,25 +19,25 @@
 
 #define LM_SCOPES 64
 #define LM_ERROR_SIZE 4096
-#define LM_TALLIES 1024      /* power of two */
+#define LM_TALLIES 1024 /* power of two */
 
 /* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
  * Written by the thread, read by whoever asks; the key changes under stats.c's lock of totals. */
 typedef struct lm_tally {
-  _Atomic uint64_t key;      /* site index, strategy id << 32; 0: none yet */
+  _Atomic uint64_t key; /* site index, strategy id << 32; 0: none yet */
   _Atomic uint64_t blocks, bytes;
 } lm_tally;
 
 typedef struct lm_thread {
-  _Atomic uint32_t active;   /* 1 inside an operation; pairs with lm_thread_grace's barrier */
-  uint32_t inside;           /* > 0: loam itself is at work in this thread; see lm_thread_inside */
+  _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
+  uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_inside */
   const loam_handler *handler;
-  uint32_t depth;            /* scopes entered, may exceed LM_SCOPES */
-  _Atomic bool dying;        /* its destructor ran: use the central lists, keep no caches */
-  bool late;                 /* no destructor will run: it is taken back once its thread is gone */
-  uint8_t farewells;         /* times that its destructor put the end off */
-  int number;                /* the kernel's, of the thread */
-  uint32_t passed;           /* last grace that need not wait for it; under the list lock */
+  uint32_t depth;     /* scopes entered, may exceed LM_SCOPES */
+  _Atomic bool dying; /* its destructor ran: use the central lists, keep no caches */
+  bool late;          /* no destructor will run: it is taken back once its thread is gone */
+  uint8_t farewells;  /* times that its destructor put the end off */
+  int number;         /* the kernel's, of the thread */
+  uint32_t passed;    /* last grace that need not wait for it; under the list lock */
   struct lm_thread *next, *previous; /* list of all threads, under the list lock */
   struct lm_thread *next_late;       /* queue of late ones, under the list lock */
   loam_site *scope[LM_SCOPES];
@@ -88,9 +88,9 @@ typedef struct lm_thread_hooks {
   /* Give back what the thread caches. Not always called by the thread: also for those that a forked
    * child lost, perhaps in the middle of an operation, and for late ones. */
   void (*exit)(lm_thread *t);
-  void (*fork_prepare)(void);      /* take your locks */
-  void (*fork_parent)(void);       /* release them */
-  void (*fork_child)(void);        /* release or renew them */
+  void (*fork_prepare)(void); /* take your locks */
+  void (*fork_parent)(void);  /* release them */
+  void (*fork_child)(void);   /* release or renew them */
 } lm_thread_hooks;
 void lm_thread_hook(const lm_thread_hooks *hooks);
 

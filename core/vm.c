@@ -23,7 +23,7 @@ enum {
   INSTRUCTIONS_A_MS = 2000000, /* more than can be executed: for a clock that stands still */
   STARVED = 25,                /* a thread that hardly runs gets this many times its wall clock */
   GC_PAUSE = 110,
-  LIFETIME_STEPS = 16          /* all steps together may keep what this many could use */
+  LIFETIME_STEPS = 16 /* all steps together may keep what this many could use */
 };
 #define SLACK ((size_t)256 << 10)
 
@@ -236,10 +236,8 @@ static void collect(lm_vm *vm) {
 
 /* The words are taken before the collection, which frees the error value. */
 static loam_status outcome(lm_vm *vm, int rc, loam_status status) {
-  if (vm->excess)
-    status = fail_excess(vm);
-  else if (rc)
-    status = fail_raised(vm, rc);
+  if (vm->excess) status = fail_excess(vm);
+  else if (rc) status = fail_raised(vm, rc);
   lua_settop(vm->L, 0);
   if (vm->excess || rc == LUA_ERRMEM) collect(vm);
   return status;

@@ -17,14 +17,14 @@ typedef struct lm_vm {
   lua_State *L;
   const char *name, *text; /* of the policy, for messages; the owner's */
   lm_limits limits;
-  size_t base;          /* what the trusted modules hold */
-  size_t used, cap;     /* SIZE_MAX: no step runs */
-  size_t noticed;       /* above this the hook remembers the line, for the error */
+  size_t base;      /* what the trusted modules hold */
+  size_t used, cap; /* SIZE_MAX: no step runs */
+  size_t noticed;   /* above this the hook remembers the line, for the error */
   int64_t began_ns, began_cpu_ns;
   uint64_t instructions;
-  lm_excess excess;     /* latched until the next call */
-  int line;             /* of the policy, where the budget went; 0 not known */
-  char step[160];       /* what is being done, in words */
+  lm_excess excess; /* latched until the next call */
+  int line;         /* of the policy, where the budget went; 0 not known */
+  char step[160];   /* what is being done, in words */
 } lm_vm;
 
 /* Makes a state that holds the standard libraries and nothing of ours yet. `vm` must stay where it

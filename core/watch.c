@@ -24,12 +24,12 @@
 #include "sys.h"
 
 enum {
-  QUIET_MS = 100,   /* after the last event */
+  QUIET_MS = 100,     /* after the last event */
   PATIENCE_MS = 1000, /* after the first, if it never gets quiet */
   POLL_MS = 2000,
-  PLACES = 48,      /* more than the 40 links that the kernel follows */
+  PLACES = 48, /* more than the 40 links that the kernel follows */
 };
-#define EVENTS                                                                                \
+#define EVENTS                                                                                    \
   (IN_CLOSE_WRITE | IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | \
    IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
 
@@ -50,7 +50,7 @@ typedef struct signature {
 struct lm_watch {
   char path[PATH_MAX];
   lm_descriptor inotify; /* none: not to be had */
-  int trouble;          /* errno that made it poll only; 0: it hears of everything */
+  int trouble;           /* errno that made it poll only; 0: it hears of everything */
   place place[PLACES];
   int places;
   int64_t first_ns, last_ns; /* events not looked at yet; 0 none */
@@ -134,8 +134,7 @@ static void tell(const lm_watch *w, int trouble) {
   if (trouble)
     lm_event(LOAM_EVENT_WATCH, 0, NULL, "%s: looked at every %d s, for inotify fails: %s", w->path,
              POLL_MS / 1000, strerrordesc_np(trouble));
-  else
-    lm_event(LOAM_EVENT_WATCH, 0, NULL, "%s: watched by inotify again", w->path);
+  else lm_event(LOAM_EVENT_WATCH, 0, NULL, "%s: watched by inotify again", w->path);
 }
 
 static void arm(lm_watch *w) {

@@ -167,20 +167,20 @@ LOAM_API loam_status loam_policy_inspect(const char *path, const char *query, lo
 
 /* As with stat(2), the struct and the function that fills it share a name. */
 struct loam_policy_info {
-  uint64_t generation;    /* of the live policy; 0 is the built-in default */
-  uint64_t hash;          /* of the live policy's text */
-  int64_t loaded_at;      /* Unix time in ns when it went live; 0 for generation 0 */
-  uint64_t loads;         /* attempts so far */
-  uint64_t refused;       /* attempts that failed */
-  int64_t last_at;        /* Unix time in ns of the last attempt */
-  loam_status last;       /* how the last attempt ended */
-  uint64_t tags_refused;  /* tags that could not be compiled when first seen */
-  uint32_t plans;         /* distinct plans of the live generation */
-  uint32_t sites;         /* sites known */
-  int watching;           /* 1 while a file is followed */
-  char name[64];          /* the live policy's name */
-  char path[1024];        /* its file; "" for text */
-  char last_error[4096];  /* full error of the last attempt; "" if it succeeded */
+  uint64_t generation;   /* of the live policy; 0 is the built-in default */
+  uint64_t hash;         /* of the live policy's text */
+  int64_t loaded_at;     /* Unix time in ns when it went live; 0 for generation 0 */
+  uint64_t loads;        /* attempts so far */
+  uint64_t refused;      /* attempts that failed */
+  int64_t last_at;       /* Unix time in ns of the last attempt */
+  loam_status last;      /* how the last attempt ended */
+  uint64_t tags_refused; /* tags that could not be compiled when first seen */
+  uint32_t plans;        /* distinct plans of the live generation */
+  uint32_t sites;        /* sites known */
+  int watching;          /* 1 while a file is followed */
+  char name[64];         /* the live policy's name */
+  char path[1024];       /* its file; "" for text */
+  char last_error[4096]; /* full error of the last attempt; "" if it succeeded */
 };
 
 /* Writes a consistent picture of the live policy and of the last attempt to change it. */
@@ -194,11 +194,11 @@ LOAM_API loam_status loam_policy_info(struct loam_policy_info *out);
 typedef struct loam_site loam_site;
 
 typedef struct loam_where {
-  const char *tag;    /* at most 255 bytes; NULL is "" */
-  const char *file;   /* these three may be NULL */
+  const char *tag;  /* at most 255 bytes; NULL is "" */
+  const char *file; /* these three may be NULL */
   const char *func;
   const char *module;
-  int line;           /* 0: not known */
+  int line; /* 0: not known */
 } loam_where;
 
 /* The site of a tag: same tag, same pointer. NULL if the tag is longer than 255 bytes or there is
@@ -258,7 +258,7 @@ LOAM_API int loam_owns(const void *ptr);
 LOAM_API size_t loam_trim(void);
 
 typedef struct loam_owner_info {
-  const char *tag;      /* these six live as long as the process; "" where not known */
+  const char *tag; /* these six live as long as the process; "" where not known */
   const char *file;
   const char *func;
   const char *module;
@@ -266,9 +266,9 @@ typedef struct loam_owner_info {
   const char *kind;     /* "host", "system", "handler", ... */
   const char *handler;  /* name of the handler that made it; "loam" for loam's own pools */
   int line;
-  uint64_t generation;  /* of the policy that decided it */
-  void *base;           /* where the block starts */
-  size_t size;          /* its usable bytes */
+  uint64_t generation; /* of the policy that decided it */
+  void *base;          /* where the block starts */
+  size_t size;         /* its usable bytes */
 } loam_owner_info;
 
 /* Whose memory `ptr` is; it may point into the block. LOAM_EBADPTR if it is in no live block. */
@@ -288,7 +288,7 @@ typedef struct loam_allocator {
 } loam_allocator;
 
 typedef struct loam_handler {
-  char name[127]; /* terminated */
+  char name[127];  /* terminated */
   uint8_t version; /* 1 */
   loam_allocator allocator;
 } loam_handler;
@@ -316,13 +316,13 @@ struct loam_stats {
   uint64_t generation;
   uint64_t live_bytes, live_blocks;
   uint64_t total_bytes, total_blocks; /* ever allocated */
-  uint64_t reserved_bytes;  /* address space taken */
-  uint64_t region_bytes;    /* of it, handed to pools */
-  uint64_t metadata_bytes;  /* loam's own bookkeeping */
-  uint64_t denied;          /* requests answered NULL by loam.deny */
-  uint64_t fallbacks;       /* requests served by a later member of an or_else chain */
-  uint64_t failed;          /* requests answered NULL for want of memory */
-  uint64_t bad_frees;       /* double, foreign, interior */
+  uint64_t reserved_bytes;            /* address space taken */
+  uint64_t region_bytes;              /* of it, handed to pools */
+  uint64_t metadata_bytes;            /* loam's own bookkeeping */
+  uint64_t denied;                    /* requests answered NULL by loam.deny */
+  uint64_t fallbacks;                 /* requests served by a later member of an or_else chain */
+  uint64_t failed;                    /* requests answered NULL for want of memory */
+  uint64_t bad_frees;                 /* double, foreign, interior */
   uint32_t threads, sites, strategies;
 };
 
@@ -334,7 +334,7 @@ typedef struct loam_stats_row {
   const char *tag;      /* "" when not grouped by tag */
   const char *strategy; /* "" when not grouped by strategy */
   const char *kind;
-  uint64_t generation;  /* 0 when not grouped by generation */
+  uint64_t generation; /* 0 when not grouped by generation */
   uint64_t live_bytes, live_blocks;
   uint64_t total_bytes, total_blocks; /* ever allocated; 0 when grouped by generation */
 } loam_stats_row;
@@ -367,16 +367,16 @@ LOAM_API loam_status loam_machine(loam_write_fn write, void *ctx);
 #ifndef LOAM_CDEF
 
 /* A site of the place where it is written, looked up once: LOAM_SITE("tensor.weights"). */
-#define LOAM_SITE(name)                                                                     \
-  (__extension__({                                                                          \
-    static loam_site *loam_here_;                                                           \
-    loam_site *loam_now_ = __atomic_load_n(&loam_here_, __ATOMIC_ACQUIRE);                  \
-    if (!loam_now_) {                                                                       \
-      loam_where loam_at_ = { (name), __FILE__, __func__, 0, __LINE__ };                    \
-      loam_now_ = loam_site_at(&loam_at_);                                                  \
-      __atomic_store_n(&loam_here_, loam_now_, __ATOMIC_RELEASE);                           \
-    }                                                                                       \
-    loam_now_;                                                                              \
+#define LOAM_SITE(name)                                                    \
+  (__extension__({                                                         \
+    static loam_site *loam_here_;                                          \
+    loam_site *loam_now_ = __atomic_load_n(&loam_here_, __ATOMIC_ACQUIRE); \
+    if (!loam_now_) {                                                      \
+      loam_where loam_at_ = { (name), __FILE__, __func__, 0, __LINE__ };   \
+      loam_now_ = loam_site_at(&loam_at_);                                 \
+      __atomic_store_n(&loam_here_, loam_now_, __ATOMIC_RELEASE);          \
+    }                                                                      \
+    loam_now_;                                                             \
   }))
 
 #ifdef __cplusplus

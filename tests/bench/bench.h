@@ -44,7 +44,8 @@ static inline char *bench_policy(int leaves) {
   if (!text) abort();
 #define ADD(...) (used += (size_t)snprintf(text + used, room - used, __VA_ARGS__))
   ADD("local a = loam.host { name = 'a' }\nlocal b = loam.host { name = 'b', align = 64 }\n"
-      "return loam.policy { name = 'bench-%d', pick = function(req)\n", leaves);
+      "return loam.policy { name = 'bench-%d', pick = function(req)\n",
+      leaves);
   for (int i = 1; i < leaves; i++)
     ADD("  if req.size < %d then return %s end\n", i * BENCH_STEP, i % 2 ? "a" : "b");
   ADD("  return %s\nend }\n", leaves % 2 ? "a" : "b");

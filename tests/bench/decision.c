@@ -99,7 +99,8 @@ static lua_State *open_lua(int leaves) {
                              i * BENCH_STEP, i % 2);
   snprintf(text + used, room - used, "return %d end", leaves % 2);
   if (luaL_dostring(lua, text)) abort();
-  if (luaL_dostring(lua, "loam = { host = function(s) return s end, policy = function(p) return p end }"))
+  if (luaL_dostring(
+          lua, "loam = { host = function(s) return s end, policy = function(p) return p end }"))
     abort();
   if (luaL_dostring(lua, policy)) abort();
   lua_getfield(lua, 2, "pick");
@@ -160,7 +161,9 @@ int main(void) {
     [EIGHT] = { .name = "loam, 8 leaves", .leaves = 8, .run = pair_loam },
     [HUNDRED] = { .name = "loam, 100 leaves", .leaves = 100, .run = pair_loam },
     [PICK] = { .name = "pick(req) each time, 100 leaves", .run = pair_pick, .asks_lua = true },
-    [SCALARS] = { .name = "two scalars each time, 100 leaves", .run = pair_scalars, .asks_lua = true },
+    [SCALARS] = { .name = "two scalars each time, 100 leaves",
+                  .run = pair_scalars,
+                  .asks_lua = true },
   };
   asked a = { open_lua(100), 0 };
   double base[SIZES];

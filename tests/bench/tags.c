@@ -41,7 +41,8 @@ static void look_up(void *ctx, long n) {
 
 int main(void) {
   char *text = bench_policy(8);
-  printf("%10s%18s%18s%18s%14s\n", "tags", "one site, ns", "all in turn, ns", "look-up + print", "reload, ms");
+  printf("%10s%18s%18s%18s%14s\n", "tags", "one site, ns", "all in turn, ns", "look-up + print",
+         "reload, ms");
   for (long n = 10; n <= 100000; n *= 10) {
     set s = { calloc((size_t)n, sizeof *s.site), n };
     char tag[64];
@@ -53,7 +54,8 @@ int main(void) {
     bench_load("bench.lua", text);
     double reload = (double)(bench_now() - start) / 1e6;
     printf("%10ld%18.1f%18.1f%18.1f%14.1f\n", n, bench_best(same_site, &s, PAIRS, REPEATS),
-           bench_best(round_sites, &s, PAIRS, REPEATS), bench_best(look_up, &s, PAIRS / 10, REPEATS), reload);
+           bench_best(round_sites, &s, PAIRS, REPEATS),
+           bench_best(look_up, &s, PAIRS / 10, REPEATS), reload);
     free(s.site);
   }
   free(text);

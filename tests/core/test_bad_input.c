@@ -16,8 +16,8 @@
 #include "strategy.h"
 
 static const char *const good =
-  "local s = loam.host { name = 'good' }\n"
-  "return loam.policy { name = 'good', pick = function(req) return s end }\n";
+    "local s = loam.host { name = 'good' }\n"
+    "return loam.policy { name = 'good', pick = function(req) return s end }\n";
 
 /* The last words are one line, and hold `says`. */
 static void says(const char *what) {
@@ -28,8 +28,8 @@ static void says(const char *what) {
 }
 
 static void fails(loam_status status, loam_status expected, const char *what) {
-  if (status != expected) fail_msg("%s, not %s", loam_status_text(status),
-                                   loam_status_text(expected));
+  if (status != expected)
+    fail_msg("%s, not %s", loam_status_text(status), loam_status_text(expected));
   says(what);
 }
 
@@ -45,9 +45,8 @@ static char *repeated(char c, size_t n) {
 static void sizes_above_the_address_space_are_null(void **state) {
   (void)state;
   loam_site *site = loam_site_get("huge");
-  const size_t sizes[] = { (size_t)1 << 47, ((size_t)1 << 47) + 1, (size_t)1 << 48,
-                           (size_t)1 << 62, PTRDIFF_MAX, SIZE_MAX - 4096, SIZE_MAX - 16,
-                           SIZE_MAX };
+  const size_t sizes[] = { (size_t)1 << 47, ((size_t)1 << 47) + 1, (size_t)1 << 48, (size_t)1 << 62,
+                           PTRDIFF_MAX,     SIZE_MAX - 4096,       SIZE_MAX - 16,   SIZE_MAX };
   char words[64];
   void *kept = loam_malloc(site, 100);
   memset(kept, 7, 100);
@@ -103,9 +102,16 @@ static void pointers_that_are_not_blocks_are_found(void **state) {
   (void)state;
   char *block = loam_malloc(NULL, 1000);
   int here;
-  void *const wrong[] = { (void *)1, (void *)16, (void *)-1, (void *)(UINTPTR_MAX - 15), &here,
-                          block + 1, block + 16, block + 512,
-                          (void *)((uintptr_t)1 << 47), (void *)((uintptr_t)0xdead << 48) };
+  void *const wrong[] = { (void *)1,
+                          (void *)16,
+                          (void *)-1,
+                          (void *)(UINTPTR_MAX - 15),
+                          &here,
+                          block + 1,
+                          block + 16,
+                          block + 512,
+                          (void *)((uintptr_t)1 << 47),
+                          (void *)((uintptr_t)0xdead << 48) };
   bad_frees = 0;
   loam_on_event(count_bad_frees, NULL);
   for (size_t i = 0; i < LM_COUNT(wrong); i++) {
@@ -161,9 +167,32 @@ static void other_strings_of_a_site_may_be_long(void **state) {
 }
 
 static const char *const odd_tags[] = {
-  "", " ", ".", "..", "a..b", "\n", "a\nb\r\t", "\"", "\\", "a\"b\\c", "\x01\x02\x1f\x7f",
-  "\x1b[31mred", "h\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\x8c", "\xff\xfe", "\xc3", "\xc0\x80",
-  "\xed\xa0\x80", "\xf5\x80\x80\x80", "%s%n%d", "</script>", "{\"a\":1}", "*", "a?b", "'",
+  "",
+  " ",
+  ".",
+  "..",
+  "a..b",
+  "\n",
+  "a\nb\r\t",
+  "\"",
+  "\\",
+  "a\"b\\c",
+  "\x01\x02\x1f\x7f",
+  "\x1b[31mred",
+  "h\xc3\xa9",
+  "\xe2\x82\xac",
+  "\xf0\x9f\x90\x8c",
+  "\xff\xfe",
+  "\xc3",
+  "\xc0\x80",
+  "\xed\xa0\x80",
+  "\xf5\x80\x80\x80",
+  "%s%n%d",
+  "</script>",
+  "{\"a\":1}",
+  "*",
+  "a?b",
+  "'",
 };
 
 /* What JSON allows in a string, and UTF-8 throughout; brackets in pairs. */
@@ -238,8 +267,12 @@ static int start_wrongly(void *unused) {
   fails(loam_start(&(loam_config){ .size = sizeof(loam_config), .policy = "/" }), LOAM_EIO,
         "/: is a directory");
   fails(loam_start(&(loam_config){ .size = sizeof(loam_config), .policy = "" }), LOAM_EIO, "");
-  loam_config lenient = { .size = sizeof lenient, .policy = "/nonexistent", .watch = 1,
-                          .control = 1, .lenient = 1, .control_dir = path };
+  loam_config lenient = { .size = sizeof lenient,
+                          .policy = "/nonexistent",
+                          .watch = 1,
+                          .control = 1,
+                          .lenient = 1,
+                          .control_dir = path };
   assert_int_equal(loam_start(&lenient), LOAM_OK);
   fails(loam_start(NULL), LOAM_ESTATE, "started already");
   loam_stop();
@@ -259,14 +292,18 @@ static void a_start_says_what_is_wrong_and_can_be_tried_again(void **state) {
 
 static int start_with_limits(void *unused) {
   (void)unused;
-  loam_config least = { .size = sizeof least, .control = -1, .max_leaves = 1, .step_ms = 1,
-                        .step_bytes = 1 };
+  loam_config least = {
+    .size = sizeof least, .control = -1, .max_leaves = 1, .step_ms = 1, .step_bytes = 1
+  };
   assert_int_equal(loam_start(&least), LOAM_OK);
   if (loam_policy_load_text("small.lua", good) == LOAM_OK) return 1;
   if (!*loam_error()) return 2;
   loam_stop();
-  loam_config most = { .size = sizeof most, .control = -1, .max_leaves = UINT_MAX,
-                       .step_ms = UINT_MAX, .step_bytes = SIZE_MAX };
+  loam_config most = { .size = sizeof most,
+                       .control = -1,
+                       .max_leaves = UINT_MAX,
+                       .step_ms = UINT_MAX,
+                       .step_bytes = SIZE_MAX };
   assert_int_equal(loam_start(&most), LOAM_OK);
   return loam_policy_load_text("large.lua", good) == LOAM_OK ? 0 : 3;
 }

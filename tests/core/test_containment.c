@@ -37,13 +37,18 @@ static const runaway runaways[] = {
   { "a counted loop in pick", IN_PICK("for i = 1, 1e18 do end"), "budget" },
   { "a goto loop", IN_FILE("::again:: goto again"), "budget" },
   { "a tail call loop", IN_FILE("local function f() return f() end f()"), "budget" },
-  { "a tail call pair", IN_FILE("local g; local function f() return g() end\n"
-                                "g = function() return f() end f()"), "budget" },
+  { "a tail call pair",
+    IN_FILE("local g; local function f() return g() end\n"
+            "g = function() return f() end f()"),
+    "budget" },
   { "a loop over next", IN_FILE("local t = { 1 } while true do next(t) end"), "budget" },
-  { "sorting for ever", IN_FILE("local t = {} for i = 1, 1e5 do t[i] = -i end\n"
-                                "while true do table.sort(t) end"), "budget" },
-  { "sorting in pick", IN_FILE("local t = {} for i = 1, 5e4 do t[i] = -i end\n"
-                               "local function f() while true do table.sort(t) end end f()"),
+  { "sorting for ever",
+    IN_FILE("local t = {} for i = 1, 1e5 do t[i] = -i end\n"
+            "while true do table.sort(t) end"),
+    "budget" },
+  { "sorting in pick",
+    IN_FILE("local t = {} for i = 1, 5e4 do t[i] = -i end\n"
+            "local function f() while true do table.sort(t) end end f()"),
     "budget" },
   { "a comparator that loops", IN_FILE("table.sort({ 2, 1 }, function() while true do end end)"),
     "budget" },
@@ -55,19 +60,25 @@ static const runaway runaways[] = {
   { "a long string", IN_FILE("local s = string.rep('x', 2 ^ 40)"), "" },
   { "many strings", IN_FILE("local t = {} for i = 1, 1e9 do t[i] = 'x' .. i end"), "budget" },
   { "a string that doubles", IN_FILE("local s = 'x' while true do s = s .. s end"), "budget" },
-  { "a big concat", IN_FILE("local t = {} for i = 1, 1e5 do t[i] = ('x'):rep(60) end\n"
-                            "local s = table.concat(t) .. table.concat(t)"), "budget" },
-  { "a lot unpacked", IN_FILE("local t = {} for i = 1, 1e5 do t[i] = 1 end\n"
-                              "local n = select('#', unpack(t))"),
+  { "a big concat",
+    IN_FILE("local t = {} for i = 1, 1e5 do t[i] = ('x'):rep(60) end\n"
+            "local s = table.concat(t) .. table.concat(t)"),
+    "budget" },
+  { "a lot unpacked",
+    IN_FILE("local t = {} for i = 1, 1e5 do t[i] = 1 end\n"
+            "local n = select('#', unpack(t))"),
     "" },
-  { "closures without end", IN_FILE("local f\n"
-                                    "while true do local g = f f = function() return g end end"),
+  { "closures without end",
+    IN_FILE("local f\n"
+            "while true do local g = f f = function() return g end end"),
     "budget" },
   /* stack */
   { "recursion", IN_FILE("local function f() return 1 + f() end f()"), "" },
   { "recursion in pick", IN_PICK("local function f(n) return 1 + f(n + 1) end f(1)"), "" },
-  { "mutual recursion", IN_FILE("local g local function f() return 1 + g() end\n"
-                                "g = function() return 1 + f() end f()"), "" },
+  { "mutual recursion",
+    IN_FILE("local g local function f() return 1 + g() end\n"
+            "g = function() return 1 + f() end f()"),
+    "" },
   { "recursion through sort", IN_FILE("local function f() table.sort({ 3, 2, 1 }, f) end f()"),
     "" },
   /* what is not there */

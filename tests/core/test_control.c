@@ -16,8 +16,8 @@
 #include "error.h"
 #include "policy.h"
 
-#define ALL_OF(name)                                                                          \
-  "local h = loam.host { name = '" name "' }\n"                                               \
+#define ALL_OF(name)                            \
+  "local h = loam.host { name = '" name "' }\n" \
   "return loam.policy { name = '" name "', pick = function(req) return h end }\n"
 
 static char folder[64], file[96], answer[65536];
@@ -469,9 +469,7 @@ static void a_forked_child_is_served_after_a_while(void **state) {
   assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
 }
 
-static int check_fds(void *fds) {
-  return count_fds() < *(int *)fds ? 0 : 1;
-}
+static int check_fds(void *fds) { return count_fds() < *(int *)fds ? 0 : 1; }
 
 static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
   (void)state;
@@ -565,8 +563,7 @@ static void its_thread_takes_no_signals(void **state) {
     found = true;
     uint64_t blocked = strtoull(strstr(text, "SigBlk:\t") + 8, NULL, 16);
     static const int signals[] = { SIGINT, SIGTERM, SIGCHLD, SIGALRM, SIGUSR1, SIGPIPE, SIGSEGV };
-    for (size_t i = 0; i < LM_COUNT(signals); i++)
-      assert_true(blocked >> (signals[i] - 1) & 1);
+    for (size_t i = 0; i < LM_COUNT(signals); i++) assert_true(blocked >> (signals[i] - 1) & 1);
   }
   closedir(dir);
   assert_true(found);

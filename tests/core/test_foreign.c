@@ -32,8 +32,9 @@ static uint32_t count_blocks(void) {
 static void a_block_is_found_from_any_pointer_into_it(void **state) {
   (void)state;
   static const int handler;
-  lm_foreign block = { .base = at(0x1000), .size = 0x100, .token = 7, .strategy = 3,
-                       .handler = &handler };
+  lm_foreign block = {
+    .base = at(0x1000), .size = 0x100, .token = 7, .strategy = 3, .handler = &handler
+  };
   lm_foreign seen;
   assert_true(lm_foreign_put(&block));
   assert_true(lm_foreign_find(at(0x1000), &seen));

@@ -139,9 +139,7 @@ static void want_of_memory_is_refused_and_changes_nothing(void **state) {
 enum { THREADS = 3, TIMES = 200 };
 static loam_handler shared[THREADS];
 
-static bool is_shared(const loam_handler *h) {
-  return !h || (h >= shared && h < shared + THREADS);
-}
+static bool is_shared(const loam_handler *h) { return !h || (h >= shared && h < shared + THREADS); }
 
 static void *register_often(void *handler) {
   for (int i = 0; i < TIMES; i++) {

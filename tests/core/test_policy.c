@@ -14,8 +14,8 @@
 #include "strategy.h"
 
 /* A policy all of whose memory is of the strategy `name`. */
-#define ALL_OF(name)                                                                          \
-  "local h = loam.host { name = '" name "' }\n"                                               \
+#define ALL_OF(name)                            \
+  "local h = loam.host { name = '" name "' }\n" \
   "return loam.policy { name = '" name "', pick = function(req) return h end }\n"
 
 static char folder[64], file[96];
@@ -96,7 +96,8 @@ static void a_tag_seen_later_obeys_the_live_policy(void **state) {
   assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
                         "return loam.policy { pick = function(req)\n"
                         "  if req.tag:under('late') and req.size > 100 then return b end\n"
-                        "  return a\nend }\n"), LOAM_OK);
+                        "  return a\nend }\n"),
+                   LOAM_OK);
   assert_string_equal(picked("late.one", 101), "b");
   assert_string_equal(picked("late.one", 100), "a");
   assert_string_equal(picked("other", 101), "a");
@@ -135,7 +136,8 @@ static void a_failing_test_refuses_the_policy(void **state) {
   assert_int_equal(load(ALL_OF("good")), LOAM_OK);
   assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
                         "return loam.policy { pick = function(req) return a end,\n"
-                        "  tests = { { tag = 'x', size = 1, expect = b } } }\n"), LOAM_EPOLICY);
+                        "  tests = { { tag = 'x', size = 1, expect = b } } }\n"),
+                   LOAM_EPOLICY);
   assert_string_equal(picked("x", 1), "good");
 }
 
@@ -146,7 +148,8 @@ static void a_policy_that_fails_for_one_known_tag_is_refused(void **state) {
   assert_int_equal(load("local h = loam.host {}\n"
                         "return loam.policy { pick = function(req)\n"
                         "  if req.tag:is('trap.known') then return nil end\n"
-                        "  return h\nend }\n"), LOAM_EPOLICY);
+                        "  return h\nend }\n"),
+                   LOAM_EPOLICY);
   assert_string_equal(picked("trap.known", 1), "good");
 }
 

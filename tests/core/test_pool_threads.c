@@ -113,7 +113,8 @@ static void *serve_while_dying(void *arg) {
   t->dying = true;
   void *p = take(t, lm_strategy_at(0), 100, TOKEN), *q = take(t, lm_strategy_at(0), 200, TOKEN);
   wrong += !p || !q || !release(t, p) || !release(t, q) || release(t, q);
-  for (unsigned c = 0; c < LM_CLASSES; c++) wrong += lm_pool_bins_of(t)->pool[lm_strategy_at(0)->place].bin[c].cap != 0;
+  for (unsigned c = 0; c < LM_CLASSES; c++)
+    wrong += lm_pool_bins_of(t)->pool[lm_strategy_at(0)->place].bin[c].cap != 0;
   return arg;
 }
 

@@ -59,7 +59,7 @@ static const char *const versions[] = {
   "return 1\n",
 };
 
-static uint64_t first; /* generation before the edits */
+static uint64_t first;                     /* generation before the edits */
 static _Atomic char version_of[EDITS + 1]; /* by generations since: 'e' or 'o'; 0 not told yet */
 static _Atomic bool is_over;
 static _Atomic long failures, checked;
@@ -84,8 +84,7 @@ static void check(const kept *k) {
   char version = owner.generation > first ? atomic_load(&version_of[owner.generation - first]) : 0;
   if (!version) return;
   atomic_fetch_add(&checked, 1);
-  if (strcmp(owner.strategy, expected(version, owner.tag, k->size)))
-    atomic_fetch_add(&failures, 1);
+  if (strcmp(owner.strategy, expected(version, owner.tag, k->size))) atomic_fetch_add(&failures, 1);
 }
 
 static void replace(kept *k, loam_site *site, size_t size) {

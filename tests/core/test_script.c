@@ -73,7 +73,8 @@ static void tags_that_are_told_apart_have_their_own_plans(void **state) {
   (void)state;
   assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
                              "return loam.policy { pick = function(req)\n"
-                             "  return req.tag:under('x') and a or b\nend }\n"), LOAM_OK);
+                             "  return req.tag:under('x') and a or b\nend }\n"),
+                   LOAM_OK);
   assert_ptr_equal(plan_of("x"), plan_of("x.y"));
   assert_ptr_not_equal(plan_of("x"), plan_of("y"));
   assert_int_equal(lm_script_plans(script), 2);
@@ -86,7 +87,8 @@ static void a_site_is_its_file_function_module_and_line_too(void **state) {
                              "return loam.policy { pick = function(req)\n"
                              "  if req.file == 'f.c' and req.func == 'g' and req.module == 'm'\n"
                              "    and req.line == 7 then return a end\n"
-                             "  return b\nend }\n"), LOAM_OK);
+                             "  return b\nend }\n"),
+                   LOAM_OK);
   loam_where where = { "t", "f.c", "g", "m", 7 };
   assert_int_equal(lm_script_plan(script, &where, &plan), LOAM_OK);
   assert_string_equal(picked(plan, 1), "a");
@@ -134,7 +136,8 @@ static void no_free(void *ctx, void *p, size_t size) { (void)ctx, (void)p, (void
 static void a_handler_has_to_be_registered(void **state) {
   (void)state;
   static const loam_handler handler = {
-    .name = "script.test", .version = 1,
+    .name = "script.test",
+    .version = 1,
     .allocator = { NULL, no_malloc, no_calloc, no_realloc, no_free },
   };
   const char *text = "local h = loam.handler 'script.test'\n"
@@ -149,8 +152,8 @@ static void a_handler_has_to_be_registered(void **state) {
   assert_int_equal(lm_strategy_at(plan_of("t")->chain[0])->desc.kind, LM_KIND_HANDLER);
 }
 
-#define FULL                                                                                  \
-  "local h = loam.host { name = 'full', align = 4096, limit = 2 ^ 30, numa = { 0 },\n"         \
+#define FULL                                                                           \
+  "local h = loam.host { name = 'full', align = 4096, limit = 2 ^ 30, numa = { 0 },\n" \
   "  huge = 'thp', zero = true, prefault = true }\n"
 
 static void options_reach_the_strategy(void **state) {
@@ -158,7 +161,8 @@ static void options_reach_the_strategy(void **state) {
   assert_int_equal(open_text(FULL "local g = loam.host { name = 'guarded', guard = 7,\n"
                                   "  numa = { weights = { [0] = 3 } } }\n"
                                   "return loam.policy { pick = function(req)\n"
-                                  "  return h:or_else(g)\nend }\n"), LOAM_OK);
+                                  "  return h:or_else(g)\nend }\n"),
+                   LOAM_OK);
   const lm_plan *plan = plan_of("t");
   const lm_desc *full = &lm_strategy_at(plan->chain[0])->desc;
   const lm_desc *guarded = &lm_strategy_at(plan->chain[1])->desc;
@@ -210,7 +214,8 @@ static void a_script_lives_on_after_its_budget_is_exceeded(void **state) {
                              "  while req.tag:byte(1) == 33 do end\n"
                              "  local t = req.tag\n"
                              "  while req.tag:byte(1) == 63 do t = t .. t end\n"
-                             "  return h\nend }\n"), LOAM_OK);
+                             "  return h\nend }\n"),
+                   LOAM_OK);
   const lm_plan *plan;
   for (int i = 0; i < 3; i++) {
     assert_int_equal(lm_script_plan(script, &(loam_where){ .tag = "!time" }, &plan), LOAM_EBUDGET);
@@ -228,7 +233,8 @@ static void too_many_leaves_are_refused(void **state) {
                              "  for i = 1, 200 do\n"
                              "    if req.size == i * 16 then return i % 2 == 0 and h or g end\n"
                              "  end\n"
-                             "  return h\nend }\n"), LOAM_OK);
+                             "  return h\nend }\n"),
+                   LOAM_OK);
   const lm_plan *plan;
   assert_int_equal(lm_script_plan(script, &(loam_where){ .tag = "t" }, &plan), LOAM_EPOLICY);
   words_have("100");

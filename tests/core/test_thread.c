@@ -69,7 +69,6 @@ static long resident_pages(void) {
   return strtol(strchr(text, ' '), NULL, 10);
 }
 
-
 static void *touch_area(void *unused) {
   (void)unused;
   lm_fail(LOAM_EINVAL, "words");

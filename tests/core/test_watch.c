@@ -208,7 +208,8 @@ static void a_kubernetes_swap_is_seen(void **state) {
   (void)state;
   const char *path = in_folder("p.lua");
   run("cd %s && mkdir ..1 ..2 ..3 && printf one > ..1/p.lua && printf two > ..2/p.lua && "
-      "printf three > ..3/p.lua && ln -s ..1 ..data && ln -s ..data/p.lua p.lua", folder);
+      "printf three > ..3/p.lua && ln -s ..1 ..data && ln -s ..data/p.lua p.lua",
+      folder);
   open_watch(path);
   run("cd %s && ln -s ..2 ..data_tmp && mv -T ..data_tmp ..data && rm -r ..1", folder);
   sees(path, "two");
@@ -220,7 +221,8 @@ static void a_directory_link_on_the_way_is_seen(void **state) {
   (void)state;
   const char *path = in_folder("current/p.lua");
   run("cd %s && mkdir r1 r2 && printf one > r1/p.lua && printf two > r2/p.lua && "
-      "ln -s r1 current", folder);
+      "ln -s r1 current",
+      folder);
   open_watch(path);
   run("cd %s && ln -sfn r2 current", folder);
   sees(path, "two");

@@ -48,7 +48,8 @@ int main(void) {
     if (pthread_create(&threads[i], NULL, work, (void *)(i + 1))) return 3;
   printf("running\n");
   fflush(stdout);
-  while (read(STDIN_FILENO, &byte, 1) > 0) {}
+  while (read(STDIN_FILENO, &byte, 1) > 0) {
+  }
   atomic_store(&is_over, 1);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   printf("%ld served, %ld failed, %ld spoilt\n", served, failed, spoilt);
