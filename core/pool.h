@@ -81,8 +81,9 @@ bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
 void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
 
 /* Gives back all memory of strategies that hold no live block and whose `used[id]` is 0 (of ids
- * from n on: none). The caller sees to it that no plan that names such a one can still be read, and
- * that none is made meanwhile. Who decided on one before, and asks only now, is served all the same. */
+ * from n on: none). The caller sees to it that no plan that names such a one can still be read,
+ * and that none is made meanwhile. Who decided on one before, and asks only now, is served all the
+ * same. */
 void lm_pool_retire(const uint8_t *used, uint32_t n);
 /* Gives back to the system what holds no live object: the thread's bins (not those of others), what
  * stores and regions keep for reuse. Bytes, in whole slots; what others gave back meanwhile too. */
