@@ -74,10 +74,17 @@ lm_strategy *lm_strategy_at(uint32_t id) {
 
 uint32_t lm_strategy_count(void) { return atomic_load_explicit(&table.n, memory_order_acquire); }
 
+static uint32_t hash_of(const lm_desc *desc) {
+  uint32_t h = 0x811c9dc5u; /* FNV-1a */
+  for (size_t i = 0; i < sizeof *desc; i++) h = (h ^ ((const uint8_t *)desc)[i]) * 0x01000193u;
+  return h;
+}
+
 static lm_strategy *find(const lm_desc *desc, uint32_t from, uint32_t to) {
+  uint32_t hash = hash_of(desc);
   for (uint32_t id = from; id < to; id++) {
     lm_strategy *s = lm_strategy_at(id);
-    if (!memcmp(&s->desc, desc, sizeof *desc)) return s;
+    if ((s->hash == hash || s == &builtin) && !memcmp(&s->desc, desc, sizeof *desc)) return s;
   }
   return NULL;
 }
@@ -109,6 +116,7 @@ static loam_status make(const lm_desc *desc, uint32_t searched, lm_strategy **ou
   if (!made) return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
   lm_thread_leaf(&table.lock);
   memcpy(&made->desc, desc, sizeof *desc); /* with the padding */
+  made->hash = hash_of(desc);
   lm_strategy *s = settle(made, searched);
   if (s != made) lm_own_free(made);
   if (!s)

@@ -47,6 +47,7 @@ typedef struct lm_desc {
 
 typedef struct lm_strategy {
   uint32_t id;
+  uint32_t hash; /* of desc, to tell most others apart at a glance */
   lm_desc desc;
   _Atomic int64_t used;         /* live bytes, kept only where there is a limit */
   _Atomic uint64_t served_late; /* requests it served as a later member of a chain */
