@@ -11,3 +11,4 @@ local policy = { unused_args = false, read_globals = { "loam" }, not_globals = {
   "rawset", "rawget", "rawequal", "getfenv", "setfenv", "module", "print" } }
 files["policies"] = policy
 files["examples"] = policy
+files["tests/bench/eight.lua"] = policy

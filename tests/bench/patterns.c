@@ -1,0 +1,352 @@
+/* patterns - how programs use memory, timed through malloc and free: whichever the process has, so
+ * that one program under one LD_PRELOAD after another compares allocators, as
+ * tests/bench/allocators does.
+ *
+ *   patterns                     the rows, one a line: pattern, size
+ *   patterns serves              the file whose malloc this is
+ *   patterns ROW MILLISECONDS    runs a row (from 0) for so long; prints, parted by tabs, pattern,
+ *                                size, ns a pair, and KiB resident at the peak and when all was
+ *                                freed
+ *
+ * A time is the minimum over stretches of some milliseconds, each of whole runs of the pattern. A
+ * run is always the same work: the sizes of a mix are drawn once and gone round. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "bench.h"
+
+enum {
+  PAGE = 4096,
+  BATCH = 512,
+  CYCLE = 4096, /* sizes drawn for a mix: enough for eight of NumPy's arrays */
+  SLOTS = 10000,
+  RING = 1024,
+  GROWTHS = 76, /* from 16 B to 256 MiB by a quarter each time */
+  STRETCH_NS = 3000000,
+};
+
+static const size_t KiB = 1024, MiB = 1048576;
+
+/* One thread's part: what it holds, and how far it is in the sizes. */
+typedef struct worker {
+  char *slot[SLOTS];
+  uint32_t seed;
+  int at;
+} worker;
+
+typedef struct range {
+  size_t least, most;
+} range;
+
+typedef struct pattern {
+  const char *name;
+  void (*run)(worker *w);    /* `pairs` of malloc and free, and the first byte of each written */
+  void (*beside)(worker *w); /* at the same time in a second thread, or NULL */
+  int pairs;
+  int slots;   /* how many each thread holds at a time; filled before the clock runs */
+  int threads; /* that do `pairs` each */
+  range size[8];
+} pattern;
+
+static const pattern *chosen;
+static worker first = { .seed = 2463534242 }, second = { .seed = 88675123 };
+static size_t sizes[CYCLE];
+
+/* What a program does. */
+
+/* The compiler must believe that the byte is read: else it drops the store, then the pair. */
+static inline char *take(size_t size) {
+  char *p = malloc(size);
+  *p = 1;
+  __asm__ volatile("" : : "r"(p) : "memory");
+  return p;
+}
+
+static void touch_pages(char *p, size_t from, size_t to) {
+  for (; from < to; from += PAGE) p[from] = 1;
+  __asm__ volatile("" : : "r"(p) : "memory");
+}
+
+static uint32_t draw(worker *w) {
+  w->seed ^= w->seed << 13;
+  w->seed ^= w->seed >> 17;
+  return w->seed ^= w->seed << 5;
+}
+
+static size_t next_size(worker *w) {
+  size_t size = sizes[w->at];
+  if (++w->at == chosen->pairs) w->at = 0;
+  return size;
+}
+
+static char **any_slot(worker *w) {
+  return &w->slot[(uint64_t)draw(w) * (uint64_t)chosen->slots >> 32];
+}
+
+static void last_in_first_out(worker *w) {
+  size_t size = sizes[0];
+  (void)w;
+  for (int i = 0; i < BATCH; i++) free(take(size));
+}
+
+static void batch(worker *w) {
+  size_t size = sizes[0];
+  for (int i = 0; i < BATCH; i++) w->slot[i] = take(size);
+  for (int i = 0; i < BATCH; i++) free(w->slot[i]);
+}
+
+static void random_lives(worker *w) {
+  for (int i = 0; i < chosen->pairs; i++) {
+    char **slot = any_slot(w);
+    free(*slot);
+    *slot = take(next_size(w));
+  }
+}
+
+/* The same, with what is larger than a page written a byte a page. */
+static void random_lives_touched(worker *w) {
+  for (int i = 0; i < chosen->pairs; i++) {
+    char **slot = any_slot(w);
+    size_t size = next_size(w);
+    free(*slot);
+    *slot = take(size);
+    touch_pages(*slot, 0, size);
+  }
+}
+
+static void growth(worker *w) {
+  size_t size = 16, before = 0;
+  char *p = NULL;
+  (void)w;
+  for (int i = 0; i < GROWTHS; i++) {
+    if (i == GROWTHS - 1) size = 256 * MiB;
+    p = realloc(p, size);
+    touch_pages(p, before, size);
+    before = size;
+    size += size / 4;
+  }
+  free(p);
+}
+
+/* A ring of one writer and one reader. Each publishes its own count with release, and reads the
+ * other's with acquire only when what it last saw of it no longer suffices. */
+static struct {
+  _Alignas(64) atomic_ulong put;
+  unsigned long put_seen;
+  _Alignas(64) atomic_ulong got;
+  unsigned long got_seen;
+  _Alignas(64) char *p[RING];
+} ring;
+
+/* Spins, and lets others run now and then: they may be whom it waits for. */
+static unsigned long load_changed(atomic_ulong *from, unsigned long seen) {
+  unsigned long now;
+  for (int spins = 1; (now = atomic_load_explicit(from, memory_order_acquire)) == seen; spins++) {
+    if (spins % 1024 == 0) sched_yield();
+    __builtin_ia32_pause();
+  }
+  return now;
+}
+
+static void produce(worker *w) {
+  unsigned long put = atomic_load_explicit(&ring.put, memory_order_relaxed);
+  (void)w;
+  for (int i = 0; i < BATCH; i++) {
+    char *p = take(sizes[0]);
+    if (put - ring.got_seen == RING) ring.got_seen = load_changed(&ring.got, ring.got_seen);
+    ring.p[put % RING] = p;
+    atomic_store_explicit(&ring.put, ++put, memory_order_release);
+  }
+}
+
+static void consume(worker *w) {
+  unsigned long got = atomic_load_explicit(&ring.got, memory_order_relaxed);
+  (void)w;
+  for (int i = 0; i < BATCH; i++) {
+    if (got == ring.put_seen) ring.put_seen = load_changed(&ring.put, ring.put_seen);
+    free(ring.p[got % RING]);
+    atomic_store_explicit(&ring.got, ++got, memory_order_release);
+  }
+}
+
+/* The rows. */
+
+#define SMALL                                                                               \
+  {                                                                                         \
+    { 16, 16 }, { 64, 64 }, { 256, 256 }, { 1024, 1024 }, { 4096, 4096 }, { 16384, 16384 }, \
+        { 32768, 32768 },                                                                   \
+  }
+
+static const pattern patterns[] = {
+  { "LIFO", last_in_first_out, NULL, BATCH, 0, 1, SMALL },
+  { "batch of 512", batch, NULL, BATCH, 0, 1, SMALL },
+  { "random, 10,000 live", random_lives, NULL, CYCLE, SLOTS, 1, SMALL },
+  { "random, 10,000 live", random_lives, NULL, CYCLE, SLOTS, 1, { { 16, 1024 }, { 16, 32768 } } },
+  { "pages touched, 8 live",
+    random_lives_touched,
+    NULL,
+    64,
+    8,
+    1,
+    { { 65536, 65536 },
+      { 262144, 262144 },
+      { 1048576, 1048576 },
+      { 4194304, 4194304 },
+      { 16777216, 16777216 },
+      { 65536, 16777216 } } },
+  { "producer, consumer", produce, consume, BATCH, 0, 1, { { 16, 16 }, { 1024, 1024 } } },
+  { "random, 2 threads", random_lives, random_lives, CYCLE, SLOTS, 2, { { 16, 32768 } } },
+  { "NumPy-like mix", random_lives_touched, NULL, CYCLE, 1000, 1, { { 16, 4194304 } } },
+  { "realloc, growing", growth, NULL, GROWTHS, 0, 1, { { 16, 268435456 } } },
+};
+
+/* The pattern of a row, and through `*size` its sizes; NULL past the last. */
+static const pattern *row_at(long row, range *size) {
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+    for (int k = 0; k < 8 && patterns[i].size[k].most; k++)
+      if (row-- == 0) {
+        *size = patterns[i].size[k];
+        return &patterns[i];
+      }
+  return NULL;
+}
+
+static void print_size(size_t size) {
+  if (size >= MiB) printf("%zu MiB", size / MiB);
+  else if (size >= KiB) printf("%zu KiB", size / KiB);
+  else printf("%zu B", size);
+}
+
+static void print_row(const pattern *p, range size) {
+  printf("%s\t", p->name);
+  print_size(size.least);
+  if (size.least < size.most) {
+    printf(" - ");
+    print_size(size.most);
+  }
+}
+
+/* Of each doubling as many as of any other: small sizes are the common ones. */
+static size_t draw_between(range size) {
+  int doublings = 0;
+  while (size.least << (doublings + 1) <= size.most) doublings++;
+  if (!doublings) return size.least;
+  size_t low = size.least << draw(&first) % (unsigned)doublings;
+  return low + draw(&first) % low;
+}
+
+static void draw_sizes(range size) {
+  int is_numpy = chosen->run == random_lives_touched && size.least < PAGE;
+  range objects = { 16, 1024 }, arrays = { MiB, size.most };
+  for (int i = 0; i < CYCLE; i++) {
+    if (!is_numpy) sizes[i] = draw_between(size);
+    else sizes[i] = draw_between(i % 512 == 511 ? arrays : objects);
+  }
+}
+
+/* The clock. */
+
+/* How many runs the second thread is to have begun, and has ended; ULONG_MAX ends the thread.
+ * Released by who counts, acquired by who waits. */
+static atomic_ulong asked, answered;
+
+static void *run_beside(void *unused) {
+  unsigned long done = 0, target;
+  while ((target = load_changed(&asked, done)) != ~0UL) {
+    for (; done < target; done++) chosen->beside(&second);
+    atomic_store_explicit(&answered, done, memory_order_release);
+  }
+  return unused;
+}
+
+static int64_t stretch(unsigned long runs) {
+  int64_t start = bench_now();
+  unsigned long before = atomic_load_explicit(&answered, memory_order_relaxed);
+  if (chosen->beside) atomic_store_explicit(&asked, before + runs, memory_order_release);
+  for (unsigned long i = 0; i < runs; i++) chosen->run(&first);
+  if (chosen->beside) load_changed(&answered, before);
+  return bench_now() - start;
+}
+
+/* The best stretch's nanoseconds a pair. What it takes to find a stretch's length warms up. */
+static double best_of(long milliseconds) {
+  int64_t end = bench_now() + milliseconds * 1000000, best = INT64_MAX;
+  unsigned long runs = 1;
+  while (stretch(runs) < STRETCH_NS) runs *= 2;
+  do {
+    int64_t took = stretch(runs);
+    if (took < best) best = took;
+  } while (bench_now() < end);
+  return (double)best / (double)runs / chosen->pairs / chosen->threads;
+}
+
+static void fill(worker *w) {
+  for (int i = 0; i < chosen->slots; i++) w->slot[i] = take(next_size(w));
+}
+
+static void empty(worker *w) {
+  for (int i = 0; i < chosen->slots; i++) free(w->slot[i]);
+}
+
+static double time_row(long milliseconds) {
+  pthread_t thread;
+  fill(&first);
+  if (chosen->threads == 2) fill(&second);
+  if (chosen->beside && pthread_create(&thread, NULL, run_beside, NULL)) abort();
+  double best = best_of(milliseconds);
+  if (chosen->beside) {
+    atomic_store_explicit(&asked, ~0UL, memory_order_release);
+    pthread_join(thread, NULL);
+  }
+  empty(&first);
+  if (chosen->threads == 2) empty(&second);
+  return best;
+}
+
+/* A figure of /proc/self/status, in KiB. The process's own: getrusage would tell of the shell's
+ * memory, from before exec, where that was more. */
+static long resident(const char *what) {
+  char line[256];
+  long figure = -1;
+  FILE *file = fopen("/proc/self/status", "r");
+  if (!file) return -1;
+  while (figure < 0 && fgets(line, sizeof line, file))
+    if (!strncmp(line, what, strlen(what))) figure = strtol(line + strlen(what), NULL, 10);
+  fclose(file);
+  return figure;
+}
+
+static int print_rows(void) {
+  range size;
+  for (long row = 0; (chosen = row_at(row, &size)); row++) {
+    print_row(chosen, size);
+    putchar('\n');
+  }
+  return 0;
+}
+
+static int print_server(void) {
+  Dl_info whose;
+  if (!dladdr((void *)malloc, &whose)) return 1;
+  puts(whose.dli_fname);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  range size;
+  if (argc == 1) return print_rows();
+  if (argc == 2 && !strcmp(argv[1], "serves")) return print_server();
+  if (argc != 3 || !(chosen = row_at(strtol(argv[1], NULL, 10), &size))) {
+    fprintf(stderr, "usage: patterns [serves | ROW MILLISECONDS]\n");
+    return 2;
+  }
+  draw_sizes(size);
+  double ns = time_row(strtol(argv[2], NULL, 10));
+  long left = resident("VmRSS:");
+  print_row(chosen, size);
+  printf("\t%.2f\t%ld\t%ld\n", ns, resident("VmHWM:"), left);
+  return 0;
+}
