@@ -38,7 +38,7 @@ static bool is_unwinder_split(void *library) {
 
 static loam_status open_library(void **out) {
   int apart = dlsym(RTLD_DEFAULT, "lua_newstate") ? APART : 0;
-  void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | apart);
+  void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_LOCAL | apart);
   if (!library)
     return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT (Debian package libluajit-5.1-2): %s",
                    dlerror());
