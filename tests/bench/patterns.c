@@ -8,8 +8,9 @@
  *                                size, ns a pair, and KiB resident at the peak and when all was
  *                                freed
  *
- * A time is the minimum over stretches of some milliseconds, each of whole runs of the pattern. A
- * run is always the same work: the sizes of a mix are drawn once and gone round. */
+ * A time is the minimum over stretches of some milliseconds, each of whole runs of the pattern. The
+ * sizes of a mix are drawn once and gone round; slots are drawn anew, so a minimum over few runs of
+ * a long pattern can be a lucky one. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
