@@ -6,7 +6,9 @@
  *                        stops this one alone: its children start later, while the file is being
  *                        edited, and are served by the built-in default, with a warning.
  *   LOAM_BAD_FREE=abort|report|ignore           what a bad free does; abort unless said otherwise
- *   LOAM_EVENTS=stderr   tell all events there; else the program's own output stays as it is */
+ *   LOAM_EVENTS=stderr   tell all events there; else the program's own output stays as it is
+ *
+ * A value that is none of these is told once a process, and the default taken. */
 #include "preload.h"
 
 #include <stdio.h>
@@ -19,12 +21,7 @@ _Atomic int host_state;
 typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
 
 static bad_free on_bad_free;
-static bool tell_events, strict;
-
-static bool is_set(const char *name, const char *value) {
-  const char *found = getenv(name);
-  return found && !strcmp(found, value);
-}
+static bool tell_events, strict, follow;
 
 /* One write, no stdio: this may run inside any malloc, and the program's streams are its own. */
 static void tell(const char *before, const char *words) {
@@ -49,16 +46,34 @@ static void on_event(void *ctx, const loam_event *event) {
     tell("warning: the built-in default serves, the policy was refused: ", event->message);
 }
 
-static bool is_strict(void) {
+/* Which of the words "one|two|three" a variable is; the first where it is unset or empty. Any other
+ * is told, and taken for the first: a misspelt wish would else be one that nobody heard. */
+static int read_word(const char *name, const char *words) {
+  const char *value = getenv(name), *word = words;
+  if (!value || !*value) return 0;
+  for (int i = 0;; i++, word += strcspn(word, "|") + 1) {
+    size_t length = strcspn(word, "|");
+    if (strlen(value) == length && !memcmp(value, word, length)) return i;
+    if (!word[length]) break;
+  }
+  char line[256];
+  snprintf(line, sizeof line, "%s=%.100s: it may be %s; taken as %.*s", name, value, words,
+           (int)strcspn(words, "|"), words);
+  tell("warning: ", line);
+  return 0;
+}
+
+static bool is_lenient(void) {
   const char *run = getenv("LOAM_RUN");
-  return !is_set("LOAM_LENIENT", "1") && (!run || atol(run) == (long)getpid());
+  return read_word("LOAM_LENIENT", "0|1") || (run && atol(run) != (long)getpid());
 }
 
 static void read_environment(void) {
-  if (is_set("LOAM_BAD_FREE", "report")) on_bad_free = BAD_FREE_REPORT;
-  if (is_set("LOAM_BAD_FREE", "ignore")) on_bad_free = BAD_FREE_IGNORE;
-  tell_events = is_set("LOAM_EVENTS", "stderr");
-  strict = is_strict();
+  on_bad_free = (bad_free)read_word("LOAM_BAD_FREE", "abort|report|ignore");
+  tell_events = read_word("LOAM_EVENTS", "none|stderr");
+  strict = !is_lenient();
+  follow = read_word("LOAM_WATCH", "0|1");
+  (void)read_word("LOAM_CONTROL", "1|0"); /* core reads it again */
 }
 
 static void start(void) {
@@ -68,7 +83,7 @@ static void start(void) {
   loam_config config = {
     .size = sizeof config,
     .policy = policy && *policy ? policy : NULL,
-    .watch = is_set("LOAM_WATCH", "1"),
+    .watch = follow,
     .lenient = !strict,
     .system = &next,
   };

@@ -70,3 +70,25 @@ LOAM_CONTROL_DIR=/proc/nosuch under bash -c 'echo served' > "$work/out" 2> "$wor
 LOAM_EVENTS=stderr under bash -c 'echo served' > "$work/out" 2> "$work/err"
 grep -q '^loam: ' "$work/err" || fail "LOAM_EVENTS=stderr tells nothing"
 echo "ok: events are told when asked for"
+
+# told VARIABLE=VALUE - a value that means nothing is told in one line that names it and what is
+# possible, and the program runs.
+told() {
+  env "$1" LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" echo served > "$work/out" 2> "$work/err" ||
+    fail "$1: exit status $?"
+  [ "$(cat "$work/out")" = served ] || fail "$1: it said $(cat "$work/out")"
+  [ "$(grep -c '' "$work/err")" = 1 ] || fail "$1: not one line: $(cat "$work/err")"
+  grep -qF "loam: warning: $1: it may be $2; taken as ${2%%|*}" "$work/err" || fail "$1: $(cat "$work/err")"
+}
+told LOAM_BAD_FREE=aborted 'abort|report|ignore'
+told LOAM_BAD_FREE=Report 'abort|report|ignore'
+told LOAM_EVENTS=stdout 'none|stderr'
+told LOAM_WATCH=yes '0|1'
+told LOAM_LENIENT=2 '0|1'
+told LOAM_CONTROL=off '1|0'
+for good in LOAM_BAD_FREE=abort LOAM_BAD_FREE= LOAM_WATCH=1 LOAM_WATCH=0 LOAM_EVENTS=none LOAM_CONTROL=0; do
+  env "$good" LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" echo served > "$work/out" 2> "$work/err" ||
+    fail "$good: exit status $?"
+  [ -s "$work/err" ] && fail "$good: $(cat "$work/err")"
+done
+echo "ok: a value that means nothing is told"
