@@ -41,7 +41,7 @@ static const char *missing_function(const loam_allocator *a) {
   return a->free ? NULL : "free";
 }
 
-static loam_status check(const loam_handler *h) {
+loam_status lm_handler_check(const loam_handler *h) {
   if (!h) return lm_fail(LOAM_EINVAL, "the handler is NULL");
   if (!memchr(h->name, 0, sizeof h->name))
     return lm_fail(LOAM_EINVAL, "the handler's name is not terminated within its %zu bytes",
@@ -49,9 +49,7 @@ static loam_status check(const loam_handler *h) {
   if (!h->name[0]) return lm_fail(LOAM_EINVAL, "the handler's name is empty");
   char name[sizeof h->name + 8];
   lm_quote(name, sizeof name, h->name);
-  if (h->version != 1)
-    return lm_fail(LOAM_EINVAL, "handler %s: version %u; this loam knows version 1", name,
-                   h->version);
+  if (!h->version) return lm_fail(LOAM_EINVAL, "handler %s: version 0; the first is 1", name);
   const char *missing = missing_function(&h->allocator);
   return missing ? lm_fail(LOAM_EINVAL, "handler %s: its %s is NULL", name, missing) : LOAM_OK;
 }
@@ -71,7 +69,7 @@ static bool put(entry *e, const loam_handler *handler) {
 }
 
 loam_status loam_handler_register(const loam_handler *handler) {
-  loam_status status = check(handler);
+  loam_status status = lm_handler_check(handler);
   if (status) return status;
   entry *e = lm_own_alloc(sizeof *e);
   if (!e) return lm_fail(LOAM_ENOMEM, "no memory to register handler \"%s\"", handler->name);

@@ -5,6 +5,9 @@
 #include "base.h"
 #include "loam.h"
 
+/* LOAM_EINVAL, in words, unless it can be called: terminated name, version, all four functions. */
+loam_status lm_handler_check(const loam_handler *handler);
+
 /* The handler registered under a name; NULL if none. */
 const loam_handler *lm_handler_find(const char *name);
 

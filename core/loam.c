@@ -10,6 +10,7 @@
 #include "error.h"
 #include "foreign.h"
 #include "handler.h"
+#include "hook.h"
 #include "machine.h"
 #include "policy.h"
 #include "pool.h"
@@ -211,15 +212,21 @@ loam_site *loam_scope_get(void) {
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
+/* What the slow paths end in. */
+static void *told(void *from, void *to, size_t size) {
+  if (lm_unlikely(lm_hook_wanted()) && to) lm_hook_tell(from, to, size);
+  return to;
+}
+
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
   awake();
-  return lm_engine_alloc(site, size, 16, false);
+  return told(NULL, lm_engine_alloc(site, size, 16, false), size);
 }
 
 void *loam_malloc(loam_site *site, size_t size) {
   void *p;
   lm_thread *t = lm_self;
-  if (lm_likely(t && size <= LM_SMALL_MAX) &&
+  if (lm_likely(t && size <= LM_SMALL_MAX && !lm_hook_wanted()) &&
       lm_likely(lm_engine_take(t, site ? site : lm_engine_scope(t), size, false, &p)))
     return p;
   return malloc_slow(site, size);
@@ -227,7 +234,7 @@ void *loam_malloc(loam_site *site, size_t size) {
 
 static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size) {
   awake();
-  return lm_engine_alloc(site, size, 16, true);
+  return told(NULL, lm_engine_alloc(site, size, 16, true), size);
 }
 
 void *loam_calloc(loam_site *site, size_t count, size_t size) {
@@ -236,7 +243,7 @@ void *loam_calloc(loam_site *site, size_t count, size_t size) {
   lm_thread *t = lm_self;
   if (!lm_mul(count, size, &bytes))
     return lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
-  if (lm_likely(t && bytes <= LM_SMALL_MAX) &&
+  if (lm_likely(t && bytes <= LM_SMALL_MAX && !lm_hook_wanted()) &&
       lm_likely(lm_engine_take(t, site ? site : lm_engine_scope(t), bytes, true, &p)))
     return memset(p, 0, bytes);
   return calloc_slow(site, bytes);
@@ -248,19 +255,23 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
     return NULL;
   }
   awake();
-  return lm_engine_alloc(site, size, alignment, false);
+  return told(NULL, lm_engine_alloc(site, size, alignment, false), size);
 }
 
 void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   awake();
-  return lm_engine_realloc(site, ptr, size);
+  return told(ptr, lm_engine_realloc(site, ptr, size), size);
 }
 
-static LM_NOINLINE void free_slow(void *ptr, size_t guess) { lm_engine_free(ptr, guess); }
+static LM_NOINLINE void free_slow(void *ptr, size_t guess) {
+  bool tell = lm_unlikely(lm_hook_wanted()) && lm_engine_usable(ptr);
+  lm_engine_free(ptr, guess);
+  if (tell) lm_hook_tell(ptr, NULL, 0);
+}
 
 void loam_free(void *ptr) {
   lm_thread *t = lm_self;
-  if (lm_likely(t && lm_engine_give(t, ptr))) return;
+  if (lm_likely(t && !lm_hook_wanted()) && lm_likely(lm_engine_give(t, ptr))) return;
   free_slow(ptr, SIZE_MAX);
 }
 
@@ -326,6 +337,7 @@ const loam_handler *loam_handler_get(void) {
 }
 
 const loam_handler *loam_handler_set(const loam_handler *handler) {
+  if (handler && lm_handler_check(handler)) return NULL;
   const loam_handler *previous = loam_handler_get();
   lm_thread *t = lm_thread_get();
   if (t) t->handler = handler;

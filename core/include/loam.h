@@ -274,6 +274,22 @@ typedef struct loam_owner_info {
 /* Whose memory `ptr` is; it may point into the block. LOAM_EBADPTR if it is in no live block. */
 LOAM_API loam_status loam_owner(const void *ptr, loam_owner_info *out);
 
+typedef void (*loam_memory_fn)(void *ctx, void *from, void *to, size_t size);
+
+typedef struct loam_memory_hook {
+  loam_memory_fn callback; /* NULL: none */
+  void *ctx;
+} loam_memory_hook;
+
+/* Calls `callback(ctx, from, to, size)` after each block that this header's functions and handlers
+ * make (`from` is NULL), resize (`size` is the new one, the two may be equal) or free (`to` is
+ * NULL, `size` 0), in the thread that asked, with no lock of loam held; so after a free another
+ * thread may have the address already. What fails, and what is not the start of a live block, is
+ * not told. The callback may call loam: what it allocates and frees is not told either, and a hook
+ * it sets counts from the next call. One hook a process, NULL for none, which costs nothing;
+ * returns the previous one. A callback may still be running in other threads when this returns. */
+LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
+
 /* ---- Handlers --------------------------------------------------------------------------------
  *
  * NumPy's NEP 49, byte for byte: a PyDataMem_Handler can be passed where a loam_handler is asked.
@@ -289,7 +305,7 @@ typedef struct loam_allocator {
 
 typedef struct loam_handler {
   char name[127];  /* terminated */
-  uint8_t version; /* 1 */
+  uint8_t version; /* 1; later ones only append fields, so that they are read as 1 */
   loam_allocator allocator;
 } loam_handler;
 
@@ -303,7 +319,8 @@ LOAM_API loam_status loam_handler_register(const loam_handler *handler);
 LOAM_API const loam_handler *loam_handler_of(loam_site *site);
 
 /* Sets this thread's current handler and returns the previous one. NULL sets the default, which
- * is loam_handler_of(NULL). */
+ * is loam_handler_of(NULL). What loam_handler_register would refuse is refused: NULL is returned,
+ * and the handler stays what it was. */
 LOAM_API const loam_handler *loam_handler_set(const loam_handler *handler);
 LOAM_API const loam_handler *loam_handler_get(void);
 

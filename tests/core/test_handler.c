@@ -90,7 +90,7 @@ static void what_is_not_a_handler_is_refused_in_words(void **state) {
   expect_refused(&h, "the handler's name is empty");
   h = named("old");
   h.version = 0;
-  expect_refused(&h, "handler \"old\": version 0; this loam knows version 1");
+  expect_refused(&h, "handler \"old\": version 0; the first is 1");
   h = named("part\n");
   h.allocator.free = NULL;
   expect_refused(&h, "handler \"part\\x0A\": its free is NULL");
@@ -103,6 +103,18 @@ static void what_is_not_a_handler_is_refused_in_words(void **state) {
   memset(h.name, 'x', sizeof h.name);
   expect_refused(&h, "the handler's name is not terminated within its 127 bytes");
   assert_null(lm_handler_find("old"));
+}
+
+static void a_later_version_is_read_as_the_first(void **state) {
+  (void)state;
+  static struct {
+    loam_handler first;
+    void *appended;
+  } h;
+  h.first = named("later");
+  h.first.version = 2;
+  assert_int_equal(loam_handler_register(&h.first), LOAM_OK);
+  assert_ptr_equal(lm_handler_find("later"), &h.first);
 }
 
 static void the_longest_name_is_a_name(void **state) {
@@ -195,6 +207,7 @@ int main(void) {
     cmocka_unit_test(replacing_takes_no_memory),
     cmocka_unit_test(names_are_kept_though_the_host_changes_them),
     cmocka_unit_test(what_is_not_a_handler_is_refused_in_words),
+    cmocka_unit_test(a_later_version_is_read_as_the_first),
     cmocka_unit_test(the_longest_name_is_a_name),
     cmocka_unit_test(want_of_memory_is_refused_and_changes_nothing),
     cmocka_unit_test(threads_that_register_one_name_leave_one_of_theirs),

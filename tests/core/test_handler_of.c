@@ -65,6 +65,17 @@ static void setting_returns_the_previous_one(void **state) {
   assert_ptr_equal(loam_handler_get(), loam_handler_of(NULL));
 }
 
+static void what_cannot_be_called_is_not_set(void **state) {
+  (void)state;
+  const loam_handler *h = loam_handler_of(loam_site_get("handler.set"));
+  loam_handler broken = *h;
+  broken.allocator.calloc = NULL;
+  assert_ptr_equal(loam_handler_set(h), loam_handler_of(NULL));
+  assert_null(loam_handler_set(&broken));
+  assert_string_equal(loam_error(), "handler \"loam\": its calloc is NULL");
+  assert_ptr_equal(loam_handler_set(NULL), h);
+}
+
 static void *look(void *arg) {
   *(const loam_handler **)arg = loam_handler_get();
   return NULL;
@@ -101,6 +112,7 @@ int main(void) {
     cmocka_unit_test(what_a_handler_makes_is_its_sites),
     cmocka_unit_test(the_default_handler_follows_the_scope),
     cmocka_unit_test(setting_returns_the_previous_one),
+    cmocka_unit_test(what_cannot_be_called_is_not_set),
     cmocka_unit_test(each_thread_has_its_own),
     cmocka_unit_test(threads_that_race_get_one),
   };
