@@ -324,6 +324,72 @@ LOAM_API const loam_handler *loam_handler_of(loam_site *site);
 LOAM_API const loam_handler *loam_handler_set(const loam_handler *handler);
 LOAM_API const loam_handler *loam_handler_get(void);
 
+/* ---- Blocks ----------------------------------------------------------------------------------
+ *
+ * A block is memory with owners, who are counted: it ends when the last of them releases it, in
+ * the thread that does. Each loam_block * that a function returns as new is one reference, to be
+ * released once. Who holds a reference may make more and pass them to any thread; counting is
+ * atomic, the data is the owners' own to guard. Sites are as for memory.
+ *
+ *   loam_block *b = loam_block_new(LOAM_SITE("frame.pixels"), 1920 * 1080 * 4);
+ *   loam_block *row = loam_block_slice(b, 7 * 1920 * 4, 1920 * 4);
+ *   loam_block_release(b);      (the row keeps it alive)
+ *   loam_block_release(row);
+ *
+ * A header takes 64 bytes. Data of at most 1 KiB stand right after it, in the same allocation
+ * under the block's site, and are aligned as the strategy says, to 64 at most. All other headers
+ * are allocated under the tag "loam.block", so that what a tag has live is its data. */
+
+typedef struct loam_block loam_block;
+
+typedef enum loam_block_kind {
+  LOAM_BLOCK_EMBEDDED = 1, /* header and data in one allocation */
+  LOAM_BLOCK_OWNED = 2,    /* data apart, allocated and freed by loam */
+  LOAM_BLOCK_EXTERNAL = 3, /* somebody else's memory, with a destructor */
+  LOAM_BLOCK_SLICE = 4,    /* part of another block, which it keeps alive */
+  LOAM_BLOCK_POOLED = 5    /* many small pieces, freed together: see Arenas */
+} loam_block_kind;
+
+/* Ends what a block wrapped. It may call loam; the block itself is gone for it. */
+typedef void (*loam_block_dtor)(void *ptr, size_t size, void *ctx);
+
+/* A new block of `size` bytes; zeroed; aligned to a power of two at least. NULL as loam_malloc. */
+LOAM_API loam_block *loam_block_new(loam_site *site, size_t size);
+LOAM_API loam_block *loam_block_zeroed(loam_site *site, size_t size);
+LOAM_API loam_block *loam_block_aligned(loam_site *site, size_t alignment, size_t size);
+
+/* A block of memory that loam did not make: `dtor(ptr, size, ctx)` is called once, when its last
+ * owner releases it; NULL: nothing is. `ptr` may be NULL. If this fails, NULL, nothing is called
+ * and the memory stays the caller's. */
+LOAM_API loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, loam_block_dtor dtor,
+                                     void *ctx);
+
+/* `size` bytes of `parent` from `offset` on, with no copy. The new block holds a reference to the
+ * block whose memory it is (for a slice of a slice, to the first). NULL if it does not fit. */
+LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size);
+
+/* One reference more; returns its argument. NULL is nothing. */
+LOAM_API loam_block *loam_block_retain(loam_block *block);
+
+/* One less; the last one ends the block. NULL is nothing. A release too many is an event (BAD_FREE)
+ * where it can be seen: while nobody else has got the header's memory. */
+LOAM_API void loam_block_release(loam_block *block);
+
+/* Where its data is; NULL for a pooled block, whose pieces are asked for one by one. */
+LOAM_API void *loam_block_data(const loam_block *block);
+
+/* Bytes of data, as asked for; of a pooled block, those of its pieces together. */
+LOAM_API size_t loam_block_size(const loam_block *block);
+
+/* Owners at this moment: a number to look at; only 1 in the hands of the owner can be relied on. */
+LOAM_API size_t loam_block_refcount(const loam_block *block);
+
+/* 0 for NULL. */
+LOAM_API loam_block_kind loam_block_kind_of(const loam_block *block);
+
+/* The tag of its site. Lives as long as the process. */
+LOAM_API const char *loam_block_tag(const loam_block *block);
+
 /* ---- Figures ---------------------------------------------------------------------------------
  *
  * Live figures are exact: they are read off the memory itself. While other threads allocate, each
