@@ -390,6 +390,90 @@ LOAM_API loam_block_kind loam_block_kind_of(const loam_block *block);
 /* The tag of its site. Lives as long as the process. */
 LOAM_API const char *loam_block_tag(const loam_block *block);
 
+/* ---- Types -----------------------------------------------------------------------------------
+ *
+ * What an array is made of, written as a datashape:
+ *
+ *   3 * var * {x: float64, y: ?int32}
+ *
+ * A number and a star are a dimension of that many elements, `var *` is one whose length stands in
+ * the data, so that each row has its own. `{name: type, ...}` is a struct, `pointer[type]` a value
+ * that stands somewhere else, `?type` one that may be missing (a scalar, string or bytes). A name
+ * that is not an identifier stands in quotes. Scalars are those of the list below; `int`, `real`
+ * and `complex` are int32, float64 and complex128. `#` begins a comment.
+ *
+ * What is missing is marked in the data: an integer by the smallest value of its type, an unsigned
+ * one by the largest, a bool by 2, a float by one NaN (its payload is 1954, as in R), a string and
+ * bytes by a NULL `begin`.
+ *
+ * Types are immutable and counted by reference; any number of threads may use one. */
+
+#define LOAM_TYPE_LIST(X)                      \
+  X(LOAM_TYPE_BOOL, "bool", 1, 1)              \
+  X(LOAM_TYPE_INT8, "int8", 1, 1)              \
+  X(LOAM_TYPE_INT16, "int16", 2, 2)            \
+  X(LOAM_TYPE_INT32, "int32", 4, 4)            \
+  X(LOAM_TYPE_INT64, "int64", 8, 8)            \
+  X(LOAM_TYPE_UINT8, "uint8", 1, 1)            \
+  X(LOAM_TYPE_UINT16, "uint16", 2, 2)          \
+  X(LOAM_TYPE_UINT32, "uint32", 4, 4)          \
+  X(LOAM_TYPE_UINT64, "uint64", 8, 8)          \
+  X(LOAM_TYPE_FLOAT16, "float16", 2, 2)        \
+  X(LOAM_TYPE_FLOAT32, "float32", 4, 4)        \
+  X(LOAM_TYPE_FLOAT64, "float64", 8, 8)        \
+  X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)    \
+  X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8) \
+  X(LOAM_TYPE_STRING, "string", 16, 8)         \
+  X(LOAM_TYPE_BYTES, "bytes", 16, 8)
+
+typedef enum loam_type_kind {
+#define LOAM_TYPE_ENUM(kind, name, size, align) kind,
+  LOAM_TYPE_LIST(LOAM_TYPE_ENUM)
+#undef LOAM_TYPE_ENUM
+      LOAM_TYPE_OPTION, /* these have parts */
+  LOAM_TYPE_POINTER,
+  LOAM_TYPE_FIXED,
+  LOAM_TYPE_VAR,
+  LOAM_TYPE_STRUCT
+} loam_type_kind;
+
+typedef struct loam_type loam_type;
+
+/* The type that `text` describes, with one reference for the caller. LOAM_EINVAL where it is no
+ * datashape: the words name the column and what was expected there. */
+LOAM_API loam_status loam_type_parse(const char *text, loam_type **out);
+
+/* One reference more; returns `type`. NULL stays NULL. */
+LOAM_API loam_type *loam_type_retain(const loam_type *type);
+
+/* One reference less. NULL is nothing. */
+LOAM_API void loam_type_release(loam_type *type);
+
+/* Its datashape, the same for equal types. Lives as long as the type. */
+LOAM_API const char *loam_type_text(const loam_type *type);
+
+/* 1 if they describe the same. */
+LOAM_API int loam_type_equal(const loam_type *a, const loam_type *b);
+
+struct loam_type_info {
+  loam_type_kind kind;
+  size_t size, align;       /* of one value, laid out as C does; a var dimension is 16 bytes */
+  size_t count;             /* elements of a fixed dimension, fields of a struct, else 0 */
+  const loam_type *element; /* of a dimension, pointer, option, else NULL; lives as the type does */
+};
+
+LOAM_API loam_status loam_type_info(const loam_type *type, struct loam_type_info *out);
+
+struct loam_type_field {
+  const char *name; /* these two live as long as the struct */
+  const loam_type *type;
+  size_t offset; /* where C would put it */
+};
+
+/* Field `index` of a struct. */
+LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
+                                     struct loam_type_field *out);
+
 /* ---- Figures ---------------------------------------------------------------------------------
  *
  * Live figures are exact: they are read off the memory itself. While other threads allocate, each

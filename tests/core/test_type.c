@@ -1,0 +1,304 @@
+/* test_type.c - types: what a datashape says, what it does not, and how one is laid out. */
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "refuse.h"
+#include "type.h"
+
+static loam_type *parse(const char *text) {
+  loam_type *type = NULL;
+  if (loam_type_parse(text, &type)) fail_msg("%s", loam_error());
+  assert_true(lm_type_is_valid(type));
+  return type;
+}
+
+static void expect_text(const char *text, const char *canonical) {
+  loam_type *type = parse(text);
+  assert_string_equal(loam_type_text(type), canonical);
+  loam_type *again = parse(canonical);
+  assert_true(loam_type_equal(type, again));
+  loam_type_release(type);
+  loam_type_release(again);
+}
+
+static void is_printed_as_it_is_read(void **state) {
+  (void)state;
+#define EXPECT_ITSELF(kind, name, size, align) expect_text(name, name);
+  LOAM_TYPE_LIST(EXPECT_ITSELF)
+  expect_text("3 * var * {x: float64, y: ?int32}", "3 * var * {x: float64, y: ?int32}");
+  expect_text(" 3*var\n*{ x :float64 ,y:? int32, }# so", "3 * var * {x: float64, y: ?int32}");
+  expect_text("pointer[2 * pointer[string]]", "pointer[2 * pointer[string]]");
+  expect_text("option[int]", "?int32");
+  expect_text("fixed[4] * real", "4 * float64");
+  expect_text("007 * complex", "7 * complex128");
+  expect_text("{'a b': bytes, \"it's\": bool, c: {d: {e: int8}}}",
+              "{'a b': bytes, 'it\\'s': bool, c: {d: {e: int8}}}");
+  expect_text("{'plain': int8, 'back\\\\slash': int8}", "{plain: int8, 'back\\\\slash': int8}");
+  expect_text("{'größe': int8}", "{'größe': int8}");
+}
+
+static void expect_refused(const char *text, const char *words) {
+  loam_type *untouched = (loam_type *)8, *type = untouched;
+  assert_int_equal(loam_type_parse(text, &type), LOAM_EINVAL);
+  assert_string_equal(loam_error(), words);
+  assert_ptr_equal(type, untouched);
+}
+
+static void a_refusal_names_the_column_and_what_was_expected(void **state) {
+  (void)state;
+  expect_refused("", "type \"\": column 1: expected a type, found the end");
+  expect_refused("3 * ", "type \"3 * \": column 5: expected a type, found the end");
+  expect_refused("3", "type \"3\": column 2: expected \"*\" after a dimension, found the end");
+  expect_refused("3 int8",
+                 "type \"3 int8\": column 3: expected \"*\" after a dimension, found \"int8\"");
+  expect_refused("{x float64}", "type \"{x float64}\": column 4: expected \":\" after the field's "
+                                "name, found \"float64\"");
+  expect_refused("{x: int8; y: int8}", "type \"{x: int8; y: int8}\": column 9: expected \",\" or "
+                                       "\"}\" after a field, found \";\"");
+  expect_refused("{}", "type \"{}\": column 2: expected a field's name after \"{\", found \"}\"");
+  expect_refused("{x: int8,,}",
+                 "type \"{x: int8,,}\": column 10: expected a field's name, found \",\"");
+  expect_refused("pointer int8", "type \"pointer int8\": column 9: expected \"[\", found \"int8\"");
+  expect_refused("pointer[int8", "type \"pointer[int8\": column 13: expected \"]\", found the end");
+  expect_refused("fixed[] * int8",
+                 "type \"fixed[] * int8\": column 7: expected a number of elements, found \"]\"");
+  expect_refused("3x * int8",
+                 "type \"3x * int8\": column 1: expected a number of elements, found \"3x\"");
+  expect_refused("int8 int8",
+                 "type \"int8 int8\": column 6: expected the end of the type, found \"int8\"");
+  expect_refused("int8 * int8",
+                 "type \"int8 * int8\": column 6: expected the end; a dimension is a "
+                 "number or \"var\", found \"*\"");
+  expect_refused("{a: int8,\n b: §}", "type \"{a: int8,\\x0A b: \\xC2\\xA7}\": line 2, column 5: "
+                                      "expected a type, found \"\\xC2\\xA7\"");
+  expect_refused("{'a: int8}", "type \"{'a: int8}\": column 2: this quote has no end");
+  expect_refused("{'a\\': int8}", "type \"{'a\\\\': int8}\": column 2: this quote has no end");
+}
+
+static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
+  (void)state;
+  expect_refused("3 * vr * int32",
+                 "type \"3 * vr * int32\": column 5: no type is called \"vr\"; is "
+                 "\"var\" meant?");
+  expect_refused("flaot64", "type \"flaot64\": column 1: no type is called \"flaot64\"; is "
+                            "\"float64\" meant?");
+  expect_refused("str", "type \"str\": column 1: no type is called \"str\"");
+  expect_refused("N * T", "type \"N * T\": column 1: no type is called \"N\"");
+}
+
+static void what_has_no_sense_is_refused_where_it_begins(void **state) {
+  (void)state;
+  expect_refused("{a: int8, a: int8}",
+                 "type \"{a: int8, a: int8}\": column 11: the struct has a field \"a\" already");
+  expect_refused("{'': int8}", "type \"{'': int8}\": column 2: a field's name is empty");
+  expect_refused("2 * ?var * int8", "type \"2 * ?var * int8\": column 5: ?var * int8: only a "
+                                    "scalar, a string or bytes can be missing");
+  expect_refused("??int8",
+                 "type \"?\?int8\": column 1: ??int8: only a scalar, a string or bytes can "
+                 "be missing");
+  expect_refused("140737488355329 * int8", "type \"140737488355329 * int8\": column 1: "
+                                           "140737488355329 elements of 1 bytes: no address space "
+                                           "is that large");
+  expect_refused("99999999999999999999 * int8",
+                 "type \"99999999999999999999 * int8\": column 1: no "
+                 "address space has as many elements");
+  assert_int_equal(loam_type_parse(NULL, NULL), LOAM_EINVAL);
+  assert_string_equal(loam_error(), "text or out: it is NULL");
+}
+
+static void depth_and_length_have_ends(void **state) {
+  (void)state;
+  char text[LM_TYPE_DEPTH * 4 + 16] = "";
+  for (int i = 0; i < LM_TYPE_DEPTH - 1; i++) strcat(text, "1 * ");
+  strcat(text, "int8");
+  loam_type_release(parse(text));
+  memmove(text + 4, text, strlen(text) + 1);
+  memcpy(text, "1 * ", 4);
+  loam_type *type;
+  assert_int_equal(loam_type_parse(text, &type), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), ": the type is more than 64 levels deep"));
+
+  char *long_name = malloc(LM_TYPE_TEXT + 16);
+  strcpy(long_name, "{");
+  memset(long_name + 1, 'x', LM_TYPE_TEXT);
+  strcpy(long_name + 1 + LM_TYPE_TEXT, ": int8}");
+  assert_int_equal(loam_type_parse(long_name, &type), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "column 1: the type's text is longer than 65536 bytes"));
+  free(long_name);
+}
+
+/* ---- Layout */
+
+static void expect_layout(const char *text, size_t size, size_t align) {
+  loam_type *type = parse(text);
+  struct loam_type_info info;
+  assert_int_equal(loam_type_info(type, &info), LOAM_OK);
+  assert_int_equal(info.size, size);
+  assert_int_equal(info.align, align);
+  loam_type_release(type);
+}
+
+static void a_value_is_laid_out_as_c_does(void **state) {
+  (void)state;
+  struct mixed {
+    int8_t a;
+    int32_t b[3];
+    int16_t c;
+    double d;
+    char e;
+  };
+  expect_layout("{a: int8, b: 3 * int32, c: int16, d: float64, e: bool}", sizeof(struct mixed),
+                _Alignof(struct mixed));
+  expect_layout("5 * {a: int8, b: int16}", 20, 2);
+  expect_layout("0 * float64", 0, 8);
+  expect_layout("{a: bool, s: ?string}", 24, 8);
+  expect_layout("{a: bool, c: complex64}", 12, 4);
+  expect_layout("var * complex128", 16, 8);
+  expect_layout("pointer[100 * int8]", 8, 8);
+  expect_layout("?uint16", 2, 2);
+
+  loam_type *type = parse("{a: int8, b: 3 * int32, c: int16, d: float64, e: bool}");
+  static const size_t offset[] = { 0, offsetof(struct mixed, b), offsetof(struct mixed, c),
+                                   offsetof(struct mixed, d), offsetof(struct mixed, e) };
+  for (size_t i = 0; i < LM_COUNT(offset); i++) {
+    struct loam_type_field f;
+    assert_int_equal(loam_type_field(type, i, &f), LOAM_OK);
+    assert_int_equal(f.offset, offset[i]);
+    assert_int_equal(f.name[0], 'a' + (char)i);
+  }
+  loam_type_release(type);
+}
+
+static void tells_its_parts(void **state) {
+  (void)state;
+  loam_type *type = parse("3 * var * {x: float64, y: ?int32}");
+  struct loam_type_info info;
+  struct loam_type_field field;
+  assert_int_equal(loam_type_info(type, &info), LOAM_OK);
+  assert_int_equal(info.kind, LOAM_TYPE_FIXED);
+  assert_int_equal(info.count, 3);
+  assert_int_equal(loam_type_info(info.element, &info), LOAM_OK);
+  assert_int_equal(info.kind, LOAM_TYPE_VAR);
+  const loam_type *record = info.element;
+  assert_int_equal(loam_type_info(record, &info), LOAM_OK);
+  assert_int_equal(info.kind, LOAM_TYPE_STRUCT);
+  assert_int_equal(info.count, 2);
+  assert_null(info.element);
+  assert_int_equal(loam_type_field(record, 1, &field), LOAM_OK);
+  assert_string_equal(field.name, "y");
+  assert_string_equal(loam_type_text(field.type), "?int32");
+  assert_int_equal(loam_type_field(record, 2, &field), LOAM_EINVAL);
+  assert_string_equal(loam_error(), "field 2: the struct has 2");
+  assert_int_equal(loam_type_field(type, 0, &field), LOAM_EINVAL);
+  assert_string_equal(loam_error(), "type 3 * var * {x: float64, y: ?int32}: it is not a struct");
+  assert_int_equal(loam_type_info(NULL, &info), LOAM_EINVAL);
+  loam_type_release(type);
+}
+
+static void equal_is_what_says_the_same(void **state) {
+  (void)state;
+  loam_type *a = parse("2 * {x: int}"), *b = parse("2*{x:int32}"), *c = parse("2 * {y: int}");
+  assert_true(loam_type_equal(a, b));
+  assert_false(loam_type_equal(a, c));
+  assert_false(loam_type_equal(a, NULL));
+  assert_true(loam_type_equal(NULL, NULL));
+  assert_string_equal(loam_type_text(NULL), "");
+  loam_type_release(a);
+  loam_type_release(b);
+  loam_type_release(c);
+}
+
+static void a_long_type_is_cut_in_a_message(void **state) {
+  (void)state;
+  char words[LM_TYPE_WORDS];
+  loam_type *type = parse(
+      "{a: 3 * 3 * 3 * float64, b: 3 * 3 * 3 * float64, c: 3 * 3 * 3 * float64, "
+      "d: 3 * 3 * 3 * float64}");
+  assert_string_equal(lm_type_words(words, type),
+                      "{a: 3 * 3 * 3 * float64, b: 3 * 3 * 3 * float64, c: 3 * 3 * 3 * float64, "
+                      "d: 3 * 3 * 3 * floa...");
+  assert_int_equal(strlen(words), LM_TYPE_WORDS - 1);
+  loam_type_release(type);
+}
+
+/* ---- Life */
+
+static void a_part_lives_as_long_as_somebody_has_it(void **state) {
+  (void)state;
+  loam_type *type = parse("3 * {x: var * int8}");
+  loam_type *record = loam_type_retain(type->element);
+  loam_type_release(type);
+  assert_string_equal(loam_type_text(record), "{x: var * int8}");
+  assert_true(lm_type_is_valid(record));
+  loam_type_release(record);
+  loam_type_release(NULL);
+  assert_null(loam_type_retain(NULL));
+}
+
+static void *retain_and_release(void *type) {
+  for (int i = 0; i < 20000; i++) loam_type_release(loam_type_retain(type));
+  loam_type_release(type);
+  return NULL;
+}
+
+static void threads_count_one_type_together(void **state) {
+  (void)state;
+  enum { THREADS = 8 };
+  pthread_t thread[THREADS];
+  loam_type *type = parse("3 * {x: var * int8}");
+  for (int i = 0; i < THREADS; i++)
+    thread[i] = start_thread(retain_and_release, loam_type_retain(type));
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  assert_int_equal(type->refs, 1);
+  loam_type_release(type);
+}
+
+static loam_status parse_all_sorts(void) {
+  loam_type *type = NULL;
+  loam_status status = loam_type_parse("3 * {a: 5 * var * ?int8, b: pointer[string], c: {d: int8, "
+                                       "e: int8, f: int8, g: int8, h: int8, i: int8, j: int8, "
+                                       "k: int8, l: int8}, m: var * {n: bytes}}",
+                                       &type);
+  assert_true(!type == !!status);
+  loam_type_release(type);
+  return status;
+}
+
+static void want_of_memory_is_refused_and_nothing_is_lost(void **state) {
+  (void)state;
+  assert_true(refuse_each_block(parse_all_sorts) > 20);
+}
+
+static void add_row(void *sum, const loam_stats_row *row) {
+  if (!strcmp(row->tag, "loam.type")) *(uint64_t *)sum += row->live_blocks;
+}
+
+/* Stands last. */
+static void nothing_was_left_by_any_of_these(void **state) {
+  (void)state;
+  uint64_t live = 0;
+  assert_int_equal(loam_stats_by(LOAM_BY_TAG, add_row, &live), LOAM_OK);
+  assert_int_equal(live, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(is_printed_as_it_is_read),
+    cmocka_unit_test(a_refusal_names_the_column_and_what_was_expected),
+    cmocka_unit_test(a_misspelt_word_is_answered_with_the_right_one),
+    cmocka_unit_test(what_has_no_sense_is_refused_where_it_begins),
+    cmocka_unit_test(depth_and_length_have_ends),
+    cmocka_unit_test(a_value_is_laid_out_as_c_does),
+    cmocka_unit_test(tells_its_parts),
+    cmocka_unit_test(equal_is_what_says_the_same),
+    cmocka_unit_test(a_long_type_is_cut_in_a_message),
+    cmocka_unit_test(a_part_lives_as_long_as_somebody_has_it),
+    cmocka_unit_test(threads_count_one_type_together),
+    cmocka_unit_test(want_of_memory_is_refused_and_nothing_is_lost),
+    cmocka_unit_test(nothing_was_left_by_any_of_these),
+  };
+  return cmocka_run_group_tests_name("type", tests, NULL, NULL);
+}
