@@ -11,6 +11,7 @@
  * A value that is none of these is told once a process, and the default taken. */
 #include "preload.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,27 +24,38 @@ typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_f
 static bad_free on_bad_free;
 static bool tell_events, strict, follow;
 
-/* One write, no stdio: this may run inside any malloc, and the program's streams are its own. */
-static void tell(const char *before, const char *words) {
-  char line[8192];
-  int length = snprintf(line, sizeof line, "loam: %s%s", before, words);
+/* A line, by one write and no stdio: this may run inside any malloc, and the program's streams are
+ * its own. */
+__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
+  char line[8192] = "loam: ";
+  size_t before = strlen(line), room = sizeof line - before - 1;
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(line + before, room, format, arguments);
+  va_end(arguments);
   if (length < 0) return;
-  if ((size_t)length > sizeof line - 2) length = sizeof line - 2;
-  if (line[length - 1] != '\n') line[length++] = '\n';
-  if (write(STDERR_FILENO, line, (size_t)length) < 0) return; /* nobody reads: nothing to do */
+  size_t all = before + ((size_t)length < room ? (size_t)length : room - 1);
+  if (line[all - 1] != '\n') line[all++] = '\n';
+  if (write(STDERR_FILENO, line, all) < 0) return; /* nobody reads: nothing to do */
+}
+
+/* After what core says of it, what only a program under preload can be told. */
+static void tell_bad_free(const loam_event *event) {
+  const char *place = loam_owns(event->pointer) ? NULL : stray_place(event->pointer);
+  tell("%s%s%s", event->message, place ? ": it is " : "", place ? place : "");
 }
 
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind == LOAM_EVENT_BAD_FREE) {
-    if (on_bad_free != BAD_FREE_IGNORE || tell_events) tell("free(): ", event->message);
+    if (on_bad_free != BAD_FREE_IGNORE || tell_events) tell_bad_free(event);
     if (on_bad_free == BAD_FREE_ABORT) abort();
     return;
   }
   bool starting = atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_WAKING;
-  if (tell_events) tell("", event->message);
+  if (tell_events) tell("%s", event->message);
   else if (event->kind == LOAM_EVENT_POLICY_REFUSED && starting && !strict)
-    tell("warning: the built-in default serves, the policy was refused: ", event->message);
+    tell("warning: the built-in default serves, the policy was refused: %s", event->message);
 }
 
 /* Which of the words "one|two|three" a variable is; the first where it is unset or empty. Any other
@@ -56,10 +68,8 @@ static int read_word(const char *name, const char *words) {
     if (strlen(value) == length && !memcmp(value, word, length)) return i;
     if (!word[length]) break;
   }
-  char line[256];
-  snprintf(line, sizeof line, "%s=%.100s: it may be %s; taken as %.*s", name, value, words,
-           (int)strcspn(words, "|"), words);
-  tell("warning: ", line);
+  tell("warning: %s=%.100s: it may be %s; taken as %.*s", name, value, words,
+       (int)strcspn(words, "|"), words);
   return 0;
 }
 
@@ -90,8 +100,8 @@ static void start(void) {
   loam_on_event(on_event, NULL);
   loam_status status = loam_start(&config);
   if (status == LOAM_OK || status == LOAM_ESTATE) return;
-  if (!strict) return tell("warning: not started as asked: ", loam_error());
-  tell("the program is not started: ", loam_error());
+  if (!strict) return tell("warning: not started as asked: %s", loam_error());
+  tell("the program is not started: %s", loam_error());
   _exit(2);
 }
 

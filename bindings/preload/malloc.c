@@ -39,7 +39,7 @@ void release(void *ptr) {
   if (!ptr) return;
   int before = errno;
   if (likely(loam_owns(ptr))) loam_free(ptr);
-  else next_free(ptr);
+  else stray_free(ptr);
   errno = before;
 }
 
@@ -50,7 +50,7 @@ static void *serve_again(const void *caller, void *ptr, size_t size) {
     release(ptr);
     return NULL;
   }
-  if (unlikely(!loam_owns(ptr))) return next_realloc(ptr, size);
+  if (unlikely(!loam_owns(ptr))) return stray_realloc(ptr, size);
   int before = errno;
   return answer(loam_realloc(NULL, ptr, size), before);
 }

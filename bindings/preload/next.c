@@ -13,7 +13,7 @@ static _Atomic size_t arena_used;
 static loam_system next;
 static _Atomic int next_state; /* 0 not looked up, 1 a thread is at it, 2 done */
 
-static bool is_arena(const void *ptr) { return (uintptr_t)ptr - (uintptr_t)arena < ARENA_SIZE; }
+bool next_is_arena(const void *ptr) { return (uintptr_t)ptr - (uintptr_t)arena < ARENA_SIZE; }
 
 static size_t arena_size(const void *ptr) {
   size_t size;
@@ -66,18 +66,18 @@ void *next_aligned_alloc(size_t alignment, size_t size) {
 }
 
 void *next_realloc(void *ptr, size_t size) {
-  if (!is_arena(ptr)) return is_known() ? next.realloc(ptr, size) : arena_alloc(size);
+  if (!next_is_arena(ptr)) return is_known() ? next.realloc(ptr, size) : arena_alloc(size);
   void *moved = next_malloc(size);
   size_t old = arena_size(ptr);
   return moved ? memcpy(moved, ptr, old < size ? old : size) : NULL;
 }
 
 void next_free(void *ptr) {
-  if (ptr && !is_arena(ptr) && is_known()) next.free(ptr);
+  if (ptr && !next_is_arena(ptr) && is_known()) next.free(ptr);
 }
 
 size_t next_usable_size(void *ptr) {
   if (!ptr) return 0;
-  if (is_arena(ptr)) return arena_size(ptr);
+  if (next_is_arena(ptr)) return arena_size(ptr);
   return is_known() ? next.usable_size(ptr) : 0;
 }

@@ -33,6 +33,16 @@ void *next_realloc(void *ptr, size_t size);
 void *next_aligned_alloc(size_t alignment, size_t size);
 void next_free(void *ptr);
 size_t next_usable_size(void *ptr);
+bool next_is_arena(const void *ptr);
+
+/* ---- stray.c --------------------------------------------------------------------------------- */
+
+/* Where a pointer is that is not loam's, if that is where nobody allocates; else NULL. */
+const char *stray_place(const void *ptr);
+
+/* Of pointers that are not loam's: to the next allocator, or told as what nobody allocated. */
+void stray_free(void *ptr);
+void *stray_realloc(void *ptr, size_t size);
 
 /* ---- host.c ---------------------------------------------------------------------------------- */
 

@@ -1,0 +1,52 @@
+/* stray.c - pointers that are given back and are not loam's: the next allocator's, from before the
+ * engine was awake, or nobody's.
+ *
+ * What nobody can have allocated is told here, as loam_free tells it: an address in a loaded object
+ * (data, text) or in the calling thread's stack. The next allocator would believe whatever happens
+ * to stand before it. Of all else that allocator's own checks are asked. */
+#define _GNU_SOURCE 1
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/auxv.h>
+
+#include "preload.h"
+
+/* The kernel maps nothing by itself in so many bytes below the top of the first thread's stack. */
+enum { FIRST_STACK = 128 << 20 };
+
+/* The name of the program's file stands above all of the first thread's stack and environment. */
+static uintptr_t top_of_first(void) { return getauxval(AT_EXECFN); }
+
+static bool is_on_stack(uintptr_t p) {
+  uintptr_t here = (uintptr_t)__builtin_frame_address(0), top = top_of_first();
+  if (p < here) return false;
+  if (top - here < FIRST_STACK) return p <= top;
+  pthread_attr_t attributes;
+  void *lowest;
+  size_t size;
+  if (pthread_getattr_np(pthread_self(), &attributes)) return false;
+  bool known = !pthread_attr_getstack(&attributes, &lowest, &size);
+  pthread_attr_destroy(&attributes);
+  /* Not so of a stack that the program switched to by itself. */
+  return known && here - (uintptr_t)lowest < size && p - (uintptr_t)lowest < size;
+}
+
+const char *stray_place(const void *ptr) {
+  struct dl_find_object object;
+  if (next_is_arena(ptr)) return NULL;
+  if (_dl_find_object((void *)ptr, &object) == 0) return "in a program or library";
+  return is_on_stack((uintptr_t)ptr) ? "on the stack" : NULL;
+}
+
+void stray_free(void *ptr) {
+  if (unlikely(stray_place(ptr) != NULL)) loam_free(ptr);
+  else next_free(ptr);
+}
+
+void *stray_realloc(void *ptr, size_t size) {
+  if (likely(!stray_place(ptr))) return next_realloc(ptr, size);
+  errno = EINVAL;
+  return loam_realloc(NULL, ptr, size); /* tells it, and gives NULL */
+}
