@@ -174,6 +174,7 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
 
 loam_status loam_policy_info(struct loam_policy_info *out) {
   if (!out) return null_argument("out");
+  awake();
   lm_policy_info_get(out);
   return LOAM_OK;
 }
