@@ -1,0 +1,32 @@
+/* binding.c - what the parts of the extension share. */
+#include "binding.h"
+
+#include <string.h>
+
+PyObject *binding_fail(loam_status status) {
+  PyObject *errors = PyImport_ImportModule("loam.errors");
+  if (!errors) return NULL;
+  const char *words = loam_error();
+  PyObject *text = binding_text(*words ? words : loam_status_text(status));
+  PyObject *error = text ? PyObject_CallMethod(errors, "of_status", "iO", (int)status, text) : NULL;
+  if (error) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+  Py_XDECREF(error);
+  Py_XDECREF(text);
+  Py_DECREF(errors);
+  return NULL;
+}
+
+PyObject *binding_done(loam_status status) {
+  if (status) return binding_fail(status);
+  Py_RETURN_NONE;
+}
+
+PyObject *binding_put(PyObject *dict, const char *key, PyObject *value) {
+  if (!dict || !value || PyDict_SetItemString(dict, key, value)) Py_CLEAR(dict);
+  Py_XDECREF(value);
+  return dict;
+}
+
+PyObject *binding_text(const char *text) {
+  return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}

@@ -1,0 +1,114 @@
+/* events.c - events, from whichever thread they happen in to the one that logs them.
+ *
+ * The callback may run in any thread, inside a free, with or without the interpreter's lock, while
+ * the interpreter ends. So it only pushes a copy on a list and posts a semaphore; no lock is taken,
+ * and what a fork leaves behind is whole. Python's side waits and takes the list. */
+#include "binding.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct event {
+  struct event *next; /* older */
+  loam_event_kind kind;
+  uint64_t generation;
+  const void *pointer;
+  char message[]; /* terminated */
+} event;
+
+static _Atomic(event *) newest;
+static sem_t arrived;
+
+/* Release pairs with the acquire of take. */
+static void push(void *ctx, const loam_event *told) {
+  (void)ctx;
+  size_t length = strlen(told->message);
+  event *e = malloc(sizeof *e + length + 1);
+  if (!e) return;
+  e->kind = told->kind;
+  e->generation = told->generation;
+  e->pointer = told->pointer;
+  memcpy(e->message, told->message, length + 1);
+  e->next = atomic_load_explicit(&newest, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&newest, &e->next, e, memory_order_release,
+                                                memory_order_relaxed))
+    ;
+  sem_post(&arrived);
+}
+
+/* Under `loam run` the preload library tells events, and says what a bad free does. */
+static int is_preloaded(void) {
+  Dl_info found;
+  void *function = dlsym(RTLD_DEFAULT, "loam_on_event");
+  return function && dladdr(function, &found) && found.dli_fname &&
+         strstr(found.dli_fname, "preload");
+}
+
+static PyObject *events_start(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  if (is_preloaded()) Py_RETURN_FALSE;
+  sem_init(&arrived, 0, 0);
+  loam_on_event(push, NULL);
+  Py_RETURN_TRUE;
+}
+
+/* Until something happened. Not interrupted by signals: they are the main thread's. */
+static PyObject *events_wait(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  Py_BEGIN_ALLOW_THREADS;
+  while (sem_wait(&arrived) && errno == EINTR)
+    ;
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+/* ---- Taking them */
+
+static event *oldest_first(event *e) {
+  event *first = NULL;
+  while (e) {
+    event *older = e->next;
+    e->next = first;
+    first = e;
+    e = older;
+  }
+  return first;
+}
+
+/* Appends one and frees it; `list` may be NULL, with an exception set. */
+static PyObject *append(PyObject *list, event *e) {
+  PyObject *row = !list ? NULL
+                        : Py_BuildValue("(iKNN)", (int)e->kind, (unsigned long long)e->generation,
+                                        PyLong_FromVoidPtr((void *)e->pointer),
+                                        binding_text(e->message));
+  if (!row || PyList_Append(list, row)) Py_CLEAR(list);
+  Py_XDECREF(row);
+  free(e);
+  return list;
+}
+
+static PyObject *events_take(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  PyObject *list = PyList_New(0);
+  event *e = oldest_first(atomic_exchange_explicit(&newest, NULL, memory_order_acquire));
+  while (e) {
+    event *later = e->next;
+    list = append(list, e);
+    e = later;
+  }
+  return list;
+}
+
+PyMethodDef events_methods[] = {
+  { "events_start", events_start, METH_NOARGS, NULL },
+  { "events_wait", events_wait, METH_NOARGS, NULL },
+  { "events_take", events_take, METH_NOARGS, NULL },
+  { 0 },
+};

@@ -1,0 +1,103 @@
+/* figures.c - what is live, and whose memory an address is. */
+#include "binding.h"
+
+static PyObject *number(uint64_t n) { return PyLong_FromUnsignedLongLong(n); }
+
+static PyObject *totals(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  struct loam_stats s;
+  loam_status status = loam_stats(&s);
+  if (status) return binding_fail(status);
+  PyObject *d = PyDict_New();
+  d = binding_put(d, "generation", number(s.generation));
+  d = binding_put(d, "live_bytes", number(s.live_bytes));
+  d = binding_put(d, "live_blocks", number(s.live_blocks));
+  d = binding_put(d, "total_bytes", number(s.total_bytes));
+  d = binding_put(d, "total_blocks", number(s.total_blocks));
+  d = binding_put(d, "reserved_bytes", number(s.reserved_bytes));
+  d = binding_put(d, "region_bytes", number(s.region_bytes));
+  d = binding_put(d, "metadata_bytes", number(s.metadata_bytes));
+  d = binding_put(d, "denied", number(s.denied));
+  d = binding_put(d, "fallbacks", number(s.fallbacks));
+  d = binding_put(d, "failed", number(s.failed));
+  d = binding_put(d, "bad_frees", number(s.bad_frees));
+  d = binding_put(d, "threads", number(s.threads));
+  d = binding_put(d, "sites", number(s.sites));
+  return binding_put(d, "strategies", number(s.strategies));
+}
+
+/* ---- Rows */
+
+typedef struct table {
+  PyObject *rows; /* NULL: an exception is set */
+  int keys;
+} table;
+
+static PyObject *row_of(int keys, const loam_stats_row *row) {
+  PyObject *d = PyDict_New();
+  if (keys & LOAM_BY_TAG) d = binding_put(d, "tag", binding_text(row->tag));
+  if (keys & LOAM_BY_STRATEGY) {
+    d = binding_put(d, "strategy", binding_text(row->strategy));
+    d = binding_put(d, "kind", binding_text(row->kind));
+  }
+  if (keys & LOAM_BY_GENERATION) d = binding_put(d, "generation", number(row->generation));
+  d = binding_put(d, "live_bytes", number(row->live_bytes));
+  d = binding_put(d, "live_blocks", number(row->live_blocks));
+  if (keys & LOAM_BY_GENERATION) return d;
+  d = binding_put(d, "total_bytes", number(row->total_bytes));
+  return binding_put(d, "total_blocks", number(row->total_blocks));
+}
+
+static void add_row(void *ctx, const loam_stats_row *row) {
+  table *t = ctx;
+  if (!t->rows) return;
+  PyObject *made = row_of(t->keys, row);
+  if (!made || PyList_Append(t->rows, made)) Py_CLEAR(t->rows);
+  Py_XDECREF(made);
+}
+
+static PyObject *stats_by(PyObject *self, PyObject *given) {
+  (void)self;
+  long keys = PyLong_AsLong(given);
+  if (keys == -1 && PyErr_Occurred()) return NULL;
+  table t = { PyList_New(0), (int)keys };
+  loam_status status = t.rows ? loam_stats_by((int)keys, add_row, &t) : LOAM_OK;
+  if (!status) return t.rows;
+  Py_CLEAR(t.rows);
+  return binding_fail(status);
+}
+
+/* ---- Owners */
+
+/* A tuple in the order of loam.Owner's fields; None for an address that is in no live block. */
+static PyObject *owner(PyObject *self, PyObject *given) {
+  (void)self;
+  loam_owner_info o;
+  void *address = PyLong_AsVoidPtr(given);
+  if (!address && PyErr_Occurred()) return NULL;
+  if (loam_owner(address, &o)) Py_RETURN_NONE;
+  return Py_BuildValue("(NNNNiNNNKNn)", binding_text(o.tag), binding_text(o.file),
+                       binding_text(o.func), binding_text(o.module), o.line,
+                       binding_text(o.strategy), binding_text(o.kind), binding_text(o.handler),
+                       (unsigned long long)o.generation, PyLong_FromVoidPtr(o.base),
+                       (Py_ssize_t)o.size);
+}
+
+/* The first byte of what gives its memory by the buffer protocol, in any layout. */
+static PyObject *address_of(PyObject *self, PyObject *given) {
+  (void)self;
+  Py_buffer view;
+  if (PyObject_GetBuffer(given, &view, PyBUF_FULL_RO)) return NULL;
+  PyObject *address = PyLong_FromVoidPtr(view.buf);
+  PyBuffer_Release(&view);
+  return address;
+}
+
+PyMethodDef figures_methods[] = {
+  { "totals", totals, METH_NOARGS, NULL },
+  { "stats_by", stats_by, METH_O, NULL },
+  { "owner", owner, METH_O, NULL },
+  { "address_of", address_of, METH_O, NULL },
+  { 0 },
+};

@@ -1,0 +1,44 @@
+/* module.c - loam._loam, the part of the package that is C and knows no NumPy. */
+#include "binding.h"
+
+static PyObject *version(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  return PyUnicode_FromString(loam_version());
+}
+
+static PyObject *trim(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  size_t bytes;
+  Py_BEGIN_ALLOW_THREADS;
+  bytes = loam_trim();
+  Py_END_ALLOW_THREADS;
+  return PyLong_FromSize_t(bytes);
+}
+
+static PyMethodDef own_methods[] = {
+  { "version", version, METH_NOARGS, NULL },
+  { "trim", trim, METH_NOARGS, NULL },
+  { 0 },
+};
+
+/* Contexts, frames and the one engine of a process belong to the main interpreter. */
+static int execute(PyObject *module) {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError,
+                    "loam serves the main interpreter of a process, not a subinterpreter");
+    return -1;
+  }
+  PyMethodDef *const parts[] = { own_methods, policy_methods, figures_methods, events_methods };
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+    if (PyModule_AddFunctions(module, parts[i])) return -1;
+  return 0;
+}
+
+static PyModuleDef_Slot slots[] = { { Py_mod_exec, (void *)execute }, { 0, NULL } };
+
+static PyModuleDef definition = { PyModuleDef_HEAD_INIT, .m_name = "loam._loam", .m_slots = slots };
+
+PyMODINIT_FUNC PyInit__loam(void);
+PyMODINIT_FUNC PyInit__loam(void) { return PyModuleDef_Init(&definition); }

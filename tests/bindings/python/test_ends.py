@@ -1,0 +1,179 @@
+"""test_ends - the interpreter's end with arrays alive, forks, and interpreters beside the main."""
+
+import multiprocessing
+import os
+import threading
+import unittest
+
+import numpy
+
+import loam
+
+from _support import POLICY, Case, main, run_child
+
+START = """
+import atexit, sys, threading, numpy, loam
+loam.numpy.install()
+"""
+
+
+def quiet(script, **environment):
+    """Runs it and expects that it ends well and says nothing but what it prints."""
+    out, errors = run_child(START + script, **environment)
+    if errors:
+        raise AssertionError(errors)
+    return out
+
+
+class Exits(Case):
+    def test_arrays_may_be_alive_anywhere(self):
+        for environment in ({}, {"PYTHONMALLOC": "debug"}, {"PYTHONDEVMODE": "1"}):
+            quiet("a = numpy.ones(100_000)\n"
+                  "sys.array = numpy.ones(10)\n"
+                  "numpy.kept = numpy.ones(10)\n"
+                  "loam.kept = [numpy.ones(n) for n in range(1000)]\n"
+                  "class Last:\n"
+                  "    array = numpy.ones(5)\n"
+                  "    def __del__(self): self.array.resize(5000, refcheck=False)\n"
+                  "sys.last = Last()\n"
+                  "cycle = [numpy.ones(7)]; cycle.append(cycle)\n", **environment)
+
+    def test_the_package_may_go_first(self):
+        quiet("a = numpy.ones(1000)\n"
+              "for name in [n for n in sys.modules if n.startswith('loam')]: del sys.modules[name]\n"
+              "del loam\n"
+              "import gc; gc.collect()\n"
+              "a.resize(100_000); del a\n"
+              "b = numpy.ones(10)\n")
+
+    def test_numpy_is_given_back_at_any_moment(self):
+        quiet("a = numpy.ones(1000)\n"
+              "atexit.register(loam.numpy.uninstall)\n"
+              "atexit.register(lambda: numpy.ones(1000))\n")
+        quiet("a = numpy.ones(1000); loam.numpy.uninstall(); b = numpy.ones(1000)\n")
+
+    def test_a_tag_may_be_open(self):
+        quiet("tag = loam.tag('open'); tag.__enter__(); a = numpy.ones(1000)\n")
+
+    def test_sites_may_be_named_to_the_end(self):
+        quiet("loam.numpy.install(sites=True)\n"
+              "class Last:\n"
+              "    def __del__(self): self.array = numpy.ones(1000)\n"
+              "sys.last, kept = Last(), Last()\n")
+
+    def test_threads_may_be_at_work(self):
+        quiet("def work():\n"
+              "    while True: numpy.ones(1000).sum()\n"
+              "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
+              "import time; time.sleep(0.1)\n")
+
+    def test_an_exit_in_the_middle_leaves_quietly(self):
+        quiet("a = numpy.ones(1000)\nimport os\nos._exit(0)\n")
+        run_child(START + "a = numpy.ones(1000)\nraise SystemExit(3)\n", code=3)
+
+    def test_a_policy_may_be_followed(self):
+        out = quiet("import tempfile\n"
+                    "file = tempfile.NamedTemporaryFile('w', suffix='.lua')\n"
+                    f"file.write({POLICY!r}); file.flush()\n"
+                    "print(loam.policy.watch(file.name).watching)\n"
+                    "a = numpy.ones(1000)\n")
+        self.assertEqual(out, "True\n")
+
+    def test_arrays_of_a_thread_outlive_it(self):
+        quiet("made = []\n"
+              "def work():\n"
+              "    with loam.tag('thread'): made.extend(numpy.ones(n) for n in range(1, 500))\n"
+              "t = threading.Thread(target=work); t.start(); t.join()\n"
+              "assert sum(a.sum() for a in made) == 499 * 250\n"
+              "assert loam.owner(made[0]).tag == 'thread'\n")
+
+
+def in_a_child(answers, array):
+    """Of multiprocessing: allocates, tags, frees what the parent made, loads a policy."""
+    total = array.sum()
+    del array
+    with loam.tag("child"):
+        tag = loam.owner(numpy.ones(1000)).tag
+    loam.policy.load(text=POLICY.replace('"test"', '"of the child"'))
+    answers.put((float(total), tag, loam.policy.info().name))
+
+
+class Forks(Case):
+    def setUp(self):
+        loam.policy.load(text=POLICY)
+        loam.numpy.install()
+        self.addCleanup(loam.numpy.uninstall)
+
+    def test_children_of_multiprocessing_go_on(self):
+        context = multiprocessing.get_context("fork")
+        answers = context.Queue()
+        stop = threading.Event()
+
+        def work():
+            while not stop.is_set():
+                numpy.ones(3000).sum()
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        children = [context.Process(target=in_a_child, args=(answers, numpy.ones(n)))
+                    for n in (10, 1000, 100_000)]
+        for child in children:
+            child.start()
+        got = sorted(answers.get(timeout=60) for _ in children)
+        for child in children:
+            child.join(60)
+            self.assertEqual(child.exitcode, 0)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(got, [(n, "child", "of the child") for n in (10, 1000, 100_000)])
+        self.assertEqual(loam.policy.info().name, "test")
+
+    def test_a_pool_sends_arrays_to_and_fro(self):
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            sums = pool.map(numpy.sum, [numpy.ones(n) for n in range(0, 20_000, 1000)])
+        self.assertEqual(sums, list(range(0, 20_000, 1000)))
+
+    def test_a_child_logs_its_own_events(self):
+        out = quiet("""
+import logging, os, time
+from loam import events
+logging.basicConfig(format="%(process)d %(levelname)s", stream=sys.stdout)
+pid = os.fork()
+if pid == 0:
+    try: loam.policy.load(text="return 1", name="child.lua")
+    except loam.PolicyError: pass
+    sys.stdout.flush()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+events.deliver()
+print(pid)
+""")
+        logged, pid = out.splitlines()
+        self.assertEqual(logged, f"{pid} ERROR")
+
+
+class Interpreters(Case):
+    def test_a_subinterpreter_is_refused_in_words(self):
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            self.skipTest("this Python has no _xxsubinterpreters")
+        for before in ("", "import loam; loam.trim()"):
+            out, _ = run_child(f"""
+                {before}
+                import _xxsubinterpreters as interpreters
+                one = interpreters.create()
+                interpreters.run_string(one, '''
+                try:
+                    import loam
+                except ImportError as error:
+                    print(error)
+                '''.replace(" " * 16, ""))
+                interpreters.destroy(one)
+                """)
+            self.assertIn("not a subinterpreter", out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,375 @@
+"""test_numpy - loam as NumPy's allocator: who sees it, whose arrays are whose."""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import ctypes
+import gc
+import tempfile
+import threading
+import tracemalloc
+
+import numpy
+
+import loam
+from loam import _numpy
+
+from _support import POLICY, Case, main, run_child
+
+
+def handler_of(array):
+    return numpy.core.multiarray.get_handler_name(array)
+
+
+def tag_now(size=10):
+    """The tag of an array made here; None if it is not loam's."""
+    owner = loam.owner(numpy.empty(size))
+    return owner and owner.tag
+
+
+def on_a_thread(function):
+    answer = []
+    thread = threading.Thread(target=lambda: answer.append(function()))
+    thread.start()
+    thread.join()
+    return answer[0]
+
+
+class Installed(Case):
+    def setUp(self):
+        loam.policy.load(text=POLICY)
+        loam.numpy.install()
+        self.addCleanup(loam.numpy.uninstall)
+
+
+class Who(Installed):
+    def test_this_context_sees_it(self):
+        array = numpy.ones(1000)
+        self.assertEqual(handler_of(array), "loam")
+        self.assertEqual(loam.owner(array).tag, "numpy.data")
+        self.assertEqual(loam.owner(array[5:].reshape(5, -1)).address, array.ctypes.data)
+        self.assertTrue(loam.numpy.is_installed())
+
+    def test_new_threads_see_it(self):
+        self.assertEqual(on_a_thread(tag_now), "numpy.data")
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            self.assertEqual(set(pool.map(tag_now, range(10))), {"numpy.data"})
+
+    def test_contexts_made_from_nothing_see_it(self):
+        self.assertEqual(contextvars.Context().run(tag_now), "numpy.data")
+
+    def test_executors_of_a_loop_see_it(self):
+        async def ask():
+            return await asyncio.get_running_loop().run_in_executor(None, tag_now)
+        self.assertEqual(asyncio.run(ask()), "numpy.data")
+
+    def test_a_thread_of_c_sees_it(self):
+        answer = []
+        start = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+            lambda _: answer.append(tag_now()))
+        libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+        libc.pthread_create(ctypes.byref(thread), None, start, None)
+        libc.pthread_join(thread, None)
+        self.assertEqual(answer, ["numpy.data"])
+
+    def test_a_thread_that_ran_before_sees_it(self):
+        loam.numpy.uninstall()
+        go, answer = threading.Event(), []
+
+        def wait():
+            answer.append(tag_now())
+            go.wait()
+            answer.append(tag_now())
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while not answer:
+            pass
+        loam.numpy.install()
+        go.set()
+        thread.join()
+        self.assertEqual(answer, [None, "numpy.data"])
+
+    def test_a_context_with_a_handler_of_its_own_keeps_it(self):
+        def choose():
+            _numpy.set_handler(_numpy.default_handler())
+            with loam.tag("not.heeded"):
+                return tag_now()
+        self.assertIsNone(contextvars.Context().run(choose))
+        self.assertEqual(tag_now(), "numpy.data")
+
+    def test_threads_that_use_numpy_meanwhile_do_no_harm(self):
+        stop = threading.Event()
+
+        def work():
+            while not stop.is_set():
+                numpy.ones(100).sum()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(50):
+            loam.numpy.uninstall()
+            self.assertIsNone(tag_now())
+            loam.numpy.install()
+            self.assertEqual(tag_now(), "numpy.data")
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+    def test_one_context_alone_can_be_served(self):
+        loam.numpy.uninstall()
+        context = contextvars.copy_context()
+        context.run(loam.numpy.install, everywhere=False)
+        self.assertEqual(context.run(tag_now), "numpy.data")
+        self.assertIsNone(tag_now())
+        self.assertIsNone(on_a_thread(tag_now))
+        context.run(loam.numpy.uninstall)
+        self.assertIsNone(context.run(tag_now))
+
+
+class Arrays(Installed):
+    def test_arrays_of_before_and_after_keep_their_own(self):
+        loam.numpy.uninstall()
+        before = numpy.arange(1000)
+        loam.numpy.install()
+        within = numpy.arange(1000)
+        loam.numpy.uninstall()
+        after = numpy.arange(1000)
+        self.assertEqual([handler_of(a) for a in (before, within, after)],
+                         ["default_allocator", "loam", "default_allocator"])
+        for array in (before, within, after):
+            array.resize(100_000, refcheck=False)
+            self.assertEqual(array[:1000].sum(), 499_500)
+        self.assertIsNone(loam.owner(before))
+        self.assertEqual(loam.owner(within).tag, "numpy.data")
+
+    def test_a_policy_decides_by_tag(self):
+        with loam.tag("aligned.here"):
+            array = numpy.empty(100)
+        self.assertEqual(array.ctypes.data % 4096, 0)
+        self.assertEqual(loam.owner(array).strategy, "aligned")
+
+    def test_an_array_keeps_its_generation_through_a_reload(self):
+        array = numpy.empty(100)
+        generation = loam.policy.info().generation
+        loam.policy.load(text=POLICY.replace("plain", "other"))
+        self.assertEqual(loam.owner(array)[-3], generation)
+        self.assertEqual(loam.owner(numpy.empty(100)).strategy, "other")
+
+    def test_what_the_policy_denies_is_a_memory_error(self):
+        with loam.tag("denied"):
+            with self.assertRaises(MemoryError):
+                numpy.empty(100)
+            with self.assertRaises(MemoryError):
+                numpy.zeros(100)
+        self.assertEqual(tag_now(), "numpy.data")
+
+    def test_arrays_live_and_go_in_the_figures(self):
+        with loam.tag("figures"):
+            arrays = [numpy.empty(n) for n in (1, 1000, 1_000_000)]
+
+        def row():
+            return next(r for r in loam.stats(by="tag") if r["tag"] == "figures")
+        self.assertEqual(row()["live_blocks"], 3)
+        self.assertGreaterEqual(row()["live_bytes"], 8 * 1_001_001)
+        del arrays
+        self.assertEqual(row()["live_blocks"], 0)
+        self.assertEqual(row()["total_blocks"], 3)
+
+    def test_zeros_are_zero_where_memory_is_used_again(self):
+        for size in (1, 7, 100, 5000, 300_000):
+            for _ in range(20):
+                array = numpy.zeros(size)
+                self.assertFalse(array.any())
+                array[:] = 1
+                del array
+
+    def test_arrays_may_be_freed_on_any_thread(self):
+        arrays = [numpy.ones(n) for n in range(1, 2000, 7)]
+        on_a_thread(arrays.clear)
+        made = on_a_thread(lambda: [numpy.ones(n) for n in range(1, 2000, 7)])
+        self.assertEqual(sum(a.sum() for a in made), sum(range(1, 2000, 7)))
+
+
+class Tags(Installed):
+    def test_tags_nest_and_end(self):
+        with loam.tag("outer"):
+            with loam.tag("outer.inner"):
+                self.assertEqual((tag_now(), loam.current_tag()), ("outer.inner", "outer.inner"))
+            self.assertEqual(tag_now(), "outer")
+        self.assertEqual((tag_now(), loam.current_tag()), ("numpy.data", None))
+
+    def test_tags_end_with_an_exception(self):
+        with self.assertRaises(KeyError), loam.tag("broken"):
+            {}["nothing"]
+        self.assertEqual(tag_now(), "numpy.data")
+
+    def test_tasks_have_each_their_own(self):
+        async def work(name):
+            with loam.tag(name):
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                    self.assertEqual(tag_now(), name)
+            return tag_now()
+
+        async def both():
+            return await asyncio.gather(*(work(f"task.{n}") for n in range(10)))
+        self.assertEqual(asyncio.run(both()), ["numpy.data"] * 10)
+
+    def test_to_thread_takes_the_tag_along_and_a_new_thread_does_not(self):
+        async def ask():
+            with loam.tag("along"):
+                return await asyncio.to_thread(tag_now), on_a_thread(tag_now)
+        self.assertEqual(asyncio.run(ask()), ("along", "numpy.data"))
+
+    def test_a_tag_decorates(self):
+        @loam.tag("decorated")
+        def plain():
+            return tag_now()
+
+        @loam.tag("decorated.later")
+        async def later():
+            await asyncio.sleep(0)
+            return tag_now()
+        self.assertEqual(plain(), "decorated")
+        self.assertEqual(asyncio.run(later()), "decorated.later")
+
+    def test_one_tag_object_may_be_entered_again(self):
+        again = loam.tag("again")
+        with again, again:
+            self.assertEqual(tag_now(), "again")
+        self.assertEqual(tag_now(), "numpy.data")
+
+    def test_what_is_no_tag_is_refused(self):
+        with self.assertRaises(TypeError):
+            loam.tag(7)
+        with self.assertRaisesRegex(ValueError, "256 bytes"):
+            loam.tag("x" * 256)
+        with self.assertRaises(ValueError):
+            loam.tag("a\0b")
+
+    def test_a_tag_is_only_a_name_where_numpy_is_not_ours(self):
+        loam.numpy.uninstall()
+        with loam.tag("nobody"):
+            self.assertIsNone(tag_now())
+            self.assertEqual(loam.current_tag(), "nobody")
+
+
+class Sites(Installed):
+    def setUp(self):
+        super().setUp()
+        loam.numpy.install(sites=True)
+
+    def test_the_function_outside_numpy_is_named(self):
+        def work():
+            return numpy.ones(100)
+        owner = loam.owner(work())
+        self.assertEqual(owner.tag,
+                         f"numpy.{__name__}.Sites.test_the_function_outside_numpy_is_named.work")
+        self.assertEqual((owner.file, owner.module), (__file__, __name__))
+        self.assertEqual(owner.line, work.__code__.co_firstlineno)
+
+    def test_a_tag_stays_and_has_a_place(self):
+        with loam.tag("named"):
+            owner = loam.owner(numpy.zeros(100))
+        self.assertEqual(owner.tag, "named")
+        self.assertEqual(owner.func, "Sites.test_a_tag_stays_and_has_a_place")
+
+    def test_functions_that_go_leave_no_wrong_names(self):
+        for n in range(600):
+            space = {"numpy": numpy}
+            exec(f"def f{n}(): return numpy.empty(5)", space)
+            self.assertEqual(loam.owner(space[f"f{n}"]()).func, f"f{n}")
+
+    def test_a_policy_sees_the_function(self):
+        loam.policy.load(text="""
+            local here = loam.host { name = "here" }
+            local rest = loam.host { name = "rest" }
+            return loam.policy { name = "by function", pick = function(req)
+              if req.func == "Sites.test_a_policy_sees_the_function" then return here end
+              return rest
+            end }""")
+        self.assertEqual(loam.owner(numpy.empty(5)).strategy, "here")
+        self.assertEqual(loam.owner((lambda: numpy.empty(5))()).strategy, "rest")
+
+    def test_calls_without_the_interpreters_lock_are_served(self):
+        text = " ".join(map(str, range(10_000)))  # NumPy grows the array without the lock
+        self.assertEqual(numpy.fromstring(text, sep=" ").sum(), 49_995_000)
+
+    def test_no_garbage_is_collected_by_an_allocation(self):
+        class Cycle:
+            def __del__(self):
+                gone.append(1)
+        gone = []
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        cycle = Cycle()
+        cycle.self = cycle
+        del cycle
+        for _ in range(2000):
+            numpy.empty(5)
+        self.assertFalse(gone or gc.isenabled())
+
+
+class Neighbours(Installed):
+    def test_tracemalloc_counts_numpys_domain(self):
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        only = [tracemalloc.DomainFilter(True, numpy.lib.tracemalloc_domain)]
+        arrays = [numpy.empty(1_000_000, dtype="u1"), numpy.zeros(500_000, dtype="u1")]
+        arrays[1].resize(2_000_000, refcheck=False)
+        traces = tracemalloc.take_snapshot().filter_traces(only).statistics("lineno")
+        self.assertEqual(sum(t.size for t in traces), 3_000_000)
+        self.assertEqual({t.traceback[0].filename for t in traces}, {__file__})
+        arrays.clear()
+        self.assertFalse(tracemalloc.take_snapshot().filter_traces(only).statistics("lineno"))
+
+    def test_the_policy_warning_is_numpys_own(self):
+        script = """
+            import ctypes, sys, numpy
+            if sys.argv[1:] != ["plain"]:
+                import loam
+                loam.numpy.install()
+            # What old C code does: an array whose data it tells NumPy to free.
+            get = ctypes.pythonapi.PyCapsule_GetPointer
+            get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            table = get(numpy.core._multiarray_umath._ARRAY_API, None)
+            new = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[93]  # PyArray_New
+            new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_int,
+                ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int,
+                ctypes.c_int, ctypes.c_void_p)(new)
+            libc = ctypes.CDLL(None)
+            libc.malloc.restype = ctypes.c_void_p
+            shape = (ctypes.c_ssize_t * 1)(10)
+            array = new(numpy.ndarray, 1, shape, 12, None, libc.malloc(80), 0, 0x501, None)
+            ctypes.c_int.from_address(id(array) + 64).value |= 4  # NPY_ARRAY_OWNDATA
+            assert array.flags.owndata and array.size == 10
+            del array
+            numpy.ones(10)
+        """
+        for before in ("import sys; sys.argv = ['-', 'plain']\n", ""):
+            text = before + "\n".join(line[12:] for line in script.splitlines())
+            for value, warns in (("1", True), ("0", False), ("", False)):
+                _, errors = run_child(text, NUMPY_WARN_IF_NO_MEM_POLICY=value)
+                self.assertEqual("a memory policy is not set" in errors, warns, errors)
+
+
+class Processes(Case):
+    def test_nothing_is_imported_until_it_is_asked_for(self):
+        out, _ = run_child("import loam, sys; print('numpy' in sys.modules)")
+        self.assertEqual(out, "False\n")
+
+    def test_another_program_starts_it_from_the_environment(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".lua") as policy:
+            policy.write(POLICY)
+            policy.flush()
+            out, _ = run_child("""
+                import loam, numpy
+                loam.numpy.install()
+                print(loam.policy.info().name, loam.owner(numpy.empty(3)).strategy)
+                """, LOAM_POLICY=policy.name)
+        self.assertEqual(out, "test plain\n")
+
+
+if __name__ == "__main__":
+    main()

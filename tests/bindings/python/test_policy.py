@@ -1,0 +1,213 @@
+"""test_policy - loading, following, checking and explaining policies; figures; events."""
+
+import ctypes
+import logging
+import os
+import tempfile
+import time
+import unittest
+
+import loam
+from loam import _loam, events
+
+from _support import POLICY, Case, main, run_child
+
+BROKEN = POLICY.replace("req.tag:under", "req.tga:under", 1)
+
+
+class Files(Case):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(loam.policy.unwatch)
+        self.path = os.path.join(folder.name, "policy.lua")
+
+    def save(self, text):
+        with open(self.path, "w") as file:
+            file.write(text)
+
+    def wait_until(self, is_so):
+        for _ in range(1000):
+            if is_so():
+                return
+            time.sleep(0.01)
+        self.fail(f"10 s were not enough: {loam.policy.info()}")
+
+
+class Loading(Files):
+    def test_a_file_goes_live(self):
+        self.save(POLICY)
+        before = loam.policy.info().generation
+        info = loam.policy.load(self.path)
+        self.assertEqual((info.name, info.path, info.generation), ("test", self.path, before + 1))
+        self.assertAlmostEqual(info.loaded_at, time.time(), delta=60)
+        self.assertEqual(len(info.hash), 16)
+
+    def test_a_refusal_says_file_line_and_why(self):
+        self.save(BROKEN)
+        before = loam.policy.info().generation
+        with self.assertRaises(loam.PolicyError) as caught:
+            loam.policy.load(self.path)
+        error = caught.exception
+        self.assertEqual((error.file, error.line, error.kind), (self.path, 6, "field"))
+        self.assertEqual(error.reason, "req has no field 'tga'")
+        self.assertIn("did you mean 'tag'?", str(error))
+        self.assertEqual(loam.policy.info().generation, before)
+
+    def test_a_refusal_without_a_line_says_the_rest(self):
+        with self.assertRaises(loam.PolicyError) as caught:
+            loam.policy.load(text="", name="empty.lua")
+        self.assertEqual(caught.exception.file, "empty.lua")
+        self.assertTrue(caught.exception.reason)
+
+    def test_a_missing_file_is_an_os_error(self):
+        for function in (loam.policy.load, loam.policy.check):
+            with self.assertRaises(OSError) as caught:
+                function(self.path)
+            self.assertIsInstance(caught.exception, loam.Error)
+            self.assertIn(self.path, str(caught.exception))
+
+    def test_paths_of_any_kind_are_taken(self):
+        import pathlib
+        self.save(POLICY)
+        for path in (self.path, os.fsencode(self.path), pathlib.Path(self.path)):
+            self.assertEqual(loam.policy.load(path).name, "test")
+
+    def test_what_makes_no_sense_is_refused(self):
+        for wrong in ({}, {"path": "a", "text": "b"}):
+            with self.assertRaises(TypeError):
+                loam.policy.load(**wrong)
+        with self.assertRaises(ValueError):
+            loam.policy.load("a\0b")
+        with self.assertRaises(TypeError):
+            loam.policy.load(7)
+
+    def test_edits_are_followed_and_broken_ones_are_not(self):
+        self.save(POLICY)
+        self.assertTrue(loam.policy.watch(self.path).watching)
+        with self.assertLogs("loam", logging.ERROR) as log:
+            self.save(BROKEN)
+            self.wait_until(lambda: log.records)
+        self.assertIn("policy.lua:6: field", log.output[0])
+        self.assertEqual(loam.policy.info().name, "test")
+        self.save(POLICY.replace('"test"', '"edited"'))
+        self.wait_until(lambda: loam.policy.info().name == "edited")
+        loam.policy.unwatch()
+        self.assertFalse(loam.policy.info().watching)
+
+
+class Asking(Files):
+    def test_check_tells_what_a_load_would(self):
+        self.save(POLICY)
+        self.assertTrue(loam.policy.check(self.path, tags=["one", "two"]))
+        self.save(BROKEN)
+        before = loam.policy.info()
+        check = loam.policy.check(self.path)
+        self.assertFalse(check)
+        self.assertEqual(str(check.errors[0]), f"{self.path}:6: field: req has no field 'tga' "
+                                               "(did you mean 'tag'?)")
+        self.assertEqual(loam.policy.info(), before)
+
+    def test_explain_tells_the_strategy_and_the_lines(self):
+        self.save(POLICY)
+        found = loam.policy.explain(self.path, "aligned.x", 100, align=64, node=0, live=5)
+        self.assertEqual((found.strategy, found.kind, found.line), ("aligned", "host", 6))
+        self.assertEqual(found.options, {"align": 4096})
+        self.assertEqual(found.path, ((6, 'req.tag:under("aligned")', True),))
+
+    def test_explaining_a_refused_policy_raises(self):
+        self.save(BROKEN)
+        with self.assertRaises(loam.PolicyError) as caught:
+            loam.policy.explain(self.path, "", 1)
+        self.assertEqual(caught.exception.line, 6)
+
+    def test_a_question_that_makes_no_sense_is_refused(self):
+        self.save(POLICY)
+        with self.assertRaises(ValueError):
+            loam.policy.explain(self.path, "a\nb", 1)
+        with self.assertRaises(ValueError):
+            loam.policy.explain(self.path, "a", -1)
+
+
+class Figures(Case):
+    def test_rows_are_what_pandas_takes(self):
+        rows = loam.stats(by=("tag", "strategy"))
+        for row in rows:
+            self.assertEqual(set(row), {"tag", "strategy", "kind", "live_bytes", "live_blocks",
+                                        "total_bytes", "total_blocks"})
+        self.assertEqual(set(loam.stats(by="generation")[0] if loam.stats(by="generation") else
+                             {"generation", "live_bytes", "live_blocks"}),
+                         {"generation", "live_bytes", "live_blocks"})
+        with self.assertRaisesRegex(ValueError, "by 'age': it is of tag, strategy, generation"):
+            loam.stats(by="age")
+
+    def test_pandas_takes_them(self):
+        try:
+            import pandas
+        except ImportError:
+            self.skipTest("python3-pandas is not installed")
+        import numpy
+        loam.numpy.install()
+        self.addCleanup(loam.numpy.uninstall)
+        with loam.tag("frame"):
+            array = numpy.ones(1000)
+        frame = pandas.DataFrame(loam.stats()).set_index("tag")
+        self.assertEqual(frame.loc["frame", "live_blocks"], 1)
+        self.assertGreaterEqual(frame.loc["frame", "live_bytes"], array.nbytes)
+
+    def test_totals_are_numbers_by_name(self):
+        self.assertGreater(loam.totals()["reserved_bytes"], 0)
+
+    def test_what_is_not_loams_has_no_owner(self):
+        self.assertIsNone(loam.owner(bytearray(10)))
+        self.assertIsNone(loam.owner(0))
+        with self.assertRaises(TypeError):
+            loam.owner("text")
+
+    def test_idle_memory_goes_back(self):
+        self.assertGreaterEqual(loam.trim(), 0)
+
+
+class Events(Case):
+    def setUp(self):
+        events.start()
+
+    def test_a_load_is_logged_before_it_returns(self):
+        with self.assertLogs("loam", logging.INFO) as log:
+            loam.policy.load(text=POLICY, name="live.lua")
+        event = log.records[0].event
+        self.assertEqual((event.kind, event.generation),
+                         ("policy_live", loam.policy.info().generation))
+        with self.assertLogs("loam", logging.ERROR) as log, self.assertRaises(loam.PolicyError):
+            loam.policy.load(text=BROKEN, name="broken.lua")
+        self.assertEqual(log.records[0].event.kind, "policy_refused")
+        self.assertIn("broken.lua:6", log.records[0].getMessage())
+
+    def test_a_bad_free_is_logged_from_any_thread(self):
+        library = ctypes.CDLL(_loam.__file__)
+        library.loam_free.argtypes = [ctypes.c_void_p]
+        here = ctypes.create_string_buffer(64)
+        address = ctypes.addressof(here) + 16
+        with self.assertLogs("loam", logging.ERROR) as log:
+            library.loam_free(address)  # without the interpreter's lock
+            for _ in range(1000):
+                if log.records:
+                    break
+                time.sleep(0.01)
+        self.assertEqual(log.records[0].event.kind, "bad_free")
+        self.assertEqual(log.records[0].event.pointer, address)
+
+    def test_under_loam_run_the_preload_library_tells(self):
+        if not os.environ.get("LOAM_PRELOAD"):
+            self.skipTest("LOAM_PRELOAD does not name the preload library; ctest sets it")
+        out, errors = run_child("""
+            import loam, numpy
+            loam.numpy.install()
+            from loam import events
+            print(events._thread, loam.owner(numpy.ones(100)).tag)
+            """, LD_PRELOAD=os.environ["LOAM_PRELOAD"])
+        self.assertEqual((out, errors), ("None numpy.data\n", ""))
+
+
+if __name__ == "__main__":
+    main()
