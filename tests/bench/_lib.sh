@@ -1,0 +1,63 @@
+# _lib.sh - what the benches that compare allocators share; they source it, at the top of the tree.
+#
+# Each takes figures of glibc, jemalloc, mimalloc and tcmalloc, as Debian packages them, and of loam
+# in turns, so that a busy minute falls on all of them.
+me=${0##*/}
+build=build-bench
+preload=$PWD/$build/libloam-preload.so
+loam=$PWD/$build/loam
+
+peers=(glibc jemalloc mimalloc tcmalloc)
+# glibc too is named: a program may be linked with another one, as Debian's redis-server is.
+declare -A library=(
+  [glibc]=libc.so.6 [jemalloc]=libjemalloc.so.2 [mimalloc]=libmimalloc.so.2
+  [tcmalloc]=libtcmalloc_minimal.so.4 ["loam run"]=$preload)
+declare -A package=(
+  [glibc]=libc6 [jemalloc]=libjemalloc2 [mimalloc]=libmimalloc2.0 [tcmalloc]=libtcmalloc-minimal4)
+
+say() { printf '%s: %s\n' "$me" "$*" >&2; }
+fail() { say "$@"; exit 1; }
+# The words that a script opens with are its help.
+help() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+misused() { say "$@"; help >&2; exit 2; }
+
+# What is being done: `progress` on one line that is written over, where somebody looks on;
+# `milestone`, a line of its own, in a log.
+progress() { if [ -t 2 ]; then printf '\r\033[K%s: %s' "$me" "$*" >&2; fi; }
+progress_ends() { if [ -t 2 ]; then printf '\r\033[K' >&2; fi; }
+milestone() { if [ ! -t 2 ]; then say "$@"; fi; }
+
+work=$(mktemp -d)
+children=
+finish() {
+  local status=$? child
+  trap - EXIT
+  for child in $children; do kill "$child" 2> /dev/null && wait "$child" 2> /dev/null; done
+  progress_ends
+  rm -rf "$work"
+  exit "$status"
+}
+trap finish EXIT
+trap 'say interrupted; exit 130' INT
+trap 'exit 143' TERM
+export LOAM_CONTROL_DIR=$work/control
+
+# prepare_tools - installs the packages, builds for release.
+prepare_tools() {
+  tests/install bench >&2
+  say "building ($build/)"
+  tests/build "$build" -DCMAKE_BUILD_TYPE=Release -DLOAM_BENCH=ON >&2
+}
+
+# check_serves ALLOCATOR... - each must be what a process gets by its name: of a library that is not
+# found the system only warns, and would leave the process with glibc.
+check_serves() {
+  local name file
+  for name in "$@"; do
+    file=$(LD_PRELOAD=${library[$name]} "$build/bench/patterns" serves)
+    [[ $file == *"${library[$name]}" ]] ||
+      fail "under $name, malloc is that of $file; ${library[$name]} is in Debian's package" \
+        "${package[$name]-of this tree, tests/build $build}"
+    printf '%-10s %s\n' "$name" "$(realpath --relative-base=. "$file")"
+  done
+}

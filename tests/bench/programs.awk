@@ -1,0 +1,68 @@
+# programs.awk - prints the runs that tests/bench/programs kept as a table: medians of processor
+# time, of time on the wall, of resident memory, a program a line.
+function median(key,   n, i, k, x, sorted) {
+  n = split(runs[key], sorted, " ")
+  for (i = 2; i <= n; i++) {
+    x = sorted[i] + 0
+    for (k = i - 1; k > 0 && sorted[k] + 0 > x; k--) sorted[k + 1] = sorted[k]
+    sorted[k + 1] = x
+  }
+  return n % 2 ? sorted[(n + 1) / 2] : (sorted[n / 2] + sorted[n / 2 + 1]) / 2
+}
+
+# Half of the way from the least to the most, as a part of the median.
+function jump(key,   n, i, each, least, most) {
+  n = split(runs[key], each, " ")
+  least = most = each[1] + 0
+  for (i = 2; i <= n; i++) {
+    if (each[i] + 0 < least) least = each[i] + 0
+    if (each[i] + 0 > most) most = each[i] + 0
+  }
+  return (most - least) / 2 / median(key)
+}
+
+# part PROGRAM WHAT FORMAT SCALE - glibc's figure and the others' ratios to it; the best of the four
+# comes to be in `best`, as a ratio.
+function part(program, what, format, scale,   i, base, each) {
+  base = median(program SUBSEP "glibc" SUBSEP what)
+  printf format, base / scale
+  best = 1
+  for (i = 2; i <= n; i++) {
+    each = median(program SUBSEP name[i] SUBSEP what) / base
+    printf "%6.2f", each
+    if (i < n && each < best) best = each
+    logs[what, i] += log(each)
+  }
+  return each / best
+}
+
+function ratio_heading() { return "  jem.  mim.   tc.  loam" }
+
+BEGIN { FS = "\t"; n = split("glibc,jemalloc,mimalloc,tcmalloc,loam run", name, ",") }
+NR == 1 { next }
+{
+  if (!($1 in seen)) { seen[$1] = 1; order[++rows] = $1 }
+  runs[$1, $2, "wall"] = runs[$1, $2, "wall"] " " $3
+  runs[$1, $2, "cpu"] = runs[$1, $2, "cpu"] " " $4
+  runs[$1, $2, "peak"] = runs[$1, $2, "peak"] " " $5
+}
+END {
+  printf "\n%-10s%8s%-24s%7s%6s%9s%-24s%10s%-24s\n", "", "cpu, s", ratio_heading(), "/best", "+-",
+    "wall, s", ratio_heading(), "peak, MiB", ratio_heading()
+  for (r = 1; r <= rows; r++) {
+    printf "%-10s", order[r]
+    to_best = part(order[r], "cpu", "%8.2f", 1)
+    printf "%7.2f%5.1f%%", to_best, 100 * jump(order[r] SUBSEP "loam run" SUBSEP "cpu")
+    part(order[r], "wall", "%9.2f", 1)
+    part(order[r], "peak", "%10.1f", 1024)
+    printf "\n"
+    log_best += log(to_best)
+  }
+  printf "%-10s%8s", "geo. mean", ""
+  for (i = 2; i <= n; i++) printf "%6.2f", exp(logs["cpu", i] / rows)
+  printf "%7.2f%6s%9s", exp(log_best / rows), "", ""
+  for (i = 2; i <= n; i++) printf "%6.2f", exp(logs["wall", i] / rows)
+  printf "%10s", ""
+  for (i = 2; i <= n; i++) printf "%6.2f", exp(logs["peak", i] / rows)
+  printf "\n"
+}
