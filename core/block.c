@@ -6,6 +6,7 @@
  * exchange. A count that came to 0, or to 2^31, by a host's mistake stays where it can be told. */
 #include "block.h"
 
+#include "arena.h"
 #include "engine.h"
 #include "error.h"
 
@@ -112,7 +113,8 @@ static LM_NOINLINE void end(loam_block *b) {
       if (b->dtor) b->dtor(b->data, b->size, b->ctx);
       break;
     case LOAM_BLOCK_SLICE: loam_block_release(b->parent); break;
-    default: break;
+    case LOAM_BLOCK_POOLED: lm_arena_finish(b); break;
+    case LOAM_BLOCK_EMBEDDED: break;
   }
   loam_free(b);
 }

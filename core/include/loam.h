@@ -390,6 +390,42 @@ LOAM_API loam_block_kind loam_block_kind_of(const loam_block *block);
 /* The tag of its site. Lives as long as the process. */
 LOAM_API const char *loam_block_tag(const loam_block *block);
 
+/* ---- Arenas ----------------------------------------------------------------------------------
+ *
+ * A pooled block: many small pieces, allocated under the block's site by the chunk, freed together
+ * when the block ends. In a plain arena pieces stand one after the other and only the last one can
+ * be resized: for what is written once, from front to back. In a resizable one any piece can be, as
+ * often as one likes: for strings and ragged arrays. There a piece takes 8 bytes more, rounded up
+ * to a power of two, and to 16; the place it leaves is for others. So however often pieces are
+ * resized, the arena stops growing: of each power of two it holds what its pieces of that size took
+ * when they took most. What is above 4 KiB stands alone, and leaves nothing.
+ *
+ * References may be counted in any thread, pieces asked for by one thread at a time. */
+
+enum { LOAM_ARENA_ZEROED = 1, LOAM_ARENA_RESIZABLE = 2 };
+
+/* A new arena; `flags` is a sum of LOAM_ARENA_*. Its first chunk has room for `first` bytes, 0:
+ * 4 KiB with what loam needs; later ones are larger, to 1 MiB. No chunk is there before a piece. */
+LOAM_API loam_block *loam_arena_new(loam_site *site, int flags, size_t first);
+
+/* A piece of `size` bytes, aligned to a power of two. It lives until the arena ends or is reset;
+ * size 0 has an address, perhaps not of its own. NULL without memory, or when the arena is
+ * finished. */
+LOAM_API void *loam_arena_alloc(loam_block *arena, size_t alignment, size_t size);
+
+/* The piece with another size, perhaps elsewhere, with its alignment and what it held; what is new
+ * is zero if the arena is zeroed. NULL, and the piece as it was, without memory; or if it is not
+ * the last one, unless the arena is resizable; or if the arena is finished. NULL `piece`: a new
+ * one, aligned to 16. */
+LOAM_API void *loam_arena_resize(loam_block *arena, void *piece, size_t size);
+
+/* Frees all pieces at once and keeps a chunk for new ones. LOAM_ESTATE if there is a second owner,
+ * whose pieces they are too. */
+LOAM_API loam_status loam_arena_reset(loam_block *arena);
+
+/* There will be no more pieces, and none is resized, until a reset: spare memory goes back. */
+LOAM_API loam_status loam_arena_finalize(loam_block *arena);
+
 /* ---- Types -----------------------------------------------------------------------------------
  *
  * What an array is made of, written as a datashape:

@@ -1,0 +1,12 @@
+/* arena.h - many small pieces from one pooled block, freed together. */
+#ifndef LM_ARENA_H
+#define LM_ARENA_H
+
+#include "block.h"
+
+/* When its last owner has released it: gives back what its pieces stood in. */
+void lm_arena_finish(loam_block *arena);
+
+bool lm_arena_is_valid(const loam_block *arena); /* the laws of arena.c; for tests */
+
+#endif
