@@ -43,6 +43,15 @@ _Noreturn void lm_abort(const char *file, int line, const char *expression);
 #define LM_CACHE_LINE 64
 #define LM_PAGE ((size_t)4096) /* the smallest page of every port */
 
+/* More on a counter that one thread writes and others read. Relaxed, as if by a load and a store;
+ * but of those gcc does not make one instruction. */
+#ifdef __SANITIZE_THREAD__
+#define lm_count(counter, more) \
+  __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + (more), __ATOMIC_RELAXED)
+#else
+#define lm_count(counter, more) (void)(*(counter) += (more))
+#endif
+
 LM_INLINE bool lm_is_pow2(size_t n) { return n && !(n & (n - 1)); }
 
 /* `align` is a power of two; wraps to 0 near SIZE_MAX, which callers exclude by LM_SIZE_MAX. */

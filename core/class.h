@@ -7,6 +7,9 @@
 enum { LM_CLASSES = 40 };
 #define LM_SMALL_MAX ((size_t)32 << 10)
 
+/* A site has a lane of a thread (thread.h) for each class: so many keys lie between two sites'. */
+enum { LM_LANE_STRIDE = 73 };
+
 /* By 16-byte units of a size, rounded up. */
 extern const uint8_t lm_class_of_units[LM_SMALL_MAX / 16 + 1];
 

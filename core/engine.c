@@ -99,8 +99,7 @@ static double read_gauge(const lm_request *request, int input, unsigned arg) {
 
 /* While active. */
 static void decide(const order *o, answer *out) {
-  uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
-  lm_decision *d = &o->site->now[generation & 1];
+  lm_decision *d = lm_engine_decision(o->site);
   const lm_plan *plan = o->t->inside ? lm_plan_default()
                                      : atomic_load_explicit(&d->plan, memory_order_acquire);
   lm_request request = {
@@ -330,18 +329,33 @@ static void *serve_chain(order *o) {
   return failed(o, s, a.n);
 }
 
-/* From a bin, as lm_engine_take does, filling it when it is empty. */
-static void *serve_class(const order *o) {
+/* While active, after a decision of the same section: a swap since then makes the thread forget. */
+static void open_lane(lm_thread *t, loam_site *site, unsigned class_, const lm_serve *serve,
+                      lm_token token) {
+  uint32_t key = site->lane + class_ + (atomic_load(&t->epoch) & ~LM_EPOCH_WARY);
+  lm_lane *lane = &t->lane[key % LM_LANES];
+  const lm_plan *plan = lm_engine_plan(site);
+  if (!(plan->table.even >> class_ & 1) || plan->reads & 1u << LM_IN_ZERO) return;
+  if (lane->key == key) return;
+  lm_stats_reuse(lane, site->index, serve);
+  lane->bin = serve->bin;
+  lane->token = token;
+  lane->key = key;
+}
+
+/* As lm_engine_take, but asks the table, and fills an empty bin. */
+LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero) {
   lm_token token;
   void *p = NULL;
-  if (o->align > 16 || o->size > LM_SMALL_MAX || o->t->inside) return NULL;
-  lm_thread_enter(o->t);
-  lm_serve serve = lm_engine_serve(o->site, o->size, o->zero, &token);
-  if (serve.bin) p = lm_pool_take(o->t, serve.bin, token);
-  lm_thread_leave(o->t);
+  if (size > LM_SMALL_MAX || t->inside) return NULL;
+  lm_thread_enter(t);
+  lm_serve serve = lm_engine_serve(site, size, zero, &token);
+  if (serve.bin) p = lm_pool_take(t, serve.bin, token);
+  if (p) open_lane(t, site, lm_class_of(size), &serve, token);
+  lm_thread_leave(t);
   if (!p) return NULL;
-  lm_stats_note(o->t, o->site->index, serve.strategy, 1, serve.units * (size_t)16);
-  return o->zero ? memset(p, 0, o->size) : p;
+  lm_stats_note(t, site->index, serve.strategy, 1, serve.units * (size_t)16);
+  return zero ? memset(p, 0, size) : p;
 }
 
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
@@ -349,7 +363,7 @@ void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
   lm_thread *t = lm_thread_get();
   if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", size);
   order o = { t, lm_engine_site(site), size, align < 16 ? 16 : align, zero, "" };
-  void *p = serve_class(&o);
+  void *p = align <= 16 ? lm_engine_decided(t, o.site, size, zero) : NULL;
   return p ? p : serve_chain(&o);
 }
 
@@ -478,13 +492,27 @@ static void check_guess(const void *p, size_t guess) {
            "free of %p with size %zu: the block has %zu bytes", p, guess, usable);
 }
 
+static int (*_Atomic on_foreign)(void *ptr);
+
+void lm_engine_set_foreign(int (*free_it)(void *ptr)) {
+  atomic_store_explicit(&on_foreign, free_it, memory_order_relaxed);
+}
+
+static void free_unknown(lm_thread *t, void *p) {
+  int (*ask)(void *) = atomic_load_explicit(&on_foreign, memory_order_relaxed);
+  t->inside++;
+  bool done = ask && ask(p);
+  t->inside--;
+  if (!done) tell_bad("free", p);
+}
+
 void lm_engine_free(void *ptr, size_t guess) {
   lm_thread *t = lm_thread_get();
   if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
   if (guess != SIZE_MAX) check_guess(ptr, guess);
   if (is_nested(ptr) && free_foreign(t, ptr)) return;
   if (lm_pool_owns(ptr)) free_pool(t, ptr);
-  else if (!free_foreign(t, ptr)) tell_bad("free", ptr);
+  else if (!free_foreign(t, ptr)) free_unknown(t, ptr);
 }
 
 /* ---- Reallocating ------------------------------------------------------------------------- */
@@ -635,8 +663,9 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
  * tag has a SLOW token and is in *site->live once.
  *
  *   1. The tag's sites are marked. An active section that begins later stamps its blocks SLOW and
- *      counts them in the same section (pool_take, record, pool_resize; lm_engine_take declines).
- *   2. careful is raised: sections that begin later free by compare and exchange of the token.
+ *      counts them in the same section (pool_take, record, pool_resize).
+ *   2. All threads become wary: sections that begin later have forgotten the lanes of the tag's
+ *      sites, and free by compare and exchange of the token.
  *   3. Grace: no section is left that began before 1 and 2. So now every block of the tag is either
  *      SLOW and counted, or has a token without SLOW that only this walk or its free will change.
  *   4. The walk: each such token is exchanged for its SLOW one, and only then counted. A free
@@ -680,11 +709,11 @@ void lm_engine_count_mark(loam_site *site) {
 void lm_engine_count_settle(void) {
   lm_lock_take(&settling.lock);
   if (atomic_exchange_explicit(&settling.wanted, false, memory_order_relaxed)) {
-    atomic_fetch_add_explicit(&lm_pool_careful, 1, memory_order_seq_cst);
+    lm_thread_raise(LM_WARY_COUNTING | LM_WARY_STALE);
     (void)lm_thread_grace();
     lm_pool_each(count_object, NULL);
     lm_foreign_each(count_foreign, NULL);
-    atomic_fetch_sub_explicit(&lm_pool_careful, 1, memory_order_release);
+    lm_thread_lower(LM_WARY_COUNTING);
   }
   lm_lock_drop(&settling.lock);
 }

@@ -7,6 +7,8 @@
 #include "stats.h"
 
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero);
+/* What can be had at once, by the table of the site's plan; NULL: ask lm_engine_alloc. */
+void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
 /* `guess` is the size a sized free claims, SIZE_MAX for none. */
 void lm_engine_free(void *ptr, size_t guess);
@@ -24,20 +26,30 @@ void lm_engine_count_settle(void);
 /* Both. */
 void lm_engine_count_tag(loam_site *site);
 
+/* What is asked first when a pointer that is not loam's is freed; NULL: nobody. 1: it freed it. */
+void lm_engine_set_foreign(int (*free_it)(void *ptr));
+
 /* Registers with threads, once; before anything is allocated. */
 void lm_engine_start(void);
 
 /* The site of the thread's scope, else the default. */
 LM_INLINE loam_site *lm_engine_scope(const lm_thread *t) {
-  loam_site *site = t->depth ? t->scope[(t->depth < LM_SCOPES ? t->depth : LM_SCOPES) - 1] : NULL;
-  return site ? site : &lm_site_empty;
+  return t->site ? t->site : &lm_site_empty;
+}
+
+/* What the live generation decided for a site. While active. */
+LM_INLINE lm_decision *lm_engine_decision(loam_site *site) {
+  /* Acquire pairs with the swap: the decisions of this parity are seen. */
+  return &site->now[atomic_load_explicit(&lm_generation, memory_order_acquire) & 1];
+}
+
+LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
+  return atomic_load_explicit(&lm_engine_decision(site)->plan, memory_order_acquire);
 }
 
 /* What the site's plan says of a small size; bin 0 if it has to be decided. While active. */
 LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, bool zero, lm_token *token) {
-  /* Acquire pairs with the swap: the decisions of this parity are seen. */
-  uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
-  lm_decision *d = &site->now[generation & 1];
+  lm_decision *d = lm_engine_decision(site);
   const lm_plan *plan = atomic_load_explicit(&d->plan, memory_order_acquire);
   *token = atomic_load_explicit(&d->token, memory_order_relaxed);
   lm_serve serve = lm_table_at(&plan->table, size);
@@ -47,30 +59,35 @@ LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, bool zero, lm_t
   return serve;
 }
 
-/* Most allocations, whole, without a call: of a size that the site's plan serves from a bin, not
- * empty, in a thread that allocated the like of it just before. False: ask lm_engine_alloc. */
-LM_INLINE bool lm_engine_take(lm_thread *t, loam_site *site, size_t size, bool zero, void **out) {
-  lm_token token;
-  bool taken = false;
-  lm_thread_enter(t);
-  lm_serve serve = lm_engine_serve(site, size, zero, &token);
-  lm_tally *tally = lm_stats_entry(t, site->index, serve.strategy);
-  if (lm_likely(serve.bin && lm_stats_is_of(tally, site->index, serve.strategy))) {
-    taken = lm_pool_bin_at(t, serve.bin)->n != 0;
-    if (lm_likely(taken)) {
-      *out = lm_pool_take(t, serve.bin, token);
-      lm_stats_add(&tally->blocks, 1);
-      lm_stats_add(&tally->bytes, serve.units * (size_t)16);
+/* Most allocations, whole, without a call: of a size class whose lane says what the thread got at
+ * this site before, from a bin that is not empty. NULL: ask lm_engine_alloc, which fills lanes.
+ *
+ * Law of a lane whose key is of the thread's epoch: every request of the key's site and class with
+ * align <= 16 gets an object of `bin`, with `token`, under the generation that was live when the
+ * thread last took LM_WARY_STALE back, which every later swap raises. */
+LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size) {
+  uint32_t key = site->lane + lm_class_of(size) + lm_thread_try(t);
+  lm_lane *lane = &t->lane[key % LM_LANES];
+  if (lm_likely(lane->key == key)) {
+    lm_bin *bin = lm_pool_bin_at(t, lane->bin);
+    void **top = lm_bin_top(bin);
+    if (lm_likely(top != bin->low)) {
+      void *p = *--top;
+      lm_bin_set_top(bin, top);
+      lm_pool_stamp(p, lane->token);
+      lm_count(&lane->blocks, 1);
+      lm_thread_leave(t);
+      if (!p) __builtin_unreachable();
+      return p;
     }
   }
   lm_thread_leave(t);
-  return taken;
+  return NULL;
 }
 
 /* Most frees. False: ask lm_engine_free. */
 LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
-  lm_thread_enter(t);
-  bool freed = lm_pool_give(t, p);
+  bool freed = lm_likely(!(lm_thread_try(t) & LM_EPOCH_WARY)) && lm_pool_give(t, p);
   lm_thread_leave(t);
   return freed;
 }

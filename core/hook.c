@@ -20,6 +20,8 @@ loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx) {
   listener.hook = (loam_memory_hook){ callback, ctx };
   atomic_store_explicit(&lm_hook_is_set, callback != NULL, memory_order_relaxed);
   lm_lock_drop(&listener.lock);
+  if (callback) lm_thread_raise(LM_WARY_TELLING);
+  else lm_thread_lower(LM_WARY_TELLING);
   return previous;
 }
 

@@ -1,6 +1,7 @@
 /* loam.c - the public functions: check arguments, start on first use, call in. */
 #include "loam.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,6 +67,7 @@ static loam_status start_policy(const loam_config *config) {
 static loam_status start_as(const loam_config *config) {
   lm_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_engine_start();
+  lm_engine_set_foreign(config->free_foreign);
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
   loam_status status = start_policy(config);
@@ -196,83 +198,112 @@ loam_site *loam_site_at(const loam_where *w) {
 void loam_scope_enter(loam_site *site) {
   lm_thread *t = lm_thread_get();
   if (!t) return;
-  if (t->depth < LM_SCOPES) t->scope[t->depth] = site;
+  if (t->depth < LM_SCOPES) t->scope[t->depth] = t->site = site;
   t->depth++;
 }
 
 void loam_scope_leave(void) {
   lm_thread *t = lm_thread_get();
-  if (t && t->depth) t->depth--;
+  if (!t || !t->depth) return;
+  t->depth--;
+  if (t->depth < LM_SCOPES) t->site = t->depth ? t->scope[t->depth - 1] : NULL;
 }
 
 loam_site *loam_scope_get(void) {
   lm_thread *t = lm_thread_get();
-  if (!t || !t->depth) return NULL;
-  return t->scope[(t->depth < LM_SCOPES ? t->depth : LM_SCOPES) - 1];
+  return t ? t->site : NULL;
 }
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* What the slow paths end in. */
-static void *told(void *from, void *to, size_t size) {
+/* What the slow paths end in. Success leaves errno as it was, whatever system calls it took. */
+static void *answer(void *from, void *to, size_t size, int before) {
   if (lm_unlikely(lm_hook_wanted()) && to) lm_hook_tell(from, to, size);
+  errno = to ? before : ENOMEM;
   return to;
 }
 
-static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
+static LM_NOINLINE void *alloc_slow(loam_site *site, size_t size, size_t align, bool zero) {
+  int before = errno;
   awake();
-  return told(NULL, lm_engine_alloc(site, size, 16, false), size);
+  return answer(NULL, lm_engine_alloc(site, size, align, zero), size, before);
+}
+
+/* Nothing to do but to allocate. */
+static bool is_plain(void) {
+  return atomic_load_explicit(&state, memory_order_relaxed) == RUNNING && !lm_hook_wanted();
+}
+
+static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
+  lm_thread *t = lm_self;
+  if (lm_likely(t && is_plain())) {
+    void *p = lm_engine_decided(t, site ? site : lm_engine_scope(t), size, false);
+    if (lm_likely(p != NULL)) return p;
+  }
+  return alloc_slow(site, size, 16, false);
 }
 
 void *loam_malloc(loam_site *site, size_t size) {
-  void *p;
   lm_thread *t = lm_self;
-  if (lm_likely(t && size <= LM_SMALL_MAX && !lm_hook_wanted()) &&
-      lm_likely(lm_engine_take(t, site ? site : lm_engine_scope(t), size, false, &p)))
-    return p;
+  if (lm_likely(t && size <= LM_SMALL_MAX)) {
+    void *p = lm_engine_take(t, site ? site : lm_engine_scope(t), size);
+    if (lm_likely(p != NULL)) return p;
+  }
   return malloc_slow(site, size);
 }
 
-static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size) {
-  awake();
-  return told(NULL, lm_engine_alloc(site, size, 16, true), size);
+static LM_NOINLINE void *malloc_weak_slow(loam_site *site, size_t size) {
+  loam_site *scope = loam_scope_get();
+  return malloc_slow(scope ? scope : site, size);
+}
+
+void *loam_malloc_weak(loam_site *site, size_t size) {
+  lm_thread *t = lm_self;
+  if (lm_likely(t && site && size <= LM_SMALL_MAX)) {
+    void *p = lm_engine_take(t, t->site ? t->site : site, size);
+    if (lm_likely(p != NULL)) return p;
+  }
+  return malloc_weak_slow(site, size);
 }
 
 void *loam_calloc(loam_site *site, size_t count, size_t size) {
-  void *p;
   size_t bytes;
   lm_thread *t = lm_self;
-  if (!lm_mul(count, size, &bytes))
-    return lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
-  if (lm_likely(t && bytes <= LM_SMALL_MAX && !lm_hook_wanted()) &&
-      lm_likely(lm_engine_take(t, site ? site : lm_engine_scope(t), bytes, true, &p)))
-    return memset(p, 0, bytes);
-  return calloc_slow(site, bytes);
+  if (!lm_mul(count, size, &bytes)) {
+    lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
+    return answer(NULL, NULL, 0, 0);
+  }
+  if (lm_likely(t && bytes <= LM_SMALL_MAX)) {
+    void *p = lm_engine_take(t, site ? site : lm_engine_scope(t), bytes);
+    if (lm_likely(p != NULL)) return memset(p, 0, bytes);
+  }
+  return alloc_slow(site, bytes, 16, true);
 }
 
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
-  if (!lm_is_pow2(alignment)) {
-    lm_fail(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
-    return NULL;
-  }
-  awake();
-  return told(NULL, lm_engine_alloc(site, size, alignment, false), size);
+  if (lm_is_pow2(alignment)) return alloc_slow(site, size, alignment, false);
+  lm_fail(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
+  errno = EINVAL;
+  return NULL;
 }
 
 void *loam_realloc(loam_site *site, void *ptr, size_t size) {
+  int before = errno;
   awake();
-  return told(ptr, lm_engine_realloc(site, ptr, size), size);
+  return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
 }
 
 static LM_NOINLINE void free_slow(void *ptr, size_t guess) {
+  int before = errno;
   bool tell = lm_unlikely(lm_hook_wanted()) && lm_engine_usable(ptr);
   lm_engine_free(ptr, guess);
   if (tell) lm_hook_tell(ptr, NULL, 0);
+  errno = before;
 }
 
 void loam_free(void *ptr) {
   lm_thread *t = lm_self;
-  if (lm_likely(t && !lm_hook_wanted()) && lm_likely(lm_engine_give(t, ptr))) return;
+  if (lm_likely(t && lm_engine_give(t, ptr))) return;
   free_slow(ptr, SIZE_MAX);
 }
 
@@ -291,7 +322,7 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
   return lm_fail(LOAM_EBADPTR, "%p: it is in no live block", ptr);
 }
 
-size_t loam_trim(void) { return lm_pool_trim(lm_thread_get()); }
+size_t loam_trim(void) { return lm_pool_trim(); }
 
 /* ---- Handlers ----------------------------------------------------------------------------- */
 

@@ -69,13 +69,12 @@ typedef struct lm_map_head {
   uintptr_t base;     /* set once, before top is first raised */
   _Atomic size_t top; /* bytes of the range with a described extent; only grows */
   lm_span *span;
-  _Atomic uint32_t careful; /* see lm_pool_careful */
-  size_t size;              /* bytes reserved */
+  size_t size; /* bytes reserved */
 } __attribute__((aligned(LM_CACHE_LINE))) lm_map_head;
 
 extern lm_map_head lm_map;
 
-LM_INLINE lm_span *lm_map_span(uint32_t slot) { return &lm_map.span[slot]; }
+LM_INLINE lm_span *lm_map_span(size_t slot) { return &lm_map.span[slot]; }
 LM_INLINE void *lm_map_address(uint32_t slot) {
   return (void *)(lm_map.base + ((uintptr_t)slot << LM_SLOT_SHIFT));
 }

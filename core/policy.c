@@ -217,6 +217,7 @@ static loam_status go_live(load *l) {
   if (status == LOAM_OK) swap_locked(l, generation, slot);
   unlock(&live_lock);
   if (status != LOAM_OK) return status;
+  lm_thread_raise(LM_WARY_STALE);
   l->script = NULL;
   /* Without a grace nothing tells when the old plans are read no more: they stay. */
   if (!old || !lm_thread_grace()) return LOAM_OK;

@@ -10,6 +10,7 @@
 #define SMALL_ALIGN_MAX LM_PAGE
 /* What one tick of decay gives back at most, in slots (512 MiB): the system takes some 50 ms to. */
 enum { DECAY_MOST = 8192 };
+enum { CAPACITY_MOST = 1024 };
 
 typedef struct lm_pool {
   lm_strategy *strategy;
@@ -57,11 +58,12 @@ static unsigned class_of_bin(uint32_t offset) {
   return (unsigned)((offset - bin_offset(0, 0)) % sizeof(lm_pool_bins) / sizeof(lm_bin));
 }
 
-/* Objects of a class that a thread caches at most: fewer of the larger ones. */
-static uint32_t bin_capacity(unsigned class_) {
-  size_t size = lm_class_size(class_);
-  if (size <= 4 * LM_KIB) return LM_BIN_ITEMS;
-  return size <= 16 * LM_KIB ? LM_BIN_ITEMS / 2 : LM_BIN_ITEMS / 4;
+/* Items of a bin when it is opened, and at most: a MiB of them. */
+static uint32_t capacity_least(unsigned class_) { return lm_class_size(class_) <= LM_KIB ? 16 : 4; }
+
+static uint32_t capacity_most(unsigned class_) {
+  size_t n = LM_MIB / lm_class_size(class_);
+  return n < CAPACITY_MOST ? (uint32_t)n : CAPACITY_MOST;
 }
 
 /* The least class that holds `size` bytes in multiples of `align`; LM_CLASSES: none does. */
@@ -166,15 +168,44 @@ static void each_pool(void (*act)(lm_pool *pool)) {
 
 /* ---- Bins */
 
-static void open_bin(lm_thread *t, uint32_t offset) {
+/* Bin by bin as it is needed: an area with bins that nobody listed is not flushed. */
+static void list_bins(lm_thread *t, uint32_t place) {
   lm_thread_bins *bins = lm_pool_bins_of(t);
-  uint32_t place = place_of_bin(offset);
-  if (t->dying) return;
-  lm_pool_bin_at(t, offset)->cap = bin_capacity(class_of_bin(offset));
   if (bins->pool[place].listed) return;
   bins->pool[place].listed = true;
   bins->pool[place].next = bins->first;
   bins->first = place;
+}
+
+static uint32_t count_of(const lm_bin *bin) {
+  void **top = lm_bin_top(bin);
+  return top ? (uint32_t)(top - bin->low) : 0;
+}
+
+static uint32_t capacity_of(const lm_bin *bin) { return (uint32_t)(bin->high - bin->low); }
+
+/* Gives the bin room for `capacity` items; it stays as it is where there is no memory for them. */
+static void grow_bin(lm_bin *bin, uint32_t capacity) {
+  void **old = bin->low, **items = lm_own_alloc(capacity * sizeof *items);
+  if (!items) return;
+  uint32_t n = count_of(bin);
+  lm_bin_set_top(bin, NULL);
+  if (n) memcpy(items, old, n * sizeof *items);
+  bin->low = items;
+  bin->high = items + capacity;
+  lm_bin_set_top(bin, items + n);
+  lm_own_free(old);
+}
+
+/* Opens the bin, or doubles its room: threads that allocate much, or free much, go to the store
+ * less and less often (as tcmalloc's lists do, "slow start"). */
+static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
+  unsigned class_ = class_of_bin(offset);
+  uint32_t now = capacity_of(bin), most = capacity_most(class_);
+  if (t->dying || now >= most) return;
+  if (!now) list_bins(t, place_of_bin(offset));
+  uint32_t next = now ? now * 2 : capacity_least(class_);
+  grow_bin(bin, next < most ? next : most);
 }
 
 static void *take_one(lm_store *store, lm_token token) {
@@ -189,52 +220,66 @@ LM_NOINLINE void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token) 
   if (!pool) return NULL;
   lm_store *store = &pool->store[class_of_bin(offset)];
   lm_bin *bin = lm_pool_bin_at(t, offset);
-  if (!bin->cap) open_bin(t, offset);
-  if (!bin->cap) return take_one(store, token);
-  uint32_t n = lm_store_pull(store, bin->item, bin->cap / 2);
-  lm_bin_set_count(bin, n);
+  widen(t, bin, offset);
+  if (!bin->low) return take_one(store, token);
+  uint32_t n = lm_store_pull(store, bin->low, capacity_of(bin) / 2);
+  lm_bin_set_top(bin, bin->low + n);
+  lm_decay_stir();
   return n ? lm_pool_take(t, offset, token) : NULL;
 }
 
 static void put_in_bin(lm_bin *bin, void *p) {
-  uint32_t n = lm_bin_count(bin);
-  bin->item[n] = p;
-  lm_bin_set_count(bin, n + 1);
-}
-
-/* Hides the items while they are moved about. */
-static uint32_t empty_bin(lm_bin *bin) {
-  return atomic_exchange_explicit(&bin->n, 0, memory_order_acq_rel);
+  void **top = lm_bin_top(bin);
+  *top = p;
+  lm_bin_set_top(bin, top + 1);
 }
 
 /* The older half goes: what was freed last is warm. */
 static void halve(lm_bin *bin, lm_store *store) {
-  void *old[LM_BIN_ITEMS / 2];
-  uint32_t n = empty_bin(bin), half = n / 2;
-  memcpy(old, bin->item, half * sizeof *old);
-  memmove(bin->item, bin->item + half, (n - half) * sizeof *bin->item);
-  lm_bin_set_count(bin, n - half);
+  uint32_t n = count_of(bin), half = n / 2;
+  void *old[CAPACITY_MOST / 2];
+  lm_bin_set_top(bin, NULL);
+  memcpy(old, bin->low, half * sizeof *old);
+  memmove(bin->low, bin->low + half, (n - half) * sizeof *old);
+  lm_bin_set_top(bin, bin->low + n - half);
   lm_store_push(store, old, half);
 }
 
 LM_NOINLINE void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p) {
   lm_store *store = &pool_of(holder_of(place_of_bin(offset)))->store[class_of_bin(offset)];
   lm_bin *bin = lm_pool_bin_at(t, offset);
-  if (!bin->cap) open_bin(t, offset);
-  if (!bin->cap) {
+  widen(t, bin, offset);
+  if (!bin->low) {
     lm_store_push(store, &p, 1);
     return;
   }
-  if (lm_bin_count(bin) == bin->cap) halve(bin, store);
+  if (lm_bin_top(bin) == bin->high) halve(bin, store);
   put_in_bin(bin, p);
+  lm_decay_stir();
+}
+
+/* What was taken out of a bin, the bin closed: objects, and the array that they are in. */
+typedef struct haul {
+  void **items;
+  uint32_t n;
+} haul;
+
+static haul close_bin(lm_bin *bin) {
+  haul h = { bin->low, count_of(bin) };
+  lm_bin_set_top(bin, NULL);
+  bin->low = bin->high = bin->seen = NULL;
+  return h;
+}
+
+static void stow(lm_store *store, const haul *h) {
+  if (h->n) lm_store_push(store, h->items, h->n);
+  lm_own_free(h->items);
 }
 
 static void flush_pool(lm_pool *pool, lm_pool_bins *bins) {
   for (unsigned c = 0; c < LM_CLASSES; c++) {
-    lm_bin *bin = &bins->bin[c];
-    uint32_t n = lm_bin_count(bin) ? empty_bin(bin) : 0;
-    bin->cap = 0;
-    if (n) lm_store_push(&pool->store[c], bin->item, n);
+    haul h = close_bin(&bins->bin[c]);
+    stow(&pool->store[c], &h);
   }
 }
 
@@ -247,9 +292,103 @@ static void flush_thread(lm_thread *t) {
     uint32_t place = bins->first;
     bins->first = bins->pool[place].next;
     bins->pool[place].listed = false;
-    flush_pool(pool_of(holder_of(place)), &bins->pool[place]);
+    if (holder_of(place) && pool_of(holder_of(place)))
+      flush_pool(pool_of(holder_of(place)), &bins->pool[place]);
   }
   lm_lock_drop(&making);
+}
+
+/* ---- Idle bins
+ *
+ * A thread is asked to give up the bins that it did not use since it was last asked, by
+ * LM_WARY_CLAIMED. Its next operation takes that back, and does it; if after a grace it has not, it
+ * is in no operation, and while LM_WARY_TAKING keeps it out of the next one, whoever asked does. */
+
+enum { HAULS = 4096 };
+
+typedef struct sweep {
+  bool all;  /* idle or not */
+  bool more; /* some were not idle */
+  uint32_t n;
+  struct {
+    haul what;
+    lm_store *where;
+  } haul[HAULS];
+} sweep;
+
+static bool is_idle(sweep *w, lm_bin *bin) {
+  void **top = lm_bin_top(bin);
+  bool idle = w->all || top == bin->seen;
+  bin->seen = top;
+  if (!idle && top > bin->low) w->more = true;
+  return idle;
+}
+
+static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
+  for (unsigned c = 0; c < LM_CLASSES && w->n < HAULS; c++) {
+    if (!bins->bin[c].low || !is_idle(w, &bins->bin[c])) continue;
+    w->haul[w->n].where = &pool->store[c];
+    w->haul[w->n++].what = close_bin(&bins->bin[c]);
+  }
+}
+
+static void sweep_thread(sweep *w, lm_thread *t) {
+  lm_thread_bins *bins = lm_pool_bins_of(t);
+  for (uint32_t place = bins->first; place; place = bins->pool[place].next) {
+    lm_strategy *strategy = holder_of(place);
+    if (strategy && pool_of(strategy)) sweep_pool(w, pool_of(strategy), &bins->pool[place]);
+  }
+}
+
+static void stow_all(sweep *w) {
+  for (uint32_t i = 0; i < w->n; i++) stow(w->haul[i].where, &w->haul[i].what);
+  w->n = 0;
+}
+
+static void claim(lm_thread *t, void *ctx) {
+  (void)ctx;
+  if (t != lm_self) lm_thread_make_wary(t, LM_WARY_CLAIMED);
+}
+
+static void take_claimed(lm_thread *t, void *ctx) {
+  uint32_t wary = atomic_load_explicit(&t->wary, memory_order_relaxed);
+  do {
+    if (!(wary & LM_WARY_CLAIMED)) return;
+  } while (!atomic_compare_exchange_weak_explicit(
+      &t->wary, &wary, (wary & ~(uint32_t)LM_WARY_CLAIMED) | LM_WARY_TAKING, memory_order_acq_rel,
+      memory_order_relaxed));
+  sweep_thread(ctx, t);
+  lm_thread_make_easy(t, LM_WARY_TAKING);
+}
+
+/* True if there are bins in use. Not under `ending`, since it waits for who may wait for that. */
+static bool sweep_threads(bool all) {
+  sweep *w = lm_own_alloc(sizeof *w);
+  if (!w) return false;
+  w->all = all;
+  lm_thread_each(claim, NULL);
+  if (lm_thread_grace()) {
+    lm_lock_take(&making);
+    lm_thread_each(take_claimed, w);
+    if (lm_self) sweep_thread(w, lm_self);
+    stow_all(w);
+    lm_lock_drop(&making);
+  }
+  bool more = w->more;
+  lm_own_free(w);
+  return more;
+}
+
+/* The thread's own: it was asked, and is at work. */
+static void give_up_idle(lm_thread *t) {
+  sweep *w = lm_own_alloc(sizeof *w);
+  if (!w) return;
+  lm_lock_take(&making);
+  sweep_thread(w, t);
+  stow_all(w);
+  lm_lock_drop(&making);
+  lm_own_free(w);
+  lm_decay_stir();
 }
 
 /* ---- Memory that nobody needs */
@@ -259,9 +398,10 @@ static void trim_pool(lm_pool *pool) {
   lm_regions_trim(&pool->regions);
 }
 
-size_t lm_pool_trim(lm_thread *t) {
+size_t lm_pool_trim(void) {
   size_t before = lm_regions_released();
-  if (t) flush_thread(t);
+  if (lm_self) flush_thread(lm_self);
+  (void)sweep_threads(true);
   lm_lock_take(&ending);
   each_pool(trim_pool);
   lm_lock_drop(&ending);
@@ -276,8 +416,8 @@ static bool decay_pool(lm_pool *pool, uint32_t *most) {
 
 void lm_pool_decay(void) {
   uint32_t most = DECAY_MOST;
-  bool more = false;
   lm_decay_begin();
+  bool more = sweep_threads(false);
   lm_lock_take(&ending);
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     if (pool_at(id)) more |= decay_pool(pool_at(id), &most);
@@ -365,7 +505,7 @@ static void put_small(lm_thread *t, const lm_place *place) {
     return;
   }
   lm_bin *bin = lm_pool_bin_at(t, place->bin);
-  if (lm_bin_count(bin) < bin->cap) put_in_bin(bin, p);
+  if (lm_bin_top(bin) < bin->high) put_in_bin(bin, p);
   else lm_pool_overflow(t, place->bin, p);
 }
 
@@ -462,34 +602,32 @@ void lm_pool_figures_get(lm_pool_figures *out) {
 
 /* ---- Retiring */
 
-/* One bin's items of the pool at `place`, in any thread that has some. */
-typedef struct haul {
+/* The bins of one pool in all threads, a thread at a time: the list of threads is locked below the
+ * stores. Nobody is in an operation on the pool. */
+typedef struct recall {
   uint32_t place, n;
-  unsigned class_;
-  void *item[LM_BIN_ITEMS];
-} haul;
+  unsigned class_[LM_CLASSES];
+  haul haul[LM_CLASSES];
+} recall;
 
-static void take_bin(lm_thread *t, void *ctx) {
-  haul *h = ctx;
-  lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[h->place];
-  if (h->n || !bins->listed) return;
-  for (unsigned c = 0; c < LM_CLASSES && !h->n; c++) {
-    lm_bin *bin = &bins->bin[c];
-    if (lm_bin_count(bin)) h->n = empty_bin(bin);
-    bin->cap = 0;
-    h->class_ = c;
-    memcpy(h->item, bin->item, h->n * sizeof *h->item);
+static void take_bins(lm_thread *t, void *ctx) {
+  recall *r = ctx;
+  lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[r->place];
+  if (r->n || !bins->listed) return;
+  for (unsigned c = 0; c < LM_CLASSES; c++) {
+    if (!bins->bin[c].low) continue;
+    r->class_[r->n] = c;
+    r->haul[r->n++] = close_bin(&bins->bin[c]);
   }
 }
 
-/* Bin by bin: the list of threads is locked below the stores. */
 static void flush_bins_of_all_locked(lm_pool *pool) {
-  haul h = { .place = place_of(pool->strategy) };
+  recall r = { .place = place_of(pool->strategy) };
   do {
-    h.n = 0;
-    lm_thread_each(take_bin, &h);
-    if (h.n) lm_store_push(&pool->store[h.class_], h.item, h.n);
-  } while (h.n);
+    r.n = 0;
+    lm_thread_each(take_bins, &r);
+    for (uint32_t i = 0; i < r.n; i++) stow(&pool->store[r.class_[i]], &r.haul[i]);
+  } while (r.n);
 }
 
 /* False if something of the pool is still about: an object that a thread took with it when it was
@@ -644,6 +782,7 @@ static void hook(void) {
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
   lm_own_start();
   lm_thread_hook(&(lm_thread_hooks){ flush_thread, lock_all, unlock_all, renew_all });
+  lm_thread_on_claim(give_up_idle);
 }
 
 bool lm_pool_is_valid(void) {

@@ -46,7 +46,8 @@ uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
  * memory. The caller is between lm_thread_enter and _leave. */
 LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token);
 /* The fast free: true if `p` was a live object of a size class, and is free now. False: nothing was
- * done, lm_pool_free knows why. */
+ * done, lm_pool_free knows why. Not while LM_WARY_COUNTING: lm_pool_free takes tokens by an atomic
+ * exchange, so that lm_pool_retoken cannot be lost. */
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p);
 
 /* Any request of a host strategy: small, large, aligned, guarded. *zeroed says whether the memory
@@ -72,10 +73,6 @@ void *lm_pool_move(lm_thread *t, void *p, size_t size);
 
 /* Replaces the token of the live object at p if it still is `old`; for re-owning and counting. */
 bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
-/* While careful > 0, frees take tokens by an atomic exchange, so that retoken cannot be lost;
- * set it, then lm_thread_grace(), then walk. */
-#define lm_pool_careful (lm_map.careful)
-
 /* Each live object. Lock-free against alloc and free: each is seen as it was at some moment;
  * `visit` may call lm_pool_retoken and nothing else of the pool. */
 void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
@@ -85,9 +82,10 @@ void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
  * and that none is made meanwhile. Who decided on one before, and asks only now, is served all the
  * same. */
 void lm_pool_retire(const uint8_t *used, uint32_t n);
-/* Gives back to the system what holds no live object: the thread's bins (not those of others), what
- * stores and regions keep for reuse. Bytes, in whole slots; what others gave back meanwhile too. */
-size_t lm_pool_trim(lm_thread *t);
+/* Gives back to the system what holds no live object: what threads, stores and regions keep for
+ * reuse. Bytes, in whole slots; what others gave back meanwhile too. The caller is not inside an
+ * operation. */
+size_t lm_pool_trim(void);
 /* A tick of decay.h, by the service thread: the same for what was not needed since the last one, in
  * a bounded amount. */
 void lm_pool_decay(void);
@@ -100,16 +98,18 @@ bool lm_pool_is_valid(void); /* all laws above, everything locked; for LOAM_CHEC
 
 /* The rest is the fast path. */
 
-enum { LM_BIN_ITEMS = 64, LM_POOL_PLACES = 1024 };
+enum { LM_POOL_PLACES = 1024 };
 
-/* cap 0: not opened yet; a thread that is ending opens none. Only its thread touches a bin, but a
+/* Law: low <= top <= high; low .. top - 1 are its items; all NULL: not open. A thread that ends
+ * opens none.
+ * Only its thread touches a bin, save where thread.h and lm_pool_retire say how another may. But a
  * forked child inherits the bins of threads that it lost in the midst of things, and flushes them:
  * so an object leaves a bin before anything else is done with it and enters it last. At worst the
  * child loses what was on its way. */
 typedef struct lm_bin {
-  _Atomic uint32_t n;
-  uint32_t cap;
-  void *item[LM_BIN_ITEMS];
+  _Atomic(void **) top; /* NULL also while the items are moved about */
+  void **low, **high;
+  void **seen; /* top at the last tick: a bin where it has not moved is idle */
 } lm_bin;
 
 /* A pool's bins in a thread, at the same place in each, so that a decision table can hold "where in
@@ -136,12 +136,12 @@ LM_INLINE lm_bin *lm_pool_bin_at(lm_thread *t, uint32_t offset) {
   return (lm_bin *)((char *)t + offset);
 }
 
-LM_INLINE uint32_t lm_bin_count(const lm_bin *bin) {
-  return atomic_load_explicit(&bin->n, memory_order_relaxed);
+LM_INLINE void **lm_bin_top(const lm_bin *bin) {
+  return atomic_load_explicit(&bin->top, memory_order_relaxed);
 }
 /* Release: the items are there before they count, and are not touched while they do. */
-LM_INLINE void lm_bin_set_count(lm_bin *bin, uint32_t n) {
-  atomic_store_explicit(&bin->n, n, memory_order_release);
+LM_INLINE void lm_bin_set_top(lm_bin *bin, void **top) {
+  atomic_store_explicit(&bin->top, top, memory_order_release);
 }
 
 /* For an empty bin: fills it and takes one. */
@@ -150,7 +150,7 @@ void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token);
 void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p);
 
 LM_INLINE void lm_pool_stamp(const void *p, lm_token token) {
-  const lm_span *s = lm_map_span(lm_map_slot(p));
+  const lm_span *s = lm_map_span(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
   uint64_t offset = (uintptr_t)p - atomic_load_explicit(&s->start, memory_order_relaxed);
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
@@ -162,10 +162,10 @@ LM_INLINE void lm_pool_stamp(const void *p, lm_token token) {
 
 LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token) {
   lm_bin *bin = lm_pool_bin_at(t, offset);
-  uint32_t n = lm_bin_count(bin);
-  if (lm_unlikely(!n)) return lm_pool_refill(t, offset, token);
-  void *p = bin->item[n - 1];
-  lm_bin_set_count(bin, n - 1);
+  void **top = lm_bin_top(bin);
+  if (lm_unlikely(top == bin->low)) return lm_pool_refill(t, offset, token);
+  void *p = *--top;
+  lm_bin_set_top(bin, top);
   lm_pool_stamp(p, token);
   return p;
 }
@@ -175,8 +175,7 @@ LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token) {
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
-  if (lm_unlikely(atomic_load_explicit(&lm_map.careful, memory_order_relaxed))) return false;
-  const lm_span *s = lm_map_span((uint32_t)(place >> LM_SLOT_SHIFT));
+  const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
   uint64_t offset = (uintptr_t)p - atomic_load_explicit(&s->start, memory_order_relaxed);
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   unsigned __int128 product = (unsigned __int128)offset * reciprocal;
@@ -187,14 +186,13 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   atomic_store_explicit(token, LM_CACHED, memory_order_relaxed);
   uint32_t at = atomic_load_explicit(&s->bin, memory_order_relaxed);
   lm_bin *bin = lm_pool_bin_at(t, at);
-  uint32_t n = lm_bin_count(bin);
-  lm_assert(n <= bin->cap && bin->cap <= LM_BIN_ITEMS);
-  if (lm_unlikely(n == bin->cap)) {
+  void **top = lm_bin_top(bin);
+  if (lm_unlikely(top == bin->high)) {
     lm_pool_overflow(t, at, p);
     return true;
   }
-  bin->item[n] = p;
-  lm_bin_set_count(bin, n + 1);
+  *top = p;
+  lm_bin_set_top(bin, top + 1);
   return true;
 }
 

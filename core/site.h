@@ -20,6 +20,7 @@ typedef struct lm_decision {
 struct loam_site {
   lm_decision now[2];
   uint32_t index;
+  uint32_t lane; /* index * LM_LANE_STRIDE: with the class, the key of its lanes in threads */
   _Atomic uint32_t counted; /* a plan of the tag reads req.live: tokens carry LM_TOKEN_SLOW */
   _Atomic int64_t *live;    /* see the law below; shared by the sites of the tag */
   uint32_t tag_index;       /* sites of one tag share it */
@@ -28,6 +29,9 @@ struct loam_site {
   uint64_t hash;                   /* of where */
   loam_site *next_of_tag;          /* under the lock of sites */
 } __attribute__((aligned(LM_CACHE_LINE)));
+
+_Static_assert((1u << LM_SITE_BITS) * LM_LANE_STRIDE < 1u << LM_EPOCH_SHIFT,
+               "a lane's key holds site and class below the epoch");
 
 /* Law: *live is the sum of the usable bytes of the tag's live blocks whose token carries
  * LM_TOKEN_SLOW. Every block of a counted tag does (engine.c): there it is the tag's live bytes. */

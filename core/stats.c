@@ -108,9 +108,41 @@ void lm_stats_rekey(lm_tally *entry, uint64_t key) {
   lm_lock_drop(&stripe->lock);
 }
 
+static uint64_t owner_of(const lm_lane *lane) {
+  return atomic_load_explicit(&lane->of, memory_order_relaxed);
+}
+
+static uint64_t blocks_of(const lm_lane *lane) {
+  return __atomic_load_n(&lane->blocks, __ATOMIC_RELAXED);
+}
+
+static void give_lane(lm_lane *lane, uint64_t of, uint32_t size) {
+  uint64_t old = owner_of(lane);
+  struct stripe *stripe = stripe_of(old);
+  lm_lock_take(&stripe->lock);
+  uint64_t blocks = blocks_of(lane);
+  if (blocks) {
+    sums *row = touch(&stripe->table, old);
+    row->total_blocks += blocks;
+    row->total_bytes += blocks * lane->size;
+    __atomic_store_n(&lane->blocks, 0, __ATOMIC_RELAXED);
+  }
+  atomic_store_explicit(&lane->of, of, memory_order_relaxed);
+  lane->size = size;
+  lm_lock_drop(&stripe->lock);
+}
+
+void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve) {
+  uint64_t of = lm_stats_key(site, serve->strategy);
+  uint32_t size = serve->units * 16u;
+  if (owner_of(lane) != of || lane->size != size) give_lane(lane, of, size);
+}
+
 static void tell_all(lm_thread *t) {
   for (int i = 0; i < LM_TALLIES; i++)
     lm_stats_rekey(&t->tally[i], atomic_load_explicit(&t->tally[i].key, memory_order_relaxed));
+  for (int i = 0; i < LM_LANES; i++)
+    if (owner_of(&t->lane[i])) give_lane(&t->lane[i], 0, 0);
 }
 
 /* Under these locks memory of loam's own is taken, so their fork hooks come before memory's. */
@@ -189,6 +221,10 @@ static void add_thread(lm_thread *t, void *ctx) {
     uint64_t blocks = atomic_load_explicit(&e->blocks, memory_order_acquire);
     uint64_t bytes = atomic_load_explicit(&e->bytes, memory_order_acquire);
     add_total(ctx, atomic_load_explicit(&e->key, memory_order_relaxed), blocks, bytes);
+  }
+  for (int i = 0; i < LM_LANES; i++) {
+    uint64_t blocks = blocks_of(&t->lane[i]);
+    if (blocks) add_total(ctx, owner_of(&t->lane[i]), blocks, blocks * t->lane[i].size);
   }
 }
 

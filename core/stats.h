@@ -24,6 +24,10 @@ LM_INLINE void lm_stats_add(_Atomic uint64_t *sum, uint64_t more) {
   atomic_store_explicit(sum, now + more, memory_order_release);
 }
 
+/* Makes a lane's count that of blocks of a site that an entry serves; what it has of others is told
+ * first. */
+void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve);
+
 /* So many blocks of so many bytes in all were allocated. */
 LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uint32_t blocks,
                              size_t bytes) {

@@ -149,6 +149,19 @@ static void keep(filler *f) {
   f->table->entry = copy;
 }
 
+static bool is_even(const lm_table *table, unsigned class_) {
+  size_t lo = class_ ? lm_class_size(class_ - 1) / 16 + 1 : 0, hi = lm_class_size(class_) / 16;
+  for (size_t unit = lo; unit < hi; unit++)
+    if (table->at[unit] != table->at[hi]) return false;
+  return table->entry[table->at[hi]].cut == UINT32_MAX;
+}
+
+static void note_even(lm_table *table) {
+  table->even = 0;
+  for (unsigned c = 0; c < LM_CLASSES; c++)
+    if (is_even(table, c)) table->even |= (uint64_t)1 << c;
+}
+
 void lm_table_fill(lm_table *table, const lm_plan *plan) {
   table->entries = 1;
   table->entry = &lm_table_decide;
@@ -156,6 +169,7 @@ void lm_table_fill(lm_table *table, const lm_plan *plan) {
   filler f = { .table = table, .walk = { plan, FUEL }, .entries = 1 };
   for (unsigned c = 0; c < LM_CLASSES; c++) fill_class(&f, c);
   keep(&f);
+  note_even(table);
 }
 
 void lm_table_finish(lm_table *table) {

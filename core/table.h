@@ -30,6 +30,7 @@ enum { LM_TABLE_UNITS = LM_SMALL_MAX / 16 + 1, LM_TABLE_ENTRIES = 256 };
  *      can be served from the thread's bins with nothing to count, and no node reads LM_IN_LIVE.
  *      entry[0] is all zero: decide. */
 typedef struct lm_table {
+  uint64_t even;              /* a bit for each class all of whose sizes get the same */
   uint8_t at[LM_TABLE_UNITS]; /* index of the entry of sizes 16 * i - 15 .. 16 * i */
   uint32_t entries;
   const lm_entry *entry;

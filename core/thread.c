@@ -27,6 +27,7 @@ static struct {
   lm_thread *first;
   lm_thread *late, *last_late; /* oldest first */
   uint32_t graces;             /* begun so far */
+  uint32_t wary;               /* of all threads, new ones too */
 } list;
 
 static struct {
@@ -86,6 +87,7 @@ static void say_farewell(lm_thread *t) {
 /* ---- The list */
 
 static void link_locked(lm_thread *t) {
+  if (list.wary) lm_thread_make_wary(t, list.wary);
   t->passed = list.graces; /* its operations begin after the state that such a grace published */
   t->next = list.first;
   if (list.first) list.first->previous = t;
@@ -215,6 +217,63 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   if (t->late) queue_late(t);
   collect_late();
   return t;
+}
+
+/* ---- Wary threads */
+
+static void (*_Atomic on_claim)(lm_thread *t);
+
+/* The reason before the bit in `epoch`, which is what is looked at. Release pairs with the acquire
+ * of lm_thread_try. */
+void lm_thread_make_wary(lm_thread *t, uint32_t wary) {
+  atomic_fetch_or(&t->wary, wary);
+  atomic_fetch_or(&t->epoch, LM_EPOCH_WARY);
+}
+
+/* The bit goes first: whoever adds a reason meanwhile sets it again. What is taken back is told. */
+static uint32_t take_back(lm_thread *t, uint32_t wary) {
+  atomic_fetch_and(&t->epoch, ~LM_EPOCH_WARY);
+  uint32_t before = atomic_fetch_and(&t->wary, ~wary);
+  if (before & ~wary) atomic_fetch_or(&t->epoch, LM_EPOCH_WARY);
+  return before;
+}
+
+void lm_thread_make_easy(lm_thread *t, uint32_t wary) { (void)take_back(t, wary); }
+
+void lm_thread_raise(uint32_t wary) {
+  lm_lock_take(&list.lock);
+  list.wary |= wary & ~(uint32_t)LM_WARY_STALE;
+  for (lm_thread *t = list.first; t; t = t->next) lm_thread_make_wary(t, wary);
+  lm_lock_drop(&list.lock);
+}
+
+void lm_thread_lower(uint32_t wary) {
+  lm_lock_take(&list.lock);
+  list.wary &= ~wary;
+  for (lm_thread *t = list.first; t; t = t->next) lm_thread_make_easy(t, wary);
+  lm_lock_drop(&list.lock);
+}
+
+/* No key of an older epoch is met any more; once they come round, none is left. */
+static void forget_lanes(lm_thread *t) {
+  uint32_t now = atomic_load(&t->epoch), next;
+  do {
+    next = (now + (1u << LM_EPOCH_SHIFT)) & ~LM_EPOCH_WARY;
+  } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_WARY)));
+  if (next) return;
+  for (int i = 0; i < LM_LANES; i++) t->lane[i].key = 0;
+}
+
+LM_NOINLINE void lm_thread_attend(lm_thread *t) {
+  while (atomic_load_explicit(&t->wary, memory_order_acquire) & LM_WARY_TAKING) lm_sys_yield();
+  uint32_t wary = take_back(t, LM_WARY_STALE | LM_WARY_CLAIMED);
+  if (wary & LM_WARY_STALE) forget_lanes(t);
+  void (*give_up)(lm_thread *) = atomic_load_explicit(&on_claim, memory_order_relaxed);
+  if (wary & LM_WARY_CLAIMED && give_up) give_up(t);
+}
+
+void lm_thread_on_claim(void (*give_up)(lm_thread *t)) {
+  atomic_store_explicit(&on_claim, give_up, memory_order_relaxed);
 }
 
 /* ---- Grace */

@@ -20,6 +20,9 @@
 #define LM_SCOPES 64
 #define LM_ERROR_SIZE 4096
 #define LM_TALLIES 1024 /* power of two */
+#define LM_LANES 2048   /* power of two */
+#define LM_EPOCH_SHIFT 27
+#define LM_EPOCH_WARY 0x80000000u
 
 /* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
  * Written by the thread, read by whoever asks; the key changes under stats.c's lock of totals. */
@@ -28,9 +31,35 @@ typedef struct lm_tally {
   _Atomic uint64_t blocks, bytes;
 } lm_tally;
 
+/* What the thread's latest request of a size class at a site was decided to be, so that the next
+ * one need not be: engine.h. And how many it made so, told to nobody yet. */
+typedef struct lm_lane {
+  uint32_t key;        /* of the site and class, and of the epoch; 0: none */
+  uint32_t bin;        /* offset in the thread */
+  uint32_t token;      /* site.h */
+  uint32_t size;       /* of the bin's objects: what each of `blocks` has */
+  _Atomic uint64_t of; /* whose `blocks` are: as lm_tally's key; changes under the lock of totals */
+  uint64_t blocks;     /* by lm_count */
+} lm_lane;
+
+/* Why the next operation of a thread takes the long way: bits of `wary`. Set by others; each says
+ * who takes it back. While there is one, `epoch` has LM_EPOCH_WARY as well, which no lane's key
+ * has: finding no lane is also how the fast path of malloc finds that it has to be wary. */
+enum {
+  LM_WARY_STALE = 1,    /* its lanes are of an older generation: it forgets them */
+  LM_WARY_CLAIMED = 2,  /* its idle bins are asked for: it takes the bit back and gives them up;
+                           if it does nothing, what follows is: */
+  LM_WARY_TAKING = 4,   /* they are being taken: it waits until whoever takes them is done */
+  LM_WARY_COUNTING = 8, /* frees take tokens by compare and exchange: lm_thread_lower */
+  LM_WARY_TELLING = 16, /* the host hears of each block (hook.c): likewise */
+};
+
 typedef struct lm_thread {
   _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
+  _Atomic uint32_t wary;   /* LM_WARY_* */
+  _Atomic uint32_t epoch;  /* of its lanes: in the upper bits of their keys; and LM_EPOCH_WARY */
   uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_inside */
+  loam_site *site;         /* the scope's; NULL: none */
   const loam_handler *handler;
   uint32_t depth;     /* scopes entered, may exceed LM_SCOPES */
   _Atomic bool dying; /* its destructor ran: use the central lists, keep no caches */
@@ -41,14 +70,15 @@ typedef struct lm_thread {
   struct lm_thread *next, *previous; /* list of all threads, under the list lock */
   struct lm_thread *next_late;       /* queue of late ones, under the list lock */
   loam_site *scope[LM_SCOPES];
-  lm_tally tally[LM_TALLIES];
   char error[LM_ERROR_SIZE];
+  lm_tally tally[LM_TALLIES];
+  lm_lane lane[LM_LANES] __attribute__((aligned(LM_CACHE_LINE)));
 } lm_thread;
 
 /* Bins of the pools start here and go on to LM_THREAD_SIZE, touched as they are used: most of an
  * area is address space and no more. */
-#define LM_THREAD_BINS ((size_t)1 << 15)
-#define LM_THREAD_SIZE (32 * LM_MIB)
+#define LM_THREAD_BINS ((size_t)1 << 17)
+#define LM_THREAD_SIZE (2 * LM_MIB)
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
@@ -61,14 +91,40 @@ LM_INLINE lm_thread *lm_thread_get(void) {
   return lm_likely(lm_self != NULL) ? lm_self : lm_thread_make();
 }
 
-LM_INLINE void lm_thread_enter(lm_thread *t) {
+/* Does what `wary` asks of the thread. Not while active. */
+void lm_thread_attend(lm_thread *t);
+/* What a thread does that is asked for its idle bins; set once. */
+void lm_thread_on_claim(void (*give_up)(lm_thread *t));
+
+/* Enters, and the epoch: if it has LM_EPOCH_WARY, the long way is to be taken, and this one left at
+ * once. Acquire pairs with whoever set or took back a reason: its doings are seen. */
+LM_INLINE uint32_t lm_thread_try(lm_thread *t) {
   atomic_store_explicit(&t->active, 1, memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier of lm_thread_grace */
+  return atomic_load_explicit(&t->epoch, memory_order_acquire);
 }
 LM_INLINE void lm_thread_leave(lm_thread *t) {
   atomic_signal_fence(memory_order_seq_cst);
   atomic_store_explicit(&t->active, 0, memory_order_release);
 }
+
+LM_INLINE void lm_thread_enter(lm_thread *t) {
+  while (lm_unlikely(lm_thread_try(t) & LM_EPOCH_WARY) &&
+         atomic_load_explicit(&t->wary, memory_order_acquire) &
+             (LM_WARY_STALE | LM_WARY_CLAIMED | LM_WARY_TAKING)) {
+    lm_thread_leave(t);
+    lm_thread_attend(t);
+  }
+}
+
+/* A reason more for a thread, or less. */
+void lm_thread_make_wary(lm_thread *t, uint32_t wary);
+void lm_thread_make_easy(lm_thread *t, uint32_t wary);
+/* Makes every thread wary, those to come as well; and takes back what only we may (LM_WARY_STALE is
+ * taken back by each thread, and means nothing to new ones). Who sets one and then waits for a
+ * grace, or knows that he need not, has every later operation see it. */
+void lm_thread_raise(uint32_t wary);
+void lm_thread_lower(uint32_t wary);
 
 /* Waits until every operation that was under way has ended. The caller is not inside one. False
  * where the machine has no membarrier: then nothing may be reclaimed. */

@@ -18,6 +18,8 @@
 enum { TAG_MAX = 255 };
 
 caller_set caller_table[CALLER_SETS];
+_Thread_local caller_lately caller_nearby[CALLER_NEAR]
+    __attribute__((tls_model("initial-exec"))) = { { 0, NULL } };
 _Atomic uintptr_t caller_epoch;
 
 /* What an object's dynamic section says of its symbols. */
@@ -127,6 +129,18 @@ loam_site *caller_learn(uintptr_t key, const void *address) {
   /* Pairs with the acquire in caller_site. */
   atomic_store_explicit(&entry->site, (uintptr_t)site, memory_order_release);
   return site;
+}
+
+loam_site *site_of(const void *caller) {
+  loam_site *scope = loam_scope_get();
+  if (unlikely(scope != NULL)) return scope;
+  uintptr_t key = caller_key(caller);
+  caller_lately *near = &caller_nearby[caller_hash(key) >> 56];
+  if (unlikely(near->key != key)) {
+    near->site = caller_site(caller);
+    near->key = near->site ? key : 0;
+  }
+  return near->site;
 }
 
 bool caller_is_loader(const void *address) {

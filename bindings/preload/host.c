@@ -95,6 +95,7 @@ static void start(void) {
     .policy = policy && *policy ? policy : NULL,
     .watch = follow,
     .lenient = !strict,
+    .free_foreign = stray_free,
     .system = &next,
   };
   loam_on_event(on_event, NULL);

@@ -10,37 +10,48 @@
 
 #define CALLER __builtin_return_address(0)
 
-/* The rest of an allocation: NULL is ENOMEM, success leaves errno as the caller had it, whatever
- * system calls it took. */
-PRELOAD_INLINE void *answer(void *block, int before) {
-  errno = likely(block != NULL) ? before : ENOMEM;
-  return block;
-}
-
-void *serve(const void *caller, size_t size) {
+/* Of a caller that this thread does not know: loam itself leaves errno as it was. */
+static __attribute__((noinline)) void *serve_new(const void *caller, size_t size) {
   int before = errno;
-  if (unlikely(!host_is_awake(caller))) return next_malloc(size);
-  return answer(loam_malloc(site_of(caller), size), before);
+  if (!host_is_awake(caller)) return next_malloc(size);
+  loam_site *site = site_of(caller);
+  errno = before;
+  return loam_malloc(site, size);
 }
 
 void *serve_aligned(const void *caller, size_t alignment, size_t size) {
   int before = errno;
   if (unlikely(!host_is_awake(caller))) return next_aligned_alloc(alignment, size);
-  return answer(loam_aligned_alloc(site_of(caller), alignment, size), before);
+  loam_site *site = site_of(caller);
+  errno = before;
+  return loam_aligned_alloc(site, alignment, size);
 }
 
 static void *serve_zeroed(const void *caller, size_t count, size_t size) {
   int before = errno;
   if (unlikely(!host_is_awake(caller))) return next_calloc(count, size);
-  return answer(loam_calloc(site_of(caller), count, size), before);
+  loam_site *site = site_of(caller);
+  errno = before;
+  return loam_calloc(site, count, size);
 }
 
-void release(void *ptr) {
-  if (!ptr) return;
+/* Before loam is awake, what was made is the next allocator's, save what starting it asked for. */
+static __attribute__((noinline)) void release_early(void *ptr) {
   int before = errno;
-  if (likely(loam_owns(ptr))) loam_free(ptr);
-  else stray_free(ptr);
+  if (ptr && (loam_owns(ptr) || !stray_free(ptr))) loam_free(ptr);
   errno = before;
+}
+
+PRELOAD_INLINE void *serve_inline(const void *caller, size_t size) {
+  loam_site *site = caller_near(caller);
+  return likely(site != NULL) ? loam_malloc_weak(site, size) : serve_new(caller, size);
+}
+
+void *serve(const void *caller, size_t size) { return serve_inline(caller, size); }
+
+void release(void *ptr) {
+  if (likely(atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_AWAKE)) loam_free(ptr);
+  else release_early(ptr);
 }
 
 /* The block keeps its own tag: who grows a buffer is not who it is for. */
@@ -51,8 +62,7 @@ static void *serve_again(const void *caller, void *ptr, size_t size) {
     return NULL;
   }
   if (unlikely(!loam_owns(ptr))) return stray_realloc(ptr, size);
-  int before = errno;
-  return answer(loam_realloc(NULL, ptr, size), before);
+  return loam_realloc(NULL, ptr, size);
 }
 
 /* glibc's memalign: an alignment that is no power of two is rounded up to one. */
@@ -66,7 +76,7 @@ static void *serve_rounded(const void *caller, size_t alignment, size_t size) {
   return serve_aligned(caller, rounded, size);
 }
 
-PRELOAD_API void *malloc(size_t size) { return serve(CALLER, size); }
+PRELOAD_API void *malloc(size_t size) { return serve_inline(CALLER, size); }
 
 PRELOAD_API void *calloc(size_t count, size_t size) { return serve_zeroed(CALLER, count, size); }
 

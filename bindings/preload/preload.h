@@ -6,8 +6,8 @@
  *   next.c    the allocator that would serve if loam were not there
  *   host.c    starting from the environment, and what a person is told
  *
- * Whose is a pointer? loam_owns() says it, and nothing else is asked: what it owns goes to
- * loam_free, all else (made before loam was awake, or by another allocator) to the next free. */
+ * Whose is a pointer? loam says it, and nothing else is asked: what it does not own (made before it
+ * was awake, or by another allocator) goes to the next allocator's free. */
 #ifndef PRELOAD_H
 #define PRELOAD_H
 
@@ -40,8 +40,9 @@ bool next_is_arena(const void *ptr);
 /* Where a pointer is that is not loam's, if that is where nobody allocates; else NULL. */
 const char *stray_place(const void *ptr);
 
-/* Of pointers that are not loam's: to the next allocator, or told as what nobody allocated. */
-void stray_free(void *ptr);
+/* Of pointers that are not loam's: to the next allocator. What nobody allocated is refused (0), or
+ * told, and NULL. */
+int stray_free(void *ptr);
 void *stray_realloc(void *ptr, size_t size);
 
 /* ---- host.c ---------------------------------------------------------------------------------- */
@@ -76,6 +77,18 @@ typedef struct caller_set {
   _Alignas(64) caller_entry way[CALLER_WAYS];
 } caller_set;
 
+/* What a thread found in the table lately, by address: no line of it is shared, and a hit is one
+ * comparison. Empty until loam is awake. */
+enum { CALLER_NEAR = 256 };
+
+typedef struct caller_lately {
+  uintptr_t key;
+  loam_site *site;
+} caller_lately;
+
+extern _Thread_local caller_lately caller_nearby[CALLER_NEAR]
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
 extern caller_set caller_table[CALLER_SETS];
 extern _Atomic uintptr_t caller_epoch; /* bits 48 and up */
 
@@ -85,12 +98,25 @@ loam_site *caller_learn(uintptr_t key, const void *address);
 /* Whether the code at `address` is the dynamic loader's. */
 bool caller_is_loader(const void *address);
 
+PRELOAD_INLINE uint64_t caller_hash(uintptr_t key) { return key * UINT64_C(0x9e3779b97f4a7c15); }
+
 PRELOAD_INLINE caller_set *caller_set_of(uintptr_t key) {
-  return &caller_table[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 53];
+  return &caller_table[caller_hash(key) >> 53];
+}
+
+PRELOAD_INLINE uintptr_t caller_key(const void *address) {
+  return (uintptr_t)address | atomic_load_explicit(&caller_epoch, memory_order_relaxed);
+}
+
+/* NULL: not known here. */
+PRELOAD_INLINE loam_site *caller_near(const void *address) {
+  uintptr_t key = caller_key(address);
+  const caller_lately *near = &caller_nearby[caller_hash(key) >> 56];
+  return likely(near->key == key) ? near->site : NULL;
 }
 
 PRELOAD_INLINE loam_site *caller_site(const void *address) {
-  uintptr_t key = (uintptr_t)address | atomic_load_explicit(&caller_epoch, memory_order_relaxed);
+  uintptr_t key = caller_key(address);
   caller_set *set = caller_set_of(key);
   for (int i = 0; i < CALLER_WAYS; i++) {
     /* Acquire pairs with the release in caller_learn: the site is whole. */
@@ -104,10 +130,7 @@ PRELOAD_INLINE loam_site *caller_site(const void *address) {
 /* ---- malloc.c -------------------------------------------------------------------------------- */
 
 /* The site of a request: a scope set through loam.h wins over the calling module. */
-PRELOAD_INLINE loam_site *site_of(const void *caller) {
-  loam_site *scope = loam_scope_get();
-  return unlikely(scope != NULL) ? scope : caller_site(caller);
-}
+loam_site *site_of(const void *caller);
 
 /* malloc and aligned_alloc for a caller, NULL with ENOMEM on failure; errno kept on success. */
 void *serve(const void *caller, size_t size);

@@ -40,9 +40,10 @@ const char *stray_place(const void *ptr) {
   return is_on_stack((uintptr_t)ptr) ? "on the stack" : NULL;
 }
 
-void stray_free(void *ptr) {
-  if (unlikely(stray_place(ptr) != NULL)) loam_free(ptr);
-  else next_free(ptr);
+int stray_free(void *ptr) {
+  if (unlikely(stray_place(ptr) != NULL)) return 0;
+  next_free(ptr);
+  return 1;
 }
 
 void *stray_realloc(void *ptr, size_t size) {

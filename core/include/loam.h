@@ -123,6 +123,9 @@ typedef struct loam_config {
   unsigned step_ms;          /* wall clock of one load step; 0: 200 */
   size_t step_bytes;         /* Lua heap of one load step; 0: 4 MiB */
   const loam_system *system; /* NULL: malloc, free and so on as linked */
+  /* Asked by loam_free about a pointer that is not loam's: 1 if it freed it; else, or where this is
+   * NULL, the free is told as an event. For those who serve beside another allocator. */
+  int (*free_foreign)(void *ptr);
 } loam_config;
 
 /* Starts the engine. NULL: all defaults. LOAM_ESTATE if it is already started; LOAM_EPOLICY with
@@ -224,6 +227,10 @@ LOAM_API loam_site *loam_scope_get(void);
 
 LOAM_API void *loam_malloc(loam_site *site, size_t size);
 
+/* The same, but the scope that the thread is in, if any, wins over `site`: for those who allocate
+ * on another's behalf and know of him only where he called from. */
+LOAM_API void *loam_malloc_weak(loam_site *site, size_t size);
+
 /* Zeroed; count × size that overflows is NULL. */
 LOAM_API void *loam_calloc(loam_site *site, size_t count, size_t size);
 
@@ -251,10 +258,9 @@ LOAM_API size_t loam_usable_size(const void *ptr);
 LOAM_API int loam_owns(const void *ptr);
 
 /* Gives back to the system, now, all memory of loam's pools that holds no live block: what is kept
- * warm for reuse, and what the calling thread caches; what other threads cache stays. The bytes
- * given back, in pieces of 64 KiB, touched or not. Where the service thread runs (it answers
- * `loam status` and follows the policy's file), what nobody needed for about a second goes back
- * without a call. */
+ * warm for reuse, and what threads cache. The bytes given back, in pieces of 64 KiB, touched or
+ * not. Where the service thread runs (it answers `loam status` and follows the policy's file), what
+ * nobody needed for about a second goes back without a call. */
 LOAM_API size_t loam_trim(void);
 
 typedef struct loam_owner_info {

@@ -135,10 +135,9 @@ static void a_null_site_is_the_scope_or_the_empty_tag(void **state) {
   char *p = lm_engine_alloc(NULL, 10, 16, false);
   assert_string_equal(owner(p).tag, "");
   lm_thread *t = lm_thread_get();
-  t->scope[0] = site;
-  t->depth = 1;
+  t->site = site;
   char *q = lm_engine_alloc(NULL, 10, 16, false);
-  t->depth = 0;
+  t->site = NULL;
   assert_string_equal(owner(q).tag, "engine.test");
   put(p);
   put(q);

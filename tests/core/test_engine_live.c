@@ -77,7 +77,7 @@ static void counting_begins_exactly_while_threads_allocate(void **state) {
     put(held[i]);
     assert_int_equal(*racing[i]->live, 0);
   }
-  assert_int_equal(lm_pool_careful, 0);
+  assert_int_equal(lm_thread_get()->wary & LM_WARY_COUNTING, 0);
 }
 
 int main(void) {

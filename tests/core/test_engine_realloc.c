@@ -72,11 +72,10 @@ static void realloc_keeps_the_site_unless_told_another(void **state) {
   loam_site *other = tag("engine.other");
   char *p = get(100);
   lm_thread *t = lm_thread_get();
-  t->scope[0] = other;
-  t->depth = 1;
+  t->site = other;
   p = lm_engine_realloc(NULL, p, 5000);
   assert_string_equal(owner(p).tag, "engine.test");
-  t->depth = 0;
+  t->site = NULL;
   p = lm_engine_realloc(other, p, 5001);
   assert_string_equal(owner(p).tag, "engine.other");
   put(p);

@@ -20,7 +20,7 @@ static void *take(lm_thread *t, lm_strategy *s, size_t size, lm_token token) {
 static bool release(lm_thread *t, void *p) {
   lm_object object;
   lm_thread_enter(t);
-  bool freed = lm_pool_give(t, p) || lm_pool_free(t, p, &object) == LM_FREED;
+  bool freed = (!t->wary && lm_pool_give(t, p)) || lm_pool_free(t, p, &object) == LM_FREED;
   lm_thread_leave(t);
   return freed;
 }
@@ -114,7 +114,7 @@ static void *serve_while_dying(void *arg) {
   void *p = take(t, lm_strategy_at(0), 100, TOKEN), *q = take(t, lm_strategy_at(0), 200, TOKEN);
   wrong += !p || !q || !release(t, p) || !release(t, q) || release(t, q);
   for (unsigned c = 0; c < LM_CLASSES; c++)
-    wrong += lm_pool_bins_of(t)->pool[lm_strategy_at(0)->place].bin[c].cap != 0;
+    wrong += lm_pool_bins_of(t)->pool[lm_strategy_at(0)->place].bin[c].low != NULL;
   return arg;
 }
 
@@ -167,7 +167,7 @@ static _Atomic int64_t counted;
 static bool release_counted(lm_thread *t, void *p) {
   lm_object o;
   lm_thread_enter(t);
-  bool freed = lm_pool_give(t, p);
+  bool freed = !t->wary && lm_pool_give(t, p);
   if (!freed) {
     freed = lm_pool_free(t, p, &o) == LM_FREED;
     if (o.token & LM_TOKEN_SLOW) counted -= (int64_t)o.size;
@@ -218,11 +218,11 @@ static void re_owns_live_objects_while_they_are_freed(void **state) {
     counted = 0;
     for (uintptr_t i = 0; i < 2; i++) thread[i] = start_thread(churn_counted, (void *)(i + 1));
     usleep(5000);
-    lm_pool_careful++;
+    lm_thread_raise(LM_WARY_COUNTING);
     now_token = COUNTED | LM_TOKEN_SLOW;
     assert_true(lm_thread_grace());
     lm_pool_each(count_old, NULL);
-    lm_pool_careful--;
+    lm_thread_lower(LM_WARY_COUNTING);
     usleep(2000);
     stop = true;
     for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
