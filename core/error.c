@@ -69,13 +69,26 @@ void loam_on_event(loam_event_fn callback, void *ctx) {
   lm_lock_drop(&listener.lock);
 }
 
+/* Whether anybody listens, and who. */
+static bool is_heard(loam_event_fn *callback, void **ctx) {
+  lm_lock_take(&listener.lock);
+  *callback = listener.callback;
+  *ctx = listener.ctx;
+  lm_lock_drop(&listener.lock);
+  return *callback;
+}
+
+void lm_event_tell(const loam_event *event) {
+  loam_event_fn callback;
+  void *ctx;
+  if (is_heard(&callback, &ctx)) callback(ctx, event);
+}
+
 void lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
               ...) {
-  lm_lock_take(&listener.lock);
-  loam_event_fn callback = listener.callback;
-  void *ctx = listener.ctx;
-  lm_lock_drop(&listener.lock);
-  if (!callback) return;
+  loam_event_fn callback;
+  void *ctx;
+  if (!is_heard(&callback, &ctx)) return;
   char message[LM_ERROR_SIZE];
   va_list arguments;
   va_start(arguments, format);

@@ -16,6 +16,9 @@ void *lm_fail_null(const char *format, ...) LM_PRINTF(1, 2);
 void lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
               ...) LM_PRINTF(4, 5);
 
+/* The same of ready words, and for signal handlers, which may not format. */
+void lm_event_tell(const loam_event *event);
+
 /* `text` with quotes around it and every byte that is not printable ASCII as \xHH, cut to fit. */
 const char *lm_quote(char *buffer, size_t size, const char *text);
 

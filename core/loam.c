@@ -9,6 +9,7 @@
 #include "control.h"
 #include "engine.h"
 #include "error.h"
+#include "fault.h"
 #include "foreign.h"
 #include "handler.h"
 #include "hook.h"
@@ -70,6 +71,7 @@ static loam_status start_as(const loam_config *config) {
   lm_engine_set_foreign(config->free_foreign);
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
+  lm_fault_want(config->guard_report);
   loam_status status = start_policy(config);
   if (status) return status;
   (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */

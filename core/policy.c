@@ -14,6 +14,7 @@
 #include "control.h"
 #include "engine.h"
 #include "error.h"
+#include "fault.h"
 #include "pool.h"
 #include "sys.h"
 
@@ -263,6 +264,7 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
   hook_locked();
   loam_status status = compile_and_vet(&l);
   if (status == LOAM_OK) status = go_live(&l);
+  if (status == LOAM_OK) lm_fault_watch();
   note_attempt(status, path, l.hash);
   lm_script_close(l.script);
   lm_own_free(l.plan);

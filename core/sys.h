@@ -60,6 +60,11 @@ void lm_sys_wake(_Atomic uint32_t *word);
 void lm_sys_yield(void);
 void lm_sys_nap(int64_t ns);
 
+/* From now on `tell` is called for each fault (SIGSEGV) of an instruction of this process, in the
+ * signal's handler, with the address that was touched. Afterwards the fault goes the way it would
+ * have gone: to the handler that was there, or it ends the process. Once in a process. */
+int lm_sys_on_fault(void (*tell)(const void *address));
+
 /* The kernel's number of the calling thread; whether a thread of this process still has it. */
 int lm_sys_thread(void);
 bool lm_sys_thread_lives(int thread);

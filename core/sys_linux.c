@@ -287,6 +287,46 @@ bool lm_sys_thread_lives(int thread) {
   return outcome(syscall(SYS_tgkill, getpid(), thread, 0), before) != ESRCH;
 }
 
+/* ---- Faults */
+
+/* Written before the handler is there. */
+static void (*fault_tell)(const void *address);
+static struct sigaction fault_before;
+
+/* As it would have gone without us. Back in the program the instruction faults again, now for the
+ * default; a signal that somebody sent has to be sent again. */
+static void pass_on(int number, siginfo_t *info, void *context) {
+  if (fault_before.sa_flags & SA_SIGINFO) {
+    fault_before.sa_sigaction(number, info, context);
+    return;
+  }
+  if (fault_before.sa_handler != SIG_DFL && fault_before.sa_handler != SIG_IGN) {
+    fault_before.sa_handler(number);
+    return;
+  }
+  bool was_sent = info->si_code <= 0;
+  if (was_sent && fault_before.sa_handler == SIG_IGN) return;
+  sigaction(number, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL);
+  if (was_sent) raise(number); /* pending until the handler returns */
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+  int before = errno;
+  if (info->si_code > 0) fault_tell(info->si_addr);
+  errno = before;
+  pass_on(number, info, context);
+}
+
+int lm_sys_on_fault(void (*tell)(const void *address)) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  if (sigaction(SIGSEGV, NULL, &fault_before)) return outcome(-1, before);
+  struct sigaction ours = { .sa_sigaction = on_fault, .sa_mask = fault_before.sa_mask };
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (fault_before.sa_flags & (SA_NODEFER | SA_RESTART));
+  fault_tell = tell;
+  return outcome(sigaction(SIGSEGV, &ours, NULL), before);
+}
+
 /* ---- Clocks, chance, small files */
 
 static int64_t clock_ns(clockid_t clock) {

@@ -2,8 +2,8 @@
 --
 -- Every block of a suspect tag stands alone against an inaccessible page, and stays inaccessible
 -- for a while once freed: an overflow or a use after free stops the program at the instruction
--- that does it. Of everything else one block in a thousand is guarded, cheap enough for
--- production. To narrow a hunt, edit `suspects` while the program runs.
+-- that does it, and a line says whose block it was. Of everything else one block in a thousand is
+-- guarded, cheap enough for production. To narrow a hunt, edit `suspects` while the program runs.
 --
 -- Costs: at least two pages and a few system calls for each guarded block. Keep it to tags
 -- whose live blocks are thousands, not millions (the kernel's vm.max_map_count is 65,530).

@@ -7,6 +7,8 @@
  *                        edited, and are served by the built-in default, with a warning.
  *   LOAM_BAD_FREE=abort|report|ignore           what a bad free does; abort unless said otherwise
  *   LOAM_EVENTS=stderr   tell all events there; else the program's own output stays as it is
+ *   LOAM_GUARD_REPORT=0  a fault in guarded memory is not told before it ends the program, and
+ *                        SIGSEGV is left alone; else see guard_report in loam.h
  *
  * A value that is none of these is told once a process, and the default taken. */
 #include "preload.h"
@@ -22,7 +24,7 @@ _Atomic int host_state;
 typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
 
 static bad_free on_bad_free;
-static bool tell_events, strict, follow;
+static bool tell_events, strict, follow, guard_report;
 
 /* A line, by one write and no stdio: this may run inside any malloc, and the program's streams are
  * its own. */
@@ -45,8 +47,18 @@ static void tell_bad_free(const loam_event *event) {
   tell("%s%s%s", event->message, place ? ": it is " : "", place ? place : "");
 }
 
+/* In a signal handler, so without printf. */
+static void tell_fault(const char *words) {
+  char line[1200] = "loam: ";
+  size_t before = strlen(line), length = strnlen(words, sizeof line - before - 1);
+  memcpy(line + before, words, length);
+  line[before + length] = '\n';
+  if (write(STDERR_FILENO, line, before + length + 1) < 0) return;
+}
+
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
+  if (event->kind == LOAM_EVENT_FAULT) return tell_fault(event->message);
   if (event->kind == LOAM_EVENT_BAD_FREE) {
     if (on_bad_free != BAD_FREE_IGNORE || tell_events) tell_bad_free(event);
     if (on_bad_free == BAD_FREE_ABORT) abort();
@@ -83,6 +95,7 @@ static void read_environment(void) {
   tell_events = read_word("LOAM_EVENTS", "none|stderr");
   strict = !is_lenient();
   follow = read_word("LOAM_WATCH", "0|1");
+  guard_report = !read_word("LOAM_GUARD_REPORT", "1|0");
   (void)read_word("LOAM_CONTROL", "1|0"); /* core reads it again */
 }
 
@@ -96,6 +109,7 @@ static void start(void) {
     .watch = follow,
     .lenient = !strict,
     .free_foreign = stray_free,
+    .guard_report = guard_report,
     .system = &next,
   };
   loam_on_event(on_event, NULL);

@@ -79,13 +79,14 @@ typedef enum loam_event_kind {
   LOAM_EVENT_TAG_REFUSED = 3,    /* a tag seen late could not be compiled; it has the default */
   LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; pointer is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the file degraded or recovered */
-  LOAM_EVENT_CONTROL = 6         /* there is no control socket; `loam status` will not find us */
+  LOAM_EVENT_CONTROL = 6,        /* there is no control socket; `loam status` will not find us */
+  LOAM_EVENT_FAULT = 7           /* guarded memory was touched where no block lives; see below */
 } loam_event_kind;
 
 typedef struct loam_event {
   loam_event_kind kind;
   uint64_t generation;
-  const void *pointer; /* NULL unless BAD_FREE */
+  const void *pointer; /* NULL unless BAD_FREE or FAULT */
   const char *message; /* lives for the call */
 } loam_event;
 
@@ -93,7 +94,8 @@ typedef void (*loam_event_fn)(void *ctx, const loam_event *event);
 
 /* Calls `callback(ctx, event)` for what a person may want to know, from the thread where it
  * happened, with no lock of loam held. One callback a process; NULL for none; core itself never
- * prints. The callback may allocate. */
+ * prints. The callback may allocate; but that of FAULT is in a signal handler, where it may call
+ * only what signal-safety(7) lists. */
 LOAM_API void loam_on_event(loam_event_fn callback, void *ctx);
 
 /* ---- Life ------------------------------------------------------------------------------------
@@ -111,7 +113,12 @@ typedef struct loam_system {
   size_t (*usable_size)(void *ptr);
 } loam_system;
 
-/* Zero every field that you do not set: zero means the default. */
+/* Zero every field that you do not set: zero means the default.
+ *
+ * `guard_report`: from when a policy first has a strategy with `guard`, loam handles SIGSEGV. What
+ * touches loam's memory where no block lives (beyond a guarded block, in a freed one) is told as
+ * LOAM_EVENT_FAULT: `message` says how far it is from whose block. Then, as for every other fault,
+ * the handler that was there before has its turn, or the process ends at that instruction. */
 typedef struct loam_config {
   size_t size;               /* sizeof(loam_config), so that later fields can be appended */
   const char *policy;        /* file to load; NULL: none, the built-in default */
@@ -126,6 +133,7 @@ typedef struct loam_config {
   /* Asked by loam_free about a pointer that is not loam's: 1 if it freed it; else, or where this is
    * NULL, the free is told as an event. For those who serve beside another allocator. */
   int (*free_foreign)(void *ptr);
+  int guard_report;          /* 1: a fault in guarded memory is an event; see below */
 } loam_config;
 
 /* Starts the engine. NULL: all defaults. LOAM_ESTATE if it is already started; LOAM_EPOLICY with

@@ -49,3 +49,25 @@ for case in $(of_class 'impossible size'); do
   [ "$(cat "$work/out")" = $'refused\nwent on\nend' ] || fail "$case: $(cat "$work/out")"
 done
 echo "ok: impossible sizes are refused"
+
+# With every block guarded, what is touched beyond its end or when it is freed stops the program there,
+# in words that say whose it is. Not what alignment leaves behind an end that is no multiple of 16, and
+# not what stands before a block in its page.
+echo 'local g = loam.host { guard = true, name = "all" }
+return loam.policy { pick = function(req) return g end }' > "$work/guard.lua"
+excepted='past-[18]-1000?$|read-past-1-100$|before-[18]-100$'
+for class in overflow underflow over-read 'use after free'; do
+  n=0
+  for case in $(of_class "$class"); do
+    (policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"
+    status=$?
+    [ "$status" = 139 ] && [ ! -s "$work/out" ] || fail "$case: status $status, $(cat "$work/out" "$work/err")"
+    grep -q "^loam: fault at 0x[0-9a-f]*, [0-9]* bytes .* block of [0-9]* bytes of .*strategy 'all'" "$work/err" ||
+      fail "$case: no words: $(cat "$work/err")"
+    n=$((n + 1))
+  done
+  (LOAM_GUARD_REPORT=0 policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"
+  status=$?
+  [ "$status" = 139 ] && ! grep -q loam: "$work/err" || fail "$case: unreported: status $status, $(cat "$work/err")"
+  echo "ok: $class: $n, where every block is guarded"
+done
