@@ -320,7 +320,7 @@ loam_block *loam_arena_new(loam_site *site, int flags, size_t first) {
   memset(b + 1, 0, sizeof *a - sizeof *b);
   a->flags = flags;
   a->next_size = first > least_size ? first + sizeof(chunk) : least_size;
-  return b;
+  return lm_block_made(b);
 }
 
 static void zero_more(const arena *a, char *p, size_t from, size_t to) {

@@ -9,6 +9,7 @@
 #include "arena.h"
 #include "engine.h"
 #include "error.h"
+#include "ledger.h"
 
 enum { MOST = INT32_MAX };
 static const uint32_t SATURATED = 3u << 30; /* as far from 2^31 as from 0 */
@@ -27,16 +28,28 @@ static loam_site *header_site(void) {
 static loam_block *fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
                         size_t size) {
   atomic_store_explicit(&b->references, 1, memory_order_relaxed);
-  b->kind = kind;
+  b->kind = (uint16_t)kind;
+  b->is_listed = false;
   b->size = size;
   b->data = data;
-  b->site = lm_engine_site(site);
+  b->site = site ? site : lm_engine_site(NULL);
   return b;
 }
 
 loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more) {
   loam_block *b = loam_malloc(header_site(), sizeof *b + more);
   return b ? fill(b, site, kind, NULL, 0) : NULL;
+}
+
+loam_block *lm_block_made(loam_block *b) {
+  lm_thread *t = lm_thread_get();
+  if (lm_likely(t != NULL)) lm_count(&t->blocks.made[b->kind], 1);
+  if (lm_unlikely(lm_ledger_is_wanted())) lm_ledger_note(LOAM_BLOCK_MADE, b, 1);
+  return b;
+}
+
+static loam_block *embedded(loam_block *b, loam_site *site, size_t size) {
+  return b ? lm_block_made(fill(b, site, LOAM_BLOCK_EMBEDDED, b + 1, size)) : NULL;
 }
 
 /* The memory of a block whose data have `data`: a header of their own; NULL data are a failure. */
@@ -49,26 +62,26 @@ static loam_block *owned(loam_site *site, void *data, size_t size) {
   }
   b->data = data;
   b->size = size;
-  return b;
+  return lm_block_made(b);
 }
 
 loam_block *loam_block_new(loam_site *site, size_t size) {
   if (size > LM_BLOCK_EMBEDDED_MAX) return owned(site, loam_malloc(site, size), size);
   loam_block *b = loam_malloc(site, sizeof *b + size);
-  return b ? fill(b, site, LOAM_BLOCK_EMBEDDED, b + 1, size) : NULL;
+  return embedded(b, site, size);
 }
 
 loam_block *loam_block_zeroed(loam_site *site, size_t size) {
   if (size > LM_BLOCK_EMBEDDED_MAX) return owned(site, loam_calloc(site, 1, size), size);
   loam_block *b = loam_calloc(site, 1, sizeof *b + size);
-  return b ? fill(b, site, LOAM_BLOCK_EMBEDDED, b + 1, size) : NULL;
+  return embedded(b, site, size);
 }
 
 loam_block *loam_block_aligned(loam_site *site, size_t alignment, size_t size) {
   if (size > LM_BLOCK_EMBEDDED_MAX || alignment > sizeof(loam_block))
     return owned(site, loam_aligned_alloc(site, alignment, size), size);
   loam_block *b = loam_aligned_alloc(site, alignment, sizeof *b + size);
-  return b ? fill(b, site, LOAM_BLOCK_EMBEDDED, b + 1, size) : NULL;
+  return embedded(b, site, size);
 }
 
 loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, loam_block_dtor dtor,
@@ -79,7 +92,7 @@ loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, loam_block_
   b->size = size;
   b->dtor = dtor;
   b->ctx = ctx;
-  return b;
+  return lm_block_made(b);
 }
 
 /* What a slice is a slice of: a chain of slices keeps that one alive, not all of them. */
@@ -100,12 +113,15 @@ loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
   b->data = (char *)parent->data + offset;
   b->size = size;
   b->parent = loam_block_retain(root_of(parent));
-  return b;
+  return lm_block_made(b);
 }
 
 /* ---- Ending ------------------------------------------------------------------------------- */
 
 static LM_NOINLINE void end(loam_block *b) {
+  lm_thread *t = lm_thread_get();
+  if (lm_likely(t != NULL)) lm_count(&t->blocks.ended[b->kind], 1);
+  if (lm_unlikely(lm_ledger_is_wanted())) lm_ledger_note(LOAM_BLOCK_ENDED, b, 0);
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
   switch ((loam_block_kind)b->kind) {
     case LOAM_BLOCK_OWNED: loam_free(b->data); break;
@@ -136,11 +152,14 @@ loam_block *loam_block_retain(loam_block *b) {
   if (lm_unlikely(!b)) return NULL;
   uint32_t was = atomic_fetch_add_explicit(&b->references, 1, memory_order_relaxed);
   if (lm_unlikely(was - 1 >= MOST)) tell_wrong(b, was, "retained");
+  if (lm_unlikely(lm_ledger_is_wanted())) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
   return b;
 }
 
 void loam_block_release(loam_block *b) {
   if (lm_unlikely(!b)) return;
+  if (lm_unlikely(lm_ledger_is_wanted()))
+    lm_ledger_note(LOAM_BLOCK_RELEASED, b, loam_block_refcount(b) - 1);
   /* Acquire pairs with the other owners' releases: what they did is done. */
   if (atomic_load_explicit(&b->references, memory_order_acquire) == 1) {
     end(b);

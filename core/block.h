@@ -19,7 +19,8 @@
 /* Headers keep data that follow them on the alignment of a cache line. */
 struct loam_block {
   _Atomic uint32_t references;
-  uint32_t kind; /* loam_block_kind */
+  uint16_t kind; /* loam_block_kind */
+  bool is_listed;
   size_t size;
   void *data;
   loam_site *site;
@@ -30,7 +31,7 @@ struct loam_block {
       void *ctx;
     };
   };
-  void *spare[2];
+  loam_block *next, *previous; /* of the ledger's list */
 };
 
 _Static_assert(sizeof(loam_block) == LM_CACHE_LINE, "embedded data begin a cache line further on");
@@ -41,5 +42,8 @@ enum { LM_BLOCK_EMBEDDED_MAX = 1024 };
 /* A header with one reference, for whom `more` bytes of the maker's own follow; NULL without
  * memory. Headers that stand apart are the tag loam.block's, whatever the site of the data is. */
 loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more);
+
+/* Counts and tells one that is whole now; returns it. */
+loam_block *lm_block_made(loam_block *block);
 
 #endif

@@ -84,11 +84,11 @@ void lm_event_tell(const loam_event *event) {
   if (is_heard(&callback, &ctx)) callback(ctx, event);
 }
 
-void lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
+bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
               ...) {
   loam_event_fn callback;
   void *ctx;
-  if (!is_heard(&callback, &ctx)) return;
+  if (!is_heard(&callback, &ctx)) return false;
   char message[LM_ERROR_SIZE];
   va_list arguments;
   va_start(arguments, format);
@@ -96,6 +96,7 @@ void lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, co
   va_end(arguments);
   loam_event event = { kind, generation, pointer, message };
   callback(ctx, &event);
+  return true;
 }
 
 /* ---- Words */

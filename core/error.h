@@ -12,8 +12,8 @@ loam_status lm_fail(loam_status status, const char *format, ...) LM_PRINTF(2, 3)
 /* A NULL result with LOAM_ENOMEM's words, for the allocating paths. */
 void *lm_fail_null(const char *format, ...) LM_PRINTF(1, 2);
 
-/* Tells the host's callback; holds no lock while it does. */
-void lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
+/* Tells the host's callback; holds no lock while it does. False if there is none. */
+bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
               ...) LM_PRINTF(4, 5);
 
 /* The same of ready words, and for signal handlers, which may not format. */

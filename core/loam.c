@@ -13,6 +13,7 @@
 #include "foreign.h"
 #include "handler.h"
 #include "hook.h"
+#include "ledger.h"
 #include "machine.h"
 #include "policy.h"
 #include "pool.h"
@@ -69,6 +70,7 @@ static loam_status start_as(const loam_config *config) {
   lm_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_engine_start();
   lm_engine_set_foreign(config->free_foreign);
+  lm_ledger_start(config->leaks || is_env("LOAM_LEAKS", "1"));
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
   lm_fault_want(config->guard_report);

@@ -54,6 +54,12 @@ enum {
   LM_WARY_TELLING = 16, /* the host hears of each block (hook.c): likewise */
 };
 
+/* Blocks made and ended by a thread, by loam_block_kind; by lm_count. */
+enum { LM_BLOCK_KINDS = LOAM_BLOCK_POOLED + 1 };
+typedef struct lm_block_tally {
+  uint64_t made[LM_BLOCK_KINDS], ended[LM_BLOCK_KINDS];
+} lm_block_tally;
+
 typedef struct lm_thread {
   _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
   _Atomic uint32_t wary;   /* LM_WARY_* */
@@ -69,6 +75,7 @@ typedef struct lm_thread {
   uint32_t passed;    /* last grace that need not wait for it; under the list lock */
   struct lm_thread *next, *previous; /* list of all threads, under the list lock */
   struct lm_thread *next_late;       /* queue of late ones, under the list lock */
+  lm_block_tally blocks;             /* of ledger.c */
   loam_site *scope[LM_SCOPES];
   char error[LM_ERROR_SIZE];
   lm_tally tally[LM_TALLIES];

@@ -80,7 +80,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; pointer is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the file degraded or recovered */
   LOAM_EVENT_CONTROL = 6,        /* there is no control socket; `loam status` will not find us */
-  LOAM_EVENT_FAULT = 7           /* guarded memory was touched where no block lives; see below */
+  LOAM_EVENT_FAULT = 7,          /* guarded memory was touched where no block lives; see below */
+  LOAM_EVENT_LEAK = 8            /* blocks of a tag are live at exit, where that was asked for */
 } loam_event_kind;
 
 typedef struct loam_event {
@@ -101,7 +102,7 @@ LOAM_API void loam_on_event(loam_event_fn callback, void *ctx);
 /* ---- Life ------------------------------------------------------------------------------------
  *
  * Starting is optional: the first call starts the engine with defaults and the environment
- * (LOAM_POLICY, LOAM_WATCH=1, LOAM_CONTROL=0). */
+ * (LOAM_POLICY, LOAM_WATCH=1, LOAM_CONTROL=0, LOAM_LEAKS=1). */
 
 /* The host's own allocator, for `loam.system{}`. All six are required. */
 typedef struct loam_system {
@@ -134,6 +135,7 @@ typedef struct loam_config {
    * NULL, the free is told as an event. For those who serve beside another allocator. */
   int (*free_foreign)(void *ptr);
   int guard_report;          /* 1: a fault in guarded memory is an event; see below */
+  int leaks;                 /* 1: list live blocks, and tell at exit which are left */
 } loam_config;
 
 /* Starts the engine. NULL: all defaults. LOAM_ESTATE if it is already started; LOAM_EPOLICY with
@@ -439,6 +441,75 @@ LOAM_API loam_status loam_arena_reset(loam_block *arena);
 
 /* There will be no more pieces, and none is resized, until a reset: spare memory goes back. */
 LOAM_API loam_status loam_arena_finalize(loam_block *arena);
+
+/* ---- Blocks: figures and debugging ----------------------------------------------------------- */
+
+/* Blocks ever made and ended, by loam_block_kind. As with stat(2), struct and function share a
+ * name. Memory for data was allocated, and is freed, for each embedded and each owned block. */
+struct loam_block_stats {
+  uint64_t made[6], ended[6];
+};
+LOAM_API loam_status loam_block_stats(struct loam_block_stats *out);
+
+typedef enum loam_block_verb {
+  LOAM_BLOCK_MADE = 1,
+  LOAM_BLOCK_RETAINED = 2,
+  LOAM_BLOCK_RELEASED = 3, /* told before it is done, so that the block is whole */
+  LOAM_BLOCK_ENDED = 4     /* told before its memory goes */
+} loam_block_verb;
+
+typedef void (*loam_block_fn)(void *ctx, loam_block_verb verb, const loam_block *block,
+                              size_t references);
+
+typedef struct loam_block_hook {
+  loam_block_fn callback; /* NULL: none */
+  void *ctx;
+} loam_block_hook;
+
+/* Calls `callback(ctx, verb, block, references)` for each block made, retained, released and ended,
+ * in the thread that does, with no lock of loam held; `references` is what there are then, but for
+ * what other threads do meanwhile. What the callback itself does with blocks is not told. One hook
+ * a process, NULL for none; returns the previous one. For debugging: each call becomes slower. */
+LOAM_API loam_block_hook loam_on_block(loam_block_fn callback, void *ctx);
+
+typedef void (*loam_leak_fn)(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes);
+
+/* Calls back for each tag that has live blocks, of those made since `leaks` of loam_config or
+ * LOAM_LEAKS=1 was seen; LOAM_ESTATE if neither was. With either, each such tag that is left when
+ * the process exits is an event (LEAK), and a line on standard error if there is no callback for
+ * events. Bytes are those of data; a slice has none of its own. */
+LOAM_API loam_status loam_block_leaks(loam_leak_fn callback, void *ctx);
+
+/* ---- Numba's runtime -------------------------------------------------------------------------
+ *
+ * Blocks by the names of Numba's NRT (numba/core/runtime/nrt_external.h): a table of six functions,
+ * laid out as NRT_api_functions is, so that what is written against one works with the other; a
+ * block is what NRT calls a MemInfo. Sites are the scope's. */
+
+/* Laid out as NRT_ExternalAllocator. It must outlive what it allocates. `realloc` is never called
+ * and may be NULL. */
+typedef struct loam_nrt_allocator {
+  void *(*malloc)(size_t size, void *opaque_data);
+  void *(*realloc)(void *ptr, size_t new_size, void *opaque_data);
+  void (*free)(void *ptr, void *opaque_data);
+  void *opaque_data;
+} loam_nrt_allocator;
+
+typedef struct loam_nrt {
+  /* loam_block_new. */
+  loam_block *(*allocate)(size_t size);
+  /* A block whose data is what `allocator` gives for `size`: one malloc now, one free at its end.
+   * NULL `allocator`: allocate. NULL where malloc gives NULL, also for size 0. */
+  loam_block *(*allocate_external)(size_t size, const loam_nrt_allocator *allocator);
+  /* A block, of size 0, of memory that is somebody else's; `dtor(data)` at its end, unless NULL. */
+  loam_block *(*manage_memory)(void *data, void (*dtor)(void *data));
+  void (*acquire)(loam_block *block);  /* loam_block_retain */
+  void (*release)(loam_block *block);  /* loam_block_release */
+  void *(*get_data)(loam_block *block); /* loam_block_data */
+} loam_nrt;
+
+/* The table. Static. */
+LOAM_API const loam_nrt *loam_nrt_api(void);
 
 /* ---- Types -----------------------------------------------------------------------------------
  *

@@ -101,12 +101,16 @@ static void data_are_aligned_as_asked(void **state) {
   expect_nothing_live();
 }
 
+static void load_text(const char *text) {
+  assert_int_equal(loam_policy_load_text("it.lua", text), LOAM_OK);
+}
+
 static void load(const char *strategy) {
   char text[256];
   snprintf(text, sizeof text,
            "local it = %s\nreturn loam.policy { name = 'it', pick = function() return it end }\n",
            strategy);
-  assert_int_equal(loam_policy_load_text("it.lua", text), LOAM_OK);
+  load_text(text);
 }
 
 static void embedded_data_keep_the_strategys_alignment(void **state) {
@@ -316,6 +320,27 @@ static void want_of_memory_is_null_and_leaves_nothing(void **state) {
   expect_nothing_live();
 }
 
+/* A policy that denies headers: data apart from them are had before. */
+static void without_a_header_nothing_is_kept(void **state) {
+  (void)state;
+  ended log = { 0 };
+  char memory[10];
+  load_text("local deny, host = loam.deny {}, loam.host {}\n"
+            "return loam.policy { name = 'deny', pick = function(req)\n"
+            "  return req.tag:under('loam.block') and deny or host\n"
+            "end }\n");
+  loam_block *small = loam_block_new(here(), 100);
+  assert_null(loam_block_new(here(), 100000));
+  assert_null(loam_block_wrap(here(), memory, sizeof memory, note_end, &log));
+  assert_null(loam_block_slice(small, 0, 1));
+  assert_null(loam_arena_new(here(), 0, 0));
+  assert_int_equal(log.n, 0);
+  assert_int_equal(loam_block_refcount(small), 1);
+  loam_block_release(small);
+  load("loam.host {}");
+  expect_nothing_live();
+}
+
 /* ---- Threads */
 
 enum { THREADS = 8, TIMES = 20000 };
@@ -377,6 +402,7 @@ int main(void) {
     cmocka_unit_test(a_release_too_many_is_told_and_does_nothing),
     cmocka_unit_test(a_block_with_too_many_owners_never_ends),
     cmocka_unit_test(want_of_memory_is_null_and_leaves_nothing),
+    cmocka_unit_test(without_a_header_nothing_is_kept),
     cmocka_unit_test(eight_threads_count_to_the_end_exactly),
   };
   return cmocka_run_group_tests_name("block", tests, NULL, NULL);

@@ -1,0 +1,220 @@
+/* test_ledger.c - how many blocks were made and ended, who is told, what leaks: ledger.h. */
+#include "ledger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+static loam_site *here(void) { return loam_site_get("test.ledger"); }
+
+static struct loam_block_stats stats(void) {
+  struct loam_block_stats now;
+  assert_int_equal(loam_block_stats(&now), LOAM_OK);
+  return now;
+}
+
+/* ---- Counts */
+
+static void made_and_ended_are_counted_by_kind(void **state) {
+  (void)state;
+  char memory[10];
+  struct loam_block_stats before = stats(), now;
+  loam_block *b[] = { NULL,
+                      loam_block_new(here(), 10),
+                      loam_block_zeroed(here(), 100000),
+                      loam_block_wrap(here(), memory, sizeof memory, NULL, NULL),
+                      NULL,
+                      loam_arena_new(here(), 0, 0) };
+  b[LOAM_BLOCK_SLICE] = loam_block_slice(b[1], 0, 5);
+  now = stats();
+  for (int kind = 1; kind < LM_BLOCK_KINDS; kind++) {
+    assert_int_equal(loam_block_kind_of(b[kind]), kind);
+    assert_int_equal(now.made[kind] - before.made[kind], 1);
+    assert_int_equal(now.ended[kind] - before.ended[kind], 0);
+  }
+  for (int kind = 1; kind < LM_BLOCK_KINDS; kind++) loam_block_release(b[kind]);
+  now = stats();
+  for (int kind = 1; kind < LM_BLOCK_KINDS; kind++)
+    assert_int_equal(now.ended[kind] - before.ended[kind], 1);
+  assert_int_equal(loam_block_stats(NULL), LOAM_EINVAL);
+}
+
+static void what_fails_is_not_counted(void **state) {
+  (void)state;
+  struct loam_block_stats before = stats();
+  assert_null(loam_block_new(here(), SIZE_MAX));
+  assert_null(loam_block_slice(NULL, 0, 1));
+  struct loam_block_stats now = stats();
+  assert_memory_equal(&before, &now, sizeof now);
+}
+
+enum { THREADS = 8, TIMES = 5000 };
+
+static void *make_and_end(void *kept) {
+  for (int i = 0; i < TIMES; i++) loam_block_release(loam_block_new(here(), 64));
+  *(loam_block **)kept = loam_block_new(here(), 64);
+  return NULL;
+}
+
+static void counts_outlive_their_threads(void **state) {
+  (void)state;
+  loam_block *kept[THREADS];
+  pthread_t thread[THREADS];
+  struct loam_block_stats before = stats(), now;
+  for (int i = 0; i < THREADS; i++) thread[i] = start_thread(make_and_end, &kept[i]);
+  for (int i = 0; i < 100; i++) {
+    now = stats();
+    assert_true(now.ended[1] >= before.ended[1]);
+  }
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  now = stats();
+  assert_int_equal(now.made[1] - before.made[1], THREADS * (TIMES + 1));
+  assert_int_equal(now.ended[1] - before.ended[1], THREADS * TIMES);
+  for (int i = 0; i < THREADS; i++) loam_block_release(kept[i]);
+  now = stats();
+  assert_int_equal(now.ended[1] - before.ended[1], THREADS * (TIMES + 1));
+}
+
+/* ---- Telling */
+
+typedef struct told {
+  char text[256];
+  const loam_block *of; /* of which we hear; NULL: all */
+} told;
+
+static void note(void *ctx, loam_block_verb verb, const loam_block *b, size_t references) {
+  static const char *const verbs[] = { "", "made", "retained", "released", "ended" };
+  told *log = ctx;
+  if (log->of && b != log->of) return;
+  size_t used = strlen(log->text);
+  snprintf(log->text + used, sizeof log->text - used, "%s %zu of %s; ", verbs[verb], references,
+           loam_block_tag(b));
+  loam_block_release(loam_block_new(here(), 10)); /* not told */
+}
+
+static void the_life_of_a_block_is_told(void **state) {
+  (void)state;
+  told log = { "", NULL };
+  loam_block_hook before = loam_on_block(note, &log);
+  assert_true(!before.callback);
+  loam_block *b = loam_block_new(here(), 10);
+  loam_block_retain(b);
+  loam_block_release(b);
+  loam_block_release(b);
+  assert_string_equal(log.text, "made 1 of test.ledger; retained 2 of test.ledger; "
+                                "released 1 of test.ledger; released 0 of test.ledger; "
+                                "ended 0 of test.ledger; ");
+  before = loam_on_block(NULL, NULL);
+  assert_true(before.callback == note && before.ctx == &log);
+  b = loam_block_new(here(), 10);
+  loam_block_release(b);
+  assert_null(strstr(log.text, "made 1 of test.ledger; made"));
+}
+
+static void a_slice_retains_its_parent_for_all_to_see(void **state) {
+  (void)state;
+  loam_block *b = loam_block_new(here(), 10);
+  told log = { "", b };
+  loam_on_block(note, &log);
+  loam_block *part = loam_block_slice(b, 1, 1);
+  loam_block_release(b);
+  loam_block_release(part);
+  loam_on_block(NULL, NULL);
+  assert_string_equal(log.text, "retained 2 of test.ledger; released 1 of test.ledger; "
+                                "released 0 of test.ledger; ended 0 of test.ledger; ");
+}
+
+/* ---- Leaks */
+
+static void add_words(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes) {
+  char *text = ctx;
+  sprintf(text + strlen(text), "%s: %d blocks, %d bytes; ", tag, (int)blocks, (int)bytes);
+}
+
+static void leaks_are_not_known_unless_asked_for(void **state) {
+  (void)state;
+  char text[100] = "";
+  assert_int_equal(loam_block_leaks(add_words, text), LOAM_ESTATE);
+  assert_string_equal(loam_error(),
+                      "blocks are not listed: loam_config.leaks and LOAM_LEAKS are 0");
+  assert_int_equal(loam_block_leaks(NULL, text), LOAM_EINVAL);
+}
+
+/* In a process of its own, which says at its end what it has forgotten; `step` is in what way. */
+static int forget(void *step) {
+  static char text[200];
+  loam_block *before = loam_block_new(here(), 10);
+  loam_stop();
+  if (loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1, .leaks = 1 }))
+    return 1;
+  loam_block *a = loam_block_new(loam_site_get("test.a"), 100);
+  loam_block *b = loam_block_new(loam_site_get("test.b"), 5000), *part = loam_block_slice(b, 0, 10);
+  loam_block *c = loam_block_new(loam_site_get("test.c"), 100);
+  loam_block_release(c);
+  loam_block_release(before);
+  if (loam_block_leaks(add_words, text)) return 2;
+  if (strcmp(text, "test.a: 1 blocks, 100 bytes; test.b: 2 blocks, 5000 bytes; ")) return 3;
+  if (*(int *)step == 1) loam_block_release(a);
+  if (*(int *)step == 2) {
+    loam_block_release(a);
+    loam_block_release(b);
+    loam_block_release(part);
+  }
+  exit(0);
+}
+
+static void tell_leak(void *ctx, const loam_event *event) {
+  (void)ctx;
+  dprintf(STDERR_FILENO, "event %d: %s\n", (int)event->kind, event->message);
+}
+
+static int forget_and_hear(void *step) {
+  loam_on_event(tell_leak, NULL);
+  return forget(step);
+}
+
+/* What a child writes to standard error. */
+static void expect_said(int (*body)(void *), int step, const char *words) {
+  int ends[2], saved = dup(STDERR_FILENO);
+  char said[1000];
+  assert_int_equal(pipe(ends), 0);
+  dup2(ends[1], STDERR_FILENO);
+  int status = run_in_child(body, &step);
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  close(ends[1]);
+  ssize_t n = read(ends[0], said, sizeof said - 1);
+  close(ends[0]);
+  assert_true(n >= 0);
+  said[n] = 0;
+  assert_int_equal(status, 0);
+  assert_string_equal(said, words);
+}
+
+static void what_is_left_at_exit_is_told_by_tag(void **state) {
+  (void)state;
+  skip_if_sanitized(); /* theirs would speak as well */
+  expect_said(forget, 0,
+              "loam: never released: 1 block of tag \"test.a\", 100 bytes\n"
+              "loam: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
+  expect_said(forget, 1, "loam: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
+  expect_said(forget, 2, "");
+  expect_said(forget_and_hear, 1,
+              "event 8: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
+}
+
+int main(void) {
+  setenv("LOAM_CONTROL", "0", 1);
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(made_and_ended_are_counted_by_kind),
+    cmocka_unit_test(what_fails_is_not_counted),
+    cmocka_unit_test(counts_outlive_their_threads),
+    cmocka_unit_test(the_life_of_a_block_is_told),
+    cmocka_unit_test(a_slice_retains_its_parent_for_all_to_see),
+    cmocka_unit_test(leaks_are_not_known_unless_asked_for),
+    cmocka_unit_test(what_is_left_at_exit_is_told_by_tag),
+  };
+  return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
+}
