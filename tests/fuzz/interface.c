@@ -1,0 +1,853 @@
+/* interface - random sequences of the whole interface, on one to four threads, against a model.
+ *
+ *   interface [--seed S] [--count N] [--runs R]    R sequences of N operations, from seed S on
+ *   interface --seed S --count N --keep LIST       of that one only these (3,17,40-52), told
+ *   interface --bytes FILE                         one sequence, drawn from the bytes of a file
+ *
+ * Each sequence has a process of its own. What a seed does is a function of the seed, operation by
+ * operation, so one that fails is made smaller by leaving out halves of it, then quarters, and so
+ * on; what is left is told. Of every four seeds, two have their threads take
+ * turns, one operation at a time, and everything is compared exactly; the other two let them run,
+ * and what others may have changed meanwhile is not. The bytes are for a fuzzing engine that
+ * writes files: eight an operation, the first of which say which one it is.
+ *
+ * A long run by hand: interface --seed 1000 --runs 100000 */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "model.h"
+#include "pool.h"
+
+enum {
+  THREADS = 4,
+  ROUND = 256, /* operations from one comparison of the books to the next */
+  RECORD = 8,  /* bytes an operation */
+  DEEPEST = 70,
+  PATIENCE = 60 /* seconds to make a failure smaller */
+};
+
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+enum { SECONDS = 100 };
+#else
+enum { SECONDS = 20 };
+#endif
+
+typedef struct worker {
+  int number;
+  pthread_t thread;
+  long at; /* the next operation to look at */
+  bool rested;
+  int depth;
+  int scope[DEEPEST]; /* spots; -1: NULL */
+} worker;
+
+/* What the parent and the processes of sequences share. */
+typedef struct progress {
+  _Atomic long operation;
+} progress;
+
+static struct {
+  uint64_t seed;
+  long count;
+  const uint8_t *bytes; /* NULL: all is drawn from the seed */
+  const char *skipped;  /* by operation; NULL: none */
+  int threads;
+  bool alone; /* threads take turns */
+  bool traced, quiet;
+  const char *folder; /* of sockets */
+} run;
+
+static progress *shared;
+static _Thread_local long operation = -1;
+static _Thread_local int thread_number;
+
+_Noreturn void fail(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fprintf(stderr, "interface: operation %ld, thread %d: ", operation, thread_number);
+  vfprintf(stderr, format, args);
+  fputc('\n', stderr);
+  va_end(args);
+  _exit(1);
+}
+
+static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void tell(const char *format, ...) {
+  if (!run.traced) return;
+  va_list args;
+  va_start(args, format);
+  fprintf(stderr, "%6ld  thread %d  ", operation, thread_number);
+  vfprintf(stderr, format, args);
+  fputc('\n', stderr);
+  va_end(args);
+}
+
+/* ---- chance */
+
+typedef struct dice {
+  uint64_t state;
+  const uint8_t *bytes;
+  int left;
+} dice;
+
+static uint32_t roll(dice *d, uint32_t n) {
+  if (d->left >= 2) {
+    uint32_t value = d->bytes[0] | (uint32_t)d->bytes[1] << 8;
+    d->bytes += 2;
+    d->left -= 2;
+    return value % n;
+  }
+  d->state = d->state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)((d->state >> 32) * n >> 32);
+}
+
+static dice dice_of(long i) {
+  dice d = { .state = (run.seed + 1) * 0x9e3779b97f4a7c15u ^ (uint64_t)i * 0xbf58476d1ce4e5b9u };
+  if (run.bytes) d = (dice){ (uint64_t)i, run.bytes + i * RECORD, RECORD };
+  for (int k = 0; k < 3 && !d.left; k++) roll(&d, 2);
+  return d;
+}
+
+static size_t some_size(dice *d) {
+  uint32_t kind = roll(d, 100);
+  if (kind < 60) return roll(d, 600);
+  if (kind < 80) return roll(d, 6000);
+  if (kind < 86) return (size_t)16 << roll(d, 14);
+  if (kind < 95) return roll(d, 60000);
+  if (kind < 98) return roll(d, 400000);
+  return roll(d, 5000000);
+}
+
+/* ---- a handler that counts */
+
+static _Atomic int64_t handler_live;
+
+static void *handler_malloc(void *ctx, size_t size) {
+  char *p = malloc(size + 16);
+  (void)ctx;
+  if (!p) return NULL;
+  memcpy(p, &size, sizeof size);
+  handler_live += (int64_t)size;
+  return p + 16;
+}
+
+static void *handler_calloc(void *ctx, size_t count, size_t size) {
+  void *p = handler_malloc(ctx, count * size);
+  return p ? memset(p, 0, count * size) : NULL;
+}
+
+static void handler_free(void *ctx, void *p, size_t size) {
+  size_t real;
+  (void)ctx;
+  memcpy(&real, (char *)p - 16, sizeof real);
+  must(size <= real, "a handler's free of %zu bytes: told %zu", real,
+       size); /* alignment took some */
+  handler_live -= (int64_t)real;
+  free((char *)p - 16);
+}
+
+static void *handler_realloc(void *ctx, void *p, size_t size) {
+  size_t real;
+  memcpy(&real, (char *)p - 16, sizeof real);
+  void *q = handler_malloc(ctx, size);
+  if (!q) return NULL;
+  memcpy(q, p, real < size ? real : size);
+  handler_free(ctx, p, real);
+  return q;
+}
+
+static const loam_handler handler = {
+  "fuzz", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
+};
+
+/* ---- what an operation knows before it asks */
+
+typedef struct before {
+  uint64_t generation;
+  uint64_t used[STRATEGIES];
+  int64_t live; /* under the tag */
+} before;
+
+static before look(int at) {
+  before b = { .generation = model.live };
+  for (int i = DEFAULT; i < STRATEGIES; i++)
+    if (run.alone && strategies[i].limit) b.used[i] = sum_of(i, NULL, -1).bytes;
+  if (run.alone) b.live = (int64_t)sum_of(0, spots[at].tag, -1).bytes;
+  return b;
+}
+
+static loam_site *site_of(int at) {
+  const spot *p = &spots[at];
+  loam_where where = { .tag = p->tag, .file = p->file, .line = p->line };
+  loam_site *site = p->line ? loam_site_at(&where) : loam_site_get(p->tag);
+  must(site, "tag '%s': %s", p->tag, loam_error());
+  return site;
+}
+
+/* The spot of requests of this thread that name no site. */
+static int place_in_scope(const worker *w) {
+  int depth = w->depth < 64 ? w->depth : 64;
+  return depth && w->scope[depth - 1] >= 0 ? w->scope[depth - 1] : 0;
+}
+
+/* Where a request is made: a site, or NULL for the scope's. */
+static int some_place(const worker *w, dice *d, loam_site **site) {
+  *site = NULL;
+  if (roll(d, 5) == 0) return place_in_scope(w);
+  int at = (int)roll(d, SPOTS);
+  *site = site_of(at);
+  return at;
+}
+
+static request asked(int at, size_t size, size_t align, bool zero, const before *b) {
+  return (request){ spots[at].tag, size, align < 16 ? 16 : align, zero, b->live };
+}
+
+/* Any generation that was live since may have decided. */
+static void check_answer(const request *r, const before *b, uint64_t generation, int strategy) {
+  uint64_t begun = model.begun;
+  must(generation >= b->generation && generation <= begun, "generation %zu: it was %zu to %zu",
+       (size_t)generation, (size_t)b->generation, (size_t)begun);
+  const policy *p = &policies[model.policy[generation]];
+  must(may_answer_at_all(p, r, strategy, b->used, run.alone),
+       "policy '%s', tag '%s', size %zu, align %zu, zero %d, live %zu: strategy '%s'", p->name,
+       r->tag, r->size, r->align, r->zero, (size_t)r->live, strategies[strategy].name);
+}
+
+static bool has_denied(const policy *p, const request *r) {
+  chain c = p->decide(r);
+  for (int i = 0; i < 4; i++)
+    if (c.member[i] == NO) return true;
+  return false;
+}
+
+/* There was no memory: that must be the policy's will. */
+static void check_none(const request *r, const before *b) {
+  must(*loam_error(), "size %zu under tag '%s': NULL without a word", r->size, r->tag);
+  if (run.alone) {
+    const policy *p = &policies[model.policy[model.live]];
+    check_answer(r, b, b->generation, NO);
+    if (has_denied(p, r)) model.denied++;
+    else model.failed++;
+    return;
+  }
+  for (uint64_t g = b->generation; g <= model.begun; g++)
+    if (may_answer_at_all(&policies[model.policy[g]], r, NO, b->used, false)) return;
+  fail("size %zu under tag '%s': %s", r->size, r->tag, loam_error());
+}
+
+/* Everything that is told of a block just made. */
+static block inspect(char *p, int at, const request *r, const before *b) {
+  loam_owner_info o;
+  must(!loam_owner(p, &o), "owner of %p, just made: %s", (void *)p, loam_error());
+  must(o.base == p && o.size >= r->size, "owner of %p: %p and %zu bytes, %zu were asked for",
+       (void *)p, o.base, o.size, r->size);
+  must(!strcmp(o.tag, spots[at].tag) && !strcmp(o.file, spots[at].file) && o.line == spots[at].line,
+       "owner of %p: '%s' %s:%d, not '%s' %s:%d", (void *)p, o.tag, o.file, o.line, spots[at].tag,
+       spots[at].file, spots[at].line);
+  int strategy = strategy_called(o.strategy);
+  const means *s = &strategies[strategy];
+  const char *maker = strategy == LIB ? "fuzz" : strcmp(s->kind, "system") ? "loam" : "system";
+  must(!strcmp(o.kind, s->kind) && !strcmp(o.handler, maker), "owner of %p: %s, by %s", (void *)p,
+       o.kind, o.handler);
+  check_answer(r, b, o.generation, strategy);
+  must(loam_usable_size(p) == o.size && loam_owns(p), "%p: %zu usable, owner says %zu", (void *)p,
+       loam_usable_size(p), o.size);
+  block made = { .p = p, .asked = r->size, .usable = o.size, .spot = at, .strategy = strategy };
+  made.generation = o.generation;
+  return made;
+}
+
+static void free_block(const block *b) {
+  check_contents(b, b->p, b->usable);
+  loam_free(b->p);
+}
+
+/* Fills a block and gives it to the model, which may have no room for it. */
+static void adopt(block *b, dice *d) {
+  b->mark = roll(d, 1 << 16);
+  fill(b);
+  if (!keep(b, roll(d, SLOTS))) free_block(b);
+}
+
+static void adopt_new(char *p, int at, const request *r, const before *b, dice *d) {
+  if (!p) {
+    check_none(r, b);
+    return;
+  }
+  block made = inspect(p, at, r, b);
+  const means *s = &strategies[made.strategy];
+  must((uintptr_t)p % r->align == 0 && (!s->align || (uintptr_t)p % s->align == 0),
+       "%p: %zu asked for, strategy '%s' has %zu", (void *)p, r->align, s->name, s->align);
+  if (r->zero) check_zero(p, 0, r->size);
+  if (s->zero) check_zero(p, 0, made.usable);
+  model.made++;
+  adopt(&made, d);
+}
+
+/* ---- operations */
+
+static bool do_malloc(worker *w, dice *d) {
+  loam_site *site;
+  int at = some_place(w, d, &site);
+  size_t size = some_size(d);
+  before b = look(at);
+  request r = asked(at, size, 16, false, &b);
+  const loam_handler *by = roll(d, 4) ? NULL : loam_handler_of(site);
+  char *p = by ? by->allocator.malloc(by->allocator.ctx, size) : loam_malloc(site, size);
+  tell("malloc '%s' %zu%s = %p", spots[at].tag, size, by ? " by handler" : "", (void *)p);
+  adopt_new(p, at, &r, &b, d);
+  return false;
+}
+
+static bool do_calloc(worker *w, dice *d) {
+  loam_site *site;
+  int at = some_place(w, d, &site);
+  size_t size = some_size(d), count = 1 + roll(d, 3);
+  before b = look(at);
+  request r = asked(at, size * count, 16, true, &b);
+  const loam_handler *by = roll(d, 4) ? NULL : loam_handler_of(site);
+  char *p = by ? by->allocator.calloc(by->allocator.ctx, count, size)
+               : loam_calloc(site, count, size);
+  tell("calloc '%s' %zu x %zu%s = %p", spots[at].tag, count, size, by ? " by handler" : "",
+       (void *)p);
+  adopt_new(p, at, &r, &b, d);
+  return false;
+}
+
+static bool do_aligned_alloc(worker *w, dice *d) {
+  loam_site *site;
+  int at = some_place(w, d, &site);
+  size_t size = some_size(d), align = (size_t)1 << roll(d, roll(d, 20) ? 14 : 22);
+  before b = look(at);
+  request r = asked(at, size, align, false, &b);
+  char *p = loam_aligned_alloc(site, align, size);
+  tell("aligned_alloc '%s' %zu %zu = %p", spots[at].tag, align, size, (void *)p);
+  adopt_new(p, at, &r, &b, d);
+  return false;
+}
+
+/* What a block of `was` bytes is to become: near it, a few times as much, a part, or anything. */
+static size_t some_growth(dice *d, size_t was, size_t any) {
+  switch (roll(d, 6)) {
+    case 0:
+    case 1: return was + roll(d, 300);
+    case 2: return was < 4 * LM_MIB ? was + roll(d, 4) * was + roll(d, 5000) : was / 2;
+    case 3: return was - roll(d, (uint32_t)was / 2 + 1);
+    default: return any;
+  }
+}
+
+static bool do_realloc(worker *w, dice *d) {
+  block was;
+  loam_site *site = NULL;
+  uint32_t from = roll(d, SLOTS), way = roll(d, 6);
+  size_t size = some_size(d);
+  int at = (int)roll(d, SPOTS);
+  (void)w;
+  if (way < 4) at = -1;
+  before b = { 0 };
+  /* What is used is what was before the block is taken out of the model. */
+  if (run.alone) {
+    if (!claim(from, &was)) return false;
+    must(keep(&was, from), "no room for %p", (void *)was.p);
+    b = look(at < 0 ? was.spot : at);
+  }
+  b.generation = model.live;
+  if (!claim(from, &was)) return false;
+  if (at < 0) at = was.spot;
+  else site = site_of(at);
+  size = some_growth(d, was.asked, size);
+  check_contents(&was, was.p, was.usable);
+  request r = asked(at, size, 16, false, &b);
+  char *p = loam_realloc(site, was.p, size);
+  tell("realloc %p of %zu, '%s' %zu = %p", (void *)was.p, was.asked, site ? spots[at].tag : "",
+       size, (void *)p);
+  if (!p) {
+    check_none(&r, &b);
+    check_contents(&was, was.p, was.usable);
+    must(loam_usable_size(was.p) == was.usable, "%p: another size after a failed realloc",
+         (void *)was.p);
+    must(keep(&was, from) || (loam_free(was.p), true), "no room");
+    return false;
+  }
+  block is = inspect(p, at, &r, &b);
+  check_contents(&was, p, was.usable < size ? was.usable : size);
+  if (strategies[is.strategy].zero) check_zero(p, was.usable, is.usable);
+  model.remade++;
+  adopt(&is, d);
+  return false;
+}
+
+static bool do_free(worker *w, dice *d) {
+  block b;
+  (void)w;
+  if (!claim(roll(d, SLOTS), &b)) return false;
+  check_contents(&b, b.p, b.usable);
+  uint32_t way = roll(d, 8);
+  tell("free %p of %zu '%s'", (void *)b.p, b.asked, spots[b.spot].tag);
+  if (way < 5) loam_free(b.p);
+  else if (way < 7) loam_free_sized(b.p, roll(d, 2) ? b.asked : b.usable);
+  else loam_handler_get()->allocator.free(NULL, b.p, b.asked);
+  if (!run.alone) return false;
+  loam_owner_info o;
+  must(loam_usable_size(b.p) == 0, "%p: usable after free", (void *)b.p);
+  must(loam_owner(b.p, &o) == LOAM_EBADPTR, "%p: owned after free", (void *)b.p);
+  return false;
+}
+
+/* Many at once, as they stand: so that spans, depots and regions empty. */
+static bool do_free_many(worker *w, dice *d) {
+  block b;
+  uint32_t n = roll(d, SLOTS / 2), from = roll(d, SLOTS);
+  (void)w;
+  tell("free of %u", n);
+  while (n-- > 0 && claim(from, &b)) free_block(&b);
+  return false;
+}
+
+static bool do_look(worker *w, dice *d) {
+  block b;
+  loam_owner_info o;
+  uint32_t from = roll(d, SLOTS);
+  (void)w;
+  if (!claim(from, &b)) return false;
+  check_contents(&b, b.p, b.usable);
+  char *inner = b.usable ? b.p + (roll(d, 1 << 16) * (uint64_t)b.usable >> 16) : b.p;
+  must(!loam_owner(inner, &o) && o.base == b.p && o.size == b.usable &&
+           o.generation == b.generation && strategy_called(o.strategy) == b.strategy,
+       "owner of %p, in %p of %zu bytes: %s", (void *)inner, (void *)b.p, b.usable, loam_error());
+  must(inner == b.p || !loam_usable_size(inner), "%p, in %p: usable", (void *)inner, (void *)b.p);
+  bool ends = loam_owner(b.p + b.usable, &o) || o.base != b.p;
+  must(ends, "%p: its end is in it", (void *)b.p);
+  must(keep(&b, from) || (loam_free(b.p), true), "no room");
+  return false;
+}
+
+static bool do_scope(worker *w, dice *d) {
+  if (roll(d, 2) || w->depth == DEEPEST) {
+    if (w->depth) w->depth--;
+    loam_scope_leave();
+  } else {
+    for (uint32_t n = roll(d, 16) ? 1 : DEEPEST; n > 0 && w->depth < DEEPEST; n--) {
+      int at = roll(d, 6) ? (int)roll(d, SPOTS) : -1;
+      w->scope[w->depth++] = at;
+      loam_scope_enter(at < 0 ? NULL : site_of(at));
+    }
+  }
+  int depth = w->depth < 64 ? w->depth : 64;
+  loam_site *here = depth && w->scope[depth - 1] >= 0 ? site_of(w->scope[depth - 1]) : NULL;
+  tell("scope: %d deep, '%s'", w->depth, spots[place_in_scope(w)].tag);
+  must(loam_scope_get() == here, "the scope is another");
+  return false;
+}
+
+static bool do_load(worker *w, dice *d) {
+  static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+  static char text[8192];
+  int n = FIRST_POLICY + (int)roll(d, LM_COUNT(policies) - FIRST_POLICY);
+  const policy *p = &policies[n];
+  (void)w;
+  pthread_mutex_lock(&loading);
+  uint64_t next = model.live + 1;
+  if (next < GENERATIONS) {
+    write_policy(p, text, sizeof text);
+    model.policy[next] = p->is_wrong ? model.policy[next - 1] : (uint8_t)n;
+    if (!p->is_wrong) model.begun = next;
+    loam_status status = loam_policy_load_text(p->name, text);
+    tell("load '%s': %d", p->name, status);
+    must(status == (p->is_wrong ? LOAM_EPOLICY : LOAM_OK), "policy '%s': %s: %s", p->name,
+         loam_status_text(status), loam_error());
+    model.live = model.begun;
+  }
+  pthread_mutex_unlock(&loading);
+  return false;
+}
+
+static bool do_trim(worker *w, dice *d) {
+  (void)w;
+  if (roll(d, 3)) lm_pool_decay();
+  else tell("trim: %zu", loam_trim());
+  return false;
+}
+
+/* Of more than 16 bytes, one that is not the first. */
+static size_t some_offset(dice *d, size_t n) {
+  size_t near = 1 + roll(d, 16);
+  return roll(d, 2) ? near : 1 + roll(d, (uint32_t)n - 1);
+}
+
+/* What a program may do wrong: told, and otherwise nothing. */
+static bool do_wrong(worker *w, dice *d) {
+  block b;
+  char on_stack[32];
+  uint32_t from = roll(d, SLOTS), way = roll(d, 6);
+  (void)w;
+  if (!claim(from, &b)) return false;
+  tell("wrong, way %u, with %p", way, (void *)b.p);
+  model.bad_frees++;
+  if (way == 0) loam_free(on_stack + 16);
+  else if (way == 1 && b.usable > 16) loam_free(b.p + some_offset(d, b.usable));
+  else if (way == 2 && b.usable > 16)
+    must(!loam_realloc(NULL, b.p + some_offset(d, b.usable), 100), "moved from within");
+  else if (way == 3 && run.alone) {
+    free_block(&b);
+    loam_free(b.p);
+    return false;
+  } else if (way == 4) {
+    loam_free_sized(b.p, b.usable + 1 + roll(d, 5000));
+    return false;
+  } else model.bad_frees--;
+  check_contents(&b, b.p, b.usable);
+  must(keep(&b, from) || (loam_free(b.p), true), "no room");
+  return false;
+}
+
+/* What nobody can have. */
+static bool do_too_much(worker *w, dice *d) {
+  loam_site *site;
+  block b;
+  size_t size = SIZE_MAX - roll(d, 5000);
+  uint32_t from = roll(d, SLOTS);
+  some_place(w, d, &site);
+  must(!loam_malloc(site, size) && *loam_error(), "malloc of %zu", size);
+  must(!loam_calloc(site, size, 2) && *loam_error(), "calloc of %zu times 2", size);
+  must(!loam_calloc(site, (size_t)1 << 33, ((size_t)1 << 31) + 1), "calloc of a wrapped size");
+  must(!loam_aligned_alloc(site, 24, 100) && *loam_error(), "an alignment of 24");
+  must(!loam_aligned_alloc(site, 4096, size), "aligned_alloc of %zu", size);
+  if (!claim(from, &b)) return false;
+  must(!loam_realloc(site, b.p, size), "realloc to %zu", size);
+  check_contents(&b, b.p, b.usable);
+  must(keep(&b, from) || (loam_free(b.p), true), "no room");
+  return false;
+}
+
+static void ignore_row(void *ctx, const loam_stats_row *row) {
+  *(uint64_t *)ctx += row->live_bytes;
+}
+
+static bool do_ask(worker *w, dice *d) {
+  struct loam_stats s;
+  struct loam_policy_info info;
+  uint64_t bytes = 0;
+  (void)w;
+  if (run.alone) check_books(true);
+  must(!loam_stats(&s) && !loam_policy_info(&info), "%s", loam_error());
+  must(!loam_stats_by((int)roll(d, 8), ignore_row, &bytes), "%s", loam_error());
+  must(!run.alone || bytes == s.live_bytes, "rows of %zu bytes, %zu in all", (size_t)bytes,
+       (size_t)s.live_bytes);
+  must(s.region_bytes <= s.reserved_bytes && s.metadata_bytes, "%zu reserved, %zu in regions",
+       (size_t)s.reserved_bytes, (size_t)s.region_bytes);
+  return false;
+}
+
+/* In a forked child: what lives is there, and memory can be had and given back. */
+static int live_on(worker *w, dice *d) {
+  block b;
+  run.alone = run.alone || run.threads == 1;
+  if (run.alone) check_books(true);
+  for (int i = 0; i < 20; i++) do_malloc(w, d);
+  for (int i = 0; i < 10; i++) do_realloc(w, d);
+  while (claim(roll(d, SLOTS), &b)) free_block(&b);
+  loam_trim();
+  must(lm_pool_is_valid(), "the laws of pools do not hold in a child");
+  return 0;
+}
+
+static bool do_fork(worker *w, dice *d) {
+  tell("fork");
+  pthread_mutex_lock(&model.lock);
+  pid_t pid = fork();
+  if (pid == 0) alarm(SECONDS);
+  pthread_mutex_unlock(&model.lock);
+  if (pid == 0) _exit(live_on(w, d));
+  int status;
+  must(pid > 0, "fork: %s", strerror(errno));
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  must(status == 0, "a child ended with status %#x", (unsigned)status);
+  return false;
+}
+
+static bool do_leave(worker *w, dice *d) {
+  (void)d;
+  tell("this thread ends, another begins");
+  w->depth = 0;
+  return true;
+}
+
+/* True: the thread is to end. */
+typedef bool operation_fn(worker *w, dice *d);
+
+static const struct {
+  operation_fn *perform;
+  uint32_t weight;
+} operations[] = {
+  { do_malloc, 240 }, { do_calloc, 90 }, { do_aligned_alloc, 70 }, { do_realloc, 160 },
+  { do_free, 260 },   { do_look, 80 },   { do_scope, 40 },         { do_wrong, 20 },
+  { do_trim, 12 },    { do_load, 10 },   { do_leave, 8 },          { do_ask, 6 },
+  { do_too_much, 5 }, { do_fork, 3 },    { do_free_many, 3 },
+};
+
+static bool perform(worker *w, dice *d) {
+  uint32_t all = 0, at;
+  for (size_t i = 0; i < LM_COUNT(operations); i++) all += operations[i].weight;
+  at = roll(d, all);
+  size_t i = 0;
+  for (; at >= operations[i].weight; i++) at -= operations[i].weight;
+  return operations[i].perform(w, d);
+}
+
+/* ---- threads */
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  long next; /* whose turn it is, by operation */
+  int done;
+  pthread_barrier_t round;
+} turns = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static void await_turn(long i) {
+  pthread_mutex_lock(&turns.lock);
+  while (turns.next != i) pthread_cond_wait(&turns.changed, &turns.lock);
+  pthread_mutex_unlock(&turns.lock);
+}
+
+static void announce(long next, int done) {
+  pthread_mutex_lock(&turns.lock);
+  turns.next = next;
+  turns.done += done;
+  pthread_cond_broadcast(&turns.changed);
+  pthread_mutex_unlock(&turns.lock);
+}
+
+/* All threads meet, and one compares the books. */
+static void meet(worker *w) {
+  w->rested = true;
+  if (pthread_barrier_wait(&turns.round) == PTHREAD_BARRIER_SERIAL_THREAD) {
+    operation = w->at;
+    check_books(run.alone);
+    must(lm_pool_is_valid(), "the laws of pools do not hold");
+  }
+  pthread_barrier_wait(&turns.round);
+}
+
+static bool take_part(worker *w, long i) {
+  dice d = dice_of(i);
+  bool ends = false;
+  if ((int)roll(&d, (uint32_t)run.threads) != w->number) return false;
+  if (run.alone) await_turn(i);
+  operation = i;
+  if (shared->operation < i) shared->operation = i;
+  if (!run.skipped || !run.skipped[i]) ends = perform(w, &d);
+  if (run.alone) announce(i + 1, 0);
+  return ends;
+}
+
+static void *work(void *argument) {
+  worker *w = argument;
+  thread_number = w->number;
+  w->thread = pthread_self();
+  while (w->at < run.count) {
+    if (w->at % ROUND == 0 && !w->rested) meet(w);
+    w->rested = false;
+    if (!take_part(w, w->at++)) continue;
+    pthread_t next;
+    pthread_detach(pthread_self());
+    must(!pthread_create(&next, NULL, work, w), "no thread");
+    return NULL;
+  }
+  if (!w->rested) meet(w);
+  announce(run.count, 1);
+  return NULL;
+}
+
+static void run_threads(void) {
+  static worker workers[THREADS];
+  pthread_barrier_init(&turns.round, NULL, (unsigned)run.threads);
+  for (int i = 0; i < run.threads; i++) {
+    pthread_t thread;
+    workers[i].number = i;
+    must(!pthread_create(&thread, NULL, work, &workers[i]), "no thread");
+  }
+  pthread_mutex_lock(&turns.lock);
+  while (turns.done < run.threads) pthread_cond_wait(&turns.changed, &turns.lock);
+  pthread_mutex_unlock(&turns.lock);
+  for (int i = 0; i < run.threads; i++) pthread_join(workers[i].thread, NULL);
+}
+
+/* ---- one sequence, in a process of its own */
+
+static void start(void) {
+  loam_config config = { .size = sizeof config, .step_ms = 60000 };
+  config.control = run.seed & 8 ? 1 : -1;
+  config.control_dir = run.folder;
+  must(!loam_start(&config), "%s", loam_error());
+  must(!loam_handler_register(&handler), "%s", loam_error());
+}
+
+static void run_sequence(void) {
+  block b;
+  alarm(SECONDS);
+  start();
+  run_threads();
+  operation = run.count;
+  thread_number = 0;
+  for (uint32_t i = 0; claim(i, &b); i++) free_block(&b);
+  check_books(run.alone);
+  must(handler_live == 0, "%zd bytes of a handler's live", (ssize_t)handler_live);
+  loam_trim();
+  must(lm_pool_is_valid(), "the laws of pools do not hold");
+  loam_stop();
+}
+
+/* How a sequence ended: 0, or the status of its process. */
+static int attempt(void) {
+  char path[200];
+  shared->operation = 0;
+  pid_t pid = fork();
+  if (pid < 0) fail("fork: %s", strerror(errno));
+  if (pid == 0) {
+    if (run.quiet && !freopen("/dev/null", "w", stderr)) _exit(2);
+    run_sequence();
+    _exit(0);
+  }
+  int status;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  snprintf(path, sizeof path, "%s/%d.sock", run.folder, (int)pid);
+  if (status) unlink(path);
+  return status;
+}
+
+/* ---- making a failure smaller */
+
+/* Leaves a part of the operations out if it fails all the same. */
+static void try_without(char *skipped, long from, long to) {
+  size_t n = (size_t)(to - from);
+  char *before_it = malloc(n);
+  must(before_it, "no memory");
+  memcpy(before_it, skipped + from, n);
+  memset(skipped + from, 1, n);
+  if (!attempt()) memcpy(skipped + from, before_it, n);
+  free(before_it);
+}
+
+static long count_kept(const char *skipped) {
+  long n = 0;
+  for (long i = 0; i < run.count; i++) n += !skipped[i];
+  return n;
+}
+
+static void print_kept(const char *skipped) {
+  const char *between = "";
+  for (long i = 0, end; i < run.count; i = end + 1) {
+    end = i;
+    if (skipped[i]) continue;
+    while (end + 1 < run.count && !skipped[end + 1]) end++;
+    fprintf(stderr, end > i ? "%s%ld-%ld" : "%s%ld", between, i, end);
+    between = ",";
+  }
+}
+
+static void shrink(void) {
+  char *skipped = calloc((size_t)run.count + 1, 1);
+  must(skipped, "no memory");
+  run.skipped = skipped;
+  run.quiet = true;
+  time_t end = time(NULL) + PATIENCE;
+  for (long chunk = run.count / 2; chunk > 0 && time(NULL) < end; chunk /= 2)
+    for (long from = 0; from < run.count && time(NULL) < end; from += chunk) {
+      long to = from + chunk < run.count ? from + chunk : run.count;
+      if (memchr(skipped + from, 0, (size_t)(to - from))) try_without(skipped, from, to);
+    }
+  run.quiet = false;
+  run.traced = true;
+  fprintf(stderr, "interface: seed %zu fails with %ld of its operations:\n", (size_t)run.seed,
+          count_kept(skipped));
+  (void)attempt();
+  fprintf(stderr, "interface: again: --seed %zu --count %ld --keep ", (size_t)run.seed, run.count);
+  print_kept(skipped);
+  fputc('\n', stderr);
+  run.traced = false;
+  run.skipped = NULL;
+  free(skipped);
+}
+
+/* A sequence and, if it fails, what of it is enough to. */
+static bool try_seed(uint64_t seed) {
+  run.seed = seed;
+  run.threads = run.bytes ? 2 : 1 + (int)(seed / 2 % THREADS);
+  run.alone = run.bytes || run.threads == 1 || seed % 2 == 0;
+  int status = attempt();
+  if (!status) return true;
+  fprintf(stderr, "interface: seed %zu, %d threads%s: %s %d, operation %ld of %ld\n", (size_t)seed,
+          run.threads, run.alone ? " in turns" : "", WIFSIGNALED(status) ? "signal" : "exit status",
+          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), shared->operation,
+          run.count);
+  if (!run.bytes) shrink();
+  return false;
+}
+
+/* ---- the command line */
+
+static const char usage[] = "usage: interface [--seed S] [--count N] [--runs R] [--keep LIST]"
+                            " [--bytes FILE]\n";
+
+/* Marks what is not in a list such as 3,17,40-52. */
+static const char *skipped_by(const char *list) {
+  char *skipped = malloc((size_t)run.count + 1), *end;
+  must(skipped, "no memory");
+  memset(skipped, 1, (size_t)run.count + 1);
+  while (*list) {
+    long from = strtol(list, &end, 10), to = *end == '-' ? strtol(end + 1, &end, 10) : from;
+    for (long i = from; i <= to && i < run.count; i++) skipped[i] = 0;
+    if (end == list || (*end && *end != ',')) fail("--keep %s: a list such as 3,17,40-52", list);
+    list = *end ? end + 1 : end;
+  }
+  return skipped;
+}
+
+static void read_bytes(const char *path) {
+  static uint8_t bytes[1 << 20];
+  FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+  if (!file) fail("%s: %s", path, strerror(errno));
+  run.count = (long)(fread(bytes, 1, sizeof bytes, file) / RECORD);
+  run.bytes = bytes;
+  run.traced = true;
+}
+
+int main(int argc, char **argv) {
+  uint64_t seed = 1;
+  long runs = 24;
+  const char *kept = NULL, *file = NULL;
+  char folder[] = "/tmp/loam-fuzz-XXXXXX";
+  run.count = 1500;
+  for (int i = 1; i < argc; i += 2) {
+    if (i + 1 == argc) return fputs(usage, stderr), 2;
+    if (!strcmp(argv[i], "--seed")) seed = strtoull(argv[i + 1], NULL, 10);
+    else if (!strcmp(argv[i], "--count")) run.count = strtol(argv[i + 1], NULL, 10);
+    else if (!strcmp(argv[i], "--runs")) runs = strtol(argv[i + 1], NULL, 10);
+    else if (!strcmp(argv[i], "--keep")) kept = argv[i + 1];
+    else if (!strcmp(argv[i], "--bytes")) file = argv[i + 1];
+    else return fputs(usage, stderr), 2;
+  }
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  run.folder = mkdtemp(folder);
+  if (shared == MAP_FAILED || !run.folder) fail("%s: %s", folder, strerror(errno));
+  if (file) read_bytes(file);
+  if (kept) run.skipped = skipped_by(kept);
+  if (kept || file) runs = 1;
+  run.traced = run.traced || kept;
+  long failed = 0;
+  for (long i = 0; i < runs && failed < 3; i++) failed += !try_seed(seed + (uint64_t)i);
+  rmdir(folder);
+  printf("%ld sequences of %ld operations, %ld failed\n", runs, run.count, failed);
+  return failed ? 1 : 0;
+}

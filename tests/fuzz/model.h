@@ -1,0 +1,245 @@
+/* model.h - what the interface fuzzer knows of every live block, and how it is compared.
+ *
+ * A block is in the model from after it was made until before it is freed or reallocated, so what
+ * the model holds is always a part of what is live, and all of it while nobody is at work. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "loam.h"
+#include "policies.h"
+
+/* A tag, with or without a spot in a program. */
+typedef struct spot {
+  const char *tag, *file;
+  int line;
+} spot;
+
+static const spot spots[] = {
+  { "", "", 0 },
+  { "a", "", 0 },
+  { "a.b", "", 0 },
+  { "a.b", "one.c", 10 },
+  { "a.b", "one.c", 11 },
+  { "a.b.c", "", 0 },
+  { "ab", "", 0 },
+  { "cache", "", 0 },
+  { "cache.x", "", 0 },
+  { "cache.y", "", 0 },
+  { "cache.y", "two.c", 7 },
+  { "log", "", 0 },
+  { "log", "two.c", 8 },
+  { "other", "", 0 },
+  { "late.1", "", 0 },
+  { "late.2", "three.c", 1 },
+};
+enum { SPOTS = LM_COUNT(spots) };
+
+typedef struct block {
+  char *p; /* NULL: none */
+  size_t asked, usable;
+  int spot, strategy;
+  uint64_t generation;
+  uint32_t mark; /* of its contents */
+} block;
+
+enum { SLOTS = 400, GENERATIONS = 1 << 16 };
+
+/* Sums over some blocks. */
+typedef struct amount {
+  uint64_t blocks, bytes;
+} amount;
+
+static struct {
+  pthread_mutex_t lock;
+  block slot[SLOTS];
+  /* Policy by generation. Loads are made one after the other: `begun` is at most one ahead. */
+  uint8_t policy[GENERATIONS];
+  _Atomic uint64_t live, begun;
+  /* What loam is to have counted; exact where operations come one at a time. */
+  _Atomic uint64_t bad_frees, denied, failed, made, remade;
+} model = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define must(e, ...)             \
+  do {                           \
+    if (!(e)) fail(__VA_ARGS__); \
+  } while (0)
+
+/* ---- contents: every byte of the beginning and of the end, some of the rest */
+
+static size_t next_byte(size_t i, size_t n) {
+  if (i + 1 < 2048 || i + 64 >= n) return i + 1;
+  return i + 509 < n - 64 ? i + 509 : n - 64;
+}
+
+static char byte_at(uint32_t mark, size_t i) { return (char)(mark + i * 7 + (i >> 8)); }
+
+static void fill(const block *b) {
+  for (size_t i = 0; i < b->usable; i = next_byte(i, b->usable)) b->p[i] = byte_at(b->mark, i);
+}
+
+/* The first `n` bytes at p are those of `b`. */
+static void check_contents(const block *b, const char *p, size_t n) {
+  for (size_t i = 0; i < n; i = next_byte(i, b->usable))
+    must(p[i] == byte_at(b->mark, i),
+         "byte %zu of %p, a block of %zu bytes of strategy '%s': changed", i, (void *)b->p,
+         b->usable, strategies[b->strategy].name);
+}
+
+static void check_zero(const char *p, size_t from, size_t n) {
+  for (size_t i = from; i < n; i = next_byte(i, n))
+    must(!p[i], "byte %zu of %p: not zero", i, (void *)p);
+}
+
+/* ---- the table of blocks; all under the lock */
+
+static amount sum_locked(int strategy, const char *tag, int64_t generation) {
+  amount sum = { 0 };
+  for (int i = 0; i < SLOTS; i++) {
+    const block *b = &model.slot[i];
+    if (!b->p || (strategy && b->strategy != strategy)) continue;
+    if (tag && strcmp(spots[b->spot].tag, tag)) continue;
+    if (generation >= 0 && b->generation != (uint64_t)generation) continue;
+    sum.blocks++;
+    sum.bytes += b->usable;
+  }
+  return sum;
+}
+
+static amount sum_of(int strategy, const char *tag, int64_t generation) {
+  pthread_mutex_lock(&model.lock);
+  amount sum = sum_locked(strategy, tag, generation);
+  pthread_mutex_unlock(&model.lock);
+  return sum;
+}
+
+static void check_apart_locked(const block *b) {
+  for (int i = 0; i < SLOTS; i++) {
+    const block *other = &model.slot[i];
+    must(!other->p || b->p + b->usable <= other->p || other->p + other->usable <= b->p,
+         "%p, a block of %zu bytes: in it is %p, one of %zu", (void *)b->p, b->usable,
+         (void *)other->p, other->usable);
+  }
+}
+
+/* Keeps a block, in the first free slot from `at` on; false when there is none. */
+static bool keep(const block *b, uint32_t at) {
+  pthread_mutex_lock(&model.lock);
+  check_apart_locked(b);
+  size_t limit = strategies[b->strategy].limit;
+  uint64_t used = sum_locked(b->strategy, NULL, -1).bytes + b->usable;
+  must(!limit || used <= limit, "strategy '%s': %zu bytes live, limit %zu",
+       strategies[b->strategy].name, (size_t)used, limit);
+  int n = 0;
+  while (n < SLOTS && model.slot[(at + (uint32_t)n) % SLOTS].p) n++;
+  if (n < SLOTS) model.slot[(at + (uint32_t)n) % SLOTS] = *b;
+  pthread_mutex_unlock(&model.lock);
+  return n < SLOTS;
+}
+
+/* Takes the first block from `at` on out of the table. */
+static bool claim(uint32_t at, block *out) {
+  *out = (block){ 0 };
+  pthread_mutex_lock(&model.lock);
+  for (uint32_t n = 0; n < SLOTS && !out->p; n++) {
+    block *b = &model.slot[(at + n) % SLOTS];
+    if (!b->p) continue;
+    *out = *b;
+    b->p = NULL;
+  }
+  pthread_mutex_unlock(&model.lock);
+  return out->p;
+}
+
+static int strategy_called(const char *name) {
+  for (int i = DEFAULT; i < STRATEGIES; i++)
+    if (!strcmp(strategies[i].name, name)) return i;
+  fail("strategy '%s': there is none of this name", name);
+}
+
+/* ---- what a policy may answer */
+
+/* Whether a member must serve a request with so much of its limit used before. */
+static bool is_certain(int member, const request *r, uint64_t used, bool alone) {
+  size_t limit = strategies[member].limit;
+  return !limit || (alone && used + r->size + r->size / 4 + r->align + 8192 <= limit);
+}
+
+/* Whether the policy may answer a request by `strategy`, or, where that is NO, by none. `used` is
+ * by strategy; without `alone` others may change it, and what lives under the tag, meanwhile. */
+static bool may_answer(const policy *p, const request *r, int strategy, const uint64_t *used,
+                       bool alone) {
+  chain c = p->decide(r);
+  for (int i = 0; i < 4 && c.member[i] != END; i++) {
+    if (c.member[i] == strategy) return true;
+    if (c.member[i] == NO || is_certain(c.member[i], r, used[c.member[i]], alone)) return false;
+  }
+  return strategy == NO;
+}
+
+static bool may_answer_at_all(const policy *p, const request *r, int strategy, const uint64_t *used,
+                              bool alone) {
+  if (alone) return may_answer(p, r, strategy, used, alone);
+  request low = *r, high = *r;
+  low.live = 0;
+  high.live = INT64_MAX;
+  return may_answer(p, &low, strategy, used, alone) || may_answer(p, &high, strategy, used, alone);
+}
+
+/* ---- the books */
+
+typedef struct books {
+  amount all;
+} books;
+
+static void check_row(void *ctx, const loam_stats_row *row) {
+  books *b = ctx;
+  if (!row->live_blocks && !row->live_bytes) return;
+  amount sum = sum_of(strategy_called(row->strategy), row->tag, (int64_t)row->generation);
+  must(sum.blocks == row->live_blocks && sum.bytes == row->live_bytes,
+       "tag '%s', strategy '%s', generation %zu: %zu blocks of %zu bytes, told %zu of %zu",
+       row->tag, row->strategy, (size_t)row->generation, (size_t)sum.blocks, (size_t)sum.bytes,
+       (size_t)row->live_blocks, (size_t)row->live_bytes);
+  b->all.blocks += row->live_blocks;
+  b->all.bytes += row->live_bytes;
+}
+
+static void check_limits(void) {
+  for (int i = DEFAULT; i < STRATEGIES; i++) {
+    size_t limit = strategies[i].limit;
+    must(!limit || sum_of(i, NULL, -1).bytes <= limit, "strategy '%s': over its limit of %zu",
+         strategies[i].name, limit);
+  }
+}
+
+/* Everything that loam tells, while nobody else is at work. */
+static void check_books(bool alone) {
+  books b = { 0 };
+  struct loam_stats s;
+  must(!loam_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY | LOAM_BY_GENERATION, check_row, &b),
+       "stats: %s", loam_error());
+  must(!loam_stats(&s), "stats: %s", loam_error());
+  amount sum = sum_of(0, NULL, -1);
+  must(sum.blocks == b.all.blocks && sum.bytes == b.all.bytes,
+       "%zu blocks of %zu bytes live, the rows tell %zu of %zu", (size_t)sum.blocks,
+       (size_t)sum.bytes, (size_t)b.all.blocks, (size_t)b.all.bytes);
+  must(sum.blocks == s.live_blocks && sum.bytes == s.live_bytes,
+       "%zu blocks of %zu bytes live, told %zu of %zu", (size_t)sum.blocks, (size_t)sum.bytes,
+       (size_t)s.live_blocks, (size_t)s.live_bytes);
+  must(s.total_blocks >= model.made && s.total_blocks <= model.made + model.remade,
+       "%zu blocks made and %zu reallocated, told %zu", (size_t)model.made, (size_t)model.remade,
+       (size_t)s.total_blocks);
+  must(s.generation == model.live, "generation %zu, told %zu", (size_t)model.live,
+       (size_t)s.generation);
+  must(s.bad_frees == model.bad_frees, "%zu bad frees, told %zu", (size_t)model.bad_frees,
+       (size_t)s.bad_frees);
+  must(!alone || (s.denied == model.denied && s.failed == model.failed),
+       "%zu denied and %zu failed, told %zu and %zu", (size_t)model.denied, (size_t)model.failed,
+       (size_t)s.denied, (size_t)s.failed);
+  check_limits();
+}
+
+#endif

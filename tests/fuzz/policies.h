@@ -1,0 +1,181 @@
+/* policies.h - the policies of the interface fuzzer, in Lua and, decision by decision, in C. */
+#ifndef POLICIES_H
+#define POLICIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base.h"
+
+/* Strategies; the last members of a chain are END. */
+enum {
+  END,
+  DEFAULT,
+  PLAIN,
+  WIDE,
+  PAGE,
+  NEVER,
+  HUGE,
+  CLEAN,
+  SMALL,
+  TIGHT,
+  GUARDED,
+  SAMPLED,
+  SPREAD,
+  FRESH,
+  SYS,
+  BOUNDED,
+  LIB,
+  NO,
+  STRATEGIES
+};
+
+typedef struct means {
+  const char *name, *kind;
+  size_t align, limit;
+  bool zero;
+  const char *options; /* further ones */
+} means;
+
+static const means strategies[STRATEGIES] = {
+  [DEFAULT] = { .name = "default", .kind = "host" },
+  [PLAIN] = { .name = "plain", .kind = "host" },
+  [WIDE] = { .name = "wide", .kind = "host", .align = 256 },
+  [PAGE] = { .name = "page", .kind = "host", .align = 8192 },
+  [NEVER] = { .name = "never", .kind = "host", .options = "huge = false," },
+  [HUGE] = { .name = "huge", .kind = "host", .align = 64, .options = "huge = 'thp'," },
+  [CLEAN] = { .name = "clean", .kind = "host", .zero = true },
+  [SMALL] = { .name = "small", .kind = "host", .limit = 64 * LM_KIB },
+  [TIGHT] = { .name = "tight", .kind = "host", .align = 64, .limit = 300 * LM_KIB },
+  [GUARDED] = { .name = "guarded", .kind = "host", .options = "guard = true," },
+  [SAMPLED] = { .name = "sampled", .kind = "host", .options = "guard = 7," },
+  [SPREAD] = { .name = "spread", .kind = "host", .options = "numa = 'interleave'," },
+  [FRESH] = { .name = "fresh", .kind = "host", .options = "prefault = true, numa = 'local'," },
+  [SYS] = { .name = "sys", .kind = "system" },
+  [BOUNDED] = { .name = "bounded", .kind = "system", .limit = 50000 },
+  [LIB] = { .name = "lib", .kind = "handler", .options = "'fuzz'," },
+  [NO] = { .name = "no", .kind = "deny" },
+};
+
+/* What a policy is asked. */
+typedef struct request {
+  const char *tag;
+  size_t size, align;
+  bool zero;
+  int64_t live;
+} request;
+
+typedef struct chain {
+  int member[4];
+} chain;
+
+typedef struct policy {
+  const char *name, *pick;
+  chain (*decide)(const request *r);
+  bool is_wrong; /* to be refused */
+} policy;
+
+static bool is_under(const char *tag, const char *top) {
+  size_t n = strlen(top);
+  return !strncmp(tag, top, n) && (tag[n] == 0 || tag[n] == '.');
+}
+
+static chain decide_default(const request *r) {
+  (void)r;
+  return (chain){ { DEFAULT } };
+}
+
+#define PICK_BY_SIZE                            \
+  "if req.size < 100 then return plain end "    \
+  "if req.size < 3000 then return wide end "    \
+  "if req.size < 40000 then return never end "  \
+  "if req.size < 1000000 then return page end " \
+  "return huge"
+static chain decide_by_size(const request *r) {
+  if (r->size < 100) return (chain){ { PLAIN } };
+  if (r->size < 3000) return (chain){ { WIDE } };
+  if (r->size < 40000) return (chain){ { NEVER } };
+  return r->size < 1000000 ? (chain){ { PAGE } } : (chain){ { HUGE } };
+}
+
+#define PICK_WITHIN_LIMITS                                                      \
+  "if req.tag:under('cache') then return small:or_else(tight):or_else(no) end " \
+  "if req.tag:is('log') then return tight end "                                 \
+  "return plain"
+static chain decide_within_limits(const request *r) {
+  if (is_under(r->tag, "cache")) return (chain){ { SMALL, TIGHT, NO } };
+  if (!strcmp(r->tag, "log")) return (chain){ { TIGHT } };
+  return (chain){ { PLAIN } };
+}
+
+#define PICK_GUARDED                                                                    \
+  "if req.tag:under('a') and req.size <= 20000 then return guarded:or_else(plain) end " \
+  "if req.tag:is('log') then return sampled end "                                       \
+  "return clean"
+static chain decide_guarded(const request *r) {
+  if (is_under(r->tag, "a") && r->size <= 20000) return (chain){ { GUARDED, PLAIN } };
+  return strcmp(r->tag, "log") ? (chain){ { CLEAN } } : (chain){ { SAMPLED } };
+}
+
+#define PICK_FOREIGN                                                \
+  "if req.tag:is('log') then return sys end "                       \
+  "if req.tag:under('a') then return lib:or_else(plain) end "       \
+  "if req.tag:under('cache') then return bounded:or_else(lib) end " \
+  "return plain"
+static chain decide_foreign(const request *r) {
+  if (!strcmp(r->tag, "log")) return (chain){ { SYS } };
+  if (is_under(r->tag, "a")) return (chain){ { LIB, PLAIN } };
+  return is_under(r->tag, "cache") ? (chain){ { BOUNDED, LIB } } : (chain){ { PLAIN } };
+}
+
+#define PICK_AS_ASKED                       \
+  "if req.zero then return clean end "      \
+  "if req.align > 64 then return page end " \
+  "return req.size % 4096 == 0 and spread or wide"
+static chain decide_as_asked(const request *r) {
+  if (r->zero) return (chain){ { CLEAN } };
+  if (r->align > 64) return (chain){ { PAGE } };
+  return r->size % 4096 == 0 ? (chain){ { SPREAD } } : (chain){ { WIDE } };
+}
+
+#define PICK_BY_LIVE                                           \
+  "if req.live >= 60000 then return tight:or_else(fresh) end " \
+  "return plain"
+static chain decide_by_live(const request *r) {
+  return r->live >= 60000 ? (chain){ { TIGHT, FRESH } } : (chain){ { PLAIN } };
+}
+
+enum { FIRST_POLICY = 1 };
+/* Number 0 is the built-in default. */
+static const policy policies[] = {
+  { "default", NULL, decide_default, false },
+  { "by-size", PICK_BY_SIZE, decide_by_size, false },
+  { "within-limits", PICK_WITHIN_LIMITS, decide_within_limits, false },
+  { "guarded", PICK_GUARDED, decide_guarded, false },
+  { "foreign", PICK_FOREIGN, decide_foreign, false },
+  { "as-asked", PICK_AS_ASKED, decide_as_asked, false },
+  { "by-live", PICK_BY_LIVE, decide_by_live, false },
+  { "without-an-answer", "if req.size > 7 then return plain end", NULL, true },
+  { "random", "return math.random() > 0.5 and plain or wide", NULL, true },
+};
+
+/* The text of a policy, in `out`. */
+static void write_policy(const policy *p, char *out, size_t room) {
+  size_t used = 0;
+#define ADD(...) used += (size_t)snprintf(out + used, used < room ? room - used : 0, __VA_ARGS__)
+  for (int i = PLAIN; i < STRATEGIES; i++) {
+    const means *s = &strategies[i];
+    ADD("local %s = loam.%s { %s name = '%s',", s->name, s->kind, s->options ? s->options : "",
+        s->name);
+    if (s->align) ADD(" align = %zu,", s->align);
+    if (s->limit) ADD(" limit = %zu,", s->limit);
+    ADD("%s }\n", s->zero ? " zero = true" : "");
+  }
+  ADD("return loam.policy { name = '%s', pick = function(req) %s end }\n", p->name, p->pick);
+#undef ADD
+  lm_require(used < room);
+}
+
+#endif
