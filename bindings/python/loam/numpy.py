@@ -14,13 +14,29 @@ to the very end of the interpreter.
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 from typing import Any
 
-from . import _numpy, events, tags
+from . import _numpy, events, policy, tags
 from .errors import StateError
 
 __all__ = ["install", "is_installed", "uninstall"]
+
+# What NumPy's own allocator asks of the kernel, which loam's built-in default does not: without it
+# the first touch of a large array takes several times as long.
+_POLICY = """
+local plain = loam.host { name = "plain" }
+local large = loam.host { name = "large", huge = "thp" }
+
+return loam.policy {
+  name = "numpy",
+  pick = function(req)
+    if req.size >= 4 * loam.MiB then return large:or_else(plain) end
+    return plain
+  end,
+}
+"""
 
 _lock = threading.RLock()
 _sites = False
@@ -79,11 +95,16 @@ def install(*, sites: bool = False, everywhere: bool = True) -> None:
     `everywhere`: for all threads and contexts but those that set a handler of their own; else for
     this context alone and those copied from it, by NumPy's public functions only.
 
+    Where no policy is live, one is loaded that asks for huge pages for 4 MiB and more, as NumPy
+    does itself; with NUMPY_MADVISE_HUGEPAGE=0 neither does.
+
     Again, it changes the choice. What is inside a tag already keeps what it has until the next.
     """
     global _sites, _default
     events.start()
     with _lock:
+        if policy.info().generation == 0 and os.environ.get("NUMPY_MADVISE_HUGEPAGE") != "0":
+            policy.load(text=_POLICY, name="numpy")
         _sites = sites
         new = _handler(None)
         if everywhere:

@@ -20,6 +20,6 @@ PyObject *binding_put(PyObject *dict, const char *key, PyObject *value);
 PyObject *binding_text(const char *text);
 
 /* The parts, in order of the module's table: each a list of methods that ends in a zero. */
-extern PyMethodDef policy_methods[], figures_methods[], events_methods[];
+extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[];
 
 #endif

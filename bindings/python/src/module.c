@@ -1,5 +1,6 @@
 /* module.c - loam._loam, the part of the package that is C and knows no NumPy. */
 #include "binding.h"
+#include "block.h"
 
 static PyObject *version(PyObject *self, PyObject *none) {
   (void)self;
@@ -30,10 +31,11 @@ static int execute(PyObject *module) {
                     "loam serves the main interpreter of a process, not a subinterpreter");
     return -1;
   }
-  PyMethodDef *const parts[] = { own_methods, policy_methods, figures_methods, events_methods };
+  PyMethodDef *const parts[] = { own_methods, policy_methods, figures_methods, events_methods,
+                                 nrt_methods };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (PyModule_AddFunctions(module, parts[i])) return -1;
-  return 0;
+  return block_add(module);
 }
 
 static PyModuleDef_Slot slots[] = { { Py_mod_exec, (void *)execute }, { 0, NULL } };

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import threading
-import unittest
 
 import numpy
 
@@ -40,7 +39,8 @@ class Exits(Case):
 
     def test_the_package_may_go_first(self):
         quiet("a = numpy.ones(1000)\n"
-              "for name in [n for n in sys.modules if n.startswith('loam')]: del sys.modules[name]\n"
+              "for name in [n for n in sys.modules if n.startswith('loam')]:\n"
+              "    del sys.modules[name]\n"
               "del loam\n"
               "import gc; gc.collect()\n"
               "a.resize(100_000); del a\n"

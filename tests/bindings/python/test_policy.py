@@ -5,7 +5,6 @@ import logging
 import os
 import tempfile
 import time
-import unittest
 
 import loam
 from loam import _loam, events

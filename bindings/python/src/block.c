@@ -1,0 +1,307 @@
+/* block.c - loam.Block: loam's counted blocks as Python objects, lent to others as buffers, through
+ * __array_interface__ and as DLPack tensors. Each borrower holds a reference to the block. */
+#include "block.h"
+
+#include <string.h>
+
+typedef struct Block {
+  PyObject_HEAD loam_block *block; /* NULL once released */
+  Py_ssize_t exports;              /* buffers lent, which must come back before it is released */
+} Block;
+
+static loam_block *block_of(PyObject *self) {
+  loam_block *block = ((Block *)self)->block;
+  if (!block) PyErr_SetString(PyExc_ValueError, "the block is released");
+  return block;
+}
+
+/* Takes the reference to `block`; NULL raises what loam says of it. */
+static PyObject *wrap(PyTypeObject *type, loam_block *block) {
+  if (!block) return binding_fail(LOAM_ENOMEM);
+  Block *self = (Block *)type->tp_alloc(type, 0);
+  if (self) self->block = block;
+  else loam_block_release(block);
+  return (PyObject *)self;
+}
+
+/* ---- Making */
+
+/* The site of a tag; without one, of the context's. NULL with an exception set. */
+static loam_site *site_of(const char *tag) {
+  if (tag) {
+    loam_site *site = loam_site_get(tag);
+    if (!site) binding_fail(LOAM_EINVAL);
+    return site;
+  }
+  PyObject *tags = PyImport_ImportModule("loam.tags");
+  PyObject *current = tags ? PyObject_CallMethod(tags, "current_tag", NULL) : NULL;
+  const char *name = !current             ? NULL
+                     : current == Py_None ? "python.block"
+                                          : PyUnicode_AsUTF8(current);
+  loam_site *site = name ? loam_site_get(name) : NULL;
+  if (name && !site) binding_fail(LOAM_EINVAL);
+  Py_XDECREF(current);
+  Py_XDECREF(tags);
+  return site;
+}
+
+static PyObject *block_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = { "size", "tag", "zero", "align", NULL };
+  Py_ssize_t size, align = 0;
+  const char *tag = NULL;
+  int zero = 0;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "n|z$pn", (char **)names, &size, &tag,
+                                   &zero, &align))
+    return NULL;
+  if (size < 0) return PyErr_Format(PyExc_ValueError, "size %zd: it is negative", size);
+  if (align < 0 || (align & (align - 1)))
+    return PyErr_Format(PyExc_ValueError, "align %zd: it is not a power of two", align);
+  loam_site *site = site_of(tag);
+  if (!site) return NULL;
+  loam_block *block = align  ? loam_block_aligned(site, (size_t)align, (size_t)size)
+                      : zero ? loam_block_zeroed(site, (size_t)size)
+                             : loam_block_new(site, (size_t)size);
+  if (block && align && zero) memset(loam_block_data(block), 0, (size_t)size);
+  return wrap(type, block);
+}
+
+/* Whoever releases the last reference may be any thread, at the interpreter's end as well: then the
+ * buffer is nobody's to give back. */
+static void give_back(void *ptr, size_t size, void *ctx) {
+  (void)ptr;
+  (void)size;
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyBuffer_Release(ctx);
+  PyMem_Free(ctx);
+  PyGILState_Release(state);
+}
+
+static PyObject *block_wrap(PyObject *type, PyObject *arguments) {
+  PyObject *of;
+  const char *tag = NULL;
+  if (!PyArg_ParseTuple(arguments, "O|z", &of, &tag)) return NULL;
+  loam_site *site = site_of(tag);
+  Py_buffer *view = site ? PyMem_Malloc(sizeof *view) : NULL;
+  if (!view) return site ? PyErr_NoMemory() : NULL;
+  if (PyObject_GetBuffer(of, view, PyBUF_WRITABLE)) {
+    PyMem_Free(view);
+    return NULL;
+  }
+  loam_block *block = loam_block_wrap(site, view->buf, (size_t)view->len, give_back, view);
+  if (!block) give_back(NULL, 0, view);
+  return wrap((PyTypeObject *)type, block);
+}
+
+/* ---- Ending */
+
+static void block_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  loam_block_release(((Block *)self)->block);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+static PyObject *block_release(PyObject *self, PyObject *none) {
+  (void)none;
+  Block *b = (Block *)self;
+  if (b->exports)
+    return PyErr_Format(PyExc_BufferError, "%zd buffers of the block are lent", b->exports);
+  loam_block *block = b->block;
+  b->block = NULL;
+  loam_block_release(block);
+  Py_RETURN_NONE;
+}
+
+/* ---- Lending */
+
+static int block_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+  loam_block *block = block_of(self);
+  view->obj = NULL;
+  if (!block) return -1;
+  Py_ssize_t size = (Py_ssize_t)loam_block_size(block);
+  if (PyBuffer_FillInfo(view, self, loam_block_data(block), size, 0, flags)) return -1;
+  ((Block *)self)->exports++;
+  return 0;
+}
+
+static void block_releasebuffer(PyObject *self, Py_buffer *view) {
+  (void)view;
+  ((Block *)self)->exports--;
+}
+
+static PyObject *block_interface(PyObject *self, void *none) {
+  (void)none;
+  loam_block *block = block_of(self);
+  if (!block) return NULL;
+  return Py_BuildValue("{s(n)sss(NO)si}", "shape", (Py_ssize_t)loam_block_size(block), "typestr",
+                       "|u1", "data", PyLong_FromVoidPtr(loam_block_data(block)), Py_False,
+                       "version", 3);
+}
+
+/* DLPack's tensor with its manager, as version 0 lays them out: no version, no flags. */
+typedef struct tensor {
+  void *data;
+  int32_t device_kind, device;
+  int32_t dimensions;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t offset;
+  void *manager;
+  void (*deleter)(struct tensor *self);
+  int64_t length; /* what shape points at: behind what others know of */
+} tensor;
+
+enum { DL_CPU = 1, DL_UINT = 1 };
+
+/* By any thread, with or without the interpreter's lock. */
+static void end_tensor(tensor *t) {
+  loam_block_release(t->manager);
+  loam_free(t);
+}
+
+/* A consumer renames the capsule: then the tensor is its own to end. */
+static void end_capsule(PyObject *capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+  end_tensor(PyCapsule_GetPointer(capsule, "dltensor"));
+}
+
+static PyObject *block_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = { "stream", NULL };
+  PyObject *stream = Py_None;
+  loam_block *block = block_of(self);
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$O", (char **)names, &stream) || !block)
+    return NULL;
+  if (stream != Py_None)
+    return PyErr_Format(PyExc_BufferError, "memory of the processor has no streams");
+  tensor *t = loam_calloc(loam_site_get("loam.block"), 1, sizeof *t);
+  if (!t) return binding_fail(LOAM_ENOMEM);
+  *t = (tensor){ .data = loam_block_data(block),
+                 .device_kind = DL_CPU,
+                 .dimensions = 1,
+                 .code = DL_UINT,
+                 .bits = 8,
+                 .lanes = 1,
+                 .shape = &t->length,
+                 .manager = loam_block_retain(block),
+                 .deleter = end_tensor,
+                 .length = (int64_t)loam_block_size(block) };
+  PyObject *capsule = PyCapsule_New(t, "dltensor", end_capsule);
+  if (!capsule) end_tensor(t);
+  return capsule;
+}
+
+static PyObject *block_dlpack_device(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  return Py_BuildValue("(ii)", DL_CPU, 0);
+}
+
+/* ---- Parts and properties */
+
+static Py_ssize_t block_length(PyObject *self) {
+  loam_block *block = block_of(self);
+  return block ? (Py_ssize_t)loam_block_size(block) : -1;
+}
+
+/* block[i:j], a block that keeps this one's memory alive; nothing is copied. */
+static PyObject *block_slice(PyObject *self, PyObject *key) {
+  Py_ssize_t start, stop, step, size = block_length(self);
+  if (size < 0) return NULL;
+  if (!PySlice_Check(key))
+    return PyErr_Format(PyExc_TypeError, "a block is cut by slices: block[start:stop]");
+  if (PySlice_Unpack(key, &start, &stop, &step)) return NULL;
+  if (step != 1) return PyErr_Format(PyExc_ValueError, "step %zd: it is 1", step);
+  Py_ssize_t length = PySlice_AdjustIndices(size, &start, &stop, step);
+  loam_block *parent = ((Block *)self)->block;
+  return wrap(Py_TYPE(self), loam_block_slice(parent, (size_t)start, (size_t)length));
+}
+
+static const char *kind_text(loam_block_kind kind) {
+  static const char *const texts[] = { "", "embedded", "owned", "external", "slice", "pooled" };
+  return (size_t)kind < sizeof texts / sizeof texts[0] ? texts[kind] : "";
+}
+
+static PyObject *block_repr(PyObject *self) {
+  loam_block *block = ((Block *)self)->block;
+  if (!block) return PyUnicode_FromString("<loam.Block, released>");
+  return PyUnicode_FromFormat("<loam.Block of %zu bytes, %s, tag '%s'>", loam_block_size(block),
+                              kind_text(loam_block_kind_of(block)), loam_block_tag(block));
+}
+
+static PyObject *get_address(PyObject *self, void *none) {
+  (void)none;
+  loam_block *block = block_of(self);
+  return block ? PyLong_FromVoidPtr(loam_block_data(block)) : NULL;
+}
+
+static PyObject *get_tag(PyObject *self, void *none) {
+  (void)none;
+  loam_block *block = block_of(self);
+  return block ? binding_text(loam_block_tag(block)) : NULL;
+}
+
+static PyObject *get_kind(PyObject *self, void *none) {
+  (void)none;
+  loam_block *block = block_of(self);
+  return block ? PyUnicode_FromString(kind_text(loam_block_kind_of(block))) : NULL;
+}
+
+static PyObject *get_refcount(PyObject *self, void *none) {
+  (void)none;
+  loam_block *block = block_of(self);
+  return block ? PyLong_FromSize_t(loam_block_refcount(block)) : NULL;
+}
+
+static PyGetSetDef properties[] = {
+  { "address", get_address, NULL, "Where its data is.", NULL },
+  { "tag", get_tag, NULL, "What it is for.", NULL },
+  { "kind", get_kind, NULL, "\"embedded\", \"owned\", \"external\" or \"slice\".", NULL },
+  { "refcount", get_refcount, NULL, "Owners at this moment, in C and in Python.", NULL },
+  { "__array_interface__", block_interface, NULL, "Its bytes, for NumPy.", NULL },
+  { 0 },
+};
+
+static PyMethodDef methods[] = {
+  { "wrap", block_wrap, METH_VARARGS | METH_CLASS,
+    "wrap(buffer, tag=None): a block of somebody else's writable memory, which it keeps alive." },
+  { "release", block_release, METH_NOARGS,
+    "Gives its reference back now; BufferError while buffers of it are lent." },
+  { "__dlpack__", (PyCFunction)(void (*)(void))block_dlpack, METH_VARARGS | METH_KEYWORDS,
+    "A DLPack capsule of its bytes." },
+  { "__dlpack_device__", block_dlpack_device, METH_NOARGS, "The processor: (1, 0)." },
+  { 0 },
+};
+
+static const char prose[] =
+    "Block(size, tag=None, *, zero=False, align=0)\n--\n\n"
+    "Memory with counted owners, under a tag (None: the context's, else \"python.block\").\n\n"
+    "It lends its bytes as a buffer, by __array_interface__ and by DLPack; each borrower keeps\n"
+    "the memory alive. block[i:j] is a block of a part, with no copy.";
+
+static PyType_Slot slots[] = {
+  { Py_tp_doc, (void *)prose },
+  { Py_tp_new, (void *)block_new },
+  { Py_tp_dealloc, (void *)block_dealloc },
+  { Py_tp_repr, (void *)block_repr },
+  { Py_tp_methods, methods },
+  { Py_tp_getset, properties },
+  { Py_mp_length, (void *)block_length },
+  { Py_mp_subscript, (void *)block_slice },
+  { Py_bf_getbuffer, (void *)block_getbuffer },
+  { Py_bf_releasebuffer, (void *)block_releasebuffer },
+  { 0, NULL },
+};
+
+static PyType_Spec spec = { .name = "loam.Block",
+                            .basicsize = sizeof(Block),
+                            .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                            .slots = slots };
+
+int block_add(PyObject *module) {
+  PyObject *type = PyType_FromSpec(&spec);
+  int status = type ? PyModule_AddObjectRef(module, "Block", type) : -1;
+  Py_XDECREF(type);
+  return status;
+}

@@ -1,0 +1,53 @@
+/* nrt.c - a tag's memory for Numba: NRT_ExternalAllocator, as numba/core/runtime/nrt_external.h
+ * declares it.
+ *
+ * Numba puts its own header of 48 bytes, the MemInfo, before the data. The block is begun so that
+ * what follows the header is on a cache line; Numba's functions are told where the header is. */
+#include "binding.h"
+
+#include <stdlib.h>
+
+enum { LINE = 64, HEADER = 48, LEAD = LINE - HEADER };
+
+typedef struct nrt_allocator {
+  void *(*malloc)(size_t size, void *opaque);
+  void *(*realloc)(void *ptr, size_t size, void *opaque);
+  void (*free)(void *ptr, void *opaque);
+  void *opaque; /* a site */
+} nrt_allocator;
+
+static void *nrt_malloc(size_t size, void *site) {
+  if (size > SIZE_MAX - LEAD) return NULL;
+  char *whole = loam_aligned_alloc(site, LINE, size + LEAD);
+  return whole ? whole + LEAD : NULL;
+}
+
+static void nrt_free(void *ptr, void *site) {
+  (void)site;
+  if (ptr) loam_free((char *)ptr - LEAD);
+}
+
+/* Numba's run-time asks for none; whoever does may get a block whose data begins on no line. */
+static void *nrt_realloc(void *ptr, size_t size, void *site) {
+  if (!ptr) return nrt_malloc(size, site);
+  if (size > SIZE_MAX - LEAD) return NULL;
+  char *whole = loam_realloc(NULL, (char *)ptr - LEAD, size + LEAD);
+  return whole ? whole + LEAD : NULL;
+}
+
+/* The address of a tag's table, which is never taken back: blocks may outlive everything. */
+static PyObject *nrt_allocator_of(PyObject *self, PyObject *tag) {
+  (void)self;
+  const char *name = PyUnicode_AsUTF8(tag);
+  loam_site *site = name ? loam_site_get(name) : NULL;
+  if (!site) return name ? binding_fail(LOAM_EINVAL) : NULL;
+  nrt_allocator *made = malloc(sizeof *made);
+  if (!made) return PyErr_NoMemory();
+  *made = (nrt_allocator){ nrt_malloc, nrt_realloc, nrt_free, site };
+  return PyLong_FromVoidPtr(made);
+}
+
+PyMethodDef nrt_methods[] = {
+  { "nrt_allocator", nrt_allocator_of, METH_O, NULL },
+  { 0 },
+};

@@ -1,0 +1,165 @@
+"""test_block - loam.Block: counted memory, lent as buffers, to NumPy and by DLPack."""
+
+import gc
+import threading
+import weakref
+
+import numpy
+
+import loam
+
+from _support import Case, main
+
+
+class Making(Case):
+    def test_a_block_has_size_tag_and_kind(self):
+        block = loam.Block(100, "block.small")
+        self.assertEqual((len(block), block.tag, block.kind), (100, "block.small", "embedded"))
+        self.assertEqual((block.refcount, bytes(loam.Block(5, zero=True))), (1, bytes(5)))
+        self.assertEqual(loam.owner(block).tag, "block.small")
+        self.assertEqual(loam.owner(loam.Block(1 << 20, "block.large")[7:]).tag, "block.large")
+        self.assertEqual(repr(block), "<loam.Block of 100 bytes, embedded, tag 'block.small'>")
+
+    def test_the_contexts_tag_is_taken(self):
+        with loam.tag("block.context"):
+            self.assertEqual(loam.Block(1).tag, "block.context")
+        self.assertEqual(loam.Block(1).tag, "python.block")
+
+    def test_alignment_and_zeros_are_kept(self):
+        for size in (1, 100, 5000, 1 << 20):
+            for align in (16, 64, 4096, 1 << 16):
+                block = loam.Block(size, zero=True, align=align)
+                self.assertEqual((block.address % align, any(bytes(block))), (0, False))
+
+    def test_what_makes_no_sense_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "size -1"):
+            loam.Block(-1)
+        with self.assertRaisesRegex(ValueError, "align 3"):
+            loam.Block(1, align=3)
+        with self.assertRaises(ValueError):
+            loam.Block(1, "x" * 256)
+        with self.assertRaises(MemoryError):
+            loam.Block(1 << 60)
+        with self.assertRaises(TypeError):
+            loam.Block("1")
+
+
+class Lending(Case):
+    def test_numpy_sees_its_bytes_and_keeps_it(self):
+        block = loam.Block(80, zero=True)
+        array = numpy.frombuffer(block)
+        array[:] = 1.5
+        self.assertEqual(array.ctypes.data, block.address)
+        self.assertEqual(numpy.frombuffer(bytes(block)).sum(), 15)
+        del block
+        gc.collect()
+        self.assertEqual(array.sum(), 15)
+
+    def test_the_array_interface_is_enough(self):
+        class Only:
+            def __init__(self, block):
+                self.block = block
+                self.__array_interface__ = block.__array_interface__
+        block = loam.Block(10, zero=True)
+        array = numpy.asarray(Only(block))
+        array[3] = 7
+        self.assertEqual(bytes(block)[3], 7)
+        self.assertEqual((array.dtype, array.shape), (numpy.uint8, (10,)))
+
+    def test_dlpack_takes_a_reference_and_gives_it_back(self):
+        block = loam.Block(1000, zero=True)
+        self.assertEqual(block.__dlpack_device__(), (1, 0))
+        tensor = numpy.from_dlpack(block)
+        self.assertEqual((block.refcount, tensor.ctypes.data), (2, block.address))
+        self.assertEqual((tensor.dtype, tensor.shape), (numpy.uint8, (1000,)))
+        unused = block.__dlpack__()
+        self.assertEqual(block.refcount, 3)
+        del unused
+        self.assertEqual(block.refcount, 2)
+        live = sum(row["live_blocks"] for row in loam.stats())
+        block.release()
+        self.assertEqual(tensor.sum(), 0)
+        del tensor
+        self.assertLess(sum(row["live_blocks"] for row in loam.stats()), live)
+        with self.assertRaises(BufferError):
+            loam.Block(1).__dlpack__(stream=1)
+
+    def test_a_tensor_may_end_on_another_thread(self):
+        tensors = [numpy.from_dlpack(loam.Block(n)) for n in range(1, 3000, 100)]
+        thread = threading.Thread(target=tensors.clear)
+        thread.start()
+        thread.join()
+
+    def test_parts_keep_the_whole(self):
+        block = loam.Block(100, zero=True)
+        numpy.frombuffer(block, "u1")[:] = numpy.arange(100)
+        part = block[10:20][5:]
+        self.assertEqual((bytes(part), part.kind), (bytes(range(15, 20)), "slice"))
+        block.release()
+        self.assertEqual(bytes(part), bytes(range(15, 20)))
+        self.assertEqual(len(part[100:]), 0)
+        with self.assertRaises(ValueError):
+            part[::2]
+        with self.assertRaises(TypeError):
+            part[0]
+
+    def test_others_memory_is_kept_while_it_is_wrapped(self):
+        owner = bytearray(b"abc")
+        block = loam.Block.wrap(owner, "block.wrapped")
+        part = block[1:]
+        self.assertEqual((block.kind, bytes(part)), ("external", b"bc"))
+        del block
+        with self.assertRaises(BufferError):
+            owner.append(1)
+        del part
+        owner.append(1)
+        array = numpy.ones(5)
+        gone = weakref.ref(array)
+        block = loam.Block.wrap(array)
+        del array
+        gc.collect()
+        self.assertIsNotNone(gone())
+        del block
+        self.assertIsNone(gone())
+        with self.assertRaises(BufferError):
+            loam.Block.wrap(b"constant")
+        with self.assertRaises(TypeError):
+            loam.Block.wrap(7)
+
+
+class Ending(Case):
+    def test_a_released_block_says_so(self):
+        block = loam.Block(10)
+        block.release()
+        block.release()
+        for use in (len, bytes, lambda b: b.address, lambda b: b.__dlpack__(), lambda b: b[1:],
+                    lambda b: b.__array_interface__, lambda b: b.tag, lambda b: b.refcount):
+            with self.assertRaisesRegex(ValueError, "released"):
+                use(block)
+        self.assertEqual(repr(block), "<loam.Block, released>")
+
+    def test_a_lent_block_is_not_released(self):
+        block = loam.Block(10)
+        view = memoryview(block)
+        with self.assertRaisesRegex(BufferError, "1 buffers"):
+            block.release()
+        view.release()
+        block.release()
+
+    def test_nothing_stays(self):
+        def live():
+            gc.collect()
+            return [row["live_blocks"] for row in loam.stats("tag")
+                    if row["tag"] in ("none", "loam.block")]
+        before = live()
+        for size in (0, 1, 1000, 100_000):
+            block = loam.Block(size, "none")
+            kept = [block[n:] for n in range(5)] + [numpy.frombuffer(block, "u1") if size else 0]
+            kept.append(numpy.from_dlpack(block))
+            kept.append(loam.Block.wrap(bytearray(size), "none"))
+            del block, kept
+        self.assertEqual([n for n in live() if n], [n for n in before if n])
+
+
+if __name__ == "__main__":
+    main()

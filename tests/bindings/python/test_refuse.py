@@ -1,0 +1,99 @@
+"""test_refuse - memory refused at each request in turn: a MemoryError, and nothing else happens."""
+
+import ctypes
+import gc
+import os
+
+import numpy
+
+import loam
+from loam import _loam
+
+from _support import POLICY, Case, main, run_child
+
+class Counts(ctypes.Structure):
+    """Of refusing.c."""
+
+    _fields_ = [("asked", ctypes.c_long), ("nth", ctypes.c_long), ("live", ctypes.c_long)]
+
+
+LIBRARY = ctypes.CDLL(os.environ["LOAM_REFUSING"])
+COUNTS = Counts.in_dll(LIBRARY, "counts")
+
+
+def work():
+    """NumPy at its most various; the answer tells whether anything went wrong unseen."""
+    a = numpy.arange(1000.0)
+    b = numpy.sort(a[::-1]) + a * 2
+    c = numpy.concatenate([b, numpy.zeros(100), numpy.array([1, 2, 3])])
+    c.resize(5000, refcheck=False)
+    d = numpy.linalg.solve(numpy.eye(20) * 3, numpy.ones(20))
+    e = numpy.fft.fft(c[:64]).real
+    f = numpy.fromstring(" ".join(map(str, range(2000))), sep=" ")
+    g = numpy.unique(numpy.array(["x", "yy", "x"]))
+    h = numpy.random.default_rng(1).random(100)
+    return float(c.sum() + d.sum() + e[0] + f.sum() + g.size + (h < 1).sum())
+
+
+class Refusals(Case):
+    def test_each_request_refused_is_a_memory_error(self):
+        handler = ctypes.c_char.in_dll(LIBRARY, "refusing")
+        ctypes.CDLL(_loam.__file__).loam_handler_register(ctypes.byref(handler))
+        loam.policy.load(text="""
+            local refusing = loam.handler "refusing"
+            return loam.policy { name = "refusing", pick = function(_) return refusing end }""")
+        expected = work()
+        loam.numpy.install()
+        self.addCleanup(loam.numpy.uninstall)
+        self.assertEqual(loam.owner(numpy.empty(3)).handler, "refusing")
+        gc.collect()
+        live, refused = COUNTS.live, 0
+        for nth in range(1, 10_000):
+            COUNTS.asked, COUNTS.nth = 0, nth
+            try:
+                answer = work()
+            except MemoryError:
+                refused += 1
+                answer = expected
+            asked, COUNTS.nth = COUNTS.asked, 0
+            self.assertEqual(answer, expected)
+            gc.collect()
+            self.assertEqual(COUNTS.live, live)
+            if asked < nth:
+                break
+        self.assertGreater(refused, 30)
+
+    def test_the_package_itself_without_memory_says_so(self):
+        loam.policy.load(text=POLICY)
+        with loam.tag("denied"):
+            for use in (lambda: loam.Block(100), lambda: loam.Block(100_000),
+                        lambda: loam.Block(10, zero=True), lambda: loam.Block(10, align=64)):
+                with self.assertRaises(MemoryError):
+                    use()
+
+    def test_data_that_reach_their_limit_are_a_memory_error(self):
+        out, errors = run_child("""
+            import resource, numpy, loam
+            loam.numpy.install()
+            numpy.ones(10)
+            with open("/proc/self/status") as status:
+                now = next(int(line.split()[1]) for line in status if line.startswith("VmData"))
+            limit = (now << 10) + (64 << 20)
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            kept, refused = [], 0
+            for size in (10, 1000, 100_000, 10_000_000, 200_000_000) * 10:
+                try:
+                    array = numpy.ones(size, dtype="u1")
+                    assert array.sum() == size
+                    kept.append(array)
+                except MemoryError:
+                    refused += 1
+            print(refused >= 10, len(kept) >= 20)
+            del kept, array
+            print(numpy.ones(1_000_000).sum())
+            """)
+        self.assertEqual((out, errors), ("True True\n1000000.0\n", ""))
+
+
+if __name__ == "__main__":
+    main()
