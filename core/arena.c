@@ -367,6 +367,14 @@ void *loam_arena_resize(loam_block *b, void *piece, size_t size) {
   return p;
 }
 
+void lm_arena_drop(loam_block *b, void *piece) {
+  size_t size;
+  arena *a = arena_of(b);
+  lm_require(a && is_resizable(a) && find_piece(a, piece, &size));
+  a->block.size -= size;
+  slot_free(a, piece);
+}
+
 /* All chunks but one. */
 static void free_chunks(arena *a, const chunk *but) {
   for (chunk *c = a->chunks, *next; c; c = next) {

@@ -25,8 +25,8 @@ static loam_site *header_site(void) {
   return site;
 }
 
-static loam_block *fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
-                        size_t size) {
+loam_block *lm_block_fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
+                          size_t size) {
   atomic_store_explicit(&b->references, 1, memory_order_relaxed);
   b->kind = (uint16_t)kind;
   b->is_listed = false;
@@ -38,7 +38,7 @@ static loam_block *fill(loam_block *b, loam_site *site, loam_block_kind kind, vo
 
 loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more) {
   loam_block *b = loam_malloc(header_site(), sizeof *b + more);
-  return b ? fill(b, site, kind, NULL, 0) : NULL;
+  return b ? lm_block_fill(b, site, kind, NULL, 0) : NULL;
 }
 
 loam_block *lm_block_made(loam_block *b) {
@@ -49,7 +49,7 @@ loam_block *lm_block_made(loam_block *b) {
 }
 
 static loam_block *embedded(loam_block *b, loam_site *site, size_t size) {
-  return b ? lm_block_made(fill(b, site, LOAM_BLOCK_EMBEDDED, b + 1, size)) : NULL;
+  return b ? lm_block_made(lm_block_fill(b, site, LOAM_BLOCK_EMBEDDED, b + 1, size)) : NULL;
 }
 
 /* The memory of a block whose data have `data`: a header of their own; NULL data are a failure. */

@@ -43,6 +43,11 @@ enum { LM_BLOCK_EMBEDDED_MAX = 1024 };
  * memory. Headers that stand apart are the tag loam.block's, whatever the site of the data is. */
 loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more);
 
+/* Makes a block of a header's memory, with one reference; returns it. When the block ends, that
+ * memory is given to loam_free. */
+loam_block *lm_block_fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
+                          size_t size);
+
 /* Counts and tells one that is whole now; returns it. */
 loam_block *lm_block_made(loam_block *block);
 

@@ -14,6 +14,7 @@
               .size = (bytes),                                          \
               .align = (alignment),                                     \
               .meta = (kind_) >= LOAM_TYPE_STRING ? sizeof(void *) : 0, \
+              .has_pieces = (kind_) >= LOAM_TYPE_STRING,                \
               .text = (name),                                           \
               .text_length = sizeof(name) - 1 },
 static loam_type plain[] = { LOAM_TYPE_LIST(SCALAR) };
@@ -168,6 +169,7 @@ loam_status lm_type_fixed(size_t count, loam_type *element, loam_type **out) {
                      .size = size,
                      .align = element->align,
                      .meta = 2 * sizeof(size_t) + element->meta,
+                     .has_pieces = element->has_pieces,
                      .count = count,
                      .element = element };
   return around(&like, before, "", out);
@@ -178,6 +180,7 @@ loam_status lm_type_var(loam_type *element, loam_type **out) {
                      .size = sizeof(lm_piece),
                      .align = _Alignof(lm_piece),
                      .meta = 3 * sizeof(size_t) + element->meta,
+                     .has_pieces = true,
                      .element = element };
   return around(&like, "var * ", "", out);
 }
@@ -187,6 +190,7 @@ loam_status lm_type_pointer(loam_type *target, loam_type **out) {
                      .size = sizeof(void *),
                      .align = _Alignof(void *),
                      .meta = 2 * sizeof(size_t) + target->meta,
+                     .has_pieces = true,
                      .element = target };
   return around(&like, "pointer[", "]", out);
 }
@@ -202,6 +206,7 @@ loam_status lm_type_option(loam_type *value, loam_type **out) {
                      .size = value->size,
                      .align = value->align,
                      .meta = value->meta,
+                     .has_pieces = value->has_pieces,
                      .element = value };
   return around(&like, "?", "", out);
 }
@@ -220,6 +225,7 @@ static loam_status lay_out(loam_type *type) {
     at += f->type->size;
     meta += f->type->meta;
     if (f->type->align > type->align) type->align = f->type->align;
+    if (f->type->has_pieces) type->has_pieces = true;
     if (f->type->depth > depth) depth = f->type->depth;
     if (at > LM_SIZE_MAX)
       return lm_fail(LOAM_EINVAL, "a struct of %zu bytes: no address space is that large", at);

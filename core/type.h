@@ -31,6 +31,7 @@ struct loam_type {
   loam_type_kind kind;
   uint32_t depth;
   uint32_t text_length;
+  bool has_pieces;    /* some of a value stands elsewhere: var dimensions, pointers, text */
   size_t size, align; /* of one value, laid out as C does */
   size_t meta;        /* bytes of metadata */
   size_t count;       /* elements of a fixed dimension, fields of a struct */

@@ -595,6 +595,134 @@ struct loam_type_field {
 LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
                                      struct loam_type_field *out);
 
+/* ---- Arrays ----------------------------------------------------------------------------------
+ *
+ * An array is a type, metadata of the type's shape (sizes and strides, offsets of fields, the
+ * blocks that own what stands elsewhere), a pointer to data, and the block that owns them. What
+ * cuts a part out of it makes another array, a view: nothing is copied, and it keeps alive what it
+ * shows.
+ *
+ *   loam_type *type;
+ *   loam_array *rows, *row, *x;
+ *   loam_type_parse("3 * var * {x: float64, y: ?int32}", &type);
+ *   loam_array_new(LOAM_SITE("samples"), type, &rows);
+ *   loam_array_index(rows, 1, (loam_index[]){ LOAM_AT(1) }, &row);
+ *   loam_array_append(row, &(struct sample){ 0.5, 7 });
+ *   loam_array_field(rows, "x", &x);                        (3 * var * float64)
+ *
+ * Data are laid out as C does and zeroed. A var dimension, a string and bytes have 16 bytes in the
+ * data, { char *begin; size_t size; }, and their elements in an arena of the array's; a pointer has
+ * an address. Small data stand in the array itself.
+ *
+ * References may be counted in any thread; an array does not change once it is made. The data are
+ * the owners' own to guard, and with them the rows: resizing and setting text, of an array and of
+ * all views of it, is for one thread at a time. */
+
+typedef struct loam_array loam_array;
+
+/* A new array. Memory is `site`'s; LOAM_ENOMEM. */
+LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out);
+
+/* An array over the data of a block, from `offset` on, which it keeps alive. `strides`: bytes from
+ * one element to the next, for each fixed dimension in turn; NULL: as C lays them out. LOAM_EINVAL
+ * if it would reach beyond the block, if elements would not be aligned, and for types some of which
+ * stands elsewhere. */
+LOAM_API loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
+                                     const int64_t *strides, loam_array **out);
+
+/* One reference more; returns `array`. NULL stays NULL. */
+LOAM_API loam_array *loam_array_retain(const loam_array *array);
+
+/* One reference less; the last one ends the array, and its data when no view is left. */
+LOAM_API void loam_array_release(loam_array *array);
+
+/* Its type and its data, which live as long as the array. */
+LOAM_API const loam_type *loam_array_type(const loam_array *array);
+LOAM_API void *loam_array_data(const loam_array *array);
+
+/* How many fixed dimensions come first, and the size and stride in bytes of each, of `most` at
+ * most; `shape` and `strides` may be NULL. */
+LOAM_API size_t loam_array_dims(const loam_array *array, size_t most, size_t *shape,
+                                int64_t *strides);
+
+struct loam_array_info {
+  const loam_type *type; /* these three live as long as the array */
+  void *data;
+  loam_block *block; /* the owner of the data */
+  size_t references; /* at this moment */
+  int embedded;      /* 1: the data stand in the array itself, and `block` is the array's own */
+  int readonly;      /* 1: memory of others, not to be written */
+};
+
+LOAM_API loam_status loam_array_info(const loam_array *array, struct loam_array_info *out);
+
+/* ---- Views */
+
+/* What is taken of a dimension, counted as Python counts: from the end where negative, a range cut
+ * off at the ends. */
+typedef struct loam_index {
+  int64_t start, stop; /* of a range; INT64_MIN: left out */
+  int64_t step;        /* 0: the one element at `start` */
+} loam_index;
+
+/* A view: the first dimensions, pointers to them followed, at an index or over a range each. An
+ * index takes its dimension away. A range over a row of a var dimension is fixed:
+ *
+ *   3 * var * float64   at 1              var * float64, a row that can be resized
+ *                       at 1, over 0:2    2 * float64
+ *                       over all, at 0    3 * pointer[float64]; every row has to have that element
+ *                       over all, 0:2     3 * pointer[2 * float64]
+ *                       over all, all     3 * var * float64
+ *
+ * LOAM_EINVAL if there is no such element or dimension, LOAM_ESTATE if a pointer is NULL. What a
+ * view shows of a row may move when the row is resized: take another then. */
+LOAM_API loam_status loam_array_index(const loam_array *array, size_t count,
+                                      const loam_index *index, loam_array **out);
+
+/* A view of a field of the struct within the dimensions: of 3 * var * {x: float64}, the x are
+ * 3 * var * float64. */
+LOAM_API loam_status loam_array_field(const loam_array *array, const char *name, loam_array **out);
+
+/* The same of several, as a struct of these fields in this order. */
+LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
+                                       const char *const *names, loam_array **out);
+
+/* Where the element is at an index a dimension, without a view: for loops. Fewer indices than
+ * dimensions lead to a row. NULL if there is none. */
+LOAM_API void *loam_array_at(const loam_array *array, size_t count, const int64_t *index);
+
+/* ---- Filling */
+
+/* Gives a row of a var dimension, which is an array of type `var * ...`, as many elements; new ones
+ * are zero, and what the others hold is kept, perhaps elsewhere. Of an array of type `pointer[...]`
+ * whose pointer is NULL, 1 makes the target. LOAM_ESTATE where the memory is another's, or the row
+ * one of selected fields. */
+LOAM_API loam_status loam_array_resize(loam_array *array, size_t count);
+
+/* One element more at the end of a row: a copy of what stands at `element` as C lays it out. For
+ * types all of which stands in one place. */
+LOAM_API loam_status loam_array_append(loam_array *array, const void *element);
+
+/* A string or bytes, an array of no dimension, becomes a copy of `size` bytes, which are not its
+ * own. */
+LOAM_API loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size);
+
+/* An option, an array of no dimension, becomes one that is missing. */
+LOAM_API loam_status loam_array_omit(loam_array *array);
+
+/* 1 for an option that is missing; 0 for anything else. */
+LOAM_API int loam_array_is_missing(const loam_array *array);
+
+/* ---- Looking */
+
+/* What the array holds, as JSON: dimensions are arrays, structs are objects, complex numbers pairs,
+ * what is missing and NULL pointers null; bytes as Latin-1, NaN and Infinity as such. */
+LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx);
+
+/* What the array is, for one who looks for a fault: type, metadata, data, and each block with its
+ * references. Lines of text, made for eyes: they may change. */
+LOAM_API loam_status loam_array_repr(const loam_array *array, loam_write_fn write, void *ctx);
+
 /* ---- Figures ---------------------------------------------------------------------------------
  *
  * Live figures are exact: they are read off the memory itself. While other threads allocate, each
@@ -666,6 +794,12 @@ LOAM_API loam_status loam_machine(loam_write_fn write, void *ctx);
     }                                                                      \
     loam_now_;                                                             \
   }))
+
+/* For loam_index. */
+#define LOAM_OPEN INT64_MIN
+#define LOAM_AT(i) ((loam_index){ (i), 0, 0 })
+#define LOAM_RANGE(start, stop) ((loam_index){ (start), (stop), 1 })
+#define LOAM_ALL LOAM_RANGE(LOAM_OPEN, LOAM_OPEN)
 
 #ifdef __cplusplus
 }
