@@ -25,15 +25,20 @@ static loam_site *header_site(void) {
   return site;
 }
 
-loam_block *lm_block_fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
-                          size_t size) {
+LM_INLINE loam_block *fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
+                           size_t size) {
   atomic_store_explicit(&b->references, 1, memory_order_relaxed);
   b->kind = (uint16_t)kind;
-  b->is_listed = false;
+  b->is_listed = 0;
   b->size = size;
   b->data = data;
-  b->site = site ? site : lm_engine_site(NULL);
+  b->site = site;
   return b;
+}
+
+loam_block *lm_block_fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
+                          size_t size) {
+  return fill(b, lm_engine_site(site), kind, data, size);
 }
 
 loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more) {
@@ -65,10 +70,24 @@ static loam_block *owned(loam_site *site, void *data, size_t size) {
   return lm_block_made(b);
 }
 
-loam_block *loam_block_new(loam_site *site, size_t size) {
+static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
   if (size > LM_BLOCK_EMBEDDED_MAX) return owned(site, loam_malloc(site, size), size);
   loam_block *b = loam_malloc(site, sizeof *b + size);
   return embedded(b, site, size);
+}
+
+/* Most small blocks are made and ended as lm_engine_take and lm_engine_give do it. */
+loam_block *loam_block_new(loam_site *site, size_t size) {
+  lm_thread *t = lm_self;
+  if (lm_likely(t && size <= LM_BLOCK_EMBEDDED_MAX)) {
+    loam_site *of = site ? site : lm_engine_scope(t);
+    loam_block *b = lm_engine_take(t, of, sizeof *b + size);
+    if (lm_likely(b != NULL)) {
+      lm_count(&t->blocks.made[LOAM_BLOCK_EMBEDDED], 1);
+      return fill(b, of, LOAM_BLOCK_EMBEDDED, b + 1, size);
+    }
+  }
+  return new_slow(site, size);
 }
 
 loam_block *loam_block_zeroed(loam_site *site, size_t size) {
@@ -148,26 +167,54 @@ static LM_NOINLINE void tell_wrong(loam_block *b, uint32_t was, const char *verb
            verb);
 }
 
+static LM_NOINLINE void retained_slow(loam_block *b, uint32_t was) {
+  if (was - 1 >= MOST) tell_wrong(b, was, "retained");
+  if (lm_ledger_is_wanted()) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
+}
+
 loam_block *loam_block_retain(loam_block *b) {
   if (lm_unlikely(!b)) return NULL;
   uint32_t was = atomic_fetch_add_explicit(&b->references, 1, memory_order_relaxed);
-  if (lm_unlikely(was - 1 >= MOST)) tell_wrong(b, was, "retained");
-  if (lm_unlikely(lm_ledger_is_wanted())) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
+  if (lm_unlikely(was - 1 >= MOST || lm_ledger_is_wanted())) retained_slow(b, was);
   return b;
+}
+
+/* A release found this count: the last one's, or none that a live block has. */
+static LM_NOINLINE void settle(loam_block *b, uint32_t was) {
+  if (was == 1) end(b);
+  else if (was - 1 >= MOST) tell_wrong(b, was, "released");
+}
+
+static LM_NOINLINE void release_told(loam_block *b) {
+  if (lm_ledger_is_wanted()) lm_ledger_note(LOAM_BLOCK_RELEASED, b, loam_block_refcount(b) - 1);
+  settle(b, atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel));
+}
+
+LM_INLINE bool end_embedded(loam_block *b) {
+  lm_thread *t = lm_self;
+  if (lm_unlikely(b->kind != LOAM_BLOCK_EMBEDDED || !t)) return false;
+  atomic_store_explicit(&b->references, 0, memory_order_relaxed);
+  if (lm_likely(lm_engine_give(t, b))) {
+    lm_count(&t->blocks.ended[LOAM_BLOCK_EMBEDDED], 1);
+    return true;
+  }
+  atomic_store_explicit(&b->references, 1, memory_order_relaxed);
+  return false;
 }
 
 void loam_block_release(loam_block *b) {
   if (lm_unlikely(!b)) return;
-  if (lm_unlikely(lm_ledger_is_wanted()))
-    lm_ledger_note(LOAM_BLOCK_RELEASED, b, loam_block_refcount(b) - 1);
   /* Acquire pairs with the other owners' releases: what they did is done. */
   if (atomic_load_explicit(&b->references, memory_order_acquire) == 1) {
-    end(b);
+    if (lm_unlikely(!end_embedded(b))) release_told(b);
+    return;
+  }
+  if (lm_unlikely(lm_ledger_is_wanted())) {
+    release_told(b);
     return;
   }
   uint32_t was = atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel);
-  if (lm_unlikely(was == 1)) end(b);
-  else if (lm_unlikely(was - 1 >= MOST)) tell_wrong(b, was, "released");
+  if (lm_unlikely(was - 2 >= MOST - 1)) settle(b, was);
 }
 
 /* ---- Asking ------------------------------------------------------------------------------- */

@@ -19,8 +19,8 @@
 /* Headers keep data that follow them on the alignment of a cache line. */
 struct loam_block {
   _Atomic uint32_t references;
-  uint16_t kind; /* loam_block_kind */
-  bool is_listed;
+  uint16_t kind;      /* loam_block_kind */
+  uint16_t is_listed; /* by the ledger */
   size_t size;
   void *data;
   loam_site *site;

@@ -66,6 +66,8 @@ static _Thread_local bool is_telling __attribute__((tls_model("initial-exec")));
 static void want(uint32_t what, bool wanted) {
   if (wanted) atomic_fetch_or_explicit(&lm_ledger_wanted, what, memory_order_relaxed);
   else atomic_fetch_and_explicit(&lm_ledger_wanted, ~what, memory_order_relaxed);
+  if (lm_ledger_is_wanted()) lm_thread_raise(LM_WARY_LISTING);
+  else lm_thread_lower(LM_WARY_LISTING);
 }
 
 loam_block_hook loam_on_block(loam_block_fn callback, void *ctx) {
@@ -73,8 +75,8 @@ loam_block_hook loam_on_block(loam_block_fn callback, void *ctx) {
   lm_lock_take(&listener.lock);
   loam_block_hook previous = listener.hook;
   listener.hook = (loam_block_hook){ callback, ctx };
-  want(LM_LEDGER_TELL, callback != NULL);
   lm_lock_drop(&listener.lock);
+  want(LM_LEDGER_TELL, callback != NULL);
   return previous;
 }
 
@@ -98,7 +100,7 @@ static struct {
 
 static void list(loam_block *b) {
   lm_lock_take(&live.lock);
-  b->is_listed = true;
+  b->is_listed = 1;
   b->previous = NULL;
   b->next = live.first;
   if (b->next) b->next->previous = b;

@@ -5,8 +5,8 @@
 #include "block.h"
 #include "thread.h"
 
-/* What makes, retains or releases a block looks at this, and at nothing else while it is 0: a sum
- * of what is wanted. Relaxed: a call that begins beside the wish may be missed. */
+/* A sum of what is wanted. Retains and releases look at it; blocks that are made and ended by the
+ * short way find their thread wary. Relaxed: a call that begins beside the wish may be missed. */
 enum { LM_LEDGER_TELL = 1, LM_LEDGER_LIST = 2 };
 extern _Atomic uint32_t lm_ledger_wanted;
 
