@@ -398,6 +398,7 @@ static void after_fork_child(void) {
   lm_lock_renew(&hooks.lock);
   renew_modules();
   lm_lock_renew(&fork_lock);
+  lm_shield_renew();
   while (lost) {
     lm_thread *t = lost;
     lost = t->next;
