@@ -1,5 +1,4 @@
-/* nrt.c - a tag's memory for Numba: NRT_ExternalAllocator, as numba/core/runtime/nrt_external.h
- * declares it.
+/* nrt.c - a tag's memory for Numba: its NRT_ExternalAllocator, which loam.h lays out the same.
  *
  * Numba puts its own header of 48 bytes, the MemInfo, before the data. The block is begun so that
  * what follows the header is on a cache line; Numba's functions are told where the header is. */
@@ -8,13 +7,6 @@
 #include <stdlib.h>
 
 enum { LINE = 64, HEADER = 48, LEAD = LINE - HEADER };
-
-typedef struct nrt_allocator {
-  void *(*malloc)(size_t size, void *opaque);
-  void *(*realloc)(void *ptr, size_t size, void *opaque);
-  void (*free)(void *ptr, void *opaque);
-  void *opaque; /* a site */
-} nrt_allocator;
 
 static void *nrt_malloc(size_t size, void *site) {
   if (size > SIZE_MAX - LEAD) return NULL;
@@ -41,9 +33,9 @@ static PyObject *nrt_allocator_of(PyObject *self, PyObject *tag) {
   const char *name = PyUnicode_AsUTF8(tag);
   loam_site *site = name ? loam_site_get(name) : NULL;
   if (!site) return name ? binding_fail(LOAM_EINVAL) : NULL;
-  nrt_allocator *made = malloc(sizeof *made);
+  loam_nrt_allocator *made = malloc(sizeof *made);
   if (!made) return PyErr_NoMemory();
-  *made = (nrt_allocator){ nrt_malloc, nrt_realloc, nrt_free, site };
+  *made = (loam_nrt_allocator){ nrt_malloc, nrt_realloc, nrt_free, site };
   return PyLong_FromVoidPtr(made);
 }
 
