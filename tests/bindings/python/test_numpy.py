@@ -5,6 +5,7 @@ import concurrent.futures
 import contextvars
 import ctypes
 import gc
+import sys
 import tempfile
 import threading
 import tracemalloc
@@ -99,6 +100,7 @@ class Who(Installed):
 
     def test_threads_that_use_numpy_meanwhile_do_no_harm(self):
         stop = threading.Event()
+        self.addCleanup(stop.set)
 
         def work():
             while not stop.is_set():
@@ -114,6 +116,16 @@ class Who(Installed):
         stop.set()
         for thread in threads:
             thread.join()
+
+    def test_the_variable_holds_what_it_has(self):
+        capsule = loam.numpy._default
+        installed = sys.getrefcount(capsule)
+        for _ in range(100):
+            loam.numpy.uninstall()
+            loam.numpy.install()
+        self.assertEqual(sys.getrefcount(capsule), installed)
+        loam.numpy.uninstall()
+        self.assertEqual(sys.getrefcount(capsule), installed - 2)  # _default and the variable
 
     def test_one_context_alone_can_be_served(self):
         loam.numpy.uninstall()
@@ -295,20 +307,37 @@ class Sites(Installed):
         text = " ".join(map(str, range(10_000)))  # NumPy grows the array without the lock
         self.assertEqual(numpy.fromstring(text, sep=" ").sum(), 49_995_000)
 
+    def test_a_call_of_the_handler_without_the_lock_is_served(self):
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        words = ctypes.cast(get(_numpy.handler_of(None, True), b"mem_handler") + 128,
+                            ctypes.POINTER(ctypes.c_void_p))  # ctx, malloc, calloc, realloc, free
+        malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(words[1])
+        free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(words[4])
+        block = malloc(words[0], 100)  # ctypes gives the lock away
+        self.assertEqual(loam.owner(block).tag, "numpy.data")
+        free(words[0], block, 100)
+
     def test_no_garbage_is_collected_by_an_allocation(self):
         class Cycle:
             def __del__(self):
                 gone.append(1)
-        gone = []
+        gone, make = [], numpy.empty
+        self.addCleanup(gc.set_threshold, *gc.get_threshold())
+        self.addCleanup(gc.enable)
         gc.collect()
         gc.disable()
-        self.addCleanup(gc.enable)
         cycle = Cycle()
         cycle.self = cycle
         del cycle
-        for _ in range(2000):
-            numpy.empty(5)
-        self.assertFalse(gone or gc.isenabled())
+        kept = [[] for _ in range(20)]
+        gc.set_threshold(1)
+        gc.enable()
+        make(5)
+        gc.disable()
+        self.assertFalse(gone or len(kept) != 20)
+        gc.collect()
+        self.assertTrue(gone)
 
 
 class Neighbours(Installed):
