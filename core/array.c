@@ -84,34 +84,29 @@ void loam_array_release(loam_array *array) {
 
 /* ---- Over memory of others ---------------------------------------------------------------- */
 
-/* How far elements reach below and above the first byte, by dimensions with these strides. */
-typedef struct reach {
-  ptrdiff_t low, high;
-} reach;
-
-static bool add_reach(reach *r, size_t count, ptrdiff_t stride) {
+static bool add_reach(lm_reach *r, size_t count, ptrdiff_t stride) {
   ptrdiff_t far;
-  if (!count || __builtin_mul_overflow((ptrdiff_t)count - 1, stride, &far)) return !count;
+  if (!count) r->is_empty = true;
+  if (!count) return true;
+  if (__builtin_mul_overflow((ptrdiff_t)count - 1, stride, &far)) return false;
   return far < 0 ? !__builtin_add_overflow(r->low, far, &r->low)
                  : !__builtin_add_overflow(r->high, far, &r->high);
 }
 
-/* Fixed dimensions with the strides given, if any; what is within them as C lays it out. */
-static bool lay_over(size_t *meta, const loam_type *type, const int64_t *strides, reach *r,
-                     bool *is_empty) {
-  for (; type->kind == LOAM_TYPE_FIXED; type = type->element) {
-    lm_fixed_meta *m = (lm_fixed_meta *)meta;
-    if (strides) m->stride = *strides++;
-    if (!m->size) *is_empty = true;
-    if (!add_reach(r, m->size, m->stride)) return false;
-    meta = m->element;
-  }
-  return !__builtin_add_overflow(r->high, (ptrdiff_t)type->size, &r->high);
+loam_status lm_reach_find(const loam_type *type, const int64_t *strides, lm_reach *out) {
+  lm_reach r = { 0, 0, false };
+  bool is_possible = true;
+  for (; type->kind == LOAM_TYPE_FIXED && is_possible; type = type->element)
+    is_possible = add_reach(&r, type->count, strides ? *strides++ : (ptrdiff_t)type->element->size);
+  if (!is_possible || __builtin_add_overflow(r.high, (ptrdiff_t)type->size, &r.high) ||
+      r.high > (ptrdiff_t)LM_SIZE_MAX || r.low < -(ptrdiff_t)LM_SIZE_MAX)
+    return lm_fail(LOAM_EINVAL, "strides: the array reaches beyond all addresses");
+  *out = r.is_empty ? (lm_reach){ 0, 0, true } : r;
+  return LOAM_OK;
 }
 
-static loam_status check_reach(const loam_block *block, size_t offset, reach r, bool is_empty) {
+static loam_status check_reach(const loam_block *block, size_t offset, lm_reach r) {
   size_t size = loam_block_size(block);
-  if (offset <= size && is_empty) return LOAM_OK;
   if (offset <= size && (size_t)-r.low <= offset && (size_t)r.high <= size - offset) return LOAM_OK;
   return lm_fail(LOAM_EINVAL, "the array reaches from %td to %td: the block has %zu bytes",
                  (ptrdiff_t)offset + r.low, (ptrdiff_t)offset + r.high, size);
@@ -130,16 +125,23 @@ static loam_status check_alignment(const loam_type *type, const char *data, cons
                  lm_type_words(words, type), type->align);
 }
 
-static loam_status lay_array_over(loam_array *a, const loam_block *block, size_t offset,
-                                  const int64_t *strides) {
-  reach r = { 0, 0 };
-  bool is_empty = false;
+static void set_strides(size_t *meta, const loam_type *type, const int64_t *strides) {
+  for (; type->kind == LOAM_TYPE_FIXED; type = type->element) {
+    lm_fixed_meta *m = (lm_fixed_meta *)meta;
+    m->stride = *strides++;
+    meta = m->element;
+  }
+}
+
+static loam_status lay_over(loam_array *a, const loam_block *block, size_t offset,
+                            const int64_t *strides) {
+  lm_reach r;
   loam_status status = lm_meta_init(a->meta, a->type, NULL); /* no pieces: no memory needed */
+  if (!status) status = lm_reach_find(a->type, strides, &r);
+  if (!status) status = check_reach(block, offset, r);
   if (status) return status;
-  if (!lay_over(a->meta, a->type, strides, &r, &is_empty))
-    return lm_fail(LOAM_EINVAL, "strides: the array reaches beyond all addresses");
-  status = check_reach(block, offset, r, is_empty);
-  return status ? status : check_alignment(a->type, a->data, a->meta);
+  if (strides) set_strides(a->meta, a->type, strides);
+  return check_alignment(a->type, a->data, a->meta);
 }
 
 loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
@@ -155,7 +157,7 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
   loam_array *a = lm_array_make(block->site, loam_type_retain(type), loam_block_retain(block), data,
                                 0);
   if (!a) return LOAM_ENOMEM;
-  loam_status status = lay_array_over(a, block, offset, strides);
+  loam_status status = lay_over(a, block, offset, strides);
   if (status) {
     lm_array_abandon(a);
     return status;
@@ -168,14 +170,21 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
 
 loam_status lm_spot_follow(lm_spot *spot) {
   const lm_pointer_meta *m = lm_meta_pointer(spot->meta);
-  char words[LM_TYPE_WORDS], *target = *(char **)spot->data;
-  if (!target)
+  char words[LM_TYPE_WORDS];
+  const char *target;
+  if (!lm_meta_follow(spot->type, m, spot->data, &target))
     return lm_fail(LOAM_ESTATE, "%s: the pointer is NULL", lm_type_words(words, spot->type));
-  spot->data = target + m->offset;
+  spot->data = (char *)target;
   if (m->block) spot->owner = m->block;
   spot->type = spot->type->element;
   spot->meta = m->target;
   return LOAM_OK;
+}
+
+loam_status lm_spot_follow_all(lm_spot *spot) {
+  loam_status status = LOAM_OK;
+  while (spot->type->kind == LOAM_TYPE_POINTER && !status) status = lm_spot_follow(spot);
+  return status;
 }
 
 static lm_row fixed_row(lm_spot spot) {
@@ -193,8 +202,7 @@ static lm_row var_row(lm_spot spot) {
 }
 
 loam_status lm_spot_row(lm_spot spot, lm_row *out) {
-  loam_status status = LOAM_OK;
-  while (spot.type->kind == LOAM_TYPE_POINTER && !status) status = lm_spot_follow(&spot);
+  loam_status status = lm_spot_follow_all(&spot);
   if (status) return status;
   switch (spot.type->kind) {
     case LOAM_TYPE_FIXED: *out = fixed_row(spot); return LOAM_OK;
@@ -208,7 +216,8 @@ loam_status lm_spot_row(lm_spot spot, lm_row *out) {
 static loam_status check_index(int64_t index, size_t count, size_t *out) {
   int64_t n = (int64_t)count, at = index < 0 ? index + n : index;
   if (at < 0 || at >= n)
-    return lm_fail(LOAM_EINVAL, "index %lld: there are %zu elements", (long long)index, count);
+    return lm_fail(LOAM_EINVAL, "index %lld: there %s %zu element%s", (long long)index,
+                   count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
   *out = (size_t)at;
   return LOAM_OK;
 }
@@ -223,11 +232,7 @@ static loam_status find(lm_spot *spot, size_t count, const int64_t *index) {
     *spot = row.first;
     spot->data += (ptrdiff_t)at * row.stride;
   }
-  while (spot->type->kind == LOAM_TYPE_POINTER) {
-    loam_status status = lm_spot_follow(spot);
-    if (status) return status;
-  }
-  return LOAM_OK;
+  return lm_spot_follow_all(spot);
 }
 
 void *loam_array_at(const loam_array *array, size_t count, const int64_t *index) {

@@ -31,8 +31,7 @@ void lm_array_abandon(loam_array *array);
 /* Whether the block is an array's own. */
 bool lm_array_has(const loam_block *block);
 
-/* Follows pointers, and a var dimension to its row, as long as they come first: afterwards `type`
- * begins with something else. `data` NULL with no elements, or a failure with words. */
+/* Where one walks through an array: what stands at `data`. */
 typedef struct lm_spot {
   const loam_type *type;
   const size_t *meta;
@@ -44,8 +43,9 @@ LM_INLINE lm_spot lm_array_spot(const loam_array *a) {
   return (lm_spot){ a->type, a->meta, a->data, a->owner ? a->owner : (loam_block *)&a->block };
 }
 
-/* At the target of a pointer. */
+/* At the target of a pointer; of all pointers that come first. LOAM_ESTATE where one is NULL. */
 loam_status lm_spot_follow(lm_spot *spot);
+loam_status lm_spot_follow_all(lm_spot *spot);
 
 /* The dimension that comes first, pointers to it followed: how many elements, how far apart, and
  * the place of the first. LOAM_EINVAL if there is none. */
@@ -55,6 +55,14 @@ typedef struct lm_row {
   lm_spot first; /* its data are NULL where there are no elements */
 } lm_row;
 loam_status lm_spot_row(lm_spot spot, lm_row *out);
+
+/* How many bytes below and above the first one the elements of fixed dimensions reach; 0 if there
+ * are none. Strides as for loam_array_wrap. */
+typedef struct lm_reach {
+  ptrdiff_t low, high;
+  bool is_empty;
+} lm_reach;
+loam_status lm_reach_find(const loam_type *type, const int64_t *strides, lm_reach *out);
 
 bool lm_array_is_valid(const loam_array *array);
 

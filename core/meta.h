@@ -55,6 +55,15 @@ LM_INLINE char *lm_meta_first(const lm_var_meta *m, const lm_piece *piece) {
   return piece->size ? piece->begin + m->offset : NULL;
 }
 
+/* The target of the pointer at `data`; false if it is NULL. What has no bytes needs no memory: the
+ * empty part of an empty row, say. */
+LM_INLINE bool lm_meta_follow(const loam_type *type, const lm_pointer_meta *m, const char *data,
+                              const char **out) {
+  const char *target = *(char *const *)data;
+  *out = target ? target + m->offset : NULL;
+  return target || !type->element->size;
+}
+
 /* Of a field of a struct: where it stands, and its metadata. */
 LM_INLINE size_t lm_meta_offset(const size_t *m, size_t field) { return m[field]; }
 LM_INLINE const size_t *lm_meta_field(const loam_type *type, const size_t *m, size_t field) {

@@ -131,8 +131,8 @@ static void put_struct(out *o, const char *key, const loam_type *type, const siz
 static void put_pointer(out *o, const char *key, const loam_type *type, const size_t *meta,
                         const char *data) {
   const lm_pointer_meta *m = lm_meta_pointer(meta);
-  const char *target = READ(char *);
-  if (target) put(o, key, type->element, m->target, target + m->offset);
+  const char *target;
+  if (lm_meta_follow(type, m, data, &target)) put(o, key, type->element, m->target, target);
   else lm_json_text(&o->json, key, NULL);
 }
 

@@ -54,8 +54,8 @@ static bool is_done(const view *v, at where) { return where.index == v->indices 
 static loam_status resolve_one(int64_t start, size_t count, size_t which, step *out) {
   int64_t n = (int64_t)count, i = start < 0 ? start + n : start;
   if (i < 0 || i >= n)
-    return lm_fail(LOAM_EINVAL, "index %zu: %lld, of %zu elements", which + 1, (long long)start,
-                   count);
+    return lm_fail(LOAM_EINVAL, "index %zu is %lld: there %s %zu element%s", which + 1,
+                   (long long)start, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
   *out = (step){ (size_t)i, 1, 1, true, false };
   return LOAM_OK;
 }
@@ -94,7 +94,8 @@ typedef struct rows {
   const view *v;
   size_t which; /* the index */
   size_t seen;
-  step step; /* for the first of them */
+  step step; /* for the first of them, which has this many elements: */
+  size_t first;
   loam_status status;
 } rows;
 
@@ -106,14 +107,15 @@ static void look_at_row(rows *r, size_t count) {
   if (r->status) {
     char why[256];
     snprintf(why, sizeof why, "%s", loam_error());
-    lm_fail(r->status, "%s (row %zu)", why, r->seen);
+    lm_fail(r->status, "%s in row %zu", why, r->seen);
   } else if (!r->seen++) {
     r->step = s;
+    r->first = count;
   } else if (s.start != r->step.start || s.count != r->step.count) {
     r->status = lm_fail(LOAM_EINVAL,
-                        "index %zu: in row %zu, of %zu elements, it is other elements than in "
-                        "row 0; index each row by itself",
-                        r->which + 1, r->seen - 1, count);
+                        "index %zu: of the %zu elements of row %zu it takes others than of the %zu "
+                        "of row 0; index each row by itself",
+                        r->which + 1, count, r->seen - 1, r->first);
   }
 }
 
@@ -149,8 +151,8 @@ static void look(rows *r, const loam_type *type, const size_t *meta, const char 
     look_at_var(r, type, meta, data, index);
   } else if (type->kind == LOAM_TYPE_POINTER) {
     const lm_pointer_meta *m = lm_meta_pointer(meta);
-    const char *target = *(char *const *)data;
-    if (target) look(r, type->element, m->target, target + m->offset, index);
+    const char *target;
+    if (lm_meta_follow(type, m, data, &target)) look(r, type->element, m->target, target, index);
   } else {
     const lm_fixed_meta *m = lm_meta_fixed(meta);
     look_along(r, type->element, m->element, data, m->stride, &r->v->step[index], index);
@@ -232,7 +234,7 @@ static loam_status derive_var(view *v, const loam_type *type, const size_t *meta
   if (!has_index) return derive_within(v, type->element, m->element, where, lm_type_var, out);
   step *s = &v->step[where.index];
   if (is_open(&v->index[where.index])) {
-    *s = (step){ .is_whole = true };
+    *s = (step){ .step = 1, .is_whole = true };
     where.index++;
     return derive_within(v, type->element, m->element, where, lm_type_var, out);
   }
@@ -456,4 +458,21 @@ loam_status loam_array_fields(const loam_array *array, size_t count, const char 
   if (!count) return lm_fail(LOAM_EINVAL, "no field is named");
   view v = { .array = array, .name = names, .names = count };
   return make(&v, out);
+}
+
+loam_status loam_array_follow(const loam_array *array, loam_array **out) {
+  if (!array || !out) return lm_fail(LOAM_EINVAL, "array or out: it is NULL");
+  lm_spot spot = lm_array_spot(array);
+  char words[LM_TYPE_WORDS];
+  if (spot.type->kind != LOAM_TYPE_POINTER)
+    return lm_fail(LOAM_EINVAL, "type %s: it is not a pointer", lm_type_words(words, spot.type));
+  loam_status status = lm_spot_follow(&spot);
+  if (status) return status;
+  loam_array *made = lm_array_make(array->block.site, loam_type_retain(spot.type),
+                                   loam_block_retain(spot.owner), spot.data, 0);
+  if (!made) return LOAM_ENOMEM;
+  lm_meta_copy(made->meta, spot.meta, spot.type);
+  made->is_readonly = array->is_readonly;
+  *out = made;
+  return LOAM_OK;
 }

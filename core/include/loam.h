@@ -135,8 +135,8 @@ typedef struct loam_config {
   /* Asked by loam_free about a pointer that is not loam's: 1 if it freed it; else, or where this is
    * NULL, the free is told as an event. For those who serve beside another allocator. */
   int (*free_foreign)(void *ptr);
-  int guard_report;          /* 1: a fault in guarded memory is an event; see below */
-  int leaks;                 /* 1: list live blocks, and tell at exit which are left */
+  int guard_report; /* 1: a fault in guarded memory is an event; see below */
+  int leaks;        /* 1: list live blocks, and tell at exit which are left */
 } loam_config;
 
 /* Starts the engine. NULL: all defaults. LOAM_ESTATE if it is already started; LOAM_EPOLICY with
@@ -504,8 +504,8 @@ typedef struct loam_nrt {
   loam_block *(*allocate_external)(size_t size, const loam_nrt_allocator *allocator);
   /* A block, of size 0, of memory that is somebody else's; `dtor(data)` at its end, unless NULL. */
   loam_block *(*manage_memory)(void *data, void (*dtor)(void *data));
-  void (*acquire)(loam_block *block);  /* loam_block_retain */
-  void (*release)(loam_block *block);  /* loam_block_release */
+  void (*acquire)(loam_block *block);   /* loam_block_retain */
+  void (*release)(loam_block *block);   /* loam_block_release */
   void *(*get_data)(loam_block *block); /* loam_block_data */
 } loam_nrt;
 
@@ -688,6 +688,9 @@ LOAM_API loam_status loam_array_field(const loam_array *array, const char *name,
 LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
                                        const char *const *names, loam_array **out);
 
+/* A view of the target of a pointer. */
+LOAM_API loam_status loam_array_follow(const loam_array *array, loam_array **out);
+
 /* Where the element is at an index a dimension, without a view: for loops. Fewer indices than
  * dimensions lead to a row. NULL if there is none. */
 LOAM_API void *loam_array_at(const loam_array *array, size_t count, const int64_t *index);
@@ -723,6 +726,24 @@ LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn writ
 /* What the array is, for one who looks for a fault: type, metadata, data, and each block with its
  * references. Lines of text, made for eyes: they may change. */
 LOAM_API loam_status loam_array_repr(const loam_array *array, loam_write_fn write, void *ctx);
+
+/* ---- Exchange
+ *
+ * Arrays for other libraries, and theirs as arrays, with nothing copied. The structures are those
+ * libraries' own: include their header, or declare them, to look inside. */
+
+struct DLManagedTensor;
+
+/* An array of scalars as a DLPack tensor (version 0.x) in host memory, which holds what it shows
+ * until its deleter is called. Pointers and a var dimension that come first are followed.
+ * LOAM_EUNSUPPORTED for what a tensor cannot say: structs, text, rows further on, missing values
+ * that are not floats, strides that are not whole elements, read-only memory. */
+LOAM_API loam_status loam_array_to_dlpack(const loam_array *array, struct DLManagedTensor **out);
+
+/* An array over a tensor's memory. The tensor is the array's from then on, and its deleter is
+ * called when the last view is gone, perhaps by another thread; on failure it stays the caller's.
+ * LOAM_EUNSUPPORTED for memory that is not the host's and for types that loam has not. */
+LOAM_API loam_status loam_array_from_dlpack(struct DLManagedTensor *tensor, loam_array **out);
 
 /* ---- Figures ---------------------------------------------------------------------------------
  *

@@ -295,7 +295,7 @@ static void no_array_reaches_beyond_its_block(void **state) {
   expect_no_wrap(block, 0, "2 * 3 * float64", (int64_t[]){ 8, -8 },
                  "the array reaches from -16 to 16: the block has 48 bytes");
   expect_no_wrap(block, 56, "0 * float64", NULL,
-                 "the array reaches from 56 to 64: the block has 48 bytes");
+                 "the array reaches from 56 to 56: the block has 48 bytes");
   expect_no_wrap(block, 0, "3 * int8", (int64_t[]){ INT64_MAX },
                  "strides: the array reaches beyond all addresses");
   expect_no_wrap(block, 4, "2 * float64", NULL,

@@ -72,9 +72,10 @@ static void nothing_is_copied(void **state) {
 static void what_is_not_there_is_refused_in_words(void **state) {
   (void)state;
   loam_array *a = matrix(), *out = (loam_array *)8;
-  EXPECT_ERROR(loam_array_index(a, 1, &LOAM_AT(3), &out), LOAM_EINVAL, "index 1: 3, of 3 elements");
+  EXPECT_ERROR(loam_array_index(a, 1, &LOAM_AT(3), &out), LOAM_EINVAL,
+               "index 1 is 3: there are 3 elements");
   EXPECT_ERROR(loam_array_index(a, 2, (loam_index[]){ LOAM_ALL, LOAM_AT(-5) }, &out), LOAM_EINVAL,
-               "index 2: -5, of 4 elements");
+               "index 2 is -5: there are 4 elements");
   EXPECT_ERROR(loam_array_index(a, 3, (loam_index[]){ LOAM_ALL, LOAM_AT(0), LOAM_ALL }, &out),
                LOAM_EINVAL, "index 3: int32 has no dimension");
   EXPECT_ERROR(loam_array_index(a, 1, &(loam_index){ 0, 1, INT64_MIN }, &out), LOAM_EINVAL,
@@ -114,7 +115,7 @@ static void an_empty_row_has_slices_too(void **state) {
   loam_array *a = samples(1, (int[]){ 0 }), *out;
   expect_view(VIEW(a, LOAM_AT(0), LOAM_ALL), "0 * {x: float64, y: int32}", "[]");
   EXPECT_ERROR(loam_array_index(a, 2, (loam_index[]){ LOAM_AT(0), LOAM_AT(0) }, &out), LOAM_EINVAL,
-               "index 2: 0, of 0 elements");
+               "index 2 is 0: there are 0 elements");
   loam_array_release(a);
 }
 
@@ -154,14 +155,16 @@ static void rows_that_differ_have_no_common_index(void **state) {
   (void)state;
   loam_array *a = samples(3, (int[]){ 2, 3, 1 }), *out;
   EXPECT_ERROR(loam_array_index(a, 2, (loam_index[]){ LOAM_ALL, LOAM_AT(1) }, &out), LOAM_EINVAL,
-               "index 2: 1, of 1 elements (row 2)");
-  EXPECT_ERROR(loam_array_index(a, 2, (loam_index[]){ LOAM_ALL, LOAM_AT(-1) }, &out), LOAM_EINVAL,
-               "index 2: in row 1, of 3 elements, it is other elements than in row 0; index each "
-               "row by itself");
-  EXPECT_ERROR(loam_array_index(a, 2, (loam_index[]){ LOAM_ALL, LOAM_RANGE(1, LOAM_OPEN) }, &out),
-               LOAM_EINVAL,
-               "index 2: in row 1, of 3 elements, it is other elements than in row 0; index each "
-               "row by itself");
+               "index 2 is 1: there is 1 element in row 2");
+  EXPECT_ERROR(
+      loam_array_index(a, 2, (loam_index[]){ LOAM_ALL, LOAM_AT(-1) }, &out), LOAM_EINVAL,
+      "index 2: of the 3 elements of row 1 it takes others than of the 2 of row 0; index each "
+      "row by itself");
+  EXPECT_ERROR(
+      loam_array_index(a, 2, (loam_index[]){ LOAM_ALL, LOAM_RANGE(1, LOAM_OPEN) }, &out),
+      LOAM_EINVAL,
+      "index 2: of the 3 elements of row 1 it takes others than of the 2 of row 0; index each "
+      "row by itself");
   expect_view(VIEW(a, LOAM_RANGE(3, 3), LOAM_AT(7)), "0 * pointer[{x: float64, y: int32}]", "[]");
   loam_array_release(a);
 }
@@ -189,7 +192,32 @@ static void rows_within_rows_are_looked_at_too(void **state) {
   expect_view(VIEW(a, LOAM_AT(0), LOAM_ALL, LOAM_AT(0)), "2 * pointer[int16]", "[0,2]");
   expect_view(VIEW(a, LOAM_AT(0), LOAM_AT(1), LOAM_AT(2)), "int16", "4");
   EXPECT_ERROR(loam_array_index(a, 3, (loam_index[]){ LOAM_ALL, LOAM_ALL, LOAM_AT(2) }, &out),
-               LOAM_EINVAL, "index 3: 2, of 2 elements (row 0)");
+               LOAM_EINVAL, "index 3 is 2: there are 2 elements in row 0");
+  loam_array_release(a);
+}
+
+static void every_row_of_whole_rows_is_looked_at(void **state) {
+  (void)state;
+  loam_array *a = new_array("1 * var * var * int16"), *out;
+  loam_array *row = VIEW(a, LOAM_AT(0));
+  assert_int_equal(loam_array_resize(row, 2), LOAM_OK);
+  loam_array *second = VIEW(row, LOAM_AT(1));
+  assert_int_equal(loam_array_append(second, &(int16_t){ 5 }), LOAM_OK);
+  EXPECT_ERROR(
+      loam_array_index(a, 3, (loam_index[]){ LOAM_ALL, LOAM_ALL, backwards }, &out), LOAM_EINVAL,
+      "index 3: of the 1 elements of row 1 it takes others than of the 0 of row 0; index each "
+      "row by itself");
+  loam_array_release(second);
+  loam_array_release(row);
+  loam_array_release(a);
+}
+
+static void no_elements_of_an_empty_row_are_a_range_too(void **state) {
+  (void)state;
+  loam_array *a = samples(2, (int[]){ 0, 2 });
+  loam_array *none = VIEW(a, LOAM_ALL, LOAM_RANGE(0, 0));
+  expect_view(VIEW(none, LOAM_AT(0), LOAM_ALL), "0 * {x: float64, y: int32}", "[]");
+  expect_view(none, "2 * pointer[0 * {x: float64, y: int32}]", "[[],[]]");
   loam_array_release(a);
 }
 
@@ -270,6 +298,19 @@ static void a_pointer_that_comes_first_is_followed(void **state) {
   loam_array_release(a);
 }
 
+static void a_pointer_is_followed_when_asked(void **state) {
+  (void)state;
+  loam_array *a = new_array("pointer[string]"), *out;
+  EXPECT_ERROR(loam_array_follow(a, &out), LOAM_ESTATE, "pointer[string]: the pointer is NULL");
+  assert_int_equal(loam_array_resize(a, 1), LOAM_OK);
+  assert_int_equal(loam_array_follow(a, &out), LOAM_OK);
+  assert_int_equal(loam_array_set_text(out, "there", 5), LOAM_OK);
+  expect_json(a, "\"there\"");
+  loam_array_release(a);
+  EXPECT_ERROR(loam_array_follow(out, &a), LOAM_EINVAL, "type string: it is not a pointer");
+  expect_view(out, "string", "\"there\"");
+}
+
 /* ---- What a view keeps ---- */
 
 static void a_view_keeps_what_it_shows_alive(void **state) {
@@ -323,10 +364,13 @@ int main(void) {
     CASE(one_index_for_all_rows_makes_pointers),
     CASE(rows_that_differ_have_no_common_index),
     CASE(rows_within_rows_are_looked_at_too),
+    CASE(every_row_of_whole_rows_is_looked_at),
+    CASE(no_elements_of_an_empty_row_are_a_range_too),
     CASE(a_field_is_selected_through_dimensions),
     CASE(some_fields_are_a_struct_of_them),
     CASE(fields_of_fields_are_found_in_turn),
     CASE(a_pointer_that_comes_first_is_followed),
+    CASE(a_pointer_is_followed_when_asked),
     CASE(a_view_keeps_what_it_shows_alive),
     CASE(a_view_keeps_nothing_else),
     CASE(a_view_of_a_view_holds_the_data_not_the_view),
