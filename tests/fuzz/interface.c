@@ -24,7 +24,6 @@
 #include "pool.h"
 
 enum {
-  THREADS = 4,
   ROUND = 256, /* operations from one comparison of the books to the next */
   RECORD = 8,  /* bytes an operation */
   DEEPEST = 70,
@@ -190,15 +189,15 @@ static loam_site *site_of(int at) {
 }
 
 /* The spot of requests of this thread that name no site. */
-static int place_in_scope(const worker *w) {
+static int spot_in_scope(const worker *w) {
   int depth = w->depth < 64 ? w->depth : 64;
   return depth && w->scope[depth - 1] >= 0 ? w->scope[depth - 1] : 0;
 }
 
 /* Where a request is made: a site, or NULL for the scope's. */
-static int some_place(const worker *w, dice *d, loam_site **site) {
+static int some_spot(const worker *w, dice *d, loam_site **site) {
   *site = NULL;
-  if (roll(d, 5) == 0) return place_in_scope(w);
+  if (roll(d, 5) == 0) return spot_in_scope(w);
   int at = (int)roll(d, SPOTS);
   *site = site_of(at);
   return at;
@@ -292,22 +291,34 @@ static void adopt_new(char *p, int at, const request *r, const before *b, dice *
 
 /* ---- operations */
 
+/* The ways to ask for plain memory; of those that are weak, the scope wins over the site. */
+static char *malloc_by(uint32_t way, loam_site *site, size_t size) {
+  const loam_handler *by = loam_handler_of(site);
+  if (way == 0) return by->allocator.malloc(by->allocator.ctx, size);
+  return way == 1 ? loam_malloc_weak(site, size) : loam_malloc(site, size);
+}
+
 static bool do_malloc(worker *w, dice *d) {
   loam_site *site;
-  int at = some_place(w, d, &site);
+  int at = some_spot(w, d, &site);
+  uint32_t way = roll(d, 5);
+  if (way == 1 && loam_scope_get()) at = spot_in_scope(w);
   size_t size = some_size(d);
   before b = look(at);
   request r = asked(at, size, 16, false, &b);
-  const loam_handler *by = roll(d, 4) ? NULL : loam_handler_of(site);
-  char *p = by ? by->allocator.malloc(by->allocator.ctx, size) : loam_malloc(site, size);
-  tell("malloc '%s' %zu%s = %p", spots[at].tag, size, by ? " by handler" : "", (void *)p);
+  char *p = malloc_by(way, site, size);
+  tell("malloc '%s' %zu%s = %p", spots[at].tag, size,
+       way == 0   ? " by handler"
+       : way == 1 ? " weak"
+                  : "",
+       (void *)p);
   adopt_new(p, at, &r, &b, d);
   return false;
 }
 
 static bool do_calloc(worker *w, dice *d) {
   loam_site *site;
-  int at = some_place(w, d, &site);
+  int at = some_spot(w, d, &site);
   size_t size = some_size(d), count = 1 + roll(d, 3);
   before b = look(at);
   request r = asked(at, size * count, 16, true, &b);
@@ -322,7 +333,7 @@ static bool do_calloc(worker *w, dice *d) {
 
 static bool do_aligned_alloc(worker *w, dice *d) {
   loam_site *site;
-  int at = some_place(w, d, &site);
+  int at = some_spot(w, d, &site);
   size_t size = some_size(d), align = (size_t)1 << roll(d, roll(d, 20) ? 14 : 22);
   before b = look(at);
   request r = asked(at, size, align, false, &b);
@@ -442,7 +453,7 @@ static bool do_scope(worker *w, dice *d) {
   }
   int depth = w->depth < 64 ? w->depth : 64;
   loam_site *here = depth && w->scope[depth - 1] >= 0 ? site_of(w->scope[depth - 1]) : NULL;
-  tell("scope: %d deep, '%s'", w->depth, spots[place_in_scope(w)].tag);
+  tell("scope: %d deep, '%s'", w->depth, spots[spot_in_scope(w)].tag);
   must(loam_scope_get() == here, "the scope is another");
   return false;
 }
@@ -514,7 +525,7 @@ static bool do_too_much(worker *w, dice *d) {
   block b;
   size_t size = SIZE_MAX - roll(d, 5000);
   uint32_t from = roll(d, SLOTS);
-  some_place(w, d, &site);
+  some_spot(w, d, &site);
   must(!loam_malloc(site, size) && *loam_error(), "malloc of %zu", size);
   must(!loam_calloc(site, size, 2) && *loam_error(), "calloc of %zu times 2", size);
   must(!loam_calloc(site, (size_t)1 << 33, ((size_t)1 << 31) + 1), "calloc of a wrapped size");
