@@ -113,7 +113,7 @@ void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
   if (!slot) return NULL;
   guard_layout g = lay_out(slot, size, align, page);
   if (!lm_region_prepare(&l->regions->how, (void *)g.ready, g.end - g.ready)) {
-    lm_map_put(slot, slots);
+    lm_regions_return(slot, slots);
     return NULL;
   }
   publish(l, slot, slots, LM_USE_GUARDED, g.start, g.end - g.start, token);
@@ -150,10 +150,12 @@ static void enter_locked(lm_large *l, uint32_t slot) {
 
 static void quarantine(lm_large *l, uint32_t slot) {
   void *at = lm_map_address(slot);
-  size_t size = bytes_of(slots_at(slot));
-  /* The system can be out of room for one more mapping: then the slots are never used again. */
-  if (lm_sys_decommit(at, size)) {
-    (void)lm_sys_purge(at, size);
+  uint32_t slots = slots_at(slot);
+  /* The system can be out of room for one more mapping. */
+  if (lm_sys_decommit(at, bytes_of(slots))) {
+    (void)lm_sys_purge(at, bytes_of(slots));
+    unpublish(l, slot, slots);
+    lm_regions_return(slot, slots);
     return;
   }
   lm_lock_take(&l->lock);
@@ -206,12 +208,6 @@ bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
   return true;
 }
 
-/* After a failed move the target may be a hole: it is made a reservation again, for the range. */
-static void *move_failed(lm_large *l, uint32_t to, uint32_t slots) {
-  if (!lm_sys_decommit(lm_map_address(to), bytes_of(slots))) lm_regions_lose(l->regions, to, slots);
-  return NULL;
-}
-
 void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
   uint32_t from = lm_map_head_of(place), slots = slots_at(from);
   const lm_prepare *how = &l->regions->how;
@@ -222,8 +218,10 @@ void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
   bool clean;
   uint32_t to = take_slots(l, size, LM_SLOT, &clean);
   if (!to) return NULL;
-  if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to)))
-    return move_failed(l, to, lm_map_slots(size));
+  if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to))) {
+    lm_regions_give_up(l->regions, to, lm_map_slots(size)); /* the target may be a hole now */
+    return NULL;
+  }
   lm_token token = atomic_exchange_explicit(place->side, LM_FREE, memory_order_acq_rel);
   unpublish(l, from, slots);
   publish(l, to, lm_map_slots(size), LM_USE_LARGE, (uintptr_t)lm_map_address(to), size, token);

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "decay.h"
+#include "thread.h"
 
 /* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
 enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
@@ -43,7 +44,7 @@ static bool must_fault_in(const lm_prepare *how) {
   return how->prefault || (how->page && how->placement);
 }
 
-static bool prepare(const lm_prepare *how, void *at, size_t size) {
+bool lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
   int error = how->page ? lm_sys_commit_huge(at, size, how->page) : lm_sys_commit(at, size);
   if (error) return false;
   /* Advice: a kernel without transparent huge pages serves small ones. */
@@ -53,18 +54,55 @@ static bool prepare(const lm_prepare *how, void *at, size_t size) {
   return !how->lock || !lm_sys_lock(at, size);
 }
 
-bool lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
-  if (prepare(how, at, size)) return true;
-  (void)lm_sys_decommit(at, size);
-  return false;
+/* Runs that the system did not take back. */
+static struct {
+  lm_lock lock;
+  bool begun;
+  lm_runs runs;
+  _Atomic uint32_t slots; /* in them, to see from without */
+} stranded;
+
+static void strand(uint32_t slot, uint32_t slots) {
+  lm_thread_leaf(&stranded.lock);
+  lm_lock_take(&stranded.lock);
+  if (!stranded.begun) lm_runs_init(&stranded.runs);
+  stranded.begun = true;
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  lm_runs_put(&stranded.runs, slot, slots);
+  atomic_store_explicit(&stranded.slots, stranded.runs.slots, memory_order_relaxed);
+  lm_lock_drop(&stranded.lock);
 }
+
+static uint32_t take_stranded(uint32_t *slots) {
+  lm_lock_take(&stranded.lock);
+  uint32_t slot = stranded.begun ? lm_runs_take_longest(&stranded.runs, slots) : 0;
+  atomic_store_explicit(&stranded.slots, stranded.runs.slots, memory_order_relaxed);
+  lm_lock_drop(&stranded.lock);
+  return slot;
+}
+
+static bool return_or_strand(uint32_t slot, uint32_t slots) {
+  bool done = !lm_sys_decommit(lm_map_address(slot), bytes_of(slots));
+  if (done) lm_map_put(slot, slots);
+  else strand(slot, slots);
+  return done;
+}
+
+static void return_stranded(void) {
+  uint32_t slot, slots;
+  while (atomic_load_explicit(&stranded.slots, memory_order_relaxed) &&
+         (slot = take_stranded(&slots)) != 0)
+    if (!return_or_strand(slot, slots)) return;
+}
+
+void lm_regions_return(uint32_t slot, uint32_t slots) { (void)return_or_strand(slot, slots); }
 
 /* A region of exactly these slots, from the range. */
 static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
   uint32_t slot = lm_map_take(slots, align);
   if (!slot) return 0;
   if (!lm_region_prepare(&r->how, lm_map_address(slot), bytes_of(slots))) {
-    lm_map_put(slot, slots);
+    lm_regions_return(slot, slots);
     return 0;
   }
   r->held += slots;
@@ -203,6 +241,7 @@ static void trim(lm_regions *r, uint32_t keep) {
 
 /* What was released may be what is asked for next. */
 void lm_regions_trim(lm_regions *r) {
+  return_stranded();
   lm_lock_take(&r->lock);
   bool has_some = r->dirty.slots > 0;
   if (has_some) r->refused = 0;
@@ -235,6 +274,7 @@ static uint32_t cut_longest(lm_regions *r, uint32_t most, uint32_t *slots) {
  * over and over thereby keeps as much as it takes. What cannot be released is no reason to come
  * again. */
 bool lm_regions_decay(lm_regions *r, uint32_t *most) {
+  return_stranded();
   lm_lock_take(&r->lock);
   uint32_t idle = r->idle;
   bool more = r->dirty.slots > idle || idle > *most;
@@ -292,11 +332,20 @@ bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {
   return taken;
 }
 
-void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots) {
+static void hold_less(lm_regions *r, uint32_t slots) {
   lm_lock_take(&r->lock);
   r->held -= slots;
   lm_lock_drop(&r->lock);
+}
+
+void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots) {
+  hold_less(r, slots);
   lm_map_put(slot, slots);
+}
+
+void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots) {
+  hold_less(r, slots);
+  lm_regions_return(slot, slots);
 }
 
 static uint32_t longest_clean(lm_regions *r, uint32_t *slots) {

@@ -44,6 +44,11 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots);
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Slots that were taken from `r` and are the range's now: moved away or decommitted. */
 void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Slots that were taken from `r` and may still be prepared, or a hole: lm_regions_return. */
+void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Gives slots back to the range, first stripped of every preparation. If the system refuses that
+ * they are nobody's, and it is asked again whenever memory is given back. */
+void lm_regions_return(uint32_t slot, uint32_t slots);
 /* Gives all free runs back to the range; true if that leaves nothing. */
 bool lm_regions_drain(lm_regions *r);
 /* Gives back to the system all that is free. */
@@ -55,7 +60,8 @@ size_t lm_regions_released(void);
 bool lm_regions_decay(lm_regions *r, uint32_t *most);
 bool lm_regions_is_valid(const lm_regions *r); /* the lock held */
 
-/* Makes `size` bytes at `at` (of the range, reserved) ready; false, and as before, if it cannot. */
+/* Makes `size` bytes at `at` (of the range, reserved) ready; false if it cannot: what has been done
+ * of it is for lm_regions_return. */
 bool lm_region_prepare(const lm_prepare *how, void *at, size_t size);
 /* Bytes of the pages it uses. */
 size_t lm_region_page(const lm_prepare *how);

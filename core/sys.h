@@ -78,8 +78,10 @@ uint64_t lm_sys_random(void);
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
 
 #if LOAM_CHECKS >= 1
-void lm_sys_refuse(long nth); /* 0: none */
-long lm_sys_calls(void);      /* calls made so far that could be refused */
+void lm_sys_refuse(long nth);      /* 0: none */
+void lm_sys_refuse_from(long nth); /* that one and all after it; 0: none */
+long lm_sys_calls(void);           /* calls made so far that could be refused */
+const char *lm_sys_refused(void);  /* the function that was refused last; "": none was */
 #endif
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -30,21 +31,41 @@ enum {
 /* ---- Refusals, for tests */
 
 #if LOAM_CHECKS >= 1
-static _Atomic long calls, refused_call;
+static _Atomic long calls, refused_call, last_refused_call;
+static _Atomic(const char *) refused_function;
 
-static bool is_refused(void) {
+static bool refuse(const char *function) {
   long n = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
-  return n == atomic_load_explicit(&refused_call, memory_order_relaxed);
+  long first = atomic_load_explicit(&refused_call, memory_order_relaxed);
+  long last = atomic_load_explicit(&last_refused_call, memory_order_relaxed);
+  if (!first || n < first || n > last) return false;
+  atomic_store_explicit(&refused_function, function, memory_order_relaxed);
+  return true;
+}
+
+static void refuse_between(long first, long last) {
+  atomic_store_explicit(&refused_call, 0, memory_order_relaxed);
+  atomic_store_explicit(&last_refused_call, last, memory_order_relaxed);
+  atomic_store_explicit(&refused_call, first, memory_order_relaxed);
 }
 
 void lm_sys_refuse(long nth) {
-  long now = atomic_load_explicit(&calls, memory_order_relaxed);
-  atomic_store_explicit(&refused_call, nth ? now + nth : 0, memory_order_relaxed);
+  long at = nth ? lm_sys_calls() + nth : 0;
+  refuse_between(at, at);
 }
 
+void lm_sys_refuse_from(long nth) { refuse_between(nth ? lm_sys_calls() + nth : 0, LONG_MAX); }
+
 long lm_sys_calls(void) { return atomic_load_explicit(&calls, memory_order_relaxed); }
+
+const char *lm_sys_refused(void) {
+  const char *function = atomic_load_explicit(&refused_function, memory_order_relaxed);
+  return function ? function : "";
+}
+
+#define is_refused() refuse(__func__)
 #else
-LM_INLINE bool is_refused(void) { return false; }
+#define is_refused() false
 #endif
 
 /* The errno of a call that returned `result`, which leaves errno as `before`: this code runs inside
