@@ -3,6 +3,7 @@ std = "luajit"
 max_line_length = 100
 exclude_files = { "build*", "tests/policies" } -- the latter are broken on purpose
 files["tests/lua"] = { std = "+busted" }
+files["tests/bindings"] = { std = "+busted" }
 
 -- A policy sees one global beside a safe subset of Lua; `loam check` says more.
 local policy = { unused_args = false, read_globals = { "loam" }, not_globals = {

@@ -61,7 +61,7 @@ local function check_lua(path)
 end
 
 local c = files.find("core bindings examples tests", "c h cc")
-local lua = files.find("lua tests cmake policies", "lua")
+local lua = files.find("lua tests cmake policies bindings", "lua")
 for _, path in ipairs(c) do check_text(path) check_c(path) check_bodies(path) end
 for _, path in ipairs(lua) do check_text(path) check_lua(path) end
 

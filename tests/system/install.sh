@@ -77,6 +77,12 @@ CMAKE
 expect "find_package, shared" "$work/build/shared"
 expect "find_package, static" "$work/build/static"
 
+want=$version
+expect "LuaJIT" env LUA_PATH="$prefix/share/lua/5.1/?.lua" "$LUAJIT" -e '
+  local loam = require("loam")
+  assert(loam.block("host.words", 100)):release()
+  print(loam.version())'
+
 want=hello
 expect "loam run" "$prefix/bin/loam" run --policy "$prefix/share/loam/policies/default.lua" -- \
   /bin/echo hello
