@@ -6,7 +6,11 @@ build early.c && same "allocating before constructors" "$program"
 build late.c && same "allocating after destructors" "$program"
 build threads.c && same "threads that free what others allocated" "$program"
 build forks.c && same "fork, vfork and spawn from a busy process" "$program"
+# Plain it may hang: the C library promises nothing of this.
+build cancelled.c && under "$program" > "$work/out" && echo "ok: threads cancelled at any instruction" ||
+  fail "threads cancelled at any instruction"
 build plugin.c -shared -fPIC && plugin=$program
 build opens.c && same "libraries that come and go" "$program" "$plugin"
+build locals.cc -std=c++17 && same "C++'s thread_local objects" "$program"
 build operators.cc -std=c++17 && same "C++'s operators" "$program"
 build operators.cc -std=c++17 -static-libstdc++ -static-libgcc && same "with a C++ library linked in" "$program"

@@ -1,4 +1,5 @@
-/* forks.c - forks, vforks and spawns while other threads allocate: no child may hang or fail. */
+/* forks.c - forks from any thread, vforks and spawns while others allocate: no child may hang or
+ * fail. */
 #include <pthread.h>
 #include <spawn.h>
 #include <string.h>
@@ -6,9 +7,10 @@
 
 #include "expect.h"
 
-enum { THREADS = 3, FORKS = 150, CHILD_BLOCKS = 200 };
+enum { THREADS = 3, FORKS = 200, THREADS_FORKS = 100, CHILD_BLOCKS = 200 };
 
 static int stop;
+static char *inherited;
 extern char **environ;
 
 static void churn(unsigned seed, int blocks) {
@@ -25,11 +27,6 @@ static void churn(unsigned seed, int blocks) {
   for (int i = 0; i < 64; i++) free(slot[i]);
 }
 
-static void *work(void *ctx) {
-  while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) churn((unsigned)(size_t)ctx, 500);
-  return NULL;
-}
-
 static void must_end_well(pid_t child) {
   int status;
   expect(child > 0);
@@ -42,7 +39,7 @@ static void *allocate_once(void *ctx) {
   return ctx;
 }
 
-static void forked(int i, char *inherited) {
+static void forked(int i) {
   pid_t child = fork();
   if (!child) {
     churn((unsigned)i, CHILD_BLOCKS);
@@ -62,6 +59,19 @@ static void forked(int i, char *inherited) {
   must_end_well(child);
 }
 
+static void *work(void *ctx) {
+  while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) churn((unsigned)(size_t)ctx, 500);
+  return NULL;
+}
+
+static void *work_and_fork(void *ctx) {
+  for (int i = 0; i < THREADS_FORKS; i++) {
+    churn((unsigned)(size_t)ctx, 100);
+    forked(i);
+  }
+  return NULL;
+}
+
 static void vforked(void) {
   char *const arguments[] = { "true", NULL };
   pid_t child = vfork();
@@ -75,15 +85,18 @@ static void vforked(void) {
 }
 
 int main(void) {
-  pthread_t thread[THREADS];
+  pthread_t thread[THREADS], forker[2];
   alarm(60); /* a child that hangs hangs us */
-  char *inherited = strcpy(kept(malloc(10)), "inherited");
+  inherited = strcpy(kept(malloc(10)), "inherited");
   for (size_t i = 0; i < THREADS; i++)
     expect(!pthread_create(&thread[i], NULL, work, (void *)(i + 1)));
+  for (size_t i = 0; i < 2; i++)
+    expect(!pthread_create(&forker[i], NULL, work_and_fork, (void *)(i + 9)));
   for (int i = 0; i < FORKS; i++) {
-    forked(i, inherited);
+    forked(i);
     if (i % 15 == 0) vforked();
   }
+  for (int i = 0; i < 2; i++) pthread_join(forker[i], NULL);
   __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
   for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
   free(inherited);

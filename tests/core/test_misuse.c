@@ -1,0 +1,311 @@
+/* test_misuse.c - what a host does wrong through the public header is found, told, and harms
+ * nothing: frees of what is not a live block; and what else has been seen to break allocators. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loam.h"
+#include "test.h"
+
+static const char policy[] =
+    "local a = loam.host { name = 'a' }\n"
+    "local b = loam.host { name = 'b', align = 64 }\n"
+    "local capped = loam.host { name = 'capped', limit = 256 * loam.MiB }\n"
+    "local guarded = loam.host { name = 'guarded', guard = true }\n"
+    "local system = loam.system {}\n"
+    "return loam.policy { pick = function(req)\n"
+    "  if req.tag:under 'b' then return b end\n"
+    "  if req.tag:under 'capped' then return capped end\n"
+    "  if req.tag:under 'guarded' then return guarded end\n"
+    "  if req.tag:under 'system' then return system end\n"
+    "  return a\n"
+    "end }\n";
+
+static const char *const kinds[] = { "a.x", "b.x", "capped.x", "guarded.x", "system.x" };
+static const size_t sizes[] = { 1, 16, 100, 1000, 5000, 40000, 200000, 1 << 20, 8 << 20 };
+
+static void load(const char *text) {
+  if (loam_policy_load_text("misuse.lua", text)) fail_msg("%s", loam_error());
+}
+
+/* ---- What is told */
+
+static int told_n;
+static char told[1000];
+static const void *told_pointer;
+static uint64_t told_generation;
+
+static void on_event(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind != LOAM_EVENT_BAD_FREE) return;
+  told_n++;
+  told_pointer = event->pointer;
+  told_generation = event->generation;
+  snprintf(told, sizeof told, "%s", event->message);
+}
+
+static int set_up(void **state) {
+  (void)state;
+  loam_on_event(on_event, NULL);
+  load(policy);
+  return 0;
+}
+
+static uint64_t bad_frees(void) {
+  struct loam_stats now;
+  assert_int_equal(loam_stats(&now), LOAM_OK);
+  return now.bad_frees;
+}
+
+/* `act` on p is told once, counted once, and says `words`. */
+static void is_told(void (*act)(void *p), void *p, const char *words) {
+  uint64_t before = bad_frees();
+  told_n = 0;
+  act(p);
+  assert_int_equal(told_n, 1);
+  assert_int_equal(bad_frees(), before + 1);
+  assert_ptr_equal(told_pointer, p);
+  if (!strstr(told, words)) fail_msg("\"%s\" is not in: %s", words, told);
+}
+
+static uint64_t generation(void) {
+  struct loam_policy_info info;
+  assert_int_equal(loam_policy_info(&info), LOAM_OK);
+  return info.generation;
+}
+
+/* ---- Blocks that must stay as they are */
+
+static void fill(char *p, size_t size, int byte) {
+  memset(p, byte, size < 64 ? size : 64);
+  p[size - 1] = (char)byte;
+}
+
+static void is_filled(const char *p, size_t size, int byte) {
+  for (size_t i = 0; i < size && i < 64; i++) assert_int_equal(p[i], byte);
+  assert_int_equal(p[size - 1], byte);
+}
+
+enum { ROW = 7 };
+
+static void make_row(loam_site *tag, size_t size, char *row[ROW]) {
+  for (int i = 0; i < ROW; i++) {
+    row[i] = loam_malloc(tag, size);
+    assert_non_null(row[i]);
+    fill(row[i], size, i + 1);
+  }
+}
+
+static void add_blocks(void *ctx, const loam_stats_row *row) {
+  *(uint64_t *)ctx += row->live_blocks;
+}
+
+static uint64_t live_blocks(void) {
+  uint64_t n = 0;
+  assert_int_equal(loam_stats_each(add_blocks, &n), LOAM_OK);
+  return n;
+}
+
+static const char *strategy_of(const void *p) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.strategy;
+}
+
+/* ---- Frees of what is no live block */
+
+static void a_double_free_leaves_the_live_neighbours(void **state) {
+  (void)state;
+  for (size_t k = 0; k < LM_COUNT(kinds) - 1; k++) /* of the system's blocks the system knows */
+    for (size_t s = 0; s < LM_COUNT(sizes); s++) {
+      char *row[ROW], *after[ROW];
+      loam_site *tag = loam_site_get(kinds[k]);
+      uint64_t before = live_blocks();
+      make_row(tag, sizes[s], row);
+      loam_free(row[3]);
+      is_told(loam_free, row[3], "free of ");
+      assert_int_equal(live_blocks(), before + ROW - 1);
+      make_row(tag, sizes[s], after);
+      for (int i = 0; i < ROW; i++) {
+        if (i != 3) is_filled(row[i], sizes[s], i + 1);
+        is_filled(after[i], sizes[s], i + 1);
+        if (i != 3) loam_free(row[i]);
+        loam_free(after[i]);
+      }
+      assert_int_equal(live_blocks(), before);
+    }
+}
+
+static void *free_there(void *p) {
+  loam_free(p);
+  return NULL;
+}
+static void free_in_thread(void *p) { pthread_join(start_thread(free_there, p), NULL); }
+
+static void double_frees_are_found_whoever_frees(void **state) {
+  (void)state;
+  for (size_t s = 0; s < LM_COUNT(sizes); s++) {
+    loam_site *tag = loam_site_get("a.x");
+    char *p = loam_malloc(tag, sizes[s]), *q = loam_malloc(tag, sizes[s]);
+    free_in_thread(p);
+    is_told(loam_free, p, "free of ");
+    loam_free(q);
+    is_told(free_in_thread, q, "free of ");
+  }
+}
+
+static void interior_pointers_are_found_and_say_whose(void **state) {
+  (void)state;
+  char expected[200];
+  for (size_t k = 0; k < LM_COUNT(kinds); k++)
+    for (size_t s = 2; s < LM_COUNT(sizes); s++) {
+      char *p = loam_malloc(loam_site_get(kinds[k]), sizes[s]);
+      size_t at[] = { 1, 16, sizes[s] / 2, sizes[s] - 1 };
+      fill(p, sizes[s], 9);
+      for (size_t i = 0; i < LM_COUNT(at); i++) {
+        snprintf(expected, sizeof expected, "free of %p, %zu bytes into a block of ",
+                 (void *)(p + at[i]), at[i]);
+        is_told(loam_free, p + at[i], expected);
+        snprintf(expected, sizeof expected,
+                 "tag '%s' and strategy '%s', decided by generation %llu", kinds[k], strategy_of(p),
+                 (unsigned long long)generation());
+        assert_non_null(strstr(told, expected));
+        assert_int_equal(told_generation, generation());
+      }
+      is_filled(p, sizes[s], 9);
+      loam_free(p);
+    }
+}
+
+static void foreign_pointers_are_found(void **state) {
+  (void)state;
+  static char zeros[64], data[64] = { 1 };
+  char here[64];
+  char *libcs = malloc(100);
+  void *const pointers[] = { here,        here + 16,
+                             zeros,       data + 8,
+                             libcs,       (void *)16,
+                             (void *)-64, (void *)(uintptr_t)foreign_pointers_are_found };
+  for (size_t i = 0; i < LM_COUNT(pointers); i++)
+    is_told(loam_free, pointers[i], ", which loam did not allocate");
+  free(libcs);
+}
+
+static void *reallocated;
+static void reallocate(void *p) { reallocated = loam_realloc(NULL, p, 5000); }
+
+static void realloc_of_what_is_no_block_is_null(void **state) {
+  (void)state;
+  char here[16], *p = loam_malloc(loam_site_get("a.x"), 1000);
+  is_told(reallocate, p + 16, "realloc of ");
+  assert_null(reallocated);
+  is_told(reallocate, here, ", which loam did not allocate");
+  assert_null(reallocated);
+  loam_free(p);
+  is_told(reallocate, p, "realloc of ");
+  assert_null(reallocated);
+  assert_non_null(strstr(loam_error(), "not the start of a live block"));
+}
+
+static size_t claimed;
+static void free_claimed(void *p) { loam_free_sized(p, claimed); }
+
+static void a_size_that_cannot_be_is_told_and_the_block_freed(void **state) {
+  (void)state;
+  for (size_t s = 1; s < LM_COUNT(sizes); s++) {
+    uint64_t before = live_blocks();
+    char *p = loam_malloc(loam_site_get("a.x"), sizes[s]);
+    char expected[100];
+    claimed = loam_usable_size(p) + 1;
+    snprintf(expected, sizeof expected, "with size %zu: the block has %zu bytes", claimed,
+             claimed - 1);
+    is_told(free_claimed, p, expected);
+    assert_int_equal(live_blocks(), before);
+    p = loam_malloc(loam_site_get("a.x"), sizes[s]);
+    told_n = 0;
+    loam_free_sized(p, sizes[s]);
+    assert_int_equal(told_n, 0);
+    is_told(loam_free, p, "free of ");
+  }
+}
+
+/* ---- What has been seen elsewhere */
+
+static void a_product_that_overflows_is_null(void **state) {
+  (void)state;
+  const size_t half = SIZE_MAX / 2 + 1;
+  for (size_t k = 0; k < LM_COUNT(kinds); k++) {
+    loam_site *tag = loam_site_get(kinds[k]);
+    assert_null(loam_calloc(tag, 2, half));
+    assert_null(loam_calloc(tag, half, 2));
+    assert_null(loam_calloc(tag, half + 1, 2)); /* 2, if it wrapped */
+    assert_null(loam_calloc(tag, (size_t)1 << 33, (size_t)1 << 31));
+    assert_null(loam_calloc(tag, SIZE_MAX, SIZE_MAX)); /* 1 */
+  }
+}
+
+/* Whatever the policy and the scope say at the time. */
+static void a_block_goes_back_to_the_pool_that_made_it(void **state) {
+  (void)state;
+  loam_site *tag = loam_site_get("b.back");
+  char *row[ROW], *others[ROW];
+  uint64_t before = live_blocks();
+  make_row(tag, 1000, row);
+  load("local a = loam.host { name = 'a' }\n"
+       "return loam.policy { pick = function(req) return a end }\n");
+  make_row(tag, 1000, others);
+  for (int i = 0; i < ROW; i++) {
+    assert_string_equal(strategy_of(row[i]), "b");
+    assert_string_equal(strategy_of(others[i]), "a");
+  }
+  told_n = 0;
+  loam_scope_enter(loam_site_get("capped.other"));
+  for (int i = 0; i < ROW; i += 2) loam_free(row[i]);
+  loam_scope_leave();
+  for (int i = 0; i < ROW; i++) is_filled(others[i], 1000, i + 1);
+  for (int i = 1; i < ROW; i += 2) is_filled(row[i], 1000, i + 1);
+  for (int i = 1; i < ROW; i += 2) loam_free(row[i]);
+  for (int i = 0; i < ROW; i++) loam_free(others[i]);
+  load(policy);
+  assert_int_equal(told_n, 0);
+  assert_int_equal(live_blocks(), before);
+}
+
+static void aligned_blocks_grow_shrink_and_leave_nothing(void **state) {
+  (void)state;
+  uint64_t before = live_blocks();
+  told_n = 0;
+  for (size_t k = 0; k < LM_COUNT(kinds); k++)
+    for (size_t align = 16; align <= (size_t)2 << 20; align *= 8)
+      for (size_t s = 0; s < LM_COUNT(sizes) - 1; s++) {
+        char *p = loam_aligned_alloc(loam_site_get(kinds[k]), align, sizes[s]);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % align, 0);
+        fill(p, sizes[s], 5);
+        char *q = loam_realloc(NULL, p, sizes[s] * 3);
+        assert_non_null(q);
+        for (size_t i = 0; i < sizes[s] && i < 64; i++) assert_int_equal(q[i], 5);
+        assert_int_equal(q[sizes[s] - 1], 5);
+        q = loam_realloc(NULL, q, 1);
+        assert_int_equal(q[0], 5);
+        loam_free(q);
+      }
+  assert_int_equal(told_n, 0);
+  assert_int_equal(live_blocks(), before);
+}
+
+int main(void) {
+  setenv("LOAM_CONTROL", "0", 1);
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_double_free_leaves_the_live_neighbours),
+    cmocka_unit_test(double_frees_are_found_whoever_frees),
+    cmocka_unit_test(interior_pointers_are_found_and_say_whose),
+    cmocka_unit_test(foreign_pointers_are_found),
+    cmocka_unit_test(realloc_of_what_is_no_block_is_null),
+    cmocka_unit_test(a_size_that_cannot_be_is_told_and_the_block_freed),
+    cmocka_unit_test(a_product_that_overflows_is_null),
+    cmocka_unit_test(a_block_goes_back_to_the_pool_that_made_it),
+    cmocka_unit_test(aligned_blocks_grow_shrink_and_leave_nothing),
+  };
+  return cmocka_run_group_tests(tests, set_up, NULL);
+}
