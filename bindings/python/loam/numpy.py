@@ -40,8 +40,9 @@ return loam.policy {
 
 _lock = threading.RLock()
 _sites = False
+_touch = False
 _default: Any = None  # the capsule that is the variable's default while installed everywhere
-_handlers: dict[tuple[str | None, bool], Any] = {}
+_handlers: dict[tuple[str | None, bool, bool], Any] = {}
 
 
 def _find_variable() -> contextvars.ContextVar[Any]:
@@ -58,10 +59,10 @@ _variable = contextvars.Context().run(_find_variable)
 
 def _handler(name: str | None) -> Any:
     """The capsule of a tag; None is the tag of what has none."""
-    key = (name, _sites)
+    key = (name, _sites, _touch)
     found = _handlers.get(key)
     if found is None:
-        found = _handlers.setdefault(key, _numpy.handler_of(name, _sites))
+        found = _handlers.setdefault(key, _numpy.handler_of(*key))
     return found
 
 
@@ -85,12 +86,16 @@ def _own() -> Any:
     return contextvars.copy_context().get(_variable)
 
 
-def install(*, sites: bool = False, everywhere: bool = True) -> None:
+def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True) -> None:
     """Lets loam serve NumPy's arrays, under the tag "numpy.data" or that of `with loam.tag(...)`.
 
     `sites`: each allocation names the Python function that asked for it, the innermost outside
     NumPy: the tag is then "numpy.MODULE.FUNCTION" unless one is in force, and policies and
     loam.owner() see its file, function and module. It costs about as much as the allocation.
+
+    `touch`: lets arrays fill their memory to the last byte. Else those of a multiple of 16 bytes ask
+    for one byte more, because NumPy computes exp, log, sin and their like several times as slowly
+    when one array begins where the other ends. For guard pages right behind each array.
 
     `everywhere`: for all threads and contexts but those that set a handler of their own; else for
     this context alone and those copied from it, by NumPy's public functions only.
@@ -100,12 +105,12 @@ def install(*, sites: bool = False, everywhere: bool = True) -> None:
 
     Again, it changes the choice. What is inside a tag already keeps what it has until the next.
     """
-    global _sites, _default
+    global _sites, _touch, _default
     events.start()
     with _lock:
         if policy.info().generation == 0 and os.environ.get("NUMPY_MADVISE_HUGEPAGE") != "0":
             policy.load(text=_POLICY, name="numpy")
-        _sites = sites
+        _sites, _touch = sites, touch
         new = _handler(None)
         if everywhere:
             _swap(_default or _numpy.default_handler(), new)

@@ -1,13 +1,13 @@
 /* numpy.c - loam._numpy: loam's handlers as NumPy's, and what NumPy's public functions leave open.
  *
- * Capsules hold loam_handler_of's tables as they are: a loam_handler is a PyDataMem_Handler, it
- * lives as long as the process, and so an array may be freed after everything else is gone. */
+ * A loam_handler is a PyDataMem_Handler. Ours live as long as the process, and so an array may be
+ * freed after everything else is gone. */
 #include "binding.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #include <numpy/arrayobject.h>
 
-#include "sites.h"
+#include "handler.h"
 
 #define CAPSULE "mem_handler" /* the name that NumPy asks for */
 
@@ -18,19 +18,16 @@ _Static_assert(sizeof(loam_handler) == sizeof(PyDataMem_Handler) &&
 
 /* ---- Capsules */
 
-/* handler_of(tag, sites): a capsule of the handler that allocates for the tag, None for what has
- * none; with `sites`, at the Python function that asks. */
+/* handler_of(tag, sites, touch): a capsule of the handler that allocates for the tag, None for what
+ * has none. */
 static PyObject *handler_of(PyObject *self, PyObject *arguments) {
   (void)self;
   const char *tag;
-  int sites;
-  if (!PyArg_ParseTuple(arguments, "zp", &tag, &sites)) return NULL;
-  loam_site *site = loam_site_get(tag ? tag : "numpy.data");
-  if (!site) return binding_fail(LOAM_EINVAL);
-  const char *named = tag ? tag : "";
-  const loam_handler *handler = sites ? sites_handler(site, named) : loam_handler_of(site);
-  if (!handler) return PyErr_NoMemory();
-  return PyCapsule_New((void *)handler, CAPSULE, NULL);
+  int sites, touch;
+  if (!PyArg_ParseTuple(arguments, "zpp", &tag, &sites, &touch)) return NULL;
+  int flags = (sites ? HANDLER_SITES : 0) | (touch ? HANDLER_TOUCH : 0);
+  const loam_handler *handler = handler_make(tag, flags);
+  return handler ? PyCapsule_New((void *)handler, CAPSULE, NULL) : NULL;
 }
 
 static PyObject *set_handler(PyObject *self, PyObject *capsule) {
@@ -38,13 +35,11 @@ static PyObject *set_handler(PyObject *self, PyObject *capsule) {
   return PyDataMem_SetHandler(capsule == Py_None ? NULL : capsule);
 }
 
-/* Whether a capsule's handler is one of ours, by what its blocks are freed with. */
+/* Whether a capsule's handler is one of ours. */
 static PyObject *is_ours(PyObject *self, PyObject *capsule) {
   (void)self;
   const loam_handler *h = PyCapsule_GetPointer(capsule, CAPSULE);
-  if (!h) return NULL;
-  const loam_handler *plain = loam_handler_of(NULL);
-  return PyBool_FromLong(h->allocator.free == plain->allocator.free);
+  return h ? PyBool_FromLong(handler_is_ours(h)) : NULL;
 }
 
 static PyObject *default_handler(PyObject *self, PyObject *none) {

@@ -1,8 +1,8 @@
-/* sites.c - handlers that name the Python function that allocates.
+/* sites.c - the Python function that allocates.
  *
  * The function is that of the innermost frame whose module is not NumPy's own. What a code object
  * says is read once and kept, with a reference, in a table under the interpreter's lock. A call
- * that comes without that lock (NumPy makes some) has the handler's own site. */
+ * that comes without that lock (NumPy makes some) names none. */
 #include "sites.h"
 
 #include <stdint.h>
@@ -11,16 +11,15 @@
 
 enum { FRAMES = 32, TAG = 256 };
 
-typedef struct maker {
-  loam_handler handler; /* its ctx is the maker */
-  loam_site *site;      /* where there is no function to name */
-  char named[TAG];      /* "": the tag is made of module and function */
-} maker;
+struct sites {
+  char tag[TAG];      /* "": made of module and function */
+  loam_site *unnamed; /* where there is no memory for a site */
+};
 
-/* What is known of a code object under a maker. */
+/* What is known of a code object under a tag. */
 typedef struct known {
   PyObject *code; /* NULL: a free place */
-  const maker *by;
+  const sites *by;
   loam_site *site; /* NULL: NumPy's own, ask the caller */
 } known;
 
@@ -32,7 +31,7 @@ static struct {
 
 /* ---- The table */
 
-static known *place(known *at, size_t size, const PyObject *code, const maker *by) {
+static known *place(known *at, size_t size, const PyObject *code, const sites *by) {
   size_t i = (((uintptr_t)code >> 4) * 31 + ((uintptr_t)by >> 4)) & (size - 1);
   while (at[i].code && (at[i].code != code || at[i].by != by)) i = (i + 1) & (size - 1);
   return &at[i];
@@ -70,7 +69,7 @@ static void write_tag(char *tag, const char *module, const char *function) {
   tag[n] = 0;
 }
 
-static loam_site *site_of(const maker *m, PyFrameObject *frame, PyObject *code) {
+static loam_site *site_of(const sites *s, PyFrameObject *frame, PyObject *code) {
   char tag[TAG];
   PyObject *globals = PyFrame_GetGlobals(frame);
   const char *module = text_of(PyDict_GetItemString(globals, "__name__"));
@@ -79,10 +78,10 @@ static loam_site *site_of(const maker *m, PyFrameObject *frame, PyObject *code) 
   loam_site *site = NULL;
   if (strncmp(module, "numpy", 5) != 0 || (module[5] && module[5] != '.')) {
     write_tag(tag, module, text_of(function));
-    loam_where where = { *m->named ? m->named : tag, text_of(file), text_of(function), module,
+    loam_where where = { *s->tag ? s->tag : tag, text_of(file), text_of(function), module,
                          ((PyCodeObject *)code)->co_firstlineno };
     site = loam_site_at(&where);
-    if (!site) site = m->site;
+    if (!site) site = s->unnamed;
   }
   Py_XDECREF(file);
   Py_XDECREF(function);
@@ -91,73 +90,58 @@ static loam_site *site_of(const maker *m, PyFrameObject *frame, PyObject *code) 
 }
 
 /* Keeps an exception that is on its way, and makes none. */
-static known *learn(const maker *m, PyFrameObject *frame, PyObject *code) {
+static known *learn(const sites *s, PyFrameObject *frame, PyObject *code) {
   PyObject *type, *value, *traceback;
   if (2 * table.used >= table.size && !grow()) return NULL;
   PyErr_Fetch(&type, &value, &traceback);
-  loam_site *site = site_of(m, frame, code);
+  loam_site *site = site_of(s, frame, code);
   PyErr_Restore(type, value, traceback);
-  known *k = place(table.at, table.size, code, m);
+  known *k = place(table.at, table.size, code, s);
   if (!k->code) {
     Py_INCREF(code);
-    *k = (known){ code, m, site };
+    *k = (known){ code, s, site };
     table.used++;
   }
   return k;
 }
 
 /* NULL: the frame is NumPy's own. */
-static loam_site *site_at(const maker *m, PyFrameObject *frame) {
+static loam_site *site_at(const sites *s, PyFrameObject *frame) {
   PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-  known *k = table.size ? place(table.at, table.size, code, m) : NULL;
-  if (!k || !k->code) k = learn(m, frame, code);
-  loam_site *site = k ? k->site : m->site;
+  known *k = table.size ? place(table.at, table.size, code, s) : NULL;
+  if (!k || !k->code) k = learn(s, frame, code);
+  loam_site *site = k ? k->site : s->unnamed;
   Py_DECREF(code);
   return site;
 }
 
-static loam_site *walk(const maker *m) {
+static loam_site *walk(const sites *s) {
   loam_site *site = NULL;
   PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
   for (int i = 0; frame && !site && i < FRAMES; i++) {
-    site = site_at(m, frame);
+    site = site_at(s, frame);
     PyFrameObject *caller = site ? NULL : PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = caller;
   }
   Py_XDECREF(frame);
-  return site ? site : m->site;
+  return site;
 }
 
 /* Frames become objects when they are asked for, which must not collect garbage in the middle of
  * an allocation. */
-static loam_site *here(const maker *m) {
-  if (!Py_IsInitialized() || !PyGILState_Check()) return m->site;
+loam_site *sites_here(const sites *s) {
+  if (!Py_IsInitialized() || !PyGILState_Check()) return NULL;
   int was_enabled = PyGC_Disable();
-  loam_site *site = walk(m);
+  loam_site *site = walk(s);
   if (was_enabled) PyGC_Enable();
   return site;
 }
 
-/* ---- Handlers */
-
-static void *sites_malloc(void *ctx, size_t size) { return loam_malloc(here(ctx), size); }
-static void *sites_calloc(void *ctx, size_t count, size_t size) {
-  return loam_calloc(here(ctx), count, size);
-}
-/* The block's own site stays. */
-static void *sites_realloc(void *ctx, void *ptr, size_t size) {
-  return ptr ? loam_realloc(NULL, ptr, size) : sites_malloc(ctx, size);
-}
-
-const loam_handler *sites_handler(loam_site *site, const char *named) {
-  maker *m = calloc(1, sizeof *m);
-  if (!m) return NULL;
-  const loam_handler *plain = loam_handler_of(NULL);
-  m->handler = *plain;
-  m->handler.allocator = (loam_allocator){ m, sites_malloc, sites_calloc, sites_realloc,
-                                           plain->allocator.free };
-  m->site = site;
-  snprintf(m->named, sizeof m->named, "%s", named);
-  return &m->handler;
+const sites *sites_make(const char *tag, loam_site *unnamed) {
+  sites *s = calloc(1, sizeof *s);
+  if (!s) return NULL;
+  snprintf(s->tag, sizeof s->tag, "%s", tag);
+  s->unnamed = unnamed;
+  return s;
 }

@@ -1,12 +1,16 @@
-/* sites.h - handlers that name the Python function that allocates. */
+/* sites.h - the Python function that allocates. */
 #ifndef SITES_H
 #define SITES_H
 
 #include "binding.h"
 
-/* The handler of a tag's allocations, each at the site of the Python function it was asked from;
- * `named` is the tag to keep, or "" to make one of module and function. Lives as long as the
- * process; NULL for want of memory. */
-const loam_handler *sites_handler(loam_site *site, const char *named);
+typedef struct sites sites;
+
+/* `tag` is that of the sites, "" to make one of module and function; `unnamed` serves where there
+ * is no memory for one. Lives as long as the process; NULL for want of memory. */
+const sites *sites_make(const char *tag, loam_site *unnamed);
+
+/* The site of the function that runs; NULL where there is none to name. */
+loam_site *sites_here(const sites *s);
 
 #endif

@@ -202,6 +202,29 @@ class Arrays(Installed):
         self.assertEqual(sum(a.sum() for a in made), sum(range(1, 2000, 7)))
 
 
+class Touching(Installed):
+    """NumPy is slow, and of another last bit, where one array begins at the other's end."""
+
+    def ends_that_touch(self):
+        arrays = [numpy.empty(n, "u1") for n in (16, 64, 1024, 4096, 65536, 1 << 20)
+                  for _ in range(50)]
+        begins = {a.ctypes.data for a in arrays}
+        return sum(a.ctypes.data + a.nbytes in begins for a in arrays)
+
+    def test_arrays_do_not_touch(self):
+        self.assertEqual(self.ends_that_touch(), 0)
+
+    def test_results_do_not_depend_on_the_neighbour(self):
+        inputs = [numpy.full(1024, 0.3) for _ in range(50)]
+        self.assertEqual(len({numpy.log10(a).tobytes() for a in inputs}), 1)
+
+    def test_arrays_may_be_asked_to_fill_their_memory(self):
+        loam.numpy.install(touch=True)
+        self.addCleanup(loam.numpy.install)
+        self.assertGreater(self.ends_that_touch(), 0)
+        self.assertEqual(loam.owner(numpy.empty(64, "u1")).size, 64)
+
+
 class Tags(Installed):
     def test_tags_nest_and_end(self):
         with loam.tag("outer"):
@@ -310,7 +333,7 @@ class Sites(Installed):
     def test_a_call_of_the_handler_without_the_lock_is_served(self):
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        words = ctypes.cast(get(_numpy.handler_of(None, True), b"mem_handler") + 128,
+        words = ctypes.cast(get(_numpy.handler_of(None, True, False), b"mem_handler") + 128,
                             ctypes.POINTER(ctypes.c_void_p))  # ctx, malloc, calloc, realloc, free
         malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(words[1])
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(words[4])
