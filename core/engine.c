@@ -14,6 +14,8 @@
 #include "engine.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "error.h"
@@ -420,35 +422,60 @@ static uint64_t live_generation(void) {
   return atomic_load_explicit(&lm_generation, memory_order_relaxed);
 }
 
-/* A pointer that is not the start of a live block. `what` was asked with it. */
-static void tell_bad(const char *what, const void *p) {
-  block b;
+enum { WORDS = 1024 };
+
+/* Counts a bad free and tells it, with the tag under which it is made, where a scope says one. */
+static void LM_PRINTF(3, 4) tell_bad(uint64_t generation, const void *p, const char *format, ...) {
+  char words[WORDS];
+  const loam_site *under = lm_self ? lm_self->site : NULL;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(words, sizeof words, format, arguments);
+  va_end(arguments);
   bump(&lm_stats_bad_frees);
-  if (find(p, &b)) {
-    uint64_t generation = lm_generation_of(lm_token_slot(b.token));
-    lm_event(LOAM_EVENT_BAD_FREE, generation, p,
-             "%s of %p, %zu bytes into a block of %zu bytes of tag '%s' and strategy '%s', "
-             "decided by generation %" PRIu64,
-             what, p, (size_t)((const char *)p - b.base), b.size,
-             lm_site_at(lm_token_site(b.token))->where.tag, lm_strategy_at(b.strategy)->desc.name,
-             generation);
-  } else if (lm_pool_owns(p)) {
-    lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p,
-             "%s of %p, where no block lives: it was freed before", what, p);
-  } else {
-    lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p, "%s of %p, which loam did not allocate",
-             what, p);
-  }
+  lm_event(LOAM_EVENT_BAD_FREE, generation, p, "%s%s%s%s", words,
+           under ? "; freed under tag '" : "", under ? under->where.tag : "", under ? "'" : "");
+}
+
+/* A token that says whose a block is, or was. */
+static bool is_known(lm_token token) { return (token & ~LM_TOKEN_SLOW) > LM_CACHED; }
+
+/* In words of at most WORDS bytes: what is known of a block, live or dead. */
+static const char *describe_owner(char *words, size_t size, lm_token token, uint32_t strategy) {
+  const char *name = lm_strategy_at(strategy)->desc.name;
+  if (is_known(token))
+    snprintf(words, WORDS,
+             "%zu bytes of tag '%s' and strategy '%s', decided by generation %" PRIu64, size,
+             lm_site_at(lm_token_site(token))->where.tag, name,
+             lm_generation_of(lm_token_slot(token)));
+  else snprintf(words, WORDS, "%zu bytes of strategy '%s'", size, name);
+  return words;
+}
+
+static uint64_t generation_of(lm_token token) {
+  return is_known(token) ? lm_generation_of(lm_token_slot(token)) : live_generation();
+}
+
+/* A pointer that is not the start of a live block. `what` was asked with it. */
+static void tell_wrong(const char *what, const void *p) {
+  block b;
+  char whose[WORDS];
+  if (find(p, &b))
+    tell_bad(generation_of(b.token), p, "%s of %p, %zu bytes into a block of %s", what, p,
+             (size_t)((const char *)p - b.base),
+             describe_owner(whose, b.size, b.token, b.strategy));
+  else if (lm_pool_owns(p))
+    tell_bad(live_generation(), p, "%s of %p, where no block lives: it was freed before", what, p);
+  else tell_bad(live_generation(), p, "%s of %p, which loam did not allocate", what, p);
 }
 
 /* What a dead object still tells. */
 static void tell_double(const void *p, const lm_object *object) {
-  bump(&lm_stats_bad_frees);
+  char whose[WORDS];
   if (object->size)
-    lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p,
-             "double free of %p, a block of %zu bytes of strategy '%s'", p, object->size,
-             lm_strategy_at(object->strategy)->desc.name);
-  else lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p, "double free of %p", p);
+    tell_bad(generation_of(object->token), p, "double free of %p, a block of %s", p,
+             describe_owner(whose, object->size, object->token, object->strategy));
+  else tell_bad(live_generation(), p, "double free of %p", p);
 }
 
 /* Takes a block of a handler or the system out of loam's books. */
@@ -481,15 +508,15 @@ static void free_pool(lm_thread *t, void *p) {
   lm_thread_leave(t);
   if (freed == LM_FREED) limit_give(lm_strategy_at(object.strategy), (int64_t)object.size);
   else if (freed == LM_FREE_DOUBLE) tell_double(p, &object);
-  else tell_bad("free", p);
+  else tell_wrong("free", p);
 }
 
 static void check_guess(const void *p, size_t guess) {
-  size_t usable = lm_engine_usable(p);
-  if (!usable || guess <= usable) return;
-  bump(&lm_stats_bad_frees);
-  lm_event(LOAM_EVENT_BAD_FREE, live_generation(), p,
-           "free of %p with size %zu: the block has %zu bytes", p, guess, usable);
+  block b;
+  char whose[WORDS];
+  if (!find(p, &b) || b.base != p || guess <= b.size) return;
+  tell_bad(generation_of(b.token), p, "free of %p with size %zu: the block has %s", p, guess,
+           describe_owner(whose, b.size, b.token, b.strategy));
 }
 
 static int (*_Atomic on_foreign)(void *ptr);
@@ -503,7 +530,7 @@ static void free_unknown(lm_thread *t, void *p) {
   t->inside++;
   bool done = ask && ask(p);
   t->inside--;
-  if (!done) tell_bad("free", p);
+  if (!done) tell_wrong("free", p);
 }
 
 void lm_engine_free(void *ptr, size_t guess) {
@@ -648,7 +675,7 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", size);
   block b;
   if (!find(ptr, &b) || b.base != ptr) {
-    tell_bad("realloc", ptr);
+    tell_wrong("realloc", ptr);
     lm_fail(LOAM_EBADPTR, "realloc of %p: it is not the start of a live block", ptr);
     return NULL;
   }

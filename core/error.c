@@ -94,7 +94,8 @@ bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, co
   va_start(arguments, format);
   vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  loam_event event = { kind, generation, pointer, message };
+  const void *caller = kind == LOAM_EVENT_BAD_FREE && lm_self ? lm_self->caller : NULL;
+  loam_event event = { kind, generation, pointer, message, caller };
   callback(ctx, &event);
   return true;
 }

@@ -107,7 +107,7 @@ static void tell(const void *address) {
   if (!lm_map_owns(address)) return;
   if (atomic_exchange_explicit(&is_telling, true, memory_order_acquire)) return;
   uint64_t generation = describe(address);
-  lm_event_tell(&(loam_event){ LOAM_EVENT_FAULT, generation, address, words.at });
+  lm_event_tell(&(loam_event){ LOAM_EVENT_FAULT, generation, address, words.at, NULL });
   atomic_store_explicit(&is_telling, false, memory_order_release);
 }
 

@@ -291,14 +291,22 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   return NULL;
 }
 
+/* Whom to name if the call turns out to be wrong. */
+static void note_caller(const void *caller) {
+  lm_thread *t = lm_thread_get();
+  if (t) t->caller = caller;
+}
+
 void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   int before = errno;
   awake();
+  note_caller(__builtin_return_address(0));
   return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
 }
 
-static LM_NOINLINE void free_slow(void *ptr, size_t guess) {
+static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller) {
   int before = errno;
+  note_caller(caller);
   bool tell = lm_unlikely(lm_hook_wanted()) && lm_engine_usable(ptr);
   lm_engine_free(ptr, guess);
   if (tell) lm_hook_tell(ptr, NULL, 0);
@@ -308,10 +316,10 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess) {
 void loam_free(void *ptr) {
   lm_thread *t = lm_self;
   if (lm_likely(t && lm_engine_give(t, ptr))) return;
-  free_slow(ptr, SIZE_MAX);
+  free_slow(ptr, SIZE_MAX, __builtin_return_address(0));
 }
 
-void loam_free_sized(void *ptr, size_t size) { free_slow(ptr, size); }
+void loam_free_sized(void *ptr, size_t size) { free_slow(ptr, size, __builtin_return_address(0)); }
 
 size_t loam_usable_size(const void *ptr) { return lm_engine_usable(ptr); }
 

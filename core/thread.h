@@ -73,6 +73,7 @@ typedef struct lm_thread {
   bool late;          /* no destructor will run: it is taken back once its thread is gone */
   uint8_t farewells;  /* times that its destructor put the end off */
   int number;         /* the kernel's, of the thread */
+  const void *caller; /* where its latest free or realloc that took the long way returns to */
   uint32_t passed;    /* last grace that need not wait for it; under the list lock */
   struct lm_thread *next, *previous; /* list of all threads, under the list lock */
   struct lm_thread *next_late;       /* queue of late ones, under the list lock */

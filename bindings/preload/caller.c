@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -141,6 +142,19 @@ loam_site *site_of(const void *caller) {
     near->key = near->site ? key : 0;
   }
   return near->site;
+}
+
+bool caller_describe(const void *address, char *words, size_t size) {
+  struct dl_find_object object, ours;
+  if (!address || _dl_find_object((char *)address - 1, &object) != 0) return false;
+  if (_dl_find_object((void *)&caller_table, &ours) == 0 &&
+      ours.dlfo_link_map == object.dlfo_link_map)
+    return false;
+  char tag[TAG_MAX + 1], path[1024];
+  make_tag(path_of(object.dlfo_link_map, path, sizeof path), tag);
+  const char *function = function_at(object.dlfo_link_map, (uintptr_t)address - 1);
+  snprintf(words, size, "tag '%s'%s%s", tag, function ? ", in " : "", function ? function : "");
+  return true;
 }
 
 bool caller_is_loader(const void *address) {

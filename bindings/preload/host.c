@@ -43,8 +43,11 @@ __attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) 
 
 /* After what core says of it, what only a program under preload can be told. */
 static void tell_bad_free(const loam_event *event) {
+  char by[512];
   const char *place = loam_owns(event->pointer) ? NULL : stray_place(event->pointer);
-  tell("%s%s%s", event->message, place ? ": it is " : "", place ? place : "");
+  bool known = !loam_scope_get() && caller_describe(event->caller, by, sizeof by);
+  tell("%s%s%s%s%s", event->message, place ? ": it is " : "", place ? place : "",
+       known ? "; freed under " : "", known ? by : "");
 }
 
 /* In a signal handler, so without printf. */

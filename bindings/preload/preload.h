@@ -95,6 +95,10 @@ extern _Atomic uintptr_t caller_epoch; /* bits 48 and up */
 /* Finds out about an address that is not in the table, and enters it. */
 loam_site *caller_learn(uintptr_t key, const void *address);
 
+/* The tag of the code that a call returns to, and the function where that is known; false where it
+ * is not the program's. */
+bool caller_describe(const void *address, char *words, size_t size);
+
 /* Whether the code at `address` is the dynamic loader's. */
 bool caller_is_loader(const void *address);
 

@@ -90,6 +90,7 @@ typedef struct loam_event {
   uint64_t generation;
   const void *pointer; /* NULL unless BAD_FREE or FAULT */
   const char *message; /* lives for the call */
+  const void *caller;  /* of BAD_FREE: the code to which the call returns, if known; else NULL */
 } loam_event;
 
 typedef void (*loam_event_fn)(void *ctx, const loam_event *event);

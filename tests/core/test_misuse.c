@@ -34,6 +34,7 @@ static int told_n;
 static char told[1000];
 static const void *told_pointer;
 static uint64_t told_generation;
+static const void *told_caller;
 
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
@@ -41,6 +42,7 @@ static void on_event(void *ctx, const loam_event *event) {
   told_n++;
   told_pointer = event->pointer;
   told_generation = event->generation;
+  told_caller = event->caller;
   snprintf(told, sizeof told, "%s", event->message);
 }
 
@@ -58,7 +60,7 @@ static uint64_t bad_frees(void) {
 }
 
 /* `act` on p is told once, counted once, and says `words`. */
-static void is_told(void (*act)(void *p), void *p, const char *words) {
+static __attribute__((noinline)) void is_told(void (*act)(void *p), void *p, const char *words) {
   uint64_t before = bad_frees();
   told_n = 0;
   act(p);
@@ -229,6 +231,22 @@ static void a_size_that_cannot_be_is_told_and_the_block_freed(void **state) {
   }
 }
 
+static void who_frees_is_told(void **state) {
+  (void)state;
+  char *p = loam_malloc(loam_site_get("a.x"), 100);
+  is_told(loam_free, p + 8, "decided by generation ");
+  assert_null(strstr(told, "freed under"));
+  uintptr_t here = (uintptr_t)is_told;
+  assert_true((uintptr_t)told_caller - here < 1000);
+  loam_scope_enter(loam_site_get("who.frees"));
+  is_told(loam_free, p + 8, "; freed under tag 'who.frees'");
+  is_told(reallocate, p + 8, "; freed under tag 'who.frees'");
+  here = (uintptr_t)reallocate;
+  assert_true((uintptr_t)told_caller - here < 1000);
+  loam_scope_leave();
+  loam_free(p);
+}
+
 /* ---- What has been seen elsewhere */
 
 static void a_product_that_overflows_is_null(void **state) {
@@ -303,6 +321,7 @@ int main(void) {
     cmocka_unit_test(foreign_pointers_are_found),
     cmocka_unit_test(realloc_of_what_is_no_block_is_null),
     cmocka_unit_test(a_size_that_cannot_be_is_told_and_the_block_freed),
+    cmocka_unit_test(who_frees_is_told),
     cmocka_unit_test(a_product_that_overflows_is_null),
     cmocka_unit_test(a_block_goes_back_to_the_pool_that_made_it),
     cmocka_unit_test(aligned_blocks_grow_shrink_and_leave_nothing),

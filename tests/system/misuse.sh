@@ -12,9 +12,10 @@ of_class() {
   "$program" | awk -F '\t' -v class="$1" -v excepted="^($excepted)" '$1 == class && $2 !~ excepted { print $2 }'
 }
 
-# told CASE - in one line, that names the pointer.
+# told CASE - in one line, that names the pointer and who frees it.
 told() {
   grep -q '^loam: .*free of 0x\|^loam: realloc of 0x' "$work/err" || fail "$1: no words: $(cat "$work/err")"
+  grep -q "freed under tag 'malloc.misuse'$" "$work/err" || fail "$1: freed by whom: $(cat "$work/err")"
   [ "$(grep -c '^loam: ' "$work/err")" = 1 ] || fail "$1: not one line: $(cat "$work/err")"
 }
 
