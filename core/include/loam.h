@@ -31,6 +31,10 @@
 #include <stdint.h>
 #ifdef __cplusplus
 extern "C" {
+#ifdef __GNUC__
+#pragma GCC diagnostic push /* a struct and the function that fills it share a name, as stat does */
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 #endif
 #if defined(__GNUC__)
 #define LOAM_API __attribute__((visibility("default")))
@@ -825,6 +829,9 @@ LOAM_API loam_status loam_machine(loam_write_fn write, void *ctx);
 #define LOAM_ALL LOAM_RANGE(LOAM_OPEN, LOAM_OPEN)
 
 #ifdef __cplusplus
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 }
 #endif
 #endif

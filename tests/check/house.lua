@@ -60,7 +60,7 @@ local function check_lua(path)
   if count_lines(path) > LINES_LUA then files.complain(path, "over %d lines", LINES_LUA) end
 end
 
-local c = files.find("core bindings examples tests", "c h cc")
+local c = files.find("core bindings examples tests", "c h cc hpp")
 local lua = files.find("lua tests cmake policies bindings", "lua")
 for _, path in ipairs(c) do check_text(path) check_c(path) check_bodies(path) end
 for _, path in ipairs(lua) do check_text(path) check_lua(path) end

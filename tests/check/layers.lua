@@ -72,5 +72,5 @@ local core = files.find("core", "c h")
 for _, path in ipairs(core) do
   if path ~= "core/include/loam.h" then check_core(path, layer_of, last) end
 end
-for _, path in ipairs(files.find("bindings examples", "c h cc cpp")) do check_outside(path) end
+for _, path in ipairs(files.find("bindings examples", "c h cc hpp")) do check_outside(path) end
 files.finish(("%d files of the core in %d layers"):format(#core, last))

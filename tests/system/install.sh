@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 cmake --install "$LOAM_BUILD" --prefix "$work/first" > "$work/log" || { cat "$work/log"; exit 1; }
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
-for file in bin/loam include/loam.h share/loam/policies/default.lua share/man/man1/loam.1 \
+for file in bin/loam include/loam.h include/loam.hpp share/loam/policies/default.lua share/man/man1/loam.1 \
   share/bash-completion/completions/loam; do
   [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
@@ -61,21 +61,38 @@ expect "pkg-config, C++" bash -c '
   "$CXX" -Wall -Wextra -Werror -Wl,-rpath,"$1" -o "$2/cxx" "$2/host.cc" \
     $(pkg-config --cflags --libs loam) && "$2/cxx"' - "$library" "$work"
 
+cat > "$work/words.cc" <<'CC'
+#include <loam.hpp>
+#include <cstdio>
+#include <vector>
+
+int main() {
+  loam::resource memory("host.words");
+  std::pmr::vector<int> numbers(100, &memory);
+  auto whose = loam::owner(numbers.data());
+  std::printf("%s %s %s\n", loam_version(), whose->tag, whose->strategy);
+}
+CC
+
 cat > "$work/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
-project(host C)
+project(host C CXX)
 find_package(loam 0.1 REQUIRED)
 add_executable(shared host.c)
 target_link_libraries(shared PRIVATE loam::loam)
 add_executable(static host.c)
 target_link_libraries(static PRIVATE loam::static)
+add_executable(words words.cc)
+target_link_libraries(words PRIVATE loam::cxx)
 CMAKE
 {
-  cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" &&
+  cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" \
+    -DCMAKE_CXX_COMPILER="$CXX" &&
     cmake --build "$work/build"
 } > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 expect "find_package, shared" "$work/build/shared"
 expect "find_package, static" "$work/build/static"
+expect "find_package, C++" "$work/build/words"
 
 want=$version
 expect "LuaJIT" env LUA_PATH="$prefix/share/lua/5.1/?.lua" "$LUAJIT" -e '
