@@ -1,0 +1,271 @@
+/* test_limits - limits of strategies under eight threads: never passed, wholly given back by frees
+ * of any thread, and fallbacks accounted to whom they served. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "loam.h"
+#include "pool.h"
+#include "test.h"
+
+enum { THREADS = 8, HELD = 64, ROUNDS = 6, STEPS = SANITIZED ? 5000 : 40000 };
+
+/* Three strategies that fall back on each other, and who has the rest. */
+enum { FIRST, SECOND, THIRD, REST, STRATEGIES };
+static const char *const names[STRATEGIES] = { "first", "second", "third", "rest" };
+static const size_t limits[STRATEGIES] = { 256 * LM_KIB, 400 * LM_KIB, 100000, 0 };
+
+static const char policy[] =
+    "local first = loam.host { name = 'first', limit = 256 * loam.KiB }\n"
+    "local second = loam.host { name = 'second', limit = 400 * loam.KiB, align = 64 }\n"
+    "local third = loam.system { name = 'third', limit = 100000 }\n"
+    "local rest = loam.host { name = 'rest' }\n"
+    "local no = loam.deny {}\n"
+    "return loam.policy { name = 'limits', pick = function(req)\n"
+    "  if req.tag:is('denied') then return first:or_else(second):or_else(no) end\n"
+    "  if req.tag:is('single') then return first end\n"
+    "  return first:or_else(second):or_else(third):or_else(rest)\n"
+    "end }\n";
+
+static int set_up(void **state) {
+  (void)state;
+  return loam_policy_load_text("limits", policy);
+}
+
+static int check_laws(void **state) {
+  struct loam_stats stats;
+  (void)state;
+  return !loam_stats(&stats) && !stats.live_blocks && lm_pool_is_valid() ? 0 : -1;
+}
+
+/* ---- what the test knows */
+
+typedef struct block {
+  char *p;
+  size_t size; /* usable */
+  int strategy;
+} block;
+
+/* Added to after a block was made and taken from before it is freed: at no moment more than what
+ * is live. */
+static _Atomic int64_t live_bytes[STRATEGIES], live_blocks[STRATEGIES];
+static _Atomic uint64_t passed, denied, made[STRATEGIES];
+
+static int strategy_of(const char *name) {
+  int i = 0;
+  while (i < STRATEGIES && strcmp(names[i], name)) i++;
+  return i;
+}
+
+static void note_made(block *b) {
+  loam_owner_info owner;
+  if (loam_owner(b->p, &owner)) abort();
+  b->strategy = strategy_of(owner.strategy);
+  b->size = owner.size;
+  int64_t now = atomic_fetch_add(&live_bytes[b->strategy], (int64_t)b->size) + (int64_t)b->size;
+  if (limits[b->strategy] && now > (int64_t)limits[b->strategy]) passed++;
+  live_blocks[b->strategy]++;
+  made[b->strategy]++;
+}
+
+static void note_gone(const block *b) {
+  live_bytes[b->strategy] -= (int64_t)b->size;
+  live_blocks[b->strategy]--;
+}
+
+static uint32_t chance(uint64_t *seed, uint32_t n) {
+  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*seed >> 33) % n;
+}
+
+static size_t some_size(uint64_t *seed) {
+  return chance(seed, 40) ? 1 + chance(seed, 3000) : 1 + chance(seed, 60000);
+}
+
+/* ---- threads that allocate, give each other blocks, and rest so that figures can be compared */
+
+static _Atomic(void *) shelf[THREADS]; /* blocks that another is to free */
+static pthread_barrier_t rest;
+static loam_site *sites[2]; /* one that is denied, one that is not */
+
+static void give_away(block *b, uint32_t at) {
+  block *mine = malloc(sizeof *mine);
+  *mine = *b;
+  b->p = NULL;
+  block *old = atomic_exchange(&shelf[at], mine);
+  if (!old) return;
+  note_gone(old);
+  loam_free(old->p);
+  free(old);
+}
+
+static void ask(block *b, uint64_t *seed) {
+  uint32_t which = chance(seed, 2);
+  b->p = chance(seed, 4) ? loam_malloc(sites[which], some_size(seed))
+                         : loam_calloc(sites[which], 1, some_size(seed));
+  if (b->p) note_made(b);
+  else if (which == 0) denied++;
+  else abort();
+}
+
+static void ask_again(block *b, uint64_t *seed) {
+  note_gone(b);
+  char *p = loam_realloc(NULL, b->p, some_size(seed));
+  if (p) b->p = p;
+  else denied++;
+  note_made(b);
+  made[b->strategy]--;
+}
+
+static void step(block *held, uint64_t *seed) {
+  block *b = &held[chance(seed, HELD)];
+  if (!b->p) ask(b, seed);
+  else if (chance(seed, 5) == 0) ask_again(b, seed);
+  else if (chance(seed, 3) == 0) give_away(b, chance(seed, THREADS));
+  else {
+    note_gone(b);
+    loam_free(b->p);
+    b->p = NULL;
+  }
+}
+
+static void *work(void *number) {
+  uint64_t seed = (uintptr_t)number + 1;
+  block held[HELD] = { 0 };
+  for (int round = 0; round < ROUNDS; round++) {
+    for (int i = 0; i < STEPS; i++) step(held, &seed);
+    pthread_barrier_wait(&rest);
+    pthread_barrier_wait(&rest);
+  }
+  for (int i = 0; i < HELD; i++) {
+    if (held[i].p) note_gone(&held[i]);
+    loam_free(held[i].p);
+  }
+  return NULL;
+}
+
+static void check_row(void *ctx, const loam_stats_row *row) {
+  int strategy = strategy_of(row->strategy);
+  if (strategy == STRATEGIES) return;
+  ++*(int *)ctx;
+  assert_int_equal(row->live_bytes, live_bytes[strategy]);
+  assert_int_equal(row->live_blocks, live_blocks[strategy]);
+  assert_true(row->total_blocks >= made[strategy]);
+}
+
+static void check_figures(void) {
+  struct loam_stats stats;
+  int rows = 0;
+  assert_int_equal(loam_stats_by(LOAM_BY_STRATEGY, check_row, &rows), LOAM_OK);
+  assert_int_equal(rows, STRATEGIES);
+  assert_int_equal(loam_stats(&stats), LOAM_OK);
+  assert_int_equal(stats.denied, denied);
+  assert_int_equal(stats.failed, 0);
+  assert_true(stats.fallbacks > 0 && stats.bad_frees == 0);
+}
+
+static void eight_threads_pass_no_limit_and_every_fallback_is_accounted(void **state) {
+  pthread_t threads[THREADS];
+  (void)state;
+  pthread_barrier_init(&rest, NULL, THREADS + 1);
+  sites[0] = loam_site_get("denied");
+  sites[1] = loam_site_get("served");
+  for (uintptr_t i = 0; i < THREADS; i++) threads[i] = start_thread(work, (void *)i);
+  for (int round = 0; round < ROUNDS; round++) {
+    pthread_barrier_wait(&rest);
+    check_figures();
+    pthread_barrier_wait(&rest);
+  }
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < THREADS; i++) {
+    block *b = atomic_exchange(&shelf[i], NULL);
+    if (!b) continue;
+    note_gone(b);
+    loam_free(b->p);
+    free(b);
+  }
+  check_figures();
+  assert_int_equal(passed, 0);
+  assert_true(denied > 0);
+  for (int i = 0; i < STRATEGIES; i++) assert_true(made[i] > 0);
+}
+
+/* ---- what frees give back */
+
+enum { SIZE = 1000, MOST = 4096 };
+static char *taken[MOST];
+
+/* As many blocks as the limit lets, and one more that is refused. */
+static int take_all(void) {
+  int n = 0;
+  while (n < MOST && (taken[n] = loam_malloc(loam_site_get("single"), SIZE))) n++;
+  return n;
+}
+
+static void *free_all(void *count) {
+  for (int i = 0; i < *(int *)count; i++) loam_free(taken[i]);
+  return NULL;
+}
+
+/* Whether or not what waits in its bins counts, it is its own. */
+static void what_a_thread_keeps_for_reuse_it_can_have_again(void **state) {
+  int n = take_all(), again = n;
+  (void)state;
+  assert_true(n >= (int)(limits[FIRST] / (SIZE + SIZE / 4)) && n < MOST);
+  free_all(&n);
+  assert_int_equal(take_all(), again);
+  free_all(&n);
+}
+
+static void frees_of_other_threads_give_the_whole_limit_back(void **state) {
+  (void)state;
+  for (int i = 0; i < 10; i++) {
+    int n = take_all();
+    assert_non_null(n < MOST ? taken[n - 1] : NULL);
+    assert_null(loam_malloc(loam_site_get("single"), SIZE));
+    pthread_join(start_thread(free_all, &n), NULL);
+    int again = take_all();
+    assert_int_equal(again, n);
+    free_all(&again);
+  }
+}
+
+static void a_failed_realloc_takes_nothing_of_a_limit(void **state) {
+  int n = take_all();
+  (void)state;
+  for (int i = 0; i < 100; i++) assert_null(loam_realloc(NULL, taken[0], limits[FIRST]));
+  loam_free(taken[--n]);
+  taken[n] = loam_malloc(loam_site_get("single"), SIZE);
+  assert_non_null(taken[n++]);
+  free_all(&n);
+}
+
+/* To another strategy and back, by policies that differ. */
+static void a_block_that_moves_leaves_its_limit(void **state) {
+  int n = take_all(), again;
+  (void)state;
+  assert_int_equal(
+      loam_policy_load_text("other", "local o = loam.host { name = 'other' }\n"
+                                     "return loam.policy { pick = function(req) return o end }\n"),
+      LOAM_OK);
+  for (int i = 0; i < n; i++) assert_non_null(taken[i] = loam_realloc(NULL, taken[i], SIZE + 1));
+  char *moved[MOST];
+  memcpy(moved, taken, sizeof moved);
+  assert_int_equal(set_up(NULL), 0);
+  again = take_all();
+  assert_int_equal(again, n);
+  free_all(&again);
+  for (int i = 0; i < n; i++) loam_free(moved[i]);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, check_laws)
+  const struct CMUnitTest tests[] = {
+    TEST(eight_threads_pass_no_limit_and_every_fallback_is_accounted),
+    TEST(what_a_thread_keeps_for_reuse_it_can_have_again),
+    TEST(frees_of_other_threads_give_the_whole_limit_back),
+    TEST(a_failed_realloc_takes_nothing_of_a_limit),
+    TEST(a_block_that_moves_leaves_its_limit),
+  };
+  setenv("LOAM_CONTROL", "0", 1);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
