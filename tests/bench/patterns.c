@@ -1,12 +1,16 @@
-/* patterns - how programs use memory, timed through malloc and free: whichever the process has, so
- * that one program under one LD_PRELOAD after another compares allocators, as
- * tests/bench/allocators does.
+/* patterns.c - how programs use memory, through malloc and free: whichever the process has, so that
+ * one program under one LD_PRELOAD after another compares allocators, as
+ * tests/bench/allocators does. Built with PATTERNS_DIRECT it is `patterns_direct`, which calls
+ * loam_malloc with a site.
  *
  *   patterns                     the rows, one a line: pattern, size
  *   patterns serves              the file whose malloc this is
- *   patterns ROW MILLISECONDS    runs a row (from 0) for so long; prints, parted by tabs, pattern,
- *                                size, ns a pair, and KiB resident at the peak and when all was
- *                                freed
+ *   patterns ROW MILLISECONDS    runs a row (from 0) for so long; prints ns a pair
+ *   patterns ROW memory          runs a row some thousand times; prints KiB resident at the peak,
+ *                                when all was freed, and a second later, parted by tabs
+ *   patterns count               runs the rows that are not about pages, a process each, for
+ *                                callgrind to count what `counted` does; prints, for each, the row,
+ *                                the process and the pairs
  *
  * A time is the minimum over stretches of some milliseconds, each of whole runs of the pattern. The
  * sizes of a mix are drawn once and gone round; slots are drawn anew, so a minimum over few runs of
@@ -16,6 +20,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "bench.h"
 
@@ -27,9 +33,13 @@ enum {
   RING = 1024,
   GROWTHS = 76, /* from 16 B to 256 MiB by a quarter each time */
   STRETCH_NS = 3000000,
+  STRETCHES = 5,       /* at least */
+  LONG_NS = 200000000, /* for a stretch of which one is enough */
+  COUNTED = 4096,      /* pairs of a row, about */
 };
 
 static const size_t KiB = 1024, MiB = 1048576;
+#define SEED 2463534242
 
 /* One thread's part: what it holds, and how far it is in the sizes. */
 typedef struct worker {
@@ -53,14 +63,31 @@ typedef struct pattern {
 } pattern;
 
 static const pattern *chosen;
-static worker first = { .seed = 2463534242 }, second = { .seed = 88675123 };
+static worker first = { .seed = SEED }, second = { .seed = 88675123 };
 static size_t sizes[CYCLE];
+
+/* How it asks for memory. */
+
+#ifdef PATTERNS_DIRECT
+static loam_site *site;
+static void begin(void) { site = loam_site_get("bench.patterns"); }
+static inline void *get(size_t size) { return loam_malloc(site, size); }
+static inline void *resize(void *p, size_t size) { return loam_realloc(site, p, size); }
+static inline void give(void *p) { loam_free(p); }
+#define SERVER loam_malloc
+#else
+static void begin(void) {}
+static inline void *get(size_t size) { return malloc(size); }
+static inline void *resize(void *p, size_t size) { return realloc(p, size); }
+static inline void give(void *p) { free(p); }
+#define SERVER malloc
+#endif
 
 /* What a program does. */
 
 /* The compiler must believe that the byte is read: else it drops the store, then the pair. */
 static inline char *take(size_t size) {
-  char *p = malloc(size);
+  char *p = get(size);
   *p = 1;
   __asm__ volatile("" : : "r"(p) : "memory");
   return p;
@@ -90,19 +117,19 @@ static char **any_slot(worker *w) {
 static void last_in_first_out(worker *w) {
   size_t size = sizes[0];
   (void)w;
-  for (int i = 0; i < BATCH; i++) free(take(size));
+  for (int i = 0; i < BATCH; i++) give(take(size));
 }
 
 static void batch(worker *w) {
   size_t size = sizes[0];
   for (int i = 0; i < BATCH; i++) w->slot[i] = take(size);
-  for (int i = 0; i < BATCH; i++) free(w->slot[i]);
+  for (int i = 0; i < BATCH; i++) give(w->slot[i]);
 }
 
 static void random_lives(worker *w) {
   for (int i = 0; i < chosen->pairs; i++) {
     char **slot = any_slot(w);
-    free(*slot);
+    give(*slot);
     *slot = take(next_size(w));
   }
 }
@@ -112,7 +139,7 @@ static void random_lives_touched(worker *w) {
   for (int i = 0; i < chosen->pairs; i++) {
     char **slot = any_slot(w);
     size_t size = next_size(w);
-    free(*slot);
+    give(*slot);
     *slot = take(size);
     touch_pages(*slot, 0, size);
   }
@@ -124,12 +151,12 @@ static void growth(worker *w) {
   (void)w;
   for (int i = 0; i < GROWTHS; i++) {
     if (i == GROWTHS - 1) size = 256 * MiB;
-    p = realloc(p, size);
+    p = resize(p, size);
     touch_pages(p, before, size);
     before = size;
     size += size / 4;
   }
-  free(p);
+  give(p);
 }
 
 /* A ring of one writer and one reader. Each publishes its own count with release, and reads the
@@ -142,12 +169,20 @@ static struct {
   _Alignas(64) char *p[RING];
 } ring;
 
+#if defined(__x86_64__) || defined(__i386__)
+#define RELAX "pause"
+#elif defined(__aarch64__)
+#define RELAX "yield"
+#else
+#define RELAX ""
+#endif
+
 /* Spins, and lets others run now and then: they may be whom it waits for. */
 static unsigned long load_changed(atomic_ulong *from, unsigned long seen) {
   unsigned long now;
   for (int spins = 1; (now = atomic_load_explicit(from, memory_order_acquire)) == seen; spins++) {
     if (spins % 1024 == 0) sched_yield();
-    __builtin_ia32_pause();
+    __asm__ volatile(RELAX : : : "memory");
   }
   return now;
 }
@@ -168,7 +203,7 @@ static void consume(worker *w) {
   (void)w;
   for (int i = 0; i < BATCH; i++) {
     if (got == ring.put_seen) ring.put_seen = load_changed(&ring.put, ring.put_seen);
-    free(ring.p[got % RING]);
+    give(ring.p[got % RING]);
     atomic_store_explicit(&ring.got, ++got, memory_order_release);
   }
 }
@@ -180,12 +215,26 @@ static void consume(worker *w) {
     { 16, 16 }, { 64, 64 }, { 256, 256 }, { 1024, 1024 }, { 4096, 4096 }, { 16384, 16384 }, \
         { 32768, 32768 },                                                                   \
   }
+#define FEW \
+  { { 16, 16 }, { 256, 256 }, { 4096, 4096 }, { 32768, 32768 }, }
 
 static const pattern patterns[] = {
   { "LIFO", last_in_first_out, NULL, BATCH, 0, 1, SMALL },
+  { "LIFO, 2 threads", last_in_first_out, last_in_first_out, BATCH, 0, 2, FEW },
   { "batch of 512", batch, NULL, BATCH, 0, 1, SMALL },
+  { "batch, 2 threads", batch, batch, BATCH, 0, 2, FEW },
   { "random, 10,000 live", random_lives, NULL, CYCLE, SLOTS, 1, SMALL },
   { "random, 10,000 live", random_lives, NULL, CYCLE, SLOTS, 1, { { 16, 1024 }, { 16, 32768 } } },
+  { "random, 2 threads", random_lives, random_lives, CYCLE, SLOTS, 2, FEW },
+  { "random, 2 threads",
+    random_lives,
+    random_lives,
+    CYCLE,
+    SLOTS,
+    2,
+    { { 16, 1024 }, { 16, 32768 } } },
+  { "producer, consumer", produce, consume, BATCH, 0, 1, { { 16, 16 }, { 1024, 1024 } } },
+  { "NumPy-like mix", random_lives_touched, NULL, CYCLE, 1000, 1, { { 16, 4194304 } } },
   { "pages touched, 8 live",
     random_lives_touched,
     NULL,
@@ -196,11 +245,8 @@ static const pattern patterns[] = {
       { 262144, 262144 },
       { 1048576, 1048576 },
       { 4194304, 4194304 },
-      { 16777216, 16777216 },
-      { 65536, 16777216 } } },
-  { "producer, consumer", produce, consume, BATCH, 0, 1, { { 16, 16 }, { 1024, 1024 } } },
-  { "random, 2 threads", random_lives, random_lives, CYCLE, SLOTS, 2, { { 16, 32768 } } },
-  { "NumPy-like mix", random_lives_touched, NULL, CYCLE, 1000, 1, { { 16, 4194304 } } },
+      { 16777216, 16777216 } } },
+  { "pages touched, 8 live", random_lives_touched, NULL, BATCH, 8, 1, { { 65536, 16777216 } } },
   { "realloc, growing", growth, NULL, GROWTHS, 0, 1, { { 16, 268435456 } } },
 };
 
@@ -254,10 +300,20 @@ static void draw_sizes(range size) {
  * Released by who counts, acquired by who waits. */
 static atomic_ulong asked, answered;
 
+/* What callgrind counts, by this name. */
+__attribute__((noinline)) static void counted(void (*run)(worker *w), worker *w) { run(w); }
+
+static int is_counting; /* written before `asked` is */
+
+static void perform(void (*run)(worker *w), worker *w) {
+  if (is_counting) counted(run, w);
+  else run(w);
+}
+
 static void *run_beside(void *unused) {
   unsigned long done = 0, target;
   while ((target = load_changed(&asked, done)) != ~0UL) {
-    for (; done < target; done++) chosen->beside(&second);
+    for (; done < target; done++) perform(chosen->beside, &second);
     atomic_store_explicit(&answered, done, memory_order_release);
   }
   return unused;
@@ -267,7 +323,7 @@ static int64_t stretch(unsigned long runs) {
   int64_t start = bench_now();
   unsigned long before = atomic_load_explicit(&answered, memory_order_relaxed);
   if (chosen->beside) atomic_store_explicit(&asked, before + runs, memory_order_release);
-  for (unsigned long i = 0; i < runs; i++) chosen->run(&first);
+  for (unsigned long i = 0; i < runs; i++) perform(chosen->run, &first);
   if (chosen->beside) load_changed(&answered, before);
   return bench_now() - start;
 }
@@ -277,11 +333,22 @@ static double best_of(long milliseconds) {
   int64_t end = bench_now() + milliseconds * 1000000, best = INT64_MAX;
   unsigned long runs = 1;
   while (stretch(runs) < STRETCH_NS) runs *= 2;
-  do {
+  for (int done = 0; !done || bench_now() < end || (done < STRETCHES && best < LONG_NS); done++) {
     int64_t took = stretch(runs);
     if (took < best) best = took;
-  } while (bench_now() < end);
+  }
   return (double)best / (double)runs / chosen->pairs / chosen->threads;
+}
+
+/* One after the other, so that nobody waits while he is counted. */
+static void run_in_turn(int runs) {
+  for (int i = 0; i < runs; i++) {
+    unsigned long before = atomic_load_explicit(&answered, memory_order_relaxed);
+    perform(chosen->run, &first);
+    if (!chosen->beside) continue;
+    atomic_store_explicit(&asked, before + 1, memory_order_release);
+    load_changed(&answered, before);
+  }
 }
 
 static void fill(worker *w) {
@@ -289,36 +356,42 @@ static void fill(worker *w) {
 }
 
 static void empty(worker *w) {
-  for (int i = 0; i < chosen->slots; i++) free(w->slot[i]);
+  for (int i = 0; i < chosen->slots; i++) give(w->slot[i]);
 }
 
-static double time_row(long milliseconds) {
-  pthread_t thread;
+static pthread_t beside;
+
+static void start_row(range size) {
+  draw_sizes(size);
   fill(&first);
   if (chosen->threads == 2) fill(&second);
-  if (chosen->beside && pthread_create(&thread, NULL, run_beside, NULL)) abort();
-  double best = best_of(milliseconds);
+  if (chosen->beside && pthread_create(&beside, NULL, run_beside, NULL)) abort();
+}
+
+static void end_row(void) {
   if (chosen->beside) {
     atomic_store_explicit(&asked, ~0UL, memory_order_release);
-    pthread_join(thread, NULL);
+    pthread_join(beside, NULL);
   }
   empty(&first);
   if (chosen->threads == 2) empty(&second);
-  return best;
 }
 
-/* A figure of /proc/self/status, in KiB. The process's own: getrusage would tell of the shell's
+/* A figure in KiB from a file of /proc. The process's own: getrusage would tell of the shell's
  * memory, from before exec, where that was more. */
-static long resident(const char *what) {
+static long resident(const char *path, const char *what) {
   char line[256];
   long figure = -1;
-  FILE *file = fopen("/proc/self/status", "r");
+  FILE *file = fopen(path, "r");
   if (!file) return -1;
   while (figure < 0 && fgets(line, sizeof line, file))
     if (!strncmp(line, what, strlen(what))) figure = strtol(line + strlen(what), NULL, 10);
   fclose(file);
   return figure;
 }
+
+/* Exact, unlike that of /proc/self/status. */
+static long resident_now(void) { return resident("/proc/self/smaps_rollup", "Rss:"); }
 
 static int print_rows(void) {
   range size;
@@ -331,23 +404,74 @@ static int print_rows(void) {
 
 static int print_server(void) {
   Dl_info whose;
-  if (!dladdr((void *)malloc, &whose)) return 1;
+  if (!dladdr((void *)SERVER, &whose)) return 1;
   puts(whose.dli_fname);
+  return 0;
+}
+
+/* Where pages are what costs, the system does the work, and callgrind does not see it. */
+static int is_about_pages(range size) { return size.most > 32 * KiB && chosen->pairs < CYCLE; }
+
+/* Blocks of very different sizes take a while to find where they are used again. */
+static int settles_late(range size) {
+  return is_about_pages(size) && chosen->slots && size.least < size.most;
+}
+
+static int print_time(range size, long milliseconds) {
+  if (settles_late(size)) milliseconds += 600;
+  start_row(size);
+  printf("%.2f\n", best_of(milliseconds));
+  end_row();
+  return 0;
+}
+
+static int print_memory(range size) {
+  start_row(size);
+  run_in_turn(is_about_pages(size) ? 2 : 16 * COUNTED / chosen->pairs);
+  end_row();
+  long peak = resident("/proc/self/status", "VmHWM:"), left = resident_now();
+  usleep(1100000);
+  printf("%ld\t%ld\t%ld\n", peak, left, resident_now());
+  return 0;
+}
+
+static void count_row(long row, range size) {
+  int runs = COUNTED / chosen->pairs;
+  start_row(size);
+  run_in_turn(runs);
+  is_counting = 1;
+  run_in_turn(runs);
+  is_counting = 0;
+  end_row();
+  printf("%ld\t%ld\t%d\n", row, (long)getpid(), runs * chosen->pairs * chosen->threads);
+}
+
+/* Each in a process of its own, which begins with what the first had: nothing. */
+static int count_rows(void) {
+  range size;
+  for (long row = 0; (chosen = row_at(row, &size)); row++) {
+    if (is_about_pages(size)) continue;
+    pid_t child = fork();
+    if (child == 0) {
+      count_row(row, size);
+      exit(0);
+    }
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) < 0 || status) return 1;
+  }
   return 0;
 }
 
 int main(int argc, char **argv) {
   range size;
+  begin();
   if (argc == 1) return print_rows();
   if (argc == 2 && !strcmp(argv[1], "serves")) return print_server();
+  if (argc == 2 && !strcmp(argv[1], "count")) return count_rows();
   if (argc != 3 || !(chosen = row_at(strtol(argv[1], NULL, 10), &size))) {
-    fprintf(stderr, "usage: patterns [serves | ROW MILLISECONDS]\n");
+    fprintf(stderr, "usage: %s [serves | count | ROW MILLISECONDS | ROW memory]\n", argv[0]);
     return 2;
   }
-  draw_sizes(size);
-  double ns = time_row(strtol(argv[2], NULL, 10));
-  long left = resident("VmRSS:");
-  print_row(chosen, size);
-  printf("\t%.2f\t%ld\t%ld\n", ns, resident("VmHWM:"), left);
-  return 0;
+  if (!strcmp(argv[2], "memory")) return print_memory(size);
+  return print_time(size, strtol(argv[2], NULL, 10));
 }
