@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import events, policy
-from ._loam import Block, trim
+from ._loam import Array, Block, trim
 from ._loam import version as _version
 from .errors import Error, FileError, InvalidError, NoMemoryError, PolicyError, StateError
 from .figures import Owner, owner, stats, totals
@@ -25,9 +25,9 @@ from .tags import current_tag, tag
 if TYPE_CHECKING:
     from . import numba, numpy
 
-__all__ = ["Block", "Error", "FileError", "InvalidError", "NoMemoryError", "Owner", "PolicyError",
-           "StateError", "current_tag", "events", "numba", "numpy", "owner", "policy", "stats",
-           "tag", "totals", "trim"]
+__all__ = ["Array", "Block", "Error", "FileError", "InvalidError", "NoMemoryError", "Owner",
+           "PolicyError", "StateError", "current_tag", "events", "numba", "numpy", "owner",
+           "policy", "stats", "tag", "totals", "trim"]
 
 __version__ = _version()
 

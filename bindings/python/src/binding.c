@@ -30,3 +30,19 @@ PyObject *binding_put(PyObject *dict, const char *key, PyObject *value) {
 PyObject *binding_text(const char *text) {
   return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
+
+loam_site *binding_site(const char *tag, const char *otherwise) {
+  if (tag) {
+    loam_site *site = loam_site_get(tag);
+    if (!site) binding_fail(LOAM_EINVAL);
+    return site;
+  }
+  PyObject *tags = PyImport_ImportModule("loam.tags");
+  PyObject *current = tags ? PyObject_CallMethod(tags, "current_tag", NULL) : NULL;
+  const char *name = !current ? NULL : current == Py_None ? otherwise : PyUnicode_AsUTF8(current);
+  loam_site *site = name ? loam_site_get(name) : NULL;
+  if (name && !site) binding_fail(LOAM_EINVAL);
+  Py_XDECREF(current);
+  Py_XDECREF(tags);
+  return site;
+}

@@ -19,6 +19,10 @@ PyObject *binding_put(PyObject *dict, const char *key, PyObject *value);
 /* UTF-8 where it is, else with the bytes escaped: file names are bytes. */
 PyObject *binding_text(const char *text);
 
+/* The site of a tag; without one, of the context's, or else of `otherwise`. NULL with an exception
+ * set. */
+loam_site *binding_site(const char *tag, const char *otherwise);
+
 /* The parts, in order of the module's table: each a list of methods that ends in a zero. */
 extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[];
 

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "tensor.h"
+
 typedef struct Block {
   PyObject_HEAD loam_block *block; /* NULL once released */
   Py_ssize_t exports;              /* buffers lent, which must come back before it is released */
@@ -26,25 +28,6 @@ static PyObject *wrap(PyTypeObject *type, loam_block *block) {
 
 /* ---- Making */
 
-/* The site of a tag; without one, of the context's. NULL with an exception set. */
-static loam_site *site_of(const char *tag) {
-  if (tag) {
-    loam_site *site = loam_site_get(tag);
-    if (!site) binding_fail(LOAM_EINVAL);
-    return site;
-  }
-  PyObject *tags = PyImport_ImportModule("loam.tags");
-  PyObject *current = tags ? PyObject_CallMethod(tags, "current_tag", NULL) : NULL;
-  const char *name = !current             ? NULL
-                     : current == Py_None ? "python.block"
-                                          : PyUnicode_AsUTF8(current);
-  loam_site *site = name ? loam_site_get(name) : NULL;
-  if (name && !site) binding_fail(LOAM_EINVAL);
-  Py_XDECREF(current);
-  Py_XDECREF(tags);
-  return site;
-}
-
 static PyObject *block_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   static const char *names[] = { "size", "tag", "zero", "align", NULL };
   Py_ssize_t size, align = 0;
@@ -56,7 +39,7 @@ static PyObject *block_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   if (size < 0) return PyErr_Format(PyExc_ValueError, "size %zd: it is negative", size);
   if (align < 0 || (align & (align - 1)))
     return PyErr_Format(PyExc_ValueError, "align %zd: it is not a power of two", align);
-  loam_site *site = site_of(tag);
+  loam_site *site = binding_site(tag, "python.block");
   if (!site) return NULL;
   loam_block *block = align  ? loam_block_aligned(site, (size_t)align, (size_t)size)
                       : zero ? loam_block_zeroed(site, (size_t)size)
@@ -81,7 +64,7 @@ static PyObject *block_wrap(PyObject *type, PyObject *arguments) {
   PyObject *of;
   const char *tag = NULL;
   if (!PyArg_ParseTuple(arguments, "O|z", &of, &tag)) return NULL;
-  loam_site *site = site_of(tag);
+  loam_site *site = binding_site(tag, "python.block");
   Py_buffer *view = site ? PyMem_Malloc(sizeof *view) : NULL;
   if (!view) return site ? PyErr_NoMemory() : NULL;
   if (PyObject_GetBuffer(of, view, PyBUF_WRITABLE)) {
@@ -139,32 +122,16 @@ static PyObject *block_interface(PyObject *self, void *none) {
                        "version", 3);
 }
 
-/* DLPack's tensor with its manager, as version 0 lays them out: no version, no flags. */
-typedef struct tensor {
-  void *data;
-  int32_t device_kind, device;
-  int32_t dimensions;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t *shape, *strides;
-  uint64_t offset;
-  void *manager;
-  void (*deleter)(struct tensor *self);
-  int64_t length; /* what shape points at: behind what others know of */
-} tensor;
-
-enum { DL_CPU = 1, DL_UINT = 1 };
+/* A tensor, and what its shape points at. */
+typedef struct lent {
+  dl_tensor tensor;
+  int64_t length;
+} lent;
 
 /* By any thread, with or without the interpreter's lock. */
-static void end_tensor(tensor *t) {
+static void end_tensor(dl_tensor *t) {
   loam_block_release(t->manager);
   loam_free(t);
-}
-
-/* A consumer renames the capsule: then the tensor is its own to end. */
-static void end_capsule(PyObject *capsule) {
-  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
-  end_tensor(PyCapsule_GetPointer(capsule, "dltensor"));
 }
 
 static PyObject *block_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords) {
@@ -175,21 +142,19 @@ static PyObject *block_dlpack(PyObject *self, PyObject *arguments, PyObject *key
     return NULL;
   if (stream != Py_None)
     return PyErr_Format(PyExc_BufferError, "memory of the processor has no streams");
-  tensor *t = loam_calloc(loam_site_get("loam.block"), 1, sizeof *t);
-  if (!t) return binding_fail(LOAM_ENOMEM);
-  *t = (tensor){ .data = loam_block_data(block),
-                 .device_kind = DL_CPU,
-                 .dimensions = 1,
-                 .code = DL_UINT,
-                 .bits = 8,
-                 .lanes = 1,
-                 .shape = &t->length,
-                 .manager = loam_block_retain(block),
-                 .deleter = end_tensor,
-                 .length = (int64_t)loam_block_size(block) };
-  PyObject *capsule = PyCapsule_New(t, "dltensor", end_capsule);
-  if (!capsule) end_tensor(t);
-  return capsule;
+  lent *l = loam_calloc(loam_site_get("loam.block"), 1, sizeof *l);
+  if (!l) return binding_fail(LOAM_ENOMEM);
+  l->length = (int64_t)loam_block_size(block);
+  l->tensor = (dl_tensor){ .data = loam_block_data(block),
+                           .device_kind = DL_CPU,
+                           .dimensions = 1,
+                           .code = DL_UINT,
+                           .bits = 8,
+                           .lanes = 1,
+                           .shape = &l->length,
+                           .manager = loam_block_retain(block),
+                           .deleter = end_tensor };
+  return tensor_capsule(&l->tensor);
 }
 
 static PyObject *block_dlpack_device(PyObject *self, PyObject *none) {

@@ -1,0 +1,613 @@
+/* array.c - loam.Array: loam's arrays as Python objects, lent to others as buffers, through
+ * __array_interface__ and as DLPack tensors.
+ *
+ * A row that is resized may move, and what shows its elements would show memory that is others'. So
+ * all Arrays that come from one share a family, which counts those whose data stand in rows; while
+ * there are any but the one that asks, no row is resized. */
+#include "array.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "tensor.h"
+
+typedef struct family {
+  Py_ssize_t members, inside;
+} family;
+
+typedef struct Array {
+  PyObject_HEAD loam_array *array;
+  family *family;
+  bool is_inside; /* its data stand in a row */
+} Array;
+
+static PyTypeObject *array_type; /* of the one interpreter that the module serves */
+
+static loam_array *array_of(PyObject *self) { return ((Array *)self)->array; }
+
+static const char *type_text(PyObject *self) {
+  return loam_type_text(loam_array_type(array_of(self)));
+}
+
+/* ---- Making ---- */
+
+/* Whether the data stand in an arena, where rows are. */
+static bool stands_in_row(const loam_array *array) {
+  struct loam_array_info info;
+  return !loam_array_info(array, &info) && loam_block_kind_of(info.block) == LOAM_BLOCK_POOLED;
+}
+
+/* Takes the reference to `array`. Without a family it founds one. */
+static PyObject *wrap(loam_array *array, family *f) {
+  if (!f) f = PyMem_Calloc(1, sizeof *f);
+  Array *self = f ? (Array *)array_type->tp_alloc(array_type, 0) : NULL;
+  if (!self) {
+    loam_array_release(array);
+    if (f && !f->members) PyMem_Free(f);
+    return PyErr_NoMemory();
+  }
+  self->array = array;
+  self->family = f;
+  self->is_inside = stands_in_row(array);
+  f->members++;
+  f->inside += self->is_inside;
+  return (PyObject *)self;
+}
+
+static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = { "type", "value", "tag", NULL };
+  const char *text, *tag = NULL;
+  PyObject *value = NULL;
+  loam_type *parsed;
+  loam_array *array = NULL;
+  (void)type;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s|Oz", (char **)names, &text, &value,
+                                   &tag))
+    return NULL;
+  loam_site *site = binding_site(tag, "python.array");
+  if (!site) return NULL;
+  loam_status status = loam_type_parse(text, &parsed);
+  if (status) return binding_fail(status);
+  status = loam_array_new(site, parsed, &array);
+  loam_type_release(parsed);
+  PyObject *self = status ? binding_fail(status) : wrap(array, NULL);
+  if (self && value && value != Py_None) {
+    PyObject *all = PyTuple_New(0);
+    if (!all || PyObject_SetItem(self, all, value)) Py_CLEAR(self);
+    Py_XDECREF(all);
+  }
+  return self;
+}
+
+static PyObject *take_tensor(PyObject *capsule) {
+  loam_array *array;
+  struct DLManagedTensor *tensor = PyCapsule_GetPointer(capsule, "dltensor");
+  if (!tensor) return NULL;
+  loam_status status = loam_array_from_dlpack(tensor, &array);
+  if (status) return binding_fail(status);
+  PyCapsule_SetName(capsule, "used_dltensor"); /* it is ours to end now */
+  return wrap(array, NULL);
+}
+
+static PyObject *array_from_dlpack(PyObject *type, PyObject *of) {
+  (void)type;
+  PyObject *capsule = PyObject_CallMethod(of, "__dlpack__", NULL);
+  PyObject *self = capsule ? take_tensor(capsule) : NULL;
+  Py_XDECREF(capsule);
+  return self;
+}
+
+static void array_dealloc(PyObject *self) {
+  Array *a = (Array *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  loam_array_release(a->array);
+  a->family->inside -= a->is_inside;
+  if (--a->family->members == 0) PyMem_Free(a->family);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+/* ---- Resizing ---- */
+
+/* What holds its family's rows in place while a value is assigned: Python's own code may run in
+ * between, and resize. */
+static int may_resize(void *ctx) {
+  const Array *self = ctx;
+  Py_ssize_t others = self->family->inside - self->is_inside - 1;
+  if (!others) return 1;
+  PyErr_Format(PyExc_BufferError, "%zd view%s of elements in rows: no row can move", others,
+               others == 1 ? "" : "s");
+  return 0;
+}
+
+static int assign(PyObject *self, loam_array *array, PyObject *value) {
+  array_rows rows = { may_resize, self };
+  family *f = ((Array *)self)->family;
+  f->inside++;
+  int status = array_assign(array, value, &rows);
+  f->inside--;
+  return status;
+}
+
+static PyObject *array_resize(PyObject *self, PyObject *count) {
+  Py_ssize_t n = PyNumber_AsSsize_t(count, PyExc_OverflowError);
+  if (n == -1 && PyErr_Occurred()) return NULL;
+  if (n < 0) return PyErr_Format(PyExc_ValueError, "%zd elements: it is negative", n);
+  family *f = ((Array *)self)->family;
+  f->inside++;
+  bool is_possible = may_resize(self);
+  f->inside--;
+  return is_possible ? binding_done(loam_array_resize(array_of(self), (size_t)n)) : NULL;
+}
+
+/* One more at the end, and what it is; if that cannot be assigned, none. */
+static PyObject *array_append(PyObject *self, PyObject *value) {
+  loam_array *array = array_of(self), *element;
+  if (array_kind(array) != LOAM_TYPE_VAR)
+    return PyErr_Format(PyExc_TypeError, "%s: only a row of a var dimension grows",
+                        type_text(self));
+  Py_ssize_t n = array_length(array);
+  PyObject *count = PyLong_FromSsize_t(n + 1);
+  PyObject *resized = count ? array_resize(self, count) : NULL;
+  Py_XDECREF(count);
+  if (!resized) return NULL;
+  loam_status status = loam_array_index(array, 1, &LOAM_AT(n), &element);
+  bool is_done = !status && !assign(self, element, value);
+  if (status) binding_fail(status);
+  else loam_array_release(element);
+  if (is_done) return resized;
+  (void)loam_array_resize(array, (size_t)n);
+  Py_DECREF(resized);
+  return NULL;
+}
+
+/* ---- Indices ---- */
+
+enum { MOST = 64 };
+
+/* A view on the way to what a key means. Indices go on where those before a field ended: the
+ * dimensions over which there was a range are passed by. */
+typedef struct path {
+  loam_array *now; /* a reference */
+  loam_index index[MOST];
+  size_t count; /* not followed yet, of which these are passed by: */
+  size_t passed;
+} path;
+
+static bool step_to(path *p, loam_status status, loam_array *next, PyObject *error) {
+  if (status == LOAM_EINVAL) PyErr_SetString(error, loam_error());
+  else if (status) binding_fail(status);
+  if (status) return false;
+  loam_array_release(p->now);
+  p->now = next;
+  return true;
+}
+
+static bool follow_indices(path *p) {
+  loam_array *next = NULL;
+  if (p->count == p->passed) return true;
+  loam_status status = loam_array_index(p->now, p->count, p->index, &next);
+  size_t ranges = 0;
+  for (size_t i = 0; i < p->count; i++) ranges += p->index[i].step != 0;
+  for (size_t i = 0; i < ranges; i++) p->index[i] = LOAM_ALL;
+  p->count = p->passed = ranges;
+  return step_to(p, status, next, PyExc_IndexError);
+}
+
+static bool follow_field(path *p, PyObject *key) {
+  loam_array *next = NULL;
+  const char *name = PyUnicode_AsUTF8(key);
+  if (!name || !follow_indices(p)) return false;
+  loam_status status = loam_array_field(p->now, name, &next);
+  return step_to(p, status, next, PyExc_KeyError);
+}
+
+static bool follow_fields(path *p, PyObject *keys) {
+  const char *names[MOST];
+  loam_array *next = NULL;
+  Py_ssize_t n = PyList_GET_SIZE(keys);
+  if (n > MOST) {
+    PyErr_Format(PyExc_KeyError, "%zd fields at once: at most %d", n, MOST);
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < n; i++) {
+    names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(keys, i));
+    if (!names[i]) return false;
+  }
+  if (!follow_indices(p)) return false;
+  loam_status status = loam_array_fields(p->now, (size_t)n, names, &next);
+  return step_to(p, status, next, PyExc_KeyError);
+}
+
+static bool read_bound(PyObject *bound, int64_t otherwise, int64_t *out) {
+  *out = otherwise;
+  if (bound == Py_None) return true;
+  *out = PyNumber_AsSsize_t(bound, NULL); /* cut off at the ends of its type */
+  if (*out == INT64_MIN) *out = INT64_MIN + 1;
+  return !PyErr_Occurred();
+}
+
+static bool read_slice(PyObject *key, loam_index *out) {
+  PySliceObject *s = (PySliceObject *)key;
+  if (!read_bound(s->start, LOAM_OPEN, &out->start) || !read_bound(s->stop, LOAM_OPEN, &out->stop))
+    return false;
+  if (!read_bound(s->step, 1, &out->step)) return false;
+  if (!out->step) PyErr_SetString(PyExc_ValueError, "a step of 0");
+  return out->step != 0;
+}
+
+static bool read_index(PyObject *key, loam_index *out) {
+  if (PySlice_Check(key)) return read_slice(key, out);
+  *out = (loam_index){ PyNumber_AsSsize_t(key, PyExc_IndexError), 0, 0 };
+  return !PyErr_Occurred();
+}
+
+static bool follow(path *p, PyObject *key) {
+  if (PyUnicode_Check(key)) return follow_field(p, key);
+  if (PyList_Check(key)) return follow_fields(p, key);
+  if (p->count == MOST) {
+    PyErr_Format(PyExc_IndexError, "more than %d indices", MOST);
+    return false;
+  }
+  return read_index(key, &p->index[p->count++]);
+}
+
+/* The view that a key means, a reference; NULL with an exception set. */
+static loam_array *resolve(PyObject *self, PyObject *key) {
+  path p = { .now = loam_array_retain(array_of(self)) };
+  bool is_tuple = PyTuple_Check(key), is_there = true;
+  Py_ssize_t n = is_tuple ? PyTuple_GET_SIZE(key) : 1;
+  for (Py_ssize_t i = 0; i < n && is_there; i++)
+    is_there = follow(&p, is_tuple ? PyTuple_GET_ITEM(key, i) : key);
+  if (is_there) is_there = follow_indices(&p);
+  if (!is_there) loam_array_release(p.now);
+  return is_there ? p.now : NULL;
+}
+
+/* Values for scalars and text, views for what has parts. Takes the reference. */
+static PyObject *present(PyObject *self, loam_array *array) {
+  loam_array *target;
+  while (array && array_kind(array) == LOAM_TYPE_POINTER) {
+    loam_status status = loam_array_follow(array, &target);
+    loam_array_release(array);
+    if (status == LOAM_ESTATE) Py_RETURN_NONE;
+    if (status) return binding_fail(status);
+    array = target;
+  }
+  if (!array) return NULL;
+  if (array_kind(array) > LOAM_TYPE_POINTER) return wrap(array, ((Array *)self)->family);
+  PyObject *value = array_value(array);
+  loam_array_release(array);
+  return value;
+}
+
+static PyObject *array_get(PyObject *self, PyObject *key) {
+  return present(self, resolve(self, key));
+}
+
+static PyObject *array_item(PyObject *self, Py_ssize_t i) {
+  loam_array *element = NULL;
+  loam_status status = loam_array_index(array_of(self), 1, &LOAM_AT(i), &element);
+  if (status == LOAM_EINVAL) PyErr_SetString(PyExc_IndexError, loam_error());
+  else if (status) binding_fail(status);
+  return present(self, element);
+}
+
+static int array_set(PyObject *self, PyObject *key, PyObject *value) {
+  if (!value) {
+    PyErr_SetString(PyExc_TypeError, "elements cannot be deleted; a row can be resized");
+    return -1;
+  }
+  loam_array *array = resolve(self, key);
+  int status = array ? assign(self, array, value) : -1;
+  loam_array_release(array);
+  return status;
+}
+
+static Py_ssize_t array_size(PyObject *self) { return array_length(array_of(self)); }
+
+/* ---- Lending ---- */
+
+/* Fixed dimensions of scalars: what buffers can say. */
+typedef struct layout {
+  loam_array *array; /* a reference: rows and targets of pointers are followed */
+  int ndim;
+  const loam_type *element;
+  size_t each; /* bytes of an element */
+  size_t shape[MOST];
+  int64_t strides[MOST];
+} layout;
+
+/* The array itself, or what it points to; a row of a var dimension as a fixed one. */
+static loam_array *as_fixed(const loam_array *array) {
+  loam_array *now = loam_array_retain(array), *next;
+  loam_status status = LOAM_OK;
+  while (!status && array_kind(now) == LOAM_TYPE_POINTER) {
+    status = loam_array_follow(now, &next);
+    if (!status) loam_array_release(now);
+    if (!status) now = next;
+  }
+  if (!status && array_kind(now) == LOAM_TYPE_VAR) {
+    status = loam_array_index(now, 1, &LOAM_ALL, &next);
+    if (!status) loam_array_release(now);
+    if (!status) now = next;
+  }
+  if (!status) return now;
+  loam_array_release(now);
+  binding_fail(status);
+  return NULL;
+}
+
+static bool lay_out(const loam_array *array, layout *out) {
+  struct loam_type_info info;
+  loam_array *fixed = as_fixed(array);
+  if (!fixed) return false;
+  *out = (layout){ .array = fixed, .element = loam_array_type(fixed) };
+  out->ndim = (int)loam_array_dims(fixed, MOST, out->shape, out->strides);
+  (void)loam_type_info(out->element, &info);
+  for (int i = 0; i < out->ndim; i++) {
+    out->element = info.element;
+    (void)loam_type_info(out->element, &info);
+  }
+  out->each = info.size;
+  return true;
+}
+
+static bool is_readonly(const loam_array *array) {
+  struct loam_array_info info;
+  return !loam_array_info(array, &info) && info.readonly;
+}
+
+/* What a buffer's shape and strides point to, and what keeps its memory. */
+typedef struct lent {
+  loam_array *array;
+  Py_ssize_t dims[2 * MOST];
+} lent;
+
+static bool is_contiguous(const layout *l) {
+  int64_t stride = (int64_t)l->each;
+  for (int i = l->ndim; i-- > 0; stride *= (int64_t)l->shape[i])
+    if (l->shape[i] > 1 && l->strides[i] != stride) return false;
+  return true;
+}
+
+static int check_flags(const layout *l, int flags) {
+  const char *wrong = NULL;
+  if ((flags & PyBUF_WRITABLE) && is_readonly(l->array)) wrong = "the array is read-only";
+  bool wants_order = (flags & PyBUF_STRIDES) != PyBUF_STRIDES ||
+                     (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS ||
+                     (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS;
+  if (wants_order && !is_contiguous(l)) wrong = "the array's elements do not follow one another";
+  if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && l->ndim > 1)
+    wrong = "the array is in C's order";
+  if (wrong) PyErr_SetString(PyExc_BufferError, wrong);
+  return wrong ? -1 : 0;
+}
+
+static void fill_view(Py_buffer *view, PyObject *self, layout *l, lent *of, int flags) {
+  Py_ssize_t bytes = (Py_ssize_t)l->each;
+  for (int i = 0; i < l->ndim; i++) {
+    of->dims[i] = (Py_ssize_t)l->shape[i];
+    of->dims[MOST + i] = (Py_ssize_t)l->strides[i];
+    bytes *= of->dims[i];
+  }
+  of->array = l->array;
+  *view = (Py_buffer){ .buf = loam_array_data(l->array),
+                       .obj = Py_NewRef(self),
+                       .len = bytes,
+                       .itemsize = (Py_ssize_t)l->each,
+                       .readonly = is_readonly(l->array),
+                       .ndim = l->ndim,
+                       .internal = of };
+  if (flags & PyBUF_FORMAT) view->format = (char *)array_format(l->element);
+  if (flags & PyBUF_ND) view->shape = of->dims;
+  if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES) view->strides = of->dims + MOST;
+}
+
+/* A lent buffer counts as one more that stands in a row, if it does. */
+static int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+  layout l;
+  view->obj = NULL;
+  if (!lay_out(array_of(self), &l)) return -1;
+  lent *of = NULL;
+  if (!array_format(l.element))
+    PyErr_Format(PyExc_BufferError, "%s: a buffer has scalars at equal distances",
+                 loam_type_text(loam_array_type(l.array)));
+  else if (!check_flags(&l, flags) && !(of = PyMem_Malloc(sizeof *of))) PyErr_NoMemory();
+  if (!of) {
+    loam_array_release(l.array);
+    return -1;
+  }
+  fill_view(view, self, &l, of, flags);
+  ((Array *)self)->family->inside += stands_in_row(l.array);
+  return 0;
+}
+
+static void array_releasebuffer(PyObject *self, Py_buffer *view) {
+  lent *of = view->internal;
+  ((Array *)self)->family->inside -= stands_in_row(of->array);
+  loam_array_release(of->array);
+  PyMem_Free(of);
+}
+
+static PyObject *tuple_of(const int64_t *numbers, int n) {
+  PyObject *tuple = PyTuple_New(n);
+  for (int i = 0; i < n && tuple; i++) {
+    PyObject *number = PyLong_FromLongLong(numbers[i]);
+    if (number) PyTuple_SET_ITEM(tuple, i, number);
+    else Py_CLEAR(tuple);
+  }
+  return tuple;
+}
+
+static PyObject *shape_of(const layout *l) {
+  int64_t shape[MOST];
+  for (int i = 0; i < l->ndim; i++) shape[i] = (int64_t)l->shape[i];
+  return tuple_of(shape, l->ndim);
+}
+
+/* NumPy asks here for what is no buffer, and takes it for a list if this were an AttributeError. */
+static PyObject *get_interface(PyObject *self, void *none) {
+  (void)none;
+  layout l;
+  if (!lay_out(array_of(self), &l)) return NULL;
+  const char *typestr = array_typestr(l.element);
+  PyObject *interface = NULL;
+  if (!typestr)
+    PyErr_Format(PyExc_TypeError, "%s: NumPy has scalars at equal distances; take a row or a field",
+                 loam_type_text(loam_array_type(l.array)));
+  else
+    interface = Py_BuildValue("{sNsNsss(NO)si}", "shape", shape_of(&l), "strides",
+                              tuple_of(l.strides, l.ndim), "typestr", typestr, "data",
+                              PyLong_FromVoidPtr(loam_array_data(l.array)),
+                              is_readonly(l.array) ? Py_True : Py_False, "version", 3);
+  /* Whoever reads it may keep no more than the address. */
+  if (interface && stands_in_row(l.array)) ((Array *)self)->family->inside++;
+  loam_array_release(l.array);
+  return interface;
+}
+
+/* The tensor may live longer than any Array: rows stay in place from now on. */
+static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = { "stream", NULL };
+  PyObject *stream = Py_None;
+  struct DLManagedTensor *tensor;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$O", (char **)names, &stream))
+    return NULL;
+  if (stream != Py_None)
+    return PyErr_Format(PyExc_BufferError, "memory of the processor has no streams");
+  loam_array *fixed = as_fixed(array_of(self));
+  if (!fixed) return NULL;
+  loam_status status = loam_array_to_dlpack(fixed, &tensor);
+  PyObject *capsule = NULL;
+  if (status == LOAM_EUNSUPPORTED) PyErr_SetString(PyExc_BufferError, loam_error());
+  else if (status) binding_fail(status);
+  else capsule = tensor_capsule(tensor);
+  if (capsule) ((Array *)self)->family->inside += stands_in_row(fixed);
+  loam_array_release(fixed);
+  return capsule;
+}
+
+static PyObject *array_dlpack_device(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  return Py_BuildValue("(ii)", 1, 0);
+}
+
+/* ---- Looking ---- */
+
+static void put_text(void *ctx, const char *text, size_t length) {
+  PyObject **all = ctx;
+  PyObject *part = *all ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace") : NULL;
+  PyUnicode_Append(all, part);
+  Py_XDECREF(part);
+}
+
+static PyObject *array_debug(PyObject *self, PyObject *none) {
+  (void)none;
+  PyObject *text = PyUnicode_FromString("");
+  loam_status status = loam_array_repr(array_of(self), put_text, &text);
+  if (!status) return text;
+  Py_XDECREF(text);
+  return binding_fail(status);
+}
+
+static PyObject *array_repr(PyObject *self) {
+  return PyUnicode_FromFormat("<loam.Array %s>", type_text(self));
+}
+
+static PyObject *array_tolist(PyObject *self, PyObject *none) {
+  (void)none;
+  return array_value(array_of(self));
+}
+
+static PyObject *get_type(PyObject *self, void *none) {
+  (void)none;
+  return PyUnicode_FromString(type_text(self));
+}
+
+static PyObject *get_shape(PyObject *self, void *none) {
+  (void)none;
+  layout l = { .ndim = 0 };
+  l.ndim = (int)loam_array_dims(array_of(self), MOST, l.shape, l.strides);
+  return shape_of(&l);
+}
+
+static PyObject *get_strides(PyObject *self, void *none) {
+  (void)none;
+  size_t shape[MOST];
+  int64_t strides[MOST];
+  return tuple_of(strides, (int)loam_array_dims(array_of(self), MOST, shape, strides));
+}
+
+static PyObject *get_address(PyObject *self, void *none) {
+  (void)none;
+  return PyLong_FromVoidPtr(loam_array_data(array_of(self)));
+}
+
+static PyObject *get_readonly(PyObject *self, void *none) {
+  (void)none;
+  return PyBool_FromLong(is_readonly(array_of(self)));
+}
+
+static PyGetSetDef properties[] = {
+  { "type", get_type, NULL, "Its datashape.", NULL },
+  { "shape", get_shape, NULL, "Sizes of the fixed dimensions that come first.", NULL },
+  { "strides", get_strides, NULL, "Bytes from one element to the next, for each of them.", NULL },
+  { "address", get_address, NULL, "Where its data are.", NULL },
+  { "readonly", get_readonly, NULL, "Whether its memory is another's, not to be written.", NULL },
+  { "__array_interface__", get_interface, NULL, "Its scalars, for NumPy.", NULL },
+  { 0 },
+};
+
+static PyMethodDef methods[] = {
+  { "from_dlpack", array_from_dlpack, METH_O | METH_CLASS,
+    "from_dlpack(tensor): an array over the memory of anything that has __dlpack__, no copy." },
+  { "resize", array_resize, METH_O,
+    "resize(count): gives a row of a var dimension as many elements; new ones are zero." },
+  { "append", array_append, METH_O, "append(value): one element more at the end of a row." },
+  { "tolist", array_tolist, METH_NOARGS,
+    "What it holds: lists for dimensions, dicts for structs, None for what is missing." },
+  { "debug", array_debug, METH_NOARGS,
+    "Type, metadata, data, and each block with its references, in lines of text." },
+  { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
+    "A DLPack capsule of its scalars." },
+  { "__dlpack_device__", array_dlpack_device, METH_NOARGS, "The processor: (1, 0)." },
+  { 0 },
+};
+
+static const char prose[] =
+    "Array(type, value=None, tag=None)\n--\n\n"
+    "An array of the type that a datashape describes, such as\n"
+    "\"3 * var * {x: float64, y: ?int32}\", zeroed, or holding a value of lists and dicts.\n\n"
+    "Indices, slices and fields make views, with no copy: a[1, 0:2], a[\"x\"], a[:, \"x\", 0],\n"
+    "a[[\"y\", \"x\"]]; what they assign goes into the array. Scalars are lent as buffers, by\n"
+    "__array_interface__ and by DLPack. While views of a row's elements live, no row is resized.";
+
+static PyType_Slot slots[] = {
+  { Py_tp_doc, (void *)prose },
+  { Py_tp_new, (void *)array_new },
+  { Py_tp_dealloc, (void *)array_dealloc },
+  { Py_tp_repr, (void *)array_repr },
+  { Py_tp_methods, methods },
+  { Py_tp_getset, properties },
+  { Py_sq_item, (void *)array_item },
+  { Py_mp_length, (void *)array_size },
+  { Py_mp_subscript, (void *)array_get },
+  { Py_mp_ass_subscript, (void *)array_set },
+  { Py_bf_getbuffer, (void *)array_getbuffer },
+  { Py_bf_releasebuffer, (void *)array_releasebuffer },
+  { 0, NULL },
+};
+
+static PyType_Spec spec = { .name = "loam.Array",
+                            .basicsize = sizeof(Array),
+                            .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                            .slots = slots };
+
+int array_add(PyObject *module) {
+  PyObject *type = PyType_FromSpec(&spec);
+  int status = type ? PyModule_AddObjectRef(module, "Array", type) : -1;
+  array_type = (PyTypeObject *)type; /* the module has a reference, and is never unloaded */
+  return status;
+}

@@ -1,0 +1,368 @@
+/* values.c - what an array holds as Python's values, and Python's values as what it holds. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "array.h"
+
+/* What stands in the data for a var dimension, a string and bytes. */
+typedef struct piece {
+  char *begin;
+  size_t size;
+} piece;
+
+static struct loam_type_info info_of(const loam_type *type) {
+  struct loam_type_info info = { .kind = LOAM_TYPE_STRUCT };
+  (void)loam_type_info(type, &info);
+  return info;
+}
+
+loam_type_kind array_kind(const loam_array *array) { return info_of(loam_array_type(array)).kind; }
+
+static PyObject *fail_type(const loam_type *type, const char *what, PyObject *got) {
+  return PyErr_Format(PyExc_TypeError, "%s takes %s, not %s", loam_type_text(type), what,
+                      Py_TYPE(got)->tp_name);
+}
+
+/* ---- Names of scalars */
+
+typedef struct scalar {
+  const char *format, *typestr;
+  long long least, most; /* of integers of at most 63 bits */
+} scalar;
+
+static const scalar scalars[] = {
+  [LOAM_TYPE_BOOL] = { "?", "|b1", 0, 1 },
+  [LOAM_TYPE_INT8] = { "b", "|i1", INT8_MIN, INT8_MAX },
+  [LOAM_TYPE_INT16] = { "h", "<i2", INT16_MIN, INT16_MAX },
+  [LOAM_TYPE_INT32] = { "i", "<i4", INT32_MIN, INT32_MAX },
+  [LOAM_TYPE_INT64] = { "q", "<i8", INT64_MIN, INT64_MAX },
+  [LOAM_TYPE_UINT8] = { "B", "|u1", 0, UINT8_MAX },
+  [LOAM_TYPE_UINT16] = { "H", "<u2", 0, UINT16_MAX },
+  [LOAM_TYPE_UINT32] = { "I", "<u4", 0, UINT32_MAX },
+  [LOAM_TYPE_UINT64] = { "Q", "<u8", 0, 0 },
+  [LOAM_TYPE_FLOAT16] = { "e", "<f2", 0, 0 },
+  [LOAM_TYPE_FLOAT32] = { "f", "<f4", 0, 0 },
+  [LOAM_TYPE_FLOAT64] = { "d", "<f8", 0, 0 },
+  [LOAM_TYPE_COMPLEX64] = { "Zf", "<c8", 0, 0 },
+  [LOAM_TYPE_COMPLEX128] = { "Zd", "<c16", 0, 0 },
+};
+
+static bool is_float(loam_type_kind kind) {
+  return kind >= LOAM_TYPE_FLOAT16 && kind <= LOAM_TYPE_COMPLEX128;
+}
+
+static const scalar *scalar_of(const loam_type *type) {
+  struct loam_type_info info = info_of(type);
+  if (info.kind == LOAM_TYPE_OPTION && is_float(info_of(info.element).kind))
+    info = info_of(info.element);
+  return info.kind <= LOAM_TYPE_COMPLEX128 ? &scalars[info.kind] : NULL;
+}
+
+const char *array_format(const loam_type *type) {
+  const scalar *s = scalar_of(type);
+  return s ? s->format : NULL;
+}
+
+const char *array_typestr(const loam_type *type) {
+  const scalar *s = scalar_of(type);
+  return s ? s->typestr : NULL;
+}
+
+/* ---- Out ---- */
+
+#define READ(type_) (*(const type_ *)data)
+
+static PyObject *read_number(loam_type_kind kind, const char *data) {
+  switch (kind) {
+    case LOAM_TYPE_BOOL: return PyBool_FromLong(READ(uint8_t));
+    case LOAM_TYPE_INT8: return PyLong_FromLong(READ(int8_t));
+    case LOAM_TYPE_INT16: return PyLong_FromLong(READ(int16_t));
+    case LOAM_TYPE_INT32: return PyLong_FromLong(READ(int32_t));
+    case LOAM_TYPE_INT64: return PyLong_FromLongLong(READ(int64_t));
+    case LOAM_TYPE_UINT8: return PyLong_FromLong(READ(uint8_t));
+    case LOAM_TYPE_UINT16: return PyLong_FromLong(READ(uint16_t));
+    case LOAM_TYPE_UINT32: return PyLong_FromUnsignedLong(READ(uint32_t));
+    case LOAM_TYPE_UINT64: return PyLong_FromUnsignedLongLong(READ(uint64_t));
+    case LOAM_TYPE_FLOAT16: return PyFloat_FromDouble(PyFloat_Unpack2(data, 1));
+    case LOAM_TYPE_FLOAT32: return PyFloat_FromDouble((double)READ(float));
+    case LOAM_TYPE_FLOAT64: return PyFloat_FromDouble(READ(double));
+    case LOAM_TYPE_COMPLEX64:
+      return PyComplex_FromDoubles((double)READ(float), (double)((const float *)data)[1]);
+    default: return PyComplex_FromDoubles(READ(double), ((const double *)data)[1]);
+  }
+}
+
+Py_ssize_t array_length(const loam_array *array) {
+  loam_array *whole;
+  size_t shape = 0;
+  loam_index all = LOAM_ALL;
+  if (loam_array_index(array, 1, &all, &whole)) {
+    PyErr_Format(PyExc_TypeError, "%s has no len()", loam_type_text(loam_array_type(array)));
+    return -1;
+  }
+  loam_array_dims(whole, 1, &shape, NULL);
+  loam_array_release(whole);
+  return (Py_ssize_t)shape;
+}
+
+/* The element or field, which the caller releases; NULL with an exception set. */
+static loam_array *element_of(const loam_array *array, Py_ssize_t i) {
+  loam_array *element;
+  loam_index at = LOAM_AT(i);
+  loam_status status = loam_array_index(array, 1, &at, &element);
+  if (status) binding_fail(status);
+  return status ? NULL : element;
+}
+
+static loam_array *field_of(const loam_array *array, const char *name) {
+  loam_array *field;
+  loam_status status = loam_array_field(array, name, &field);
+  if (status) binding_fail(status);
+  return status ? NULL : field;
+}
+
+static PyObject *value_and_release(loam_array *array) {
+  PyObject *value = array ? array_value(array) : NULL;
+  loam_array_release(array);
+  return value;
+}
+
+static PyObject *read_list(const loam_array *array) {
+  Py_ssize_t n = array_length(array);
+  PyObject *list = n < 0 ? NULL : PyList_New(n);
+  for (Py_ssize_t i = 0; i < n && list; i++) {
+    PyObject *value = value_and_release(element_of(array, i));
+    if (value) PyList_SET_ITEM(list, i, value);
+    else Py_CLEAR(list);
+  }
+  return list;
+}
+
+static PyObject *read_dict(const loam_array *array) {
+  const loam_type *type = loam_array_type(array);
+  PyObject *dict = PyDict_New();
+  for (size_t i = 0; i < info_of(type).count && dict; i++) {
+    struct loam_type_field f;
+    if (loam_type_field(type, i, &f)) break;
+    dict = binding_put(dict, f.name, value_and_release(field_of(array, f.name)));
+  }
+  return dict;
+}
+
+static PyObject *read_target(const loam_array *array) {
+  loam_array *target;
+  loam_status status = loam_array_follow(array, &target);
+  if (status == LOAM_ESTATE) Py_RETURN_NONE;
+  return status ? binding_fail(status) : value_and_release(target);
+}
+
+PyObject *array_value(const loam_array *array) {
+  struct loam_type_info info = info_of(loam_array_type(array));
+  const char *data = loam_array_data(array);
+  const piece *text = (const piece *)data;
+  if (info.kind == LOAM_TYPE_OPTION) {
+    if (loam_array_is_missing(array)) Py_RETURN_NONE;
+    info = info_of(info.element);
+  }
+  switch (info.kind) {
+    case LOAM_TYPE_STRING: return PyUnicode_DecodeUTF8(text->begin, (Py_ssize_t)text->size, NULL);
+    case LOAM_TYPE_BYTES: return PyBytes_FromStringAndSize(text->begin, (Py_ssize_t)text->size);
+    case LOAM_TYPE_FIXED:
+    case LOAM_TYPE_VAR: return read_list(array);
+    case LOAM_TYPE_STRUCT: return read_dict(array);
+    case LOAM_TYPE_POINTER: return read_target(array);
+    default: return read_number(info.kind, data);
+  }
+}
+
+/* ---- In ---- */
+
+#define WRITE(type_, value_) (*(type_ *)data = (type_)(value_))
+
+static int write_unsigned(char *data, PyObject *value) {
+  PyObject *number = PyNumber_Index(value);
+  unsigned long long n = number ? PyLong_AsUnsignedLongLong(number) : 0;
+  Py_XDECREF(number);
+  if (PyErr_Occurred()) return -1;
+  WRITE(uint64_t, n);
+  return 0;
+}
+
+static int write_integer(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
+  if (kind == LOAM_TYPE_UINT64) return write_unsigned(data, value);
+  PyObject *number = PyNumber_Index(value);
+  int overflow = 0;
+  long long n = number ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
+  Py_XDECREF(number);
+  if (PyErr_Occurred()) return -1;
+  if (overflow || n < scalars[kind].least || n > scalars[kind].most) {
+    PyErr_Format(PyExc_OverflowError, "%R: %s is from %lld to %lld", value, loam_type_text(type),
+                 scalars[kind].least, scalars[kind].most);
+    return -1;
+  }
+  memcpy(data, &n, info_of(type).size); /* the lowest bytes come first */
+  return 0;
+}
+
+static int write_float(loam_type_kind kind, char *data, PyObject *value) {
+  double x = PyFloat_AsDouble(value);
+  if (x == -1 && PyErr_Occurred()) return -1;
+  if (kind == LOAM_TYPE_FLOAT16) return PyFloat_Pack2(x, data, 1);
+  if (kind == LOAM_TYPE_FLOAT32) WRITE(float, x);
+  else WRITE(double, x);
+  return 0;
+}
+
+static int write_complex(loam_type_kind kind, char *data, PyObject *value) {
+  Py_complex z = PyComplex_AsCComplex(value);
+  if (PyErr_Occurred()) return -1;
+  if (kind == LOAM_TYPE_COMPLEX64) {
+    ((float *)data)[0] = (float)z.real;
+    ((float *)data)[1] = (float)z.imag;
+  } else {
+    ((double *)data)[0] = z.real;
+    ((double *)data)[1] = z.imag;
+  }
+  return 0;
+}
+
+static int write_number(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
+  if (kind >= LOAM_TYPE_COMPLEX64) return write_complex(kind, data, value);
+  if (kind >= LOAM_TYPE_FLOAT16) return write_float(kind, data, value);
+  if (kind != LOAM_TYPE_BOOL) return write_integer(type, kind, data, value);
+  int is_true = PyObject_IsTrue(value);
+  if (is_true >= 0) WRITE(uint8_t, is_true);
+  return is_true < 0 ? -1 : 0;
+}
+
+static int done(loam_status status) {
+  if (status) binding_fail(status);
+  return status ? -1 : 0;
+}
+
+static int write_string(loam_array *array, PyObject *value) {
+  Py_ssize_t size;
+  if (!PyUnicode_Check(value)) {
+    fail_type(loam_array_type(array), "a str", value);
+    return -1;
+  }
+  const char *text = PyUnicode_AsUTF8AndSize(value, &size);
+  return text ? done(loam_array_set_text(array, text, (size_t)size)) : -1;
+}
+
+static int write_bytes(loam_array *array, PyObject *value) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)) return -1;
+  loam_status status = loam_array_set_text(array, view.buf, (size_t)view.len);
+  PyBuffer_Release(&view);
+  return done(status);
+}
+
+/* Scalars and text, which an option may lack. */
+static int write_plain(loam_array *array, loam_type_kind kind, bool is_option, PyObject *value) {
+  const loam_type *type = loam_array_type(array);
+  struct loam_array_info info;
+  if (is_option && value == Py_None) return done(loam_array_omit(array));
+  if (kind == LOAM_TYPE_STRING) return write_string(array, value);
+  if (kind == LOAM_TYPE_BYTES) return write_bytes(array, value);
+  if (!loam_array_info(array, &info) && info.readonly) {
+    PyErr_SetString(PyExc_ValueError, "the array is read-only");
+    return -1;
+  }
+  if (write_number(type, kind, loam_array_data(array), value)) return -1;
+  if (!loam_array_is_missing(array) || PyFloat_Check(value) || PyComplex_Check(value)) return 0;
+  PyErr_Format(PyExc_ValueError, "%R stands for a missing %s", value, loam_type_text(type));
+  return -1;
+}
+
+static int assign_and_release(loam_array *array, PyObject *value, const array_rows *rows) {
+  int status = array && value ? array_assign(array, value, rows) : -1;
+  loam_array_release(array);
+  return status;
+}
+
+/* `items` is a list or tuple, so that what it has does not change under us. */
+static int write_list(loam_array *array, bool is_var, PyObject *items, const array_rows *rows) {
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(items), has = is_var ? n : array_length(array);
+  if (has < 0) return -1;
+  if (has != n) {
+    PyErr_Format(PyExc_ValueError, "%s takes %zd elements, not %zd",
+                 loam_type_text(loam_array_type(array)), has, n);
+    return -1;
+  }
+  if (is_var && (!rows->may_resize(rows->ctx) || done(loam_array_resize(array, (size_t)n))))
+    return -1;
+  for (Py_ssize_t i = 0; i < n && i < PySequence_Fast_GET_SIZE(items); i++)
+    if (assign_and_release(element_of(array, i), PySequence_Fast_GET_ITEM(items, i), rows))
+      return -1;
+  return 0;
+}
+
+static int write_sequence(loam_array *array, bool is_var, PyObject *value, const array_rows *rows) {
+  bool is_text = PyUnicode_Check(value) || PyBytes_Check(value) || PyDict_Check(value);
+  PyObject *items = is_text || !PySequence_Check(value) ? NULL : PySequence_List(value);
+  if (!items) {
+    if (!PyErr_Occurred()) fail_type(loam_array_type(array), "a sequence", value);
+    return -1;
+  }
+  int status = write_list(array, is_var, items, rows);
+  Py_DECREF(items);
+  return status;
+}
+
+/* The fields that the dict names; those that it does not stay. */
+static int write_dict(loam_array *array, PyObject *dict, const array_rows *rows) {
+  PyObject *items = PyDict_Items(dict);
+  int status = items ? 0 : -1;
+  for (Py_ssize_t i = 0; !status && i < PyList_GET_SIZE(items); i++) {
+    PyObject *item = PyList_GET_ITEM(items, i);
+    PyObject *key = PyTuple_GET_ITEM(item, 0);
+    const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
+    if (!name && !PyErr_Occurred()) fail_type(loam_array_type(array), "fields' names", key);
+    loam_array *field = name ? field_of(array, name) : NULL;
+    status = assign_and_release(field, PyTuple_GET_ITEM(item, 1), rows);
+  }
+  Py_XDECREF(items);
+  return status;
+}
+
+/* The fields in order. */
+static int write_tuple(loam_array *array, size_t count, PyObject *tuple, const array_rows *rows) {
+  if ((size_t)PyTuple_GET_SIZE(tuple) != count) {
+    PyErr_Format(PyExc_ValueError, "%s takes %zu values, not %zd",
+                 loam_type_text(loam_array_type(array)), count, PyTuple_GET_SIZE(tuple));
+    return -1;
+  }
+  for (size_t i = 0; i < count; i++) {
+    struct loam_type_field f;
+    if (done(loam_type_field(loam_array_type(array), i, &f))) return -1;
+    PyObject *value = PyTuple_GET_ITEM(tuple, (Py_ssize_t)i);
+    if (assign_and_release(field_of(array, f.name), value, rows)) return -1;
+  }
+  return 0;
+}
+
+static int write_struct(loam_array *array, size_t count, PyObject *value, const array_rows *rows) {
+  if (PyDict_Check(value)) return write_dict(array, value, rows);
+  if (PyTuple_Check(value)) return write_tuple(array, count, value, rows);
+  fail_type(loam_array_type(array), "a dict or a tuple", value);
+  return -1;
+}
+
+static int write_target(loam_array *array, PyObject *value, const array_rows *rows) {
+  loam_array *target;
+  if (done(loam_array_resize(array, 1)) || done(loam_array_follow(array, &target))) return -1;
+  return assign_and_release(target, value, rows);
+}
+
+int array_assign(loam_array *array, PyObject *value, const array_rows *rows) {
+  struct loam_type_info info = info_of(loam_array_type(array));
+  switch (info.kind) {
+    case LOAM_TYPE_FIXED:
+    case LOAM_TYPE_VAR: return write_sequence(array, info.kind == LOAM_TYPE_VAR, value, rows);
+    case LOAM_TYPE_STRUCT: return write_struct(array, info.count, value, rows);
+    case LOAM_TYPE_POINTER: return write_target(array, value, rows);
+    case LOAM_TYPE_OPTION: return write_plain(array, info_of(info.element).kind, true, value);
+    default: return write_plain(array, info.kind, false, value);
+  }
+}

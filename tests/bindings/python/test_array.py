@@ -1,0 +1,317 @@
+"""test_array - loam.Array: types, views, rows that grow, and real NumPy as what it is lent to."""
+
+import gc
+import struct
+import threading
+
+import numpy
+
+import loam
+
+from _support import POLICY, Case, main
+
+TYPE = "3 * var * {x: float64, y: ?int32}"
+VALUE = [[{"x": 1.5, "y": 2}, {"x": 3.0, "y": None}], [], [{"x": 7.0, "y": -1}]]
+
+
+def live():
+    gc.collect()
+    return sum(row["live_blocks"] for row in loam.stats("tag")
+               if row["tag"].startswith(("array.", "loam.")))
+
+
+class Values(Case):
+    def test_what_is_assigned_is_what_it_holds(self):
+        for text, value in [
+                (TYPE, VALUE), ("float64", 2.5), ("2 * bool", [True, False]), ("string", "größe"),
+                ("{a: bytes, b: ?string, c: complex128}", {"a": b"\0\xff", "b": None, "c": 1 - 2j}),
+                ("pointer[2 * pointer[int8]]", [1, -2]), ("0 * int8", []),
+                ("2 * var * var * string", [[["a"], []], []]), ("1 * ?uint8", [None]),
+                ("{h: float16, f: float32, c: complex64}", {"h": 0.5, "f": 0.25, "c": 1j}),
+                ("{'a b': 3 * int16}", {"a b": [1, 2, 3]})]:
+            with self.subTest(type=text):
+                array = loam.Array(text, value)
+                self.assertEqual((array.type, array.tolist()), (text, value))
+
+    def test_integers_have_ends(self):
+        for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
+            bits = int(kind.strip("uint"))
+            least = 0 if kind[0] == "u" else -1 << bits - 1
+            most = least + (1 << bits) - 1
+            array = loam.Array(f"2 * {kind}", [least, most])
+            self.assertEqual(array.tolist(), [least, most])
+            for beyond in (least - 1, most + 1):
+                with self.assertRaises(OverflowError):
+                    array[0] = beyond
+        with self.assertRaisesRegex(OverflowError, "300: int8 is from -128 to 127"):
+            loam.Array("int8", 300)
+        with self.assertRaisesRegex(ValueError, "-128 stands for a missing .int8"):
+            loam.Array("?int8", -128)
+
+    def test_what_does_not_fit_says_so(self):
+        array = loam.Array(TYPE, VALUE)
+        for key, value, error, words in [
+                (0, 5, TypeError, "takes a sequence, not int"),
+                ((0, 0), 5, TypeError, "takes a dict or a tuple, not int"),
+                ((0, 0), (1, 2, 3), ValueError, "takes 2 values, not 3"),
+                ((0, 0), {"z": 1}, ValueError, "field \"z\""),
+                ((), [[], []], ValueError, "takes 3 elements, not 2"),
+                ((0, 0, "x"), "a", TypeError, "must be real number"),
+                ((0, slice(1)), "ab", TypeError, "takes a sequence, not str")]:
+            with self.subTest(key=key), self.assertRaisesRegex(error, words):
+                array[key] = value
+        with self.assertRaises(TypeError):
+            del array[0]
+        self.assertEqual(array.tolist(), VALUE)
+        with self.assertRaisesRegex(loam.InvalidError, 'column 5: .* is "var" meant'):
+            loam.Array("3 * vr * int8")
+
+    def test_memory_is_the_tags(self):
+        array = loam.Array("1000 * float64", tag="array.tagged")
+        self.assertEqual(loam.owner(array).tag, "array.tagged")
+        with loam.tag("array.context"):
+            self.assertEqual(loam.owner(loam.Array("1000 * int8")).tag, "array.context")
+        loam.policy.load(text=POLICY)
+        for use in (lambda: loam.Array("1000000 * int8", tag="denied"),
+                    lambda: loam.Array("2 * var * int8", tag="denied")):
+            with self.assertRaises(MemoryError):
+                use()
+
+
+class Views(Case):
+    def test_indices_slices_and_fields_in_any_order(self):
+        array = loam.Array(TYPE, VALUE)
+        for view, type_, value in [
+                (array["x"], "3 * var * float64", [[1.5, 3.0], [], [7.0]]),
+                (array[0], "var * {x: float64, y: ?int32}", VALUE[0]),
+                (array[0, ::-1], "2 * {x: float64, y: ?int32}", VALUE[0][::-1]),
+                (array[::2, "x", 0], "2 * pointer[float64]", [1.5, 7.0]),
+                (array[::2]["x"][:, 0:1], "2 * pointer[1 * float64]", [[1.5], [7.0]]),
+                (array["x", ::2, 0], "2 * pointer[float64]", [1.5, 7.0]),
+                (array[["y", "x"]][2], "var * {y: ?int32, x: float64}", [{"y": -1, "x": 7.0}]),
+                (array[()], TYPE, VALUE)]:
+            self.assertEqual((view.type, view.tolist()), (type_, value))
+        self.assertEqual((array[0, 1, "x"], array[0, 1]["y"], array["y"][2][-1]), (3.0, None, -1))
+        self.assertEqual([len(row) for row in array], [2, 0, 1])
+        self.assertEqual(list(array[0]["x"]), [1.5, 3.0])
+
+    def test_indices_go_on_after_a_field(self):
+        array = loam.Array("2 * {at: 2 * {x: 2 * int8, y: int8}}",
+                           [{"at": [([i * 10 + k, 5], i - k) for k in (0, 1)]} for i in (0, 1)])
+        self.assertEqual(array[1, "at", 0, "x", 0], 10)
+        self.assertEqual(array[:, "at", 1, "x", 0].tolist(), [1, 11])
+        self.assertEqual(array[1, "at", ::-1, "y"].tolist(), [0, 1])
+        self.assertEqual(array["at", "x", :, 0, 0].tolist(), [0, 10])
+
+    def test_slices_are_pythons(self):
+        numbers = list(range(7))
+        array = loam.Array("7 * int8", numbers)
+        ends = [None, -100, -8, -7, -3, -1, 0, 1, 3, 6, 7, 8, 100]
+        for start in ends:
+            for stop in ends:
+                for step in (None, -100, -3, -1, 1, 2, 100):
+                    part = slice(start, stop, step)
+                    self.assertEqual(array[part].tolist(), numbers[part], part)
+
+    def test_a_view_writes_into_the_array(self):
+        array = loam.Array(TYPE, VALUE)
+        array[0, :, "x"] = [10, 20]
+        array["y"][0, 1] = 5
+        array[2, 0] = (30, None)
+        self.assertEqual(array.tolist(), [[{"x": 10, "y": 2}, {"x": 20, "y": 5}], [],
+                                          [{"x": 30, "y": None}]])
+
+    def test_what_is_not_there_is_pythons_error(self):
+        array = loam.Array(TYPE, VALUE)
+        for key, error, words in [
+                (3, IndexError, "index 1 is 3: there are 3 elements"),
+                ((0, 2), IndexError, "index 2 is 2: there are 2 elements"),
+                ((slice(None), 0), IndexError, "there are 0 elements in row 1"),
+                ("z", KeyError, "has none of that name"),
+                (1.5, TypeError, "integer"), ((0, 0, 0), IndexError, "has no dimension"),
+                (slice(0, 1, 0), ValueError, "a step of 0"), ([], KeyError, "no field is named"),
+                ([1], TypeError, "")]:
+            with self.subTest(key=key), self.assertRaisesRegex(error, words):
+                array[key]
+        with self.assertRaisesRegex(TypeError, "float64 has no len"):
+            len(loam.Array("float64"))
+
+    def test_a_view_keeps_what_it_shows(self):
+        before = live()
+        array = loam.Array(TYPE, VALUE, "array.kept")
+        part = array[0, 1:]["x"]
+        del array
+        gc.collect()
+        self.assertEqual(part.tolist(), [3.0])
+        del part
+        self.assertEqual(live(), before)
+
+
+class Rows(Case):
+    def test_rows_grow_and_shrink(self):
+        array = loam.Array("2 * var * var * string")
+        array[0].append(["a"])
+        array[0].append([])
+        array[0][1].append("b")
+        array[1].resize(2)
+        self.assertEqual(array.tolist(), [[["a"], ["b"]], [[], []]])
+        array[0].resize(1)
+        array[1] = []
+        self.assertEqual(array.tolist(), [[["a"]], []])
+        with self.assertRaisesRegex(TypeError, "only a row of a var dimension grows"):
+            array.append([])
+        with self.assertRaises(ValueError):
+            array[0].resize(-1)
+        with self.assertRaises(loam.StateError):
+            loam.Array(TYPE, VALUE)["x"][0].append(1)
+
+    def test_an_append_that_fails_leaves_the_row_as_it_was(self):
+        array = loam.Array(TYPE, VALUE)
+        with self.assertRaises(TypeError):
+            array[0].append(("a", 1))
+        self.assertEqual(array.tolist(), VALUE)
+
+    def test_no_row_moves_while_its_elements_are_seen(self):
+        array = loam.Array("2 * var * float64", [[1], [2]])
+        for lend in (lambda row: row[:], lambda row: memoryview(row), numpy.asarray):
+            seen = lend(array[0])
+            with self.assertRaisesRegex(BufferError, "no row can move"):
+                array[0].append(5)
+            with self.assertRaises(BufferError):
+                array[1] = [1, 2]
+            del seen
+            array[0].append(5)
+        self.assertEqual(array[0].tolist(), [1, 5, 5, 5])
+        kept = numpy.from_dlpack(array[0])  # may outlive all that is loam's
+        with self.assertRaises(BufferError):
+            array[0].resize(0)
+        self.assertEqual(kept.tolist(), [1, 5, 5, 5])
+
+    def test_no_row_moves_while_something_is_assigned(self):
+        array = loam.Array("1 * var * int64", [[1, 2, 3]])
+
+        class Evil:
+            def __index__(self):
+                array[0].resize(100_000)
+                return 7
+
+        with self.assertRaises(BufferError):
+            array[0] = [Evil()] * 3
+        self.assertEqual(array.tolist(), [[0, 2, 3]] if array[0, 0] == 0 else [[1, 2, 3]])
+
+
+class Numpy(Case):
+    SCALARS = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "l", "uint8": "B",
+               "uint16": "H", "uint32": "I", "uint64": "L", "float16": "e", "float32": "f",
+               "float64": "d", "complex64": "F", "complex128": "D", "?float32": "f"}
+
+    def test_numpy_sees_every_scalar_through_a_buffer(self):
+        for name, code in self.SCALARS.items():
+            array = loam.Array(f"2 * 3 * {name}", [[0, 1, 0], [1, 0, 1]])
+            seen = numpy.asarray(array)
+            self.assertEqual((seen.dtype, seen.shape), (numpy.dtype(code), (2, 3)), name)
+            self.assertEqual((seen.ctypes.data, seen.tolist()), (array.address, array.tolist()))
+            seen[0, 0] = 1
+            self.assertEqual(array[0, 0], 1)
+
+    def test_numpy_sees_every_scalar_through_the_interface(self):
+        class Only:
+            def __init__(self, array):
+                self.__array_interface__ = array.__array_interface__
+                self.array = array
+
+        for name, code in self.SCALARS.items():
+            array = loam.Array(f"2 * 3 * {name}", [[0, 1, 0], [1, 0, 1]])[:, ::-2]
+            seen = numpy.asarray(Only(array))
+            self.assertEqual((seen.dtype, seen.shape), (numpy.dtype(code), (2, 2)), name)
+            self.assertEqual((seen.strides, seen.tolist()), (array.strides, array.tolist()))
+
+    def test_numpy_takes_tensors_and_gives_them(self):
+        for name, code in self.SCALARS.items():
+            if name in ("bool", "?float32"):
+                continue  # NumPy 1.24 knows no tensors of bools
+            array = loam.Array(f"2 * 3 * {name}", [[0, 1, 2], [3, 4, 5]])[::-1, 1:]
+            seen = numpy.from_dlpack(array)
+            self.assertEqual((seen.dtype, seen.strides), (numpy.dtype(code), array.strides), name)
+            back = loam.Array.from_dlpack(array)  # what NumPy 1.24 takes is read-only for it
+            self.assertEqual((back.type, back.tolist()), (f"2 * 2 * {name}", array.tolist()))
+            del array, seen
+            gc.collect()
+            self.assertEqual(back[0].tolist(), [4, 5])
+
+    def test_a_field_is_seen_where_it_stands(self):
+        array = loam.Array("4 * {a: int8, x: 2 * float64}", [(i, [i, -i]) for i in range(4)])
+        seen = numpy.asarray(array["x"])
+        self.assertEqual((seen.shape, seen.strides), ((4, 2), (24, 8)))
+        self.assertEqual(seen.sum(axis=0).tolist(), [6, -6])
+        self.assertEqual(numpy.from_dlpack(array["x"]).tolist(), seen.tolist())
+        row = loam.Array(TYPE, VALUE)[0]
+        self.assertEqual(numpy.asarray(row["x"]).tolist(), [1.5, 3.0])
+
+    def test_numpys_memory_lives_as_long_as_the_array(self):
+        source = numpy.arange(12.0).reshape(3, 4)
+        array = loam.Array.from_dlpack(source.T)
+        self.assertEqual((array.type, array.strides), ("4 * 3 * float64", (8, 32)))
+        array[0, 0] = -1
+        self.assertEqual(source[0, 0], -1)
+        part = array[3]
+        del source, array
+        gc.collect()
+        self.assertEqual(part.tolist(), [3, 7, 11])
+
+    def test_a_tensor_may_end_on_another_thread(self):
+        kept = [loam.Array.from_dlpack(numpy.arange(float(n))) for n in range(1, 50)]
+        kept += [numpy.from_dlpack(loam.Array(f"{n} * int8")) for n in range(1, 2000, 100)]
+        thread = threading.Thread(target=kept.clear)
+        thread.start()
+        thread.join()
+
+    def test_what_numpy_cannot_see_is_an_error_not_a_list(self):
+        for text in (TYPE, "2 * string", "2 * ?int8", "2 * {x: int8}", "2 * pointer[int8]"):
+            array = loam.Array(text)
+            with self.assertRaisesRegex(TypeError, "NumPy has scalars"):
+                numpy.asarray(array)
+            with self.assertRaises(BufferError):
+                memoryview(array)
+            with self.assertRaises(BufferError):
+                array.__dlpack__()
+        with self.assertRaises(BufferError):
+            loam.Array("int8").__dlpack__(stream=1)
+        with self.assertRaises(BufferError):  # NumPy's own refusal
+            loam.Array.from_dlpack(numpy.arange(3, dtype=">i4"))
+        constant = numpy.arange(3)
+        constant.flags.writeable = False
+        with self.assertRaises(BufferError):
+            loam.Array.from_dlpack(constant)
+
+    def test_a_buffer_is_contiguous_when_that_is_asked(self):
+        array = loam.Array("2 * 2 * int16", [[1, 2], [3, 4]])
+        self.assertEqual(bytes(array), struct.pack("4h", 1, 2, 3, 4))
+        self.assertEqual(memoryview(array).tolist(), [[1, 2], [3, 4]])
+        self.assertEqual(bytes(array[:, 0]), struct.pack("2h", 1, 3))
+        with self.assertRaises(BufferError):
+            numpy.frombuffer(array[:, 0])
+
+
+class Ending(Case):
+    def test_nothing_stays(self):
+        before = live()
+        for _ in range(3):
+            array = loam.Array(TYPE, VALUE, "array.all")
+            kept = [array["x"], array[0, 1:], numpy.asarray(array[0, "x"]), array[0, 0],
+                    memoryview(array[0]["x"]), numpy.from_dlpack(array[2]["x"]), array[["y"]]]
+            kept.append(array[0]["x"].__dlpack__())
+            kept.append(loam.Array.from_dlpack(numpy.arange(3.0)))
+            del array, kept
+        self.assertEqual(live(), before)
+
+    def test_debug_shows_what_it_is_made_of(self):
+        text = loam.Array(TYPE, VALUE, "array.shown").debug()
+        for words in ("type: 3 * var * {x", "fixed: 3 elements, stride 16", "field \"y\": offset 8",
+                      "pooled at 0x", "tag \"array.shown\"", "data: 0x"):
+            self.assertIn(words, text)
+        self.assertEqual(repr(loam.Array("2 * int8")), "<loam.Array 2 * int8>")
+
+
+if __name__ == "__main__":
+    main()
