@@ -2,14 +2,15 @@
  * engine was awake, or nobody's.
  *
  * What nobody can have allocated is told here, as loam_free tells it: an address in a loaded object
- * (data, text) or in the calling thread's stack. The next allocator would believe whatever happens
- * to stand before it. Of all else that allocator's own checks are asked. */
+ * (data, text), in the calling thread's stack, or behind nothing that is mapped. The next allocator
+ * would believe whatever happens to stand before it. Of all else its own checks are asked. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 
 #include "preload.h"
 
@@ -33,11 +34,22 @@ static bool is_on_stack(uintptr_t p) {
   return known && here - (uintptr_t)lowest < size && p - (uintptr_t)lowest < size;
 }
 
+/* Allocators look at what stands before a block. */
+static bool is_unmapped(uintptr_t p) {
+  unsigned char resident;
+  int before = errno;
+  uintptr_t page = (p - 16) & ~(uintptr_t)4095;
+  bool unmapped = mincore((void *)page, 1, &resident) != 0 && errno == ENOMEM;
+  errno = before;
+  return unmapped;
+}
+
 const char *stray_place(const void *ptr) {
   struct dl_find_object object;
   if (next_is_arena(ptr)) return NULL;
   if (_dl_find_object((void *)ptr, &object) == 0) return "in a program or library";
-  return is_on_stack((uintptr_t)ptr) ? "on the stack" : NULL;
+  if (is_on_stack((uintptr_t)ptr)) return "on the stack";
+  return is_unmapped((uintptr_t)ptr) ? "where nothing is mapped" : NULL;
 }
 
 int stray_free(void *ptr) {
