@@ -167,15 +167,16 @@ static LM_NOINLINE void tell_wrong(loam_block *b, uint32_t was, const char *verb
            verb);
 }
 
-static LM_NOINLINE void retained_slow(loam_block *b, uint32_t was) {
+static LM_NOINLINE loam_block *retained_slow(loam_block *b, uint32_t was) {
   if (was - 1 >= MOST) tell_wrong(b, was, "retained");
   if (lm_ledger_is_wanted()) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
+  return b;
 }
 
 loam_block *loam_block_retain(loam_block *b) {
   if (lm_unlikely(!b)) return NULL;
   uint32_t was = atomic_fetch_add_explicit(&b->references, 1, memory_order_relaxed);
-  if (lm_unlikely(was - 1 >= MOST || lm_ledger_is_wanted())) retained_slow(b, was);
+  if (lm_unlikely(was - 1 >= MOST || lm_ledger_is_wanted())) return retained_slow(b, was);
   return b;
 }
 

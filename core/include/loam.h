@@ -36,10 +36,19 @@ extern "C" {
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
 #endif
-#if defined(__GNUC__)
-#define LOAM_API __attribute__((visibility("default")))
+#ifdef __GNUC__
+#define LOAM_API __attribute__((visibility("default"))) LOAM_DIRECT
 #else
 #define LOAM_API
+#endif
+/* Calls go by way of one pointer, without the jump of a PLT: some take no longer than that. */
+#if defined(__GNUC__) && defined(__has_attribute)
+#if __has_attribute(noplt)
+#define LOAM_DIRECT __attribute__((noplt))
+#endif
+#endif
+#ifndef LOAM_DIRECT
+#define LOAM_DIRECT
 #endif
 #else
 #define LOAM_API
