@@ -1,0 +1,185 @@
+/* frugal - memory that a process keeps, at a peak, after it, and over time; under whichever malloc
+ * it has, as tests/bench/frugal runs it.
+ *
+ *   frugal serves            the file whose malloc this is
+ *   frugal SCENE [MINUTES]   plays a scene; prints name, tab, figure a line: MiB resident beyond
+ *                            what there was before, unless it says otherwise
+ *
+ * Scenes: peak (200 MiB of small and large blocks, all freed), rest (the same, one block in ten
+ * kept), objects (a million of 64 bytes), tags (loam's only: 1,000 tags by 20 strategies, a small
+ * block of each), soak (sizes that change; MINUTES, 1 by default, a line every five seconds). */
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+enum { PAGE = 4096, SMALL = 100000, SMALL_MOST = 2048, LARGE = 100, LARGE_SIZE = 1 << 20 };
+enum { BLOCKS = SMALL + LARGE, OBJECTS = 1000000, OBJECT = 64, TAGS = 1000, STRATEGIES = 20 };
+enum { SLOTS = 20000, STEP_S = 5 };
+
+static char *block[BLOCKS], *object[OBJECTS];
+static size_t size_of[BLOCKS];
+static uint32_t seed = 2463534242;
+static double before;
+
+static uint32_t draw(uint32_t n) {
+  seed ^= seed << 13;
+  seed ^= seed >> 17;
+  seed ^= seed << 5;
+  return (uint32_t)((uint64_t)seed * n >> 32);
+}
+
+/* Of the whole process, in MiB. */
+static double resident(void) {
+  long total, pages;
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (!file || fscanf(file, "%ld %ld", &total, &pages) != 2) abort();
+  fclose(file);
+  return (double)pages * PAGE / 1048576;
+}
+
+static void tell(const char *what, double figure) { printf("%s\t%.1f\n", what, figure); }
+static void tell_resident(const char *what) { tell(what, resident() - before); }
+
+/* The call by which a program gives memory back at once, if its allocator has one. */
+static void trim(void) {
+  void *call;
+  if ((call = dlsym(RTLD_DEFAULT, "loam_trim"))) ((size_t(*)(void))call)();
+  else if ((call = dlsym(RTLD_DEFAULT, "mi_collect"))) ((void (*)(int))call)(1);
+  else if ((call = dlsym(RTLD_DEFAULT, "MallocExtension_ReleaseFreeMemory")))
+    ((void (*)(void))call)();
+  else if ((call = dlsym(RTLD_DEFAULT, "mallctl")))
+    ((int (*)(const char *, void *, size_t *, void *, size_t))call)("arena.4096.purge", NULL, NULL,
+                                                                    NULL, 0);
+  else if ((call = dlsym(RTLD_DEFAULT, "malloc_trim"))) ((int (*)(size_t))call)(0);
+}
+
+static char *touched(size_t size) {
+  char *p = malloc(size);
+  if (!p) abort();
+  return memset(p, 1, size);
+}
+
+/* ---- scenes */
+
+static void rise(void) {
+  for (int i = 0; i < BLOCKS; i++) {
+    size_of[i] = i < SMALL ? 1 + draw(SMALL_MOST) : LARGE_SIZE;
+    block[i] = touched(size_of[i]);
+  }
+}
+
+/* Frees all but one in `kept`, in no order; the MiB that stay. */
+static double fall(uint32_t kept) {
+  double left = 0;
+  for (uint32_t i = BLOCKS - 1; i > 0; i--) {
+    uint32_t other = draw(i + 1);
+    char *p = block[i];
+    size_t size = size_of[i];
+    block[i] = block[other];
+    size_of[i] = size_of[other];
+    block[other] = p;
+    size_of[other] = size;
+  }
+  for (uint32_t i = 0; i < BLOCKS; i++)
+    if (kept && i % kept == 0) left += (double)size_of[i] / 1048576;
+    else free(block[i]);
+  return left;
+}
+
+static void play_peak(uint32_t kept) {
+  rise();
+  tell_resident("at the peak");
+  double left = fall(kept);
+  tell("live afterwards", left);
+  tell_resident("resident at once");
+  sleep(1);
+  tell_resident("after a second");
+  trim();
+  tell_resident("after a trim");
+}
+
+static void play_objects(void) {
+  memset(object, 1, sizeof object);
+  before = resident();
+  for (int i = 0; i < OBJECTS; i++) object[i] = touched(OBJECT);
+  double live = (double)OBJECTS * OBJECT / 1048576;
+  tell_resident("resident");
+  tell("beyond what is live, %", (resident() - before - live) / live * 100);
+  loam_status (*ask)(struct loam_stats *) = (loam_status(*)(struct loam_stats *))dlsym(
+      RTLD_DEFAULT, "loam_stats");
+  struct loam_stats stats;
+  if (ask && !ask(&stats))
+    tell("metadata of loam, %", (double)stats.metadata_bytes / live / 10485.76);
+}
+
+/* The policy, of tests/bench/frugal, has a strategy for each 16 bytes. */
+static void play_tags(void) {
+  char name[32];
+  loam_site *(*site_get)(const char *) = (loam_site * (*)(const char *))
+      dlsym(RTLD_DEFAULT, "loam_site_get");
+  void *(*allocate)(loam_site *, size_t) = (void *(*)(loam_site *, size_t))dlsym(RTLD_DEFAULT,
+                                                                                 "loam_malloc");
+  if (!site_get || !allocate) return;
+  for (int tag = 0; tag < TAGS; tag++) {
+    snprintf(name, sizeof name, "tag.%d", tag);
+    loam_site *site = site_get(name);
+    for (size_t i = 1; i <= STRATEGIES; i++) memset(allocate(site, i * 16), 1, i * 16);
+  }
+  tell_resident("resident");
+}
+
+/* A phase of small blocks, one of large ones, one of both, in turn: what fits one is in the way of
+ * the next. */
+static size_t size_in(int phase) {
+  if (phase % 3 == 0) return 1 + draw(512);
+  if (phase % 3 == 1) return 4096 + draw(60000);
+  return draw(10) ? 1 + draw(2048) : 1 + draw(200000);
+}
+
+static void play_soak(int minutes) {
+  int64_t start = bench_now(), told = start, end = start + minutes * (int64_t)60000000000;
+  size_t live = 0;
+  for (int phase = 0; bench_now() < end; phase++) {
+    uint32_t slots = phase % 3 == 1 ? SLOTS / 20 : SLOTS;
+    for (int i = 0; i < 200000; i++) {
+      uint32_t at = draw(slots);
+      free(block[at]);
+      live -= size_of[at];
+      live += size_of[at] = size_in(phase);
+      block[at] = touched(size_of[at]);
+    }
+    for (uint32_t at = 0; at < SLOTS; at++) {
+      free(block[at]);
+      block[at] = NULL;
+      live -= size_of[at];
+      size_of[at] = 0;
+    }
+    if (phase % 3 != 2 || bench_now() - told < STEP_S * (int64_t)1000000000) continue;
+    told = bench_now();
+    printf("%.0f s\t%.1f\n", (double)(told - start) / 1e9, resident() - before);
+    fflush(stdout);
+  }
+}
+
+static int print_server(void) {
+  Dl_info whose;
+  if (!dladdr((void *)malloc, &whose)) return 1;
+  puts(whose.dli_fname);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  const char *scene = argc > 1 ? argv[1] : "";
+  free(malloc(1));
+  before = resident();
+  if (!strcmp(scene, "serves")) return print_server();
+  if (!strcmp(scene, "peak")) play_peak(0);
+  else if (!strcmp(scene, "rest")) play_peak(10);
+  else if (!strcmp(scene, "objects")) play_objects();
+  else if (!strcmp(scene, "tags")) play_tags();
+  else if (!strcmp(scene, "soak")) play_soak(argc > 2 ? atoi(argv[2]) : 1);
+  else return fputs("usage: frugal serves | SCENE [MINUTES]\n", stderr), 2;
+  return 0;
+}
