@@ -65,6 +65,8 @@ local lua = files.find("lua tests cmake policies bindings", "lua")
 for _, path in ipairs(c) do check_text(path) check_c(path) check_bodies(path) end
 for _, path in ipairs(lua) do check_text(path) check_lua(path) end
 
+for _, path in ipairs(files.find("bindings tests examples", "py pyi")) do check_text(path) end
+
 for name in files.read("core/include/loam.h"):gmatch("%f[%w_]loam_[%w_]+") do
   if #name > NAME then
     files.complain("core/include/loam.h", "%s: over %d characters", name, NAME)

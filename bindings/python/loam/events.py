@@ -6,6 +6,9 @@ compiled, WARNING; a policy refused, or a bad free, ERROR. Each record has the e
 
 Loading or watching a policy, or installing loam in NumPy, starts the listening: a daemon thread
 that waits where events arrive, so that neither a free nor a reload ever waits for Python.
+What happens once the interpreter is gone, such as leaks told at exit (LOAM_LEAKS=1), and faults of
+guarded memory, are lines on standard error.
+
 Under `loam run` the preload library tells events, and nothing is logged here.
 """
 
@@ -30,6 +33,8 @@ _KINDS = {
     4: ("bad_free", logging.ERROR),
     5: ("watch", logging.WARNING),
     6: ("control", logging.WARNING),
+    7: ("fault", logging.CRITICAL),
+    8: ("leak", logging.WARNING),
 }
 
 

@@ -93,9 +93,10 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
     NumPy: the tag is then "numpy.MODULE.FUNCTION" unless one is in force, and policies and
     loam.owner() see its file, function and module. It costs about as much as the allocation.
 
-    `touch`: lets arrays fill their memory to the last byte. Else those of a multiple of 16 bytes ask
-    for one byte more, because NumPy computes exp, log, sin and their like several times as slowly
-    when one array begins where the other ends. For guard pages right behind each array.
+    `touch`: lets arrays fill their memory to the last byte, with a guard page right behind them if
+    the policy says so. Else those of a multiple of 16 bytes ask for one byte more, because NumPy
+    computes exp, log, sin and their like several times as slowly where one array begins at the end
+    of another.
 
     `everywhere`: for all threads and contexts but those that set a handler of their own; else for
     this context alone and those copied from it, by NumPy's public functions only.

@@ -1,10 +1,11 @@
-/* block.h - loam.Block: loam's counted blocks as Python objects. */
+/* block.h - loam.Block and loam.Arena: counted memory as Python objects. */
 #ifndef BLOCK_H
 #define BLOCK_H
 
 #include "binding.h"
 
-/* Adds the type to the module; -1 with an exception set. */
+/* Add the types to the module; -1 with an exception set. */
 int block_add(PyObject *module);
+int arena_add(PyObject *module);
 
 #endif

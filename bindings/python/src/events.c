@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 typedef struct event {
   struct event *next; /* older */
@@ -23,9 +25,25 @@ typedef struct event {
 static _Atomic(event *) newest;
 static sem_t arrived;
 
+/* What nobody will log any more, or a signal handler tells: by one call that it may make. */
+static void write_out(const char *message) {
+  static const char prefix[] = "loam: ";
+  struct iovec parts[] = { { (void *)prefix, sizeof prefix - 1 },
+                           { (void *)message, strlen(message) },
+                           { (void *)"\n", 1 } };
+  if (writev(STDERR_FILENO, parts, 3) < 0) return; /* nobody reads: nothing to do */
+}
+
+/* Of what happens once the interpreter is gone, only what is wrong with the program is told. */
+static int is_urgent(loam_event_kind kind) {
+  if (kind == LOAM_EVENT_FAULT) return 1;
+  return (kind == LOAM_EVENT_BAD_FREE || kind == LOAM_EVENT_LEAK) && !Py_IsInitialized();
+}
+
 /* Release pairs with the acquire of take. */
 static void push(void *ctx, const loam_event *told) {
   (void)ctx;
+  if (is_urgent(told->kind)) return write_out(told->message);
   size_t length = strlen(told->message);
   event *e = malloc(sizeof *e + length + 1);
   if (!e) return;

@@ -36,7 +36,7 @@ static int execute(PyObject *module) {
                                  nrt_methods };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (PyModule_AddFunctions(module, parts[i])) return -1;
-  return block_add(module) || array_add(module) ? -1 : 0;
+  return block_add(module) || arena_add(module) || array_add(module) ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = { { Py_mod_exec, (void *)execute }, { 0, NULL } };

@@ -1,5 +1,5 @@
-/* policy.c - loading, following and asking policies. No call holds the interpreter's lock, so that
- * a load does not stop the program's other threads. */
+/* policy.c - the start; loading, following and asking policies. No call holds the interpreter's
+ * lock, so that a load does not stop the program's other threads. */
 #include "binding.h"
 
 #include <stdlib.h>
@@ -22,6 +22,23 @@ static PyObject *with_path(PyObject *given, loam_status (*act)(const char *path)
   if (!read_path(given, &owner, &path)) return NULL;
   Py_BEGIN_ALLOW_THREADS;
   status = act(path);
+  Py_END_ALLOW_THREADS;
+  Py_XDECREF(owner);
+  return binding_done(status);
+}
+
+/* start(policy, watch, control, lenient, guard_report, leaks) */
+static PyObject *start(PyObject *self, PyObject *arguments) {
+  (void)self;
+  PyObject *given, *owner;
+  loam_status status;
+  loam_config config = { .size = sizeof config };
+  if (!PyArg_ParseTuple(arguments, "Opippp", &given, &config.watch, &config.control,
+                        &config.lenient, &config.guard_report, &config.leaks))
+    return NULL;
+  if (!read_path(given, &owner, &config.policy)) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = loam_start(&config);
   Py_END_ALLOW_THREADS;
   Py_XDECREF(owner);
   return binding_done(status);
@@ -114,6 +131,7 @@ static PyObject *policy_info(PyObject *self, PyObject *none) {
 }
 
 PyMethodDef policy_methods[] = {
+  { "start", start, METH_VARARGS, NULL },
   { "policy_load", policy_load, METH_O, NULL },
   { "policy_load_text", policy_load_text, METH_VARARGS, NULL },
   { "policy_watch", policy_watch, METH_O, NULL },

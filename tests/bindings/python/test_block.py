@@ -127,6 +127,70 @@ class Lending(Case):
             loam.Block.wrap(7)
 
 
+class Arenas(Case):
+    def test_pieces_are_buffers_under_the_tag(self):
+        arena = loam.Arena("block.arena", zero=True)
+        pieces = [arena.alloc(n, align=64) for n in (0, 1, 100, 5000, 100_000)]
+        self.assertEqual((len(arena), arena.tag), (105_101, "block.arena"))
+        for piece in pieces[1:]:
+            self.assertFalse(any(bytes(piece)))
+            array = numpy.frombuffer(piece, "u1")
+            self.assertEqual(array.ctypes.data % 64, 0)
+            self.assertEqual(loam.owner(piece).tag, "block.arena")
+
+    def test_a_piece_keeps_the_arena(self):
+        array = numpy.frombuffer(loam.Arena("block.kept").alloc(800))
+        array[:] = 2
+        gc.collect()
+        self.assertEqual(array.sum(), 200)
+
+    def test_the_last_piece_can_be_resized_and_in_a_resizable_arena_any(self):
+        for resizable in (False, True):
+            arena = loam.Arena(resizable=resizable)
+            first, last = arena.alloc(10), arena.alloc(10)
+            memoryview(first)[:], memoryview(last)[:] = b"x" * 10, b"y" * 10
+            last.resize(1000)
+            self.assertEqual(bytes(last)[:10], b"y" * 10)
+            if resizable:
+                first.resize(2000)
+                self.assertEqual((len(first), bytes(first)[:10]), (2000, b"x" * 10))
+            else:
+                with self.assertRaises(loam.Error):
+                    first.resize(2000)
+                self.assertEqual(bytes(first), b"x" * 10)
+
+    def test_a_lent_piece_is_not_resized(self):
+        piece = loam.Arena(resizable=True).alloc(10)
+        with memoryview(piece), self.assertRaisesRegex(BufferError, "1 buffers"):
+            piece.resize(20)
+        piece.resize(20)
+
+    def test_a_reset_waits_for_the_pieces(self):
+        arena = loam.Arena("block.reset")
+        piece = arena.alloc(10)
+        with self.assertRaises(loam.StateError):
+            arena.reset()
+        del piece
+        arena.reset()
+        self.assertEqual(len(arena), 0)
+        kept = arena.alloc(10)
+        arena.finalize()
+        with self.assertRaises(loam.Error):
+            arena.alloc(1)
+        with self.assertRaises(loam.Error):
+            kept.resize(5)
+
+    def test_what_makes_no_sense_is_refused(self):
+        arena = loam.Arena()
+        for wrong in ((-1,), (1, 0), (1, 3), (1, -16)):
+            with self.assertRaises(ValueError):
+                arena.alloc(*wrong)
+        with self.assertRaises(ValueError):
+            arena.alloc(1).resize(-1)
+        with self.assertRaises(TypeError):
+            type(arena.alloc(1))()
+
+
 class Ending(Case):
     def test_a_released_block_says_so(self):
         block = loam.Block(10)

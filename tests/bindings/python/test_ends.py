@@ -98,6 +98,41 @@ def in_a_child(answers, array):
     answers.put((float(total), tag, loam.policy.info().name))
 
 
+class Told(Case):
+    """What is told when there is nobody left to log it."""
+
+    def test_leaks_at_exit_are_lines_on_standard_error(self):
+        _, errors = run_child(START + "import ctypes; block = loam.Block(100, 'leaked.here')\n"
+                              "ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))",
+                              LOAM_LEAKS="1")
+        self.assertRegex(errors, "^loam: .*leaked.here")
+        _, errors = run_child("import loam; loam.start(leaks=True)\n"
+                              "import ctypes; block = loam.Block(100, 'leaked.too')\n"
+                              "ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))")
+        self.assertRegex(errors, "^loam: .*leaked.too")
+        _, errors = run_child(START + "loam.kept = loam.Block(100, 'freed.here')\n",
+                              LOAM_LEAKS="1")
+        self.assertEqual(errors, "")
+
+
+    def test_an_overrun_of_a_guarded_array_says_whose_it_is(self):
+        guarded = """
+local guarded = loam.host { name = "guarded", guard = true }
+return loam.policy { name = "guarded", pick = function(_) return guarded end }
+"""
+        _, errors = run_child(f"""
+import loam
+loam.start(guard_report=True)
+import ctypes, numpy
+loam.policy.load(text={guarded!r})
+loam.numpy.install(touch=True)
+with loam.tag("overrun"):
+    array = numpy.zeros(4096, "u1")
+ctypes.memset(array.ctypes.data + 4096, 1, 1)
+""", code=-11)
+        self.assertRegex(errors, "loam: .*overrun")
+
+
 class Forks(Case):
     def setUp(self):
         loam.policy.load(text=POLICY)

@@ -95,6 +95,34 @@ class Loading(Files):
         self.assertFalse(loam.policy.info().watching)
 
 
+class Starting(Files):
+    def test_a_start_takes_what_the_environment_would_say(self):
+        self.save(POLICY)
+        out, _ = run_child(f"""
+            import loam
+            loam.start({self.path!r}, watch=True, control=False)
+            print(loam.policy.info().name, loam.policy.info().watching)
+            try:
+                loam.start()
+            except loam.StateError as error:
+                print(error)
+            """)
+        self.assertEqual(out, "test True\nloam is started already\n")
+
+    def test_a_broken_policy_stops_it_unless_lenient(self):
+        self.save(BROKEN)
+        for lenient in (False, True):
+            out, _ = run_child(f"""
+                import loam
+                try:
+                    loam.start({self.path!r}, lenient={lenient})
+                except loam.PolicyError as error:
+                    print(error.line)
+                print(loam.policy.info().generation)
+                """)
+            self.assertEqual(out, "0\n" if lenient else "6\n0\n")
+
+
 class Asking(Files):
     def test_check_tells_what_a_load_would(self):
         self.save(POLICY)

@@ -1,0 +1,183 @@
+/* arena.c - loam.Arena and its pieces: many small memories of one pooled block, freed together. */
+#include "block.h"
+
+typedef struct Arena {
+  PyObject_HEAD loam_block *block;
+} Arena;
+
+typedef struct Piece {
+  PyObject_HEAD loam_block *arena; /* a reference: what looks at a piece keeps all of them */
+  void *data;
+  Py_ssize_t size;
+  Py_ssize_t exports; /* buffers lent, under which it may not move */
+} Piece;
+
+static PyTypeObject *piece_type;
+
+/* ---- Pieces */
+
+static PyObject *piece_of(loam_block *arena, void *data, Py_ssize_t size) {
+  if (!data) return binding_fail(LOAM_ENOMEM);
+  Piece *p = (Piece *)piece_type->tp_alloc(piece_type, 0);
+  if (!p) return NULL;
+  p->arena = loam_block_retain(arena);
+  p->data = data;
+  p->size = size;
+  return (PyObject *)p;
+}
+
+static void piece_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  loam_block_release(((Piece *)self)->arena);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+static PyObject *piece_resize(PyObject *self, PyObject *given) {
+  Piece *p = (Piece *)self;
+  Py_ssize_t size = PyLong_AsSsize_t(given);
+  if (size == -1 && PyErr_Occurred()) return NULL;
+  if (size < 0) return PyErr_Format(PyExc_ValueError, "size %zd: it is negative", size);
+  if (p->exports)
+    return PyErr_Format(PyExc_BufferError, "%zd buffers of the piece are lent", p->exports);
+  void *data = loam_arena_resize(p->arena, p->data, (size_t)size);
+  if (!data) return binding_fail(LOAM_ENOMEM);
+  p->data = data;
+  p->size = size;
+  Py_RETURN_NONE;
+}
+
+static int piece_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+  Piece *p = (Piece *)self;
+  if (PyBuffer_FillInfo(view, self, p->data, p->size, 0, flags)) return -1;
+  p->exports++;
+  return 0;
+}
+
+static void piece_releasebuffer(PyObject *self, Py_buffer *view) {
+  (void)view;
+  ((Piece *)self)->exports--;
+}
+
+static Py_ssize_t piece_length(PyObject *self) { return ((Piece *)self)->size; }
+
+static PyMethodDef piece_methods[] = {
+  { "resize", piece_resize, METH_O,
+    "Another size, with what it held; the last piece's only, unless the arena is resizable." },
+  { 0 },
+};
+
+static PyType_Slot piece_slots[] = {
+  { Py_tp_doc, (void *)"A piece of an arena, which it keeps alive; a buffer of bytes." },
+  { Py_tp_dealloc, (void *)piece_dealloc },
+  { Py_tp_methods, piece_methods },
+  { Py_mp_length, (void *)piece_length },
+  { Py_bf_getbuffer, (void *)piece_getbuffer },
+  { Py_bf_releasebuffer, (void *)piece_releasebuffer },
+  { 0, NULL },
+};
+
+static PyType_Spec piece_spec = { .name = "loam.Piece",
+                                  .basicsize = sizeof(Piece),
+                                  .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
+                                           Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                  .slots = piece_slots };
+
+/* ---- Arenas */
+
+static PyObject *arena_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = { "tag", "resizable", "zero", NULL };
+  const char *tag = NULL;
+  int resizable = 0, zero = 0;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|z$pp", (char **)names, &tag, &resizable,
+                                   &zero))
+    return NULL;
+  loam_site *site = binding_site(tag, "python.block");
+  if (!site) return NULL;
+  int flags = (resizable ? LOAM_ARENA_RESIZABLE : 0) | (zero ? LOAM_ARENA_ZEROED : 0);
+  loam_block *block = loam_arena_new(site, flags, 0);
+  if (!block) return binding_fail(LOAM_ENOMEM);
+  Arena *self = (Arena *)type->tp_alloc(type, 0);
+  if (self) self->block = block;
+  else loam_block_release(block);
+  return (PyObject *)self;
+}
+
+static void arena_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  loam_block_release(((Arena *)self)->block);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+static PyObject *arena_alloc(PyObject *self, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = { "size", "align", NULL };
+  Py_ssize_t size, align = 16;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "n|n", (char **)names, &size, &align))
+    return NULL;
+  if (size < 0) return PyErr_Format(PyExc_ValueError, "size %zd: it is negative", size);
+  if (align <= 0 || (align & (align - 1)))
+    return PyErr_Format(PyExc_ValueError, "align %zd: it is not a power of two", align);
+  loam_block *block = ((Arena *)self)->block;
+  return piece_of(block, loam_arena_alloc(block, (size_t)align, (size_t)size), size);
+}
+
+static PyObject *arena_reset(PyObject *self, PyObject *none) {
+  (void)none;
+  return binding_done(loam_arena_reset(((Arena *)self)->block));
+}
+
+static PyObject *arena_finalize(PyObject *self, PyObject *none) {
+  (void)none;
+  return binding_done(loam_arena_finalize(((Arena *)self)->block));
+}
+
+static Py_ssize_t arena_length(PyObject *self) {
+  return (Py_ssize_t)loam_block_size(((Arena *)self)->block);
+}
+
+static PyObject *arena_tag(PyObject *self, void *none) {
+  (void)none;
+  return binding_text(loam_block_tag(((Arena *)self)->block));
+}
+
+static PyMethodDef arena_methods[] = {
+  { "alloc", (PyCFunction)(void (*)(void))arena_alloc, METH_VARARGS | METH_KEYWORDS,
+    "alloc(size, align=16): a new piece." },
+  { "reset", arena_reset, METH_NOARGS, "Frees all pieces; StateError while one is held." },
+  { "finalize", arena_finalize, METH_NOARGS, "No more pieces: spare memory goes back." },
+  { 0 },
+};
+
+static PyGetSetDef arena_properties[] = {
+  { "tag", arena_tag, NULL, "What it is for.", NULL },
+  { 0 },
+};
+
+static const char prose[] =
+    "Arena(tag=None, *, resizable=False, zero=False)\n--\n\n"
+    "Many small pieces of memory under one tag, freed together; its length is theirs.\n\n"
+    "Pieces stand one after the other, and the last can be resized; in a resizable arena any can.";
+
+static PyType_Slot arena_slots[] = {
+  { Py_tp_doc, (void *)prose },
+  { Py_tp_new, (void *)arena_new },
+  { Py_tp_dealloc, (void *)arena_dealloc },
+  { Py_tp_methods, arena_methods },
+  { Py_tp_getset, arena_properties },
+  { Py_mp_length, (void *)arena_length },
+  { 0, NULL },
+};
+
+static PyType_Spec arena_spec = { .name = "loam.Arena",
+                                  .basicsize = sizeof(Arena),
+                                  .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                                  .slots = arena_slots };
+
+int arena_add(PyObject *module) {
+  piece_type = (PyTypeObject *)PyType_FromSpec(&piece_spec);
+  PyObject *type = piece_type ? PyType_FromSpec(&arena_spec) : NULL;
+  int status = type ? PyModule_AddObjectRef(module, "Arena", type) : -1;
+  Py_XDECREF(type);
+  return status;
+}
