@@ -342,6 +342,7 @@ static void open_lane(lm_thread *t, loam_site *site, unsigned class_, const lm_s
   lm_stats_reuse(lane, site->index, serve);
   lane->bin = serve->bin;
   lane->token = token;
+  lane->hint = lm_mark_hint(token);
   lane->key = key;
 }
 

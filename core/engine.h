@@ -74,11 +74,13 @@ LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size)
     if (lm_likely(top != bin->low)) {
       void *p = *--top;
       lm_bin_set_top(bin, top);
-      lm_pool_stamp(p, lane->token);
-      lm_count(&lane->blocks, 1);
-      lm_thread_leave(t);
-      if (!p) __builtin_unreachable();
-      return p;
+      if (lm_likely(lm_pool_stamp(p, lane->token, &lane->hint))) {
+        lm_count(&lane->blocks, 1);
+        lm_thread_leave(t);
+        if (!p) __builtin_unreachable();
+        return p;
+      }
+      lm_bin_set_top(bin, top + 1);
     }
   }
   lm_thread_leave(t);

@@ -27,9 +27,12 @@ void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
   l->strategy = strategy;
 }
 
-bool lm_large_is(const lm_place *place) {
-  const char *side = (const char *)place->side, *spans = (const char *)lm_map.span;
-  return side >= spans && side < spans + (lm_map.size >> LM_SLOT_SHIFT) * sizeof(lm_span);
+static lm_mark live_mark(lm_token token) {
+  return token & LM_TOKEN_SLOW ? LM_MARK_SLOW : LM_MARK_LIVE + LM_ID_WIDE;
+}
+
+static uint32_t head_slot(const lm_place *place) {
+  return (uint32_t)(lm_map_head_of(place->side) - lm_map.span);
 }
 
 /* Makes a run of slots a block that others can find. */
@@ -37,7 +40,8 @@ static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t u
                     size_t size, lm_token token) {
   lm_span *head = lm_map_span(slot);
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
-  lm_view view = { start, 0, &head->token, 0, l->strategy, size };
+  atomic_store_explicit(&head->mark, live_mark(token), memory_order_relaxed);
+  lm_view view = { start, 0, &head->mark, 0, l->strategy, size };
   lm_map_describe_large(slot, slots, &view);
   lm_map_extent(slot, slots, use);
 }
@@ -164,7 +168,7 @@ static void quarantine(lm_large *l, uint32_t slot) {
 }
 
 void lm_large_free(lm_large *l, const lm_place *place) {
-  uint32_t slot = lm_map_head_of(place), slots = slots_at(slot);
+  uint32_t slot = head_slot(place), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) {
     atomic_fetch_sub_explicit(&guarded, 1, memory_order_relaxed);
     quarantine(l, slot);
@@ -197,7 +201,7 @@ static bool grow(lm_large *l, uint32_t slot, uint32_t slots, uint32_t more, size
 }
 
 bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
-  uint32_t slot = lm_map_head_of(place), slots = slots_at(slot);
+  uint32_t slot = head_slot(place), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
   if (size < LM_SLOT / 4) return false;
   size = usable_of(size);
@@ -209,7 +213,7 @@ bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
 }
 
 void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
-  uint32_t from = lm_map_head_of(place), slots = slots_at(from);
+  uint32_t from = head_slot(place), slots = slots_at(from);
   const lm_prepare *how = &l->regions->how;
   size = usable_of(size);
   if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots))
@@ -222,7 +226,8 @@ void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
     lm_regions_give_up(l->regions, to, lm_map_slots(size)); /* the target may be a hole now */
     return NULL;
   }
-  lm_token token = atomic_exchange_explicit(place->side, LM_FREE, memory_order_acq_rel);
+  lm_token token = atomic_load_explicit(&lm_map_head_of(place->side)->token, memory_order_relaxed);
+  atomic_store_explicit(place->side, lm_mark_dead(place->mark), memory_order_release);
   unpublish(l, from, slots);
   publish(l, to, lm_map_slots(size), LM_USE_LARGE, (uintptr_t)lm_map_address(to), size, token);
   lm_regions_lose(l->regions, from, slots);
@@ -232,10 +237,14 @@ void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
 bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_token) {
   lm_place place;
   lm_lock_take(&l->lock);
-  bool done = lm_map_find(p, &place) && lm_large_is(&place) && place.strategy == l->strategy &&
-              place.base == (uintptr_t)p &&
-              atomic_compare_exchange_strong_explicit(place.side, &old, new_token,
+  bool done = lm_map_find(p, &place) && place.large && place.strategy == l->strategy &&
+              place.base == (uintptr_t)p && place.token == old && lm_mark_is_live(place.mark) &&
+              atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_MARK_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
+  if (done) {
+    atomic_store_explicit(&lm_map_head_of(place.side)->token, new_token, memory_order_relaxed);
+    atomic_store_explicit(place.side, live_mark(new_token), memory_order_release);
+  }
   lm_lock_drop(&l->lock);
   return done;
 }

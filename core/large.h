@@ -30,7 +30,7 @@ void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy);
 void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean);
 bool lm_guard_has_room(void);
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
-/* `place` is of a block whose token was just made LM_FREE. */
+/* `place` is of a block whose mark was just made CACHED. */
 void lm_large_free(lm_large *l, const lm_place *place);
 /* Ends the quarantine of every block that is in it. */
 void lm_large_drain(lm_large *l);
@@ -39,7 +39,4 @@ bool lm_large_resize(lm_large *l, const lm_place *place, size_t size);
 /* As lm_pool_move. */
 void *lm_large_move(lm_large *l, const lm_place *place, size_t size);
 bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_token);
-/* Whether a place is such a block. */
-bool lm_large_is(const lm_place *place);
-
 #endif

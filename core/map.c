@@ -183,6 +183,17 @@ bool lm_map_is_same(const lm_span *s, uint32_t version) {
   return atomic_load_explicit(&s->version, memory_order_relaxed) == version;
 }
 
+/* Whoever replaces a token is done in a moment, and does not fork meanwhile. */
+lm_mark lm_map_mark(lm_side *side) {
+  lm_mark mark;
+  while ((mark = atomic_load_explicit(side, memory_order_acquire)) == LM_MARK_BUSY) lm_sys_yield();
+  return mark;
+}
+
+static lm_token token_of_head(lm_side *mark) {
+  return atomic_load_explicit(&lm_map_head_of(mark)->token, memory_order_relaxed);
+}
+
 /* The object of the entry at `slot` that p is in. An entry of small objects speaks for its own
  * slot only. */
 static bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
@@ -190,12 +201,16 @@ static bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
   lm_view v;
   if (!lm_map_view(s, &v, &out->version) || p < v.start) return false;
   size_t offset = p - v.start, index = 0;
-  if (v.reciprocal ? slot != lm_map_slot((void *)p) : offset >= v.size) return false;
-  if (v.reciprocal) index = (size_t)(((unsigned __int128)offset * v.reciprocal) >> 64);
+  out->large = lm_map_is_large(v.reciprocal);
+  if (out->large)
+    v.size = atomic_load_explicit(&lm_map_head_of(v.side)->size, memory_order_acquire);
+  if (out->large ? offset >= v.size : slot != lm_map_slot((void *)p)) return false;
+  if (!out->large) index = (size_t)(((unsigned __int128)offset * v.reciprocal) >> 64);
   out->base = v.start + index * v.size;
   out->size = v.size;
   out->side = v.side + index;
-  out->token = atomic_load_explicit(out->side, memory_order_acquire);
+  out->mark = lm_map_mark(out->side);
+  out->token = out->large ? token_of_head(v.side) : lm_mark_token(v.side, index, out->mark);
   out->bin = v.bin;
   out->strategy = v.strategy;
   out->span = s;

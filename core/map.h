@@ -23,40 +23,36 @@
 #include <stdatomic.h>
 
 #include "lock.h"
+#include "mark.h"
 
 enum { LM_SLOT_SHIFT = 16 };
 #define LM_SLOT ((size_t)1 << LM_SLOT_SHIFT)
 
-typedef uint32_t lm_token;
-enum { LM_FREE = 0, LM_CACHED = 1 };
-#define LM_TOKEN_SLOW 0x80000000u /* frees of it are counted by the engine: not on the fast path */
-
 /* What an extent is, in its first slot's `use`. From LM_USE_RUNS on: a free run, and of which set
  * (run.h). */
 enum { LM_USE_NONE, LM_USE_SMALL, LM_USE_LARGE, LM_USE_GUARDED, LM_USE_OWN, LM_USE_RUNS = 16 };
-
-typedef _Atomic(lm_token) lm_side;
 
 /* One cache line. The first four are all that a free reads. `start`, `reciprocal`, `side`, `bin`,
  * `strategy` and `size` stand in each slot of a span; they are written under the owner's lock,
  * `version` being odd meanwhile, and read by anyone (atomics only so that this is defined). */
 typedef struct lm_span {
   _Atomic uintptr_t start;     /* of the first object; 0: no objects known here */
-  _Atomic uint64_t reciprocal; /* ceil(2^64 / size); 0 for a large block */
-  _Atomic(lm_side *) side;     /* a token for each object and a last one that is always LM_FREE */
+  _Atomic uint64_t reciprocal; /* ceil(2^64 / size), 0 for a large block: lm_map_is_large */
+  _Atomic(lm_side *) side;     /* marks (mark.h); of a large block, its own */
   _Atomic uint32_t bin;        /* offset of its bin in a thread; 0 for a large block */
-  _Atomic uint32_t strategy;   /* id */
+  _Atomic uint16_t strategy;   /* id */
+  lm_side mark;                /* a large block's; in its first slot only, as all from `use` on */
   _Atomic size_t size;         /* of an object: usable bytes */
   _Atomic uint32_t version;
-  _Atomic uint32_t use;   /* LM_USE_*; this and the rest only in the first slot */
+  _Atomic uint32_t use;   /* LM_USE_* */
   _Atomic uint32_t slots; /* of the extent */
   uint32_t next, prev;    /* in a list: slots, 0 for none; under the lock of the list */
   /* Atomics because one who found a large block here may look at its token when it is gone. */
   union {
-    lm_side token;           /* a large block's */
+    _Atomic(lm_token) token; /* a large block's */
     _Atomic uint32_t length; /* of a run of free slots, in its last slot */
     struct {
-      _Atomic uint16_t free; /* tokens that are LM_FREE */
+      _Atomic uint16_t free; /* marks that are FREE */
       _Atomic uint16_t hint; /* where to look for one */
     };
   };
@@ -130,6 +126,7 @@ void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size
 void lm_map_forget_small(uint32_t slot, uint32_t slots);
 void lm_map_forget_large(uint32_t slot, uint32_t slots);
 
+LM_INLINE bool lm_map_is_large(uint64_t reciprocal) { return reciprocal == 0; }
 LM_INLINE uint64_t lm_map_reciprocal(size_t size) { return UINT64_MAX / size + 1; }
 
 /* A consistent copy of an entry; false when it is empty or is being changed. */
@@ -141,18 +138,22 @@ bool lm_map_is_same(const lm_span *span, uint32_t version);
 typedef struct lm_place {
   uintptr_t base;
   size_t size;
-  lm_side *side; /* its token */
-  lm_token token;
+  lm_side *side;  /* its mark */
+  lm_mark mark;   /* what that was */
+  lm_token token; /* whose it is, or was; LM_NOBODY: nobody's so far */
+  bool large;     /* it has slots of its own */
   uint32_t bin, strategy;
   const lm_span *span;
   uint32_t version;
 } lm_place;
 
 bool lm_map_find(const void *p, lm_place *out);
+/* A mark that is not BUSY. */
+lm_mark lm_map_mark(lm_side *side);
 
-/* First slot of the large block that a place is of. */
-LM_INLINE uint32_t lm_map_head_of(const lm_place *place) {
-  return (uint32_t)(((char *)place->side - (char *)lm_map.span) / (ptrdiff_t)sizeof(lm_span));
+/* The entry of the large block whose mark this is. */
+LM_INLINE lm_span *lm_map_head_of(lm_side *mark) {
+  return (lm_span *)((char *)mark - offsetof(lm_span, mark));
 }
 
 /* Bytes of the range in use by pools and by loam itself; bytes of the array in use. */

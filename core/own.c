@@ -23,13 +23,6 @@ typedef struct own_class {
   char *at, *end; /* what is left of the slot being cut */
 } own_class;
 
-/* A stack of tables of one class, and the chunk that new ones of all classes are cut from. */
-static struct {
-  lm_lock lock;
-  lm_side *free[LM_CLASSES];
-  char *at, *end;
-} side;
-
 static own_class classes[OWN_CLASSES];
 static lm_regions regions;
 static lm_lock starting;
@@ -164,56 +157,6 @@ void *lm_own_realloc(void *p, size_t size) {
   return q;
 }
 
-/* A table on the stack has the one below it in its first two tokens. */
-static lm_side *below(lm_side *table) {
-  uint64_t low = atomic_load_explicit(&table[0], memory_order_relaxed);
-  uint64_t high = atomic_load_explicit(&table[1], memory_order_relaxed);
-  return (lm_side *)(uintptr_t)(low | high << 32);
-}
-
-static void set_below(lm_side *table, lm_side *next) {
-  uint64_t bits = (uintptr_t)next;
-  atomic_store_explicit(&table[0], (uint32_t)bits, memory_order_relaxed);
-  atomic_store_explicit(&table[1], (uint32_t)(bits >> 32), memory_order_relaxed);
-}
-
-static lm_side *cut_table_locked(size_t count) {
-  size_t size = lm_align_up((count + 1) * sizeof(lm_side), LM_CACHE_LINE);
-  if ((size_t)(side.end - side.at) < size) {
-    bool clean;
-    char *chunk = take_slots(1, LM_SLOT, &clean);
-    if (!chunk) return NULL;
-    /* Not at the page's beginning, where the first objects of spans are: the processor takes a load
-     * that follows a store 4 KiB away for the same address, and waits. */
-    side.at = (clean ? chunk : (char *)memset(chunk, 0, LM_SLOT)) + LM_CACHE_LINE;
-    side.end = chunk + LM_SLOT;
-  }
-  lm_side *table = (lm_side *)side.at;
-  side.at += size;
-  return table;
-}
-
-lm_side *lm_side_new(unsigned class_, size_t count) {
-  if (lm_unlikely(!atomic_load_explicit(&started, memory_order_acquire))) lm_own_start();
-  lm_lock_take(&side.lock);
-  lm_side *table = side.free[class_];
-  if (table) {
-    side.free[class_] = below(table);
-    set_below(table, NULL);
-  } else {
-    table = cut_table_locked(count);
-  }
-  lm_lock_drop(&side.lock);
-  return table;
-}
-
-void lm_side_recycle(unsigned class_, lm_side *table) {
-  lm_lock_take(&side.lock);
-  set_below(table, side.free[class_]);
-  side.free[class_] = table;
-  lm_lock_drop(&side.lock);
-}
-
 size_t lm_own_held(void) {
   lm_lock_take(&regions.lock);
   size_t slots = regions.held - regions.clean.slots;
@@ -222,7 +165,6 @@ size_t lm_own_held(void) {
 }
 
 static void lock_all(void) {
-  lm_lock_take(&side.lock);
   for (int i = 0; i < OWN_CLASSES; i++) lm_lock_take(&classes[i].lock);
   lm_lock_take(&starting);
   lm_lock_take(&regions.lock);
@@ -234,7 +176,6 @@ static void unlock_all(void) {
   lm_lock_drop(&regions.lock);
   lm_lock_drop(&starting);
   for (int i = OWN_CLASSES; i-- > 0;) lm_lock_drop(&classes[i].lock);
-  lm_lock_drop(&side.lock);
 }
 
 static void renew_all(void) {
@@ -242,7 +183,6 @@ static void renew_all(void) {
   lm_lock_renew(&regions.lock);
   lm_lock_renew(&starting);
   for (int i = 0; i < OWN_CLASSES; i++) lm_lock_renew(&classes[i].lock);
-  lm_lock_renew(&side.lock);
 }
 
 bool lm_own_is_valid(void) {

@@ -19,10 +19,4 @@ size_t lm_own_held(void);
 
 bool lm_own_is_valid(void);
 
-/* Side tables: arrays of tokens for spans of `count` objects. Their memory never becomes anything
- * else, so that one who reads a span just as it goes reads tokens all the same. A table comes with
- * every token LM_FREE, and is returned so. */
-lm_side *lm_side_new(unsigned class_, size_t count);
-void lm_side_recycle(unsigned class_, lm_side *table);
-
 #endif

@@ -210,9 +210,11 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
 
 static void *take_one(lm_store *store, lm_token token) {
   void *p;
+  uint8_t hint = lm_mark_hint(token);
   if (!lm_store_pull(store, &p, 1)) return NULL;
-  lm_pool_stamp(p, token);
-  return p;
+  if (lm_pool_stamp(p, token, &hint)) return p;
+  lm_store_push(store, &p, 1);
+  return NULL;
 }
 
 LM_NOINLINE void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token) {
@@ -404,6 +406,7 @@ size_t lm_pool_trim(void) {
   (void)sweep_threads(true);
   lm_lock_take(&ending);
   each_pool(trim_pool);
+  lm_marks_trim();
   lm_lock_drop(&ending);
   return lm_regions_released() - before;
 }
@@ -421,6 +424,7 @@ void lm_pool_decay(void) {
   lm_lock_take(&ending);
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     if (pool_at(id)) more |= decay_pool(pool_at(id), &most);
+  more |= lm_marks_decay(&most);
   lm_lock_drop(&ending);
   lm_decay_end(more);
 }
@@ -487,13 +491,16 @@ static lm_freed classify_miss(const void *p, lm_object *out) {
   return LM_FREE_INTERIOR;
 }
 
-/* Makes the token of a live object `dead`. By compare and exchange, because it may be re-owned at
- * this moment; a token that is dead already is somebody's double free. */
-static bool kill(lm_place *place, lm_token dead) {
-  while (place->token > LM_CACHED)
-    if (atomic_compare_exchange_weak_explicit(place->side, &place->token, dead,
-                                              memory_order_acq_rel, memory_order_acquire))
+/* Makes the mark of a live object a dead one. By compare and exchange, because it may be re-owned
+ * at this moment; a mark that is dead already is somebody's double free. */
+static bool kill(lm_place *place, const void *p) {
+  while (lm_mark_is_live(place->mark)) {
+    lm_mark was = place->mark;
+    if (atomic_compare_exchange_strong_explicit(place->side, &was, lm_mark_dead(was),
+                                                memory_order_acq_rel, memory_order_acquire))
       return true;
+    if (!lm_map_find(p, place)) return false;
+  }
   return false;
 }
 
@@ -512,12 +519,11 @@ static void put_small(lm_thread *t, const lm_place *place) {
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   lm_place place;
   if (!lm_map_find(p, &place)) return classify_miss(p, out);
-  bool large = lm_large_is(&place);
   bool start = place.base == (uintptr_t)p;
-  bool killed = start && kill(&place, large ? LM_FREE : LM_CACHED);
+  bool killed = start && kill(&place, p);
   tell(&place, out);
   if (!killed) return start ? LM_FREE_DOUBLE : LM_FREE_INTERIOR;
-  if (large) lm_large_free(&pool_at(place.strategy)->large, &place);
+  if (place.large) lm_large_free(&pool_at(place.strategy)->large, &place);
   else put_small(t, &place);
   return LM_FREED;
 }
@@ -525,7 +531,7 @@ lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
 /* ---- Questions and changes */
 
 static bool find_live(const void *p, lm_place *place) {
-  return lm_map_find(p, place) && place->token > LM_CACHED;
+  return lm_map_find(p, place) && lm_mark_is_live(place->mark);
 }
 
 bool lm_pool_find(const void *p, lm_object *out) {
@@ -538,7 +544,7 @@ bool lm_pool_find(const void *p, lm_object *out) {
 bool lm_pool_resize(void *p, size_t size) {
   lm_place place;
   if (size > LM_SIZE_MAX || !find_live(p, &place) || place.base != (uintptr_t)p) return false;
-  if (lm_large_is(&place)) return lm_large_resize(&pool_at(place.strategy)->large, &place, size);
+  if (place.large) return lm_large_resize(&pool_at(place.strategy)->large, &place, size);
   return size <= place.size && (size > place.size / 2 || place.size <= 64);
 }
 
@@ -546,14 +552,14 @@ void *lm_pool_move(lm_thread *t, void *p, size_t size) {
   (void)t;
   lm_place place;
   if (size > LM_SIZE_MAX || !find_live(p, &place) || place.base != (uintptr_t)p) return NULL;
-  return lm_large_is(&place) ? lm_large_move(&pool_at(place.strategy)->large, &place, size) : NULL;
+  return place.large ? lm_large_move(&pool_at(place.strategy)->large, &place, size) : NULL;
 }
 
 bool lm_pool_retoken(void *p, lm_token old, lm_token new_token) {
   lm_place place;
   if (!find_live(p, &place) || place.token != old) return false;
   lm_pool *pool = pool_at(place.strategy);
-  if (lm_large_is(&place)) return lm_large_retoken(&pool->large, p, old, new_token);
+  if (place.large) return lm_large_retoken(&pool->large, p, old, new_token);
   return lm_store_retoken(&pool->store[class_of_bin(place.bin)], p, old, new_token);
 }
 
@@ -567,12 +573,14 @@ static void visit_extent(uint32_t slot, visit_fn *visit, void *ctx) {
   lm_view view;
   uint32_t version;
   if (!lm_map_view(span, &view, &version)) return;
-  uint32_t count = view.reciprocal ? lm_span_count(lm_class_of(view.size)) : 1;
+  bool large = lm_map_is_large(view.reciprocal);
+  uint32_t count = large ? 1 : lm_span_count(lm_class_of(view.size));
   for (uint32_t i = 0; i < count; i++) {
-    lm_token token = atomic_load_explicit(&view.side[i], memory_order_acquire);
+    lm_mark mark = lm_map_mark(&view.side[i]);
+    if (!lm_mark_is_live(mark)) continue;
+    lm_token token = large ? atomic_load(&span->token) : lm_mark_token(view.side, i, mark);
     if (!lm_map_is_same(span, version)) return;
-    if (token <= LM_CACHED) continue;
-    size_t size = view.reciprocal ? view.size : atomic_load(&span->size);
+    size_t size = large ? atomic_load(&span->size) : view.size;
     visit(ctx, &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy });
   }
 }
@@ -594,7 +602,7 @@ void lm_pool_each(visit_fn *visit, void *ctx) {
 }
 
 void lm_pool_figures_get(lm_pool_figures *out) {
-  size_t own = lm_own_held();
+  size_t own = lm_own_held() + lm_marks_held();
   out->reserved = lm_map.size;
   out->regions = lm_map_handed() - own;
   out->metadata = own + lm_map_overhead();
@@ -791,5 +799,5 @@ bool lm_pool_is_valid(void) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     valid = valid && (!pool_at(id) || is_pool_valid_locked(pool_at(id)));
   unlock_all();
-  return valid && lm_own_is_valid() && lm_map_is_valid();
+  return valid && lm_marks_are_valid() && lm_own_is_valid() && lm_map_is_valid();
 }

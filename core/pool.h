@@ -7,13 +7,12 @@
  *           committed, locked), cut into spans (region.h).
  *   span    one or more slots that hold objects of one class (span.h), or one block (large.h).
  *   object  what a caller gets. Nothing of loam's stands in it or before it.
- *   token   4 bytes an object in the span's side table: whose it is. LM_FREE: in the span.
- *           LM_CACHED: in a thread's bin or its class's depot. Else live, and the token says site
- *           and generation (site.h).
+ *   mark    a byte an object, beside the span: free in it, cached by a thread or its class's
+ *           depot, or live; and whose, by way of a token that says site and generation (mark.h).
  *   bin     a thread's stack of pointers to cached objects of one (pool, class).
  *
- * Law of a span of small objects: count objects = free (token LM_FREE) + cached + live; `free`
- * equals the number of LM_FREE tokens; a span with free == count goes back to its region.
+ * Law of a span of small objects: count objects = free + cached + live; `free` equals the number
+ * of FREE marks; a span with free == count goes back to its region.
  * A pool belongs to one strategy, so a page never serves another strategy's placement. */
 #ifndef LM_POOL_H
 #define LM_POOL_H
@@ -56,7 +55,7 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
                     bool *zeroed);
 
 /* The slow and complete free: checks, and tells what it was. *out is what the object was, for
- * LM_FREED and LM_FREE_DOUBLE/INTERIOR (then the object hit, token LM_FREE/LM_CACHED if dead). */
+ * LM_FREED and LM_FREE_DOUBLE/INTERIOR; token: its last, LM_NOBODY where that is not known. */
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out);
 
 /* The live object that holds p (interior pointers too); lock-free. */
@@ -146,18 +145,26 @@ LM_INLINE void lm_bin_set_top(lm_bin *bin, void **top) {
 
 /* For an empty bin: fills it and takes one. */
 void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token);
-/* For a full bin, or one not open: makes room and puts `p`, whose token is LM_CACHED. */
+/* For a full bin, or one not open: makes room and puts `p`, CACHED. */
 void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p);
 
-LM_INLINE void lm_pool_stamp(const void *p, lm_token token) {
+/* Makes the cached object at p `token`'s; false when there is no memory to note that. *hint as
+ * lm_mark_assign's. */
+LM_INLINE bool lm_pool_stamp(const void *p, lm_token token, uint8_t *hint) {
   const lm_span *s = lm_map_span(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
   uint64_t offset = (uintptr_t)p - atomic_load_explicit(&s->start, memory_order_relaxed);
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
   lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed);
-  lm_assert(token > LM_CACHED);
-  lm_assert(atomic_load_explicit(&side[index], memory_order_relaxed) == LM_CACHED);
-  atomic_store_explicit(&side[index], token, memory_order_release);
+  lm_assert(token != LM_NOBODY);
+  lm_assert(lm_mark_is_cached(atomic_load_explicit(&side[index], memory_order_relaxed)));
+  const lm_palette *palette = lm_mark_palette(side);
+  lm_mark mark = (lm_mark)(LM_MARK_LIVE + *hint);
+  if (lm_unlikely(atomic_load_explicit(&palette->owner[*hint], memory_order_relaxed) != token))
+    mark = lm_mark_assign(side, index, token, hint);
+  if (lm_unlikely(!mark)) return false;
+  atomic_store_explicit(&side[index], mark, memory_order_release);
+  return true;
 }
 
 LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token) {
@@ -165,9 +172,11 @@ LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token) {
   void **top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return lm_pool_refill(t, offset, token);
   void *p = *--top;
+  uint8_t hint = lm_mark_hint(token);
   lm_bin_set_top(bin, top);
-  lm_pool_stamp(p, token);
-  return p;
+  if (lm_likely(lm_pool_stamp(p, token, &hint))) return p;
+  lm_bin_set_top(bin, top + 1);
+  return NULL;
 }
 
 /* One unsigned comparison refuses what is free, what is cached (a double free) and what the engine
@@ -180,10 +189,10 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   unsigned __int128 product = (unsigned __int128)offset * reciprocal;
   if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
-  lm_side *token = atomic_load_explicit(&s->side, memory_order_relaxed) + (size_t)(product >> 64);
-  lm_token was = atomic_load_explicit(token, memory_order_relaxed);
-  if (lm_unlikely(was - 2 >= LM_TOKEN_SLOW - 2)) return false;
-  atomic_store_explicit(token, LM_CACHED, memory_order_relaxed);
+  lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed) + (size_t)(product >> 64);
+  lm_mark mark = atomic_load_explicit(side, memory_order_relaxed);
+  if (lm_unlikely(!lm_mark_is_plain(mark))) return false;
+  atomic_store_explicit(side, (lm_mark)(mark + LM_IDS), memory_order_relaxed);
   uint32_t at = atomic_load_explicit(&s->bin, memory_order_relaxed);
   lm_bin *bin = lm_pool_bin_at(t, at);
   void **top = lm_bin_top(bin);

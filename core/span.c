@@ -40,10 +40,18 @@ static void set_free(lm_span *span, uint32_t n) {
   atomic_store_explicit(&span->free, (uint16_t)n, memory_order_relaxed);
 }
 
+static lm_mark mark_at(const lm_side *side, size_t i) {
+  return atomic_load_explicit(&side[i], memory_order_relaxed);
+}
+
+/* Relaxed: nobody else changes a mark that is not live but under this lock. */
+static void set_mark(lm_side *side, size_t i, int mark) {
+  atomic_store_explicit(&side[i], (lm_mark)mark, memory_order_relaxed);
+}
+
 static uint32_t count_free(const lm_side *side, uint32_t count) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < count; i++)
-    n += atomic_load_explicit(&side[i], memory_order_relaxed) == LM_FREE;
+  for (uint32_t i = 0; i < count; i++) n += lm_mark_is_free(mark_at(side, i));
   return n;
 }
 
@@ -66,13 +74,13 @@ static void unlink_span(uint32_t *list, uint32_t slot) {
 static bool grow_locked(lm_store *s) {
   uint32_t slots = lm_span_slots(s->class_), count = lm_span_count(s->class_);
   size_t size = lm_class_size(s->class_);
-  lm_side *side = lm_side_new(s->class_, count);
+  lm_side *side = lm_marks_new(s->class_, count);
   if (!side) return false;
   lm_verify(count_free(side, count + 1) == count + 1);
   bool clean;
   uint32_t slot = lm_regions_take(s->regions, slots, LM_SLOT, &clean);
   if (!slot) {
-    lm_side_recycle(s->class_, side);
+    lm_marks_recycle(side);
     return false;
   }
   lm_span *span = lm_map_span(slot);
@@ -100,7 +108,7 @@ static void retire_locked(lm_store *s, uint32_t slot) {
   s->empties--;
   lm_map_forget_small(slot, slots);
   lm_map_extent(slot, slots, LM_USE_NONE);
-  lm_side_recycle(s->class_, side);
+  lm_marks_recycle(side);
   lm_regions_put(s->regions, slot, slots);
 }
 
@@ -125,8 +133,9 @@ static unsigned draw_locked(lm_store *s, uint32_t slot, void **items, unsigned w
   uint32_t at = atomic_load_explicit(&span->hint, memory_order_relaxed);
   unsigned most = want < free ? want : free, n = 0;
   while (n < most) {
-    if (atomic_load_explicit(&side[at], memory_order_relaxed) == LM_FREE) {
-      atomic_store_explicit(&side[at], LM_CACHED, memory_order_relaxed);
+    lm_mark mark = mark_at(side, at);
+    if (lm_mark_is_free(mark)) {
+      set_mark(side, at, mark + LM_MARK_CACHED);
       items[n++] = start + at * size;
     }
     if (++at == count) at = 0;
@@ -181,7 +190,7 @@ static bool has_too_many_empties(const lm_store *s) {
          s->empties * lm_span_slots(s->class_) > EMPTY_SLOTS_KEPT;
 }
 
-/* An object that became LM_FREE: moves its span between the lists. */
+/* An object that became FREE: moves its span between the lists. */
 static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
   lm_span *span = lm_map_span(slot);
   uint32_t free = free_of(span) + 1;
@@ -200,8 +209,9 @@ static void put_back_locked(lm_store *s, void *p, uint32_t count) {
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
   lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
   size_t index = ((uintptr_t)p - start) / lm_class_size(s->class_);
-  if (atomic_load_explicit(&side[index], memory_order_relaxed) != LM_CACHED) return;
-  atomic_store_explicit(&side[index], LM_FREE, memory_order_relaxed);
+  lm_mark mark = mark_at(side, index);
+  if (!lm_mark_is_cached(mark)) return;
+  set_mark(side, index, mark - LM_MARK_CACHED);
   settle_locked(s, lm_map_slot((void *)start), count);
 }
 
@@ -274,8 +284,16 @@ bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_tok
   lm_place place;
   lm_lock_take(&s->lock);
   bool done = lm_map_find(p, &place) && place.bin == s->bin && place.base == (uintptr_t)p &&
-              atomic_compare_exchange_strong_explicit(place.side, &old, new_token,
+              place.token == old && lm_mark_is_live(place.mark) &&
+              atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_MARK_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
+  if (done) {
+    lm_side *side = atomic_load_explicit(&place.span->side, memory_order_relaxed);
+    uint8_t hint = lm_mark_hint(new_token);
+    lm_mark mark = lm_mark_assign(side, (size_t)(place.side - side), new_token, &hint);
+    done = mark != 0;
+    atomic_store_explicit(place.side, done ? mark : place.mark, memory_order_release);
+  }
   lm_lock_drop(&s->lock);
   return done;
 }
@@ -289,7 +307,7 @@ static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty) {
     uint32_t free = free_of(span);
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == s->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
-                atomic_load(&side[count]) == LM_FREE && count_free(side, count) == free;
+                lm_mark_is_free(mark_at(side, count)) && count_free(side, count) == free;
     if (!fair) return UINT32_MAX;
   }
   return n;
@@ -299,7 +317,7 @@ static bool is_depot_valid(const lm_store *s) {
   for (unsigned i = 0; i < s->stocked; i++) {
     lm_place place;
     if (!lm_map_find(s->depot[i], &place) || place.bin != s->bin) return false;
-    if (place.base != (uintptr_t)s->depot[i] || place.token != LM_CACHED) return false;
+    if (place.base != (uintptr_t)s->depot[i] || !lm_mark_is_cached(place.mark)) return false;
   }
   return true;
 }

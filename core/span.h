@@ -1,8 +1,8 @@
 /* span.h - the central store of small objects of one (pool, class): spans, and a depot.
  *
- * A span's only record of what is free is its side table of tokens; objects are drawn by looking
- * for LM_FREE from where the last one was found. In front of the spans stands a depot, a stack of
- * objects that threads gave back and others take again by copying pointers, their tokens LM_CACHED
+ * A span's only record of what is free is its marks; objects are drawn by looking for FREE ones
+ * from where the last one was found. In front of the spans stands a depot, a stack of
+ * objects that threads gave back and others take again by copying pointers, their marks CACHED
  * all the while (the depot of Bonwick and Adams, "Magazines and Vmem", 2001; tcmalloc's transfer
  * cache). While much is freed and nothing is taken, the depot is given up, because one object in it
  * keeps a whole span.
@@ -36,9 +36,9 @@ uint32_t lm_span_count(unsigned class_);
 /* `s` is zeroed memory. */
 void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t bin,
                    unsigned class_);
-/* Takes up to `want` objects, LM_CACHED; fewer only when there is no memory. */
+/* Takes up to `want` objects, CACHED; fewer only when there is no memory. */
 unsigned lm_store_pull(lm_store *s, void **items, unsigned want);
-/* Gives back objects that are LM_CACHED; others are passed over (a forked child may inherit a
+/* Gives back objects that are CACHED; others are passed over (a forked child may inherit a
  * thread's bin at the moment an object left it). */
 void lm_store_push(lm_store *s, void *const *items, unsigned n);
 /* Gives back the depot and every empty span; true if that leaves nothing. */

@@ -116,7 +116,7 @@ static uint64_t blocks_of(const lm_lane *lane) {
   return __atomic_load_n(&lane->blocks, __ATOMIC_RELAXED);
 }
 
-static void give_lane(lm_lane *lane, uint64_t of, uint32_t size) {
+static void give_lane(lm_lane *lane, uint64_t of, uint16_t units) {
   uint64_t old = owner_of(lane);
   struct stripe *stripe = stripe_of(old);
   lm_lock_take(&stripe->lock);
@@ -124,18 +124,17 @@ static void give_lane(lm_lane *lane, uint64_t of, uint32_t size) {
   if (blocks) {
     sums *row = touch(&stripe->table, old);
     row->total_blocks += blocks;
-    row->total_bytes += blocks * lane->size;
+    row->total_bytes += blocks * lane->units * 16;
     __atomic_store_n(&lane->blocks, 0, __ATOMIC_RELAXED);
   }
   atomic_store_explicit(&lane->of, of, memory_order_relaxed);
-  lane->size = size;
+  lane->units = units;
   lm_lock_drop(&stripe->lock);
 }
 
 void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve) {
   uint64_t of = lm_stats_key(site, serve->strategy);
-  uint32_t size = serve->units * 16u;
-  if (owner_of(lane) != of || lane->size != size) give_lane(lane, of, size);
+  if (owner_of(lane) != of || lane->units != serve->units) give_lane(lane, of, serve->units);
 }
 
 static void tell_all(lm_thread *t) {
@@ -224,7 +223,7 @@ static void add_thread(lm_thread *t, void *ctx) {
   }
   for (int i = 0; i < LM_LANES; i++) {
     uint64_t blocks = blocks_of(&t->lane[i]);
-    if (blocks) add_total(ctx, owner_of(&t->lane[i]), blocks, blocks * t->lane[i].size);
+    if (blocks) add_total(ctx, owner_of(&t->lane[i]), blocks, blocks * t->lane[i].units * 16);
   }
 }
 

@@ -37,7 +37,8 @@ typedef struct lm_lane {
   uint32_t key;        /* of the site and class, and of the epoch; 0: none */
   uint32_t bin;        /* offset in the thread */
   uint32_t token;      /* site.h */
-  uint32_t size;       /* of the bin's objects: what each of `blocks` has */
+  uint16_t units;      /* of 16 bytes, of the bin's objects: what each of `blocks` has */
+  uint8_t hint;        /* where the token may be in the palette of a span: mark.h */
   _Atomic uint64_t of; /* whose `blocks` are: as lm_tally's key; changes under the lock of totals */
   uint64_t blocks;     /* by lm_count */
 } lm_lane;

@@ -71,14 +71,15 @@ static void check_large(uint32_t slot, uint32_t slots, size_t size) {
     assert_ptr_equal(place.base, base);
     assert_int_equal(place.size, size);
     assert_int_equal(place.token, 77);
-    assert_int_equal(lm_map_head_of(&place), slot);
+    assert_ptr_equal(lm_map_head_of(place.side), lm_map_span(slot));
   }
 }
 
 static void describe(uint32_t slot, uint32_t slots, size_t size) {
   lm_span *head = lm_map_span(slot);
   head->token = 77;
-  lm_view view = { (uintptr_t)lm_map_address(slot), 0, &head->token, 0, 5, size };
+  head->mark = LM_MARK_LIVE + LM_ID_WIDE;
+  lm_view view = { (uintptr_t)lm_map_address(slot), 0, &head->mark, 0, 5, size };
   lm_map_describe_large(slot, slots, &view);
 }
 

@@ -1,0 +1,251 @@
+/* mark.c - memory for marks, and the tokens that they name.
+ *
+ * Tables of one kind (the marks of a class, the wide tokens of a class) are cut from chunks of one
+ * slot, as a slab allocator does (Bonwick, "The Slab Allocator", 1994): a chunk whose tables are
+ * all unused goes back to the regions of marks, and from them to the system. */
+#include "mark.h"
+
+#include <string.h>
+
+#include "own.h"
+#include "region.h"
+#include "thread.h"
+
+enum { LOOKS = 16 }; /* in a palette, before a token is noted apart */
+enum { KINDS = 2 * LM_CLASSES };
+
+/* Stands in the last bytes of an unused table, where no mark or token ever is; else it is zero. */
+typedef struct link {
+  char *below;
+} link;
+
+/* At the beginning of a chunk; the tables follow. Its tables have been cut up to `at`.
+ * Law: it is in the list of its kind if and only if it has an unused table or can cut one. */
+typedef struct chunk {
+  struct chunk *next, *previous;
+  char *unused, *at;
+  uint32_t used, kind;
+  size_t size; /* of a table */
+} __attribute__((aligned(LM_CACHE_LINE))) chunk;
+
+static struct {
+  lm_lock lock;
+  chunk *list[KINDS];
+  lm_regions regions;
+  bool started;
+} marks;
+
+/* ---- Chunks ------------------------------------------------------------------------------- */
+
+static chunk *chunk_of(const char *at) { return (chunk *)lm_align_down((uintptr_t)at, LM_SLOT); }
+
+static link *link_of(char *at, size_t size) { return (link *)(at + size - sizeof(link)); }
+
+static bool can_cut(const chunk *c) {
+  return (size_t)((const char *)c + LM_SLOT - c->at) >= c->size;
+}
+
+static void list_chunk(chunk *c) {
+  c->previous = NULL;
+  c->next = marks.list[c->kind];
+  if (c->next) c->next->previous = c;
+  marks.list[c->kind] = c;
+}
+
+static void unlist_chunk(chunk *c) {
+  if (c->next) c->next->previous = c->previous;
+  if (c->previous) c->previous->next = c->next;
+  else marks.list[c->kind] = c->next;
+}
+
+static chunk *new_chunk_locked(unsigned kind, size_t size) {
+  bool clean;
+  uint32_t slot = lm_regions_take(&marks.regions, 1, LM_SLOT, &clean);
+  if (!slot) return NULL;
+  lm_map_extent(slot, 1, LM_USE_OWN);
+  chunk *c = lm_map_address(slot);
+  if (!clean) memset(c, 0, LM_SLOT);
+  c->kind = kind;
+  c->size = size;
+  c->at = (char *)(c + 1);
+  list_chunk(c);
+  return c;
+}
+
+static void *take_locked(unsigned kind, size_t size) {
+  chunk *c = marks.list[kind] ? marks.list[kind] : new_chunk_locked(kind, size);
+  if (!c) return NULL;
+  char *at = c->unused;
+  if (at) {
+    c->unused = link_of(at, size)->below;
+    link_of(at, size)->below = NULL;
+  } else {
+    at = c->at;
+    c->at += size;
+  }
+  c->used++;
+  if (!c->unused && !can_cut(c)) unlist_chunk(c);
+  return at;
+}
+
+static void give_up_locked(chunk *c) {
+  uint32_t slot = lm_map_slot(c);
+  unlist_chunk(c);
+  lm_map_extent(slot, 1, LM_USE_NONE);
+  lm_regions_put(&marks.regions, slot, 1);
+}
+
+/* Of zeros. The last chunk of a kind stays. */
+static void put_locked(char *at) {
+  chunk *c = chunk_of(at);
+  if (!c->unused && !can_cut(c)) list_chunk(c);
+  link_of(at, c->size)->below = c->unused;
+  c->unused = at;
+  c->used--;
+  if (!c->used && (c->next || c->previous)) give_up_locked(c);
+}
+
+/* ---- Tables ------------------------------------------------------------------------------- */
+
+static void lock_all(void) {
+  lm_lock_take(&marks.lock);
+  lm_lock_take(&marks.regions.lock);
+}
+
+static void unlock_all(void) {
+  lm_lock_drop(&marks.regions.lock);
+  lm_lock_drop(&marks.lock);
+}
+
+static void renew_all(void) {
+  lm_lock_renew(&marks.regions.lock);
+  lm_lock_renew(&marks.lock);
+}
+
+static void hook(void) {
+  static _Atomic bool hooked;
+  if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
+  lm_own_start();
+  lm_thread_hook(&(lm_thread_hooks){ NULL, lock_all, unlock_all, renew_all });
+}
+
+static void *take(unsigned kind, size_t size) {
+  hook();
+  lm_lock_take(&marks.lock);
+  if (!marks.started) {
+    lm_regions_init(&marks.regions, &(lm_prepare){ 0 });
+    marks.started = true;
+  }
+  char *at = take_locked(kind, lm_align_up(size + sizeof(link), LM_CACHE_LINE));
+  lm_lock_drop(&marks.lock);
+  return at;
+}
+
+static void put(void *at) {
+  lm_lock_take(&marks.lock);
+  put_locked(at);
+  lm_lock_drop(&marks.lock);
+}
+
+lm_side *lm_marks_new(unsigned class_, uint32_t count) {
+  lm_palette *palette = take(class_, sizeof *palette + count + 1);
+  if (!palette) return NULL;
+  palette->class_ = class_;
+  palette->count = count;
+  return (lm_side *)(palette + 1);
+}
+
+void lm_marks_recycle(lm_side *side) {
+  lm_palette *palette = lm_mark_palette(side);
+  _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_relaxed);
+  uint32_t count = palette->count;
+  if (wide) {
+    memset((void *)wide, 0, count * sizeof *wide);
+    put((void *)wide);
+  }
+  memset(palette, 0, sizeof *palette + count);
+  put(palette);
+}
+
+/* The span's table of a token for each object, made if it has none: by whoever is first. */
+static _Atomic(lm_token) *wide_of(lm_palette *palette) {
+  /* Acquire pairs with the exchange: the table is zeroed. */
+  _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire), *made;
+  if (wide) return wide;
+  made = take(LM_CLASSES + palette->class_, palette->count * sizeof *made);
+  if (!made || atomic_compare_exchange_strong_explicit(&palette->wide, &wide, made,
+                                                       memory_order_acq_rel, memory_order_acquire))
+    return made;
+  put((void *)made);
+  return wide;
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------- */
+
+/* Whether a place of the palette is the token's, or is now. */
+static bool owns(_Atomic(lm_token) *owner, lm_token token) {
+  lm_token now = atomic_load_explicit(owner, memory_order_relaxed);
+  if (now == token) return true;
+  return now == LM_NOBODY && (atomic_compare_exchange_strong_explicit(
+                                  owner, &now, token, memory_order_relaxed, memory_order_relaxed) ||
+                              now == token);
+}
+
+static lm_mark assign_wide(lm_palette *palette, size_t index, lm_token token) {
+  _Atomic(lm_token) *wide = wide_of(palette);
+  if (!wide) return 0;
+  atomic_store_explicit(&wide[index], token, memory_order_relaxed);
+  return token & LM_TOKEN_SLOW ? LM_MARK_SLOW : LM_MARK_LIVE + LM_ID_WIDE;
+}
+
+LM_NOINLINE lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint) {
+  lm_palette *palette = lm_mark_palette(side);
+  unsigned id = *hint;
+  for (int i = 0; i < LOOKS && !(token & LM_TOKEN_SLOW); i++) {
+    if (owns(&palette->owner[id], token)) {
+      *hint = (uint8_t)id;
+      return (lm_mark)(LM_MARK_LIVE + id);
+    }
+    id = id < LM_OWNERS ? id + 1 : 1;
+  }
+  return assign_wide(palette, index, token);
+}
+
+lm_token lm_mark_token(lm_side *side, size_t index, lm_mark mark) {
+  lm_palette *palette = lm_mark_palette(side);
+  unsigned id = mark < LM_MARK_SLOW ? mark % LM_IDS : LM_ID_WIDE;
+  if (id != LM_ID_WIDE) return atomic_load_explicit(&palette->owner[id], memory_order_relaxed);
+  _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire);
+  return wide ? atomic_load_explicit(&wide[index], memory_order_relaxed) : LM_NOBODY;
+}
+
+/* ---- What is held ------------------------------------------------------------------------- */
+
+void lm_marks_trim(void) { lm_regions_trim(&marks.regions); }
+
+bool lm_marks_decay(uint32_t *most) { return lm_regions_decay(&marks.regions, most); }
+
+size_t lm_marks_held(void) {
+  lm_lock_take(&marks.regions.lock);
+  size_t slots = marks.regions.held - marks.regions.clean.slots;
+  lm_lock_drop(&marks.regions.lock);
+  return slots << LM_SLOT_SHIFT;
+}
+
+static bool is_list_valid(unsigned kind) {
+  for (const chunk *c = marks.list[kind]; c; c = c->next)
+    if (c->kind != kind || (!c->unused && !can_cut(c)) || (c->next && c->next->previous != c))
+      return false;
+  return true;
+}
+
+bool lm_marks_are_valid(void) {
+  bool valid = true;
+  lm_lock_take(&marks.lock);
+  for (unsigned kind = 0; kind < KINDS; kind++) valid = valid && is_list_valid(kind);
+  lm_lock_take(&marks.regions.lock);
+  valid = valid && (!marks.started || lm_regions_is_valid(&marks.regions));
+  lm_lock_drop(&marks.regions.lock);
+  lm_lock_drop(&marks.lock);
+  return valid;
+}

@@ -1,0 +1,84 @@
+/* mark.h - one byte an object: what it is, and whose it is or was.
+ *
+ *   mark = state + id
+ *
+ *   state  FREE in its span; CACHED in a thread's bin or its class's depot; LIVE with a caller
+ *   id     0: nobody's so far; else where its token is: in the span's palette, which has room for
+ *          78 tokens, or (LM_ID_WIDE) in a table of a token for each object, which a span gets when
+ *          its palette is full or the token is one that the engine counts
+ *
+ * Most spans hold the objects of a few sites, so most objects cost a byte; and because only the
+ * state changes when one is freed, a second free can still tell whose it was. Two marks stand for
+ * themselves: SLOW, live with a counted token, which the fast free refuses; and BUSY, live while
+ * its token is being replaced.
+ *
+ * Law: a LIVE or CACHED mark whose id is not 0 names a token that stays in its place for as long as
+ *      the span is one. Equal tokens may stand in a palette twice.
+ *
+ * Memory of marks never becomes anything but marks or zeros, so that one who reads a span just as
+ * it goes reads no nonsense. */
+#ifndef LM_MARK_H
+#define LM_MARK_H
+
+#include <stdatomic.h>
+
+#include "class.h"
+
+typedef uint32_t lm_token;        /* site.h */
+#define LM_TOKEN_SLOW 0x80000000u /* frees of it are counted by the engine */
+enum { LM_NOBODY = 0 };           /* a token that is none */
+
+typedef uint8_t lm_mark;
+typedef _Atomic(lm_mark) lm_side;
+
+enum { LM_IDS = 80, LM_OWNERS = LM_IDS - 2, LM_ID_WIDE = LM_IDS - 1 };
+enum {
+  LM_MARK_FREE = 0,
+  LM_MARK_LIVE = LM_IDS,
+  LM_MARK_CACHED = 2 * LM_IDS,
+  LM_MARK_SLOW = 3 * LM_IDS,
+  LM_MARK_BUSY = LM_MARK_SLOW + 1
+};
+
+/* Stands before the marks of a span. */
+typedef struct lm_palette {
+  _Atomic(lm_token) owner[LM_IDS]; /* by id; [0] and [LM_ID_WIDE] are not used */
+  _Atomic(_Atomic(lm_token) *) wide;
+  uint32_t class_, count; /* of the span */
+} __attribute__((aligned(LM_CACHE_LINE))) lm_palette;
+
+LM_INLINE lm_palette *lm_mark_palette(lm_side *side) { return (lm_palette *)side - 1; }
+
+LM_INLINE bool lm_mark_is_free(lm_mark m) { return m < LM_MARK_LIVE; }
+LM_INLINE bool lm_mark_is_cached(lm_mark m) { return m >= LM_MARK_CACHED && m < LM_MARK_SLOW; }
+LM_INLINE bool lm_mark_is_live(lm_mark m) { return !lm_mark_is_free(m) && !lm_mark_is_cached(m); }
+/* Live, and nothing but a free to do about it: what one unsigned comparison tells. */
+LM_INLINE bool lm_mark_is_plain(lm_mark m) { return (unsigned)m - (LM_MARK_LIVE + 1) < LM_IDS - 1; }
+/* What becomes of a live mark when its object is freed. */
+LM_INLINE lm_mark lm_mark_dead(lm_mark m) {
+  return m >= LM_MARK_SLOW ? LM_MARK_CACHED + LM_ID_WIDE : (lm_mark)(m + LM_IDS);
+}
+
+/* The first id to try for a token. */
+LM_INLINE uint8_t lm_mark_hint(lm_token token) {
+  return (uint8_t)(1 + (((token * 0x9e3779b1u) >> 16) * LM_OWNERS >> 16));
+}
+
+/* The marks of a span of a class, after its palette, all FREE and nobody's, with one more at the
+ * end that always is; NULL when there is no memory. And back. */
+lm_side *lm_marks_new(unsigned class_, uint32_t count);
+void lm_marks_recycle(lm_side *side);
+/* Gives back what is unused, or was since the last tick (decay.h). Bytes that are held. */
+void lm_marks_trim(void);
+bool lm_marks_decay(uint32_t *most);
+size_t lm_marks_held(void);
+bool lm_marks_are_valid(void);
+
+/* The mark for an object at `index` with a token, which is noted where it has to be; 0 when there
+ * is no memory for that. *hint is an id to try first, and becomes the one that fitted. */
+lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint);
+
+/* The token that a mark of an object names. */
+lm_token lm_mark_token(lm_side *side, size_t index, lm_mark mark);
+
+#endif
