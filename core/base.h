@@ -43,6 +43,15 @@ _Noreturn void lm_abort(const char *file, int line, const char *expression);
 #define LM_CACHE_LINE 64
 #define LM_PAGE ((size_t)4096) /* the smallest page of every port */
 
+/* A relaxed load of an _Atomic object of this type that is used once, or does not change while it
+ * is looked at. As plain as it is, gcc can make it part of another instruction; of an atomic load,
+ * it makes one of its own and keeps a register for it. */
+#ifdef __SANITIZE_THREAD__
+#define lm_peek(type, object) __atomic_load_n((type const *)(object), __ATOMIC_RELAXED)
+#else
+#define lm_peek(type, object) (*(type const *)(object))
+#endif
+
 /* More on a counter that one thread writes and others read. Relaxed, as if by a load and a store;
  * but of those gcc does not make one instruction. */
 #ifdef __SANITIZE_THREAD__

@@ -307,7 +307,8 @@ static void *serve_decided(const order *o, const answer *a, block *out) {
   if (o->align > 16 || o->size > LM_SMALL_MAX) return NULL;
   if (stamp(o->site, s, a->token) & LM_TOKEN_SLOW) return NULL;
   uint32_t bin = lm_pool_bin(s, lm_class_of(o->size));
-  out->base = bin ? lm_pool_take(o->t, bin, a->token) : NULL;
+  uint8_t hint = lm_mark_hint(a->token);
+  out->base = bin ? lm_pool_take(o->t, bin, a->token, &hint) : NULL;
   out->size = out->base ? lm_table_bin_size(bin) : 0;
   return out->base;
 }
@@ -332,29 +333,34 @@ static void *serve_chain(order *o) {
 }
 
 /* While active, after a decision of the same section: a swap since then makes the thread forget. */
-static void open_lane(lm_thread *t, loam_site *site, unsigned class_, const lm_serve *serve,
+static void open_lane(lm_lane *lane, uint32_t key, const loam_site *site, const lm_serve *serve,
                       lm_token token) {
-  uint32_t key = site->lane + class_ + (atomic_load(&t->epoch) & ~LM_EPOCH_WARY);
-  lm_lane *lane = &t->lane[key % LM_LANES];
-  const lm_plan *plan = lm_engine_plan(site);
-  if (!(plan->table.even >> class_ & 1) || plan->reads & 1u << LM_IN_ZERO) return;
-  if (lane->key == key) return;
   lm_stats_reuse(lane, site->index, serve);
   lane->bin = serve->bin;
   lane->token = token;
-  lane->hint = lm_mark_hint(token);
   lane->key = key;
 }
 
-/* As lm_engine_take, but asks the table, and fills an empty bin. */
+/* Whether all that a lane of a class stands for is decided alike. */
+static bool has_lane(loam_site *site, unsigned class_) {
+  const lm_plan *plan = lm_engine_plan(site);
+  return plan->table.even >> class_ & 1 && !(plan->reads & 1u << LM_IN_ZERO);
+}
+
+/* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
 LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero) {
   lm_token token;
   void *p = NULL;
   if (size > LM_SMALL_MAX || t->inside) return NULL;
   lm_thread_enter(t);
   lm_serve serve = lm_engine_serve(site, size, zero, &token);
-  if (serve.bin) p = lm_pool_take(t, serve.bin, token);
-  if (p) open_lane(t, site, lm_class_of(size), &serve, token);
+  unsigned class_ = lm_class_of(size);
+  uint32_t key = site->lane + class_ + (atomic_load(&t->epoch) & ~LM_EPOCH_WARY);
+  lm_lane *lane = &t->lane[key % LM_LANES];
+  uint8_t hint = lane->key == key ? lane->hint : lm_mark_hint(token);
+  if (serve.bin) p = lm_pool_take(t, serve.bin, token, &hint);
+  if (p && lane->key != key && has_lane(site, class_)) open_lane(lane, key, site, &serve, token);
+  if (p && lane->key == key) lane->hint = hint;
   lm_thread_leave(t);
   if (!p) return NULL;
   lm_stats_note(t, site->index, serve.strategy, 1, serve.units * (size_t)16);
@@ -439,7 +445,7 @@ static void LM_PRINTF(3, 4) tell_bad(uint64_t generation, const void *p, const c
 }
 
 /* A token that says whose a block is, or was. */
-static bool is_known(lm_token token) { return (token & ~LM_TOKEN_SLOW) > LM_CACHED; }
+static bool is_known(lm_token token) { return (token & ~LM_TOKEN_SLOW) != LM_NOBODY; }
 
 /* In words of at most WORDS bytes: what is known of a block, live or dead. */
 static const char *describe_owner(char *words, size_t size, lm_token token, uint32_t strategy) {

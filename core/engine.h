@@ -69,18 +69,11 @@ LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size)
   uint32_t key = site->lane + lm_class_of(size) + lm_thread_try(t);
   lm_lane *lane = &t->lane[key % LM_LANES];
   if (lm_likely(lane->key == key)) {
-    lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-    void **top = lm_bin_top(bin);
-    if (lm_likely(top != bin->low)) {
-      void *p = *--top;
-      lm_bin_set_top(bin, top);
-      if (lm_likely(lm_pool_stamp(p, lane->token, &lane->hint))) {
-        lm_count(&lane->blocks, 1);
-        lm_thread_leave(t);
-        if (!p) __builtin_unreachable();
-        return p;
-      }
-      lm_bin_set_top(bin, top + 1);
+    void *p = lm_pool_take_ready(t, lane);
+    if (lm_likely(p != NULL)) {
+      lm_count(&lane->blocks, 1);
+      lm_thread_leave(t);
+      return p;
     }
   }
   lm_thread_leave(t);

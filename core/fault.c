@@ -47,13 +47,14 @@ static uint32_t extent_of(const void *p) {
 }
 
 /* The block that the extent at an address is, or was while its memory was last in use. */
-static bool find_block(const void *p, lm_view *view, lm_token *token) {
+static bool find_block(const void *p, lm_view *view, lm_token *token, bool *is_live) {
   uint32_t version, slot = extent_of(p);
   const lm_span *head = lm_map_span(slot);
   uint32_t use = atomic_load_explicit(&head->use, memory_order_relaxed);
   if (use != LM_USE_GUARDED && use != LM_USE_LARGE) return false;
   if (!lm_map_view(head, view, &version)) return false;
-  *token = atomic_load_explicit(view->side, memory_order_acquire);
+  *is_live = lm_mark_is_live(atomic_load_explicit(view->side, memory_order_acquire));
+  *token = atomic_load_explicit(&head->token, memory_order_relaxed);
   return true;
 }
 
@@ -72,7 +73,7 @@ static void add_place(uintptr_t p, const lm_view *block, bool is_live) {
 
 /* Returns the generation that decided it. */
 static uint64_t add_owner(const lm_view *block, lm_token token) {
-  const loam_site *site = token > LM_CACHED ? lm_site_at(lm_token_site(token)) : NULL;
+  const loam_site *site = token != LM_NOBODY ? lm_site_at(lm_token_site(token)) : NULL;
   if (site) {
     add(" of tag '");
     add(site->where.tag);
@@ -92,14 +93,15 @@ static uint64_t add_owner(const lm_view *block, lm_token token) {
 static uint64_t describe(const void *address) {
   lm_view block;
   lm_token token;
+  bool is_live;
   words.n = 0;
   add("fault at 0x");
   add_number((uintptr_t)address, 16);
-  if (!find_block(address, &block, &token)) {
+  if (!find_block(address, &block, &token, &is_live)) {
     add(", where no block lives");
     return atomic_load_explicit(&lm_generation, memory_order_relaxed);
   }
-  add_place((uintptr_t)address, &block, token > LM_CACHED);
+  add_place((uintptr_t)address, &block, is_live);
   return add_owner(&block, token);
 }
 

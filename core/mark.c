@@ -32,7 +32,7 @@ static struct {
   lm_lock lock;
   chunk *list[KINDS];
   lm_regions regions;
-  bool started;
+  bool begun;
 } marks;
 
 /* ---- Chunks ------------------------------------------------------------------------------- */
@@ -122,20 +122,21 @@ static void renew_all(void) {
   lm_lock_renew(&marks.lock);
 }
 
-static void hook(void) {
-  static _Atomic bool hooked;
-  if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
+void lm_marks_start(void) {
   lm_own_start();
   lm_thread_hook(&(lm_thread_hooks){ NULL, lock_all, unlock_all, renew_all });
 }
 
+/* Another thread may be in the midst of lm_marks_start: so whoever is first begins. */
+static void begin_locked(void) {
+  if (marks.begun) return;
+  lm_regions_init(&marks.regions, &(lm_prepare){ 0 });
+  marks.begun = true;
+}
+
 static void *take(unsigned kind, size_t size) {
-  hook();
   lm_lock_take(&marks.lock);
-  if (!marks.started) {
-    lm_regions_init(&marks.regions, &(lm_prepare){ 0 });
-    marks.started = true;
-  }
+  begin_locked();
   char *at = take_locked(kind, lm_align_up(size + sizeof(link), LM_CACHE_LINE));
   lm_lock_drop(&marks.lock);
   return at;
@@ -244,7 +245,7 @@ bool lm_marks_are_valid(void) {
   lm_lock_take(&marks.lock);
   for (unsigned kind = 0; kind < KINDS; kind++) valid = valid && is_list_valid(kind);
   lm_lock_take(&marks.regions.lock);
-  valid = valid && (!marks.started || lm_regions_is_valid(&marks.regions));
+  valid = valid && (!marks.begun || lm_regions_is_valid(&marks.regions));
   lm_lock_drop(&marks.regions.lock);
   lm_lock_drop(&marks.lock);
   return valid;

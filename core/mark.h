@@ -64,6 +64,9 @@ LM_INLINE uint8_t lm_mark_hint(lm_token token) {
   return (uint8_t)(1 + (((token * 0x9e3779b1u) >> 16) * LM_OWNERS >> 16));
 }
 
+/* Once, before a module above it hooks its own locks: those are taken first. */
+void lm_marks_start(void);
+
 /* The marks of a span of a class, after its palette, all FREE and nobody's, with one more at the
  * end that always is; NULL when there is no memory. And back. */
 lm_side *lm_marks_new(unsigned class_, uint32_t count);

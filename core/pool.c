@@ -208,26 +208,46 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   grow_bin(bin, next < most ? next : most);
 }
 
+/* Makes the cached object at p `token`'s; false when there is no memory to note that. */
+static bool stamp(const void *p, lm_token token, uint8_t *hint) {
+  lm_at at = lm_pool_at(p);
+  lm_assert(token != LM_NOBODY);
+  lm_mark mark = lm_mark_assign(at.side, at.index, token, hint);
+  if (mark) lm_pool_mark(at, mark);
+  return mark;
+}
+
 static void *take_one(lm_store *store, lm_token token) {
   void *p;
   uint8_t hint = lm_mark_hint(token);
   if (!lm_store_pull(store, &p, 1)) return NULL;
-  if (lm_pool_stamp(p, token, &hint)) return p;
+  if (stamp(p, token, &hint)) return p;
   lm_store_push(store, &p, 1);
   return NULL;
 }
 
-LM_NOINLINE void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token) {
-  lm_pool *pool = pool_for(holder_of(place_of_bin(offset)));
-  if (!pool) return NULL;
-  lm_store *store = &pool->store[class_of_bin(offset)];
-  lm_bin *bin = lm_pool_bin_at(t, offset);
+/* Fills an empty bin; false when there is no memory for a bin, or for an object. */
+static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_store *store) {
   widen(t, bin, offset);
-  if (!bin->low) return take_one(store, token);
-  uint32_t n = lm_store_pull(store, bin->low, capacity_of(bin) / 2);
-  lm_bin_set_top(bin, bin->low + n);
+  if (!bin->low) return false;
+  lm_bin_set_top(bin, bin->low + lm_store_pull(store, bin->low, capacity_of(bin) / 2));
   lm_decay_stir();
-  return n ? lm_pool_take(t, offset, token) : NULL;
+  return lm_bin_top(bin) > bin->low;
+}
+
+LM_NOINLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint) {
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  if (lm_bin_top(bin) == bin->low) {
+    lm_pool *pool = pool_for(holder_of(place_of_bin(offset)));
+    if (!pool) return NULL;
+    lm_store *store = &pool->store[class_of_bin(offset)];
+    if (!refill(t, bin, offset, store)) return bin->low ? NULL : take_one(store, token);
+  }
+  void **top = lm_bin_top(bin) - 1, *p = *top;
+  lm_bin_set_top(bin, top);
+  if (stamp(p, token, hint)) return p;
+  lm_bin_set_top(bin, top + 1);
+  return NULL;
 }
 
 static void put_in_bin(lm_bin *bin, void *p) {
@@ -247,7 +267,8 @@ static void halve(lm_bin *bin, lm_store *store) {
   lm_store_push(store, old, half);
 }
 
-LM_NOINLINE void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p) {
+/* For a full bin, or one not open: makes room and puts `p`. */
+static void overflow(lm_thread *t, uint32_t offset, void *p) {
   lm_store *store = &pool_of(holder_of(place_of_bin(offset)))->store[class_of_bin(offset)];
   lm_bin *bin = lm_pool_bin_at(t, offset);
   widen(t, bin, offset);
@@ -443,7 +464,8 @@ static bool is_guarded(lm_thread *t, const lm_strategy *strategy) {
 
 static void *alloc_small(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
   if (!t) return take_one(&pool->store[class_], token);
-  return lm_pool_take(t, bin_offset(place_of(pool->strategy), class_), token);
+  uint8_t hint = lm_mark_hint(token);
+  return lm_pool_take(t, bin_offset(place_of(pool->strategy), class_), token, &hint);
 }
 
 void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t align, lm_token token,
@@ -513,7 +535,7 @@ static void put_small(lm_thread *t, const lm_place *place) {
   }
   lm_bin *bin = lm_pool_bin_at(t, place->bin);
   if (lm_bin_top(bin) < bin->high) put_in_bin(bin, p);
-  else lm_pool_overflow(t, place->bin, p);
+  else overflow(t, place->bin, p);
 }
 
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
@@ -788,7 +810,7 @@ static void renew_all(void) {
 static void hook(void) {
   static _Atomic bool hooked;
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
-  lm_own_start();
+  lm_marks_start();
   lm_thread_hook(&(lm_thread_hooks){ flush_thread, lock_all, unlock_all, renew_all });
   lm_thread_on_claim(give_up_idle);
 }

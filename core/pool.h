@@ -41,12 +41,12 @@ bool lm_pool_reserve(lm_strategy *strategy);
  * host strategy, zero asked). Constant until the strategy is retired. */
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
 
-/* The fast path: an object of the bin at this offset, now `token`'s; NULL only when there is no
- * memory. The caller is between lm_thread_enter and _leave. */
-LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token);
+/* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
+ * is between lm_thread_enter and _leave. *hint: as lm_mark_assign's. */
+void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint);
 /* The fast free: true if `p` was a live object of a size class, and is free now. False: nothing was
- * done, lm_pool_free knows why. Not while LM_WARY_COUNTING: lm_pool_free takes tokens by an atomic
- * exchange, so that lm_pool_retoken cannot be lost. */
+ * done, lm_pool_free knows what to do. Not while LM_WARY_COUNTING: lm_pool_free changes marks by an
+ * atomic exchange, so that lm_pool_retoken cannot be lost. */
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p);
 
 /* Any request of a host strategy: small, large, aligned, guarded. *zeroed says whether the memory
@@ -143,40 +143,41 @@ LM_INLINE void lm_bin_set_top(lm_bin *bin, void **top) {
   atomic_store_explicit(&bin->top, top, memory_order_release);
 }
 
-/* For an empty bin: fills it and takes one. */
-void *lm_pool_refill(lm_thread *t, uint32_t offset, lm_token token);
-/* For a full bin, or one not open: makes room and puts `p`, CACHED. */
-void lm_pool_overflow(lm_thread *t, uint32_t offset, void *p);
+/* Where the mark of an object is. */
+typedef struct lm_at {
+  lm_side *side; /* of its span */
+  size_t index;
+} lm_at;
 
-/* Makes the cached object at p `token`'s; false when there is no memory to note that. *hint as
- * lm_mark_assign's. */
-LM_INLINE bool lm_pool_stamp(const void *p, lm_token token, uint8_t *hint) {
+/* p is a cached object, so its span stays as it is. */
+LM_INLINE lm_at lm_pool_at(const void *p) {
   const lm_span *s = lm_map_span(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
-  uint64_t offset = (uintptr_t)p - atomic_load_explicit(&s->start, memory_order_relaxed);
-  uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
+  uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
+  uint64_t reciprocal = lm_peek(uint64_t, &s->reciprocal);
   size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
-  lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed);
-  lm_assert(token != LM_NOBODY);
-  lm_assert(lm_mark_is_cached(atomic_load_explicit(&side[index], memory_order_relaxed)));
-  const lm_palette *palette = lm_mark_palette(side);
-  lm_mark mark = (lm_mark)(LM_MARK_LIVE + *hint);
-  if (lm_unlikely(atomic_load_explicit(&palette->owner[*hint], memory_order_relaxed) != token))
-    mark = lm_mark_assign(side, index, token, hint);
-  if (lm_unlikely(!mark)) return false;
-  atomic_store_explicit(&side[index], mark, memory_order_release);
-  return true;
+  return (lm_at){ lm_peek(lm_side *, &s->side), index };
 }
 
-LM_INLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token) {
-  lm_bin *bin = lm_pool_bin_at(t, offset);
+LM_INLINE void lm_pool_mark(lm_at at, lm_mark mark) {
+  lm_assert(lm_mark_is_cached(atomic_load_explicit(&at.side[at.index], memory_order_relaxed)));
+  atomic_store_explicit(&at.side[at.index], mark, memory_order_release);
+}
+
+/* From the bin of a lane, if that is not empty and the token stands in the palette where the lane
+ * has it. NULL: nothing was done. Without a call, and without a copy of what the lane says, so that
+ * all of it fits the registers that need not be saved. */
+LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
+  lm_bin *bin = lm_pool_bin_at(t, lane->bin);
   void **top = lm_bin_top(bin);
-  if (lm_unlikely(top == bin->low)) return lm_pool_refill(t, offset, token);
-  void *p = *--top;
-  uint8_t hint = lm_mark_hint(token);
-  lm_bin_set_top(bin, top);
-  if (lm_likely(lm_pool_stamp(p, token, &hint))) return p;
-  lm_bin_set_top(bin, top + 1);
-  return NULL;
+  if (lm_unlikely(top == bin->low)) return NULL;
+  void *p = top[-1];
+  lm_at at = lm_pool_at(p);
+  const lm_palette *palette = lm_mark_palette(at.side);
+  if (lm_unlikely(lm_peek(lm_token, &palette->owner[lane->hint]) != lane->token)) return NULL;
+  lm_bin_set_top(bin, top - 1);
+  lm_pool_mark(at, (lm_mark)(LM_MARK_LIVE + lane->hint));
+  if (!p) __builtin_unreachable();
+  return p;
 }
 
 /* One unsigned comparison refuses what is free, what is cached (a double free) and what the engine
@@ -185,21 +186,17 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
   const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
-  uint64_t offset = (uintptr_t)p - atomic_load_explicit(&s->start, memory_order_relaxed);
+  uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   unsigned __int128 product = (unsigned __int128)offset * reciprocal;
   if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
   lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed) + (size_t)(product >> 64);
   lm_mark mark = atomic_load_explicit(side, memory_order_relaxed);
   if (lm_unlikely(!lm_mark_is_plain(mark))) return false;
-  atomic_store_explicit(side, (lm_mark)(mark + LM_IDS), memory_order_relaxed);
-  uint32_t at = atomic_load_explicit(&s->bin, memory_order_relaxed);
-  lm_bin *bin = lm_pool_bin_at(t, at);
+  lm_bin *bin = lm_pool_bin_at(t, atomic_load_explicit(&s->bin, memory_order_relaxed));
   void **top = lm_bin_top(bin);
-  if (lm_unlikely(top == bin->high)) {
-    lm_pool_overflow(t, at, p);
-    return true;
-  }
+  if (lm_unlikely(top == bin->high)) return false;
+  atomic_store_explicit(side, (lm_mark)(mark + LM_IDS), memory_order_relaxed);
   *top = p;
   lm_bin_set_top(bin, top + 1);
   return true;

@@ -4,18 +4,19 @@
 #include "bench.h"
 #include "pool.h"
 
-enum { BATCH = 512, REPEATS = 15 };
+enum { BATCH = 512, REPEATS = 15, TOKEN = 2 };
 
 typedef struct pair {
   lm_thread *t;
-  uint32_t bin;
+  lm_lane lane;
   size_t size;
   void *p[BATCH];
 } pair;
 
 static void *take(pair *c) {
   lm_thread_enter(c->t);
-  char *p = lm_pool_take(c->t, c->bin, 2);
+  char *p = lm_pool_take_ready(c->t, &c->lane);
+  if (!p) p = lm_pool_take(c->t, c->lane.bin, TOKEN, &c->lane.hint);
   lm_thread_leave(c->t);
   *p = 1;
   return p;
@@ -23,7 +24,8 @@ static void *take(pair *c) {
 
 static void give(pair *c, void *p) {
   lm_thread_enter(c->t);
-  if (!lm_pool_give(c->t, p)) abort();
+  lm_object object;
+  if (!lm_pool_give(c->t, p) && lm_pool_free(c->t, p, &object)) abort();
   lm_thread_leave(c->t);
 }
 
@@ -54,7 +56,9 @@ PATTERNS(_libc)
 
 static void row(pair *c) {
   long n = BATCH * (c->size <= 4096 ? 200 : 50);
-  c->bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
+  c->lane.token = TOKEN;
+  c->lane.hint = lm_mark_hint(TOKEN);
+  c->lane.bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
   double ours = bench_best(lifo, c, n, REPEATS), theirs = bench_best(lifo_libc, c, n, REPEATS);
   double ours_batch = bench_best(batch, c, n, REPEATS);
   double theirs_batch = bench_best(batch_libc, c, n, REPEATS);
