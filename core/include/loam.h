@@ -454,7 +454,8 @@ LOAM_API void *loam_arena_resize(loam_block *arena, void *piece, size_t size);
  * whose pieces they are too. */
 LOAM_API loam_status loam_arena_reset(loam_block *arena);
 
-/* There will be no more pieces, and none is resized, until a reset: spare memory goes back. */
+/* There will be no more pieces, and none is resized, until a reset. A chunk that holds nothing goes
+ * back; pieces stay where they are, so what is left of their chunks does not. */
 LOAM_API loam_status loam_arena_finalize(loam_block *arena);
 
 /* ---- Blocks: figures and debugging ----------------------------------------------------------- */
@@ -492,7 +493,8 @@ typedef void (*loam_leak_fn)(void *ctx, const char *tag, uint64_t blocks, uint64
 /* Calls back for each tag that has live blocks, of those made since `leaks` of loam_config or
  * LOAM_LEAKS=1 was seen; LOAM_ESTATE if neither was. With either, each such tag that is left when
  * the process exits is an event (LEAK), and a line on standard error if there is no callback for
- * events. Bytes are those of data; a slice has none of its own. */
+ * events. Bytes are those of data; a slice has none of its own. Small blocks take up to 15 times as
+ * long so, other small memory five times. */
 LOAM_API loam_status loam_block_leaks(loam_leak_fn callback, void *ctx);
 
 /* ---- Numba's runtime -------------------------------------------------------------------------
