@@ -5,10 +5,15 @@
 #
 #   tests/bench/startup.sh [BUILD] [RUNS]     default: build, 200
 set -eu
+case ${1-} in
+  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;;
+  -*) echo "startup.sh: no option $1; --help tells" >&2; exit 2 ;;
+esac
 build=$(realpath "${1:-build}")
 runs=${2:-200}
 preload=$build/libloam-preload.so
 [ -e "$preload" ] || { echo "startup.sh: $preload is not built" >&2; exit 2; }
+cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LOAM_CONTROL_DIR=$work/control
