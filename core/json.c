@@ -51,6 +51,15 @@ static size_t sequence(const unsigned char *s, size_t left) {
   return n;
 }
 
+bool lm_json_is_utf8(const char *text, size_t length) {
+  const unsigned char *s = (const unsigned char *)text;
+  for (size_t i = 0, n; i < length; i += n) {
+    n = sequence(s + i, length - i);
+    if (!n) return false;
+  }
+  return true;
+}
+
 static void escape(lm_json *json, unsigned char c) {
   static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
   const char *known = c ? strchr(plain, c) : NULL;

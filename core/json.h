@@ -34,4 +34,7 @@ void lm_json_int(lm_json *json, const char *key, int64_t n);
 void lm_json_uint(lm_json *json, const char *key, uint64_t n);
 void lm_json_bool(lm_json *json, const char *key, bool value);
 
+/* Whether all of it is well-formed UTF-8. */
+bool lm_json_is_utf8(const char *text, size_t length);
+
 #endif

@@ -761,6 +761,26 @@ LOAM_API loam_status loam_array_to_dlpack(const loam_array *array, struct DLMana
  * LOAM_EUNSUPPORTED for memory that is not the host's and for types that loam has not. */
 LOAM_API loam_status loam_array_from_dlpack(struct DLManagedTensor *tensor, loam_array **out);
 
+struct ArrowSchema;
+struct ArrowArray;
+
+/* An array through Arrow's C data interface, into two structures of the caller's: its first
+ * dimension is Arrow's array, further ones are lists, structs are structs; a struct of dimensions
+ * of one length is a table. Numbers that follow one another are passed as they are. Where something
+ * has to be written in another order (fields of structs, text and rows that stand apart, bools,
+ * which are bits), `may_copy` 0 is LOAM_EUNSUPPORTED and 1 makes the copy. So are complex numbers
+ * and NULL pointers in any case. Nothing may be written to the array while others read it. */
+LOAM_API loam_status loam_array_to_arrow(const loam_array *array, int may_copy,
+                                         struct ArrowSchema *schema, struct ArrowArray *out);
+
+/* An array, read-only, over the memory of Arrow's: numbers are n * type, text n * string, lists
+ * n * var * type or n * size * type, a table {name: pointer[n * type], ...}, options where values
+ * are missing. Both structures are taken: the schema is released, the array when the last view is
+ * gone. On failure they stay the caller's. `may_copy` is for bools and for numbers that are
+ * missing. */
+LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
+                                           int may_copy, loam_array **out);
+
 /* ---- Figures ---------------------------------------------------------------------------------
  *
  * Live figures are exact: they are read off the memory itself. While other threads allocate, each
