@@ -205,6 +205,74 @@ static void what_is_left_at_exit_is_told_by_tag(void **state) {
               "event 8: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
 }
 
+/* ---- All of it at once */
+
+static _Atomic long told_made, told_ended;
+static _Atomic bool enough;
+
+static void count_told(void *ctx, loam_block_verb verb, const loam_block *b, size_t references) {
+  (void)ctx;
+  (void)b;
+  (void)references;
+  if (verb == LOAM_BLOCK_MADE) told_made++;
+  if (verb == LOAM_BLOCK_ENDED) told_ended++;
+}
+
+static void *live_with_blocks(void *shared) {
+  for (int i = 0; !enough; i++) {
+    loam_block *own = loam_block_new(here(), (size_t)i % 3000);
+    loam_block *part = loam_block_slice(i % 2 ? own : shared, 0, 0);
+    loam_block_release(own);
+    loam_block_release(part);
+  }
+  loam_block_release(shared);
+  return NULL;
+}
+
+static void add_blocks(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes) {
+  (void)bytes;
+  if (strcmp(tag, "test.ledger") == 0) *(uint64_t *)ctx += blocks;
+}
+
+/* A child of a process whose other threads are amid all this. */
+static int go_on(void *shared) {
+  uint64_t listed = 0;
+  loam_block *b = loam_block_slice(shared, 0, 0);
+  loam_block_release(b);
+  if (!b || loam_block_leaks(add_blocks, &listed)) return 1;
+  return listed ? 0 : 2;
+}
+
+static void threads_forks_and_hooks_leave_the_list_whole(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  loam_stop();
+  assert_int_equal(
+      loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1, .leaks = 1 }),
+      LOAM_OK);
+  loam_block *shared = loam_block_new(here(), 10);
+  for (int i = 0; i < THREADS; i++)
+    thread[i] = start_thread(live_with_blocks, loam_block_retain(shared));
+  for (int i = 0; i < 20; i++) {
+    loam_on_block(i % 2 ? NULL : count_told, NULL);
+    assert_int_equal(run_in_child(go_on, shared), 0);
+  }
+  loam_on_block(count_told, NULL);
+  enough = true;
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  loam_block_release(loam_block_new(here(), 10));
+  loam_on_block(NULL, NULL);
+  assert_true(told_made > 0 && told_ended > 0);
+  uint64_t listed = 0;
+  assert_int_equal(loam_block_leaks(add_blocks, &listed), LOAM_OK);
+  assert_int_equal(listed, 1);
+  assert_int_equal(loam_block_refcount(shared), 1);
+  loam_block_release(shared);
+  listed = 0;
+  assert_int_equal(loam_block_leaks(add_blocks, &listed), LOAM_OK);
+  assert_int_equal(listed, 0);
+}
+
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
@@ -215,6 +283,7 @@ int main(void) {
     cmocka_unit_test(a_slice_retains_its_parent_for_all_to_see),
     cmocka_unit_test(leaks_are_not_known_unless_asked_for),
     cmocka_unit_test(what_is_left_at_exit_is_told_by_tag),
+    cmocka_unit_test(threads_forks_and_hooks_leave_the_list_whole), /* last: it begins to list */
   };
   return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
 }
