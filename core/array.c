@@ -225,7 +225,7 @@ static loam_status check_index(int64_t index, size_t count, size_t *out) {
 static loam_status find(lm_spot *spot, size_t count, const int64_t *index) {
   for (size_t i = 0; i < count; i++) {
     lm_row row;
-    size_t at;
+    size_t at = 0;
     loam_status status = lm_spot_row(*spot, &row);
     if (!status) status = check_index(index[i], row.count, &at);
     if (status) return status;

@@ -221,8 +221,8 @@ static loam_status parse_bracketed_count(parser *p, size_t *out) {
 
 static loam_status parse_fixed(parser *p, loam_type **out) {
   const char *start = p->at;
-  size_t count;
-  loam_type *element;
+  size_t count = 0;
+  loam_type *element = NULL;
   loam_status status = p->kind == NAME ? parse_bracketed_count(p, &count) : parse_count(p, &count);
   if (!status) status = parse_rest(p, &element);
   return status ? status : placed(p, start, lm_type_fixed(count, element, out));

@@ -204,8 +204,8 @@ loam_status loam_array_from_dlpack(DLManagedTensor *tensor, loam_array **out) {
   if (!tensor || !out) return lm_fail(LOAM_EINVAL, "tensor or out: it is NULL");
   const DLTensor *t = &tensor->dl_tensor;
   int64_t strides[LM_TYPE_DEPTH];
-  loam_type_kind kind;
-  loam_type *type;
+  loam_type_kind kind = LOAM_TYPE_BOOL;
+  loam_type *type = NULL;
   loam_status status = check_tensor(t, &kind);
   if (!status) status = type_of(t, kind, &type);
   if (status) return status;

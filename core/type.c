@@ -287,7 +287,7 @@ static loam_status make_struct(size_t count, const char *const *names, loam_type
 
 loam_status lm_type_struct(size_t count, const char *const *names, loam_type **types,
                            loam_type **out) {
-  loam_type *made;
+  loam_type *made = NULL;
   loam_status status = make_struct(count, names, types, &made);
   if (status) {
     for (size_t i = 0; i < count; i++) loam_type_release(types[i]);

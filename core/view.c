@@ -259,7 +259,7 @@ static loam_status derive_fields(view *v, const loam_type *type, loam_type **out
   loam_type **types = loam_malloc(lm_type_site(), v->names * sizeof *types);
   if (!types) return LOAM_ENOMEM;
   loam_status status = LOAM_OK;
-  size_t n = 0, field;
+  size_t n = 0, field = 0;
   for (; n < v->names && !status; n++) {
     status = find_field(type, v->name[n], &field);
     if (!status) types[n] = loam_type_retain(type->fields[field].type);
@@ -273,7 +273,7 @@ static loam_status derive_fields(view *v, const loam_type *type, loam_type **out
 
 static loam_status derive_struct(view *v, const loam_type *type, const size_t *meta, at where,
                                  loam_type **out) {
-  size_t field;
+  size_t field = 0;
   if (!v->is_single) return derive_fields(v, type, out);
   loam_status status = find_field(type, v->name[0], &field);
   if (status) return status;
