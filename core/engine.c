@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dead.h"
 #include "error.h"
 #include "foreign.h"
 #include "handler.h"
@@ -463,26 +464,34 @@ static uint64_t generation_of(lm_token token) {
   return is_known(token) ? lm_generation_of(lm_token_slot(token)) : live_generation();
 }
 
+/* `what` was asked with p, which is in a block of that state. */
+static void tell_object(const char *what, const void *p, const lm_object *object,
+                        const char *state) {
+  char whose[WORDS], into[48] = "";
+  size_t offset = (size_t)((const char *)p - (const char *)object->base);
+  if (offset) snprintf(into, sizeof into, "%zu bytes into ", offset);
+  tell_bad(generation_of(object->token), p, "%s of %p, %sa %s of %s", what, p, into, state,
+           describe_owner(whose, object->size, object->token, object->strategy));
+}
+
 /* A pointer that is not the start of a live block. `what` was asked with it. */
 static void tell_wrong(const char *what, const void *p) {
   block b;
-  char whose[WORDS];
+  lm_object dead;
   if (find(p, &b))
-    tell_bad(generation_of(b.token), p, "%s of %p, %zu bytes into a block of %s", what, p,
-             (size_t)((const char *)p - b.base),
-             describe_owner(whose, b.size, b.token, b.strategy));
+    tell_object(what, p, &(lm_object){ b.base, b.size, b.token, b.strategy }, "block");
+  else if (lm_dead_find(p, &dead)) tell_object(what, p, &dead, "freed block");
   else if (lm_pool_owns(p))
     tell_bad(live_generation(), p, "%s of %p, where no block lives: it was freed before", what, p);
   else tell_bad(live_generation(), p, "%s of %p, which loam did not allocate", what, p);
 }
 
-/* What a dead object still tells. */
-static void tell_double(const void *p, const lm_object *object) {
-  char whose[WORDS];
-  if (object->size)
-    tell_bad(generation_of(object->token), p, "double free of %p, a block of %s", p,
-             describe_owner(whose, object->size, object->token, object->strategy));
-  else tell_bad(live_generation(), p, "double free of %p", p);
+/* What a dead object still tells, if it does. */
+static void tell_double(const void *p, lm_object *object) {
+  if (!object->size && !lm_dead_find(p, object))
+    tell_bad(live_generation(), p, "double free of %p", p);
+  else if (object->base == p) tell_object("double free", p, object, "block");
+  else tell_object("free", p, object, "freed block");
 }
 
 /* Takes a block of a handler or the system out of loam's books. */
@@ -512,6 +521,7 @@ static void free_pool(lm_thread *t, void *p) {
   lm_thread_enter(t);
   lm_freed freed = lm_pool_free(t, p, &object);
   if (freed == LM_FREED) count(object.token, -(int64_t)object.size);
+  if (freed == LM_FREED && object.size > LM_SMALL_MAX) lm_dead_note(t, &object);
   lm_thread_leave(t);
   if (freed == LM_FREED) limit_give(lm_strategy_at(object.strategy), (int64_t)object.size);
   else if (freed == LM_FREE_DOUBLE) tell_double(p, &object);
@@ -560,6 +570,7 @@ static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *
   lm_thread_enter(o->t);
   retoken(b, stamp(o->site, s, token));
   char *p = lm_pool_resize(b->base, o->size) ? b->base : lm_pool_move(o->t, b->base, o->size);
+  if (p && p != b->base) lm_dead_note(o->t, &(lm_object){ b->base, was, old, s->id });
   if (p) {
     lm_require(lm_pool_find(p, &object));
     count(object.token, (int64_t)object.size - (int64_t)was);

@@ -21,6 +21,7 @@
 #define LM_ERROR_SIZE 4096
 #define LM_TALLIES 1024 /* power of two */
 #define LM_LANES 2048   /* power of two */
+#define LM_DEAD 64      /* power of two */
 #define LM_EPOCH_SHIFT 27
 #define LM_EPOCH_WARY 0x80000000u
 
@@ -42,6 +43,13 @@ typedef struct lm_lane {
   _Atomic uint64_t of; /* whose `blocks` are: as lm_tally's key; changes under the lock of totals */
   uint64_t blocks;     /* by lm_count */
 } lm_lane;
+
+/* A large block that the thread freed: dead.h. */
+typedef struct lm_dead {
+  _Atomic uintptr_t base; /* 0: none, or being written */
+  _Atomic size_t size;
+  _Atomic uint32_t token, strategy;
+} lm_dead;
 
 /* Why the next operation of a thread takes the long way: bits of `wary`. Set by others; each says
  * who takes it back. While there is one, `epoch` has LM_EPOCH_WARY as well, which no lane's key
@@ -79,6 +87,8 @@ typedef struct lm_thread {
   struct lm_thread *next, *previous; /* list of all threads, under the list lock */
   struct lm_thread *next_late;       /* queue of late ones, under the list lock */
   lm_block_tally blocks;             /* of ledger.c */
+  _Atomic uint32_t deaths;           /* of large blocks, so far: written by the thread alone */
+  lm_dead dead[LM_DEAD];
   loam_site *scope[LM_SCOPES];
   char error[LM_ERROR_SIZE];
   lm_tally tally[LM_TALLIES];

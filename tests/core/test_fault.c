@@ -95,7 +95,8 @@ static void the_words_say_how_far_from_whose_block(void **state) {
   assert_int_equal(ended(underflow), -SIGSEGV);
   says("5 bytes before a block of 4096 bytes of tag 'suspect'");
   assert_int_equal(ended(use_after_free), -SIGSEGV);
-  says("12 bytes into a freed block of 5008 bytes of ");
+  says("12 bytes into a freed block of 5008 bytes of tag 'suspect' and strategy 'guarded', decided "
+       "by generation 1\n");
 }
 
 /* ---- Who else handles the signal */

@@ -116,6 +116,15 @@ static const char *strategy_of(const void *p) {
 
 /* ---- Frees of what is no live block */
 
+/* The last words name the block's tag, strategy and generation. */
+static void names(const char *tag, const char *strategy) {
+  char expected[200];
+  snprintf(expected, sizeof expected, " of tag '%s' and strategy '%s', decided by generation %llu",
+           tag, strategy, (unsigned long long)generation());
+  if (!strstr(told, expected)) fail_msg("\"%s\" is not in: %s", expected, told);
+  assert_int_equal(told_generation, generation());
+}
+
 static void a_double_free_leaves_the_live_neighbours(void **state) {
   (void)state;
   for (size_t k = 0; k < LM_COUNT(kinds) - 1; k++) /* of the system's blocks the system knows */
@@ -124,8 +133,10 @@ static void a_double_free_leaves_the_live_neighbours(void **state) {
       loam_site *tag = loam_site_get(kinds[k]);
       uint64_t before = live_blocks();
       make_row(tag, sizes[s], row);
+      const char *strategy = strategy_of(row[3]);
       loam_free(row[3]);
-      is_told(loam_free, row[3], "free of ");
+      is_told(loam_free, row[3], "double free of ");
+      names(kinds[k], strategy);
       assert_int_equal(live_blocks(), before + ROW - 1);
       make_row(tag, sizes[s], after);
       for (int i = 0; i < ROW; i++) {
@@ -149,10 +160,12 @@ static void double_frees_are_found_whoever_frees(void **state) {
   for (size_t s = 0; s < LM_COUNT(sizes); s++) {
     loam_site *tag = loam_site_get("a.x");
     char *p = loam_malloc(tag, sizes[s]), *q = loam_malloc(tag, sizes[s]);
-    free_in_thread(p);
-    is_told(loam_free, p, "free of ");
     loam_free(q);
-    is_told(free_in_thread, q, "free of ");
+    is_told(free_in_thread, q, "double free of ");
+    names("a.x", "a");
+    free_in_thread(p);
+    is_told(loam_free, p,
+            "double free of "); /* whose, is known while its thread or span is there */
   }
 }
 
@@ -168,11 +181,7 @@ static void interior_pointers_are_found_and_say_whose(void **state) {
         snprintf(expected, sizeof expected, "free of %p, %zu bytes into a block of ",
                  (void *)(p + at[i]), at[i]);
         is_told(loam_free, p + at[i], expected);
-        snprintf(expected, sizeof expected,
-                 "tag '%s' and strategy '%s', decided by generation %llu", kinds[k], strategy_of(p),
-                 (unsigned long long)generation());
-        assert_non_null(strstr(told, expected));
-        assert_int_equal(told_generation, generation());
+        names(kinds[k], strategy_of(p));
       }
       is_filled(p, sizes[s], 9);
       loam_free(p);
@@ -204,9 +213,27 @@ static void realloc_of_what_is_no_block_is_null(void **state) {
   is_told(reallocate, here, ", which loam did not allocate");
   assert_null(reallocated);
   loam_free(p);
-  is_told(reallocate, p, "realloc of ");
+  is_told(reallocate, p, ", a freed block of ");
+  names("a.x", "a");
   assert_null(reallocated);
   assert_non_null(strstr(loam_error(), "not the start of a live block"));
+}
+
+/* A block that grows by moving its pages leaves its old place as a free does. */
+static void pointers_into_freed_blocks_say_whose(void **state) {
+  (void)state;
+  loam_site *tag = loam_site_get("a.x");
+  for (size_t s = 2; s < LM_COUNT(sizes); s++) {
+    char *p = loam_malloc(tag, sizes[s]), *behind = loam_malloc(tag, sizes[s]);
+    char *q = loam_realloc(NULL, p, sizes[s] * 3);
+    loam_free(behind);
+    is_told(loam_free, behind + 16, ", 16 bytes into a freed block of ");
+    names("a.x", "a");
+    loam_free(q);
+    is_told(loam_free, q, "double free of ");
+    if (p != q) is_told(loam_free, p, "free of ");
+    if (p != q) names("a.x", "a");
+  }
 }
 
 static size_t claimed;
@@ -222,6 +249,7 @@ static void a_size_that_cannot_be_is_told_and_the_block_freed(void **state) {
     snprintf(expected, sizeof expected, "with size %zu: the block has %zu bytes", claimed,
              claimed - 1);
     is_told(free_claimed, p, expected);
+    names("a.x", "a");
     assert_int_equal(live_blocks(), before);
     p = loam_malloc(loam_site_get("a.x"), sizes[s]);
     told_n = 0;
@@ -320,6 +348,7 @@ int main(void) {
     cmocka_unit_test(interior_pointers_are_found_and_say_whose),
     cmocka_unit_test(foreign_pointers_are_found),
     cmocka_unit_test(realloc_of_what_is_no_block_is_null),
+    cmocka_unit_test(pointers_into_freed_blocks_say_whose),
     cmocka_unit_test(a_size_that_cannot_be_is_told_and_the_block_freed),
     cmocka_unit_test(who_frees_is_told),
     cmocka_unit_test(a_product_that_overflows_is_null),
