@@ -3,6 +3,8 @@
 #include "binding.h"
 #include "block.h"
 
+#include <string.h>
+
 static PyObject *version(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
@@ -25,6 +27,17 @@ static PyMethodDef own_methods[] = {
   { 0 },
 };
 
+/* The library is found beside the package, but a process has one, and may have had it before. */
+static int is_of_one_version(void) {
+  char built[32];
+  snprintf(built, sizeof built, "%d.%d.%d", LOAM_VERSION_MAJOR, LOAM_VERSION_MINOR,
+           LOAM_VERSION_PATCH);
+  if (!strcmp(built, loam_version())) return 1;
+  PyErr_Format(PyExc_ImportError, "the package is of loam %s, and the process has loam %s", built,
+               loam_version());
+  return 0;
+}
+
 /* Contexts, frames and the one engine of a process belong to the main interpreter. */
 static int execute(PyObject *module) {
   if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
@@ -32,6 +45,7 @@ static int execute(PyObject *module) {
                     "loam serves the main interpreter of a process, not a subinterpreter");
     return -1;
   }
+  if (!is_of_one_version()) return -1;
   PyMethodDef *const parts[] = { own_methods, policy_methods, figures_methods, events_methods,
                                  nrt_methods };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
