@@ -220,7 +220,7 @@ static bool stamp(const void *p, lm_token token, uint8_t *hint) {
 static void *take_one(lm_store *store, lm_token token) {
   void *p;
   uint8_t hint = lm_mark_hint(token);
-  if (!lm_store_pull(store, &p, 1)) return NULL;
+  if (!lm_store_pull(store, 0, &p, 1)) return NULL;
   if (stamp(p, token, &hint)) return p;
   lm_store_push(store, &p, 1);
   return NULL;
@@ -230,7 +230,8 @@ static void *take_one(lm_store *store, lm_token token) {
 static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_store *store) {
   widen(t, bin, offset);
   if (!bin->low) return false;
-  lm_bin_set_top(bin, bin->low + lm_store_pull(store, bin->low, capacity_of(bin) / 2));
+  lm_bin_set_top(
+      bin, bin->low + lm_store_pull(store, (unsigned)t->number, bin->low, capacity_of(bin) / 2));
   lm_decay_stir();
   return lm_bin_top(bin) > bin->low;
 }

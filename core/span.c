@@ -112,19 +112,49 @@ static void retire_locked(lm_store *s, uint32_t slot) {
   lm_regions_put(s->regions, slot, slots);
 }
 
-/* A span with a free object, moved to the partial list; 0: no memory. */
-static uint32_t usable_locked(lm_store *s) {
-  if (s->partial) return s->partial;
+/* Takes a span with a free object off its list; 0: there is none. */
+static uint32_t unlisted_locked(lm_store *s) {
+  uint32_t slot = s->partial;
+  if (slot) {
+    unlink_span(&s->partial, slot);
+    return slot;
+  }
   if (!s->empty && !grow_locked(s)) return 0;
-  uint32_t slot = s->empty;
+  slot = s->empty;
   unlink_span(&s->empty, slot);
-  link_span(&s->partial, slot);
   s->empties--;
   return slot;
 }
 
-/* Draws objects from a span of the partial list. */
-static unsigned draw_locked(lm_store *s, uint32_t slot, void **items, unsigned want) {
+/* Sees to it that a thread has a span to draw from; false: no memory. */
+static bool usable_locked(lm_store *s, uint32_t *drawing) {
+  if (!*drawing) *drawing = unlisted_locked(s);
+  return *drawing;
+}
+
+static bool is_drawing(const lm_store *s, uint32_t slot) {
+  for (int i = 0; i < LM_DRAWERS; i++)
+    if (s->drawing[i] == slot) return true;
+  return false;
+}
+
+static void list_locked(lm_store *s, uint32_t slot, bool empty) {
+  link_span(empty ? &s->empty : &s->partial, slot);
+  s->empties += empty;
+}
+
+/* Nobody draws from a span of his own any more. */
+static void undraw_locked(lm_store *s) {
+  for (int i = 0; i < LM_DRAWERS; i++) {
+    uint32_t slot = s->drawing[i];
+    s->drawing[i] = 0;
+    if (slot) list_locked(s, slot, free_of(lm_map_span(slot)) == lm_span_count(s->class_));
+  }
+}
+
+/* Draws objects from a span in `drawing`, and takes it out when it has no more. */
+static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **items, unsigned want) {
+  uint32_t slot = *drawing;
   lm_span *span = lm_map_span(slot);
   lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
   char *start = lm_map_address(slot);
@@ -142,7 +172,7 @@ static unsigned draw_locked(lm_store *s, uint32_t slot, void **items, unsigned w
   }
   atomic_store_explicit(&span->hint, (uint16_t)at, memory_order_relaxed);
   set_free(span, free - n);
-  if (free == n) unlink_span(&s->partial, slot);
+  if (free == n) *drawing = 0;
   return n;
 }
 
@@ -155,7 +185,8 @@ static void reverse(void **items, unsigned n) {
   }
 }
 
-unsigned lm_store_pull(lm_store *s, void **items, unsigned want) {
+unsigned lm_store_pull(lm_store *s, unsigned who, void **items, unsigned want) {
+  uint32_t *drawing = &s->drawing[who % LM_DRAWERS];
   lm_lock_take(&s->lock);
   s->surplus = 0;
   s->drawn = true;
@@ -163,8 +194,8 @@ unsigned lm_store_pull(lm_store *s, void **items, unsigned want) {
   s->stocked -= got;
   if (got) memcpy(items, s->depot + s->stocked, got * sizeof *items);
   unsigned stocked = got;
-  for (uint32_t slot; got < want && (slot = usable_locked(s)) != 0;)
-    got += draw_locked(s, slot, items + got, want - got);
+  while (got < want && usable_locked(s, drawing))
+    got += draw_locked(s, drawing, items + got, want - got);
   reverse(items + stocked, got - stocked);
   lm_lock_drop(&s->lock);
   return got;
@@ -196,11 +227,9 @@ static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
   uint32_t free = free_of(span) + 1;
   lm_assert(free <= count);
   set_free(span, free);
-  if (free == 1) link_span(&s->partial, slot);
-  if (free < count) return;
-  unlink_span(&s->partial, slot);
-  link_span(&s->empty, slot);
-  s->empties++;
+  if ((free > 1 && free < count) || is_drawing(s, slot)) return;
+  if (free > 1) unlink_span(&s->partial, slot);
+  list_locked(s, slot, free == count);
   while (has_too_many_empties(s)) retire_locked(s, s->empty);
 }
 
@@ -255,14 +284,22 @@ static bool retire_some(lm_store *s) {
 
 void lm_store_trim(lm_store *s) {
   lm_lock_take(&s->lock);
+  undraw_locked(s);
   empty_depot_locked(s);
   lm_lock_drop(&s->lock);
   while (retire_some(s)) continue;
 }
 
+static bool has_idle_drawing(const lm_store *s) {
+  for (int i = 0; i < LM_DRAWERS; i++)
+    if (s->drawing[i] && free_of(lm_map_span(s->drawing[i])) == lm_span_count(s->class_))
+      return true;
+  return false;
+}
+
 bool lm_store_decay(lm_store *s) {
   lm_lock_take(&s->lock);
-  bool has_some = s->stocked || s->empties, later = s->drawn;
+  bool has_some = s->stocked || s->empties || has_idle_drawing(s), later = s->drawn;
   s->drawn = false;
   lm_lock_drop(&s->lock);
   if (has_some && !later) lm_store_trim(s);
@@ -271,6 +308,7 @@ bool lm_store_decay(lm_store *s) {
 
 bool lm_store_drain(lm_store *s) {
   lm_lock_take(&s->lock);
+  undraw_locked(s);
   empty_depot_locked(s);
   lm_own_free(s->depot);
   s->depot = NULL;

@@ -7,17 +7,23 @@
  * cache). While much is freed and nothing is taken, the depot is given up, because one object in it
  * keeps a whole span.
  *
- * Law: every span of the store with free > 0 is in one list, `empty` if free == count, else
- * `partial`; `spans` counts all. */
+ * Threads draw from spans of their own as far as LM_DRAWERS goes, because the marks of 64 objects
+ * share a cache line, and their memory may: what two threads keep freeing and taking should not.
+ *
+ * Law: every span of the store with free > 0 is in one place: in `drawing`, or else in the list
+ * `empty` if free == count, `partial` if not; `spans` counts all. */
 #ifndef LM_SPAN_H
 #define LM_SPAN_H
 
 #include "class.h"
 #include "region.h"
 
+enum { LM_DRAWERS = 4 };
+
 typedef struct lm_store {
   lm_lock lock;
-  uint32_t partial, empty; /* first slots of listed spans, 0 for none */
+  uint32_t drawing[LM_DRAWERS]; /* first slots of the spans that threads draw from, or 0 */
+  uint32_t partial, empty;      /* first slots of listed spans, 0 for none */
   uint32_t spans, empties;
   uint32_t stocked;    /* pointers in the depot */
   uint32_t surplus;    /* objects pushed since one was last pulled */
@@ -36,8 +42,9 @@ uint32_t lm_span_count(unsigned class_);
 /* `s` is zeroed memory. */
 void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t bin,
                    unsigned class_);
-/* Takes up to `want` objects, CACHED; fewer only when there is no memory. */
-unsigned lm_store_pull(lm_store *s, void **items, unsigned want);
+/* Takes up to `want` objects, CACHED; fewer only when there is no memory. `who` tells threads
+ * apart. */
+unsigned lm_store_pull(lm_store *s, unsigned who, void **items, unsigned want);
 /* Gives back objects that are CACHED; others are passed over (a forked child may inherit a
  * thread's bin at the moment an object left it). */
 void lm_store_push(lm_store *s, void *const *items, unsigned n);
