@@ -333,39 +333,53 @@ static void *serve_chain(order *o) {
   return failed(o, s, a.n);
 }
 
+/* What is taken, and what the lane of its class needs to know. */
+typedef struct taking {
+  lm_serve serve;
+  lm_token token;
+  uint8_t hint;
+  bool zeroed;
+} taking;
+
 /* While active, after a decision of the same section: a swap since then makes the thread forget. */
-static void open_lane(lm_lane *lane, uint32_t key, const loam_site *site, const lm_serve *serve,
-                      lm_token token) {
-  lm_stats_reuse(lane, site->index, serve);
-  lane->bin = serve->bin;
-  lane->token = token;
+static void open_lane(lm_lane *lane, uint32_t key, const loam_site *site, const taking *k) {
+  lm_stats_reuse(lane, site->index, &k->serve);
+  lane->bin = k->serve.bin;
+  lane->token = k->token;
   lane->key = key;
 }
 
 /* Whether all that a lane of a class stands for is decided alike. */
 static bool has_lane(loam_site *site, unsigned class_) {
   const lm_plan *plan = lm_engine_plan(site);
-  return plan->table.even >> class_ & 1 && !(plan->reads & 1u << LM_IN_ZERO);
+  if (plan->reads & 1u << LM_IN_ZERO) return false;
+  return class_ >= LM_CLASSES || plan->table.even >> class_ & 1;
+}
+
+static void *take(lm_thread *t, size_t size, taking *k) {
+  if (size > LM_SMALL_MAX) return lm_pool_take_class(t, k->serve.bin, size, k->token, &k->zeroed);
+  return lm_pool_take(t, k->serve.bin, k->token, &k->hint);
 }
 
 /* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
 LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero) {
-  lm_token token;
   void *p = NULL;
-  if (size > LM_SMALL_MAX || t->inside) return NULL;
+  taking k = { .zeroed = false };
+  if (size > LM_LARGE_MAX || t->inside) return NULL;
   lm_thread_enter(t);
-  lm_serve serve = lm_engine_serve(site, size, zero, &token);
-  unsigned class_ = lm_class_of(size);
+  k.serve = lm_engine_serve(site, size, zero, &k.token);
+  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
   uint32_t key = site->lane + class_ + (atomic_load(&t->epoch) & ~LM_EPOCH_WARY);
   lm_lane *lane = &t->lane[key % LM_LANES];
-  uint8_t hint = lane->key == key ? lane->hint : lm_mark_hint(token);
-  if (serve.bin) p = lm_pool_take(t, serve.bin, token, &hint);
-  if (p && lane->key != key && has_lane(site, class_)) open_lane(lane, key, site, &serve, token);
-  if (p && lane->key == key) lane->hint = hint;
+  k.hint = lane->key == key ? lane->hint : lm_mark_hint(k.token);
+  if (k.serve.bin) p = take(t, size, &k);
+  if (p && lane->key != key && has_lane(site, class_)) open_lane(lane, key, site, &k);
+  if (p && lane->key == key) lane->hint = k.hint;
   lm_thread_leave(t);
   if (!p) return NULL;
-  lm_stats_note(t, site->index, serve.strategy, 1, serve.units * (size_t)16);
-  return zero ? memset(p, 0, size) : p;
+  size_t usable = k.serve.units ? k.serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);
+  lm_stats_note(t, site->index, k.serve.strategy, 1, usable);
+  return zero && !k.zeroed ? memset(p, 0, size) : p;
 }
 
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {

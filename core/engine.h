@@ -47,12 +47,14 @@ LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
   return atomic_load_explicit(&lm_engine_decision(site)->plan, memory_order_acquire);
 }
 
-/* What the site's plan says of a small size; bin 0 if it has to be decided. While active. */
+/* What the site's plan says of a size up to LM_LARGE_MAX; bin 0 if it has to be decided. While
+ * active. */
 LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, bool zero, lm_token *token) {
   lm_decision *d = lm_engine_decision(site);
   const lm_plan *plan = atomic_load_explicit(&d->plan, memory_order_acquire);
   *token = atomic_load_explicit(&d->token, memory_order_relaxed);
-  lm_serve serve = lm_table_at(&plan->table, size);
+  lm_serve serve = size <= LM_SMALL_MAX ? lm_table_at(&plan->table, size)
+                                        : plan->table.large[lm_class_large(size) - LM_CLASSES];
   /* Of counted tags every block is decided: see lm_engine_count_settle. */
   if (lm_unlikely(atomic_load_explicit(&site->counted, memory_order_relaxed))) serve.bin = 0;
   if (zero && lm_unlikely(plan->reads & 1u << LM_IN_ZERO)) serve.bin = 0;
@@ -78,6 +80,19 @@ LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size)
   }
   lm_thread_leave(t);
   return NULL;
+}
+
+/* The same for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX. */
+LM_INLINE void *lm_engine_take_large(lm_thread *t, const loam_site *site, size_t size) {
+  uint32_t key = site->lane + lm_class_large(size) + lm_thread_try(t);
+  lm_lane *lane = &t->lane[key % LM_LANES];
+  void *p = lm_likely(lane->key == key) ? lm_pool_take_large(t, lane, size) : NULL;
+  if (lm_likely(p != NULL)) {
+    uint32_t strategy = (uint32_t)(atomic_load_explicit(&lane->of, memory_order_relaxed) >> 32);
+    lm_stats_note(t, site->index, strategy, 1, lm_align_up(size, LM_PAGE));
+  }
+  lm_thread_leave(t);
+  return p;
 }
 
 /* Most frees. False: ask lm_engine_free. */

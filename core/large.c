@@ -31,17 +31,15 @@ static lm_mark live_mark(lm_token token) {
   return token & LM_TOKEN_SLOW ? LM_MARK_SLOW : LM_MARK_LIVE + LM_ID_WIDE;
 }
 
-static uint32_t head_slot(const lm_place *place) {
-  return (uint32_t)(lm_map_head_of(place->side) - lm_map.span);
-}
+static uint32_t head_slot(lm_side *mark) { return (uint32_t)(lm_map_head_of(mark) - lm_map.span); }
 
 /* Makes a run of slots a block that others can find. */
-static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t use, uintptr_t start,
-                    size_t size, lm_token token) {
+static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t use, uint32_t bin,
+                    uintptr_t start, size_t size, lm_token token) {
   lm_span *head = lm_map_span(slot);
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
   atomic_store_explicit(&head->mark, live_mark(token), memory_order_relaxed);
-  lm_view view = { start, 0, &head->mark, 0, l->strategy, size };
+  lm_view view = { start, bin != 0, &head->mark, bin, l->strategy, size };
   lm_map_describe_large(slot, slots, &view);
   lm_map_extent(slot, slots, use);
 }
@@ -54,18 +52,28 @@ static void unpublish(lm_large *l, uint32_t slot, uint32_t slots) {
   lm_lock_drop(&l->lock);
 }
 
-static uint32_t take_slots(lm_large *l, size_t size, size_t align, bool *clean) {
-  if (l->regions->how.thp > 0 && size >= THP_SIZE && align < THP_SIZE) align = THP_SIZE;
-  return lm_regions_take(l->regions, lm_map_slots(size), align, clean);
+static uint32_t take_slots(lm_large *l, uint32_t slots, size_t align, bool *clean) {
+  bool thp = l->regions->how.thp > 0 && bytes_of(slots) >= THP_SIZE;
+  return lm_regions_take(l->regions, slots, thp && align < THP_SIZE ? THP_SIZE : align, clean);
+}
+
+static void *make(lm_large *l, uint32_t slots, uint32_t bin, size_t size, size_t align,
+                  lm_token token, bool *clean) {
+  size = usable_of(size);
+  uint32_t slot = take_slots(l, slots, align, clean);
+  if (!slot) return NULL;
+  void *p = lm_map_address(slot);
+  publish(l, slot, slots, LM_USE_LARGE, bin, (uintptr_t)p, size, token);
+  return p;
 }
 
 void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean) {
-  size = usable_of(size);
-  uint32_t slot = take_slots(l, size, align, clean);
-  if (!slot) return NULL;
-  void *p = lm_map_address(slot);
-  publish(l, slot, lm_map_slots(size), LM_USE_LARGE, (uintptr_t)p, size, token);
-  return p;
+  return make(l, lm_map_slots(usable_of(size)), 0, size, align, token, clean);
+}
+
+void *lm_large_of_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
+                        bool *clean) {
+  return make(l, lm_class_slots(class_), bin, size, LM_SLOT, token, clean);
 }
 
 /* Where a guarded block stands in its slots: memory [ready, end), then at least a page without. */
@@ -120,7 +128,7 @@ void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
     lm_regions_return(slot, slots);
     return NULL;
   }
-  publish(l, slot, slots, LM_USE_GUARDED, g.start, g.end - g.start, token);
+  publish(l, slot, slots, LM_USE_GUARDED, 0, g.start, g.end - g.start, token);
   atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
   return (void *)g.start;
 }
@@ -167,8 +175,8 @@ static void quarantine(lm_large *l, uint32_t slot) {
   lm_lock_drop(&l->lock);
 }
 
-void lm_large_free(lm_large *l, const lm_place *place) {
-  uint32_t slot = head_slot(place), slots = slots_at(slot);
+void lm_large_free(lm_large *l, lm_side *mark) {
+  uint32_t slot = head_slot(mark), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) {
     atomic_fetch_sub_explicit(&guarded, 1, memory_order_relaxed);
     quarantine(l, slot);
@@ -201,7 +209,7 @@ static bool grow(lm_large *l, uint32_t slot, uint32_t slots, uint32_t more, size
 }
 
 bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
-  uint32_t slot = head_slot(place), slots = slots_at(slot);
+  uint32_t slot = head_slot(place->side), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
   if (size < LM_SLOT / 4) return false;
   size = usable_of(size);
@@ -213,14 +221,14 @@ bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
 }
 
 void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
-  uint32_t from = head_slot(place), slots = slots_at(from);
+  uint32_t from = head_slot(place->side), slots = slots_at(from);
   const lm_prepare *how = &l->regions->how;
   size = usable_of(size);
   if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots))
     return NULL;
   if (how->page || how->lock) return NULL;
   bool clean;
-  uint32_t to = take_slots(l, size, LM_SLOT, &clean);
+  uint32_t to = take_slots(l, lm_map_slots(size), LM_SLOT, &clean);
   if (!to) return NULL;
   if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to))) {
     lm_regions_give_up(l->regions, to, lm_map_slots(size)); /* the target may be a hole now */
@@ -229,7 +237,7 @@ void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
   lm_token token = atomic_load_explicit(&lm_map_head_of(place->side)->token, memory_order_relaxed);
   atomic_store_explicit(place->side, lm_mark_dead(place->mark), memory_order_release);
   unpublish(l, from, slots);
-  publish(l, to, lm_map_slots(size), LM_USE_LARGE, (uintptr_t)lm_map_address(to), size, token);
+  publish(l, to, lm_map_slots(size), LM_USE_LARGE, 0, (uintptr_t)lm_map_address(to), size, token);
   lm_regions_lose(l->regions, from, slots);
   return lm_map_address(to);
 }

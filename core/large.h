@@ -1,7 +1,8 @@
 /* large.h - blocks that have slots of their own: large ones and guarded ones.
  *
  * A large block is a run of slots of its pool's regions. Its usable size is what was asked for,
- * rounded up to pages, so that figures are honest; the rest of its slots is room to grow.
+ * rounded up to pages, so that figures are honest; the rest of its slots is room to grow. Up to
+ * LM_LARGE_MAX it has the slots of a class, so that a thread which freed it can have it again.
  *
  * A guarded block ends where an inaccessible page begins, so that the first byte beyond it faults
  * (up to its alignment). Its slots come from the range and go back to it. Freed, it is made
@@ -28,10 +29,13 @@ typedef struct lm_large {
 void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy);
 /* *clean: whether it is all zero. */
 void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean);
+/* One that threads may cache in their bins at this offset; it has the slots of its class. */
+void *lm_large_of_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
+                        bool *clean);
 bool lm_guard_has_room(void);
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
-/* `place` is of a block whose mark was just made CACHED. */
-void lm_large_free(lm_large *l, const lm_place *place);
+/* Of a block whose mark is CACHED. */
+void lm_large_free(lm_large *l, lm_side *mark);
 /* Ends the quarantine of every block that is in it. */
 void lm_large_drain(lm_large *l);
 /* As lm_pool_resize. */

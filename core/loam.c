@@ -247,18 +247,29 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
   return alloc_slow(site, size, 16, false);
 }
 
-void *loam_malloc(loam_site *site, size_t size) {
+static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
   lm_thread *t = lm_self;
-  if (lm_likely(t && size <= LM_SMALL_MAX)) {
-    void *p = lm_engine_take(t, site ? site : lm_engine_scope(t), size);
+  if (lm_likely(t && size <= LM_LARGE_MAX)) {
+    void *p = lm_engine_take_large(t, site ? site : lm_engine_scope(t), size);
     if (lm_likely(p != NULL)) return p;
   }
   return malloc_slow(site, size);
 }
 
+void *loam_malloc(loam_site *site, size_t size) {
+  lm_thread *t = lm_self;
+  if (lm_likely(t && size <= LM_SMALL_MAX)) {
+    void *p = lm_engine_take(t, site ? site : lm_engine_scope(t), size);
+    if (lm_likely(p != NULL)) return p;
+    return malloc_slow(site, size);
+  }
+  return malloc_large(site, size);
+}
+
 static LM_NOINLINE void *malloc_weak_slow(loam_site *site, size_t size) {
   loam_site *scope = loam_scope_get();
-  return malloc_slow(scope ? scope : site, size);
+  if (scope) site = scope;
+  return size > LM_SMALL_MAX ? malloc_large(site, size) : malloc_slow(site, size);
 }
 
 void *loam_malloc_weak(loam_site *site, size_t size) {

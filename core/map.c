@@ -159,6 +159,12 @@ void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size
   lm_span *head = lm_map_span(slot);
   lm_require(lm_map_view(head, &view, &version));
   view.size = size;
+  if (slots != new_slots) {
+    view.bin = 0;
+    view.reciprocal = 0;
+    atomic_store_explicit(&head->bin, 0, memory_order_relaxed);
+    atomic_store_explicit(&head->reciprocal, 0, memory_order_relaxed);
+  }
   describe_rest(slot, slots, &(lm_view){ 0 });
   atomic_store_explicit(&head->size, size, memory_order_release);
   describe_rest(slot, new_slots, &view);

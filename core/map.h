@@ -37,9 +37,9 @@ enum { LM_USE_NONE, LM_USE_SMALL, LM_USE_LARGE, LM_USE_GUARDED, LM_USE_OWN, LM_U
  * `version` being odd meanwhile, and read by anyone (atomics only so that this is defined). */
 typedef struct lm_span {
   _Atomic uintptr_t start;     /* of the first object; 0: no objects known here */
-  _Atomic uint64_t reciprocal; /* ceil(2^64 / size), 0 for a large block: lm_map_is_large */
+  _Atomic uint64_t reciprocal; /* ceil(2^64 / size); of a large block 0 or 1 */
   _Atomic(lm_side *) side;     /* marks (mark.h); of a large block, its own */
-  _Atomic uint32_t bin;        /* offset of its bin in a thread; 0 for a large block */
+  _Atomic uint32_t bin;        /* offset of its bin in a thread; 0: it has none */
   _Atomic uint16_t strategy;   /* id */
   lm_side mark;                /* a large block's; in its first slot only, as all from `use` on */
   _Atomic size_t size;         /* of an object: usable bytes */
@@ -118,15 +118,18 @@ typedef struct lm_view {
 
 /* Describes a span of small objects at each of its slots. */
 void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_view *view);
-/* Describes a large block, reciprocal 0, at its marks. */
+/* Describes a large block at its marks. */
 void lm_map_describe_large(uint32_t slot, uint32_t slots, const lm_view *view);
-/* Changes the size of a large block and the slots it has; its head can be read throughout. */
+/* Changes the size of a large block and the slots it has; its head can be read throughout. With
+ * other slots it is of no class any more: no thread will cache it. */
 void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size_t size);
 /* Undoes either. */
 void lm_map_forget_small(uint32_t slot, uint32_t slots);
 void lm_map_forget_large(uint32_t slot, uint32_t slots);
 
-LM_INLINE bool lm_map_is_large(uint64_t reciprocal) { return reciprocal == 0; }
+/* A large block that a thread may cache has a reciprocal of 1, so that its start, and nothing else
+ * of it, passes the test above; one that is not, 0. */
+LM_INLINE bool lm_map_is_large(uint64_t reciprocal) { return reciprocal <= 1; }
 LM_INLINE uint64_t lm_map_reciprocal(size_t size) { return UINT64_MAX / size + 1; }
 
 /* A consistent copy of an entry; false when it is empty or is being changed. */

@@ -11,6 +11,10 @@
 /* What one tick of decay gives back at most, in slots (512 MiB): the system takes some 50 ms to. */
 enum { DECAY_MOST = 8192 };
 enum { CAPACITY_MOST = 1024 };
+/* Bytes in a bin that are worth waking somebody for. */
+#define STIRRING ((size_t)256 << 10)
+/* Slots (32 MiB) of large blocks that a thread caches of a pool at most. */
+enum { LARGE_KEPT = 512 };
 
 typedef struct lm_pool {
   lm_strategy *strategy;
@@ -58,10 +62,13 @@ static unsigned class_of_bin(uint32_t offset) {
   return (unsigned)((offset - bin_offset(0, 0)) % sizeof(lm_pool_bins) / sizeof(lm_bin));
 }
 
-/* Items of a bin when it is opened, and at most: a MiB of them. */
-static uint32_t capacity_least(unsigned class_) { return lm_class_size(class_) <= LM_KIB ? 16 : 4; }
+/* Items of a bin when it is opened, and at most: a MiB of them, of large blocks two, or one. */
+static uint32_t capacity_least(unsigned class_) {
+  return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 16 : 4;
+}
 
 static uint32_t capacity_most(unsigned class_) {
+  if (class_ >= LM_CLASSES) return 1 + 31 / lm_class_slots(class_);
   size_t n = LM_MIB / lm_class_size(class_);
   return n < CAPACITY_MOST ? (uint32_t)n : CAPACITY_MOST;
 }
@@ -79,12 +86,20 @@ static size_t align_of(const lm_strategy *strategy, size_t align) {
   return align < 16 ? 16 : align;
 }
 
+/* Their blocks have slots to spare, which cost nothing until they are touched. */
+static bool has_large_bins(const lm_desc *desc) {
+  bool eager = desc->prefault || desc->lock || desc->huge == LM_HUGE_2MIB ||
+               desc->huge == LM_HUGE_1GIB;
+  return !eager && desc->align <= LM_SLOT;
+}
+
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
   const lm_desc *desc = &strategy->desc;
   if (desc->kind != LM_KIND_HOST || desc->limit || desc->guard || desc->zero) return 0;
-  unsigned class_ = class_for(lm_class_size(c), align_of(strategy, 16));
-  if (class_ == LM_CLASSES || !lm_pool_reserve(strategy)) return 0;
-  return bin_offset(place_of(strategy), class_);
+  unsigned class_ = c < LM_CLASSES ? class_for(lm_class_size(c), align_of(strategy, 16)) : c;
+  if (class_ == LM_CLASSES && c != LM_CLASSES) return 0;
+  if (class_ >= LM_CLASSES && !has_large_bins(desc)) return 0;
+  return lm_pool_reserve(strategy) ? bin_offset(place_of(strategy), class_) : 0;
 }
 
 /* ---- Pools */
@@ -202,10 +217,15 @@ static void grow_bin(lm_bin *bin, uint32_t capacity) {
 static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   unsigned class_ = class_of_bin(offset);
   uint32_t now = capacity_of(bin), most = capacity_most(class_);
-  if (t->dying || now >= most) return;
-  if (!now) list_bins(t, place_of_bin(offset));
   uint32_t next = now ? now * 2 : capacity_least(class_);
-  grow_bin(bin, next < most ? next : most);
+  if (next > most) next = most;
+  if (t->dying || now >= most) return;
+  lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[place_of_bin(offset)];
+  uint32_t slots = class_ < LM_CLASSES ? 0 : (next - now) * lm_class_slots(class_);
+  if (slots > LARGE_KEPT - bins->large) return;
+  if (!now) list_bins(t, place_of_bin(offset));
+  grow_bin(bin, next);
+  if (capacity_of(bin) > now) bins->large += slots;
 }
 
 /* Makes the cached object at p `token`'s; false when there is no memory to note that. */
@@ -226,13 +246,18 @@ static void *take_one(lm_store *store, lm_token token) {
   return NULL;
 }
 
+/* A bin that may hold as much is worth a look, once it is idle. */
+static void stir(const lm_bin *bin, uint32_t offset) {
+  if (capacity_of(bin) * lm_class_size(class_of_bin(offset)) >= STIRRING) lm_decay_stir();
+}
+
 /* Fills an empty bin; false when there is no memory for a bin, or for an object. */
 static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_store *store) {
   widen(t, bin, offset);
   if (!bin->low) return false;
   lm_bin_set_top(
       bin, bin->low + lm_store_pull(store, (unsigned)t->number, bin->low, capacity_of(bin) / 2));
-  lm_decay_stir();
+  stir(bin, offset);
   return lm_bin_top(bin) > bin->low;
 }
 
@@ -249,6 +274,16 @@ LM_NOINLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, ui
   if (stamp(p, token, hint)) return p;
   lm_bin_set_top(bin, top + 1);
   return NULL;
+}
+
+void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed) {
+  lm_lane lane = { .bin = offset, .token = token };
+  void *p = token & LM_TOKEN_SLOW ? NULL : lm_pool_take_large(t, &lane, size);
+  *zeroed = false;
+  if (p) return p;
+  lm_pool *pool = pool_for(holder_of(place_of_bin(offset)));
+  if (!pool) return NULL;
+  return lm_large_of_class(&pool->large, class_of_bin(offset), offset, size, token, zeroed);
 }
 
 static void put_in_bin(lm_bin *bin, void *p) {
@@ -269,7 +304,7 @@ static void halve(lm_bin *bin, lm_store *store) {
 }
 
 /* For a full bin, or one not open: makes room and puts `p`. */
-static void overflow(lm_thread *t, uint32_t offset, void *p) {
+static void overflow_small(lm_thread *t, uint32_t offset, void *p) {
   lm_store *store = &pool_of(holder_of(place_of_bin(offset)))->store[class_of_bin(offset)];
   lm_bin *bin = lm_pool_bin_at(t, offset);
   widen(t, bin, offset);
@@ -279,7 +314,27 @@ static void overflow(lm_thread *t, uint32_t offset, void *p) {
   }
   if (lm_bin_top(bin) == bin->high) halve(bin, store);
   put_in_bin(bin, p);
-  lm_decay_stir();
+  stir(bin, offset);
+}
+
+static lm_side *mark_of_large(const void *p) { return &lm_map_span(lm_map_slot(p))->mark; }
+
+static void overflow_large(lm_thread *t, uint32_t offset, void *p) {
+  lm_large *large = &pool_of(holder_of(place_of_bin(offset)))->large;
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  widen(t, bin, offset);
+  if (lm_bin_top(bin) < bin->high) {
+    put_in_bin(bin, p);
+    if (lm_pool_bins_of(t)->pool[place_of_bin(offset)].large >= LM_DECAY_LEAST) lm_decay_stir();
+    return;
+  }
+  lm_large_free(large, mark_of_large(p));
+}
+
+/* For a full bin, or one not open. */
+static void overflow(lm_thread *t, uint32_t offset, void *p) {
+  if (class_of_bin(offset) < LM_CLASSES) overflow_small(t, offset, p);
+  else overflow_large(t, offset, p);
 }
 
 /* What was taken out of a bin, the bin closed: objects, and the array that they are in. */
@@ -288,22 +343,26 @@ typedef struct haul {
   uint32_t n;
 } haul;
 
-static haul close_bin(lm_bin *bin) {
+static haul close_bin(lm_pool_bins *bins, unsigned class_) {
+  lm_bin *bin = &bins->bin[class_];
   haul h = { bin->low, count_of(bin) };
+  if (class_ >= LM_CLASSES) bins->large -= capacity_of(bin) * lm_class_slots(class_);
   lm_bin_set_top(bin, NULL);
   bin->low = bin->high = bin->seen = NULL;
   return h;
 }
 
-static void stow(lm_store *store, const haul *h) {
-  if (h->n) lm_store_push(store, h->items, h->n);
+static void stow(lm_pool *pool, unsigned class_, const haul *h) {
+  if (h->n && class_ < LM_CLASSES) lm_store_push(&pool->store[class_], h->items, h->n);
+  for (uint32_t i = 0; i < h->n && class_ >= LM_CLASSES; i++)
+    lm_large_free(&pool->large, mark_of_large(h->items[i]));
   lm_own_free(h->items);
 }
 
 static void flush_pool(lm_pool *pool, lm_pool_bins *bins) {
-  for (unsigned c = 0; c < LM_CLASSES; c++) {
-    haul h = close_bin(&bins->bin[c]);
-    stow(&pool->store[c], &h);
+  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+    haul h = close_bin(bins, c);
+    stow(pool, c, &h);
   }
 }
 
@@ -336,7 +395,8 @@ typedef struct sweep {
   uint32_t n;
   struct {
     haul what;
-    lm_store *where;
+    lm_pool *pool;
+    unsigned class_;
   } haul[HAULS];
 } sweep;
 
@@ -349,10 +409,11 @@ static bool is_idle(sweep *w, lm_bin *bin) {
 }
 
 static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
-  for (unsigned c = 0; c < LM_CLASSES && w->n < HAULS; c++) {
+  for (unsigned c = 0; c < LM_CLASSES_ALL && w->n < HAULS; c++) {
     if (!bins->bin[c].low || !is_idle(w, &bins->bin[c])) continue;
-    w->haul[w->n].where = &pool->store[c];
-    w->haul[w->n++].what = close_bin(&bins->bin[c]);
+    w->haul[w->n].pool = pool;
+    w->haul[w->n].class_ = c;
+    w->haul[w->n++].what = close_bin(bins, c);
   }
 }
 
@@ -365,7 +426,7 @@ static void sweep_thread(sweep *w, lm_thread *t) {
 }
 
 static void stow_all(sweep *w) {
-  for (uint32_t i = 0; i < w->n; i++) stow(w->haul[i].where, &w->haul[i].what);
+  for (uint32_t i = 0; i < w->n; i++) stow(w->haul[i].pool, w->haul[i].class_, &w->haul[i].what);
   w->n = 0;
 }
 
@@ -481,7 +542,11 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
   }
   unsigned class_ = class_for(size, align);
   if (class_ < LM_CLASSES) return alloc_small(t, pool, class_, token);
-  return lm_large_alloc(&pool->large, size, align, token, zeroed);
+  bool classed = t && size <= LM_LARGE_MAX && size > LM_SMALL_MAX && align <= LM_SLOT;
+  if (!classed || !has_large_bins(&strategy->desc))
+    return lm_large_alloc(&pool->large, size, align, token, zeroed);
+  uint32_t offset = bin_offset(place_of(strategy), lm_class_large(size));
+  return lm_pool_take_class(t, offset, size, token, zeroed);
 }
 
 /* ---- Frees */
@@ -527,11 +592,15 @@ static bool kill(lm_place *place, const void *p) {
   return false;
 }
 
-static void put_small(lm_thread *t, const lm_place *place) {
+static void put(lm_thread *t, const lm_place *place) {
   void *p = (void *)place->base;
-  lm_store *store = &pool_at(place->strategy)->store[class_of_bin(place->bin)];
+  lm_pool *pool = pool_at(place->strategy);
+  if (place->large && (!t || !place->bin)) {
+    lm_large_free(&pool->large, place->side);
+    return;
+  }
   if (!t) {
-    lm_store_push(store, &p, 1);
+    lm_store_push(&pool->store[class_of_bin(place->bin)], &p, 1);
     return;
   }
   lm_bin *bin = lm_pool_bin_at(t, place->bin);
@@ -546,8 +615,7 @@ lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   bool killed = start && kill(&place, p);
   tell(&place, out);
   if (!killed) return start ? LM_FREE_DOUBLE : LM_FREE_INTERIOR;
-  if (place.large) lm_large_free(&pool_at(place.strategy)->large, &place);
-  else put_small(t, &place);
+  put(t, &place);
   return LM_FREED;
 }
 
@@ -637,18 +705,18 @@ void lm_pool_figures_get(lm_pool_figures *out) {
  * stores. Nobody is in an operation on the pool. */
 typedef struct recall {
   uint32_t place, n;
-  unsigned class_[LM_CLASSES];
-  haul haul[LM_CLASSES];
+  unsigned class_[LM_CLASSES_ALL];
+  haul haul[LM_CLASSES_ALL];
 } recall;
 
 static void take_bins(lm_thread *t, void *ctx) {
   recall *r = ctx;
   lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[r->place];
   if (r->n || !bins->listed) return;
-  for (unsigned c = 0; c < LM_CLASSES; c++) {
+  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
     if (!bins->bin[c].low) continue;
     r->class_[r->n] = c;
-    r->haul[r->n++] = close_bin(&bins->bin[c]);
+    r->haul[r->n++] = close_bin(bins, c);
   }
 }
 
@@ -657,7 +725,7 @@ static void flush_bins_of_all_locked(lm_pool *pool) {
   do {
     r.n = 0;
     lm_thread_each(take_bins, &r);
-    for (uint32_t i = 0; i < r.n; i++) stow(&pool->store[r.class_[i]], &r.haul[i]);
+    for (uint32_t i = 0; i < r.n; i++) stow(pool, r.class_[i], &r.haul[i]);
   } while (r.n);
 }
 

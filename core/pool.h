@@ -37,13 +37,16 @@ typedef enum lm_freed { LM_FREED, LM_FREE_FOREIGN, LM_FREE_INTERIOR, LM_FREE_DOU
  * pools have theirs. */
 bool lm_pool_reserve(lm_strategy *strategy);
 /* Offset in the thread of the bin that serves class `c` sizes under a strategy (whose align may
- * raise the class); 0 if such requests cannot be served from bins (limit, guard, too large, not a
- * host strategy, zero asked). Constant until the strategy is retired. */
+ * raise the class); 0 if such requests cannot be served from bins (limit, guard, not a host
+ * strategy, zero asked; large classes where memory costs more than what is touched of it). Constant
+ * until the strategy is retired. */
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
 
 /* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
  * is between lm_thread_enter and _leave. *hint: as lm_mark_assign's. */
 void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint);
+/* The same for a large class, for `size` bytes; *zeroed as lm_pool_alloc's. */
+void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed);
 /* The fast free: true if `p` was a live object of a size class, and is free now. False: nothing was
  * done, lm_pool_free knows what to do. Not while LM_WARY_COUNTING: lm_pool_free changes marks by an
  * atomic exchange, so that lm_pool_retoken cannot be lost. */
@@ -117,7 +120,8 @@ typedef struct lm_pool_bins {
   uint32_t next; /* place of the next pool with open bins in this thread, 0: none */
   bool listed;
   uint32_t until_guard; /* requests until the next guarded block, of strategies that sample */
-  lm_bin bin[LM_CLASSES];
+  uint32_t large;       /* slots that the open bins of large classes have room for */
+  lm_bin bin[LM_CLASSES_ALL];
 } lm_pool_bins;
 
 typedef struct lm_thread_bins {
@@ -177,6 +181,21 @@ LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   lm_bin_set_top(bin, top - 1);
   lm_pool_mark(at, (lm_mark)(LM_MARK_LIVE + lane->hint));
   if (!p) __builtin_unreachable();
+  return p;
+}
+
+/* The same for the lane of a large class: the block's token stands beside its mark. */
+LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t size) {
+  lm_bin *bin = lm_pool_bin_at(t, lane->bin);
+  void **top = lm_bin_top(bin);
+  if (lm_unlikely(top == bin->low)) return NULL;
+  void *p = top[-1];
+  lm_span *head = lm_map_span(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
+  lm_bin_set_top(bin, top - 1);
+  atomic_store_explicit(&head->token, lane->token, memory_order_relaxed);
+  atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
+  lm_assert(lm_mark_is_cached(atomic_load_explicit(&head->mark, memory_order_relaxed)));
+  atomic_store_explicit(&head->mark, LM_MARK_LIVE + LM_ID_WIDE, memory_order_release);
   return p;
 }
 

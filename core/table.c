@@ -73,12 +73,17 @@ typedef struct filler {
 } filler;
 
 /* What sizes lo..hi, all of class c, get; bin 0 where they have to be decided. */
-static lm_serve serve_of(filler *f, unsigned c, size_t lo, size_t hi) {
+static int reach_in(filler *f, size_t lo, size_t hi) {
   unsigned fuel = f->walk.plan->nodes * 2 + 64, left = f->walk.fuel;
   if (left < fuel) fuel = left;
   f->walk.fuel = fuel;
   int id = reach(&f->walk, f->walk.plan->nodes ? 0 : ~0, lo, hi);
   f->walk.fuel = left - (fuel - f->walk.fuel);
+  return id;
+}
+
+static lm_serve serve_of(filler *f, unsigned c, size_t lo, size_t hi) {
+  int id = reach_in(f, lo, hi);
   uint32_t bin = id < 0 ? 0 : lm_pool_bin(lm_strategy_at((uint32_t)id), c);
   if (!bin) return (lm_serve){ 0 };
   return (lm_serve){ bin, (uint16_t)id, (uint16_t)(lm_table_bin_size(bin) / 16) };
@@ -137,6 +142,13 @@ static void fill_class(filler *f, unsigned c) {
   }
 }
 
+static void fill_large(filler *f, unsigned c) {
+  size_t lo = (c > LM_CLASSES ? (size_t)lm_class_slots(c - 1) << LM_SLOT_SHIFT : LM_SMALL_MAX) + 1;
+  int id = reach_in(f, lo, (size_t)lm_class_slots(c) << LM_SLOT_SHIFT);
+  uint32_t bin = id < 0 ? 0 : lm_pool_bin(lm_strategy_at((uint32_t)id), c);
+  if (bin) f->table->large[c - LM_CLASSES] = (lm_serve){ bin, (uint16_t)id, 0 };
+}
+
 static void keep(filler *f) {
   size_t bytes = f->entries * sizeof *f->entry;
   lm_entry *copy = f->entries > 1 ? lm_own_alloc(bytes) : NULL;
@@ -165,9 +177,11 @@ static void note_even(lm_table *table) {
 void lm_table_fill(lm_table *table, const lm_plan *plan) {
   table->entries = 1;
   table->entry = &lm_table_decide;
+  memset(table->large, 0, sizeof table->large);
   if (plan->reads & 1u << LM_IN_LIVE) return;
   filler f = { .table = table, .walk = { plan, FUEL }, .entries = 1 };
   for (unsigned c = 0; c < LM_CLASSES; c++) fill_class(&f, c);
+  for (unsigned c = LM_CLASSES; c < LM_CLASSES_ALL; c++) fill_large(&f, c);
   keep(&f);
   note_even(table);
 }

@@ -98,7 +98,7 @@ typedef struct lm_thread {
 /* Bins of the pools start here and go on to LM_THREAD_SIZE, touched as they are used: most of an
  * area is address space and no more. */
 #define LM_THREAD_BINS ((size_t)1 << 17)
-#define LM_THREAD_SIZE (2 * LM_MIB)
+#define LM_THREAD_SIZE (4 * LM_MIB)
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
