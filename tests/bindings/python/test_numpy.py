@@ -407,6 +407,17 @@ class Neighbours(Installed):
 
 
 class Processes(Case):
+    def test_without_a_policy_large_arrays_ask_for_huge_pages_as_numpy_does(self):
+        script = """
+            import loam, numpy
+            loam.numpy.install()
+            kinds = [loam.owner(numpy.empty(n, "u1")).strategy for n in (1 << 20, 4 << 20)]
+            print(loam.policy.info().name or "none", *kinds)
+        """
+        self.assertEqual(run_child(script)[0], "numpy plain large\n")
+        out, _ = run_child(script, NUMPY_MADVISE_HUGEPAGE="0")
+        self.assertRegex(out, "^(none|default) default default\n")
+
     def test_nothing_is_imported_until_it_is_asked_for(self):
         out, _ = run_child("import loam, sys; print('numpy' in sys.modules)")
         self.assertEqual(out, "False\n")
