@@ -743,7 +743,7 @@ LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn writ
  * references. Lines of text, made for eyes: they may change. */
 LOAM_API loam_status loam_array_repr(const loam_array *array, loam_write_fn write, void *ctx);
 
-/* ---- Exchange
+/* ---- Exchange --------------------------------------------------------------------------------
  *
  * Arrays for other libraries, and theirs as arrays, with nothing copied. The structures are those
  * libraries' own: include their header, or declare them, to look inside. */

@@ -173,7 +173,10 @@ static void text_is_set_and_set_again(void **state) {
   assert_int_equal(loam_array_set_text(o, "there", 5), LOAM_OK);
   assert_int_equal(loam_array_set_text(s, NULL, 0), LOAM_OK);
   expect_json(a, "{\"s\":\"\",\"b\":\"\\u0000\\u00ff\",\"o\":\"there\"}");
+  loam_block *texts = lm_meta_text(o->meta)->block;
+  assert_int_equal(loam_block_size(texts), 5);
   assert_int_equal(loam_array_omit(o), LOAM_OK);
+  assert_int_equal(loam_block_size(texts), 0);
   assert_true(loam_array_is_missing(o));
   expect_json(a, "{\"s\":\"\",\"b\":\"\\u0000\\u00ff\",\"o\":null}");
   loam_array_release(s);

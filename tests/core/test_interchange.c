@@ -47,7 +47,10 @@ static void a_tensor_keeps_its_memory_alive(void **state) {
   assert_int_equal(loam_array_append(row, (int16_t[]){ 1, 2 }), LOAM_OK);
   assert_int_equal(loam_array_append(row, (int16_t[]){ 3, 4 }), LOAM_OK);
   loam_array *y = field_of(row, "y");
+  loam_block *rows = lm_meta_var(y->meta)->block;
+  size_t owners = loam_block_refcount(rows);
   DLManagedTensor *t = tensor_of(y); /* a row of a var dimension is as good as fixed */
+  assert_int_equal(loam_block_refcount(rows), owners + 1);
   loam_array_release(a);
   loam_array_release(row);
   loam_array_release(y);
@@ -247,6 +250,7 @@ static void numbers_in_order_are_passed_as_they_are(void **state) {
   assert_int_equal(s.array.n_buffers, 2);
   assert_null(s.array.buffers[0]);
   assert_ptr_equal(s.array.buffers[1], loam_array_data(a));
+  assert_int_equal(loam_block_refcount(&a->block), 2);
   loam_array_release(a); /* the export keeps it */
   assert_float_equal(((const double *)s.array.buffers[1])[2], 2.5, 0);
   end_shipped(&s);
@@ -458,6 +462,30 @@ static void expect_no_import(arrow_of_others *o, loam_status status, const char 
   assert_int_equal(o->ended, 0);
 }
 
+static void no_list_of_others_reaches_beyond_its_child(void **state) {
+  (void)state;
+  static const int32_t numbers[] = { 1, 2, 3 }, offsets[] = { 0, 1, 4 };
+  arrow_of_others list, item;
+  begin_others(&list, "+l", 2, 2);
+  begin_others(&item, "i", 3, 2);
+  list.buffer[1] = offsets;
+  item.buffer[1] = numbers;
+  list.s.array.n_children = list.s.schema.n_children = 1;
+  list.s.array.children = (struct ArrowArray *[]){ &item.s.array };
+  list.s.schema.children = (struct ArrowSchema *[]){ &item.s.schema };
+  expect_no_import(&list, LOAM_EINVAL, "an Arrow list reaches beyond its child");
+  list.s.schema.format = "+w:2";
+  list.s.array.n_buffers = 1;
+  expect_no_import(&list, LOAM_EINVAL, "an Arrow list reaches beyond its child");
+  list.s.array.length = 1;
+  list.s.array.offset = 0;
+  item.s.array.offset = 1;
+  item.s.array.length = 2;
+  loam_array *a;
+  assert_int_equal(loam_array_from_arrow(&list.s.schema, &list.s.array, 0, &a), LOAM_OK);
+  expect_view(a, "1 * 2 * int32", "[[2,3]]");
+}
+
 static void an_arrow_array_that_is_refused_stays_the_callers(void **state) {
   (void)state;
   static const int8_t numbers[] = { 1, -128 };
@@ -561,6 +589,7 @@ int main(void) {
     CASE(what_arrow_has_not_is_refused),
     CASE(others_numbers_are_used_where_they_are),
     CASE(others_text_and_bools_are_read),
+    CASE(no_list_of_others_reaches_beyond_its_child),
     CASE(an_arrow_array_that_is_refused_stays_the_callers),
     CASE(want_of_memory_is_refused_and_nothing_is_lost),
   };

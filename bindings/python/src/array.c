@@ -147,7 +147,7 @@ static PyObject *array_append(PyObject *self, PyObject *value) {
     return PyErr_Format(PyExc_TypeError, "%s: only a row of a var dimension grows",
                         type_text(self));
   Py_ssize_t n = array_length(array);
-  PyObject *count = PyLong_FromSsize_t(n + 1);
+  PyObject *count = n < 0 ? NULL : PyLong_FromSsize_t(n + 1);
   PyObject *resized = count ? array_resize(self, count) : NULL;
   Py_XDECREF(count);
   if (!resized) return NULL;
@@ -156,7 +156,9 @@ static PyObject *array_append(PyObject *self, PyObject *value) {
   if (status) binding_fail(status);
   else loam_array_release(element);
   if (is_done) return resized;
-  (void)loam_array_resize(array, (size_t)n);
+  /* Unless the value's own code has kept a view of it. */
+  if (((Array *)self)->family->inside == ((Array *)self)->is_inside)
+    (void)loam_array_resize(array, (size_t)n);
   Py_DECREF(resized);
   return NULL;
 }

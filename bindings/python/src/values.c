@@ -96,10 +96,11 @@ Py_ssize_t array_length(const loam_array *array) {
   loam_array *whole;
   size_t shape = 0;
   loam_index all = LOAM_ALL;
-  if (loam_array_index(array, 1, &all, &whole)) {
+  loam_status status = loam_array_index(array, 1, &all, &whole);
+  if (status == LOAM_EINVAL)
     PyErr_Format(PyExc_TypeError, "%s has no len()", loam_type_text(loam_array_type(array)));
-    return -1;
-  }
+  else if (status) binding_fail(status);
+  if (status) return -1;
   loam_array_dims(whole, 1, &shape, NULL);
   loam_array_release(whole);
   return (Py_ssize_t)shape;

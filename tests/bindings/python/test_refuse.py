@@ -35,6 +35,17 @@ def work():
     return float(c.sum() + d.sum() + e[0] + f.sum() + g.size + (h < 1).sum())
 
 
+def work_on_arrays():
+    """The same of loam's own arrays."""
+    a = loam.Array("3 * var * {x: float64, s: ?string, l: var * int8}",
+                   [[(1, "a" * 50, [1] * 20)], [], [(2, None, [])]])
+    a[0].append({"x": 3, "s": "b"})
+    a[1] = [(4, "c", [2])] * 5
+    x = numpy.asarray(a[1, :, "x"]).sum() + numpy.from_dlpack(a[0, "x"]).sum()
+    back = loam.Array.from_dlpack(numpy.arange(3.0))[::-1]
+    return a[["s", "x"]].tolist(), a["l"].type, x, back.tolist()
+
+
 class Refusals(Case):
     def test_each_request_refused_is_a_memory_error(self):
         handler = ctypes.c_char.in_dll(LIBRARY, "refusing")
@@ -62,6 +73,31 @@ class Refusals(Case):
             if asked < nth:
                 break
         self.assertGreater(refused, 30)
+
+    def test_each_request_of_an_array_refused_is_one_too(self):
+        handler = ctypes.c_char.in_dll(LIBRARY, "refusing")
+        ctypes.CDLL(_loam.__file__).loam_handler_register(ctypes.byref(handler))
+        loam.policy.load(text="""
+            local refusing = loam.handler "refusing"
+            return loam.policy { name = "refusing", pick = function(_) return refusing end }
+        """)
+        expected = work_on_arrays()
+        gc.collect()
+        live, refused = COUNTS.live, 0
+        for nth in range(1, 10_000):
+            COUNTS.asked, COUNTS.nth = 0, nth
+            try:
+                answer = work_on_arrays()
+            except MemoryError:
+                refused += 1
+                answer = expected
+            asked, COUNTS.nth = COUNTS.asked, 0
+            self.assertEqual(answer, expected)
+            gc.collect()
+            self.assertEqual(COUNTS.live, live)
+            if asked < nth:
+                break
+        self.assertGreater(refused, 100)
 
     def test_the_package_itself_without_memory_says_so(self):
         loam.policy.load(text=POLICY)
