@@ -396,7 +396,7 @@ loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray 
     return lm_fail(LOAM_EINVAL, "the Arrow %s was released", schema->release ? "array" : "schema");
   work w = { .may_copy = may_copy != 0 };
   struct ArrowArray *moved;
-  loam_array *made;
+  loam_array *made = NULL;
   loam_status status = make_holder(&w.holder, &moved);
   if (status) return status;
   source s = { schema, array, array->offset > 0 ? (size_t)array->offset : 0,
