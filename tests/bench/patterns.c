@@ -34,7 +34,7 @@ enum {
   GROWTHS = 76, /* from 16 B to 256 MiB by a quarter each time */
   STRETCH_NS = 3000000,
   STRETCHES = 5,       /* at least */
-  LONG_NS = 200000000, /* for a stretch of which one is enough */
+  LONG_NS = 400000000, /* for a stretch of which one is enough */
   COUNTED = 4096,      /* pairs of a row, about */
 };
 
@@ -328,13 +328,16 @@ static int64_t stretch(unsigned long runs) {
   return bench_now() - start;
 }
 
-/* The best stretch's nanoseconds a pair. What it takes to find a stretch's length warms up. */
+/* The best stretch's nanoseconds a pair. What it takes to find a stretch's length warms up; where
+ * one run is long, it is the stretch. */
 static double best_of(long milliseconds) {
-  int64_t end = bench_now() + milliseconds * 1000000, best = INT64_MAX;
+  int64_t end = bench_now() + milliseconds * 1000000, took, best = INT64_MAX;
   unsigned long runs = 1;
-  while (stretch(runs) < STRETCH_NS) runs *= 2;
-  for (int done = 0; !done || bench_now() < end || (done < STRETCHES && best < LONG_NS); done++) {
-    int64_t took = stretch(runs);
+  while ((took = stretch(runs)) < STRETCH_NS) runs *= 2;
+  int least = took > LONG_NS ? 0 : STRETCHES;
+  if (took > LONG_NS) best = took;
+  for (int done = 0; done < least || bench_now() < end; done++) {
+    took = stretch(runs);
     if (took < best) best = took;
   }
   return (double)best / (double)runs / chosen->pairs / chosen->threads;
@@ -427,7 +430,7 @@ static int print_time(range size, long milliseconds) {
 
 static int print_memory(range size) {
   start_row(size);
-  run_in_turn(is_about_pages(size) ? 2 : 16 * COUNTED / chosen->pairs);
+  run_in_turn(is_about_pages(size) ? 1 : 8 * COUNTED / chosen->pairs);
   end_row();
   long peak = resident("/proc/self/status", "VmHWM:"), left = resident_now();
   usleep(1100000);
