@@ -304,10 +304,12 @@ loam_status loam_array_append(loam_array *array, const void *element) {
     return lm_fail(LOAM_EINVAL, "%s: resize the row and fill the new element in its place",
                    lm_type_words(words, type->element));
   lm_piece *piece = (lm_piece *)array->data;
-  loam_status status = loam_array_resize(array, piece->size + 1);
+  size_t each = type->element->size, last = piece->size;
+  size_t within = (size_t)((uintptr_t)element - (uintptr_t)piece->begin);
+  bool is_own = within < last * each; /* then it moves with the row */
+  loam_status status = loam_array_resize(array, last + 1);
   if (status) return status;
-  size_t each = type->element->size;
-  memcpy(piece->begin + (piece->size - 1) * each, element, each);
+  memcpy(piece->begin + last * each, is_own ? piece->begin + within : element, each);
   return LOAM_OK;
 }
 

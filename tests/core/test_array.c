@@ -99,6 +99,19 @@ static void rows_are_filled_element_by_element(void **state) {
   loam_array_release(rows);
 }
 
+static void a_row_is_appended_one_of_its_own(void **state) {
+  (void)state;
+  loam_array *rows = new_array("1 * var * int64");
+  loam_array *row = VIEW(rows, LOAM_AT(0));
+  assert_int_equal(loam_array_append(row, &(int64_t){ 7 }), LOAM_OK);
+  for (int i = 0; i < 5000; i++)
+    assert_int_equal(loam_array_append(row, loam_array_at(row, 1, (int64_t[]){ -1 })), LOAM_OK);
+  for (int i = 0; i <= 5000; i++)
+    assert_int_equal(*(int64_t *)loam_array_at(row, 1, (int64_t[]){ i }), 7);
+  loam_array_release(row);
+  loam_array_release(rows);
+}
+
 static void a_row_that_grows_gets_zeros_and_keeps_what_it_has(void **state) {
   (void)state;
   loam_array *rows = new_array("2 * var * var * int32");
@@ -573,6 +586,7 @@ int main(void) {
     CASE(no_elements_are_an_array_too),
     CASE(dims_are_sizes_and_strides),
     CASE(rows_are_filled_element_by_element),
+    CASE(a_row_is_appended_one_of_its_own),
     CASE(a_row_that_grows_gets_zeros_and_keeps_what_it_has),
     CASE(resizing_again_and_again_leaks_nothing),
     CASE(text_is_set_and_set_again),
