@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "own.h"
+#include "poison.h"
 
 /* The quarantine of a pool holds at most this many blocks and slots (256 MiB). */
 enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };
@@ -37,6 +38,7 @@ static uint32_t head_slot(lm_side *mark) { return (uint32_t)(lm_map_head_of(mark
 static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t use, uint32_t bin,
                     uintptr_t start, size_t size, lm_token token) {
   lm_span *head = lm_map_span(slot);
+  lm_unpoison((void *)start, size);
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
   atomic_store_explicit(&head->mark, live_mark(token), memory_order_relaxed);
   lm_view view = { start, bin != 0, &head->mark, bin, l->strategy, size };
@@ -128,6 +130,7 @@ void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
     lm_regions_return(slot, slots);
     return NULL;
   }
+  lm_unpoison(lm_map_address(slot), bytes_of(slots));
   publish(l, slot, slots, LM_USE_GUARDED, 0, g.start, g.end - g.start, token);
   atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
   return (void *)g.start;
@@ -182,6 +185,7 @@ void lm_large_free(lm_large *l, lm_side *mark) {
     quarantine(l, slot);
     return;
   }
+  lm_poison(lm_map_address(slot), bytes_of(slots));
   unpublish(l, slot, slots);
   lm_regions_put(l->regions, slot, slots);
 }
@@ -214,9 +218,11 @@ bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
   if (size < LM_SLOT / 4) return false;
   size = usable_of(size);
   uint32_t now = lm_map_slots(size);
-  if (now > slots) return grow(l, slot, slots, now, size);
+  if (now > slots && !grow(l, slot, slots, now, size)) return false;
+  if (size > place->size) lm_unpoison((void *)place->base, size);
+  else lm_poison((void *)(place->base + size), place->size - size);
   if (now < slots) shrink(l, slot, slots, now, size);
-  else lm_map_resize_large(slot, slots, slots, size);
+  else if (now == slots) lm_map_resize_large(slot, slots, slots, size);
   return true;
 }
 

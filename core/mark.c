@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "own.h"
+#include "poison.h"
 #include "region.h"
 #include "thread.h"
 
@@ -64,6 +65,7 @@ static chunk *new_chunk_locked(unsigned kind, size_t size) {
   if (!slot) return NULL;
   lm_map_extent(slot, 1, LM_USE_OWN);
   chunk *c = lm_map_address(slot);
+  lm_unpoison(c, LM_SLOT);
   if (!clean) memset(c, 0, LM_SLOT);
   c->kind = kind;
   c->size = size;

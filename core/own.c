@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "class.h"
+#include "poison.h"
 #include "region.h"
 #include "thread.h"
 
@@ -56,6 +57,7 @@ static void *take_slots(uint32_t slots, size_t size, bool *clean) {
   if (!slot) return NULL;
   lm_map_extent(slot, slots, LM_USE_OWN);
   atomic_store_explicit(&lm_map_span(slot)->size, size, memory_order_relaxed);
+  lm_unpoison(lm_map_address(slot), (size_t)slots << LM_SLOT_SHIFT);
   return lm_map_address(slot);
 }
 
@@ -143,6 +145,7 @@ static bool grow_in_place(void *p, size_t room, size_t size) {
   atomic_store_explicit(&lm_map_span(slot)->size, (size_t)(slots + more) << LM_SLOT_SHIFT,
                         memory_order_relaxed);
   lm_map_extent(slot, slots + more, LM_USE_OWN);
+  lm_unpoison(p, (size_t)(slots + more) << LM_SLOT_SHIFT);
   return true;
 }
 

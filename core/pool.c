@@ -229,12 +229,14 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
 }
 
 /* Makes the cached object at p `token`'s; false when there is no memory to note that. */
-static bool stamp(const void *p, lm_token token, uint8_t *hint) {
+static bool stamp(void *p, lm_token token, uint8_t *hint) {
   lm_at at = lm_pool_at(p);
   lm_assert(token != LM_NOBODY);
   lm_mark mark = lm_mark_assign(at.side, at.index, token, hint);
-  if (mark) lm_pool_mark(at, mark);
-  return mark;
+  if (!mark) return false;
+  lm_pool_mark(at, mark);
+  lm_pool_unpoison(p);
+  return true;
 }
 
 static void *take_one(lm_store *store, lm_token token) {
@@ -599,6 +601,7 @@ static void put(lm_thread *t, const lm_place *place) {
     lm_large_free(&pool->large, place->side);
     return;
   }
+  lm_poison(p, place->size);
   if (!t) {
     lm_store_push(&pool->store[class_of_bin(place->bin)], &p, 1);
     return;

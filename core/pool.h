@@ -20,6 +20,7 @@
 #include "class.h"
 #include "map.h"
 #include "own.h"
+#include "poison.h"
 #include "strategy.h"
 #include "thread.h"
 
@@ -162,6 +163,11 @@ LM_INLINE lm_at lm_pool_at(const void *p) {
   return (lm_at){ lm_peek(lm_side *, &s->side), index };
 }
 
+/* For the address sanitizer: the object may be used. */
+LM_INLINE void lm_pool_unpoison(void *p) {
+  lm_unpoison(p, lm_peek(size_t, &lm_map_span(lm_map_slot(p))->size));
+}
+
 LM_INLINE void lm_pool_mark(lm_at at, lm_mark mark) {
   lm_assert(lm_mark_is_cached(atomic_load_explicit(&at.side[at.index], memory_order_relaxed)));
   atomic_store_explicit(&at.side[at.index], mark, memory_order_release);
@@ -180,6 +186,7 @@ LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   if (lm_unlikely(lm_peek(lm_token, &palette->owner[lane->hint]) != lane->token)) return NULL;
   lm_bin_set_top(bin, top - 1);
   lm_pool_mark(at, (lm_mark)(LM_MARK_LIVE + lane->hint));
+  lm_pool_unpoison(p);
   if (!p) __builtin_unreachable();
   return p;
 }
@@ -196,6 +203,7 @@ LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t siz
   atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
   lm_assert(lm_mark_is_cached(atomic_load_explicit(&head->mark, memory_order_relaxed)));
   atomic_store_explicit(&head->mark, LM_MARK_LIVE + LM_ID_WIDE, memory_order_release);
+  lm_unpoison(p, lm_align_up(size, LM_PAGE));
   return p;
 }
 
@@ -216,6 +224,7 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   void **top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->high)) return false;
   atomic_store_explicit(side, (lm_mark)(mark + LM_IDS), memory_order_relaxed);
+  lm_poison(p, lm_peek(size_t, &s->size));
   *top = p;
   lm_bin_set_top(bin, top + 1);
   return true;

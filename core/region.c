@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "decay.h"
+#include "poison.h"
 #include "thread.h"
 
 /* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
@@ -105,6 +106,7 @@ static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
     lm_regions_return(slot, slots);
     return 0;
   }
+  lm_poison(lm_map_address(slot), bytes_of(slots));
   r->held += slots;
   return slot;
 }

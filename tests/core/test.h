@@ -24,6 +24,18 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
+#ifdef __SANITIZE_ADDRESS__
+enum { POISONED = 1 };
+#else
+enum { POISONED = 0 };
+#endif
+
+static inline void skip_if_poisoned(void) {
+  if (!POISONED) return;
+  print_message("the address sanitizer tells of it first (poison.h)\n");
+  skip();
+}
+
 static inline void skip_if_sanitized(void) {
   if (!SANITIZED) return;
   print_message("a sanitizer's own memory is in the way\n");
