@@ -174,6 +174,19 @@ static void tags_and_strategies_do_not_multiply(void **state) {
     for (int i = 0; i < STRATEGIES; i++) loam_free(small[tag][i]);
 }
 
+/* A byte an object, and what a span costs. */
+static void records_of_small_objects_are_few(void **state) {
+  enum { OBJECTS = 1000000, SIZE = 64 };
+  (void)state;
+  char **object = calloc(OBJECTS, sizeof *object);
+  assert_non_null(object);
+  uint64_t before = metadata();
+  for (int i = 0; i < OBJECTS; i++) object[i] = touched(NULL, SIZE);
+  assert_true(metadata() - before <= OBJECTS * SIZE * 3 / 100);
+  for (int i = 0; i < OBJECTS; i++) loam_free(object[i]);
+  free(object);
+}
+
 static uint64_t in_regions(void) {
   struct loam_stats stats;
   assert_int_equal(loam_stats(&stats), LOAM_OK);
@@ -216,6 +229,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(tags_and_strategies_do_not_multiply),
     cmocka_unit_test(a_strategy_that_nobody_uses_gives_its_regions_back),
+    cmocka_unit_test(records_of_small_objects_are_few),
     cmocka_unit_test(memory_falls_to_what_lives_without_a_call),
     cmocka_unit_test(memory_falls_to_what_lives_at_once_when_asked),
     cmocka_unit_test(sizes_that_change_let_nothing_grow),
