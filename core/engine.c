@@ -7,9 +7,9 @@
  * a handler built on an allocator that loam has replaced ends.
  *
  * Account of a block, besides the totals (stats.h):
- *   - its token carries LM_TOKEN_SLOW if its tag is counted or its strategy has a limit, and then
- *     its usable bytes are in *site->live;
- *   - if its strategy has a limit, they are in strategy->used.
+ *   - its token carries LM_TOKEN_SLOW if its tag is counted, and then its usable bytes are in
+ *     *site->live;
+ *   - if its strategy has a limit, they are in strategy->used, which is the pool's to see to.
  * Frees of such tokens come here (lm_pool_give refuses them). */
 #include "engine.h"
 
@@ -58,31 +58,15 @@ loam_site *lm_engine_site(loam_site *site) {
 
 /* ---- Account ------------------------------------------------------------------------------ */
 
-static lm_token stamp(const loam_site *site, const lm_strategy *s, lm_token token) {
+static lm_token stamp(const loam_site *site, lm_token token) {
   bool counted = atomic_load_explicit(&site->counted, memory_order_relaxed);
-  return counted || s->desc.limit ? token | LM_TOKEN_SLOW : token & ~LM_TOKEN_SLOW;
+  return counted ? token | LM_TOKEN_SLOW : token & ~LM_TOKEN_SLOW;
 }
 
 /* Adds to what is counted for a token, or takes from it. */
 static void count(lm_token token, int64_t bytes) {
   if (token & LM_TOKEN_SLOW)
     atomic_fetch_add_explicit(lm_site_at(lm_token_site(token))->live, bytes, memory_order_relaxed);
-}
-
-/* Takes bytes of a strategy's limit; false, and nothing taken, if they are not left. */
-static bool limit_take(lm_strategy *s, size_t bytes) {
-  if (!s->desc.limit || !bytes) return true;
-  int64_t used = atomic_load_explicit(&s->used, memory_order_relaxed);
-  do {
-    size_t left = used < 0 ? s->desc.limit : s->desc.limit - (size_t)used;
-    if ((size_t)(used < 0 ? 0 : used) > s->desc.limit || bytes > left) return false;
-  } while (!atomic_compare_exchange_weak_explicit(&s->used, &used, used + (int64_t)bytes,
-                                                  memory_order_relaxed, memory_order_relaxed));
-  return true;
-}
-
-static void limit_give(lm_strategy *s, int64_t bytes) {
-  if (s->desc.limit) atomic_fetch_sub_explicit(&s->used, bytes, memory_order_relaxed);
 }
 
 static void bump(_Atomic uint64_t *figure) {
@@ -125,22 +109,12 @@ static void describe(const lm_object *object, block *out) {
   *out = (block){ object->base, object->size, object->token, object->strategy, false, NULL, NULL };
 }
 
-/* Frees a pool block that no caller has. */
-static void take_back(lm_thread *t, const block *b) {
-  lm_object object;
-  lm_thread_enter(t);
-  lm_freed freed = lm_pool_free(t, b->base, &object);
-  lm_thread_leave(t);
-  lm_require(freed == LM_FREED);
-  count(object.token, -(int64_t)object.size);
-}
-
 /* The token is stamped and counted in one active section: see lm_engine_count_settle. */
 static bool pool_take(order *o, lm_strategy *s, lm_token token, block *out, bool *zeroed) {
   lm_object object;
   size_t align = o->align > s->desc.align ? o->align : s->desc.align;
   lm_thread_enter(o->t);
-  token = stamp(o->site, s, token);
+  token = stamp(o->site, token);
   void *p = lm_pool_alloc(o->t, s, o->size, align, token, zeroed);
   if (p) {
     lm_require(lm_pool_find(p, &object));
@@ -153,16 +127,8 @@ static bool pool_take(order *o, lm_strategy *s, lm_token token, block *out, bool
 
 static bool serve_host(order *o, lm_strategy *s, lm_token token, block *out) {
   bool zeroed;
-  if (!limit_take(s, o->size)) return cannot(o, "it is at its limit");
-  if (!pool_take(o, s, token, out, &zeroed)) {
-    limit_give(s, (int64_t)o->size);
-    return cannot(o, "it has no memory");
-  }
-  if (!limit_take(s, out->size - o->size)) {
-    take_back(o->t, out);
-    limit_give(s, (int64_t)o->size);
-    return cannot(o, "it is at its limit");
-  }
+  if (!pool_take(o, s, token, out, &zeroed))
+    return cannot(o, lm_limit_left(s) < o->size ? "it is at its limit" : "it has no memory");
   if (!zeroed && (o->zero || s->desc.zero))
     memset(out->base, 0, s->desc.zero ? out->size : o->size);
   return true;
@@ -191,7 +157,7 @@ static void retoken(block *b, lm_token to) {
 static bool record(order *o, const lm_strategy *s, lm_token token, block *b) {
   lm_object object;
   lm_thread_enter(o->t);
-  b->token = stamp(o->site, s, token);
+  b->token = stamp(o->site, token);
   b->strategy = s->id;
   bool in_pool = lm_pool_find(b->base, &object);
   lm_token own = in_pool ? b->token & ~LM_TOKEN_SLOW : b->token;
@@ -251,15 +217,15 @@ static bool serve_foreign(order *o, lm_strategy *s, lm_token token, block *out) 
   *out = (block){ .is_foreign = true };
   if (is_handler) out->handler = lm_handler_find(s->desc.handler);
   if (is_handler && !out->handler) return cannot(o, "no handler of its name is registered");
-  if (!limit_take(s, o->size)) return cannot(o, "it is at its limit");
+  if (!lm_limit_take(s, o->size)) return cannot(o, "it is at its limit");
   o->t->inside++;
   if (is_handler) handler_call(o, out);
   else system_call(o, out);
   o->t->inside--;
-  bool in_limit = out->made && limit_take(s, out->size - o->size);
+  bool in_limit = out->made && lm_limit_take(s, out->size - o->size);
   if (in_limit && record(o, s, token, out)) return true;
-  if (in_limit) limit_give(s, (int64_t)(out->size - o->size));
-  limit_give(s, (int64_t)o->size);
+  if (in_limit) lm_limit_give(s, (int64_t)(out->size - o->size));
+  lm_limit_give(s, (int64_t)o->size);
   if (!out->made) return cannot(o, "it has no memory");
   foreign_release(o->t, out);
   return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
@@ -306,7 +272,7 @@ static void *served(order *o, lm_strategy *s, uint32_t at, const block *b) {
 static void *serve_decided(const order *o, const answer *a, block *out) {
   lm_strategy *s = lm_strategy_at(a->chain[0]);
   if (o->align > 16 || o->size > LM_SMALL_MAX) return NULL;
-  if (stamp(o->site, s, a->token) & LM_TOKEN_SLOW) return NULL;
+  if (stamp(o->site, a->token) & LM_TOKEN_SLOW) return NULL;
   uint32_t bin = lm_pool_bin(s, lm_class_of(o->size));
   uint8_t hint = lm_mark_hint(a->token);
   out->base = bin ? lm_pool_take(o->t, bin, a->token, &hint) : NULL;
@@ -525,7 +491,7 @@ static bool foreign_take(lm_thread *t, const void *p, block *out) {
 static bool free_foreign(lm_thread *t, void *p) {
   block b;
   if (!foreign_take(t, p, &b)) return false;
-  limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
+  lm_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
   foreign_release(t, &b);
   return true;
 }
@@ -537,8 +503,8 @@ static void free_pool(lm_thread *t, void *p) {
   if (freed == LM_FREED) count(object.token, -(int64_t)object.size);
   if (freed == LM_FREED && object.size > LM_SMALL_MAX) lm_dead_note(t, &object);
   lm_thread_leave(t);
-  if (freed == LM_FREED) limit_give(lm_strategy_at(object.strategy), (int64_t)object.size);
-  else if (freed == LM_FREE_DOUBLE) tell_double(p, &object);
+  if (freed == LM_FREED) return;
+  if (freed == LM_FREE_DOUBLE) tell_double(p, &object);
   else tell_wrong("free", p);
 }
 
@@ -582,7 +548,7 @@ static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *
   lm_token old = b->token;
   size_t was = b->size;
   lm_thread_enter(o->t);
-  retoken(b, stamp(o->site, s, token));
+  retoken(b, stamp(o->site, token));
   char *p = lm_pool_resize(b->base, o->size) ? b->base : lm_pool_move(o->t, b->base, o->size);
   if (p && p != b->base) lm_dead_note(o->t, &(lm_object){ b->base, was, old, s->id });
   if (p) {
@@ -590,7 +556,7 @@ static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *
     count(object.token, (int64_t)object.size - (int64_t)was);
     describe(&object, b);
   } else {
-    retoken(b, stamp(lm_site_at(lm_token_site(old)), s, old));
+    retoken(b, stamp(lm_site_at(lm_token_site(old)), old));
   }
   lm_thread_leave(o->t);
   return p;
@@ -600,9 +566,9 @@ static bool resize_host(order *o, lm_strategy *s, lm_token token, block *b) {
   size_t was = b->size;
   /* What a large block can become; a small one stays as it is. */
   size_t whole = lm_align_up(o->size, LM_PAGE), more = o->size > was ? whole - was : 0;
-  if (!limit_take(s, more)) return false;
+  if (!lm_limit_take(s, more)) return false;
   char *p = pool_resize(o, s, token, b);
-  limit_give(s, (int64_t)more - (p ? (int64_t)b->size - (int64_t)was : 0));
+  lm_limit_give(s, (int64_t)more - (p ? (int64_t)b->size - (int64_t)was : 0));
   if (p && s->desc.zero && b->size > was) memset(p + was, 0, b->size - was);
   return p;
 }
@@ -622,23 +588,23 @@ static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
   block old;
   lm_strategy *from = lm_strategy_at(b->strategy);
   size_t more = from != s ? o->size : o->size > b->size ? o->size - b->size : 0;
-  if (!limit_take(s, more)) return false;
+  if (!lm_limit_take(s, more)) return false;
   if (!foreign_take(o->t, b->base, &old)) {
-    limit_give(s, (int64_t)more);
+    lm_limit_give(s, (int64_t)more);
     return false;
   }
   char *p = foreign_call(o, &old);
   if (!p) {
     order again = *o;
     again.site = lm_site_at(lm_token_site(old.token));
-    limit_give(s, (int64_t)more);
+    lm_limit_give(s, (int64_t)more);
     record(&again, from, old.token, &old);
     return false;
   }
   *b = (block){ p, 0, 0, 0, true, p, old.handler };
   b->size = old.handler ? (o->size ? o->size : 1) : system_size(p, o->size);
-  limit_give(from, (int64_t)old.size);
-  limit_give(s, (int64_t)more - (int64_t)b->size);
+  lm_limit_give(from, (int64_t)old.size);
+  lm_limit_give(s, (int64_t)more - (int64_t)b->size);
   record(o, s, token, b);
   return true;
 }

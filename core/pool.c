@@ -3,25 +3,12 @@
 
 #include <string.h>
 
+#include "bin.h"
 #include "decay.h"
-#include "large.h"
-#include "span.h"
 
 #define SMALL_ALIGN_MAX LM_PAGE
 /* What one tick of decay gives back at most, in slots (512 MiB): the system takes some 50 ms to. */
 enum { DECAY_MOST = 8192 };
-enum { CAPACITY_MOST = 1024 };
-/* Bytes in a bin that are worth waking somebody for. */
-#define STIRRING ((size_t)256 << 10)
-/* Slots (32 MiB) of large blocks that a thread caches of a pool at most. */
-enum { LARGE_KEPT = 512 };
-
-typedef struct lm_pool {
-  lm_strategy *strategy;
-  lm_regions regions;
-  lm_large large;
-  lm_store store[LM_CLASSES];
-} lm_pool;
 
 /* Held, before `making`, by whoever ends a pool and by whoever goes through pools for long: none
  * ends under them. Fork does not wait for it. */
@@ -32,45 +19,19 @@ static lm_lock making;
 /* Whose a place in the threads is; under `making`. */
 static _Atomic(lm_strategy *) holder[LM_POOL_PLACES];
 
-static lm_pool *pool_of(const lm_strategy *strategy) {
+lm_pool *lm_pool_of(const lm_strategy *strategy) {
   /* Acquire pairs with the release in make_pool. */
   return strategy ? __atomic_load_n(&strategy->pool, __ATOMIC_ACQUIRE) : NULL;
 }
 
-static lm_pool *pool_at(uint32_t id) { return pool_of(lm_strategy_at(id)); }
+static lm_pool *pool_at(uint32_t id) { return lm_pool_of(lm_strategy_at(id)); }
 
 static uint32_t place_of(const lm_strategy *strategy) {
   return atomic_load_explicit(&strategy->place, memory_order_acquire);
 }
 
-static lm_strategy *holder_of(uint32_t place) {
+lm_strategy *lm_pool_holder(uint32_t place) {
   return atomic_load_explicit(&holder[place], memory_order_acquire);
-}
-
-/* ---- Where a bin is */
-
-static uint32_t bin_offset(uint32_t place, unsigned class_) {
-  return (uint32_t)(LM_THREAD_BINS + offsetof(lm_thread_bins, pool) + place * sizeof(lm_pool_bins) +
-                    offsetof(lm_pool_bins, bin) + class_ * sizeof(lm_bin));
-}
-
-static uint32_t place_of_bin(uint32_t offset) {
-  return (uint32_t)((offset - bin_offset(0, 0)) / sizeof(lm_pool_bins));
-}
-
-static unsigned class_of_bin(uint32_t offset) {
-  return (unsigned)((offset - bin_offset(0, 0)) % sizeof(lm_pool_bins) / sizeof(lm_bin));
-}
-
-/* Items of a bin when it is opened, and at most: a MiB of them, of large blocks two, or one. */
-static uint32_t capacity_least(unsigned class_) {
-  return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 16 : 4;
-}
-
-static uint32_t capacity_most(unsigned class_) {
-  if (class_ >= LM_CLASSES) return 1 + 31 / lm_class_slots(class_);
-  size_t n = LM_MIB / lm_class_size(class_);
-  return n < CAPACITY_MOST ? (uint32_t)n : CAPACITY_MOST;
 }
 
 /* The least class that holds `size` bytes in multiples of `align`; LM_CLASSES: none does. */
@@ -86,20 +47,21 @@ static size_t align_of(const lm_strategy *strategy, size_t align) {
   return align < 16 ? 16 : align;
 }
 
-/* Their blocks have slots to spare, which cost nothing until they are touched. */
+/* Their blocks have slots to spare, which cost nothing until they are touched; of a limit each is
+ * taken by itself. */
 static bool has_large_bins(const lm_desc *desc) {
   bool eager = desc->prefault || desc->lock || desc->huge == LM_HUGE_2MIB ||
                desc->huge == LM_HUGE_1GIB;
-  return !eager && desc->align <= LM_SLOT;
+  return !eager && !desc->limit && desc->align <= LM_SLOT;
 }
 
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
   const lm_desc *desc = &strategy->desc;
-  if (desc->kind != LM_KIND_HOST || desc->limit || desc->guard || desc->zero) return 0;
+  if (desc->kind != LM_KIND_HOST || desc->guard || desc->zero) return 0;
   unsigned class_ = c < LM_CLASSES ? class_for(lm_class_size(c), align_of(strategy, 16)) : c;
   if (class_ == LM_CLASSES && c != LM_CLASSES) return 0;
   if (class_ >= LM_CLASSES && !has_large_bins(desc)) return 0;
-  return lm_pool_reserve(strategy) ? bin_offset(place_of(strategy), class_) : 0;
+  return lm_pool_reserve(strategy) ? lm_bin_offset(place_of(strategy), class_) : 0;
 }
 
 /* ---- Pools */
@@ -119,7 +81,7 @@ static lm_prepare prepare_of(const lm_desc *desc) {
 static bool reserve_locked(lm_strategy *strategy) {
   if (place_of(strategy)) return true;
   for (uint32_t place = 1; place < LM_POOL_PLACES; place++) {
-    if (holder_of(place)) continue;
+    if (lm_pool_holder(place)) continue;
     atomic_store_explicit(&holder[place], strategy, memory_order_release);
     atomic_store_explicit(&strategy->place, place, memory_order_release);
     return true;
@@ -137,7 +99,7 @@ bool lm_pool_reserve(lm_strategy *strategy) {
 }
 
 static lm_pool *make_pool_locked(lm_strategy *strategy) {
-  lm_pool *pool = pool_of(strategy);
+  lm_pool *pool = lm_pool_of(strategy);
   if (pool || !reserve_locked(strategy)) return pool;
   pool = lm_own_alloc(sizeof *pool);
   if (!pool) return NULL;
@@ -146,8 +108,8 @@ static lm_pool *make_pool_locked(lm_strategy *strategy) {
   lm_regions_init(&pool->regions, &how);
   lm_large_init(&pool->large, &pool->regions, strategy->id);
   for (unsigned c = 0; c < LM_CLASSES; c++)
-    lm_store_init(&pool->store[c], &pool->regions, strategy->id, bin_offset(place_of(strategy), c),
-                  c);
+    lm_store_init(&pool->store[c], &pool->regions, strategy->id,
+                  lm_bin_offset(place_of(strategy), c), c);
   __atomic_store_n(&strategy->pool, pool, __ATOMIC_RELEASE);
   return pool;
 }
@@ -164,10 +126,10 @@ static void reopen(lm_strategy *strategy) {
 }
 
 /* The pool of a strategy, made if new; NULL: no memory. */
-static lm_pool *pool_for(lm_strategy *strategy) {
+lm_pool *lm_pool_for(lm_strategy *strategy) {
   if (strategy && lm_unlikely(atomic_load_explicit(&strategy->retiring, memory_order_acquire)))
     reopen(strategy);
-  lm_pool *pool = pool_of(strategy);
+  lm_pool *pool = lm_pool_of(strategy);
   if (lm_likely(pool != NULL) || !strategy) return pool;
   hook();
   lm_lock_take(&making);
@@ -181,192 +143,7 @@ static void each_pool(void (*act)(lm_pool *pool)) {
     if (pool_at(id)) act(pool_at(id));
 }
 
-/* ---- Bins */
-
-/* Bin by bin as it is needed: an area with bins that nobody listed is not flushed. */
-static void list_bins(lm_thread *t, uint32_t place) {
-  lm_thread_bins *bins = lm_pool_bins_of(t);
-  if (bins->pool[place].listed) return;
-  bins->pool[place].listed = true;
-  bins->pool[place].next = bins->first;
-  bins->first = place;
-}
-
-static uint32_t count_of(const lm_bin *bin) {
-  void **top = lm_bin_top(bin);
-  return top ? (uint32_t)(top - bin->low) : 0;
-}
-
-static uint32_t capacity_of(const lm_bin *bin) { return (uint32_t)(bin->high - bin->low); }
-
-/* Gives the bin room for `capacity` items; it stays as it is where there is no memory for them. */
-static void grow_bin(lm_bin *bin, uint32_t capacity) {
-  void **old = bin->low, **items = lm_own_alloc(capacity * sizeof *items);
-  if (!items) return;
-  uint32_t n = count_of(bin);
-  lm_bin_set_top(bin, NULL);
-  if (n) memcpy(items, old, n * sizeof *items);
-  bin->low = items;
-  bin->high = items + capacity;
-  lm_bin_set_top(bin, items + n);
-  lm_own_free(old);
-}
-
-/* Opens the bin, or doubles its room: threads that allocate much, or free much, go to the store
- * less and less often (as tcmalloc's lists do, "slow start"). */
-static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
-  unsigned class_ = class_of_bin(offset);
-  uint32_t now = capacity_of(bin), most = capacity_most(class_);
-  uint32_t next = now ? now * 2 : capacity_least(class_);
-  if (next > most) next = most;
-  if (t->dying || now >= most) return;
-  lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[place_of_bin(offset)];
-  uint32_t slots = class_ < LM_CLASSES ? 0 : (next - now) * lm_class_slots(class_);
-  if (slots > LARGE_KEPT - bins->large) return;
-  if (!now) list_bins(t, place_of_bin(offset));
-  grow_bin(bin, next);
-  if (capacity_of(bin) > now) bins->large += slots;
-}
-
-/* Makes the cached object at p `token`'s; false when there is no memory to note that. */
-static bool stamp(void *p, lm_token token, uint8_t *hint) {
-  lm_at at = lm_pool_at(p);
-  lm_assert(token != LM_NOBODY);
-  lm_mark mark = lm_mark_assign(at.side, at.index, token, hint);
-  if (!mark) return false;
-  lm_pool_mark(at, mark);
-  lm_pool_unpoison(p);
-  return true;
-}
-
-static void *take_one(lm_store *store, lm_token token) {
-  void *p;
-  uint8_t hint = lm_mark_hint(token);
-  if (!lm_store_pull(store, 0, &p, 1)) return NULL;
-  if (stamp(p, token, &hint)) return p;
-  lm_store_push(store, &p, 1);
-  return NULL;
-}
-
-/* A bin that may hold as much is worth a look, once it is idle. */
-static void stir(const lm_bin *bin, uint32_t offset) {
-  if (capacity_of(bin) * lm_class_size(class_of_bin(offset)) >= STIRRING) lm_decay_stir();
-}
-
-/* Fills an empty bin; false when there is no memory for a bin, or for an object. */
-static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_store *store) {
-  widen(t, bin, offset);
-  if (!bin->low) return false;
-  lm_bin_set_top(
-      bin, bin->low + lm_store_pull(store, (unsigned)t->number, bin->low, capacity_of(bin) / 2));
-  stir(bin, offset);
-  return lm_bin_top(bin) > bin->low;
-}
-
-LM_NOINLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint) {
-  lm_bin *bin = lm_pool_bin_at(t, offset);
-  if (lm_bin_top(bin) == bin->low) {
-    lm_pool *pool = pool_for(holder_of(place_of_bin(offset)));
-    if (!pool) return NULL;
-    lm_store *store = &pool->store[class_of_bin(offset)];
-    if (!refill(t, bin, offset, store)) return bin->low ? NULL : take_one(store, token);
-  }
-  void **top = lm_bin_top(bin) - 1, *p = *top;
-  lm_bin_set_top(bin, top);
-  if (stamp(p, token, hint)) return p;
-  lm_bin_set_top(bin, top + 1);
-  return NULL;
-}
-
-void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed) {
-  lm_lane lane = { .bin = offset, .token = token };
-  void *p = token & LM_TOKEN_SLOW ? NULL : lm_pool_take_large(t, &lane, size);
-  *zeroed = false;
-  if (p) return p;
-  lm_pool *pool = pool_for(holder_of(place_of_bin(offset)));
-  if (!pool) return NULL;
-  return lm_large_of_class(&pool->large, class_of_bin(offset), offset, size, token, zeroed);
-}
-
-static void put_in_bin(lm_bin *bin, void *p) {
-  void **top = lm_bin_top(bin);
-  *top = p;
-  lm_bin_set_top(bin, top + 1);
-}
-
-/* The older half goes: what was freed last is warm. */
-static void halve(lm_bin *bin, lm_store *store) {
-  uint32_t n = count_of(bin), half = n / 2;
-  void *old[CAPACITY_MOST / 2];
-  lm_bin_set_top(bin, NULL);
-  memcpy(old, bin->low, half * sizeof *old);
-  memmove(bin->low, bin->low + half, (n - half) * sizeof *old);
-  lm_bin_set_top(bin, bin->low + n - half);
-  lm_store_push(store, old, half);
-}
-
-/* For a full bin, or one not open: makes room and puts `p`. */
-static void overflow_small(lm_thread *t, uint32_t offset, void *p) {
-  lm_store *store = &pool_of(holder_of(place_of_bin(offset)))->store[class_of_bin(offset)];
-  lm_bin *bin = lm_pool_bin_at(t, offset);
-  widen(t, bin, offset);
-  if (!bin->low) {
-    lm_store_push(store, &p, 1);
-    return;
-  }
-  if (lm_bin_top(bin) == bin->high) halve(bin, store);
-  put_in_bin(bin, p);
-  stir(bin, offset);
-}
-
-static lm_side *mark_of_large(const void *p) { return &lm_map_span(lm_map_slot(p))->mark; }
-
-static void overflow_large(lm_thread *t, uint32_t offset, void *p) {
-  lm_large *large = &pool_of(holder_of(place_of_bin(offset)))->large;
-  lm_bin *bin = lm_pool_bin_at(t, offset);
-  widen(t, bin, offset);
-  if (lm_bin_top(bin) < bin->high) {
-    put_in_bin(bin, p);
-    if (lm_pool_bins_of(t)->pool[place_of_bin(offset)].large >= LM_DECAY_LEAST) lm_decay_stir();
-    return;
-  }
-  lm_large_free(large, mark_of_large(p));
-}
-
-/* For a full bin, or one not open. */
-static void overflow(lm_thread *t, uint32_t offset, void *p) {
-  if (class_of_bin(offset) < LM_CLASSES) overflow_small(t, offset, p);
-  else overflow_large(t, offset, p);
-}
-
-/* What was taken out of a bin, the bin closed: objects, and the array that they are in. */
-typedef struct haul {
-  void **items;
-  uint32_t n;
-} haul;
-
-static haul close_bin(lm_pool_bins *bins, unsigned class_) {
-  lm_bin *bin = &bins->bin[class_];
-  haul h = { bin->low, count_of(bin) };
-  if (class_ >= LM_CLASSES) bins->large -= capacity_of(bin) * lm_class_slots(class_);
-  lm_bin_set_top(bin, NULL);
-  bin->low = bin->high = bin->seen = NULL;
-  return h;
-}
-
-static void stow(lm_pool *pool, unsigned class_, const haul *h) {
-  if (h->n && class_ < LM_CLASSES) lm_store_push(&pool->store[class_], h->items, h->n);
-  for (uint32_t i = 0; i < h->n && class_ >= LM_CLASSES; i++)
-    lm_large_free(&pool->large, mark_of_large(h->items[i]));
-  lm_own_free(h->items);
-}
-
-static void flush_pool(lm_pool *pool, lm_pool_bins *bins) {
-  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
-    haul h = close_bin(bins, c);
-    stow(pool, c, &h);
-  }
-}
+/* ---- All bins of a thread */
 
 /* Gives back all that a thread caches. Bins of a pool that has been retired are listed still, and
  * empty; under the lock, so that none is retired meanwhile. */
@@ -377,8 +154,8 @@ static void flush_thread(lm_thread *t) {
     uint32_t place = bins->first;
     bins->first = bins->pool[place].next;
     bins->pool[place].listed = false;
-    if (holder_of(place) && pool_of(holder_of(place)))
-      flush_pool(pool_of(holder_of(place)), &bins->pool[place]);
+    if (lm_pool_holder(place) && lm_pool_of(lm_pool_holder(place)))
+      lm_bin_flush(lm_pool_of(lm_pool_holder(place)), &bins->pool[place]);
   }
   lm_lock_drop(&making);
 }
@@ -396,7 +173,7 @@ typedef struct sweep {
   bool more; /* some were not idle */
   uint32_t n;
   struct {
-    haul what;
+    lm_haul what;
     lm_pool *pool;
     unsigned class_;
   } haul[HAULS];
@@ -415,20 +192,21 @@ static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
     if (!bins->bin[c].low || !is_idle(w, &bins->bin[c])) continue;
     w->haul[w->n].pool = pool;
     w->haul[w->n].class_ = c;
-    w->haul[w->n++].what = close_bin(bins, c);
+    w->haul[w->n++].what = lm_bin_close(bins, c);
   }
 }
 
 static void sweep_thread(sweep *w, lm_thread *t) {
   lm_thread_bins *bins = lm_pool_bins_of(t);
   for (uint32_t place = bins->first; place; place = bins->pool[place].next) {
-    lm_strategy *strategy = holder_of(place);
-    if (strategy && pool_of(strategy)) sweep_pool(w, pool_of(strategy), &bins->pool[place]);
+    lm_strategy *strategy = lm_pool_holder(place);
+    if (strategy && lm_pool_of(strategy)) sweep_pool(w, lm_pool_of(strategy), &bins->pool[place]);
   }
 }
 
 static void stow_all(sweep *w) {
-  for (uint32_t i = 0; i < w->n; i++) stow(w->haul[i].pool, w->haul[i].class_, &w->haul[i].what);
+  for (uint32_t i = 0; i < w->n; i++)
+    lm_bin_stow(w->haul[i].pool, w->haul[i].class_, &w->haul[i].what);
   w->n = 0;
 }
 
@@ -527,27 +305,54 @@ static bool is_guarded(lm_thread *t, const lm_strategy *strategy) {
 }
 
 static void *alloc_small(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
-  if (!t) return take_one(&pool->store[class_], token);
+  if (!t) return lm_bin_take_one(NULL, pool, class_, token);
   uint8_t hint = lm_mark_hint(token);
-  return lm_pool_take(t, bin_offset(place_of(pool->strategy), class_), token, &hint);
+  return lm_pool_take(t, lm_bin_offset(place_of(pool->strategy), class_), token, &hint);
+}
+
+/* Makes the mark of a live object a dead one. By compare and exchange, because it may be re-owned
+ * at this moment; a mark that is dead already is somebody's double free. */
+static bool kill(lm_place *place, const void *p) {
+  while (lm_mark_is_live(place->mark)) {
+    lm_mark was = place->mark;
+    if (atomic_compare_exchange_strong_explicit(place->side, &was, lm_mark_dead(was),
+                                                memory_order_acq_rel, memory_order_acquire))
+      return true;
+    if (!lm_map_find(p, place)) return false;
+  }
+  return false;
+}
+
+/* A block with slots of its own, of the limit as much as is usable of it. */
+static void *limited(lm_pool *pool, void *p) {
+  lm_place place;
+  if (!p || !pool->strategy->desc.limit) return p;
+  lm_require(lm_map_find(p, &place));
+  if (lm_limit_take(pool->strategy, place.size)) return p;
+  lm_require(kill(&place, p));
+  lm_large_free(&pool->large, place.side);
+  return NULL;
 }
 
 void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t align, lm_token token,
                     bool *zeroed) {
   *zeroed = false;
-  lm_pool *pool = size <= LM_SIZE_MAX ? pool_for(strategy) : NULL;
+  lm_pool *pool = size <= LM_SIZE_MAX ? lm_pool_for(strategy) : NULL;
   if (!pool) return NULL;
+  if (lm_limit_left(strategy) < size && t)
+    lm_bin_flush(pool, &lm_pool_bins_of(t)->pool[place_of(strategy)]);
+  if (lm_limit_left(strategy) < size) return NULL;
   align = align_of(strategy, align);
   if (strategy->desc.guard && is_guarded(t, strategy) && lm_guard_has_room()) {
     *zeroed = true;
-    return lm_guard_alloc(&pool->large, size, align, token);
+    return limited(pool, lm_guard_alloc(&pool->large, size, align, token));
   }
   unsigned class_ = class_for(size, align);
   if (class_ < LM_CLASSES) return alloc_small(t, pool, class_, token);
   bool classed = t && size <= LM_LARGE_MAX && size > LM_SMALL_MAX && align <= LM_SLOT;
   if (!classed || !has_large_bins(&strategy->desc))
-    return lm_large_alloc(&pool->large, size, align, token, zeroed);
-  uint32_t offset = bin_offset(place_of(strategy), lm_class_large(size));
+    return limited(pool, lm_large_alloc(&pool->large, size, align, token, zeroed));
+  uint32_t offset = lm_bin_offset(place_of(strategy), lm_class_large(size));
   return lm_pool_take_class(t, offset, size, token, zeroed);
 }
 
@@ -581,34 +386,22 @@ static lm_freed classify_miss(const void *p, lm_object *out) {
   return LM_FREE_INTERIOR;
 }
 
-/* Makes the mark of a live object a dead one. By compare and exchange, because it may be re-owned
- * at this moment; a mark that is dead already is somebody's double free. */
-static bool kill(lm_place *place, const void *p) {
-  while (lm_mark_is_live(place->mark)) {
-    lm_mark was = place->mark;
-    if (atomic_compare_exchange_strong_explicit(place->side, &was, lm_mark_dead(was),
-                                                memory_order_acq_rel, memory_order_acquire))
-      return true;
-    if (!lm_map_find(p, place)) return false;
-  }
-  return false;
-}
-
 static void put(lm_thread *t, const lm_place *place) {
   void *p = (void *)place->base;
   lm_pool *pool = pool_at(place->strategy);
   if (place->large && (!t || !place->bin)) {
+    lm_limit_give(pool->strategy, (int64_t)place->size);
     lm_large_free(&pool->large, place->side);
     return;
   }
   lm_poison(p, place->size);
   if (!t) {
-    lm_store_push(&pool->store[class_of_bin(place->bin)], &p, 1);
+    lm_bin_give_back(pool, lm_bin_class(place->bin), &p, 1);
     return;
   }
   lm_bin *bin = lm_pool_bin_at(t, place->bin);
-  if (lm_bin_top(bin) < bin->high) put_in_bin(bin, p);
-  else overflow(t, place->bin, p);
+  if (lm_bin_top(bin) == bin->high) lm_bin_overflow(t, place->bin, p);
+  else lm_bin_put(bin, p);
 }
 
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
@@ -654,7 +447,7 @@ bool lm_pool_retoken(void *p, lm_token old, lm_token new_token) {
   if (!find_live(p, &place) || place.token != old) return false;
   lm_pool *pool = pool_at(place.strategy);
   if (place.large) return lm_large_retoken(&pool->large, p, old, new_token);
-  return lm_store_retoken(&pool->store[class_of_bin(place.bin)], p, old, new_token);
+  return lm_store_retoken(&pool->store[lm_bin_class(place.bin)], p, old, new_token);
 }
 
 /* ---- The walk */
@@ -709,7 +502,7 @@ void lm_pool_figures_get(lm_pool_figures *out) {
 typedef struct recall {
   uint32_t place, n;
   unsigned class_[LM_CLASSES_ALL];
-  haul haul[LM_CLASSES_ALL];
+  lm_haul haul[LM_CLASSES_ALL];
 } recall;
 
 static void take_bins(lm_thread *t, void *ctx) {
@@ -719,7 +512,7 @@ static void take_bins(lm_thread *t, void *ctx) {
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
     if (!bins->bin[c].low) continue;
     r->class_[r->n] = c;
-    r->haul[r->n++] = close_bin(bins, c);
+    r->haul[r->n++] = lm_bin_close(bins, c);
   }
 }
 
@@ -728,7 +521,7 @@ static void flush_bins_of_all_locked(lm_pool *pool) {
   do {
     r.n = 0;
     lm_thread_each(take_bins, &r);
-    for (uint32_t i = 0; i < r.n; i++) stow(pool, r.class_[i], &r.haul[i]);
+    for (uint32_t i = 0; i < r.n; i++) lm_bin_stow(pool, r.class_[i], &r.haul[i]);
   } while (r.n);
 }
 
@@ -743,7 +536,7 @@ static bool drain_locked(lm_pool *pool) {
 }
 
 static void end_locked(lm_strategy *strategy) {
-  lm_pool *pool = pool_of(strategy);
+  lm_pool *pool = lm_pool_of(strategy);
   if (pool && !drain_locked(pool)) return;
   __atomic_store_n(&strategy->pool, NULL, __ATOMIC_RELEASE);
   lm_own_free(pool);
@@ -825,7 +618,7 @@ static void count_extents(census *c) {
     if (use != LM_USE_SMALL && use != LM_USE_LARGE) continue;
     if (atomic_load(&span->strategy) != c->pool->strategy->id) continue;
     c->slots += atomic_load(&span->slots);
-    if (use == LM_USE_SMALL) c->spans[class_of_bin(atomic_load(&span->bin))]++;
+    if (use == LM_USE_SMALL) c->spans[lm_bin_class(atomic_load(&span->bin))]++;
   }
 }
 

@@ -146,3 +146,34 @@ const char *lm_kind_text(lm_kind kind) {
   };
   return (unsigned)kind < LM_KINDS ? text[kind] : "?";
 }
+
+/* ---- Limits ------------------------------------------------------------------------------- */
+
+static size_t left_of(const lm_strategy *s, int64_t used) {
+  if (used < 0) return s->desc.limit;
+  return (size_t)used < s->desc.limit ? s->desc.limit - (size_t)used : 0;
+}
+
+uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
+  if (!s->desc.limit || !size) return want;
+  int64_t used = atomic_load_explicit(&s->used, memory_order_relaxed);
+  size_t n;
+  do {
+    n = left_of(s, used) / size;
+    if (n > want) n = want;
+    if (!n) return 0;
+  } while (!atomic_compare_exchange_weak_explicit(&s->used, &used, used + (int64_t)(n * size),
+                                                  memory_order_relaxed, memory_order_relaxed));
+  return (uint32_t)n;
+}
+
+bool lm_limit_take(lm_strategy *s, size_t bytes) { return lm_limit_take_some(s, bytes, 1) == 1; }
+
+void lm_limit_give(lm_strategy *s, int64_t bytes) {
+  if (s->desc.limit && bytes) atomic_fetch_sub_explicit(&s->used, bytes, memory_order_relaxed);
+}
+
+size_t lm_limit_left(const lm_strategy *s) {
+  if (!s->desc.limit) return SIZE_MAX;
+  return left_of(s, atomic_load_explicit(&s->used, memory_order_relaxed));
+}

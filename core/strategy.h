@@ -49,7 +49,7 @@ typedef struct lm_strategy {
   uint32_t id;
   uint32_t hash; /* of desc, to tell most others apart at a glance */
   lm_desc desc;
-  _Atomic int64_t used;         /* live bytes, kept only where there is a limit */
+  _Atomic int64_t used;         /* bytes taken of the limit, where there is one */
   _Atomic uint64_t served_late; /* requests it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests it could not serve */
   struct lm_pool *pool;         /* NULL until the first block; see pool.h */
@@ -63,5 +63,15 @@ loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out);
 lm_strategy *lm_strategy_at(uint32_t id);
 uint32_t lm_strategy_count(void);
 const char *lm_kind_text(lm_kind kind);
+
+/* The limit of a strategy that has one; of others nothing is counted. Law: used is the bytes of its
+ * live blocks, and of small objects that threads cache (pool.c): so it is never passed, and what is
+ * refused too early is at most what the other threads cache. */
+bool lm_limit_take(lm_strategy *s, size_t bytes);
+/* As many times `size` as are left, at most `want`. */
+uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want);
+void lm_limit_give(lm_strategy *s, int64_t bytes);
+/* Bytes left; SIZE_MAX without a limit. */
+size_t lm_limit_left(const lm_strategy *s);
 
 #endif

@@ -97,7 +97,11 @@ static inline loam_owner_info owner(const void *p) {
   return o;
 }
 
-static inline int64_t used(const lm_strategy *s) { return s->used; }
+/* Of its limit, by what lives: what threads cache is given back first. */
+static inline int64_t used(const lm_strategy *s) {
+  lm_pool_trim();
+  return s->used;
+}
 
 /* ---- events ---- */
 

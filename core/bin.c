@@ -1,0 +1,231 @@
+/* bin.c - the bins of a thread: how they open, widen, fill, run over and are emptied. */
+#include "bin.h"
+
+#include <string.h>
+
+#include "decay.h"
+
+enum { CAPACITY_MOST = 1024 };
+/* A bin holds at most this part of the strategy's limit. */
+enum { LIMIT_SHARE = 64 };
+/* Bytes in a bin that are worth waking somebody for. */
+#define STIRRING ((size_t)256 << 10)
+/* Slots (32 MiB) of large blocks that a thread caches of a pool at most. */
+enum { LARGE_KEPT = 512 };
+
+/* Items of a bin when it is opened, and at most: a MiB of them, of large blocks two, or one. */
+static uint32_t capacity_least(unsigned class_) {
+  return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 16 : 4;
+}
+
+/* What threads cache is taken of a limit: little of it. */
+static uint32_t capacity_most(const lm_strategy *strategy, unsigned class_) {
+  if (class_ >= LM_CLASSES) return 1 + 31 / lm_class_slots(class_);
+  size_t bytes = LM_MIB, limit = strategy->desc.limit;
+  if (limit && limit / LIMIT_SHARE < bytes) bytes = limit / LIMIT_SHARE;
+  size_t n = bytes / lm_class_size(class_);
+  if (!n) return 1;
+  return n < CAPACITY_MOST ? (uint32_t)n : CAPACITY_MOST;
+}
+
+/* Bin by bin as it is needed: an area with bins that nobody listed is not flushed. */
+static void list_bins(lm_thread *t, uint32_t place) {
+  lm_thread_bins *bins = lm_pool_bins_of(t);
+  if (bins->pool[place].listed) return;
+  bins->pool[place].listed = true;
+  bins->pool[place].next = bins->first;
+  bins->first = place;
+}
+
+static uint32_t count_of(const lm_bin *bin) {
+  void **top = lm_bin_top(bin);
+  return top ? (uint32_t)(top - bin->low) : 0;
+}
+
+static uint32_t capacity_of(const lm_bin *bin) { return (uint32_t)(bin->high - bin->low); }
+
+/* Gives the bin room for `capacity` items; it stays as it is where there is no memory for them. */
+static void grow_bin(lm_bin *bin, uint32_t capacity) {
+  void **old = bin->low, **items = lm_own_alloc(capacity * sizeof *items);
+  if (!items) return;
+  uint32_t n = count_of(bin);
+  lm_bin_set_top(bin, NULL);
+  if (n) memcpy(items, old, n * sizeof *items);
+  bin->low = items;
+  bin->high = items + capacity;
+  lm_bin_set_top(bin, items + n);
+  lm_own_free(old);
+}
+
+/* Opens the bin, or doubles its room: threads that allocate much, or free much, go to the store
+ * less and less often (as tcmalloc's lists do, "slow start"). */
+static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
+  unsigned class_ = lm_bin_class(offset);
+  uint32_t now = capacity_of(bin),
+           most = capacity_most(lm_pool_holder(lm_bin_place(offset)), class_);
+  uint32_t next = now ? now * 2 : capacity_least(class_);
+  if (next > most) next = most;
+  if (t->dying || now >= most) return;
+  lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[lm_bin_place(offset)];
+  uint32_t slots = class_ < LM_CLASSES ? 0 : (next - now) * lm_class_slots(class_);
+  if (slots > LARGE_KEPT - bins->large) return;
+  if (!now) list_bins(t, lm_bin_place(offset));
+  grow_bin(bin, next);
+  if (capacity_of(bin) > now) bins->large += slots;
+}
+
+/* Makes the cached object at p `token`'s; false when there is no memory to note that. */
+static bool stamp(void *p, lm_token token, uint8_t *hint) {
+  lm_at at = lm_pool_at(p);
+  lm_assert(token != LM_NOBODY);
+  lm_mark mark = lm_mark_assign(at.side, at.index, token, hint);
+  if (!mark) return false;
+  lm_pool_mark(at, mark);
+  lm_pool_unpoison(p);
+  return true;
+}
+
+void lm_bin_give_back(lm_pool *pool, unsigned class_, void *const *items, uint32_t n) {
+  lm_store_push(&pool->store[class_], items, n);
+  lm_limit_give(pool->strategy, (int64_t)(n * lm_class_size(class_)));
+}
+
+/* Takes objects from their store, as far as the limit goes; how many. */
+static uint32_t draw(lm_thread *t, lm_pool *pool, unsigned class_, void **items, uint32_t want) {
+  size_t size = lm_class_size(class_);
+  uint32_t n = lm_limit_take_some(pool->strategy, size, want);
+  if (!n) return 0;
+  uint32_t got = lm_store_pull(&pool->store[class_], t ? (unsigned)t->number : 0, items, n);
+  lm_limit_give(pool->strategy, (int64_t)((n - got) * size));
+  return got;
+}
+
+void *lm_bin_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
+  void *p;
+  uint8_t hint = lm_mark_hint(token);
+  if (!draw(t, pool, class_, &p, 1)) return NULL;
+  if (stamp(p, token, &hint)) return p;
+  lm_bin_give_back(pool, class_, &p, 1);
+  return NULL;
+}
+
+/* A bin that may hold as much is worth a look, once it is idle. */
+static void stir(const lm_bin *bin, uint32_t offset) {
+  if (capacity_of(bin) * lm_class_size(lm_bin_class(offset)) >= STIRRING) lm_decay_stir();
+}
+
+/* Fills an empty bin; false when there is no memory for a bin, or for an object. What the thread
+ * caches of other classes may be what the limit lacks. */
+static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
+  unsigned class_ = lm_bin_class(offset);
+  widen(t, bin, offset);
+  if (!bin->low) return false;
+  uint32_t want = (capacity_of(bin) + 1) / 2, n = draw(t, pool, class_, bin->low, want);
+  if (!n && pool->strategy->desc.limit) {
+    lm_bin_flush(pool, &lm_pool_bins_of(t)->pool[lm_bin_place(offset)]);
+    widen(t, bin, offset);
+    n = bin->low ? draw(t, pool, class_, bin->low, 1) : 0;
+  }
+  lm_bin_set_top(bin, bin->low + n);
+  stir(bin, offset);
+  return n;
+}
+
+LM_NOINLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint) {
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  if (lm_bin_top(bin) == bin->low) {
+    lm_pool *pool = lm_pool_for(lm_pool_holder(lm_bin_place(offset)));
+    if (!pool) return NULL;
+    if (!refill(t, bin, offset, pool))
+      return bin->low ? NULL : lm_bin_take_one(t, pool, lm_bin_class(offset), token);
+  }
+  void **top = lm_bin_top(bin) - 1, *p = *top;
+  lm_bin_set_top(bin, top);
+  if (stamp(p, token, hint)) return p;
+  lm_bin_set_top(bin, top + 1);
+  return NULL;
+}
+
+void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed) {
+  lm_lane lane = { .bin = offset, .token = token };
+  void *p = token & LM_TOKEN_SLOW ? NULL : lm_pool_take_large(t, &lane, size);
+  *zeroed = false;
+  if (p) return p;
+  lm_pool *pool = lm_pool_for(lm_pool_holder(lm_bin_place(offset)));
+  if (!pool) return NULL;
+  return lm_large_of_class(&pool->large, lm_bin_class(offset), offset, size, token, zeroed);
+}
+
+void lm_bin_put(lm_bin *bin, void *p) {
+  void **top = lm_bin_top(bin);
+  *top = p;
+  lm_bin_set_top(bin, top + 1);
+}
+
+/* The older half goes: what was freed last is warm. */
+static void halve(lm_bin *bin, lm_pool *pool, unsigned class_) {
+  uint32_t n = count_of(bin), half = n / 2;
+  void *old[CAPACITY_MOST / 2];
+  lm_bin_set_top(bin, NULL);
+  memcpy(old, bin->low, half * sizeof *old);
+  memmove(bin->low, bin->low + half, (n - half) * sizeof *old);
+  lm_bin_set_top(bin, bin->low + n - half);
+  lm_bin_give_back(pool, class_, old, half);
+}
+
+/* For a full bin, or one not open: makes room and puts `p`. */
+static void overflow_small(lm_thread *t, uint32_t offset, void *p) {
+  lm_pool *pool = lm_pool_of(lm_pool_holder(lm_bin_place(offset)));
+  unsigned class_ = lm_bin_class(offset);
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  widen(t, bin, offset);
+  if (capacity_of(bin) < 2 && lm_bin_top(bin) == bin->high) {
+    lm_bin_give_back(pool, class_, &p, 1);
+    return;
+  }
+  if (lm_bin_top(bin) == bin->high) halve(bin, pool, class_);
+  lm_bin_put(bin, p);
+  stir(bin, offset);
+}
+
+static lm_side *mark_of_large(const void *p) { return &lm_map_span(lm_map_slot(p))->mark; }
+
+static void overflow_large(lm_thread *t, uint32_t offset, void *p) {
+  lm_large *large = &lm_pool_of(lm_pool_holder(lm_bin_place(offset)))->large;
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  widen(t, bin, offset);
+  if (lm_bin_top(bin) < bin->high) {
+    lm_bin_put(bin, p);
+    if (lm_pool_bins_of(t)->pool[lm_bin_place(offset)].large >= LM_DECAY_LEAST) lm_decay_stir();
+    return;
+  }
+  lm_large_free(large, mark_of_large(p));
+}
+
+void lm_bin_overflow(lm_thread *t, uint32_t offset, void *p) {
+  if (lm_bin_class(offset) < LM_CLASSES) overflow_small(t, offset, p);
+  else overflow_large(t, offset, p);
+}
+
+lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_) {
+  lm_bin *bin = &bins->bin[class_];
+  lm_haul h = { bin->low, count_of(bin) };
+  if (class_ >= LM_CLASSES) bins->large -= capacity_of(bin) * lm_class_slots(class_);
+  lm_bin_set_top(bin, NULL);
+  bin->low = bin->high = bin->seen = NULL;
+  return h;
+}
+
+void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h) {
+  if (h->n && class_ < LM_CLASSES) lm_bin_give_back(pool, class_, h->items, h->n);
+  for (uint32_t i = 0; i < h->n && class_ >= LM_CLASSES; i++)
+    lm_large_free(&pool->large, mark_of_large(h->items[i]));
+  lm_own_free(h->items);
+}
+
+void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins) {
+  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+    lm_haul h = lm_bin_close(bins, c);
+    lm_bin_stow(pool, c, &h);
+  }
+}

@@ -1,0 +1,57 @@
+/* bin.h - the bins of a thread: how they open, widen, fill, run over and are emptied. What is done
+ * with one that neither is empty nor runs over is pool.h's fast path. */
+#ifndef LM_BIN_H
+#define LM_BIN_H
+
+#include "large.h"
+#include "pool.h"
+#include "span.h"
+
+typedef struct lm_pool {
+  lm_strategy *strategy;
+  lm_regions regions;
+  lm_large large;
+  lm_store store[LM_CLASSES];
+} lm_pool;
+
+/* The pool of a strategy, or NULL; and made if it is new, NULL: there is no memory. */
+lm_pool *lm_pool_of(const lm_strategy *strategy);
+lm_pool *lm_pool_for(lm_strategy *strategy);
+/* Whose the bins at a place are; NULL: nobody's. */
+lm_strategy *lm_pool_holder(uint32_t place);
+
+LM_INLINE uint32_t lm_bin_offset(uint32_t place, unsigned class_) {
+  return (uint32_t)(LM_THREAD_BINS + offsetof(lm_thread_bins, pool) + place * sizeof(lm_pool_bins) +
+                    offsetof(lm_pool_bins, bin) + class_ * sizeof(lm_bin));
+}
+
+LM_INLINE uint32_t lm_bin_place(uint32_t offset) {
+  return (uint32_t)((offset - lm_bin_offset(0, 0)) / sizeof(lm_pool_bins));
+}
+
+LM_INLINE unsigned lm_bin_class(uint32_t offset) {
+  return (unsigned)((offset - lm_bin_offset(0, 0)) % sizeof(lm_pool_bins) / sizeof(lm_bin));
+}
+
+/* One object, past the bins. */
+void *lm_bin_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token);
+/* Gives objects back to their store, and to the limit. */
+void lm_bin_give_back(lm_pool *pool, unsigned class_, void *const *items, uint32_t n);
+/* For a bin that is neither full nor closed. */
+void lm_bin_put(lm_bin *bin, void *p);
+/* For one that is. */
+void lm_bin_overflow(lm_thread *t, uint32_t offset, void *p);
+
+/* What was taken out of a bin, the bin closed: objects, and the array that they are in. */
+typedef struct lm_haul {
+  void **items;
+  uint32_t n;
+} lm_haul;
+
+lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_);
+/* Gives back what a haul has, and its array. */
+void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h);
+/* Closes all bins of a pool in a thread. */
+void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins);
+
+#endif
