@@ -14,7 +14,7 @@ enum { DEPOT_MOST = 1024 };
 enum { SURPLUS_MOST = 8 * DEPOT_MOST };
 /* Empty spans a store keeps: an eighth of all, or two, or a MiB. */
 enum { EMPTIES_KEPT = 2, EMPTY_SLOTS_KEPT = 16 };
-enum { RETIRED_AT_ONCE = 32 };
+enum { RETIRED_AT_ONCE = 32, PURGED_AT_ONCE = 8 };
 
 uint32_t lm_span_slots(unsigned class_) {
   return lm_map_slots(lm_class_size(class_) * OBJECTS_LEAST);
@@ -85,6 +85,7 @@ static bool grow_locked(lm_store *s) {
   }
   lm_span *span = lm_map_span(slot);
   set_free(span, count);
+  atomic_store_explicit(&span->mark, 0, memory_order_relaxed);
   atomic_store_explicit(&span->hint, 0, memory_order_relaxed);
   lm_view view = {
     (uintptr_t)lm_map_address(slot), lm_map_reciprocal(size), side, s->bin, s->strategy, size
@@ -227,6 +228,7 @@ static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
   uint32_t free = free_of(span) + 1;
   lm_assert(free <= count);
   set_free(span, free);
+  atomic_store_explicit(&span->mark, 0, memory_order_relaxed);
   if ((free > 1 && free < count) || is_drawing(s, slot)) return;
   if (free > 1) unlink_span(&s->partial, slot);
   list_locked(s, slot, free == count);
@@ -282,12 +284,58 @@ static bool retire_some(lm_store *s) {
   return more;
 }
 
+/* ---- Pages of spans that live on */
+
+static bool can_purge(const lm_store *s) {
+  const lm_prepare *how = &s->regions->how;
+  return !how->page && !how->lock && !how->prefault;
+}
+
+static void purge_range(uintptr_t from, uintptr_t to) {
+  from = lm_align_up(from, LM_PAGE);
+  to = lm_align_down(to, LM_PAGE);
+  if (from < to) (void)lm_sys_purge((void *)from, to - from);
+}
+
+/* Gives back the pages that only free objects are on. */
+static void purge_span(lm_store *s, const lm_span *span) {
+  const lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
+  uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
+  size_t size = lm_class_size(s->class_), run = 0;
+  uint32_t count = lm_span_count(s->class_);
+  for (size_t i = 0; i <= count; i++) {
+    if (i < count && lm_mark_is_free(mark_at(side, i))) {
+      run++;
+      continue;
+    }
+    if (run) purge_range(start + (i - run) * size, start + i * size);
+    run = 0;
+  }
+}
+
+/* Of a few spans, since others wait for the lock; whether there are more. A span's own mark, which
+ * means nothing else there, says that it has been done since an object of it was put back. */
+static bool purge_some(lm_store *s) {
+  int done = 0;
+  lm_lock_take(&s->lock);
+  uint32_t slot = s->partial;
+  for (; slot && done < PURGED_AT_ONCE; slot = lm_map_span(slot)->next) {
+    lm_span *span = lm_map_span(slot);
+    if (atomic_exchange_explicit(&span->mark, 1, memory_order_relaxed)) continue;
+    purge_span(s, span);
+    done++;
+  }
+  lm_lock_drop(&s->lock);
+  return slot != 0;
+}
+
 void lm_store_trim(lm_store *s) {
   lm_lock_take(&s->lock);
   undraw_locked(s);
   empty_depot_locked(s);
   lm_lock_drop(&s->lock);
   while (retire_some(s)) continue;
+  while (can_purge(s) && purge_some(s)) continue;
 }
 
 static bool has_idle_drawing(const lm_store *s) {
@@ -299,7 +347,8 @@ static bool has_idle_drawing(const lm_store *s) {
 
 bool lm_store_decay(lm_store *s) {
   lm_lock_take(&s->lock);
-  bool has_some = s->stocked || s->empties || has_idle_drawing(s), later = s->drawn;
+  bool has_some = s->stocked || s->empties || s->partial || has_idle_drawing(s);
+  bool later = s->drawn;
   s->drawn = false;
   lm_lock_drop(&s->lock);
   if (has_some && !later) lm_store_trim(s);

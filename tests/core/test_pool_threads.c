@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "pool.h"
+#include "span.h"
 #include "test.h"
 
 enum { THREADS = 4, TOKEN = 2, COUNTED = 3 };
