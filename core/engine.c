@@ -654,16 +654,26 @@ static void *realloc_chain(order *o, const block *was) {
   return failed(o, s, a.n);
 }
 
-/* Whether the plan's table says what it said when the block was made, and the block still does. */
-static bool stays(const order *o, const block *b) {
+/* Most: a small block of a pool, of a size class again. NULL: the long way. A shrink to less than
+ * half of the block is worth a move (lm_pool_resize says the same). */
+static void *realloc_small(lm_thread *t, loam_site *site, void *ptr, size_t size) {
+  lm_place place;
   lm_token token;
-  if (b->is_foreign || o->size > LM_SMALL_MAX || b->size > LM_SMALL_MAX || o->t->inside)
-    return false;
-  lm_thread_enter(o->t);
-  lm_serve serve = lm_engine_serve(o->site, o->size, false, &token);
-  lm_thread_leave(o->t);
-  return serve.bin && serve.strategy == b->strategy && token == b->token &&
-         lm_pool_resize(b->base, o->size);
+  if (size > LM_SMALL_MAX || t->inside || is_nested(ptr) || !lm_map_find(ptr, &place)) return NULL;
+  if (place.large || place.base != (uintptr_t)ptr || !lm_mark_is_plain(place.mark)) return NULL;
+  if (!site) site = lm_site_at(lm_token_site(place.token));
+  lm_thread_enter(t);
+  lm_serve serve = lm_engine_serve(site, size, false, &token);
+  lm_thread_leave(t);
+  if (!serve.bin) return NULL;
+  bool fits = size <= place.size && (size > place.size / 2 || place.size <= 64);
+  if (fits && serve.strategy == place.strategy) return token == place.token ? ptr : NULL;
+  void *p = lm_engine_take(t, site, size);
+  if (!p) p = lm_engine_decided(t, site, size, false);
+  if (!p) return NULL;
+  memcpy(p, ptr, place.size < size ? place.size : size);
+  if (!lm_engine_give(t, ptr)) lm_engine_free(ptr, SIZE_MAX);
+  return p;
 }
 
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
@@ -671,6 +681,8 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   if (size > LM_SIZE_MAX) return too_large(size);
   lm_thread *t = lm_thread_get();
   if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", size);
+  void *p = realloc_small(t, site, ptr, size);
+  if (p) return p;
   block b;
   if (!find(ptr, &b) || b.base != ptr) {
     tell_wrong("realloc", ptr);
@@ -679,7 +691,7 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   }
   if (!site) site = lm_site_at(lm_token_site(b.token));
   order o = { t, site, size, 16, false, "" };
-  return stays(&o, &b) ? ptr : realloc_chain(&o, &b);
+  return realloc_chain(&o, &b);
 }
 
 /* ---- Counting what lives under a tag ------------------------------------------------------ */

@@ -174,7 +174,11 @@ void lm_map_forget_large(uint32_t slot, uint32_t slots) {
   lm_map_describe_large(slot, slots, &(lm_view){ 0 });
 }
 
-bool lm_map_view(const lm_span *s, lm_view *out, uint32_t *version) {
+LM_INLINE bool is_same(const lm_span *s, uint32_t version) {
+  return atomic_load_explicit(&s->version, memory_order_relaxed) == version;
+}
+
+LM_INLINE bool view_of(const lm_span *s, lm_view *out, uint32_t *version) {
   *version = atomic_load_explicit(&s->version, memory_order_acquire);
   out->start = atomic_load_explicit(&s->start, memory_order_acquire);
   out->reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_acquire);
@@ -182,19 +186,23 @@ bool lm_map_view(const lm_span *s, lm_view *out, uint32_t *version) {
   out->bin = atomic_load_explicit(&s->bin, memory_order_acquire);
   out->strategy = atomic_load_explicit(&s->strategy, memory_order_acquire);
   out->size = atomic_load_explicit(&s->size, memory_order_acquire);
-  return out->start && !(*version & 1) && lm_map_is_same(s, *version);
+  return out->start && !(*version & 1) && is_same(s, *version);
 }
 
-bool lm_map_is_same(const lm_span *s, uint32_t version) {
-  return atomic_load_explicit(&s->version, memory_order_relaxed) == version;
+bool lm_map_view(const lm_span *s, lm_view *out, uint32_t *version) {
+  return view_of(s, out, version);
 }
+
+bool lm_map_is_same(const lm_span *s, uint32_t version) { return is_same(s, version); }
 
 /* Whoever replaces a token is done in a moment, and does not fork meanwhile. */
-lm_mark lm_map_mark(lm_side *side) {
+LM_INLINE lm_mark mark_of(lm_side *side) {
   lm_mark mark;
   while ((mark = atomic_load_explicit(side, memory_order_acquire)) == LM_MARK_BUSY) lm_sys_yield();
   return mark;
 }
+
+lm_mark lm_map_mark(lm_side *side) { return mark_of(side); }
 
 static lm_token token_of_head(lm_side *mark) {
   return atomic_load_explicit(&lm_map_head_of(mark)->token, memory_order_relaxed);
@@ -202,10 +210,10 @@ static lm_token token_of_head(lm_side *mark) {
 
 /* The object of the entry at `slot` that p is in. An entry of small objects speaks for its own
  * slot only. */
-static bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
+LM_INLINE bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
   const lm_span *s = lm_map_span(slot);
   lm_view v;
-  if (!lm_map_view(s, &v, &out->version) || p < v.start) return false;
+  if (!view_of(s, &v, &out->version) || p < v.start) return false;
   size_t offset = p - v.start, index = 0;
   out->large = lm_map_is_large(v.reciprocal);
   if (out->large)
@@ -215,12 +223,12 @@ static bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
   out->base = v.start + index * v.size;
   out->size = v.size;
   out->side = v.side + index;
-  out->mark = lm_map_mark(out->side);
+  out->mark = mark_of(out->side);
   out->token = out->large ? token_of_head(v.side) : lm_mark_token(v.side, index, out->mark);
   out->bin = v.bin;
   out->strategy = v.strategy;
   out->span = s;
-  return lm_map_is_same(s, out->version);
+  return is_same(s, out->version);
 }
 
 bool lm_map_find(const void *p, lm_place *out) {

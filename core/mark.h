@@ -82,6 +82,12 @@ bool lm_marks_are_valid(void);
 lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint);
 
 /* The token that a mark of an object names. */
-lm_token lm_mark_token(lm_side *side, size_t index, lm_mark mark);
+LM_INLINE lm_token lm_mark_token(lm_side *side, size_t index, lm_mark mark) {
+  lm_palette *palette = lm_mark_palette(side);
+  unsigned id = mark < LM_MARK_SLOW ? mark % LM_IDS : LM_ID_WIDE;
+  if (id != LM_ID_WIDE) return atomic_load_explicit(&palette->owner[id], memory_order_relaxed);
+  _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire);
+  return wide ? atomic_load_explicit(&wide[index], memory_order_relaxed) : LM_NOBODY;
+}
 
 #endif
