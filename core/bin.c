@@ -6,8 +6,8 @@
 #include "decay.h"
 
 enum { CAPACITY_MOST = 1024 };
-/* A bin holds at most this part of the strategy's limit. */
-enum { LIMIT_SHARE = 64 };
+/* A bin holds at most this part of the strategy's limit: a thread at most a twenty-fifth. */
+enum { LIMIT_SHARE = 1024 };
 /* Bytes in a bin that are worth waking somebody for. */
 #define STIRRING ((size_t)256 << 10)
 /* Slots (32 MiB) of large blocks that a thread caches of a pool at most. */
@@ -18,13 +18,12 @@ static uint32_t capacity_least(unsigned class_) {
   return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 16 : 4;
 }
 
-/* What threads cache is taken of a limit: little of it. */
+/* What threads cache is taken of a limit: little of it, and of a low one nothing. */
 static uint32_t capacity_most(const lm_strategy *strategy, unsigned class_) {
   if (class_ >= LM_CLASSES) return 1 + 31 / lm_class_slots(class_);
   size_t bytes = LM_MIB, limit = strategy->desc.limit;
   if (limit && limit / LIMIT_SHARE < bytes) bytes = limit / LIMIT_SHARE;
   size_t n = bytes / lm_class_size(class_);
-  if (!n) return 1;
   return n < CAPACITY_MOST ? (uint32_t)n : CAPACITY_MOST;
 }
 

@@ -9,9 +9,9 @@
 
 /* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
 enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
-/* Dirty slots kept for reuse: a quarter of what is in use, or 256 MiB, or where an idle slot costs
+/* Dirty slots kept for reuse: a quarter of what is in use, or 96 MiB, or where an idle slot costs
  * more than plain memory 4 MiB. It is decay that brings them back in time; this is for bursts. */
-enum { DIRTY_KEPT = 4096, DIRTY_KEPT_EAGER = 64 };
+enum { DIRTY_KEPT = 1536, DIRTY_KEPT_EAGER = 64 };
 /* A clean run of this many slots (64 MiB) is worth giving back to the range. */
 enum { WORTH_RETURNING = 1024 };
 /* How long a refusal of the system counts as its answer. */

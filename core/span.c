@@ -9,7 +9,7 @@
 enum { OBJECTS_LEAST = 16 };
 /* A depot holds at most this many objects and about this many bytes. */
 enum { DEPOT_MOST = 1024 };
-#define DEPOT_BYTES ((size_t)2 << 20)
+#define DEPOT_BYTES ((size_t)16 << 20)
 /* After this many frees without an allocation there is no depot. */
 enum { SURPLUS_MOST = 8 * DEPOT_MOST };
 /* Empty spans a store keeps: an eighth of all, or two, or a MiB. */

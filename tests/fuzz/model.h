@@ -172,7 +172,8 @@ static int strategy_called(const char *name) {
 /* Whether a member must serve a request with so much of its limit used before. */
 static bool is_certain(int member, const request *r, uint64_t used, bool alone) {
   size_t limit = strategies[member].limit;
-  return !limit || (alone && used + r->size + r->size / 4 + r->align + 8192 <= limit);
+  size_t cached = limit / 8; /* by the other threads, at most */
+  return !limit || (alone && used + cached + r->size + r->size / 4 + r->align + 8192 <= limit);
 }
 
 /* Whether the policy may answer a request by `strategy`, or, where that is NO, by none. `used` is
