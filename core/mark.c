@@ -150,6 +150,12 @@ static void put(void *at) {
   lm_lock_drop(&marks.lock);
 }
 
+/* Zeroes what one who reads a span just as it goes may still look at. */
+static void clear(void *at, size_t size) {
+  uint64_t *word = at;
+  for (size_t i = 0; i < (size + 7) / 8; i++) __atomic_store_n(&word[i], 0, __ATOMIC_RELAXED);
+}
+
 lm_side *lm_marks_new(unsigned class_, uint32_t count) {
   lm_palette *palette = take(class_, sizeof *palette + count + 1);
   if (!palette) return NULL;
@@ -163,10 +169,10 @@ void lm_marks_recycle(lm_side *side) {
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_relaxed);
   uint32_t count = palette->count;
   if (wide) {
-    memset((void *)wide, 0, count * sizeof *wide);
+    clear((void *)wide, count * sizeof *wide);
     put((void *)wide);
   }
-  memset(palette, 0, sizeof *palette + count);
+  clear(palette, sizeof *palette + count);
   put(palette);
 }
 
