@@ -315,11 +315,23 @@ static void open_lane(lm_lane *lane, uint32_t key, const loam_site *site, const 
   lane->key = key;
 }
 
-/* Whether all that a lane of a class stands for is decided alike. */
-static bool has_lane(loam_site *site, unsigned class_) {
+/* The lane for requests that are decided as this one, and its key; NULL: none is. */
+static lm_lane *lane_for(lm_thread *t, loam_site *site, size_t size, uint32_t *key) {
   const lm_plan *plan = lm_engine_plan(site);
-  if (plan->reads & 1u << LM_IN_ZERO) return false;
-  return class_ >= LM_CLASSES || plan->table.even >> class_ & 1;
+  uint32_t epoch = atomic_load(&t->epoch) & ~LM_EPOCH_WARY, unit = (uint32_t)((size + 15) / 16);
+  if (plan->reads & 1u << LM_IN_ZERO) return NULL;
+  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
+  if (class_ >= LM_CLASSES || plan->table.even >> class_ & 1) {
+    *key = site->lane + class_ + epoch;
+    return &t->lane[*key % LM_LANES];
+  }
+  if (plan->table.entry[plan->table.at[unit]].cut != UINT32_MAX) return NULL;
+  *key = LM_LANE_UNITS + unit + epoch;
+  return lm_engine_unit_lane(t, site, size);
+}
+
+static bool is_lane_of(const lm_lane *lane, uint32_t key, const loam_site *site) {
+  return lane && lane->key == key && (uint32_t)atomic_load(&lane->of) == site->index;
 }
 
 static void *take(lm_thread *t, size_t size, taking *k) {
@@ -330,17 +342,16 @@ static void *take(lm_thread *t, size_t size, taking *k) {
 /* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
 LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero) {
   void *p = NULL;
+  uint32_t key = 0;
   taking k = { .zeroed = false };
   if (size > LM_LARGE_MAX || t->inside) return NULL;
   lm_thread_enter(t);
   k.serve = lm_engine_serve(site, size, zero, &k.token);
-  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
-  uint32_t key = site->lane + class_ + (atomic_load(&t->epoch) & ~LM_EPOCH_WARY);
-  lm_lane *lane = &t->lane[key % LM_LANES];
-  k.hint = lane->key == key ? lane->hint : lm_mark_hint(k.token);
+  lm_lane *lane = lane_for(t, site, size, &key);
+  k.hint = is_lane_of(lane, key, site) ? lane->hint : lm_mark_hint(k.token);
   if (k.serve.bin) p = take(t, size, &k);
-  if (p && lane->key != key && has_lane(site, class_)) open_lane(lane, key, site, &k);
-  if (p && lane->key == key) lane->hint = k.hint;
+  if (p && lane && !is_lane_of(lane, key, site)) open_lane(lane, key, site, &k);
+  if (p && lane) lane->hint = k.hint;
   lm_thread_leave(t);
   if (!p) return NULL;
   size_t usable = k.serve.units ? k.serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);

@@ -241,7 +241,9 @@ static bool is_plain(void) {
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
   lm_thread *t = lm_self;
   if (lm_likely(t && is_plain())) {
-    void *p = lm_engine_decided(t, site ? site : lm_engine_scope(t), size, false);
+    loam_site *whose = site ? site : lm_engine_scope(t);
+    void *p = size <= LM_SMALL_MAX ? lm_engine_take_unit(t, whose, size) : NULL;
+    if (!p) p = lm_engine_decided(t, whose, size, false);
     if (lm_likely(p != NULL)) return p;
   }
   return alloc_slow(site, size, 16, false);

@@ -174,7 +174,7 @@ LM_INLINE void lm_pool_mark(lm_at at, lm_mark mark) {
 }
 
 /* From the bin of a lane, if that is not empty and the token stands in the palette where the lane
- * has it. NULL: nothing was done. Without a call, and without a copy of what the lane says, so that
+ * has it, or the span has its table of tokens. NULL: nothing was done. Without a call, and without a copy of what the lane says, so that
  * all of it fits the registers that need not be saved. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
@@ -183,9 +183,15 @@ LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   void *p = top[-1];
   lm_at at = lm_pool_at(p);
   const lm_palette *palette = lm_mark_palette(at.side);
-  if (lm_unlikely(lm_peek(lm_token, &palette->owner[lane->hint]) != lane->token)) return NULL;
+  unsigned id = lane->hint;
+  if (lm_unlikely(lm_peek(lm_token, &palette->owner[id]) != lane->token)) {
+    _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire);
+    if (!wide) return NULL;
+    atomic_store_explicit(&wide[at.index], lane->token, memory_order_relaxed);
+    id = LM_ID_WIDE;
+  }
   lm_bin_set_top(bin, top - 1);
-  lm_pool_mark(at, (lm_mark)(LM_MARK_LIVE + lane->hint));
+  lm_pool_mark(at, (lm_mark)(LM_MARK_LIVE + id));
   lm_pool_unpoison(p);
   if (!p) __builtin_unreachable();
   return p;

@@ -30,8 +30,9 @@ struct loam_site {
   loam_site *next_of_tag;          /* under the lock of sites */
 } __attribute__((aligned(LM_CACHE_LINE)));
 
-_Static_assert((1u << LM_SITE_BITS) * LM_LANE_STRIDE < 1u << LM_EPOCH_SHIFT,
-               "a lane's key holds site and class below the epoch");
+_Static_assert(
+    (1u << LM_SITE_BITS) * LM_LANE_STRIDE < 0x7800000 && LM_EPOCH_SHIFT == 27,
+    "a lane's key holds site and class below the epoch, and units above them (engine.h)");
 
 /* Law: *live is the sum of the usable bytes of the tag's live blocks whose token carries
  * LM_TOKEN_SLOW. Every block of a counted tag does (engine.c): there it is the tag's live bytes. */
