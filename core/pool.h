@@ -174,8 +174,8 @@ LM_INLINE void lm_pool_mark(lm_at at, lm_mark mark) {
 }
 
 /* From the bin of a lane, if that is not empty and the token stands in the palette where the lane
- * has it, or the span has its table of tokens. NULL: nothing was done. Without a call, and without a copy of what the lane says, so that
- * all of it fits the registers that need not be saved. */
+ * has it, or the span has its table of tokens. NULL: nothing was done. Without a call, and without
+ * a copy of what the lane says: so all of it fits the registers that need not be saved. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
   void **top = lm_bin_top(bin);
