@@ -12,10 +12,20 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "sys.h"
+
+/* Bytes of the process that are in memory. */
+static inline size_t resident(void) {
+  char text[100];
+  size_t length, total, pages;
+  assert_int_equal(lm_sys_read_file("/proc/self/statm", text, sizeof text, &length), 0);
+  assert_int_equal(sscanf(text, "%zu %zu", &total, &pages), 2);
+  return pages * LM_PAGE;
+}
 
 /* A sanitizer's own memory is beyond what some tests measure or limit. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__

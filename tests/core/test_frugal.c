@@ -20,14 +20,6 @@ static uint32_t chance(uint32_t n) {
   return (uint32_t)(seed >> 33) % n;
 }
 
-static size_t resident(void) {
-  char text[100];
-  size_t length, total, pages;
-  assert_int_equal(lm_sys_read_file("/proc/self/statm", text, sizeof text, &length), 0);
-  assert_int_equal(sscanf(text, "%zu %zu", &total, &pages), 2);
-  return pages * LM_PAGE;
-}
-
 static char *touched(loam_site *site, size_t size) {
   char *p = loam_malloc(site, size);
   assert_non_null(p);

@@ -281,14 +281,6 @@ static void moves_nothing_small(void **state) {
   release(q);
 }
 
-static size_t resident(void) {
-  char text[100];
-  size_t length, total, pages;
-  assert_int_equal(lm_sys_read_file("/proc/self/statm", text, sizeof text, &length), 0);
-  assert_int_equal(sscanf(text, "%zu %zu", &total, &pages), 2);
-  return pages * LM_PAGE;
-}
-
 static void gives_back_memory_after_a_peak(void **state) {
   (void)state;
   skip_if_sanitized();

@@ -47,57 +47,44 @@ def work_on_arrays():
 
 
 class Refusals(Case):
-    def test_each_request_refused_is_a_memory_error(self):
+    def refuse_in_policy(self):
+        """Makes the library's handler what every request is served by."""
         handler = ctypes.c_char.in_dll(LIBRARY, "refusing")
         ctypes.CDLL(_loam.__file__).loam_handler_register(ctypes.byref(handler))
         loam.policy.load(text="""
             local refusing = loam.handler "refusing"
             return loam.policy { name = "refusing", pick = function(_) return refusing end }""")
-        expected = work()
+
+    def refuse_each(self, work_, least):
+        """Each request of the work is refused in turn, at least so many."""
+        expected = work_()
+        gc.collect()
+        live, refused = COUNTS.live, 0
+        for nth in range(1, 10_000):
+            COUNTS.asked, COUNTS.nth = 0, nth
+            try:
+                answer = work_()
+            except MemoryError:
+                refused += 1
+                answer = expected
+            asked, COUNTS.nth = COUNTS.asked, 0
+            self.assertEqual(answer, expected)
+            gc.collect()
+            self.assertEqual(COUNTS.live, live)
+            if asked < nth:
+                break
+        self.assertGreater(refused, least)
+
+    def test_each_request_refused_is_a_memory_error(self):
+        self.refuse_in_policy()
         loam.numpy.install()
         self.addCleanup(loam.numpy.uninstall)
         self.assertEqual(loam.owner(numpy.empty(3)).handler, "refusing")
-        gc.collect()
-        live, refused = COUNTS.live, 0
-        for nth in range(1, 10_000):
-            COUNTS.asked, COUNTS.nth = 0, nth
-            try:
-                answer = work()
-            except MemoryError:
-                refused += 1
-                answer = expected
-            asked, COUNTS.nth = COUNTS.asked, 0
-            self.assertEqual(answer, expected)
-            gc.collect()
-            self.assertEqual(COUNTS.live, live)
-            if asked < nth:
-                break
-        self.assertGreater(refused, 30)
+        self.refuse_each(work, 30)
 
     def test_each_request_of_an_array_refused_is_one_too(self):
-        handler = ctypes.c_char.in_dll(LIBRARY, "refusing")
-        ctypes.CDLL(_loam.__file__).loam_handler_register(ctypes.byref(handler))
-        loam.policy.load(text="""
-            local refusing = loam.handler "refusing"
-            return loam.policy { name = "refusing", pick = function(_) return refusing end }
-        """)
-        expected = work_on_arrays()
-        gc.collect()
-        live, refused = COUNTS.live, 0
-        for nth in range(1, 10_000):
-            COUNTS.asked, COUNTS.nth = 0, nth
-            try:
-                answer = work_on_arrays()
-            except MemoryError:
-                refused += 1
-                answer = expected
-            asked, COUNTS.nth = COUNTS.asked, 0
-            self.assertEqual(answer, expected)
-            gc.collect()
-            self.assertEqual(COUNTS.live, live)
-            if asked < nth:
-                break
-        self.assertGreater(refused, 100)
+        self.refuse_in_policy()
+        self.refuse_each(work_on_arrays, 100)
 
     def test_the_package_itself_without_memory_says_so(self):
         loam.policy.load(text=POLICY)
