@@ -94,6 +94,22 @@ static void trim_keeps_every_live_block(void **state) {
   }
 }
 
+/* Blocks of pages: what lies between those that live on goes, and reads as zero again. */
+static void ticks_give_back_the_pages_between_survivors(void **state) {
+  (void)state;
+  enum { BLOCKS = 4000, SIZE = 16384 };
+  size_t before = baseline();
+  for (int i = 0; i < BLOCKS; i++) small[i] = touched(SIZE);
+  for (int i = 0; i < BLOCKS; i++)
+    if (i % 10) loam_free(small[i]);
+  for (int i = 0; i < 4; i++) lm_pool_decay();
+  if (!SANITIZED) assert_true(resident() < before + BLOCKS / 10 * SIZE + NEAR);
+  for (int i = 0; i < BLOCKS; i += 10) {
+    for (int at = 0; at < SIZE; at++) assert_int_equal(small[i][at], 1);
+    loam_free(small[i]);
+  }
+}
+
 static void three_ticks_give_back_a_peak_and_then_none_is_wanted(void **state) {
   (void)state;
   size_t before = baseline();
@@ -265,6 +281,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(trim_gives_back_all_at_once),
     TEST(trim_keeps_every_live_block),
+    TEST(ticks_give_back_the_pages_between_survivors),
     TEST(three_ticks_give_back_a_peak_and_then_none_is_wanted),
     TEST(ticks_leave_what_is_taken_over_and_over),
     TEST(little_rouses_nobody),

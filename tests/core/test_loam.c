@@ -415,6 +415,27 @@ static void allocate_all(bool refused) {
   }
 }
 
+/* More sites than a thread has lanes, so that they meet in them; of a size whose class the policy
+ * parts, and of one that it does not. */
+static void each_of_many_sites_gets_blocks_of_its_own_tag(void **state) {
+  (void)state;
+  enum { SITES = 6000 };
+  load(by_size);
+  for (int i = 0; i < 2 * SITES; i++) {
+    char tag[32];
+    loam_owner_info whose;
+    snprintf(tag, sizeof tag, "many.s%d", i % SITES);
+    loam_site *site = loam_site_get(tag);
+    for (size_t size = 100; size <= 1010; size += 910) {
+      void *p = loam_malloc(site, size);
+      assert_int_equal(loam_owner(p, &whose), LOAM_OK);
+      assert_string_equal(whose.tag, tag);
+      assert_string_equal(whose.strategy, size < 1000 ? "plain" : "big");
+      loam_free(p);
+    }
+  }
+}
+
 static void survives_each_refusal_of_the_system(void **state) {
   (void)state;
   load(by_size);
@@ -445,6 +466,7 @@ int main(void) {
     cmocka_unit_test(reloads_lose_nothing_while_threads_allocate),
     cmocka_unit_test(tells_of_the_machine),
     cmocka_unit_test(inspects_without_going_live),
+    cmocka_unit_test(each_of_many_sites_gets_blocks_of_its_own_tag),
     cmocka_unit_test(survives_each_refusal_of_the_system),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
