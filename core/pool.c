@@ -15,6 +15,9 @@ enum { DECAY_MOST = 8192 };
 static lm_lock ending;
 /* Keeps pools from being made and ended at the same time, and the places of their bins. */
 static lm_lock making;
+/* Held, before both, from the claims of a sweep until what was claimed is taken: a claim that
+ * somebody else made since is not covered by this sweep's grace. Fork does not wait for it. */
+static lm_lock sweeping;
 
 /* Whose a place in the threads is; under `making`. */
 static _Atomic(lm_strategy *) holder[LM_POOL_PLACES];
@@ -231,6 +234,7 @@ static bool sweep_threads(bool all) {
   sweep *w = lm_own_alloc(sizeof *w);
   if (!w) return false;
   w->all = all;
+  lm_lock_take(&sweeping);
   lm_thread_each(claim, NULL);
   if (lm_thread_grace()) {
     lm_lock_take(&making);
@@ -239,6 +243,7 @@ static bool sweep_threads(bool all) {
     stow_all(w);
     lm_lock_drop(&making);
   }
+  lm_lock_drop(&sweeping);
   bool more = w->more;
   lm_own_free(w);
   return more;
@@ -669,6 +674,7 @@ static void renew_all(void) {
   each_pool(renew_pool);
   lm_lock_renew(&making);
   lm_lock_renew(&ending);
+  lm_lock_renew(&sweeping);
 }
 
 /* What is hooked first is locked last, and loam's own memory is below the pools. */

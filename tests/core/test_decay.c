@@ -168,18 +168,25 @@ static void *churn(void *argument) {
   return NULL;
 }
 
+static void *trim_often(void *argument) {
+  (void)argument;
+  while (atomic_load(&churning)) loam_trim();
+  return NULL;
+}
+
+/* One sweep must not take what only another has claimed. */
 static void trims_and_ticks_beside_threads_that_allocate(void **state) {
   (void)state;
-  pthread_t threads[2];
+  pthread_t threads[4];
   atomic_store(&churning, true);
-  for (int i = 0; i < 2; i++) threads[i] = start_thread(churn, NULL);
+  for (int i = 0; i < 4; i++) threads[i] = start_thread(i < 2 ? churn : trim_often, NULL);
   for (int i = 0; i < 200; i++) {
     lm_pool_decay();
     if (i % 4 == 0) loam_trim();
     usleep(1000);
   }
   atomic_store(&churning, false);
-  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }
 
 /* ---- the service thread */
