@@ -3,6 +3,8 @@
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
+-- The public interface is one file, and mostly prose.
+local LONGER = { ["core/include/loam.h"] = 1500 }
 local LINES_C, LINES_LUA, LINES_FUNCTION, COLUMNS, NAME = 900, 600, 80, 100, 24
 
 local function count_lines(path)
@@ -50,7 +52,8 @@ local function check_c(path)
   if head ~= name and head ~= name .. ending then
     files.complain(path .. ":1", "opens with /* %s - what it is. */", name)
   end
-  if count_lines(path) > LINES_C then files.complain(path, "over %d lines", LINES_C) end
+  local most = LONGER[path] or LINES_C
+  if count_lines(path) > most then files.complain(path, "over %d lines", most) end
 end
 
 local function check_lua(path)
