@@ -1,0 +1,95 @@
+/* pages.h - where memory is and what its pages are, in the kernel's words: the tests of placement
+ * believe nothing else. */
+#ifndef PAGES_H
+#define PAGES_H
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "../core/test.h"
+#include "loam.h"
+
+enum { NODES = 4, PAGE = 4096 };
+
+/* How many nodes the virtual machine has; VM_NODES is tests/vm/run's word. */
+static inline int nodes(void) {
+  const char *text = getenv("VM_NODES");
+  if (text) return atoi(text);
+  print_message("only in the virtual machine: tests/vm/run\n");
+  exit(77);
+}
+
+static inline void skip_unless_nodes(int n) {
+  if (nodes() == n) return;
+  print_message("only on the machine with %d nodes\n", n);
+  skip();
+}
+
+/* Pages of [at, at + size) by node; `other` counts those without memory. */
+typedef struct spread {
+  long on[NODES], other;
+} spread;
+
+static inline spread where_is(const void *at, size_t size) {
+  spread found = { 0 };
+  uintptr_t from = (uintptr_t)at & ~(uintptr_t)(PAGE - 1), end = (uintptr_t)at + size;
+  while (from < end) {
+    void *page[512];
+    int status[512];
+    unsigned long n = 0;
+    for (; n < 512 && from < end; n++, from += PAGE) page[n] = (void *)from;
+    assert_int_equal(syscall(SYS_move_pages, 0, n, page, NULL, status, 0), 0);
+    for (unsigned long i = 0; i < n; i++) {
+      if (status[i] >= 0 && status[i] < NODES) found.on[status[i]]++;
+      else found.other++;
+    }
+  }
+  return found;
+}
+
+/* Every page is on one of the nodes of `mask`, and has memory. */
+static inline void assert_on(const void *at, size_t size, unsigned mask) {
+  spread found = where_is(at, size);
+  for (int node = 0; node < NODES; node++)
+    if (!(mask >> node & 1)) found.other += found.on[node];
+  if (found.other)
+    fail_msg("%ld of %zu pages are not on nodes %#x: %ld %ld %ld %ld", found.other,
+             (size + PAGE - 1) / PAGE, mask, found.on[0], found.on[1], found.on[2], found.on[3]);
+}
+
+/* A CPU of a node that has one: tests/vm/run gives node 0 the CPUs 0 and 1. */
+static inline void run_on_node(int node) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(node == 0 ? 0 : node + 1, &set);
+  assert_int_equal(sched_setaffinity(0, sizeof set, &set), 0);
+}
+
+/* A figure in kB of /proc/self/smaps, for the mapping that `at` is in. */
+static inline long smaps(const void *at, const char *field) {
+  char line[512];
+  bool inside = false;
+  long found = -1;
+  FILE *file = fopen("/proc/self/smaps", "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file)) {
+    uintptr_t from, to;
+    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2)
+      inside = from <= (uintptr_t)at && (uintptr_t)at < to;
+    else if (inside && !strncmp(line, field, strlen(field)) && line[strlen(field)] == ':')
+      found = atol(line + strlen(field) + 1);
+  }
+  fclose(file);
+  assert_true(found >= 0);
+  return found;
+}
+
+/* Makes this the live policy. */
+static inline void policy(const char *text) {
+  if (loam_policy_load_text("vm.lua", text)) fail_msg("%s", loam_error());
+}
+
+#endif
