@@ -32,7 +32,6 @@
 enum {
   CLIENTS = 16,
   CLIENT_MS = 5000, /* without progress */
-  STACK = 1 << 20,  /* address space; Lua's parser recurses */
   NAP_MS = 100,     /* a forked child is left alone that long */
   TICK_MS = 250,    /* of decay: memory is gone three ticks after it was last needed */
 };
@@ -401,26 +400,11 @@ static void *run(void *arg) {
   return NULL;
 }
 
-/* All signals are the host's. */
-static int create_thread(void) {
-  pthread_attr_t attributes;
-  sigset_t all, before;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, STACK);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = pthread_create(&thread, &attributes, run, NULL);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-  if (!error) pthread_setname_np(thread, "loam");
-  return error;
-}
-
 static loam_status start_thread_locked(void) {
   is_stopping = is_alone = false;
   if (is_running) return LOAM_OK;
   int error = open_bell_locked();
-  if (!error) error = create_thread();
+  if (!error) error = lm_thread_start(&thread, run);
   if (!error) {
     is_running = true;
     return LOAM_OK;

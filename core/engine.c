@@ -21,6 +21,7 @@
 #include "dead.h"
 #include "error.h"
 #include "foreign.h"
+#include "gpu.h"
 #include "handler.h"
 #include "lock.h"
 
@@ -77,9 +78,9 @@ static void bump(_Atomic uint64_t *figure) {
 
 static double read_gauge(const lm_request *request, int input, unsigned arg) {
   if (input == LM_IN_NODE) return lm_numa_here();
-  if (input == LM_IN_DEVICE) return -1;
+  if (input == LM_IN_DEVICE) return lm_gpu_current();
   if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
-  if (input == LM_IN_DEVICE_FREE) return 0;
+  if (input == LM_IN_DEVICE_FREE) return (double)lm_gpu_free(arg);
   int64_t live = atomic_load_explicit(request->site->live, memory_order_relaxed);
   return live > 0 ? (double)live : 0; /* below 0 for a moment while a tag begins to be counted */
 }

@@ -102,12 +102,40 @@ typedef struct lm_gpu_ops {
 } lm_gpu_ops;
 
 /* The driver of this machine, started on first use; NULL: there is none, or it has no device, or
- * this process is a fork of the one that started it. */
+ * this process is a fork of the one that started it, or this call comes out of that start. */
 const lm_gpu_ops *lm_gpu(void);
+/* The same, if it was started: for those who may not start it. */
+const lm_gpu_ops *lm_gpu_started(void);
 /* Why lm_gpu() is NULL, in words; lives as long as the process. */
 const char *lm_gpu_why(void);
 int lm_gpu_count(void);
-/* Bytes free on a device, at most 100 ms old; 0 where there is none such. */
+/* "device 0", "devices 0-1" */
+const char *lm_gpu_text(char *buffer, size_t size);
+/* Sets the thread's words if there is no such device. */
+bool lm_gpu_has(int device);
+
+/* Gauges: neither starts a driver, and while one makes the calling thread allocate, neither calls
+ * it. The device of the thread's current context; -1: none. */
+int lm_gpu_current(void);
+/* Bytes free on a device, at most 100 ms old; 0 where nobody asked for that by lm_gpu_watch: it
+ * begins to read them in a thread of its own, as whoever allocates may be the driver itself. */
 uint64_t lm_gpu_free(unsigned device);
+void lm_gpu_watch(unsigned device);
+
+/* What was found, or not, for people. Versions as CUDA has them, 12040 for 12.4; 0: not known. */
+typedef struct lm_gpu_machine {
+  const lm_gpu_ops *ops; /* NULL: none, `why` says why */
+  int count;
+  int driver, toolkit;
+  char library[256], why[512];
+} lm_gpu_machine;
+const lm_gpu_machine *lm_gpu_found(void);
+
+/* ---- For gpu.c and the files of drivers */
+
+/* Finds the driver and starts it. */
+void lm_gpu_cuda_find(lm_gpu_machine *out);
+/* This process is a fork of the one that started the driver: no call, and the words are set. */
+bool lm_gpu_is_barred(void);
 
 #endif

@@ -1,7 +1,6 @@
 /* machine.c - what this machine offers to policies, told as JSON. */
 #include "machine.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "error.h"
+#include "gpu.h"
 #include "json.h"
 #include "numa.h"
 #include "pool.h"
@@ -105,12 +105,44 @@ static void tell_limits(lm_json *out) {
   tell_number(out, "max_map_count", "/proc/sys/vm/max_map_count");
 }
 
+static void tell_version(lm_json *out, const char *key, int version) {
+  char text[16];
+  if (!version) return;
+  snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
+  lm_json_text(out, key, text);
+}
+
+/* Asking what is free makes the device's primary context, where nobody has. */
+static void tell_device(lm_json *out, const lm_gpu_ops *ops, int device) {
+  lm_gpu_info info;
+  size_t free, total;
+  lm_json_open(out, NULL, '{');
+  lm_json_int(out, "device", device);
+  if (ops->info(device, &info) == LM_GPU_OK) {
+    lm_json_text(out, "name", info.name);
+    lm_json_uint(out, "total", info.total);
+    lm_json_int(out, "node", info.node);
+    lm_json_bool(out, "ranges", info.has_vmm);
+    lm_json_bool(out, "pools", info.has_pools);
+    lm_json_bool(out, "managed", info.has_managed);
+  }
+  if (ops->memory(device, &free, &total) == LM_GPU_OK) lm_json_uint(out, "free", free);
+  else lm_json_text(out, "reason", loam_error());
+  lm_json_close(out, '}');
+}
+
 static void tell_cuda(lm_json *out) {
-  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  const lm_gpu_ops *ops = lm_gpu();
+  const lm_gpu_machine *found = lm_gpu_found();
   lm_json_open(out, "cuda", '{');
-  lm_json_bool(out, "present", driver);
-  if (!driver) lm_json_text(out, "reason", dlerror());
-  else dlclose(driver);
+  lm_json_bool(out, "present", ops);
+  if (!ops) lm_json_text(out, "reason", lm_gpu_why());
+  if (*found->library) lm_json_text(out, "library", found->library);
+  tell_version(out, "driver", found->driver);
+  tell_version(out, "toolkit", found->toolkit);
+  lm_json_open(out, "devices", '[');
+  for (int i = 0; ops && i < found->count; i++) tell_device(out, ops, i);
+  lm_json_close(out, ']');
   lm_json_close(out, '}');
 }
 

@@ -13,7 +13,7 @@
 #include "thread.h"
 
 #include <limits.h>
-#include <pthread.h>
+#include <signal.h>
 
 _Thread_local lm_thread *lm_self __attribute__((tls_model("initial-exec"))) = NULL;
 
@@ -217,6 +217,24 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   if (t->late) queue_late(t);
   collect_late();
   return t;
+}
+
+/* ---- Threads of loam's own */
+
+enum { STACK = 1 << 20 }; /* address space; Lua's parser recurses */
+
+int lm_thread_start(pthread_t *out, void *(*run)(void *)) {
+  pthread_attr_t attributes;
+  sigset_t all, before;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(out, &attributes, run, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  if (!error) pthread_setname_np(*out, "loam");
+  return error;
 }
 
 /* ---- Wary threads */

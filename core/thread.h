@@ -12,6 +12,7 @@
 #ifndef LM_THREAD_H
 #define LM_THREAD_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "loam.h"
@@ -110,6 +111,9 @@ lm_thread *lm_thread_make(void);
 LM_INLINE lm_thread *lm_thread_get(void) {
   return lm_likely(lm_self != NULL) ? lm_self : lm_thread_make();
 }
+
+/* A thread of loam's own, with every signal blocked: they are for the host's. 0 or an errno. */
+int lm_thread_start(pthread_t *out, void *(*run)(void *));
 
 /* Does what `wary` asks of the thread. Not while active. */
 void lm_thread_attend(lm_thread *t);

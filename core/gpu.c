@@ -1,0 +1,197 @@
+/* gpu.c - the machine's devices: their driver, found once, and never touched again by a fork; what
+ * is free on them, read by a thread of its own. */
+#include "gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "error.h"
+#include "numa.h"
+#include "thread.h"
+
+/* `found` is written once, under the lock, by the thread that makes this START. */
+typedef enum progress { NOT_YET, STARTING, READY } progress;
+
+static struct {
+  lm_lock lock;
+  _Atomic progress
+      progress;        /* release when `found` is written; pairs with the acquire in is_ready */
+  _Atomic bool forked; /* relaxed: set before the child has a second thread */
+  lm_gpu_machine found;
+} machine;
+
+/* A driver that starts allocates, and so may ask for itself. */
+static _Thread_local bool is_starting __attribute__((tls_model("initial-exec")));
+
+static const char FORKED[] = "a fork cannot use the GPU that a parent process started: start the "
+                             "process anew (exec, or the spawn method of multiprocessing)";
+
+static bool is_ready(void) {
+  return atomic_load_explicit(&machine.progress, memory_order_acquire) == READY;
+}
+
+static bool is_forked(void) { return atomic_load_explicit(&machine.forked, memory_order_relaxed); }
+
+/* ---- Finding it */
+
+static void forget_reader(void);
+
+/* The lock is not taken around fork: the driver itself forks while it starts. */
+static void after_fork(void) {
+  bool is_touched = atomic_load_explicit(&machine.progress, memory_order_relaxed) != NOT_YET;
+  if (is_touched && (!is_ready() || machine.found.ops))
+    atomic_store_explicit(&machine.forked, true, memory_order_relaxed);
+  forget_reader();
+  lm_lock_renew(&machine.lock);
+}
+
+static void find_locked(void) {
+  lm_thread_hook(&(lm_thread_hooks){ .fork_child = after_fork });
+  atomic_store_explicit(&machine.progress, STARTING, memory_order_relaxed);
+  is_starting = true;
+  lm_gpu_cuda_find(&machine.found);
+  is_starting = false;
+  atomic_store_explicit(&machine.progress, READY, memory_order_release);
+}
+
+static void get_ready(void) {
+  if (lm_likely(is_ready()) || is_starting || is_forked()) return;
+  lm_lock_take(&machine.lock);
+  if (!is_ready()) find_locked();
+  lm_lock_drop(&machine.lock);
+}
+
+const lm_gpu_ops *lm_gpu_started(void) {
+  return is_ready() && !is_forked() ? machine.found.ops : NULL;
+}
+
+const lm_gpu_ops *lm_gpu(void) {
+  get_ready();
+  return lm_gpu_started();
+}
+
+const lm_gpu_machine *lm_gpu_found(void) {
+  get_ready();
+  return &machine.found;
+}
+
+const char *lm_gpu_why(void) {
+  get_ready();
+  if (is_forked()) return FORKED;
+  return is_ready() ? machine.found.why : "the driver is being started";
+}
+
+bool lm_gpu_is_barred(void) {
+  if (lm_likely(!is_forked())) return false;
+  lm_fail(LOAM_ESTATE, "%s", FORKED);
+  return true;
+}
+
+int lm_gpu_count(void) { return lm_gpu() ? machine.found.count : 0; }
+
+const char *lm_gpu_text(char *buffer, size_t size) {
+  char numbers[64];
+  int count = lm_gpu_count();
+  snprintf(buffer, size, "%s %s", count == 1 ? "device" : "devices",
+           lm_numa_text(((uint64_t)1 << count) - 1, numbers, sizeof numbers));
+  return buffer;
+}
+
+bool lm_gpu_has(int device) {
+  char text[80];
+  if (device >= 0 && device < lm_gpu_count()) return true;
+  if (!lm_gpu()) lm_fail(LOAM_EUNSUPPORTED, "device %d: %s", device, lm_gpu_why());
+  else
+    lm_fail(LOAM_EINVAL, "device %d: this machine has %s", device, lm_gpu_text(text, sizeof text));
+  return false;
+}
+
+/* ---- Gauges */
+
+int lm_gpu_current(void) {
+  const lm_gpu_ops *ops = lm_gpu_started();
+  return ops ? ops->current() : -1;
+}
+
+enum { PERIOD_MS = 80 }; /* and what a reading takes */
+
+/* One thread for the process, from the first wish until its end. The end waits for it: a driver
+ * may not be called while it shuts down, and it was loaded before. */
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t bell;
+  pthread_t thread;
+  bool runs, ends;
+  _Atomic uint32_t watched;
+  _Atomic uint64_t free[LM_DEVICES_MAX]; /* relaxed: a hint */
+} reader = { .lock = PTHREAD_MUTEX_INITIALIZER, .bell = PTHREAD_COND_INITIALIZER };
+
+static void read_free(unsigned device) {
+  size_t free, total;
+  const lm_gpu_ops *ops = lm_gpu_started();
+  bool known = ops && ops->memory((int)device, &free, &total) == LM_GPU_OK;
+  atomic_store_explicit(&reader.free[device], known ? free : 0, memory_order_relaxed);
+}
+
+static void read_all(void) {
+  uint32_t left = atomic_load_explicit(&reader.watched, memory_order_relaxed);
+  for (; left; left &= left - 1) read_free((unsigned)__builtin_ctz(left));
+}
+
+static bool rest_locked(void) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += PERIOD_MS * 1000000;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  if (!reader.ends) pthread_cond_timedwait(&reader.bell, &reader.lock, &until);
+  return !reader.ends;
+}
+
+static void *keep_reading(void *unused) {
+  bool goes_on = true;
+  while (goes_on) {
+    read_all();
+    pthread_mutex_lock(&reader.lock);
+    goes_on = rest_locked();
+    pthread_mutex_unlock(&reader.lock);
+  }
+  return unused;
+}
+
+static void end_reader(void) {
+  pthread_mutex_lock(&reader.lock);
+  bool runs = reader.runs;
+  reader.ends = true;
+  reader.runs = false;
+  pthread_cond_signal(&reader.bell);
+  pthread_mutex_unlock(&reader.lock);
+  if (runs) pthread_join(reader.thread, NULL);
+}
+
+static void forget_reader(void) {
+  pthread_mutex_init(&reader.lock, NULL);
+  pthread_cond_init(&reader.bell, NULL);
+  reader.runs = false;
+}
+
+static void start_reader_locked(void) {
+  if (!reader.runs && !reader.ends)
+    reader.runs = lm_thread_start(&reader.thread, keep_reading) == 0;
+}
+
+void lm_gpu_watch(unsigned device) {
+  static _Atomic bool ends_in_time;
+  if (!lm_gpu() || device >= (unsigned)machine.found.count) return;
+  if (atomic_fetch_or(&reader.watched, 1u << device) >> device & 1) return;
+  read_free(device);
+  if (!atomic_exchange(&ends_in_time, true)) atexit(end_reader);
+  pthread_mutex_lock(&reader.lock);
+  start_reader_locked();
+  pthread_mutex_unlock(&reader.lock);
+}
+
+uint64_t lm_gpu_free(unsigned device) {
+  if (device >= LM_DEVICES_MAX) return 0;
+  return atomic_load_explicit(&reader.free[device], memory_order_relaxed);
+}

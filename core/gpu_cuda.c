@@ -1,0 +1,767 @@
+/* gpu_cuda.c - CUDA's driver API, found at run time.
+ *
+ * The library is libcuda.so.1, or what LOAM_CUDA_DRIVER names. Of the header only types and numbers
+ * are used: which form of a function is meant is said here, by the version that brought it, so that
+ * every toolkit makes the same binary. */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "gpu.h"
+#include "own.h"
+#include "sys.h"
+
+#define LIBRARY "libcuda.so.1"
+
+enum {
+  LEAST_DRIVER = 11020, /* the first with all that is asked for below; the forms of that version */
+  ATTRIBUTE_NUMA = 134, /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, of 12.2 */
+  STREAM_SPECIAL = 2    /* handles up to it are the default streams' */
+};
+
+/* name, its suffix where libraries are asked by symbol, arguments. */
+#define REQUIRED(X)                                                   \
+  X(DeviceGetCount, "", int *)                                        \
+  X(DeviceGet, "", CUdevice *, int)                                   \
+  X(DeviceGetName, "", char *, int, CUdevice)                         \
+  X(DeviceTotalMem, "_v2", size_t *, CUdevice)                        \
+  X(DeviceGetAttribute, "", int *, int, CUdevice)                     \
+  X(DevicePrimaryCtxRetain, "", CUcontext *, CUdevice)                \
+  X(DevicePrimaryCtxGetState, "", CUdevice, unsigned *, int *)        \
+  X(CtxGetDevice, "", CUdevice *)                                     \
+  X(CtxPushCurrent, "_v2", CUcontext)                                 \
+  X(CtxPopCurrent, "_v2", CUcontext *)                                \
+  X(CtxSynchronize, "", void)                                         \
+  X(MemGetInfo, "_v2", size_t *, size_t *)                            \
+  X(MemAlloc, "_v2", CUdeviceptr *, size_t)                           \
+  X(MemFree, "_v2", CUdeviceptr)                                      \
+  X(MemAllocManaged, "", CUdeviceptr *, size_t, unsigned)             \
+  X(MemAdvise, "", CUdeviceptr, size_t, int, CUdevice)                \
+  X(MemHostAlloc, "", void **, size_t, unsigned)                      \
+  X(MemFreeHost, "", void *)                                          \
+  X(MemHostRegister, "_v2", void *, size_t, unsigned)                 \
+  X(MemHostUnregister, "", void *)                                    \
+  X(MemHostGetDevicePointer, "_v2", CUdeviceptr *, void *, unsigned)  \
+  X(MemsetD8Async, "", CUdeviceptr, unsigned char, size_t, CUstream)  \
+  X(MemcpyAsync, "", CUdeviceptr, CUdeviceptr, size_t, CUstream)      \
+  X(EventCreate, "", CUevent *, unsigned)                             \
+  X(EventRecord, "", CUevent, CUstream)                               \
+  X(EventQuery, "", CUevent)                                          \
+  X(EventSynchronize, "", CUevent)                                    \
+  X(EventDestroy, "_v2", CUevent)                                     \
+  X(StreamWaitEvent, "", CUstream, CUevent, unsigned)                 \
+  X(StreamQuery, "", CUstream)                                        \
+  X(MemGetAddressRange, "_v2", CUdeviceptr *, size_t *, CUdeviceptr)  \
+  X(IpcGetMemHandle, "", CUipcMemHandle *, CUdeviceptr)               \
+  X(IpcOpenMemHandle, "_v2", CUdeviceptr *, CUipcMemHandle, unsigned) \
+  X(IpcCloseMemHandle, "", CUdeviceptr)                               \
+  X(GetErrorName, "", CUresult, const char **)                        \
+  X(GetErrorString, "", CUresult, const char **)
+
+#define OPTIONAL(X)                                                                            \
+  X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                              \
+  X(MemPoolCreate, "", CUmemoryPool *, const CUmemPoolProps *)                                 \
+  X(MemPoolDestroy, "", CUmemoryPool)                                                          \
+  X(MemPoolSetAttribute, "", CUmemoryPool, int, void *)                                        \
+  X(MemPoolTrimTo, "", CUmemoryPool, size_t)                                                   \
+  X(MemAllocFromPoolAsync, "", CUdeviceptr *, size_t, CUmemoryPool, CUstream)                  \
+  X(MemFreeAsync, "", CUdeviceptr, CUstream)                                                   \
+  X(MemGetAllocationGranularity, "", size_t *, const CUmemAllocationProp *, int)               \
+  X(MemAddressReserve, "", CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)     \
+  X(MemAddressFree, "", CUdeviceptr, size_t)                                                   \
+  X(MemCreate, "", CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,        \
+    unsigned long long)                                                                        \
+  X(MemRelease, "", CUmemGenericAllocationHandle)                                              \
+  X(MemMap, "", CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) \
+  X(MemUnmap, "", CUdeviceptr, size_t)                                                         \
+  X(MemSetAccess, "", CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)
+
+/* Written while the driver is found, by one thread. */
+static struct {
+#define DECLARE(name, suffix, ...) CUresult (*name)(__VA_ARGS__);
+  REQUIRED(DECLARE)
+  OPTIONAL(DECLARE)
+#undef DECLARE
+} cu;
+
+/* A pool of the driver's for each threshold asked for; never taken off the list. */
+typedef struct driver_pool {
+  struct driver_pool *next;
+  size_t threshold;
+  CUmemoryPool pool;
+} driver_pool;
+
+static int devices;
+static struct {
+  CUdevice handle;
+  _Atomic(CUcontext) primary; /* retained; NULL: not yet. Release pairs with acquire, or both
+                                   retain it, which is nothing */
+  _Atomic(driver_pool *)
+      pools; /* release when it is filled in; pairs with the acquire of a search */
+  bool has_vmm, has_pools;
+  size_t granularity;
+} device_of[LM_DEVICES_MAX];
+
+/* ---- How a call ended */
+
+/* Errors after which a context answers nothing but them. */
+static bool is_sticky(CUresult result) {
+  switch ((int)result) {
+    case 214: /* ECC_UNCORRECTABLE */
+    case 220: /* NVLINK_UNCORRECTABLE */
+    case 700: /* ILLEGAL_ADDRESS */
+    case 702: /* LAUNCH_TIMEOUT */
+    case 710: /* ASSERT */
+    case 714: /* HARDWARE_STACK_ERROR */
+    case 715: /* ILLEGAL_INSTRUCTION */
+    case 716: /* MISALIGNED_ADDRESS */
+    case 717: /* INVALID_ADDRESS_SPACE */
+    case 718: /* INVALID_PC */
+    case 719: /* LAUNCH_FAILED */
+    case 721: /* CONTAINED */
+    case 999: /* UNKNOWN */ return true;
+    default: return false;
+  }
+}
+
+static lm_gpu_result judge(CUresult result) {
+  switch ((int)result) {
+    case CUDA_SUCCESS: return LM_GPU_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY: return LM_GPU_NO_MEMORY;
+    case CUDA_ERROR_NOT_READY: return LM_GPU_BUSY;
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED: return LM_GPU_GONE;
+    case CUDA_ERROR_NOT_SUPPORTED: return LM_GPU_UNSUPPORTED;
+    default: return is_sticky(result) ? LM_GPU_BROKEN : LM_GPU_FAILED;
+  }
+}
+
+static loam_status status_of(lm_gpu_result result) {
+  switch (result) {
+    case LM_GPU_NO_MEMORY: return LOAM_ENOMEM;
+    case LM_GPU_UNSUPPORTED: return LOAM_EUNSUPPORTED;
+    case LM_GPU_FAILED: return LOAM_EINVAL;
+    default: return LOAM_ESTATE;
+  }
+}
+
+static const char *name_of(CUresult result) {
+  const char *name = NULL;
+  return cu.GetErrorName && cu.GetErrorName(result, &name) == CUDA_SUCCESS && name ? name : "error";
+}
+
+static const char *words_of(CUresult result) {
+  const char *words = NULL;
+  return cu.GetErrorString && cu.GetErrorString(result, &words) == CUDA_SUCCESS && words
+             ? words
+             : "no words for it";
+}
+
+/* "cuMemAlloc of 4096 bytes on device 0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory" */
+static lm_gpu_result tell(CUresult result, const char *format, ...) LM_PRINTF(2, 3);
+
+static lm_gpu_result tell(CUresult result, const char *format, ...) {
+  char call[160];
+  va_list arguments;
+  lm_gpu_result judged = judge(result);
+  if (judged == LM_GPU_OK || judged == LM_GPU_BUSY) return judged;
+  va_start(arguments, format);
+  vsnprintf(call, sizeof call, format, arguments);
+  va_end(arguments);
+  lm_fail(status_of(judged), "%s: %s (%d), %s", call, name_of(result), (int)result,
+          words_of(result));
+  return judged;
+}
+
+/* The same of a call that ends something: what the driver does not know any more went with its
+ * context. */
+static lm_gpu_result tell_end(CUresult result, const char *call, uint64_t at) {
+  lm_gpu_result judged = tell(result, "%s(0x%llx)", call, (unsigned long long)at);
+  bool unknown = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
+                 result == CUDA_ERROR_INVALID_HANDLE ||
+                 result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  return unknown ? LM_GPU_GONE : judged;
+}
+
+/* ---- Contexts */
+
+/* Twice at once is nothing: it is never released. */
+static CUresult retain_primary(int device, CUcontext *out) {
+  CUresult result = cu.DevicePrimaryCtxRetain(out, device_of[device].handle);
+  if (result == CUDA_SUCCESS)
+    atomic_store_explicit(&device_of[device].primary, *out, memory_order_release);
+  return result;
+}
+
+/* The host may have reset it: then it is made again. */
+static CUresult find_primary(int device, CUcontext *out) {
+  unsigned flags;
+  int active = 0;
+  *out = atomic_load_explicit(&device_of[device].primary, memory_order_acquire);
+  if (*out &&
+      cu.DevicePrimaryCtxGetState(device_of[device].handle, &flags, &active) == CUDA_SUCCESS &&
+      active)
+    return CUDA_SUCCESS;
+  return retain_primary(device, out);
+}
+
+static int find_current(void) {
+  CUdevice handle;
+  if (cu.CtxGetDevice(&handle) != CUDA_SUCCESS) return -1;
+  for (int i = 0; i < devices; i++)
+    if (device_of[i].handle == handle) return i;
+  return -1;
+}
+
+typedef struct scope {
+  lm_gpu_result result;
+  bool pushed;
+} scope;
+
+/* LM_GPU_OK: a context of the device is current until `leave`. */
+static lm_gpu_result enter(scope *s, int device) {
+  CUcontext primary;
+  *s = (scope){ LM_GPU_OK, false };
+  if (lm_gpu_is_barred()) return s->result = LM_GPU_FORKED;
+  if (lm_unlikely(device < 0 || device >= devices)) {
+    (void)lm_gpu_has(device);
+    return s->result = LM_GPU_FAILED;
+  }
+  if (find_current() == device) return LM_GPU_OK;
+  CUresult result = find_primary(device, &primary);
+  if (result == CUDA_SUCCESS) result = cu.CtxPushCurrent(primary);
+  s->pushed = result == CUDA_SUCCESS;
+  return s->result = tell(result, "the primary context of device %d", device);
+}
+
+static void leave(const scope *s) {
+  CUcontext ours;
+  if (s->pushed) cu.CtxPopCurrent(&ours);
+}
+
+/* result = the call, in a context of the device. */
+#define IN_DEVICE(device, call, ...)                         \
+  do {                                                       \
+    scope s_;                                                \
+    if (enter(&s_, (device)) != LM_GPU_OK) return s_.result; \
+    CUresult result_ = (call);                               \
+    leave(&s_);                                              \
+    return tell(result_, __VA_ARGS__);                       \
+  } while (0)
+
+static int current(void) { return lm_gpu_is_barred() ? -1 : find_current(); }
+
+/* ---- What a device is */
+
+static int attribute(int device, int which, int otherwise) {
+  int value;
+  CUresult result = cu.DeviceGetAttribute(&value, which, device_of[device].handle);
+  return result == CUDA_SUCCESS ? value : otherwise;
+}
+
+/* What the kernel knows of its slot, else what the driver says. */
+static int find_node(int device) {
+  char bus[32], path[80], text[32];
+  size_t length;
+  if (cu.DeviceGetPCIBusId &&
+      cu.DeviceGetPCIBusId(bus, sizeof bus, device_of[device].handle) == CUDA_SUCCESS) {
+    for (char *c = bus; *c; c++)
+      if (*c >= 'A' && *c <= 'F') *c += 'a' - 'A';
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus);
+    if (lm_sys_read_file(path, text, sizeof text, &length) == 0 && *text != '-') return atoi(text);
+  }
+  return attribute(device, ATTRIBUTE_NUMA, -1);
+}
+
+static lm_gpu_result info(int device, lm_gpu_info *out) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  if (!lm_gpu_has(device)) return LM_GPU_FAILED;
+  lm_gpu_info found = { .has_vmm = device_of[device].has_vmm,
+                        .has_pools = device_of[device].has_pools,
+                        .granularity = device_of[device].granularity };
+  CUdevice handle = device_of[device].handle;
+  CUresult result = cu.DeviceTotalMem(&found.total, handle);
+  if (result != CUDA_SUCCESS) return tell(result, "cuDeviceTotalMem of device %d", device);
+  if (cu.DeviceGetName(found.name, sizeof found.name, handle) != CUDA_SUCCESS) *found.name = 0;
+  found.node = find_node(device);
+  found.has_managed = attribute(device, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
+  *out = found;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result memory(int device, size_t *free, size_t *total) {
+  IN_DEVICE(device, cu.MemGetInfo(free, total), "cuMemGetInfo of device %d", device);
+}
+
+static lm_gpu_result synchronize(int device) {
+  IN_DEVICE(device, cu.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
+}
+
+/* ---- Memory */
+
+static lm_gpu_result alloc(int device, size_t size, lm_devptr *out) {
+  CUdeviceptr at;
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  CUresult result = cu.MemAlloc(&at, size);
+  leave(&s);
+  if (result == CUDA_SUCCESS) *out = at;
+  return tell(result, "cuMemAlloc of %zu bytes on device %d", size, device);
+}
+
+/* Some drivers want a context for it, whichever; only one that is there. */
+static lm_gpu_result release(int device, lm_devptr at) {
+  scope s;
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  CUresult result = cu.MemFree(at);
+  if (result == CUDA_ERROR_INVALID_CONTEXT &&
+      atomic_load_explicit(&device_of[device].primary, memory_order_relaxed) &&
+      enter(&s, device) == LM_GPU_OK) {
+    result = cu.MemFree(at);
+    leave(&s);
+  }
+  return tell_end(result, "cuMemFree", at);
+}
+
+static lm_gpu_result managed_alloc(int device, size_t size, lm_devptr *out) {
+  CUdeviceptr at;
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  CUresult result = cu.MemAllocManaged(&at, size, CU_MEM_ATTACH_GLOBAL);
+  leave(&s);
+  if (result == CUDA_SUCCESS) *out = at;
+  return tell(result, "cuMemAllocManaged of %zu bytes on device %d", size, device);
+}
+
+static lm_gpu_result managed_prefer(lm_devptr at, size_t size, int device) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  if (device >= 0 && !lm_gpu_has(device)) return LM_GPU_FAILED;
+  CUdevice where = device < 0 ? CU_DEVICE_CPU : device_of[device].handle;
+  return tell(cu.MemAdvise(at, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where),
+              "cuMemAdvise of %zu bytes to device %d", size, device);
+}
+
+static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **out) {
+  void *at;
+  scope s;
+  unsigned wanted = (flags & LM_GPU_PORTABLE ? CU_MEMHOSTALLOC_PORTABLE : 0) |
+                    (flags & LM_GPU_MAPPED ? CU_MEMHOSTALLOC_DEVICEMAP : 0) |
+                    (flags & LM_GPU_WRITE_COMBINED ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  CUresult result = cu.MemHostAlloc(&at, size, wanted);
+  leave(&s);
+  if (result == CUDA_SUCCESS) *out = at;
+  return tell(result, "cuMemHostAlloc of %zu bytes", size);
+}
+
+static lm_gpu_result host_free(void *at) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  return tell_end(cu.MemFreeHost(at), "cuMemFreeHost", (uintptr_t)at);
+}
+
+static lm_gpu_result host_register(int device, void *at, size_t size, unsigned flags) {
+  unsigned wanted = (flags & LM_GPU_PORTABLE ? CU_MEMHOSTREGISTER_PORTABLE : 0) |
+                    (flags & LM_GPU_MAPPED ? CU_MEMHOSTREGISTER_DEVICEMAP : 0);
+  IN_DEVICE(device, cu.MemHostRegister(at, size, wanted), "cuMemHostRegister of %zu bytes at %p",
+            size, at);
+}
+
+static lm_gpu_result host_unregister(void *at) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  return tell_end(cu.MemHostUnregister(at), "cuMemHostUnregister", (uintptr_t)at);
+}
+
+static lm_gpu_result host_address(int device, void *at, lm_devptr *out) {
+  CUdeviceptr there;
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  CUresult result = cu.MemHostGetDevicePointer(&there, at, 0);
+  leave(&s);
+  if (result == CUDA_SUCCESS) *out = there;
+  return tell(result, "cuMemHostGetDevicePointer of %p on device %d", at, device);
+}
+
+static lm_gpu_result fill(int device, lm_devptr at, int byte, size_t size, lm_stream stream) {
+  IN_DEVICE(device, cu.MemsetD8Async(at, (unsigned char)byte, size, stream),
+            "cuMemsetD8Async of %zu bytes at 0x%llx", size, (unsigned long long)at);
+}
+
+static lm_gpu_result copy(int device, lm_devptr to, lm_devptr from, size_t size, lm_stream stream) {
+  IN_DEVICE(device, cu.MemcpyAsync(to, from, size, stream),
+            "cuMemcpyAsync of %zu bytes from 0x%llx to 0x%llx", size, (unsigned long long)from,
+            (unsigned long long)to);
+}
+
+/* ---- Order */
+
+static lm_gpu_result event_create(int device, lm_gpu_event *out) {
+  CUevent event;
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  CUresult result = cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  leave(&s);
+  if (result == CUDA_SUCCESS) *out = event;
+  return tell(result, "cuEventCreate on device %d", device);
+}
+
+static lm_gpu_result event_record(lm_gpu_event event, int device, lm_stream stream) {
+  IN_DEVICE(device, cu.EventRecord(event, stream), "cuEventRecord on stream %p of device %d",
+            stream, device);
+}
+
+static lm_gpu_result event_query(lm_gpu_event event) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  return tell(cu.EventQuery(event), "cuEventQuery(%p)", event);
+}
+
+static lm_gpu_result event_wait(lm_gpu_event event) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  return tell(cu.EventSynchronize(event), "cuEventSynchronize(%p)", event);
+}
+
+static lm_gpu_result stream_wait(int device, lm_stream stream, lm_gpu_event event) {
+  IN_DEVICE(device, cu.StreamWaitEvent(stream, event, 0),
+            "cuStreamWaitEvent on stream %p of device %d", stream, device);
+}
+
+static lm_gpu_result event_destroy(lm_gpu_event event) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  return tell_end(cu.EventDestroy(event), "cuEventDestroy", (uintptr_t)event);
+}
+
+static lm_gpu_result stream_query(int device, lm_stream stream) {
+  IN_DEVICE(device, cu.StreamQuery(stream), "cuStreamQuery of stream %p of device %d", stream,
+            device);
+}
+
+/* ---- The driver's pools */
+
+static driver_pool *search_pool(int device, size_t threshold) {
+  driver_pool *p = atomic_load_explicit(&device_of[device].pools, memory_order_acquire);
+  while (p && p->threshold != threshold) p = p->next;
+  return p;
+}
+
+static CUresult create_pool(int device, size_t threshold, CUmemoryPool *out) {
+  CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                           .location = { CU_MEM_LOCATION_TYPE_DEVICE, device_of[device].handle } };
+  cuuint64_t kept = threshold;
+  CUresult result = cu.MemPoolCreate(out, &props);
+  if (result != CUDA_SUCCESS) return result;
+  result = cu.MemPoolSetAttribute(*out, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept);
+  if (result != CUDA_SUCCESS) cu.MemPoolDestroy(*out);
+  return result;
+}
+
+/* Two threads may make one each at the same time; both serve. */
+static lm_gpu_result make_pool(int device, size_t threshold, driver_pool **out) {
+  driver_pool *p = lm_own_alloc(sizeof *p);
+  if (!p) {
+    lm_fail(LOAM_ENOMEM, "no memory for a pool of the driver's");
+    return LM_GPU_NO_MEMORY;
+  }
+  CUresult result = create_pool(device, threshold, &p->pool);
+  if (result != CUDA_SUCCESS) {
+    lm_own_free(p);
+    return tell(result, "cuMemPoolCreate on device %d", device);
+  }
+  p->threshold = threshold;
+  p->next = atomic_load_explicit(&device_of[device].pools, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&device_of[device].pools, &p->next, p,
+                                                memory_order_release, memory_order_relaxed)) {
+  }
+  *out = p;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result has_no_pools(int device) {
+  lm_fail(LOAM_EUNSUPPORTED, "device %d: its driver has no stream-ordered allocation", device);
+  return LM_GPU_UNSUPPORTED;
+}
+
+static lm_gpu_result pool_alloc(int device, size_t size, size_t threshold, lm_stream stream,
+                                lm_devptr *out) {
+  CUdeviceptr at;
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  driver_pool *pool = search_pool(device, threshold);
+  lm_gpu_result made = LM_GPU_OK;
+  CUresult result = CUDA_SUCCESS;
+  if (!device_of[device].has_pools) made = has_no_pools(device);
+  else if (!pool) made = make_pool(device, threshold, &pool);
+  if (made == LM_GPU_OK) result = cu.MemAllocFromPoolAsync(&at, size, pool->pool, stream);
+  leave(&s);
+  if (made != LM_GPU_OK) return made;
+  if (result == CUDA_SUCCESS) *out = at;
+  return tell(result, "cuMemAllocFromPoolAsync of %zu bytes on device %d", size, device);
+}
+
+static lm_gpu_result pool_free(int device, lm_devptr at, lm_stream stream) {
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  CUresult result = cu.MemFreeAsync(at, stream);
+  leave(&s);
+  return tell_end(result, "cuMemFreeAsync", at);
+}
+
+static lm_gpu_result pool_trim(int device, size_t keep) {
+  CUresult result = CUDA_SUCCESS;
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  driver_pool *p = atomic_load_explicit(&device_of[device].pools, memory_order_acquire);
+  for (; p && result == CUDA_SUCCESS; p = p->next) result = cu.MemPoolTrimTo(p->pool, keep);
+  leave(&s);
+  return tell(result, "cuMemPoolTrimTo on device %d", device);
+}
+
+/* ---- Address ranges */
+
+static CUmemAllocationProp prop_of(int device) {
+  return (
+      CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = { CU_MEM_LOCATION_TYPE_DEVICE, device_of[device].handle } };
+}
+
+static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
+  CUdeviceptr at;
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  CUresult result = device_of[device].has_vmm ? cu.MemAddressReserve(&at, size, 0, 0, 0)
+                                              : CUDA_ERROR_NOT_SUPPORTED;
+  leave(&s);
+  if (result == CUDA_SUCCESS) *out = at;
+  return tell(result, "cuMemAddressReserve of %zu bytes on device %d", size, device);
+}
+
+static lm_gpu_result unreserve(lm_devptr at, size_t size) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  return tell_end(cu.MemAddressFree(at, size), "cuMemAddressFree", at);
+}
+
+/* Nothing is left of what failed halfway. */
+static CUresult map_memory(int device, lm_devptr at, size_t size,
+                           CUmemGenericAllocationHandle memory) {
+  CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, device_of[device].handle },
+                             CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+  CUresult result = cu.MemMap(at, size, 0, memory, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = cu.MemSetAccess(at, size, &access, 1);
+  if (result != CUDA_SUCCESS) cu.MemUnmap(at, size);
+  return result;
+}
+
+static CUresult create_and_map(int device, lm_devptr at, size_t size, uint64_t *handle) {
+  CUmemAllocationProp prop = prop_of(device);
+  CUmemGenericAllocationHandle memory;
+  CUresult result = cu.MemCreate(&memory, size, &prop, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = map_memory(device, at, size, memory);
+  if (result == CUDA_SUCCESS) *handle = memory;
+  else cu.MemRelease(memory);
+  return result;
+}
+
+static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle) {
+  IN_DEVICE(device, create_and_map(device, at, size, handle),
+            "cuMemCreate of %zu bytes on device %d", size, device);
+}
+
+static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  lm_gpu_result result = tell_end(cu.MemUnmap(at, size), "cuMemUnmap", at);
+  if (result != LM_GPU_OK) return result;
+  return tell_end(cu.MemRelease(handle), "cuMemRelease", handle);
+}
+
+/* ---- Other processes */
+
+static lm_gpu_result range(lm_devptr at, lm_devptr *base, size_t *size) {
+  CUdeviceptr from;
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  CUresult result = cu.MemGetAddressRange(&from, size, at);
+  if (result == CUDA_SUCCESS) *base = from;
+  return tell(result, "cuMemGetAddressRange of 0x%llx", (unsigned long long)at);
+}
+
+static lm_gpu_result ipc_export(lm_devptr base, unsigned char handle[LM_GPU_IPC_SIZE]) {
+  CUipcMemHandle exported;
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  CUresult result = cu.IpcGetMemHandle(&exported, base);
+  if (result == CUDA_SUCCESS) memcpy(handle, &exported, LM_GPU_IPC_SIZE);
+  return tell(result, "cuIpcGetMemHandle of 0x%llx", (unsigned long long)base);
+}
+
+static lm_gpu_result ipc_open(int device, const unsigned char handle[LM_GPU_IPC_SIZE],
+                              lm_devptr *out) {
+  CUipcMemHandle imported;
+  CUdeviceptr at;
+  scope s;
+  _Static_assert(sizeof imported == LM_GPU_IPC_SIZE, "the size that gpu.h tells");
+  memcpy(&imported, handle, LM_GPU_IPC_SIZE);
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  CUresult result = cu.IpcOpenMemHandle(&at, imported, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  leave(&s);
+  if (result == CUDA_SUCCESS) *out = at;
+  return tell(result, "cuIpcOpenMemHandle on device %d", device);
+}
+
+static lm_gpu_result ipc_close(lm_devptr at) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  return tell_end(cu.IpcCloseMemHandle(at), "cuIpcCloseMemHandle", at);
+}
+
+static const lm_gpu_ops ops = {
+  .name = "cuda",
+  .current = current,
+  .info = info,
+  .memory = memory,
+  .synchronize = synchronize,
+  .alloc = alloc,
+  .release = release,
+  .managed_alloc = managed_alloc,
+  .managed_prefer = managed_prefer,
+  .host_alloc = host_alloc,
+  .host_free = host_free,
+  .host_register = host_register,
+  .host_unregister = host_unregister,
+  .host_address = host_address,
+  .fill = fill,
+  .copy = copy,
+  .event_create = event_create,
+  .event_record = event_record,
+  .event_query = event_query,
+  .event_wait = event_wait,
+  .stream_wait = stream_wait,
+  .event_destroy = event_destroy,
+  .stream_query = stream_query,
+  .pool_alloc = pool_alloc,
+  .pool_free = pool_free,
+  .pool_trim = pool_trim,
+  .reserve = reserve,
+  .unreserve = unreserve,
+  .map = map,
+  .unmap = unmap,
+  .range = range,
+  .ipc_export = ipc_export,
+  .ipc_open = ipc_open,
+  .ipc_close = ipc_close,
+};
+
+/* ---- Finding the driver */
+
+typedef CUresult (*get_address)(const char *name, void **out, int version, cuuint64_t flags,
+                                void *status);
+
+/* The first form of cuGetProcAddress has no fifth argument, and leaves it alone. */
+static void *find_function(void *library, get_address get, const char *name, const char *symbol) {
+  void *found = NULL;
+  if (get && get(name, &found, LEAST_DRIVER, 0, NULL) == CUDA_SUCCESS && found) return found;
+  return dlsym(library, symbol);
+}
+
+static bool refuse(lm_gpu_machine *out, const char *format, ...) LM_PRINTF(2, 3);
+
+static bool refuse(lm_gpu_machine *out, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(out->why, sizeof out->why, format, arguments);
+  va_end(arguments);
+  return false;
+}
+
+static bool find_functions(void *library, lm_gpu_machine *out) {
+  get_address get = (get_address)dlsym(library, "cuGetProcAddress_v2");
+  if (!get) get = (get_address)dlsym(library, "cuGetProcAddress");
+#define FIND(name, suffix, ...) \
+  cu.name = (__typeof__(cu.name))find_function(library, get, "cu" #name, "cu" #name suffix);
+#define DEMAND(name, suffix, ...) \
+  FIND(name, suffix) if (!cu.name) return refuse(out, "%s has no cu" #name, out->library);
+  OPTIONAL(FIND)
+  REQUIRED(DEMAND)
+#undef DEMAND
+#undef FIND
+  return true;
+}
+
+static const char *version_text(int version, char buffer[16]) {
+  snprintf(buffer, 16, "%d.%d", version / 1000 % 1000, version % 1000 / 10);
+  return buffer;
+}
+
+/* The version is told before the driver is started, and by those that are too old as well. */
+static bool check_version(void *library, lm_gpu_machine *out) {
+  char is[16], least[16], built[16];
+  CUresult (*version)(int *) = (CUresult(*)(int *))dlsym(library, "cuDriverGetVersion");
+  if (!version || version(&out->driver) != CUDA_SUCCESS)
+    return refuse(out, "%s does not tell its version", out->library);
+  if (out->driver >= LEAST_DRIVER) return true;
+  return refuse(out,
+                "%s is a driver of CUDA %s: loam, built with the toolkit of %s, needs %s or "
+                "newer",
+                out->library, version_text(out->driver, is), version_text(CUDA_VERSION, built),
+                version_text(LEAST_DRIVER, least));
+}
+
+/* 3 is also what a fork is told by a driver that a parent process started by itself. */
+static bool start(void *library, lm_gpu_machine *out) {
+  CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(library, "cuInit");
+  CUresult result = init ? init(0) : CUDA_ERROR_NOT_FOUND;
+  if (result == CUDA_SUCCESS) return true;
+  if (result == CUDA_ERROR_NO_DEVICE)
+    return refuse(out, "%s finds no device: %s", out->library, words_of(result));
+  return refuse(out, "%s does not start: %s (%d), %s%s", out->library, name_of(result), (int)result,
+                words_of(result),
+                result == CUDA_ERROR_NOT_INITIALIZED
+                    ? "; in a fork of a process that used the GPU it never does"
+                    : "");
+}
+
+static void examine(int device) {
+  bool vmm = cu.MemAddressReserve && cu.MemAddressFree && cu.MemCreate && cu.MemRelease &&
+             cu.MemMap && cu.MemUnmap && cu.MemSetAccess && cu.MemGetAllocationGranularity;
+  bool pools = cu.MemPoolCreate && cu.MemPoolDestroy && cu.MemPoolSetAttribute &&
+               cu.MemPoolTrimTo && cu.MemAllocFromPoolAsync && cu.MemFreeAsync;
+  CUmemAllocationProp prop = prop_of(device);
+  size_t *granularity = &device_of[device].granularity;
+  device_of[device].has_pools = pools &&
+                                attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
+  device_of[device].has_vmm =
+      vmm && attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 0) &&
+      cu.MemGetAllocationGranularity(granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
+          CUDA_SUCCESS;
+}
+
+static bool find_devices(lm_gpu_machine *out) {
+  CUresult result = cu.DeviceGetCount(&devices);
+  if (result != CUDA_SUCCESS || devices < 1) {
+    devices = 0;
+    return refuse(out, "%s finds no device", out->library);
+  }
+  if (devices > LM_DEVICES_MAX) devices = LM_DEVICES_MAX;
+  for (int i = 0; i < devices; i++) {
+    if (cu.DeviceGet(&device_of[i].handle, i) != CUDA_SUCCESS)
+      return refuse(out, "%s has no device %d", out->library, i);
+    examine(i);
+  }
+  return true;
+}
+
+void lm_gpu_cuda_find(lm_gpu_machine *out) {
+  const char *named = getenv("LOAM_CUDA_DRIVER");
+  snprintf(out->library, sizeof out->library, "%s", named && *named ? named : LIBRARY);
+  out->toolkit = CUDA_VERSION;
+  void *library = dlopen(out->library, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    refuse(out, "there is no driver: %s", dlerror());
+    return;
+  }
+  if (!check_version(library, out) || !find_functions(library, out) || !start(library, out) ||
+      !find_devices(out))
+    return;
+  out->count = devices;
+  out->ops = &ops;
+}
