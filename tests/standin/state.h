@@ -1,0 +1,177 @@
+/* state.h - what the files of the stand-in share: contexts, streams, blocks, under one lock.
+ *
+ * Order is kept by clocks. A stream has a slot; its work is numbered 1, 2, ...; `done` says up to
+ * where each slot has come. A clock holds a number for each slot: what must be done (of work,
+ * before it may run), or what is known to come before (of streams, events and the host). */
+#ifndef STANDIN_STATE_H
+#define STANDIN_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include "names.h"
+#include "standin.h"
+
+#define API __attribute__((visibility("default"))) CUresult
+#define CONTROL __attribute__((visibility("default")))
+
+enum { DEVICES_MAX = 8, SLOTS = 192, STACK_MAX = 64, PAGE = 4096 };
+#define GRANULARITY ((size_t)2 << 20)
+
+typedef struct si_moment {
+  uint32_t at[SLOTS];
+} si_moment;
+
+struct CUctx_st {
+  bool live, primary;
+  int device;
+  unsigned flags;
+  unsigned retained; /* of a primary one */
+  CUstream legacy;   /* its default stream */
+};
+
+typedef struct si_work {
+  struct si_work *next;
+  void (*run)(struct si_work *work);
+  CUhostFn call; /* for `run`: called with no lock held */
+  CUstreamCallback callback;
+  CUstream stream;
+  void *data;
+  uintptr_t to, from;
+  size_t size;
+  unsigned byte, width; /* of a fill: the value, and its bytes */
+  char *staged;         /* what is read, taken from memory that only the host knows; or NULL */
+  char *into;           /* written in place of `to`, memory that only the host knows; or NULL */
+  uint32_t number;
+  uint64_t due; /* in driver calls made */
+  si_moment need;
+} si_work;
+
+struct CUstream_st {
+  bool live;
+  CUcontext context;
+  unsigned flags;
+  int slot;
+  bool hidden;     /* a default stream */
+  pthread_t owner; /* of a per-thread one */
+  si_moment known;
+};
+
+struct CUevent_st {
+  bool live, recorded;
+  CUcontext context;
+  unsigned flags;
+  si_moment at;
+  uint64_t nanoseconds;
+};
+
+struct CUmemPoolHandle_st {
+  bool live, built_in;
+  int device;
+  struct si_block *cached;
+  uint64_t threshold, reserved, reserved_high, used, used_high;
+};
+
+typedef enum si_kind { DEVICE, MANAGED, HOST, REGISTERED, MAPPED, POOLED, OPENED } si_kind;
+
+typedef struct si_block {
+  uintptr_t at;
+  size_t size;
+  si_kind kind;
+  int device;
+  CUcontext context; /* that it goes with; NULL: none */
+  unsigned flags;
+  char *map; /* of the host */
+  size_t map_size;
+  off_t offset;    /* in the device's file */
+  unsigned opened; /* how many times, of what came from another process */
+  CUmemoryPool pool;
+  bool freed; /* of a pool: in stream order */
+  si_moment free_at;
+  struct si_block *next;
+  struct si_piece *piece;
+  bool accessible;
+  uint64_t serial;
+} si_block;
+
+typedef struct si_gpu {
+  size_t total, used;
+  int node;
+  int fd; /* its memory */
+  off_t end;
+  struct CUctx_st *primary;
+  struct CUmemPoolHandle_st *pool, *current_pool;
+  CUresult broken;
+} si_gpu;
+
+typedef struct si_state {
+  bool started, ended, forked;
+  int version, count;
+  bool lacks_vmm, lacks_pools, lacks_managed;
+  si_gpu devices[DEVICES_MAX];
+  unsigned delay;
+  bool held;
+  uint64_t calls;
+  si_moment done, host;
+  unsigned handles;
+} si_state;
+
+extern si_state si;
+extern pthread_mutex_t si_lock;
+
+/* record.c */
+CUresult si_enter(const char *function); /* the lock is taken if and only if CUDA_SUCCESS */
+CUresult si_leave(CUresult result);
+void si_in_callback(bool in); /* this thread may call nothing */
+void si_violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void si_read_environment(void);
+void si_record_reset(void);
+
+/* context.c */
+CUresult si_current(CUcontext *out); /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED or what broke it */
+CUcontext si_current_or_null(void);
+CUresult si_of_device(int device); /* CUDA_SUCCESS if there is such a device */
+void si_context_reset(void);
+
+/* stream.c */
+CUresult si_stream_of(CUstream handle, CUstream *out);
+CUresult si_put(CUstream stream,
+                si_work *work); /* takes it over; `to`, `from`, `size` are checked */
+si_work *si_work_new(void (*run)(si_work *));
+void si_run(void); /* what may run, runs */
+bool si_is_done(const si_moment *moment);
+void si_wait(const si_moment *moment);        /* and the host knows */
+void si_seen(const si_moment *moment);        /* the host knows */
+void si_drain(CUcontext context, int device); /* NULL: of any context of the device; -1: of any */
+bool si_has_pending(uintptr_t at, size_t size, bool forget);
+void si_streams_end(CUcontext context);
+void si_stream_reset(void);
+CUstream si_stream_new(CUcontext context, unsigned flags);
+
+/* memory.c */
+si_block *si_find(uintptr_t at, size_t size);           /* a block that overlaps */
+bool si_is_covered(uintptr_t at, size_t size);          /* by live blocks */
+CUresult si_block_new(si_block *block, si_block **out); /* a copy is entered */
+void si_block_remove(si_block *block);
+CUresult si_back(si_block *block, int device, size_t size); /* memory of a device, mapped */
+void si_unback(si_block *block);
+void si_blocks_end(CUcontext context);
+void si_memory_reset(void);
+
+/* vmm.c, pool.c, ipc.c */
+void si_vmm_reset(void);
+void si_pool_reset(void);
+void si_pool_free(si_block *block);
+void si_pool_shrink(int device, bool all); /* to its threshold; all: to nothing */
+
+#define ENTER()                                    \
+  do {                                             \
+    CUresult entered_ = si_enter(__func__);        \
+    if (entered_ != CUDA_SUCCESS) return entered_; \
+  } while (0)
+#define LEAVE(result) return si_leave(result)
+
+#endif
