@@ -106,6 +106,16 @@ bool lm_gpu_has(int device) {
   return false;
 }
 
+loam_status lm_gpu_status(lm_gpu_result result) {
+  switch (result) {
+    case LM_GPU_OK: return LOAM_OK;
+    case LM_GPU_NO_MEMORY: return LOAM_ENOMEM;
+    case LM_GPU_UNSUPPORTED: return LOAM_EUNSUPPORTED;
+    case LM_GPU_FAILED: return LOAM_EINVAL;
+    default: return LOAM_ESTATE;
+  }
+}
+
 /* ---- Gauges */
 
 int lm_gpu_current(void) {

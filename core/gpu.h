@@ -28,6 +28,8 @@ typedef enum lm_gpu_result {
   LM_GPU_FAILED       /* anything else */
 } lm_gpu_result;
 
+loam_status lm_gpu_status(lm_gpu_result result);
+
 typedef uint64_t lm_devptr; /* 0: none */
 typedef void *lm_stream;    /* a CUstream; NULL is the default stream */
 typedef void *lm_gpu_event; /* a CUevent, without timing */

@@ -140,15 +140,6 @@ static lm_gpu_result judge(CUresult result) {
   }
 }
 
-static loam_status status_of(lm_gpu_result result) {
-  switch (result) {
-    case LM_GPU_NO_MEMORY: return LOAM_ENOMEM;
-    case LM_GPU_UNSUPPORTED: return LOAM_EUNSUPPORTED;
-    case LM_GPU_FAILED: return LOAM_EINVAL;
-    default: return LOAM_ESTATE;
-  }
-}
-
 static const char *name_of(CUresult result) {
   const char *name = NULL;
   return cu.GetErrorName && cu.GetErrorName(result, &name) == CUDA_SUCCESS && name ? name : "error";
@@ -172,7 +163,7 @@ static lm_gpu_result tell(CUresult result, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(call, sizeof call, format, arguments);
   va_end(arguments);
-  lm_fail(status_of(judged), "%s: %s (%d), %s", call, name_of(result), (int)result,
+  lm_fail(lm_gpu_status(judged), "%s: %s (%d), %s", call, name_of(result), (int)result,
           words_of(result));
   return judged;
 }

@@ -95,7 +95,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_WATCH = 5,          /* watching the file degraded or recovered */
   LOAM_EVENT_CONTROL = 6,        /* there is no control socket; `loam status` will not find us */
   LOAM_EVENT_FAULT = 7,          /* guarded memory was touched where no block lives; see below */
-  LOAM_EVENT_LEAK = 8            /* blocks of a tag are live at exit, where that was asked for */
+  LOAM_EVENT_LEAK = 8,           /* blocks of a tag are live at exit, where that was asked for */
+  LOAM_EVENT_MANAGER = 9         /* a manager was not taken, as LOAM_MANAGER names another */
 } loam_event_kind;
 
 typedef struct loam_event {
@@ -354,6 +355,97 @@ LOAM_API const loam_handler *loam_handler_of(loam_site *site);
  * and the handler stays what it was. */
 LOAM_API const loam_handler *loam_handler_set(const loam_handler *handler);
 LOAM_API const loam_handler *loam_handler_get(void);
+
+/* ---- Managers --------------------------------------------------------------------------------
+ *
+ * A manager is who device memory and pinned memory come from: NBEP 7, Numba's interface of external
+ * memory managers, as a table of C functions. One given to loam_manager_set, or brought by the
+ * library that LOAM_MANAGER names, makes what loam's pools cut up. It need bring no more than it
+ * does better: an entry that is NULL is served by loam's own, which asks the driver.
+ *
+ * The names are NBEP 7's; what Python has as a finalizer is a function beside, and a context
+ * manager is two. `device` is a number from 0; addresses of device memory are pointers that the CPU
+ * must not touch. Functions may be called from any thread, and at the same time. They return
+ * LOAM_OK, or LOAM_ENOMEM where there is no memory, or what else is fitting. Those that end
+ * something may be called when no context is current, and after a reset. */
+
+/* Memory of another process, as plain bytes that can be sent there. */
+typedef struct loam_ipc {
+  unsigned char handle[64]; /* the driver's, of the allocation that the memory is in */
+  uint64_t offset;          /* of the memory, from there */
+  uint64_t size;            /* of the memory */
+  int32_t device;           /* of the process that shares it */
+  int32_t pid;
+} loam_ipc;
+
+typedef struct loam_manager {
+  size_t size;           /* sizeof(loam_manager), so that later fields can be appended */
+  int interface_version; /* 1 */
+  const char *name;      /* for people */
+  void *ctx;
+
+  /* Gets ready for a device: before anything else is asked for it, any number of times, and again
+   * after a reset. */
+  loam_status (*initialize)(void *ctx, int device);
+  /* Memory of the device, aligned to 256 bytes, and its end, which waits for work that may still
+   * use it, as cuMemFree does. */
+  loam_status (*memalloc)(void *ctx, int device, size_t size, void **out);
+  void (*memfree)(void *ctx, int device, void *ptr, size_t size);
+  /* Pinned memory of the host; `flags` is a sum of LOAM_PINNED_*. */
+  loam_status (*memhostalloc)(void *ctx, int device, size_t size, unsigned flags, void **out);
+  void (*memhostfree)(void *ctx, int device, void *ptr, size_t size);
+  /* Pins memory that there is, page by page, until it is unpinned, which is never put off. */
+  loam_status (*mempin)(void *ctx, int device, void *ptr, size_t size, unsigned flags);
+  void (*memunpin)(void *ctx, int device, void *ptr, size_t size);
+  /* Bytes; neither pointer is NULL. */
+  loam_status (*get_memory_info)(void *ctx, int device, size_t *free, size_t *total);
+  /* For another process. `ptr` may point into what memalloc gave. */
+  loam_status (*get_ipc_handle)(void *ctx, int device, void *ptr, loam_ipc *out);
+  loam_status (*open_ipc_handle)(void *ctx, int device, const loam_ipc *handle, void **out);
+  void (*close_ipc_handle)(void *ctx, int device, void *ptr);
+  /* Ends all that was made on the device, and what is put off; also before initialize. */
+  loam_status (*reset)(void *ctx, int device);
+  /* From `enter` to `leave`, nested, nothing may wait for a device: frees are put off. */
+  void (*defer_enter)(void *ctx);
+  void (*defer_leave)(void *ctx);
+
+  /* Beyond NBEP 7: in the order of a stream (a CUstream; NULL is the default one), and memory that
+   * moves between CPU and devices. */
+  loam_status (*memalloc_async)(void *ctx, int device, size_t size, void *stream, void **out);
+  void (*memfree_async)(void *ctx, int device, void *ptr, size_t size, void *stream);
+  loam_status (*memalloc_managed)(void *ctx, int device, size_t size, void **out);
+  void (*memfree_managed)(void *ctx, int device, void *ptr, size_t size);
+} loam_manager;
+
+/* Makes `manager` the one that device and pinned memory come from; NULL: the driver. It is kept by
+ * reference, as long as the process lives. Before first use: once memory of a device was asked for,
+ * LOAM_ESTATE. LOAM_EUNSUPPORTED if its interface_version is not 1, LOAM_EINVAL if of two entries
+ * that belong together only one is there. Where LOAM_MANAGER names a library, that one's manager
+ * stays: the call is told as an event (MANAGER), does nothing, and is LOAM_OK. */
+LOAM_API loam_status loam_manager_set(const loam_manager *manager);
+
+/* What a library that LOAM_MANAGER names has to export, as `loam_manager_plugin`: a manager that
+ * lives as long as the process, or NULL, having said why by itself. Called once. */
+typedef const loam_manager *(*loam_manager_plugin_fn)(void);
+
+/* Freeing device memory makes the driver wait for all work, so memory that loam gives back to it is
+ * collected until there are more than `count` pieces, or more than `ratio` of the device's memory
+ * in them; or until memory is wanted. -1 leaves either as it is. At first: 10 and 0.2. */
+LOAM_API void loam_defer_limit(int count, double ratio);
+
+/* From enter to leave nothing is given back to a driver, also where memory is wanting. Of the whole
+ * process; nested. A `leave` too many is LOAM_ESTATE. */
+LOAM_API void loam_defer_enter(void);
+LOAM_API loam_status loam_defer_leave(void);
+
+/* Pins memory that there is, whoever made it, so that devices copy from and to it directly. `flags`
+ * is a sum of LOAM_PINNED_MAPPED and _PORTABLE. The same range may be pinned again; each time is
+ * ended by an unpin. It has to be unpinned before it is freed. LOAM_EINVAL with the driver's words
+ * if a part of it is pinned otherwise. */
+LOAM_API loam_status loam_pin(void *ptr, size_t size, unsigned flags);
+
+/* LOAM_EBADPTR if no range begins there that loam_pin has pinned. */
+LOAM_API loam_status loam_unpin(void *ptr);
 
 /* ---- Blocks ----------------------------------------------------------------------------------
  *
