@@ -244,7 +244,7 @@ static void walk_ranges(walk *w) {
   if (counts(w, gpu->map(0, at + 2 * MIB, 2 * MIB, &handle))) {
     counts(w, gpu->fill(0, at + 2 * MIB, 7, 2 * MIB, NULL));
     counts(w, gpu->synchronize(0));
-    counts(w, gpu->unmap(at + 2 * MIB, 2 * MIB, handle));
+    if (!counts(w, gpu->unmap(at + 2 * MIB, 2 * MIB, handle))) return;
   }
   counts(w, gpu->unreserve(at, 4 * MIB));
 }
