@@ -22,14 +22,18 @@
 #include "error.h"
 #include "foreign.h"
 #include "gpu.h"
-#include "handler.h"
 #include "lock.h"
 
 typedef struct order {
   lm_thread *t;
   loam_site *site;
-  size_t size, align;
-  bool zero;
+  union {
+    lm_wish wish;
+    struct {
+      size_t size, align;
+      bool zero;
+    };
+  };
   const char *why; /* the last member asked could not serve */
 } order;
 
@@ -47,8 +51,7 @@ typedef struct block {
   lm_token token;
   uint32_t strategy;
   bool is_foreign;
-  void *made;
-  const loam_handler *handler;
+  lm_foreign foreign; /* only then */
 } block;
 
 loam_site *lm_engine_site(loam_site *site) {
@@ -107,7 +110,11 @@ static bool cannot(order *o, const char *why) {
 }
 
 static void describe(const lm_object *object, block *out) {
-  *out = (block){ object->base, object->size, object->token, object->strategy, false, NULL, NULL };
+  out->base = object->base;
+  out->size = object->size;
+  out->token = object->token;
+  out->strategy = object->strategy;
+  out->is_foreign = false;
 }
 
 /* The token is stamped and counted in one active section: see lm_engine_count_settle. */
@@ -155,14 +162,19 @@ static void retoken(block *b, lm_token to) {
   b->token = to;
 }
 
+static void describe_foreign(const lm_foreign *f, block *out) {
+  *out = (block){ f->base, f->size, f->token, f->strategy, true, *f };
+}
+
 static bool record(order *o, const lm_strategy *s, lm_token token, block *b) {
   lm_object object;
   lm_thread_enter(o->t);
   b->token = stamp(o->site, token);
   b->strategy = s->id;
   bool in_pool = lm_pool_find(b->base, &object);
-  lm_token own = in_pool ? b->token & ~LM_TOKEN_SLOW : b->token;
-  lm_foreign entry = { b->base, b->made, b->size, own, s->id, b->handler };
+  lm_foreign entry = b->foreign;
+  entry.token = in_pool ? b->token & ~LM_TOKEN_SLOW : b->token;
+  entry.strategy = s->id;
   bool ok = lm_foreign_put(&entry);
   if (ok && in_pool) {
     block inner;
@@ -176,69 +188,31 @@ static bool record(order *o, const lm_strategy *s, lm_token token, block *b) {
   return ok;
 }
 
-static void foreign_release(lm_thread *t, const block *b) {
+static void foreign_release(lm_thread *t, const lm_foreign *f, const lm_stream *on) {
   t->inside++;
-  if (b->handler) {
-    size_t size = b->size + (size_t)(b->base - (char *)b->made);
-    b->handler->allocator.free(b->handler->allocator.ctx, b->made, size);
-  } else {
-    lm_handler_system()->free(b->made);
-  }
+  lm_make_end(f, on);
   t->inside--;
 }
 
-/* Bytes usable at what the system's allocator gave for `size`. */
-static size_t system_size(void *p, size_t size) {
-  size_t usable = lm_handler_system()->usable_size(p);
-  return usable > size ? usable : size;
-}
-
-static void system_call(order *o, block *out) {
-  const loam_system *system = lm_handler_system();
-  size_t size = o->size ? o->size : 1;
-  if (o->align > 16) out->made = system->aligned_alloc(o->align, lm_align_up(size, o->align));
-  else if (o->zero) out->made = system->calloc(1, size);
-  else out->made = system->malloc(size);
-  out->base = out->made;
-  out->size = out->made ? system_size(out->made, size) : 0;
-  if (out->made && o->zero && o->align > 16) memset(out->made, 0, size);
-}
-
-/* A handler knows no alignment: room for it is asked for as well. */
-static void handler_call(order *o, block *out) {
-  const loam_allocator *a = &out->handler->allocator;
-  out->size = o->size ? o->size : 1;
-  size_t room = out->size + (o->align > 16 ? o->align - 16 : 0);
-  out->made = o->zero ? a->calloc(a->ctx, 1, room) : a->malloc(a->ctx, room);
-  out->base = (char *)lm_align_up((uintptr_t)out->made, o->align > 16 ? o->align : 1);
-}
-
 static bool serve_foreign(order *o, lm_strategy *s, lm_token token, block *out) {
-  bool is_handler = s->desc.kind == LM_KIND_HANDLER;
-  *out = (block){ .is_foreign = true };
-  if (is_handler) out->handler = lm_handler_find(s->desc.handler);
-  if (is_handler && !out->handler) return cannot(o, "no handler of its name is registered");
+  lm_foreign f;
   if (!lm_limit_take(s, o->size)) return cannot(o, "it is at its limit");
   o->t->inside++;
-  if (is_handler) handler_call(o, out);
-  else system_call(o, out);
+  o->why = lm_make(&o->wish, s, &f);
   o->t->inside--;
-  bool in_limit = out->made && lm_limit_take(s, out->size - o->size);
+  describe_foreign(&f, out);
+  bool in_limit = !o->why && lm_limit_take(s, f.size - o->size);
   if (in_limit && record(o, s, token, out)) return true;
-  if (in_limit) lm_limit_give(s, (int64_t)(out->size - o->size));
+  if (in_limit) lm_limit_give(s, (int64_t)(f.size - o->size));
   lm_limit_give(s, (int64_t)o->size);
-  if (!out->made) return cannot(o, "it has no memory");
-  foreign_release(o->t, out);
+  if (o->why) return false;
+  foreign_release(o->t, &f, NULL);
   return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
 }
 
 static bool serve(order *o, lm_strategy *s, lm_token token, block *out) {
-  switch (s->desc.kind) {
-    case LM_KIND_HOST: return serve_host(o, s, token, out);
-    case LM_KIND_SYSTEM:
-    case LM_KIND_HANDLER: return serve_foreign(o, s, token, out);
-    default: return cannot(o, "this machine or build has no such memory");
-  }
+  return lm_make_does(s->desc.kind) ? serve_foreign(o, s, token, out)
+                                    : serve_host(o, s, token, out);
 }
 
 /* ---- Allocating --------------------------------------------------------------------------- */
@@ -253,10 +227,12 @@ static void *denied(const order *o) {
 }
 
 static void *failed(const order *o, const lm_strategy *last, uint32_t n) {
+  char words[LM_ERROR_SIZE / 2];
+  snprintf(words, sizeof words, "%s", o->why == lm_make_words ? loam_error() : o->why);
   bump(&lm_stats_failed);
   return lm_fail_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->size,
                       o->site->where.tag, last->desc.name, n > 1 ? ", the last of its chain," : "",
-                      o->why);
+                      words);
 }
 
 /* A member served; those before it could not. */
@@ -272,7 +248,7 @@ static void *served(order *o, lm_strategy *s, uint32_t at, const block *b) {
 /* From a bin of the chain's first member, in the section that decided; NULL: another way. */
 static void *serve_decided(const order *o, const answer *a, block *out) {
   lm_strategy *s = lm_strategy_at(a->chain[0]);
-  if (o->align > 16 || o->size > LM_SMALL_MAX) return NULL;
+  if (o->align > 16 || o->size > LM_SMALL_MAX || o->wish.want != LM_WANT_HOST) return NULL;
   if (stamp(o->site, a->token) & LM_TOKEN_SLOW) return NULL;
   uint32_t bin = lm_pool_bin(s, lm_class_of(o->size));
   uint8_t hint = lm_mark_hint(a->token);
@@ -281,9 +257,20 @@ static void *serve_decided(const order *o, const answer *a, block *out) {
   return out->base;
 }
 
+/* No member of the chain is what the call can use. */
+static void *serve_default(order *o, lm_token token) {
+  block b;
+  lm_strategy *s = lm_make_default(&o->wish);
+  if (!s) return NULL;
+  if (serve(o, s, token, &b)) return served(o, s, 1, &b);
+  bump(&s->failed);
+  return failed(o, s, 1);
+}
+
 static void *serve_chain(order *o) {
   answer a;
   block b;
+  uint32_t asked = 0;
   lm_thread_enter(o->t);
   decide(o, &a);
   void *p = serve_decided(o, &a, &b);
@@ -293,11 +280,13 @@ static void *serve_chain(order *o) {
   if (p) return served(o, s, 0, &b);
   for (uint32_t i = 0; i < a.n; i++) {
     s = lm_strategy_at(a.chain[i]);
+    if (!lm_make_fits(&o->wish, s)) continue;
     if (s->desc.kind == LM_KIND_DENY) return denied(o);
-    if (serve(o, s, a.token, &b)) return served(o, s, i, &b);
+    if (serve(o, s, a.token, &b)) return served(o, s, asked, &b);
+    asked++;
     bump(&s->failed);
   }
-  return failed(o, s, a.n);
+  return asked ? failed(o, s, a.n) : serve_default(o, a.token);
 }
 
 /* What is taken, and what the lane of its class needs to know. */
@@ -364,9 +353,19 @@ void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
   if (size > LM_SIZE_MAX || align > LM_SIZE_MAX) return too_large(size > align ? size : align);
   lm_thread *t = lm_thread_get();
   if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", size);
-  order o = { t, lm_engine_site(site), size, align < 16 ? 16 : align, zero, "" };
+  lm_wish wish = { .size = size, .align = align < 16 ? 16 : align, .zero = zero };
+  order o = { t, lm_engine_site(site), { wish }, "" };
   void *p = align <= 16 ? lm_engine_decided(t, o.site, size, zero) : NULL;
   return p ? p : serve_chain(&o);
+}
+
+void *lm_engine_make(loam_site *site, const lm_wish *wish) {
+  if (wish->size > LM_SIZE_MAX) return too_large(wish->size);
+  lm_thread *t = lm_thread_get();
+  if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", wish->size);
+  order o = { t, lm_engine_site(site), { *wish }, "" };
+  o.align = 16;
+  return serve_chain(&o);
 }
 
 /* ---- Finding ------------------------------------------------------------------------------ */
@@ -374,7 +373,7 @@ void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
 static bool find_foreign(const void *p, block *out) {
   lm_foreign f;
   if (!lm_foreign_find(p, &f)) return false;
-  *out = (block){ f.base, f.size, f.token, f.strategy, true, f.made, f.handler };
+  describe_foreign(&f, out);
   return true;
 }
 
@@ -406,12 +405,12 @@ bool lm_engine_owner(const void *ptr, loam_owner_info *out) {
     .line = site->where.line,
     .strategy = s->desc.name,
     .kind = lm_kind_text(s->desc.kind),
-    .handler = b.handler      ? b.handler->name
-               : b.is_foreign ? "system"
-                              : "loam",
+    .handler = b.is_foreign ? lm_make_name(&b.foreign) : "loam",
     .generation = lm_generation_of(lm_token_slot(b.token)),
     .base = b.base,
     .size = b.size,
+    .device = b.is_foreign ? b.foreign.device : -1,
+    .stream = b.is_foreign ? b.foreign.stream : NULL,
   };
   return true;
 }
@@ -492,7 +491,7 @@ static bool foreign_take(lm_thread *t, const void *p, block *out) {
   lm_thread_enter(t);
   bool taken = lm_foreign_take(p, &f);
   if (taken) {
-    *out = (block){ f.base, f.size, f.token, f.strategy, true, f.made, f.handler };
+    describe_foreign(&f, out);
     count(f.token, -(int64_t)f.size);
     if (is_nested(p)) atomic_fetch_sub_explicit(&nested, 1, memory_order_relaxed);
   }
@@ -500,11 +499,11 @@ static bool foreign_take(lm_thread *t, const void *p, block *out) {
   return taken;
 }
 
-static bool free_foreign(lm_thread *t, void *p) {
+static bool free_foreign(lm_thread *t, void *p, const lm_stream *on) {
   block b;
   if (!foreign_take(t, p, &b)) return false;
   lm_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
-  foreign_release(t, &b);
+  foreign_release(t, &b.foreign, on);
   return true;
 }
 
@@ -542,14 +541,16 @@ static void free_unknown(lm_thread *t, void *p) {
   if (!done) tell_wrong("free", p);
 }
 
-void lm_engine_free(void *ptr, size_t guess) {
+void lm_engine_free_on(void *ptr, size_t guess, const lm_stream *on) {
   lm_thread *t = lm_thread_get();
   if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
   if (guess != SIZE_MAX) check_guess(ptr, guess);
-  if (is_nested(ptr) && free_foreign(t, ptr)) return;
+  if (is_nested(ptr) && free_foreign(t, ptr, on)) return;
   if (lm_pool_owns(ptr)) free_pool(t, ptr);
-  else if (!free_foreign(t, ptr)) free_unknown(t, ptr);
+  else if (!free_foreign(t, ptr, on)) free_unknown(t, ptr);
 }
+
+void lm_engine_free(void *ptr, size_t guess) { lm_engine_free_on(ptr, guess, NULL); }
 
 /* ---- Reallocating ------------------------------------------------------------------------- */
 
@@ -585,15 +586,6 @@ static bool resize_host(order *o, lm_strategy *s, lm_token token, block *b) {
   return p;
 }
 
-static void *foreign_call(const order *o, const block *b) {
-  size_t size = o->size ? o->size : 1;
-  o->t->inside++;
-  void *p = b->handler ? b->handler->allocator.realloc(b->handler->allocator.ctx, b->base, size)
-                       : lm_handler_system()->realloc(b->base, size);
-  o->t->inside--;
-  return p;
-}
-
 /* By its own allocator. The block is out of the books meanwhile: once its allocator has it, its
  * address may be somebody else's block before we know. */
 static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
@@ -605,7 +597,9 @@ static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
     lm_limit_give(s, (int64_t)more);
     return false;
   }
-  char *p = foreign_call(o, &old);
+  o->t->inside++;
+  char *p = lm_make_resize(&old.foreign, o->size);
+  o->t->inside--;
   if (!p) {
     order again = *o;
     again.site = lm_site_at(lm_token_site(old.token));
@@ -613,8 +607,9 @@ static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
     record(&again, from, old.token, &old);
     return false;
   }
-  *b = (block){ p, 0, 0, 0, true, p, old.handler };
-  b->size = old.handler ? (o->size ? o->size : 1) : system_size(p, o->size);
+  old.foreign.base = old.foreign.made = p;
+  old.foreign.size = lm_make_size(&old.foreign, p, o->size);
+  describe_foreign(&old.foreign, b);
   lm_limit_give(from, (int64_t)old.size);
   lm_limit_give(s, (int64_t)more - (int64_t)b->size);
   record(o, s, token, b);
@@ -623,10 +618,7 @@ static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
 
 /* Whether a member of the chain is what made the block, and can change it where it is. */
 static bool is_own(const lm_strategy *s, const block *b) {
-  if (!b->is_foreign) return s->id == b->strategy;
-  if (b->made != b->base) return false;
-  if (s->desc.kind == LM_KIND_SYSTEM) return !b->handler;
-  return s->desc.kind == LM_KIND_HANDLER && b->handler == lm_handler_find(s->desc.handler);
+  return b->is_foreign ? lm_make_can_resize(&b->foreign, s) : s->id == b->strategy;
 }
 
 static bool resize(order *o, lm_strategy *s, lm_token token, block *b) {
@@ -643,14 +635,32 @@ static void *resized(order *o, lm_strategy *s, const block *was, const block *is
   return is->base;
 }
 
+static bool copy(const order *o, const block *from, const block *to) {
+  size_t size = from->size < o->size ? from->size : o->size;
+  if (o->wish.want == LM_WANT_DEVICE)
+    return lm_make_copy(from->foreign.device, to->base, from->base, size, o->wish.stream);
+  memcpy(to->base, from->base, size);
+  return true;
+}
+
 static void *moved(order *o, lm_strategy *s, uint32_t at, const block *from, const block *to) {
-  memcpy(to->base, from->base, from->size < o->size ? from->size : o->size);
-  lm_engine_free(from->base, SIZE_MAX);
-  return served(o, s, at, to);
+  bool copied = copy(o, from, to);
+  lm_engine_free_on(copied ? from->base : to->base, SIZE_MAX, &o->wish.stream);
+  return copied ? served(o, s, at, to) : NULL;
+}
+
+static void *realloc_by_default(order *o, lm_token token, const block *was) {
+  block b;
+  lm_strategy *s = lm_make_default(&o->wish);
+  if (!s) return NULL;
+  if (serve(o, s, token, &b)) return moved(o, s, 1, was, &b);
+  bump(&s->failed);
+  return failed(o, s, 1);
 }
 
 static void *realloc_chain(order *o, const block *was) {
   answer a;
+  uint32_t asked = 0;
   lm_strategy *s = NULL;
   lm_thread_enter(o->t);
   decide(o, &a);
@@ -658,12 +668,14 @@ static void *realloc_chain(order *o, const block *was) {
   for (uint32_t i = 0; i < a.n; i++) {
     block b = *was;
     s = lm_strategy_at(a.chain[i]);
+    if (!lm_make_fits(&o->wish, s)) continue;
     if (s->desc.kind == LM_KIND_DENY) return denied(o);
     if (resize(o, s, a.token, &b)) return resized(o, s, was, &b);
-    if (serve(o, s, a.token, &b)) return moved(o, s, i, was, &b);
+    if (serve(o, s, a.token, &b)) return moved(o, s, asked, was, &b);
+    asked++;
     bump(&s->failed);
   }
-  return failed(o, s, a.n);
+  return asked ? failed(o, s, a.n) : realloc_by_default(o, a.token, was);
 }
 
 /* Most: a small block of a pool, of a size class again. NULL: the long way. A shrink to less than
@@ -702,7 +714,12 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
     return NULL;
   }
   if (!site) site = lm_site_at(lm_token_site(b.token));
-  order o = { t, site, size, 16, false, "" };
+  order o = { t, site, { { .size = size, .align = 16 } }, "" };
+  if (b.is_foreign) {
+    o.wish.want = (lm_want)b.foreign.want;
+    o.wish.flags = b.foreign.flags;
+    o.wish.stream = b.foreign.stream;
+  }
   return realloc_chain(&o, &b);
 }
 

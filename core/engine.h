@@ -3,15 +3,20 @@
 #ifndef LM_ENGINE_H
 #define LM_ENGINE_H
 
+#include "make.h"
 #include "site.h"
 #include "stats.h"
 
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero);
+/* Memory that a device can use, and what else a wish may say; align and zero are not looked at. */
+void *lm_engine_make(loam_site *site, const lm_wish *wish);
 /* What can be had at once, by the table of the site's plan; NULL: ask lm_engine_alloc. */
 void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
 /* `guess` is the size a sized free claims, SIZE_MAX for none. */
 void lm_engine_free(void *ptr, size_t guess);
+/* `on`: work on this stream may still use the memory; NULL: what was said when it was allocated. */
+void lm_engine_free_on(void *ptr, size_t guess, const lm_stream *on);
 bool lm_engine_owner(const void *ptr, loam_owner_info *out);
 size_t lm_engine_usable(const void *ptr);
 

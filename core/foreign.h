@@ -1,4 +1,5 @@
-/* foreign.h - blocks that loam decided but did not cut itself: of handlers and of the system.
+/* foreign.h - blocks that loam decided but did not cut itself: of handlers, of the system, of the
+ * drivers of devices.
  *
  * Their addresses are nobody's to choose, so they stand in an ordered map (a treap under one
  * lock), keyed by start, found from any interior pointer. This is not the path that must be
@@ -8,13 +9,27 @@
 
 #include "base.h"
 
+/* Who made a block. */
+typedef enum lm_maker {
+  LM_MADE_SYSTEM,
+  LM_MADE_HANDLER,
+  LM_MADE_DEVICE,  /* the device's driver, of its memory */
+  LM_MADE_ORDERED, /* the driver's pool, in the order of a stream */
+  LM_MADE_MANAGED,
+  LM_MADE_PINNED
+} lm_maker;
+
 typedef struct lm_foreign {
   void *base;
   void *made;     /* what its allocator gave: base, or below it for alignment's sake */
   size_t size;    /* usable bytes, at least 1 */
   uint32_t token; /* as a pool object's */
   uint32_t strategy;
-  const void *handler; /* const loam_handler *; NULL for the system's */
+  const void *handler; /* const loam_handler *, of LM_MADE_HANDLER */
+  void *stream;        /* where it was allocated, of a device's */
+  lm_maker maker;
+  int device;          /* -1: none */
+  uint8_t want, flags; /* what was asked for: make.h */
 } lm_foreign;
 
 /* False when there is no memory for the entry. */

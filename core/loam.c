@@ -317,11 +317,12 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
 }
 
-static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller) {
+static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
+                                  const lm_stream *on) {
   int before = errno;
   note_caller(caller);
   bool tell = lm_unlikely(lm_hook_wanted()) && lm_engine_usable(ptr);
-  lm_engine_free(ptr, guess);
+  lm_engine_free_on(ptr, guess, on);
   if (tell) lm_hook_tell(ptr, NULL, 0);
   errno = before;
 }
@@ -329,10 +330,12 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller) {
 void loam_free(void *ptr) {
   lm_thread *t = lm_self;
   if (lm_likely(t && lm_engine_give(t, ptr))) return;
-  free_slow(ptr, SIZE_MAX, __builtin_return_address(0));
+  free_slow(ptr, SIZE_MAX, __builtin_return_address(0), NULL);
 }
 
-void loam_free_sized(void *ptr, size_t size) { free_slow(ptr, size, __builtin_return_address(0)); }
+void loam_free_sized(void *ptr, size_t size) {
+  free_slow(ptr, size, __builtin_return_address(0), NULL);
+}
 
 size_t loam_usable_size(const void *ptr) { return lm_engine_usable(ptr); }
 
@@ -348,6 +351,35 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
 }
 
 size_t loam_trim(void) { return lm_pool_trim(); }
+
+/* ---- Device memory ------------------------------------------------------------------------- */
+
+static void *make(loam_site *site, const lm_wish *wish) {
+  int before = errno;
+  awake();
+  return answer(NULL, lm_engine_make(site, wish), wish->size, before);
+}
+
+void *loam_device_alloc(loam_site *site, size_t size, void *stream) {
+  return make(site, &(lm_wish){ .size = size, .want = LM_WANT_DEVICE, .stream = stream });
+}
+
+void *loam_managed_alloc(loam_site *site, size_t size) {
+  return make(site, &(lm_wish){ .size = size, .want = LM_WANT_MANAGED });
+}
+
+void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
+  unsigned all = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE | LOAM_PINNED_WRITE_COMBINED;
+  if (!(flags & ~all))
+    return make(site, &(lm_wish){ .size = size, .want = LM_WANT_PINNED, .flags = flags });
+  lm_fail(LOAM_EINVAL, "flags %#x: they are a sum of LOAM_PINNED_*", flags);
+  errno = EINVAL;
+  return NULL;
+}
+
+void loam_device_free(void *ptr, void *stream) {
+  free_slow(ptr, SIZE_MAX, __builtin_return_address(0), &stream);
+}
 
 /* ---- Handlers ----------------------------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
 
 #include "embed.h"
 #include "error.h"
+#include "gpu.h"
 #include "handler.h"
 #include "pool.h"
 #include "source.h"
@@ -102,13 +103,25 @@ static int core_machine(lua_State *L) {
   push_huge_pool(L, "1GiB", 1048576);
   lua_setfield(L, -2, "hugepages");
   push_thp(L);
-  lua_createtable(L, 0, 0);
-  lua_setfield(L, -2, "devices");
   lua_pushinteger(L, (lua_Integer)LM_PAGE);
   lua_setfield(L, -2, "page");
   lua_pushnumber(L, memlock_limit());
   lua_setfield(L, -2, "memlock");
   return 1;
+}
+
+/* How many devices there are, and, where there is none, why. Asked only by a policy that speaks of
+ * devices: it starts their driver. */
+static int core_devices(lua_State *L) {
+  lm_vm *vm = lm_vm_of(L);
+  char step[sizeof vm->step];
+  memcpy(step, vm->step, sizeof step);
+  int count = lm_gpu_count();
+  lm_vm_step(vm, "asking for devices"); /* its time is the driver's, which may take seconds */
+  lm_vm_step(vm, step);
+  lua_pushinteger(L, count);
+  if (!count) lua_pushstring(L, lm_gpu_why());
+  return count ? 1 : 2;
 }
 
 /* ---- strategies ---- */
@@ -205,6 +218,12 @@ static int core_strategy(lua_State *L) {
   desc.zero = bool_field(L, 1, "zero");
   desc.prefault = bool_field(L, 1, "prefault");
   desc.lock = bool_field(L, 1, "lock");
+  desc.device = (uint8_t)number_field(L, 1, "device", 0);
+  desc.prefer = (uint8_t)number_field(L, 1, "prefer", 0);
+  desc.supply = (lm_supply)number_field(L, 1, "supply", LM_SUPPLY_CACHE);
+  desc.mapped = bool_field(L, 1, "mapped");
+  desc.portable = bool_field(L, 1, "portable");
+  desc.write_combined = bool_field(L, 1, "write_combined");
   if (lm_strategy_intern(&desc, &strategy) != LOAM_OK) return refuse(L);
   lua_pushnumber(L, strategy->id);
   return 1;
@@ -382,7 +401,7 @@ static void push_core(lua_State *L, const lm_script *script) {
   } functions[] = {
     { "machine", core_machine }, { "handler", core_handler }, { "strategy", core_strategy },
     { "plan", core_plan },       { "decide", core_decide },   { "step", core_step },
-    { "write", core_write },
+    { "write", core_write },     { "devices", core_devices },
   };
   char hash[24];
   lua_createtable(L, 0, 16);

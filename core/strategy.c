@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "gpu.h"
 #include "own.h"
 #include "thread.h"
 
@@ -19,6 +20,18 @@ static struct {
 
 /* ---- Descriptions */
 
+static bool needs_device(lm_kind kind) { return kind == LM_KIND_DEVICE || kind == LM_KIND_MANAGED; }
+
+static loam_status check_device(const lm_desc *d) {
+  if (d->kind == LM_KIND_DEVICE && (unsigned)d->supply >= LM_SUPPLIES)
+    return lm_fail(LOAM_EINVAL, "pool %d: there are pools 0-%d", d->supply, LM_SUPPLIES - 1);
+  if (d->device > LM_DEVICES_MAX)
+    return lm_fail(LOAM_EINVAL, "device %d: devices are 0-%d", d->device - 1, LM_DEVICES_MAX - 1);
+  if (d->kind == LM_KIND_MANAGED && d->prefer > LM_DEVICES_MAX + 1)
+    return lm_fail(LOAM_EINVAL, "prefer %d: devices are 0-%d", d->prefer - 2, LM_DEVICES_MAX - 1);
+  return LOAM_OK;
+}
+
 static loam_status check(const lm_desc *d) {
   if (!memchr(d->name, 0, sizeof d->name))
     return lm_fail(LOAM_EINVAL, "a strategy's name is longer than %d bytes", LM_STRATEGY_NAME - 1);
@@ -28,6 +41,7 @@ static loam_status check(const lm_desc *d) {
     return lm_fail(LOAM_EINVAL, "align %zu: a power of two up to 1 GiB is possible", d->align);
   if (!memchr(d->handler, 0, sizeof d->handler))
     return lm_fail(LOAM_EINVAL, "a handler's name is longer than %zu bytes", sizeof d->handler - 1);
+  if (needs_device(d->kind)) return check_device(d);
   if (d->kind == LM_KIND_HANDLER && !d->handler[0])
     return lm_fail(LOAM_EINVAL, "a handler strategy without the handler's name");
   return LOAM_OK;
@@ -63,6 +77,13 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
   out->lock = d->lock;
   out->guard = d->guard;
   if (d->kind == LM_KIND_HANDLER) strcpy(out->handler, d->handler);
+  if (needs_device(d->kind)) out->device = d->device;
+  if (d->kind == LM_KIND_DEVICE) out->supply = d->supply;
+  if (d->kind == LM_KIND_MANAGED) out->prefer = d->prefer;
+  if (d->kind != LM_KIND_PINNED) return;
+  out->mapped = d->mapped;
+  out->portable = d->portable;
+  out->write_combined = d->write_combined;
 }
 
 /* ---- The table */

@@ -32,6 +32,9 @@ typedef enum lm_huge {
   LM_HUGE_1GIB
 } lm_huge;
 
+/* Where device memory comes from. */
+typedef enum lm_supply { LM_SUPPLY_CACHE, LM_SUPPLY_DRIVER, LM_SUPPLY_NONE, LM_SUPPLIES } lm_supply;
+
 /* What a strategy is. Zeroed, it is the built-in default: host memory, nothing asked. */
 typedef struct lm_desc {
   char name[LM_STRATEGY_NAME]; /* terminated; "" where the policy gave none */
@@ -43,6 +46,10 @@ typedef struct lm_desc {
   bool zero, prefault, lock;
   uint32_t guard;    /* 0 none, 1 every block, N one block in N */
   char handler[127]; /* LM_KIND_HANDLER: its name */
+  uint8_t device;    /* of a device or managed: 0 the current one, else its ordinal + 1 */
+  uint8_t prefer;    /* of managed: 0 none, 1 the current one, else the device's ordinal + 2 */
+  lm_supply supply;  /* LM_KIND_DEVICE */
+  bool mapped, portable, write_combined; /* LM_KIND_PINNED */
 } lm_desc;
 
 typedef struct lm_strategy {

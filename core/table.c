@@ -47,9 +47,18 @@ static int reach_size(walk *w, const lm_node *node, size_t lo, size_t hi) {
   return reach_size(w, node, end + 1, hi) == strategy ? strategy : -1;
 }
 
-/* The strategy that begins the leaf of every size in lo..hi, or -1. */
+/* The first member of a leaf that malloc's family does not pass over (make.h). */
+static int first_of(const lm_plan *plan, const lm_leaf *leaf) {
+  for (uint32_t i = 0; i < leaf->n; i++) {
+    uint32_t id = plan->chain[leaf->first + i];
+    if (lm_strategy_at(id)->desc.kind != LM_KIND_DEVICE) return (int)id;
+  }
+  return -1;
+}
+
+/* The strategy that serves the leaf of every size in lo..hi, or -1. */
 static int reach(walk *w, int32_t at, size_t lo, size_t hi) {
-  if (at < 0) return (int)w->plan->chain[w->plan->leaf[~at].first];
+  if (at < 0) return first_of(w->plan, &w->plan->leaf[~at]);
   if (!w->fuel) return -1;
   w->fuel--;
   const lm_node *node = &w->plan->node[at];

@@ -26,9 +26,10 @@ typedef struct lm_entry {
 enum { LM_TABLE_UNITS = LM_SMALL_MAX / 16 + 1, LM_TABLE_ENTRIES = 256 };
 
 /* Law: lm_table_at(size).bin != 0 only if every request of that size with align <= 16 and zero = 0
- *      reaches, whatever the gauges say, a leaf that begins with .strategy, a pool strategy that
- *      can be served from the thread's bins with nothing to count, and no node reads LM_IN_LIVE.
- *      entry[0] is all zero: decide. The same of `large`, by class. */
+ *      reaches, whatever the gauges say, a leaf whose first member, those of devices left out, is
+ *      .strategy, a pool strategy that can be served from the thread's bins with nothing to
+ *      count, and no node reads LM_IN_LIVE. entry[0] is all zero: decide. The same of `large`, by
+ *      class. */
 typedef struct lm_table {
   uint64_t even;              /* a bit for each class all of whose sizes get the same */
   uint8_t at[LM_TABLE_UNITS]; /* index of the entry of sizes 16 * i - 15 .. 16 * i */

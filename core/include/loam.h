@@ -301,6 +301,8 @@ typedef struct loam_owner_info {
   uint64_t generation; /* of the policy that decided it */
   void *base;          /* where the block starts */
   size_t size;         /* its usable bytes */
+  int device;          /* whose memory it is, or for whom it is pinned or managed; -1: none */
+  void *stream;        /* that it was allocated on; NULL: the default one, or no device's */
 } loam_owner_info;
 
 /* Whose memory `ptr` is; it may point into the block. LOAM_EBADPTR if it is in no live block. */
@@ -321,6 +323,76 @@ typedef struct loam_memory_hook {
  * it sets counts from the next call. One hook a process, NULL for none, which costs nothing;
  * returns the previous one. A callback may still be running in other threads when this returns. */
 LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
+
+/* ---- Device memory ---------------------------------------------------------------------------
+ *
+ * Memory of GPUs, and of the host for them, under the same policy. What a call asks for bounds what
+ * the policy may give, so that no edit of one can crash a host: loam_malloc and its family get what
+ * the CPU can touch (loam.host, system, handler, pinned, managed), loam_device_alloc what the
+ * device can use (loam.device, managed, pinned with `mapped`). Members of an or_else chain that do
+ * not fit the call are passed over; where none fits, loam.device{} (managed, pinned) serves, which
+ * counts as a fallback. On a machine without any device all of them give memory of the host, so
+ * that a program runs there.
+ *
+ *   loam_site *weights = loam_site_get("model.weights");
+ *   void *w = loam_device_alloc(weights, 64 << 20, stream);
+ *   ... kernels on `stream` ...
+ *   loam_device_free(w, stream);
+ *
+ * Addresses of devices are pointers that the CPU must not touch. They are aligned to 256 bytes.
+ * `stream` holds a CUstream; NULL is the default stream. The device is that of the context which is
+ * current in the calling thread, else 0, unless the strategy's `id` says otherwise; where no
+ * context is current, the device's primary one is used, and never reset. A process that forks after
+ * it has used a device cannot use it in the child: what is asked there fails with these words.
+ *
+ * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks as all others. */
+
+/* Memory that is ready for work put on `stream` from now on; not zeroed. NULL as loam_malloc. */
+LOAM_API void *loam_device_alloc(loam_site *site, size_t size, void *stream);
+
+/* Work that was put on `stream` before may still use the memory; other streams have to be done with
+ * it, or `stream` to wait for them. loam_free does the same on the stream where the block was
+ * allocated, which then has to exist. Any thread, and no context need be current; NULL is nothing.
+ * For any memory of loam's; what is wrong is told as loam_free tells it. */
+LOAM_API void loam_device_free(void *ptr, void *stream);
+
+/* Memory that CPU and devices can touch, and that moves between them. */
+LOAM_API void *loam_managed_alloc(loam_site *site, size_t size);
+
+enum {
+  LOAM_PINNED_MAPPED = 1,        /* devices can use it where it is */
+  LOAM_PINNED_PORTABLE = 2,      /* for all contexts */
+  LOAM_PINNED_WRITE_COMBINED = 4 /* fast for devices to read, slow for the CPU to */
+};
+
+/* Memory of the host that devices copy from and to directly. `flags` is a sum of LOAM_PINNED_*,
+ * beside what the strategy says. */
+LOAM_API void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags);
+
+/* Devices of this machine. 0: there is none that can be used, and loam_error() says why. Starts
+ * their driver, as does all else here. */
+LOAM_API int loam_device_count(void);
+
+struct loam_device_info {
+  char name[128];
+  size_t total;    /* bytes */
+  size_t reserved; /* bytes that loam has from the driver, in use or kept for reuse */
+  size_t used;     /* bytes of them in live blocks */
+  int node;        /* NUMA node that it is on; -1: not known */
+  int has_ranges;  /* 1: pools grow in one address range, without fragments between pieces */
+  int has_pools;   /* 1: pool = "driver" can be served */
+  int has_managed; /* 1: so can loam.managed{} */
+};
+
+/* LOAM_EINVAL if there is no such device, LOAM_EUNSUPPORTED if there is none at all. */
+LOAM_API loam_status loam_device_info(int device, struct loam_device_info *out);
+
+/* Bytes free on the device, for everyone, and in all. Either may be NULL. */
+LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total);
+
+/* Gives back to the driver, now, what loam keeps of the device's memory for reuse; -1: of all
+ * devices. Waits for work under way that may use what was freed. The bytes given back. */
+LOAM_API size_t loam_device_trim(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
  *

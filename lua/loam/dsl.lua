@@ -58,17 +58,20 @@ end
 -- ---- the machine
 
 local function list(source)
-  local frozen
+  local frozen, of
   return function()
-    local copy = { unpack(source) }
+    local now = source()
+    local copy = { unpack(now) }
     if sandbox.is_loading() then return copy end
-    frozen = frozen or sandbox.guarded(copy)
+    if of ~= now then frozen, of = sandbox.guarded(copy), now end
     return frozen
   end
 end
 
-loam.nodes = list(options.machine().nodes)
-loam.devices = list(options.machine().devices)
+local function nodes() return options.machine().nodes end
+
+loam.nodes = list(nodes)
+loam.devices = list(options.device_list)
 
 local function place(input, n)
   return setmetatable({}, {
@@ -96,27 +99,31 @@ end
 
 -- loam.node(n) and loam.device(n). A number of the request forks over those there are; for others
 -- (a CPU's node may have no memory) nothing is free. `check` refuses a constant that is not there.
-local function places(input, numbers, check)
+local function places(input, list_numbers, check)
   local made = {}
-  for _, n in ipairs(numbers) do made[n] = place(input, n) end
+  local function at(n)
+    made[n] = made[n] or place(input, n)
+    return made[n]
+  end
   return function(n)
+    local numbers = list_numbers()
     if symbol.expression(n) then
       for _, number in ipairs(numbers) do
-        if symbol.equal(n, number) then return made[number] end
+        if symbol.equal(n, number) then return at(number) end
       end
       return NOWHERE
     end
-    if made[n] then return made[n] end
+    if is_in(numbers, n) then return at(n) end
     if request.is_concrete() then return NOWHERE end
     return check(n)
   end
 end
 
-loam.node = places("node_free", options.machine().nodes, function(n)
+loam.node = places("node_free", nodes, function(n)
   return options.check_node("loam.node", n)
 end)
 
-local device_gauge = places("device_free", options.machine().devices, function(n)
+local device_gauge = places("device_free", options.device_list, function(n)
   if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
     here.refuse("type", "loam.device takes a device number from 0")
   end

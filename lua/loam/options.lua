@@ -14,12 +14,35 @@ local options = {}
 local MAX_ALIGN = 2 ^ 30
 local MAX_BYTES = 2 ^ 47
 local MAX_NAME = 63
+local MAX_DEVICES = 32 -- core's LM_DEVICES_MAX
 local MAX_SHOWN = 60 -- bytes of a string that was wrong
 
 local machine = core.machine()
 
 ---@return table what this machine has
 function options.machine() return machine end
+
+local asked -- what core.devices() answered, and the list of that many
+
+-- Devices are only looked for by policies that speak of them: that starts their driver.
+---@return integer count of devices, string|nil why there is none
+function options.devices()
+  if not asked then
+    asked = { list = {} }
+    asked.count, asked.why = core.devices()
+    for n = 0, asked.count - 1 do asked.list[n + 1] = n end
+  end
+  return asked.count, asked.why
+end
+
+-- For tests of other machines.
+function options.forget_devices() asked = nil end
+
+---@return integer[] the devices there are
+function options.device_list()
+  options.devices()
+  return asked.list
+end
 
 local function quoted(text)
   if #text <= MAX_SHOWN then return '"' .. text .. '"' end
@@ -192,8 +215,14 @@ end
 
 local function device_id(option, value)
   if value == "current" then return value end
-  if not is_integer(value) or value < 0 then
-    wrong(option, value, "it is a device number from 0, or \"current\"")
+  if not is_integer(value) or value < 0 or value >= MAX_DEVICES then
+    wrong(option, value,
+      "it is a device number from 0 to " .. MAX_DEVICES - 1 .. ", or \"current\"")
+  end
+  local count = options.devices()
+  if count > 0 and value >= count then
+    return value, "device " .. value .. ": this machine has " .. (count == 1 and "device 0"
+      or "devices 0-" .. count - 1)
   end
   return value
 end
@@ -211,11 +240,14 @@ local KINDS = {
   managed = { id = device_id, prefer = device_id },
 }
 
-local ABSENT = {
-  pinned = "pinned memory needs a GPU, and this build has no GPU support",
-  device = "device memory needs a GPU, and this build has no GPU support",
-  managed = "managed memory needs a GPU, and this build has no GPU support",
-}
+local NEEDS_DEVICE = { pinned = true, device = true, managed = true }
+
+-- Why this machine has no memory of a kind at all.
+local function absent(kind)
+  if not NEEDS_DEVICE[kind] then return nil end
+  local count, why = options.devices()
+  return count == 0 and kind .. " memory needs a GPU: " .. why or nil
+end
 
 local ORDER = { "align", "numa", "huge", "zero", "prefault", "lock", "guard", "mapped", "portable",
                 "write_combined", "id", "pool", "prefer", "limit", "name" }
@@ -235,7 +267,7 @@ end
 -- Checks what was given to `loam.KIND{…}`. Returns the values as core takes them, by option, and
 -- the reason why this machine cannot serve it, if there is one.
 function options.check(kind, given)
-  local checks, values, reason = KINDS[kind], {}, ABSENT[kind]
+  local checks, values, reason = KINDS[kind], {}, absent(kind)
   for option in next, given do
     if type(option) ~= "string" or not checks[option] then
       local what = "loam." .. kind .. " has no option " .. options.show(option)

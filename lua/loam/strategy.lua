@@ -111,12 +111,22 @@ local function default_name(kind, described)
   return string.sub(described == "" and kind or kind .. "(" .. described .. ")", 1, 63)
 end
 
+local SUPPLY = { cache = 0, driver = 1, none = 2 } -- core's lm_supply
+
+-- A device as core has it: nothing said is 0 there, and so is "current" for an id.
+local function device_number(id, current)
+  if id == nil then return nil end
+  return id == "current" and current or id + current + 1
+end
+
 local function description(kind, values, handler)
   return {
     kind = kind, name = values.name, align = values.align or 0, limit = values.limit or 0,
     numa = values.numa, huge = values.huge or "default", zero = values.zero or false,
     prefault = values.prefault or false, lock = values.lock or false, guard = values.guard or 0,
-    handler = handler,
+    handler = handler, mapped = values.mapped, portable = values.portable,
+    write_combined = values.write_combined, supply = SUPPLY[values.pool],
+    device = device_number(values.id, 0), prefer = device_number(values.prefer, 1),
   }
 end
 
@@ -144,8 +154,9 @@ end
 ---@return table[] every member that the policy has declared so far
 function strategy.declared() return declared end
 
--- Kinds that no machine can serve with this build leave the chain; the others may be served later.
-local GONE = { pinned = true, device = true, managed = true }
+-- Kinds that need a device leave the chain where there is none, for the life of the process; what
+-- else cannot be served may be later.
+local NEEDS_DEVICE = { pinned = true, device = true, managed = true }
 
 -- The members that core will try. A chain whose last member cannot be served here is refused.
 function strategy.served(chain)
@@ -158,7 +169,7 @@ function strategy.served(chain)
   end
   local served = {}
   for _, member in ipairs(list.members) do
-    if not GONE[member.kind] then served[#served + 1] = member end
+    if not (NEEDS_DEVICE[member.kind] and member.reason) then served[#served + 1] = member end
   end
   list.served = served
   return served

@@ -20,11 +20,14 @@ core.limits = { max_leaves = 1000, step_ms = 200, step_bytes = 4 * 2 ^ 20 }
 core.host = false
 
 core.the_machine = {
-  nodes = { 0, 1 }, nodes_text = "0-1", hugepages = { ["2MiB"] = 0 }, thp = "madvise", devices = {},
+  nodes = { 0, 1 }, nodes_text = "0-1", hugepages = { ["2MiB"] = 0 }, thp = "madvise",
   page = 4096, memlock = 8 * 2 ^ 20,
 }
 
 function core.machine() return core.the_machine end
+
+core.device_count, core.no_device = 0, "there is no driver"
+function core.devices() return core.device_count, core.no_device end
 
 core.handlers = { numpy = true }
 function core.handler(name) return core.handlers[name] or false end

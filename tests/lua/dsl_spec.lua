@@ -107,7 +107,7 @@ describe("the other kinds", function()
     for _, constructor in ipairs { "loam.pinned { mapped = true, numa = 0 }",
                                    "loam.device { id = 'current', pool = 'cache' }",
                                    "loam.managed { prefer = 0 }" } do
-      refused(constructor, "no GPU support", "or_else")
+      refused(constructor, "memory needs a GPU: there is no driver", "or_else")
       local d = described(constructor .. ":or_else(loam.host { name = 'instead' })")
       assert.equal("instead", d.name)
     end
@@ -117,6 +117,30 @@ describe("the other kinds", function()
     refused("loam.host { huge = '2MiB' }", "no 2MiB huge pages are reserved", "or_else")
     refused("loam.host { huge = '1GiB' }", "has no 1GiB huge pages")
     refused('loam.handler "nobody"', 'no handler "nobody"', "or_else")
+  end)
+
+  it("of devices reach core as it takes them, where there are devices", function()
+    support.with_devices(2, function()
+      local d = described("loam.device { id = 1, pool = 'driver', limit = 4096 }")
+      assert.same({ "device", 2, 1, 4096, nil }, { d.kind, d.device, d.supply, d.limit, d.prefer })
+      d = described("loam.device { id = 'current' }")
+      assert.same({ 0, nil }, { d.device, d.supply })
+      d = described("loam.managed { prefer = 1, id = 0 }")
+      assert.same({ 1, 3 }, { d.device, d.prefer })
+      assert.equal(1, described("loam.managed { prefer = 'current' }").prefer)
+      d = described("loam.pinned { mapped = true, portable = true, write_combined = true, "
+        .. "numa = 0 }")
+      assert.same({ true, true, true, "bind" },
+        { d.mapped, d.portable, d.write_combined, d.numa.mode })
+      refused("loam.device { id = 2 }", "device 2: this machine has devices 0%-1", "or_else")
+      refused("loam.device { id = 32 }", "device number from 0 to 31")
+      assert.equal("instead",
+        described("loam.device { id = 2 }:or_else(loam.host { name = 'instead' })").name)
+      assert.equal("device(id=1)", described("loam.device { id = 1 }:or_else(loam.host {})").name)
+      assert.equal("b", support.answers(
+        "return #loam.devices() == 2 and loam.device(1).free > 10 and a or b",
+        { { device_free = { [1] = 10 } } }))
+    end)
   end)
 
   it("stay in the chain where the machine may serve them later", function()

@@ -26,6 +26,17 @@ support.core = core
 local HEAD = "local a = loam.host { name = \"a\" } local b = loam.host { name = \"b\" } "
   .. "local c = loam.host { name = \"c\" } "
 
+-- Runs `body` on a machine with devices.
+function support.with_devices(count, body)
+  core.device_count = count
+  local options = require("loam.options")
+  options.forget_devices()
+  local ok, message = pcall(body)
+  core.device_count = 0
+  options.forget_devices()
+  if not ok then error(message, 0) end
+end
+
 -- A whole file from what stands above pick and in it; `body` begins on line 2.
 function support.file(body, above, rest)
   return HEAD .. (above or "") .. " return loam.policy { pick = function(req)\n" .. body

@@ -1,0 +1,175 @@
+/* fake_gpu.h - two devices made of malloc, for tests of what stands above lm_gpu_ops. Work is done
+ * at once; what is live is counted. A test that includes this has these devices. */
+#ifndef FAKE_GPU_H
+#define FAKE_GPU_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "gpu.h"
+
+enum { FAKE_DEVICES = 2 };
+
+static struct {
+  _Atomic int live;                    /* blocks of the driver's */
+  _Atomic size_t bytes[FAKE_DEVICES];  /* of device memory in use */
+  size_t limit;                        /* of each device; 0: none */
+  int current;                         /* device of the current context; -1: none */
+  int synchronized, waited, preferred; /* calls */
+  lm_stream last;                      /* stream of the last ordered call */
+  unsigned flags;                      /* of the last host_alloc */
+  bool gone;                           /* every call says so */
+} fake = { .current = -1 };
+
+typedef struct fake_block {
+  size_t size;
+  int device;
+  char pad[256 - sizeof(size_t) - sizeof(int)];
+  char at[];
+} fake_block;
+
+static inline fake_block *fake_of(lm_devptr at) {
+  return (fake_block *)(uintptr_t)(at - offsetof(fake_block, at));
+}
+
+static inline lm_gpu_result fake_alloc(int device, size_t size, lm_devptr *out) {
+  if (fake.gone) return LM_GPU_GONE;
+  if (fake.limit && fake.bytes[device] + size > fake.limit) {
+    lm_fail(LOAM_ENOMEM, "device %d: no %zu bytes of memory left", device, size);
+    return LM_GPU_NO_MEMORY;
+  }
+  fake_block *b = aligned_alloc(256, lm_align_up(sizeof *b + size, 256));
+  b->size = size;
+  b->device = device;
+  fake.live++;
+  fake.bytes[device] += size;
+  *out = (lm_devptr)(uintptr_t)b->at;
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_release(int device, lm_devptr at) {
+  fake_block *b = fake_of(at);
+  if (fake.gone) return LM_GPU_GONE;
+  if (b->device != device) abort();
+  fake.live--;
+  fake.bytes[device] -= b->size;
+  free(b);
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_prefer(lm_devptr at, size_t size, int device) {
+  (void)at, (void)size, (void)device;
+  fake.preferred++;
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_host_alloc(int device, size_t size, unsigned flags, void **out) {
+  lm_devptr at;
+  lm_gpu_result result = fake_alloc(device, size, &at);
+  fake.flags = flags;
+  if (result == LM_GPU_OK) *out = (void *)(uintptr_t)at;
+  return result;
+}
+
+static inline lm_gpu_result fake_host_free(void *at) {
+  return fake_release(fake_of((uintptr_t)at)->device, (uintptr_t)at);
+}
+
+static inline lm_gpu_result fake_pool_alloc(int device, size_t size, size_t threshold,
+                                            lm_stream stream, lm_devptr *out) {
+  (void)threshold;
+  fake.last = stream;
+  return fake_alloc(device, size, out);
+}
+
+static inline lm_gpu_result fake_pool_free(int device, lm_devptr at, lm_stream stream) {
+  fake.last = stream;
+  return fake_release(device, at);
+}
+
+static inline lm_gpu_result fake_copy(int device, lm_devptr to, lm_devptr from, size_t size,
+                                      lm_stream stream) {
+  (void)device;
+  fake.last = stream;
+  memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
+  return LM_GPU_OK;
+}
+
+static inline int fake_current(void) { return fake.current; }
+
+static inline lm_gpu_result fake_info(int device, lm_gpu_info *out) {
+  *out = (lm_gpu_info){ .total = LM_GIB, .node = 0, .has_pools = true, .has_managed = true };
+  snprintf(out->name, sizeof out->name, "fake %d", device);
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_memory(int device, size_t *free, size_t *total) {
+  *total = LM_GIB;
+  *free = LM_GIB - fake.bytes[device];
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_synchronize(int device) {
+  (void)device;
+  fake.synchronized++;
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_event_create(int device, lm_gpu_event *out) {
+  (void)device;
+  *out = malloc(1);
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_event_record(lm_gpu_event event, int device, lm_stream stream) {
+  (void)event, (void)device;
+  fake.last = stream;
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_event_wait(lm_gpu_event event) {
+  (void)event;
+  fake.waited++;
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_event_query(lm_gpu_event event) {
+  (void)event;
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_event_destroy(lm_gpu_event event) {
+  free(event);
+  return LM_GPU_OK;
+}
+
+static const lm_gpu_ops fake_ops = {
+  .name = "fake",
+  .current = fake_current,
+  .info = fake_info,
+  .memory = fake_memory,
+  .synchronize = fake_synchronize,
+  .alloc = fake_alloc,
+  .release = fake_release,
+  .managed_alloc = fake_alloc,
+  .managed_prefer = fake_prefer,
+  .host_alloc = fake_host_alloc,
+  .host_free = fake_host_free,
+  .copy = fake_copy,
+  .event_create = fake_event_create,
+  .event_record = fake_event_record,
+  .event_query = fake_event_query,
+  .event_wait = fake_event_wait,
+  .event_destroy = fake_event_destroy,
+  .pool_alloc = fake_pool_alloc,
+  .pool_free = fake_pool_free,
+};
+
+/* Instead of the driver's. */
+void lm_gpu_cuda_find(lm_gpu_machine *out) {
+  out->ops = &fake_ops;
+  out->count = FAKE_DEVICES;
+}
+
+#endif
