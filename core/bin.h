@@ -9,6 +9,7 @@
 
 typedef struct lm_pool {
   lm_strategy *strategy;
+  lm_backing backing; /* of kinds whose memory is a file's */
   lm_regions regions;
   lm_large large;
   lm_store store[LM_CLASSES];

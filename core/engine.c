@@ -136,7 +136,7 @@ static bool pool_take(order *o, lm_strategy *s, lm_token token, block *out, bool
 static bool serve_host(order *o, lm_strategy *s, lm_token token, block *out) {
   bool zeroed;
   if (!pool_take(o, s, token, out, &zeroed))
-    return cannot(o, lm_limit_left(s) < o->size ? "it is at its limit" : "it has no memory");
+    return cannot(o, lm_limit_left(s) < o->size ? "it is at its limit" : lm_pool_why(s));
   if (!zeroed && (o->zero || s->desc.zero))
     memset(out->base, 0, s->desc.zero ? out->size : o->size);
   return true;

@@ -41,6 +41,7 @@ static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t u
   lm_unpoison((void *)start, size);
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
   atomic_store_explicit(&head->mark, live_mark(token), memory_order_relaxed);
+  if (l->regions->how.backing) atomic_store(&head->lent, LM_LENT_NEVER);
   lm_view view = { start, bin != 0, &head->mark, bin, l->strategy, size };
   lm_map_describe_large(slot, slots, &view);
   lm_map_extent(slot, slots, use);
@@ -178,6 +179,60 @@ static void quarantine(lm_large *l, uint32_t slot) {
   lm_lock_drop(&l->lock);
 }
 
+/* Who asks whether it is in use has the lock of the file. */
+static bool is_held(lm_large *l, uint32_t slot) {
+  lm_regions *r = l->regions;
+  lm_lock_take(&r->lock);
+  bool held = lm_backing_is_held(r->how.backing, lm_map_address(slot), bytes_of(slots_at(slot)));
+  lm_lock_drop(&r->lock);
+  return held;
+}
+
+static void park(lm_large *l, uint32_t slot) {
+  lm_lock_take(&l->lock);
+  lm_map_span(slot)->next = l->parked;
+  l->parked = slot;
+  lm_lock_drop(&l->lock);
+}
+
+/* Slots of a block whose memory is a file's; they are an extent of no use by now. */
+static void let_go(lm_large *l, uint32_t slot, uint64_t lent) {
+  uint32_t slots = slots_at(slot);
+  if (lent == LM_LENT_INHERITED) lm_regions_give_up(l->regions, slot, slots);
+  else if (lent && l->regions->how.backing->lost) lm_regions_give_up(l->regions, slot, slots);
+  else if (lent && is_held(l, slot)) park(l, slot);
+  else lm_regions_put(l->regions, slot, slots);
+}
+
+static uint32_t take_parked(lm_large *l) {
+  lm_lock_take(&l->lock);
+  uint32_t all = l->parked;
+  l->parked = 0;
+  lm_lock_drop(&l->lock);
+  return all;
+}
+
+bool lm_large_unpark(lm_large *l) {
+  bool more = false;
+  for (uint32_t slot = take_parked(l), next; slot; slot = next) {
+    next = lm_map_span(slot)->next;
+    if (is_held(l, slot)) {
+      park(l, slot);
+      more = true;
+    } else {
+      lm_regions_put(l->regions, slot, slots_at(slot));
+    }
+  }
+  return more;
+}
+
+void lm_large_leave(lm_large *l) {
+  for (uint32_t slot = take_parked(l), next; slot; slot = next) {
+    next = lm_map_span(slot)->next;
+    lm_regions_give_up(l->regions, slot, slots_at(slot));
+  }
+}
+
 void lm_large_free(lm_large *l, lm_side *mark) {
   uint32_t slot = head_slot(mark), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) {
@@ -185,9 +240,12 @@ void lm_large_free(lm_large *l, lm_side *mark) {
     quarantine(l, slot);
     return;
   }
+  bool backed = l->regions->how.backing;
+  uint64_t lent = backed ? atomic_exchange(&lm_map_span(slot)->lent, LM_LENT_NEVER) : 0;
   lm_poison(lm_map_address(slot), bytes_of(slots));
   unpublish(l, slot, slots);
-  lm_regions_put(l->regions, slot, slots);
+  if (backed) let_go(l, slot, lent);
+  else lm_regions_put(l->regions, slot, slots);
 }
 
 void lm_large_drain(lm_large *l) {
@@ -212,12 +270,18 @@ static bool grow(lm_large *l, uint32_t slot, uint32_t slots, uint32_t more, size
   return true;
 }
 
+/* Its slots are its own as long as it is there for others. */
+static bool is_lent(const lm_large *l, uint32_t slot) {
+  return l->regions->how.backing && atomic_load(&lm_map_span(slot)->lent);
+}
+
 bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
   uint32_t slot = head_slot(place->side), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
   if (size < LM_SLOT / 4) return false;
   size = usable_of(size);
   uint32_t now = lm_map_slots(size);
+  if (now != slots && is_lent(l, slot)) return false;
   if (now > slots && !grow(l, slot, slots, now, size)) return false;
   if (size > place->size) lm_unpoison((void *)place->base, size);
   else lm_poison((void *)(place->base + size), place->size - size);
@@ -232,7 +296,7 @@ void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
   size = usable_of(size);
   if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots))
     return NULL;
-  if (how->page || how->lock) return NULL;
+  if (how->page || how->lock || how->backing) return NULL;
   bool clean;
   uint32_t to = take_slots(l, lm_map_slots(size), LM_SLOT, &clean);
   if (!to) return NULL;

@@ -10,7 +10,12 @@
  * known for what it is. It takes two of the mappings that the kernel allows a process
  * (vm.max_map_count); without any left the program itself, and loam, would have no more memory. So
  * at most a quarter of that number are guarded at a time, by all strategies together; further
- * blocks are not. */
+ * blocks are not.
+ *
+ * A block whose memory is a file's (backing.h) may have been lent to other processes (share.h) by
+ * way of its span's `lent`: the key that they know it by. Freed while one of them has it, its slots
+ * are parked until none does, so that what they see stays as it was. In a forked child the blocks
+ * of its parent are INHERITED: when they are freed there, their slots are not used again. */
 #ifndef LM_LARGE_H
 #define LM_LARGE_H
 
@@ -21,9 +26,12 @@ typedef struct lm_large {
   uint32_t *ring;           /* first slots of the blocks in quarantine; NULL until first used */
   uint32_t oldest, waiting; /* index of the first, number of them */
   uint32_t slots;           /* of them all */
+  uint32_t parked;          /* first slot of the first parked run, linked by `next`; 0: none */
   lm_regions *regions;      /* these two are constant */
   uint32_t strategy;
 } lm_large;
+
+enum { LM_LENT_NEVER = 0, LM_LENT_INHERITED = 1 };
 
 /* `l` is zeroed memory. */
 void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy);
@@ -36,6 +44,10 @@ bool lm_guard_has_room(void);
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
 /* Of a block whose mark is CACHED. */
 void lm_large_free(lm_large *l, lm_side *mark);
+/* Lets go of what was parked and nobody has any more; whether there is more. */
+bool lm_large_unpark(lm_large *l);
+/* In a forked child: gives up what was parked. */
+void lm_large_leave(lm_large *l);
 /* Ends the quarantine of every block that is in it. */
 void lm_large_drain(lm_large *l);
 /* As lm_pool_resize. */

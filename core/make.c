@@ -167,7 +167,7 @@ bool lm_make_copy(int device, void *to, const void *from, size_t size, lm_stream
 
 /* ---- All ---------------------------------------------------------------------------------- */
 
-bool lm_make_does(lm_kind kind) { return kind != LM_KIND_HOST && kind != LM_KIND_DENY; }
+bool lm_make_does(lm_kind kind) { return !lm_kind_is_pooled(kind) && kind != LM_KIND_DENY; }
 
 const char *lm_make(const lm_wish *wish, const lm_strategy *s, lm_foreign *out) {
   *out = (lm_foreign){ .maker = LM_MADE_SYSTEM, .device = -1 };

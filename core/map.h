@@ -46,7 +46,6 @@ typedef struct lm_span {
   _Atomic uint32_t version;
   _Atomic uint32_t use;   /* LM_USE_* */
   _Atomic uint32_t slots; /* of the extent */
-  uint32_t next, prev;    /* in a list: slots, 0 for none; under the lock of the list */
   /* Atomics because one who found a large block here may look at its token when it is gone. */
   union {
     _Atomic(lm_token) token; /* a large block's */
@@ -55,6 +54,12 @@ typedef struct lm_span {
       _Atomic uint16_t free; /* marks that are FREE */
       _Atomic uint16_t hint; /* where to look for one */
     };
+  };
+  union {
+    struct {
+      uint32_t next, prev; /* in a list: slots, 0 for none; under the lock of the list */
+    };
+    _Atomic uint64_t lent; /* of a large block whose memory is a file's: large.h */
   };
 } lm_span;
 

@@ -64,7 +64,7 @@ static loam_status check_leaf(const lm_plan *plan, uint32_t i) {
 static loam_status reserve(const lm_plan *plan) {
   for (uint32_t i = 0; i < plan->chains; i++) {
     lm_strategy *s = lm_strategy_at(plan->chain[i]);
-    if (s->desc.kind == LM_KIND_HOST && !lm_pool_reserve(s))
+    if (lm_kind_is_pooled(s->desc.kind) && !lm_pool_reserve(s))
       return lm_fail(LOAM_EBUDGET,
                      "strategy \"%s\": %d strategies hold memory or are named by the policy, "
                      "which is the most",

@@ -50,17 +50,20 @@ static size_t align_of(const lm_strategy *strategy, size_t align) {
   return align < 16 ? 16 : align;
 }
 
+/* A block of shared memory has slots of its own: who is shown it is shown nothing else. */
+static bool has_small(const lm_desc *desc) { return desc->kind != LM_KIND_SHARED; }
+
 /* Their blocks have slots to spare, which cost nothing until they are touched; of a limit each is
- * taken by itself. */
+ * taken by itself; and of a file's memory each comes back by itself. */
 static bool has_large_bins(const lm_desc *desc) {
   bool eager = desc->prefault || desc->lock || desc->huge == LM_HUGE_2MIB ||
                desc->huge == LM_HUGE_1GIB;
-  return !eager && !desc->limit && desc->align <= LM_SLOT;
+  return desc->kind == LM_KIND_HOST && !eager && !desc->limit && desc->align <= LM_SLOT;
 }
 
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
   const lm_desc *desc = &strategy->desc;
-  if (desc->kind != LM_KIND_HOST || desc->guard || desc->zero) return 0;
+  if (!lm_kind_is_pooled(desc->kind) || desc->guard || desc->zero || !has_small(desc)) return 0;
   unsigned class_ = c < LM_CLASSES ? class_for(lm_class_size(c), align_of(strategy, 16)) : c;
   if (class_ == LM_CLASSES && c != LM_CLASSES) return 0;
   if (class_ >= LM_CLASSES && !has_large_bins(desc)) return 0;
@@ -70,6 +73,15 @@ uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
 /* ---- Pools */
 
 static void hook(void);
+
+/* The file that a pool's memory is in; NULL: it is plain memory. */
+static lm_backing *backing_of(lm_pool *pool) {
+  const lm_desc *desc = &pool->strategy->desc;
+  bool is_file = desc->kind == LM_KIND_FILE;
+  if (!is_file && desc->kind != LM_KIND_SHARED) return NULL;
+  lm_backing_init(&pool->backing, is_file ? desc->dir : NULL);
+  return &pool->backing;
+}
 
 static lm_prepare prepare_of(const lm_desc *desc) {
   lm_prepare how = { .prefault = desc->prefault, .lock = desc->lock };
@@ -108,6 +120,7 @@ static lm_pool *make_pool_locked(lm_strategy *strategy) {
   if (!pool) return NULL;
   lm_prepare how = prepare_of(&strategy->desc);
   pool->strategy = strategy;
+  how.backing = backing_of(pool);
   lm_regions_init(&pool->regions, &how);
   lm_large_init(&pool->large, &pool->regions, strategy->id);
   for (unsigned c = 0; c < LM_CLASSES; c++)
@@ -229,34 +242,23 @@ static void take_claimed(lm_thread *t, void *ctx) {
   lm_thread_make_easy(t, LM_WARY_TAKING);
 }
 
-/* Made once: what a tick takes and gives back would itself be something to give back. */
-static sweep *sweep_locked(bool all) {
-  static sweep *kept;
-  if (!kept && !(kept = lm_own_alloc(sizeof *kept))) return NULL;
-  kept->n = 0;
-  kept->all = all;
-  kept->more = false;
-  return kept;
-}
-
-static bool sweep_threads_locked(bool all) {
-  sweep *w = sweep_locked(all);
-  if (!w) return false;
-  lm_thread_each(claim, NULL);
-  if (!lm_thread_grace()) return false;
-  lm_lock_take(&making);
-  lm_thread_each(take_claimed, w);
-  if (lm_self) sweep_thread(w, lm_self);
-  stow_all(w);
-  lm_lock_drop(&making);
-  return w->more;
-}
-
 /* True if there are bins in use. Not under `ending`, since it waits for who may wait for that. */
 static bool sweep_threads(bool all) {
+  sweep *w = lm_own_alloc(sizeof *w);
+  if (!w) return false;
+  w->all = all;
   lm_lock_take(&sweeping);
-  bool more = sweep_threads_locked(all);
+  lm_thread_each(claim, NULL);
+  if (lm_thread_grace()) {
+    lm_lock_take(&making);
+    lm_thread_each(take_claimed, w);
+    if (lm_self) sweep_thread(w, lm_self);
+    stow_all(w);
+    lm_lock_drop(&making);
+  }
   lm_lock_drop(&sweeping);
+  bool more = w->more;
+  lm_own_free(w);
   return more;
 }
 
@@ -276,6 +278,7 @@ static void give_up_idle(lm_thread *t) {
 
 static void trim_pool(lm_pool *pool) {
   for (unsigned c = 0; c < LM_CLASSES; c++) lm_store_trim(&pool->store[c]);
+  (void)lm_large_unpark(&pool->large);
   lm_regions_trim(&pool->regions);
 }
 
@@ -286,7 +289,6 @@ size_t lm_pool_trim(void) {
   lm_lock_take(&ending);
   each_pool(trim_pool);
   lm_marks_trim();
-  lm_own_trim();
   lm_lock_drop(&ending);
   return lm_regions_released() - before;
 }
@@ -294,6 +296,7 @@ size_t lm_pool_trim(void) {
 static bool decay_pool(lm_pool *pool, uint32_t *most) {
   bool more = false;
   for (unsigned c = 0; c < LM_CLASSES; c++) more |= lm_store_decay(&pool->store[c]);
+  more |= lm_large_unpark(&pool->large);
   return lm_regions_decay(&pool->regions, most) || more;
 }
 
@@ -305,7 +308,6 @@ void lm_pool_decay(void) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     if (pool_at(id)) more |= decay_pool(pool_at(id), &most);
   more |= lm_marks_decay(&most);
-  more |= lm_own_decay(&most);
   lm_lock_drop(&ending);
   lm_decay_end(more);
 }
@@ -366,12 +368,19 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
     return limited(pool, lm_guard_alloc(&pool->large, size, align, token));
   }
   unsigned class_ = class_for(size, align);
+  if (!has_small(&strategy->desc)) class_ = LM_CLASSES;
   if (class_ < LM_CLASSES) return alloc_small(t, pool, class_, token);
   bool classed = t && size <= LM_LARGE_MAX && size > LM_SMALL_MAX && align <= LM_SLOT;
   if (!classed || !has_large_bins(&strategy->desc))
     return limited(pool, lm_large_alloc(&pool->large, size, align, token, zeroed));
   uint32_t offset = lm_bin_offset(place_of(strategy), lm_class_large(size));
   return lm_pool_take_class(t, offset, size, token, zeroed);
+}
+
+const char *lm_pool_why(const lm_strategy *strategy) {
+  lm_pool *pool = lm_pool_of(strategy);
+  bool is_backed = pool && pool->regions.how.backing;
+  return is_backed ? lm_backing_why(&pool->backing) : "it has no memory";
 }
 
 /* ---- Frees */
@@ -557,6 +566,7 @@ static void end_locked(lm_strategy *strategy) {
   lm_pool *pool = lm_pool_of(strategy);
   if (pool && !drain_locked(pool)) return;
   __atomic_store_n(&strategy->pool, NULL, __ATOMIC_RELEASE);
+  if (pool && pool->regions.how.backing) lm_backing_finish(&pool->backing);
   lm_own_free(pool);
   atomic_store_explicit(&holder[place_of(strategy)], NULL, memory_order_release);
   atomic_store_explicit(&strategy->place, 0, memory_order_release);
@@ -683,11 +693,49 @@ static void unlock_all(void) {
   lm_lock_drop(&making);
 }
 
+/* ---- What a forked child has of pools whose memory is a file's */
+
+static lm_pool *backed_pool(const lm_span *span) {
+  uint32_t use = atomic_load(&span->use);
+  if (use != LM_USE_SMALL && use != LM_USE_LARGE) return NULL;
+  lm_pool *pool = pool_at(atomic_load(&span->strategy));
+  return pool && pool->regions.how.backing ? pool : NULL;
+}
+
+/* The blocks stay, as a view of the parent's. */
+static void inherit_blocks(void) {
+  uint32_t end = (uint32_t)(atomic_load(&lm_map.top) >> LM_SLOT_SHIFT);
+  for (uint32_t slot = lm_map_first(), next; slot < end; slot = next) {
+    lm_span *span = lm_map_span(slot);
+    lm_pool *pool = backed_pool(span);
+    next = lm_map_next(slot);
+    if (!pool) continue;
+    lm_backing_inherit(&pool->backing, lm_map_address(slot),
+                       (size_t)(next - slot) << LM_SLOT_SHIFT);
+    if (atomic_load(&span->use) == LM_USE_LARGE) atomic_store(&span->lent, LM_LENT_INHERITED);
+  }
+}
+
+static bool has_backed_pools(void) {
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (pool_at(id) && pool_at(id)->regions.how.backing) return true;
+  return false;
+}
+
+static void leave_pool(lm_pool *pool) {
+  if (!pool->regions.how.backing) return;
+  lm_large_leave(&pool->large);
+  lm_regions_leave(&pool->regions);
+}
+
 static void renew_all(void) {
   each_pool(renew_pool);
   lm_lock_renew(&making);
   lm_lock_renew(&ending);
   lm_lock_renew(&sweeping);
+  if (!has_backed_pools()) return;
+  inherit_blocks();
+  each_pool(leave_pool);
 }
 
 /* What is hooked first is locked last, and loam's own memory is below the pools. */

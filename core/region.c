@@ -23,8 +23,9 @@ static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; 
 
 size_t lm_region_page(const lm_prepare *how) { return how->page ? how->page : LM_PAGE; }
 
-/* Whether preparing costs memory at once. */
-static bool is_eager(const lm_prepare *how) { return how->page || how->prefault || how->lock; }
+bool lm_region_is_eager(const lm_prepare *how) {
+  return how->page || how->prefault || how->lock || (how->backing && how->backing->reserves);
+}
 
 void lm_regions_init(lm_regions *r, const lm_prepare *how) {
   r->how = *how;
@@ -45,14 +46,25 @@ static bool must_fault_in(const lm_prepare *how) {
   return how->prefault || (how->page && how->placement);
 }
 
+static bool commit(const lm_prepare *how, void *at, size_t size) {
+  if (how->backing) return lm_backing_map(how->backing, at, size);
+  return !(how->page ? lm_sys_commit_huge(at, size, how->page) : lm_sys_commit(at, size));
+}
+
 bool lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
-  int error = how->page ? lm_sys_commit_huge(at, size, how->page) : lm_sys_commit(at, size);
-  if (error) return false;
+  if (!commit(how, at, size)) return false;
   /* Advice: a kernel without transparent huge pages serves small ones. */
   if (how->thp) (void)lm_sys_advise_huge(at, size, how->thp > 0);
   if (!place(how->placement, at, size)) return false;
+  if (how->backing && !lm_backing_reserve(how->backing, at, size)) return false;
   if (must_fault_in(how) && lm_sys_prefault(at, size)) return false;
   return !how->lock || !lm_sys_lock(at, size);
+}
+
+/* The first of what undoes a preparation. */
+static bool punch(const lm_prepare *how, uint32_t slot, uint32_t slots) {
+  return !how->backing ||
+         lm_backing_punch(how->backing, lm_map_address(slot), bytes_of(slots), how->lock);
 }
 
 /* Runs that the system did not take back. */
@@ -103,6 +115,7 @@ static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
   uint32_t slot = lm_map_take(slots, align);
   if (!slot) return 0;
   if (!lm_region_prepare(&r->how, lm_map_address(slot), bytes_of(slots))) {
+    (void)punch(&r->how, slot, slots);
     lm_regions_return(slot, slots);
     return 0;
   }
@@ -113,7 +126,7 @@ static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
 
 /* Slots of the next region: a share of what the pool has already, at least what is asked for. */
 static uint32_t region_step(const lm_regions *r, uint32_t slots) {
-  if (is_eager(&r->how)) return slots > STEP_EAGER ? slots : STEP_EAGER;
+  if (lm_region_is_eager(&r->how)) return slots > STEP_EAGER ? slots : STEP_EAGER;
   uint32_t step = r->held / 4;
   if (step < STEP_LEAST) step = STEP_LEAST;
   if (step > STEP_MOST) step = STEP_MOST;
@@ -127,7 +140,7 @@ static bool was_refused(const lm_regions *r, uint32_t slots) {
 }
 
 static void note_refusal(lm_regions *r, uint32_t slots) {
-  if (!is_eager(&r->how)) return;
+  if (!lm_region_is_eager(&r->how)) return;
   r->refused = slots;
   r->refused_ns = lm_sys_clock_ns();
 }
@@ -136,7 +149,7 @@ static void note_refusal(lm_regions *r, uint32_t slots) {
  * memory already, so that it joins what comes back and they can go as one. */
 static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   uint32_t unit = (uint32_t)(lm_region_page(&r->how) >> LM_SLOT_SHIFT);
-  size_t floor = bytes_of(unit ? unit : is_eager(&r->how) ? 1 : HUGE_SLOTS);
+  size_t floor = bytes_of(unit ? unit : lm_region_is_eager(&r->how) ? 1 : HUGE_SLOTS);
   if (align < floor) align = floor;
   uint32_t least = unit ? (uint32_t)lm_align_up(slots, unit) : slots;
   if (was_refused(r, least)) return 0;
@@ -151,7 +164,7 @@ static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   if (slots < step) {
     lm_map_extent(slot + slots, step - slots, LM_USE_NONE);
     lm_map_extent(slot, slots, LM_USE_NONE);
-    lm_runs_put(is_eager(&r->how) ? &r->dirty : &r->clean, slot + slots, step - slots);
+    lm_runs_put(lm_region_is_eager(&r->how) ? &r->dirty : &r->clean, slot + slots, step - slots);
   }
   return slot;
 }
@@ -178,15 +191,23 @@ static void put_dirty(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_drop(&r->lock);
 }
 
-/* Strips a run of its preparation and gives it back to the range. */
+/* Strips a run of its preparation and gives it back to the range. What has lost its part of a file
+ * cannot be used again before it is prepared again. */
 static bool return_to_range(lm_regions *r, uint32_t slot, uint32_t slots) {
+  if (!punch(&r->how, slot, slots)) return false;
+  if (r->how.backing) {
+    lm_regions_give_up(r, slot, slots);
+    return true;
+  }
   if (lm_sys_decommit(lm_map_address(slot), bytes_of(slots))) return false;
   lm_regions_lose(r, slot, slots);
   return true;
 }
 
 static bool purge_to_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
-  if (lm_sys_purge(lm_map_address(slot), bytes_of(slots))) return false;
+  bool done = r->how.backing ? punch(&r->how, slot, slots)
+                             : !lm_sys_purge(lm_map_address(slot), bytes_of(slots));
+  if (!done) return false;
   lm_lock_take(&r->lock);
   lm_runs_put(&r->clean, slot, slots);
   lm_lock_drop(&r->lock);
@@ -217,7 +238,7 @@ static uint32_t return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
 /* Gives a free run's memory back to the system; if that cannot be, the run is dirty again. */
 static bool release(lm_regions *r, uint32_t slot, uint32_t slots) {
   uint32_t done;
-  if (is_eager(&r->how)) done = return_pages(r, slot, slots);
+  if (lm_region_is_eager(&r->how)) done = return_pages(r, slot, slots);
   else if (slots >= WORTH_RETURNING) done = return_to_range(r, slot, slots) ? slots : 0;
   else done = purge_to_clean(r, slot, slots) ? slots : 0;
   if (!done) put_dirty(r, slot, slots);
@@ -309,7 +330,7 @@ uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clea
 
 static uint32_t dirty_to_keep_locked(const lm_regions *r) {
   uint32_t share = (r->held - r->clean.slots - r->dirty.slots) / 4;
-  uint32_t least = is_eager(&r->how) ? DIRTY_KEPT_EAGER : DIRTY_KEPT;
+  uint32_t least = lm_region_is_eager(&r->how) ? DIRTY_KEPT_EAGER : DIRTY_KEPT;
   return share > least ? share : least;
 }
 
@@ -366,6 +387,19 @@ bool lm_regions_drain(lm_regions *r) {
     return false;
   }
   return r->held == 0;
+}
+
+static void give_up_all(lm_regions *r, lm_runs *runs) {
+  uint32_t slot, slots;
+  while ((slot = lm_runs_take_longest(runs, &slots)) != 0) lm_regions_give_up(r, slot, slots);
+}
+
+void lm_regions_leave(lm_regions *r) {
+  give_up_all(r, &r->clean);
+  give_up_all(r, &r->dirty);
+  r->idle = 0;
+  r->refused = 0;
+  lm_backing_leave(r->how.backing);
 }
 
 bool lm_regions_is_valid(const lm_regions *r) {

@@ -12,11 +12,13 @@
 #ifndef LM_REGION_H
 #define LM_REGION_H
 
+#include "backing.h"
 #include "numa.h"
 #include "run.h"
 
 /* How memory is made ready before anyone may touch it. Zeroed: plain memory. */
 typedef struct lm_prepare {
+  lm_backing *backing;           /* NULL: plain memory; else the file that it is in */
   const lm_placement *placement; /* NULL: wherever the kernel puts it */
   size_t page;                   /* 0: the usual; else 2 MiB or 1 GiB: pages of exactly that */
   int thp; /* transparent huge pages: 1 asked for, -1 refused, 0 nothing said */
@@ -63,6 +65,10 @@ bool lm_regions_is_valid(const lm_regions *r); /* the lock held */
 /* Makes `size` bytes at `at` (of the range, reserved) ready; false if it cannot: what has been done
  * of it is for lm_regions_return. */
 bool lm_region_prepare(const lm_prepare *how, void *at, size_t size);
+/* Whether preparing costs memory at once. */
+bool lm_region_is_eager(const lm_prepare *how);
+/* In a forked child: of a pool whose memory is a file's, gives back what was free. */
+void lm_regions_leave(lm_regions *r);
 /* Bytes of the pages it uses. */
 size_t lm_region_page(const lm_prepare *how);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "backing.h"
 #include "embed.h"
 #include "error.h"
 #include "gpu.h"
@@ -212,6 +213,10 @@ static int core_strategy(lua_State *L) {
     lm_fail(LOAM_EPOLICY, "a name is longer than %d bytes", LM_STRATEGY_NAME - 1);
     return refuse(L);
   }
+  if (!text_field(L, 1, "dir", desc.dir, sizeof desc.dir)) {
+    lm_fail(LOAM_EPOLICY, "the path of a folder is longer than %d bytes", LM_STRATEGY_DIR - 1);
+    return refuse(L);
+  }
   desc.align = (size_t)number_field(L, 1, "align", 0);
   desc.limit = (size_t)number_field(L, 1, "limit", 0);
   desc.guard = (uint32_t)number_field(L, 1, "guard", 0);
@@ -226,6 +231,16 @@ static int core_strategy(lua_State *L) {
   desc.write_combined = bool_field(L, 1, "write_combined");
   if (lm_strategy_intern(&desc, &strategy) != LOAM_OK) return refuse(L);
   lua_pushnumber(L, strategy->id);
+  return 1;
+}
+
+/* Why a file's folder will not do here; nothing where it will. */
+static int core_folder(lua_State *L) {
+  char words[256];
+  const char *dir = lua_tolstring(L, 1, NULL);
+  const char *why = lm_backing_refusal(dir ? dir : "", words, sizeof words);
+  if (!why) return 0;
+  lua_pushstring(L, why);
   return 1;
 }
 
@@ -399,9 +414,9 @@ static void push_core(lua_State *L, const lm_script *script) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "machine", core_machine }, { "handler", core_handler }, { "strategy", core_strategy },
-    { "plan", core_plan },       { "decide", core_decide },   { "step", core_step },
-    { "write", core_write },     { "devices", core_devices },
+    { "machine", core_machine },   { "folder", core_folder }, { "handler", core_handler },
+    { "strategy", core_strategy }, { "plan", core_plan },     { "decide", core_decide },
+    { "step", core_step },         { "write", core_write },   { "devices", core_devices },
   };
   char hash[24];
   lua_createtable(L, 0, 16);

@@ -287,8 +287,7 @@ static bool retire_some(lm_store *s) {
 /* ---- Pages of spans that live on */
 
 static bool can_purge(const lm_store *s) {
-  const lm_prepare *how = &s->regions->how;
-  return !how->page && !how->lock && !how->prefault;
+  return !lm_region_is_eager(&s->regions->how);
 }
 
 static void purge_range(uintptr_t from, uintptr_t to) {

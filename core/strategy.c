@@ -41,6 +41,11 @@ static loam_status check(const lm_desc *d) {
     return lm_fail(LOAM_EINVAL, "align %zu: a power of two up to 1 GiB is possible", d->align);
   if (!memchr(d->handler, 0, sizeof d->handler))
     return lm_fail(LOAM_EINVAL, "a handler's name is longer than %zu bytes", sizeof d->handler - 1);
+  if (d->kind == LM_KIND_FILE && !memchr(d->dir, 0, sizeof d->dir))
+    return lm_fail(LOAM_EINVAL, "a folder's path is longer than %zu bytes", sizeof d->dir - 1);
+  if (d->kind == LM_KIND_FILE && d->dir[0] != '/')
+    return lm_fail(LOAM_EINVAL, "dir \"%s\": a file strategy has the absolute path of a folder",
+                   d->dir);
   if (needs_device(d->kind)) return check_device(d);
   if (d->kind == LM_KIND_HANDLER && !d->handler[0])
     return lm_fail(LOAM_EINVAL, "a handler strategy without the handler's name");
@@ -62,6 +67,9 @@ static void place(lm_placement *out, const lm_placement *p) {
   }
 }
 
+/* Whether its memory is a file's. */
+static bool is_backed(lm_kind kind) { return kind == LM_KIND_SHARED || kind == LM_KIND_FILE; }
+
 /* Equal descriptions become equal bytes: padding, what stands behind a name and what the kind or
  * mode does not use are zero. */
 static void canonicalise(lm_desc *out, const lm_desc *d) {
@@ -75,8 +83,9 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
   out->zero = d->zero;
   out->prefault = d->prefault;
   out->lock = d->lock;
-  out->guard = d->guard;
+  if (!is_backed(d->kind)) out->guard = d->guard;
   if (d->kind == LM_KIND_HANDLER) strcpy(out->handler, d->handler);
+  if (d->kind == LM_KIND_FILE) strcpy(out->dir, d->dir);
   if (needs_device(d->kind)) out->device = d->device;
   if (d->kind == LM_KIND_DEVICE) out->supply = d->supply;
   if (d->kind == LM_KIND_MANAGED) out->prefer = d->prefer;
@@ -163,7 +172,7 @@ const char *lm_kind_text(lm_kind kind) {
   static const char *const text[LM_KINDS] = {
     [LM_KIND_HOST] = "host",       [LM_KIND_SYSTEM] = "system", [LM_KIND_HANDLER] = "handler",
     [LM_KIND_DENY] = "deny",       [LM_KIND_PINNED] = "pinned", [LM_KIND_DEVICE] = "device",
-    [LM_KIND_MANAGED] = "managed",
+    [LM_KIND_MANAGED] = "managed", [LM_KIND_SHARED] = "shared", [LM_KIND_FILE] = "file",
   };
   return (unsigned)kind < LM_KINDS ? text[kind] : "?";
 }

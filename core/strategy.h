@@ -11,7 +11,12 @@
 #include "numa.h"
 
 /* Descriptions are small and never go away; what they hold of memory does (lm_pool_retire). */
-enum { LM_STRATEGY_BITS = 14, LM_STRATEGIES_MAX = 1 << LM_STRATEGY_BITS, LM_STRATEGY_NAME = 64 };
+enum {
+  LM_STRATEGY_BITS = 14,
+  LM_STRATEGIES_MAX = 1 << LM_STRATEGY_BITS,
+  LM_STRATEGY_NAME = 64,
+  LM_STRATEGY_DIR = 256
+};
 
 typedef enum lm_kind {
   LM_KIND_HOST,
@@ -21,6 +26,8 @@ typedef enum lm_kind {
   LM_KIND_PINNED,
   LM_KIND_DEVICE,
   LM_KIND_MANAGED,
+  LM_KIND_SHARED,
+  LM_KIND_FILE,
   LM_KINDS
 } lm_kind;
 
@@ -44,11 +51,12 @@ typedef struct lm_desc {
   lm_placement placement;
   lm_huge huge;
   bool zero, prefault, lock;
-  uint32_t guard;    /* 0 none, 1 every block, N one block in N */
-  char handler[127]; /* LM_KIND_HANDLER: its name */
-  uint8_t device;    /* of a device or managed: 0 the current one, else its ordinal + 1 */
-  uint8_t prefer;    /* of managed: 0 none, 1 the current one, else the device's ordinal + 2 */
-  lm_supply supply;  /* LM_KIND_DEVICE */
+  uint32_t guard;            /* 0 none, 1 every block, N one block in N */
+  char handler[127];         /* LM_KIND_HANDLER: its name */
+  char dir[LM_STRATEGY_DIR]; /* LM_KIND_FILE: the folder of its file */
+  uint8_t device;            /* of a device or managed: 0 the current one, else its ordinal + 1 */
+  uint8_t prefer;   /* of managed: 0 none, 1 the current one, else the device's ordinal + 2 */
+  lm_supply supply; /* LM_KIND_DEVICE */
   bool mapped, portable, write_combined; /* LM_KIND_PINNED */
 } lm_desc;
 
@@ -70,6 +78,10 @@ loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out);
 lm_strategy *lm_strategy_at(uint32_t id);
 uint32_t lm_strategy_count(void);
 const char *lm_kind_text(lm_kind kind);
+/* Whether its memory is that of a pool of host memory (pool.h). */
+LM_INLINE bool lm_kind_is_pooled(lm_kind kind) {
+  return kind == LM_KIND_HOST || kind == LM_KIND_SHARED || kind == LM_KIND_FILE;
+}
 
 /* The limit of a strategy that has one; of others nothing is counted. Law: used is the bytes of its
  * live blocks, and of small objects that threads cache (pool.c): so it is never passed, and what is

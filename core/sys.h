@@ -33,6 +33,7 @@ int lm_sys_advise_huge(void *at, size_t size, int wanted);
 /* Every page has memory afterwards; EFAULT where the nodes bound have none. Linux 5.14. */
 int lm_sys_prefault(void *at, size_t size);
 int lm_sys_lock(void *at, size_t size);
+int lm_sys_unlock(void *at, size_t size);
 /* Moves pages, not bytes: the memory of `from` appears at `to` (both inside a reservation),
  * `from` is left reserved with no access. Before Linux 6.17 only of what was committed as one
  * piece, else EFAULT: the caller copies. */
@@ -78,10 +79,11 @@ uint64_t lm_sys_random(void);
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
 
 #if LOAM_CHECKS >= 1
-void lm_sys_refuse(long nth);      /* 0: none */
-void lm_sys_refuse_from(long nth); /* that one and all after it; 0: none */
-long lm_sys_calls(void);           /* calls made so far that could be refused */
-const char *lm_sys_refused(void);  /* the function that was refused last; "": none was */
+void lm_sys_refuse(long nth);              /* 0: none */
+void lm_sys_refuse_from(long nth);         /* that one and all after it; 0: none */
+long lm_sys_calls(void);                   /* calls made so far that could be refused */
+bool lm_sys_refuses(const char *function); /* of the port: whether this call is refused */
+const char *lm_sys_refused(void);          /* the function that was refused last; "": none was */
 #endif
 
 #endif

@@ -34,7 +34,7 @@ enum {
 static _Atomic long calls, refused_call, last_refused_call;
 static _Atomic(const char *) refused_function;
 
-static bool refuse(const char *function) {
+bool lm_sys_refuses(const char *function) {
   long n = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
   long first = atomic_load_explicit(&refused_call, memory_order_relaxed);
   long last = atomic_load_explicit(&last_refused_call, memory_order_relaxed);
@@ -63,7 +63,7 @@ const char *lm_sys_refused(void) {
   return function ? function : "";
 }
 
-#define is_refused() refuse(__func__)
+#define is_refused() lm_sys_refuses(__func__)
 #else
 #define is_refused() false
 #endif
@@ -182,6 +182,12 @@ int lm_sys_lock(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(mlock(at, size), before);
+}
+
+int lm_sys_unlock(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(munlock(at, size), before);
 }
 
 /* DONTUNMAP, so that `from` is never a hole that another thread's mmap could fall into. */

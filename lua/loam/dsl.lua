@@ -32,7 +32,9 @@ local function constructor(kind)
   end
 end
 
-for _, kind in ipairs { "host", "system", "pinned", "device", "managed", "deny" } do
+local KINDS = { "host", "system", "pinned", "device", "managed", "shared", "file", "deny" }
+
+for _, kind in ipairs(KINDS) do
   loam[kind] = constructor(kind)
 end
 

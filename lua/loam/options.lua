@@ -202,6 +202,24 @@ local function huge(option, value)
   return value
 end
 
+-- Of memory that other processes can be let into: its pages are a file's.
+local function file_huge(option, value)
+  if value == "2MiB" or value == "1GiB" then
+    wrong(option, value, "of shared memory it is false or \"thp\"")
+  end
+  return huge(option, value)
+end
+
+local MAX_DIR = 255
+
+local function dir(option, value)
+  if type(value) ~= "string" or #value > MAX_DIR or not string.find(value, "^/%C*$") then
+    wrong(option, value, "it is the absolute path of a folder, of at most " .. MAX_DIR .. " bytes")
+  end
+  local why = core.folder(value)
+  return value, why and "dir " .. options.show(value) .. ": " .. why
+end
+
 local function one_of(...)
   local allowed = { ... }
   local words = "it is \"" .. table.concat(allowed, "\", \"") .. "\""
@@ -238,7 +256,13 @@ local KINDS = {
   pinned = { mapped = boolean, portable = boolean, write_combined = boolean, numa = numa },
   device = { id = device_id, pool = one_of("cache", "driver", "none") },
   managed = { id = device_id, prefer = device_id },
+  shared = { align = align, numa = numa, huge = file_huge, zero = boolean, prefault = boolean,
+             lock = boolean },
+  file = { dir = dir, align = align, zero = boolean },
 }
+
+-- What a kind cannot be without, and how it is written.
+local NEEDED = { file = { "dir", "write loam.file{ dir = \"/var/tmp\" }" } }
 
 local NEEDS_DEVICE = { pinned = true, device = true, managed = true }
 
@@ -249,8 +273,8 @@ local function absent(kind)
   return count == 0 and kind .. " memory needs a GPU: " .. why or nil
 end
 
-local ORDER = { "align", "numa", "huge", "zero", "prefault", "lock", "guard", "mapped", "portable",
-                "write_combined", "id", "pool", "prefer", "limit", "name" }
+local ORDER = { "dir", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "mapped",
+                "portable", "write_combined", "id", "pool", "prefer", "limit", "name" }
 
 for _, checks in pairs(KINDS) do
   checks.name, checks.limit = options.name, limit
@@ -273,6 +297,10 @@ function options.check(kind, given)
       local what = "loam." .. kind .. " has no option " .. options.show(option)
       here.refuse_word("option", what, option, known(kind))
     end
+  end
+  local needed = NEEDED[kind]
+  if needed and rawget(given, needed[1]) == nil then
+    here.refuse("option", "loam." .. kind .. " needs " .. needed[1], needed[2])
   end
   for _, option in ipairs(ORDER) do
     local value = rawget(given, option)

@@ -124,7 +124,7 @@ local function description(kind, values, handler)
     kind = kind, name = values.name, align = values.align or 0, limit = values.limit or 0,
     numa = values.numa, huge = values.huge or "default", zero = values.zero or false,
     prefault = values.prefault or false, lock = values.lock or false, guard = values.guard or 0,
-    handler = handler, mapped = values.mapped, portable = values.portable,
+    handler = handler, dir = values.dir, mapped = values.mapped, portable = values.portable,
     write_combined = values.write_combined, supply = SUPPLY[values.pool],
     device = device_number(values.id, 0), prefer = device_number(values.prefer, 1),
   }

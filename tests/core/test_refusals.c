@@ -31,6 +31,8 @@ static const char policy[] =
     "  touched = loam.host { name = 'touched', prefault = true },\n"
     "  locked = loam.host { name = 'locked', lock = true }:or_else(plain),\n"
     "  limit = loam.host { name = 'limited', limit = 64 * loam.MiB },\n"
+    "  shared = loam.shared { name = 'shared' },\n"
+    "  file = loam.file { name = 'file', dir = '/var/tmp' }:or_else(plain),\n"
     "}\n"
     "return loam.policy { name = '%s', pick = function(req) return of[req.tag] or %s end }\n";
 
@@ -89,6 +91,8 @@ static void huge_blocks(bool refused) { make_and_free("thp", several, 5, refused
 static void bound_blocks(bool refused) { make_and_free("spread", several, 5, refused); }
 static void touched_blocks(bool refused) { make_and_free("touched", several, 5, refused); }
 static void locked_blocks(bool refused) { make_and_free("locked", several, 5, refused); }
+static void shared_blocks(bool refused) { make_and_free("shared", several, 5, refused); }
+static void blocks_in_files(bool refused) { make_and_free("file", several, 5, refused); }
 static void limited_blocks(bool refused) { make_and_free("limit", several, 5, refused); }
 
 static void aligned_blocks(bool refused) {
@@ -121,6 +125,8 @@ static void growing_blocks(bool refused) {
   grow("growing", refused);
   grow("thp", refused);
   grow("limit", refused);
+  grow("shared", refused);
+  grow("file", refused);
 }
 
 /* A block amid others that moves as it grows, because its neighbours stay. */
@@ -145,6 +151,8 @@ static void trims(bool refused) {
   peaks(refused);
   loam_trim();
   make_and_free("touched", several, 5, refused);
+  make_and_free("shared", several, 5, refused);
+  make_and_free("file", several, 5, refused);
   loam_trim();
 }
 
@@ -209,6 +217,7 @@ static const struct scene {
   SCENE(large_blocks, false),   SCENE(guarded_blocks, false),
   SCENE(huge_blocks, false),    SCENE(bound_blocks, false),
   SCENE(touched_blocks, true),  SCENE(locked_blocks, true),
+  SCENE(shared_blocks, false),  SCENE(blocks_in_files, true),
   SCENE(limited_blocks, false), SCENE(aligned_blocks, false),
   SCENE(growing_blocks, false), SCENE(growing_blocks_among_others, false),
   SCENE(trims, true),           SCENE(ticks_of_decay, false),
@@ -292,9 +301,11 @@ static void nothing_is_lost_whatever_the_system_refuses(void **state) {
 }
 
 static void every_call_of_the_path_was_refused(void **state) {
-  static const char *const wanted[] = { "reserve", "protect",     "decommit", "purge",
-                                        "map",     "advise_huge", "prefault", "lock",
-                                        "move",    "bind",        "barrier" };
+  static const char *const wanted[] = { "reserve",   "protect",     "decommit", "purge",
+                                        "map",       "advise_huge", "prefault", "lock",
+                                        "move",      "bind",        "barrier",  "file_memory",
+                                        "file_in",   "file_length", "file_map", "file_reserve",
+                                        "file_punch" };
   (void)state;
   for (size_t i = 0; i < LM_COUNT(wanted); i++) {
     int k = 0;

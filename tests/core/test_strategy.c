@@ -84,6 +84,15 @@ static void handlers_are_told_apart_by_name(void **state) {
   assert_ptr_equal(intern(&a), intern(&a));
 }
 
+static void files_are_told_apart_by_folder(void **state) {
+  (void)state;
+  lm_desc a = { .kind = LM_KIND_FILE, .dir = "/one" }, b = a;
+  strcpy(b.dir, "/two");
+  assert_ptr_not_equal(intern(&a), intern(&b));
+  strcpy(b.dir, "/one");
+  assert_ptr_equal(intern(&a), intern(&b));
+}
+
 static void weights_make_the_mask(void **state) {
   (void)state;
   lm_desc desc = named("weighted");
@@ -109,7 +118,13 @@ static void what_makes_no_sense_is_refused_in_words(void **state) {
   expect_refused(&desc, "align 2147483648: a power of two up to 1 GiB is possible");
   desc.align = LM_GIB;
   desc.kind = (lm_kind)9;
-  expect_refused(&desc, "strategy kind 9: there are kinds 0-6");
+  expect_refused(&desc, "strategy kind 9: there are kinds 0-8");
+  desc.kind = LM_KIND_FILE;
+  strcpy(desc.dir, "spill");
+  expect_refused(&desc, "dir \"spill\": a file strategy has the absolute path of a folder");
+  memset(desc.dir, '/', sizeof desc.dir);
+  expect_refused(&desc, "a folder's path is longer than 255 bytes");
+  desc = named("bad");
   desc.kind = LM_KIND_HANDLER;
   expect_refused(&desc, "a handler strategy without the handler's name");
   memset(desc.handler, 'x', sizeof desc.handler);
@@ -207,6 +222,7 @@ int main(void) {
     cmocka_unit_test(equal_descriptions_are_one_strategy),
     cmocka_unit_test(any_difference_makes_another),
     cmocka_unit_test(handlers_are_told_apart_by_name),
+    cmocka_unit_test(files_are_told_apart_by_folder),
     cmocka_unit_test(weights_make_the_mask),
     cmocka_unit_test(what_makes_no_sense_is_refused_in_words),
     cmocka_unit_test(want_of_memory_is_refused_and_changes_nothing),
