@@ -121,7 +121,7 @@ static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   if (!bin->low) return false;
   uint32_t want = (capacity_of(bin) + 1) / 2, n = draw(t, pool, class_, bin->low, want);
   if (!n && pool->strategy->desc.limit) {
-    lm_bin_flush(pool, &lm_pool_bins_of(t)->pool[lm_bin_place(offset)]);
+    lm_bin_flush_strategy(pool->strategy, t);
     widen(t, bin, offset);
     n = bin->low ? draw(t, pool, class_, bin->low, 1) : 0;
   }
@@ -227,4 +227,17 @@ void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins) {
     lm_haul h = lm_bin_close(bins, c);
     lm_bin_stow(pool, c, &h);
   }
+}
+
+static void flush_one(lm_strategy *s, lm_thread *t) {
+  lm_pool *pool = lm_pool_of(s);
+  uint32_t place = !s ? 0 : atomic_load_explicit(&s->place, memory_order_acquire);
+  if (pool && place) lm_bin_flush(pool, &lm_pool_bins_of(t)->pool[place]);
+}
+
+void lm_bin_flush_strategy(lm_strategy *strategy, lm_thread *t) {
+  lm_strategy *whole = strategy->whole;
+  flush_one(whole, t);
+  for (unsigned node = 0; whole->shares && node < LM_NODES_MAX; node++)
+    flush_one(atomic_load_explicit(&whole->shares->of[node], memory_order_acquire), t);
 }

@@ -250,7 +250,7 @@ static void *serve_decided(const order *o, const answer *a, block *out) {
   lm_strategy *s = lm_strategy_at(a->chain[0]);
   if (o->align > 16 || o->size > LM_SMALL_MAX || o->wish.want != LM_WANT_HOST) return NULL;
   if (stamp(o->site, a->token) & LM_TOKEN_SLOW) return NULL;
-  uint32_t bin = lm_pool_bin(s, lm_class_of(o->size));
+  uint32_t bin = lm_pool_bin(lm_strategy_here(s), lm_class_of(o->size));
   uint8_t hint = lm_mark_hint(a->token);
   out->base = bin ? lm_pool_take(o->t, bin, a->token, &hint) : NULL;
   out->size = out->base ? lm_table_bin_size(bin) : 0;
@@ -329,6 +329,18 @@ static void *take(lm_thread *t, size_t size, taking *k) {
   return lm_pool_take(t, k->serve.bin, k->token, &k->hint);
 }
 
+/* For what a strategy serves by node: the bin of the thread's share. A thread that came from
+ * another node has the lane of its share there, until the bin of that is empty; then it is here.
+ * NULL where the strategy has no bins just now. */
+static LM_NOINLINE void *take_here(lm_thread *t, size_t size, taking *k, lm_lane *lane) {
+  lm_strategy *s = lm_strategy_here(lm_strategy_at(k->serve.strategy));
+  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
+  k->serve.bin = lm_pool_bin(s, class_);
+  if (!k->serve.bin) return NULL;
+  if (lane) lane->bin = k->serve.bin;
+  return take(t, size, k);
+}
+
 /* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
 LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero) {
   void *p = NULL;
@@ -339,7 +351,8 @@ LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, 
   k.serve = lm_engine_serve(site, size, zero, &k.token);
   lm_lane *lane = lane_for(t, site, size, &key);
   k.hint = is_lane_of(lane, key, site) ? lane->hint : lm_mark_hint(k.token);
-  if (k.serve.bin) p = take(t, size, &k);
+  if (lm_likely(k.serve.bin > LM_BIN_HERE)) p = take(t, size, &k);
+  else if (k.serve.bin) p = take_here(t, size, &k, is_lane_of(lane, key, site) ? lane : NULL);
   if (p && lane && !is_lane_of(lane, key, site)) open_lane(lane, key, site, &k);
   if (p && lane) lane->hint = k.hint;
   lm_thread_leave(t);
@@ -618,7 +631,8 @@ static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
 
 /* Whether a member of the chain is what made the block, and can change it where it is. */
 static bool is_own(const lm_strategy *s, const block *b) {
-  return b->is_foreign ? lm_make_can_resize(&b->foreign, s) : s->id == b->strategy;
+  return b->is_foreign ? lm_make_can_resize(&b->foreign, s)
+                       : s->id == lm_strategy_whole(b->strategy);
 }
 
 static bool resize(order *o, lm_strategy *s, lm_token token, block *b) {
@@ -628,7 +642,7 @@ static bool resize(order *o, lm_strategy *s, lm_token token, block *b) {
 
 /* A block that became another without moving to another strategy is told as what it grew by. */
 static void *resized(order *o, lm_strategy *s, const block *was, const block *is) {
-  if (lm_token_site(was->token) != o->site->index || was->strategy != s->id)
+  if (lm_token_site(was->token) != o->site->index || lm_strategy_whole(was->strategy) != s->id)
     lm_stats_note(o->t, o->site->index, s->id, 1, is->size);
   else if (is->size > was->size)
     lm_stats_note(o->t, o->site->index, s->id, 0, is->size - was->size);
@@ -691,7 +705,9 @@ static void *realloc_small(lm_thread *t, loam_site *site, void *ptr, size_t size
   lm_thread_leave(t);
   if (!serve.bin) return NULL;
   bool fits = size <= place.size && (size > place.size / 2 || place.size <= 64);
-  if (fits && serve.strategy == place.strategy) return token == place.token ? ptr : NULL;
+  bool same = serve.strategy == place.strategy ||
+              (serve.bin == LM_BIN_HERE && serve.strategy == lm_strategy_whole(place.strategy));
+  if (fits && same) return token == place.token ? ptr : NULL;
   void *p = lm_engine_take(t, site, size);
   if (!p) p = lm_engine_decided(t, site, size, false);
   if (!p) return NULL;

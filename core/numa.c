@@ -33,6 +33,7 @@ static struct {
 } machine;
 
 static const char *root = "/sys/devices/system/node";
+static const char weights[] = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
 /* ---- Reading sysfs */
 
@@ -185,6 +186,17 @@ unsigned lm_numa_here(void) {
   return lm_sys_node();
 }
 
+unsigned lm_numa_near(void) {
+  unsigned here = lm_numa_here();
+  if (lm_likely(lm_numa_has(here))) return here;
+  unsigned best = (unsigned)__builtin_ctzll(machine.nodes);
+  for (uint64_t left = machine.nodes; left; left &= left - 1) {
+    unsigned node = (unsigned)__builtin_ctzll(left);
+    if (lm_numa_distance(here, node) < lm_numa_distance(here, best)) best = node;
+  }
+  return best;
+}
+
 static size_t add_run(char *buffer, size_t size, size_t used, unsigned first, unsigned last) {
   const char *comma = used ? "," : "";
   int n = first == last ? snprintf(buffer + used, size - used, "%s%u", comma, first)
@@ -207,17 +219,18 @@ const char *lm_numa_text(uint64_t mask, char *buffer, size_t size) {
 
 /* ---- Binding */
 
-/* The kernel's own weighted mode has one set of weights for the whole machine, so each strategy's
- * are put into effect here: the address space is cut into cells, and cell k goes to the node whose
- * turn is number k in a smooth weighted round robin (nginx's), so proportions hold within a large
- * range and over many small ones. A node is preferred, not demanded, as in interleaving.
+/* The kernel's own weighted mode has one set of weights for the whole machine, so those of other
+ * strategies are put into effect here: the address space is cut into cells, and cell k goes to the
+ * node whose turn is number k in a smooth weighted round robin (nginx's), so proportions hold
+ * within a large range and over many small ones. A node is preferred, not demanded, as in
+ * interleaving.
  *
  * Cells are a 64th of the range at least: a process may have only 65,530 mappings. They are
- * multiples of 2 MiB where the range is, so that they can have huge pages. */
+ * multiples of 2 MiB where they are to have huge pages. */
 enum { CELLS_MAX = 64 };
 
-static size_t choose_cell(uintptr_t at, size_t size) {
-  size_t unit = (at | size) % (2 * LM_MIB) == 0 ? 2 * LM_MIB : 64 * LM_KIB;
+static size_t choose_cell(size_t size, const lm_placement *placement) {
+  size_t unit = placement->huge ? 2 * LM_MIB : 64 * LM_KIB;
   while (unit * CELLS_MAX < size) unit *= 2;
   return unit;
 }
@@ -237,7 +250,7 @@ bool lm_numa_runs_start(lm_numa_runs *runs, const void *at, size_t size, size_t 
                         const lm_placement *placement) {
   uintptr_t from = (uintptr_t)at;
   *runs = (lm_numa_runs){ .placement = placement, .at = from, .end = from + size, .cell = cell };
-  if (!cell) runs->cell = choose_cell(from, size);
+  if (!cell) runs->cell = choose_cell(size, placement);
   for (unsigned i = 0; i < LM_NODES_MAX; i++) runs->sum += placement->weight[i];
   if (runs->sum == 0) return false;
   size_t skipped = from / runs->cell % (size_t)runs->sum;
@@ -271,7 +284,30 @@ static int bind_cells(void *at, size_t size, size_t cell, const lm_placement *pl
   return 0;
 }
 
+/* Whether the machine's weights are in the placement's proportions. Read each time: an
+ * administrator may change them, and what is bound then follows. */
+static bool has_weights(const lm_placement *placement) {
+  unsigned long machines = 0, ours = 0;
+  for (uint64_t left = placement->nodes; left; left &= left - 1) {
+    unsigned node = (unsigned)__builtin_ctzll(left);
+    char path[PATH_SIZE], text[32];
+    size_t length;
+    snprintf(path, sizeof path, "%s/node%u", weights, node);
+    if (lm_sys_read_file(path, text, sizeof text, &length)) return false;
+    unsigned long weight = strtoul(text, NULL, 10);
+    if (!ours) {
+      machines = weight;
+      ours = placement->weight[node];
+    }
+    if (!weight || weight * ours != placement->weight[node] * machines) return false;
+  }
+  return ours;
+}
+
 static int bind_weighted(void *at, size_t size, const lm_placement *placement) {
+  if (has_weights(placement) &&
+      !lm_sys_bind(at, size, LM_BIND_WEIGHTED, &placement->nodes, LM_NODES_MAX))
+    return 0;
   int error = bind_cells(at, size, 0, placement);
   /* Pages of 1 GiB cannot be shared out in smaller cells. */
   if (error == EINVAL && ((uintptr_t)at | size) % LM_GIB == 0)
@@ -282,7 +318,10 @@ static int bind_weighted(void *at, size_t size, const lm_placement *placement) {
 int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
   switch (placement->mode) {
     case LM_BIND_DEFAULT: return 0;
-    case LM_BIND_LOCAL: return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL, 0);
+    case LM_BIND_LOCAL:
+      if (placement->nodes)
+        return lm_sys_bind(at, size, LM_BIND_PREFERRED, &placement->nodes, LM_NODES_MAX);
+      return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL, 0);
     case LM_BIND_WEIGHTED: return bind_weighted(at, size, placement);
     default: return lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
   }

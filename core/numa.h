@@ -29,17 +29,20 @@ unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
 uint64_t lm_numa_free(unsigned node);
 uint64_t lm_numa_total(unsigned node);
 unsigned lm_numa_here(void); /* node of the calling CPU */
+unsigned lm_numa_near(void); /* the nearest to it of those with memory that may be used */
 
 /* How a strategy places its pages. */
 typedef struct lm_placement {
-  int mode;                     /* LM_BIND_* */
-  uint64_t nodes;               /* the mask, where the mode has one */
+  int mode;       /* LM_BIND_* */
+  uint64_t nodes; /* the mask, where the mode has one; LOCAL of one node: prefers it */
   uint8_t weight[LM_NODES_MAX]; /* LM_BIND_WEIGHTED */
+  bool huge;                    /* likewise: in pieces that can be pages of 2 MiB */
 } lm_placement;
 
-/* Applies a placement to a range not yet touched; 0 or an errno. WEIGHTED prefers nodes for runs of
- * pages in proportion to the weights: exact to about a 64th of the range, but to
- * no less than 64 KiB, or 2 MiB where the range is a multiple of that. */
+/* Applies a placement to a range not yet touched; 0 or an errno. WEIGHTED is the kernel's own mode,
+ * page by page, where it has one (Linux 6.9) and the machine's weights are in these proportions.
+ * Else nodes are preferred for runs of pages in proportion to the weights: exact to about a 64th of
+ * the range, but to no less than 64 KiB, or 2 MiB where pages are to be `huge`. */
 int lm_numa_bind(void *at, size_t size, const lm_placement *placement);
 
 /* The runs of a weighted range, one after the other. */

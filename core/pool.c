@@ -357,10 +357,12 @@ static void *limited(lm_pool *pool, void *p) {
 void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t align, lm_token token,
                     bool *zeroed) {
   *zeroed = false;
-  lm_pool *pool = size <= LM_SIZE_MAX ? lm_pool_for(strategy) : NULL;
+  if (lm_limit_left(strategy) < size && t) lm_bin_flush_strategy(strategy, t);
+  if (size > LM_SIZE_MAX) return NULL;
+  strategy = lm_strategy_here(strategy);
+  lm_pool *pool = lm_pool_for(strategy);
+  if (!pool && strategy->whole != strategy) pool = lm_pool_for(strategy = strategy->whole);
   if (!pool) return NULL;
-  if (lm_limit_left(strategy) < size && t)
-    lm_bin_flush(pool, &lm_pool_bins_of(t)->pool[place_of(strategy)]);
   if (lm_limit_left(strategy) < size) return NULL;
   align = align_of(strategy, align);
   if (strategy->desc.guard && is_guarded(t, strategy) && lm_guard_has_room()) {
@@ -578,6 +580,12 @@ typedef struct roll {
   uint8_t *stays;
 } roll;
 
+/* A share stays while a policy names the whole. */
+static void keep_shares(const roll *r) {
+  for (uint32_t id = 0; id < r->count; id++)
+    if (r->stays[lm_strategy_whole(id)]) r->stays[id] = 1;
+}
+
 static void mark_live(void *ctx, const lm_object *object) {
   roll *r = ctx;
   if (object->strategy < r->count) r->stays[object->strategy] = 1;
@@ -620,6 +628,7 @@ void lm_pool_retire(const uint8_t *used, uint32_t n) {
   r.stays = lm_own_alloc(r.count);
   if (!r.stays) return;
   memcpy(r.stays, used, n < r.count ? n : r.count);
+  keep_shares(&r);
   lm_pool_each(mark_live, &r);
   if (close_idle(&r)) {
     if (!lm_thread_grace()) memset(r.stays, 1, r.count);

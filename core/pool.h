@@ -42,6 +42,8 @@ bool lm_pool_reserve(lm_strategy *strategy);
  * strategy, zero asked; large classes where memory costs more than what is touched of it). Constant
  * until the strategy is retired. */
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
+/* What a decision table holds in place of a bin where that is the one of the thread's share. */
+enum { LM_BIN_HERE = 1 };
 
 /* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
  * is between lm_thread_enter and _leave. *hint: as lm_mark_assign's. */
@@ -53,8 +55,9 @@ void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token to
  * atomic exchange, so that lm_pool_retoken cannot be lost. */
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p);
 
-/* Any request of a host strategy: small, large, aligned, guarded. *zeroed says whether the memory
- * is known to be all zero. NULL when it cannot be had; no limit is looked at here. */
+/* Any request of a host strategy, or of its share here: small, large, aligned, guarded. *zeroed
+ * says whether the memory is known to be all zero. NULL when it cannot be had; no limit is looked
+ * at here. */
 void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t align, lm_token token,
                     bool *zeroed);
 

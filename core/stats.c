@@ -186,7 +186,7 @@ static uint64_t key_of(const query *q, uint32_t site, uint32_t strategy, uint32_
       q->tag_site[s->tag_index] = site;
     key |= s && s->tag_index <= q->tags ? q->tag_site[s->tag_index] : site;
   }
-  if (q->keys & LOAM_BY_STRATEGY) key |= (uint64_t)strategy << LM_SITE_BITS;
+  if (q->keys & LOAM_BY_STRATEGY) key |= (uint64_t)lm_strategy_whole(strategy) << LM_SITE_BITS;
   if (q->keys & LOAM_BY_GENERATION) key |= (uint64_t)slot << SLOT_SHIFT;
   return key;
 }

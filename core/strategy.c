@@ -8,7 +8,7 @@
 #include "own.h"
 #include "thread.h"
 
-static lm_strategy builtin = { .desc = { .name = "default" } };
+static lm_strategy builtin = { .desc = { .name = "default" }, .whole = &builtin };
 
 /* Under the lock: writes. Without: an id is known only from lm_strategy_intern, or from data that
  * was published after it, so the pointer is there; acquire pairs with the release in add_locked. */
@@ -57,7 +57,7 @@ static bool has_mask(int mode) {
          mode == LM_BIND_PREFERRED_MANY;
 }
 
-static void place(lm_placement *out, const lm_placement *p) {
+static void place(lm_placement *out, const lm_placement *p, lm_huge huge) {
   out->mode = p->mode;
   if (has_mask(p->mode)) out->nodes = p->nodes;
   if (p->mode != LM_BIND_WEIGHTED) return;
@@ -65,6 +65,7 @@ static void place(lm_placement *out, const lm_placement *p) {
     out->weight[i] = p->weight[i];
     if (p->weight[i]) out->nodes |= (uint64_t)1 << i;
   }
+  out->huge = huge >= LM_HUGE_THP;
 }
 
 /* Whether its memory is a file's. */
@@ -78,7 +79,7 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
   out->kind = d->kind;
   out->align = d->align;
   out->limit = d->limit;
-  place(&out->placement, &d->placement);
+  place(&out->placement, &d->placement, d->huge);
   out->huge = d->huge;
   out->zero = d->zero;
   out->prefault = d->prefault;
@@ -140,6 +141,11 @@ static lm_strategy *settle(lm_strategy *made, uint32_t searched) {
   return s;
 }
 
+static bool wants_shares(const lm_desc *d) {
+  return d->kind == LM_KIND_HOST && d->placement.mode == LM_BIND_LOCAL && !d->placement.nodes &&
+         !lm_is_pow2((size_t)lm_numa_nodes());
+}
+
 /* Memory is had before the lock is taken, which so is a leaf. */
 static loam_status make(const lm_desc *desc, uint32_t searched, lm_strategy **out) {
   lm_strategy *made = lm_own_alloc(sizeof *made);
@@ -147,8 +153,16 @@ static loam_status make(const lm_desc *desc, uint32_t searched, lm_strategy **ou
   lm_thread_leaf(&table.lock);
   memcpy(&made->desc, desc, sizeof *desc); /* with the padding */
   made->hash = hash_of(desc);
+  made->whole = made;
+  if (wants_shares(desc) && !(made->shares = lm_own_alloc(sizeof *made->shares))) {
+    lm_own_free(made);
+    return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
+  }
   lm_strategy *s = settle(made, searched);
-  if (s != made) lm_own_free(made);
+  if (s != made) {
+    lm_own_free(made->shares);
+    lm_own_free(made);
+  }
   if (!s)
     return lm_fail(LOAM_EBUDGET, "strategy \"%s\": a process has at most %d strategies in its life",
                    desc->name, LM_STRATEGIES_MAX);
@@ -166,6 +180,31 @@ loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out) {
   if (!known) return make(&canonical, n, out);
   *out = known;
   return LOAM_OK;
+}
+
+/* ---- Shares ------------------------------------------------------------------------------- */
+
+/* Its description differs from the whole's, and from every other, by the node; see canonicalise. */
+static lm_strategy *make_share(lm_strategy *whole, unsigned node) {
+  lm_strategy *share = lm_own_alloc(sizeof *share);
+  if (!share) return NULL;
+  memcpy(&share->desc, &whole->desc, sizeof share->desc);
+  share->desc.placement.nodes = (uint64_t)1 << node;
+  share->hash = hash_of(&share->desc);
+  share->whole = whole;
+  lm_strategy *s = settle(share, 0);
+  if (s != share) lm_own_free(share);
+  return s;
+}
+
+lm_strategy *lm_strategy_share(lm_strategy *whole) {
+  unsigned node = lm_numa_near();
+  _Atomic(lm_strategy *) *at = &whole->shares->of[node];
+  lm_strategy *share = atomic_load_explicit(at, memory_order_acquire);
+  if (lm_likely(share != NULL)) return share;
+  share = make_share(whole, node);
+  if (share) atomic_store_explicit(at, share, memory_order_release);
+  return share ? share : whole;
 }
 
 const char *lm_kind_text(lm_kind kind) {
@@ -186,6 +225,7 @@ static size_t left_of(const lm_strategy *s, int64_t used) {
 
 uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
   if (!s->desc.limit || !size) return want;
+  s = s->whole;
   int64_t used = atomic_load_explicit(&s->used, memory_order_relaxed);
   size_t n;
   do {
@@ -200,10 +240,11 @@ uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
 bool lm_limit_take(lm_strategy *s, size_t bytes) { return lm_limit_take_some(s, bytes, 1) == 1; }
 
 void lm_limit_give(lm_strategy *s, int64_t bytes) {
-  if (s->desc.limit && bytes) atomic_fetch_sub_explicit(&s->used, bytes, memory_order_relaxed);
+  if (s->desc.limit && bytes)
+    atomic_fetch_sub_explicit(&s->whole->used, bytes, memory_order_relaxed);
 }
 
 size_t lm_limit_left(const lm_strategy *s) {
   if (!s->desc.limit) return SIZE_MAX;
-  return left_of(s, atomic_load_explicit(&s->used, memory_order_relaxed));
+  return left_of(s, atomic_load_explicit(&s->whole->used, memory_order_relaxed));
 }

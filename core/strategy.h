@@ -1,7 +1,12 @@
 /* strategy.h - interned descriptions of memory.
  *
  * A strategy is immutable once interned: equal descriptions are one strategy, with one id and one
- * pool, through all generations. Its counters are the only part that changes. */
+ * pool, through all generations. Its counters are the only part that changes.
+ *
+ * Memory that is local has a node, and is freed by threads of any: so that what a thread of one
+ * node gave back does not become the local memory of another's, `numa = "local"` on a machine of
+ * several nodes has a share for each node that threads ask from: a strategy with a pool and bins of
+ * its own, which prefers that node. Policies, names, limits and figures know the whole alone. */
 #ifndef LM_STRATEGY_H
 #define LM_STRATEGY_H
 
@@ -64,7 +69,9 @@ typedef struct lm_strategy {
   uint32_t id;
   uint32_t hash; /* of desc, to tell most others apart at a glance */
   lm_desc desc;
-  _Atomic int64_t used;         /* bytes taken of the limit, where there is one */
+  struct lm_strategy *whole;    /* itself, or what it is a share of */
+  struct lm_shares *shares;     /* NULL: it is not shared out by node. Constant, as is `whole` */
+  _Atomic int64_t used;         /* of a whole: bytes taken of the limit, where there is one */
   _Atomic uint64_t served_late; /* requests it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests it could not serve */
   struct lm_pool *pool;         /* NULL until the first block; see pool.h */
@@ -81,6 +88,25 @@ const char *lm_kind_text(lm_kind kind);
 /* Whether its memory is that of a pool of host memory (pool.h). */
 LM_INLINE bool lm_kind_is_pooled(lm_kind kind) {
   return kind == LM_KIND_HOST || kind == LM_KIND_SHARED || kind == LM_KIND_FILE;
+}
+
+/* By node; made when a thread of the node first asks. Acquire pairs with the release in
+ * lm_strategy_share: what it points to is there. */
+typedef struct lm_shares {
+  _Atomic(lm_strategy *) of[LM_NODES_MAX];
+} lm_shares;
+
+/* The share of the nearest node with memory to the calling CPU; the whole, where there is no memory
+ * for a share. */
+lm_strategy *lm_strategy_share(lm_strategy *whole);
+/* What serves the calling thread now. */
+LM_INLINE lm_strategy *lm_strategy_here(lm_strategy *s) {
+  return lm_likely(!s->shares) ? s : lm_strategy_share(s);
+}
+/* The id under which a block of this strategy is told. */
+LM_INLINE uint32_t lm_strategy_whole(uint32_t id) {
+  const lm_strategy *s = lm_strategy_at(id);
+  return s->whole->id;
 }
 
 /* The limit of a strategy that has one; of others nothing is counted. Law: used is the bytes of its

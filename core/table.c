@@ -91,11 +91,18 @@ static int reach_in(filler *f, size_t lo, size_t hi) {
   return id;
 }
 
+/* The bin that a table holds: a thread's share is known only when it asks. */
+static uint32_t bin_in_table(lm_strategy *s, unsigned c) {
+  uint32_t bin = lm_pool_bin(s, c);
+  return bin && s->shares ? LM_BIN_HERE : bin;
+}
+
 static lm_serve serve_of(filler *f, unsigned c, size_t lo, size_t hi) {
   int id = reach_in(f, lo, hi);
-  uint32_t bin = id < 0 ? 0 : lm_pool_bin(lm_strategy_at((uint32_t)id), c);
+  lm_strategy *s = id < 0 ? NULL : lm_strategy_at((uint32_t)id);
+  uint32_t bin = s ? lm_pool_bin(s, c) : 0;
   if (!bin) return (lm_serve){ 0 };
-  return (lm_serve){ bin, (uint16_t)id, (uint16_t)(lm_table_bin_size(bin) / 16) };
+  return (lm_serve){ bin_in_table(s, c), (uint16_t)id, (uint16_t)(lm_table_bin_size(bin) / 16) };
 }
 
 static bool is_serve(const lm_serve *a, const lm_serve *b) {
@@ -154,7 +161,7 @@ static void fill_class(filler *f, unsigned c) {
 static void fill_large(filler *f, unsigned c) {
   size_t lo = (c > LM_CLASSES ? (size_t)lm_class_slots(c - 1) << LM_SLOT_SHIFT : LM_SMALL_MAX) + 1;
   int id = reach_in(f, lo, (size_t)lm_class_slots(c) << LM_SLOT_SHIFT);
-  uint32_t bin = id < 0 ? 0 : lm_pool_bin(lm_strategy_at((uint32_t)id), c);
+  uint32_t bin = id < 0 ? 0 : bin_in_table(lm_strategy_at((uint32_t)id), c);
   if (bin) f->table->large[c - LM_CLASSES] = (lm_serve){ bin, (uint16_t)id, 0 };
 }
 
@@ -202,7 +209,7 @@ void lm_table_finish(lm_table *table) {
 static bool is_right(const lm_serve *s, size_t size) {
   if (!s->bin) return true;
   return s->units * (size_t)16 >= size &&
-         lm_pool_bin(lm_strategy_at(s->strategy), lm_class_of(size)) == s->bin;
+         bin_in_table(lm_strategy_at(s->strategy), lm_class_of(size)) == s->bin;
 }
 
 bool lm_table_is_valid(const lm_table *table) {

@@ -12,7 +12,7 @@ struct lm_plan;
 
 /* A bin that serves a request, and what is noted of it. */
 typedef struct lm_serve {
-  uint32_t bin;      /* offset of the bin in the thread; 0: decide */
+  uint32_t bin;      /* offset of the bin in the thread; 0: decide; LM_BIN_HERE */
   uint16_t strategy; /* id */
   uint16_t units;    /* usable bytes of the bin's objects / 16 */
 } lm_serve;

@@ -291,7 +291,7 @@ static void many_small_ranges_are_shared_out_by_weight(void **state) {
 
 static void runs_begin_and_end_where_huge_pages_do(void **state) {
   (void)state;
-  lm_placement placement = { .mode = LM_BIND_WEIGHTED };
+  lm_placement placement = { .mode = LM_BIND_WEIGHTED, .huge = true };
   placement.weight[A] = placement.weight[B] = 1;
   lm_numa_runs runs;
   lm_numa_run run;

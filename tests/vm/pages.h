@@ -22,10 +22,11 @@ static inline int nodes(void) {
   exit(77);
 }
 
-static inline void skip_unless_nodes(int n) {
+/* For a program whose every test is of the machine with so many. */
+static inline void only_with_nodes(int n) {
   if (nodes() == n) return;
   print_message("only on the machine with %d nodes\n", n);
-  skip();
+  exit(77);
 }
 
 /* Pages of [at, at + size) by node; `other` counts those without memory. */
@@ -85,6 +86,14 @@ static inline long smaps(const void *at, const char *field) {
   fclose(file);
   assert_true(found >= 0);
   return found;
+}
+
+/* A line of a file that the machine's administrator sets. */
+static inline void set(const char *path, const char *text) {
+  FILE *file = fopen(path, "w");
+  if (!file) fail_msg("%s cannot be opened", path);
+  fputs(text, file);
+  if (fclose(file)) fail_msg("%s does not take %s", path, text);
 }
 
 /* Makes this the live policy. */
