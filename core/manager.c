@@ -108,7 +108,7 @@ static const loam_manager *load(const char *name) {
   if (!library) return lm_fail_null("LOAM_MANAGER: %s", dlerror());
   loam_manager_plugin_fn plugin = (loam_manager_plugin_fn)dlsym(library, "loam_manager_plugin");
   if (!plugin) return lm_fail_null("LOAM_MANAGER=%s: it exports no loam_manager_plugin", name);
-  const loam_manager *m = plugin();
+  const loam_manager *m = plugin(&lm_manager_driver);
   if (!m) return lm_fail_null("LOAM_MANAGER=%s: its loam_manager_plugin gives no manager", name);
   if (check(m) == LOAM_OK) return m;
   char why[sizeof manager.why];

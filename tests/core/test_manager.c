@@ -1,0 +1,468 @@
+/* test_manager.c - who device memory comes from: the driver, a table, a library; and when it goes
+ * back. Each test is a process of its own: a manager, once asked, stays. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "error.h"
+#include "manager.h"
+#include "names.h"
+#include "standin.h"
+
+enum { MIB = 1 << 20, FAILED = 1 };
+
+/* In a child, where cmocka's own would go on with the other tests. */
+#define want(condition)                                                                       \
+  do {                                                                                        \
+    if (!(condition)) {                                                                       \
+      print_message("%s:%d: not true: %s (\"%s\", \"%s\")\n", __FILE__, __LINE__, #condition, \
+                    loam_error(), standin_violation());                                       \
+      _exit(FAILED);                                                                          \
+    }                                                                                         \
+  } while (0)
+
+#define good(call) want((call) == LM_GPU_OK)
+#define ok(call) want((call) == LOAM_OK)
+
+static bool says(const char *words) { return strstr(loam_error(), words); }
+
+/* Runs a test's body in a process that has not touched the driver; nothing may be violated. */
+static int whole(void *body) {
+  ((void (*)(void))body)();
+  want(standin_violations() == 0);
+  return 0;
+}
+
+#define TEST(name)                                                 \
+  static void name##_body(void);                                   \
+  static void name(void **state) {                                 \
+    (void)state;                                                   \
+    assert_int_equal(run_in_child(whole, (void *)name##_body), 0); \
+  }                                                                \
+  static void name##_body(void)
+
+static void *take(lm_manager_kind kind, int device, size_t size) {
+  void *at = NULL;
+  good(lm_manager_alloc(kind, device, size, 0, &at));
+  return at;
+}
+
+/* ---- The driver's */
+
+TEST(the_driver_serves_where_nobody_else_does) {
+  void *at[LM_MANAGER_KINDS];
+  for (int kind = 0; kind < LM_MANAGER_KINDS; kind++) {
+    want(!lm_manager_is_foreign((lm_manager_kind)kind));
+    at[kind] = take((lm_manager_kind)kind, 1, MIB);
+  }
+  want(standin_used(1) >= MIB && standin_blocks() == 3);
+  memset(at[LM_MANAGER_HOST], 1, MIB);
+  for (int kind = 0; kind < LM_MANAGER_KINDS; kind++)
+    lm_manager_free((lm_manager_kind)kind, 1, at[kind], MIB);
+  want(standin_blocks() == 3); /* pending */
+  want(lm_manager_flush(1) == 3 * MIB && standin_blocks() == 0);
+}
+
+TEST(refuses_a_device_that_is_not_there) {
+  void *at;
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 2, 64, 0, &at) != LM_GPU_OK);
+  want(says("device 2: this machine has devices 0-1"));
+}
+
+/* ---- Pending frees */
+
+static void take_and_free(int times, int device, size_t size) {
+  for (int i = 0; i < times; i++)
+    lm_manager_free(LM_MANAGER_DEVICE, device, take(LM_MANAGER_DEVICE, device, size), size);
+}
+
+TEST(ten_frees_are_put_off_and_no_more) {
+  unsigned long frees = standin_calls("cuMemFree");
+  take_and_free(10, 0, 4096);
+  take_and_free(10, 1, 4096);
+  want(standin_calls("cuMemFree") == frees);
+  take_and_free(1, 0, 4096);
+  want(standin_calls("cuMemFree") == frees + 11);
+  want(standin_used(0) == 0 && standin_used(1) > 0);
+}
+
+TEST(or_a_fifth_of_the_device) {
+  take_and_free(1, 0, 12 * MIB); /* of 64 */
+  want(standin_used(0) == 12 * MIB);
+  take_and_free(1, 0, 1 * MIB);
+  want(standin_used(0) == 0);
+}
+
+TEST(the_limits_can_be_set) {
+  loam_defer_limit(2, -1);
+  take_and_free(2, 0, 4096);
+  want(standin_blocks() == 2);
+  take_and_free(1, 0, 4096);
+  want(standin_blocks() == 0);
+  loam_defer_limit(-1, 0);
+  take_and_free(1, 0, 4096);
+  want(standin_blocks() == 0);
+}
+
+TEST(nothing_goes_back_while_cleanup_is_deferred) {
+  void *at;
+  loam_defer_enter();
+  loam_defer_enter();
+  take_and_free(20, 0, 3 * MIB);
+  want(standin_used(0) == 60 * MIB);
+  want(lm_manager_flush(-1) == 0);
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 32 * MIB, 0, &at) == LM_GPU_NO_MEMORY);
+  want(says("CUDA_ERROR_OUT_OF_MEMORY"));
+  ok(loam_defer_leave());
+  want(standin_used(0) == 60 * MIB);
+  ok(loam_defer_leave());
+  want(standin_used(0) == 0);
+  want(loam_defer_leave() == LOAM_ESTATE && says("cleanup is not deferred"));
+}
+
+TEST(what_is_pending_goes_when_memory_is_wanted) {
+  take_and_free(4, 0, 3 * MIB);
+  void *at = take(LM_MANAGER_DEVICE, 0, 60 * MIB);
+  want(standin_used(0) == 60 * MIB);
+  lm_manager_free(LM_MANAGER_DEVICE, 0, at, 60 * MIB);
+}
+
+TEST(a_reset_ends_what_is_pending_deferred_or_not) {
+  loam_defer_enter();
+  take_and_free(3, 0, MIB);
+  lm_manager_reset(0);
+  want(standin_used(0) == 0);
+  lm_manager_reset(1); /* never used */
+  lm_manager_reset(77);
+  take_and_free(1, 0, MIB);
+}
+
+/* ---- A table of the host's */
+
+static struct {
+  int initialized[2], resets, deferred;
+  size_t live;
+  loam_status answer, readiness;
+  uintptr_t next;
+} mine;
+
+static loam_status my_initialize(void *ctx, int device) {
+  want(ctx == &mine);
+  mine.initialized[device]++;
+  return mine.readiness;
+}
+
+/* Addresses that nobody may look at. */
+static loam_status my_memalloc(void *ctx, int device, size_t size, void **out) {
+  want(ctx == &mine && device < 2);
+  if (mine.answer != LOAM_OK) return mine.answer;
+  mine.live += size;
+  *out = (void *)mine.next;
+  if (mine.next) mine.next += size;
+  return LOAM_OK;
+}
+
+static void my_memfree(void *ctx, int device, void *at, size_t size) {
+  want(ctx == &mine && device < 2 && at);
+  mine.live -= size;
+}
+
+static loam_status my_reset(void *ctx, int device) {
+  (void)ctx;
+  (void)device;
+  mine.resets++;
+  return LOAM_OK;
+}
+
+static void my_enter(void *ctx) { ((void)ctx, mine.deferred++); }
+static void my_leave(void *ctx) { ((void)ctx, mine.deferred--); }
+
+static loam_manager table(void) {
+  mine.next = 0x100000;
+  return (loam_manager){ .size = sizeof(loam_manager),
+                         .interface_version = 1,
+                         .name = "mine",
+                         .ctx = &mine,
+                         .initialize = my_initialize,
+                         .memalloc = my_memalloc,
+                         .memfree = my_memfree,
+                         .reset = my_reset,
+                         .defer_enter = my_enter,
+                         .defer_leave = my_leave };
+}
+
+TEST(a_table_serves_what_it_has_and_the_driver_the_rest) {
+  static loam_manager m;
+  size_t free, total;
+  void *at;
+  m = table();
+  ok(loam_manager_set(&m));
+  want(lm_manager_is_foreign(LM_MANAGER_DEVICE) && !lm_manager_is_foreign(LM_MANAGER_HOST));
+  want(take(LM_MANAGER_DEVICE, 1, 4096) == (void *)0x100000 && mine.live == 4096);
+  want(standin_used(1) == 0);
+  lm_manager_free(LM_MANAGER_HOST, 1, take(LM_MANAGER_HOST, 1, 4096), 4096);
+  lm_manager_free(LM_MANAGER_MANAGED, 1, take(LM_MANAGER_MANAGED, 1, 4096), 4096);
+  lm_manager_free(LM_MANAGER_DEVICE, 1, (void *)0x100000, 4096);
+  want(lm_manager_flush(-1) == 3 * 4096 && mine.live == 0 && standin_blocks() == 0);
+  const loam_manager *whole_table = lm_manager(1);
+  ok(whole_table->get_memory_info(&mine, 1, &free, &total));
+  want(total == 64 * MIB);
+  ok(whole_table->memalloc_async(&mine, 1, 512, NULL, &at)); /* by its memalloc */
+  want(mine.live == 512);
+  whole_table->memfree_async(&mine, 1, at, 512, NULL);
+  want(mine.live == 0);
+}
+
+TEST(each_device_is_initialized_once_and_after_a_reset) {
+  static loam_manager m;
+  m = table();
+  ok(loam_manager_set(&m));
+  take(LM_MANAGER_DEVICE, 0, 256);
+  take(LM_MANAGER_DEVICE, 0, 256);
+  take(LM_MANAGER_HOST, 1, 256);
+  want(mine.initialized[0] == 1 && mine.initialized[1] == 1);
+  lm_manager_reset(0);
+  want(mine.resets == 1);
+  take(LM_MANAGER_DEVICE, 0, 256);
+  want(mine.initialized[0] == 2 && mine.initialized[1] == 1);
+  loam_defer_enter();
+  want(mine.deferred == 1);
+  ok(loam_defer_leave());
+  want(mine.deferred == 0);
+}
+
+TEST(what_a_table_answers_is_looked_at) {
+  static loam_manager m;
+  void *at;
+  m = table();
+  ok(loam_manager_set(&m));
+  mine.readiness = LOAM_EUNSUPPORTED;
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) != LM_GPU_OK);
+  want(says("manager \"mine\": initialize"));
+  mine.readiness = LOAM_OK;
+  mine.answer = LOAM_ENOMEM;
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_NO_MEMORY);
+  want(says("manager \"mine\": memalloc of 256 bytes on device 0: no memory"));
+  mine.answer = LOAM_OK;
+  mine.next += 128;
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_FAILED);
+  want(says("which is not aligned to 256 bytes") && mine.live == 0);
+  mine.next = 0;
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_FAILED);
+  want(says("which is not an address"));
+}
+
+TEST(a_table_that_makes_no_sense_is_refused) {
+  loam_manager m = table();
+  m.interface_version = 2;
+  want(loam_manager_set(&m) == LOAM_EUNSUPPORTED);
+  want(says("manager \"mine\" has interface version 2: loam has 1"));
+  m = table();
+  m.memfree = NULL;
+  want(loam_manager_set(&m) == LOAM_EINVAL && says("of memalloc and memfree only one is there"));
+  m = table();
+  m.size = 8;
+  want(loam_manager_set(&m) == LOAM_EINVAL && says("size is 8"));
+  want(!lm_manager_is_foreign(LM_MANAGER_DEVICE));
+}
+
+/* One whose header ended before what it is asked for here. */
+TEST(a_shorter_table_is_of_an_older_header) {
+  static loam_manager m;
+  m = table();
+  m.size = offsetof(loam_manager, memhostalloc);
+  m.memhostalloc = (void *)1;
+  ok(loam_manager_set(&m));
+  take(LM_MANAGER_DEVICE, 0, 256);
+  lm_manager_free(LM_MANAGER_HOST, 0, take(LM_MANAGER_HOST, 0, 256), 256);
+  want(mine.live == 256 && mine.resets == 0);
+}
+
+TEST(a_manager_stays_once_it_was_asked) {
+  static loam_manager m;
+  m = table();
+  ok(loam_manager_set(&m));
+  ok(loam_manager_set(NULL));
+  take(LM_MANAGER_DEVICE, 0, 256);
+  want(loam_manager_set(&m) == LOAM_ESTATE);
+  want(says("memory of a device was asked for already: manager \"driver\" stays"));
+}
+
+/* ---- A library */
+
+static int told;
+static char words[256];
+
+static void listen(void *ctx, const loam_event *event) {
+  (void)ctx;
+  told += event->kind == LOAM_EVENT_MANAGER;
+  snprintf(words, sizeof words, "%s", event->message);
+}
+
+/* PLUGIN is examples/manager/budget.c, which gives 8 MiB. */
+TEST(a_library_brings_a_manager_and_it_stays) {
+  loam_manager m = table();
+  void *at;
+  setenv("LOAM_MANAGER", getenv("LOAM_PLUGIN"), 1);
+  loam_on_event(listen, NULL);
+  ok(loam_manager_set(&m));
+  want(told == 1 && strstr(words, "manager \"mine\" is not taken: LOAM_MANAGER names "));
+  take(LM_MANAGER_DEVICE, 0, 6 * MIB);
+  want(standin_used(0) == 6 * MIB);
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 3 * MIB, 0, &at) == LM_GPU_NO_MEMORY);
+  want(says("manager \"budget\": memalloc of 3145728 bytes on device 0: no memory"));
+  ok(loam_manager_set(&m));
+  want(told == 2);
+  want(!strcmp(lm_manager(0)->name, "budget"));
+}
+
+TEST(a_library_that_brings_none_leaves_no_memory) {
+  void *at;
+  setenv("LOAM_MANAGER", "/nowhere/libmine.so", 1);
+  for (int i = 0; i < 2; i++) {
+    want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_UNSUPPORTED);
+    want(says("LOAM_MANAGER: /nowhere/libmine.so"));
+  }
+  want(lm_manager_is_foreign(LM_MANAGER_DEVICE));
+}
+
+TEST(a_library_without_the_symbol_says_so) {
+  void *at;
+  setenv("LOAM_MANAGER", "libm.so.6", 1);
+  want(lm_manager_alloc(LM_MANAGER_HOST, 0, 256, 0, &at) == LM_GPU_UNSUPPORTED);
+  want(says("LOAM_MANAGER=libm.so.6: it exports no loam_manager_plugin"));
+}
+
+/* ---- Pins */
+
+TEST(memory_that_there_is_can_be_pinned) {
+  char *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ok(loam_pin(at, 4096, LM_GPU_MAPPED));
+  ok(loam_pin(at, 4096, 0));
+  want(standin_blocks() == 1);
+  want(loam_pin(at, 8192, 0) == LOAM_EINVAL && says("they are pinned as 4096 bytes"));
+  want(loam_pin(at, 4096, LM_GPU_PORTABLE) == LOAM_EINVAL && says("without LOAM_PINNED_PORTABLE"));
+  want(loam_pin(at + 100, 64, 0) != LOAM_OK && says("(712)"));
+  want(loam_pin(at, 4096, LM_GPU_WRITE_COMBINED) == LOAM_EINVAL && says("flags 4"));
+  want(loam_pin(NULL, 4096, 0) == LOAM_EINVAL && loam_pin(at, 0, 0) == LOAM_EINVAL);
+  ok(loam_unpin(at));
+  want(standin_blocks() == 1);
+  ok(loam_unpin(at));
+  want(standin_blocks() == 0);
+  want(loam_unpin(at) == LOAM_EBADPTR && says("not where a pinned range begins"));
+  munmap(at, 8192);
+}
+
+/* ---- Refusals */
+
+static void use_all(void) {
+  char *host = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *at;
+  for (int kind = 0; kind < LM_MANAGER_KINDS; kind++) {
+    if (lm_manager_alloc((lm_manager_kind)kind, 0, 4096, 0, &at) == LM_GPU_OK)
+      lm_manager_free((lm_manager_kind)kind, 0, at, 4096);
+    else want(*loam_error());
+  }
+  if (host == MAP_FAILED) return;
+  if (loam_pin(host, 4096, 0) == LOAM_OK) loam_unpin(host);
+  (void)lm_manager_flush(0);
+  munmap(host, 4096);
+}
+
+TEST(nothing_is_lost_whichever_system_call_fails) {
+  use_all();
+  for (long nth = 1;; nth++) {
+    long before = lm_sys_calls();
+    lm_sys_refuse(nth);
+    use_all();
+    lm_sys_refuse(0);
+    want(standin_blocks() == 0);
+    if (lm_sys_calls() - before < nth) break;
+  }
+}
+
+/* What a driver refuses to end is its own; all else is not lost. */
+TEST(nothing_is_lost_whichever_call_of_the_driver_fails) {
+  unsigned nth = 1;
+  use_all();
+  for (bool reached = true; reached; nth++) {
+    unsigned long before = standin_calls(NULL);
+    unsigned blocks = standin_blocks();
+    standin_fail(NULL, nth, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    use_all();
+    standin_fail(NULL, 0, 0, CUDA_SUCCESS);
+    reached = standin_calls(NULL) - before >= nth;
+    want(standin_blocks() <= blocks + 1);
+  }
+  want(nth > 10);
+}
+
+static int use_in_child(void *at) {
+  void *got;
+  if (lm_manager_alloc(LM_MANAGER_DEVICE, 0, 64, 0, &got) != LM_GPU_FORKED) return 1;
+  if (!says("a fork cannot use the GPU")) return 2;
+  if (loam_pin(&got, 8, 0) != LOAM_ESTATE) return 3;
+  for (int i = 0; i < 20; i++) lm_manager_free(LM_MANAGER_DEVICE, 0, at, 64);
+  return lm_manager_flush(-1) ? 4 : 0;
+}
+
+TEST(a_fork_has_no_memory_of_devices) {
+  void *at = take(LM_MANAGER_DEVICE, 0, 64);
+  take_and_free(3, 0, 64);
+  want(run_in_child(use_in_child, at) == 0);
+  want(standin_blocks() == 4);
+}
+
+/* ---- Threads */
+
+static void *use_much(void *arg) {
+  int device = (int)(intptr_t)arg & 1;
+  for (int i = 0; i < 300; i++) {
+    void *at;
+    if (i % 50 == 0) loam_defer_enter();
+    if (lm_manager_alloc(LM_MANAGER_DEVICE, device, 4096, 0, &at) == LM_GPU_OK)
+      lm_manager_free(LM_MANAGER_DEVICE, device, at, 4096);
+    if (i % 50 == 25) loam_defer_leave();
+  }
+  return NULL;
+}
+
+TEST(any_thread_may_ask_and_give_back) {
+  pthread_t threads[4];
+  for (intptr_t i = 0; i < 4; i++) threads[i] = start_thread(use_much, (void *)i);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  lm_manager_flush(-1);
+  want(standin_blocks() == 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_driver_serves_where_nobody_else_does),
+    cmocka_unit_test(refuses_a_device_that_is_not_there),
+    cmocka_unit_test(ten_frees_are_put_off_and_no_more),
+    cmocka_unit_test(or_a_fifth_of_the_device),
+    cmocka_unit_test(the_limits_can_be_set),
+    cmocka_unit_test(nothing_goes_back_while_cleanup_is_deferred),
+    cmocka_unit_test(what_is_pending_goes_when_memory_is_wanted),
+    cmocka_unit_test(a_reset_ends_what_is_pending_deferred_or_not),
+    cmocka_unit_test(a_table_serves_what_it_has_and_the_driver_the_rest),
+    cmocka_unit_test(each_device_is_initialized_once_and_after_a_reset),
+    cmocka_unit_test(what_a_table_answers_is_looked_at),
+    cmocka_unit_test(a_table_that_makes_no_sense_is_refused),
+    cmocka_unit_test(a_shorter_table_is_of_an_older_header),
+    cmocka_unit_test(a_manager_stays_once_it_was_asked),
+    cmocka_unit_test(a_library_brings_a_manager_and_it_stays),
+    cmocka_unit_test(a_library_that_brings_none_leaves_no_memory),
+    cmocka_unit_test(a_library_without_the_symbol_says_so),
+    cmocka_unit_test(memory_that_there_is_can_be_pinned),
+    cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
+    cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),
+    cmocka_unit_test(a_fork_has_no_memory_of_devices),
+    cmocka_unit_test(any_thread_may_ask_and_give_back),
+  };
+  setenv("STANDIN_DEVICES", "2", 0);
+  setenv("STANDIN_MEMORY", "64M", 0);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
