@@ -33,6 +33,7 @@ enum {
   X(DevicePrimaryCtxRetain, "", CUcontext *, CUdevice)                \
   X(DevicePrimaryCtxGetState, "", CUdevice, unsigned *, int *)        \
   X(CtxGetDevice, "", CUdevice *)                                     \
+  X(CtxGetCurrent, "", CUcontext *)                                   \
   X(CtxPushCurrent, "_v2", CUcontext)                                 \
   X(CtxPopCurrent, "_v2", CUcontext *)                                \
   X(CtxSynchronize, "", void)                                         \
@@ -188,16 +189,15 @@ static CUresult retain_primary(int device, CUcontext *out) {
   return result;
 }
 
-/* The host may have reset it: then it is made again. */
-static CUresult find_primary(int device, CUcontext *out) {
+/* The host may have reset it, or reset it and retained it anew: then what is known is of no use. */
+static CUresult push_primary(int device, CUcontext *out) {
   unsigned flags;
   int active = 0;
   *out = atomic_load_explicit(&device_of[device].primary, memory_order_acquire);
-  if (*out &&
-      cu.DevicePrimaryCtxGetState(device_of[device].handle, &flags, &active) == CUDA_SUCCESS &&
-      active)
-    return CUDA_SUCCESS;
-  return retain_primary(device, out);
+  if (*out) (void)cu.DevicePrimaryCtxGetState(device_of[device].handle, &flags, &active);
+  if (active && cu.CtxPushCurrent(*out) == CUDA_SUCCESS) return CUDA_SUCCESS;
+  CUresult result = retain_primary(device, out);
+  return result == CUDA_SUCCESS ? cu.CtxPushCurrent(*out) : result;
 }
 
 static int find_current(void) {
@@ -210,31 +210,32 @@ static int find_current(void) {
 
 typedef struct scope {
   lm_gpu_result result;
-  bool pushed;
+  CUcontext pushed; /* NULL: nothing was */
 } scope;
 
 /* LM_GPU_OK: a context of the device is current until `leave`. */
 static lm_gpu_result enter(scope *s, int device) {
-  CUcontext primary;
-  *s = (scope){ LM_GPU_OK, false };
+  *s = (scope){ LM_GPU_OK, NULL };
   if (lm_gpu_is_barred()) return s->result = LM_GPU_FORKED;
   if (lm_unlikely(device < 0 || device >= devices)) {
     (void)lm_gpu_has(device);
     return s->result = LM_GPU_FAILED;
   }
   if (find_current() == device) return LM_GPU_OK;
-  CUresult result = find_primary(device, &primary);
-  if (result == CUDA_SUCCESS) result = cu.CtxPushCurrent(primary);
-  s->pushed = result == CUDA_SUCCESS;
+  CUcontext primary;
+  CUresult result = push_primary(device, &primary);
+  if (result == CUDA_SUCCESS) s->pushed = primary;
   return s->result = tell(result, "the primary context of device %d", device);
 }
 
+/* What an earlier call left undone may be told by this one, and says nothing of the pop. */
 static void leave(const scope *s) {
   CUcontext ours;
-  if (s->pushed) cu.CtxPopCurrent(&ours);
+  if (!s->pushed || cu.CtxPopCurrent(&ours) == CUDA_SUCCESS) return;
+  if (cu.CtxGetCurrent(&ours) == CUDA_SUCCESS && ours == s->pushed) cu.CtxPopCurrent(&ours);
 }
 
-/* result = the call, in a context of the device. */
+/* Ends the function with a call in a context of the device. */
 #define IN_DEVICE(device, call, ...)                         \
   do {                                                       \
     scope s_;                                                \

@@ -421,10 +421,27 @@ describe("loam doctor", function()
       "none  1 GiB huge pages        this kernel has none of this size\n",
       "warn  locked memory           only 64 KiB may be locked\n",
       "warn  address space           at most 1 GiB; loam reserves 1 TiB of it\n",
-      "none  CUDA                    no driver",
+      "none  CUDA                    none: pinned",
     } do
       assert.matches(line, world.out, 1, true)
     end
+  end)
+
+  it("tells the devices, and what is wrong with their driver", function()
+    local function cuda(what)
+      return select(2, run("doctor", { machine = { cpus = 1, page = 4096, kernel = "6",
+        architecture = "x", nodes = { { node = 0, total = 1, free = 1 } }, hugepages = {},
+        range = 1, cuda = what } })).out:match("[^\n]*CUDA.*")
+    end
+    local devices = { { device = 0, name = "H100", total = 2 ^ 36, free = 2 ^ 35, node = 1 },
+                      { device = 1, name = "L4", total = 2 ^ 34, reason = "broken", node = -1 } }
+    assert.equal("ok    CUDA                    0 H100 (64 GiB, 32 GiB free, node 1), "
+      .. "1 L4 (16 GiB, broken)\n",
+      cuda { present = true, driver = "13.0", toolkit = "12.4", devices = devices })
+    assert.truthy(cuda({ present = true, driver = "11.8", toolkit = "12.4", devices = devices })
+      :find("the driver is of CUDA 11.8, the toolkit that loam was built with of 12.4", 1, true))
+    assert.truthy(cuda({ present = false, driver = "11.0", reason = "it is too old" })
+      :find("^warn  CUDA +none: pinned, device and managed need an or_else\n +it is too old\n"))
   end)
 
   it("needs nothing that a machine may not tell", function()

@@ -120,10 +120,33 @@ function examine.luajit(machine)
   return "warn", "not found: no policy can be loaded", "install libluajit-5.1-2"
 end
 
+local function device_text(device)
+  local free = device.free and units.bytes(device.free) .. " free" or device.reason
+  local node = device.node and device.node >= 0 and ", node " .. device.node or ""
+  return ("%d %s (%s, %s%s)"):format(device.device, device.name or "unknown",
+    units.bytes(device.total or 0), free, node)
+end
+
+local function is_older(driver, toolkit)
+  local function number(version)
+    local major, minor = version:match("(%d+)%.(%d+)")
+    return major and tonumber(major) * 100 + tonumber(minor) or 0
+  end
+  return driver and toolkit and number(driver) < number(toolkit)
+end
+
+-- No library at all is as most machines are; one that does not serve is a fault.
 function examine.cuda(machine)
-  if machine.cuda and machine.cuda.present then return "ok", "driver found" end
-  return "none", "no driver: pinned, device and managed need an or_else",
-    machine.cuda and machine.cuda.reason
+  local cuda = machine.cuda or {}
+  if not cuda.present then
+    return cuda.driver and "warn" or "none", "none: pinned, device and managed need an or_else",
+      cuda.reason
+  end
+  local devices = {}
+  for i, device in ipairs(cuda.devices or {}) do devices[i] = device_text(device) end
+  return "ok", table.concat(devices, ", "), is_older(cuda.driver, cuda.toolkit)
+    and ("the driver is of CUDA %s, the toolkit that loam was built with of %s: it serves")
+      :format(cuda.driver, cuda.toolkit) or nil
 end
 
 -- What is examined, in this order, under which name.
