@@ -10,8 +10,8 @@ enum { CAPACITY_MOST = 1024 };
 enum { LIMIT_SHARE = 1024 };
 /* Bytes in a bin that are worth waking somebody for. */
 #define STIRRING ((size_t)256 << 10)
-/* Slots (32 MiB) of large blocks that a thread caches of a pool at most. */
-enum { LARGE_KEPT = 512 };
+/* Slots (2 MiB) of large blocks that a thread caches of a pool at most. */
+enum { LARGE_KEPT = 32 };
 
 /* Items of a bin when it is opened, and at most: a MiB of them, of large blocks two, or one. */
 static uint32_t capacity_least(unsigned class_) {
@@ -20,7 +20,7 @@ static uint32_t capacity_least(unsigned class_) {
 
 /* What threads cache is taken of a limit: little of it, and of a low one nothing. */
 static uint32_t capacity_most(const lm_strategy *strategy, unsigned class_) {
-  if (class_ >= LM_CLASSES) return 1 + 31 / lm_class_slots(class_);
+  if (class_ >= LM_CLASSES) return 1 + 15 / lm_class_slots(class_);
   size_t bytes = LM_MIB, limit = strategy->desc.limit;
   if (limit && limit / LIMIT_SHARE < bytes) bytes = limit / LIMIT_SHARE;
   size_t n = bytes / lm_class_size(class_);
