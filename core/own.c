@@ -167,6 +167,14 @@ size_t lm_own_held(void) {
   return slots << LM_SLOT_SHIFT;
 }
 
+void lm_own_trim(void) {
+  if (atomic_load_explicit(&started, memory_order_acquire)) lm_regions_trim(&regions);
+}
+
+bool lm_own_decay(uint32_t *most) {
+  return atomic_load_explicit(&started, memory_order_acquire) && lm_regions_decay(&regions, most);
+}
+
 static void lock_all(void) {
   for (int i = 0; i < OWN_CLASSES; i++) lm_lock_take(&classes[i].lock);
   lm_lock_take(&starting);

@@ -242,23 +242,34 @@ static void take_claimed(lm_thread *t, void *ctx) {
   lm_thread_make_easy(t, LM_WARY_TAKING);
 }
 
+/* Made once: what a tick takes and gives back would itself be something to give back. */
+static sweep *sweep_locked(bool all) {
+  static sweep *kept;
+  if (!kept && !(kept = lm_own_alloc(sizeof *kept))) return NULL;
+  kept->n = 0;
+  kept->all = all;
+  kept->more = false;
+  return kept;
+}
+
+static bool sweep_threads_locked(bool all) {
+  sweep *w = sweep_locked(all);
+  if (!w) return false;
+  lm_thread_each(claim, NULL);
+  if (!lm_thread_grace()) return false;
+  lm_lock_take(&making);
+  lm_thread_each(take_claimed, w);
+  if (lm_self) sweep_thread(w, lm_self);
+  stow_all(w);
+  lm_lock_drop(&making);
+  return w->more;
+}
+
 /* True if there are bins in use. Not under `ending`, since it waits for who may wait for that. */
 static bool sweep_threads(bool all) {
-  sweep *w = lm_own_alloc(sizeof *w);
-  if (!w) return false;
-  w->all = all;
   lm_lock_take(&sweeping);
-  lm_thread_each(claim, NULL);
-  if (lm_thread_grace()) {
-    lm_lock_take(&making);
-    lm_thread_each(take_claimed, w);
-    if (lm_self) sweep_thread(w, lm_self);
-    stow_all(w);
-    lm_lock_drop(&making);
-  }
+  bool more = sweep_threads_locked(all);
   lm_lock_drop(&sweeping);
-  bool more = w->more;
-  lm_own_free(w);
   return more;
 }
 
@@ -289,6 +300,7 @@ size_t lm_pool_trim(void) {
   lm_lock_take(&ending);
   each_pool(trim_pool);
   lm_marks_trim();
+  lm_own_trim();
   lm_lock_drop(&ending);
   return lm_regions_released() - before;
 }
@@ -308,6 +320,7 @@ void lm_pool_decay(void) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     if (pool_at(id)) more |= decay_pool(pool_at(id), &most);
   more |= lm_marks_decay(&most);
+  more |= lm_own_decay(&most);
   lm_lock_drop(&ending);
   lm_decay_end(more);
 }
