@@ -497,8 +497,8 @@ typedef struct loam_manager {
 LOAM_API loam_status loam_manager_set(const loam_manager *manager);
 
 /* What a library that LOAM_MANAGER names has to export, as `loam_manager_plugin`. It returns a
- * manager that lives as long as the process, or NULL. `driver` is the driver as a manager, for those
- * that add something to it: a limit, a log, a cache. Called once, by whoever needs it first. */
+ * manager that lives as long as the process, or NULL. `driver` is the driver as a manager, for one
+ * that adds something to it: a limit, a log, a cache. Called once, by whoever needs it first. */
 typedef const loam_manager *(*loam_manager_plugin_fn)(const loam_manager *driver);
 
 /* Freeing device memory makes the driver wait for all work, so memory that loam gives back to it is
