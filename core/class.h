@@ -13,7 +13,7 @@ enum { LM_CLASSES = 40, LM_CLASSES_LARGE = 32, LM_CLASSES_ALL = LM_CLASSES + LM_
 enum { LM_LANE_STRIDE = LM_CLASSES_ALL + 1 };
 
 /* By 16-byte units of a size, rounded up. */
-extern const uint8_t lm_class_of_units[LM_SMALL_MAX / 16 + 1];
+extern const uint8_t lm_class_of_units[LM_SMALL_MAX / 16 + 1] __attribute__((visibility("hidden")));
 
 /* The least class that holds `size` bytes, which are at most LM_SMALL_MAX. */
 LM_INLINE unsigned lm_class_of(size_t size) { return lm_class_of_units[(size + 15) / 16]; }

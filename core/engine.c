@@ -298,7 +298,7 @@ typedef struct taking {
 } taking;
 
 /* While active, after a decision of the same section: a swap since then makes the thread forget. */
-static void open_lane(lm_lane *lane, uint32_t key, const loam_site *site, const taking *k) {
+static void open_lane(lm_lane *lane, uint64_t key, const loam_site *site, const taking *k) {
   lm_stats_reuse(lane, site->index, &k->serve);
   lane->bin = k->serve.bin;
   lane->token = k->token;
@@ -306,22 +306,29 @@ static void open_lane(lm_lane *lane, uint32_t key, const loam_site *site, const 
 }
 
 /* The lane for requests that are decided as this one, and its key; NULL: none is. */
-static lm_lane *lane_for(lm_thread *t, loam_site *site, size_t size, uint32_t *key) {
+static lm_lane *lane_for(lm_thread *t, loam_site *site, size_t size, uintptr_t code,
+                         uint64_t *key) {
   const lm_plan *plan = lm_engine_plan(site);
-  uint32_t epoch = atomic_load(&t->epoch) & ~LM_EPOCH_WARY, unit = (uint32_t)((size + 15) / 16);
+  uint64_t epoch = atomic_load(&t->epoch) & ~LM_EPOCH_WARY, unit = (size + 15) / 16;
   if (plan->reads & 1u << LM_IN_ZERO) return NULL;
   unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
-  if (class_ >= LM_CLASSES || plan->table.even >> class_ & 1) {
+  bool even = class_ >= LM_CLASSES || plan->table.even >> class_ & 1;
+  if (even && code && class_ < LM_CLASSES) {
+    *key = ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + epoch;
+    return lm_engine_code_lane(t, code, class_);
+  }
+  if (even) {
     *key = site->lane + class_ + epoch;
-    return &t->lane[*key % LM_LANES];
+    return lm_engine_lane(t, *key);
   }
   if (plan->table.entry[plan->table.at[unit]].cut != UINT32_MAX) return NULL;
   *key = LM_LANE_UNITS + unit + epoch;
   return lm_engine_unit_lane(t, site, size);
 }
 
-static bool is_lane_of(const lm_lane *lane, uint32_t key, const loam_site *site) {
-  return lane && lane->key == key && (uint32_t)atomic_load(&lane->of) == site->index;
+static bool is_lane_of(const lm_lane *lane, uint64_t key, const loam_site *site) {
+  return lane && lane->key == key &&
+         atomic_load_explicit(&lane->site, memory_order_relaxed) == site->index;
 }
 
 static void *take(lm_thread *t, size_t size, taking *k) {
@@ -342,24 +349,36 @@ static LM_NOINLINE void *take_here(lm_thread *t, size_t size, taking *k, lm_lane
 }
 
 /* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
-LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero) {
+LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero,
+                                    uintptr_t code) {
   void *p = NULL;
-  uint32_t key = 0;
+  uint64_t key = 0;
   taking k = { .zeroed = false };
   if (size > LM_LARGE_MAX || t->inside) return NULL;
   lm_thread_enter(t);
   k.serve = lm_engine_serve(site, size, zero, &k.token);
-  lm_lane *lane = lane_for(t, site, size, &key);
-  k.hint = is_lane_of(lane, key, site) ? lane->hint : lm_mark_hint(k.token);
+  lm_lane *lane = lane_for(t, site, size, code, &key);
+  k.hint = is_lane_of(lane, key, site) ? lane->mark % LM_IDS : lm_mark_hint(k.token);
   if (lm_likely(k.serve.bin > LM_BIN_HERE)) p = take(t, size, &k);
   else if (k.serve.bin) p = take_here(t, size, &k, is_lane_of(lane, key, site) ? lane : NULL);
   if (p && lane && !is_lane_of(lane, key, site)) open_lane(lane, key, site, &k);
-  if (p && lane) lane->hint = k.hint;
+  if (p && lane) lane->mark = LM_MARK_LIVE + k.hint;
   lm_thread_leave(t);
   if (!p) return NULL;
   size_t usable = k.serve.units ? k.serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);
   lm_stats_note(t, site->index, k.serve.strategy, 1, usable);
   return zero && !k.zeroed ? memset(p, 0, size) : p;
+}
+
+LM_NOINLINE void *lm_engine_take_wide(lm_thread *t, const loam_site *site, size_t size) {
+  uint64_t try = lm_thread_try(t), key = lm_class_of(size) + try + site->lane;
+  lm_lane *lane = lm_engine_lane(t, key);
+  if (lane->key == key) return lm_engine_take_if(t, lane, key, lm_pool_take_wide);
+  key = LM_LANE_UNITS + (size + 15) / 16 + try;
+  lane = lm_engine_unit_lane(t, site, size);
+  if (is_lane_of(lane, key, site)) return lm_engine_take_if(t, lane, key, lm_pool_take_wide);
+  lm_thread_leave(t);
+  return NULL;
 }
 
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
@@ -368,7 +387,7 @@ void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
   if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", size);
   lm_wish wish = { .size = size, .align = align < 16 ? 16 : align, .zero = zero };
   order o = { t, lm_engine_site(site), { wish }, "" };
-  void *p = align <= 16 ? lm_engine_decided(t, o.site, size, zero) : NULL;
+  void *p = align <= 16 ? lm_engine_decided(t, o.site, size, zero, 0) : NULL;
   return p ? p : serve_chain(&o);
 }
 
@@ -546,10 +565,14 @@ void lm_engine_set_foreign(int (*free_it)(void *ptr)) {
   atomic_store_explicit(&on_foreign, free_it, memory_order_relaxed);
 }
 
-static void free_unknown(lm_thread *t, void *p) {
+bool lm_engine_ask_foreign(void *p) {
   int (*ask)(void *) = atomic_load_explicit(&on_foreign, memory_order_relaxed);
+  return ask && ask(p);
+}
+
+static void free_unknown(lm_thread *t, void *p) {
   t->inside++;
-  bool done = ask && ask(p);
+  bool done = lm_engine_ask_foreign(p);
   t->inside--;
   if (!done) tell_wrong("free", p);
 }
@@ -709,7 +732,7 @@ static void *realloc_small(lm_thread *t, loam_site *site, void *ptr, size_t size
               (serve.bin == LM_BIN_HERE && serve.strategy == lm_strategy_whole(place.strategy));
   if (fits && same) return token == place.token ? ptr : NULL;
   void *p = lm_engine_take(t, site, size);
-  if (!p) p = lm_engine_decided(t, site, size, false);
+  if (!p) p = lm_engine_decided(t, site, size, false, 0);
   if (!p) return NULL;
   memcpy(p, ptr, place.size < size ? place.size : size);
   if (!lm_engine_give(t, ptr)) lm_engine_free(ptr, SIZE_MAX);

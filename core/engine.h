@@ -10,8 +10,9 @@
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero);
 /* Memory that a device can use, and what else a wish may say; align and zero are not looked at. */
 void *lm_engine_make(loam_site *site, const lm_wish *wish);
-/* What can be had at once, by the table of the site's plan; NULL: ask lm_engine_alloc. */
-void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero);
+/* What can be had at once, by the table of the site's plan; NULL: ask lm_engine_alloc. Small blocks
+ * for `code`, unless 0, are remembered by it. */
+void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero, uintptr_t code);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
 /* `guess` is the size a sized free claims, SIZE_MAX for none. */
 void lm_engine_free(void *ptr, size_t guess);
@@ -33,6 +34,7 @@ void lm_engine_count_tag(loam_site *site);
 
 /* What is asked first when a pointer that is not loam's is freed; NULL: nobody. 1: it freed it. */
 void lm_engine_set_foreign(int (*free_it)(void *ptr));
+bool lm_engine_ask_foreign(void *ptr);
 
 /* Registers with threads, once; before anything is allocated. */
 void lm_engine_start(void);
@@ -66,17 +68,40 @@ LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, bool zero, lm_t
   return serve;
 }
 
+/* Keys of lanes. Below the epoch: of a site's lane, a bit and the index, class by class; of one of
+ * code, the class in six bits and the address in 48; of one of the sizes of 16 bytes (sizes of a
+ * class that a policy cuts have them, where it does not cut those), LM_LANE_UNITS and the size,
+ * which say nothing of the site: that is in the lane. */
+#define LM_LANE_UNITS (LM_LANE_OF_SITE * 3 / 2)
+enum { LM_LANE_CODE_SHIFT = 48 };
+
+_Static_assert(LM_CLASSES <= 1 << (54 - LM_LANE_CODE_SHIFT) &&
+                   LM_EPOCH_FIRST == LM_LANE_OF_SITE * 2,
+               "an address, a class and what the key is of lie below the epoch");
+
+LM_INLINE lm_lane *lm_engine_lane(lm_thread *t, uint64_t at) {
+  char *base = (char *)t + at % LM_LANES * sizeof(lm_lane);
+  lm_settle(base); /* else gcc finds it again for each field of the lane */
+  return (lm_lane *)(base + offsetof(lm_thread, lane));
+}
+LM_INLINE lm_lane *lm_engine_code_lane(lm_thread *t, uintptr_t code, unsigned class_) {
+  return lm_engine_lane(t, code + class_ * 8);
+}
+LM_INLINE lm_lane *lm_engine_unit_lane(lm_thread *t, const loam_site *site, size_t size) {
+  return lm_engine_lane(t, site->lane + (size + 15) / 16 * 37);
+}
+
 /* Most allocations, whole, without a call: of a size class whose lane says what the thread got at
  * this site before, from a bin that is not empty. NULL: ask lm_engine_alloc, which fills lanes.
  *
- * Law of a lane whose key is of the thread's epoch: every request of the key's site and class with
- * align <= 16 gets an object of `bin`, with `token`, under the generation that was live when the
- * thread last took LM_WARY_STALE back, which every later swap raises. */
-LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size) {
-  uint32_t key = site->lane + lm_class_of(size) + lm_thread_try(t);
-  lm_lane *lane = &t->lane[key % LM_LANES];
+ * Law of a lane whose key is of the thread's epoch: every request of the key's site (or code) and
+ * class with align <= 16 gets an object of `bin`, with `token`, under the generation that was live
+ * when the thread last took LM_WARY_STALE back, which every later swap raises. */
+LM_INLINE void *lm_engine_take_if(lm_thread *t, lm_lane *lane, uint64_t key,
+                                  void *(*take)(lm_thread *t, const lm_lane *lane)) {
   if (lm_likely(lane->key == key)) {
-    void *p = lm_pool_take_ready(t, lane);
+    lm_peeked();
+    void *p = take(t, lane);
     if (lm_likely(p != NULL)) {
       lm_count(&lane->blocks, 1);
       lm_thread_leave(t);
@@ -87,42 +112,46 @@ LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size)
   return NULL;
 }
 
-/* Sizes of a class that a policy cuts have lanes by 16 bytes, where it does not cut those. Their
- * keys are above those of classes, and say nothing of the site: that is in `of`. */
-enum { LM_LANE_UNITS = 0x7800000 };
-
-LM_INLINE lm_lane *lm_engine_unit_lane(lm_thread *t, const loam_site *site, size_t size) {
-  return &t->lane[(site->lane + (uint32_t)((size + 15) / 16) * 37) % LM_LANES];
+LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size) {
+  uint64_t key = lm_class_of(size) + lm_thread_try(t) + site->lane;
+  return lm_engine_take_if(t, lm_engine_lane(t, key), key, lm_pool_take_ready);
 }
 
-LM_INLINE void *lm_engine_take_unit(lm_thread *t, const loam_site *site, size_t size) {
-  uint32_t key = LM_LANE_UNITS + (uint32_t)((size + 15) / 16) + lm_thread_try(t);
-  lm_lane *lane = lm_engine_unit_lane(t, site, size);
-  bool ours = (uint32_t)atomic_load_explicit(&lane->of, memory_order_relaxed) == site->index;
-  void *p = lane->key == key && ours ? lm_pool_take_ready(t, lane) : NULL;
-  if (p) lm_count(&lane->blocks, 1);
-  lm_thread_leave(t);
-  return p;
+/* The same by the code that asks, where no scope wins over it. */
+LM_INLINE void *lm_engine_take_code(lm_thread *t, uintptr_t code, size_t size) {
+  unsigned class_ = lm_class_of(size);
+  lm_lane *lane = lm_engine_code_lane(t, code, class_);
+  uint64_t key = ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + t->scoped + lm_thread_try(t);
+  return lm_engine_take_if(t, lane, key, lm_pool_take_ready);
 }
+
+/* The same, from spans with a table of tokens too; and of sizes in 16 bytes. Out of line. */
+void *lm_engine_take_wide(lm_thread *t, const loam_site *site, size_t size);
 
 /* The same for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX. */
 LM_INLINE void *lm_engine_take_large(lm_thread *t, const loam_site *site, size_t size) {
-  uint32_t key = site->lane + lm_class_large(size) + lm_thread_try(t);
-  lm_lane *lane = &t->lane[key % LM_LANES];
-  void *p = lm_likely(lane->key == key) ? lm_pool_take_large(t, lane, size) : NULL;
-  if (lm_likely(p != NULL)) {
-    uint32_t strategy = (uint32_t)(atomic_load_explicit(&lane->of, memory_order_relaxed) >> 32);
-    lm_stats_note(t, site->index, strategy, 1, lm_align_up(size, LM_PAGE));
-  }
+  uint64_t key = lm_class_large(size) + lm_thread_try(t) + site->lane;
+  lm_lane *lane = lm_engine_lane(t, key);
+  bool met = lm_likely(lane->key == key);
+  lm_peeked();
+  void *p = met ? lm_pool_take_large(t, lane, size) : NULL;
+  if (lm_likely(p != NULL))
+    lm_stats_note(t, site->index, lane->strategy, 1, lm_align_up(size, LM_PAGE));
   lm_thread_leave(t);
   return p;
 }
 
 /* Most frees. False: ask lm_engine_free. */
 LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
-  bool freed = lm_likely(!(lm_thread_try(t) & LM_EPOCH_WARY)) && lm_pool_give(t, p);
+  if (lm_likely(!(lm_thread_try(t) & LM_EPOCH_WARY))) {
+    lm_peeked();
+    if (lm_likely(lm_pool_give(t, p))) {
+      lm_thread_leave(t);
+      return true;
+    }
+  }
   lm_thread_leave(t);
-  return freed;
+  return false;
 }
 
 #endif

@@ -69,7 +69,6 @@ static loam_status start_policy(const loam_config *config) {
 static loam_status start_as(const loam_config *config) {
   lm_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_engine_start();
-  lm_engine_set_foreign(config->free_foreign);
   lm_ledger_start(config->leaks || is_env("LOAM_LEAKS", "1"));
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
@@ -199,10 +198,15 @@ loam_site *loam_site_at(const loam_where *w) {
                                     or_empty(w->module), w->line });
 }
 
+static void use_scope(lm_thread *t, loam_site *site) {
+  t->site = site;
+  t->scoped = site ? LM_SCOPED : 0;
+}
+
 void loam_scope_enter(loam_site *site) {
   lm_thread *t = lm_thread_get();
   if (!t) return;
-  if (t->depth < LM_SCOPES) t->scope[t->depth] = t->site = site;
+  if (t->depth < LM_SCOPES) use_scope(t, t->scope[t->depth] = site);
   t->depth++;
 }
 
@@ -210,7 +214,7 @@ void loam_scope_leave(void) {
   lm_thread *t = lm_thread_get();
   if (!t || !t->depth) return;
   t->depth--;
-  if (t->depth < LM_SCOPES) t->site = t->depth ? t->scope[t->depth - 1] : NULL;
+  if (t->depth < LM_SCOPES) use_scope(t, t->depth ? t->scope[t->depth - 1] : NULL);
 }
 
 loam_site *loam_scope_get(void) {
@@ -238,12 +242,12 @@ static bool is_plain(void) {
   return atomic_load_explicit(&state, memory_order_relaxed) == RUNNING && !lm_hook_wanted();
 }
 
-static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size) {
+static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, uintptr_t code) {
   lm_thread *t = lm_self;
   if (lm_likely(t && is_plain())) {
     loam_site *whose = site ? site : lm_engine_scope(t);
-    void *p = size <= LM_SMALL_MAX ? lm_engine_take_unit(t, whose, size) : NULL;
-    if (!p) p = lm_engine_decided(t, whose, size, false);
+    void *p = size <= LM_SMALL_MAX && !code ? lm_engine_take_wide(t, whose, size) : NULL;
+    if (!p) p = lm_engine_decided(t, whose, size, false, code);
     if (lm_likely(p != NULL)) return p;
   }
   return alloc_slow(site, size, 16, false);
@@ -255,33 +259,37 @@ static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
     void *p = lm_engine_take_large(t, site ? site : lm_engine_scope(t), size);
     if (lm_likely(p != NULL)) return p;
   }
-  return malloc_slow(site, size);
+  return malloc_slow(site, size, 0);
 }
 
 void *loam_malloc(loam_site *site, size_t size) {
   lm_thread *t = lm_self;
-  if (lm_likely(t && size <= LM_SMALL_MAX)) {
+  if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
+  if (lm_likely(t != NULL)) {
     void *p = lm_engine_take(t, site ? site : lm_engine_scope(t), size);
     if (lm_likely(p != NULL)) return p;
-    return malloc_slow(site, size);
   }
-  return malloc_large(site, size);
+  return malloc_slow(site, size, 0);
 }
 
-static LM_NOINLINE void *malloc_weak_slow(loam_site *site, size_t size) {
-  loam_site *scope = loam_scope_get();
-  if (scope) site = scope;
-  return size > LM_SMALL_MAX ? malloc_large(site, size) : malloc_slow(site, size);
-}
-
-void *loam_malloc_weak(loam_site *site, size_t size) {
+void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_self;
-  if (lm_likely(t && site && size <= LM_SMALL_MAX)) {
-    void *p = lm_engine_take(t, t->site ? t->site : site, size);
+  if (lm_likely(size <= LM_SMALL_MAX && t)) {
+    void *p = lm_engine_take_code(t, (uintptr_t)code, size);
     if (lm_likely(p != NULL)) return p;
   }
-  return malloc_weak_slow(site, size);
+  return miss(size, code);
 }
+
+void *loam_code_learn(size_t size, const void *code, loam_site *site) {
+  loam_site *scope = loam_scope_get();
+  if (size > LM_SMALL_MAX) return malloc_large(scope ? scope : site, size);
+  if (scope) return loam_malloc(scope, size);
+  bool can_learn = site && (uintptr_t)code >> LM_LANE_CODE_SHIFT == 0;
+  return malloc_slow(site, size, can_learn ? (uintptr_t)code : 0);
+}
+
+void loam_code_forget(void) { lm_thread_raise(LM_WARY_STALE); }
 
 void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
@@ -317,9 +325,18 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
 }
 
+/* Before the start loam has little, and a thread may not be able to have an area yet. */
+static bool is_early(const void *ptr) {
+  return atomic_load_explicit(&state, memory_order_relaxed) != RUNNING && !loam_owns(ptr);
+}
+
 static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
                                   const lm_stream *on) {
   int before = errno;
+  if (!ptr || (is_early(ptr) && lm_engine_ask_foreign(ptr))) {
+    errno = before;
+    return;
+  }
   note_caller(caller);
   bool tell = lm_unlikely(lm_hook_wanted()) && lm_engine_usable(ptr);
   lm_engine_free_on(ptr, guess, on);
@@ -332,6 +349,8 @@ void loam_free(void *ptr) {
   if (lm_likely(t && lm_engine_give(t, ptr))) return;
   free_slow(ptr, SIZE_MAX, __builtin_return_address(0), NULL);
 }
+
+void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it); }
 
 void loam_free_sized(void *ptr, size_t size) {
   free_slow(ptr, size, __builtin_return_address(0), NULL);

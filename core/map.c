@@ -32,6 +32,7 @@ static bool reserve(size_t size) {
   if (lm_sys_reserve(size + spans + spare, align, &at)) return false;
   lm_sys_unmap((char *)at + size + spans, spare);
   lm_map.span = (lm_span *)((char *)at + size);
+  lm_map.span_of_0 = (uintptr_t)lm_map.span - ((uintptr_t)at >> LM_SLOT_SHIFT) * sizeof(lm_span);
   lm_map.size = size;
   lm_map.base = (uintptr_t)at;
   return true;

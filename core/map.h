@@ -70,16 +70,20 @@ typedef struct lm_map_head {
   uintptr_t base;     /* set once, before top is first raised */
   _Atomic size_t top; /* bytes of the range with a described extent; only grows */
   lm_span *span;
-  size_t size; /* bytes reserved */
+  uintptr_t span_of_0; /* where the entry of address 0 would be */
+  size_t size;         /* bytes reserved */
 } __attribute__((aligned(LM_CACHE_LINE))) lm_map_head;
 
-extern lm_map_head lm_map;
+extern lm_map_head lm_map __attribute__((visibility("hidden")));
 
 LM_INLINE lm_span *lm_map_span(size_t slot) { return &lm_map.span[slot]; }
 LM_INLINE void *lm_map_address(uint32_t slot) {
   return (void *)(lm_map.base + ((uintptr_t)slot << LM_SLOT_SHIFT));
 }
-/* Only of addresses in the range. */
+/* Only of addresses in the range, these two. */
+LM_INLINE lm_span *lm_map_span_of(const void *p) {
+  return (lm_span *)(((uintptr_t)p >> LM_SLOT_SHIFT) * sizeof(lm_span) + lm_map.span_of_0);
+}
 LM_INLINE uint32_t lm_map_slot(const void *p) {
   return (uint32_t)(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
 }

@@ -1,10 +1,10 @@
 /* mark.h - one byte an object: what it is, and whose it is or was.
  *
- *   mark = state + id
+ *   mark = state + id, two bits and six
  *
  *   state  FREE in its span; CACHED in a thread's bin or its class's depot; LIVE with a caller
  *   id     0: nobody's so far; else where its token is: in the span's palette, which has room for
- *          78 tokens, or (LM_ID_WIDE) in a table of a token for each object, which a span gets when
+ *          62 tokens, or (LM_ID_WIDE) in a table of a token for each object, which a span gets when
  *          its palette is full or the token is one that the engine counts
  *
  * Most spans hold the objects of a few sites, so most objects cost a byte; and because only the
@@ -12,8 +12,8 @@
  * themselves: SLOW, live with a counted token, which the fast free refuses; and BUSY, live while
  * its token is being replaced.
  *
- * Law: a LIVE or CACHED mark whose id is not 0 names a token that stays in its place for as long as
- *      the span is one. Equal tokens may stand in a palette twice.
+ * Law: a LIVE mark's id is not 0. A LIVE or CACHED mark whose id is not 0 names a token that stays
+ *      in its place for as long as the span is one. Equal tokens may stand in a palette twice.
  *
  * Memory of marks never becomes anything but marks or zeros, so that one who reads a span just as
  * it goes reads no nonsense. */
@@ -31,7 +31,7 @@ enum { LM_NOBODY = 0 };           /* a token that is none */
 typedef uint8_t lm_mark;
 typedef _Atomic(lm_mark) lm_side;
 
-enum { LM_IDS = 80, LM_OWNERS = LM_IDS - 2, LM_ID_WIDE = LM_IDS - 1 };
+enum { LM_IDS = 64, LM_OWNERS = LM_IDS - 2, LM_ID_WIDE = LM_IDS - 1 };
 enum {
   LM_MARK_FREE = 0,
   LM_MARK_LIVE = LM_IDS,
@@ -48,12 +48,18 @@ typedef struct lm_palette {
 } __attribute__((aligned(LM_CACHE_LINE))) lm_palette;
 
 LM_INLINE lm_palette *lm_mark_palette(lm_side *side) { return (lm_palette *)side - 1; }
+/* Where the token of a live mark is, unless that is LM_ID_WIDE's. */
+LM_INLINE _Atomic(lm_token) *lm_mark_owner(lm_side *side, lm_mark live) {
+  return &lm_mark_palette(side)->owner[(size_t)live - LM_MARK_LIVE];
+}
 
 LM_INLINE bool lm_mark_is_free(lm_mark m) { return m < LM_MARK_LIVE; }
 LM_INLINE bool lm_mark_is_cached(lm_mark m) { return m >= LM_MARK_CACHED && m < LM_MARK_SLOW; }
 LM_INLINE bool lm_mark_is_live(lm_mark m) { return !lm_mark_is_free(m) && !lm_mark_is_cached(m); }
-/* Live, and nothing but a free to do about it: what one unsigned comparison tells. */
-LM_INLINE bool lm_mark_is_plain(lm_mark m) { return (unsigned)m - (LM_MARK_LIVE + 1) < LM_IDS - 1; }
+/* Live, and nothing but a free to do about it. */
+LM_INLINE bool lm_mark_is_plain(lm_mark m) { return m >= LM_MARK_LIVE && m < LM_MARK_CACHED; }
+/* The same, asked with what it is then, which is one signed comparison and needs no copy. */
+LM_INLINE bool lm_mark_was_plain(lm_mark dead) { return (int8_t)dead < (int8_t)LM_MARK_SLOW; }
 /* What becomes of a live mark when its object is freed. */
 LM_INLINE lm_mark lm_mark_dead(lm_mark m) {
   return m >= LM_MARK_SLOW ? LM_MARK_CACHED + LM_ID_WIDE : (lm_mark)(m + LM_IDS);

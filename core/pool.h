@@ -162,7 +162,7 @@ typedef struct lm_at {
 
 /* p is a cached object, so its span stays as it is. */
 LM_INLINE lm_at lm_pool_at(const void *p) {
-  const lm_span *s = lm_map_span(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
+  const lm_span *s = lm_map_span_of(p);
   uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
   uint64_t reciprocal = lm_peek(uint64_t, &s->reciprocal);
   size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
@@ -180,24 +180,41 @@ LM_INLINE void lm_pool_mark(lm_at at, lm_mark mark) {
 }
 
 /* From the bin of a lane, if that is not empty and the token stands in the palette where the lane
- * has it, or the span has its table of tokens. NULL: nothing was done. Without a call, and without
- * a copy of what the lane says: so all of it fits the registers that need not be saved. */
+ * has it. NULL: nothing was done. Without a call, and what the lane says is read when it is
+ * needed, if that is twice: so all of it fits the registers that need not be saved. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
   void **top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
   void *p = top[-1];
   lm_at at = lm_pool_at(p);
-  const lm_palette *palette = lm_mark_palette(at.side);
-  unsigned id = lane->hint;
-  if (lm_unlikely(lm_peek(lm_token, &palette->owner[id]) != lane->token)) {
-    _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire);
+  lm_token token = lm_peek(lm_token, lm_mark_owner(at.side, lane->mark));
+  lm_settle(token);
+  if (lm_unlikely(token != lane->token)) return NULL;
+  lm_move(void **, &lm_pool_bin_at(t, lane->bin)->top, -1);
+  lm_pool_mark(at, lane->mark);
+  lm_pool_unpoison(p);
+  if (!p) __builtin_unreachable();
+  return p;
+}
+
+/* The same also where the span has its table of tokens. */
+LM_INLINE void *lm_pool_take_wide(lm_thread *t, const lm_lane *lane) {
+  lm_bin *bin = lm_pool_bin_at(t, lane->bin);
+  void **top = lm_bin_top(bin);
+  if (lm_unlikely(top == bin->low)) return NULL;
+  void *p = top[-1];
+  lm_at at = lm_pool_at(p);
+  lm_mark mark = lane->mark;
+  if (lm_peek(lm_token, lm_mark_owner(at.side, mark)) != lane->token) {
+    _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(at.side)->wide,
+                                                   memory_order_acquire);
     if (!wide) return NULL;
     atomic_store_explicit(&wide[at.index], lane->token, memory_order_relaxed);
-    id = LM_ID_WIDE;
+    mark = LM_MARK_LIVE + LM_ID_WIDE;
   }
-  lm_bin_set_top(bin, top - 1);
-  lm_pool_mark(at, (lm_mark)(LM_MARK_LIVE + id));
+  lm_move(void **, &bin->top, -1);
+  lm_pool_mark(at, mark);
   lm_pool_unpoison(p);
   if (!p) __builtin_unreachable();
   return p;
@@ -223,22 +240,23 @@ LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t siz
  * counts. Relaxed, because whoever frees p has it from whoever allocated it. */
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
-  if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
+  if (lm_unlikely(place >= lm_peek_first(size_t, &lm_map.top))) return false;
+  lm_peeked();
   const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
   uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   unsigned __int128 product = (unsigned __int128)offset * reciprocal;
   if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
   lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed) + (size_t)(product >> 64);
-  lm_mark mark = atomic_load_explicit(side, memory_order_relaxed);
-  if (lm_unlikely(!lm_mark_is_plain(mark))) return false;
-  lm_bin *bin = lm_pool_bin_at(t, atomic_load_explicit(&s->bin, memory_order_relaxed));
+  lm_mark dead = (lm_mark)(lm_peek(lm_mark, side) + LM_IDS);
+  if (lm_unlikely(!lm_mark_was_plain(dead))) return false;
+  lm_bin *bin = lm_pool_bin_at(t, lm_peek(uint32_t, &s->bin));
   void **top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->high)) return false;
-  atomic_store_explicit(side, (lm_mark)(mark + LM_IDS), memory_order_relaxed);
+  atomic_store_explicit(side, dead, memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &s->size));
   *top = p;
-  lm_bin_set_top(bin, top + 1);
+  lm_move(void **, &bin->top, 1);
   return true;
 }
 

@@ -41,7 +41,7 @@ static name empty = { .sites = &lm_site_empty, .tag_index = 1, .text = "" };
 loam_site lm_site_empty = {
   .now = { { &lm_plan_bare, FIRST_INDEX }, { &lm_plan_bare, FIRST_INDEX } },
   .index = FIRST_INDEX,
-  .lane = FIRST_INDEX * LM_LANE_STRIDE,
+  .lane = LM_LANE_OF(FIRST_INDEX),
   .live = &empty.live,
   .tag_index = 1,
   .where = { empty.text, empty.text, empty.text, empty.text, 0 },
@@ -237,7 +237,7 @@ static loam_site *make_locked(const loam_where *where, uint64_t hash) {
   loam_site *s = room_locked(at);
   if (!s || !grow_sites_locked() || !describe_locked(s, where)) return NULL;
   s->index = at + FIRST_INDEX;
-  s->lane = s->index * LM_LANE_STRIDE;
+  s->lane = LM_LANE_OF(s->index);
   s->hash = hash;
   uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
   uint32_t slot = lm_generation_slot(generation);

@@ -19,8 +19,8 @@ typedef struct lm_decision {
 /* What a fast allocation reads stands first, in one cache line. */
 struct loam_site {
   lm_decision now[2];
+  uint64_t lane; /* with the class, the key of its lanes in threads: engine.h */
   uint32_t index;
-  uint32_t lane; /* index * LM_LANE_STRIDE: with the class, the key of its lanes in threads */
   _Atomic uint32_t counted; /* a plan of the tag reads req.live: tokens carry LM_TOKEN_SLOW */
   _Atomic int64_t *live;    /* see the law below; shared by the sites of the tag */
   uint32_t tag_index;       /* sites of one tag share it */
@@ -30,9 +30,8 @@ struct loam_site {
   loam_site *next_of_tag;          /* under the lock of sites */
 } __attribute__((aligned(LM_CACHE_LINE)));
 
-_Static_assert(
-    (1u << LM_SITE_BITS) * LM_LANE_STRIDE < 0x7800000 && LM_EPOCH_SHIFT == 27,
-    "a lane's key holds site and class below the epoch, and units above them (engine.h)");
+#define LM_LANE_OF_SITE ((uint64_t)1 << 54)
+#define LM_LANE_OF(index) (LM_LANE_OF_SITE + (uint64_t)(index)*LM_LANE_STRIDE)
 
 /* Law: *live is the sum of the usable bytes of the tag's live blocks whose token carries
  * LM_TOKEN_SLOW. Every block of a counted tag does (engine.c): there it is the tag's live bytes. */

@@ -109,14 +109,17 @@ void lm_stats_rekey(lm_tally *entry, uint64_t key) {
 }
 
 static uint64_t owner_of(const lm_lane *lane) {
-  return atomic_load_explicit(&lane->of, memory_order_relaxed);
+  uint32_t site = atomic_load_explicit(&lane->site, memory_order_relaxed);
+  return site ? lm_stats_key(site, lane->strategy) : 0;
 }
 
 static uint64_t blocks_of(const lm_lane *lane) {
   return __atomic_load_n(&lane->blocks, __ATOMIC_RELAXED);
 }
 
-static void give_lane(lm_lane *lane, uint64_t of, uint16_t units) {
+static size_t size_of(const lm_lane *lane) { return lm_class_size(lane->class_); }
+
+static void give_lane(lm_lane *lane, uint32_t site, uint16_t strategy, uint8_t class_) {
   uint64_t old = owner_of(lane);
   struct stripe *stripe = stripe_of(old);
   lm_lock_take(&stripe->lock);
@@ -124,24 +127,26 @@ static void give_lane(lm_lane *lane, uint64_t of, uint16_t units) {
   if (blocks) {
     sums *row = touch(&stripe->table, old);
     row->total_blocks += blocks;
-    row->total_bytes += blocks * lane->units * 16;
+    row->total_bytes += blocks * size_of(lane);
     __atomic_store_n(&lane->blocks, 0, __ATOMIC_RELAXED);
   }
-  atomic_store_explicit(&lane->of, of, memory_order_relaxed);
-  lane->units = units;
+  atomic_store_explicit(&lane->site, site, memory_order_relaxed);
+  lane->strategy = strategy;
+  lane->class_ = class_;
   lm_lock_drop(&stripe->lock);
 }
 
 void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve) {
-  uint64_t of = lm_stats_key(site, serve->strategy);
-  if (owner_of(lane) != of || lane->units != serve->units) give_lane(lane, of, serve->units);
+  uint8_t class_ = (uint8_t)lm_class_of(serve->units * (size_t)16);
+  if (owner_of(lane) != lm_stats_key(site, serve->strategy) || lane->class_ != class_)
+    give_lane(lane, site, serve->strategy, class_);
 }
 
 static void tell_all(lm_thread *t) {
   for (int i = 0; i < LM_TALLIES; i++)
     lm_stats_rekey(&t->tally[i], atomic_load_explicit(&t->tally[i].key, memory_order_relaxed));
   for (int i = 0; i < LM_LANES; i++)
-    if (owner_of(&t->lane[i])) give_lane(&t->lane[i], 0, 0);
+    if (owner_of(&t->lane[i])) give_lane(&t->lane[i], 0, 0, 0);
 }
 
 /* Under these locks memory of loam's own is taken, so their fork hooks come before memory's. */
@@ -223,7 +228,7 @@ static void add_thread(lm_thread *t, void *ctx) {
   }
   for (int i = 0; i < LM_LANES; i++) {
     uint64_t blocks = blocks_of(&t->lane[i]);
-    if (blocks) add_total(ctx, owner_of(&t->lane[i]), blocks, blocks * t->lane[i].units * 16);
+    if (blocks) add_total(ctx, owner_of(&t->lane[i]), blocks, blocks * size_of(&t->lane[i]));
   }
 }
 

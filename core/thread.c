@@ -208,6 +208,7 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   lm_thread *t = area;
   t->number = lm_sys_thread();
   t->dying = ended;
+  t->epoch = LM_EPOCH_FIRST;
   lm_self = t;
   lm_lock_take(&list.lock);
   link_locked(t);
@@ -274,11 +275,12 @@ void lm_thread_lower(uint32_t wary) {
 
 /* No key of an older epoch is met any more; once they come round, none is left. */
 static void forget_lanes(lm_thread *t) {
-  uint32_t now = atomic_load(&t->epoch), next;
+  uint64_t now = atomic_load(&t->epoch), next;
   do {
-    next = (now + (1u << LM_EPOCH_SHIFT)) & ~LM_EPOCH_WARY;
+    next = (now + LM_EPOCH_FIRST) & (LM_SCOPED - 1);
+    if (!next) next = LM_EPOCH_FIRST;
   } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_WARY)));
-  if (next) return;
+  if (next != LM_EPOCH_FIRST) return;
   for (int i = 0; i < LM_LANES; i++) t->lane[i].key = 0;
 }
 

@@ -20,11 +20,12 @@
 
 #define LM_SCOPES 64
 #define LM_ERROR_SIZE 4096
-#define LM_TALLIES 1024 /* power of two */
-#define LM_LANES 2048   /* power of two */
-#define LM_DEAD 64      /* power of two */
-#define LM_EPOCH_SHIFT 27
-#define LM_EPOCH_WARY 0x80000000u
+#define LM_TALLIES 1024                    /* power of two */
+#define LM_LANES 2048                      /* power of two */
+#define LM_DEAD 64                         /* power of two */
+#define LM_EPOCH_FIRST ((uint64_t)1 << 55) /* one more, and up to bit 61, each time */
+#define LM_SCOPED ((uint64_t)1 << 62)
+#define LM_EPOCH_WARY ((uint64_t)1 << 63)
 
 /* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
  * Written by the thread, read by whoever asks; the key changes under stats.c's lock of totals. */
@@ -33,16 +34,18 @@ typedef struct lm_tally {
   _Atomic uint64_t blocks, bytes;
 } lm_tally;
 
-/* What the thread's latest request of a size class at a site was decided to be, so that the next
- * one need not be: engine.h. And how many it made so, told to nobody yet. */
+/* What the thread's latest request of a size class at a site, or from some code, was decided to be,
+ * so that the next one need not be: engine.h. And how many it made so, told to nobody yet. */
 typedef struct lm_lane {
-  uint32_t key;        /* of the site and class, and of the epoch; 0: none */
-  uint32_t bin;        /* offset in the thread */
-  uint32_t token;      /* site.h */
-  uint16_t units;      /* of 16 bytes, of the bin's objects: what each of `blocks` has */
-  uint8_t hint;        /* where the token may be in the palette of a span: mark.h */
-  _Atomic uint64_t of; /* whose `blocks` are: as lm_tally's key; changes under the lock of totals */
-  uint64_t blocks;     /* by lm_count */
+  uint64_t key;   /* of the site or code, the class, and the epoch; 0: none */
+  uint32_t bin;   /* offset in the thread */
+  uint32_t token; /* site.h */
+  /* Whose `blocks` are, of how many bytes: all three change under the lock of totals. */
+  _Atomic uint32_t site; /* index; 0: nobody's */
+  uint16_t strategy;     /* id */
+  uint8_t mark;          /* of an object of the token, in most of the spans: mark.h */
+  uint8_t class_;
+  uint64_t blocks; /* by lm_count */
 } lm_lane;
 
 /* A large block that the thread freed: dead.h. */
@@ -74,9 +77,10 @@ typedef struct lm_block_tally {
 typedef struct lm_thread {
   _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
   _Atomic uint32_t wary;   /* LM_WARY_* */
-  _Atomic uint32_t epoch;  /* of its lanes: in the upper bits of their keys; and LM_EPOCH_WARY */
-  uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_inside */
+  _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_WARY */
+  uint64_t scoped;         /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
   loam_site *site;         /* the scope's; NULL: none */
+  uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_inside */
   const loam_handler *handler;
   uint32_t depth;     /* scopes entered, may exceed LM_SCOPES */
   _Atomic bool dying; /* its destructor ran: use the central lists, keep no caches */
@@ -121,11 +125,12 @@ void lm_thread_attend(lm_thread *t);
 void lm_thread_on_claim(void (*give_up)(lm_thread *t));
 
 /* Enters, and the epoch: if it has LM_EPOCH_WARY, the long way is to be taken, and this one left at
- * once. Acquire pairs with whoever set or took back a reason: its doings are seen. */
-LM_INLINE uint32_t lm_thread_try(lm_thread *t) {
+ * once. Once that is known, lm_peeked, which pairs with whoever set or took back a reason: his
+ * doings are seen. */
+LM_INLINE uint64_t lm_thread_try(lm_thread *t) {
   atomic_store_explicit(&t->active, 1, memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier of lm_thread_grace */
-  return atomic_load_explicit(&t->epoch, memory_order_acquire);
+  return lm_peek_first(uint64_t, &t->epoch);
 }
 LM_INLINE void lm_thread_leave(lm_thread *t) {
   atomic_signal_fence(memory_order_seq_cst);
@@ -139,6 +144,7 @@ LM_INLINE void lm_thread_enter(lm_thread *t) {
     lm_thread_leave(t);
     lm_thread_attend(t);
   }
+  lm_peeked();
 }
 
 /* A reason more for a thread, or less. */

@@ -19,8 +19,6 @@
 enum { TAG_MAX = 255 };
 
 caller_set caller_table[CALLER_SETS];
-_Thread_local caller_lately caller_nearby[CALLER_NEAR]
-    __attribute__((tls_model("initial-exec"))) = { { 0, NULL } };
 _Atomic uintptr_t caller_epoch;
 
 /* What an object's dynamic section says of its symbols. */
@@ -134,14 +132,7 @@ loam_site *caller_learn(uintptr_t key, const void *address) {
 
 loam_site *site_of(const void *caller) {
   loam_site *scope = loam_scope_get();
-  if (unlikely(scope != NULL)) return scope;
-  uintptr_t key = caller_key(caller);
-  caller_lately *near = &caller_nearby[caller_hash(key) >> 56];
-  if (unlikely(near->key != key)) {
-    near->site = caller_site(caller);
-    near->key = near->site ? key : 0;
-  }
-  return near->site;
+  return unlikely(scope != NULL) ? scope : caller_site(caller);
 }
 
 bool caller_describe(const void *address, char *words, size_t size) {
@@ -175,5 +166,6 @@ PRELOAD_API int dlclose(void *handle) {
   }
   int status = close(handle);
   atomic_fetch_add_explicit(&caller_epoch, (uintptr_t)1 << 48, memory_order_relaxed);
+  loam_code_forget();
   return status;
 }

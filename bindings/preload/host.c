@@ -111,7 +111,6 @@ static void start(void) {
     .policy = policy && *policy ? policy : NULL,
     .watch = follow,
     .lenient = !strict,
-    .free_foreign = stray_free,
     .guard_report = guard_report,
     .system = &next,
   };
@@ -128,6 +127,7 @@ bool host_wake(const void *caller) {
    * it again. Without an environment the C library has not been initialised yet. */
   int state = atomic_load_explicit(&host_state, memory_order_acquire);
   if (state == HOST_AWAKE) return true;
+  loam_on_foreign(stray_free); /* of what the next allocator serves until then, too */
   if (state != HOST_ASLEEP || !environ || caller_is_loader(caller)) return false;
   if (!atomic_compare_exchange_strong(&host_state, &state, HOST_WAKING)) return false;
   read_environment();

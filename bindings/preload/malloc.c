@@ -10,13 +10,13 @@
 
 #define CALLER __builtin_return_address(0)
 
-/* Of a caller that this thread does not know: loam itself leaves errno as it was. */
-static __attribute__((noinline)) void *serve_new(const void *caller, size_t size) {
+/* What loam_code_malloc has not at once; loam itself leaves errno as it was. */
+void *serve_new(size_t size, const void *caller) {
   int before = errno;
-  if (!host_is_awake(caller)) return next_malloc(size);
-  loam_site *site = site_of(caller);
+  if (unlikely(!host_is_awake(caller))) return next_malloc(size);
+  loam_site *site = caller_site(caller);
   errno = before;
-  return loam_malloc(site, size);
+  return loam_code_learn(size, caller, site);
 }
 
 void *serve_aligned(const void *caller, size_t alignment, size_t size) {
@@ -35,30 +35,11 @@ static void *serve_zeroed(const void *caller, size_t count, size_t size) {
   return loam_calloc(site, count, size);
 }
 
-/* Before loam is awake, what was made is the next allocator's, save what starting it asked for. */
-static __attribute__((noinline)) void release_early(void *ptr) {
-  int before = errno;
-  if (ptr && (loam_owns(ptr) || !stray_free(ptr))) loam_free(ptr);
-  errno = before;
-}
-
-PRELOAD_INLINE void *serve_inline(const void *caller, size_t size) {
-  loam_site *site = caller_near(caller);
-  return likely(site != NULL) ? loam_malloc_weak(site, size) : serve_new(caller, size);
-}
-
-void *serve(const void *caller, size_t size) { return serve_inline(caller, size); }
-
-void release(void *ptr) {
-  if (likely(atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_AWAKE)) loam_free(ptr);
-  else release_early(ptr);
-}
-
 /* The block keeps its own tag: who grows a buffer is not who it is for. */
 static void *serve_again(const void *caller, void *ptr, size_t size) {
   if (!ptr) return serve(caller, size);
   if (!size) {
-    release(ptr);
+    loam_free(ptr);
     return NULL;
   }
   if (unlikely(!loam_owns(ptr))) return stray_realloc(ptr, size);
@@ -76,7 +57,7 @@ static void *serve_rounded(const void *caller, size_t alignment, size_t size) {
   return serve_aligned(caller, rounded, size);
 }
 
-PRELOAD_API void *malloc(size_t size) { return serve_inline(CALLER, size); }
+PRELOAD_API void *malloc(size_t size) { return serve(CALLER, size); }
 
 PRELOAD_API void *calloc(size_t count, size_t size) { return serve_zeroed(CALLER, count, size); }
 
@@ -91,7 +72,7 @@ PRELOAD_API void *reallocarray(void *ptr, size_t count, size_t size) {
   return serve_again(CALLER, ptr, bytes);
 }
 
-PRELOAD_API void free(void *ptr) { release(ptr); }
+PRELOAD_API void free(void *ptr) { loam_free(ptr); }
 
 PRELOAD_API void *memalign(size_t alignment, size_t size) {
   return serve_rounded(CALLER, alignment, size);

@@ -103,7 +103,7 @@ static void *new_or_null(const void *caller, size_t size, size_t alignment, cons
  * too. What the operators get beside the block is in registers that this does not look at. */
 #define OPERATOR_DELETE(name)         \
   PRELOAD_API void name(void *block); \
-  PRELOAD_API void name(void *block) { release(block); }
+  PRELOAD_API void name(void *block) { loam_free(block); }
 
 OPERATOR_NEW(_Znwm)
 OPERATOR_NEW(_Znam)

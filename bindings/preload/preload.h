@@ -77,18 +77,6 @@ typedef struct caller_set {
   _Alignas(64) caller_entry way[CALLER_WAYS];
 } caller_set;
 
-/* What a thread found in the table lately, by address: no line of it is shared, and a hit is one
- * comparison. Empty until loam is awake. */
-enum { CALLER_NEAR = 256 };
-
-typedef struct caller_lately {
-  uintptr_t key;
-  loam_site *site;
-} caller_lately;
-
-extern _Thread_local caller_lately caller_nearby[CALLER_NEAR]
-    __attribute__((tls_model("initial-exec"), visibility("hidden")));
-
 extern caller_set caller_table[CALLER_SETS];
 extern _Atomic uintptr_t caller_epoch; /* bits 48 and up */
 
@@ -112,13 +100,6 @@ PRELOAD_INLINE uintptr_t caller_key(const void *address) {
   return (uintptr_t)address | atomic_load_explicit(&caller_epoch, memory_order_relaxed);
 }
 
-/* NULL: not known here. */
-PRELOAD_INLINE loam_site *caller_near(const void *address) {
-  uintptr_t key = caller_key(address);
-  const caller_lately *near = &caller_nearby[caller_hash(key) >> 56];
-  return likely(near->key == key) ? near->site : NULL;
-}
-
 PRELOAD_INLINE loam_site *caller_site(const void *address) {
   uintptr_t key = caller_key(address);
   caller_set *set = caller_set_of(key);
@@ -137,8 +118,10 @@ PRELOAD_INLINE loam_site *caller_site(const void *address) {
 loam_site *site_of(const void *caller);
 
 /* malloc and aligned_alloc for a caller, NULL with ENOMEM on failure; errno kept on success. */
-void *serve(const void *caller, size_t size);
+void *serve_new(size_t size, const void *caller);
+PRELOAD_INLINE void *serve(const void *caller, size_t size) {
+  return loam_code_malloc(size, caller, serve_new);
+}
 void *serve_aligned(const void *caller, size_t alignment, size_t size);
-void release(void *ptr);
 
 #endif

@@ -147,11 +147,8 @@ typedef struct loam_config {
   unsigned step_ms;          /* wall clock of one load step; 0: 200 */
   size_t step_bytes;         /* Lua heap of one load step; 0: 4 MiB */
   const loam_system *system; /* NULL: malloc, free and so on as linked */
-  /* Asked by loam_free about a pointer that is not loam's: 1 if it freed it; else, or where this is
-   * NULL, the free is told as an event. For those who serve beside another allocator. */
-  int (*free_foreign)(void *ptr);
-  int guard_report; /* 1: a fault in guarded memory is an event; see below */
-  int leaks;        /* 1: list live blocks, and tell at exit which are left */
+  int guard_report;          /* 1: a fault in guarded memory is an event; see below */
+  int leaks;                 /* 1: list live blocks, and tell at exit which are left */
 } loam_config;
 
 /* Starts the engine. NULL: all defaults. LOAM_ESTATE if it is already started; LOAM_EPOLICY with
@@ -253,9 +250,16 @@ LOAM_API loam_site *loam_scope_get(void);
 
 LOAM_API void *loam_malloc(loam_site *site, size_t size);
 
-/* The same, but the scope that the thread is in, if any, wins over `site`: for those who allocate
- * on another's behalf and know of him only where he called from. */
-LOAM_API void *loam_malloc_weak(loam_site *site, size_t size);
+/* For libraries that stand in for malloc, and know a request by the code that it returns to.
+ * loam_code_malloc gives what this thread got of loam_code_learn for that code and a size of the
+ * same class; where there is no such, or nothing can be had at once, it gives what `miss` does,
+ * which finds the code's site and calls loam_code_learn. The scope that the thread is in, if any,
+ * wins over `site`. After loam_code_forget no thread knows of any code: where code was that is
+ * gone, there may be other code. */
+typedef void *(*loam_code_fn)(size_t size, const void *code);
+LOAM_API void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss);
+LOAM_API void *loam_code_learn(size_t size, const void *code, loam_site *site);
+LOAM_API void loam_code_forget(void);
 
 /* Zeroed; count × size that overflows is NULL. */
 LOAM_API void *loam_calloc(loam_site *site, size_t count, size_t size);
@@ -274,6 +278,11 @@ LOAM_API void loam_free(void *ptr);
 
 /* The same; a `size` that cannot be the block's is reported as an event, and the block is freed. */
 LOAM_API void loam_free_sized(void *ptr, size_t size);
+
+/* For those who serve beside another allocator: asked by loam_free about a pointer that is not
+ * loam's, also before anything was started. 1: it freed it; else the free is told as an event.
+ * One a process; NULL: none. */
+LOAM_API void loam_on_foreign(int (*free_it)(void *ptr));
 
 /* Bytes that may be used at `ptr`, at least what was asked for; 0 for a pointer that is not the
  * start of a live block. */

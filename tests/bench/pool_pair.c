@@ -16,7 +16,8 @@ typedef struct pair {
 static void *take(pair *c) {
   lm_thread_enter(c->t);
   char *p = lm_pool_take_ready(c->t, &c->lane);
-  if (!p) p = lm_pool_take(c->t, c->lane.bin, TOKEN, &c->lane.hint);
+  uint8_t hint = c->lane.mark % LM_IDS;
+  if (!p) p = lm_pool_take(c->t, c->lane.bin, TOKEN, &hint);
   lm_thread_leave(c->t);
   *p = 1;
   return p;
@@ -57,7 +58,7 @@ PATTERNS(_libc)
 static void row(pair *c) {
   long n = BATCH * (c->size <= 4096 ? 200 : 50);
   c->lane.token = TOKEN;
-  c->lane.hint = lm_mark_hint(TOKEN);
+  c->lane.mark = LM_MARK_LIVE + lm_mark_hint(TOKEN);
   c->lane.bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
   double ours = bench_best(lifo, c, n, REPEATS), theirs = bench_best(lifo_libc, c, n, REPEATS);
   double ours_batch = bench_best(batch, c, n, REPEATS);

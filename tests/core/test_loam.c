@@ -281,6 +281,56 @@ static void scopes_nest_64_deep_and_hold_beyond(void **state) {
   assert_null(loam_scope_get());
 }
 
+/* ---- code ---- */
+
+static const char *code_tag;
+static int code_misses;
+
+static void *find_code(size_t size, const void *code) {
+  code_misses++;
+  return loam_code_learn(size, code, code_tag ? loam_site_get(code_tag) : NULL);
+}
+
+/* Asks as the code at an address does, which is looked for under `tag`: misses, and whose the block
+ * is. The second of two, so that a bin is not empty. */
+static int ask_by_code(const void *code, const char *tag, const char *whose) {
+  code_tag = tag;
+  loam_free(loam_code_malloc(100, code, find_code));
+  code_misses = 0;
+  void *p = loam_code_malloc(100, code, find_code);
+  loam_owner_info o;
+  assert_int_equal(loam_owner(p, &o), LOAM_OK);
+  assert_string_equal(o.tag, whose);
+  loam_free(p);
+  return code_misses;
+}
+
+static void code_is_remembered_until_it_goes(void **state) {
+  static const char code[8192];
+  (void)state;
+  assert_int_equal(ask_by_code(code + 40, "code.a", "code.a"), 0);
+  assert_int_equal(ask_by_code(code + 41, "code.b", "code.b"), 0);
+  assert_int_equal(ask_by_code(code + 40, "code.c", "code.a"), 0);
+  loam_scope_enter(loam_site_get("code.scope"));
+  assert_int_equal(ask_by_code(code + 40, "code.c", "code.scope"), 1);
+  loam_scope_leave();
+  assert_int_equal(ask_by_code(code + 40, "code.c", "code.a"), 0);
+  loam_code_forget();
+  assert_int_equal(ask_by_code(code + 40, "code.c", "code.c"), 0);
+  load(one_leaf);
+  assert_int_equal(ask_by_code(code + 40, "code.d", "code.d"), 0);
+}
+
+static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
+  static const char code;
+  (void)state;
+  assert_int_equal(ask_by_code(&code, NULL, ""), 1);
+  assert_int_equal(ask_by_code(NULL, "code.a", "code.a"), 1);
+  assert_int_equal(ask_by_code((void *)((uintptr_t)&code | (uintptr_t)1 << 48), "code.a", "code.a"),
+                   1);
+  assert_int_equal(ask_by_code(&code, "code.a", "code.a"), 0);
+}
+
 static void a_place_is_a_site(void **state) {
   (void)state;
   loam_site *last = NULL;
@@ -461,6 +511,8 @@ int main(void) {
     cmocka_unit_test(products_that_overflow_are_null),
     cmocka_unit_test(owns_what_it_made),
     cmocka_unit_test(scopes_nest_64_deep_and_hold_beyond),
+    cmocka_unit_test(code_is_remembered_until_it_goes),
+    cmocka_unit_test(code_without_a_site_or_an_address_is_not_remembered),
     cmocka_unit_test(a_place_is_a_site),
     cmocka_unit_test(the_next_allocation_obeys_the_policy),
     cmocka_unit_test(reloads_lose_nothing_while_threads_allocate),

@@ -298,11 +298,20 @@ static void adopt_new(char *p, int at, const request *r, const before *b, dice *
 
 /* ---- operations */
 
-/* The ways to ask for plain memory; of those that are weak, the scope wins over the site. */
+/* As of a function of the site's own, where nothing is remembered. */
+static _Thread_local loam_site *missing;
+static void *missed(size_t size, const void *code) { return loam_code_learn(size, code, missing); }
+
+static void *malloc_by_code(loam_site *site, size_t size) {
+  missing = site;
+  return loam_code_malloc(size, site, missed);
+}
+
+/* The ways to ask for plain memory; of those by code, the scope wins over the site. */
 static char *malloc_by(uint32_t way, loam_site *site, size_t size) {
   const loam_handler *by = loam_handler_of(site);
   if (way == 0) return by->allocator.malloc(by->allocator.ctx, size);
-  return way == 1 ? loam_malloc_weak(site, size) : loam_malloc(site, size);
+  return way == 1 ? malloc_by_code(site, size) : loam_malloc(site, size);
 }
 
 static bool do_malloc(worker *w, dice *d) {
@@ -316,7 +325,7 @@ static bool do_malloc(worker *w, dice *d) {
   char *p = malloc_by(way, site, size);
   tell("malloc '%s' %zu%s = %p", spots[at].tag, size,
        way == 0   ? " by handler"
-       : way == 1 ? " weak"
+       : way == 1 ? " by code"
                   : "",
        (void *)p);
   adopt_new(p, at, &r, &b, d);
