@@ -1,111 +1,21 @@
 /* mark.c - memory for marks, and the tokens that they name.
  *
- * Tables of one kind (the marks of a class, the wide tokens of a class) are cut from chunks of one
- * slot, as a slab allocator does (Bonwick, "The Slab Allocator", 1994): a chunk whose tables are
- * all unused goes back to the regions of marks, and from them to the system. */
+ * Tables of one kind (the marks of a class, the wide tokens of a class) are pieces of a slab. */
 #include "mark.h"
 
-#include <string.h>
-
 #include "own.h"
-#include "poison.h"
-#include "region.h"
+#include "slab.h"
 #include "thread.h"
 
 enum { LOOKS = 16 }; /* in a palette, before a token is noted apart */
 enum { KINDS = 2 * LM_CLASSES };
 
-/* Stands in the last bytes of an unused table, where no mark or token ever is; else it is zero. */
-typedef struct link {
-  char *below;
-} link;
-
-/* At the beginning of a chunk; the tables follow. Its tables have been cut up to `at`.
- * Law: it is in the list of its kind if and only if it has an unused table or can cut one. */
-typedef struct chunk {
-  struct chunk *next, *previous;
-  char *unused, *at;
-  uint32_t used, kind;
-  size_t size; /* of a table */
-} __attribute__((aligned(LM_CACHE_LINE))) chunk;
-
 static struct {
   lm_lock lock;
-  chunk *list[KINDS];
+  lm_slab slab[KINDS];
   lm_regions regions;
   bool begun;
 } marks;
-
-/* ---- Chunks ------------------------------------------------------------------------------- */
-
-static chunk *chunk_of(const char *at) { return (chunk *)lm_align_down((uintptr_t)at, LM_SLOT); }
-
-static link *link_of(char *at, size_t size) { return (link *)(at + size - sizeof(link)); }
-
-static bool can_cut(const chunk *c) {
-  return (size_t)((const char *)c + LM_SLOT - c->at) >= c->size;
-}
-
-static void list_chunk(chunk *c) {
-  c->previous = NULL;
-  c->next = marks.list[c->kind];
-  if (c->next) c->next->previous = c;
-  marks.list[c->kind] = c;
-}
-
-static void unlist_chunk(chunk *c) {
-  if (c->next) c->next->previous = c->previous;
-  if (c->previous) c->previous->next = c->next;
-  else marks.list[c->kind] = c->next;
-}
-
-static chunk *new_chunk_locked(unsigned kind, size_t size) {
-  bool clean;
-  uint32_t slot = lm_regions_take(&marks.regions, 1, LM_SLOT, &clean);
-  if (!slot) return NULL;
-  lm_map_extent(slot, 1, LM_USE_OWN);
-  chunk *c = lm_map_address(slot);
-  lm_unpoison(c, LM_SLOT);
-  if (!clean) memset(c, 0, LM_SLOT);
-  c->kind = kind;
-  c->size = size;
-  c->at = (char *)(c + 1);
-  list_chunk(c);
-  return c;
-}
-
-static void *take_locked(unsigned kind, size_t size) {
-  chunk *c = marks.list[kind] ? marks.list[kind] : new_chunk_locked(kind, size);
-  if (!c) return NULL;
-  char *at = c->unused;
-  if (at) {
-    c->unused = link_of(at, size)->below;
-    link_of(at, size)->below = NULL;
-  } else {
-    at = c->at;
-    c->at += size;
-  }
-  c->used++;
-  if (!c->unused && !can_cut(c)) unlist_chunk(c);
-  return at;
-}
-
-static void give_up_locked(chunk *c) {
-  uint32_t slot = lm_map_slot(c);
-  unlist_chunk(c);
-  lm_map_extent(slot, 1, LM_USE_NONE);
-  lm_regions_put(&marks.regions, slot, 1);
-}
-
-/* Of zeros. The last chunk of a kind stays. */
-static void put_locked(char *at) {
-  chunk *c = chunk_of(at);
-  if (!c->unused && !can_cut(c)) list_chunk(c);
-  link_of(at, c->size)->below = c->unused;
-  c->unused = at;
-  c->used--;
-  if (!c->used && (c->next || c->previous)) give_up_locked(c);
-}
 
 /* ---- Tables ------------------------------------------------------------------------------- */
 
@@ -133,20 +43,23 @@ void lm_marks_start(void) {
 static void begin_locked(void) {
   if (marks.begun) return;
   lm_regions_init(&marks.regions, &(lm_prepare){ 0 });
+  for (unsigned kind = 0; kind < KINDS; kind++) marks.slab[kind].zeroed = true;
   marks.begun = true;
 }
 
+/* With a word at the end where no mark or token is, which a slab may use. */
 static void *take(unsigned kind, size_t size) {
+  size = lm_align_up(size + sizeof(void *), LM_CACHE_LINE);
   lm_lock_take(&marks.lock);
   begin_locked();
-  char *at = take_locked(kind, lm_align_up(size + sizeof(link), LM_CACHE_LINE));
+  void *at = lm_slab_take(&marks.slab[kind], &marks.regions, size);
   lm_lock_drop(&marks.lock);
   return at;
 }
 
 static void put(void *at) {
   lm_lock_take(&marks.lock);
-  put_locked(at);
+  lm_slab_put(lm_slab_of(at), &marks.regions, at);
   lm_lock_drop(&marks.lock);
 }
 
@@ -233,17 +146,11 @@ size_t lm_marks_held(void) {
   return slots << LM_SLOT_SHIFT;
 }
 
-static bool is_list_valid(unsigned kind) {
-  for (const chunk *c = marks.list[kind]; c; c = c->next)
-    if (c->kind != kind || (!c->unused && !can_cut(c)) || (c->next && c->next->previous != c))
-      return false;
-  return true;
-}
-
 bool lm_marks_are_valid(void) {
   bool valid = true;
   lm_lock_take(&marks.lock);
-  for (unsigned kind = 0; kind < KINDS; kind++) valid = valid && is_list_valid(kind);
+  for (unsigned kind = 0; kind < KINDS; kind++)
+    valid = valid && lm_slab_is_valid(&marks.slab[kind]);
   lm_lock_take(&marks.regions.lock);
   valid = valid && (!marks.begun || lm_regions_is_valid(&marks.regions));
   lm_lock_drop(&marks.regions.lock);

@@ -1,27 +1,21 @@
 /* own.c - memory for loam's own structures.
  *
- * Small sizes: a free list for each size class, linked through the free memory itself, fed by slots
- * that are cut from their beginning as needed and never given back. Larger ones: runs of slots. */
+ * Small sizes: a slab for each size class. Larger ones: runs of slots. */
 #include "own.h"
 
 #include <string.h>
 
 #include "class.h"
 #include "poison.h"
-#include "region.h"
+#include "slab.h"
 #include "thread.h"
 
 enum { OWN_CLASSES = 32 }; /* to 8 KiB */
 #define OWN_SMALL_MAX ((size_t)8 << 10)
 
-typedef struct free_block {
-  struct free_block *next;
-} free_block;
-
 typedef struct own_class {
   lm_lock lock;
-  free_block *free;
-  char *at, *end; /* what is left of the slot being cut */
+  lm_slab slab;
 } own_class;
 
 static own_class classes[OWN_CLASSES];
@@ -51,12 +45,12 @@ void lm_own_start(void) {
   lm_lock_drop(&starting);
 }
 
-/* Slots of ours, each of which holds blocks of `size` bytes. */
-static void *take_slots(uint32_t slots, size_t size, bool *clean) {
+static void *take_slots(uint32_t slots, bool *clean) {
   uint32_t slot = lm_regions_take(&regions, slots, LM_SLOT, clean);
   if (!slot) return NULL;
   lm_map_extent(slot, slots, LM_USE_OWN);
-  atomic_store_explicit(&lm_map_span(slot)->size, size, memory_order_relaxed);
+  atomic_store_explicit(&lm_map_span(slot)->size, (size_t)slots << LM_SLOT_SHIFT,
+                        memory_order_relaxed);
   lm_unpoison(lm_map_address(slot), (size_t)slots << LM_SLOT_SHIFT);
   return lm_map_address(slot);
 }
@@ -72,26 +66,11 @@ size_t lm_own_size(const void *p) {
   return p ? atomic_load_explicit(&span_of(p)->size, memory_order_relaxed) : 0;
 }
 
-static void *cut_locked(own_class *c, size_t size) {
-  if ((size_t)(c->end - c->at) < size) {
-    bool clean;
-    char *slot = take_slots(1, size, &clean);
-    if (!slot) return NULL;
-    c->at = slot;
-    c->end = slot + LM_SLOT;
-  }
-  void *p = c->at;
-  c->at += size;
-  return p;
-}
-
 static void *alloc_small(size_t size) {
   unsigned i = lm_class_of(size);
   own_class *c = &classes[i];
   lm_lock_take(&c->lock);
-  void *p = c->free;
-  if (p) c->free = c->free->next;
-  else p = cut_locked(c, lm_class_size(i));
+  void *p = lm_slab_take(&c->slab, &regions, lm_class_size(i));
   lm_lock_drop(&c->lock);
   return p ? memset(p, 0, lm_class_size(i)) : NULL;
 }
@@ -101,7 +80,7 @@ static void *alloc_large(size_t size) {
   uint32_t slots = lm_map_slots(size);
   size_t room = (size_t)slots << LM_SLOT_SHIFT;
   bool clean;
-  void *p = take_slots(slots, room, &clean);
+  void *p = take_slots(slots, &clean);
   return p && !clean ? memset(p, 0, room) : p;
 }
 
@@ -112,10 +91,8 @@ void *lm_own_alloc(size_t size) {
 
 static void free_small(void *p, size_t size) {
   own_class *c = &classes[lm_class_of(size)];
-  free_block *block = p;
   lm_lock_take(&c->lock);
-  block->next = c->free;
-  c->free = block;
+  lm_slab_put(&c->slab, &regions, p);
   lm_lock_drop(&c->lock);
 }
 
@@ -196,7 +173,16 @@ static void renew_all(void) {
   for (int i = 0; i < OWN_CLASSES; i++) lm_lock_renew(&classes[i].lock);
 }
 
+static bool is_class_valid(own_class *c) {
+  lm_lock_take(&c->lock);
+  bool valid = lm_slab_is_valid(&c->slab);
+  lm_lock_drop(&c->lock);
+  return valid;
+}
+
 bool lm_own_is_valid(void) {
+  for (int i = 0; i < OWN_CLASSES; i++)
+    if (!is_class_valid(&classes[i])) return false;
   lm_lock_take(&regions.lock);
   bool valid = lm_regions_is_valid(&regions);
   lm_lock_drop(&regions.lock);

@@ -1,0 +1,25 @@
+/* slab.h - pieces of one size, cut from chunks of a slot (Bonwick, "The Slab Allocator", 1994): a
+ * chunk of which nothing is used goes back to the regions that it came from. */
+#ifndef LM_SLAB_H
+#define LM_SLAB_H
+
+#include "region.h"
+
+typedef struct lm_chunk lm_chunk;
+
+/* What changes it is under its owner's lock. Law: `first` lists the chunks that have an unused
+ * piece or can cut one, and no others. */
+typedef struct lm_slab {
+  lm_chunk *first;
+  bool zeroed; /* pieces are zeros when they are given and put: so a new chunk costs, one is kept */
+} lm_slab;
+
+/* A piece of `size` bytes, a multiple of 16 and always the same; its slot's entry tells it. NULL:
+ * there is no memory. */
+void *lm_slab_take(lm_slab *s, lm_regions *r, size_t size);
+void lm_slab_put(lm_slab *s, lm_regions *r, void *piece);
+/* The slab that a piece is of. */
+lm_slab *lm_slab_of(const void *piece);
+bool lm_slab_is_valid(const lm_slab *s);
+
+#endif
