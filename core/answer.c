@@ -1,11 +1,13 @@
 /* answer.c - what a host says of itself over its control socket. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "control.h"
 #include "error.h"
+#include "lend.h"
 #include "policy.h"
 
 static void answer_error(lm_json *out, const char *words) {
@@ -119,7 +121,24 @@ static void answer_reload(const char *path, lm_json *out) {
   lm_json_close(out, '}');
 }
 
-void lm_control_answer(const char *request, lm_json *out) {
+static void answer_share(const char *handle, lm_json *out, int *given) {
+  uint64_t key = 0, offset = 0;
+  size_t size = 0;
+  loam_status status = LOAM_EINVAL;
+  if (sscanf(handle, "%" SCNx64 " %" SCNx64, &key, &offset) == 2)
+    status = lm_lend_open(key, offset, given, &size);
+  else lm_fail(status, "a key and an offset are expected");
+  if (status != LOAM_OK) {
+    answer_error(out, loam_error());
+    return;
+  }
+  lm_json_open(out, NULL, '{');
+  lm_json_bool(out, "ok", true);
+  lm_json_uint(out, "size", size);
+  lm_json_close(out, '}');
+}
+
+void lm_control_answer(const char *request, lm_json *out, int *given) {
   char words[160], quoted[96];
   if (!strcmp(request, "ping")) {
     answer_ping(out);
@@ -131,8 +150,10 @@ void lm_control_answer(const char *request, lm_json *out) {
     answer_reload("", out);
   } else if (!strncmp(request, "reload ", 7)) {
     answer_reload(request + 7, out);
+  } else if (!strncmp(request, "share ", 6)) {
+    answer_share(request + 6, out, given);
   } else {
-    snprintf(words, sizeof words, "unknown request %s: ping, status, stats, reload",
+    snprintf(words, sizeof words, "unknown request %s: ping, status, stats, reload, share",
              lm_quote(quoted, sizeof quoted, request));
     answer_error(out, words);
   }

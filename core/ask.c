@@ -129,11 +129,31 @@ static loam_status send_all(const exchange *e, const char *text, size_t length) 
   return LOAM_OK;
 }
 
-static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx) {
+/* Some of the answer. A descriptor that comes with it goes to *given, or is closed. */
+static ssize_t receive(int from, char *buffer, size_t size, int *given) {
+  union {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof(int))];
+  } control;
+  struct iovec part = { buffer, size };
+  struct msghdr message = {
+    .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+  };
+  ssize_t n = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+  const struct cmsghdr *head = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+  if (!head || head->cmsg_type != SCM_RIGHTS) return n;
+  int fd;
+  memcpy(&fd, CMSG_DATA(head), sizeof fd);
+  if (given && *given < 0) *given = fd;
+  else close(fd);
+  return n;
+}
+
+static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx, int *given) {
   char buffer[4096];
   bool is_empty = true;
   for (;;) {
-    ssize_t n = recv(e->fd, buffer, sizeof buffer, 0);
+    ssize_t n = receive(e->fd, buffer, sizeof buffer, given);
     if (n == 0 && is_empty) return lm_fail(LOAM_EIO, "host %d gave no answer", e->pid);
     if (n == 0) return LOAM_OK;
     if (n > 0) {
@@ -148,8 +168,8 @@ static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx
   }
 }
 
-loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
-                           void *ctx) {
+static loam_status ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
+                       void *ctx, int *given) {
   if (strchr(request, '\n')) return lm_fail(LOAM_EINVAL, "a request is one line");
   if (strlen(request) >= LM_CONTROL_LINE)
     return lm_fail(LOAM_EINVAL, "a request of %zu bytes: at most %d are possible", strlen(request),
@@ -161,8 +181,22 @@ loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, lo
   if (status != LOAM_OK) return status;
   status = send_all(&e, request, strlen(request));
   if (status == LOAM_OK) status = send_all(&e, "\n", 1);
-  if (status == LOAM_OK) status = receive_all(&e, write, ctx);
+  if (status == LOAM_OK) status = receive_all(&e, write, ctx, given);
   close(e.fd);
+  return status;
+}
+
+loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
+                           void *ctx) {
+  return ask(pid, request, timeout_ms, write, ctx, NULL);
+}
+
+loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
+                             void *ctx, int *fd) {
+  int given = -1;
+  loam_status status = ask(pid, request, timeout_ms, write, ctx, &given);
+  if (status != LOAM_OK && given >= 0) close(given);
+  if (status == LOAM_OK) *fd = given;
   return status;
 }
 

@@ -44,6 +44,7 @@ typedef struct client {
   size_t length;
   lm_json answer;
   size_t sent;
+  lm_descriptor given; /* goes with the answer's first byte */
 } client;
 
 _Atomic bool lm_control_asleep;
@@ -201,6 +202,7 @@ static void delay_deadline(client *c) {
 static void hang_up(client *c) {
   enter();
   lm_descriptor_close(&c->link);
+  lm_descriptor_close(&c->given);
   c->is_here = false;
   leave();
   lm_json_finish(&c->answer);
@@ -226,6 +228,7 @@ static void accept_client(void) {
   int error = fd < 0 ? errno : 0;
   if (fd >= 0 && c && is_same_user(fd)) {
     c->link = lm_descriptor_keep(fd);
+    c->given = LM_NO_DESCRIPTOR;
     c->is_here = true;
     delay_deadline(c);
   } else if (fd >= 0) {
@@ -236,11 +239,30 @@ static void accept_client(void) {
   if (error == EMFILE || error == ENFILE) poll(NULL, 0, 50);
 }
 
+static ssize_t send_with(int to, struct iovec *part, int given) {
+  union {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof given)];
+  } control = { .head = { .cmsg_len = CMSG_LEN(sizeof given),
+                          .cmsg_level = SOL_SOCKET,
+                          .cmsg_type = SCM_RIGHTS } };
+  struct msghdr message = { .msg_iov = part, .msg_iovlen = 1 };
+  memcpy(CMSG_DATA(&control.head), &given, sizeof given);
+  if (given >= 0) {
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control;
+  }
+  return sendmsg(to, &message, MSG_NOSIGNAL);
+}
+
 static void send_answer(client *c) {
-  ssize_t n = send(c->link.fd, c->answer.text + c->sent, c->answer.length - c->sent, MSG_NOSIGNAL);
+  bool gives = lm_descriptor_is_ours(&c->given);
+  struct iovec part = { c->answer.text + c->sent, c->answer.length - c->sent };
+  ssize_t n = send_with(c->link.fd, &part, gives ? c->given.fd : -1);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) {
     c->sent += (size_t)n;
+    lm_descriptor_close(&c->given);
     delay_deadline(c);
   }
   if (n < 0 || c->sent == c->answer.length) hang_up(c);
@@ -249,7 +271,11 @@ static void send_answer(client *c) {
 static void answer_line(client *c, char *end) {
   *end = 0;
   if (end > c->line && end[-1] == '\r') end[-1] = 0;
-  lm_control_answer(c->line, &c->answer);
+  int given = -1;
+  lm_control_answer(c->line, &c->answer, &given);
+  enter();
+  c->given = lm_descriptor_keep(given);
+  leave();
   delay_deadline(c);
   if (c->answer.failed || !c->answer.length) hang_up(c);
   else send_answer(c);
@@ -426,6 +452,7 @@ static void fork_child(void) {
   for (int i = 0; i < CLIENTS; i++) {
     if (!clients[i].is_here) continue;
     lm_descriptor_close(&clients[i].link);
+    lm_descriptor_close(&clients[i].given);
     clients[i] = (client){ 0 };
   }
   lm_watch_close(watch);
@@ -517,6 +544,13 @@ loam_status lm_control_watch(const char *path) {
   ring();
   leave();
   return tell_failure(status);
+}
+
+bool lm_control_is_open(void) {
+  enter();
+  bool is_open = is_running && lm_descriptor_is_ours(&listener);
+  leave();
+  return is_open;
 }
 
 bool lm_control_watching(void) { return atomic_load(&is_watching); }

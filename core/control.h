@@ -2,7 +2,8 @@
  * policy file and answers it. Its failure never harms the host: no socket, an event, that is all.
  *
  * The socket is DIR/PID.sock, for processes of the same user. A request is one line: `ping`,
- * `status`, `stats`, `reload` or `reload PATH`; the answer is one JSON object, then the end. */
+ * `status`, `stats`, `reload`, `reload PATH` or `share KEY OFFSET`; the answer is one JSON object,
+ * with a descriptor where a block is shared (lend.h), then the end. */
 #ifndef LM_CONTROL_H
 #define LM_CONTROL_H
 
@@ -26,6 +27,8 @@ void lm_control_stop(void);
 /* Follow this file from now on; NULL: none. */
 loam_status lm_control_watch(const char *path);
 bool lm_control_watching(void);
+/* Whether others can reach this process. */
+bool lm_control_is_open(void);
 
 /* A forked child has no service thread. It is started again a while later by a thread that is not
  * in a hurry: a child that only calls exec pays nothing. Cheap to call when there is no need. */
@@ -36,8 +39,9 @@ LM_INLINE void lm_control_revive(void) {
     lm_control_wake();
 }
 
-/* The answer to a request (answer.c). */
-void lm_control_answer(const char *request, lm_json *out);
+/* The answer to a request (answer.c). *given: a descriptor that goes with it, to be closed; else -1
+ * stays there. */
+void lm_control_answer(const char *request, lm_json *out, int *given);
 
 /* Where the sockets are: `dir`, else $LOAM_CONTROL_DIR, $XDG_RUNTIME_DIR/loam, /tmp/loam-UID. */
 loam_status lm_control_dir(const char *dir, char *buffer, size_t size);
@@ -45,6 +49,9 @@ loam_status lm_control_dir(const char *dir, char *buffer, size_t size);
 /* The client's side (ask.c): loam_ask and loam_hosts. */
 loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
                            void *ctx);
+/* The same, with the descriptor that came with the answer; -1: none did. */
+loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
+                             void *ctx, int *fd);
 loam_status lm_control_hosts(loam_pid_fn callback, void *ctx);
 
 #endif

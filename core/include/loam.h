@@ -995,6 +995,46 @@ LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
 /* The same grouped by a sum of LOAM_BY_*. */
 LOAM_API loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx);
 
+/* ---- Shared memory ---------------------------------------------------------------------------
+ *
+ * A block that a policy's `loam.shared{}` made can be opened by other processes of the same user.
+ * The owner makes a handle of it, plain bytes that go to the other in any way (a pipe, a file); who
+ * opens it asks the owner's control socket, and has the block's pages, and no others, somewhere in
+ * its own memory. Pointers in it mean nothing there.
+ *
+ *   loam_share share;                                (the owner)
+ *   loam_share_get(frame, &share);
+ *   write(fd, &share, sizeof share);
+ *
+ *   read(fd, &share, sizeof share);                  (the other)
+ *   loam_block *b = loam_share_open(NULL, &share, LOAM_SHARE_READONLY);
+ *   show(loam_block_data(b));
+ *   loam_block_release(b);
+ *
+ * What is open stays as it is until it is released, also when the owner frees the block or ends:
+ * the memory goes back after that. Handles of such a block are dead. A forked child has what its
+ * parent has open; of blocks that the parent allocated in shared memory or in files it has a view
+ * of its own: stores of the child are seen by the child alone, and those of the parent may or may
+ * not be seen in pages that the child has not written to. */
+
+typedef struct loam_share {
+  int64_t pid;  /* of the owner */
+  uint64_t key; /* tells the block from others that are in its place later */
+  uint64_t offset, size;
+} loam_share;
+
+enum { LOAM_SHARE_READONLY = 1 };
+
+/* The handle of the block that begins at `ptr`. While others may open the block it is not resized
+ * where it is. LOAM_EINVAL for memory of other kinds, LOAM_EBADPTR if no block lives there,
+ * LOAM_ESTATE without a control socket, and in a forked child for blocks of its parent. */
+LOAM_API loam_status loam_share_get(const void *ptr, loam_share *out);
+
+/* A block over another process's; `flags` is 0 or LOAM_SHARE_READONLY, where a store is a fault.
+ * Its size is that of the owner's block, in whole pages. NULL, with words, if the handle is dead,
+ * or the owner has gone or does not answer for 5 s. */
+LOAM_API loam_block *loam_share_open(loam_site *site, const loam_share *share, int flags);
+
 /* ---- Other processes -------------------------------------------------------------------------
  *
  * What `loam ps`, `status`, `stats`, `reload` and `doctor` are made of. */

@@ -221,7 +221,9 @@ static void check_json(const lm_json *json) {
 
 static void answer(const char *request) {
   lm_json json = { 0 };
-  lm_control_answer(request, &json);
+  int given = -1;
+  lm_control_answer(request, &json, &given);
+  assert_int_equal(given, -1);
   check_json(&json);
   lm_json_finish(&json);
 }
