@@ -24,11 +24,11 @@ from .figures import Owner, owner, stats, totals
 from .tags import current_tag, tag
 
 if TYPE_CHECKING:
-    from . import numba, numpy
+    from . import cupy, numba, numpy, torch
 
 __all__ = ["Arena", "Array", "Block", "Error", "FileError", "InvalidError", "NoMemoryError",
-           "Owner", "PolicyError", "StateError", "current_tag", "events", "numba", "numpy",
-           "owner", "policy", "start", "stats", "tag", "totals", "trim"]
+           "Owner", "PolicyError", "StateError", "cupy", "current_tag", "events", "numba", "numpy",
+           "owner", "policy", "start", "stats", "tag", "torch", "totals", "trim"]
 
 __version__ = _version()
 
@@ -52,7 +52,7 @@ def start(policy: str | os.PathLike[str] | None = None, *, watch: bool = False,
 
 
 def __getattr__(name: str) -> Any:
-    """loam.numpy and loam.numba, imported when they are asked for: both bring their namesakes."""
-    if name in ("numba", "numpy"):
+    """The modules that bring their namesakes, imported when they are asked for."""
+    if name in ("cupy", "numba", "numpy", "torch"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'loam' has no attribute {name!r}")

@@ -12,7 +12,7 @@ _KEYS = {"tag": 1, "strategy": 2, "generation": 4}
 
 
 class Owner(NamedTuple):
-    """Whose memory an address is."""
+    """Whose memory an address is. `device` is -1 where none has to do with it."""
 
     tag: str
     file: str
@@ -25,6 +25,8 @@ class Owner(NamedTuple):
     generation: int
     address: int
     size: int
+    device: int
+    stream: int
 
 
 def stats(by: Iterable[str] = ("tag", "strategy")) -> list[dict[str, Any]]:
@@ -48,9 +50,10 @@ def totals() -> dict[str, int]:
 def _address(of: Any) -> int:
     if isinstance(of, int):
         return of
-    interface = getattr(of, "__array_interface__", None)
-    if interface is not None and interface.get("data") is not None:
-        return int(interface["data"][0])
+    for name in ("__array_interface__", "__cuda_array_interface__"):
+        interface = getattr(of, name, None)
+        if interface is not None and interface.get("data") is not None:
+            return int(interface["data"][0] or 0)
     return _loam.address_of(of)
 
 

@@ -12,6 +12,12 @@ empty() makes an array from it through Numba's own run-time, which counts its re
 it: numba.core.runtime.rtsys.get_allocation_stats() counts it like any other.
 
 Functions compiled with cache=True must be passed the allocator: an address is good for one process.
+
+    NUMBA_CUDA_MEMORY_MANAGER=loam.numba python program.py
+
+makes Numba's device, pinned and managed memory loam's as well; in a program,
+numba.cuda.set_memory_manager(loam.numba.Manager) before CUDA is used. The tag is that of the
+loam.tag in force, else "numba.cuda".
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ from numba.np.arrayobj import make_array, populate_array
 
 from . import _loam
 
-__all__ = ["allocator", "empty"]
+__all__ = ["Manager", "allocator", "empty"]
 
 _ALLOCATE_EXTERNAL = 1  # its place in NRT_api_functions
 
@@ -109,3 +115,11 @@ def _overload_empty(shape: Any, dtype: Any, table: Any) -> Any:
             return _empty(length, dtype, table).reshape(shape)
         return many
     return None
+
+
+def __getattr__(name: str) -> Any:
+    """The plug-in for numba.cuda, which is imported with it; Numba knows it by the second name."""
+    if name in ("Manager", "_numba_memory_manager"):
+        from ._numba_cuda import Manager
+        return Manager
+    raise AttributeError(f"module 'loam.numba' has no attribute {name!r}")

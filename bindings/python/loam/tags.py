@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
+import threading
 from types import TracebackType
 from typing import Any, Callable, TypeVar
+
+from . import _loam
 
 __all__ = ["current_tag", "tag"]
 
@@ -15,14 +18,43 @@ _Hook = Callable[[str], Any]
 
 _current: contextvars.ContextVar[str | None] = contextvars.ContextVar("loam.tag", default=None)
 
+# Tags in force everywhere, the last counts; each is that of one entering.
+_everywhere: list[tag] = []
+_lock = threading.Lock()
+
 # What loam.numpy does at the ends of a tag; it is not imported from here, nor is NumPy.
 _enter: _Hook | None = None
 _leave: Callable[[Any], None] | None = None
 
+# Whether libraries allocate through C functions, in threads of which Python knows nothing.
+_is_told = False
+
 
 def current_tag() -> str | None:
-    """The innermost tag of this context; None outside any."""
-    return _current.get()
+    """The innermost tag of this context, else the one in force everywhere; None outside any."""
+    own = _current.get()
+    if own is None and _everywhere:
+        own = _of_everyone()
+    return own
+
+
+def _of_everyone() -> str | None:
+    with _lock:
+        return _everywhere[-1].name if _everywhere else None
+
+
+def _tell() -> None:
+    """Leaves what holds now with this thread, for calls that come without the interpreter."""
+    _loam.entries_tag(_current.get(), _of_everyone())
+
+
+def tell_entries() -> None:
+    """From now on tags are left where C functions find them: loam.torch and loam.cupy ask."""
+    global _is_told
+    if not _is_told:
+        _loam.entries_variable(_current)
+        _is_told = True
+    _tell()
 
 
 class tag:
@@ -32,11 +64,15 @@ class tag:
     ...     batch = numpy.empty((64, 1000))
 
     Tags nest, the innermost counts. Also a decorator, for functions and coroutine functions.
+
+    With `everywhere` it holds in all other threads as well, those of libraries too, wherever no
+    tag was entered: so for PyTorch's backward pass, which runs in threads of its own. NumPy's
+    arrays are the exception; they have the tag of their context alone.
     """
 
-    __slots__ = ("name", "_tokens")
+    __slots__ = ("name", "everywhere", "_tokens")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, everywhere: bool = False) -> None:
         if not isinstance(name, str):
             raise TypeError(f"a tag is a string, not {type(name).__name__}")
         if len(name.encode()) > 255:
@@ -44,11 +80,17 @@ class tag:
         if "\0" in name:
             raise ValueError("a tag holds no NUL")
         self.name = name
+        self.everywhere = everywhere
         self._tokens: list[tuple[contextvars.Token[str | None], Any]] = []
 
     def __enter__(self) -> tag:
         token = _current.set(self.name)
         self._tokens.append((token, _enter(self.name) if _enter else None))
+        if self.everywhere:
+            with _lock:
+                _everywhere.append(self)
+        if _is_told:
+            _tell()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -57,19 +99,26 @@ class tag:
         if of_numpy is not None and _leave:
             _leave(of_numpy)
         _current.reset(token)
+        if self.everywhere:
+            with _lock:
+                # The last that is this one; others may have been entered since, in other threads.
+                at = len(_everywhere) - 1 - _everywhere[::-1].index(self)
+                del _everywhere[at]
+        if _is_told:
+            _tell()
 
     def __call__(self, function: _F) -> _F:
-        name = self.name
+        name, everywhere = self.name, self.everywhere
         if inspect.iscoroutinefunction(function):
             async def call_later(*args: Any, **kwargs: Any) -> Any:
-                with tag(name):
+                with tag(name, everywhere=everywhere):
                     return await function(*args, **kwargs)
             return functools.wraps(function)(call_later)  # type: ignore[return-value]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            with tag(name):
+            with tag(name, everywhere=everywhere):
                 return function(*args, **kwargs)
         return functools.wraps(function)(call)  # type: ignore[return-value]
 
     def __repr__(self) -> str:
-        return f"loam.tag({self.name!r})"
+        return f"loam.tag({self.name!r}{', everywhere=True' if self.everywhere else ''})"

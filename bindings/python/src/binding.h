@@ -24,6 +24,7 @@ PyObject *binding_text(const char *text);
 loam_site *binding_site(const char *tag, const char *otherwise);
 
 /* The parts, in order of the module's table: each a list of methods that ends in a zero. */
-extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[];
+extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[],
+    device_methods[], entries_methods[];
 
 #endif

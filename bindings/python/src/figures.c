@@ -77,11 +77,11 @@ static PyObject *owner(PyObject *self, PyObject *given) {
   void *address = PyLong_AsVoidPtr(given);
   if (!address && PyErr_Occurred()) return NULL;
   if (loam_owner(address, &o)) Py_RETURN_NONE;
-  return Py_BuildValue("(NNNNiNNNKNn)", binding_text(o.tag), binding_text(o.file),
+  return Py_BuildValue("(NNNNiNNNKNniN)", binding_text(o.tag), binding_text(o.file),
                        binding_text(o.func), binding_text(o.module), o.line,
                        binding_text(o.strategy), binding_text(o.kind), binding_text(o.handler),
                        (unsigned long long)o.generation, PyLong_FromVoidPtr(o.base),
-                       (Py_ssize_t)o.size);
+                       (Py_ssize_t)o.size, o.device, PyLong_FromVoidPtr(o.stream));
 }
 
 /* The first byte of what gives its memory by the buffer protocol, in any layout. */

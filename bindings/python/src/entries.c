@@ -1,0 +1,147 @@
+/* entries.c - functions of C that CuPy and PyTorch are told the addresses of.
+ *
+ * They may come in any thread, with the interpreter's lock or without: PyTorch frees, and runs the
+ * backward pass, in threads of its own. With the lock the tag is the context's, as everywhere in
+ * Python. Without it, it is the one that loam.tag left with this thread, and where it left none,
+ * the one that is in force everywhere. Frees need no tag: a block knows its own. */
+#include "binding.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static PyObject *variable;              /* loam.tags' context variable */
+static _Thread_local loam_site *here;   /* the innermost tag entered in this thread */
+static _Atomic(loam_site *) everywhere; /* relaxed: sites are never freed, nor changed */
+
+EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream);
+EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream);
+EXPORT void *loam_cupy_malloc(void *param, size_t size, int device);
+EXPORT void loam_cupy_free(void *param, void *ptr, int device);
+
+/* ---- Tags */
+
+/* The context's, by the interpreter's lock; NULL: it has none. No exception is left. */
+static loam_site *site_of_context(void) {
+  PyObject *name = NULL, *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  loam_site *site = NULL;
+  if (!PyContextVar_Get(variable, NULL, &name) && name && PyUnicode_Check(name)) {
+    const char *utf8 = PyUnicode_AsUTF8(name);
+    if (utf8) site = loam_site_get(utf8);
+  }
+  Py_XDECREF(name);
+  PyErr_Restore(type, value, traceback);
+  return site;
+}
+
+static loam_site *site_here(const char *otherwise) {
+  loam_site *site = NULL;
+  if (!Py_IsInitialized() || !PyGILState_Check()) site = here;
+  else if (variable) site = site_of_context();
+  if (!site) site = atomic_load_explicit(&everywhere, memory_order_relaxed);
+  return site ? site : loam_site_get(otherwise);
+}
+
+static int site_of(PyObject *name, loam_site **out) {
+  const char *utf8 = name == Py_None ? NULL : PyUnicode_AsUTF8(name);
+  if (!utf8 && name != Py_None) return -1;
+  *out = utf8 ? loam_site_get(utf8) : NULL;
+  if (!utf8 || *out) return 0;
+  binding_fail(LOAM_EINVAL);
+  return -1;
+}
+
+/* (this context's tag or None, everyone's or None), for threads without the lock. */
+static PyObject *entries_tag(PyObject *self, PyObject *args) {
+  (void)self;
+  PyObject *own, *all;
+  loam_site *of_all;
+  if (!PyArg_ParseTuple(args, "OO", &own, &all)) return NULL;
+  if (site_of(all, &of_all) || site_of(own, &here)) return NULL;
+  atomic_store_explicit(&everywhere, of_all, memory_order_relaxed);
+  Py_RETURN_NONE;
+}
+
+static PyObject *entries_variable(PyObject *self, PyObject *given) {
+  (void)self;
+  Py_INCREF(given);
+  Py_XDECREF(variable);
+  variable = given;
+  Py_RETURN_NONE;
+}
+
+/* ---- PyTorch: CUDAPluggableAllocator */
+
+/* PyTorch takes NULL for memory. It is C++, and what is thrown in it becomes a RuntimeError. The
+ * C++ run-time is there if anyone has loaded it; else NULL it is. */
+static void throw_words(void) {
+  void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  void (*throw)(const char *) = NULL;
+  if (library) *(void **)&throw = dlsym(library, "_ZSt21__throw_runtime_errorPKc");
+  char words[512];
+  snprintf(words, sizeof words, "out of memory: %s", loam_error());
+  if (throw) throw(words);
+}
+
+EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream) {
+  (void)device;
+  if (size <= 0) return NULL;
+  void *ptr = loam_device_alloc(site_here("torch.data"), (size_t)size, stream);
+  if (!ptr) throw_words();
+  return ptr;
+}
+
+EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream) {
+  (void)size;
+  (void)device;
+  loam_device_free(ptr, stream);
+}
+
+/* ---- CuPy: CFunctionAllocator */
+
+/* `param` is CuPy's own function that tells this thread's current stream, or NULL. CuPy calls these
+ * with the interpreter's lock. */
+EXPORT void *loam_cupy_malloc(void *param, size_t size, int device) {
+  (void)device;
+  intptr_t (*current_stream)(void) = NULL;
+  memcpy(&current_stream, &param, sizeof param);
+  void *stream = current_stream ? (void *)current_stream() : NULL;
+  return loam_device_alloc(site_here("cupy.data"), size, stream);
+}
+
+/* As CuPy's own pool takes it: for reuse on the stream that it was allocated on. */
+EXPORT void loam_cupy_free(void *param, void *ptr, int device) {
+  (void)param;
+  (void)device;
+  loam_free(ptr);
+}
+
+static PyObject *entries_cupy(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  return Py_BuildValue("NN", PyLong_FromVoidPtr((void *)loam_cupy_malloc),
+                       PyLong_FromVoidPtr((void *)loam_cupy_free));
+}
+
+/* The address of a function that another module of C makes known: of one that takes nothing and
+ * returns a number as wide as a pointer. 0: it is of another kind. */
+static PyObject *entries_capsule(PyObject *self, PyObject *capsule) {
+  (void)self;
+  const char *name = PyCapsule_GetName(capsule);
+  if (!name && PyErr_Occurred()) return NULL;
+  bool fits = name && (!strcmp(name, "intptr_t (void)") || !strcmp(name, "intptr_t ()"));
+  void *function = fits ? PyCapsule_GetPointer(capsule, name) : NULL;
+  return PyErr_Occurred() ? NULL : PyLong_FromVoidPtr(function);
+}
+
+PyMethodDef entries_methods[] = {
+  { "entries_tag", entries_tag, METH_VARARGS, NULL },
+  { "entries_variable", entries_variable, METH_O, NULL },
+  { "entries_cupy", entries_cupy, METH_NOARGS, NULL },
+  { "entries_capsule", entries_capsule, METH_O, NULL },
+  { 0 },
+};

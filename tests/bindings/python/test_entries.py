@@ -1,0 +1,298 @@
+"""test_entries - functions of C that CuPy and PyTorch call, on the stand-in for CUDA's driver."""
+
+import asyncio
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+from unittest import mock
+
+STANDIN = os.environ.get("LOAM_STANDIN", "")
+os.environ.update(LOAM_CUDA_DRIVER=STANDIN, STANDIN_MEMORY="64M", STANDIN_DEVICES="2",
+                  STANDIN_LOG=os.devnull)
+
+import loam
+from loam import _loam, tags
+
+from _support import Case, main
+
+POLICY = """
+local device = loam.device { name = "device" }
+local denied = loam.deny { name = "denied" }
+return loam.policy { pick = function(req)
+  if req.tag:under("denied") then return denied end
+  return device
+end }"""
+
+driver = ctypes.CDLL(STANDIN)
+driver.standin_violation.restype = ctypes.c_char_p
+pointer, size, number = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
+
+
+class Called(Case):
+    """`held` are called with the interpreter's lock, `free` without, as PyTorch does."""
+
+    free = ctypes.CDLL(_loam.__file__)
+    held = ctypes.PyDLL(_loam.__file__)
+    for library in (free, held):
+        library.loam_torch_alloc.restype = pointer
+        library.loam_torch_alloc.argtypes = [size, number, pointer]
+        library.loam_torch_free.restype = None
+        library.loam_torch_free.argtypes = [pointer, size, number, pointer]
+        library.loam_cupy_malloc.restype = pointer
+        library.loam_cupy_malloc.argtypes = [pointer, ctypes.c_size_t, number]
+        library.loam_cupy_free.restype = None
+        library.loam_cupy_free.argtypes = [pointer, pointer, number]
+
+    def setUp(self):
+        loam.policy.load(text=POLICY)
+        tags.tell_entries()
+
+    def tearDown(self):
+        self.assertEqual(driver.standin_violations(), 0, driver.standin_violation())
+        self.assertEqual([row for row in loam.stats() if row["live_blocks"]], [])
+
+    def tag_of(self, library, make="torch"):
+        if make == "torch":
+            block = library.loam_torch_alloc(1000, 0, None)
+            tag = loam.owner(block).tag
+            library.loam_torch_free(block, 1000, 0, None)
+        else:
+            block = library.loam_cupy_malloc(None, 1000, 0)
+            tag = loam.owner(block).tag
+            library.loam_cupy_free(None, block, 0)
+        return tag
+
+
+def in_thread(function):
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(function()))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+class Tags(Called):
+    def test_outside_any_it_is_the_librarys(self):
+        for library in (self.free, self.held):
+            self.assertEqual(self.tag_of(library), "torch.data")
+            self.assertEqual(self.tag_of(library, "cupy"), "cupy.data")
+
+    def test_are_those_in_force_with_the_lock_and_without(self):
+        for library in (self.free, self.held):
+            with loam.tag("outer"):
+                with loam.tag("inner"):
+                    self.assertEqual(self.tag_of(library), "inner")
+                    self.assertEqual(self.tag_of(library, "cupy"), "inner")
+                self.assertEqual(self.tag_of(library), "outer")
+            self.assertEqual(self.tag_of(library), "torch.data")
+
+    def test_of_another_thread_are_not_seen(self):
+        with loam.tag("mine"):
+            for library in (self.free, self.held):
+                self.assertEqual(in_thread(lambda: self.tag_of(library)), "torch.data")
+
+    def test_in_force_everywhere_are_seen_where_there_is_none(self):
+        def own():
+            with loam.tag("own"):
+                return self.tag_of(self.free)
+        with loam.tag("step", everywhere=True):
+            for library in (self.free, self.held):
+                self.assertEqual(in_thread(lambda: self.tag_of(library)), "step")
+            self.assertEqual(in_thread(own), "own")
+            with loam.tag("later", everywhere=True):
+                self.assertEqual(in_thread(lambda: self.tag_of(self.free)), "later")
+            self.assertEqual(in_thread(lambda: self.tag_of(self.free)), "step")
+        self.assertEqual(in_thread(lambda: self.tag_of(self.free)), "torch.data")
+
+    def test_everywhere_end_in_any_order(self):
+        first, second = (loam.tag(name, everywhere=True) for name in ("first", "second"))
+        with first:
+            thread_says = threading.Event()
+            thread_may_end = threading.Event()
+
+            def hold():
+                with second:
+                    thread_says.set()
+                    thread_may_end.wait()
+            thread = threading.Thread(target=hold)
+            thread.start()
+            thread_says.wait()
+            self.assertEqual(in_thread(lambda: self.tag_of(self.free)), "second")
+        self.assertEqual(in_thread(lambda: self.tag_of(self.free)), "second")
+        thread_may_end.set()
+        thread.join()
+        self.assertEqual(in_thread(lambda: self.tag_of(self.free)), "torch.data")
+
+    def test_with_the_lock_follow_tasks(self):
+        async def task(name):
+            with loam.tag(name):
+                await asyncio.sleep(0.001)
+                tag = self.tag_of(self.held)
+                await asyncio.sleep(0.001)
+                return tag
+
+        async def both():
+            return await asyncio.gather(task("one"), task("two"))
+        self.assertEqual(asyncio.run(both()), ["one", "two"])
+        self.assertEqual(self.tag_of(self.free), "torch.data")
+
+    def test_a_block_keeps_its_own_whichever_thread_frees_it(self):
+        with loam.tag("weights"):
+            block = self.free.loam_torch_alloc(1000, 0, None)
+        self.assertEqual(loam.owner(block).tag, "weights")
+        in_thread(lambda: self.free.loam_torch_free(block, 1000, 0, None))
+
+
+class Memory(Called):
+    def test_is_of_the_stream_that_is_named(self):
+        driver.cuInit(0)
+        context, stream, other = pointer(), pointer(), pointer()
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        driver.cuCtxSetCurrent(context)
+        driver.cuStreamCreate(ctypes.byref(stream), 1)
+        driver.cuStreamCreate(ctypes.byref(other), 1)
+        driver.standin_hold()
+        block = self.free.loam_torch_alloc(1 << 20, 0, stream)
+        driver.standin_write(stream, ctypes.c_ulonglong(block), 1, ctypes.c_size_t(1 << 20))
+        self.free.loam_torch_free(block, 1 << 20, 0, stream)
+        # Reuse on the same stream is in order; on another only of what is done with, or waited for.
+        again = self.free.loam_torch_alloc(1 << 20, 0, stream)
+        driver.standin_write(stream, ctypes.c_ulonglong(again), 2, ctypes.c_size_t(1 << 20))
+        self.free.loam_torch_free(again, 1 << 20, 0, stream)
+        third = self.free.loam_torch_alloc(1 << 20, 0, other)
+        driver.standin_write(other, ctypes.c_ulonglong(third), 3, ctypes.c_size_t(1 << 20))
+        self.free.loam_torch_free(third, 1 << 20, 0, other)
+        driver.standin_release()
+        driver.cuCtxSynchronize()
+
+    def test_wanting_is_null_where_no_cxx_runs(self):
+        script = """
+            import os, ctypes, loam
+            from loam import _loam
+            library = ctypes.CDLL(_loam.__file__)
+            library.loam_torch_alloc.restype = ctypes.c_void_p
+            loam.policy.load(text='local no = loam.deny{} return loam.policy { '
+                                  'pick = function() return no end }')
+            assert "libstdc++" not in open("/proc/self/maps").read()
+            print(library.loam_torch_alloc(ctypes.c_ssize_t(10), 0, None))
+            """
+        from _support import run_child
+        self.assertEqual(run_child(script)[0], "None\n")
+
+    def test_wanting_is_an_exception_of_cxx_where_it_runs(self):
+        source = """
+            #include <dlfcn.h>
+            #include <stdexcept>
+            #include <string.h>
+            extern "C" int caught(const char *path, char *words, size_t size) {
+              auto alloc = (void *(*)(ssize_t, int, void *))dlsym(dlopen(path, RTLD_LAZY),
+                                                                 "loam_torch_alloc");
+              try { alloc(1000, 0, nullptr); return 0; }
+              catch (const std::runtime_error &error) {
+                strncpy(words, error.what(), size - 1);
+                return 1;
+              }
+            }"""
+        with tempfile.TemporaryDirectory() as folder:
+            library = os.path.join(folder, "host.so")
+            compiler = os.environ.get("CXX", "c++")
+            subprocess.run([compiler, "-shared", "-fPIC", "-x", "c++", "-", "-o", library],
+                           input=source, text=True, check=True)
+            host = ctypes.CDLL(library)
+            words = ctypes.create_string_buffer(200)
+            with loam.tag("denied"):
+                self.assertEqual(host.caught(_loam.__file__.encode(), words, 200), 1)
+            self.assertIn("out of memory: ", words.value.decode())
+
+
+class FakeCuPy:
+    """What loam.cupy uses of CuPy, with a CFunctionAllocator that calls as CuPy's does."""
+
+    class OutOfMemoryError(MemoryError):
+        pass
+
+    class Functions:
+        def __init__(self, param, malloc, free, owner):
+            self._param = param
+            self._malloc = ctypes.PYFUNCTYPE(pointer, pointer, ctypes.c_size_t, number)(malloc)
+            self._free = ctypes.PYFUNCTYPE(None, pointer, pointer, number)(free)
+
+        def malloc(self, count):
+            ptr = self._malloc(self._param, count, 0)
+            free = (lambda: self._free(self._param, ptr, 0))
+            return types.SimpleNamespace(ptr=ptr, free=free)
+
+    def modules(self):
+        module = types.ModuleType("cupy")
+        current = ["its pool"]
+        module.cuda = types.SimpleNamespace(
+            memory=types.SimpleNamespace(CFunctionAllocator=self.Functions,
+                                         OutOfMemoryError=self.OutOfMemoryError),
+            get_allocator=lambda: current[0], set_allocator=lambda a: current.__setitem__(0, a),
+            get_device_id=lambda: 0)
+        backends = {name: types.ModuleType(name) for name in (
+            "cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.stream")}
+        backends["cupy_backends.cuda"].stream = backends["cupy_backends.cuda.stream"]
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [pointer, pointer, pointer]
+        self.name = ctypes.create_string_buffer(b"intptr_t (void)")
+        self.asked = 0
+
+        def current_stream():
+            self.asked += 1
+            return 0
+        self.function = ctypes.PYFUNCTYPE(ctypes.c_ssize_t)(current_stream)
+        capsule = new(ctypes.cast(self.function, pointer), ctypes.addressof(self.name), None)
+        backends["cupy_backends.cuda.stream"].__pyx_capi__ = {"get_current_stream_ptr": capsule}
+        return {"cupy": module, **backends}
+
+
+class CuPy(Called):
+    def setUp(self):
+        super().setUp()
+        self.fake = FakeCuPy()
+        patch = mock.patch.dict(sys.modules, self.fake.modules())
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.addCleanup(self.forget)
+
+    def forget(self):
+        sys.modules.pop("loam.cupy", None)
+        loam.__dict__.pop("cupy", None)
+
+    def test_is_given_the_functions_and_its_own_current_stream(self):
+        import cupy
+        import loam.cupy
+        loam.cupy.install()
+        self.assertTrue(loam.cupy.is_installed())
+        with loam.tag("weights"):
+            block = cupy.cuda.get_allocator()(1000)
+        self.assertEqual(self.fake.asked, 1)
+        self.assertEqual(loam.owner(block.ptr).tag, "weights")
+        block.free()
+        loam.cupy.uninstall()
+        self.assertEqual(cupy.cuda.get_allocator(), "its pool")
+
+    def test_is_told_where_memory_is_wanting(self):
+        import loam.cupy
+        with loam.tag("denied"), self.assertRaises(FakeCuPy.OutOfMemoryError):
+            loam.cupy.allocator(10)
+        with self.assertRaises(FakeCuPy.OutOfMemoryError):
+            loam.cupy.allocator(1 << 40)
+
+
+class Missing(Case):
+    def test_libraries_are_named(self):
+        for name, words in (("cupy", "CuPy is not installed"),
+                            ("torch", "PyTorch is not installed")):
+            with self.subTest(name), mock.patch.dict(sys.modules, {name: None}):
+                with self.assertRaisesRegex(ImportError, words):
+                    getattr(loam, name)
+
+
+if __name__ == "__main__":
+    main()

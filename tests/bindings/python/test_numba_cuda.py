@@ -1,0 +1,215 @@
+"""test_numba_cuda - loam as Numba's memory manager, on the stand-in for CUDA's driver."""
+
+import ctypes
+import gc
+import importlib.util
+import os
+import sys
+import threading
+
+STANDIN = os.environ.get("LOAM_STANDIN", "")
+if not importlib.util.find_spec("numba"):
+    print("skipped: python3-numba is not installed")
+    sys.exit(77)
+os.environ.update(NUMBA_CUDA_DRIVER=STANDIN, LOAM_CUDA_DRIVER=STANDIN, STANDIN_MEMORY="64M",
+                  STANDIN_LOG=os.devnull, NUMBA_CUDA_MEMORY_MANAGER="loam.numba")
+
+import numpy
+from numba import cuda
+from numba.cuda.cudadrv.driver import CudaAPIError
+
+import loam
+
+import _numba_tests
+from _support import Case, main
+
+driver = ctypes.CDLL(STANDIN)
+driver.standin_violation.restype = ctypes.c_char_p
+driver.standin_calls.restype = ctypes.c_ulong
+MIB = 1 << 20
+
+
+class OnTheStandIn(Case):
+    """Whatever a test makes, it ends with nothing live and no violation."""
+
+    def setUp(self):
+        cuda.current_context()
+
+    def tearDown(self):
+        gc.collect()
+        cuda.current_context().memory_manager._blocks.give_back()
+        self.assertEqual(driver.standin_violations(), 0, driver.standin_violation())
+        self.assertEqual([row for row in loam.stats() if row["live_blocks"]], [])
+
+    def live(self, tag):
+        return sum(row["live_bytes"] for row in loam.stats("tag") if row["tag"] == tag)
+
+
+class Arrays(OnTheStandIn):
+    def test_device_memory_is_loams_and_has_the_tag_in_force(self):
+        host = numpy.arange(1000.0)
+        with loam.tag("model.weights"):
+            array = cuda.to_device(host)
+        other = cuda.device_array(100)
+        owner = loam.owner(array[10:])
+        self.assertEqual((owner.tag, owner.size, owner.device), ("model.weights", 8000, 0))
+        self.assertEqual(self.live("model.weights"), 8000)
+        self.assertEqual(self.live("numba.cuda"), 800)
+        self.assertTrue((array.copy_to_host() == host).all())
+        del array, other
+
+    def test_views_keep_the_memory(self):
+        view = cuda.to_device(numpy.arange(1000))[10:20]
+        gc.collect()
+        self.assertEqual(view.copy_to_host().sum(), 145)
+        self.assertEqual(self.live("numba.cuda"), 8000)
+        del view
+
+    def test_pinned_mapped_and_managed_memory_is_loams(self):
+        for make in (cuda.pinned_array, cuda.mapped_array, cuda.managed_array):
+            with self.subTest(make.__name__):
+                with loam.tag("staging"):
+                    array = make(1000, numpy.float64)
+                array[:] = 3
+                owner = loam.owner(array)
+                self.assertEqual((owner.tag, owner.size), ("staging", 8000))
+                self.assertEqual(array.sum(), 3000)
+                del array, owner
+                gc.collect()
+
+    def test_memory_that_there_is_can_be_pinned(self):
+        array = numpy.ones(10_000)
+        copy = cuda.device_array_like(array)
+        before = driver.standin_blocks()
+        with cuda.pinned(array):
+            self.assertEqual(driver.standin_blocks(), before + 1)
+            copy.copy_to_device(array)
+        self.assertEqual(driver.standin_blocks(), before)
+        self.assertEqual(copy.copy_to_host().sum(), 10_000)
+        del copy
+
+
+class Frees(OnTheStandIn):
+    def test_are_collected_and_given_back_after_one_wait(self):
+        blocks = cuda.current_context().memory_manager._blocks
+        blocks.give_back()
+        waits = driver.standin_calls(b"cuCtxSynchronize")
+        for _ in range(10):
+            cuda.device_array(10)
+        self.assertEqual(len(blocks.pending), 10)
+        self.assertEqual(driver.standin_calls(b"cuCtxSynchronize"), waits)
+        cuda.device_array(10)
+        self.assertEqual(len(blocks.pending), 0)
+        self.assertEqual(driver.standin_calls(b"cuCtxSynchronize"), waits + 1)
+
+    def test_wait_for_work_on_every_stream(self):
+        stream = cuda.stream()
+        array = cuda.device_array(1000, numpy.uint8)
+        address = array.__cuda_array_interface__["data"][0]
+        driver.standin_hold()
+        driver.standin_write(ctypes.c_void_p(stream.handle.value), ctypes.c_ulonglong(address), 7,
+                             ctypes.c_size_t(1000))
+        del array
+        for _ in range(12):
+            cuda.device_array(1000, numpy.uint8)
+        self.assertEqual(driver.standin_pending(ctypes.c_void_p(stream.handle.value)), 0)
+        driver.standin_release()
+
+    def test_wait_while_cleanup_is_deferred(self):
+        blocks = cuda.current_context().memory_manager._blocks
+        with cuda.defer_cleanup():
+            with cuda.defer_cleanup():
+                for _ in range(30):
+                    cuda.device_array(10)
+            for _ in range(30):
+                cuda.device_array(10)
+            self.assertGreaterEqual(len(blocks.pending), 60)
+        cuda.device_array(10)
+        self.assertEqual(len(blocks.pending), 0)
+
+    def test_make_room_when_memory_is_wanting(self):
+        blocks = cuda.current_context().memory_manager._blocks
+        blocks.give_back()
+        for _ in range(8):
+            cuda.device_array(12 * MIB, numpy.uint8)
+        big = cuda.device_array(60 * MIB, numpy.uint8)
+        with self.assertRaises(CudaAPIError) as caught:
+            cuda.device_array(60 * MIB, numpy.uint8)
+        self.assertEqual(caught.exception.code, 2)
+        del big
+
+    def test_may_come_from_any_thread(self):
+        arrays = [cuda.device_array(1000) for _ in range(100)]
+
+        def drop():
+            while arrays:
+                arrays.pop()
+        threads = [threading.Thread(target=drop) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def test_after_a_reset_are_nothing(self):
+        array = cuda.device_array(1000)
+        host = cuda.pinned_array(1000)
+        cuda.close()
+        self.assertEqual([row for row in loam.stats() if row["live_blocks"]], [])
+        again = cuda.to_device(numpy.arange(10))
+        del array, host
+        gc.collect()
+        self.assertEqual(again.copy_to_host().sum(), 45)
+        del again
+
+
+class Policies(OnTheStandIn):
+    def tearDown(self):
+        super().tearDown()
+        loam.policy.load(text="""local any = loam.device{}
+                                 return loam.policy { pick = function() return any end }""")
+
+    def test_decide_what_device_memory_is(self):
+        loam.policy.load(text="""
+            local device  = loam.device { name = "device" }
+            local managed = loam.managed { name = "managed" }
+            local denied  = loam.deny { name = "denied" }
+            return loam.policy { pick = function(req)
+              if req.tag:under("denied") then return denied end
+              if req.size >= loam.MiB then return managed end
+              return device
+            end }""")
+        for size, kind in ((1000, "device"), (2 * MIB, "managed")):
+            array = cuda.device_array(size, numpy.uint8)
+            self.assertEqual(loam.owner(array).strategy, kind)
+            del array
+        with loam.tag("denied"), self.assertRaisesRegex(CudaAPIError, "deny|denied"):
+            cuda.device_array(10)
+
+
+class Everywhere(OnTheStandIn):
+    def test_a_tag_holds_in_threads_that_have_none(self):
+        arrays = {}
+
+        def make(name):
+            arrays[name] = cuda.device_array(10)
+        with loam.tag("step", everywhere=True):
+            thread = threading.Thread(target=make, args=("during",))
+            thread.start()
+            thread.join()
+        thread = threading.Thread(target=make, args=("after",))
+        thread.start()
+        thread.join()
+        tags = {name: loam.owner(array).tag for name, array in arrays.items()}
+        self.assertEqual(tags, {"during": "step", "after": "numba.cuda"})
+
+
+class NumbasOwn(Case):
+    def test_tests_of_memory_end_as_without_loam(self):
+        told = []
+        complaints = _numba_tests.compare(_numba_tests.QUICK, told.append)
+        print("\n".join(told), file=sys.stderr)
+        self.assertEqual(complaints, [])
+
+
+if __name__ == "__main__":
+    main()
