@@ -127,7 +127,9 @@ void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
   uint32_t slot = lm_map_take(slots, align > page ? align : page);
   if (!slot) return NULL;
   guard_layout g = lay_out(slot, size, align, page);
-  if (!lm_region_prepare(&l->regions->how, (void *)g.ready, g.end - g.ready)) {
+  const lm_prepare *how = &l->regions->how;
+  if (!lm_region_prepare(how, (void *)g.ready, g.end - g.ready) ||
+      !lm_region_have(how, (void *)g.ready, g.end - g.ready)) {
     lm_regions_return(slot, slots);
     return NULL;
   }

@@ -180,6 +180,15 @@ uint64_t lm_numa_free(unsigned node) {
   return atomic_load_explicit(&g->free, memory_order_relaxed);
 }
 
+uint64_t lm_numa_available(unsigned node) {
+  char name[32], text[FILE_SIZE];
+  if (!lm_numa_has(node)) return 0;
+  snprintf(name, sizeof name, "node%u/meminfo", node);
+  if (!read_text(text, name)) return UINT64_MAX / LM_NODES_MAX;
+  uint64_t files = parse_field(text, "Active(file):") + parse_field(text, "Inactive(file):");
+  return parse_field(text, "MemFree:") + files / 2;
+}
+
 unsigned lm_numa_here(void) {
   get_ready();
   if (lm_is_pow2(machine.online)) return (unsigned)__builtin_ctzll(machine.online);

@@ -28,6 +28,8 @@ unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
 /* Bytes free on a node, at most 100 ms old; total bytes. 0 for a node that is not there. */
 uint64_t lm_numa_free(unsigned node);
 uint64_t lm_numa_total(unsigned node);
+/* The same at this moment, with what the kernel can soon make free: files' pages. */
+uint64_t lm_numa_available(unsigned node);
 unsigned lm_numa_here(void); /* node of the calling CPU */
 unsigned lm_numa_near(void); /* the nearest to it of those with memory that may be used */
 

@@ -5,6 +5,7 @@
 
 #include "decay.h"
 #include "poison.h"
+#include "room.h"
 #include "thread.h"
 
 /* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
@@ -33,17 +34,42 @@ void lm_regions_init(lm_regions *r, const lm_prepare *how) {
   lm_runs_init(&r->dirty);
 }
 
-/* Where there is one node only, a kernel or container that refuses mbind takes nothing away. */
+/* Where there is one node only, a kernel or container that refuses mbind takes nothing away; nor
+ * where memory is to be local, which it is by itself, to whoever touches it first. */
 static bool place(const lm_placement *placement, void *at, size_t size) {
   if (!placement || placement->mode == LM_BIND_DEFAULT) return true;
   int error = lm_numa_bind(at, size, placement);
-  bool needless = lm_is_pow2((size_t)lm_numa_nodes()) && (error == EPERM || error == ENOSYS);
-  return !error || needless;
+  bool refused = error == EPERM || error == ENOSYS;
+  bool needless = lm_is_pow2((size_t)lm_numa_nodes()) || placement->mode == LM_BIND_LOCAL;
+  return !error || (refused && needless);
 }
 
 /* Pages reserved but bound to a node that has none would fault with SIGBUS: touch them now. */
 static bool must_fault_in(const lm_prepare *how) {
   return how->prefault || (how->page && how->placement);
+}
+
+static uint64_t bound_nodes(const lm_prepare *how) {
+  return how->placement && how->placement->mode == LM_BIND_BIND ? how->placement->nodes : 0;
+}
+
+/* Whether the memory of a region is taken when it is made, of the system's own pages. */
+static bool takes_all(const lm_prepare *how) {
+  return (how->prefault || how->lock) && !how->page && !how->backing;
+}
+
+/* Memory that must be of certain nodes is taken when it is handed out: were there none left when it
+ * is touched, the kernel would end the process. So now there is time for an or_else. */
+static bool takes_handed(const lm_prepare *how) {
+  return bound_nodes(how) && !lm_is_pow2((size_t)lm_numa_nodes()) && !takes_all(how) &&
+         !how->page && !how->backing;
+}
+
+bool lm_region_have(const lm_prepare *how, void *at, size_t size) {
+  if (lm_likely(!how->placement) || !takes_handed(how)) return true;
+  if (!lm_room_has(size, bound_nodes(how))) return false;
+  int error = lm_sys_prefault(at, size);
+  return !error || error == EINVAL; /* older kernels cannot */
 }
 
 static bool commit(const lm_prepare *how, void *at, size_t size) {
@@ -52,6 +78,7 @@ static bool commit(const lm_prepare *how, void *at, size_t size) {
 }
 
 bool lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
+  if (takes_all(how) && !lm_room_has(size, bound_nodes(how))) return false;
   if (!commit(how, at, size)) return false;
   /* Advice: a kernel without transparent huge pages serves small ones. */
   if (how->thp) (void)lm_sys_advise_huge(at, size, how->thp > 0);
@@ -140,7 +167,7 @@ static bool was_refused(const lm_regions *r, uint32_t slots) {
 }
 
 static void note_refusal(lm_regions *r, uint32_t slots) {
-  if (!lm_region_is_eager(&r->how)) return;
+  if (!lm_region_is_eager(&r->how) && !takes_handed(&r->how)) return;
   r->refused = slots;
   r->refused_ns = lm_sys_clock_ns();
 }
@@ -313,11 +340,29 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   return more;
 }
 
+static bool was_refused_now(lm_regions *r, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  bool refused = was_refused(r, slots);
+  lm_lock_drop(&r->lock);
+  return refused;
+}
+
+/* A clean run that has no memory yet, handed out: whether it has it now. */
+static bool have(lm_regions *r, uint32_t slot, uint32_t slots) {
+  if (!was_refused_now(r, slots) && lm_region_have(&r->how, lm_map_address(slot), bytes_of(slots)))
+    return true;
+  lm_lock_take(&r->lock);
+  if (!was_refused(r, slots)) note_refusal(r, slots);
+  lm_lock_drop(&r->lock);
+  if (!purge_to_clean(r, slot, slots)) put_dirty(r, slot, slots);
+  return false;
+}
+
 static uint32_t try_take(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
   lm_lock_take(&r->lock);
   uint32_t slot = take_locked(r, slots, align, clean);
   lm_lock_drop(&r->lock);
-  return slot;
+  return slot && *clean && takes_handed(&r->how) && !have(r, slot, slots) ? 0 : slot;
 }
 
 uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
@@ -349,10 +394,11 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
 
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
-  bool taken = lm_runs_take_at(&r->clean, slot, slots) || lm_runs_take_at(&r->dirty, slot, slots);
+  bool clean = lm_runs_take_at(&r->clean, slot, slots);
+  bool taken = clean || lm_runs_take_at(&r->dirty, slot, slots);
   note_idle_locked(r);
   lm_lock_drop(&r->lock);
-  return taken;
+  return taken && (!clean || !takes_handed(&r->how) || have(r, slot, slots));
 }
 
 static void hold_less(lm_regions *r, uint32_t slots) {

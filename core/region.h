@@ -65,6 +65,8 @@ bool lm_regions_is_valid(const lm_regions *r); /* the lock held */
 /* Makes `size` bytes at `at` (of the range, reserved) ready; false if it cannot: what has been done
  * of it is for lm_regions_return. */
 bool lm_region_prepare(const lm_prepare *how, void *at, size_t size);
+/* A prepared range is handed out: whether it has memory, where it must have it by then. */
+bool lm_region_have(const lm_prepare *how, void *at, size_t size);
 /* Whether preparing costs memory at once. */
 bool lm_region_is_eager(const lm_prepare *how);
 /* In a forked child: of a pool whose memory is a file's, gives back what was free. */

@@ -286,9 +286,7 @@ static bool retire_some(lm_store *s) {
 
 /* ---- Pages of spans that live on */
 
-static bool can_purge(const lm_store *s) {
-  return !lm_region_is_eager(&s->regions->how);
-}
+static bool can_purge(const lm_store *s) { return !lm_region_is_eager(&s->regions->how); }
 
 static void purge_range(uintptr_t from, uintptr_t to) {
   from = lm_align_up(from, LM_PAGE);

@@ -1,0 +1,143 @@
+/* test_room.c - limits of control groups and free memory of nodes: room.h. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "numa.h"
+#include "room.h"
+
+static char folder[] = "/tmp/loam-test-XXXXXX", self[64], groups[64];
+
+static void write_file(const char *name, const char *text) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(text, file);
+  fclose(file);
+}
+
+static void make_folder(const char *name) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static int make_groups(void **state) {
+  (void)state;
+  if (!mkdtemp(folder)) return 1;
+  snprintf(self, sizeof self, "%s/self", folder);
+  snprintf(groups, sizeof groups, "%s/groups", folder);
+  lm_room_pretend(self, groups);
+  make_folder("groups");
+  make_folder("groups/a");
+  make_folder("groups/a/b");
+  make_folder("groups/memory");
+  make_folder("groups/memory/old");
+  return 0;
+}
+
+static int remove_groups(void **state) {
+  (void)state;
+  char command[64];
+  lm_room_pretend("/proc/self/cgroup", "/sys/fs/cgroup");
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  return system(command);
+}
+
+static void without_groups_there_is_no_limit(void **state) {
+  (void)state;
+  uint64_t limit;
+  assert_int_equal(lm_room_in_group(&limit), UINT64_MAX);
+  assert_int_equal(limit, UINT64_MAX);
+  assert_true(lm_room_has((size_t)1 << 40, 0));
+}
+
+static void the_tightest_of_the_groups_above_counts(void **state) {
+  (void)state;
+  uint64_t limit;
+  write_file("self", "0::/a/b\n");
+  write_file("groups/a/b/memory.max", "max\n");
+  assert_int_equal(lm_room_in_group(&limit), UINT64_MAX);
+  write_file("groups/a/b/memory.max", "100000000\n");
+  write_file("groups/a/b/memory.current", "30000000\n");
+  assert_int_equal(lm_room_in_group(&limit), 70000000);
+  assert_int_equal(limit, 100000000);
+  write_file("groups/a/memory.max", "200000000\n");
+  write_file("groups/a/memory.current", "180000000\n");
+  assert_int_equal(lm_room_in_group(&limit), 20000000);
+  assert_int_equal(limit, 100000000);
+  write_file("groups/a/memory.current", "210000000\n");
+  assert_int_equal(lm_room_in_group(&limit), 0);
+  assert_false(lm_room_has(1, 0));
+}
+
+static void what_only_caches_files_can_go(void **state) {
+  (void)state;
+  uint64_t limit;
+  write_file("groups/a/memory.current", "180000000\n");
+  write_file("groups/a/memory.stat", "anon 9\ninactive_file 50000000\nactive_file 7\n");
+  assert_int_equal(lm_room_in_group(&limit), 70000000);
+  assert_true(lm_room_has(60000000, 0));
+  assert_false(lm_room_has(69000000, 0)); /* a little is left for others */
+}
+
+/* Its group is not to be seen from inside; what is there is its root. */
+static void a_container_has_its_limit_at_the_root(void **state) {
+  (void)state;
+  uint64_t limit;
+  write_file("self", "0::/docker/4f5e/x\n");
+  write_file("groups/memory.max", "50000000\n");
+  write_file("groups/memory.current", "10000000\n");
+  assert_int_equal(lm_room_in_group(&limit), 40000000);
+  write_file("self", "0::/\n");
+  assert_int_equal(lm_room_in_group(&limit), 40000000);
+}
+
+static void groups_of_the_first_version_have_other_names(void **state) {
+  (void)state;
+  uint64_t limit;
+  write_file("self", "5:cpu:/x\n4:memory:/old\n");
+  write_file("groups/memory/old/memory.limit_in_bytes", "9223372036854771712\n");
+  assert_int_equal(lm_room_in_group(&limit), UINT64_MAX);
+  write_file("groups/memory/old/memory.limit_in_bytes", "80000000\n");
+  write_file("groups/memory/old/memory.usage_in_bytes", "30000000\n");
+  write_file("groups/memory/old/memory.stat", "cache 1\ntotal_inactive_file 5000000\n");
+  assert_int_equal(lm_room_in_group(&limit), 55000000);
+}
+
+static void any_file_may_be_unreadable(void **state) {
+  (void)state;
+  uint64_t limit;
+  for (long nth = 1; nth < 12; nth++) {
+    lm_sys_refuse(nth);
+    assert_true(lm_room_in_group(&limit) >= 50000000);
+    lm_sys_refuse(0);
+  }
+}
+
+static void a_node_has_room_for_less_than_is_free(void **state) {
+  (void)state;
+  write_file("self", "");
+  uint64_t nodes = lm_numa_nodes(), left = 0;
+  for (unsigned node = 0; node < LM_NODES_MAX; node++)
+    if (nodes >> node & 1) left += lm_numa_available(node);
+  assert_true(lm_room_has(1, nodes));
+  assert_false(lm_room_has(left, nodes));
+  assert_true(lm_room_has(left, 0)); /* of no node in particular */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(without_groups_there_is_no_limit),
+    cmocka_unit_test(the_tightest_of_the_groups_above_counts),
+    cmocka_unit_test(what_only_caches_files_can_go),
+    cmocka_unit_test(a_container_has_its_limit_at_the_root),
+    cmocka_unit_test(groups_of_the_first_version_have_other_names),
+    cmocka_unit_test(any_file_may_be_unreadable),
+    cmocka_unit_test(a_node_has_room_for_less_than_is_free),
+  };
+  return cmocka_run_group_tests_name("room", tests, make_groups, remove_groups);
+}

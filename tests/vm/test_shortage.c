@@ -1,0 +1,160 @@
+/* test_shortage - when the kernel has not what is asked for: the next in the chain serves it, where
+ * that can be known when memory is asked for, and the process lives. */
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "pages.h"
+
+enum { MANY = 600 };
+
+static void *held[MANY];
+static loam_owner_info owner;
+
+static const char *strategy_of(const void *p) {
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.strategy;
+}
+
+/* Blocks of `size` bytes, filled, until one is not of `first`; how many are. They stay. */
+static int take_until(const char *first, size_t size) {
+  for (int n = 0; n < MANY; n++) {
+    held[n] = loam_malloc(NULL, size);
+    if (!held[n]) return n;
+    memset(held[n], 1, size);
+    if (strcmp(strategy_of(held[n]), first)) return n;
+  }
+  return MANY;
+}
+
+static void free_held(void) {
+  for (int i = 0; i < MANY; i++) {
+    loam_free(held[i]);
+    held[i] = NULL;
+  }
+  loam_trim();
+}
+
+#define CHAIN(options)                                   \
+  "local a = loam.host { name = 'first', " options "}\n" \
+  "local b = loam.host { name = 'second' }\n"            \
+  "return loam.policy { name = 'p', pick = function() return a:or_else(b) end }\n"
+
+static uint64_t fallbacks(void) {
+  struct loam_stats stats;
+  assert_int_equal(loam_stats(&stats), LOAM_OK);
+  return stats.fallbacks;
+}
+
+static void is_taken_over(const char *text, size_t size, int least, int most, unsigned mask) {
+  uint64_t before = fallbacks();
+  policy(text);
+  int n = take_until("first", size);
+  assert_in_range(n, least, most);
+  for (int i = 0; i < n; i++) assert_on(held[i], size, mask);
+  assert_non_null(held[n]);
+  assert_string_equal(strategy_of(held[n]), "second");
+  assert_int_equal(fallbacks(), before + 1);
+  free_held();
+  /* What was given back can be had again. */
+  void *p = loam_malloc(NULL, size);
+  assert_string_equal(strategy_of(p), "first");
+  loam_free(p);
+}
+
+static void a_full_node_hands_over(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  run_on_node(0);
+  is_taken_over(CHAIN("numa = 1"), 4 << 20, 15, 45, 1 << 1);
+  is_taken_over(CHAIN("numa = { 1, 3 }"), 4 << 20, 30, 90, 1 << 1 | 1 << 3);
+  is_taken_over(CHAIN("numa = 2, prefault = true"), 4 << 20, 15, 45, 1 << 2);
+}
+
+static void growth_on_a_full_node_moves_on(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  policy(CHAIN("numa = 3"));
+  char *p = loam_malloc(NULL, 8 << 20);
+  memset(p, 7, 8 << 20);
+  assert_string_equal(strategy_of(p), "first");
+  for (size_t size = 16 << 20; size <= 256 << 20; size += 16 << 20) {
+    p = loam_realloc(NULL, p, size);
+    assert_non_null(p);
+    assert_int_equal(p[(8 << 20) - 1], 7);
+    if (!strcmp(strategy_of(p), "second")) break;
+    assert_on(p, size, 1 << 3);
+    memset(p, 7, size);
+  }
+  assert_string_equal(strategy_of(p), "second");
+  loam_free(p);
+  loam_trim();
+}
+
+static void small_objects_of_a_full_node_come_from_the_next(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  policy(CHAIN("numa = 1"));
+  enum { OBJECTS = 50000, SIZE = 4000 };
+  static char *object[OBJECTS];
+  int first = 0;
+  for (int i = 0; i < OBJECTS; i++) {
+    object[i] = loam_malloc(NULL, SIZE);
+    assert_non_null(object[i]);
+    memset(object[i], 1, SIZE);
+    first += !strcmp(strategy_of(object[i]), "first");
+  }
+  assert_in_range(first, 15000, OBJECTS - 100);
+  for (int i = 0; i < OBJECTS; i++) loam_free(object[i]);
+  loam_trim();
+}
+
+static void without_huge_pages_the_next_serves(void **state) {
+  (void)state;
+  policy(CHAIN("huge = '2MiB'"));
+  int n = take_until("first", 2 << 20);
+  assert_int_equal(n, nodes() == 4 ? 64 : 0);
+  free_held();
+  if (nodes() != 4) return;
+  is_taken_over(CHAIN("huge = '2MiB', numa = 1"), 2 << 20, 16, 16, 1 << 1);
+}
+
+/* In a control group of its own, of so many MiB. */
+static void enter_group(const char *limit) {
+  char text[32];
+  mkdir("/sys/fs/cgroup/shortage", 0700);
+  set("/sys/fs/cgroup/shortage/memory.max", limit);
+  snprintf(text, sizeof text, "%d", (int)getpid());
+  set("/sys/fs/cgroup/shortage/cgroup.procs", text);
+}
+
+static int in_small_group(void *argument) {
+  enter_group("67108864");
+  policy(argument);
+  int n = take_until("first", 4 << 20);
+  if (n < 5 || n > 15) return 10 + n;
+  return held[n] ? 1 : 0;
+}
+
+#define ALONE(options)                                   \
+  "local a = loam.host { name = 'first', " options "}\n" \
+  "return loam.policy { name = 'p', pick = function() return a end }\n"
+
+static void a_group_at_its_limit_refuses_what_is_taken_at_once(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(in_small_group, (void *)(uintptr_t)ALONE("prefault = true")), 0);
+  assert_int_equal(run_in_child(in_small_group, (void *)(uintptr_t)ALONE("lock = true")), 0);
+  if (nodes() == 4)
+    assert_int_equal(run_in_child(in_small_group, (void *)(uintptr_t)ALONE("numa = 1")), 0);
+}
+
+int main(void) {
+  (void)nodes();
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_full_node_hands_over),
+    cmocka_unit_test(growth_on_a_full_node_moves_on),
+    cmocka_unit_test(small_objects_of_a_full_node_come_from_the_next),
+    cmocka_unit_test(without_huge_pages_the_next_serves),
+    cmocka_unit_test(a_group_at_its_limit_refuses_what_is_taken_at_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
