@@ -111,15 +111,20 @@ static int core_machine(lua_State *L) {
   return 1;
 }
 
-/* How many devices there are, and, where there is none, why. Asked only by a policy that speaks of
- * devices: it starts their driver. */
-static int core_devices(lua_State *L) {
+/* The step begins anew: what passed was a driver's time, which may be seconds. */
+static void forgive_driver(lua_State *L) {
   lm_vm *vm = lm_vm_of(L);
   char step[sizeof vm->step];
   memcpy(step, vm->step, sizeof step);
-  int count = lm_gpu_count();
-  lm_vm_step(vm, "asking for devices"); /* its time is the driver's, which may take seconds */
+  lm_vm_step(vm, "asking for devices");
   lm_vm_step(vm, step);
+}
+
+/* How many devices there are, and, where there is none, why. Asked only by a policy that speaks of
+ * devices: it starts their driver. */
+static int core_devices(lua_State *L) {
+  int count = lm_gpu_count();
+  forgive_driver(L);
   lua_pushinteger(L, count);
   if (!count) lua_pushstring(L, lm_gpu_why());
   return count ? 1 : 2;
@@ -283,6 +288,20 @@ static bool make_room(lm_script *script) {
   return true;
 }
 
+/* From now on the gauges that a host's plan reads of devices have something to say. */
+static void watch_devices(lua_State *L, const lm_plan *plan) {
+  uint32_t devices = 1u << LM_IN_DEVICE | 1u << LM_IN_DEVICE_FREE;
+  if (!script_of(L)->host || !(plan->reads & devices)) return;
+  (void)lm_gpu();
+  for (uint32_t i = 0; i < plan->nodes; i++)
+    if (plan->node[i].code_n == 0 && plan->node[i].input == LM_IN_DEVICE_FREE)
+      lm_gpu_watch(plan->node[i].arg);
+  for (uint32_t i = 0; i < plan->codes; i++)
+    if (plan->code[i].op == LM_OP_INPUT && plan->code[i].input == LM_IN_DEVICE_FREE)
+      lm_gpu_watch(plan->code[i].arg);
+  forgive_driver(L);
+}
+
 static int core_plan(lua_State *L) {
   lm_script *script = script_of(L);
   size_t size = 0;
@@ -294,6 +313,7 @@ static int core_plan(lua_State *L) {
     lm_fail(LOAM_ENOMEM, "no memory for a plan");
     return refuse(L);
   }
+  watch_devices(L, plan);
   lm_plan **place = place_of(script->plan, script->slots, plan);
   if (*place) {
     lm_plan_destroy(plan);

@@ -129,8 +129,8 @@ local device_gauge = places("device_free", options.device_list, function(n)
   if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
     here.refuse("type", "loam.device takes a device number from 0")
   end
-  return here.refuse("machine", "device " .. n .. ": this machine has no such device",
-    "loam.devices() lists them")
+  return here.refuse("machine", "device " .. n .. ": " .. options.devices_text(),
+    "loam.devices() lists what there is")
 end)
 
 local device_strategy = loam.device

@@ -35,6 +35,13 @@ function options.devices()
   return asked.count, asked.why
 end
 
+---@return string the devices there are, or why there is none
+function options.devices_text()
+  local count, why = options.devices()
+  if count == 0 then return "there is no device: " .. why end
+  return "this machine has " .. (count == 1 and "device 0" or "devices 0-" .. count - 1)
+end
+
 -- For tests of other machines.
 function options.forget_devices() asked = nil end
 
@@ -239,8 +246,7 @@ local function device_id(option, value)
   end
   local count = options.devices()
   if count > 0 and value >= count then
-    return value, "device " .. value .. ": this machine has " .. (count == 1 and "device 0"
-      or "devices 0-" .. count - 1)
+    return value, "device " .. value .. ": " .. options.devices_text()
   end
   return value
 end

@@ -200,7 +200,12 @@ describe("the table loam", function()
 
   it("checks the node and device of a gauge", function()
     assert.matches("node 9", support.refusal("return loam.node(9).free > 1 and a or b").reason)
-    assert.matches("device 0", support.refusal("return loam.device(0).free > 1 and a or b").reason)
+    assert.matches("device 0: there is no device: there is no driver",
+      support.refusal("return loam.device(0).free > 1 and a or b").reason)
+    support.with_devices(2, function()
+      assert.matches("device 2: this machine has devices 0%-1",
+        support.refusal("return loam.device(2).free > 1 and a or b").reason)
+    end)
     assert.matches("device number",
       support.refusal("return loam.device('x').free > 1 and a or b").reason)
   end)
