@@ -59,6 +59,11 @@ typedef struct lm_gpu_ops {
   lm_gpu_result (*memory)(int device, size_t *free, size_t *total);
   lm_gpu_result (*synchronize)(int device);
 
+  /* Has a context of the device current in this thread until `pop`, for calls that use the current
+   * one. */
+  lm_gpu_result (*push)(int device, void **scope);
+  void (*pop)(void *scope);
+
   /* Memory, aligned to 256 bytes at least. */
   lm_gpu_result (*alloc)(int device, size_t size, lm_devptr *out);
   lm_gpu_result (*release)(int device, lm_devptr at);

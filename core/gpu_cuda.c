@@ -235,6 +235,14 @@ static void leave(const scope *s) {
   if (cu.CtxGetCurrent(&ours) == CUDA_SUCCESS && ours == s->pushed) cu.CtxPopCurrent(&ours);
 }
 
+static lm_gpu_result push(int device, void **out) {
+  scope s;
+  if (enter(&s, device) == LM_GPU_OK) *out = s.pushed;
+  return s.result;
+}
+
+static void pop(void *pushed) { leave(&(scope){ LM_GPU_OK, pushed }); }
+
 /* Ends the function with a call in a context of the device. */
 #define IN_DEVICE(device, call, ...)                         \
   do {                                                       \
@@ -503,8 +511,10 @@ static lm_gpu_result pool_free(int device, lm_devptr at, lm_stream stream) {
 static lm_gpu_result pool_trim(int device, size_t keep) {
   CUresult result = CUDA_SUCCESS;
   scope s;
-  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  if (!lm_gpu_has(device)) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_FAILED;
   driver_pool *p = atomic_load_explicit(&device_of[device].pools, memory_order_acquire);
+  if (!p) return LM_GPU_OK;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
   for (; p && result == CUDA_SUCCESS; p = p->next) result = cu.MemPoolTrimTo(p->pool, keep);
   leave(&s);
   return tell(result, "cuMemPoolTrimTo on device %d", device);
@@ -612,6 +622,8 @@ static const lm_gpu_ops ops = {
   .info = info,
   .memory = memory,
   .synchronize = synchronize,
+  .push = push,
+  .pop = pop,
   .alloc = alloc,
   .release = release,
   .managed_alloc = managed_alloc,

@@ -166,7 +166,7 @@ static const loam_manager *seal(void) {
   return has_failed() ? lm_fail_null("%s", manager.why) : live();
 }
 
-loam_status loam_manager_set(const loam_manager *m) {
+loam_status lm_manager_give(const loam_manager *m) {
   loam_status status = m ? check(m) : LOAM_OK;
   if (status != LOAM_OK) return status;
   if (named()) {

@@ -100,10 +100,11 @@ static void close_ipc_handle(void *ctx, int device, void *at) {
   if (gpu && gpu->range((uintptr_t)at, &base, &size) == LM_GPU_OK) (void)gpu->ipc_close(base);
 }
 
+/* What its pools have kept for reuse. */
 static loam_status reset(void *ctx, int device) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
   (void)ctx;
-  (void)device;
-  return LOAM_OK;
+  return gpu ? lm_gpu_status(gpu->pool_trim(device, 0)) : LOAM_OK;
 }
 
 static void defer(void *ctx) { (void)ctx; }

@@ -403,6 +403,11 @@ LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total)
  * devices. Waits for work under way that may use what was freed. The bytes given back. */
 LOAM_API size_t loam_device_trim(int device);
 
+/* Ends all memory of a device: every block of it is freed, whoever has it, and all goes back to the
+ * driver. Waits for all its work; nobody may be using its memory. To be called before a host resets
+ * a device or destroys a context of its own in which there was memory. */
+LOAM_API loam_status loam_device_reset(int device);
+
 /* ---- Handlers --------------------------------------------------------------------------------
  *
  * NumPy's NEP 49, byte for byte: a PyDataMem_Handler can be passed where a loam_handler is asked.
@@ -440,9 +445,14 @@ LOAM_API const loam_handler *loam_handler_get(void);
 /* ---- Managers --------------------------------------------------------------------------------
  *
  * A manager is who device memory and pinned memory come from: NBEP 7, Numba's interface of external
- * memory managers, as a table of C functions. One given to loam_manager_set, or brought by the
- * library that LOAM_MANAGER names, makes what loam's pools cut up. It need bring no more than it
- * does better: an entry that is NULL is served by loam's own, which asks the driver.
+ * memory managers, as a table of C functions. It works in two directions.
+ *
+ * Below: a table given to loam_manager_set, or brought by the library that LOAM_MANAGER names,
+ * makes what loam's pools cut up. It need bring no more than it does better: an entry that is NULL
+ * is served by loam's own, which asks the driver.
+ *
+ * Above: loam_manager_get gives a table through which a host that knows NBEP 7 gets its memory from
+ * loam, under the live policy and from its pools.
  *
  * The names are NBEP 7's; what Python has as a finalizer is a function beside, and a context
  * manager is two. `device` is a number from 0; addresses of device memory are pointers that the CPU
@@ -510,6 +520,11 @@ LOAM_API loam_status loam_manager_set(const loam_manager *manager);
  * that adds something to it: a limit, a log, a cache. Called once, by whoever needs it first. */
 typedef const loam_manager *(*loam_manager_plugin_fn)(const loam_manager *driver);
 
+/* A manager that is loam: its memory is that of the scope's site under the live policy. What is not
+ * given a stream is on the default one. Its memfree and the like do nothing with what a reset has
+ * ended. All entries are there. Static. */
+LOAM_API const loam_manager *loam_manager_get(void);
+
 /* Freeing device memory makes the driver wait for all work, so memory that loam gives back to it is
  * collected until there are more than `count` pieces, or more than `ratio` of the device's memory
  * in them; or until memory is wanted. -1 leaves either as it is. At first: 10 and 0.2. */
@@ -528,6 +543,18 @@ LOAM_API loam_status loam_pin(void *ptr, size_t size, unsigned flags);
 
 /* LOAM_EBADPTR if no range begins there that loam_pin has pinned. */
 LOAM_API loam_status loam_unpin(void *ptr);
+
+/* What another process needs to use device memory of loam's; `ptr` may point into a block. The
+ * memory has to live until the other process has closed it. LOAM_EUNSUPPORTED where the driver
+ * cannot share what the block was made of. */
+LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
+
+/* The memory of another process, on a device of this one; where the same is opened again, the same
+ * address. */
+LOAM_API loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out);
+
+/* Once for each open. LOAM_EBADPTR for what was not opened. */
+LOAM_API loam_status loam_ipc_close(void *ptr);
 
 /* ---- Blocks ----------------------------------------------------------------------------------
  *

@@ -6,42 +6,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "apart.h"
 #include "error.h"
 #include "manager.h"
-#include "names.h"
-#include "standin.h"
-
-enum { MIB = 1 << 20, FAILED = 1 };
-
-/* In a child, where cmocka's own would go on with the other tests. */
-#define want(condition)                                                                       \
-  do {                                                                                        \
-    if (!(condition)) {                                                                       \
-      print_message("%s:%d: not true: %s (\"%s\", \"%s\")\n", __FILE__, __LINE__, #condition, \
-                    loam_error(), standin_violation());                                       \
-      _exit(FAILED);                                                                          \
-    }                                                                                         \
-  } while (0)
 
 #define good(call) want((call) == LM_GPU_OK)
-#define ok(call) want((call) == LOAM_OK)
-
-static bool says(const char *words) { return strstr(loam_error(), words); }
-
-/* Runs a test's body in a process that has not touched the driver; nothing may be violated. */
-static int whole(void *body) {
-  ((void (*)(void))body)();
-  want(standin_violations() == 0);
-  return 0;
-}
-
-#define TEST(name)                                                 \
-  static void name##_body(void);                                   \
-  static void name(void **state) {                                 \
-    (void)state;                                                   \
-    assert_int_equal(run_in_child(whole, (void *)name##_body), 0); \
-  }                                                                \
-  static void name##_body(void)
 
 static void *take(lm_manager_kind kind, int device, size_t size) {
   void *at = NULL;

@@ -1,0 +1,431 @@
+/* test_emm.c - loam as a manager for hosts that know NBEP 7, under a policy; IPC between processes;
+ * the ends of contexts, devices and processes. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "apart.h"
+#include "error.h"
+
+static const loam_manager *emm;
+
+/* Two strategies of every test: one that asks the driver each time, and none. */
+static void load(const char *strategies, const char *pick) {
+  char text[1024];
+  snprintf(text, sizeof text,
+           "local plain, deny = loam.device { name = 'plain', pool = 'none' }, loam.deny {} %s "
+           "return loam.policy { pick = function(req) %s end }\n",
+           strategies, pick);
+  ok(loam_policy_load_text("test", text));
+}
+
+/* `pick` NULL: no policy. */
+static void begin(const char *strategies, const char *pick) {
+  emm = loam_manager_get();
+  if (pick) load(strategies, pick);
+  ok(emm->initialize(emm->ctx, 0));
+}
+
+static void *take(int device, size_t size) {
+  void *at = NULL;
+  ok(emm->memalloc(emm->ctx, device, size, &at));
+  return at;
+}
+
+static void give(int device, void *at, size_t size) { emm->memfree(emm->ctx, device, at, size); }
+
+/* ---- NBEP 7 */
+
+TEST(serves_all_that_nbep_7_asks) {
+  loam_owner_info owner;
+  size_t free, total;
+  void *at, *host = mmap(NULL, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  begin("", NULL);
+  want(emm->interface_version == 1 && emm->size == sizeof *emm);
+  ok(emm->initialize(emm->ctx, 0)); /* again */
+  at = take(1, 1000);
+  ok(loam_owner(at, &owner));
+  want(owner.device == 1 && owner.size >= 1000 && !strcmp(owner.kind, "device"));
+  give(1, at, 1000);
+  want(!loam_owns(at));
+  ok(emm->memhostalloc(emm->ctx, 0, 4096, LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE, &at));
+  memset(at, 1, 4096);
+  emm->memhostfree(emm->ctx, 0, at, 4096);
+  ok(emm->memhostalloc(emm->ctx, 0, 4096, LOAM_PINNED_WRITE_COMBINED, &at));
+  emm->memhostfree(emm->ctx, 0, at, 4096);
+  ok(emm->mempin(emm->ctx, 1, host, 4096, LOAM_PINNED_MAPPED));
+  emm->memunpin(emm->ctx, 1, host, 4096);
+  ok(emm->get_memory_info(emm->ctx, 1, &free, &total));
+  want(free <= total && total == 64 * MIB);
+  ok(emm->memalloc_managed(emm->ctx, 1, 4096, &at));
+  memset(at, 1, 4096);
+  emm->memfree_managed(emm->ctx, 1, at, 4096);
+  emm->defer_enter(emm->ctx);
+  emm->defer_enter(emm->ctx);
+  emm->defer_leave(emm->ctx);
+  emm->defer_leave(emm->ctx);
+  ok(emm->reset(emm->ctx, 0));
+  ok(emm->reset(emm->ctx, 1));
+  want(emm->memalloc(emm->ctx, 2, 64, &at) == LOAM_EINVAL);
+  want(says("device 2: this machine has devices 0-1"));
+}
+
+TEST(serves_under_the_policy_and_the_scope) {
+  loam_owner_info owner;
+  begin("", "if req.tag:under 'numba' and req.device == 1 then return plain end return deny");
+  loam_scope_enter(loam_site_get("numba.arrays"));
+  void *at = take(1, 4096), *none;
+  ok(loam_owner(at, &owner));
+  want(!strcmp(owner.strategy, "plain") && !strcmp(owner.tag, "numba.arrays"));
+  want(emm->memalloc(emm->ctx, 0, 4096, &none) == LOAM_ENOMEM);
+  loam_scope_leave();
+  give(1, at, 4096);
+}
+
+/* A stream's free needs the stream alone. */
+TEST(allocates_and_frees_in_the_order_of_a_stream) {
+  CUcontext context;
+  CUstream stream;
+  void *at;
+  begin("local d = loam.device { pool = 'driver' }", "return d");
+  want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  want(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  standin_hold();
+  ok(emm->memalloc_async(emm->ctx, 0, MIB, stream, &at));
+  want(standin_write(stream, (CUdeviceptr)(uintptr_t)at, 7, MIB) == CUDA_SUCCESS);
+  emm->memfree_async(emm->ctx, 0, at, MIB, stream);
+  standin_release();
+  want(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
+TEST(a_reset_ends_all_and_what_was_may_still_be_freed) {
+  begin("", NULL);
+  void *at[50];
+  ok(emm->reset(emm->ctx, 0)); /* before anything */
+  for (int i = 0; i < 50; i++) at[i] = take(i & 1, (size_t)4096 << (i % 5));
+  ok(emm->reset(emm->ctx, 0));
+  want(standin_used(0) == 0 && standin_used(1) > 0);
+  for (int i = 0; i < 50; i++) want(!!loam_owns(at[i]) == (i & 1));
+  want(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS);
+  for (int i = 0; i < 50; i++) give(i & 1, at[i], 0);
+  struct loam_stats stats;
+  ok(loam_stats(&stats));
+  want(stats.bad_frees == 0);
+  give(0, take(0, 4096), 4096);
+  ok(emm->reset(emm->ctx, 1));
+  want(standin_used(1) == 0);
+}
+
+TEST(each_block_goes_back_to_who_made_it_whatever_the_policy_is_then) {
+  static const char *const pools[] = { "cache", "driver", "none" };
+  char text[256];
+  void *at[30];
+  begin("", NULL);
+  for (int i = 0; i < 30; i++) {
+    snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", pools[i % 3]);
+    load(text, "return d");
+    at[i] = take(0, 100000);
+  }
+  load("", "return deny");
+  for (int i = 0; i < 30; i++) give(0, at[i], 100000);
+  ok(emm->reset(emm->ctx, 0));
+  want(standin_used(0) == 0);
+}
+
+TEST(loam_is_not_its_own_manager) {
+  begin("", NULL);
+  want(loam_manager_set(emm) == LOAM_EINVAL && says("has its memory from the one that is set"));
+}
+
+/* ---- Gauges */
+
+TEST(a_policy_reads_what_a_device_has_free) {
+  loam_owner_info owner;
+  begin("local d = loam.device { name = 'd', id = 1, pool = 'none' }",
+        "if loam.device(1).free > 40 * loam.MiB then return d end return deny");
+  void *at = take(0, 32 * MIB), *more = NULL;
+  ok(loam_owner(at, &owner));
+  want(owner.device == 1);
+  for (int i = 0; i < 1000; i++) {
+    more = loam_device_alloc(NULL, 64, NULL);
+    if (!more) break;
+    loam_device_free(more, NULL);
+    usleep(5000);
+  }
+  want(!more); /* no longer */
+}
+
+/* ---- IPC */
+
+typedef struct letter {
+  loam_ipc first, second;
+} letter;
+
+static void copy_out(void *to, void *from, size_t size) {
+  want(cuMemcpyDtoH_v2(to, (CUdeviceptr)(uintptr_t)from, size) == CUDA_SUCCESS);
+}
+
+/* Began before its parent touched the driver, so it has one of its own. */
+static void receive(int in, int out) {
+  letter l;
+  char byte = 0, *first, *second, *again;
+  CUcontext context;
+  want(read(in, &l, sizeof l) == sizeof l);
+  ok(loam_ipc_open(&l.first, 0, (void **)&first));
+  ok(loam_ipc_open(&l.second, 0, (void **)&second));
+  ok(loam_ipc_open(&l.first, 0, (void **)&again));
+  want(again == first);
+  want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  copy_out(&byte, first, 1);
+  want(byte == 5);
+  copy_out(&byte, second + l.second.size - 1, 1);
+  want(byte == 6);
+  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)first, 9, 1) == CUDA_SUCCESS);
+  ok(loam_ipc_close(first));
+  ok(loam_ipc_close(second));
+  copy_out(&byte, again, 1);
+  want(byte == 9);
+  ok(loam_ipc_close(again));
+  want(loam_ipc_close(again) == LOAM_EBADPTR && says("no memory of another process"));
+  want(standin_violations() == 0);
+  want(write(out, "y", 1) == 1);
+}
+
+static void share(const char *strategies, const char *pick) {
+  int there[2], back[2];
+  letter l;
+  char answer = 0;
+  want(!pipe(there) && !pipe(back));
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(60);
+    close(there[1]);
+    receive(there[0], back[1]);
+    _exit(0);
+  }
+  begin(strategies, pick);
+  CUcontext context;
+  want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  char *a = take(0, 100000), *b = take(0, 5000);
+  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)a, 5, 100000) == CUDA_SUCCESS);
+  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)b, 6, 5000) == CUDA_SUCCESS);
+  ok(loam_ipc_get(a + 500, &l.first)); /* inside a block */
+  want(l.first.size >= 100000 - 500 && l.first.size < 100000 + 4096);
+  ok(emm->get_ipc_handle(emm->ctx, 0, b, &l.second));
+  l.second.size = 5000;
+  want(write(there[1], &l, sizeof l) == sizeof l);
+  want(read(back[0], &answer, 1) == 1);
+  int status;
+  want(waitpid(pid, &status, 0) == pid && status == 0);
+  copy_out(&answer, a + 500, 1);
+  want(answer == 9);
+  give(0, a, 100000);
+  give(0, b, 5000);
+}
+
+TEST(another_process_uses_what_is_shared_with_it) { share("", "return plain"); }
+
+TEST(memory_of_the_host_is_not_shared) {
+  loam_ipc handle;
+  char here;
+  void *at = loam_malloc(NULL, 100);
+  want(loam_ipc_get(at, &handle) == LOAM_EINVAL && says("memory of the host, not of a device"));
+  want(loam_ipc_get(&here, &handle) == LOAM_EBADPTR);
+  want(loam_ipc_get(at, NULL) == LOAM_EINVAL);
+  loam_free(at);
+}
+
+/* ---- Ends */
+
+TEST(a_context_may_end_under_live_blocks) {
+  CUcontext mine;
+  void *at[12];
+  begin("", "return plain");
+  want(cuCtxCreate_v2(&mine, 0, 0) == CUDA_SUCCESS);
+  for (int i = 0; i < 12; i++) at[i] = take(0, 4096);
+  want(cuCtxDestroy_v2(mine) == CUDA_SUCCESS);
+  for (int i = 0; i < 12; i++) give(0, at[i], 4096);
+  (void)loam_device_trim(0);
+  standin_forgive(); /* it is strict about those frees */
+  give(0, take(0, 4096), 4096);
+  struct loam_stats stats;
+  ok(loam_stats(&stats));
+  want(stats.bad_frees == 0);
+}
+
+TEST(a_broken_device_fails_in_words_and_the_other_serves) {
+  void *at, *before;
+  begin("", "return plain");
+  before = take(0, 4096);
+  standin_break(0, CUDA_ERROR_LAUNCH_FAILED);
+  want(emm->memalloc(emm->ctx, 0, 4096, &at) != LOAM_OK && says("CUDA_ERROR_LAUNCH_FAILED (719)"));
+  give(1, take(1, 4096), 4096);
+  give(0, before, 4096);
+  (void)loam_device_trim(-1);
+  ok(loam_device_reset(0));
+  want(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS); /* what a host does then */
+  give(0, take(0, 4096), 4096);
+}
+
+TEST(memory_runs_out_and_or_else_goes_on) {
+  begin("local m = loam.managed { name = 'm' }", "return plain:or_else(m)");
+  loam_owner_info owner;
+  void *at[40];
+  standin_limit(0, 10 * MIB);
+  for (int i = 0; i < 12; i++) at[i] = take(0, MIB);
+  ok(loam_owner(at[11], &owner));
+  want(!strcmp(owner.strategy, "m"));
+  for (int i = 0; i < 12; i++) give(0, at[i], MIB);
+}
+
+/* What is asked of a child in turn; it has no words for a driver, and never calls it. */
+static int use_in_child(void *arg) {
+  void *at, *before = *(void **)arg;
+  loam_ipc handle;
+  unsigned long calls = standin_calls(NULL);
+  if (loam_device_alloc(NULL, 64, NULL)) return 1;
+  if (!says("a fork cannot use the GPU")) return 2;
+  if (loam_device_count() || !says("a fork cannot use the GPU")) return 3;
+  if (emm->memalloc(emm->ctx, 0, 64, &at) == LOAM_OK) return 4;
+  if (loam_ipc_get(before, &handle) == LOAM_OK) return 5;
+  loam_device_free(before, NULL);
+  (void)loam_device_trim(-1);
+  if (loam_device_reset(0) == LOAM_OK) return 6;
+  void *host = loam_malloc(NULL, 1000); /* memory of the host is there as ever */
+  if (!host) return 7;
+  loam_free(host);
+  return standin_calls(NULL) == calls ? 0 : 8;
+}
+
+TEST(a_fork_uses_the_host_alone) {
+  begin("", NULL);
+  void *at = take(0, 4096);
+  want(run_in_child(use_in_child, &at) == 0);
+  give(0, at, 4096);
+}
+
+/* ---- Exit */
+
+static void *kept[4];
+
+static void free_one(int i) {
+  if (kept[i]) loam_device_free(kept[i], NULL);
+}
+static void free_first(void) { free_one(0); }
+static void free_second(void) { free_one(1); }
+__attribute__((destructor)) static void free_third(void) { free_one(2); }
+
+static int leave_early(void *pool) {
+  char text[200];
+  snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", (char *)pool);
+  atexit(free_first); /* after what comes later: after the driver's own */
+  begin(text, "if loam.device(0).free > 1 then return d end return deny");
+  atexit(free_second);
+  for (int i = 0; i < 4; i++) kept[i] = take(0, 100000);
+  loam_device_free(take(0, 50000), NULL); /* cached, or pending */
+  loam_device_free(take(1, 50000), NULL);
+  exit(0);
+}
+
+static void a_process_may_end_with_live_memory_in_any_order(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(leave_early, (char[]){ "none" }), 0);
+  assert_int_equal(run_in_child(leave_early, (char[]){ "driver" }), 0);
+  assert_int_equal(run_in_child(leave_early, (char[]){ "cache" }), 0);
+}
+
+static int stop_early(void *unused) {
+  (void)unused;
+  begin("", NULL);
+  kept[3] = take(0, 100000);
+  loam_stop();
+  loam_device_free(kept[3], NULL);
+  exit(0);
+}
+
+static void and_with_loam_stopped_first(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(stop_early, NULL), 0);
+}
+
+/* ---- Refusals */
+
+static void use_all(void) {
+  loam_ipc handle;
+  void *at;
+  if (emm->memalloc(emm->ctx, 0, 70000, &at) == LOAM_OK) {
+    (void)loam_ipc_get(at, &handle);
+    give(0, at, 70000);
+  }
+  if (emm->memhostalloc(emm->ctx, 0, 4096, 0, &at) == LOAM_OK)
+    emm->memhostfree(emm->ctx, 0, at, 4096);
+  if (emm->memalloc_managed(emm->ctx, 0, 4096, &at) == LOAM_OK)
+    emm->memfree_managed(emm->ctx, 0, at, 4096);
+  (void)loam_device_reset(0);
+}
+
+static uint64_t live_blocks(void) {
+  struct loam_stats stats;
+  ok(loam_stats(&stats));
+  return stats.live_blocks;
+}
+
+TEST(nothing_is_lost_whichever_system_call_fails) {
+  begin("", "return plain");
+  use_all();
+  uint64_t before = live_blocks();
+  for (long nth = 1;; nth++) {
+    long calls = lm_sys_calls();
+    lm_sys_refuse(nth);
+    use_all();
+    lm_sys_refuse(0);
+    ok(loam_device_reset(0));
+    want(live_blocks() == before && standin_used(0) == 0);
+    if (lm_sys_calls() - calls < nth) break;
+  }
+}
+
+TEST(nothing_is_lost_whichever_call_of_the_driver_fails) {
+  unsigned nth = 1;
+  begin("", "return plain");
+  use_all();
+  uint64_t before = live_blocks();
+  for (bool reached = true; reached; nth++) {
+    unsigned long calls = standin_calls(NULL);
+    unsigned blocks = standin_blocks();
+    standin_fail(NULL, nth, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    use_all();
+    standin_fail(NULL, 0, 0, CUDA_SUCCESS);
+    reached = standin_calls(NULL) - calls >= nth;
+    want(live_blocks() == before);
+    want(standin_blocks() <= blocks + 1); /* what the driver would not take back */
+  }
+  want(nth > 10);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(serves_all_that_nbep_7_asks),
+    cmocka_unit_test(serves_under_the_policy_and_the_scope),
+    cmocka_unit_test(allocates_and_frees_in_the_order_of_a_stream),
+    cmocka_unit_test(a_reset_ends_all_and_what_was_may_still_be_freed),
+    cmocka_unit_test(each_block_goes_back_to_who_made_it_whatever_the_policy_is_then),
+    cmocka_unit_test(loam_is_not_its_own_manager),
+    cmocka_unit_test(a_policy_reads_what_a_device_has_free),
+    cmocka_unit_test(another_process_uses_what_is_shared_with_it),
+    cmocka_unit_test(memory_of_the_host_is_not_shared),
+    cmocka_unit_test(a_context_may_end_under_live_blocks),
+    cmocka_unit_test(a_broken_device_fails_in_words_and_the_other_serves),
+    cmocka_unit_test(memory_runs_out_and_or_else_goes_on),
+    cmocka_unit_test(a_fork_uses_the_host_alone),
+    cmocka_unit_test(a_process_may_end_with_live_memory_in_any_order),
+    cmocka_unit_test(and_with_loam_stopped_first),
+    cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
+    cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),
+  };
+  setenv("STANDIN_DEVICES", "2", 0);
+  setenv("STANDIN_MEMORY", "64M", 0);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
