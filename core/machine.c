@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "backing.h"
 #include "error.h"
 #include "gpu.h"
 #include "json.h"
@@ -16,6 +17,7 @@
 #include "pool.h"
 #include "script.h"
 #include "sys.h"
+#include "sys_file.h"
 
 static bool read_line(const char *path, char *buffer, size_t size) {
   size_t length;
@@ -146,6 +148,29 @@ static void tell_cuda(lm_json *out) {
   lm_json_close(out, '}');
 }
 
+static bool has_memory_files(void) {
+  int fd;
+  if (lm_sys_file_memory(&fd)) return false;
+  lm_sys_file_close(fd);
+  return true;
+}
+
+/* Where a policy would put memory that is larger than the machine's. */
+static void tell_file(lm_json *out) {
+  static const char dir[] = "/var/tmp";
+  char words[160];
+  lm_filesystem fs;
+  lm_json_open(out, "file", '{');
+  lm_json_text(out, "dir", dir);
+  if (!lm_sys_filesystem(dir, &fs)) {
+    lm_json_text(out, "type", fs.name);
+    lm_json_uint(out, "free", fs.free);
+  }
+  const char *why = lm_backing_refusal(dir, words, sizeof words);
+  if (why) lm_json_text(out, "reason", why);
+  lm_json_close(out, '}');
+}
+
 static void tell_machine(lm_json *out) {
   lm_pool_figures figures;
   lm_json_open(out, NULL, '{');
@@ -161,6 +186,9 @@ static void tell_machine(lm_json *out) {
   lm_own_free(lm_own_alloc(1)); /* so that the range is there to be told of */
   lm_pool_figures_get(&figures);
   lm_json_uint(out, "range", figures.reserved);
+  lm_json_bool(out, "memfd", has_memory_files());
+  tell_chosen(out, "thp_shared", "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  tell_file(out);
   lm_json_bool(out, "membarrier", !lm_sys_barrier());
   lm_json_bool(out, "rseq", __rseq_size != 0);
   lm_json_bool(out, "luajit", lm_script_ready() == LOAM_OK);

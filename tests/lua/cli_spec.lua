@@ -409,6 +409,8 @@ describe("loam doctor", function()
     hugepages = { ["2MiB"] = { total = 8, free = 3 } }, memlock = 65536, max_map_count = 65530,
     membarrier = true, rseq = false, luajit = true, address_space = 2 ^ 30,
     cuda = { present = false, reason = "libcuda.so.1: no such file" },
+    memfd = true, thp_shared = "never",
+    file = { dir = "/var/tmp", type = "tmpfs", free = 2 ^ 30, reason = "it is in memory" },
   }
 
   it("says what there is, what there is not, and how to get it", function()
@@ -421,6 +423,9 @@ describe("loam doctor", function()
       "none  1 GiB huge pages        this kernel has none of this size\n",
       "warn  locked memory           only 64 KiB may be locked\n",
       "warn  address space           at most 1 GiB; loam reserves 1 TiB of it\n",
+      "ok    shared memory           loam.shared, on small pages",
+      "none  files as memory         /var/tmp on tmpfs, 1 GiB free\n",
+      "not for loam.file: it is in memory\n",
       "none  CUDA                    none: pinned",
     } do
       assert.matches(line, world.out, 1, true)

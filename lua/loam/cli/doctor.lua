@@ -105,6 +105,25 @@ function examine.overcommit(machine)
   return unpack(OVERCOMMIT[machine.overcommit] or { "warn", "/proc/sys/vm cannot be read" })
 end
 
+-- The kernel's setting for huge pages in files of memory, which none of its others touches.
+function examine.shared(machine)
+  if machine.memfd ~= true then return "none", "none: loam.shared needs an or_else" end
+  local huge = machine.thp_shared
+  if huge == nil or huge == "" or huge == "never" or huge == "deny" then
+    return "ok", "loam.shared, on small pages: huge = \"thp\" has no effect there",
+      "`echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled` allows huge ones"
+  end
+  return "ok", "loam.shared, with huge = \"thp\" where a policy says so"
+end
+
+function examine.file(machine)
+  local file = machine.file or {}
+  if not file.type then return "none", (file.dir or "/var/tmp") .. ": " .. (file.reason or "?") end
+  local value = ("%s on %s, %s free"):format(file.dir, file.type, units.bytes(file.free))
+  if not file.reason then return "ok", value .. ": loam.file" end
+  return "none", value, "not for loam.file: " .. file.reason
+end
+
 function examine.membarrier(machine)
   if machine.membarrier then return "ok", "plans of old generations are freed at once" end
   return "warn", "not offered: plans of old generations are kept until the process ends"
@@ -154,8 +173,9 @@ local LIST = {
   { "kernel", "kernel" }, { "nodes", "NUMA nodes" }, { "thp", "transparent huge pages" },
   { "two_mib", "2 MiB huge pages" }, { "one_gib", "1 GiB huge pages" },
   { "memlock", "locked memory" }, { "address_space", "address space" }, { "maps", "mappings" },
-  { "overcommit", "overcommit" }, { "membarrier", "membarrier" }, { "rseq", "rseq" },
-  { "luajit", "LuaJIT" }, { "cuda", "CUDA" },
+  { "overcommit", "overcommit" }, { "shared", "shared memory" }, { "file", "files as memory" },
+  { "membarrier", "membarrier" }, { "rseq", "rseq" }, { "luajit", "LuaJIT" },
+  { "cuda", "CUDA" },
 }
 
 local COLOUR = { ok = "green", none = "dim", warn = "yellow" }
