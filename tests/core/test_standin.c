@@ -179,8 +179,20 @@ static void work_is_late_by_so_many_calls(void **state) {
   must(cuMemFree_v2(at));
 }
 
-static void tells_of_a_free_under_pending_work(void **state) {
+static void a_free_waits_for_pending_work(void **state) {
   (void)state;
+  CUdeviceptr at = allocate(100);
+  CUstream stream = make_stream();
+  standin_hold();
+  must(standin_write(stream, at, 5, 100));
+  must(cuMemFree_v2(at));
+  assert_int_equal(standin_pending(stream), 0);
+  assert_int_equal(standin_late_frees(), 1);
+}
+
+static void tells_of_a_free_under_pending_work_if_strict(void **state) {
+  (void)state;
+  standin_strict(true);
   CUdeviceptr at = allocate(100);
   CUstream stream = make_stream();
   standin_hold();
@@ -484,7 +496,8 @@ int main(int argc, char **argv) {
     CASE(knows_its_pointers),
     CASE(work_waits_while_it_is_held),
     CASE(work_is_late_by_so_many_calls),
-    CASE(tells_of_a_free_under_pending_work),
+    CASE(a_free_waits_for_pending_work),
+    CASE(tells_of_a_free_under_pending_work_if_strict),
     CASE(tells_of_work_in_no_order),
     CASE(runs_work_in_order_of_events),
     CASE(the_default_stream_waits_for_the_others),

@@ -152,6 +152,7 @@ void si_read_environment(void) {
   }
   si.version = atoi(setting("STANDIN_VERSION", "13000"));
   si.delay = (unsigned)atoi(setting("STANDIN_DELAY", "0"));
+  si.strict = getenv("STANDIN_STRICT") != NULL;
   const char *lacks = setting("STANDIN_LACKS", "");
   si.lacks_vmm = strstr(lacks, "vmm");
   si.lacks_pools = strstr(lacks, "pools");
@@ -262,6 +263,8 @@ CONTROL void standin_break(int device, CUresult code) { si.devices[device].broke
 CONTROL void standin_limit(int device, size_t bytes) { si.devices[device].total = bytes; }
 CONTROL size_t standin_used(int device) { return si.devices[device].used; }
 CONTROL unsigned standin_handles(void) { return si.handles; }
+CONTROL void standin_strict(bool strict) { si.strict = strict; }
+CONTROL unsigned standin_late_frees(void) { return si.late_frees; }
 CONTROL void standin_version(int version) { si.version = version; }
 
 CONTROL void standin_reset(void) {

@@ -18,11 +18,12 @@
  *                         with the code (2: out of memory)
  *   STANDIN_LOG=file      violations, and at exit the calls made and what was still live
  *   STANDIN_LEAKS=1       what is live at exit is a violation
+ *   STANDIN_STRICT=1      so is a free that has to wait for work which uses the memory
  *
- * Violations are: a free of what is not live or of another kind, of a block or a mapping that
- * pending work still uses, a handle used after it was destroyed, two pieces of work on the same
- * bytes (one of them writing) that no event, stream or wait puts in order, work on bytes that are
- * not allocated, memory gone while it is registered, a call in a forked child.
+ * Violations are: a free of what is not live or of another kind, the end of a mapping or of a
+ * registration that pending work still uses, a handle used after it was destroyed, two pieces of
+ * work on the same bytes (one of them writing) that no event, stream or wait puts in order, work on
+ * bytes that are not allocated, memory gone while it is registered, a call in a forked child.
  *
  * Any thread. */
 #ifndef STANDIN_H
@@ -63,5 +64,9 @@ size_t standin_used(int device);                   /* bytes of it in use */
 unsigned standin_blocks(void);  /* live: of devices, managed, pinned, registered, mapped */
 unsigned standin_handles(void); /* live streams, events, pools, pieces of memory to map, ranges */
 void standin_version(int version);
+/* cuMemFree and cuMemFreeHost of memory that pending work uses wait for the device, as the driver's
+ * do. How many did; and whether that is a violation. */
+unsigned standin_late_frees(void);
+void standin_strict(bool strict);
 
 #endif

@@ -112,8 +112,8 @@ typedef struct si_state {
   int version, count;
   bool lacks_vmm, lacks_pools, lacks_managed;
   si_gpu devices[DEVICES_MAX];
-  unsigned delay;
-  bool held;
+  unsigned delay, late_frees;
+  bool held, strict;
   uint64_t calls;
   si_moment done, host;
   unsigned handles;
