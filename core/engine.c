@@ -597,6 +597,11 @@ static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *
   lm_token old = b->token;
   size_t was = b->size;
   lm_thread_enter(o->t);
+  /* It may have become another strategy's since it was found (rehome.c). */
+  if (!lm_pool_find(b->base, &object) || lm_strategy_whole(object.strategy) != s->id) {
+    lm_thread_leave(o->t);
+    return NULL;
+  }
   retoken(b, stamp(o->site, token));
   char *p = lm_pool_resize(b->base, o->size) ? b->base : lm_pool_move(o->t, b->base, o->size);
   if (p && p != b->base) lm_dead_note(o->t, &(lm_object){ b->base, was, old, s->id });

@@ -51,7 +51,7 @@ static bool find_block(const void *p, lm_view *view, lm_token *token, bool *is_l
   uint32_t version, slot = extent_of(p);
   const lm_span *head = lm_map_span(slot);
   uint32_t use = atomic_load_explicit(&head->use, memory_order_relaxed);
-  if (use != LM_USE_GUARDED && use != LM_USE_LARGE) return false;
+  if (use != LM_USE_GUARDED && !lm_use_is_large(use)) return false;
   if (!lm_map_view(head, view, &version)) return false;
   *is_live = lm_mark_is_live(atomic_load_explicit(view->side, memory_order_acquire));
   *token = atomic_load_explicit(&head->token, memory_order_relaxed);

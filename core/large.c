@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "age.h"
 #include "own.h"
 #include "poison.h"
 
@@ -42,6 +43,7 @@ static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t u
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
   atomic_store_explicit(&head->mark, live_mark(token), memory_order_relaxed);
   if (l->regions->how.backing) atomic_store(&head->lent, LM_LENT_NEVER);
+  else lm_age_reset(head);
   lm_view view = { start, bin != 0, &head->mark, bin, l->strategy, size };
   lm_map_describe_large(slot, slots, &view);
   lm_map_extent(slot, slots, use);
@@ -110,14 +112,17 @@ static uint32_t read_most_guarded(void) {
   return mappings < UINT32_MAX ? (uint32_t)(mappings / 4) : UINT32_MAX;
 }
 
-bool lm_guard_has_room(void) {
+uint32_t lm_guard_most(void) {
   static _Atomic uint32_t most; /* read once; threads that read it twice read the same */
   uint32_t limit = atomic_load_explicit(&most, memory_order_relaxed);
-  if (!limit) {
-    limit = read_most_guarded();
-    atomic_store_explicit(&most, limit, memory_order_relaxed);
-  }
-  return atomic_load_explicit(&guarded, memory_order_relaxed) < limit;
+  if (limit) return limit;
+  limit = read_most_guarded();
+  atomic_store_explicit(&most, limit, memory_order_relaxed);
+  return limit;
+}
+
+bool lm_guard_has_room(void) {
+  return atomic_load_explicit(&guarded, memory_order_relaxed) < lm_guard_most();
 }
 
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
@@ -242,11 +247,12 @@ void lm_large_free(lm_large *l, lm_side *mark) {
     quarantine(l, slot);
     return;
   }
-  bool backed = l->regions->how.backing;
+  bool backed = l->regions->how.backing, stray = use_of(slot) == LM_USE_STRAY;
   uint64_t lent = backed ? atomic_exchange(&lm_map_span(slot)->lent, LM_LENT_NEVER) : 0;
   lm_poison(lm_map_address(slot), bytes_of(slots));
   unpublish(l, slot, slots);
   if (backed) let_go(l, slot, lent);
+  else if (stray) lm_regions_give_up(l->regions, slot, slots);
   else lm_regions_put(l->regions, slot, slots);
 }
 
@@ -280,7 +286,7 @@ static bool is_lent(const lm_large *l, uint32_t slot) {
 bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
   uint32_t slot = head_slot(place->side), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
-  if (size < LM_SLOT / 4) return false;
+  if (size < LM_SLOT / 4 || use_of(slot) != LM_USE_LARGE) return false;
   size = usable_of(size);
   uint32_t now = lm_map_slots(size);
   if (now != slots && is_lent(l, slot)) return false;
@@ -322,9 +328,105 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
               atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_MARK_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
+    /* It is another block, or becomes a larger one. */
+    if (!l->regions->how.backing) lm_age_reset(lm_map_head_of(place.side));
     atomic_store_explicit(&lm_map_head_of(place.side)->token, new_token, memory_order_relaxed);
     atomic_store_explicit(place.side, live_mark(new_token), memory_order_release);
   }
   lm_lock_drop(&l->lock);
   return done;
+}
+
+/* ---- Moving to another pool */
+
+static bool is_live_at(uint32_t slot) {
+  return lm_mark_is_live(lm_map_mark(&lm_map_span(slot)->mark));
+}
+
+/* Only the first slot's is asked by a free. */
+static void set_cacheable(uint32_t slot, bool cacheable) {
+  atomic_store_explicit(&lm_map_span(slot)->reciprocal, cacheable, memory_order_relaxed);
+}
+
+static bool change_use(uint32_t slot, uint32_t from, uint32_t to) {
+  return atomic_compare_exchange_strong_explicit(&lm_map_span(slot)->use, &from, to,
+                                                 memory_order_acq_rel, memory_order_relaxed);
+}
+
+/* Under the lock, so that what is there is not unpublished meanwhile. */
+bool lm_large_claim(lm_large *l, uint32_t slot) {
+  lm_view view;
+  uint32_t version;
+  lm_lock_take(&l->lock);
+  bool done = use_of(slot) == LM_USE_LARGE && lm_map_view(lm_map_span(slot), &view, &version) &&
+              view.strategy == l->strategy && is_live_at(slot) &&
+              change_use(slot, LM_USE_LARGE, LM_USE_MOVING);
+  if (done) set_cacheable(slot, false);
+  lm_lock_drop(&l->lock);
+  return done;
+}
+
+bool lm_large_hand_over(lm_side *mark) {
+  uint32_t slot = head_slot(mark);
+  if (lm_likely(use_of(slot) != LM_USE_MOVING)) return false;
+  lm_poison(lm_map_address(slot), bytes_of(slots_at(slot)));
+  if (change_use(slot, LM_USE_MOVING, LM_USE_LEFT)) return true;
+  return false;
+}
+
+size_t lm_large_release(lm_large *l, uint32_t slot, bool stray) {
+  const lm_span *head = lm_map_span(slot);
+  uint32_t slots = slots_at(slot);
+  lm_lock_take(&l->lock);
+  size_t size = atomic_load_explicit(&head->size, memory_order_relaxed);
+  bool held = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_LEFT;
+  if (held) set_cacheable(slot, !stray && atomic_load_explicit(&head->bin, memory_order_relaxed));
+  bool left = held && !change_use(slot, LM_USE_MOVING, stray ? LM_USE_STRAY : LM_USE_LARGE);
+  if (left) {
+    lm_map_forget_large(slot, slots);
+    lm_map_extent(slot, slots, LM_USE_NONE);
+  }
+  lm_lock_drop(&l->lock);
+  if (left) lm_regions_give_up(l->regions, slot, slots);
+  return left ? size : 0;
+}
+
+/* A block that a thread freed into a bin just before the grace is no more moved. */
+bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed) {
+  *freed = 0;
+  lm_lock_take(&l->lock);
+  bool claimed = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_LEFT;
+  bool live = use_of(slot) == LM_USE_MOVING && is_live_at(slot);
+  lm_lock_drop(&l->lock);
+  if (claimed && !live) *freed = lm_large_release(l, slot, false);
+  return live;
+}
+
+static void renew_locked(uint32_t slot, lm_token old, lm_token token) {
+  lm_span *head = lm_map_span(slot);
+  lm_mark mark = lm_map_mark(&head->mark);
+  if (!lm_mark_is_live(mark) || atomic_load_explicit(&head->token, memory_order_relaxed) != old)
+    return;
+  if (!atomic_compare_exchange_strong_explicit(&head->mark, &mark, LM_MARK_BUSY,
+                                               memory_order_acq_rel, memory_order_relaxed))
+    return;
+  atomic_store_explicit(&head->token, token, memory_order_relaxed);
+  atomic_store_explicit(&head->mark, mark, memory_order_release);
+}
+
+void lm_large_adopt(lm_large *to, lm_large *from, uint32_t slot, uint32_t bin, lm_token old,
+                    lm_token token) {
+  lm_large *first = from->strategy < to->strategy ? from : to, *second = first == from ? to : from;
+  lm_view view;
+  uint32_t version;
+  lm_lock_take(&first->lock); /* in the order of fork's */
+  lm_lock_take(&second->lock);
+  lm_require(lm_map_view(lm_map_span(slot), &view, &version));
+  view.strategy = to->strategy;
+  view.bin = bin;
+  view.size = atomic_load_explicit(&lm_map_span(slot)->size, memory_order_relaxed);
+  lm_map_describe_large(slot, slots_at(slot), &view);
+  renew_locked(slot, old, token);
+  lm_lock_drop(&second->lock);
+  lm_lock_drop(&first->lock);
 }

@@ -41,6 +41,8 @@ void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, boo
 void *lm_large_of_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
                         bool *clean);
 bool lm_guard_has_room(void);
+/* The number of guarded blocks that may be; also of mappings that moving memory may make more. */
+uint32_t lm_guard_most(void);
 void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
 /* Of a block whose mark is CACHED. */
 void lm_large_free(lm_large *l, lm_side *mark);
@@ -54,5 +56,22 @@ void lm_large_drain(lm_large *l);
 bool lm_large_resize(lm_large *l, const lm_place *place, size_t size);
 /* As lm_pool_move. */
 void *lm_large_move(lm_large *l, const lm_place *place, size_t size);
+
+/* A large block that goes to another pool while it lives (rehome.c). Claimed, it is MOVING: once a
+ * grace has passed, no thread frees it into a bin, none resizes it, and a free leaves it to whoever
+ * claimed it. False: there is no such live block of this pool at `slot`. */
+bool lm_large_claim(lm_large *l, uint32_t slot);
+/* After that grace: whether it lives and is claimed still; if not, there is no claim. *freed: as
+ * lm_large_release. */
+bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed);
+/* Whether a block that is dead now is left to whoever claimed it. */
+bool lm_large_hand_over(lm_side *mark);
+/* Makes a claimed block another pool's, one that threads may cache at the offset `bin`; `token` its
+ * token if that was `old`. Then again a grace, and lm_large_release. */
+void lm_large_adopt(lm_large *to, lm_large *from, uint32_t slot, uint32_t bin, lm_token old,
+                    lm_token token);
+/* Ends the claim; `stray`: its memory is not what its pool asks for. If the block was freed
+ * meanwhile, its memory is given back: the usable bytes, still to be given back to the limit. */
+size_t lm_large_release(lm_large *l, uint32_t slot, bool stray);
 bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_token);
 #endif

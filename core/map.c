@@ -232,13 +232,27 @@ LM_INLINE bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
   return is_same(s, out->version);
 }
 
-bool lm_map_find(const void *p, lm_place *out) {
-  if (!lm_map_owns(p)) return false;
+/* *changing: an entry was not to be believed, and may tell more at another time. */
+LM_INLINE bool find_once(const void *p, lm_place *out, bool *changing) {
   uint32_t slot = lm_map_slot(p), tried = 0;
   for (uint32_t mask = ~0u; slot & mask; mask <<= 1) {
     if ((slot & mask) == tried) continue;
     tried = slot & mask;
     if (place_in(tried, (uintptr_t)p, out)) return true;
+    if (out->version & 1 || !is_same(lm_map_span(tried), out->version)) *changing = true;
+  }
+  return false;
+}
+
+/* A live object's entry changes where it becomes another pool's: that is a moment. But a forked
+ * child may have lost who was at it. */
+bool lm_map_find(const void *p, lm_place *out) {
+  if (!lm_map_owns(p)) return false;
+  for (int tries = 0; tries < LM_MAP_PATIENCE; tries++) {
+    bool changing = false;
+    if (find_once(p, out, &changing)) return true;
+    if (lm_likely(!changing)) return false;
+    lm_sys_yield();
   }
   return false;
 }

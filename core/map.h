@@ -30,7 +30,22 @@ enum { LM_SLOT_SHIFT = 16 };
 
 /* What an extent is, in its first slot's `use`. From LM_USE_RUNS on: a free run, and of which set
  * (run.h). */
-enum { LM_USE_NONE, LM_USE_SMALL, LM_USE_LARGE, LM_USE_GUARDED, LM_USE_OWN, LM_USE_RUNS = 16 };
+enum {
+  LM_USE_NONE,
+  LM_USE_SMALL,
+  LM_USE_LARGE,
+  LM_USE_GUARDED,
+  LM_USE_OWN,
+  /* Of large blocks whose memory is being brought elsewhere (large.h). */
+  LM_USE_MOVING, /* live */
+  LM_USE_LEFT,   /* freed meanwhile: who moves it ends it */
+  LM_USE_STRAY,  /* live, its memory no more as its strategy asks: it goes back to the range */
+  LM_USE_RUNS = 16
+};
+
+LM_INLINE bool lm_use_is_large(uint32_t use) {
+  return use == LM_USE_LARGE || (use >= LM_USE_MOVING && use <= LM_USE_STRAY);
+}
 
 /* One cache line. The first four are all that a free reads. `start`, `reciprocal`, `side`, `bin`,
  * `strategy` and `size` stand in each slot of a span; they are written under the owner's lock,
@@ -59,6 +74,7 @@ typedef struct lm_span {
     struct {
       uint32_t next, prev; /* in a list: slots, 0 for none; under the lock of the list */
     };
+    _Atomic uint32_t born; /* of a large block of plain memory: age.h */
     _Atomic uint64_t lent; /* of a large block whose memory is a file's: large.h */
   };
 } lm_span;
@@ -141,6 +157,8 @@ void lm_map_forget_large(uint32_t slot, uint32_t slots);
 LM_INLINE bool lm_map_is_large(uint64_t reciprocal) { return reciprocal <= 1; }
 LM_INLINE uint64_t lm_map_reciprocal(size_t size) { return UINT64_MAX / size + 1; }
 
+/* How often one who finds an entry being changed looks again. */
+enum { LM_MAP_PATIENCE = 10000 };
 /* A consistent copy of an entry; false when it is empty or is being changed. */
 bool lm_map_view(const lm_span *span, lm_view *out, uint32_t *version);
 /* Whether the entry has not changed since: what was read by acquire before is of one moment. */

@@ -27,6 +27,7 @@ static struct {
   _Atomic bool ready; /* release when the rest is written; pairs with the acquire in get_ready */
   uint64_t online;    /* with or without memory: where a CPU can be */
   uint64_t nodes;
+  uint64_t cpus; /* nodes that have some */
   uint64_t total[LM_NODES_MAX];
   uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
   gauge gauge[LM_NODES_MAX];
@@ -124,6 +125,7 @@ static void read_machine_locked(uint64_t allowed) {
   machine.online = read_list("online", 1);
   machine.nodes = read_list("has_memory", 1) & machine.online & allowed;
   if (!machine.nodes) machine.nodes = 1;
+  machine.cpus = read_list("has_cpu", UINT64_MAX);
   int64_t now = lm_sys_clock_ns();
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
     machine.total[node] = 0;
@@ -154,6 +156,11 @@ void lm_numa_pretend(const char *sysfs, uint64_t allowed) {
 uint64_t lm_numa_nodes(void) {
   get_ready();
   return machine.nodes;
+}
+
+bool lm_numa_has_cpus(unsigned node) {
+  get_ready();
+  return node < LM_NODES_MAX && machine.cpus >> node & 1;
 }
 
 bool lm_numa_has(unsigned node) { return node < LM_NODES_MAX && lm_numa_nodes() >> node & 1; }
@@ -280,14 +287,16 @@ bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out) {
   return true;
 }
 
-static int bind_cells(void *at, size_t size, size_t cell, const lm_placement *placement) {
+typedef int bind_fn(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
+
+static int bind_cells(bind_fn *bind, void *at, size_t size, size_t cell,
+                      const lm_placement *placement) {
   lm_numa_runs runs;
   lm_numa_run run;
   if (!lm_numa_runs_start(&runs, at, size, cell, placement)) return EINVAL;
   while (lm_numa_runs_next(&runs, &run)) {
     uint64_t mask = (uint64_t)1 << run.node;
-    int error = lm_sys_bind((void *)run.from, run.to - run.from, LM_BIND_PREFERRED, &mask,
-                            LM_NODES_MAX);
+    int error = bind((void *)run.from, run.to - run.from, LM_BIND_PREFERRED, &mask, LM_NODES_MAX);
     if (error) return error;
   }
   return 0;
@@ -313,15 +322,19 @@ static bool has_weights(const lm_placement *placement) {
   return ours;
 }
 
+static int bind_all_cells(bind_fn *bind, void *at, size_t size, const lm_placement *placement) {
+  int error = bind_cells(bind, at, size, 0, placement);
+  /* Pages of 1 GiB cannot be shared out in smaller cells. */
+  if (error == EINVAL && ((uintptr_t)at | size) % LM_GIB == 0)
+    error = bind_cells(bind, at, size, LM_GIB, placement);
+  return error;
+}
+
 static int bind_weighted(void *at, size_t size, const lm_placement *placement) {
   if (has_weights(placement) &&
       !lm_sys_bind(at, size, LM_BIND_WEIGHTED, &placement->nodes, LM_NODES_MAX))
     return 0;
-  int error = bind_cells(at, size, 0, placement);
-  /* Pages of 1 GiB cannot be shared out in smaller cells. */
-  if (error == EINVAL && ((uintptr_t)at | size) % LM_GIB == 0)
-    error = bind_cells(at, size, LM_GIB, placement);
-  return error;
+  return bind_all_cells(lm_sys_bind, at, size, placement);
 }
 
 int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
@@ -334,4 +347,96 @@ int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
     case LM_BIND_WEIGHTED: return bind_weighted(at, size, placement);
     default: return lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
   }
+}
+
+/* ---- Memory in use */
+
+/* Pages that one call asks about or moves. */
+enum { PAGES = 256 };
+
+static unsigned nth_node(uint64_t mask, size_t n) {
+  while (n-- > 0) mask &= mask - 1;
+  return (unsigned)__builtin_ctzll(mask);
+}
+
+/* Piece k of the address space goes to the node whose turn it is, as the kernel has it; it lets a
+ * page stay that is on any of the nodes, so the pages are moved one by one. */
+static int spread(uintptr_t at, size_t size, uint64_t nodes, size_t unit) {
+  void *page[PAGES];
+  int node[PAGES], status[PAGES];
+  size_t turns = (size_t)__builtin_popcountll(nodes);
+  for (uintptr_t end = at + size; at < end;) {
+    size_t n = 0;
+    for (; n < PAGES && at < end; n++, at += LM_PAGE) {
+      page[n] = (void *)at;
+      node[n] = (int)nth_node(nodes, at / unit % turns);
+    }
+    int error = lm_sys_move_pages(page, node, status, n);
+    if (error) return error;
+  }
+  return 0;
+}
+
+static int rebind_interleaved(void *at, size_t size, const lm_placement *placement, size_t unit) {
+  int error = lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
+  return error ? error : spread((uintptr_t)at, size, placement->nodes, unit);
+}
+
+int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t unit) {
+  switch (placement->mode) {
+    case LM_BIND_DEFAULT: return lm_sys_bind(at, size, LM_BIND_DEFAULT, NULL, 0);
+    case LM_BIND_LOCAL:
+      if (placement->nodes)
+        return lm_sys_rebind(at, size, LM_BIND_PREFERRED, &placement->nodes, LM_NODES_MAX);
+      return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL, 0);
+    case LM_BIND_WEIGHTED: return bind_all_cells(lm_sys_rebind, at, size, placement);
+    case LM_BIND_INTERLEAVE: return rebind_interleaved(at, size, placement, unit);
+    default: return lm_sys_rebind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
+  }
+}
+
+/* Pages among these that have memory, on a node that is not in `but`. */
+static size_t count_pages(void *const *page, uint64_t but, size_t n) {
+  int status[PAGES];
+  size_t count = 0;
+  if (lm_sys_move_pages(page, NULL, status, n)) return 0;
+  for (size_t i = 0; i < n; i++)
+    if (status[i] >= 0 && status[i] < LM_NODES_MAX && !(but >> status[i] & 1)) count++;
+  return count;
+}
+
+static size_t count_range(const void *at, size_t size, uint64_t but) {
+  void *page[PAGES];
+  size_t count = 0, n = 0;
+  for (uintptr_t p = (uintptr_t)at, end = p + size; p < end; p += LM_PAGE) {
+    page[n++] = (void *)p;
+    if (n < PAGES && p + LM_PAGE < end) continue;
+    count += count_pages(page, but, n);
+    n = 0;
+  }
+  return count * LM_PAGE;
+}
+
+size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement) {
+  return placement->nodes ? count_range(at, size, placement->nodes) : 0;
+}
+
+size_t lm_numa_touched(const void *at, size_t size) { return count_range(at, size, 0); }
+
+/* By the distance from the node of the caller. */
+int lm_numa_far(void) {
+  int best = -1;
+  unsigned here = lm_numa_here();
+  for (uint64_t left = lm_numa_nodes() & ~machine.cpus; left; left &= left - 1) {
+    int node = __builtin_ctzll(left);
+    if (best < 0 || lm_numa_distance(here, (unsigned)node) < lm_numa_distance(here, (unsigned)best))
+      best = node;
+  }
+  return best;
+}
+
+int lm_numa_of(const void *at) {
+  void *page = (void *)lm_align_down((uintptr_t)at, LM_PAGE);
+  int status = -1;
+  return lm_sys_move_pages(&page, NULL, &status, 1) || status < 0 ? -1 : status;
 }

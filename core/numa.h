@@ -22,6 +22,7 @@ enum {
 /* Bits of the nodes that have memory and that this process may use. */
 uint64_t lm_numa_nodes(void);
 bool lm_numa_has(unsigned node);
+bool lm_numa_has_cpus(unsigned node);
 /* "0-1,3" */
 const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
 unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
@@ -46,6 +47,19 @@ typedef struct lm_placement {
  * Else nodes are preferred for runs of pages in proportion to the weights: exact to about a 64th of
  * the range, but to no less than 64 KiB, or 2 MiB where pages are to be `huge`. */
 int lm_numa_bind(void *at, size_t size, const lm_placement *placement);
+
+/* The same for a range in use: pages that are elsewhere move, as far as there is room; interleaved
+ * in pieces of `unit` bytes. "local" and the default only forget what was bound: each page is local
+ * to somebody. */
+int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t unit);
+/* Bytes of touched pages that are on no node of the placement; 0 also where none can tell. */
+size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement);
+/* Bytes of pages that have memory. */
+size_t lm_numa_touched(const void *at, size_t size);
+/* The nearest node with memory that has no CPU; -1: all have. */
+int lm_numa_far(void);
+/* The node that the page of an address is on; -1: none, or nobody knows. */
+int lm_numa_of(const void *at);
 
 /* The runs of a weighted range, one after the other. */
 typedef struct lm_numa_run {

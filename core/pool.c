@@ -83,7 +83,7 @@ static lm_backing *backing_of(lm_pool *pool) {
   return &pool->backing;
 }
 
-static lm_prepare prepare_of(const lm_desc *desc) {
+lm_prepare lm_pool_prepare(const lm_desc *desc) {
   lm_prepare how = { .prefault = desc->prefault, .lock = desc->lock };
   if (desc->placement.mode != LM_BIND_DEFAULT) how.placement = &desc->placement;
   if (desc->huge == LM_HUGE_2MIB) how.page = 2 * LM_MIB;
@@ -118,7 +118,7 @@ static lm_pool *make_pool_locked(lm_strategy *strategy) {
   if (pool || !reserve_locked(strategy)) return pool;
   pool = lm_own_alloc(sizeof *pool);
   if (!pool) return NULL;
-  lm_prepare how = prepare_of(&strategy->desc);
+  lm_prepare how = lm_pool_prepare(&strategy->desc);
   pool->strategy = strategy;
   how.backing = backing_of(pool);
   lm_regions_init(&pool->regions, &how);
@@ -184,8 +184,12 @@ static void flush_thread(lm_thread *t) {
 
 enum { HAULS = 4096 };
 
+/* While set, what is asked of threads is what they cache of stores with spans apart, only that. */
+static _Atomic bool recalling;
+
 typedef struct sweep {
-  bool all;  /* idle or not */
+  bool all; /* idle or not */
+  bool recall;
   bool more; /* some were not idle */
   uint32_t n;
   struct {
@@ -194,6 +198,11 @@ typedef struct sweep {
     unsigned class_;
   } haul[HAULS];
 } sweep;
+
+static bool is_recalled(const lm_pool *pool, unsigned class_) {
+  return class_ < LM_CLASSES &&
+         atomic_load_explicit(&pool->store[class_].apart, memory_order_relaxed);
+}
 
 static bool is_idle(sweep *w, lm_bin *bin) {
   void **top = lm_bin_top(bin);
@@ -205,7 +214,8 @@ static bool is_idle(sweep *w, lm_bin *bin) {
 
 static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
   for (unsigned c = 0; c < LM_CLASSES_ALL && w->n < HAULS; c++) {
-    if (!bins->bin[c].low || !is_idle(w, &bins->bin[c])) continue;
+    if (!bins->bin[c].low) continue;
+    if (w->recall ? !is_recalled(pool, c) : !is_idle(w, &bins->bin[c])) continue;
     w->haul[w->n].pool = pool;
     w->haul[w->n].class_ = c;
     w->haul[w->n++].what = lm_bin_close(bins, c);
@@ -248,6 +258,7 @@ static sweep *sweep_locked(bool all) {
   if (!kept && !(kept = lm_own_alloc(sizeof *kept))) return NULL;
   kept->n = 0;
   kept->all = all;
+  kept->recall = atomic_load_explicit(&recalling, memory_order_relaxed);
   kept->more = false;
   return kept;
 }
@@ -266,9 +277,11 @@ static bool sweep_threads_locked(bool all) {
 }
 
 /* True if there are bins in use. Not under `ending`, since it waits for who may wait for that. */
-static bool sweep_threads(bool all) {
+static bool sweep_threads(bool all, bool recall) {
   lm_lock_take(&sweeping);
+  atomic_store_explicit(&recalling, recall, memory_order_relaxed);
   bool more = sweep_threads_locked(all);
+  atomic_store_explicit(&recalling, false, memory_order_relaxed);
   lm_lock_drop(&sweeping);
   return more;
 }
@@ -277,6 +290,7 @@ static bool sweep_threads(bool all) {
 static void give_up_idle(lm_thread *t) {
   sweep *w = lm_own_alloc(sizeof *w);
   if (!w) return;
+  w->recall = atomic_load_explicit(&recalling, memory_order_relaxed);
   lm_lock_take(&making);
   sweep_thread(w, t);
   stow_all(w);
@@ -284,6 +298,8 @@ static void give_up_idle(lm_thread *t) {
   lm_own_free(w);
   lm_decay_stir();
 }
+
+void lm_pool_recall(void) { (void)sweep_threads(false, true); }
 
 /* ---- Memory that nobody needs */
 
@@ -296,7 +312,7 @@ static void trim_pool(lm_pool *pool) {
 size_t lm_pool_trim(void) {
   size_t before = lm_regions_released();
   if (lm_self) flush_thread(lm_self);
-  (void)sweep_threads(true);
+  (void)sweep_threads(true, false);
   lm_lock_take(&ending);
   each_pool(trim_pool);
   lm_marks_trim();
@@ -315,7 +331,7 @@ static bool decay_pool(lm_pool *pool, uint32_t *most) {
 void lm_pool_decay(void) {
   uint32_t most = DECAY_MOST;
   lm_decay_begin();
-  bool more = sweep_threads(false);
+  bool more = sweep_threads(false, false);
   lm_lock_take(&ending);
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     if (pool_at(id)) more |= decay_pool(pool_at(id), &most);
@@ -422,15 +438,33 @@ static lm_freed classify_miss(const void *p, lm_object *out) {
   uint32_t slot = extent_of(p), use = atomic_load(&lm_map_span(slot)->use);
   if (use == LM_USE_OWN) return LM_FREE_FOREIGN;
   lm_place place;
-  bool found = use == LM_USE_LARGE || use == LM_USE_GUARDED;
+  bool found = lm_use_is_large(use) || use == LM_USE_GUARDED;
   if (!found || !lm_map_find(lm_map_address(slot), &place)) return LM_FREE_DOUBLE;
   tell(&place, out);
   return LM_FREE_INTERIOR;
 }
 
+/* An object of a span that is apart; whose that is may change meanwhile. */
+static void put_home(const lm_place *place) {
+  void *p = (void *)place->base;
+  unsigned class_ = lm_bin_class(place->bin);
+  lm_pool *pool;
+  lm_poison(p, place->size);
+  do {
+    const lm_span *span = lm_map_span(lm_map_slot(p));
+    pool = pool_at(atomic_load_explicit(&span->strategy, memory_order_acquire));
+  } while (!lm_store_home(&pool->store[class_], p));
+  lm_limit_give(pool->strategy, (int64_t)place->size);
+}
+
 static void put(lm_thread *t, const lm_place *place) {
   void *p = (void *)place->base;
   lm_pool *pool = pool_at(place->strategy);
+  if (place->large && lm_large_hand_over(place->side)) return;
+  if (!place->large && lm_bin_place(place->bin) == 0) {
+    put_home(place);
+    return;
+  }
   if (place->large && (!t || !place->bin)) {
     lm_limit_give(pool->strategy, (int64_t)place->size);
     lm_large_free(&pool->large, place->side);
@@ -486,37 +520,68 @@ void *lm_pool_move(lm_thread *t, void *p, size_t size) {
 
 bool lm_pool_retoken(void *p, lm_token old, lm_token new_token) {
   lm_place place;
-  if (!find_live(p, &place) || place.token != old) return false;
-  lm_pool *pool = pool_at(place.strategy);
-  if (place.large) return lm_large_retoken(&pool->large, p, old, new_token);
-  return lm_store_retoken(&pool->store[lm_bin_class(place.bin)], p, old, new_token);
+  uint32_t strategy = UINT32_MAX;
+  /* Again where it failed because the object went to another pool meanwhile. */
+  while (find_live(p, &place) && place.token == old && place.strategy != strategy) {
+    lm_pool *pool = pool_at(strategy = place.strategy);
+    bool done = place.large
+                    ? lm_large_retoken(&pool->large, p, old, new_token)
+                    : lm_store_retoken(&pool->store[lm_bin_class(place.bin)], p, old, new_token);
+    if (done) return true;
+  }
+  return false;
 }
 
 /* ---- The walk */
 
 typedef void visit_fn(void *ctx, const lm_object *object);
 
+/* A description that is not being changed at the moment; whoever changes one is done at once. */
+static bool settled_view(const lm_span *span, lm_view *view, uint32_t *version) {
+  for (int tries = 0; tries < LM_MAP_PATIENCE; tries++) {
+    if (lm_map_view(span, view, version)) return true;
+    if (!(*version & 1) && lm_map_is_same(span, *version)) return false;
+    lm_sys_yield();
+  }
+  return false;
+}
+
+/* Whether two views are of one extent, which may be another strategy's since. */
+static bool is_same_extent(const lm_view *a, const lm_view *b) {
+  return a->start == b->start && a->side == b->side &&
+         lm_map_is_large(a->reciprocal) == lm_map_is_large(b->reciprocal);
+}
+
 /* The live objects of the extent at `slot`; ends early if it becomes another extent meanwhile. */
 static void visit_extent(uint32_t slot, visit_fn *visit, void *ctx) {
   const lm_span *span = lm_map_span(slot);
-  lm_view view;
+  lm_view view, now;
   uint32_t version;
-  if (!lm_map_view(span, &view, &version)) return;
+  if (!settled_view(span, &view, &version)) return;
   bool large = lm_map_is_large(view.reciprocal);
   uint32_t count = large ? 1 : lm_span_count(lm_class_of(view.size));
-  for (uint32_t i = 0; i < count; i++) {
+  for (uint32_t i = 0; i < count;) {
     lm_mark mark = lm_map_mark(&view.side[i]);
-    if (!lm_mark_is_live(mark)) continue;
     lm_token token = large ? atomic_load(&span->token) : lm_mark_token(view.side, i, mark);
-    if (!lm_map_is_same(span, version)) return;
     size_t size = large ? atomic_load(&span->size) : view.size;
-    visit(ctx, &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy });
+    if (!lm_map_is_same(span, version)) {
+      if (!settled_view(span, &now, &version) || !is_same_extent(&view, &now)) return;
+      view = now;
+      continue;
+    }
+    if (lm_mark_is_live(mark))
+      visit(ctx, &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy });
+    i++;
   }
 }
 
 static bool holds_objects(uint32_t slot) {
   uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
-  return use == LM_USE_SMALL || use == LM_USE_LARGE || use == LM_USE_GUARDED;
+  return use == LM_USE_SMALL || use == LM_USE_GUARDED || lm_use_is_large(use);
+}
+
+void lm_pool_visit(uint32_t slot, visit_fn *visit, void *ctx) {
+  if (holds_objects(slot)) visit_extent(slot, visit, ctx);
 }
 
 void lm_pool_each(visit_fn *visit, void *ctx) {
@@ -665,7 +730,7 @@ static void count_extents(census *c) {
   for (uint32_t slot = lm_map_first(); slot < end; slot = lm_map_next(slot)) {
     const lm_span *span = lm_map_span(slot);
     uint32_t use = atomic_load(&span->use);
-    if (use != LM_USE_SMALL && use != LM_USE_LARGE) continue;
+    if (use != LM_USE_SMALL && !lm_use_is_large(use)) continue;
     if (atomic_load(&span->strategy) != c->pool->strategy->id) continue;
     c->slots += atomic_load(&span->slots);
     if (use == LM_USE_SMALL) c->spans[lm_bin_class(atomic_load(&span->bin))]++;

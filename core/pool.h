@@ -21,6 +21,7 @@
 #include "map.h"
 #include "own.h"
 #include "poison.h"
+#include "region.h"
 #include "strategy.h"
 #include "thread.h"
 
@@ -85,6 +86,13 @@ bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
 /* Each live object. Lock-free against alloc and free: each is seen as it was at some moment;
  * `visit` may call lm_pool_retoken and nothing else of the pool. */
 void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
+
+/* The live objects of the extent that begins at `slot`, as lm_pool_each. */
+void lm_pool_visit(uint32_t slot, void (*visit)(void *ctx, const lm_object *object), void *ctx);
+/* How memory of a strategy is made ready. */
+lm_prepare lm_pool_prepare(const lm_desc *desc);
+/* Has threads give back what they cache of stores that have spans apart: as far as that goes. */
+void lm_pool_recall(void);
 
 /* Gives back all memory of strategies that hold no live block and whose `used[id]` is 0 (of ids
  * from n on: none). The caller sees to it that no plan that names such a one can still be read,

@@ -407,6 +407,14 @@ static void hold_less(lm_regions *r, uint32_t slots) {
   lm_lock_drop(&r->lock);
 }
 
+void lm_regions_gain(lm_regions *r, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  r->held += slots;
+  lm_lock_drop(&r->lock);
+}
+
+void lm_regions_part(lm_regions *r, uint32_t slots) { hold_less(r, slots); }
+
 void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots) {
   hold_less(r, slots);
   lm_map_put(slot, slots);

@@ -46,6 +46,9 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots);
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Slots that were taken from `r` and are the range's now: moved away or decommitted. */
 void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Slots in use that become, or are no more, `r`'s, because what lives there changes its pool. */
+void lm_regions_gain(lm_regions *r, uint32_t slots);
+void lm_regions_part(lm_regions *r, uint32_t slots);
 /* Slots that were taken from `r` and may still be prepared, or a hole: lm_regions_return. */
 void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Gives slots back to the range, first stripped of every preparation. If the system refuses that

@@ -222,12 +222,17 @@ static bool has_too_many_empties(const lm_store *s) {
          s->empties * lm_span_slots(s->class_) > EMPTY_SLOTS_KEPT;
 }
 
+static bool is_apart(const lm_store *s, const lm_span *span) {
+  return atomic_load_explicit(&span->bin, memory_order_relaxed) != s->bin;
+}
+
 /* An object that became FREE: moves its span between the lists. */
 static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
   lm_span *span = lm_map_span(slot);
   uint32_t free = free_of(span) + 1;
   lm_assert(free <= count);
   set_free(span, free);
+  if (is_apart(s, span)) return;
   atomic_store_explicit(&span->mark, 0, memory_order_relaxed);
   if ((free > 1 && free < count) || is_drawing(s, slot)) return;
   if (free > 1) unlink_span(&s->partial, slot);
@@ -258,6 +263,7 @@ static void empty_depot_locked(lm_store *s) {
 
 /* The number of objects that the depot took: all, some or none. */
 static unsigned absorb_locked(lm_store *s, void *const *items, unsigned n) {
+  if (atomic_load_explicit(&s->apart, memory_order_relaxed)) return 0;
   if (s->surplus <= SURPLUS_MOST) {
     s->surplus += n;
     return stock_locked(s, items, n);
@@ -310,15 +316,18 @@ static void purge_span(lm_store *s, const lm_span *span) {
   }
 }
 
-/* Of a few spans, since others wait for the lock; whether there are more. A span's own mark, which
- * means nothing else there, says that it has been done since an object of it was put back. */
+/* What a span's own mark says: that purge_some has done it since an object of it was put back; or
+ * that it stays apart for good. */
+enum { PURGED = 1, ABANDONED = 2 };
+
+/* Of a few spans, since others wait for the lock; whether there are more. */
 static bool purge_some(lm_store *s) {
   int done = 0;
   lm_lock_take(&s->lock);
   uint32_t slot = s->partial;
   for (; slot && done < PURGED_AT_ONCE; slot = lm_map_span(slot)->next) {
     lm_span *span = lm_map_span(slot);
-    if (atomic_exchange_explicit(&span->mark, 1, memory_order_relaxed)) continue;
+    if (atomic_exchange_explicit(&span->mark, PURGED, memory_order_relaxed)) continue;
     purge_span(s, span);
     done++;
   }
@@ -364,10 +373,15 @@ bool lm_store_drain(lm_store *s) {
   return done;
 }
 
+/* In a span of the store, which may be apart. */
+static bool is_of(const lm_store *s, const lm_place *place) {
+  return !place->large && place->strategy == s->strategy && place->size == lm_class_size(s->class_);
+}
+
 bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token) {
   lm_place place;
   lm_lock_take(&s->lock);
-  bool done = lm_map_find(p, &place) && place.bin == s->bin && place.base == (uintptr_t)p &&
+  bool done = lm_map_find(p, &place) && is_of(s, &place) && place.base == (uintptr_t)p &&
               place.token == old && lm_mark_is_live(place.mark) &&
               atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_MARK_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
@@ -380,6 +394,148 @@ bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_tok
   }
   lm_lock_drop(&s->lock);
   return done;
+}
+
+/* ---- Spans that are apart */
+
+static void describe(uint32_t slot, uint32_t strategy, uint32_t bin) {
+  lm_view view;
+  uint32_t version;
+  const lm_span *span = lm_map_span(slot);
+  lm_require(lm_map_view(span, &view, &version));
+  view.strategy = strategy;
+  view.bin = bin;
+  lm_map_describe_small(slot, atomic_load_explicit(&span->slots, memory_order_relaxed), &view);
+}
+
+static void list_again_locked(lm_store *s, uint32_t slot) {
+  uint32_t free = free_of(lm_map_span(slot));
+  atomic_store_explicit(&lm_map_span(slot)->mark, 0, memory_order_relaxed);
+  if (free) list_locked(s, slot, free == lm_span_count(s->class_));
+}
+
+static void unlist_locked(lm_store *s, uint32_t slot) {
+  for (int i = 0; i < LM_DRAWERS; i++)
+    if (s->drawing[i] == slot) {
+      s->drawing[i] = 0;
+      return;
+    }
+  if (free_of(lm_map_span(slot))) unlink_span(&s->partial, slot);
+}
+
+/* A span at `slot`, listed or full, in which something lives or is cached. */
+static bool is_ours_locked(const lm_store *s, uint32_t slot) {
+  lm_view view;
+  uint32_t version;
+  const lm_span *span = lm_map_span(slot);
+  return atomic_load_explicit(&span->use, memory_order_relaxed) == LM_USE_SMALL &&
+         lm_map_view(span, &view, &version) && view.start == (uintptr_t)lm_map_address(slot) &&
+         view.strategy == s->strategy && view.bin == s->bin &&
+         free_of(span) < lm_span_count(s->class_);
+}
+
+bool lm_store_set_apart(lm_store *s, uint32_t slot, uint32_t bin) {
+  lm_lock_take(&s->lock);
+  empty_depot_locked(s);
+  bool done = is_ours_locked(s, slot);
+  if (done) {
+    unlist_locked(s, slot);
+    describe(slot, s->strategy, bin);
+    atomic_fetch_add_explicit(&s->apart, 1, memory_order_relaxed);
+  }
+  lm_lock_drop(&s->lock);
+  return done;
+}
+
+/* An abandoned span whose last object is home. */
+static void end_locked(lm_store *s, uint32_t slot, uint32_t slots) {
+  lm_side *side = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  lm_map_forget_small(slot, slots);
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  lm_marks_recycle(side);
+  s->spans--;
+}
+
+static bool is_over_locked(const lm_store *s, uint32_t slot) {
+  const lm_span *span = lm_map_span(slot);
+  return atomic_load_explicit(&span->mark, memory_order_relaxed) == ABANDONED &&
+         is_apart(s, span) && free_of(span) == lm_span_count(s->class_);
+}
+
+bool lm_store_home(lm_store *s, void *p) {
+  uint32_t slots = lm_span_slots(s->class_), over = 0;
+  lm_lock_take(&s->lock);
+  const lm_span *span = lm_map_span(lm_map_slot(p));
+  bool ours = atomic_load_explicit(&span->strategy, memory_order_relaxed) == s->strategy;
+  if (ours) {
+    uint32_t slot = lm_map_slot((void *)atomic_load_explicit(&span->start, memory_order_relaxed));
+    put_back_locked(s, p, lm_span_count(s->class_));
+    if (is_over_locked(s, slot)) end_locked(s, over = slot, slots);
+  }
+  lm_lock_drop(&s->lock);
+  if (over) lm_regions_give_up(s->regions, over, slots);
+  return ours;
+}
+
+uint32_t lm_store_held(lm_store *s, uint32_t slot) {
+  lm_lock_take(&s->lock);
+  uint32_t n = lm_span_count(s->class_) - free_of(lm_map_span(slot));
+  lm_lock_drop(&s->lock);
+  return n;
+}
+
+void lm_store_rejoin(lm_store *s, uint32_t slot) {
+  lm_lock_take(&s->lock);
+  describe(slot, s->strategy, s->bin);
+  atomic_fetch_sub_explicit(&s->apart, 1, memory_order_relaxed);
+  list_again_locked(s, slot);
+  lm_lock_drop(&s->lock);
+}
+
+/* Without memory for the new token an object keeps the old one. */
+static void renew_locked(uint32_t slot, uint32_t count, lm_renew_fn *renew, void *ctx) {
+  lm_side *side = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  for (uint32_t i = 0; i < count; i++) {
+    lm_mark mark = lm_map_mark(&side[i]);
+    lm_token old = lm_mark_is_live(mark) ? lm_mark_token(side, i, mark) : LM_NOBODY;
+    lm_token now = old == LM_NOBODY ? old : renew(ctx, old);
+    uint8_t hint = lm_mark_hint(now);
+    if (now == old ||
+        !atomic_compare_exchange_strong_explicit(&side[i], &mark, LM_MARK_BUSY,
+                                                 memory_order_acq_rel, memory_order_relaxed))
+      continue;
+    lm_mark next = lm_mark_assign(side, i, now, &hint);
+    atomic_store_explicit(&side[i], next ? next : mark, memory_order_release);
+  }
+}
+
+uint32_t lm_store_adopt(lm_store *to, lm_store *from, uint32_t slot, lm_renew_fn *renew,
+                        void *ctx) {
+  lm_store *first = from->strategy < to->strategy ? from : to, *second = first == from ? to : from;
+  lm_assert(from != to && from->class_ == to->class_);
+  lm_lock_take(&first->lock); /* in the order of fork's */
+  lm_lock_take(&second->lock);
+  uint32_t held = lm_span_count(from->class_) - free_of(lm_map_span(slot));
+  renew_locked(slot, lm_span_count(from->class_), renew, ctx);
+  describe(slot, to->strategy, to->bin);
+  atomic_fetch_sub_explicit(&from->apart, 1, memory_order_relaxed);
+  from->spans--;
+  to->spans++;
+  list_again_locked(to, slot);
+  lm_lock_drop(&second->lock);
+  lm_lock_drop(&first->lock);
+  return held;
+}
+
+void lm_store_abandon(lm_store *s, uint32_t slot) {
+  uint32_t slots = lm_span_slots(s->class_);
+  lm_lock_take(&s->lock);
+  atomic_fetch_sub_explicit(&s->apart, 1, memory_order_relaxed);
+  atomic_store_explicit(&lm_map_span(slot)->mark, ABANDONED, memory_order_relaxed);
+  bool over = is_over_locked(s, slot);
+  if (over) end_locked(s, slot, slots);
+  lm_lock_drop(&s->lock);
+  if (over) lm_regions_give_up(s->regions, slot, slots);
 }
 
 /* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */

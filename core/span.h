@@ -10,8 +10,12 @@
  * Threads draw from spans of their own as far as LM_DRAWERS goes, because the marks of 64 objects
  * share a cache line, and their memory may: what two threads keep freeing and taking should not.
  *
- * Law: every span of the store with free > 0 is in one place: in `drawing`, or else in the list
- * `empty` if free == count, `partial` if not; `spans` counts all. */
+ * A span that goes to another pool while its objects live (rehome.c) is set apart first: its entry
+ * then names a bin that no thread has, so that frees take the long way and each object comes home
+ * by itself, and nothing is drawn from it.
+ *
+ * Law: every span of the store with free > 0 that is not apart is in one place: in `drawing`, or
+ * else in the list `empty` if free == count, `partial` if not; `spans` counts all. */
 #ifndef LM_SPAN_H
 #define LM_SPAN_H
 
@@ -32,6 +36,7 @@ typedef struct lm_store {
   lm_regions *regions; /* these four are constant */
   uint32_t strategy, bin;
   unsigned class_;
+  _Atomic uint32_t apart; /* spans that are being moved; written under the lock */
 } __attribute__((aligned(LM_CACHE_LINE))) lm_store;
 
 /* Slots of a span of a class: enough for 16 objects, and for at most an eighth wasted. */
@@ -57,6 +62,22 @@ void lm_store_trim(lm_store *s);
 bool lm_store_decay(lm_store *s);
 /* Exchanges the token of the object at p under the lock that keeps its span. */
 bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token);
+
+/* Sets a span apart that has live objects; `bin` says its class and is nobody's. False if it is not
+ * a span of this store with such. Threads may still free objects of it into their bins until a
+ * grace has passed. */
+bool lm_store_set_apart(lm_store *s, uint32_t slot, uint32_t bin);
+/* Takes back an object that no bin takes; false if its span is another store's by now. */
+bool lm_store_home(lm_store *s, void *p);
+/* Objects of a span that is apart, live or on their way home. */
+uint32_t lm_store_held(lm_store *s, uint32_t slot);
+/* Ends its being apart: as before; as a span of another store, of the same class, its live objects
+ * with the token that `renew` says (the number of objects held comes back); or for good, until its
+ * last object is freed: its memory then goes back to the range. */
+void lm_store_rejoin(lm_store *s, uint32_t slot);
+typedef lm_token lm_renew_fn(void *ctx, lm_token old);
+uint32_t lm_store_adopt(lm_store *to, lm_store *from, uint32_t slot, lm_renew_fn *renew, void *ctx);
+void lm_store_abandon(lm_store *s, uint32_t slot);
 /* The laws; the lock held. */
 bool lm_store_is_valid(const lm_store *s);
 

@@ -197,14 +197,19 @@ static lm_strategy *make_share(lm_strategy *whole, unsigned node) {
   return s;
 }
 
-lm_strategy *lm_strategy_share(lm_strategy *whole) {
-  unsigned node = lm_numa_near();
+static lm_strategy *share_of(lm_strategy *whole, unsigned node) {
   _Atomic(lm_strategy *) *at = &whole->shares->of[node];
   lm_strategy *share = atomic_load_explicit(at, memory_order_acquire);
   if (lm_likely(share != NULL)) return share;
   share = make_share(whole, node);
   if (share) atomic_store_explicit(at, share, memory_order_release);
   return share ? share : whole;
+}
+
+lm_strategy *lm_strategy_share(lm_strategy *whole) { return share_of(whole, lm_numa_near()); }
+
+lm_strategy *lm_strategy_on(lm_strategy *s, unsigned node) {
+  return s->shares && lm_numa_has(node) ? share_of(s, node) : s;
 }
 
 const char *lm_kind_text(lm_kind kind) {

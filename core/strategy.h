@@ -99,6 +99,8 @@ typedef struct lm_shares {
 /* The share of the nearest node with memory to the calling CPU; the whole, where there is no memory
  * for a share. */
 lm_strategy *lm_strategy_share(lm_strategy *whole);
+/* That of a node; of a strategy that is not shared out, itself. */
+lm_strategy *lm_strategy_on(lm_strategy *s, unsigned node);
 /* What serves the calling thread now. */
 LM_INLINE lm_strategy *lm_strategy_here(lm_strategy *s) {
   return lm_likely(!s->shares) ? s : lm_strategy_share(s);

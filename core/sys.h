@@ -34,6 +34,12 @@ int lm_sys_advise_huge(void *at, size_t size, int wanted);
 int lm_sys_prefault(void *at, size_t size);
 int lm_sys_lock(void *at, size_t size);
 int lm_sys_unlock(void *at, size_t size);
+/* Pages that are there become transparent huge ones, as far as that is possible. Linux 6.1. */
+int lm_sys_collapse(void *at, size_t size);
+/* What is not touched soon may go first when memory is short; and goes now, to swap. A huge page
+ * that the range cuts is split. EINVAL for locked pages. */
+int lm_sys_cool(void *at, size_t size);
+int lm_sys_page_out(void *at, size_t size);
 /* Moves pages, not bytes: the memory of `from` appears at `to` (both inside a reservation),
  * `from` is left reserved with no access. Before Linux 6.17 only of what was committed as one
  * piece, else EFAULT: the caller copies. */
@@ -41,6 +47,12 @@ int lm_sys_move(void *from, size_t size, void *to);
 
 /* Memory policy of a range (mbind). `mode` is an LM_BIND_* of numa.h; mask has a bit a node. */
 int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
+/* The same of a range in use: pages that are not where the mode wants them move there, as far as
+ * there is room. Where `mask` has several nodes, a page on any of them stays. */
+int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
+/* Moves page i to node[i], as far as there is room; `node` NULL: moves none. status[i]: the node it
+ * is on then, or a negative errno (-ENOENT: never touched). */
+int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pages);
 /* Bits of the nodes below 64 that this process may take memory from. */
 int lm_sys_nodes_allowed(uint64_t *mask);
 /* The node that the caller runs on, without a system call where the kernel allows. */

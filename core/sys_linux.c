@@ -25,7 +25,11 @@ enum {
   ADVICE_DONTNEED_LOCKED = 24, /* MADV_DONTNEED_LOCKED */
   REMAP_DONTUNMAP = 4,         /* MREMAP_DONTUNMAP */
   AUX_RSEQ_FEATURES = 27,      /* AT_RSEQ_FEATURE_SIZE */
-  POLICY_MEMS_ALLOWED = 4      /* MPOL_F_MEMS_ALLOWED */
+  POLICY_MEMS_ALLOWED = 4,     /* MPOL_F_MEMS_ALLOWED */
+  ADVICE_COLD = 20,            /* MADV_COLD */
+  ADVICE_PAGE_OUT = 21,        /* MADV_PAGEOUT */
+  ADVICE_COLLAPSE = 25,        /* MADV_COLLAPSE */
+  POLICY_MOVE = 2              /* MPOL_MF_MOVE */
 };
 
 /* ---- Refusals, for tests */
@@ -190,6 +194,21 @@ int lm_sys_unlock(void *at, size_t size) {
   return outcome(munlock(at, size), before);
 }
 
+int lm_sys_collapse(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  return advise(at, size, ADVICE_COLLAPSE);
+}
+
+int lm_sys_cool(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  return advise(at, size, ADVICE_COLD);
+}
+
+int lm_sys_page_out(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  return advise(at, size, ADVICE_PAGE_OUT);
+}
+
 /* DONTUNMAP, so that `from` is never a hole that another thread's mmap could fall into. */
 int lm_sys_move(void *from, size_t size, void *to) {
   if (is_refused()) return ENOMEM;
@@ -203,11 +222,27 @@ int lm_sys_move(void *from, size_t size, void *to) {
 /* ---- Nodes and memory */
 
 /* The kernel reads one bit less than it is told of. */
-int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits) {
-  if (is_refused()) return ENOMEM;
+static int bind_range(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits,
+                      int flags) {
   int before = errno;
   unsigned long bits = mask ? mask_bits + 1 : 0;
-  return outcome(syscall(SYS_mbind, at, size, mode, mask, bits, 0), before);
+  return outcome(syscall(SYS_mbind, at, size, mode, mask, bits, flags), before);
+}
+
+int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits) {
+  if (is_refused()) return ENOMEM;
+  return bind_range(at, size, mode, mask, mask_bits, 0);
+}
+
+int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits) {
+  if (is_refused()) return ENOMEM;
+  return bind_range(at, size, mode, mask, mask_bits, POLICY_MOVE);
+}
+
+int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pages) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(syscall(SYS_move_pages, 0, pages, page, node, status, POLICY_MOVE), before);
 }
 
 int lm_sys_nodes_allowed(uint64_t *mask) {

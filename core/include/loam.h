@@ -1062,6 +1062,81 @@ LOAM_API loam_status loam_share_get(const void *ptr, loam_share *out);
  * or the owner has gone or does not answer for 5 s. */
 LOAM_API loam_block *loam_share_open(loam_site *site, const loam_share *share, int flags);
 
+/* ---- Memory that lives -----------------------------------------------------------------------
+ *
+ * A policy decides for memory to come. These bring what lives already to where the live policy
+ * would put it now, or demote it, at its address and while the program uses and frees it: pages are
+ * moved between nodes, huge pages made or split, pages locked or let go; the block is then its new
+ * strategy's, in every figure and limit, and its memory goes to that strategy's pool when it is
+ * freed. A reallocation of a block that is being moved copies it.
+ *
+ * What is refused stays as it was, and is told with the reason: blocks of handlers and of the
+ * system; guarded ones; memory of exact huge pages; small objects whose page has others that want
+ * something else; a new strategy that is at its limit or asks for more alignment than the address
+ * has; what the kernel refuses. Of a request only the usable size and the tag are remembered: a
+ * policy that tells apart what a block cannot tell any more leaves it where it is. */
+
+/* What has been done so far, in bytes of live blocks. */
+typedef struct loam_progress {
+  uint64_t bytes; /* to be looked at, about */
+  uint64_t done;  /* looked at */
+  uint64_t moved, right, refused;
+  int running; /* 0: it has ended */
+} loam_progress;
+
+/* Called between the pieces, with no lock of loam held; other than 0 ends it: what is half moved is
+ * brought back, what has been moved stays. */
+typedef int (*loam_progress_fn)(void *ctx, const loam_progress *now);
+
+/* A row of the report. The words are static, the tag lives as long as the process. */
+typedef struct loam_placed {
+  const char *tag;
+  const char *what; /* "moved", "right" (where the policy wants it), "refused" */
+  const char *why;  /* of what was refused; else "" */
+  uint64_t bytes, blocks;
+} loam_placed;
+
+typedef void (*loam_placed_fn)(void *ctx, const loam_placed *row);
+
+typedef struct loam_rebalance_options {
+  size_t size;     /* sizeof(loam_rebalance_options) */
+  const char *tag; /* only blocks of this tag and of those under it; NULL: all */
+  uint64_t rate;   /* bytes a second at most; 0: 1 GiB; UINT64_MAX: as fast as it goes */
+} loam_rebalance_options;
+
+/* Brings every live block to the strategy that the live policy has for it. Works in the calling
+ * thread, about as long as the rate says; others go on. Then calls `placed` for each row of the
+ * report. Options NULL: defaults; either callback may be NULL. LOAM_ESTATE if one is under way.
+ * Where the kernel has no membarrier(2) all that would have to move is refused. */
+LOAM_API loam_status loam_rebalance(const loam_rebalance_options *options,
+                                    loam_progress_fn progress, loam_placed_fn placed, void *ctx);
+
+/* To a slower node; marked as what goes first when memory is short (MADV_COLD); to swap, at once
+ * (MADV_PAGEOUT). */
+typedef enum loam_demote_to {
+  LOAM_TO_NODE = 0,
+  LOAM_TO_COLD = 1,
+  LOAM_TO_PAGEOUT = 2
+} loam_demote_to;
+
+typedef struct loam_demote_options {
+  size_t size;     /* sizeof(loam_demote_options) */
+  const char *tag; /* of this tag and of those under it; not NULL */
+  uint64_t rate;   /* as loam_rebalance_options */
+  loam_demote_to to;
+  int node;         /* LOAM_TO_NODE: which; -1: the nearest without CPUs */
+  unsigned older_s; /* only blocks that have lived so long; 0: all */
+} loam_demote_options;
+
+/* Demotes the live blocks of a tag. What goes to a node becomes a strategy's of its own, named
+ * "NAME@nodeN", whose free memory goes back to the system; loam_rebalance brings it back. `older_s`
+ * is time since the block was allocated or reallocated, not since it was used, which nobody knows:
+ * of blocks above 32 KiB, to within 10 seconds and never more than the truth; small objects have no
+ * age and are refused. Blocks are dated by the service thread; where none runs, age counts from the
+ * first call. Otherwise as loam_rebalance. */
+LOAM_API loam_status loam_demote(const loam_demote_options *options, loam_progress_fn progress,
+                                 loam_placed_fn placed, void *ctx);
+
 /* ---- Other processes -------------------------------------------------------------------------
  *
  * What `loam ps`, `status`, `stats`, `reload` and `doctor` are made of. */

@@ -1,0 +1,57 @@
+/* age.c - how long large blocks have lived: rounds of dating. */
+#include "age.h"
+
+#include "strategy.h"
+
+/* The id that says so, in marks of large blocks, where ids mean nothing else. */
+enum { DATED = 1 };
+
+/* Seconds, from 1 on: 0 is no time. */
+static uint32_t now(void) { return (uint32_t)(lm_sys_clock_ns() / 1000000000) + 1; }
+
+/* Of plain memory; what a file's has at the place of its time is something else. */
+static bool is_large(uint32_t slot) {
+  const lm_span *head = lm_map_span(slot);
+  uint32_t strategy = atomic_load_explicit(&head->strategy, memory_order_relaxed);
+  return lm_use_is_large(atomic_load_explicit(&head->use, memory_order_relaxed)) &&
+         lm_strategy_at(strategy)->desc.kind == LM_KIND_HOST;
+}
+
+/* By compare and exchange: whoever frees the block at this moment may lose our mark, not we his. */
+static void date(lm_span *head, uint32_t time) {
+  lm_mark fresh = LM_MARK_LIVE + LM_ID_WIDE, none = LM_MARK_SLOW;
+  uint32_t born = atomic_load_explicit(&head->born, memory_order_relaxed);
+  lm_mark mark = atomic_load_explicit(&head->mark, memory_order_relaxed);
+  if (mark == fresh) {
+    atomic_store_explicit(&head->born, time, memory_order_relaxed);
+    (void)atomic_compare_exchange_strong_explicit(&head->mark, &fresh, LM_MARK_LIVE + DATED,
+                                                  memory_order_release, memory_order_relaxed);
+  } else if (mark == none && !born) {
+    atomic_store_explicit(&head->born, time, memory_order_relaxed);
+  }
+}
+
+uint32_t lm_age_of(uint32_t slot) {
+  const lm_span *head = lm_map_span(slot);
+  lm_mark mark = atomic_load_explicit(&head->mark, memory_order_acquire);
+  uint32_t born = atomic_load_explicit(&head->born, memory_order_relaxed);
+  bool dated = mark == LM_MARK_LIVE + DATED || mark == LM_MARK_SLOW;
+  uint32_t time = now();
+  return is_large(slot) && dated && born && time > born ? time - born : 0;
+}
+
+bool lm_age_tick(void) {
+  bool any = false;
+  uint32_t end = (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >>
+                            LM_SLOT_SHIFT);
+  uint32_t time = now();
+  for (uint32_t slot = lm_map_first(); slot < end;) {
+    uint32_t next = lm_map_next(slot);
+    if (is_large(slot)) {
+      date(lm_map_span(slot), time);
+      any = true;
+    }
+    slot = next > slot ? next : slot + 1;
+  }
+  return any;
+}

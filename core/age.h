@@ -1,0 +1,25 @@
+/* age.h - how long large blocks have lived, at no cost to whoever allocates.
+ *
+ * A block that a thread takes has the mark LIVE + LM_ID_WIDE, whether it is new or comes from a bin
+ * (pool.h, large.c). A round of dating, which the service thread makes now and then, gives those
+ * the time and the mark LIVE + DATED; so what has been taken since is told by its mark. Blocks of
+ * counted tags, whose marks are SLOW, never come from bins: there it is told by the time, which
+ * large.c resets. So an age is never more than the truth, and at most a round less. */
+#ifndef LM_AGE_H
+#define LM_AGE_H
+
+#include "map.h"
+
+enum { LM_AGE_ROUND_MS = 10000 };
+
+/* Of a block that is made, or is another now. The entry is the caller's. */
+LM_INLINE void lm_age_reset(lm_span *head) {
+  atomic_store_explicit(&head->born, 0, memory_order_relaxed);
+}
+
+/* Seconds that the large block at a slot has lived; 0: less than a round, or not dated. */
+uint32_t lm_age_of(uint32_t slot);
+/* A round. False: there are no large blocks. */
+bool lm_age_tick(void);
+
+#endif

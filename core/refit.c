@@ -1,0 +1,76 @@
+/* refit.c - brings memory in use from one preparation to another, at its address. */
+#include "refit.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define HUGE (2 * LM_MIB)
+
+static const lm_placement anywhere;
+
+static const lm_placement *placement_of(const lm_prepare *how) {
+  return how->placement ? how->placement : &anywhere;
+}
+
+static bool is_placed_alike(const lm_prepare *a, const lm_prepare *b) {
+  return !memcmp(placement_of(a), placement_of(b), sizeof(lm_placement));
+}
+
+const char *lm_refit_refusal(const lm_prepare *from, const lm_prepare *to, const void *at,
+                             size_t size) {
+  if (from->page != to->page) return "pages of an exact size cannot be had or left at its address";
+  if (to->page && ((uintptr_t)at | size) % to->page) return "it shares its huge pages";
+  return NULL;
+}
+
+/* A huge page that the range cuts would move as a whole, others' part of it too. What a page is
+ * cooled for alone, it is split for. */
+static void split_at(uintptr_t edge, uintptr_t page) {
+  if (edge % HUGE) (void)lm_sys_cool((void *)page, LM_PAGE);
+}
+
+static int place(const lm_prepare *to, void *at, size_t size) {
+  uintptr_t from = (uintptr_t)at, end = from + size;
+  split_at(from, from);
+  split_at(end, end - LM_PAGE);
+  int error = lm_numa_rebind(at, size, placement_of(to), to->thp > 0 ? HUGE : LM_PAGE);
+  bool needless = lm_is_pow2((size_t)lm_numa_nodes()) && (error == EPERM || error == ENOSYS);
+  return needless ? 0 : error;
+}
+
+static void split_all(uintptr_t from, uintptr_t end) {
+  for (uintptr_t at = lm_align_up(from, HUGE); at + HUGE <= end; at += HUGE)
+    (void)lm_sys_cool((void *)at, LM_PAGE);
+}
+
+/* There is no word for "as before anything was said": it is what the machine does with such. */
+static bool is_huge_by_default(void) {
+  char text[64];
+  size_t length;
+  return !lm_sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text,
+                           &length) &&
+         strstr(text, "[always]");
+}
+
+static void set_huge(const lm_prepare *to, void *at, size_t size) {
+  uintptr_t from = lm_align_up((uintptr_t)at, HUGE);
+  uintptr_t end = lm_align_down((uintptr_t)at + size, HUGE);
+  bool wanted = to->thp > 0 || (to->thp == 0 && is_huge_by_default());
+  (void)lm_sys_advise_huge(at, size, wanted);
+  if (to->thp > 0 && from < end) (void)lm_sys_collapse((void *)from, end - from);
+  if (!wanted) split_all((uintptr_t)at, (uintptr_t)at + size);
+}
+
+int lm_refit(const lm_prepare *from, const lm_prepare *to, void *at, size_t size) {
+  int error = 0;
+  if (from->lock && !to->lock) error = lm_sys_unlock(at, size);
+  else if (to->lock && !from->lock) error = lm_sys_lock(at, size); /* what fails most, first */
+  if (!error && !is_placed_alike(from, to)) error = place(to, at, size);
+  if (error) return error;
+  if (from->thp != to->thp && !to->page) set_huge(to, at, size);
+  return to->prefault && !from->prefault ? lm_sys_prefault(at, size) : 0;
+}
+
+size_t lm_refit_astray(const lm_prepare *to, const void *at, size_t size) {
+  return to->placement ? lm_numa_astray(at, size, to->placement) : 0;
+}

@@ -1,0 +1,20 @@
+/* refit.h - brings memory in use from one preparation (region.h) to another, at its address. */
+#ifndef LM_REFIT_H
+#define LM_REFIT_H
+
+#include "region.h"
+
+/* Why it cannot be done at all, in words; NULL: it can be tried. */
+const char *lm_refit_refusal(const lm_prepare *from, const lm_prepare *to, const void *at,
+                             size_t size);
+
+/* Pages are moved to their nodes, huge pages made or split, pages locked or let go, faulted in:
+ * whoever uses the memory meanwhile only waits for a page at a time. 0 or an errno; then it has
+ * been done in part, and is undone by the reverse. Huge pages are advice: without them it
+ * succeeds. `size` is a multiple of LM_PAGE, better of 2 MiB. */
+int lm_refit(const lm_prepare *from, const lm_prepare *to, void *at, size_t size);
+
+/* Bytes that the kernel left on nodes that the preparation does not name. */
+size_t lm_refit_astray(const lm_prepare *to, const void *at, size_t size);
+
+#endif

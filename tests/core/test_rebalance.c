@@ -1,0 +1,759 @@
+/* test_rebalance.c - live memory follows the policy: what moves, what is refused, and that a
+ * program that uses and frees the memory meanwhile notices nothing. On one node: what is moved
+ * between nodes is tested where there are several (tests/vm). */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "loam.h"
+#include "pool.h"
+#include "rebalance.h"
+#include "site.h"
+#include "test.h"
+
+#define MiB ((size_t)1 << 20)
+
+static void load_text(const char *text) {
+  if (loam_policy_load_text("now.lua", text) != LOAM_OK) fail_msg("%s", loam_error());
+}
+
+static void load(const char *strategy) {
+  char text[1024];
+  snprintf(text, sizeof text,
+           "local plain = loam.host { name = 'plain', huge = false }\n"
+           "local now = %s\n"
+           "return loam.policy { name = 'now', pick = function(req)\n"
+           "  if req.tag:under('stays') then return plain end\n"
+           "  return now\nend }\n",
+           strategy);
+  load_text(text);
+}
+
+#define PLAIN "plain"
+
+static const char *strategy_of(const void *p) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.strategy;
+}
+
+static uint64_t generation_of(const void *p) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.generation;
+}
+
+/* ---- the report ---- */
+
+static struct report {
+  uint64_t moved, right, refused;
+  char why[128]; /* of the last refusal */
+} report;
+
+static void note(void *ctx, const loam_placed *row) {
+  (void)ctx;
+  if (!strcmp(row->what, "moved")) report.moved += row->bytes;
+  else if (!strcmp(row->what, "right")) report.right += row->bytes;
+  else {
+    report.refused += row->bytes;
+    snprintf(report.why, sizeof report.why, "%s", row->why);
+  }
+}
+
+/* Of this tag only, so that what other tests left is not told of. */
+static void rebalance_tag(const char *tag) {
+  loam_rebalance_options options = { .size = sizeof options, .tag = tag, .rate = UINT64_MAX };
+  report = (struct report){ 0 };
+  if (loam_rebalance(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
+}
+
+static void rebalance(void) { rebalance_tag(NULL); }
+
+static void refused_as(const char *words) {
+  if (!strstr(report.why, words)) fail_msg("\"%s\" is not in \"%s\"", words, report.why);
+}
+
+/* ---- what the kernel says: kB of a field of the mappings that a range is in ---- */
+
+static size_t mapped(const char *field, const void *at, size_t size) {
+  char line[512];
+  unsigned long from, to;
+  size_t sum = 0, length = strlen(field);
+  bool ours = false;
+  FILE *f = fopen("/proc/self/smaps", "r");
+  assert_non_null(f);
+  while (fgets(line, sizeof line, f)) {
+    if (sscanf(line, "%lx-%lx ", &from, &to) == 2 && strchr(line, '-') < strchr(line, ' '))
+      ours = from < (uintptr_t)at + size && to > (uintptr_t)at;
+    else if (ours && !strncmp(line, field, length)) sum += strtoul(line + length, NULL, 10);
+  }
+  fclose(f);
+  return sum;
+}
+
+static char *filled(const char *tag, size_t size) {
+  char *p = loam_malloc(loam_site_get(tag), size);
+  assert_non_null(p);
+  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
+  return p;
+}
+
+static void is_filled(const char *p, size_t size) {
+  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
+}
+
+/* ---- what moves ---- */
+
+static void huge_pages_are_made_of_live_ones_and_split_again(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *p = filled("huge", 16 * MiB);
+  assert_int_equal(mapped("AnonHugePages:", p, 16 * MiB), 0);
+  load("loam.host { name = 'thp', huge = 'thp' }");
+  rebalance_tag("huge");
+  assert_string_equal(strategy_of(p), "thp");
+  is_filled(p, 16 * MiB);
+  if (mapped("AnonHugePages:", p, 16 * MiB) == 0) {
+    print_message("SKIP: this kernel makes no huge pages of live ones\n");
+    loam_free(p);
+    skip();
+  }
+  assert_in_range(mapped("AnonHugePages:", p, 16 * MiB), 14 << 10, 16 << 10);
+  load(PLAIN);
+  rebalance_tag("huge");
+  assert_string_equal(strategy_of(p), "plain");
+  assert_int_equal(mapped("AnonHugePages:", p, 16 * MiB), 0);
+  is_filled(p, 16 * MiB);
+  loam_free(p);
+}
+
+static void pages_are_locked_and_let_go(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *p = filled("lock", 3 * MiB);
+  load("loam.host { name = 'locked', lock = true }");
+  rebalance_tag("lock");
+  assert_string_equal(strategy_of(p), "locked");
+  assert_in_range(mapped("Locked:", p, 3 * MiB), 3 << 10, 4 << 10);
+  load(PLAIN);
+  rebalance_tag("lock");
+  assert_string_equal(strategy_of(p), "plain");
+  assert_int_equal(mapped("Locked:", p, 3 * MiB), 0);
+  is_filled(p, 3 * MiB);
+  loam_free(p);
+}
+
+enum { OBJECTS = 3000 };
+
+static void small_objects_move_where_all_of_their_span_want_it(void **state) {
+  (void)state;
+  static char *p[OBJECTS];
+  load("loam.host { name = 'small-before' }");
+  for (int i = 0; i < OBJECTS; i++) p[i] = filled("small.of", 700);
+  load("loam.host { name = 'small-after', huge = 'thp' }");
+  rebalance_tag("small");
+  assert_int_equal(report.moved, OBJECTS * 768);
+  assert_int_equal(report.refused, 0);
+  load(PLAIN);
+  for (int i = 0; i < OBJECTS; i++) {
+    assert_string_equal(strategy_of(p[i]), "small-after");
+    assert_string_equal(strategy_of(p[i] + 699), "small-after");
+    is_filled(p[i], 700);
+    loam_free(p[i]);
+  }
+  assert_true(lm_pool_is_valid());
+}
+
+static void freed_objects_serve_the_new_strategy(void **state) {
+  (void)state;
+  static char *p[OBJECTS];
+  static const char after[] = "loam.host { name = 'reused-after', huge = 'thp' }";
+  load("loam.host { name = 'reused-before' }");
+  for (int i = 0; i < OBJECTS; i++) p[i] = filled("reused", 200);
+  load(after);
+  rebalance_tag("reused");
+  uintptr_t low = UINTPTR_MAX, high = 0;
+  for (int i = 0; i < OBJECTS; i++) {
+    if ((uintptr_t)p[i] < low) low = (uintptr_t)p[i];
+    if ((uintptr_t)p[i] > high) high = (uintptr_t)p[i];
+    loam_free(p[i]);
+  }
+  int reused = 0;
+  for (int i = 0; i < OBJECTS; i++) {
+    p[i] = filled("reused", 200);
+    assert_string_equal(strategy_of(p[i]), "reused-after");
+    reused += (uintptr_t)p[i] >= low && (uintptr_t)p[i] <= high;
+  }
+  assert_in_range(reused, OBJECTS / 2, OBJECTS);
+  for (int i = 0; i < OBJECTS; i++) loam_free(p[i]);
+  assert_true(lm_pool_is_valid());
+}
+
+static void a_freed_large_block_serves_the_new_strategy(void **state) {
+  (void)state;
+  load("loam.host { name = 'large-before' }");
+  char *p = filled("large", 300000);
+  load("loam.host { name = 'large-after', huge = 'thp' }");
+  rebalance_tag("large");
+  loam_free(p);
+  char *q = filled("large", 300000);
+  assert_ptr_equal(p, q); /* by way of the thread's bin */
+  assert_string_equal(strategy_of(q), "large-after");
+  loam_free(q);
+  assert_true(lm_pool_is_valid());
+}
+
+static void the_generation_is_the_one_that_decided_last(void **state) {
+  (void)state;
+  load("loam.host { name = 'g1' }");
+  char *p = filled("generation", 100000), *q = filled("generation", 100);
+  uint64_t before = generation_of(p);
+  load("loam.host { name = 'g2' }");
+  rebalance_tag("generation");
+  assert_int_equal(generation_of(p), before + 1);
+  assert_int_equal(generation_of(q), before + 1);
+  loam_free(p);
+  loam_free(q);
+}
+
+static int64_t used_of(const char *name) {
+  for (uint32_t id = 0; id < lm_strategy_count(); id++)
+    if (!strcmp(lm_strategy_at(id)->desc.name, name)) return lm_strategy_at(id)->used;
+  return -1;
+}
+
+static void limits_follow(void **state) {
+  (void)state;
+  load("loam.host { name = 'limit-before', limit = 64 * loam.MiB }");
+  char *p = filled("limits", 5 * MiB), *q = filled("limits", 1000);
+  load("loam.host { name = 'limit-after', limit = 32 * loam.MiB }");
+  rebalance_tag("limits");
+  loam_trim();
+  assert_int_equal(used_of("limit-before"), 0);
+  assert_int_equal(used_of("limit-after"), 5 * MiB + 1024);
+  loam_free(p);
+  loam_free(q);
+  loam_trim();
+  assert_int_equal(used_of("limit-after"), 0);
+}
+
+static void what_is_right_is_left_alone(void **state) {
+  (void)state;
+  load("loam.host { name = 'same' }");
+  char *p = filled("same", 100000), *q = filled("same", 100);
+  rebalance_tag("same");
+  assert_int_equal(report.moved, 0);
+  assert_int_equal(report.right, loam_usable_size(p) + loam_usable_size(q));
+  loam_free(p);
+  loam_free(q);
+}
+
+/* ---- what is refused ---- */
+
+static void a_page_shared_with_others_stays(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *p = filled("shared", 100), *q = filled("stays.here", 100);
+  load("loam.host { name = 'elsewhere' }");
+  rebalance_tag("shared");
+  assert_string_equal(strategy_of(p), "plain");
+  refused_as("shares its pages");
+  loam_free(p);
+  loam_free(q);
+}
+
+static void a_strategy_at_its_limit_takes_no_more(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *p = filled("full", 2 * MiB), *q = filled("full", 2 * MiB);
+  load("loam.host { name = 'full', limit = 3 * loam.MiB }");
+  rebalance_tag("full");
+  assert_int_equal(report.moved, 2 * MiB);
+  assert_int_equal(report.refused, 2 * MiB);
+  refused_as("limit");
+  loam_free(p);
+  loam_free(q);
+  loam_trim();
+  assert_int_equal(used_of("full"), 0);
+}
+
+static void a_member_further_on_is_where_the_chain_would_put_it(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *p = filled("chain", 2 * MiB);
+  load("loam.host { name = 'tight', limit = loam.MiB }:or_else(plain)");
+  rebalance_tag("chain");
+  assert_int_equal(report.right, 2 * MiB);
+  load("loam.host { name = 'roomy', limit = 4 * loam.MiB }:or_else(plain)");
+  rebalance_tag("chain");
+  assert_int_equal(report.moved, 2 * MiB);
+  loam_free(p);
+}
+
+static void *pass_malloc(void *ctx, size_t size) {
+  (void)ctx;
+  return malloc(size);
+}
+static void *pass_calloc(void *ctx, size_t n, size_t size) {
+  (void)ctx;
+  return calloc(n, size);
+}
+static void *pass_realloc(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  return realloc(p, size);
+}
+static void pass_free(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  (void)size;
+  free(p);
+}
+
+static void blocks_keep_their_handler(void **state) {
+  (void)state;
+  static const loam_handler pass = { "pass",
+                                     1,
+                                     { NULL, pass_malloc, pass_calloc, pass_realloc, pass_free } };
+  assert_int_equal(loam_handler_register(&pass), LOAM_OK);
+  load("loam.handler 'pass'");
+  char *p = filled("handled", 100000);
+  load("loam.system {}");
+  char *q = filled("handled", 100000);
+  load("loam.host { name = 'ours' }");
+  rebalance_tag("handled");
+  assert_int_equal(report.moved, 0);
+  assert_true(report.refused >= 200000);
+  loam_free(p);
+  loam_free(q);
+  load(PLAIN);
+  p = filled("handled", 100000);
+  load("loam.handler 'pass'");
+  rebalance_tag("handled");
+  refused_as("another kind");
+  loam_free(p);
+}
+
+static void guards_alignment_and_denial_are_told(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *p = filled("odd", 70000);
+  load("loam.host { name = 'guarded', guard = true }");
+  rebalance_tag("odd");
+  refused_as("guard page");
+  load("loam.host { name = 'far-aligned', align = loam.GiB }");
+  rebalance_tag("odd");
+  refused_as("aligned");
+  load("loam.deny {}");
+  rebalance_tag("odd");
+  refused_as("denies");
+  loam_free(p);
+  load("loam.host { name = 'guarded', guard = true }");
+  p = filled("odd", 70000);
+  load(PLAIN);
+  rebalance_tag("odd");
+  refused_as("guarded block");
+  loam_free(p);
+}
+
+static void what_a_block_does_not_tell_is_not_guessed(void **state) {
+  (void)state;
+  load_text("local a, b = loam.host{name='a'}, loam.host{name='b'}\n"
+            "return loam.policy{pick=function(r) if r.zero then return a end return b end}\n");
+  char *p = filled("unknown", 100000);
+  char *z = loam_calloc(loam_site_get("unknown"), 1, 100000);
+  rebalance_tag("unknown");
+  assert_int_equal(report.right, 2 * loam_usable_size(p));
+  load_text("local a, c = loam.host{name='a'}, loam.host{name='c'}\n"
+            "return loam.policy{pick=function(r) if r.zero then return a end return c end}\n");
+  rebalance_tag("unknown");
+  assert_string_equal(strategy_of(p), "b");
+  assert_string_equal(strategy_of(z), "a");
+  refused_as("not kept of a request");
+  loam_free(p);
+  loam_free(z);
+}
+
+/* ---- while the program runs ---- */
+
+enum { THREADS = 3, SLOTS = 96 };
+static _Atomic bool stop;
+
+static uint32_t roll(uint64_t *seed, uint32_t n) {
+  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*seed >> 33) % n;
+}
+
+static size_t some_size(uint64_t *seed) {
+  switch (roll(seed, 4)) {
+    case 0: return 1 + roll(seed, 400000);
+    case 1: return 1 + roll(seed, 4000);
+    default: return 1 + roll(seed, 600);
+  }
+}
+
+static void mark(char *p, size_t size) { p[0] = p[size - 1] = (char)size; }
+static void is_marked(const char *p, size_t size) {
+  if (p[0] != (char)size || (size > 1 && p[size - 1] != (char)size)) abort();
+}
+
+static void *churn(void *arg) {
+  uint64_t seed = (uintptr_t)arg + 77;
+  loam_site *site[2] = { loam_site_get("churn.one"), loam_site_get("stays.churn") };
+  char *p[SLOTS] = { 0 };
+  size_t size[SLOTS] = { 0 };
+  while (!stop) {
+    uint32_t i = roll(&seed, SLOTS);
+    loam_site *s = site[roll(&seed, 8) == 0];
+    size_t next = some_size(&seed);
+    if (p[i]) is_marked(p[i], size[i]);
+    if (p[i] && roll(&seed, 4)) {
+      loam_free(p[i]);
+      p[i] = NULL;
+      continue;
+    }
+    char *q = p[i] ? loam_realloc(NULL, p[i], next) : loam_malloc(s, next);
+    if (!q) abort();
+    if (p[i] && q[0] != (char)size[i]) abort();
+    mark(p[i] = q, size[i] = next);
+  }
+  for (int i = 0; i < SLOTS; i++) {
+    if (p[i]) is_marked(p[i], size[i]);
+    loam_free(p[i]);
+  }
+  return NULL;
+}
+
+static const char *const places[] = {
+  "loam.host { name = 'churn-0' }",
+  "loam.host { name = 'churn-1', huge = 'thp' }",
+  "loam.host { name = 'churn-2', limit = 512 * loam.MiB }",
+  "loam.host { name = 'churn-3', huge = false, align = 64 }",
+};
+
+static uint64_t live_of(const char *tag);
+static void add_live(void *ctx, const loam_stats_row *row) {
+  uint64_t *sum = ctx;
+  if (!strncmp(row->tag, "churn", 5)) *sum += row->live_blocks;
+}
+static uint64_t live_of(const char *tag) {
+  uint64_t sum = 0;
+  (void)tag;
+  assert_int_equal(loam_stats_each(add_live, &sum), LOAM_OK);
+  return sum;
+}
+
+static void threads_use_and_free_what_is_moved(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  uint64_t moved = 0;
+  stop = false;
+  for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, churn, (void *)i);
+  for (int round = 0; round < (SANITIZED ? 12 : 60); round++) {
+    load(places[round % 4]);
+    rebalance();
+    moved += report.moved;
+  }
+  stop = true;
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  assert_true(moved > 0);
+  assert_true(lm_pool_is_valid());
+  assert_int_equal(live_of("churn"), 0);
+  loam_trim();
+  assert_int_equal(used_of("churn-2"), 0);
+}
+
+/* Tags whose live bytes a policy reads are counted exactly, whoever moves their blocks. */
+static void counted_tags_stay_exact(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  static const char counted[] = "local a = loam.host { name = 'counted-%d' }\n"
+                                "return loam.policy { pick = function(req)\n"
+                                "  if req.tag:under('churn') and req.live > 2 ^ 50 then return "
+                                "loam_none end return a end }\n";
+  char text[512];
+  stop = false;
+  for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, churn, (void *)i);
+  for (int round = 0; round < (SANITIZED ? 8 : 30); round++) {
+    snprintf(text, sizeof text, counted, round % 3);
+    char *none = strstr(text, "loam_none");
+    memcpy(none, "a        ", 9);
+    load_text(text);
+    rebalance();
+  }
+  stop = true;
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  assert_int_equal(*loam_site_get("churn.one")->live, 0);
+  assert_true(lm_pool_is_valid());
+}
+
+/* Every live block is told by every walk, also while it becomes another strategy's. */
+static void a_walk_passes_over_nothing_that_is_moved(void **state) {
+  (void)state;
+  enum { BLOCKS = 64 };
+  char *p[BLOCKS];
+  pthread_t thread;
+  stop = false;
+  load(places[0]);
+  for (int i = 0; i < BLOCKS; i++) p[i] = filled("churn.walked", i % 2 ? 300 : 100000);
+  (void)thread;
+  lm_job_order order = { .rate = UINT64_MAX };
+  for (int round = 1; round < 12; round++) {
+    load(places[round % 4]);
+    assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
+    while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) assert_int_equal(live_of("churn"), BLOCKS);
+  }
+  for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
+}
+
+static void what_is_freed_amid_a_move_is_given_back(void **state) {
+  (void)state;
+  lm_job_order order = { .rate = UINT64_MAX };
+  load("loam.host { name = 'amid-before', limit = 64 * loam.MiB }");
+  char *p = filled("amid", 9 * MiB), *q = filled("amid", 9 * MiB), *small = filled("amid", 500);
+  load("loam.host { name = 'amid-after', limit = 64 * loam.MiB }");
+  assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
+  for (int i = 0; i < 2; i++) assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
+  assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_ESTATE);
+  loam_free(p); /* claimed by now */
+  loam_free(small);
+  q = loam_realloc(NULL, q, 10 * MiB);
+  is_filled(q, 9 * MiB);
+  assert_string_equal(strategy_of(q), "amid-after");
+  while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
+  loam_trim();
+  assert_int_equal(used_of("amid-before"), 0);
+  assert_int_equal(used_of("amid-after"), 10 * MiB);
+  loam_free(q);
+  assert_true(lm_pool_is_valid());
+}
+
+/* ---- its ends ---- */
+
+static int stop_after_one(void *ctx, const loam_progress *now) {
+  (void)ctx;
+  return now->moved > 0 || now->done > 0;
+}
+
+static int stop_at_once(void *ctx, const loam_progress *now) {
+  ++*(int *)ctx;
+  (void)now;
+  return *(int *)ctx == 2;
+}
+
+static void it_can_be_ended_at_any_moment(void **state) {
+  (void)state;
+  char *p[24];
+  int calls = 0;
+  load("loam.host { name = 'ended-before' }");
+  for (int i = 0; i < 24; i++) p[i] = filled("ended", 6 * MiB);
+  load("loam.host { name = 'ended-after', huge = 'thp' }");
+  loam_rebalance_options options = { .size = sizeof options, .rate = UINT64_MAX };
+  assert_int_equal(loam_rebalance(&options, stop_at_once, NULL, &calls), LOAM_OK);
+  assert_string_equal(strategy_of(p[23]), "ended-before");
+  assert_int_equal(loam_rebalance(&options, stop_after_one, NULL, NULL), LOAM_OK);
+  assert_true(lm_pool_is_valid());
+  rebalance_tag("ended");
+  for (int i = 0; i < 24; i++) {
+    assert_string_equal(strategy_of(p[i]), "ended-after");
+    is_filled(p[i], 6 * MiB);
+    loam_free(p[i]);
+  }
+  assert_true(lm_pool_is_valid());
+}
+
+static void a_forked_child_has_its_memory_to_itself(void **state) {
+  (void)state;
+  lm_job_order order = { .rate = UINT64_MAX };
+  load("loam.host { name = 'fork-before' }");
+  char *p[8], *small = filled("forked", 300);
+  for (int i = 0; i < 8; i++) p[i] = filled("forked", 6 * MiB);
+  load("loam.host { name = 'fork-after' }");
+  assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
+  for (int i = 0; i < 4; i++) assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
+  loam_free(p[7]);
+  pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 7; i++) {
+      is_filled(p[i], 6 * MiB);
+      loam_free(p[i]);
+    }
+    loam_free(small);
+    rebalance();
+    char *q = filled("forked", 6 * MiB);
+    loam_free(q);
+    _exit(lm_pool_is_valid() ? 0 : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
+  for (int i = 0; i < 7; i++) {
+    assert_string_equal(strategy_of(p[i]), "fork-after");
+    loam_free(p[i]);
+  }
+  loam_free(small);
+  assert_true(lm_pool_is_valid());
+}
+
+static void try_refused(const char *before, const char *after, long nth) {
+  load(before);
+  char *p = filled("refused", 5 * MiB), *q = filled("refused", 70000), *s = filled("refused", 90);
+  load(after);
+  loam_rebalance_options options = { .size = sizeof options, .rate = UINT64_MAX, .tag = "refused" };
+  lm_sys_refuse(nth);
+  loam_status status = loam_rebalance(&options, NULL, NULL, NULL);
+  lm_sys_refuse(0);
+  assert_true(status == LOAM_OK || status == LOAM_ENOMEM);
+  is_filled(p, 5 * MiB);
+  is_filled(q, 70000);
+  is_filled(s, 90);
+  assert_true(lm_pool_is_valid());
+  loam_free(p);
+  loam_free(q);
+  loam_free(s);
+  assert_true(lm_pool_is_valid());
+}
+
+static void no_refusal_of_the_system_loses_anything(void **state) {
+  (void)state;
+  static const char *const pairs[][2] = {
+    { "loam.host { name = 'nth', huge = false }",
+      "loam.host { name = 'nth', huge = 'thp', lock = true, limit = loam.GiB }" },
+    { "loam.host { name = 'nth', numa = 'local', lock = true, limit = loam.GiB }",
+      "loam.host { name = 'nth', numa = 'interleave', prefault = true }" },
+  };
+  for (int i = 0; i < 2; i++) {
+    lm_sys_refuse(0);
+    long calls = 0;
+    for (long nth = 1; nth <= calls || nth == 1; nth++) {
+      long before = lm_sys_calls();
+      try_refused(pairs[i][0], pairs[i][1], nth);
+      if (nth == 1) calls = lm_sys_calls() - before;
+      if (calls > 60) calls = 60;
+    }
+  }
+  loam_trim();
+  assert_int_equal(used_of("nth"), 0);
+}
+
+/* ---- nodes that are not there ---- */
+
+static void a_node_that_refuses_leaves_all_as_it_was(void **state) {
+  (void)state;
+  char folder[] = "/tmp/loam-rebalance-XXXXXX", command[256];
+  if (lm_numa_nodes() != 1) skip();
+  assert_non_null(mkdtemp(folder));
+  snprintf(command, sizeof command,
+           "cd %s && echo 0-1 >online && echo 0-1 >has_memory && echo 0 >has_cpu && mkdir node0 "
+           "node1 && "
+           "echo 'Node 0 MemTotal: 1000 kB' | tee node0/meminfo >node1/meminfo",
+           folder);
+  assert_int_equal(system(command), 0);
+  load("loam.host { name = 'node-before' }");
+  char *p = filled("pretended", 3 * MiB), *q = filled("pretended", 100);
+  lm_numa_pretend(folder, 3);
+  load("loam.host { name = 'node-after', numa = 1 }");
+  rebalance_tag("pretended");
+  assert_string_equal(strategy_of(p), "node-before");
+  assert_string_equal(strategy_of(q), "node-before");
+  assert_int_equal(report.moved, 0);
+  lm_numa_pretend("/sys/devices/system/node", 1);
+  is_filled(p, 3 * MiB);
+  loam_free(p);
+  loam_free(q);
+  assert_true(lm_pool_is_valid());
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  assert_int_equal(system(command), 0);
+}
+
+/* ---- demotion ---- */
+
+static void demote(loam_demote_to to, unsigned older) {
+  loam_demote_options options = {
+    .size = sizeof options, .tag = "cold", .to = to, .rate = UINT64_MAX, .older_s = older
+  };
+  report = (struct report){ 0 };
+  if (loam_demote(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
+}
+
+static void cold_memory_goes_first_by_tag_and_age(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *p = filled("cold.archive", 4 * MiB), *q = filled("colder", 4 * MiB),
+       *s = filled("cold", 50);
+  demote(LOAM_TO_COLD, 0);
+  assert_in_range(report.moved, 4 * MiB, 4 * MiB + 64); /* the small one as its neighbours are */
+  assert_string_equal(strategy_of(p), "plain");
+  demote(LOAM_TO_COLD, 3600);
+  assert_int_equal(report.moved, 0);
+  assert_int_equal(report.refused, 4 * MiB + 64);
+  is_filled(p, 4 * MiB);
+  loam_free(p);
+  loam_free(q);
+  loam_free(s);
+}
+
+static void what_is_demoted_to_a_node_comes_back(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *p = filled("cold", 4 * MiB);
+  demote(LOAM_TO_NODE, 0); /* node 0, the only one */
+  assert_string_equal(strategy_of(p), "plain@node0");
+  demote(LOAM_TO_NODE, 0);
+  assert_int_equal(report.right, 4 * MiB);
+  rebalance_tag("cold");
+  assert_string_equal(strategy_of(p), "plain");
+  is_filled(p, 4 * MiB);
+  loam_free(p);
+}
+
+static void bad_arguments_are_told(void **state) {
+  (void)state;
+  loam_rebalance_options options = { .size = 3 };
+  loam_demote_options demotion = { .size = sizeof demotion, .tag = "x", .node = 63 };
+  assert_int_equal(loam_rebalance(&options, NULL, NULL, NULL), LOAM_EINVAL);
+  assert_int_equal(loam_demote(NULL, NULL, NULL, NULL), LOAM_EINVAL);
+  assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "node 63"));
+  demotion.tag = NULL;
+  assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
+}
+
+static int set_up(void **state) {
+  (void)state;
+  loam_config config = { .size = sizeof config, .control = -1 };
+  return loam_start(&config);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(huge_pages_are_made_of_live_ones_and_split_again),
+    cmocka_unit_test(pages_are_locked_and_let_go),
+    cmocka_unit_test(small_objects_move_where_all_of_their_span_want_it),
+    cmocka_unit_test(freed_objects_serve_the_new_strategy),
+    cmocka_unit_test(a_freed_large_block_serves_the_new_strategy),
+    cmocka_unit_test(the_generation_is_the_one_that_decided_last),
+    cmocka_unit_test(limits_follow),
+    cmocka_unit_test(what_is_right_is_left_alone),
+    cmocka_unit_test(a_page_shared_with_others_stays),
+    cmocka_unit_test(a_strategy_at_its_limit_takes_no_more),
+    cmocka_unit_test(a_member_further_on_is_where_the_chain_would_put_it),
+    cmocka_unit_test(blocks_keep_their_handler),
+    cmocka_unit_test(guards_alignment_and_denial_are_told),
+    cmocka_unit_test(what_a_block_does_not_tell_is_not_guessed),
+    cmocka_unit_test(threads_use_and_free_what_is_moved),
+    cmocka_unit_test(counted_tags_stay_exact),
+    cmocka_unit_test(a_walk_passes_over_nothing_that_is_moved),
+    cmocka_unit_test(what_is_freed_amid_a_move_is_given_back),
+    cmocka_unit_test(it_can_be_ended_at_any_moment),
+    cmocka_unit_test(a_forked_child_has_its_memory_to_itself),
+    cmocka_unit_test(no_refusal_of_the_system_loses_anything),
+    cmocka_unit_test(a_node_that_refuses_leaves_all_as_it_was),
+    cmocka_unit_test(cold_memory_goes_first_by_tag_and_age),
+    cmocka_unit_test(what_is_demoted_to_a_node_comes_back),
+    cmocka_unit_test(bad_arguments_are_told),
+  };
+  return cmocka_run_group_tests(tests, set_up, NULL);
+}
