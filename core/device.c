@@ -1,6 +1,7 @@
 /* device.c - the public functions that tell of devices. */
 #include <string.h>
 
+#include "cache.h"
 #include "error.h"
 #include "gpu.h"
 #include "manager.h"
@@ -34,6 +35,7 @@ loam_status loam_device_info(int device, struct loam_device_info *out) {
     .has_pools = info.has_pools,
     .has_managed = info.has_managed,
   };
+  lm_cache_figures(device, &out->reserved, &out->used);
   memcpy(out->name, info.name, sizeof out->name);
   return LOAM_OK;
 }
@@ -48,4 +50,7 @@ loam_status loam_device_memory(int device, size_t *free, size_t *total) {
   return LOAM_OK;
 }
 
-size_t loam_device_trim(int device) { return lm_manager_flush(device); }
+size_t loam_device_trim(int device) {
+  size_t bytes = lm_cache_trim(device);
+  return bytes + lm_manager_flush(device);
+}

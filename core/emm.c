@@ -1,7 +1,7 @@
 /* emm.c - loam as an external memory manager: NBEP 7's table over the public functions; and the end
  * of all memory of a device. */
 #include "error.h"
-#include "foreign.h"
+#include "make.h"
 #include "manager.h"
 #include "own.h"
 
@@ -24,11 +24,11 @@ static void note(void *ctx, lm_foreign *block) {
 /* False if there is none left to free, or no memory to note them. */
 static bool free_some(int device) {
   found f = { .device = device };
-  lm_foreign_each(note, &f);
+  lm_make_each(note, &f);
   if (!f.n || !(f.at = lm_own_alloc(f.n * sizeof *f.at))) return false;
   f.room = f.n;
   f.n = 0;
-  lm_foreign_each(note, &f);
+  lm_make_each(note, &f);
   for (size_t i = 0; i < f.n && i < f.room; i++) loam_device_free(f.at[i], NULL);
   lm_own_free(f.at);
   return f.n > f.room;

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cache.h"
 #include "dead.h"
 #include "error.h"
 #include "foreign.h"
@@ -210,7 +211,40 @@ static bool serve_foreign(order *o, lm_strategy *s, lm_token token, block *out) 
   return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
 }
 
+/* From what loam has of a device; by the driver if need be. */
+static bool cache_take(order *o, lm_cache *c, const lm_strategy *s, lm_token token, lm_foreign *f) {
+  lm_thread_enter(o->t);
+  bool ok = lm_cache_take(c, o->size, o->wish.stream, stamp(o->site, token), s->id, f);
+  if (ok) count(f->token, (int64_t)f->size);
+  lm_thread_leave(o->t);
+  if (ok) return true;
+  o->t->inside++;
+  void *p = lm_cache_supply(c, o->size, o->wish.stream);
+  o->t->inside--;
+  if (!p) return cannot(o, lm_make_words);
+  lm_thread_enter(o->t);
+  lm_cache_stamp(c, p, stamp(o->site, token), s->id, f);
+  count(f->token, (int64_t)f->size);
+  lm_thread_leave(o->t);
+  return true;
+}
+
+static bool serve_cached(order *o, lm_strategy *s, lm_token token, block *out) {
+  lm_foreign f;
+  size_t size = lm_cache_round(o->size);
+  const char *why = NULL;
+  lm_cache *c = lm_make_cache(s, &why);
+  if (!c) return cannot(o, why);
+  if (!lm_limit_take(s, size)) return cannot(o, "it is at its limit");
+  bool ok = cache_take(o, c, s, token, &f);
+  lm_limit_give(s, (int64_t)size - (ok ? (int64_t)f.size : 0));
+  if (ok) describe_foreign(&f, out);
+  return ok;
+}
+
 static bool serve(order *o, lm_strategy *s, lm_token token, block *out) {
+  if (s->desc.kind == LM_KIND_DEVICE && s->desc.supply == LM_SUPPLY_CACHE)
+    return serve_cached(o, s, token, out);
   return lm_make_does(s->desc.kind) ? serve_foreign(o, s, token, out)
                                     : serve_host(o, s, token, out);
 }
@@ -404,7 +438,7 @@ void *lm_engine_make(loam_site *site, const lm_wish *wish) {
 
 static bool find_foreign(const void *p, block *out) {
   lm_foreign f;
-  if (!lm_foreign_find(p, &f)) return false;
+  if (!lm_make_find(p, &f)) return false;
   describe_foreign(&f, out);
   return true;
 }
@@ -577,13 +611,28 @@ static void free_unknown(lm_thread *t, void *p) {
   if (!done) tell_wrong("free", p);
 }
 
+static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
+  lm_foreign f;
+  lm_cache *attend;
+  lm_thread_enter(t);
+  bool freed = lm_cache_give(p, on, &f, &attend);
+  if (freed) count(f.token, -(int64_t)f.size);
+  lm_thread_leave(t);
+  if (!freed) return false;
+  lm_limit_give(lm_strategy_at(f.strategy), (int64_t)f.size);
+  t->inside++;
+  if (attend) lm_cache_attend(attend, f.stream);
+  t->inside--;
+  return true;
+}
+
 void lm_engine_free_on(void *ptr, size_t guess, const lm_stream *on) {
   lm_thread *t = lm_thread_get();
   if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
   if (guess != SIZE_MAX) check_guess(ptr, guess);
   if (is_nested(ptr) && free_foreign(t, ptr, on)) return;
   if (lm_pool_owns(ptr)) free_pool(t, ptr);
-  else if (!free_foreign(t, ptr, on)) free_unknown(t, ptr);
+  else if (!free_cached(t, ptr, on) && !free_foreign(t, ptr, on)) free_unknown(t, ptr);
 }
 
 void lm_engine_free(void *ptr, size_t guess) { lm_engine_free_on(ptr, guess, NULL); }
@@ -822,7 +871,7 @@ void lm_engine_count_settle(void) {
     lm_thread_raise(LM_WARY_COUNTING | LM_WARY_STALE);
     (void)lm_thread_grace();
     lm_pool_each(count_object, NULL);
-    lm_foreign_each(count_foreign, NULL);
+    lm_make_each(count_foreign, NULL);
     lm_thread_lower(LM_WARY_COUNTING);
   }
   lm_lock_drop(&settling.lock);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "cache.h"
 #include "error.h"
 #include "handler.h"
 #include "manager.h"
@@ -88,6 +89,7 @@ enum { DEVICE_ALIGN = 256 }; /* what every driver gives */
 
 int lm_make_device(uint8_t device) {
   if (device) return device - 1;
+  if (lm_gpu_count() == 1) return 0; /* the current one can be no other */
   int current = lm_gpu_current();
   return current < 0 ? 0 : current;
 }
@@ -159,6 +161,13 @@ static void end_of_device(const lm_foreign *b, const lm_stream *on) {
   if (m) m->memfree_async(m->ctx, b->device, b->made, b->size, on ? *on : b->stream);
 }
 
+lm_cache *lm_make_cache(const lm_strategy *s, const char **why) {
+  *why = lm_gpu() ? lm_make_words : lm_gpu_why();
+  if (!lm_gpu()) return NULL;
+  int device = lm_make_device(s->desc.device);
+  return lm_gpu_has(device) ? lm_cache_of(device) : NULL;
+}
+
 bool lm_make_copy(int device, void *to, const void *from, size_t size, lm_stream stream) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   return gpu && gpu->copy(device, (lm_devptr)(uintptr_t)to, (lm_devptr)(uintptr_t)from, size,
@@ -178,9 +187,19 @@ const char *lm_make(const lm_wish *wish, const lm_strategy *s, lm_foreign *out) 
   return make_of_device(wish, s, out);
 }
 
+bool lm_make_find(const void *p, lm_foreign *out) {
+  return lm_cache_find(p, out) || lm_foreign_find(p, out);
+}
+
+void lm_make_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx) {
+  lm_cache_each(visit, ctx);
+  lm_foreign_each(visit, ctx);
+}
+
 const char *lm_make_name(const lm_foreign *block) {
   if (block->maker == LM_MADE_HANDLER) return ((const loam_handler *)block->handler)->name;
-  return block->maker == LM_MADE_SYSTEM ? "system" : "cuda";
+  if (block->maker == LM_MADE_SYSTEM) return "system";
+  return block->maker == LM_MADE_CACHED ? "loam" : "driver";
 }
 
 void lm_make_end(const lm_foreign *block, const lm_stream *on) {

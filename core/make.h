@@ -39,9 +39,17 @@ extern const char lm_make_words[];
 /* Who made it, for people; of a handler, its name. */
 const char *lm_make_name(const lm_foreign *block);
 
+/* The blocks that are here, and those of cache.h: the live one that p is in, and each, whose token
+ * `visit` may rewrite; it must not call into loam. */
+bool lm_make_find(const void *p, lm_foreign *out);
+void lm_make_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx);
+
 /* Ends a block that nobody knows any more. `on`: work put on that stream may still use it; NULL: on
  * the one where it was allocated. */
 void lm_make_end(const lm_foreign *block, const lm_stream *on);
+
+/* The cache of the device that a strategy means now; NULL, and why. */
+struct lm_cache *lm_make_cache(const lm_strategy *s, const char **why);
 
 /* Gives a block of the system or a handler another size, where that can be done by whoever made it;
  * NULL: it is as it was. */

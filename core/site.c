@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "error.h"
-#include "foreign.h"
 #include "lock.h"
+#include "make.h"
 
 enum { CHUNK = 256, SITES_MAX = (1 << LM_SITE_BITS) - 2, CHUNKS = SITES_MAX / CHUNK + 1 };
 enum { FIRST_INDEX = 2, TABLE_MIN = 1024, NAMES_BLOCK = 16384 };
@@ -383,7 +383,7 @@ static void slots_reclaim_locked(void) {
   uint32_t slot = slot_find_locked(live, true);
   if (slot < LM_GENERATION_SLOTS) kept[slot] = true;
   lm_pool_each(keep_slot_of, kept);
-  lm_foreign_each(keep_slot_of_foreign, kept);
+  lm_make_each(keep_slot_of_foreign, kept);
   memcpy(slots.used, kept, sizeof kept);
 }
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "error.h"
-#include "foreign.h"
 #include "lock.h"
+#include "make.h"
 
 _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_bad_frees;
 
@@ -232,7 +232,7 @@ static void add_thread(lm_thread *t, void *ctx) {
   }
 }
 
-static void walk_foreign(query *q) { lm_foreign_each(add_foreign, q); }
+static void walk_foreign(query *q) { lm_make_each(add_foreign, q); }
 static void walk_threads(query *q) { lm_thread_each(add_thread, q); }
 
 /* A walk that holds a lock under which no memory may be asked for: into a table of its own, larger

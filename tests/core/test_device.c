@@ -192,6 +192,7 @@ static void denied_is_denied(void **state) {
 static void want_of_memory_says_what_the_driver_said(void **state) {
   (void)state;
   load("local d = loam.device { name = 'd', pool = 'none' }", "return d");
+  loam_device_trim(-1);
   fake.limit = 1000;
   assert_null(loam_device_alloc(loam_site_get("device.full"), 5000, NULL));
   assert_string_equal(loam_error(),
@@ -218,6 +219,7 @@ static void reallocating_moves_by_the_device(void **state) {
   expect_kind(p = loam_managed_alloc(NULL, 50), "managed");
   expect_kind(p = loam_realloc(NULL, p, 500), "managed");
   loam_free(p);
+  loam_device_trim(-1);
   assert_int_equal(fake.live, 0);
 }
 
@@ -238,6 +240,7 @@ static void the_drivers_pool_is_ordered_by_stream(void **state) {
 static void what_is_collected_goes_back_by_a_trim(void **state) {
   (void)state;
   load("local d = loam.device { pool = 'none' }", "return d");
+  loam_device_trim(-1);
   loam_defer_limit(10, 1);
   loam_free(loam_device_alloc(NULL, 100, NULL));
   assert_int_equal(fake.live, 1);
@@ -282,6 +285,19 @@ static void devices_tell_of_themselves(void **state) {
   assert_int_equal(loam_device_memory(1, NULL, NULL), LOAM_OK);
   assert_int_equal(loam_device_info(2, &info), LOAM_EINVAL);
   assert_string_equal(loam_error(), "device 2: this machine has devices 0-1");
+}
+
+static void the_figures_of_a_device_tell_its_pool(void **state) {
+  (void)state;
+  struct loam_device_info info;
+  load("local d = loam.device { id = 1 }", "return d");
+  void *p = loam_device_alloc(NULL, 5000, NULL);
+  assert_int_equal(loam_device_info(1, &info), LOAM_OK);
+  assert_int_equal(info.used, loam_usable_size(p));
+  assert_int_equal(info.reserved, fake.bytes[1]);
+  loam_free(p);
+  assert_int_equal(loam_device_trim(1), info.reserved);
+  assert_int_equal(fake.bytes[1], 0);
 }
 
 static void what_is_gone_is_only_booked_out(void **state) {
@@ -346,6 +362,7 @@ int main(void) {
     cmocka_unit_test(what_is_collected_goes_back_by_a_trim),
     cmocka_unit_test(bad_frees_are_told),
     cmocka_unit_test(devices_tell_of_themselves),
+    cmocka_unit_test(the_figures_of_a_device_tell_its_pool),
     cmocka_unit_test(what_is_gone_is_only_booked_out),
     cmocka_unit_test(a_fork_has_no_devices),
     cmocka_unit_test(absent_devices_are_refused_with_what_there_is),

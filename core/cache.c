@@ -1,0 +1,500 @@
+/* cache.c - what a cache has: taking, freeing, finding. supply.c gets it. */
+#include "cache.h"
+
+#include <stdlib.h>
+
+#include "error.h"
+#include "own.h"
+#include "thread.h"
+
+static struct {
+  lm_lock making;
+  _Atomic(lm_cache *) of[LM_DEVICES_MAX];
+  _Atomic(lm_cache *) first; /* of all, those that are gone too */
+} caches;
+
+/* ---- Making -------------------------------------------------------------------------------- */
+
+lm_cache *lm_cache_at(int device) {
+  /* Acquire pairs with the release in make_locked: the cache is seen made. */
+  return atomic_load_explicit(&caches.of[device], memory_order_acquire);
+}
+
+static void visit_each(void (*visit)(lm_cache *c)) {
+  for (lm_cache *c = atomic_load_explicit(&caches.first, memory_order_acquire); c; c = c->older)
+    visit(c);
+}
+
+static void take_lock(lm_cache *c) { lm_lock_take(&c->lock); }
+static void drop_lock(lm_cache *c) { lm_lock_drop(&c->lock); }
+
+static void renew_locks(lm_cache *c) {
+  lm_lock_renew(&c->slow);
+  lm_lock_renew(&c->lock);
+}
+
+/* `slow` is not taken around a fork: a driver may fork itself, and a child asks none of it. */
+static void fork_prepare(void) {
+  lm_lock_take(&caches.making);
+  visit_each(take_lock);
+}
+
+static void fork_parent(void) {
+  visit_each(drop_lock);
+  lm_lock_drop(&caches.making);
+}
+
+static void fork_child(void) {
+  visit_each(renew_locks);
+  lm_lock_renew(&caches.making);
+}
+
+static lm_cache *make_locked(int device) {
+  static bool hooked;
+  lm_gpu_info info;
+  lm_cache *c = lm_own_alloc(sizeof *c);
+  if (!c) return lm_fail_null("device %d: no memory for what loam keeps of it", device);
+  if (!hooked) lm_thread_hook(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+  hooked = true;
+  c->device = device;
+  c->lost.batch = 1;
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  if (gpu && gpu->info(device, &info) == LM_GPU_OK) {
+    c->total = info.total;
+    c->maps = info.has_vmm && info.granularity;
+    c->granularity = info.granularity;
+  }
+  c->older = atomic_load_explicit(&caches.first, memory_order_relaxed);
+  atomic_store_explicit(&caches.first, c, memory_order_release);
+  atomic_store_explicit(&caches.of[device], c, memory_order_release);
+  return c;
+}
+
+lm_cache *lm_cache_of(int device) {
+  lm_cache *c = lm_cache_at(device);
+  if (lm_likely(c != NULL)) return c;
+  lm_lock_take(&caches.making);
+  c = lm_cache_at(device);
+  if (!c) c = make_locked(device);
+  lm_lock_drop(&caches.making);
+  return c;
+}
+
+/* ---- Nodes --------------------------------------------------------------------------------- */
+
+enum { NODES = 32, NODES_LEAST = 4 };
+
+lm_extent *lm_cache_node_locked(lm_cache *c) {
+  lm_extent *e = c->nodes;
+  if (e) c->nodes = e->next;
+  if (e) c->spare_nodes--;
+  return e;
+}
+
+void lm_cache_free_node_locked(lm_cache *c, lm_extent *e) {
+  e->state = LM_EXTENT_NODE;
+  e->next = c->nodes;
+  c->nodes = e;
+  c->spare_nodes++;
+}
+
+bool lm_cache_stock_locked(lm_cache *c) {
+  if (lm_likely(c->spare_nodes >= NODES_LEAST)) return true;
+  lm_extent *more = lm_own_alloc(NODES * sizeof *more);
+  for (int i = 0; more && i < NODES; i++) lm_cache_free_node_locked(c, &more[i]);
+  return more;
+}
+
+bool lm_cache_stock(lm_cache *c) {
+  lm_lock_take(&c->lock);
+  bool ok = lm_cache_stock_locked(c);
+  lm_lock_drop(&c->lock);
+  return ok;
+}
+
+/* ---- Sets ---------------------------------------------------------------------------------- */
+
+static lm_extents *set_of(lm_cache *c, const lm_extent *e) {
+  if (e->state == LM_EXTENT_HOLE) return &c->holes[e->zone];
+  return e->queue ? &e->queue->set[e->zone] : &c->common[e->zone];
+}
+
+static void put(lm_cache *c, lm_extent *e) {
+  if (e->state == LM_EXTENT_FREE && e->queue) e->queue->bytes += e->size;
+  lm_extents_put(set_of(c, e), e);
+}
+
+static void take_out(lm_cache *c, lm_extent *e) {
+  if (e->state == LM_EXTENT_FREE && e->queue) e->queue->bytes -= e->size;
+  lm_extents_remove(set_of(c, e), e);
+}
+
+/* Makes one of two neighbours that are in no set; `e` goes on to be. */
+static void absorb_after(lm_cache *c, lm_extent *e) {
+  if (e->after->batch > e->batch) e->batch = e->after->batch;
+  lm_cache_free_node_locked(c, lm_extent_join(e));
+}
+
+static lm_extent *absorb_before(lm_cache *c, lm_extent *e) {
+  lm_extent *front = e->before;
+  if (front->batch > e->batch) e->batch = front->batch;
+  front->batch = e->batch;
+  front->queue = e->queue;
+  front->state = e->state;
+  lm_cache_free_node_locked(c, lm_extent_join(front));
+  return front;
+}
+
+/* While one stream uses the cache, what is common may as well be its own. */
+static bool can_join(const lm_cache *c, const lm_extent *e, const lm_extent *with) {
+  if (!with || with->state != e->state) return false;
+  if (e->state == LM_EXTENT_HOLE || with->queue == e->queue) return true;
+  return !with->queue && c->queues && !c->queues->next && e->queue == c->queues;
+}
+
+static void join(lm_cache *c, lm_extent *e) {
+  while (can_join(c, e, e->after)) {
+    take_out(c, e->after);
+    absorb_after(c, e);
+  }
+  while (can_join(c, e, e->before)) {
+    take_out(c, e->before);
+    e = absorb_before(c, e);
+  }
+  put(c, e);
+}
+
+void lm_cache_release_locked(lm_cache *c, lm_extent *e) {
+  e->state = LM_EXTENT_FREE;
+  join(c, e);
+}
+
+void lm_cache_hole_locked(lm_cache *c, lm_extent *e) {
+  e->state = LM_EXTENT_HOLE;
+  e->queue = NULL;
+  e->batch = 0;
+  join(c, e);
+}
+
+static lm_extent *cut_rest(lm_cache *c, lm_extent *e, size_t size) {
+  lm_extent *rest = lm_cache_node_locked(c);
+  lm_extent_split(e, size, rest);
+  return rest;
+}
+
+lm_extent *lm_cache_cut_locked(lm_cache *c, lm_extent *e, uintptr_t at, size_t size) {
+  if (c->spare_nodes < 2) return NULL;
+  take_out(c, e);
+  if (at > e->at) {
+    lm_extent *front = e;
+    e = cut_rest(c, e, at - e->at);
+    put(c, front);
+  }
+  if (e->size > size) put(c, cut_rest(c, e, size));
+  return e;
+}
+
+/* ---- Queues -------------------------------------------------------------------------------- */
+
+static const lm_stream per_thread = (lm_stream)2; /* CU_STREAM_PER_THREAD */
+
+static bool is_queue_of(const lm_queue *q, lm_stream stream, int thread) {
+  return q->stream == stream && q->thread == thread;
+}
+
+static lm_queue *make_queue(lm_cache *c, lm_stream stream, int thread) {
+  lm_queue *q = lm_own_alloc(sizeof *q);
+  if (!q) return &c->lost;
+  q->stream = stream;
+  q->thread = thread;
+  q->batch = 1;
+  q->next = c->queues;
+  return c->queues = q;
+}
+
+lm_queue *lm_cache_queue_locked(lm_cache *c, lm_stream stream) {
+  int thread = stream == per_thread && lm_self ? lm_self->number : 0;
+  lm_queue *q = c->queues;
+  if (lm_likely(q && is_queue_of(q, stream, thread))) return q;
+  for (lm_queue **at = &c->queues; (q = *at); at = &q->next) {
+    if (!is_queue_of(q, stream, thread)) continue;
+    *at = q->next;
+    q->next = c->queues;
+    return c->queues = q;
+  }
+  return make_queue(c, stream, thread);
+}
+
+/* ---- The front ----------------------------------------------------------------------------- */
+
+static lm_extent **front_of(lm_queue *q, size_t size) {
+  uint64_t units = size >> 9;
+  return &q->front[(units ^ units >> 6 ^ units >> 12) & (LM_FRONT - 1)];
+}
+
+static void join_front(lm_cache *c, lm_queue *q, lm_extent **front) {
+  while (*front) {
+    lm_extent *e = *front;
+    *front = e->next;
+    q->bytes -= e->size;
+    lm_cache_release_locked(c, e);
+  }
+}
+
+void lm_cache_join_fronts_locked(lm_cache *c, lm_queue *q) {
+  for (int i = 0; i < LM_FRONT; i++) join_front(c, q, &q->front[i]);
+}
+
+static void keep(lm_cache *c, lm_queue *q, lm_extent *e) {
+  lm_extent **front = front_of(q, e->size);
+  if (*front && (*front)->size != e->size) join_front(c, q, front);
+  e->state = LM_EXTENT_KEPT;
+  e->queue = q;
+  e->batch = q->batch;
+  e->next = *front;
+  *front = e;
+  q->bytes += e->size;
+}
+
+static lm_extent *take_front(lm_queue *q, size_t size) {
+  lm_extent **front = front_of(q, size), *e = *front;
+  if (!e || e->size != size) return NULL;
+  *front = e->next;
+  q->bytes -= e->size;
+  return e;
+}
+
+/* ---- Taking -------------------------------------------------------------------------------- */
+
+enum { SMALL_SHIFT = 9, LARGE_SHIFT = 12 };
+
+size_t lm_cache_round(size_t size) {
+  size_t step = (size_t)1 << (size <= LM_CACHE_SMALL ? SMALL_SHIFT : LARGE_SHIFT);
+  return size ? lm_align_up(size, step) : step;
+}
+
+static lm_extent *fit(lm_cache *c, const lm_extents *set, size_t size) {
+  lm_extent *e = lm_extents_fit(set, size);
+  if (!e) return NULL;
+  if (!lm_cache_stock_locked(c)) { /* whole, then */
+    take_out(c, e);
+    return e;
+  }
+  return lm_cache_cut_locked(c, e, e->at, size);
+}
+
+lm_extent *lm_cache_take_locked(lm_cache *c, lm_queue *q, size_t size) {
+  int zone = lm_cache_zone(size);
+  lm_extent *e = take_front(q, size);
+  if (lm_likely(e != NULL)) return e;
+  e = fit(c, &q->set[zone], size);
+  if (e) return e;
+  lm_cache_join_fronts_locked(c, q);
+  e = fit(c, &q->set[zone], size);
+  return e ? e : fit(c, &c->common[zone], size);
+}
+
+static void describe(const lm_cache *c, const lm_extent *e, lm_foreign *out) {
+  *out = (lm_foreign){
+    .base = (void *)e->at,
+    .made = (void *)e->at,
+    .size = e->size,
+    .token = e->token,
+    .strategy = e->strategy,
+    .stream = e->queue->stream,
+    .maker = LM_MADE_CACHED,
+    .device = c->device,
+    .want = 1, /* LM_WANT_DEVICE */
+  };
+}
+
+static void settle_on(lm_cache *c, lm_extent *e, lm_queue *q, uint32_t token, uint32_t strategy) {
+  e->queue = q;
+  e->token = token;
+  e->strategy = (uint16_t)strategy;
+  e->state = LM_EXTENT_LIVE;
+  c->live += e->size;
+  if (c->live > c->peak) c->peak = c->live;
+}
+
+bool lm_cache_take(lm_cache *c, size_t size, lm_stream stream, uint32_t token, uint32_t strategy,
+                   lm_foreign *out) {
+  lm_lock_take(&c->lock);
+  lm_queue *q = lm_cache_queue_locked(c, stream);
+  lm_extent *e = q == &c->lost ? NULL : lm_cache_take_locked(c, q, lm_cache_round(size));
+  if (e) {
+    settle_on(c, e, q, token, strategy);
+    describe(c, e, out);
+  }
+  lm_lock_drop(&c->lock);
+  return e;
+}
+
+void lm_cache_stamp(lm_cache *c, void *at, uint32_t token, uint32_t strategy, lm_foreign *out) {
+  lm_lock_take(&c->lock);
+  lm_extent *e = lm_range_start(lm_range_of((uintptr_t)at), (uintptr_t)at);
+  settle_on(c, e, e->queue, token, strategy);
+  describe(c, e, out);
+  lm_lock_drop(&c->lock);
+}
+
+/* ---- Freeing ------------------------------------------------------------------------------- */
+
+/* The cache of an address, locked, and the range; NULL: nobody's. */
+static lm_cache *lock_of(uintptr_t at, lm_range **out) {
+  lm_range *r = lm_range_of(at);
+  if (!r) return NULL;
+  lm_cache *c = r->cache;
+  lm_lock_take(&c->lock);
+  *out = r;
+  if (r->start && at - r->base < r->size) return c;
+  lm_lock_drop(&c->lock);
+  return NULL;
+}
+
+bool lm_cache_give(const void *p, const lm_stream *on, lm_foreign *out, lm_cache **attend) {
+  lm_range *r;
+  lm_cache *c = lock_of((uintptr_t)p, &r);
+  if (!c) return false;
+  lm_extent *e = lm_range_start(r, (uintptr_t)p);
+  bool is_live = e && e->state == LM_EXTENT_LIVE;
+  *attend = NULL;
+  if (is_live) {
+    describe(c, e, out);
+    lm_queue *q = on ? lm_cache_queue_locked(c, *on) : e->queue;
+    c->live -= e->size;
+    keep(c, q, e);
+    if (on) out->stream = *on;
+    if (lm_unlikely(q->wanted) && on) *attend = c;
+  }
+  lm_lock_drop(&c->lock);
+  return is_live;
+}
+
+static void move_done(lm_cache *c, lm_queue *q, lm_extents *set) {
+  for (unsigned list = 0; list < LM_EXTENT_LISTS; list++) {
+    lm_extent *next;
+    for (lm_extent *e = set->head[list]; e; e = next) {
+      next = e->next;
+      if (e->batch > q->done) continue;
+      take_out(c, e);
+      e->queue = NULL;
+      e->batch = 0;
+      lm_cache_release_locked(c, e);
+    }
+  }
+}
+
+void lm_cache_settle_locked(lm_cache *c, lm_queue *q) {
+  if (!q->bytes) return;
+  lm_cache_join_fronts_locked(c, q);
+  for (int zone = 0; zone < LM_ZONES; zone++) move_done(c, q, &q->set[zone]);
+}
+
+/* ---- Finding ------------------------------------------------------------------------------- */
+
+bool lm_cache_find(const void *p, lm_foreign *out) {
+  lm_range *r;
+  lm_cache *c = lock_of((uintptr_t)p, &r);
+  if (!c) return false;
+  lm_extent *e = lm_range_find(r, (uintptr_t)p);
+  bool is_live = e->state == LM_EXTENT_LIVE;
+  if (is_live) describe(c, e, out);
+  lm_lock_drop(&c->lock);
+  return is_live;
+}
+
+static void visit_range(const lm_cache *c, const lm_range *r,
+                        void (*visit)(void *ctx, lm_foreign *block), void *ctx) {
+  lm_foreign block;
+  for (lm_extent *e = r->first; e; e = e->after) {
+    if (e->state != LM_EXTENT_LIVE) continue;
+    describe(c, e, &block);
+    visit(ctx, &block);
+    e->token = block.token;
+  }
+}
+
+void lm_cache_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx) {
+  lm_cache *c = atomic_load_explicit(&caches.first, memory_order_acquire);
+  for (; c; c = c->older) {
+    lm_lock_take(&c->lock);
+    for (const lm_range *r = c->ranges; r; r = r->next) visit_range(c, r, visit, ctx);
+    lm_lock_drop(&c->lock);
+  }
+}
+
+void lm_cache_figures(int device, size_t *mapped, size_t *live) {
+  lm_cache *c = lm_cache_at(device);
+  *mapped = *live = 0;
+  if (!c) return;
+  lm_lock_take(&c->lock);
+  *mapped = c->mapped;
+  *live = c->live;
+  lm_lock_drop(&c->lock);
+}
+
+/* ---- The end of a context ------------------------------------------------------------------ */
+
+void lm_cache_forget(int device) {
+  lm_lock_take(&caches.making);
+  lm_cache *c = lm_cache_at(device);
+  if (c) {
+    lm_lock_take(&c->lock);
+    c->gone = true;
+    lm_lock_drop(&c->lock);
+    atomic_store_explicit(&caches.of[device], NULL, memory_order_release);
+  }
+  lm_lock_drop(&caches.making);
+}
+
+/* ---- Validity ------------------------------------------------------------------------------ */
+
+static bool is_set_of(const lm_extents *set, lm_extent_state state, const lm_queue *q, int zone) {
+  for (unsigned list = 0; list < LM_EXTENT_LISTS; list++)
+    for (const lm_extent *e = set->head[list]; e; e = e->next)
+      if (e->state != state || e->queue != q || e->zone != zone) return false;
+  return lm_extents_is_valid(set);
+}
+
+static bool is_valid_queue(const lm_queue *q) {
+  size_t bytes = 0;
+  for (int zone = 0; zone < LM_ZONES; zone++) {
+    if (!is_set_of(&q->set[zone], LM_EXTENT_FREE, q, zone)) return false;
+    bytes += q->set[zone].bytes;
+  }
+  for (int i = 0; i < LM_FRONT; i++)
+    for (const lm_extent *e = q->front[i]; e; bytes += e->size, e = e->next)
+      if (e->state != LM_EXTENT_KEPT || e->queue != q || e->size != q->front[i]->size) return false;
+  return bytes == q->bytes && q->done < q->batch;
+}
+
+static bool is_valid_locked(const lm_cache *c) {
+  size_t has = c->live + c->lost.bytes, mapped = 0;
+  for (int zone = 0; zone < LM_ZONES; zone++) {
+    if (!is_set_of(&c->common[zone], LM_EXTENT_FREE, NULL, zone)) return false;
+    if (!is_set_of(&c->holes[zone], LM_EXTENT_HOLE, NULL, zone)) return false;
+    has += c->common[zone].bytes;
+  }
+  for (const lm_queue *q = c->queues; q; has += q->bytes, q = q->next)
+    if (!is_valid_queue(q)) return false;
+  for (const lm_range *r = c->ranges; r; r = r->next) {
+    if (!lm_range_is_valid(r)) return false;
+    for (const lm_extent *e = r->first; e; e = e->after) {
+      if (e->state == LM_EXTENT_BUSY) has += e->size;
+      if (e->state != LM_EXTENT_HOLE) mapped += e->size;
+    }
+  }
+  return has == mapped && mapped == c->mapped;
+}
+
+bool lm_cache_is_valid(void) {
+  bool valid = true;
+  lm_cache *c = atomic_load_explicit(&caches.first, memory_order_acquire);
+  for (; c; c = c->older) {
+    lm_lock_take(&c->lock);
+    valid = valid && is_valid_locked(c);
+    lm_lock_drop(&c->lock);
+  }
+  return valid;
+}

@@ -1,0 +1,139 @@
+/* cache.h - loam's own pool of a device's memory, `pool = "cache"`: one a device, for all
+ * strategies, so that a reload leaves nothing behind.
+ *
+ * Memory comes from the driver in ranges of addresses (extent.h): where the device maps memory to
+ * addresses, a range a zone, which grows; else a range a piece that the manager allocates. Sizes up
+ * to LM_CACHE_SMALL have a zone of their own, so that they do not lie between large ones.
+ *
+ * Order. What is freed on a stream can be had at once on that stream: work put there runs after
+ * what used it. On others it can be had once it is known that this work has ended. A queue is what
+ * a cache knows of a stream:
+ *
+ *   batch   of frees from now on; an event recorded on the stream ends it and begins the next
+ *   done    batches up to this one have ended: an event says so, or the device was waited for
+ *
+ * Law: memory that is FREE or KEPT and of no queue (`common`) is in use by no work; of queue q and
+ * batch b, at most by work put on q's stream before the event that ends b. So it becomes common
+ * only when q.done >= b.
+ *
+ * Nothing is recorded while nobody else wants memory: most programs use one stream, and pay for no
+ * event. A stream may be destroyed meanwhile, so an event is only recorded in a call on it (the
+ * default streams are always there). What is never recorded waits for the device as a whole, which
+ * is the last resort.
+ *
+ * Locks: `slow` is held by those who grow or shrink the cache, and around every call of a driver;
+ * `lock`, below it, guards all else, for as long as a few loads and stores take. */
+#ifndef LM_CACHE_H
+#define LM_CACHE_H
+
+#include "extent.h"
+#include "foreign.h"
+#include "gpu.h"
+
+#define LM_CACHE_SMALL (256 * LM_KIB)
+enum { LM_ZONE_SMALL, LM_ZONE_LARGE, LM_ZONES };
+enum { LM_FRONT = 64, LM_EVENTS = 8 };
+
+typedef struct lm_queue {
+  lm_stream stream;
+  int thread; /* whose default stream it is, where each thread has one; else 0 */
+  struct lm_queue *next;
+  uint64_t batch, done;
+  size_t bytes; /* FREE or KEPT, and of it */
+  bool wanted;  /* somebody else wants memory: record an event in the next call on the stream */
+  lm_extents set[LM_ZONES];
+  /* Lists of KEPT extents of one size each, by a hash of it: most are wanted again soon, as they
+   * are. */
+  lm_extent *front[LM_FRONT];
+  unsigned events; /* these two under `slow`: not yet seen to have ended, oldest first */
+  struct {
+    lm_gpu_event event;
+    uint64_t batch;
+  } event[LM_EVENTS];
+} lm_queue;
+
+/* A piece of memory that is mapped to a range, at its first granule of the device's. */
+typedef struct lm_piece {
+  uint64_t handle;
+  size_t size; /* 0: none begins here */
+} lm_piece;
+
+/* Law: mapped = what is no hole = live + common + what queues have + what is BUSY. */
+typedef struct lm_cache {
+  lm_lock slow;
+  lm_gpu_event idle[LM_EVENTS * 4]; /* events to use again; under slow */
+  unsigned idles;
+  lm_lock lock;
+  int device;
+  struct lm_cache *older; /* of all there were */
+  bool gone;              /* the context went, and the memory with it */
+  bool maps;              /* memory is mapped to ranges, */
+  size_t granularity;     /* in multiples of this */
+  size_t total;           /* of the device */
+  size_t live, peak, mapped;
+  lm_queue *queues; /* the one used last first */
+  lm_queue lost;    /* of streams that there was no memory to know: done with the device only */
+  lm_extents common[LM_ZONES], holes[LM_ZONES];
+  lm_range *ranges, *spare;
+  lm_extent *nodes; /* to make extents of */
+  unsigned spare_nodes;
+} lm_cache;
+
+/* The cache of a device, made if need be; NULL, with words, without memory. */
+lm_cache *lm_cache_of(int device);
+/* Bytes that a request takes. */
+size_t lm_cache_round(size_t size);
+
+/* From what the cache has, without a call of the driver. The block is live from then on, and *out
+ * says what it is. The thread may be active. */
+bool lm_cache_take(lm_cache *c, size_t size, lm_stream stream, uint32_t token, uint32_t strategy,
+                   lm_foreign *out);
+/* By all that a driver can be asked for, in this order: events that have ended, more memory, events
+ * that are waited for, other streams', what all caches of the device keep. The block is nobody's
+ * until lm_cache_stamp. NULL: the thread's words say why. The thread is not active. */
+void *lm_cache_supply(lm_cache *c, size_t size, lm_stream stream);
+void lm_cache_stamp(lm_cache *c, void *at, uint32_t token, uint32_t strategy, lm_foreign *out);
+/* Frees the live block that begins at `p`; false if none does. `on`: on that stream; NULL: on the
+ * one it was allocated for. *attend: call lm_cache_attend with it, or NULL. The thread may be
+ * active. */
+bool lm_cache_give(const void *p, const lm_stream *on, lm_foreign *out, lm_cache **attend);
+/* Records an event on a stream for whoever wants its memory. The thread is not active. */
+void lm_cache_attend(lm_cache *c, lm_stream stream);
+/* The live block that holds p. */
+bool lm_cache_find(const void *p, lm_foreign *out);
+/* Each live block, its cache locked: `visit` must not call into loam. May rewrite *token. */
+void lm_cache_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx);
+
+/* Gives what holds no live block back, after the work under way; -1: of all devices. The bytes. */
+size_t lm_cache_trim(int device);
+/* The context of a device went: its memory is not touched again. */
+void lm_cache_forget(int device);
+/* Bytes that the cache of a device has from the driver, and those of live blocks. */
+void lm_cache_figures(int device, size_t *mapped, size_t *live);
+bool lm_cache_is_valid(void);
+
+/* ---- Between cache.c and supply.c; all but the last with the lock held */
+
+lm_extent *lm_cache_take_locked(lm_cache *c, lm_queue *q, size_t size);
+/* Makes an extent that is in no set free: of its queue, joined with its neighbours. */
+void lm_cache_release_locked(lm_cache *c, lm_extent *e);
+/* The same of addresses. */
+void lm_cache_hole_locked(lm_cache *c, lm_extent *e);
+/* Takes a part of a free extent or hole out; NULL if there is no node to cut it with. */
+lm_extent *lm_cache_cut_locked(lm_cache *c, lm_extent *e, uintptr_t at, size_t size);
+void lm_cache_join_fronts_locked(lm_cache *c, lm_queue *q);
+/* What the queue is done with becomes common. */
+void lm_cache_settle_locked(lm_cache *c, lm_queue *q);
+lm_queue *lm_cache_queue_locked(lm_cache *c, lm_stream stream);
+/* Sees to it that there are nodes for a few cuts: without the lock, and with it. */
+bool lm_cache_stock(lm_cache *c);
+bool lm_cache_stock_locked(lm_cache *c);
+lm_extent *lm_cache_node_locked(lm_cache *c);
+void lm_cache_free_node_locked(lm_cache *c, lm_extent *e);
+lm_cache *lm_cache_at(int device);
+
+LM_INLINE int lm_cache_zone(size_t size) {
+  return size <= LM_CACHE_SMALL ? LM_ZONE_SMALL : LM_ZONE_LARGE;
+}
+
+#endif

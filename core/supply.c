@@ -1,0 +1,497 @@
+/* supply.c - how a cache gets memory from a driver, and gives it back.
+ *
+ * Where memory can be mapped to addresses, a cache does not grow for want of a long enough run: as
+ * long as what it has is more than it ever needed at once (and a 32nd), pieces of memory that stand
+ * free elsewhere are unmapped first. So fragments cost time, not memory. */
+#include "cache.h"
+#include "error.h"
+#include "manager.h"
+#include "own.h"
+#include "thread.h"
+
+#define PIECE_MOST (16 * LM_MIB) /* a larger one is seldom free as a whole */
+#define CHUNK_LEAST (2 * LM_MIB) /* without mapping */
+#define CHUNK_LARGE (16 * LM_MIB)
+
+static const unsigned shifts[LM_ZONES] = { 9, 12 };
+
+/* ---- Events; under `slow` ------------------------------------------------------------------- */
+
+static bool take_event(lm_cache *c, const lm_gpu_ops *gpu, lm_gpu_event *out) {
+  if (!c->idles) return gpu->event_create(c->device, out) == LM_GPU_OK;
+  *out = c->idle[--c->idles];
+  return true;
+}
+
+static void put_event(lm_cache *c, const lm_gpu_ops *gpu, lm_gpu_event event) {
+  if (c->idles < LM_COUNT(c->idle)) c->idle[c->idles++] = event;
+  else (void)gpu->event_destroy(event);
+}
+
+/* Ends the queue's batch by an event on its stream, which has to exist. */
+static bool record(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q) {
+  lm_gpu_event event;
+  if (q->events == LM_EVENTS || !take_event(c, gpu, &event)) return false;
+  /* What is freed from here on may be freed after the event. */
+  lm_lock_take(&c->lock);
+  uint64_t batch = q->batch++;
+  q->wanted = false;
+  lm_lock_drop(&c->lock);
+  if (gpu->event_record(event, c->device, q->stream) != LM_GPU_OK) {
+    put_event(c, gpu, event);
+    return false;
+  }
+  q->event[q->events].event = event;
+  q->event[q->events++].batch = batch;
+  return true;
+}
+
+/* The oldest `n` events of a queue have ended. */
+static void pass(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, unsigned n) {
+  uint64_t done = q->event[n - 1].batch;
+  for (unsigned i = 0; i < n; i++) put_event(c, gpu, q->event[i].event);
+  for (unsigned i = n; i < q->events; i++) q->event[i - n] = q->event[i];
+  q->events -= n;
+  lm_lock_take(&c->lock);
+  if (done > q->done) q->done = done;
+  lm_cache_settle_locked(c, q);
+  lm_lock_drop(&c->lock);
+}
+
+/* The first queue, and the next one: the list's order changes, and it only grows at its front. */
+static unsigned list_queues(lm_cache *c, lm_queue **out, unsigned most) {
+  unsigned n = 0;
+  lm_lock_take(&c->lock);
+  for (lm_queue *q = c->queues; q && n < most; q = q->next) out[n++] = q;
+  lm_lock_drop(&c->lock);
+  return n;
+}
+
+enum { QUEUES = 256 }; /* looked at in one go */
+
+/* Looks which events of a queue have ended, or waits for them. */
+static void look(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, bool wait) {
+  unsigned ended = 0;
+  if (wait && q->events && gpu->event_wait(q->event[q->events - 1].event) == LM_GPU_OK)
+    ended = q->events;
+  while (ended < q->events && gpu->event_query(q->event[ended].event) == LM_GPU_OK) ended++;
+  if (ended) pass(c, gpu, q, ended);
+}
+
+static void look_at_all(lm_cache *c, const lm_gpu_ops *gpu, bool wait) {
+  lm_queue *queues[QUEUES];
+  unsigned n = list_queues(c, queues, QUEUES);
+  for (unsigned i = 0; i < n; i++) look(c, gpu, queues[i], wait);
+}
+
+static bool is_always_there(const lm_queue *q) { return q->stream == NULL; }
+
+/* Asks the others for an event each. */
+static void want(lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *mine) {
+  lm_queue *queues[QUEUES];
+  unsigned n = list_queues(c, queues, QUEUES);
+  for (unsigned i = 0; i < n; i++) {
+    lm_queue *q = queues[i];
+    if (q == mine) continue;
+    lm_lock_take(&c->lock);
+    bool has = q->bytes > 0;
+    q->wanted = q->wanted || has;
+    lm_lock_drop(&c->lock);
+    if (has && is_always_there(q)) (void)record(c, gpu, q);
+  }
+}
+
+void lm_cache_attend(lm_cache *c, lm_stream stream) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  if (!gpu) return;
+  lm_lock_take(&c->slow);
+  lm_lock_take(&c->lock);
+  lm_queue *q = lm_cache_queue_locked(c, stream);
+  bool wanted = q->wanted && q != &c->lost;
+  lm_lock_drop(&c->lock);
+  if (wanted) (void)record(c, gpu, q);
+  lm_lock_drop(&c->slow);
+}
+
+/* After the device is done with all work, everything is common. What is freed meanwhile is not: it
+ * has another batch. */
+static bool synchronize(lm_cache *c, const lm_gpu_ops *gpu) {
+  lm_queue *queues[QUEUES];
+  uint64_t batch[QUEUES];
+  lm_lock_take(&c->lock);
+  unsigned n = 0;
+  for (lm_queue *q = c->queues; q && n < QUEUES; q = q->next) {
+    batch[n] = q->batch++;
+    queues[n++] = q;
+  }
+  uint64_t lost = c->lost.batch++;
+  lm_lock_drop(&c->lock);
+  if (gpu->synchronize(c->device) != LM_GPU_OK) return false;
+  lm_lock_take(&c->lock);
+  for (unsigned i = 0; i < n; i++) {
+    queues[i]->done = batch[i];
+    lm_cache_settle_locked(c, queues[i]);
+  }
+  c->lost.done = lost;
+  lm_cache_settle_locked(c, &c->lost);
+  lm_lock_drop(&c->lock);
+  return true;
+}
+
+/* ---- Ranges --------------------------------------------------------------------------------- */
+
+static lm_range *new_range(lm_cache *c) {
+  lm_range *r = c->spare;
+  if (r) c->spare = r->next;
+  else r = lm_own_alloc(sizeof *r);
+  if (r) r->cache = c;
+  return r;
+}
+
+/* A range that is one hole; NULL without memory for its index. Addresses are the caller's. */
+static lm_range *open_range(lm_cache *c, uintptr_t base, size_t size, int zone) {
+  lm_extent *whole = NULL;
+  lm_lock_take(&c->lock);
+  lm_range *r = c->spare_nodes || lm_cache_stock_locked(c) ? new_range(c) : NULL;
+  if (r) whole = lm_cache_node_locked(c);
+  if (r && !lm_range_init(r, base, size, shifts[zone], whole)) {
+    lm_cache_free_node_locked(c, whole);
+    r->next = c->spare;
+    c->spare = r;
+    r = NULL;
+  }
+  if (r) {
+    whole->zone = (uint8_t)zone;
+    r->next = c->ranges;
+    c->ranges = r;
+  }
+  lm_lock_drop(&c->lock);
+  return r;
+}
+
+/* Addresses for twice the device's memory, since what is unmapped leaves holes that may be too
+ * short; small blocks seldom need much. */
+static size_t reach_of(const lm_cache *c, int zone) {
+  size_t most = zone == LM_ZONE_SMALL ? c->total / 4 : c->total * 2;
+  if (zone == LM_ZONE_SMALL && most > 16 * LM_GIB) most = 16 * LM_GIB;
+  return lm_align_up(most, c->granularity);
+}
+
+static bool has_range(lm_cache *c, int zone) {
+  for (const lm_range *r = c->ranges; r; r = r->next)
+    if (r->shift == shifts[zone]) return true;
+  return false;
+}
+
+/* The zone's addresses, reserved once; false where that is refused. */
+static bool reserve(lm_cache *c, const lm_gpu_ops *gpu, int zone) {
+  lm_devptr at;
+  size_t size = reach_of(c, zone);
+  if (has_range(c, zone)) return true;
+  if (gpu->reserve(c->device, size, &at) != LM_GPU_OK) return false;
+  lm_piece *pieces = NULL;
+  void *mapped;
+  size_t bytes = size / c->granularity * sizeof *pieces;
+  if (!lm_sys_map(lm_align_up(bytes, LM_PAGE), &mapped)) pieces = mapped;
+  lm_range *r = pieces ? open_range(c, (uintptr_t)at, size, zone) : NULL;
+  if (!r) {
+    if (pieces) lm_sys_unmap(pieces, lm_align_up(bytes, LM_PAGE));
+    (void)gpu->unreserve(at, size);
+    return false;
+  }
+  lm_lock_take(&c->lock);
+  r->piece = pieces;
+  r->first->state = LM_EXTENT_BUSY;
+  lm_cache_hole_locked(c, r->first);
+  lm_lock_drop(&c->lock);
+  return true;
+}
+
+static lm_piece *piece_at(const lm_range *r, uintptr_t at) {
+  return &r->piece[(at - r->base) / r->cache->granularity];
+}
+
+/* ---- Growing by mapping --------------------------------------------------------------------- */
+
+/* False if the driver refuses one: what becomes of that only it knows, so it is not used again. */
+static bool unmap_pieces(const lm_gpu_ops *gpu, const lm_range *r, uintptr_t at, size_t size) {
+  bool ok = true;
+  while (size) {
+    lm_piece *p = piece_at(r, at);
+    ok &= gpu->unmap(at, p->size, p->handle) == LM_GPU_OK;
+    at += p->size;
+    size -= p->size;
+    p->size = 0;
+  }
+  return ok;
+}
+
+static lm_gpu_result map_pieces(lm_cache *c, const lm_gpu_ops *gpu, const lm_extent *e) {
+  size_t done = 0;
+  while (done < e->size) {
+    size_t size = e->size - done < PIECE_MOST ? e->size - done : PIECE_MOST;
+    lm_piece *p = piece_at(e->range, e->at + done);
+    lm_gpu_result result = gpu->map(c->device, e->at + done, size, &p->handle);
+    if (result != LM_GPU_OK) {
+      return unmap_pieces(gpu, e->range, e->at, done) ? result : LM_GPU_BROKEN;
+    }
+    p->size = size;
+    done += size;
+  }
+  return LM_GPU_OK;
+}
+
+/* Where `size` bytes can be had by mapping the least: after what is free before the last hole, or
+ * in the hole that fits best. The hole, and in *more what has to be mapped. */
+static lm_extent *choose_hole(lm_cache *c, const lm_queue *q, int zone, size_t size, size_t *more) {
+  lm_extent *last = lm_extents_largest(&c->holes[zone]);
+  const lm_extent *before = last ? last->before : NULL;
+  bool extends = before && before->state == LM_EXTENT_FREE && before->queue == q;
+  *more = lm_align_up(size - (extends && before->size < size ? before->size : 0), c->granularity);
+  if (extends && last->size >= *more) return last;
+  *more = lm_align_up(size, c->granularity);
+  return lm_extents_fit(&c->holes[zone], *more);
+}
+
+/* A part of a hole that goes on where a free extent of the queue ends is the queue's, too. */
+static lm_extent *take_hole(lm_cache *c, lm_queue *q, int zone, size_t size) {
+  size_t more;
+  lm_lock_take(&c->lock);
+  lm_extent *e = choose_hole(c, q, zone, size, &more);
+  if (e) e = lm_cache_cut_locked(c, e, e->at, more);
+  if (e) {
+    e->state = LM_EXTENT_BUSY;
+    c->mapped += e->size;
+  }
+  lm_lock_drop(&c->lock);
+  return e;
+}
+
+static lm_gpu_result grow_by_mapping(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
+  int zone = lm_cache_zone(size);
+  if (!reserve(c, gpu, zone)) return LM_GPU_UNSUPPORTED;
+  lm_extent *e = lm_cache_stock(c) ? take_hole(c, q, zone, size) : NULL;
+  if (!e) {
+    lm_fail(LOAM_ENOMEM, "device %d: no %zu addresses left", c->device, size);
+    return LM_GPU_NO_MEMORY;
+  }
+  lm_gpu_result result = map_pieces(c, gpu, e);
+  lm_lock_take(&c->lock);
+  if (result == LM_GPU_OK) {
+    const lm_extent *before = e->before;
+    bool extends = before && before->state == LM_EXTENT_FREE && before->queue == q;
+    e->queue = extends ? q : NULL;
+    lm_cache_release_locked(c, e);
+  } else if (result != LM_GPU_BROKEN) {
+    c->mapped -= e->size;
+    lm_cache_hole_locked(c, e);
+  }
+  lm_lock_drop(&c->lock);
+  return result;
+}
+
+/* ---- Growing by chunks ---------------------------------------------------------------------- */
+
+static lm_gpu_result grow_by_chunk(lm_cache *c, int zone, size_t size) {
+  void *at;
+  size = lm_align_up(size, CHUNK_LEAST);
+  lm_gpu_result result = lm_manager_alloc(LM_MANAGER_DEVICE, c->device, size, 0, &at);
+  if (result != LM_GPU_OK) return result;
+  lm_range *r = open_range(c, (uintptr_t)at, size, zone);
+  if (!r) {
+    lm_manager_free(LM_MANAGER_DEVICE, c->device, at, size);
+    lm_fail(LOAM_ENOMEM, "no memory for an index of %zu bytes", size);
+    return LM_GPU_NO_MEMORY;
+  }
+  lm_lock_take(&c->lock);
+  r->piece = NULL;
+  c->mapped += size;
+  lm_cache_release_locked(c, r->first);
+  lm_lock_drop(&c->lock);
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result grow_by_chunks(lm_cache *c, size_t size) {
+  int zone = lm_cache_zone(size);
+  size_t fair = zone == LM_ZONE_LARGE && size < CHUNK_LARGE ? CHUNK_LARGE : size;
+  lm_gpu_result result = grow_by_chunk(c, zone, fair);
+  return result == LM_GPU_NO_MEMORY && fair > size ? grow_by_chunk(c, zone, size) : result;
+}
+
+static lm_gpu_result grow(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
+  lm_gpu_result result = LM_GPU_UNSUPPORTED;
+  if (c->maps) result = grow_by_mapping(c, gpu, q, size);
+  if (result != LM_GPU_UNSUPPORTED) return result;
+  c->maps = false;
+  return grow_by_chunks(c, size);
+}
+
+/* ---- Giving back ---------------------------------------------------------------------------- */
+
+/* The longest run of whole pieces in a free extent, of at most `most` bytes (but one at least). */
+static size_t whole_pieces(const lm_cache *c, const lm_extent *e, size_t most, uintptr_t *at) {
+  uintptr_t end = e->at + e->size, from = e->range->base;
+  from += lm_align_up(e->at - from, c->granularity);
+  while (from < end && !piece_at(e->range, from)->size) from += c->granularity;
+  size_t size = 0;
+  *at = from;
+  while (from + size < end) {
+    size_t piece = piece_at(e->range, from + size)->size;
+    if (!piece || from + size + piece > end || (size && size + piece > most)) break;
+    size += piece;
+  }
+  return size;
+}
+
+/* Takes out a common extent, or a part of one, that can be given back. */
+static lm_extent *take_idle_locked(lm_cache *c, size_t most) {
+  for (int zone = LM_ZONES; zone-- > 0;)
+    for (unsigned list = LM_EXTENT_LISTS; list-- > 0;)
+      for (lm_extent *e = c->common[zone].head[list]; e; e = e->next) {
+        uintptr_t at = e->at;
+        size_t size = e->size;
+        if (e->range->piece) size = whole_pieces(c, e, most, &at);
+        else if (size != e->range->size) size = 0;
+        if (!size) continue;
+        lm_extent *part = lm_cache_cut_locked(c, e, at, size);
+        if (part) part->state = LM_EXTENT_BUSY;
+        return part;
+      }
+  return NULL;
+}
+
+static void close_range_locked(lm_cache *c, lm_range *r, lm_extent *whole) {
+  for (lm_range **at = &c->ranges; *at; at = &(*at)->next)
+    if (*at == r) {
+      *at = r->next;
+      break;
+    }
+  lm_range_finish(r);
+  lm_cache_free_node_locked(c, whole);
+  r->next = c->spare;
+  c->spare = r;
+}
+
+static void give_back_part(lm_cache *c, const lm_gpu_ops *gpu, lm_extent *e) {
+  uintptr_t at = e->at;
+  size_t size = e->size;
+  if (e->range->piece && !unmap_pieces(gpu, e->range, at, size)) return;
+  lm_lock_take(&c->lock);
+  c->mapped -= size;
+  bool is_chunk = !e->range->piece;
+  if (is_chunk) close_range_locked(c, e->range, e);
+  else lm_cache_hole_locked(c, e);
+  lm_lock_drop(&c->lock);
+  if (is_chunk) lm_manager_free(LM_MANAGER_DEVICE, c->device, (void *)at, size);
+}
+
+/* Gives back what is common, `bytes` of it if there is as much. How much it was. */
+static size_t give_back(lm_cache *c, const lm_gpu_ops *gpu, size_t bytes) {
+  size_t given = 0;
+  while (given < bytes && lm_cache_stock(c)) {
+    lm_lock_take(&c->lock);
+    lm_extent *e = take_idle_locked(c, bytes - given);
+    lm_lock_drop(&c->lock);
+    if (!e) break;
+    given += e->size;
+    give_back_part(c, gpu, e);
+  }
+  return given;
+}
+
+static size_t trim(lm_cache *c, const lm_gpu_ops *gpu) {
+  return synchronize(c, gpu) ? give_back(c, gpu, SIZE_MAX) : 0;
+}
+
+static size_t trim_device(int device) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  lm_cache *c = lm_cache_at(device);
+  if (!gpu || !c) return 0;
+  lm_lock_take(&c->slow);
+  size_t bytes = trim(c, gpu);
+  lm_lock_drop(&c->slow);
+  return bytes;
+}
+
+size_t lm_cache_trim(int device) {
+  size_t bytes = 0;
+  if (device >= LM_DEVICES_MAX) return 0;
+  if (device >= 0) return trim_device(device);
+  for (int i = 0; i < LM_DEVICES_MAX; i++) bytes += trim_device(i);
+  return bytes;
+}
+
+/* ---- Supplying ------------------------------------------------------------------------------ */
+
+/* An extent for the request out of what the cache has by now. */
+static lm_extent *find(lm_cache *c, lm_queue *q, size_t size) {
+  lm_lock_take(&c->lock);
+  lm_extent *e = lm_cache_take_locked(c, q, size);
+  if (e) {
+    e->state = LM_EXTENT_BUSY;
+    e->queue = q;
+  }
+  lm_lock_drop(&c->lock);
+  return e;
+}
+
+/* Bytes by which the cache would have more than it may for want of a run. */
+static size_t excess(lm_cache *c, size_t size) {
+  lm_lock_take(&c->lock);
+  size_t peak = c->live + size > c->peak ? c->live + size : c->peak;
+  size_t may = peak + peak / 32 + 2 * LM_ZONES * c->granularity;
+  size_t has = c->mapped + size;
+  lm_lock_drop(&c->lock);
+  return has > may ? has - may : 0;
+}
+
+/* Before the cache grows: pieces that stand free elsewhere. This stream's are waited for. */
+static void make_room(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
+  size_t over = c->maps ? excess(c, size) : 0;
+  if (!over) return;
+  over -= give_back(c, gpu, over);
+  if (over && q->bytes && record(c, gpu, q)) {
+    look(c, gpu, q, true);
+    (void)give_back(c, gpu, over);
+  }
+}
+
+static lm_extent *grow_and_find(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size,
+                                lm_gpu_result *result) {
+  *result = grow(c, gpu, q, size);
+  return *result == LM_GPU_OK ? find(c, q, size) : NULL;
+}
+
+static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
+  lm_gpu_result result;
+  lm_extent *e = find(c, q, size);
+  if (e) return e;
+  look_at_all(c, gpu, false);
+  if ((e = find(c, q, size))) return e;
+  want(c, gpu, q);
+  make_room(c, gpu, q, size);
+  if ((e = find(c, q, size))) return e;
+  if ((e = grow_and_find(c, gpu, q, size, &result)) || result != LM_GPU_NO_MEMORY) return e;
+  look_at_all(c, gpu, true);
+  if ((e = find(c, q, size))) return e;
+  if (!synchronize(c, gpu)) return NULL;
+  if ((e = find(c, q, size))) return e;
+  if (!(give_back(c, gpu, SIZE_MAX) + lm_manager_flush(c->device))) return NULL;
+  return grow_and_find(c, gpu, q, size, &result);
+}
+
+void *lm_cache_supply(lm_cache *c, size_t size, lm_stream stream) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  lm_extent *e = NULL;
+  if (!gpu) return lm_fail_null("%s", lm_gpu_why());
+  if (!lm_manager(c->device)) return NULL;
+  lm_lock_take(&c->slow);
+  if (lm_manager_is_foreign(LM_MANAGER_DEVICE)) c->maps = false;
+  lm_lock_take(&c->lock);
+  lm_queue *q = lm_cache_queue_locked(c, stream);
+  lm_lock_drop(&c->lock);
+  if (q == &c->lost) lm_fail(LOAM_ENOMEM, "no memory to know a stream by");
+  else e = supply(c, gpu, q, lm_cache_round(size));
+  lm_lock_drop(&c->slow);
+  return e ? (void *)e->at : NULL;
+}

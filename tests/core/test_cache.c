@@ -1,0 +1,343 @@
+/* test_cache.c - loam's own pool of a device's memory, on the stand-in: cache.h, extent.h. The
+ * stand-in sees whether memory is used while work of another stream may still use it. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "engine.h"
+#include "names.h"
+#include "standin.h"
+
+static void must(CUresult result) { assert_int_equal(result, CUDA_SUCCESS); }
+
+static int start(void **state) {
+  (void)state;
+  loam_defer_limit(0, 0);
+  if (loam_policy_load_text("test",
+                            "local d = loam.device { name = 'd', id = 0 } return loam.policy "
+                            "{ pick = function(req) return d end }\n"))
+    fail_msg("%s", loam_error());
+  assert_non_null(lm_gpu());
+  return 0;
+}
+
+/* Nothing was done that a driver may not be asked for, and nothing is left. */
+static int end(void **state) {
+  (void)state;
+  standin_delay(0);
+  standin_release();
+  standin_fail(NULL, 0, 0, CUDA_SUCCESS);
+  if (!lm_cache_is_valid()) print_message("the cache is not valid\n");
+  bool valid = lm_cache_is_valid();
+  loam_device_trim(-1);
+  size_t mapped, live;
+  lm_cache_figures(0, &mapped, &live);
+  if (mapped || live || standin_used(0)) {
+    print_message("%zu bytes are mapped, %zu live, %zu used\n", mapped, live, standin_used(0));
+    valid = false;
+  }
+  if (standin_violations()) print_message("%s\n", standin_violation());
+  int violations = (int)standin_violations();
+  standin_forgive();
+  return violations + !valid;
+}
+
+static CUstream new_stream(void) {
+  CUstream stream;
+  CUcontext context;
+  must(cuDevicePrimaryCtxRetain(&context, 0));
+  must(cuCtxSetCurrent(context));
+  must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  return stream;
+}
+
+static void *alloc(size_t size, CUstream stream) {
+  void *p = loam_device_alloc(NULL, size, stream);
+  if (!p) fail_msg("%s", loam_error());
+  return p;
+}
+
+static size_t mapped(void) {
+  size_t mapped, live;
+  lm_cache_figures(0, &mapped, &live);
+  return mapped;
+}
+
+static void the_same_stream_has_it_again_at_once(void **state) {
+  (void)state;
+  CUstream stream = new_stream();
+  standin_hold();
+  for (size_t size = 1; size <= 64 * LM_MIB; size *= 4) {
+    void *p = alloc(size, stream);
+    must(standin_write(stream, (uintptr_t)p, 1, size));
+    loam_device_free(p, stream);
+    unsigned long calls = standin_calls(NULL);
+    assert_ptr_equal(alloc(size, stream), p);
+    assert_int_equal(standin_calls(NULL), calls);
+    loam_device_free(p, stream);
+    assert_int_equal(standin_calls(NULL), calls);
+  }
+  standin_release();
+}
+
+static void another_stream_has_it_when_its_work_has_ended(void **state) {
+  (void)state;
+  CUstream one = new_stream(), other = new_stream();
+  void *q = alloc(LM_MIB, other);
+  standin_hold();
+  void *p = alloc(32 * LM_MIB, one);
+  must(standin_write(one, (uintptr_t)p, 1, 32 * LM_MIB));
+  loam_device_free(p, one);
+  void *wanted = alloc(32 * LM_MIB, other); /* asks for an event */
+  assert_ptr_not_equal(wanted, p);
+  loam_device_free(alloc(512, one), one); /* is where it is recorded */
+  loam_device_free(wanted, other);
+  void *larger = alloc(34 * LM_MIB, other);
+  assert_true((char *)larger + 34 * LM_MIB <= (char *)p ||
+              (char *)larger >= (char *)p + 32 * LM_MIB);
+  standin_release();
+  void *third = alloc(32 * LM_MIB, other), *fourth = alloc(32 * LM_MIB, other);
+  assert_true(third == p || fourth == p);
+  must(standin_write(other, (uintptr_t)p, 2, 32 * LM_MIB));
+  loam_device_free(third, other);
+  loam_device_free(fourth, other);
+  loam_device_free(larger, other);
+  loam_device_free(q, other);
+}
+
+static void what_is_wanting_is_taken_from_other_streams_at_last(void **state) {
+  (void)state;
+  CUstream one = new_stream(), other = new_stream();
+  standin_limit(0, 64 * LM_MIB);
+  void *p = alloc(50 * LM_MIB, one);
+  must(standin_write(one, (uintptr_t)p, 1, 50 * LM_MIB));
+  loam_device_free(p, one);
+  void *q = alloc(50 * LM_MIB, other); /* no event was ever recorded on `one` */
+  must(standin_write(other, (uintptr_t)q, 1, 50 * LM_MIB));
+  assert_null(loam_device_alloc(NULL, 50 * LM_MIB, one));
+  assert_non_null(strstr(loam_error(), "strategy 'd' cannot serve it"));
+  loam_device_free(q, other);
+  void *small = alloc(1, other);
+  q = alloc(60 * LM_MIB, one); /* what is free in the wrong places goes back first */
+  loam_device_free(q, one);
+  loam_device_free(small, other);
+  standin_limit(0, LM_GIB);
+}
+
+static void fragments_are_mapped_anew_rather_than_kept(void **state) {
+  (void)state;
+  CUstream stream = new_stream();
+  enum { BLOCKS = 32 };
+  void *p[BLOCKS];
+  for (int i = 0; i < BLOCKS; i++) p[i] = alloc(8 * LM_MIB, stream);
+  size_t before = mapped();
+  for (int i = 0; i < BLOCKS; i += 2) loam_device_free(p[i], stream);
+  void *large = alloc(BLOCKS / 2 * 8 * LM_MIB, stream);
+  size_t may = before + before / 32 + 8 * LM_MIB; /* a 32nd, and pieces not yet filled */
+  if (mapped() > may) fail_msg("%zu bytes are mapped, %zu were", mapped(), before);
+  must(standin_write(stream, (uintptr_t)large, 1, BLOCKS / 2 * 8 * LM_MIB));
+  for (int i = 1; i < BLOCKS; i += 2) {
+    must(standin_write(stream, (uintptr_t)p[i], 1, 8 * LM_MIB));
+    loam_device_free(p[i], stream);
+  }
+  loam_device_free(large, stream);
+}
+
+static void owners_are_found_from_within(void **state) {
+  (void)state;
+  CUstream stream = new_stream();
+  static const size_t sizes[] = { 1, 511, 512, 100000, 256 * LM_KIB, 256 * LM_KIB + 1, 5000000 };
+  void *p[LM_COUNT(sizes)];
+  loam_owner_info owner;
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) p[i] = alloc(sizes[i], stream);
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    assert_int_equal(loam_owner((char *)p[i] + sizes[i] - 1, &owner), LOAM_OK);
+    assert_ptr_equal(owner.base, p[i]);
+    assert_true(owner.size >= sizes[i] && owner.size < sizes[i] + 4096);
+    assert_ptr_equal(owner.stream, stream);
+    assert_string_equal(owner.handler, "loam");
+    loam_device_free(p[i], stream);
+    assert_int_equal(loam_owner(p[i], &owner), LOAM_EBADPTR);
+  }
+}
+
+/* ---- Random work on several streams, against a model */
+
+enum { STREAMS = 4, SLOTS = 200 };
+
+typedef struct slot {
+  char *at;
+  size_t size;
+  CUstream stream;
+  uint8_t byte;
+} slot;
+
+typedef struct work {
+  uint64_t random;
+  CUstream stream[STREAMS];
+  slot slot[SLOTS];
+  size_t most;
+} work;
+
+static uint64_t draw(work *w) {
+  w->random ^= w->random << 13;
+  w->random ^= w->random >> 7;
+  w->random ^= w->random << 17;
+  return w->random;
+}
+
+static void fill(work *w, slot *s) {
+  s->size = 1 + draw(w) % (w->most >> draw(w) % 16);
+  s->stream = w->stream[draw(w) % STREAMS];
+  s->byte = (uint8_t)draw(w);
+  s->at = alloc(s->size, s->stream);
+  for (const slot *o = w->slot; o < w->slot + SLOTS; o++)
+    if (o != s && o->at && o->at < s->at + s->size && s->at < o->at + o->size)
+      fail_msg("%p of %zu bytes lies in %p of %zu", (void *)s->at, s->size, (void *)o->at, o->size);
+  must(standin_write(s->stream, (uintptr_t)s->at, s->byte, s->size));
+}
+
+static void wait_for(CUstream stream, CUstream for_stream) {
+  CUevent event;
+  must(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  must(cuEventRecord(event, for_stream));
+  must(cuStreamWaitEvent(stream, event, 0));
+  must(cuEventDestroy_v2(event));
+}
+
+static void empty(work *w, slot *s) {
+  must(standin_check(s->stream, (uintptr_t)s->at, s->byte, s->size));
+  CUstream on = s->stream;
+  if (draw(w) % 8 == 0) {
+    on = w->stream[draw(w) % STREAMS];
+    wait_for(on, s->stream);
+  }
+  if (on == s->stream && draw(w) % 2) loam_free(s->at);
+  else loam_device_free(s->at, on);
+  s->at = NULL;
+}
+
+static void work_at_random(unsigned delay, size_t limit, size_t most, unsigned steps) {
+  work w = { .random = 88172645463325252u + delay, .most = most };
+  for (int i = 1; i < STREAMS; i++) w.stream[i] = new_stream(); /* and the default one */
+  standin_delay(delay);
+  standin_limit(0, limit);
+  for (unsigned i = 0; i < steps; i++) {
+    slot *s = &w.slot[draw(&w) % SLOTS];
+    if (s->at) empty(&w, s);
+    else fill(&w, s);
+    if (i % 512 == 0) assert_true(lm_cache_is_valid());
+    if (i % 1000 == 999) loam_device_trim(0);
+  }
+  for (int i = 0; i < SLOTS; i++)
+    if (w.slot[i].at) empty(&w, &w.slot[i]);
+  standin_limit(0, LM_GIB);
+}
+
+static void no_stream_meets_anothers_work(void **state) {
+  (void)state;
+  work_at_random(0, LM_GIB, 4 * LM_MIB, 4000);
+  work_at_random(50, LM_GIB, 4 * LM_MIB, 4000);
+  work_at_random(1000, LM_GIB, 256 * LM_KIB, 4000);
+}
+
+static void the_same_without_mapping(void **state) {
+  (void)state;
+  loam_device_trim(0);
+  lm_cache_of(0)->maps = false;
+  work_at_random(50, LM_GIB, 4 * LM_MIB, 3000);
+  loam_device_trim(0);
+  lm_cache_of(0)->maps = true;
+}
+
+/* ---- Threads, each with a stream, that free what others allocated */
+
+enum { THREADS = 3, ROUNDS = 3000, SHARED = 64 };
+
+static _Atomic(void *) shared[SHARED];
+
+static void *share(void *argument) {
+  work w = { .random = 99194853094755497u + (uintptr_t)argument };
+  CUstream stream = new_stream();
+  for (int i = 0; i < ROUNDS; i++) {
+    void *p = loam_device_alloc(NULL, 1 + draw(&w) % (LM_MIB >> draw(&w) % 12), stream);
+    if (!p) return argument;
+    loam_owner_info owner;
+    if (loam_owner(p, &owner) || owner.base != p) return argument;
+    p = atomic_exchange(&shared[draw(&w) % SHARED], p);
+    if (p) loam_device_free(p, stream); /* no work was put anywhere */
+    if (i % 1000 == 999) loam_device_trim(0);
+  }
+  return NULL;
+}
+
+static void threads_share_a_cache(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  void *wrong;
+  for (uintptr_t i = 0; i < THREADS; i++) thread[i] = start_thread(share, (void *)(i + 1));
+  for (int i = 0; i < THREADS; i++) {
+    pthread_join(thread[i], &wrong);
+    assert_null(wrong);
+  }
+  for (int i = 0; i < SHARED; i++) loam_free(atomic_exchange(&shared[i], NULL));
+}
+
+/* ---- Faults */
+
+/* The nth call of a function of the driver fails, for each n in turn: a block or a clean refusal,
+ * and whatever happens nothing is lost. */
+static void refuse_each_call(const char *function) {
+  CUstream one = new_stream(), other = new_stream();
+  standin_limit(0, 40 * LM_MIB);
+  for (unsigned nth = 1; nth <= 8; nth++) {
+    loam_device_trim(0);
+    standin_fail(function, nth, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    void *p[4];
+    for (int i = 0; i < 4; i++) {
+      p[i] = loam_device_alloc(NULL, (size_t)(i + 4) << 20, i % 2 ? one : other);
+      if (!p[i]) assert_int_not_equal(strlen(loam_error()), 0);
+    }
+    for (int i = 0; i < 4; i++) loam_device_free(p[i], i % 2 ? other : one);
+    void *large = loam_device_alloc(NULL, 30 * LM_MIB, other);
+    loam_device_free(large, other);
+    standin_fail(NULL, 0, 0, CUDA_SUCCESS);
+    assert_true(lm_cache_is_valid());
+    large = alloc(38 * LM_MIB, one);
+    loam_device_free(large, one);
+  }
+  standin_limit(0, LM_GIB);
+}
+
+static void any_call_may_fail_for_want_of_memory(void **state) {
+  static const char *const functions[] = {
+    "cuMemCreate",   "cuMemMap",           "cuMemSetAccess", "cuMemAddressReserve", "cuEventCreate",
+    "cuEventRecord", "cuEventSynchronize", "cuEventQuery",   "cuCtxSynchronize",    "cuMemAlloc",
+  };
+  (void)state;
+  for (size_t i = 0; i < LM_COUNT(functions); i++) refuse_each_call(functions[i]);
+  lm_cache_of(0)->maps = false;
+  refuse_each_call("cuMemAlloc");
+  loam_device_trim(0);
+  lm_cache_of(0)->maps = true;
+}
+
+int main(void) {
+  setenv("STANDIN_DEVICES", "2", 1);
+  setenv("STANDIN_MEMORY", "1G", 1);
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(the_same_stream_has_it_again_at_once, start, end),
+    cmocka_unit_test_setup_teardown(another_stream_has_it_when_its_work_has_ended, start, end),
+    cmocka_unit_test_setup_teardown(what_is_wanting_is_taken_from_other_streams_at_last, start,
+                                    end),
+    cmocka_unit_test_setup_teardown(fragments_are_mapped_anew_rather_than_kept, start, end),
+    cmocka_unit_test_setup_teardown(owners_are_found_from_within, start, end),
+    cmocka_unit_test_setup_teardown(no_stream_meets_anothers_work, start, end),
+    cmocka_unit_test_setup_teardown(the_same_without_mapping, start, end),
+    cmocka_unit_test_setup_teardown(threads_share_a_cache, start, end),
+    cmocka_unit_test_setup_teardown(any_call_may_fail_for_want_of_memory, start, end),
+  };
+  return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
+}
