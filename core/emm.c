@@ -1,5 +1,6 @@
 /* emm.c - loam as an external memory manager: NBEP 7's table over the public functions; and the end
  * of all memory of a device. */
+#include "defer.h"
 #include "error.h"
 #include "make.h"
 #include "manager.h"
@@ -34,9 +35,26 @@ static bool free_some(int device) {
   return f.n > f.room;
 }
 
+/* ---- Frees without a stream: any work of the device may still use what is freed */
+
+static void wait(int device) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  if (gpu) (void)gpu->synchronize(device);
+}
+
+static void end(int kind, int device, void *at, size_t size) {
+  (void)kind;
+  (void)device;
+  (void)size;
+  loam_device_free(at, NULL);
+}
+
+static lm_defer queue = { .before = wait, .end = end };
+
 loam_status loam_device_reset(int device) {
   if (!lm_gpu_has(device)) return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
-  (void)lm_gpu()->synchronize(device);
+  wait(device);
+  (void)lm_defer_drain(&queue, device);
   while (free_some(device)) {
   }
   (void)loam_device_trim(device);
@@ -53,10 +71,30 @@ static loam_status enter(int device, void **scope) {
   return lm_gpu_status(lm_gpu()->push(device, scope));
 }
 
-static loam_status leave(void *scope, void *made, void **out) {
+static void leave(void *scope) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (gpu) gpu->pop(scope);
-  if (!made) return LOAM_ENOMEM; /* whoever said why has set the words */
+}
+
+typedef struct wish {
+  size_t size;
+  void *stream;
+  unsigned flags;
+} wish;
+
+static void *want_device(const wish *w) { return loam_device_alloc(NULL, w->size, w->stream); }
+static void *want_managed(const wish *w) { return loam_managed_alloc(NULL, w->size); }
+static void *want_pinned(const wish *w) { return loam_pinned_alloc(NULL, w->size, w->flags); }
+
+/* What is pending goes before there is none. Who refuses has set the words. */
+static loam_status make(int device, void *(*want)(const wish *), const wish *w, void **out) {
+  void *scope, *made;
+  loam_status status = enter(device, &scope);
+  if (status != LOAM_OK) return status;
+  do made = want(w);
+  while (!made && lm_defer_flush(&queue, device));
+  leave(scope);
+  if (!made) return LOAM_ENOMEM;
   *out = made;
   return LOAM_OK;
 }
@@ -66,11 +104,20 @@ static loam_status initialize(void *ctx, int device) {
   return lm_manager(device) ? LOAM_OK : LOAM_EUNSUPPORTED;
 }
 
-static loam_status memalloc_async(void *ctx, int device, size_t size, void *stream, void **out) {
-  void *scope;
+static loam_status memalloc(void *ctx, int device, size_t size, void **out) {
   (void)ctx;
-  loam_status status = enter(device, &scope);
-  return status ? status : leave(scope, loam_device_alloc(NULL, size, stream), out);
+  return make(device, want_device, &(wish){ .size = size }, out);
+}
+
+static void memfree(void *ctx, int device, void *ptr, size_t size) {
+  (void)ctx;
+  bool is_device = device >= 0 && device < LM_DEVICES_MAX;
+  if (is_device && loam_owns(ptr)) lm_defer_free(&queue, 0, device, ptr, size);
+}
+
+static loam_status memalloc_async(void *ctx, int device, size_t size, void *stream, void **out) {
+  (void)ctx;
+  return make(device, want_device, &(wish){ .size = size, .stream = stream }, out);
 }
 
 static void memfree_async(void *ctx, int device, void *ptr, size_t size, void *stream) {
@@ -80,26 +127,14 @@ static void memfree_async(void *ctx, int device, void *ptr, size_t size, void *s
   if (loam_owns(ptr)) loam_device_free(ptr, stream);
 }
 
-static loam_status memalloc(void *ctx, int device, size_t size, void **out) {
-  return memalloc_async(ctx, device, size, NULL, out);
-}
-
-static void memfree(void *ctx, int device, void *ptr, size_t size) {
-  memfree_async(ctx, device, ptr, size, NULL);
-}
-
 static loam_status memalloc_managed(void *ctx, int device, size_t size, void **out) {
-  void *scope;
   (void)ctx;
-  loam_status status = enter(device, &scope);
-  return status ? status : leave(scope, loam_managed_alloc(NULL, size), out);
+  return make(device, want_managed, &(wish){ .size = size }, out);
 }
 
 static loam_status memhostalloc(void *ctx, int device, size_t size, unsigned flags, void **out) {
-  void *scope;
   (void)ctx;
-  loam_status status = enter(device, &scope);
-  return status ? status : leave(scope, loam_pinned_alloc(NULL, size, flags), out);
+  return make(device, want_pinned, &(wish){ .size = size, .flags = flags }, out);
 }
 
 static loam_status mempin(void *ctx, int device, void *ptr, size_t size, unsigned flags) {
@@ -107,7 +142,7 @@ static loam_status mempin(void *ctx, int device, void *ptr, size_t size, unsigne
   (void)ctx;
   loam_status status = enter(device, &scope);
   if (status == LOAM_OK) status = loam_pin(ptr, size, flags);
-  if (scope) lm_gpu()->pop(scope);
+  leave(scope);
   return status;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "defer.h"
 #include "error.h"
 #include "thread.h"
 
@@ -127,6 +128,13 @@ static const loam_manager *choose_locked(void) {
 
 static void after_fork(void) { lm_lock_renew(&manager.lock); }
 
+/* Plug-ins put their own frees off as well. */
+static void tell_deferred(bool begins) {
+  const loam_manager *m = &manager.whole;
+  if (begins) m->defer_enter(m->ctx);
+  else m->defer_leave(m->ctx);
+}
+
 static void seal_locked(void) {
   const loam_manager *m = choose_locked();
   if (!m) {
@@ -137,6 +145,7 @@ static void seal_locked(void) {
   manager.whole = read_table(m);
   if (!manager.whole.name) manager.whole.name = "";
   complete(&manager.whole);
+  atomic_store_explicit(&lm_defer_told, tell_deferred, memory_order_release);
   atomic_store_explicit(&manager.live, &manager.whole, memory_order_release);
 }
 
@@ -184,17 +193,9 @@ loam_status lm_manager_give(const loam_manager *m) {
                  live()->name);
 }
 
-void lm_manager_defer(bool begins) {
-  const loam_manager *m = seal();
-  if (!m) return;
-  if (begins) m->defer_enter(m->ctx);
-  else m->defer_leave(m->ctx);
-}
-
 /* ---- Devices */
 
 static _Atomic uint32_t ready; /* bits of those that were initialized; relaxed: twice is nothing */
-static _Atomic size_t total[LM_DEVICES_MAX];
 
 static lm_gpu_result result_of(loam_status status) {
   switch (status) {
@@ -218,8 +219,7 @@ static lm_gpu_result tell(bool is_own, loam_status status, const char *what, siz
 static bool initialize(const loam_manager *m, int device) {
   lm_gpu_info info;
   if (!lm_gpu_has(device)) return false;
-  if (lm_gpu()->info(device, &info) == LM_GPU_OK)
-    atomic_store_explicit(&total[device], info.total, memory_order_relaxed);
+  if (lm_gpu()->info(device, &info) == LM_GPU_OK) lm_defer_total(device, info.total);
   loam_status status = m->initialize(m->ctx, device);
   if (tell(m->initialize == lm_manager_driver.initialize, status, "initialize", 0, device) !=
       LM_GPU_OK)
@@ -244,10 +244,6 @@ bool lm_manager_is_foreign(lm_manager_kind kind) {
   return m->memhostalloc != lm_manager_driver.memhostalloc;
 }
 
-uint64_t lm_manager_total(int device) {
-  return atomic_load_explicit(&total[device], memory_order_relaxed);
-}
-
 /* ---- Memory */
 
 static const char *const verbs[] = { "memalloc", "memalloc_managed", "memhostalloc" };
@@ -259,18 +255,20 @@ static loam_status ask(const loam_manager *m, lm_manager_kind kind, int device, 
   return m->memhostalloc(m->ctx, device, size, flags, out);
 }
 
-void lm_manager_end(lm_manager_kind kind, int device, void *at, size_t size) {
+static void end(int kind, int device, void *at, size_t size) {
   const loam_manager *m = live();
   if (kind == LM_MANAGER_DEVICE) m->memfree(m->ctx, device, at, size);
   else if (kind == LM_MANAGER_MANAGED) m->memfree_managed(m->ctx, device, at, size);
   else m->memhostfree(m->ctx, device, at, size);
 }
 
+static lm_defer queue = { .end = end };
+
 /* What a table of somebody's gives is looked at. */
 static lm_gpu_result refuse(lm_manager_kind kind, int device, void *at, size_t size) {
   lm_fail(LOAM_EINTERNAL, "manager \"%s\": %s gave %p, which is not %s", manager.whole.name,
           verbs[kind], at, at ? "aligned to 256 bytes" : "an address");
-  if (at) lm_manager_end(kind, device, at, size);
+  if (at) end(kind, device, at, size);
   return LM_GPU_FAILED;
 }
 
@@ -295,10 +293,16 @@ lm_gpu_result lm_manager_alloc(lm_manager_kind kind, int device, size_t size, un
   return try_alloc(m, kind, device, size, flags, out);
 }
 
+void lm_manager_free(lm_manager_kind kind, int device, void *at, size_t size) {
+  lm_defer_free(&queue, (int)kind, device, at, size);
+}
+
+size_t lm_manager_flush(int device) { return lm_defer_flush(&queue, device); }
+
 void lm_manager_reset(int device) {
   const loam_manager *m = live();
   if (!m || device < 0 || device >= LM_DEVICES_MAX) return;
-  (void)lm_manager_drain(device);
+  (void)lm_defer_drain(&queue, device);
   (void)m->reset(m->ctx, device);
   atomic_fetch_and_explicit(&ready, ~(1u << device), memory_order_relaxed);
 }

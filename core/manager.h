@@ -1,10 +1,8 @@
 /* manager.h - who memory of devices, and pinned memory, comes from: the driver, or a table that the
  * host or LOAM_MANAGER brought, completed by the driver's.
  *
- * What is given back is collected first, for each device: freeing makes a driver wait for all work.
- * Pending are at most `count` pieces and `ratio` of the device's memory, unless cleanup is
- * deferred. Results are as those of gpu.h: what failed has set the thread's words. No lock is held
- * while a manager or a driver is called. */
+ * What is given back is collected first (defer.h). Results are as those of gpu.h: what failed has
+ * set the thread's words. No lock is held while a manager or a driver is called. */
 #ifndef LM_MANAGER_H
 #define LM_MANAGER_H
 
@@ -41,16 +39,5 @@ void lm_manager_free(lm_manager_kind kind, int device, void *at, size_t size);
 size_t lm_manager_flush(int device);
 /* Ends what is pending, and has the manager start anew when it is next asked. */
 void lm_manager_reset(int device);
-
-/* ---- For the files of managers */
-
-/* As flush, of one device, and whether cleanup is deferred or not. */
-size_t lm_manager_drain(int device);
-/* Ends it now. */
-void lm_manager_end(lm_manager_kind kind, int device, void *at, size_t size);
-/* Tells the manager that cleanup is deferred once more, or once less. */
-void lm_manager_defer(bool begins);
-/* Bytes of a device that is ready; else 0. */
-uint64_t lm_manager_total(int device);
 
 #endif

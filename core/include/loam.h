@@ -520,12 +520,13 @@ LOAM_API loam_status loam_manager_set(const loam_manager *manager);
  * that adds something to it: a limit, a log, a cache. Called once, by whoever needs it first. */
 typedef const loam_manager *(*loam_manager_plugin_fn)(const loam_manager *driver);
 
-/* A manager that is loam: its memory is that of the scope's site under the live policy. What is not
- * given a stream is on the default one. Its memfree and the like do nothing with what a reset has
- * ended. All entries are there. Static. */
+/* A manager that is loam: its memory is that of the scope's site under the live policy. What is
+ * freed without a stream may still be in use by any, so it is collected, as loam_defer_limit says,
+ * and given back to the pools together, after one wait for the device. Its memfree and the like do
+ * nothing with what a reset has ended. All entries are there. Static. */
 LOAM_API const loam_manager *loam_manager_get(void);
 
-/* Freeing device memory makes the driver wait for all work, so memory that loam gives back to it is
+/* Freeing device memory makes the driver wait for all work, so what loam gives back to it is
  * collected until there are more than `count` pieces, or more than `ratio` of the device's memory
  * in them; or until memory is wanted. -1 leaves either as it is. At first: 10 and 0.2. */
 LOAM_API void loam_defer_limit(int count, double ratio);
