@@ -1,0 +1,214 @@
+/* measure.c - loops of allocation and free, timed, for tests/gpu/measure.py: the contenders are
+ * pairs of functions, so that each is called from the same loop. */
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include "driver.h"
+#include "loam.h"
+
+typedef void *(*alloc_fn)(size_t size, void *stream);
+typedef void (*free_fn)(void *ptr, void *stream);
+
+static driver cu;
+static loam_site *site;
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+/* ---- Contenders */
+
+void *loam_pair_alloc(size_t size, void *stream);
+void loam_pair_free(void *ptr, void *stream);
+void *driver_alloc(size_t size, void *stream);
+void driver_free(void *ptr, void *stream);
+void *async_alloc(size_t size, void *stream);
+void async_free(void *ptr, void *stream);
+void *host_alloc(size_t size, void *stream);
+void host_free(void *ptr, void *stream);
+void *pinned_alloc(size_t size, void *stream);
+void pinned_free(void *ptr, void *stream);
+
+void *loam_pair_alloc(size_t size, void *stream) { return loam_device_alloc(site, size, stream); }
+void loam_pair_free(void *ptr, void *stream) { loam_device_free(ptr, stream); }
+
+void *driver_alloc(size_t size, void *stream) {
+  CUdeviceptr at;
+  (void)stream;
+  return cu.MemAlloc(&at, size) ? NULL : (void *)(uintptr_t)at;
+}
+
+void driver_free(void *ptr, void *stream) {
+  (void)stream;
+  cu.MemFree((uintptr_t)ptr);
+}
+
+void *async_alloc(size_t size, void *stream) {
+  CUdeviceptr at;
+  return cu.MemAllocAsync(&at, size, stream) ? NULL : (void *)(uintptr_t)at;
+}
+
+void async_free(void *ptr, void *stream) { cu.MemFreeAsync((uintptr_t)ptr, stream); }
+
+void *host_alloc(size_t size, void *stream) {
+  void *at;
+  (void)stream;
+  return cu.MemHostAlloc(&at, size, 0) ? NULL : at;
+}
+
+void host_free(void *ptr, void *stream) {
+  (void)stream;
+  cu.MemFreeHost(ptr);
+}
+
+void *pinned_alloc(size_t size, void *stream) {
+  (void)stream;
+  return loam_pinned_alloc(site, size, 0);
+}
+
+void pinned_free(void *ptr, void *stream) {
+  (void)stream;
+  loam_free(ptr);
+}
+
+/* ---- Loops: -1 where there was no memory */
+
+int measure_open(void);
+void *measure_stream(void);
+void measure_device(char *name, size_t size, int *version);
+double measure_pairs(alloc_fn alloc, free_fn release, size_t size, unsigned count, void *stream);
+double measure_random(alloc_fn alloc, free_fn release, size_t largest, size_t most, unsigned count,
+                      void *stream);
+double measure_replay(alloc_fn alloc, free_fn release, const int64_t *trace, size_t events,
+                      void **blocks, void *stream);
+size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks, void *stream);
+size_t measure_async_reserved(int reset);
+size_t measure_used(void);
+
+/* 0: the driver is there, and device 0's primary context is current. */
+int measure_open(void) {
+  uint64_t keep = UINT64_MAX;
+  CUmemoryPool pool;
+  driver_open(&cu, NULL);
+  site = loam_site_get("measure");
+  MUST(cu.DefaultMemPool(&pool, 0));
+  MUST(cu.MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  return 0;
+}
+
+void *measure_stream(void) {
+  CUstream stream;
+  MUST(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  return stream;
+}
+
+void measure_device(char *name, size_t size, int *version) {
+  MUST(cu.DeviceGetName(name, (int)size, 0));
+  MUST(cu.DriverGetVersion(version));
+}
+
+/* Nanoseconds for one allocation and its free, on one stream; the first is not counted. */
+double measure_pairs(alloc_fn alloc, free_fn release, size_t size, unsigned count, void *stream) {
+  void *first = alloc(size, stream);
+  if (!first) return -1;
+  release(first, stream);
+  double start = now();
+  for (unsigned i = 0; i < count; i++) {
+    void *ptr = alloc(size, stream);
+    if (!ptr) return -1;
+    release(ptr, stream);
+  }
+  return (now() - start) / count;
+}
+
+static uint64_t next(uint64_t *state) {
+  *state ^= *state << 13;
+  *state ^= *state >> 7;
+  return *state ^= *state << 17;
+}
+
+/* Nanoseconds a step of a random mix: with even chance a block of a random size is allocated or a
+ * random live one is freed, and freed are so many that no more than `most` bytes are live. */
+double measure_random(alloc_fn alloc, free_fn release, size_t largest, size_t most, unsigned count,
+                      void *stream) {
+  uint64_t random = 88172645463325252u;
+  struct {
+    void *at;
+    size_t size;
+  } *live = calloc(count, sizeof *live);
+  size_t lives = 0, bytes = 0;
+  bool is_out = !live;
+  double start = now();
+  for (unsigned i = 0; i < count && !is_out; i++) {
+    size_t size = 1 + next(&random) % largest;
+    if (lives == 0 || (next(&random) % 2 && bytes + size <= most)) {
+      live[lives].at = alloc(live[lives].size = size, stream);
+      is_out = !live[lives].at;
+      if (!is_out) bytes += live[lives++].size;
+    } else {
+      size_t which = next(&random) % lives;
+      release(live[which].at, stream);
+      bytes -= live[which].size;
+      live[which] = live[--lives];
+    }
+  }
+  double time = (now() - start) / count;
+  while (lives) release(live[--lives].at, stream);
+  free(live);
+  return is_out ? -1 : time;
+}
+
+/* A trace is pairs (block, size): to allocate, or of size -1 to free. What is live at its end is
+ * freed. Nanoseconds an event. */
+double measure_replay(alloc_fn alloc, free_fn release, const int64_t *trace, size_t events,
+                      void **blocks, void *stream) {
+  bool is_out = false;
+  double start = now();
+  for (size_t i = 0; i < events && !is_out; i++) {
+    int64_t block = trace[2 * i], size = trace[2 * i + 1];
+    if (size >= 0) {
+      blocks[block] = alloc((size_t)size, stream);
+      is_out = !blocks[block];
+    } else if (blocks[block]) {
+      release(blocks[block], stream);
+      blocks[block] = NULL;
+    }
+  }
+  return is_out ? -1 : (now() - start) / (double)events;
+}
+
+/* The most that loam has of the device in the course of a trace, looked at after each event. */
+size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks, void *stream) {
+  size_t most = 0;
+  for (size_t i = 0; i < events; i++) {
+    struct loam_device_info info;
+    if (measure_replay(loam_pair_alloc, loam_pair_free, trace + 2 * i, 1, blocks, stream) < 0)
+      return 0;
+    if (loam_device_info(0, &info) == LOAM_OK && info.reserved > most) most = info.reserved;
+  }
+  return most;
+}
+
+/* The most that the driver's own pool has had since it was reset. */
+size_t measure_async_reserved(int reset) {
+  CUmemoryPool pool;
+  uint64_t high = 0;
+  MUST(cu.DefaultMemPool(&pool, 0));
+  if (reset) {
+    MUST(cu.CtxSynchronize());
+    MUST(cu.MemPoolTrimTo(pool, 0));
+    MUST(cu.MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &high));
+  }
+  MUST(cu.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &high));
+  return high;
+}
+
+/* Bytes of the device that are not free, whoever has them. */
+size_t measure_used(void) {
+  size_t left, total;
+  MUST(cu.MemGetInfo(&left, &total));
+  return total - left;
+}
