@@ -62,9 +62,11 @@ local function end_of(chain)
     here.refuse("return", "pick returned " .. type_of(chain) .. ", not a strategy",
       "return a strategy on every path, also at the end of the function")
   end
-  local ids = ids_of(strategy.served(chain))
+  local ids, key = ids_of(strategy.served(chain)), ""
+  -- What this machine cannot serve makes no two chains one: tests tell them apart all the same.
+  for _, member in ipairs(strategy.members(chain)) do key = key .. "," .. member.number end
   ends[chain] = {
-    chain = chain, ids = ids, key = table.concat(ids, ","),
+    chain = chain, ids = ids, key = key,
     words = "'" .. table.concat(strategy.names(chain), "' or else '") .. "'",
   }
   return ends[chain]

@@ -39,7 +39,7 @@ local current
 
 local trie     -- class -> loam.Class
 local named    -- tags that the policy's questions name
-local by_plan  -- plan -> leaves
+local by_plan  -- plan -> keys of leaves -> leaves
 local keep     -- whole trees stay, for inspect
 
 -- ---- opening
@@ -117,13 +117,24 @@ end
 
 -- ---- compiling
 
+-- One list of leaves for all classes of a plan whose leaves end in the same chains, which is all
+-- of them but where this machine lacks what tells the chains apart.
+local function shared_leaves(made)
+  local lists = by_plan[made.plan] or {}
+  by_plan[made.plan] = lists
+  local keys = {}
+  for i, leaf in ipairs(made.leaves) do keys[i] = leaf.key end
+  local id = table.concat(keys, ";")
+  lists[id] = lists[id] or made.leaves
+  return lists[id]
+end
+
 local function class_of(where)
   local made, problem = compile.run(current, where)
   if not made then return { errors = { problem } } end
   local errors = compile.violated(current, made)
-  by_plan[made.plan] = by_plan[made.plan] or made.leaves
   return {
-    plan = made.plan, reads_live = made.reads_live, leaves = by_plan[made.plan],
+    plan = made.plan, reads_live = made.reads_live, leaves = shared_leaves(made),
     errors = #errors > 0 and errors or nil, made = keep and made or nil,
   }
 end

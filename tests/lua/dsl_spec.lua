@@ -164,6 +164,12 @@ describe("the other kinds", function()
     assert.equal("file", described("loam.file { dir = '/tmpfs' }:or_else(loam.host {})").kind)
   end)
 
+  it("leave chains that can be told apart, though they are served alike", function()
+    assert.equal("device,a a managed,a", support.answers(
+      "if req.size < 10 then return x end return req.size < 20 and a or y", { 1, 10, 20 },
+      "", "local x = loam.device {}:or_else(a) local y = loam.managed {}:or_else(a) "))
+  end)
+
   it("stay in the chain where the machine may serve them later", function()
     assert.equal("2MiB", described("loam.host { huge = '2MiB' }:or_else(loam.host {})").huge)
     assert.equal("nobody", described("loam.handler 'nobody':or_else(loam.host {})").handler)
