@@ -85,6 +85,30 @@ static void put_sums(lm_json *out, const struct loam_stats *s) {
   lm_json_uint(out, "bad_frees", s->bad_frees);
 }
 
+static void put_got(void *ctx, const loam_got *got) {
+  lm_json *out = ctx;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "strategy", got->strategy);
+  lm_json_uint(out, "failed", got->failed);
+  lm_json_uint(out, "served_late", got->served_late);
+  lm_json_uint(out, "live_bytes", got->live_bytes);
+  lm_json_uint(out, "checked_bytes", got->checked_bytes);
+  lm_json_uint(out, "untouched_bytes", got->untouched_bytes);
+  lm_json_uint(out, "elsewhere_bytes", got->elsewhere_bytes);
+  lm_json_open(out, "nodes", '[');
+  for (unsigned node = 0; node < LM_NODES_MAX; node++) {
+    if (!got->node_bytes[node]) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_uint(out, "node", node);
+    lm_json_uint(out, "bytes", got->node_bytes[node]);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+  lm_json_uint(out, "huge_asked_bytes", got->huge_asked_bytes);
+  lm_json_uint(out, "huge_bytes", got->huge_bytes);
+  lm_json_close(out, '}');
+}
+
 static void answer_stats(lm_json *out) {
   struct loam_stats stats;
   if (loam_stats(&stats) != LOAM_OK) {
@@ -96,6 +120,9 @@ static void answer_stats(lm_json *out) {
   put_sums(out, &stats);
   lm_json_open(out, "rows", '[');
   loam_stats_each(put_row, out);
+  lm_json_close(out, ']');
+  lm_json_open(out, "got", '[');
+  loam_got_each(put_got, out);
   lm_json_close(out, ']');
   lm_json_close(out, '}');
 }

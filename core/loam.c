@@ -11,6 +11,7 @@
 #include "error.h"
 #include "fault.h"
 #include "foreign.h"
+#include "got.h"
 #include "handler.h"
 #include "hook.h"
 #include "ledger.h"
@@ -453,6 +454,10 @@ const loam_handler *loam_handler_set(const loam_handler *handler) {
 }
 
 /* ---- Figures and other processes ---------------------------------------------------------- */
+
+loam_status loam_got_each(loam_got_fn callback, void *ctx) {
+  return callback ? lm_got_each(callback, ctx) : null_argument("callback");
+}
 
 loam_status loam_stats(struct loam_stats *out) {
   return out ? lm_stats_get(out) : null_argument("out");

@@ -89,6 +89,9 @@ uint64_t lm_sys_random(void);
 
 /* Reads at most `size` - 1 bytes of a small file and terminates it; *out is the length. */
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
+/* Calls `tell` for each line of a text, however long that is; of a line above 511 bytes, for pieces
+ * of it. The line is terminated, without its end, and lives for the call. */
+int lm_sys_each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx);
 
 #if LOAM_CHECKS >= 1
 void lm_sys_refuse(long nth);              /* 0: none */

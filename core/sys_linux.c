@@ -444,3 +444,33 @@ int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
   errno = before;
   return error;
 }
+
+/* Tells the whole lines of a piece; what is left of it goes to the front. Its length. */
+static size_t tell_lines(char *text, size_t length, size_t most,
+                         void (*tell)(void *ctx, const char *line), void *ctx) {
+  size_t from = 0;
+  for (size_t at = 0; at < length; at++) {
+    if (text[at] != '\n' && at - from < most) continue;
+    text[at] = 0;
+    tell(ctx, text + from);
+    from = at + 1;
+  }
+  for (size_t at = from; at < length; at++) text[at - from] = text[at];
+  return length - from;
+}
+
+int lm_sys_each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx) {
+  if (is_refused()) return ENOMEM;
+  char text[4096];
+  int before = errno;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return outcome(-1, before);
+  size_t left = 0;
+  ssize_t n;
+  while ((n = read_some(fd, text + left, sizeof text - left)) > 0)
+    left = tell_lines(text, left + (size_t)n, 511, tell, ctx);
+  int error = n < 0 ? errno : 0;
+  close(fd);
+  errno = before;
+  return error;
+}

@@ -1138,6 +1138,33 @@ typedef struct loam_demote_options {
 LOAM_API loam_status loam_demote(const loam_demote_options *options, loam_progress_fn progress,
                                  loam_placed_fn placed, void *ctx);
 
+/* What a strategy asked for and what the kernel gave, of its live memory. What cannot be had at all
+ * is known when it is asked for, and the next of an or_else chain serves; but a preferred node may
+ * be full by the time that memory is touched, and pages small where huge ones were wanted. Bytes
+ * are of whole pages. */
+typedef struct loam_got {
+  const char *strategy;     /* its name; lives as long as the process */
+  uint64_t failed;          /* requests that it could not serve */
+  uint64_t served_late;     /* requests that it served after others of their chain could not */
+  uint64_t live_bytes;      /* pages of its live blocks */
+  uint64_t checked_bytes;   /* of them, looked at now: all up to 64 MiB, else evenly spread */
+  uint64_t untouched_bytes; /* of those, without memory so far */
+  uint64_t elsewhere_bytes; /* and on nodes that were not asked for */
+  uint64_t node_bytes[64];  /* and on each node */
+  uint64_t
+      huge_asked_bytes; /* of live_bytes, whole pages of 2 MiB where huge = "thp" asks for them */
+  uint64_t huge_bytes;  /* of them, on huge pages; as far as they have been touched */
+} loam_got;
+
+typedef void (*loam_got_fn)(void *ctx, const loam_got *got);
+
+/* A row for each strategy that asks for nodes or transparent huge pages, or that could not serve
+ * all it was asked for. The kernel is asked page by page, now: some milliseconds a strategy, and
+ * where there are huge pages as long as reading /proc/self/smaps takes. Nothing is counted while
+ * memory is allocated. Where the kernel does not tell, checked_bytes is 0. The callback must not
+ * call loam_got_each. */
+LOAM_API loam_status loam_got_each(loam_got_fn callback, void *ctx);
+
 /* ---- Other processes -------------------------------------------------------------------------
  *
  * What `loam ps`, `status`, `stats`, `reload` and `doctor` are made of. */

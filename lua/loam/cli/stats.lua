@@ -10,8 +10,9 @@ local stats = {
   usage = "[PID] [--json]",
   takes = { name = "PID", most = 1 },
   about = [[
-Live figures are exact, read off the memory itself. Without PID: the only program that
-runs under loam, if there is but one.]],
+Live figures are exact, read off the memory itself. Strategies that did not get what they ask
+for, nodes or huge pages, follow below: the kernel is asked page by page. Without PID: the
+only program that runs under loam, if there is but one.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam stats 4242
@@ -48,6 +49,33 @@ local function show_totals(world, answer)
   end
 end
 
+local function nodes_text(got)
+  local out = {}
+  for i, node in ipairs(got.nodes) do
+    out[i] = ("%s on node %d"):format(units.bytes(node.bytes), node.node)
+  end
+  return table.concat(out, ", ")
+end
+
+-- What a strategy asked for and the kernel did not give.
+local function show_got(world, got)
+  local function complain(format, ...)
+    world.write(world.paint("yellow", terminal.plain(got.strategy)) .. ": " ..
+      format:format(...) .. "\n")
+  end
+  if got.failed > 0 then
+    complain("could not serve %s", units.plural(got.failed, "request"))
+  end
+  if got.elsewhere_bytes > 0 then
+    complain("%s of %s looked at are on nodes not asked for (%s)",
+      units.bytes(got.elsewhere_bytes), units.bytes(got.checked_bytes), nodes_text(got))
+  end
+  if got.huge_bytes < got.huge_asked_bytes then
+    complain("huge pages for %s of %s", units.bytes(got.huge_bytes),
+      units.bytes(got.huge_asked_bytes))
+  end
+end
+
 local function show(world, answer)
   local rows = { { "TAG", "STRATEGY", "LIVE", "BLOCKS", "EVER", "BLOCKS" } }
   for _, row in ipairs(answer.rows) do
@@ -58,6 +86,7 @@ local function show(world, answer)
   end
   world.write(terminal.table(rows, RIGHT, world.paint))
   show_totals(world, answer)
+  for _, got in ipairs(answer.got or {}) do show_got(world, got) end
 end
 
 function stats.run(world, given)

@@ -1,0 +1,12 @@
+/* got.h - asked versus got: where the kernel put the live memory of each strategy. It may silently
+ * take another node than the one that was asked for, or small pages for huge ones: that is known
+ * only afterwards, and so looked up when somebody asks (loam_got). */
+#ifndef LM_GOT_H
+#define LM_GOT_H
+
+#include "loam.h"
+
+/* loam_got_each. */
+loam_status lm_got_each(loam_got_fn callback, void *ctx);
+
+#endif

@@ -1,0 +1,108 @@
+/* test_got - asked versus got: what loam says that the kernel gave is what the kernel says. */
+#include "pages.h"
+
+enum { MANY = 70, LARGE = 4 << 20 };
+
+#define POLICY(options)                                  \
+  "local s = loam.host { name = 'asked', " options "}\n" \
+  "return loam.policy { name = 'p', pick = function() return s end }\n"
+
+static loam_got found;
+
+static void keep(void *ctx, const loam_got *got) {
+  (void)ctx;
+  if (!strcmp(got->strategy, "asked") && got->live_bytes) found = *got;
+}
+
+static void look(void) {
+  found = (loam_got){ 0 };
+  assert_int_equal(loam_got_each(keep, NULL), LOAM_OK);
+}
+
+static void *held[MANY];
+
+static spread fill(int n) {
+  spread sum = { 0 };
+  for (int i = 0; i < n; i++) {
+    held[i] = loam_malloc(NULL, LARGE);
+    assert_non_null(held[i]);
+    memset(held[i], 1, LARGE);
+    spread one = where_is(held[i], LARGE);
+    for (int node = 0; node < NODES; node++) sum.on[node] += one.on[node];
+  }
+  return sum;
+}
+
+static void empty(int n) {
+  for (int i = 0; i < n; i++) loam_free(held[i]);
+  loam_trim();
+}
+
+static void what_spilled_over_is_counted(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  policy(POLICY("numa = { prefer = 1 }"));
+  fill(5);
+  look();
+  assert_int_equal(found.live_bytes, 5 * LARGE);
+  assert_int_equal(found.checked_bytes, 5 * LARGE);
+  assert_int_equal(found.elsewhere_bytes, 0);
+  assert_int_equal(found.node_bytes[1], 5 * LARGE);
+  empty(5);
+  spread sum = fill(MANY); /* 280 MiB, of 192 */
+  long elsewhere = sum.on[0] + sum.on[2] + sum.on[3];
+  assert_in_range(elsewhere, 10000, 60000);
+  look();
+  assert_int_equal(found.untouched_bytes, 0);
+  double told = (double)found.elsewhere_bytes / (double)found.checked_bytes;
+  double real = (double)elsewhere / (double)(elsewhere + sum.on[1]);
+  assert_true(told > real - 0.02 && told < real + 0.02);
+  empty(MANY);
+}
+
+static void local_memory_is_judged_by_the_node_it_was_for(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  policy(POLICY("numa = 'local'"));
+  run_on_node(2);
+  fill(3);
+  look();
+  assert_int_equal(found.elsewhere_bytes, 0);
+  assert_int_equal(found.node_bytes[2], 3 * LARGE);
+  /* An administrator moves the process: migratepages(8). */
+  unsigned long from = 1 << 2, to = 1 << 0;
+  assert_int_equal(syscall(SYS_migrate_pages, 0, 64, &from, &to), 0);
+  look();
+  assert_int_equal(found.elsewhere_bytes, 3 * LARGE);
+  assert_int_equal(found.node_bytes[0], 3 * LARGE);
+  empty(3);
+}
+
+static void small_pages_for_huge_ones_are_counted(void **state) {
+  (void)state;
+  static const char file[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+  policy(POLICY("huge = 'thp'"));
+  fill(4);
+  look();
+  assert_int_equal(found.huge_asked_bytes, 4 * LARGE);
+  assert_int_equal(found.huge_bytes, 4 * LARGE);
+  assert_int_equal(smaps(held[0], "AnonHugePages") % 2048, 0);
+  empty(4);
+  set(file, "never");
+  fill(4);
+  look();
+  assert_int_equal(found.huge_asked_bytes, 4 * LARGE);
+  assert_int_equal(found.huge_bytes, 0);
+  empty(4);
+  set(file, "madvise");
+}
+
+int main(void) {
+  (void)nodes();
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_spilled_over_is_counted),
+    cmocka_unit_test(local_memory_is_judged_by_the_node_it_was_for),
+    cmocka_unit_test(small_pages_for_huge_ones_are_counted),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
