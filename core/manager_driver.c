@@ -74,6 +74,12 @@ static loam_status get_ipc_handle(void *ctx, int device, void *at, loam_ipc *out
   if (!gpu) return no_driver();
   lm_gpu_result result = gpu->range((uintptr_t)at, &base, &size);
   if (result == LM_GPU_OK) result = gpu->ipc_export(base, found.handle);
+  /* What is mapped to a range of addresses, or of a pool of the driver's. */
+  if (result == LM_GPU_FAILED)
+    return lm_fail(LOAM_EUNSUPPORTED,
+                   "%p: the driver shares memory that it allocated by itself "
+                   "alone, as for loam.device { pool = \"none\" }",
+                   at);
   if (result != LM_GPU_OK) return lm_gpu_status(result);
   found.offset = (uintptr_t)at - base;
   found.size = size - found.offset;

@@ -547,7 +547,7 @@ LOAM_API loam_status loam_unpin(void *ptr);
 
 /* What another process needs to use device memory of loam's; `ptr` may point into a block. The
  * memory has to live until the other process has closed it. LOAM_EUNSUPPORTED where the driver
- * cannot share what the block was made of. */
+ * cannot share what the block was made of: what pool = "none" gives, it can. */
 LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
 
 /* The memory of another process, on a device of this one; where the same is opened again, the same

@@ -251,6 +251,18 @@ static void share(const char *strategies, const char *pick) {
 
 TEST(another_process_uses_what_is_shared_with_it) { share("", "return plain"); }
 
+TEST(what_the_driver_cannot_share_is_refused_with_what_to_do) {
+  loam_ipc handle;
+  begin("local a, b = loam.device { pool = 'cache' }, loam.device { pool = 'driver' }",
+        "return req.size > 5000 and a or b");
+  for (size_t size = 1000; size <= 100000; size *= 10) {
+    void *at = take(0, size);
+    loam_status status = loam_ipc_get(at, &handle);
+    want(status == LOAM_EUNSUPPORTED && says("pool = \"none\""));
+    give(0, at, size);
+  }
+}
+
 TEST(memory_of_the_host_is_not_shared) {
   loam_ipc handle;
   char here;
@@ -441,6 +453,7 @@ int main(void) {
     cmocka_unit_test(loam_is_not_its_own_manager),
     cmocka_unit_test(a_policy_reads_what_a_device_has_free),
     cmocka_unit_test(another_process_uses_what_is_shared_with_it),
+    cmocka_unit_test(what_the_driver_cannot_share_is_refused_with_what_to_do),
     cmocka_unit_test(memory_of_the_host_is_not_shared),
     cmocka_unit_test(a_context_may_end_under_live_blocks),
     cmocka_unit_test(a_broken_device_fails_in_words_and_the_other_serves),

@@ -212,7 +212,7 @@ API cuDriverGetVersion(int *out) {
 static void report(void) {
   char line[128];
   for (int i = 0; i < FUNCTIONS && functions[i].name[0]; i++) {
-    snprintf(line, sizeof line, "calls: %s %lu", functions[i].name, functions[i].calls);
+    snprintf(line, sizeof line, "calls: %.90s %lu", functions[i].name, functions[i].calls);
     say(line);
   }
   snprintf(line, sizeof line, "live: %u blocks, %u handles", standin_blocks(), standin_handles());
