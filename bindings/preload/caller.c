@@ -64,18 +64,21 @@ static size_t symbol_count(const symbols *s) {
   return (size_t)last + 1;
 }
 
-/* The name of the function that holds an address; NULL where no dynamic symbol does. */
+static bool is_function(const ElfW(Sym) *symbol) {
+  unsigned type = symbol->st_info & 0xf;
+  return symbol->st_shndx != SHN_UNDEF && (type == STT_FUNC || type == STT_GNU_IFUNC);
+}
+
+/* The name of the function that holds an address; NULL where no dynamic symbol does. Most of the
+ * thousands are elsewhere, so that is asked first. */
 static const char *function_at(const struct link_map *map, uintptr_t address) {
   symbols s = symbols_of(map);
   if (!s.table || !s.names) return NULL;
   uintptr_t at = address - map->l_addr;
-  size_t count = symbol_count(&s);
-  for (size_t i = 0; i < count; i++) {
-    const ElfW(Sym) *symbol = &s.table[i];
-    unsigned type = symbol->st_info & 0xf;
-    if (symbol->st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC)) continue;
-    if (at - symbol->st_value < symbol->st_size) return s.names + symbol->st_name;
-  }
+  const ElfW(Sym) *end = s.table + symbol_count(&s);
+#pragma GCC unroll 4
+  for (const ElfW(Sym) *i = s.table; i < end; i++)
+    if (unlikely(at - i->st_value < i->st_size) && is_function(i)) return s.names + i->st_name;
   return NULL;
 }
 
