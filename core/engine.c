@@ -24,6 +24,7 @@
 #include "foreign.h"
 #include "gpu.h"
 #include "lock.h"
+#include "settle.h"
 
 typedef struct order {
   lm_thread *t;
@@ -66,12 +67,6 @@ loam_site *lm_engine_site(loam_site *site) {
 static lm_token stamp(const loam_site *site, lm_token token) {
   bool counted = atomic_load_explicit(&site->counted, memory_order_relaxed);
   return counted ? token | LM_TOKEN_SLOW : token & ~LM_TOKEN_SLOW;
-}
-
-/* Adds to what is counted for a token, or takes from it. */
-static void count(lm_token token, int64_t bytes) {
-  if (token & LM_TOKEN_SLOW)
-    atomic_fetch_add_explicit(lm_site_at(lm_token_site(token))->live, bytes, memory_order_relaxed);
 }
 
 static void bump(_Atomic uint64_t *figure) {
@@ -127,7 +122,7 @@ static bool pool_take(order *o, lm_strategy *s, lm_token token, block *out, bool
   void *p = lm_pool_alloc(o->t, s, o->size, align, token, zeroed);
   if (p) {
     lm_require(lm_pool_find(p, &object));
-    count(token, (int64_t)object.size);
+    lm_site_count_live(token, (int64_t)object.size);
     describe(&object, out);
   }
   lm_thread_leave(o->t);
@@ -158,8 +153,8 @@ static void retoken(block *b, lm_token to) {
   while (now.token != to && !lm_pool_retoken(b->base, now.token, to))
     if (!lm_pool_find(b->base, &now))
       return; /* the caller frees it meanwhile: a bug of the host's */
-  count(now.token, -(int64_t)now.size);
-  count(to, (int64_t)now.size);
+  lm_site_count_live(now.token, -(int64_t)now.size);
+  lm_site_count_live(to, (int64_t)now.size);
   b->token = to;
 }
 
@@ -183,7 +178,7 @@ static bool record(order *o, const lm_strategy *s, lm_token token, block *b) {
     retoken(&inner, b->token | LM_TOKEN_SLOW);
     bump(&nested);
   } else if (ok) {
-    count(b->token, (int64_t)b->size);
+    lm_site_count_live(b->token, (int64_t)b->size);
   }
   lm_thread_leave(o->t);
   return ok;
@@ -215,7 +210,7 @@ static bool serve_foreign(order *o, lm_strategy *s, lm_token token, block *out) 
 static bool cache_take(order *o, lm_cache *c, const lm_strategy *s, lm_token token, lm_foreign *f) {
   lm_thread_enter(o->t);
   bool ok = lm_cache_take(c, o->size, o->wish.stream, stamp(o->site, token), s->id, f);
-  if (ok) count(f->token, (int64_t)f->size);
+  if (ok) lm_site_count_live(f->token, (int64_t)f->size);
   lm_thread_leave(o->t);
   if (ok) return true;
   o->t->inside++;
@@ -224,7 +219,7 @@ static bool cache_take(order *o, lm_cache *c, const lm_strategy *s, lm_token tok
   if (!p) return cannot(o, lm_make_words);
   lm_thread_enter(o->t);
   lm_cache_stamp(c, p, stamp(o->site, token), s->id, f);
-  count(f->token, (int64_t)f->size);
+  lm_site_count_live(f->token, (int64_t)f->size);
   lm_thread_leave(o->t);
   return true;
 }
@@ -458,26 +453,39 @@ size_t lm_engine_usable(const void *ptr) {
   return find(ptr, &b) && b.base == ptr ? b.size : 0;
 }
 
-bool lm_engine_owner(const void *ptr, loam_owner_info *out) {
+LM_INLINE void tell_owner(const lm_object *object, const lm_foreign *foreign,
+                          loam_owner_info *out) {
+  const loam_site *site = lm_site_of(object->token);
+  const lm_strategy *s = lm_strategy_at(object->strategy);
+  out->tag = site->where.tag;
+  out->file = site->where.file;
+  out->func = site->where.func;
+  out->module = site->where.module;
+  out->line = site->where.line;
+  out->strategy = s->desc.name;
+  out->kind = lm_kind_text(s->desc.kind);
+  out->handler = foreign ? lm_make_name(foreign) : "loam";
+  out->generation = lm_generation_of(lm_token_slot(object->token));
+  out->base = object->base;
+  out->size = object->size;
+  out->device = foreign ? foreign->device : -1;
+  out->stream = foreign ? foreign->stream : NULL;
+}
+
+static LM_NOINLINE bool find_owner(const void *ptr, loam_owner_info *out) {
   block b;
   if (!find(ptr, &b)) return false;
-  const loam_site *site = lm_site_at(lm_token_site(b.token));
-  const lm_strategy *s = lm_strategy_at(b.strategy);
-  *out = (loam_owner_info){
-    .tag = site->where.tag,
-    .file = site->where.file,
-    .func = site->where.func,
-    .module = site->where.module,
-    .line = site->where.line,
-    .strategy = s->desc.name,
-    .kind = lm_kind_text(s->desc.kind),
-    .handler = b.is_foreign ? lm_make_name(&b.foreign) : "loam",
-    .generation = lm_generation_of(lm_token_slot(b.token)),
-    .base = b.base,
-    .size = b.size,
-    .device = b.is_foreign ? b.foreign.device : -1,
-    .stream = b.is_foreign ? b.foreign.stream : NULL,
-  };
+  lm_object object = { b.base, b.size, b.token, b.strategy };
+  tell_owner(&object, b.is_foreign ? &b.foreign : NULL, out);
+  return true;
+}
+
+/* Most are in pools, and nobody else's. */
+bool lm_engine_owner(const void *ptr, loam_owner_info *out) {
+  lm_place at;
+  if (lm_unlikely(atomic_load_explicit(&nested, memory_order_relaxed))) return find_owner(ptr, out);
+  if (!lm_likely(lm_map_glance(ptr, &at))) return find_owner(ptr, out);
+  tell_owner(&(lm_object){ (void *)at.base, at.size, at.token, at.strategy }, NULL, out);
   return true;
 }
 
@@ -558,7 +566,7 @@ static bool foreign_take(lm_thread *t, const void *p, block *out) {
   bool taken = lm_foreign_take(p, &f);
   if (taken) {
     describe_foreign(&f, out);
-    count(f.token, -(int64_t)f.size);
+    lm_site_count_live(f.token, -(int64_t)f.size);
     if (is_nested(p)) atomic_fetch_sub_explicit(&nested, 1, memory_order_relaxed);
   }
   lm_thread_leave(t);
@@ -577,7 +585,7 @@ static void free_pool(lm_thread *t, void *p) {
   lm_object object;
   lm_thread_enter(t);
   lm_freed freed = lm_pool_free(t, p, &object);
-  if (freed == LM_FREED) count(object.token, -(int64_t)object.size);
+  if (freed == LM_FREED) lm_site_count_live(object.token, -(int64_t)object.size);
   if (freed == LM_FREED && object.size > LM_SMALL_MAX) lm_dead_note(t, &object);
   lm_thread_leave(t);
   if (freed == LM_FREED) return;
@@ -616,7 +624,7 @@ static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
   lm_cache *attend;
   lm_thread_enter(t);
   bool freed = lm_cache_give(p, on, &f, &attend);
-  if (freed) count(f.token, -(int64_t)f.size);
+  if (freed) lm_site_count_live(f.token, -(int64_t)f.size);
   lm_thread_leave(t);
   if (!freed) return false;
   lm_limit_give(lm_strategy_at(f.strategy), (int64_t)f.size);
@@ -656,7 +664,7 @@ static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *
   if (p && p != b->base) lm_dead_note(o->t, &(lm_object){ b->base, was, old, s->id });
   if (p) {
     lm_require(lm_pool_find(p, &object));
-    count(object.token, (int64_t)object.size - (int64_t)was);
+    lm_site_count_live(object.token, (int64_t)object.size - (int64_t)was);
     describe(&object, b);
   } else {
     retoken(b, stamp(lm_site_at(lm_token_site(old)), old));
@@ -816,82 +824,12 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   return realloc_chain(&o, &b);
 }
 
-/* ---- Counting what lives under a tag ------------------------------------------------------ */
-
-/* How a tag begins to be counted while threads allocate and free. Wanted: every live block of the
- * tag has a SLOW token and is in *site->live once.
- *
- *   1. The tag's sites are marked. An active section that begins later stamps its blocks SLOW and
- *      counts them in the same section (pool_take, record, pool_resize).
- *   2. All threads become wary: sections that begin later have forgotten the lanes of the tag's
- *      sites, and free by compare and exchange of the token.
- *   3. Grace: no section is left that began before 1 and 2. So now every block of the tag is either
- *      SLOW and counted, or has a token without SLOW that only this walk or its free will change.
- *   4. The walk: each such token is exchanged for its SLOW one, and only then counted. A free
- *      before the exchange makes it fail, and neither counts; a free after it finds SLOW and takes
- *      away what the walk adds (for a moment perhaps before it is added: the counter is signed).
- *
- * A block that is being resized has had its token replaced before its size changes, so the size
- * that the walk read is the one it counts. Where there is no membarrier, step 3 waits for nothing
- * and a block that was being allocated may be left out until it is freed. */
-
-static struct {
-  lm_lock lock;
-  _Atomic bool wanted;
-} settling;
-
-static bool begins_to_count(lm_token token) {
-  if (token & LM_TOKEN_SLOW) return false;
-  const loam_site *site = lm_site_at(lm_token_site(token));
-  return site && atomic_load_explicit(&site->counted, memory_order_relaxed);
-}
-
-static void count_object(void *ctx, const lm_object *object) {
-  (void)ctx;
-  lm_token slow = object->token | LM_TOKEN_SLOW;
-  if (begins_to_count(object->token) && lm_pool_retoken(object->base, object->token, slow))
-    count(slow, (int64_t)object->size);
-}
-
-/* Under the map's lock, which a free takes. */
-static void count_foreign(void *ctx, lm_foreign *entry) {
-  (void)ctx;
-  if (lm_pool_owns(entry->base) || !begins_to_count(entry->token)) return;
-  entry->token |= LM_TOKEN_SLOW;
-  count(entry->token, (int64_t)entry->size);
-}
-
-void lm_engine_count_mark(loam_site *site) {
-  if (lm_site_count_tag(site)) atomic_store_explicit(&settling.wanted, true, memory_order_relaxed);
-}
-
-void lm_engine_count_settle(void) {
-  lm_lock_take(&settling.lock);
-  if (atomic_exchange_explicit(&settling.wanted, false, memory_order_relaxed)) {
-    lm_thread_raise(LM_WARY_COUNTING | LM_WARY_STALE);
-    (void)lm_thread_grace();
-    lm_pool_each(count_object, NULL);
-    lm_make_each(count_foreign, NULL);
-    lm_thread_lower(LM_WARY_COUNTING);
-  }
-  lm_lock_drop(&settling.lock);
-}
-
-void lm_engine_count_tag(loam_site *site) {
-  lm_engine_count_mark(site);
-  lm_engine_count_settle();
-}
-
-/* ---- Start and fork ----------------------------------------------------------------------- */
-
-static void fork_prepare(void) { lm_lock_take(&settling.lock); }
-static void fork_parent(void) { lm_lock_drop(&settling.lock); }
-static void fork_child(void) { lm_lock_renew(&settling.lock); }
+/* ---- Start -------------------------------------------------------------------------------- */
 
 void lm_engine_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_site_start();
   lm_stats_start();
-  lm_thread_hook(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+  lm_settle_start();
 }

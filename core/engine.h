@@ -24,14 +24,6 @@ size_t lm_engine_usable(const void *ptr);
 /* Site to use for a NULL one: scope, else default. */
 loam_site *lm_engine_site(loam_site *site);
 
-/* Keeping `live` exactly for the tags whose plans read it (policy.c, before a swap): mark each tag,
- * then settle once, which walks live memory if any tag is new; blocks of marked tags are counted
- * from then on. The caller is not inside an operation. */
-void lm_engine_count_mark(loam_site *site);
-void lm_engine_count_settle(void);
-/* Both. */
-void lm_engine_count_tag(loam_site *site);
-
 /* What is asked first when a pointer that is not loam's is freed; NULL: nobody. 1: it freed it. */
 void lm_engine_set_foreign(int (*free_it)(void *ptr));
 bool lm_engine_ask_foreign(void *ptr);
@@ -62,7 +54,7 @@ LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, bool zero, lm_t
   *token = atomic_load_explicit(&d->token, memory_order_relaxed);
   lm_serve serve = size <= LM_SMALL_MAX ? lm_table_at(&plan->table, size)
                                         : plan->table.large[lm_class_large(size) - LM_CLASSES];
-  /* Of counted tags every block is decided: see lm_engine_count_settle. */
+  /* Of counted tags every block is decided: see settle.c. */
   if (lm_unlikely(atomic_load_explicit(&site->counted, memory_order_relaxed))) serve.bin = 0;
   if (zero && lm_unlikely(plan->reads & 1u << LM_IN_ZERO)) serve.bin = 0;
   return serve;

@@ -175,10 +175,6 @@ void lm_map_forget_large(uint32_t slot, uint32_t slots) {
   lm_map_describe_large(slot, slots, &(lm_view){ 0 });
 }
 
-LM_INLINE bool is_same(const lm_span *s, uint32_t version) {
-  return atomic_load_explicit(&s->version, memory_order_relaxed) == version;
-}
-
 LM_INLINE bool view_of(const lm_span *s, lm_view *out, uint32_t *version) {
   *version = atomic_load_explicit(&s->version, memory_order_acquire);
   out->start = atomic_load_explicit(&s->start, memory_order_acquire);
@@ -187,14 +183,12 @@ LM_INLINE bool view_of(const lm_span *s, lm_view *out, uint32_t *version) {
   out->bin = atomic_load_explicit(&s->bin, memory_order_acquire);
   out->strategy = atomic_load_explicit(&s->strategy, memory_order_acquire);
   out->size = atomic_load_explicit(&s->size, memory_order_acquire);
-  return out->start && !(*version & 1) && is_same(s, *version);
+  return out->start && !(*version & 1) && lm_map_is_same(s, *version);
 }
 
 bool lm_map_view(const lm_span *s, lm_view *out, uint32_t *version) {
   return view_of(s, out, version);
 }
-
-bool lm_map_is_same(const lm_span *s, uint32_t version) { return is_same(s, version); }
 
 /* Whoever replaces a token is done in a moment, and does not fork meanwhile. */
 LM_INLINE lm_mark mark_of(lm_side *side) {
@@ -229,7 +223,7 @@ LM_INLINE bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
   out->bin = v.bin;
   out->strategy = v.strategy;
   out->span = s;
-  return is_same(s, out->version);
+  return lm_map_is_same(s, out->version);
 }
 
 /* *changing: an entry was not to be believed, and may tell more at another time. */
@@ -239,7 +233,7 @@ LM_INLINE bool find_once(const void *p, lm_place *out, bool *changing) {
     if ((slot & mask) == tried) continue;
     tried = slot & mask;
     if (place_in(tried, (uintptr_t)p, out)) return true;
-    if (out->version & 1 || !is_same(lm_map_span(tried), out->version)) *changing = true;
+    if (out->version & 1 || !lm_map_is_same(lm_map_span(tried), out->version)) *changing = true;
   }
   return false;
 }

@@ -162,7 +162,14 @@ enum { LM_MAP_PATIENCE = 10000 };
 /* A consistent copy of an entry; false when it is empty or is being changed. */
 bool lm_map_view(const lm_span *span, lm_view *out, uint32_t *version);
 /* Whether the entry has not changed since: what was read by acquire before is of one moment. */
-bool lm_map_is_same(const lm_span *span, uint32_t version);
+LM_INLINE bool lm_map_is_same(const lm_span *span, uint32_t version) {
+  return atomic_load_explicit(&span->version, memory_order_relaxed) == version;
+}
+
+/* The entry of the large block whose mark this is. */
+LM_INLINE lm_span *lm_map_head_of(lm_side *mark) {
+  return (lm_span *)((char *)mark - offsetof(lm_span, mark));
+}
 
 /* The object, live or dead, that p points at or into, as it was at some moment. */
 typedef struct lm_place {
@@ -178,13 +185,40 @@ typedef struct lm_place {
 } lm_place;
 
 bool lm_map_find(const void *p, lm_place *out);
+
+/* Most of what lm_map_find finds, at once: false also for what takes a second look. Only of live
+ * objects, and all but `span`, `version` and `side`. */
+LM_INLINE bool lm_map_glance(const void *p, lm_place *out) {
+  uintptr_t place = (uintptr_t)p - lm_map.base;
+  if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
+  const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
+  uint32_t version = atomic_load_explicit(&s->version, memory_order_acquire);
+  uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_acquire);
+  lm_side *side = atomic_load_explicit(&s->side, memory_order_acquire);
+  out->base = atomic_load_explicit(&s->start, memory_order_acquire);
+  out->size = atomic_load_explicit(&s->size, memory_order_acquire);
+  out->strategy = atomic_load_explicit(&s->strategy, memory_order_acquire);
+  size_t offset = (uintptr_t)p - out->base;
+  /* What stands in a span that changes meanwhile is no pointer to follow. */
+  if (lm_unlikely(version & 1 || !out->base || !lm_map_is_same(s, version))) return false;
+  out->large = lm_map_is_large(reciprocal);
+  if (out->large) {
+    const lm_span *head = lm_map_head_of(side);
+    out->size = atomic_load_explicit(&head->size, memory_order_acquire);
+    out->mark = atomic_load_explicit(side, memory_order_acquire);
+    out->token = atomic_load_explicit(&head->token, memory_order_relaxed);
+    if (offset >= out->size || !lm_mark_is_plain(out->mark)) return false;
+  } else {
+    size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
+    out->mark = atomic_load_explicit(side + index, memory_order_acquire);
+    if (!lm_mark_is_plain(out->mark) || out->mark % LM_IDS == LM_ID_WIDE) return false;
+    out->token = atomic_load_explicit(lm_mark_owner(side, out->mark), memory_order_relaxed);
+    out->base += index * out->size;
+  }
+  return lm_map_is_same(s, version);
+}
 /* A mark that is not BUSY. */
 lm_mark lm_map_mark(lm_side *side);
-
-/* The entry of the large block whose mark this is. */
-LM_INLINE lm_span *lm_map_head_of(lm_side *mark) {
-  return (lm_span *)((char *)mark - offsetof(lm_span, mark));
-}
 
 /* Bytes of the range in use by pools and by loam itself; bytes of the array in use. */
 size_t lm_map_handed(void);

@@ -16,6 +16,7 @@
 #include "error.h"
 #include "fault.h"
 #include "pool.h"
+#include "settle.h"
 #include "sys.h"
 
 /* After this many new tags went over the budget, those to come are refused untried: each try may
@@ -69,7 +70,7 @@ static void settle(loam_site *site, uint64_t generation, const lm_plan *plan) {
 
 /* `live` has to be counted, and that settled, before a plan that reads it decides anything. */
 static void count_live(loam_site *site, const lm_plan *plan) {
-  if (plan->reads & 1u << LM_IN_LIVE) lm_engine_count_mark(site);
+  if (plan->reads & 1u << LM_IN_LIVE) lm_settle_mark(site);
 }
 
 static loam_status compile_late(loam_site *site, const lm_plan **out) {
@@ -96,7 +97,7 @@ static loam_status settle_late_locked(loam_site *site) {
   const lm_plan *plan;
   loam_status status = compile_late(site, &plan);
   count_live(site, plan);
-  lm_engine_count_settle();
+  lm_settle_all();
   settle(site, atomic_load(&lm_generation), plan);
   return status;
 }
@@ -171,7 +172,7 @@ static loam_status compile_sites(load *l) {
     status = lm_script_plan(l->script, &site->where, &l->plan[l->sites]);
     if (status == LOAM_OK) count_live(site, l->plan[l->sites]);
   }
-  lm_engine_count_settle();
+  lm_settle_all();
   return status;
 }
 

@@ -15,8 +15,8 @@
 #include "lock.h"
 #include "make.h"
 
-enum { CHUNK = 256, SITES_MAX = (1 << LM_SITE_BITS) - 2, CHUNKS = SITES_MAX / CHUNK + 1 };
-enum { FIRST_INDEX = 2, TABLE_MIN = 1024, NAMES_BLOCK = 16384 };
+enum { SITES_MAX = (1 << LM_SITE_BITS) - 2, CHUNKS = SITES_MAX / LM_SITE_CHUNK + 1 };
+enum { TABLE_MIN = 1024, NAMES_BLOCK = 16384 };
 
 _Atomic uint64_t lm_generation;
 void (*_Atomic lm_site_on_new)(loam_site *site);
@@ -39,9 +39,9 @@ typedef struct table {
 /* Both are there before any memory is. The site is not in the table. */
 static name empty = { .sites = &lm_site_empty, .tag_index = 1, .text = "" };
 loam_site lm_site_empty = {
-  .now = { { &lm_plan_bare, FIRST_INDEX }, { &lm_plan_bare, FIRST_INDEX } },
-  .index = FIRST_INDEX,
-  .lane = LM_LANE_OF(FIRST_INDEX),
+  .now = { { &lm_plan_bare, LM_SITE_FIRST }, { &lm_plan_bare, LM_SITE_FIRST } },
+  .index = LM_SITE_FIRST,
+  .lane = LM_LANE_OF(LM_SITE_FIRST),
   .live = &empty.live,
   .tag_index = 1,
   .where = { empty.text, empty.text, empty.text, empty.text, 0 },
@@ -55,7 +55,7 @@ static char *block; /* where the next name goes */
 static size_t block_left;
 /* Written under the lock, read without: */
 static _Atomic(table *) sites;
-static _Atomic(loam_site *) chunk[CHUNKS];
+_Atomic(loam_site *) lm_site_chunk[CHUNKS];
 static _Atomic uint32_t count = 1, tags = 1;
 
 /* ---- Hashing ------------------------------------------------------------------------------ */
@@ -184,10 +184,11 @@ loam_site *lm_site_default(void) { return &lm_site_empty; }
 
 /* The acquire of the count pairs with the release of make_locked: the site is seen whole. */
 loam_site *lm_site_at(uint32_t index) {
-  if (index == FIRST_INDEX) return &lm_site_empty;
-  if (index < FIRST_INDEX || index - FIRST_INDEX >= lm_site_count()) return NULL;
-  uint32_t at = index - FIRST_INDEX;
-  return &atomic_load_explicit(&chunk[at / CHUNK], memory_order_relaxed)[at % CHUNK];
+  if (index == LM_SITE_FIRST) return &lm_site_empty;
+  if (index < LM_SITE_FIRST || index - LM_SITE_FIRST >= lm_site_count()) return NULL;
+  uint32_t at = index - LM_SITE_FIRST;
+  return &atomic_load_explicit(&lm_site_chunk[at / LM_SITE_CHUNK],
+                               memory_order_relaxed)[at % LM_SITE_CHUNK];
 }
 
 /* ---- Making ------------------------------------------------------------------------------- */
@@ -195,14 +196,14 @@ loam_site *lm_site_at(uint32_t index) {
 /* Room for the next site, aligned to a line; NULL when there is none. */
 static loam_site *room_locked(uint32_t at) {
   if (at >= SITES_MAX) return NULL;
-  loam_site *c = atomic_load_explicit(&chunk[at / CHUNK], memory_order_relaxed);
+  loam_site *c = atomic_load_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], memory_order_relaxed);
   if (!c) {
-    char *p = lm_own_alloc(CHUNK * sizeof *c + LM_CACHE_LINE);
+    char *p = lm_own_alloc(LM_SITE_CHUNK * sizeof *c + LM_CACHE_LINE);
     if (!p) return NULL;
     c = (loam_site *)lm_align_up((uintptr_t)p, LM_CACHE_LINE);
-    atomic_store_explicit(&chunk[at / CHUNK], c, memory_order_relaxed);
+    atomic_store_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], c, memory_order_relaxed);
   }
-  return &c[at % CHUNK];
+  return &c[at % LM_SITE_CHUNK];
 }
 
 static bool describe_locked(loam_site *s, const loam_where *where) {
@@ -236,7 +237,7 @@ static loam_site *make_locked(const loam_where *where, uint64_t hash) {
   uint32_t at = atomic_load_explicit(&count, memory_order_relaxed);
   loam_site *s = room_locked(at);
   if (!s || !grow_sites_locked() || !describe_locked(s, where)) return NULL;
-  s->index = at + FIRST_INDEX;
+  s->index = at + LM_SITE_FIRST;
   s->lane = LM_LANE_OF(s->index);
   s->hash = hash;
   uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
@@ -330,7 +331,7 @@ void lm_site_start(void) {
   lm_plan_start();
   lm_thread_hook(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
   lm_lock_take(&lock);
-  for (uint32_t i = FIRST_INDEX; i < FIRST_INDEX + lm_site_count(); i++)
+  for (uint32_t i = LM_SITE_FIRST; i < LM_SITE_FIRST + lm_site_count(); i++)
     for (int parity = 0; parity < 2; parity++) {
       const lm_plan *bare = &lm_plan_bare;
       atomic_compare_exchange_strong_explicit(&lm_site_at(i)->now[parity].plan, &bare,
@@ -342,19 +343,13 @@ void lm_site_start(void) {
 
 /* ---- Tokens and the slots of generations -------------------------------------------------- */
 
-/* Under slots_lock, but for reading `number`. Slot 0 begins as generation 0's. */
-static struct {
-  _Atomic uint64_t number[LM_GENERATION_SLOTS];
-  bool used[LM_GENERATION_SLOTS];
-} slots = { .used = { true } };
+/* Under slots_lock, but for reading generations' numbers. Slot 0 begins as generation 0's. */
+static bool slot_used[LM_GENERATION_SLOTS] = { true };
+_Atomic uint64_t lm_generation_in[LM_GENERATION_SLOTS];
 
 lm_token lm_token_make(const loam_site *site, uint32_t slot) {
   lm_token slow = atomic_load_explicit(&site->counted, memory_order_relaxed) ? LM_TOKEN_SLOW : 0;
   return slow | slot << LM_SITE_BITS | site->index;
-}
-
-uint64_t lm_generation_of(uint32_t slot) {
-  return atomic_load_explicit(&slots.number[slot], memory_order_relaxed);
 }
 
 /* A slot that is a generation's, or that is free; LM_GENERATION_SLOTS if none. The place where a
@@ -362,7 +357,7 @@ uint64_t lm_generation_of(uint32_t slot) {
 static uint32_t slot_find_locked(uint64_t generation, bool used) {
   for (uint32_t i = 0; i < LM_GENERATION_SLOTS; i++) {
     uint32_t slot = (uint32_t)(generation + i) % LM_GENERATION_SLOTS;
-    if (slots.used[slot] == used && (!used || lm_generation_of(slot) == generation)) return slot;
+    if (slot_used[slot] == used && (!used || lm_generation_of(slot) == generation)) return slot;
   }
   return LM_GENERATION_SLOTS;
 }
@@ -384,7 +379,7 @@ static void slots_reclaim_locked(void) {
   if (slot < LM_GENERATION_SLOTS) kept[slot] = true;
   lm_pool_each(keep_slot_of, kept);
   lm_make_each(keep_slot_of_foreign, kept);
-  memcpy(slots.used, kept, sizeof kept);
+  memcpy(slot_used, kept, sizeof kept);
 }
 
 static uint32_t slot_take_locked(uint64_t generation) {
@@ -396,8 +391,8 @@ static uint32_t slot_take_locked(uint64_t generation) {
   if (slot == LM_GENERATION_SLOTS) /* as many generations have live blocks: two are told as one */
     slot = slot_find_locked(atomic_load_explicit(&lm_generation, memory_order_relaxed), true);
   lm_require(slot < LM_GENERATION_SLOTS);
-  slots.used[slot] = true;
-  atomic_store_explicit(&slots.number[slot], generation, memory_order_relaxed);
+  slot_used[slot] = true;
+  atomic_store_explicit(&lm_generation_in[slot], generation, memory_order_relaxed);
   return slot;
 }
 

@@ -40,6 +40,9 @@ struct loam_site {
  * readers. */
 extern _Atomic uint64_t lm_generation;
 
+enum { LM_SITE_CHUNK = 256, LM_SITE_FIRST = 2 };
+extern _Atomic(loam_site *) lm_site_chunk[] __attribute__((visibility("hidden")));
+
 loam_site *lm_site_at(uint32_t index); /* NULL if there is none */
 uint32_t lm_site_count(void);          /* indices are 2 .. count + 1 */
 loam_site *lm_site_default(void);      /* tag "", never NULL: */
@@ -69,10 +72,25 @@ LM_INLINE uint32_t lm_token_site(lm_token t) { return t & ((1u << LM_SITE_BITS) 
 LM_INLINE uint32_t lm_token_slot(lm_token t) {
   return (t >> LM_SITE_BITS) & (LM_GENERATION_SLOTS - 1);
 }
+/* The site of a token that a block has, or had. */
+LM_INLINE loam_site *lm_site_of(lm_token token) {
+  uint32_t at = lm_token_site(token) - LM_SITE_FIRST;
+  loam_site *chunk = atomic_load_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], memory_order_relaxed);
+  return lm_likely(at) ? &chunk[at % LM_SITE_CHUNK] : &lm_site_empty;
+}
+
+/* Adds to what is counted for a token, or takes from it. */
+LM_INLINE void lm_site_count_live(lm_token token, int64_t bytes) {
+  if (token & LM_TOKEN_SLOW)
+    atomic_fetch_add_explicit(lm_site_of(token)->live, bytes, memory_order_relaxed);
+}
 
 /* Slot of a generation, taken at its swap, and back. When slots run out, those that no live block
  * carries are found by walking live memory; if there is none, the newest is used for both. */
 uint32_t lm_generation_slot(uint64_t generation);
-uint64_t lm_generation_of(uint32_t slot);
+extern _Atomic uint64_t lm_generation_in[] __attribute__((visibility("hidden")));
+LM_INLINE uint64_t lm_generation_of(uint32_t slot) {
+  return atomic_load_explicit(&lm_generation_in[slot], memory_order_relaxed);
+}
 
 #endif

@@ -10,13 +10,12 @@
 
 static lm_strategy builtin = { .desc = { .name = "default" }, .whole = &builtin };
 
-/* Under the lock: writes. Without: an id is known only from lm_strategy_intern, or from data that
- * was published after it, so the pointer is there; acquire pairs with the release in add_locked. */
+/* Under the lock: writes. */
 static struct {
   lm_lock lock;
   _Atomic uint32_t n;
-  _Atomic(lm_strategy *) at[LM_STRATEGIES_MAX];
-} table = { .n = 1, .at = { &builtin } };
+} table = { .n = 1 };
+_Atomic(lm_strategy *) lm_strategy_table[LM_STRATEGIES_MAX] = { &builtin };
 
 /* ---- Descriptions */
 
@@ -98,11 +97,6 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
 
 /* ---- The table */
 
-lm_strategy *lm_strategy_at(uint32_t id) {
-  lm_assert(id < lm_strategy_count());
-  return atomic_load_explicit(&table.at[id], memory_order_acquire);
-}
-
 uint32_t lm_strategy_count(void) { return atomic_load_explicit(&table.n, memory_order_acquire); }
 
 static uint32_t hash_of(const lm_desc *desc) {
@@ -124,7 +118,7 @@ static lm_strategy *find(const lm_desc *desc, uint32_t from, uint32_t to) {
 static void add_locked(lm_strategy *s) {
   uint32_t id = atomic_load_explicit(&table.n, memory_order_relaxed);
   s->id = id;
-  atomic_store_explicit(&table.at[id], s, memory_order_release);
+  atomic_store_explicit(&lm_strategy_table[id], s, memory_order_release);
   atomic_store_explicit(&table.n, id + 1, memory_order_release);
 }
 
@@ -212,14 +206,11 @@ lm_strategy *lm_strategy_on(lm_strategy *s, unsigned node) {
   return s->shares && lm_numa_has(node) ? share_of(s, node) : s;
 }
 
-const char *lm_kind_text(lm_kind kind) {
-  static const char *const text[LM_KINDS] = {
-    [LM_KIND_HOST] = "host",       [LM_KIND_SYSTEM] = "system", [LM_KIND_HANDLER] = "handler",
-    [LM_KIND_DENY] = "deny",       [LM_KIND_PINNED] = "pinned", [LM_KIND_DEVICE] = "device",
-    [LM_KIND_MANAGED] = "managed", [LM_KIND_SHARED] = "shared", [LM_KIND_FILE] = "file",
-  };
-  return (unsigned)kind < LM_KINDS ? text[kind] : "?";
-}
+const char *const lm_kind_texts[LM_KINDS] = {
+  [LM_KIND_HOST] = "host",       [LM_KIND_SYSTEM] = "system", [LM_KIND_HANDLER] = "handler",
+  [LM_KIND_DENY] = "deny",       [LM_KIND_PINNED] = "pinned", [LM_KIND_DEVICE] = "device",
+  [LM_KIND_MANAGED] = "managed", [LM_KIND_SHARED] = "shared", [LM_KIND_FILE] = "file",
+};
 
 /* ---- Limits ------------------------------------------------------------------------------- */
 

@@ -81,10 +81,19 @@ typedef struct lm_strategy {
 
 /* The strategy of a description, made if new. LOAM_EBUDGET when LM_STRATEGIES_MAX exist. */
 loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out);
-/* By id, which is valid once interned; no lock. Strategy 0 is the built-in default, "default". */
-lm_strategy *lm_strategy_at(uint32_t id);
+/* By id, which is valid once interned; no lock. Strategy 0 is the built-in default, "default". An
+ * id is known only from lm_strategy_intern, or from data that was published after it, so the
+ * pointer is there; acquire pairs with the release of whoever entered it. */
+extern _Atomic(lm_strategy *) lm_strategy_table[] __attribute__((visibility("hidden")));
 uint32_t lm_strategy_count(void);
-const char *lm_kind_text(lm_kind kind);
+LM_INLINE lm_strategy *lm_strategy_at(uint32_t id) {
+  lm_assert(id < lm_strategy_count());
+  return atomic_load_explicit(&lm_strategy_table[id], memory_order_acquire);
+}
+extern const char *const lm_kind_texts[] __attribute__((visibility("hidden")));
+LM_INLINE const char *lm_kind_text(lm_kind kind) {
+  return (unsigned)kind < LM_KINDS ? lm_kind_texts[kind] : "?";
+}
 /* Whether its memory is that of a pool of host memory (pool.h). */
 LM_INLINE bool lm_kind_is_pooled(lm_kind kind) {
   return kind == LM_KIND_HOST || kind == LM_KIND_SHARED || kind == LM_KIND_FILE;

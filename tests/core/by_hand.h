@@ -12,6 +12,7 @@
 #include "foreign.h"
 #include "handler.h"
 #include "image.h"
+#include "settle.h"
 #include "test.h"
 
 /* ---- a policy by hand ---- */
@@ -39,11 +40,11 @@ static inline void swap(const lm_plan *plan) {
   uint32_t slot = lm_generation_slot(next);
   for (uint32_t i = 2; i < lm_site_count() + 2; i++) {
     loam_site *s = lm_site_at(i);
-    if (plan->reads & 1u << LM_IN_LIVE) lm_engine_count_mark(s);
+    if (plan->reads & 1u << LM_IN_LIVE) lm_settle_mark(s);
     s->now[next & 1].plan = plan;
     s->now[next & 1].token = lm_token_make(s, slot);
   }
-  lm_engine_count_settle();
+  lm_settle_all();
   lm_generation = next;
   lm_thread_grace();
 }

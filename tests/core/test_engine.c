@@ -362,7 +362,7 @@ static int use_in_child(void *argument) {
   char *p = get(100), *q = get(100000);
   if (!p || !q) return 1;
   p = lm_engine_realloc(NULL, p, 70000);
-  lm_engine_count_tag(tag("fork.child"));
+  lm_settle_tag(tag("fork.child"));
   put(p);
   put(q);
   put(argument);

@@ -66,7 +66,7 @@ static void counting_begins_exactly_while_threads_allocate(void **state) {
   for (int i = 0; i < TAGS; i++) {
     usleep(3000);
     held[i] = lm_engine_alloc(racing[i], 100, 16, false);
-    lm_engine_count_tag(racing[i]);
+    lm_settle_tag(racing[i]);
   }
   stop = true;
   for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
