@@ -253,6 +253,24 @@ static void pop(void *pushed) { leave(&(scope){ LM_GPU_OK, pushed }); }
     return tell(result_, __VA_ARGS__);                       \
   } while (0)
 
+/* Most drivers end things without a context; for others any will do that there is. */
+static bool enter_some(scope *s) {
+  for (int i = 0; i < devices; i++)
+    if (atomic_load_explicit(&device_of[i].primary, memory_order_relaxed))
+      return enter(s, i) == LM_GPU_OK;
+  return false;
+}
+
+#define ANYWHERE(result, call)                                       \
+  do {                                                               \
+    scope s_;                                                        \
+    (result) = (call);                                               \
+    if ((result) == CUDA_ERROR_INVALID_CONTEXT && enter_some(&s_)) { \
+      (result) = (call);                                             \
+      leave(&s_);                                                    \
+    }                                                                \
+  } while (0)
+
 static int current(void) { return lm_gpu_is_barred() ? -1 : find_current(); }
 
 /* ---- What a device is */
@@ -313,17 +331,11 @@ static lm_gpu_result alloc(int device, size_t size, lm_devptr *out) {
   return tell(result, "cuMemAlloc of %zu bytes on device %d", size, device);
 }
 
-/* Some drivers want a context for it, whichever; only one that is there. */
 static lm_gpu_result release(int device, lm_devptr at) {
-  scope s;
+  CUresult result;
+  (void)device;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  CUresult result = cu.MemFree(at);
-  if (result == CUDA_ERROR_INVALID_CONTEXT &&
-      atomic_load_explicit(&device_of[device].primary, memory_order_relaxed) &&
-      enter(&s, device) == LM_GPU_OK) {
-    result = cu.MemFree(at);
-    leave(&s);
-  }
+  ANYWHERE(result, cu.MemFree(at));
   return tell_end(result, "cuMemFree", at);
 }
 
@@ -341,8 +353,9 @@ static lm_gpu_result managed_prefer(lm_devptr at, size_t size, int device) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   if (device >= 0 && !lm_gpu_has(device)) return LM_GPU_FAILED;
   CUdevice where = device < 0 ? CU_DEVICE_CPU : device_of[device].handle;
-  return tell(cu.MemAdvise(at, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where),
-              "cuMemAdvise of %zu bytes to device %d", size, device);
+  CUresult result;
+  ANYWHERE(result, cu.MemAdvise(at, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where));
+  return tell(result, "cuMemAdvise of %zu bytes to device %d", size, device);
 }
 
 static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **out) {
@@ -359,8 +372,10 @@ static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **
 }
 
 static lm_gpu_result host_free(void *at) {
+  CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  return tell_end(cu.MemFreeHost(at), "cuMemFreeHost", (uintptr_t)at);
+  ANYWHERE(result, cu.MemFreeHost(at));
+  return tell_end(result, "cuMemFreeHost", (uintptr_t)at);
 }
 
 static lm_gpu_result host_register(int device, void *at, size_t size, unsigned flags) {
@@ -371,8 +386,10 @@ static lm_gpu_result host_register(int device, void *at, size_t size, unsigned f
 }
 
 static lm_gpu_result host_unregister(void *at) {
+  CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  return tell_end(cu.MemHostUnregister(at), "cuMemHostUnregister", (uintptr_t)at);
+  ANYWHERE(result, cu.MemHostUnregister(at));
+  return tell_end(result, "cuMemHostUnregister", (uintptr_t)at);
 }
 
 static lm_gpu_result host_address(int device, void *at, lm_devptr *out) {
@@ -415,12 +432,16 @@ static lm_gpu_result event_record(lm_gpu_event event, int device, lm_stream stre
 
 static lm_gpu_result event_query(lm_gpu_event event) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  return tell(cu.EventQuery(event), "cuEventQuery(%p)", event);
+  CUresult result;
+  ANYWHERE(result, cu.EventQuery(event));
+  return tell(result, "cuEventQuery(%p)", event);
 }
 
 static lm_gpu_result event_wait(lm_gpu_event event) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  return tell(cu.EventSynchronize(event), "cuEventSynchronize(%p)", event);
+  CUresult result;
+  ANYWHERE(result, cu.EventSynchronize(event));
+  return tell(result, "cuEventSynchronize(%p)", event);
 }
 
 static lm_gpu_result stream_wait(int device, lm_stream stream, lm_gpu_event event) {
@@ -429,8 +450,10 @@ static lm_gpu_result stream_wait(int device, lm_stream stream, lm_gpu_event even
 }
 
 static lm_gpu_result event_destroy(lm_gpu_event event) {
+  CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  return tell_end(cu.EventDestroy(event), "cuEventDestroy", (uintptr_t)event);
+  ANYWHERE(result, cu.EventDestroy(event));
+  return tell_end(result, "cuEventDestroy", (uintptr_t)event);
 }
 
 static lm_gpu_result stream_query(int device, lm_stream stream) {
@@ -540,8 +563,10 @@ static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
 }
 
 static lm_gpu_result unreserve(lm_devptr at, size_t size) {
+  CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  return tell_end(cu.MemAddressFree(at, size), "cuMemAddressFree", at);
+  ANYWHERE(result, cu.MemAddressFree(at, size));
+  return tell_end(result, "cuMemAddressFree", at);
 }
 
 /* Nothing is left of what failed halfway. */
@@ -573,10 +598,12 @@ static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle
 }
 
 static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
+  CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  lm_gpu_result result = tell_end(cu.MemUnmap(at, size), "cuMemUnmap", at);
-  if (result != LM_GPU_OK) return result;
-  return tell_end(cu.MemRelease(handle), "cuMemRelease", handle);
+  ANYWHERE(result, cu.MemUnmap(at, size));
+  if (result != CUDA_SUCCESS) return tell_end(result, "cuMemUnmap", at);
+  ANYWHERE(result, cu.MemRelease(handle));
+  return tell_end(result, "cuMemRelease", handle);
 }
 
 /* ---- Other processes */
@@ -584,7 +611,8 @@ static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
 static lm_gpu_result range(lm_devptr at, lm_devptr *base, size_t *size) {
   CUdeviceptr from;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  CUresult result = cu.MemGetAddressRange(&from, size, at);
+  CUresult result;
+  ANYWHERE(result, cu.MemGetAddressRange(&from, size, at));
   if (result == CUDA_SUCCESS) *base = from;
   return tell(result, "cuMemGetAddressRange of 0x%llx", (unsigned long long)at);
 }
@@ -592,7 +620,8 @@ static lm_gpu_result range(lm_devptr at, lm_devptr *base, size_t *size) {
 static lm_gpu_result ipc_export(lm_devptr base, unsigned char handle[LM_GPU_IPC_SIZE]) {
   CUipcMemHandle exported;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  CUresult result = cu.IpcGetMemHandle(&exported, base);
+  CUresult result;
+  ANYWHERE(result, cu.IpcGetMemHandle(&exported, base));
   if (result == CUDA_SUCCESS) memcpy(handle, &exported, LM_GPU_IPC_SIZE);
   return tell(result, "cuIpcGetMemHandle of 0x%llx", (unsigned long long)base);
 }
@@ -612,8 +641,10 @@ static lm_gpu_result ipc_open(int device, const unsigned char handle[LM_GPU_IPC_
 }
 
 static lm_gpu_result ipc_close(lm_devptr at) {
+  CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  return tell_end(cu.IpcCloseMemHandle(at), "cuIpcCloseMemHandle", at);
+  ANYWHERE(result, cu.IpcCloseMemHandle(at));
+  return tell_end(result, "cuIpcCloseMemHandle", at);
 }
 
 static const lm_gpu_ops ops = {

@@ -150,6 +150,29 @@ static void makes_a_primary_context_anew_that_the_host_has_reset(void **state) {
   good(gpu->release(0, at));
 }
 
+/* A driver that wants one, as none is current. */
+static void ends_things_in_any_context_that_there_is(void **state) {
+  lm_devptr at, managed;
+  lm_gpu_event event;
+  void *host;
+  (void)state;
+  good(gpu->alloc(0, 1000, &at));
+  good(gpu->managed_alloc(0, 1000, &managed));
+  good(gpu->host_alloc(0, 1000, 0, &host));
+  good(gpu->event_create(0, &event));
+  standin_fail("cuMemFree", 1, 1, CUDA_ERROR_INVALID_CONTEXT);
+  good(gpu->release(0, at));
+  standin_fail("cuMemFree", 1, 1, CUDA_ERROR_INVALID_CONTEXT);
+  good(gpu->release(0, managed));
+  standin_fail("cuMemFreeHost", 1, 1, CUDA_ERROR_INVALID_CONTEXT);
+  good(gpu->host_free(host));
+  standin_fail("cuEventDestroy", 1, 1, CUDA_ERROR_INVALID_CONTEXT);
+  good(gpu->event_destroy(event));
+  standin_fail(NULL, 0, 0, CUDA_SUCCESS);
+  assert_null(current());
+  assert_int_equal(standin_blocks(), 0);
+}
+
 static void tells_what_went_with_a_context_from_what_failed(void **state) {
   CUcontext mine;
   lm_devptr at;
@@ -397,6 +420,7 @@ int main(int argc, char **argv) {
     cmocka_unit_test_setup_teardown(else_the_primary_one_and_restores_what_was, start, end),
     cmocka_unit_test_setup_teardown(makes_a_primary_context_anew_that_the_host_has_reset, start,
                                     end),
+    cmocka_unit_test_setup_teardown(ends_things_in_any_context_that_there_is, start, end),
     cmocka_unit_test_setup_teardown(tells_what_went_with_a_context_from_what_failed, start, end),
     cmocka_unit_test_setup_teardown(tells_a_sticky_error, start, end),
     cmocka_unit_test_setup_teardown(refuses_a_device_that_is_not_there, start, end),

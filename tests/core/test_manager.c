@@ -304,6 +304,13 @@ TEST(a_library_without_the_symbol_says_so) {
   want(says("LOAM_MANAGER=libm.so.6: it exports no loam_manager_plugin"));
 }
 
+TEST(a_library_of_another_version_is_refused) {
+  void *at;
+  setenv("LOAM_MANAGER", getenv("LOAM_PLUGIN_OF_TOMORROW"), 1);
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_UNSUPPORTED);
+  want(says("plugin_of_tomorrow.so: manager \"tomorrow\" has interface version 2: loam has 1"));
+}
+
 /* ---- Pins */
 
 TEST(memory_that_there_is_can_be_pinned) {
@@ -425,6 +432,7 @@ int main(void) {
     cmocka_unit_test(a_library_brings_a_manager_and_it_stays),
     cmocka_unit_test(a_library_that_brings_none_leaves_no_memory),
     cmocka_unit_test(a_library_without_the_symbol_says_so),
+    cmocka_unit_test(a_library_of_another_version_is_refused),
     cmocka_unit_test(memory_that_there_is_can_be_pinned),
     cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
     cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),

@@ -35,6 +35,7 @@ _KINDS = {
     6: ("control", logging.WARNING),
     7: ("fault", logging.CRITICAL),
     8: ("leak", logging.WARNING),
+    9: ("manager", logging.WARNING),
 }
 
 

@@ -1,0 +1,11 @@
+/* plugin_of_tomorrow.c - a manager of an interface that loam does not have, for test_manager. */
+#include "loam.h"
+
+const loam_manager *loam_manager_plugin(const loam_manager *driver);
+const loam_manager *loam_manager_plugin(const loam_manager *driver) {
+  static loam_manager tomorrow;
+  tomorrow = *driver;
+  tomorrow.interface_version++;
+  tomorrow.name = "tomorrow";
+  return &tomorrow;
+}
