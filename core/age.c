@@ -1,7 +1,10 @@
 /* age.c - how long large blocks have lived: rounds of dating. */
 #include "age.h"
 
+#include "decay.h"
 #include "strategy.h"
+
+_Atomic bool lm_age_idle = true;
 
 /* The id that says so, in marks of large blocks, where ids mean nothing else. */
 enum { DATED = 1 };
@@ -40,11 +43,17 @@ uint32_t lm_age_of(uint32_t slot) {
   return is_large(slot) && dated && born && time > born ? time - born : 0;
 }
 
-bool lm_age_tick(void) {
+void lm_age_rouse(void) {
+  atomic_store_explicit(&lm_age_idle, false, memory_order_relaxed);
+  lm_decay_stir();
+}
+
+/* Idle before the walk: a block that is made behind it says otherwise. */
+void lm_age_tick(void) {
   bool any = false;
-  uint32_t end = (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >>
-                            LM_SLOT_SHIFT);
-  uint32_t time = now();
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
+  uint32_t time = now(), end = (uint32_t)(top >> LM_SLOT_SHIFT);
+  atomic_store_explicit(&lm_age_idle, true, memory_order_relaxed);
   for (uint32_t slot = lm_map_first(); slot < end;) {
     uint32_t next = lm_map_next(slot);
     if (is_large(slot)) {
@@ -53,5 +62,5 @@ bool lm_age_tick(void) {
     }
     slot = next > slot ? next : slot + 1;
   }
-  return any;
+  if (any) atomic_store_explicit(&lm_age_idle, false, memory_order_relaxed);
 }

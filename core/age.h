@@ -12,14 +12,23 @@
 
 enum { LM_AGE_ROUND_MS = 10000 };
 
+/* No round is needed: there were no large blocks at the last one, and none has been made since. */
+extern _Atomic bool lm_age_idle;
+LM_INLINE bool lm_age_is_idle(void) {
+  return atomic_load_explicit(&lm_age_idle, memory_order_relaxed);
+}
+/* Wakes who makes the rounds. */
+void lm_age_rouse(void);
+
 /* Of a block that is made, or is another now. The entry is the caller's. */
 LM_INLINE void lm_age_reset(lm_span *head) {
   atomic_store_explicit(&head->born, 0, memory_order_relaxed);
+  if (lm_unlikely(lm_age_is_idle())) lm_age_rouse();
 }
 
 /* Seconds that the large block at a slot has lived; 0: less than a round, or not dated. */
 uint32_t lm_age_of(uint32_t slot);
-/* A round. False: there are no large blocks. */
-bool lm_age_tick(void);
+/* A round. */
+void lm_age_tick(void);
 
 #endif

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include "error.h"
 #include "lend.h"
 #include "policy.h"
+#include "rebalance.h"
 
 static void answer_error(lm_json *out, const char *words) {
   lm_json_open(out, NULL, '{');
@@ -165,8 +167,105 @@ static void answer_share(const char *handle, lm_json *out, int *given) {
   lm_json_close(out, '}');
 }
 
+/* ---- Moving live memory */
+
+static void put_placed(void *ctx, const loam_placed *row) {
+  lm_json *out = ctx;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "tag", row->tag);
+  lm_json_text(out, "what", row->what);
+  lm_json_text(out, "why", row->why);
+  lm_json_uint(out, "bytes", row->bytes);
+  lm_json_uint(out, "blocks", row->blocks);
+  lm_json_close(out, '}');
+}
+
+static void answer_progress(lm_json *out) {
+  loam_progress now;
+  uint64_t number;
+  lm_rebalance_get(&now, &number);
+  lm_json_open(out, NULL, '{');
+  lm_json_bool(out, "ok", true);
+  lm_json_uint(out, "job", number);
+  lm_json_bool(out, "running", now.running);
+  lm_json_uint(out, "bytes", now.bytes);
+  lm_json_uint(out, "done", now.done);
+  lm_json_uint(out, "moved", now.moved);
+  lm_json_uint(out, "right", now.right);
+  lm_json_uint(out, "refused", now.refused);
+  lm_json_open(out, "rows", '[');
+  if (!now.running) lm_rebalance_rows(put_placed, out);
+  lm_json_close(out, ']');
+  lm_json_close(out, '}');
+}
+
+static bool is_word(const char *text, size_t length, const char *word) {
+  return strlen(word) == length && !strncmp(text, word, length);
+}
+
+/* One `key=value`; false: it is none of those. */
+static bool read_word(const char *text, size_t length, lm_job_order *order) {
+  if (is_word(text, length, "to=node")) order->to = LOAM_TO_NODE;
+  else if (is_word(text, length, "to=cold")) order->to = LOAM_TO_COLD;
+  else if (is_word(text, length, "to=pageout")) order->to = LOAM_TO_PAGEOUT;
+  else if (!strncmp(text, "rate=", 5)) order->rate = strtoull(text + 5, NULL, 10);
+  else if (!strncmp(text, "node=", 5)) order->node = (int)strtol(text + 5, NULL, 10);
+  else if (!strncmp(text, "older=", 6)) order->older_s = (unsigned)strtoul(text + 6, NULL, 10);
+  else return false;
+  return true;
+}
+
+/* Words, of which the tag runs to the end of the line. */
+static bool read_order(const char *text, lm_job_order *order) {
+  for (size_t n; *text; text += n + (text[n] == ' ')) {
+    n = strcspn(text, " ");
+    if (!strncmp(text, "tag=", 4)) {
+      order->has_tag = true;
+      return snprintf(order->tag, sizeof order->tag, "%s", text + 4) < (int)sizeof order->tag;
+    }
+    if (!read_word(text, n, order)) return false;
+  }
+  return !order->demotes;
+}
+
+/* Whoever begins a job has to ask after it. */
+static void begin_job(bool demotes, const char *text, lm_json *out) {
+  lm_job_order order = { .demotes = demotes, .node = -1 };
+  char words[256], quoted[96];
+  if (!read_order(text, &order)) {
+    snprintf(words, sizeof words, "%s %s: rate=, node=, older=, to=node|cold|pageout, tag=",
+             demotes ? "demote" : "rebalance", lm_quote(quoted, sizeof quoted, text));
+    answer_error(out, words);
+  } else if (lm_rebalance_begin(&order, LM_JOB_SERVICE) != LOAM_OK) {
+    answer_error(out, loam_error());
+  } else {
+    lm_rebalance_attend(true);
+    answer_progress(out);
+  }
+}
+
+/* False: it is another request. */
+static bool answer_job(const char *request, lm_json *out) {
+  if (!strcmp(request, "moved")) {
+    lm_rebalance_attend(false);
+    answer_progress(out);
+  } else if (!strcmp(request, "move stop")) {
+    lm_rebalance_cancel();
+    answer_progress(out);
+  } else if (!strcmp(request, "rebalance")) {
+    begin_job(false, "", out);
+  } else if (!strncmp(request, "rebalance ", 10)) {
+    begin_job(false, request + 10, out);
+  } else if (!strncmp(request, "demote ", 7)) {
+    begin_job(true, request + 7, out);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void lm_control_answer(const char *request, lm_json *out, int *given) {
-  char words[160], quoted[96];
+  char words[256], quoted[96];
   if (!strcmp(request, "ping")) {
     answer_ping(out);
   } else if (!strcmp(request, "status")) {
@@ -179,8 +278,10 @@ void lm_control_answer(const char *request, lm_json *out, int *given) {
     answer_reload(request + 7, out);
   } else if (!strncmp(request, "share ", 6)) {
     answer_share(request + 6, out, given);
-  } else {
-    snprintf(words, sizeof words, "unknown request %s: ping, status, stats, reload, share",
+  } else if (!answer_job(request, out)) {
+    snprintf(words, sizeof words,
+             "unknown request %s: ping, status, stats, reload, share, rebalance, demote, moved, "
+             "move stop",
              lm_quote(quoted, sizeof quoted, request));
     answer_error(out, words);
   }

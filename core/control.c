@@ -21,11 +21,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "age.h"
 #include "decay.h"
 #include "descriptor.h"
 #include "error.h"
+#include "numa.h"
 #include "policy.h"
 #include "pool.h"
+#include "rebalance.h"
 #include "sys.h"
 #include "watch.h"
 
@@ -65,6 +68,10 @@ static lm_watch *watch;         /* the thread's */
 static lm_watch *incoming;      /* for the thread to take */
 static bool has_incoming;
 static int64_t tick_ns;         /* the thread's: when the next tick may be */
+static int64_t job_ns = -1;     /* and the next step of moving memory; -1: there is none */
+static int64_t gauge_ns;        /* and the next reading of gauges */
+static int64_t round_ns;        /* and the next round of dating */
+static _Atomic bool wants_applying;
 static client clients[CLIENTS]; /* the thread's, but for the link */
 
 /* Inside, so that nothing done here asks for a new site, which could want this lock. */
@@ -299,6 +306,52 @@ static void serve(client *c, short events) {
   else if (lm_sys_clock_ns() > c->deadline_ns) hang_up(c);
 }
 
+/* ---- what is done in between ---- */
+
+/* A policy that live memory is to follow has become live. A job under way is ended first: it may
+ * have passed over what is to move now. */
+static void begin_applying(void) {
+  lm_job_order order = { 0 };
+  if (!atomic_exchange(&wants_applying, false)) return;
+  if (lm_rebalance_begin(&order, LM_JOB_SERVICE) == LOAM_OK) return;
+  lm_rebalance_cancel();
+  atomic_store(&wants_applying, true);
+}
+
+static void tell_moved(void) {
+  loam_progress moved;
+  uint64_t number;
+  lm_rebalance_get(&moved, &number);
+  lm_event(LOAM_EVENT_MOVED, atomic_load(&lm_generation), NULL,
+           "live memory: %llu bytes moved, %llu were right, %llu refused",
+           (unsigned long long)moved.moved, (unsigned long long)moved.right,
+           (unsigned long long)moved.refused);
+}
+
+/* A step of moving live memory; job_ns: when the next may be, -1: there is no job. */
+static void move_memory(void) {
+  if (job_ns < 0 || lm_sys_clock_ns() >= job_ns) {
+    int64_t before = job_ns, wait;
+    begin_applying();
+    wait = lm_rebalance_step(LM_JOB_SERVICE);
+    job_ns = wait < 0 ? -1 : lm_sys_clock_ns() + wait;
+    if (before >= 0 && job_ns < 0) tell_moved();
+  }
+}
+
+static void keep_gauges(void) {
+  if (!lm_numa_is_wanted() || lm_sys_clock_ns() < gauge_ns) return;
+  lm_numa_keep();
+  gauge_ns = lm_sys_clock_ns() + LM_NUMA_KEEP_MS * 1000000ll;
+}
+
+/* Dates large blocks (age.h). */
+static void date_blocks(void) {
+  if (lm_age_is_idle() || lm_sys_clock_ns() < round_ns) return;
+  lm_age_tick();
+  round_ns = lm_sys_clock_ns() + LM_AGE_ROUND_MS * 1000000ll;
+}
+
 /* ---- the thread ---- */
 
 static void take_incoming(void) {
@@ -335,8 +388,13 @@ static void tick(void) {
 }
 
 static int until_tick_ms(int timeout_ms) {
+  int64_t now = lm_sys_clock_ns();
+  if (job_ns >= 0) timeout_ms = sooner(timeout_ms, (job_ns - now + 999999) / 1000000);
+  if (!lm_age_is_idle()) timeout_ms = sooner(timeout_ms, (round_ns - now) / 1000000 + 1);
+  if (lm_numa_is_wanted()) timeout_ms = sooner(timeout_ms, (gauge_ns - now) / 1000000 + 1);
+  if (atomic_load(&wants_applying)) timeout_ms = sooner(timeout_ms, 1);
   if (lm_decay_is_asleep()) return timeout_ms;
-  return sooner(timeout_ms, (tick_ns - lm_sys_clock_ns()) / 1000000 + 1);
+  return sooner(timeout_ms, (tick_ns - now) / 1000000 + 1);
 }
 
 /* What to wait for: bell, listener, watch, clients; -1 as a descriptor is ignored by poll. */
@@ -389,7 +447,16 @@ static bool is_done(void) {
   return done;
 }
 
+/* What is half moved is brought back. */
+static void end_moving(void) {
+  lm_rebalance_cancel();
+  while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
+  job_ns = -1;
+}
+
 static void shut_down(void) {
+  if (job_ns >= 0) end_moving();
+  lm_numa_unkeep();
   for (int i = 0; i < CLIENTS; i++)
     if (clients[i].is_here) hang_up(&clients[i]);
   enter();
@@ -419,6 +486,9 @@ static void *run(void *arg) {
     if (fds[LISTENER].revents && lm_descriptor_is_ours(&listener)) accept_client();
     look_at_file();
     tick();
+    keep_gauges();
+    date_blocks();
+    move_memory();
     for (int i = 0; i < CLIENTS; i++)
       if (fds[FIRST_CLIENT + i].fd >= 0) serve(&clients[i], fds[FIRST_CLIENT + i].revents);
   }
@@ -462,6 +532,8 @@ static void fork_child(void) {
   lm_descriptor_close(&listener); /* the path is the parent's */
   close_bell_locked();
   is_running = false;
+  job_ns = -1;
+  lm_numa_unkeep();
   if (is_stopping) return;
   forked_ns = lm_sys_clock_ns();
   atomic_store(&lm_control_asleep, true);
@@ -488,7 +560,8 @@ static void hook_once(void) {
 static loam_status start_locked(void) {
   loam_status status = LOAM_OK;
   if (wants_socket && listener.fd < 0) status = open_socket_locked();
-  if (listener.fd < 0 && !has_incoming && !watch) return status;
+  bool wants_thread = listener.fd >= 0 || has_incoming || watch || atomic_load(&wants_applying);
+  if (!wants_thread) return status;
   loam_status started = start_thread_locked();
   return started != LOAM_OK ? started : status;
 }
@@ -551,6 +624,16 @@ bool lm_control_is_open(void) {
   bool is_open = is_running && lm_descriptor_is_ours(&listener);
   leave();
   return is_open;
+}
+
+void lm_control_apply(void) {
+  hook_once();
+  enter();
+  atomic_store(&wants_applying, true);
+  loam_status status = start_locked();
+  ring();
+  leave();
+  tell_failure(status);
 }
 
 bool lm_control_watching(void) { return atomic_load(&is_watching); }

@@ -1,4 +1,5 @@
-/* numa.c - NUMA nodes, read from sysfs once; free memory, read again when it is old. */
+/* numa.c - NUMA nodes, read from sysfs once; free memory, read again when it is old, by the
+ * service thread while it is asked for. */
 #include "numa.h"
 
 #include <errno.h>
@@ -6,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decay.h"
 #include "thread.h"
 
 enum {
@@ -16,7 +18,12 @@ enum {
   FILE_SIZE = 1024 /* of the longer files, as much as has what is asked for */
 };
 
+/* Free memory of a node is kept by the service thread while somebody reads it. */
+enum { KEEP_NS = LM_NUMA_KEEP_MS * 1000000 };
+enum { UNKEPT, KEPT, KEPT_USED };
+
 typedef struct gauge {
+  _Atomic uint32_t state;
   _Atomic int64_t read_at; /* whoever moves it reads the file; relaxed, the figure is a hint */
   _Atomic uint64_t free;
 } gauge;
@@ -32,6 +39,8 @@ static struct {
   uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
   gauge gauge[LM_NODES_MAX];
 } machine;
+
+static _Atomic bool wanted; /* somebody reads a gauge: the service thread is to keep it */
 
 static const char *root = "/sys/devices/system/node";
 static const char weights[] = "/sys/kernel/mm/mempolicy/weighted_interleave";
@@ -126,7 +135,7 @@ static void read_machine_locked(uint64_t allowed) {
   machine.nodes = read_list("has_memory", 1) & machine.online & allowed;
   if (!machine.nodes) machine.nodes = 1;
   machine.cpus = read_list("has_cpu", UINT64_MAX);
-  int64_t now = lm_sys_clock_ns();
+  int64_t now = lm_sys_coarse_ns();
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
     machine.total[node] = 0;
     read_distances(node);
@@ -172,19 +181,69 @@ unsigned lm_numa_distance(unsigned from, unsigned to) {
 
 uint64_t lm_numa_total(unsigned node) { return lm_numa_has(node) ? machine.total[node] : 0; }
 
+/* Nobody keeps it: whoever finds it old reads the file. Asked of the coarse clock, which costs a
+ * fifth of the other and is within some milliseconds. */
+static void refresh(unsigned node, gauge *g) {
+  int64_t now = lm_sys_coarse_ns();
+  int64_t then = atomic_load_explicit(&g->read_at, memory_order_relaxed);
+  if (now - then <= FREE_MAX_AGE_NS ||
+      !atomic_compare_exchange_strong_explicit(&g->read_at, &then, now, memory_order_relaxed,
+                                               memory_order_relaxed))
+    return;
+  uint64_t total, free;
+  read_memory(node, &total, &free);
+  atomic_store_explicit(&g->free, free, memory_order_relaxed);
+  atomic_store_explicit(&wanted, true, memory_order_relaxed);
+  lm_decay_stir(); /* wakes the service thread, which keeps it from then on */
+}
+
+static LM_NOINLINE uint64_t free_unkept(unsigned node) {
+  gauge *g = &machine.gauge[node];
+  uint32_t kept = KEPT;
+  bool is_kept = atomic_compare_exchange_strong_explicit(
+      &g->state, &kept, KEPT_USED, memory_order_relaxed, memory_order_relaxed);
+  if (!is_kept && kept != KEPT_USED) refresh(node, g);
+  return atomic_load_explicit(&g->free, memory_order_relaxed);
+}
+
 uint64_t lm_numa_free(unsigned node) {
   if (!lm_numa_has(node)) return 0;
   gauge *g = &machine.gauge[node];
-  int64_t now = lm_sys_clock_ns();
-  int64_t then = atomic_load_explicit(&g->read_at, memory_order_relaxed);
-  if (now - then > FREE_MAX_AGE_NS &&
-      atomic_compare_exchange_strong_explicit(&g->read_at, &then, now, memory_order_relaxed,
-                                              memory_order_relaxed)) {
+  if (lm_unlikely(atomic_load_explicit(&g->state, memory_order_relaxed) != KEPT_USED))
+    return free_unkept(node);
+  return atomic_load_explicit(&g->free, memory_order_relaxed);
+}
+
+bool lm_numa_is_wanted(void) { return atomic_load_explicit(&wanted, memory_order_relaxed); }
+
+/* One that nobody read since the last time is kept no more; nor is one whose file is gone. */
+static bool keep(unsigned node, gauge *g, int64_t now) {
+  uint32_t state = atomic_load_explicit(&g->state, memory_order_relaxed);
+  bool is_recent = now - atomic_load_explicit(&g->read_at, memory_order_relaxed) < 2 * KEEP_NS;
+  uint32_t next = state == KEPT_USED || (state == UNKEPT && is_recent) ? KEPT : UNKEPT;
+  if (next == KEPT) {
     uint64_t total, free;
     read_memory(node, &total, &free);
     atomic_store_explicit(&g->free, free, memory_order_relaxed);
+    atomic_store_explicit(&g->read_at, now, memory_order_relaxed);
   }
-  return atomic_load_explicit(&g->free, memory_order_relaxed);
+  atomic_store_explicit(&g->state, next, memory_order_relaxed);
+  return next == KEPT;
+}
+
+void lm_numa_keep(void) {
+  bool any = false;
+  int64_t now = lm_sys_coarse_ns();
+  for (uint64_t left = lm_numa_nodes(); left; left &= left - 1) {
+    unsigned node = (unsigned)__builtin_ctzll(left);
+    any = keep(node, &machine.gauge[node], now) || any;
+  }
+  atomic_store_explicit(&wanted, any, memory_order_relaxed);
+}
+
+void lm_numa_unkeep(void) {
+  for (unsigned node = 0; node < LM_NODES_MAX; node++)
+    atomic_store_explicit(&machine.gauge[node].state, UNKEPT, memory_order_relaxed);
 }
 
 uint64_t lm_numa_available(unsigned node) {

@@ -26,13 +26,23 @@ bool lm_numa_has_cpus(unsigned node);
 /* "0-1,3" */
 const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
 unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
-/* Bytes free on a node, at most 100 ms old; total bytes. 0 for a node that is not there. */
+/* Bytes free on a node, total bytes; 0 for a node that is not there. What is free is at most 100 ms
+ * old: the service thread reads it while it is asked for, so that asking is a load or two; where
+ * there is none, or while it loads a policy, one of those who ask does, each 100 ms. Nothing is
+ * allocated for that. */
 uint64_t lm_numa_free(unsigned node);
 uint64_t lm_numa_total(unsigned node);
 /* The same at this moment, with what the kernel can soon make free: files' pages. */
 uint64_t lm_numa_available(unsigned node);
 unsigned lm_numa_here(void); /* node of the calling CPU */
 unsigned lm_numa_near(void); /* the nearest to it of those with memory that may be used */
+
+/* The service thread's: whether somebody asks; reads anew what is asked for, to be called each
+ * LM_NUMA_KEEP_MS; says that it does not for a while. */
+enum { LM_NUMA_KEEP_MS = 50 };
+bool lm_numa_is_wanted(void);
+void lm_numa_keep(void);
+void lm_numa_unkeep(void);
 
 /* How a strategy places its pages. */
 typedef struct lm_placement {

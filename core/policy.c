@@ -265,6 +265,7 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
     .name = name, .path = path, .text = text, .length = length, .hash = lm_policy_hash(text, length)
   };
   hook_locked();
+  lm_numa_unkeep(); /* it may be the service thread that is busy with this */
   loam_status status = compile_and_vet(&l);
   if (status == LOAM_OK) status = go_live(&l);
   if (status == LOAM_OK) lm_fault_watch();
@@ -274,6 +275,13 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
   return status;
 }
 
+static bool is_live_wanted(void) {
+  lock(&live_lock);
+  bool wanted = live && lm_script_applies_live(live);
+  unlock(&live_lock);
+  return wanted;
+}
+
 /* With no lock held. The callback may change this thread's words; the caller is to find them. */
 static loam_status announce(loam_status status, const char *name) {
   char words[LM_ERROR_SIZE];
@@ -281,6 +289,7 @@ static loam_status announce(loam_status status, const char *name) {
   if (status == LOAM_OK) {
     lm_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu", name,
              (unsigned long long)generation);
+    if (is_live_wanted()) lm_control_apply();
     return status;
   }
   snprintf(words, sizeof words, "%s", loam_error());

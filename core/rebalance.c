@@ -28,6 +28,7 @@ enum {
   OBJECTS_A_STEP = 20000,
   TOKENS = 8, /* of one span whose answers are remembered */
 };
+#define LEASE_NS ((int64_t)3 * 1000000000)
 #define PIECE (4 * LM_MIB)
 #define BATCH_BYTES (64 * LM_MIB)
 
@@ -45,6 +46,7 @@ static struct {
   lm_home home[BATCH];
   uint32_t n, next;          /* claims of the batch; the one whose pages are moved */
   int64_t due_ns;            /* when the rate allows the next piece */
+  int64_t lease_ns; /* when it ends if nobody has attended; 0: it does not */
   uint32_t pieces, last_end; /* mappings that this may have cost; where the last move ended */
   loam_progress progress;
   lm_placed placed;
@@ -465,8 +467,9 @@ int64_t lm_rebalance_step(lm_job_owner owner) {
   int64_t wait = -1;
   lm_lock_take(&job.lock);
   if (t && job.phase != IDLE && job.owner == owner) {
-    wait = job.due_ns - lm_sys_clock_ns();
-    if (wait <= 0 || job.cancelled) step_locked(t);
+    int64_t now = lm_sys_clock_ns();
+    if (job.lease_ns && now > job.lease_ns) job.cancelled = true;
+    if (job.due_ns <= now || job.cancelled) step_locked(t);
     wait = job.due_ns - lm_sys_clock_ns();
     if (wait < 0) wait = 0;
     if (job.phase == IDLE) wait = -1;
@@ -493,7 +496,7 @@ static void begin_locked(const lm_job_order *order, lm_job_owner owner) {
   job.number++;
   job.cancelled = false;
   job.n = job.next = job.pieces = job.last_end = 0;
-  job.due_ns = 0;
+  job.due_ns = job.lease_ns = 0;
   job.at = lm_map_first();
   job.end = (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >> LM_SLOT_SHIFT);
   job.progress = (loam_progress){ .bytes = sum_of_extents(job.end), .running = 1 };
@@ -557,6 +560,12 @@ loam_status lm_rebalance_begin(const lm_job_order *given, lm_job_owner owner) {
 void lm_rebalance_cancel(void) {
   lm_lock_take(&job.lock);
   if (job.phase != IDLE) job.cancelled = true;
+  lm_lock_drop(&job.lock);
+}
+
+void lm_rebalance_attend(bool begin) {
+  lm_lock_take(&job.lock);
+  if (begin || job.lease_ns) job.lease_ns = lm_sys_clock_ns() + LEASE_NS;
   lm_lock_drop(&job.lock);
 }
 

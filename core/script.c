@@ -35,6 +35,13 @@ static void copy_name(lua_State *L, lm_script *script) {
   snprintf(script->policy, sizeof script->policy, "%s", name);
 }
 
+static void copy_apply(lua_State *L, lm_script *script) {
+  push_driver(L, "apply");
+  lua_call(L, 0, 1);
+  const char *apply = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : "";
+  script->applies_live = !strcmp(apply, "live");
+}
+
 static loam_status open_policy(lua_State *L, void *arg) {
   lm_script *script = arg;
   push_driver(L, "open");
@@ -43,6 +50,7 @@ static loam_status open_policy(lua_State *L, void *arg) {
   lua_call(L, 2, 2);
   loam_status status = answered(L);
   if (status == LOAM_OK) copy_name(L, script);
+  if (status == LOAM_OK) copy_apply(L, script);
   return status;
 }
 
@@ -90,6 +98,7 @@ void lm_script_close(lm_script *script) {
 }
 
 const char *lm_script_name(const lm_script *script) { return script->policy; }
+bool lm_script_applies_live(const lm_script *script) { return script->applies_live; }
 
 void lm_script_mark(const lm_script *script, uint8_t *used, uint32_t n) {
   for (uint32_t i = 0; i < script->slots; i++) {

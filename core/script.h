@@ -30,6 +30,8 @@ loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_
 loam_status lm_script_vet(lm_script *script);
 /* The policy's name, "" if it has none. */
 const char *lm_script_name(const lm_script *script);
+/* Whether live memory is to follow it: `apply = "live"`. */
+bool lm_script_applies_live(const lm_script *script);
 uint32_t lm_script_plans(const lm_script *script);
 /* Sets used[id] for each strategy, of ids below n, that one of its plans names. */
 void lm_script_mark(const lm_script *script, uint8_t *used, uint32_t n);

@@ -86,6 +86,24 @@ static void push_thp(lua_State *L) {
   lua_setfield(L, -2, "thp");
 }
 
+static void push_total(lua_State *L, unsigned node) {
+  lua_pushnumber(L, (lua_Number)lm_numa_total(node));
+}
+
+static void push_has_cpus(lua_State *L, unsigned node) {
+  lua_pushboolean(L, lm_numa_has_cpus(node));
+}
+
+/* A table: node -> what `push` says of it. */
+static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *L, unsigned node)) {
+  lua_createtable(L, 0, 4);
+  for (uint64_t left = nodes; left; left &= left - 1) {
+    unsigned node = (unsigned)__builtin_ctzll(left);
+    push(L, node);
+    lua_rawseti(L, -2, (int)node);
+  }
+}
+
 static int core_machine(lua_State *L) {
   char text[256];
   uint64_t nodes = lm_numa_nodes();
@@ -97,6 +115,10 @@ static int core_machine(lua_State *L) {
     lua_rawseti(L, -2, ++n);
   }
   lua_setfield(L, -2, "nodes");
+  push_of_nodes(L, nodes, push_total);
+  lua_setfield(L, -2, "totals");
+  push_of_nodes(L, nodes, push_has_cpus);
+  lua_setfield(L, -2, "cpus");
   lua_pushstring(L, lm_numa_text(nodes, text, sizeof text));
   lua_setfield(L, -2, "nodes_text");
   lua_createtable(L, 0, 2);

@@ -19,6 +19,7 @@ struct lm_script {
   char *text;      /* a copy, terminated; messages show lines of it */
   size_t length;
   char policy[64]; /* the policy's own name */
+  bool applies_live;
 };
 
 /* Puts loam.core and the embedded modules within reach of require(). A vm body: lm_vm_setup. */

@@ -96,7 +96,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_CONTROL = 6,        /* there is no control socket; `loam status` will not find us */
   LOAM_EVENT_FAULT = 7,          /* guarded memory was touched where no block lives; see below */
   LOAM_EVENT_LEAK = 8,           /* blocks of a tag are live at exit, where that was asked for */
-  LOAM_EVENT_MANAGER = 9         /* a manager was not taken, as LOAM_MANAGER names another */
+  LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, as LOAM_MANAGER names another */
+  LOAM_EVENT_MOVED = 10          /* the service thread has moved live memory; message is how much */
 } loam_event_kind;
 
 typedef struct loam_event {

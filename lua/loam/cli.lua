@@ -11,7 +11,8 @@ local cli = {}
 
 -- In the order of help; each is lua/loam/cli/NAME.lua.
 local VERBS = {
-  "check", "explain", "plan", "test", "run", "ps", "status", "stats", "reload", "doctor",
+  "check", "explain", "plan", "test", "run", "ps", "status", "stats", "reload",
+  "rebalance", "demote", "doctor",
 }
 
 local function is_verb(name)

@@ -9,6 +9,7 @@ local driver = {}
 
 local file -- { name, text }
 local name = ""
+local apply = "new"
 
 local function words(errors)
   return diag.render(errors, file.name, diag.lines(file.text))
@@ -20,13 +21,18 @@ function driver.open(file_name, text)
   file = { name = file_name, text = text }
   local made, errors = policy.open(file_name, text)
   if not made then return nil, words(errors) end
-  name = made.name
+  name, apply = made.name, made.apply
   return true
 end
 
 ---@return string the policy's name, "" if it has none
 function driver.name()
   return name
+end
+
+---@return string "new" or "live": whether live memory follows a load
+function driver.apply()
+  return apply
 end
 
 ---@param where table tag, file, func, module (strings) and line

@@ -75,20 +75,23 @@ local function nodes() return options.machine().nodes end
 loam.nodes = list(nodes)
 loam.devices = list(options.device_list)
 
-local function place(input, n)
+local function place(input, n, constants)
+  local known = { "free" }
+  for field in pairs(constants) do known[#known + 1] = field end
+  table.sort(known)
   return setmetatable({}, {
     __index = function(_, field)
       if field == "free" then return request.gauge(input, n) end
-      return here.refuse_word("field", "it has no field '" .. tostring(field) .. "'", field,
-        { "free" })
+      if constants[field] ~= nil then return constants[field] end
+      return here.refuse_word("field", "it has no field '" .. tostring(field) .. "'", field, known)
     end,
-    __newindex = function() return here.refuse("write", "free memory is only read") end,
+    __newindex = function() return here.refuse("write", "what a machine has is only read") end,
   })
 end
 
 -- Where nothing is known, nothing is free.
 local NOWHERE = setmetatable({}, {
-  __index = function() return 0 end,
+  __index = function(_, field) return field ~= "cpus" and 0 end,
   __newindex = function() return here.refuse("write", "free memory is only read") end,
 })
 
@@ -101,10 +104,10 @@ end
 
 -- loam.node(n) and loam.device(n). A number of the request forks over those there are; for others
 -- (a CPU's node may have no memory) nothing is free. `check` refuses a constant that is not there.
-local function places(input, list_numbers, check)
+local function places(input, list_numbers, constants_of, check)
   local made = {}
   local function at(n)
-    made[n] = made[n] or place(input, n)
+    made[n] = made[n] or place(input, n, constants_of(n))
     return made[n]
   end
   return function(n)
@@ -121,11 +124,20 @@ local function places(input, list_numbers, check)
   end
 end
 
-loam.node = places("node_free", nodes, function(n)
+-- What does not change while a policy is live.
+local function constants_of_node(n)
+  local machine = options.machine()
+  return { total = machine.totals and machine.totals[n] or 0,
+           cpus = not machine.cpus or machine.cpus[n] ~= false }
+end
+
+loam.node = places("node_free", nodes, constants_of_node, function(n)
   return options.check_node("loam.node", n)
 end)
 
-local device_gauge = places("device_free", options.device_list, function(n)
+local function none() return {} end
+
+local device_gauge = places("device_free", options.device_list, none, function(n)
   if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
     here.refuse("type", "loam.device takes a device number from 0")
   end
@@ -142,7 +154,15 @@ end
 
 -- ---- the policy
 
-local KEYS = { "name", "pick", "tests", "always" }
+local KEYS = { "name", "pick", "tests", "always", "apply" }
+local APPLY = { "new", "live" } -- when a reload is for memory to come, or for what lives too
+
+-- Whether a reload brings live memory to where the policy wants it.
+local function check_apply(apply)
+  if apply == nil or is_in(APPLY, apply) then return end
+  here.refuse_word("policy", "apply is " .. options.show(apply)
+    .. "; it has to be \"new\" (memory to come) or \"live\" (what lives as well)", apply, APPLY)
+end
 
 local policies = {} -- what loam.policy returned -> its table
 
@@ -167,6 +187,7 @@ function loam.policy(given)
   end
   check_type(given, "name", "string", "name = \"production\"")
   if rawget(given, "name") then options.name("name", given.name) end
+  check_apply(rawget(given, "apply"))
   check_type(given, "pick", "function", "pick = function(req) … end")
   check_type(given, "tests", "table", "tests = { { tag = \"log\", size = 100, expect = scratch } }")
   check_type(given, "always", "table", "always = { [\"what holds\"] = function(req, got) … end }")
@@ -178,11 +199,12 @@ function loam.policy(given)
     return here.refuse("write", "a policy cannot be changed once made")
   end })
   policies[policy] = { name = given.name, pick = given.pick, tests = given.tests or {},
-                       always = given.always or {}, line = here.line() }
+                       always = given.always or {}, apply = given.apply or "new",
+                       line = here.line() }
   return policy
 end
 
----@return table|nil { name, pick, tests, always, line } of what loam.policy returned
+---@return table|nil { name, pick, tests, always, apply, line } of what loam.policy returned
 function dsl.policy(value)
   return value ~= nil and policies[value] or nil
 end

@@ -23,6 +23,7 @@ local policy = {}
 
 ---@class loam.Policy
 ---@field name string
+---@field apply string "new" or "live"
 ---@field pick function
 ---@field line integer of pick
 ---@field invariants loam.Invariant[]
@@ -84,7 +85,7 @@ local function read(text)
   local errors, constants = scanned(given, invariants, env)
   if #errors > 0 then return { errors = errors } end
   return {
-    name = given.name or "", pick = given.pick, invariants = invariants, constants = constants,
+    name = given.name or "", apply = given.apply, pick = given.pick, invariants = invariants, constants = constants,
     line = debug.getinfo(given.pick, "S").linedefined, keeps_trees = keep,
     tests = tests.read(given.tests, source.test_lines(text)),
   }

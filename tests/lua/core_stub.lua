@@ -20,7 +20,8 @@ core.limits = { max_leaves = 1000, step_ms = 200, step_bytes = 4 * 2 ^ 20 }
 core.host = false
 
 core.the_machine = {
-  nodes = { 0, 1 }, nodes_text = "0-1", hugepages = { ["2MiB"] = 0 }, thp = "madvise",
+  nodes = { 0, 1 }, nodes_text = "0-1", totals = { [0] = 2 ^ 36, [1] = 2 ^ 38 },
+  cpus = { [0] = true, [1] = false }, hugepages = { ["2MiB"] = 0 }, thp = "madvise",
   page = 4096, memlock = 8 * 2 ^ 20,
 }
 

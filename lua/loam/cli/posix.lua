@@ -12,6 +12,12 @@ int access(const char *path, int mode);
 int execvp(const char *file, char *const argv[]);
 char *strerror(int error);
 int getpid(void);
+typedef struct { unsigned long bits[16]; } loam_sigset;
+struct loam_timespec { long seconds, nanoseconds; };
+int sigemptyset(loam_sigset *set);
+int sigaddset(loam_sigset *set, int signal);
+int sigprocmask(int how, const loam_sigset *set, loam_sigset *old);
+int sigtimedwait(const loam_sigset *set, void *info, const struct loam_timespec *timeout);
 ]]
 
 local posix = {}
@@ -51,6 +57,23 @@ end
 ---@return number the id of this process, which exec keeps
 function posix.process()
   return C.getpid()
+end
+
+local SIGINT, SIGTERM, SIG_BLOCK = 2, 15, 0
+local waited
+
+-- Sleeps; from the first call on Ctrl-C does not end this process, but this sleep.
+---@return boolean interrupted
+function posix.wait(ms)
+  if not waited then
+    waited = ffi.new("loam_sigset")
+    C.sigemptyset(waited)
+    C.sigaddset(waited, SIGINT)
+    C.sigaddset(waited, SIGTERM)
+    C.sigprocmask(SIG_BLOCK, waited, nil)
+  end
+  local time = ffi.new("struct loam_timespec", math.floor(ms / 1000), ms % 1000 * 1e6)
+  return C.sigtimedwait(waited, nil, time) > 0
 end
 
 -- nil unsets.

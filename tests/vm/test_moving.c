@@ -1,0 +1,276 @@
+/* test_moving.c - live memory moves between nodes, and policies are steered by what is free on one:
+ * on the machine with four nodes, in the kernel's words. */
+#include "loam.h"
+#include "pages.h"
+#include "pool.h"
+
+#define MiB ((size_t)1 << 20)
+
+static void load_text(const char *text) {
+  if (loam_policy_load_text("moving.lua", text) != LOAM_OK) fail_msg("%s", loam_error());
+}
+
+static void load(const char *strategy) {
+  char text[512];
+  snprintf(text, sizeof text,
+           "local s = %s\n"
+           "return loam.policy { pick = function(req) return s end }\n",
+           strategy);
+  load_text(text);
+}
+
+static char *filled(const char *tag, size_t size) {
+  char *p = loam_malloc(loam_site_get(tag), size);
+  assert_non_null(p);
+  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
+  return p;
+}
+
+static void is_filled(const char *p, size_t size) {
+  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
+}
+
+static uint64_t moved, refused;
+static char why[128];
+static void note(void *ctx, const loam_placed *row) {
+  (void)ctx;
+  if (!strcmp(row->what, "moved")) moved += row->bytes;
+  if (!strcmp(row->what, "refused")) {
+    refused += row->bytes;
+    snprintf(why, sizeof why, "%s", row->why);
+  }
+}
+
+static void rebalance(const char *tag) {
+  loam_rebalance_options options = { .size = sizeof options, .tag = tag, .rate = UINT64_MAX };
+  moved = refused = 0;
+  if (loam_rebalance(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
+}
+
+static void large_blocks_go_where_the_new_policy_says(void **state) {
+  (void)state;
+  load("loam.host { name = 'on0', numa = 0 }");
+  char *p = filled("large", 9 * MiB);
+  assert_on(p, 9 * MiB, 1);
+  static const struct {
+    const char *strategy;
+    unsigned nodes;
+  } places[] = {
+    { "loam.host { name = 'on1', numa = 1 }", 2 },
+    { "loam.host { name = 'on3', numa = 3 }", 8 },
+    { "loam.host { name = 'two', numa = { 1, 2 } }", 6 },
+    { "loam.host { name = 'near', numa = { prefer = 0 } }", 1 },
+  };
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    load(places[i].strategy);
+    rebalance("large");
+    assert_int_equal(moved, 9 * MiB);
+    assert_on(p, 9 * MiB, places[i].nodes);
+    is_filled(p, 9 * MiB);
+  }
+  loam_free(p);
+}
+
+static void interleaved_and_weighted_blocks_are_spread_anew(void **state) {
+  (void)state;
+  load("loam.host { name = 'on0', numa = 0 }");
+  char *p = filled("spread", 16 * MiB);
+  load("loam.host { name = 'spread', numa = 'interleave' }");
+  rebalance("spread");
+  spread found = where_is(p, 16 * MiB);
+  for (int node = 0; node < NODES; node++) assert_int_equal(found.on[node], 1024);
+  load("loam.host { name = 'weighted', numa = { weights = { [0] = 3, [1] = 1 } } }");
+  rebalance("spread");
+  found = where_is(p, 16 * MiB);
+  assert_in_range(found.on[0], 2900, 3250);
+  assert_int_equal(found.on[0] + found.on[1], 4096);
+  is_filled(p, 16 * MiB);
+  loam_free(p);
+}
+
+enum { OBJECTS = 4000 };
+
+/* The pages of what is freed serve the new strategy, on its node. */
+static void small_objects_move_with_their_pages(void **state) {
+  (void)state;
+  static char *p[OBJECTS];
+  load("loam.host { name = 'small0', numa = 0 }");
+  for (int i = 0; i < OBJECTS; i++) p[i] = filled("small", 500);
+  load("loam.host { name = 'small2', numa = 2 }");
+  rebalance("small");
+  assert_int_equal(refused, 0);
+  for (int i = 0; i < OBJECTS; i++) {
+    assert_on(p[i], 500, 4);
+    is_filled(p[i], 500);
+  }
+  for (int i = 0; i < OBJECTS; i += 2) loam_free(p[i]);
+  for (int i = 0; i < OBJECTS; i += 2) assert_on(p[i] = filled("small", 500), 500, 4);
+  for (int i = 0; i < OBJECTS; i++) loam_free(p[i]);
+  assert_true(lm_pool_is_valid());
+}
+
+static void huge_pages_move_and_stay_huge(void **state) {
+  (void)state;
+  load("loam.host { name = 'huge0', numa = 0, huge = 'thp' }");
+  char *p = filled("huge", 8 * MiB);
+  assert_int_equal(smaps(p, "AnonHugePages:"), 8 << 10);
+  load("loam.host { name = 'huge1', numa = 1, huge = 'thp' }");
+  rebalance("huge");
+  assert_on(p, 8 * MiB, 2);
+  assert_int_equal(smaps(p, "AnonHugePages:"), 8 << 10);
+  loam_free(p);
+}
+
+/* A huge page that two blocks share goes with neither of them. */
+static void neighbours_stay_where_they_are(void **state) {
+  (void)state;
+  char *p[32];
+  load("loam.host { name = 'next', numa = 0, huge = 'thp' }");
+  for (int i = 0; i < 32; i++) p[i] = filled(i % 2 ? "odd" : "even", 128 << 10);
+  load_text("local a = loam.host { name = 'next', numa = 0, huge = 'thp' }\n"
+            "local b = loam.host { name = 'away', numa = 2 }\n"
+            "return loam.policy { pick = function(req)\n"
+            "  if req.tag:is('odd') then return b end return a end }\n");
+  rebalance(NULL);
+  for (int i = 0; i < 32; i++) {
+    assert_on(p[i], 128 << 10, i % 2 ? 4 : 1);
+    is_filled(p[i], 128 << 10);
+    loam_free(p[i]);
+  }
+}
+
+static void a_full_node_takes_no_more_and_nothing_is_lost(void **state) {
+  (void)state;
+  load("loam.host { name = 'full0', numa = 0 }");
+  char *p[5];
+  for (int i = 0; i < 5; i++) p[i] = filled("full", 48 * MiB);
+  load("loam.host { name = 'full1', numa = 1 }"); /* of 192 MiB */
+  rebalance("full");
+  assert_true(moved >= 96 * MiB && refused >= 48 * MiB);
+  for (int i = 0; i < 5; i++) {
+    loam_owner_info owner;
+    assert_int_equal(loam_owner(p[i], &owner), LOAM_OK);
+    assert_on(p[i], 48 * MiB, strcmp(owner.strategy, "full1") ? 1 : 2);
+    is_filled(p[i], 48 * MiB);
+    loam_free(p[i]);
+  }
+  loam_trim();
+}
+
+static void memory_is_demoted_to_the_node_without_cpus_and_back(void **state) {
+  (void)state;
+  load("loam.host { name = 'home', numa = 0 }");
+  char *p = filled("cold.data", 6 * MiB);
+  loam_demote_options options = {
+    .size = sizeof options, .tag = "cold", .rate = UINT64_MAX, .node = -1
+  };
+  if (loam_demote(&options, NULL, NULL, NULL) != LOAM_OK) fail_msg("%s", loam_error());
+  assert_on(p, 6 * MiB, 8);
+  rebalance("cold");
+  assert_on(p, 6 * MiB, 1);
+  is_filled(p, 6 * MiB);
+  loam_free(p);
+}
+
+static void nap(long ms) { usleep((useconds_t)ms * 1000); }
+
+/* Waits as long as it takes, or half a minute. */
+static void wait_until_on(const char *p, size_t size, int node) {
+  for (int i = 0; i < 300; i++) {
+    if (where_is(p, size).on[node] == (long)(size / PAGE)) return;
+    nap(100);
+  }
+  assert_on(p, size, 1u << node);
+}
+
+static void a_policy_can_say_that_what_lives_follows(void **state) {
+  (void)state;
+  load_text("local s = loam.host { name = 'before', numa = 0 }\n"
+            "return loam.policy { apply = 'live', pick = function(req) return s end }\n");
+  char *p = filled("follows", 5 * MiB);
+  load_text("local s = loam.host { name = 'after', numa = 1 }\n"
+            "return loam.policy { apply = 'live', pick = function(req) return s end }\n");
+  wait_until_on(p, 5 * MiB, 1);
+  load_text("local s = loam.host { name = 'later', numa = 2 }\n"
+            "return loam.policy { apply = 'new', pick = function(req) return s end }\n");
+  nap(300);
+  assert_on(p, 5 * MiB, 2);
+  loam_free(p);
+}
+
+/* Free memory of a node, at most 100 ms old, decides; nothing fails on the way. */
+static void when_a_node_fills_the_policy_goes_on_to_the_next(void **state) {
+  (void)state;
+  enum { BLOCKS = 24 };
+  char *p[BLOCKS];
+  load_text("local one = loam.host { name = 'one', numa = 0 }\n"
+            "local two = loam.host { name = 'two', numa = 1 }\n"
+            "local low = loam.node(0).total * 0.3\n"
+            "return loam.policy { pick = function(req)\n"
+            "  if loam.node(0).free - req.size > low then return one end return two end }\n");
+  struct loam_stats before, after;
+  assert_int_equal(loam_stats(&before), LOAM_OK);
+  int first = -1;
+  for (int i = 0; i < BLOCKS; i++) {
+    loam_owner_info owner;
+    p[i] = filled("pressure", 12 * MiB);
+    assert_int_equal(loam_owner(p[i], &owner), LOAM_OK);
+    assert_on(p[i], 12 * MiB, strcmp(owner.strategy, "two") ? 1 : 2);
+    if (first < 0 && !strcmp(owner.strategy, "two")) first = i;
+    if (first >= 0 && i == first + 4) {
+      for (int k = 0; k <= i; k++) loam_free(p[k]);
+      break;
+    }
+    nap(120);
+  }
+  assert_in_range(first, 4, BLOCKS - 5);
+  assert_int_equal(loam_stats(&after), LOAM_OK);
+  assert_int_equal(after.failed, before.failed);
+  assert_int_equal(after.fallbacks, before.fallbacks);
+  loam_trim();
+}
+
+static void the_callers_node_and_live_bytes_decide(void **state) {
+  (void)state;
+  load_text("local here = { [0] = loam.host { numa = 0 }, [1] = loam.host { numa = 1 },\n"
+            "  [2] = loam.host { numa = 2 }, [3] = loam.host { numa = 3 } }\n"
+            "return loam.policy { pick = function(req)\n"
+            "  if req.tag:is('capped') and req.live >= 4 * loam.MiB then return here[3] end\n"
+            "  return here[req.node] end }\n");
+  for (int node = 0; node < 3; node++) {
+    run_on_node(node);
+    char *p = filled("near", 3 * MiB);
+    assert_on(p, 3 * MiB, 1u << node);
+    loam_free(p);
+  }
+  run_on_node(0);
+  char *p = filled("capped", 5 * MiB), *q = filled("capped", 5 * MiB);
+  assert_on(p, 5 * MiB, 1);
+  assert_on(q, 5 * MiB, 8);
+  loam_free(p);
+  loam_free(q);
+}
+
+static int set_up(void **state) {
+  (void)state;
+  loam_config config = { .size = sizeof config };
+  only_with_nodes(NODES);
+  return loam_start(&config);
+}
+
+int main(void) {
+  only_with_nodes(NODES);
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(large_blocks_go_where_the_new_policy_says),
+    cmocka_unit_test(interleaved_and_weighted_blocks_are_spread_anew),
+    cmocka_unit_test(small_objects_move_with_their_pages),
+    cmocka_unit_test(huge_pages_move_and_stay_huge),
+    cmocka_unit_test(neighbours_stay_where_they_are),
+    cmocka_unit_test(a_full_node_takes_no_more_and_nothing_is_lost),
+    cmocka_unit_test(memory_is_demoted_to_the_node_without_cpus_and_back),
+    cmocka_unit_test(a_policy_can_say_that_what_lives_follows),
+    cmocka_unit_test(when_a_node_fills_the_policy_goes_on_to_the_next),
+    cmocka_unit_test(the_callers_node_and_live_bytes_decide),
+  };
+  return cmocka_run_group_tests(tests, set_up, NULL);
+}
