@@ -67,10 +67,10 @@ static char followed[PATH_MAX]; /* "" none */
 static lm_watch *watch;         /* the thread's */
 static lm_watch *incoming;      /* for the thread to take */
 static bool has_incoming;
-static int64_t tick_ns;         /* the thread's: when the next tick may be */
-static int64_t job_ns = -1;     /* and the next step of moving memory; -1: there is none */
-static int64_t gauge_ns;        /* and the next reading of gauges */
-static int64_t round_ns;        /* and the next round of dating */
+static int64_t tick_ns;     /* the thread's: when the next tick may be */
+static int64_t job_ns = -1; /* and the next step of moving memory; -1: there is none */
+static int64_t gauge_ns;    /* and the next reading of gauges */
+static int64_t round_ns;    /* and the next round of dating */
 static _Atomic bool wants_applying;
 static client clients[CLIENTS]; /* the thread's, but for the link */
 

@@ -46,7 +46,7 @@ static struct {
   lm_home home[BATCH];
   uint32_t n, next;          /* claims of the batch; the one whose pages are moved */
   int64_t due_ns;            /* when the rate allows the next piece */
-  int64_t lease_ns; /* when it ends if nobody has attended; 0: it does not */
+  int64_t lease_ns;          /* when it ends if nobody has attended; 0: it does not */
   uint32_t pieces, last_end; /* mappings that this may have cost; where the last move ended */
   loam_progress progress;
   lm_placed placed;

@@ -28,8 +28,8 @@ loam_status lm_rebalance_begin(const lm_job_order *order, lm_job_owner owner);
 int64_t lm_rebalance_step(lm_job_owner owner);
 /* Ends the job soon: a few more steps bring back what is half moved. */
 void lm_rebalance_cancel(void);
-/* `begin`: from now on the job ends by itself if nobody attends for a while: for those who watch it,
- * and may be gone. */
+/* `begin`: from now on the job ends by itself if nobody attends for a while: for those who watch
+ * it, and may be gone. */
 void lm_rebalance_attend(bool begin);
 /* Of the job under way or the last one. `number` counts jobs. */
 void lm_rebalance_get(loam_progress *out, uint64_t *number);

@@ -85,7 +85,7 @@ bool lm_sys_thread_lives(int thread);
 int64_t lm_sys_unix_ns(void);
 int64_t lm_sys_clock_ns(void);  /* monotonic */
 int64_t lm_sys_coarse_ns(void); /* the same, some milliseconds late, but cheap */
-int64_t lm_sys_cpu_ns(void);   /* that the calling thread has run */
+int64_t lm_sys_cpu_ns(void);    /* that the calling thread has run */
 uint64_t lm_sys_random(void);
 
 /* Reads at most `size` - 1 bytes of a small file and terminates it; *out is the length. */

@@ -1,4 +1,4 @@
--- tiers.lua: fast memory until it is 80% full, then the nodes without CPUs (CXL, persistent memory).
+-- tiers.lua: fast memory until it is 80% full, then the nodes without CPUs (CXL, for example).
 --
 -- For machines whose slow memory is a node of its own. A large block goes to the fast nodes while
 -- they have a fifth free; then to the slow ones while those have some, or anywhere. Nothing fails

@@ -85,7 +85,8 @@ local function read(text)
   local errors, constants = scanned(given, invariants, env)
   if #errors > 0 then return { errors = errors } end
   return {
-    name = given.name or "", apply = given.apply, pick = given.pick, invariants = invariants, constants = constants,
+    name = given.name or "", apply = given.apply,
+    pick = given.pick, invariants = invariants, constants = constants,
     line = debug.getinfo(given.pick, "S").linedefined, keeps_trees = keep,
     tests = tests.read(given.tests, source.test_lines(text)),
   }

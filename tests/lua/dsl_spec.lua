@@ -225,6 +225,17 @@ describe("the table loam", function()
       { 0 }))
   end)
 
+  it("knows what a node has in all, and whether it has CPUs", function()
+    assert.equal("a", support.answers("return loam.node(1).total == 2 ^ 38 and a or b", { 0 }))
+    assert.equal("a b", support.answers(
+      "return loam.node(0).free > 0.2 * loam.node(0).total and a or b",
+      { { node_free = { [0] = 2 ^ 35 } }, { node_free = { [0] = 2 ^ 33 } } }))
+    assert.equal("a",
+      support.answers("return loam.node(0).cpus and not loam.node(1).cpus and a or b", { 0 }))
+    local d = support.refusal("return loam.node(0).size > 1 and a or b")
+    assert.matches("no field 'size'", d.reason)
+  end)
+
   it("checks the node and device of a gauge", function()
     assert.matches("node 9", support.refusal("return loam.node(9).free > 1 and a or b").reason)
     assert.matches("device 0: there is no device: there is no driver",

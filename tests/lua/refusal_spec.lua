@@ -190,6 +190,7 @@ describe("a file", function()
     file_refused("return loam.policy { pick = function() end }", "file")
     file_refused("local x = 1\n", "policy")
     file_refused("return 5\n", "policy")
+    file_refused("return loam.policy { apply = 'all', pick = function() end }\n", "policy")
     file_refused("return { pick = function() end }\n", "policy")
   end)
 

@@ -5,7 +5,7 @@ local options = require("loam.cli.options")
 
 local demote = {
   summary = "moves a tag's cold memory to a slower node, or out",
-  usage = "PID --tag T [--older SECONDS] [--to node|node=N|cold|pageout] [--rate BYTES] [--json]",
+  usage = "PID --tag T [--older SECONDS] [--to WHERE] [--rate BYTES] [--json]",
   takes = { name = "PID", least = 1, most = 1 },
   about = [[
 --to node (the default) moves it to the nearest node without CPUs, or to node N, where it
