@@ -287,6 +287,7 @@ lm_extent *lm_cache_take_locked(lm_cache *c, lm_queue *q, size_t size) {
   int zone = lm_cache_zone(size);
   lm_extent *e = take_front(q, size);
   if (lm_likely(e != NULL)) return e;
+  c->cuts++;
   e = fit(c, &q->set[zone], size);
   if (e) return e;
   lm_cache_join_fronts_locked(c, q);

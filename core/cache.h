@@ -71,6 +71,10 @@ typedef struct lm_cache {
   size_t granularity;     /* in multiples of this */
   size_t total;           /* of the device */
   size_t live, peak, mapped;
+  size_t cuts;      /* requests that the front did not have */
+  size_t remapped;  /* pieces given back so that it need not grow */
+  size_t unmapped;  /* pieces given back; under slow */
+  size_t slack;     /* bytes that fragments may take: supply.c */
   lm_queue *queues; /* the one used last first */
   lm_queue lost;    /* of streams that there was no memory to know: done with the device only */
   lm_extents common[LM_ZONES], holes[LM_ZONES];

@@ -1,8 +1,9 @@
 /* supply.c - how a cache gets memory from a driver, and gives it back.
  *
  * Where memory can be mapped to addresses, a cache does not grow for want of a long enough run: as
- * long as what it has is more than it ever needed at once (and a 32nd), pieces of memory that stand
- * free elsewhere are unmapped first. So fragments cost time, not memory. */
+ * long as what it has is more than it ever needed at once (and a 64th), pieces of memory that stand
+ * free elsewhere are unmapped first. So fragments cost time, not memory; but where pieces are
+ * mapped anew for more than one cut in 32, it may have up to a quarter more. */
 #include "cache.h"
 #include "error.h"
 #include "manager.h"
@@ -10,6 +11,7 @@
 #include "thread.h"
 
 #define PIECE_MOST (16 * LM_MIB) /* a larger one is seldom free as a whole */
+#define PATIENCE 512             /* pieces mapped anew that are no habit yet */
 #define CHUNK_LEAST (2 * LM_MIB) /* without mapping */
 #define CHUNK_LARGE (16 * LM_MIB)
 
@@ -219,6 +221,7 @@ static bool unmap_pieces(const lm_gpu_ops *gpu, const lm_range *r, uintptr_t at,
   while (size) {
     lm_piece *p = piece_at(r, at);
     ok &= gpu->unmap(at, p->size, p->handle) == LM_GPU_OK;
+    r->cache->unmapped++;
     at += p->size;
     size -= p->size;
     p->size = 0;
@@ -399,7 +402,12 @@ static size_t give_back(lm_cache *c, const lm_gpu_ops *gpu, size_t bytes) {
   return given;
 }
 
+/* What was learnt of the peak goes with what was kept for it. */
 static size_t trim(lm_cache *c, const lm_gpu_ops *gpu) {
+  lm_lock_take(&c->lock);
+  c->peak = c->live;
+  c->slack = c->cuts = c->remapped = 0;
+  lm_lock_drop(&c->lock);
   return synchronize(c, gpu) ? give_back(c, gpu, SIZE_MAX) : 0;
 }
 
@@ -439,21 +447,30 @@ static lm_extent *find(lm_cache *c, lm_queue *q, size_t size) {
 static size_t excess(lm_cache *c, size_t size) {
   lm_lock_take(&c->lock);
   size_t peak = c->live + size > c->peak ? c->live + size : c->peak;
-  size_t may = peak + peak / 32 + 2 * LM_ZONES * c->granularity;
+  size_t may = peak + peak / 64 + c->slack + 2 * LM_ZONES * c->granularity;
   size_t has = c->mapped + size;
   lm_lock_drop(&c->lock);
   return has > may ? has - may : 0;
+}
+
+/* Where more than a piece for 32 cuts is mapped anew, fragments may take memory after all. */
+static void wear(lm_cache *c, size_t pieces) {
+  lm_lock_take(&c->lock);
+  c->remapped += pieces;
+  if (c->remapped > PATIENCE + c->cuts / 32 && c->slack < c->peak / 4) c->slack += c->peak / 256;
+  lm_lock_drop(&c->lock);
 }
 
 /* Before the cache grows: pieces that stand free elsewhere. This stream's are waited for. */
 static void make_room(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
   size_t over = c->maps ? excess(c, size) : 0;
   if (!over) return;
-  over -= give_back(c, gpu, over);
-  if (over && q->bytes && record(c, gpu, q)) {
+  size_t before = c->unmapped, given = give_back(c, gpu, over);
+  if (given < over && q->bytes && record(c, gpu, q)) {
     look(c, gpu, q, true);
-    (void)give_back(c, gpu, over);
+    (void)give_back(c, gpu, over - given);
   }
+  wear(c, c->unmapped - before);
 }
 
 static lm_extent *grow_and_find(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size,

@@ -85,22 +85,21 @@ static void the_same_stream_has_it_again_at_once(void **state) {
 static void another_stream_has_it_when_its_work_has_ended(void **state) {
   (void)state;
   CUstream one = new_stream(), other = new_stream();
-  void *q = alloc(LM_MIB, other);
+  void *q = alloc(900 * LM_MIB, other); /* so much that nothing is given back meanwhile */
   standin_hold();
-  void *p = alloc(32 * LM_MIB, one);
-  must(standin_write(one, (uintptr_t)p, 1, 32 * LM_MIB));
+  void *p = alloc(8 * LM_MIB, one);
+  must(standin_write(one, (uintptr_t)p, 1, 8 * LM_MIB));
   loam_device_free(p, one);
-  void *wanted = alloc(32 * LM_MIB, other); /* asks for an event */
+  void *wanted = alloc(8 * LM_MIB, other); /* asks for an event */
   assert_ptr_not_equal(wanted, p);
   loam_device_free(alloc(512, one), one); /* is where it is recorded */
   loam_device_free(wanted, other);
-  void *larger = alloc(34 * LM_MIB, other);
-  assert_true((char *)larger + 34 * LM_MIB <= (char *)p ||
-              (char *)larger >= (char *)p + 32 * LM_MIB);
+  void *larger = alloc(9 * LM_MIB, other);
+  assert_true((char *)larger + 9 * LM_MIB <= (char *)p || (char *)larger >= (char *)p + 8 * LM_MIB);
   standin_release();
-  void *third = alloc(32 * LM_MIB, other), *fourth = alloc(32 * LM_MIB, other);
+  void *third = alloc(8 * LM_MIB, other), *fourth = alloc(8 * LM_MIB, other);
   assert_true(third == p || fourth == p);
-  must(standin_write(other, (uintptr_t)p, 2, 32 * LM_MIB));
+  must(standin_write(other, (uintptr_t)p, 2, 8 * LM_MIB));
   loam_device_free(third, other);
   loam_device_free(fourth, other);
   loam_device_free(larger, other);

@@ -1,0 +1,234 @@
+/* device.c - loam's own pool of device memory on a driver of paper, which hands out addresses and
+ * does nothing else: what the pool itself costs, and how much more memory it takes than is live.
+ *
+ *   device            all of it
+ *   device pair SIZE N    N times allocate and free: for callgrind or perf
+ *
+ * The trace is made up: a model's training, with weights that stay, activations whose sizes differ
+ * from step to step (sequences of different lengths) and are freed in reverse, workspaces in
+ * between, and gradients. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cache.h"
+#include "loam.h"
+
+/* ---- The driver of paper */
+
+enum { GRANULE = 2 << 20 };
+static uint64_t next_address = (uint64_t)1 << 44;
+static size_t mapped, calls;
+
+static int current(void) { return 0; }
+
+static lm_gpu_result info(int device, lm_gpu_info *out) {
+  (void)device;
+  *out = (lm_gpu_info){ .name = "paper", .total = 80 * LM_GIB, .has_vmm = true };
+  out->granularity = GRANULE;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
+  (void)device;
+  *out = next_address;
+  next_address += lm_align_up(size, LM_GIB);
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result unreserve(lm_devptr at, size_t size) {
+  (void)at, (void)size;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle) {
+  (void)device, (void)at;
+  *handle = ++calls;
+  mapped += size;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
+  (void)at, (void)handle;
+  calls++;
+  mapped -= size;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result synchronize(int device) {
+  (void)device;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result event_create(int device, lm_gpu_event *out) {
+  (void)device;
+  *out = &calls;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result event_record(lm_gpu_event event, int device, lm_stream stream) {
+  (void)event, (void)device, (void)stream;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result event_ended(lm_gpu_event event) {
+  (void)event;
+  return LM_GPU_OK;
+}
+
+static const lm_gpu_ops ops = {
+  .name = "paper",
+  .current = current,
+  .info = info,
+  .synchronize = synchronize,
+  .event_create = event_create,
+  .event_record = event_record,
+  .event_query = event_ended,
+  .event_wait = event_ended,
+  .event_destroy = event_ended,
+  .reserve = reserve,
+  .unreserve = unreserve,
+  .map = map,
+  .unmap = unmap,
+};
+
+void lm_gpu_cuda_find(lm_gpu_machine *out) {
+  out->ops = &ops;
+  out->count = 1;
+}
+
+/* ---- Time */
+
+static double now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static uint64_t random_state = 88172645463325252u;
+
+static uint64_t draw(void) {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  return random_state ^= random_state << 17;
+}
+
+static void pairs(size_t size, long n) {
+  for (long i = 0; i < n; i++) loam_device_free(loam_device_alloc(NULL, size, NULL), NULL);
+}
+
+static void time_pairs(size_t size) {
+  enum { N = 200000 };
+  pairs(size, 1000);
+  double begun = now_ns();
+  pairs(size, N);
+  printf("pair of %10zu bytes      %6.1f ns\n", size, (now_ns() - begun) / N);
+}
+
+/* The shape of RMM's benchmark: sizes and frees at random, up to a number of bytes in all. */
+static void time_random(size_t most, size_t in_all) {
+  enum { SLOTS = 1000, N = 200000 };
+  static void *at[SLOTS];
+  static size_t size[SLOTS];
+  size_t live = 0;
+  long done = 0;
+  size_t before = calls;
+  double begun = now_ns();
+  for (int i = 0; i < N; i++) {
+    size_t s = draw() % SLOTS;
+    if (at[s]) {
+      loam_device_free(at[s], NULL);
+      at[s] = NULL;
+      live -= size[s];
+    } else {
+      size[s] = 1 + draw() % most;
+      if (live + size[s] > in_all) continue;
+      at[s] = loam_device_alloc(NULL, size[s], NULL);
+      live += size[s];
+      done++;
+    }
+  }
+  double spent = now_ns() - begun;
+  for (int i = 0; i < SLOTS; i++) loam_device_free(at[i], NULL);
+  memset(at, 0, sizeof at);
+  printf("random up to %7zu KiB    %6.1f ns a pair, %zu calls of the driver in %ld\n", most >> 10,
+         spent / (double)done, calls - before, done);
+}
+
+/* ---- A model's training */
+
+enum { LAYERS = 32, STEPS = 60, PER_LAYER = 8 };
+
+static size_t live_bytes, peak_live, peak_mapped;
+
+static void *take(size_t size) {
+  void *p = loam_device_alloc(NULL, size, NULL);
+  live_bytes += size;
+  if (live_bytes > peak_live) peak_live = live_bytes;
+  if (mapped > peak_mapped) peak_mapped = mapped;
+  return p;
+}
+
+static void give(void *p, size_t size) {
+  live_bytes -= size;
+  loam_device_free(p, NULL);
+}
+
+static void step(size_t hidden, size_t tokens) {
+  static void *kept[LAYERS][PER_LAYER];
+  size_t sizes[PER_LAYER];
+  for (int k = 0; k < PER_LAYER; k++) sizes[k] = tokens * hidden * 2 * (size_t)(k % 4 + 1) / 2;
+  for (int layer = 0; layer < LAYERS; layer++)
+    for (int k = 0; k < PER_LAYER; k++) {
+      size_t work = tokens * 4 * (1 + draw() % 2048);
+      void *workspace = take(work);
+      kept[layer][k] = take(sizes[k]);
+      give(workspace, work);
+    }
+  for (int layer = LAYERS; layer-- > 0;)
+    for (int k = PER_LAYER; k-- > 0;) {
+      void *gradient = take(sizes[k]);
+      give(kept[layer][k], sizes[k]);
+      give(gradient, sizes[k]);
+    }
+}
+
+static void train(void) {
+  enum { HIDDEN = 4096 };
+  void *weights[LAYERS][3];
+  size_t bytes = (size_t)HIDDEN * HIDDEN * 2 * 3;
+  calls = 0;
+  for (int layer = 0; layer < LAYERS; layer++)
+    for (int k = 0; k < 3; k++) weights[layer][k] = take(bytes);
+  size_t before = 0;
+  for (int i = 0; i < STEPS; i++) {
+    if (i == STEPS / 2) before = calls;
+    step(HIDDEN, 512 + draw() % 3584);
+  }
+  printf("training: peak live %zu MiB, reserved %zu MiB (%.3f of it), %zu calls of the driver, "
+         "%zu of them in the second half\n",
+         peak_live >> 20, peak_mapped >> 20, (double)peak_mapped / (double)peak_live, calls,
+         calls - before);
+  for (int layer = 0; layer < LAYERS; layer++)
+    for (int k = 0; k < 3; k++) give(weights[layer][k], bytes);
+}
+
+int main(int argc, char **argv) {
+  if (loam_policy_load_text("device", "local d = loam.device {} return loam.policy { pick = "
+                                      "function(req) return d end }\n")) {
+    fprintf(stderr, "%s\n", loam_error());
+    return 1;
+  }
+  if (argc == 4 && !strcmp(argv[1], "pair")) {
+    pairs((size_t)atoll(argv[2]), atol(argv[3]));
+    return 0;
+  }
+  for (size_t size = 256; size <= LM_GIB; size *= 8) time_pairs(size);
+  time_pairs(LM_GIB);
+  time_random(LM_MIB, LM_GIB);
+  time_random(64 * LM_MIB, 16 * LM_GIB);
+  loam_device_trim(-1);
+  train();
+  return 0;
+}
