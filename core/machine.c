@@ -15,6 +15,7 @@
 #include "json.h"
 #include "numa.h"
 #include "pool.h"
+#include "room.h"
 #include "script.h"
 #include "sys.h"
 #include "sys_file.h"
@@ -38,6 +39,49 @@ static void tell_kernel(lm_json *out) {
   lm_json_text(out, "architecture", name.machine);
 }
 
+/* Pages of 2 MiB that are set aside on a node. */
+static void tell_node_pages(lm_json *out, unsigned node) {
+  static const char *const keys[] = { "huge_total", "huge_free" };
+  static const char *const files[] = { "nr", "free" };
+  char path[128];
+  for (size_t i = 0; i < LM_COUNT(files); i++) {
+    snprintf(path, sizeof path,
+             "/sys/devices/system/node/node%u/hugepages/hugepages-2048kB/%s_hugepages", node,
+             files[i]);
+    tell_number(out, keys[i], path);
+  }
+}
+
+/* What the kernel answers to each call that places memory, of a page of our own. */
+static void tell_placing(lm_json *out) {
+  void *page = NULL;
+  int status, error = lm_sys_map(LM_PAGE, &page);
+  uint64_t nodes = lm_numa_nodes(), first = nodes & -nodes;
+  char text[64];
+  lm_json_open(out, "placing", '{');
+  if (!error) {
+    *(volatile char *)page = 1;
+    lm_json_int(out, "mbind", lm_sys_bind(page, LM_PAGE, LM_BIND_PREFERRED, &first, LM_NODES_MAX));
+    lm_json_int(out, "move_pages", lm_sys_move_pages(&page, NULL, &status, 1));
+    lm_json_int(out, "prefault", lm_sys_prefault(page, LM_PAGE));
+    lm_sys_unmap(page, LM_PAGE);
+  }
+  lm_json_bool(out, "weighted", !access("/sys/kernel/mm/mempolicy/weighted_interleave", F_OK));
+  if (read_line("/sys/devices/system/node/has_memory", text, sizeof text))
+    lm_json_text(out, "has_memory", text);
+  lm_json_close(out, '}');
+}
+
+/* The control groups' limit of memory, where there is one. */
+static void tell_group(lm_json *out) {
+  uint64_t limit, left = lm_room_in_group(&limit);
+  if (limit == UINT64_MAX) return;
+  lm_json_open(out, "group", '{');
+  lm_json_uint(out, "limit", limit);
+  lm_json_uint(out, "left", left);
+  lm_json_close(out, '}');
+}
+
 static void tell_nodes(lm_json *out) {
   uint64_t nodes = lm_numa_nodes();
   char text[256];
@@ -49,6 +93,7 @@ static void tell_nodes(lm_json *out) {
     lm_json_uint(out, "node", n);
     lm_json_uint(out, "total", lm_numa_total(n));
     lm_json_uint(out, "free", lm_numa_free(n));
+    tell_node_pages(out, n);
     lm_json_open(out, "distance", '[');
     for (unsigned to = 0; to < LM_NODES_MAX; to++)
       if (nodes >> to & 1) lm_json_uint(out, NULL, lm_numa_distance(n, to));
@@ -179,6 +224,8 @@ static void tell_machine(lm_json *out) {
   lm_json_int(out, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
   lm_json_int(out, "page", sysconf(_SC_PAGESIZE));
   tell_nodes(out);
+  tell_placing(out);
+  tell_group(out);
   tell_huge_pages(out);
   tell_chosen(out, "thp", "/sys/kernel/mm/transparent_hugepage/enabled");
   tell_chosen(out, "thp_defrag", "/sys/kernel/mm/transparent_hugepage/defrag");

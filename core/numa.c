@@ -32,9 +32,9 @@ typedef struct gauge {
 static struct {
   lm_lock lock;
   _Atomic bool ready; /* release when the rest is written; pairs with the acquire in get_ready */
-  uint64_t online;    /* with or without memory: where a CPU can be */
-  uint64_t nodes;
-  uint64_t cpus; /* nodes that have some */
+  _Atomic uint64_t online; /* with or without memory: where a CPU can be */
+  _Atomic uint64_t nodes;  /* these two change as nodes come and go; each is right by itself */
+  uint64_t cpus;           /* nodes that have some */
   uint64_t total[LM_NODES_MAX];
   uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
   gauge gauge[LM_NODES_MAX];
@@ -44,6 +44,14 @@ static _Atomic bool wanted; /* somebody reads a gauge: the service thread is to 
 
 static const char *root = "/sys/devices/system/node";
 static const char weights[] = "/sys/kernel/mm/mempolicy/weighted_interleave";
+
+static uint64_t online_now(void) {
+  return atomic_load_explicit(&machine.online, memory_order_relaxed);
+}
+
+static uint64_t nodes_now(void) {
+  return atomic_load_explicit(&machine.nodes, memory_order_relaxed);
+}
 
 /* ---- Reading sysfs */
 
@@ -102,11 +110,11 @@ static void read_distances(unsigned from) {
   char name[32], text[FILE_SIZE];
   for (unsigned to = 0; to < LM_NODES_MAX; to++)
     machine.distance[from][to] = to == from ? DISTANCE_SELF : DISTANCE_OTHER;
-  if (!(machine.online >> from & 1)) return;
+  if (!(online_now() >> from & 1)) return;
   snprintf(name, sizeof name, "node%u/distance", from);
   if (!read_text(text, name)) return;
   char *at = text;
-  for (uint64_t left = machine.online; left; left &= left - 1) {
+  for (uint64_t left = online_now(); left; left &= left - 1) {
     char *end;
     unsigned long distance = strtoul(at, &end, 10);
     if (end == at) return;
@@ -130,16 +138,25 @@ static uint64_t allowed_by_kernel(void) {
   return lm_sys_nodes_allowed(&mask) == 0 && mask ? mask : UINT64_MAX;
 }
 
+/* Where a file cannot be read, it is as it was. */
+static void read_nodes_locked(uint64_t allowed, uint64_t online, uint64_t nodes) {
+  online = read_list("online", online);
+  nodes = read_list("has_memory", nodes) & online & allowed;
+  atomic_store_explicit(&machine.online, online, memory_order_relaxed);
+  atomic_store_explicit(&machine.nodes, nodes ? nodes : 1, memory_order_relaxed);
+}
+
+/* For tests: what stands in place of the kernel's word on what is allowed; 0: nothing. */
+static uint64_t pretended;
+
 static void read_machine_locked(uint64_t allowed) {
-  machine.online = read_list("online", 1);
-  machine.nodes = read_list("has_memory", 1) & machine.online & allowed;
-  if (!machine.nodes) machine.nodes = 1;
+  read_nodes_locked(allowed, 1, 1);
   machine.cpus = read_list("has_cpu", UINT64_MAX);
   int64_t now = lm_sys_coarse_ns();
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
     machine.total[node] = 0;
     read_distances(node);
-    if (machine.nodes >> node & 1) read_gauge(node, now);
+    if (nodes_now() >> node & 1) read_gauge(node, now);
   }
   atomic_store_explicit(&machine.ready, true, memory_order_release);
 }
@@ -157,14 +174,28 @@ static void get_ready(void) {
 void lm_numa_pretend(const char *sysfs, uint64_t allowed) {
   lm_lock_take(&machine.lock);
   root = sysfs;
+  pretended = allowed;
   read_machine_locked(allowed);
   lm_lock_drop(&machine.lock);
 }
 #endif
 
+void lm_numa_refresh(void) {
+  get_ready();
+  lm_lock_take(&machine.lock);
+  uint64_t before = nodes_now(), allowed = pretended ? pretended : allowed_by_kernel();
+  read_nodes_locked(allowed, online_now(), before);
+  for (uint64_t come = nodes_now() & ~before; come; come &= come - 1) {
+    unsigned node = (unsigned)__builtin_ctzll(come);
+    read_distances(node);
+    read_gauge(node, lm_sys_clock_ns());
+  }
+  lm_lock_drop(&machine.lock);
+}
+
 uint64_t lm_numa_nodes(void) {
   get_ready();
-  return machine.nodes;
+  return nodes_now();
 }
 
 bool lm_numa_has_cpus(unsigned node) {
@@ -257,15 +288,17 @@ uint64_t lm_numa_available(unsigned node) {
 
 unsigned lm_numa_here(void) {
   get_ready();
-  if (lm_is_pow2(machine.online)) return (unsigned)__builtin_ctzll(machine.online);
+  uint64_t online = online_now();
+  if (lm_is_pow2(online)) return (unsigned)__builtin_ctzll(online);
   return lm_sys_node();
 }
 
 unsigned lm_numa_near(void) {
   unsigned here = lm_numa_here();
   if (lm_likely(lm_numa_has(here))) return here;
-  unsigned best = (unsigned)__builtin_ctzll(machine.nodes);
-  for (uint64_t left = machine.nodes; left; left &= left - 1) {
+  uint64_t left = nodes_now();
+  unsigned best = (unsigned)__builtin_ctzll(left);
+  for (; left; left &= left - 1) {
     unsigned node = (unsigned)__builtin_ctzll(left);
     if (lm_numa_distance(here, node) < lm_numa_distance(here, best)) best = node;
   }

@@ -19,8 +19,10 @@ enum {
   LM_BIND_WEIGHTED = 6
 };
 
-/* Bits of the nodes that have memory and that this process may use. */
+/* Bits of the nodes that have memory and that this process may use: as it was when the process
+ * began, or at the last refresh, since nodes and cpusets change. */
 uint64_t lm_numa_nodes(void);
+void lm_numa_refresh(void);
 bool lm_numa_has(unsigned node);
 bool lm_numa_has_cpus(unsigned node);
 /* "0-1,3" */

@@ -106,6 +106,7 @@ static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *
 
 static int core_machine(lua_State *L) {
   char text[256];
+  lm_numa_refresh();
   uint64_t nodes = lm_numa_nodes();
   lua_createtable(L, 0, 8);
   lua_createtable(L, LM_NODES_MAX, 0);

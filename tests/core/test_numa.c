@@ -89,6 +89,23 @@ static void nodes_that_the_process_may_not_use_are_left_out(void **state) {
   assert_int_equal(lm_numa_total(0), 0);
 }
 
+static void nodes_come_and_go(void **state) {
+  (void)state;
+  write_file("has_memory", "0-1\n");
+  assert_int_equal(lm_numa_nodes(), 0xb);
+  lm_numa_refresh();
+  assert_int_equal(lm_numa_nodes(), 0x3);
+  assert_int_equal(lm_numa_total(3), 0);
+  lm_sys_refuse_from(1); /* what cannot be read is as it was */
+  lm_numa_refresh();
+  lm_sys_refuse_from(0);
+  assert_int_equal(lm_numa_nodes(), 0x3);
+  write_file("has_memory", "0-1,3\n");
+  lm_numa_refresh();
+  assert_int_equal(lm_numa_nodes(), 0xb);
+  assert_int_equal(lm_numa_total(3), 6000 * 1024);
+}
+
 static void distances_go_by_the_nodes_online(void **state) {
   (void)state;
   assert_int_equal(lm_numa_distance(0, 0), 10);
@@ -313,6 +330,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(nodes_with_memory_are_the_nodes, pretend),
     cmocka_unit_test_setup(nodes_that_the_process_may_not_use_are_left_out, pretend),
+    cmocka_unit_test_setup(nodes_come_and_go, pretend),
     cmocka_unit_test_setup(distances_go_by_the_nodes_online, pretend),
     cmocka_unit_test_setup(memory_is_told_by_node, pretend),
     cmocka_unit_test_setup(free_memory_is_at_most_100_ms_old, pretend),

@@ -514,6 +514,34 @@ describe("loam doctor", function()
     end
   end)
 
+  it("says what may be placed, and what follows where it may not", function()
+    local function told(what)
+      local machine = { cpus = 4, page = 4096, kernel = "6", architecture = "x", range = 1,
+        nodes = { { node = 0, total = 1, free = 1, huge_free = 3 },
+                  { node = 2, total = 1, free = 1, huge_free = 4 } }, nodes_text = "0,2",
+        hugepages = { ["2MiB"] = { total = 9, free = 7 } } }
+      for key, value in pairs(what) do machine[key] = value end
+      return select(2, run("doctor", { machine = machine })).out
+    end
+    local function placing(mbind, move_pages, prefault)
+      return told { placing = { mbind = mbind, move_pages = move_pages, prefault = prefault,
+        has_memory = "0-2", weighted = true } }
+    end
+    local fine = placing(0, 0, 0)
+    assert.matches("ok    placing of memory       mbind and move_pages are allowed", fine, 1, true)
+    assert.matches("warn  cpuset                  nodes 0,2 of 0-2 may be used", fine, 1, true)
+    assert.matches("ok    weights of nodes        page by page where", fine, 1, true)
+    assert.matches("ok    control group           no limit\n", fine, 1, true)
+    assert.matches("9 reserved, 7 free: 3 on node 0, 4 on node 2\n", fine, 1, true)
+    assert.matches('mbind is refused here (EPERM), as by a container\'s seccomp filter: '
+      .. 'only numa = "local" is served', placing(1, 1, 0), 1, true)
+    assert.matches("warn  placing of memory       move_pages is not in this kernel (ENOSYS)\n",
+      placing(0, 38, 0), 1, true)
+    assert.matches("MADV_POPULATE_WRITE fails", placing(0, 0, 22), 1, true)
+    assert.matches("warn  control group           512 MiB, 12 MiB left",
+      told { group = { limit = 2 ^ 29, left = 12 * 2 ^ 20 } }, 1, true)
+  end)
+
   it("tells the devices, and what is wrong with their driver", function()
     local function cuda(what)
       return select(2, run("doctor", { machine = { cpus = 1, page = 4096, kernel = "6",

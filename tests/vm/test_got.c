@@ -86,7 +86,7 @@ static void small_pages_for_huge_ones_are_counted(void **state) {
   look();
   assert_int_equal(found.huge_asked_bytes, 4 * LARGE);
   assert_int_equal(found.huge_bytes, 4 * LARGE);
-  assert_int_equal(smaps(held[0], "AnonHugePages") % 2048, 0);
+  assert_int_equal(smaps(held[0], LARGE, "AnonHugePages") % 2048, 0);
   empty(4);
   set(file, "never");
   fill(4);
@@ -98,7 +98,7 @@ static void small_pages_for_huge_ones_are_counted(void **state) {
 }
 
 int main(void) {
-  (void)nodes();
+  begin();
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_spilled_over_is_counted),
     cmocka_unit_test(local_memory_is_judged_by_the_node_it_was_for),

@@ -147,14 +147,74 @@ static void a_group_at_its_limit_refuses_what_is_taken_at_once(void **state) {
     assert_int_equal(run_in_child(in_small_group, (void *)(uintptr_t)ALONE("numa = 1")), 0);
 }
 
+/* From now on on these nodes only. */
+static void enter_cpuset(const char *mems) {
+  char text[32];
+  mkdir("/sys/fs/cgroup/near", 0700);
+  set("/sys/fs/cgroup/near/cpuset.mems", mems);
+  snprintf(text, sizeof text, "%d", (int)getpid());
+  set("/sys/fs/cgroup/near/cgroup.procs", text);
+}
+
+static int leaves_its_nodes(void *text) {
+  policy(text);
+  char *p = loam_malloc(NULL, 4 << 20);
+  memset(p, 7, 4 << 20);
+  if (strcmp(strategy_of(p), "first")) return 1;
+  enter_cpuset("0-1");
+  loam_trim();
+  char *q = loam_malloc(NULL, 8 << 20);
+  if (!q || strcmp(strategy_of(q), "second")) return 2;
+  memset(q, 1, 8 << 20);
+  return p[100] == 7 ? 0 : 3; /* what it has it keeps; the kernel may have moved it */
+}
+
+static int loads_in_cpuset(void *text) {
+  enter_cpuset("0-1");
+  if (!loam_policy_load_text("vm.lua", text)) return 1;
+  return strstr(loam_error(), "node 3") && strstr(loam_error(), "nodes 0-1") ? 0 : 2;
+}
+
+static void a_node_outside_the_cpuset_hands_over(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  assert_int_equal(run_in_child(leaves_its_nodes, (void *)(uintptr_t)CHAIN("numa = 3")), 0);
+  assert_int_equal(run_in_child(loads_in_cpuset, (void *)(uintptr_t)CHAIN("numa = 3")), 0);
+}
+
+/* The administrator takes the pages away while they are wanted: mid-run. */
+static void huge_pages_that_are_taken_away_are_missed_by_nobody(void **state) {
+  (void)state;
+  static const char file[] =
+      "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages";
+  if (nodes() != 4) skip();
+  policy(CHAIN("huge = '2MiB', numa = 1"));
+  int n = take_until("first", 6 << 20);
+  assert_in_range(n, 4, 5);
+  set(file, "0");
+  for (int i = 0; i <= n; i++) memset(held[i], 2, 6 << 20);
+  free_held();
+  void *p = loam_malloc(NULL, 2 << 20);
+  assert_string_equal(strategy_of(p), "second");
+  loam_free(p);
+  set(file, "16");
+  lm_sys_nap(20000000);
+  p = loam_malloc(NULL, 2 << 20);
+  assert_string_equal(strategy_of(p), "first");
+  loam_free(p);
+  loam_trim();
+}
+
 int main(void) {
-  (void)nodes();
+  begin();
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_full_node_hands_over),
     cmocka_unit_test(growth_on_a_full_node_moves_on),
     cmocka_unit_test(small_objects_of_a_full_node_come_from_the_next),
     cmocka_unit_test(without_huge_pages_the_next_serves),
     cmocka_unit_test(a_group_at_its_limit_refuses_what_is_taken_at_once),
+    cmocka_unit_test(a_node_outside_the_cpuset_hands_over),
+    cmocka_unit_test(huge_pages_that_are_taken_away_are_missed_by_nobody),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,60 @@ function examine.nodes(machine)
   return "ok", nodes_text(machine.nodes), "one node: numa options are taken and make no difference"
 end
 
+-- What follows where a call that places memory is refused.
+local EPERM, ENOSYS = 1, 38
+
+local function refusal(number)
+  if number == EPERM then return "is refused here (EPERM), as by a container's seccomp filter" end
+  if number == ENOSYS then return "is not in this kernel (ENOSYS)" end
+  return ("fails with error %d"):format(number)
+end
+
+function examine.placing(machine)
+  local placing = machine.placing
+  if not placing or not placing.mbind then return "warn", "not tried: no memory" end
+  local one = #machine.nodes < 2
+  if placing.mbind ~= 0 then
+    if one then return "ok", "mbind " .. refusal(placing.mbind) .. "; one node needs none" end
+    return "warn", "mbind " .. refusal(placing.mbind) .. ": only numa = \"local\" is served",
+      "others are for their or_else; in a container `--cap-add SYS_NICE` allows it"
+  end
+  if placing.move_pages ~= 0 then
+    return "warn", "move_pages " .. refusal(placing.move_pages),
+      "memory is placed, but where it is cannot be told, nor moved by `loam rebalance`"
+  end
+  if placing.prefault ~= 0 then
+    return "warn", "MADV_POPULATE_WRITE fails: prefault = true is for its or_else",
+      "with Linux 5.14 it works, and numa = N knows beforehand that a node is full"
+  end
+  return "ok", "mbind and move_pages are allowed: numa is applied and can be verified"
+end
+
+-- The nodes that a cpuset leaves of those with memory.
+function examine.cpuset(machine)
+  local all = (machine.placing or {}).has_memory
+  if not all or all == machine.nodes_text then return "ok", "all nodes with memory may be used" end
+  return "warn", ("nodes %s of %s may be used; a policy that names others is refused"):format(
+    machine.nodes_text, all), "cpuset.mems of the control group, or numactl, says so"
+end
+
+function examine.weights(machine)
+  if #machine.nodes < 2 then return "ok", "one node" end
+  if (machine.placing or {}).weighted then
+    return "ok", "page by page where the machine's weights are in the same proportions, "
+      .. "else by 64 KiB", "/sys/kernel/mm/mempolicy/weighted_interleave/nodeN sets the machine's"
+  end
+  return "ok", "by pieces of 64 KiB or more; since Linux 6.9 page by page"
+end
+
+function examine.group(machine)
+  local group = machine.group
+  if not group then return "ok", "no limit" end
+  return "warn", ("%s, %s left: what is touched beyond it ends the process"):format(
+    units.bytes(group.limit), units.bytes(group.left)),
+    "prefault = true, lock = true and numa = N find out beforehand; limit = N keeps below"
+end
+
 local THP = {
   always = { "ok", "always: large blocks get them unless huge = false" },
   madvise = { "ok", "madvise: huge = \"thp\" asks for them" },
@@ -54,12 +108,21 @@ function examine.thp(machine)
   return "none", "this kernel has none"
 end
 
+local function by_node(machine, size)
+  local out = {}
+  if size ~= "2MiB" or #machine.nodes < 2 then return "" end
+  for i, node in ipairs(machine.nodes) do
+    out[i] = ("%d on node %d"):format(node.huge_free or 0, node.node)
+  end
+  return ": " .. table.concat(out, ", ")
+end
+
 -- Reserved pages of one size; `setting` is how more are made.
 local function reserved(machine, size, setting)
   local pool = machine.hugepages[size]
   if not pool then return "none", "this kernel has none of this size" end
   if pool.total > 0 then
-    return "ok", ("%d reserved, %d free"):format(pool.total, pool.free)
+    return "ok", ("%d reserved, %d free"):format(pool.total, pool.free) .. by_node(machine, size)
   end
   return "none", "none reserved", setting
 end
@@ -170,7 +233,9 @@ end
 
 -- What is examined, in this order, under which name.
 local LIST = {
-  { "kernel", "kernel" }, { "nodes", "NUMA nodes" }, { "thp", "transparent huge pages" },
+  { "kernel", "kernel" }, { "nodes", "NUMA nodes" }, { "cpuset", "cpuset" },
+  { "placing", "placing of memory" }, { "weights", "weights of nodes" },
+  { "group", "control group" }, { "thp", "transparent huge pages" },
   { "two_mib", "2 MiB huge pages" }, { "one_gib", "1 GiB huge pages" },
   { "memlock", "locked memory" }, { "address_space", "address space" }, { "maps", "mappings" },
   { "overcommit", "overcommit" }, { "shared", "shared memory" }, { "file", "files as memory" },

@@ -1,0 +1,174 @@
+/* test_confined.c - a kernel that refuses to place memory, as containers make it do: the process
+ * lives, the next of a chain serves, and whoever asks is told. Runs on one node and on several. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "loam.h"
+#include "numa.h"
+#include "test.h"
+
+#define REFUSE(call)                                     \
+  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), \
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
+
+/* As Docker's filter is for those without CAP_SYS_NICE. */
+static bool confine(void) {
+  struct sock_filter filter[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    REFUSE(mbind),
+    REFUSE(move_pages),
+    REFUSE(get_mempolicy),
+    REFUSE(set_mempolicy),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = { .len = sizeof filter / sizeof *filter, .filter = filter };
+  return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+         !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* Statuses of the child; a check that fails is its line. */
+enum { CANNOT_CONFINE = 250 };
+#define CHECK(condition) \
+  if (!(condition)) return __LINE__ % 200 + 1
+
+static bool several(void) { return !lm_is_pow2((size_t)lm_numa_nodes()); }
+
+static bool is_served_by(void *p, const char *strategy, size_t size) {
+  loam_owner_info owner;
+  if (!p || loam_owner(p, &owner) || strcmp(owner.strategy, strategy)) return false;
+  memset(p, 1, size);
+  return true;
+}
+
+static void keep(void *ctx, const loam_got *got) {
+  if (!strcmp(got->strategy, "first")) *(loam_got *)ctx = *got;
+}
+
+#define CHAIN(options)                                   \
+  "local a = loam.host { name = 'first', " options "}\n" \
+  "local b = loam.host { name = 'second' }\n"            \
+  "return loam.policy { name = 'p', pick = function()\n" \
+  "  return a:or_else(b) end }\n"
+
+/* A policy may take as long to load as an emulated machine does. */
+static bool load(const char *text) {
+  loam_config config = { .size = sizeof config, .control = -1, .step_ms = 60000 };
+  return !loam_start(&config) && !loam_policy_load_text("confined.lua", text);
+}
+
+/* What has to be placed is the next one's where there are several nodes. */
+static int hands_over(void *text) {
+  if (!confine()) return CANNOT_CONFINE;
+  CHECK(load(text));
+  const char *expected = several() ? "second" : "first";
+  for (size_t size = 100; size < 20000000; size *= 7) {
+    void *p = loam_malloc(NULL, size);
+    CHECK(is_served_by(p, expected, size));
+    loam_free(p);
+  }
+  loam_got got = { .failed = 0 };
+  CHECK(!loam_got_each(keep, &got));
+  CHECK((got.failed > 0) == several());
+  return 0;
+}
+
+static void expect(int (*body)(void *), const char *text) {
+  int status = run_in_child(body, (void *)(uintptr_t)text);
+  if (status == CANNOT_CONFINE) {
+    print_message("no seccomp filter can be set here\n");
+    skip();
+  }
+  assert_int_equal(status, 0);
+}
+
+static void placed_memory_is_the_next_ones(void **state) {
+  (void)state;
+  expect(hands_over, CHAIN("numa = 0"));
+  expect(hands_over, CHAIN("numa = { prefer = 0 }"));
+  expect(hands_over, CHAIN("numa = 'interleave'"));
+  expect(hands_over, CHAIN("numa = { weights = { [0] = 1 } }"));
+  expect(hands_over, CHAIN("numa = 0, prefault = true, guard = true"));
+}
+
+/* As it is by itself: whoever touches it first has it near. */
+static int serves_local(void *text) {
+  if (!confine()) return CANNOT_CONFINE;
+  CHECK(load(text));
+  void *small = loam_malloc(NULL, 100), *large = loam_malloc(NULL, 8 << 20);
+  CHECK(is_served_by(small, "first", 100));
+  CHECK(is_served_by(large, "first", 8 << 20));
+  loam_got got = { .checked_bytes = 1 };
+  CHECK(!loam_got_each(keep, &got));
+  CHECK(got.live_bytes >= 8 << 20);
+  CHECK(got.checked_bytes == 0); /* nobody knows where it is */
+  loam_free(small);
+  loam_free(large);
+  return 0;
+}
+
+static void local_memory_needs_no_leave(void **state) {
+  (void)state;
+  expect(serves_local, CHAIN("numa = 'local'"));
+  expect(serves_local, CHAIN("numa = 'local', prefault = true"));
+}
+
+static int fails_cleanly(void *text) {
+  if (!confine()) return CANNOT_CONFINE;
+  CHECK(load(text));
+  for (int i = 0; i < 1000; i++) {
+    void *p = loam_malloc(NULL, (size_t)i * 100);
+    CHECK(!p == several());
+    if (!p) CHECK(strstr(loam_error(), "'alone'"));
+    loam_free(p);
+  }
+  const char *plain = "local s = loam.host { name = 'plain' }\n"
+                      "return loam.policy { name = 'q', pick = function() return s end }\n";
+  CHECK(!loam_policy_load_text("plain.lua", plain));
+  void *p = loam_malloc(NULL, 100);
+  CHECK(p);
+  loam_free(p);
+  return 0;
+}
+
+static void without_a_next_one_it_fails_in_words(void **state) {
+  (void)state;
+  expect(fails_cleanly, "local s = loam.host { name = 'alone', numa = 0 }\n"
+                        "return loam.policy { name = 'p', pick = function() return s end }\n");
+}
+
+static void keep_text(void *ctx, const char *text, size_t length) {
+  char *out = ctx;
+  if (length > 65535) length = 65535;
+  memcpy(out, text, length);
+  out[length] = 0;
+}
+
+static int tells_beforehand(void *unused) {
+  (void)unused;
+  static char text[65536];
+  if (!confine()) return CANNOT_CONFINE;
+  CHECK(!loam_machine(keep_text, text));
+  CHECK(strstr(text, "\"mbind\":1"));
+  CHECK(strstr(text, "\"move_pages\":1"));
+  return 0;
+}
+
+static void doctor_tells_of_it_beforehand(void **state) {
+  (void)state;
+  expect(tells_beforehand, NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(placed_memory_is_the_next_ones),
+    cmocka_unit_test(local_memory_needs_no_leave),
+    cmocka_unit_test(without_a_next_one_it_fails_in_words),
+    cmocka_unit_test(doctor_tells_of_it_beforehand),
+  };
+  return cmocka_run_group_tests_name("confined", tests, NULL, NULL);
+}

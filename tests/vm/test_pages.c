@@ -1,0 +1,139 @@
+/* test_pages - what pages are: huge, prefaulted, locked, or none of it, as smaps tells. */
+#include "pages.h"
+
+enum { LARGE = 8 << 20 };
+
+#define POLICY(options)                              \
+  "local s = loam.host { name = 's', " options "}\n" \
+  "return loam.policy { name = 'p', pick = function() return s end }\n"
+
+static const char thp[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+static char *take(const char *text, size_t size) {
+  policy(text);
+  char *p = loam_malloc(NULL, size);
+  assert_non_null(p);
+  return p;
+}
+
+/* kB, with what else its strategy has beside it. */
+static long huge_of(const void *p, size_t size) { return smaps(p, size, "AnonHugePages"); }
+
+static void thp_is_had_where_it_is_asked_for(void **state) {
+  (void)state;
+  char *p = take(POLICY("huge = 'thp'"), LARGE);
+  memset(p, 1, LARGE);
+  assert_int_equal((uintptr_t)p % (2 << 20), 0);
+  assert_in_range(huge_of(p, LARGE), LARGE / 1024, 1 << 20);
+  p = loam_realloc(NULL, p, 3 * LARGE);
+  memset(p, 1, 3 * LARGE);
+  assert_in_range(huge_of(p, 3 * LARGE), 3 * LARGE / 1024, 1 << 20);
+  loam_free(p);
+  p = take(POLICY("align = 32"), LARGE); /* madvise is the machine's mode */
+  memset(p, 1, LARGE);
+  assert_int_equal(huge_of(p, LARGE), 0);
+  loam_free(p);
+  loam_trim();
+}
+
+static void thp_is_kept_out_where_it_is_refused(void **state) {
+  (void)state;
+  set(thp, "always");
+  char *p = take(POLICY("huge = false"), LARGE);
+  memset(p, 1, LARGE);
+  assert_int_equal(huge_of(p, LARGE), 0);
+  loam_free(p);
+  p = take(POLICY("align = 128"), LARGE); /* the kernel's default */
+  memset(p, 1, LARGE);
+  assert_in_range(huge_of(p, LARGE), 1024, 1 << 20);
+  loam_free(p);
+  set(thp, "madvise");
+  loam_trim();
+}
+
+static void pages_of_2_mib_are_exactly_that(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  char *p = take(POLICY("huge = '2MiB'"), LARGE);
+  memset(p, 1, LARGE);
+  assert_int_equal(smaps(p, 1, "KernelPageSize"), 2048);
+  assert_in_range(smaps(p, LARGE / 2, "Private_Hugetlb"), LARGE / 1024, 1 << 20);
+  loam_free(p);
+  loam_trim();
+  for (unsigned node = 0; node < NODES; node++) {
+    char text[200];
+    snprintf(text, sizeof text, POLICY("huge = '2MiB', numa = %u"), node);
+    p = take(text, LARGE);
+    memset(p, 1, LARGE);
+    assert_int_equal(smaps(p, 1, "KernelPageSize"), 2048);
+    assert_on(p, LARGE, 1u << node);
+    loam_free(p);
+    loam_trim();
+  }
+}
+
+static void pages_of_1_gib_are_refused_where_there_are_none(void **state) {
+  (void)state;
+  const char *text = "local a = loam.host { name = 'a', huge = '1GiB' }\n"
+                     "local b = loam.host { name = 'b' }\n"
+                     "return loam.policy { name = 'p', pick = function()\n"
+                     "  return a:or_else(b) end }\n";
+  char *p = take(text, LARGE);
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  assert_string_equal(owner.strategy, "b");
+  loam_free(p);
+}
+
+/* Before a byte of it is touched. */
+static void prefaulted_memory_is_there_at_once(void **state) {
+  (void)state;
+  char *p = take(POLICY("prefault = true"), LARGE);
+  assert_int_equal(where_is(p, LARGE).other, 0);
+  p = loam_realloc(NULL, p, 2 * LARGE);
+  assert_int_equal(where_is(p, 2 * LARGE).other, 0);
+  loam_free(p);
+  p = take(POLICY("numa = 0, prefault = true"), LARGE);
+  assert_on(p, LARGE, 1 << 0);
+  loam_free(p);
+  for (int i = 0; i < 200; i++) {
+    p = loam_malloc(NULL, 5000);
+    assert_on(p, 5000, 1 << 0);
+    loam_free(p);
+  }
+  p = take(POLICY("align = 64"), LARGE);
+  assert_in_range(where_is(p, LARGE).other, LARGE / PAGE - 2, LARGE / PAGE);
+  loam_free(p);
+  loam_trim();
+}
+
+static void locked_memory_is_locked_until_it_is_freed(void **state) {
+  (void)state;
+  char *p = take(POLICY("lock = true"), LARGE / 2);
+  assert_int_equal(where_is(p, LARGE / 2).other, 0);
+  assert_in_range(smaps(p, LARGE / 2, "Locked"), LARGE / 2048, 1 << 20);
+  loam_free(p);
+  char *small = loam_malloc(NULL, 100);
+  assert_in_range(smaps(small, 100, "Locked"), 4, 1 << 20);
+  loam_free(small);
+  policy(POLICY("align = 256"));
+  loam_trim();
+  /* What was locked serves others unlocked. */
+  p = loam_malloc(NULL, LARGE);
+  memset(p, 1, LARGE);
+  assert_int_equal(smaps(p, LARGE / 2, "Locked"), 0);
+  loam_free(p);
+}
+
+int main(void) {
+  begin();
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(thp_is_had_where_it_is_asked_for),
+    cmocka_unit_test(thp_is_kept_out_where_it_is_refused),
+    cmocka_unit_test(pages_of_2_mib_are_exactly_that),
+    cmocka_unit_test(pages_of_1_gib_are_refused_where_there_are_none),
+    cmocka_unit_test(prefaulted_memory_is_there_at_once),
+    cmocka_unit_test(locked_memory_is_locked_until_it_is_freed),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
