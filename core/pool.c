@@ -643,7 +643,7 @@ static bool drain_locked(lm_pool *pool) {
 }
 
 static void end_locked(lm_strategy *strategy) {
-  lm_pool *pool = lm_pool_of(strategy);
+  lm_pool *pool = pool_at(strategy->id);
   if (pool && !drain_locked(pool)) return;
   __atomic_store_n(&strategy->pool, NULL, __ATOMIC_RELEASE);
   if (pool && pool->regions.how.backing) lm_backing_finish(&pool->backing);
