@@ -82,25 +82,45 @@ static int give_out(lm_pool *pool, uint64_t offset, size_t size, int *out) {
   return error;
 }
 
+/* Whether the block at p lives and is known by the key. A free waits for the lock before the span
+ * becomes something else's. */
+static bool is_known(lm_pool *pool, const void *p, uint64_t key) {
+  lm_place place;
+  lm_lock_take(&pool->large.lock);
+  bool known = find(p, &place) == pool && atomic_load(lent_of(&place)) == key;
+  lm_lock_drop(&pool->large.lock);
+  return known;
+}
+
 static loam_status gone(void) {
   return lm_fail(LOAM_EBADPTR, "the block is not there any more: its owner has freed it");
 }
 
-loam_status lm_lend_open(uint64_t key, uint64_t offset, int *fd, size_t *size) {
+static loam_status open_block(uint64_t key, uint64_t offset, int *fd, size_t *size) {
   lm_place place;
   const void *p = (void *)(lm_map.base + offset);
   lm_pool *pool = offset < atomic_load(&lm_map.top) ? find(p, &place) : NULL;
   bool has_key = key != LM_LENT_NEVER && key != LM_LENT_INHERITED;
-  if (!pool || !has_key || atomic_load(lent_of(&place)) != key) return gone();
+  if (!pool || !has_key || !is_known(pool, p, key)) return gone();
   size_t slots = (size_t)atomic_load(&lm_map_head_of(place.side)->slots) << LM_SLOT_SHIFT;
   int given, error = give_out(pool, offset, slots, &given);
   if (error)
     return lm_fail(LOAM_EIO, "the block's owner cannot open its file: %s", strerrordesc_np(error));
-  if (atomic_load(lent_of(&place)) != key) {
+  if (!is_known(pool, p, key)) {
     lm_sys_file_close(given);
     return gone();
   }
   *fd = given;
   *size = place.size;
   return LOAM_OK;
+}
+
+/* Active, so that the pool does not end meanwhile. */
+loam_status lm_lend_open(uint64_t key, uint64_t offset, int *fd, size_t *size) {
+  lm_thread *t = lm_thread_get();
+  if (!t) return lm_fail(LOAM_ENOMEM, "no memory for what a thread has of loam");
+  lm_thread_enter(t);
+  loam_status status = open_block(key, offset, fd, size);
+  lm_thread_leave(t);
+  return status;
 }
