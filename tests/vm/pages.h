@@ -31,7 +31,6 @@ static inline void begin(void) {
 
 /* For a program whose every test is of the machine with so many. */
 static inline void only_with_nodes(int n) {
-  begin();
   if (nodes() == n) return;
   print_message("only on the machine with %d nodes\n", n);
   exit(77);

@@ -121,11 +121,11 @@ static void huge_pages_move_and_stay_huge(void **state) {
   (void)state;
   load("loam.host { name = 'huge0', numa = 0, huge = 'thp' }");
   char *p = filled("huge", 8 * MiB);
-  assert_int_equal(smaps(p, "AnonHugePages"), 8 << 10);
+  assert_int_equal(smaps(p, 8 * MiB, "AnonHugePages"), 8 << 10);
   load("loam.host { name = 'huge1', numa = 1, huge = 'thp' }");
   rebalance("huge");
   assert_on(p, 8 * MiB, 2);
-  assert_int_equal(smaps(p, "AnonHugePages"), 8 << 10);
+  assert_int_equal(smaps(p, 8 * MiB, "AnonHugePages"), 8 << 10);
   loam_free(p);
 }
 

@@ -340,5 +340,6 @@ int main(void) {
     cmocka_unit_test(memory_that_changes_hands_changes_its_placement),
   };
   only_with_nodes(4);
+  begin();
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
