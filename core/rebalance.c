@@ -28,6 +28,7 @@ enum {
   OBJECTS_A_STEP = 20000,
   TOKENS = 8, /* of one span whose answers are remembered */
 };
+#define WAIT_NS ((int64_t)100000000)
 #define LEASE_NS ((int64_t)3 * 1000000000)
 #define PIECE (4 * LM_MIB)
 #define BATCH_BYTES (64 * LM_MIB)
@@ -472,6 +473,7 @@ int64_t lm_rebalance_step(lm_job_owner owner) {
     if (job.due_ns <= now || job.cancelled) step_locked(t);
     wait = job.due_ns - lm_sys_clock_ns();
     if (wait < 0) wait = 0;
+    if (wait > WAIT_NS) wait = WAIT_NS; /* it may be ended meanwhile */
     if (job.phase == IDLE) wait = -1;
   }
   lm_lock_drop(&job.lock);

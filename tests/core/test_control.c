@@ -14,7 +14,9 @@
 
 #include "control.h"
 #include "error.h"
+#include "numa.h"
 #include "policy.h"
+#include "rebalance.h"
 
 #define ALL_OF(name)                            \
   "local h = loam.host { name = '" name "' }\n" \
@@ -571,6 +573,139 @@ static void its_thread_takes_no_signals(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* ---- live memory ---- */
+
+static const char *strategy_of(const void *p) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.strategy;
+}
+
+static void load_text(const char *text) {
+  if (loam_policy_load_text("live.lua", text)) fail_msg("%s", loam_error());
+}
+
+static void wait_for(const void *p, const char *strategy) {
+  for (int i = 0; i < 3000 && strcmp(strategy_of(p), strategy) != 0; i++) usleep(10000);
+  assert_string_equal(strategy_of(p), strategy);
+}
+
+static void live_memory_is_moved_by_request(void **state) {
+  (void)state;
+  load_text(ALL_OF("here"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  char *p = loam_malloc(loam_site_get("moved.by request"), 5 << 20);
+  memset(p, 1, 5 << 20);
+  load_text(ALL_OF("there"));
+  assert_int_equal(ask(getpid(), "rebalance rate=99999999999 tag=moved.by request"), LOAM_OK);
+  says("\"ok\":true");
+  wait_for(p, "there");
+  do assert_int_equal(ask(getpid(), "moved"), LOAM_OK);
+  while (strstr(answer, "\"running\":true"));
+  says("{\"tag\":\"moved.by request\",\"what\":\"moved\",\"why\":\"\",\"bytes\":5242880");
+  assert_int_equal(ask(getpid(), "rebalance speed=3"), LOAM_OK);
+  says("\"ok\":false");
+  assert_int_equal(ask(getpid(), "demote to=cold"), LOAM_OK);
+  says("\"ok\":false");
+  assert_int_equal(ask(getpid(), "demote to=node node=63 tag=x"), LOAM_OK);
+  says("node 63");
+  loam_free(p);
+}
+
+/* Nobody asks after it, and it would take hours. */
+static void a_job_that_nobody_watches_ends(void **state) {
+  (void)state;
+  load_text(ALL_OF("slow-before"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  char *p[3];
+  for (int i = 0; i < 3; i++)
+    memset(p[i] = loam_malloc(loam_site_get("slow"), 6 << 20), 1, 6 << 20);
+  load_text(ALL_OF("slow-after"));
+  assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=slow"), LOAM_OK);
+  says("\"running\":true");
+  assert_int_equal(ask(getpid(), "rebalance"), LOAM_OK);
+  says("already");
+  loam_progress now = { .running = 1 };
+  uint64_t number;
+  for (int i = 0; i < 1000 && now.running; i++) {
+    usleep(20000);
+    lm_rebalance_get(&now, &number);
+  }
+  assert_false(now.running);
+  for (int i = 0; i < 3; i++) loam_free(p[i]);
+}
+
+static void a_job_is_ended_by_request_and_by_stopping(void **state) {
+  (void)state;
+  load_text(ALL_OF("ended-before"));
+  char *p = loam_malloc(loam_site_get("ended"), 12 << 20);
+  memset(p, 1, 12 << 20);
+  for (int round = 0; round < 2; round++) {
+    assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+    load_text(ALL_OF("ended-after"));
+    assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=ended"), LOAM_OK);
+    says("\"running\":true");
+    usleep(50000);
+    if (round) assert_int_equal(ask(getpid(), "move stop"), LOAM_OK);
+    lm_control_stop();
+    loam_progress now;
+    uint64_t number;
+    lm_rebalance_get(&now, &number);
+    assert_false(now.running);
+    assert_string_equal(strategy_of(p), "ended-before");
+    load_text(ALL_OF("ended-before"));
+  }
+  loam_free(p);
+}
+
+#define LIVE(name)                                            \
+  "local h = loam.host { name = '" name "' }\n"               \
+  "return loam.policy { name = '" name "', apply = 'live',\n" \
+  "  pick = function(req) return h end }\n"
+
+static _Atomic int events_of_moves;
+static void count_moves(void *ctx, const loam_event *event) {
+  (void)ctx;
+  events_of_moves += event->kind == LOAM_EVENT_MOVED;
+}
+
+static void a_policy_has_live_memory_follow_without_a_socket(void **state) {
+  (void)state;
+  load_text(ALL_OF("follow-before"));
+  char *p = loam_malloc(loam_site_get("follows"), 3 << 20), *q = loam_malloc(NULL, 100);
+  memset(p, 1, 3 << 20);
+  loam_on_event(count_moves, NULL);
+  load_text(LIVE("follow-after"));
+  wait_for(p, "follow-after");
+  load_text(LIVE("follow-again"));
+  load_text(LIVE("follow-last"));
+  wait_for(p, "follow-last");
+  for (int i = 0; i < 1000 && events_of_moves < 2; i++) usleep(10000);
+  loam_on_event(NULL, NULL);
+  assert_true(events_of_moves >= 2);
+  loam_free(p);
+  loam_free(q);
+}
+
+/* ---- gauges ---- */
+
+static void a_gauge_is_kept_while_it_is_read(void **state) {
+  (void)state;
+  unsigned node = (unsigned)__builtin_ctzll(lm_numa_nodes());
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  usleep(200000);
+  (void)lm_numa_free(node);
+  for (int i = 0; i < 500; i++) { /* until the thread has it */
+    long before = lm_sys_calls();
+    for (int k = 0; k < 1000; k++) (void)lm_numa_free(node);
+    if (lm_numa_is_wanted() && lm_sys_calls() == before && i > 20) break;
+    usleep(10000);
+  }
+  assert_true(lm_numa_is_wanted());
+  for (int i = 0; i < 500 && lm_numa_is_wanted(); i++) usleep(10000);
+  assert_false(lm_numa_is_wanted()); /* nobody reads: nobody is woken for it */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(it_answers_status),
@@ -600,6 +735,11 @@ int main(void) {
     TEST(a_host_that_does_not_answer_is_listed),
     TEST(no_directory_means_no_hosts),
     TEST(its_thread_takes_no_signals),
+    TEST(live_memory_is_moved_by_request),
+    TEST(a_job_that_nobody_watches_ends),
+    TEST(a_job_is_ended_by_request_and_by_stopping),
+    TEST(a_policy_has_live_memory_follow_without_a_socket),
+    TEST(a_gauge_is_kept_while_it_is_read),
   };
   setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
   return cmocka_run_group_tests(tests, NULL, NULL);

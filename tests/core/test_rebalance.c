@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "age.h"
 #include "loam.h"
 #include "pool.h"
 #include "rebalance.h"
@@ -702,6 +703,24 @@ static void cold_memory_goes_first_by_tag_and_age(void **state) {
   loam_free(s);
 }
 
+/* A block that a thread had in its bin meanwhile is a new one. */
+static void a_block_is_as_old_as_its_memory_is_in_use(void **state) {
+  (void)state;
+  load(PLAIN);
+  char *old = filled("cold.old", 2 * MiB), *reused = filled("cold.reused", 300000);
+  lm_age_tick();
+  usleep(2100000);
+  loam_free(reused);
+  char *young = filled("cold.young", 300000);
+  assert_ptr_equal(young, reused);
+  lm_age_tick();
+  demote(LOAM_TO_COLD, 1);
+  assert_int_equal(report.moved, 2 * MiB);
+  refused_as("younger");
+  loam_free(old);
+  loam_free(young);
+}
+
 static void what_is_demoted_to_a_node_comes_back(void **state) {
   (void)state;
   load(PLAIN);
@@ -759,6 +778,7 @@ int main(void) {
     cmocka_unit_test(no_refusal_of_the_system_loses_anything),
     cmocka_unit_test(a_node_that_refuses_leaves_all_as_it_was),
     cmocka_unit_test(cold_memory_goes_first_by_tag_and_age),
+    cmocka_unit_test(a_block_is_as_old_as_its_memory_is_in_use),
     cmocka_unit_test(what_is_demoted_to_a_node_comes_back),
     cmocka_unit_test(bad_arguments_are_told),
   };

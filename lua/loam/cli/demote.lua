@@ -11,7 +11,7 @@ local demote = {
 --to node (the default) moves it to the nearest node without CPUs, or to node N, where it
 is of a strategy named NAME@nodeN; `loam rebalance` brings it back. --to cold lets it go
 first when memory is short, --to pageout puts it into swap at once. --older is time since
-a block was allocated or reallocated, not since it was used: that nobody knows. Blocks of
+a block got its memory, not since it was used: that nobody knows. Blocks of
 32 KiB and less have no age, and are then refused.]],
   options = {
     { "tag", "T", "memory of this tag and of those under it", kind = "tag", required = true },
