@@ -32,7 +32,8 @@ local function modules(output, ...)
     -- Messages and tracebacks show the module's name: the path is of the machine that built it.
     local chunk = assert(loadstring(read(path), "=" .. name))
     local code = string.dump(chunk, false)
-    arrays[i] = ("static const unsigned char module_%d[] = {\n%s\n};\n"):format(i, bytes_of(code))
+    arrays[i] = ("LM_EMBEDDED_BYTES\nstatic const unsigned char module_%d[] = {\n%s\n};\n")
+      :format(i, bytes_of(code))
     entries[i] = ('  { "%s", module_%d, sizeof module_%d },\n'):format(name, i, i)
   end
   write(output, '/* embedded.c - the Lua modules of the library; made by cmake/embed.lua. */\n'

@@ -13,6 +13,8 @@ target_compile_options(loam-options INTERFACE -Wall -Wextra -Wshadow -Wpointer-a
   -Wvla -fno-strict-aliasing
   $<$<CONFIG:Debug>:-Og> $<$<CONFIG:Debug>:-Wno-maybe-uninitialized>
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings>)
+# What an optimised build does not call, libm, every process would load.
+target_link_options(loam-options INTERFACE LINKER:--as-needed)
 if(LOAM_WERROR)
   target_compile_options(loam-options INTERFACE -Werror)
 endif()

@@ -384,6 +384,7 @@ static void gather_clients(struct pollfd *fds, int *timeout_ms) {
 static void tick(void) {
   if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
   lm_pool_decay();
+  if (lm_policy_decay()) lm_decay_stir();
   tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
 }
 

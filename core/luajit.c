@@ -8,8 +8,11 @@
 #include "luajit.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
+#include "embed.h"
 #include "error.h"
+#include "plan.h"
 #include "pool.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -36,7 +39,62 @@ static bool is_unwinder_split(void *library) {
   return hosts && hosts != dlsym(library, "_Unwind_GetCFA");
 }
 
+/* ---- Pages of files
+ *
+ * What the library, and what came with it, has that nobody writes to. Of a library that the host
+ * had before us nothing is noted. */
+
+enum { PARTS = 16 };
+
+static struct {
+  uint32_t n;
+  struct {
+    uintptr_t from, to;
+  } at[PARTS];
+} resident;
+
+static bool is_there(void) {
+  void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
+  if (library) dlclose(library);
+  return library;
+}
+
+static void note_part(uintptr_t from, uintptr_t to) {
+  from = lm_align_up(from, LM_PAGE);
+  to = lm_align_down(to, LM_PAGE);
+  if (from >= to || resident.n == PARTS) return;
+  resident.at[resident.n].from = from;
+  resident.at[resident.n++].to = to;
+}
+
+/* ctx: the link map of the library; those behind it came with it, or later. */
+static int note_object(struct dl_phdr_info *info, size_t size, void *ctx) {
+  (void)size;
+  for (const struct link_map *map = ctx; map; map = map->l_next) {
+    if (map->l_addr != info->dlpi_addr) continue;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+      const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+      uintptr_t from = info->dlpi_addr + part->p_vaddr;
+      if (part->p_type == PT_LOAD && !(part->p_flags & PF_W)) note_part(from, from + part->p_memsz);
+    }
+  }
+  return 0;
+}
+
+static void note_parts(void *library) {
+  struct link_map *map = NULL;
+  if (!resident.n && !dlinfo(library, RTLD_DI_LINKMAP, &map)) dl_iterate_phdr(note_object, map);
+  note_part((uintptr_t)__start_loam_lua, (uintptr_t)__stop_loam_lua);
+}
+
+/* They come back from the file when they are touched. If it is refused, they stay. */
+void lm_luajit_rest(void) {
+  for (uint32_t i = 0; i < resident.n; i++)
+    (void)lm_sys_purge((void *)resident.at[i].from, resident.at[i].to - resident.at[i].from);
+}
+
 static loam_status open_library(void **out) {
+  bool was_there = is_there();
   int apart = dlsym(RTLD_DEFAULT, "lua_newstate") ? APART : 0;
   void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_LOCAL | apart);
   if (!library)
@@ -45,6 +103,9 @@ static loam_status open_library(void **out) {
   if (apart && is_unwinder_split(library))
     return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT, which cannot raise errors in a "
                                       "program that has both another Lua and libunwind");
+  if (!was_there) note_parts(library);
+  void *power = dlsym(library, "pow");
+  atomic_store_explicit(&lm_plan_power, (lm_power_fn *)power, memory_order_relaxed);
   *out = library;
   return LOAM_OK;
 }

@@ -146,6 +146,13 @@ size_t lm_marks_held(void) {
   return slots << LM_SLOT_SHIFT;
 }
 
+size_t lm_marks_taken(void) {
+  lm_lock_take(&marks.regions.lock);
+  size_t slots = marks.regions.held;
+  lm_lock_drop(&marks.regions.lock);
+  return slots << LM_SLOT_SHIFT;
+}
+
 bool lm_marks_are_valid(void) {
   bool valid = true;
   lm_lock_take(&marks.lock);

@@ -81,6 +81,8 @@ void lm_marks_recycle(lm_side *side);
 void lm_marks_trim(void);
 bool lm_marks_decay(uint32_t *most);
 size_t lm_marks_held(void);
+/* Bytes of the range that it has at all. */
+size_t lm_marks_taken(void);
 bool lm_marks_are_valid(void);
 
 /* The mark for an object at `index` with a token, which is noted where it has to be; 0 when there

@@ -75,13 +75,16 @@ static void *alloc_small(size_t size) {
   return p ? memset(p, 0, lm_class_size(i)) : NULL;
 }
 
+/* Of large tables little is used: pages of zeros cost less than zeroing pages. */
+static void *zeroed(void *p, size_t size) { return lm_sys_purge(p, size) ? memset(p, 0, size) : p; }
+
 static void *alloc_large(size_t size) {
   if (size > LM_SIZE_MAX) return NULL;
   uint32_t slots = lm_map_slots(size);
   size_t room = (size_t)slots << LM_SLOT_SHIFT;
   bool clean;
   void *p = take_slots(slots, &clean);
-  return p && !clean ? memset(p, 0, room) : p;
+  return p && !clean ? zeroed(p, room) : p;
 }
 
 void *lm_own_alloc(size_t size) {
@@ -140,6 +143,13 @@ void *lm_own_realloc(void *p, size_t size) {
 size_t lm_own_held(void) {
   lm_lock_take(&regions.lock);
   size_t slots = regions.held - regions.clean.slots;
+  lm_lock_drop(&regions.lock);
+  return slots << LM_SLOT_SHIFT;
+}
+
+size_t lm_own_taken(void) {
+  lm_lock_take(&regions.lock);
+  size_t slots = regions.held;
   lm_lock_drop(&regions.lock);
   return slots << LM_SLOT_SHIFT;
 }

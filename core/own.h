@@ -14,8 +14,9 @@ size_t lm_own_size(const void *p); /* usable bytes */
 
 /* Makes sure that its locks are hooked to fork; before a module above it hooks its own. */
 void lm_own_start(void);
-/* Bytes of the range that it has memory for. */
+/* Bytes of the range that it has memory for; that it has at all. */
 size_t lm_own_held(void);
+size_t lm_own_taken(void);
 /* Gives back what is unused, or was since the last tick (decay.h). */
 void lm_own_trim(void);
 bool lm_own_decay(uint32_t *most);

@@ -137,6 +137,15 @@ static size_t size_of(const lm_image *head) {
          (size_t)head->chain * sizeof(uint32_t);
 }
 
+_Atomic(lm_power_fn *) lm_plan_power;
+
+static loam_status check_power(const lm_plan *plan) {
+  for (uint32_t i = 0; i < plan->codes; i++)
+    if (plan->code[i].op == LM_OP_POW && !atomic_load(&lm_plan_power))
+      return lm_fail(LOAM_EUNSUPPORTED, "code %u: powers need LuaJIT's pow", i);
+  return LOAM_OK;
+}
+
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   lm_image head;
   *out = NULL;
@@ -153,6 +162,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   memcpy(body, (const char *)image + sizeof head, size - sizeof head);
   lay_out(plan, &head, body);
   loam_status status = check(plan);
+  if (!status) status = check_power(plan);
   if (!status) status = reserve(plan);
   if (status) {
     lm_own_free(plan);
@@ -237,7 +247,7 @@ static double binary(unsigned op, double a, double b) {
     case LM_OP_MUL: return a * b;
     case LM_OP_DIV: return a / b;
     case LM_OP_MOD: return modulo(a, b);
-    case LM_OP_POW: return pow(a, b);
+    case LM_OP_POW: return atomic_load_explicit(&lm_plan_power, memory_order_relaxed)(a, b);
     case LM_OP_MIN: return a < b ? a : b;
     default: return a > b ? a : b;
   }

@@ -101,6 +101,11 @@ struct lm_plan {
   uint64_t hash; /* of the image: equal images are one plan */
 };
 
+/* How powers are made: by the C library's pow, of which whoever opens LuaJIT tells. Linked, libm
+ * would be half a MiB of every process. NULL: plans with powers are refused. */
+typedef double lm_power_fn(double a, double b);
+extern _Atomic(lm_power_fn *) lm_plan_power;
+
 /* Checks and copies an image. On refusal the words name what was wrong; *out is NULL. */
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out);
 void lm_plan_destroy(lm_plan *plan);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "control.h"
+#include "decay.h"
 #include "engine.h"
 #include "error.h"
 #include "fault.h"
@@ -22,6 +23,8 @@
 /* After this many new tags went over the budget, those to come are refused untried: each try may
  * keep its thread waiting for a whole step. */
 enum { LATE_EXCESSES = 8 };
+/* Ticks without a new tag after which the live script rests. */
+enum { TICKS_AWAKE = 4 };
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
@@ -33,6 +36,7 @@ static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_script *live;    /* NULL: the built-in default */
 static uint32_t live_slot; /* generation slot of the tokens */
 static unsigned late_excesses;
+static unsigned ticks_awake; /* since the live script was last asked */
 static struct loam_policy_info record;
 
 /* Who holds a lock of this file is inside, where no site is made that wants the lock again. */
@@ -73,6 +77,18 @@ static void count_live(loam_site *site, const lm_plan *plan) {
   if (plan->reads & 1u << LM_IN_LIVE) lm_settle_mark(site);
 }
 
+/* A tick is wanted, by which the script comes to rest. */
+static void stay_awake(void) {
+  ticks_awake = 0;
+  if (!lm_script_rests(live)) lm_decay_stir();
+}
+
+static loam_status plan_late(loam_site *site, const lm_plan **out) {
+  loam_status status = lm_script_plan(live, &site->where, out);
+  stay_awake();
+  return status;
+}
+
 static loam_status compile_late(loam_site *site, const lm_plan **out) {
   *out = lm_plan_default();
   if (!live) return LOAM_OK;
@@ -82,7 +98,7 @@ static loam_status compile_late(loam_site *site, const lm_plan **out) {
   if (late_excesses >= LATE_EXCESSES)
     status = lm_fail(LOAM_EBUDGET, "%s: tag %s was not tried: %u tags before it took too long",
                      record.name, lm_quote(tag, sizeof tag, site->where.tag), late_excesses);
-  else status = lm_script_plan(live, &site->where, &plan);
+  else status = plan_late(site, &plan);
   if (status == LOAM_OK) {
     *out = plan;
     return status;
@@ -194,6 +210,8 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   for (uint32_t i = 0; i < l->sites; i++)
     settle(lm_site_at(FIRST_SITE + i), generation, l->plan[i]);
   describe_locked(l, generation);
+  if (lm_script_is_done(live)) lm_script_rest(live);
+  stay_awake();
   /* Pairs with the acquire of whoever picks a decision by its parity. */
   atomic_store_explicit(&lm_generation, generation, memory_order_release);
 }
@@ -236,12 +254,18 @@ static bool is_vetted(uint64_t hash) {
   return vetted && !atomic_load(&lm_generation) && strtoull(vetted, NULL, 16) == hash;
 }
 
+/* It tells whether there is but one plan. */
+static loam_status compile_empty_tag(const load *l) {
+  const lm_plan *plan;
+  return lm_script_plan(l->script, &(loam_where){ .tag = "" }, &plan);
+}
+
 static loam_status compile_and_vet(load *l) {
   loam_status status = lm_script_open(l->name, l->text, l->length, &limits, &l->script);
   if (status == LOAM_OK) status = compile_sites(l);
   if (status == LOAM_OK && !is_vetted(l->hash)) status = lm_script_vet(l->script);
   if (status == LOAM_OK) status = compile_sites(l);
-  return status;
+  return status == LOAM_OK ? compile_empty_tag(l) : status;
 }
 
 static uint64_t hash_attempt(const char *path, uint64_t hash) {
@@ -345,6 +369,15 @@ loam_status lm_policy_load_file(const char *path, bool if_changed) {
   loam_status status = load_file_locked(path, full, if_changed, &known);
   unlock(&load_lock);
   return known ? LOAM_OK : announce(status, path);
+}
+
+bool lm_policy_decay(void) {
+  lock(&live_lock);
+  bool awake = live && !lm_script_rests(live);
+  bool later = awake && ticks_awake++ < TICKS_AWAKE;
+  if (awake && !later) lm_script_rest(live);
+  unlock(&live_lock);
+  return later;
 }
 
 /* ---- figures ---- */

@@ -21,6 +21,9 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
 /* Reads the file, then the same. An empty, cut-off or changing file is LOAM_EIO or LOAM_EPOLICY. If
  * `if_changed`, a file that is what is live, or what was refused last, is left alone. */
 loam_status lm_policy_load_file(const char *path, bool if_changed);
+/* A tick: whatever was last compiled some ticks ago, the live policy's Lua rests. True if it is to
+ * at a later one. */
+bool lm_policy_decay(void);
 void lm_policy_info_get(struct loam_policy_info *out);
 
 #endif

@@ -596,10 +596,9 @@ void lm_pool_each(visit_fn *visit, void *ctx) {
 }
 
 void lm_pool_figures_get(lm_pool_figures *out) {
-  size_t own = lm_own_held() + lm_marks_held();
   out->reserved = lm_map.size;
-  out->regions = lm_map_handed() - own;
-  out->metadata = own + lm_map_overhead();
+  out->regions = lm_map_handed() - lm_own_taken() - lm_marks_taken();
+  out->metadata = lm_own_held() + lm_marks_held() + lm_map_overhead();
 }
 
 /* ---- Retiring */

@@ -54,12 +54,16 @@ static loam_status open_policy(lua_State *L, void *arg) {
   return status;
 }
 
+static loam_status open_state(lm_script *script, const lm_limits *limits) {
+  loam_status status = lm_vm_open(&script->vm, script->file, script->text, limits);
+  return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_seam_open, script) : status;
+}
+
 static loam_status set_up(lm_script *script, const char *text, const lm_limits *limits) {
   script->text = lm_own_alloc(script->length + 1);
   if (!script->text) return lm_fail(LOAM_ENOMEM, "%s: no memory to load it", script->file);
   memcpy(script->text, text, script->length);
-  loam_status status = lm_vm_open(&script->vm, script->file, script->text, limits);
-  return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_seam_open, script) : status;
+  return open_state(script, limits);
 }
 
 /* A state with the driver in it, which has not seen the policy yet. */
@@ -89,6 +93,24 @@ loam_status lm_script_open(const char *name, const char *text, size_t length,
   return status;
 }
 
+void lm_script_rest(lm_script *script) {
+  if (lm_script_rests(script)) return;
+  lm_vm_close(&script->vm);
+  lm_luajit_rest();
+}
+
+bool lm_script_rests(const lm_script *script) { return !script->vm.L; }
+
+bool lm_script_is_done(const lm_script *script) { return script->only; }
+
+static loam_status wake(lm_script *script) {
+  lm_limits limits = script->vm.limits;
+  loam_status status = open_state(script, &limits);
+  if (status == LOAM_OK) status = lm_vm_call(&script->vm, "running the file", open_policy, script);
+  if (status != LOAM_OK) lm_vm_close(&script->vm);
+  return status;
+}
+
 void lm_script_close(lm_script *script) {
   if (!script) return;
   lm_vm_close(&script->vm);
@@ -115,6 +137,7 @@ uint32_t lm_script_plans(const lm_script *script) { return script->plans; }
 typedef struct asked {
   const loam_where *where;
   const lm_plan *plan;
+  bool is_only;
 } asked;
 
 static void set_text(lua_State *L, const char *key, const char *text) {
@@ -135,17 +158,23 @@ static loam_status plan_site(lua_State *L, void *arg) {
   lua_call(L, 1, 2);
   if (lua_type(L, -2) != LUA_TLIGHTUSERDATA) return answered(L);
   a->plan = lua_touserdata(L, -2);
+  a->is_only = lua_toboolean(L, -1);
   return LOAM_OK;
 }
 
 loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_plan **out) {
   char tag[96], step[128];
-  asked a = { where, NULL };
-  *out = NULL;
+  asked a = { .where = where };
+  loam_status status = LOAM_OK;
+  *out = script->only;
+  if (*out) return status;
+  if (lm_script_rests(script) && (status = wake(script)) != LOAM_OK) return status;
   snprintf(step, sizeof step, "compiling tag %s",
            lm_quote(tag, sizeof tag, where->tag ? where->tag : ""));
-  loam_status status = lm_vm_call(&script->vm, step, plan_site, &a);
-  if (status == LOAM_OK) *out = a.plan;
+  status = lm_vm_call(&script->vm, step, plan_site, &a);
+  if (status != LOAM_OK) return status;
+  *out = a.plan;
+  if (a.is_only) script->only = a.plan;
   return status;
 }
 

@@ -4,7 +4,11 @@
  * A state has its own capped heap, text-only loading, JIT off, and a budget of instructions and
  * time for each step; the words a policy may use are those of lua/loam/dsl.lua. Whatever happens
  * inside comes out as a loam_status with the error in words. A script is used by one thread at a
- * time: its owner brings the lock. */
+ * time: its owner brings the lock.
+ *
+ * Once a policy is live its state is wanted only for tags that are new, so it may rest: the state
+ * is closed, and made again from the text when it is asked. The plans stay; what is compiled later
+ * shares them, since equal plans are found by what they are. */
 #ifndef LM_SCRIPT_H
 #define LM_SCRIPT_H
 
@@ -26,6 +30,12 @@ loam_status lm_script_open(const char *name, const char *text, size_t length,
 /* The plan of a site, compiled and compared with plain Lua, or found: sites that the policy cannot
  * tell apart get the same pointer. Plans live until lm_script_close. */
 loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_plan **out);
+/* Gives back the state's memory until the next plan; the plan of every site, if there is only one,
+ * needs none. */
+void lm_script_rest(lm_script *script);
+bool lm_script_rests(const lm_script *script);
+/* Whether there is only one. */
+bool lm_script_is_done(const lm_script *script);
 /* The policy's `tests`, and `always` over every leaf of every plan made so far. */
 loam_status lm_script_vet(lm_script *script);
 /* The policy's name, "" if it has none. */

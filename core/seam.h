@@ -12,7 +12,8 @@ struct lm_script {
   bool host; /* false: inspected from a command line */
   lm_plan **plan;
   uint32_t plans, slots;
-  lm_json answer; /* what core.write has gathered */
+  const lm_plan *only; /* of every site, since the policy asks nothing about one; NULL: not known */
+  lm_json answer;      /* what core.write has gathered */
   loam_write_fn write;
   void *ctx;
   char file[1024]; /* stands for the file in messages */

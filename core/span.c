@@ -261,6 +261,12 @@ static void empty_depot_locked(lm_store *s) {
   s->stocked = 0;
 }
 
+static void end_depot_locked(lm_store *s) {
+  empty_depot_locked(s);
+  lm_own_free(s->depot);
+  s->depot = NULL;
+}
+
 /* The number of objects that the depot took: all, some or none. */
 static unsigned absorb_locked(lm_store *s, void *const *items, unsigned n) {
   if (atomic_load_explicit(&s->apart, memory_order_relaxed)) return 0;
@@ -338,7 +344,7 @@ static bool purge_some(lm_store *s) {
 void lm_store_trim(lm_store *s) {
   lm_lock_take(&s->lock);
   undraw_locked(s);
-  empty_depot_locked(s);
+  end_depot_locked(s);
   lm_lock_drop(&s->lock);
   while (retire_some(s)) continue;
   while (can_purge(s) && purge_some(s)) continue;
@@ -353,7 +359,7 @@ static bool has_idle_drawing(const lm_store *s) {
 
 bool lm_store_decay(lm_store *s) {
   lm_lock_take(&s->lock);
-  bool has_some = s->stocked || s->empties || s->partial || has_idle_drawing(s);
+  bool has_some = s->depot || s->empties || s->partial || has_idle_drawing(s);
   bool later = s->drawn;
   s->drawn = false;
   lm_lock_drop(&s->lock);
@@ -364,9 +370,7 @@ bool lm_store_decay(lm_store *s) {
 bool lm_store_drain(lm_store *s) {
   lm_lock_take(&s->lock);
   undraw_locked(s);
-  empty_depot_locked(s);
-  lm_own_free(s->depot);
-  s->depot = NULL;
+  end_depot_locked(s);
   while (s->empty) retire_locked(s, s->empty);
   bool done = s->spans == 0;
   lm_lock_drop(&s->lock);

@@ -62,8 +62,8 @@ static void put_float(out *o, const char *key, double x, int least, int most, bo
 static double of_half(uint16_t h) {
   unsigned exponent = h >> 10 & 31, fraction = h & 1023;
   double x = exponent == 31  ? (fraction ? (double)NAN : (double)INFINITY)
-             : exponent == 0 ? ldexp(fraction, -24)
-                             : ldexp(fraction + 1024, (int)exponent - 25);
+             : exponent == 0 ? fraction / 0x1p24
+                             : (fraction + 1024) * (double)(1u << exponent) / 0x1p25;
   return h & 0x8000 ? -x : x;
 }
 

@@ -36,11 +36,11 @@ function driver.apply()
 end
 
 ---@param where table tag, file, func, module (strings) and line
----@return any plan, boolean|string reads_live; or nil and words
+---@return any plan, boolean|string whether it is every site's; or nil and words
 function driver.plan(where)
   local class = policy.class(where)
   if class.errors then return nil, words(class.errors) end
-  return class.plan, class.reads_live
+  return class.plan, class.is_only
 end
 
 -- Runs the policy's tests and compiles for every tag that its questions name; invariants are

@@ -34,6 +34,7 @@ local current
 ---@class loam.Class of sites: what was made for them, or why nothing was
 ---@field plan any
 ---@field reads_live boolean
+---@field is_only boolean nothing was asked about a site, so that all are of this class
 ---@field leaves table[]
 ---@field errors loam.Diagnostic[]|nil
 ---@field made loam.Compiled|nil kept for inspect
@@ -148,6 +149,7 @@ function policy.class(where)
   if class then return class end
   class = class_of(where)
   literals.add(named, where.tag, site.asked())
+  class.is_only = #site.asked() == 0
   classes.store(trie, site.asked(), class)
   return class
 end

@@ -371,6 +371,7 @@ static void the_default_is_one_leaf_of_strategy_0(void **state) {
 }
 
 int main(void) {
+  atomic_store(&lm_plan_power, pow);
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(refuses_an_image_of_another_size_than_its_head_says),
     cmocka_unit_test(refuses_a_target_that_does_not_go_up),

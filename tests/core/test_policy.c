@@ -103,6 +103,22 @@ static void a_tag_seen_later_obeys_the_live_policy(void **state) {
   assert_string_equal(picked("other", 101), "a");
 }
 
+static void its_lua_rests_after_some_ticks_and_wakes_for_a_new_tag(void **state) {
+  (void)state;
+  assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                        "return loam.policy { pick = function(req)\n"
+                        "  return req.tag:under('waker') and b or a\nend }\n"),
+                   LOAM_OK);
+  int ticks = 0;
+  while (lm_policy_decay()) assert_in_range(ticks++, 0, 10);
+  assert_true(ticks > 1);
+  assert_string_equal(picked("waker.one", 1), "b");
+  assert_true(lm_policy_decay());
+  assert_int_equal(load(ALL_OF("alike")), LOAM_OK);
+  assert_false(lm_policy_decay());
+  assert_string_equal(picked("alike.one", 1), "alike");
+}
+
 static void sites_that_a_policy_cannot_tell_apart_share_a_plan(void **state) {
   (void)state;
   assert_int_equal(load(ALL_OF("shared")), LOAM_OK);
@@ -396,6 +412,7 @@ int main(void) {
     cmocka_unit_test(a_load_makes_the_next_generation),
     cmocka_unit_test(every_known_site_obeys_the_new_policy),
     cmocka_unit_test(a_tag_seen_later_obeys_the_live_policy),
+    cmocka_unit_test(its_lua_rests_after_some_ticks_and_wakes_for_a_new_tag),
     cmocka_unit_test(sites_that_a_policy_cannot_tell_apart_share_a_plan),
     cmocka_unit_test(it_keeps_the_last_good_policy),
     cmocka_unit_test(a_failing_test_refuses_the_policy),

@@ -80,6 +80,58 @@ static void tags_that_are_told_apart_have_their_own_plans(void **state) {
   assert_int_equal(lm_script_plans(script), 2);
 }
 
+static void a_script_that_rested_goes_on_with_its_plans(void **state) {
+  (void)state;
+  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  return req.tag:under('x') and a or b\nend }\n"),
+                   LOAM_OK);
+  const lm_plan *of_x = plan_of("x");
+  for (int i = 0; i < 3; i++) {
+    size_t before = lm_own_held();
+    lm_script_rest(script);
+    lm_script_rest(script);
+    assert_true(lm_script_rests(script));
+    lm_own_trim();
+    assert_true(i > 0 || lm_own_held() + 200 * LM_KIB < before);
+    assert_ptr_equal(plan_of("x.y"), of_x);
+    assert_false(lm_script_rests(script));
+    assert_string_equal(picked(plan_of("y"), 1), "b");
+  }
+  assert_false(lm_script_is_done(script));
+  assert_int_equal(lm_script_plans(script), 2);
+}
+
+static void a_policy_that_asks_nothing_about_a_site_needs_its_state_no_more(void **state) {
+  (void)state;
+  assert_int_equal(open_text(two), LOAM_OK);
+  assert_false(lm_script_is_done(script));
+  const lm_plan *plan = plan_of("a");
+  assert_true(lm_script_is_done(script));
+  lm_script_rest(script);
+  assert_ptr_equal(plan_of("b"), plan);
+  assert_true(lm_script_rests(script));
+}
+
+static void attempt_waking(bool refused) {
+  const lm_plan *plan;
+  lm_script_rest(script);
+  loam_status status = lm_script_plan(script, &(loam_where){ .tag = "x" }, &plan);
+  if (!refused) assert_int_equal(status, LOAM_OK);
+  assert_true((status == LOAM_OK) == (plan != NULL));
+}
+
+static void a_script_that_cannot_be_woken_says_so_and_can_be_later(void **state) {
+  (void)state;
+  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  return req.tag:under('x') and a or b\nend }\n"),
+                   LOAM_OK);
+  plan_of("x");
+  refuse_each(attempt_waking);
+  plan_of("y");
+}
+
 static void a_site_is_its_file_function_module_and_line_too(void **state) {
   (void)state;
   const lm_plan *plan;
@@ -327,6 +379,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(a_policy_becomes_a_plan),
     TEST(tags_that_are_told_apart_have_their_own_plans),
+    TEST(a_script_that_rested_goes_on_with_its_plans),
+    TEST(a_policy_that_asks_nothing_about_a_site_needs_its_state_no_more),
+    TEST(a_script_that_cannot_be_woken_says_so_and_can_be_later),
     TEST(a_site_is_its_file_function_module_and_line_too),
     TEST(a_tag_may_hold_any_bytes),
     TEST(two_scripts_do_not_know_each_other),

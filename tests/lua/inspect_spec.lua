@@ -220,9 +220,9 @@ describe("the driver", function()
   it("opens, names, plans and vets", function()
     assert.is_true(driver.open("prod.lua", PRODUCTION))
     assert.equal("production", driver.name())
-    local plan, reads_live = driver.plan { tag = "x", file = "", func = "", module = "", line = 0 }
+    local plan, is_only = driver.plan { tag = "x", file = "", func = "", module = "", line = 0 }
     assert.is_truthy(plan)
-    assert.is_false(reads_live)
+    assert.is_false(is_only)
     assert.is_true(driver.vet())
   end)
 
