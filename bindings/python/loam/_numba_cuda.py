@@ -1,4 +1,5 @@
-"""Numba's External Memory Management plug-in (NBEP 7), version 1 of the interface.
+"""Numba's External Memory Management plug-in (NBEP 7), version 1 of the interface: the manager that
+loam is for any host, with Numba's classes for what it gives.
 
 Numba's memory belongs to no stream: work on any of them may still use it when it is freed. So what
 Numba frees is collected, and given back to loam's pools together, after one wait for the device; at
@@ -17,10 +18,10 @@ from typing import Any, Callable, Iterator
 from numba.core import config
 from numba.cuda import BaseCUDAMemoryManager, MappedMemory, MemoryInfo, MemoryPointer, PinnedMemory
 from numba.cuda.cudadrv import driver as numba_driver
-from numba.cuda.cudadrv.driver import GetIpcHandleMixin, ManagedMemory
+from numba.cuda.cudadrv.driver import IpcHandle, ManagedMemory
 
 from . import _loam
-from .errors import NoMemoryError
+from .errors import Error, NoMemoryError
 from .tags import current_tag
 
 __all__ = ["Manager"]
@@ -29,16 +30,26 @@ _TAG = "numba.cuda"
 _MAPPED, _PORTABLE, _WRITE_COMBINED = 1, 2, 4  # LOAM_PINNED_* in loam.h
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
+# Later Numbas keep addresses as NVIDIA's own package does, and have no ctypes of their own.
+_BY_PACKAGE = getattr(numba_driver, "USE_NV_BINDING", True)
+
 
 def _device_pointer(address: int) -> Any:
-    """An address as this Numba keeps it: ctypes', or that of NVIDIA's own package."""
-    if getattr(numba_driver, "USE_NV_BINDING", True):
+    if _BY_PACKAGE:
         return numba_driver.binding.CUdeviceptr(address)
     return numba_driver.drvapi.cu_device_ptr(address)
 
 
 def _host_pointer(address: int) -> Any:
-    return address if getattr(numba_driver, "USE_NV_BINDING", True) else ctypes.c_void_p(address)
+    return address if _BY_PACKAGE else ctypes.c_void_p(address)
+
+
+def _ipc_handle(handle: bytes) -> Any:
+    if _BY_PACKAGE:
+        made = numba_driver.binding.CUipcMemHandle()
+        made.reserved = handle
+        return made
+    return numba_driver.drvapi.cu_ipc_mem_handle.from_buffer_copy(handle)
 
 
 def _address(pointer: Any) -> int:
@@ -46,80 +57,29 @@ def _address(pointer: Any) -> int:
     return int(value) if value is not None else 0
 
 
-class _Blocks:
-    """What a manager has allocated, and of that what is freed but not given back.
+class _Life:
+    """From a context's beginning to its reset, after which finalizers have nothing to do."""
 
-    Finalizers hold this and not the manager; after a reset they find nothing of theirs.
-    """
+    __slots__ = ("ended",)
 
     def __init__(self) -> None:
-        self.sizes: dict[int, int] = {}
-        self.pending: list[int] = []
-        self.pending_bytes = 0
-        self.most_bytes = 0
-        self.deferred = 0
-        self.generation = 0
-        self.context: Any = None  # the driver's own handle
-
-    def finalizer(self, address: int, size: int) -> Callable[[], None]:
-        self.sizes[address] = size
-        generation = self.generation
-
-        def free() -> None:
-            if self.generation == generation and address in self.sizes:
-                self.pending.append(address)
-                self.pending_bytes += size
-                if (len(self.pending) > config.CUDA_DEALLOCS_COUNT
-                        or self.pending_bytes > self.most_bytes):
-                    self.give_back()
-        return free
-
-    def wait(self) -> None:
-        """For all work of the context, in a thread that may have no context, or another."""
-        numba_driver.driver.cuCtxPushCurrent(self.context)
-        try:
-            numba_driver.driver.cuCtxSynchronize()
-        finally:
-            numba_driver.driver.pop_active_context()
-
-    def give_back(self) -> bool:
-        """Whether there was anything."""
-        if self.deferred or not self.pending:
-            return False
-        # What is freed while this waits is not what it waited for.
-        freed, self.pending, self.pending_bytes = self.pending, [], 0
-        try:
-            self.wait()
-        except BaseException:
-            self.pending += freed
-            raise
-        for address in freed:
-            if self.sizes.pop(address, None) is not None:
-                _loam.device_free(address)
-        return True
-
-    def end(self) -> None:
-        """All of it: their context ends."""
-        self.generation += 1
-        everything, self.sizes = self.sizes, {}
-        self.pending, self.pending_bytes = [], 0
-        for address in everything:
-            _loam.device_free(address)
+        self.ended = False
 
 
-class Manager(GetIpcHandleMixin, BaseCUDAMemoryManager):  # type: ignore[misc]
+class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
     """loam as Numba's memory manager: device, pinned, mapped and managed memory."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._blocks = _Blocks()
+        self._device = 0
+        self._life = _Life()
         self._kept: dict[int, Any] = {}  # what Numba holds by weak references alone
 
     def initialize(self) -> None:
-        if not self._blocks.most_bytes:
-            self._blocks.context = self.context.handle
-            total = self.get_memory_info().total
-            self._blocks.most_bytes = int(total * config.CUDA_DEALLOCS_RATIO)
+        with numba_driver.driver.get_active_context() as active:
+            self._device = active.devnum or 0
+        _loam.manager_initialize(self._device)
+        _loam.defer_limit(config.CUDA_DEALLOCS_COUNT, config.CUDA_DEALLOCS_RATIO)
 
     @property
     def interface_version(self) -> int:
@@ -128,23 +88,24 @@ class Manager(GetIpcHandleMixin, BaseCUDAMemoryManager):  # type: ignore[misc]
     # ---- Allocation
 
     def _allocate(self, function: Callable[..., int], size: int, *rest: int) -> int:
-        tag = current_tag()
         try:
-            return function(tag, _TAG, size, *rest)
+            return function(current_tag(), _TAG, self._device, size, *rest)
         except NoMemoryError as error:
-            words = str(error)
-        if self._blocks.give_back():
-            try:
-                return function(tag, _TAG, size, *rest)
-            except NoMemoryError as error:
-                words = str(error)
-        raise numba_driver.CudaAPIError(_OUT_OF_MEMORY, f"out of memory: {words}")
+            raise numba_driver.CudaAPIError(_OUT_OF_MEMORY, f"out of memory: {error}") from error
+
+    def _finalizer(self, address: int, size: int) -> Callable[[], None]:
+        """Holds neither the manager nor its context: it would keep them from ending."""
+        life, device = self._life, self._device
+
+        def free() -> None:
+            if not life.ended:
+                _loam.manager_free(device, address, size)
+        return free
 
     def memalloc(self, size: int) -> Any:
-        address = self._allocate(_loam.device_alloc, size)
-        finalizer = self._blocks.finalizer(address, size)
+        address = self._allocate(_loam.manager_alloc, size)
         return MemoryPointer(weakref.proxy(self.context), _device_pointer(address), size,
-                             finalizer=finalizer)
+                             finalizer=self._finalizer(address, size))
 
     def _keep(self, address: int, memory: Any) -> Any:
         """Counted by Numba: it ends when the last that was derived from it is gone."""
@@ -160,23 +121,24 @@ class Manager(GetIpcHandleMixin, BaseCUDAMemoryManager):  # type: ignore[misc]
         return end
 
     def memallocmanaged(self, size: int, attach_global: bool) -> Any:
-        address = self._allocate(_loam.managed_alloc, size)
-        free = self._finalizer_of_kept(address, self._blocks.finalizer(address, size))
+        address = self._allocate(_loam.manager_managed, size)
+        free = self._finalizer_of_kept(address, self._finalizer(address, size))
         return self._keep(address, ManagedMemory(weakref.proxy(self.context),
                                                  _device_pointer(address), size, finalizer=free))
 
     def memhostalloc(self, size: int, mapped: bool = False, portable: bool = False,
                      wc: bool = False) -> Any:
         flags = _MAPPED * mapped | _PORTABLE * portable | _WRITE_COMBINED * wc
-        address = self._allocate(_loam.pinned_alloc, size, flags)
-        return self._of_host(address, size, None, mapped, self._blocks.finalizer(address, size))
+        address = self._allocate(_loam.manager_pinned, size, flags)
+        return self._of_host(address, size, None, mapped, self._finalizer(address, size))
 
     def mempin(self, owner: Any, pointer: Any, size: int, mapped: bool = False) -> Any:
-        address = _address(pointer)
-        _loam.pin(address, size, _MAPPED * mapped)
+        address, life, device = _address(pointer), self._life, self._device
+        _loam.manager_pin(device, address, size, _MAPPED * mapped)
 
         def unpin() -> None:  # at once: the owner may free the memory next
-            _loam.unpin(address)
+            if not life.ended:
+                _loam.manager_unpin(device, address, size)
         return self._of_host(address, size, owner, mapped, unpin)
 
     def _of_host(self, address: int, size: int, owner: Any, mapped: bool,
@@ -191,19 +153,29 @@ class Manager(GetIpcHandleMixin, BaseCUDAMemoryManager):  # type: ignore[misc]
 
     # ---- The rest
 
+    def get_ipc_handle(self, memory: Any) -> Any:
+        try:
+            handle, offset = _loam.manager_ipc(self._device, _address(memory.handle))
+        except Error as error:
+            raise RuntimeError(f"{error} (what other processes open has to be of a strategy "
+                               'like loam.device { pool = "none" })') from error
+        return IpcHandle(memory, _ipc_handle(handle), memory.size,
+                         self.context.device.get_device_identity(), offset=offset)
+
     def get_memory_info(self) -> Any:
-        with numba_driver.driver.get_active_context() as active:
-            free, total = _loam.device_memory(active.devnum or 0)
+        free, total = _loam.device_memory(self._device)
         return MemoryInfo(free=free, total=total)
 
     def reset(self) -> None:
-        self._blocks.end()
+        life, self._life = self._life, _Life()
+        life.ended = True
         self._kept.clear()
+        _loam.manager_reset(self._device)
 
     @contextlib.contextmanager
     def defer_cleanup(self) -> Iterator[None]:
-        self._blocks.deferred += 1
+        _loam.defer_enter()
         try:
             yield
         finally:
-            self._blocks.deferred -= 1
+            _loam.defer_leave()

@@ -1,91 +1,174 @@
-/* device.c - memory of devices, pinned and managed memory, as addresses: for the modules that give
- * it to libraries.
+/* device.c - loam as the memory manager of a host in Python: the table of loam_manager_get, whose
+ * memory is that of a tag; and what devices say.
  *
  * The interpreter's lock is let go of: a driver may wait for work whose callbacks need it. */
 #include "binding.h"
 
-static PyObject *address(const void *ptr) {
-  return ptr ? PyLong_FromVoidPtr((void *)ptr) : binding_fail(LOAM_ENOMEM);
+typedef loam_status (*make_fn)(const loam_manager *m, int device, size_t size, unsigned flags,
+                               void **out);
+
+static loam_status make_device(const loam_manager *m, int device, size_t size, unsigned flags,
+                               void **out) {
+  (void)flags;
+  return m->memalloc(m->ctx, device, size, out);
 }
 
-/* (tag or None, what it is otherwise, size, stream) */
-static PyObject *device_alloc(PyObject *self, PyObject *args) {
-  (void)self;
-  const char *tag, *otherwise;
-  Py_ssize_t size;
-  unsigned long long stream = 0;
-  if (!PyArg_ParseTuple(args, "zsn|K", &tag, &otherwise, &size, &stream)) return NULL;
-  loam_site *site = binding_site(tag, otherwise);
-  if (!site) return NULL;
-  void *ptr;
-  Py_BEGIN_ALLOW_THREADS;
-  ptr = loam_device_alloc(site, (size_t)size, (void *)(uintptr_t)stream);
-  Py_END_ALLOW_THREADS;
-  return address(ptr);
+static loam_status make_managed(const loam_manager *m, int device, size_t size, unsigned flags,
+                                void **out) {
+  (void)flags;
+  return m->memalloc_managed(m->ctx, device, size, out);
 }
 
-static PyObject *managed_alloc(PyObject *self, PyObject *args) {
-  (void)self;
-  const char *tag, *otherwise;
-  Py_ssize_t size;
-  if (!PyArg_ParseTuple(args, "zsn", &tag, &otherwise, &size)) return NULL;
-  loam_site *site = binding_site(tag, otherwise);
-  if (!site) return NULL;
-  void *ptr;
-  Py_BEGIN_ALLOW_THREADS;
-  ptr = loam_managed_alloc(site, (size_t)size);
-  Py_END_ALLOW_THREADS;
-  return address(ptr);
+static loam_status make_pinned(const loam_manager *m, int device, size_t size, unsigned flags,
+                               void **out) {
+  return m->memhostalloc(m->ctx, device, size, flags, out);
 }
 
-static PyObject *pinned_alloc(PyObject *self, PyObject *args) {
-  (void)self;
+/* (tag or None, what it is otherwise, device, size[, flags]): an address. */
+static PyObject *make(PyObject *args, make_fn from) {
   const char *tag, *otherwise;
+  int device;
   Py_ssize_t size;
   unsigned flags = 0;
-  if (!PyArg_ParseTuple(args, "zsn|I", &tag, &otherwise, &size, &flags)) return NULL;
+  if (!PyArg_ParseTuple(args, "zsin|I", &tag, &otherwise, &device, &size, &flags)) return NULL;
   loam_site *site = binding_site(tag, otherwise);
   if (!site) return NULL;
-  void *ptr;
+  void *ptr = NULL;
+  loam_status status;
   Py_BEGIN_ALLOW_THREADS;
-  ptr = loam_pinned_alloc(site, (size_t)size, flags);
+  loam_scope_enter(site);
+  status = from(loam_manager_get(), device, (size_t)size, flags, &ptr);
+  loam_scope_leave();
   Py_END_ALLOW_THREADS;
-  return address(ptr);
+  return status ? binding_fail(status) : PyLong_FromVoidPtr(ptr);
 }
 
-/* (address, stream) of any of these. */
-static PyObject *device_free(PyObject *self, PyObject *args) {
+static PyObject *manager_alloc(PyObject *self, PyObject *args) {
   (void)self;
-  unsigned long long ptr, stream = 0;
-  if (!PyArg_ParseTuple(args, "K|K", &ptr, &stream)) return NULL;
+  return make(args, make_device);
+}
+
+static PyObject *manager_managed(PyObject *self, PyObject *args) {
+  (void)self;
+  return make(args, make_managed);
+}
+
+static PyObject *manager_pinned(PyObject *self, PyObject *args) {
+  (void)self;
+  return make(args, make_pinned);
+}
+
+/* (device, address, size): of any of these; given back when enough is pending. */
+static PyObject *manager_free(PyObject *self, PyObject *args) {
+  (void)self;
+  int device;
+  unsigned long long ptr;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(args, "iKn", &device, &ptr, &size)) return NULL;
+  const loam_manager *m = loam_manager_get();
   Py_BEGIN_ALLOW_THREADS;
-  loam_device_free((void *)(uintptr_t)ptr, (void *)(uintptr_t)stream);
+  m->memfree(m->ctx, device, (void *)(uintptr_t)ptr, (size_t)size);
   Py_END_ALLOW_THREADS;
   Py_RETURN_NONE;
 }
 
-static PyObject *pin(PyObject *self, PyObject *args) {
+/* (device, address, size, flags) */
+static PyObject *manager_pin(PyObject *self, PyObject *args) {
   (void)self;
+  int device;
   unsigned long long ptr;
   Py_ssize_t size;
-  unsigned flags = 0;
-  if (!PyArg_ParseTuple(args, "Kn|I", &ptr, &size, &flags)) return NULL;
+  unsigned flags;
+  if (!PyArg_ParseTuple(args, "iKnI", &device, &ptr, &size, &flags)) return NULL;
+  const loam_manager *m = loam_manager_get();
   loam_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = loam_pin((void *)(uintptr_t)ptr, (size_t)size, flags);
+  status = m->mempin(m->ctx, device, (void *)(uintptr_t)ptr, (size_t)size, flags);
   Py_END_ALLOW_THREADS;
   return binding_done(status);
 }
 
-static PyObject *unpin(PyObject *self, PyObject *ptr) {
+/* (device, address, size) */
+static PyObject *manager_unpin(PyObject *self, PyObject *args) {
   (void)self;
-  void *at = PyLong_AsVoidPtr(ptr);
-  if (!at && PyErr_Occurred()) return NULL;
+  int device;
+  unsigned long long ptr;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(args, "iKn", &device, &ptr, &size)) return NULL;
+  const loam_manager *m = loam_manager_get();
+  Py_BEGIN_ALLOW_THREADS;
+  m->memunpin(m->ctx, device, (void *)(uintptr_t)ptr, (size_t)size);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+static PyObject *manager_initialize(PyObject *self, PyObject *number) {
+  (void)self;
+  long device = PyLong_AsLong(number);
+  if (device == -1 && PyErr_Occurred()) return NULL;
+  const loam_manager *m = loam_manager_get();
   loam_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = loam_unpin(at);
+  status = m->initialize(m->ctx, (int)device);
   Py_END_ALLOW_THREADS;
   return binding_done(status);
+}
+
+static PyObject *manager_reset(PyObject *self, PyObject *number) {
+  (void)self;
+  long device = PyLong_AsLong(number);
+  if (device == -1 && PyErr_Occurred()) return NULL;
+  const loam_manager *m = loam_manager_get();
+  loam_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = m->reset(m->ctx, (int)device);
+  Py_END_ALLOW_THREADS;
+  return binding_done(status);
+}
+
+/* (device, address): the driver's handle, and where in its allocation the memory is. */
+static PyObject *manager_ipc(PyObject *self, PyObject *args) {
+  (void)self;
+  int device;
+  unsigned long long ptr;
+  if (!PyArg_ParseTuple(args, "iK", &device, &ptr)) return NULL;
+  const loam_manager *m = loam_manager_get();
+  loam_ipc ipc;
+  loam_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = m->get_ipc_handle(m->ctx, device, (void *)(uintptr_t)ptr, &ipc);
+  Py_END_ALLOW_THREADS;
+  if (status) return binding_fail(status);
+  return Py_BuildValue("y#K", (const char *)ipc.handle, (Py_ssize_t)sizeof ipc.handle,
+                       (unsigned long long)ipc.offset);
+}
+
+/* ---- Frees that are put off */
+
+static PyObject *defer_enter(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  loam_defer_enter();
+  Py_RETURN_NONE;
+}
+
+static PyObject *defer_leave(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  loam_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = loam_defer_leave();
+  Py_END_ALLOW_THREADS;
+  return binding_done(status);
+}
+
+static PyObject *defer_limit(PyObject *self, PyObject *args) {
+  (void)self;
+  int count;
+  double ratio;
+  if (!PyArg_ParseTuple(args, "id", &count, &ratio)) return NULL;
+  loam_defer_limit(count, ratio);
+  Py_RETURN_NONE;
 }
 
 /* ---- What a device says */
@@ -145,12 +228,18 @@ static PyObject *device_trim(PyObject *self, PyObject *number) {
 }
 
 PyMethodDef device_methods[] = {
-  { "device_alloc", device_alloc, METH_VARARGS, NULL },
-  { "managed_alloc", managed_alloc, METH_VARARGS, NULL },
-  { "pinned_alloc", pinned_alloc, METH_VARARGS, NULL },
-  { "device_free", device_free, METH_VARARGS, NULL },
-  { "pin", pin, METH_VARARGS, NULL },
-  { "unpin", unpin, METH_O, NULL },
+  { "manager_initialize", manager_initialize, METH_O, NULL },
+  { "manager_alloc", manager_alloc, METH_VARARGS, NULL },
+  { "manager_managed", manager_managed, METH_VARARGS, NULL },
+  { "manager_pinned", manager_pinned, METH_VARARGS, NULL },
+  { "manager_free", manager_free, METH_VARARGS, NULL },
+  { "manager_pin", manager_pin, METH_VARARGS, NULL },
+  { "manager_unpin", manager_unpin, METH_VARARGS, NULL },
+  { "manager_ipc", manager_ipc, METH_VARARGS, NULL },
+  { "manager_reset", manager_reset, METH_O, NULL },
+  { "defer_enter", defer_enter, METH_NOARGS, NULL },
+  { "defer_leave", defer_leave, METH_NOARGS, NULL },
+  { "defer_limit", defer_limit, METH_VARARGS, NULL },
   { "device_count", device_count, METH_NOARGS, NULL },
   { "device_memory", device_memory, METH_O, NULL },
   { "device_info", device_info, METH_O, NULL },

@@ -74,6 +74,20 @@ static PyObject *entries_variable(PyObject *self, PyObject *given) {
   Py_RETURN_NONE;
 }
 
+/* ---- Memory */
+
+/* Of the device that is named, whichever is current: a library may not yet have told the driver. */
+static void *allocate(const char *otherwise, size_t size, int device, void *stream) {
+  loam_site *site = site_here(otherwise);
+  if (loam_device_count() == 1) return loam_device_alloc(site, size, stream);
+  const loam_manager *m = loam_manager_get();
+  void *ptr = NULL;
+  loam_scope_enter(site);
+  if (m->memalloc_async(m->ctx, device, size, stream, &ptr) != LOAM_OK) ptr = NULL;
+  loam_scope_leave();
+  return ptr;
+}
+
 /* ---- PyTorch: CUDAPluggableAllocator */
 
 /* PyTorch takes NULL for memory. It is C++, and what is thrown in it becomes a RuntimeError. The
@@ -88,9 +102,8 @@ static void throw_words(void) {
 }
 
 EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream) {
-  (void)device;
   if (size <= 0) return NULL;
-  void *ptr = loam_device_alloc(site_here("torch.data"), (size_t)size, stream);
+  void *ptr = allocate("torch.data", (size_t)size, device, stream);
   if (!ptr) throw_words();
   return ptr;
 }
@@ -106,11 +119,10 @@ EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream
 /* `param` is CuPy's own function that tells this thread's current stream, or NULL. CuPy calls these
  * with the interpreter's lock. */
 EXPORT void *loam_cupy_malloc(void *param, size_t size, int device) {
-  (void)device;
   intptr_t (*current_stream)(void) = NULL;
   memcpy(&current_stream, &param, sizeof param);
   void *stream = current_stream ? (void *)current_stream() : NULL;
-  return loam_device_alloc(site_here("cupy.data"), size, stream);
+  return allocate("cupy.data", size, device, stream);
 }
 
 /* As CuPy's own pool takes it: for reuse on the stream that it was allocated on. */

@@ -169,6 +169,19 @@ class Memory(Called):
         driver.standin_release()
         driver.cuCtxSynchronize()
 
+    def test_is_of_the_device_that_is_named(self):
+        context = pointer()
+        driver.cuInit(0)
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        driver.cuCtxSetCurrent(context)
+        for device in (0, 1):
+            block = self.free.loam_torch_alloc(1000, device, None)
+            self.assertEqual(loam.owner(block).device, device)
+            self.free.loam_torch_free(block, 1000, device, None)
+            block = self.held.loam_cupy_malloc(None, 1000, device)
+            self.assertEqual(loam.owner(block).device, device)
+            self.held.loam_cupy_free(None, block, device)
+
     def test_wanting_is_null_where_no_cxx_runs(self):
         script = """
             import os, ctypes, loam
