@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "error.h"
-#include "gpu.h"
 
 /* ---- Checking an image -------------------------------------------------------------------- */
 
@@ -101,16 +100,6 @@ static bool compare(unsigned cmp, double left, double right) {
 
 bool lm_plan_compare(unsigned cmp, double left, double right) { return compare(cmp, left, right); }
 
-/* What a condition reads of devices is read from now on. */
-static void watch(const lm_plan *plan) {
-  for (uint32_t i = 0; i < plan->nodes; i++)
-    if (!plan->node[i].code_n && plan->node[i].input == LM_IN_DEVICE_FREE)
-      lm_gpu_watch(plan->node[i].arg);
-  for (uint32_t i = 0; i < plan->codes; i++)
-    if (plan->code[i].op == LM_OP_INPUT && plan->code[i].input == LM_IN_DEVICE_FREE)
-      lm_gpu_watch(plan->code[i].arg);
-}
-
 /* ---- Making ------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const void *bytes, size_t size) {
@@ -169,7 +158,6 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
     return status;
   }
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= reads_of(plan, &plan->node[i]);
-  if (plan->reads & 1u << LM_IN_DEVICE_FREE) watch(plan);
   plan->hash = hash_of(image, size);
   lm_table_fill(&plan->table, plan);
   lm_verify(lm_plan_is_valid(plan));
