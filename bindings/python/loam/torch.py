@@ -18,7 +18,8 @@ Python's it is that of the loam.tag entered there. A block keeps the tag that it
 whichever thread frees it. What a library calls without the interpreter's lock sees the tag that the
 thread entered last, also where asyncio runs several tasks in it.
 
-Memory is ready for the stream that PyTorch names, and freed for reuse on it.
+Memory is ready for the stream that PyTorch names, and freed for reuse on it. What was given to
+Tensor.record_stream is collected and given back after one wait for the device.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ def allocator() -> Any:
     global _allocator
     if _allocator is None:
         tags.tell_entries()
-        _allocator = CUDAPluggableAllocator(_loam.__file__, "loam_torch_alloc", "loam_torch_free")
+        made = CUDAPluggableAllocator(_loam.__file__, "loam_torch_alloc", "loam_torch_free")
+        hear = getattr(made.allocator(), "set_record_stream_fn", None)
+        if hear is not None:  # not in the first of them
+            hear(_loam.entries_record())
+        _allocator = made
     return _allocator
 
 

@@ -7,6 +7,8 @@
 #include "binding.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <search.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -19,6 +21,7 @@ static _Atomic(loam_site *) everywhere; /* relaxed: sites are never freed, nor c
 
 EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream);
 EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream);
+EXPORT void loam_torch_record(void *ptr, void *stream);
 EXPORT void *loam_cupy_malloc(void *param, size_t size, int device);
 EXPORT void loam_cupy_free(void *param, void *ptr, int device);
 
@@ -108,10 +111,52 @@ EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream) {
   return ptr;
 }
 
+/* Blocks that streams other than their own use: Tensor.record_stream. */
+static struct {
+  pthread_mutex_t lock;
+  void *tree;         /* of their addresses */
+  atomic_size_t live; /* relaxed: who frees a block knows of its own */
+  atomic_bool all;    /* there was no memory to note one: any may be such */
+} shared = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int compare(const void *left, const void *right) {
+  return (uintptr_t)left < (uintptr_t)right ? -1 : (uintptr_t)left > (uintptr_t)right;
+}
+
+EXPORT void loam_torch_record(void *ptr, void *stream) {
+  (void)stream;
+  pthread_mutex_lock(&shared.lock);
+  if (!tfind(ptr, &shared.tree, compare)) {
+    if (!tsearch(ptr, &shared.tree, compare)) atomic_store(&shared.all, true);
+    else atomic_fetch_add_explicit(&shared.live, 1, memory_order_relaxed);
+  }
+  pthread_mutex_unlock(&shared.lock);
+}
+
+static bool take_shared(void *ptr) {
+  bool all = atomic_load_explicit(&shared.all, memory_order_relaxed);
+  if (!atomic_load_explicit(&shared.live, memory_order_relaxed)) return all;
+  pthread_mutex_lock(&shared.lock);
+  bool is_shared = tdelete(ptr, &shared.tree, compare);
+  if (is_shared) atomic_fetch_sub_explicit(&shared.live, 1, memory_order_relaxed);
+  pthread_mutex_unlock(&shared.lock);
+  return is_shared || all;
+}
+
+/* What more than one stream uses waits, with others like it, for all work of the device. */
 EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream) {
-  (void)size;
-  (void)device;
-  loam_device_free(ptr, stream);
+  if (take_shared(ptr)) {
+    const loam_manager *m = loam_manager_get();
+    m->memfree(m->ctx, device, ptr, (size_t)size);
+  } else {
+    loam_device_free(ptr, stream);
+  }
+}
+
+static PyObject *entries_record(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  return PyLong_FromVoidPtr((void *)loam_torch_record);
 }
 
 /* ---- CuPy: CFunctionAllocator */
@@ -153,6 +198,7 @@ static PyObject *entries_capsule(PyObject *self, PyObject *capsule) {
 PyMethodDef entries_methods[] = {
   { "entries_tag", entries_tag, METH_VARARGS, NULL },
   { "entries_variable", entries_variable, METH_O, NULL },
+  { "entries_record", entries_record, METH_NOARGS, NULL },
   { "entries_cupy", entries_cupy, METH_NOARGS, NULL },
   { "entries_capsule", entries_capsule, METH_O, NULL },
   { 0 },

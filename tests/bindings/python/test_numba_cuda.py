@@ -52,7 +52,9 @@ class OnTheStandIn(Case):
     def tearDown(self):
         gc.collect()
         give_back()
-        self.assertEqual(driver.standin_violations(), 0, driver.standin_violation())
+        violations, last = driver.standin_violations(), driver.standin_violation()
+        driver.standin_forgive()  # of one test alone
+        self.assertEqual(violations, 0, last)
         self.assertEqual([row for row in loam.stats() if row["live_blocks"]], [])
 
     def live(self, tag):
