@@ -26,6 +26,17 @@ local function defined(options, product)
   return set
 end
 
+-- What others can find in a product. A linker may list names that are hidden as well.
+local function exported(product)
+  local set, hidden = defined("-D", product), {}
+  for _, line in ipairs(files.lines_of(("readelf --dyn-syms -W %s/%s"):format(build, product))) do
+    local name = line:match(" HIDDEN +%w+ (%S+)")
+    if name then hidden[name:gsub("@.*", "")] = true end
+  end
+  for name in pairs(hidden) do set[name] = nil end
+  return set
+end
+
 -- Every function of loam.h is there; every other name is one that `may_be` allows.
 local function check(product, names, may_be)
   local functions = header.functions()
@@ -44,8 +55,8 @@ local function internal(name) return name:find("^lm_") ~= nil end
 -- An executable defines a few names of its own for the linker and the C library.
 local function of_loader(name) return not name:find("^lm_") and not name:find("^loam_") end
 
-check("libloam.so", defined("-D", "libloam.so"), nothing)
+check("libloam.so", exported("libloam.so"), nothing)
 check("libloam.a", defined("-g", "libloam.a"), internal)
-check("loam", defined("-D", "loam"), of_loader)
-check("libloam-preload.so", defined("-D", "libloam-preload.so"), is_malloc)
+check("loam", exported("loam"), of_loader)
+check("libloam-preload.so", exported("libloam-preload.so"), is_malloc)
 files.finish("four products export what loam.h declares")
