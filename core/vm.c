@@ -1,7 +1,7 @@
 /* vm.c - a Lua state that cannot hurt its host.
  *
- * Memory: the state allocates from lm_own_alloc, counted; past the cap of a step an allocation is
- * refused, which Lua raises as "not enough memory". A state that was refused memory is unusable
+ * Memory: the state has a heap of its own (heap.h), counted; past the cap of a step an allocation
+ * is refused, which Lua raises as "not enough memory". A state that was refused memory is unusable
  * until its garbage is collected, so that is done before anything else.
  *
  * Time: a hook runs every HOOK_EVERY instructions. That few, since one call of a C function counts
@@ -82,7 +82,7 @@ static void watch(lua_State *L, lua_Debug *ar) {
 static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
   lm_vm *vm = ud;
   if (!size) {
-    lm_own_free(old);
+    if (old) lm_heap_put(&vm->heap, old, old_size);
     vm->used -= old_size;
     return NULL;
   }
@@ -90,7 +90,8 @@ static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
     exceed(vm, LM_OVER_BYTES);
     return NULL;
   }
-  void *block = lm_own_realloc(old, size);
+  void *block = old ? lm_heap_resize(&vm->heap, old, old_size, size)
+                    : lm_heap_take(&vm->heap, size);
   if (!block) return size <= old_size ? old : NULL;
   vm->used += size - old_size;
   return block;
@@ -133,7 +134,10 @@ loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_l
   if (status != LOAM_OK) return status;
   *vm = (lm_vm){ .name = name, .text = text, .limits = *limits, .cap = SIZE_MAX };
   vm->L = lua_newstate(allocate, vm);
-  if (!vm->L) return lm_fail(LOAM_ENOMEM, "%s: no memory for a Lua state", name);
+  if (!vm->L) {
+    lm_heap_end(&vm->heap);
+    return lm_fail(LOAM_ENOMEM, "%s: no memory for a Lua state", name);
+  }
   lua_atpanic(vm->L, panic);
   /* With the default of 200 a heap that is half garbage would count as full. */
   lua_gc(vm->L, LUA_GCSETPAUSE, GC_PAUSE);
@@ -146,6 +150,7 @@ void lm_vm_close(lm_vm *vm) {
   if (!vm->L) return;
   vm->cap = SIZE_MAX;
   lua_close(vm->L);
+  lm_heap_end(&vm->heap);
   vm->L = NULL;
 }
 

@@ -6,6 +6,7 @@
 #ifndef LM_VM_H
 #define LM_VM_H
 
+#include "heap.h"
 #include "luajit.h"
 #include "script.h"
 
@@ -15,6 +16,7 @@ typedef enum lm_excess { LM_WITHIN, LM_OVER_TIME, LM_OVER_BYTES } lm_excess;
  *      except for LM_VM_SLACK once the budget is exceeded (an error message needs some room). */
 typedef struct lm_vm {
   lua_State *L;
+  lm_heap heap;
   const char *name, *text; /* of the policy, for messages; the owner's */
   lm_limits limits;
   size_t base;      /* what the trusted modules hold */
