@@ -229,6 +229,7 @@ static void refresh(unsigned node, gauge *g) {
 }
 
 static LM_NOINLINE uint64_t free_unkept(unsigned node) {
+  if (!lm_numa_has(node)) return 0;
   gauge *g = &machine.gauge[node];
   uint32_t kept = KEPT;
   bool is_kept = atomic_compare_exchange_strong_explicit(
@@ -237,11 +238,11 @@ static LM_NOINLINE uint64_t free_unkept(unsigned node) {
   return atomic_load_explicit(&g->free, memory_order_relaxed);
 }
 
+/* What is kept is there. */
 uint64_t lm_numa_free(unsigned node) {
-  if (!lm_numa_has(node)) return 0;
-  gauge *g = &machine.gauge[node];
-  if (lm_unlikely(atomic_load_explicit(&g->state, memory_order_relaxed) != KEPT_USED))
-    return free_unkept(node);
+  const gauge *g = &machine.gauge[node % LM_NODES_MAX];
+  bool is_kept = atomic_load_explicit(&g->state, memory_order_relaxed) == KEPT_USED;
+  if (lm_unlikely(!is_kept || node >= LM_NODES_MAX)) return free_unkept(node);
   return atomic_load_explicit(&g->free, memory_order_relaxed);
 }
 
@@ -265,9 +266,11 @@ static bool keep(unsigned node, gauge *g, int64_t now) {
 void lm_numa_keep(void) {
   bool any = false;
   int64_t now = lm_sys_coarse_ns();
-  for (uint64_t left = lm_numa_nodes(); left; left &= left - 1) {
-    unsigned node = (unsigned)__builtin_ctzll(left);
-    any = keep(node, &machine.gauge[node], now) || any;
+  uint64_t nodes = lm_numa_nodes();
+  for (unsigned node = 0; node < LM_NODES_MAX; node++) {
+    gauge *g = &machine.gauge[node];
+    if (nodes >> node & 1) any = keep(node, g, now) || any;
+    else atomic_store_explicit(&g->state, UNKEPT, memory_order_relaxed); /* it went */
   }
   atomic_store_explicit(&wanted, any, memory_order_relaxed);
 }

@@ -10,7 +10,7 @@
 
 enum { SAMPLES = 1 << 22, ROUNDS = 4 };
 #define LARGE ((size_t)256 << 20)
-#define BLOCK ((size_t)16 << 20)
+#define BLOCK ((size_t)64 << 20)
 enum { OBJECTS = 100000, OBJECT = 640 };
 
 static atomic_int stop;
@@ -69,14 +69,16 @@ static double rebalance(const char *tag) {
   return (double)(bench_now() - start) / 1e9;
 }
 
-static void move(const char *what, const char *tag, const char *one, const char *other) {
-  double seconds = 0, bytes = 0;
+/* There and back again; what was there before is as `back` says. */
+static void move(const char *what, const char *tag, const char *there, const char *back) {
+  double seconds[2] = { 0, 0 }, bytes[2] = { 0, 0 };
   for (int i = 0; i < ROUNDS; i++) {
-    load(i % 2 ? one : other);
-    seconds += rebalance(tag);
-    bytes += (double)moved;
+    load(i % 2 ? back : there);
+    seconds[i % 2] += rebalance(tag);
+    bytes[i % 2] += (double)moved;
   }
-  printf("%-34s%8.0f MiB moved %6.2f GB/s\n", what, bytes / 1048576, bytes / seconds / 1e9);
+  printf("%-40s%6.0f MiB, %6.2f GB/s; back %6.2f GB/s\n", what, bytes[0] / 1048576,
+         bytes[0] / seconds[0] / 1e9, bytes[1] / seconds[1] / 1e9);
 }
 
 static void make(void) {
@@ -93,10 +95,10 @@ static int nodes(void) {
 
 static void *move_all(void *arg) {
   (void)arg;
-  move("large blocks, 4 KiB and huge pages", "large", "huge = 'thp'", "huge = false");
+  move("large blocks, onto huge pages", "large", "huge = 'thp'", "huge = false");
   move("small objects, the same", "small", "huge = 'thp'", "huge = false");
   if (nodes() == 1) return NULL;
-  move("large blocks, node 0 and node 1", "large", "numa = 1", "numa = 0");
+  move("large blocks, from node 0 to node 1", "large", "numa = 1", "numa = 0");
   move("small objects, the same", "small", "numa = 1", "numa = 0");
   return NULL;
 }
