@@ -265,7 +265,7 @@ static void walk_ranges(walk *w) {
   lm_devptr at;
   if (!counts(w, gpu->reserve(0, 4 * MIB, &at))) return;
   if (counts(w, gpu->map(0, at + 2 * MIB, 2 * MIB, &handle))) {
-    counts(w, gpu->fill(0, at + 2 * MIB, 7, 2 * MIB, NULL));
+    counts(w, gpu->fill(0, at + 2 * MIB, 7, 4096, NULL));
     counts(w, gpu->synchronize(0));
     if (!counts(w, gpu->unmap(at + 2 * MIB, 2 * MIB, handle))) return;
   }
