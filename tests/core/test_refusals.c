@@ -104,10 +104,10 @@ static void aligned_blocks(bool refused) {
   }
 }
 
-static void grow(const char *tag, bool refused) {
+static void grow(const char *tag, size_t most, bool refused) {
   size_t size = 1000;
   char *p = made(tag, size, refused);
-  while (p && size < 24 * LM_MIB) {
+  while (p && size < most) {
     size_t more = size + size / 2;
     char *q = loam_realloc(NULL, p, more);
     hold(q || refused);
@@ -122,11 +122,11 @@ static void grow(const char *tag, bool refused) {
 }
 
 static void growing_blocks(bool refused) {
-  grow("growing", refused);
-  grow("thp", refused);
-  grow("limit", refused);
-  grow("shared", refused);
-  grow("file", refused);
+  grow("growing", 24 * LM_MIB, refused);
+  grow("thp", 24 * LM_MIB, refused);
+  grow("limit", 24 * LM_MIB, refused);
+  grow("shared", LM_MIB, refused);
+  grow("file", LM_MIB, refused);
 }
 
 /* A block amid others that moves as it grows, because its neighbours stay. */
