@@ -788,18 +788,26 @@ static lm_pool *backed_pool(const lm_span *span) {
   return pool && pool->regions.how.backing ? pool : NULL;
 }
 
-/* The blocks stay, as a view of the parent's. */
+static void inherit(const lm_pool *pool, uint32_t from, uint32_t to) {
+  size_t size = (size_t)(to - from) << LM_SLOT_SHIFT;
+  if (pool) lm_backing_inherit(&pool->backing, lm_map_address(from), size);
+}
+
+/* The blocks stay, as a view of the parent's; neighbours of one pool at once. */
 static void inherit_blocks(void) {
+  lm_pool *pool = NULL;
+  uint32_t slot = lm_map_first(), from = slot;
   uint32_t end = (uint32_t)(atomic_load(&lm_map.top) >> LM_SLOT_SHIFT);
-  for (uint32_t slot = lm_map_first(), next; slot < end; slot = next) {
+  for (; slot < end; slot = lm_map_next(slot)) {
     lm_span *span = lm_map_span(slot);
-    lm_pool *pool = backed_pool(span);
-    next = lm_map_next(slot);
-    if (!pool) continue;
-    lm_backing_inherit(&pool->backing, lm_map_address(slot),
-                       (size_t)(next - slot) << LM_SLOT_SHIFT);
-    if (atomic_load(&span->use) == LM_USE_LARGE) atomic_store(&span->lent, LM_LENT_INHERITED);
+    lm_pool *of = backed_pool(span);
+    if (of && atomic_load(&span->use) == LM_USE_LARGE) atomic_store(&span->lent, LM_LENT_INHERITED);
+    if (of == pool) continue;
+    inherit(pool, from, slot);
+    pool = of;
+    from = slot;
   }
+  inherit(pool, from, slot);
 }
 
 static bool has_backed_pools(void) {
