@@ -22,15 +22,16 @@ function jump(key,   n, i, each, least, most) {
 }
 
 # part PROGRAM WHAT FORMAT SCALE - glibc's figure and the others' ratios to it; the best of the four
-# comes to be in `best`, as a ratio.
+# comes to be in `best`, as a ratio, and its name in `winner`.
 function part(program, what, format, scale,   i, base, each) {
   base = median(program SUBSEP "glibc" SUBSEP what)
   printf format, base / scale
   best = 1
+  winner = "glibc"
   for (i = 2; i <= n; i++) {
     each = median(program SUBSEP name[i] SUBSEP what) / base
     printf "%6.2f", each
-    if (i < n && each < best) best = each
+    if (i < n && each < best) { best = each; winner = name[i] }
     logs[what, i] += log(each)
   }
   return each / best
@@ -52,7 +53,9 @@ END {
   for (r = 1; r <= rows; r++) {
     printf "%-10s", order[r]
     to_best = part(order[r], "cpu", "%8.2f", 1)
-    printf "%7.2f%5.1f%%", to_best, 100 * jump(order[r] SUBSEP "loam run" SUBSEP "cpu")
+    unsure = jump(order[r] SUBSEP "loam run" SUBSEP "cpu") + jump(order[r] SUBSEP winner SUBSEP "cpu")
+    printf "%7.2f%5.0f%%", to_best, 100 * unsure
+    if (to_best - 1.03 > unsure) behind = behind " " order[r]
     part(order[r], "wall", "%9.2f", 1)
     part(order[r], "peak", "%10.1f", 1024)
     printf "\n"
@@ -65,4 +68,6 @@ END {
   printf "%10s", ""
   for (i = 2; i <= n; i++) printf "%6.2f", exp(logs["peak", i] / rows)
   printf "\n"
+  printf "\n/best: loam to the best of the four; +-: half of the way from the least run to the most, of loam\n"
+  printf "and of that one together. By more than that and 3%% behind:%s\n", behind ? behind : " none"
 }
