@@ -106,5 +106,6 @@ PRELOAD_API void *pvalloc(size_t size) {
 }
 
 PRELOAD_API size_t malloc_usable_size(void *ptr) {
-  return loam_owns(ptr) ? loam_usable_size(ptr) : next_usable_size(ptr);
+  size_t size = loam_usable_size(ptr);
+  return size || loam_owns(ptr) ? size : next_usable_size(ptr);
 }
