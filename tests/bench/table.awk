@@ -11,9 +11,9 @@ function figure(x) { return x == "-" ? x : sprintf(x < 99.95 ? "%.1f" : "%.0f", 
 
 # table WHAT FIGURES LAST - figures by row, then of both of loam's the ratio to the best of the four.
 function table(what, figures, last,   r, i, each, best, counted, sums) {
-  heading(what, 13, last)
   for (r = 1; r <= rows; r++) {
     if (figures[order[r], name[1]] == "-") continue
+    if (!counted) heading(what, 13, last)
     best = ""
     printf "%s", order[r]
     for (i = 1; i <= n; i++) {
@@ -29,6 +29,7 @@ function table(what, figures, last,   r, i, each, best, counted, sums) {
     }
     printf "\n"
   }
+  if (!counted) return
   printf "%-118s", "geometric mean of the ratios"
   for (i = peers + 1; i <= n; i++) printf i == n ? "%13.2f" : "%10.2f", exp(sums[i] / counted)
   printf "\n"
@@ -53,6 +54,7 @@ END {
   table("ns a malloc and free (realloc: a call)", ns, "  run/best  malloc/best")
   table("instructions a malloc and free", count, "  run/best  malloc/best")
 
+  if (peak[order[1], "glibc"] == 0) exit
   heading("MiB: at the peak, when freed, 1.1 s on", 19, " peak/mim.")
   for (r = 1; r <= rows; r++) {
     row = order[r]
