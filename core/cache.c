@@ -1,7 +1,7 @@
 /* cache.c - what a cache has: taking, freeing, finding. supply.c gets it. */
 #include "cache.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #include "error.h"
 #include "own.h"
@@ -49,7 +49,7 @@ static void fork_child(void) {
   lm_lock_renew(&caches.making);
 }
 
-static lm_cache *make_locked(int device) {
+static lm_cache *make_locked(int device, const lm_pinned *pinned) {
   static bool hooked;
   lm_gpu_info info;
   lm_cache *c = lm_own_alloc(sizeof *c);
@@ -57,16 +57,46 @@ static lm_cache *make_locked(int device) {
   if (!hooked) lm_thread_hook(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
   hooked = true;
   c->device = device;
+  if (pinned) c->pinned = *pinned;
   c->lost.batch = 1;
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (gpu && gpu->info(device, &info) == LM_GPU_OK) {
     c->total = info.total;
-    c->maps = info.has_vmm && info.granularity;
+    c->maps = info.has_vmm && info.granularity && !pinned;
+    c->node = info.node;
     c->granularity = info.granularity;
   }
   c->older = atomic_load_explicit(&caches.first, memory_order_relaxed);
   atomic_store_explicit(&caches.first, c, memory_order_release);
-  atomic_store_explicit(&caches.of[device], c, memory_order_release);
+  if (!pinned) atomic_store_explicit(&caches.of[device], c, memory_order_release);
+  return c;
+}
+
+static bool is_cache_of(const lm_cache *c, int device, const lm_pinned *p) {
+  return c->device == device && c->pinned.is_pinned &&
+         c->pinned.write_combined == p->write_combined &&
+         !memcmp(&c->pinned.placement, &p->placement, sizeof p->placement);
+}
+
+lm_cache *lm_cache_next(const lm_cache *c, int device) {
+  c = c ? c->older : atomic_load_explicit(&caches.first, memory_order_acquire);
+  while (c && (c->gone || (device >= 0 && c->device != device))) c = c->older;
+  return (lm_cache *)(uintptr_t)c;
+}
+
+static lm_cache *find_pinned(int device, const lm_pinned *pinned) {
+  lm_cache *c = lm_cache_next(NULL, device);
+  while (c && !is_cache_of(c, device, pinned)) c = lm_cache_next(c, device);
+  return c;
+}
+
+lm_cache *lm_cache_of_pinned(int device, const lm_pinned *pinned) {
+  lm_cache *c = find_pinned(device, pinned);
+  if (lm_likely(c != NULL)) return c;
+  lm_lock_take(&caches.making);
+  c = find_pinned(device, pinned);
+  if (!c) c = make_locked(device, pinned);
+  lm_lock_drop(&caches.making);
   return c;
 }
 
@@ -75,7 +105,7 @@ lm_cache *lm_cache_of(int device) {
   if (lm_likely(c != NULL)) return c;
   lm_lock_take(&caches.making);
   c = lm_cache_at(device);
-  if (!c) c = make_locked(device);
+  if (!c) c = make_locked(device, NULL);
   lm_lock_drop(&caches.making);
   return c;
 }
@@ -212,8 +242,9 @@ static lm_queue *make_queue(lm_cache *c, lm_stream stream, int thread) {
   return c->queues = q;
 }
 
-lm_queue *lm_cache_queue_locked(lm_cache *c, lm_stream stream) {
-  int thread = stream == per_thread && lm_self ? lm_self->number : 0;
+enum { HOST = -1 }; /* in place of a thread: of no stream */
+
+static lm_queue *find_queue_locked(lm_cache *c, lm_stream stream, int thread) {
   lm_queue *q = c->queues;
   if (lm_likely(q && is_queue_of(q, stream, thread))) return q;
   for (lm_queue **at = &c->queues; (q = *at); at = &q->next) {
@@ -223,6 +254,15 @@ lm_queue *lm_cache_queue_locked(lm_cache *c, lm_stream stream) {
     return c->queues = q;
   }
   return make_queue(c, stream, thread);
+}
+
+lm_queue *lm_cache_queue_locked(lm_cache *c, lm_stream stream) {
+  int thread = stream == per_thread && lm_self ? lm_self->number : 0;
+  return find_queue_locked(c, stream, thread);
+}
+
+lm_queue *lm_cache_taker_locked(lm_cache *c, lm_stream stream) {
+  return c->pinned.is_pinned ? find_queue_locked(c, NULL, HOST) : lm_cache_queue_locked(c, stream);
 }
 
 /* ---- The front ----------------------------------------------------------------------------- */
@@ -273,6 +313,11 @@ size_t lm_cache_round(size_t size) {
   return size ? lm_align_up(size, step) : step;
 }
 
+size_t lm_cache_aligned(size_t size, size_t align) {
+  bool is_large = align > (size_t)1 << SMALL_SHIFT && size <= LM_CACHE_SMALL;
+  return lm_cache_round(is_large ? LM_CACHE_SMALL + 1 : size);
+}
+
 static lm_extent *fit(lm_cache *c, const lm_extents *set, size_t size) {
   lm_extent *e = lm_extents_fit(set, size);
   if (!e) return NULL;
@@ -305,36 +350,37 @@ static void describe(const lm_cache *c, const lm_extent *e, lm_foreign *out) {
     .stream = e->queue->stream,
     .maker = LM_MADE_CACHED,
     .device = c->device,
-    .want = 1, /* LM_WANT_DEVICE */
+    .want = e->want,
   };
 }
 
-static void settle_on(lm_cache *c, lm_extent *e, lm_queue *q, uint32_t token, uint32_t strategy) {
+static void settle_on(lm_cache *c, lm_extent *e, lm_queue *q, const lm_owner *owner) {
   e->queue = q;
-  e->token = token;
-  e->strategy = (uint16_t)strategy;
+  e->token = owner->token;
+  e->strategy = (uint16_t)owner->strategy;
+  e->want = owner->want;
   e->state = LM_EXTENT_LIVE;
   c->live += e->size;
   if (c->live > c->peak) c->peak = c->live;
 }
 
-bool lm_cache_take(lm_cache *c, size_t size, lm_stream stream, uint32_t token, uint32_t strategy,
+bool lm_cache_take(lm_cache *c, size_t size, lm_stream stream, const lm_owner *owner,
                    lm_foreign *out) {
   lm_lock_take(&c->lock);
-  lm_queue *q = lm_cache_queue_locked(c, stream);
+  lm_queue *q = lm_cache_taker_locked(c, stream);
   lm_extent *e = q == &c->lost ? NULL : lm_cache_take_locked(c, q, lm_cache_round(size));
   if (e) {
-    settle_on(c, e, q, token, strategy);
+    settle_on(c, e, q, owner);
     describe(c, e, out);
   }
   lm_lock_drop(&c->lock);
   return e;
 }
 
-void lm_cache_stamp(lm_cache *c, void *at, uint32_t token, uint32_t strategy, lm_foreign *out) {
+void lm_cache_stamp(lm_cache *c, void *at, const lm_owner *owner, lm_foreign *out) {
   lm_lock_take(&c->lock);
   lm_extent *e = lm_range_start(lm_range_of((uintptr_t)at), (uintptr_t)at);
-  settle_on(c, e, e->queue, token, strategy);
+  settle_on(c, e, e->queue, owner);
   describe(c, e, out);
   lm_lock_drop(&c->lock);
 }
@@ -440,12 +486,8 @@ void lm_cache_figures(int device, size_t *mapped, size_t *live) {
 void lm_cache_forget(int device) {
   lm_lock_take(&caches.making);
   lm_cache *c = lm_cache_at(device);
-  if (c) {
-    lm_lock_take(&c->lock);
-    c->gone = true;
-    lm_lock_drop(&c->lock);
-    atomic_store_explicit(&caches.of[device], NULL, memory_order_release);
-  }
+  if (c) atomic_store_explicit(&caches.of[device], NULL, memory_order_release);
+  if (c) c->gone = true;
   lm_lock_drop(&caches.making);
 }
 

@@ -1,5 +1,6 @@
 /* cache.h - loam's own pool of a device's memory, `pool = "cache"`: one a device, for all
- * strategies, so that a reload leaves nothing behind.
+ * strategies, so that a reload leaves nothing behind. And pools of pinned memory: one for each
+ * device, kind and placement.
  *
  * Memory comes from the driver in ranges of addresses (extent.h): where the device maps memory to
  * addresses, a range a zone, which grows; else a range a piece that the manager allocates. Sizes up
@@ -29,6 +30,7 @@
 #include "extent.h"
 #include "foreign.h"
 #include "gpu.h"
+#include "numa.h"
 
 #define LM_CACHE_SMALL (256 * LM_KIB)
 enum { LM_ZONE_SMALL, LM_ZONE_LARGE, LM_ZONES };
@@ -59,14 +61,23 @@ typedef struct lm_piece {
 } lm_piece;
 
 /* Law: mapped = what is no hole = live + common + what queues have + what is BUSY. */
+/* Of pinned memory: what is freed without a word of a stream can be had again at once, as of all
+ * memory of the host. */
+typedef struct lm_pinned {
+  bool is_pinned, write_combined;
+  lm_placement placement; /* BIND_DEFAULT: the device's node */
+} lm_pinned;
+
 typedef struct lm_cache {
+  lm_pinned pinned; /* constant */
   lm_lock slow;
   lm_gpu_event idle[LM_EVENTS * 4]; /* events to use again; under slow */
   unsigned idles;
   lm_lock lock;
   int device;
   struct lm_cache *older; /* of all there were */
-  bool gone;              /* the context went, and the memory with it */
+  int node;               /* NUMA node of the device; -1: not known */
+  _Atomic bool gone;      /* the context went, and the memory with it */
   bool maps;              /* memory is mapped to ranges, */
   size_t granularity;     /* in multiples of this */
   size_t total;           /* of the device */
@@ -85,18 +96,25 @@ typedef struct lm_cache {
 
 /* The cache of a device, made if need be; NULL, with words, without memory. */
 lm_cache *lm_cache_of(int device);
-/* Bytes that a request takes. */
+lm_cache *lm_cache_of_pinned(int device, const lm_pinned *pinned);
+/* Bytes that a request takes, and those of one that has to be aligned: 512 bytes are what all are,
+ * a page is the most. */
 size_t lm_cache_round(size_t size);
+size_t lm_cache_aligned(size_t size, size_t align);
 
 /* From what the cache has, without a call of the driver. The block is live from then on, and *out
  * says what it is. The thread may be active. */
-bool lm_cache_take(lm_cache *c, size_t size, lm_stream stream, uint32_t token, uint32_t strategy,
+typedef struct lm_owner {
+  uint32_t token, strategy;
+  uint8_t want;
+} lm_owner;
+bool lm_cache_take(lm_cache *c, size_t size, lm_stream stream, const lm_owner *owner,
                    lm_foreign *out);
 /* By all that a driver can be asked for, in this order: events that have ended, more memory, events
  * that are waited for, other streams', what all caches of the device keep. The block is nobody's
  * until lm_cache_stamp. NULL: the thread's words say why. The thread is not active. */
 void *lm_cache_supply(lm_cache *c, size_t size, lm_stream stream);
-void lm_cache_stamp(lm_cache *c, void *at, uint32_t token, uint32_t strategy, lm_foreign *out);
+void lm_cache_stamp(lm_cache *c, void *at, const lm_owner *owner, lm_foreign *out);
 /* Frees the live block that begins at `p`; false if none does. `on`: on that stream; NULL: on the
  * one it was allocated for. *attend: call lm_cache_attend with it, or NULL. The thread may be
  * active. */
@@ -129,12 +147,16 @@ void lm_cache_join_fronts_locked(lm_cache *c, lm_queue *q);
 /* What the queue is done with becomes common. */
 void lm_cache_settle_locked(lm_cache *c, lm_queue *q);
 lm_queue *lm_cache_queue_locked(lm_cache *c, lm_stream stream);
+/* The one that blocks are allocated for. */
+lm_queue *lm_cache_taker_locked(lm_cache *c, lm_stream stream);
 /* Sees to it that there are nodes for a few cuts: without the lock, and with it. */
 bool lm_cache_stock(lm_cache *c);
 bool lm_cache_stock_locked(lm_cache *c);
 lm_extent *lm_cache_node_locked(lm_cache *c);
 void lm_cache_free_node_locked(lm_cache *c, lm_extent *e);
 lm_cache *lm_cache_at(int device);
+/* The next of all caches that are of a device; -1: of any. NULL as `c`: the first. */
+lm_cache *lm_cache_next(const lm_cache *c, int device);
 
 LM_INLINE int lm_cache_zone(size_t size) {
   return size <= LM_CACHE_SMALL ? LM_ZONE_SMALL : LM_ZONE_LARGE;

@@ -207,18 +207,21 @@ static bool serve_foreign(order *o, lm_strategy *s, lm_token token, block *out) 
 }
 
 /* From what loam has of a device; by the driver if need be. */
-static bool cache_take(order *o, lm_cache *c, const lm_strategy *s, lm_token token, lm_foreign *f) {
+static bool cache_take(order *o, lm_cache *c, size_t size, lm_owner owner, lm_foreign *f) {
+  lm_token token = owner.token;
   lm_thread_enter(o->t);
-  bool ok = lm_cache_take(c, o->size, o->wish.stream, stamp(o->site, token), s->id, f);
+  owner.token = stamp(o->site, token);
+  bool ok = lm_cache_take(c, size, o->wish.stream, &owner, f);
   if (ok) lm_site_count_live(f->token, (int64_t)f->size);
   lm_thread_leave(o->t);
   if (ok) return true;
   o->t->inside++;
-  void *p = lm_cache_supply(c, o->size, o->wish.stream);
+  void *p = lm_cache_supply(c, size, o->wish.stream);
   o->t->inside--;
   if (!p) return cannot(o, lm_make_words);
   lm_thread_enter(o->t);
-  lm_cache_stamp(c, p, stamp(o->site, token), s->id, f);
+  owner.token = stamp(o->site, token);
+  lm_cache_stamp(c, p, &owner, f);
   lm_site_count_live(f->token, (int64_t)f->size);
   lm_thread_leave(o->t);
   return true;
@@ -226,20 +229,21 @@ static bool cache_take(order *o, lm_cache *c, const lm_strategy *s, lm_token tok
 
 static bool serve_cached(order *o, lm_strategy *s, lm_token token, block *out) {
   lm_foreign f;
-  size_t size = lm_cache_round(o->size);
+  size_t size = lm_cache_aligned(o->size, o->align);
   const char *why = NULL;
-  lm_cache *c = lm_make_cache(s, &why);
+  lm_cache *c = lm_make_cache(&o->wish, s, &why);
   if (!c) return cannot(o, why);
   if (!lm_limit_take(s, size)) return cannot(o, "it is at its limit");
-  bool ok = cache_take(o, c, s, token, &f);
+  bool ok = cache_take(o, c, size, (lm_owner){ token, s->id, (uint8_t)o->wish.want }, &f);
   lm_limit_give(s, (int64_t)size - (ok ? (int64_t)f.size : 0));
-  if (ok) describe_foreign(&f, out);
-  return ok;
+  if (!ok) return false;
+  describe_foreign(&f, out);
+  if (o->zero) memset(out->base, 0, o->size);
+  return true;
 }
 
 static bool serve(order *o, lm_strategy *s, lm_token token, block *out) {
-  if (s->desc.kind == LM_KIND_DEVICE && s->desc.supply == LM_SUPPLY_CACHE)
-    return serve_cached(o, s, token, out);
+  if (lm_make_is_cached(s)) return serve_cached(o, s, token, out);
   return lm_make_does(s->desc.kind) ? serve_foreign(o, s, token, out)
                                     : serve_host(o, s, token, out);
 }

@@ -38,6 +38,7 @@ typedef struct lm_extent {
   uint32_t token;         /* LIVE */
   uint16_t strategy;      /* LIVE */
   uint8_t state, zone;
+  uint8_t want; /* LIVE: what was asked for */
 } lm_extent;
 
 typedef struct lm_range {

@@ -16,7 +16,6 @@ typedef enum lm_maker {
   LM_MADE_DEVICE,  /* the device's driver, of its memory */
   LM_MADE_ORDERED, /* the driver's pool, in the order of a stream */
   LM_MADE_MANAGED,
-  LM_MADE_PINNED,
   LM_MADE_CACHED /* loam, of what it has of a device: cache.h */
 } lm_maker;
 

@@ -95,10 +95,9 @@ int lm_make_device(uint8_t device) {
 }
 
 /* The words of who failed are kept. */
-static const char *take(lm_foreign *out, lm_maker maker, lm_manager_kind kind, unsigned flags) {
+static const char *take(lm_foreign *out, lm_maker maker, lm_manager_kind kind) {
   out->maker = maker;
-  if (lm_manager_alloc(kind, out->device, out->size, flags, &out->made) != LM_GPU_OK)
-    out->made = NULL;
+  if (lm_manager_alloc(kind, out->device, out->size, 0, &out->made) != LM_GPU_OK) out->made = NULL;
   out->base = out->made;
   return out->made ? NULL : lm_make_words;
 }
@@ -115,22 +114,17 @@ static const char *take_ordered(lm_foreign *out) {
 static const char *make_device(const lm_wish *w, const lm_strategy *s, lm_foreign *out) {
   out->stream = w->stream;
   if (s->desc.supply == LM_SUPPLY_DRIVER) return take_ordered(out);
-  return take(out, LM_MADE_DEVICE, LM_MANAGER_DEVICE, 0);
+  return take(out, LM_MADE_DEVICE, LM_MANAGER_DEVICE);
 }
 
 static const char *make_managed(const lm_wish *w, const lm_strategy *s, lm_foreign *out) {
   out->stream = w->stream;
-  const char *why = take(out, LM_MADE_MANAGED, LM_MANAGER_MANAGED, 0);
+  const char *why = take(out, LM_MADE_MANAGED, LM_MANAGER_MANAGED);
   /* A hint, which some drivers do not take. */
   if (!why && s->desc.prefer)
     (void)lm_gpu()->managed_prefer((lm_devptr)(uintptr_t)out->made, out->size,
                                    lm_make_device(s->desc.prefer - 1));
   return why;
-}
-
-static unsigned flags_of(const lm_wish *w, const lm_desc *d) {
-  return w->flags | (d->mapped ? LM_GPU_MAPPED : 0u) | (d->portable ? LM_GPU_PORTABLE : 0u) |
-         (d->write_combined ? LM_GPU_WRITE_COMBINED : 0u);
 }
 
 static const char *make_of_device(const lm_wish *w, const lm_strategy *s, lm_foreign *out) {
@@ -140,9 +134,7 @@ static const char *make_of_device(const lm_wish *w, const lm_strategy *s, lm_for
   out->size = w->size ? w->size : 1;
   if (!lm_gpu_has(out->device)) return lm_make_words;
   if (s->desc.kind == LM_KIND_DEVICE) return make_device(w, s, out);
-  const char *why = s->desc.kind == LM_KIND_MANAGED
-                        ? make_managed(w, s, out)
-                        : take(out, LM_MADE_PINNED, LM_MANAGER_HOST, flags_of(w, &s->desc));
+  const char *why = make_managed(w, s, out);
   if (!why && w->zero) memset(out->base, 0, w->size);
   return why;
 }
@@ -151,7 +143,6 @@ static void end_of_device(const lm_foreign *b, const lm_stream *on) {
   static const lm_manager_kind kinds[] = {
     [LM_MADE_DEVICE] = LM_MANAGER_DEVICE,
     [LM_MADE_MANAGED] = LM_MANAGER_MANAGED,
-    [LM_MADE_PINNED] = LM_MANAGER_HOST,
   };
   if (b->maker != LM_MADE_ORDERED) {
     lm_manager_free(kinds[b->maker], b->device, b->made, b->size);
@@ -161,11 +152,23 @@ static void end_of_device(const lm_foreign *b, const lm_stream *on) {
   if (m) m->memfree_async(m->ctx, b->device, b->made, b->size, on ? *on : b->stream);
 }
 
-lm_cache *lm_make_cache(const lm_strategy *s, const char **why) {
+bool lm_make_is_cached(const lm_strategy *s) {
+  return s->desc.kind == LM_KIND_PINNED ||
+         (s->desc.kind == LM_KIND_DEVICE && s->desc.supply == LM_SUPPLY_CACHE);
+}
+
+lm_cache *lm_make_cache(const lm_wish *wish, const lm_strategy *s, const char **why) {
   *why = lm_gpu() ? lm_make_words : lm_gpu_why();
   if (!lm_gpu()) return NULL;
   int device = lm_make_device(s->desc.device);
-  return lm_gpu_has(device) ? lm_cache_of(device) : NULL;
+  if (!lm_gpu_has(device)) return NULL;
+  if (s->desc.kind == LM_KIND_DEVICE) return lm_cache_of(device);
+  *why = "pinned memory is aligned to a page at most";
+  if (wish->align > LM_PAGE) return NULL;
+  *why = lm_make_words;
+  lm_pinned pinned = { .is_pinned = true, .placement = s->desc.placement };
+  pinned.write_combined = s->desc.write_combined || wish->flags & LM_GPU_WRITE_COMBINED;
+  return lm_cache_of_pinned(device, &pinned);
 }
 
 bool lm_make_copy(int device, void *to, const void *from, size_t size, lm_stream stream) {

@@ -48,8 +48,10 @@ void lm_make_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx);
  * the one where it was allocated. */
 void lm_make_end(const lm_foreign *block, const lm_stream *on);
 
-/* The cache of the device that a strategy means now; NULL, and why. */
-struct lm_cache *lm_make_cache(const lm_strategy *s, const char **why);
+/* Whether blocks of a strategy are cut from what loam keeps of a device (cache.h), and that; NULL,
+ * and why. */
+bool lm_make_is_cached(const lm_strategy *s);
+struct lm_cache *lm_make_cache(const lm_wish *wish, const lm_strategy *s, const char **why);
 
 /* Gives a block of the system or a handler another size, where that can be done by whoever made it;
  * NULL: it is as it was. */

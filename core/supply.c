@@ -14,6 +14,7 @@
 #define PATIENCE 512             /* pieces mapped anew that are no habit yet */
 #define CHUNK_LEAST (2 * LM_MIB) /* without mapping */
 #define CHUNK_LARGE (16 * LM_MIB)
+#define PIN_MOST (64 * LM_MIB)
 
 static const unsigned shifts[LM_ZONES] = { 9, 12 };
 
@@ -86,7 +87,8 @@ static void look_at_all(lm_cache *c, const lm_gpu_ops *gpu, bool wait) {
   for (unsigned i = 0; i < n; i++) look(c, gpu, queues[i], wait);
 }
 
-static bool is_always_there(const lm_queue *q) { return q->stream == NULL; }
+/* A default stream; not what is of no stream. */
+static bool is_always_there(const lm_queue *q) { return !q->stream && !q->thread; }
 
 /* Asks the others for an event each. */
 static void want(lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *mine) {
@@ -295,14 +297,66 @@ static lm_gpu_result grow_by_mapping(lm_cache *c, const lm_gpu_ops *gpu, lm_queu
 
 /* ---- Growing by chunks ---------------------------------------------------------------------- */
 
+enum { PIN_FLAGS = LM_GPU_MAPPED | LM_GPU_PORTABLE };
+
+/* Whether pinned memory is loam's own, bound before it is pinned; else a manager's. */
+static bool is_own(const lm_cache *c) {
+  return !c->pinned.write_combined && !lm_manager_is_foreign(LM_MANAGER_HOST);
+}
+
+static void bind(const lm_cache *c, void *at, size_t size) {
+  lm_placement near = { .mode = LM_BIND_PREFERRED };
+  const lm_placement *placement = &c->pinned.placement;
+  if (placement->mode == LM_BIND_DEFAULT && c->node >= 0 && lm_numa_has((unsigned)c->node)) {
+    near.nodes = (uint64_t)1 << c->node;
+    placement = &near;
+  }
+  if (placement->mode != LM_BIND_DEFAULT) (void)lm_numa_bind(at, size, placement);
+}
+
+/* Pages are bound and there before they are pinned, which then is short. */
+static lm_gpu_result pin(lm_cache *c, size_t size, void **out) {
+  const loam_manager *m = lm_manager(c->device);
+  if (!m) return LM_GPU_FAILED;
+  if (lm_sys_map(size, out)) {
+    lm_fail(LOAM_ENOMEM, "no memory for %zu bytes to pin", size);
+    return LM_GPU_NO_MEMORY;
+  }
+  bind(c, *out, size);
+  (void)lm_sys_prefault(*out, size);
+  loam_status status = m->mempin(m->ctx, c->device, *out, size, PIN_FLAGS);
+  if (status == LOAM_OK) return LM_GPU_OK;
+  lm_sys_unmap(*out, size);
+  return status == LOAM_ENOMEM ? LM_GPU_NO_MEMORY : LM_GPU_FAILED;
+}
+
+static lm_gpu_result make_chunk(lm_cache *c, size_t size, void **out) {
+  unsigned flags = PIN_FLAGS | (c->pinned.write_combined ? LM_GPU_WRITE_COMBINED : 0u);
+  if (!c->pinned.is_pinned) return lm_manager_alloc(LM_MANAGER_DEVICE, c->device, size, 0, out);
+  if (!is_own(c)) return lm_manager_alloc(LM_MANAGER_HOST, c->device, size, flags, out);
+  return pin(c, size, out);
+}
+
+static void end_chunk(lm_cache *c, void *at, size_t size) {
+  if (!c->pinned.is_pinned) {
+    lm_manager_free(LM_MANAGER_DEVICE, c->device, at, size);
+  } else if (!is_own(c)) {
+    lm_manager_free(LM_MANAGER_HOST, c->device, at, size);
+  } else {
+    const loam_manager *m = lm_manager(c->device);
+    if (m) m->memunpin(m->ctx, c->device, at, size);
+    lm_sys_unmap(at, size);
+  }
+}
+
 static lm_gpu_result grow_by_chunk(lm_cache *c, int zone, size_t size) {
   void *at;
   size = lm_align_up(size, CHUNK_LEAST);
-  lm_gpu_result result = lm_manager_alloc(LM_MANAGER_DEVICE, c->device, size, 0, &at);
+  lm_gpu_result result = make_chunk(c, size, &at);
   if (result != LM_GPU_OK) return result;
   lm_range *r = open_range(c, (uintptr_t)at, size, zone);
   if (!r) {
-    lm_manager_free(LM_MANAGER_DEVICE, c->device, at, size);
+    end_chunk(c, at, size);
     lm_fail(LOAM_ENOMEM, "no memory for an index of %zu bytes", size);
     return LM_GPU_NO_MEMORY;
   }
@@ -314,9 +368,20 @@ static lm_gpu_result grow_by_chunk(lm_cache *c, int zone, size_t size) {
   return LM_GPU_OK;
 }
 
+/* Pinning takes time: a quarter of what there is, so that nobody waits for more than he uses. */
+static size_t step_of(lm_cache *c) {
+  lm_lock_take(&c->lock);
+  size_t step = c->mapped / 4;
+  lm_lock_drop(&c->lock);
+  if (step < CHUNK_LEAST) step = CHUNK_LEAST;
+  return step < PIN_MOST ? step : PIN_MOST;
+}
+
 static lm_gpu_result grow_by_chunks(lm_cache *c, size_t size) {
   int zone = lm_cache_zone(size);
-  size_t fair = zone == LM_ZONE_LARGE && size < CHUNK_LARGE ? CHUNK_LARGE : size;
+  size_t least = zone == LM_ZONE_LARGE ? CHUNK_LARGE : CHUNK_LEAST;
+  if (c->pinned.is_pinned) least = step_of(c);
+  size_t fair = size < least ? least : size;
   lm_gpu_result result = grow_by_chunk(c, zone, fair);
   return result == LM_GPU_NO_MEMORY && fair > size ? grow_by_chunk(c, zone, size) : result;
 }
@@ -385,7 +450,7 @@ static void give_back_part(lm_cache *c, const lm_gpu_ops *gpu, lm_extent *e) {
   if (is_chunk) close_range_locked(c, e->range, e);
   else lm_cache_hole_locked(c, e);
   lm_lock_drop(&c->lock);
-  if (is_chunk) lm_manager_free(LM_MANAGER_DEVICE, c->device, (void *)at, size);
+  if (is_chunk) end_chunk(c, (void *)at, size);
 }
 
 /* Gives back what is common, `bytes` of it if there is as much. How much it was. */
@@ -411,21 +476,15 @@ static size_t trim(lm_cache *c, const lm_gpu_ops *gpu) {
   return synchronize(c, gpu) ? give_back(c, gpu, SIZE_MAX) : 0;
 }
 
-static size_t trim_device(int device) {
-  const lm_gpu_ops *gpu = lm_gpu_started();
-  lm_cache *c = lm_cache_at(device);
-  if (!gpu || !c) return 0;
-  lm_lock_take(&c->slow);
-  size_t bytes = trim(c, gpu);
-  lm_lock_drop(&c->slow);
-  return bytes;
-}
-
 size_t lm_cache_trim(int device) {
   size_t bytes = 0;
-  if (device >= LM_DEVICES_MAX) return 0;
-  if (device >= 0) return trim_device(device);
-  for (int i = 0; i < LM_DEVICES_MAX; i++) bytes += trim_device(i);
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  lm_cache *c = gpu ? lm_cache_next(NULL, device) : NULL;
+  for (; c; c = lm_cache_next(c, device)) {
+    lm_lock_take(&c->slow);
+    bytes += trim(c, gpu);
+    lm_lock_drop(&c->slow);
+  }
   return bytes;
 }
 
@@ -505,7 +564,7 @@ void *lm_cache_supply(lm_cache *c, size_t size, lm_stream stream) {
   lm_lock_take(&c->slow);
   if (lm_manager_is_foreign(LM_MANAGER_DEVICE)) c->maps = false;
   lm_lock_take(&c->lock);
-  lm_queue *q = lm_cache_queue_locked(c, stream);
+  lm_queue *q = lm_cache_taker_locked(c, stream);
   lm_lock_drop(&c->lock);
   if (q == &c->lost) lm_fail(LOAM_ENOMEM, "no memory to know a stream by");
   else e = supply(c, gpu, q, lm_cache_round(size));

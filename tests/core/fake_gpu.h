@@ -76,6 +76,20 @@ static inline lm_gpu_result fake_host_free(void *at) {
   return fake_release(fake_of((uintptr_t)at)->device, (uintptr_t)at);
 }
 
+static inline lm_gpu_result fake_register(int device, void *at, size_t size, unsigned flags) {
+  (void)device, (void)at, (void)size;
+  if (fake.gone) return LM_GPU_GONE;
+  fake.flags = flags;
+  fake.live++;
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_unregister(void *at) {
+  (void)at;
+  fake.live--;
+  return LM_GPU_OK;
+}
+
 static inline lm_gpu_result fake_pool_alloc(int device, size_t size, size_t threshold,
                                             lm_stream stream, lm_devptr *out) {
   (void)threshold;
@@ -156,6 +170,8 @@ static const lm_gpu_ops fake_ops = {
   .managed_prefer = fake_prefer,
   .host_alloc = fake_host_alloc,
   .host_free = fake_host_free,
+  .host_register = fake_register,
+  .host_unregister = fake_unregister,
   .copy = fake_copy,
   .event_create = fake_event_create,
   .event_record = fake_event_record,

@@ -162,6 +162,49 @@ static void owners_are_found_from_within(void **state) {
   }
 }
 
+/* ---- Pinned memory */
+
+static void *pinned(size_t size) {
+  char *p = loam_pinned_alloc(NULL, size, LOAM_PINNED_PORTABLE);
+  if (!p) fail_msg("%s", loam_error());
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p + size - 1, &owner), LOAM_OK);
+  assert_string_equal(owner.kind, "pinned");
+  assert_true(owner.size >= size && owner.size < size + 4096); /* no powers of two */
+  memset(p, 1, size);
+  return p;
+}
+
+static void pinned_memory_is_pooled_and_grows_in_steps(void **state) {
+  (void)state;
+  enum { BLOCKS = 300 };
+  void *p[BLOCKS];
+  unsigned long before = standin_calls("cuMemHostRegister");
+  for (int i = 0; i < BLOCKS; i++) p[i] = pinned(1000 + (size_t)i * 1000);
+  unsigned long made = standin_calls("cuMemHostRegister") - before;
+  assert_true(made > 2 && made < 40); /* 45 MB from 2 MiB on */
+  for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
+  for (int i = 0; i < BLOCKS; i++) p[i] = pinned(1000 + (size_t)i * 1000);
+  assert_int_equal(standin_calls("cuMemHostRegister"), before + made);
+  for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
+  assert_true(lm_cache_is_valid());
+  loam_device_trim(-1);
+  assert_int_equal(standin_calls("cuMemHostUnregister"), standin_calls("cuMemHostRegister"));
+}
+
+static void pinned_memory_that_a_stream_reads_waits_for_it(void **state) {
+  (void)state;
+  CUstream stream = new_stream();
+  char *p = pinned(LM_MIB);
+  standin_hold();
+  must(standin_check(stream, (uintptr_t)p, 1, LM_MIB));
+  loam_device_free(p, stream);
+  char *q = pinned(LM_MIB); /* writes */
+  assert_ptr_not_equal(q, p);
+  standin_release();
+  loam_free(q);
+}
+
 /* ---- Random work on several streams, against a model */
 
 enum { STREAMS = 4, SLOTS = 200 };
@@ -333,6 +376,8 @@ int main(void) {
                                     end),
     cmocka_unit_test_setup_teardown(fragments_are_mapped_anew_rather_than_kept, start, end),
     cmocka_unit_test_setup_teardown(owners_are_found_from_within, start, end),
+    cmocka_unit_test_setup_teardown(pinned_memory_is_pooled_and_grows_in_steps, start, end),
+    cmocka_unit_test_setup_teardown(pinned_memory_that_a_stream_reads_waits_for_it, start, end),
     cmocka_unit_test_setup_teardown(no_stream_meets_anothers_work, start, end),
     cmocka_unit_test_setup_teardown(the_same_without_mapping, start, end),
     cmocka_unit_test_setup_teardown(threads_share_a_cache, start, end),

@@ -100,7 +100,7 @@ static void pinned_memory_serves_devices_where_it_is_mapped(void **state) {
   loam_free(d);
   load("local p = loam.pinned { name = 'p', write_combined = true }", "return p");
   p = loam_pinned_alloc(NULL, 100, LOAM_PINNED_PORTABLE);
-  assert_int_equal(fake.flags, LM_GPU_PORTABLE | LM_GPU_WRITE_COMBINED);
+  assert_int_equal(fake.flags, LM_GPU_MAPPED | LM_GPU_PORTABLE | LM_GPU_WRITE_COMBINED);
   loam_free(p);
   assert_null(loam_pinned_alloc(NULL, 100, 8));
   assert_string_equal(loam_error(), "flags 0x8: they are a sum of LOAM_PINNED_*");
