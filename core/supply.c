@@ -547,7 +547,9 @@ static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t
   want(c, gpu, q);
   make_room(c, gpu, q, size);
   if ((e = find(c, q, size))) return e;
-  if ((e = grow_and_find(c, gpu, q, size, &result)) || result != LM_GPU_NO_MEMORY) return e;
+  if ((e = grow_and_find(c, gpu, q, size, &result))) return e;
+  if (result == LM_GPU_GONE || result == LM_GPU_BROKEN) lm_cache_forget(c->device);
+  if (result != LM_GPU_NO_MEMORY) return NULL;
   look_at_all(c, gpu, true);
   if ((e = find(c, q, size))) return e;
   if (!synchronize(c, gpu)) return NULL;

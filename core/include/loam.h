@@ -355,6 +355,11 @@ LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
  * context is current, the device's primary one is used, and never reset. A process that forks after
  * it has used a device cannot use it in the child: what is asked there fails with these words.
  *
+ * What is freed on a stream is had again on it at once, and elsewhere when its work has ended; so a
+ * stream that is destroyed has to be done with its work before. Pinned memory that loam_free ends
+ * is had again at once, as all memory of the host: where a stream may still read it,
+ * loam_device_free says so.
+ *
  * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks as all others. */
 
 /* Memory that is ready for work put on `stream` from now on; not zeroed. NULL as loam_malloc. */

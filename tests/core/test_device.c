@@ -313,6 +313,23 @@ static void what_is_gone_is_only_booked_out(void **state) {
   fake_release(0, (uintptr_t)p);
 }
 
+static void a_context_that_went_takes_its_memory_along(void **state) {
+  (void)state;
+  load("local d = loam.device { id = 0 }", "return d");
+  char *p = loam_device_alloc(NULL, 1000, NULL);
+  loam_owner_info owner;
+  fake.gone = true;
+  assert_null(loam_device_alloc(NULL, 100 * LM_MIB, NULL));
+  fake.gone = false;
+  char *q = loam_device_alloc(NULL, 1000, NULL); /* of another context: nothing of before is used */
+  assert_non_null(q);
+  assert_true(q < p - 2 * LM_MIB || q >= p + 2 * LM_MIB);
+  assert_int_equal(loam_owner(p + 10, &owner), LOAM_OK);
+  loam_free(p);
+  loam_free(q);
+  assert_int_equal(loam_owner(p, &owner), LOAM_EBADPTR);
+}
+
 static int try_in_child(void *block) {
   if (loam_device_alloc(NULL, 10, NULL)) return 1;
   if (!strstr(loam_error(), "a fork cannot use the GPU")) return 2;
@@ -364,6 +381,7 @@ int main(void) {
     cmocka_unit_test(devices_tell_of_themselves),
     cmocka_unit_test(the_figures_of_a_device_tell_its_pool),
     cmocka_unit_test(what_is_gone_is_only_booked_out),
+    cmocka_unit_test(a_context_that_went_takes_its_memory_along),
     cmocka_unit_test(a_fork_has_no_devices),
     cmocka_unit_test(absent_devices_are_refused_with_what_there_is),
   };
