@@ -331,6 +331,41 @@ static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
   assert_int_equal(ask_by_code(&code, "code.a", "code.a"), 0);
 }
 
+static void *ask_without_code(void *unused) {
+  code_tag = NULL;
+  (void)loam_scope_get(); /* it knows of loam */
+  loam_free(loam_code_malloc(16, NULL, find_code));
+  return unused;
+}
+
+/* Its lanes are all empty, as code at no address is. */
+static void a_new_thread_remembers_no_code(void **state) {
+  (void)state;
+  pthread_t thread;
+  code_misses = 0;
+  assert_int_equal(pthread_create(&thread, NULL, ask_without_code, NULL), 0);
+  pthread_join(thread, NULL);
+  assert_int_equal(code_misses, 1);
+}
+
+static bool has_owner(const char *p) {
+  loam_owner_info o;
+  return loam_owner(p, &o) == LOAM_OK;
+}
+
+static void what_is_past_a_block_or_freed_has_no_owner(void **state) {
+  static const size_t sizes[] = { 100, 5000, 40000, 1000000 };
+  (void)state;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    char *p = loam_malloc(NULL, sizes[i]);
+    size_t usable = loam_usable_size(p);
+    assert_true(has_owner(p) && has_owner(p + sizes[i] / 2) && has_owner(p + usable - 1));
+    if (sizes[i] > 32768) assert_false(has_owner(p + usable));
+    loam_free(p);
+    assert_false(has_owner(p) || has_owner(p + sizes[i] / 2));
+  }
+}
+
 static void a_place_is_a_site(void **state) {
   (void)state;
   loam_site *last = NULL;
@@ -513,6 +548,8 @@ int main(void) {
     cmocka_unit_test(scopes_nest_64_deep_and_hold_beyond),
     cmocka_unit_test(code_is_remembered_until_it_goes),
     cmocka_unit_test(code_without_a_site_or_an_address_is_not_remembered),
+    cmocka_unit_test(a_new_thread_remembers_no_code),
+    cmocka_unit_test(what_is_past_a_block_or_freed_has_no_owner),
     cmocka_unit_test(a_place_is_a_site),
     cmocka_unit_test(the_next_allocation_obeys_the_policy),
     cmocka_unit_test(reloads_lose_nothing_while_threads_allocate),
