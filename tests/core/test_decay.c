@@ -143,6 +143,18 @@ static void ticks_leave_what_is_taken_over_and_over(void **state) {
 }
 
 /* A few warm pages are not worth a wake-up. */
+static void ticks_give_back_what_loam_itself_used(void **state) {
+  (void)state;
+  loam_trim();
+  size_t before = lm_own_held();
+  lm_own_free(memset(lm_own_alloc(20 * LM_MIB), 1, 20 * LM_MIB));
+  assert_true(lm_own_held() >= before + 20 * LM_MIB);
+  assert_false(lm_decay_is_asleep());
+  for (int i = 0; i < 10 && !lm_decay_is_asleep(); i++) lm_pool_decay();
+  assert_true(lm_decay_is_asleep());
+  assert_true(lm_own_held() <= before + LM_MIB);
+}
+
 static void little_rouses_nobody(void **state) {
   (void)state;
   loam_trim();
@@ -291,6 +303,7 @@ int main(void) {
     TEST(ticks_give_back_the_pages_between_survivors),
     TEST(three_ticks_give_back_a_peak_and_then_none_is_wanted),
     TEST(ticks_leave_what_is_taken_over_and_over),
+    TEST(ticks_give_back_what_loam_itself_used),
     TEST(little_rouses_nobody),
     TEST(trims_and_ticks_beside_threads_that_allocate),
     SERVED(time_gives_back_a_peak),

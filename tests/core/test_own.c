@@ -64,6 +64,19 @@ static void shrinks_to_a_smaller_block(void **state) {
   lm_own_free(p);
 }
 
+static void gives_back_what_is_free_small_blocks_too(void **state) {
+  (void)state;
+  enum { N = 5000 };
+  static void *p[N];
+  lm_own_trim();
+  size_t before = lm_own_held();
+  for (int i = 0; i < N; i++) assert_non_null(p[i] = lm_own_alloc(300));
+  assert_true(lm_own_held() > before + LM_MIB);
+  for (int i = 0; i < N; i++) lm_own_free(p[i]);
+  lm_own_trim();
+  assert_int_equal(lm_own_held(), before);
+}
+
 static void frees_null(void **state) {
   (void)state;
   lm_own_free(NULL);
@@ -147,6 +160,7 @@ int main(void) {
     cmocka_unit_test(reuses_what_was_freed),
     cmocka_unit_test(keeps_the_bytes_when_it_grows_and_shrinks),
     cmocka_unit_test(shrinks_to_a_smaller_block),
+    cmocka_unit_test(gives_back_what_is_free_small_blocks_too),
     cmocka_unit_test(frees_null),
     cmocka_unit_test(serves_many_threads),
     cmocka_unit_test(serves_a_child_forked_amid_use),
