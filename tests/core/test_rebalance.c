@@ -379,7 +379,7 @@ static void what_a_block_does_not_tell_is_not_guessed(void **state) {
 
 /* ---- while the program runs ---- */
 
-enum { THREADS = 3, SLOTS = 96 };
+enum { THREADS = 3, SLOTS = 96, ROUNDS = SANITIZED ? 12 : 60 };
 static _Atomic bool stop;
 
 static uint32_t roll(uint64_t *seed, uint32_t n) {
@@ -452,7 +452,8 @@ static void threads_use_and_free_what_is_moved(void **state) {
   uint64_t moved = 0;
   stop = false;
   for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, churn, (void *)i);
-  for (int round = 0; round < (SANITIZED ? 12 : 60); round++) {
+  /* And until the threads have begun, and something was there to be moved. */
+  for (int round = 0; round < ROUNDS || (!moved && round < 100 * ROUNDS); round++) {
     load(places[round % 4]);
     rebalance();
     moved += report.moved;
