@@ -11,7 +11,7 @@
 #include "thread.h"
 
 enum {
-  FREE_MAX_AGE_NS = 100000000,
+  FREE_MAX_AGE_NS = 90000000, /* by the coarse clock, which is some milliseconds late */
   PATH_SIZE = 256,
   DISTANCE_SELF = 10,
   DISTANCE_OTHER = 20,
