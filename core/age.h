@@ -20,9 +20,9 @@ LM_INLINE bool lm_age_is_idle(void) {
 /* Wakes who makes the rounds. */
 void lm_age_rouse(void);
 
-/* Of a block that is made, or is another now. The entry is the caller's. */
-LM_INLINE void lm_age_reset(lm_span *head) {
-  atomic_store_explicit(&head->born, 0, memory_order_relaxed);
+/* Of a block that is made, or is another now. */
+LM_INLINE void lm_age_reset(uint32_t slot) {
+  atomic_store_explicit(&lm_map.born[slot], 0, memory_order_relaxed);
   if (lm_unlikely(lm_age_is_idle())) lm_age_rouse();
 }
 

@@ -43,7 +43,7 @@ static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t u
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
   atomic_store_explicit(&head->mark, live_mark(token), memory_order_relaxed);
   if (l->regions->how.backing) atomic_store(&head->lent, LM_LENT_NEVER);
-  else lm_age_reset(head);
+  else lm_age_reset(slot);
   lm_view view = { start, bin != 0, &head->mark, bin, l->strategy, size };
   lm_map_describe_large(slot, slots, &view);
   lm_map_extent(slot, slots, use);
@@ -329,7 +329,7 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
     /* It is another block, or becomes a larger one. */
-    if (!l->regions->how.backing) lm_age_reset(lm_map_head_of(place.side));
+    if (!l->regions->how.backing) lm_age_reset(head_slot(place.side));
     atomic_store_explicit(&lm_map_head_of(place.side)->token, new_token, memory_order_relaxed);
     atomic_store_explicit(place.side, live_mark(new_token), memory_order_release);
   }

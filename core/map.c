@@ -9,8 +9,8 @@
 enum { FIRST = 32 };
 #define RANGE_MOST ((size_t)1 << 40)
 #define RANGE_LEAST ((size_t)1 << 26)
-/* The array of spans becomes accessible in steps: what is committed counts where the system does
- * not overcommit. One step describes 64 MiB of the range. */
+/* The arrays become accessible in steps: what is committed counts where the system does not
+ * overcommit. One step, of the spans 64 KiB, describes 64 MiB of the range. */
 #define SPAN_STEP ((size_t)1 << 16)
 
 lm_map_head lm_map;
@@ -18,20 +18,22 @@ lm_map_head lm_map;
 static struct {
   lm_lock lock;
   lm_runs free;          /* runs that came back */
-  size_t committed;      /* bytes of the array */
+  size_t committed;      /* bytes of the array of spans, and of the times a sixteenth */
   _Atomic size_t handed; /* slots in use */
 } map;
 
-/* Address space for the range, its array after it, and half as much again, which is let go: where
- * address space is limited, the host keeps at least a third of what was left. */
+/* Address space for the range, its two arrays after it, and half as much again, which is let go:
+ * where address space is limited, the host keeps at least a third of what was left. */
 static bool reserve(size_t size) {
   size_t spans = (size >> LM_SLOT_SHIFT) * sizeof(lm_span);
+  size_t times = (size >> LM_SLOT_SHIFT) * sizeof *lm_map.born;
   size_t align = size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
   size_t spare = size / 2;
   void *at;
-  if (lm_sys_reserve(size + spans + spare, align, &at)) return false;
-  lm_sys_unmap((char *)at + size + spans, spare);
+  if (lm_sys_reserve(size + spans + times + spare, align, &at)) return false;
+  lm_sys_unmap((char *)at + size + spans + times, spare);
   lm_map.span = (lm_span *)((char *)at + size);
+  lm_map.born = (_Atomic uint32_t *)((char *)at + size + spans);
   lm_map.span_of_0 = (uintptr_t)lm_map.span - ((uintptr_t)at >> LM_SLOT_SHIFT) * sizeof(lm_span);
   lm_map.size = size;
   lm_map.base = (uintptr_t)at;
@@ -48,11 +50,18 @@ static bool start_locked(void) {
   return false;
 }
 
-/* Makes the array's entries up to `top` accessible. */
+/* A step's part of an array whose entries have `size` bytes. */
+static bool commit_part(void *array, size_t size, size_t need) {
+  size_t each = sizeof(lm_span) / size;
+  return !lm_sys_commit((char *)array + map.committed / each, (need - map.committed) / each);
+}
+
+/* Makes the arrays' entries up to `top` accessible. */
 static bool describe_to_locked(size_t top) {
   size_t need = lm_align_up((top >> LM_SLOT_SHIFT) * sizeof(lm_span), SPAN_STEP);
   if (need <= map.committed) return true;
-  if (lm_sys_commit((char *)lm_map.span + map.committed, need - map.committed)) return false;
+  if (!commit_part(lm_map.span, sizeof(lm_span), need)) return false;
+  if (!commit_part((void *)lm_map.born, sizeof *lm_map.born, need)) return false;
   map.committed = need;
   return true;
 }

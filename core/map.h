@@ -74,7 +74,6 @@ typedef struct lm_span {
     struct {
       uint32_t next, prev; /* in a list: slots, 0 for none; under the lock of the list */
     };
-    _Atomic uint32_t born; /* of a large block of plain memory: age.h */
     _Atomic uint64_t lent; /* of a large block whose memory is a file's: large.h */
   };
 } lm_span;
@@ -87,7 +86,10 @@ typedef struct lm_map_head {
   _Atomic size_t top; /* bytes of the range with a described extent; only grows */
   lm_span *span;
   uintptr_t span_of_0; /* where the entry of address 0 would be */
-  size_t size;         /* bytes reserved */
+  /* When the large block that begins at a slot was made: age.h. Not in the span, since whoever
+   * dates a block does not keep it from being freed. */
+  _Atomic uint32_t *born;
+  size_t size; /* bytes reserved */
 } __attribute__((aligned(LM_CACHE_LINE))) lm_map_head;
 
 extern lm_map_head lm_map __attribute__((visibility("hidden")));
