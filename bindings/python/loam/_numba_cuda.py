@@ -63,63 +63,7 @@ class _Life:
     __slots__ = ("ended",)
 
     def __init__(self) -> None:
-<<<<<<< HEAD
         self.ended = False
-=======
-        self.sizes: dict[int, int] = {}
-        self.pending: list[int] = []
-        self.pending_bytes = 0
-        self.most_bytes = 0
-        self.deferred = 0
-        self.generation = 0
-        self.context: Any = None  # the driver's own handle
-
-    def finalizer(self, address: int, size: int) -> Callable[[], None]:
-        self.sizes[address] = size
-        generation = self.generation
-
-        def free() -> None:
-            if self.generation == generation and address in self.sizes:
-                self.pending.append(address)
-                self.pending_bytes += size
-                if (len(self.pending) > config.CUDA_DEALLOCS_COUNT
-                        or self.pending_bytes > self.most_bytes):
-                    self.give_back()
-        return free
-
-    def wait(self) -> None:
-        """For all work of the context, in a thread that may have no context, or another."""
-        numba_driver.driver.cuCtxPushCurrent(self.context)
-        try:
-            numba_driver.driver.cuCtxSynchronize()
-        finally:
-            numba_driver.driver.pop_active_context()
-
-    def give_back(self) -> bool:
-        """Whether there was anything."""
-        if self.deferred or not self.pending:
-            return False
-        # What is freed while this waits is not what it waited for.
-        freed, self.pending, self.pending_bytes = self.pending, [], 0
-        try:
-            self.wait()
-        except BaseException:
-            self.pending += freed
-            raise
-        for address in freed:
-            if self.sizes.pop(address, None) is not None:
-                _loam.device_free(address)
-        return True
-
-    def end(self) -> None:
-        """All of it: their context ends."""
-        self.generation += 1
-        everything, self.sizes = self.sizes, {}
-        self.pending, self.pending_bytes = [], 0
-        for address in everything:
-            _loam.device_free(address)
-        _loam.device_trim(-1)  # what is kept for reuse ends with the context, too
->>>>>>> 5323604 (cache: pinned memory is pooled, bound to the device's node)
 
 
 class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
