@@ -168,7 +168,8 @@ static void many_reloads_keep_memory_steady(void **state) {
   lm_pool_figures_get(&after);
   assert_in_range(after.metadata, 0, before.metadata + LM_MIB);
   assert_in_range(after.regions, 0, before.regions + 8 * LM_MIB);
-  assert_in_range(resident_pages(), 0, pages + 4 * LM_MIB / LM_PAGE);
+  /* What the dynamic linker freed, the address sanitizer keeps for long. */
+  if (!POISONED) assert_in_range(resident_pages(), 0, pages + 4 * LM_MIB / LM_PAGE);
 }
 
 static void *load_repeatedly(void *text) {
