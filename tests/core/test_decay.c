@@ -233,12 +233,18 @@ static long sleeps(void) {
   return n;
 }
 
+/* The bound is for a thread that does not tick at all: one that is merely late is waited for. */
+static void wait_for_sleep(void) {
+  for (int i = 0; i < 600 && !lm_decay_is_asleep(); i++) usleep(50000);
+  assert_true(lm_decay_is_asleep());
+}
+
 static void time_gives_back_a_peak(void **state) {
   (void)state;
   size_t before = baseline();
   rise();
   fall();
-  for (int i = 0; i < 20 && resident() > before + NEAR; i++) usleep(100000);
+  wait_for_sleep();
   if (!SANITIZED) assert_true(resident() < before + NEAR);
 }
 
@@ -254,21 +260,27 @@ static void time_gives_back_a_peak_of_a_thread_that_ended(void **state) {
   (void)state;
   size_t before = baseline();
   pthread_join(start_thread(rise_and_fall, NULL), NULL);
-  for (int i = 0; i < 20 && resident() > before + NEAR; i++) usleep(100000);
+  wait_for_sleep();
   if (!SANITIZED) assert_true(resident() < before + NEAR);
+}
+
+/* Three ticks long. A thread that ticks sleeps in each such while; one that does not may still be
+ * on its way to sleep, or wait for a lock or a page, and is then looked at again. */
+static bool is_quiet_for_a_while(void) {
+  long before = sleeps();
+  assert_true(before > 0);
+  usleep(800000);
+  return sleeps() == before;
 }
 
 static void an_idle_host_does_not_tick(void **state) {
   (void)state;
   rise();
   fall();
-  for (int i = 0; i < 100 && !lm_decay_is_asleep(); i++) usleep(50000);
-  assert_true(lm_decay_is_asleep());
-  usleep(50000);
-  long before = sleeps();
-  assert_true(before > 0);
-  usleep(800000);
-  assert_int_equal(sleeps(), before);
+  wait_for_sleep();
+  bool is_quiet = false;
+  for (int i = 0; i < 10 && !is_quiet; i++) is_quiet = is_quiet_for_a_while();
+  assert_true(is_quiet);
 }
 
 static void it_ticks_again_after_it_slept(void **state) {
@@ -282,7 +294,7 @@ static int peak_in_child(void *argument) {
   fall();
   usleep(200000); /* a child that only calls exec would have by now */
   lm_control_revive();
-  for (int i = 0; i < 30 && resident() + 100 * LM_MIB > before; i++) usleep(100000);
+  for (int i = 0; i < 300 && resident() + 100 * LM_MIB > before; i++) usleep(100000);
   return resident() + 100 * LM_MIB > before;
 }
 
