@@ -112,6 +112,17 @@ static void a_preferred_node_is_taken_while_it_has_memory(void **state) {
   on_node(1, all_is_on, 1 << 3);
 }
 
+static spread where_objects_are(void) {
+  spread sum = { 0 };
+  fill_objects(PAGE);
+  for (int i = 0; i < OBJECTS; i++) {
+    spread one = where_is(object[i], PAGE);
+    for (int node = 0; node < NODES; node++) sum.on[node] += one.on[node];
+  }
+  free_objects();
+  return sum;
+}
+
 static void is_even(const void *p, size_t size, unsigned mask) {
   spread found = where_is(p, size);
   long pages = (long)(size / PAGE), share = pages / __builtin_popcount(mask);
@@ -129,29 +140,27 @@ static void interleaved_pages_go_round(void **state) {
   memset(p, 1, 4 * LARGE);
   is_even(p, 4 * LARGE, 0xf);
   loam_free(p);
-  fill_objects(PAGE);
-  spread sum = { 0 };
-  for (int i = 0; i < OBJECTS; i++) {
-    spread one = where_is(object[i], PAGE);
-    for (int node = 0; node < NODES; node++) sum.on[node] += one.on[node];
-  }
-  free_objects();
+  spread sum = where_objects_are();
   for (int node = 0; node < NODES; node++)
     assert_in_range(sum.on[node], OBJECTS / 4 - OBJECTS / 50, OBJECTS / 4 + OBJECTS / 50);
 }
 
+static void in_proportion(const spread *found, long pages, const int *weight, long grain) {
+  int all = 0;
+  for (int node = 0; node < NODES; node++) all += weight[node];
+  for (int node = 0; node < NODES; node++) {
+    long share = pages * weight[node] / all;
+    assert_in_range(found->on[node] + grain, share, share + 2 * grain);
+  }
+}
+
 static void weights_are_the_proportions(const char *text, const int *weight, size_t size,
                                         long grain) {
-  int all = 0;
   policy(text);
-  for (int node = 0; node < NODES; node++) all += weight[node];
   void *p = filled(size);
   spread found = where_is(p, size);
   loam_free(p);
-  for (int node = 0; node < NODES; node++) {
-    long share = (long)(size / PAGE) * weight[node] / all;
-    assert_in_range(found.on[node] + grain, share, share + 2 * grain);
-  }
+  in_proportion(&found, (long)(size / PAGE), weight, grain);
 }
 
 /* The nodes go by the page: the kernel does it. */
@@ -180,6 +189,23 @@ static void pages_are_shared_out_by_weight(void **state) {
   text = POLICY("numa = { weights = { [1] = 1, [2] = 2, [3] = 4 } }");
   weights_are_the_proportions(text, rising, LARGE, 16);
   weights_are_the_proportions(text, rising, 16 * LARGE, 256);
+}
+
+/* A region, or what a block grows by, begins its turns anew. */
+static void weights_hold_for_small_objects_and_growth(void **state) {
+  (void)state;
+  static const int weight[] = { 3, 1, 0, 0 };
+  policy(POLICY("numa = { weights = { [0] = 3, [1] = 1 } }"));
+  spread found = where_objects_are();
+  in_proportion(&found, OBJECTS, weight, OBJECTS / 20);
+  char *p = filled(LARGE), *between = filled(LARGE);
+  p = loam_realloc(NULL, p, 4 * LARGE);
+  assert_non_null(p);
+  memset(p, 1, 4 * LARGE);
+  found = where_is(p, 4 * LARGE);
+  in_proportion(&found, 4 * LARGE / PAGE, weight, 4 * LARGE / PAGE / 20);
+  loam_free(p);
+  loam_free(between);
 }
 
 /* ---- What "local" is: the node of the thread that takes the memory, whoever had it before */
@@ -329,6 +355,7 @@ int main(void) {
     cmocka_unit_test(a_preferred_node_is_taken_while_it_has_memory),
     cmocka_unit_test(interleaved_pages_go_round),
     cmocka_unit_test(pages_are_shared_out_by_weight),
+    cmocka_unit_test(weights_hold_for_small_objects_and_growth),
     cmocka_unit_test(weights_of_the_machine_are_exact),
     cmocka_unit_test(local_is_where_the_thread_runs),
     cmocka_unit_test(local_objects_freed_elsewhere_are_not_local_there),
