@@ -215,33 +215,41 @@ static void a_policy_can_say_that_what_lives_follows(void **state) {
 }
 
 /* Free memory of a node, at most 100 ms old, decides; nothing fails on the way. */
+/* Free memory is the kernel's, which gives and takes some of its own meanwhile: within SLACK of
+ * the line either node may serve. */
 static void when_a_node_fills_the_policy_goes_on_to_the_next(void **state) {
   (void)state;
-  enum { BLOCKS = 16, EACH = 8 << 20 };
+  enum { BLOCKS = 16, EACH = 8 << 20, SLACK = 8 << 20 };
   char *p[BLOCKS], text[512];
   struct loam_stats before, after;
   loam_trim();
   nap(1500); /* what earlier tests left is given back */
+  uint64_t keep = free_on(0) - 9 * EACH;
   snprintf(text, sizeof text,
            "local one = loam.host { name = 'one', numa = 0 }\n"
            "local two = loam.host { name = 'two', numa = 1 }\n"
            "return loam.policy { pick = function(req)\n"
-           "  if loam.node(0).free - req.size > %llu then return one end return two end }\n",
-           (unsigned long long)free_on(0) - 9 * EACH);
+           "  if loam.node(0).free - req.size > %" PRIu64 " then return one end return two end }\n",
+           keep);
   load_text(text);
   assert_int_equal(loam_stats(&before), LOAM_OK);
-  int first = BLOCKS;
+  int on[2] = { 0 };
   for (int i = 0; i < BLOCKS; i++) {
     loam_owner_info owner;
+    nap(120); /* no gauge is older than 100 ms */
+    uint64_t there = free_on(0);
     p[i] = filled("pressure", EACH);
     assert_int_equal(loam_owner(p[i], &owner), LOAM_OK);
-    assert_on(p[i], EACH, strcmp(owner.strategy, "two") ? 1 : 2);
-    if (i < first && !strcmp(owner.strategy, "two")) first = i;
-    assert_true(i <= first || !strcmp(owner.strategy, "two"));
-    nap(120);
+    int node = !strcmp(owner.strategy, "two");
+    assert_on(p[i], EACH, 1u << node);
+    on[node]++;
+    if (node ? there > keep + EACH + SLACK : there + SLACK < keep + EACH)
+      fail_msg("block %d is on node %d: %" PRIu64 " MiB were free, %" PRIu64 " are to be kept", i,
+               node, there / MiB, keep / MiB);
   }
-  if (first < 4 || first > 10)
-    fail_msg("block %d was the first elsewhere; %" PRIu64 " MiB free", first, free_on(0) / MiB);
+  assert_true(on[0] >= 4);
+  assert_true(on[1] >= 4);
+  assert_true(free_on(0) + SLACK >= keep);
   assert_int_equal(loam_stats(&after), LOAM_OK);
   assert_int_equal(after.failed, before.failed);
   assert_int_equal(after.fallbacks, before.fallbacks);
