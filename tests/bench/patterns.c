@@ -328,15 +328,23 @@ static int64_t stretch(unsigned long runs) {
   return bench_now() - start;
 }
 
-/* The best stretch's nanoseconds a pair. What it takes to find a stretch's length warms up; where
- * one run is long, it is the stretch. */
+/* The shortest of a few stretches of so many runs, or the first that is short enough: one in which
+ * a thread begins, or waits for a processor, does not tell how long the runs take. */
+static int64_t shortest(unsigned long runs) {
+  int64_t best = INT64_MAX, took = 0;
+  for (int i = 0; i < STRETCHES && best >= STRETCH_NS && took <= LONG_NS; i++) {
+    took = stretch(runs);
+    if (took < best) best = took;
+  }
+  return best;
+}
+
+/* The best stretch's nanoseconds a pair. What it takes to find a stretch's length warms up. */
 static double best_of(long milliseconds) {
-  int64_t end = bench_now() + milliseconds * 1000000, took, best = INT64_MAX;
+  int64_t end = bench_now() + milliseconds * 1000000, took, best;
   unsigned long runs = 1;
-  while ((took = stretch(runs)) < STRETCH_NS) runs *= 2;
-  int least = took > LONG_NS ? 0 : STRETCHES;
-  if (took > LONG_NS) best = took;
-  for (int done = 0; done < least || bench_now() < end; done++) {
+  while ((best = shortest(runs)) < STRETCH_NS) runs *= 2;
+  while (bench_now() < end) {
     took = stretch(runs);
     if (took < best) best = took;
   }
