@@ -45,7 +45,8 @@ static uint32_t capacity_of(const lm_bin *bin) { return (uint32_t)(bin->high - b
 
 /* Gives the bin room for `capacity` items; it stays as it is where there is no memory for them. */
 static void grow_bin(lm_bin *bin, uint32_t capacity) {
-  void **old = bin->low, **items = lm_own_alloc(capacity * sizeof *items);
+  size_t room = lm_align_up(capacity * sizeof(void *), LM_CACHE_LINE);
+  void **old = bin->low, **items = lm_own_alloc(room);
   if (!items) return;
   uint32_t n = count_of(bin);
   lm_bin_set_top(bin, NULL);

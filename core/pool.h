@@ -118,7 +118,7 @@ bool lm_pool_is_valid(void); /* all laws above, everything locked; for LOAM_CHEC
 enum { LM_POOL_PLACES = 1024 };
 
 /* Law: low <= top <= high; low .. top - 1 are its items; all NULL: not open. A thread that ends
- * opens none.
+ * opens none. The cache lines of its items are no other bin's: another thread's would write there.
  * Only its thread touches a bin, save where thread.h and lm_pool_retire say how another may. But a
  * forked child inherits the bins of threads that it lost in the midst of things, and flushes them:
  * so an object leaves a bin before anything else is done with it and enters it last. At worst the

@@ -88,6 +88,23 @@ static void a_strategy_raises_the_alignment(void **state) {
   }
 }
 
+/* One thread's items on the lines of another's cost both of them a line's way at each pair. */
+static void keeps_the_items_of_each_bin_on_lines_of_their_own(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+    size_t size = c < LM_CLASSES ? lm_class_size(c) : lm_class_slots(c) * LM_SLOT;
+    const lm_bin *bin = lm_pool_bin_at(t, lm_pool_bin(lm_strategy_at(0), c));
+    void *p[40];
+    int n = c < LM_CLASSES ? (int)LM_COUNT(p) : 4;
+    for (int i = 0; i < n; i++) p[i] = take(lm_strategy_at(0), size, 16);
+    for (int i = 0; i < n; i++) {
+      release(p[i]);
+      assert_int_equal((uintptr_t)bin->low % LM_CACHE_LINE, 0);
+      assert_int_equal(lm_own_size(bin->low) % LM_CACHE_LINE, 0);
+    }
+  }
+}
+
 static void has_no_bins_for_what_must_be_looked_at(void **state) {
   (void)state;
   assert_int_equal(lm_pool_bin(intern((lm_desc){ .guard = 1 }), 0), 0);
@@ -538,6 +555,7 @@ int main(void) {
     TEST(serves_any_size_at_any_alignment),
     TEST(rounds_a_large_block_to_pages_only),
     TEST(a_strategy_raises_the_alignment),
+    TEST(keeps_the_items_of_each_bin_on_lines_of_their_own),
     TEST(has_no_bins_for_what_must_be_looked_at),
     TEST(gives_each_object_to_one_caller),
     TEST(tells_bad_frees_apart),
