@@ -31,9 +31,9 @@ enum {
 };
 
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
-enum { SECONDS = 100 };
+enum { SECONDS = 240 };
 #else
-enum { SECONDS = 20 };
+enum { SECONDS = 80 };
 #endif
 
 /* The address sanitizer's own allocator may be locked in a child of several threads. */

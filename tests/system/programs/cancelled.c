@@ -42,7 +42,7 @@ static void go_on(void) {
 }
 
 int main(void) {
-  alarm(60); /* a lock that a dead thread holds */
+  alarm(300); /* a lock that a dead thread holds */
   for (int i = 0; i < CANCELLED; i++) {
     pthread_t thread;
     int begun = 0;

@@ -86,7 +86,7 @@ static void vforked(void) {
 
 int main(void) {
   pthread_t thread[THREADS], forker[2];
-  alarm(60); /* a child that hangs hangs us */
+  alarm(300); /* a child that hangs hangs us */
   inherited = strcpy(kept(malloc(10)), "inherited");
   for (size_t i = 0; i < THREADS; i++)
     expect(!pthread_create(&thread[i], NULL, work, (void *)(i + 1)));

@@ -36,7 +36,7 @@ static void *work(void *ctx) {
 
 int main(void) {
   pthread_t thread[WORKERS];
-  alarm(60);
+  alarm(300);
   for (int round = 0; round < ROUNDS; round++) {
     for (uintptr_t i = 0; i < WORKERS; i++)
       expect(!pthread_create(&thread[i], NULL, work, (void *)(round * 100 + i)));
