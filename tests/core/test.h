@@ -64,6 +64,17 @@ static inline long refuse_each(void (*attempt)(bool refused)) {
   }
 }
 
+/* How long to wait for what is sure to come: on however slow and busy a machine it has by then, and
+ * ctest's own limit is longer. */
+enum { PATIENCE_S = 120 };
+
+/* Between two looks at something that is waited for; false when patience is at its end, which is
+ * before an alarm set for PATIENCE_S. */
+static inline bool be_patient(int *naps) {
+  usleep(10000);
+  return ++*naps < PATIENCE_S * 50;
+}
+
 static inline pthread_t start_thread(void *(*run)(void *), void *argument) {
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, run, argument), 0);
@@ -74,7 +85,7 @@ static inline pthread_t start_thread(void *(*run)(void *), void *argument) {
 static inline int run_in_child(int (*body)(void *), void *argument) {
   pid_t pid = fork();
   if (pid == 0) {
-    alarm(60);
+    alarm(PATIENCE_S);
     _exit(body(argument));
   }
   int status;

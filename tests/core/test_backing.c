@@ -288,7 +288,7 @@ static void disturb_no_other(lm_strategy *s) {
   for (int i = 0; i < BLOCKS; i++) memset(block[i] = get(sizes[i]), i, sizes[i]);
   pid_t pid = fork();
   if (pid == 0) {
-    alarm(60);
+    alarm(PATIENCE_S);
     _exit(live_as_a_child(s));
   }
   hear(to_parent[0]);

@@ -138,7 +138,7 @@ static uint64_t generation(void) {
 
 static void refused(const char *what, const char *text, size_t length, const char *says) {
   uint64_t before = generation();
-  alarm(60);
+  alarm(PATIENCE_S);
   loam_status status = lm_policy_load("bad.lua", "", text, length);
   alarm(0);
   if (status == LOAM_OK) fail_msg("%s was accepted", what);

@@ -173,12 +173,8 @@ TEST(a_policy_reads_what_a_device_has_free) {
   void *at = take(0, 32 * MIB), *more = NULL;
   ok(loam_owner(at, &owner));
   want(owner.device == 1);
-  for (int i = 0; i < 1000; i++) {
-    more = loam_device_alloc(NULL, 64, NULL);
-    if (!more) break;
+  for (int naps = 0; (more = loam_device_alloc(NULL, 64, NULL)) && be_patient(&naps);)
     loam_device_free(more, NULL);
-    usleep(5000);
-  }
   want(!more); /* no longer */
 }
 
@@ -226,7 +222,7 @@ static void share(const char *strategies, const char *pick) {
   want(!pipe(there) && !pipe(back));
   pid_t pid = fork();
   if (pid == 0) {
-    alarm(60);
+    alarm(PATIENCE_S);
     close(there[1]);
     receive(there[0], back[1]);
     _exit(0);

@@ -264,7 +264,7 @@ static void a_child_of_the_other_has_it_too(void **state) {
   loam_free(p);
   assert_true(taken(NULL) >= SIZE);
   kill(child, SIGKILL);
-  for (int i = 0; i < 500 && taken(NULL); i++) usleep(10000);
+  for (int naps = 0; taken(NULL) && be_patient(&naps);) continue;
   assert_int_equal(taken(NULL), 0);
 }
 

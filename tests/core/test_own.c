@@ -130,7 +130,7 @@ static void serves_a_child_forked_amid_use(void **state) {
   for (int i = 0; i < 50; i++) {
     pid_t child = fork();
     if (!child) {
-      alarm(20);
+      alarm(PATIENCE_S);
       _exit(churn((void *)3) != NULL || !lm_own_is_valid());
     }
     int status;

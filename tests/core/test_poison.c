@@ -79,7 +79,7 @@ static void report_of(const attempt *a, char *text, size_t room) {
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
     close(ends[1]);
-    alarm(60);
+    alarm(PATIENCE_S);
     a->act(a->size);
     _exit(0);
   }

@@ -279,7 +279,7 @@ static void play_in_child(const struct scene *scene, bool all, long at) {
   refused_at = at;
   pid_t pid = fork();
   if (pid == 0) {
-    alarm(60);
+    alarm(PATIENCE_S);
     _exit(play(scene, all));
   }
   hold(waitpid(pid, &status, 0) == pid && status == 0);

@@ -150,7 +150,9 @@ static void late_areas_are_taken_back(void **state) {
   run_threads(MANY_THREADS / 4, end_late);
   assert_true(late_ones >= MANY_THREADS / 4);
   assert_int_equal(lm_thread_count(), threads);
-  assert_true(count_areas() - areas <= 30); /* some of the last ones' */
+  /* Some of the last ones' stay; the kernel may not have ended all of those yet. */
+  for (int naps = 0; count_areas() - areas > 30 && be_patient(&naps);) run_threads(10, end_late);
+  assert_true(count_areas() - areas <= 30);
   pthread_key_delete(last_key);
 }
 
@@ -376,7 +378,7 @@ static void a_grace_does_not_wait_for_a_thread_that_is_lost(void **state) {
   while (!is_inside) lm_sys_yield();
   pid_t pid = _Fork(); /* runs no handlers: the child still lists the other thread */
   if (pid == 0) {
-    alarm(60);
+    alarm(PATIENCE_S);
     _exit(lm_thread_grace() ? 0 : 1);
   }
   int status;

@@ -205,7 +205,7 @@ static char *inherited;
 /* More than a copy now and then: a thread of its own, a policy of its own, a child of its own. */
 static void be_child(uint32_t n) {
   uint32_t seed = n, before = wrong;
-  alarm(60);
+  alarm(PATIENCE_S);
   exchange(&seed, 100);
   inherited = loam_realloc(NULL, inherited, 50000);
   wrong += !inherited || strcmp(inherited, "inherited") != 0;
@@ -280,7 +280,7 @@ static void cancelled_threads_hold_nobody_up(void **state) {
   }
   uint64_t bad_frees = stats().bad_frees;
   uint32_t seed = 1;
-  alarm(120);
+  alarm(2 * PATIENCE_S);
   for (int i = 0; i < CANCELLED; i++) {
     _Atomic bool begun = false;
     pthread_t thread = start_thread(allocate_until_cancelled, &begun);

@@ -77,7 +77,7 @@ static bool looks_within(int limit_ms) {
 /* Opens the watch and lets its first look pass. */
 static void open_watch(const char *path) {
   assert_int_equal(lm_watch_open(path, &watch), LOAM_OK);
-  assert_true(looks_within(10000));
+  assert_true(looks_within(PATIENCE_S * 1000));
 }
 
 /* Whoever looks when told to has seen `text` in the end. */
@@ -85,7 +85,7 @@ static void sees(const char *path, const char *text) {
   char found[64] = "";
   heard = false;
   while (strcmp(found, text)) {
-    if (!looks_within(10000)) fail_msg("%s was not seen in %s", text, path);
+    if (!looks_within(PATIENCE_S * 1000)) fail_msg("%s was not seen in %s", text, path);
     read_text(path, found, sizeof found);
   }
   assert_true(heard);
@@ -153,7 +153,7 @@ static void a_file_that_goes_and_comes_back_is_seen(void **state) {
   save(path, "one");
   open_watch(path);
   unlink(path);
-  assert_true(looks_within(10000));
+  assert_true(looks_within(PATIENCE_S * 1000));
   save(path, "back");
   sees(path, "back");
 }
@@ -171,9 +171,9 @@ static void directories_that_are_not_there_yet_are_seen(void **state) {
   const char *path = in_folder("a/b/p.lua");
   open_watch(path);
   run("mkdir %s", in_folder("a"));
-  assert_true(looks_within(10000));
+  assert_true(looks_within(PATIENCE_S * 1000));
   run("mkdir %s", in_folder("a/b"));
-  assert_true(looks_within(10000));
+  assert_true(looks_within(PATIENCE_S * 1000));
   save(path, "deep");
   sees(path, "deep");
 }
@@ -200,7 +200,7 @@ static void an_edit_behind_links_is_seen(void **state) {
   save(in_folder("far/target"), "two");
   sees(path, "two");
   run("ln -sfn /dev/null %s", in_folder("near/link"));
-  assert_true(looks_within(10000));
+  assert_true(looks_within(PATIENCE_S * 1000));
 }
 
 /* A ConfigMap: p.lua -> ..data/p.lua, ..data -> ..1; only ..data is ever renamed over. */
@@ -237,7 +237,7 @@ static void links_in_a_circle_do_no_harm(void **state) {
   open_watch(path);
   run("rm %s", path);
   save(path, "straight");
-  assert_true(looks_within(10000));
+  assert_true(looks_within(PATIENCE_S * 1000));
 }
 
 static void other_files_of_the_directory_are_ignored(void **state) {
@@ -257,9 +257,9 @@ static void it_waits_for_quiet(void **state) {
   open_watch(path);
   save(path, "two");
   struct pollfd fd = { .fd = lm_watch_fd(watch), .events = POLLIN };
-  assert_int_equal(poll(&fd, 1, 5000), 1);
+  assert_int_equal(poll(&fd, 1, PATIENCE_S * 1000), 1);
   assert_false(lm_watch_ready(watch));
-  assert_in_range(lm_watch_timeout_ms(watch), 1, 101);
+  assert_in_range(lm_watch_timeout_ms(watch), 0, 101); /* 0: all that time we were held up */
 }
 
 static _Atomic bool is_over;
@@ -279,7 +279,7 @@ static void a_file_that_is_never_quiet_is_looked_at_all_the_same(void **state) {
   open_watch(path);
   is_over = false;
   pthread_t writer = start_thread(write_for_ever, (void *)path);
-  assert_true(looks_within(10000));
+  assert_true(looks_within(PATIENCE_S * 1000));
   is_over = true;
   pthread_join(writer, NULL);
 }
@@ -291,8 +291,8 @@ static int looks_without_inotify(void *path) {
   if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 3, 3 })) return 1;
   if (lm_watch_open(path, &watch) != LOAM_OK) return 2;
   if (lm_watch_fd(watch) != -1) return 3;
-  if (!looks_within(10000)) return 4;
-  return looks_within(10000) ? 0 : 5;
+  if (!looks_within(PATIENCE_S * 1000)) return 4;
+  return looks_within(PATIENCE_S * 1000) ? 0 : 5;
 }
 
 static void without_inotify_it_polls(void **state) {

@@ -292,8 +292,8 @@ describe_built("the built command", function()
   describe_preloaded("with a running host", function()
     -- Runs `line` while a program sleeps under good.lua; $PID is its process.
     local function beside(line)
-      return shell('"$LOAM" run --policy good.lua -- sleep 20 & PID=$!; trap "kill $PID" EXIT; '
-        .. 'for i in $(seq 100); do "$LOAM" status $PID >/dev/null 2>&1 && break; sleep 0.05; '
+      return shell('"$LOAM" run --policy good.lua -- sleep 600 & PID=$!; trap "kill $PID" EXIT; '
+        .. 'for i in $(seq 600); do "$LOAM" status $PID >/dev/null 2>&1 && break; sleep 0.1; '
         .. 'done; ' .. line)
     end
 

@@ -66,6 +66,15 @@ under() { env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
 # then the program's.
 become() { exec env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
 
+# answer_of PID - what a host says of itself; one that is busy is asked again.
+answer_of() {
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    "$LOAM" status "$1" --json 2> "$work/why" && return
+    grep -q 'did not answer' "$work/why" || break
+  done
+  fail "$1: $(cat "$work/why")"
+}
+
 # same WHAT COMMAND... - plain and under the policy, in the same words.
 same() {
   local what=$1 plain loam

@@ -20,13 +20,11 @@ pid=$!
 children=$pid
 exec 3> "$work/in"
 
-status() {
-  "$LOAM" status "$pid" --json 2> "$work/why" || fail "$pid does not answer: $(cat "$work/why")"
-}
+status() { answer_of "$pid"; }
 
 # shows WHAT TEXT - waits until the host's status holds the text.
 shows() {
-  for _ in $(seq 100); do
+  for _ in $(seq 600); do
     case $(status) in *"$2"*) echo "ok: $1"; return ;; esac
     sleep 0.1
   done
@@ -34,7 +32,7 @@ shows() {
 }
 live() { shows "$1" "\"name\":\"$2\""; }
 
-for _ in $(seq 100); do [ -s "$work/out" ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -s "$work/out" ] && break; sleep 0.1; done
 live "at start" one
 
 text two > "$live";                                  live "written in place" two

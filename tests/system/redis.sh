@@ -11,9 +11,9 @@ start() {
     > "$work/log" 2>&1 &
   server=$!
   children=$server
-  for _ in $(seq 100); do
+  for _ in $(seq 600); do
     [ "$(ask ping 2>/dev/null)" = PONG ] && return
-    sleep 0.05
+    sleep 0.1
   done
   cat "$work/log"
   fail "redis-server does not answer"

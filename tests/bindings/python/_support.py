@@ -25,7 +25,7 @@ def run_child(script, *, code=0, **environment):
     """Runs a script in a Python of its own, whose exit status must be `code`; its two outputs."""
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script)],
                           env={**os.environ, **environment}, capture_output=True, text=True,
-                          timeout=100)
+                          timeout=300)
     if done.returncode != code:
         raise AssertionError(f"exit status {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout, done.stderr
