@@ -280,9 +280,15 @@ void lm_numa_unkeep(void) {
     atomic_store_explicit(&machine.gauge[node].state, UNKEPT, memory_order_relaxed);
 }
 
+/* One that went is looked for again. */
+static bool has_now(unsigned node) {
+  if (!lm_numa_has(node)) lm_numa_refresh();
+  return lm_numa_has(node);
+}
+
 uint64_t lm_numa_available(unsigned node) {
   char name[32], text[FILE_SIZE];
-  if (!lm_numa_has(node)) return 0;
+  if (!has_now(node)) return 0;
   snprintf(name, sizeof name, "node%u/meminfo", node);
   if (!read_text(text, name)) return UINT64_MAX / LM_NODES_MAX;
   uint64_t files = parse_field(text, "Active(file):") + parse_field(text, "Inactive(file):");
@@ -382,6 +388,15 @@ bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out) {
   return true;
 }
 
+/* A node that went is as one that is full: where it is only preferred, others serve. */
+static int bind_preferring(void *at, size_t size, int mode, const uint64_t *mask,
+                           unsigned mask_bits) {
+  int error = lm_sys_bind(at, size, mode, mask, mask_bits);
+  if (error != EINVAL) return error;
+  lm_numa_refresh();
+  return lm_numa_has((unsigned)__builtin_ctzll(*mask)) ? error : 0;
+}
+
 typedef int bind_fn(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
 
 static int bind_cells(bind_fn *bind, void *at, size_t size, size_t cell,
@@ -429,7 +444,7 @@ static int bind_weighted(void *at, size_t size, const lm_placement *placement) {
   if (has_weights(placement) &&
       !lm_sys_bind(at, size, LM_BIND_WEIGHTED, &placement->nodes, LM_NODES_MAX))
     return 0;
-  return bind_all_cells(lm_sys_bind, at, size, placement);
+  return bind_all_cells(bind_preferring, at, size, placement);
 }
 
 int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
@@ -437,8 +452,10 @@ int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
     case LM_BIND_DEFAULT: return 0;
     case LM_BIND_LOCAL:
       if (placement->nodes)
-        return lm_sys_bind(at, size, LM_BIND_PREFERRED, &placement->nodes, LM_NODES_MAX);
+        return bind_preferring(at, size, LM_BIND_PREFERRED, &placement->nodes, LM_NODES_MAX);
       return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL, 0);
+    case LM_BIND_PREFERRED:
+      return bind_preferring(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
     case LM_BIND_WEIGHTED: return bind_weighted(at, size, placement);
     default: return lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
   }

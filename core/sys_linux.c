@@ -26,6 +26,7 @@ enum {
   REMAP_DONTUNMAP = 4,         /* MREMAP_DONTUNMAP */
   AUX_RSEQ_FEATURES = 27,      /* AT_RSEQ_FEATURE_SIZE */
   POLICY_MEMS_ALLOWED = 4,     /* MPOL_F_MEMS_ALLOWED */
+  POLICY_STATIC = 1 << 15,     /* MPOL_F_STATIC_NODES */
   ADVICE_COLD = 20,            /* MADV_COLD */
   ADVICE_PAGE_OUT = 21,        /* MADV_PAGEOUT */
   ADVICE_COLLAPSE = 25,        /* MADV_COLLAPSE */
@@ -221,11 +222,13 @@ int lm_sys_move(void *from, size_t size, void *to) {
 
 /* ---- Nodes and memory */
 
-/* The kernel reads one bit less than it is told of. */
+/* The kernel reads one bit less than it is told of. Nodes are always those that were named: without
+ * that flag it puts others in their place when one goes or the cpuset changes, and leaves it so. */
 static int bind_range(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits,
                       int flags) {
   int before = errno;
   unsigned long bits = mask ? mask_bits + 1 : 0;
+  if (mask) mode |= POLICY_STATIC;
   return outcome(syscall(SYS_mbind, at, size, mode, mask, bits, flags), before);
 }
 

@@ -12,7 +12,8 @@
 #include "../core/test.h"
 #include "loam.h"
 
-enum { NODES = 4, PAGE = 4096 };
+/* NODES of the machine with four, and one that is there at times. */
+enum { NODES = 4, NODES_MOST = 5, PAGE = 4096 };
 
 /* How many nodes the virtual machine has; VM_NODES is tests/vm/run's word. */
 static inline int nodes(void) {
@@ -38,7 +39,7 @@ static inline void only_with_nodes(int n) {
 
 /* Pages of [at, at + size) by node; `other` counts those without memory. */
 typedef struct spread {
-  long on[NODES], other;
+  long on[NODES_MOST], other;
 } spread;
 
 static inline spread where_is(const void *at, size_t size) {
@@ -51,7 +52,7 @@ static inline spread where_is(const void *at, size_t size) {
     for (; n < 512 && from < end; n++, from += PAGE) page[n] = (void *)from;
     assert_int_equal(syscall(SYS_move_pages, 0, n, page, NULL, status, 0), 0);
     for (unsigned long i = 0; i < n; i++) {
-      if (status[i] >= 0 && status[i] < NODES) found.on[status[i]]++;
+      if (status[i] >= 0 && status[i] < NODES_MOST) found.on[status[i]]++;
       else found.other++;
     }
   }
@@ -61,11 +62,12 @@ static inline spread where_is(const void *at, size_t size) {
 /* Every page is on one of the nodes of `mask`, and has memory. */
 static inline void assert_on(const void *at, size_t size, unsigned mask) {
   spread found = where_is(at, size);
-  for (int node = 0; node < NODES; node++)
+  for (int node = 0; node < NODES_MOST; node++)
     if (!(mask >> node & 1)) found.other += found.on[node];
   if (found.other)
-    fail_msg("%ld of %zu pages are not on nodes %#x: %ld %ld %ld %ld", found.other,
-             (size + PAGE - 1) / PAGE, mask, found.on[0], found.on[1], found.on[2], found.on[3]);
+    fail_msg("%ld of %zu pages are not on nodes %#x: %ld %ld %ld %ld %ld", found.other,
+             (size + PAGE - 1) / PAGE, mask, found.on[0], found.on[1], found.on[2], found.on[3],
+             found.on[4]);
 }
 
 /* A CPU of a node that has one: tests/vm/run gives node 0 the CPUs 0 and 1. */
@@ -100,6 +102,23 @@ static inline void set(const char *path, const char *text) {
   if (!file) fail_msg("%s cannot be opened", path);
   fputs(text, file);
   if (fclose(file)) fail_msg("%s does not take %s", path, text);
+}
+
+/* A number in a file of the kernel's; -1: there is no such file. */
+static inline long number_in(const char *path) {
+  long found = -1;
+  FILE *file = fopen(path, "r");
+  if (!file) return -1;
+  if (fscanf(file, "%ld", &found) != 1) found = -1;
+  fclose(file);
+  return found;
+}
+
+/* Which strategy a block is of. */
+static inline const char *strategy_of(const void *p) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.strategy;
 }
 
 /* Makes this the live policy. */

@@ -8,12 +8,6 @@
 enum { MANY = 600 };
 
 static void *held[MANY];
-static loam_owner_info owner;
-
-static const char *strategy_of(const void *p) {
-  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
-  return owner.strategy;
-}
 
 /* Blocks of `size` bytes, filled, until one is not of `first`; how many are. They stay. */
 static int take_until(const char *first, size_t size) {
@@ -182,6 +176,24 @@ static void a_node_outside_the_cpuset_hands_over(void **state) {
   assert_int_equal(run_in_child(loads_in_cpuset, (void *)(uintptr_t)CHAIN("numa = 3")), 0);
 }
 
+/* The kernel would count nodes anew: the second of nodes 1-3 is node 2. */
+static int keeps_its_node(void *text) {
+  policy(text);
+  char *p = loam_malloc(NULL, 1 << 20);
+  memset(p, 7, 1 << 20);
+  enter_cpuset("1-3");
+  char *q = loam_malloc(NULL, 1 << 20);
+  memset(q, 7, 1 << 20);
+  spread found = where_is(q, 1 << 20);
+  return found.on[1] == (1 << 20) / PAGE ? 0 : 1;
+}
+
+static void a_node_is_the_same_in_another_cpuset(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  assert_int_equal(run_in_child(keeps_its_node, (void *)(uintptr_t)CHAIN("numa = 1")), 0);
+}
+
 /* The administrator takes the pages away while they are wanted: mid-run. */
 static void huge_pages_that_are_taken_away_are_missed_by_nobody(void **state) {
   (void)state;
@@ -214,6 +226,7 @@ int main(void) {
     cmocka_unit_test(without_huge_pages_the_next_serves),
     cmocka_unit_test(a_group_at_its_limit_refuses_what_is_taken_at_once),
     cmocka_unit_test(a_node_outside_the_cpuset_hands_over),
+    cmocka_unit_test(a_node_is_the_same_in_another_cpuset),
     cmocka_unit_test(huge_pages_that_are_taken_away_are_missed_by_nobody),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,225 @@
+/* test_leaving - a node's memory goes away while a policy names it, and comes back: what is plugged
+ * in as node 4 of the machine with four nodes. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+
+#include "pages.h"
+
+enum { BLOCKS = 3, EACH = 8 << 20, OBJECTS = 3000, SMALL = 300 };
+
+static const char folder[] = "/sys/devices/system/node/node4";
+
+/* The memory of node 4 in the machine: as one block of the kernel's. */
+static bool find_state(char *path, size_t size) {
+  DIR *all = opendir(folder);
+  struct dirent *one;
+  bool found = false;
+  while (all && !found && (one = readdir(all))) {
+    found = !strncmp(one->d_name, "memory", 6) && one->d_name[6] >= '0' && one->d_name[6] <= '9';
+    if (found) snprintf(path, size, "%s/%.40s/state", folder, one->d_name);
+  }
+  if (all) closedir(all);
+  return found;
+}
+
+static bool is_so(const char *path, const char *word) {
+  char now[20] = "";
+  FILE *file = fopen(path, "r");
+  bool same = file && fgets(now, sizeof now, file) && !strncmp(now, word, strcspn(now, "\n"));
+  if (file) fclose(file);
+  return same;
+}
+
+/* The kernel may be busy with a page for a moment: patiently. */
+static void turn(const char *word) {
+  char path[200];
+  ssize_t n = -1;
+  if (!find_state(path, sizeof path)) fail_msg("node 4 has no memory that could be turned on");
+  if (is_so(path, word)) return;
+  for (int i = 0; i < 300 && n < 0; i++) {
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    n = write(fd, word, strlen(word));
+    close(fd);
+    if (n < 0) usleep(100000);
+  }
+  if (n < 0) fail_msg("%s does not take \"%s\": %s", path, word, strerror(errno));
+}
+
+static int comes(void **state) {
+  (void)state;
+  turn("online_movable");
+  return 0;
+}
+
+static int goes(void **state) {
+  (void)state;
+  turn("offline");
+  return 0;
+}
+
+#define CHAIN(options)                                   \
+  "local a = loam.host { name = 'first', " options "}\n" \
+  "local b = loam.host { name = 'second', numa = 1 }\n"  \
+  "return loam.policy { name = 'p', pick = function() return a:or_else(b) end }\n"
+
+static char *filled(size_t size) {
+  char *p = loam_malloc(NULL, size);
+  assert_non_null(p);
+  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
+  return p;
+}
+
+static void is_filled(const char *p, size_t size) {
+  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
+}
+
+static loam_got first;
+
+static void keep(void *ctx, const loam_got *got) {
+  (void)ctx;
+  if (!strcmp(got->strategy, "first")) first = *got;
+}
+
+static void look(void) {
+  first = (loam_got){ 0 };
+  assert_int_equal(loam_got_each(keep, NULL), LOAM_OK);
+}
+
+static uint64_t fallbacks(void) {
+  struct loam_stats stats;
+  assert_int_equal(loam_stats(&stats), LOAM_OK);
+  return stats.fallbacks;
+}
+
+static void is_of(const char *strategy, size_t size, unsigned mask) {
+  char *p = filled(size);
+  assert_string_equal(strategy_of(p), strategy);
+  assert_on(p, size, mask);
+  is_filled(p, size);
+  loam_free(p);
+}
+
+/* What is bound to the node is handed over when it is gone; what lived there lives on elsewhere,
+ * and is counted as such. */
+static void what_must_be_there_goes_to_the_next(void **state) {
+  (void)state;
+  char *p[BLOCKS];
+  static char *object[OBJECTS];
+  policy(CHAIN("numa = 4"));
+  for (int i = 0; i < BLOCKS; i++) assert_on(p[i] = filled(EACH), EACH, 1 << 4);
+  for (int i = 0; i < OBJECTS; i++) assert_on(object[i] = filled(SMALL), SMALL, 1 << 4);
+  look();
+  assert_int_equal(first.elsewhere_bytes, 0);
+  uint64_t failed = first.failed, before = fallbacks();
+  turn("offline");
+  for (int i = 0; i < BLOCKS; i++) {
+    assert_on(p[i], EACH, 0xf);
+    is_filled(p[i], EACH);
+  }
+  look();
+  assert_true(first.elsewhere_bytes >= BLOCKS * EACH);
+  for (int i = 0; i < 4; i++) is_of("second", EACH, 1 << 1);
+  look();
+  assert_int_equal(first.failed, failed + 4);
+  assert_int_equal(fallbacks(), before + 4);
+  p[0] = loam_realloc(NULL, p[0], 4 * EACH);
+  assert_non_null(p[0]);
+  is_filled(p[0], EACH);
+  assert_string_equal(strategy_of(p[0]), "second");
+  for (int i = 0; i < OBJECTS; i++) {
+    is_filled(object[i], SMALL);
+    loam_free(object[i]);
+  }
+  for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
+  loam_trim();
+  is_of("second", SMALL, 1 << 1);
+  turn("online_movable");
+  usleep(50000); /* a refusal is the answer for 10 ms */
+  is_of("first", EACH, 1 << 4);
+  is_of("first", SMALL, 1 << 4);
+  loam_trim();
+}
+
+/* What it had already, and has not touched, is not had from elsewhere under its name. */
+static void what_comes_back_is_of_the_node_again(void **state) {
+  (void)state;
+  policy(CHAIN("numa = 4"));
+  char *p = filled(1 << 20);
+  assert_on(p, 1 << 20, 1 << 4);
+  turn("offline");
+  is_of("second", 1 << 20, 1 << 1);
+  turn("online_movable");
+  usleep(50000);
+  is_of("first", 1 << 20, 1 << 4);
+  is_of("first", 2 << 20, 1 << 4);
+  is_of("first", SMALL, 1 << 4);
+  is_filled(p, 1 << 20);
+  loam_free(p);
+  loam_trim();
+}
+
+/* Where a node is only preferred, or one of several, the others serve; nothing fails. */
+static void what_may_be_elsewhere_is(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    unsigned there, gone;
+  } form[] = {
+    { CHAIN("numa = { prefer = 4 }"), 1 << 4, 0xf },
+    { CHAIN("numa = { 3, 4 }"), 1 << 3 | 1 << 4, 1 << 3 },
+    { CHAIN("numa = 'interleave'"), 0x1f, 0xf },
+  };
+  for (int i = 0; i < 3; i++) {
+    policy(form[i].text);
+    char *p = filled(EACH);
+    assert_on(p, EACH, form[i].there);
+    uint64_t before = fallbacks();
+    turn("offline");
+    is_filled(p, EACH);
+    assert_on(p, EACH, 0xf);
+    is_of("first", 2 * EACH, form[i].gone);
+    is_of("first", SMALL, 0xf);
+    assert_int_equal(fallbacks(), before);
+    loam_free(p);
+    loam_trim();
+    turn("online_movable");
+    is_of("first", EACH, form[i].there);
+  }
+}
+
+/* A policy that names it is then refused, with words, and the live one stays. */
+static void a_policy_that_names_it_then_is_refused(void **state) {
+  (void)state;
+  policy(CHAIN("numa = 2"));
+  turn("offline");
+  assert_int_equal(loam_policy_load_text("vm.lua", CHAIN("numa = 4")), LOAM_EPOLICY);
+  assert_non_null(strstr(loam_error(), "node 4"));
+  assert_non_null(strstr(loam_error(), "nodes 0-3"));
+  is_of("first", EACH, 1 << 2);
+  turn("online_movable");
+  policy(CHAIN("numa = 4"));
+  is_of("first", EACH, 1 << 4);
+  /* The one that stays is looked up again as its node comes back. */
+  loam_trim();
+  turn("offline");
+  assert_int_equal(loam_policy_load_text("vm.lua", CHAIN("numa = 4, align = 32")), LOAM_EPOLICY);
+  is_of("second", EACH, 1 << 1);
+  turn("online_movable");
+  usleep(50000);
+  is_of("first", EACH, 1 << 4);
+  loam_trim();
+}
+
+int main(void) {
+  only_with_nodes(NODES);
+  begin();
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_must_be_there_goes_to_the_next),
+    cmocka_unit_test(what_comes_back_is_of_the_node_again),
+    cmocka_unit_test(what_may_be_elsewhere_is),
+    cmocka_unit_test(a_policy_that_names_it_then_is_refused),
+  };
+  return cmocka_run_group_tests(tests, comes, goes);
+}
