@@ -506,6 +506,52 @@ static void a_walk_passes_over_nothing_that_is_moved(void **state) {
   for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
 }
 
+enum { WALKED = 3000 };
+
+/* What a walk has told: objects that have their number in them. */
+static struct {
+  uint32_t *p[WALKED];
+  unsigned told[WALKED], n;
+} walked;
+
+static void *moves_all(void *unused) {
+  (void)unused;
+  load(places[1 + walked.n / (WALKED / 2) % 2]);
+  rebalance();
+  return NULL;
+}
+
+/* A third of the way, and again at two thirds, all becomes another strategy's. */
+static void note_walked(void *ctx, const lm_object *object) {
+  const uint32_t *p = object->base;
+  pthread_t thread;
+  (void)ctx;
+  if (*p >= WALKED || walked.p[*p] != p) return;
+  walked.told[*p]++;
+  walked.n++;
+  if (walked.n != WALKED / 3 && walked.n != WALKED * 2 / 3) return;
+  assert_int_equal(pthread_create(&thread, NULL, moves_all, NULL), 0);
+  pthread_join(thread, NULL);
+  assert_true(report.moved >= WALKED * 100);
+}
+
+static void a_walk_goes_on_in_what_becomes_another_strategys(void **state) {
+  (void)state;
+  load(places[0]);
+  for (uint32_t i = 0; i < WALKED; i++) {
+    walked.p[i] = (void *)filled("walked", i % 100 ? 100 : 100000);
+    *walked.p[i] = i;
+  }
+  walked.n = 0;
+  lm_pool_each(note_walked, NULL);
+  for (int i = 0; i < WALKED; i++) {
+    assert_int_equal(walked.told[i], 1);
+    assert_string_equal(strategy_of((void *)walked.p[i]), "churn-2");
+    loam_free(walked.p[i]);
+  }
+  assert_true(lm_pool_is_valid());
+}
+
 static void what_is_freed_amid_a_move_is_given_back(void **state) {
   (void)state;
   lm_job_order order = { .rate = UINT64_MAX };
@@ -772,6 +818,7 @@ int main(void) {
     cmocka_unit_test(threads_use_and_free_what_is_moved),
     cmocka_unit_test(counted_tags_stay_exact),
     cmocka_unit_test(a_walk_passes_over_nothing_that_is_moved),
+    cmocka_unit_test(a_walk_goes_on_in_what_becomes_another_strategys),
     cmocka_unit_test(what_is_freed_amid_a_move_is_given_back),
     cmocka_unit_test(it_can_be_ended_at_any_moment),
     cmocka_unit_test(a_forked_child_has_its_memory_to_itself),
