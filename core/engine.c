@@ -784,22 +784,29 @@ static void *realloc_chain(order *o, const block *was) {
   return asked ? failed(o, s, a.n) : realloc_by_default(o, a.token, was);
 }
 
-/* Most: a small block of a pool, of a size class again. NULL: the long way. A shrink to less than
- * half of the block is worth a move (lm_pool_resize says the same). */
-static void *realloc_small(lm_thread *t, loam_site *site, void *ptr, size_t size) {
-  lm_place place;
+/* Whether the object may stay for the new size. A shrink to less than half of the block is worth a
+ * move (lm_pool_resize says the same). */
+static bool fits(const lm_place *place, size_t size) {
+  return size <= place->size && (size > place->size / 2 || place->size <= 64);
+}
+
+/* Whether the new size is decided as the object was: then it is what would be had. */
+static bool is_same(lm_thread *t, loam_site *site, const lm_place *place, size_t size) {
   lm_token token;
-  if (size > LM_SMALL_MAX || t->inside || is_nested(ptr) || !lm_map_find(ptr, &place)) return NULL;
-  if (place.large || place.base != (uintptr_t)ptr || !lm_mark_is_plain(place.mark)) return NULL;
-  if (!site) site = lm_site_at(lm_token_site(place.token));
   lm_thread_enter(t);
   lm_serve serve = lm_engine_serve(site, size, false, &token);
   lm_thread_leave(t);
-  if (!serve.bin) return NULL;
-  bool fits = size <= place.size && (size > place.size / 2 || place.size <= 64);
-  bool same = serve.strategy == place.strategy ||
-              (serve.bin == LM_BIN_HERE && serve.strategy == lm_strategy_whole(place.strategy));
-  if (fits && same) return token == place.token ? ptr : NULL;
+  return serve.bin && token == place->token &&
+         (serve.strategy == place->strategy ||
+          (serve.bin == LM_BIN_HERE && serve.strategy == lm_strategy_whole(place->strategy)));
+}
+
+LM_NOINLINE void *lm_engine_again(lm_thread *t, loam_site *site, void *ptr, size_t size) {
+  lm_place place;
+  if (!lm_map_glance(ptr, &place) || place.large || place.base != (uintptr_t)ptr) return NULL;
+  if (t->inside || is_nested(ptr)) return NULL;
+  if (!site) site = lm_site_of(place.token);
+  if (fits(&place, size)) return is_same(t, site, &place, size) ? ptr : NULL;
   void *p = lm_engine_take(t, site, size);
   if (!p) p = lm_engine_decided(t, site, size, false, 0);
   if (!p) return NULL;
@@ -813,8 +820,6 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   if (size > LM_SIZE_MAX) return too_large(size);
   lm_thread *t = lm_thread_get();
   if (!t) return lm_fail_null("size %zu: no memory for what a thread has of loam", size);
-  void *p = realloc_small(t, site, ptr, size);
-  if (p) return p;
   block b;
   if (!find(ptr, &b) || b.base != ptr) {
     tell_wrong("realloc", ptr);

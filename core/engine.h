@@ -14,6 +14,9 @@ void *lm_engine_make(loam_site *site, const lm_wish *wish);
  * for `code`, unless 0, are remembered by it. */
 void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero, uintptr_t code);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
+/* Most of it: from a small block of a pool to at most LM_SMALL_MAX. NULL: nothing was done, ask
+ * lm_engine_realloc. */
+void *lm_engine_again(lm_thread *t, loam_site *site, void *ptr, size_t size);
 /* `guess` is the size a sized free claims, SIZE_MAX for none. */
 void lm_engine_free(void *ptr, size_t guess);
 /* `on`: work on this stream may still use the memory; NULL: what was said when it was allocated. */

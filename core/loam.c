@@ -319,11 +319,20 @@ static void note_caller(const void *caller) {
   if (t) t->caller = caller;
 }
 
-void *loam_realloc(loam_site *site, void *ptr, size_t size) {
+static LM_NOINLINE void *realloc_slow(loam_site *site, void *ptr, size_t size, const void *caller) {
   int before = errno;
   awake();
-  note_caller(__builtin_return_address(0));
+  note_caller(caller);
   return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
+}
+
+void *loam_realloc(loam_site *site, void *ptr, size_t size) {
+  lm_thread *t = lm_self;
+  if (lm_likely(t && size <= LM_SMALL_MAX && is_plain())) {
+    void *p = lm_engine_again(t, site, ptr, size);
+    if (lm_likely(p != NULL)) return p;
+  }
+  return realloc_slow(site, ptr, size, __builtin_return_address(0));
 }
 
 /* Before the start loam has little, and a thread may not be able to have an area yet. */
@@ -333,8 +342,9 @@ static bool is_early(const void *ptr) {
 
 static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
                                   const lm_stream *on) {
+  if (!ptr) return;
   int before = errno;
-  if (!ptr || (is_early(ptr) && lm_engine_ask_foreign(ptr))) {
+  if (is_early(ptr) && lm_engine_ask_foreign(ptr)) {
     errno = before;
     return;
   }

@@ -153,8 +153,10 @@ static void undraw_locked(lm_store *s) {
   }
 }
 
-/* Draws objects from a span in `drawing`, and takes it out when it has no more. */
-static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **items, unsigned want) {
+/* Draws objects from a span in `drawing`, and takes it out when it has no more. They come to stand
+ * before `end`, the first of them last: so that a bin, which is emptied from its end, gives rising
+ * addresses. */
+static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **end, unsigned want) {
   uint32_t slot = *drawing;
   lm_span *span = lm_map_span(slot);
   lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
@@ -162,42 +164,38 @@ static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **items, unsign
   size_t size = lm_class_size(s->class_);
   uint32_t count = lm_span_count(s->class_), free = free_of(span);
   uint32_t at = atomic_load_explicit(&span->hint, memory_order_relaxed);
-  unsigned most = want < free ? want : free, n = 0;
-  while (n < most) {
+  unsigned most = want < free ? want : free;
+  for (unsigned left = most; left > 0;) {
     lm_mark mark = mark_at(side, at);
     if (lm_mark_is_free(mark)) {
       set_mark(side, at, mark + LM_MARK_CACHED);
-      items[n++] = start + at * size;
+      *--end = start + at * size;
+      left--;
     }
     if (++at == count) at = 0;
   }
   atomic_store_explicit(&span->hint, (uint16_t)at, memory_order_relaxed);
-  set_free(span, free - n);
-  if (free == n) *drawing = 0;
-  return n;
+  set_free(span, free - most);
+  if (free == most) *drawing = 0;
+  return most;
 }
 
-/* So that a bin, which is emptied from its end, gives rising addresses. */
-static void reverse(void **items, unsigned n) {
-  for (unsigned i = 0, j = n; i + 1 < j; i++) {
-    void *item = items[--j];
-    items[j] = items[i];
-    items[i] = item;
-  }
+/* As many of `want` as there is memory for. */
+static unsigned draw_all_locked(lm_store *s, uint32_t *drawing, void **items, unsigned want) {
+  unsigned left = want;
+  while (left > 0 && usable_locked(s, drawing)) left -= draw_locked(s, drawing, items + left, left);
+  if (lm_unlikely(left > 0)) memmove(items, items + left, (want - left) * sizeof *items);
+  return want - left;
 }
 
 unsigned lm_store_pull(lm_store *s, unsigned who, void **items, unsigned want) {
-  uint32_t *drawing = &s->drawing[who % LM_DRAWERS];
   lm_lock_take(&s->lock);
   s->surplus = 0;
   s->drawn = true;
   unsigned got = s->stocked < want ? s->stocked : want;
   s->stocked -= got;
   if (got) memcpy(items, s->depot + s->stocked, got * sizeof *items);
-  unsigned stocked = got;
-  while (got < want && usable_locked(s, drawing))
-    got += draw_locked(s, drawing, items + got, want - got);
-  reverse(items + stocked, got - stocked);
+  got += draw_all_locked(s, &s->drawing[who % LM_DRAWERS], items + got, want - got);
   lm_lock_drop(&s->lock);
   return got;
 }
@@ -226,34 +224,43 @@ static bool is_apart(const lm_store *s, const lm_span *span) {
   return atomic_load_explicit(&span->bin, memory_order_relaxed) != s->bin;
 }
 
-/* An object that became FREE: moves its span between the lists. */
-static void settle_locked(lm_store *s, uint32_t slot, uint32_t count) {
+/* So many objects more are FREE: moves their span between the lists. */
+static void settle_locked(lm_store *s, uint32_t slot, uint32_t more, uint32_t count) {
   lm_span *span = lm_map_span(slot);
-  uint32_t free = free_of(span) + 1;
+  uint32_t was = free_of(span), free = was + more;
   lm_assert(free <= count);
   set_free(span, free);
   if (is_apart(s, span)) return;
   atomic_store_explicit(&span->mark, 0, memory_order_relaxed);
-  if ((free > 1 && free < count) || is_drawing(s, slot)) return;
-  if (free > 1) unlink_span(&s->partial, slot);
+  if ((was > 0 && free < count) || is_drawing(s, slot)) return;
+  if (was > 0) unlink_span(&s->partial, slot);
   list_locked(s, slot, free == count);
   while (has_too_many_empties(s)) retire_locked(s, s->empty);
 }
 
-static void put_back_locked(lm_store *s, void *p, uint32_t count) {
-  const lm_span *span = lm_map_span(lm_map_slot(p));
+/* Puts back those at the front that are of one span, as neighbours often are; how many. */
+static unsigned put_some_back_locked(lm_store *s, void *const *items, unsigned n, uint32_t count) {
+  const lm_span *span = lm_map_span(lm_map_slot(items[0]));
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
   lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
-  size_t index = ((uintptr_t)p - start) / lm_class_size(s->class_);
-  lm_mark mark = mark_at(side, index);
-  if (!lm_mark_is_cached(mark)) return;
-  set_mark(side, index, mark - LM_MARK_CACHED);
-  settle_locked(s, lm_map_slot((void *)start), count);
+  uint64_t reciprocal = atomic_load_explicit(&span->reciprocal, memory_order_relaxed);
+  size_t whole = (size_t)lm_span_slots(s->class_) << LM_SLOT_SHIFT, offset;
+  uint32_t more = 0;
+  unsigned i = 0;
+  for (; i < n && (offset = (uintptr_t)items[i] - start) < whole; i++) {
+    size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
+    lm_mark mark = mark_at(side, index);
+    if (!lm_mark_is_cached(mark)) continue;
+    set_mark(side, index, mark - LM_MARK_CACHED);
+    more++;
+  }
+  if (more) settle_locked(s, lm_map_slot((void *)start), more, count);
+  return i;
 }
 
 static void put_all_back_locked(lm_store *s, void *const *items, unsigned n) {
   uint32_t count = lm_span_count(s->class_);
-  for (unsigned i = 0; i < n; i++) put_back_locked(s, items[i], count);
+  for (unsigned done = 0; done < n;) done += put_some_back_locked(s, items + done, n - done, count);
 }
 
 static void empty_depot_locked(lm_store *s) {
@@ -473,7 +480,7 @@ bool lm_store_home(lm_store *s, void *p) {
   bool ours = atomic_load_explicit(&span->strategy, memory_order_relaxed) == s->strategy;
   if (ours) {
     uint32_t slot = lm_map_slot((void *)atomic_load_explicit(&span->start, memory_order_relaxed));
-    put_back_locked(s, p, lm_span_count(s->class_));
+    put_all_back_locked(s, &p, 1);
     if (is_over_locked(s, slot)) end_locked(s, over = slot, slots);
   }
   lm_lock_drop(&s->lock);
