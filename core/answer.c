@@ -8,6 +8,7 @@
 
 #include "control.h"
 #include "error.h"
+#include "export.h"
 #include "lend.h"
 #include "policy.h"
 #include "rebalance.h"
@@ -167,6 +168,27 @@ static void answer_share(const char *handle, lm_json *out, int *given) {
   lm_json_close(out, '}');
 }
 
+static void answer_device(const char *handle, lm_json *out, int *given) {
+  uint64_t base = 0, at = 0;
+  uint32_t key = 0;
+  lm_under under = { 0 };
+  loam_status status = LOAM_EINVAL;
+  if (sscanf(handle, "%" SCNx64 " %" SCNx32 " %" SCNx64, &base, &key, &at) == 3)
+    status = lm_export_open(base, key, at, &under, given);
+  else lm_fail(status, "a base, a key and an address are expected");
+  if (status != LOAM_OK) {
+    answer_error(out, loam_error());
+    return;
+  }
+  lm_json_open(out, NULL, '{');
+  lm_json_bool(out, "ok", true);
+  lm_json_uint(out, "begin", under.begin);
+  lm_json_uint(out, "end", under.end);
+  lm_json_uint(out, "at", under.at);
+  lm_json_uint(out, "size", under.size);
+  lm_json_close(out, '}');
+}
+
 /* ---- Moving live memory */
 
 static void put_placed(void *ctx, const loam_placed *row) {
@@ -278,10 +300,12 @@ void lm_control_answer(const char *request, lm_json *out, int *given) {
     answer_reload(request + 7, out);
   } else if (!strncmp(request, "share ", 6)) {
     answer_share(request + 6, out, given);
+  } else if (!strncmp(request, "device ", 7)) {
+    answer_device(request + 7, out, given);
   } else if (!answer_job(request, out)) {
     snprintf(words, sizeof words,
-             "unknown request %s: ping, status, stats, reload, share, rebalance, demote, moved, "
-             "move stop",
+             "unknown request %s: ping, status, stats, reload, share, device, rebalance, demote, "
+             "moved, move stop",
              lm_quote(quoted, sizeof quoted, request));
     answer_error(out, words);
   }

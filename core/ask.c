@@ -191,13 +191,37 @@ loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, lo
   return ask(pid, request, timeout_ms, write, ctx, NULL);
 }
 
-loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
-                             void *ctx, int *fd) {
+typedef struct room {
+  char *text;
+  size_t size, length;
+} room;
+
+static void add(void *ctx, const char *text, size_t length) {
+  room *r = ctx;
+  size_t left = r->size - 1 - r->length;
+  if (length > left) length = left;
+  memcpy(r->text + r->length, text, length);
+  r->length += length;
+}
+
+loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, char *answer,
+                             size_t size, int *fd) {
   int given = -1;
-  loam_status status = ask(pid, request, timeout_ms, write, ctx, &given);
+  room r = { .text = answer, .size = size };
+  loam_status status = ask(pid, request, timeout_ms, add, &r, &given);
+  answer[r.length] = 0;
   if (status != LOAM_OK && given >= 0) close(given);
   if (status == LOAM_OK) *fd = given;
   return status;
+}
+
+const char *lm_control_words(char *answer) {
+  static const char before[] = "\"error\":\"";
+  char *words = strstr(answer, before);
+  if (!words) return NULL;
+  words += sizeof before - 1;
+  words[strcspn(words, "\"")] = 0;
+  return words;
 }
 
 /* ---- all hosts ---- */

@@ -12,11 +12,6 @@
 
 enum { TIMEOUT_MS = 5000, ANSWER = 1024 };
 
-typedef struct answer {
-  char text[ANSWER];
-  size_t length;
-} answer;
-
 loam_status loam_share_get(const void *ptr, loam_share *out) {
   if (!out) return lm_fail(LOAM_EINVAL, "loam_share_get: out is NULL");
   if (!lm_control_is_open())
@@ -25,23 +20,10 @@ loam_status loam_share_get(const void *ptr, loam_share *out) {
   return lm_lend_show(ptr, out);
 }
 
-static void add(void *ctx, const char *text, size_t length) {
-  answer *a = ctx;
-  size_t left = sizeof a->text - 1 - a->length;
-  if (length > left) length = left;
-  memcpy(a->text + a->length, text, length);
-  a->length += length;
-}
-
-/* The owner's words. */
-static loam_status refused(const loam_share *share, const answer *a) {
-  static const char before[] = "\"error\":\"";
-  const char *words = strstr(a->text, before);
-  if (!words)
-    return lm_fail(LOAM_EIO, "process %d does not know of shared blocks", (int)share->pid);
-  words += sizeof before - 1;
-  return lm_fail(LOAM_EBADPTR, "a block of process %d: %.*s", (int)share->pid,
-                 (int)strcspn(words, "\""), words);
+static loam_status refused(const loam_share *share, char *answer) {
+  const char *words = lm_control_words(answer);
+  if (words) return lm_fail(LOAM_EBADPTR, "a block of process %d: %s", (int)share->pid, words);
+  return lm_fail(LOAM_EIO, "process %d does not know of shared blocks", (int)share->pid);
 }
 
 /* What is mapped beyond the end of a file would kill who touches it. */
@@ -52,12 +34,12 @@ static bool is_in_file(int fd, const loam_share *share) {
 }
 
 static loam_status fetch(const loam_share *share, int *fd) {
-  char request[80];
-  answer a = { .length = 0 };
+  char request[80], answer[ANSWER];
   snprintf(request, sizeof request, "share %" PRIx64 " %" PRIx64, share->key, share->offset);
-  loam_status status = lm_control_fetch((int)share->pid, request, TIMEOUT_MS, add, &a, fd);
+  loam_status status = lm_control_fetch((int)share->pid, request, TIMEOUT_MS, answer, sizeof answer,
+                                        fd);
   if (status != LOAM_OK) return status;
-  if (*fd < 0) return refused(share, &a);
+  if (*fd < 0) return refused(share, answer);
   if (is_in_file(*fd, share)) return LOAM_OK;
   lm_sys_file_close(*fd);
   return lm_fail(LOAM_EINVAL, "a handle of process %d: its block is not of %" PRIu64 " bytes",

@@ -9,15 +9,15 @@
 
 static struct {
   lm_lock making;
-  _Atomic(lm_cache *) of[LM_DEVICES_MAX];
-  _Atomic(lm_cache *) first; /* of all, those that are gone too */
+  _Atomic(lm_cache *) of[2][LM_DEVICES_MAX]; /* mapped, in chunks */
+  _Atomic(lm_cache *) first;                 /* of all, those that are gone too */
 } caches;
 
 /* ---- Making -------------------------------------------------------------------------------- */
 
-lm_cache *lm_cache_at(int device) {
+static lm_cache *cache_at(int device, bool in_chunks) {
   /* Acquire pairs with the release in make_locked: the cache is seen made. */
-  return atomic_load_explicit(&caches.of[device], memory_order_acquire);
+  return atomic_load_explicit(&caches.of[in_chunks][device], memory_order_acquire);
 }
 
 static void visit_each(void (*visit)(lm_cache *c)) {
@@ -49,7 +49,7 @@ static void fork_child(void) {
   lm_lock_renew(&caches.making);
 }
 
-static lm_cache *make_locked(int device, const lm_pinned *pinned) {
+static lm_cache *make_locked(int device, bool in_chunks, const lm_pinned *pinned) {
   static bool hooked;
   lm_gpu_info info;
   lm_cache *c = lm_own_alloc(sizeof *c);
@@ -57,18 +57,19 @@ static lm_cache *make_locked(int device, const lm_pinned *pinned) {
   if (!hooked) lm_thread_hook(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
   hooked = true;
   c->device = device;
+  c->in_chunks = in_chunks;
   if (pinned) c->pinned = *pinned;
   c->lost.batch = 1;
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (gpu && gpu->info(device, &info) == LM_GPU_OK) {
     c->total = info.total;
-    c->maps = info.has_vmm && info.granularity && !pinned;
+    c->maps = info.has_vmm && info.granularity && !pinned && !in_chunks;
     c->node = info.node;
     c->granularity = info.granularity;
   }
   c->older = atomic_load_explicit(&caches.first, memory_order_relaxed);
   atomic_store_explicit(&caches.first, c, memory_order_release);
-  if (!pinned) atomic_store_explicit(&caches.of[device], c, memory_order_release);
+  if (!pinned) atomic_store_explicit(&caches.of[in_chunks][device], c, memory_order_release);
   return c;
 }
 
@@ -95,17 +96,17 @@ lm_cache *lm_cache_of_pinned(int device, const lm_pinned *pinned) {
   if (lm_likely(c != NULL)) return c;
   lm_lock_take(&caches.making);
   c = find_pinned(device, pinned);
-  if (!c) c = make_locked(device, pinned);
+  if (!c) c = make_locked(device, false, pinned);
   lm_lock_drop(&caches.making);
   return c;
 }
 
-lm_cache *lm_cache_of(int device) {
-  lm_cache *c = lm_cache_at(device);
+lm_cache *lm_cache_of(int device, bool in_chunks) {
+  lm_cache *c = cache_at(device, in_chunks);
   if (lm_likely(c != NULL)) return c;
   lm_lock_take(&caches.making);
-  c = lm_cache_at(device);
-  if (!c) c = make_locked(device, NULL);
+  c = cache_at(device, in_chunks);
+  if (!c) c = make_locked(device, in_chunks, NULL);
   lm_lock_drop(&caches.making);
   return c;
 }
@@ -359,6 +360,7 @@ static void settle_on(lm_cache *c, lm_extent *e, lm_queue *q, const lm_owner *ow
   e->token = owner->token;
   e->strategy = (uint16_t)owner->strategy;
   e->want = owner->want;
+  e->key = 0;
   e->state = LM_EXTENT_LIVE;
   c->live += e->size;
   if (c->live > c->peak) c->peak = c->live;
@@ -387,8 +389,7 @@ void lm_cache_stamp(lm_cache *c, void *at, const lm_owner *owner, lm_foreign *ou
 
 /* ---- Freeing ------------------------------------------------------------------------------- */
 
-/* The cache of an address, locked, and the range; NULL: nobody's. */
-static lm_cache *lock_of(uintptr_t at, lm_range **out) {
+lm_cache *lm_cache_lock_of(uintptr_t at, lm_range **out) {
   lm_range *r = lm_range_of(at);
   if (!r) return NULL;
   lm_cache *c = r->cache;
@@ -401,7 +402,7 @@ static lm_cache *lock_of(uintptr_t at, lm_range **out) {
 
 bool lm_cache_give(const void *p, const lm_stream *on, lm_foreign *out, lm_cache **attend) {
   lm_range *r;
-  lm_cache *c = lock_of((uintptr_t)p, &r);
+  lm_cache *c = lm_cache_lock_of((uintptr_t)p, &r);
   if (!c) return false;
   lm_extent *e = lm_range_start(r, (uintptr_t)p);
   bool is_live = e && e->state == LM_EXTENT_LIVE;
@@ -442,7 +443,7 @@ void lm_cache_settle_locked(lm_cache *c, lm_queue *q) {
 
 bool lm_cache_find(const void *p, lm_foreign *out) {
   lm_range *r;
-  lm_cache *c = lock_of((uintptr_t)p, &r);
+  lm_cache *c = lm_cache_lock_of((uintptr_t)p, &r);
   if (!c) return false;
   lm_extent *e = lm_range_find(r, (uintptr_t)p);
   bool is_live = e->state == LM_EXTENT_LIVE;
@@ -472,22 +473,26 @@ void lm_cache_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx) {
 }
 
 void lm_cache_figures(int device, size_t *mapped, size_t *live) {
-  lm_cache *c = lm_cache_at(device);
   *mapped = *live = 0;
-  if (!c) return;
-  lm_lock_take(&c->lock);
-  *mapped = c->mapped;
-  *live = c->live;
-  lm_lock_drop(&c->lock);
+  for (lm_cache *c = lm_cache_next(NULL, device); c; c = lm_cache_next(c, device)) {
+    if (c->pinned.is_pinned) continue;
+    lm_lock_take(&c->lock);
+    *mapped += c->mapped;
+    *live += c->live;
+    lm_lock_drop(&c->lock);
+  }
 }
 
 /* ---- The end of a context ------------------------------------------------------------------ */
 
 void lm_cache_forget(int device) {
   lm_lock_take(&caches.making);
-  lm_cache *c = lm_cache_at(device);
-  if (c) atomic_store_explicit(&caches.of[device], NULL, memory_order_release);
-  if (c) c->gone = true;
+  for (int in_chunks = 0; in_chunks < 2; in_chunks++) {
+    lm_cache *c = cache_at(device, in_chunks);
+    if (!c) continue;
+    atomic_store_explicit(&caches.of[in_chunks][device], NULL, memory_order_release);
+    c->gone = true;
+  }
   lm_lock_drop(&caches.making);
 }
 

@@ -1,9 +1,11 @@
-/* cache.h - loam's own pool of a device's memory, `pool = "cache"`: one a device, for all
- * strategies, so that a reload leaves nothing behind. And pools of pinned memory: one for each
- * device, kind and placement.
+/* cache.h - loam's own pools of a device's memory, `pool = "cache"` and "chunks": one of each a
+ * device, for all strategies, so that a reload leaves nothing behind. And pools of pinned memory:
+ * one for each device, kind and placement.
  *
  * Memory comes from the driver in ranges of addresses (extent.h): where the device maps memory to
- * addresses, a range a zone, which grows; else a range a piece that the manager allocates. Sizes up
+ * addresses, a range a zone, which grows; else, and in chunks always, a range a piece that the
+ * manager allocates. Such a piece the driver's handles can name, for other processes, but between
+ * pieces there is waste. Sizes up
  * to LM_CACHE_SMALL have a zone of their own, so that they do not lie between large ones.
  *
  * Order. What is freed on a stream can be had at once on that stream: work put there runs after
@@ -69,7 +71,8 @@ typedef struct lm_pinned {
 } lm_pinned;
 
 typedef struct lm_cache {
-  lm_pinned pinned; /* constant */
+  lm_pinned pinned; /* these two are constant */
+  bool in_chunks;   /* of device memory: it is never mapped */
   lm_lock slow;
   lm_gpu_event idle[LM_EVENTS * 4]; /* events to use again; under slow */
   unsigned idles;
@@ -95,7 +98,7 @@ typedef struct lm_cache {
 } lm_cache;
 
 /* The cache of a device, made if need be; NULL, with words, without memory. */
-lm_cache *lm_cache_of(int device);
+lm_cache *lm_cache_of(int device, bool in_chunks);
 lm_cache *lm_cache_of_pinned(int device, const lm_pinned *pinned);
 /* Bytes that a request takes, and those of one that has to be aligned: 512 bytes are what all are,
  * a page is the most. */
@@ -134,7 +137,10 @@ void lm_cache_forget(int device);
 void lm_cache_figures(int device, size_t *mapped, size_t *live);
 bool lm_cache_is_valid(void);
 
-/* ---- Between cache.c and supply.c; all but the last with the lock held */
+/* ---- Between cache.c, supply.c and export.c; all but the first and the last with the lock held */
+
+/* The cache of an address, locked, and the range; NULL: nobody's. */
+lm_cache *lm_cache_lock_of(uintptr_t at, lm_range **out);
 
 lm_extent *lm_cache_take_locked(lm_cache *c, lm_queue *q, size_t size);
 /* Makes an extent that is in no set free: of its queue, joined with its neighbours. */
@@ -154,7 +160,6 @@ bool lm_cache_stock(lm_cache *c);
 bool lm_cache_stock_locked(lm_cache *c);
 lm_extent *lm_cache_node_locked(lm_cache *c);
 void lm_cache_free_node_locked(lm_cache *c, lm_extent *e);
-lm_cache *lm_cache_at(int device);
 /* The next of all caches that are of a device; -1: of any. NULL as `c`: the first. */
 lm_cache *lm_cache_next(const lm_cache *c, int device);
 

@@ -2,8 +2,9 @@
  * policy file and answers it. Its failure never harms the host: no socket, an event, that is all.
  *
  * The socket is DIR/PID.sock, for processes of the same user. A request is one line: `ping`,
- * `status`, `stats`, `reload`, `reload PATH` or `share KEY OFFSET`; the answer is one JSON object,
- * with a descriptor where a block is shared (lend.h), then the end. */
+ * `status`, `stats`, `reload`, `reload PATH`, `share KEY OFFSET` or `device BASE KEY ADDRESS`; the
+ * answer is one JSON object, with a descriptor where a block is shared (lend.h, export.h), then the
+ * end. */
 #ifndef LM_CONTROL_H
 #define LM_CONTROL_H
 
@@ -52,9 +53,12 @@ loam_status lm_control_dir(const char *dir, char *buffer, size_t size);
 /* The client's side (ask.c): loam_ask and loam_hosts. */
 loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
                            void *ctx);
-/* The same, with the descriptor that came with the answer; -1: none did. */
-loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
-                             void *ctx, int *fd);
+/* The same, with the descriptor that came with the answer; -1: none did. The answer is terminated,
+ * and cut off where it is longer. */
+loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, char *answer,
+                             size_t size, int *fd);
+/* The words in such an answer that is an error, which are cut out of it; NULL: there are none. */
+const char *lm_control_words(char *answer);
 loam_status lm_control_hosts(loam_pid_fn callback, void *ctx);
 
 #endif

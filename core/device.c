@@ -4,7 +4,6 @@
 #include "cache.h"
 #include "error.h"
 #include "gpu.h"
-#include "manager.h"
 
 _Static_assert((int)LOAM_PINNED_MAPPED == LM_GPU_MAPPED &&
                    (int)LOAM_PINNED_PORTABLE == LM_GPU_PORTABLE &&
@@ -48,9 +47,4 @@ loam_status loam_device_memory(int device, size_t *free, size_t *total) {
   if (free) *free = has_free;
   if (total) *total = has;
   return LOAM_OK;
-}
-
-size_t loam_device_trim(int device) {
-  size_t bytes = lm_cache_trim(device);
-  return bytes + lm_manager_flush(device);
 }

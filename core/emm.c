@@ -1,7 +1,9 @@
 /* emm.c - loam as an external memory manager: NBEP 7's table over the public functions; and the end
  * of all memory of a device. */
+#include "cache.h"
 #include "defer.h"
 #include "error.h"
+#include "front.h"
 #include "make.h"
 #include "manager.h"
 #include "own.h"
@@ -51,6 +53,13 @@ static void end(int kind, int device, void *at, size_t size) {
 
 static lm_defer queue = { .before = wait, .end = end };
 
+/* What is pending first, so that it is there to be given back. */
+size_t loam_device_trim(int device) {
+  (void)lm_defer_flush(&queue, device);
+  size_t bytes = lm_cache_trim(device);
+  return bytes + lm_manager_flush(device);
+}
+
 loam_status loam_device_reset(int device) {
   if (!lm_gpu_has(device)) return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
   wait(device);
@@ -82,7 +91,13 @@ typedef struct wish {
   unsigned flags;
 } wish;
 
-static void *want_device(const wish *w) { return loam_device_alloc(NULL, w->size, w->stream); }
+/* NBEP 7 has hosts pass the driver's handles on. */
+static void *want_device(const wish *w) {
+  return lm_front_make(
+      NULL, &(lm_wish){
+                .size = w->size, .want = LM_WANT_DEVICE, .stream = w->stream, .by_handle = true });
+}
+
 static void *want_managed(const wish *w) { return loam_managed_alloc(NULL, w->size); }
 static void *want_pinned(const wish *w) { return loam_pinned_alloc(NULL, w->size, w->flags); }
 

@@ -39,6 +39,7 @@ typedef struct lm_extent {
   uint16_t strategy;      /* LIVE */
   uint8_t state, zone;
   uint8_t want; /* LIVE: what was asked for */
+  uint32_t key; /* LIVE: other processes know it by this; 0: none does */
 } lm_extent;
 
 typedef struct lm_range {

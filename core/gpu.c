@@ -32,6 +32,30 @@ static bool is_ready(void) {
 
 static bool is_forked(void) { return atomic_load_explicit(&machine.forked, memory_order_relaxed); }
 
+/* ---- Loam's own threads: while a process ends, a driver may not be called by others */
+
+static struct {
+  pthread_mutex_t lock;
+  bool ended;
+} visits = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+bool lm_gpu_begin(void) {
+  if (!lm_gpu_started()) return false;
+  pthread_mutex_lock(&visits.lock);
+  if (!visits.ended) return true;
+  pthread_mutex_unlock(&visits.lock);
+  return false;
+}
+
+void lm_gpu_end(void) { pthread_mutex_unlock(&visits.lock); }
+
+/* Waits for the one that is there. */
+static void end_visits(void) {
+  pthread_mutex_lock(&visits.lock);
+  visits.ended = true;
+  pthread_mutex_unlock(&visits.lock);
+}
+
 /* ---- Finding it */
 
 static void forget_reader(void);
@@ -42,6 +66,7 @@ static void after_fork(void) {
   if (is_touched && (!is_ready() || machine.found.ops))
     atomic_store_explicit(&machine.forked, true, memory_order_relaxed);
   forget_reader();
+  pthread_mutex_init(&visits.lock, NULL);
   lm_lock_renew(&machine.lock);
 }
 
@@ -51,6 +76,7 @@ static void find_locked(void) {
   is_starting = true;
   lm_gpu_cuda_find(&machine.found);
   is_starting = false;
+  if (machine.found.ops) atexit(end_visits); /* before what the driver does then */
   atomic_store_explicit(&machine.progress, READY, memory_order_release);
 }
 

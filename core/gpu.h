@@ -41,6 +41,7 @@ typedef struct lm_gpu_info {
   bool has_vmm;       /* address ranges that memory is mapped to piece by piece */
   bool has_pools;     /* stream-ordered allocation */
   bool has_managed;   /* managed memory */
+  bool has_exports;   /* what is mapped can be mapped by other processes as well */
   size_t granularity; /* of what is mapped; 0 without has_vmm */
 } lm_gpu_info;
 
@@ -100,6 +101,11 @@ typedef struct lm_gpu_ops {
   lm_gpu_result (*map)(int device, lm_devptr at, size_t size, uint64_t *handle);
   lm_gpu_result (*unmap)(lm_devptr at, size_t size, uint64_t handle);
 
+  /* A descriptor of what was mapped, for another process (has_exports); it is the caller's. And
+   * that of another process, of `size` bytes, mapped and ended as by the above. */
+  lm_gpu_result (*map_export)(uint64_t handle, int *fd);
+  lm_gpu_result (*map_import)(int device, lm_devptr at, size_t size, int fd, uint64_t *handle);
+
   /* Other processes. `base`, `size`: of the driver's allocation that holds `at`. */
   lm_gpu_result (*range)(lm_devptr at, lm_devptr *base, size_t *size);
   lm_gpu_result (*ipc_export)(lm_devptr base, unsigned char handle[LM_GPU_IPC_SIZE]);
@@ -137,6 +143,11 @@ typedef struct lm_gpu_machine {
   char library[256], why[512];
 } lm_gpu_machine;
 const lm_gpu_machine *lm_gpu_found(void);
+
+/* For loam's own threads: they may call the driver until lm_gpu_end, which must not be long. False
+ * once the process ends, or if there is no driver. Not nested. */
+bool lm_gpu_begin(void);
+void lm_gpu_end(void);
 
 /* ---- For gpu.c and the files of drivers */
 

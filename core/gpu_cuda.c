@@ -63,23 +63,25 @@ enum {
   X(GetErrorName, "", CUresult, const char **)                        \
   X(GetErrorString, "", CUresult, const char **)
 
-#define OPTIONAL(X)                                                                            \
-  X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                              \
-  X(MemPoolCreate, "", CUmemoryPool *, const CUmemPoolProps *)                                 \
-  X(MemPoolDestroy, "", CUmemoryPool)                                                          \
-  X(MemPoolSetAttribute, "", CUmemoryPool, int, void *)                                        \
-  X(MemPoolTrimTo, "", CUmemoryPool, size_t)                                                   \
-  X(MemAllocFromPoolAsync, "", CUdeviceptr *, size_t, CUmemoryPool, CUstream)                  \
-  X(MemFreeAsync, "", CUdeviceptr, CUstream)                                                   \
-  X(MemGetAllocationGranularity, "", size_t *, const CUmemAllocationProp *, int)               \
-  X(MemAddressReserve, "", CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)     \
-  X(MemAddressFree, "", CUdeviceptr, size_t)                                                   \
-  X(MemCreate, "", CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,        \
-    unsigned long long)                                                                        \
-  X(MemRelease, "", CUmemGenericAllocationHandle)                                              \
-  X(MemMap, "", CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) \
-  X(MemUnmap, "", CUdeviceptr, size_t)                                                         \
-  X(MemSetAccess, "", CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)
+#define OPTIONAL(X)                                                                                \
+  X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                                  \
+  X(MemPoolCreate, "", CUmemoryPool *, const CUmemPoolProps *)                                     \
+  X(MemPoolDestroy, "", CUmemoryPool)                                                              \
+  X(MemPoolSetAttribute, "", CUmemoryPool, int, void *)                                            \
+  X(MemPoolTrimTo, "", CUmemoryPool, size_t)                                                       \
+  X(MemAllocFromPoolAsync, "", CUdeviceptr *, size_t, CUmemoryPool, CUstream)                      \
+  X(MemFreeAsync, "", CUdeviceptr, CUstream)                                                       \
+  X(MemGetAllocationGranularity, "", size_t *, const CUmemAllocationProp *, int)                   \
+  X(MemAddressReserve, "", CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)         \
+  X(MemAddressFree, "", CUdeviceptr, size_t)                                                       \
+  X(MemCreate, "", CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,            \
+    unsigned long long)                                                                            \
+  X(MemRelease, "", CUmemGenericAllocationHandle)                                                  \
+  X(MemMap, "", CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)     \
+  X(MemUnmap, "", CUdeviceptr, size_t)                                                             \
+  X(MemSetAccess, "", CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)                        \
+  X(MemExportToShareableHandle, "", void *, CUmemGenericAllocationHandle, int, unsigned long long) \
+  X(MemImportFromShareableHandle, "", CUmemGenericAllocationHandle *, void *, int)
 
 /* Written while the driver is found, by one thread. */
 static struct {
@@ -104,6 +106,7 @@ static struct {
   _Atomic(driver_pool *)
       pools; /* release when it is filled in; pairs with the acquire of a search */
   bool has_vmm, has_pools;
+  _Atomic bool has_exports; /* relaxed: taken away where the driver refuses it after all */
   size_t granularity;
 } device_of[LM_DEVICES_MAX];
 
@@ -300,6 +303,7 @@ static lm_gpu_result info(int device, lm_gpu_info *out) {
   if (!lm_gpu_has(device)) return LM_GPU_FAILED;
   lm_gpu_info found = { .has_vmm = device_of[device].has_vmm,
                         .has_pools = device_of[device].has_pools,
+                        .has_exports = device_of[device].has_exports,
                         .granularity = device_of[device].granularity };
   CUdevice handle = device_of[device].handle;
   CUresult result = cu.DeviceTotalMem(&found.total, handle);
@@ -546,9 +550,12 @@ static lm_gpu_result pool_trim(int device, size_t keep) {
 /* ---- Address ranges */
 
 static CUmemAllocationProp prop_of(int device) {
-  return (
-      CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                            .location = { CU_MEM_LOCATION_TYPE_DEVICE, device_of[device].handle } };
+  CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = { CU_MEM_LOCATION_TYPE_DEVICE,
+                                             device_of[device].handle } };
+  if (device_of[device].has_exports)
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return prop;
 }
 
 static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
@@ -581,15 +588,38 @@ static CUresult map_memory(int device, lm_devptr at, size_t size,
   return result;
 }
 
-static CUresult create_and_map(int device, lm_devptr at, size_t size, uint64_t *handle) {
+/* Some systems refuse memory that can be exported, though the device could. */
+static CUresult create(int device, size_t size, CUmemGenericAllocationHandle *out) {
   CUmemAllocationProp prop = prop_of(device);
-  CUmemGenericAllocationHandle memory;
-  CUresult result = cu.MemCreate(&memory, size, &prop, 0);
-  if (result != CUDA_SUCCESS) return result;
-  result = map_memory(device, at, size, memory);
+  CUresult result = cu.MemCreate(out, size, &prop, 0);
+  bool refused = result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED ||
+                 result == CUDA_ERROR_INVALID_VALUE;
+  if (!refused || !device_of[device].has_exports) return result;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  result = cu.MemCreate(out, size, &prop, 0);
+  if (result == CUDA_SUCCESS) device_of[device].has_exports = false;
+  return result;
+}
+
+static CUresult map_or_release(int device, lm_devptr at, size_t size,
+                               CUmemGenericAllocationHandle memory, uint64_t *handle) {
+  CUresult result = map_memory(device, at, size, memory);
   if (result == CUDA_SUCCESS) *handle = memory;
   else cu.MemRelease(memory);
   return result;
+}
+
+static CUresult create_and_map(int device, lm_devptr at, size_t size, uint64_t *handle) {
+  CUmemGenericAllocationHandle memory;
+  CUresult result = create(device, size, &memory);
+  return result == CUDA_SUCCESS ? map_or_release(device, at, size, memory, handle) : result;
+}
+
+static CUresult import_and_map(int device, lm_devptr at, size_t size, int fd, uint64_t *handle) {
+  CUmemGenericAllocationHandle memory;
+  CUresult result = cu.MemImportFromShareableHandle(&memory, (void *)(intptr_t)fd,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  return result == CUDA_SUCCESS ? map_or_release(device, at, size, memory, handle) : result;
 }
 
 static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle) {
@@ -607,6 +637,26 @@ static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
 }
 
 /* ---- Other processes */
+
+static lm_gpu_result has_no_exports(void) {
+  lm_fail(LOAM_EUNSUPPORTED, "this driver cannot share memory that is mapped to addresses");
+  return LM_GPU_UNSUPPORTED;
+}
+
+static lm_gpu_result map_export(uint64_t handle, int *fd) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  if (!cu.MemExportToShareableHandle) return has_no_exports();
+  CUresult result;
+  ANYWHERE(result,
+           cu.MemExportToShareableHandle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  return tell(result, "cuMemExportToShareableHandle");
+}
+
+static lm_gpu_result map_import(int device, lm_devptr at, size_t size, int fd, uint64_t *handle) {
+  if (!cu.MemImportFromShareableHandle) return has_no_exports();
+  IN_DEVICE(device, import_and_map(device, at, size, fd, handle),
+            "cuMemImportFromShareableHandle of %zu bytes on device %d", size, device);
+}
 
 static lm_gpu_result range(lm_devptr at, lm_devptr *base, size_t *size) {
   CUdeviceptr from;
@@ -680,6 +730,8 @@ static const lm_gpu_ops ops = {
   .unreserve = unreserve,
   .map = map,
   .unmap = unmap,
+  .map_export = map_export,
+  .map_import = map_import,
   .range = range,
   .ipc_export = ipc_export,
   .ipc_open = ipc_open,
@@ -760,6 +812,9 @@ static void examine(int device) {
              cu.MemMap && cu.MemUnmap && cu.MemSetAccess && cu.MemGetAllocationGranularity;
   bool pools = cu.MemPoolCreate && cu.MemPoolDestroy && cu.MemPoolSetAttribute &&
                cu.MemPoolTrimTo && cu.MemAllocFromPoolAsync && cu.MemFreeAsync;
+  device_of[device].has_exports =
+      cu.MemExportToShareableHandle && cu.MemImportFromShareableHandle &&
+      attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0);
   CUmemAllocationProp prop = prop_of(device);
   size_t *granularity = &device_of[device].granularity;
   device_of[device].has_pools = pools &&

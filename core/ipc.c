@@ -1,8 +1,11 @@
 /* ipc.c - device memory of other processes: what is opened of each of their allocations, once, with
  * a count of those who use it. */
 #include <string.h>
+#include <unistd.h>
 
+#include "control.h"
 #include "error.h"
+#include "import.h"
 #include "manager.h"
 #include "own.h"
 #include "thread.h"
@@ -15,6 +18,7 @@ typedef struct opened {
   char *base;
   size_t size; /* as far as it was asked for */
   unsigned count;
+  lm_import *import; /* NULL: it is the manager's to close */
 } opened;
 
 /* Held while the manager is called: to open one thing twice at once must not be two of it. */
@@ -29,16 +33,32 @@ static const loam_manager *manager_of(int device, loam_status *status) {
   return m;
 }
 
+/* Of a block that stands in mapped memory. */
+static loam_status show(const void *ptr, const lm_shown *block, int device, loam_ipc *out) {
+  if (!lm_control_is_open())
+    return lm_fail(LOAM_ESTATE,
+                   "%p: this process has no control socket, by which others would open what a "
+                   "range of addresses was cut into: start it with `control` 1, or have "
+                   "loam.device { pool = \"chunks\" }",
+                   ptr);
+  *out = (loam_ipc){ .offset = (uintptr_t)ptr - block->base, .device = device, .pid = getpid() };
+  lm_import_write(block, out->handle);
+  return LOAM_OK;
+}
+
 loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   loam_owner_info owner;
   loam_ipc found;
+  lm_shown block;
   if (!out) return lm_fail(LOAM_EINVAL, "out: it is NULL");
   loam_status status = loam_owner(ptr, &owner);
   if (status != LOAM_OK) return status;
   if (owner.device < 0)
     return lm_fail(LOAM_EINVAL, "%p: it is memory of the host, not of a device", ptr);
   const loam_manager *m = manager_of(owner.device, &status);
-  if (m) status = m->get_ipc_handle(m->ctx, owner.device, (void *)ptr, &found);
+  if (m && lm_export_show(ptr, &block, &status)) {
+    if (status == LOAM_OK) status = show(ptr, &block, owner.device, &found);
+  } else if (m) status = m->get_ipc_handle(m->ctx, owner.device, (void *)ptr, &found);
   if (status != LOAM_OK) return status;
   found.size = (uint64_t)((char *)owner.base + owner.size - (const char *)ptr);
   *out = found;
@@ -60,7 +80,9 @@ static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, in
   if (!o) return lm_fail(LOAM_ENOMEM, "no memory to note what is opened");
   *o = (opened){ .next = list.first, .handle = *handle, .device = device };
   o->handle.offset = 0;
-  loam_status status = m->open_ipc_handle(m->ctx, device, &o->handle, &base);
+  loam_status status = lm_import_is(handle->handle)
+                           ? lm_import_open(handle->handle, device, &o->import, &base)
+                           : m->open_ipc_handle(m->ctx, device, &o->handle, &base);
   if (status != LOAM_OK) {
     lm_own_free(o);
     return status;
@@ -116,7 +138,8 @@ loam_status loam_ipc_close(void *at) {
   lm_lock_take(&list.lock);
   loam_status status = leave_locked(at, &last);
   const loam_manager *m = last ? manager_of(last->device, &unused) : NULL;
-  if (m) m->close_ipc_handle(m->ctx, last->device, last->base);
+  if (last && last->import) lm_import_close(last->import);
+  else if (m) m->close_ipc_handle(m->ctx, last->device, last->base);
   lm_lock_drop(&list.lock);
   lm_own_free(last);
   return status;

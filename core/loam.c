@@ -11,6 +11,7 @@
 #include "error.h"
 #include "fault.h"
 #include "foreign.h"
+#include "front.h"
 #include "got.h"
 #include "handler.h"
 #include "hook.h"
@@ -384,24 +385,24 @@ size_t loam_trim(void) { return lm_pool_trim(); }
 
 /* ---- Device memory ------------------------------------------------------------------------- */
 
-static void *make(loam_site *site, const lm_wish *wish) {
+void *lm_front_make(loam_site *site, const lm_wish *wish) {
   int before = errno;
   awake();
   return answer(NULL, lm_engine_make(site, wish), wish->size, before);
 }
 
 void *loam_device_alloc(loam_site *site, size_t size, void *stream) {
-  return make(site, &(lm_wish){ .size = size, .want = LM_WANT_DEVICE, .stream = stream });
+  return lm_front_make(site, &(lm_wish){ .size = size, .want = LM_WANT_DEVICE, .stream = stream });
 }
 
 void *loam_managed_alloc(loam_site *site, size_t size) {
-  return make(site, &(lm_wish){ .size = size, .want = LM_WANT_MANAGED });
+  return lm_front_make(site, &(lm_wish){ .size = size, .want = LM_WANT_MANAGED });
 }
 
 void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
   unsigned all = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE | LOAM_PINNED_WRITE_COMBINED;
   if (!(flags & ~all))
-    return make(site, &(lm_wish){ .size = size, .want = LM_WANT_PINNED, .flags = flags });
+    return lm_front_make(site, &(lm_wish){ .size = size, .want = LM_WANT_PINNED, .flags = flags });
   lm_fail(LOAM_EINVAL, "flags %#x: they are a sum of LOAM_PINNED_*", flags);
   errno = EINVAL;
   return NULL;

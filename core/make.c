@@ -154,7 +154,12 @@ static void end_of_device(const lm_foreign *b, const lm_stream *on) {
 
 bool lm_make_is_cached(const lm_strategy *s) {
   return s->desc.kind == LM_KIND_PINNED ||
-         (s->desc.kind == LM_KIND_DEVICE && s->desc.supply == LM_SUPPLY_CACHE);
+         (s->desc.kind == LM_KIND_DEVICE && s->desc.supply <= LM_SUPPLY_CHUNKS);
+}
+
+static bool wants_chunks(const lm_wish *wish, const lm_strategy *s) {
+  if (s->desc.supply == LM_SUPPLY_FITTING) return wish->by_handle;
+  return s->desc.supply == LM_SUPPLY_CHUNKS;
 }
 
 lm_cache *lm_make_cache(const lm_wish *wish, const lm_strategy *s, const char **why) {
@@ -162,7 +167,7 @@ lm_cache *lm_make_cache(const lm_wish *wish, const lm_strategy *s, const char **
   if (!lm_gpu()) return NULL;
   int device = lm_make_device(s->desc.device);
   if (!lm_gpu_has(device)) return NULL;
-  if (s->desc.kind == LM_KIND_DEVICE) return lm_cache_of(device);
+  if (s->desc.kind == LM_KIND_DEVICE) return lm_cache_of(device, wants_chunks(wish, s));
   *why = "pinned memory is aligned to a page at most";
   if (wish->align > LM_PAGE) return NULL;
   *why = lm_make_words;

@@ -22,6 +22,7 @@ typedef struct lm_wish {
   lm_want want;
   lm_stream stream; /* of LM_WANT_DEVICE */
   unsigned flags;   /* of LM_WANT_PINNED: LM_GPU_* beside the strategy's own */
+  bool by_handle; /* of LM_WANT_DEVICE: the driver's handles have to name it, for other processes */
 } lm_wish;
 
 /* Whether a member of a chain can give what is wanted. Without any device, memory of the host is

@@ -78,7 +78,7 @@ static loam_status get_ipc_handle(void *ctx, int device, void *at, loam_ipc *out
   if (result == LM_GPU_FAILED)
     return lm_fail(LOAM_EUNSUPPORTED,
                    "%p: the driver shares memory that it allocated by itself "
-                   "alone, as for loam.device { pool = \"none\" }",
+                   "alone, as for loam.device { pool = \"chunks\" }",
                    at);
   if (result != LM_GPU_OK) return lm_gpu_status(result);
   found.offset = (uintptr_t)at - base;

@@ -253,7 +253,7 @@ static int core_strategy(lua_State *L) {
   desc.lock = bool_field(L, 1, "lock");
   desc.device = (uint8_t)number_field(L, 1, "device", 0);
   desc.prefer = (uint8_t)number_field(L, 1, "prefer", 0);
-  desc.supply = (lm_supply)number_field(L, 1, "supply", LM_SUPPLY_CACHE);
+  desc.supply = (lm_supply)number_field(L, 1, "supply", LM_SUPPLY_FITTING);
   desc.mapped = bool_field(L, 1, "mapped");
   desc.portable = bool_field(L, 1, "portable");
   desc.write_combined = bool_field(L, 1, "write_combined");

@@ -45,7 +45,14 @@ typedef enum lm_huge {
 } lm_huge;
 
 /* Where device memory comes from. */
-typedef enum lm_supply { LM_SUPPLY_CACHE, LM_SUPPLY_DRIVER, LM_SUPPLY_NONE, LM_SUPPLIES } lm_supply;
+typedef enum lm_supply {
+  LM_SUPPLY_FITTING, /* loam's own: CHUNKS for who needs the driver's handles of it, else CACHE */
+  LM_SUPPLY_CACHE,
+  LM_SUPPLY_CHUNKS,
+  LM_SUPPLY_DRIVER,
+  LM_SUPPLY_NONE,
+  LM_SUPPLIES
+} lm_supply;
 
 /* What a strategy is. Zeroed, it is the built-in default: host memory, nothing asked. */
 typedef struct lm_desc {

@@ -538,7 +538,8 @@ static lm_extent *grow_and_find(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q,
   return *result == LM_GPU_OK ? find(c, q, size) : NULL;
 }
 
-static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
+static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size,
+                         bool *is_short) {
   lm_gpu_result result;
   lm_extent *e = find(c, q, size);
   if (e) return e;
@@ -554,22 +555,47 @@ static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t
   if ((e = find(c, q, size))) return e;
   if (!synchronize(c, gpu)) return NULL;
   if ((e = find(c, q, size))) return e;
-  if (!(give_back(c, gpu, SIZE_MAX) + lm_manager_flush(c->device))) return NULL;
-  return grow_and_find(c, gpu, q, size, &result);
+  bool more = give_back(c, gpu, SIZE_MAX) + lm_manager_flush(c->device);
+  e = more ? grow_and_find(c, gpu, q, size, &result) : NULL;
+  *is_short = !e && result == LM_GPU_NO_MEMORY;
+  return e;
 }
 
-void *lm_cache_supply(lm_cache *c, size_t size, lm_stream stream) {
-  const lm_gpu_ops *gpu = lm_gpu();
+static lm_extent *supply_once(lm_cache *c, const lm_gpu_ops *gpu, size_t size, lm_stream stream,
+                              bool *is_short) {
   lm_extent *e = NULL;
-  if (!gpu) return lm_fail_null("%s", lm_gpu_why());
-  if (!lm_manager(c->device)) return NULL;
   lm_lock_take(&c->slow);
   if (lm_manager_is_foreign(LM_MANAGER_DEVICE)) c->maps = false;
   lm_lock_take(&c->lock);
   lm_queue *q = lm_cache_taker_locked(c, stream);
   lm_lock_drop(&c->lock);
+  *is_short = false;
   if (q == &c->lost) lm_fail(LOAM_ENOMEM, "no memory to know a stream by");
-  else e = supply(c, gpu, q, lm_cache_round(size));
+  else e = supply(c, gpu, q, size, is_short);
   lm_lock_drop(&c->slow);
+  return e;
+}
+
+/* What the other pool of the device keeps. */
+static bool trim_other(const lm_cache *c, const lm_gpu_ops *gpu) {
+  size_t bytes = 0;
+  lm_cache *other = lm_cache_next(NULL, c->device);
+  for (; other; other = lm_cache_next(other, c->device)) {
+    if (other == c || other->pinned.is_pinned || c->pinned.is_pinned) continue;
+    lm_lock_take(&other->slow);
+    bytes += trim(other, gpu);
+    lm_lock_drop(&other->slow);
+  }
+  return bytes + lm_manager_flush(c->device);
+}
+
+void *lm_cache_supply(lm_cache *c, size_t size, lm_stream stream) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  bool is_short;
+  if (!gpu) return lm_fail_null("%s", lm_gpu_why());
+  if (!lm_manager(c->device)) return NULL;
+  size = lm_cache_round(size);
+  lm_extent *e = supply_once(c, gpu, size, stream, &is_short);
+  if (!e && is_short && trim_other(c, gpu)) e = supply_once(c, gpu, size, stream, &is_short);
   return e ? (void *)e->at : NULL;
 }

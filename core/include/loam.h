@@ -468,7 +468,7 @@ LOAM_API const loam_handler *loam_handler_get(void);
 
 /* Memory of another process, as plain bytes that can be sent there. */
 typedef struct loam_ipc {
-  unsigned char handle[64]; /* the driver's, of the allocation that the memory is in */
+  unsigned char handle[64]; /* of what the memory is in: the driver's of an allocation, or loam's */
   uint64_t offset;          /* of the memory, from there */
   uint64_t size;            /* of the memory */
   int32_t device;           /* of the process that shares it */
@@ -552,12 +552,17 @@ LOAM_API loam_status loam_pin(void *ptr, size_t size, unsigned flags);
 LOAM_API loam_status loam_unpin(void *ptr);
 
 /* What another process needs to use device memory of loam's; `ptr` may point into a block. The
- * memory has to live until the other process has closed it. LOAM_EUNSUPPORTED where the driver
- * cannot share what the block was made of: what pool = "none" gives, it can. */
+ * memory has to live until the other process has closed it. What the driver allocated by itself
+ * (pool = "chunks" and "none", and all that NBEP 7's memalloc gives unless a policy says "cache")
+ * has a handle of the driver's, that other libraries can open as well. What is mapped to a range of
+ * addresses has one of loam's: loam_ipc_open asks this process for it, over the control socket;
+ * LOAM_ESTATE if that is not there. LOAM_EUNSUPPORTED where the driver cannot share what the block
+ * was made of. Of what shares its pages with the block, the other process sees those as well. */
 LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
 
 /* The memory of another process, on a device of this one; where the same is opened again, the same
- * address. */
+ * address. Of loam's handles: LOAM_EBADPTR if the block is not there any more, LOAM_EIO if its
+ * owner is not, or does not answer for 5 s. */
 LOAM_API loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out);
 
 /* Once for each open. LOAM_EBADPTR for what was not opened. */

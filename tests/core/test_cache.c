@@ -288,10 +288,10 @@ static void no_stream_meets_anothers_work(void **state) {
 static void the_same_without_mapping(void **state) {
   (void)state;
   loam_device_trim(0);
-  lm_cache_of(0)->maps = false;
+  lm_cache_of(0, false)->maps = false;
   work_at_random(50, LM_GIB, 4 * LM_MIB, 3000);
   loam_device_trim(0);
-  lm_cache_of(0)->maps = true;
+  lm_cache_of(0, false)->maps = true;
 }
 
 /* ---- Threads, each with a stream, that free what others allocated */
@@ -360,10 +360,10 @@ static void any_call_may_fail_for_want_of_memory(void **state) {
   };
   (void)state;
   for (size_t i = 0; i < LM_COUNT(functions); i++) refuse_each_call(functions[i]);
-  lm_cache_of(0)->maps = false;
+  lm_cache_of(0, false)->maps = false;
   refuse_each_call("cuMemAlloc");
   loam_device_trim(0);
-  lm_cache_of(0)->maps = true;
+  lm_cache_of(0, false)->maps = true;
 }
 
 int main(void) {

@@ -1,5 +1,6 @@
 /* test_emm.c - loam as a manager for hosts that know NBEP 7, under a policy; IPC between processes;
  * the ends of contexts, devices and processes. */
+#include <ftw.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -184,6 +185,8 @@ typedef struct letter {
   loam_ipc first, second;
 } letter;
 
+enum { LARGE = 40 * MIB }; /* of several pieces of memory, where it is mapped */
+
 static void copy_out(void *to, void *from, size_t size) {
   want(cuMemcpyDtoH_v2(to, (CUdeviceptr)(uintptr_t)from, size) == CUDA_SUCCESS);
 }
@@ -215,6 +218,8 @@ static void receive(int in, int out) {
   want(write(out, "y", 1) == 1);
 }
 
+static const char MAPPED[] = "local cache = loam.device { pool = 'cache' }";
+
 static void share(const char *strategies, const char *pick) {
   int there[2], back[2];
   letter l;
@@ -231,11 +236,11 @@ static void share(const char *strategies, const char *pick) {
   CUcontext context;
   want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
   want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
-  char *a = take(0, 100000), *b = take(0, 5000);
-  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)a, 5, 100000) == CUDA_SUCCESS);
+  char *a = take(0, LARGE), *b = take(0, 5000);
+  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)a, 5, LARGE) == CUDA_SUCCESS);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)b, 6, 5000) == CUDA_SUCCESS);
   ok(loam_ipc_get(a + 500, &l.first)); /* inside a block */
-  want(l.first.size >= 100000 - 500 && l.first.size < 100000 + 4096);
+  want(l.first.size >= LARGE - 500 && l.first.size < LARGE + 4096);
   ok(emm->get_ipc_handle(emm->ctx, 0, b, &l.second));
   l.second.size = 5000;
   want(write(there[1], &l, sizeof l) == sizeof l);
@@ -244,22 +249,116 @@ static void share(const char *strategies, const char *pick) {
   want(waitpid(pid, &status, 0) == pid && status == 0);
   copy_out(&answer, a + 500, 1);
   want(answer == 9);
-  give(0, a, 100000);
+  give(0, a, LARGE);
   give(0, b, 5000);
 }
 
-TEST(another_process_uses_what_is_shared_with_it) { share("", "return plain"); }
+TEST(another_process_uses_what_is_shared_with_it) { share("", NULL); }
+TEST(and_what_the_driver_made_whole) { share("", "return plain"); }
+
+/* By descriptors of the pieces that are mapped there. */
+TEST(and_what_is_mapped_to_a_range_of_addresses) { share(MAPPED, "return cache"); }
+
+/* What loam's own functions get, a host of NBEP 7 may share as well. */
+TEST(and_what_was_allocated_by_other_functions) {
+  loam_ipc handle;
+  begin("", NULL);
+  void *at = loam_device_alloc(NULL, 5000, NULL);
+  ok(emm->get_ipc_handle(emm->ctx, 0, at, &handle));
+  loam_device_free(at, NULL);
+}
+
+/* Of NBEP 7 a handle is the driver's, which anyone can open. */
+TEST(its_handles_are_the_drivers_own) {
+  loam_ipc handle;
+  CUipcMemHandle whole;
+  begin("", NULL);
+  char *at = take(0, 100000), *next = take(0, 100000);
+  ok(emm->get_ipc_handle(emm->ctx, 0, next, &handle));
+  want(handle.offset >= 100000 && at);
+  want(cuIpcGetMemHandle(&whole, (CUdeviceptr)(uintptr_t)at) == CUDA_SUCCESS);
+  want(!memcmp(&whole, handle.handle, sizeof whole));
+  give(0, at, 100000);
+  (void)loam_device_trim(-1); /* the chunk stays as long as there is a block in it */
+  want(cuIpcGetMemHandle(&whole, (CUdeviceptr)(uintptr_t)next) == CUDA_SUCCESS);
+  give(0, next, 100000);
+  want(loam_device_trim(-1) > 0);
+  want(cuIpcGetMemHandle(&whole, (CUdeviceptr)(uintptr_t)next) != CUDA_SUCCESS);
+}
+
+/* ---- Handles that are of no use any more */
+
+static void *keep_asking(void *handle) {
+  void *at;
+  return loam_ipc_open(handle, 0, &at) ? NULL : at;
+}
+
+/* A process may open what is its own: the same memory at another address. */
+TEST(a_handle_is_dead_when_its_block_is_freed) {
+  loam_ipc handle, wrong;
+  void *there, *again;
+  char byte;
+  begin(MAPPED, "return cache");
+  char *at = take(0, 3 * MIB);
+  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 5, 3 * MIB) != CUDA_SUCCESS); /* no context */
+  ok(loam_ipc_get(at + MIB, &handle));
+  ok(loam_ipc_open(&handle, 0, &there));
+  want(there != at + MIB);
+  memset(at + MIB, 7, 1); /* memory of the stand-in is the host's */
+  memcpy(&byte, there, 1);
+  want(byte == 7);
+  wrong = handle;
+  wrong.handle[24]++; /* the key */
+  want(loam_ipc_open(&wrong, 0, &again) == LOAM_EBADPTR && says("its owner has freed it"));
+  give(0, at, 3 * MIB);
+  (void)loam_device_trim(-1);
+  memcpy(&byte, there, 1); /* stays until it is closed */
+  ok(loam_ipc_close(there));
+  want(keep_asking(&handle) == NULL && says("its owner has freed it"));
+  at = take(0, 3 * MIB);
+  want(keep_asking(&handle) == NULL && says("its owner has freed it"));
+  give(0, at, 3 * MIB);
+}
+
+TEST(an_owner_that_ends_takes_its_handles_along) {
+  int pipes[2];
+  loam_ipc handle;
+  want(!pipe(pipes));
+  pid_t pid = fork();
+  if (pid == 0) {
+    begin(MAPPED, "return cache");
+    ok(loam_ipc_get(take(0, 5000), &handle));
+    want(write(pipes[1], &handle, sizeof handle) == sizeof handle);
+    _exit(0);
+  }
+  int status;
+  want(waitpid(pid, &status, 0) == pid && status == 0);
+  want(read(pipes[0], &handle, sizeof handle) == sizeof handle);
+  begin("", NULL);
+  want(keep_asking(&handle) == NULL && says("is no loam host of this user"));
+  want(standin_handles() == 0);
+}
 
 TEST(what_the_driver_cannot_share_is_refused_with_what_to_do) {
   loam_ipc handle;
+  want(!setenv("STANDIN_LACKS", "exports", 1));
   begin("local a, b = loam.device { pool = 'cache' }, loam.device { pool = 'driver' }",
         "return req.size > 5000 and a or b");
   for (size_t size = 1000; size <= 100000; size *= 10) {
     void *at = take(0, size);
     loam_status status = loam_ipc_get(at, &handle);
-    want(status == LOAM_EUNSUPPORTED && says("pool = \"none\""));
+    want(status == LOAM_EUNSUPPORTED && says("pool = \"chunks\""));
     give(0, at, size);
   }
+}
+
+TEST(what_others_would_ask_for_needs_a_control_socket) {
+  loam_ipc handle;
+  want(!setenv("LOAM_CONTROL", "0", 1));
+  begin(MAPPED, "return cache");
+  void *at = take(0, 1000);
+  want(loam_ipc_get(at, &handle) == LOAM_ESTATE && says("no control socket"));
+  give(0, at, 1000);
 }
 
 TEST(memory_of_the_host_is_not_shared) {
@@ -440,6 +539,13 @@ TEST(nothing_is_lost_whichever_call_of_the_driver_fails) {
   want(nth > 10);
 }
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *place) {
+  (void)st;
+  (void)kind;
+  (void)place;
+  return remove(path);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(serves_all_that_nbep_7_asks),
@@ -452,7 +558,14 @@ int main(void) {
     cmocka_unit_test(loam_is_not_its_own_manager),
     cmocka_unit_test(a_policy_reads_what_a_device_has_free),
     cmocka_unit_test(another_process_uses_what_is_shared_with_it),
+    cmocka_unit_test(and_what_the_driver_made_whole),
+    cmocka_unit_test(and_what_is_mapped_to_a_range_of_addresses),
+    cmocka_unit_test(and_what_was_allocated_by_other_functions),
+    cmocka_unit_test(its_handles_are_the_drivers_own),
+    cmocka_unit_test(a_handle_is_dead_when_its_block_is_freed),
+    cmocka_unit_test(an_owner_that_ends_takes_its_handles_along),
     cmocka_unit_test(what_the_driver_cannot_share_is_refused_with_what_to_do),
+    cmocka_unit_test(what_others_would_ask_for_needs_a_control_socket),
     cmocka_unit_test(memory_of_the_host_is_not_shared),
     cmocka_unit_test(a_context_may_end_under_live_blocks),
     cmocka_unit_test(a_broken_device_fails_in_words_and_the_other_serves),
@@ -465,5 +578,9 @@ int main(void) {
   };
   setenv("STANDIN_DEVICES", "2", 0);
   setenv("STANDIN_MEMORY", "64M", 0);
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  char folder[] = "/tmp/loam-test-XXXXXX";
+  if (!mkdtemp(folder)) return 1;
+  setenv("LOAM_CONTROL_DIR", folder, 1);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  return nftw(folder, remove_one, 8, FTW_DEPTH) || failed;
 }

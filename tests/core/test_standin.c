@@ -319,6 +319,37 @@ static void tells_of_an_unmap_under_pending_work(void **state) {
   must(cuMemAddressFree(at, 2 * MIB));
 }
 
+static void exports_what_was_made_for_it(void **state) {
+  (void)state;
+  const CUmemAllocationHandleType by = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemAllocationProp properties = on_device;
+  CUmemGenericAllocationHandle piece, again;
+  CUdeviceptr at;
+  int fd;
+  must(cuMemCreate(&piece, 2 * MIB, &properties, 0));
+  assert_int_equal(cuMemExportToShareableHandle(&fd, piece, by, 0), CUDA_ERROR_INVALID_VALUE);
+  must(cuMemRelease(piece));
+  properties.requestedHandleTypes = by;
+  must(cuMemCreate(&piece, 2 * MIB, &properties, 0));
+  must(cuMemExportToShareableHandle(&fd, piece, by, 0));
+  must(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd, by));
+  close(fd);
+  assert_int_equal(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd, by),
+                   CUDA_ERROR_INVALID_VALUE);
+  must(cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
+  must(cuMemMap(at, 2 * MIB, 0, piece, 0));
+  must(cuMemMap(at + 2 * MIB, 2 * MIB, 0, again, 0));
+  must(cuMemSetAccess(at, 4 * MIB, &writable, 1));
+  must(cuMemsetD8_v2(at, 7, 2 * MIB));
+  must(standin_check(NULL, at + 2 * MIB, 7, 2 * MIB));
+  must(cuCtxSynchronize());
+  must(cuMemUnmap(at, 4 * MIB));
+  must(cuMemRelease(again));
+  must(cuMemRelease(piece));
+  must(cuMemAddressFree(at, 4 * MIB));
+  assert_int_equal(standin_used(0), 0);
+}
+
 static void pools_keep_what_their_threshold_says(void **state) {
   (void)state;
   CUmemoryPool pool;
@@ -505,6 +536,7 @@ int main(int argc, char **argv) {
     CASE(calls_the_host_in_order),
     CASE(maps_memory_to_a_range),
     CASE(tells_of_an_unmap_under_pending_work),
+    CASE(exports_what_was_made_for_it),
     CASE(pools_keep_what_their_threshold_says),
     CASE(pools_reuse_on_another_stream_only_in_order),
     CASE(a_context_takes_its_memory_with_it),

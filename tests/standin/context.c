@@ -141,6 +141,7 @@ static int attribute_of(int attribute, int device) {
     case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: return !si.lacks_managed;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: return !si.lacks_vmm;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: return !si.lacks_exports;
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: return !si.lacks_pools;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: return si.devices[device].node;
     case CU_DEVICE_ATTRIBUTE_NUMA_ID: return -1;

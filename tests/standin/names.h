@@ -79,6 +79,11 @@
   X(cuMemCreate, 10020, cuMemCreate,                                                              \
     (CUmemGenericAllocationHandle * out, size_t size, const CUmemAllocationProp *properties,      \
      unsigned long long flags))                                                                   \
+  X(cuMemExportToShareableHandle, 10020, cuMemExportToShareableHandle,                            \
+    (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,              \
+     unsigned long long flags))                                                                   \
+  X(cuMemImportFromShareableHandle, 10020, cuMemImportFromShareableHandle,                        \
+    (CUmemGenericAllocationHandle * out, void *shared, CUmemAllocationHandleType type))           \
   X(cuMemFreeAsync, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle))                     \
   X(cuMemFreeHost, 3020, cuMemFreeHost, (void *at))                                               \
   X(cuMemFree, 4000, cuMemFree_v2, (CUdeviceptr at))                                              \

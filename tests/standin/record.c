@@ -157,6 +157,7 @@ void si_read_environment(void) {
   si.lacks_vmm = strstr(lacks, "vmm");
   si.lacks_pools = strstr(lacks, "pools");
   si.lacks_managed = strstr(lacks, "managed");
+  si.lacks_exports = strstr(lacks, "exports");
   read_failing();
 }
 

@@ -11,7 +11,7 @@
  *   STANDIN_NODES=0,1     NUMA node of each device; absent: 0
  *   STANDIN_VERSION=13000 of the driver
  *   STANDIN_INIT=999      cuInit returns this
- *   STANDIN_LACKS=vmm,pools,managed   what the devices cannot
+ *   STANDIN_LACKS=vmm,pools,managed,exports   what the devices cannot
  *   STANDIN_DELAY=n       work on a stream completes no sooner than n driver calls after it was
  *                         put there, unless it is waited for
  *   STANDIN_FAIL=nth[:code[:function]]   the nth call, of that function if one is named, fails

@@ -110,7 +110,7 @@ typedef struct si_gpu {
 typedef struct si_state {
   bool started, ended, forked;
   int version, count;
-  bool lacks_vmm, lacks_pools, lacks_managed;
+  bool lacks_vmm, lacks_pools, lacks_managed, lacks_exports;
   si_gpu devices[DEVICES_MAX];
   unsigned delay, late_frees;
   bool held, strict;

@@ -1,7 +1,10 @@
-/* vmm.c - address ranges, pieces of memory, and the mapping of the one to the other. */
+/* vmm.c - address ranges, pieces of memory, the mapping of the one to the other, and descriptors of
+ * pieces for other processes. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "state.h"
 
@@ -10,6 +13,8 @@ typedef struct si_piece {
   int device;
   size_t size;
   off_t offset;
+  int fd; /* the file that it is in, if another process's; else -1 */
+  bool exportable;
   unsigned handles, mappings; /* gone when both are 0 */
 } si_piece;
 
@@ -102,6 +107,11 @@ static void end_if_unused(si_piece *piece) {
   struct si_piece **link = &pieces;
   while (*link != piece) link = &(*link)->next;
   *link = piece->next;
+  if (piece->fd >= 0) { /* its memory is the other process's to give back */
+    close(piece->fd);
+    free(piece);
+    return;
+  }
   struct si_block block = { .device = piece->device, .size = piece->size, .offset = piece->offset };
   block.map = hold_address(NULL, PAGE, 0); /* si_unback gives a mapping back */
   block.map_size = PAGE;
@@ -120,6 +130,10 @@ API cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
       properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     LEAVE(CUDA_ERROR_INVALID_VALUE);
   }
+  bool exportable = properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (exportable ? si.lacks_exports : properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+    LEAVE(CUDA_ERROR_NOT_SUPPORTED);
+  }
   int device = properties->location.id;
   if (si_of_device(device)) LEAVE(CUDA_ERROR_INVALID_DEVICE);
   si_piece *piece = calloc(1, sizeof *piece);
@@ -130,9 +144,13 @@ API cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
     LEAVE(result);
   }
   munmap(block.map, block.map_size);
-  *piece = (si_piece){
-    .next = pieces, .device = device, .size = size, .offset = block.offset, .handles = 1
-  };
+  *piece = (si_piece){ .next = pieces,
+                       .device = device,
+                       .size = size,
+                       .offset = block.offset,
+                       .fd = -1,
+                       .exportable = exportable,
+                       .handles = 1 };
   pieces = piece;
   si.handles++;
   *out = (uintptr_t)piece;
@@ -159,6 +177,68 @@ API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *at) {
   block->piece->handles++;
   si.handles++;
   *out = (uintptr_t)block->piece;
+  LEAVE(CUDA_SUCCESS);
+}
+
+/* ---- Pieces for other processes: a descriptor says whose file one is in, and where ---- */
+
+typedef struct si_shared {
+  uint64_t magic, offset, size;
+  int process, fd, device;
+} si_shared;
+
+static const uint64_t MAGIC = 0x2f70616d646e6174;
+
+API cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                 CUmemAllocationHandleType type, unsigned long long flags) {
+  ENTER();
+  si_piece *piece = piece_of(handle);
+  if (!piece || piece->handles == 0) {
+    si_violate("cuMemExportToShareableHandle of %#llx, which is no handle", handle);
+    LEAVE(CUDA_ERROR_INVALID_VALUE);
+  }
+  if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !piece->exportable) {
+    LEAVE(CUDA_ERROR_INVALID_VALUE);
+  }
+  si_shared shared = { .magic = MAGIC,
+                       .offset = (uint64_t)piece->offset,
+                       .size = piece->size,
+                       .process = (int)getpid(),
+                       .fd = si.devices[piece->device].fd,
+                       .device = piece->device };
+  int fd = memfd_create("standin piece", MFD_CLOEXEC);
+  if (fd < 0) LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
+  if (write(fd, &shared, sizeof shared) != sizeof shared) abort();
+  *(int *)out = fd;
+  LEAVE(CUDA_SUCCESS);
+}
+
+API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *given,
+                                   CUmemAllocationHandleType type) {
+  ENTER();
+  si_shared shared;
+  char path[64];
+  int from = (int)(intptr_t)given;
+  if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      pread(from, &shared, sizeof shared, 0) != sizeof shared || shared.magic != MAGIC) {
+    LEAVE(CUDA_ERROR_INVALID_VALUE);
+  }
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", shared.process, shared.fd);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  si_piece *piece = calloc(1, sizeof *piece);
+  if (fd < 0 || !piece) {
+    free(piece);
+    LEAVE(CUDA_ERROR_INVALID_VALUE);
+  }
+  *piece = (si_piece){ .next = pieces,
+                       .device = shared.device,
+                       .size = shared.size,
+                       .offset = (off_t)shared.offset,
+                       .fd = fd,
+                       .handles = 1 };
+  pieces = piece;
+  si.handles++;
+  *out = (uintptr_t)piece;
   LEAVE(CUDA_SUCCESS);
 }
 
@@ -207,9 +287,10 @@ static bool each_mapping(uintptr_t at, size_t size, void (*visit)(si_block *, in
 
 static void set_access(si_block *block, int protection) {
   void *at = (void *)block->at;
+  int own = si.devices[block->device].fd, other = block->piece->fd;
   if (protection == PROT_NONE) {
     hold_address(at, block->size, MAP_FIXED);
-  } else if (mmap(at, block->size, protection, MAP_SHARED | MAP_FIXED, si.devices[block->device].fd,
+  } else if (mmap(at, block->size, protection, MAP_SHARED | MAP_FIXED, other < 0 ? own : other,
                   block->piece->offset) == MAP_FAILED) {
     abort();
   }
@@ -262,6 +343,7 @@ void si_vmm_reset(void) {
   while (pieces) {
     si_piece *piece = pieces;
     pieces = piece->next;
+    if (piece->fd >= 0) close(piece->fd);
     free(piece);
   }
 }

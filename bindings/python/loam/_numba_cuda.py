@@ -52,6 +52,10 @@ def _ipc_handle(handle: bytes) -> Any:
     return numba_driver.drvapi.cu_ipc_mem_handle.from_buffer_copy(handle)
 
 
+def _handle_bytes(handle: Any) -> bytes:
+    return bytes(handle.reserved if _BY_PACKAGE else handle)
+
+
 def _address(pointer: Any) -> int:
     value = getattr(pointer, "value", pointer)
     return int(value) if value is not None else 0
@@ -64,6 +68,73 @@ class _Life:
 
     def __init__(self) -> None:
         self.ended = False
+
+
+class _Opened:
+    """Memory of another process, from its handle, until close()."""
+
+    def __init__(self, parent: IpcHandle) -> None:
+        self._parent = parent
+        self._memory: Any = None
+
+    def open(self, context: Any) -> Any:
+        parent = self._parent
+        if parent.base is not None:
+            raise ValueError("opening IpcHandle from original process")
+        if self._memory is not None:
+            raise ValueError("IpcHandle is already opened")
+        address = _loam.ipc_open(_handle_bytes(parent.handle), parent.offset, parent.size,
+                                 int(context.device.id))
+        self._memory = MemoryPointer(weakref.proxy(context), _device_pointer(address), parent.size)
+        return self._memory.own()
+
+    def close(self) -> None:
+        if self._memory is None:
+            raise ValueError("IpcHandle not opened")
+        memory, self._memory = self._memory, None
+        _loam.ipc_close(_address(memory.handle))
+
+
+class _Staged:
+    """A copy of memory of another process on a device that this one cannot reach otherwise."""
+
+    def __init__(self, parent: IpcHandle) -> None:
+        self._parent = parent
+
+    def open(self, context: Any) -> Any:
+        from numba import cuda
+
+        source = int(numba_driver.Device.from_identity(self._parent.source_info).id)
+        opened = _Opened(self._parent)
+        with cuda.gpus[source]:
+            there = opened.open(cuda.devices.get_context())
+        memory = context.memalloc(self._parent.size)
+        numba_driver.device_to_device(memory, there, self._parent.size)
+        with cuda.gpus[source]:
+            opened.close()
+        return memory
+
+    def close(self) -> None:
+        """The copy is Numba's."""
+
+
+class LoamIpcHandle(IpcHandle):  # type: ignore[misc]
+    """A handle whose memory is opened by loam, which knows more ways than the driver: what its
+    pools cut from a range of addresses, the driver's own handles cannot name. It is pickled by its
+    name, so the other process needs the package, but not the plug-in."""
+
+    def _open_by(self, way: type, context: Any) -> Any:
+        if self._impl is not None:
+            raise ValueError("IpcHandle is already opened")
+        self._impl = way(self)
+        return self._impl.open(context)
+
+    def open_direct(self, context: Any) -> Any:
+        return self._open_by(_Opened, context)
+
+    def open_staged(self, context: Any) -> Any:
+        self._sentry_source_info()
+        return self._open_by(_Staged, context)
 
 
 class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
@@ -157,9 +228,8 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
         try:
             handle, offset = _loam.manager_ipc(self._device, _address(memory.handle))
         except Error as error:
-            raise RuntimeError(f"{error} (what other processes open has to be of a strategy "
-                               'like loam.device { pool = "none" })') from error
-        return IpcHandle(memory, _ipc_handle(handle), memory.size,
+            raise RuntimeError(str(error)) from error
+        return LoamIpcHandle(memory, _ipc_handle(handle), memory.size,
                          self.context.device.get_device_identity(), offset=offset)
 
     def get_memory_info(self) -> Any:

@@ -126,7 +126,7 @@ static PyObject *manager_reset(PyObject *self, PyObject *number) {
   return binding_done(status);
 }
 
-/* (device, address): the driver's handle, and where in its allocation the memory is. */
+/* (device, address): the handle, and where in what it stands for the memory is. */
 static PyObject *manager_ipc(PyObject *self, PyObject *args) {
   (void)self;
   int device;
@@ -141,6 +141,38 @@ static PyObject *manager_ipc(PyObject *self, PyObject *args) {
   if (status) return binding_fail(status);
   return Py_BuildValue("y#K", (const char *)ipc.handle, (Py_ssize_t)sizeof ipc.handle,
                        (unsigned long long)ipc.offset);
+}
+
+/* (handle, offset, size, device): where that is now. */
+static PyObject *ipc_open(PyObject *self, PyObject *args) {
+  (void)self;
+  const char *handle;
+  Py_ssize_t length;
+  unsigned long long offset, size;
+  int device;
+  if (!PyArg_ParseTuple(args, "y#KKi", &handle, &length, &offset, &size, &device)) return NULL;
+  loam_ipc ipc = { .offset = offset, .size = size };
+  if (length != (Py_ssize_t)sizeof ipc.handle)
+    return PyErr_Format(PyExc_ValueError, "a handle of %zd bytes: it has %zu", length,
+                        sizeof ipc.handle);
+  memcpy(ipc.handle, handle, sizeof ipc.handle);
+  void *at = NULL;
+  loam_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = loam_ipc_open(&ipc, device, &at);
+  Py_END_ALLOW_THREADS;
+  return status ? binding_fail(status) : PyLong_FromVoidPtr(at);
+}
+
+static PyObject *ipc_close(PyObject *self, PyObject *address) {
+  (void)self;
+  void *at = PyLong_AsVoidPtr(address);
+  if (!at && PyErr_Occurred()) return NULL;
+  loam_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = loam_ipc_close(at);
+  Py_END_ALLOW_THREADS;
+  return binding_done(status);
 }
 
 /* ---- Frees that are put off */
@@ -236,6 +268,8 @@ PyMethodDef device_methods[] = {
   { "manager_pin", manager_pin, METH_VARARGS, NULL },
   { "manager_unpin", manager_unpin, METH_VARARGS, NULL },
   { "manager_ipc", manager_ipc, METH_VARARGS, NULL },
+  { "ipc_open", ipc_open, METH_VARARGS, NULL },
+  { "ipc_close", ipc_close, METH_O, NULL },
   { "manager_reset", manager_reset, METH_O, NULL },
   { "defer_enter", defer_enter, METH_NOARGS, NULL },
   { "defer_leave", defer_leave, METH_NOARGS, NULL },

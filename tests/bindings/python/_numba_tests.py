@@ -30,11 +30,6 @@ ALL = ["cudadrv.test_" + name for name in (
     "select_device", "streams")] + ["cudapy.test_" + name for name in (
         "array", "cuda_array_interface", "gufunc_scheduling", "ipc", "record_dtype")]
 
-# Memory that other processes open is not cut from a range of addresses.
-POLICIES = {"cudapy.test_ipc": """local whole = loam.device { pool = "none" }
-return loam.policy { name = "whole", pick = function() return whole end }
-"""}
-
 _RESULT = re.compile(r"^(test\w+) \(([\w.]+)\)(?:\n.*?)?? \.\.\. .*?"
                      r"(ok|FAIL|ERROR|skipped '.*?'|expected failure)$", re.M | re.S)
 
@@ -43,10 +38,6 @@ def run(module, manager, log):
     """The results of a module's tests by name."""
     environment = {**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": manager, "LOAM_CONTROL": "0",
                    "PYTHONDONTWRITEBYTECODE": "1"}
-    if module in POLICIES:
-        environment["LOAM_POLICY"] = log + ".lua"
-        with open(log + ".lua", "w") as policy:
-            policy.write(POLICIES[module])
     driver = os.environ.get("LOAM_STANDIN")
     if driver:
         environment.update(NUMBA_CUDA_DRIVER=driver, LOAM_CUDA_DRIVER=driver, STANDIN_LOG=log)

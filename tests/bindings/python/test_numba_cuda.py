@@ -4,7 +4,10 @@ import ctypes
 import gc
 import importlib.util
 import os
+import pickle
+import subprocess
 import sys
+import tempfile
 import threading
 from unittest import mock
 
@@ -14,6 +17,8 @@ if not importlib.util.find_spec("numba"):
     sys.exit(77)
 os.environ.update(NUMBA_CUDA_DRIVER=STANDIN, LOAM_CUDA_DRIVER=STANDIN, STANDIN_MEMORY="64M",
                   STANDIN_LOG=os.devnull, NUMBA_CUDA_MEMORY_MANAGER="loam.numba")
+folder = tempfile.TemporaryDirectory()
+os.environ.update(LOAM_CONTROL="1", LOAM_CONTROL_DIR=folder.name)  # other processes ask there
 
 import numpy
 from numba import cuda
@@ -37,6 +42,11 @@ def give_back():
     _loam.defer_enter()
     _loam.defer_leave()
     _loam.defer_limit(10, 0.2)
+
+
+def restore_policy():
+    loam.policy.load(text="""local any = loam.device{}
+                             return loam.policy { pick = function() return any end }""")
 
 
 def waits():
@@ -179,8 +189,7 @@ class Frees(OnTheStandIn):
 class Policies(OnTheStandIn):
     def tearDown(self):
         super().tearDown()
-        loam.policy.load(text="""local any = loam.device{}
-                                 return loam.policy { pick = function() return any end }""")
+        restore_policy()
 
     def test_decide_what_device_memory_is(self):
         loam.policy.load(text="""
@@ -198,6 +207,40 @@ class Policies(OnTheStandIn):
             del array
         with loam.tag("denied"), self.assertRaisesRegex(CudaAPIError, "deny|denied"):
             cuda.device_array(10)
+
+
+class Elsewhere(OnTheStandIn):
+    """What another process opens; numba.cuda.tests.cudapy.test_ipc has the rest."""
+
+    CHILD = """
+import pickle, sys, numpy
+from numba import cuda
+handle = pickle.load(sys.stdin.buffer)
+with handle as array:
+    print(array.copy_to_host().sum())
+    array.copy_to_device(numpy.full(len(array), 2.0))
+"""
+
+    def tearDown(self):
+        super().tearDown()
+        restore_policy()
+
+    def opens_in_a_child(self, pool):
+        loam.policy.load(text=f"""local any = loam.device {{ pool = "{pool}" }}
+                                  return loam.policy {{ pick = function() return any end }}""")
+        other = cuda.to_device(numpy.zeros(100))
+        array = cuda.to_device(numpy.ones(2 * MIB))
+        done = subprocess.run([sys.executable, "-c", self.CHILD], capture_output=True,
+                              input=pickle.dumps(array.get_ipc_handle()), timeout=120)
+        self.assertEqual((done.stdout.split(), done.stderr), ([b"2097152.0"], b""))
+        self.assertEqual(array.copy_to_host().sum(), 4 * MIB)
+        self.assertEqual(other.copy_to_host().sum(), 0)
+
+    def test_an_array_is_opened_that_the_driver_can_name(self):
+        self.opens_in_a_child("chunks")
+
+    def test_and_one_that_is_mapped_to_a_range_of_addresses(self):
+        self.opens_in_a_child("cache")
 
 
 class Everywhere(OnTheStandIn):

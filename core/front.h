@@ -1,0 +1,11 @@
+/* front.h - what a public function does around a request, for those that are not in loam.c. */
+#ifndef LM_FRONT_H
+#define LM_FRONT_H
+
+#include "loam.h"
+#include "make.h"
+
+/* As loam_device_alloc and its like serve one. */
+void *lm_front_make(loam_site *site, const lm_wish *wish);
+
+#endif
