@@ -205,6 +205,8 @@ static void receive(int in, int out) {
   want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
   copy_out(&byte, first, 1);
   want(byte == 5);
+  copy_out(&byte, first + l.first.size - 1, 1);
+  want(byte == 5);
   copy_out(&byte, second + l.second.size - 1, 1);
   want(byte == 6);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)first, 9, 1) == CUDA_SUCCESS);
@@ -232,15 +234,18 @@ static void share(const char *strategies, const char *pick) {
     receive(there[0], back[1]);
     _exit(0);
   }
+  close(back[1]);
   begin(strategies, pick);
   CUcontext context;
   want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
   want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  void *before[] = { take(0, 3 * MIB), take(0, 5000) }; /* so that a and b begin amid something */
   char *a = take(0, LARGE), *b = take(0, 5000);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)a, 5, LARGE) == CUDA_SUCCESS);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)b, 6, 5000) == CUDA_SUCCESS);
   ok(loam_ipc_get(a + 500, &l.first)); /* inside a block */
   want(l.first.size >= LARGE - 500 && l.first.size < LARGE + 4096);
+  l.first.size = LARGE - 500;
   ok(emm->get_ipc_handle(emm->ctx, 0, b, &l.second));
   l.second.size = 5000;
   want(write(there[1], &l, sizeof l) == sizeof l);
@@ -251,6 +256,8 @@ static void share(const char *strategies, const char *pick) {
   want(answer == 9);
   give(0, a, LARGE);
   give(0, b, 5000);
+  give(0, before[0], 3 * MIB);
+  give(0, before[1], 5000);
 }
 
 TEST(another_process_uses_what_is_shared_with_it) { share("", NULL); }
