@@ -78,8 +78,8 @@ static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
 
 /* Most small blocks are made and ended as lm_engine_take and lm_engine_give do it. */
 loam_block *loam_block_new(loam_site *site, size_t size) {
-  lm_thread *t = lm_self;
-  if (lm_likely(t && size <= LM_BLOCK_EMBEDDED_MAX)) {
+  lm_thread *t = lm_self_or_nobody;
+  if (lm_likely(size <= LM_BLOCK_EMBEDDED_MAX)) {
     loam_site *of = site ? site : lm_engine_scope(t);
     loam_block *b = lm_engine_take(t, of, sizeof *b + size);
     if (lm_likely(b != NULL)) {
@@ -192,8 +192,8 @@ static LM_NOINLINE void release_told(loam_block *b) {
 }
 
 LM_INLINE bool end_embedded(loam_block *b) {
-  lm_thread *t = lm_self;
-  if (lm_unlikely(b->kind != LOAM_BLOCK_EMBEDDED || !t)) return false;
+  lm_thread *t = lm_self_or_nobody;
+  if (lm_unlikely(b->kind != LOAM_BLOCK_EMBEDDED)) return false;
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
   if (lm_likely(lm_engine_give(t, b))) {
     lm_count(&t->blocks.ended[LOAM_BLOCK_EMBEDDED], 1);

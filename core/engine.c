@@ -342,7 +342,7 @@ static void open_lane(lm_lane *lane, uint64_t key, const loam_site *site, const 
 static lm_lane *lane_for(lm_thread *t, loam_site *site, size_t size, uintptr_t code,
                          uint64_t *key) {
   const lm_plan *plan = lm_engine_plan(site);
-  uint64_t epoch = atomic_load(&t->epoch) & ~LM_EPOCH_WARY, unit = (size + 15) / 16;
+  uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY, unit = (size + 15) / 16;
   if (plan->reads & 1u << LM_IN_ZERO) return NULL;
   unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
   bool even = class_ >= LM_CLASSES || plan->table.even >> class_ & 1;

@@ -138,7 +138,7 @@ LM_INLINE void *lm_engine_take_large(lm_thread *t, const loam_site *site, size_t
 
 /* Most frees. False: ask lm_engine_free. */
 LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
-  if (lm_likely(!(lm_thread_try(t) & LM_EPOCH_WARY))) {
+  if (lm_likely(lm_thread_try(t) & LM_EPOCH_EASY)) {
     lm_peeked();
     if (lm_likely(lm_pool_give(t, p))) {
       lm_thread_leave(t);

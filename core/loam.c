@@ -265,19 +265,16 @@ static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
 }
 
 void *loam_malloc(loam_site *site, size_t size) {
-  lm_thread *t = lm_self;
+  lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
-  if (lm_likely(t != NULL)) {
-    void *p = lm_engine_take(t, site ? site : lm_engine_scope(t), size);
-    if (lm_likely(p != NULL)) return p;
-  }
-  return malloc_slow(site, size, 0);
+  if (!site) site = lm_engine_scope(t);
+  void *p = lm_engine_take(t, site, size);
+  return lm_likely(p != NULL) ? p : malloc_slow(site, size, 0);
 }
 
 void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_thread *t = lm_self;
-  if (lm_likely(size <= LM_SMALL_MAX && t)) {
-    void *p = lm_engine_take_code(t, (uintptr_t)code, size);
+  if (lm_likely(size <= LM_SMALL_MAX)) {
+    void *p = lm_engine_take_code(lm_self_or_nobody, (uintptr_t)code, size);
     if (lm_likely(p != NULL)) return p;
   }
   return miss(size, code);
@@ -295,12 +292,12 @@ void loam_code_forget(void) { lm_thread_raise(LM_WARY_STALE); }
 
 void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
-  lm_thread *t = lm_self;
+  lm_thread *t = lm_self_or_nobody;
   if (!lm_mul(count, size, &bytes)) {
     lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
     return answer(NULL, NULL, 0, 0);
   }
-  if (lm_likely(t && bytes <= LM_SMALL_MAX)) {
+  if (lm_likely(bytes <= LM_SMALL_MAX)) {
     void *p = lm_engine_take(t, site ? site : lm_engine_scope(t), bytes);
     if (lm_likely(p != NULL)) return memset(p, 0, bytes);
   }
@@ -357,8 +354,7 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
 }
 
 void loam_free(void *ptr) {
-  lm_thread *t = lm_self;
-  if (lm_likely(t && lm_engine_give(t, ptr))) return;
+  if (lm_likely(lm_engine_give(lm_self_or_nobody, ptr))) return;
   free_slow(ptr, SIZE_MAX, __builtin_return_address(0), NULL);
 }
 

@@ -150,7 +150,7 @@ _Static_assert(LM_THREAD_BINS + sizeof(lm_thread_bins) <= LM_THREAD_SIZE,
 LM_INLINE lm_thread_bins *lm_pool_bins_of(lm_thread *t) {
   return (lm_thread_bins *)((char *)t + LM_THREAD_BINS);
 }
-LM_INLINE lm_bin *lm_pool_bin_at(lm_thread *t, uint32_t offset) {
+LM_INLINE lm_bin *lm_pool_bin_at(lm_thread *t, size_t offset) {
   return (lm_bin *)((char *)t + offset);
 }
 
@@ -189,11 +189,13 @@ LM_INLINE void lm_pool_mark(lm_at at, lm_mark mark) {
 
 /* From the bin of a lane, if that is not empty and the token stands in the palette where the lane
  * has it. NULL: nothing was done. Without a call, and what the lane says is read when it is
- * needed, if that is twice: so all of it fits the registers that need not be saved. */
+ * needed, if that is twice: so all of it fits the registers that need not be saved. What gcc keeps
+ * of a bin is its offset, which each instruction adds to the thread by itself. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
-  lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  void **top = lm_bin_top(bin);
-  if (lm_unlikely(top == bin->low)) return NULL;
+  size_t bin = lane->bin;
+  void **top = lm_bin_top(lm_pool_bin_at(t, bin));
+  lm_settle(bin);
+  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->low)) return NULL;
   void *p = top[-1];
   lm_at at = lm_pool_at(p);
   lm_token token = lm_peek(lm_token, lm_mark_owner(at.side, lane->mark));
@@ -255,16 +257,18 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
   unsigned __int128 product = (unsigned __int128)offset * reciprocal;
   if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
-  lm_side *side = atomic_load_explicit(&s->side, memory_order_relaxed) + (size_t)(product >> 64);
+  lm_side *side = lm_peek(lm_side *, &s->side) + (size_t)(product >> 64);
   lm_mark dead = (lm_mark)(lm_peek(lm_mark, side) + LM_IDS);
   if (lm_unlikely(!lm_mark_was_plain(dead))) return false;
-  lm_bin *bin = lm_pool_bin_at(t, lm_peek(uint32_t, &s->bin));
-  void **top = lm_bin_top(bin);
-  if (lm_unlikely(top == bin->high)) return false;
+  size_t bin = lm_peek(uint32_t, &s->bin);
+  void **top = lm_bin_top(lm_pool_bin_at(t, bin));
+  lm_settle(bin);
+  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
   atomic_store_explicit(side, dead, memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &s->size));
   *top = p;
-  lm_move(void **, &bin->top, 1);
+  lm_settle(bin);
+  lm_move(void **, &lm_pool_bin_at(t, bin)->top, 1);
   return true;
 }
 

@@ -16,6 +16,8 @@
 #include <signal.h>
 
 _Thread_local lm_thread *lm_self __attribute__((tls_model("initial-exec"))) = NULL;
+static lm_thread nobody;
+_Thread_local lm_thread *lm_self_or_nobody __attribute__((tls_model("initial-exec"))) = &nobody;
 
 /* The destructor ran: any further area of this thread is a late one. */
 static _Thread_local bool ended __attribute__((tls_model("initial-exec")));
@@ -174,6 +176,7 @@ static void end_thread(void *area) {
   say_farewell(t);
   ended = true;
   lm_self = NULL;
+  lm_self_or_nobody = &nobody;
   destroy(t);
 }
 
@@ -208,8 +211,8 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   lm_thread *t = area;
   t->number = lm_sys_thread();
   t->dying = ended;
-  t->epoch = LM_EPOCH_FIRST;
-  lm_self = t;
+  t->epoch = LM_EPOCH_FIRST | LM_EPOCH_EASY;
+  lm_self = lm_self_or_nobody = t;
   lm_lock_take(&list.lock);
   link_locked(t);
   lm_lock_drop(&list.lock);
@@ -246,14 +249,15 @@ static void (*_Atomic on_claim)(lm_thread *t);
  * of lm_thread_try. */
 void lm_thread_make_wary(lm_thread *t, uint32_t wary) {
   atomic_fetch_or(&t->wary, wary);
-  atomic_fetch_or(&t->epoch, LM_EPOCH_WARY);
+  atomic_fetch_and(&t->epoch, ~LM_EPOCH_EASY);
 }
 
-/* The bit goes first: whoever adds a reason meanwhile sets it again. What is taken back is told. */
+/* The bit comes first: whoever adds a reason meanwhile clears it again. What is taken back is
+ * told. */
 static uint32_t take_back(lm_thread *t, uint32_t wary) {
-  atomic_fetch_and(&t->epoch, ~LM_EPOCH_WARY);
+  atomic_fetch_or(&t->epoch, LM_EPOCH_EASY);
   uint32_t before = atomic_fetch_and(&t->wary, ~wary);
-  if (before & ~wary) atomic_fetch_or(&t->epoch, LM_EPOCH_WARY);
+  if (before & ~wary) atomic_fetch_and(&t->epoch, ~LM_EPOCH_EASY);
   return before;
 }
 
@@ -279,7 +283,7 @@ static void forget_lanes(lm_thread *t) {
   do {
     next = (now + LM_EPOCH_FIRST) & (LM_SCOPED - 1);
     if (!next) next = LM_EPOCH_FIRST;
-  } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_WARY)));
+  } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_EASY)));
   if (next != LM_EPOCH_FIRST) return;
   for (int i = 0; i < LM_LANES; i++) t->lane[i].key = 0;
 }

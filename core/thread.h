@@ -25,7 +25,7 @@
 #define LM_DEAD 64                         /* power of two */
 #define LM_EPOCH_FIRST ((uint64_t)1 << 55) /* one more, and up to bit 61, each time */
 #define LM_SCOPED ((uint64_t)1 << 62)
-#define LM_EPOCH_WARY ((uint64_t)1 << 63)
+#define LM_EPOCH_EASY ((uint64_t)1 << 63)
 
 /* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
  * Written by the thread, read by whoever asks; the key changes under stats.c's lock of totals. */
@@ -56,8 +56,8 @@ typedef struct lm_dead {
 } lm_dead;
 
 /* Why the next operation of a thread takes the long way: bits of `wary`. Set by others; each says
- * who takes it back. While there is one, `epoch` has LM_EPOCH_WARY as well, which no lane's key
- * has: finding no lane is also how the fast path of malloc finds that it has to be wary. */
+ * who takes it back. While there is none, `epoch` has LM_EPOCH_EASY, which every lane's key has:
+ * finding no lane is also how the fast path of malloc finds that it has to be wary. */
 enum {
   LM_WARY_STALE = 1,    /* its lanes are of an older generation: it forgets them */
   LM_WARY_CLAIMED = 2,  /* its idle bins are asked for: it takes the bit back and gives them up;
@@ -77,7 +77,7 @@ typedef struct lm_block_tally {
 typedef struct lm_thread {
   _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
   _Atomic uint32_t wary;   /* LM_WARY_* */
-  _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_WARY */
+  _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_EASY */
   uint64_t scoped;         /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
   loam_site *site;         /* the scope's; NULL: none */
   uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_inside */
@@ -109,6 +109,10 @@ _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the th
 
 extern _Thread_local lm_thread *lm_self
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* The same for the fast paths, which need not ask then whether there is one: a thread that has no
+ * area has nobody's, all zeros but for `active`, in which nothing is ever met. */
+extern _Thread_local lm_thread *lm_self_or_nobody
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* The calling thread's area, made on first use; NULL only when the system has no memory left. */
 lm_thread *lm_thread_make(void);
@@ -124,7 +128,7 @@ void lm_thread_attend(lm_thread *t);
 /* What a thread does that is asked for its idle bins; set once. */
 void lm_thread_on_claim(void (*give_up)(lm_thread *t));
 
-/* Enters, and the epoch: if it has LM_EPOCH_WARY, the long way is to be taken, and this one left at
+/* Enters, and the epoch: without LM_EPOCH_EASY the long way is to be taken, and this one left at
  * once. Once that is known, lm_peeked, which pairs with whoever set or took back a reason: his
  * doings are seen. */
 LM_INLINE uint64_t lm_thread_try(lm_thread *t) {
@@ -138,7 +142,7 @@ LM_INLINE void lm_thread_leave(lm_thread *t) {
 }
 
 LM_INLINE void lm_thread_enter(lm_thread *t) {
-  while (lm_unlikely(lm_thread_try(t) & LM_EPOCH_WARY) &&
+  while (lm_unlikely(!(lm_thread_try(t) & LM_EPOCH_EASY)) &&
          atomic_load_explicit(&t->wary, memory_order_acquire) &
              (LM_WARY_STALE | LM_WARY_CLAIMED | LM_WARY_TAKING)) {
     lm_thread_leave(t);

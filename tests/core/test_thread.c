@@ -111,6 +111,23 @@ static void *meet_refusals(void *calls) {
   return NULL;
 }
 
+static void *go_by_nobody(void *unused) {
+  (void)unused;
+  lm_thread *nobody = lm_self_or_nobody;
+  bool wary = !(lm_thread_try(nobody) & LM_EPOCH_EASY), empty = true;
+  lm_thread_leave(nobody);
+  for (int i = 0; i < LM_LANES; i++) empty = empty && !nobody->lane[i].key;
+  lm_thread *t = lm_thread_get();
+  return wary && empty && t != nobody && lm_self_or_nobody == t ? NULL : WRONG;
+}
+
+static void a_thread_without_an_area_meets_nothing_in_nobodys(void **state) {
+  (void)state;
+  void *result;
+  pthread_join(start_thread(go_by_nobody, NULL), &result);
+  assert_null(result);
+}
+
 static void want_of_memory_is_no_area(void **state) {
   (void)state;
   long calls = -1;
@@ -405,6 +422,7 @@ int main(void) {
     cmocka_unit_test(a_thread_keeps_one_zeroed_area),
     cmocka_unit_test(an_area_goes_with_its_thread),
     cmocka_unit_test(thousands_of_threads_leave_nothing),
+    cmocka_unit_test(a_thread_without_an_area_meets_nothing_in_nobodys),
     cmocka_unit_test(want_of_memory_is_no_area),
     cmocka_unit_test(late_areas_are_taken_back),
     cmocka_unit_test(exit_hooks_run_once_last_registered_first),
