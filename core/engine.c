@@ -259,9 +259,25 @@ static void *denied(const order *o) {
   return lm_fail_null("size %zu under tag '%s': the policy denies it", o->size, o->site->where.tag);
 }
 
+static void copy_why(const order *o, char *words, size_t size) {
+  snprintf(words, size, "%s", o->why == lm_make_words ? loam_error() : o->why);
+}
+
+/* A member could not serve. Who is told may call loam, and the words are asked for after that. */
+static LM_NOINLINE void missed(const order *o, lm_strategy *s) {
+  char words[LM_ERROR_SIZE / 2];
+  bump(&s->failed);
+  if (!lm_generation_tells(&s->told_failed)) return;
+  copy_why(o, words, sizeof words);
+  lm_event(LOAM_EVENT_SHORTFALL, atomic_load(&lm_generation), NULL,
+           "strategy '%s' cannot serve size %zu under tag '%s': %s (told once; loam stats counts)",
+           s->desc.name, o->size, o->site->where.tag, words);
+  if (o->why == lm_make_words) (void)lm_fail_null("%s", words);
+}
+
 static void *failed(const order *o, const lm_strategy *last, uint32_t n) {
   char words[LM_ERROR_SIZE / 2];
-  snprintf(words, sizeof words, "%s", o->why == lm_make_words ? loam_error() : o->why);
+  copy_why(o, words, sizeof words);
   bump(&lm_stats_failed);
   return lm_fail_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->size,
                       o->site->where.tag, last->desc.name, n > 1 ? ", the last of its chain," : "",
@@ -296,7 +312,7 @@ static void *serve_default(order *o, lm_token token) {
   lm_strategy *s = lm_make_default(&o->wish);
   if (!s) return NULL;
   if (serve(o, s, token, &b)) return served(o, s, 1, &b);
-  bump(&s->failed);
+  missed(o, s);
   return failed(o, s, 1);
 }
 
@@ -317,7 +333,7 @@ static void *serve_chain(order *o) {
     if (s->desc.kind == LM_KIND_DENY) return denied(o);
     if (serve(o, s, a.token, &b)) return served(o, s, asked, &b);
     asked++;
-    bump(&s->failed);
+    missed(o, s);
   }
   return asked ? failed(o, s, a.n) : serve_default(o, a.token);
 }
@@ -760,7 +776,7 @@ static void *realloc_by_default(order *o, lm_token token, const block *was) {
   lm_strategy *s = lm_make_default(&o->wish);
   if (!s) return NULL;
   if (serve(o, s, token, &b)) return moved(o, s, 1, was, &b);
-  bump(&s->failed);
+  missed(o, s);
   return failed(o, s, 1);
 }
 
@@ -779,7 +795,7 @@ static void *realloc_chain(order *o, const block *was) {
     if (resize(o, s, a.token, &b)) return resized(o, s, was, &b);
     if (serve(o, s, a.token, &b)) return moved(o, s, asked, was, &b);
     asked++;
-    bump(&s->failed);
+    missed(o, s);
   }
   return asked ? failed(o, s, a.n) : realloc_by_default(o, a.token, was);
 }

@@ -11,6 +11,7 @@
 #include "error.h"
 #include "own.h"
 #include "pool.h"
+#include "site.h"
 #include "strategy.h"
 
 enum { PAGES_MOST = 16384, BATCH = 256 };
@@ -21,10 +22,11 @@ typedef struct row {
   lm_strategy *strategy; /* the whole */
   uint64_t pages;        /* of its live blocks */
   uint64_t step, next;   /* every step-th is looked at */
+  uint64_t small;        /* bytes on small pages that were to be on huge ones */
   loam_got got;
 } row;
 
-/* A mapping with huge pages. */
+/* A mapping with memory. */
 typedef struct mapping {
   uintptr_t from, to;
   uint64_t resident, huge; /* bytes */
@@ -178,9 +180,10 @@ static void read_line(void *ctx, const char *line) {
   look *l = ctx;
   if ((*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f')) begin_mapping(l, line);
   if (!l->from) return;
-  uint64_t resident = figure(line, "Rss:"), huge = figure(line, "AnonHugePages:");
+  uint64_t resident = figure(line, "Rss:");
   if (resident) l->resident = resident;
-  if (huge) keep_mapping(l, huge);
+  if (l->resident && !strncmp(line, "AnonHugePages:", 14))
+    keep_mapping(l, figure(line, "AnonHugePages:"));
 }
 
 /* The first mapping that ends behind `at`; they are in order. */
@@ -205,8 +208,10 @@ static void look_at_huge(void *ctx, const lm_object *object) {
   const mapping *m = mapping_behind(l, from);
   for (; m < l->map + l->maps && m->from < end; m++) {
     uintptr_t a = m->from > from ? m->from : from, b = m->to < end ? m->to : end;
-    double share = (double)m->huge / (double)(m->resident ? m->resident : m->huge);
-    r->got.huge_bytes += (uint64_t)((double)(b - a) * (share < 1 ? share : 1));
+    double part = (double)(b - a), share = (double)m->huge / (double)m->resident;
+    r->got.huge_bytes += (uint64_t)(part * (share < 1 ? share : 1));
+    if (share < 1)
+      r->small += (uint64_t)(part * (1 - share) * (double)m->resident / (double)(m->to - m->from));
   }
 }
 
@@ -229,6 +234,20 @@ static void choose_steps(look *l) {
 static void walk(look *l, void (*visit)(void *ctx, const lm_object *object)) {
   l->last = 0;
   lm_pool_each(visit, l);
+}
+
+/* A large block has small pages at its rim: less than half is no shortfall. */
+static void tell_event(const row *r, uint64_t generation) {
+  lm_strategy *s = r->strategy;
+  const loam_got *got = &r->got;
+  if (got->elsewhere_bytes && lm_generation_tells(&s->told_elsewhere))
+    lm_event(LOAM_EVENT_SHORTFALL, generation, NULL,
+             "strategy '%s' has %llu of %llu bytes on nodes that it did not ask for", s->desc.name,
+             (unsigned long long)got->elsewhere_bytes, (unsigned long long)got->checked_bytes);
+  if (r->small > got->huge_bytes && lm_generation_tells(&s->told_huge))
+    lm_event(LOAM_EVENT_SHORTFALL, generation, NULL,
+             "strategy '%s' has %llu bytes on small pages that were to be on huge ones",
+             s->desc.name, (unsigned long long)r->small);
 }
 
 static void tell(const row *r, loam_got_fn callback, void *ctx) {
@@ -255,6 +274,8 @@ loam_status lm_got_each(loam_got_fn callback, void *ctx) {
   look *l = lm_own_alloc(sizeof *l);
   bool whole = l && open_rows(l);
   if (whole) find_out(l);
+  uint64_t generation = atomic_load(&lm_generation);
+  for (uint32_t i = 0; whole && i < l->rows; i++) tell_event(&l->row[i], generation);
   for (uint32_t i = 0; whole && i < l->rows; i++) tell(&l->row[i], callback, ctx);
   if (l) {
     lm_own_free(l->map);

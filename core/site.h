@@ -93,4 +93,12 @@ LM_INLINE uint64_t lm_generation_of(uint32_t slot) {
   return atomic_load_explicit(&lm_generation_in[slot], memory_order_relaxed);
 }
 
+/* Whether something has not been told of since the live generation began; now it has. `told` is 0
+ * at first. */
+LM_INLINE bool lm_generation_tells(_Atomic uint64_t *told) {
+  uint64_t now = atomic_load_explicit(&lm_generation, memory_order_relaxed) + 1;
+  return atomic_load_explicit(told, memory_order_relaxed) != now &&
+         atomic_exchange_explicit(told, now, memory_order_relaxed) != now;
+}
+
 #endif

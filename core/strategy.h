@@ -84,6 +84,7 @@ typedef struct lm_strategy {
   struct lm_pool *pool;         /* NULL until the first block; see pool.h */
   _Atomic uint32_t place;       /* of its bins in every thread; 0: none. Also pool.h's */
   _Atomic uint32_t retiring;
+  _Atomic uint64_t told_failed, told_elsewhere, told_huge; /* lm_generation_tells */
 } lm_strategy;
 
 /* The strategy of a description, made if new. LOAM_EBUDGET when LM_STRATEGIES_MAX exist. */

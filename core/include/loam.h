@@ -97,7 +97,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_FAULT = 7,          /* guarded memory was touched where no block lives; see below */
   LOAM_EVENT_LEAK = 8,           /* blocks of a tag are live at exit, where that was asked for */
   LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, as LOAM_MANAGER names another */
-  LOAM_EVENT_MOVED = 10          /* the service thread has moved live memory; message is how much */
+  LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; message is how much */
+  LOAM_EVENT_SHORTFALL = 11      /* a strategy did not get what it asks for; see loam_got */
 } loam_event_kind;
 
 typedef struct loam_event {
@@ -1169,7 +1170,11 @@ typedef struct loam_got {
 
 typedef void (*loam_got_fn)(void *ctx, const loam_got *got);
 
-/* A row for each strategy that asks for nodes or transparent huge pages, or that could not serve
+/* The first request of a generation that a strategy cannot serve is told as LOAM_EVENT_SHORTFALL,
+ * amid the request: its size and tag, and why. So is what loam_got_each first finds on nodes that
+ * the strategy did not ask for, or on small pages for the most part where it asked for huge ones.
+ *
+ * A row for each strategy that asks for nodes or transparent huge pages, or that could not serve
  * all it was asked for. The kernel is asked page by page, now: some milliseconds a strategy, and
  * where there are huge pages as long as reading /proc/self/smaps takes. Nothing is counted while
  * memory is allocated. Where the kernel does not tell, checked_bytes is 0. The callback must not

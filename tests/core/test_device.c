@@ -189,12 +189,23 @@ static void denied_is_denied(void **state) {
   assert_non_null(strstr(loam_error(), "the policy denies it"));
 }
 
+/* Who is told of a shortfall may fail at something of its own. */
+static int shortfalls;
+static void on_shortfall(void *ctx, const loam_event *event) {
+  (void)ctx;
+  shortfalls += event->kind == LOAM_EVENT_SHORTFALL;
+  assert_null(loam_malloc(NULL, SIZE_MAX / 2));
+}
+
 static void want_of_memory_says_what_the_driver_said(void **state) {
   (void)state;
   load("local d = loam.device { name = 'd', pool = 'none' }", "return d");
   loam_device_trim(-1);
   fake.limit = 1000;
+  loam_on_event(on_shortfall, NULL);
   assert_null(loam_device_alloc(loam_site_get("device.full"), 5000, NULL));
+  loam_on_event(NULL, NULL);
+  assert_int_equal(shortfalls, 1);
   assert_string_equal(loam_error(),
                       "size 5000 under tag 'device.full': strategy 'd' cannot serve it: device 0: "
                       "no 5000 bytes of memory left");

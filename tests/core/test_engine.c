@@ -186,6 +186,45 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
                       "its chain, cannot serve it: it is at its limit");
 }
 
+static struct {
+  int n;
+  uint64_t generation;
+  char words[512];
+} shortfall;
+
+/* Who is told may call loam, and that may fail, and allocate under the same policy. */
+static void on_shortfall(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind != LOAM_EVENT_SHORTFALL) return;
+  shortfall.n++;
+  shortfall.generation = event->generation;
+  snprintf(shortfall.words, sizeof shortfall.words, "%s", event->message);
+  put(get(900));
+  assert_null(loam_realloc(NULL, NULL, SIZE_MAX / 2));
+}
+
+static void a_shortfall_is_told_once_a_generation(void **state) {
+  (void)state;
+  lm_strategy *a = limited("short.a", 1500), *b = host("short.b");
+  shortfall.n = 0;
+  CHAIN(a, b);
+  loam_on_event(on_shortfall, NULL);
+  char *p = get(900);
+  assert_int_equal(shortfall.n, 0);
+  for (int i = 0; i < 3; i++) put(get(900));
+  assert_int_equal(shortfall.n, 1);
+  assert_int_equal(shortfall.generation, lm_generation);
+  assert_string_equal(shortfall.words,
+                      "strategy 'short.a' cannot serve size 900 under tag 'engine.test': it is at "
+                      "its limit (told once; loam stats counts)");
+  CHAIN(a, b);
+  p = lm_engine_realloc(site, p, 3000);
+  assert_int_equal(shortfall.n, 2);
+  assert_non_null(strstr(shortfall.words, "size 3000"));
+  put(p);
+  loam_on_event(NULL, NULL);
+}
+
 static void every_failure_is_accounted_exactly(void **state) {
   (void)state;
   lm_strategy *a = limited("exact.a", 3000), *b = limited("exact.b", 3000);
@@ -397,6 +436,7 @@ int main(void) {
     cmocka_unit_test(deny_is_null_and_counted),
     cmocka_unit_test(falls_back_in_order_and_counts_it),
     cmocka_unit_test(a_chain_that_cannot_serve_says_why),
+    cmocka_unit_test(a_shortfall_is_told_once_a_generation),
     cmocka_unit_test(every_failure_is_accounted_exactly),
     cmocka_unit_test(a_limit_holds_under_threads_and_ends_at_0),
     cmocka_unit_test(tells_a_double_free),

@@ -1,8 +1,8 @@
 """Events as records of `logging`, under the logger "loam".
 
-A policy that went live is of level INFO; a watch that degraded, or a tag that could not be
-compiled, WARNING; a policy refused, or a bad free, ERROR. Each record has the event itself as
-`record.event`.
+A policy that went live is of level INFO; a watch that degraded, a tag that could not be compiled,
+or what a strategy did not get, WARNING; a policy refused, or a bad free, ERROR. Each record has
+the event itself as `record.event`.
 
 Loading or watching a policy, or installing loam in NumPy, starts the listening: a daemon thread
 that waits where events arrive, so that neither a free nor a reload ever waits for Python.
@@ -36,6 +36,8 @@ _KINDS = {
     7: ("fault", logging.CRITICAL),
     8: ("leak", logging.WARNING),
     9: ("manager", logging.WARNING),
+    10: ("moved", logging.INFO),
+    11: ("shortfall", logging.WARNING),
 }
 
 

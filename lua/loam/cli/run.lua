@@ -17,9 +17,10 @@ that the command could not be run or was not found. Static and setuid programs r
 loam were not there.
 
 A free that is wrong is told and ends the program, as in the C library; LOAM_BAD_FREE=report
-or =ignore lets it go on. LOAM_EVENTS=stderr tells of every policy that goes live. What touches
-guarded memory is told with whose block it was, unless LOAM_GUARD_REPORT=0. A value that is
-none of these is told, and is as if it were not set.]],
+or =ignore lets it go on. LOAM_EVENTS=stderr tells of every policy that goes live, and of
+what a strategy of it could not give, the first time. What touches guarded memory is told
+with whose block it was, unless LOAM_GUARD_REPORT=0. A value that is none of these is told,
+and is as if it were not set.]],
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
     { "watch", nil, "follow edits of FILE while the command runs" },
