@@ -430,6 +430,25 @@ LM_NOINLINE void *lm_engine_take_wide(lm_thread *t, const loam_site *site, size_
   return NULL;
 }
 
+/* The least class for a multiple of an alignment has objects at multiples of it. So this is a plain
+ * request for that multiple, where the plan has one strategy for both and asks for no alignment. */
+void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align) {
+  void *p = NULL;
+  taking k = { .zeroed = false };
+  size_t whole = lm_align_up(size, align);
+  if (align > LM_PAGE || whole > LM_SMALL_MAX || whole < align || t->inside) return NULL;
+  lm_thread_enter(t);
+  lm_serve asked = lm_engine_serve(site, size, false, &k.token);
+  k.serve = lm_engine_serve(site, whole, false, &k.token);
+  k.hint = lm_mark_hint(k.token);
+  bool asks = lm_engine_plan(site)->reads & 1u << LM_IN_ALIGN;
+  if (asked.bin && k.serve.bin && asked.strategy == k.serve.strategy && !asks)
+    p = k.serve.bin > LM_BIN_HERE ? take(t, whole, &k) : take_here(t, whole, &k, NULL);
+  lm_thread_leave(t);
+  if (p) lm_stats_note(t, site->index, k.serve.strategy, 1, k.serve.units * (size_t)16);
+  return p;
+}
+
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
   if (size > LM_SIZE_MAX || align > LM_SIZE_MAX) return too_large(size > align ? size : align);
   lm_thread *t = lm_thread_get();

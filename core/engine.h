@@ -13,6 +13,8 @@ void *lm_engine_make(loam_site *site, const lm_wish *wish);
 /* What can be had at once, by the table of the site's plan; NULL: ask lm_engine_alloc. Small blocks
  * for `code`, unless 0, are remembered by it. */
 void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero, uintptr_t code);
+/* The same for small sizes at multiples of an alignment. */
+void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
 /* Most of it: from a small block of a pool to at most LM_SMALL_MAX. NULL: nothing was done, ask
  * lm_engine_realloc. */

@@ -305,7 +305,13 @@ void *loam_calloc(loam_site *site, size_t count, size_t size) {
 }
 
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
-  if (lm_is_pow2(alignment)) return alloc_slow(site, size, alignment, false);
+  lm_thread *t = lm_self;
+  if (lm_is_pow2(alignment)) {
+    bool quick = t && is_plain();
+    void *p = quick ? lm_engine_aligned(t, site ? site : lm_engine_scope(t), size, alignment)
+                    : NULL;
+    return p ? p : alloc_slow(site, size, alignment, false);
+  }
   lm_fail(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
   errno = EINVAL;
   return NULL;

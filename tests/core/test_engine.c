@@ -103,6 +103,36 @@ static void alignment_is_an_input(void **state) {
   put(a);
 }
 
+/* As loam_aligned_alloc does it. */
+static char *get_aligned(size_t size, size_t align) {
+  char *p = lm_engine_aligned(lm_thread_get(), site, size, align);
+  return p ? p : lm_engine_alloc(site, size, align, false);
+}
+
+static void an_aligned_request_is_decided_by_what_was_asked(void **state) {
+  (void)state;
+  char *q[3];
+  for (size_t size = 1; size < 40000; size += 1 + size / 7)
+    for (size_t align = 1; align <= 8192; align *= 2) {
+      fork_at(LM_IN_SIZE, (double)size + 1, host("plain"), host("larger"));
+      char *p = get_aligned(size, align);
+      assert_int_equal((uintptr_t)p % align, 0);
+      assert_string_equal(owner(p).strategy, "plain");
+      put(p);
+      for (int i = 0; i < 3; i++) {
+        q[i] = get_aligned(size + 1, align);
+        assert_int_equal((uintptr_t)q[i] % align, 0);
+        assert_string_equal(owner(q[i]).strategy, "larger");
+        assert_true(owner(q[i]).size > size);
+      }
+      for (int i = 0; i < 3; i++) put(q[i]);
+    }
+  fork_at(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
+  char *p = get_aligned(100, 64);
+  assert_string_equal(owner(p).strategy, "for.aligned");
+  put(p);
+}
+
 static void a_new_generation_decides_the_next_block(void **state) {
   (void)state;
   CHAIN(host("before"));
@@ -422,6 +452,7 @@ static void a_forked_child_allocates_at_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(an_aligned_request_is_decided_by_what_was_asked),
     cmocka_unit_test(serves_any_size_and_alignment),
     cmocka_unit_test(size_0_is_a_block_of_its_own),
     cmocka_unit_test(refuses_sizes_above_the_address_space),
