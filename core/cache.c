@@ -227,43 +227,66 @@ lm_extent *lm_cache_cut_locked(lm_cache *c, lm_extent *e, uintptr_t at, size_t s
 
 /* ---- Queues -------------------------------------------------------------------------------- */
 
+enum { HOST = -1 }; /* in place of a thread: of no stream */
+
 static const lm_stream per_thread = (lm_stream)2; /* CU_STREAM_PER_THREAD */
 
-static bool is_queue_of(const lm_queue *q, lm_stream stream, int thread) {
-  return q->stream == stream && q->thread == thread;
+/* Streams up to it are default ones, of every context. */
+static bool is_default(lm_stream stream) { return (uintptr_t)stream <= LM_STREAM_DEFAULT; }
+
+static lm_line line_on(int device, lm_stream stream) {
+  const lm_gpu_ops *gpu = is_default(stream) ? lm_gpu_started() : NULL;
+  return (lm_line){ stream, gpu ? gpu->context(device) : NULL };
 }
 
-static lm_queue *make_queue(lm_cache *c, lm_stream stream, int thread) {
+/* What is freed for reuse by the host needs no order. */
+lm_line lm_cache_line(const lm_cache *c, lm_stream stream) {
+  return c->pinned.is_pinned ? (lm_line){ 0 } : line_on(c->device, stream);
+}
+
+lm_line lm_cache_line_at(const void *p, lm_stream stream) {
+  const lm_range *r = lm_range_of((uintptr_t)p);
+  return r ? line_on(r->cache->device, stream) : (lm_line){ .stream = stream };
+}
+
+static bool is_queue_of(const lm_queue *q, lm_line line, int thread) {
+  return q->line.stream == line.stream && q->line.context == line.context && q->thread == thread;
+}
+
+bool lm_cache_is_hosts(const lm_queue *q) { return q->thread == HOST; }
+
+static lm_queue *make_queue(lm_cache *c, lm_line line, int thread) {
   lm_queue *q = lm_own_alloc(sizeof *q);
   if (!q) return &c->lost;
-  q->stream = stream;
+  q->line = line;
   q->thread = thread;
+  q->context = line.context;
+  q->is_known = lm_cache_is_hosts(q);
   q->batch = 1;
   q->next = c->queues;
   return c->queues = q;
 }
 
-enum { HOST = -1 }; /* in place of a thread: of no stream */
-
-static lm_queue *find_queue_locked(lm_cache *c, lm_stream stream, int thread) {
+static lm_queue *find_queue_locked(lm_cache *c, lm_line line, int thread) {
   lm_queue *q = c->queues;
-  if (lm_likely(q && is_queue_of(q, stream, thread))) return q;
+  if (lm_likely(q && is_queue_of(q, line, thread))) return q;
   for (lm_queue **at = &c->queues; (q = *at); at = &q->next) {
-    if (!is_queue_of(q, stream, thread)) continue;
+    if (!is_queue_of(q, line, thread)) continue;
     *at = q->next;
     q->next = c->queues;
     return c->queues = q;
   }
-  return make_queue(c, stream, thread);
+  return make_queue(c, line, thread);
 }
 
-lm_queue *lm_cache_queue_locked(lm_cache *c, lm_stream stream) {
-  int thread = stream == per_thread && lm_self ? lm_self->number : 0;
-  return find_queue_locked(c, stream, thread);
+lm_queue *lm_cache_queue_locked(lm_cache *c, lm_line line) {
+  int thread = line.stream == per_thread && lm_self ? lm_self->number : 0;
+  return find_queue_locked(c, line, thread);
 }
 
-lm_queue *lm_cache_taker_locked(lm_cache *c, lm_stream stream) {
-  return c->pinned.is_pinned ? find_queue_locked(c, NULL, HOST) : lm_cache_queue_locked(c, stream);
+lm_queue *lm_cache_taker_locked(lm_cache *c, lm_line line) {
+  return c->pinned.is_pinned ? find_queue_locked(c, (lm_line){ 0 }, HOST)
+                             : lm_cache_queue_locked(c, line);
 }
 
 /* ---- The front ----------------------------------------------------------------------------- */
@@ -348,7 +371,7 @@ static void describe(const lm_cache *c, const lm_extent *e, lm_foreign *out) {
     .size = e->size,
     .token = e->token,
     .strategy = e->strategy,
-    .stream = e->queue->stream,
+    .stream = e->queue->line.stream,
     .maker = LM_MADE_CACHED,
     .device = c->device,
     .want = e->want,
@@ -366,11 +389,11 @@ static void settle_on(lm_cache *c, lm_extent *e, lm_queue *q, const lm_owner *ow
   if (c->live > c->peak) c->peak = c->live;
 }
 
-bool lm_cache_take(lm_cache *c, size_t size, lm_stream stream, const lm_owner *owner,
-                   lm_foreign *out) {
+bool lm_cache_take(lm_cache *c, size_t size, lm_line line, const lm_owner *owner, lm_foreign *out) {
   lm_lock_take(&c->lock);
-  lm_queue *q = lm_cache_taker_locked(c, stream);
-  lm_extent *e = q == &c->lost ? NULL : lm_cache_take_locked(c, q, lm_cache_round(size));
+  lm_queue *q = lm_cache_taker_locked(c, line);
+  lm_extent *e = lm_unlikely(!q->is_known) ? NULL
+                                           : lm_cache_take_locked(c, q, lm_cache_round(size));
   if (e) {
     settle_on(c, e, q, owner);
     describe(c, e, out);
@@ -400,7 +423,7 @@ lm_cache *lm_cache_lock_of(uintptr_t at, lm_range **out) {
   return NULL;
 }
 
-bool lm_cache_give(const void *p, const lm_stream *on, lm_foreign *out, lm_cache **attend) {
+bool lm_cache_give(const void *p, const lm_line *on, lm_foreign *out, lm_cache **attend) {
   lm_range *r;
   lm_cache *c = lm_cache_lock_of((uintptr_t)p, &r);
   if (!c) return false;
@@ -412,8 +435,8 @@ bool lm_cache_give(const void *p, const lm_stream *on, lm_foreign *out, lm_cache
     lm_queue *q = on ? lm_cache_queue_locked(c, *on) : e->queue;
     c->live -= e->size;
     keep(c, q, e);
-    if (on) out->stream = *on;
-    if (lm_unlikely(q->wanted) && on) *attend = c;
+    if (on) out->stream = on->stream;
+    if (lm_unlikely(q->wanted || !q->is_known) && on) *attend = c;
   }
   lm_lock_drop(&c->lock);
   return is_live;

@@ -19,6 +19,10 @@
  * batch b, at most by work put on q's stream before the event that ends b. So it becomes common
  * only when q.done >= b.
  *
+ * A device may have several contexts. Each has default streams of its own, its events are recorded on
+ * its streams alone, and to wait for the device is to wait for each context in which a stream was
+ * named (gpu.h): so a stream is looked at, away from the locks, before its queue is used first.
+ *
  * Nothing is recorded while nobody else wants memory: most programs use one stream, and pay for no
  * event. A stream may be destroyed meanwhile, so an event is only recorded in a call on it (the
  * default streams are always there). What is never recorded waits for the device as a whole, which
@@ -38,9 +42,17 @@
 enum { LM_ZONE_SMALL, LM_ZONE_LARGE, LM_ZONES };
 enum { LM_FRONT = 64, LM_EVENTS = 8 };
 
-typedef struct lm_queue {
+/* A stream as a caller means it. */
+typedef struct lm_line {
   lm_stream stream;
-  int thread; /* whose default stream it is, where each thread has one; else 0 */
+  void *context; /* of a default stream; else NULL */
+} lm_line;
+
+typedef struct lm_queue {
+  lm_line line;
+  int thread;    /* whose default stream it is, where each thread has one; else 0 */
+  void *context; /* of the stream, once it is known; NULL: the primary one */
+  bool is_known; /* the context is; written under `slow` and the lock */
   struct lm_queue *next;
   uint64_t batch, done;
   size_t bytes; /* FREE or KEPT, and of it */
@@ -74,7 +86,10 @@ typedef struct lm_cache {
   lm_pinned pinned; /* these two are constant */
   bool in_chunks;   /* of device memory: it is never mapped */
   lm_lock slow;
-  lm_gpu_event idle[LM_EVENTS * 4]; /* events to use again; under slow */
+  struct {
+    lm_gpu_event event;
+    void *context;
+  } idle[LM_EVENTS * 4]; /* events to use again; under slow */
   unsigned idles;
   lm_lock lock;
   int device;
@@ -111,19 +126,22 @@ typedef struct lm_owner {
   uint32_t token, strategy;
   uint8_t want;
 } lm_owner;
-bool lm_cache_take(lm_cache *c, size_t size, lm_stream stream, const lm_owner *owner,
-                   lm_foreign *out);
+bool lm_cache_take(lm_cache *c, size_t size, lm_line line, const lm_owner *owner, lm_foreign *out);
 /* By all that a driver can be asked for, in this order: events that have ended, more memory, events
  * that are waited for, other streams', what all caches of the device keep. The block is nobody's
  * until lm_cache_stamp. NULL: the thread's words say why. The thread is not active. */
-void *lm_cache_supply(lm_cache *c, size_t size, lm_stream stream);
+void *lm_cache_supply(lm_cache *c, size_t size, lm_line line);
 void lm_cache_stamp(lm_cache *c, void *at, const lm_owner *owner, lm_foreign *out);
 /* Frees the live block that begins at `p`; false if none does. `on`: on that stream; NULL: on the
  * one it was allocated for. *attend: call lm_cache_attend with it, or NULL. The thread may be
  * active. */
-bool lm_cache_give(const void *p, const lm_stream *on, lm_foreign *out, lm_cache **attend);
-/* Records an event on a stream for whoever wants its memory. The thread is not active. */
-void lm_cache_attend(lm_cache *c, lm_stream stream);
+bool lm_cache_give(const void *p, const lm_line *on, lm_foreign *out, lm_cache **attend);
+/* Looks at a stream, and records an event on it for whoever wants its memory. The thread is not
+ * active. */
+void lm_cache_attend(lm_cache *c, lm_line line);
+/* The stream that a caller names: of a cache, or for what p is in. The thread is not active. */
+lm_line lm_cache_line(const lm_cache *c, lm_stream stream);
+lm_line lm_cache_line_at(const void *p, lm_stream stream);
 /* The live block that holds p. */
 bool lm_cache_find(const void *p, lm_foreign *out);
 /* Each live block, its cache locked: `visit` must not call into loam. May rewrite *token. */
@@ -131,6 +149,9 @@ void lm_cache_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx);
 
 /* Gives what holds no live block back, after the work under way; -1: of all devices. The bytes. */
 size_t lm_cache_trim(int device);
+/* A context of a device is about to go, and nothing of the cache is in use: streams and events that
+ * were in it are forgotten. */
+void lm_cache_part(int device);
 /* The context of a device went: its memory is not touched again. */
 void lm_cache_forget(int device);
 /* Bytes that the cache of a device has from the driver, and those of live blocks. */
@@ -152,9 +173,10 @@ lm_extent *lm_cache_cut_locked(lm_cache *c, lm_extent *e, uintptr_t at, size_t s
 void lm_cache_join_fronts_locked(lm_cache *c, lm_queue *q);
 /* What the queue is done with becomes common. */
 void lm_cache_settle_locked(lm_cache *c, lm_queue *q);
-lm_queue *lm_cache_queue_locked(lm_cache *c, lm_stream stream);
+bool lm_cache_is_hosts(const lm_queue *q); /* of no stream */
+lm_queue *lm_cache_queue_locked(lm_cache *c, lm_line line);
 /* The one that blocks are allocated for. */
-lm_queue *lm_cache_taker_locked(lm_cache *c, lm_stream stream);
+lm_queue *lm_cache_taker_locked(lm_cache *c, lm_line line);
 /* Sees to it that there are nodes for a few cuts: without the lock, and with it. */
 bool lm_cache_stock(lm_cache *c);
 bool lm_cache_stock_locked(lm_cache *c);

@@ -67,6 +67,7 @@ loam_status loam_device_reset(int device) {
   while (free_some(device)) {
   }
   (void)loam_device_trim(device);
+  lm_cache_part(device);
   lm_manager_reset(device);
   return LOAM_OK;
 }

@@ -209,14 +209,15 @@ static bool serve_foreign(order *o, lm_strategy *s, lm_token token, block *out) 
 /* From what loam has of a device; by the driver if need be. */
 static bool cache_take(order *o, lm_cache *c, size_t size, lm_owner owner, lm_foreign *f) {
   lm_token token = owner.token;
+  lm_line line = lm_cache_line(c, o->wish.stream);
   lm_thread_enter(o->t);
   owner.token = stamp(o->site, token);
-  bool ok = lm_cache_take(c, size, o->wish.stream, &owner, f);
+  bool ok = lm_cache_take(c, size, line, &owner, f);
   if (ok) lm_site_count_live(f->token, (int64_t)f->size);
   lm_thread_leave(o->t);
   if (ok) return true;
   o->t->inside++;
-  void *p = lm_cache_supply(c, size, o->wish.stream);
+  void *p = lm_cache_supply(c, size, line);
   o->t->inside--;
   if (!p) return cannot(o, lm_make_words);
   lm_thread_enter(o->t);
@@ -664,14 +665,16 @@ static void free_unknown(lm_thread *t, void *p) {
 static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
   lm_foreign f;
   lm_cache *attend;
+  lm_line line = { 0 };
+  if (on) line = lm_cache_line_at(p, *on);
   lm_thread_enter(t);
-  bool freed = lm_cache_give(p, on, &f, &attend);
+  bool freed = lm_cache_give(p, on ? &line : NULL, &f, &attend);
   if (freed) lm_site_count_live(f.token, -(int64_t)f.size);
   lm_thread_leave(t);
   if (!freed) return false;
   lm_limit_give(lm_strategy_at(f.strategy), (int64_t)f.size);
   t->inside++;
-  if (attend) lm_cache_attend(attend, f.stream);
+  if (attend) lm_cache_attend(attend, line);
   t->inside--;
   return true;
 }

@@ -30,9 +30,10 @@ typedef enum lm_gpu_result {
 
 loam_status lm_gpu_status(lm_gpu_result result);
 
-typedef uint64_t lm_devptr; /* 0: none */
-typedef void *lm_stream;    /* a CUstream; NULL is the default stream */
-typedef void *lm_gpu_event; /* a CUevent, without timing */
+typedef uint64_t lm_devptr;     /* 0: none */
+typedef void *lm_stream;        /* a CUstream; NULL is the default stream */
+enum { LM_STREAM_DEFAULT = 2 }; /* numbers up to it are default streams, of each context its own */
+typedef void *lm_gpu_event;     /* a CUevent, without timing */
 
 typedef struct lm_gpu_info {
   char name[128];
@@ -58,11 +59,23 @@ typedef struct lm_gpu_ops {
   int (*current)(void);
   lm_gpu_result (*info)(int device, lm_gpu_info *out);
   lm_gpu_result (*memory)(int device, size_t *free, size_t *total);
+  /* Waits for all work of the device: of its primary context, of the one that is current, and of
+   * those that `know` was told of. */
   lm_gpu_result (*synchronize)(int device);
+
+  /* The context of the device that a call would use, if it is at hand: the calling thread's own,
+   * else the primary one. NULL: that is not retained yet. */
+  void *(*context)(int device);
+  /* The context of a stream, not of a default one, that exists; NULL: not known. */
+  void *(*context_of)(lm_stream stream);
+  /* A context of the device may have work; until the device is forgotten. */
+  void (*know)(int device, void *context);
+  void (*forget)(int device);
 
   /* Has a context of the device current in this thread until `pop`, for calls that use the current
    * one. */
   lm_gpu_result (*push)(int device, void **scope);
+  lm_gpu_result (*push_context)(int device, void *context, void **scope); /* NULL: as push */
   void (*pop)(void *scope);
 
   /* Memory, aligned to 256 bytes at least. */

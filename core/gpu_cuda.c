@@ -12,6 +12,7 @@
 
 #include "error.h"
 #include "gpu.h"
+#include "lock.h"
 #include "own.h"
 #include "sys.h"
 
@@ -19,8 +20,7 @@
 
 enum {
   LEAST_DRIVER = 11020, /* the first with all that is asked for below; the forms of that version */
-  ATTRIBUTE_NUMA = 134, /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, of 12.2 */
-  STREAM_SPECIAL = 2    /* handles up to it are the default streams' */
+  ATTRIBUTE_NUMA = 134  /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, of 12.2 */
 };
 
 /* name, its suffix where libraries are asked by symbol, arguments. */
@@ -56,6 +56,7 @@ enum {
   X(EventDestroy, "_v2", CUevent)                                     \
   X(StreamWaitEvent, "", CUstream, CUevent, unsigned)                 \
   X(StreamQuery, "", CUstream)                                        \
+  X(StreamGetCtx, "", CUstream, CUcontext *)                          \
   X(MemGetAddressRange, "_v2", CUdeviceptr *, size_t *, CUdeviceptr)  \
   X(IpcGetMemHandle, "", CUipcMemHandle *, CUdeviceptr)               \
   X(IpcOpenMemHandle, "_v2", CUdeviceptr *, CUipcMemHandle, unsigned) \
@@ -244,6 +245,17 @@ static lm_gpu_result push(int device, void **out) {
   return s.result;
 }
 
+static lm_gpu_result push_context(int device, void *context, void **out) {
+  CUcontext now = NULL;
+  if (!context) return push(device, out);
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  *out = NULL;
+  if (cu.CtxGetCurrent(&now) == CUDA_SUCCESS && now == context) return LM_GPU_OK;
+  CUresult result = cu.CtxPushCurrent(context);
+  if (result == CUDA_SUCCESS) *out = context;
+  return tell(result, "context %p of device %d", context, device);
+}
+
 static void pop(void *pushed) { leave(&(scope){ LM_GPU_OK, pushed }); }
 
 /* Ends the function with a call in a context of the device. */
@@ -275,6 +287,48 @@ static bool enter_some(scope *s) {
   } while (0)
 
 static int current(void) { return lm_gpu_is_barred() ? -1 : find_current(); }
+
+static CUcontext primary_of(int device) {
+  return atomic_load_explicit(&device_of[device].primary, memory_order_acquire);
+}
+
+static void *context(int device) {
+  CUcontext now = NULL, primary = primary_of(device);
+  if (lm_gpu_is_barred() || cu.CtxGetCurrent(&now) != CUDA_SUCCESS || !now || now == primary)
+    return primary;
+  return find_current() == device ? now : primary;
+}
+
+static void *context_of(lm_stream stream) {
+  CUcontext of = NULL;
+  if (lm_gpu_is_barred() || cu.StreamGetCtx(stream, &of) != CUDA_SUCCESS) return NULL;
+  return of;
+}
+
+/* Those beside the primary ones. A host with more of them at a time waits for their work itself. */
+enum { KNOWN = 64 };
+static struct {
+  lm_lock lock;
+  unsigned count[LM_DEVICES_MAX];
+  CUcontext of[LM_DEVICES_MAX][KNOWN];
+} known;
+
+static void know(int device, void *context) {
+  if (!context || context == primary_of(device)) return;
+  lm_lock_take(&known.lock);
+  CUcontext *of = known.of[device];
+  unsigned n = known.count[device], i = 0;
+  while (i < n && of[i] != context) i++;
+  if (i == n && n < KNOWN) known.count[device]++;
+  of[i < KNOWN ? i : 0] = context;
+  lm_lock_drop(&known.lock);
+}
+
+static void forget(int device) {
+  lm_lock_take(&known.lock);
+  known.count[device] = 0;
+  lm_lock_drop(&known.lock);
+}
 
 /* ---- What a device is */
 
@@ -319,8 +373,43 @@ static lm_gpu_result memory(int device, size_t *free, size_t *total) {
   IN_DEVICE(device, cu.MemGetInfo(free, total), "cuMemGetInfo of device %d", device);
 }
 
+/* A context that is not there any more has no work. */
+static lm_gpu_result synchronize_context(int device, CUcontext context) {
+  if (cu.CtxPushCurrent(context) != CUDA_SUCCESS) return LM_GPU_OK;
+  lm_gpu_result result = tell(cu.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
+  leave(&(scope){ LM_GPU_OK, context });
+  return result == LM_GPU_GONE ? LM_GPU_OK : result;
+}
+
+static unsigned list_known(int device, CUcontext *out) {
+  lm_lock_take(&known.lock);
+  unsigned n = known.count[device];
+  memcpy(out, known.of[device], n * sizeof *out);
+  lm_lock_drop(&known.lock);
+  return n;
+}
+
+static lm_gpu_result synchronize_others(int device, CUcontext done) {
+  CUcontext of[KNOWN], primary = primary_of(device);
+  unsigned flags, n = list_known(device, of);
+  int active = 0;
+  lm_gpu_result result = LM_GPU_OK;
+  if (primary && primary != done)
+    (void)cu.DevicePrimaryCtxGetState(device_of[device].handle, &flags, &active);
+  if (active) result = synchronize_context(device, primary);
+  for (unsigned i = 0; i < n && result == LM_GPU_OK; i++)
+    if (of[i] != done) result = synchronize_context(device, of[i]);
+  return result;
+}
+
 static lm_gpu_result synchronize(int device) {
-  IN_DEVICE(device, cu.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
+  CUcontext done = NULL;
+  scope s;
+  if (enter(&s, device) != LM_GPU_OK) return s.result;
+  lm_gpu_result result = tell(cu.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
+  (void)cu.CtxGetCurrent(&done);
+  leave(&s);
+  return result == LM_GPU_OK ? synchronize_others(device, done) : result;
 }
 
 /* ---- Memory */
@@ -703,7 +792,12 @@ static const lm_gpu_ops ops = {
   .info = info,
   .memory = memory,
   .synchronize = synchronize,
+  .context = context,
+  .context_of = context_of,
+  .know = know,
+  .forget = forget,
   .push = push,
+  .push_context = push_context,
   .pop = pop,
   .alloc = alloc,
   .release = release,

@@ -20,28 +20,37 @@ static const unsigned shifts[LM_ZONES] = { 9, 12 };
 
 /* ---- Events; under `slow` ------------------------------------------------------------------- */
 
-static bool take_event(lm_cache *c, const lm_gpu_ops *gpu, lm_gpu_event *out) {
-  if (!c->idles) return gpu->event_create(c->device, out) == LM_GPU_OK;
-  *out = c->idle[--c->idles];
-  return true;
+/* An event of the queue's context, which is current. */
+static bool take_event(lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *q, lm_gpu_event *out) {
+  for (unsigned i = c->idles; i-- > 0;) {
+    if (c->idle[i].context != q->context) continue;
+    *out = c->idle[i].event;
+    c->idle[i] = c->idle[--c->idles];
+    return true;
+  }
+  return gpu->event_create(c->device, out) == LM_GPU_OK;
 }
 
-static void put_event(lm_cache *c, const lm_gpu_ops *gpu, lm_gpu_event event) {
-  if (c->idles < LM_COUNT(c->idle)) c->idle[c->idles++] = event;
-  else (void)gpu->event_destroy(event);
+static void put_event(lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *q, lm_gpu_event event) {
+  if (c->idles == LM_COUNT(c->idle)) {
+    (void)gpu->event_destroy(event);
+    return;
+  }
+  c->idle[c->idles].context = q->context;
+  c->idle[c->idles++].event = event;
 }
 
 /* Ends the queue's batch by an event on its stream, which has to exist. */
-static bool record(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q) {
+static bool record_here(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q) {
   lm_gpu_event event;
-  if (q->events == LM_EVENTS || !take_event(c, gpu, &event)) return false;
+  if (q->events == LM_EVENTS || !take_event(c, gpu, q, &event)) return false;
   /* What is freed from here on may be freed after the event. */
   lm_lock_take(&c->lock);
   uint64_t batch = q->batch++;
   q->wanted = false;
   lm_lock_drop(&c->lock);
-  if (gpu->event_record(event, c->device, q->stream) != LM_GPU_OK) {
-    put_event(c, gpu, event);
+  if (gpu->event_record(event, c->device, q->line.stream) != LM_GPU_OK) {
+    put_event(c, gpu, q, event);
     return false;
   }
   q->event[q->events].event = event;
@@ -49,10 +58,30 @@ static bool record(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q) {
   return true;
 }
 
+static bool record(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q) {
+  void *scope;
+  if (gpu->push_context(c->device, q->context, &scope) != LM_GPU_OK) return false;
+  bool done = record_here(c, gpu, q);
+  gpu->pop(scope);
+  return done;
+}
+
+/* Looks whose stream it is, which has to exist, the first time. */
+static void know(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q) {
+  if (q->is_known || q == &c->lost) return;
+  void *context = q->line.context ? q->line.context : gpu->context(c->device);
+  if ((uintptr_t)q->line.stream > LM_STREAM_DEFAULT) context = gpu->context_of(q->line.stream);
+  gpu->know(c->device, context);
+  lm_lock_take(&c->lock);
+  q->context = context;
+  q->is_known = true;
+  lm_lock_drop(&c->lock);
+}
+
 /* The oldest `n` events of a queue have ended. */
 static void pass(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, unsigned n) {
   uint64_t done = q->event[n - 1].batch;
-  for (unsigned i = 0; i < n; i++) put_event(c, gpu, q->event[i].event);
+  for (unsigned i = 0; i < n; i++) put_event(c, gpu, q, q->event[i].event);
   for (unsigned i = n; i < q->events; i++) q->event[i - n] = q->event[i];
   q->events -= n;
   lm_lock_take(&c->lock);
@@ -88,7 +117,7 @@ static void look_at_all(lm_cache *c, const lm_gpu_ops *gpu, bool wait) {
 }
 
 /* A default stream; not what is of no stream. */
-static bool is_always_there(const lm_queue *q) { return !q->stream && !q->thread; }
+static bool is_always_there(const lm_queue *q) { return !q->line.stream && !q->thread; }
 
 /* Asks the others for an event each. */
 static void want(lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *mine) {
@@ -105,14 +134,15 @@ static void want(lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *mine) {
   }
 }
 
-void lm_cache_attend(lm_cache *c, lm_stream stream) {
+void lm_cache_attend(lm_cache *c, lm_line line) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (!gpu) return;
   lm_lock_take(&c->slow);
   lm_lock_take(&c->lock);
-  lm_queue *q = lm_cache_queue_locked(c, stream);
+  lm_queue *q = lm_cache_queue_locked(c, line);
   bool wanted = q->wanted && q != &c->lost;
   lm_lock_drop(&c->lock);
+  know(c, gpu, q);
   if (wanted) (void)record(c, gpu, q);
   lm_lock_drop(&c->slow);
 }
@@ -140,6 +170,26 @@ static bool synchronize(lm_cache *c, const lm_gpu_ops *gpu) {
   lm_cache_settle_locked(c, &c->lost);
   lm_lock_drop(&c->lock);
   return true;
+}
+
+/* What has its place in a context. */
+static void part(lm_cache *c, const lm_gpu_ops *gpu) {
+  look_at_all(c, gpu, false);
+  while (c->idles) (void)gpu->event_destroy(c->idle[--c->idles].event);
+  lm_lock_take(&c->lock);
+  for (lm_queue *q = c->queues; q; q = q->next) q->is_known = lm_cache_is_hosts(q);
+  lm_lock_drop(&c->lock);
+}
+
+void lm_cache_part(int device) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  lm_cache *c = gpu ? lm_cache_next(NULL, device) : NULL;
+  for (; c; c = lm_cache_next(c, device)) {
+    lm_lock_take(&c->slow);
+    part(c, gpu);
+    lm_lock_drop(&c->slow);
+  }
+  if (gpu) gpu->forget(device);
 }
 
 /* ---- Ranges --------------------------------------------------------------------------------- */
@@ -561,15 +611,16 @@ static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t
   return e;
 }
 
-static lm_extent *supply_once(lm_cache *c, const lm_gpu_ops *gpu, size_t size, lm_stream stream,
+static lm_extent *supply_once(lm_cache *c, const lm_gpu_ops *gpu, size_t size, lm_line line,
                               bool *is_short) {
   lm_extent *e = NULL;
   lm_lock_take(&c->slow);
   if (lm_manager_is_foreign(LM_MANAGER_DEVICE)) c->maps = false;
   lm_lock_take(&c->lock);
-  lm_queue *q = lm_cache_taker_locked(c, stream);
+  lm_queue *q = lm_cache_taker_locked(c, line);
   lm_lock_drop(&c->lock);
   *is_short = false;
+  know(c, gpu, q);
   if (q == &c->lost) lm_fail(LOAM_ENOMEM, "no memory to know a stream by");
   else e = supply(c, gpu, q, size, is_short);
   lm_lock_drop(&c->slow);
@@ -589,13 +640,13 @@ static bool trim_other(const lm_cache *c, const lm_gpu_ops *gpu) {
   return bytes + lm_manager_flush(c->device);
 }
 
-void *lm_cache_supply(lm_cache *c, size_t size, lm_stream stream) {
+void *lm_cache_supply(lm_cache *c, size_t size, lm_line line) {
   const lm_gpu_ops *gpu = lm_gpu();
   bool is_short;
   if (!gpu) return lm_fail_null("%s", lm_gpu_why());
   if (!lm_manager(c->device)) return NULL;
   size = lm_cache_round(size);
-  lm_extent *e = supply_once(c, gpu, size, stream, &is_short);
-  if (!e && is_short && trim_other(c, gpu)) e = supply_once(c, gpu, size, stream, &is_short);
+  lm_extent *e = supply_once(c, gpu, size, line, &is_short);
+  if (!e && is_short && trim_other(c, gpu)) e = supply_once(c, gpu, size, line, &is_short);
   return e ? (void *)e->at : NULL;
 }

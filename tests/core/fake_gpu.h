@@ -130,6 +130,27 @@ static inline lm_gpu_result fake_synchronize(int device) {
   return LM_GPU_OK;
 }
 
+static inline void *fake_context(int device) {
+  (void)device;
+  return NULL;
+}
+
+static inline void *fake_context_of(lm_stream stream) {
+  (void)stream;
+  return NULL;
+}
+
+static inline void fake_know(int device, void *context) { (void)device, (void)context; }
+static inline void fake_forget(int device) { (void)device; }
+
+static inline lm_gpu_result fake_push_context(int device, void *context, void **out) {
+  (void)device, (void)context;
+  *out = NULL;
+  return LM_GPU_OK;
+}
+
+static inline void fake_pop(void *scope) { (void)scope; }
+
 static inline lm_gpu_result fake_event_create(int device, lm_gpu_event *out) {
   (void)device;
   *out = malloc(1);
@@ -164,6 +185,12 @@ static const lm_gpu_ops fake_ops = {
   .info = fake_info,
   .memory = fake_memory,
   .synchronize = fake_synchronize,
+  .context = fake_context,
+  .context_of = fake_context_of,
+  .know = fake_know,
+  .forget = fake_forget,
+  .push_context = fake_push_context,
+  .pop = fake_pop,
   .alloc = fake_alloc,
   .release = fake_release,
   .managed_alloc = fake_alloc,

@@ -106,6 +106,110 @@ static void another_stream_has_it_when_its_work_has_ended(void **state) {
   loam_device_free(q, other);
 }
 
+/* ---- Another context of the same device */
+
+static void go_to(CUcontext context) { must(cuCtxSetCurrent(context)); }
+
+/* What is current, and another that is made. */
+static void make_context(CUcontext *home, CUcontext *made) {
+  (void)new_stream();
+  must(cuCtxGetCurrent(home));
+  must(cuCtxCreate_v2(made, 0, 0));
+  must(cuCtxPopCurrent_v2(NULL));
+}
+
+static void end_context(CUcontext made, CUcontext home) {
+  go_to(home);
+  standin_release();
+  must(cuCtxSynchronize());
+  assert_int_equal(loam_device_reset(0), LOAM_OK);
+  assert_int_equal(standin_calls("cuEventDestroy"), standin_calls("cuEventCreate"));
+  must(cuCtxDestroy_v2(made));
+}
+
+static CUstream stream_in(CUcontext context) {
+  CUstream stream;
+  go_to(context);
+  must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  return stream;
+}
+
+static void a_stream_of_another_context_is_waited_for_as_well(void **state) {
+  (void)state;
+  CUcontext home, away;
+  make_context(&home, &away);
+  CUstream one = stream_in(away), other = stream_in(home);
+  standin_limit(0, 64 * LM_MIB);
+  standin_hold();
+  go_to(away);
+  void *p = alloc(50 * LM_MIB, one);
+  must(standin_write(one, (uintptr_t)p, 1, 50 * LM_MIB));
+  loam_device_free(p, one);
+  go_to(home);
+  p = alloc(50 * LM_MIB, other);
+  must(standin_write(other, (uintptr_t)p, 1, 50 * LM_MIB));
+  loam_device_free(p, other);
+  go_to(away);
+  p = alloc(50 * LM_MIB, one);
+  must(standin_write(one, (uintptr_t)p, 1, 50 * LM_MIB));
+  loam_device_free(p, one);
+  standin_limit(0, LM_GIB);
+  end_context(away, home);
+}
+
+/* What one frees, and then has an event of, the other has without a wait for anything else. */
+static void pass_on(CUstream one, CUstream other) {
+  void *p = alloc(8 * LM_MIB, one); /* a context of the same device will do */
+  must(standin_write(one, (uintptr_t)p, 1, 8 * LM_MIB));
+  loam_device_free(p, one);
+  void *wanted = alloc(8 * LM_MIB, other);
+  loam_device_free(alloc(512, one), one);
+  unsigned long waits = standin_calls("cuCtxSynchronize");
+  void *third = alloc(8 * LM_MIB, other);
+  assert_ptr_equal(third, p);
+  assert_int_equal(standin_calls("cuCtxSynchronize"), waits);
+  must(standin_write(other, (uintptr_t)third, 1, 8 * LM_MIB));
+  must(cuStreamSynchronize(other));
+  loam_device_free(third, other);
+  loam_device_free(wanted, other);
+}
+
+static void its_events_are_of_its_context(void **state) {
+  (void)state;
+  CUcontext home, away;
+  make_context(&home, &away);
+  CUstream one = stream_in(away), other = stream_in(home);
+  void *much = alloc(900 * LM_MIB, other); /* so much that nothing is given back meanwhile */
+  pass_on(one, other);
+  assert_int_equal(loam_device_trim(0) > 0, true);
+  pass_on(other, one);
+  loam_device_free(much, other);
+  end_context(away, home);
+}
+
+static void each_context_has_default_streams_of_its_own(void **state) {
+  (void)state;
+  CUcontext home, away;
+  make_context(&home, &away);
+  standin_hold();
+  for (uintptr_t stream = 0; stream <= 2; stream++) { /* both that have a number as well */
+    go_to(away);
+    void *p = alloc(8 * LM_MIB, (CUstream)stream);
+    must(standin_write((CUstream)stream, (uintptr_t)p, 1, 8 * LM_MIB));
+    loam_device_free(p, (CUstream)stream);
+    go_to(home);
+    void *q = alloc(8 * LM_MIB, (CUstream)stream);
+    assert_ptr_not_equal(q, p);
+    must(standin_write((CUstream)stream, (uintptr_t)q, 1, 8 * LM_MIB));
+    go_to(away);
+    assert_ptr_equal(alloc(8 * LM_MIB, (CUstream)stream), p);
+    loam_device_free(p, (CUstream)stream);
+    go_to(home);
+    loam_device_free(q, (CUstream)stream);
+  }
+  end_context(away, home);
+}
+
 static void what_is_wanting_is_taken_from_other_streams_at_last(void **state) {
   (void)state;
   CUstream one = new_stream(), other = new_stream();
@@ -372,6 +476,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(the_same_stream_has_it_again_at_once, start, end),
     cmocka_unit_test_setup_teardown(another_stream_has_it_when_its_work_has_ended, start, end),
+    cmocka_unit_test_setup_teardown(a_stream_of_another_context_is_waited_for_as_well, start, end),
+    cmocka_unit_test_setup_teardown(its_events_are_of_its_context, start, end),
+    cmocka_unit_test_setup_teardown(each_context_has_default_streams_of_its_own, start, end),
     cmocka_unit_test_setup_teardown(what_is_wanting_is_taken_from_other_streams_at_last, start,
                                     end),
     cmocka_unit_test_setup_teardown(fragments_are_mapped_anew_rather_than_kept, start, end),
