@@ -535,6 +535,7 @@ size_t lm_cache_trim(int device) {
     bytes += trim(c, gpu);
     lm_lock_drop(&c->slow);
   }
+  lm_verify(lm_cache_is_valid());
   return bytes;
 }
 
@@ -648,5 +649,6 @@ void *lm_cache_supply(lm_cache *c, size_t size, lm_line line) {
   size = lm_cache_round(size);
   lm_extent *e = supply_once(c, gpu, size, line, &is_short);
   if (!e && is_short && trim_other(c, gpu)) e = supply_once(c, gpu, size, line, &is_short);
+  lm_verify(lm_cache_is_valid());
   return e ? (void *)e->at : NULL;
 }
