@@ -19,9 +19,9 @@
  * batch b, at most by work put on q's stream before the event that ends b. So it becomes common
  * only when q.done >= b.
  *
- * A device may have several contexts. Each has default streams of its own, its events are recorded on
- * its streams alone, and to wait for the device is to wait for each context in which a stream was
- * named (gpu.h): so a stream is looked at, away from the locks, before its queue is used first.
+ * A device may have several contexts. Each has default streams of its own, its events are recorded
+ * on its streams alone, and to wait for the device is to wait for each context in which a stream
+ * was named (gpu.h): so a stream is looked at, away from the locks, before its queue is used.
  *
  * Nothing is recorded while nobody else wants memory: most programs use one stream, and pay for no
  * event. A stream may be destroyed meanwhile, so an event is only recorded in a call on it (the

@@ -1,115 +1,16 @@
-/* gpu_cuda.c - CUDA's driver API, found at run time.
- *
- * The library is libcuda.so.1, or what LOAM_CUDA_DRIVER names. Of the header only types and numbers
- * are used: which form of a function is meant is said here, by the version that brought it, so that
- * every toolkit makes the same binary. */
-#include <cuda.h>
-#include <dlfcn.h>
+/* gpu_cuda.c - CUDA's driver as a table of operations. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
-#include "gpu.h"
+#include "gpu_cuda.h"
 #include "lock.h"
 #include "own.h"
 #include "sys.h"
 
-#define LIBRARY "libcuda.so.1"
-
-enum {
-  LEAST_DRIVER = 11020, /* the first with all that is asked for below; the forms of that version */
-  ATTRIBUTE_NUMA = 134  /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, of 12.2 */
-};
-
-/* name, its suffix where libraries are asked by symbol, arguments. */
-#define REQUIRED(X)                                                   \
-  X(DeviceGetCount, "", int *)                                        \
-  X(DeviceGet, "", CUdevice *, int)                                   \
-  X(DeviceGetName, "", char *, int, CUdevice)                         \
-  X(DeviceTotalMem, "_v2", size_t *, CUdevice)                        \
-  X(DeviceGetAttribute, "", int *, int, CUdevice)                     \
-  X(DevicePrimaryCtxRetain, "", CUcontext *, CUdevice)                \
-  X(DevicePrimaryCtxGetState, "", CUdevice, unsigned *, int *)        \
-  X(CtxGetDevice, "", CUdevice *)                                     \
-  X(CtxGetCurrent, "", CUcontext *)                                   \
-  X(CtxPushCurrent, "_v2", CUcontext)                                 \
-  X(CtxPopCurrent, "_v2", CUcontext *)                                \
-  X(CtxSynchronize, "", void)                                         \
-  X(MemGetInfo, "_v2", size_t *, size_t *)                            \
-  X(MemAlloc, "_v2", CUdeviceptr *, size_t)                           \
-  X(MemFree, "_v2", CUdeviceptr)                                      \
-  X(MemAllocManaged, "", CUdeviceptr *, size_t, unsigned)             \
-  X(MemAdvise, "", CUdeviceptr, size_t, int, CUdevice)                \
-  X(MemHostAlloc, "", void **, size_t, unsigned)                      \
-  X(MemFreeHost, "", void *)                                          \
-  X(MemHostRegister, "_v2", void *, size_t, unsigned)                 \
-  X(MemHostUnregister, "", void *)                                    \
-  X(MemHostGetDevicePointer, "_v2", CUdeviceptr *, void *, unsigned)  \
-  X(MemsetD8Async, "", CUdeviceptr, unsigned char, size_t, CUstream)  \
-  X(MemcpyAsync, "", CUdeviceptr, CUdeviceptr, size_t, CUstream)      \
-  X(EventCreate, "", CUevent *, unsigned)                             \
-  X(EventRecord, "", CUevent, CUstream)                               \
-  X(EventQuery, "", CUevent)                                          \
-  X(EventSynchronize, "", CUevent)                                    \
-  X(EventDestroy, "_v2", CUevent)                                     \
-  X(StreamWaitEvent, "", CUstream, CUevent, unsigned)                 \
-  X(StreamQuery, "", CUstream)                                        \
-  X(StreamGetCtx, "", CUstream, CUcontext *)                          \
-  X(MemGetAddressRange, "_v2", CUdeviceptr *, size_t *, CUdeviceptr)  \
-  X(IpcGetMemHandle, "", CUipcMemHandle *, CUdeviceptr)               \
-  X(IpcOpenMemHandle, "_v2", CUdeviceptr *, CUipcMemHandle, unsigned) \
-  X(IpcCloseMemHandle, "", CUdeviceptr)                               \
-  X(GetErrorName, "", CUresult, const char **)                        \
-  X(GetErrorString, "", CUresult, const char **)
-
-#define OPTIONAL(X)                                                                                \
-  X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                                  \
-  X(MemPoolCreate, "", CUmemoryPool *, const CUmemPoolProps *)                                     \
-  X(MemPoolDestroy, "", CUmemoryPool)                                                              \
-  X(MemPoolSetAttribute, "", CUmemoryPool, int, void *)                                            \
-  X(MemPoolTrimTo, "", CUmemoryPool, size_t)                                                       \
-  X(MemAllocFromPoolAsync, "", CUdeviceptr *, size_t, CUmemoryPool, CUstream)                      \
-  X(MemFreeAsync, "", CUdeviceptr, CUstream)                                                       \
-  X(MemGetAllocationGranularity, "", size_t *, const CUmemAllocationProp *, int)                   \
-  X(MemAddressReserve, "", CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)         \
-  X(MemAddressFree, "", CUdeviceptr, size_t)                                                       \
-  X(MemCreate, "", CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,            \
-    unsigned long long)                                                                            \
-  X(MemRelease, "", CUmemGenericAllocationHandle)                                                  \
-  X(MemMap, "", CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)     \
-  X(MemUnmap, "", CUdeviceptr, size_t)                                                             \
-  X(MemSetAccess, "", CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)                        \
-  X(MemExportToShareableHandle, "", void *, CUmemGenericAllocationHandle, int, unsigned long long) \
-  X(MemImportFromShareableHandle, "", CUmemGenericAllocationHandle *, void *, int)
-
-/* Written while the driver is found, by one thread. */
-static struct {
-#define DECLARE(name, suffix, ...) CUresult (*name)(__VA_ARGS__);
-  REQUIRED(DECLARE)
-  OPTIONAL(DECLARE)
-#undef DECLARE
-} cu;
-
-/* A pool of the driver's for each threshold asked for; never taken off the list. */
-typedef struct driver_pool {
-  struct driver_pool *next;
-  size_t threshold;
-  CUmemoryPool pool;
-} driver_pool;
-
-static int devices;
-static struct {
-  CUdevice handle;
-  _Atomic(CUcontext) primary; /* retained; NULL: not yet. Release pairs with acquire, or both
-                                   retain it, which is nothing */
-  _Atomic(driver_pool *)
-      pools; /* release when it is filled in; pairs with the acquire of a search */
-  bool has_vmm, has_pools;
-  _Atomic bool has_exports; /* relaxed: taken away where the driver refuses it after all */
-  size_t granularity;
-} device_of[LM_DEVICES_MAX];
+enum { ATTRIBUTE_NUMA = 134 }; /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, of 12.2 */
 
 /* ---- How a call ended */
 
@@ -145,14 +46,16 @@ static lm_gpu_result judge(CUresult result) {
   }
 }
 
-static const char *name_of(CUresult result) {
+const char *lm_cuda_name(CUresult result) {
   const char *name = NULL;
-  return cu.GetErrorName && cu.GetErrorName(result, &name) == CUDA_SUCCESS && name ? name : "error";
+  return lm_cuda.GetErrorName && lm_cuda.GetErrorName(result, &name) == CUDA_SUCCESS && name
+             ? name
+             : "error";
 }
 
-static const char *words_of(CUresult result) {
+const char *lm_cuda_words(CUresult result) {
   const char *words = NULL;
-  return cu.GetErrorString && cu.GetErrorString(result, &words) == CUDA_SUCCESS && words
+  return lm_cuda.GetErrorString && lm_cuda.GetErrorString(result, &words) == CUDA_SUCCESS && words
              ? words
              : "no words for it";
 }
@@ -168,8 +71,8 @@ static lm_gpu_result tell(CUresult result, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(call, sizeof call, format, arguments);
   va_end(arguments);
-  lm_fail(lm_gpu_status(judged), "%s: %s (%d), %s", call, name_of(result), (int)result,
-          words_of(result));
+  lm_fail(lm_gpu_status(judged), "%s: %s (%d), %s", call, lm_cuda_name(result), (int)result,
+          lm_cuda_words(result));
   return judged;
 }
 
@@ -187,9 +90,9 @@ static lm_gpu_result tell_end(CUresult result, const char *call, uint64_t at) {
 
 /* Twice at once is nothing: it is never released. */
 static CUresult retain_primary(int device, CUcontext *out) {
-  CUresult result = cu.DevicePrimaryCtxRetain(out, device_of[device].handle);
+  CUresult result = lm_cuda.DevicePrimaryCtxRetain(out, lm_cuda_of[device].handle);
   if (result == CUDA_SUCCESS)
-    atomic_store_explicit(&device_of[device].primary, *out, memory_order_release);
+    atomic_store_explicit(&lm_cuda_of[device].primary, *out, memory_order_release);
   return result;
 }
 
@@ -197,18 +100,18 @@ static CUresult retain_primary(int device, CUcontext *out) {
 static CUresult push_primary(int device, CUcontext *out) {
   unsigned flags;
   int active = 0;
-  *out = atomic_load_explicit(&device_of[device].primary, memory_order_acquire);
-  if (*out) (void)cu.DevicePrimaryCtxGetState(device_of[device].handle, &flags, &active);
-  if (active && cu.CtxPushCurrent(*out) == CUDA_SUCCESS) return CUDA_SUCCESS;
+  *out = atomic_load_explicit(&lm_cuda_of[device].primary, memory_order_acquire);
+  if (*out) (void)lm_cuda.DevicePrimaryCtxGetState(lm_cuda_of[device].handle, &flags, &active);
+  if (active && lm_cuda.CtxPushCurrent(*out) == CUDA_SUCCESS) return CUDA_SUCCESS;
   CUresult result = retain_primary(device, out);
-  return result == CUDA_SUCCESS ? cu.CtxPushCurrent(*out) : result;
+  return result == CUDA_SUCCESS ? lm_cuda.CtxPushCurrent(*out) : result;
 }
 
 static int find_current(void) {
   CUdevice handle;
-  if (cu.CtxGetDevice(&handle) != CUDA_SUCCESS) return -1;
-  for (int i = 0; i < devices; i++)
-    if (device_of[i].handle == handle) return i;
+  if (lm_cuda.CtxGetDevice(&handle) != CUDA_SUCCESS) return -1;
+  for (int i = 0; i < lm_cuda_count; i++)
+    if (lm_cuda_of[i].handle == handle) return i;
   return -1;
 }
 
@@ -221,7 +124,7 @@ typedef struct scope {
 static lm_gpu_result enter(scope *s, int device) {
   *s = (scope){ LM_GPU_OK, NULL };
   if (lm_gpu_is_barred()) return s->result = LM_GPU_FORKED;
-  if (lm_unlikely(device < 0 || device >= devices)) {
+  if (lm_unlikely(device < 0 || device >= lm_cuda_count)) {
     (void)lm_gpu_has(device);
     return s->result = LM_GPU_FAILED;
   }
@@ -235,8 +138,9 @@ static lm_gpu_result enter(scope *s, int device) {
 /* What an earlier call left undone may be told by this one, and says nothing of the pop. */
 static void leave(const scope *s) {
   CUcontext ours;
-  if (!s->pushed || cu.CtxPopCurrent(&ours) == CUDA_SUCCESS) return;
-  if (cu.CtxGetCurrent(&ours) == CUDA_SUCCESS && ours == s->pushed) cu.CtxPopCurrent(&ours);
+  if (!s->pushed || lm_cuda.CtxPopCurrent(&ours) == CUDA_SUCCESS) return;
+  if (lm_cuda.CtxGetCurrent(&ours) == CUDA_SUCCESS && ours == s->pushed)
+    lm_cuda.CtxPopCurrent(&ours);
 }
 
 static lm_gpu_result push(int device, void **out) {
@@ -250,8 +154,8 @@ static lm_gpu_result push_context(int device, void *context, void **out) {
   if (!context) return push(device, out);
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   *out = NULL;
-  if (cu.CtxGetCurrent(&now) == CUDA_SUCCESS && now == context) return LM_GPU_OK;
-  CUresult result = cu.CtxPushCurrent(context);
+  if (lm_cuda.CtxGetCurrent(&now) == CUDA_SUCCESS && now == context) return LM_GPU_OK;
+  CUresult result = lm_cuda.CtxPushCurrent(context);
   if (result == CUDA_SUCCESS) *out = context;
   return tell(result, "context %p of device %d", context, device);
 }
@@ -270,8 +174,8 @@ static void pop(void *pushed) { leave(&(scope){ LM_GPU_OK, pushed }); }
 
 /* Most drivers end things without a context; for others any will do that there is. */
 static bool enter_some(scope *s) {
-  for (int i = 0; i < devices; i++)
-    if (atomic_load_explicit(&device_of[i].primary, memory_order_relaxed))
+  for (int i = 0; i < lm_cuda_count; i++)
+    if (atomic_load_explicit(&lm_cuda_of[i].primary, memory_order_relaxed))
       return enter(s, i) == LM_GPU_OK;
   return false;
 }
@@ -289,19 +193,19 @@ static bool enter_some(scope *s) {
 static int current(void) { return lm_gpu_is_barred() ? -1 : find_current(); }
 
 static CUcontext primary_of(int device) {
-  return atomic_load_explicit(&device_of[device].primary, memory_order_acquire);
+  return atomic_load_explicit(&lm_cuda_of[device].primary, memory_order_acquire);
 }
 
 static void *context(int device) {
   CUcontext now = NULL, primary = primary_of(device);
-  if (lm_gpu_is_barred() || cu.CtxGetCurrent(&now) != CUDA_SUCCESS || !now || now == primary)
+  if (lm_gpu_is_barred() || lm_cuda.CtxGetCurrent(&now) != CUDA_SUCCESS || !now || now == primary)
     return primary;
   return find_current() == device ? now : primary;
 }
 
 static void *context_of(lm_stream stream) {
   CUcontext of = NULL;
-  if (lm_gpu_is_barred() || cu.StreamGetCtx(stream, &of) != CUDA_SUCCESS) return NULL;
+  if (lm_gpu_is_barred() || lm_cuda.StreamGetCtx(stream, &of) != CUDA_SUCCESS) return NULL;
   return of;
 }
 
@@ -332,9 +236,9 @@ static void forget(int device) {
 
 /* ---- What a device is */
 
-static int attribute(int device, int which, int otherwise) {
+int lm_cuda_attribute(int device, int which, int otherwise) {
   int value;
-  CUresult result = cu.DeviceGetAttribute(&value, which, device_of[device].handle);
+  CUresult result = lm_cuda.DeviceGetAttribute(&value, which, lm_cuda_of[device].handle);
   return result == CUDA_SUCCESS ? value : otherwise;
 }
 
@@ -342,41 +246,41 @@ static int attribute(int device, int which, int otherwise) {
 static int find_node(int device) {
   char bus[32], path[80], text[32];
   size_t length;
-  if (cu.DeviceGetPCIBusId &&
-      cu.DeviceGetPCIBusId(bus, sizeof bus, device_of[device].handle) == CUDA_SUCCESS) {
+  if (lm_cuda.DeviceGetPCIBusId &&
+      lm_cuda.DeviceGetPCIBusId(bus, sizeof bus, lm_cuda_of[device].handle) == CUDA_SUCCESS) {
     for (char *c = bus; *c; c++)
       if (*c >= 'A' && *c <= 'F') *c += 'a' - 'A';
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus);
     if (lm_sys_read_file(path, text, sizeof text, &length) == 0 && *text != '-') return atoi(text);
   }
-  return attribute(device, ATTRIBUTE_NUMA, -1);
+  return lm_cuda_attribute(device, ATTRIBUTE_NUMA, -1);
 }
 
 static lm_gpu_result info(int device, lm_gpu_info *out) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   if (!lm_gpu_has(device)) return LM_GPU_FAILED;
-  lm_gpu_info found = { .has_vmm = device_of[device].has_vmm,
-                        .has_pools = device_of[device].has_pools,
-                        .has_exports = device_of[device].has_exports,
-                        .granularity = device_of[device].granularity };
-  CUdevice handle = device_of[device].handle;
-  CUresult result = cu.DeviceTotalMem(&found.total, handle);
+  lm_gpu_info found = { .has_vmm = lm_cuda_of[device].has_vmm,
+                        .has_pools = lm_cuda_of[device].has_pools,
+                        .has_exports = lm_cuda_of[device].has_exports,
+                        .granularity = lm_cuda_of[device].granularity };
+  CUdevice handle = lm_cuda_of[device].handle;
+  CUresult result = lm_cuda.DeviceTotalMem(&found.total, handle);
   if (result != CUDA_SUCCESS) return tell(result, "cuDeviceTotalMem of device %d", device);
-  if (cu.DeviceGetName(found.name, sizeof found.name, handle) != CUDA_SUCCESS) *found.name = 0;
+  if (lm_cuda.DeviceGetName(found.name, sizeof found.name, handle) != CUDA_SUCCESS) *found.name = 0;
   found.node = find_node(device);
-  found.has_managed = attribute(device, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
+  found.has_managed = lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
   *out = found;
   return LM_GPU_OK;
 }
 
 static lm_gpu_result memory(int device, size_t *free, size_t *total) {
-  IN_DEVICE(device, cu.MemGetInfo(free, total), "cuMemGetInfo of device %d", device);
+  IN_DEVICE(device, lm_cuda.MemGetInfo(free, total), "cuMemGetInfo of device %d", device);
 }
 
 /* A context that is not there any more has no work. */
 static lm_gpu_result synchronize_context(int device, CUcontext context) {
-  if (cu.CtxPushCurrent(context) != CUDA_SUCCESS) return LM_GPU_OK;
-  lm_gpu_result result = tell(cu.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
+  if (lm_cuda.CtxPushCurrent(context) != CUDA_SUCCESS) return LM_GPU_OK;
+  lm_gpu_result result = tell(lm_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
   leave(&(scope){ LM_GPU_OK, context });
   return result == LM_GPU_GONE ? LM_GPU_OK : result;
 }
@@ -395,7 +299,7 @@ static lm_gpu_result synchronize_others(int device, CUcontext done) {
   int active = 0;
   lm_gpu_result result = LM_GPU_OK;
   if (primary && primary != done)
-    (void)cu.DevicePrimaryCtxGetState(device_of[device].handle, &flags, &active);
+    (void)lm_cuda.DevicePrimaryCtxGetState(lm_cuda_of[device].handle, &flags, &active);
   if (active) result = synchronize_context(device, primary);
   for (unsigned i = 0; i < n && result == LM_GPU_OK; i++)
     if (of[i] != done) result = synchronize_context(device, of[i]);
@@ -406,8 +310,8 @@ static lm_gpu_result synchronize(int device) {
   CUcontext done = NULL;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  lm_gpu_result result = tell(cu.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
-  (void)cu.CtxGetCurrent(&done);
+  lm_gpu_result result = tell(lm_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
+  (void)lm_cuda.CtxGetCurrent(&done);
   leave(&s);
   return result == LM_GPU_OK ? synchronize_others(device, done) : result;
 }
@@ -418,7 +322,7 @@ static lm_gpu_result alloc(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = cu.MemAlloc(&at, size);
+  CUresult result = lm_cuda.MemAlloc(&at, size);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuMemAlloc of %zu bytes on device %d", size, device);
@@ -428,7 +332,7 @@ static lm_gpu_result release(int device, lm_devptr at) {
   CUresult result;
   (void)device;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, cu.MemFree(at));
+  ANYWHERE(result, lm_cuda.MemFree(at));
   return tell_end(result, "cuMemFree", at);
 }
 
@@ -436,7 +340,7 @@ static lm_gpu_result managed_alloc(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = cu.MemAllocManaged(&at, size, CU_MEM_ATTACH_GLOBAL);
+  CUresult result = lm_cuda.MemAllocManaged(&at, size, CU_MEM_ATTACH_GLOBAL);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuMemAllocManaged of %zu bytes on device %d", size, device);
@@ -445,9 +349,9 @@ static lm_gpu_result managed_alloc(int device, size_t size, lm_devptr *out) {
 static lm_gpu_result managed_prefer(lm_devptr at, size_t size, int device) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   if (device >= 0 && !lm_gpu_has(device)) return LM_GPU_FAILED;
-  CUdevice where = device < 0 ? CU_DEVICE_CPU : device_of[device].handle;
+  CUdevice where = device < 0 ? CU_DEVICE_CPU : lm_cuda_of[device].handle;
   CUresult result;
-  ANYWHERE(result, cu.MemAdvise(at, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where));
+  ANYWHERE(result, lm_cuda.MemAdvise(at, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where));
   return tell(result, "cuMemAdvise of %zu bytes to device %d", size, device);
 }
 
@@ -458,7 +362,7 @@ static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **
                     (flags & LM_GPU_MAPPED ? CU_MEMHOSTALLOC_DEVICEMAP : 0) |
                     (flags & LM_GPU_WRITE_COMBINED ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = cu.MemHostAlloc(&at, size, wanted);
+  CUresult result = lm_cuda.MemHostAlloc(&at, size, wanted);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuMemHostAlloc of %zu bytes", size);
@@ -467,21 +371,21 @@ static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **
 static lm_gpu_result host_free(void *at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, cu.MemFreeHost(at));
+  ANYWHERE(result, lm_cuda.MemFreeHost(at));
   return tell_end(result, "cuMemFreeHost", (uintptr_t)at);
 }
 
 static lm_gpu_result host_register(int device, void *at, size_t size, unsigned flags) {
   unsigned wanted = (flags & LM_GPU_PORTABLE ? CU_MEMHOSTREGISTER_PORTABLE : 0) |
                     (flags & LM_GPU_MAPPED ? CU_MEMHOSTREGISTER_DEVICEMAP : 0);
-  IN_DEVICE(device, cu.MemHostRegister(at, size, wanted), "cuMemHostRegister of %zu bytes at %p",
-            size, at);
+  IN_DEVICE(device, lm_cuda.MemHostRegister(at, size, wanted),
+            "cuMemHostRegister of %zu bytes at %p", size, at);
 }
 
 static lm_gpu_result host_unregister(void *at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, cu.MemHostUnregister(at));
+  ANYWHERE(result, lm_cuda.MemHostUnregister(at));
   return tell_end(result, "cuMemHostUnregister", (uintptr_t)at);
 }
 
@@ -489,19 +393,19 @@ static lm_gpu_result host_address(int device, void *at, lm_devptr *out) {
   CUdeviceptr there;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = cu.MemHostGetDevicePointer(&there, at, 0);
+  CUresult result = lm_cuda.MemHostGetDevicePointer(&there, at, 0);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = there;
   return tell(result, "cuMemHostGetDevicePointer of %p on device %d", at, device);
 }
 
 static lm_gpu_result fill(int device, lm_devptr at, int byte, size_t size, lm_stream stream) {
-  IN_DEVICE(device, cu.MemsetD8Async(at, (unsigned char)byte, size, stream),
+  IN_DEVICE(device, lm_cuda.MemsetD8Async(at, (unsigned char)byte, size, stream),
             "cuMemsetD8Async of %zu bytes at 0x%llx", size, (unsigned long long)at);
 }
 
 static lm_gpu_result copy(int device, lm_devptr to, lm_devptr from, size_t size, lm_stream stream) {
-  IN_DEVICE(device, cu.MemcpyAsync(to, from, size, stream),
+  IN_DEVICE(device, lm_cuda.MemcpyAsync(to, from, size, stream),
             "cuMemcpyAsync of %zu bytes from 0x%llx to 0x%llx", size, (unsigned long long)from,
             (unsigned long long)to);
 }
@@ -512,70 +416,70 @@ static lm_gpu_result event_create(int device, lm_gpu_event *out) {
   CUevent event;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  CUresult result = lm_cuda.EventCreate(&event, CU_EVENT_DISABLE_TIMING);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = event;
   return tell(result, "cuEventCreate on device %d", device);
 }
 
 static lm_gpu_result event_record(lm_gpu_event event, int device, lm_stream stream) {
-  IN_DEVICE(device, cu.EventRecord(event, stream), "cuEventRecord on stream %p of device %d",
+  IN_DEVICE(device, lm_cuda.EventRecord(event, stream), "cuEventRecord on stream %p of device %d",
             stream, device);
 }
 
 static lm_gpu_result event_query(lm_gpu_event event) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
-  ANYWHERE(result, cu.EventQuery(event));
+  ANYWHERE(result, lm_cuda.EventQuery(event));
   return tell(result, "cuEventQuery(%p)", event);
 }
 
 static lm_gpu_result event_wait(lm_gpu_event event) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
-  ANYWHERE(result, cu.EventSynchronize(event));
+  ANYWHERE(result, lm_cuda.EventSynchronize(event));
   return tell(result, "cuEventSynchronize(%p)", event);
 }
 
 static lm_gpu_result stream_wait(int device, lm_stream stream, lm_gpu_event event) {
-  IN_DEVICE(device, cu.StreamWaitEvent(stream, event, 0),
+  IN_DEVICE(device, lm_cuda.StreamWaitEvent(stream, event, 0),
             "cuStreamWaitEvent on stream %p of device %d", stream, device);
 }
 
 static lm_gpu_result event_destroy(lm_gpu_event event) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, cu.EventDestroy(event));
+  ANYWHERE(result, lm_cuda.EventDestroy(event));
   return tell_end(result, "cuEventDestroy", (uintptr_t)event);
 }
 
 static lm_gpu_result stream_query(int device, lm_stream stream) {
-  IN_DEVICE(device, cu.StreamQuery(stream), "cuStreamQuery of stream %p of device %d", stream,
+  IN_DEVICE(device, lm_cuda.StreamQuery(stream), "cuStreamQuery of stream %p of device %d", stream,
             device);
 }
 
 /* ---- The driver's pools */
 
-static driver_pool *search_pool(int device, size_t threshold) {
-  driver_pool *p = atomic_load_explicit(&device_of[device].pools, memory_order_acquire);
+static lm_cuda_pool *search_pool(int device, size_t threshold) {
+  lm_cuda_pool *p = atomic_load_explicit(&lm_cuda_of[device].pools, memory_order_acquire);
   while (p && p->threshold != threshold) p = p->next;
   return p;
 }
 
 static CUresult create_pool(int device, size_t threshold, CUmemoryPool *out) {
   CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                           .location = { CU_MEM_LOCATION_TYPE_DEVICE, device_of[device].handle } };
+                           .location = { CU_MEM_LOCATION_TYPE_DEVICE, lm_cuda_of[device].handle } };
   cuuint64_t kept = threshold;
-  CUresult result = cu.MemPoolCreate(out, &props);
+  CUresult result = lm_cuda.MemPoolCreate(out, &props);
   if (result != CUDA_SUCCESS) return result;
-  result = cu.MemPoolSetAttribute(*out, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept);
-  if (result != CUDA_SUCCESS) cu.MemPoolDestroy(*out);
+  result = lm_cuda.MemPoolSetAttribute(*out, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept);
+  if (result != CUDA_SUCCESS) lm_cuda.MemPoolDestroy(*out);
   return result;
 }
 
 /* Two threads may make one each at the same time; both serve. */
-static lm_gpu_result make_pool(int device, size_t threshold, driver_pool **out) {
-  driver_pool *p = lm_own_alloc(sizeof *p);
+static lm_gpu_result make_pool(int device, size_t threshold, lm_cuda_pool **out) {
+  lm_cuda_pool *p = lm_own_alloc(sizeof *p);
   if (!p) {
     lm_fail(LOAM_ENOMEM, "no memory for a pool of the driver's");
     return LM_GPU_NO_MEMORY;
@@ -586,8 +490,8 @@ static lm_gpu_result make_pool(int device, size_t threshold, driver_pool **out) 
     return tell(result, "cuMemPoolCreate on device %d", device);
   }
   p->threshold = threshold;
-  p->next = atomic_load_explicit(&device_of[device].pools, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&device_of[device].pools, &p->next, p,
+  p->next = atomic_load_explicit(&lm_cuda_of[device].pools, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&lm_cuda_of[device].pools, &p->next, p,
                                                 memory_order_release, memory_order_relaxed)) {
   }
   *out = p;
@@ -604,12 +508,12 @@ static lm_gpu_result pool_alloc(int device, size_t size, size_t threshold, lm_st
   CUdeviceptr at;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  driver_pool *pool = search_pool(device, threshold);
+  lm_cuda_pool *pool = search_pool(device, threshold);
   lm_gpu_result made = LM_GPU_OK;
   CUresult result = CUDA_SUCCESS;
-  if (!device_of[device].has_pools) made = has_no_pools(device);
+  if (!lm_cuda_of[device].has_pools) made = has_no_pools(device);
   else if (!pool) made = make_pool(device, threshold, &pool);
-  if (made == LM_GPU_OK) result = cu.MemAllocFromPoolAsync(&at, size, pool->pool, stream);
+  if (made == LM_GPU_OK) result = lm_cuda.MemAllocFromPoolAsync(&at, size, pool->pool, stream);
   leave(&s);
   if (made != LM_GPU_OK) return made;
   if (result == CUDA_SUCCESS) *out = at;
@@ -619,7 +523,7 @@ static lm_gpu_result pool_alloc(int device, size_t size, size_t threshold, lm_st
 static lm_gpu_result pool_free(int device, lm_devptr at, lm_stream stream) {
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = cu.MemFreeAsync(at, stream);
+  CUresult result = lm_cuda.MemFreeAsync(at, stream);
   leave(&s);
   return tell_end(result, "cuMemFreeAsync", at);
 }
@@ -628,21 +532,21 @@ static lm_gpu_result pool_trim(int device, size_t keep) {
   CUresult result = CUDA_SUCCESS;
   scope s;
   if (!lm_gpu_has(device)) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_FAILED;
-  driver_pool *p = atomic_load_explicit(&device_of[device].pools, memory_order_acquire);
+  lm_cuda_pool *p = atomic_load_explicit(&lm_cuda_of[device].pools, memory_order_acquire);
   if (!p) return LM_GPU_OK;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  for (; p && result == CUDA_SUCCESS; p = p->next) result = cu.MemPoolTrimTo(p->pool, keep);
+  for (; p && result == CUDA_SUCCESS; p = p->next) result = lm_cuda.MemPoolTrimTo(p->pool, keep);
   leave(&s);
   return tell(result, "cuMemPoolTrimTo on device %d", device);
 }
 
 /* ---- Address ranges */
 
-static CUmemAllocationProp prop_of(int device) {
+CUmemAllocationProp lm_cuda_prop(int device) {
   CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                .location = { CU_MEM_LOCATION_TYPE_DEVICE,
-                                             device_of[device].handle } };
-  if (device_of[device].has_exports)
+                                             lm_cuda_of[device].handle } };
+  if (lm_cuda_of[device].has_exports)
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return prop;
 }
@@ -651,8 +555,8 @@ static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = device_of[device].has_vmm ? cu.MemAddressReserve(&at, size, 0, 0, 0)
-                                              : CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = lm_cuda_of[device].has_vmm ? lm_cuda.MemAddressReserve(&at, size, 0, 0, 0)
+                                               : CUDA_ERROR_NOT_SUPPORTED;
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuMemAddressReserve of %zu bytes on device %d", size, device);
@@ -661,32 +565,32 @@ static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
 static lm_gpu_result unreserve(lm_devptr at, size_t size) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, cu.MemAddressFree(at, size));
+  ANYWHERE(result, lm_cuda.MemAddressFree(at, size));
   return tell_end(result, "cuMemAddressFree", at);
 }
 
 /* Nothing is left of what failed halfway. */
 static CUresult map_memory(int device, lm_devptr at, size_t size,
                            CUmemGenericAllocationHandle memory) {
-  CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, device_of[device].handle },
+  CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, lm_cuda_of[device].handle },
                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-  CUresult result = cu.MemMap(at, size, 0, memory, 0);
+  CUresult result = lm_cuda.MemMap(at, size, 0, memory, 0);
   if (result != CUDA_SUCCESS) return result;
-  result = cu.MemSetAccess(at, size, &access, 1);
-  if (result != CUDA_SUCCESS) cu.MemUnmap(at, size);
+  result = lm_cuda.MemSetAccess(at, size, &access, 1);
+  if (result != CUDA_SUCCESS) lm_cuda.MemUnmap(at, size);
   return result;
 }
 
 /* Some systems refuse memory that can be exported, though the device could. */
 static CUresult create(int device, size_t size, CUmemGenericAllocationHandle *out) {
-  CUmemAllocationProp prop = prop_of(device);
-  CUresult result = cu.MemCreate(out, size, &prop, 0);
+  CUmemAllocationProp prop = lm_cuda_prop(device);
+  CUresult result = lm_cuda.MemCreate(out, size, &prop, 0);
   bool refused = result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED ||
                  result == CUDA_ERROR_INVALID_VALUE;
-  if (!refused || !device_of[device].has_exports) return result;
+  if (!refused || !lm_cuda_of[device].has_exports) return result;
   prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-  result = cu.MemCreate(out, size, &prop, 0);
-  if (result == CUDA_SUCCESS) device_of[device].has_exports = false;
+  result = lm_cuda.MemCreate(out, size, &prop, 0);
+  if (result == CUDA_SUCCESS) lm_cuda_of[device].has_exports = false;
   return result;
 }
 
@@ -694,7 +598,7 @@ static CUresult map_or_release(int device, lm_devptr at, size_t size,
                                CUmemGenericAllocationHandle memory, uint64_t *handle) {
   CUresult result = map_memory(device, at, size, memory);
   if (result == CUDA_SUCCESS) *handle = memory;
-  else cu.MemRelease(memory);
+  else lm_cuda.MemRelease(memory);
   return result;
 }
 
@@ -706,8 +610,8 @@ static CUresult create_and_map(int device, lm_devptr at, size_t size, uint64_t *
 
 static CUresult import_and_map(int device, lm_devptr at, size_t size, int fd, uint64_t *handle) {
   CUmemGenericAllocationHandle memory;
-  CUresult result = cu.MemImportFromShareableHandle(&memory, (void *)(intptr_t)fd,
-                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  CUresult result = lm_cuda.MemImportFromShareableHandle(&memory, (void *)(intptr_t)fd,
+                                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   return result == CUDA_SUCCESS ? map_or_release(device, at, size, memory, handle) : result;
 }
 
@@ -719,9 +623,9 @@ static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle
 static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, cu.MemUnmap(at, size));
+  ANYWHERE(result, lm_cuda.MemUnmap(at, size));
   if (result != CUDA_SUCCESS) return tell_end(result, "cuMemUnmap", at);
-  ANYWHERE(result, cu.MemRelease(handle));
+  ANYWHERE(result, lm_cuda.MemRelease(handle));
   return tell_end(result, "cuMemRelease", handle);
 }
 
@@ -734,15 +638,15 @@ static lm_gpu_result has_no_exports(void) {
 
 static lm_gpu_result map_export(uint64_t handle, int *fd) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  if (!cu.MemExportToShareableHandle) return has_no_exports();
+  if (!lm_cuda.MemExportToShareableHandle) return has_no_exports();
   CUresult result;
-  ANYWHERE(result,
-           cu.MemExportToShareableHandle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  ANYWHERE(result, lm_cuda.MemExportToShareableHandle(fd, handle,
+                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   return tell(result, "cuMemExportToShareableHandle");
 }
 
 static lm_gpu_result map_import(int device, lm_devptr at, size_t size, int fd, uint64_t *handle) {
-  if (!cu.MemImportFromShareableHandle) return has_no_exports();
+  if (!lm_cuda.MemImportFromShareableHandle) return has_no_exports();
   IN_DEVICE(device, import_and_map(device, at, size, fd, handle),
             "cuMemImportFromShareableHandle of %zu bytes on device %d", size, device);
 }
@@ -751,7 +655,7 @@ static lm_gpu_result range(lm_devptr at, lm_devptr *base, size_t *size) {
   CUdeviceptr from;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
-  ANYWHERE(result, cu.MemGetAddressRange(&from, size, at));
+  ANYWHERE(result, lm_cuda.MemGetAddressRange(&from, size, at));
   if (result == CUDA_SUCCESS) *base = from;
   return tell(result, "cuMemGetAddressRange of 0x%llx", (unsigned long long)at);
 }
@@ -760,7 +664,7 @@ static lm_gpu_result ipc_export(lm_devptr base, unsigned char handle[LM_GPU_IPC_
   CUipcMemHandle exported;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
-  ANYWHERE(result, cu.IpcGetMemHandle(&exported, base));
+  ANYWHERE(result, lm_cuda.IpcGetMemHandle(&exported, base));
   if (result == CUDA_SUCCESS) memcpy(handle, &exported, LM_GPU_IPC_SIZE);
   return tell(result, "cuIpcGetMemHandle of 0x%llx", (unsigned long long)base);
 }
@@ -773,7 +677,7 @@ static lm_gpu_result ipc_open(int device, const unsigned char handle[LM_GPU_IPC_
   _Static_assert(sizeof imported == LM_GPU_IPC_SIZE, "the size that gpu.h tells");
   memcpy(&imported, handle, LM_GPU_IPC_SIZE);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = cu.IpcOpenMemHandle(&at, imported, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  CUresult result = lm_cuda.IpcOpenMemHandle(&at, imported, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuIpcOpenMemHandle on device %d", device);
@@ -782,11 +686,11 @@ static lm_gpu_result ipc_open(int device, const unsigned char handle[LM_GPU_IPC_
 static lm_gpu_result ipc_close(lm_devptr at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, cu.IpcCloseMemHandle(at));
+  ANYWHERE(result, lm_cuda.IpcCloseMemHandle(at));
   return tell_end(result, "cuIpcCloseMemHandle", at);
 }
 
-static const lm_gpu_ops ops = {
+const lm_gpu_ops lm_cuda_ops = {
   .name = "cuda",
   .current = current,
   .info = info,
@@ -831,121 +735,3 @@ static const lm_gpu_ops ops = {
   .ipc_open = ipc_open,
   .ipc_close = ipc_close,
 };
-
-/* ---- Finding the driver */
-
-typedef CUresult (*get_address)(const char *name, void **out, int version, cuuint64_t flags,
-                                void *status);
-
-/* The first form of cuGetProcAddress has no fifth argument, and leaves it alone. */
-static void *find_function(void *library, get_address get, const char *name, const char *symbol) {
-  void *found = NULL;
-  if (get && get(name, &found, LEAST_DRIVER, 0, NULL) == CUDA_SUCCESS && found) return found;
-  return dlsym(library, symbol);
-}
-
-static bool refuse(lm_gpu_machine *out, const char *format, ...) LM_PRINTF(2, 3);
-
-static bool refuse(lm_gpu_machine *out, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(out->why, sizeof out->why, format, arguments);
-  va_end(arguments);
-  return false;
-}
-
-static bool find_functions(void *library, lm_gpu_machine *out) {
-  get_address get = (get_address)dlsym(library, "cuGetProcAddress_v2");
-  if (!get) get = (get_address)dlsym(library, "cuGetProcAddress");
-#define FIND(name, suffix, ...) \
-  cu.name = (__typeof__(cu.name))find_function(library, get, "cu" #name, "cu" #name suffix);
-#define DEMAND(name, suffix, ...) \
-  FIND(name, suffix) if (!cu.name) return refuse(out, "%s has no cu" #name, out->library);
-  OPTIONAL(FIND)
-  REQUIRED(DEMAND)
-#undef DEMAND
-#undef FIND
-  return true;
-}
-
-static const char *version_text(int version, char buffer[16]) {
-  snprintf(buffer, 16, "%d.%d", version / 1000 % 1000, version % 1000 / 10);
-  return buffer;
-}
-
-/* The version is told before the driver is started, and by those that are too old as well. */
-static bool check_version(void *library, lm_gpu_machine *out) {
-  char is[16], least[16], built[16];
-  CUresult (*version)(int *) = (CUresult(*)(int *))dlsym(library, "cuDriverGetVersion");
-  if (!version || version(&out->driver) != CUDA_SUCCESS)
-    return refuse(out, "%s does not tell its version", out->library);
-  if (out->driver >= LEAST_DRIVER) return true;
-  return refuse(out,
-                "%s is a driver of CUDA %s: loam, built with the toolkit of %s, needs %s or "
-                "newer",
-                out->library, version_text(out->driver, is), version_text(CUDA_VERSION, built),
-                version_text(LEAST_DRIVER, least));
-}
-
-/* 3 is also what a fork is told by a driver that a parent process started by itself. */
-static bool start(void *library, lm_gpu_machine *out) {
-  CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(library, "cuInit");
-  CUresult result = init ? init(0) : CUDA_ERROR_NOT_FOUND;
-  if (result == CUDA_SUCCESS) return true;
-  if (result == CUDA_ERROR_NO_DEVICE)
-    return refuse(out, "%s finds no device: %s", out->library, words_of(result));
-  return refuse(out, "%s does not start: %s (%d), %s%s", out->library, name_of(result), (int)result,
-                words_of(result),
-                result == CUDA_ERROR_NOT_INITIALIZED
-                    ? "; in a fork of a process that used the GPU it never does"
-                    : "");
-}
-
-static void examine(int device) {
-  bool vmm = cu.MemAddressReserve && cu.MemAddressFree && cu.MemCreate && cu.MemRelease &&
-             cu.MemMap && cu.MemUnmap && cu.MemSetAccess && cu.MemGetAllocationGranularity;
-  bool pools = cu.MemPoolCreate && cu.MemPoolDestroy && cu.MemPoolSetAttribute &&
-               cu.MemPoolTrimTo && cu.MemAllocFromPoolAsync && cu.MemFreeAsync;
-  device_of[device].has_exports =
-      cu.MemExportToShareableHandle && cu.MemImportFromShareableHandle &&
-      attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0);
-  CUmemAllocationProp prop = prop_of(device);
-  size_t *granularity = &device_of[device].granularity;
-  device_of[device].has_pools = pools &&
-                                attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
-  device_of[device].has_vmm =
-      vmm && attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 0) &&
-      cu.MemGetAllocationGranularity(granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
-          CUDA_SUCCESS;
-}
-
-static bool find_devices(lm_gpu_machine *out) {
-  CUresult result = cu.DeviceGetCount(&devices);
-  if (result != CUDA_SUCCESS || devices < 1) {
-    devices = 0;
-    return refuse(out, "%s finds no device", out->library);
-  }
-  if (devices > LM_DEVICES_MAX) devices = LM_DEVICES_MAX;
-  for (int i = 0; i < devices; i++) {
-    if (cu.DeviceGet(&device_of[i].handle, i) != CUDA_SUCCESS)
-      return refuse(out, "%s has no device %d", out->library, i);
-    examine(i);
-  }
-  return true;
-}
-
-void lm_gpu_cuda_find(lm_gpu_machine *out) {
-  const char *named = getenv("LOAM_CUDA_DRIVER");
-  snprintf(out->library, sizeof out->library, "%s", named && *named ? named : LIBRARY);
-  out->toolkit = CUDA_VERSION;
-  void *library = dlopen(out->library, RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    refuse(out, "there is no driver: %s", dlerror());
-    return;
-  }
-  if (!check_version(library, out) || !find_functions(library, out) || !start(library, out) ||
-      !find_devices(out))
-    return;
-  out->count = devices;
-  out->ops = &ops;
-}

@@ -23,7 +23,7 @@ local places = {
   ["sys/syscall.h"] = "^sys_linux$", ["numaif.h"] = "^sys_linux$",
   ["linux/mempolicy.h"] = "^sys_linux$", ["linux/membarrier.h"] = "^sys_linux$",
   ["sys/inotify.h"] = "^watch$", ["sys/un.h"] = "^control$ ^ask$",
-  ["dlfcn.h"] = "^luajit$ ^gpu_cuda$ ^manager$", ["cuda.h"] = "^gpu_cuda$",
+  ["dlfcn.h"] = "^luajit$ ^gpu_cuda_find$ ^manager$", ["cuda.h"] = "^gpu_cuda$",
 }
 
 local function check_place(where, name, header)
