@@ -212,15 +212,19 @@ unsigned lm_numa_distance(unsigned from, unsigned to) {
 
 uint64_t lm_numa_total(unsigned node) { return lm_numa_has(node) ? machine.total[node] : 0; }
 
-/* Nobody keeps it: whoever finds it old reads the file. Asked of the coarse clock, which costs a
- * fifth of the other and is within some milliseconds. */
-static void refresh(unsigned node, gauge *g) {
+/* Whether it is old, and it is this thread that is to do something about it. Asked of the coarse
+ * clock, which costs a fifth of the other and is within some milliseconds. */
+static bool claim(gauge *g) {
   int64_t now = lm_sys_coarse_ns();
   int64_t then = atomic_load_explicit(&g->read_at, memory_order_relaxed);
-  if (now - then <= FREE_MAX_AGE_NS ||
-      !atomic_compare_exchange_strong_explicit(&g->read_at, &then, now, memory_order_relaxed,
-                                               memory_order_relaxed))
-    return;
+  return now - then > FREE_MAX_AGE_NS &&
+         atomic_compare_exchange_strong_explicit(&g->read_at, &then, now, memory_order_relaxed,
+                                                 memory_order_relaxed);
+}
+
+/* Nobody keeps it: whoever finds it old reads the file. */
+static void refresh(unsigned node, gauge *g) {
+  if (!claim(g)) return;
   uint64_t total, free;
   read_memory(node, &total, &free);
   atomic_store_explicit(&g->free, free, memory_order_relaxed);
@@ -228,9 +232,17 @@ static void refresh(unsigned node, gauge *g) {
   lm_decay_stir(); /* wakes the service thread, which keeps it from then on */
 }
 
+/* A node that went may be back. */
+static uint64_t free_of_missing(unsigned node, gauge *g) {
+  if (!claim(g)) return 0;
+  lm_numa_refresh();
+  return lm_numa_has(node) ? atomic_load_explicit(&g->free, memory_order_relaxed) : 0;
+}
+
 static LM_NOINLINE uint64_t free_unkept(unsigned node) {
-  if (!lm_numa_has(node)) return 0;
+  if (node >= LM_NODES_MAX) return 0;
   gauge *g = &machine.gauge[node];
+  if (!lm_numa_has(node)) return free_of_missing(node, g);
   uint32_t kept = KEPT;
   bool is_kept = atomic_compare_exchange_strong_explicit(
       &g->state, &kept, KEPT_USED, memory_order_relaxed, memory_order_relaxed);

@@ -170,8 +170,9 @@ static void what_may_be_elsewhere_is(void **state) {
     { CHAIN("numa = { prefer = 4 }"), 1 << 4, 0xf },
     { CHAIN("numa = { 3, 4 }"), 1 << 3 | 1 << 4, 1 << 3 },
     { CHAIN("numa = 'interleave'"), 0x1f, 0xf },
+    { CHAIN("numa = { weights = { [3] = 3, [4] = 1 } }"), 1 << 3 | 1 << 4, 0xf },
   };
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 4; i++) {
     policy(form[i].text);
     char *p = filled(EACH);
     assert_on(p, EACH, form[i].there);
@@ -212,6 +213,38 @@ static void a_policy_that_names_it_then_is_refused(void **state) {
   loam_trim();
 }
 
+static bool is_there(unsigned node) {
+  char *p = filled(1 << 20);
+  bool there = where_is(p, 1 << 20).on[node] == (1 << 20) / PAGE;
+  loam_free(p);
+  return there;
+}
+
+/* Nothing of it is free while it is gone, so that a policy steers clear of it, and back. */
+static void free_memory_of_it_steers_a_policy(void **state) {
+  (void)state;
+  int naps = 0;
+  policy("local a, b = loam.host { name = 'first', numa = 4 }, loam.host { name = 'b', numa = 1 }\n"
+         "return loam.policy { name = 'p', pick = function(req)\n"
+         "  if loam.node(4).free > 8 * loam.MiB then return a end return b end }\n");
+  while (!is_there(4) && be_patient(&naps)) continue;
+  look();
+  uint64_t failed = first.failed;
+  loam_trim();
+  for (int round = 0; round < 2; round++) {
+    turn("offline");
+    usleep(200000); /* no gauge is older than 100 ms */
+    for (int i = 0; i < 5; i++) is_of("b", 1 << 20, 1 << 1);
+    if (round) assert_int_equal(loam_policy_load_text("vm.lua", CHAIN("numa = 4")), LOAM_EPOLICY);
+    turn("online_movable");
+    while (!is_there(4) && be_patient(&naps)) continue;
+    assert_true(is_there(4));
+    loam_trim();
+  }
+  look();
+  assert_int_equal(first.failed, failed);
+}
+
 int main(void) {
   only_with_nodes(NODES);
   begin();
@@ -220,6 +253,7 @@ int main(void) {
     cmocka_unit_test(what_comes_back_is_of_the_node_again),
     cmocka_unit_test(what_may_be_elsewhere_is),
     cmocka_unit_test(a_policy_that_names_it_then_is_refused),
+    cmocka_unit_test(free_memory_of_it_steers_a_policy),
   };
   return cmocka_run_group_tests(tests, comes, goes);
 }

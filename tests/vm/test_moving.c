@@ -190,12 +190,9 @@ static void memory_is_demoted_to_the_node_without_cpus_and_back(void **state) {
 
 static void nap(long ms) { usleep((useconds_t)ms * 1000); }
 
-/* Waits as long as it takes, or half a minute. */
 static void wait_until_on(const char *p, size_t size, int node) {
-  for (int i = 0; i < 300; i++) {
-    if (where_is(p, size).on[node] == (long)(size / PAGE)) return;
-    nap(100);
-  }
+  int naps = 0;
+  while (where_is(p, size).on[node] != (long)(size / PAGE) && be_patient(&naps)) continue;
   assert_on(p, size, 1u << node);
 }
 
@@ -280,7 +277,7 @@ static void the_callers_node_and_live_bytes_decide(void **state) {
 
 static int set_up(void **state) {
   (void)state;
-  loam_config config = { .size = sizeof config };
+  loam_config config = { .size = sizeof config, .step_ms = 60000 }; /* see begin() */
   only_with_nodes(NODES);
   return loam_start(&config);
 }

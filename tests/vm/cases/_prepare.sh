@@ -3,6 +3,12 @@
 echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
 if [ "$VM_NODES" = 4 ]; then
   for node in 0 1 2 3; do
-    echo 16 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages
+    pages=/sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages
+    # The kernel gives what it has at the moment.
+    for attempt in 1 2 3 4 5; do
+      echo 16 > $pages
+      [ "$(cat $pages)" != 16 ] || break
+      sleep 1
+    done
   done
 fi
