@@ -9,10 +9,14 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,6 +54,20 @@ static inline void skip_if_sanitized(void) {
   if (!SANITIZED) return;
   print_message("a sanitizer's own memory is in the way\n");
   skip();
+}
+
+/* Containers may refuse what places memory; and a limit, what locks it. */
+static inline void skip_if_none_is_placed(void) {
+  if (!syscall(SYS_get_mempolicy, NULL, NULL, 0, NULL, 0)) return;
+  print_message("not tried: memory cannot be placed here (%s)\n", strerror(errno));
+  skip();
+}
+
+static inline bool is_lockable(size_t size) {
+  void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  bool is_locked = at != MAP_FAILED && !mlock(at, size);
+  if (at != MAP_FAILED) munmap(at, size);
+  return is_locked;
 }
 
 /* Runs `attempt` with its first system call refused, then its second, until all were: it must
