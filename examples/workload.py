@@ -1,14 +1,17 @@
-"""workload.py - a bounded NumPy program: matrix products and sorts for a number of seconds.
+"""workload.py - a bounded NumPy program: matrix products and sorts for a number of seconds, and on
+while there is the file that a second argument names.
 
 Knows nothing of loam. Keeps one array of its first round to the end, and in each round makes new
 ones; says where both lie, so that the kernel can be asked about them.
 """
+import os
 import sys
 import time
 
 import numpy as np
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
+HOLD = sys.argv[2] if len(sys.argv) > 2 else ""
 SIDE = 1000                 # 1000 x 1000 doubles: 8 MB a matrix
 KEYS = 2_000_000            # 16 MB to sort
 
@@ -19,7 +22,7 @@ def main():
     words = {str(i): [i] for i in range(20_000)}
     start = time.monotonic()
     rounds, checksum = 0, 0.0
-    while time.monotonic() - start < SECONDS:
+    while time.monotonic() - start < SECONDS or os.path.exists(HOLD):
         a = rng.random((SIDE, SIDE))
         b = a @ a.T
         keys = rng.random(KEYS)
