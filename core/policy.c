@@ -248,10 +248,13 @@ static loam_status go_live(load *l) {
   return LOAM_OK;
 }
 
-/* `loam run` has run this text's tests just before it started us; what we start inherits that. */
-static bool is_vetted(uint64_t hash) {
-  const char *vetted = getenv("LOAM_VETTED");
-  return vetted && !atomic_load(&lm_generation) && strtoull(vetted, NULL, 16) == hash;
+/* `loam run` has run this text's tests just before it started us; what we start inherits that. What
+ * follows the hash: nothing, or a colon and what carry.h says; NULL: it is another text's. */
+static const char *vetted(uint64_t hash) {
+  char *rest = NULL;
+  const char *text = getenv("LOAM_VETTED");
+  bool is_it = text && !atomic_load(&lm_generation) && strtoull(text, &rest, 16) == hash;
+  return is_it ? rest : NULL;
 }
 
 /* It tells whether there is but one plan. */
@@ -261,9 +264,13 @@ static loam_status compile_empty_tag(const load *l) {
 }
 
 static loam_status compile_and_vet(load *l) {
+  const char *rest = vetted(l->hash);
+  if (rest && *rest == ':')
+    l->script = lm_script_carried(l->name, l->text, l->length, &limits, rest + 1);
+  if (l->script) return compile_sites(l);
   loam_status status = lm_script_open(l->name, l->text, l->length, &limits, &l->script);
   if (status == LOAM_OK) status = compile_sites(l);
-  if (status == LOAM_OK && !is_vetted(l->hash)) status = lm_script_vet(l->script);
+  if (status == LOAM_OK && !rest) status = lm_script_vet(l->script);
   if (status == LOAM_OK) status = compile_sites(l);
   return status == LOAM_OK ? compile_empty_tag(l) : status;
 }

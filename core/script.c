@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "carry.h"
 #include "error.h"
 #include "pool.h"
 #include "seam.h"
@@ -59,23 +60,30 @@ static loam_status open_state(lm_script *script, const lm_limits *limits) {
   return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_seam_open, script) : status;
 }
 
-static loam_status set_up(lm_script *script, const char *text, const lm_limits *limits) {
-  script->text = lm_own_alloc(script->length + 1);
-  if (!script->text) return lm_fail(LOAM_ENOMEM, "%s: no memory to load it", script->file);
-  memcpy(script->text, text, script->length);
-  return open_state(script, limits);
+/* Without a state; NULL: no memory. */
+static lm_script *alloc(const char *name, const char *text, size_t length) {
+  lm_script *script = lm_own_alloc(sizeof *script);
+  char *copy = script ? lm_own_alloc(length + 1) : NULL;
+  if (!copy) {
+    lm_own_free(script);
+    lm_fail(LOAM_ENOMEM, "%s: no memory to load it", name);
+    return NULL;
+  }
+  memcpy(copy, text, length);
+  script->text = copy;
+  script->length = length;
+  snprintf(script->file, sizeof script->file, "%s", name);
+  return script;
 }
 
 /* A state with the driver in it, which has not seen the policy yet. */
 static loam_status make(const char *name, const char *text, size_t length, const lm_limits *limits,
                         bool host, lm_script **out) {
   *out = NULL;
-  lm_script *script = lm_own_alloc(sizeof *script);
-  if (!script) return lm_fail(LOAM_ENOMEM, "%s: no memory to load it", name);
+  lm_script *script = alloc(name, text, length);
+  if (!script) return LOAM_ENOMEM;
   script->host = host;
-  script->length = length;
-  snprintf(script->file, sizeof script->file, "%s", name);
-  loam_status status = set_up(script, text, limits);
+  loam_status status = open_state(script, limits);
   if (status == LOAM_OK) *out = script;
   else lm_script_close(script);
   return status;
@@ -91,6 +99,29 @@ loam_status lm_script_open(const char *name, const char *text, size_t length,
   if (status == LOAM_OK) *out = script;
   else lm_script_close(script);
   return status;
+}
+
+static bool take_carried(lm_script *script, const char *carried) {
+  lm_carried *c = lm_own_alloc(sizeof *c);
+  bool taken = c && lm_carry_read(carried, c);
+  if (taken) {
+    memcpy(script->policy, c->policy, sizeof script->policy);
+    script->applies_live = c->applies_live;
+    script->only = lm_seam_plan(script, c->image, c->size);
+  }
+  lm_own_free(c);
+  return taken && script->only;
+}
+
+lm_script *lm_script_carried(const char *name, const char *text, size_t length,
+                             const lm_limits *limits, const char *carried) {
+  lm_script *script = alloc(name, text, length);
+  if (!script) return NULL;
+  script->host = true;
+  script->vm.limits = *limits;
+  if (take_carried(script, carried)) return script;
+  lm_script_close(script);
+  return NULL;
 }
 
 void lm_script_rest(lm_script *script) {

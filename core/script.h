@@ -34,6 +34,10 @@ loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_
  * needs none. */
 void lm_script_rest(lm_script *script);
 bool lm_script_rests(const lm_script *script);
+/* The script of a text whose only plan was carried here (carry.h), as if it rested; NULL: ask
+ * lm_script_open. */
+lm_script *lm_script_carried(const char *name, const char *text, size_t length,
+                             const lm_limits *limits, const char *carried);
 /* Whether there is only one. */
 bool lm_script_is_done(const lm_script *script);
 /* The policy's `tests`, and `always` over every leaf of every plan made so far. */

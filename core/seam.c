@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "backing.h"
+#include "carry.h"
 #include "embed.h"
 #include "error.h"
 #include "gpu.h"
@@ -325,18 +326,14 @@ static void watch_devices(lua_State *L, const lm_plan *plan) {
   forgive_driver(L);
 }
 
-static int core_plan(lua_State *L) {
-  lm_script *script = script_of(L);
-  size_t size = 0;
-  const char *image = lua_tolstring(L, 1, &size);
+const lm_plan *lm_seam_plan(lm_script *script, const void *image, size_t size) {
   lm_plan *plan;
-  if (lm_plan_make(image, size, &plan) != LOAM_OK) return refuse(L);
+  if (lm_plan_make(image, size, &plan) != LOAM_OK) return NULL;
   if (!make_room(script)) {
     lm_plan_destroy(plan);
     lm_fail(LOAM_ENOMEM, "no memory for a plan");
-    return refuse(L);
+    return NULL;
   }
-  watch_devices(L, plan);
   lm_plan **place = place_of(script->plan, script->slots, plan);
   if (*place) {
     lm_plan_destroy(plan);
@@ -344,7 +341,27 @@ static int core_plan(lua_State *L) {
     *place = plan;
     script->plans++;
   }
-  lua_pushlightuserdata(L, *place);
+  return *place;
+}
+
+static int core_plan(lua_State *L) {
+  size_t size = 0;
+  const char *image = lua_tolstring(L, 1, &size);
+  const lm_plan *plan = lm_seam_plan(script_of(L), image, size);
+  if (!plan) return refuse(L);
+  watch_devices(L, plan);
+  lua_pushlightuserdata(L, (void *)(uintptr_t)plan);
+  return 1;
+}
+
+/* A plan as text, with the policy's name and `apply`; nothing if it cannot be carried. */
+static int core_carry(lua_State *L) {
+  char text[LM_CARRY_TEXT];
+  const lm_plan *plan = lua_touserdata(L, 1);
+  const char *name = lua_tolstring(L, 2, NULL), *apply = lua_tolstring(L, 3, NULL);
+  bool live = apply && !strcmp(apply, "live");
+  if (!plan || !lm_carry_write(plan, name ? name : "", live, text)) return 0;
+  lua_pushstring(L, text);
   return 1;
 }
 
@@ -460,6 +477,7 @@ static void push_core(lua_State *L, const lm_script *script) {
     { "machine", core_machine },   { "folder", core_folder }, { "handler", core_handler },
     { "strategy", core_strategy }, { "plan", core_plan },     { "decide", core_decide },
     { "step", core_step },         { "write", core_write },   { "devices", core_devices },
+    { "carry", core_carry },
   };
   char hash[24];
   lua_createtable(L, 0, 16);

@@ -28,6 +28,8 @@ loam_status lm_seam_open(lua_State *L, void *script);
 /* require() finds the embedded modules; for any Lua state. May raise. */
 void lm_seam_embed(lua_State *L);
 void lm_seam_flush(lm_script *script);
+/* The script's plan of an image, made if it has none such; NULL: it is refused. */
+const lm_plan *lm_seam_plan(lm_script *script, const void *image, size_t size);
 void lm_seam_close(lm_script *script);
 
 #endif

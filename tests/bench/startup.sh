@@ -17,9 +17,10 @@ cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LOAM_CONTROL_DIR=$work/control
-# What `loam run` hands on: the hash of a text whose tests it has just run.
-hash=$("$build/loam" check --json policies/multi-tenant.lua |
-  sed -n 's/.*"hash":"\([0-9a-f]*\)".*/\1/p')
+# What `loam run` hands on: the hash of a text whose tests it has just run, and its plan where there is
+# but one.
+vetted() { "$build/loam" run --policy "policies/$1.lua" -- env | sed -n 's/^LOAM_VETTED=//p'; }
+vetted_default=$(vetted default) vetted_rich=$(vetted multi-tenant)
 
 # turn KIND COMMAND... - ten runs; a line "wall user system" in seconds goes to the file of the kind.
 TIMEFORMAT='%R %U %S'
@@ -35,7 +36,9 @@ for ((i = 0; i < runs / 10; i++)); do
   turn policy env LD_PRELOAD="$preload" LOAM_POLICY=policies/default.lua /bin/true
   turn rich env LD_PRELOAD="$preload" LOAM_POLICY=policies/multi-tenant.lua /bin/true
   turn vetted env LD_PRELOAD="$preload" LOAM_POLICY=policies/multi-tenant.lua \
-    LOAM_VETTED="$hash" /bin/true
+    LOAM_VETTED="$vetted_rich" /bin/true
+  turn carried env LD_PRELOAD="$preload" LOAM_POLICY=policies/default.lua \
+    LOAM_VETTED="$vetted_default" /bin/true
 done
 
 # row WHAT KIND - milliseconds a run, what is added to a plain one, and the ratio.
@@ -54,5 +57,6 @@ row "plain" plain
 row "preloaded, built-in default" preload
 row "the same, no control socket" silent
 row "policies/default.lua" policy
+row "the same, by loam run" carried
 row "policies/multi-tenant.lua" rich
 row "the same, by loam run" vetted

@@ -406,8 +406,54 @@ static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
   assert_int_equal(run_in_child(load_vetted, (void *)text), 0);
 }
 
+static void gather(void *ctx, const char *text, size_t length) { strncat(ctx, text, length); }
+
+/* LOAM_VETTED as `loam run` sets it for `text`, with the plan of `other`. */
+static void set_carried(const char *other, const char *text) {
+  static char answer[16384], vetted[8192];
+  lm_limits limits = { .max_leaves = 1000, .step_ms = 1000, .step_bytes = 4 * LM_MIB };
+  answer[0] = 0;
+  (void)lm_script_inspect("p.lua", other, strlen(other), "verb check\ncarry 1", &limits, gather,
+                          answer);
+  char *carried = strstr(answer, "\"carried\":\"");
+  if (!carried) return;
+  carried += strlen("\"carried\":\"");
+  snprintf(vetted, sizeof vetted, "%016llx:%.*s",
+           (unsigned long long)lm_policy_hash(text, strlen(text)), (int)strcspn(carried, "\""),
+           carried);
+  setenv("LOAM_VETTED", vetted, 1);
+}
+
+/* Another text's plan tells that it was taken. */
+static int load_carried(void *arg) {
+  (void)arg;
+  const char *text = ALL_OF("of.text");
+  set_carried(ALL_OF("carried"), text);
+  if (load(text) != LOAM_OK || strcmp(picked("any", 10), "carried")) return 1;
+  if (strcmp(info().name, "carried") || info().plans != 1) return 2;
+  if (load(text) != LOAM_OK || strcmp(picked("any", 10), "of.text")) return 3;
+  return info().generation == 2 ? 0 : 4;
+}
+
+static int load_damaged(void *arg) {
+  (void)arg;
+  const char *text = ALL_OF("of.text");
+  set_carried(ALL_OF("carried"), text);
+  char *vetted = getenv("LOAM_VETTED");
+  if (!vetted) return 1;
+  vetted[strlen(vetted) - 1] = 0;
+  return load(text) == LOAM_OK && !strcmp(picked("any", 10), "of.text") ? 0 : 2;
+}
+
+static void the_first_load_takes_the_plan_that_was_carried(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(load_carried, NULL), 0);
+  assert_int_equal(run_in_child(load_damaged, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_first_load_takes_the_plan_that_was_carried),  /* before any load */
     cmocka_unit_test(the_first_load_skips_tests_that_were_run_for_it), /* before any load */
     cmocka_unit_test(a_load_makes_the_next_generation),
     cmocka_unit_test(every_known_site_obeys_the_new_policy),

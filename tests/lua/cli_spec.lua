@@ -239,6 +239,12 @@ describe("loam run", function()
     }, world.set)
   end)
 
+  it("hands on the plan that the check made, where that can be carried", function()
+    local carried = { check = { ok = true, hash = "00c0ffee00c0ffee", carried = "31z02" } }
+    local _, world = run("run --policy p.lua prog", carried)
+    assert.equal("00c0ffee00c0ffee:31z02", world.set.LOAM_VETTED)
+  end)
+
   it("leaves the command's own options alone without `--` too", function()
     local _, world = run("run --policy p.lua prog --watch", FINE)
     assert.same({ "prog", "--watch" }, { unpack(world.executed) })

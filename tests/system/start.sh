@@ -64,6 +64,21 @@ policy=$work/deny.lua LC_ALL=C under sort -S 10M <(seq 1000) > "$work/out" 2> "$
 grep -q 'memory exhausted' "$work/err" || fail "denied, sort says: $(cat "$work/err")"
 echo "ok: loam.deny is the program's ENOMEM"
 
+# What `loam run` has compiled needs no Lua again, in the program or in what it starts.
+if [ -x "${LOAM:-}" ]; then
+  cat > "$work/one.lua" <<'LUA'
+local small, large = loam.host {}, loam.host { align = 64 }
+return loam.policy { pick = function(req) return req.size < 4096 and small or large end }
+LUA
+  for one in "$top/policies/default.lua" "$work/one.lua"; do
+    "$LOAM" run --policy "$one" -- sh -c 'cat /proc/$$/maps; /bin/cat /proc/self/maps' > "$work/out" ||
+      fail "$one: exit status $?"
+    [ "$(grep -c preload "$work/out")" -gt 0 ] || fail "$one: nothing was preloaded"
+    grep -q luajit "$work/out" && fail "$one: LuaJIT was opened"
+  done
+  echo "ok: a plan of every tag comes with the program"
+fi
+
 # Nothing about a policy that is well, nor about a file system where nothing can be written.
 LOAM_CONTROL_DIR=/proc/nosuch under bash -c 'echo served' > "$work/out" 2> "$work/err" || fail "no socket"
 [ -s "$work/err" ] && fail "told without being asked: $(cat "$work/err")"

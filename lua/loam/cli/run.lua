@@ -60,10 +60,12 @@ local function find_library(world)
   return world.fail(words:format(LIBRARY, program))
 end
 
----@return boolean refused, string? hash of the text that was checked
+---@return boolean refused, string? hash of the text that was checked, and its plan if that can be
+---  carried: then the program does not ask Lua for it again
 local function check(world, path)
-  local answer = question.read(world, question.ask(world, "check", path, {}))
-  return question.is_refused(world, answer), answer.hash
+  local answer = question.read(world, question.ask(world, "check", path, { carry = true }))
+  local vetted = answer.carried and answer.hash .. ":" .. answer.carried or answer.hash
+  return question.is_refused(world, answer), vetted
 end
 
 -- The dynamic linker splits the list at spaces and colons, and knows no quoting.
@@ -90,12 +92,12 @@ local function prepare(world, given, vetted)
 end
 
 function run.run(world, given)
-  local refused, hash = check(world, given.policy)
+  local refused, vetted = check(world, given.policy)
   if refused then
     if not given.lenient then return 2 end
     world.warn("loam: " .. given[1] .. " runs with the built-in default\n")
   end
-  prepare(world, given, not refused and hash or nil)
+  prepare(world, given, not refused and vetted or nil)
   world.finish()
   local errno, words = world.posix.exec(given)
   world.warn(("loam: %s: %s\n"):format(given[1], words))
