@@ -879,6 +879,7 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
 void lm_engine_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
+  lm_pool_start();
   lm_site_start();
   lm_stats_start();
   lm_settle_start();

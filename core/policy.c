@@ -151,7 +151,7 @@ static void hook_locked(void) {
                                          .fork_child = fork_child };
   if (is_hooked) return;
   is_hooked = true;
-  lm_own_free(lm_own_alloc(1)); /* its hooks are registered by now: its locks come after */
+  lm_engine_start(); /* all of memory is hooked by now: what a load takes of it comes after ours */
   lm_thread_hook(&hooks);
 }
 

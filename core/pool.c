@@ -72,8 +72,6 @@ uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
 
 /* ---- Pools */
 
-static void hook(void);
-
 /* The file that a pool's memory is in; NULL: it is plain memory. */
 static lm_backing *backing_of(lm_pool *pool) {
   const lm_desc *desc = &pool->strategy->desc;
@@ -106,7 +104,7 @@ static bool reserve_locked(lm_strategy *strategy) {
 
 bool lm_pool_reserve(lm_strategy *strategy) {
   if (lm_likely(place_of(strategy) != 0)) return true;
-  hook();
+  lm_pool_start();
   lm_lock_take(&making);
   bool done = reserve_locked(strategy);
   lm_lock_drop(&making);
@@ -147,7 +145,7 @@ lm_pool *lm_pool_for(lm_strategy *strategy) {
     reopen(strategy);
   lm_pool *pool = lm_pool_of(strategy);
   if (lm_likely(pool != NULL) || !strategy) return pool;
-  hook();
+  lm_pool_start();
   lm_lock_take(&making);
   pool = make_pool_locked(strategy);
   lm_lock_drop(&making);
@@ -833,9 +831,10 @@ static void renew_all(void) {
 }
 
 /* What is hooked first is locked last, and loam's own memory is below the pools. */
-static void hook(void) {
+void lm_pool_start(void) {
   static _Atomic bool hooked;
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
+  lm_own_start();
   lm_marks_start();
   lm_thread_hook(&(lm_thread_hooks){ flush_thread, lock_all, unlock_all, renew_all });
   lm_thread_on_claim(give_up_idle);

@@ -35,6 +35,9 @@ typedef struct lm_object {
 
 typedef enum lm_freed { LM_FREED, LM_FREE_FOREIGN, LM_FREE_INTERIOR, LM_FREE_DOUBLE } lm_freed;
 
+/* Has pools told of forks and of threads' ends, once: before any module that takes memory of them,
+ * or has it given back, under a lock of its own. */
+void lm_pool_start(void);
 /* A place for a strategy's bins in every thread, which its pool needs; false when LM_POOL_PLACES
  * pools have theirs. */
 bool lm_pool_reserve(lm_strategy *strategy);

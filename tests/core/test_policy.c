@@ -372,6 +372,40 @@ static void a_child_forked_during_a_load_can_allocate_and_load(void **state) {
   pthread_join(loader, NULL);
 }
 
+/* What a load holds is locked before what it takes under that: a place of memory, when strategies
+ * come and go. */
+static void *load_new_strategies(void *unused) {
+  static const char *const names[] = { "come", "gone" };
+  (void)unused;
+  for (int i = 0; !atomic_load(&is_over); i++) {
+    char text[200];
+    snprintf(text, sizeof text,
+             "local h = loam.host { name = '%s' }\n"
+             "return loam.policy { pick = function(req) return h end }\n",
+             names[i % 2]);
+    load(text);
+    loam_free(loam_malloc(NULL, 100));
+  }
+  return NULL;
+}
+
+static int end_at_once(void *unused) {
+  (void)unused;
+  return 0;
+}
+
+static void a_fork_and_a_load_do_not_wait_for_each_other(void **state) {
+  (void)state;
+  atomic_store(&is_over, false);
+  pthread_t loader = start_thread(load_new_strategies, NULL);
+  alarm(2 * PATIENCE_S);
+  for (int i = 0; i < (SANITIZED ? 100 : 500); i++)
+    assert_int_equal(run_in_child(end_at_once, NULL), 0);
+  alarm(0);
+  atomic_store(&is_over, true);
+  pthread_join(loader, NULL);
+}
+
 /* ---- refusals of the system */
 
 static void attempt_load(bool refused) {
@@ -474,6 +508,7 @@ int main(void) {
     cmocka_unit_test(an_unchanged_file_is_left_alone),
     cmocka_unit_test(a_refused_file_is_told_once_and_forgotten_when_mended),
     cmocka_unit_test(a_child_forked_during_a_load_can_allocate_and_load),
+    cmocka_unit_test(a_fork_and_a_load_do_not_wait_for_each_other),
     cmocka_unit_test(a_load_fails_cleanly_when_the_system_refuses),
   };
   setenv("LOAM_CONTROL", "0", 1);
