@@ -15,19 +15,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#if LOAM_CHECKS >= 1
-#define is_refused() lm_sys_refuses(__func__)
-#else
-#define is_refused() false
-#endif
-
-/* As sys_linux.c's: errno stays what it was. */
-static int outcome(long result, int before) {
-  if (result >= 0) return 0;
-  int error = errno;
-  errno = before;
-  return error;
-}
+#include "outcome.h"
 
 static int opened(int fd, int before, int *out) {
   if (fd < 0) return outcome(fd, before);

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "outcome.h"
+
 /* Constants younger than some headers that this is built with. */
 enum {
   ADVICE_POPULATE_WRITE = 23,  /* MADV_POPULATE_WRITE */
@@ -67,20 +69,7 @@ const char *lm_sys_refused(void) {
   const char *function = atomic_load_explicit(&refused_function, memory_order_relaxed);
   return function ? function : "";
 }
-
-#define is_refused() lm_sys_refuses(__func__)
-#else
-#define is_refused() false
 #endif
-
-/* The errno of a call that returned `result`, which leaves errno as `before`: this code runs inside
- * the host's free(), which must not change it. */
-static int outcome(long result, int before) {
-  if (result >= 0) return 0;
-  int error = errno;
-  errno = before;
-  return error;
-}
 
 /* ---- Address space */
 
