@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "decay.h"
 #include "error.h"
 #include "own.h"
 #include "thread.h"
@@ -386,6 +387,7 @@ static void settle_on(lm_cache *c, lm_extent *e, lm_queue *q, const lm_owner *ow
   e->key = 0;
   e->state = LM_EXTENT_LIVE;
   c->live += e->size;
+  if (c->live > c->recent) c->recent = c->live;
   if (c->live > c->peak) c->peak = c->live;
 }
 
@@ -439,6 +441,7 @@ bool lm_cache_give(const void *p, const lm_line *on, lm_foreign *out, lm_cache *
     if (lm_unlikely(q->wanted || !q->is_known) && on) *attend = c;
   }
   lm_lock_drop(&c->lock);
+  if (is_live) lm_decay_stir();
   return is_live;
 }
 

@@ -100,12 +100,13 @@ typedef struct lm_cache {
   size_t granularity;     /* in multiples of this */
   size_t total;           /* of the device */
   size_t live, peak, mapped;
-  size_t cuts;      /* requests that the front did not have */
-  size_t remapped;  /* pieces given back so that it need not grow */
-  size_t unmapped;  /* pieces given back; under slow */
-  size_t slack;     /* bytes that fragments may take: supply.c */
-  lm_queue *queues; /* the one used last first */
-  lm_queue lost;    /* of streams that there was no memory to know: done with the device only */
+  size_t recent, before; /* the most that was live since the last tick of decay, and before it */
+  size_t cuts;           /* requests that the front did not have */
+  size_t remapped;       /* pieces given back so that it need not grow */
+  size_t unmapped;       /* pieces given back; under slow */
+  size_t slack;          /* bytes that fragments may take: supply.c */
+  lm_queue *queues;      /* the one used last first */
+  lm_queue lost; /* of streams that there was no memory to know: done with the device only */
   lm_extents common[LM_ZONES], holes[LM_ZONES];
   lm_range *ranges, *spare;
   lm_extent *nodes; /* to make extents of */
@@ -149,6 +150,10 @@ void lm_cache_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx);
 
 /* Gives what holds no live block back, after the work under way; -1: of all devices. The bytes. */
 size_t lm_cache_trim(int device);
+/* A tick of decay (decay.h): gives back what nobody has used for two, as far as the work that used
+ * it is known to have ended; nothing is waited for but, where memory is not mapped, what the driver
+ * itself waits for. By a thread of loam's own. Whether there is more to do. */
+bool lm_cache_decay(void);
 /* A context of a device is about to go, and nothing of the cache is in use: streams and events that
  * were in it are forgotten. */
 void lm_cache_part(int device);

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "age.h"
+#include "cache.h"
 #include "decay.h"
 #include "descriptor.h"
 #include "error.h"
@@ -384,7 +385,8 @@ static void gather_clients(struct pollfd *fds, int *timeout_ms) {
 static void tick(void) {
   if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
   lm_pool_decay();
-  if (lm_policy_decay()) lm_decay_stir();
+  bool more = lm_policy_decay();
+  if (lm_cache_decay() || more) lm_decay_stir();
   tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
 }
 

@@ -160,6 +160,12 @@ static lm_gpu_result push_context(int device, void *context, void **out) {
   return tell(result, "context %p of device %d", context, device);
 }
 
+static void stand_apart(void) {
+  int relaxed = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED; gets the one before */
+  if (lm_cuda.ThreadExchangeStreamCaptureMode)
+    (void)lm_cuda.ThreadExchangeStreamCaptureMode(&relaxed);
+}
+
 static void pop(void *pushed) { leave(&(scope){ LM_GPU_OK, pushed }); }
 
 /* Ends the function with a call in a context of the device. */
@@ -420,6 +426,18 @@ static lm_gpu_result event_create(int device, lm_gpu_event *out) {
   leave(&s);
   if (result == CUDA_SUCCESS) *out = event;
   return tell(result, "cuEventCreate on device %d", device);
+}
+
+/* Where the default stream would wait for one that is captured, this says so, and does no harm: the
+ * capture goes on. */
+static bool may_record(int device) {
+  int status = 0;
+  scope s;
+  if (!lm_cuda.StreamIsCapturing) return true;
+  if (enter(&s, device) != LM_GPU_OK) return false;
+  CUresult result = lm_cuda.StreamIsCapturing(NULL, &status);
+  leave(&s);
+  return result == CUDA_SUCCESS && !status;
 }
 
 static lm_gpu_result event_record(lm_gpu_event event, int device, lm_stream stream) {
@@ -703,6 +721,7 @@ const lm_gpu_ops lm_cuda_ops = {
   .push = push,
   .push_context = push_context,
   .pop = pop,
+  .stand_apart = stand_apart,
   .alloc = alloc,
   .release = release,
   .managed_alloc = managed_alloc,
@@ -714,6 +733,7 @@ const lm_gpu_ops lm_cuda_ops = {
   .host_address = host_address,
   .fill = fill,
   .copy = copy,
+  .may_record = may_record,
   .event_create = event_create,
   .event_record = event_record,
   .event_query = event_query,

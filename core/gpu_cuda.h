@@ -53,6 +53,8 @@
 
 #define LM_CUDA_OPTIONAL(X)                                                                        \
   X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                                  \
+  X(StreamIsCapturing, "", CUstream, int *)                                                        \
+  X(ThreadExchangeStreamCaptureMode, "", int *)                                                    \
   X(MemPoolCreate, "", CUmemoryPool *, const CUmemPoolProps *)                                     \
   X(MemPoolDestroy, "", CUmemoryPool)                                                              \
   X(MemPoolSetAttribute, "", CUmemoryPool, int, void *)                                            \

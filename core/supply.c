@@ -5,6 +5,7 @@
  * free elsewhere are unmapped first. So fragments cost time, not memory; but where pieces are
  * mapped anew for more than one cut in 32, it may have up to a quarter more. */
 #include "cache.h"
+#include "decay.h"
 #include "error.h"
 #include "manager.h"
 #include "own.h"
@@ -145,6 +146,7 @@ void lm_cache_attend(lm_cache *c, lm_line line) {
   know(c, gpu, q);
   if (wanted) (void)record(c, gpu, q);
   lm_lock_drop(&c->slow);
+  if (wanted) lm_decay_stir();
 }
 
 /* After the device is done with all work, everything is common. What is freed meanwhile is not: it
@@ -469,7 +471,7 @@ static lm_extent *take_idle_locked(lm_cache *c, size_t most) {
         uintptr_t at = e->at;
         size_t size = e->size;
         if (e->range->piece) size = whole_pieces(c, e, most, &at);
-        else if (size != e->range->size) size = 0;
+        else if (size != e->range->size || size > most) size = 0;
         if (!size) continue;
         lm_extent *part = lm_cache_cut_locked(c, e, at, size);
         if (part) part->state = LM_EXTENT_BUSY;
@@ -490,17 +492,22 @@ static void close_range_locked(lm_cache *c, lm_range *r, lm_extent *whole) {
   c->spare = r;
 }
 
-static void give_back_part(lm_cache *c, const lm_gpu_ops *gpu, lm_extent *e) {
-  uintptr_t at = e->at;
-  size_t size = e->size;
-  if (e->range->piece && !unmap_pieces(gpu, e->range, at, size)) return;
+/* Whether a chunk of that size is left at its place, to be ended. */
+static bool let_go(lm_cache *c, const lm_gpu_ops *gpu, lm_extent *e) {
+  if (e->range->piece && !unmap_pieces(gpu, e->range, e->at, e->size)) return false;
   lm_lock_take(&c->lock);
-  c->mapped -= size;
+  c->mapped -= e->size;
   bool is_chunk = !e->range->piece;
   if (is_chunk) close_range_locked(c, e->range, e);
   else lm_cache_hole_locked(c, e);
   lm_lock_drop(&c->lock);
-  if (is_chunk) end_chunk(c, (void *)at, size);
+  return is_chunk;
+}
+
+static void give_back_part(lm_cache *c, const lm_gpu_ops *gpu, lm_extent *e) {
+  uintptr_t at = e->at;
+  size_t size = e->size;
+  if (let_go(c, gpu, e)) end_chunk(c, (void *)at, size);
 }
 
 /* Gives back what is common, `bytes` of it if there is as much. How much it was. */
@@ -537,6 +544,97 @@ size_t lm_cache_trim(int device) {
   }
   lm_verify(lm_cache_is_valid());
   return bytes;
+}
+
+/* ---- Giving back what is idle --------------------------------------------------------------- */
+
+static _Atomic size_t kept; /* bytes of each cache; relaxed: a wish */
+
+void loam_device_keep(size_t bytes) {
+  atomic_store_explicit(&kept, bytes, memory_order_relaxed);
+  lm_decay_stir();
+}
+
+/* Bytes that were free throughout the last interval. What was learnt of a peak goes with it. */
+static size_t idle_bytes(lm_cache *c, bool *more) {
+  size_t keeps = atomic_load_explicit(&kept, memory_order_relaxed);
+  lm_lock_take(&c->lock);
+  size_t used = c->recent > c->before ? c->recent : c->before;
+  *more = c->before > c->live || c->recent > c->live;
+  c->before = c->recent;
+  c->recent = c->live;
+  if (used < keeps) used = keeps;
+  if (c->peak > used) c->peak = used > c->live ? used : c->live;
+  size_t idle = c->mapped > used ? c->mapped - used : 0;
+  lm_lock_drop(&c->lock);
+  return idle;
+}
+
+/* Sees which work has ended, without a wait: what was freed on a default stream, by an event on it
+ * now; on others, by one in the next call on them. */
+static bool look_for_ended(lm_cache *c, const lm_gpu_ops *gpu) {
+  lm_queue *queues[QUEUES];
+  bool is_pending = false;
+  unsigned n = list_queues(c, queues, QUEUES);
+  look_at_all(c, gpu, false);
+  for (unsigned i = 0; i < n; i++) {
+    lm_queue *q = queues[i];
+    lm_lock_take(&c->lock);
+    if (lm_cache_is_hosts(q)) q->done = q->batch++;
+    if (lm_cache_is_hosts(q)) lm_cache_settle_locked(c, q);
+    bool has = q->bytes > 0 && !q->events;
+    if (has) q->wanted = true;
+    lm_lock_drop(&c->lock);
+    if (has && is_always_there(q) && gpu->may_record(c->device)) (void)record(c, gpu, q);
+    is_pending |= q->events > 0;
+  }
+  look_at_all(c, gpu, false);
+  return is_pending;
+}
+
+/* One extent, of `most` bytes at most; a chunk is ended with no lock held, as that may wait. */
+static size_t give_back_one(lm_cache *c, const lm_gpu_ops *gpu, size_t most) {
+  lm_lock_take(&c->slow);
+  lm_extent *e = NULL;
+  if (lm_cache_stock(c)) {
+    lm_lock_take(&c->lock);
+    e = take_idle_locked(c, most);
+    lm_lock_drop(&c->lock);
+  }
+  uintptr_t at = e ? e->at : 0;
+  size_t size = e ? e->size : 0;
+  bool is_chunk = e && let_go(c, gpu, e);
+  lm_lock_drop(&c->slow);
+  if (is_chunk) end_chunk(c, (void *)at, size);
+  return size;
+}
+
+/* Whether there is something to do at a later tick. */
+static bool decay(lm_cache *c, const lm_gpu_ops *gpu) {
+  bool more;
+  size_t given = 0, idle = idle_bytes(c, &more);
+  if (!idle) return more;
+  lm_lock_take(&c->slow);
+  more |= look_for_ended(c, gpu);
+  lm_lock_drop(&c->slow);
+  while (given < idle) {
+    size_t size = give_back_one(c, gpu, idle - given);
+    if (!size) break;
+    given += size;
+  }
+  return more || given;
+}
+
+bool lm_cache_decay(void) {
+  bool more = false;
+  lm_cache *c = lm_cache_next(NULL, -1);
+  if (!c || !lm_gpu_begin()) return false;
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  if (gpu) gpu->stand_apart();
+  for (; gpu && c; c = lm_cache_next(c, -1)) more |= decay(c, gpu);
+  if (!more) (void)lm_manager_flush(-1); /* chunks too few to go by themselves */
+  lm_gpu_end();
+  return more;
 }
 
 /* ---- Supplying ------------------------------------------------------------------------------ */

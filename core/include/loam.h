@@ -410,6 +410,12 @@ LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total)
  * devices. Waits for work under way that may use what was freed. The bytes given back. */
 LOAM_API size_t loam_device_trim(int device);
 
+/* What was not used for half a second or so goes back to the driver by itself, where there is a
+ * service thread (control, watch), as soon as the work that used it is known to have ended; nobody
+ * waits for that. Of a default stream it is known soon, of one of the host's own after the next
+ * call on it. Each pool of a device keeps `bytes` nevertheless; SIZE_MAX: all. At first 0. */
+LOAM_API void loam_device_keep(size_t bytes);
+
 /* Ends all memory of a device: every block of it is freed, whoever has it, and all goes back to the
  * driver. Waits for all its work; nobody may be using its memory. To be called before a host resets
  * a device or destroys a context of its own in which there was memory. */

@@ -150,6 +150,12 @@ static inline lm_gpu_result fake_push_context(int device, void *context, void **
 }
 
 static inline void fake_pop(void *scope) { (void)scope; }
+static inline void fake_stand_apart(void) {}
+
+static inline bool fake_may_record(int device) {
+  (void)device;
+  return true;
+}
 
 static inline lm_gpu_result fake_event_create(int device, lm_gpu_event *out) {
   (void)device;
@@ -191,6 +197,8 @@ static const lm_gpu_ops fake_ops = {
   .forget = fake_forget,
   .push_context = fake_push_context,
   .pop = fake_pop,
+  .stand_apart = fake_stand_apart,
+  .may_record = fake_may_record,
   .alloc = fake_alloc,
   .release = fake_release,
   .managed_alloc = fake_alloc,

@@ -309,6 +309,102 @@ static void pinned_memory_that_a_stream_reads_waits_for_it(void **state) {
   loam_free(q);
 }
 
+/* ---- What is idle goes back by itself: ticks are made by hand here */
+
+/* As many as it takes, and as many as there are while there is something to do. */
+static unsigned tick(void) {
+  unsigned ticks = 0;
+  while (lm_cache_decay() && ++ticks < 10) {
+  }
+  return ticks;
+}
+
+static void what_is_idle_goes_back_without_a_wait(void **state) {
+  (void)state;
+  must(cuCtxSynchronize());
+  unsigned long waits = standin_calls("cuCtxSynchronize");
+  void *p = alloc(64 * LM_MIB, NULL), *small = alloc(1, NULL);
+  standin_hold();
+  must(standin_write(NULL, (uintptr_t)p, 1, 64 * LM_MIB));
+  loam_device_free(p, NULL);
+  assert_int_equal(tick(), 10); /* while its work is under way there is something to look at */
+  assert_true(mapped() >= 64 * LM_MIB);
+  standin_release();
+  assert_true(tick() < 10);
+  assert_true(mapped() <= 4 * LM_MIB);
+  loam_device_free(small, NULL);
+  (void)tick();
+  assert_int_equal(mapped(), 0);
+  assert_int_equal(standin_calls("cuCtxSynchronize"), waits);
+  unsigned long calls = standin_calls(NULL);
+  assert_int_equal(tick(), 0);
+  assert_int_equal(standin_calls(NULL), calls);
+}
+
+static void of_a_stream_of_the_hosts_after_the_next_call_on_it(void **state) {
+  (void)state;
+  CUstream stream = new_stream();
+  void *p = alloc(64 * LM_MIB, stream), *small = alloc(1, stream);
+  loam_device_free(p, stream);
+  assert_true(tick() < 10); /* an event on a stream that may be gone is none of its business */
+  assert_true(mapped() >= 64 * LM_MIB);
+  loam_device_free(small, stream);
+  assert_true(tick() < 10);
+  assert_true(mapped() <= 2 * LM_MIB);
+}
+
+static void what_is_used_between_ticks_stays(void **state) {
+  (void)state;
+  CUstream stream = new_stream();
+  unsigned long unmapped = standin_calls("cuMemUnmap");
+  for (int i = 0; i < 20; i++) {
+    loam_device_free(alloc(64 * LM_MIB, stream), stream);
+    (void)lm_cache_decay();
+  }
+  assert_int_equal(standin_calls("cuMemUnmap"), unmapped);
+  assert_true(mapped() >= 64 * LM_MIB);
+}
+
+static void as_much_stays_as_is_to_be_kept(void **state) {
+  (void)state;
+  void *p[8];
+  loam_device_keep(32 * LM_MIB);
+  for (int i = 0; i < 8; i++) p[i] = alloc(16 * LM_MIB, NULL);
+  for (int i = 0; i < 8; i++) loam_device_free(p[i], NULL);
+  (void)tick();
+  assert_int_equal(mapped(), 32 * LM_MIB);
+  loam_device_keep(0);
+  (void)tick();
+  assert_int_equal(mapped(), 0);
+}
+
+static void pinned_memory_goes_back_whatever_streams_do(void **state) {
+  (void)state;
+  standin_hold();
+  loam_free(pinned(8 * LM_MIB));
+  (void)tick();
+  assert_int_equal(standin_calls("cuMemHostUnregister"), standin_calls("cuMemHostRegister"));
+  standin_release();
+}
+
+static void chunks_go_back_whole(void **state) {
+  (void)state;
+  if (loam_policy_load_text("chunks",
+                            "local d = loam.device { pool = 'chunks' } return loam.policy "
+                            "{ pick = function(req) return d end }\n"))
+    fail_msg("%s", loam_error());
+  void *p = alloc(20 * LM_MIB, NULL), *q = alloc(5 * LM_MIB, NULL);
+  size_t both = mapped();
+  loam_defer_limit(10, 100);
+  loam_device_free(p, NULL);
+  (void)tick();
+  assert_true(mapped() <= both - 20 * LM_MIB);
+  loam_device_free(q, NULL);
+  (void)tick();
+  assert_int_equal(mapped(), 0);
+  assert_int_equal(standin_used(0), 0); /* nor is it pending */
+}
+
 /* ---- Random work on several streams, against a model */
 
 enum { STREAMS = 4, SLOTS = 200 };
@@ -473,6 +569,8 @@ static void any_call_may_fail_for_want_of_memory(void **state) {
 int main(void) {
   setenv("STANDIN_DEVICES", "2", 1);
   setenv("STANDIN_MEMORY", "1G", 1);
+  setenv("LOAM_CONTROL", "0",
+         1); /* no service thread: what a call makes the driver do is counted */
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(the_same_stream_has_it_again_at_once, start, end),
     cmocka_unit_test_setup_teardown(another_stream_has_it_when_its_work_has_ended, start, end),
@@ -485,6 +583,12 @@ int main(void) {
     cmocka_unit_test_setup_teardown(owners_are_found_from_within, start, end),
     cmocka_unit_test_setup_teardown(pinned_memory_is_pooled_and_grows_in_steps, start, end),
     cmocka_unit_test_setup_teardown(pinned_memory_that_a_stream_reads_waits_for_it, start, end),
+    cmocka_unit_test_setup_teardown(what_is_idle_goes_back_without_a_wait, start, end),
+    cmocka_unit_test_setup_teardown(of_a_stream_of_the_hosts_after_the_next_call_on_it, start, end),
+    cmocka_unit_test_setup_teardown(what_is_used_between_ticks_stays, start, end),
+    cmocka_unit_test_setup_teardown(as_much_stays_as_is_to_be_kept, start, end),
+    cmocka_unit_test_setup_teardown(pinned_memory_goes_back_whatever_streams_do, start, end),
+    cmocka_unit_test_setup_teardown(chunks_go_back_whole, start, end),
     cmocka_unit_test_setup_teardown(no_stream_meets_anothers_work, start, end),
     cmocka_unit_test_setup_teardown(the_same_without_mapping, start, end),
     cmocka_unit_test_setup_teardown(threads_share_a_cache, start, end),

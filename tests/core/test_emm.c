@@ -19,6 +19,9 @@ static void load(const char *strategies, const char *pick) {
   ok(loam_policy_load_text("test", text));
 }
 
+/* With a service thread, which others do without: it calls the driver, too. */
+static void serve(void) { want(!setenv("LOAM_CONTROL", "1", 1)); }
+
 /* `pick` NULL: no policy. */
 static void begin(const char *strategies, const char *pick) {
   emm = loam_manager_get();
@@ -264,11 +267,15 @@ TEST(another_process_uses_what_is_shared_with_it) { share("", NULL); }
 TEST(and_what_the_driver_made_whole) { share("", "return plain"); }
 
 /* By descriptors of the pieces that are mapped there. */
-TEST(and_what_is_mapped_to_a_range_of_addresses) { share(MAPPED, "return cache"); }
+TEST(and_what_is_mapped_to_a_range_of_addresses) {
+  serve();
+  share(MAPPED, "return cache");
+}
 
 /* What loam's own functions get, a host of NBEP 7 may share as well. */
 TEST(and_what_was_allocated_by_other_functions) {
   loam_ipc handle;
+  serve();
   begin("", NULL);
   void *at = loam_device_alloc(NULL, 5000, NULL);
   ok(emm->get_ipc_handle(emm->ctx, 0, at, &handle));
@@ -305,6 +312,7 @@ TEST(a_handle_is_dead_when_its_block_is_freed) {
   loam_ipc handle, wrong;
   void *there, *again;
   char byte;
+  serve();
   begin(MAPPED, "return cache");
   char *at = take(0, 3 * MIB);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 5, 3 * MIB) != CUDA_SUCCESS); /* no context */
@@ -333,6 +341,7 @@ TEST(an_owner_that_ends_takes_its_handles_along) {
   want(!pipe(pipes));
   pid_t pid = fork();
   if (pid == 0) {
+    serve();
     begin(MAPPED, "return cache");
     ok(loam_ipc_get(take(0, 5000), &handle));
     want(write(pipes[1], &handle, sizeof handle) == sizeof handle);
@@ -361,7 +370,6 @@ TEST(what_the_driver_cannot_share_is_refused_with_what_to_do) {
 
 TEST(what_others_would_ask_for_needs_a_control_socket) {
   loam_ipc handle;
-  want(!setenv("LOAM_CONTROL", "0", 1));
   begin(MAPPED, "return cache");
   void *at = take(0, 1000);
   want(loam_ipc_get(at, &handle) == LOAM_ESTATE && says("no control socket"));
@@ -376,6 +384,27 @@ TEST(memory_of_the_host_is_not_shared) {
   want(loam_ipc_get(&here, &handle) == LOAM_EBADPTR);
   want(loam_ipc_get(at, NULL) == LOAM_EINVAL);
   loam_free(at);
+}
+
+/* ---- What is idle */
+
+TEST(the_service_thread_gives_back_what_is_idle) {
+  struct loam_device_info info;
+  serve();
+  begin("", NULL);
+  void *at = loam_device_alloc(NULL, 20 * MIB, NULL), *host;
+  want(at);
+  ok(emm->memhostalloc(emm->ctx, 0, MIB, 0, &host));
+  loam_device_free(at, NULL);
+  emm->memhostfree(emm->ctx, 0, host, MIB);
+  loam_defer_limit(0, 0);
+  loam_defer_enter();
+  ok(loam_defer_leave());
+  do {
+    usleep(20000);
+    ok(loam_device_info(0, &info));
+  } while (info.reserved ||
+           standin_calls("cuMemHostUnregister") < standin_calls("cuMemHostRegister"));
 }
 
 /* ---- Ends */
@@ -574,6 +603,7 @@ int main(void) {
     cmocka_unit_test(what_the_driver_cannot_share_is_refused_with_what_to_do),
     cmocka_unit_test(what_others_would_ask_for_needs_a_control_socket),
     cmocka_unit_test(memory_of_the_host_is_not_shared),
+    cmocka_unit_test(the_service_thread_gives_back_what_is_idle),
     cmocka_unit_test(a_context_may_end_under_live_blocks),
     cmocka_unit_test(a_broken_device_fails_in_words_and_the_other_serves),
     cmocka_unit_test(memory_runs_out_and_or_else_goes_on),
@@ -588,6 +618,7 @@ int main(void) {
   char folder[] = "/tmp/loam-test-XXXXXX";
   if (!mkdtemp(folder)) return 1;
   setenv("LOAM_CONTROL_DIR", folder, 1);
+  setenv("LOAM_CONTROL", "0", 1);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return nftw(folder, remove_one, 8, FTW_DEPTH) || failed;
 }
