@@ -121,6 +121,18 @@ static inline const char *strategy_of(const void *p) {
   return owner.strategy;
 }
 
+/* A block whose bytes tell whether it is still the same. */
+static inline char *filled(const char *tag, size_t size) {
+  char *p = loam_malloc(loam_site_get(tag), size);
+  assert_non_null(p);
+  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
+  return p;
+}
+
+static inline void is_filled(const char *p, size_t size) {
+  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
+}
+
 /* Makes this the live policy. */
 static inline void policy(const char *text) {
   if (loam_policy_load_text("vm.lua", text)) fail_msg("%s", loam_error());

@@ -64,17 +64,6 @@ static int goes(void **state) {
   "local b = loam.host { name = 'second', numa = 1 }\n"  \
   "return loam.policy { name = 'p', pick = function() return a:or_else(b) end }\n"
 
-static char *filled(size_t size) {
-  char *p = loam_malloc(NULL, size);
-  assert_non_null(p);
-  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
-  return p;
-}
-
-static void is_filled(const char *p, size_t size) {
-  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
-}
-
 static loam_got first;
 
 static void keep(void *ctx, const loam_got *got) {
@@ -94,7 +83,7 @@ static uint64_t fallbacks(void) {
 }
 
 static void is_of(const char *strategy, size_t size, unsigned mask) {
-  char *p = filled(size);
+  char *p = filled("leaving", size);
   assert_string_equal(strategy_of(p), strategy);
   assert_on(p, size, mask);
   is_filled(p, size);
@@ -108,8 +97,8 @@ static void what_must_be_there_goes_to_the_next(void **state) {
   char *p[BLOCKS];
   static char *object[OBJECTS];
   policy(CHAIN("numa = 4"));
-  for (int i = 0; i < BLOCKS; i++) assert_on(p[i] = filled(EACH), EACH, 1 << 4);
-  for (int i = 0; i < OBJECTS; i++) assert_on(object[i] = filled(SMALL), SMALL, 1 << 4);
+  for (int i = 0; i < BLOCKS; i++) assert_on(p[i] = filled("leaving", EACH), EACH, 1 << 4);
+  for (int i = 0; i < OBJECTS; i++) assert_on(object[i] = filled("leaving", SMALL), SMALL, 1 << 4);
   look();
   assert_int_equal(first.elsewhere_bytes, 0);
   uint64_t failed = first.failed, before = fallbacks();
@@ -146,7 +135,7 @@ static void what_must_be_there_goes_to_the_next(void **state) {
 static void what_comes_back_is_of_the_node_again(void **state) {
   (void)state;
   policy(CHAIN("numa = 4"));
-  char *p = filled(1 << 20);
+  char *p = filled("leaving", 1 << 20);
   assert_on(p, 1 << 20, 1 << 4);
   turn("offline");
   is_of("second", 1 << 20, 1 << 1);
@@ -174,7 +163,7 @@ static void what_may_be_elsewhere_is(void **state) {
   };
   for (int i = 0; i < 4; i++) {
     policy(form[i].text);
-    char *p = filled(EACH);
+    char *p = filled("leaving", EACH);
     assert_on(p, EACH, form[i].there);
     uint64_t before = fallbacks();
     turn("offline");
@@ -214,7 +203,7 @@ static void a_policy_that_names_it_then_is_refused(void **state) {
 }
 
 static bool is_there(unsigned node) {
-  char *p = filled(1 << 20);
+  char *p = filled("leaving", 1 << 20);
   bool there = where_is(p, 1 << 20).on[node] == (1 << 20) / PAGE;
   loam_free(p);
   return there;

@@ -19,17 +19,6 @@ static void load(const char *strategy) {
   load_text(text);
 }
 
-static char *filled(const char *tag, size_t size) {
-  char *p = loam_malloc(loam_site_get(tag), size);
-  assert_non_null(p);
-  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
-  return p;
-}
-
-static void is_filled(const char *p, size_t size) {
-  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
-}
-
 static uint64_t free_on(int node) {
   char path[80], text[1024];
   size_t length;

@@ -12,14 +12,14 @@ enum { LARGE = 4 << 20, SMALL = 200, OBJECTS = 5000 };
 
 /* ---- Whatever is asked for */
 
-static void *filled(size_t size) {
+static void *touched(size_t size) {
   char *p = loam_malloc(NULL, size);
   assert_non_null(p);
   return memset(p, 1, size);
 }
 
 static void large_is_on(unsigned mask) {
-  void *p = filled(LARGE), *zero = loam_calloc(NULL, 1, LARGE);
+  void *p = touched(LARGE), *zero = loam_calloc(NULL, 1, LARGE);
   memset(zero, 1, LARGE);
   assert_on(p, LARGE, mask);
   assert_on(zero, LARGE, mask);
@@ -30,7 +30,7 @@ static void large_is_on(unsigned mask) {
 static void *object[OBJECTS];
 
 static void fill_objects(size_t size) {
-  for (int i = 0; i < OBJECTS; i++) object[i] = filled(size);
+  for (int i = 0; i < OBJECTS; i++) object[i] = touched(size);
 }
 
 static void free_objects(void) {
@@ -44,7 +44,7 @@ static void small_are_on(unsigned mask) {
 }
 
 static void grown_is_on(unsigned mask) {
-  void *p = filled(1 << 20), *between = filled(1 << 20);
+  void *p = touched(1 << 20), *between = touched(1 << 20);
   for (size_t size = 2 << 20; size <= 24 << 20; size *= 2) {
     p = loam_realloc(NULL, p, size);
     assert_non_null(p);
@@ -134,7 +134,7 @@ static void is_even(const void *p, size_t size, unsigned mask) {
 static void interleaved_pages_go_round(void **state) {
   (void)state;
   policy(POLICY("numa = 'interleave'"));
-  void *p = filled(LARGE);
+  void *p = touched(LARGE);
   is_even(p, LARGE, 0xf);
   p = loam_realloc(NULL, p, 4 * LARGE);
   memset(p, 1, 4 * LARGE);
@@ -157,7 +157,7 @@ static void in_proportion(const spread *found, long pages, const int *weight, lo
 static void weights_are_the_proportions(const char *text, const int *weight, size_t size,
                                         long grain) {
   policy(text);
-  void *p = filled(size);
+  void *p = touched(size);
   spread found = where_is(p, size);
   loam_free(p);
   in_proportion(&found, (long)(size / PAGE), weight, grain);
@@ -198,7 +198,7 @@ static void weights_hold_for_small_objects_and_growth(void **state) {
   policy(POLICY("numa = { weights = { [0] = 3, [1] = 1 } }"));
   spread found = where_objects_are();
   in_proportion(&found, OBJECTS, weight, OBJECTS / 20);
-  char *p = filled(LARGE), *between = filled(LARGE);
+  char *p = touched(LARGE), *between = touched(LARGE);
   p = loam_realloc(NULL, p, 4 * LARGE);
   assert_non_null(p);
   memset(p, 1, 4 * LARGE);
@@ -238,7 +238,7 @@ static void local_objects_freed_elsewhere_are_not_local_there(void **state) {
 static void *kept;
 
 static void takes_large(unsigned mask) {
-  kept = filled(LARGE);
+  kept = touched(LARGE);
   assert_on(kept, LARGE, mask);
 }
 
@@ -298,7 +298,7 @@ static uint64_t live_of_it(void) {
   return sum;
 }
 
-static void takes_one(unsigned index) { object[index] = filled(SMALL); }
+static void takes_one(unsigned index) { object[index] = touched(SMALL); }
 
 static void local_memory_is_one_strategy_in_all_figures(void **state) {
   (void)state;

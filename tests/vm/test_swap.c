@@ -51,17 +51,6 @@ static long in_swap(void) {
   return found;
 }
 
-static char *filled(const char *tag, size_t size) {
-  char *p = loam_malloc(loam_site_get(tag), size);
-  assert_non_null(p);
-  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
-  return p;
-}
-
-static void is_filled(const char *p, size_t size) {
-  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
-}
-
 static uint64_t moved, refused;
 static char why[128];
 
