@@ -99,7 +99,8 @@ static void read_environment(void) {
   strict = !is_lenient();
   follow = read_word("LOAM_WATCH", "0|1");
   guard_report = !read_word("LOAM_GUARD_REPORT", "1|0");
-  (void)read_word("LOAM_CONTROL", "1|0"); /* core reads it again */
+  (void)read_word("LOAM_CONTROL", "1|0"); /* core reads these two again */
+  (void)read_word("LOAM_LEAKS", "0|1");
 }
 
 static void start(void) {

@@ -101,6 +101,7 @@ told LOAM_EVENTS=stdout 'none|stderr'
 told LOAM_WATCH=yes '0|1'
 told LOAM_LENIENT=2 '0|1'
 told LOAM_CONTROL=off '1|0'
+told LOAM_LEAKS=yes '0|1'
 for good in LOAM_BAD_FREE=abort LOAM_BAD_FREE= LOAM_WATCH=1 LOAM_WATCH=0 LOAM_EVENTS=none LOAM_CONTROL=0; do
   env "$good" LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" echo served > "$work/out" 2> "$work/err" ||
     fail "$good: exit status $?"
