@@ -425,6 +425,39 @@ TEST(a_context_may_end_under_live_blocks) {
   want(stats.bad_frees == 0);
 }
 
+/* Pools have memory of it, live, free and pending; what they say of it then is no crash. */
+static int end_context_of_pool(void *pool) {
+  char text[100];
+  CUcontext mine;
+  void *at[6];
+  snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", (char *)pool);
+  begin(text, "return d");
+  want(cuCtxCreate_v2(&mine, 0, 0) == CUDA_SUCCESS);
+  for (int i = 0; i < 6; i++) at[i] = take(0, (size_t)100000 * (size_t)(i + 1));
+  loam_device_free(at[0], NULL);
+  give(0, at[1], 200000);
+  want(cuCtxDestroy_v2(mine) == CUDA_SUCCESS);
+  loam_device_free(at[2], NULL);
+  loam_free(at[3]);
+  give(0, at[4], 500000);
+  ok(loam_device_reset(0)); /* ends at[5], too late */
+  standin_forgive();        /* it is strict about those frees */
+  give(0, take(0, 100000), 100000);
+  struct loam_stats stats;
+  ok(loam_stats(&stats));
+  want(stats.bad_frees == 0 && stats.live_blocks == 1);
+  ok(loam_device_reset(0));
+  want(standin_used(0) == 0 && standin_violations() == 0);
+  return 0;
+}
+
+static void a_context_may_end_under_what_a_pool_has(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(end_context_of_pool, (char[]){ "cache" }), 0);
+  assert_int_equal(run_in_child(end_context_of_pool, (char[]){ "chunks" }), 0);
+  assert_int_equal(run_in_child(end_context_of_pool, (char[]){ "driver" }), 0);
+}
+
 TEST(a_broken_device_fails_in_words_and_the_other_serves) {
   void *at, *before;
   begin("", "return plain");
@@ -470,10 +503,12 @@ static int use_in_child(void *arg) {
 }
 
 TEST(a_fork_uses_the_host_alone) {
-  begin("", NULL);
-  void *at = take(0, 4096);
-  want(run_in_child(use_in_child, &at) == 0);
-  give(0, at, 4096);
+  begin(MAPPED, "if req.size > 4096 then return cache end return plain");
+  for (size_t size = 4096; size <= 8192; size *= 2) {
+    void *at = take(0, size);
+    want(run_in_child(use_in_child, &at) == 0);
+    give(0, at, size);
+  }
 }
 
 /* ---- Exit */
@@ -504,6 +539,18 @@ static void a_process_may_end_with_live_memory_in_any_order(void **state) {
   assert_int_equal(run_in_child(leave_early, (char[]){ "none" }), 0);
   assert_int_equal(run_in_child(leave_early, (char[]){ "driver" }), 0);
   assert_int_equal(run_in_child(leave_early, (char[]){ "cache" }), 0);
+  assert_int_equal(run_in_child(leave_early, (char[]){ "chunks" }), 0);
+}
+
+static int leave_while_served(void *pool) {
+  serve();
+  return leave_early(pool);
+}
+
+static void and_while_the_service_thread_gives_back(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(leave_while_served, (char[]){ "cache" }), 0);
+  assert_int_equal(run_in_child(leave_while_served, (char[]){ "chunks" }), 0);
 }
 
 static int stop_early(void *unused) {
@@ -605,10 +652,12 @@ int main(void) {
     cmocka_unit_test(memory_of_the_host_is_not_shared),
     cmocka_unit_test(the_service_thread_gives_back_what_is_idle),
     cmocka_unit_test(a_context_may_end_under_live_blocks),
+    cmocka_unit_test(a_context_may_end_under_what_a_pool_has),
     cmocka_unit_test(a_broken_device_fails_in_words_and_the_other_serves),
     cmocka_unit_test(memory_runs_out_and_or_else_goes_on),
     cmocka_unit_test(a_fork_uses_the_host_alone),
     cmocka_unit_test(a_process_may_end_with_live_memory_in_any_order),
+    cmocka_unit_test(and_while_the_service_thread_gives_back),
     cmocka_unit_test(and_with_loam_stopped_first),
     cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
     cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),
