@@ -61,6 +61,32 @@ static lm_gpu_result synchronize(int device) {
   return LM_GPU_OK;
 }
 
+static void *context(int device) {
+  (void)device;
+  return NULL;
+}
+
+static void *context_of(lm_stream stream) {
+  (void)stream;
+  return NULL;
+}
+
+static void know(int device, void *context) { (void)device, (void)context; }
+
+static lm_gpu_result push_context(int device, void *context, void **scope) {
+  (void)device, (void)context;
+  *scope = NULL;
+  return LM_GPU_OK;
+}
+
+static void pop(void *scope) { (void)scope; }
+static void stand_apart(void) {}
+
+static bool may_record(int device) {
+  (void)device;
+  return true;
+}
+
 static lm_gpu_result event_create(int device, lm_gpu_event *out) {
   (void)device;
   *out = &calls;
@@ -82,6 +108,13 @@ static const lm_gpu_ops ops = {
   .current = current,
   .info = info,
   .synchronize = synchronize,
+  .context = context,
+  .context_of = context_of,
+  .know = know,
+  .push_context = push_context,
+  .pop = pop,
+  .stand_apart = stand_apart,
+  .may_record = may_record,
   .event_create = event_create,
   .event_record = event_record,
   .event_query = event_ended,
