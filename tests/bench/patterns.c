@@ -41,11 +41,18 @@ enum {
 static const size_t KiB = 1024, MiB = 1048576;
 #define SEED 2463534242
 
-/* One thread's part: what it holds, and how far it is in the sizes. */
+/* How far a thread is in what it draws. A loop has a copy, which is in registers: in memory, a
+ * variable whose address ends as a block's does (in the last twelve bits) costs some ns a pair. */
+typedef struct course {
+  uint32_t seed;
+  int at; /* in the sizes */
+  int pairs, slots;
+} course;
+
+/* One thread's part: what it holds, and how far it is. */
 typedef struct worker {
   char *slot[SLOTS];
-  uint32_t seed;
-  int at;
+  course course;
 } worker;
 
 typedef struct range {
@@ -63,7 +70,7 @@ typedef struct pattern {
 } pattern;
 
 static const pattern *chosen;
-static worker first = { .seed = SEED }, second = { .seed = 88675123 };
+static worker first = { .course = { .seed = SEED } }, second = { .course = { .seed = 88675123 } };
 static size_t sizes[CYCLE];
 
 /* How it asks for memory. */
@@ -98,21 +105,19 @@ static void touch_pages(char *p, size_t from, size_t to) {
   __asm__ volatile("" : : "r"(p) : "memory");
 }
 
-static uint32_t draw(worker *w) {
-  w->seed ^= w->seed << 13;
-  w->seed ^= w->seed >> 17;
-  return w->seed ^= w->seed << 5;
+static inline uint32_t draw(course *c) {
+  c->seed ^= c->seed << 13;
+  c->seed ^= c->seed >> 17;
+  return c->seed ^= c->seed << 5;
 }
 
-static size_t next_size(worker *w) {
-  size_t size = sizes[w->at];
-  if (++w->at == chosen->pairs) w->at = 0;
+static inline size_t next_size(course *c) {
+  size_t size = sizes[c->at];
+  if (++c->at == c->pairs) c->at = 0;
   return size;
 }
 
-static char **any_slot(worker *w) {
-  return &w->slot[(uint64_t)draw(w) * (uint64_t)chosen->slots >> 32];
-}
+static inline size_t any_slot(course *c) { return (uint64_t)draw(c) * (uint64_t)c->slots >> 32; }
 
 static void last_in_first_out(worker *w) {
   size_t size = sizes[0];
@@ -127,22 +132,26 @@ static void batch(worker *w) {
 }
 
 static void random_lives(worker *w) {
-  for (int i = 0; i < chosen->pairs; i++) {
-    char **slot = any_slot(w);
+  course c = w->course;
+  for (int i = c.pairs; i > 0; i--) {
+    char **slot = &w->slot[any_slot(&c)];
     give(*slot);
-    *slot = take(next_size(w));
+    *slot = take(next_size(&c));
   }
+  w->course = c;
 }
 
 /* The same, with what is larger than a page written a byte a page. */
 static void random_lives_touched(worker *w) {
-  for (int i = 0; i < chosen->pairs; i++) {
-    char **slot = any_slot(w);
-    size_t size = next_size(w);
+  course c = w->course;
+  for (int i = c.pairs; i > 0; i--) {
+    char **slot = &w->slot[any_slot(&c)];
+    size_t size = next_size(&c);
     give(*slot);
     *slot = take(size);
     touch_pages(*slot, 0, size);
   }
+  w->course = c;
 }
 
 static void growth(worker *w) {
@@ -281,8 +290,8 @@ static size_t draw_between(range size) {
   int doublings = 0;
   while (size.least << (doublings + 1) <= size.most) doublings++;
   if (!doublings) return size.least;
-  size_t low = size.least << draw(&first) % (unsigned)doublings;
-  return low + draw(&first) % low;
+  size_t low = size.least << draw(&first.course) % (unsigned)doublings;
+  return low + draw(&first.course) % low;
 }
 
 static void draw_sizes(range size) {
@@ -363,7 +372,9 @@ static void run_in_turn(int runs) {
 }
 
 static void fill(worker *w) {
-  for (int i = 0; i < chosen->slots; i++) w->slot[i] = take(next_size(w));
+  w->course.pairs = chosen->pairs;
+  w->course.slots = chosen->slots;
+  for (int i = 0; i < chosen->slots; i++) w->slot[i] = take(next_size(&w->course));
 }
 
 static void empty(worker *w) {
