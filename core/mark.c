@@ -122,13 +122,15 @@ static lm_mark assign_wide(lm_palette *palette, size_t index, lm_token token) {
 
 LM_NOINLINE lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint) {
   lm_palette *palette = lm_mark_palette(side);
+  if (token & LM_TOKEN_SLOW) return assign_wide(palette, index, token);
+  if (owns(&palette->owner[LM_ID_FIRST], token)) return LM_MARK_LIVE + LM_ID_FIRST;
   unsigned id = *hint;
-  for (int i = 0; i < LOOKS && !(token & LM_TOKEN_SLOW); i++) {
+  for (int i = 0; i < LOOKS; i++) {
     if (owns(&palette->owner[id], token)) {
       *hint = (uint8_t)id;
       return (lm_mark)(LM_MARK_LIVE + id);
     }
-    id = id < LM_OWNERS ? id + 1 : 1;
+    id = id < LM_OWNERS ? id + 1 : LM_ID_FIRST + 1;
   }
   return assign_wide(palette, index, token);
 }

@@ -4,8 +4,9 @@
  *
  *   state  FREE in its span; CACHED in a thread's bin or its class's depot; LIVE with a caller
  *   id     0: nobody's so far; else where its token is: in the span's palette, which has room for
- *          62 tokens, or (LM_ID_WIDE) in a table of a token for each object, which a span gets when
- *          its palette is full or the token is one that the engine counts
+ *          62 tokens (LM_ID_FIRST: the first that came), or (LM_ID_WIDE) in a table of a token for
+ *          each object, which a span gets when its palette is full or the token is one that the
+ *          engine counts
  *
  * Most spans hold the objects of a few sites, so most objects cost a byte; and because only the
  * state changes when one is freed, a second free can still tell whose it was. Two marks stand for
@@ -31,7 +32,7 @@ enum { LM_NOBODY = 0 };           /* a token that is none */
 typedef uint8_t lm_mark;
 typedef _Atomic(lm_mark) lm_side;
 
-enum { LM_IDS = 64, LM_OWNERS = LM_IDS - 2, LM_ID_WIDE = LM_IDS - 1 };
+enum { LM_IDS = 64, LM_OWNERS = LM_IDS - 2, LM_ID_FIRST = 1, LM_ID_WIDE = LM_IDS - 1 };
 enum {
   LM_MARK_FREE = 0,
   LM_MARK_LIVE = LM_IDS,
@@ -45,6 +46,7 @@ typedef struct lm_palette {
   _Atomic(lm_token) owner[LM_IDS]; /* by id; [0] and [LM_ID_WIDE] are not used */
   _Atomic(_Atomic(lm_token) *) wide;
   uint32_t class_, count; /* of the span */
+  uint32_t free, hint;    /* marks that are FREE, and where to look for one: span.c */
 } __attribute__((aligned(LM_CACHE_LINE))) lm_palette;
 
 LM_INLINE lm_palette *lm_mark_palette(lm_side *side) { return (lm_palette *)side - 1; }
@@ -65,9 +67,9 @@ LM_INLINE lm_mark lm_mark_dead(lm_mark m) {
   return m >= LM_MARK_SLOW ? LM_MARK_CACHED + LM_ID_WIDE : (lm_mark)(m + LM_IDS);
 }
 
-/* The first id to try for a token. */
+/* The id to try for a token that is not the span's first. */
 LM_INLINE uint8_t lm_mark_hint(lm_token token) {
-  return (uint8_t)(1 + (((token * 0x9e3779b1u) >> 16) * LM_OWNERS >> 16));
+  return (uint8_t)(LM_ID_FIRST + 1 + (((token * 0x9e3779b1u) >> 16) * (LM_OWNERS - 1) >> 16));
 }
 
 /* Once, before a module above it hooks its own locks: those are taken first. */
@@ -86,7 +88,8 @@ size_t lm_marks_taken(void);
 bool lm_marks_are_valid(void);
 
 /* The mark for an object at `index` with a token, which is noted where it has to be; 0 when there
- * is no memory for that. *hint is an id to try first, and becomes the one that fitted. */
+ * is no memory for that. The first token of a span has LM_ID_FIRST; for others *hint is an id to
+ * try first, and becomes the one that fitted. */
 lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint);
 
 /* The token that a mark of an object names. */

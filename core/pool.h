@@ -171,14 +171,15 @@ typedef struct lm_at {
   size_t index;
 } lm_at;
 
-/* p is a cached object, so its span stays as it is. */
-LM_INLINE lm_at lm_pool_at(const void *p) {
-  const lm_span *s = lm_map_span_of(p);
+/* p is a cached object of this span, which so stays as it is. */
+LM_INLINE lm_at lm_pool_at_in(const lm_span *s, const void *p) {
   uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
   uint64_t reciprocal = lm_peek(uint64_t, &s->reciprocal);
   size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
   return (lm_at){ lm_peek(lm_side *, &s->side), index };
 }
+
+LM_INLINE lm_at lm_pool_at(const void *p) { return lm_pool_at_in(lm_map_span_of(p), p); }
 
 /* For the address sanitizer: the object may be used. */
 LM_INLINE void lm_pool_unpoison(void *p) {
@@ -190,25 +191,50 @@ LM_INLINE void lm_pool_mark(lm_at at, lm_mark mark) {
   atomic_store_explicit(&at.side[at.index], mark, memory_order_release);
 }
 
-/* From the bin of a lane, if that is not empty and the token stands in the palette where the lane
- * has it. NULL: nothing was done. Without a call, and what the lane says is read when it is
- * needed, if that is twice: so all of it fits the registers that need not be saved. What gcc keeps
- * of a bin is its offset, which each instruction adds to the thread by itself. */
+/* Whether a token is the first of a span of which something is cached. */
+LM_INLINE bool lm_pool_is_first(const lm_span *s, lm_token token) {
+  if (lm_unlikely(lm_peek_first(lm_token, &s->token) != token)) return false;
+  lm_peeked(); /* pairs with the release of note_first: the palette has it */
+  return true;
+}
+
+/* Whether a lane's token stands in the palette where the lane has it. What was read before, or is
+ * read here, is read again: no register is left for it. */
+LM_INLINE bool lm_pool_knows(const lm_span *s, const lm_lane *lane) {
+  atomic_signal_fence(memory_order_seq_cst);
+  lm_side *side = lm_peek(lm_side *, &s->side);
+  bool known = lm_peek(lm_token, lm_mark_owner(side, lane->mark)) == lane->token;
+  atomic_signal_fence(memory_order_seq_cst);
+  return known;
+}
+
+/* Takes the last object of a lane's bin, p of span s. */
+LM_INLINE void *lm_pool_take_last(lm_thread *t, const lm_lane *lane, const lm_span *s, void *p,
+                                  lm_mark mark) {
+  lm_at at = lm_pool_at_in(s, p);
+  lm_move(void **, &lm_pool_bin_at(t, lane->bin)->top, -1);
+  lm_pool_mark(at, mark);
+  lm_pool_unpoison(p);
+  if (!p) __builtin_unreachable();
+  return p;
+}
+
+/* From the bin of a lane, if that is not empty and the token is known. NULL: nothing was done.
+ * Without a call, and what the lane says is read when it is needed, if that is twice: so all of it
+ * fits the registers that need not be saved. What gcc keeps of a bin is its offset, which each
+ * instruction adds to the thread by itself. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   size_t bin = lane->bin;
   void **top = lm_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->low)) return NULL;
   void *p = top[-1];
-  lm_at at = lm_pool_at(p);
-  lm_token token = lm_peek(lm_token, lm_mark_owner(at.side, lane->mark));
+  const lm_span *s = lm_map_span_of(p);
+  lm_token token = lane->token;
   lm_settle(token);
-  if (lm_unlikely(token != lane->token)) return NULL;
-  lm_move(void **, &lm_pool_bin_at(t, lane->bin)->top, -1);
-  lm_pool_mark(at, lane->mark);
-  lm_pool_unpoison(p);
-  if (!p) __builtin_unreachable();
-  return p;
+  if (lm_likely(lm_pool_is_first(s, token)))
+    return lm_pool_take_last(t, lane, s, p, LM_MARK_LIVE + LM_ID_FIRST);
+  return lm_pool_knows(s, lane) ? lm_pool_take_last(t, lane, s, p, lane->mark) : NULL;
 }
 
 /* The same also where the span has its table of tokens. */
@@ -216,21 +242,15 @@ LM_INLINE void *lm_pool_take_wide(lm_thread *t, const lm_lane *lane) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
   void **top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
-  void *p = top[-1];
+  void *p = lm_pool_take_ready(t, lane);
+  if (p) return p;
+  p = top[-1];
   lm_at at = lm_pool_at(p);
-  lm_mark mark = lane->mark;
-  if (lm_peek(lm_token, lm_mark_owner(at.side, mark)) != lane->token) {
-    _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(at.side)->wide,
-                                                   memory_order_acquire);
-    if (!wide) return NULL;
-    atomic_store_explicit(&wide[at.index], lane->token, memory_order_relaxed);
-    mark = LM_MARK_LIVE + LM_ID_WIDE;
-  }
-  lm_move(void **, &bin->top, -1);
-  lm_pool_mark(at, mark);
-  lm_pool_unpoison(p);
-  if (!p) __builtin_unreachable();
-  return p;
+  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(at.side)->wide,
+                                                 memory_order_acquire);
+  if (!wide) return NULL;
+  atomic_store_explicit(&wide[at.index], lane->token, memory_order_relaxed);
+  return lm_pool_take_last(t, lane, lm_map_span_of(p), p, LM_MARK_LIVE + LM_ID_WIDE);
 }
 
 /* The same for the lane of a large class: the block's token stands beside its mark. */

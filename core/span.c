@@ -32,13 +32,14 @@ void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t
   s->class_ = class_;
 }
 
-static uint32_t free_of(const lm_span *span) {
-  return atomic_load_explicit(&span->free, memory_order_relaxed);
+/* Of a span of the store, whose lock is held. */
+static lm_palette *palette_of(const lm_span *span) {
+  return lm_mark_palette(atomic_load_explicit(&span->side, memory_order_relaxed));
 }
 
-static void set_free(lm_span *span, uint32_t n) {
-  atomic_store_explicit(&span->free, (uint16_t)n, memory_order_relaxed);
-}
+static uint32_t free_of(const lm_span *span) { return palette_of(span)->free; }
+
+static void set_free(lm_span *span, uint32_t n) { palette_of(span)->free = n; }
 
 static lm_mark mark_at(const lm_side *side, size_t i) {
   return atomic_load_explicit(&side[i], memory_order_relaxed);
@@ -84,9 +85,8 @@ static bool grow_locked(lm_store *s) {
     return false;
   }
   lm_span *span = lm_map_span(slot);
-  set_free(span, count);
+  lm_mark_palette(side)->free = count;
   atomic_store_explicit(&span->mark, 0, memory_order_relaxed);
-  atomic_store_explicit(&span->hint, 0, memory_order_relaxed);
   lm_view view = {
     (uintptr_t)lm_map_address(slot), lm_map_reciprocal(size), side, s->bin, s->strategy, size
   };
@@ -163,7 +163,7 @@ static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **end, unsigned
   char *start = lm_map_address(slot);
   size_t size = lm_class_size(s->class_);
   uint32_t count = lm_span_count(s->class_), free = free_of(span);
-  uint32_t at = atomic_load_explicit(&span->hint, memory_order_relaxed);
+  uint32_t at = palette_of(span)->hint;
   unsigned most = want < free ? want : free;
   for (unsigned left = most; left > 0;) {
     lm_mark mark = mark_at(side, at);
@@ -174,7 +174,7 @@ static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **end, unsigned
     }
     if (++at == count) at = 0;
   }
-  atomic_store_explicit(&span->hint, (uint16_t)at, memory_order_relaxed);
+  palette_of(span)->hint = at;
   set_free(span, free - most);
   if (free == most) *drawing = 0;
   return most;
@@ -549,6 +549,17 @@ void lm_store_abandon(lm_store *s, uint32_t slot) {
   if (over) lm_regions_give_up(s->regions, slot, slots);
 }
 
+/* Whether each slot says nothing of the span's first token, or the truth. */
+static bool is_first_told(uint32_t slot, lm_side *side) {
+  lm_token first = atomic_load(&lm_mark_palette(side)->owner[LM_ID_FIRST]);
+  bool fair = true;
+  for (uint32_t next = lm_map_next(slot); slot < next; slot++) {
+    lm_token told = atomic_load(&lm_map_span(slot)->token);
+    fair = fair && (told == LM_NOBODY || told == first);
+  }
+  return fair;
+}
+
 /* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */
 static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty) {
   uint32_t n = 0, count = lm_span_count(s->class_);
@@ -558,7 +569,8 @@ static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty) {
     uint32_t free = free_of(span);
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == s->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
-                lm_mark_is_free(mark_at(side, count)) && count_free(side, count) == free;
+                lm_mark_is_free(mark_at(side, count)) && count_free(side, count) == free &&
+                is_first_told(slot, side);
     if (!fair) return UINT32_MAX;
   }
   return n;

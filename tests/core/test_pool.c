@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "pool.h"
+#include "span.h"
 #include "test.h"
 
 enum { TOKEN = 2, OTHER = 12345 };
@@ -85,6 +86,50 @@ static void a_strategy_raises_the_alignment(void **state) {
       release(p);
       release(q);
     }
+  }
+}
+
+static void *take_by_lane(uint32_t bin, lm_token token, uint8_t mark) {
+  lm_lane lane = { .bin = bin, .token = token, .mark = mark };
+  return lm_pool_take_ready(t, &lane);
+}
+
+static void expect_owner(void *p, lm_token token) {
+  lm_object o;
+  assert_true(p && lm_pool_find(p, &o) && o.token == token);
+  assert_int_equal(release(p), LM_FREED);
+}
+
+static void a_lane_meets_the_first_token_of_a_span_and_its_own(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "first and others" });
+  uint8_t first = lm_mark_hint(TOKEN), other = lm_mark_hint(OTHER);
+  uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
+  void *p = lm_pool_take(t, bin, TOKEN, &first), *q = lm_pool_take(t, bin, OTHER, &other);
+  lm_span *span = lm_map_span_of(p);
+  uint32_t slot = lm_map_slot((void *)span->start);
+  for (uint32_t i = 0; i < lm_span_slots(LM_CLASSES - 1); i++)
+    assert_int_equal(lm_map_span(slot + i)->token, TOKEN);
+  expect_owner(p, TOKEN);
+  expect_owner(q, OTHER);
+  expect_owner(take_by_lane(bin, TOKEN, LM_MARK_LIVE + first), TOKEN);
+  expect_owner(take_by_lane(bin, OTHER, LM_MARK_LIVE + other), OTHER);
+  assert_null(take_by_lane(bin, OTHER + 1, LM_MARK_LIVE + other));
+}
+
+static void forgets_the_first_token_with_the_span(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "first, again" });
+  uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
+  for (int i = 0; i < 3; i++) {
+    uint8_t id = lm_mark_hint(TOKEN);
+    void *p = lm_pool_take(t, bin, TOKEN | LM_TOKEN_SLOW, &id); /* of no palette */
+    assert_int_equal(lm_map_span_of(p)->token, LM_NOBODY);
+    void *q = lm_pool_take(t, bin, TOKEN, &id);
+    assert_int_equal(lm_map_span_of(q)->token, TOKEN);
+    expect_owner(p, TOKEN | LM_TOKEN_SLOW);
+    expect_owner(q, TOKEN);
+    lm_pool_trim();
   }
 }
 
@@ -555,6 +600,8 @@ int main(void) {
     TEST(serves_any_size_at_any_alignment),
     TEST(rounds_a_large_block_to_pages_only),
     TEST(a_strategy_raises_the_alignment),
+    TEST(a_lane_meets_the_first_token_of_a_span_and_its_own),
+    TEST(forgets_the_first_token_with_the_span),
     TEST(keeps_the_items_of_each_bin_on_lines_of_their_own),
     TEST(has_no_bins_for_what_must_be_looked_at),
     TEST(gives_each_object_to_one_caller),
