@@ -246,7 +246,7 @@ lm_line lm_cache_line(const lm_cache *c, lm_stream stream) {
 }
 
 lm_line lm_cache_line_at(const void *p, lm_stream stream) {
-  const lm_range *r = lm_range_of((uintptr_t)p);
+  const lm_range *r = is_default(stream) ? lm_range_of((uintptr_t)p) : NULL;
   return r ? line_on(r->cache->device, stream) : (lm_line){ .stream = stream };
 }
 
