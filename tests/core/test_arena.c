@@ -378,9 +378,10 @@ static void want_of_memory_leaves_pieces_as_they_were(void **state) {
   assert_true(refuse_each(use_arenas) > 0);
 }
 
+/* What cannot be served is told once, and may be here: tests ask for what no machine has. */
 static void no_event(void *ctx, const loam_event *event) {
   (void)ctx;
-  fail_msg("%s", event->message);
+  if (event->kind != LOAM_EVENT_SHORTFALL) fail_msg("%s", event->message);
 }
 
 int main(void) {
