@@ -34,6 +34,12 @@ _Noreturn void lm_abort(const char *file, int line, const char *expression);
 #define lm_unlikely(e) __builtin_expect(!!(e), 0)
 #define LM_INLINE static inline __attribute__((always_inline))
 #define LM_NOINLINE __attribute__((noinline))
+/* Of functions that jump from one to the other: each finds its arguments where they are. */
+#ifdef __clang__
+#define LM_JUMPED __attribute__((noinline))
+#else
+#define LM_JUMPED __attribute__((noipa))
+#endif
 #define LM_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define LM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

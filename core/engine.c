@@ -7,10 +7,10 @@
  * a handler built on an allocator that loam has replaced ends.
  *
  * Account of a block, besides the totals (stats.h):
- *   - its token carries LM_TOKEN_SLOW if its tag is counted, and then its usable bytes are in
- *     *site->live;
+ *   - its token carries LM_TOKEN_SLOW if its tag is counted, and then its usable bytes are in what
+ *     lives under it (live.h);
  *   - if its strategy has a limit, they are in strategy->used, which is the pool's to see to.
- * Frees of such tokens come here (lm_pool_give refuses them). */
+ * Frees of such tokens come here (lm_pool_give refuses them): most to lm_engine_give_counted. */
 #include "engine.h"
 
 #include <inttypes.h>
@@ -23,6 +23,8 @@
 #include "error.h"
 #include "foreign.h"
 #include "gpu.h"
+#include "lane.h"
+#include "live.h"
 #include "lock.h"
 #include "settle.h"
 
@@ -64,25 +66,11 @@ loam_site *lm_engine_site(loam_site *site) {
 
 /* ---- Account ------------------------------------------------------------------------------ */
 
-static lm_token stamp(const loam_site *site, lm_token token) {
-  bool counted = atomic_load_explicit(&site->counted, memory_order_relaxed);
-  return counted ? token | LM_TOKEN_SLOW : token & ~LM_TOKEN_SLOW;
-}
-
 static void bump(_Atomic uint64_t *figure) {
   atomic_fetch_add_explicit(figure, 1, memory_order_relaxed);
 }
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
-
-static double read_gauge(const lm_request *request, int input, unsigned arg) {
-  if (input == LM_IN_NODE) return lm_numa_here();
-  if (input == LM_IN_DEVICE) return lm_gpu_current();
-  if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
-  if (input == LM_IN_DEVICE_FREE) return (double)lm_gpu_free(arg);
-  int64_t live = atomic_load_explicit(request->site->live, memory_order_relaxed);
-  return live > 0 ? (double)live : 0; /* below 0 for a moment while a tag begins to be counted */
-}
 
 /* While active. */
 static void decide(const order *o, answer *out) {
@@ -90,7 +78,7 @@ static void decide(const order *o, answer *out) {
   const lm_plan *plan = o->t->inside ? lm_plan_default()
                                      : atomic_load_explicit(&d->plan, memory_order_acquire);
   lm_request request = {
-    .size = o->size, .align = o->align, .zero = o->zero, .gauge = read_gauge, .site = o->site
+    .size = o->size, .align = o->align, .zero = o->zero, .gauge = lm_lane_gauge, .site = o->site
   };
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
   out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
@@ -118,7 +106,7 @@ static bool pool_take(order *o, lm_strategy *s, lm_token token, block *out, bool
   lm_object object;
   size_t align = o->align > s->desc.align ? o->align : s->desc.align;
   lm_thread_enter(o->t);
-  token = stamp(o->site, token);
+  token = lm_token_stamp(o->site, token);
   void *p = lm_pool_alloc(o->t, s, o->size, align, token, zeroed);
   if (p) {
     lm_require(lm_pool_find(p, &object));
@@ -141,10 +129,11 @@ static bool serve_host(order *o, lm_strategy *s, lm_token token, block *out) {
 /* Blocks of handlers that are loam's own memory, because the handler's allocator is loam. They are
  * known twice: to the pools, by a SLOW token of the outer request's site, which is what is counted,
  * and to the map of foreign blocks, by a token that is not counted. */
-static _Atomic uint64_t nested;
+_Atomic uint64_t lm_engine_nested;
 
 static bool is_nested(const void *p) {
-  return lm_unlikely(atomic_load_explicit(&nested, memory_order_relaxed)) && lm_pool_owns(p);
+  return lm_unlikely(atomic_load_explicit(&lm_engine_nested, memory_order_relaxed)) &&
+         lm_pool_owns(p);
 }
 
 /* Replaces the token of a live pool block of ours. */
@@ -165,7 +154,7 @@ static void describe_foreign(const lm_foreign *f, block *out) {
 static bool record(order *o, const lm_strategy *s, lm_token token, block *b) {
   lm_object object;
   lm_thread_enter(o->t);
-  b->token = stamp(o->site, token);
+  b->token = lm_token_stamp(o->site, token);
   b->strategy = s->id;
   bool in_pool = lm_pool_find(b->base, &object);
   lm_foreign entry = b->foreign;
@@ -176,7 +165,7 @@ static bool record(order *o, const lm_strategy *s, lm_token token, block *b) {
     block inner;
     describe(&object, &inner);
     retoken(&inner, b->token | LM_TOKEN_SLOW);
-    bump(&nested);
+    bump(&lm_engine_nested);
   } else if (ok) {
     lm_site_count_live(b->token, (int64_t)b->size);
   }
@@ -211,7 +200,7 @@ static bool cache_take(order *o, lm_cache *c, size_t size, lm_owner owner, lm_fo
   lm_token token = owner.token;
   lm_line line = lm_cache_line(c, o->wish.stream);
   lm_thread_enter(o->t);
-  owner.token = stamp(o->site, token);
+  owner.token = lm_token_stamp(o->site, token);
   bool ok = lm_cache_take(c, size, line, &owner, f);
   if (ok) lm_site_count_live(f->token, (int64_t)f->size);
   lm_thread_leave(o->t);
@@ -221,7 +210,7 @@ static bool cache_take(order *o, lm_cache *c, size_t size, lm_owner owner, lm_fo
   o->t->inside--;
   if (!p) return cannot(o, lm_make_words);
   lm_thread_enter(o->t);
-  owner.token = stamp(o->site, token);
+  owner.token = lm_token_stamp(o->site, token);
   lm_cache_stamp(c, p, &owner, f);
   lm_site_count_live(f->token, (int64_t)f->size);
   lm_thread_leave(o->t);
@@ -299,7 +288,7 @@ static void *served(order *o, lm_strategy *s, uint32_t at, const block *b) {
 static void *serve_decided(const order *o, const answer *a, block *out) {
   lm_strategy *s = lm_strategy_at(a->chain[0]);
   if (o->align > 16 || o->size > LM_SMALL_MAX || o->wish.want != LM_WANT_HOST) return NULL;
-  if (stamp(o->site, a->token) & LM_TOKEN_SLOW) return NULL;
+  if (lm_token_stamp(o->site, a->token) & LM_TOKEN_SLOW) return NULL;
   uint32_t bin = lm_pool_bin(lm_strategy_here(s), lm_class_of(o->size));
   uint8_t hint = lm_mark_hint(a->token);
   out->base = bin ? lm_pool_take(o->t, bin, a->token, &hint) : NULL;
@@ -337,117 +326,6 @@ static void *serve_chain(order *o) {
     missed(o, s);
   }
   return asked ? failed(o, s, a.n) : serve_default(o, a.token);
-}
-
-/* What is taken, and what the lane of its class needs to know. */
-typedef struct taking {
-  lm_serve serve;
-  lm_token token;
-  uint8_t hint;
-  bool zeroed;
-} taking;
-
-/* While active, after a decision of the same section: a swap since then makes the thread forget. */
-static void open_lane(lm_lane *lane, uint64_t key, const loam_site *site, const taking *k) {
-  lm_stats_reuse(lane, site->index, &k->serve);
-  lane->bin = k->serve.bin;
-  lane->token = k->token;
-  lane->key = key;
-}
-
-/* The lane for requests that are decided as this one, and its key; NULL: none is. */
-static lm_lane *lane_for(lm_thread *t, loam_site *site, size_t size, uintptr_t code,
-                         uint64_t *key) {
-  const lm_plan *plan = lm_engine_plan(site);
-  uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY, unit = (size + 15) / 16;
-  if (plan->reads & 1u << LM_IN_ZERO) return NULL;
-  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
-  bool even = class_ >= LM_CLASSES || plan->table.even >> class_ & 1;
-  if (even && code && class_ < LM_CLASSES) {
-    *key = ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + epoch;
-    return lm_engine_code_lane(t, code, class_);
-  }
-  if (even) {
-    *key = site->lane + class_ + epoch;
-    return lm_engine_lane(t, *key);
-  }
-  if (plan->table.entry[plan->table.at[unit]].cut != UINT32_MAX) return NULL;
-  *key = LM_LANE_UNITS + unit + epoch;
-  return lm_engine_unit_lane(t, site, size);
-}
-
-static bool is_lane_of(const lm_lane *lane, uint64_t key, const loam_site *site) {
-  return lane && lane->key == key &&
-         atomic_load_explicit(&lane->site, memory_order_relaxed) == site->index;
-}
-
-static void *take(lm_thread *t, size_t size, taking *k) {
-  if (size > LM_SMALL_MAX) return lm_pool_take_class(t, k->serve.bin, size, k->token, &k->zeroed);
-  return lm_pool_take(t, k->serve.bin, k->token, &k->hint);
-}
-
-/* For what a strategy serves by node: the bin of the thread's share. A thread that came from
- * another node has the lane of its share there, until the bin of that is empty; then it is here.
- * NULL where the strategy has no bins just now. */
-static LM_NOINLINE void *take_here(lm_thread *t, size_t size, taking *k, lm_lane *lane) {
-  lm_strategy *s = lm_strategy_here(lm_strategy_at(k->serve.strategy));
-  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
-  k->serve.bin = lm_pool_bin(s, class_);
-  if (!k->serve.bin) return NULL;
-  if (lane) lane->bin = k->serve.bin;
-  return take(t, size, k);
-}
-
-/* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
-LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero,
-                                    uintptr_t code) {
-  void *p = NULL;
-  uint64_t key = 0;
-  taking k = { .zeroed = false };
-  if (size > LM_LARGE_MAX || t->inside) return NULL;
-  lm_thread_enter(t);
-  k.serve = lm_engine_serve(site, size, zero, &k.token);
-  lm_lane *lane = lane_for(t, site, size, code, &key);
-  k.hint = is_lane_of(lane, key, site) ? lane->mark % LM_IDS : lm_mark_hint(k.token);
-  if (lm_likely(k.serve.bin > LM_BIN_HERE)) p = take(t, size, &k);
-  else if (k.serve.bin) p = take_here(t, size, &k, is_lane_of(lane, key, site) ? lane : NULL);
-  if (p && lane && !is_lane_of(lane, key, site)) open_lane(lane, key, site, &k);
-  if (p && lane) lane->mark = LM_MARK_LIVE + k.hint;
-  lm_thread_leave(t);
-  if (!p) return NULL;
-  size_t usable = k.serve.units ? k.serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);
-  lm_stats_note(t, site->index, k.serve.strategy, 1, usable);
-  return zero && !k.zeroed ? memset(p, 0, size) : p;
-}
-
-LM_NOINLINE void *lm_engine_take_wide(lm_thread *t, const loam_site *site, size_t size) {
-  uint64_t try = lm_thread_try(t), key = lm_class_of(size) + try + site->lane;
-  lm_lane *lane = lm_engine_lane(t, key);
-  if (lane->key == key) return lm_engine_take_if(t, lane, key, lm_pool_take_wide);
-  key = LM_LANE_UNITS + (size + 15) / 16 + try;
-  lane = lm_engine_unit_lane(t, site, size);
-  if (is_lane_of(lane, key, site)) return lm_engine_take_if(t, lane, key, lm_pool_take_wide);
-  lm_thread_leave(t);
-  return NULL;
-}
-
-/* The least class for a multiple of an alignment has objects at multiples of it. So this is a plain
- * request for that multiple, where the plan has one strategy for both and asks for no alignment. */
-void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align) {
-  void *p = NULL;
-  taking k = { .zeroed = false };
-  size_t whole = lm_align_up(size, align);
-  if (align > LM_PAGE || whole > LM_SMALL_MAX || whole < align || t->inside) return NULL;
-  lm_thread_enter(t);
-  lm_serve asked = lm_engine_serve(site, size, false, &k.token);
-  k.serve = lm_engine_serve(site, whole, false, &k.token);
-  k.hint = lm_mark_hint(k.token);
-  bool asks = lm_engine_plan(site)->reads & 1u << LM_IN_ALIGN;
-  if (asked.bin && k.serve.bin && asked.strategy == k.serve.strategy && !asks)
-    p = k.serve.bin > LM_BIN_HERE ? take(t, whole, &k) : take_here(t, whole, &k, NULL);
-  lm_thread_leave(t);
-  if (p) lm_stats_note(t, site->index, k.serve.strategy, 1, k.serve.units * (size_t)16);
-  return p;
 }
 
 void *lm_engine_alloc(loam_site *site, size_t size, size_t align, bool zero) {
@@ -526,7 +404,8 @@ static LM_NOINLINE bool find_owner(const void *ptr, loam_owner_info *out) {
 /* Most are in pools, and nobody else's. */
 bool lm_engine_owner(const void *ptr, loam_owner_info *out) {
   lm_place at;
-  if (lm_unlikely(atomic_load_explicit(&nested, memory_order_relaxed))) return find_owner(ptr, out);
+  if (lm_unlikely(atomic_load_explicit(&lm_engine_nested, memory_order_relaxed)))
+    return find_owner(ptr, out);
   if (!lm_likely(lm_map_glance(ptr, &at))) return find_owner(ptr, out);
   tell_owner(&(lm_object){ (void *)at.base, at.size, at.token, at.strategy }, NULL, out);
   return true;
@@ -610,7 +489,7 @@ static bool foreign_take(lm_thread *t, const void *p, block *out) {
   if (taken) {
     describe_foreign(&f, out);
     lm_site_count_live(f.token, -(int64_t)f.size);
-    if (is_nested(p)) atomic_fetch_sub_explicit(&nested, 1, memory_order_relaxed);
+    if (is_nested(p)) atomic_fetch_sub_explicit(&lm_engine_nested, 1, memory_order_relaxed);
   }
   lm_thread_leave(t);
   return taken;
@@ -628,7 +507,8 @@ static void free_pool(lm_thread *t, void *p) {
   lm_object object;
   lm_thread_enter(t);
   lm_freed freed = lm_pool_free(t, p, &object);
-  if (freed == LM_FREED) lm_site_count_live(object.token, -(int64_t)object.size);
+  if (freed == LM_FREED && object.token & LM_TOKEN_SLOW)
+    lm_live_count(t, lm_site_of(object.token), -(int64_t)object.size);
   if (freed == LM_FREED && object.size > LM_SMALL_MAX) lm_dead_note(t, &object);
   lm_thread_leave(t);
   if (freed == LM_FREED) return;
@@ -704,7 +584,7 @@ static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *
     lm_thread_leave(o->t);
     return NULL;
   }
-  retoken(b, stamp(o->site, token));
+  retoken(b, lm_token_stamp(o->site, token));
   char *p = lm_pool_resize(b->base, o->size) ? b->base : lm_pool_move(o->t, b->base, o->size);
   if (p && p != b->base) lm_dead_note(o->t, &(lm_object){ b->base, was, old, s->id });
   if (p) {
@@ -712,7 +592,7 @@ static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *
     lm_site_count_live(object.token, (int64_t)object.size - (int64_t)was);
     describe(&object, b);
   } else {
-    retoken(b, stamp(lm_site_at(lm_token_site(old)), old));
+    retoken(b, lm_token_stamp(lm_site_at(lm_token_site(old)), old));
   }
   lm_thread_leave(o->t);
   return p;
@@ -832,9 +712,12 @@ static bool fits(const lm_place *place, size_t size) {
 static bool is_same(lm_thread *t, loam_site *site, const lm_place *place, size_t size) {
   lm_token token;
   lm_thread_enter(t);
-  lm_serve serve = lm_engine_serve(site, size, false, &token);
+  lm_decision *d = lm_engine_decision(site);
+  token = lm_token_stamp(site, atomic_load_explicit(&d->token, memory_order_relaxed));
+  const lm_plan *plan = atomic_load_explicit(&d->plan, memory_order_acquire);
+  lm_serve serve = lm_lane_look_up(plan, site, size, false);
   lm_thread_leave(t);
-  return serve.bin && token == place->token &&
+  return serve.bin && serve.bin != LM_BIN_ASKS && token == place->token &&
          (serve.strategy == place->strategy ||
           (serve.bin == LM_BIN_HERE && serve.strategy == lm_strategy_whole(place->strategy)));
 }

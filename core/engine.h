@@ -3,6 +3,7 @@
 #ifndef LM_ENGINE_H
 #define LM_ENGINE_H
 
+#include "live.h"
 #include "make.h"
 #include "site.h"
 #include "stats.h"
@@ -51,30 +52,23 @@ LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
   return atomic_load_explicit(&lm_engine_decision(site)->plan, memory_order_acquire);
 }
 
-/* What the site's plan says of a size up to LM_LARGE_MAX; bin 0 if it has to be decided. While
- * active. */
-LM_INLINE lm_serve lm_engine_serve(loam_site *site, size_t size, bool zero, lm_token *token) {
-  lm_decision *d = lm_engine_decision(site);
-  const lm_plan *plan = atomic_load_explicit(&d->plan, memory_order_acquire);
-  *token = atomic_load_explicit(&d->token, memory_order_relaxed);
-  lm_serve serve = size <= LM_SMALL_MAX ? lm_table_at(&plan->table, size)
-                                        : plan->table.large[lm_class_large(size) - LM_CLASSES];
-  /* Of counted tags every block is decided: see settle.c. */
-  if (lm_unlikely(atomic_load_explicit(&site->counted, memory_order_relaxed))) serve.bin = 0;
-  if (zero && lm_unlikely(plan->reads & 1u << LM_IN_ZERO)) serve.bin = 0;
-  return serve;
-}
-
 /* Keys of lanes. Below the epoch: of a site's lane, a bit and the index, class by class; of one of
  * code, the class in six bits and the address in 48; of one of the sizes of 16 bytes (sizes of a
  * class that a policy cuts have them, where it does not cut those), LM_LANE_UNITS and the size,
- * which say nothing of the site: that is in the lane. */
-#define LM_LANE_UNITS (LM_LANE_OF_SITE * 3 / 2)
+ * which say nothing of the site: that is in the lane.
+ *
+ * Where gauges decide, such a lane has LM_LANE_ASKS as well, so that no request finds it at once,
+ * and has a gate; the lanes that gates lead to are of the site, the class and the strategy. */
+#define LM_LANE_UNITS (LM_LANE_OF_SITE + LM_LANE_OF_SITE / 4)
+#define LM_LANE_ASKS (LM_LANE_OF_SITE / 2)
 enum { LM_LANE_CODE_SHIFT = 48 };
 
-_Static_assert(LM_CLASSES <= 1 << (54 - LM_LANE_CODE_SHIFT) &&
+_Static_assert(LM_CLASSES <= 1 << (54 - LM_LANE_CODE_SHIFT) && (uint64_t)1 << 54 == LM_LANE_ASKS &&
                    LM_EPOCH_FIRST == LM_LANE_OF_SITE * 2,
                "an address, a class and what the key is of lie below the epoch");
+_Static_assert((1ull << LM_SITE_BITS) * LM_LANE_STRIDE < 1ull << LM_GATE_SHIFT &&
+                   LM_STRATEGY_BITS + LM_GATE_SHIFT < 53,
+               "a strategy lies above the sites");
 
 LM_INLINE lm_lane *lm_engine_lane(lm_thread *t, uint64_t at) {
   char *base = (char *)t + at % LM_LANES * sizeof(lm_lane);
@@ -87,43 +81,55 @@ LM_INLINE lm_lane *lm_engine_code_lane(lm_thread *t, uintptr_t code, unsigned cl
 LM_INLINE lm_lane *lm_engine_unit_lane(lm_thread *t, const loam_site *site, size_t size) {
   return lm_engine_lane(t, site->lane + (size + 15) / 16 * 37);
 }
+/* The key of the lane that gates lead to, by that of the site and class; it is also where it is. */
+LM_INLINE uint64_t lm_engine_gated_key(uint64_t key, int64_t leads) {
+  return key - (uint64_t)leads;
+}
 
 /* Most allocations, whole, without a call: of a size class whose lane says what the thread got at
  * this site before, from a bin that is not empty. NULL: ask lm_engine_alloc, which fills lanes.
  *
  * Law of a lane whose key is of the thread's epoch: every request of the key's site (or code) and
- * class with align <= 16 gets an object of `bin`, with `token`, under the generation that was live
- * when the thread last took LM_WARY_STALE back, which every later swap raises. */
-LM_INLINE void *lm_engine_take_if(lm_thread *t, lm_lane *lane, uint64_t key,
-                                  void *(*take)(lm_thread *t, const lm_lane *lane)) {
-  if (lm_likely(lane->key == key)) {
-    lm_peeked();
-    void *p = take(t, lane);
-    if (lm_likely(p != NULL)) {
-      lm_count(&lane->blocks, 1);
-      lm_thread_leave(t);
-      return p;
-    }
-  }
+ * class with align <= 16 (that gates lead to the strategy, if the key has one) gets an object of
+ * `bin`, with `token`, under the generation that was live when the thread last took LM_WARY_STALE
+ * back, which every later swap raises; or, with LM_LANE_ASKS, passes `gate` in that generation's
+ * plan, which is there while the thread is active. A token that is counted keeps to the lane, but
+ * not to its palette: so the short way finds nothing. */
+LM_INLINE void *lm_engine_take_at(lm_thread *t, lm_lane *lane) {
+  lm_peeked();
+  void *p = lm_pool_take_ready(t, lane);
+  if (lm_unlikely(!p)) return NULL;
+  lm_count(&lane->blocks, 1);
   lm_thread_leave(t);
-  return NULL;
+  return p;
+}
+
+/* The key by which a request finds its lane; enters. */
+LM_INLINE uint64_t lm_engine_key(lm_thread *t, const loam_site *site, size_t size) {
+  return lm_class_of(size) + lm_thread_try(t) + site->lane;
+}
+/* The same by the code that asks, where no scope wins over it. */
+LM_INLINE uint64_t lm_engine_code_key(lm_thread *t, uintptr_t code, unsigned class_) {
+  return ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + t->scoped + lm_thread_try(t);
 }
 
 LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size) {
-  uint64_t key = lm_class_of(size) + lm_thread_try(t) + site->lane;
-  return lm_engine_take_if(t, lm_engine_lane(t, key), key, lm_pool_take_ready);
+  uint64_t key = lm_engine_key(t, site, size);
+  lm_lane *lane = lm_engine_lane(t, key);
+  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  if (lm_unlikely(!p)) lm_thread_leave(t);
+  return p;
 }
 
-/* The same by the code that asks, where no scope wins over it. */
-LM_INLINE void *lm_engine_take_code(lm_thread *t, uintptr_t code, size_t size) {
-  unsigned class_ = lm_class_of(size);
-  lm_lane *lane = lm_engine_code_lane(t, code, class_);
-  uint64_t key = ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + t->scoped + lm_thread_try(t);
-  return lm_engine_take_if(t, lane, key, lm_pool_take_ready);
-}
-
-/* The same, from spans with a table of tokens too; and of sizes in 16 bytes. Out of line. */
-void *lm_engine_take_wide(lm_thread *t, const loam_site *site, size_t size);
+/* What may still be had at once where the lane at its place is not the request's: of sizes in 16
+ * bytes, and as gauges say; and where it is, but has nothing: from spans with a table of tokens,
+ * and of counted tokens. While entered by the key; left then. Else what `slow` has. Out of line. */
+typedef void *lm_engine_slow(loam_site *site, size_t size, uintptr_t code);
+void *lm_engine_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size,
+                       lm_engine_slow *slow);
+void *lm_engine_emptied(lm_thread *t, loam_site *site, size_t size, lm_engine_slow *slow);
+/* The same where the code asks; NULL: nothing. */
+void *lm_engine_code_missed(lm_thread *t, uintptr_t code, size_t size);
 
 /* The same for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX. */
 LM_INLINE void *lm_engine_take_large(lm_thread *t, const loam_site *site, size_t size) {
@@ -149,6 +155,30 @@ LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
   }
   lm_thread_leave(t);
   return false;
+}
+
+/* The same; but if its mark is why, the thread has not left, and *mark is to be asked further. */
+LM_INLINE bool lm_engine_give_or(lm_thread *t, void *p, lm_side **mark) {
+  bool done = false;
+  if (lm_likely(lm_thread_try(t) & LM_EPOCH_EASY)) {
+    lm_peeked();
+    done = lm_pool_give_or(t, p, mark);
+  }
+  if (lm_likely(!*mark)) lm_thread_leave(t);
+  return done;
+}
+
+/* Most of the rest. A block that is nested is counted too, but that is not all. While active. */
+extern _Atomic uint64_t lm_engine_nested __attribute__((visibility("hidden")));
+
+LM_INLINE bool lm_engine_count_near(lm_thread *t, lm_token token, const lm_span *span) {
+  if (lm_unlikely(!lm_live_is_near(t, lm_token_site(token)))) return false;
+  return lm_live_less(t->near, (int64_t)lm_peek(size_t, &span->size));
+}
+
+LM_INLINE bool lm_engine_give_counted(lm_thread *t, void *p, lm_side *mark, lm_pool_may_give *may) {
+  bool is_nested = atomic_load_explicit(&lm_engine_nested, memory_order_relaxed);
+  return lm_likely(!is_nested) && lm_pool_give_counted(t, p, mark, may);
 }
 
 #endif

@@ -2,6 +2,7 @@
 #include "fate.h"
 
 #include "foreign.h"
+#include "live.h"
 
 /* The numbers of a request that is put together, and the node, asked for once. */
 typedef struct guess {
@@ -24,8 +25,8 @@ static double read_gauge(const lm_request *request, int input, unsigned arg) {
   if (input == LM_IN_DEVICE) return -1;
   if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
   if (input == LM_IN_DEVICE_FREE) return 0;
-  int64_t live = atomic_load_explicit(request->site->live, memory_order_relaxed);
-  return live > 0 ? (double)live : 0;
+  lm_thread *t = lm_thread_get();
+  return t ? (double)lm_live_of(t, request->site) : 0;
 }
 
 static lm_fate refused(const char *why) { return (lm_fate){ LM_FATE_REFUSED, NULL, why }; }

@@ -248,8 +248,7 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, uintptr_t cod
   lm_thread *t = lm_self;
   if (lm_likely(t && is_plain())) {
     loam_site *whose = site ? site : lm_engine_scope(t);
-    void *p = size <= LM_SMALL_MAX && !code ? lm_engine_take_wide(t, whose, size) : NULL;
-    if (!p) p = lm_engine_decided(t, whose, size, false, code);
+    void *p = lm_engine_decided(t, whose, size, false, code);
     if (lm_likely(p != NULL)) return p;
   }
   return alloc_slow(site, size, 16, false);
@@ -268,16 +267,27 @@ void *loam_malloc(loam_site *site, size_t size) {
   lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
   if (!site) site = lm_engine_scope(t);
-  void *p = lm_engine_take(t, site, size);
-  return lm_likely(p != NULL) ? p : malloc_slow(site, size, 0);
+  uint64_t key = lm_engine_key(t, site, size);
+  lm_lane *lane = lm_engine_lane(t, key);
+  if (lm_unlikely(lane->key != key)) return lm_engine_missed(t, lane, key, site, size, malloc_slow);
+  void *p = lm_engine_take_at(t, lane);
+  return lm_likely(p != NULL) ? p : lm_engine_emptied(t, site, size, malloc_slow);
+}
+
+static LM_NOINLINE void *code_missed(lm_thread *t, size_t size, const void *code,
+                                     loam_code_fn miss) {
+  void *p = lm_engine_code_missed(t, (uintptr_t)code, size);
+  return p ? p : miss(size, code);
 }
 
 void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
-  if (lm_likely(size <= LM_SMALL_MAX)) {
-    void *p = lm_engine_take_code(lm_self_or_nobody, (uintptr_t)code, size);
-    if (lm_likely(p != NULL)) return p;
-  }
-  return miss(size, code);
+  lm_thread *t = lm_self_or_nobody;
+  if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
+  unsigned class_ = lm_class_of(size);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
+  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  return lm_likely(p != NULL) ? p : code_missed(t, size, code, miss);
 }
 
 void *loam_code_learn(size_t size, const void *code, loam_site *site) {
@@ -359,9 +369,31 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
   errno = before;
 }
 
+static bool count_far(lm_thread *t, lm_token token, const lm_span *span) {
+  lm_live_count(t, lm_site_of(token), -(int64_t)lm_peek(size_t, &span->size));
+  return true;
+}
+
+static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_side *mark, const void *caller) {
+  bool done = lm_engine_give_counted(t, ptr, mark, count_far);
+  lm_thread_leave(t);
+  if (!done) free_slow(ptr, SIZE_MAX, caller, NULL);
+}
+
+/* What is counted, the same as the latest. */
+static LM_JUMPED void free_near(void *ptr, lm_thread *t, lm_side *mark, const void *caller) {
+  if (lm_unlikely(!lm_engine_give_counted(t, ptr, mark, lm_engine_count_near))) {
+    free_far(ptr, t, mark, caller);
+    return;
+  }
+  lm_thread_leave(t);
+}
+
 void loam_free(void *ptr) {
-  if (lm_likely(lm_engine_give(lm_self_or_nobody, ptr))) return;
-  free_slow(ptr, SIZE_MAX, __builtin_return_address(0), NULL);
+  lm_side *mark = NULL;
+  if (lm_likely(lm_engine_give_or(lm_self_or_nobody, ptr, &mark))) return;
+  if (mark) free_near(ptr, lm_self_or_nobody, mark, __builtin_return_address(0));
+  else free_slow(ptr, SIZE_MAX, __builtin_return_address(0), NULL);
 }
 
 void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it); }

@@ -20,13 +20,6 @@ enum {
 
 /* Free memory of a node is kept by the service thread while somebody reads it. */
 enum { KEEP_NS = LM_NUMA_KEEP_MS * 1000000 };
-enum { UNKEPT, KEPT, KEPT_USED };
-
-typedef struct gauge {
-  _Atomic uint32_t state;
-  _Atomic int64_t read_at; /* whoever moves it reads the file; relaxed, the figure is a hint */
-  _Atomic uint64_t free;
-} gauge;
 
 /* Written once under the lock, before `ready`. */
 static struct {
@@ -37,8 +30,10 @@ static struct {
   uint64_t cpus;           /* nodes that have some */
   uint64_t total[LM_NODES_MAX];
   uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
-  gauge gauge[LM_NODES_MAX];
 } machine;
+
+lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
+_Atomic int lm_numa_place = LM_NUMA_UNREAD;
 
 static _Atomic bool wanted; /* somebody reads a gauge: the service thread is to keep it */
 
@@ -126,7 +121,7 @@ static void read_distances(unsigned from) {
 /* ---- The machine */
 
 static void read_gauge(unsigned node, int64_t now) {
-  gauge *g = &machine.gauge[node];
+  lm_numa_gauge *g = &lm_numa_gauges[node];
   uint64_t free;
   read_memory(node, &machine.total[node], &free);
   atomic_store_explicit(&g->free, free, memory_order_relaxed);
@@ -143,6 +138,8 @@ static void read_nodes_locked(uint64_t allowed, uint64_t online, uint64_t nodes)
   online = read_list("online", online);
   nodes = read_list("has_memory", nodes) & online & allowed;
   atomic_store_explicit(&machine.online, online, memory_order_relaxed);
+  atomic_store_explicit(&lm_numa_place, lm_is_pow2(online) ? __builtin_ctzll(online) : LM_NUMA_ANY,
+                        memory_order_relaxed);
   atomic_store_explicit(&machine.nodes, nodes ? nodes : 1, memory_order_relaxed);
 }
 
@@ -214,7 +211,7 @@ uint64_t lm_numa_total(unsigned node) { return lm_numa_has(node) ? machine.total
 
 /* Whether it is old, and it is this thread that is to do something about it. Asked of the coarse
  * clock, which costs a fifth of the other and is within some milliseconds. */
-static bool claim(gauge *g) {
+static bool claim(lm_numa_gauge *g) {
   int64_t now = lm_sys_coarse_ns();
   int64_t then = atomic_load_explicit(&g->read_at, memory_order_relaxed);
   return now - then > FREE_MAX_AGE_NS &&
@@ -223,7 +220,7 @@ static bool claim(gauge *g) {
 }
 
 /* Nobody keeps it: whoever finds it old reads the file. */
-static void refresh(unsigned node, gauge *g) {
+static void refresh(unsigned node, lm_numa_gauge *g) {
   if (!claim(g)) return;
   uint64_t total, free;
   read_memory(node, &total, &free);
@@ -233,46 +230,40 @@ static void refresh(unsigned node, gauge *g) {
 }
 
 /* A node that went may be back. */
-static uint64_t free_of_missing(unsigned node, gauge *g) {
+static uint64_t free_of_missing(unsigned node, lm_numa_gauge *g) {
   if (!claim(g)) return 0;
   lm_numa_refresh();
   return lm_numa_has(node) ? atomic_load_explicit(&g->free, memory_order_relaxed) : 0;
 }
 
-static LM_NOINLINE uint64_t free_unkept(unsigned node) {
+uint64_t lm_numa_free_unkept(unsigned node) {
   if (node >= LM_NODES_MAX) return 0;
-  gauge *g = &machine.gauge[node];
+  lm_numa_gauge *g = &lm_numa_gauges[node];
   if (!lm_numa_has(node)) return free_of_missing(node, g);
-  uint32_t kept = KEPT;
+  uint32_t kept = LM_NUMA_KEPT;
   bool is_kept = atomic_compare_exchange_strong_explicit(
-      &g->state, &kept, KEPT_USED, memory_order_relaxed, memory_order_relaxed);
-  if (!is_kept && kept != KEPT_USED) refresh(node, g);
-  return atomic_load_explicit(&g->free, memory_order_relaxed);
-}
-
-/* What is kept is there. */
-uint64_t lm_numa_free(unsigned node) {
-  const gauge *g = &machine.gauge[node % LM_NODES_MAX];
-  bool is_kept = atomic_load_explicit(&g->state, memory_order_relaxed) == KEPT_USED;
-  if (lm_unlikely(!is_kept || node >= LM_NODES_MAX)) return free_unkept(node);
+      &g->state, &kept, LM_NUMA_KEPT_USED, memory_order_relaxed, memory_order_relaxed);
+  if (!is_kept && kept != LM_NUMA_KEPT_USED) refresh(node, g);
   return atomic_load_explicit(&g->free, memory_order_relaxed);
 }
 
 bool lm_numa_is_wanted(void) { return atomic_load_explicit(&wanted, memory_order_relaxed); }
 
 /* One that nobody read since the last time is kept no more; nor is one whose file is gone. */
-static bool keep(unsigned node, gauge *g, int64_t now) {
+static bool keep(unsigned node, lm_numa_gauge *g, int64_t now) {
   uint32_t state = atomic_load_explicit(&g->state, memory_order_relaxed);
   bool is_recent = now - atomic_load_explicit(&g->read_at, memory_order_relaxed) < 2 * KEEP_NS;
-  uint32_t next = state == KEPT_USED || (state == UNKEPT && is_recent) ? KEPT : UNKEPT;
-  if (next == KEPT) {
+  uint32_t next = state == LM_NUMA_KEPT_USED || (state == LM_NUMA_UNKEPT && is_recent)
+                      ? LM_NUMA_KEPT
+                      : LM_NUMA_UNKEPT;
+  if (next == LM_NUMA_KEPT) {
     uint64_t total, free;
     read_memory(node, &total, &free);
     atomic_store_explicit(&g->free, free, memory_order_relaxed);
     atomic_store_explicit(&g->read_at, now, memory_order_relaxed);
   }
   atomic_store_explicit(&g->state, next, memory_order_relaxed);
-  return next == KEPT;
+  return next == LM_NUMA_KEPT;
 }
 
 void lm_numa_keep(void) {
@@ -280,16 +271,16 @@ void lm_numa_keep(void) {
   int64_t now = lm_sys_coarse_ns();
   uint64_t nodes = lm_numa_nodes();
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
-    gauge *g = &machine.gauge[node];
+    lm_numa_gauge *g = &lm_numa_gauges[node];
     if (nodes >> node & 1) any = keep(node, g, now) || any;
-    else atomic_store_explicit(&g->state, UNKEPT, memory_order_relaxed); /* it went */
+    else atomic_store_explicit(&g->state, LM_NUMA_UNKEPT, memory_order_relaxed); /* it went */
   }
   atomic_store_explicit(&wanted, any, memory_order_relaxed);
 }
 
 void lm_numa_unkeep(void) {
   for (unsigned node = 0; node < LM_NODES_MAX; node++)
-    atomic_store_explicit(&machine.gauge[node].state, UNKEPT, memory_order_relaxed);
+    atomic_store_explicit(&lm_numa_gauges[node].state, LM_NUMA_UNKEPT, memory_order_relaxed);
 }
 
 /* One that went is looked for again. */
@@ -307,11 +298,10 @@ uint64_t lm_numa_available(unsigned node) {
   return parse_field(text, "MemFree:") + files / 2;
 }
 
-unsigned lm_numa_here(void) {
+unsigned lm_numa_here_now(void) {
   get_ready();
-  uint64_t online = online_now();
-  if (lm_is_pow2(online)) return (unsigned)__builtin_ctzll(online);
-  return lm_sys_node();
+  int place = atomic_load_explicit(&lm_numa_place, memory_order_relaxed);
+  return place >= 0 ? (unsigned)place : lm_sys_node();
 }
 
 unsigned lm_numa_near(void) {

@@ -4,7 +4,9 @@
 #ifndef LM_NUMA_H
 #define LM_NUMA_H
 
-#include "base.h"
+#include <stdatomic.h>
+
+#include "sys.h"
 
 enum { LM_NODES_MAX = 64 };
 
@@ -32,12 +34,12 @@ unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
  * old: the service thread reads it while it is asked for, so that asking is a load or two; where
  * there is none, or while it loads a policy, one of those who ask does, each 100 ms. Nothing is
  * allocated for that. */
-uint64_t lm_numa_free(unsigned node);
+LM_INLINE uint64_t lm_numa_free(unsigned node);
 uint64_t lm_numa_total(unsigned node);
 /* The same at this moment, with what the kernel can soon make free: files' pages. */
 uint64_t lm_numa_available(unsigned node);
-unsigned lm_numa_here(void); /* node of the calling CPU */
-unsigned lm_numa_near(void); /* the nearest to it of those with memory that may be used */
+LM_INLINE unsigned lm_numa_here(void); /* node of the calling CPU */
+unsigned lm_numa_near(void);           /* the nearest to it of those with memory that may be used */
 
 /* The service thread's: whether somebody asks; reads anew what is asked for, to be called each
  * LM_NUMA_KEEP_MS; says that it does not for a while. */
@@ -91,6 +93,45 @@ typedef struct lm_numa_runs {
 bool lm_numa_runs_start(lm_numa_runs *runs, const void *at, size_t size, size_t cell,
                         const lm_placement *placement);
 bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out);
+
+/* What gauges read without a call. */
+enum { LM_NUMA_UNKEPT, LM_NUMA_KEPT, LM_NUMA_KEPT_USED };
+typedef struct lm_numa_gauge {
+  _Atomic uint32_t state;
+  _Atomic int64_t read_at; /* whoever moves it reads the file; relaxed, the figure is a hint */
+  _Atomic uint64_t free;
+} lm_numa_gauge;
+extern lm_numa_gauge lm_numa_gauges[LM_NODES_MAX] __attribute__((visibility("hidden")));
+
+/* The node of every CPU, where that is one. */
+enum { LM_NUMA_UNREAD = -2, LM_NUMA_ANY = -1 };
+extern _Atomic int lm_numa_place __attribute__((visibility("hidden")));
+
+uint64_t lm_numa_free_unkept(unsigned node);
+unsigned lm_numa_here_now(void);
+
+/* The same as the two without, or -1: they may have to call somebody. */
+LM_INLINE int64_t lm_numa_free_at_once(unsigned node) {
+  const lm_numa_gauge *g = &lm_numa_gauges[node % LM_NODES_MAX];
+  bool is_kept = atomic_load_explicit(&g->state, memory_order_relaxed) == LM_NUMA_KEPT_USED;
+  if (lm_unlikely(!is_kept || node >= LM_NODES_MAX)) return -1;
+  return (int64_t)atomic_load_explicit(&g->free, memory_order_relaxed);
+}
+
+LM_INLINE int lm_numa_here_at_once(void) {
+  int place = atomic_load_explicit(&lm_numa_place, memory_order_relaxed);
+  return lm_likely(place >= 0) || place == LM_NUMA_UNREAD ? place : lm_sys_node_at_once();
+}
+
+LM_INLINE uint64_t lm_numa_free(unsigned node) {
+  int64_t free = lm_numa_free_at_once(node);
+  return lm_likely(free >= 0) ? (uint64_t)free : lm_numa_free_unkept(node);
+}
+
+LM_INLINE unsigned lm_numa_here(void) {
+  int node = lm_numa_here_at_once();
+  return lm_likely(node >= 0) ? (unsigned)node : lm_numa_here_now();
+}
 
 #if LOAM_CHECKS >= 1
 /* For tests: the machine is what this folder says, and the process may use `allowed`. */

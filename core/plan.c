@@ -160,6 +160,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= reads_of(plan, &plan->node[i]);
   plan->hash = hash_of(image, size);
   lm_table_fill(&plan->table, plan);
+  plan->gate = lm_gates_make(plan);
   lm_verify(lm_plan_is_valid(plan));
   *out = plan;
   return LOAM_OK;
@@ -168,11 +169,12 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
 void lm_plan_destroy(lm_plan *plan) {
   if (!plan) return;
   lm_table_finish(&plan->table);
+  lm_gates_destroy(plan->gate);
   lm_own_free(plan);
 }
 
 bool lm_plan_is_valid(const lm_plan *plan) {
-  return !check(plan) && lm_table_is_valid(&plan->table);
+  return !check(plan) && lm_table_is_valid(&plan->table, plan);
 }
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
@@ -269,12 +271,11 @@ static bool run_code(reading *g, const lm_plan *plan, const lm_node *node) {
   return compare(node->cmp, stack[0], stack[1]);
 }
 
-unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request) {
+static unsigned decide(const lm_plan *plan, int32_t at, const lm_request *request) {
   reading g;
   g.request = request;
   g.known = 0;
   g.node_known = g.device_known = 0;
-  int32_t at = plan->nodes ? 0 : ~0;
   while (at >= 0) {
     const lm_node *node = &plan->node[at];
     bool holds = node->code_n ? run_code(&g, plan, node)
@@ -282,6 +283,21 @@ unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request) {
     at = holds ? node->yes : node->no;
   }
   return (unsigned)~at;
+}
+
+unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request) {
+  return decide(plan, plan->nodes ? 0 : ~0, request);
+}
+
+unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_request *request) {
+  return decide(plan, (int32_t)node, request);
+}
+
+int lm_plan_first(const lm_plan *plan, unsigned leaf) {
+  const uint32_t *chain = plan->chain + plan->leaf[leaf].first;
+  for (uint32_t i = 0; i < plan->leaf[leaf].n; i++)
+    if (lm_strategy_at(chain[i])->desc.kind != LM_KIND_DEVICE) return (int)chain[i];
+  return -1;
 }
 
 /* ---- The built-in default ----------------------------------------------------------------- */

@@ -84,6 +84,7 @@ typedef struct lm_image {
 
 #ifndef LOAM_CDEF
 
+#include "gate.h"
 #include "table.h"
 
 typedef struct lm_plan lm_plan;
@@ -98,7 +99,8 @@ struct lm_plan {
   const lm_code *code;
   const lm_leaf *leaf;
   const uint32_t *chain;
-  uint64_t hash; /* of the image: equal images are one plan */
+  const lm_gate *gate; /* by node; NULL: none is wanted, or there was no memory */
+  uint64_t hash;       /* of the image: equal images are one plan */
 };
 
 /* How powers are made: by the C library's pow, of which whoever opens LuaJIT tells. Linked, libm
@@ -127,8 +129,13 @@ struct lm_request {
   unsigned node_free_n, device_free_n;
 };
 
-/* The leaf that the request reaches. */
+/* The leaf that the request reaches; from a node that it passes. */
 unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request);
+unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_request *request);
+
+/* The first member of a leaf's chain that malloc's family does not pass over (make.h): its id, or
+ * -1. */
+int lm_plan_first(const lm_plan *plan, unsigned leaf);
 
 /* The built-in default: one leaf, strategy 0. Never destroyed. */
 const lm_plan *lm_plan_default(void);

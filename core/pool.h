@@ -46,8 +46,8 @@ bool lm_pool_reserve(lm_strategy *strategy);
  * strategy, zero asked; large classes where memory costs more than what is touched of it). Constant
  * until the strategy is retired. */
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
-/* What a decision table holds in place of a bin where that is the one of the thread's share. */
-enum { LM_BIN_HERE = 1 };
+/* What a decision table has in place of a bin: that of the thread's share; gauges say which. */
+enum { LM_BIN_HERE = 1, LM_BIN_ASKS = 2 };
 
 /* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
  * is between lm_thread_enter and _leave. *hint: as lm_mark_assign's. */
@@ -253,6 +253,27 @@ LM_INLINE void *lm_pool_take_wide(lm_thread *t, const lm_lane *lane) {
   return lm_pool_take_last(t, lane, lm_map_span_of(p), p, LM_MARK_LIVE + LM_ID_WIDE);
 }
 
+/* The same for a token that is counted, where the span has its table, and if `may` says so. */
+LM_INLINE void *lm_pool_take_counted(lm_thread *t, const lm_lane *lane, void *ctx,
+                                     bool (*may)(lm_thread *t, void *ctx, size_t size)) {
+  lm_bin *bin = lm_pool_bin_at(t, lane->bin);
+  void **top = lm_bin_top(bin);
+  if (lm_unlikely(top == bin->low)) return NULL;
+  void *p = top[-1];
+  const lm_span *s = lm_map_span_of(p);
+  lm_at at = lm_pool_at(p);
+  lm_palette *palette = lm_mark_palette(at.side);
+  if (lm_unlikely(!atomic_load_explicit(&palette->wide, memory_order_acquire))) return NULL;
+  if (lm_unlikely(!may(t, ctx, lm_peek(size_t, &s->size)))) return NULL;
+  _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_relaxed);
+  atomic_store_explicit(&wide[at.index], lane->token, memory_order_relaxed);
+  lm_move(void **, &lm_pool_bin_at(t, lane->bin)->top, -1);
+  lm_pool_mark(at, LM_MARK_SLOW);
+  lm_pool_unpoison(p);
+  if (!p) __builtin_unreachable();
+  return p;
+}
+
 /* The same for the lane of a large class: the block's token stands beside its mark. */
 LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t size) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
@@ -270,8 +291,9 @@ LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t siz
 }
 
 /* One unsigned comparison refuses what is free, what is cached (a double free) and what the engine
- * counts. Relaxed, because whoever frees p has it from whoever allocated it. */
-LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
+ * counts: then *mark is its mark, which is left alone else. Relaxed, because whoever frees p has it
+ * from whoever allocated it. */
+LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_side **mark) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   if (lm_unlikely(place >= lm_peek_first(size_t, &lm_map.top))) return false;
   lm_peeked();
@@ -282,7 +304,10 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
   lm_side *side = lm_peek(lm_side *, &s->side) + (size_t)(product >> 64);
   lm_mark dead = (lm_mark)(lm_peek(lm_mark, side) + LM_IDS);
-  if (lm_unlikely(!lm_mark_was_plain(dead))) return false;
+  if (lm_unlikely(!lm_mark_was_plain(dead))) {
+    *mark = side;
+    return false;
+  }
   size_t bin = lm_peek(uint32_t, &s->bin);
   void **top = lm_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
@@ -292,6 +317,30 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   *top = p;
   lm_settle(bin);
   lm_move(void **, &lm_pool_bin_at(t, bin)->top, 1);
+  return true;
+}
+
+LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
+  lm_side *mark;
+  return lm_pool_give_or(t, p, &mark);
+}
+
+/* The same for an object with this mark, if its token is counted, and if `may` says so. */
+typedef bool lm_pool_may_give(lm_thread *t, lm_token token, const lm_span *span);
+LM_INLINE bool lm_pool_give_counted(lm_thread *t, void *p, lm_side *mark, lm_pool_may_give *may) {
+  const lm_span *s = lm_map_span_of(p);
+  bool is_slow = lm_peek(lm_mark, mark) == LM_MARK_SLOW;
+  if (lm_unlikely(!is_slow || lm_map_is_large(lm_peek(uint64_t, &s->reciprocal)))) return false;
+  lm_bin *bin = lm_pool_bin_at(t, lm_peek(uint32_t, &s->bin));
+  void **top = lm_bin_top(bin);
+  if (lm_unlikely(top == bin->high)) return false;
+  lm_side *side = lm_peek(lm_side *, &s->side);
+  if (lm_unlikely(!may(t, lm_mark_token(side, (size_t)(mark - side), LM_MARK_SLOW), s)))
+    return false;
+  atomic_store_explicit(mark, lm_mark_dead(LM_MARK_SLOW), memory_order_relaxed);
+  lm_poison(p, lm_peek(size_t, &s->size));
+  *top = p;
+  lm_move(void **, &bin->top, 1);
   return true;
 }
 

@@ -1,6 +1,6 @@
 /* settle.c - how a tag begins to be counted while threads allocate and free.
  *
- * Wanted: every live block of the tag has a SLOW token and is in *site->live once.
+ * Wanted: every live block of the tag has a SLOW token and is counted once (site.h).
  *
  *   1. The tag's sites are marked. An active section that begins later stamps its blocks SLOW and
  *      counts them in the same section (pool_take, record, pool_resize).
@@ -17,6 +17,7 @@
  * and a block that was being allocated may be left out until it is freed. */
 #include "settle.h"
 
+#include "live.h"
 #include "make.h"
 
 static struct {
@@ -71,5 +72,5 @@ static void fork_parent(void) { lm_lock_drop(&settling.lock); }
 static void fork_child(void) { lm_lock_renew(&settling.lock); }
 
 void lm_settle_start(void) {
-  lm_thread_hook(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+  lm_thread_hook(&(lm_thread_hooks){ lm_live_leave, fork_prepare, fork_parent, fork_child });
 }

@@ -30,11 +30,12 @@ struct loam_site {
   loam_site *next_of_tag;          /* under the lock of sites */
 } __attribute__((aligned(LM_CACHE_LINE)));
 
-#define LM_LANE_OF_SITE ((uint64_t)1 << 54)
+#define LM_LANE_OF_SITE ((uint64_t)1 << 55)
 #define LM_LANE_OF(index) (LM_LANE_OF_SITE + (uint64_t)(index)*LM_LANE_STRIDE)
 
-/* Law: *live is the sum of the usable bytes of the tag's live blocks whose token carries
- * LM_TOKEN_SLOW. Every block of a counted tag does (engine.c): there it is the tag's live bytes. */
+/* Law: *live, and what threads have not told yet (live.h), is the sum of the usable bytes of the
+ * tag's live blocks whose token carries LM_TOKEN_SLOW. Every block of a counted tag does
+ * (engine.c): there it is the tag's live bytes. */
 
 /* Number of the live generation; its low bit picks loam_site.now. Release at the swap, acquire by
  * readers. */
@@ -77,6 +78,12 @@ LM_INLINE loam_site *lm_site_of(lm_token token) {
   uint32_t at = lm_token_site(token) - LM_SITE_FIRST;
   loam_site *chunk = atomic_load_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], memory_order_relaxed);
   return lm_likely(at) ? &chunk[at % LM_SITE_CHUNK] : &lm_site_empty;
+}
+
+/* The token for a block of the site from now on, for one made of it. */
+LM_INLINE lm_token lm_token_stamp(const loam_site *site, lm_token token) {
+  bool counted = atomic_load_explicit(&site->counted, memory_order_relaxed);
+  return counted ? token | LM_TOKEN_SLOW : token & ~LM_TOKEN_SLOW;
 }
 
 /* Adds to what is counted for a token, or takes from it. */

@@ -57,6 +57,17 @@ int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pa
 int lm_sys_nodes_allowed(uint64_t *mask);
 /* The node that the caller runs on, without a system call where the kernel allows. */
 unsigned lm_sys_node(void);
+/* Where the kernel keeps that for a thread, from its thread pointer; relaxed, it is set once. */
+enum { LM_SYS_RSEQ_UNKNOWN, LM_SYS_RSEQ_NONE };
+extern _Atomic ptrdiff_t lm_sys_rseq __attribute__((visibility("hidden")));
+/* The same without a call; -1: it has to be called. */
+LM_INLINE int lm_sys_node_at_once(void) {
+  enum { CPU_ID = 1, NODE_ID = 5 }; /* of struct rseq, in words */
+  ptrdiff_t at = atomic_load_explicit(&lm_sys_rseq, memory_order_relaxed);
+  if (lm_unlikely(at == LM_SYS_RSEQ_UNKNOWN || at == LM_SYS_RSEQ_NONE)) return -1;
+  const volatile int *area = (const int *)((const char *)__builtin_thread_pointer() + at);
+  return lm_likely(area[CPU_ID] >= 0) ? area[NODE_ID] : -1;
+}
 /* Bytes of memory in the machine, and free ones. */
 int lm_sys_memory(uint64_t *total, uint64_t *free);
 

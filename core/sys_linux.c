@@ -256,26 +256,23 @@ typedef struct rseq_area {
   uint32_t node_id; /* Linux 6.3 */
 } rseq_area;
 
-enum { NODE_UNKNOWN, NODE_BY_RSEQ, NODE_BY_CALL };
+_Static_assert(offsetof(rseq_area, node_id) == 5 * sizeof(int) &&
+                   offsetof(rseq_area, cpu_id) == sizeof(int),
+               "lm_sys_node_at_once knows where these are");
 
-static int find_node_source(void) {
+_Atomic ptrdiff_t lm_sys_rseq = LM_SYS_RSEQ_UNKNOWN;
+
+static ptrdiff_t find_rseq(void) {
   size_t needed = offsetof(rseq_area, node_id) + sizeof(uint32_t);
   bool told = __rseq_size > 0 && getauxval(AUX_RSEQ_FEATURES) >= needed;
-  return told ? NODE_BY_RSEQ : NODE_BY_CALL;
+  return told ? __rseq_offset : LM_SYS_RSEQ_NONE;
 }
 
 unsigned lm_sys_node(void) {
-  static _Atomic int source; /* relaxed: every thread finds the same */
-  int from = atomic_load_explicit(&source, memory_order_relaxed);
-  if (lm_unlikely(from == NODE_UNKNOWN)) {
-    from = find_node_source();
-    atomic_store_explicit(&source, from, memory_order_relaxed);
-  }
-  if (lm_likely(from == NODE_BY_RSEQ)) {
-    char *self = __builtin_thread_pointer();
-    const volatile rseq_area *area = (const rseq_area *)(self + __rseq_offset);
-    if (lm_likely(area->cpu_id >= 0)) return area->node_id;
-  }
+  if (atomic_load_explicit(&lm_sys_rseq, memory_order_relaxed) == LM_SYS_RSEQ_UNKNOWN)
+    atomic_store_explicit(&lm_sys_rseq, find_rseq(), memory_order_relaxed);
+  int at_once = lm_sys_node_at_once();
+  if (at_once >= 0) return (unsigned)at_once;
   unsigned cpu, node;
   return getcpu(&cpu, &node) == 0 ? node : 0;
 }

@@ -17,12 +17,17 @@ typedef struct walk {
   unsigned fuel;
 } walk;
 
+/* The id of the strategy that serves the leaf of every size in lo..hi; or NODE + the node at which
+ * they all come to ask something else; or NOWHERE. */
+enum { NOWHERE = -1, NODE = LM_STRATEGIES_MAX };
 static int reach(walk *w, int32_t at, size_t lo, size_t hi);
 
-/* What two ways agree on: a strategy, or -1. */
-static int both(walk *w, int32_t one, int32_t other, size_t lo, size_t hi) {
-  int strategy = reach(w, one, lo, hi);
-  return strategy >= 0 && reach(w, other, lo, hi) == strategy ? strategy : -1;
+/* What the two ways from a node agree on. */
+static int both(walk *w, int32_t at, size_t lo, size_t hi) {
+  const lm_node *node = &w->plan->node[at];
+  int strategy = reach(w, node->yes, lo, hi);
+  bool agree = strategy >= 0 && strategy < NODE && reach(w, node->no, lo, hi) == strategy;
+  return agree ? strategy : NODE + at;
 }
 
 /* Where the sizes lo..hi answer `size cmp k` differently: the last size that answers as lo does.
@@ -41,25 +46,15 @@ static int reach_size(walk *w, const lm_node *node, size_t lo, size_t hi) {
                 node->k == floor(node->k);
   if (first == last && !inside) return reach(w, first ? node->yes : node->no, lo, hi);
   size_t end = last_like_lo(node->cmp, lo, node->k);
-  int strategy = reach(w, first ? node->yes : node->no, lo, end);
-  if (strategy < 0) return -1;
+  int found = reach(w, first ? node->yes : node->no, lo, end);
+  if (found < 0) return NOWHERE;
   /* The rest begins at a size that answers differently; for EQ it may have to be split again. */
-  return reach_size(w, node, end + 1, hi) == strategy ? strategy : -1;
+  return reach_size(w, node, end + 1, hi) == found ? found : NOWHERE;
 }
 
-/* The first member of a leaf that malloc's family does not pass over (make.h). */
-static int first_of(const lm_plan *plan, const lm_leaf *leaf) {
-  for (uint32_t i = 0; i < leaf->n; i++) {
-    uint32_t id = plan->chain[leaf->first + i];
-    if (lm_strategy_at(id)->desc.kind != LM_KIND_DEVICE) return (int)id;
-  }
-  return -1;
-}
-
-/* The strategy that serves the leaf of every size in lo..hi, or -1. */
 static int reach(walk *w, int32_t at, size_t lo, size_t hi) {
-  if (at < 0) return first_of(w->plan, &w->plan->leaf[~at]);
-  if (!w->fuel) return -1;
+  if (at < 0) return lm_plan_first(w->plan, (unsigned)~at);
+  if (!w->fuel) return NOWHERE;
   w->fuel--;
   const lm_node *node = &w->plan->node[at];
   if (!node->code_n && node->input == LM_IN_SIZE) return reach_size(w, node, lo, hi);
@@ -67,7 +62,7 @@ static int reach(walk *w, int32_t at, size_t lo, size_t hi) {
     double value = node->input == LM_IN_ALIGN ? 16 : 0;
     return reach(w, lm_plan_compare(node->cmp, value, node->k) ? node->yes : node->no, lo, hi);
   }
-  return both(w, node->yes, node->no, lo, hi);
+  return both(w, at, lo, hi);
 }
 
 /* ---- Filling ------------------------------------------------------------------------------ */
@@ -81,7 +76,7 @@ typedef struct filler {
   lm_entry entry[LM_TABLE_ENTRIES];
 } filler;
 
-/* What sizes lo..hi, all of class c, get; bin 0 where they have to be decided. */
+/* Where sizes lo..hi, all of class c, come to. */
 static int reach_in(filler *f, size_t lo, size_t hi) {
   unsigned fuel = f->walk.plan->nodes * 2 + 64, left = f->walk.fuel;
   if (left < fuel) fuel = left;
@@ -97,16 +92,22 @@ static uint32_t bin_in_table(lm_strategy *s, unsigned c) {
   return bin && s->shares ? LM_BIN_HERE : bin;
 }
 
+lm_serve lm_table_serve(lm_strategy *s, unsigned c) {
+  uint32_t bin = lm_pool_bin(s, c);
+  if (!bin) return (lm_serve){ 0 };
+  uint16_t units = (uint16_t)(lm_table_bin_size(bin) / 16);
+  return (lm_serve){ bin_in_table(s, c), { { (uint16_t)s->id, units } } };
+}
+
 static lm_serve serve_of(filler *f, unsigned c, size_t lo, size_t hi) {
   int id = reach_in(f, lo, hi);
-  lm_strategy *s = id < 0 ? NULL : lm_strategy_at((uint32_t)id);
-  uint32_t bin = s ? lm_pool_bin(s, c) : 0;
-  if (!bin) return (lm_serve){ 0 };
-  return (lm_serve){ bin_in_table(s, c), (uint16_t)id, (uint16_t)(lm_table_bin_size(bin) / 16) };
+  if (id < 0) return (lm_serve){ 0 };
+  if (id >= NODE) return (lm_serve){ LM_BIN_ASKS, { .node = (uint32_t)(id - NODE) } };
+  return lm_table_serve(lm_strategy_at((uint32_t)id), c);
 }
 
 static bool is_serve(const lm_serve *a, const lm_serve *b) {
-  return a->bin == b->bin && a->strategy == b->strategy && a->units == b->units;
+  return a->bin == b->bin && a->node == b->node;
 }
 
 static bool is_entry(const lm_entry *a, const lm_entry *b) {
@@ -161,8 +162,8 @@ static void fill_class(filler *f, unsigned c) {
 static void fill_large(filler *f, unsigned c) {
   size_t lo = (c > LM_CLASSES ? (size_t)lm_class_slots(c - 1) << LM_SLOT_SHIFT : LM_SMALL_MAX) + 1;
   int id = reach_in(f, lo, (size_t)lm_class_slots(c) << LM_SLOT_SHIFT);
-  uint32_t bin = id < 0 ? 0 : bin_in_table(lm_strategy_at((uint32_t)id), c);
-  if (bin) f->table->large[c - LM_CLASSES] = (lm_serve){ bin, (uint16_t)id, 0 };
+  uint32_t bin = id < 0 || id >= NODE ? 0 : bin_in_table(lm_strategy_at((uint32_t)id), c);
+  if (bin) f->table->large[c - LM_CLASSES] = (lm_serve){ bin, { { (uint16_t)id, 0 } } };
 }
 
 static void keep(filler *f) {
@@ -194,7 +195,6 @@ void lm_table_fill(lm_table *table, const lm_plan *plan) {
   table->entries = 1;
   table->entry = &lm_table_decide;
   memset(table->large, 0, sizeof table->large);
-  if (plan->reads & 1u << LM_IN_LIVE) return;
   filler f = { .table = table, .walk = { plan, FUEL }, .entries = 1 };
   for (unsigned c = 0; c < LM_CLASSES; c++) fill_class(&f, c);
   for (unsigned c = LM_CLASSES; c < LM_CLASSES_ALL; c++) fill_large(&f, c);
@@ -206,18 +206,20 @@ void lm_table_finish(lm_table *table) {
   if (table->entry != &lm_table_decide) lm_own_free((void *)(uintptr_t)table->entry);
 }
 
-static bool is_right(const lm_serve *s, size_t size) {
+static bool is_right(const lm_serve *s, size_t size, const lm_plan *plan) {
   if (!s->bin) return true;
+  if (s->bin == LM_BIN_ASKS) return s->node < plan->nodes;
   return s->units * (size_t)16 >= size &&
          bin_in_table(lm_strategy_at(s->strategy), lm_class_of(size)) == s->bin;
 }
 
-bool lm_table_is_valid(const lm_table *table) {
+bool lm_table_is_valid(const lm_table *table, const lm_plan *plan) {
   if (!table->entries || !is_entry(&table->entry[0], &lm_table_decide)) return false;
   for (size_t unit = 0; unit < LM_TABLE_UNITS; unit++) {
     if (table->at[unit] >= table->entries) return false;
     const lm_entry *e = &table->entry[table->at[unit]];
-    if (!is_right(&e->part[0], unit * 16) || !is_right(&e->part[1], unit * 16)) return false;
+    if (!is_right(&e->part[0], unit * 16, plan) || !is_right(&e->part[1], unit * 16, plan))
+      return false;
   }
   return true;
 }

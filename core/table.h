@@ -10,11 +10,16 @@
 
 struct lm_plan;
 
-/* A bin that serves a request, and what is noted of it. */
+/* A bin that serves a request, and what is noted of it; or where the tree begins to ask gauges. */
 typedef struct lm_serve {
-  uint32_t bin;      /* offset of the bin in the thread; 0: decide; LM_BIN_HERE */
-  uint16_t strategy; /* id */
-  uint16_t units;    /* usable bytes of the bin's objects / 16 */
+  uint32_t bin; /* offset of the bin in the thread; 0: decide; LM_BIN_HERE, LM_BIN_ASKS */
+  union {
+    struct {
+      uint16_t strategy; /* id */
+      uint16_t units;    /* usable bytes of the bin's objects / 16 */
+    };
+    uint32_t node; /* LM_BIN_ASKS: all that stands before it in the tree is answered */
+  };
 } lm_serve;
 
 /* Sizes below `cut` get part[0], the others part[1]. */
@@ -25,11 +30,11 @@ typedef struct lm_entry {
 
 enum { LM_TABLE_UNITS = LM_SMALL_MAX / 16 + 1, LM_TABLE_ENTRIES = 256 };
 
-/* Law: lm_table_at(size).bin != 0 only if every request of that size with align <= 16 and zero = 0
- *      reaches, whatever the gauges say, a leaf whose first member, those of devices left out, is
- *      .strategy, a pool strategy that can be served from the thread's bins with nothing to
- *      count, and no node reads LM_IN_LIVE. entry[0] is all zero: decide. The same of `large`, by
- *      class. */
+/* Law: lm_table_at(size).bin is LM_BIN_ASKS only if every request of that size with align <= 16 and
+ *      zero = 0 passes .node; else it is not 0 only if each of them reaches, whatever the gauges
+ *      say, a leaf whose first member (lm_plan_first) is .strategy, a pool strategy that can be
+ *      served from the thread's bins. entry[0] is all zero: decide. The same of `large`, by class,
+ *      which never has LM_BIN_ASKS. */
 typedef struct lm_table {
   uint64_t even;              /* a bit for each class all of whose sizes get the same */
   uint8_t at[LM_TABLE_UNITS]; /* index of the entry of sizes 16 * i - 15 .. 16 * i */
@@ -45,7 +50,10 @@ void lm_table_fill(lm_table *table, const struct lm_plan *plan);
   { .entries = 1, .entry = &lm_table_decide }
 extern const lm_entry lm_table_decide;
 void lm_table_finish(lm_table *table);
-bool lm_table_is_valid(const lm_table *table);
+bool lm_table_is_valid(const lm_table *table, const struct lm_plan *plan);
+
+/* What serves a small class under a strategy; bin 0: it has none. */
+lm_serve lm_table_serve(lm_strategy *strategy, unsigned class_);
 
 /* Usable bytes of the objects of a bin. */
 LM_INLINE size_t lm_table_bin_size(uint32_t bin) {

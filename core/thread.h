@@ -23,7 +23,8 @@
 #define LM_TALLIES 1024                    /* power of two */
 #define LM_LANES 2048                      /* power of two */
 #define LM_DEAD 64                         /* power of two */
-#define LM_EPOCH_FIRST ((uint64_t)1 << 55) /* one more, and up to bit 61, each time */
+#define LM_UNTOLD 128                      /* power of two */
+#define LM_EPOCH_FIRST ((uint64_t)1 << 56) /* one more, and up to bit 61, each time */
 #define LM_SCOPED ((uint64_t)1 << 62)
 #define LM_EPOCH_EASY ((uint64_t)1 << 63)
 
@@ -37,9 +38,14 @@ typedef struct lm_tally {
 /* What the thread's latest request of a size class at a site, or from some code, was decided to be,
  * so that the next one need not be: engine.h. And how many it made so, told to nobody yet. */
 typedef struct lm_lane {
-  uint64_t key;   /* of the site or code, the class, and the epoch; 0: none */
-  uint32_t bin;   /* offset in the thread */
-  uint32_t token; /* site.h */
+  uint64_t key; /* of the site or code, the class, and the epoch; 0: none */
+  union {
+    struct {
+      uint32_t bin;   /* offset in the thread */
+      uint32_t token; /* site.h */
+    };
+    const struct lm_gate *gate; /* where gauges say which lane it is: gate.h */
+  };
   /* Whose `blocks` are, of how many bytes: all three change under the lock of totals. */
   _Atomic uint32_t site; /* index; 0: nobody's */
   uint16_t strategy;     /* id */
@@ -47,6 +53,13 @@ typedef struct lm_lane {
   uint8_t class_;
   uint64_t blocks; /* by lm_count */
 } lm_lane;
+
+/* Bytes that the thread added to what lives under a tag, or took from it, and has not told yet:
+ * live.h. */
+typedef struct lm_untold {
+  _Atomic int64_t *live; /* the tag's; NULL: nobody's */
+  int64_t bytes;
+} lm_untold;
 
 /* A large block that the thread freed: dead.h. */
 typedef struct lm_dead {
@@ -79,6 +92,8 @@ typedef struct lm_thread {
   _Atomic uint32_t wary;   /* LM_WARY_* */
   _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_EASY */
   uint64_t scoped;         /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
+  lm_untold *near;         /* of live.h: the place of */
+  uint32_t near_site;      /* this site's tag; 0: none */
   loam_site *site;         /* the scope's; NULL: none */
   uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_inside */
   const loam_handler *handler;
@@ -96,6 +111,7 @@ typedef struct lm_thread {
   lm_dead dead[LM_DEAD];
   loam_site *scope[LM_SCOPES];
   char error[LM_ERROR_SIZE];
+  lm_untold untold[LM_UNTOLD];
   lm_tally tally[LM_TALLIES];
   lm_lane lane[LM_LANES] __attribute__((aligned(LM_CACHE_LINE)));
 } lm_thread;

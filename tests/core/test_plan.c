@@ -251,12 +251,17 @@ static image random_image(bool size_only, const uint32_t *ids) {
   return m;
 }
 
-/* Every size of a class, whatever the gauges say, gets what the table says. */
+/* Every size of a class, whatever the gauges say, gets what the table says; or what the tree says
+ * from where the table says. */
 static void agree(const lm_plan *plan, size_t size, const double *fixed) {
   unsigned c = lm_class_of(size);
   lm_serve s = lm_table_at(&plan->table, size);
   if (!s.bin) return;
   lm_request r = { .size = size, .align = 16, .fixed = fixed };
+  if (s.bin == LM_BIN_ASKS) {
+    assert_int_equal(lm_plan_decide_from(plan, s.node, &r), lm_plan_decide(plan, &r));
+    return;
+  }
   uint32_t id = plan->chain[plan->leaf[lm_plan_decide(plan, &r)].first];
   assert_int_equal(s.strategy, id);
   assert_int_equal(s.bin, lm_pool_bin(lm_strategy_at(id), c));
@@ -280,7 +285,7 @@ static void the_table_agrees_with_the_tree_at_every_size(void **state) {
         agree(plan, size, fixed);
     }
     for (unsigned c = 0; c < LM_CLASSES; c++)
-      served += lm_table_at(&plan->table, lm_class_size(c)).bin != 0;
+      served += lm_table_at(&plan->table, lm_class_size(c)).bin > LM_BIN_ASKS;
     lm_plan_destroy(plan);
   }
   assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* and it is not empty */
@@ -319,15 +324,21 @@ static void a_tree_that_joins_again_is_filled_in_bounded_time(void **state) {
   lm_plan_destroy(plan);
 }
 
-static void a_plan_that_reads_live_is_always_decided(void **state) {
+/* Below 1,000 bytes strategy 0; from there on a gauge says which. */
+static void sizes_that_ask_a_gauge_begin_where_it_is_asked(void **state) {
   (void)state;
   image m = { 0 };
-  int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 });
-  image_node(&m, LM_IN_LIVE, LM_CMP_LT, 5, a, a);
+  uint32_t wide = strategy("wide", 64, 0);
+  int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 }), b = image_leaf(&m, 1, &wide);
+  image_node(&m, LM_IN_SIZE, LM_CMP_LT, 1000, a, 1);
+  image_node(&m, LM_IN_LIVE, LM_CMP_LT, 5, a, b);
   lm_plan *plan;
   assert_int_equal(image_make(&m, &plan), LOAM_OK);
-  for (size_t size = 0; size <= LM_SMALL_MAX; size++)
-    assert_int_equal(lm_table_at(&plan->table, size).bin, 0);
+  for (size_t size = 0; size <= LM_SMALL_MAX; size++) {
+    lm_serve s = lm_table_at(&plan->table, size);
+    if (size >= 1000) assert_int_equal(s.node, 1);
+    assert_int_equal(s.bin == LM_BIN_ASKS, size >= 1000);
+  }
   lm_plan_destroy(plan);
 }
 
@@ -384,7 +395,7 @@ int main(void) {
     cmocka_unit_test(the_table_agrees_with_the_tree_at_every_size),
     cmocka_unit_test(a_plan_of_100_sizes_needs_no_deciding),
     cmocka_unit_test(a_tree_that_joins_again_is_filled_in_bounded_time),
-    cmocka_unit_test(a_plan_that_reads_live_is_always_decided),
+    cmocka_unit_test(sizes_that_ask_a_gauge_begin_where_it_is_asked),
     cmocka_unit_test(equal_images_have_equal_hashes),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(the_default_is_one_leaf_of_strategy_0),

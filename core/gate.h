@@ -1,0 +1,49 @@
+/* gate.h - the questions of a plan, made ready to be asked at each allocation.
+ *
+ * What a thread remembers in its lanes cannot hold what depends on gauges. But it can hold where
+ * in the tree they are first asked; from there on the tree is gates, one a node, at its index: one
+ * subtraction and one comparison of whole numbers each. */
+#ifndef LM_GATE_H
+#define LM_GATE_H
+
+#include "base.h"
+
+struct lm_plan;
+
+enum { LM_GATE_SHUT = 255, LM_GATE_NUMBERS = 8 };
+
+/* Law: for a request with align <= 16 and zero = 0, the number that the node reads is one of the
+ *      `span` whole numbers from `from` on if and only if the node's condition holds. Then `yes`,
+ *      else `no`: so many gates on, past nodes whose answer is known for such requests; or, below
+ *      0, lm_gate_to of the strategy that lm_plan_first names. Two gates that read the same number
+ *      have the same `number`, and no others: so each need be read but once on a way. */
+typedef struct lm_gate {
+  int64_t from;
+  uint64_t span;
+  int64_t yes, no;
+  uint16_t arg;
+  uint8_t input;  /* LM_IN_*; LM_GATE_SHUT: only the tree can tell */
+  uint8_t number; /* < LM_GATE_NUMBERS */
+} lm_gate;
+
+/* Where gates lead that name a strategy; of LM_STRATEGIES_MAX: none. In the key of a lane a
+ * strategy lies above the site, and moves the lane (engine.h). */
+enum { LM_GATE_SHIFT = 32 };
+#define LM_GATE_UNIT (((int64_t)1 << LM_GATE_SHIFT) + 37)
+LM_INLINE int64_t lm_gate_to(uint32_t strategy) { return -(int64_t)(strategy + 1) * LM_GATE_UNIT; }
+
+/* Yes or no. By a branch, which is foreseen, so that what follows need not wait for the number. */
+LM_INLINE int64_t lm_gate_leads(const lm_gate *gate, uint64_t number) {
+  int64_t leads = gate->no;
+  if (number - (uint64_t)gate->from < gate->span) {
+    leads = gate->yes;
+    lm_settle(leads);
+  }
+  return leads;
+}
+
+/* Those of a plan that reads gauges; NULL: of another, or there is no memory. */
+lm_gate *lm_gates_make(const struct lm_plan *plan);
+void lm_gates_destroy(const lm_gate *gates);
+
+#endif

@@ -1,0 +1,339 @@
+/* lane.c - what a thread remembers of decisions: when lanes open, and those that are not found at
+ * once. */
+#include "lane.h"
+
+#include <string.h>
+
+#include "engine.h"
+#include "gpu.h"
+#include "live.h"
+
+/* ---- Gauges ------------------------------------------------------------------------------- */
+
+LM_INLINE int64_t read_number(lm_thread *t, const loam_site *site, int input, unsigned arg) {
+  if (input == LM_IN_NODE) return lm_numa_here();
+  if (input == LM_IN_NODE_FREE) return (int64_t)lm_numa_free(arg);
+  if (input == LM_IN_LIVE) return lm_live_of(t, site);
+  return input == LM_IN_DEVICE ? lm_gpu_current() : (int64_t)lm_gpu_free(arg);
+}
+
+double lm_lane_gauge(const lm_request *request, int input, unsigned arg) {
+  return (double)read_number(lm_self, request->site, input, arg);
+}
+
+/* Where gates lead a request with align <= 16 and zero = 0; or where none is. */
+static int64_t pass(lm_thread *t, const loam_site *site, const lm_gate *gate, size_t size) {
+  uint64_t number[LM_GATE_NUMBERS];
+  uint32_t known = 0;
+  while (gate->input != LM_GATE_SHUT) {
+    unsigned i = gate->number, input = gate->input;
+    if (!(known >> i & 1))
+      number[i] = input == LM_IN_SIZE ? size
+                                      : (uint64_t)read_number(t, site, (int)input, gate->arg);
+    known |= 1u << i;
+    int64_t leads = lm_gate_leads(gate, number[i]);
+    if (leads < 0) return leads;
+    gate += leads;
+  }
+  return lm_gate_to(LM_STRATEGIES_MAX);
+}
+
+/* ---- Deciding, and opening lanes ---------------------------------------------------------- */
+
+/* What is taken, and what the lane of its class needs to know. */
+typedef struct taking {
+  lm_serve serve;
+  const lm_gate *gate; /* that was passed; NULL: none */
+  lm_token token;
+  uint8_t hint;
+  bool zeroed;
+} taking;
+
+lm_serve lm_lane_look_up(const lm_plan *plan, const loam_site *site, size_t size, bool zero) {
+  if (zero && lm_unlikely(plan->reads & 1u << LM_IN_ZERO)) return (lm_serve){ 0 };
+  if (size <= LM_SMALL_MAX) return lm_table_at(&plan->table, size);
+  /* What is counted of large blocks is so where they are decided. */
+  if (atomic_load_explicit(&site->counted, memory_order_relaxed)) return (lm_serve){ 0 };
+  return plan->table.large[lm_class_large(size) - LM_CLASSES];
+}
+
+/* The same where gauges say it, from the node that the table names. */
+static LM_NOINLINE void decide(const lm_plan *plan, loam_site *site, size_t size, taking *k) {
+  lm_request request = { .size = size, .align = 16, .gauge = lm_lane_gauge, .site = site };
+  uint32_t node = k->serve.node;
+  int first = lm_plan_first(plan, lm_plan_decide_from(plan, node, &request));
+  k->serve = (lm_serve){ 0 };
+  if (first >= 0) k->serve = lm_table_serve(lm_strategy_at((uint32_t)first), lm_class_of(size));
+  k->gate = plan->gate ? &plan->gate[node] : NULL;
+}
+
+/* While active, after a decision of the same section: a swap since then makes the thread forget. */
+static void open_lane(lm_lane *lane, uint64_t key, const loam_site *site, const taking *k) {
+  lm_stats_reuse(lane, site->index, &k->serve);
+  lane->bin = k->serve.bin;
+  lane->token = k->token;
+  lane->key = key;
+}
+
+static void open_gate(lm_lane *lane, uint64_t key, const loam_site *site, const taking *k) {
+  lm_stats_reuse(lane, site->index, &k->serve);
+  lane->gate = k->gate;
+  lane->key = key;
+}
+
+/* The lane for requests that are decided as this one, and its key; NULL: none is. */
+static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *site, size_t size,
+                         uintptr_t code, uint64_t *key) {
+  uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY, unit = (size + 15) / 16;
+  if (plan->reads & 1u << LM_IN_ZERO) return NULL;
+  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
+  bool even = class_ >= LM_CLASSES || plan->table.even >> class_ & 1;
+  if (even && code && class_ < LM_CLASSES) {
+    *key = ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + epoch;
+    return lm_engine_code_lane(t, code, class_);
+  }
+  if (even) {
+    *key = site->lane + class_ + epoch;
+    return lm_engine_lane(t, *key);
+  }
+  if (plan->table.entry[plan->table.at[unit]].cut != UINT32_MAX) return NULL;
+  *key = LM_LANE_UNITS + unit + epoch;
+  return lm_engine_unit_lane(t, site, size);
+}
+
+static bool is_lane_of(const lm_lane *lane, uint64_t key, const loam_site *site) {
+  return lane && lane->key == key &&
+         atomic_load_explicit(&lane->site, memory_order_relaxed) == site->index;
+}
+
+/* Where a gate was passed, from the lane that has it, opened if need be, to the one that it leads
+ * to. */
+static lm_lane *gated(lm_thread *t, const loam_site *site, size_t size, const taking *k,
+                      lm_lane *lane, uint64_t *key) {
+  if (!k->gate || !lane || !k->serve.bin) return NULL;
+  if (!is_lane_of(lane, *key + LM_LANE_ASKS, site)) open_gate(lane, *key + LM_LANE_ASKS, site, k);
+  uint64_t epoch = *key & ~(LM_EPOCH_FIRST - 1);
+  *key = lm_engine_gated_key(site->lane + lm_class_of(size) + epoch, lm_gate_to(k->serve.strategy));
+  return lm_engine_lane(t, *key);
+}
+
+static void *take(lm_thread *t, size_t size, taking *k) {
+  if (size > LM_SMALL_MAX) return lm_pool_take_class(t, k->serve.bin, size, k->token, &k->zeroed);
+  return lm_pool_take(t, k->serve.bin, k->token, &k->hint);
+}
+
+/* For what a strategy serves by node: the bin of the thread's share. A thread that came from
+ * another node has the lane of its share there, until the bin of that is empty; then it is here.
+ * NULL where the strategy has no bins just now. */
+static LM_NOINLINE void *take_here(lm_thread *t, size_t size, taking *k, lm_lane *lane) {
+  lm_strategy *s = lm_strategy_here(lm_strategy_at(k->serve.strategy));
+  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
+  k->serve.bin = lm_pool_bin(s, class_);
+  if (!k->serve.bin) return NULL;
+  if (lane) lane->bin = k->serve.bin;
+  return take(t, size, k);
+}
+
+/* The site's plan, and the token that goes with it. While active. */
+static const lm_plan *plan_of(loam_site *site, taking *k) {
+  const lm_decision *d = lm_engine_decision(site);
+  k->token = lm_token_stamp(site, atomic_load_explicit(&d->token, memory_order_relaxed));
+  return atomic_load_explicit(&d->plan, memory_order_acquire);
+}
+
+/* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
+LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero,
+                                    uintptr_t code) {
+  void *p = NULL;
+  uint64_t key = 0;
+  taking k = { .zeroed = false };
+  if (size > LM_LARGE_MAX || t->inside) return NULL;
+  lm_thread_enter(t);
+  const lm_plan *plan = plan_of(site, &k);
+  k.serve = lm_lane_look_up(plan, site, size, zero);
+  lm_lane *lane = lane_for(t, plan, site, size, code, &key);
+  if (k.serve.bin == LM_BIN_ASKS) {
+    decide(plan, site, size, &k);
+    lane = gated(t, site, size, &k, lane, &key);
+  }
+  k.hint = is_lane_of(lane, key, site) ? lane->mark % LM_IDS : lm_mark_hint(k.token);
+  if (lm_likely(k.serve.bin > LM_BIN_HERE)) p = take(t, size, &k);
+  else if (k.serve.bin) p = take_here(t, size, &k, is_lane_of(lane, key, site) ? lane : NULL);
+  if (p && lane && !is_lane_of(lane, key, site)) open_lane(lane, key, site, &k);
+  if (p && lane) lane->mark = LM_MARK_LIVE + k.hint;
+  size_t usable = k.serve.units ? k.serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);
+  if (p && k.token & LM_TOKEN_SLOW) lm_live_count(t, site, (int64_t)usable);
+  lm_thread_leave(t);
+  if (!p) return NULL;
+  lm_stats_note(t, site->index, k.serve.strategy, 1, usable);
+  return zero && !k.zeroed ? memset(p, 0, size) : p;
+}
+
+/* The least class for a multiple of an alignment has objects at multiples of it. So this is a plain
+ * request for that multiple, where the plan has one strategy for both and asks for no alignment. */
+void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align) {
+  void *p = NULL;
+  taking k = { .zeroed = false };
+  size_t whole = lm_align_up(size, align);
+  if (align > LM_PAGE || whole > LM_SMALL_MAX || whole < align || t->inside) return NULL;
+  lm_thread_enter(t);
+  const lm_plan *plan = plan_of(site, &k);
+  lm_serve asked = lm_lane_look_up(plan, site, size, false);
+  k.serve = lm_lane_look_up(plan, site, whole, false);
+  k.hint = lm_mark_hint(k.token);
+  bool known = asked.bin && asked.bin != LM_BIN_ASKS && k.serve.bin && k.serve.bin != LM_BIN_ASKS;
+  bool plain = !(k.token & LM_TOKEN_SLOW) && !(plan->reads & 1u << LM_IN_ALIGN);
+  if (known && plain && asked.strategy == k.serve.strategy)
+    p = k.serve.bin > LM_BIN_HERE ? take(t, whole, &k) : take_here(t, whole, &k, NULL);
+  lm_thread_leave(t);
+  if (p) lm_stats_note(t, site->index, k.serve.strategy, 1, k.serve.units * (size_t)16);
+  return p;
+}
+
+/* ---- Lanes that are not found at once ----------------------------------------------------- */
+
+static bool count_near(lm_thread *t, void *untold, size_t size) {
+  (void)t;
+  return lm_live_more(untold, (int64_t)size);
+}
+
+static bool count_far(lm_thread *t, void *site, size_t size) {
+  lm_live_count(t, site, (int64_t)size);
+  return true;
+}
+
+/* From a lane that is the request's. */
+static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane, loam_site *site) {
+  void *p = lane->token & LM_TOKEN_SLOW ? lm_pool_take_counted(t, lane, site, count_far)
+                                        : lm_pool_take_wide(t, lane);
+  if (lm_likely(p != NULL)) lm_count(&lane->blocks, 1);
+  return p;
+}
+
+/* The lane that gates lead to; NULL: it is not open. */
+LM_INLINE lm_lane *led(lm_thread *t, uint64_t key, int64_t leads) {
+  key = lm_engine_gated_key(key, leads);
+  lm_lane *lane = lm_engine_lane(t, key);
+  return lm_likely(lane->key == key) ? lane : NULL;
+}
+
+LM_INLINE void *taken(lm_thread *t, lm_lane *lane, void *p) {
+  lm_count(&lane->blocks, 1);
+  lm_thread_leave(t);
+  return p;
+}
+
+LM_INLINE void *else_slow(lm_thread *t, loam_site *site, size_t size, lm_engine_slow *slow) {
+  lm_thread_leave(t);
+  return slow(site, size, 0);
+}
+
+/* By any gates. */
+static LM_JUMPED void *take_far(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+                                size_t size, lm_engine_slow *slow) {
+  lm_lane *lane = led(t, key, pass(t, site, asks->gate, size));
+  void *p = lane ? take_by(t, lane, site) : NULL;
+  if (!p) return else_slow(t, site, size, slow);
+  lm_thread_leave(t);
+  return p;
+}
+
+/* By a gate that asks what lives, as the thread's latest request did. */
+static LM_JUMPED void *take_live(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+                                 size_t size, lm_engine_slow *slow) {
+  if (lm_unlikely(!lm_live_is_near(t, site->index)))
+    return take_far(t, asks, key, site, size, slow);
+  lm_untold *u = t->near;
+  int64_t live = lm_live_at(u);
+  if (lm_unlikely(live < 0)) return take_far(t, asks, key, site, size, slow);
+  int64_t leads = lm_gate_leads(asks->gate, (uint64_t)live);
+  if (lm_unlikely(leads >= 0)) return take_far(t, asks, key, site, size, slow);
+  lm_lane *lane = led(t, key, leads);
+  if (lm_unlikely(!lane)) return else_slow(t, site, size, slow);
+  void *p = lm_pool_take_counted(t, lane, u, count_near);
+  return lm_likely(p != NULL) ? taken(t, lane, p) : else_slow(t, site, size, slow);
+}
+
+/* By a gate that asks for another number, which was read. */
+LM_INLINE void *take_number(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+                            size_t size, lm_engine_slow *slow, int64_t number) {
+  if (lm_unlikely(number < 0)) return take_far(t, asks, key, site, size, slow);
+  int64_t leads = lm_gate_leads(asks->gate, (uint64_t)number);
+  if (lm_unlikely(leads >= 0)) return take_far(t, asks, key, site, size, slow);
+  lm_lane *lane = led(t, key, leads);
+  if (lm_unlikely(!lane)) return else_slow(t, site, size, slow);
+  void *p = lm_pool_take_ready(t, lane);
+  if (lm_unlikely(!p)) return take_far(t, asks, key, site, size, slow);
+  return taken(t, lane, p);
+}
+
+static LM_JUMPED void *take_node(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+                                 size_t size, lm_engine_slow *slow) {
+  return take_number(t, asks, key, site, size, slow, lm_numa_here_at_once());
+}
+
+static LM_JUMPED void *take_free(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+                                 size_t size, lm_engine_slow *slow) {
+  return take_number(t, asks, key, site, size, slow, lm_numa_free_at_once(asks->gate->arg));
+}
+
+/* By the gate that a lane has; most ask one gauge. `key` is of the site and the class. */
+LM_INLINE void *take_asked(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+                           size_t size, lm_engine_slow *slow) {
+  if (asks->gate->input == LM_IN_LIVE) return take_live(t, asks, key, site, size, slow);
+  if (asks->gate->input == LM_IN_NODE) return take_node(t, asks, key, site, size, slow);
+  if (asks->gate->input == LM_IN_NODE_FREE) return take_free(t, asks, key, site, size, slow);
+  return take_far(t, asks, key, site, size, slow);
+}
+
+/* Of sizes in 16 bytes. */
+static LM_JUMPED void *take_unit(lm_thread *t, lm_lane *lane, uint64_t of_site, loam_site *site,
+                                 size_t size, lm_engine_slow *slow) {
+  uint64_t epoch = of_site & ~(LM_EPOCH_FIRST - 1), key = LM_LANE_UNITS + (size + 15) / 16 + epoch;
+  lane = lm_engine_unit_lane(t, site, size);
+  if (is_lane_of(lane, key + LM_LANE_ASKS, site))
+    return take_asked(t, lane, of_site, site, size, slow);
+  void *p = is_lane_of(lane, key, site) ? take_by(t, lane, site) : NULL;
+  lm_thread_leave(t);
+  return p ? p : slow(site, size, 0);
+}
+
+void *lm_engine_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size,
+                       lm_engine_slow *slow) {
+  lm_peeked();
+  uint64_t apart = lane->key - key;
+  if (apart == LM_LANE_ASKS) return take_asked(t, lane, key, site, size, slow);
+  return take_unit(t, lane, key, site, size, slow);
+}
+
+void *lm_engine_emptied(lm_thread *t, loam_site *site, size_t size, lm_engine_slow *slow) {
+  if (!site) site = lm_engine_scope(t);
+  uint64_t key = lm_engine_key(t, site, size);
+  lm_lane *lane = lm_engine_lane(t, key);
+  void *p = lane->key == key ? take_by(t, lane, site) : NULL;
+  lm_thread_leave(t);
+  return p ? p : slow(site, size, 0);
+}
+
+static void *nothing(loam_site *site, size_t size, uintptr_t code) {
+  (void)site;
+  (void)size;
+  (void)code;
+  return NULL;
+}
+
+void *lm_engine_code_missed(lm_thread *t, uintptr_t code, size_t size) {
+  unsigned class_ = lm_class_of(size);
+  uint64_t key = lm_engine_code_key(t, code, class_), epoch = key & ~(LM_EPOCH_FIRST - 1);
+  lm_lane *lane = lm_engine_code_lane(t, code, class_);
+  void *p = NULL;
+  lm_peeked();
+  if (lane->key == key || lane->key == key + LM_LANE_ASKS) {
+    loam_site *site = lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed));
+    if (lane->key != key)
+      return take_asked(t, lane, site->lane + class_ + epoch, site, size, nothing);
+    p = take_by(t, lane, site);
+  }
+  lm_thread_leave(t);
+  return p;
+}

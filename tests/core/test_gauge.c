@@ -1,0 +1,372 @@
+/* test_gauge - what gauges decide, by way of lanes: each block is held against what the policy says
+ * of the moment, through reloads, forks and threads. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "live.h"
+#include "loam.h"
+#include "numa.h"
+#include "test.h"
+
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+enum { SCALE = 10 };
+#else
+enum { SCALE = 1 };
+#endif
+
+/* ---- A machine of one node, whose free memory is what a file says ---- */
+
+static char folder[] = "/tmp/loam-gauge-XXXXXX";
+
+static void write_file(const char *name, const char *text) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(text, file);
+  fclose(file);
+}
+
+static void set_free(int mib) {
+  char text[128];
+  snprintf(text, sizeof text, "Node 0 MemTotal: 8388608 kB\nNode 0 MemFree: %d kB\n", mib * 1024);
+  write_file("node0/meminfo", text);
+}
+
+static void make_machine(void) {
+  char node[80];
+  assert_non_null(mkdtemp(folder));
+  snprintf(node, sizeof node, "%s/node0", folder);
+  assert_int_equal(mkdir(node, 0700), 0);
+  write_file("online", "0\n");
+  write_file("has_memory", "0\n");
+  write_file("has_cpu", "0\n");
+  set_free(2048);
+  lm_numa_pretend(folder, UINT64_MAX);
+}
+
+static int remove_machine(void **state) {
+  (void)state;
+  char command[80];
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  return system(command);
+}
+
+/* `few` and `some` are bytes that live. */
+static const char policy[] =
+    "local a = loam.host { name = 'a' }\n"
+    "local b = loam.host { name = 'b' }\n"
+    "local c = loam.host { name = 'c', align = 64 }\n"
+    "local few, some = %d, %d\n"
+    "return loam.policy { name = 'gauge%d', pick = function(req)\n"
+    "  if req.tag:is 'gauge.steps' then\n"
+    "    if req.live < few then return a end\n"
+    "    if req.live < some then return b else return c end\n"
+    "  end\n"
+    "  if req.tag:is 'gauge.sizes' then\n"
+    "    if req.size < 100 then return a end\n"
+    "    if req.node == 0 and req.live < some then return b else return c end\n"
+    "  end\n"
+    "  if req.tag:is 'gauge.sums' then\n"
+    "    if req.live + req.size < some then return b else return c end\n"
+    "  end\n"
+    "  if req.tag:under 'gauge.many' then\n"
+    "    if req.live < few then return a else return b end\n"
+    "  end\n"
+    "  return a\n"
+    "end }\n";
+
+static int few = 2000, some = 6000;
+
+static void load(int version) {
+  char text[2000];
+  snprintf(text, sizeof text, policy, few, some, version);
+  if (loam_policy_load_text("gauge.lua", text)) fail_msg("%s", loam_error());
+}
+
+/* ---- What has to be so ---- */
+
+enum { STEPS, SIZES, SUMS, MANY, MANY_N = 200, TAGS = MANY + MANY_N };
+typedef struct tag {
+  loam_site *site, *other; /* two sites of it */
+  int64_t live;
+} tag;
+static tag tags[TAGS];
+
+static int set_up(void **state) {
+  (void)state;
+  char text[32];
+  static const char *const names[] = { "gauge.steps", "gauge.sizes", "gauge.sums" };
+  for (int i = 0; i < TAGS; i++) {
+    snprintf(text, sizeof text, "gauge.many.%d", i);
+    loam_where at = { i < MANY ? names[i] : text, "here.c", "f", "", 7 };
+    tags[i].site = loam_site_get(at.tag);
+    tags[i].other = loam_site_at(&at);
+  }
+  make_machine();
+  load(0);
+  return 0;
+}
+
+static const char *expected(int i, size_t size) {
+  int64_t live = tags[i].live;
+  if (i == STEPS) return live < few ? "a" : live < some ? "b" : "c";
+  if (i == SIZES) return size < 100 ? "a" : lm_numa_here() == 0 && live < some ? "b" : "c";
+  if (i == SUMS) return live + (int64_t)size < some ? "b" : "c";
+  return live < few ? "a" : "b";
+}
+
+static uint32_t roll(uint32_t *seed, uint32_t n) {
+  *seed = *seed * 1664525 + 1013904223;
+  return (uint32_t)((uint64_t)*seed * n >> 32);
+}
+
+typedef struct held {
+  void *p;
+  int tag;
+} held;
+
+static void drop(held *h) {
+  if (!h->p) return;
+  tags[h->tag].live -= (int64_t)loam_usable_size(h->p);
+  loam_free(h->p);
+  h->p = NULL;
+}
+
+static bool is_served_as_expected(held *h, uint32_t *seed) {
+  size_t size = roll(seed, 30) ? roll(seed, 300) : roll(seed, 70000);
+  h->tag = roll(seed, 4) ? (int)roll(seed, MANY) : MANY + (int)roll(seed, MANY_N);
+  tag *t = &tags[h->tag];
+  loam_site *site = roll(seed, 3) ? t->site : t->other;
+  const char *want = expected(h->tag, size);
+  h->p = roll(seed, 8) ? loam_malloc(site, size) : loam_calloc(site, 1, size);
+  loam_owner_info owner;
+  if (!h->p || loam_owner(h->p, &owner)) return false;
+  t->live += (int64_t)owner.size;
+  if (strcmp(owner.strategy, want))
+    print_message("%zu bytes of %s, of which %ld live: %s, not %s\n", size, owner.tag,
+                  (long)(t->live - (int64_t)owner.size), owner.strategy, want);
+  return !strcmp(owner.strategy, want);
+}
+
+/* To another size, which the plan is asked of as things stand then. */
+static void resize(held *h, uint32_t *seed) {
+  tags[h->tag].live -= (int64_t)loam_usable_size(h->p);
+  void *p = loam_realloc(NULL, h->p, 1 + roll(seed, 600));
+  if (p) h->p = p;
+  tags[h->tag].live += (int64_t)loam_usable_size(h->p);
+}
+
+enum { HELD = 100 };
+static held kept[HELD];
+
+/* How many are not as expected. */
+static int go_on(int times, uint32_t *seed) {
+  int wrong = 0;
+  while (times-- > 0) {
+    held *h = &kept[roll(seed, HELD)];
+    if (h->p && roll(seed, 10) == 0) resize(h, seed);
+    else if (h->p) drop(h);
+    else wrong += !is_served_as_expected(h, seed);
+  }
+  return wrong;
+}
+
+static void drop_all(void) {
+  for (int i = 0; i < HELD; i++) drop(&kept[i]);
+  for (int i = 0; i < TAGS; i++) assert_int_equal(tags[i].live, 0);
+}
+
+static void every_block_is_where_the_moment_puts_it(void **state) {
+  (void)state;
+  uint32_t seed = 1;
+  assert_int_equal(go_on(20000 / SCALE, &seed), 0);
+  drop_all();
+}
+
+/* One pair after the other, so that lanes serve them. */
+static void a_threshold_is_met_to_the_byte(void **state) {
+  (void)state;
+  loam_owner_info owner;
+  void *p[64];
+  for (int round = 0; round < 50; round++) {
+    for (int i = 0; i < 64; i++) {
+      p[i] = loam_malloc(tags[STEPS].site, 112);
+      assert_int_equal(loam_owner(p[i], &owner), LOAM_OK);
+      int64_t live = 0;
+      for (int k = 0; k < i; k++) live += (int64_t)loam_usable_size(p[k]);
+      const char *want = live < few ? "a" : live < some ? "b" : "c";
+      assert_string_equal(owner.strategy, want);
+    }
+    for (int i = 0; i < 64; i++) loam_free(p[i]);
+  }
+}
+
+/* Blocks that lanes served at a site, not told yet. */
+static uint64_t served_by_lanes(const loam_site *site) {
+  uint64_t blocks = 0;
+  for (int i = 0; i < LM_LANES; i++)
+    if (lm_self->lane[i].site == site->index) blocks += lm_self->lane[i].blocks;
+  return blocks;
+}
+
+static void lanes_serve_what_gauges_decide(void **state) {
+  (void)state;
+  for (int i = STEPS; i <= SIZES; i++) {
+    uint64_t before = served_by_lanes(tags[i].site);
+    for (int k = 0; k < 1000; k++) loam_free(loam_malloc(tags[i].site, 200));
+    assert_in_range(served_by_lanes(tags[i].site) - before, 900, 1000);
+  }
+}
+
+static void a_reload_moves_the_thresholds_at_once(void **state) {
+  (void)state;
+  uint32_t seed = 2;
+  for (int i = 0; i < 20 / SCALE + 2; i++) {
+    few = 500 + (int)roll(&seed, 3000);
+    some = few + (int)roll(&seed, 5000);
+    load(i);
+    assert_int_equal(go_on(300, &seed), 0);
+  }
+  drop_all();
+}
+
+static void a_forked_child_knows_what_lives(void **state) {
+  (void)state;
+  uint32_t seed = 3;
+  for (int i = 0; i < 10; i++) {
+    int status = -1;
+    assert_int_equal(go_on(200, &seed), 0);
+    pid_t child = fork();
+    if (!child) _exit(go_on(500, &seed) != 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+  }
+  drop_all();
+}
+
+/* ---- Other threads ---- */
+
+static int64_t live_of(int i) { return lm_live_of(lm_thread_get(), tags[i].site); }
+
+static pthread_barrier_t meeting;
+enum { MADE = 1000, EACH = 128 };
+
+static void *make_and_wait(void *made) {
+  void **p = made;
+  for (int i = 0; i < MADE; i++) p[i] = loam_malloc(tags[STEPS].site, EACH);
+  pthread_barrier_wait(&meeting);
+  pthread_barrier_wait(&meeting);
+  return NULL;
+}
+
+static void what_another_thread_has_not_told_is_bounded_and_told_at_its_end(void **state) {
+  (void)state;
+  static void *made[MADE];
+  pthread_barrier_init(&meeting, NULL, 2);
+  pthread_t thread = start_thread(make_and_wait, made);
+  pthread_barrier_wait(&meeting);
+  assert_in_range(live_of(STEPS), MADE * EACH - LM_LIVE_UNTOLD, MADE * EACH);
+  pthread_barrier_wait(&meeting);
+  pthread_join(thread, NULL);
+  assert_int_equal(live_of(STEPS), MADE * EACH);
+  for (int i = 0; i < MADE; i++) loam_free(made[i]);
+  assert_int_equal(live_of(STEPS), 0);
+  pthread_barrier_destroy(&meeting);
+}
+
+enum { SHELF = 256, THREADS = 4 };
+static void *_Atomic shelf[SHELF];
+static _Atomic bool stop;
+
+static void *exchange_on(void *number) {
+  uint32_t seed = (uint32_t)(uintptr_t)number;
+  while (!stop) {
+    int i = roll(&seed, 3) ? (int)roll(&seed, MANY) : MANY + (int)roll(&seed, MANY_N);
+    void *p = loam_malloc(tags[i].site, roll(&seed, 400));
+    loam_free(atomic_exchange(&shelf[roll(&seed, SHELF)], p));
+  }
+  return NULL;
+}
+
+static uint64_t bad_frees(void) {
+  struct loam_stats stats;
+  assert_int_equal(loam_stats(&stats), LOAM_OK);
+  return stats.bad_frees;
+}
+
+static void nothing_is_miscounted_while_threads_free_each_others_blocks(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  uint64_t before = bad_frees();
+  for (uintptr_t i = 0; i < THREADS; i++) thread[i] = start_thread(exchange_on, (void *)(i + 1));
+  for (int i = 0; i < 20; i++) {
+    some = 3000 + i * 100;
+    load(i);
+    usleep(2000);
+  }
+  stop = true;
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  for (int i = 0; i < SHELF; i++) loam_free(atomic_exchange(&shelf[i], NULL));
+  for (int i = 0; i < TAGS; i++) assert_int_equal(live_of(i), 0);
+  assert_int_equal(bad_frees(), before);
+}
+
+static void a_double_free_of_what_is_counted_is_told(void **state) {
+  (void)state;
+  skip_if_poisoned();
+  uint64_t before = bad_frees();
+  char *p = loam_malloc(tags[STEPS].site, 100);
+  loam_free(p);
+  loam_free(p);
+  loam_free(p + 16);
+  assert_int_equal(bad_frees(), before + 2);
+  assert_int_equal(live_of(STEPS), 0);
+}
+
+/* ---- Free memory ---- */
+
+static const char pressure[] = "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                               "return loam.policy { name = 'pressure', pick = function(req)\n"
+                               "  if loam.node(0).free > loam.GiB then return a end\n"
+                               "  return b\n"
+                               "end }\n";
+
+/* Until the gauge is read again, which takes 100 ms or as long as the machine is busy. */
+static void comes_to(const char *want) {
+  loam_owner_info owner = { .strategy = "" };
+  for (int i = 0; i < 20000 && strcmp(owner.strategy, want); i++) {
+    void *p = loam_malloc(tags[MANY].site, 100);
+    assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+    loam_free(p);
+    usleep(1000);
+  }
+  assert_string_equal(owner.strategy, want);
+}
+
+static void free_memory_decides_as_it_changes(void **state) {
+  (void)state;
+  if (loam_policy_load_text("pressure.lua", pressure)) fail_msg("%s", loam_error());
+  for (int i = 0; i < 3; i++) {
+    comes_to("a");
+    set_free(512);
+    comes_to("b");
+    set_free(2048);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_block_is_where_the_moment_puts_it),
+    cmocka_unit_test(a_threshold_is_met_to_the_byte),
+    cmocka_unit_test(lanes_serve_what_gauges_decide),
+    cmocka_unit_test(a_reload_moves_the_thresholds_at_once),
+    cmocka_unit_test(a_forked_child_knows_what_lives),
+    cmocka_unit_test(what_another_thread_has_not_told_is_bounded_and_told_at_its_end),
+    cmocka_unit_test(nothing_is_miscounted_while_threads_free_each_others_blocks),
+    cmocka_unit_test(a_double_free_of_what_is_counted_is_told),
+    cmocka_unit_test(free_memory_decides_as_it_changes),
+  };
+  return cmocka_run_group_tests(tests, set_up, remove_machine);
+}
