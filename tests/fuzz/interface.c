@@ -210,8 +210,12 @@ static int some_spot(const worker *w, dice *d, loam_site **site) {
   return at;
 }
 
+/* What a thread may have added or taken under a tag without the others' knowing. */
+enum { UNTOLD = 32 << 10 };
+
 static request asked(int at, size_t size, size_t align, bool zero, const before *b) {
-  return (request){ spots[at].tag, size, align < 16 ? 16 : align, zero, b->live };
+  int64_t unsure = run.alone ? (run.threads - 1) * UNTOLD : INT64_MAX;
+  return (request){ spots[at].tag, size, align < 16 ? 16 : align, zero, b->live, unsure };
 }
 
 /* Any generation that was live since may have decided. */

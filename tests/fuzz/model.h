@@ -177,7 +177,7 @@ static bool is_certain(int member, const request *r, uint64_t used, bool alone) 
 }
 
 /* Whether the policy may answer a request by `strategy`, or, where that is NO, by none. `used` is
- * by strategy; without `alone` others may change it, and what lives under the tag, meanwhile. */
+ * by strategy; without `alone` others may change it meanwhile. */
 static bool may_answer(const policy *p, const request *r, int strategy, const uint64_t *used,
                        bool alone) {
   chain c = p->decide(r);
@@ -190,10 +190,9 @@ static bool may_answer(const policy *p, const request *r, int strategy, const ui
 
 static bool may_answer_at_all(const policy *p, const request *r, int strategy, const uint64_t *used,
                               bool alone) {
-  if (alone) return may_answer(p, r, strategy, used, alone);
   request low = *r, high = *r;
-  low.live = 0;
-  high.live = INT64_MAX;
+  low.live = r->live > r->unsure ? r->live - r->unsure : 0;
+  high.live = r->live < INT64_MAX - r->unsure ? r->live + r->unsure : INT64_MAX;
   return may_answer(p, &low, strategy, used, alone) || may_answer(p, &high, strategy, used, alone);
 }
 

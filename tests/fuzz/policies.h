@@ -64,7 +64,7 @@ typedef struct request {
   const char *tag;
   size_t size, align;
   bool zero;
-  int64_t live;
+  int64_t live, unsure; /* bytes under the tag; how far from that what a thread knows may be */
 } request;
 
 typedef struct chain {
