@@ -56,6 +56,17 @@ static uint32_t count_free(const lm_side *side, uint32_t count) {
   return n;
 }
 
+/* What a span's own mark says: the list it is in, or that it stays apart for good. */
+enum { UNNOTED, PURGED, ABANDONED };
+
+static uint32_t note_of(const lm_span *span) {
+  return atomic_load_explicit(&span->mark, memory_order_relaxed);
+}
+
+static void set_note(lm_span *span, uint32_t note) {
+  atomic_store_explicit(&span->mark, note, memory_order_relaxed);
+}
+
 static void link_span(uint32_t *list, uint32_t slot) {
   lm_span *span = lm_map_span(slot);
   span->prev = 0;
@@ -86,7 +97,7 @@ static bool grow_locked(lm_store *s) {
   }
   lm_span *span = lm_map_span(slot);
   lm_mark_palette(side)->free = count;
-  atomic_store_explicit(&span->mark, 0, memory_order_relaxed);
+  set_note(span, UNNOTED);
   lm_view view = {
     (uintptr_t)lm_map_address(slot), lm_map_reciprocal(size), side, s->bin, s->strategy, size
   };
@@ -113,11 +124,18 @@ static void retire_locked(lm_store *s, uint32_t slot) {
   lm_regions_put(s->regions, slot, slots);
 }
 
+/* Takes a span with both live and free objects off its list. */
+static void unlink_used(lm_store *s, uint32_t slot) {
+  lm_span *span = lm_map_span(slot);
+  unlink_span(note_of(span) == PURGED ? &s->purged : &s->partial, slot);
+  set_note(span, UNNOTED);
+}
+
 /* Takes a span with a free object off its list; 0: there is none. */
 static uint32_t unlisted_locked(lm_store *s) {
-  uint32_t slot = s->partial;
+  uint32_t slot = s->partial ? s->partial : s->purged;
   if (slot) {
-    unlink_span(&s->partial, slot);
+    unlink_used(s, slot);
     return slot;
   }
   if (!s->empty && !grow_locked(s)) return 0;
@@ -231,9 +249,9 @@ static void settle_locked(lm_store *s, uint32_t slot, uint32_t more, uint32_t co
   lm_assert(free <= count);
   set_free(span, free);
   if (is_apart(s, span)) return;
-  atomic_store_explicit(&span->mark, 0, memory_order_relaxed);
-  if ((was > 0 && free < count) || is_drawing(s, slot)) return;
-  if (was > 0) unlink_span(&s->partial, slot);
+  bool stays = was > 0 && free < count && note_of(span) != PURGED;
+  if (stays || is_drawing(s, slot)) return;
+  if (was > 0) unlink_used(s, slot);
   list_locked(s, slot, free == count);
   while (has_too_many_empties(s)) retire_locked(s, s->empty);
 }
@@ -329,23 +347,19 @@ static void purge_span(lm_store *s, const lm_span *span) {
   }
 }
 
-/* What a span's own mark says: that purge_some has done it since an object of it was put back; or
- * that it stays apart for good. */
-enum { PURGED = 1, ABANDONED = 2 };
-
 /* Of a few spans, since others wait for the lock; whether there are more. */
 static bool purge_some(lm_store *s) {
-  int done = 0;
   lm_lock_take(&s->lock);
-  uint32_t slot = s->partial;
-  for (; slot && done < PURGED_AT_ONCE; slot = lm_map_span(slot)->next) {
-    lm_span *span = lm_map_span(slot);
-    if (atomic_exchange_explicit(&span->mark, PURGED, memory_order_relaxed)) continue;
-    purge_span(s, span);
-    done++;
+  for (int i = 0; s->partial && i < PURGED_AT_ONCE; i++) {
+    uint32_t slot = s->partial;
+    unlink_span(&s->partial, slot);
+    link_span(&s->purged, slot);
+    set_note(lm_map_span(slot), PURGED);
+    purge_span(s, lm_map_span(slot));
   }
+  bool more = s->partial != 0;
   lm_lock_drop(&s->lock);
-  return slot != 0;
+  return more;
 }
 
 void lm_store_trim(lm_store *s) {
@@ -421,7 +435,7 @@ static void describe(uint32_t slot, uint32_t strategy, uint32_t bin) {
 
 static void list_again_locked(lm_store *s, uint32_t slot) {
   uint32_t free = free_of(lm_map_span(slot));
-  atomic_store_explicit(&lm_map_span(slot)->mark, 0, memory_order_relaxed);
+  set_note(lm_map_span(slot), UNNOTED);
   if (free) list_locked(s, slot, free == lm_span_count(s->class_));
 }
 
@@ -431,7 +445,7 @@ static void unlist_locked(lm_store *s, uint32_t slot) {
       s->drawing[i] = 0;
       return;
     }
-  if (free_of(lm_map_span(slot))) unlink_span(&s->partial, slot);
+  if (free_of(lm_map_span(slot))) unlink_used(s, slot);
 }
 
 /* A span at `slot`, listed or full, in which something lives or is cached. */
@@ -469,8 +483,8 @@ static void end_locked(lm_store *s, uint32_t slot, uint32_t slots) {
 
 static bool is_over_locked(const lm_store *s, uint32_t slot) {
   const lm_span *span = lm_map_span(slot);
-  return atomic_load_explicit(&span->mark, memory_order_relaxed) == ABANDONED &&
-         is_apart(s, span) && free_of(span) == lm_span_count(s->class_);
+  return note_of(span) == ABANDONED && is_apart(s, span) &&
+         free_of(span) == lm_span_count(s->class_);
 }
 
 bool lm_store_home(lm_store *s, void *p) {
@@ -542,7 +556,7 @@ void lm_store_abandon(lm_store *s, uint32_t slot) {
   uint32_t slots = lm_span_slots(s->class_);
   lm_lock_take(&s->lock);
   atomic_fetch_sub_explicit(&s->apart, 1, memory_order_relaxed);
-  atomic_store_explicit(&lm_map_span(slot)->mark, ABANDONED, memory_order_relaxed);
+  set_note(lm_map_span(slot), ABANDONED);
   bool over = is_over_locked(s, slot);
   if (over) end_locked(s, slot, slots);
   lm_lock_drop(&s->lock);
@@ -561,7 +575,7 @@ static bool is_first_told(uint32_t slot, lm_side *side) {
 }
 
 /* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */
-static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty) {
+static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty, uint32_t note) {
   uint32_t n = 0, count = lm_span_count(s->class_);
   for (uint32_t prev = 0; slot; prev = slot, slot = lm_map_span(slot)->next, n++) {
     const lm_span *span = lm_map_span(slot);
@@ -570,7 +584,7 @@ static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty) {
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == s->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
                 lm_mark_is_free(mark_at(side, count)) && count_free(side, count) == free &&
-                is_first_told(slot, side);
+                note_of(span) == note && is_first_told(slot, side);
     if (!fair) return UINT32_MAX;
   }
   return n;
@@ -586,8 +600,9 @@ static bool is_depot_valid(const lm_store *s) {
 }
 
 bool lm_store_is_valid(const lm_store *s) {
-  uint32_t partial = check_list(s, s->partial, false);
-  uint32_t empties = check_list(s, s->empty, true);
-  return partial <= s->spans && empties == s->empties && partial + empties <= s->spans &&
-         is_depot_valid(s);
+  uint32_t partial = check_list(s, s->partial, false, UNNOTED);
+  uint32_t purged = check_list(s, s->purged, false, PURGED);
+  uint32_t empties = check_list(s, s->empty, true, UNNOTED);
+  bool fair = partial <= s->spans && purged <= s->spans && empties == s->empties;
+  return fair && partial + purged + empties <= s->spans && is_depot_valid(s);
 }

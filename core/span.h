@@ -15,7 +15,9 @@
  * by itself, and nothing is drawn from it.
  *
  * Law: every span of the store with free > 0 that is not apart is in one place: in `drawing`, or
- * else in the list `empty` if free == count, `partial` if not; `spans` counts all. */
+ * else in the list `empty` if free == count, and if not in `purged` from when the pages of its free
+ * objects went back until an object of it comes back, before and after in `partial`; `spans` counts
+ * all. */
 #ifndef LM_SPAN_H
 #define LM_SPAN_H
 
@@ -26,8 +28,8 @@ enum { LM_DRAWERS = 4 };
 
 typedef struct lm_store {
   lm_lock lock;
-  uint32_t drawing[LM_DRAWERS]; /* first slots of the spans that threads draw from, or 0 */
-  uint32_t partial, empty;      /* first slots of listed spans, 0 for none */
+  uint32_t drawing[LM_DRAWERS];    /* first slots of the spans that threads draw from, or 0 */
+  uint32_t partial, purged, empty; /* first slots of listed spans, 0 for none */
   uint32_t spans, empties;
   uint32_t stocked;    /* pointers in the depot */
   uint32_t surplus;    /* objects pushed since one was last pulled */

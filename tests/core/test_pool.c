@@ -403,6 +403,33 @@ static void serves_again_after_running_out(void **state) {
   assert_int_equal(run_in_child(exhaust, NULL), 0);
 }
 
+/* Of spans in which something lives: what went back is not gone through again at each tick. */
+static void gives_back_free_pages_of_a_span_once(void **state) {
+  (void)state;
+  enum { N = 8192, EACH = 16 };
+  static void *p[N];
+  lm_strategy *s = intern((lm_desc){ .kind = LM_KIND_HOST, .align = 16, .name = "once" });
+  for (int i = 0; i < N; i++) p[i] = take(s, 1024, 16);
+  for (int i = 0; i < N; i++)
+    if (i % EACH) release(p[i]);
+  lm_pool_trim();
+  assert_true(lm_pool_is_valid());
+  long before = lm_sys_calls();
+  lm_pool_trim();
+  long again = lm_sys_calls() - before;
+  assert_true(again < 16);
+  for (int i = 0; i < N; i++)
+    if (i % EACH == 0 && i % (2 * EACH)) release(p[i]);
+  before = lm_sys_calls();
+  lm_pool_trim();
+  assert_true(lm_sys_calls() - before >= N / (2 * EACH)); /* one where each was, at least */
+  for (int i = 0; i < N; i++)
+    if (i % (2 * EACH)) assert_non_null(p[i] = take(s, 1024, 16));
+  assert_true(lm_pool_is_valid());
+  for (int i = 0; i < N; i++) assert_int_equal(release(p[i]), LM_FREED);
+  lm_pool_trim();
+}
+
 static void reports_fresh_memory_as_zero(void **state) {
   (void)state;
   lm_strategy *s = intern((lm_desc){ .name = "fresh" });
@@ -616,6 +643,7 @@ int main(void) {
     TEST(moves_nothing_small),
     TEST(gives_back_memory_after_a_peak),
     TEST(gives_back_memory_of_small_objects_after_a_peak),
+    TEST(gives_back_free_pages_of_a_span_once),
     TEST(reports_fresh_memory_as_zero),
     TEST(a_guarded_block_ends_at_a_fault),
     TEST(guards_one_in_n),
