@@ -48,6 +48,7 @@ typedef struct worker {
   pthread_t thread;
   long at; /* the next operation to look at */
   bool rested;
+  bool succeeds; /* another, whose end is waited for: it tells what it counted */
   int depth;
   int scope[DEEPEST]; /* spots; -1: NULL */
 } worker;
@@ -685,13 +686,15 @@ static bool take_part(worker *w, long i) {
 static void *work(void *argument) {
   worker *w = argument;
   thread_number = w->number;
+  if (w->succeeds) must(!pthread_join(w->thread, NULL), "no thread before this one");
   w->thread = pthread_self();
   while (w->at < run.count) {
     if (w->at % ROUND == 0 && !w->rested) meet(w);
     w->rested = false;
     if (!take_part(w, w->at++)) continue;
     pthread_t next;
-    pthread_detach(pthread_self());
+    w->succeeds = run.alone;
+    if (!run.alone) pthread_detach(pthread_self());
     must(!pthread_create(&next, NULL, work, w), "no thread");
     return NULL;
   }
