@@ -123,6 +123,8 @@ class LoamIpcHandle(IpcHandle):  # type: ignore[misc]
     pools cut from a range of addresses, the driver's own handles cannot name. It is pickled by its
     name, so the other process needs the package, but not the plug-in."""
 
+    _impl: Any  # Numba's: what the memory was opened by, None before
+
     def _open_by(self, way: type, context: Any) -> Any:
         if self._impl is not None:
             raise ValueError("IpcHandle is already opened")
