@@ -249,13 +249,15 @@ uint64_t lm_numa_free_unkept(unsigned node) {
 
 bool lm_numa_is_wanted(void) { return atomic_load_explicit(&wanted, memory_order_relaxed); }
 
-/* One that nobody read since the last time is kept no more; nor is one whose file is gone. */
+/* One that nobody read for a second is kept no more; nor is one whose file is gone. Sooner, and
+ * what is asked now and then would mostly be found unkept. */
 static bool keep(unsigned node, lm_numa_gauge *g, int64_t now) {
   uint32_t state = atomic_load_explicit(&g->state, memory_order_relaxed);
   bool is_recent = now - atomic_load_explicit(&g->read_at, memory_order_relaxed) < 2 * KEEP_NS;
-  uint32_t next = state == LM_NUMA_KEPT_USED || (state == LM_NUMA_UNKEPT && is_recent)
-                      ? LM_NUMA_KEPT
-                      : LM_NUMA_UNKEPT;
+  bool is_used = state == LM_NUMA_KEPT_USED || (state == LM_NUMA_UNKEPT && is_recent);
+  g->unused = is_used ? 0 : g->unused + 1;
+  bool stays = is_used || (state == LM_NUMA_KEPT && g->unused < LM_NUMA_KEPT_UNUSED);
+  uint32_t next = stays ? LM_NUMA_KEPT : LM_NUMA_UNKEPT;
   if (next == LM_NUMA_KEPT) {
     uint64_t total, free;
     read_memory(node, &total, &free);

@@ -43,7 +43,7 @@ unsigned lm_numa_near(void);           /* the nearest to it of those with memory
 
 /* The service thread's: whether somebody asks; reads anew what is asked for, to be called each
  * LM_NUMA_KEEP_MS; says that it does not for a while. */
-enum { LM_NUMA_KEEP_MS = 50 };
+enum { LM_NUMA_KEEP_MS = 50, LM_NUMA_KEPT_UNUSED = 20 };
 bool lm_numa_is_wanted(void);
 void lm_numa_keep(void);
 void lm_numa_unkeep(void);
@@ -98,6 +98,7 @@ bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out);
 enum { LM_NUMA_UNKEPT, LM_NUMA_KEPT, LM_NUMA_KEPT_USED };
 typedef struct lm_numa_gauge {
   _Atomic uint32_t state;
+  uint32_t unused;         /* times it was kept since somebody read it; the service thread's */
   _Atomic int64_t read_at; /* whoever moves it reads the file; relaxed, the figure is a hint */
   _Atomic uint64_t free;
 } lm_numa_gauge;
