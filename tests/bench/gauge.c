@@ -72,7 +72,7 @@ static void row(const char *what, size_t size, int threads) {
   kind with = { loam_site_get(what), size }, without = { loam_site_get("none"), size };
   double a = 1e300, b = 1e300;
   pairs(&with, PAIRS);
-  nanosleep(&(struct timespec){ 0, 100000000 }, NULL); /* free memory is kept once it is read */
+  nanosleep(&(struct timespec){ 0, 300000000 }, NULL); /* by then free memory is kept */
   for (int i = 0; i < ROUNDS; i++) {
     double one = once(&with, threads), other = once(&without, threads);
     if (one < a) a = one;
