@@ -5,12 +5,7 @@
  *   gauge            the table, by gauge and by size, on one thread and on two
  *   gauge WHAT N     N pairs of 100 bytes of one row (none, node, free, live, both, deep), for a
  *                    tool that counts instructions: valgrind --tool=callgrind gauge live 100000 */
-#include "bench.h"
-
-#include <pthread.h>
-#include <string.h>
-
-enum { ROUNDS = 30, PAIRS = 100000 };
+#include "pairs.h"
 
 /* None of the conditions changes while it is measured. `deep` has the gauge behind sizes. */
 static const char policy[] =
@@ -38,47 +33,14 @@ static const char policy[] =
     "  return a\n"
     "end }\n";
 
-typedef struct kind {
-  loam_site *site;
-  size_t size;
-} kind;
-
-static void pairs(void *ctx, long n) {
-  kind k = *(kind *)ctx;
-  for (; n > 0; n--) {
-    char *volatile p = loam_malloc(k.site, k.size);
-    *p = 1;
-    loam_free(p);
-  }
-}
-
-static void *pairs_beside(void *ctx) {
-  pairs(ctx, PAIRS);
-  return NULL;
-}
-
-/* `ns` a pair of each of two threads that do the same at once. */
-static double once(kind *k, int threads) {
-  pthread_t other;
-  if (threads == 1) return bench_once(pairs, k, PAIRS);
-  int64_t start = bench_now();
-  if (pthread_create(&other, NULL, pairs_beside, k)) abort();
-  pairs(k, PAIRS);
-  pthread_join(other, NULL);
-  return (double)(bench_now() - start) / PAIRS;
-}
-
 static void row(const char *what, size_t size, int threads) {
-  kind with = { loam_site_get(what), size }, without = { loam_site_get("none"), size };
-  double a = 1e300, b = 1e300;
-  pairs(&with, PAIRS);
+  pairs_kind of[2] = { { loam_site_get(what), size }, { loam_site_get("none"), size } };
+  double least[2];
+  pairs_run(&of[0], PAIRS_EACH);
   nanosleep(&(struct timespec){ 0, 300000000 }, NULL); /* by then free memory is kept */
-  for (int i = 0; i < ROUNDS; i++) {
-    double one = once(&with, threads), other = once(&without, threads);
-    if (one < a) a = one;
-    if (other < b) b = other;
-  }
-  printf("%8s %8zu %8d %8.2f %8.2f %+8.2f %8.2f\n", what, size, threads, a, b, a - b, a / b);
+  pairs_least(of, threads, least);
+  printf("%8s %8zu %8d %8.2f %8.2f %+8.2f %8.2f\n", what, size, threads, least[0], least[1],
+         least[0] - least[1], least[0] / least[1]);
 }
 
 int main(int argc, char **argv) {
@@ -88,8 +50,8 @@ int main(int argc, char **argv) {
   if (loam_start(&config)) abort();
   bench_load("gauge", policy);
   if (argc == 3) {
-    kind k = { loam_site_get(argv[1]), 100 };
-    pairs(&k, atol(argv[2]));
+    pairs_kind k = { loam_site_get(argv[1]), 100 };
+    pairs_run(&k, atol(argv[2]));
     return 0;
   }
   printf("%8s %8s %8s %8s %8s %8s %8s\n", "gauge", "size", "threads", "with", "without", "more",

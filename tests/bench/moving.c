@@ -2,45 +2,12 @@
  * thread that allocates and frees all the time sees meanwhile: p50, p99, p99.9 and the longest
  * operation, beside the same time without. Where there is one node, memory goes onto huge pages and
  * off them again; with several, also from node to node. */
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
+#include "busy.h"
 
-#include "bench.h"
-
-enum { SAMPLES = 1 << 22, ROUNDS = 4 };
+enum { ROUNDS = 4 };
 #define LARGE ((size_t)256 << 20)
 #define BLOCK ((size_t)64 << 20)
 enum { OBJECTS = 100000, OBJECT = 640 };
-
-static atomic_int stop;
-static uint32_t *sample;
-static long samples;
-
-static void *allocate(void *arg) {
-  samples = 0;
-  while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
-    int64_t start = bench_now();
-    char *p = loam_malloc(arg, 64 + (size_t)(samples & 63) * 200);
-    *p = 1;
-    loam_free(p);
-    sample[samples++ & (SAMPLES - 1)] = (uint32_t)(bench_now() - start);
-  }
-  return NULL;
-}
-
-static int by_value(const void *a, const void *b) {
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  return x < y ? -1 : x > y;
-}
-
-static void tell(const char *what) {
-  long n = samples < SAMPLES ? samples : SAMPLES;
-  qsort(sample, (size_t)n, sizeof *sample, by_value);
-  printf("%-14s%10ld operations   p50 %4u ns   p99 %5u ns   p99.9 %6u ns   max %8.3f ms\n", what,
-         samples, sample[n / 2], sample[(long)((double)n * 0.99)],
-         sample[(long)((double)n * 0.999)], sample[n - 1] / 1e6);
-}
 
 static void load(const char *strategy) {
   char text[512];
@@ -93,36 +60,24 @@ static int nodes(void) {
   return f ? 2 : 1;
 }
 
-static void *move_all(void *arg) {
-  (void)arg;
+static void move_all(void) {
   move("large blocks, onto huge pages", "large", "huge = 'thp'", "huge = false");
   move("small objects, the same", "small", "huge = 'thp'", "huge = false");
-  if (nodes() == 1) return NULL;
+  if (nodes() == 1) return;
   move("large blocks, from node 0 to node 1", "large", "numa = 1", "numa = 0");
   move("small objects, the same", "small", "numa = 1", "numa = 0");
-  return NULL;
 }
 
 int main(void) {
-  pthread_t thread;
-  sample = malloc(SAMPLES * sizeof *sample);
-  memset(sample, 0, SAMPLES * sizeof *sample);
+  busy_thread busy;
+  busy_init(&busy, "busy", 64, 200);
   load("huge = false");
   make();
   int64_t start = bench_now();
-  pthread_create(&thread, NULL, allocate, loam_site_get("busy"));
-  move_all(NULL);
+  busy_start(&busy);
+  move_all();
   int64_t took = bench_now() - start;
-  atomic_store(&stop, 1);
-  pthread_join(thread, NULL);
-  tell("meanwhile");
-  atomic_store(&stop, 0);
-  pthread_create(&thread, NULL, allocate, loam_site_get("busy"));
-  struct timespec quiet = { took / 1000000000, took % 1000000000 };
-  nanosleep(&quiet, NULL);
-  atomic_store(&stop, 1);
-  pthread_join(thread, NULL);
-  tell("quiet, as long");
-  free(sample);
+  busy_end(&busy, "meanwhile");
+  busy_alone(&busy, took);
   return 0;
 }
