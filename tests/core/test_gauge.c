@@ -2,12 +2,11 @@
  * of the moment, through reloads, forks and threads. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "folder.h"
 #include "live.h"
 #include "loam.h"
 #include "numa.h"
-#include "test.h"
 
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
 enum { SCALE = 10 };
@@ -17,17 +16,6 @@ enum { SCALE = 1 };
 
 /* ---- A machine of one node, whose free memory is what a file says ---- */
 
-static char folder[] = "/tmp/loam-gauge-XXXXXX";
-
-static void write_file(const char *name, const char *text) {
-  char path[128];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(text, file);
-  fclose(file);
-}
-
 static void set_free(int mib) {
   char text[128];
   snprintf(text, sizeof text, "Node 0 MemTotal: 8388608 kB\nNode 0 MemFree: %d kB\n", mib * 1024);
@@ -35,22 +23,13 @@ static void set_free(int mib) {
 }
 
 static void make_machine(void) {
-  char node[80];
   assert_non_null(mkdtemp(folder));
-  snprintf(node, sizeof node, "%s/node0", folder);
-  assert_int_equal(mkdir(node, 0700), 0);
+  make_folder("node0");
   write_file("online", "0\n");
   write_file("has_memory", "0\n");
   write_file("has_cpu", "0\n");
   set_free(2048);
   lm_numa_pretend(folder, UINT64_MAX);
-}
-
-static int remove_machine(void **state) {
-  (void)state;
-  char command[80];
-  snprintf(command, sizeof command, "rm -r %s", folder);
-  return system(command);
 }
 
 /* `few` and `some` are bytes that live. */
@@ -368,5 +347,5 @@ int main(void) {
     cmocka_unit_test(a_double_free_of_what_is_counted_is_told),
     cmocka_unit_test(free_memory_decides_as_it_changes),
   };
-  return cmocka_run_group_tests(tests, set_up, remove_machine);
+  return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

@@ -5,23 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "folder.h"
 #include "numa.h"
 
 /* ---- A made-up machine: nodes 0, 1, 3 with memory, 2 with CPUs only; 4 is possible, not there. */
-
-static char folder[] = "/tmp/loam-test-XXXXXX";
-
-static void write_file(const char *name, const char *text) {
-  char path[128];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(text, file);
-  fclose(file);
-}
 
 static void write_free(unsigned node, unsigned total_kib, unsigned free_kib) {
   char name[32], text[256];
@@ -34,9 +23,9 @@ static void write_free(unsigned node, unsigned total_kib, unsigned free_kib) {
 }
 
 static void write_node(unsigned node, unsigned total_kib, unsigned free_kib, const char *distance) {
-  char path[128], name[32];
-  snprintf(path, sizeof path, "%s/node%u", folder, node);
-  assert_int_equal(mkdir(path, 0700), 0);
+  char name[32];
+  snprintf(name, sizeof name, "node%u", node);
+  make_folder(name);
   snprintf(name, sizeof name, "node%u/distance", node);
   write_file(name, distance);
   write_free(node, total_kib, free_kib);
@@ -53,13 +42,6 @@ static int make_machine(void **state) {
   write_node(2, 0, 0, "20 20 10 300\n");
   write_node(3, 6000, 3000, "30 30 30 10\n");
   return 0;
-}
-
-static int remove_machine(void **state) {
-  (void)state;
-  char command[64];
-  snprintf(command, sizeof command, "rm -r %s", folder);
-  return system(command);
 }
 
 static int pretend(void **state) {
@@ -354,5 +336,5 @@ int main(void) {
     cmocka_unit_test(runs_begin_and_end_where_huge_pages_do),
     cmocka_unit_test(odd_places_and_sizes_are_covered_whole),
   };
-  return cmocka_run_group_tests_name("numa", tests, make_machine, remove_machine);
+  return cmocka_run_group_tests_name("numa", tests, make_machine, remove_folder);
 }

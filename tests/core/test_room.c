@@ -3,27 +3,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "folder.h"
 #include "numa.h"
 #include "room.h"
 
-static char folder[] = "/tmp/loam-test-XXXXXX", self[64], groups[64];
-
-static void write_file(const char *name, const char *text) {
-  char path[128];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(text, file);
-  fclose(file);
-}
-
-static void make_folder(const char *name) {
-  char path[128];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  assert_int_equal(mkdir(path, 0700), 0);
-}
+static char self[64], groups[64];
 
 static int make_groups(void **state) {
   (void)state;
@@ -40,11 +25,8 @@ static int make_groups(void **state) {
 }
 
 static int remove_groups(void **state) {
-  (void)state;
-  char command[64];
   lm_room_pretend("/proc/self/cgroup", "/sys/fs/cgroup");
-  snprintf(command, sizeof command, "rm -r %s", folder);
-  return system(command);
+  return remove_folder(state);
 }
 
 static void without_groups_there_is_no_limit(void **state) {

@@ -1,40 +1,18 @@
 /* test_share.c - local memory by node (strategy.h), on a machine that says it has two; the rest, on
  * real nodes, is in tests/vm. */
-#include <sys/stat.h>
-
 #include "by_hand.h"
-
-static char folder[] = "/tmp/loam-test-XXXXXX";
-
-static void write_file(const char *name, const char *text) {
-  char path[128];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(text, file);
-  fclose(file);
-}
+#include "folder.h"
 
 static int make_machine(void **state) {
-  char path[64];
   if (!mkdtemp(folder)) return 1;
-  for (int node = 0; node < 2; node++) {
-    snprintf(path, sizeof path, "%s/node%d", folder, node);
-    if (mkdir(path, 0700)) return 1;
-  }
+  make_folder("node0");
+  make_folder("node1");
   write_file("online", "0-1\n");
   write_file("has_memory", "0-1\n");
   write_file("node0/meminfo", "Node 0 MemTotal: 16000000 kB\nNode 0 MemFree: 8000000 kB\n");
   write_file("node1/meminfo", "Node 1 MemTotal: 16000000 kB\nNode 1 MemFree: 8000000 kB\n");
   lm_numa_pretend(folder, UINT64_MAX);
   return set_up(state);
-}
-
-static int remove_machine(void **state) {
-  (void)state;
-  char command[64];
-  snprintf(command, sizeof command, "rm -r %s", folder);
-  return system(command);
 }
 
 static lm_strategy *local(const char *name, size_t limit) {
@@ -148,5 +126,5 @@ int main(void) {
     cmocka_unit_test(threads_share_by_node),
     cmocka_unit_test(any_call_may_be_refused),
   };
-  return cmocka_run_group_tests_name("share", tests, make_machine, remove_machine);
+  return cmocka_run_group_tests_name("share", tests, make_machine, remove_folder);
 }

@@ -1,0 +1,36 @@
+/* folder.h - a folder of files that stand for the kernel's. */
+#ifndef FOLDER_H
+#define FOLDER_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "test.h"
+
+static char folder[] = "/tmp/loam-test-XXXXXX";
+
+static inline void make_folder(const char *name) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static inline void write_file(const char *name, const char *text) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(text, file);
+  fclose(file);
+}
+
+/* A group's last step. */
+static inline int remove_folder(void **state) {
+  (void)state;
+  char command[64];
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  return system(command);
+}
+
+#endif
