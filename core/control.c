@@ -32,6 +32,7 @@
 #include "rebalance.h"
 #include "sys.h"
 #include "watch.h"
+#include "sweep.h"
 
 enum {
   CLIENTS = 16,
@@ -384,7 +385,7 @@ static void gather_clients(struct pollfd *fds, int *timeout_ms) {
 
 static void tick(void) {
   if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
-  lm_pool_decay();
+  lm_sweep_decay();
   bool more = lm_policy_decay();
   if (lm_cache_decay() || more) lm_decay_stir();
   tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;

@@ -1,7 +1,7 @@
 /* decay.h - when memory that nobody uses any more goes back to the system by itself.
  *
  * While there is such memory, the service thread ticks: it releases what was free throughout an
- * interval (lm_pool_decay). Nobody ticks where nothing is to be had, so the first put of a MiB
+ * interval (lm_sweep_decay). Nobody ticks where nothing is to be had, so the first put of a MiB
  * that finds it asleep wakes it. To everyone else this is one load of one word, on paths that just
  * gave back a lock:
  *

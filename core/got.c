@@ -13,6 +13,7 @@
 #include "pool.h"
 #include "site.h"
 #include "strategy.h"
+#include "walk.h"
 
 enum { PAGES_MOST = 16384, BATCH = 256 };
 #define HUGE_PAGE (2 * LM_MIB)
@@ -233,7 +234,7 @@ static void choose_steps(look *l) {
 
 static void walk(look *l, void (*visit)(void *ctx, const lm_object *object)) {
   l->last = 0;
-  lm_pool_each(visit, l);
+  lm_walk_each(visit, l);
 }
 
 /* A large block has small pages at its rim: less than half is no shortfall. */

@@ -19,6 +19,7 @@
 #include "machine.h"
 #include "policy.h"
 #include "pool.h"
+#include "sweep.h"
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
@@ -415,7 +416,7 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
   return lm_fail(LOAM_EBADPTR, "%p: it is in no live block", ptr);
 }
 
-size_t loam_trim(void) { return lm_pool_trim(); }
+size_t loam_trim(void) { return lm_sweep_trim(); }
 
 /* ---- Device memory ------------------------------------------------------------------------- */
 

@@ -19,6 +19,7 @@
 #include "pool.h"
 #include "settle.h"
 #include "sys.h"
+#include "retire.h"
 
 /* After this many new tags went over the budget, those to come are refused untried: each try may
  * keep its thread waiting for a whole step. */
@@ -224,7 +225,7 @@ static void retire_strategies(void) {
   if (!used) return;
   lock(&live_lock);
   lm_script_mark(live, used, n);
-  lm_pool_retire(used, n);
+  lm_retire_unused(used, n);
   unlock(&live_lock);
   lm_own_free(used);
 }

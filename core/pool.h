@@ -13,7 +13,10 @@
  *
  * Law of a span of small objects: count objects = free + cached + live; `free` equals the number
  * of FREE marks; a span with free == count goes back to its region.
- * A pool belongs to one strategy, so a page never serves another strategy's placement. */
+ * A pool belongs to one strategy, so a page never serves another strategy's placement.
+ *
+ * Beside this file: pools.h (all pools at once), sweep.h (what idles goes back), retire.h (a pool
+ * ends), walk.h (each live object). */
 #ifndef LM_POOL_H
 #define LM_POOL_H
 
@@ -86,29 +89,8 @@ void *lm_pool_move(lm_thread *t, void *p, size_t size);
 
 /* Replaces the token of the live object at p if it still is `old`; for re-owning and counting. */
 bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
-/* Each live object. Lock-free against alloc and free: each is seen as it was at some moment;
- * `visit` may call lm_pool_retoken and nothing else of the pool. */
-void lm_pool_each(void (*visit)(void *ctx, const lm_object *object), void *ctx);
-
-/* The live objects of the extent that begins at `slot`, as lm_pool_each. */
-void lm_pool_visit(uint32_t slot, void (*visit)(void *ctx, const lm_object *object), void *ctx);
 /* How memory of a strategy is made ready. */
 lm_prepare lm_pool_prepare(const lm_desc *desc);
-/* Has threads give back what they cache of stores that have spans apart: as far as that goes. */
-void lm_pool_recall(void);
-
-/* Gives back all memory of strategies that hold no live block and whose `used[id]` is 0 (of ids
- * from n on: none). The caller sees to it that no plan that names such a one can still be read,
- * and that none is made meanwhile. Who decided on one before, and asks only now, is served all the
- * same. */
-void lm_pool_retire(const uint8_t *used, uint32_t n);
-/* Gives back to the system what holds no live object: what threads, stores and regions keep for
- * reuse. Bytes, in whole slots; what others gave back meanwhile too. The caller is not inside an
- * operation. */
-size_t lm_pool_trim(void);
-/* A tick of decay.h, by the service thread: the same for what was not needed since the last one, in
- * a bounded amount. */
-void lm_pool_decay(void);
 
 typedef struct lm_pool_figures {
   uint64_t reserved, regions, metadata;
@@ -122,7 +104,7 @@ enum { LM_POOL_PLACES = 1024 };
 
 /* Law: low <= top <= high; low .. top - 1 are its items; all NULL: not open. A thread that ends
  * opens none. The cache lines of its items are no other bin's: another thread's would write there.
- * Only its thread touches a bin, save where thread.h and lm_pool_retire say how another may. But a
+ * Only its thread touches a bin, save where thread.h and retire.c say how another may. But a
  * forked child inherits the bins of threads that it lost in the midst of things, and flushes them:
  * so an object leaves a bin before anything else is done with it and enters it last. At worst the
  * child loses what was on its way. */

@@ -21,6 +21,7 @@
 #include "placed.h"
 #include "refit.h"
 #include "rehome.h"
+#include "walk.h"
 
 enum {
   BATCH = 64,           /* claims */
@@ -152,7 +153,7 @@ static void survey_object(void *ctx, const lm_object *object) {
 
 static survey survey_of(uint32_t slot, bool tallies, const char *instead) {
   survey s = { .tallies = tallies, .instead = instead, .slot = slot };
-  lm_pool_visit(slot, survey_object, &s);
+  lm_walk_extent(slot, survey_object, &s);
   return s;
 }
 
@@ -169,7 +170,7 @@ static void tally_object(void *ctx, const lm_object *object) {
 }
 
 static void tally(uint32_t slot, const char *what, const char *why) {
-  lm_pool_visit(slot, tally_object, &(verdict){ what, why });
+  lm_walk_extent(slot, tally_object, &(verdict){ what, why });
 }
 
 static const char *words_of(int error) {

@@ -5,6 +5,8 @@
 
 #include "bin.h"
 #include "refit.h"
+#include "sweep.h"
+#include "walk.h"
 
 #define HUGE (2 * LM_MIB)
 enum { RECALLS = 8, RECALL_NAP_NS = 20000 };
@@ -47,7 +49,7 @@ static void count_live(void *ctx, const lm_object *object) {
 /* No thread caches an object of the span, nor is about to bring one home. */
 static bool is_quiet(const lm_home *h) {
   uint32_t live = 0;
-  lm_pool_visit(h->slot, count_live, &live);
+  lm_walk_extent(h->slot, count_live, &live);
   return lm_store_held(store_of(h->from, h->class_), h->slot) == live;
 }
 
@@ -62,7 +64,7 @@ bool lm_rehome_settle(const lm_home *home, uint32_t n) {
   if (!lm_thread_grace()) return false;
   for (int tries = 0; tries < RECALLS && !are_quiet(home, n); tries++) {
     if (tries) lm_sys_nap(RECALL_NAP_NS);
-    lm_pool_recall();
+    lm_sweep_recall();
   }
   return true;
 }

@@ -19,6 +19,7 @@
 
 #include "live.h"
 #include "make.h"
+#include "walk.h"
 
 static struct {
   lm_lock lock;
@@ -55,7 +56,7 @@ void lm_settle_all(void) {
   if (atomic_exchange_explicit(&settling.wanted, false, memory_order_relaxed)) {
     lm_thread_raise(LM_WARY_COUNTING | LM_WARY_STALE);
     (void)lm_thread_grace();
-    lm_pool_each(count_object, NULL);
+    lm_walk_each(count_object, NULL);
     lm_make_each(count_foreign, NULL);
     lm_thread_lower(LM_WARY_COUNTING);
   }

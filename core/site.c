@@ -14,6 +14,7 @@
 #include "error.h"
 #include "lock.h"
 #include "make.h"
+#include "walk.h"
 
 enum { SITES_MAX = (1 << LM_SITE_BITS) - 2, CHUNKS = SITES_MAX / LM_SITE_CHUNK + 1 };
 enum { TABLE_MIN = 1024, NAMES_BLOCK = 16384 };
@@ -377,7 +378,7 @@ static void slots_reclaim_locked(void) {
   uint64_t live = atomic_load_explicit(&lm_generation, memory_order_relaxed);
   uint32_t slot = slot_find_locked(live, true);
   if (slot < LM_GENERATION_SLOTS) kept[slot] = true;
-  lm_pool_each(keep_slot_of, kept);
+  lm_walk_each(keep_slot_of, kept);
   lm_make_each(keep_slot_of_foreign, kept);
   memcpy(slot_used, kept, sizeof kept);
 }

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "lock.h"
 #include "make.h"
+#include "walk.h"
 
 _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_bad_frees;
 
@@ -272,7 +273,7 @@ static void add_totals(query *q) {
 }
 
 static void collect(query *q) {
-  lm_pool_each(add_object, q);
+  lm_walk_each(add_object, q);
   gather(q, walk_foreign);
   /* Totals after what lives: a block that is seen living has been allocated. */
   if (!(q->keys & LOAM_BY_GENERATION)) add_totals(q);

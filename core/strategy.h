@@ -15,7 +15,7 @@
 #include "loam.h"
 #include "numa.h"
 
-/* Descriptions are small and never go away; what they hold of memory does (lm_pool_retire). */
+/* Descriptions are small and never go away; what they hold of memory does (lm_retire_unused). */
 enum {
   LM_STRATEGY_BITS = 14,
   LM_STRATEGIES_MAX = 1 << LM_STRATEGY_BITS,

@@ -14,6 +14,7 @@
 #include "image.h"
 #include "settle.h"
 #include "test.h"
+#include "sweep.h"
 
 /* ---- a policy by hand ---- */
 
@@ -100,7 +101,7 @@ static inline loam_owner_info owner(const void *p) {
 
 /* Of its limit, by what lives: what threads cache is given back first. */
 static inline int64_t used(const lm_strategy *s) {
-  lm_pool_trim();
+  lm_sweep_trim();
   return s->used;
 }
 

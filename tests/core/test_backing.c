@@ -8,6 +8,7 @@
 
 #include "bin.h"
 #include "by_hand.h"
+#include "sweep.h"
 #include "sys_file.h"
 
 static const char dir[] = "/var/tmp";
@@ -55,7 +56,7 @@ static void serves_every_size(lm_strategy *s, const char *kind) {
     }
     for (size_t i = 0; i < LM_COUNT(sizes); i++) put(p[i]);
     assert_true(lm_pool_is_valid());
-    if (round) lm_pool_trim();
+    if (round) lm_sweep_trim();
   }
 }
 
@@ -88,7 +89,7 @@ static void memory_and_disk_go_back(void **state) {
     memset(p, 1, 8 << 20);
     assert_true(taken(kinds[i]) >= 8 << 20);
     put(p);
-    lm_pool_trim();
+    lm_sweep_trim();
     assert_int_equal(taken(kinds[i]), 0);
   }
 }
@@ -234,7 +235,7 @@ static int survives_closed_descriptors(void *s) {
   if (!is_all(p, 7, 100000)) return 2;
   put(p);
   put(q);
-  lm_pool_trim();
+  lm_sweep_trim();
   return lm_pool_is_valid() ? 0 : 3;
 }
 
@@ -268,7 +269,7 @@ static int live_as_a_child(void *s) {
   for (int i = 0; i < BLOCKS; i++) check(is_all(block[i], (char)(50 + i), sizes[i]));
   for (int i = 0; i < BLOCKS; i++) put(block[i]);
   check(lm_pool_is_valid());
-  lm_pool_trim();
+  lm_sweep_trim();
   char *p[BLOCKS];
   for (int i = 0; i < BLOCKS; i++) {
     p[i] = lm_engine_alloc(site, sizes[i], 16, true);
@@ -294,7 +295,7 @@ static void disturb_no_other(lm_strategy *s) {
   hear(to_parent[0]);
   for (int i = 0; i < BLOCKS; i++) assert_true(is_all(block[i], (char)i, sizes[i]));
   for (int i = 0; i < BLOCKS; i++) put(block[i]);
-  lm_pool_trim();
+  lm_sweep_trim();
   for (int i = 0; i < BLOCKS; i++) memset(block[i] = get(sizes[i]), 70 + i, sizes[i]);
   tell(to_child[1]);
   hear(to_parent[0]);

@@ -9,6 +9,7 @@
 #include "control.h"
 #include "loam.h"
 #include "pool.h"
+#include "sweep.h"
 #include "test.h"
 
 /* A peak of 200 MiB, half of it small objects of many sizes, half large blocks. */
@@ -102,7 +103,7 @@ static void ticks_give_back_the_pages_between_survivors(void **state) {
   for (int i = 0; i < BLOCKS; i++) small[i] = touched(SIZE);
   for (int i = 0; i < BLOCKS; i++)
     if (i % 10) loam_free(small[i]);
-  for (int i = 0; i < 4; i++) lm_pool_decay();
+  for (int i = 0; i < 4; i++) lm_sweep_decay();
   if (!SANITIZED) assert_true(resident() < before + BLOCKS / 10 * SIZE + NEAR);
   for (int i = 0; i < BLOCKS; i += 10) {
     for (int at = 0; at < SIZE; at++) assert_int_equal(small[i][at], 1);
@@ -116,9 +117,9 @@ static void three_ticks_give_back_a_peak_and_then_none_is_wanted(void **state) {
   rise();
   fall();
   assert_false(lm_decay_is_asleep());
-  for (int i = 0; i < 3; i++) lm_pool_decay();
+  for (int i = 0; i < 3; i++) lm_sweep_decay();
   if (!SANITIZED) assert_true(resident() < before + NEAR);
-  lm_pool_decay();
+  lm_sweep_decay();
   assert_true(lm_decay_is_asleep());
 }
 
@@ -129,14 +130,14 @@ static void ticks_leave_what_is_taken_over_and_over(void **state) {
   char *first = touched(size);
   loam_free(first);
   for (int i = 0; i < 5; i++) {
-    lm_pool_decay();
+    lm_sweep_decay();
     char *p = loam_malloc(NULL, size);
     assert_ptr_equal(p, first);
     assert_int_equal(p[size / 2], 1);
     loam_free(p);
   }
-  lm_pool_decay();
-  lm_pool_decay();
+  lm_sweep_decay();
+  lm_sweep_decay();
   first = loam_malloc(NULL, size);
   assert_int_equal(first[size / 2], 0);
   loam_free(first);
@@ -150,7 +151,7 @@ static void ticks_give_back_what_loam_itself_used(void **state) {
   lm_own_free(memset(lm_own_alloc(20 * LM_MIB), 1, 20 * LM_MIB));
   assert_true(lm_own_held() >= before + 20 * LM_MIB);
   assert_false(lm_decay_is_asleep());
-  for (int i = 0; i < 10 && !lm_decay_is_asleep(); i++) lm_pool_decay();
+  for (int i = 0; i < 10 && !lm_decay_is_asleep(); i++) lm_sweep_decay();
   assert_true(lm_decay_is_asleep());
   assert_true(lm_own_held() <= before + LM_MIB);
 }
@@ -158,7 +159,7 @@ static void ticks_give_back_what_loam_itself_used(void **state) {
 static void little_rouses_nobody(void **state) {
   (void)state;
   loam_trim();
-  for (int i = 0; i < 4 && !lm_decay_is_asleep(); i++) lm_pool_decay();
+  for (int i = 0; i < 4 && !lm_decay_is_asleep(); i++) lm_sweep_decay();
   for (int i = 0; i < 10; i++) loam_free(touched(100000));
   assert_true(lm_decay_is_asleep());
   loam_free(touched(2 * LM_MIB));
@@ -198,7 +199,7 @@ static void trims_and_ticks_beside_threads_that_allocate(void **state) {
   atomic_store(&churning, true);
   for (int i = 0; i < 4; i++) threads[i] = start_thread(i < 2 ? churn : trim_often, NULL);
   for (int i = 0; i < ROUNDS && (i < FEWEST || lm_sys_clock_ns() < end); i++) {
-    lm_pool_decay();
+    lm_sweep_decay();
     if (i % 4 == 0) loam_trim();
     usleep(1000);
   }

@@ -1,6 +1,7 @@
 /* test_engine_live - the live bytes of a tag that a plan reads are exact, whenever that begins. */
 #include "by_hand.h"
 #include "live.h"
+#include "walk.h"
 
 static int64_t live_of(const loam_site *s) { return lm_live_of(lm_thread_get(), s); }
 
@@ -73,7 +74,7 @@ static void counting_begins_exactly_while_threads_allocate(void **state) {
   }
   stop = true;
   for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
-  lm_pool_each(add_walked, NULL);
+  lm_walk_each(add_walked, NULL);
   for (int i = 0; i < TAGS; i++) {
     assert_int_equal(live_of(racing[i]), walked[i]);
     assert_int_equal(walked[i], 112);

@@ -5,7 +5,9 @@
 
 #include "pool.h"
 #include "span.h"
+#include "sweep.h"
 #include "test.h"
+#include "walk.h"
 
 enum { TOKEN = 2, OTHER = 12345 };
 
@@ -129,7 +131,7 @@ static void forgets_the_first_token_with_the_span(void **state) {
     assert_int_equal(lm_map_span_of(q)->token, TOKEN);
     expect_owner(p, TOKEN | LM_TOKEN_SLOW);
     expect_owner(q, TOKEN);
-    lm_pool_trim();
+    lm_sweep_trim();
   }
 }
 
@@ -276,12 +278,12 @@ static void walks_exactly_what_is_live(void **state) {
     want.blocks++;
     want.bytes += o.size;
   }
-  lm_pool_each(count, &got);
+  lm_walk_each(count, &got);
   assert_int_equal(got.blocks, want.blocks);
   assert_int_equal(got.bytes, want.bytes);
   for (int i = 1; i < N; i += 2) release(p[i]);
   got = (tally){ 0 };
-  lm_pool_each(count, &got);
+  lm_walk_each(count, &got);
   assert_int_equal(got.blocks, 0);
 }
 
@@ -352,7 +354,7 @@ static void gives_back_memory_after_a_peak(void **state) {
   for (int i = 0; i < N; i++) memset(p[i] = take(lm_strategy_at(0), size, 16), 1, size);
   assert_true(resident() > before + N * size / 2);
   for (int i = 0; i < N; i++) release(p[i]);
-  for (int i = 0; i < 3; i++) lm_pool_decay();
+  for (int i = 0; i < 3; i++) lm_sweep_decay();
   assert_true(resident() < before + 100 * LM_MIB);
 }
 
@@ -371,7 +373,7 @@ static void gives_back_memory_of_small_objects_after_a_peak(void **state) {
     p[i] = swapped;
   }
   for (int i = 0; i < N; i++) assert_true(lm_pool_give(t, p[i]) || release(p[i]) == LM_FREED);
-  for (int i = 0; i < 3; i++) lm_pool_decay();
+  for (int i = 0; i < 3; i++) lm_sweep_decay();
   assert_true(resident() < before + 60 * LM_MIB);
 }
 
@@ -412,22 +414,22 @@ static void gives_back_free_pages_of_a_span_once(void **state) {
   for (int i = 0; i < N; i++) p[i] = take(s, 1024, 16);
   for (int i = 0; i < N; i++)
     if (i % EACH) release(p[i]);
-  lm_pool_trim();
+  lm_sweep_trim();
   assert_true(lm_pool_is_valid());
   long before = lm_sys_calls();
-  lm_pool_trim();
+  lm_sweep_trim();
   long again = lm_sys_calls() - before;
   assert_true(again < 16);
   for (int i = 0; i < N; i++)
     if (i % EACH == 0 && i % (2 * EACH)) release(p[i]);
   before = lm_sys_calls();
-  lm_pool_trim();
+  lm_sweep_trim();
   assert_true(lm_sys_calls() - before >= N / (2 * EACH)); /* one where each was, at least */
   for (int i = 0; i < N; i++)
     if (i % (2 * EACH)) assert_non_null(p[i] = take(s, 1024, 16));
   assert_true(lm_pool_is_valid());
   for (int i = 0; i < N; i++) assert_int_equal(release(p[i]), LM_FREED);
-  lm_pool_trim();
+  lm_sweep_trim();
 }
 
 static void reports_fresh_memory_as_zero(void **state) {

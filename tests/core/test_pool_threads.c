@@ -5,6 +5,7 @@
 #include "pool.h"
 #include "span.h"
 #include "test.h"
+#include "walk.h"
 
 enum { THREADS = 4, TOKEN = 2, COUNTED = 3 };
 
@@ -68,7 +69,7 @@ static void count(void *ctx, const lm_object *o) {
 
 static size_t live(void) {
   size_t n = 0;
-  lm_pool_each(count, &n);
+  lm_walk_each(count, &n);
   return n;
 }
 
@@ -151,7 +152,7 @@ static void a_walk_sees_each_lasting_object_once(void **state) {
   for (int i = 0; i < MARKED; i++) marked[i] = take(t, lm_strategy_at(0), some_size(&seed), MARK);
   for (int i = 0; i < 300 / SCALE; i++) {
     size_t n = 0;
-    lm_pool_each(count_marked, &n);
+    lm_walk_each(count_marked, &n);
     assert_int_equal(n, MARKED);
   }
   stop = true;
@@ -223,7 +224,7 @@ static void re_owns_live_objects_while_they_are_freed(void **state) {
     lm_thread_raise(LM_WARY_COUNTING);
     now_token = COUNTED | LM_TOKEN_SLOW;
     assert_true(lm_thread_grace());
-    lm_pool_each(count_old, NULL);
+    lm_walk_each(count_old, NULL);
     lm_thread_lower(LM_WARY_COUNTING);
     usleep(2000);
     stop = true;

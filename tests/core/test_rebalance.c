@@ -14,6 +14,7 @@
 #include "rebalance.h"
 #include "site.h"
 #include "test.h"
+#include "walk.h"
 
 #define MiB ((size_t)1 << 20)
 
@@ -554,7 +555,7 @@ static void a_walk_goes_on_in_what_becomes_another_strategys(void **state) {
     *walked.p[i] = i;
   }
   walked.n = 0;
-  lm_pool_each(note_walked, NULL);
+  lm_walk_each(note_walked, NULL);
   for (int i = 0; i < WALKED; i++) {
     assert_int_equal(walked.told[i], 1);
     assert_string_equal(strategy_of((void *)walked.p[i]), "churn-2");

@@ -9,6 +9,7 @@
 
 #include "loam.h"
 #include "pool.h"
+#include "sweep.h"
 #include "test.h"
 
 #define hold(e) ((e) ? (void)0 : broken(__LINE__, #e))
@@ -162,9 +163,9 @@ static void trims(bool refused) {
 static void ticks_of_decay(bool refused) {
   for (int i = 0; i < 4; i++) {
     peaks(refused);
-    lm_pool_decay();
+    lm_sweep_decay();
   }
-  for (int i = 0; i < 4; i++) lm_pool_decay();
+  for (int i = 0; i < 4; i++) lm_sweep_decay();
 }
 
 static void *blocks_of_a_thread(void *refused) {

@@ -2,6 +2,7 @@
  * real nodes, is in tests/vm. */
 #include "by_hand.h"
 #include "folder.h"
+#include "retire.h"
 
 static int make_machine(void **state) {
   if (!mkdtemp(folder)) return 1;
@@ -67,11 +68,11 @@ static void a_share_ends_with_its_whole(void **state) {
   put(p);
   uint8_t stays[LM_STRATEGIES_MAX] = { 0 };
   stays[whole->id] = 1;
-  lm_pool_retire(stays, lm_strategy_count());
+  lm_retire_unused(stays, lm_strategy_count());
   assert_non_null(share->pool); /* a policy names the whole */
   CHAIN(host("share.other"));
   stays[whole->id] = 0;
-  lm_pool_retire(stays, lm_strategy_count());
+  lm_retire_unused(stays, lm_strategy_count());
   assert_null(share->pool);
   CHAIN(whole);
   p = get(100);

@@ -22,6 +22,7 @@
 
 #include "model.h"
 #include "pool.h"
+#include "sweep.h"
 
 enum {
   ROUND = 256, /* operations from one comparison of the books to the next */
@@ -503,7 +504,7 @@ static bool do_load(worker *w, dice *d) {
 
 static bool do_trim(worker *w, dice *d) {
   (void)w;
-  if (roll(d, 3)) lm_pool_decay();
+  if (roll(d, 3)) lm_sweep_decay();
   else tell("trim: %zu", loam_trim());
   return false;
 }
