@@ -76,7 +76,7 @@ static lm_pool *make_pool_locked(lm_strategy *strategy) {
 }
 
 void lm_pools_forget_locked(lm_strategy *strategy) {
-  lm_pool *pool = lm_pool_of(strategy);
+  lm_pool *pool = strategy->pool;
   __atomic_store_n(&strategy->pool, NULL, __ATOMIC_RELEASE);
   if (pool && pool->regions.how.backing) lm_backing_finish(&pool->backing);
   lm_own_free(pool);
