@@ -1,35 +1,37 @@
-# programs.awk - prints the runs that tests/bench/programs kept as a table: medians of processor
-# time, of time on the wall, of resident memory, a program a line.
-function median(key,   n, i, k, x, sorted) {
+# programs.awk - prints the runs that tests/bench/programs kept as a table: the least processor time
+# and time on the wall, the median of resident memory, a program a line.
+# in_order KEY SORTED - its runs, the least first; how many.
+function in_order(key, sorted,   n, i, k, x) {
   n = split(runs[key], sorted, " ")
   for (i = 2; i <= n; i++) {
     x = sorted[i] + 0
     for (k = i - 1; k > 0 && sorted[k] + 0 > x; k--) sorted[k + 1] = sorted[k]
     sorted[k + 1] = x
   }
+  return n
+}
+
+# What disturbs a run makes it longer, never shorter; memory it may make either.
+function figure(key, what,   n, sorted) {
+  n = in_order(key SUBSEP what, sorted)
+  if (what != "peak") return sorted[1]
   return n % 2 ? sorted[(n + 1) / 2] : (sorted[n / 2] + sorted[n / 2 + 1]) / 2
 }
 
-# Half of the way from the least to the most, as a part of the median.
-function jump(key,   n, i, each, least, most) {
-  n = split(runs[key], each, " ")
-  least = most = each[1] + 0
-  for (i = 2; i <= n; i++) {
-    if (each[i] + 0 < least) least = each[i] + 0
-    if (each[i] + 0 > most) most = each[i] + 0
-  }
-  return (most - least) / 2 / median(key)
+# From the least run to the one after it, as a part of the least: how well that is known.
+function gap(key,   sorted) {
+  return in_order(key, sorted) < 2 ? 1 : (sorted[2] - sorted[1]) / sorted[1]
 }
 
 # part PROGRAM WHAT FORMAT SCALE - glibc's figure and the others' ratios to it; the best of the four
 # comes to be in `best`, as a ratio, and its name in `winner`.
 function part(program, what, format, scale,   i, base, each) {
-  base = median(program SUBSEP "glibc" SUBSEP what)
+  base = figure(program SUBSEP "glibc", what)
   printf format, base / scale
   best = 1
   winner = "glibc"
   for (i = 2; i <= n; i++) {
-    each = median(program SUBSEP name[i] SUBSEP what) / base
+    each = figure(program SUBSEP name[i], what) / base
     printf "%6.2f", each
     if (i < n && each < best) { best = each; winner = name[i] }
     logs[what, i] += log(each)
@@ -53,7 +55,7 @@ END {
   for (r = 1; r <= rows; r++) {
     printf "%-10s", order[r]
     to_best = part(order[r], "cpu", "%8.2f", 1)
-    unsure = jump(order[r] SUBSEP "loam run" SUBSEP "cpu") + jump(order[r] SUBSEP winner SUBSEP "cpu")
+    unsure = gap(order[r] SUBSEP "loam run" SUBSEP "cpu") + gap(order[r] SUBSEP winner SUBSEP "cpu")
     printf "%7.2f%5.0f%%", to_best, 100 * unsure
     if (to_best - 1.03 > unsure) behind = behind " " order[r]
     part(order[r], "wall", "%9.2f", 1)
@@ -68,6 +70,6 @@ END {
   printf "%10s", ""
   for (i = 2; i <= n; i++) printf "%6.2f", exp(logs["peak", i] / rows)
   printf "\n"
-  printf "\n/best: loam to the best of the four; +-: half of the way from the least run to the most, of loam\n"
-  printf "and of that one together. By more than that and 3%% behind:%s\n", behind ? behind : " none"
+  printf "\n/best: loam to the best of the four; +-: from the least run to the next one, of loam and of that\n"
+  printf "one together. By more than that and 3%% behind:%s\n", behind ? behind : " none"
 }
