@@ -353,16 +353,55 @@ static lm_extent *fit(lm_cache *c, const lm_extents *set, size_t size) {
   return lm_cache_cut_locked(c, e, e->at, size);
 }
 
+bool lm_cache_is_mate(const lm_queue *q, const lm_extent *e) {
+  return e && e->state == LM_EXTENT_FREE && (!e->queue || e->queue == q);
+}
+
+void lm_cache_adopt_locked(lm_cache *c, lm_queue *q, lm_extent *e) {
+  e->state = LM_EXTENT_FREE;
+  e->queue = q;
+  while (lm_cache_is_mate(q, e->after)) {
+    take_out(c, e->after);
+    absorb_after(c, e);
+  }
+  while (lm_cache_is_mate(q, e->before)) {
+    take_out(c, e->before);
+    e = absorb_before(c, e);
+  }
+  put(c, e);
+}
+
+enum { RUNS = 256 }; /* looked at */
+
+/* Makes one of the queue's own and what is common beside it, where that is enough. */
+static bool gather(lm_cache *c, lm_queue *q, int zone, size_t size) {
+  unsigned looked = 0;
+  const lm_extents *set = &q->set[zone];
+  for (unsigned list = LM_EXTENT_LISTS; list-- > 0 && looked < RUNS;)
+    for (lm_extent *e = set->head[list]; e && looked < RUNS; e = e->next, looked++) {
+      size_t has = e->size;
+      for (const lm_extent *b = e->before; lm_cache_is_mate(q, b); b = b->before) has += b->size;
+      for (const lm_extent *a = e->after; lm_cache_is_mate(q, a); a = a->after) has += a->size;
+      if (has < size) continue;
+      take_out(c, e);
+      lm_cache_adopt_locked(c, q, e);
+      return true;
+    }
+  return false;
+}
+
 lm_extent *lm_cache_take_locked(lm_cache *c, lm_queue *q, size_t size) {
   int zone = lm_cache_zone(size);
   lm_extent *e = take_front(q, size);
   if (lm_likely(e != NULL)) return e;
   c->cuts++;
-  e = fit(c, &q->set[zone], size);
+  e = zone == LM_ZONE_LARGE ? NULL : fit(c, &q->set[zone], size);
   if (e) return e;
   lm_cache_join_fronts_locked(c, q);
   e = fit(c, &q->set[zone], size);
-  return e ? e : fit(c, &c->common[zone], size);
+  if (!e) e = fit(c, &c->common[zone], size);
+  if (!e && gather(c, q, zone, size)) e = fit(c, &q->set[zone], size);
+  return e;
 }
 
 static void describe(const lm_cache *c, const lm_extent *e, lm_foreign *out) {

@@ -173,6 +173,11 @@ lm_extent *lm_cache_take_locked(lm_cache *c, lm_queue *q, size_t size);
 void lm_cache_release_locked(lm_cache *c, lm_extent *e);
 /* The same of addresses. */
 void lm_cache_hole_locked(lm_cache *c, lm_extent *e);
+/* Whether it is free, and of the queue or common. */
+bool lm_cache_is_mate(const lm_queue *q, const lm_extent *e);
+/* Makes an extent that is in no set free and the queue's, and one with its mates on either side.
+ * What was common others have to wait for, then. */
+void lm_cache_adopt_locked(lm_cache *c, lm_queue *q, lm_extent *e);
 /* Takes a part of a free extent or hole out; NULL if there is no node to cut it with. */
 lm_extent *lm_cache_cut_locked(lm_cache *c, lm_extent *e, uintptr_t at, size_t size);
 void lm_cache_join_fronts_locked(lm_cache *c, lm_queue *q);

@@ -298,24 +298,43 @@ static lm_gpu_result map_pieces(lm_cache *c, const lm_gpu_ops *gpu, const lm_ext
   return LM_GPU_OK;
 }
 
-/* Where `size` bytes can be had by mapping the least: after what is free before the last hole, or
- * in the hole that fits best. The hole, and in *more what has to be mapped. */
-static lm_extent *choose_hole(lm_cache *c, const lm_queue *q, int zone, size_t size, size_t *more) {
-  lm_extent *last = lm_extents_largest(&c->holes[zone]);
-  const lm_extent *before = last ? last->before : NULL;
-  bool extends = before && before->state == LM_EXTENT_FREE && before->queue == q;
-  *more = lm_align_up(size - (extends && before->size < size ? before->size : 0), c->granularity);
-  if (extends && last->size >= *more) return last;
-  *more = lm_align_up(size, c->granularity);
-  return lm_extents_fit(&c->holes[zone], *more);
+/* Where to map, and how much. */
+typedef struct place {
+  lm_extent *hole;
+  uintptr_t at;
+  size_t more;
+} place;
+
+/* The least of a hole that makes `size` bytes with what is free on its one side, or on both. */
+static void measure_hole(const lm_cache *c, const lm_queue *q, lm_extent *hole, size_t size,
+                         place *best) {
+  size_t below = lm_cache_is_mate(q, hole->before) ? hole->before->size : 0;
+  size_t above = lm_cache_is_mate(q, hole->after) ? hole->after->size : 0;
+  if (below + hole->size + above < size) return;
+  size_t beside = below >= above ? below : above;
+  size_t more = beside < size ? lm_align_up(size - beside, c->granularity) : c->granularity;
+  if (more > hole->size) more = hole->size;
+  if (best->hole && best->more <= more) return;
+  *best = (place){ hole, below >= above ? hole->at : hole->at + hole->size - more, more };
 }
 
-/* A part of a hole that goes on where a free extent of the queue ends is the queue's, too. */
+enum { HOLES = 256 }; /* looked at */
+
+/* Where `size` bytes can be had by mapping the least. */
+static place choose_place(lm_cache *c, const lm_queue *q, int zone, size_t size) {
+  place best = { 0 };
+  unsigned looked = 0;
+  const lm_extents *holes = &c->holes[zone];
+  for (unsigned list = LM_EXTENT_LISTS; list-- > 0 && looked < HOLES;)
+    for (lm_extent *e = holes->head[list]; e && looked < HOLES; e = e->next, looked++)
+      measure_hole(c, q, e, size, &best);
+  return best;
+}
+
 static lm_extent *take_hole(lm_cache *c, lm_queue *q, int zone, size_t size) {
-  size_t more;
   lm_lock_take(&c->lock);
-  lm_extent *e = choose_hole(c, q, zone, size, &more);
-  if (e) e = lm_cache_cut_locked(c, e, e->at, more);
+  place p = choose_place(c, q, zone, size);
+  lm_extent *e = p.hole ? lm_cache_cut_locked(c, p.hole, p.at, p.more) : NULL;
   if (e) {
     e->state = LM_EXTENT_BUSY;
     c->mapped += e->size;
@@ -324,7 +343,18 @@ static lm_extent *take_hole(lm_cache *c, lm_queue *q, int zone, size_t size) {
   return e;
 }
 
-static lm_gpu_result grow_by_mapping(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
+/* An extent for the request out of what the cache has by now. */
+static lm_extent *find_locked(lm_cache *c, lm_queue *q, size_t size) {
+  lm_extent *e = lm_cache_take_locked(c, q, size);
+  if (!e) return NULL;
+  e->state = LM_EXTENT_BUSY;
+  e->queue = q;
+  return e;
+}
+
+/* In *out what was asked for; NULL: others have taken meanwhile what was free beside the hole. */
+static lm_gpu_result grow_by_mapping(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size,
+                                     lm_extent **out) {
   int zone = lm_cache_zone(size);
   if (!reserve(c, gpu, zone)) return LM_GPU_UNSUPPORTED;
   lm_extent *e = lm_cache_stock(c) ? take_hole(c, q, zone, size) : NULL;
@@ -335,10 +365,9 @@ static lm_gpu_result grow_by_mapping(lm_cache *c, const lm_gpu_ops *gpu, lm_queu
   lm_gpu_result result = map_pieces(c, gpu, e);
   lm_lock_take(&c->lock);
   if (result == LM_GPU_OK) {
-    const lm_extent *before = e->before;
-    bool extends = before && before->state == LM_EXTENT_FREE && before->queue == q;
-    e->queue = extends ? q : NULL;
-    lm_cache_release_locked(c, e);
+    if (e->size < size) lm_cache_adopt_locked(c, q, e);
+    else lm_cache_release_locked(c, e);
+    *out = find_locked(c, q, size);
   } else if (result != LM_GPU_BROKEN) {
     c->mapped -= e->size;
     lm_cache_hole_locked(c, e);
@@ -401,12 +430,13 @@ static void end_chunk(lm_cache *c, void *at, size_t size) {
   }
 }
 
-static lm_gpu_result grow_by_chunk(lm_cache *c, int zone, size_t size) {
+static lm_gpu_result grow_by_chunk(lm_cache *c, lm_queue *q, size_t fair, size_t asked,
+                                   lm_extent **out) {
   void *at;
-  size = lm_align_up(size, CHUNK_LEAST);
+  size_t size = lm_align_up(fair, CHUNK_LEAST);
   lm_gpu_result result = make_chunk(c, size, &at);
   if (result != LM_GPU_OK) return result;
-  lm_range *r = open_range(c, (uintptr_t)at, size, zone);
+  lm_range *r = open_range(c, (uintptr_t)at, size, lm_cache_zone(asked));
   if (!r) {
     end_chunk(c, at, size);
     lm_fail(LOAM_ENOMEM, "no memory for an index of %zu bytes", size);
@@ -416,6 +446,7 @@ static lm_gpu_result grow_by_chunk(lm_cache *c, int zone, size_t size) {
   r->piece = NULL;
   c->mapped += size;
   lm_cache_release_locked(c, r->first);
+  *out = find_locked(c, q, asked);
   lm_lock_drop(&c->lock);
   return LM_GPU_OK;
 }
@@ -429,21 +460,23 @@ static size_t step_of(lm_cache *c) {
   return step < PIN_MOST ? step : PIN_MOST;
 }
 
-static lm_gpu_result grow_by_chunks(lm_cache *c, size_t size) {
-  int zone = lm_cache_zone(size);
-  size_t least = zone == LM_ZONE_LARGE ? CHUNK_LARGE : CHUNK_LEAST;
+static lm_gpu_result grow_by_chunks(lm_cache *c, lm_queue *q, size_t size, lm_extent **out) {
+  size_t least = lm_cache_zone(size) == LM_ZONE_LARGE ? CHUNK_LARGE : CHUNK_LEAST;
   if (c->pinned.is_pinned) least = step_of(c);
   size_t fair = size < least ? least : size;
-  lm_gpu_result result = grow_by_chunk(c, zone, fair);
-  return result == LM_GPU_NO_MEMORY && fair > size ? grow_by_chunk(c, zone, size) : result;
+  lm_gpu_result result = grow_by_chunk(c, q, fair, size, out);
+  if (result == LM_GPU_NO_MEMORY && fair > size) result = grow_by_chunk(c, q, size, size, out);
+  return result;
 }
 
-static lm_gpu_result grow(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
+static lm_gpu_result grow(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size,
+                          lm_extent **out) {
   lm_gpu_result result = LM_GPU_UNSUPPORTED;
-  if (c->maps) result = grow_by_mapping(c, gpu, q, size);
+  *out = NULL;
+  if (c->maps) result = grow_by_mapping(c, gpu, q, size, out);
   if (result != LM_GPU_UNSUPPORTED) return result;
   c->maps = false;
-  return grow_by_chunks(c, size);
+  return grow_by_chunks(c, q, size, out);
 }
 
 /* ---- Giving back ---------------------------------------------------------------------------- */
@@ -639,24 +672,20 @@ bool lm_cache_decay(void) {
 
 /* ---- Supplying ------------------------------------------------------------------------------ */
 
-/* An extent for the request out of what the cache has by now. */
 static lm_extent *find(lm_cache *c, lm_queue *q, size_t size) {
   lm_lock_take(&c->lock);
-  lm_extent *e = lm_cache_take_locked(c, q, size);
-  if (e) {
-    e->state = LM_EXTENT_BUSY;
-    e->queue = q;
-  }
+  lm_extent *e = find_locked(c, q, size);
   lm_lock_drop(&c->lock);
   return e;
 }
 
 /* Bytes by which the cache would have more than it may for want of a run. */
-static size_t excess(lm_cache *c, size_t size) {
+static size_t excess(lm_cache *c, const lm_queue *q, size_t size) {
   lm_lock_take(&c->lock);
+  place p = choose_place(c, q, lm_cache_zone(size), size);
   size_t peak = c->live + size > c->peak ? c->live + size : c->peak;
   size_t may = peak + peak / 64 + c->slack + 2 * LM_ZONES * c->granularity;
-  size_t has = c->mapped + size;
+  size_t has = c->mapped + (p.hole ? p.more : size);
   lm_lock_drop(&c->lock);
   return has > may ? has - may : 0;
 }
@@ -671,7 +700,7 @@ static void wear(lm_cache *c, size_t pieces) {
 
 /* Before the cache grows: pieces that stand free elsewhere. This stream's are waited for. */
 static void make_room(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size) {
-  size_t over = c->maps ? excess(c, size) : 0;
+  size_t over = c->maps ? excess(c, q, size) : 0;
   if (!over) return;
   size_t before = c->unmapped, given = give_back(c, gpu, over);
   if (given < over && q->bytes && record(c, gpu, q)) {
@@ -681,10 +710,13 @@ static void make_room(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t si
   wear(c, c->unmapped - before);
 }
 
+/* Where others take what it grew beside, it has grown all the same: so this ends. */
 static lm_extent *grow_and_find(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size,
                                 lm_gpu_result *result) {
-  *result = grow(c, gpu, q, size);
-  return *result == LM_GPU_OK ? find(c, q, size) : NULL;
+  lm_extent *e;
+  do *result = grow(c, gpu, q, size, &e);
+  while (*result == LM_GPU_OK && !e);
+  return e;
 }
 
 static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size,

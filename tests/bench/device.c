@@ -19,7 +19,7 @@
 
 enum { GRANULE = 2 << 20 };
 static uint64_t next_address = (uint64_t)1 << 44;
-static size_t mapped, calls;
+static size_t mapped, peak_mapped, calls;
 
 static int current(void) { return 0; }
 
@@ -46,6 +46,7 @@ static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle
   (void)device, (void)at;
   *handle = ++calls;
   mapped += size;
+  if (mapped > peak_mapped) peak_mapped = mapped;
   return LM_GPU_OK;
 }
 
@@ -164,9 +165,9 @@ static void time_random(size_t most, size_t in_all) {
   enum { SLOTS = 1000, N = 200000 };
   static void *at[SLOTS];
   static size_t size[SLOTS];
-  size_t live = 0;
+  size_t live = 0, peak = 0, before = calls;
   long done = 0;
-  size_t before = calls;
+  peak_mapped = mapped;
   double begun = now_ns();
   for (int i = 0; i < N; i++) {
     size_t s = draw() % SLOTS;
@@ -179,27 +180,29 @@ static void time_random(size_t most, size_t in_all) {
       if (live + size[s] > in_all) continue;
       at[s] = loam_device_alloc(NULL, size[s], NULL);
       live += size[s];
+      if (live > peak) peak = live;
       done++;
     }
   }
   double spent = now_ns() - begun;
   for (int i = 0; i < SLOTS; i++) loam_device_free(at[i], NULL);
   memset(at, 0, sizeof at);
-  printf("random up to %7zu KiB    %6.1f ns a pair, %zu calls of the driver in %ld\n", most >> 10,
-         spent / (double)done, calls - before, done);
+  printf("random up to %7zu KiB    %6.1f ns a pair, reserved %.3f of the peak, %zu calls of the "
+         "driver in %ld\n",
+         most >> 10, spent / (double)done, (double)peak_mapped / (double)peak, calls - before,
+         done);
 }
 
 /* ---- A model's training */
 
 enum { LAYERS = 32, STEPS = 60, PER_LAYER = 8 };
 
-static size_t live_bytes, peak_live, peak_mapped;
+static size_t live_bytes, peak_live;
 
 static void *take(size_t size) {
   void *p = loam_device_alloc(NULL, size, NULL);
   live_bytes += size;
   if (live_bytes > peak_live) peak_live = live_bytes;
-  if (mapped > peak_mapped) peak_mapped = mapped;
   return p;
 }
 
@@ -232,6 +235,7 @@ static void train(void) {
   void *weights[LAYERS][3];
   size_t bytes = (size_t)HIDDEN * HIDDEN * 2 * 3;
   calls = 0;
+  peak_mapped = mapped;
   for (int layer = 0; layer < LAYERS; layer++)
     for (int k = 0; k < 3; k++) weights[layer][k] = take(bytes);
   size_t before = 0;
@@ -259,7 +263,9 @@ int main(int argc, char **argv) {
   }
   for (size_t size = 256; size <= LM_GIB; size *= 8) time_pairs(size);
   time_pairs(LM_GIB);
+  loam_device_trim(-1);
   time_random(LM_MIB, LM_GIB);
+  loam_device_trim(-1);
   time_random(64 * LM_MIB, 16 * LM_GIB);
   loam_device_trim(-1);
   train();

@@ -248,6 +248,78 @@ static void fragments_are_mapped_anew_rather_than_kept(void **state) {
   loam_device_free(large, stream);
 }
 
+/* What is free below a hole and above it, and as much mapped between them as is missing. */
+static void a_hole_between_free_blocks_is_filled(void **state) {
+  (void)state;
+  CUstream stream = new_stream();
+  enum { SIZE = 16 };
+  void *p[5];
+  for (int i = 0; i < 5; i++) p[i] = alloc(SIZE * LM_MIB, stream);
+  loam_device_free(p[2], stream);
+  loam_device_trim(0);
+  assert_int_equal(mapped(), 4 * SIZE * LM_MIB);
+  loam_device_free(p[1], stream);
+  loam_device_free(p[3], stream);
+  void *all = alloc(3 * SIZE * LM_MIB, stream);
+  assert_ptr_equal(all, p[1]);
+  assert_int_equal(mapped(), 5 * SIZE * LM_MIB);
+  loam_device_free(all, stream);
+  loam_device_free(p[0], stream);
+  loam_device_free(p[4], stream);
+}
+
+/* As a program of several streams has it: what is free beside a block's place is common. */
+static void what_is_common_joins_what_is_a_streams(void **state) {
+  (void)state;
+  CUstream one = new_stream(), other = new_stream();
+  void *kept = alloc(LM_MIB, other), *p[2];
+  for (int i = 0; i < 2; i++) p[i] = alloc(16 * LM_MIB, one);
+  void *last = alloc(LM_MIB, one);
+  loam_device_free(p[0], one);
+  lm_line line = { .stream = one };
+  lm_cache *c = lm_cache_of(0, false);
+  lm_lock_take(&c->lock); /* as if an event had told */
+  lm_queue *q = lm_cache_queue_locked(c, line);
+  q->done = q->batch++;
+  lm_cache_settle_locked(c, q);
+  lm_lock_drop(&c->lock);
+  loam_device_free(p[1], one);
+  unsigned long before = standin_calls(NULL);
+  void *both = alloc(32 * LM_MIB, one);
+  assert_ptr_equal(both, p[0]);
+  assert_int_equal(standin_calls(NULL), before);
+  loam_device_free(both, one);
+  loam_device_free(last, one);
+  loam_device_free(kept, other);
+}
+
+static CUstream taking;
+static void *taken;
+
+static void *take_beside(void *unused) {
+  (void)unused;
+  taken = loam_device_alloc(NULL, 20 * LM_MIB, taking);
+  return NULL;
+}
+
+static void let_another_take(void *unused) {
+  (void)unused;
+  pthread_join(start_thread(take_beside, NULL), NULL);
+}
+
+static void others_may_take_what_it_grows_beside(void **state) {
+  (void)state;
+  taking = new_stream();
+  void *beside = alloc(20 * LM_MIB, taking);
+  loam_device_free(beside, taking);
+  standin_before("cuMemCreate", let_another_take, NULL);
+  void *large = alloc(30 * LM_MIB, taking);
+  assert_ptr_equal(taken, beside);
+  assert_true((char *)large >= (char *)taken + 20 * LM_MIB);
+  loam_device_free(large, taking);
+  loam_device_free(taken, taking);
+}
+
 static void owners_are_found_from_within(void **state) {
   (void)state;
   CUstream stream = new_stream();
@@ -580,6 +652,9 @@ int main(void) {
     cmocka_unit_test_setup_teardown(what_is_wanting_is_taken_from_other_streams_at_last, start,
                                     end),
     cmocka_unit_test_setup_teardown(fragments_are_mapped_anew_rather_than_kept, start, end),
+    cmocka_unit_test_setup_teardown(a_hole_between_free_blocks_is_filled, start, end),
+    cmocka_unit_test_setup_teardown(what_is_common_joins_what_is_a_streams, start, end),
+    cmocka_unit_test_setup_teardown(others_may_take_what_it_grows_beside, start, end),
     cmocka_unit_test_setup_teardown(owners_are_found_from_within, start, end),
     cmocka_unit_test_setup_teardown(pinned_memory_is_pooled_and_grows_in_steps, start, end),
     cmocka_unit_test_setup_teardown(pinned_memory_that_a_stream_reads_waits_for_it, start, end),

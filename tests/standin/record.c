@@ -28,6 +28,12 @@ static struct {
   CUresult code;
 } failing;
 
+static struct {
+  char function[NAME];
+  void (*call)(void *ctx); /* NULL: none */
+  void *ctx;
+} interlude;
+
 /* "cuMemAlloc" of "cuMemAlloc_v2". */
 static void base_name(const char *function, char out[NAME]) {
   snprintf(out, NAME, "%s", function);
@@ -89,10 +95,21 @@ static CUresult refuse(const char *name) {
   return CUDA_SUCCESS;
 }
 
+/* What a test does before the function, which may call the driver. */
+static void play_interlude_locked(const char *name) {
+  void (*call)(void *ctx) = interlude.call;
+  if (!call || strcmp(interlude.function, name) != 0) return;
+  interlude.call = NULL;
+  pthread_mutex_unlock(&si_lock);
+  call(interlude.ctx);
+  pthread_mutex_lock(&si_lock);
+}
+
 CUresult si_enter(const char *function) {
   char name[NAME];
   base_name(function, name);
   pthread_mutex_lock(&si_lock);
+  play_interlude_locked(name);
   si.calls++;
   ++*calls_of(name);
   CUresult result = refuse(name);
@@ -250,6 +267,14 @@ CONTROL void standin_fail(const char *function, unsigned nth, unsigned times, CU
   failing.nth = times ? nth : 0;
   failing.times = times;
   failing.code = code;
+  pthread_mutex_unlock(&si_lock);
+}
+
+CONTROL void standin_before(const char *function, void (*call)(void *ctx), void *ctx) {
+  pthread_mutex_lock(&si_lock);
+  snprintf(interlude.function, NAME, "%s", function);
+  interlude.call = call;
+  interlude.ctx = ctx;
   pthread_mutex_unlock(&si_lock);
 }
 

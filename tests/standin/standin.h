@@ -55,6 +55,9 @@ CUresult standin_check(CUstream stream, CUdeviceptr at, int byte, size_t size);
 /* From now on, the nth call (1: the next) of a function (NULL: of any) fails, and the times - 1
  * after it. A function's name is without suffix: "cuMemAlloc". nth 0: none fails. */
 void standin_fail(const char *function, unsigned nth, unsigned times, CUresult code);
+/* The next call of a function does this first, with no lock held: what another thread may do
+ * meanwhile. NULL: none does. */
+void standin_before(const char *function, void (*call)(void *ctx), void *ctx);
 /* A sticky error: every call on a device's contexts returns this until they are destroyed. */
 void standin_break(int device, CUresult code);
 
