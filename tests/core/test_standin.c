@@ -376,6 +376,21 @@ static void pools_keep_what_their_threshold_says(void **state) {
   assert_int_equal(standin_used(0), 0);
 }
 
+/* The host may well get the same addresses again, and give them to another stream. */
+static void pools_forget_what_they_give_back(void **state) {
+  (void)state;
+  CUmemoryPool pool;
+  CUdeviceptr at;
+  CUstream one = make_stream(), other = make_stream();
+  must(cuDeviceGetDefaultMemPool(&pool, 0));
+  for (int i = 0; i < 8; i++) {
+    must(cuMemAllocFromPoolAsync(&at, 1000, pool, i % 2 ? one : other));
+    must(cuMemFreeAsync(at, i % 2 ? one : other));
+    must(cuMemPoolTrimTo(pool, 0));
+  }
+  assert_int_equal(standin_violations(), 0);
+}
+
 static void pools_reuse_on_another_stream_only_in_order(void **state) {
   (void)state;
   CUdeviceptr at, other;
@@ -538,6 +553,7 @@ int main(int argc, char **argv) {
     CASE(tells_of_an_unmap_under_pending_work),
     CASE(exports_what_was_made_for_it),
     CASE(pools_keep_what_their_threshold_says),
+    CASE(pools_forget_what_they_give_back),
     CASE(pools_reuse_on_another_stream_only_in_order),
     CASE(a_context_takes_its_memory_with_it),
     CASE(the_primary_context_is_counted),

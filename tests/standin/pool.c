@@ -33,7 +33,9 @@ static CUresult check_pool(CUmemoryPool pool) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Who gets these addresses next has nothing to do with what used them. */
 static void release(CUmemoryPool pool, si_block *block) {
+  si_has_pending(block->at, block->size, true);
   pool->reserved -= block->size;
   si_unback(block);
   si_block_remove(block);
