@@ -1,7 +1,11 @@
 """Numba's own tests of memory and of the CUDA driver, as Numba is and under loam.numba, compared.
 
-    _numba_tests.py [MODULE...]    of numba.cuda.tests, as cudadrv.test_cuda_memory; else all that
-                                   need no kernels
+    _numba_tests.py [--keep FILE] [--part N/M] [MODULE...]
+
+MODULEs are of numba.cuda.tests, as cudadrv.test_cuda_memory; without one, all that need no kernels.
+A line a module says what came of it. --keep writes the results to a file as they come, and does not
+run what is in it already: so a run that was ended goes on. --part runs every Mth module, from the
+Nth.
 
 On the stand-in for CUDA's driver that LOAM_STANDIN names, else on the driver of the machine, each
 module in a process of its own. The two must end alike, test by test, but for those that Numba
@@ -10,12 +14,15 @@ cannot compile a kernel for the stand-in, so tests that need one fail both times
 printed.
 """
 
+import argparse
 import collections
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
 
 # By its decorator skip_if_external_memmgr, with these reasons.
 SKIPPED_UNDER_PLUGINS = ("Deallocation specific to Numba memory management",
@@ -32,25 +39,40 @@ ALL = ["cudadrv.test_" + name for name in (
 
 _RESULT = re.compile(r"^(test\w+) \(([\w.]+)\)(?:\n.*?)?? \.\.\. .*?"
                      r"(ok|FAIL|ERROR|skipped '.*?'|expected failure)$", re.M | re.S)
+MOST_S = 900  # of one module: some take a minute on a machine that has nothing else to do
 
 
-def run(module, manager, log):
-    """The results of a module's tests by name."""
+def environment_of(manager, log):
     environment = {**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": manager, "LOAM_CONTROL": "0",
                    "PYTHONDONTWRITEBYTECODE": "1"}
     driver = os.environ.get("LOAM_STANDIN")
     if driver:
         environment.update(NUMBA_CUDA_DRIVER=driver, LOAM_CUDA_DRIVER=driver, STANDIN_LOG=log)
-    done = subprocess.run([sys.executable, "-m", "unittest", "-v", "numba.cuda.tests." + module],
-                          env=environment, capture_output=True, text=True, timeout=500,
-                          cwd=tempfile.gettempdir())
-    results = {place: verdict for _, place, verdict in _RESULT.findall(done.stderr)}
-    ran = re.search(r"^Ran (\d+) test", done.stderr, re.M)
+    return environment
+
+
+def run(module, manager):
+    """What came of a module: its tests' verdicts by name, its output, seconds, violations."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "log")
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "unittest", "-v", "numba.cuda.tests." + module],
+                env=environment_of(manager, log), capture_output=True, text=True, timeout=MOST_S,
+                cwd=tempfile.gettempdir())
+            output, end = done.stderr, f"ended with {done.returncode}"
+        except subprocess.TimeoutExpired as late:
+            output, end = (late.stderr or b"").decode(), f"did not end in {MOST_S} s"
+        broken = violations(log)
+    verdicts = {place: verdict for _, place, verdict in _RESULT.findall(output)}
+    ran = re.search(r"^Ran (\d+) test", output, re.M)
     if not ran:
-        results[f"{module} itself"] = f"ended with {done.returncode}: {done.stderr[-1000:]}"
-    elif len(results) != int(ran.group(1)):
-        results[f"{module} itself"] = f"{len(results)} results of {ran.group(1)} tests"
-    return results, done.stderr
+        verdicts[f"{module} itself"] = f"{end}: {output[-1000:]}"
+    elif len(verdicts) != int(ran.group(1)):
+        verdicts[f"{module} itself"] = f"{len(verdicts)} results of {ran.group(1)} tests"
+    return {"module": module, "manager": manager, "verdicts": verdicts, "output": output,
+            "seconds": round(time.monotonic() - begun, 1), "violations": broken}
 
 
 def violations(log):
@@ -60,29 +82,59 @@ def violations(log):
         return [line.strip() for line in lines if " violation: " in line]
 
 
-def count(results):
-    kinds = collections.Counter(verdict.split()[0] for verdict in results.values())
+class Kept:
+    """Results in a file, one a line; the last may be cut short."""
+
+    def __init__(self, path):
+        self.path, self.known = path, {}
+        if path and os.path.exists(path):
+            with open(path) as lines:
+                for line in lines:
+                    if line.endswith("\n"):
+                        result = json.loads(line)
+                        self.known[result["module"], result["manager"]] = result
+
+    def run(self, module, manager):
+        if (module, manager) not in self.known:
+            result = self.known[module, manager] = run(module, manager)
+            if self.path:
+                with open(self.path, "a") as lines:
+                    lines.write(json.dumps(result) + "\n")
+        return self.known[module, manager]
+
+
+def count(verdicts):
+    kinds = collections.Counter(verdict.split()[0] for verdict in verdicts.values())
     return ", ".join(f"{kinds[kind]} {kind}" for kind in sorted(kinds, key=str.swapcase)) or "none"
 
 
-def compare(modules, tell=print):
+def differences(plain, under):
+    """Of two runs of a module, in words."""
+    one, other, output = plain["verdicts"], under["verdicts"], under["output"]
+    for test in sorted(one.keys() | other.keys()):
+        if one.get(test) == other.get(test) or (other.get(test) or "").endswith(tuple(
+                f"'{why}'" for why in SKIPPED_UNDER_PLUGINS)):
+            continue
+        where = output.find(f": {test.rsplit('.', 1)[1]} (")
+        yield (f"{test}: {one.get(test)}, and under loam {other.get(test)}\n"
+               f"{output[where:where + 3000] if where >= 0 else ''}")
+    for line in under["violations"]:
+        yield f"{under['module']}: {line}"
+
+
+def compare(modules, tell=print, keep=None):
     """Complaints, in words; none where all is alike."""
     complaints, plain_all, loam_all = [], {}, {}
-    with tempfile.TemporaryDirectory() as folder:
-        for module in modules:
-            logs = [os.path.join(folder, f"{module}.{which}") for which in ("plain", "loam")]
-            plain, _ = run(module, "default", logs[0])
-            under, output = run(module, "loam.numba", logs[1])
-            plain_all.update(plain)
-            loam_all.update(under)
-            for test in sorted(plain.keys() | under.keys()):
-                one, other = plain.get(test), under.get(test)
-                if one != other and not (other or "").endswith(tuple(
-                        f"'{why}'" for why in SKIPPED_UNDER_PLUGINS)):
-                    where = output.find(f": {test.rsplit('.', 1)[1]} (")
-                    complaints.append(f"{test}: {one}, and under loam {other}\n"
-                                      f"{output[where:where + 3000] if where >= 0 else ''}")
-            complaints += [f"{module}: {line}" for line in violations(logs[1])]
+    kept = Kept(keep)
+    for number, module in enumerate(modules, 1):
+        plain, under = (kept.run(module, manager) for manager in ("default", "loam.numba"))
+        found = list(differences(plain, under))
+        complaints += found
+        plain_all.update(plain["verdicts"])
+        loam_all.update(under["verdicts"])
+        tell(f"{number:2}/{len(modules)} {module}: {count(plain['verdicts'])} in "
+             f"{plain['seconds']} s; under loam "
+             f"{f'{len(found)} complaints' if found else 'alike'} in {under['seconds']} s")
     if "ok" not in loam_all.values():
         complaints.append("no test could run")
     tell(f"as Numba is: {count(plain_all)}")
@@ -90,8 +142,19 @@ def compare(modules, tell=print):
     return complaints
 
 
-if __name__ == "__main__":
-    complaints = compare(sys.argv[1:] or ALL)
+def main():
+    parser = argparse.ArgumentParser(prog="_numba_tests.py")
+    parser.add_argument("--keep", metavar="FILE")
+    parser.add_argument("--part", metavar="N/M", default="1/1")
+    parser.add_argument("modules", nargs="*", metavar="MODULE")
+    given = parser.parse_args()
+    first, step = map(int, given.part.split("/"))
+    modules = (given.modules or ALL)[first - 1::step]
+    complaints = compare(modules, lambda line: print(line, flush=True), given.keep)
     for complaint in complaints:
         print(complaint)
-    sys.exit(1 if complaints else 0)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
