@@ -172,9 +172,9 @@ int main(void) {
     for (int i = 0; i < SIZES; i++) of[k].best[i] = 1e300;
   contender builtin = of[DEFAULT];
   builtin.leaves = 0;
-  for (int r = 0; r < REPEATS; r++) turn(&builtin, &a);
+  for (int r = 0; r < bench_some(REPEATS); r++) turn(&builtin, &a);
   memcpy(base, builtin.best, sizeof base);
-  for (int r = 0; r < REPEATS; r++)
+  for (int r = 0; r < bench_some(REPEATS); r++)
     for (int k = 0; k < CONTENDERS; k++) turn(&of[k], &a);
   lua_close(a.lua);
 

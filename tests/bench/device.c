@@ -7,13 +7,10 @@
  * The trace is made up: a model's training, with weights that stay, activations whose sizes differ
  * from step to step (sequences of different lengths) and are freed in reverse, workspaces in
  * between, and gradients. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench.h"
 #include "cache.h"
-#include "loam.h"
 
 /* ---- The driver of paper */
 
@@ -153,23 +150,23 @@ static void pairs(size_t size, long n) {
 }
 
 static void time_pairs(size_t size) {
-  enum { N = 200000 };
-  pairs(size, 1000);
+  long n = bench_some(200000);
+  pairs(size, bench_some(1000));
   double begun = now_ns();
-  pairs(size, N);
-  printf("pair of %10zu bytes      %6.1f ns\n", size, (now_ns() - begun) / N);
+  pairs(size, n);
+  printf("pair of %10zu bytes      %6.1f ns\n", size, (now_ns() - begun) / (double)n);
 }
 
 /* The shape of RMM's benchmark: sizes and frees at random, up to a number of bytes in all. */
 static void time_random(size_t most, size_t in_all) {
-  enum { SLOTS = 1000, N = 200000 };
+  enum { SLOTS = 1000 };
   static void *at[SLOTS];
   static size_t size[SLOTS];
   size_t live = 0, peak = 0, before = calls;
   long done = 0;
   peak_mapped = mapped;
   double begun = now_ns();
-  for (int i = 0; i < N; i++) {
+  for (long i = 0; i < bench_some(200000); i++) {
     size_t s = draw() % SLOTS;
     if (at[s]) {
       loam_device_free(at[s], NULL);
@@ -239,8 +236,9 @@ static void train(void) {
   for (int layer = 0; layer < LAYERS; layer++)
     for (int k = 0; k < 3; k++) weights[layer][k] = take(bytes);
   size_t before = 0;
-  for (int i = 0; i < STEPS; i++) {
-    if (i == STEPS / 2) before = calls;
+  int steps = (int)bench_some(STEPS);
+  for (int i = 0; i < steps; i++) {
+    if (i == steps / 2) before = calls;
     step(HIDDEN, 512 + draw() % 3584);
   }
   printf("training: peak live %zu MiB, reserved %zu MiB (%.3f of it), %zu calls of the driver, "
@@ -252,11 +250,8 @@ static void train(void) {
 }
 
 int main(int argc, char **argv) {
-  if (loam_policy_load_text("device", "local d = loam.device {} return loam.policy { pick = "
-                                      "function(req) return d end }\n")) {
-    fprintf(stderr, "%s\n", loam_error());
-    return 1;
-  }
+  bench_load("device", "local d = loam.device {}\n"
+                       "return loam.policy { pick = function(req) return d end }\n");
   if (argc == 4 && !strcmp(argv[1], "pair")) {
     pairs((size_t)atoll(argv[2]), atol(argv[3]));
     return 0;

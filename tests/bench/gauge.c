@@ -36,8 +36,8 @@ static const char policy[] =
 static void row(const char *what, size_t size, int threads) {
   pairs_kind of[2] = { { loam_site_get(what), size }, { loam_site_get("none"), size } };
   double least[2];
-  pairs_run(&of[0], PAIRS_EACH);
-  nanosleep(&(struct timespec){ 0, 300000000 }, NULL); /* by then free memory is kept */
+  pairs_run(&of[0], bench_some(PAIRS_EACH));
+  nanosleep(&(struct timespec){ 0, bench_some(300000000) }, NULL); /* by then free memory is kept */
   pairs_least(of, threads, least);
   printf("%8s %8zu %8d %8.2f %8.2f %+8.2f %8.2f\n", what, size, threads, least[0], least[1],
          least[0] - least[1], least[0] / least[1]);

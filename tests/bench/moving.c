@@ -50,8 +50,9 @@ static void move(const char *what, const char *tag, const char *there, const cha
 
 static void make(void) {
   loam_site *large = loam_site_get("large"), *small = loam_site_get("small");
-  for (size_t i = 0; i < LARGE / BLOCK; i++) memset(loam_malloc(large, BLOCK), 1, BLOCK);
-  for (int i = 0; i < OBJECTS; i++) memset(loam_malloc(small, OBJECT), 1, OBJECT);
+  size_t size = (size_t)bench_some(BLOCK);
+  for (size_t i = 0; i < LARGE / BLOCK; i++) memset(loam_malloc(large, size), 1, size);
+  for (int i = 0; i < bench_some(OBJECTS); i++) memset(loam_malloc(small, OBJECT), 1, OBJECT);
 }
 
 static int nodes(void) {

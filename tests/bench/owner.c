@@ -28,7 +28,7 @@ static void ask(void *ctx, long calls) {
 
 static void *ask_beside(void *ctx) {
   question *q = ctx;
-  ask(q, q->calls);
+  ask(q, bench_some(q->calls));
   return NULL;
 }
 
@@ -44,13 +44,15 @@ static double best_alone(question *q, int repeats) { return bench_best(ask, q, q
 
 static double best_beside(question *q, question *other, int repeats) {
   double best = 1e300;
+  long calls = bench_some(q->calls);
+  repeats = (int)bench_some(repeats);
   for (int i = 0; i < repeats; i++) {
     pthread_t thread;
     int64_t start = bench_now();
     if (pthread_create(&thread, NULL, ask_beside, other)) abort();
-    ask(q, q->calls);
+    ask(q, calls);
     pthread_join(thread, NULL);
-    double each = (double)(bench_now() - start) / (double)q->calls;
+    double each = (double)(bench_now() - start) / (double)calls;
     if (each < best) best = each;
   }
   return best;
@@ -76,7 +78,7 @@ int main(int argc, char **argv) {
   loam_site *site = loam_site_get("bench.owner");
   printf("ns a loam_owner%13s%14s%28s\n", "one thread", "", "two threads at a time");
   printf("%10s%14s%14s%14s%14s\n", "blocks", "one pointer", "drawn", "one pointer", "drawn");
-  for (long blocks = 1, made = 0; blocks <= MOST; blocks *= 10) {
+  for (long blocks = 1, made = 0; blocks <= bench_some(MOST); blocks *= 10) {
     for (; made < blocks; made++)
       if (!(block[made] = loam_malloc(site, BLOCK))) abort();
     row(blocks, is_quick ? 5 : 15, is_quick ? 200000 : 1000000);

@@ -24,7 +24,7 @@ static inline void pairs_run(void *ctx, long n) {
 }
 
 static inline void *pairs_beside(void *ctx) {
-  pairs_run(ctx, PAIRS_EACH);
+  pairs_run(ctx, bench_some(PAIRS_EACH));
   return NULL;
 }
 
@@ -34,14 +34,14 @@ static inline double pairs_once(pairs_kind *k, int threads) {
   if (threads == 1) return bench_once(pairs_run, k, PAIRS_EACH);
   int64_t start = bench_now();
   if (pthread_create(&other, NULL, pairs_beside, k)) abort();
-  pairs_run(k, PAIRS_EACH);
+  pairs_run(k, bench_some(PAIRS_EACH));
   pthread_join(other, NULL);
-  return (double)(bench_now() - start) / PAIRS_EACH;
+  return (double)(bench_now() - start) / (double)bench_some(PAIRS_EACH);
 }
 
 static inline void pairs_least(pairs_kind of[2], int threads, double least[2]) {
   least[0] = least[1] = 1e300;
-  for (int i = 0; i < 2 * PAIRS_ROUNDS; i++) {
+  for (int i = 0; i < 2 * bench_some(PAIRS_ROUNDS); i++) {
     double ns = pairs_once(&of[i % 2], threads);
     if (ns < least[i % 2]) least[i % 2] = ns;
   }

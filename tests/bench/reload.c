@@ -7,7 +7,8 @@ enum { TAGS = 1000, RELOADS = 100 };
 
 int main(void) {
   char tag[64];
-  for (int i = 0; i < TAGS; i++) {
+  int tags = (int)bench_some(TAGS), reloads = (int)bench_some(RELOADS);
+  for (int i = 0; i < tags; i++) {
     snprintf(tag, sizeof tag, "service%d.part%d.item", i % 10, i);
     loam_site_get(tag);
   }
@@ -19,7 +20,7 @@ int main(void) {
   double latency[RELOADS], worst = 0, sum = 0;
   int64_t begin = bench_now();
   busy_start(&busy);
-  for (int i = 0; i < RELOADS; i++) {
+  for (int i = 0; i < reloads; i++) {
     int64_t start = bench_now();
     bench_load("bench.lua", text[(i + 1) % 2]);
     latency[i] = (double)(bench_now() - start) / 1e6;
@@ -27,8 +28,8 @@ int main(void) {
     if (latency[i] > worst) worst = latency[i];
   }
   int64_t took = bench_now() - begin;
-  printf("%d tags, plans of 100 leaves, %d reloads: mean %.1f ms, longest %.1f ms\n", TAGS, RELOADS,
-         sum / RELOADS, worst);
+  printf("%d tags, plans of 100 leaves, %d reloads: mean %.1f ms, longest %.1f ms\n", tags, reloads,
+         sum / reloads, worst);
   busy_end(&busy, "during reloads");
   busy_alone(&busy, took);
   free(text[0]);

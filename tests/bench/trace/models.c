@@ -1,0 +1,282 @@
+/* models.c - models of other allocators' algorithms, written from what is published of them, to set
+ * what they would reserve beside loam's figures where they cannot be run. They are models: of time
+ * they say nothing, and only a run with the allocator itself tells what it needs.
+ *
+ * PyTorch's caching allocator (the notes on CUDA semantics, and the constants its tests state):
+ * sizes are rounded up to 512 bytes; up to 1 MiB they are cut from segments of 2 MiB, up to 10 MiB
+ * from segments of 20 MiB, larger ones have a segment of their size, rounded up to 2 MiB. Each
+ * stream has free blocks of its own, of segments for small and for others; the smallest that is
+ * large enough is taken, the lowest of equals. What is left of it is a free block of its own where
+ * it has 512 bytes, or more than 1 MiB in the segments for others. Neighbours that are free join.
+ * When the device has no more, segments that are free as a whole go back. With expandable_segments
+ * a stream has one segment of each of the two sorts, which grows at its end by pages of 2 MiB and
+ * 20 MiB, and rests of 512 bytes are cut off everywhere.
+ *
+ * CuPy's memory pool (its reference manual): sizes are rounded up to 512 bytes, each is allocated
+ * as it is; each stream has free chunks of its own, the smallest that is large enough is taken and
+ * what is left of it is free; neighbours of one allocation join. When the device has no more,
+ * allocations that are free as a whole go back. */
+#include <stdlib.h>
+
+#include "trace.h"
+
+#define MIB ((size_t)1 << 20)
+
+typedef struct rules {
+  const char *name;
+  bool has_small; /* segments for sizes up to 1 MiB, and for others */
+  bool expands;
+  size_t (*segment)(size_t size);
+  bool (*splits)(int zone, size_t rest);
+} rules;
+
+static size_t up(size_t size, size_t to) { return (size + to - 1) / to * to; }
+
+static size_t torch_segment(size_t size) {
+  if (size <= MIB) return 2 * MIB;
+  return size < 10 * MIB ? 20 * MIB : up(size, 2 * MIB);
+}
+
+static size_t cupy_segment(size_t size) { return size; }
+static bool torch_splits(int zone, size_t rest) { return zone == 0 ? rest >= 512 : rest > MIB; }
+static bool always_splits(int zone, size_t rest) { return (void)zone, rest >= 512; }
+
+static const rules all[MODELS] = {
+  { "model of PyTorch's caching allocator", true, false, torch_segment, torch_splits },
+  { "the same with expandable segments", true, true, NULL, always_splits },
+  { "model of CuPy's pool", false, false, cupy_segment, always_splits },
+};
+
+typedef enum state { FREE, LIVE, UNMAPPED } state;
+
+typedef struct part {
+  state state;
+  size_t size, at;            /* at: an address */
+  struct part *before, *next; /* in the segment */
+  struct part *left, *right;  /* in the list of those that are free */
+} part;
+
+/* What is free of a stream and a sort of segments, in no order. */
+typedef struct heap {
+  part *free;
+  part *whole; /* of a segment that grows: its first */
+} heap;
+
+struct model {
+  const rules *rules;
+  heap *heap; /* two for each stream: small, others */
+  part **live;
+  uint32_t *home; /* which heap a live block is of */
+  size_t heaps, reserved, most, next_at;
+};
+
+const char *model_name(int which) { return all[which].name; }
+size_t model_reserved(const model *m) { return m->reserved; }
+
+static void *must(void *p) {
+  if (!p) abort();
+  return p;
+}
+
+model *model_new(int which, uint32_t streams, size_t blocks, size_t most) {
+  model *m = must(calloc(1, sizeof *m));
+  m->rules = &all[which];
+  m->heaps = 2 * (size_t)streams;
+  m->heap = must(calloc(m->heaps, sizeof *m->heap));
+  m->live = must(calloc(blocks + 1, sizeof *m->live));
+  m->home = must(calloc(blocks + 1, sizeof *m->home));
+  m->most = most;
+  return m;
+}
+
+/* ---- Parts of segments */
+
+static void put(heap *h, part *p) {
+  p->state = FREE;
+  p->left = NULL;
+  p->right = h->free;
+  if (h->free) h->free->left = p;
+  h->free = p;
+}
+
+static void take_out(heap *h, part *p) {
+  if (p->left) p->left->right = p->right;
+  else h->free = p->right;
+  if (p->right) p->right->left = p->left;
+}
+
+static part *new_part(model *m, size_t size, state is) {
+  part *p = must(calloc(1, sizeof *p));
+  p->size = size;
+  p->state = is;
+  p->at = m->next_at;
+  m->next_at += size;
+  return p;
+}
+
+/* What is beyond `size` of it: in no list. */
+static part *cut(part *p, size_t size) {
+  part *rest = must(calloc(1, sizeof *rest));
+  *rest = (part){ p->state, p->size - size, p->at + size, p, p->next, NULL, NULL };
+  if (rest->next) rest->next->before = rest;
+  p->next = rest;
+  p->size = size;
+  return rest;
+}
+
+static void absorb_next(part *p) {
+  part *gone = p->next;
+  p->size += gone->size;
+  p->next = gone->next;
+  if (p->next) p->next->before = p;
+  free(gone);
+}
+
+static part *join(heap *h, part *p) {
+  if (p->next && p->next->state == FREE) {
+    take_out(h, p->next);
+    absorb_next(p);
+  }
+  if (p->before && p->before->state == FREE) {
+    p = p->before;
+    take_out(h, p);
+    absorb_next(p);
+  }
+  return p;
+}
+
+static part *best(const heap *h, size_t size) {
+  part *found = NULL;
+  for (part *p = h->free; p; p = p->right) {
+    if (p->size < size) continue;
+    if (!found || p->size < found->size || (p->size == found->size && p->at < found->at)) found = p;
+  }
+  return found;
+}
+
+/* ---- Segments */
+
+static part *new_segment(model *m, size_t size) {
+  size = m->rules->segment(size);
+  if (m->reserved + size > m->most) return NULL;
+  m->reserved += size;
+  return new_part(m, size, FREE);
+}
+
+/* Maps pages from the start of what is not mapped on; false without memory. */
+static bool map(model *m, part *p, size_t size, size_t page) {
+  size = up(size, page);
+  if (size > p->size) size = p->size;
+  if (m->reserved + size > m->most) return false;
+  if (size < p->size) (void)cut(p, size);
+  m->reserved += size;
+  p->state = FREE;
+  return true;
+}
+
+/* Where `size` bytes are that are free or not mapped yet: from the lowest part not mapped on, with
+ * what is free before it. */
+static part *find_room(const heap *h, size_t size) {
+  for (part *p = h->whole; p; p = p->next) {
+    if (p->state != UNMAPPED) continue;
+    part *first = p->before && p->before->state == FREE ? p->before : p;
+    size_t has = 0;
+    for (const part *q = first; q && q->state != LIVE; q = q->next) has += q->size;
+    if (has >= size) return first;
+  }
+  return NULL;
+}
+
+static part *expand(model *m, heap *h, int zone, size_t size) {
+  size_t page = zone == 0 ? 2 * MIB : 20 * MIB;
+  if (!h->whole) h->whole = new_part(m, up(m->most + m->most / 8, page), UNMAPPED);
+  part *p = find_room(h, size);
+  if (!p) return NULL;
+  if (p->state == FREE) take_out(h, p);
+  else if (!map(m, p, size, page)) return NULL;
+  while (p->size < size) {
+    part *next = p->next;
+    if (next->state == FREE) {
+      take_out(h, next);
+    } else if (!map(m, next, size - p->size, page)) {
+      put(h, p);
+      return NULL;
+    }
+    absorb_next(p);
+  }
+  return p;
+}
+
+/* What is free as a whole goes back to the device. */
+static void release_segment(model *m, heap *h, part *p) {
+  if (p->before || p->next) return;
+  take_out(h, p);
+  m->reserved -= p->size;
+  free(p);
+}
+
+static void release_pages(model *m, heap *h, part *p, size_t page) {
+  size_t base = h->whole->at, from = base + up(p->at - base, page);
+  size_t to = base + (p->at + p->size - base) / page * page;
+  if (from >= to) return;
+  if (from > p->at) {
+    part *rest = cut(p, from - p->at);
+    put(h, rest);
+    p = rest;
+  }
+  if (to < p->at + p->size) put(h, cut(p, to - p->at));
+  take_out(h, p);
+  p->state = UNMAPPED;
+  m->reserved -= p->size;
+  if (p->next && p->next->state == UNMAPPED) absorb_next(p);
+  if (p->before && p->before->state == UNMAPPED) absorb_next(p->before);
+}
+
+static void release_all(model *m) {
+  for (size_t i = 0; i < m->heaps; i++) {
+    part *next;
+    for (part *p = m->heap[i].free; p; p = next) {
+      next = p->right;
+      if (m->rules->expands) release_pages(m, &m->heap[i], p, i % 2 ? 20 * MIB : 2 * MIB);
+      else release_segment(m, &m->heap[i], p);
+    }
+  }
+}
+
+static part *find_or_grow(model *m, heap *h, int zone, size_t size) {
+  part *p = best(h, size);
+  if (p) take_out(h, p);
+  else p = m->rules->expands ? expand(m, h, zone, size) : new_segment(m, size);
+  return p;
+}
+
+bool model_take(model *m, uint32_t block, size_t size, uint32_t stream) {
+  size = up(size, 512);
+  int zone = m->rules->has_small && size <= MIB ? 0 : 1;
+  uint32_t home = 2 * stream + (uint32_t)zone;
+  heap *h = &m->heap[home];
+  part *p = find_or_grow(m, h, zone, size);
+  if (!p) release_all(m);
+  if (!p) p = find_or_grow(m, h, zone, size);
+  if (!p) return false;
+  p->state = LIVE;
+  if (p->size > size && m->rules->splits(zone, p->size - size)) put(h, cut(p, size));
+  m->live[block] = p;
+  m->home[block] = home;
+  return true;
+}
+
+void model_give(model *m, uint32_t block) {
+  heap *h = &m->heap[m->home[block]];
+  put(h, join(h, m->live[block]));
+  m->live[block] = NULL;
+}
+
+/* For a process that ends soon: parts that are live stay. */
+void model_free(model *m) {
+  m->rules->expands ? (void)0 : release_all(m);
+  free(m->heap);
+  free(m->live);
+  free(m->home);
+  free(m);
+}

@@ -1,0 +1,56 @@
+# bench.sh - each benchmark still runs, and prints all of its rows: with a thousandth of its work, so
+# what the rows say is not looked at.
+. tests/system/_lib.sh
+bench=${LOAM_BUILD:?the build; ctest sets it}/bench
+[ -x "$bench/decision" ] || skip "this build has no benchmarks"
+export BENCH_TINY=1 LOAM_CONTROL=0
+
+# rows COUNT PATTERN COMMAND...: so many lines match, and no figure is none.
+rows() {
+  local count=$1 pattern=$2 found
+  shift 2
+  timeout 120 "$@" > "$work/out" 2> "$work/err" || fail "$*: status $?: $(cat "$work/out" "$work/err")"
+  found=$(grep -cE "$pattern" "$work/out")
+  [ "$found" = "$count" ] || fail "$*: $found rows of $count: $(cat "$work/out")"
+  ! grep -iwE 'nan|-nan|inf' "$work/out" || fail "$*: a figure is none"
+  echo "ok: ${*##*/}"
+}
+
+rows 5 '^[a-z].*( +[0-9.]+){3}$' "$bench/block"
+rows 8 '^(glibc|loam|pick\(req\)|two scalars)[^/]*( +[0-9.]+){4,}$' "$bench/decision"
+rows 40 '^ *(node|free|live|both|deep)( +[-+0-9.]+){6}$' "$bench/gauge"
+rows 8 '^( +[-+0-9.]+){5}$' "$bench/limit"
+rows 2 '^(meanwhile|quiet)' "$bench/moving"
+rows 3 '^( +[0-9.]+){5}$' "$bench/owner"
+rows 7 '^( +[0-9.]+){7}$' "$bench/pool_pair"
+rows 3 '^(meanwhile|during|quiet|.*reloads: mean)' "$bench/reload"
+rows 2 '^( +[0-9.]+){5}$' "$bench/tags"
+rows 12 '^(pair of|random up to|training:)' "$bench/device"
+for row in $("$bench/patterns" count | cut -f 1 | awk 'NR % 6 == 1'); do
+  rows 1 '^[0-9.]+$' "$bench/patterns_direct" "$row" 1
+done
+rows 1 '/' "$bench/patterns" serves
+rows 2 '[0-9]$' "$bench/frugal" objects
+rows 1 '^[0-9.]+$' "$bench/large" cycle malloc 1 1
+rows 1 '^[0-9.]+$' "$bench/large" reuse loam 1 1
+rows 0 . "$bench/measure" "$work/measured" true
+grep -q '[0-9]' "$work/measured" || fail "measure kept nothing"
+rows 7 '( +[-+0-9.]+){6}$' bash tests/bench/startup.sh "$LOAM_BUILD" 10
+
+# Traces: derived, replayed, and what a replay asked for recorded again.
+if [ ! -x "$bench/trace" ] || [ ! -e "${LOAM_STANDIN:-}" ]; then
+  echo "not run: traces: this build has no GPU support, or no stand-in for a driver"
+  exit 0
+fi
+export LOAM_CUDA_DRIVER=$LOAM_STANDIN STANDIN_MEMORY=141G STANDIN_LOG=$work/standin.log
+rows 15 ' MiB +[0-9.]+( +[0-9]+ ns)?$' bash tests/bench/traces --quick --build "$LOAM_BUILD"
+"${LUAJIT:-luajit}" tests/bench/trace/derive.lua random 2 > "$work/random"
+LOAM_MANAGER=$bench/librecorder.so TRACE_FILE=$work/recorded \
+  rows 1 'pool = "none".* MiB' "$bench/trace" --pool none "$work/random"
+sizes() { grep '^alloc' "$1" | cut -d ' ' -f 3 | sort -n | uniq; }
+[ "$(sizes "$work/random" | wc -l)" -gt 50 ] || fail "the derived trace is short"
+[ "$(sizes "$work/recorded" | wc -l)" = "$(sizes "$work/random" | wc -l)" ] ||
+  fail "what was recorded is not what was asked for"
+rows 5 ' MiB +[0-9.]+' "$bench/trace" "$work/recorded"
+! grep violation: "$work/standin.log" || fail "the stand-in saw a violation"
+echo "ok: traces"
