@@ -245,14 +245,18 @@ static bool is_plain(void) {
   return atomic_load_explicit(&state, memory_order_relaxed) == RUNNING && !lm_hook_wanted();
 }
 
-static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, uintptr_t code) {
+LM_INLINE void *decided_or_slow(loam_site *site, size_t size, bool zero, uintptr_t code) {
   lm_thread *t = lm_self;
   if (lm_likely(t && is_plain())) {
     loam_site *whose = site ? site : lm_engine_scope(t);
-    void *p = lm_engine_decided(t, whose, size, false, code);
+    void *p = lm_engine_decided(t, whose, size, zero, code);
     if (lm_likely(p != NULL)) return p;
   }
-  return alloc_slow(site, size, 16, false);
+  return alloc_slow(site, size, 16, zero);
+}
+
+static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, uintptr_t code) {
+  return decided_or_slow(site, size, false, code);
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
@@ -291,12 +295,39 @@ void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
   return lm_likely(p != NULL) ? p : code_missed(t, size, code, miss);
 }
 
+static LM_NOINLINE void *code_missed_zeroed(lm_thread *t, size_t size, const void *code,
+                                            loam_code_fn miss) {
+  void *p = lm_engine_code_missed(t, (uintptr_t)code, size);
+  return p ? memset(p, 0, size) : miss(size, code);
+}
+
+/* What a lane can be known by; 0: nothing. */
+static uintptr_t learnt(const void *code, const loam_site *site) {
+  return site && (uintptr_t)code >> LM_LANE_CODE_SHIFT == 0 ? (uintptr_t)code : 0;
+}
+
 void *loam_code_learn(size_t size, const void *code, loam_site *site) {
   loam_site *scope = loam_scope_get();
   if (size > LM_SMALL_MAX) return malloc_large(scope ? scope : site, size);
   if (scope) return loam_malloc(scope, size);
-  bool can_learn = site && (uintptr_t)code >> LM_LANE_CODE_SHIFT == 0;
-  return malloc_slow(site, size, can_learn ? (uintptr_t)code : 0);
+  return malloc_slow(site, size, learnt(code, site));
+}
+
+/* Where a policy tells zeroed requests from others, no lane is known by code. */
+void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
+  lm_thread *t = lm_self_or_nobody;
+  if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
+  unsigned class_ = lm_class_of(size);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
+  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  return lm_likely(p != NULL) ? memset(p, 0, size) : code_missed_zeroed(t, size, code, miss);
+}
+
+void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
+  loam_site *scope = loam_scope_get();
+  if (scope) return loam_calloc(scope, 1, size);
+  return decided_or_slow(site, size, true, size > LM_SMALL_MAX ? 0 : learnt(code, site));
 }
 
 void loam_code_forget(void) { lm_thread_raise(LM_WARY_STALE); }

@@ -27,12 +27,18 @@ void *serve_aligned(const void *caller, size_t alignment, size_t size) {
   return loam_aligned_alloc(site, alignment, size);
 }
 
-static void *serve_zeroed(const void *caller, size_t count, size_t size) {
+static void *serve_new_zeroed(size_t size, const void *caller) {
   int before = errno;
-  if (unlikely(!host_is_awake(caller))) return next_calloc(count, size);
-  loam_site *site = site_of(caller);
+  if (unlikely(!host_is_awake(caller))) return next_calloc(1, size);
+  loam_site *site = caller_site(caller);
   errno = before;
-  return loam_calloc(site, count, size);
+  return loam_code_learn_zeroed(size, caller, site);
+}
+
+static void *serve_zeroed(const void *caller, size_t count, size_t size) {
+  size_t bytes;
+  if (unlikely(__builtin_mul_overflow(count, size, &bytes))) return loam_calloc(NULL, count, size);
+  return loam_code_calloc(bytes, caller, serve_new_zeroed);
 }
 
 /* The block keeps its own tag: who grows a buffer is not who it is for. */

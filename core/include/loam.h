@@ -262,6 +262,10 @@ typedef void *(*loam_code_fn)(size_t size, const void *code);
 LOAM_API void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss);
 LOAM_API void *loam_code_learn(size_t size, const void *code, loam_site *site);
 LOAM_API void loam_code_forget(void);
+/* The same for zeroed memory, by loam_code_learn_zeroed in `miss`. What is known of a code, both
+ * know. */
+LOAM_API void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss);
+LOAM_API void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site);
 
 /* Zeroed; count × size that overflows is NULL. */
 LOAM_API void *loam_calloc(loam_site *site, size_t count, size_t size);

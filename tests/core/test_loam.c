@@ -321,6 +321,54 @@ static void code_is_remembered_until_it_goes(void **state) {
   assert_int_equal(ask_by_code(code + 40, "code.d", "code.d"), 0);
 }
 
+static void *find_code_zeroed(size_t size, const void *code) {
+  code_misses++;
+  return loam_code_learn_zeroed(size, code, loam_site_get(code_tag));
+}
+
+/* As ask_by_code, of a block that had something in it. */
+static int ask_zeroed_by_code(const void *code, const char *tag, const char *strategy) {
+  static const char zeros[100];
+  loam_owner_info o;
+  code_tag = tag;
+  char *p = loam_code_calloc(100, code, find_code_zeroed);
+  memset(p, 0xff, 100);
+  loam_free(p);
+  code_misses = 0;
+  p = loam_code_calloc(100, code, find_code_zeroed);
+  assert_memory_equal(p, zeros, sizeof zeros);
+  assert_int_equal(loam_owner(p, &o), LOAM_OK);
+  assert_string_equal(o.tag, tag);
+  assert_string_equal(o.strategy, strategy);
+  loam_free(p);
+  return code_misses;
+}
+
+static void zeroed_memory_is_asked_by_code_too(void **state) {
+  static const char code[64];
+  (void)state;
+  load(
+      "local all = loam.host { name = 'all' } return loam.policy { pick = function(req) return all "
+      "end }\n");
+  assert_int_equal(ask_zeroed_by_code(code + 1, "code.zeroed", "all"), 0);
+  assert_int_equal(ask_by_code(code + 1, "code.other", "code.zeroed"), 0);
+  char *large = loam_code_calloc(1 << 20, code + 1, find_code_zeroed);
+  assert_int_equal(code_misses, 1);
+  assert_int_equal(large[0] | large[(1 << 20) - 1], 0);
+  loam_free(large);
+}
+
+/* So what is remembered of other requests is not for these. */
+static void a_policy_may_tell_zeroed_requests_of_a_code_from_others(void **state) {
+  static const char code;
+  (void)state;
+  load("local some, clean = loam.host { name = 'some' }, loam.host { name = 'clean' } "
+       "return loam.policy { pick = function(req) return req.zero and clean or some end }\n");
+  assert_int_equal(ask_by_code(&code, "code.tells", "code.tells"), 1);
+  assert_int_equal(ask_zeroed_by_code(&code, "code.tells", "clean"), 1);
+  load(one_leaf);
+}
+
 static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
   static const char code;
   (void)state;
@@ -547,6 +595,8 @@ int main(void) {
     cmocka_unit_test(owns_what_it_made),
     cmocka_unit_test(scopes_nest_64_deep_and_hold_beyond),
     cmocka_unit_test(code_is_remembered_until_it_goes),
+    cmocka_unit_test(zeroed_memory_is_asked_by_code_too),
+    cmocka_unit_test(a_policy_may_tell_zeroed_requests_of_a_code_from_others),
     cmocka_unit_test(code_without_a_site_or_an_address_is_not_remembered),
     cmocka_unit_test(a_new_thread_remembers_no_code),
     cmocka_unit_test(what_is_past_a_block_or_freed_has_no_owner),
