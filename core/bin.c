@@ -181,6 +181,7 @@ static void halve(lm_bin *bin, lm_pool *pool, unsigned class_) {
   memcpy(old, bin->low, half * sizeof *old);
   memmove(bin->low, bin->low + half, (n - half) * sizeof *old);
   lm_bin_set_top(bin, bin->low + n - half);
+  atomic_store_explicit(&pool->store[class_].fed, true, memory_order_relaxed);
   lm_bin_give_back(pool, class_, old, half);
 }
 

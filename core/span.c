@@ -381,7 +381,8 @@ static bool has_idle_drawing(const lm_store *s) {
 bool lm_store_decay(lm_store *s) {
   lm_lock_take(&s->lock);
   bool has_some = s->depot || s->empties || s->partial || has_idle_drawing(s);
-  bool later = s->drawn;
+  bool fed = atomic_exchange_explicit(&s->fed, false, memory_order_relaxed);
+  bool later = s->drawn || fed;
   s->drawn = false;
   lm_lock_drop(&s->lock);
   if (has_some && !later) lm_store_trim(s);

@@ -34,6 +34,7 @@ typedef struct lm_store {
   uint32_t stocked;    /* pointers in the depot */
   uint32_t surplus;    /* objects pushed since one was last pulled */
   bool drawn;          /* some were pulled since the last tick (decay.h) */
+  _Atomic bool fed;    /* some came from a bin that ran over since then: more may come */
   void **depot;        /* NULL until first used */
   lm_regions *regions; /* these four are constant */
   uint32_t strategy, bin;
@@ -59,8 +60,9 @@ void lm_store_push(lm_store *s, void *const *items, unsigned n);
 bool lm_store_drain(lm_store *s);
 /* Gives up the depot and the empty spans. */
 void lm_store_trim(lm_store *s);
-/* A tick: the same if nothing was pulled since the last one. True if there is something to give up
- * at a later one. */
+/* A tick: the same if nothing was pulled since the last one, and no bin ran over: while a program
+ * frees what it has, most spans are about to be empty, and cost nothing page by page. True if there
+ * is something to give up at a later one. */
 bool lm_store_decay(lm_store *s);
 /* Exchanges the token of the object at p under the lock that keeps its span. */
 bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token);

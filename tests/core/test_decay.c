@@ -111,6 +111,25 @@ static void ticks_give_back_the_pages_between_survivors(void **state) {
   }
 }
 
+/* Most of its spans are about to be empty, and go as a whole. */
+static void ticks_leave_the_pages_of_what_is_being_freed(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  enum { BLOCKS = 4000, SIZE = 16384, A_TICK = 100 };
+  size_t before = baseline();
+  for (int i = 0; i < BLOCKS; i++) small[i] = touched(SIZE);
+  size_t full = resident();
+  for (int i = 0; i < BLOCKS / 2; i++) {
+    if (i % 10) loam_free(small[i]);
+    if (i % A_TICK == 0) lm_sweep_decay();
+  }
+  assert_true(resident() + NEAR > full);
+  for (int i = 0; i < BLOCKS; i++)
+    if (i >= BLOCKS / 2 || i % 10 == 0) loam_free(small[i]);
+  for (int i = 0; i < 3; i++) lm_sweep_decay();
+  assert_true(resident() < before + NEAR);
+}
+
 static void three_ticks_give_back_a_peak_and_then_none_is_wanted(void **state) {
   (void)state;
   size_t before = baseline();
@@ -325,6 +344,7 @@ int main(void) {
     TEST(trim_gives_back_all_at_once),
     TEST(trim_keeps_every_live_block),
     TEST(ticks_give_back_the_pages_between_survivors),
+    TEST(ticks_leave_the_pages_of_what_is_being_freed),
     TEST(three_ticks_give_back_a_peak_and_then_none_is_wanted),
     TEST(ticks_leave_what_is_taken_over_and_over),
     TEST(ticks_give_back_what_loam_itself_used),
