@@ -12,6 +12,7 @@ typedef struct guess {
 } guess;
 
 const char lm_fate_keeps_handler[] = "a block keeps its handler";
+const char lm_fate_keeps_kind[] = "memory of its kind stays what it is";
 
 enum { UNASKED = -2, SIZES = 2, ALIGNS = 2, ZEROS = 2 };
 
@@ -97,6 +98,6 @@ lm_fate lm_fate_of(const lm_object *object) {
   lm_kind kind = lm_strategy_at(object->strategy)->desc.kind;
   if (kind == LM_KIND_SYSTEM) return refused("a block of the system's stays the system's");
   if (kind == LM_KIND_HANDLER) return refused(lm_fate_keeps_handler);
-  if (kind != LM_KIND_HOST) return refused("memory of its kind stays what it is");
+  if (kind != LM_KIND_HOST) return refused(lm_fate_keeps_kind);
   return lm_fate_is_nested(object) ? refused(lm_fate_keeps_handler) : w;
 }

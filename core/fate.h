@@ -18,7 +18,7 @@ typedef struct lm_fate {
   const char *why;       /* REFUSED */
 } lm_fate;
 
-extern const char lm_fate_keeps_handler[];
+extern const char lm_fate_keeps_handler[], lm_fate_keeps_kind[];
 
 /* Inside an operation. `token`, `strategy` and `size` as of an object or a foreign block; `base`
  * where it begins. */

@@ -14,10 +14,12 @@
 #include <string.h>
 
 #include "age.h"
+#include "cache.h"
 #include "error.h"
 #include "fate.h"
 #include "foreign.h"
 #include "large.h"
+#include "own.h"
 #include "placed.h"
 #include "refit.h"
 #include "rehome.h"
@@ -88,7 +90,7 @@ static lm_fate fate_of_demotion(const lm_object *object) {
   lm_strategy *from = lm_strategy_at(object->strategy);
   bool small = object->size <= LM_SMALL_MAX;
   if (lm_fate_is_nested(object)) return refusal(lm_fate_keeps_handler);
-  if (from->desc.kind != LM_KIND_HOST) return refusal("memory of its kind stays what it is");
+  if (from->desc.kind != LM_KIND_HOST) return refusal(lm_fate_keeps_kind);
   if (job.order.older_s && small) return refusal("small objects have no age");
   if (job.order.older_s && lm_age_of(lm_map_slot(object->base)) < job.order.older_s)
     return refusal("it is younger");
@@ -415,16 +417,56 @@ static void finish_batch(lm_thread *t) {
   job.phase = WALKING;
 }
 
-/* ---- Blocks of handlers and of the system --------------------------------------------------- */
+/* ---- Blocks of handlers, of the system, of devices ------------------------------------------ */
+
+static lm_fate fate_of_foreign(const lm_object *object) {
+  if (!job.order.demotes) return lm_fate_of(object);
+  lm_kind kind = lm_strategy_at(object->strategy)->desc.kind;
+  bool is_handlers = kind == LM_KIND_SYSTEM || kind == LM_KIND_HANDLER || kind == LM_KIND_HOST;
+  return refusal(is_handlers ? lm_fate_keeps_handler : lm_fate_keeps_kind);
+}
+
+static void tell_of(const lm_object *object) {
+  if (!is_wanted(object)) return;
+  lm_fate w = fate_of_foreign(object);
+  bool right = w.kind == LM_FATE_RIGHT;
+  lm_placed_add(&job.placed, object->token, right ? lm_placed_right : lm_placed_refused,
+                right ? "" : w.why, object->size, 1);
+}
+
+static lm_object object_of(const lm_foreign *block) {
+  return (lm_object){ block->base, block->size, block->token, block->strategy };
+}
 
 static void tell_foreign(void *ctx, lm_foreign *block) {
   (void)ctx;
-  lm_object object = { block->base, block->size, block->token, block->strategy };
-  if (!is_wanted(&object)) return;
-  lm_fate w = job.order.demotes ? refusal(lm_fate_keeps_handler) : lm_fate_of(&object);
-  bool right = w.kind == LM_FATE_RIGHT;
-  lm_placed_add(&job.placed, block->token, right ? lm_placed_right : lm_placed_refused,
-                right ? "" : w.why, block->size, 1);
+  lm_object object = object_of(block);
+  tell_of(&object);
+}
+
+/* What pools of devices have live, copied: their locks are not for asking policies. */
+typedef struct copies {
+  lm_object *object;
+  size_t n, room;
+} copies;
+
+static void copy_cached(void *ctx, lm_foreign *block) {
+  copies *c = ctx;
+  if (c->n < c->room) c->object[c->n] = object_of(block);
+  c->n++;
+}
+
+static void tell_cached(void) {
+  copies c = { 0 };
+  lm_cache_each(copy_cached, &c);
+  if (!c.n) return;
+  c.room = c.n + c.n / 8; /* others go on */
+  c.n = 0;
+  c.object = lm_own_alloc(c.room * sizeof *c.object);
+  if (!c.object) return;
+  lm_cache_each(copy_cached, &c);
+  for (size_t i = 0; i < c.n && i < c.room; i++) tell_of(&c.object[i]);
+  lm_own_free(c.object);
 }
 
 /* The map of these is locked meanwhile: no memory is asked for. */
@@ -432,6 +474,7 @@ static void look_at_foreign(lm_thread *t) {
   lm_placed_reserve(&job.placed, 4 * lm_site_tag_count() + 64);
   lm_thread_enter(t);
   lm_foreign_each(tell_foreign, NULL);
+  tell_cached();
   lm_thread_leave(t);
 }
 

@@ -599,6 +599,46 @@ static void threads_share_a_cache(void **state) {
   for (int i = 0; i < SHARED; i++) loam_free(atomic_exchange(&shared[i], NULL));
 }
 
+/* ---- Where live memory belongs */
+
+static struct { uint64_t right, kept, other; } placed;
+
+static void note_placed(void *ctx, const loam_placed *row) {
+  (void)ctx;
+  if (!strcmp(row->what, "right")) placed.right += row->bytes;
+  else if (strstr(row->why, "stays what it is")) placed.kept += row->bytes;
+  else placed.other += row->bytes;
+}
+
+static void ask_where(const char *tag) {
+  loam_rebalance_options options = { .size = sizeof options, .tag = tag };
+  memset(&placed, 0, sizeof placed);
+  assert_int_equal(loam_rebalance(&options, NULL, note_placed, NULL), LOAM_OK);
+}
+
+static void a_rebalance_tells_of_what_it_leaves(void **state) {
+  (void)state;
+  loam_site *site = loam_site_get("device.weights");
+  void *p[3];
+  for (int i = 0; i < 3; i++) p[i] = loam_device_alloc(site, LM_MIB, NULL);
+  ask_where("device.weights");
+  assert_int_equal(placed.right, 3 * LM_MIB);
+  assert_int_equal(placed.kept + placed.other, 0);
+  assert_int_equal(loam_policy_load_text("elsewhere", "local m = loam.managed {}\n"
+                                                      "return loam.policy { pick = function(req) "
+                                                      "return m end }\n"),
+                   LOAM_OK);
+  ask_where("device.weights");
+  assert_int_equal(placed.kept, 3 * LM_MIB);
+  assert_int_equal(placed.right + placed.other, 0);
+  loam_demote_options demote = { .size = sizeof demote, .tag = "device.weights" };
+  demote.to = LOAM_TO_COLD;
+  memset(&placed, 0, sizeof placed);
+  assert_int_equal(loam_demote(&demote, NULL, note_placed, NULL), LOAM_OK);
+  assert_int_equal(placed.kept, 3 * LM_MIB);
+  for (int i = 0; i < 3; i++) loam_free(p[i]);
+}
+
 /* ---- Faults */
 
 /* The nth call of a function of the driver fails, for each n in turn: a block or a clean refusal,
@@ -667,6 +707,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(no_stream_meets_anothers_work, start, end),
     cmocka_unit_test_setup_teardown(the_same_without_mapping, start, end),
     cmocka_unit_test_setup_teardown(threads_share_a_cache, start, end),
+    cmocka_unit_test_setup_teardown(a_rebalance_tells_of_what_it_leaves, start, end),
     cmocka_unit_test_setup_teardown(any_call_may_fail_for_want_of_memory, start, end),
   };
   return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
