@@ -1,15 +1,18 @@
 /* memory.c - blocks: of a device, managed, of the host and pinned; what is known of an address. */
+#include <errno.h>
 #include <fcntl.h>
 #include <search.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "state.h"
 
 enum { ALIGNMENT = 256, POISON = 0xa5, GONE = 4096 };
 
-static void *tree; /* of blocks by address; none overlap */
+static void *tree;        /* of blocks by address; none overlap */
+static size_t registered; /* of a walk */
 static unsigned block_count;
 static uint64_t serial;
 
@@ -31,8 +34,15 @@ si_block *si_find(uintptr_t at, size_t size) {
   return node ? *(si_block **)node : NULL;
 }
 
+/* A driver does not copy from or to two registrations at once. */
+static bool is_registered_apart(uintptr_t at, size_t size) {
+  const si_block *block = si_find(at, 1);
+  return block && block->kind == REGISTERED && at + size > block->at + block->size;
+}
+
 bool si_is_covered(uintptr_t at, size_t size) {
   uintptr_t end = at + size;
+  if (is_registered_apart(at, size)) return false;
   while (at < end) {
     si_block *block = si_find(at, 1);
     if (!block || block->freed || (block->kind == MAPPED && !block->accessible)) return false;
@@ -236,9 +246,51 @@ API cuMemFreeHost(void *at) {
 
 /* ---- Memory that exists ---- */
 
+static bool is_readable(uintptr_t at) {
+  char byte;
+  struct iovec here = { &byte, 1 }, there = { (void *)at, 1 };
+  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
+}
+
+/* And there is access at both its ends. */
 static bool is_mapped(uintptr_t at, size_t size) {
   uintptr_t low = at / PAGE * PAGE;
-  return msync((void *)low, up(at + size - low, PAGE), MS_ASYNC) == 0;
+  return msync((void *)low, up(at + size - low, PAGE), MS_ASYNC) == 0 && is_readable(at) &&
+         is_readable(at + size - 1);
+}
+
+static void look_at_registered(const void *node, VISIT visit, int depth) {
+  const si_block *block = *(si_block *const *)node;
+  (void)depth;
+  if (visit != preorder && visit != leaf) return;
+  if (block->kind == REGISTERED && !is_mapped(block->at, block->size)) {
+    si_violate("%zu bytes at %p were unmapped while they were registered", block->size,
+               (void *)block->at);
+  }
+}
+
+void si_memory_end(void) { twalk(tree, look_at_registered); }
+
+static void add_registered(const void *node, VISIT visit, int depth) {
+  const si_block *block = *(si_block *const *)node;
+  (void)depth;
+  if ((visit == preorder || visit == leaf) && block->kind == REGISTERED) registered += block->size;
+}
+
+CONTROL size_t standin_registered(void) {
+  pthread_mutex_lock(&si_lock);
+  registered = 0;
+  twalk(tree, add_registered);
+  size_t bytes = registered;
+  pthread_mutex_unlock(&si_lock);
+  return bytes;
+}
+
+/* Whether the system lets no more be locked. */
+static bool is_locked_out(size_t size) {
+  registered = 0;
+  twalk(tree, add_registered);
+  return si.lockable && registered + size > si.lockable;
 }
 
 API cuMemHostRegister_v2(void *at, size_t size, unsigned flags) {
@@ -248,6 +300,7 @@ API cuMemHostRegister_v2(void *at, size_t size, unsigned flags) {
   if (result != CUDA_SUCCESS) LEAVE(result);
   if (!at || size == 0 || flags > 15) LEAVE(CUDA_ERROR_INVALID_VALUE);
   if (!is_mapped((uintptr_t)at, size)) LEAVE(CUDA_ERROR_INVALID_VALUE);
+  if (is_locked_out(size)) LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
   si_block block = { .at = (uintptr_t)at,
                      .size = size,
                      .kind = REGISTERED,

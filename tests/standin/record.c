@@ -170,6 +170,7 @@ void si_read_environment(void) {
   si.version = atoi(setting("STANDIN_VERSION", "13000"));
   si.delay = (unsigned)atoi(setting("STANDIN_DELAY", "0"));
   si.strict = getenv("STANDIN_STRICT") != NULL;
+  si.lockable = bytes_of(setting("STANDIN_LOCKABLE", "0"));
   const char *lacks = setting("STANDIN_LACKS", "");
   si.lacks_vmm = strstr(lacks, "vmm");
   si.lacks_pools = strstr(lacks, "pools");
@@ -241,6 +242,7 @@ static void report(void) {
 
 __attribute__((destructor)) static void finish(void) {
   if (si.forked || !si.calls) return;
+  si_memory_end();
   if (getenv("STANDIN_LEAKS") && (standin_blocks() || standin_handles())) {
     si_violate("%u blocks and %u handles are live at exit", standin_blocks(), standin_handles());
   }
@@ -289,6 +291,7 @@ CONTROL void standin_break(int device, CUresult code) { si.devices[device].broke
 CONTROL void standin_limit(int device, size_t bytes) { si.devices[device].total = bytes; }
 CONTROL size_t standin_used(int device) { return si.devices[device].used; }
 CONTROL unsigned standin_handles(void) { return si.handles; }
+CONTROL void standin_lockable(size_t bytes) { si.lockable = bytes; }
 CONTROL void standin_strict(bool strict) { si.strict = strict; }
 CONTROL unsigned standin_late_frees(void) { return si.late_frees; }
 CONTROL void standin_version(int version) { si.version = version; }

@@ -8,6 +8,7 @@
  * Environment, read by cuInit (and by standin_reset):
  *   STANDIN_DEVICES=1     devices; 0: cuInit returns CUDA_ERROR_NO_DEVICE
  *   STANDIN_MEMORY=1G     bytes of each device
+ *   STANDIN_LOCKABLE=64M  bytes of the host that can be registered; absent: any
  *   STANDIN_NODES=0,1     NUMA node of each device; absent: 0
  *   STANDIN_VERSION=13000 of the driver
  *   STANDIN_INIT=999      cuInit returns this
@@ -23,7 +24,8 @@
  * Violations are: a free of what is not live or of another kind, the end of a mapping or of a
  * registration that pending work still uses, a handle used after it was destroyed, two pieces of
  * work on the same bytes (one of them writing) that no event, stream or wait puts in order, work on
- * bytes that are not allocated, memory gone while it is registered, a call in a forked child.
+ * bytes that are not allocated, or of two registrations at once, memory gone while it is registered
+ * (seen when that ends, and at exit), a call in a forked child.
  *
  * Any thread. */
 #ifndef STANDIN_H
@@ -64,6 +66,8 @@ void standin_break(int device, CUresult code);
 unsigned long standin_calls(const char *function); /* NULL: all */
 void standin_limit(int device, size_t bytes);      /* memory of a device from now on */
 size_t standin_used(int device);                   /* bytes of it in use */
+void standin_lockable(size_t bytes);               /* STANDIN_LOCKABLE from now on; 0: any */
+size_t standin_registered(void);                   /* bytes of the host that are */
 unsigned standin_blocks(void);  /* live: of devices, managed, pinned, registered, mapped */
 unsigned standin_handles(void); /* live streams, events, pools, pieces of memory to map, ranges */
 void standin_version(int version);

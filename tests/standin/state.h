@@ -114,6 +114,7 @@ typedef struct si_state {
   si_gpu devices[DEVICES_MAX];
   unsigned delay, late_frees;
   bool held, strict;
+  size_t lockable; /* bytes that may be registered; 0: all */
   uint64_t calls;
   si_moment done, host;
   unsigned handles;
@@ -160,6 +161,7 @@ CUresult si_back(si_block *block, int device, size_t size); /* memory of a devic
 void si_unback(si_block *block);
 void si_blocks_end(CUcontext context);
 void si_memory_reset(void);
+void si_memory_end(void); /* looks at what is registered still */
 
 /* vmm.c, pool.c, ipc.c */
 void si_vmm_reset(void);
