@@ -57,6 +57,11 @@ static void grow_bin(lm_bin *bin, uint32_t capacity) {
   lm_own_free(old);
 }
 
+static bool is_closed_at(uint32_t place) {
+  const lm_pool *pool = lm_pool_of(lm_pool_holder(place));
+  return pool && lm_pool_is_closed(pool);
+}
+
 /* Opens the bin, or doubles its room: threads that allocate much, or free much, go to the store
  * less and less often (as tcmalloc's lists do, "slow start"). */
 static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
@@ -65,7 +70,7 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
            most = capacity_most(lm_pool_holder(lm_bin_place(offset)), class_);
   uint32_t next = now ? now * 2 : capacity_least(class_);
   if (next > most) next = most;
-  if (t->dying || now >= most) return;
+  if (t->dying || now >= most || is_closed_at(lm_bin_place(offset))) return;
   lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[lm_bin_place(offset)];
   uint32_t slots = class_ < LM_CLASSES ? 0 : (next - now) * lm_class_slots(class_);
   if (slots > LARGE_KEPT - bins->large) return;
@@ -104,7 +109,7 @@ void lm_bin_give_back(lm_pool *pool, unsigned class_, void *const *items, uint32
 /* Takes objects from their store, as far as the limit goes; how many. */
 static uint32_t draw(lm_thread *t, lm_pool *pool, unsigned class_, void **items, uint32_t want) {
   size_t size = lm_class_size(class_);
-  uint32_t n = lm_limit_take_some(pool->strategy, size, want);
+  uint32_t n = lm_pool_is_closed(pool) ? 0 : lm_limit_take_some(pool->strategy, size, want);
   if (!n) return 0;
   uint32_t got = lm_store_pull(&pool->store[class_], t ? (unsigned)t->number : 0, items, n);
   lm_limit_give(pool->strategy, (int64_t)((n - got) * size));
@@ -120,9 +125,11 @@ void *lm_bin_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token tok
   return NULL;
 }
 
-/* A bin that may hold as much is worth a look, once it is idle. */
-static void stir(const lm_bin *bin, uint32_t offset) {
-  if (capacity_of(bin) * lm_class_size(lm_bin_class(offset)) >= STIRRING) lm_decay_stir();
+/* A bin that may hold as much is worth a look, once it is idle; of registered memory, any is. */
+static void stir(const lm_pool *pool, const lm_bin *bin, uint32_t offset) {
+  if (pool->regions.how.registered ||
+      capacity_of(bin) * lm_class_size(lm_bin_class(offset)) >= STIRRING)
+    lm_decay_stir();
 }
 
 /* Fills an empty bin; false when there is no memory for a bin, or for an object. What the thread
@@ -138,7 +145,7 @@ static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
     n = bin->low ? draw(t, pool, class_, bin->low, 1) : 0;
   }
   lm_bin_set_top(bin, bin->low + n);
-  stir(bin, offset);
+  stir(pool, bin, offset);
   return n;
 }
 
@@ -197,7 +204,7 @@ static void overflow_small(lm_thread *t, uint32_t offset, void *p) {
   }
   if (lm_bin_top(bin) == bin->high) halve(bin, pool, class_);
   lm_bin_put(bin, p);
-  stir(bin, offset);
+  stir(pool, bin, offset);
 }
 
 static lm_side *mark_of_large(const void *p) { return &lm_map_span(lm_map_slot(p))->mark; }
@@ -253,4 +260,6 @@ void lm_bin_flush_strategy(lm_strategy *strategy, lm_thread *t) {
   flush_one(whole, t);
   for (unsigned node = 0; whole->shares && node < LM_NODES_MAX; node++)
     flush_one(atomic_load_explicit(&whole->shares->of[node], memory_order_acquire), t);
+  for (unsigned i = 0; whole->twins && i < 2 * (LM_NODES_MAX + 1); i++)
+    flush_one(atomic_load_explicit(&whole->twins->of[i / 2][i % 2], memory_order_acquire), t);
 }

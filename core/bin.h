@@ -9,7 +9,11 @@
 
 typedef struct lm_pool {
   lm_strategy *strategy;
-  lm_backing backing; /* of kinds whose memory is a file's */
+  /* Of registered memory, these three; relaxed. */
+  _Atomic bool closed;    /* in a forked child: nothing is taken of it, nor cached */
+  _Atomic bool recalled;  /* threads are to give up what they cache of it */
+  _Atomic uint32_t users; /* those at work on its regions: it does not end meanwhile */
+  lm_backing backing;     /* of kinds whose memory is a file's */
   lm_regions regions;
   lm_large large;
   lm_store store[LM_CLASSES];
@@ -56,5 +60,9 @@ void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h);
 void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins);
 /* Those of the calling thread that count against the strategy's limit. */
 void lm_bin_flush_strategy(lm_strategy *strategy, lm_thread *t);
+
+LM_INLINE bool lm_pool_is_closed(const lm_pool *pool) {
+  return lm_unlikely(atomic_load_explicit(&pool->closed, memory_order_relaxed));
+}
 
 #endif

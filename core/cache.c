@@ -245,6 +245,8 @@ lm_line lm_cache_line(const lm_cache *c, lm_stream stream) {
   return c->pinned.is_pinned ? (lm_line){ 0 } : line_on(c->device, stream);
 }
 
+lm_line lm_cache_line_on(const lm_cache *c, lm_stream stream) { return line_on(c->device, stream); }
+
 lm_line lm_cache_line_at(const void *p, lm_stream stream) {
   const lm_range *r = is_default(stream) ? lm_range_of((uintptr_t)p) : NULL;
   return r ? line_on(r->cache->device, stream) : (lm_line){ .stream = stream };
@@ -498,7 +500,46 @@ static void move_done(lm_cache *c, lm_queue *q, lm_extents *set) {
   }
 }
 
+/* Batches only rise. */
+static void come_home(lm_cache *c, lm_queue *q) {
+  lm_extent **at = &q->away;
+  while (*at && (*at)->batch > q->done) at = &(*at)->next;
+  lm_extent *e = *at;
+  *at = NULL;
+  for (lm_extent *next; e; e = next) {
+    next = e->next;
+    e->next = c->home;
+    c->home = e;
+  }
+}
+
+bool lm_cache_await(lm_cache *c, void *p, lm_line line, bool *attend) {
+  lm_lock_take(&c->lock);
+  lm_extent *e = lm_cache_stock_locked(c) ? lm_cache_node_locked(c) : NULL;
+  if (e) {
+    lm_queue *q = lm_cache_queue_locked(c, line);
+    e->at = (uintptr_t)p;
+    e->batch = q->batch;
+    e->next = q->away;
+    q->away = e;
+    *attend = q->wanted || !q->is_known;
+  }
+  lm_lock_drop(&c->lock);
+  return e;
+}
+
+void *lm_cache_awaited(lm_cache *c) {
+  lm_lock_take(&c->lock);
+  lm_extent *e = c->home;
+  void *p = e ? (void *)e->at : NULL;
+  if (e) c->home = e->next;
+  if (e) lm_cache_free_node_locked(c, e);
+  lm_lock_drop(&c->lock);
+  return p;
+}
+
 void lm_cache_settle_locked(lm_cache *c, lm_queue *q) {
+  if (q->away) come_home(c, q);
   if (!q->bytes) return;
   lm_cache_join_fronts_locked(c, q);
   for (int zone = 0; zone < LM_ZONES; zone++) move_done(c, q, &q->set[zone]);

@@ -55,8 +55,9 @@ typedef struct lm_queue {
   bool is_known; /* the context is; written under `slow` and the lock */
   struct lm_queue *next;
   uint64_t batch, done;
-  size_t bytes; /* FREE or KEPT, and of it */
-  bool wanted;  /* somebody else wants memory: record an event in the next call on the stream */
+  size_t bytes;    /* FREE or KEPT, and of it */
+  bool wanted;     /* somebody else wants memory: record an event in the next call on the stream */
+  lm_extent *away; /* nodes of objects of host pools that wait for it, the latest batch first */
   lm_extents set[LM_ZONES];
   /* Lists of KEPT extents of one size each, by a hash of it: most are wanted again soon, as they
    * are. */
@@ -110,6 +111,7 @@ typedef struct lm_cache {
   lm_extents common[LM_ZONES], holes[LM_ZONES];
   lm_range *ranges, *spare;
   lm_extent *nodes; /* to make extents of */
+  lm_extent *home;  /* of objects that waited and need not any more */
   unsigned spare_nodes;
 } lm_cache;
 
@@ -143,6 +145,14 @@ void lm_cache_attend(lm_cache *c, lm_line line);
 /* The stream that a caller names: of a cache, or for what p is in. The thread is not active. */
 lm_line lm_cache_line(const lm_cache *c, lm_stream stream);
 lm_line lm_cache_line_at(const void *p, lm_stream stream);
+lm_line lm_cache_line_on(const lm_cache *c, lm_stream stream);
+/* Objects of host pools (pinned.h) that work on a stream may still use: one that waits from now on,
+ * by the stream's queue; false: no memory to note it by. *attend as above. One that need not wait
+ * any more; NULL: there is none. */
+bool lm_cache_await(lm_cache *c, void *p, lm_line line, bool *attend);
+void *lm_cache_awaited(lm_cache *c);
+/* Looks, without a wait, whether work that they wait for has ended. The thread is not active. */
+void lm_cache_look_for_awaited(void);
 /* The live block that holds p. */
 bool lm_cache_find(const void *p, lm_foreign *out);
 /* Each live block, its cache locked: `visit` must not call into loam. May rewrite *token. */
@@ -150,6 +160,10 @@ void lm_cache_each(void (*visit)(void *ctx, lm_foreign *block), void *ctx);
 
 /* Gives what holds no live block back, after the work under way; -1: of all devices. The bytes. */
 size_t lm_cache_trim(int device);
+/* The same of pinned memory, of all devices. */
+size_t lm_cache_trim_pinned(void);
+/* loam_device_keep's bytes. */
+size_t lm_cache_kept(void);
 /* A tick of decay (decay.h): gives back what nobody has used for two, as far as the work that used
  * it is known to have ended; nothing is waited for but, where memory is not mapped, what the driver
  * itself waits for. By a thread of loam's own. Whether there is more to do. */
@@ -181,6 +195,8 @@ void lm_cache_adopt_locked(lm_cache *c, lm_queue *q, lm_extent *e);
 /* Takes a part of a free extent or hole out; NULL if there is no node to cut it with. */
 lm_extent *lm_cache_cut_locked(lm_cache *c, lm_extent *e, uintptr_t at, size_t size);
 void lm_cache_join_fronts_locked(lm_cache *c, lm_queue *q);
+/* Whether anything is in the queue. */
+LM_INLINE bool lm_cache_has_locked(const lm_queue *q) { return q->bytes > 0 || q->away; }
 /* What the queue is done with becomes common. */
 void lm_cache_settle_locked(lm_cache *c, lm_queue *q);
 bool lm_cache_is_hosts(const lm_queue *q); /* of no stream */

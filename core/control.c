@@ -27,6 +27,7 @@
 #include "descriptor.h"
 #include "error.h"
 #include "numa.h"
+#include "pinned.h"
 #include "policy.h"
 #include "pool.h"
 #include "rebalance.h"
@@ -387,7 +388,9 @@ static void tick(void) {
   if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
   lm_sweep_decay();
   bool more = lm_policy_decay();
-  if (lm_cache_decay() || more) lm_decay_stir();
+  more |= lm_cache_decay();
+  more |= lm_pinned_decay();
+  if (more) lm_decay_stir();
   tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
 }
 

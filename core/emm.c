@@ -7,6 +7,7 @@
 #include "make.h"
 #include "manager.h"
 #include "own.h"
+#include "pinned.h"
 
 /* ---- Reset */
 
@@ -24,14 +25,25 @@ static void note(void *ctx, lm_foreign *block) {
   f->n++;
 }
 
+static void note_pinned(void *ctx, void *p) {
+  found *f = ctx;
+  if (f->n < f->room) f->at[f->n] = p;
+  f->n++;
+}
+
+static void note_all(found *f) {
+  f->n = 0;
+  lm_make_each(note, f);
+  lm_pinned_each(f->device, note_pinned, f);
+}
+
 /* False if there is none left to free, or no memory to note them. */
 static bool free_some(int device) {
   found f = { .device = device };
-  lm_make_each(note, &f);
+  note_all(&f);
   if (!f.n || !(f.at = lm_own_alloc(f.n * sizeof *f.at))) return false;
   f.room = f.n;
-  f.n = 0;
-  lm_make_each(note, &f);
+  note_all(&f);
   for (size_t i = 0; i < f.n && i < f.room; i++) loam_device_free(f.at[i], NULL);
   lm_own_free(f.at);
   return f.n > f.room;
@@ -56,7 +68,7 @@ static lm_defer queue = { .before = wait, .end = end };
 /* What is pending first, so that it is there to be given back. */
 size_t loam_device_trim(int device) {
   (void)lm_defer_flush(&queue, device);
-  size_t bytes = lm_cache_trim(device);
+  size_t bytes = lm_cache_trim(device) + lm_pinned_trim(device);
   return bytes + lm_manager_flush(device);
 }
 

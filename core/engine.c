@@ -26,6 +26,7 @@
 #include "lane.h"
 #include "live.h"
 #include "lock.h"
+#include "pinned.h"
 #include "settle.h"
 
 typedef struct order {
@@ -232,7 +233,42 @@ static bool serve_cached(order *o, lm_strategy *s, lm_token token, block *out) {
   return true;
 }
 
+/* The pool of host memory that serves what is asked of pinned memory, NULL: that of the device. */
+static lm_strategy *pinned_pool(const order *o, lm_strategy *s, int device) {
+  bool for_host = o->wish.want == LM_WANT_HOST || o->wish.want == LM_WANT_PINNED;
+  if (!s->twins || !for_host || o->wish.flags & LM_GPU_WRITE_COMBINED) return NULL;
+  return lm_pinned_twin(s, device, o->wish.want == LM_WANT_PINNED);
+}
+
+/* What is asked again is what another thread took first. */
+static bool serve_pinned(order *o, lm_strategy *s, int device, lm_token token, block *out) {
+  enum { TRIES = 8 };
+  const char *why = NULL;
+  size_t size = lm_class_size(lm_class_of(o->size));
+  for (int i = 0; i < TRIES; i++) {
+    if (serve_host(o, s, token, out)) {
+      if (s->desc.asked) lm_lane_open_pinned(o->t, o->site, out->base, o->size, o->wish.flags, s);
+      return true;
+    }
+    if (lm_limit_left(s) < size) return cannot(o, "it is at its limit");
+    o->t->inside++;
+    why = lm_pinned_supply(s, device, o->size);
+    o->t->inside--;
+    if (why) return cannot(o, why);
+  }
+  return false;
+}
+
+static bool serve_near(order *o, lm_strategy *s, lm_token token, block *out) {
+  if (!lm_pinned_serves(s, o->size, o->align)) return serve_cached(o, s, token, out);
+  int device = lm_make_device(s->desc.device);
+  lm_strategy *twin = pinned_pool(o, s, device);
+  if (!twin || !lm_pool_reserve(twin)) return serve_cached(o, s, token, out);
+  return serve_pinned(o, twin, device, token, out);
+}
+
 static bool serve(order *o, lm_strategy *s, lm_token token, block *out) {
+  if (s->twins) return serve_near(o, s, token, out);
   if (lm_make_is_cached(s)) return serve_cached(o, s, token, out);
   return lm_make_does(s->desc.kind) ? serve_foreign(o, s, token, out)
                                     : serve_host(o, s, token, out);
@@ -287,7 +323,8 @@ static void *served(order *o, lm_strategy *s, uint32_t at, const block *b) {
 /* From a bin of the chain's first member, in the section that decided; NULL: another way. */
 static void *serve_decided(const order *o, const answer *a, block *out) {
   lm_strategy *s = lm_strategy_at(a->chain[0]);
-  if (o->align > 16 || o->size > LM_SMALL_MAX || o->wish.want != LM_WANT_HOST) return NULL;
+  if (o->align > 16 || o->size > LM_SMALL_MAX || o->wish.want != LM_WANT_HOST || s->twins)
+    return NULL;
   if (lm_token_stamp(o->site, a->token) & LM_TOKEN_SLOW) return NULL;
   uint32_t bin = lm_pool_bin(lm_strategy_here(s), lm_class_of(o->size));
   uint8_t hint = lm_mark_hint(a->token);
@@ -390,6 +427,8 @@ LM_INLINE void tell_owner(const lm_object *object, const lm_foreign *foreign,
   out->base = object->base;
   out->size = object->size;
   out->device = foreign ? foreign->device : -1;
+  if (lm_unlikely(s->whole->twins != NULL) && !foreign)
+    out->device = lm_pinned_device(object->base);
   out->stream = foreign ? foreign->stream : NULL;
 }
 
@@ -503,14 +542,21 @@ static bool free_foreign(lm_thread *t, void *p, const lm_stream *on) {
   return true;
 }
 
-static void free_pool(lm_thread *t, void *p) {
+/* What a stream may still use of pinned memory waits for it. */
+static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
   lm_object object;
+  bool waits = on && lm_pinned_is(p);
   lm_thread_enter(t);
-  lm_freed freed = lm_pool_free(t, p, &object);
+  lm_freed freed = waits ? lm_pool_hold(p, &object) : lm_pool_free(t, p, &object);
   if (freed == LM_FREED && object.token & LM_TOKEN_SLOW)
     lm_live_count(t, lm_site_of(object.token), -(int64_t)object.size);
   if (freed == LM_FREED && object.size > LM_SMALL_MAX) lm_dead_note(t, &object);
   lm_thread_leave(t);
+  if (freed == LM_FREED && waits) {
+    t->inside++;
+    lm_pinned_await(p, *on);
+    t->inside--;
+  }
   if (freed == LM_FREED) return;
   if (freed == LM_FREE_DOUBLE) tell_double(p, &object);
   else tell_wrong("free", p);
@@ -564,7 +610,7 @@ void lm_engine_free_on(void *ptr, size_t guess, const lm_stream *on) {
   if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
   if (guess != SIZE_MAX) check_guess(ptr, guess);
   if (is_nested(ptr) && free_foreign(t, ptr, on)) return;
-  if (lm_pool_owns(ptr)) free_pool(t, ptr);
+  if (lm_pool_owns(ptr)) free_pool(t, ptr, on);
   else if (!free_cached(t, ptr, on) && !free_foreign(t, ptr, on)) free_unknown(t, ptr);
 }
 
@@ -669,7 +715,8 @@ static bool copy(const order *o, const block *from, const block *to) {
 
 static void *moved(order *o, lm_strategy *s, uint32_t at, const block *from, const block *to) {
   bool copied = copy(o, from, to);
-  lm_engine_free_on(copied ? from->base : to->base, SIZE_MAX, &o->wish.stream);
+  const block *gone = copied ? from : to;
+  lm_engine_free_on(gone->base, SIZE_MAX, gone->is_foreign ? &o->wish.stream : NULL);
   return copied ? served(o, s, at, to) : NULL;
 }
 
@@ -728,6 +775,8 @@ LM_NOINLINE void *lm_engine_again(lm_thread *t, loam_site *site, void *ptr, size
   if (t->inside || is_nested(ptr)) return NULL;
   if (!site) site = lm_site_of(place.token);
   if (fits(&place, size)) return is_same(t, site, &place, size) ? ptr : NULL;
+  if (lm_unlikely(lm_strategy_at(place.strategy)->desc.asked))
+    return NULL; /* what was asked stays */
   void *p = lm_engine_take(t, site, size);
   if (!p) p = lm_engine_decided(t, site, size, false, 0);
   if (!p) return NULL;
@@ -753,6 +802,8 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
     o.wish.want = (lm_want)b.foreign.want;
     o.wish.flags = b.foreign.flags;
     o.wish.stream = b.foreign.stream;
+  } else if (lm_strategy_at(b.strategy)->desc.asked) {
+    o.wish.want = LM_WANT_PINNED;
   }
   return realloc_chain(&o, &b);
 }

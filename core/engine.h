@@ -62,12 +62,15 @@ LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
 #define LM_LANE_UNITS (LM_LANE_OF_SITE + LM_LANE_OF_SITE / 4)
 #define LM_LANE_ASKS (LM_LANE_OF_SITE / 2)
 enum { LM_LANE_CODE_SHIFT = 48 };
+/* What is added to a site's key for what was asked to be pinned, and the flags of that. */
+#define LM_LANE_PINNED (LM_LANE_OF_SITE / 32)
+enum { LM_LANE_FLAGS_SHIFT = 48 };
 
 _Static_assert(LM_CLASSES <= 1 << (54 - LM_LANE_CODE_SHIFT) && (uint64_t)1 << 54 == LM_LANE_ASKS &&
                    LM_EPOCH_FIRST == LM_LANE_OF_SITE * 2,
                "an address, a class and what the key is of lie below the epoch");
 _Static_assert((1ull << LM_SITE_BITS) * LM_LANE_STRIDE < 1ull << LM_GATE_SHIFT &&
-                   LM_STRATEGY_BITS + LM_GATE_SHIFT < 53,
+                   LM_STRATEGY_BITS + LM_GATE_SHIFT < LM_LANE_FLAGS_SHIFT,
                "a strategy lies above the sites");
 
 LM_INLINE lm_lane *lm_engine_lane(lm_thread *t, uint64_t at) {
@@ -130,6 +133,19 @@ void *lm_engine_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *sit
 void *lm_engine_emptied(lm_thread *t, loam_site *site, size_t size, lm_engine_slow *slow);
 /* The same where the code asks; NULL: nothing. */
 void *lm_engine_code_missed(lm_thread *t, uintptr_t code, size_t size);
+
+/* The same for what was asked to be pinned, with flags but for write_combined. */
+LM_INLINE uint64_t lm_engine_pinned_key(uint64_t key, unsigned flags) {
+  return key + LM_LANE_PINNED + ((uint64_t)flags << LM_LANE_FLAGS_SHIFT);
+}
+LM_INLINE void *lm_engine_take_pinned(lm_thread *t, const loam_site *site, size_t size,
+                                      unsigned flags) {
+  uint64_t key = lm_engine_pinned_key(lm_engine_key(t, site, size), flags);
+  lm_lane *lane = lm_engine_lane(t, key);
+  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  if (lm_unlikely(!p)) lm_thread_leave(t);
+  return p;
+}
 
 /* The same for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX. */
 LM_INLINE void *lm_engine_take_large(lm_thread *t, const loam_site *site, size_t size) {

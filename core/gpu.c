@@ -132,6 +132,28 @@ bool lm_gpu_has(int device) {
   return false;
 }
 
+/* ---- Nodes */
+
+/* Of each device, the node + 2; 0: not asked. Relaxed: asked twice it is the same. */
+static _Atomic int node_of[LM_DEVICES_MAX];
+static _Atomic bool is_spread;
+
+int lm_gpu_node(int device) {
+  lm_gpu_info info;
+  int known = atomic_load_explicit(&node_of[device], memory_order_relaxed);
+  if (known) return known - 2;
+  const lm_gpu_ops *gpu = lm_gpu();
+  if (!gpu || gpu->info(device, &info) != LM_GPU_OK) return -1;
+  int node = info.node >= 0 && lm_numa_has((unsigned)info.node) ? info.node : -1;
+  atomic_store_explicit(&node_of[device], node + 2, memory_order_relaxed);
+  for (int other = 0; other < device; other++)
+    if (lm_gpu_node(other) != node) atomic_store_explicit(&is_spread, true, memory_order_relaxed);
+  if (device + 1 < lm_gpu_count()) (void)lm_gpu_node(device + 1);
+  return node;
+}
+
+bool lm_gpu_is_spread(void) { return atomic_load_explicit(&is_spread, memory_order_relaxed); }
+
 loam_status lm_gpu_status(lm_gpu_result result) {
   switch (result) {
     case LM_GPU_OK: return LOAM_OK;

@@ -142,6 +142,10 @@ const char *lm_gpu_why(void);
 int lm_gpu_count(void);
 /* "device 0", "devices 0-1" */
 const char *lm_gpu_text(char *buffer, size_t size);
+/* NUMA node that a device is on; -1: not known, or its memory may not be used. Whether devices are
+ * known to be on different ones: no call of the driver, for those who may not make one. */
+int lm_gpu_node(int device);
+bool lm_gpu_is_spread(void);
 /* Sets the thread's words if there is no such device. */
 bool lm_gpu_has(int device);
 

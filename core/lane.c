@@ -141,6 +141,48 @@ static const lm_plan *plan_of(loam_site *site, taking *k) {
   return atomic_load_explicit(&d->plan, memory_order_acquire);
 }
 
+/* Who serves what is asked to be pinned, if the plan decides nothing, or one of pinned memory for
+ * all of the class: then nobody's gauge has a say. NULL: that is not so. */
+static const lm_strategy *pinned_of(const lm_plan *plan, const loam_site *site, size_t size,
+                                    const lm_wish *wish) {
+  lm_serve serve = lm_lane_look_up(plan, site, size, false);
+  bool even = plan->table.even >> lm_class_of(size) & 1 && serve.bin > LM_BIN_ASKS;
+  if (even && lm_strategy_at(serve.strategy)->twins) return lm_strategy_at(serve.strategy);
+  if (plan->nodes) return NULL;
+  for (uint32_t i = 0; i < plan->leaf[0].n; i++) {
+    lm_strategy *s = lm_strategy_at(plan->chain[plan->leaf[0].first + i]);
+    if (lm_make_fits(wish, s)) return s;
+  }
+  return lm_make_default(wish);
+}
+
+/* Where the palette of an object's span has a token, as far as its mark tells. */
+static uint8_t id_of(const void *p, lm_token token) {
+  lm_at at = lm_pool_at(p);
+  lm_mark mark = atomic_load_explicit(&at.side[at.index], memory_order_relaxed);
+  bool says = lm_mark_is_plain(mark) && mark != LM_MARK_LIVE + LM_ID_WIDE;
+  return says ? mark - LM_MARK_LIVE : lm_mark_hint(token);
+}
+
+void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t size, unsigned flags,
+                         lm_strategy *twin) {
+  lm_wish wish = { .size = size, .align = 16, .want = LM_WANT_PINNED, .flags = flags };
+  taking k = { .zeroed = false };
+  if (t->inside || lm_gpu_is_spread()) return;
+  lm_thread_enter(t);
+  const lm_plan *plan = plan_of(site, &k);
+  if (pinned_of(plan, site, size, &wish) == twin->whole) {
+    k.serve = lm_table_serve(twin, lm_class_of(size));
+    k.serve.strategy = (uint16_t)twin->whole->id;
+    uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY;
+    uint64_t key = lm_engine_pinned_key(site->lane + lm_class_of(size) + epoch, flags);
+    lm_lane *lane = lm_engine_lane(t, key);
+    if (k.serve.bin && !is_lane_of(lane, key, site)) open_lane(lane, key, site, &k);
+    if (k.serve.bin) lane->mark = LM_MARK_LIVE + id_of(p, k.token);
+  }
+  lm_thread_leave(t);
+}
+
 /* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
 LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero,
                                     uintptr_t code) {

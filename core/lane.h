@@ -11,4 +11,9 @@ double lm_lane_gauge(const lm_request *request, int input, unsigned arg);
  * While active. */
 lm_serve lm_lane_look_up(const lm_plan *plan, const loam_site *site, size_t size, bool zero);
 
+/* Opens the lane for what is asked of a site to be pinned, where all sizes of the class get it of
+ * this twin, of which p is an object of the site. The thread is not active. */
+void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t size, unsigned flags,
+                         lm_strategy *twin);
+
 #endif

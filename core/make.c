@@ -32,13 +32,19 @@ static void describe_pinned(lm_desc *desc, unsigned flags) {
 }
 
 lm_strategy *lm_make_default(const lm_wish *wish) {
+  static _Atomic(lm_strategy *) known[LM_WANT_PINNED + 1][8]; /* by what is wanted, and flags */
   static const lm_kind kinds[] = { LM_KIND_HOST, LM_KIND_DEVICE, LM_KIND_MANAGED, LM_KIND_PINNED };
   lm_strategy *s;
   if (wish->want == LM_WANT_HOST) return lm_strategy_at(0);
+  _Atomic(lm_strategy *) *place = &known[wish->want][wish->flags % LM_COUNT(known[0])];
+  s = atomic_load_explicit(place, memory_order_acquire);
+  if (s) return s;
   lm_desc desc = { .kind = kinds[wish->want] };
   strcpy(desc.name, lm_kind_text(desc.kind));
   if (desc.kind == LM_KIND_PINNED) describe_pinned(&desc, wish->flags);
-  return lm_strategy_intern(&desc, &s) ? NULL : s;
+  if (lm_strategy_intern(&desc, &s)) return NULL;
+  atomic_store_explicit(place, s, memory_order_release);
+  return s;
 }
 
 /* ---- The host's own allocator ------------------------------------------------------------- */

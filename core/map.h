@@ -40,6 +40,7 @@ enum {
   LM_USE_MOVING, /* live */
   LM_USE_LEFT,   /* freed meanwhile: who moves it ends it */
   LM_USE_STRAY,  /* live, its memory no more as its strategy asks: it goes back to the range */
+  LM_USE_SEAL,   /* the slot behind a region that is registered with a driver: pinned.h */
   LM_USE_RUNS = 16
 };
 

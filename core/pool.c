@@ -2,6 +2,7 @@
 #include "pool.h"
 
 #include "bin.h"
+#include "gpu.h"
 #include "pools.h"
 
 #define SMALL_ALIGN_MAX LM_PAGE
@@ -30,9 +31,19 @@ static bool has_large_bins(const lm_desc *desc) {
   return desc->kind == LM_KIND_HOST && !eager && !desc->limit && desc->align <= LM_SLOT;
 }
 
+/* Pinned memory that is to be near its device is of one pool only where all devices are near it. */
+static bool has_pinned(const lm_strategy *strategy) {
+  const lm_strategy *whole = strategy->whole;
+  return whole->twins && (strategy->desc.placement.mode != LM_BIND_DEFAULT || !lm_gpu_is_spread());
+}
+
+static bool has_pool(const lm_strategy *strategy) {
+  return lm_kind_is_pooled(strategy->desc.kind) || has_pinned(strategy);
+}
+
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
   const lm_desc *desc = &strategy->desc;
-  if (!lm_kind_is_pooled(desc->kind) || desc->guard || desc->zero || !has_small(desc)) return 0;
+  if (!has_pool(strategy) || desc->guard || desc->zero || !has_small(desc)) return 0;
   unsigned class_ = c < LM_CLASSES ? class_for(lm_class_size(c), align_of(strategy, 16)) : c;
   if (class_ == LM_CLASSES && c != LM_CLASSES) return 0;
   if (class_ >= LM_CLASSES && !has_large_bins(desc)) return 0;
@@ -187,6 +198,21 @@ lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   if (!killed) return start ? LM_FREE_DOUBLE : LM_FREE_INTERIOR;
   put(t, &place);
   return LM_FREED;
+}
+
+lm_freed lm_pool_hold(void *p, lm_object *out) {
+  lm_place place;
+  if (!lm_map_find(p, &place)) return classify_miss(p, out);
+  bool start = place.base == (uintptr_t)p;
+  bool killed = start && kill(&place, p);
+  tell(&place, out);
+  if (killed) lm_poison(p, place.size);
+  return killed ? LM_FREED : start ? LM_FREE_DOUBLE : LM_FREE_INTERIOR;
+}
+
+void lm_pool_release(void *p) {
+  lm_place place;
+  if (lm_map_find(p, &place)) put(NULL, &place);
 }
 
 /* ---- Questions and changes */

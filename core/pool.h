@@ -75,6 +75,11 @@ const char *lm_pool_why(const lm_strategy *strategy);
  * LM_FREED and LM_FREE_DOUBLE/INTERIOR; token: its last, LM_NOBODY where that is not known. */
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out);
 
+/* The same in two steps, of an object of a size class: between them it is nobody's, and its memory
+ * is left alone. */
+lm_freed lm_pool_hold(void *p, lm_object *out);
+void lm_pool_release(void *p);
+
 /* The live object that holds p (interior pointers too); lock-free. */
 bool lm_pool_find(const void *p, lm_object *out);
 /* Whether an address is in the range at all. */

@@ -5,7 +5,7 @@
 #include "decay.h"
 #include "sweep.h"
 
-lm_lock lm_pools_ending, lm_pools_making;
+lm_lock lm_pools_ending, lm_pools_making, lm_pools_pinning;
 
 /* Whose a place in the threads is; under lm_pools_making. */
 static _Atomic(lm_strategy *) holder[LM_POOL_PLACES];
@@ -35,6 +35,7 @@ lm_prepare lm_pool_prepare(const lm_desc *desc) {
   if (desc->huge == LM_HUGE_1GIB) how.page = LM_GIB;
   if (desc->huge == LM_HUGE_THP) how.thp = 1;
   if (desc->huge == LM_HUGE_NEVER) how.thp = -1;
+  how.registered = desc->kind == LM_KIND_PINNED;
   return how;
 }
 
@@ -238,11 +239,21 @@ static void leave_pool(lm_pool *pool) {
   lm_regions_leave(&pool->regions);
 }
 
+/* A child asks a driver for nothing, so what it has of registered memory is plain memory: blocks
+ * stay what they are, and nothing is taken. */
+static void close_pool(lm_pool *pool) {
+  if (!pool->regions.how.registered || !pool->regions.held) return;
+  atomic_store_explicit(&pool->closed, true, memory_order_relaxed);
+  if (lm_self) lm_bin_flush(pool, &lm_pool_bins_of(lm_self)->pool[lm_pools_place(pool->strategy)]);
+}
+
 static void renew_all(void) {
   lm_pools_each(renew_pool);
   lm_lock_renew(&lm_pools_making);
   lm_lock_renew(&lm_pools_ending);
+  lm_lock_renew(&lm_pools_pinning);
   lm_sweep_renew();
+  lm_pools_each(close_pool);
   if (!has_backed_pools()) return;
   inherit_blocks();
   lm_pools_each(leave_pool);

@@ -11,6 +11,9 @@
 extern lm_lock lm_pools_ending;
 /* Keeps pools from being made and ended at the same time, and the places of their bins. */
 extern lm_lock lm_pools_making;
+/* pinned.c's, held around calls of a driver: so under none of these, and fork does not wait for
+ * it. */
+extern lm_lock lm_pools_pinning;
 
 /* Of a strategy, as lm_strategy.retiring has it: retire.c goes from one to the next, and whoever
  * asks the strategy meanwhile goes back. */

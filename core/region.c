@@ -25,7 +25,8 @@ static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; 
 size_t lm_region_page(const lm_prepare *how) { return how->page ? how->page : LM_PAGE; }
 
 bool lm_region_is_eager(const lm_prepare *how) {
-  return how->page || how->prefault || how->lock || (how->backing && how->backing->reserves);
+  return how->page || how->prefault || how->lock || how->registered ||
+         (how->backing && how->backing->reserves);
 }
 
 void lm_regions_init(lm_regions *r, const lm_prepare *how) {
@@ -209,7 +210,7 @@ static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *c
   if (slot) return slot;
   *clean = true;
   slot = lm_runs_take(&r->clean, slots, align);
-  return slot ? slot : grow_locked(r, slots, align);
+  return slot || r->how.registered ? slot : grow_locked(r, slots, align);
 }
 
 static void put_dirty(lm_regions *r, uint32_t slot, uint32_t slots) {
@@ -285,6 +286,7 @@ static uint32_t longest_beyond(lm_regions *r, uint32_t keep, uint32_t *slots) {
  * the system works: it can take long. */
 static void trim(lm_regions *r, uint32_t keep) {
   uint32_t slot, slots;
+  if (r->how.registered) return;
   while ((slot = longest_beyond(r, keep, &slots)) != 0)
     if (!release(r, slot, slots)) return;
 }
@@ -325,6 +327,7 @@ static uint32_t cut_longest(lm_regions *r, uint32_t most, uint32_t *slots) {
  * again. */
 bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   return_stranded();
+  if (r->how.registered) return false;
   lm_lock_take(&r->lock);
   uint32_t idle = r->idle;
   bool more = r->dirty.slots > idle || idle > *most;
@@ -367,7 +370,7 @@ static uint32_t try_take(lm_regions *r, uint32_t slots, size_t align, bool *clea
 
 uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
   uint32_t slot = try_take(r, slots, align, clean);
-  if (slot) return slot;
+  if (slot || r->how.registered) return slot;
   /* Dirty and clean neighbours may do together what neither does alone. */
   lm_regions_trim(r);
   return try_take(r, slots, align, clean);
@@ -386,7 +389,7 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
   uint32_t keep = dirty_to_keep_locked(r);
   bool over = r->dirty.slots > keep, much = r->dirty.slots >= LM_DECAY_LEAST;
   lm_lock_drop(&r->lock);
-  if (much) lm_decay_stir();
+  if (much || r->how.registered) lm_decay_stir();
   /* To half, so that a program that frees and takes the same large block does not come here each
    * time: its block would be the longest. */
   if (over) trim(r, keep / 2);
@@ -423,6 +426,45 @@ void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots) {
 void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots) {
   hold_less(r, slots);
   lm_regions_return(slot, slots);
+}
+
+/* ---- Registered memory */
+
+void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots) {
+  lm_poison(lm_map_address(slot), bytes_of(slots));
+  lm_lock_take(&r->lock);
+  r->held += slots;
+  lm_runs_put(&r->dirty, slot, slots);
+  lm_lock_drop(&r->lock);
+}
+
+bool lm_regions_has(lm_regions *r, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  bool has = lm_runs_has(&r->dirty, slots);
+  lm_lock_drop(&r->lock);
+  return has;
+}
+
+uint32_t lm_regions_take_out(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,
+                             uint32_t *slots) {
+  lm_lock_take(&r->lock);
+  uint32_t slot = lm_runs_take_one(&r->dirty, *most, suits, ctx, slots);
+  if (slot) r->held -= *slots;
+  if (slot) *most -= *slots;
+  note_idle_locked(r);
+  lm_lock_drop(&r->lock);
+  if (slot) atomic_fetch_add_explicit(&released, *slots, memory_order_relaxed);
+  return slot;
+}
+
+uint32_t lm_regions_idle(lm_regions *r, uint32_t *held, bool *more) {
+  lm_lock_take(&r->lock);
+  uint32_t idle = r->idle;
+  *held = r->held;
+  *more = r->dirty.slots > idle;
+  r->idle = r->dirty.slots;
+  lm_lock_drop(&r->lock);
+  return idle;
 }
 
 static uint32_t longest_clean(lm_regions *r, uint32_t *slots) {

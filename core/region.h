@@ -23,6 +23,7 @@ typedef struct lm_prepare {
   size_t page;                   /* 0: the usual; else 2 MiB or 1 GiB: pages of exactly that */
   int thp; /* transparent huge pages: 1 asked for, -1 refused, 0 nothing said */
   bool prefault, lock;
+  bool registered; /* with a driver: regions come and go by pinned.c alone, each as a whole */
 } lm_prepare;
 
 typedef struct lm_regions {
@@ -54,6 +55,14 @@ void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Gives slots back to the range, first stripped of every preparation. If the system refuses that
  * they are nobody's, and it is asked again whenever memory is given back. */
 void lm_regions_return(uint32_t slot, uint32_t slots);
+/* Of registered memory. A region that was made elsewhere; whether there is a free run of that
+ * length; takes a free run out that is of at most *most slots and suits, which it counts down; what
+ * nobody needed since the last such call, which it begins anew (*more: something else is free). */
+void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots);
+bool lm_regions_has(lm_regions *r, uint32_t slots);
+uint32_t lm_regions_take_out(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,
+                             uint32_t *slots);
+uint32_t lm_regions_idle(lm_regions *r, uint32_t *held, bool *more);
 /* Gives all free runs back to the range; true if that leaves nothing. */
 bool lm_regions_drain(lm_regions *r);
 /* Gives back to the system all that is free. */

@@ -46,7 +46,7 @@ static bool drain_locked(lm_pool *pool) {
 
 static void end_locked(lm_strategy *strategy) {
   lm_pool *pool = lm_pools_at(strategy->id);
-  if (pool && !drain_locked(pool)) return;
+  if (pool && (atomic_load(&pool->users) || !drain_locked(pool))) return;
   lm_pools_forget_locked(strategy);
 }
 

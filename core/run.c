@@ -158,6 +158,26 @@ uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots) {
   return 0;
 }
 
+uint32_t lm_runs_take_one(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
+                          uint32_t *slots) {
+  for (unsigned list = LM_RUN_LISTS; list-- > 0;)
+    for (uint32_t slot = runs->head[list]; slot; slot = lm_map_span(slot)->next) {
+      uint32_t length = length_of(slot);
+      if (length > most || !suits(slot, length, ctx)) continue;
+      *slots = length;
+      unlink_run(runs, slot, length);
+      return slot;
+    }
+  return 0;
+}
+
+bool lm_runs_has(const lm_runs *runs, uint32_t slots) {
+  for (unsigned list = list_of(slots); list < LM_RUN_LISTS; list++)
+    for (uint32_t slot = runs->head[list]; slot; slot = lm_map_span(slot)->next)
+      if (length_of(slot) >= slots) return true;
+  return false;
+}
+
 static bool is_list_valid(const lm_runs *runs, unsigned list, uint64_t *total) {
   uint32_t prev = 0;
   for (uint32_t slot = runs->head[list]; slot; slot = lm_map_span(slot)->next) {

@@ -34,6 +34,12 @@ uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align);
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots);
 /* Takes one of the longest runs, whole. 0: the set is empty. */
 uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots);
+/* Takes a run of at most `most` slots of which `suits` is true, whole; a long one. 0: none. */
+typedef bool lm_runs_suits(uint32_t slot, uint32_t slots, int ctx);
+uint32_t lm_runs_take_one(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
+                          uint32_t *slots);
+/* Whether it has a run of at least so many. */
+bool lm_runs_has(const lm_runs *runs, uint32_t slots);
 bool lm_runs_is_valid(const lm_runs *runs);
 
 #endif

@@ -140,23 +140,38 @@ static bool wants_shares(const lm_desc *d) {
          !lm_is_pow2((size_t)lm_numa_nodes());
 }
 
-/* Memory is had before the lock is taken, which so is a leaf. */
-static loam_status make(const lm_desc *desc, uint32_t searched, lm_strategy **out) {
+static bool wants_twins(const lm_desc *d) {
+  return d->kind == LM_KIND_PINNED && !d->write_combined;
+}
+
+static void discard(lm_strategy *made) {
+  lm_own_free(made->shares);
+  lm_own_free(made->twins);
+  lm_own_free(made);
+}
+
+/* NULL without memory. */
+static lm_strategy *prepare(const lm_desc *desc) {
   lm_strategy *made = lm_own_alloc(sizeof *made);
-  if (!made) return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
-  lm_thread_leaf(&table.lock);
+  if (!made) return NULL;
   memcpy(&made->desc, desc, sizeof *desc); /* with the padding */
   made->hash = hash_of(desc);
   made->whole = made;
-  if (wants_shares(desc) && !(made->shares = lm_own_alloc(sizeof *made->shares))) {
-    lm_own_free(made);
-    return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
-  }
+  if (wants_shares(desc)) made->shares = lm_own_alloc(sizeof *made->shares);
+  if (wants_twins(desc)) made->twins = lm_own_alloc(sizeof *made->twins);
+  bool lacks = (wants_shares(desc) && !made->shares) || (wants_twins(desc) && !made->twins);
+  if (!lacks) return made;
+  discard(made);
+  return NULL;
+}
+
+/* Memory is had before the lock is taken, which so is a leaf. */
+static loam_status make(const lm_desc *desc, uint32_t searched, lm_strategy **out) {
+  lm_strategy *made = prepare(desc);
+  if (!made) return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
+  lm_thread_leaf(&table.lock);
   lm_strategy *s = settle(made, searched);
-  if (s != made) {
-    lm_own_free(made->shares);
-    lm_own_free(made);
-  }
+  if (s != made) discard(made);
   if (!s)
     return lm_fail(LOAM_EBUDGET, "strategy \"%s\": a process has at most %d strategies in its life",
                    desc->name, LM_STRATEGIES_MAX);
@@ -176,19 +191,25 @@ loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out) {
   return LOAM_OK;
 }
 
-/* ---- Shares ------------------------------------------------------------------------------- */
+/* ---- Shares and twins --------------------------------------------------------------------- */
 
-/* Its description differs from the whole's, and from every other, by the node; see canonicalise. */
-static lm_strategy *make_share(lm_strategy *whole, unsigned node) {
-  lm_strategy *share = lm_own_alloc(sizeof *share);
-  if (!share) return NULL;
-  memcpy(&share->desc, &whole->desc, sizeof share->desc);
-  share->desc.placement.nodes = (uint64_t)1 << node;
-  share->hash = hash_of(&share->desc);
-  share->whole = whole;
-  lm_strategy *s = settle(share, 0);
-  if (s != share) lm_own_free(share);
+/* A part of a whole, whose description is no other's (see canonicalise). */
+static lm_strategy *make_part(lm_strategy *whole, const lm_desc *desc) {
+  lm_strategy *part = lm_own_alloc(sizeof *part);
+  if (!part) return NULL;
+  memcpy(&part->desc, desc, sizeof *desc);
+  part->hash = hash_of(desc);
+  part->whole = whole;
+  lm_strategy *s = settle(part, 0);
+  if (s != part) lm_own_free(part);
   return s;
+}
+
+static lm_strategy *make_share(lm_strategy *whole, unsigned node) {
+  lm_desc desc;
+  memcpy(&desc, &whole->desc, sizeof desc);
+  desc.placement.nodes = (uint64_t)1 << node;
+  return make_part(whole, &desc);
 }
 
 static lm_strategy *share_of(lm_strategy *whole, unsigned node) {
@@ -198,6 +219,25 @@ static lm_strategy *share_of(lm_strategy *whole, unsigned node) {
   share = make_share(whole, node);
   if (share) atomic_store_explicit(at, share, memory_order_release);
   return share ? share : whole;
+}
+
+static lm_strategy *make_twin(lm_strategy *whole, int node, bool asked) {
+  lm_desc desc;
+  memcpy(&desc, &whole->desc, sizeof desc);
+  desc.asked = asked;
+  if (node >= 0) desc.placement.mode = LM_BIND_PREFERRED;
+  if (node >= 0) desc.placement.nodes = (uint64_t)1 << node;
+  return make_part(whole, &desc);
+}
+
+lm_strategy *lm_strategy_twin(lm_strategy *whole, int node, bool asked) {
+  if (!whole->twins || (node < 0 && !asked)) return whole;
+  _Atomic(lm_strategy *) *at = &whole->twins->of[node + 1][asked];
+  lm_strategy *twin = atomic_load_explicit(at, memory_order_acquire);
+  if (lm_likely(twin != NULL)) return twin;
+  twin = make_twin(whole, node, asked);
+  if (twin) atomic_store_explicit(at, twin, memory_order_release);
+  return twin ? twin : whole;
 }
 
 lm_strategy *lm_strategy_share(lm_strategy *whole) { return share_of(whole, lm_numa_near()); }

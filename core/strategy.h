@@ -6,7 +6,11 @@
  * Memory that is local has a node, and is freed by threads of any: so that what a thread of one
  * node gave back does not become the local memory of another's, `numa = "local"` on a machine of
  * several nodes has a share for each node that threads ask from: a strategy with a pool and bins of
- * its own, which prefers that node. Policies, names, limits and figures know the whole alone. */
+ * its own, which prefers that node. Policies, names, limits and figures know the whole alone.
+ *
+ * Pinned memory that the CPU may cache has twins in the same way: one for what the host asked to be
+ * pinned, which stays so when it is reallocated, and, where devices are on several nodes, of both
+ * one for each node. */
 #ifndef LM_STRATEGY_H
 #define LM_STRATEGY_H
 
@@ -70,6 +74,7 @@ typedef struct lm_desc {
   uint8_t prefer;   /* of managed: 0 none, 1 the current one, else the device's ordinal + 2 */
   lm_supply supply; /* LM_KIND_DEVICE */
   bool mapped, portable, write_combined; /* LM_KIND_PINNED */
+  bool asked;                            /* likewise: lm_strategy_twin */
 } lm_desc;
 
 typedef struct lm_strategy {
@@ -78,6 +83,7 @@ typedef struct lm_strategy {
   lm_desc desc;
   struct lm_strategy *whole;    /* itself, or what it is a share of */
   struct lm_shares *shares;     /* NULL: it is not shared out by node. Constant, as is `whole` */
+  struct lm_twins *twins;       /* NULL: it has none. Constant */
   _Atomic int64_t used;         /* of a whole: bytes taken of the limit, where there is one */
   _Atomic uint64_t served_late; /* requests it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests it could not serve */
@@ -122,6 +128,14 @@ lm_strategy *lm_strategy_on(lm_strategy *s, unsigned node);
 LM_INLINE lm_strategy *lm_strategy_here(lm_strategy *s) {
   return lm_likely(!s->shares) ? s : lm_strategy_share(s);
 }
+/* By node + 1, and by whether pinned memory was what was asked. */
+typedef struct lm_twins {
+  _Atomic(lm_strategy *) of[LM_NODES_MAX + 1][2];
+} lm_twins;
+
+/* The twin that prefers a node (-1: its memory is where its device is); the whole, where there is
+ * no memory for a twin. */
+lm_strategy *lm_strategy_twin(lm_strategy *whole, int node, bool asked);
 /* The id under which a block of this strategy is told. */
 LM_INLINE uint32_t lm_strategy_whole(uint32_t id) {
   const lm_strategy *s = lm_strategy_at(id);

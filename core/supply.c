@@ -128,7 +128,7 @@ static void want(lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *mine) {
     lm_queue *q = queues[i];
     if (q == mine) continue;
     lm_lock_take(&c->lock);
-    bool has = q->bytes > 0;
+    bool has = lm_cache_has_locked(q);
     q->wanted = q->wanted || has;
     lm_lock_drop(&c->lock);
     if (has && is_always_there(q)) (void)record(c, gpu, q);
@@ -566,11 +566,12 @@ static size_t trim(lm_cache *c, const lm_gpu_ops *gpu) {
   return synchronize(c, gpu) ? give_back(c, gpu, SIZE_MAX) : 0;
 }
 
-size_t lm_cache_trim(int device) {
+static size_t trim_all(int device, bool is_pinned) {
   size_t bytes = 0;
   const lm_gpu_ops *gpu = lm_gpu_started();
   lm_cache *c = gpu ? lm_cache_next(NULL, device) : NULL;
   for (; c; c = lm_cache_next(c, device)) {
+    if (is_pinned && !c->pinned.is_pinned) continue;
     lm_lock_take(&c->slow);
     bytes += trim(c, gpu);
     lm_lock_drop(&c->slow);
@@ -578,6 +579,9 @@ size_t lm_cache_trim(int device) {
   lm_verify(lm_cache_is_valid());
   return bytes;
 }
+
+size_t lm_cache_trim(int device) { return trim_all(device, false); }
+size_t lm_cache_trim_pinned(void) { return trim_all(-1, true); }
 
 /* ---- Giving back what is idle --------------------------------------------------------------- */
 
@@ -588,9 +592,11 @@ void loam_device_keep(size_t bytes) {
   lm_decay_stir();
 }
 
+size_t lm_cache_kept(void) { return atomic_load_explicit(&kept, memory_order_relaxed); }
+
 /* Bytes that were free throughout the last interval. What was learnt of a peak goes with it. */
 static size_t idle_bytes(lm_cache *c, bool *more) {
-  size_t keeps = atomic_load_explicit(&kept, memory_order_relaxed);
+  size_t keeps = lm_cache_kept();
   lm_lock_take(&c->lock);
   size_t used = c->recent > c->before ? c->recent : c->before;
   *more = c->before > c->live || c->recent > c->live;
@@ -615,7 +621,7 @@ static bool look_for_ended(lm_cache *c, const lm_gpu_ops *gpu) {
     lm_lock_take(&c->lock);
     if (lm_cache_is_hosts(q)) q->done = q->batch++;
     if (lm_cache_is_hosts(q)) lm_cache_settle_locked(c, q);
-    bool has = q->bytes > 0 && !q->events;
+    bool has = lm_cache_has_locked(q) && !q->events;
     if (has) q->wanted = true;
     lm_lock_drop(&c->lock);
     if (has && is_always_there(q) && gpu->may_record(c->device)) (void)record(c, gpu, q);
@@ -623,6 +629,27 @@ static bool look_for_ended(lm_cache *c, const lm_gpu_ops *gpu) {
   }
   look_at_all(c, gpu, false);
   return is_pending;
+}
+
+/* Whether objects of host pools wait for work. */
+static bool is_awaited(lm_cache *c) {
+  bool is = false;
+  lm_lock_take(&c->lock);
+  for (const lm_queue *q = c->queues; q && !is; q = q->next) is = q->away;
+  is |= c->lost.away != NULL;
+  lm_lock_drop(&c->lock);
+  return is;
+}
+
+void lm_cache_look_for_awaited(void) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  for (lm_cache *c = lm_cache_next(NULL, -1); gpu && c; c = lm_cache_next(c, -1)) {
+    if (!is_awaited(c)) continue;
+    lm_lock_take(&c->slow);
+    want(c, gpu, NULL);
+    look_at_all(c, gpu, false);
+    lm_lock_drop(&c->slow);
+  }
 }
 
 /* One extent, of `most` bytes at most; a chunk is ended with no lock held, as that may wait. */
@@ -646,7 +673,7 @@ static size_t give_back_one(lm_cache *c, const lm_gpu_ops *gpu, size_t most) {
 static bool decay(lm_cache *c, const lm_gpu_ops *gpu) {
   bool more;
   size_t given = 0, idle = idle_bytes(c, &more);
-  if (!idle) return more;
+  if (!idle && !is_awaited(c)) return more;
   lm_lock_take(&c->slow);
   more |= look_for_ended(c, gpu);
   lm_lock_drop(&c->slow);

@@ -20,7 +20,7 @@ static lm_lock sweeping;
 
 enum { HAULS = 4096 };
 
-/* While set, what is asked of threads is what they cache of stores with spans apart, only that. */
+/* While set, what is asked of threads is what is_recalled says, only that. */
 static _Atomic bool recalling;
 
 typedef struct sweep {
@@ -37,7 +37,8 @@ typedef struct sweep {
 
 static bool is_recalled(const lm_pool *pool, unsigned class_) {
   return class_ < LM_CLASSES &&
-         atomic_load_explicit(&pool->store[class_].apart, memory_order_relaxed);
+         (atomic_load_explicit(&pool->store[class_].apart, memory_order_relaxed) ||
+          atomic_load_explicit(&pool->recalled, memory_order_relaxed));
 }
 
 static bool is_idle(sweep *w, lm_bin *bin) {

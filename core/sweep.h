@@ -5,7 +5,8 @@
 
 #include "thread.h"
 
-/* Has threads give back what they cache of stores that have spans apart: as far as that goes. */
+/* Has threads give back what they cache of stores that have spans apart, and of pools that are
+ * recalled: as far as that goes. */
 void lm_sweep_recall(void);
 /* Gives back to the system what holds no live object: what threads, stores and regions keep for
  * reuse. Bytes, in whole slots; what others gave back meanwhile too. The caller is not inside an
