@@ -91,6 +91,8 @@ const lm_gpu_ops *lm_gpu_started(void) {
   return is_ready() && !is_forked() ? machine.found.ops : NULL;
 }
 
+bool lm_gpu_is_found(void) { return is_ready() && machine.found.ops; }
+
 const lm_gpu_ops *lm_gpu(void) {
   get_ready();
   return lm_gpu_started();

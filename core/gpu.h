@@ -137,6 +137,8 @@ typedef struct lm_gpu_ops {
 const lm_gpu_ops *lm_gpu(void);
 /* The same, if it was started: for those who may not start it. */
 const lm_gpu_ops *lm_gpu_started(void);
+/* Whether one was started, here or by a parent process. */
+bool lm_gpu_is_found(void);
 /* Why lm_gpu() is NULL, in words; lives as long as the process. */
 const char *lm_gpu_why(void);
 int lm_gpu_count(void);

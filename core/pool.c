@@ -31,10 +31,11 @@ static bool has_large_bins(const lm_desc *desc) {
   return desc->kind == LM_KIND_HOST && !eager && !desc->limit && desc->align <= LM_SLOT;
 }
 
-/* Pinned memory that is to be near its device is of one pool only where all devices are near it. */
-static bool has_pinned(const lm_strategy *strategy) {
-  const lm_strategy *whole = strategy->whole;
-  return whole->twins && (strategy->desc.placement.mode != LM_BIND_DEFAULT || !lm_gpu_is_spread());
+/* Where there are devices. Pinned memory that is to be near its device is of one pool only where
+ * all devices are near it. */
+static bool has_pinned(const lm_strategy *s) {
+  bool is_one = s->desc.placement.mode != LM_BIND_DEFAULT || !lm_gpu_is_spread();
+  return s->whole->twins && is_one && lm_gpu_is_found();
 }
 
 static bool has_pool(const lm_strategy *strategy) {
