@@ -83,8 +83,8 @@ double measure_pairs(alloc_fn alloc, free_fn release, size_t size, unsigned coun
 double measure_random(alloc_fn alloc, free_fn release, size_t largest, size_t most, unsigned count,
                       void *stream);
 double measure_replay(alloc_fn alloc, free_fn release, const int64_t *trace, size_t events,
-                      void **blocks, void *stream);
-size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks, void *stream);
+                      void **blocks, void **streams);
+size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks, void **streams);
 size_t measure_async_reserved(int reset);
 size_t measure_used(void);
 
@@ -161,14 +161,15 @@ double measure_random(alloc_fn alloc, free_fn release, size_t largest, size_t mo
   return is_out ? -1 : time;
 }
 
-/* A trace is pairs (block, size): to allocate, or of size -1 to free. What is live at its end is
- * freed. Nanoseconds an event. */
+/* A trace is triples (block, size, stream): to allocate, or of size -1 to free. What is live at its
+ * end is freed by it. Nanoseconds an event. */
 double measure_replay(alloc_fn alloc, free_fn release, const int64_t *trace, size_t events,
-                      void **blocks, void *stream) {
+                      void **blocks, void **streams) {
   bool is_out = false;
   double start = now();
   for (size_t i = 0; i < events && !is_out; i++) {
-    int64_t block = trace[2 * i], size = trace[2 * i + 1];
+    int64_t block = trace[3 * i], size = trace[3 * i + 1];
+    void *stream = streams[trace[3 * i + 2]];
     if (size >= 0) {
       blocks[block] = alloc((size_t)size, stream);
       is_out = !blocks[block];
@@ -181,11 +182,11 @@ double measure_replay(alloc_fn alloc, free_fn release, const int64_t *trace, siz
 }
 
 /* The most that loam has of the device in the course of a trace, looked at after each event. */
-size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks, void *stream) {
+size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks, void **streams) {
   size_t most = 0;
   for (size_t i = 0; i < events; i++) {
     struct loam_device_info info;
-    if (measure_replay(loam_pair_alloc, loam_pair_free, trace + 2 * i, 1, blocks, stream) < 0)
+    if (measure_replay(loam_pair_alloc, loam_pair_free, trace + 3 * i, 1, blocks, streams) < 0)
       return 0;
     if (loam_device_info(0, &info) == LOAM_OK && info.reserved > most) most = info.reserved;
   }

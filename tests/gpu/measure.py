@@ -2,14 +2,20 @@
 
     measure.py FOLDER [--quick] [--stand-in]
 
-FOLDER has libmeasure.so and, where there is PyTorch, libtorch_host.so: tests/gpu/run builds them.
-All contenders in one process, in turn, on one stream; the least of five rounds. Prints Markdown.
+FOLDER has libmeasure.so, traces (*.trace) and, where there is PyTorch, libtorch_host.so:
+tests/gpu/run makes them. All contenders in one process, in turn, the least of some rounds. Prints
+Markdown; at the end which of the aims were reached. On the stand-in the figures say nothing: that
+the program works is what is seen there, with modules in place of PyTorch and CuPy (fakes/).
 """
 
 import ctypes
+import glob
 import os
 import platform
+import random
+import subprocess
 import sys
+import time
 
 import loam
 from loam import _loam
@@ -36,7 +42,7 @@ def pair_of(name, where=library):
 
 def find(module):
     if STAND_IN:
-        return None
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "fakes"))
     try:
         return __import__(module)
     except ImportError:
@@ -52,13 +58,23 @@ STREAM = library.measure_stream()
 loam.policy.load(text="""local any = loam.device {}:or_else(loam.pinned {})
 return loam.policy { name = "measure", pick = function() return any end }""")
 
+TORCH = "PyTorch's caching allocator" + (" (a fake)" if STAND_IN else "")
+CUPY = "CuPy's pool, from Python" + (" (a fake)" if STAND_IN else "")
 CONTENDERS = {"loam": pair_of("loam_pair")}
 host = os.path.join(FOLDER, "libtorch_host.so")
 if torch and os.path.exists(host):
-    CONTENDERS["PyTorch's caching allocator"] = pair_of("torch_pair", ctypes.CDLL(host))
+    CONTENDERS[TORCH] = pair_of("torch_pair", ctypes.CDLL(host))
+elif torch and STAND_IN:
+    CONTENDERS[TORCH] = pair_of("async")
 CONTENDERS["cuMemAllocAsync"] = pair_of("async")
 CONTENDERS["cuMemAlloc"] = pair_of("driver")
 SLOW = {"cuMemAlloc", "cuMemHostAlloc"}
+FIGURES = {}  # of what the aims are about: FIGURES[table][contender] = a list
+
+
+def note(table_name, contender, values):
+    FIGURES.setdefault(table_name, {})[contender] = values
+    return [contender, *map(figure, values)]
 
 
 def text_of(size):
@@ -92,10 +108,22 @@ def machine():
     name, version = ctypes.create_string_buffer(200), ctypes.c_int()
     library.measure_device(name, ctypes.c_size_t(200), ctypes.byref(version))
     rows = [("device", name.value.decode()), ("driver's CUDA", str(version.value)),
-            ("processor", processor()), ("kernel", platform.release()),
+            ("driver", driver()), ("processor", processor()), ("kernel", platform.release()),
             ("Python", platform.python_version()), ("loam", loam.__version__)]
-    rows += [(module.__name__, module.__version__) for module in (torch, cupy) if module]
+    rows += [(name, module.__version__ if module else "not there: it is not measured")
+             for name, module in (("PyTorch", torch), ("CuPy", cupy))]
+    if torch and TORCH not in CONTENDERS:
+        rows.append(("PyTorch's allocator from C", "not built: PyTorch is not measured"))
     table(("what", "which"), rows)
+
+
+def driver():
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,memory.total",
+                               "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
+        return done.stdout.strip().splitlines()[0] if done.stdout.strip() else "not told"
+    except (OSError, subprocess.TimeoutExpired):
+        return "there is no nvidia-smi"
 
 
 def processor():
@@ -110,23 +138,49 @@ def pairs():
         256 * MIB, GIB]
     rows = []
     for name, (alloc, free) in CONTENDERS.items():
-        row = [name]
+        row = []
         for size in sizes:
             count = (200 if QUICK else 1000) if name in SLOW else 20_000 if QUICK else 100_000
             if STAND_IN:
                 count = 100
-            row.append(figure(min(library.measure_pairs(
+            row.append(min(library.measure_pairs(
                 alloc, free, ctypes.c_size_t(size), count, ctypes.c_void_p(STREAM))
-                for _ in range(3 if name in SLOW else 5))))
-        rows.append(row)
+                for _ in range(3 if name in SLOW else 5)))
+        rows.append(note("pairs", name, row))
         give_all_back()
     print("Allocate and free on one stream, ns a pair:\n")
     table(["", *map(text_of, sizes)], rows)
 
 
+def from_python():
+    """CuPy's pool can be called from Python alone; so beside it stands loam as CuPy calls it."""
+    yield CUPY, cupy.get_default_memory_pool().malloc
+    if not STAND_IN:
+        yield "loam.cupy.allocator, from Python", loam.cupy.allocator
+
+
+def python_random(malloc, largest, most, count):
+    """The mix of measure_random, from Python: other numbers, the same chances."""
+    draw, live, held = random.Random(1), [], 0
+    start = time.perf_counter_ns()
+    try:
+        for _ in range(count):
+            size = draw.randint(1, largest)
+            if not live or (draw.random() < 0.5 and held + size <= most):
+                live.append((malloc(size), size))
+                held += size
+            else:
+                which = draw.randrange(len(live))
+                live[which], live[-1] = live[-1], live[which]
+                held -= live.pop()[1]
+    except Exception as error:  # of a class of each library's own
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return -1
+    return (time.perf_counter_ns() - start) / count
+
+
 def python_pairs():
     """What only Python can call, beside loam called from Python."""
-    import time
     sizes = [256, 64 * KIB, 16 * MIB]
 
     def take(malloc, size, count):
@@ -138,10 +192,9 @@ def python_pairs():
                 del block
             best = min(best, (time.perf_counter_ns() - start) / count)
         return best
-    rows = [["CuPy's pool", *(figure(take(cupy.get_default_memory_pool().malloc, size, 20_000))
-                              for size in sizes)],
-            ["loam.cupy.allocator", *(figure(take(loam.cupy.allocator, size, 20_000))
-                                      for size in sizes)]]
+    count = 100 if STAND_IN else 20_000
+    rows = [[name, *(figure(take(malloc, size, count)) for size in sizes)]
+            for name, malloc in from_python()]
     print("From Python, ns a pair with what Python's loop costs:\n")
     table(["", *map(text_of, sizes)], rows)
 
@@ -161,85 +214,99 @@ def random_mix():
             row.append(figure(min(times)))
             give_all_back()
         rows.append(row)
+    for name, malloc in from_python() if cupy else ():
+        row = [name]
+        for largest, count in shapes:
+            row.append(figure(python_random(malloc, largest, total // 100 * 80, count)))
+            give_all_back()
+        rows.append(row)
     print("A random mix (sizes even up to the largest, at most 80 % of the memory), ns a step:\n")
     table(["", *(f"{text_of(largest)}, {count} steps" for largest, count in shapes)], rows)
 
 
-def record():
-    """The allocations of a few training steps of a small transformer, batches of many lengths."""
-    torch.cuda.memory._record_memory_history(max_entries=2_000_000, context=None)
-    layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, 6).cuda()
-    optimizer = torch.optim.AdamW(model.parameters())
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(5 if QUICK else 20):
-        rows, length = (int(torch.randint(low, high, (1,), generator=generator))
-                        for low, high in ((4, 24), (64, 512)))
-        loss = model(torch.randn(rows, length, 1024, device="cuda")).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    torch.cuda.synchronize()
-    entries = torch.cuda.memory._snapshot()["device_traces"][0]
-    torch.cuda.memory._record_memory_history(enabled=None)
-    names, trace = {}, []
-    count = 0
-    for entry in entries:
-        if entry["action"] == "alloc":
-            names[entry["addr"]] = count
-            trace.append((count, entry["size"]))
-            count += 1
-        elif entry["action"] == "free_completed" and entry["addr"] in names:
-            trace.append((names.pop(entry["addr"]), -1))
-    trace += [(block, -1) for block in names.values()]
-    return trace
-
-
-def synthetic():
-    """Where there is no PyTorch to record: two steps' worth of sizes, freed in reverse."""
-    trace, count = [], 0
-    for step in range(4):
-        held = []
-        for i in range(30):
-            trace.append((count, (i * 7 + step * 13) % 50 * 4 * KIB + 512))
-            held.append(count)
-            count += 1
-        trace += [(block, -1) for block in reversed(held)]
-    return trace
-
-
-def replay():
-    trace = record() if torch else synthetic()
-    flat = (ctypes.c_int64 * (2 * len(trace)))(*(n for pair in trace for n in pair))
-    sizes, live, peak = {}, 0, 0
-    for block, size in trace:
-        live += size if size >= 0 else -sizes.pop(block)
-        sizes.update({block: size} if size >= 0 else {})
+def read_trace(path):
+    """Its first line, its events as triples for measure_replay, how many blocks and streams."""
+    names, size_of, stream_of, events = {}, [], [], []
+    with open(path) as lines:
+        origin = next(lines).strip("# \n")
+        for line in lines:
+            word, *numbers = line.split()
+            if word == "alloc":
+                names[numbers[0]] = len(size_of)
+                events.append((len(size_of), int(numbers[1]), int(numbers[2])))
+                size_of.append(int(numbers[1]))
+                stream_of.append(int(numbers[2]))
+            elif word == "free":
+                block = names.pop(numbers[0])
+                events.append((block, -1, stream_of[block]))
+    events += [(block, -1, stream_of[block]) for block in names.values()]
+    live = peak = 0
+    for block, size, _ in events:
+        live += size if size >= 0 else -size_of[block]
         peak = max(peak, live)
-    blocks = (ctypes.c_void_p * (1 + max(block for block, _ in trace)))()
+    return origin, events, len(size_of), 1 + max(stream_of), peak
+
+
+def python_replay(events, blocks):
+    """CuPy's pool; of its one current stream. ns an event, and the most it had."""
+    pool, held, most = cupy.get_default_memory_pool(), [None] * blocks, 0
+    start = time.perf_counter_ns()
+    for block, size, _ in events:
+        held[block] = pool.malloc(size) if size >= 0 else None
+    spent = (time.perf_counter_ns() - start) / len(events)
+    give_all_back()
+    for block, size, _ in events:
+        held[block] = pool.malloc(size) if size >= 0 else None
+        most = max(most, pool.total_bytes())
+    give_all_back()
+    return spent, most
+
+
+def replay_by(name, events, flat, blocks, streams):
+    """ns an event, and the most that was reserved."""
+    alloc, free = CONTENDERS[name]
+    give_all_back()
+    if torch:
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved() if torch else 0
+    played = flat, ctypes.c_size_t(len(events)), blocks, streams
+    spent = library.measure_replay(alloc, free, *played)
+    if name == "loam":
+        give_all_back()
+        held = library.measure_loam_reserved(*played)
+    elif name == "cuMemAllocAsync":
+        held = library.measure_async_reserved(0)
+    else:
+        held = torch.cuda.max_memory_reserved() - before
+    give_all_back()
+    return spent, held
+
+
+def replay(path):
+    origin, events, count, lines, peak = read_trace(path)
+    flat = (ctypes.c_int64 * (3 * len(events)))(*(n for event in events for n in event))
+    blocks = (ctypes.c_void_p * count)()
+    streams = (ctypes.c_void_p * lines)(STREAM, *(library.measure_stream()
+                                                  for _ in range(lines - 1)))
     rows = []
-    for name, (alloc, free) in CONTENDERS.items():
-        if name in SLOW:
-            continue
+
+    def row(name, spent, held):
+        ratio = held / peak if spent >= 0 and held else -1
+        FIGURES.setdefault("reserved", {}).setdefault(name, []).append(ratio)
+        rows.append([name, figure(spent), text_of(held) if ratio > 0 else "no memory",
+                     f"{ratio:.3f}" if ratio > 0 else "-"])
+    for name in CONTENDERS:
+        if name not in SLOW:
+            row(name, *replay_by(name, events, flat, blocks, streams))
+    if cupy:
+        try:
+            row(CUPY, *python_replay(events, count))
+        except Exception as error:  # of a class of CuPy's own
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            row(CUPY, -1, 0)
         give_all_back()
-        before = library.measure_used()
-        if torch:
-            torch.cuda.reset_peak_memory_stats()
-        played = flat, ctypes.c_size_t(len(trace)), blocks, ctypes.c_void_p(STREAM)
-        time = library.measure_replay(alloc, free, *played)
-        if name == "loam":
-            give_all_back()
-            held = library.measure_loam_reserved(*played)
-        elif name == "cuMemAllocAsync":
-            held = library.measure_async_reserved(0)
-        else:
-            held = torch.cuda.max_memory_reserved()
-        rows.append([name, figure(time), text_of(held), f"{held / peak:.3f}",
-                     text_of(max(0, library.measure_used() - before))])
-        give_all_back()
-    what = "Recorded from training a transformer" if torch else "A made-up trace"
-    print(f"{what}: {len(trace)} events, peak live {text_of(peak)}:\n")
-    table(["", "ns an event", "reserved", "reserved ÷ peak live", "seen by the driver"], rows)
+    print(f"A trace {origin}: {len(events)} events, {lines} streams, peak live {text_of(peak)}:\n")
+    table(["", "ns an event", "reserved", "reserved ÷ peak live"], rows)
 
 
 def pinned():
@@ -248,11 +315,50 @@ def pinned():
     rows = []
     for name, (alloc, free) in contenders.items():
         count = 20 if name in SLOW or STAND_IN else 10_000
-        rows.append([name, *(figure(min(library.measure_pairs(
-            alloc, free, ctypes.c_size_t(size), count, None) for _ in range(3)))
-            for size in sizes)])
+        rows.append(note("pinned", name, [min(library.measure_pairs(
+            alloc, free, ctypes.c_size_t(size), count, None) for _ in range(3))
+            for size in sizes]))
     print("Pinned memory, ns a pair:\n")
     table(["", *map(text_of, sizes)], rows)
+
+
+# ---- Aims
+
+def ratios(name, over, under):
+    """Of each column in turn; none where one of the two had no memory or is not there."""
+    rows = FIGURES.get(name, {})
+    return [a / b for a, b in zip(rows.get(over, ()), rows.get(under, ())) if a > 0 and b > 0]
+
+
+def aim(words, values, most=None, least=None):
+    if not values:
+        return [words, "-", "not measured"]
+    worst = max(values) if least is None else min(values)
+    reached = worst <= most if least is None else worst >= least
+    return [words, f"{worst:.3g}", "reached" if reached else "missed"]
+
+
+def aims():
+    mine = FIGURES.get("reserved", {}).get("loam", [])
+    theirs = FIGURES.get("reserved", {}).get(TORCH, [])
+    needs_more = [a for a, b in zip(mine, theirs) if a > 0 and b > 1.05]
+    rows = [
+        aim("a pair at most 100 ns, 256 B to 1 GiB: the longest",
+            [ns for ns in FIGURES["pairs"]["loam"] if ns > 0], most=100),
+        aim("at most half of PyTorch's caching allocator: the largest ratio",
+            ratios("pairs", "loam", TORCH), most=0.5),
+        aim("10 times as fast as cuMemAllocAsync: the least ratio",
+            ratios("pairs", "cuMemAllocAsync", "loam"), least=10),
+        aim("reserved at most 1.05 of the peak where PyTorch needs more: the largest", needs_more,
+            most=1.05),
+        aim("pinned memory 100 times as cheap as cuMemHostAlloc: the least ratio",
+            ratios("pinned", "cuMemHostAlloc", "loam"), least=100),
+    ]
+    if STAND_IN:
+        rows = [[words, worst, f"{verdict}, which says nothing on the stand-in"]
+                for words, worst, verdict in rows]
+    print("Aims:\n")
+    table(["", "worst", ""], rows)
 
 
 machine()
@@ -260,5 +366,7 @@ pairs()
 if cupy:
     python_pairs()
 random_mix()
-replay()
+for trace in sorted(glob.glob(os.path.join(FOLDER, "*.trace"))):
+    replay(trace)
 pinned()
+aims()
