@@ -363,7 +363,9 @@ LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
  * What is freed on a stream is had again on it at once, and elsewhere when its work has ended; so a
  * stream that is destroyed has to be done with its work before. Pinned memory that loam_free ends
  * is had again at once, as all memory of the host: where a stream may still read it,
- * loam_device_free says so.
+ * loam_device_free says so. Of pinned memory blocks up to 32 KiB are objects of pools of the host's
+ * memory, as cheap as loam_malloc's; larger ones, and those that are write-combined, are cut as
+ * memory of devices is, and so are all where a manager has a memhostalloc of its own.
  *
  * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks as all others. */
 
@@ -386,7 +388,8 @@ enum {
 };
 
 /* Memory of the host that devices copy from and to directly. `flags` is a sum of LOAM_PINNED_*,
- * beside what the strategy says. */
+ * beside what the strategy says. It stays pinned when it is reallocated. A forked child keeps what
+ * its parent had, as plain memory, and gets none. */
 LOAM_API void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags);
 
 /* Devices of this machine. 0: there is none that can be used, and loam_error() says why. Starts

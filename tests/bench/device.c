@@ -3,6 +3,8 @@
  *
  *   device            all of it
  *   device pair SIZE N    N times allocate and free: for callgrind or perf
+ *   device pinned SIZE N, device combined SIZE N    the same of pinned memory, which is of a host
+ *                         pool, and of that which is write-combined and so of the device's pool
  *
  * The trace is made up: a model's training, with weights that stay, activations whose sizes differ
  * from step to step (sequences of different lengths) and are freed in reverse, workspaces in
@@ -51,6 +53,28 @@ static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
   (void)at, (void)handle;
   calls++;
   mapped -= size;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **out) {
+  (void)device, (void)flags;
+  return (*out = aligned_alloc(LM_PAGE, size)) ? LM_GPU_OK : LM_GPU_NO_MEMORY;
+}
+
+static lm_gpu_result host_free(void *at) {
+  free(at);
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result host_register(int device, void *at, size_t size, unsigned flags) {
+  (void)device, (void)at, (void)size, (void)flags;
+  calls++;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result host_unregister(void *at) {
+  (void)at;
+  calls++;
   return LM_GPU_OK;
 }
 
@@ -120,6 +144,10 @@ static const lm_gpu_ops ops = {
   .event_destroy = event_ended,
   .reserve = reserve,
   .unreserve = unreserve,
+  .host_alloc = host_alloc,
+  .host_free = host_free,
+  .host_register = host_register,
+  .host_unregister = host_unregister,
   .map = map,
   .unmap = unmap,
 };
@@ -149,12 +177,29 @@ static void pairs(size_t size, long n) {
   for (long i = 0; i < n; i++) loam_device_free(loam_device_alloc(NULL, size, NULL), NULL);
 }
 
-static void time_pairs(size_t size) {
+static void pinned(size_t size, long n) {
+  for (long i = 0; i < n; i++) loam_free(loam_pinned_alloc(NULL, size, 0));
+}
+
+static void combined(size_t size, long n) {
+  for (long i = 0; i < n; i++) loam_free(loam_pinned_alloc(NULL, size, LOAM_PINNED_WRITE_COMBINED));
+}
+
+static double time_of(void (*act)(size_t size, long n), size_t size) {
   long n = bench_some(200000);
-  pairs(size, bench_some(1000));
+  act(size, bench_some(1000));
   double begun = now_ns();
-  pairs(size, n);
-  printf("pair of %10zu bytes      %6.1f ns\n", size, (now_ns() - begun) / (double)n);
+  act(size, n);
+  return (now_ns() - begun) / (double)n;
+}
+
+static void time_pairs(size_t size) {
+  printf("pair of %10zu bytes      %6.1f ns\n", size, time_of(pairs, size));
+}
+
+static void time_pinned(size_t size) {
+  printf("pinned, %10zu bytes      %6.1f ns, of the device's pool %6.1f\n", size,
+         time_of(pinned, size), time_of(combined, size));
 }
 
 /* The shape of RMM's benchmark: sizes and frees at random, up to a number of bytes in all. */
@@ -249,15 +294,21 @@ static void train(void) {
     for (int k = 0; k < 3; k++) give(weights[layer][k], bytes);
 }
 
+static void (*act_of(const char *name))(size_t size, long n) {
+  if (!strcmp(name, "pinned")) return pinned;
+  return strcmp(name, "combined") != 0 ? pairs : combined;
+}
+
 int main(int argc, char **argv) {
   bench_load("device", "local d = loam.device {}\n"
                        "return loam.policy { pick = function(req) return d end }\n");
-  if (argc == 4 && !strcmp(argv[1], "pair")) {
-    pairs((size_t)atoll(argv[2]), atol(argv[3]));
+  if (argc == 4) {
+    act_of(argv[1])((size_t)atoll(argv[2]), atol(argv[3]));
     return 0;
   }
   for (size_t size = 256; size <= LM_GIB; size *= 8) time_pairs(size);
   time_pairs(LM_GIB);
+  for (size_t size = 64; size <= LM_MIB; size *= 16) time_pinned(size);
   loam_device_trim(-1);
   time_random(LM_MIB, LM_GIB);
   loam_device_trim(-1);

@@ -25,7 +25,7 @@ rows 3 '^( +[0-9.]+){5}$' "$bench/owner"
 rows 7 '^( +[0-9.]+){7}$' "$bench/pool_pair"
 rows 3 '^(meanwhile|during|quiet|.*reloads: mean)' "$bench/reload"
 rows 2 '^( +[0-9.]+){5}$' "$bench/tags"
-rows 12 '^(pair of|random up to|training:)' "$bench/device"
+rows 16 '^(pair of|pinned,|random up to|training:)' "$bench/device"
 for row in $("$bench/patterns" count | cut -f 1 | awk 'NR % 6 == 1'); do
   rows 1 '^[0-9.]+$' "$bench/patterns_direct" "$row" 1
 done
