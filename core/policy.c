@@ -17,9 +17,9 @@
 #include "error.h"
 #include "fault.h"
 #include "pool.h"
+#include "retire.h"
 #include "settle.h"
 #include "sys.h"
-#include "retire.h"
 
 /* After this many new tags went over the budget, those to come are refused untried: each try may
  * keep its thread waiting for a whole step. */
