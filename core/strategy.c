@@ -1,4 +1,5 @@
-/* strategy.c - interned descriptions of memory: a table by id that only grows. */
+/* strategy.c - interned descriptions of memory: a table by id that only grows, and chains by hash,
+ * which nothing ever leaves. */
 #include "strategy.h"
 
 #include <string.h>
@@ -10,10 +11,13 @@
 
 static lm_strategy builtin = { .desc = { .name = "default" }, .whole = &builtin };
 
-/* Under the lock: writes. */
+enum { CHAINS = 1024 };
+
+/* Under the lock: writes. In a chain the newest is first; the built-in one is in none. */
 static struct {
   lm_lock lock;
   _Atomic uint32_t n;
+  _Atomic(lm_strategy *) chain[CHAINS];
 } table = { .n = 1 };
 _Atomic(lm_strategy *) lm_strategy_table[LM_STRATEGIES_MAX] = { &builtin };
 
@@ -105,29 +109,31 @@ static uint32_t hash_of(const lm_desc *desc) {
   return h;
 }
 
-static lm_strategy *find(const lm_desc *desc, uint32_t from, uint32_t to) {
-  uint32_t hash = hash_of(desc);
-  for (uint32_t id = from; id < to; id++) {
-    lm_strategy *s = lm_strategy_at(id);
-    if ((s->hash == hash || s == &builtin) && !memcmp(&s->desc, desc, sizeof *desc)) return s;
-  }
-  return NULL;
+static _Atomic(lm_strategy *) *chain_of(uint32_t hash) { return &table.chain[hash % CHAINS]; }
+
+static lm_strategy *find(const lm_desc *desc, uint32_t hash) {
+  if (!memcmp(&builtin.desc, desc, sizeof *desc)) return &builtin;
+  lm_strategy *s = atomic_load_explicit(chain_of(hash), memory_order_acquire);
+  while (s && (s->hash != hash || memcmp(&s->desc, desc, sizeof *desc) != 0)) s = s->older;
+  return s;
 }
 
-/* The pointer before the count: every id below the count can be looked up. */
+/* The pointers before the count: every id below the count can be looked up. Each release is for an
+ * acquire of who finds it: by id, by description, by the count. */
 static void add_locked(lm_strategy *s) {
   uint32_t id = atomic_load_explicit(&table.n, memory_order_relaxed);
   s->id = id;
+  s->older = atomic_load_explicit(chain_of(s->hash), memory_order_relaxed);
   atomic_store_explicit(&lm_strategy_table[id], s, memory_order_release);
+  atomic_store_explicit(chain_of(s->hash), s, memory_order_release);
   atomic_store_explicit(&table.n, id + 1, memory_order_release);
 }
 
 /* The strategy that another thread made meanwhile, or `made`; NULL if the table is full. */
-static lm_strategy *settle(lm_strategy *made, uint32_t searched) {
+static lm_strategy *settle(lm_strategy *made) {
   lm_lock_take(&table.lock);
-  uint32_t n = lm_strategy_count();
-  lm_strategy *s = find(&made->desc, searched, n);
-  if (!s && n < LM_STRATEGIES_MAX) {
+  lm_strategy *s = find(&made->desc, made->hash);
+  if (!s && lm_strategy_count() < LM_STRATEGIES_MAX) {
     add_locked(made);
     s = made;
   }
@@ -151,11 +157,11 @@ static void discard(lm_strategy *made) {
 }
 
 /* NULL without memory. */
-static lm_strategy *prepare(const lm_desc *desc) {
+static lm_strategy *prepare(const lm_desc *desc, uint32_t hash) {
   lm_strategy *made = lm_own_alloc(sizeof *made);
   if (!made) return NULL;
   memcpy(&made->desc, desc, sizeof *desc); /* with the padding */
-  made->hash = hash_of(desc);
+  made->hash = hash;
   made->whole = made;
   if (wants_shares(desc)) made->shares = lm_own_alloc(sizeof *made->shares);
   if (wants_twins(desc)) made->twins = lm_own_alloc(sizeof *made->twins);
@@ -166,11 +172,11 @@ static lm_strategy *prepare(const lm_desc *desc) {
 }
 
 /* Memory is had before the lock is taken, which so is a leaf. */
-static loam_status make(const lm_desc *desc, uint32_t searched, lm_strategy **out) {
-  lm_strategy *made = prepare(desc);
+static loam_status make(const lm_desc *desc, uint32_t hash, lm_strategy **out) {
+  lm_strategy *made = prepare(desc, hash);
   if (!made) return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
   lm_thread_leaf(&table.lock);
-  lm_strategy *s = settle(made, searched);
+  lm_strategy *s = settle(made);
   if (s != made) discard(made);
   if (!s)
     return lm_fail(LOAM_EBUDGET, "strategy \"%s\": a process has at most %d strategies in its life",
@@ -184,9 +190,9 @@ loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out) {
   if (status) return status;
   lm_desc canonical;
   canonicalise(&canonical, desc);
-  uint32_t n = lm_strategy_count();
-  lm_strategy *known = find(&canonical, 0, n);
-  if (!known) return make(&canonical, n, out);
+  uint32_t hash = hash_of(&canonical);
+  lm_strategy *known = find(&canonical, hash);
+  if (!known) return make(&canonical, hash, out);
   *out = known;
   return LOAM_OK;
 }
@@ -200,7 +206,7 @@ static lm_strategy *make_part(lm_strategy *whole, const lm_desc *desc) {
   memcpy(&part->desc, desc, sizeof *desc);
   part->hash = hash_of(desc);
   part->whole = whole;
-  lm_strategy *s = settle(part, 0);
+  lm_strategy *s = settle(part);
   if (s != part) lm_own_free(part);
   return s;
 }

@@ -79,7 +79,7 @@ typedef struct lm_desc {
 
 typedef struct lm_strategy {
   uint32_t id;
-  uint32_t hash; /* of desc, to tell most others apart at a glance */
+  uint32_t hash; /* of desc */
   lm_desc desc;
   struct lm_strategy *whole;    /* itself, or what it is a share of */
   struct lm_shares *shares;     /* NULL: it is not shared out by node. Constant, as is `whole` */
@@ -91,6 +91,7 @@ typedef struct lm_strategy {
   _Atomic uint32_t place;       /* of its bins in every thread; 0: none. Also pool.h's */
   _Atomic uint32_t retiring;
   _Atomic uint64_t told_failed, told_elsewhere, told_huge; /* lm_generation_tells */
+  struct lm_strategy *older; /* of those found by the same hash; constant once it is found */
 } lm_strategy;
 
 /* The strategy of a description, made if new. LOAM_EBUDGET when LM_STRATEGIES_MAX exist. */
