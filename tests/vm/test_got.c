@@ -73,7 +73,7 @@ static void what_spilled_over_is_counted(void **state) {
   assert_int_equal(found.untouched_bytes, 0);
   double got = (double)found.elsewhere_bytes / (double)found.checked_bytes;
   double real = (double)elsewhere / (double)(elsewhere + sum.on[1]);
-  assert_true(got > real - 0.02 && got < real + 0.02);
+  assert_true(got > real - 0.05 && got < real + 0.05); /* some were looked at, not all */
   is_told_once("on nodes that it did not ask for");
   empty(MANY);
 }
