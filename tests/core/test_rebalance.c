@@ -385,7 +385,7 @@ static void what_a_block_does_not_tell_is_not_guessed(void **state) {
 
 /* ---- while the program runs ---- */
 
-enum { THREADS = 3, SLOTS = 96, ROUNDS = SANITIZED ? 12 : 60 };
+enum { THREADS = 3, SLOTS = 96, ROUNDS = SANITIZED ? 8 : 40 };
 static _Atomic bool stop;
 
 static uint32_t roll(uint64_t *seed, uint32_t n) {
@@ -491,7 +491,7 @@ static void counted_tags_stay_exact(void **state) {
   char text[512];
   stop = false;
   for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, churn, (void *)i);
-  for (int round = 0; round < (SANITIZED ? 8 : 30); round++) {
+  for (int round = 0; round < (SANITIZED ? 4 : 20); round++) {
     snprintf(text, sizeof text, counted, round % 3);
     load_text(text);
     rebalance();
@@ -651,6 +651,53 @@ static void a_forked_child_has_its_memory_to_itself(void **state) {
     loam_free(p[i]);
   }
   loam_free(small);
+  assert_true(lm_pool_is_valid());
+}
+
+/* ---- forks amid jobs of another thread: locks are taken in one order ---- */
+
+static void *move_to_and_fro(void *unused) {
+  (void)unused;
+  for (int i = 0; !stop; i++) {
+    load(places[i % 4]);
+    rebalance_tag("churn");
+  }
+  return NULL;
+}
+
+/* It may use, free and move what it has, and load a policy. */
+static int go_on_alone(void *kept) {
+  char *const *p = kept;
+  for (int i = 0; i < 4; i++) {
+    is_filled(p[i], 300000);
+    loam_free(p[i]);
+  }
+  char *q = filled("churn.child", 300000);
+  load("loam.host { name = 'churn-child' }");
+  rebalance_tag("churn.child");
+  if (strcmp(strategy_of(q), "churn-child") != 0) return 1;
+  loam_free(q);
+  return lm_pool_is_valid() ? 0 : 2;
+}
+
+static void any_moment_of_a_job_may_be_forked(void **state) {
+  (void)state;
+  char *p[4];
+  load(places[0]);
+  for (int i = 0; i < 4; i++) p[i] = filled("churn.forked", 300000);
+  stop = false;
+  alarm(4 * PATIENCE_S);
+  pthread_t mover = start_thread(move_to_and_fro, NULL), user = start_thread(churn, NULL);
+  for (int i = 0; i < (SANITIZED ? 15 : 100); i++)
+    assert_int_equal(run_in_child(go_on_alone, p), 0);
+  stop = true;
+  pthread_join(mover, NULL);
+  pthread_join(user, NULL);
+  alarm(0);
+  for (int i = 0; i < 4; i++) {
+    is_filled(p[i], 300000);
+    loam_free(p[i]);
+  }
   assert_true(lm_pool_is_valid());
 }
 
@@ -837,6 +884,7 @@ int main(void) {
     cmocka_unit_test(what_is_freed_amid_a_move_is_given_back),
     cmocka_unit_test(it_can_be_ended_at_any_moment),
     cmocka_unit_test(a_forked_child_has_its_memory_to_itself),
+    cmocka_unit_test(any_moment_of_a_job_may_be_forked),
     cmocka_unit_test(no_refusal_of_the_system_loses_anything),
     cmocka_unit_test(a_node_that_refuses_leaves_all_as_it_was),
     cmocka_unit_test(cold_memory_goes_first_by_tag_and_age),
