@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,7 +85,7 @@ static inline long refuse_each(void (*attempt)(bool refused)) {
 
 /* How long to wait for what is sure to come: on however slow and busy a machine it has by then, and
  * ctest's own limit is longer. */
-enum { PATIENCE_S = 120 };
+enum { PATIENCE_S = 300 };
 
 /* Between two looks at something that is waited for; false when patience is at its end, which is
  * before an alarm set for PATIENCE_S. */
@@ -99,10 +100,12 @@ static inline pthread_t start_thread(void *(*run)(void *), void *argument) {
   return thread;
 }
 
-/* How a child process ended that ran `body`: its exit status, or minus the signal. */
+/* How a child process ended that ran `body`: its exit status, or minus the signal. Where that is
+ * meant, nobody wants gigabytes of core. */
 static inline int run_in_child(int (*body)(void *), void *argument) {
   pid_t pid = fork();
   if (pid == 0) {
+    setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
     alarm(PATIENCE_S);
     _exit(body(argument));
   }

@@ -91,7 +91,7 @@ static void a_last_piece_that_grows_byte_by_byte_leaves_nothing(void **state) {
     loam_block *a = new_arena(flags);
     loam_arena_alloc(a, 16, 100);
     char *p = loam_arena_alloc(a, 1, 0);
-    size_t moves = 0, size = 1 << 20;
+    size_t moves = 0, size = SANITIZED ? 1 << 18 : 1 << 20;
     for (size_t n = 1; n <= size; n++) {
       char *q = loam_arena_resize(a, p, n);
       assert_non_null(q);
@@ -229,7 +229,7 @@ static void whatever_is_asked_pieces_keep_what_they_hold(void **state) {
   (void)state;
   static piece pieces[PIECES];
   srand(11);
-  for (int run = 0; run < 40; run++) {
+  for (int run = 0; run < (SANITIZED ? 12 : 40); run++) {
     int flags = run % 4, n = 0;
     loam_block *a = new_arena(flags);
     for (int i = 0; i < 600; i++) {

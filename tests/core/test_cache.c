@@ -479,7 +479,7 @@ static void chunks_go_back_whole(void **state) {
 
 /* ---- Random work on several streams, against a model */
 
-enum { STREAMS = 4, SLOTS = 200 };
+enum { STREAMS = 4, SLOTS = 200, STEPS = SANITIZED ? 1000 : 4000 };
 
 typedef struct slot {
   char *at;
@@ -543,7 +543,7 @@ static void work_at_random(unsigned delay, size_t limit, size_t most, unsigned s
     if (s->at) empty(&w, s);
     else fill(&w, s);
     if (i % 512 == 0) assert_true(lm_cache_is_valid());
-    if (i % 1000 == 999) loam_device_trim(0);
+    if (i % 500 == 499) loam_device_trim(0);
   }
   for (int i = 0; i < SLOTS; i++)
     if (w.slot[i].at) empty(&w, &w.slot[i]);
@@ -552,23 +552,23 @@ static void work_at_random(unsigned delay, size_t limit, size_t most, unsigned s
 
 static void no_stream_meets_anothers_work(void **state) {
   (void)state;
-  work_at_random(0, LM_GIB, 4 * LM_MIB, 4000);
-  work_at_random(50, LM_GIB, 4 * LM_MIB, 4000);
-  work_at_random(1000, LM_GIB, 256 * LM_KIB, 4000);
+  work_at_random(0, LM_GIB, 4 * LM_MIB, STEPS);
+  work_at_random(50, LM_GIB, 4 * LM_MIB, STEPS);
+  work_at_random(1000, LM_GIB, 256 * LM_KIB, STEPS);
 }
 
 static void the_same_without_mapping(void **state) {
   (void)state;
   loam_device_trim(0);
   lm_cache_of(0, false)->maps = false;
-  work_at_random(50, LM_GIB, 4 * LM_MIB, 3000);
+  work_at_random(50, LM_GIB, 4 * LM_MIB, STEPS);
   loam_device_trim(0);
   lm_cache_of(0, false)->maps = true;
 }
 
 /* ---- Threads, each with a stream, that free what others allocated */
 
-enum { THREADS = 3, ROUNDS = 3000, SHARED = 64 };
+enum { THREADS = 3, ROUNDS = SANITIZED ? 1000 : 3000, SHARED = 64 };
 
 static _Atomic(void *) shared[SHARED];
 
@@ -582,7 +582,7 @@ static void *share(void *argument) {
     if (loam_owner(p, &owner) || owner.base != p) return argument;
     p = atomic_exchange(&shared[draw(&w) % SHARED], p);
     if (p) loam_device_free(p, stream); /* no work was put anywhere */
-    if (i % 1000 == 999) loam_device_trim(0);
+    if (i % 500 == 499) loam_device_trim(0);
   }
   return NULL;
 }

@@ -315,6 +315,22 @@ static int count_fds(void) {
   return n;
 }
 
+/* Those that are no file's: sockets, and what wakes the service thread. */
+static int count_wakers(void) {
+  char path[300], target[64];
+  int n = 0;
+  DIR *dir = opendir("/proc/self/fd");
+  for (struct dirent *d; (d = readdir(dir));) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", d->d_name);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = 0;
+    n += !strncmp(target, "socket:", 7) || !strncmp(target, "anon_inode:", 11) ||
+         !strncmp(target, "pipe:", 5);
+  }
+  closedir(dir);
+  return n;
+}
+
 static int count_threads(void) {
   int n = 0;
   DIR *dir = opendir("/proc/self/task");
@@ -478,16 +494,17 @@ static void a_forked_child_is_served_after_a_while(void **state) {
   assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
 }
 
-static int check_fds(void *fds) { return count_fds() < *(int *)fds ? 0 : 1; }
+static int check_wakers(void *most) { return count_wakers() <= *(int *)most ? 0 : 1; }
 
 static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
   (void)state;
+  int before = count_wakers();
   save(ALL_OF("parent"));
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   assert_int_equal(lm_control_watch(file), LOAM_OK);
   assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
-  int fds = count_fds() - 1; /* listener, alarm: two less at least */
-  for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(check_fds, &fds), 0);
+  assert_true(count_wakers() >= before + 3); /* listener, alarm, watch */
+  for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(check_wakers, &before), 0);
 }
 
 /* ---- the client's side */
@@ -558,24 +575,31 @@ static void no_directory_means_no_hosts(void **state) {
   assert_int_equal(hosts, 0);
 }
 
-static void its_thread_takes_no_signals(void **state) {
-  (void)state;
+/* The signals that the service thread has blocked, of those that the kernel tells; false: there is
+ * none that has its name yet. */
+static bool find_blocked(uint64_t *out) {
   char path[64], text[2048];
   size_t length;
-  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  DIR *dir = opendir("/proc/self/task");
   bool found = false;
-  for (struct dirent *d; (d = readdir(dir));) {
+  DIR *dir = opendir("/proc/self/task");
+  for (struct dirent *d; !found && (d = readdir(dir));) {
     snprintf(path, sizeof path, "/proc/self/task/%.20s/status", d->d_name);
     if (lm_sys_read_file(path, text, sizeof text, &length)) continue;
-    if (strncmp(text, "Name:\tloam\n", 11)) continue;
-    found = true;
-    uint64_t blocked = strtoull(strstr(text, "SigBlk:\t") + 8, NULL, 16);
-    static const int signals[] = { SIGINT, SIGTERM, SIGCHLD, SIGALRM, SIGUSR1, SIGPIPE, SIGSEGV };
-    for (size_t i = 0; i < LM_COUNT(signals); i++) assert_true(blocked >> (signals[i] - 1) & 1);
+    const char *blocked = strstr(text, "SigBlk:\t");
+    found = blocked && !strncmp(text, "Name:\tloam\n", 11);
+    if (found) *out = strtoull(blocked + 8, NULL, 16);
   }
   closedir(dir);
-  assert_true(found);
+  return found;
+}
+
+static void its_thread_takes_no_signals(void **state) {
+  (void)state;
+  static const int signals[] = { SIGINT, SIGTERM, SIGCHLD, SIGALRM, SIGUSR1, SIGPIPE, SIGSEGV };
+  uint64_t blocked = 0;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int naps = 0; !find_blocked(&blocked) && be_patient(&naps);) continue;
+  for (size_t i = 0; i < LM_COUNT(signals); i++) assert_true(blocked >> (signals[i] - 1) & 1);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -619,6 +643,18 @@ static void live_memory_is_moved_by_request(void **state) {
   loam_free(p);
 }
 
+/* Asked for again and again: between two questions of somebody who is held up it may end. */
+static void begin_job_beside_another(void) {
+  for (int naps = 0; be_patient(&naps);) {
+    assert_int_equal(ask(getpid(), "move stop"), LOAM_OK);
+    assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=slow"), LOAM_OK);
+    if (!strstr(answer, "\"running\":true")) continue;
+    assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=slow"), LOAM_OK);
+    if (strstr(answer, "already")) return;
+  }
+  says("already");
+}
+
 /* Nobody asks after it, and it would take hours. */
 static void a_job_that_nobody_watches_ends(void **state) {
   (void)state;
@@ -628,10 +664,7 @@ static void a_job_that_nobody_watches_ends(void **state) {
   for (int i = 0; i < 3; i++)
     memset(p[i] = loam_malloc(loam_site_get("slow"), 6 << 20), 1, 6 << 20);
   load_text(ALL_OF("slow-after"));
-  assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=slow"), LOAM_OK);
-  says("\"running\":true");
-  assert_int_equal(ask(getpid(), "rebalance"), LOAM_OK);
-  says("already");
+  begin_job_beside_another();
   loam_progress now = { .running = 1 };
   uint64_t number;
   for (int naps = 0; now.running && be_patient(&naps);) lm_rebalance_get(&now, &number);

@@ -83,7 +83,7 @@ static void frees_null(void **state) {
   assert_int_equal(lm_own_size(NULL), 0);
 }
 
-enum { THREADS = 4, SLOTS = 64, STEPS = 20000 };
+enum { THREADS = 4, SLOTS = 64, STEPS = SANITIZED ? 2000 : 20000, CHILDREN = SANITIZED ? 15 : 50 };
 
 static void *churn(void *arg) {
   unsigned char *held[SLOTS] = { 0 };
@@ -127,7 +127,7 @@ static void serves_a_child_forked_amid_use(void **state) {
   pthread_t thread[2];
   stop = false;
   for (uintptr_t i = 0; i < 2; i++) pthread_create(&thread[i], NULL, churn_until_told, (void *)i);
-  for (int i = 0; i < 50; i++) {
+  for (int i = 0; i < CHILDREN; i++) {
     pid_t child = fork();
     if (!child) {
       alarm(PATIENCE_S);

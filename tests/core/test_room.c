@@ -1,4 +1,4 @@
-/* test_room.c - limits of control groups and free memory of nodes: room.h. */
+/* test_room.c - limits of control groups and free memory of nodes, all of them made up: room.h. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -26,6 +26,7 @@ static int make_groups(void **state) {
 
 static int remove_groups(void **state) {
   lm_room_pretend("/proc/self/cgroup", "/sys/fs/cgroup");
+  lm_numa_pretend("/sys/devices/system/node", UINT64_MAX);
   return remove_folder(state);
 }
 
@@ -103,12 +104,22 @@ static void any_file_may_be_unreadable(void **state) {
 static void a_node_has_room_for_less_than_is_free(void **state) {
   (void)state;
   write_file("self", "");
-  uint64_t nodes = lm_numa_nodes(), left = 0;
-  for (unsigned node = 0; node < LM_NODES_MAX; node++)
-    if (nodes >> node & 1) left += lm_numa_available(node);
-  assert_true(lm_room_has(1, nodes));
-  assert_false(lm_room_has(left, nodes));
-  assert_true(lm_room_has(left, 0)); /* of no node in particular */
+  make_folder("node0");
+  make_folder("node1");
+  write_file("online", "0-1\n");
+  write_file("has_memory", "0-1\n");
+  write_file("node0/meminfo", "Node 0 MemTotal: 8000000 kB\nNode 0 MemFree: 2000000 kB\n");
+  write_file("node1/meminfo", "Node 1 MemTotal: 8000000 kB\nNode 1 MemFree: 3000000 kB\n"
+                              "Node 1 Active(file): 400000 kB\nNode 1 Inactive(file): 600000 kB\n");
+  lm_numa_pretend(folder, UINT64_MAX);
+  size_t first = (size_t)2000000 << 10, second = (size_t)3500000 << 10; /* half of files' pages */
+  assert_true(lm_room_has(first - (256 << 20), 1));
+  assert_false(lm_room_has(first, 1)); /* a little is left for others */
+  assert_true(lm_room_has(second - (256 << 20), 2));
+  assert_false(lm_room_has(second, 2));
+  assert_true(lm_room_has(first + (256 << 20), 3));
+  assert_false(lm_room_has(first + second, 3));
+  assert_true(lm_room_has(first + second, 0)); /* of no node in particular */
 }
 
 int main(void) {
