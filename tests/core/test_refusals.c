@@ -286,6 +286,13 @@ static void play_in_child(const struct scene *scene, bool all, long at) {
   hold(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
+/* Under the thread sanitizer forks are slow, and here is no thread to see: every seventh call. */
+#ifdef __SANITIZE_THREAD__
+enum { APART = 7 };
+#else
+enum { APART = 1 };
+#endif
+
 /* The policy is loaded once, in a process that makes nothing; those that play come of it. */
 static int refuse_each_call(void *argument) {
   const struct scene *scene = argument;
@@ -294,7 +301,7 @@ static int refuse_each_call(void *argument) {
   hold(scene->is_first || !load("refusals", "plain"));
   play_in_child(scene, false, 0);
   long calls = board->calls;
-  for (long at = 1; at <= calls + 1; at++) {
+  for (long at = 1; at <= calls + 1; at += APART) {
     play_in_child(scene, false, at);
     if (at <= calls) play_in_child(scene, true, at);
   }
@@ -315,6 +322,10 @@ static void every_call_of_the_path_was_refused(void **state) {
                                         "file_in",   "file_length", "file_map", "file_reserve",
                                         "file_punch" };
   (void)state;
+  if (APART > 1) {
+    print_message("under ThreadSanitizer only some were refused\n");
+    skip();
+  }
   for (size_t i = 0; i < LM_COUNT(wanted); i++) {
     int k = 0;
     char name[32];
