@@ -77,8 +77,9 @@ typedef struct lm_gpu_ops {
   lm_gpu_result (*push)(int device, void **scope);
   lm_gpu_result (*push_context)(int device, void *context, void **scope); /* NULL: as push */
   void (*pop)(void *scope);
-  /* What this thread calls from now on says nothing of graphs that others capture. */
-  void (*stand_apart)(void);
+
+  /* What follows, but `fill`, `copy` and the driver's pools on a captured stream, is no part of a
+   * graph that anybody captures, and does it no harm. */
 
   /* Memory, aligned to 256 bytes at least. */
   lm_gpu_result (*alloc)(int device, size_t size, lm_devptr *out);
@@ -95,9 +96,9 @@ typedef struct lm_gpu_ops {
   lm_gpu_result (*copy)(int device, lm_devptr to, lm_devptr from, size_t size, lm_stream stream);
 
   /* Order. `query` and `stream_query` are LM_GPU_BUSY while work is under way. */
-  /* Whether an event may be recorded on the default stream by a thread that has nothing to do with
-   * it: not while a graph is captured. */
-  bool (*may_record)(int device);
+  /* Whether an event on the stream, which exists, would come: not while what is put there is
+   * captured for a graph, nor on a default one that would wait for such a stream. */
+  bool (*may_record)(int device, lm_stream stream);
   lm_gpu_result (*event_create)(int device, lm_gpu_event *out);
   lm_gpu_result (*event_record)(lm_gpu_event event, int device, lm_stream stream);
   lm_gpu_result (*event_query)(lm_gpu_event event);

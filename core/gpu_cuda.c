@@ -118,11 +118,21 @@ static int find_current(void) {
 typedef struct scope {
   lm_gpu_result result;
   CUcontext pushed; /* NULL: nothing was */
+  int mode;         /* as swap_mode gave it */
 } scope;
 
-/* LM_GPU_OK: a context of the device is current until `leave`. */
-static lm_gpu_result enter(scope *s, int device) {
-  *s = (scope){ LM_GPU_OK, NULL };
+enum { RELAXED = 2 }; /* CU_STREAM_CAPTURE_MODE_RELAXED */
+
+/* Sets what this thread's calls mean to graphs that are captured; what they meant before. In
+ * relaxed mode they mean nothing; in others those that may wait in secret spoil them. */
+static int swap_mode(int mode) {
+  if (lm_cuda.ThreadExchangeStreamCaptureMode) (void)lm_cuda.ThreadExchangeStreamCaptureMode(&mode);
+  return mode;
+}
+
+/* LM_GPU_OK: a context of the device is current until `leave_context`. */
+static lm_gpu_result enter_context(scope *s, int device) {
+  *s = (scope){ LM_GPU_OK, NULL, RELAXED };
   if (lm_gpu_is_barred()) return s->result = LM_GPU_FORKED;
   if (lm_unlikely(device < 0 || device >= lm_cuda_count)) {
     (void)lm_gpu_has(device);
@@ -136,16 +146,27 @@ static lm_gpu_result enter(scope *s, int device) {
 }
 
 /* What an earlier call left undone may be told by this one, and says nothing of the pop. */
-static void leave(const scope *s) {
+static void leave_context(const scope *s) {
   CUcontext ours;
   if (!s->pushed || lm_cuda.CtxPopCurrent(&ours) == CUDA_SUCCESS) return;
   if (lm_cuda.CtxGetCurrent(&ours) == CUDA_SUCCESS && ours == s->pushed)
     lm_cuda.CtxPopCurrent(&ours);
 }
 
+/* LM_GPU_OK: so it is until `leave`, and graphs are left alone. */
+static lm_gpu_result enter(scope *s, int device) {
+  if (enter_context(s, device) == LM_GPU_OK) s->mode = swap_mode(RELAXED);
+  return s->result;
+}
+
+static void leave(const scope *s) {
+  (void)swap_mode(s->mode);
+  leave_context(s);
+}
+
 static lm_gpu_result push(int device, void **out) {
   scope s;
-  if (enter(&s, device) == LM_GPU_OK) *out = s.pushed;
+  if (enter_context(&s, device) == LM_GPU_OK) *out = s.pushed;
   return s.result;
 }
 
@@ -160,13 +181,7 @@ static lm_gpu_result push_context(int device, void *context, void **out) {
   return tell(result, "context %p of device %d", context, device);
 }
 
-static void stand_apart(void) {
-  int relaxed = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED; gets the one before */
-  if (lm_cuda.ThreadExchangeStreamCaptureMode)
-    (void)lm_cuda.ThreadExchangeStreamCaptureMode(&relaxed);
-}
-
-static void pop(void *pushed) { leave(&(scope){ LM_GPU_OK, pushed }); }
+static void pop(void *pushed) { leave_context(&(scope){ .pushed = pushed }); }
 
 /* Ends the function with a call in a context of the device. */
 #define IN_DEVICE(device, call, ...)                         \
@@ -189,11 +204,13 @@ static bool enter_some(scope *s) {
 #define ANYWHERE(result, call)                                       \
   do {                                                               \
     scope s_;                                                        \
+    int mode_ = swap_mode(RELAXED);                                  \
     (result) = (call);                                               \
     if ((result) == CUDA_ERROR_INVALID_CONTEXT && enter_some(&s_)) { \
       (result) = (call);                                             \
       leave(&s_);                                                    \
     }                                                                \
+    (void)swap_mode(mode_);                                          \
   } while (0)
 
 static int current(void) { return lm_gpu_is_barred() ? -1 : find_current(); }
@@ -287,7 +304,7 @@ static lm_gpu_result memory(int device, size_t *free, size_t *total) {
 static lm_gpu_result synchronize_context(int device, CUcontext context) {
   if (lm_cuda.CtxPushCurrent(context) != CUDA_SUCCESS) return LM_GPU_OK;
   lm_gpu_result result = tell(lm_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
-  leave(&(scope){ LM_GPU_OK, context });
+  leave_context(&(scope){ .pushed = context });
   return result == LM_GPU_GONE ? LM_GPU_OK : result;
 }
 
@@ -428,14 +445,14 @@ static lm_gpu_result event_create(int device, lm_gpu_event *out) {
   return tell(result, "cuEventCreate on device %d", device);
 }
 
-/* Where the default stream would wait for one that is captured, this says so, and does no harm: the
+/* Where a default stream would wait for one that is captured, this says so, and does no harm: the
  * capture goes on. */
-static bool may_record(int device) {
+static bool may_record(int device, lm_stream stream) {
   int status = 0;
   scope s;
   if (!lm_cuda.StreamIsCapturing) return true;
   if (enter(&s, device) != LM_GPU_OK) return false;
-  CUresult result = lm_cuda.StreamIsCapturing(NULL, &status);
+  CUresult result = lm_cuda.StreamIsCapturing(stream, &status);
   leave(&s);
   return result == CUDA_SUCCESS && !status;
 }
@@ -721,7 +738,6 @@ const lm_gpu_ops lm_cuda_ops = {
   .push = push,
   .push_context = push_context,
   .pop = pop,
-  .stand_apart = stand_apart,
   .alloc = alloc,
   .release = release,
   .managed_alloc = managed_alloc,

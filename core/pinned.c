@@ -313,7 +313,6 @@ static void decay_pool(lm_pool *pool, void *more) {
 
 bool lm_pinned_decay(void) {
   if (!lm_gpu_begin()) return false;
-  lm_gpu_started()->stand_apart();
   bool more = release_ended();
   each_pool(decay_pool, &more);
   lm_gpu_end();

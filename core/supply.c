@@ -44,7 +44,8 @@ static void put_event(lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *q, lm_
 /* Ends the queue's batch by an event on its stream, which has to exist. */
 static bool record_here(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q) {
   lm_gpu_event event;
-  if (q->events == LM_EVENTS || !take_event(c, gpu, q, &event)) return false;
+  if (q->events == LM_EVENTS || !gpu->may_record(c->device, q->line.stream)) return false;
+  if (!take_event(c, gpu, q, &event)) return false;
   /* What is freed from here on may be freed after the event. */
   lm_lock_take(&c->lock);
   uint64_t batch = q->batch++;
@@ -624,7 +625,7 @@ static bool look_for_ended(lm_cache *c, const lm_gpu_ops *gpu) {
     bool has = lm_cache_has_locked(q) && !q->events;
     if (has) q->wanted = true;
     lm_lock_drop(&c->lock);
-    if (has && is_always_there(q) && gpu->may_record(c->device)) (void)record(c, gpu, q);
+    if (has && is_always_there(q)) (void)record(c, gpu, q);
     is_pending |= q->events > 0;
   }
   look_at_all(c, gpu, false);
@@ -690,7 +691,6 @@ bool lm_cache_decay(void) {
   lm_cache *c = lm_cache_next(NULL, -1);
   if (!c || !lm_gpu_begin()) return false;
   const lm_gpu_ops *gpu = lm_gpu_started();
-  if (gpu) gpu->stand_apart();
   for (; gpu && c; c = lm_cache_next(c, -1)) more |= decay(c, gpu);
   if (!more) (void)lm_manager_flush(-1); /* chunks too few to go by themselves */
   lm_gpu_end();
@@ -746,6 +746,14 @@ static lm_extent *grow_and_find(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q,
   return e;
 }
 
+/* Not in a call on a stream that is captured for a graph: its work does not come to an end. */
+static bool may_wait(const lm_cache *c, const lm_gpu_ops *gpu, const lm_queue *q) {
+  if (gpu->may_record(c->device, q->line.stream)) return true;
+  lm_fail(LOAM_ENOMEM, "device %d: no memory left, and stream %p is captured for a graph",
+          c->device, q->line.stream);
+  return false;
+}
+
 static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t size,
                          bool *is_short) {
   lm_gpu_result result;
@@ -761,7 +769,7 @@ static lm_extent *supply(lm_cache *c, const lm_gpu_ops *gpu, lm_queue *q, size_t
   if (result != LM_GPU_NO_MEMORY) return NULL;
   look_at_all(c, gpu, true);
   if ((e = find(c, q, size))) return e;
-  if (!synchronize(c, gpu)) return NULL;
+  if (!may_wait(c, gpu, q) || !synchronize(c, gpu)) return NULL;
   if ((e = find(c, q, size))) return e;
   bool more = give_back(c, gpu, SIZE_MAX) + lm_manager_flush(c->device);
   e = more ? grow_and_find(c, gpu, q, size, &result) : NULL;

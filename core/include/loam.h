@@ -367,6 +367,12 @@ LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
  * memory, as cheap as loam_malloc's; larger ones, and those that are write-combined, are cut as
  * memory of devices is, and so are all where a manager has a memhostalloc of its own.
  *
+ * While a stream is captured for a graph, memory for it comes and goes as ever, and no call of
+ * loam's spoils the capture; where the device has no more, the call fails rather than wait. (For
+ * memory on another stream loam may have to wait for the device, which the driver forbids while any
+ * stream is captured.) A graph uses its memory each time it is launched, of which loam does not
+ * know: the memory has to stay allocated as long as the graph is there.
+ *
  * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks as all others. */
 
 /* Memory that is ready for work put on `stream` from now on; not zeroed. NULL as loam_malloc. */

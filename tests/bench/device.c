@@ -102,10 +102,9 @@ static lm_gpu_result push_context(int device, void *context, void **scope) {
 }
 
 static void pop(void *scope) { (void)scope; }
-static void stand_apart(void) {}
 
-static bool may_record(int device) {
-  (void)device;
+static bool may_record(int device, lm_stream stream) {
+  (void)device, (void)stream;
   return true;
 }
 
@@ -135,7 +134,6 @@ static const lm_gpu_ops ops = {
   .know = know,
   .push_context = push_context,
   .pop = pop,
-  .stand_apart = stand_apart,
   .may_record = may_record,
   .event_create = event_create,
   .event_record = event_record,

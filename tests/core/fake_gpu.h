@@ -150,10 +150,9 @@ static inline lm_gpu_result fake_push_context(int device, void *context, void **
 }
 
 static inline void fake_pop(void *scope) { (void)scope; }
-static inline void fake_stand_apart(void) {}
 
-static inline bool fake_may_record(int device) {
-  (void)device;
+static inline bool fake_may_record(int device, lm_stream stream) {
+  (void)device, (void)stream;
   return true;
 }
 
@@ -198,7 +197,6 @@ static const lm_gpu_ops fake_ops = {
   .forget = fake_forget,
   .push_context = fake_push_context,
   .pop = fake_pop,
-  .stand_apart = fake_stand_apart,
   .may_record = fake_may_record,
   .alloc = fake_alloc,
   .release = fake_release,

@@ -599,6 +599,47 @@ static void threads_share_a_cache(void **state) {
   for (int i = 0; i < SHARED; i++) loam_free(atomic_exchange(&shared[i], NULL));
 }
 
+/* ---- Graphs */
+
+/* In global mode, where each call that may wait spoils it; the stand-in sees whether one does. */
+static void what_is_captured_is_not_disturbed(void **state) {
+  (void)state;
+  CUstream one = new_stream(), other = new_stream();
+  CUgraph graph;
+  void *before = alloc(8 * LM_MIB, one);
+  loam_device_free(before, one);
+  standin_limit(0, 64 * LM_MIB);
+  must(cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  void *p = alloc(20 * LM_MIB, one); /* mapped meanwhile */
+  must(standin_write(one, (uintptr_t)p, 1, LM_MIB));
+  loam_device_free(p, one);
+  void *q = alloc(30 * LM_MIB, other); /* which wants what `one` has freed */
+  p = alloc(LM_MIB, one);
+  loam_device_free(p, one); /* and is not told when that is done */
+  assert_null(loam_device_alloc(NULL, 60 * LM_MIB, one));
+  assert_non_null(strstr(loam_error(), "captured"));
+  loam_device_free(q, other);
+  assert_int_equal(standin_violations(), 0);
+  must(cuStreamEndCapture(one, &graph));
+  standin_limit(0, LM_GIB);
+  p = alloc(LM_MIB, one);
+  loam_device_free(p, one);
+}
+
+/* A default stream waits for a blocking one, so no event is recorded on it by the way. */
+static void nor_by_the_way_on_a_default_stream(void **state) {
+  (void)state;
+  CUstream stream = new_stream(), blocking;
+  CUgraph graph;
+  must(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+  loam_device_free(alloc(20 * LM_MIB, NULL), NULL);
+  must(cuStreamBeginCapture_v2(blocking, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  void *p = alloc(30 * LM_MIB, stream);
+  assert_int_equal(standin_violations(), 0);
+  must(cuStreamEndCapture(blocking, &graph));
+  loam_device_free(p, stream);
+}
+
 /* ---- Where live memory belongs */
 
 static struct { uint64_t right, kept, other; } placed;
@@ -707,6 +748,8 @@ int main(void) {
     cmocka_unit_test_setup_teardown(no_stream_meets_anothers_work, start, end),
     cmocka_unit_test_setup_teardown(the_same_without_mapping, start, end),
     cmocka_unit_test_setup_teardown(threads_share_a_cache, start, end),
+    cmocka_unit_test_setup_teardown(what_is_captured_is_not_disturbed, start, end),
+    cmocka_unit_test_setup_teardown(nor_by_the_way_on_a_default_stream, start, end),
     cmocka_unit_test_setup_teardown(a_rebalance_tells_of_what_it_leaves, start, end),
     cmocka_unit_test_setup_teardown(any_call_may_fail_for_want_of_memory, start, end),
   };

@@ -304,6 +304,7 @@ API cuCtxSynchronize(void) {
   ENTER();
   CUcontext context;
   CUresult result = si_current(&context);
+  if (result == CUDA_SUCCESS) result = si_capture_of(context, NULL, "cuCtxSynchronize");
   if (result == CUDA_SUCCESS) {
     si_drain(context, -1);
     si_pool_shrink(context->device, false);

@@ -144,16 +144,21 @@
   X(cuProfilerStop, 3020, cuProfilerStop, (void))                                                 \
   X(cuStreamAddCallback, 3020, cuStreamAddCallback,                                               \
     (CUstream stream, CUstreamCallback callback, void *data, unsigned flags))                     \
+  X(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2,                                         \
+    (CUstream handle, CUstreamCaptureMode mode))                                                  \
   X(cuStreamCreate, 3020, cuStreamCreate, (CUstream * out, unsigned flags))                       \
   X(cuStreamCreateWithPriority, 3020, cuStreamCreateWithPriority,                                 \
     (CUstream * out, unsigned flags, int priority))                                               \
   X(cuStreamDestroy, 4000, cuStreamDestroy_v2, (CUstream handle))                                 \
+  X(cuStreamEndCapture, 10000, cuStreamEndCapture, (CUstream handle, CUgraph * out))              \
   X(cuStreamGetCtx, 3020, cuStreamGetCtx, (CUstream handle, CUcontext * out))                     \
   X(cuStreamGetFlags, 3020, cuStreamGetFlags, (CUstream handle, unsigned *out))                   \
-  X(cuStreamIsCapturing, 3020, cuStreamIsCapturing, (CUstream handle, int *out))                  \
+  X(cuStreamIsCapturing, 10000, cuStreamIsCapturing, (CUstream handle, int *out))                 \
   X(cuStreamQuery, 3020, cuStreamQuery, (CUstream handle))                                        \
   X(cuStreamSynchronize, 3020, cuStreamSynchronize, (CUstream handle))                            \
-  X(cuStreamWaitEvent, 3020, cuStreamWaitEvent, (CUstream handle, CUevent event, unsigned flags))
+  X(cuStreamWaitEvent, 3020, cuStreamWaitEvent, (CUstream handle, CUevent event, unsigned flags)) \
+  X(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode,                  \
+    (CUstreamCaptureMode * mode))
 
 #define STANDIN_DECLARE(name, since, function, arguments) CUresult function arguments;
 STANDIN_FUNCTIONS(STANDIN_DECLARE)

@@ -114,6 +114,7 @@ CUresult si_enter(const char *function) {
   ++*calls_of(name);
   CUresult result = refuse(name);
   if (result == CUDA_SUCCESS) result = fail_if_asked(name);
+  if (result == CUDA_SUCCESS) result = si_capture_check(name);
   if (result != CUDA_SUCCESS) {
     pthread_mutex_unlock(&si_lock);
   } else if (si.delay) {
@@ -299,6 +300,7 @@ CONTROL void standin_version(int version) { si.version = version; }
 CONTROL void standin_reset(void) {
   pthread_mutex_lock(&si_lock);
   si_stream_reset();
+  si_capture_reset();
   si_pool_reset();
   si_memory_reset();
   si_vmm_reset();

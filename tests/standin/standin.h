@@ -25,7 +25,8 @@
  * registration that pending work still uses, a handle used after it was destroyed, two pieces of
  * work on the same bytes (one of them writing) that no event, stream or wait puts in order, work on
  * bytes that are not allocated, or of two registrations at once, memory gone while it is registered
- * (seen when that ends, and at exit), a call in a forked child.
+ * (seen when that ends, and at exit), a call in a forked child,
+ * one that spoils the capture of a stream.
  *
  * Any thread. */
 #ifndef STANDIN_H

@@ -57,11 +57,14 @@ struct CUstream_st {
   int slot;
   bool hidden;     /* a default stream */
   pthread_t owner; /* of a per-thread one */
+  int capture;     /* CUstreamCaptureStatus */
+  CUstreamCaptureMode capture_mode;
+  pthread_t capturer;
   si_moment known;
 };
 
 struct CUevent_st {
-  bool live, recorded;
+  bool live, recorded, captured;
   CUcontext context;
   unsigned flags;
   si_moment at;
@@ -130,6 +133,13 @@ void si_in_callback(bool in); /* this thread may call nothing */
 void si_violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void si_read_environment(void);
 void si_record_reset(void);
+
+/* capture.c; a capture that is spoilt is a violation */
+CUresult si_capture_check(const char *name); /* whether this thread may call the function */
+/* Nothing of the context is captured, but for `but` if that is a default stream: then nothing that
+ * it would wait for. */
+CUresult si_capture_of(CUcontext context, CUstream but, const char *function);
+void si_capture_reset(void);
 
 /* context.c */
 CUresult si_current(CUcontext *out); /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED or what broke it */

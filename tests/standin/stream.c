@@ -207,10 +207,21 @@ static bool is_live_range(const si_work *work, uintptr_t at, const char *what) {
 }
 
 CUresult si_put(CUstream stream, si_work *work) {
+  if (stream == stream->context->legacy &&
+      si_capture_of(stream->context, stream, "work on a default stream") != CUDA_SUCCESS) {
+    free(work->staged);
+    free(work);
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
   if (!is_live_range(work, work->to, "writes") || !is_live_range(work, work->from, "reads")) {
     free(work->staged);
     free(work);
     return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  if (stream->capture) {
+    free(work->staged);
+    free(work);
+    return CUDA_SUCCESS;
   }
   forget_seen_uses();
   merge(&stream->known, &si.host);
@@ -360,10 +371,22 @@ static si_moment moment_of(CUstream stream) {
   return stream->known;
 }
 
+/* The host may not ask about a stream that is captured, nor wait for it by a default one. */
+static CUresult seen_by_host(CUstream stream, const char *function) {
+  if (stream->capture) {
+    si_violate("%s of stream %p, which is captured", function, (void *)stream);
+    stream->capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  bool is_legacy = stream == stream->context->legacy;
+  return is_legacy ? si_capture_of(stream->context, stream, function) : CUDA_SUCCESS;
+}
+
 API cuStreamSynchronize(CUstream handle) {
   ENTER();
   CUstream stream;
   CUresult result = si_stream_of(handle, &stream);
+  if (result == CUDA_SUCCESS) result = seen_by_host(stream, "cuStreamSynchronize");
   if (result == CUDA_SUCCESS) {
     si_moment target = moment_of(stream);
     int device = stream->context->device;
@@ -377,6 +400,7 @@ API cuStreamQuery(CUstream handle) {
   ENTER();
   CUstream stream;
   CUresult result = si_stream_of(handle, &stream);
+  if (result == CUDA_SUCCESS) result = seen_by_host(stream, "cuStreamQuery");
   if (result != CUDA_SUCCESS) LEAVE(result);
   si_moment target = moment_of(stream);
   if (!si_is_done(&target)) LEAVE(CUDA_ERROR_NOT_READY);
@@ -397,14 +421,6 @@ API cuStreamGetFlags(CUstream handle, unsigned *out) {
   CUstream stream;
   CUresult result = si_stream_of(handle, &stream);
   if (result == CUDA_SUCCESS) *out = stream->flags;
-  LEAVE(result);
-}
-
-API cuStreamIsCapturing(CUstream handle, int *out) {
-  ENTER();
-  CUstream stream;
-  CUresult result = si_stream_of(handle, &stream);
-  if (result == CUDA_SUCCESS) *out = 0;
   LEAVE(result);
 }
 
@@ -490,15 +506,28 @@ API cuEventRecord(CUevent event, CUstream handle) {
   result = si_stream_of(handle, &stream);
   if (result != CUDA_SUCCESS) LEAVE(result);
   if (stream->context != event->context) LEAVE(CUDA_ERROR_INVALID_HANDLE);
+  if (stream == stream->context->legacy) {
+    result = si_capture_of(stream->context, stream, "cuEventRecord");
+    if (result != CUDA_SUCCESS) LEAVE(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  }
+  event->captured = stream->capture != CU_STREAM_CAPTURE_STATUS_NONE;
   event->at = moment_of(stream);
   event->recorded = true;
   event->nanoseconds = now();
   LEAVE(CUDA_SUCCESS);
 }
 
+/* An event that was captured is a part of a graph, and never comes. */
+static CUresult happens(CUevent event, const char *function) {
+  if (!event->captured) return CUDA_SUCCESS;
+  si_violate("%s of an event that was captured", function);
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 API cuEventQuery(CUevent event) {
   ENTER();
   CUresult result = check_event(event);
+  if (result == CUDA_SUCCESS) result = happens(event, "cuEventQuery");
   if (result != CUDA_SUCCESS) LEAVE(result);
   if (!si_is_done(&event->at)) LEAVE(CUDA_ERROR_NOT_READY);
   si_seen(&event->at);
@@ -508,6 +537,7 @@ API cuEventQuery(CUevent event) {
 API cuEventSynchronize(CUevent event) {
   ENTER();
   CUresult result = check_event(event);
+  if (result == CUDA_SUCCESS) result = happens(event, "cuEventSynchronize");
   if (result == CUDA_SUCCESS) {
     si_wait(&event->at);
     si_pool_shrink(event->context->device, false);
