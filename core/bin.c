@@ -166,7 +166,7 @@ LM_NOINLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, ui
 
 void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed) {
   lm_lane lane = { .bin = offset, .token = token };
-  void *p = token & LM_TOKEN_SLOW ? NULL : lm_pool_take_large(t, &lane, size);
+  void *p = lm_pool_take_large_as(t, &lane, size, lm_mark_large(token));
   *zeroed = false;
   if (p) return p;
   lm_pool *pool = lm_pool_for(lm_pool_holder(lm_bin_place(offset)));

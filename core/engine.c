@@ -762,11 +762,27 @@ static bool is_same(lm_thread *t, loam_site *site, const lm_place *place, size_t
   lm_decision *d = lm_engine_decision(site);
   token = lm_token_stamp(site, atomic_load_explicit(&d->token, memory_order_relaxed));
   const lm_plan *plan = atomic_load_explicit(&d->plan, memory_order_acquire);
-  lm_serve serve = lm_lane_look_up(plan, site, size, false);
+  lm_serve serve = lm_lane_look_up(plan, size, false);
+  uint32_t strategy = serve.strategy;
+  bool is_whole = serve.bin == LM_BIN_HERE || serve.bin == LM_BIN_ASKS;
+  if (lm_unlikely(serve.bin == LM_BIN_ASKS))
+    strategy = (uint32_t)lm_lane_ask(t, plan, serve.node, site, size);
   lm_thread_leave(t);
-  return serve.bin && serve.bin != LM_BIN_ASKS && token == place->token &&
-         (serve.strategy == place->strategy ||
-          (serve.bin == LM_BIN_HERE && serve.strategy == lm_strategy_whole(place->strategy)));
+  return serve.bin && token == place->token &&
+         (strategy == place->strategy ||
+          (is_whole && strategy == lm_strategy_whole(place->strategy)));
+}
+
+/* What lm_engine_give refused. */
+static LM_NOINLINE void give_back(lm_thread *t, void *ptr) {
+  lm_side *mark = NULL;
+  bool done = lm_engine_give_or(t, ptr, &mark);
+  if (mark) {
+    done = lm_engine_give_counted(t, ptr, mark, lm_engine_count_near) ||
+           lm_engine_give_counted(t, ptr, mark, lm_engine_count_far);
+    lm_thread_leave(t);
+  }
+  if (!done) lm_engine_free(ptr, SIZE_MAX);
 }
 
 LM_NOINLINE void *lm_engine_again(lm_thread *t, loam_site *site, void *ptr, size_t size) {
@@ -777,11 +793,11 @@ LM_NOINLINE void *lm_engine_again(lm_thread *t, loam_site *site, void *ptr, size
   if (fits(&place, size)) return is_same(t, site, &place, size) ? ptr : NULL;
   if (lm_unlikely(lm_strategy_at(place.strategy)->desc.asked))
     return NULL; /* what was asked stays */
-  void *p = lm_engine_take(t, site, size);
+  void *p = lm_engine_take_or(t, site, size);
   if (!p) p = lm_engine_decided(t, site, size, false, 0);
   if (!p) return NULL;
   memcpy(p, ptr, place.size < size ? place.size : size);
-  if (!lm_engine_give(t, ptr)) lm_engine_free(ptr, SIZE_MAX);
+  if (!lm_engine_give(t, ptr)) give_back(t, ptr);
   return p;
 }
 

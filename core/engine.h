@@ -58,9 +58,11 @@ LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
  * which say nothing of the site: that is in the lane.
  *
  * Where gauges decide, such a lane has LM_LANE_ASKS as well, so that no request finds it at once,
- * and has a gate; the lanes that gates lead to are of the site, the class and the strategy. */
+ * and has a gate; the lanes that gates lead to are of the site, the class and the strategy. Lanes
+ * of large blocks whose token is counted have LM_LANE_COUNTED, for the same reason. */
 #define LM_LANE_UNITS (LM_LANE_OF_SITE + LM_LANE_OF_SITE / 4)
 #define LM_LANE_ASKS (LM_LANE_OF_SITE / 2)
+#define LM_LANE_COUNTED (LM_LANE_ASKS + LM_LANE_OF_SITE / 4)
 enum { LM_LANE_CODE_SHIFT = 48 };
 /* What is added to a site's key for what was asked to be pinned, and the flags of that. */
 #define LM_LANE_PINNED (LM_LANE_OF_SITE / 32)
@@ -131,8 +133,16 @@ typedef void *lm_engine_slow(loam_site *site, size_t size, uintptr_t code);
 void *lm_engine_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size,
                        lm_engine_slow *slow);
 void *lm_engine_emptied(lm_thread *t, loam_site *site, size_t size, lm_engine_slow *slow);
-/* The same where the code asks; NULL: nothing. */
-void *lm_engine_code_missed(lm_thread *t, uintptr_t code, size_t size);
+/* What lm_engine_take has, or that; NULL: nothing. */
+void *lm_engine_other(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size);
+LM_INLINE void *lm_engine_take_or(lm_thread *t, loam_site *site, size_t size) {
+  uint64_t key = lm_engine_key(t, site, size);
+  lm_lane *lane = lm_engine_lane(t, key);
+  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  return lm_likely(p != NULL) ? p : lm_engine_other(t, lane, key, site, size);
+}
+/* The same where the code asks; else what `miss` has. */
+void *lm_engine_code_missed(lm_thread *t, size_t size, const void *code, loam_code_fn miss);
 
 /* The same for what was asked to be pinned, with flags but for write_combined. */
 LM_INLINE uint64_t lm_engine_pinned_key(uint64_t key, unsigned flags) {
@@ -148,12 +158,14 @@ LM_INLINE void *lm_engine_take_pinned(lm_thread *t, const loam_site *site, size_
 }
 
 /* The same for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX. */
-LM_INLINE void *lm_engine_take_large(lm_thread *t, const loam_site *site, size_t size) {
+void *lm_engine_large_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site,
+                             size_t size);
+LM_INLINE void *lm_engine_take_large(lm_thread *t, loam_site *site, size_t size) {
   uint64_t key = lm_class_large(size) + lm_thread_try(t) + site->lane;
   lm_lane *lane = lm_engine_lane(t, key);
-  bool met = lm_likely(lane->key == key);
+  if (lm_unlikely(lane->key != key)) return lm_engine_large_missed(t, lane, key, site, size);
   lm_peeked();
-  void *p = met ? lm_pool_take_large(t, lane, size) : NULL;
+  void *p = lm_pool_take_large(t, lane, size);
   if (lm_likely(p != NULL))
     lm_stats_note(t, site->index, lane->strategy, 1, lm_align_up(size, LM_PAGE));
   lm_thread_leave(t);
@@ -189,7 +201,13 @@ extern _Atomic uint64_t lm_engine_nested __attribute__((visibility("hidden")));
 
 LM_INLINE bool lm_engine_count_near(lm_thread *t, lm_token token, const lm_span *span) {
   if (lm_unlikely(!lm_live_is_near(t, lm_token_site(token)))) return false;
-  return lm_live_less(t->near, (int64_t)lm_peek(size_t, &span->size));
+  lm_live_add(t->near, -(int64_t)lm_peek(size_t, &span->size));
+  return true;
+}
+
+LM_INLINE bool lm_engine_count_far(lm_thread *t, lm_token token, const lm_span *span) {
+  lm_live_count(t, lm_site_of(token), -(int64_t)lm_peek(size_t, &span->size));
+  return true;
 }
 
 LM_INLINE bool lm_engine_give_counted(lm_thread *t, void *p, lm_side *mark, lm_pool_may_give *may) {

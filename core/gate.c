@@ -67,11 +67,31 @@ static void fill(lm_gate *gate, const lm_plan *plan, uint32_t i, numbers *all) {
   bool is_number = !node->code_n && !is_known(node);
   unsigned number = is_number ? number_of(all, node) : LM_GATE_NUMBERS;
   gate->input = number < LM_GATE_NUMBERS ? node->input : LM_GATE_SHUT;
-  gate->number = (uint8_t)(number % LM_GATE_NUMBERS);
+  gate->number = (uint8_t)number;
   gate->arg = node->arg;
+  gate->reads = gate->behind = 0;
   gate->yes = target(plan, i, node->yes);
   gate->no = target(plan, i, node->no);
   set_range(gate, node);
+}
+
+static bool is_at_once(unsigned input) {
+  return input == LM_IN_SIZE || input == LM_IN_LIVE || input == LM_IN_NODE ||
+         input == LM_IN_NODE_FREE;
+}
+
+/* Of a gate whose ways are known: from the last to the first, since each leads to later ones. */
+static void look_behind(lm_gate *gate) {
+  int64_t to[2] = { gate->yes, gate->no };
+  uint8_t own = gate->input == LM_IN_SIZE ? 0 : (uint8_t)(1u << gate->number);
+  gate->ask = LM_GATE_FAR;
+  if (gate->input == LM_GATE_SHUT) return;
+  for (int k = 0; k < 2; k++) {
+    const lm_gate *next = &gate[to[k] > 0 ? to[k] : 0];
+    gate->behind |= next->number == gate->number ? next->behind : next->reads;
+  }
+  gate->reads = gate->behind | own;
+  if (is_at_once(gate->input) && !(gate->behind & own)) gate->ask = gate->input;
 }
 
 lm_gate *lm_gates_make(const lm_plan *plan) {
@@ -80,6 +100,7 @@ lm_gate *lm_gates_make(const lm_plan *plan) {
   if (!(plan->reads & ~others)) return NULL;
   lm_gate *gates = lm_own_alloc(plan->nodes * sizeof *gates);
   for (uint32_t i = 0; gates && i < plan->nodes; i++) fill(&gates[i], plan, i, &all);
+  for (uint32_t i = plan->nodes; gates && i-- > 0;) look_behind(&gates[i]);
   return gates;
 }
 

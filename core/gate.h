@@ -10,20 +10,25 @@
 
 struct lm_plan;
 
-enum { LM_GATE_SHUT = 255, LM_GATE_NUMBERS = 8 };
+enum { LM_GATE_SHUT = 255, LM_GATE_FAR = 254, LM_GATE_NUMBERS = 8 };
 
 /* Law: for a request with align <= 16 and zero = 0, the number that the node reads is one of the
  *      `span` whole numbers from `from` on if and only if the node's condition holds. Then `yes`,
  *      else `no`: so many gates on, past nodes whose answer is known for such requests; or, below
  *      0, lm_gate_to of the strategy that lm_plan_first names. Two gates that read the same number
- *      have the same `number`, and no others: so each need be read but once on a way. */
+ *      have the same `number`, and no others: so each need be read but once on a way. Where `ask`
+ *      is not LM_GATE_FAR, what it reads is not in `behind`: nothing of it need be remembered. */
 typedef struct lm_gate {
   int64_t from;
   uint64_t span;
   int64_t yes, no;
   uint16_t arg;
   uint8_t input;  /* LM_IN_*; LM_GATE_SHUT: only the tree can tell */
-  uint8_t number; /* < LM_GATE_NUMBERS */
+  uint8_t number; /* < LM_GATE_NUMBERS, unless it is shut */
+  uint8_t ask;    /* `input` where that is the size, live bytes, the node or what is free there */
+  /* By number: what it and those that it leads to read; the same less those at once behind it that
+   * read the same as it. Not the size, which stays what it is. */
+  uint8_t reads, behind;
 } lm_gate;
 
 /* Where gates lead that name a strategy; of LM_STRATEGIES_MAX: none. In the key of a lane a
@@ -31,6 +36,9 @@ typedef struct lm_gate {
 enum { LM_GATE_SHIFT = 32 };
 #define LM_GATE_UNIT (((int64_t)1 << LM_GATE_SHIFT) + 37)
 LM_INLINE int64_t lm_gate_to(uint32_t strategy) { return -(int64_t)(strategy + 1) * LM_GATE_UNIT; }
+LM_INLINE uint32_t lm_gate_strategy(int64_t leads) {
+  return (uint32_t)((uint64_t)-leads >> LM_GATE_SHIFT) - 1;
+}
 
 /* Yes or no. By a branch, which is foreseen, so that what follows need not wait for the number. */
 LM_INLINE int64_t lm_gate_leads(const lm_gate *gate, uint64_t number) {

@@ -21,8 +21,21 @@ double lm_lane_gauge(const lm_request *request, int input, unsigned arg) {
   return (double)read_number(lm_self, request->site, input, arg);
 }
 
-/* Where gates lead a request with align <= 16 and zero = 0; or where none is. */
-static int64_t pass(lm_thread *t, const loam_site *site, const lm_gate *gate, size_t size) {
+/* Where a number leads past the gate, and past those at once behind it that read the same. */
+LM_INLINE int64_t lead_past(const lm_gate **gate, uint64_t number) {
+  int64_t leads = lm_gate_leads(*gate, number);
+  while (lm_unlikely(leads >= 0)) {
+    bool is_same = (*gate)[leads].number == (*gate)->number;
+    *gate += leads;
+    if (!is_same) break;
+    leads = lm_gate_leads(*gate, number);
+  }
+  return leads;
+}
+
+/* Where gates lead a request with align <= 16 and zero = 0; or where none is. Any gates. */
+static LM_NOINLINE int64_t pass_far(lm_thread *t, const loam_site *site, const lm_gate *gate,
+                                    size_t size) {
   uint64_t number[LM_GATE_NUMBERS];
   uint32_t known = 0;
   while (gate->input != LM_GATE_SHUT) {
@@ -31,11 +44,25 @@ static int64_t pass(lm_thread *t, const loam_site *site, const lm_gate *gate, si
       number[i] = input == LM_IN_SIZE ? size
                                       : (uint64_t)read_number(t, site, (int)input, gate->arg);
     known |= 1u << i;
-    int64_t leads = lm_gate_leads(gate, number[i]);
+    int64_t leads = lead_past(&gate, number[i]);
     if (leads < 0) return leads;
-    gate += leads;
   }
   return lm_gate_to(LM_STRATEGIES_MAX);
+}
+
+/* The same: most gates need nothing remembered of those before them. */
+static LM_NOINLINE int64_t pass(lm_thread *t, const loam_site *site, const lm_gate *gate,
+                                size_t size) {
+  for (;;) {
+    uint64_t number;
+    if (gate->ask == LM_IN_LIVE) number = (uint64_t)lm_live_of(t, site);
+    else if (gate->ask == LM_IN_NODE) number = lm_numa_here();
+    else if (gate->ask == LM_IN_NODE_FREE) number = lm_numa_free(gate->arg);
+    else if (gate->ask == LM_IN_SIZE) number = size;
+    else return pass_far(t, site, gate, size);
+    int64_t leads = lead_past(&gate, number);
+    if (leads < 0) return leads;
+  }
 }
 
 /* ---- Deciding, and opening lanes ---------------------------------------------------------- */
@@ -43,28 +70,26 @@ static int64_t pass(lm_thread *t, const loam_site *site, const lm_gate *gate, si
 /* What is taken, and what the lane of its class needs to know. */
 typedef struct taking {
   lm_serve serve;
-  const lm_gate *gate; /* that was passed; NULL: none */
   lm_token token;
+  size_t usable;
   uint8_t hint;
   bool zeroed;
 } taking;
 
-lm_serve lm_lane_look_up(const lm_plan *plan, const loam_site *site, size_t size, bool zero) {
-  if (zero && lm_unlikely(plan->reads & 1u << LM_IN_ZERO)) return (lm_serve){ 0 };
-  if (size <= LM_SMALL_MAX) return lm_table_at(&plan->table, size);
-  /* What is counted of large blocks is so where they are decided. */
-  if (atomic_load_explicit(&site->counted, memory_order_relaxed)) return (lm_serve){ 0 };
-  return plan->table.large[lm_class_large(size) - LM_CLASSES];
+static unsigned class_of(size_t size) {
+  return size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
 }
 
-/* The same where gauges say it, from the node that the table names. */
-static LM_NOINLINE void decide(const lm_plan *plan, loam_site *site, size_t size, taking *k) {
+/* By the tree, from a node on. */
+static LM_NOINLINE int decide(const lm_plan *plan, uint32_t node, loam_site *site, size_t size) {
   lm_request request = { .size = size, .align = 16, .gauge = lm_lane_gauge, .site = site };
-  uint32_t node = k->serve.node;
-  int first = lm_plan_first(plan, lm_plan_decide_from(plan, node, &request));
-  k->serve = (lm_serve){ 0 };
-  if (first >= 0) k->serve = lm_table_serve(lm_strategy_at((uint32_t)first), lm_class_of(size));
-  k->gate = plan->gate ? &plan->gate[node] : NULL;
+  return lm_plan_first(plan, lm_plan_decide_from(plan, node, &request));
+}
+
+int lm_lane_ask(lm_thread *t, const lm_plan *plan, uint32_t node, loam_site *site, size_t size) {
+  uint32_t to = LM_STRATEGIES_MAX;
+  if (plan->gate) to = lm_gate_strategy(pass(t, site, &plan->gate[node], size));
+  return to < LM_STRATEGIES_MAX ? (int)to : decide(plan, node, site, size);
 }
 
 /* While active, after a decision of the same section: a swap since then makes the thread forget. */
@@ -75,9 +100,9 @@ static void open_lane(lm_lane *lane, uint64_t key, const loam_site *site, const 
   lane->key = key;
 }
 
-static void open_gate(lm_lane *lane, uint64_t key, const loam_site *site, const taking *k) {
-  lm_stats_reuse(lane, site->index, &k->serve);
-  lane->gate = k->gate;
+static void open_gate(lm_lane *lane, uint64_t key, const loam_site *site, const lm_gate *gate) {
+  lm_stats_reuse(lane, site->index, &(lm_serve){ 0 });
+  lane->gate = gate;
   lane->key = key;
 }
 
@@ -86,7 +111,7 @@ static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *sit
                          uintptr_t code, uint64_t *key) {
   uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY, unit = (size + 15) / 16;
   if (plan->reads & 1u << LM_IN_ZERO) return NULL;
-  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
+  unsigned class_ = class_of(size);
   bool even = class_ >= LM_CLASSES || plan->table.even >> class_ & 1;
   if (even && code && class_ < LM_CLASSES) {
     *key = ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + epoch;
@@ -106,17 +131,6 @@ static bool is_lane_of(const lm_lane *lane, uint64_t key, const loam_site *site)
          atomic_load_explicit(&lane->site, memory_order_relaxed) == site->index;
 }
 
-/* Where a gate was passed, from the lane that has it, opened if need be, to the one that it leads
- * to. */
-static lm_lane *gated(lm_thread *t, const loam_site *site, size_t size, const taking *k,
-                      lm_lane *lane, uint64_t *key) {
-  if (!k->gate || !lane || !k->serve.bin) return NULL;
-  if (!is_lane_of(lane, *key + LM_LANE_ASKS, site)) open_gate(lane, *key + LM_LANE_ASKS, site, k);
-  uint64_t epoch = *key & ~(LM_EPOCH_FIRST - 1);
-  *key = lm_engine_gated_key(site->lane + lm_class_of(size) + epoch, lm_gate_to(k->serve.strategy));
-  return lm_engine_lane(t, *key);
-}
-
 static void *take(lm_thread *t, size_t size, taking *k) {
   if (size > LM_SMALL_MAX) return lm_pool_take_class(t, k->serve.bin, size, k->token, &k->zeroed);
   return lm_pool_take(t, k->serve.bin, k->token, &k->hint);
@@ -127,8 +141,7 @@ static void *take(lm_thread *t, size_t size, taking *k) {
  * NULL where the strategy has no bins just now. */
 static LM_NOINLINE void *take_here(lm_thread *t, size_t size, taking *k, lm_lane *lane) {
   lm_strategy *s = lm_strategy_here(lm_strategy_at(k->serve.strategy));
-  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
-  k->serve.bin = lm_pool_bin(s, class_);
+  k->serve.bin = lm_pool_bin(s, class_of(size));
   if (!k->serve.bin) return NULL;
   if (lane) lane->bin = k->serve.bin;
   return take(t, size, k);
@@ -143,9 +156,8 @@ static const lm_plan *plan_of(loam_site *site, taking *k) {
 
 /* Who serves what is asked to be pinned, if the plan decides nothing, or one of pinned memory for
  * all of the class: then nobody's gauge has a say. NULL: that is not so. */
-static const lm_strategy *pinned_of(const lm_plan *plan, const loam_site *site, size_t size,
-                                    const lm_wish *wish) {
-  lm_serve serve = lm_lane_look_up(plan, site, size, false);
+static const lm_strategy *pinned_of(const lm_plan *plan, size_t size, const lm_wish *wish) {
+  lm_serve serve = lm_lane_look_up(plan, size, false);
   bool even = plan->table.even >> lm_class_of(size) & 1 && serve.bin > LM_BIN_ASKS;
   if (even && lm_strategy_at(serve.strategy)->twins) return lm_strategy_at(serve.strategy);
   if (plan->nodes) return NULL;
@@ -171,7 +183,7 @@ void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t si
   if (t->inside || lm_gpu_is_spread()) return;
   lm_thread_enter(t);
   const lm_plan *plan = plan_of(site, &k);
-  if (pinned_of(plan, site, size, &wish) == twin->whole) {
+  if (pinned_of(plan, size, &wish) == twin->whole) {
     k.serve = lm_table_serve(twin, lm_class_of(size));
     k.serve.strategy = (uint16_t)twin->whole->id;
     uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY;
@@ -183,6 +195,75 @@ void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t si
   lm_thread_leave(t);
 }
 
+/* From the pool; and the lane, if there is to be one, is open for the next. */
+LM_INLINE void *take_new(lm_thread *t, loam_site *site, size_t size, taking *k, lm_lane *lane,
+                         uint64_t key) {
+  void *p = NULL;
+  bool is_open = is_lane_of(lane, key, site);
+  k->hint = is_open ? lane->mark % LM_IDS : lm_mark_hint(k->token);
+  if (lm_likely(k->serve.bin > LM_BIN_HERE)) p = take(t, size, k);
+  else if (k->serve.bin) p = take_here(t, size, k, is_open ? lane : NULL);
+  if (!p) return NULL;
+  if (lane && !is_open) open_lane(lane, key, site, k);
+  if (lane) lane->mark = LM_MARK_LIVE + k->hint;
+  k->usable = k->serve.units ? k->serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);
+  if (k->token & LM_TOKEN_SLOW) lm_live_count(t, site, (int64_t)k->usable);
+  return p;
+}
+
+static bool count_near(lm_thread *t, void *untold, size_t size) {
+  (void)t;
+  lm_live_add(untold, (int64_t)size);
+  return true;
+}
+
+static bool count_far(lm_thread *t, void *site, size_t size) {
+  lm_live_count(t, site, (int64_t)size);
+  return true;
+}
+
+/* From a lane that is the request's. */
+static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane, loam_site *site) {
+  void *p;
+  if (!(lane->token & LM_TOKEN_SLOW)) p = lm_pool_take_wide(t, lane);
+  else if (lm_live_is_near(t, site->index)) p = lm_pool_take_counted(t, lane, t->near, count_near);
+  else p = lm_pool_take_counted(t, lane, site, count_far);
+  if (lm_likely(p != NULL)) lm_count(&lane->blocks, 1);
+  return p;
+}
+
+static void *take_large(lm_thread *t, const lm_lane *lane, loam_site *site, size_t size) {
+  size_t usable = lm_align_up(size, LM_PAGE);
+  bool counted = lane->token & LM_TOKEN_SLOW;
+  void *p = lm_pool_take_large_as(t, lane, size, lm_mark_large(lane->token));
+  if (!p) return NULL;
+  if (counted && lm_live_is_near(t, site->index)) lm_live_add(t->near, (int64_t)usable);
+  else if (counted) lm_live_count(t, site, (int64_t)usable);
+  lm_stats_note(t, site->index, lane->strategy, 1, usable);
+  return p;
+}
+
+/* Where the table has gauges asked, from the lane for objects of a class that they lead to. If that
+ * has nothing, *lane is where it belongs, and k->serve what it is for. */
+static LM_NOINLINE void *take_gated(lm_thread *t, const lm_plan *plan, loam_site *site, size_t size,
+                                    unsigned class_, taking *k, lm_lane **lane, uint64_t *key) {
+  uint32_t node = k->serve.node;
+  if (plan->gate && *lane && !is_lane_of(*lane, *key + LM_LANE_ASKS, site))
+    open_gate(*lane, *key + LM_LANE_ASKS, site, &plan->gate[node]);
+  int strategy = lm_lane_ask(t, plan, node, site, size);
+  *lane = NULL;
+  k->serve = (lm_serve){ 0 };
+  if (strategy < 0) return NULL;
+  *key = site->lane + class_ + (atomic_load(&t->epoch) | LM_EPOCH_EASY);
+  *key = lm_engine_gated_key(*key, lm_gate_to((uint32_t)strategy));
+  *lane = lm_engine_lane(t, *key);
+  void *p = NULL;
+  if ((*lane)->key == *key)
+    p = class_ < LM_CLASSES ? take_by(t, *lane, site) : take_large(t, *lane, site, size);
+  if (!p) k->serve = lm_table_serve(lm_strategy_at((uint32_t)strategy), class_);
+  return p;
+}
+
 /* As lm_engine_take, but asks the table, fills an empty bin and finds a place in the palette. */
 LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero,
                                     uintptr_t code) {
@@ -192,23 +273,32 @@ LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, 
   if (size > LM_LARGE_MAX || t->inside) return NULL;
   lm_thread_enter(t);
   const lm_plan *plan = plan_of(site, &k);
-  k.serve = lm_lane_look_up(plan, site, size, zero);
+  k.serve = lm_lane_look_up(plan, size, zero);
   lm_lane *lane = lane_for(t, plan, site, size, code, &key);
-  if (k.serve.bin == LM_BIN_ASKS) {
-    decide(plan, site, size, &k);
-    lane = gated(t, site, size, &k, lane, &key);
-  }
-  k.hint = is_lane_of(lane, key, site) ? lane->mark % LM_IDS : lm_mark_hint(k.token);
-  if (lm_likely(k.serve.bin > LM_BIN_HERE)) p = take(t, size, &k);
-  else if (k.serve.bin) p = take_here(t, size, &k, is_lane_of(lane, key, site) ? lane : NULL);
-  if (p && lane && !is_lane_of(lane, key, site)) open_lane(lane, key, site, &k);
-  if (p && lane) lane->mark = LM_MARK_LIVE + k.hint;
-  size_t usable = k.serve.units ? k.serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);
-  if (p && k.token & LM_TOKEN_SLOW) lm_live_count(t, site, (int64_t)usable);
+  if (lm_unlikely(k.serve.bin == LM_BIN_ASKS))
+    p = take_gated(t, plan, site, size, class_of(size), &k, &lane, &key);
+  else if (lm_unlikely(k.token & LM_TOKEN_SLOW) && size > LM_SMALL_MAX) key += LM_LANE_COUNTED;
+  bool is_new = !p;
+  if (is_new) p = take_new(t, site, size, &k, lane, key);
   lm_thread_leave(t);
   if (!p) return NULL;
-  lm_stats_note(t, site->index, k.serve.strategy, 1, usable);
+  if (is_new) lm_stats_note(t, site->index, k.serve.strategy, 1, k.usable);
   return zero && !k.zeroed ? memset(p, 0, size) : p;
+}
+
+/* For objects of the class of `whole` bytes, where gauges are asked or the token is counted. */
+static LM_NOINLINE void *take_aligned(lm_thread *t, const lm_plan *plan, loam_site *site,
+                                      size_t size, size_t whole, taking *k) {
+  void *p = NULL;
+  lm_lane *lane = NULL;
+  uint64_t key = 0;
+  unsigned class_ = lm_class_of(whole);
+  if (k->serve.bin == LM_BIN_ASKS) p = take_gated(t, plan, site, size, class_, k, &lane, &key);
+  else if (k->serve.bin) k->serve = lm_table_serve(lm_strategy_at(k->serve.strategy), class_);
+  if (!p && (p = take_new(t, site, whole, k, lane, key)))
+    lm_stats_note(t, site->index, k->serve.strategy, 1, k->usable);
+  lm_thread_leave(t);
+  return p;
 }
 
 /* The least class for a multiple of an alignment has objects at multiples of it. So this is a plain
@@ -220,11 +310,14 @@ void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align
   if (align > LM_PAGE || whole > LM_SMALL_MAX || whole < align || t->inside) return NULL;
   lm_thread_enter(t);
   const lm_plan *plan = plan_of(site, &k);
-  lm_serve asked = lm_lane_look_up(plan, site, size, false);
-  k.serve = lm_lane_look_up(plan, site, whole, false);
+  bool plain = !(plan->reads & 1u << LM_IN_ALIGN);
+  k.serve = lm_lane_look_up(plan, size, false);
+  if (lm_unlikely(k.serve.bin == LM_BIN_ASKS || k.token & LM_TOKEN_SLOW) && plain)
+    return take_aligned(t, plan, site, size, whole, &k);
+  lm_serve asked = k.serve;
+  k.serve = lm_lane_look_up(plan, whole, false);
   k.hint = lm_mark_hint(k.token);
-  bool known = asked.bin && asked.bin != LM_BIN_ASKS && k.serve.bin && k.serve.bin != LM_BIN_ASKS;
-  bool plain = !(k.token & LM_TOKEN_SLOW) && !(plan->reads & 1u << LM_IN_ALIGN);
+  bool known = asked.bin && k.serve.bin && k.serve.bin != LM_BIN_ASKS;
   if (known && plain && asked.strategy == k.serve.strategy)
     p = k.serve.bin > LM_BIN_HERE ? take(t, whole, &k) : take_here(t, whole, &k, NULL);
   lm_thread_leave(t);
@@ -233,31 +326,6 @@ void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align
 }
 
 /* ---- Lanes that are not found at once ----------------------------------------------------- */
-
-static bool count_near(lm_thread *t, void *untold, size_t size) {
-  (void)t;
-  return lm_live_more(untold, (int64_t)size);
-}
-
-static bool count_far(lm_thread *t, void *site, size_t size) {
-  lm_live_count(t, site, (int64_t)size);
-  return true;
-}
-
-/* From a lane that is the request's. */
-static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane, loam_site *site) {
-  void *p = lane->token & LM_TOKEN_SLOW ? lm_pool_take_counted(t, lane, site, count_far)
-                                        : lm_pool_take_wide(t, lane);
-  if (lm_likely(p != NULL)) lm_count(&lane->blocks, 1);
-  return p;
-}
-
-/* The lane that gates lead to; NULL: it is not open. */
-LM_INLINE lm_lane *led(lm_thread *t, uint64_t key, int64_t leads) {
-  key = lm_engine_gated_key(key, leads);
-  lm_lane *lane = lm_engine_lane(t, key);
-  return lm_likely(lane->key == key) ? lane : NULL;
-}
 
 LM_INLINE void *taken(lm_thread *t, lm_lane *lane, void *p) {
   lm_count(&lane->blocks, 1);
@@ -270,62 +338,104 @@ LM_INLINE void *else_slow(lm_thread *t, loam_site *site, size_t size, lm_engine_
   return slow(site, size, 0);
 }
 
+/* The lane that gates lead to; NULL: it is not open. */
+LM_INLINE lm_lane *led(lm_thread *t, uint64_t key, int64_t leads) {
+  key = lm_engine_gated_key(key, leads);
+  lm_lane *lane = lm_engine_lane(t, key);
+  return lm_likely(lane->key == key) ? lane : NULL;
+}
+
+/* What follows goes from gate to gate without a call. `key` is of the site and the class; nothing
+ * that was read for a gate before this one matters any more. */
+static LM_JUMPED void *take_asked(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
+                                  size_t size, lm_engine_slow *slow);
+
 /* By any gates. */
-static LM_JUMPED void *take_far(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+static LM_JUMPED void *take_far(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
                                 size_t size, lm_engine_slow *slow) {
-  lm_lane *lane = led(t, key, pass(t, site, asks->gate, size));
+  lm_lane *lane = led(t, key, pass(t, site, gate, size));
   void *p = lane ? take_by(t, lane, site) : NULL;
   if (!p) return else_slow(t, site, size, slow);
   lm_thread_leave(t);
   return p;
 }
 
+/* From the lane that gates led to, whatever its token and the span of its next object are. */
+static LM_JUMPED void *take_led(lm_thread *t, lm_lane *lane, loam_site *site, size_t size,
+                                lm_engine_slow *slow) {
+  void *p = take_by(t, lane, site);
+  if (!p) return else_slow(t, site, size, slow);
+  lm_thread_leave(t);
+  return p;
+}
+
+/* From a lane whose token is counted, in the place of the thread's latest. */
+LM_INLINE void *take_near(lm_thread *t, lm_lane *lane, loam_site *site, size_t size,
+                          lm_engine_slow *slow) {
+  void *p = lm_pool_take_counted(t, lane, t->near, count_near);
+  return lm_likely(p != NULL) ? taken(t, lane, p) : else_slow(t, site, size, slow);
+}
+static LM_JUMPED void *take_counted(lm_thread *t, lm_lane *lane, loam_site *site, size_t size,
+                                    lm_engine_slow *slow) {
+  return take_near(t, lane, site, size, slow);
+}
+
 /* By a gate that asks what lives, as the thread's latest request did. */
-static LM_JUMPED void *take_live(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+static LM_JUMPED void *take_live(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
                                  size_t size, lm_engine_slow *slow) {
   if (lm_unlikely(!lm_live_is_near(t, site->index)))
-    return take_far(t, asks, key, site, size, slow);
-  lm_untold *u = t->near;
-  int64_t live = lm_live_at(u);
-  if (lm_unlikely(live < 0)) return take_far(t, asks, key, site, size, slow);
-  int64_t leads = lm_gate_leads(asks->gate, (uint64_t)live);
-  if (lm_unlikely(leads >= 0)) return take_far(t, asks, key, site, size, slow);
+    return take_far(t, gate, key, site, size, slow);
+  int64_t live = lm_live_at(t->near);
+  if (lm_unlikely(live < 0)) return take_far(t, gate, key, site, size, slow);
+  int64_t leads = lead_past(&gate, (uint64_t)live);
+  if (lm_unlikely(leads >= 0)) return take_asked(t, gate, key, site, size, slow);
   lm_lane *lane = led(t, key, leads);
   if (lm_unlikely(!lane)) return else_slow(t, site, size, slow);
-  void *p = lm_pool_take_counted(t, lane, u, count_near);
-  return lm_likely(p != NULL) ? taken(t, lane, p) : else_slow(t, site, size, slow);
+  return take_near(t, lane, site, size, slow);
 }
 
 /* By a gate that asks for another number, which was read. */
-LM_INLINE void *take_number(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+LM_INLINE void *take_number(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
                             size_t size, lm_engine_slow *slow, int64_t number) {
-  if (lm_unlikely(number < 0)) return take_far(t, asks, key, site, size, slow);
-  int64_t leads = lm_gate_leads(asks->gate, (uint64_t)number);
-  if (lm_unlikely(leads >= 0)) return take_far(t, asks, key, site, size, slow);
+  if (lm_unlikely(number < 0)) return take_far(t, gate, key, site, size, slow);
+  int64_t leads = lead_past(&gate, (uint64_t)number);
+  if (lm_unlikely(leads >= 0)) return take_asked(t, gate, key, site, size, slow);
   lm_lane *lane = led(t, key, leads);
   if (lm_unlikely(!lane)) return else_slow(t, site, size, slow);
   void *p = lm_pool_take_ready(t, lane);
-  if (lm_unlikely(!p)) return take_far(t, asks, key, site, size, slow);
-  return taken(t, lane, p);
+  if (lm_likely(p != NULL)) return taken(t, lane, p);
+  if (lane->token & LM_TOKEN_SLOW && lm_live_is_near(t, site->index))
+    return take_counted(t, lane, site, size, slow);
+  return take_led(t, lane, site, size, slow);
 }
 
-static LM_JUMPED void *take_node(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+static LM_JUMPED void *take_node(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
                                  size_t size, lm_engine_slow *slow) {
-  return take_number(t, asks, key, site, size, slow, lm_numa_here_at_once());
+  return take_number(t, gate, key, site, size, slow, lm_numa_here_at_once());
 }
 
-static LM_JUMPED void *take_free(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
+static LM_JUMPED void *take_free(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
                                  size_t size, lm_engine_slow *slow) {
-  return take_number(t, asks, key, site, size, slow, lm_numa_free_at_once(asks->gate->arg));
+  return take_number(t, gate, key, site, size, slow, lm_numa_free_at_once(gate->arg));
 }
 
-/* By the gate that a lane has; most ask one gauge. `key` is of the site and the class. */
-LM_INLINE void *take_asked(lm_thread *t, const lm_lane *asks, uint64_t key, loam_site *site,
-                           size_t size, lm_engine_slow *slow) {
-  if (asks->gate->input == LM_IN_LIVE) return take_live(t, asks, key, site, size, slow);
-  if (asks->gate->input == LM_IN_NODE) return take_node(t, asks, key, site, size, slow);
-  if (asks->gate->input == LM_IN_NODE_FREE) return take_free(t, asks, key, site, size, slow);
-  return take_far(t, asks, key, site, size, slow);
+static LM_JUMPED void *take_sized(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
+                                  size_t size, lm_engine_slow *slow) {
+  return take_number(t, gate, key, site, size, slow, (int64_t)size);
+}
+
+LM_INLINE void *take_by_gate(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
+                             size_t size, lm_engine_slow *slow) {
+  if (gate->ask == LM_IN_LIVE) return take_live(t, gate, key, site, size, slow);
+  if (gate->ask == LM_IN_NODE) return take_node(t, gate, key, site, size, slow);
+  if (gate->ask == LM_IN_NODE_FREE) return take_free(t, gate, key, site, size, slow);
+  if (gate->ask == LM_IN_SIZE) return take_sized(t, gate, key, site, size, slow);
+  return take_far(t, gate, key, site, size, slow);
+}
+
+static LM_JUMPED void *take_asked(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
+                                  size_t size, lm_engine_slow *slow) {
+  return take_by_gate(t, gate, key, site, size, slow);
 }
 
 /* Of sizes in 16 bytes. */
@@ -334,7 +444,7 @@ static LM_JUMPED void *take_unit(lm_thread *t, lm_lane *lane, uint64_t of_site, 
   uint64_t epoch = of_site & ~(LM_EPOCH_FIRST - 1), key = LM_LANE_UNITS + (size + 15) / 16 + epoch;
   lane = lm_engine_unit_lane(t, site, size);
   if (is_lane_of(lane, key + LM_LANE_ASKS, site))
-    return take_asked(t, lane, of_site, site, size, slow);
+    return take_asked(t, lane->gate, of_site, site, size, slow);
   void *p = is_lane_of(lane, key, site) ? take_by(t, lane, site) : NULL;
   lm_thread_leave(t);
   return p ? p : slow(site, size, 0);
@@ -344,7 +454,7 @@ void *lm_engine_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *sit
                        lm_engine_slow *slow) {
   lm_peeked();
   uint64_t apart = lane->key - key;
-  if (apart == LM_LANE_ASKS) return take_asked(t, lane, key, site, size, slow);
+  if (apart == LM_LANE_ASKS) return take_by_gate(t, lane->gate, key, site, size, slow);
   return take_unit(t, lane, key, site, size, slow);
 }
 
@@ -364,18 +474,58 @@ static void *nothing(loam_site *site, size_t size, uintptr_t code) {
   return NULL;
 }
 
-void *lm_engine_code_missed(lm_thread *t, uintptr_t code, size_t size) {
+void *lm_engine_other(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size) {
+  if (lane->key != key) return lm_engine_missed(t, lane, key, site, size, nothing);
+  void *p = take_by(t, lane, site);
+  lm_thread_leave(t);
+  return p;
+}
+
+/* ---- Lanes of code ------------------------------------------------------------------------ */
+
+static void *code_slow(loam_site *site, size_t size, uintptr_t code) {
+  const lm_thread *t = lm_self_or_nobody;
+  (void)site;
+  (void)code;
+  return t->missed(size, t->asking);
+}
+
+static LM_JUMPED void *code_emptied(lm_thread *t, size_t size, const void *code,
+                                    loam_code_fn miss) {
   unsigned class_ = lm_class_of(size);
-  uint64_t key = lm_engine_code_key(t, code, class_), epoch = key & ~(LM_EPOCH_FIRST - 1);
-  lm_lane *lane = lm_engine_code_lane(t, code, class_);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
   void *p = NULL;
   lm_peeked();
-  if (lane->key == key || lane->key == key + LM_LANE_ASKS) {
-    loam_site *site = lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed));
-    if (lane->key != key)
-      return take_asked(t, lane, site->lane + class_ + epoch, site, size, nothing);
-    p = take_by(t, lane, site);
-  }
+  if (lane->key == key)
+    p = take_by(t, lane, lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed)));
+  lm_thread_leave(t);
+  return p ? p : miss(size, code);
+}
+
+void *lm_engine_code_missed(lm_thread *t, size_t size, const void *code, loam_code_fn miss) {
+  unsigned class_ = lm_class_of(size);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
+  if (lane->key != key + LM_LANE_ASKS) return code_emptied(t, size, code, miss);
+  lm_peeked();
+  loam_site *site = lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed));
+  t->missed = miss;
+  t->asking = code;
+  key = site->lane + class_ + (key & ~(LM_EPOCH_FIRST - 1));
+  return take_by_gate(t, lane->gate, key, site, size, code_slow);
+}
+
+/* ---- Lanes of large blocks ---------------------------------------------------------------- */
+
+void *lm_engine_large_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site,
+                             size_t size) {
+  void *p = NULL;
+  lm_peeked();
+  uint64_t apart = lane->key - key;
+  if (apart == LM_LANE_ASKS) lane = led(t, key, pass(t, site, lane->gate, size));
+  else if (apart != LM_LANE_COUNTED) lane = NULL;
+  if (lane) p = take_large(t, lane, site, size);
   lm_thread_leave(t);
   return p;
 }

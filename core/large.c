@@ -29,10 +29,6 @@ void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
   l->strategy = strategy;
 }
 
-static lm_mark live_mark(lm_token token) {
-  return token & LM_TOKEN_SLOW ? LM_MARK_SLOW : LM_MARK_LIVE + LM_ID_WIDE;
-}
-
 static uint32_t head_slot(lm_side *mark) { return (uint32_t)(lm_map_head_of(mark) - lm_map.span); }
 
 /* Makes a run of slots a block that others can find. */
@@ -41,7 +37,7 @@ static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t u
   lm_span *head = lm_map_span(slot);
   lm_unpoison((void *)start, size);
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
-  atomic_store_explicit(&head->mark, live_mark(token), memory_order_relaxed);
+  atomic_store_explicit(&head->mark, lm_mark_large(token), memory_order_relaxed);
   if (l->regions->how.backing) atomic_store(&head->lent, LM_LENT_NEVER);
   else lm_age_reset(slot);
   lm_view view = { start, bin != 0, &head->mark, bin, l->strategy, size };
@@ -331,7 +327,7 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
     /* It is another block, or becomes a larger one. */
     if (!l->regions->how.backing) lm_age_reset(head_slot(place.side));
     atomic_store_explicit(&lm_map_head_of(place.side)->token, new_token, memory_order_relaxed);
-    atomic_store_explicit(place.side, live_mark(new_token), memory_order_release);
+    atomic_store_explicit(place.side, lm_mark_large(new_token), memory_order_release);
   }
   lm_lock_drop(&l->lock);
   return done;

@@ -6,19 +6,13 @@ static void tell(lm_untold *u) {
   u->bytes = 0;
 }
 
-static bool add(lm_untold *u, int64_t bytes) {
-  return bytes < 0 ? lm_live_less(u, -bytes) : lm_live_more(u, bytes);
-}
-
 void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {
   lm_untold *u = lm_live_untold(t, site);
-  t->near = u;
-  t->near_site = site->index;
   if (u->live != site->live) tell(u);
   u->live = site->live;
-  if (add(u, bytes)) return;
-  tell(u);
-  if (!add(u, bytes)) atomic_fetch_add_explicit(site->live, bytes, memory_order_relaxed);
+  t->near = u;
+  t->near_site = site->index;
+  lm_live_add(u, bytes);
 }
 
 void lm_live_leave(lm_thread *t) {

@@ -16,22 +16,17 @@ LM_INLINE lm_untold *lm_live_untold(lm_thread *t, const loam_site *site) {
   return &t->untold[site->tag_index % LM_UNTOLD];
 }
 
-/* So many bytes more, or less; false: nothing was done, because something has to be told first. */
-LM_INLINE bool lm_live_more(lm_untold *u, int64_t bytes) {
+/* So many bytes more, or, below 0, less. While active, as lm_site_count_live. */
+LM_INLINE void lm_live_add(lm_untold *u, int64_t bytes) {
   int64_t sum = u->bytes + bytes;
-  if (lm_unlikely(sum > LM_LIVE_UNTOLD)) return false;
+  if (lm_unlikely((uint64_t)sum + LM_LIVE_UNTOLD > 2 * LM_LIVE_UNTOLD)) {
+    atomic_fetch_add_explicit(u->live, sum, memory_order_relaxed);
+    sum = 0;
+  }
   u->bytes = sum;
-  return true;
-}
-LM_INLINE bool lm_live_less(lm_untold *u, int64_t bytes) {
-  int64_t sum = u->bytes - bytes;
-  if (lm_unlikely(sum < -LM_LIVE_UNTOLD)) return false;
-  u->bytes = sum;
-  return true;
 }
 
-/* The same under a site's tag by this thread, in any case, whose place is near from then on. While
- * active, as lm_site_count_live. */
+/* The same under a site's tag by this thread, whose place is near from then on. */
 void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes);
 
 /* Whether the thread's latest was the site's. Law: then `near` is the place of its tag. */

@@ -279,12 +279,6 @@ void *loam_malloc(loam_site *site, size_t size) {
   return lm_likely(p != NULL) ? p : lm_engine_emptied(t, site, size, malloc_slow);
 }
 
-static LM_NOINLINE void *code_missed(lm_thread *t, size_t size, const void *code,
-                                     loam_code_fn miss) {
-  void *p = lm_engine_code_missed(t, (uintptr_t)code, size);
-  return p ? p : miss(size, code);
-}
-
 void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
@@ -292,12 +286,18 @@ void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
   lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
   uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
   void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
-  return lm_likely(p != NULL) ? p : code_missed(t, size, code, miss);
+  return lm_likely(p != NULL) ? p : lm_engine_code_missed(t, size, code, miss);
+}
+
+static void *nothing(size_t size, const void *code) {
+  (void)size;
+  (void)code;
+  return NULL;
 }
 
 static LM_NOINLINE void *code_missed_zeroed(lm_thread *t, size_t size, const void *code,
                                             loam_code_fn miss) {
-  void *p = lm_engine_code_missed(t, (uintptr_t)code, size);
+  void *p = lm_engine_code_missed(t, size, code, nothing);
   return p ? memset(p, 0, size) : miss(size, code);
 }
 
@@ -332,6 +332,11 @@ void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
 
 void loam_code_forget(void) { lm_thread_raise(LM_WARY_STALE); }
 
+static LM_NOINLINE void *calloc_missed(loam_site *site, lm_lane *lane, size_t size, uint64_t key) {
+  void *p = lm_engine_other(lm_self_or_nobody, lane, key, site, size);
+  return p ? memset(p, 0, size) : alloc_slow(site, size, 16, true);
+}
+
 void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
   lm_thread *t = lm_self_or_nobody;
@@ -339,11 +344,12 @@ void *loam_calloc(loam_site *site, size_t count, size_t size) {
     lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
     return answer(NULL, NULL, 0, 0);
   }
-  if (lm_likely(bytes <= LM_SMALL_MAX)) {
-    void *p = lm_engine_take(t, site ? site : lm_engine_scope(t), bytes);
-    if (lm_likely(p != NULL)) return memset(p, 0, bytes);
-  }
-  return alloc_slow(site, bytes, 16, true);
+  if (lm_unlikely(bytes > LM_SMALL_MAX)) return alloc_slow(site, bytes, 16, true);
+  if (!site) site = lm_engine_scope(t);
+  uint64_t key = lm_engine_key(t, site, bytes);
+  lm_lane *lane = lm_engine_lane(t, key);
+  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_missed(site, lane, bytes, key);
 }
 
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
@@ -401,13 +407,8 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
   errno = before;
 }
 
-static bool count_far(lm_thread *t, lm_token token, const lm_span *span) {
-  lm_live_count(t, lm_site_of(token), -(int64_t)lm_peek(size_t, &span->size));
-  return true;
-}
-
 static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_side *mark, const void *caller) {
-  bool done = lm_engine_give_counted(t, ptr, mark, count_far);
+  bool done = lm_engine_give_counted(t, ptr, mark, lm_engine_count_far);
   lm_thread_leave(t);
   if (!done) free_slow(ptr, SIZE_MAX, caller, NULL);
 }

@@ -210,12 +210,16 @@ LM_INLINE bool lm_map_glance(const void *p, lm_place *out) {
     out->size = atomic_load_explicit(&head->size, memory_order_acquire);
     out->mark = atomic_load_explicit(side, memory_order_acquire);
     out->token = atomic_load_explicit(&head->token, memory_order_relaxed);
-    if (offset >= out->size || !lm_mark_is_plain(out->mark)) return false;
+    bool live = lm_mark_is_plain(out->mark) || out->mark == LM_MARK_SLOW;
+    if (offset >= out->size || !live) return false;
   } else {
     size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
     out->mark = atomic_load_explicit(side + index, memory_order_acquire);
-    if (!lm_mark_is_plain(out->mark) || out->mark % LM_IDS == LM_ID_WIDE) return false;
-    out->token = atomic_load_explicit(lm_mark_owner(side, out->mark), memory_order_relaxed);
+    if (lm_likely(lm_mark_is_plain(out->mark) && out->mark % LM_IDS != LM_ID_WIDE))
+      out->token = atomic_load_explicit(lm_mark_owner(side, out->mark), memory_order_relaxed);
+    else if (lm_mark_is_live(out->mark) && out->mark != LM_MARK_BUSY)
+      out->token = lm_mark_token(side, index, out->mark);
+    else return false;
     out->base += index * out->size;
   }
   return lm_map_is_same(s, version);

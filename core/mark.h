@@ -62,6 +62,10 @@ LM_INLINE bool lm_mark_is_live(lm_mark m) { return !lm_mark_is_free(m) && !lm_ma
 LM_INLINE bool lm_mark_is_plain(lm_mark m) { return m >= LM_MARK_LIVE && m < LM_MARK_CACHED; }
 /* The same, asked with what it is then, which is one signed comparison and needs no copy. */
 LM_INLINE bool lm_mark_was_plain(lm_mark dead) { return (int8_t)dead < (int8_t)LM_MARK_SLOW; }
+/* Of a live large block with this token, which stands beside it. */
+LM_INLINE lm_mark lm_mark_large(lm_token token) {
+  return token & LM_TOKEN_SLOW ? LM_MARK_SLOW : LM_MARK_LIVE + LM_ID_WIDE;
+}
 /* What becomes of a live mark when its object is freed. */
 LM_INLINE lm_mark lm_mark_dead(lm_mark m) {
   return m >= LM_MARK_SLOW ? LM_MARK_CACHED + LM_ID_WIDE : (lm_mark)(m + LM_IDS);

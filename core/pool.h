@@ -262,7 +262,8 @@ LM_INLINE void *lm_pool_take_counted(lm_thread *t, const lm_lane *lane, void *ct
 }
 
 /* The same for the lane of a large class: the block's token stands beside its mark. */
-LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t size) {
+LM_INLINE void *lm_pool_take_large_as(lm_thread *t, const lm_lane *lane, size_t size,
+                                      lm_mark mark) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
   void **top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
@@ -272,9 +273,12 @@ LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t siz
   atomic_store_explicit(&head->token, lane->token, memory_order_relaxed);
   atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
   lm_assert(lm_mark_is_cached(atomic_load_explicit(&head->mark, memory_order_relaxed)));
-  atomic_store_explicit(&head->mark, LM_MARK_LIVE + LM_ID_WIDE, memory_order_release);
+  atomic_store_explicit(&head->mark, mark, memory_order_release);
   lm_unpoison(p, lm_align_up(size, LM_PAGE));
   return p;
+}
+LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t size) {
+  return lm_pool_take_large_as(t, lane, size, LM_MARK_LIVE + LM_ID_WIDE);
 }
 
 /* One unsigned comparison refuses what is free, what is cached (a double free) and what the engine
@@ -316,14 +320,15 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
 typedef bool lm_pool_may_give(lm_thread *t, lm_token token, const lm_span *span);
 LM_INLINE bool lm_pool_give_counted(lm_thread *t, void *p, lm_side *mark, lm_pool_may_give *may) {
   const lm_span *s = lm_map_span_of(p);
-  bool is_slow = lm_peek(lm_mark, mark) == LM_MARK_SLOW;
-  if (lm_unlikely(!is_slow || lm_map_is_large(lm_peek(uint64_t, &s->reciprocal)))) return false;
+  if (lm_unlikely(lm_peek(lm_mark, mark) != LM_MARK_SLOW)) return false;
   lm_bin *bin = lm_pool_bin_at(t, lm_peek(uint32_t, &s->bin));
   void **top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->high)) return false;
   lm_side *side = lm_peek(lm_side *, &s->side);
-  if (lm_unlikely(!may(t, lm_mark_token(side, (size_t)(mark - side), LM_MARK_SLOW), s)))
-    return false;
+  bool large = lm_unlikely(lm_map_is_large(lm_peek(uint64_t, &s->reciprocal)));
+  lm_token token = large ? lm_peek(lm_token, &s->token)
+                         : lm_mark_token(side, (size_t)(mark - side), LM_MARK_SLOW);
+  if (lm_unlikely(!may(t, token, s))) return false;
   atomic_store_explicit(mark, lm_mark_dead(LM_MARK_SLOW), memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &s->size));
   *top = p;

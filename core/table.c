@@ -95,7 +95,7 @@ static uint32_t bin_in_table(lm_strategy *s, unsigned c) {
 lm_serve lm_table_serve(lm_strategy *s, unsigned c) {
   uint32_t bin = lm_pool_bin(s, c);
   if (!bin) return (lm_serve){ 0 };
-  uint16_t units = (uint16_t)(lm_table_bin_size(bin) / 16);
+  uint16_t units = c < LM_CLASSES ? (uint16_t)(lm_table_bin_size(bin) / 16) : 0;
   return (lm_serve){ bin_in_table(s, c), { { (uint16_t)s->id, units } } };
 }
 
@@ -161,9 +161,7 @@ static void fill_class(filler *f, unsigned c) {
 
 static void fill_large(filler *f, unsigned c) {
   size_t lo = (c > LM_CLASSES ? (size_t)lm_class_slots(c - 1) << LM_SLOT_SHIFT : LM_SMALL_MAX) + 1;
-  int id = reach_in(f, lo, (size_t)lm_class_slots(c) << LM_SLOT_SHIFT);
-  uint32_t bin = id < 0 || id >= NODE ? 0 : bin_in_table(lm_strategy_at((uint32_t)id), c);
-  if (bin) f->table->large[c - LM_CLASSES] = (lm_serve){ bin, { { (uint16_t)id, 0 } } };
+  f->table->large[c - LM_CLASSES] = serve_of(f, c, lo, (size_t)lm_class_slots(c) << LM_SLOT_SHIFT);
 }
 
 static void keep(filler *f) {
@@ -213,6 +211,11 @@ static bool is_right(const lm_serve *s, size_t size, const lm_plan *plan) {
          bin_in_table(lm_strategy_at(s->strategy), lm_class_of(size)) == s->bin;
 }
 
+static bool is_large_right(const lm_serve *s, unsigned c, const lm_plan *plan) {
+  if (!s->bin || s->bin == LM_BIN_ASKS) return !s->bin || s->node < plan->nodes;
+  return !s->units && bin_in_table(lm_strategy_at(s->strategy), c) == s->bin;
+}
+
 bool lm_table_is_valid(const lm_table *table, const lm_plan *plan) {
   if (!table->entries || !is_entry(&table->entry[0], &lm_table_decide)) return false;
   for (size_t unit = 0; unit < LM_TABLE_UNITS; unit++) {
@@ -221,5 +224,7 @@ bool lm_table_is_valid(const lm_table *table, const lm_plan *plan) {
     if (!is_right(&e->part[0], unit * 16, plan) || !is_right(&e->part[1], unit * 16, plan))
       return false;
   }
+  for (unsigned c = LM_CLASSES; c < LM_CLASSES_ALL; c++)
+    if (!is_large_right(&table->large[c - LM_CLASSES], c, plan)) return false;
   return true;
 }

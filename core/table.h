@@ -33,8 +33,8 @@ enum { LM_TABLE_UNITS = LM_SMALL_MAX / 16 + 1, LM_TABLE_ENTRIES = 256 };
 /* Law: lm_table_at(size).bin is LM_BIN_ASKS only if every request of that size with align <= 16 and
  *      zero = 0 passes .node; else it is not 0 only if each of them reaches, whatever the gauges
  *      say, a leaf whose first member (lm_plan_first) is .strategy, a pool strategy that can be
- *      served from the thread's bins. entry[0] is all zero: decide. The same of `large`, by class,
- *      which never has LM_BIN_ASKS. */
+ *      served from the thread's bins. entry[0] is all zero: decide. The same of `large`, by
+ *      class. */
 typedef struct lm_table {
   uint64_t even;              /* a bit for each class all of whose sizes get the same */
   uint8_t at[LM_TABLE_UNITS]; /* index of the entry of sizes 16 * i - 15 .. 16 * i */
@@ -52,7 +52,7 @@ extern const lm_entry lm_table_decide;
 void lm_table_finish(lm_table *table);
 bool lm_table_is_valid(const lm_table *table, const struct lm_plan *plan);
 
-/* What serves a small class under a strategy; bin 0: it has none. */
+/* What serves a class under a strategy; bin 0: it has none. */
 lm_serve lm_table_serve(lm_strategy *strategy, unsigned class_);
 
 /* Usable bytes of the objects of a bin. */

@@ -97,13 +97,15 @@ typedef struct lm_thread {
   loam_site *site;         /* the scope's; NULL: none */
   uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_inside */
   const loam_handler *handler;
-  uint32_t depth;     /* scopes entered, may exceed LM_SCOPES */
-  _Atomic bool dying; /* its destructor ran: use the central lists, keep no caches */
-  bool late;          /* no destructor will run: it is taken back once its thread is gone */
-  uint8_t farewells;  /* times that its destructor put the end off */
-  int number;         /* the kernel's, of the thread */
-  const void *caller; /* where its latest free or realloc that took the long way returns to */
-  uint32_t passed;    /* last grace that need not wait for it; under the list lock */
+  uint32_t depth;      /* scopes entered, may exceed LM_SCOPES */
+  _Atomic bool dying;  /* its destructor ran: use the central lists, keep no caches */
+  bool late;           /* no destructor will run: it is taken back once its thread is gone */
+  uint8_t farewells;   /* times that its destructor put the end off */
+  int number;          /* the kernel's, of the thread */
+  const void *caller;  /* where its latest free or realloc that took the long way returns to */
+  loam_code_fn missed; /* of the code `asking`, while gates are passed for it: lane.c */
+  const void *asking;
+  uint32_t passed;                   /* last grace that need not wait for it; under the list lock */
   struct lm_thread *next, *previous; /* list of all threads, under the list lock */
   struct lm_thread *next_late;       /* queue of late ones, under the list lock */
   lm_block_tally blocks;             /* of ledger.c */

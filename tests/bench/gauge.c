@@ -1,15 +1,22 @@
-/* gauge - what it costs that a plan reads a gauge: a pair of loam_malloc and loam_free under
- * `if GAUGE then return a else return b end`, beside `return a`. Nanoseconds a pair; the two of a
- * row take turns, and each is the minimum of its rounds.
+/* gauge - what it costs that a plan reads gauges, by the way in: a block and its end under
+ * `if GAUGE then return a else return b end`, beside `return a`.
  *
- *   gauge            the table, by gauge and by size, on one thread and on two
- *   gauge WHAT N     N pairs of 100 bytes of one row (none, node, free, live, both, deep), for a
- *                    tool that counts instructions: valgrind --tool=callgrind gauge live 100000 */
-#include "pairs.h"
+ *   gauge            nanoseconds: the first column is `return a`, the others are what each takes
+ *                    more. Of a row all take turns, in short rounds; each is its least
+ *   gauge counts     each once, between warm-ups, for tests/bench/gauge_counts
+ *   gauge WAY GAUGE N   one of them N times, for a tool that tells where they go */
+#include <string.h>
 
-/* None of the conditions changes while it is measured. `deep` has the gauge behind sizes. */
+#include "bench.h"
+
+/* None of the conditions changes while it is measured. Under `cut` a size parts the class. Each tag
+ * has memory of its own, so that none finds in it what another left. */
 static const char policy[] =
-    "local a = loam.host { name = 'a' }\n"
+    "local own = {}\n"
+    "for _, gauge in ipairs { 'none', 'node', 'free', 'live', 'two', 'both', 'deep' } do\n"
+    "  own['plain.' .. gauge] = loam.host { name = 'plain.' .. gauge }\n"
+    "  own['cut.' .. gauge] = loam.host { name = 'cut.' .. gauge }\n"
+    "end\n"
     "local b = loam.host { name = 'b' }\n"
     "local function steps(req)\n"
     "  for size = 256, 32768, 256 do\n"
@@ -17,47 +24,130 @@ static const char policy[] =
     "  end\n"
     "end\n"
     "return loam.policy { name = 'gauge', pick = function(req)\n"
-    "  if req.tag:is 'node' then if req.node == 0 then return a else return b end end\n"
-    "  if req.tag:is 'free' then\n"
-    "    if loam.node(0).free > loam.MiB then return a else return b end\n"
-    "  end\n"
-    "  if req.tag:is 'live' then if req.live < loam.MiB then return a else return b end end\n"
-    "  if req.tag:is 'both' then\n"
-    "    if req.node == 0 and req.live < loam.MiB then return a else return b end\n"
-    "  end\n"
-    "  if req.tag:is 'deep' then\n"
+    "  local gauge, a = req.tag:part(2), own[req.tag]\n"
+    "  if not a then return b end\n"
+    "  if req.tag:under 'cut' and req.size < 201 then return b end\n"
+    "  if gauge == 'deep' then\n"
     "    local step = steps(req)\n"
     "    if step then return step end\n"
+    "  end\n"
+    "  if gauge == 'node' or gauge == 'deep' then\n"
     "    if req.node == 0 then return a else return b end\n"
+    "  elseif gauge == 'free' then\n"
+    "    if loam.node(0).free > loam.MiB then return a else return b end\n"
+    "  elseif gauge == 'live' then\n"
+    "    if req.live < loam.GiB then return a else return b end\n"
+    "  elseif gauge == 'two' then\n"
+    "    if req.node == 0 and loam.node(0).free > loam.MiB then return a else return b end\n"
+    "  elseif gauge == 'both' then\n"
+    "    if req.node == 0 and req.live < loam.GiB then return a else return b end\n"
     "  end\n"
     "  return a\n"
     "end }\n";
 
-static void row(const char *what, size_t size, int threads) {
-  pairs_kind of[2] = { { loam_site_get(what), size }, { loam_site_get("none"), size } };
-  double least[2];
-  pairs_run(&of[0], bench_some(PAIRS_EACH));
-  nanosleep(&(struct timespec){ 0, bench_some(300000000) }, NULL); /* by then free memory is kept */
-  pairs_least(of, threads, least);
-  printf("%8s %8zu %8d %8.2f %8.2f %+8.2f %8.2f\n", what, size, threads, least[0], least[1],
-         least[0] - least[1], least[0] / least[1]);
+static const char *const gauges[] = { "none", "node", "free", "live", "two", "both", "deep" };
+enum { GAUGES = sizeof gauges / sizeof *gauges, ROUNDS = 40, EACH = 10000 };
+
+typedef struct way {
+  const char *name;
+  void (*run)(void *site, long n);
+  const char *tag;
+} way;
+
+static void end(char *volatile p) {
+  *p = 1;
+  loam_free(p);
+}
+
+#define WAY(name, make)                  \
+  static void name(void *site, long n) { \
+    for (; n > 0; n--) end(make);        \
+  }
+
+static loam_site *missing;
+static void *missed(size_t size, const void *code) { return loam_code_learn(size, code, missing); }
+static void *by_code(loam_site *site, size_t size) {
+  missing = site;
+  return loam_code_malloc(size, site, missed);
+}
+
+WAY(small, loam_malloc(site, 64))
+WAY(code, by_code(site, 64))
+WAY(cut, loam_malloc(site, 220))
+WAY(unit, loam_malloc(site, 203))
+WAY(large, loam_malloc(site, 100000))
+WAY(zeroed, loam_calloc(site, 1, 64))
+WAY(aligned, loam_aligned_alloc(site, 256, 200))
+WAY(grown, loam_realloc(site, loam_malloc(site, 64), 200))
+WAY(kept, loam_realloc(site, loam_malloc(site, 200), 210))
+
+static const way ways[] = {
+  { "malloc", small, "plain" },    { "code", code, "plain" },     { "cut", cut, "cut" },
+  { "in-16", unit, "cut" },        { "large", large, "plain" },   { "calloc", zeroed, "plain" },
+  { "aligned", aligned, "plain" }, { "realloc", grown, "plain" }, { "in-place", kept, "plain" },
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static loam_site *site_of(const way *w, const char *gauge) {
+  char tag[64];
+  snprintf(tag, sizeof tag, "%s.%s", w->tag, gauge);
+  return loam_site_get(tag);
+}
+
+static void row(const way *w) {
+  double least[GAUGES];
+  for (int g = 0; g < GAUGES; g++) least[g] = 1e300;
+  for (int i = 0; i < bench_some(ROUNDS); i++) {
+    for (int g = 0; g < GAUGES; g++) {
+      loam_site *site = site_of(w, gauges[g]);
+      w->run(site, 100);
+      double ns = bench_once(w->run, site, EACH);
+      if (ns < least[g]) least[g] = ns;
+    }
+  }
+  printf("%-9s %8.2f", w->name, least[0]);
+  for (int g = 1; g < GAUGES; g++) printf(" %+8.2f", least[g] - least[0]);
+  printf("\n");
+}
+
+/* By name, so that a tool can tell it from the rest. */
+__attribute__((noipa)) void gauge_counted(const way *w, loam_site *site, long n);
+void gauge_counted(const way *w, loam_site *site, long n) { w->run(site, n); }
+
+static void count_all(void) {
+  for (int i = 0; i < WAYS; i++)
+    for (int g = 0; g < GAUGES; g++) {
+      loam_site *site = site_of(&ways[i], gauges[g]);
+      ways[i].run(site, 1000);
+      gauge_counted(&ways[i], site, 1000);
+    }
+}
+
+static int run_one(const char *name, const char *gauge, long n) {
+  for (int i = 0; i < WAYS; i++)
+    if (!strcmp(ways[i].name, name)) return ways[i].run(site_of(&ways[i], gauge), n), 0;
+  fprintf(stderr, "gauge: no way is called %s\n", name);
+  return 2;
+}
+
+/* By then free memory is kept. */
+static void warm_up(void) {
+  for (int i = 0; i < 12; i++) {
+    for (int g = 0; g < GAUGES; g++) ways[0].run(site_of(&ways[0], gauges[g]), 1000);
+    nanosleep(&(struct timespec){ 0, bench_some(50000000) }, NULL);
+  }
 }
 
 int main(int argc, char **argv) {
-  static const char *const gauges[] = { "node", "free", "live", "both", "deep" };
-  static const size_t sizes[] = { 16, 100, 4000, 32000 };
   loam_config config = { .size = sizeof config, .step_ms = 60000 }; /* such a tool takes its time */
   if (loam_start(&config)) abort();
   bench_load("gauge", policy);
-  if (argc == 3) {
-    pairs_kind k = { loam_site_get(argv[1]), 100 };
-    pairs_run(&k, atol(argv[2]));
-    return 0;
-  }
-  printf("%8s %8s %8s %8s %8s %8s %8s\n", "gauge", "size", "threads", "with", "without", "more",
-         "ratio");
-  for (int threads = 1; threads <= 2; threads++)
-    for (size_t g = 0; g < sizeof gauges / sizeof *gauges; g++)
-      for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) row(gauges[g], sizes[i], threads);
+  warm_up();
+  if (argc == 4) return run_one(argv[1], argv[2], atol(argv[3]));
+  if (argc == 2 && !strcmp(argv[1], "counts")) return count_all(), 0;
+  printf("%-9s", "");
+  for (int g = 0; g < GAUGES; g++) printf(" %8s", gauges[g]);
+  printf("\n");
+  for (int i = 0; i < WAYS; i++) row(&ways[i]);
   return 0;
 }
