@@ -108,6 +108,39 @@ static void gates_agree_with_the_tree(void **state) {
   assert_in_range(went, tried / 2, tried); /* most can tell */
 }
 
+/* From a gate on by chance: whether its number is read once more, after others. */
+static bool reads_again(const lm_gate *gate) {
+  unsigned own = gate->number;
+  bool left = false;
+  while (gate->input != LM_GATE_SHUT) {
+    int64_t leads = roll(2) ? gate->yes : gate->no;
+    if (leads < 0) return false;
+    gate += leads;
+    left = left || gate->number != own;
+    if (left && gate->number == own) return true;
+  }
+  return false;
+}
+
+static void nothing_is_forgotten_that_is_read_again(void **state) {
+  (void)state;
+  int forgotten = 0;
+  for (int i = 0; i < 2000; i++) {
+    image m = random_image();
+    lm_plan *plan;
+    assert_int_equal(image_make(&m, &plan), LOAM_OK);
+    for (uint32_t k = 0; plan->gate && k < plan->nodes; k++) {
+      const lm_gate *gate = &plan->gate[k];
+      if (gate->ask == LM_GATE_FAR) continue;
+      assert_int_equal(gate->ask, gate->input);
+      for (int way = 0; way < 20; way++) assert_false(gate->ask != LM_IN_SIZE && reads_again(gate));
+      forgotten++;
+    }
+    lm_plan_destroy(plan);
+  }
+  assert_in_range(forgotten, 1000, INT32_MAX); /* of most */
+}
+
 static void equal_numbers_are_one_and_others_are_not(void **state) {
   (void)state;
   image m = { 0 };
@@ -161,6 +194,7 @@ static void a_plan_without_gauges_has_none(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(gates_agree_with_the_tree),
+    cmocka_unit_test(nothing_is_forgotten_that_is_read_again),
     cmocka_unit_test(equal_numbers_are_one_and_others_are_not),
     cmocka_unit_test(what_only_the_tree_can_tell_is_shut),
     cmocka_unit_test(a_plan_without_gauges_has_none),

@@ -193,7 +193,10 @@ static bool may_answer_at_all(const policy *p, const request *r, int strategy, c
   request low = *r, high = *r;
   low.live = r->live > r->unsure ? r->live - r->unsure : 0;
   high.live = r->live < INT64_MAX - r->unsure ? r->live + r->unsure : INT64_MAX;
-  return may_answer(p, &low, strategy, used, alone) || may_answer(p, &high, strategy, used, alone);
+  request some = *r; /* between both, where two thresholds lie between them */
+  some.live = low.live < LIVE_SOME && high.live >= LIVE_MUCH ? LIVE_SOME : r->live;
+  return may_answer(p, &low, strategy, used, alone) ||
+         may_answer(p, &some, strategy, used, alone) || may_answer(p, &high, strategy, used, alone);
 }
 
 /* ---- the books */

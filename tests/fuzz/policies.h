@@ -147,6 +147,26 @@ static chain decide_by_live(const request *r) {
   return r->live >= 60000 ? (chain){ { TIGHT, FRESH } } : (chain){ { PLAIN } };
 }
 
+/* Gauges behind sizes, within a class and 16 bytes of it, and behind each other, once more. */
+enum { LIVE_SOME = 60000, LIVE_MUCH = 200000 };
+#define PICK_BY_GAUGES                                                   \
+  "if req.size < 99 then return req.live < 60000 and wide or plain end " \
+  "if req.size >= 40000 then "                                           \
+  "  if req.live >= 200000 then return never end "                       \
+  "  return req.node > 4000 and no or huge "                             \
+  "end "                                                                 \
+  "if req.live < 60000 then return plain end "                           \
+  "if req.size < 403 then return page end "                              \
+  "if req.node > 4000 or loam.node(0).free < 0 then return no end "      \
+  "return req.live >= 200000 and wide or never"
+static chain decide_by_gauges(const request *r) {
+  if (r->size < 99) return r->live < LIVE_SOME ? (chain){ { WIDE } } : (chain){ { PLAIN } };
+  if (r->size >= 40000) return r->live >= LIVE_MUCH ? (chain){ { NEVER } } : (chain){ { HUGE } };
+  if (r->live < LIVE_SOME) return (chain){ { PLAIN } };
+  if (r->size < 403) return (chain){ { PAGE } };
+  return r->live >= LIVE_MUCH ? (chain){ { WIDE } } : (chain){ { NEVER } };
+}
+
 enum { FIRST_POLICY = 1 };
 /* Number 0 is the built-in default. */
 static const policy policies[] = {
@@ -157,6 +177,7 @@ static const policy policies[] = {
   { "foreign", PICK_FOREIGN, decide_foreign, false },
   { "as-asked", PICK_AS_ASKED, decide_as_asked, false },
   { "by-live", PICK_BY_LIVE, decide_by_live, false },
+  { "by-gauges", PICK_BY_GAUGES, decide_by_gauges, false },
   { "without-an-answer", "if req.size > 7 then return plain end", NULL, true },
   { "random", "return math.random() > 0.5 and plain or wide", NULL, true },
 };
