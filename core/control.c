@@ -31,9 +31,9 @@
 #include "policy.h"
 #include "pool.h"
 #include "rebalance.h"
+#include "sweep.h"
 #include "sys.h"
 #include "watch.h"
-#include "sweep.h"
 
 enum {
   CLIENTS = 16,

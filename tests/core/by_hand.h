@@ -13,8 +13,8 @@
 #include "handler.h"
 #include "image.h"
 #include "settle.h"
-#include "test.h"
 #include "sweep.h"
+#include "test.h"
 
 /* ---- a policy by hand ---- */
 
