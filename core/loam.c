@@ -30,9 +30,15 @@ enum { COLD, STARTING, RUNNING, STOPPED };
 static _Atomic uint32_t state = COLD;
 static _Atomic pid_t starter; /* of STARTING, which a forked child inherits without the thread */
 
-static bool is_env(const char *name, const char *value) {
-  const char *found = getenv(name);
-  return found && !strcmp(found, value);
+/* Whether a variable is 1, not 0. What is neither is told, and taken for the usual: a misspelt wish
+ * would else be one that nobody heard. */
+static bool is_on(const char *name, bool usual) {
+  const char *value = getenv(name);
+  if (!value || !*value) return usual;
+  if (!strcmp(value, "0") || !strcmp(value, "1")) return *value == '1';
+  lm_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "%s=%.100s: it may be %s; taken as %d", name, value,
+           usual ? "1|0" : "0|1", usual);
+  return usual;
 }
 
 static const char *missing_function(const loam_system *s) {
@@ -57,7 +63,7 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
 }
 
 static bool wants_socket(const loam_config *config) {
-  return config->control ? config->control > 0 : !is_env("LOAM_CONTROL", "0");
+  return config->control ? config->control > 0 : is_on("LOAM_CONTROL", true);
 }
 
 /* A policy that a lenient host's start refuses has been told as an event. */
@@ -72,7 +78,7 @@ static loam_status start_policy(const loam_config *config) {
 static loam_status start_as(const loam_config *config) {
   lm_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_engine_start();
-  lm_ledger_start(config->leaks || is_env("LOAM_LEAKS", "1"));
+  lm_ledger_start(config->leaks || is_on("LOAM_LEAKS", false));
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
   lm_fault_want(config->guard_report);
@@ -112,7 +118,7 @@ static LM_NOINLINE void start_from_environment(void) {
   loam_config config = { .size = sizeof config, .lenient = 1 };
   const char *policy = getenv("LOAM_POLICY");
   if (policy && *policy) config.policy = policy;
-  config.watch = is_env("LOAM_WATCH", "1");
+  config.watch = is_on("LOAM_WATCH", false);
   (void)start_as(&config);
   atomic_store_explicit(&state, RUNNING, memory_order_release);
 }

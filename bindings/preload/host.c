@@ -62,6 +62,7 @@ static void tell_fault(const char *words) {
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind == LOAM_EVENT_FAULT) return tell_fault(event->message);
+  if (event->kind == LOAM_EVENT_ENVIRONMENT) return tell("warning: %s", event->message);
   if (event->kind == LOAM_EVENT_BAD_FREE) {
     if (on_bad_free != BAD_FREE_IGNORE || tell_events) tell_bad_free(event);
     if (on_bad_free == BAD_FREE_ABORT) abort();
@@ -99,8 +100,6 @@ static void read_environment(void) {
   strict = !is_lenient();
   follow = read_word("LOAM_WATCH", "0|1");
   guard_report = !read_word("LOAM_GUARD_REPORT", "1|0");
-  (void)read_word("LOAM_CONTROL", "1|0"); /* core reads these two again */
-  (void)read_word("LOAM_LEAKS", "0|1");
 }
 
 static void start(void) {

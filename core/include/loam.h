@@ -98,7 +98,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_LEAK = 8,           /* blocks of a tag are live at exit, where that was asked for */
   LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, as LOAM_MANAGER names another */
   LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; message is how much */
-  LOAM_EVENT_SHORTFALL = 11      /* a strategy did not get what it asks for; see loam_got */
+  LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get what it asks for; see loam_got */
+  LOAM_EVENT_ENVIRONMENT = 12    /* a LOAM_* variable means nothing so; message is which */
 } loam_event_kind;
 
 typedef struct loam_event {
@@ -120,7 +121,8 @@ LOAM_API void loam_on_event(loam_event_fn callback, void *ctx);
 /* ---- Life ------------------------------------------------------------------------------------
  *
  * Starting is optional: the first call starts the engine with defaults and the environment
- * (LOAM_POLICY, LOAM_WATCH=1, LOAM_CONTROL=0, LOAM_LEAKS=1). */
+ * (LOAM_POLICY, LOAM_WATCH=1, LOAM_CONTROL=0, LOAM_LEAKS=1). What is neither 0 nor 1 is told by
+ * LOAM_EVENT_ENVIRONMENT, and is as if it were not set. */
 
 /* The host's own allocator, for `loam.system{}`. All six are required. */
 typedef struct loam_system {

@@ -151,6 +151,42 @@ static void a_broken_policy_of_the_environment_is_an_event(void **state) {
   unlink(path);
 }
 
+static char misspelt[1000];
+static void keep_misspelt(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind != LOAM_EVENT_ENVIRONMENT) return;
+  strncat(misspelt, event->message, sizeof misspelt - strlen(misspelt) - 1);
+  strncat(misspelt, "\n", sizeof misspelt - strlen(misspelt) - 1);
+}
+
+static int start_misspelt(void *unused) {
+  (void)unused;
+  loam_on_event(keep_misspelt, NULL);
+  setenv("LOAM_WATCH", "yes", 1);
+  setenv("LOAM_LEAKS", "2", 1);
+  loam_free(loam_malloc(NULL, 100));
+  loam_free(loam_malloc(NULL, 100));
+  CHECK(!strcmp(misspelt, "LOAM_WATCH=yes: it may be 0|1; taken as 0\n"
+                          "LOAM_LEAKS=2: it may be 0|1; taken as 0\n"));
+  return 0;
+}
+
+static int start_well_spelt(void *unused) {
+  (void)unused;
+  loam_on_event(keep_misspelt, NULL);
+  setenv("LOAM_WATCH", "0", 1);
+  setenv("LOAM_LEAKS", "", 1);
+  loam_free(loam_malloc(NULL, 100));
+  CHECK(!*misspelt);
+  return 0;
+}
+
+static void a_variable_that_means_nothing_is_told_once(void **state) {
+  (void)state;
+  assert_int_equal(in_child(start_misspelt, NULL), 0);
+  assert_int_equal(in_child(start_well_spelt, NULL), 0);
+}
+
 static int sites_before_start(void *argument) {
   loam_site *s = loam_site_get("before"), *at = LOAM_SITE("before.place");
   loam_config config = { .size = sizeof config, .control = -1, .policy = argument };
@@ -586,6 +622,7 @@ int main(void) {
     cmocka_unit_test(a_wrong_config_is_refused_by_name),
     cmocka_unit_test(the_first_allocation_starts_from_the_environment),
     cmocka_unit_test(a_broken_policy_of_the_environment_is_an_event),
+    cmocka_unit_test(a_variable_that_means_nothing_is_told_once),
     cmocka_unit_test(sites_may_be_made_before_the_start),
     cmocka_unit_test(a_forked_child_can_do_all_of_it),
     cmocka_unit_test(the_version_is_that_of_the_header),

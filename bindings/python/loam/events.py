@@ -38,6 +38,7 @@ _KINDS = {
     9: ("manager", logging.WARNING),
     10: ("moved", logging.INFO),
     11: ("shortfall", logging.WARNING),
+    12: ("environment", logging.WARNING),
 }
 
 
