@@ -11,8 +11,19 @@ static bool is_filled(const void *p, int byte, size_t size) {
   return true;
 }
 
-static const size_t sizes[] = { 0,    1,     16,        17,      100,         1000,        8192,
-                                8193, 65536, 65536 + 1, 1000000, 10 * LM_MIB, 100 * LM_MIB };
+static const size_t sizes[] = { 0,
+                                1,
+                                16,
+                                17,
+                                100,
+                                1000,
+                                8192,
+                                8193,
+                                65536,
+                                65536 + 1,
+                                1000000,
+                                10 * LM_MIB,
+                                (SANITIZED ? 30 : 100) * LM_MIB };
 
 static void gives_zeroed_memory_of_every_size_twice(void **state) {
   (void)state;
@@ -43,13 +54,14 @@ static void keeps_the_bytes_when_it_grows_and_shrinks(void **state) {
   (void)state;
   char *p = NULL;
   size_t filled = 0;
-  for (size_t size = 1; size < 40 * LM_MIB; size = size * 5 / 4 + 1) {
+  const size_t most = (SANITIZED ? 10 : 40) * LM_MIB;
+  for (size_t size = 1; size < most; size = size * 5 / 4 + 1) {
     p = lm_own_realloc(p, size);
     assert_non_null(p);
     assert_true(is_filled(p, 0x5a, filled));
     memset(p, 0x5a, filled = size);
   }
-  for (size_t size = 40 * LM_MIB; size > 0; size /= 3) {
+  for (size_t size = most; size > 0; size /= 3) {
     p = lm_own_realloc(p, size);
     assert_true(is_filled(p, 0x5a, size < filled ? size : filled));
   }
