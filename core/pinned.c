@@ -29,9 +29,11 @@ bool lm_pinned_serves(const lm_strategy *whole, size_t size, size_t align) {
          !lm_manager_is_foreign(LM_MANAGER_HOST);
 }
 
+/* Asked first, so that it is known by then whether devices are on several nodes. */
 lm_strategy *lm_pinned_twin(lm_strategy *whole, int device, bool asked) {
+  int node = lm_gpu_node(device);
   bool by_node = whole->desc.placement.mode == LM_BIND_DEFAULT && lm_gpu_is_spread();
-  return lm_strategy_twin(whole, by_node ? lm_gpu_node(device) : -1, asked);
+  return lm_strategy_twin(whole, by_node ? node : -1, asked);
 }
 
 /* ---- Pools at hand ------------------------------------------------------------------------- */
@@ -261,7 +263,6 @@ static const char *supply_locked(lm_pool *pool, int device, uint32_t slots) {
 }
 
 const char *lm_pinned_supply(lm_strategy *twin, int device, size_t size) {
-  (void)lm_gpu_node(device);
   lm_cache_look_for_awaited();
   if (release_ended()) return NULL;
   lm_pool *pool = hold(twin, true);

@@ -207,7 +207,6 @@ lm_freed lm_pool_hold(void *p, lm_object *out) {
   bool start = place.base == (uintptr_t)p;
   bool killed = start && kill(&place, p);
   tell(&place, out);
-  if (killed) lm_poison(p, place.size);
   return killed ? LM_FREED : start ? LM_FREE_DOUBLE : LM_FREE_INTERIOR;
 }
 

@@ -76,7 +76,7 @@ const char *lm_pool_why(const lm_strategy *strategy);
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out);
 
 /* The same in two steps, of an object of a size class: between them it is nobody's, and its memory
- * is left alone. */
+ * is left alone: a device may be reading it. */
 lm_freed lm_pool_hold(void *p, lm_object *out);
 void lm_pool_release(void *p);
 

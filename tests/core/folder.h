@@ -25,6 +25,16 @@ static inline void write_file(const char *name, const char *text) {
   fclose(file);
 }
 
+/* A machine with two nodes, for lm_numa_pretend. */
+static inline void write_two_nodes(void) {
+  make_folder("node0");
+  make_folder("node1");
+  write_file("online", "0-1\n");
+  write_file("has_memory", "0-1\n");
+  write_file("node0/meminfo", "Node 0 MemTotal: 16000000 kB\nNode 0 MemFree: 8000000 kB\n");
+  write_file("node1/meminfo", "Node 1 MemTotal: 16000000 kB\nNode 1 MemFree: 8000000 kB\n");
+}
+
 /* A group's last step. */
 static inline int remove_folder(void **state) {
   (void)state;

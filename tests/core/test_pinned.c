@@ -4,10 +4,12 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cache.h"
+#include "folder.h"
 #include "manager.h"
 #include "pinned.h"
 #include "pools.h"
@@ -139,6 +141,27 @@ TEST(a_wrong_free_is_told) {
   all_goes_back();
 }
 
+TEST(each_request_is_decided_by_the_live_policy) {
+  load("local a, b = loam.pinned { name = 'a' }, loam.pinned { name = 'b' } ",
+       "return req.size > 100 and b or a");
+  for (int i = 0; i < 200; i++) {
+    size_t size = 90 + (size_t)(i * 7) % 20; /* on both sides, and of one class */
+    void *p = i % 3 ? loam_pinned_alloc(NULL, size, 0) : loam_malloc(NULL, size);
+    want(!strcmp(owner_of(p).strategy, size > 100 ? "b" : "a"));
+    loam_free(p);
+  }
+  load(HOST, "return h");
+  for (int i = 0; i < 10; i++) {
+    void *p = loam_pinned_alloc(NULL, 100, 0), *q = loam_pinned_alloc(NULL, 100, 1);
+    want(!strcmp(owner_of(p).strategy, "pinned") && is_of(q, "pinned"));
+    loam_free(p);
+    loam_free(q);
+  }
+  load("local d = loam.deny {} ", "return d");
+  want(!loam_pinned_alloc(NULL, 100, 0) && says("the policy denies it"));
+  all_goes_back();
+}
+
 TEST(a_limit_holds) {
   enum { N = 2000 };
   static void *p[N];
@@ -248,6 +271,37 @@ TEST(what_is_idle_goes_back_by_itself) {
   all_goes_back();
 }
 
+static bool is_resident(void *at) {
+  unsigned char in = 0;
+  return mincore((void *)lm_align_down((uintptr_t)at, LM_PAGE), LM_PAGE, &in) == 0 && in & 1;
+}
+
+TEST(pages_of_what_is_registered_stay) {
+  static char *p[256];
+  load(PINNED, "return p");
+  for (int i = 0; i < 256; i++) memset(p[i] = loam_malloc(NULL, LM_PAGE), 1, LM_PAGE);
+  for (int i = 0; i < 256; i++)
+    if (i % 16) loam_free(p[i]);
+  tick();
+  (void)loam_trim();
+  for (int i = 0; i < 256; i++) want(is_resident(p[i]));
+  for (int i = 0; i < 256; i += 16) loam_free(p[i]);
+  all_goes_back();
+}
+
+TEST(moving_leaves_it_alone) {
+  static char *p[100];
+  load(PINNED HOST, "return p");
+  for (int i = 0; i < 100; i++)
+    p[i] = i % 2 ? loam_malloc(NULL, 300) : loam_pinned_alloc(NULL, 300, 0);
+  for (int i = 0; i < 100; i++) memset(p[i], i, 300);
+  load(PINNED HOST, "return h");
+  ok(loam_rebalance(NULL, NULL, NULL, NULL));
+  for (int i = 0; i < 100; i++) want(is_of(p[i], "pinned") && p[i][299] == i);
+  for (int i = 0; i < 100; i++) loam_free(p[i]);
+  all_goes_back();
+}
+
 TEST(as_much_stays_as_is_to_be_kept) {
   load(PINNED, "return p");
   static void *p[5000];
@@ -288,13 +342,15 @@ TEST(a_strategy_that_nobody_names_ends) {
 TEST(a_refusal_of_the_driver_goes_to_or_else_in_its_words) {
   load(PINNED HOST, "if req.tag:is'strict' then return p end return p:or_else(h)");
   loam_site *strict = loam_site_get("strict");
+  lm_pool_figures before, after;
+  lm_pool_figures_get(&before);
   standin_fail("cuMemHostRegister", 1, 1000, CUDA_ERROR_OUT_OF_MEMORY);
   want(!loam_malloc(strict, 64) && says("cuMemHostRegister of ") && says("strategy 'p'"));
-  unsigned long calls = registrations();
+  lm_pool_figures_get(&after);
+  want(after.regions == before.regions);
   void *p = loam_malloc(NULL, 64);
   want(is_of(p, "host"));
   want(!loam_pinned_alloc(strict, 64, 0) && says("cuMemHostRegister of "));
-  (void)calls;
   standin_fail(NULL, 0, 0, CUDA_SUCCESS);
   lm_sys_nap(20000000); /* a refusal counts as the answer for a while */
   loam_free(p);
@@ -441,6 +497,34 @@ TEST(it_is_known_which_device_it_is_pinned_for) {
   all_goes_back();
 }
 
+static uint32_t pool_of(const void *p) {
+  lm_object object;
+  want(lm_pool_find(p, &object));
+  return object.strategy;
+}
+
+TEST(devices_on_several_nodes_have_pools_of_their_own) {
+  CUcontext context[2];
+  void *p[2][100];
+  setenv("STANDIN_DEVICES", "2", 1);
+  setenv("STANDIN_NODES", "0,1", 1);
+  want(mkdtemp(folder) != NULL);
+  write_two_nodes();
+  lm_numa_pretend(folder, UINT64_MAX);
+  load(PINNED, "return p");
+  for (int i = 0; i < 2; i++) must(cuDevicePrimaryCtxRetain(&context[i], i));
+  for (int i = 0; i < 200; i++) {
+    must(cuCtxSetCurrent(context[i % 2]));
+    p[i % 2][i / 2] = i % 3 ? loam_malloc(NULL, 64) : loam_pinned_alloc(NULL, 64, 0);
+    loam_owner_info owner = owner_of(p[i % 2][i / 2]);
+    want(owner.device == i % 2 && !strcmp(owner.strategy, "p"));
+  }
+  want(pool_of(p[0][1]) != pool_of(p[1][1]));
+  for (int i = 0; i < 200; i++) loam_free(p[i % 2][i / 2]);
+  all_goes_back();
+  want(remove_folder(NULL) == 0);
+}
+
 static int hosts;
 
 static loam_status host_alloc(void *ctx, int device, size_t size, unsigned flags, void **out) {
@@ -519,12 +603,15 @@ int main(void) {
     cmocka_unit_test(the_first_region_is_small),
     cmocka_unit_test(what_is_large_or_write_combined_is_of_the_devices_pool),
     cmocka_unit_test(a_wrong_free_is_told),
+    cmocka_unit_test(each_request_is_decided_by_the_live_policy),
     cmocka_unit_test(a_limit_holds),
     cmocka_unit_test(what_was_asked_to_be_pinned_stays_so),
     cmocka_unit_test(figures_count_it),
     cmocka_unit_test(what_a_stream_reads_is_not_had_again_before_it_is_done),
     cmocka_unit_test(a_loop_over_streams_does_not_grow),
     cmocka_unit_test(what_is_idle_goes_back_by_itself),
+    cmocka_unit_test(pages_of_what_is_registered_stay),
+    cmocka_unit_test(moving_leaves_it_alone),
     cmocka_unit_test(as_much_stays_as_is_to_be_kept),
     cmocka_unit_test(a_strategy_that_nobody_names_ends),
     cmocka_unit_test(a_refusal_of_the_driver_goes_to_or_else_in_its_words),
@@ -535,6 +622,7 @@ int main(void) {
     cmocka_unit_test(a_reset_ends_what_is_pinned_for_the_device),
     cmocka_unit_test(memory_outlives_the_context_that_it_was_pinned_in),
     cmocka_unit_test(it_is_known_which_device_it_is_pinned_for),
+    cmocka_unit_test(devices_on_several_nodes_have_pools_of_their_own),
     cmocka_unit_test(a_manager_of_somebodys_makes_all_of_it),
     cmocka_unit_test(threads_share_it_while_it_is_given_back),
   };

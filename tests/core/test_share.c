@@ -6,12 +6,7 @@
 
 static int make_machine(void **state) {
   if (!mkdtemp(folder)) return 1;
-  make_folder("node0");
-  make_folder("node1");
-  write_file("online", "0-1\n");
-  write_file("has_memory", "0-1\n");
-  write_file("node0/meminfo", "Node 0 MemTotal: 16000000 kB\nNode 0 MemFree: 8000000 kB\n");
-  write_file("node1/meminfo", "Node 1 MemTotal: 16000000 kB\nNode 1 MemFree: 8000000 kB\n");
+  write_two_nodes();
   lm_numa_pretend(folder, UINT64_MAX);
   return set_up(state);
 }
