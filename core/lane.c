@@ -50,17 +50,17 @@ static LM_NOINLINE int64_t pass_far(lm_thread *t, const loam_site *site, const l
   return lm_gate_to(LM_STRATEGIES_MAX);
 }
 
-/* The same: most gates need nothing remembered of those before them. */
-static LM_NOINLINE int64_t pass(lm_thread *t, const loam_site *site, const lm_gate *gate,
-                                size_t size) {
+/* The same: most gates need nothing remembered of those before them, nor a call. */
+static LM_JUMPED int64_t pass(lm_thread *t, const loam_site *site, const lm_gate *gate,
+                              size_t size) {
   for (;;) {
-    uint64_t number;
-    if (gate->ask == LM_IN_LIVE) number = (uint64_t)lm_live_of(t, site);
-    else if (gate->ask == LM_IN_NODE) number = lm_numa_here();
-    else if (gate->ask == LM_IN_NODE_FREE) number = lm_numa_free(gate->arg);
-    else if (gate->ask == LM_IN_SIZE) number = size;
-    else return pass_far(t, site, gate, size);
-    int64_t leads = lead_past(&gate, number);
+    int64_t number = -1;
+    if (gate->ask == LM_IN_LIVE) number = lm_live_of(t, site);
+    else if (gate->ask == LM_IN_NODE) number = lm_numa_here_at_once();
+    else if (gate->ask == LM_IN_NODE_FREE) number = lm_numa_free_at_once(gate->arg);
+    else if (gate->ask == LM_IN_SIZE) number = (int64_t)size;
+    if (lm_unlikely(number < 0)) return pass_far(t, site, gate, size);
+    int64_t leads = lead_past(&gate, (uint64_t)number);
     if (leads < 0) return leads;
   }
 }
@@ -232,7 +232,7 @@ static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane, loam_site *site) {
   return p;
 }
 
-static void *take_large(lm_thread *t, const lm_lane *lane, loam_site *site, size_t size) {
+LM_INLINE void *take_large(lm_thread *t, const lm_lane *lane, loam_site *site, size_t size) {
   size_t usable = lm_align_up(size, LM_PAGE);
   bool counted = lane->token & LM_TOKEN_SLOW;
   void *p = lm_pool_take_large_as(t, lane, size, lm_mark_large(lane->token));
