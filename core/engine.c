@@ -655,12 +655,19 @@ static bool resize_host(order *o, lm_strategy *s, lm_token token, block *b) {
   return p;
 }
 
+/* What the system's allocator may have more in a block than was asked for: a share, as some round
+ * up to classes. Taken of a limit beforehand, since a block that was resized cannot be refused. */
+static size_t spare_of(const lm_strategy *s, size_t size) {
+  return s->desc.kind == LM_KIND_SYSTEM ? size / 4 + 64 : 0;
+}
+
 /* By its own allocator. The block is out of the books meanwhile: once its allocator has it, its
  * address may be somebody else's block before we know. */
 static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
   block old;
   lm_strategy *from = lm_strategy_at(b->strategy);
   size_t more = from != s ? o->size : o->size > b->size ? o->size - b->size : 0;
+  if (more) more += spare_of(s, o->size);
   if (!lm_limit_take(s, more)) return false;
   if (!foreign_take(o->t, b->base, &old)) {
     lm_limit_give(s, (int64_t)more);

@@ -113,6 +113,24 @@ static void a_failed_realloc_leaves_the_block_as_it_was(void **state) {
   }
 }
 
+/* To as much as is left of it, which an allocator may round up. */
+static void realloc_passes_no_limit(void **state) {
+  (void)state;
+  enum { LIMIT = 1000 };
+  lm_strategy *s = intern((lm_desc){ .kind = LM_KIND_SYSTEM, .limit = LIMIT }, "strict");
+  CHAIN(s);
+  for (size_t size = 600; size < 880; size++) {
+    char *p = get(100), *q = get(size);
+    assert_non_null(p);
+    assert_non_null(q);
+    char *r = again(NULL, p, lm_engine_usable(p) + (size_t)(LIMIT - used(s)));
+    assert_in_range(used(s), 0, LIMIT);
+    put(r ? r : p);
+    put(q);
+    assert_int_equal(used(s), 0);
+  }
+}
+
 static void a_handler_reallocates_its_own_blocks(void **state) {
   (void)state;
   CHAIN(counting_strategy());
@@ -261,6 +279,7 @@ int main(void) {
     cmocka_unit_test(realloc_stays_where_it_fits),
     cmocka_unit_test(realloc_keeps_the_site_unless_told_another),
     cmocka_unit_test(a_failed_realloc_leaves_the_block_as_it_was),
+    cmocka_unit_test(realloc_passes_no_limit),
     cmocka_unit_test(a_handler_reallocates_its_own_blocks),
     cmocka_unit_test(a_handler_that_cannot_reallocate_keeps_the_block),
     cmocka_unit_test(foreign_blocks_are_known_like_others),
