@@ -6,6 +6,8 @@
 #include "decay.h"
 
 enum { CAPACITY_MOST = 1024 };
+/* So many of a full bin are given back at a time. */
+enum { SHED_AT_ONCE = 256 };
 /* A bin holds at most this part of the strategy's limit: a thread at most a twenty-fifth. */
 enum { LIMIT_SHARE = 1024 };
 /* Bytes in a bin that are worth waking somebody for. */
@@ -37,7 +39,7 @@ static void list_bins(lm_thread *t, uint32_t place) {
 }
 
 static uint32_t count_of(const lm_bin *bin) {
-  void **top = lm_bin_top(bin);
+  lm_item *top = lm_bin_top(bin);
   return top ? (uint32_t)(top - bin->low) : 0;
 }
 
@@ -45,8 +47,8 @@ static uint32_t capacity_of(const lm_bin *bin) { return (uint32_t)(bin->high - b
 
 /* Gives the bin room for `capacity` items; it stays as it is where there is no memory for them. */
 static void grow_bin(lm_bin *bin, uint32_t capacity) {
-  size_t room = lm_align_up(capacity * sizeof(void *), LM_CACHE_LINE);
-  void **old = bin->low, **items = lm_own_alloc(room);
+  size_t room = lm_align_up(capacity * sizeof(lm_item), LM_CACHE_LINE);
+  lm_item *old = bin->low, *items = lm_own_alloc(room);
   if (!items) return;
   uint32_t n = count_of(bin);
   lm_bin_set_top(bin, NULL);
@@ -89,25 +91,25 @@ static void note_first(const void *p, lm_token token) {
     atomic_store_explicit(&lm_map_span(slot)->token, token, memory_order_release);
 }
 
-/* Makes the cached object at p `token`'s; false when there is no memory to note that. */
-static bool stamp(void *p, lm_token token, uint8_t *hint) {
-  lm_at at = lm_pool_at(p);
+/* Makes a cached object `token`'s; false when there is no memory to note that. */
+static bool stamp(const lm_item *item, lm_token token, uint8_t *hint) {
+  lm_side *side = lm_pool_marks(item);
   lm_assert(token != LM_NOBODY);
-  lm_mark mark = lm_mark_assign(at.side, at.index, token, hint);
+  lm_mark mark = lm_mark_assign(side, (size_t)(item->mark - side), token, hint);
   if (!mark) return false;
-  if (mark == LM_MARK_LIVE + LM_ID_FIRST) note_first(p, token);
-  lm_pool_mark(at, mark);
-  lm_pool_unpoison(p);
+  if (mark == LM_MARK_LIVE + LM_ID_FIRST) note_first(item->p, token);
+  lm_pool_mark(item->mark, mark);
+  lm_pool_unpoison(item->p);
   return true;
 }
 
-void lm_bin_give_back(lm_pool *pool, unsigned class_, void *const *items, uint32_t n) {
+void lm_bin_give_back(lm_pool *pool, unsigned class_, const lm_item *items, uint32_t n) {
   lm_store_push(&pool->store[class_], items, n);
   lm_limit_give(pool->strategy, (int64_t)(n * lm_class_size(class_)));
 }
 
 /* Takes objects from their store, as far as the limit goes; how many. */
-static uint32_t draw(lm_thread *t, lm_pool *pool, unsigned class_, void **items, uint32_t want) {
+static uint32_t draw(lm_thread *t, lm_pool *pool, unsigned class_, lm_item *items, uint32_t want) {
   size_t size = lm_class_size(class_);
   uint32_t n = lm_pool_is_closed(pool) ? 0 : lm_limit_take_some(pool->strategy, size, want);
   if (!n) return 0;
@@ -117,11 +119,11 @@ static uint32_t draw(lm_thread *t, lm_pool *pool, unsigned class_, void **items,
 }
 
 void *lm_bin_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
-  void *p;
+  lm_item item;
   uint8_t hint = lm_mark_hint(token);
-  if (!draw(t, pool, class_, &p, 1)) return NULL;
-  if (stamp(p, token, &hint)) return p;
-  lm_bin_give_back(pool, class_, &p, 1);
+  if (!draw(t, pool, class_, &item, 1)) return NULL;
+  if (stamp(&item, token, &hint)) return item.p;
+  lm_bin_give_back(pool, class_, &item, 1);
   return NULL;
 }
 
@@ -157,9 +159,9 @@ LM_NOINLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, ui
     if (!refill(t, bin, offset, pool))
       return bin->low ? NULL : lm_bin_take_one(t, pool, lm_bin_class(offset), token);
   }
-  void **top = lm_bin_top(bin) - 1, *p = *top;
+  lm_item *top = lm_bin_top(bin) - 1, item = *top;
   lm_bin_set_top(bin, top);
-  if (stamp(p, token, hint)) return p;
+  if (stamp(&item, token, hint)) return item.p;
   lm_bin_set_top(bin, top + 1);
   return NULL;
 }
@@ -174,56 +176,55 @@ void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token to
   return lm_large_of_class(&pool->large, lm_bin_class(offset), offset, size, token, zeroed);
 }
 
-void lm_bin_put(lm_bin *bin, void *p) {
-  void **top = lm_bin_top(bin);
-  *top = p;
+void lm_bin_put(lm_bin *bin, lm_item item) {
+  lm_item *top = lm_bin_top(bin);
+  *top = item;
   lm_bin_set_top(bin, top + 1);
 }
 
-/* The older half goes: what was freed last is warm. */
-static void halve(lm_bin *bin, lm_pool *pool, unsigned class_) {
-  uint32_t n = count_of(bin), half = n / 2;
-  void *old[CAPACITY_MOST / 2];
+/* Gives the oldest back: what was freed last is warm. */
+static void shed(lm_bin *bin, lm_pool *pool, unsigned class_, uint32_t least) {
+  lm_item old[SHED_AT_ONCE]; /* threads may have small stacks */
+  uint32_t n = count_of(bin), some = least < SHED_AT_ONCE ? least : SHED_AT_ONCE;
   lm_bin_set_top(bin, NULL);
-  memcpy(old, bin->low, half * sizeof *old);
-  memmove(bin->low, bin->low + half, (n - half) * sizeof *old);
-  lm_bin_set_top(bin, bin->low + n - half);
+  memcpy(old, bin->low, some * sizeof *old);
+  memmove(bin->low, bin->low + some, (n - some) * sizeof *old);
+  lm_bin_set_top(bin, bin->low + n - some);
   atomic_store_explicit(&pool->store[class_].fed, true, memory_order_relaxed);
-  lm_bin_give_back(pool, class_, old, half);
+  lm_bin_give_back(pool, class_, old, some);
+  if (some < least) shed(bin, pool, class_, least - some);
 }
 
-/* For a full bin, or one not open: makes room and puts `p`. */
-static void overflow_small(lm_thread *t, uint32_t offset, void *p) {
+/* For a full bin, or one not open: makes room and puts the object. */
+static void overflow_small(lm_thread *t, uint32_t offset, lm_item item) {
   lm_pool *pool = lm_pool_of(lm_pool_holder(lm_bin_place(offset)));
   unsigned class_ = lm_bin_class(offset);
   lm_bin *bin = lm_pool_bin_at(t, offset);
   widen(t, bin, offset);
   if (capacity_of(bin) < 2 && lm_bin_top(bin) == bin->high) {
-    lm_bin_give_back(pool, class_, &p, 1);
+    lm_bin_give_back(pool, class_, &item, 1);
     return;
   }
-  if (lm_bin_top(bin) == bin->high) halve(bin, pool, class_);
-  lm_bin_put(bin, p);
+  if (lm_bin_top(bin) == bin->high) shed(bin, pool, class_, count_of(bin) / 2);
+  lm_bin_put(bin, item);
   stir(pool, bin, offset);
 }
 
-static lm_side *mark_of_large(const void *p) { return &lm_map_span(lm_map_slot(p))->mark; }
-
-static void overflow_large(lm_thread *t, uint32_t offset, void *p) {
+static void overflow_large(lm_thread *t, uint32_t offset, lm_item item) {
   lm_large *large = &lm_pool_of(lm_pool_holder(lm_bin_place(offset)))->large;
   lm_bin *bin = lm_pool_bin_at(t, offset);
   widen(t, bin, offset);
   if (lm_bin_top(bin) < bin->high) {
-    lm_bin_put(bin, p);
+    lm_bin_put(bin, item);
     if (lm_pool_bins_of(t)->pool[lm_bin_place(offset)].large >= LM_DECAY_LEAST) lm_decay_stir();
     return;
   }
-  lm_large_free(large, mark_of_large(p));
+  lm_large_free(large, item.mark);
 }
 
-void lm_bin_overflow(lm_thread *t, uint32_t offset, void *p) {
-  if (lm_bin_class(offset) < LM_CLASSES) overflow_small(t, offset, p);
-  else overflow_large(t, offset, p);
+void lm_bin_overflow(lm_thread *t, uint32_t offset, lm_item item) {
+  if (lm_bin_class(offset) < LM_CLASSES) overflow_small(t, offset, item);
+  else overflow_large(t, offset, item);
 }
 
 lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_) {
@@ -238,7 +239,7 @@ lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_) {
 void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h) {
   if (h->n && class_ < LM_CLASSES) lm_bin_give_back(pool, class_, h->items, h->n);
   for (uint32_t i = 0; i < h->n && class_ >= LM_CLASSES; i++)
-    lm_large_free(&pool->large, mark_of_large(h->items[i]));
+    lm_large_free(&pool->large, h->items[i].mark);
   lm_own_free(h->items);
 }
 

@@ -41,15 +41,15 @@ LM_INLINE unsigned lm_bin_class(uint32_t offset) {
 /* One object, past the bins. */
 void *lm_bin_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token);
 /* Gives objects back to their store, and to the limit. */
-void lm_bin_give_back(lm_pool *pool, unsigned class_, void *const *items, uint32_t n);
+void lm_bin_give_back(lm_pool *pool, unsigned class_, const lm_item *items, uint32_t n);
 /* For a bin that is neither full nor closed. */
-void lm_bin_put(lm_bin *bin, void *p);
+void lm_bin_put(lm_bin *bin, lm_item item);
 /* For one that is. */
-void lm_bin_overflow(lm_thread *t, uint32_t offset, void *p);
+void lm_bin_overflow(lm_thread *t, uint32_t offset, lm_item item);
 
 /* What was taken out of a bin, the bin closed: objects, and the array that they are in. */
 typedef struct lm_haul {
-  void **items;
+  lm_item *items;
   uint32_t n;
 } lm_haul;
 

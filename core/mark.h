@@ -41,6 +41,13 @@ enum {
   LM_MARK_BUSY = LM_MARK_SLOW + 1
 };
 
+/* A cached object and its mark. Who takes it need not find out where that is: a store whose address
+ * is known late holds up what is read after it. */
+typedef struct lm_item {
+  void *p;
+  lm_side *mark;
+} lm_item;
+
 /* Stands before the marks of a span. */
 typedef struct lm_palette {
   _Atomic(lm_token) owner[LM_IDS]; /* by id; [0] and [LM_ID_WIDE] are not used */

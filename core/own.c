@@ -10,8 +10,8 @@
 #include "slab.h"
 #include "thread.h"
 
-enum { OWN_CLASSES = 32 }; /* to 8 KiB */
-#define OWN_SMALL_MAX ((size_t)8 << 10)
+enum { OWN_CLASSES = 36 }; /* to 16 KiB */
+#define OWN_SMALL_MAX ((size_t)16 << 10)
 
 typedef struct own_class {
   lm_lock lock;

@@ -163,12 +163,12 @@ static void put_home(const lm_place *place) {
   do {
     const lm_span *span = lm_map_span(lm_map_slot(p));
     pool = lm_pools_at(atomic_load_explicit(&span->strategy, memory_order_acquire));
-  } while (!lm_store_home(&pool->store[class_], p));
+  } while (!lm_store_home(&pool->store[class_], (lm_item){ p, place->side }));
   lm_limit_give(pool->strategy, (int64_t)place->size);
 }
 
 static void put(lm_thread *t, const lm_place *place) {
-  void *p = (void *)place->base;
+  lm_item item = { (void *)place->base, place->side };
   lm_pool *pool = lm_pools_at(place->strategy);
   if (place->large && lm_large_hand_over(place->side)) return;
   if (!place->large && lm_bin_place(place->bin) == 0) {
@@ -180,14 +180,14 @@ static void put(lm_thread *t, const lm_place *place) {
     lm_large_free(&pool->large, place->side);
     return;
   }
-  lm_poison(p, place->size);
+  lm_poison(item.p, place->size);
   if (!t) {
-    lm_bin_give_back(pool, lm_bin_class(place->bin), &p, 1);
+    lm_bin_give_back(pool, lm_bin_class(place->bin), &item, 1);
     return;
   }
   lm_bin *bin = lm_pool_bin_at(t, place->bin);
-  if (lm_bin_top(bin) == bin->high) lm_bin_overflow(t, place->bin, p);
-  else lm_bin_put(bin, p);
+  if (lm_bin_top(bin) == bin->high) lm_bin_overflow(t, place->bin, item);
+  else lm_bin_put(bin, item);
 }
 
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {

@@ -9,7 +9,7 @@
  *   object  what a caller gets. Nothing of loam's stands in it or before it.
  *   mark    a byte an object, beside the span: free in it, cached by a thread or its class's
  *           depot, or live; and whose, by way of a token that says site and generation (mark.h).
- *   bin     a thread's stack of pointers to cached objects of one (pool, class).
+ *   bin     a thread's stack of cached objects of one (pool, class), each with its mark's address.
  *
  * Law of a span of small objects: count objects = free + cached + live; `free` equals the number
  * of FREE marks; a span with free == count goes back to its region.
@@ -114,9 +114,9 @@ enum { LM_POOL_PLACES = 1024 };
  * so an object leaves a bin before anything else is done with it and enters it last. At worst the
  * child loses what was on its way. */
 typedef struct lm_bin {
-  _Atomic(void **) top; /* NULL also while the items are moved about */
-  void **low, **high;
-  void **seen; /* top at the last tick: a bin where it has not moved is idle */
+  _Atomic(lm_item *) top; /* NULL also while the items are moved about */
+  lm_item *low, *high;
+  lm_item *seen; /* top at the last tick: a bin where it has not moved is idle */
 } lm_bin;
 
 /* A pool's bins in a thread, at the same place in each, so that a decision table can hold "where in
@@ -144,38 +144,35 @@ LM_INLINE lm_bin *lm_pool_bin_at(lm_thread *t, size_t offset) {
   return (lm_bin *)((char *)t + offset);
 }
 
-LM_INLINE void **lm_bin_top(const lm_bin *bin) {
+LM_INLINE lm_item *lm_bin_top(const lm_bin *bin) {
   return atomic_load_explicit(&bin->top, memory_order_relaxed);
 }
 /* Release: the items are there before they count, and are not touched while they do. */
-LM_INLINE void lm_bin_set_top(lm_bin *bin, void **top) {
+LM_INLINE void lm_bin_set_top(lm_bin *bin, lm_item *top) {
   atomic_store_explicit(&bin->top, top, memory_order_release);
 }
 
-/* Where the mark of an object is. */
-typedef struct lm_at {
-  lm_side *side; /* of its span */
-  size_t index;
-} lm_at;
-
-/* p is a cached object of this span, which so stays as it is. */
-LM_INLINE lm_at lm_pool_at_in(const lm_span *s, const void *p) {
+/* The mark of a small object, live or cached. */
+LM_INLINE lm_side *lm_pool_mark_of(const void *p) {
+  const lm_span *s = lm_map_span_of(p);
   uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
   uint64_t reciprocal = lm_peek(uint64_t, &s->reciprocal);
-  size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
-  return (lm_at){ lm_peek(lm_side *, &s->side), index };
+  return lm_peek(lm_side *, &s->side) + (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
 }
 
-LM_INLINE lm_at lm_pool_at(const void *p) { return lm_pool_at_in(lm_map_span_of(p), p); }
+/* The marks of the span of a cached object, which so stays as it is. */
+LM_INLINE lm_side *lm_pool_marks(const lm_item *item) {
+  return lm_peek(lm_side *, &lm_map_span_of(item->p)->side);
+}
 
 /* For the address sanitizer: the object may be used. */
 LM_INLINE void lm_pool_unpoison(void *p) {
   lm_unpoison(p, lm_peek(size_t, &lm_map_span(lm_map_slot(p))->size));
 }
 
-LM_INLINE void lm_pool_mark(lm_at at, lm_mark mark) {
-  lm_assert(lm_mark_is_cached(atomic_load_explicit(&at.side[at.index], memory_order_relaxed)));
-  atomic_store_explicit(&at.side[at.index], mark, memory_order_release);
+LM_INLINE void lm_pool_mark(lm_side *at, lm_mark mark) {
+  lm_assert(lm_mark_is_cached(atomic_load_explicit(at, memory_order_relaxed)));
+  atomic_store_explicit(at, mark, memory_order_release);
 }
 
 /* Whether a token is the first of a span of which something is cached. */
@@ -195,11 +192,10 @@ LM_INLINE bool lm_pool_knows(const lm_span *s, const lm_lane *lane) {
   return known;
 }
 
-/* Takes the last object of a lane's bin, p of span s. */
-LM_INLINE void *lm_pool_take_last(lm_thread *t, const lm_lane *lane, const lm_span *s, void *p,
-                                  lm_mark mark) {
-  lm_at at = lm_pool_at_in(s, p);
-  lm_move(void **, &lm_pool_bin_at(t, lane->bin)->top, -1);
+/* Takes the last object of a bin, which is p. */
+LM_INLINE void *lm_pool_take_last(lm_bin *bin, const lm_item *top, void *p, lm_mark mark) {
+  lm_side *at = top[-1].mark;
+  lm_move(lm_item *, &bin->top, -1);
   lm_pool_mark(at, mark);
   lm_pool_unpoison(p);
   if (!p) __builtin_unreachable();
@@ -212,63 +208,59 @@ LM_INLINE void *lm_pool_take_last(lm_thread *t, const lm_lane *lane, const lm_sp
  * instruction adds to the thread by itself. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   size_t bin = lane->bin;
-  void **top = lm_bin_top(lm_pool_bin_at(t, bin));
+  const lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->low)) return NULL;
-  void *p = top[-1];
+  void *p = top[-1].p;
   const lm_span *s = lm_map_span_of(p);
   lm_token token = lane->token;
   lm_settle(token);
+  lm_settle(bin);
   if (lm_likely(lm_pool_is_first(s, token)))
-    return lm_pool_take_last(t, lane, s, p, LM_MARK_LIVE + LM_ID_FIRST);
-  return lm_pool_knows(s, lane) ? lm_pool_take_last(t, lane, s, p, lane->mark) : NULL;
+    return lm_pool_take_last(lm_pool_bin_at(t, bin), top, p, LM_MARK_LIVE + LM_ID_FIRST);
+  if (!lm_pool_knows(s, lane)) return NULL;
+  return lm_pool_take_last(lm_pool_bin_at(t, bin), top, p, lane->mark);
 }
 
 /* The same also where the span has its table of tokens. */
 LM_INLINE void *lm_pool_take_wide(lm_thread *t, const lm_lane *lane) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  void **top = lm_bin_top(bin);
+  const lm_item *top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
   void *p = lm_pool_take_ready(t, lane);
   if (p) return p;
-  p = top[-1];
-  lm_at at = lm_pool_at(p);
-  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(at.side)->wide,
+  lm_side *side = lm_pool_marks(&top[-1]);
+  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(side)->wide,
                                                  memory_order_acquire);
   if (!wide) return NULL;
-  atomic_store_explicit(&wide[at.index], lane->token, memory_order_relaxed);
-  return lm_pool_take_last(t, lane, lm_map_span_of(p), p, LM_MARK_LIVE + LM_ID_WIDE);
+  atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
+  return lm_pool_take_last(bin, top, top[-1].p, LM_MARK_LIVE + LM_ID_WIDE);
 }
 
 /* The same for a token that is counted, where the span has its table, and if `may` says so. */
 LM_INLINE void *lm_pool_take_counted(lm_thread *t, const lm_lane *lane, void *ctx,
                                      bool (*may)(lm_thread *t, void *ctx, size_t size)) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  void **top = lm_bin_top(bin);
+  const lm_item *top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
-  void *p = top[-1];
-  const lm_span *s = lm_map_span_of(p);
-  lm_at at = lm_pool_at(p);
-  lm_palette *palette = lm_mark_palette(at.side);
+  const lm_span *s = lm_map_span_of(top[-1].p);
+  lm_side *side = lm_peek(lm_side *, &s->side);
+  lm_palette *palette = lm_mark_palette(side);
   if (lm_unlikely(!atomic_load_explicit(&palette->wide, memory_order_acquire))) return NULL;
   if (lm_unlikely(!may(t, ctx, lm_peek(size_t, &s->size)))) return NULL;
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_relaxed);
-  atomic_store_explicit(&wide[at.index], lane->token, memory_order_relaxed);
-  lm_move(void **, &lm_pool_bin_at(t, lane->bin)->top, -1);
-  lm_pool_mark(at, LM_MARK_SLOW);
-  lm_pool_unpoison(p);
-  if (!p) __builtin_unreachable();
-  return p;
+  atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
+  return lm_pool_take_last(bin, top, top[-1].p, LM_MARK_SLOW);
 }
 
 /* The same for the lane of a large class: the block's token stands beside its mark. */
 LM_INLINE void *lm_pool_take_large_as(lm_thread *t, const lm_lane *lane, size_t size,
                                       lm_mark mark) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  void **top = lm_bin_top(bin);
+  lm_item *top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
-  void *p = top[-1];
-  lm_span *head = lm_map_span(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
+  void *p = top[-1].p;
+  lm_span *head = lm_map_head_of(top[-1].mark);
   lm_bin_set_top(bin, top - 1);
   atomic_store_explicit(&head->token, lane->token, memory_order_relaxed);
   atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
@@ -300,14 +292,14 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_side **mark) {
     return false;
   }
   size_t bin = lm_peek(uint32_t, &s->bin);
-  void **top = lm_bin_top(lm_pool_bin_at(t, bin));
+  lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
+  lm_settle(bin);
   atomic_store_explicit(side, dead, memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &s->size));
-  *top = p;
-  lm_settle(bin);
-  lm_move(void **, &lm_pool_bin_at(t, bin)->top, 1);
+  *top = (lm_item){ p, side };
+  lm_move(lm_item *, &lm_pool_bin_at(t, bin)->top, 1);
   return true;
 }
 
@@ -322,7 +314,7 @@ LM_INLINE bool lm_pool_give_counted(lm_thread *t, void *p, lm_side *mark, lm_poo
   const lm_span *s = lm_map_span_of(p);
   if (lm_unlikely(lm_peek(lm_mark, mark) != LM_MARK_SLOW)) return false;
   lm_bin *bin = lm_pool_bin_at(t, lm_peek(uint32_t, &s->bin));
-  void **top = lm_bin_top(bin);
+  lm_item *top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->high)) return false;
   lm_side *side = lm_peek(lm_side *, &s->side);
   bool large = lm_unlikely(lm_map_is_large(lm_peek(uint64_t, &s->reciprocal)));
@@ -331,8 +323,8 @@ LM_INLINE bool lm_pool_give_counted(lm_thread *t, void *p, lm_side *mark, lm_poo
   if (lm_unlikely(!may(t, token, s))) return false;
   atomic_store_explicit(mark, lm_mark_dead(LM_MARK_SLOW), memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &s->size));
-  *top = p;
-  lm_move(void **, &bin->top, 1);
+  *top = (lm_item){ p, mark };
+  lm_move(lm_item *, &bin->top, 1);
   return true;
 }
 

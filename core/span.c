@@ -174,7 +174,7 @@ static void undraw_locked(lm_store *s) {
 /* Draws objects from a span in `drawing`, and takes it out when it has no more. They come to stand
  * before `end`, the first of them last: so that a bin, which is emptied from its end, gives rising
  * addresses. */
-static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **end, unsigned want) {
+static unsigned draw_locked(lm_store *s, uint32_t *drawing, lm_item *end, unsigned want) {
   uint32_t slot = *drawing;
   lm_span *span = lm_map_span(slot);
   lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
@@ -187,7 +187,7 @@ static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **end, unsigned
     lm_mark mark = mark_at(side, at);
     if (lm_mark_is_free(mark)) {
       set_mark(side, at, mark + LM_MARK_CACHED);
-      *--end = start + at * size;
+      *--end = (lm_item){ start + at * size, &side[at] };
       left--;
     }
     if (++at == count) at = 0;
@@ -199,14 +199,14 @@ static unsigned draw_locked(lm_store *s, uint32_t *drawing, void **end, unsigned
 }
 
 /* As many of `want` as there is memory for. */
-static unsigned draw_all_locked(lm_store *s, uint32_t *drawing, void **items, unsigned want) {
+static unsigned draw_all_locked(lm_store *s, uint32_t *drawing, lm_item *items, unsigned want) {
   unsigned left = want;
   while (left > 0 && usable_locked(s, drawing)) left -= draw_locked(s, drawing, items + left, left);
   if (lm_unlikely(left > 0)) memmove(items, items + left, (want - left) * sizeof *items);
   return want - left;
 }
 
-unsigned lm_store_pull(lm_store *s, unsigned who, void **items, unsigned want) {
+unsigned lm_store_pull(lm_store *s, unsigned who, lm_item *items, unsigned want) {
   lm_lock_take(&s->lock);
   s->surplus = 0;
   s->drawn = true;
@@ -224,7 +224,7 @@ static unsigned depot_room(unsigned class_) {
 }
 
 /* Stocks what there is room for; the number of objects taken. */
-static unsigned stock_locked(lm_store *s, void *const *items, unsigned n) {
+static unsigned stock_locked(lm_store *s, const lm_item *items, unsigned n) {
   unsigned room = depot_room(s->class_);
   if (!s->depot && !(s->depot = lm_own_alloc(room * sizeof *s->depot))) return 0;
   if (n > room - s->stocked) n = room - s->stocked;
@@ -257,26 +257,24 @@ static void settle_locked(lm_store *s, uint32_t slot, uint32_t more, uint32_t co
 }
 
 /* Puts back those at the front that are of one span, as neighbours often are; how many. */
-static unsigned put_some_back_locked(lm_store *s, void *const *items, unsigned n, uint32_t count) {
-  const lm_span *span = lm_map_span(lm_map_slot(items[0]));
+static unsigned put_some_back_locked(lm_store *s, const lm_item *items, unsigned n,
+                                     uint32_t count) {
+  const lm_span *span = lm_map_span(lm_map_slot(items[0].p));
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
-  lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
-  uint64_t reciprocal = atomic_load_explicit(&span->reciprocal, memory_order_relaxed);
-  size_t whole = (size_t)lm_span_slots(s->class_) << LM_SLOT_SHIFT, offset;
+  size_t whole = (size_t)lm_span_slots(s->class_) << LM_SLOT_SHIFT;
   uint32_t more = 0;
   unsigned i = 0;
-  for (; i < n && (offset = (uintptr_t)items[i] - start) < whole; i++) {
-    size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
-    lm_mark mark = mark_at(side, index);
+  for (; i < n && (uintptr_t)items[i].p - start < whole; i++) {
+    lm_mark mark = mark_at(items[i].mark, 0);
     if (!lm_mark_is_cached(mark)) continue;
-    set_mark(side, index, mark - LM_MARK_CACHED);
+    set_mark(items[i].mark, 0, mark - LM_MARK_CACHED);
     more++;
   }
   if (more) settle_locked(s, lm_map_slot((void *)start), more, count);
   return i;
 }
 
-static void put_all_back_locked(lm_store *s, void *const *items, unsigned n) {
+static void put_all_back_locked(lm_store *s, const lm_item *items, unsigned n) {
   uint32_t count = lm_span_count(s->class_);
   for (unsigned done = 0; done < n;) done += put_some_back_locked(s, items + done, n - done, count);
 }
@@ -293,7 +291,7 @@ static void end_depot_locked(lm_store *s) {
 }
 
 /* The number of objects that the depot took: all, some or none. */
-static unsigned absorb_locked(lm_store *s, void *const *items, unsigned n) {
+static unsigned absorb_locked(lm_store *s, const lm_item *items, unsigned n) {
   if (atomic_load_explicit(&s->apart, memory_order_relaxed)) return 0;
   if (s->surplus <= SURPLUS_MOST) {
     s->surplus += n;
@@ -303,7 +301,7 @@ static unsigned absorb_locked(lm_store *s, void *const *items, unsigned n) {
   return 0;
 }
 
-void lm_store_push(lm_store *s, void *const *items, unsigned n) {
+void lm_store_push(lm_store *s, const lm_item *items, unsigned n) {
   lm_lock_take(&s->lock);
   unsigned done = absorb_locked(s, items, n);
   put_all_back_locked(s, items + done, n - done);
@@ -488,14 +486,14 @@ static bool is_over_locked(const lm_store *s, uint32_t slot) {
          free_of(span) == lm_span_count(s->class_);
 }
 
-bool lm_store_home(lm_store *s, void *p) {
+bool lm_store_home(lm_store *s, lm_item item) {
   uint32_t slots = lm_span_slots(s->class_), over = 0;
   lm_lock_take(&s->lock);
-  const lm_span *span = lm_map_span(lm_map_slot(p));
+  const lm_span *span = lm_map_span(lm_map_slot(item.p));
   bool ours = atomic_load_explicit(&span->strategy, memory_order_relaxed) == s->strategy;
   if (ours) {
     uint32_t slot = lm_map_slot((void *)atomic_load_explicit(&span->start, memory_order_relaxed));
-    put_all_back_locked(s, &p, 1);
+    put_all_back_locked(s, &item, 1);
     if (is_over_locked(s, slot)) end_locked(s, over = slot, slots);
   }
   lm_lock_drop(&s->lock);
@@ -594,8 +592,10 @@ static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty, uint32_
 static bool is_depot_valid(const lm_store *s) {
   for (unsigned i = 0; i < s->stocked; i++) {
     lm_place place;
-    if (!lm_map_find(s->depot[i], &place) || place.bin != s->bin) return false;
-    if (place.base != (uintptr_t)s->depot[i] || !lm_mark_is_cached(place.mark)) return false;
+    const lm_item *item = &s->depot[i];
+    if (!lm_map_find(item->p, &place) || place.bin != s->bin) return false;
+    if (place.base != (uintptr_t)item->p || place.side != item->mark) return false;
+    if (!lm_mark_is_cached(place.mark)) return false;
   }
   return true;
 }

@@ -2,7 +2,7 @@
  *
  * A span's only record of what is free is its marks; objects are drawn by looking for FREE ones
  * from where the last one was found. In front of the spans stands a depot, a stack of
- * objects that threads gave back and others take again by copying pointers, their marks CACHED
+ * objects that threads gave back and others take again by copying items, their marks CACHED
  * all the while (the depot of Bonwick and Adams, "Magazines and Vmem", 2001; tcmalloc's transfer
  * cache). While much is freed and nothing is taken, the depot is given up, because one object in it
  * keeps a whole span.
@@ -31,11 +31,11 @@ typedef struct lm_store {
   uint32_t drawing[LM_DRAWERS];    /* first slots of the spans that threads draw from, or 0 */
   uint32_t partial, purged, empty; /* first slots of listed spans, 0 for none */
   uint32_t spans, empties;
-  uint32_t stocked;    /* pointers in the depot */
+  uint32_t stocked;    /* objects in the depot */
   uint32_t surplus;    /* objects pushed since one was last pulled */
   bool drawn;          /* some were pulled since the last tick (decay.h) */
   _Atomic bool fed;    /* some came from a bin that ran over since then: more may come */
-  void **depot;        /* NULL until first used */
+  lm_item *depot;      /* NULL until first used */
   lm_regions *regions; /* these four are constant */
   uint32_t strategy, bin;
   unsigned class_;
@@ -52,10 +52,10 @@ void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t
                    unsigned class_);
 /* Takes up to `want` objects, CACHED; fewer only when there is no memory. `who` tells threads
  * apart. */
-unsigned lm_store_pull(lm_store *s, unsigned who, void **items, unsigned want);
+unsigned lm_store_pull(lm_store *s, unsigned who, lm_item *items, unsigned want);
 /* Gives back objects that are CACHED; others are passed over (a forked child may inherit a
  * thread's bin at the moment an object left it). */
-void lm_store_push(lm_store *s, void *const *items, unsigned n);
+void lm_store_push(lm_store *s, const lm_item *items, unsigned n);
 /* Gives back the depot and every empty span; true if that leaves nothing. */
 bool lm_store_drain(lm_store *s);
 /* Gives up the depot and the empty spans. */
@@ -72,7 +72,7 @@ bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_tok
  * grace has passed. */
 bool lm_store_set_apart(lm_store *s, uint32_t slot, uint32_t bin);
 /* Takes back an object that no bin takes; false if its span is another store's by now. */
-bool lm_store_home(lm_store *s, void *p);
+bool lm_store_home(lm_store *s, lm_item item);
 /* Objects of a span that is apart, live or on their way home. */
 uint32_t lm_store_held(lm_store *s, uint32_t slot);
 /* Ends its being apart: as before; as a span of another store, of the same class, its live objects

@@ -42,7 +42,7 @@ static bool is_recalled(const lm_pool *pool, unsigned class_) {
 }
 
 static bool is_idle(sweep *w, lm_bin *bin) {
-  void **top = lm_bin_top(bin);
+  lm_item *top = lm_bin_top(bin);
   bool idle = w->all || top == bin->seen;
   bin->seen = top;
   if (!idle && top > bin->low) w->more = true;
