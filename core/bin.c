@@ -6,8 +6,6 @@
 #include "decay.h"
 
 enum { CAPACITY_MOST = 1024 };
-/* So many of a full bin are given back at a time. */
-enum { SHED_AT_ONCE = 256 };
 /* A bin holds at most this part of the strategy's limit: a thread at most a twenty-fifth. */
 enum { LIMIT_SHARE = 1024 };
 /* Bytes in a bin that are worth waking somebody for. */
@@ -182,17 +180,15 @@ void lm_bin_put(lm_bin *bin, lm_item item) {
   lm_bin_set_top(bin, top + 1);
 }
 
-/* Gives the oldest back: what was freed last is warm. */
-static void shed(lm_bin *bin, lm_pool *pool, unsigned class_, uint32_t least) {
-  lm_item old[SHED_AT_ONCE]; /* threads may have small stacks */
-  uint32_t n = count_of(bin), some = least < SHED_AT_ONCE ? least : SHED_AT_ONCE;
+/* The older half goes: what was freed last is warm. From where it is: while there is no top, nobody
+ * looks. */
+static void halve(lm_bin *bin, lm_pool *pool, unsigned class_) {
+  uint32_t n = count_of(bin), half = n / 2;
   lm_bin_set_top(bin, NULL);
-  memcpy(old, bin->low, some * sizeof *old);
-  memmove(bin->low, bin->low + some, (n - some) * sizeof *old);
-  lm_bin_set_top(bin, bin->low + n - some);
   atomic_store_explicit(&pool->store[class_].fed, true, memory_order_relaxed);
-  lm_bin_give_back(pool, class_, old, some);
-  if (some < least) shed(bin, pool, class_, least - some);
+  lm_bin_give_back(pool, class_, bin->low, half);
+  memmove(bin->low, bin->low + half, (n - half) * sizeof *bin->low);
+  lm_bin_set_top(bin, bin->low + n - half);
 }
 
 /* For a full bin, or one not open: makes room and puts the object. */
@@ -205,7 +201,7 @@ static void overflow_small(lm_thread *t, uint32_t offset, lm_item item) {
     lm_bin_give_back(pool, class_, &item, 1);
     return;
   }
-  if (lm_bin_top(bin) == bin->high) shed(bin, pool, class_, count_of(bin) / 2);
+  if (lm_bin_top(bin) == bin->high) halve(bin, pool, class_);
   lm_bin_put(bin, item);
   stir(pool, bin, offset);
 }
