@@ -204,13 +204,33 @@ bool lm_map_view(const lm_span *s, lm_view *out, uint32_t *version) {
 }
 
 /* Whoever replaces a token is done in a moment, and does not fork meanwhile. */
-LM_INLINE lm_mark mark_of(lm_side *side) {
+LM_INLINE lm_mark mark_of(const lm_span *s, uint32_t version, lm_side *side) {
+  lm_mark mark;
+  while ((mark = atomic_load_explicit(side, memory_order_acquire)) == LM_MARK_BUSY &&
+         lm_map_is_same(s, version))
+    lm_sys_yield();
+  return mark;
+}
+
+LM_INLINE lm_token token_of(const lm_span *s, uint32_t version, lm_side *side, size_t index,
+                            lm_mark mark) {
+  _Atomic(lm_token) *at = lm_mark_token_at(side, index, mark);
+  if (!at || !lm_map_is_same(s, version)) return LM_NOBODY;
+  return atomic_load_explicit(at, memory_order_acquire);
+}
+
+lm_mark lm_map_mark(lm_side *side) {
   lm_mark mark;
   while ((mark = atomic_load_explicit(side, memory_order_acquire)) == LM_MARK_BUSY) lm_sys_yield();
   return mark;
 }
 
-lm_mark lm_map_mark(lm_side *side) { return mark_of(side); }
+lm_mark lm_map_mark_in(const lm_span *s, uint32_t version, lm_side *side, size_t index,
+                       lm_token *token) {
+  lm_mark mark = mark_of(s, version, &side[index]);
+  *token = token_of(s, version, side, index, mark);
+  return mark;
+}
 
 static lm_token token_of_head(lm_side *mark) {
   return atomic_load_explicit(&lm_map_head_of(mark)->token, memory_order_relaxed);
@@ -231,8 +251,9 @@ LM_INLINE bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
   out->base = v.start + index * v.size;
   out->size = v.size;
   out->side = v.side + index;
-  out->mark = mark_of(out->side);
-  out->token = out->large ? token_of_head(v.side) : lm_mark_token(v.side, index, out->mark);
+  out->mark = mark_of(s, out->version, out->side);
+  out->token = out->large ? token_of_head(v.side)
+                          : token_of(s, out->version, v.side, index, out->mark);
   out->bin = v.bin;
   out->strategy = v.strategy;
   out->span = s;

@@ -224,8 +224,12 @@ LM_INLINE bool lm_map_glance(const void *p, lm_place *out) {
   }
   return lm_map_is_same(s, version);
 }
-/* A mark that is not BUSY. */
+/* A mark that is not BUSY, of a large block. */
 lm_mark lm_map_mark(lm_side *side);
+/* The same of a small object, and its token, where the entry said `version`. If it says another by
+ * now they are not to be believed: the marks may be somebody else's, though they can be read. */
+lm_mark lm_map_mark_in(const lm_span *span, uint32_t version, lm_side *side, size_t index,
+                       lm_token *token);
 
 /* Bytes of the range in use by pools and by loam itself; bytes of the array in use. */
 size_t lm_map_handed(void);

@@ -1,6 +1,9 @@
 /* mark.c - memory for marks, and the tokens that they name.
  *
- * Tables of one kind (the marks of a class, the wide tokens of a class) are pieces of a slab. */
+ * Tables of one kind (the marks of a class, the wide tokens of a class) are pieces of a slab. Who
+ * reads a span just as it goes (map.c, walk.c) may look at a table that is another by then, and
+ * does not believe it: so what changes them are atomic stores, and their memory can always be
+ * read. */
 #include "mark.h"
 
 #include "own.h"
@@ -42,7 +45,7 @@ void lm_marks_start(void) {
 /* Another thread may be in the midst of lm_marks_start: so whoever is first begins. */
 static void begin_locked(void) {
   if (marks.begun) return;
-  lm_regions_init(&marks.regions, &(lm_prepare){ 0 });
+  lm_regions_init(&marks.regions, &(lm_prepare){ .stays = true });
   for (unsigned kind = 0; kind < KINDS; kind++) marks.slab[kind].zeroed = true;
   marks.begun = true;
 }
@@ -63,17 +66,11 @@ static void put(void *at) {
   lm_lock_drop(&marks.lock);
 }
 
-/* Zeroes what one who reads a span just as it goes may still look at. */
-static void clear(void *at, size_t size) {
-  uint64_t *word = at;
-  for (size_t i = 0; i < (size + 7) / 8; i++) __atomic_store_n(&word[i], 0, __ATOMIC_RELAXED);
-}
-
 lm_side *lm_marks_new(unsigned class_, uint32_t count) {
   lm_palette *palette = take(class_, sizeof *palette + count + 1);
   if (!palette) return NULL;
-  palette->class_ = class_;
-  palette->count = count;
+  __atomic_store_n(&palette->class_, class_, __ATOMIC_RELAXED);
+  __atomic_store_n(&palette->count, count, __ATOMIC_RELAXED);
   return (lm_side *)(palette + 1);
 }
 
@@ -82,10 +79,10 @@ void lm_marks_recycle(lm_side *side) {
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_relaxed);
   uint32_t count = palette->count;
   if (wide) {
-    clear((void *)wide, count * sizeof *wide);
+    lm_slab_clear((void *)wide, count * sizeof *wide);
     put((void *)wide);
   }
-  clear(palette, sizeof *palette + count);
+  lm_slab_clear(palette, sizeof *palette + count);
   put(palette);
 }
 

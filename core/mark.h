@@ -103,13 +103,19 @@ bool lm_marks_are_valid(void);
  * try first, and becomes the one that fitted. */
 lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint);
 
-/* The token that a mark of an object names. */
-LM_INLINE lm_token lm_mark_token(lm_side *side, size_t index, lm_mark mark) {
+/* Where the token stands that a mark of an object names; NULL: nowhere. */
+LM_INLINE _Atomic(lm_token) *lm_mark_token_at(lm_side *side, size_t index, lm_mark mark) {
   lm_palette *palette = lm_mark_palette(side);
   unsigned id = mark < LM_MARK_SLOW ? mark % LM_IDS : LM_ID_WIDE;
-  if (id != LM_ID_WIDE) return atomic_load_explicit(&palette->owner[id], memory_order_relaxed);
+  if (id != LM_ID_WIDE) return &palette->owner[id];
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire);
-  return wide ? atomic_load_explicit(&wide[index], memory_order_relaxed) : LM_NOBODY;
+  return wide ? &wide[index] : NULL;
+}
+
+/* The token itself, of a span that stays as it is. */
+LM_INLINE lm_token lm_mark_token(lm_side *side, size_t index, lm_mark mark) {
+  _Atomic(lm_token) *at = lm_mark_token_at(side, index, mark);
+  return at ? atomic_load_explicit(at, memory_order_relaxed) : LM_NOBODY;
 }
 
 #endif

@@ -267,7 +267,8 @@ static uint32_t return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
 static bool release(lm_regions *r, uint32_t slot, uint32_t slots) {
   uint32_t done;
   if (lm_region_is_eager(&r->how)) done = return_pages(r, slot, slots);
-  else if (slots >= WORTH_RETURNING) done = return_to_range(r, slot, slots) ? slots : 0;
+  else if (slots >= WORTH_RETURNING && !r->how.stays)
+    done = return_to_range(r, slot, slots) ? slots : 0;
   else done = purge_to_clean(r, slot, slots) ? slots : 0;
   if (!done) put_dirty(r, slot, slots);
   atomic_fetch_add_explicit(&released, done, memory_order_relaxed);

@@ -24,6 +24,7 @@ typedef struct lm_prepare {
   int thp; /* transparent huge pages: 1 asked for, -1 refused, 0 nothing said */
   bool prefault, lock;
   bool registered; /* with a driver: regions come and go by pinned.c alone, each as a whole */
+  bool stays;      /* emptied, but never the range's again: others may look there at any time */
 } lm_prepare;
 
 typedef struct lm_regions {

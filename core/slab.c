@@ -1,8 +1,6 @@
 /* slab.c - pieces of one size, cut from chunks of a slot. */
 #include "slab.h"
 
-#include <string.h>
-
 #include "poison.h"
 
 /* Stands in the last bytes of an unused piece, so that all else of it may stay zero. */
@@ -18,6 +16,11 @@ struct lm_chunk {
   size_t size; /* of a piece */
   uint32_t used;
 } __attribute__((aligned(LM_CACHE_LINE)));
+
+void lm_slab_clear(void *at, size_t size) {
+  uint64_t *word = at;
+  for (size_t i = 0; i < (size + 7) / 8; i++) __atomic_store_n(&word[i], 0, __ATOMIC_RELAXED);
+}
 
 static lm_chunk *chunk_of(const void *piece) {
   return (lm_chunk *)lm_align_down((uintptr_t)piece, LM_SLOT);
@@ -50,7 +53,7 @@ static lm_chunk *make_chunk(lm_slab *s, lm_regions *r, size_t size) {
   atomic_store_explicit(&lm_map_span(slot)->size, size, memory_order_relaxed);
   lm_chunk *c = lm_map_address(slot);
   lm_unpoison(c, LM_SLOT);
-  if (s->zeroed && !clean) memset(c, 0, LM_SLOT);
+  if (s->zeroed && !clean) lm_slab_clear(c, LM_SLOT);
   *c = (lm_chunk){ .slab = s, .at = (char *)(c + 1), .size = size };
   list_chunk(c);
   return c;

@@ -11,13 +11,17 @@ typedef struct lm_chunk lm_chunk;
  * piece or can cut one, and no others. */
 typedef struct lm_slab {
   lm_chunk *first;
-  bool zeroed; /* pieces are zeros when they are given and put: so a new chunk costs, one is kept */
+  /* Pieces are zeros when they are given and put, and others may look at what was one: so a new
+   * chunk costs, and one is kept. */
+  bool zeroed;
 } lm_slab;
 
 /* A piece of `size` bytes, a multiple of 16 and always the same; its slot's entry tells it. NULL:
  * there is no memory. */
 void *lm_slab_take(lm_slab *s, lm_regions *r, size_t size);
 void lm_slab_put(lm_slab *s, lm_regions *r, void *piece);
+/* Zeroes so many bytes (in whole words) of memory that others may look at meanwhile. */
+void lm_slab_clear(void *at, size_t size);
 /* The slab that a piece is of. */
 lm_slab *lm_slab_of(const void *piece);
 bool lm_slab_is_valid(const lm_slab *s);

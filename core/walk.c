@@ -29,8 +29,9 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   bool large = lm_map_is_large(view.reciprocal);
   uint32_t count = large ? 1 : lm_span_count(lm_class_of(view.size));
   for (uint32_t i = 0; i < count;) {
-    lm_mark mark = lm_map_mark(&view.side[i]);
-    lm_token token = large ? atomic_load(&span->token) : lm_mark_token(view.side, i, mark);
+    lm_token token = large ? atomic_load(&span->token) : LM_NOBODY;
+    lm_mark mark = large ? lm_map_mark(view.side)
+                         : lm_map_mark_in(span, version, view.side, i, &token);
     size_t size = large ? atomic_load(&span->size) : view.size;
     if (!lm_map_is_same(span, version)) {
       if (!settled_view(span, &now, &version) || !is_same_extent(&view, &now)) return;
