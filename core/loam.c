@@ -285,13 +285,18 @@ void *loam_malloc(loam_site *site, size_t size) {
   return lm_likely(p != NULL) ? p : lm_engine_emptied(t, site, size, malloc_slow);
 }
 
-void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_thread *t = lm_self_or_nobody;
-  if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
+/* From the lane that is known by the code, for a small size; NULL: it has nothing. */
+LM_INLINE void *take_by_code(lm_thread *t, size_t size, const void *code) {
   unsigned class_ = lm_class_of(size);
   lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
   uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
-  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  return lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+}
+
+void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
+  lm_thread *t = lm_self_or_nobody;
+  if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
+  void *p = take_by_code(t, size, code);
   return lm_likely(p != NULL) ? p : lm_engine_code_missed(t, size, code, miss);
 }
 
@@ -323,10 +328,7 @@ void *loam_code_learn(size_t size, const void *code, loam_site *site) {
 void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
-  unsigned class_ = lm_class_of(size);
-  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
-  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
-  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  void *p = take_by_code(t, size, code);
   return lm_likely(p != NULL) ? memset(p, 0, size) : code_missed_zeroed(t, size, code, miss);
 }
 
