@@ -9,6 +9,7 @@
 #include "engine.h"
 #include "names.h"
 #include "standin.h"
+#include "stream.h"
 
 static void must(CUresult result) { assert_int_equal(result, CUDA_SUCCESS); }
 
@@ -42,15 +43,6 @@ static int end(void **state) {
   int violations = (int)standin_violations();
   standin_forgive();
   return violations + !valid;
-}
-
-static CUstream new_stream(void) {
-  CUstream stream;
-  CUcontext context;
-  must(cuDevicePrimaryCtxRetain(&context, 0));
-  must(cuCtxSetCurrent(context));
-  must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  return stream;
 }
 
 static void *alloc(size_t size, CUstream stream) {

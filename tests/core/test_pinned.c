@@ -14,6 +14,7 @@
 #include "pinned.h"
 #include "pools.h"
 #include "strategy.h"
+#include "stream.h"
 #include "sweep.h"
 
 #define PINNED "local p = loam.pinned { name = 'p' } "
@@ -35,15 +36,6 @@ static loam_owner_info owner_of(const void *p) {
 }
 
 static bool is_of(const void *p, const char *kind) { return p && !strcmp(owner_of(p).kind, kind); }
-
-static CUstream new_stream(void) {
-  CUstream stream;
-  CUcontext context;
-  must(cuDevicePrimaryCtxRetain(&context, 0));
-  must(cuCtxSetCurrent(context));
-  must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  return stream;
-}
 
 static unsigned long registrations(void) { return standin_calls("cuMemHostRegister"); }
 

@@ -1,0 +1,19 @@
+/* stream.h - a stream for tests on the stand-in. */
+#ifndef STREAM_H
+#define STREAM_H
+
+#include <stdlib.h>
+
+#include "cuda.h"
+
+/* Of device 0's primary context, which is current from then on. */
+static inline CUstream new_stream(void) {
+  CUstream stream;
+  CUcontext context;
+  if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
+      cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
+    abort();
+  return stream;
+}
+
+#endif
