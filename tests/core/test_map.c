@@ -2,6 +2,8 @@
 #include <sys/resource.h>
 
 #include "map.h"
+#include "pool.h"
+#include "region.h"
 #include "span.h"
 #include "test.h"
 
@@ -151,6 +153,50 @@ static void takes_less_where_address_space_is_limited(void **state) {
   }
 }
 
+/* Marks that are somebody else's by now: a byte that looks as if it were being changed, and a table
+ * of tokens that is nowhere. Believed, they would be waited for without end, and followed. */
+static void marks_of_a_span_that_went_are_not_followed(void **state) {
+  (void)state;
+  static struct {
+    lm_palette palette;
+    lm_side side[64];
+  } marks;
+  static lm_span span;
+  static _Atomic(lm_token) table[64];
+  lm_token token = 0;
+  table[2] = 77;
+  atomic_store(&span.version, 4);
+  atomic_store(&marks.side[1], LM_MARK_BUSY);
+  atomic_store(&marks.side[2], LM_MARK_SLOW);
+  atomic_store(&marks.palette.wide, table);
+  assert_int_equal(lm_map_mark_in(&span, 4, marks.side, 2, &token), LM_MARK_SLOW);
+  assert_int_equal(token, 77);
+  atomic_store(&marks.palette.wide, (void *)(uintptr_t)64);
+  for (unsigned i = 1; i <= 2; i++) {
+    (void)lm_map_mark_in(&span, 2, marks.side, i, &token);
+    assert_int_equal(token, LM_NOBODY);
+  }
+}
+
+/* Who looks at marks just as they go finds memory there, empty or somebody else's. */
+static void memory_that_stays_can_be_read_once_it_is_given_back(void **state) {
+  (void)state;
+  enum { MANY = 2048 }; /* slots: more than are kept */
+  static lm_regions regions;
+  bool clean;
+  lm_pool_start();
+  lm_regions_init(&regions, &(lm_prepare){ .stays = true });
+  uint32_t slot = lm_regions_take(&regions, MANY, LM_SLOT, &clean);
+  assert_int_not_equal(slot, 0);
+  volatile char *at = lm_map_address(slot);
+  lm_unpoison((void *)at, (size_t)MANY << LM_SLOT_SHIFT);
+  at[0] = 1;
+  lm_regions_put(&regions, slot, MANY);
+  lm_regions_trim(&regions);
+  assert_int_equal(at[0], 0);
+  assert_true(regions.held >= MANY);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(takes_less_where_address_space_is_limited), /* before a range is reserved */
@@ -161,6 +207,8 @@ int main(void) {
     cmocka_unit_test(finds_a_large_block_from_any_byte),
     cmocka_unit_test(finds_each_of_two_neighbours),
     cmocka_unit_test(knows_nothing_of_other_addresses),
+    cmocka_unit_test(marks_of_a_span_that_went_are_not_followed),
+    cmocka_unit_test(memory_that_stays_can_be_read_once_it_is_given_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
