@@ -58,18 +58,25 @@ static PyObject *manager_pinned(PyObject *self, PyObject *args) {
   return make(args, make_pinned);
 }
 
-/* (device, address, size): of any of these; given back when enough is pending. */
-static PyObject *manager_free(PyObject *self, PyObject *args) {
-  (void)self;
+typedef void (*end_fn)(void *ctx, int device, void *ptr, size_t size);
+
+/* (device, address, size) */
+static PyObject *end(PyObject *args, const loam_manager *m, end_fn by) {
   int device;
   unsigned long long ptr;
   Py_ssize_t size;
   if (!PyArg_ParseTuple(args, "iKn", &device, &ptr, &size)) return NULL;
-  const loam_manager *m = loam_manager_get();
   Py_BEGIN_ALLOW_THREADS;
-  m->memfree(m->ctx, device, (void *)(uintptr_t)ptr, (size_t)size);
+  by(m->ctx, device, (void *)(uintptr_t)ptr, (size_t)size);
   Py_END_ALLOW_THREADS;
   Py_RETURN_NONE;
+}
+
+/* Of any of these; given back when enough is pending. */
+static PyObject *manager_free(PyObject *self, PyObject *args) {
+  (void)self;
+  const loam_manager *m = loam_manager_get();
+  return end(args, m, m->memfree);
 }
 
 /* (device, address, size, flags) */
@@ -88,42 +95,34 @@ static PyObject *manager_pin(PyObject *self, PyObject *args) {
   return binding_done(status);
 }
 
-/* (device, address, size) */
 static PyObject *manager_unpin(PyObject *self, PyObject *args) {
   (void)self;
-  int device;
-  unsigned long long ptr;
-  Py_ssize_t size;
-  if (!PyArg_ParseTuple(args, "iKn", &device, &ptr, &size)) return NULL;
   const loam_manager *m = loam_manager_get();
+  return end(args, m, m->memunpin);
+}
+
+typedef loam_status (*tell_fn)(void *ctx, int device);
+
+static PyObject *tell(PyObject *number, const loam_manager *m, tell_fn what) {
+  int device;
+  if (!PyArg_Parse(number, "i", &device)) return NULL;
+  loam_status status;
   Py_BEGIN_ALLOW_THREADS;
-  m->memunpin(m->ctx, device, (void *)(uintptr_t)ptr, (size_t)size);
+  status = what(m->ctx, device);
   Py_END_ALLOW_THREADS;
-  Py_RETURN_NONE;
+  return binding_done(status);
 }
 
 static PyObject *manager_initialize(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
   const loam_manager *m = loam_manager_get();
-  loam_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = m->initialize(m->ctx, (int)device);
-  Py_END_ALLOW_THREADS;
-  return binding_done(status);
+  return tell(number, m, m->initialize);
 }
 
 static PyObject *manager_reset(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
   const loam_manager *m = loam_manager_get();
-  loam_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = m->reset(m->ctx, (int)device);
-  Py_END_ALLOW_THREADS;
-  return binding_done(status);
+  return tell(number, m, m->reset);
 }
 
 /* (device, address): the handle, and where in what it stands for the memory is. */
@@ -217,24 +216,24 @@ static PyObject *device_count(PyObject *self, PyObject *none) {
 
 static PyObject *device_memory(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
+  int device;
+  if (!PyArg_Parse(number, "i", &device)) return NULL;
   size_t left, total;
   loam_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = loam_device_memory((int)device, &left, &total);
+  status = loam_device_memory(device, &left, &total);
   Py_END_ALLOW_THREADS;
   return status ? binding_fail(status) : Py_BuildValue("nn", (Py_ssize_t)left, (Py_ssize_t)total);
 }
 
 static PyObject *device_info(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
+  int device;
+  if (!PyArg_Parse(number, "i", &device)) return NULL;
   struct loam_device_info info;
   loam_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = loam_device_info((int)device, &info);
+  status = loam_device_info(device, &info);
   Py_END_ALLOW_THREADS;
   if (status) return binding_fail(status);
   PyObject *d = PyDict_New();
@@ -250,11 +249,11 @@ static PyObject *device_info(PyObject *self, PyObject *number) {
 
 static PyObject *device_trim(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
+  int device;
+  if (!PyArg_Parse(number, "i", &device)) return NULL;
   size_t bytes;
   Py_BEGIN_ALLOW_THREADS;
-  bytes = loam_device_trim((int)device);
+  bytes = loam_device_trim(device);
   Py_END_ALLOW_THREADS;
   return PyLong_FromSize_t(bytes);
 }

@@ -186,6 +186,14 @@ class Frees(OnTheStandIn):
         del new
 
 
+class Devices(OnTheStandIn):
+    def test_a_number_that_is_no_devices_is_no_other_ones(self):
+        for ask in (_loam.device_memory, _loam.device_info, _loam.device_trim,
+                    _loam.manager_initialize, _loam.manager_reset):
+            with self.assertRaises(OverflowError):
+                ask(1 << 32)
+
+
 class Policies(OnTheStandIn):
     def tearDown(self):
         super().tearDown()
