@@ -96,10 +96,23 @@ static bool reaches(uint64_t wanted) {
   return generation() >= wanted;
 }
 
-static int dial(void) {
+static struct sockaddr_un own_address(void) {
   struct sockaddr_un address = { .sun_family = AF_UNIX };
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
+  return address;
+}
+
+/* A socket where this process's is to be, as another host of the same number would have it. */
+static int bound_elsewhere(void) {
+  struct sockaddr_un address = own_address();
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  return fd;
+}
+
+static int dial(void) {
+  struct sockaddr_un address = own_address();
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
   return fd;
 }
@@ -269,11 +282,7 @@ static void a_place_that_cannot_be_is_an_event_and_no_more(void **state) {
 
 static void a_stale_socket_is_replaced(void **state) {
   (void)state;
-  struct sockaddr_un address = { .sun_family = AF_UNIX };
-  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
-  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-  close(fd);
+  close(bound_elsewhere());
   assert_true(exists(socket_of(getpid())));
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
@@ -281,10 +290,7 @@ static void a_stale_socket_is_replaced(void **state) {
 
 static void a_socket_of_another_host_is_left_alone(void **state) {
   (void)state;
-  struct sockaddr_un address = { .sun_family = AF_UNIX };
-  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
-  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  int fd = bound_elsewhere();
   assert_int_equal(listen(fd, 4), 0);
   fails_in_words(folder, "another host");
   assert_true(exists(socket_of(getpid())));
@@ -517,10 +523,7 @@ static void asking_nobody_fails_in_words(void **state) {
 
 static void a_host_that_does_not_answer_is_given_up(void **state) {
   (void)state;
-  struct sockaddr_un address = { .sun_family = AF_UNIX };
-  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
-  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  int fd = bound_elsewhere();
   assert_int_equal(listen(fd, 4), 0);
   assert_int_equal(lm_control_ask(getpid(), "status", 50, gather, NULL), LOAM_EIO);
   assert_non_null(strstr(loam_error(), "did not answer within 50 ms"));
@@ -555,10 +558,7 @@ static void hosts_are_listed_and_stale_sockets_removed(void **state) {
 /* In the midst of a load, say. */
 static void a_host_that_does_not_answer_is_listed(void **state) {
   (void)state;
-  struct sockaddr_un address = { .sun_family = AF_UNIX };
-  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
-  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  int fd = bound_elsewhere();
   assert_int_equal(listen(fd, 4), 0);
   hosts = own_pid_found = 0;
   assert_int_equal(lm_control_hosts(note_host, NULL), LOAM_OK);
