@@ -5,6 +5,7 @@
 #include "binding.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_22_API_VERSION /* NumPy 2 declares NEP 49 only where asked */
 #include <numpy/arrayobject.h>
 
 #include "handler.h"
