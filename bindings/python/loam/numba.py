@@ -28,6 +28,7 @@ import numpy
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 from numba.core.typing.npydecl import parse_dtype
 from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array, populate_array
@@ -40,8 +41,8 @@ _ALLOCATE_EXTERNAL = 1  # its place in NRT_api_functions
 
 _allocators: dict[str, int] = {}
 
-# Numba's run-time is set up by the first use of its target; before that its table is empty.
-cpu_target.target_context
+# Before its run-time is set up Numba's table is empty; later Numbas do that when they first compile.
+rtsys.initialize(cpu_target.target_context)
 
 
 def allocator(tag: str = "numba.data") -> int:

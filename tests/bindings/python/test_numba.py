@@ -2,9 +2,11 @@
 
 import ctypes
 import gc
+import os
 import sys
 import threading
 
+os.environ["NUMBA_NRT_STATS"] = "1"  # later Numbas count where they are asked to
 try:
     import numba
     from numba.core.runtime import rtsys
