@@ -343,3 +343,25 @@ API cuProfilerStop(void) {
   ENTER();
   LEAVE(CUDA_SUCCESS);
 }
+
+/* ---- Memory of several devices at one address: these have none; PyTorch looks it up ---- */
+
+API cuMulticastCreate(CUmemGenericAllocationHandle *out, const void *properties) {
+  ENTER();
+  (void)out, (void)properties;
+  LEAVE(CUDA_ERROR_NOT_SUPPORTED);
+}
+
+API cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device) {
+  ENTER();
+  (void)handle, (void)device;
+  LEAVE(CUDA_ERROR_NOT_SUPPORTED);
+}
+
+API cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
+                       CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
+                       unsigned long long flags) {
+  ENTER();
+  (void)handle, (void)offset, (void)memory, (void)memory_offset, (void)size, (void)flags;
+  LEAVE(CUDA_ERROR_NOT_SUPPORTED);
+}

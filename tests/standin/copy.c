@@ -129,3 +129,9 @@ API cuMemsetD32Async(CUdeviceptr at, unsigned value, size_t count, CUstream stre
   ENTER();
   LEAVE(fill(stream, at, value, 4, count, false));
 }
+
+/* A word of memory, as a flag that a device waits for. */
+API cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags) {
+  ENTER();
+  LEAVE(flags ? CUDA_ERROR_NOT_SUPPORTED : fill(stream, at, value, 4, 1, false));
+}

@@ -136,6 +136,13 @@
   X(cuMemsetD8Async, 3020, cuMemsetD8Async,                                                       \
     (CUdeviceptr at, unsigned char value, size_t count, CUstream stream))                         \
   X(cuMemsetD8, 4000, cuMemsetD8_v2, (CUdeviceptr at, unsigned char value, size_t count))         \
+  X(cuMulticastAddDevice, 12010, cuMulticastAddDevice,                                            \
+    (CUmemGenericAllocationHandle handle, CUdevice device))                                       \
+  X(cuMulticastBindMem, 12010, cuMulticastBindMem,                                                \
+    (CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,     \
+     size_t memory_offset, size_t size, unsigned long long flags))                                \
+  X(cuMulticastCreate, 12010, cuMulticastCreate,                                                  \
+    (CUmemGenericAllocationHandle * out, const void *properties))                                 \
   X(cuPointerGetAttribute, 3020, cuPointerGetAttribute,                                           \
     (void *out, CUpointer_attribute attribute, CUdeviceptr at))                                   \
   X(cuPointerGetAttributes, 3020, cuPointerGetAttributes,                                         \
@@ -157,6 +164,8 @@
   X(cuStreamQuery, 3020, cuStreamQuery, (CUstream handle))                                        \
   X(cuStreamSynchronize, 3020, cuStreamSynchronize, (CUstream handle))                            \
   X(cuStreamWaitEvent, 3020, cuStreamWaitEvent, (CUstream handle, CUevent event, unsigned flags)) \
+  X(cuStreamWriteValue32, 12000, cuStreamWriteValue32,                                            \
+    (CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags))                          \
   X(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode,                  \
     (CUstreamCaptureMode * mode))
 
