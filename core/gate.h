@@ -2,7 +2,8 @@
  *
  * What a thread remembers in its lanes cannot hold what depends on gauges. But it can hold where
  * in the tree they are first asked; from there on the tree is gates, one a node, at its index: one
- * subtraction and one comparison of whole numbers each. */
+ * subtraction and one comparison of whole numbers each. A condition that reckons is one as well
+ * where it comes to a sum of few numbers, each times a small whole number. */
 #ifndef LM_GATE_H
 #define LM_GATE_H
 
@@ -10,25 +11,44 @@
 
 struct lm_plan;
 
-enum { LM_GATE_SHUT = 255, LM_GATE_FAR = 254, LM_GATE_NUMBERS = 8 };
+enum {
+  LM_GATE_SHUT = 255,
+  LM_GATE_FAR = 254,
+  LM_GATE_SUM = 253,
+  LM_GATE_NUMBERS = 16,
+  LM_GATE_TERMS = 4
+};
 
-/* Law: for a request with align <= 16 and zero = 0, the number that the node reads is one of the
- *      `span` whole numbers from `from` on if and only if the node's condition holds. Then `yes`,
- *      else `no`: so many gates on, past nodes whose answer is known for such requests; or, below
- *      0, lm_gate_to of the strategy that lm_plan_first names. Two gates that read the same number
- *      have the same `number`, and no others: so each need be read but once on a way. Where `ask`
- *      is not LM_GATE_FAR, what it reads is not in `behind`: nothing of it need be remembered. */
+/* Of a sum. */
+typedef struct lm_term {
+  uint8_t input; /* LM_IN_* */
+  uint8_t arg;
+  int8_t factor;
+  uint8_t number; /* of what is read, as a gate's */
+} lm_term;
+
+/* Law: for a request with align <= 16 and zero = 0, the number that the node reads, or what its
+ *      terms and `sizes` times the size come to, is one of the `span` whole numbers from `from` on
+ *      if and only if the node's condition holds. Then `yes`, else `no`: so many gates on, past
+ *      nodes whose answer is known for such requests; or, below 0, lm_gate_to of the strategy that
+ *      lm_plan_first names. Two gates that read the same number, or the same sum, have the same
+ *      `number`, and no others: so each need be read but once on a way. Where `ask` is not
+ *      LM_GATE_FAR, what it reads is not in `behind`: nothing of it need be remembered. */
 typedef struct lm_gate {
   int64_t from;
   uint64_t span;
   int64_t yes, no;
-  uint16_t arg;
-  uint8_t input;  /* LM_IN_*; LM_GATE_SHUT: only the tree can tell */
+  lm_term term[LM_GATE_TERMS]; /* where `input` is LM_GATE_SUM: */
+  uint8_t terms;               /* so many, of other than the size; and */
+  int8_t sizes;
+  uint8_t input;  /* LM_IN_*, LM_GATE_SUM; LM_GATE_SHUT: only the tree can tell */
   uint8_t number; /* < LM_GATE_NUMBERS, unless it is shut */
-  uint8_t ask;    /* `input` where that is the size, live bytes, the node or what is free there */
+  uint8_t ask;    /* `input` where that is the size, live bytes, the node or what is free there, or
+                     a sum of such */
+  uint8_t arg;    /* < LM_NODES_MAX */
   /* By number: what it and those that it leads to read; the same less those at once behind it that
-   * read the same as it. Not the size, which stays what it is. */
-  uint8_t reads, behind;
+   * read the same as it. Not the size, which stays what it is; of a sum, what that is of. */
+  uint16_t reads, behind;
 } lm_gate;
 
 /* Where gates lead that name a strategy; of LM_STRATEGIES_MAX: none. In the key of a lane a

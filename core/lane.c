@@ -33,18 +33,43 @@ LM_INLINE int64_t lead_past(const lm_gate **gate, uint64_t number) {
   return leads;
 }
 
+/* What a gate's number, or sum, is by way of numbers that were read before. */
+typedef struct reading {
+  lm_thread *t;
+  const loam_site *site;
+  size_t size;
+  uint32_t known;
+  int64_t number[LM_GATE_NUMBERS];
+} reading;
+
+static int64_t recall(reading *r, unsigned number, int input, unsigned arg) {
+  if (input == LM_IN_SIZE) return (int64_t)r->size;
+  if (!(r->known >> number & 1)) r->number[number] = read_number(r->t, r->site, input, arg);
+  r->known |= 1u << number;
+  return r->number[number];
+}
+
+static int64_t recall_sum(reading *r, const lm_gate *gate) {
+  int64_t sum = gate->sizes * (int64_t)r->size;
+  for (unsigned i = 0; i < gate->terms; i++) {
+    const lm_term *term = &gate->term[i];
+    sum += term->factor * recall(r, term->number, term->input, term->arg);
+  }
+  return sum;
+}
+
 /* Where gates lead a request with align <= 16 and zero = 0; or where none is. Any gates. */
 static LM_NOINLINE int64_t pass_far(lm_thread *t, const loam_site *site, const lm_gate *gate,
                                     size_t size) {
-  uint64_t number[LM_GATE_NUMBERS];
-  uint32_t known = 0;
+  reading r;
+  r.t = t;
+  r.site = site;
+  r.size = size;
+  r.known = 0;
   while (gate->input != LM_GATE_SHUT) {
-    unsigned i = gate->number, input = gate->input;
-    if (!(known >> i & 1))
-      number[i] = input == LM_IN_SIZE ? size
-                                      : (uint64_t)read_number(t, site, (int)input, gate->arg);
-    known |= 1u << i;
-    int64_t leads = lead_past(&gate, number[i]);
+    int64_t number = gate->input == LM_GATE_SUM ? recall_sum(&r, gate)
+                                                : recall(&r, gate->number, gate->input, gate->arg);
+    int64_t leads = lead_past(&gate, (uint64_t)number);
     if (leads < 0) return leads;
   }
   return lm_gate_to(LM_STRATEGIES_MAX);
@@ -423,12 +448,41 @@ static LM_JUMPED void *take_sized(lm_thread *t, const lm_gate *gate, uint64_t ke
   return take_number(t, gate, key, site, size, slow, (int64_t)size);
 }
 
+/* A term of a sum; below 0: it takes a call. */
+LM_INLINE int64_t at_once(lm_thread *t, const lm_term *term, const loam_site *site) {
+  if (term->input == LM_IN_NODE_FREE) return lm_numa_free_at_once(term->arg);
+  if (term->input == LM_IN_NODE) return lm_numa_here_at_once();
+  return lm_live_is_near(t, site->index) ? lm_live_at(t->near) : -1;
+}
+
+/* By a gate that asks for a sum. */
+static LM_JUMPED void *take_sum(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
+                                size_t size, lm_engine_slow *slow) {
+  int64_t sum = gate->sizes * (int64_t)size;
+  const lm_term *term = gate->term, *end = term + gate->terms;
+  for (; term < end; term++) {
+    int64_t number = at_once(t, term, site);
+    if (lm_unlikely(number < 0)) return take_far(t, gate, key, site, size, slow);
+    sum += term->factor * number;
+  }
+  int64_t leads = lead_past(&gate, (uint64_t)sum);
+  if (lm_unlikely(leads >= 0)) return take_asked(t, gate, key, site, size, slow);
+  lm_lane *lane = led(t, key, leads);
+  if (lm_unlikely(!lane)) return else_slow(t, site, size, slow);
+  if (lane->token & LM_TOKEN_SLOW)
+    return lm_live_is_near(t, site->index) ? take_counted(t, lane, site, size, slow)
+                                           : take_led(t, lane, site, size, slow);
+  void *p = lm_pool_take_ready(t, lane);
+  return lm_likely(p != NULL) ? taken(t, lane, p) : take_led(t, lane, site, size, slow);
+}
+
 LM_INLINE void *take_by_gate(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
                              size_t size, lm_engine_slow *slow) {
   if (gate->ask == LM_IN_LIVE) return take_live(t, gate, key, site, size, slow);
   if (gate->ask == LM_IN_NODE) return take_node(t, gate, key, site, size, slow);
   if (gate->ask == LM_IN_NODE_FREE) return take_free(t, gate, key, site, size, slow);
   if (gate->ask == LM_IN_SIZE) return take_sized(t, gate, key, site, size, slow);
+  if (gate->ask == LM_GATE_SUM) return take_sum(t, gate, key, site, size, slow);
   return take_far(t, gate, key, site, size, slow);
 }
 

@@ -240,10 +240,12 @@ uint64_t lm_numa_free_unkept(unsigned node) {
   if (node >= LM_NODES_MAX) return 0;
   lm_numa_gauge *g = &lm_numa_gauges[node];
   if (!lm_numa_has(node)) return free_of_missing(node, g);
-  uint32_t kept = LM_NUMA_KEPT;
-  bool is_kept = atomic_compare_exchange_strong_explicit(
-      &g->state, &kept, LM_NUMA_KEPT_USED, memory_order_relaxed, memory_order_relaxed);
-  if (!is_kept && kept != LM_NUMA_KEPT_USED) refresh(node, g);
+  int64_t kept = atomic_load_explicit(&g->kept, memory_order_relaxed);
+  if (kept < 0)
+    atomic_compare_exchange_strong_explicit(&g->kept, &kept, -kept, memory_order_relaxed,
+                                            memory_order_relaxed);
+  if (kept) return (uint64_t)(kept < 0 ? -kept : kept) - 1;
+  refresh(node, g);
   return atomic_load_explicit(&g->free, memory_order_relaxed);
 }
 
@@ -252,20 +254,19 @@ bool lm_numa_is_wanted(void) { return atomic_load_explicit(&wanted, memory_order
 /* One that nobody read for a second is kept no more; nor is one whose file is gone. Sooner, and
  * what is asked now and then would mostly be found unkept. */
 static bool keep(unsigned node, lm_numa_gauge *g, int64_t now) {
-  uint32_t state = atomic_load_explicit(&g->state, memory_order_relaxed);
+  int64_t kept = atomic_load_explicit(&g->kept, memory_order_relaxed), next = 0;
   bool is_recent = now - atomic_load_explicit(&g->read_at, memory_order_relaxed) < 2 * KEEP_NS;
-  bool is_used = state == LM_NUMA_KEPT_USED || (state == LM_NUMA_UNKEPT && is_recent);
+  bool is_used = kept > 0 || (!kept && is_recent);
   g->unused = is_used ? 0 : g->unused + 1;
-  bool stays = is_used || (state == LM_NUMA_KEPT && g->unused < LM_NUMA_KEPT_UNUSED);
-  uint32_t next = stays ? LM_NUMA_KEPT : LM_NUMA_UNKEPT;
-  if (next == LM_NUMA_KEPT) {
+  if (is_used || (kept && g->unused < LM_NUMA_KEPT_UNUSED)) {
     uint64_t total, free;
     read_memory(node, &total, &free);
     atomic_store_explicit(&g->free, free, memory_order_relaxed);
     atomic_store_explicit(&g->read_at, now, memory_order_relaxed);
+    next = -(int64_t)free - 1;
   }
-  atomic_store_explicit(&g->state, next, memory_order_relaxed);
-  return next == LM_NUMA_KEPT;
+  atomic_store_explicit(&g->kept, next, memory_order_relaxed);
+  return next;
 }
 
 void lm_numa_keep(void) {
@@ -275,14 +276,14 @@ void lm_numa_keep(void) {
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
     lm_numa_gauge *g = &lm_numa_gauges[node];
     if (nodes >> node & 1) any = keep(node, g, now) || any;
-    else atomic_store_explicit(&g->state, LM_NUMA_UNKEPT, memory_order_relaxed); /* it went */
+    else atomic_store_explicit(&g->kept, 0, memory_order_relaxed); /* it went */
   }
   atomic_store_explicit(&wanted, any, memory_order_relaxed);
 }
 
 void lm_numa_unkeep(void) {
   for (unsigned node = 0; node < LM_NODES_MAX; node++)
-    atomic_store_explicit(&lm_numa_gauges[node].state, LM_NUMA_UNKEPT, memory_order_relaxed);
+    atomic_store_explicit(&lm_numa_gauges[node].kept, 0, memory_order_relaxed);
 }
 
 /* One that went is looked for again. */

@@ -94,10 +94,10 @@ bool lm_numa_runs_start(lm_numa_runs *runs, const void *at, size_t size, size_t 
                         const lm_placement *placement);
 bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out);
 
-/* What gauges read without a call. */
-enum { LM_NUMA_UNKEPT, LM_NUMA_KEPT, LM_NUMA_KEPT_USED };
+/* What gauges read without a call. `kept`: 0, or by the service thread what is free and 1 more;
+ * below 0, the same, until somebody reads it: so that it is known whether anybody does. */
 typedef struct lm_numa_gauge {
-  _Atomic uint32_t state;
+  _Atomic int64_t kept;
   uint32_t unused;         /* times it was kept since somebody read it; the service thread's */
   _Atomic int64_t read_at; /* whoever moves it reads the file; relaxed, the figure is a hint */
   _Atomic uint64_t free;
@@ -111,12 +111,10 @@ extern _Atomic int lm_numa_place __attribute__((visibility("hidden")));
 uint64_t lm_numa_free_unkept(unsigned node);
 unsigned lm_numa_here_now(void);
 
-/* The same as the two without, or -1: they may have to call somebody. */
+/* The same as the two without, or below 0: they may have to call somebody. `node` is below
+ * LM_NODES_MAX. */
 LM_INLINE int64_t lm_numa_free_at_once(unsigned node) {
-  const lm_numa_gauge *g = &lm_numa_gauges[node % LM_NODES_MAX];
-  bool is_kept = atomic_load_explicit(&g->state, memory_order_relaxed) == LM_NUMA_KEPT_USED;
-  if (lm_unlikely(!is_kept || node >= LM_NODES_MAX)) return -1;
-  return (int64_t)atomic_load_explicit(&g->free, memory_order_relaxed);
+  return atomic_load_explicit(&lm_numa_gauges[node].kept, memory_order_relaxed) - 1;
 }
 
 LM_INLINE int lm_numa_here_at_once(void) {
@@ -125,7 +123,7 @@ LM_INLINE int lm_numa_here_at_once(void) {
 }
 
 LM_INLINE uint64_t lm_numa_free(unsigned node) {
-  int64_t free = lm_numa_free_at_once(node);
+  int64_t free = node < LM_NODES_MAX ? lm_numa_free_at_once(node) : -1;
   return lm_likely(free >= 0) ? (uint64_t)free : lm_numa_free_unkept(node);
 }
 

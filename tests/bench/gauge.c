@@ -13,7 +13,9 @@
  * has memory of its own, so that none finds in it what another left. */
 static const char policy[] =
     "local own = {}\n"
-    "for _, gauge in ipairs { 'none', 'node', 'free', 'live', 'two', 'both', 'deep' } do\n"
+    "local gauges = { 'none', 'node', 'free', 'live', 'two', 'both', 'deep', 'room', 'sum', 'more' "
+    "}\n"
+    "for _, gauge in ipairs(gauges) do\n"
     "  own['plain.' .. gauge] = loam.host { name = 'plain.' .. gauge }\n"
     "  own['cut.' .. gauge] = loam.host { name = 'cut.' .. gauge }\n"
     "end\n"
@@ -41,11 +43,18 @@ static const char policy[] =
     "    if req.node == 0 and loam.node(0).free > loam.MiB then return a else return b end\n"
     "  elseif gauge == 'both' then\n"
     "    if req.node == 0 and req.live < loam.GiB then return a else return b end\n"
+    "  elseif gauge == 'room' then\n"
+    "    if loam.node(0).free - req.size > loam.MiB then return a else return b end\n"
+    "  elseif gauge == 'sum' then\n"
+    "    if req.live + req.size < loam.GiB then return a else return b end\n"
+    "  elseif gauge == 'more' then\n"
+    "    if loam.node(0).free > req.live then return a else return b end\n"
     "  end\n"
     "  return a\n"
     "end }\n";
 
-static const char *const gauges[] = { "none", "node", "free", "live", "two", "both", "deep" };
+static const char *const gauges[] = { "none", "node", "free", "live", "two",
+                                      "both", "deep", "room", "sum",  "more" };
 enum { GAUGES = sizeof gauges / sizeof *gauges, ROUNDS = 40, EACH = 10000 };
 
 typedef struct way {

@@ -34,40 +34,46 @@ static void make_machine(void) {
 }
 
 /* `few` and `some` are bytes that live. */
-static const char policy[] = "local a = loam.host { name = 'a' }\n"
-                             "local b = loam.host { name = 'b' }\n"
-                             "local c = loam.host { name = 'c', align = 64 }\n"
-                             "local few, some = %d, %d\n"
-                             "return loam.policy { name = 'gauge%d', pick = function(req)\n"
-                             "  if req.tag:is 'gauge.steps' then\n"
-                             "    if req.live < few then return a end\n"
-                             "    if req.live < some then return b else return c end\n"
-                             "  end\n"
-                             "  if req.tag:is 'gauge.sizes' then\n"
-                             "    if req.size < 100 then return a end\n"
-                             "    if req.node ~= 0 or req.live >= some then return c end\n"
-                             "    if req.size < 203 then return b else return a end\n"
-                             "  end\n"
-                             "  if req.tag:is 'gauge.sums' then\n"
-                             "    if req.live + req.size < some then return b else return c end\n"
-                             "  end\n"
-                             "  if req.tag:under 'gauge.many' then\n"
-                             "    if req.live < few then return a else return b end\n"
-                             "  end\n"
-                             "  return a\n"
-                             "end }\n";
+static const char policy[] =
+    "local a = loam.host { name = 'a' }\n"
+    "local b = loam.host { name = 'b' }\n"
+    "local c = loam.host { name = 'c', align = 64 }\n"
+    "local few, some = %d, %d\n"
+    "return loam.policy { name = 'gauge%d', pick = function(req)\n"
+    "  if req.tag:is 'gauge.steps' then\n"
+    "    if req.live < few then return a end\n"
+    "    if req.live < some then return b else return c end\n"
+    "  end\n"
+    "  if req.tag:is 'gauge.sizes' then\n"
+    "    if req.size < 100 then return a end\n"
+    "    if req.node ~= 0 or req.live >= some then return c end\n"
+    "    if req.size < 203 then return b else return a end\n"
+    "  end\n"
+    "  if req.tag:is 'gauge.sums' then\n"
+    "    if 2 * req.live - req.node + 3 * req.size < 2 * some then return b end\n"
+    "  end\n"
+    "  if req.tag:is 'gauge.rooms' then\n"
+    "    local left = loam.node(0).free - 2 * loam.GiB - 2 * req.size\n"
+    "    if left > -300 then return a end\n"
+    "    if req.live - left < some then return b else return c end\n"
+    "  end\n"
+    "  if req.tag:under 'gauge.many' then\n"
+    "    if req.live < few then return a else return b end\n"
+    "  end\n"
+    "  return a\n"
+    "end }\n";
 
 static int few = 2000, some = 6000;
 
 static void load(int version) {
-  char text[2000];
+  char text[3000];
   snprintf(text, sizeof text, policy, few, some, version);
   if (loam_policy_load_text("gauge.lua", text)) fail_msg("%s", loam_error());
 }
 
 /* ---- What has to be so ---- */
 
-enum { STEPS, SIZES, SUMS, MANY, MANY_N = 200, TAGS = MANY + MANY_N };
+enum { STEPS, SIZES, SUMS, ROOMS, MANY, MANY_N = 200, TAGS = MANY + MANY_N };
 typedef struct tag {
   loam_site *site, *other; /* two sites of it */
   int64_t live;
@@ -77,7 +83,7 @@ static tag tags[TAGS];
 static int set_up(void **state) {
   (void)state;
   char text[32];
-  static const char *const names[] = { "gauge.steps", "gauge.sizes", "gauge.sums" };
+  static const char *const names[] = { "gauge.steps", "gauge.sizes", "gauge.sums", "gauge.rooms" };
   for (int i = 0; i < TAGS; i++) {
     snprintf(text, sizeof text, "gauge.many.%d", i);
     loam_where at = { i < MANY ? names[i] : text, "here.c", "f", "", 7 };
@@ -94,7 +100,9 @@ static const char *expected(int i, size_t size) {
   if (i == STEPS) return live < few ? "a" : live < some ? "b" : "c";
   if (i == SIZES && size >= 100 && (lm_numa_here() != 0 || live >= some)) return "c";
   if (i == SIZES) return size >= 100 && size < 203 ? "b" : "a";
-  if (i == SUMS) return live + (int64_t)size < some ? "b" : "c";
+  if (i == SUMS) return 2 * live + 3 * (int64_t)size < 2 * some ? "b" : "a";
+  if (i == ROOMS && 2 * size < 300) return "a";
+  if (i == ROOMS) return live + 2 * (int64_t)size < some ? "b" : "c";
   return live < few ? "a" : "b";
 }
 
@@ -247,7 +255,7 @@ static uint64_t served_by_lanes(const loam_site *site) {
 
 static void lanes_serve_what_gauges_decide(void **state) {
   (void)state;
-  for (int i = STEPS; i <= SIZES; i++) {
+  for (int i = STEPS; i < MANY; i++) {
     for (uint32_t way = 0; way < WAYS; way++) {
       uint64_t before = served_by_lanes(tags[i].site);
       for (int k = 0; k < 1000; k++) loam_free(make(way, tags[i].site, 200, 128));

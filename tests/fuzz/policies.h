@@ -167,6 +167,21 @@ static chain decide_by_gauges(const request *r) {
   return r->live >= LIVE_MUCH ? (chain){ { WIDE } } : (chain){ { NEVER } };
 }
 
+/* Sums of gauges and sizes; free memory is read twice on the way. */
+#define PICK_BY_SUMS                                           \
+  "local room = loam.node(0).free - req.size * 2 "             \
+  "if room < -32 * loam.TiB then return no end "               \
+  "if req.live + 2 * req.size < 100000 then return plain end " \
+  "if room + 3 * req.size < 1204 + loam.node(0).free then "    \
+  "  return page:or_else(plain) "                              \
+  "end "                                                       \
+  "return 5 - req.size * 3 < -60000 and huge or never"
+static chain decide_by_sums(const request *r) {
+  if (r->live < 100000 - 2 * (int64_t)r->size) return (chain){ { PLAIN } };
+  if (r->size < 1204) return (chain){ { PAGE, PLAIN } };
+  return r->size * 3 > 60005 ? (chain){ { HUGE } } : (chain){ { NEVER } };
+}
+
 enum { FIRST_POLICY = 1 };
 /* Number 0 is the built-in default. */
 static const policy policies[] = {
@@ -178,6 +193,7 @@ static const policy policies[] = {
   { "as-asked", PICK_AS_ASKED, decide_as_asked, false },
   { "by-live", PICK_BY_LIVE, decide_by_live, false },
   { "by-gauges", PICK_BY_GAUGES, decide_by_gauges, false },
+  { "by-sums", PICK_BY_SUMS, decide_by_sums, false },
   { "without-an-answer", "if req.size > 7 then return plain end", NULL, true },
   { "random", "return math.random() > 0.5 and plain or wide", NULL, true },
 };
