@@ -1,158 +1,49 @@
 /* device.c - loam's own pool of device memory on a driver of paper, which hands out addresses and
- * does nothing else: what the pool itself costs, and how much more memory it takes than is live.
+ * does nothing else: what the pool itself costs, and how much more memory it takes than is live;
+ * and beside it PyTorch's caching allocator, where there is one.
  *
  *   device            all of it
  *   device pair SIZE N    N times allocate and free: for callgrind or perf
  *   device pinned SIZE N, device combined SIZE N    the same of pinned memory, which is of a host
  *                         pool, and of that which is write-combined and so of the device's pool
+ *   device torch FILE     all that is of device memory by PyTorch's allocator, which FILE has: a
+ *                         library made of tests/gpu/torch_host.cc
+ *   device torch FILE SIZE N
  *
  * The trace is made up: a model's training, with weights that stay, activations whose sizes differ
  * from step to step (sequences of different lengths) and are freed in reverse, workspaces in
  * between, and gradients. */
+#include <dlfcn.h>
 #include <string.h>
 
-#include "bench.h"
-#include "cache.h"
+#include "paper.h"
 
-/* ---- The driver of paper */
+/* ---- Who */
 
-enum { GRANULE = 2 << 20 };
-static uint64_t next_address = (uint64_t)1 << 44;
-static size_t mapped, peak_mapped, calls;
+static void *take_loam(size_t size, void *stream) { return loam_device_alloc(NULL, size, stream); }
+static void give_loam(void *ptr, void *stream) { (void)loam_device_free(ptr, stream); }
+static void trim_loam(void) { loam_device_trim(-1); }
 
-static int current(void) { return 0; }
+static struct {
+  void *(*alloc)(size_t size, void *stream);
+  void (*free)(void *ptr, void *stream);
+  void (*trim)(void);
+} who = { take_loam, give_loam, trim_loam };
 
-static lm_gpu_result info(int device, lm_gpu_info *out) {
-  (void)device;
-  *out = (lm_gpu_info){ .name = "paper", .total = 80 * LM_GIB, .has_vmm = true };
-  out->granularity = GRANULE;
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
-  (void)device;
-  *out = next_address;
-  next_address += lm_align_up(size, LM_GIB);
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result unreserve(lm_devptr at, size_t size) {
-  (void)at, (void)size;
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle) {
-  (void)device, (void)at;
-  *handle = ++calls;
-  mapped += size;
-  if (mapped > peak_mapped) peak_mapped = mapped;
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
-  (void)at, (void)handle;
-  calls++;
-  mapped -= size;
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **out) {
-  (void)device, (void)flags;
-  return (*out = aligned_alloc(LM_PAGE, size)) ? LM_GPU_OK : LM_GPU_NO_MEMORY;
-}
-
-static lm_gpu_result host_free(void *at) {
-  free(at);
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result host_register(int device, void *at, size_t size, unsigned flags) {
-  (void)device, (void)at, (void)size, (void)flags;
-  calls++;
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result host_unregister(void *at) {
-  (void)at;
-  calls++;
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result synchronize(int device) {
-  (void)device;
-  return LM_GPU_OK;
-}
-
-static void *context(int device) {
-  (void)device;
-  return NULL;
-}
-
-static void *context_of(lm_stream stream) {
-  (void)stream;
-  return NULL;
-}
-
-static void know(int device, void *context) { (void)device, (void)context; }
-
-static lm_gpu_result push_context(int device, void *context, void **scope) {
-  (void)device, (void)context;
-  *scope = NULL;
-  return LM_GPU_OK;
-}
-
-static void pop(void *scope) { (void)scope; }
-
-static bool may_record(int device, lm_stream stream) {
-  (void)device, (void)stream;
-  return true;
-}
-
-static lm_gpu_result event_create(int device, lm_gpu_event *out) {
-  (void)device;
-  *out = &calls;
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result event_record(lm_gpu_event event, int device, lm_stream stream) {
-  (void)event, (void)device, (void)stream;
-  return LM_GPU_OK;
-}
-
-static lm_gpu_result event_ended(lm_gpu_event event) {
-  (void)event;
-  return LM_GPU_OK;
-}
-
-static const lm_gpu_ops ops = {
-  .name = "paper",
-  .current = current,
-  .info = info,
-  .synchronize = synchronize,
-  .context = context,
-  .context_of = context_of,
-  .know = know,
-  .push_context = push_context,
-  .pop = pop,
-  .may_record = may_record,
-  .event_create = event_create,
-  .event_record = event_record,
-  .event_query = event_ended,
-  .event_wait = event_ended,
-  .event_destroy = event_ended,
-  .reserve = reserve,
-  .unreserve = unreserve,
-  .host_alloc = host_alloc,
-  .host_free = host_free,
-  .host_register = host_register,
-  .host_unregister = host_unregister,
-  .map = map,
-  .unmap = unmap,
-};
-
-void lm_gpu_cuda_find(lm_gpu_machine *out) {
-  out->ops = &ops;
-  out->count = 1;
+static void take_torch(const char *path) {
+  void *library = dlopen(path, RTLD_NOW);
+  void (*start)(void) = NULL;
+  if (library) {
+    *(void **)&start = dlsym(library, "torch_start");
+    *(void **)&who.alloc = dlsym(library, "torch_pair_alloc");
+    *(void **)&who.free = dlsym(library, "torch_pair_free");
+    *(void **)&who.trim = dlsym(library, "torch_trim");
+  }
+  if (!start || !who.alloc || !who.free || !who.trim) {
+    fprintf(stderr, "%s: %s\n", path, dlerror());
+    exit(1);
+  }
+  start();
 }
 
 /* ---- Time */
@@ -172,7 +63,7 @@ static uint64_t draw(void) {
 }
 
 static void pairs(size_t size, long n) {
-  for (long i = 0; i < n; i++) loam_device_free(loam_device_alloc(NULL, size, NULL), NULL);
+  for (long i = 0; i < n; i++) who.free(who.alloc(size, NULL), NULL);
 }
 
 static void pinned(size_t size, long n) {
@@ -212,20 +103,21 @@ static void time_random(size_t most, size_t in_all) {
   for (long i = 0; i < bench_some(200000); i++) {
     size_t s = draw() % SLOTS;
     if (at[s]) {
-      loam_device_free(at[s], NULL);
+      who.free(at[s], NULL);
       at[s] = NULL;
       live -= size[s];
     } else {
       size[s] = 1 + draw() % most;
       if (live + size[s] > in_all) continue;
-      at[s] = loam_device_alloc(NULL, size[s], NULL);
+      at[s] = who.alloc(size[s], NULL);
       live += size[s];
       if (live > peak) peak = live;
       done++;
     }
   }
   double spent = now_ns() - begun;
-  for (int i = 0; i < SLOTS; i++) loam_device_free(at[i], NULL);
+  for (int i = 0; i < SLOTS; i++)
+    if (at[i]) who.free(at[i], NULL);
   memset(at, 0, sizeof at);
   printf("random up to %7zu KiB    %6.1f ns a pair, reserved %.3f of the peak, %zu calls of the "
          "driver in %ld\n",
@@ -240,7 +132,7 @@ enum { LAYERS = 32, STEPS = 60, PER_LAYER = 8 };
 static size_t live_bytes, peak_live;
 
 static void *take(size_t size) {
-  void *p = loam_device_alloc(NULL, size, NULL);
+  void *p = who.alloc(size, NULL);
   live_bytes += size;
   if (live_bytes > peak_live) peak_live = live_bytes;
   return p;
@@ -248,7 +140,7 @@ static void *take(size_t size) {
 
 static void give(void *p, size_t size) {
   live_bytes -= size;
-  loam_device_free(p, NULL);
+  who.free(p, NULL);
 }
 
 static void step(size_t hidden, size_t tokens) {
@@ -297,21 +189,31 @@ static void (*act_of(const char *name))(size_t size, long n) {
   return strcmp(name, "combined") != 0 ? pairs : combined;
 }
 
+static void all_of_devices(void) {
+  for (size_t size = 256; size <= LM_GIB; size *= 8) time_pairs(size);
+  time_pairs(LM_GIB);
+}
+
+static void all_of_mixes(void) {
+  who.trim();
+  time_random(LM_MIB, LM_GIB);
+  who.trim();
+  time_random(64 * LM_MIB, 16 * LM_GIB);
+  who.trim();
+  train();
+}
+
 int main(int argc, char **argv) {
   bench_load("device", "local d = loam.device {}\n"
                        "return loam.policy { pick = function(req) return d end }\n");
-  if (argc == 4) {
-    act_of(argv[1])((size_t)atoll(argv[2]), atol(argv[3]));
+  bool torch = argc > 2 && !strcmp(argv[1], "torch");
+  if (torch) take_torch(argv[2]);
+  if (argc >= 4) {
+    act_of(argv[1])((size_t)atoll(argv[argc - 2]), atol(argv[argc - 1]));
     return 0;
   }
-  for (size_t size = 256; size <= LM_GIB; size *= 8) time_pairs(size);
-  time_pairs(LM_GIB);
-  for (size_t size = 64; size <= LM_MIB; size *= 16) time_pinned(size);
-  loam_device_trim(-1);
-  time_random(LM_MIB, LM_GIB);
-  loam_device_trim(-1);
-  time_random(64 * LM_MIB, 16 * LM_GIB);
-  loam_device_trim(-1);
-  train();
+  all_of_devices();
+  for (size_t size = 64; size <= LM_MIB && !torch; size *= 16) time_pinned(size);
+  all_of_mixes();
   return 0;
 }

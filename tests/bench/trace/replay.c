@@ -1,8 +1,10 @@
 /* replay.c - traces of device memory (trace.h) through loam's pools and through models of other
  * allocators: what is reserved beside what is live.
  *
- *   trace [--pool NAME]... FILE...    cache, chunks, driver, none, models; absent: all
+ *   trace [--pool NAME]... [--torch LIBRARY] FILE...
+ *       NAME: cache, chunks, driver, none, models; absent: all
  *
+ * and through PyTorch's own caching allocator, which LIBRARY has (made of tests/gpu/torch_host.cc).
  * On the driver that LOAM_CUDA_DRIVER names, else the machine's. On the stand-in (tests/standin)
  * what "cache" and "chunks" reserve is what they would of a GPU of that size, as far as nothing
  * waits for work under way: it is loam's own arithmetic. "driver" and "none" would show how the
@@ -21,6 +23,35 @@ static driver cu;
 static CUstream stream[STREAMS];
 static const char *asked[8];
 static int asked_count;
+
+typedef struct allocator {
+  void *(*alloc)(size_t size, void *stream);
+  void (*free)(void *ptr, void *stream);
+  void (*trim)(void);
+} allocator;
+
+static void *take_loam(size_t size, void *on) { return loam_device_alloc(NULL, size, on); }
+static void give_loam(void *ptr, void *on) { (void)on, loam_free(ptr); }
+static void trim_loam(void) { loam_device_trim(-1); }
+static const allocator by_loam = { take_loam, give_loam, trim_loam };
+static allocator torch; /* none */
+
+static bool open_torch(const char *path) {
+  void *library = dlopen(path, RTLD_NOW);
+  void (*start)(void) = NULL;
+  if (library) {
+    *(void **)&start = dlsym(library, "torch_start");
+    *(void **)&torch.alloc = dlsym(library, "torch_pair_alloc");
+    *(void **)&torch.free = dlsym(library, "torch_pair_free");
+    *(void **)&torch.trim = dlsym(library, "torch_trim");
+  }
+  if (!start || !torch.alloc || !torch.free || !torch.trim) {
+    fprintf(stderr, "%s: %s\n", path, dlerror());
+    return false;
+  }
+  start();
+  return true;
+}
 
 static bool is_asked(const char *pool, bool otherwise) {
   for (int i = 0; i < asked_count; i++)
@@ -46,25 +77,28 @@ static void load_pool(const char *pool) {
 
 /* Plays the trace; false if memory ran out. `most`: bytes of the device that were taken beyond
  * `before`, at most, looked at after each allocation; NULL: nobody looks, and the time is told. */
-static bool play(const trace *t, void **block, int64_t before, int64_t *most) {
+static bool play(const allocator *by, const trace *t, void **block, int64_t before, int64_t *most) {
   bool ok = true;
   memset(block, 0, t->blocks * sizeof *block);
   for (size_t i = 0; i < t->events && ok; i++) {
     const trace_event *e = &t->event[i];
     if (!e->size) {
-      loam_free(block[e->block]);
+      by->free(block[e->block], stream[e->stream]);
       block[e->block] = NULL;
       continue;
     }
-    block[e->block] = loam_device_alloc(NULL, e->size, stream[e->stream]);
+    block[e->block] = by->alloc(e->size, stream[e->stream]);
     ok = block[e->block];
     if (most && used() - before > *most) *most = used() - before;
   }
   return ok;
 }
 
-static void end(const trace *t, void **block) {
-  for (size_t i = 0; i < t->blocks; i++) loam_free(block[i]);
+static void end(const allocator *by, const trace *t, void **block) {
+  for (size_t i = 0; i < t->blocks; i++)
+    if (block[i]) by->free(block[i], NULL);
+  MUST(cu.CtxSynchronize());
+  by->trim();
 }
 
 static void row(const char *who, bool ok, const trace *t, int64_t reserved, double ns) {
@@ -75,22 +109,23 @@ static void row(const char *who, bool ok, const trace *t, int64_t reserved, doub
   if (ok) printf("\n");
 }
 
+static void through(const allocator *by, const trace *t, const char *who, void **block) {
+  int64_t most = 0;
+  bool ok = play(by, t, block, used(), &most);
+  if (!ok && by == &by_loam) fprintf(stderr, "%s\n", loam_error());
+  end(by, t, block);
+  int64_t start = bench_now();
+  ok = ok && play(by, t, block, 0, NULL);
+  double ns = (double)(bench_now() - start) / (double)t->events;
+  end(by, t, block);
+  row(who, ok, t, most, ns);
+}
+
 static void through_pool(const trace *t, const char *pool, void **block) {
   char who[64];
-  int64_t most = 0;
   load_pool(pool);
-  bool ok = play(t, block, used(), &most);
-  if (!ok) fprintf(stderr, "%s\n", loam_error());
-  end(t, block);
-  MUST(cu.CtxSynchronize());
-  loam_device_trim(-1);
-  int64_t start = bench_now();
-  ok = ok && play(t, block, 0, NULL);
-  double ns = (double)(bench_now() - start) / (double)t->events;
-  end(t, block);
-  MUST(cu.CtxSynchronize());
   snprintf(who, sizeof who, "loam.device { pool = \"%s\" }", pool);
-  row(who, ok, t, most, ns);
+  through(&by_loam, t, who, block);
 }
 
 static void through_model(const trace *t, int which, size_t total) {
@@ -118,6 +153,7 @@ static void replay(const trace *t) {
   printf("  %-42s%13s  %6s  %11s\n", "", "reserved", "/ live", "an event");
   for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
     if (is_asked(pools[i], i < 2 || !cu.stand_in_write)) through_pool(t, pools[i], block);
+  if (torch.alloc) through(&torch, t, "PyTorch's caching allocator itself", block);
   for (int i = 0; i < MODELS; i++)
     if (is_asked("models", true)) through_model(t, i, total);
   printf("\n");
@@ -126,14 +162,20 @@ static void replay(const trace *t) {
 
 int main(int argc, char **argv) {
   trace t;
+  const char *library = NULL;
   int first = 1;
-  for (; first + 1 < argc && !strcmp(argv[first], "--pool"); first += 2)
-    if (asked_count < 8) asked[asked_count++] = argv[first + 1];
+  for (; first + 1 < argc && argv[first][0] == '-'; first += 2) {
+    if (!strcmp(argv[first], "--torch")) library = argv[first + 1];
+    else if (strcmp(argv[first], "--pool") != 0) break;
+    else if (asked_count < 8) asked[asked_count++] = argv[first + 1];
+  }
   if (first >= argc || argv[first][0] == '-') {
-    fprintf(stderr, "trace [--pool cache|chunks|driver|none|models]... FILE...\n");
+    fprintf(stderr,
+            "trace [--pool cache|chunks|driver|none|models]... [--torch LIBRARY] FILE...\n");
     return 2;
   }
   driver_open(&cu, NULL);
+  if (library && !open_torch(library)) return 1;
   for (; first < argc; first++) {
     if (!trace_read(&t, argv[first])) return 1;
     if (t.streams > STREAMS) {
