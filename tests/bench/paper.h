@@ -1,6 +1,6 @@
-/* paper.h - a driver of paper, for bench/device: it hands out addresses and does nothing else; and as
- * much of a runtime of paper as PyTorch's caching allocator calls, in whose place the program's own
- * functions are found. */
+/* paper.h - a driver of paper, for bench/device: it hands out addresses and does nothing else; and
+ * of a runtime of paper as much as PyTorch's caching allocator calls: the program's own functions
+ * are found first. */
 #ifndef BENCH_PAPER_H
 #define BENCH_PAPER_H
 
