@@ -782,11 +782,11 @@ static bool is_same(lm_thread *t, loam_site *site, const lm_place *place, size_t
 
 /* What lm_engine_give refused. */
 static LM_NOINLINE void give_back(lm_thread *t, void *ptr) {
-  lm_side *mark = NULL;
-  bool done = lm_engine_give_or(t, ptr, &mark);
-  if (mark) {
-    done = lm_engine_give_counted(t, ptr, mark, lm_engine_count_near) ||
-           lm_engine_give_counted(t, ptr, mark, lm_engine_count_far);
+  lm_refused refused = { 0 };
+  bool done = lm_engine_give_or(t, ptr, &refused);
+  if (refused.mark) {
+    done = lm_engine_give_counted(t, ptr, refused, lm_engine_count_near) ||
+           lm_engine_give_counted(t, ptr, refused, lm_engine_count_far);
     lm_thread_leave(t);
   }
   if (!done) lm_engine_free(ptr, SIZE_MAX);

@@ -141,8 +141,10 @@ LM_INLINE void *lm_engine_take_or(lm_thread *t, loam_site *site, size_t size) {
   void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
   return lm_likely(p != NULL) ? p : lm_engine_other(t, lane, key, site, size);
 }
-/* The same where the code asks; else what `miss` has. */
-void *lm_engine_code_missed(lm_thread *t, size_t size, const void *code, loam_code_fn miss);
+/* The same where the code asks; else what `miss` has. The second takes what the lane has too. */
+void *lm_engine_code_missed(size_t size, const void *code, loam_code_fn miss, lm_thread *t,
+                            lm_lane *lane, uint64_t key);
+void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, lm_thread *t);
 
 /* The same for what was asked to be pinned, with flags but for write_combined. */
 LM_INLINE uint64_t lm_engine_pinned_key(uint64_t key, unsigned flags) {
@@ -185,14 +187,14 @@ LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
   return false;
 }
 
-/* The same; but if its mark is why, the thread has not left, and *mark is to be asked further. */
-LM_INLINE bool lm_engine_give_or(lm_thread *t, void *p, lm_side **mark) {
+/* The same; but if its mark is why, the thread has not left, and that is to be asked further. */
+LM_INLINE bool lm_engine_give_or(lm_thread *t, void *p, lm_refused *refused) {
   bool done = false;
   if (lm_likely(lm_thread_try(t) & LM_EPOCH_EASY)) {
     lm_peeked();
-    done = lm_pool_give_or(t, p, mark);
+    done = lm_pool_give_or(t, p, refused);
   }
-  if (lm_likely(!*mark)) lm_thread_leave(t);
+  if (lm_likely(!refused->mark)) lm_thread_leave(t);
   return done;
 }
 
@@ -210,9 +212,10 @@ LM_INLINE bool lm_engine_count_far(lm_thread *t, lm_token token, const lm_span *
   return true;
 }
 
-LM_INLINE bool lm_engine_give_counted(lm_thread *t, void *p, lm_side *mark, lm_pool_may_give *may) {
-  bool is_nested = atomic_load_explicit(&lm_engine_nested, memory_order_relaxed);
-  return lm_likely(!is_nested) && lm_pool_give_counted(t, p, mark, may);
+LM_INLINE bool lm_engine_give_counted(lm_thread *t, void *p, lm_refused refused,
+                                      lm_pool_may_give *may) {
+  bool is_nested = lm_peek(uint64_t, &lm_engine_nested);
+  return lm_likely(!is_nested) && lm_pool_give_counted(t, p, refused, may);
 }
 
 #endif

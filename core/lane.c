@@ -543,30 +543,29 @@ static void *code_slow(loam_site *site, size_t size, uintptr_t code) {
   return t->missed(size, t->asking);
 }
 
-static LM_JUMPED void *code_emptied(lm_thread *t, size_t size, const void *code,
-                                    loam_code_fn miss) {
-  unsigned class_ = lm_class_of(size);
-  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
-  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
-  void *p = NULL;
+void *lm_engine_code_missed(size_t size, const void *code, loam_code_fn miss, lm_thread *t,
+                            lm_lane *lane, uint64_t key) {
   lm_peeked();
-  if (lane->key == key)
-    p = take_by(t, lane, lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed)));
-  lm_thread_leave(t);
-  return p ? p : miss(size, code);
-}
-
-void *lm_engine_code_missed(lm_thread *t, size_t size, const void *code, loam_code_fn miss) {
-  unsigned class_ = lm_class_of(size);
-  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
-  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
-  if (lane->key != key + LM_LANE_ASKS) return code_emptied(t, size, code, miss);
-  lm_peeked();
+  if (lane->key - key != LM_LANE_ASKS) {
+    lm_thread_leave(t);
+    return miss(size, code);
+  }
   loam_site *site = lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed));
   t->missed = miss;
   t->asking = code;
-  key = site->lane + class_ + (key & ~(LM_EPOCH_FIRST - 1));
+  key = site->lane + (key >> LM_LANE_CODE_SHIFT & 63) + (key & ~(LM_EPOCH_FIRST - 1));
   return take_by_gate(t, lane->gate, key, site, size, code_slow);
+}
+
+void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, lm_thread *t) {
+  unsigned class_ = lm_class_of(size);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
+  if (lane->key != key) return lm_engine_code_missed(size, code, miss, t, lane, key);
+  lm_peeked();
+  void *p = take_by(t, lane, lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed)));
+  lm_thread_leave(t);
+  return p ? p : miss(size, code);
 }
 
 /* ---- Lanes of large blocks ---------------------------------------------------------------- */

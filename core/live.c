@@ -2,8 +2,9 @@
 #include "live.h"
 
 static void tell(lm_untold *u) {
-  if (u->live && u->bytes) atomic_fetch_add_explicit(u->live, u->bytes, memory_order_relaxed);
-  u->bytes = 0;
+  int64_t bytes = (int64_t)u->bytes - LM_LIVE_UNTOLD;
+  if (u->live && bytes) atomic_fetch_add_explicit(u->live, bytes, memory_order_relaxed);
+  u->bytes = LM_LIVE_UNTOLD;
 }
 
 void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {

@@ -18,10 +18,10 @@ LM_INLINE lm_untold *lm_live_untold(lm_thread *t, const loam_site *site) {
 
 /* So many bytes more, or, below 0, less. While active, as lm_site_count_live. */
 LM_INLINE void lm_live_add(lm_untold *u, int64_t bytes) {
-  int64_t sum = u->bytes + bytes;
-  if (lm_unlikely((uint64_t)sum + LM_LIVE_UNTOLD > 2 * LM_LIVE_UNTOLD)) {
-    atomic_fetch_add_explicit(u->live, sum, memory_order_relaxed);
-    sum = 0;
+  uint64_t sum = (uint64_t)bytes + u->bytes;
+  if (lm_unlikely(sum > 2 * LM_LIVE_UNTOLD)) {
+    atomic_fetch_add_explicit(u->live, (int64_t)sum - LM_LIVE_UNTOLD, memory_order_relaxed);
+    sum = LM_LIVE_UNTOLD;
   }
   u->bytes = sum;
 }
@@ -35,7 +35,7 @@ LM_INLINE bool lm_live_is_near(const lm_thread *t, uint32_t site) { return t->ne
 /* Bytes that live under the tag of a place, as its thread knows them; below 0 for a moment while
  * the tag begins to be counted, or where another thread freed what is not told yet. */
 LM_INLINE int64_t lm_live_at(const lm_untold *u) {
-  return atomic_load_explicit(u->live, memory_order_relaxed) + u->bytes;
+  return atomic_load_explicit(u->live, memory_order_relaxed) + (int64_t)u->bytes - LM_LIVE_UNTOLD;
 }
 
 /* The same of a site's tag, not below 0. */

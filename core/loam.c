@@ -296,8 +296,12 @@ LM_INLINE void *take_by_code(lm_thread *t, size_t size, const void *code) {
 void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
-  void *p = take_by_code(t, size, code);
-  return lm_likely(p != NULL) ? p : lm_engine_code_missed(t, size, code, miss);
+  unsigned class_ = lm_class_of(size);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
+  if (lm_unlikely(lane->key != key)) return lm_engine_code_missed(size, code, miss, t, lane, key);
+  void *p = lm_engine_take_at(t, lane);
+  return lm_likely(p != NULL) ? p : lm_engine_code_emptied(size, code, miss, t);
 }
 
 static void *nothing(size_t size, const void *code) {
@@ -306,9 +310,9 @@ static void *nothing(size_t size, const void *code) {
   return NULL;
 }
 
-static LM_NOINLINE void *code_missed_zeroed(lm_thread *t, size_t size, const void *code,
-                                            loam_code_fn miss) {
-  void *p = lm_engine_code_missed(t, size, code, nothing);
+static LM_NOINLINE void *code_missed_zeroed(size_t size, const void *code, loam_code_fn miss,
+                                            lm_thread *t) {
+  void *p = lm_engine_code_emptied(size, code, nothing, t);
   return p ? memset(p, 0, size) : miss(size, code);
 }
 
@@ -329,7 +333,7 @@ void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   void *p = take_by_code(t, size, code);
-  return lm_likely(p != NULL) ? memset(p, 0, size) : code_missed_zeroed(t, size, code, miss);
+  return lm_likely(p != NULL) ? memset(p, 0, size) : code_missed_zeroed(size, code, miss, t);
 }
 
 void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
@@ -415,25 +419,26 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
   errno = before;
 }
 
-static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_side *mark, const void *caller) {
-  bool done = lm_engine_give_counted(t, ptr, mark, lm_engine_count_far);
+static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_refused refused, const void *caller) {
+  bool done = lm_engine_give_counted(t, ptr, refused, lm_engine_count_far);
   lm_thread_leave(t);
   if (!done) free_slow(ptr, SIZE_MAX, caller, NULL);
 }
 
 /* What is counted, the same as the latest. */
-static LM_JUMPED void free_near(void *ptr, lm_thread *t, lm_side *mark, const void *caller) {
-  if (lm_unlikely(!lm_engine_give_counted(t, ptr, mark, lm_engine_count_near))) {
-    free_far(ptr, t, mark, caller);
+static LM_JUMPED void free_near(void *ptr, lm_thread *t, lm_refused refused, const void *caller) {
+  if (lm_unlikely(!lm_engine_give_counted(t, ptr, refused, lm_engine_count_near))) {
+    free_far(ptr, t, refused, caller);
     return;
   }
   lm_thread_leave(t);
 }
 
 void loam_free(void *ptr) {
-  lm_side *mark = NULL;
-  if (lm_likely(lm_engine_give_or(lm_self_or_nobody, ptr, &mark))) return;
-  if (mark) free_near(ptr, lm_self_or_nobody, mark, __builtin_return_address(0));
+  lm_thread *t = lm_self_or_nobody;
+  lm_refused refused = { 0 };
+  if (lm_likely(lm_engine_give_or(t, ptr, &refused))) return;
+  if (refused.mark) free_near(ptr, t, refused, __builtin_return_address(0));
   else free_slow(ptr, SIZE_MAX, __builtin_return_address(0), NULL);
 }
 

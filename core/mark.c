@@ -134,9 +134,20 @@ LM_NOINLINE lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, 
 
 /* ---- What is held ------------------------------------------------------------------------- */
 
-void lm_marks_trim(void) { lm_regions_trim(&marks.regions); }
+static bool has_begun(void) {
+  lm_lock_take(&marks.lock);
+  bool begun = marks.begun;
+  lm_lock_drop(&marks.lock);
+  return begun;
+}
 
-bool lm_marks_decay(uint32_t *most) { return lm_regions_decay(&marks.regions, most); }
+void lm_marks_trim(void) {
+  if (has_begun()) lm_regions_trim(&marks.regions);
+}
+
+bool lm_marks_decay(uint32_t *most) {
+  return has_begun() && lm_regions_decay(&marks.regions, most);
+}
 
 size_t lm_marks_held(void) {
   lm_lock_take(&marks.regions.lock);

@@ -245,10 +245,10 @@ LM_INLINE void *lm_pool_take_counted(lm_thread *t, const lm_lane *lane, void *ct
   if (lm_unlikely(top == bin->low)) return NULL;
   const lm_span *s = lm_map_span_of(top[-1].p);
   lm_side *side = lm_peek(lm_side *, &s->side);
-  lm_palette *palette = lm_mark_palette(side);
-  if (lm_unlikely(!atomic_load_explicit(&palette->wide, memory_order_acquire))) return NULL;
+  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(side)->wide,
+                                                 memory_order_acquire);
+  if (lm_unlikely(!wide)) return NULL;
   if (lm_unlikely(!may(t, ctx, lm_peek(size_t, &s->size)))) return NULL;
-  _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_relaxed);
   atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
   return lm_pool_take_last(bin, top, top[-1].p, LM_MARK_SLOW);
 }
@@ -273,10 +273,16 @@ LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t siz
   return lm_pool_take_large_as(t, lane, size, LM_MARK_LIVE + LM_ID_WIDE);
 }
 
+/* What the fast free did not take because of its mark; mark NULL: there was another reason. */
+typedef struct lm_refused {
+  lm_side *mark;
+  const lm_span *span;
+} lm_refused;
+
 /* One unsigned comparison refuses what is free, what is cached (a double free) and what the engine
- * counts: then *mark is its mark, which is left alone else. Relaxed, because whoever frees p has it
- * from whoever allocated it. */
-LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_side **mark) {
+ * counts: *refused is left alone else. Relaxed, because whoever frees p has it from whoever
+ * allocated it. */
+LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   if (lm_unlikely(place >= lm_peek_first(size_t, &lm_map.top))) return false;
   lm_peeked();
@@ -288,7 +294,7 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_side **mark) {
   lm_side *side = lm_peek(lm_side *, &s->side) + (size_t)(product >> 64);
   lm_mark dead = (lm_mark)(lm_peek(lm_mark, side) + LM_IDS);
   if (lm_unlikely(!lm_mark_was_plain(dead))) {
-    *mark = side;
+    *refused = (lm_refused){ side, s };
     return false;
   }
   size_t bin = lm_peek(uint32_t, &s->bin);
@@ -304,23 +310,27 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_side **mark) {
 }
 
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
-  lm_side *mark;
-  return lm_pool_give_or(t, p, &mark);
+  lm_refused refused;
+  return lm_pool_give_or(t, p, &refused);
 }
 
-/* The same for an object with this mark, if its token is counted, and if `may` says so. */
+/* The same for what was refused, if its token is counted, and if `may` says so. */
 typedef bool lm_pool_may_give(lm_thread *t, lm_token token, const lm_span *span);
-LM_INLINE bool lm_pool_give_counted(lm_thread *t, void *p, lm_side *mark, lm_pool_may_give *may) {
-  const lm_span *s = lm_map_span_of(p);
+LM_INLINE bool lm_pool_give_counted(lm_thread *t, void *p, lm_refused refused,
+                                    lm_pool_may_give *may) {
+  const lm_span *s = refused.span;
+  lm_side *mark = refused.mark;
   if (lm_unlikely(lm_peek(lm_mark, mark) != LM_MARK_SLOW)) return false;
   lm_bin *bin = lm_pool_bin_at(t, lm_peek(uint32_t, &s->bin));
   lm_item *top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->high)) return false;
-  lm_side *side = lm_peek(lm_side *, &s->side);
-  bool large = lm_unlikely(lm_map_is_large(lm_peek(uint64_t, &s->reciprocal)));
-  lm_token token = large ? lm_peek(lm_token, &s->token)
-                         : lm_mark_token(side, (size_t)(mark - side), LM_MARK_SLOW);
-  if (lm_unlikely(!may(t, token, s))) return false;
+  const _Atomic(lm_token) *token = &s->token;
+  if (lm_likely(!lm_map_is_large(lm_peek(uint64_t, &s->reciprocal)))) {
+    lm_side *side = lm_peek(lm_side *, &s->side);
+    token = lm_mark_token_at(side, (size_t)(mark - side), LM_MARK_SLOW);
+    if (lm_unlikely(!token)) return false;
+  }
+  if (lm_unlikely(!may(t, atomic_load_explicit(token, memory_order_relaxed), s))) return false;
   atomic_store_explicit(mark, lm_mark_dead(LM_MARK_SLOW), memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &s->size));
   *top = (lm_item){ p, mark };

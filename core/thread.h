@@ -54,11 +54,11 @@ typedef struct lm_lane {
   uint64_t blocks; /* by lm_count */
 } lm_lane;
 
-/* Bytes that the thread added to what lives under a tag, or took from it, and has not told yet:
- * live.h. */
+/* Bytes that the thread added to what lives under a tag, or took from it, and has not told yet; and
+ * LM_LIVE_UNTOLD more, so that one comparison shows that they are too many: live.h. */
 typedef struct lm_untold {
   _Atomic int64_t *live; /* the tag's; NULL: nobody's */
-  int64_t bytes;
+  uint64_t bytes;
 } lm_untold;
 
 /* A large block that the thread freed: dead.h. */
