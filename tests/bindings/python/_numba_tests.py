@@ -47,7 +47,10 @@ def environment_of(manager, log):
                    "PYTHONDONTWRITEBYTECODE": "1"}
     driver = os.environ.get("LOAM_STANDIN")
     if driver:
-        environment.update(NUMBA_CUDA_DRIVER=driver, LOAM_CUDA_DRIVER=driver, STANDIN_LOG=log)
+        # By the folder as well: numba-cuda, NVIDIA's successor, looks for libcuda.so alone.
+        folders = [os.path.dirname(driver), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        environment.update(NUMBA_CUDA_DRIVER=driver, LOAM_CUDA_DRIVER=driver, STANDIN_LOG=log,
+                           LD_LIBRARY_PATH=":".join(folders))
     return environment
 
 
