@@ -41,7 +41,7 @@ _ALLOCATE_EXTERNAL = 1  # its place in NRT_api_functions
 
 _allocators: dict[str, int] = {}
 
-# Before its run-time is set up Numba's table is empty; later Numbas do that when they first compile.
+# Until its run-time is set up Numba's table is empty; later Numbas do that when they compile.
 rtsys.initialize(cpu_target.target_context)
 
 

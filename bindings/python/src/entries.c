@@ -80,8 +80,7 @@ static PyObject *entries_variable(PyObject *self, PyObject *given) {
 /* ---- Memory */
 
 /* Of the device that is named, whichever is current: a library may not yet have told the driver. */
-static void *allocate(const char *otherwise, size_t size, int device, void *stream) {
-  loam_site *site = site_here(otherwise);
+static void *allocate(loam_site *site, size_t size, int device, void *stream) {
   if (loam_device_count() == 1) return loam_device_alloc(site, size, stream);
   const loam_manager *m = loam_manager_get();
   void *ptr = NULL;
@@ -106,7 +105,7 @@ static void throw_words(void) {
 
 EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream) {
   if (size <= 0) return NULL;
-  void *ptr = allocate("torch.data", (size_t)size, device, stream);
+  void *ptr = allocate(site_here("torch.data"), (size_t)size, device, stream);
   if (!ptr) throw_words();
   return ptr;
 }
@@ -161,20 +160,71 @@ static PyObject *entries_record(PyObject *self, PyObject *none) {
 
 /* ---- CuPy: CFunctionAllocator */
 
-/* `param` is CuPy's own function that tells this thread's current stream, or NULL. CuPy calls these
- * with the interpreter's lock. */
+static atomic_bool on_streams; /* relaxed: memory was allocated on a stream that may go */
+
+enum { STREAM_DEFAULT = 2 }; /* the last of the driver's names for streams that are always there */
+
+/* CuPy calls these with the interpreter's lock. It is let go of: the driver may wait for work whose
+ * callbacks need it, and another thread may hold one of loam's locks while it waits so. */
+static PyThreadState *let_go(void) {
+  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : NULL;
+}
+
+static void take_again(PyThreadState *state) {
+  if (state) PyEval_RestoreThread(state);
+}
+
+/* `param` is CuPy's own function that tells this thread's current stream, or NULL. */
 EXPORT void *loam_cupy_malloc(void *param, size_t size, int device) {
   intptr_t (*current_stream)(void) = NULL;
   memcpy(&current_stream, &param, sizeof param);
   void *stream = current_stream ? (void *)current_stream() : NULL;
-  return allocate("cupy.data", size, device, stream);
+  loam_site *site = site_here("cupy.data");
+  if ((uintptr_t)stream > STREAM_DEFAULT)
+    atomic_store_explicit(&on_streams, true, memory_order_relaxed);
+  PyThreadState *state = let_go();
+  void *ptr = allocate(site, size, device, stream);
+  take_again(state);
+  return ptr;
 }
 
-/* As CuPy's own pool takes it: for reuse on the stream that it was allocated on. */
+/* An array may outlive its stream. Loam's own pools touch no stream for a free; a driver's do. */
+static bool needs_stream(const void *ptr) {
+  loam_owner_info info;
+  return loam_owner(ptr, &info) == LOAM_OK && (uintptr_t)info.stream > STREAM_DEFAULT &&
+         strcmp(info.handler, "loam") != 0;
+}
+
+/* As CuPy's own pool takes it: for reuse on the stream that it was allocated on. What would need
+ * that stream waits, with others like it, for all work of the device. */
 EXPORT void loam_cupy_free(void *param, void *ptr, int device) {
   (void)param;
-  (void)device;
+  PyThreadState *state = let_go();
+  if (atomic_load_explicit(&on_streams, memory_order_relaxed) && needs_stream(ptr)) {
+    const loam_manager *m = loam_manager_get();
+    m->memfree(m->ctx, device, ptr, loam_usable_size(ptr));
+  } else {
+    loam_free(ptr);
+  }
+  take_again(state);
+}
+
+/* Pinned memory, which CuPy drops when its copies have ended. */
+static PyObject *entries_free(PyObject *self, PyObject *address) {
+  (void)self;
+  void *ptr = PyLong_AsVoidPtr(address);
+  if (!ptr && PyErr_Occurred()) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
   loam_free(ptr);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+/* Why this thread's last call of these gave no memory. */
+static PyObject *entries_words(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  return binding_text(loam_error());
 }
 
 static PyObject *entries_cupy(PyObject *self, PyObject *none) {
@@ -201,5 +251,7 @@ PyMethodDef entries_methods[] = {
   { "entries_record", entries_record, METH_NOARGS, NULL },
   { "entries_cupy", entries_cupy, METH_NOARGS, NULL },
   { "entries_capsule", entries_capsule, METH_O, NULL },
+  { "entries_free", entries_free, METH_O, NULL },
+  { "entries_words", entries_words, METH_NOARGS, NULL },
   { 0 },
 };

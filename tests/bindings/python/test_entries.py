@@ -17,7 +17,7 @@ os.environ.update(LOAM_CUDA_DRIVER=STANDIN, STANDIN_MEMORY="64M", STANDIN_DEVICE
 import loam
 from loam import _loam, tags
 
-from _support import Case, main
+from _support import Case, main, run_child
 
 POLICY = """
 local device = loam.device { name = "device" }
@@ -207,6 +207,30 @@ class Memory(Called):
             self.assertEqual(loam.owner(block).device, device)
             self.held.loam_cupy_free(None, block, device)
 
+    def test_is_waited_for_without_the_interpreters_lock(self):
+        # What the device has to do first may need the interpreter.
+        script = """
+            import ctypes, os, threading, loam
+            from loam import _loam
+            library, c = ctypes.PyDLL(_loam.__file__), ctypes.CDLL(None)
+            driver = ctypes.CDLL(os.environ["LOAM_CUDA_DRIVER"])
+            library.loam_cupy_malloc.restype = ctypes.c_void_p
+            loam.policy.load(text='local d = loam.device { pool = "none" } return loam.policy { '
+                                  'pick = function() return d end }')
+            waits = ctypes.create_string_buffer(64)
+            c.sem_init(waits, 0, 0)
+            def with_another(function, call):
+                driver.standin_before(function, ctypes.cast(c.sem_wait, ctypes.c_void_p), waits)
+                threading.Timer(0.2, c.sem_post, [waits]).start()
+                return call()
+            block = with_another(b"cuMemAlloc",
+                lambda: library.loam_cupy_malloc(None, ctypes.c_size_t(1 << 20), 0))
+            with_another(b"cuMemFree",
+                lambda: library.loam_cupy_free(None, ctypes.c_void_p(block), 0))
+            print("done")
+            """
+        self.assertEqual(run_child(script)[0], "done\n")
+
     def test_wanting_is_null_where_no_cxx_runs(self):
         script = """
             import os, ctypes, loam
@@ -218,7 +242,6 @@ class Memory(Called):
             assert "libstdc++" not in open("/proc/self/maps").read()
             print(library.loam_torch_alloc(ctypes.c_ssize_t(10), 0, None))
             """
-        from _support import run_child
         self.assertEqual(run_child(script)[0], "None\n")
 
     def test_wanting_is_an_exception_of_cxx_where_it_runs(self):
@@ -253,6 +276,9 @@ class FakeCuPy:
     class OutOfMemoryError(MemoryError):
         pass
 
+    class CUDARuntimeError(RuntimeError):
+        pass
+
     class Functions:
         def __init__(self, param, malloc, free, owner):
             self._param = param
@@ -266,12 +292,16 @@ class FakeCuPy:
 
     def modules(self):
         module = types.ModuleType("cupy")
-        current = ["its pool"]
+        current = ["its pool", "its pinned"]
         module.cuda = types.SimpleNamespace(
             memory=types.SimpleNamespace(CFunctionAllocator=self.Functions,
                                          OutOfMemoryError=self.OutOfMemoryError),
             get_allocator=lambda: current[0], set_allocator=lambda a: current.__setitem__(0, a),
-            get_device_id=lambda: 0)
+            set_pinned_memory_allocator=lambda a: current.__setitem__(1, a),
+            PinnedMemoryPointer=lambda memory, offset: memory, get_device_id=lambda: 0,
+            runtime=types.SimpleNamespace(CUDARuntimeError=self.CUDARuntimeError))
+        module.get_default_pinned_memory_pool = lambda: types.SimpleNamespace(malloc="its pinned")
+        self.current = current
         backends = {name: types.ModuleType(name) for name in (
             "cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.stream")}
         backends["cupy_backends.cuda"].stream = backends["cupy_backends.cuda.stream"]
@@ -313,12 +343,24 @@ class CuPy(Called):
         self.assertEqual(loam.owner(block.ptr).tag, "weights")
         block.free()
         loam.cupy.uninstall()
-        self.assertEqual(cupy.cuda.get_allocator(), "its pool")
+        self.assertEqual(self.fake.current, ["its pool", "its pinned"])
+
+    def test_is_given_pinned_memory(self):
+        import loam.cupy
+        loam.cupy.install()
+        memory = self.fake.current[1](1000)
+        self.assertEqual((loam.owner(memory.ptr).tag, memory.size), ("cupy.pinned", 1000))
+        del memory
+        with loam.tag("denied"), self.assertRaises(FakeCuPy.CUDARuntimeError) as caught:
+            self.fake.current[1](10)
+        self.assertEqual(caught.exception.args, (2,))
+        loam.cupy.uninstall()
 
     def test_is_told_where_memory_is_wanting(self):
         import loam.cupy
-        with loam.tag("denied"), self.assertRaises(FakeCuPy.OutOfMemoryError):
+        with loam.tag("denied"), self.assertRaises(FakeCuPy.OutOfMemoryError) as caught:
             loam.cupy.allocator(10)
+        self.assertIn("denied", str(caught.exception.__cause__))
         with self.assertRaises(FakeCuPy.OutOfMemoryError):
             loam.cupy.allocator(1 << 40)
 
