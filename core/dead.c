@@ -32,7 +32,7 @@ static void search_thread(lm_thread *t, void *ctx) {
 bool lm_dead_find(const void *p, lm_object *out) {
   lm_place place;
   if (lm_map_find(p, &place)) {
-    *out = (lm_object){ (void *)place.base, place.size, place.token, place.strategy };
+    *out = (lm_object){ (void *)place.base, place.size, place.token, place.strategy, place.large };
     return !lm_mark_is_live(place.mark);
   }
   search s = { (uintptr_t)p, out, false };

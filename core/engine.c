@@ -435,7 +435,7 @@ LM_INLINE void tell_owner(const lm_object *object, const lm_foreign *foreign,
 static LM_NOINLINE bool find_owner(const void *ptr, loam_owner_info *out) {
   block b;
   if (!find(ptr, &b)) return false;
-  lm_object object = { b.base, b.size, b.token, b.strategy };
+  lm_object object = { b.base, b.size, b.token, b.strategy, true };
   tell_owner(&object, b.is_foreign ? &b.foreign : NULL, out);
   return true;
 }
@@ -446,7 +446,7 @@ bool lm_engine_owner(const void *ptr, loam_owner_info *out) {
   if (lm_unlikely(atomic_load_explicit(&lm_engine_nested, memory_order_relaxed)))
     return find_owner(ptr, out);
   if (!lm_likely(lm_map_glance(ptr, &at))) return find_owner(ptr, out);
-  tell_owner(&(lm_object){ (void *)at.base, at.size, at.token, at.strategy }, NULL, out);
+  tell_owner(&(lm_object){ (void *)at.base, at.size, at.token, at.strategy, at.large }, NULL, out);
   return true;
 }
 
@@ -505,7 +505,7 @@ static void tell_wrong(const char *what, const void *p) {
   block b;
   lm_object dead;
   if (find(p, &b))
-    tell_object(what, p, &(lm_object){ b.base, b.size, b.token, b.strategy }, "block");
+    tell_object(what, p, &(lm_object){ b.base, b.size, b.token, b.strategy, true }, "block");
   else if (lm_dead_find(p, &dead)) tell_object(what, p, &dead, "freed block");
   else if (lm_pool_owns(p))
     tell_bad(live_generation(), p, "%s of %p, where no block lives: it was freed before", what, p);
@@ -550,7 +550,7 @@ static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
   lm_freed freed = waits ? lm_pool_hold(p, &object) : lm_pool_free(t, p, &object);
   if (freed == LM_FREED && object.token & LM_TOKEN_SLOW)
     lm_live_count(t, lm_site_of(object.token), -(int64_t)object.size);
-  if (freed == LM_FREED && object.size > LM_SMALL_MAX) lm_dead_note(t, &object);
+  if (freed == LM_FREED && object.large) lm_dead_note(t, &object);
   lm_thread_leave(t);
   if (freed == LM_FREED && waits) {
     t->inside++;
@@ -632,7 +632,7 @@ static char *pool_resize(order *o, const lm_strategy *s, lm_token token, block *
   }
   retoken(b, lm_token_stamp(o->site, token));
   char *p = lm_pool_resize(b->base, o->size) ? b->base : lm_pool_move(o->t, b->base, o->size);
-  if (p && p != b->base) lm_dead_note(o->t, &(lm_object){ b->base, was, old, s->id });
+  if (p && p != b->base) lm_dead_note(o->t, &(lm_object){ b->base, was, old, s->id, true });
   if (p) {
     lm_require(lm_pool_find(p, &object));
     lm_site_count_live(object.token, (int64_t)object.size - (int64_t)was);

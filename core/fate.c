@@ -50,11 +50,15 @@ static bool is_same(const lm_fate *a, const lm_fate *b) {
   return a->kind == b->kind && a->strategy == b->strategy && a->why == b->why;
 }
 
-/* The least size of a request that is served with so many usable bytes. */
-static size_t least_of(size_t usable) {
-  if (usable > LM_SMALL_MAX) return usable - LM_PAGE + 1;
-  unsigned c = lm_class_of(usable);
-  return c ? lm_class_size(c - 1) + 1 : 0;
+/* The least size of a request that is served with such an object, and the most. */
+static size_t least_of(const lm_object *object) {
+  if (object->large && object->size > LM_SMALL_EVEN) return object->size - LM_PAGE + 1;
+  return lm_class_least(lm_class_with(object->size));
+}
+
+static size_t most_of(const lm_object *object) {
+  if (object->large || object->size <= LM_SMALL_MAX) return object->size;
+  return LM_SMALL_MAX;
 }
 
 static size_t alignment_of(const void *base) {
@@ -64,7 +68,7 @@ static size_t alignment_of(const void *base) {
 
 /* Every request that may have been, of which the plan tells one from another. */
 static lm_fate ask(const lm_plan *plan, loam_site *site, const lm_object *object) {
-  size_t size[SIZES] = { object->size, least_of(object->size) };
+  size_t size[SIZES] = { most_of(object), least_of(object) };
   size_t align[ALIGNS] = { 16, alignment_of(object->base) };
   int aligns = plan->reads & 1u << LM_IN_ALIGN ? ALIGNS : 1;
   int zeros = plan->reads & 1u << LM_IN_ZERO ? ZEROS : 1;

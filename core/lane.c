@@ -137,7 +137,7 @@ static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *sit
   uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY, unit = (size + 15) / 16;
   if (plan->reads & 1u << LM_IN_ZERO) return NULL;
   unsigned class_ = class_of(size);
-  bool even = class_ >= LM_CLASSES || plan->table.even >> class_ & 1;
+  bool even = class_ >= LM_TABLE_CLASSES || plan->table.even >> class_ & 1;
   if (even && code && class_ < LM_CLASSES) {
     *key = ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + epoch;
     return lm_engine_code_lane(t, code, class_);
@@ -331,7 +331,7 @@ void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align
   void *p = NULL;
   taking k = { .zeroed = false };
   size_t whole = lm_align_up(size, align);
-  if (align > LM_PAGE || whole > LM_SMALL_MAX || whole < align || t->inside) return NULL;
+  if (align > LM_PAGE || whole > LM_SMALL_EVEN || whole < align || t->inside) return NULL;
   lm_thread_enter(t);
   const lm_plan *plan = plan_of(site, &k);
   bool plain = !(plan->reads & 1u << LM_IN_ALIGN);

@@ -10,8 +10,9 @@ double lm_lane_gauge(const lm_request *request, int input, unsigned arg);
 /* What the table of a plan says of a size up to LM_LARGE_MAX; bin 0: it has to be decided. */
 LM_INLINE lm_serve lm_lane_look_up(const lm_plan *plan, size_t size, bool zero) {
   if (zero && lm_unlikely(plan->reads & 1u << LM_IN_ZERO)) return (lm_serve){ 0 };
-  if (size <= LM_SMALL_MAX) return lm_table_at(&plan->table, size);
-  return plan->table.large[lm_class_large(size) - LM_CLASSES];
+  if (lm_likely(size <= LM_TABLE_MAX)) return lm_table_at(&plan->table, size);
+  unsigned class_ = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
+  return plan->table.wide[class_ - LM_TABLE_CLASSES];
 }
 
 /* Where it says LM_BIN_ASKS: the strategy that such a request with align <= 16 comes to as gauges

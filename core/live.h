@@ -9,8 +9,8 @@
 
 #include "site.h"
 
-/* Bytes, either way: room for one block of any small size. */
-enum { LM_LIVE_UNTOLD = (int)LM_SMALL_MAX };
+/* Bytes, either way. */
+enum { LM_LIVE_UNTOLD = 32 << 10 };
 
 LM_INLINE lm_untold *lm_live_untold(lm_thread *t, const loam_site *site) {
   return &t->untold[site->tag_index % LM_UNTOLD];

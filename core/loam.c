@@ -482,7 +482,7 @@ void *loam_managed_alloc(loam_site *site, size_t size) {
 void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
   unsigned all = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE | LOAM_PINNED_WRITE_COMBINED;
   lm_thread *t = lm_self_or_nobody;
-  if (size <= LM_SMALL_MAX && !(flags & ~(unsigned)(LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE))) {
+  if (size <= LM_SMALL_EAGER && !(flags & ~(unsigned)(LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE))) {
     void *p = lm_engine_take_pinned(t, site ? site : lm_engine_scope(t), size, flags);
     if (lm_likely(p != NULL)) return p;
   }

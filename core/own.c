@@ -93,7 +93,7 @@ void *lm_own_alloc(size_t size) {
 }
 
 static void free_small(void *p, size_t size) {
-  own_class *c = &classes[lm_class_of(size)];
+  own_class *c = &classes[lm_class_with(size)];
   lm_lock_take(&c->lock);
   lm_slab_put(&c->slab, &regions, p);
   lm_lock_drop(&c->lock);

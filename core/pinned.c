@@ -25,7 +25,7 @@ enum { FLAGS = LM_GPU_MAPPED | LM_GPU_PORTABLE };
 static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
 
 bool lm_pinned_serves(const lm_strategy *whole, size_t size, size_t align) {
-  return whole->twins && size <= LM_SMALL_MAX && align <= LM_PAGE && lm_gpu() &&
+  return whole->twins && size <= LM_SMALL_EAGER && align <= LM_PAGE && lm_gpu() &&
          !lm_manager_is_foreign(LM_MANAGER_HOST);
 }
 

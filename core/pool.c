@@ -7,9 +7,16 @@
 
 #define SMALL_ALIGN_MAX LM_PAGE
 
+/* Whether memory costs more than what is touched of it. */
+static bool is_eager(const lm_desc *desc) {
+  return desc->kind != LM_KIND_HOST || desc->prefault || desc->lock || desc->huge == LM_HUGE_2MIB ||
+         desc->huge == LM_HUGE_1GIB;
+}
+
 /* The least class that holds `size` bytes in multiples of `align`; LM_CLASSES: none does. */
-static unsigned class_for(size_t size, size_t align) {
-  if (size > LM_SMALL_MAX || align > SMALL_ALIGN_MAX) return LM_CLASSES;
+static unsigned class_for(const lm_desc *desc, size_t size, size_t align) {
+  size_t most = is_eager(desc) ? LM_SMALL_EAGER : LM_SMALL_MAX;
+  if (size > most || align > SMALL_ALIGN_MAX) return LM_CLASSES;
   unsigned c = lm_class_of(size);
   while (lm_class_size(c) & (align - 1)) c++;
   return c;
@@ -26,9 +33,7 @@ static bool has_small(const lm_desc *desc) { return desc->kind != LM_KIND_SHARED
 /* Their blocks have slots to spare, which cost nothing until they are touched; of a limit each is
  * taken by itself; and of a file's memory each comes back by itself. */
 static bool has_large_bins(const lm_desc *desc) {
-  bool eager = desc->prefault || desc->lock || desc->huge == LM_HUGE_2MIB ||
-               desc->huge == LM_HUGE_1GIB;
-  return desc->kind == LM_KIND_HOST && !eager && !desc->limit && desc->align <= LM_SLOT;
+  return !is_eager(desc) && !desc->limit && desc->align <= LM_SLOT;
 }
 
 /* Where there are devices. Pinned memory that is to be near its device is of one pool only where
@@ -45,7 +50,7 @@ static bool has_pool(const lm_strategy *strategy) {
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
   const lm_desc *desc = &strategy->desc;
   if (!has_pool(strategy) || desc->guard || desc->zero || !has_small(desc)) return 0;
-  unsigned class_ = c < LM_CLASSES ? class_for(lm_class_size(c), align_of(strategy, 16)) : c;
+  unsigned class_ = c < LM_CLASSES ? class_for(desc, lm_class_most(c), align_of(strategy, 16)) : c;
   if (class_ == LM_CLASSES && c != LM_CLASSES) return 0;
   if (class_ >= LM_CLASSES && !has_large_bins(desc)) return 0;
   return lm_pool_reserve(strategy) ? lm_bin_offset(lm_pools_place(strategy), class_) : 0;
@@ -108,10 +113,10 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
     *zeroed = true;
     return limited(pool, lm_guard_alloc(&pool->large, size, align, token));
   }
-  unsigned class_ = class_for(size, align);
+  unsigned class_ = class_for(&strategy->desc, size, align);
   if (!has_small(&strategy->desc)) class_ = LM_CLASSES;
   if (class_ < LM_CLASSES) return alloc_small(t, pool, class_, token);
-  bool classed = t && size <= LM_LARGE_MAX && size > LM_SMALL_MAX && align <= LM_SLOT;
+  bool classed = t && size <= LM_LARGE_MAX && size > LM_SMALL_EAGER && align <= LM_SLOT;
   if (!classed || !has_large_bins(&strategy->desc))
     return limited(pool, lm_large_alloc(&pool->large, size, align, token, zeroed));
   uint32_t offset = lm_bin_offset(lm_pools_place(strategy), lm_class_large(size));
@@ -131,6 +136,7 @@ static void tell(const lm_place *place, lm_object *out) {
   out->size = place->size;
   out->token = place->token;
   out->strategy = place->strategy;
+  out->large = place->large;
 }
 
 /* The first slot of the extent that p, an address in the range, is in. */

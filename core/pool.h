@@ -34,6 +34,7 @@ typedef struct lm_object {
   size_t size; /* usable */
   lm_token token;
   uint32_t strategy; /* id */
+  bool large;        /* it has slots of its own */
 } lm_object;
 
 typedef enum lm_freed { LM_FREED, LM_FREE_FOREIGN, LM_FREE_INTERIOR, LM_FREE_DOUBLE } lm_freed;

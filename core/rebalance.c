@@ -88,10 +88,9 @@ static bool is_on_node(const lm_strategy *s) {
 
 static lm_fate fate_of_demotion(const lm_object *object) {
   lm_strategy *from = lm_strategy_at(object->strategy);
-  bool small = object->size <= LM_SMALL_MAX;
   if (lm_fate_is_nested(object)) return refusal(lm_fate_keeps_handler);
   if (from->desc.kind != LM_KIND_HOST) return refusal(lm_fate_keeps_kind);
-  if (job.order.older_s && small) return refusal("small objects have no age");
+  if (job.order.older_s && !object->large) return refusal("small objects have no age");
   if (job.order.older_s && lm_age_of(lm_map_slot(object->base)) < job.order.older_s)
     return refusal("it is younger");
   if (job.order.to != LOAM_TO_NODE) return (lm_fate){ LM_FATE_OTHER, from, NULL };
@@ -116,7 +115,7 @@ static lm_fate fate_of(survey *s, const lm_object *object) {
   for (uint32_t i = 0; i < s->known; i++)
     if (s->token[i] == object->token) return s->fate[i];
   lm_fate w = job.order.demotes ? fate_of_demotion(object) : lm_fate_of(object);
-  if (object->size > LM_SMALL_MAX || s->known == TOKENS || object->token & LM_TOKEN_SLOW) return w;
+  if (object->large || s->known == TOKENS || object->token & LM_TOKEN_SLOW) return w;
   s->token[s->known] = object->token;
   s->fate[s->known++] = w;
   return w;
@@ -435,7 +434,8 @@ static void tell_of(const lm_object *object) {
 }
 
 static lm_object object_of(const lm_foreign *block) {
-  return (lm_object){ block->base, block->size, block->token, block->strategy };
+  bool large = block->size > LM_SMALL_MAX;
+  return (lm_object){ block->base, block->size, block->token, block->strategy, large };
 }
 
 static void tell_foreign(void *ctx, lm_foreign *block) {

@@ -28,7 +28,7 @@ static bool describe(uint32_t slot, lm_home *out) {
     return false;
   *out = (lm_home){ .slot = slot, .small = use == LM_USE_SMALL };
   out->from = lm_strategy_at(view.strategy);
-  if (out->small) out->class_ = lm_class_of(view.size);
+  if (out->small) out->class_ = lm_class_with(view.size);
   return out->from->desc.kind == LM_KIND_HOST && lm_pool_of(out->from);
 }
 

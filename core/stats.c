@@ -138,7 +138,7 @@ static void give_lane(lm_lane *lane, uint32_t site, uint16_t strategy, uint8_t c
 }
 
 void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve) {
-  uint8_t class_ = (uint8_t)lm_class_of(serve->units * (size_t)16);
+  uint8_t class_ = (uint8_t)lm_class_with(serve->units * (size_t)16);
   if (owner_of(lane) != lm_stats_key(site, serve->strategy) || lane->class_ != class_)
     give_lane(lane, site, serve->strategy, class_);
 }

@@ -151,7 +151,7 @@ static void fill_parted(filler *f, unsigned c, size_t lo, size_t hi) {
 }
 
 static void fill_class(filler *f, unsigned c) {
-  size_t lo = c ? lm_class_size(c - 1) + 1 : 0, hi = lm_class_size(c);
+  size_t lo = lm_class_least(c), hi = lm_class_most(c);
   if (fill_whole(f, c, lo, hi)) return;
   for (size_t end; lo <= hi; lo = end + 1) {
     end = unit_of(lo) * 16;
@@ -159,9 +159,14 @@ static void fill_class(filler *f, unsigned c) {
   }
 }
 
-static void fill_large(filler *f, unsigned c) {
-  size_t lo = (c > LM_CLASSES ? (size_t)lm_class_slots(c - 1) << LM_SLOT_SHIFT : LM_SMALL_MAX) + 1;
-  f->table->large[c - LM_CLASSES] = serve_of(f, c, lo, (size_t)lm_class_slots(c) << LM_SLOT_SHIFT);
+static size_t most_large(unsigned c) { return (size_t)lm_class_slots(c) << LM_SLOT_SHIFT; }
+
+static void fill_wide(filler *f, unsigned c) {
+  bool small = c < LM_CLASSES, first = c == LM_CLASSES;
+  size_t lo = small ? lm_class_least(c) : first ? LM_SMALL_EAGER + 1 : most_large(c - 1) + 1;
+  if (c == LM_CLASS_ALIGNED) return;
+  f->table->wide[c - LM_TABLE_CLASSES] = serve_of(f, c, lo,
+                                                  small ? lm_class_most(c) : most_large(c));
 }
 
 static void keep(filler *f) {
@@ -185,17 +190,17 @@ static bool is_even(const lm_table *table, unsigned class_) {
 
 static void note_even(lm_table *table) {
   table->even = 0;
-  for (unsigned c = 0; c < LM_CLASSES; c++)
+  for (unsigned c = 0; c < LM_TABLE_CLASSES; c++)
     if (is_even(table, c)) table->even |= (uint64_t)1 << c;
 }
 
 void lm_table_fill(lm_table *table, const lm_plan *plan) {
   table->entries = 1;
   table->entry = &lm_table_decide;
-  memset(table->large, 0, sizeof table->large);
+  memset(table->wide, 0, sizeof table->wide);
   filler f = { .table = table, .walk = { plan, FUEL }, .entries = 1 };
-  for (unsigned c = 0; c < LM_CLASSES; c++) fill_class(&f, c);
-  for (unsigned c = LM_CLASSES; c < LM_CLASSES_ALL; c++) fill_large(&f, c);
+  for (unsigned c = 0; c < LM_TABLE_CLASSES; c++) fill_class(&f, c);
+  for (unsigned c = LM_TABLE_CLASSES; c < LM_CLASSES_ALL; c++) fill_wide(&f, c);
   keep(&f);
   note_even(table);
 }
@@ -211,9 +216,11 @@ static bool is_right(const lm_serve *s, size_t size, const lm_plan *plan) {
          bin_in_table(lm_strategy_at(s->strategy), lm_class_of(size)) == s->bin;
 }
 
-static bool is_large_right(const lm_serve *s, unsigned c, const lm_plan *plan) {
+static bool is_wide_right(const lm_serve *s, unsigned c, const lm_plan *plan) {
   if (!s->bin || s->bin == LM_BIN_ASKS) return !s->bin || s->node < plan->nodes;
-  return !s->units && bin_in_table(lm_strategy_at(s->strategy), c) == s->bin;
+  size_t usable = c < LM_CLASSES ? lm_class_most(c) : 0;
+  return s->units * (size_t)16 >= usable && !s->units == !usable &&
+         bin_in_table(lm_strategy_at(s->strategy), c) == s->bin;
 }
 
 bool lm_table_is_valid(const lm_table *table, const lm_plan *plan) {
@@ -224,7 +231,7 @@ bool lm_table_is_valid(const lm_table *table, const lm_plan *plan) {
     if (!is_right(&e->part[0], unit * 16, plan) || !is_right(&e->part[1], unit * 16, plan))
       return false;
   }
-  for (unsigned c = LM_CLASSES; c < LM_CLASSES_ALL; c++)
-    if (!is_large_right(&table->large[c - LM_CLASSES], c, plan)) return false;
+  for (unsigned c = LM_TABLE_CLASSES; c < LM_CLASSES_ALL; c++)
+    if (!is_wide_right(&table->wide[c - LM_TABLE_CLASSES], c, plan)) return false;
   return true;
 }

@@ -1,6 +1,6 @@
 /* table.h - what each small size gets under a plan, where that is known beforehand.
  *
- * A byte for each 16-byte unit of size up to LM_SMALL_MAX names an entry; an entry has at most one
+ * A byte for each 16-byte unit of size up to LM_TABLE_MAX names an entry; an entry has at most one
  * threshold, because few policies have two within 16 bytes. So most requests under a policy that
  * asks about sizes are decided by one look-up and one comparison, however many leaves it has. */
 #ifndef LM_TABLE_H
@@ -28,19 +28,21 @@ typedef struct lm_entry {
   lm_serve part[2];
 } lm_entry;
 
-enum { LM_TABLE_UNITS = LM_SMALL_MAX / 16 + 1, LM_TABLE_ENTRIES = 256 };
+enum { LM_TABLE_CLASSES = 40, LM_TABLE_ENTRIES = 256 };
+#define LM_TABLE_MAX ((size_t)32 << 10)
+enum { LM_TABLE_UNITS = LM_TABLE_MAX / 16 + 1 };
 
 /* Law: lm_table_at(size).bin is LM_BIN_ASKS only if every request of that size with align <= 16 and
  *      zero = 0 passes .node; else it is not 0 only if each of them reaches, whatever the gauges
  *      say, a leaf whose first member (lm_plan_first) is .strategy, a pool strategy that can be
- *      served from the thread's bins. entry[0] is all zero: decide. The same of `large`, by
+ *      served from the thread's bins. entry[0] is all zero: decide. The same of `wide`, by
  *      class. */
 typedef struct lm_table {
   uint64_t even;              /* a bit for each class all of whose sizes get the same */
   uint8_t at[LM_TABLE_UNITS]; /* index of the entry of sizes 16 * i - 15 .. 16 * i */
   uint32_t entries;
   const lm_entry *entry;
-  lm_serve large[LM_CLASSES_LARGE]; /* units 0; bin 0: decide */
+  lm_serve wide[LM_CLASSES_ALL - LM_TABLE_CLASSES]; /* bin 0: decide; units 0: large */
 } lm_table;
 
 /* Entries cost memory; where there is none, more is left to be decided. */
@@ -62,7 +64,7 @@ LM_INLINE size_t lm_table_bin_size(uint32_t bin) {
       (unsigned)((at % sizeof(lm_pool_bins) - offsetof(lm_pool_bins, bin)) / sizeof(lm_bin)));
 }
 
-/* For size <= LM_SMALL_MAX. */
+/* For size <= LM_TABLE_MAX. */
 LM_INLINE lm_serve lm_table_at(const lm_table *table, size_t size) {
   const lm_entry *e = &table->entry[table->at[(size + 15) / 16]];
   return e->part[size >= e->cut];

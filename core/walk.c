@@ -27,7 +27,7 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   uint32_t version;
   if (!settled_view(span, &view, &version)) return;
   bool large = lm_map_is_large(view.reciprocal);
-  uint32_t count = large ? 1 : lm_span_count(lm_class_of(view.size));
+  uint32_t count = large ? 1 : lm_span_count(lm_class_with(view.size));
   for (uint32_t i = 0; i < count;) {
     lm_token token = large ? atomic_load(&span->token) : LM_NOBODY;
     lm_mark mark = large ? lm_map_mark(view.side)
@@ -39,7 +39,8 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
       continue;
     }
     if (lm_mark_is_live(mark))
-      visit(ctx, &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy });
+      visit(ctx,
+            &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy, large });
     i++;
   }
 }

@@ -1166,7 +1166,7 @@ typedef struct loam_demote_options {
 /* Demotes the live blocks of a tag. What goes to a node becomes a strategy's of its own, named
  * "NAME@nodeN", whose free memory goes back to the system; loam_rebalance brings it back. `older_s`
  * is time since the block got its memory (a realloc in place keeps it), not since it was used: that
- * nobody knows. Of blocks above 32 KiB, to within 10 seconds and never more than the truth; small
+ * nobody knows. Of blocks above 64 KiB, to within 10 seconds and never more than the truth; small
  * objects have no age and are refused. Blocks are dated by the service thread; where none runs, age
  * counts from the first call. Otherwise as loam_rebalance. */
 LOAM_API loam_status loam_demote(const loam_demote_options *options, loam_progress_fn progress,

@@ -7,8 +7,9 @@ static void gives_the_least_class_that_holds_a_size(void **state) {
   (void)state;
   for (size_t size = 0; size <= LM_SMALL_MAX; size++) {
     unsigned c = lm_class_of(size);
-    assert_true(c < LM_CLASSES && lm_class_size(c) >= size);
+    assert_true(c < LM_CLASS_ALIGNED && lm_class_size(c) >= size);
     if (c) assert_true(lm_class_size(c - 1) < size);
+    assert_in_range(size, lm_class_least(c), lm_class_most(c));
   }
 }
 
@@ -22,7 +23,24 @@ static void steps_by_sixteen_up_to_the_most(void **state) {
   (void)state;
   for (unsigned c = 0; c < LM_CLASSES; c++) assert_int_equal(lm_class_size(c) % 16, 0);
   assert_int_equal(lm_class_size(0), 16);
-  assert_int_equal(lm_class_size(LM_CLASSES - 1), LM_SMALL_MAX);
+  assert_int_equal(lm_class_of(LM_SMALL_MAX), LM_CLASS_SKEWED);
+  assert_int_equal(lm_class_size(LM_CLASS_SKEWED - 1), LM_SMALL_EVEN);
+}
+
+static void tells_a_class_by_the_bytes_of_its_objects(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < LM_CLASSES; c++) assert_int_equal(lm_class_with(lm_class_size(c)), c);
+}
+
+/* Sets of a cache are lines of a page. */
+static void begins_objects_of_64_KiB_in_different_sets(void **state) {
+  (void)state;
+  bool taken[64] = { false };
+  for (size_t i = 0; i < lm_span_count(LM_CLASS_SKEWED); i++) {
+    size_t set = i * lm_class_size(LM_CLASS_SKEWED) % LM_PAGE / LM_CACHE_LINE;
+    assert_false(taken[set]);
+    taken[set] = true;
+  }
 }
 
 static void has_a_class_for_every_alignment(void **state) {
@@ -50,6 +68,8 @@ int main(void) {
     cmocka_unit_test(gives_the_least_class_that_holds_a_size),
     cmocka_unit_test(wastes_a_fifth_of_a_large_object_at_most),
     cmocka_unit_test(steps_by_sixteen_up_to_the_most),
+    cmocka_unit_test(tells_a_class_by_the_bytes_of_its_objects),
+    cmocka_unit_test(begins_objects_of_64_KiB_in_different_sets),
     cmocka_unit_test(has_a_class_for_every_alignment),
     cmocka_unit_test(wastes_an_eighth_of_a_span_at_most),
   };

@@ -112,7 +112,7 @@ static char *get_aligned(size_t size, size_t align) {
 static void an_aligned_request_is_decided_by_what_was_asked(void **state) {
   (void)state;
   char *q[3];
-  for (size_t size = 1; size < 40000; size += 1 + size / 7)
+  for (size_t size = 1; size < 80000; size += 1 + size / 7)
     for (size_t align = 1; align <= 8192; align *= 2) {
       fork_at(LM_IN_SIZE, (double)size + 1, host("plain"), host("larger"));
       char *p = get_aligned(size, align);
