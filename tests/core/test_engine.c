@@ -109,6 +109,22 @@ static char *get_aligned(size_t size, size_t align) {
   return p ? p : lm_engine_alloc(site, size, align, false);
 }
 
+/* Objects of the class for 64 KiB are at multiples of 64 only. */
+static void aligns_several_blocks_of_nearly_64_KiB(void **state) {
+  (void)state;
+  char *p[4];
+  CHAIN(host("plain"));
+  for (size_t align = 64; align <= 8192; align *= 2)
+    for (size_t size = 56 * LM_KIB; size <= 72 * LM_KIB; size += 4095) {
+      for (int i = 0; i < 4; i++) {
+        p[i] = get_aligned(size, align);
+        assert_int_equal((uintptr_t)p[i] % align, 0);
+        memset(p[i], i, size);
+      }
+      for (int i = 0; i < 4; i++) lm_engine_free(p[i], size);
+    }
+}
+
 static void an_aligned_request_is_decided_by_what_was_asked(void **state) {
   (void)state;
   char *q[3];
@@ -452,6 +468,7 @@ static void a_forked_child_allocates_at_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(aligns_several_blocks_of_nearly_64_KiB),
     cmocka_unit_test(an_aligned_request_is_decided_by_what_was_asked),
     cmocka_unit_test(serves_any_size_and_alignment),
     cmocka_unit_test(size_0_is_a_block_of_its_own),
