@@ -6,6 +6,8 @@
 #include "decay.h"
 
 enum { CAPACITY_MOST = 1024 };
+/* Items of a bin at most while much is freed and nothing allocated. */
+enum { NARROW = 256 };
 /* A bin holds at most this part of the strategy's limit: a thread at most a twenty-fifth. */
 enum { LIMIT_SHARE = 1024 };
 /* Bytes in a bin that are worth waking somebody for. */
@@ -180,15 +182,19 @@ void lm_bin_put(lm_bin *bin, lm_item item) {
   lm_bin_set_top(bin, top + 1);
 }
 
-/* The older half goes: what was freed last is warm. From where it is: while there is no top, nobody
+/* The older half goes: what was freed last is warm. While the store sheds what it gets, no more
+ * stays than the nearest cache has the marks of. From where it is: while there is no top, nobody
  * looks. */
-static void halve(lm_bin *bin, lm_pool *pool, unsigned class_) {
-  uint32_t n = count_of(bin), half = n / 2;
+static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, bool sheds) {
+  uint32_t n = count_of(bin), keep = n - n / 2;
+  bool narrow = sheds && capacity_of(bin) > NARROW;
+  if (narrow) keep = NARROW / 2;
   lm_bin_set_top(bin, NULL);
   atomic_store_explicit(&pool->store[class_].fed, true, memory_order_relaxed);
-  lm_bin_give_back(pool, class_, bin->low, half);
-  memmove(bin->low, bin->low + half, (n - half) * sizeof *bin->low);
-  lm_bin_set_top(bin, bin->low + n - half);
+  lm_bin_give_back(pool, class_, bin->low, n - keep);
+  memmove(bin->low, bin->low + n - keep, keep * sizeof *bin->low);
+  if (narrow) bin->high = bin->low + NARROW;
+  lm_bin_set_top(bin, bin->low + keep);
 }
 
 /* For a full bin, or one not open: makes room and puts the object. */
@@ -196,12 +202,13 @@ static void overflow_small(lm_thread *t, uint32_t offset, lm_item item) {
   lm_pool *pool = lm_pool_of(lm_pool_holder(lm_bin_place(offset)));
   unsigned class_ = lm_bin_class(offset);
   lm_bin *bin = lm_pool_bin_at(t, offset);
-  widen(t, bin, offset);
+  bool sheds = lm_store_sheds(&pool->store[class_]);
+  if (!sheds || capacity_of(bin) < NARROW) widen(t, bin, offset);
   if (capacity_of(bin) < 2 && lm_bin_top(bin) == bin->high) {
     lm_bin_give_back(pool, class_, &item, 1);
     return;
   }
-  if (lm_bin_top(bin) == bin->high) halve(bin, pool, class_);
+  if (lm_bin_top(bin) == bin->high) halve(bin, pool, class_, sheds);
   lm_bin_put(bin, item);
   stir(pool, bin, offset);
 }

@@ -56,6 +56,12 @@ static uint32_t count_free(const lm_side *side, uint32_t count) {
   return n;
 }
 
+/* Marks, eight at a time, and what is the same for each of them. */
+enum { EIGHT = 8 };
+typedef uint64_t __attribute__((may_alias)) eight;
+#define EACH(byte) (UINT64_MAX / 255 * (byte))
+_Static_assert(LM_MARK_LIVE == 0x40 && LM_MARK_CACHED == 0x80, "a mark's state is its upper bits");
+
 /* What a span's own mark says: the list it is in, or that it stays apart for good. */
 enum { UNNOTED, PURGED, ABANDONED };
 
@@ -171,6 +177,30 @@ static void undraw_locked(lm_store *s) {
   }
 }
 
+/* Of eight marks, from one at a multiple of eight on: 0x80 for each that is not FREE. Those may be
+ * changed meanwhile, but to nothing that is. */
+static uint64_t used_of_eight(const lm_side *side) {
+  uint64_t marks = __atomic_load_n((const eight *)side, __ATOMIC_RELAXED);
+  return (marks | marks << 1) & EACH(0x80);
+}
+
+/* All eight are FREE. They come to stand before `end`; how many. */
+static unsigned draw_eight(lm_side *side, char *p, size_t size, lm_item *end) {
+  eight *marks = (eight *)side;
+  __atomic_store_n(marks, *marks + EACH(LM_MARK_CACHED), __ATOMIC_RELAXED);
+#pragma GCC unroll 8
+  for (unsigned i = 0; i < EIGHT; i++) *--end = (lm_item){ p + i * size, side + i };
+  return EIGHT;
+}
+
+static unsigned draw_one(lm_side *side, char *p, lm_item *end) {
+  lm_mark mark = mark_at(side, 0);
+  if (!lm_mark_is_free(mark)) return 0;
+  set_mark(side, 0, mark + LM_MARK_CACHED);
+  end[-1] = (lm_item){ p, side };
+  return 1;
+}
+
 /* Draws objects from a span in `drawing`, and takes it out when it has no more. They come to stand
  * before `end`, the first of them last: so that a bin, which is emptied from its end, gives rising
  * addresses. */
@@ -184,13 +214,18 @@ static unsigned draw_locked(lm_store *s, uint32_t *drawing, lm_item *end, unsign
   uint32_t at = palette_of(span)->hint;
   unsigned most = want < free ? want : free;
   for (unsigned left = most; left > 0;) {
-    lm_mark mark = mark_at(side, at);
-    if (lm_mark_is_free(mark)) {
-      set_mark(side, at, mark + LM_MARK_CACHED);
-      *--end = (lm_item){ start + at * size, &side[at] };
-      left--;
+    if (at == count) at = 0;
+    bool whole = at % EIGHT == 0 && count - at >= EIGHT;
+    uint64_t used = whole ? used_of_eight(&side[at]) : 1;
+    if (used == EACH(0x80)) {
+      at += EIGHT;
+      continue;
     }
-    if (++at == count) at = 0;
+    unsigned n = !used && left >= EIGHT ? draw_eight(&side[at], start + at * size, size, end)
+                                        : draw_one(&side[at], start + at * size, end);
+    at += n > 1 ? n : 1;
+    end -= n;
+    left -= n;
   }
   palette_of(span)->hint = at;
   set_free(span, free - most);
@@ -206,10 +241,16 @@ static unsigned draw_all_locked(lm_store *s, uint32_t *drawing, lm_item *items, 
   return want - left;
 }
 
+/* Relaxed: a hint for whose bins run over. */
+static void set_sheds(lm_store *s, bool sheds) {
+  atomic_store_explicit(&s->sheds, sheds, memory_order_relaxed);
+}
+
 unsigned lm_store_pull(lm_store *s, unsigned who, lm_item *items, unsigned want) {
   lm_lock_take(&s->lock);
   s->surplus = 0;
   s->drawn = true;
+  set_sheds(s, false);
   unsigned got = s->stocked < want ? s->stocked : want;
   s->stocked -= got;
   if (got) memcpy(items, s->depot + s->stocked, got * sizeof *items);
@@ -257,26 +298,27 @@ static void settle_locked(lm_store *s, uint32_t slot, uint32_t more, uint32_t co
 }
 
 /* Puts back those at the front that are of one span, as neighbours often are; how many. */
-static unsigned put_some_back_locked(lm_store *s, const lm_item *items, unsigned n,
-                                     uint32_t count) {
-  const lm_span *span = lm_map_span(lm_map_slot(items[0].p));
+static unsigned put_some_back_locked(lm_store *s, const lm_item *items, unsigned n, uint32_t count,
+                                     size_t whole) {
+  const lm_span *span = lm_map_span_of(items[0].p);
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
-  size_t whole = (size_t)lm_span_slots(s->class_) << LM_SLOT_SHIFT;
   uint32_t more = 0;
   unsigned i = 0;
-  for (; i < n && (uintptr_t)items[i].p - start < whole; i++) {
+  do {
     lm_mark mark = mark_at(items[i].mark, 0);
     if (!lm_mark_is_cached(mark)) continue;
     set_mark(items[i].mark, 0, mark - LM_MARK_CACHED);
     more++;
-  }
+  } while (++i < n && (uintptr_t)items[i].p - start < whole);
   if (more) settle_locked(s, lm_map_slot((void *)start), more, count);
   return i;
 }
 
 static void put_all_back_locked(lm_store *s, const lm_item *items, unsigned n) {
   uint32_t count = lm_span_count(s->class_);
-  for (unsigned done = 0; done < n;) done += put_some_back_locked(s, items + done, n - done, count);
+  size_t whole = (size_t)lm_span_slots(s->class_) << LM_SLOT_SHIFT;
+  for (unsigned done = 0; done < n;)
+    done += put_some_back_locked(s, items + done, n - done, count, whole);
 }
 
 static void empty_depot_locked(lm_store *s) {
@@ -297,6 +339,7 @@ static unsigned absorb_locked(lm_store *s, const lm_item *items, unsigned n) {
     s->surplus += n;
     return stock_locked(s, items, n);
   }
+  set_sheds(s, true);
   empty_depot_locked(s);
   return 0;
 }

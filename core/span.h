@@ -33,6 +33,7 @@ typedef struct lm_store {
   uint32_t spans, empties;
   uint32_t stocked;    /* objects in the depot */
   uint32_t surplus;    /* objects pushed since one was last pulled */
+  _Atomic bool sheds;  /* there is no depot: so many that what comes goes to its spans */
   bool drawn;          /* some were pulled since the last tick (decay.h) */
   _Atomic bool fed;    /* some came from a bin that ran over since then: more may come */
   lm_item *depot;      /* NULL until first used */
@@ -56,6 +57,10 @@ unsigned lm_store_pull(lm_store *s, unsigned who, lm_item *items, unsigned want)
 /* Gives back objects that are CACHED; others are passed over (a forked child may inherit a
  * thread's bin at the moment an object left it). */
 void lm_store_push(lm_store *s, const lm_item *items, unsigned n);
+/* Whether what is given back is likely to be wanted no more. */
+LM_INLINE bool lm_store_sheds(const lm_store *s) {
+  return atomic_load_explicit(&s->sheds, memory_order_relaxed);
+}
 /* Gives back the depot and every empty span; true if that leaves nothing. */
 bool lm_store_drain(lm_store *s);
 /* Gives up the depot and the empty spans. */

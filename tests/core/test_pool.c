@@ -1,8 +1,10 @@
 /* test_pool - objects, large blocks and guarded blocks of pools, from one thread. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
+#include "bin.h"
 #include "pool.h"
 #include "span.h"
 #include "sweep.h"
@@ -183,6 +185,64 @@ static void gives_each_object_to_one_caller(void **state) {
   assert_true(lm_pool_is_valid());
   for (int i = 0; i < N; i++)
     if (held[i]) assert_int_equal(release(held[i]), LM_FREED);
+}
+
+/* Whole words of marks that are free or used, and words that are neither. */
+static bool stays_taken(int pattern, uint32_t i) {
+  switch (pattern) {
+    case 0: return i % 2;
+    case 1: return i / 8 % 2;
+    case 2: return i % 17 == 3;
+    default: return chance(3);
+  }
+}
+
+static void draws_all_that_is_free_in_the_spans_there_are(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "partly free" });
+  lm_pool *pool = lm_pool_for(s);
+  assert_non_null(pool);
+  for (int pattern = 0; pattern < 4; pattern++) {
+    unsigned class_ = lm_class_of(16 + 48 * (size_t)pattern);
+    uint32_t n = 2 * lm_span_count(class_), kept = 0, rest;
+    lm_store *store = &pool->store[class_];
+    lm_item *item = malloc(n * sizeof *item);
+    assert_non_null(item);
+    assert_int_equal(lm_store_pull(store, 0, item, n), n);
+    for (uint32_t i = 0; i < n; i++)
+      if (stays_taken(pattern, i)) item[kept++] = item[i];
+      else lm_store_push(store, &item[i], 1);
+    lm_store_trim(store);
+    assert_int_equal(store->spans, 2);
+    for (rest = n - kept; rest > 0; rest -= rest < 5 ? rest : 5)
+      lm_store_pull(store, 0, &item[n - rest], rest < 5 ? rest : 5);
+    assert_int_equal(store->spans, 2);
+    lm_store_push(store, item, n);
+    assert_true(lm_store_drain(store));
+    free(item);
+  }
+}
+
+static ptrdiff_t room_of(uint32_t offset) {
+  const lm_bin *bin = lm_pool_bin_at(t, offset);
+  return bin->high - bin->low;
+}
+
+static void a_bin_is_narrow_while_all_is_freed(void **state) {
+  (void)state;
+  enum { MANY = 40000 };
+  lm_strategy *s = intern((lm_desc){ .name = "all freed" });
+  uint32_t bin = lm_pool_bin(s, lm_class_of(48));
+  void **p = malloc(MANY * sizeof *p);
+  assert_non_null(p);
+  for (int round = 0; round < 2; round++) {
+    for (int i = 0; i < MANY; i++) assert_non_null(p[i] = lm_pool_take(t, bin, TOKEN, &hint));
+    ptrdiff_t wide = room_of(bin);
+    for (int i = 0; i < MANY; i++) assert_int_equal(release(p[i]), LM_FREED);
+    assert_true(room_of(bin) > 0 && room_of(bin) < wide);
+    assert_true(lm_pool_is_valid());
+  }
+  free(p);
 }
 
 static void tells_bad_frees_apart(void **state) {
@@ -634,6 +694,8 @@ int main(void) {
     TEST(keeps_the_items_of_each_bin_on_lines_of_their_own),
     TEST(has_no_bins_for_what_must_be_looked_at),
     TEST(gives_each_object_to_one_caller),
+    TEST(draws_all_that_is_free_in_the_spans_there_are),
+    TEST(a_bin_is_narrow_while_all_is_freed),
     TEST(tells_bad_frees_apart),
     TEST(knows_a_double_free_after_the_span_is_gone),
     TEST(leaves_counted_tokens_to_the_slow_path),
