@@ -102,13 +102,14 @@ typedef struct wish {
   size_t size;
   void *stream;
   unsigned flags;
+  bool by_handle; /* the host passes the driver's handles on */
 } wish;
 
-/* NBEP 7 has hosts pass the driver's handles on. */
 static void *want_device(const wish *w) {
-  return lm_front_make(
-      NULL, &(lm_wish){
-                .size = w->size, .want = LM_WANT_DEVICE, .stream = w->stream, .by_handle = true });
+  return lm_front_make(NULL, &(lm_wish){ .size = w->size,
+                                         .want = LM_WANT_DEVICE,
+                                         .stream = w->stream,
+                                         .by_handle = w->by_handle });
 }
 
 static void *want_managed(const wish *w) { return loam_managed_alloc(NULL, w->size); }
@@ -134,7 +135,7 @@ static loam_status initialize(void *ctx, int device) {
 
 static loam_status memalloc(void *ctx, int device, size_t size, void **out) {
   (void)ctx;
-  return make(device, want_device, &(wish){ .size = size }, out);
+  return make(device, want_device, &(wish){ .size = size, .by_handle = true }, out);
 }
 
 static void memfree(void *ctx, int device, void *ptr, size_t size) {

@@ -126,6 +126,18 @@ TEST(allocates_and_frees_in_the_order_of_a_stream) {
   want(cuStreamSynchronize(stream) == CUDA_SUCCESS);
 }
 
+/* Whose hosts pass no handles on, as NBEP 7's do: nothing is lost between chunks. */
+TEST(memory_of_a_stream_is_mapped_and_that_of_nbep_7_is_not) {
+  void *at;
+  begin("", NULL);
+  unsigned long before = standin_calls("cuMemAlloc");
+  ok(emm->memalloc_async(emm->ctx, 1, MIB, NULL, &at));
+  want(standin_calls("cuMemAlloc") == before);
+  emm->memfree_async(emm->ctx, 1, at, MIB, NULL);
+  give(1, take(1, MIB), MIB);
+  want(standin_calls("cuMemAlloc") == before + 1);
+}
+
 TEST(a_reset_ends_all_and_what_was_may_still_be_freed) {
   begin("", NULL);
   void *at[50];
@@ -636,6 +648,7 @@ int main(void) {
     cmocka_unit_test(gives_nothing_back_that_work_may_use),
     cmocka_unit_test(what_is_pending_goes_when_memory_is_wanted),
     cmocka_unit_test(allocates_and_frees_in_the_order_of_a_stream),
+    cmocka_unit_test(memory_of_a_stream_is_mapped_and_that_of_nbep_7_is_not),
     cmocka_unit_test(a_reset_ends_all_and_what_was_may_still_be_freed),
     cmocka_unit_test(each_block_goes_back_to_who_made_it_whatever_the_policy_is_then),
     cmocka_unit_test(loam_is_not_its_own_manager),
