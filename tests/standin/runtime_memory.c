@@ -81,6 +81,12 @@ EXPORT cudaError_t cudaDeviceSetMemPool(int device, CUmemoryPool pool) {
   ANSWER(cuDeviceSetMemPool(device, pool));
 }
 
+EXPORT cudaError_t cudaMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *properties) {
+  ANSWER(cuMemPoolCreate(out, properties));
+}
+
+EXPORT cudaError_t cudaMemPoolDestroy(CUmemoryPool pool) { ANSWER(cuMemPoolDestroy(pool)); }
+
 EXPORT cudaError_t cudaMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   ANSWER(cuMemPoolTrimTo(pool, keep));
 }
@@ -150,6 +156,12 @@ EXPORT cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from
                                        size_t size, CUstream stream) {
   (void)to_device, (void)from_device;
   ANSWER(cuMemcpyDtoDAsync_v2(AT(to), AT(from), size, stream));
+}
+
+EXPORT cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device,
+                                  size_t size) {
+  (void)to_device, (void)from_device;
+  ANSWER(cuMemcpyDtoD_v2(AT(to), AT(from), size));
 }
 
 EXPORT cudaError_t cudaMemset(void *at, int byte, size_t size) {

@@ -22,8 +22,8 @@ import weakref
 
 STANDIN = os.environ.get("LOAM_STANDIN", "")
 RUNTIME = os.path.join(os.path.dirname(STANDIN), "libstandin_runtime.so")
-OWN = ["test_memory.py", "test_memory_pointer.py", "test_pinned_memory.py", "test_stream.py",
-       "test_event.py", "test_device.py"]
+OWN = ["test_memory.py", "test_memory_hook.py", "test_pinned_memory.py", "test_stream.py",
+       "test_device.py", "test_runtime.py"]
 MIB = 1 << 20
 
 
