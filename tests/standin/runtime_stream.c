@@ -97,7 +97,7 @@ EXPORT void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
 EXPORT void __cudaRegisterFunction(void) {}
 EXPORT void __cudaRegisterVar(void) {}
 EXPORT unsigned __cudaPushCallConfiguration(void) { return 0; }
-EXPORT cudaError_t __cudaPopCallConfiguration(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT cudaError_t __cudaPopCallConfiguration(void) { return rt_note(CUDA_ERROR_NOT_SUPPORTED); }
 EXPORT cudaError_t cudaLaunchKernel(void) { return rt_note(CUDA_ERROR_NOT_SUPPORTED); }
 EXPORT cudaError_t cudaLaunchKernelExC(void) { return rt_note(CUDA_ERROR_NOT_SUPPORTED); }
 

@@ -50,6 +50,9 @@ def totals() -> dict[str, int]:
 def _address(of: Any) -> int:
     if isinstance(of, int):
         return of
+    pointer = getattr(of, "data_ptr", None)  # PyTorch's; what needs a gradient has no other
+    if callable(pointer):
+        return int(pointer())
     for name in ("__array_interface__", "__cuda_array_interface__"):
         interface = getattr(of, name, None)
         if interface is not None and interface.get("data") is not None:

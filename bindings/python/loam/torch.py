@@ -20,6 +20,12 @@ thread entered last, also where asyncio runs several tasks in it.
 
 Memory is ready for the stream that PyTorch names, and freed for reuse on it. What was given to
 Tensor.record_stream is collected and given back after one wait for the device.
+
+A failure is torch.OutOfMemoryError. After install(), PyTorch's figures (memory_allocated,
+max_memory_allocated, memory_stats, memory_summary of torch.cuda, and their resets) are of what it
+has from loam, and torch.cuda.empty_cache() gives back what loam keeps for reuse. In a pool
+PyTorch's own allocator cuts up what it has from loam, in pieces of 2 MiB and more: a piece has the
+tag under which it was taken.
 """
 
 from __future__ import annotations
@@ -40,6 +46,12 @@ __all__ = ["allocator", "install", "is_installed", "pool"]
 _allocator: Any = None
 _is_installed = False
 
+# By device: the most that was seen reserved, and what was made and freed up to the last reset.
+_reserved: dict[int, int] = {}
+_before: dict[int, tuple[int, int, int, int]] = {}
+
+_Figure = dict[str, int]
+
 
 def allocator() -> Any:
     """The torch.cuda.memory.CUDAPluggableAllocator whose functions are loam's."""
@@ -47,9 +59,11 @@ def allocator() -> Any:
     if _allocator is None:
         tags.tell_entries()
         made = CUDAPluggableAllocator(_loam.__file__, "loam_torch_alloc", "loam_torch_free")
-        hear = getattr(made.allocator(), "set_record_stream_fn", None)
-        if hear is not None:  # not in the first of them
-            hear(_loam.entries_record())
+        record, trim = _loam.torch_entries(torch._C.__file__)
+        for name, function in (("set_record_stream_fn", record), ("set_reset_fn", trim)):
+            hear = getattr(made.allocator(), name, None)
+            if hear is not None:  # not in the first of them
+                hear(function)
         _allocator = made
     return _allocator
 
@@ -59,6 +73,7 @@ def install() -> None:
     global _is_installed
     if not _is_installed:
         torch.cuda.memory.change_current_allocator(allocator())
+        _tell_figures()
         _is_installed = True
 
 
@@ -71,3 +86,53 @@ def pool() -> Any:
     if not hasattr(torch.cuda, "MemPool"):
         raise ImportError(f"PyTorch {torch.__version__} has no torch.cuda.MemPool: 2.5 brought it")
     return torch.cuda.MemPool(allocator().allocator())
+
+
+# ---- PyTorch's figures: a pluggable allocator is not asked for them
+
+def _figure(current: int, peak: int, made: int, freed: int) -> _Figure:
+    return {"current": current, "peak": peak, "allocated": made, "freed": freed}
+
+
+def _sorts(of_all: _Figure) -> dict[str, _Figure]:
+    """As PyTorch tells small blocks from large ones; here all are alike."""
+    return {"all": of_all, "small_pool": _figure(0, 0, 0, 0), "large_pool": of_all}
+
+
+def _memory_stats(device: int) -> dict[str, Any]:
+    live, most, made, blocks, most_blocks, made_blocks, failures = _loam.torch_figures(device)
+    held = _loam.device_info(device)["reserved"]
+    most_held = _reserved[device] = max(_reserved.get(device, 0), held, most)
+    start = _before.get(device, (0, 0, 0, 0))
+    size = _sorts(_figure(live, most, made - start[0], made - live - start[1]))
+    count = _sorts(_figure(blocks, most_blocks, made_blocks - start[2],
+                           made_blocks - blocks - start[3]))
+    none = _figure(0, 0, 0, 0)
+    return {
+        "allocation": count, "active": count, "allocated_bytes": size, "active_bytes": size,
+        "requested_bytes": size, "reserved_bytes": _sorts(_figure(held, most_held, held, 0)),
+        "segment": _sorts(none), "inactive_split": _sorts(none),
+        "inactive_split_bytes": _sorts(none), "oversize_allocations": none,
+        "oversize_segments": none, "num_ooms": failures, "num_alloc_retries": 0,
+        "num_sync_all_streams": 0, "num_device_alloc": 0, "num_device_free": 0,
+        "max_split_size": -1,
+    }
+
+
+def _reset_peaks(device: int) -> None:
+    _loam.torch_reset_peaks(device)
+    _reserved[device] = 0
+
+
+def _reset_sums(device: int) -> None:
+    live, _, made, blocks, _, made_blocks, _ = _loam.torch_figures(device)
+    _before[device] = made, made - live, made_blocks, made_blocks - blocks
+
+
+def _tell_figures() -> None:
+    """What torch.cuda asks of its C functions is answered here."""
+    for name, function in (("_cuda_memoryStats", _memory_stats),
+                           ("_cuda_resetPeakMemoryStats", _reset_peaks),
+                           ("_cuda_resetAccumulatedMemoryStats", _reset_sums)):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)

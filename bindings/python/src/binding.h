@@ -25,6 +25,6 @@ loam_site *binding_site(const char *tag, const char *otherwise);
 
 /* The parts, in order of the module's table: each a list of methods that ends in a zero. */
 extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[],
-    device_methods[], entries_methods[];
+    device_methods[], entries_methods[], torch_methods[];
 
 #endif

@@ -1,27 +1,20 @@
-/* entries.c - functions of C that CuPy and PyTorch are told the addresses of.
+/* entries.c - functions of C that CuPy is told the addresses of, and what torch.c shares with them:
+ * tags of threads, and memory of the device that is named.
  *
  * They may come in any thread, with the interpreter's lock or without: PyTorch frees, and runs the
  * backward pass, in threads of its own. With the lock the tag is the context's, as everywhere in
  * Python. Without it, it is the one that loam.tag left with this thread, and where it left none,
  * the one that is in force everywhere. Frees need no tag: a block knows its own. */
-#include "binding.h"
+#include "entries.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-#include <search.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
 
 static PyObject *variable;              /* loam.tags' context variable */
 static _Thread_local loam_site *here;   /* the innermost tag entered in this thread */
 static _Atomic(loam_site *) everywhere; /* relaxed: sites are never freed, nor changed */
 
-EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream);
-EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream);
-EXPORT void loam_torch_record(void *ptr, void *stream);
 EXPORT void *loam_cupy_malloc(void *param, size_t size, int device);
 EXPORT void loam_cupy_free(void *param, void *ptr, int device);
 
@@ -41,7 +34,7 @@ static loam_site *site_of_context(void) {
   return site;
 }
 
-static loam_site *site_here(const char *otherwise) {
+loam_site *entries_site(const char *otherwise) {
   loam_site *site = NULL;
   if (!Py_IsInitialized() || !PyGILState_Check()) site = here;
   else if (variable) site = site_of_context();
@@ -79,8 +72,7 @@ static PyObject *entries_variable(PyObject *self, PyObject *given) {
 
 /* ---- Memory */
 
-/* Of the device that is named, whichever is current: a library may not yet have told the driver. */
-static void *allocate(loam_site *site, size_t size, int device, void *stream) {
+void *entries_allocate(loam_site *site, size_t size, int device, void *stream) {
   if (loam_device_count() == 1) return loam_device_alloc(site, size, stream);
   const loam_manager *m = loam_manager_get();
   void *ptr = NULL;
@@ -88,74 +80,6 @@ static void *allocate(loam_site *site, size_t size, int device, void *stream) {
   if (m->memalloc_async(m->ctx, device, size, stream, &ptr) != LOAM_OK) ptr = NULL;
   loam_scope_leave();
   return ptr;
-}
-
-/* ---- PyTorch: CUDAPluggableAllocator */
-
-/* PyTorch takes NULL for memory. It is C++, and what is thrown in it becomes a RuntimeError. The
- * C++ run-time is there if anyone has loaded it; else NULL it is. */
-static void throw_words(void) {
-  void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
-  void (*throw)(const char *) = NULL;
-  if (library) *(void **)&throw = dlsym(library, "_ZSt21__throw_runtime_errorPKc");
-  char words[512];
-  snprintf(words, sizeof words, "out of memory: %s", loam_error());
-  if (throw) throw(words);
-}
-
-EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream) {
-  if (size <= 0) return NULL;
-  void *ptr = allocate(site_here("torch.data"), (size_t)size, device, stream);
-  if (!ptr) throw_words();
-  return ptr;
-}
-
-/* Blocks that streams other than their own use: Tensor.record_stream. */
-static struct {
-  pthread_mutex_t lock;
-  void *tree;         /* of their addresses */
-  atomic_size_t live; /* relaxed: who frees a block knows of its own */
-  atomic_bool all;    /* there was no memory to note one: any may be such */
-} shared = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-static int compare(const void *left, const void *right) {
-  return (uintptr_t)left < (uintptr_t)right ? -1 : (uintptr_t)left > (uintptr_t)right;
-}
-
-EXPORT void loam_torch_record(void *ptr, void *stream) {
-  (void)stream;
-  pthread_mutex_lock(&shared.lock);
-  if (!tfind(ptr, &shared.tree, compare)) {
-    if (!tsearch(ptr, &shared.tree, compare)) atomic_store(&shared.all, true);
-    else atomic_fetch_add_explicit(&shared.live, 1, memory_order_relaxed);
-  }
-  pthread_mutex_unlock(&shared.lock);
-}
-
-static bool take_shared(void *ptr) {
-  bool all = atomic_load_explicit(&shared.all, memory_order_relaxed);
-  if (!atomic_load_explicit(&shared.live, memory_order_relaxed)) return all;
-  pthread_mutex_lock(&shared.lock);
-  bool is_shared = tdelete(ptr, &shared.tree, compare);
-  if (is_shared) atomic_fetch_sub_explicit(&shared.live, 1, memory_order_relaxed);
-  pthread_mutex_unlock(&shared.lock);
-  return is_shared || all;
-}
-
-/* What more than one stream uses waits, with others like it, for all work of the device. */
-EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream) {
-  if (take_shared(ptr)) {
-    const loam_manager *m = loam_manager_get();
-    m->memfree(m->ctx, device, ptr, (size_t)size);
-  } else {
-    loam_device_free(ptr, stream);
-  }
-}
-
-static PyObject *entries_record(PyObject *self, PyObject *none) {
-  (void)self;
-  (void)none;
-  return PyLong_FromVoidPtr((void *)loam_torch_record);
 }
 
 /* ---- CuPy: CFunctionAllocator */
@@ -179,11 +103,11 @@ EXPORT void *loam_cupy_malloc(void *param, size_t size, int device) {
   intptr_t (*current_stream)(void) = NULL;
   memcpy(&current_stream, &param, sizeof param);
   void *stream = current_stream ? (void *)current_stream() : NULL;
-  loam_site *site = site_here("cupy.data");
+  loam_site *site = entries_site("cupy.data");
   if ((uintptr_t)stream > STREAM_DEFAULT)
     atomic_store_explicit(&on_streams, true, memory_order_relaxed);
   PyThreadState *state = let_go();
-  void *ptr = allocate(site, size, device, stream);
+  void *ptr = entries_allocate(site, size, device, stream);
   take_again(state);
   return ptr;
 }
@@ -248,7 +172,6 @@ static PyObject *entries_capsule(PyObject *self, PyObject *capsule) {
 PyMethodDef entries_methods[] = {
   { "entries_tag", entries_tag, METH_VARARGS, NULL },
   { "entries_variable", entries_variable, METH_O, NULL },
-  { "entries_record", entries_record, METH_NOARGS, NULL },
   { "entries_cupy", entries_cupy, METH_NOARGS, NULL },
   { "entries_capsule", entries_capsule, METH_O, NULL },
   { "entries_free", entries_free, METH_O, NULL },

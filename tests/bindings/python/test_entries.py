@@ -244,30 +244,88 @@ class Memory(Called):
             """
         self.assertEqual(run_child(script)[0], "None\n")
 
-    def test_wanting_is_an_exception_of_cxx_where_it_runs(self):
-        source = """
+    def compile_catching(self, folder, before, kind):
+        """A library whose `caught` says whether what is thrown is of that kind, and its words."""
+        source = before + """
             #include <dlfcn.h>
-            #include <stdexcept>
             #include <string.h>
             extern "C" int caught(const char *path, char *words, size_t size) {
               auto alloc = (void *(*)(ssize_t, int, void *))dlsym(dlopen(path, RTLD_LAZY),
                                                                  "loam_torch_alloc");
               try { alloc(1000, 0, nullptr); return 0; }
-              catch (const std::runtime_error &error) {
+              catch (const """ + kind + """ &error) {
                 strncpy(words, error.what(), size - 1);
                 return 1;
               }
             }"""
+        library = os.path.join(folder, "host.so")
+        compiler = os.environ.get("CXX", "c++")
+        subprocess.run([compiler, "-shared", "-fPIC", "-x", "c++", "-", "-o", library],
+                       input=source, text=True, check=True)
+        return library
+
+    def test_wanting_is_an_exception_of_cxx_where_it_runs(self):
         with tempfile.TemporaryDirectory() as folder:
-            library = os.path.join(folder, "host.so")
-            compiler = os.environ.get("CXX", "c++")
-            subprocess.run([compiler, "-shared", "-fPIC", "-x", "c++", "-", "-o", library],
-                           input=source, text=True, check=True)
-            host = ctypes.CDLL(library)
+            host = ctypes.CDLL(self.compile_catching(folder, "#include <stdexcept>",
+                                                     "std::runtime_error"))
             words = ctypes.create_string_buffer(200)
             with loam.tag("denied"):
                 self.assertEqual(host.caught(_loam.__file__.encode(), words, 200), 1)
-            self.assertIn("out of memory: ", words.value.decode())
+            self.assertIn("CUDA out of memory. Tried to allocate 1000 bytes on device 0. ",
+                          words.value.decode())
+
+    def test_wanting_is_pytorchs_own_exception_where_it_runs(self):
+        declared = """
+            #include <stdint.h>
+            #include <exception>
+            #include <string>
+            namespace c10 {
+              struct SourceLocation { const char *function, *file; uint32_t line; };
+              class Error : public std::exception {
+                std::string words; char more[200] = {};
+              public:
+                Error(SourceLocation, std::string);
+                const char *what() const noexcept override { return words.c_str(); }
+              };
+              Error::Error(SourceLocation, std::string words) : words(std::move(words)) {}
+              class OutOfMemoryError : public Error { using Error::Error; };
+            }
+            void used() { throw c10::OutOfMemoryError({"", "", 0}, ""); }
+            """
+        script = """
+            import ctypes, os, loam
+            from loam import _loam
+            host = ctypes.CDLL(os.environ["HOST"])
+            _loam.torch_entries(os.environ["HOST"])
+            loam.policy.load(text='local no = loam.deny{} return loam.policy { '
+                                  'pick = function() return no end }')
+            words = ctypes.create_string_buffer(200)
+            for _ in range(100):
+                assert host.caught(_loam.__file__.encode(), words, 200) == 1
+            print(words.value.decode())
+            """
+        from _support import run_child
+        with tempfile.TemporaryDirectory() as folder:
+            library = self.compile_catching(folder, declared, "c10::OutOfMemoryError")
+            self.assertIn("CUDA out of memory. Tried to allocate 1000 bytes",
+                          run_child(script, HOST=library)[0])
+
+    def test_figures_are_of_what_pytorch_asked_for(self):
+        _loam.torch_reset_peaks(1)
+        before, failures = _loam.torch_figures(1), _loam.torch_figures(0)[6]
+        blocks = [self.free.loam_torch_alloc(size, 1, None) for size in (1000, 5000)]
+        self.free.loam_torch_free(blocks[1], 5000, 1, None)
+        with loam.tag("denied"), tempfile.TemporaryDirectory() as folder:
+            host = ctypes.CDLL(self.compile_catching(folder, "#include <stdexcept>",
+                                                     "std::runtime_error"))
+            host.caught(_loam.__file__.encode(), ctypes.create_string_buffer(200), 200)
+        after = [now - then for now, then in zip(_loam.torch_figures(1), before)]
+        self.assertEqual(after, [1000, 6000, 6000, 1, 2, 2, 0])
+        self.assertEqual(_loam.torch_figures(0)[6], failures + 1)
+        _loam.torch_reset_peaks(1)
+        self.assertEqual(_loam.torch_figures(1)[1], 1000)
+        self.free.loam_torch_free(blocks[0], 1000, 1, None)
+        self.assertEqual(_loam.torch_figures(1)[0], before[0])
 
 
 class FakeCuPy:

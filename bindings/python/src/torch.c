@@ -1,0 +1,152 @@
+/* torch.c - functions of C that PyTorch is told the addresses of (CUDAPluggableAllocator), and the
+ * figures that it asks its own allocator for. */
+#include "entries.h"
+
+#include <pthread.h>
+#include <search.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "throw.h"
+
+EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream);
+EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream);
+EXPORT void loam_torch_record(void *ptr, void *stream);
+EXPORT void loam_torch_trim(void);
+
+/* ---- Figures */
+
+enum { DEVICES = 64 }; /* those beyond share the last */
+
+/* What PyTorch asked for, by device; relaxed: nothing follows from them. */
+static struct {
+  atomic_llong bytes, blocks, most_bytes, most_blocks, made_bytes, made_blocks, failures;
+} figures[DEVICES];
+
+static int row_of(int device) { return device >= 0 && device < DEVICES ? device : DEVICES - 1; }
+
+static void add(atomic_llong *sum, atomic_llong *most, atomic_llong *made, long long n) {
+  long long now = atomic_fetch_add_explicit(sum, n, memory_order_relaxed) + n;
+  long long high = atomic_load_explicit(most, memory_order_relaxed);
+  atomic_fetch_add_explicit(made, n, memory_order_relaxed);
+  while (now > high && !atomic_compare_exchange_weak_explicit(
+                           most, &high, now, memory_order_relaxed, memory_order_relaxed)) {
+  }
+}
+
+static void count_alloc(int device, Py_ssize_t size) {
+  int row = row_of(device);
+  add(&figures[row].bytes, &figures[row].most_bytes, &figures[row].made_bytes, size);
+  add(&figures[row].blocks, &figures[row].most_blocks, &figures[row].made_blocks, 1);
+}
+
+static void count_free(int device, Py_ssize_t size) {
+  int row = row_of(device);
+  atomic_fetch_sub_explicit(&figures[row].bytes, size, memory_order_relaxed);
+  atomic_fetch_sub_explicit(&figures[row].blocks, 1, memory_order_relaxed);
+}
+
+/* (device): bytes live, at most, ever; blocks live, at most, ever; allocations that failed. */
+static PyObject *torch_figures(PyObject *self, PyObject *number) {
+  (void)self;
+  long device = PyLong_AsLong(number);
+  if (device == -1 && PyErr_Occurred()) return NULL;
+  int row = row_of((int)device);
+  return Py_BuildValue("LLLLLLL", atomic_load(&figures[row].bytes),
+                       atomic_load(&figures[row].most_bytes), atomic_load(&figures[row].made_bytes),
+                       atomic_load(&figures[row].blocks), atomic_load(&figures[row].most_blocks),
+                       atomic_load(&figures[row].made_blocks), atomic_load(&figures[row].failures));
+}
+
+/* (device): the most is what is live now. */
+static PyObject *torch_reset_peaks(PyObject *self, PyObject *number) {
+  (void)self;
+  long device = PyLong_AsLong(number);
+  if (device == -1 && PyErr_Occurred()) return NULL;
+  int row = row_of((int)device);
+  atomic_store(&figures[row].most_bytes, atomic_load(&figures[row].bytes));
+  atomic_store(&figures[row].most_blocks, atomic_load(&figures[row].blocks));
+  Py_RETURN_NONE;
+}
+
+/* ---- Memory */
+
+/* PyTorch takes NULL for memory. Its users know its own error, and programs look in the words of
+ * others for those that this begins with. */
+static void fail(Py_ssize_t size, int device) {
+  char words[640];
+  atomic_fetch_add_explicit(&figures[row_of(device)].failures, 1, memory_order_relaxed);
+  snprintf(words, sizeof words, "CUDA out of memory. Tried to allocate %zd bytes on device %d. %s",
+           size, device, loam_error());
+  throw_out_of_memory(words);
+}
+
+EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream) {
+  if (size <= 0) return NULL;
+  void *ptr = entries_allocate(entries_site("torch.data"), (size_t)size, device, stream);
+  if (ptr) count_alloc(device, size);
+  else fail(size, device);
+  return ptr;
+}
+
+/* Blocks that streams other than their own use: Tensor.record_stream. */
+static struct {
+  pthread_mutex_t lock;
+  void *tree;         /* of their addresses */
+  atomic_size_t live; /* relaxed: who frees a block knows of its own */
+  atomic_bool all;    /* there was no memory to note one: any may be such */
+} shared = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int compare(const void *left, const void *right) {
+  return (uintptr_t)left < (uintptr_t)right ? -1 : (uintptr_t)left > (uintptr_t)right;
+}
+
+EXPORT void loam_torch_record(void *ptr, void *stream) {
+  (void)stream;
+  pthread_mutex_lock(&shared.lock);
+  if (!tfind(ptr, &shared.tree, compare)) {
+    if (!tsearch(ptr, &shared.tree, compare)) atomic_store(&shared.all, true);
+    else atomic_fetch_add_explicit(&shared.live, 1, memory_order_relaxed);
+  }
+  pthread_mutex_unlock(&shared.lock);
+}
+
+static bool take_shared(void *ptr) {
+  bool all = atomic_load_explicit(&shared.all, memory_order_relaxed);
+  if (!atomic_load_explicit(&shared.live, memory_order_relaxed)) return all;
+  pthread_mutex_lock(&shared.lock);
+  bool is_shared = tdelete(ptr, &shared.tree, compare);
+  if (is_shared) atomic_fetch_sub_explicit(&shared.live, 1, memory_order_relaxed);
+  pthread_mutex_unlock(&shared.lock);
+  return is_shared || all;
+}
+
+/* What more than one stream uses waits, with others like it, for all work of the device. */
+EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream) {
+  count_free(device, size);
+  if (take_shared(ptr)) {
+    const loam_manager *m = loam_manager_get();
+    m->memfree(m->ctx, device, ptr, (size_t)size);
+  } else {
+    loam_device_free(ptr, stream);
+  }
+}
+
+EXPORT void loam_torch_trim(void) { loam_device_trim(-1); }
+
+/* (a file of PyTorch's): the addresses of what records a stream and of what gives back. */
+static PyObject *torch_entries(PyObject *self, PyObject *path) {
+  (void)self;
+  const char *utf8 = PyUnicode_AsUTF8(path);
+  if (!utf8) return NULL;
+  throw_learn(utf8);
+  return Py_BuildValue("NN", PyLong_FromVoidPtr((void *)loam_torch_record),
+                       PyLong_FromVoidPtr((void *)loam_torch_trim));
+}
+
+PyMethodDef torch_methods[] = {
+  { "torch_entries", torch_entries, METH_O, NULL },
+  { "torch_figures", torch_figures, METH_O, NULL },
+  { "torch_reset_peaks", torch_reset_peaks, METH_O, NULL },
+  { 0 },
+};
