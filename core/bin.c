@@ -5,9 +5,10 @@
 
 #include "decay.h"
 
-enum { CAPACITY_MOST = 1024 };
-/* Items of a bin at most while much is freed and nothing allocated. */
-enum { NARROW = 256 };
+/* With nobody's, whose place is before them, items of a bin are a power of two. */
+enum { CAPACITY_MOST = 1023 };
+/* The same at most while much is freed and nothing allocated. */
+enum { NARROW = 255 };
 /* A bin holds at most this part of the strategy's limit: a thread at most a twenty-fifth. */
 enum { LIMIT_SHARE = 1024 };
 /* Bytes in a bin that are worth waking somebody for. */
@@ -17,7 +18,7 @@ enum { LARGE_KEPT = 32 };
 
 /* Items of a bin when it is opened, and at most: a MiB of them, of large blocks two, or one. */
 static uint32_t capacity_least(unsigned class_) {
-  return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 16 : 4;
+  return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 15 : 3;
 }
 
 /* What threads cache is taken of a limit: little of it, and of a low one nothing. */
@@ -45,17 +46,33 @@ static uint32_t count_of(const lm_bin *bin) {
 
 static uint32_t capacity_of(const lm_bin *bin) { return (uint32_t)(bin->high - bin->low); }
 
+/* What its items are in, and nobody's before them; NULL: it is not open. */
+static lm_item *array_of(const lm_bin *bin) { return lm_bin_is_open(bin) ? bin->low - 1 : NULL; }
+
+static void shut(lm_pool_bins *bins, lm_bin *bin) {
+  bins->none = lm_bin_nobody();
+  bin->low = bin->high = &bins->none + 1;
+  bin->seen = NULL;
+  lm_bin_set_top(bin, bin->low);
+}
+
+void lm_pool_name(lm_thread *t, uint32_t offset) {
+  lm_bin *bin = lm_pool_bin_at(t, offset);
+  if (!lm_bin_top(bin)) shut(&lm_pool_bins_of(t)->pool[lm_bin_place(offset)], bin);
+}
+
 /* Gives the bin room for `capacity` items; it stays as it is where there is no memory for them. */
 static void grow_bin(lm_bin *bin, uint32_t capacity) {
-  size_t room = lm_align_up(capacity * sizeof(lm_item), LM_CACHE_LINE);
-  lm_item *old = bin->low, *items = lm_own_alloc(room);
+  size_t room = lm_align_up((1 + capacity) * sizeof(lm_item), LM_CACHE_LINE);
+  lm_item *old = array_of(bin), *items = lm_own_alloc(room);
   if (!items) return;
   uint32_t n = count_of(bin);
   lm_bin_set_top(bin, NULL);
-  if (n) memcpy(items, old, n * sizeof *items);
-  bin->low = items;
-  bin->high = items + capacity;
-  lm_bin_set_top(bin, items + n);
+  items[0] = lm_bin_nobody();
+  if (n) memcpy(items + 1, old + 1, n * sizeof *items);
+  bin->low = items + 1;
+  bin->high = bin->low + capacity;
+  lm_bin_set_top(bin, bin->low + n);
   lm_own_free(old);
 }
 
@@ -70,7 +87,7 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   unsigned class_ = lm_bin_class(offset);
   uint32_t now = capacity_of(bin),
            most = capacity_most(lm_pool_holder(lm_bin_place(offset)), class_);
-  uint32_t next = now ? now * 2 : capacity_least(class_);
+  uint32_t next = !now ? capacity_least(class_) : class_ < LM_CLASSES ? now * 2 + 1 : now * 2;
   if (next > most) next = most;
   if (t->dying || now >= most || is_closed_at(lm_bin_place(offset))) return;
   lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[lm_bin_place(offset)];
@@ -139,12 +156,12 @@ static void stir(const lm_pool *pool, const lm_bin *bin, uint32_t offset) {
 static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   unsigned class_ = lm_bin_class(offset);
   widen(t, bin, offset);
-  if (!bin->low) return false;
+  if (!lm_bin_is_open(bin)) return false;
   uint32_t want = (capacity_of(bin) + 1) / 2, n = draw(t, pool, class_, bin->low, want);
   if (!n && pool->strategy->desc.limit) {
     lm_bin_flush_strategy(pool->strategy, t);
     widen(t, bin, offset);
-    n = bin->low ? draw(t, pool, class_, bin->low, 1) : 0;
+    n = lm_bin_is_open(bin) ? draw(t, pool, class_, bin->low, 1) : 0;
   }
   lm_bin_set_top(bin, bin->low + n);
   stir(pool, bin, offset);
@@ -157,7 +174,7 @@ LM_NOINLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, ui
     lm_pool *pool = lm_pool_for(lm_pool_holder(lm_bin_place(offset)));
     if (!pool) return NULL;
     if (!refill(t, bin, offset, pool))
-      return bin->low ? NULL : lm_bin_take_one(t, pool, lm_bin_class(offset), token);
+      return lm_bin_is_open(bin) ? NULL : lm_bin_take_one(t, pool, lm_bin_class(offset), token);
   }
   lm_item *top = lm_bin_top(bin) - 1, item = *top;
   lm_bin_set_top(bin, top);
@@ -232,18 +249,17 @@ void lm_bin_overflow(lm_thread *t, uint32_t offset, lm_item item) {
 
 lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_) {
   lm_bin *bin = &bins->bin[class_];
-  lm_haul h = { bin->low, count_of(bin) };
+  lm_haul h = { array_of(bin), count_of(bin) };
   if (class_ >= LM_CLASSES) bins->large -= capacity_of(bin) * lm_class_slots(class_);
-  lm_bin_set_top(bin, NULL);
-  bin->low = bin->high = bin->seen = NULL;
+  shut(bins, bin);
   return h;
 }
 
 void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h) {
-  if (h->n && class_ < LM_CLASSES) lm_bin_give_back(pool, class_, h->items, h->n);
-  for (uint32_t i = 0; i < h->n && class_ >= LM_CLASSES; i++)
-    lm_large_free(&pool->large, h->items[i].mark);
-  lm_own_free(h->items);
+  if (h->n && class_ < LM_CLASSES) lm_bin_give_back(pool, class_, h->array + 1, h->n);
+  for (uint32_t i = 1; i <= h->n && class_ >= LM_CLASSES; i++)
+    lm_large_free(&pool->large, h->array[i].mark);
+  lm_own_free(h->array);
 }
 
 void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins) {

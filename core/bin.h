@@ -42,14 +42,17 @@ LM_INLINE unsigned lm_bin_class(uint32_t offset) {
 void *lm_bin_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token);
 /* Gives objects back to their store, and to the limit. */
 void lm_bin_give_back(lm_pool *pool, unsigned class_, const lm_item *items, uint32_t n);
+/* Whether a thread holds items in it. */
+LM_INLINE bool lm_bin_is_open(const lm_bin *bin) { return bin->low != bin->high; }
 /* For a bin that is neither full nor closed. */
 void lm_bin_put(lm_bin *bin, lm_item item);
 /* For one that is. */
 void lm_bin_overflow(lm_thread *t, uint32_t offset, lm_item item);
 
-/* What was taken out of a bin, the bin closed: objects, and the array that they are in. */
+/* What was taken out of a bin, the bin closed: n objects, and the array that they are in, behind
+ * nobody's. */
 typedef struct lm_haul {
-  lm_item *items;
+  lm_item *array;
   uint32_t n;
 } lm_haul;
 

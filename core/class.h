@@ -24,14 +24,16 @@ enum {
 #define LM_SMALL_EAGER ((size_t)32 << 10)
 #define LM_LARGE_MAX ((size_t)32 << 20)
 
-/* A site has a lane of a thread (thread.h) for each class: so many keys lie between two sites'. */
-enum { LM_LANE_STRIDE = LM_CLASSES_ALL + 1 };
+/* A site has a lane of a thread (thread.h) for each class. Keys of lanes lie as far apart as lanes
+ * do, in bytes, so that a key says at once where its lane is: so far those of two sites. */
+enum { LM_LANE_STEP = 32, LM_LANE_STRIDE = (LM_CLASSES_ALL + 1) * LM_LANE_STEP };
 
-/* By 16-byte units of a size, rounded up. */
-extern const uint8_t lm_class_of_units[LM_SMALL_MAX / 16 + 1] __attribute__((visibility("hidden")));
+/* Classes in such steps, by 16-byte units of a size, rounded up. */
+extern const uint16_t lm_class_steps[LM_SMALL_MAX / 16 + 1] __attribute__((visibility("hidden")));
 
-/* The least class that holds `size` bytes, which are at most LM_SMALL_MAX. */
-LM_INLINE unsigned lm_class_of(size_t size) { return lm_class_of_units[(size + 15) / 16]; }
+/* The least class that holds `size` bytes, which are at most LM_SMALL_MAX; and in steps. */
+LM_INLINE unsigned lm_class_step(size_t size) { return lm_class_steps[(size + 15) / 16]; }
+LM_INLINE unsigned lm_class_of(size_t size) { return lm_class_step(size) / LM_LANE_STEP; }
 
 /* Bytes of an object of a class. */
 LM_INLINE size_t lm_class_size(unsigned class_) {

@@ -71,20 +71,22 @@ enum { LM_LANE_FLAGS_SHIFT = 48 };
 _Static_assert(LM_CLASSES <= 1 << (54 - LM_LANE_CODE_SHIFT) && (uint64_t)1 << 54 == LM_LANE_ASKS &&
                    LM_EPOCH_FIRST == LM_LANE_OF_SITE * 2,
                "an address, a class and what the key is of lie below the epoch");
+_Static_assert(sizeof(lm_lane) == LM_LANE_STEP, "a key says where its lane is");
 _Static_assert((1ull << LM_SITE_BITS) * LM_LANE_STRIDE < 1ull << LM_GATE_SHIFT &&
                    LM_STRATEGY_BITS + LM_GATE_SHIFT < LM_LANE_FLAGS_SHIFT,
                "a strategy lies above the sites");
 
+/* `at`: a multiple of LM_LANE_STEP; it counts from the first lane, and goes round. */
 LM_INLINE lm_lane *lm_engine_lane(lm_thread *t, uint64_t at) {
-  char *base = (char *)t + at % LM_LANES * sizeof(lm_lane);
-  lm_settle(base); /* else gcc finds it again for each field of the lane */
-  return (lm_lane *)(base + offsetof(lm_thread, lane));
+  lm_lane *lane = (lm_lane *)((char *)t->lane + at % sizeof t->lane);
+  lm_settle(lane); /* else gcc finds it again for each field */
+  return lane;
 }
-LM_INLINE lm_lane *lm_engine_code_lane(lm_thread *t, uintptr_t code, unsigned class_) {
-  return lm_engine_lane(t, code + class_ * 8);
+LM_INLINE lm_lane *lm_engine_code_lane(lm_thread *t, uintptr_t code, unsigned step) {
+  return lm_engine_lane(t, (code + step) * LM_LANE_STEP);
 }
 LM_INLINE lm_lane *lm_engine_unit_lane(lm_thread *t, const loam_site *site, size_t size) {
-  return lm_engine_lane(t, site->lane + (size + 15) / 16 * 37);
+  return lm_engine_lane(t, site->lane + (size + 15) / 16 * 37 * LM_LANE_STEP);
 }
 /* The key of the lane that gates lead to, by that of the site and class; it is also where it is. */
 LM_INLINE uint64_t lm_engine_gated_key(uint64_t key, int64_t leads) {
@@ -111,11 +113,14 @@ LM_INLINE void *lm_engine_take_at(lm_thread *t, lm_lane *lane) {
 
 /* The key by which a request finds its lane; enters. */
 LM_INLINE uint64_t lm_engine_key(lm_thread *t, const loam_site *site, size_t size) {
-  return lm_class_of(size) + lm_thread_try(t) + site->lane;
+  return lm_class_step(size) + lm_thread_try(t) + site->lane;
 }
 /* The same by the code that asks, where no scope wins over it. */
-LM_INLINE uint64_t lm_engine_code_key(lm_thread *t, uintptr_t code, unsigned class_) {
-  return ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + t->scoped + lm_thread_try(t);
+LM_INLINE uint64_t lm_engine_code_part(unsigned step) {
+  return (uint64_t)step * (((uint64_t)1 << LM_LANE_CODE_SHIFT) / LM_LANE_STEP);
+}
+LM_INLINE uint64_t lm_engine_code_key(lm_thread *t, uintptr_t code, unsigned step) {
+  return lm_engine_code_part(step) + code + t->scoped + lm_thread_try(t);
 }
 
 LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size) {
@@ -130,9 +135,9 @@ LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size)
  * bytes, and as gauges say; and where it is, but has nothing: from spans with a table of tokens,
  * and of counted tokens. While entered by the key; left then. Else what `slow` has. Out of line. */
 typedef void *lm_engine_slow(loam_site *site, size_t size, uintptr_t code);
-void *lm_engine_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size,
+void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
                        lm_engine_slow *slow);
-void *lm_engine_emptied(lm_thread *t, loam_site *site, size_t size, lm_engine_slow *slow);
+void *lm_engine_emptied(loam_site *site, size_t size, lm_thread *t, lm_engine_slow *slow);
 /* What lm_engine_take has, or that; NULL: nothing. */
 void *lm_engine_other(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size);
 LM_INLINE void *lm_engine_take_or(lm_thread *t, loam_site *site, size_t size) {
@@ -163,7 +168,7 @@ LM_INLINE void *lm_engine_take_pinned(lm_thread *t, const loam_site *site, size_
 void *lm_engine_large_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site,
                              size_t size);
 LM_INLINE void *lm_engine_take_large(lm_thread *t, loam_site *site, size_t size) {
-  uint64_t key = lm_class_large(size) + lm_thread_try(t) + site->lane;
+  uint64_t key = lm_class_large(size) * LM_LANE_STEP + lm_thread_try(t) + site->lane;
   lm_lane *lane = lm_engine_lane(t, key);
   if (lm_unlikely(lane->key != key)) return lm_engine_large_missed(t, lane, key, site, size);
   lm_peeked();

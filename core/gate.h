@@ -7,7 +7,7 @@
 #ifndef LM_GATE_H
 #define LM_GATE_H
 
-#include "base.h"
+#include "class.h"
 
 struct lm_plan;
 
@@ -54,7 +54,7 @@ typedef struct lm_gate {
 /* Where gates lead that name a strategy; of LM_STRATEGIES_MAX: none. In the key of a lane a
  * strategy lies above the site, and moves the lane (engine.h). */
 enum { LM_GATE_SHIFT = 32 };
-#define LM_GATE_UNIT (((int64_t)1 << LM_GATE_SHIFT) + 37)
+#define LM_GATE_UNIT (((int64_t)1 << LM_GATE_SHIFT) + 37 * LM_LANE_STEP)
 LM_INLINE int64_t lm_gate_to(uint32_t strategy) { return -(int64_t)(strategy + 1) * LM_GATE_UNIT; }
 LM_INLINE uint32_t lm_gate_strategy(int64_t leads) {
   return (uint32_t)((uint64_t)-leads >> LM_GATE_SHIFT) - 1;

@@ -118,8 +118,10 @@ int lm_lane_ask(lm_thread *t, const lm_plan *plan, uint32_t node, loam_site *sit
 }
 
 /* While active, after a decision of the same section: a swap since then makes the thread forget. */
-static void open_lane(lm_lane *lane, uint64_t key, const loam_site *site, const taking *k) {
+static void open_lane(lm_thread *t, lm_lane *lane, uint64_t key, const loam_site *site,
+                      const taking *k) {
   lm_stats_reuse(lane, site->index, &k->serve);
+  lm_pool_name(t, k->serve.bin);
   lane->bin = k->serve.bin;
   lane->token = k->token;
   lane->key = key;
@@ -139,11 +141,11 @@ static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *sit
   unsigned class_ = class_of(size);
   bool even = class_ >= LM_TABLE_CLASSES || plan->table.even >> class_ & 1;
   if (even && code && class_ < LM_CLASSES) {
-    *key = ((uint64_t)class_ << LM_LANE_CODE_SHIFT) + code + epoch;
-    return lm_engine_code_lane(t, code, class_);
+    *key = lm_engine_code_part(class_ * LM_LANE_STEP) + code + epoch;
+    return lm_engine_code_lane(t, code, class_ * LM_LANE_STEP);
   }
   if (even) {
-    *key = site->lane + class_ + epoch;
+    *key = site->lane + class_ * LM_LANE_STEP + epoch;
     return lm_engine_lane(t, *key);
   }
   if (plan->table.entry[plan->table.at[unit]].cut != UINT32_MAX) return NULL;
@@ -168,7 +170,7 @@ static LM_NOINLINE void *take_here(lm_thread *t, size_t size, taking *k, lm_lane
   lm_strategy *s = lm_strategy_here(lm_strategy_at(k->serve.strategy));
   k->serve.bin = lm_pool_bin(s, class_of(size));
   if (!k->serve.bin) return NULL;
-  if (lane) lane->bin = k->serve.bin;
+  if (lane) lm_pool_name(t, lane->bin = k->serve.bin);
   return take(t, size, k);
 }
 
@@ -211,9 +213,9 @@ void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t si
     k.serve = lm_table_serve(twin, lm_class_of(size));
     k.serve.strategy = (uint16_t)twin->whole->id;
     uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY;
-    uint64_t key = lm_engine_pinned_key(site->lane + lm_class_of(size) + epoch, flags);
+    uint64_t key = lm_engine_pinned_key(site->lane + lm_class_step(size) + epoch, flags);
     lm_lane *lane = lm_engine_lane(t, key);
-    if (k.serve.bin && !is_lane_of(lane, key, site)) open_lane(lane, key, site, &k);
+    if (k.serve.bin && !is_lane_of(lane, key, site)) open_lane(t, lane, key, site, &k);
     if (k.serve.bin) lane->mark = LM_MARK_LIVE + id_of(p, k.token);
   }
   lm_thread_leave(t);
@@ -228,7 +230,7 @@ LM_INLINE void *take_new(lm_thread *t, loam_site *site, size_t size, taking *k, 
   if (lm_likely(k->serve.bin > LM_BIN_HERE)) p = take(t, size, k);
   else if (k->serve.bin) p = take_here(t, size, k, is_open ? lane : NULL);
   if (!p) return NULL;
-  if (lane && !is_open) open_lane(lane, key, site, k);
+  if (lane && !is_open) open_lane(t, lane, key, site, k);
   if (lane) lane->mark = LM_MARK_LIVE + k->hint;
   k->usable = k->serve.units ? k->serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);
   if (k->token & LM_TOKEN_SLOW) lm_live_count(t, site, (int64_t)k->usable);
@@ -278,7 +280,7 @@ static LM_NOINLINE void *take_gated(lm_thread *t, const lm_plan *plan, loam_site
   *lane = NULL;
   k->serve = (lm_serve){ 0 };
   if (strategy < 0) return NULL;
-  *key = site->lane + class_ + (atomic_load(&t->epoch) | LM_EPOCH_EASY);
+  *key = site->lane + class_ * LM_LANE_STEP + (atomic_load(&t->epoch) | LM_EPOCH_EASY);
   *key = lm_engine_gated_key(*key, lm_gate_to((uint32_t)strategy));
   *lane = lm_engine_lane(t, *key);
   void *p = NULL;
@@ -357,7 +359,7 @@ LM_INLINE void *taken(lm_thread *t, lm_lane *lane, void *p) {
   return p;
 }
 
-LM_INLINE void *else_slow(lm_thread *t, loam_site *site, size_t size, lm_engine_slow *slow) {
+LM_INLINE void *else_slow(loam_site *site, size_t size, lm_thread *t, lm_engine_slow *slow) {
   lm_thread_leave(t);
   return slow(site, size, 0);
 }
@@ -371,81 +373,81 @@ LM_INLINE lm_lane *led(lm_thread *t, uint64_t key, int64_t leads) {
 
 /* What follows goes from gate to gate without a call. `key` is of the site and the class; nothing
  * that was read for a gate before this one matters any more. */
-static LM_JUMPED void *take_asked(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                                  size_t size, lm_engine_slow *slow);
+static LM_JUMPED void *take_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                  uint64_t key, lm_engine_slow *slow);
 
 /* By any gates. */
-static LM_JUMPED void *take_far(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                                size_t size, lm_engine_slow *slow) {
+static LM_JUMPED void *take_far(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                uint64_t key, lm_engine_slow *slow) {
   lm_lane *lane = led(t, key, pass(t, site, gate, size));
   void *p = lane ? take_by(t, lane, site) : NULL;
-  if (!p) return else_slow(t, site, size, slow);
+  if (!p) return else_slow(site, size, t, slow);
   lm_thread_leave(t);
   return p;
 }
 
 /* From the lane that gates led to, whatever its token and the span of its next object are. */
-static LM_JUMPED void *take_led(lm_thread *t, lm_lane *lane, loam_site *site, size_t size,
+static LM_JUMPED void *take_led(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                                 lm_engine_slow *slow) {
   void *p = take_by(t, lane, site);
-  if (!p) return else_slow(t, site, size, slow);
+  if (!p) return else_slow(site, size, t, slow);
   lm_thread_leave(t);
   return p;
 }
 
 /* From a lane whose token is counted, in the place of the thread's latest. */
-LM_INLINE void *take_near(lm_thread *t, lm_lane *lane, loam_site *site, size_t size,
+LM_INLINE void *take_near(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                           lm_engine_slow *slow) {
   void *p = lm_pool_take_counted(t, lane, t->near, count_near);
-  return lm_likely(p != NULL) ? taken(t, lane, p) : else_slow(t, site, size, slow);
+  return lm_likely(p != NULL) ? taken(t, lane, p) : else_slow(site, size, t, slow);
 }
-static LM_JUMPED void *take_counted(lm_thread *t, lm_lane *lane, loam_site *site, size_t size,
+static LM_JUMPED void *take_counted(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                                     lm_engine_slow *slow) {
-  return take_near(t, lane, site, size, slow);
+  return take_near(site, size, t, lane, slow);
 }
 
 /* By a gate that asks what lives, as the thread's latest request did. */
-static LM_JUMPED void *take_live(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                                 size_t size, lm_engine_slow *slow) {
+static LM_JUMPED void *take_live(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                 uint64_t key, lm_engine_slow *slow) {
   if (lm_unlikely(!lm_live_is_near(t, site->index)))
-    return take_far(t, gate, key, site, size, slow);
+    return take_far(site, size, t, gate, key, slow);
   int64_t live = lm_live_at(t->near);
-  if (lm_unlikely(live < 0)) return take_far(t, gate, key, site, size, slow);
+  if (lm_unlikely(live < 0)) return take_far(site, size, t, gate, key, slow);
   int64_t leads = lead_past(&gate, (uint64_t)live);
-  if (lm_unlikely(leads >= 0)) return take_asked(t, gate, key, site, size, slow);
+  if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
   lm_lane *lane = led(t, key, leads);
-  if (lm_unlikely(!lane)) return else_slow(t, site, size, slow);
-  return take_near(t, lane, site, size, slow);
+  if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
+  return take_near(site, size, t, lane, slow);
 }
 
 /* By a gate that asks for another number, which was read. */
-LM_INLINE void *take_number(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                            size_t size, lm_engine_slow *slow, int64_t number) {
-  if (lm_unlikely(number < 0)) return take_far(t, gate, key, site, size, slow);
+LM_INLINE void *take_number(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                            uint64_t key, lm_engine_slow *slow, int64_t number) {
+  if (lm_unlikely(number < 0)) return take_far(site, size, t, gate, key, slow);
   int64_t leads = lead_past(&gate, (uint64_t)number);
-  if (lm_unlikely(leads >= 0)) return take_asked(t, gate, key, site, size, slow);
+  if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
   lm_lane *lane = led(t, key, leads);
-  if (lm_unlikely(!lane)) return else_slow(t, site, size, slow);
+  if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
   void *p = lm_pool_take_ready(t, lane);
   if (lm_likely(p != NULL)) return taken(t, lane, p);
   if (lane->token & LM_TOKEN_SLOW && lm_live_is_near(t, site->index))
-    return take_counted(t, lane, site, size, slow);
-  return take_led(t, lane, site, size, slow);
+    return take_counted(site, size, t, lane, slow);
+  return take_led(site, size, t, lane, slow);
 }
 
-static LM_JUMPED void *take_node(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                                 size_t size, lm_engine_slow *slow) {
-  return take_number(t, gate, key, site, size, slow, lm_numa_here_at_once());
+static LM_JUMPED void *take_node(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                 uint64_t key, lm_engine_slow *slow) {
+  return take_number(site, size, t, gate, key, slow, lm_numa_here_at_once());
 }
 
-static LM_JUMPED void *take_free(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                                 size_t size, lm_engine_slow *slow) {
-  return take_number(t, gate, key, site, size, slow, lm_numa_free_at_once(gate->arg));
+static LM_JUMPED void *take_free(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                 uint64_t key, lm_engine_slow *slow) {
+  return take_number(site, size, t, gate, key, slow, lm_numa_free_at_once(gate->arg));
 }
 
-static LM_JUMPED void *take_sized(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                                  size_t size, lm_engine_slow *slow) {
-  return take_number(t, gate, key, site, size, slow, (int64_t)size);
+static LM_JUMPED void *take_sized(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                  uint64_t key, lm_engine_slow *slow) {
+  return take_number(site, size, t, gate, key, slow, (int64_t)size);
 }
 
 /* A term of a sum; below 0: it takes a call. */
@@ -456,62 +458,62 @@ LM_INLINE int64_t at_once(lm_thread *t, const lm_term *term, const loam_site *si
 }
 
 /* By a gate that asks for a sum. */
-static LM_JUMPED void *take_sum(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                                size_t size, lm_engine_slow *slow) {
+static LM_JUMPED void *take_sum(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                uint64_t key, lm_engine_slow *slow) {
   int64_t sum = gate->sizes * (int64_t)size;
   const lm_term *term = gate->term, *end = term + gate->terms;
   for (; term < end; term++) {
     int64_t number = at_once(t, term, site);
-    if (lm_unlikely(number < 0)) return take_far(t, gate, key, site, size, slow);
+    if (lm_unlikely(number < 0)) return take_far(site, size, t, gate, key, slow);
     sum += term->factor * number;
   }
   int64_t leads = lead_past(&gate, (uint64_t)sum);
-  if (lm_unlikely(leads >= 0)) return take_asked(t, gate, key, site, size, slow);
+  if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
   lm_lane *lane = led(t, key, leads);
-  if (lm_unlikely(!lane)) return else_slow(t, site, size, slow);
+  if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
   if (lane->token & LM_TOKEN_SLOW)
-    return lm_live_is_near(t, site->index) ? take_counted(t, lane, site, size, slow)
-                                           : take_led(t, lane, site, size, slow);
+    return lm_live_is_near(t, site->index) ? take_counted(site, size, t, lane, slow)
+                                           : take_led(site, size, t, lane, slow);
   void *p = lm_pool_take_ready(t, lane);
-  return lm_likely(p != NULL) ? taken(t, lane, p) : take_led(t, lane, site, size, slow);
+  return lm_likely(p != NULL) ? taken(t, lane, p) : take_led(site, size, t, lane, slow);
 }
 
-LM_INLINE void *take_by_gate(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                             size_t size, lm_engine_slow *slow) {
-  if (gate->ask == LM_IN_LIVE) return take_live(t, gate, key, site, size, slow);
-  if (gate->ask == LM_IN_NODE) return take_node(t, gate, key, site, size, slow);
-  if (gate->ask == LM_IN_NODE_FREE) return take_free(t, gate, key, site, size, slow);
-  if (gate->ask == LM_IN_SIZE) return take_sized(t, gate, key, site, size, slow);
-  if (gate->ask == LM_GATE_SUM) return take_sum(t, gate, key, site, size, slow);
-  return take_far(t, gate, key, site, size, slow);
+LM_INLINE void *take_by_gate(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                             uint64_t key, lm_engine_slow *slow) {
+  if (gate->ask == LM_IN_LIVE) return take_live(site, size, t, gate, key, slow);
+  if (gate->ask == LM_IN_NODE) return take_node(site, size, t, gate, key, slow);
+  if (gate->ask == LM_IN_NODE_FREE) return take_free(site, size, t, gate, key, slow);
+  if (gate->ask == LM_IN_SIZE) return take_sized(site, size, t, gate, key, slow);
+  if (gate->ask == LM_GATE_SUM) return take_sum(site, size, t, gate, key, slow);
+  return take_far(site, size, t, gate, key, slow);
 }
 
-static LM_JUMPED void *take_asked(lm_thread *t, const lm_gate *gate, uint64_t key, loam_site *site,
-                                  size_t size, lm_engine_slow *slow) {
-  return take_by_gate(t, gate, key, site, size, slow);
+static LM_JUMPED void *take_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                  uint64_t key, lm_engine_slow *slow) {
+  return take_by_gate(site, size, t, gate, key, slow);
 }
 
 /* Of sizes in 16 bytes. */
-static LM_JUMPED void *take_unit(lm_thread *t, lm_lane *lane, uint64_t of_site, loam_site *site,
-                                 size_t size, lm_engine_slow *slow) {
+static LM_JUMPED void *take_unit(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                                 uint64_t of_site, lm_engine_slow *slow) {
   uint64_t epoch = of_site & ~(LM_EPOCH_FIRST - 1), key = LM_LANE_UNITS + (size + 15) / 16 + epoch;
   lane = lm_engine_unit_lane(t, site, size);
   if (is_lane_of(lane, key + LM_LANE_ASKS, site))
-    return take_asked(t, lane->gate, of_site, site, size, slow);
+    return take_asked(site, size, t, lane->gate, of_site, slow);
   void *p = is_lane_of(lane, key, site) ? take_by(t, lane, site) : NULL;
   lm_thread_leave(t);
   return p ? p : slow(site, size, 0);
 }
 
-void *lm_engine_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size,
+void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
                        lm_engine_slow *slow) {
   lm_peeked();
   uint64_t apart = lane->key - key;
-  if (apart == LM_LANE_ASKS) return take_by_gate(t, lane->gate, key, site, size, slow);
-  return take_unit(t, lane, key, site, size, slow);
+  if (apart == LM_LANE_ASKS) return take_by_gate(site, size, t, lane->gate, key, slow);
+  return take_unit(site, size, t, lane, key, slow);
 }
 
-void *lm_engine_emptied(lm_thread *t, loam_site *site, size_t size, lm_engine_slow *slow) {
+void *lm_engine_emptied(loam_site *site, size_t size, lm_thread *t, lm_engine_slow *slow) {
   if (!site) site = lm_engine_scope(t);
   uint64_t key = lm_engine_key(t, site, size);
   lm_lane *lane = lm_engine_lane(t, key);
@@ -528,7 +530,7 @@ static void *nothing(loam_site *site, size_t size, uintptr_t code) {
 }
 
 void *lm_engine_other(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size) {
-  if (lane->key != key) return lm_engine_missed(t, lane, key, site, size, nothing);
+  if (lane->key != key) return lm_engine_missed(site, size, t, lane, key, nothing);
   void *p = take_by(t, lane, site);
   lm_thread_leave(t);
   return p;
@@ -553,14 +555,15 @@ void *lm_engine_code_missed(size_t size, const void *code, loam_code_fn miss, lm
   loam_site *site = lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed));
   t->missed = miss;
   t->asking = code;
-  key = site->lane + (key >> LM_LANE_CODE_SHIFT & 63) + (key & ~(LM_EPOCH_FIRST - 1));
-  return take_by_gate(t, lane->gate, key, site, size, code_slow);
+  key = site->lane + (key >> LM_LANE_CODE_SHIFT & 63) * LM_LANE_STEP +
+        (key & ~(LM_EPOCH_FIRST - 1));
+  return take_by_gate(site, size, t, lane->gate, key, code_slow);
 }
 
 void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, lm_thread *t) {
-  unsigned class_ = lm_class_of(size);
-  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
-  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
+  unsigned step = lm_class_step(size);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, step);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
   if (lane->key != key) return lm_engine_code_missed(size, code, miss, t, lane, key);
   lm_peeked();
   void *p = take_by(t, lane, lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed)));

@@ -274,31 +274,31 @@ static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
   return malloc_slow(site, size, 0);
 }
 
-void *loam_malloc(loam_site *site, size_t size) {
+LM_HOT void *loam_malloc(loam_site *site, size_t size) {
   lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
   if (!site) site = lm_engine_scope(t);
   uint64_t key = lm_engine_key(t, site, size);
   lm_lane *lane = lm_engine_lane(t, key);
-  if (lm_unlikely(lane->key != key)) return lm_engine_missed(t, lane, key, site, size, malloc_slow);
+  if (lm_unlikely(lane->key != key)) return lm_engine_missed(site, size, t, lane, key, malloc_slow);
   void *p = lm_engine_take_at(t, lane);
-  return lm_likely(p != NULL) ? p : lm_engine_emptied(t, site, size, malloc_slow);
+  return lm_likely(p != NULL) ? p : lm_engine_emptied(site, size, t, malloc_slow);
 }
 
 /* From the lane that is known by the code, for a small size; NULL: it has nothing. */
 LM_INLINE void *take_by_code(lm_thread *t, size_t size, const void *code) {
-  unsigned class_ = lm_class_of(size);
-  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
-  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
+  unsigned step = lm_class_step(size);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, step);
   return lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
 }
 
-void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
+LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
-  unsigned class_ = lm_class_of(size);
-  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, class_);
-  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, class_);
+  unsigned step = lm_class_step(size);
+  lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
+  uint64_t key = lm_engine_code_key(t, (uintptr_t)code, step);
   if (lm_unlikely(lane->key != key)) return lm_engine_code_missed(size, code, miss, t, lane, key);
   void *p = lm_engine_take_at(t, lane);
   return lm_likely(p != NULL) ? p : lm_engine_code_emptied(size, code, miss, t);
@@ -329,7 +329,7 @@ void *loam_code_learn(size_t size, const void *code, loam_site *site) {
 }
 
 /* Where a policy tells zeroed requests from others, no lane is known by code. */
-void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
+LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_self_or_nobody;
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   void *p = take_by_code(t, size, code);
@@ -349,7 +349,7 @@ static LM_NOINLINE void *calloc_missed(loam_site *site, lm_lane *lane, size_t si
   return p ? memset(p, 0, size) : alloc_slow(site, size, 16, true);
 }
 
-void *loam_calloc(loam_site *site, size_t count, size_t size) {
+LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
   lm_thread *t = lm_self_or_nobody;
   if (!lm_mul(count, size, &bytes)) {
@@ -434,7 +434,7 @@ static LM_JUMPED void free_near(void *ptr, lm_thread *t, lm_refused refused, con
   lm_thread_leave(t);
 }
 
-void loam_free(void *ptr) {
+LM_HOT void loam_free(void *ptr) {
   lm_thread *t = lm_self_or_nobody;
   lm_refused refused = { 0 };
   if (lm_likely(lm_engine_give_or(t, ptr, &refused))) return;

@@ -10,8 +10,9 @@
  *
  * Most spans hold the objects of a few sites, so most objects cost a byte; and because only the
  * state changes when one is freed, a second free can still tell whose it was. Two marks stand for
- * themselves: SLOW, live with a counted token, which the fast free refuses; and BUSY, live while
- * its token is being replaced.
+ * themselves, and the fast free refuses both: SLOW, live with a counted token; and BUSY, live while
+ * its token is being replaced. Marks above SLOW are of objects that two threads freed at the same
+ * moment: dead, and nobody's to hand out.
  *
  * Law: a LIVE mark's id is not 0. A LIVE or CACHED mark whose id is not 0 names a token that stays
  *      in its place for as long as the span is one. Equal tokens may stand in a palette twice.
@@ -38,7 +39,7 @@ enum {
   LM_MARK_LIVE = LM_IDS,
   LM_MARK_CACHED = 2 * LM_IDS,
   LM_MARK_SLOW = 3 * LM_IDS,
-  LM_MARK_BUSY = LM_MARK_SLOW + 1
+  LM_MARK_BUSY = LM_MARK_LIVE
 };
 
 /* A cached object and its mark. Who takes it need not find out where that is: a store whose address
@@ -64,11 +65,19 @@ LM_INLINE _Atomic(lm_token) *lm_mark_owner(lm_side *side, lm_mark live) {
 
 LM_INLINE bool lm_mark_is_free(lm_mark m) { return m < LM_MARK_LIVE; }
 LM_INLINE bool lm_mark_is_cached(lm_mark m) { return m >= LM_MARK_CACHED && m < LM_MARK_SLOW; }
-LM_INLINE bool lm_mark_is_live(lm_mark m) { return !lm_mark_is_free(m) && !lm_mark_is_cached(m); }
+LM_INLINE bool lm_mark_is_live(lm_mark m) {
+  return (m >= LM_MARK_LIVE && m < LM_MARK_CACHED) || m == LM_MARK_SLOW;
+}
 /* Live, and nothing but a free to do about it. */
-LM_INLINE bool lm_mark_is_plain(lm_mark m) { return m >= LM_MARK_LIVE && m < LM_MARK_CACHED; }
-/* The same, asked with what it is then, which is one signed comparison and needs no copy. */
-LM_INLINE bool lm_mark_was_plain(lm_mark dead) { return (int8_t)dead < (int8_t)LM_MARK_SLOW; }
+LM_INLINE bool lm_mark_is_plain(lm_mark m) { return m > LM_MARK_LIVE && m < LM_MARK_CACHED; }
+/* The same of the mark that stands there, which is one signed comparison; and makes it dead, which
+ * is one addition. */
+LM_INLINE bool lm_mark_is_plain_at(const lm_side *at) {
+  return lm_peek(int8_t, at) > (int8_t)LM_MARK_LIVE;
+}
+LM_INLINE void lm_mark_end_plain(lm_side *at) { lm_count((lm_mark *)at, LM_IDS); }
+_Static_assert(LM_MARK_LIVE + LM_IDS == LM_MARK_CACHED && LM_MARK_CACHED == INT8_MAX + 1,
+               "as signed numbers, plain marks are the greatest");
 /* Of a live large block with this token, which stands beside it. */
 LM_INLINE lm_mark lm_mark_large(lm_token token) {
   return token & LM_TOKEN_SLOW ? LM_MARK_SLOW : LM_MARK_LIVE + LM_ID_WIDE;

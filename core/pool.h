@@ -56,6 +56,8 @@ enum { LM_BIN_HERE = 1, LM_BIN_ASKS = 2 };
 /* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
  * is between lm_thread_enter and _leave. *hint: as lm_mark_assign's. */
 void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint);
+/* A lane of the thread is going to name this bin. */
+void lm_pool_name(lm_thread *t, uint32_t offset);
 /* The same for a large class, for `size` bytes; *zeroed as lm_pool_alloc's. */
 void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed);
 /* The fast free: true if `p` was a live object of a size class, and is free now. False: nothing was
@@ -108,8 +110,10 @@ bool lm_pool_is_valid(void); /* all laws above, everything locked; for LOAM_CHEC
 
 enum { LM_POOL_PLACES = 1024 };
 
-/* Law: low <= top <= high; low .. top - 1 are its items; all NULL: not open. A thread that ends
- * opens none. The cache lines of its items are no other bin's: another thread's would write there.
+/* Law: low <= top <= high; low .. top - 1 are its items; low == high: not open. A thread that ends
+ * opens none. The item before `low` is nobody's: no token is the first of its span, so who takes
+ * from a bin need not ask first whether it is empty. A bin that no lane names yet may be all NULL.
+ * The cache lines of its items are no other bin's: another thread's would write there.
  * Only its thread touches a bin, save where thread.h and retire.c say how another may. But a
  * forked child inherits the bins of threads that it lost in the midst of things, and flushes them:
  * so an object leaves a bin before anything else is done with it and enters it last. At worst the
@@ -118,7 +122,7 @@ typedef struct lm_bin {
   _Atomic(lm_item *) top; /* NULL also while the items are moved about */
   lm_item *low, *high;
   lm_item *seen; /* top at the last tick: a bin where it has not moved is idle */
-} lm_bin;
+} __attribute__((aligned(LM_CACHE_LINE / 2))) lm_bin;
 
 /* A pool's bins in a thread, at the same place in each, so that a decision table can hold "where in
  * the thread" as one number. Place 0 is nobody's. */
@@ -127,6 +131,7 @@ typedef struct lm_pool_bins {
   bool listed;
   uint32_t until_guard; /* requests until the next guarded block, of strategies that sample */
   uint32_t large;       /* slots that the open bins of large classes have room for */
+  lm_item none;         /* before the items of bins that are not open, once a lane may name them */
   lm_bin bin[LM_CLASSES_ALL];
 } lm_pool_bins;
 
@@ -152,6 +157,10 @@ LM_INLINE lm_item *lm_bin_top(const lm_bin *bin) {
 LM_INLINE void lm_bin_set_top(lm_bin *bin, lm_item *top) {
   atomic_store_explicit(&bin->top, top, memory_order_release);
 }
+
+/* What stands before the items of a bin: in the range, where nothing ever is. */
+LM_INLINE lm_item lm_bin_nobody(void) { return (lm_item){ (void *)lm_map.base, NULL }; }
+LM_INLINE bool lm_bin_is_nobody(const lm_item *item) { return !item->mark; }
 
 /* The mark of a small object, live or cached. */
 LM_INLINE lm_side *lm_pool_mark_of(const void *p) {
@@ -211,7 +220,6 @@ LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   size_t bin = lane->bin;
   const lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
-  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->low)) return NULL;
   void *p = top[-1].p;
   const lm_span *s = lm_map_span_of(p);
   lm_token token = lane->token;
@@ -219,7 +227,7 @@ LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   lm_settle(bin);
   if (lm_likely(lm_pool_is_first(s, token)))
     return lm_pool_take_last(lm_pool_bin_at(t, bin), top, p, LM_MARK_LIVE + LM_ID_FIRST);
-  if (!lm_pool_knows(s, lane)) return NULL;
+  if (lm_bin_is_nobody(&top[-1]) || !lm_pool_knows(s, lane)) return NULL;
   return lm_pool_take_last(lm_pool_bin_at(t, bin), top, p, lane->mark);
 }
 
@@ -289,12 +297,11 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
   lm_peeked();
   const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
   uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
-  uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_relaxed);
-  unsigned __int128 product = (unsigned __int128)offset * reciprocal;
-  if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
+  unsigned __int128 product = (unsigned __int128)offset * lm_peek(uint64_t, &s->reciprocal);
+  lm_settle(s);
+  if (lm_unlikely((uint64_t)product >= lm_peek(uint64_t, &s->reciprocal))) return false;
   lm_side *side = lm_peek(lm_side *, &s->side) + (size_t)(product >> 64);
-  lm_mark dead = (lm_mark)(lm_peek(lm_mark, side) + LM_IDS);
-  if (lm_unlikely(!lm_mark_was_plain(dead))) {
+  if (lm_unlikely(!lm_mark_is_plain_at(side))) {
     *refused = (lm_refused){ side, s };
     return false;
   }
@@ -303,7 +310,9 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
   lm_settle(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
   lm_settle(bin);
-  atomic_store_explicit(side, dead, memory_order_relaxed);
+  lm_mark_end_plain(side);
+  /* Whoever gets it next writes to it, and would wait there for its line. */
+  __builtin_prefetch(p, 1);
   lm_poison(p, lm_peek(size_t, &s->size));
   *top = (lm_item){ p, side };
   lm_move(lm_item *, &lm_pool_bin_at(t, bin)->top, 1);

@@ -19,7 +19,7 @@ static void take_bins(lm_thread *t, void *ctx) {
   lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[r->place];
   if (r->n || !bins->listed) return;
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
-    if (!bins->bin[c].low) continue;
+    if (!lm_bin_is_open(&bins->bin[c])) continue;
     r->class_[r->n] = c;
     r->haul[r->n++] = lm_bin_close(bins, c);
   }

@@ -51,7 +51,7 @@ static bool is_idle(sweep *w, lm_bin *bin) {
 
 static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
   for (unsigned c = 0; c < LM_CLASSES_ALL && w->n < HAULS; c++) {
-    if (!bins->bin[c].low) continue;
+    if (!lm_bin_is_open(&bins->bin[c])) continue;
     if (w->recall ? !is_recalled(pool, c) : !is_idle(w, &bins->bin[c])) continue;
     w->haul[w->n].pool = pool;
     w->haul[w->n].class_ = c;

@@ -443,6 +443,24 @@ static void any_thread_may_free(void **state) {
   }
 }
 
+/* Its bins stay shut, and lanes name them all the same. */
+static void *take_while_dying(void *ending) {
+  lm_thread *t = lm_thread_get();
+  t->dying = true;
+  void *p = lm_engine_decided(t, ending, 100, false, 0), *q = lm_engine_take(t, ending, 100);
+  put(p);
+  void *r = lm_engine_take_or(t, ending, 100);
+  return p && !q && !r ? ending : NULL;
+}
+
+static void a_thread_that_ends_finds_nothing_at_once(void **state) {
+  (void)state;
+  void *ending = tag("ending"), *result = NULL;
+  CHAIN(host("plain"));
+  pthread_join(start_thread(take_while_dying, ending), &result);
+  assert_ptr_equal(result, ending);
+}
+
 static int use_in_child(void *argument) {
   char *p = get(100), *q = get(100000);
   if (!p || !q) return 1;
@@ -493,6 +511,7 @@ int main(void) {
     cmocka_unit_test(tells_a_sized_free_of_too_much_and_frees),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(any_thread_may_free),
+    cmocka_unit_test(a_thread_that_ends_finds_nothing_at_once),
     cmocka_unit_test(a_forked_child_allocates_at_once),
   };
   setenv("LOAM_CUDA_DRIVER", "/nowhere", 1); /* pinned memory is what is absent */

@@ -2,6 +2,7 @@
  * and changes of owner meanwhile, forks. */
 #include <string.h>
 
+#include "bin.h"
 #include "pool.h"
 #include "span.h"
 #include "test.h"
@@ -117,7 +118,7 @@ static void *serve_while_dying(void *arg) {
   void *p = take(t, lm_strategy_at(0), 100, TOKEN), *q = take(t, lm_strategy_at(0), 200, TOKEN);
   wrong += !p || !q || !release(t, p) || !release(t, q) || release(t, q);
   for (unsigned c = 0; c < LM_CLASSES; c++)
-    wrong += lm_pool_bins_of(t)->pool[lm_strategy_at(0)->place].bin[c].low != NULL;
+    wrong += lm_bin_is_open(&lm_pool_bins_of(t)->pool[lm_strategy_at(0)->place].bin[c]);
   return arg;
 }
 
