@@ -103,6 +103,7 @@ EXPORT void *loam_cupy_malloc(void *param, size_t size, int device) {
   intptr_t (*current_stream)(void) = NULL;
   memcpy(&current_stream, &param, sizeof param);
   void *stream = current_stream ? (void *)current_stream() : NULL;
+  if (stream == (void *)-1) return NULL; /* it could not tell, and has set an exception */
   loam_site *site = entries_site("cupy.data");
   if ((uintptr_t)stream > STREAM_DEFAULT)
     atomic_store_explicit(&on_streams, true, memory_order_relaxed);

@@ -207,6 +207,11 @@ class Memory(Called):
             self.assertEqual(loam.owner(block).device, device)
             self.held.loam_cupy_free(None, block, device)
 
+    def test_is_none_where_cupy_cannot_tell_its_stream(self):
+        # Later ones answer -1 then, with an exception set, and look for that afterwards.
+        cannot = ctypes.PYFUNCTYPE(ctypes.c_ssize_t)(lambda: -1)
+        self.assertIsNone(self.held.loam_cupy_malloc(ctypes.cast(cannot, pointer), 1000, 0))
+
     def test_is_waited_for_without_the_interpreters_lock(self):
         # What the device has to do first may need the interpreter.
         script = """
