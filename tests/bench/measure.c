@@ -1,6 +1,6 @@
 /* measure.c - what a command costs: runs it, and adds a line to a file: seconds on the wall, of
- * processor time (user and system), and the KiB resident at the peak of the largest of its
- * processes. What it started and waited for is counted in.
+ * processor time in the program and in the kernel, the KiB resident at the peak of the largest of
+ * its processes, and page faults. What it started and waited for is counted in.
  *
  *   measure FILE COMMAND [ARGUMENT]...
  *
@@ -22,8 +22,8 @@ static int add_line(const char *path, double wall, const struct rusage *used) {
     fprintf(stderr, "measure: %s: %s\n", path, strerror(errno));
     return 1;
   }
-  fprintf(file, "%.4f %.4f %ld\n", wall, seconds_of(used->ru_utime) + seconds_of(used->ru_stime),
-          used->ru_maxrss);
+  fprintf(file, "%.4f %.4f %.4f %ld %ld\n", wall, seconds_of(used->ru_utime),
+          seconds_of(used->ru_stime), used->ru_maxrss, used->ru_minflt + used->ru_majflt);
   return fclose(file) != 0;
 }
 

@@ -1,5 +1,6 @@
-# programs.awk - prints the runs that tests/bench/programs kept as a table: the least processor time
-# and time on the wall, the median of resident memory, a program a line.
+# programs.awk - prints the runs that tests/bench/programs kept as tables, a program a line: the least
+# processor time and time on the wall, the median of resident memory; the least page faults and time
+# in the kernel; or counts.
 # in_order KEY SORTED - its runs, the least first; how many.
 function in_order(key, sorted,   n, i, k, x) {
   n = split(runs[key], sorted, " ")
@@ -14,7 +15,7 @@ function in_order(key, sorted,   n, i, k, x) {
 # What disturbs a run makes it longer, never shorter; memory it may make either.
 function figure(key, what,   n, sorted) {
   n = in_order(key SUBSEP what, sorted)
-  if (what != "peak") return sorted[1]
+  if (what != "peak_kib") return sorted[1]
   return n % 2 ? sorted[(n + 1) / 2] : (sorted[n / 2] + sorted[n / 2 + 1]) / 2
 }
 
@@ -28,48 +29,96 @@ function gap(key,   sorted) {
 function part(program, what, format, scale,   i, base, each) {
   base = figure(program SUBSEP "glibc", what)
   printf format, base / scale
+  if (base <= 0) base = 1e-4
   best = 1
   winner = "glibc"
   for (i = 2; i <= n; i++) {
     each = figure(program SUBSEP name[i], what) / base
     printf "%6.2f", each
     if (i < n && each < best) { best = each; winner = name[i] }
-    logs[what, i] += log(each)
+    logs[what, i] += log(each > 0 ? each : 1e-4)
   }
   return each / best
 }
 
 function ratio_heading() { return "  jem.  mim.   tc.  loam" }
 
-BEGIN { FS = "\t"; n = split("glibc,jemalloc,mimalloc,tcmalloc,loam run", name, ",") }
-NR == 1 { next }
-{
-  if (!($1 in seen)) { seen[$1] = 1; order[++rows] = $1 }
-  runs[$1, $2, "wall"] = runs[$1, $2, "wall"] " " $3
-  runs[$1, $2, "cpu"] = runs[$1, $2, "cpu"] " " $4
-  runs[$1, $2, "peak"] = runs[$1, $2, "peak"] " " $5
+# mean WHAT WIDTH - the geometric means of ratios, below a part whose first figure is so wide.
+function mean(what, width,   i) {
+  printf "%" width "s", ""
+  for (i = 2; i <= n; i++) printf "%6.2f", exp(logs[what, i] / rows)
 }
-END {
+
+function times(   r, to_best, unsure, behind, log_best) {
   printf "\n%-10s%8s%-24s%7s%6s%9s%-24s%10s%-24s\n", "", "cpu, s", ratio_heading(), "/best", "+-",
     "wall, s", ratio_heading(), "peak, MiB", ratio_heading()
   for (r = 1; r <= rows; r++) {
     printf "%-10s", order[r]
-    to_best = part(order[r], "cpu", "%8.2f", 1)
-    unsure = gap(order[r] SUBSEP "loam run" SUBSEP "cpu") + gap(order[r] SUBSEP winner SUBSEP "cpu")
+    to_best = part(order[r], "cpu_s", "%8.2f", 1)
+    unsure = gap(order[r] SUBSEP "loam run" SUBSEP "cpu_s")
+    unsure += gap(order[r] SUBSEP winner SUBSEP "cpu_s")
     printf "%7.2f%5.0f%%", to_best, 100 * unsure
     if (to_best - 1.03 > unsure) behind = behind " " order[r]
-    part(order[r], "wall", "%9.2f", 1)
-    part(order[r], "peak", "%10.1f", 1024)
+    part(order[r], "wall_s", "%9.2f", 1)
+    part(order[r], "peak_kib", "%10.1f", 1024)
     printf "\n"
     log_best += log(to_best)
   }
-  printf "%-10s%8s", "geo. mean", ""
-  for (i = 2; i <= n; i++) printf "%6.2f", exp(logs["cpu", i] / rows)
-  printf "%7.2f%6s%9s", exp(log_best / rows), "", ""
-  for (i = 2; i <= n; i++) printf "%6.2f", exp(logs["wall", i] / rows)
-  printf "%10s", ""
-  for (i = 2; i <= n; i++) printf "%6.2f", exp(logs["peak", i] / rows)
+  printf "%-10s", "geo. mean"
+  mean("cpu_s", 8)
+  printf "%7.2f%6s", exp(log_best / rows), ""
+  mean("wall_s", 9)
+  mean("peak_kib", 10)
   printf "\n"
   printf "\n/best: loam to the best of the four; +-: from the least run to the next one, of loam and of that\n"
   printf "one together. By more than that and 3%% behind:%s\n", behind ? behind : " none"
+}
+
+# counted FIGURE HEADING SCALE, up to three times - a table of what does not jitter; with loam to the
+# best of the four.
+function counted(what, heading, scale, k,   r, i, to_best, log_best) {
+  printf "\n%-10s", ""
+  for (i = 1; i <= k; i++) printf "%14s%s  /best", heading[i], ratio_heading()
+  printf "\n"
+  for (r = 1; r <= rows; r++) {
+    printf "%-10s", order[r]
+    for (i = 1; i <= k; i++) {
+      to_best = part(order[r], what[i], "%14.2f", scale[i])
+      printf "%7.2f", to_best
+      log_best[i] += log(to_best > 0 ? to_best : 1)
+    }
+    printf "\n"
+  }
+  printf "%-10s", "geo. mean"
+  for (i = 1; i <= k; i++) {
+    mean(what[i], 14)
+    printf "%7.2f", exp(log_best[i] / rows)
+  }
+  printf "\n"
+}
+
+BEGIN { FS = "\t"; n = split("glibc,jemalloc,mimalloc,tcmalloc,loam run", name, ",") }
+NR == 1 { for (i = 3; i <= NF; i++) column[i] = $i; next }
+{
+  if (!($1 in seen)) { seen[$1] = 1; order[++rows] = $1 }
+  for (i = 3; i <= NF; i++)
+    runs[$1, $2, column[i]] = runs[$1, $2, column[i]] " " $i
+}
+END {
+  scale[1] = 1000
+  scale[2] = 1
+  if (column[3] == "wall_s") {
+    times()
+    split("faults,kernel_s", what, ",")
+    heading[1] = "faults, k"
+    heading[2] = "kernel, s"
+    counted(what, heading, scale, 2)
+  } else {
+    split("instructions,misses_32k,misses_1m", what, ",")
+    heading[1] = "instr., M"
+    heading[2] = "of 32 KiB, M"
+    heading[3] = "of 1 MiB, M"
+    scale[1] = scale[2] = scale[3] = 1e6
+    counted(what, heading, scale, 3)
+  }
 }
