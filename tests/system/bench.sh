@@ -18,7 +18,7 @@ rows() {
 
 rows 5 '^[a-z].*( +[0-9.]+){3}$' "$bench/block"
 rows 8 '^(glibc|loam|pick\(req\)|two scalars)[^/]*( +[0-9.]+){4,}$' "$bench/decision"
-rows 9 '^[a-z][-a-z0-9]*( +[-+0-9.]+){7}$' "$bench/gauge"
+rows 9 '^[a-z][-a-z0-9]*( +[-+0-9.]+){10}$' "$bench/gauge"
 rows 8 '^( +[-+0-9.]+){5}$' "$bench/limit"
 rows 2 '^(meanwhile|quiet)' "$bench/moving"
 rows 3 '^( +[0-9.]+){5}$' "$bench/owner"
