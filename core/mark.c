@@ -1,12 +1,14 @@
 /* mark.c - memory for marks, and the tokens that they name.
  *
- * Tables of one kind (the marks of a class, the wide tokens of a class) are pieces of a slab. Who
+ * Tables of one kind (the marks of a class, the wide tokens of a class) are pieces of a slab; but
+ * the first ones of all kinds are cut from one slot, since most programs have few of many. Who
  * reads a span just as it goes (map.c, walk.c) may look at a table that is another by then, and
  * does not believe it: so what changes them are atomic stores, and their memory can always be
  * read. */
 #include "mark.h"
 
 #include "own.h"
+#include "poison.h"
 #include "slab.h"
 #include "thread.h"
 
@@ -18,6 +20,8 @@ static struct {
   lm_slab slab[KINDS];
   lm_regions regions;
   bool begun;
+  char *at, *end;      /* what of the first slot is not cut yet */
+  char *unused[KINDS]; /* pieces of it that came back: each has the next in its last word */
 } marks;
 
 /* ---- Tables ------------------------------------------------------------------------------- */
@@ -42,27 +46,71 @@ void lm_marks_start(void) {
   lm_thread_hook(&(lm_thread_hooks){ NULL, lock_all, unlock_all, renew_all });
 }
 
+/* Without memory there is no first slot. */
+static void take_first_slot_locked(void) {
+  bool clean;
+  uint32_t slot = lm_regions_take(&marks.regions, 1, LM_SLOT, &clean);
+  if (!slot) return;
+  lm_map_extent(slot, 1, LM_USE_OWN);
+  marks.at = lm_map_address(slot);
+  marks.end = marks.at + LM_SLOT;
+  lm_unpoison(marks.at, LM_SLOT);
+  if (!clean) lm_slab_clear(marks.at, LM_SLOT);
+}
+
 /* Another thread may be in the midst of lm_marks_start: so whoever is first begins. */
 static void begin_locked(void) {
   if (marks.begun) return;
   lm_regions_init(&marks.regions, &(lm_prepare){ .stays = true });
   for (unsigned kind = 0; kind < KINDS; kind++) marks.slab[kind].zeroed = true;
+  take_first_slot_locked();
   marks.begun = true;
 }
 
+static char **next_of(char *piece, size_t size) {
+  return (char **)(void *)(piece + size - sizeof(char *));
+}
+
+/* A piece of the first slot; NULL: there is none left. */
+static void *take_first_locked(unsigned kind, size_t size) {
+  char *piece = marks.unused[kind];
+  if (piece) {
+    marks.unused[kind] = *next_of(piece, size);
+    *next_of(piece, size) = NULL;
+  } else if ((size_t)(marks.end - marks.at) >= size) {
+    piece = marks.at;
+    marks.at += size;
+  }
+  return piece;
+}
+
+static size_t room_for(size_t size) { return lm_align_up(size + sizeof(char *), LM_CACHE_LINE); }
+
 /* With a word at the end where no mark or token is, which a slab may use. */
 static void *take(unsigned kind, size_t size) {
-  size = lm_align_up(size + sizeof(void *), LM_CACHE_LINE);
+  bool clean;
+  size = room_for(size);
   lm_lock_take(&marks.lock);
   begin_locked();
-  void *at = lm_slab_take(&marks.slab[kind], &marks.regions, size);
+  void *at = take_first_locked(kind, size);
+  if (!at) at = lm_slab_take(&marks.slab[kind], &marks.regions, size, &clean);
   lm_lock_drop(&marks.lock);
   return at;
 }
 
-static void put(void *at) {
+static bool is_of_first_slot(const void *at) {
+  return marks.end && lm_map_slot(at) == lm_map_slot(marks.end - LM_SLOT);
+}
+
+static void put(unsigned kind, void *at, size_t size) {
+  size = room_for(size);
   lm_lock_take(&marks.lock);
-  lm_slab_put(lm_slab_of(at), &marks.regions, at);
+  if (is_of_first_slot(at)) {
+    *next_of(at, size) = marks.unused[kind];
+    marks.unused[kind] = at;
+  } else {
+    lm_slab_put(&marks.slab[kind], &marks.regions, at);
+  }
   lm_lock_drop(&marks.lock);
 }
 
@@ -77,13 +125,13 @@ lm_side *lm_marks_new(unsigned class_, uint32_t count) {
 void lm_marks_recycle(lm_side *side) {
   lm_palette *palette = lm_mark_palette(side);
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_relaxed);
-  uint32_t count = palette->count;
+  uint32_t count = palette->count, class_ = palette->class_;
   if (wide) {
     lm_slab_clear((void *)wide, count * sizeof *wide);
-    put((void *)wide);
+    put(LM_CLASSES + class_, (void *)wide, count * sizeof *wide);
   }
   lm_slab_clear(palette, sizeof *palette + count);
-  put(palette);
+  put(class_, palette, sizeof *palette + count + 1);
 }
 
 /* The span's table of a token for each object, made if it has none: by whoever is first. */
@@ -95,7 +143,7 @@ static _Atomic(lm_token) *wide_of(lm_palette *palette) {
   if (!made || atomic_compare_exchange_strong_explicit(&palette->wide, &wide, made,
                                                        memory_order_acq_rel, memory_order_acquire))
     return made;
-  put((void *)made);
+  put(LM_CLASSES + palette->class_, (void *)made, palette->count * sizeof *made);
   return wide;
 }
 
@@ -167,7 +215,8 @@ bool lm_marks_are_valid(void) {
   bool valid = true;
   lm_lock_take(&marks.lock);
   for (unsigned kind = 0; kind < KINDS; kind++)
-    valid = valid && lm_slab_is_valid(&marks.slab[kind]);
+    valid = valid && lm_slab_is_valid(&marks.slab[kind]) &&
+            (!marks.unused[kind] || is_of_first_slot(marks.unused[kind]));
   lm_lock_take(&marks.regions.lock);
   valid = valid && (!marks.begun || lm_regions_is_valid(&marks.regions));
   lm_lock_drop(&marks.regions.lock);

@@ -70,9 +70,10 @@ static void *alloc_small(size_t size) {
   unsigned i = lm_class_of(size);
   own_class *c = &classes[i];
   lm_lock_take(&c->lock);
-  void *p = lm_slab_take(&c->slab, &regions, lm_class_size(i));
+  bool clean;
+  void *p = lm_slab_take(&c->slab, &regions, lm_class_size(i), &clean);
   lm_lock_drop(&c->lock);
-  return p ? memset(p, 0, lm_class_size(i)) : NULL;
+  return p && !clean ? memset(p, 0, lm_class_size(i)) : p;
 }
 
 /* Of large tables little is used: pages of zeros cost less than zeroing pages. */

@@ -17,7 +17,7 @@
 #include "walk.h"
 
 enum { SITES_MAX = (1 << LM_SITE_BITS) - 2, CHUNKS = SITES_MAX / LM_SITE_CHUNK + 1 };
-enum { TABLE_MIN = 1024, NAMES_BLOCK = 16384 };
+enum { TABLE_MIN = 64, NAMES_BLOCK = 16384 };
 
 _Atomic uint64_t lm_generation;
 void (*_Atomic lm_site_on_new)(loam_site *site);

@@ -15,6 +15,7 @@ struct lm_chunk {
   char *unused, *at;
   size_t size; /* of a piece */
   uint32_t used;
+  bool clean; /* what is not cut yet is all zero */
 } __attribute__((aligned(LM_CACHE_LINE)));
 
 void lm_slab_clear(void *at, size_t size) {
@@ -54,16 +55,17 @@ static lm_chunk *make_chunk(lm_slab *s, lm_regions *r, size_t size) {
   lm_chunk *c = lm_map_address(slot);
   lm_unpoison(c, LM_SLOT);
   if (s->zeroed && !clean) lm_slab_clear(c, LM_SLOT);
-  *c = (lm_chunk){ .slab = s, .at = (char *)(c + 1), .size = size };
+  *c = (lm_chunk){ .slab = s, .at = (char *)(c + 1), .size = size, .clean = clean || s->zeroed };
   list_chunk(c);
   return c;
 }
 
-void *lm_slab_take(lm_slab *s, lm_regions *r, size_t size) {
+void *lm_slab_take(lm_slab *s, lm_regions *r, size_t size, bool *clean) {
   lm_chunk *c = s->first ? s->first : make_chunk(s, r, size);
   if (!c) return NULL;
   lm_assert(c->size == size);
   char *piece = c->unused;
+  *clean = s->zeroed || (!piece && c->clean);
   if (piece) {
     c->unused = link_of(piece, size)->below;
     link_of(piece, size)->below = NULL;
@@ -92,8 +94,6 @@ void lm_slab_put(lm_slab *s, lm_regions *r, void *piece) {
   c->used--;
   if (!c->used && (!s->zeroed || c->next || c->previous)) give_up(c, r);
 }
-
-lm_slab *lm_slab_of(const void *piece) { return chunk_of(piece)->slab; }
 
 bool lm_slab_is_valid(const lm_slab *s) {
   for (const lm_chunk *c = s->first; c; c = c->next)

@@ -17,13 +17,11 @@ typedef struct lm_slab {
 } lm_slab;
 
 /* A piece of `size` bytes, a multiple of 16 and always the same; its slot's entry tells it. NULL:
- * there is no memory. */
-void *lm_slab_take(lm_slab *s, lm_regions *r, size_t size);
+ * there is no memory. *clean: whether it is known to be all zero. */
+void *lm_slab_take(lm_slab *s, lm_regions *r, size_t size, bool *clean);
 void lm_slab_put(lm_slab *s, lm_regions *r, void *piece);
 /* Zeroes so many bytes (in whole words) of memory that others may look at meanwhile. */
 void lm_slab_clear(void *at, size_t size);
-/* The slab that a piece is of. */
-lm_slab *lm_slab_of(const void *piece);
 bool lm_slab_is_valid(const lm_slab *s);
 
 #endif

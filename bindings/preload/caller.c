@@ -116,17 +116,24 @@ static loam_site *find_site(const void *address) {
   return loam_site_at(&where);
 }
 
-static caller_entry *victim(caller_set *set) {
-  static _Atomic unsigned turn;
+static caller_entry *unused_in(caller_set *set) {
   for (int i = 0; i < CALLER_WAYS; i++)
     if (!atomic_load_explicit(&set->way[i].site, memory_order_relaxed)) return &set->way[i];
+  return NULL;
+}
+
+static caller_entry *victim(uintptr_t key) {
+  static _Atomic unsigned turn;
+  caller_set *set = caller_set_of(key, CALLER_SETS);
+  caller_entry *unused = unused_in(caller_set_of(key, CALLER_FIRST_SETS));
+  if (unused || (unused = unused_in(set))) return unused;
   return &set->way[atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % CALLER_WAYS];
 }
 
 loam_site *caller_learn(uintptr_t key, const void *address) {
   loam_site *site = find_site(address);
   if (!site) return NULL; /* not now: loam is at work in this thread, or has no memory */
-  caller_entry *entry = victim(caller_set_of(key));
+  caller_entry *entry = victim(key);
   atomic_store_explicit(&entry->check, key ^ (uintptr_t)site, memory_order_relaxed);
   /* Pairs with the acquire in caller_site. */
   atomic_store_explicit(&entry->site, (uintptr_t)site, memory_order_release);

@@ -65,9 +65,12 @@ PRELOAD_INLINE bool host_is_awake(const void *caller) {
  * A table all threads share, read without a lock and, once a program has warmed up, never written.
  * An entry holds its site and (key xor site): two words that do not belong together, torn by two
  * writers, do not check. The key is the return address with the number of dlclose calls so far in
- * the bits that no address has, so that code loaded where other code was gets its own site. */
+ * the bits that no address has, so that code loaded where other code was gets its own site.
+ *
+ * A key has a place in the first sets, which are a page, and when that is full one in all of them:
+ * a program with few callers has them on one page. */
 
-enum { CALLER_SETS = 2048, CALLER_WAYS = 4 };
+enum { CALLER_SETS = 2048, CALLER_FIRST_SETS = 64, CALLER_WAYS = 4 };
 
 typedef struct caller_entry {
   _Atomic uintptr_t check, site;
@@ -92,24 +95,30 @@ bool caller_is_loader(const void *address);
 
 PRELOAD_INLINE uint64_t caller_hash(uintptr_t key) { return key * UINT64_C(0x9e3779b97f4a7c15); }
 
-PRELOAD_INLINE caller_set *caller_set_of(uintptr_t key) {
-  return &caller_table[caller_hash(key) >> 53];
+PRELOAD_INLINE caller_set *caller_set_of(uintptr_t key, uint64_t sets) {
+  return &caller_table[(caller_hash(key) >> 32) * sets >> 32];
 }
 
 PRELOAD_INLINE uintptr_t caller_key(const void *address) {
   return (uintptr_t)address | atomic_load_explicit(&caller_epoch, memory_order_relaxed);
 }
 
-PRELOAD_INLINE loam_site *caller_site(const void *address) {
-  uintptr_t key = caller_key(address);
-  caller_set *set = caller_set_of(key);
+/* The key's site in a set; NULL: it has none there. */
+PRELOAD_INLINE loam_site *caller_site_in(caller_set *set, uintptr_t key) {
   for (int i = 0; i < CALLER_WAYS; i++) {
     /* Acquire pairs with the release in caller_learn: the site is whole. */
     uintptr_t site = atomic_load_explicit(&set->way[i].site, memory_order_acquire);
     uintptr_t check = atomic_load_explicit(&set->way[i].check, memory_order_relaxed);
     if (likely((check ^ site) == key)) return (loam_site *)site;
   }
-  return caller_learn(key, address);
+  return NULL;
+}
+
+PRELOAD_INLINE loam_site *caller_site(const void *address) {
+  uintptr_t key = caller_key(address);
+  loam_site *site = caller_site_in(caller_set_of(key, CALLER_FIRST_SETS), key);
+  if (unlikely(!site)) site = caller_site_in(caller_set_of(key, CALLER_SETS), key);
+  return likely(site != NULL) ? site : caller_learn(key, address);
 }
 
 /* ---- malloc.c -------------------------------------------------------------------------------- */
