@@ -169,10 +169,11 @@ static bool wants_chunks(const lm_wish *wish, const lm_strategy *s) {
 }
 
 lm_cache *lm_make_cache(const lm_wish *wish, const lm_strategy *s, const char **why) {
-  *why = lm_gpu() ? lm_make_words : lm_gpu_why();
-  if (!lm_gpu()) return NULL;
-  int device = lm_make_device(s->desc.device);
-  if (!lm_gpu_has(device)) return NULL;
+  int count = lm_gpu_count();
+  *why = lm_likely(count) ? lm_make_words : lm_gpu_why();
+  if (lm_unlikely(!count)) return NULL;
+  int device = count == 1 && !s->desc.device ? 0 : lm_make_device(s->desc.device);
+  if (lm_unlikely(device >= count) && !lm_gpu_has(device)) return NULL;
   if (s->desc.kind == LM_KIND_DEVICE) return lm_cache_of(device, wants_chunks(wish, s));
   *why = "pinned memory is aligned to a page at most";
   if (wish->align > LM_PAGE) return NULL;
