@@ -9,8 +9,12 @@
 #include "lock.h"
 #include "own.h"
 #include "sys.h"
+#include "thread.h"
 
 enum { ATTRIBUTE_NUMA = 134 }; /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, of 12.2 */
+
+/* Who calls the driver is inside loam until it returns: it may allocate while it holds locks, and
+ * where loam is its malloc too, memory that a policy pins could be wanted of the driver again. */
 
 /* ---- How a call ended */
 
@@ -71,8 +75,10 @@ static lm_gpu_result tell(CUresult result, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(call, sizeof call, format, arguments);
   va_end(arguments);
+  lm_thread *self = lm_thread_go_inside();
   lm_fail(lm_gpu_status(judged), "%s: %s (%d), %s", call, lm_cuda_name(result), (int)result,
           lm_cuda_words(result));
+  lm_thread_come_out(self);
   return judged;
 }
 
@@ -109,7 +115,10 @@ static CUresult push_primary(int device, CUcontext *out) {
 
 static int find_current(void) {
   CUdevice handle;
-  if (lm_cuda.CtxGetDevice(&handle) != CUDA_SUCCESS) return -1;
+  lm_thread *self = lm_thread_go_inside();
+  CUresult result = lm_cuda.CtxGetDevice(&handle);
+  lm_thread_come_out(self);
+  if (result != CUDA_SUCCESS) return -1;
   for (int i = 0; i < lm_cuda_count; i++)
     if (lm_cuda_of[i].handle == handle) return i;
   return -1;
@@ -119,6 +128,7 @@ typedef struct scope {
   lm_gpu_result result;
   CUcontext pushed; /* NULL: nothing was */
   int mode;         /* as swap_mode gave it */
+  lm_thread *self;  /* inside, from `enter` to `leave` */
 } scope;
 
 enum { RELAXED = 2 }; /* CU_STREAM_CAPTURE_MODE_RELAXED */
@@ -132,7 +142,7 @@ static int swap_mode(int mode) {
 
 /* LM_GPU_OK: a context of the device is current until `leave_context`. */
 static lm_gpu_result enter_context(scope *s, int device) {
-  *s = (scope){ LM_GPU_OK, NULL, RELAXED };
+  *s = (scope){ .result = LM_GPU_OK, .mode = RELAXED };
   if (lm_gpu_is_barred()) return s->result = LM_GPU_FORKED;
   if (lm_unlikely(device < 0 || device >= lm_cuda_count)) {
     (void)lm_gpu_has(device);
@@ -155,18 +165,24 @@ static void leave_context(const scope *s) {
 
 /* LM_GPU_OK: so it is until `leave`, and graphs are left alone. */
 static lm_gpu_result enter(scope *s, int device) {
+  lm_thread *self = lm_thread_go_inside();
   if (enter_context(s, device) == LM_GPU_OK) s->mode = swap_mode(RELAXED);
+  else lm_thread_come_out(self);
+  s->self = self;
   return s->result;
 }
 
 static void leave(const scope *s) {
   (void)swap_mode(s->mode);
   leave_context(s);
+  lm_thread_come_out(s->self);
 }
 
 static lm_gpu_result push(int device, void **out) {
   scope s;
+  lm_thread *self = lm_thread_go_inside();
   if (enter_context(&s, device) == LM_GPU_OK) *out = s.pushed;
+  lm_thread_come_out(self);
   return s.result;
 }
 
@@ -175,13 +191,20 @@ static lm_gpu_result push_context(int device, void *context, void **out) {
   if (!context) return push(device, out);
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   *out = NULL;
-  if (lm_cuda.CtxGetCurrent(&now) == CUDA_SUCCESS && now == context) return LM_GPU_OK;
-  CUresult result = lm_cuda.CtxPushCurrent(context);
-  if (result == CUDA_SUCCESS) *out = context;
+  lm_thread *self = lm_thread_go_inside();
+  CUresult result = lm_cuda.CtxGetCurrent(&now);
+  bool is_current = result == CUDA_SUCCESS && now == context;
+  if (!is_current) result = lm_cuda.CtxPushCurrent(context);
+  lm_thread_come_out(self);
+  if (!is_current && result == CUDA_SUCCESS) *out = context;
   return tell(result, "context %p of device %d", context, device);
 }
 
-static void pop(void *pushed) { leave_context(&(scope){ .pushed = pushed }); }
+static void pop(void *pushed) {
+  lm_thread *self = lm_thread_go_inside();
+  leave_context(&(scope){ .pushed = pushed });
+  lm_thread_come_out(self);
+}
 
 /* Ends the function with a call in a context of the device. */
 #define IN_DEVICE(device, call, ...)                         \
@@ -204,6 +227,7 @@ static bool enter_some(scope *s) {
 #define ANYWHERE(result, call)                                       \
   do {                                                               \
     scope s_;                                                        \
+    lm_thread *self_ = lm_thread_go_inside();                        \
     int mode_ = swap_mode(RELAXED);                                  \
     (result) = (call);                                               \
     if ((result) == CUDA_ERROR_INVALID_CONTEXT && enter_some(&s_)) { \
@@ -211,6 +235,7 @@ static bool enter_some(scope *s) {
       leave(&s_);                                                    \
     }                                                                \
     (void)swap_mode(mode_);                                          \
+    lm_thread_come_out(self_);                                       \
   } while (0)
 
 static int current(void) { return lm_gpu_is_barred() ? -1 : find_current(); }
@@ -221,15 +246,21 @@ static CUcontext primary_of(int device) {
 
 static void *context(int device) {
   CUcontext now = NULL, primary = primary_of(device);
-  if (lm_gpu_is_barred() || lm_cuda.CtxGetCurrent(&now) != CUDA_SUCCESS || !now || now == primary)
-    return primary;
+  if (lm_gpu_is_barred()) return primary;
+  lm_thread *self = lm_thread_go_inside();
+  CUresult result = lm_cuda.CtxGetCurrent(&now);
+  lm_thread_come_out(self);
+  if (result != CUDA_SUCCESS || !now || now == primary) return primary;
   return find_current() == device ? now : primary;
 }
 
 static void *context_of(lm_stream stream) {
   CUcontext of = NULL;
-  if (lm_gpu_is_barred() || lm_cuda.StreamGetCtx(stream, &of) != CUDA_SUCCESS) return NULL;
-  return of;
+  if (lm_gpu_is_barred()) return NULL;
+  lm_thread *self = lm_thread_go_inside();
+  CUresult result = lm_cuda.StreamGetCtx(stream, &of);
+  lm_thread_come_out(self);
+  return result == CUDA_SUCCESS ? of : NULL;
 }
 
 /* Those beside the primary ones. A host with more of them at a time waits for their work itself. */
@@ -279,9 +310,7 @@ static int find_node(int device) {
   return lm_cuda_attribute(device, ATTRIBUTE_NUMA, -1);
 }
 
-static lm_gpu_result info(int device, lm_gpu_info *out) {
-  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  if (!lm_gpu_has(device)) return LM_GPU_FAILED;
+static lm_gpu_result find_info(int device, lm_gpu_info *out) {
   lm_gpu_info found = { .has_vmm = lm_cuda_of[device].has_vmm,
                         .has_pools = lm_cuda_of[device].has_pools,
                         .has_exports = lm_cuda_of[device].has_exports,
@@ -294,6 +323,15 @@ static lm_gpu_result info(int device, lm_gpu_info *out) {
   found.has_managed = lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
   *out = found;
   return LM_GPU_OK;
+}
+
+static lm_gpu_result info(int device, lm_gpu_info *out) {
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  if (!lm_gpu_has(device)) return LM_GPU_FAILED;
+  lm_thread *self = lm_thread_go_inside();
+  lm_gpu_result result = find_info(device, out);
+  lm_thread_come_out(self);
+  return result;
 }
 
 static lm_gpu_result memory(int device, size_t *free, size_t *total) {
@@ -336,7 +374,11 @@ static lm_gpu_result synchronize(int device) {
   lm_gpu_result result = tell(lm_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
   (void)lm_cuda.CtxGetCurrent(&done);
   leave(&s);
-  return result == LM_GPU_OK ? synchronize_others(device, done) : result;
+  if (result != LM_GPU_OK) return result;
+  lm_thread *self = lm_thread_go_inside();
+  result = synchronize_others(device, done);
+  lm_thread_come_out(self);
+  return result;
 }
 
 /* ---- Memory */

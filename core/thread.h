@@ -95,7 +95,7 @@ typedef struct lm_thread {
   lm_untold *near;         /* of live.h: the place of */
   uint32_t near_site;      /* this site's tag; 0: none */
   loam_site *site;         /* the scope's; NULL: none */
-  uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_inside */
+  uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_go_inside */
   const loam_handler *handler;
   uint32_t depth;      /* scopes entered, may exceed LM_SCOPES */
   _Atomic bool dying;  /* its destructor ran: use the central lists, keep no caches */
@@ -136,6 +136,18 @@ extern _Thread_local lm_thread *lm_self_or_nobody
 lm_thread *lm_thread_make(void);
 LM_INLINE lm_thread *lm_thread_get(void) {
   return lm_likely(lm_self != NULL) ? lm_self : lm_thread_make();
+}
+
+/* Loam itself is at work in the thread, or foreign code that it calls, until lm_thread_come_out
+ * with what this gave: what is asked of loam then is served under the default plan, and no site is
+ * made. */
+LM_INLINE lm_thread *lm_thread_go_inside(void) {
+  lm_thread *self = lm_thread_get();
+  if (self) self->inside++;
+  return self;
+}
+LM_INLINE void lm_thread_come_out(lm_thread *self) {
+  if (self) self->inside--;
 }
 
 /* A thread of loam's own, with every signal blocked: they are for the host's. 0 or an errno. */

@@ -223,10 +223,9 @@ static int run_body(lua_State *L) {
 
 /* Protected; and loam's own allocations below it never come back to a policy. */
 static int run_inside(lm_vm *vm, lua_CFunction f, void *arg) {
-  lm_thread *self = lm_thread_get();
-  if (self) self->inside++;
+  lm_thread *self = lm_thread_go_inside();
   int rc = lua_cpcall(vm->L, f, arg);
-  if (self) self->inside--;
+  lm_thread_come_out(self);
   return rc;
 }
 

@@ -5,9 +5,9 @@
 -- for want of fast memory. With apply = "live" a reload moves what lives by the same rule, so the
 -- fast nodes are left a fifth free; `loam demote PID --tag cache` makes room by hand.
 --
--- Costs: for requests from 64 KiB on some 7 ns, with up to three fast nodes (with more of them 30 to
--- 80); free memory is at most 100 ms old, so a program that allocates tens of GiB a second may fill
--- more than it says.
+-- Costs: for requests from 64 KiB on some 7 ns, with up to three fast nodes (with more of them 30
+-- to 80); free memory is at most 100 ms old, so a program that allocates tens of GiB a second may
+-- fill more than it says.
 
 local MiB = loam.MiB
 local SPARE = 0.2 -- of each fast node, left free

@@ -98,6 +98,48 @@ TEST(every_object_can_be_used_by_the_device_as_a_whole) {
   all_goes_back();
 }
 
+/* What a driver allocates while it is called, as many blocks as no pool has. */
+typedef struct burst {
+  unsigned bursts, calls;
+} burst;
+
+static void allocate_much(void *ctx) {
+  enum { N = 200 };
+  static char *p[N];
+  burst *b = ctx;
+  unsigned long before = standin_calls(NULL);
+  for (int i = 0; i < N; i++) p[i] = loam_malloc(NULL, 30000);
+  for (int i = 0; i < N; i++) loam_free(p[i]);
+  b->bursts++;
+  b->calls += (unsigned)(standin_calls(NULL) - before);
+}
+
+/* It holds its locks then, and would wait for itself. */
+TEST(a_driver_that_allocates_while_it_is_called_is_not_called) {
+  static const char *const in[] = { "cuMemHostRegister", "cuMemHostUnregister", "cuMemGetInfo",
+                                    "cuCtxGetDevice",    "cuDeviceTotalMem",    "cuMemUnmap" };
+  static char mine[2 * MIB];
+  load(PINNED, "return p");
+  loam_free(loam_malloc(NULL, 100));
+  for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
+    burst b = { 0 };
+    size_t left, total;
+    struct loam_device_info info;
+    standin_before(in[i], allocate_much, &b);
+    void *p = loam_device_alloc(NULL, 100, NULL);
+    ok(loam_pin(mine, sizeof mine, 0));
+    ok(loam_unpin(mine));
+    ok(loam_device_memory(0, &left, &total));
+    ok(loam_device_info(0, &info));
+    loam_free(p);
+    (void)loam_device_trim(-1);
+    loam_free(loam_malloc(NULL, 100));
+    if (b.bursts != 1 || b.calls) fprintf(stderr, "in %s: %u of %u\n", in[i], b.calls, b.bursts);
+    want(b.bursts == 1 && !b.calls);
+  }
+  all_goes_back();
+}
+
 TEST(the_first_region_is_small) {
   load(PINNED, "return p");
   loam_free(loam_malloc(NULL, 64));
@@ -592,6 +634,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_object_comes_from_a_bin_without_a_call_of_the_driver),
     cmocka_unit_test(every_object_can_be_used_by_the_device_as_a_whole),
+    cmocka_unit_test(a_driver_that_allocates_while_it_is_called_is_not_called),
     cmocka_unit_test(the_first_region_is_small),
     cmocka_unit_test(what_is_large_or_write_combined_is_of_the_devices_pool),
     cmocka_unit_test(a_wrong_free_is_told),
