@@ -56,7 +56,7 @@ enum { LM_BIN_HERE = 1, LM_BIN_ASKS = 2 };
 /* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
  * is between lm_thread_enter and _leave. *hint: as lm_mark_assign's. */
 void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint);
-/* A lane of the thread is going to name this bin. */
+/* A lane of the thread is going to name this bin, from which something has been taken. */
 void lm_pool_name(lm_thread *t, uint32_t offset);
 /* The same for a large class, for `size` bytes; *zeroed as lm_pool_alloc's. */
 void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed);

@@ -13,11 +13,15 @@ typedef struct pair {
   void *p[BATCH];
 } pair;
 
+static void *take_slow(pair *c) {
+  uint8_t hint = c->lane.mark % LM_IDS;
+  return lm_pool_take(c->t, c->lane.bin, TOKEN, &hint);
+}
+
 static void *take(pair *c) {
   lm_thread_enter(c->t);
   char *p = lm_pool_take_ready(c->t, &c->lane);
-  uint8_t hint = c->lane.mark % LM_IDS;
-  if (!p) p = lm_pool_take(c->t, c->lane.bin, TOKEN, &hint);
+  if (!p) p = take_slow(c);
   lm_thread_leave(c->t);
   *p = 1;
   return p;
@@ -28,6 +32,19 @@ static void give(pair *c, void *p) {
   lm_object object;
   if (!lm_pool_give(c->t, p) && lm_pool_free(c->t, p, &object)) abort();
   lm_thread_leave(c->t);
+}
+
+/* As the engine opens one: when something has been taken from its bin. */
+static void open_lane(pair *c) {
+  c->lane.token = TOKEN;
+  c->lane.mark = LM_MARK_LIVE + lm_mark_hint(TOKEN);
+  c->lane.bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
+  lm_thread_enter(c->t);
+  void *p = take_slow(c);
+  if (!p) abort();
+  lm_pool_name(c->t, c->lane.bin);
+  lm_thread_leave(c->t);
+  give(c, p);
 }
 
 static void *take_libc(pair *c) {
@@ -57,9 +74,7 @@ PATTERNS(_libc)
 
 static void row(pair *c) {
   long n = BATCH * (c->size <= 4096 ? 200 : 50);
-  c->lane.token = TOKEN;
-  c->lane.mark = LM_MARK_LIVE + lm_mark_hint(TOKEN);
-  c->lane.bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
+  open_lane(c);
   double ours = bench_best(lifo, c, n, REPEATS), theirs = bench_best(lifo_libc, c, n, REPEATS);
   double ours_batch = bench_best(batch, c, n, REPEATS);
   double theirs_batch = bench_best(batch_libc, c, n, REPEATS);
