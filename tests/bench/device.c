@@ -13,38 +13,14 @@
  * The trace is made up: a model's training, with weights that stay, activations whose sizes differ
  * from step to step (sequences of different lengths) and are freed in reverse, workspaces in
  * between, and gradients. */
-#include <dlfcn.h>
 #include <string.h>
 
+#include "lender.h"
 #include "paper.h"
 
 /* ---- Who */
 
-static void *take_loam(size_t size, void *stream) { return loam_device_alloc(NULL, size, stream); }
-static void give_loam(void *ptr, void *stream) { (void)loam_device_free(ptr, stream); }
-static void trim_loam(void) { loam_device_trim(-1); }
-
-static struct {
-  void *(*alloc)(size_t size, void *stream);
-  void (*free)(void *ptr, void *stream);
-  void (*trim)(void);
-} who = { take_loam, give_loam, trim_loam };
-
-static void take_torch(const char *path) {
-  void *library = dlopen(path, RTLD_NOW);
-  void (*start)(void) = NULL;
-  if (library) {
-    *(void **)&start = dlsym(library, "torch_start");
-    *(void **)&who.alloc = dlsym(library, "torch_pair_alloc");
-    *(void **)&who.free = dlsym(library, "torch_pair_free");
-    *(void **)&who.trim = dlsym(library, "torch_trim");
-  }
-  if (!start || !who.alloc || !who.free || !who.trim) {
-    fprintf(stderr, "%s: %s\n", path, dlerror());
-    exit(1);
-  }
-  start();
-}
+static lender who; /* main says who */
 
 /* ---- Time */
 
@@ -206,8 +182,9 @@ static void all_of_mixes(void) {
 int main(int argc, char **argv) {
   bench_load("device", "local d = loam.device {}\n"
                        "return loam.policy { pick = function(req) return d end }\n");
+  who = lender_loam;
   bool torch = argc > 2 && !strcmp(argv[1], "torch");
-  if (torch) take_torch(argv[2]);
+  if (torch && !lender_torch(&who, argv[2])) return 1;
   if (argc >= 4) {
     act_of(argv[1])((size_t)atoll(argv[argc - 2]), atol(argv[argc - 1]));
     return 0;

@@ -14,6 +14,7 @@
 
 #include "../../gpu/driver.h"
 #include "../bench.h"
+#include "../lender.h"
 #include "trace.h"
 
 enum { STREAMS = 64 };
@@ -24,34 +25,7 @@ static CUstream stream[STREAMS];
 static const char *asked[8];
 static int asked_count;
 
-typedef struct allocator {
-  void *(*alloc)(size_t size, void *stream);
-  void (*free)(void *ptr, void *stream);
-  void (*trim)(void);
-} allocator;
-
-static void *take_loam(size_t size, void *on) { return loam_device_alloc(NULL, size, on); }
-static void give_loam(void *ptr, void *on) { (void)on, loam_free(ptr); }
-static void trim_loam(void) { loam_device_trim(-1); }
-static const allocator by_loam = { take_loam, give_loam, trim_loam };
-static allocator torch; /* none */
-
-static bool open_torch(const char *path) {
-  void *library = dlopen(path, RTLD_NOW);
-  void (*start)(void) = NULL;
-  if (library) {
-    *(void **)&start = dlsym(library, "torch_start");
-    *(void **)&torch.alloc = dlsym(library, "torch_pair_alloc");
-    *(void **)&torch.free = dlsym(library, "torch_pair_free");
-    *(void **)&torch.trim = dlsym(library, "torch_trim");
-  }
-  if (!start || !torch.alloc || !torch.free || !torch.trim) {
-    fprintf(stderr, "%s: %s\n", path, dlerror());
-    return false;
-  }
-  start();
-  return true;
-}
+static lender torch; /* none */
 
 static bool is_asked(const char *pool, bool otherwise) {
   for (int i = 0; i < asked_count; i++)
@@ -77,7 +51,7 @@ static void load_pool(const char *pool) {
 
 /* Plays the trace; false if memory ran out. `most`: bytes of the device that were taken beyond
  * `before`, at most, looked at after each allocation; NULL: nobody looks, and the time is told. */
-static bool play(const allocator *by, const trace *t, void **block, int64_t before, int64_t *most) {
+static bool play(const lender *by, const trace *t, void **block, int64_t before, int64_t *most) {
   bool ok = true;
   memset(block, 0, t->blocks * sizeof *block);
   for (size_t i = 0; i < t->events && ok; i++) {
@@ -94,7 +68,7 @@ static bool play(const allocator *by, const trace *t, void **block, int64_t befo
   return ok;
 }
 
-static void end(const allocator *by, const trace *t, void **block) {
+static void end(const lender *by, const trace *t, void **block) {
   for (size_t i = 0; i < t->blocks; i++)
     if (block[i]) by->free(block[i], NULL);
   MUST(cu.CtxSynchronize());
@@ -109,10 +83,10 @@ static void row(const char *who, bool ok, const trace *t, int64_t reserved, doub
   if (ok) printf("\n");
 }
 
-static void through(const allocator *by, const trace *t, const char *who, void **block) {
+static void through(const lender *by, const trace *t, const char *who, void **block) {
   int64_t most = 0;
   bool ok = play(by, t, block, used(), &most);
-  if (!ok && by == &by_loam) fprintf(stderr, "%s\n", loam_error());
+  if (!ok && by == &lender_loam) fprintf(stderr, "%s\n", loam_error());
   end(by, t, block);
   int64_t start = bench_now();
   ok = ok && play(by, t, block, 0, NULL);
@@ -125,7 +99,7 @@ static void through_pool(const trace *t, const char *pool, void **block) {
   char who[64];
   load_pool(pool);
   snprintf(who, sizeof who, "loam.device { pool = \"%s\" }", pool);
-  through(&by_loam, t, who, block);
+  through(&lender_loam, t, who, block);
 }
 
 static void through_model(const trace *t, int which, size_t total) {
@@ -175,7 +149,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   driver_open(&cu, NULL);
-  if (library && !open_torch(library)) return 1;
+  if (library && !lender_torch(&torch, library)) return 1;
   for (; first < argc; first++) {
     if (!trace_read(&t, argv[first])) return 1;
     if (t.streams > STREAMS) {

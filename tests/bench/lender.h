@@ -1,0 +1,41 @@
+/* lender.h - who lends device memory to a bench: loam, or PyTorch's caching allocator, as a library
+ * made of tests/gpu/torch_host.cc has it. */
+#ifndef BENCH_LENDER_H
+#define BENCH_LENDER_H
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "loam.h"
+
+typedef struct lender {
+  void *(*alloc)(size_t size, void *stream);
+  void (*free)(void *ptr, void *stream);
+  void (*trim)(void);
+} lender;
+
+static inline void *lender_take(size_t size, void *on) { return loam_device_alloc(NULL, size, on); }
+static inline void lender_give(void *ptr, void *on) { (void)loam_device_free(ptr, on); }
+static inline void lender_trim(void) { (void)loam_device_trim(-1); }
+static const lender lender_loam = { lender_take, lender_give, lender_trim };
+
+/* False, and told why, where the library cannot be used. */
+static inline bool lender_torch(lender *out, const char *path) {
+  void *library = dlopen(path, RTLD_NOW);
+  void (*start)(void) = NULL;
+  if (library) {
+    *(void **)&start = dlsym(library, "torch_start");
+    *(void **)&out->alloc = dlsym(library, "torch_pair_alloc");
+    *(void **)&out->free = dlsym(library, "torch_pair_free");
+    *(void **)&out->trim = dlsym(library, "torch_trim");
+  }
+  if (!start || !out->alloc || !out->free || !out->trim) {
+    fprintf(stderr, "%s: %s\n", path, dlerror());
+    return false;
+  }
+  start();
+  return true;
+}
+
+#endif
