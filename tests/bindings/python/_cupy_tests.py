@@ -68,8 +68,7 @@ if os.environ.get("LOAM_CUPY_INSIDE"):
     import loam
     from loam import _loam
 
-    import unittest
-    from _support import Case
+    from _support import Case, drop_in_threads
 
     driver = ctypes.CDLL(STANDIN)
     driver.standin_violation.restype = ctypes.c_char_p
@@ -169,16 +168,7 @@ if os.environ.get("LOAM_CUPY_INSIDE"):
             del same
 
         def test_may_be_dropped_in_any_thread(self):
-            arrays = [cupy.empty(1000) for _ in range(200)]
-
-            def drop():
-                while arrays:
-                    arrays.pop()
-            threads = [threading.Thread(target=drop) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            drop_in_threads([cupy.empty(1000) for _ in range(200)])
 
     class Tags(OnTheStandIn):
         def made_in_a_thread(self):

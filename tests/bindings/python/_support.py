@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import unittest
 
 os.environ.setdefault("LOAM_CONTROL", "0")
@@ -29,6 +30,18 @@ def run_child(script, *, code=0, **environment):
     if done.returncode != code:
         raise AssertionError(f"exit status {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout, done.stderr
+
+
+def drop_in_threads(items):
+    """Takes the last references to them, in four threads at once."""
+    def drop():
+        while items:
+            items.pop()
+    threads = [threading.Thread(target=drop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 class Case(unittest.TestCase):

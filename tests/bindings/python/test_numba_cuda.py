@@ -28,7 +28,7 @@ import loam
 from loam import _loam
 
 import _numba_tests
-from _support import Case, main
+from _support import Case, drop_in_threads, main
 
 driver = ctypes.CDLL(STANDIN)
 driver.standin_violation.restype = ctypes.c_char_p
@@ -161,16 +161,7 @@ class Frees(OnTheStandIn):
         del big
 
     def test_may_come_from_any_thread(self):
-        arrays = [cuda.device_array(1000) for _ in range(100)]
-
-        def drop():
-            while arrays:
-                arrays.pop()
-        threads = [threading.Thread(target=drop) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        drop_in_threads([cuda.device_array(1000) for _ in range(100)])
 
     def test_after_a_reset_are_nothing(self):
         old, host = cuda.device_array(1000), cuda.pinned_array(1000)
