@@ -452,7 +452,7 @@ size_t loam_usable_size(const void *ptr) { return lm_engine_usable(ptr); }
 
 int loam_owns(const void *ptr) {
   lm_foreign block;
-  return lm_pool_owns(ptr) || lm_make_find(ptr, &block);
+  return lm_pool_owns(ptr) || lm_make_find(ptr, &block) || lm_map_reserves(ptr);
 }
 
 loam_status loam_owner(const void *ptr, loam_owner_info *out) {

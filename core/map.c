@@ -22,11 +22,13 @@ static struct {
   _Atomic size_t handed; /* slots in use */
 } map;
 
+static size_t span_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof(lm_span); }
+static size_t time_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof *lm_map.born; }
+
 /* Address space for the range, its two arrays after it, and half as much again, which is let go:
  * where address space is limited, the host keeps at least a third of what was left. */
 static bool reserve(size_t size) {
-  size_t spans = (size >> LM_SLOT_SHIFT) * sizeof(lm_span);
-  size_t times = (size >> LM_SLOT_SHIFT) * sizeof *lm_map.born;
+  size_t spans = span_bytes(size), times = time_bytes(size);
   size_t align = size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
   size_t spare = size / 2;
   void *at;
@@ -48,6 +50,13 @@ static bool start_locked(void) {
       return true;
     }
   return false;
+}
+
+bool lm_map_reserves(const void *p) {
+  /* As in lm_map_owns. */
+  if (!atomic_load_explicit(&lm_map.top, memory_order_acquire)) return false;
+  size_t size = lm_map.size;
+  return (uintptr_t)p - lm_map.base < size + span_bytes(size) + time_bytes(size);
 }
 
 /* A step's part of an array whose entries have `size` bytes. */

@@ -111,6 +111,8 @@ LM_INLINE bool lm_map_owns(const void *p) {
   size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
   return (uintptr_t)p - lm_map.base < top;
 }
+/* Whether p is in what was reserved: also where nothing was handed out yet, and in the arrays. */
+bool lm_map_reserves(const void *p);
 LM_INLINE uint32_t lm_map_slots(size_t size) {
   return (uint32_t)((size + LM_SLOT - 1) >> LM_SLOT_SHIFT);
 }

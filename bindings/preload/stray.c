@@ -2,15 +2,17 @@
  * engine was awake, or nobody's.
  *
  * What nobody can have allocated is told here, as loam_free tells it: an address in a loaded object
- * (data, text), in the calling thread's stack, or behind nothing that is mapped. The next allocator
- * would believe whatever happens to stand before it. Of all else its own checks are asked. */
+ * (data, text), in the calling thread's stack, or behind nothing that can be read. The next
+ * allocator would believe whatever happens to stand before it. Of all else its own checks are
+ * asked. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "preload.h"
 
@@ -34,14 +36,17 @@ static bool is_on_stack(uintptr_t p) {
   return known && here - (uintptr_t)lowest < size && p - (uintptr_t)lowest < size;
 }
 
-/* Allocators look at what stands before a block. */
-static bool is_unmapped(uintptr_t p) {
-  unsigned char resident;
+/* Allocators look at what stands before a block. So does the kernel here, and then finds that there
+ * is no such thing to be done with these signals. */
+static bool is_unreadable(uintptr_t p) {
+  enum { NO_SUCH_THING = -1, BYTES = 8, PAGE = 4096 };
+  if (p < PAGE) return true; /* NULL would be no address to the kernel */
   int before = errno;
-  uintptr_t page = (p - 16) & ~(uintptr_t)4095;
-  bool unmapped = mincore((void *)page, 1, &resident) != 0 && errno == ENOMEM;
+  uintptr_t at = (p - 16) & ~(uintptr_t)(BYTES - 1);
+  bool faulted = syscall(SYS_rt_sigprocmask, NO_SUCH_THING, at, NULL, (size_t)BYTES) &&
+                 errno == EFAULT;
   errno = before;
-  return unmapped;
+  return faulted;
 }
 
 const char *stray_place(const void *ptr) {
@@ -49,7 +54,7 @@ const char *stray_place(const void *ptr) {
   if (next_is_arena(ptr)) return NULL;
   if (_dl_find_object((void *)ptr, &object) == 0) return "in a program or library";
   if (is_on_stack((uintptr_t)ptr)) return "on the stack";
-  return is_unmapped((uintptr_t)ptr) ? "where nothing is mapped" : NULL;
+  return is_unreadable((uintptr_t)ptr) ? "where nothing can be read" : NULL;
 }
 
 int stray_free(void *ptr) {

@@ -40,6 +40,19 @@ static void hands_out_runs_at_any_alignment(void **state) {
   }
 }
 
+static void knows_all_that_it_reserved(void **state) {
+  (void)state;
+  uint32_t slot = lm_map_take(1, LM_SLOT);
+  const char *handed = lm_map_address(slot), *last = (const char *)lm_map.base + lm_map.size - 1;
+  assert_true(lm_map_reserves(handed) && lm_map_reserves(lm_map_span(slot)));
+  assert_true(lm_map_reserves(last) && !lm_map_owns(last));
+  assert_true(lm_map_reserves((void *)&lm_map.born[lm_map_slot(last)]));
+  assert_false(lm_map_reserves((const char *)lm_map.base - 1));
+  assert_false(lm_map_reserves((void *)&lm_map.born[lm_map_slot(last) + 1]));
+  assert_false(lm_map_reserves(NULL) || lm_map_reserves(&slot));
+  lm_map_put(slot, 1);
+}
+
 static void reuses_what_came_back(void **state) {
   (void)state;
   uint32_t slot = lm_map_take(100, LM_SLOT);
@@ -202,6 +215,7 @@ int main(void) {
     cmocka_unit_test(takes_less_where_address_space_is_limited), /* before a range is reserved */
     cmocka_unit_test(multiplies_to_exact_indices_at_every_offset),
     cmocka_unit_test(hands_out_runs_at_any_alignment),
+    cmocka_unit_test(knows_all_that_it_reserved),
     cmocka_unit_test(reuses_what_came_back),
     cmocka_unit_test(refuses_more_than_there_is),
     cmocka_unit_test(finds_a_large_block_from_any_byte),

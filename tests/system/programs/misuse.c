@@ -347,6 +347,15 @@ static void unmapped(const family *f, size_t size) {
   free(kept(p + f->at));
 }
 
+static void no_access(const family *f, size_t size) {
+  char *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect(p != MAP_FAILED);
+  free(kept(p + f->at));
+}
+
+/* Where an allocator may have put other blocks, or have room for them. */
+static void far_from(const family *f, size_t size) { free(kept((char *)malloc(size) + f->at)); }
+
 static void number(const family *f, size_t size) {
   (void)f;
   free(kept((void *)size));
@@ -487,6 +496,8 @@ static const family families[] = {
   { FOREIGN, "mapped", mapped, 0, { 16 * PAGE } },
   { FOREIGN, "mapped-inside", mapped, PAGE + 16, { 16 * PAGE } },
   { FOREIGN, "unmapped", unmapped, PAGE, { 16 * PAGE } },
+  { FOREIGN, "no-access", no_access, PAGE, { 16 * PAGE } },
+  { FOREIGN, "far-from", far_from, (ptrdiff_t)64 << 30, { 100, MiB } },
   { FOREIGN, "number", number, 0, { 16, 1000 } },
   { FOREIGN, "of-the-kernel", of_kernel, 64, NONE },
   { SIZED, "sized-more", sized, 5000, { 100 } },
