@@ -50,7 +50,8 @@ static struct {
   lm_home home[BATCH];
   uint32_t n, next;          /* claims of the batch; the one whose pages are moved */
   int64_t due_ns;            /* when the rate allows the next piece */
-  int64_t lease_ns;          /* when it ends if nobody has attended; 0: it does not */
+  bool is_watched;           /* whoever began it is to attend to it */
+  int64_t seen_ns, alone_ns; /* the step before; for how long nobody has attended */
   uint32_t pieces, last_end; /* mappings that this may have cost; where the last move ended */
   loam_progress progress;
   lm_placed placed;
@@ -507,13 +508,21 @@ static void step_locked(lm_thread *t) {
   update_progress();
 }
 
+/* Time in which nobody could be heard does not count: the program was stopped, or loaded a policy. */
+static bool is_deserted(int64_t now) {
+  int64_t since = now - job.seen_ns;
+  job.seen_ns = now;
+  job.alone_ns += since < WAIT_NS ? since : WAIT_NS;
+  return job.is_watched && job.alone_ns > LEASE_NS;
+}
+
 int64_t lm_rebalance_step(lm_job_owner owner) {
   lm_thread *t = lm_thread_get();
   int64_t wait = -1;
   lm_lock_take(&job.lock);
   if (t && job.phase != IDLE && job.owner == owner) {
     int64_t now = lm_sys_clock_ns();
-    if (job.lease_ns && now > job.lease_ns) job.cancelled = true;
+    if (is_deserted(now)) job.cancelled = true;
     if (job.due_ns <= now || job.cancelled) step_locked(t);
     wait = job.due_ns - lm_sys_clock_ns();
     if (wait < 0) wait = 0;
@@ -542,7 +551,9 @@ static void begin_locked(const lm_job_order *order, lm_job_owner owner) {
   job.number++;
   job.cancelled = false;
   job.n = job.next = job.pieces = job.last_end = 0;
-  job.due_ns = job.lease_ns = 0;
+  job.due_ns = job.alone_ns = 0;
+  job.seen_ns = lm_sys_clock_ns();
+  job.is_watched = false;
   job.at = lm_map_first();
   job.end = (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >> LM_SLOT_SHIFT);
   job.progress = (loam_progress){ .bytes = sum_of_extents(job.end), .running = 1 };
@@ -611,7 +622,8 @@ void lm_rebalance_cancel(void) {
 
 void lm_rebalance_attend(bool begin) {
   lm_lock_take(&job.lock);
-  if (begin || job.lease_ns) job.lease_ns = lm_sys_clock_ns() + LEASE_NS;
+  job.is_watched = job.is_watched || begin;
+  job.alone_ns = 0;
   lm_lock_drop(&job.lock);
 }
 

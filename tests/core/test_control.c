@@ -672,6 +672,29 @@ static void a_job_that_nobody_watches_ends(void **state) {
   for (int i = 0; i < 3; i++) loam_free(p[i]);
 }
 
+/* As where the program was stopped, or a policy took long to load. */
+static void time_in_which_nobody_is_heard_ends_no_job(void **state) {
+  (void)state;
+  lm_job_order order = { .rate = 1000 };
+  loam_progress now;
+  uint64_t number;
+  load_text(ALL_OF("held-up-before"));
+  char *p = loam_malloc(loam_site_get("held up"), 6 << 20);
+  memset(p, 1, 6 << 20);
+  load_text(ALL_OF("held-up-after"));
+  assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
+  lm_rebalance_attend(true);
+  assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
+  usleep(3200000);
+  for (int i = 0; i < 4; i++) assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
+  lm_rebalance_get(&now, &number);
+  assert_int_equal(now.refused, 0);
+  lm_rebalance_cancel();
+  while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
+  assert_string_equal(strategy_of(p), "held-up-before");
+  loam_free(p);
+}
+
 static void a_job_is_ended_by_request_and_by_stopping(void **state) {
   (void)state;
   load_text(ALL_OF("ended-before"));
@@ -772,6 +795,7 @@ int main(void) {
     TEST(its_thread_takes_no_signals),
     TEST(live_memory_is_moved_by_request),
     TEST(a_job_that_nobody_watches_ends),
+    TEST(time_in_which_nobody_is_heard_ends_no_job),
     TEST(a_job_is_ended_by_request_and_by_stopping),
     TEST(a_policy_has_live_memory_follow_without_a_socket),
     TEST(a_gauge_is_kept_while_it_is_read),

@@ -38,13 +38,33 @@ describe("loam rebalance and demote", function()
     assert.matches(" 50%  0 B moved", world.err, 1, true)
   end)
 
+  it("fails where another job takes the place of its own", function()
+    local other = job(true, 0, 0)
+    other.job = 4
+    local answers = { [42] = { one_by_one = { job(true, 0, 0), other } } }
+    local status, world = run("rebalance 42", answers)
+    assert.equal(1, status)
+    assert.equal("", world.out)
+    assert.matches('process 42 moves live memory anew, by a reload with apply = "live"', world.err,
+      1, true)
+  end)
+
+  it("fails where the program stopped it", function()
+    local status, world = run("rebalance 42", { [42] = { one_by_one = {
+      job(true, 0, 0), job(false, 2 ^ 29, 2 ^ 29, ROWS) } } })
+    assert.equal(1, status)
+    assert.matches("512 MiB moved", world.out, 1, true)
+    assert.matches("process 42 stopped it at 50%", world.err, 1, true)
+  end)
+
   it("gives the report as it came", function()
-    local _, world = run("rebalance 42 --json", { [42] = '{"ok":true,"running":false}\n' })
-    assert.equal('{"ok":true,"running":false}\n', world.out)
+    local answer = '{"ok":true,"running":false,"bytes":0,"done":0}\n'
+    local _, world = run("rebalance 42 --json", { [42] = answer })
+    assert.equal(answer, world.out)
   end)
 
   it("demotes by tag, age and place", function()
-    local answers = { [42] = job(false, 0, 0) }
+    local answers = { [42] = job(false, 2 ^ 30, 0) }
     local _, world = run("demote 42 --tag a.b --older 60 --to node=3", answers)
     assert.same({ "demote to=node node=3 older=60 tag=a.b" }, world.queries)
     assert.same({ "demote to=cold tag=x" }, select(2, run("demote 42 --tag x --to cold",

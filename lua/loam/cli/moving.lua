@@ -47,6 +47,13 @@ local function show(world, answer)
     units.bytes(answer.right), units.bytes(answer.refused)))
 end
 
+-- What a program does by itself: it is no success of this command.
+local function check_end(world, pid, answer)
+  if not answer.running and answer.done < answer.bytes then
+    world.fail(("process %d stopped it at %d%%"):format(pid, percent(answer)))
+  end
+end
+
 -- Begins a job and waits for its end; Ctrl-C ends it where it is.
 ---@param request string
 ---@return integer status
@@ -61,8 +68,13 @@ function moving.run(world, given, request)
     answer, text = ask(world, pid, stop and "move stop" or "moved")
   end
   show_progress(world, answer)
+  if answer.job ~= job then
+    world.fail(("process %d moves live memory anew, by a reload with apply = \"live\""):format(pid))
+  end
   if given.json then world.write(text .. "\n") else show(world, answer) end
-  return interrupted and INTERRUPTED or 0
+  if interrupted then return INTERRUPTED end
+  check_end(world, pid, answer)
+  return 0
 end
 
 -- Words of a request; the tag last, since it may have spaces.

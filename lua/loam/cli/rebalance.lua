@@ -11,7 +11,8 @@ A reload decides for memory to come; this moves what lives, while the program ru
 between nodes, onto huge pages or off them, locked or let go. Shows how far it is, and
 ends with a report by tag of what was moved, what was right, what was refused and why.
 Ctrl-C ends it: what has been moved stays, what is half moved is brought back. A policy
-with apply = "live" does this by itself after each reload.]],
+with apply = "live" does this by itself after each reload. Exit status 0 if it came to its
+end, whatever was refused; 1 if such a reload, or the end of the program, cut it short.]],
   options = {
     { "tag", "T", "only memory of this tag and of those under it", kind = "tag" },
     { "rate", "BYTES", "a second at most (default 1GiB)", kind = "size" },
