@@ -11,6 +11,8 @@ enum { CAPACITY_MOST = 1023 };
 enum { NARROW = 255 };
 /* A bin holds at most this part of the strategy's limit: a thread at most a twenty-fifth. */
 enum { LIMIT_SHARE = 1024 };
+/* Objects that an empty bin takes at most: they are to be handed out while their items are near. */
+enum { TAKEN_AT_ONCE = 128 };
 /* Bytes in a bin that are worth waking somebody for. */
 #define STIRRING ((size_t)256 << 10)
 /* Slots (2 MiB) of large blocks that a thread caches of a pool at most. */
@@ -157,7 +159,9 @@ static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   unsigned class_ = lm_bin_class(offset);
   widen(t, bin, offset);
   if (!lm_bin_is_open(bin)) return false;
-  uint32_t want = (capacity_of(bin) + 1) / 2, n = draw(t, pool, class_, bin->low, want);
+  uint32_t want = (capacity_of(bin) + 1) / 2;
+  if (want > TAKEN_AT_ONCE) want = TAKEN_AT_ONCE;
+  uint32_t n = draw(t, pool, class_, bin->low, want);
   if (!n && pool->strategy->desc.limit) {
     lm_bin_flush_strategy(pool->strategy, t);
     widen(t, bin, offset);

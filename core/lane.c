@@ -248,11 +248,24 @@ static bool count_far(lm_thread *t, void *site, size_t size) {
   return true;
 }
 
+/* From an empty bin, or a span that does not know the token yet. Not where the thread may have come
+ * from another node: take_here. */
+static void *take_filled(lm_thread *t, lm_lane *lane) {
+  if (t->dying || lm_strategy_at(lane->strategy)->shares) return NULL;
+  uint8_t hint = lane->mark % LM_IDS;
+  void *p = lm_pool_take(t, lane->bin, lane->token, &hint);
+  lane->mark = LM_MARK_LIVE + hint;
+  return p;
+}
+
 /* From a lane that is the request's. */
 static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane, loam_site *site) {
   void *p;
-  if (!(lane->token & LM_TOKEN_SLOW)) p = lm_pool_take_wide(t, lane);
-  else if (lm_live_is_near(t, site->index)) p = lm_pool_take_counted(t, lane, t->near, count_near);
+  if (!(lane->token & LM_TOKEN_SLOW)) {
+    p = lm_pool_take_wide(t, lane);
+    if (!p) p = take_filled(t, lane);
+  } else if (lm_live_is_near(t, site->index))
+    p = lm_pool_take_counted(t, lane, t->near, count_near);
   else p = lm_pool_take_counted(t, lane, site, count_far);
   if (lm_likely(p != NULL)) lm_count(&lane->blocks, 1);
   return p;

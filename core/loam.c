@@ -420,8 +420,11 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
 }
 
 static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_refused refused, const void *caller) {
-  bool done = lm_engine_give_counted(t, ptr, refused, lm_engine_count_far);
+  int before = errno;
+  bool done = lm_engine_give_counted(t, ptr, refused, lm_engine_count_far) ||
+              lm_pool_give_full(t, ptr, refused);
   lm_thread_leave(t);
+  errno = before;
   if (!done) free_slow(ptr, SIZE_MAX, caller, NULL);
 }
 

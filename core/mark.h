@@ -78,6 +78,11 @@ LM_INLINE bool lm_mark_is_plain_at(const lm_side *at) {
 LM_INLINE void lm_mark_end_plain(lm_side *at) { lm_count((lm_mark *)at, LM_IDS); }
 _Static_assert(LM_MARK_LIVE + LM_IDS == LM_MARK_CACHED && LM_MARK_CACHED == INT8_MAX + 1,
                "as signed numbers, plain marks are the greatest");
+/* The same of CACHED ones, which as signed numbers are the least, and become FREE. */
+LM_INLINE bool lm_mark_is_cached_at(const lm_side *at) {
+  return lm_peek(int8_t, at) < (int8_t)LM_MARK_SLOW;
+}
+LM_INLINE void lm_mark_end_cached(lm_side *at) { lm_count((lm_mark *)at, LM_MARK_CACHED); }
 /* Of a live large block with this token, which stands beside it. */
 LM_INLINE lm_mark lm_mark_large(lm_token token) {
   return token & LM_TOKEN_SLOW ? LM_MARK_SLOW : LM_MARK_LIVE + LM_ID_WIDE;

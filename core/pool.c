@@ -196,6 +196,16 @@ static void put(lm_thread *t, const lm_place *place) {
   else lm_bin_put(bin, item);
 }
 
+bool lm_pool_give_full(lm_thread *t, void *p, lm_refused refused) {
+  uint32_t bin = lm_peek(uint32_t, &refused.span->bin);
+  if (!lm_mark_is_plain_at(refused.mark) || !lm_bin_place(bin) || lm_bin_class(bin) >= LM_CLASSES)
+    return false;
+  lm_mark_end_plain(refused.mark);
+  lm_poison(p, lm_peek(size_t, &refused.span->size));
+  lm_bin_overflow(t, bin, (lm_item){ p, refused.mark });
+  return true;
+}
+
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   lm_place place;
   if (!lm_map_find(p, &place)) return classify_miss(p, out);

@@ -282,7 +282,8 @@ LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t siz
   return lm_pool_take_large_as(t, lane, size, LM_MARK_LIVE + LM_ID_WIDE);
 }
 
-/* What the fast free did not take because of its mark; mark NULL: there was another reason. */
+/* What the fast free did not take because of its mark, or since its bin is full; mark NULL: there
+ * was another reason. */
 typedef struct lm_refused {
   lm_side *mark;
   const lm_span *span;
@@ -308,7 +309,10 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
   size_t bin = lm_peek(uint32_t, &s->bin);
   lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
-  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
+  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) {
+    *refused = (lm_refused){ side, s };
+    return false;
+  }
   lm_settle(bin);
   lm_mark_end_plain(side);
   /* Whoever gets it next writes to it, and would wait there for its line. */
@@ -318,6 +322,9 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
   lm_move(lm_item *, &lm_pool_bin_at(t, bin)->top, 1);
   return true;
 }
+
+/* The same for a small object that was refused because its bin is full, or not open. */
+bool lm_pool_give_full(lm_thread *t, void *p, lm_refused refused);
 
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   lm_refused refused;

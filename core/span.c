@@ -286,12 +286,12 @@ static bool is_apart(const lm_store *s, const lm_span *span) {
 /* So many objects more are FREE: moves their span between the lists. */
 static void settle_locked(lm_store *s, uint32_t slot, uint32_t more, uint32_t count) {
   lm_span *span = lm_map_span(slot);
-  uint32_t was = free_of(span), free = was + more;
+  lm_palette *palette = palette_of(span);
+  uint32_t was = palette->free, free = was + more;
   lm_assert(free <= count);
-  set_free(span, free);
-  if (is_apart(s, span)) return;
+  palette->free = free;
   bool stays = was > 0 && free < count && note_of(span) != PURGED;
-  if (stays || is_drawing(s, slot)) return;
+  if (stays || is_apart(s, span) || is_drawing(s, slot)) return;
   if (was > 0) unlink_used(s, slot);
   list_locked(s, slot, free == count);
   while (has_too_many_empties(s)) retire_locked(s, s->empty);
@@ -302,16 +302,15 @@ static unsigned put_some_back_locked(lm_store *s, const lm_item *items, unsigned
                                      size_t whole) {
   const lm_span *span = lm_map_span_of(items[0].p);
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
-  uint32_t more = 0;
-  unsigned i = 0;
+  const lm_item *item = items, *end = items + n;
+  uint32_t passed = 0;
   do {
-    lm_mark mark = mark_at(items[i].mark, 0);
-    if (!lm_mark_is_cached(mark)) continue;
-    set_mark(items[i].mark, 0, mark - LM_MARK_CACHED);
-    more++;
-  } while (++i < n && (uintptr_t)items[i].p - start < whole);
-  if (more) settle_locked(s, lm_map_slot((void *)start), more, count);
-  return i;
+    if (lm_likely(lm_mark_is_cached_at(item->mark))) lm_mark_end_cached(item->mark);
+    else passed++;
+  } while (++item < end && (uintptr_t)item->p - start < whole);
+  unsigned done = (unsigned)(item - items);
+  if (done > passed) settle_locked(s, lm_map_slot((void *)start), done - passed, count);
+  return done;
 }
 
 static void put_all_back_locked(lm_store *s, const lm_item *items, unsigned n) {

@@ -47,6 +47,7 @@ static inline void swap(const lm_plan *plan) {
   }
   lm_settle_all();
   lm_generation = next;
+  lm_thread_raise(LM_WARY_STALE);
   lm_thread_grace();
 }
 

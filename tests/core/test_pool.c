@@ -302,6 +302,25 @@ static void knows_a_double_free_after_the_span_is_gone(void **state) {
   }
 }
 
+/* As free does: a full bin is one that no bad free gets past. */
+static void gives_to_a_full_bin_what_lives_and_nothing_else(void **state) {
+  (void)state;
+  enum { N = 5000 };
+  static void *p[N];
+  int full = 0;
+  for (int i = 0; i < N; i++) p[i] = take(lm_strategy_at(0), 48, 16);
+  for (int i = 0; i < N; i++) {
+    lm_refused refused = { 0 };
+    if (lm_pool_give_or(t, p[i], &refused)) continue;
+    assert_non_null(refused.mark);
+    assert_true(lm_pool_give_full(t, p[i], refused));
+    assert_false(lm_pool_give_full(t, p[i], refused));
+    full++;
+  }
+  assert_in_range(full, 1, N / 2);
+  for (int i = 0; i < N; i++) assert_int_equal(release(p[i]), LM_FREE_DOUBLE);
+}
+
 static void leaves_counted_tokens_to_the_slow_path(void **state) {
   (void)state;
   uint32_t bin = lm_pool_bin(lm_strategy_at(0), 0);
@@ -716,6 +735,7 @@ int main(void) {
     TEST(a_bin_is_narrow_while_all_is_freed),
     TEST(tells_bad_frees_apart),
     TEST(knows_a_double_free_after_the_span_is_gone),
+    TEST(gives_to_a_full_bin_what_lives_and_nothing_else),
     TEST(leaves_counted_tokens_to_the_slow_path),
     TEST(changes_the_owner_of_a_live_object_only),
     TEST(walks_exactly_what_is_live),
