@@ -15,8 +15,12 @@
 #define LOAM_CHECKS 0
 #endif
 
+/* Of what is called where something fails: gcc then puts each way to it apart from the code that
+ * programs run, which so shares fewer pages with it. */
+#define LM_COLD __attribute__((cold))
+
 /* Writes "loam: FILE:LINE: not true: EXPRESSION" to standard error and aborts. */
-_Noreturn void lm_abort(const char *file, int line, const char *expression);
+_Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expression);
 
 #define lm_require(e) ((e) ? (void)0 : lm_abort(__FILE__, __LINE__, #e))
 #if LOAM_CHECKS >= 1
@@ -43,6 +47,9 @@ _Noreturn void lm_abort(const char *file, int line, const char *expression);
 #else
 #define LM_JUMPED __attribute__((noipa))
 #endif
+/* Of tables, zeros at first, that are much larger than what is used of them. They lie together,
+ * behind all other variables, which so share few pages. */
+#define LM_SPARSE __attribute__((section(".sbss.loam")))
 #define LM_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define LM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

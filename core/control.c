@@ -46,8 +46,7 @@ typedef struct client {
   bool is_here;
   lm_descriptor link;
   int64_t deadline_ns;
-  char line[LM_CONTROL_LINE];
-  size_t length;
+  size_t length; /* of its line */
   lm_json answer;
   size_t sent;
   lm_descriptor given; /* goes with the answer's first byte */
@@ -66,9 +65,9 @@ static lm_descriptor listener = { .fd = -1 };
 static pid_t owner; /* process that bound the socket */
 static int64_t forked_ns;
 static char directory[LM_CONTROL_PATH], socket_path[LM_CONTROL_PATH];
-static char followed[PATH_MAX]; /* "" none */
-static lm_watch *watch;         /* the thread's */
-static lm_watch *incoming;      /* for the thread to take */
+static LM_SPARSE char followed[PATH_MAX]; /* "" none */
+static lm_watch *watch;                   /* the thread's */
+static lm_watch *incoming;                /* for the thread to take */
 static bool has_incoming;
 static int64_t tick_ns;     /* the thread's: when the next tick may be */
 static int64_t job_ns = -1; /* and the next step of moving memory; -1: there is none */
@@ -76,6 +75,7 @@ static int64_t gauge_ns;    /* and the next reading of gauges */
 static int64_t round_ns;    /* and the next round of dating */
 static _Atomic bool wants_applying;
 static client clients[CLIENTS]; /* the thread's, but for the link */
+static LM_SPARSE char lines[CLIENTS][LM_CONTROL_LINE];
 
 /* Inside, so that nothing done here asks for a new site, which could want this lock. */
 static void enter(void) {
@@ -278,11 +278,13 @@ static void send_answer(client *c) {
   if (n < 0 || c->sent == c->answer.length) hang_up(c);
 }
 
+static char *line_of(const client *c) { return lines[c - clients]; }
+
 static void answer_line(client *c, char *end) {
   *end = 0;
-  if (end > c->line && end[-1] == '\r') end[-1] = 0;
+  if (end > line_of(c) && end[-1] == '\r') end[-1] = 0;
   int given = -1;
-  lm_control_answer(c->line, &c->answer, &given);
+  lm_control_answer(line_of(c), &c->answer, &given);
   enter();
   c->given = lm_descriptor_keep(given);
   leave();
@@ -292,12 +294,12 @@ static void answer_line(client *c, char *end) {
 }
 
 static void receive_line(client *c) {
-  ssize_t n = recv(c->link.fd, c->line + c->length, sizeof c->line - c->length, 0);
+  ssize_t n = recv(c->link.fd, line_of(c) + c->length, LM_CONTROL_LINE - c->length, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) c->length += (size_t)n;
-  char *end = memchr(c->line, '\n', c->length);
+  char *end = memchr(line_of(c), '\n', c->length);
   if (end) answer_line(c, end);
-  else if (n <= 0 || c->length == sizeof c->line) hang_up(c); /* gone, or no line of ours */
+  else if (n <= 0 || c->length == LM_CONTROL_LINE) hang_up(c); /* gone, or no line of ours */
 }
 
 static bool is_answered(const client *c) { return c->answer.length > 0; }

@@ -7,10 +7,10 @@
 
 /* Sets the words that loam_error() returns and passes `status` through, so that a failure is one
  * line: return lm_fail(LOAM_EINVAL, "node %d: this machine has nodes %s", n, nodes); */
-loam_status lm_fail(loam_status status, const char *format, ...) LM_PRINTF(2, 3);
+LM_COLD loam_status lm_fail(loam_status status, const char *format, ...) LM_PRINTF(2, 3);
 
 /* A NULL result with LOAM_ENOMEM's words, for the allocating paths. */
-void *lm_fail_null(const char *format, ...) LM_PRINTF(1, 2);
+LM_COLD void *lm_fail_null(const char *format, ...) LM_PRINTF(1, 2);
 
 /* Tells the host's callback; holds no lock while it does. False if there is none. */
 bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,

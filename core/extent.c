@@ -9,7 +9,7 @@ enum { RANGES_MAX = 4096 };
 
 /* Sorted by address. Written under the lock, with `version` odd meanwhile; read without one, again
  * when it was written. The structs behind are not freed (cache.c keeps them for reuse). */
-static struct {
+static LM_SPARSE struct {
   lm_lock lock;
   _Atomic uint32_t version, n;
   struct {

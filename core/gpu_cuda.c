@@ -265,7 +265,7 @@ static void *context_of(lm_stream stream) {
 
 /* Those beside the primary ones. A host with more of them at a time waits for their work itself. */
 enum { KNOWN = 64 };
-static struct {
+static LM_SPARSE struct {
   lm_lock lock;
   unsigned count[LM_DEVICES_MAX];
   CUcontext of[LM_DEVICES_MAX][KNOWN];

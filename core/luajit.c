@@ -90,7 +90,7 @@ static void note_parts(void *library) {
 /* They come back from the file when they are touched. If it is refused, they stay. */
 void lm_luajit_rest(void) {
   for (uint32_t i = 0; i < resident.n; i++)
-    (void)lm_sys_purge((void *)resident.at[i].from, resident.at[i].to - resident.at[i].from);
+    (void)lm_sys_rest((void *)resident.at[i].from, resident.at[i].to - resident.at[i].from);
 }
 
 static loam_status open_library(void **out) {

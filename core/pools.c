@@ -8,7 +8,7 @@
 lm_lock lm_pools_ending, lm_pools_making, lm_pools_pinning;
 
 /* Whose a place in the threads is; under lm_pools_making. */
-static _Atomic(lm_strategy *) holder[LM_POOL_PLACES];
+static LM_SPARSE _Atomic(lm_strategy *) holder[LM_POOL_PLACES];
 
 lm_pool *lm_pool_of(const lm_strategy *strategy) {
   /* Acquire pairs with the release in make_pool_locked. */

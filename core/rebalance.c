@@ -508,7 +508,7 @@ static void step_locked(lm_thread *t) {
   update_progress();
 }
 
-/* Time in which nobody could be heard does not count: the program was stopped, or loaded a policy. */
+/* Time in which nobody could be heard does not count: it was stopped, or loaded a policy. */
 static bool is_deserted(int64_t now) {
   int64_t since = now - job.seen_ns;
   job.seen_ns = now;

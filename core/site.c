@@ -56,7 +56,7 @@ static char *block; /* where the next name goes */
 static size_t block_left;
 /* Written under the lock, read without: */
 static _Atomic(table *) sites;
-_Atomic(loam_site *) lm_site_chunk[CHUNKS];
+LM_SPARSE _Atomic(loam_site *) lm_site_chunk[CHUNKS];
 static _Atomic uint32_t count = 1, tags = 1;
 
 /* ---- Hashing ------------------------------------------------------------------------------ */
@@ -346,7 +346,7 @@ void lm_site_start(void) {
 
 /* Under slots_lock, but for reading generations' numbers. Slot 0 begins as generation 0's. */
 static bool slot_used[LM_GENERATION_SLOTS] = { true };
-_Atomic uint64_t lm_generation_in[LM_GENERATION_SLOTS];
+LM_SPARSE _Atomic uint64_t lm_generation_in[LM_GENERATION_SLOTS];
 
 lm_token lm_token_make(const loam_site *site, uint32_t slot) {
   lm_token slow = atomic_load_explicit(&site->counted, memory_order_relaxed) ? LM_TOKEN_SLOW : 0;

@@ -9,17 +9,16 @@
 #include "own.h"
 #include "thread.h"
 
-static lm_strategy builtin = { .desc = { .name = "default" }, .whole = &builtin };
+lm_strategy lm_strategy_builtin = { .desc = { .name = "default" }, .whole = &lm_strategy_builtin };
 
 enum { CHAINS = 1024 };
 
-/* Under the lock: writes. In a chain the newest is first; the built-in one is in none. */
-static struct {
-  lm_lock lock;
-  _Atomic uint32_t n;
-  _Atomic(lm_strategy *) chain[CHAINS];
-} table = { .n = 1 };
-_Atomic(lm_strategy *) lm_strategy_table[LM_STRATEGIES_MAX] = { &builtin };
+/* Under the lock: writes. In a chain the newest is first; the built-in one is in none, and not in
+ * the table. */
+static lm_lock lock;
+static _Atomic uint32_t added;
+static LM_SPARSE _Atomic(lm_strategy *) chain[CHAINS];
+LM_SPARSE _Atomic(lm_strategy *) lm_strategy_table[LM_STRATEGIES_MAX];
 
 /* ---- Descriptions */
 
@@ -101,7 +100,7 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
 
 /* ---- The table */
 
-uint32_t lm_strategy_count(void) { return atomic_load_explicit(&table.n, memory_order_acquire); }
+uint32_t lm_strategy_count(void) { return 1 + atomic_load_explicit(&added, memory_order_acquire); }
 
 static uint32_t hash_of(const lm_desc *desc) {
   uint32_t h = 0x811c9dc5u; /* FNV-1a */
@@ -109,10 +108,10 @@ static uint32_t hash_of(const lm_desc *desc) {
   return h;
 }
 
-static _Atomic(lm_strategy *) *chain_of(uint32_t hash) { return &table.chain[hash % CHAINS]; }
+static _Atomic(lm_strategy *) *chain_of(uint32_t hash) { return &chain[hash % CHAINS]; }
 
 static lm_strategy *find(const lm_desc *desc, uint32_t hash) {
-  if (!memcmp(&builtin.desc, desc, sizeof *desc)) return &builtin;
+  if (!memcmp(&lm_strategy_builtin.desc, desc, sizeof *desc)) return &lm_strategy_builtin;
   lm_strategy *s = atomic_load_explicit(chain_of(hash), memory_order_acquire);
   while (s && (s->hash != hash || memcmp(&s->desc, desc, sizeof *desc) != 0)) s = s->older;
   return s;
@@ -121,23 +120,23 @@ static lm_strategy *find(const lm_desc *desc, uint32_t hash) {
 /* The pointers before the count: every id below the count can be looked up. Each release is for an
  * acquire of who finds it: by id, by description, by the count. */
 static void add_locked(lm_strategy *s) {
-  uint32_t id = atomic_load_explicit(&table.n, memory_order_relaxed);
+  uint32_t id = 1 + atomic_load_explicit(&added, memory_order_relaxed);
   s->id = id;
   s->older = atomic_load_explicit(chain_of(s->hash), memory_order_relaxed);
   atomic_store_explicit(&lm_strategy_table[id], s, memory_order_release);
   atomic_store_explicit(chain_of(s->hash), s, memory_order_release);
-  atomic_store_explicit(&table.n, id + 1, memory_order_release);
+  atomic_store_explicit(&added, id, memory_order_release);
 }
 
 /* The strategy that another thread made meanwhile, or `made`; NULL if the table is full. */
 static lm_strategy *settle(lm_strategy *made) {
-  lm_lock_take(&table.lock);
+  lm_lock_take(&lock);
   lm_strategy *s = find(&made->desc, made->hash);
   if (!s && lm_strategy_count() < LM_STRATEGIES_MAX) {
     add_locked(made);
     s = made;
   }
-  lm_lock_drop(&table.lock);
+  lm_lock_drop(&lock);
   return s;
 }
 
@@ -175,7 +174,7 @@ static lm_strategy *prepare(const lm_desc *desc, uint32_t hash) {
 static loam_status make(const lm_desc *desc, uint32_t hash, lm_strategy **out) {
   lm_strategy *made = prepare(desc, hash);
   if (!made) return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
-  lm_thread_leaf(&table.lock);
+  lm_thread_leaf(&lock);
   lm_strategy *s = settle(made);
   if (s != made) discard(made);
   if (!s)

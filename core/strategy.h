@@ -100,10 +100,12 @@ loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out);
  * id is known only from lm_strategy_intern, or from data that was published after it, so the
  * pointer is there; acquire pairs with the release of whoever entered it. */
 extern _Atomic(lm_strategy *) lm_strategy_table[] __attribute__((visibility("hidden")));
+extern lm_strategy lm_strategy_builtin __attribute__((visibility("hidden"))); /* in no table */
 uint32_t lm_strategy_count(void);
 LM_INLINE lm_strategy *lm_strategy_at(uint32_t id) {
   lm_assert(id < lm_strategy_count());
-  return atomic_load_explicit(&lm_strategy_table[id], memory_order_acquire);
+  lm_strategy *s = atomic_load_explicit(&lm_strategy_table[id], memory_order_acquire);
+  return lm_likely(s != NULL) ? s : &lm_strategy_builtin;
 }
 extern const char *const lm_kind_texts[] __attribute__((visibility("hidden")));
 LM_INLINE const char *lm_kind_text(lm_kind kind) {

@@ -19,6 +19,9 @@ int lm_sys_commit(void *at, size_t size);
 int lm_sys_decommit(void *at, size_t size);
 /* Gives the memory back, keeps access: the next touch finds zeros. */
 int lm_sys_purge(void *at, size_t size);
+/* Of a file that is mapped and not written to: its pages are read again when they are touched. Not
+ * if the host has locked them. */
+int lm_sys_rest(void *at, size_t size);
 /* Fresh readable, writable, zeroed memory outside any reservation, and its end. */
 int lm_sys_map(size_t size, void **out);
 void lm_sys_unmap(void *at, size_t size);

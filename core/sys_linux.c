@@ -138,6 +138,11 @@ int lm_sys_purge(void *at, size_t size) {
   return error == EINVAL ? advise(at, size, ADVICE_DONTNEED_LOCKED) : error;
 }
 
+int lm_sys_rest(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  return advise(at, size, MADV_DONTNEED);
+}
+
 int lm_sys_map(size_t size, void **out) {
   if (is_refused()) return ENOMEM;
   return map(NULL, size, PROT_READ | PROT_WRITE, ANONYMOUS, out);

@@ -16,7 +16,7 @@
 #include <signal.h>
 
 _Thread_local lm_thread *lm_self __attribute__((tls_model("initial-exec"))) = NULL;
-static lm_thread nobody;
+static LM_SPARSE lm_thread nobody;
 _Thread_local lm_thread *lm_self_or_nobody __attribute__((tls_model("initial-exec"))) = &nobody;
 
 /* The destructor ran: any further area of this thread is a late one. */

@@ -18,7 +18,7 @@
 
 enum { TAG_MAX = 255 };
 
-caller_set caller_table[CALLER_SETS];
+PRELOAD_SPARSE caller_set caller_table[CALLER_SETS];
 _Atomic uintptr_t caller_epoch;
 
 /* What an object's dynamic section says of its symbols. */

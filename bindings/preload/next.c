@@ -7,7 +7,7 @@
 #define ARENA_SIZE ((size_t)32 << 10)
 
 /* Blocks of the arena are never freed; each has its size in the 16 bytes before it. */
-static _Alignas(16) unsigned char arena[ARENA_SIZE];
+static PRELOAD_SPARSE _Alignas(16) unsigned char arena[ARENA_SIZE];
 static _Atomic size_t arena_used;
 
 static loam_system next;

@@ -20,6 +20,8 @@
 
 #define PRELOAD_API __attribute__((visibility("default")))
 #define PRELOAD_INLINE static inline __attribute__((always_inline))
+/* As LM_SPARSE of core: much larger than what is used of it. */
+#define PRELOAD_SPARSE __attribute__((section(".sbss.loam")))
 #define likely(e) __builtin_expect(!!(e), 1)
 #define unlikely(e) __builtin_expect(!!(e), 0)
 

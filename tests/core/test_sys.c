@@ -103,6 +103,31 @@ static void purges_locked_memory_too(void **state) {
   lm_sys_unmap(at, 2 * LM_PAGE);
 }
 
+/* This program's own code and what is read only of it, as long as nobody has locked it. */
+static void pages_of_a_file_that_rest_are_read_again(void **state) {
+  (void)state;
+  static const char words[3 * LM_PAGE] = { [LM_PAGE] = 'w', [3 * LM_PAGE - 1] = 'e' };
+  uintptr_t from = lm_align_up((uintptr_t)words, LM_PAGE);
+  assert_int_equal(lm_sys_rest((void *)from, 2 * LM_PAGE), 0);
+  assert_int_equal(words[LM_PAGE], 'w');
+  assert_int_equal(words[3 * LM_PAGE - 1], 'e');
+}
+
+static void locked_memory_does_not_rest(void **state) {
+  (void)state;
+  char *at = reserve_and_commit(LM_PAGE);
+  int error = lm_sys_lock(at, LM_PAGE);
+  if (error) {
+    print_message("not tried: memory cannot be locked here (%s)\n", strerror(error));
+    lm_sys_unmap(at, LM_PAGE);
+    skip();
+  }
+  memset(at, 7, LM_PAGE);
+  assert_int_not_equal(lm_sys_rest(at, LM_PAGE), 0);
+  assert_true(is_all(at, LM_PAGE, 7));
+  lm_sys_unmap(at, LM_PAGE);
+}
+
 static void guards_a_page_and_opens_it_again(void **state) {
   (void)state;
   char *at = reserve_and_commit(2 * LM_PAGE);
@@ -344,6 +369,8 @@ int main(void) {
     cmocka_unit_test(commits_zeroed_memory_and_takes_it_back),
     cmocka_unit_test(purges_and_keeps_access),
     cmocka_unit_test(purges_locked_memory_too),
+    cmocka_unit_test(pages_of_a_file_that_rest_are_read_again),
+    cmocka_unit_test(locked_memory_does_not_rest),
     cmocka_unit_test(guards_a_page_and_opens_it_again),
     cmocka_unit_test(maps_zeroed_memory),
     cmocka_unit_test(prefaults_every_page),
