@@ -481,12 +481,12 @@ static unsigned nth_node(uint64_t mask, size_t n) {
 static int spread(uintptr_t at, size_t size, uint64_t nodes, size_t unit) {
   void *page[PAGES];
   int node[PAGES], status[PAGES];
-  size_t turns = (size_t)__builtin_popcountll(nodes);
+  size_t all = (size_t)__builtin_popcountll(nodes);
   for (uintptr_t end = at + size; at < end;) {
     size_t n = 0;
     for (; n < PAGES && at < end; n++, at += LM_PAGE) {
       page[n] = (void *)at;
-      node[n] = (int)nth_node(nodes, at / unit % turns);
+      node[n] = (int)nth_node(nodes, at / unit % all);
     }
     int error = lm_sys_move_pages(page, node, status, n);
     if (error) return error;
@@ -512,33 +512,80 @@ int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t 
   }
 }
 
-/* Pages among these that have memory, on a node that is not in `but`. */
-static size_t count_pages(void *const *page, uint64_t but, size_t n) {
+/* Which node each page of a range is to be on, as rebinding has it; asked in order. */
+typedef struct turns {
+  const lm_placement *placement;
+  size_t unit;
+  lm_numa_runs runs;
+  lm_numa_run run;
+} turns;
+
+static void begin_turns(turns *t, const void *at, size_t size, const lm_placement *placement,
+                        size_t unit) {
+  *t = (turns){ .placement = placement, .unit = unit };
+  if (placement->mode == LM_BIND_WEIGHTED)
+    (void)lm_numa_runs_start(&t->runs, at, size, 0, placement);
+}
+
+/* A mask; 0: none is right. */
+static uint64_t turn_of(turns *t, uintptr_t page) {
+  uint64_t nodes = t->placement->nodes;
+  if (t->placement->mode == LM_BIND_INTERLEAVE)
+    return 1ull << nth_node(nodes, page / t->unit % (size_t)__builtin_popcountll(nodes));
+  if (t->placement->mode != LM_BIND_WEIGHTED) return nodes;
+  while (page >= t->run.to && lm_numa_runs_next(&t->runs, &t->run)) continue;
+  return 1ull << t->run.node;
+}
+
+/* A page that is elsewhere is tried once more, for the kernel to say why. */
+static int why_astray(void *page, uint64_t nodes) {
+  int node = __builtin_ctzll(nodes), status = 0;
+  int error = lm_sys_move_pages(&page, &node, &status, 1);
+  if (!error && status < 0) error = -status;
+  return error == ENOMEM ? ENOSPC : error == EACCES ? EACCES : EBUSY;
+}
+
+static size_t count_astray(void *const *page, const uint64_t *right, size_t n, int *why) {
   int status[PAGES];
   size_t count = 0;
   if (lm_sys_move_pages(page, NULL, status, n)) return 0;
-  for (size_t i = 0; i < n; i++)
-    if (status[i] >= 0 && status[i] < LM_NODES_MAX && !(but >> status[i] & 1)) count++;
+  for (size_t i = 0; i < n; i++) {
+    if (status[i] < 0 || status[i] >= LM_NODES_MAX || right[i] >> status[i] & 1) continue;
+    count++;
+    if (why && !*why) *why = why_astray(page[i], right[i]);
+  }
   return count;
 }
 
-static size_t count_range(const void *at, size_t size, uint64_t but) {
+static size_t count_range(const void *at, size_t size, turns *t, int *why) {
   void *page[PAGES];
+  uint64_t right[PAGES];
   size_t count = 0, n = 0;
   for (uintptr_t p = (uintptr_t)at, end = p + size; p < end; p += LM_PAGE) {
+    right[n] = turn_of(t, p);
     page[n++] = (void *)p;
     if (n < PAGES && p + LM_PAGE < end) continue;
-    count += count_pages(page, but, n);
+    count += count_astray(page, right, n, why);
     n = 0;
   }
   return count * LM_PAGE;
 }
 
-size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement) {
-  return placement->nodes ? count_range(at, size, placement->nodes) : 0;
+size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement, size_t unit,
+                      int *why) {
+  turns t;
+  *why = 0;
+  if (!placement->nodes) return 0;
+  begin_turns(&t, at, size, placement, unit);
+  return count_range(at, size, &t, why);
 }
 
-size_t lm_numa_touched(const void *at, size_t size) { return count_range(at, size, 0); }
+size_t lm_numa_touched(const void *at, size_t size) {
+  static const lm_placement nowhere;
+  turns t;
+  begin_turns(&t, at, size, &nowhere, LM_PAGE);
+  return count_range(at, size, &t, NULL);
+}
 
 /* By the distance from the node of the caller. */
 int lm_numa_far(void) {

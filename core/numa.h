@@ -66,8 +66,11 @@ int lm_numa_bind(void *at, size_t size, const lm_placement *placement);
  * in pieces of `unit` bytes. "local" and the default only forget what was bound: each page is local
  * to somebody. */
 int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t unit);
-/* Bytes of touched pages that are on no node of the placement; 0 also where none can tell. */
-size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement);
+/* Bytes of touched pages of a range that was rebound which are not on the node whose turn it is, or
+ * on any of those named; 0 also where none can tell. *why: ENOSPC, EACCES where another process
+ * shares them (a forked one), or EBUSY. */
+size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement, size_t unit,
+                      int *why);
 /* Bytes of pages that have memory. */
 size_t lm_numa_touched(const void *at, size_t size);
 /* The nearest node with memory that has no CPU; -1: all have. */

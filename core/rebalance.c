@@ -21,7 +21,6 @@
 #include "large.h"
 #include "own.h"
 #include "placed.h"
-#include "refit.h"
 #include "rehome.h"
 #include "walk.h"
 
@@ -179,6 +178,7 @@ static const char *words_of(int error) {
   switch (error) {
     case ENOSPC:
     case EIO: return "its nodes have no room";
+    case EACCES: return "a forked process shares its pages";
     case EPERM: return "it is not permitted";
     case ENOMEM: return "the kernel has no memory, mappings or locked pages left for it";
     case EINTR: return "it was stopped";
@@ -375,11 +375,12 @@ static void move_piece(lm_thread *t) {
 /* What of a moved extent is elsewhere all the same is told apart: its strategy prefers, it does not
  * demand. */
 static void tell_moved(const lm_home *h) {
-  lm_prepare how = lm_pool_prepare(&h->to->desc);
-  size_t range = (size_t)h->slots << LM_SLOT_SHIFT;
-  size_t astray = lm_refit_astray(&how, lm_map_address(h->slot), range);
+  bool whole = h->astray <= ((size_t)h->slots << LM_SLOT_SHIFT) / 16;
+  bool full = h->why == ENOSPC;
   tally(h->slot, lm_placed_moved,
-        astray > range / 16 ? "in part: its nodes have no room for all" : "");
+        whole  ? ""
+        : full ? "in part: its nodes have no room for all"
+               : "in part: the kernel left pages where they were");
 }
 
 static void adopt_batch(lm_thread *t) {

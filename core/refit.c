@@ -29,15 +29,6 @@ static void split_at(uintptr_t edge, uintptr_t page) {
   if (edge % HUGE) (void)lm_sys_cool((void *)page, LM_PAGE);
 }
 
-static int place(const lm_prepare *to, void *at, size_t size) {
-  uintptr_t from = (uintptr_t)at, end = from + size;
-  split_at(from, from);
-  split_at(end, end - LM_PAGE);
-  int error = lm_numa_rebind(at, size, placement_of(to), to->thp > 0 ? HUGE : LM_PAGE);
-  bool needless = lm_is_pow2((size_t)lm_numa_nodes()) && (error == EPERM || error == ENOSYS);
-  return needless ? 0 : error;
-}
-
 static void split_all(uintptr_t from, uintptr_t end) {
   for (uintptr_t at = lm_align_up(from, HUGE); at + HUGE <= end; at += HUGE)
     (void)lm_sys_cool((void *)at, LM_PAGE);
@@ -52,10 +43,40 @@ static bool is_huge_by_default(void) {
          strstr(text, "[always]");
 }
 
+static bool is_huge(const lm_prepare *to) {
+  return to->thp > 0 || (to->thp == 0 && is_huge_by_default());
+}
+
+/* Of what is interleaved. By default as it would be touched: what has no room for a huge page goes
+ * page by page. */
+static size_t unit_of(const lm_prepare *to, const void *at, size_t size) {
+  uintptr_t from = lm_align_up((uintptr_t)at, HUGE);
+  bool has_room = from + HUGE <= (uintptr_t)at + size;
+  return to->thp > 0 || (has_room && is_huge(to)) ? HUGE : LM_PAGE;
+}
+
+/* What is shared out in pieces smaller than a huge page: one would go with each of its pieces. */
+static bool is_shared_out(const lm_prepare *to, size_t unit) {
+  const lm_placement *p = placement_of(to);
+  if (p->mode == LM_BIND_INTERLEAVE) return unit < HUGE;
+  return p->mode == LM_BIND_WEIGHTED && !p->huge;
+}
+
+static int place(const lm_prepare *to, void *at, size_t size) {
+  uintptr_t from = (uintptr_t)at, end = from + size;
+  split_at(from, from);
+  split_at(end, end - LM_PAGE);
+  size_t unit = unit_of(to, at, size);
+  if (is_shared_out(to, unit)) split_all(from, end);
+  int error = lm_numa_rebind(at, size, placement_of(to), unit);
+  bool needless = lm_is_pow2((size_t)lm_numa_nodes()) && (error == EPERM || error == ENOSYS);
+  return needless ? 0 : error;
+}
+
 static void set_huge(const lm_prepare *to, void *at, size_t size) {
   uintptr_t from = lm_align_up((uintptr_t)at, HUGE);
   uintptr_t end = lm_align_down((uintptr_t)at + size, HUGE);
-  bool wanted = to->thp > 0 || (to->thp == 0 && is_huge_by_default());
+  bool wanted = is_huge(to);
   (void)lm_sys_advise_huge(at, size, wanted);
   if (to->thp > 0 && from < end) (void)lm_sys_collapse((void *)from, end - from);
   if (!wanted) split_all((uintptr_t)at, (uintptr_t)at + size);
@@ -71,6 +92,9 @@ int lm_refit(const lm_prepare *from, const lm_prepare *to, void *at, size_t size
   return to->prefault && !from->prefault ? lm_sys_prefault(at, size) : 0;
 }
 
-size_t lm_refit_astray(const lm_prepare *to, const void *at, size_t size) {
-  return to->placement ? lm_numa_astray(at, size, to->placement) : 0;
+size_t lm_refit_astray(const lm_prepare *from, const lm_prepare *to, const void *at, size_t size,
+                       int *why) {
+  *why = 0;
+  if (!to->placement || is_placed_alike(from, to)) return 0;
+  return lm_numa_astray(at, size, to->placement, unit_of(to, at, size), why);
 }

@@ -14,7 +14,8 @@ const char *lm_refit_refusal(const lm_prepare *from, const lm_prepare *to, const
  * succeeds. `size` is a multiple of LM_PAGE, better of 2 MiB. */
 int lm_refit(const lm_prepare *from, const lm_prepare *to, void *at, size_t size);
 
-/* Bytes that the kernel left on nodes that the preparation does not name. */
-size_t lm_refit_astray(const lm_prepare *to, const void *at, size_t size);
+/* Bytes that the kernel left elsewhere than it was told to, and why (lm_numa_astray). */
+size_t lm_refit_astray(const lm_prepare *from, const lm_prepare *to, const void *at, size_t size,
+                       int *why);
 
 #endif

@@ -126,12 +126,18 @@ void lm_rehome_turn(lm_home *h, int error) {
   h->error = error;
 }
 
-/* Where the strategy demands its nodes, a page that stayed elsewhere is a failure. */
+/* Where the strategy demands its nodes, a page that stayed elsewhere is a failure; where it prefers
+ * them, pages that others share are, since they can move when the others are gone. */
 static int fit_piece(lm_home *h, char *at, size_t n) {
   lm_prepare from = lm_pool_prepare(&h->from->desc), to = lm_pool_prepare(&h->to->desc);
-  int error = lm_refit(&from, &to, at, n);
-  if (error || h->to->desc.placement.mode != LM_BIND_BIND) return error;
-  return lm_refit_astray(&to, at, n) ? ENOSPC : 0;
+  int why, error = lm_refit(&from, &to, at, n);
+  if (error) return error;
+  size_t astray = lm_refit_astray(&from, &to, at, n, &why);
+  if (astray && h->to->desc.placement.mode == LM_BIND_BIND) return why;
+  if (astray > n / 16 && why == EACCES) return why;
+  h->astray += astray;
+  if (why) h->why = why;
+  return 0;
 }
 
 lm_fitted lm_rehome_fit(lm_home *h, size_t most) {

@@ -28,9 +28,11 @@ typedef struct lm_home {
   bool reverse, stray; /* being brought back; could not be */
   unsigned class_;     /* of a span */
   lm_strategy *from, *to;
-  size_t bytes; /* of what lives in it; once accepted, taken of the limit of `to` */
-  size_t done;  /* bytes of its range that are prepared anew */
-  int error;    /* why it is brought back; an errno */
+  size_t bytes;  /* of what lives in it; once accepted, taken of the limit of `to` */
+  size_t done;   /* bytes of its range that are prepared anew */
+  int error;     /* why it is brought back; an errno */
+  size_t astray; /* of what is done, where its nodes are preferred: bytes that stayed elsewhere */
+  int why;       /* they did; an errno */
 } lm_home;
 
 /* Inside an operation. False: there is nothing at `slot` that could be claimed. */

@@ -1105,11 +1105,12 @@ LOAM_API loam_block *loam_share_open(loam_site *site, const loam_share *share, i
  * freed. A reallocation of a block that is being moved copies it.
  *
  * What is refused stays as it was, and is told with the reason: blocks of handlers and of the
- * system; memory of devices, managed and pinned memory; guarded ones; memory of exact huge pages;
- * small objects whose page has others that want something else; a new strategy that is at its limit
- * or asks for more alignment than the address has; what the kernel refuses. Of a request only the
- * usable size and the tag are remembered: a policy that tells apart what a block cannot tell any
- * more leaves it where it is. */
+ * system; shared memory and files; memory of devices, managed and pinned memory; guarded ones;
+ * memory of exact huge pages; small objects whose page has others that want something else; pages
+ * that a forked process has too, until it ends or writes to them; a new strategy that is at its
+ * limit or asks for more alignment than the address has; what the kernel refuses. Of a request only
+ * the usable size and the tag are remembered: a policy that tells apart what a block cannot tell
+ * any more leaves it where it is. */
 
 /* What has been done so far, in bytes of live blocks. */
 typedef struct loam_progress {

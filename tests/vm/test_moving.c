@@ -1,5 +1,7 @@
 /* test_moving.c - live memory moves between nodes, and policies are steered by what is free on one:
  * on the machine with four nodes, in the kernel's words. */
+#include <sys/wait.h>
+
 #include "loam.h"
 #include "numa.h"
 #include "pages.h"
@@ -33,15 +35,14 @@ static char why[128];
 static void note(void *ctx, const loam_placed *row) {
   (void)ctx;
   if (!strcmp(row->what, "moved")) moved += row->bytes;
-  if (!strcmp(row->what, "refused")) {
-    refused += row->bytes;
-    snprintf(why, sizeof why, "%s", row->why);
-  }
+  if (!strcmp(row->what, "refused")) refused += row->bytes;
+  if (*row->why) snprintf(why, sizeof why, "%s", row->why);
 }
 
 static void rebalance(const char *tag) {
   loam_rebalance_options options = { .size = sizeof options, .tag = tag, .rate = UINT64_MAX };
   moved = refused = 0;
+  why[0] = 0;
   if (loam_rebalance(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
 }
 
@@ -83,6 +84,86 @@ static void interleaved_and_weighted_blocks_are_spread_anew(void **state) {
   assert_in_range(found.on[0], 2900, 3250);
   assert_int_equal(found.on[0] + found.on[1], 4096);
   is_filled(p, 16 * MiB);
+  loam_free(p);
+}
+
+static void is_spread_evenly(const void *p, size_t size) {
+  spread found = where_is(p, size);
+  for (int node = 0; node < NODES; node++)
+    assert_int_equal(found.on[node], (long)(size / PAGE / NODES));
+}
+
+/* A huge page that is to be shared out is taken apart first: it would go with each of its pages. */
+static void huge_pages_are_taken_apart_to_be_spread(void **state) {
+  (void)state;
+  load("loam.host { name = 'huge0', numa = 0, huge = 'thp' }");
+  char *p = filled("apart", 16 * MiB);
+  assert_int_equal(smaps(p, 16 * MiB, "AnonHugePages"), 16 << 10);
+  load("loam.host { name = 'by page', numa = 'interleave', huge = false }");
+  rebalance("apart");
+  assert_int_equal(moved, 16 * MiB);
+  assert_string_equal(why, "");
+  is_spread_evenly(p, 16 * MiB);
+  load("loam.host { name = 'huge0', numa = 0, huge = 'thp' }");
+  rebalance("apart");
+  load("loam.host { name = 'cells', numa = { weights = { [0] = 3, [1] = 1 } } }");
+  rebalance("apart");
+  spread found = where_is(p, 16 * MiB);
+  assert_in_range(found.on[0], 2900, 3250);
+  assert_int_equal(found.on[0] + found.on[1], 4096);
+  is_filled(p, 16 * MiB);
+  loam_free(p);
+}
+
+static void huge_pages_by_default_are_spread_whole(void **state) {
+  (void)state;
+  char *p, *small;
+  set("/sys/kernel/mm/transparent_hugepage/enabled", "always");
+  load("loam.host { name = 'default0', numa = 0 }");
+  p = filled("default", 16 * MiB);
+  small = filled("default", 200 << 10);
+  load("loam.host { name = 'default spread', numa = 'interleave' }");
+  rebalance("default");
+  set("/sys/kernel/mm/transparent_hugepage/enabled", "madvise");
+  assert_int_equal(moved, 16 * MiB + (200 << 10));
+  is_spread_evenly(p, 16 * MiB);
+  spread found = where_is(small, 200 << 10);
+  for (int node = 0; node < NODES; node++) assert_in_range(found.on[node], 12, 13);
+  is_filled(p, 16 * MiB);
+  loam_free(small);
+  loam_free(p);
+}
+
+/* The kernel moves no page that several processes have. */
+static void what_a_forked_process_shares_stays_until_it_is_gone(void **state) {
+  (void)state;
+  static const char *const wanted[] = { "1", "{ prefer = 1 }", "'interleave'" };
+  int gate[2];
+  load("loam.host { name = 'shared0', numa = 0 }");
+  char *p = filled("shared", 4 * MiB);
+  assert_int_equal(pipe(gate), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    close(gate[1]);
+    _exit((int)read(gate[0], &(char){ 0 }, 1));
+  }
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    char text[80];
+    snprintf(text, sizeof text, "loam.host { name = 'wanted%zu', numa = %s }", i, wanted[i]);
+    load(text);
+    rebalance("shared");
+    assert_int_equal(refused, 4 * MiB);
+    assert_string_equal(why, "a forked process shares its pages");
+    assert_string_equal(strategy_of(p), "shared0");
+    assert_on(p, 4 * MiB, 1);
+  }
+  close(gate[1]);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  rebalance("shared");
+  assert_int_equal(moved, 4 * MiB);
+  is_spread_evenly(p, 4 * MiB);
+  is_filled(p, 4 * MiB);
+  close(gate[0]);
   loam_free(p);
 }
 
@@ -293,6 +374,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(large_blocks_go_where_the_new_policy_says),
     cmocka_unit_test(interleaved_and_weighted_blocks_are_spread_anew),
+    cmocka_unit_test(huge_pages_are_taken_apart_to_be_spread),
+    cmocka_unit_test(huge_pages_by_default_are_spread_whole),
+    cmocka_unit_test(what_a_forked_process_shares_stays_until_it_is_gone),
     cmocka_unit_test(small_objects_move_with_their_pages),
     cmocka_unit_test(huge_pages_move_and_stay_huge),
     cmocka_unit_test(neighbours_stay_where_they_are),
