@@ -100,23 +100,12 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   if (capacity_of(bin) > now) bins->large += slots;
 }
 
-/* What is first in the palette of p's span is noted in its slots, where lm_pool_knows looks. */
-static void note_first(const void *p, lm_token token) {
-  lm_span *span = lm_map_span_of(p);
-  if (atomic_load_explicit(&span->token, memory_order_relaxed) == token) return;
-  uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
-  uint32_t slot = lm_map_slot((void *)start);
-  for (uint32_t next = lm_map_next(slot); slot < next; slot++)
-    atomic_store_explicit(&lm_map_span(slot)->token, token, memory_order_release);
-}
-
 /* Makes a cached object `token`'s; false when there is no memory to note that. */
 static bool stamp(const lm_item *item, lm_token token, uint8_t *hint) {
   lm_side *side = lm_pool_marks(item);
   lm_assert(token != LM_NOBODY);
   lm_mark mark = lm_mark_assign(side, (size_t)(item->mark - side), token, hint);
   if (!mark) return false;
-  if (mark == LM_MARK_LIVE + LM_ID_FIRST) note_first(item->p, token);
   lm_pool_mark(item->mark, mark);
   lm_pool_unpoison(item->p);
   return true;

@@ -101,7 +101,7 @@ LM_INLINE uint64_t lm_engine_gated_key(uint64_t key, int64_t leads) {
  * `bin`, with `token`, under the generation that was live when the thread last took LM_WARY_STALE
  * back, which every later swap raises; or, with LM_LANE_ASKS, passes `gate` in that generation's
  * plan, which is there while the thread is active. A token that is counted keeps to the lane, but
- * not to its palette: so the short way finds nothing. */
+ * is in no palette: so the short way finds nothing. */
 LM_INLINE void *lm_engine_take_at(lm_thread *t, lm_lane *lane) {
   lm_peeked();
   void *p = lm_pool_take_ready(t, lane);

@@ -195,7 +195,7 @@ static const lm_strategy *pinned_of(const lm_plan *plan, size_t size, const lm_w
   return lm_make_default(wish);
 }
 
-/* Where the palette of an object's span has a token, as far as its mark tells. */
+/* Where an object's token is, as far as its mark tells. */
 static uint8_t id_of(const void *p, lm_token token) {
   lm_mark mark = atomic_load_explicit(lm_pool_mark_of(p), memory_order_relaxed);
   bool says = lm_mark_is_plain(mark) && mark != LM_MARK_LIVE + LM_ID_WIDE;

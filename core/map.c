@@ -149,7 +149,6 @@ static void write_view(lm_span *s, const lm_view *view) {
 void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_view *view) {
   for (uint32_t i = 0; i < slots; i++) {
     lm_span *s = lm_map_span(slot + i);
-    atomic_store_explicit(&s->token, LM_NOBODY, memory_order_relaxed);
     write_view(s, view);
   }
 }

@@ -48,13 +48,10 @@ LM_INLINE bool lm_use_is_large(uint32_t use) {
   return use == LM_USE_LARGE || (use >= LM_USE_MOVING && use <= LM_USE_STRAY);
 }
 
-/* One cache line. The first four are all that a free reads; with `token`, most allocations read no
- * other line but that of the object's mark. `start`, `reciprocal`, `side`, `bin`, `strategy` and
- * `size` stand in each slot of a span; they are written under the owner's lock, `version` being odd
- * meanwhile, and read by anyone (atomics only so that this is defined).
- *
- * Law of `token` in each slot of a span of small objects: LM_NOBODY, or what stands in its palette
- * at LM_ID_FIRST, which for as long as the span is one stays there. */
+/* One cache line. The first four are all that a free reads, and most allocations read none.
+ * `start`, `reciprocal`, `side`, `bin`, `strategy` and `size` stand in each slot of a span; they
+ * are written under the owner's lock, `version` being odd meanwhile, and read by anyone (atomics
+ * only so that this is defined). */
 typedef struct lm_span {
   _Atomic uintptr_t start;     /* of the first object; 0: no objects known here */
   _Atomic uint64_t reciprocal; /* ceil(2^64 / size); of a large block 0 or 1 */
@@ -68,7 +65,7 @@ typedef struct lm_span {
   _Atomic uint32_t slots; /* of the extent */
   /* Atomics because one who found a large block here may look at its token when it is gone. */
   union {
-    _Atomic(lm_token) token; /* a large block's, or see above */
+    _Atomic(lm_token) token; /* a large block's */
     _Atomic uint32_t length; /* of a run of free slots, in its last slot */
   };
   union {

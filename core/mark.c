@@ -12,6 +12,8 @@
 #include "slab.h"
 #include "thread.h"
 
+_Atomic(lm_token) lm_mark_common[LM_COMMON + 1];
+
 enum { LOOKS = 16 }; /* in a palette, before a token is noted apart */
 enum { KINDS = 2 * LM_CLASSES };
 
@@ -149,13 +151,28 @@ static _Atomic(lm_token) *wide_of(lm_palette *palette) {
 
 /* ---- Tokens ------------------------------------------------------------------------------- */
 
-/* Whether a place of the palette is the token's, or is now. */
+/* Whether a place is the token's, or is now. */
 static bool owns(_Atomic(lm_token) *owner, lm_token token) {
   lm_token now = atomic_load_explicit(owner, memory_order_relaxed);
   if (now == token) return true;
   return now == LM_NOBODY && (atomic_compare_exchange_strong_explicit(
                                   owner, &now, token, memory_order_relaxed, memory_order_relaxed) ||
                               now == token);
+}
+
+static bool is_at(lm_side *side, unsigned id, lm_token token) {
+  const _Atomic(lm_token) *owner = lm_mark_owner(side, (lm_mark)(LM_MARK_LIVE + id));
+  return atomic_load_explicit(owner, memory_order_relaxed) == token;
+}
+
+/* The id of a token that is common, or is now; 0: there are as many already. */
+static unsigned find_common(lm_token token) {
+  unsigned id = lm_mark_hint(token) % LM_COMMON + 1;
+  for (unsigned i = 0; i < LM_COMMON; i++) {
+    if (owns(&lm_mark_common[id], token)) return id;
+    id = id < LM_COMMON ? id + 1 : 1;
+  }
+  return 0;
 }
 
 static lm_mark assign_wide(lm_palette *palette, size_t index, lm_token token) {
@@ -168,16 +185,15 @@ static lm_mark assign_wide(lm_palette *palette, size_t index, lm_token token) {
 LM_NOINLINE lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint) {
   lm_palette *palette = lm_mark_palette(side);
   if (token & LM_TOKEN_SLOW) return assign_wide(palette, index, token);
-  if (owns(&palette->owner[LM_ID_FIRST], token)) return LM_MARK_LIVE + LM_ID_FIRST;
-  unsigned id = *hint;
-  for (int i = 0; i < LOOKS; i++) {
-    if (owns(&palette->owner[id], token)) {
-      *hint = (uint8_t)id;
-      return (lm_mark)(LM_MARK_LIVE + id);
-    }
-    id = id < LM_OWNERS ? id + 1 : LM_ID_FIRST + 1;
+  if (is_at(side, *hint, token)) return (lm_mark)(LM_MARK_LIVE + *hint);
+  unsigned id = find_common(token);
+  for (unsigned i = 0, at = lm_mark_hint(token); !id && i < LOOKS; i++) {
+    if (owns(&palette->owner[at - LM_ID_OWN], token)) id = at;
+    at = at + 1 < LM_ID_WIDE ? at + 1 : LM_ID_OWN;
   }
-  return assign_wide(palette, index, token);
+  if (!id) return assign_wide(palette, index, token);
+  *hint = (uint8_t)id;
+  return (lm_mark)(LM_MARK_LIVE + id);
 }
 
 /* ---- What is held ------------------------------------------------------------------------- */

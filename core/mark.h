@@ -3,19 +3,21 @@
  *   mark = state + id, two bits and six
  *
  *   state  FREE in its span; CACHED in a thread's bin or its class's depot; LIVE with a caller
- *   id     0: nobody's so far; else where its token is: in the span's palette, which has room for
- *          62 tokens (LM_ID_FIRST: the first that came), or (LM_ID_WIDE) in a table of a token for
- *          each object, which a span gets when its palette is full or the token is one that the
- *          engine counts
+ *   id     0: nobody's so far; else where its token is: up to LM_COMMON, among those that are
+ *          common to all spans, the process's first; then in the span's palette, which has room for
+ *          24 more; or (LM_ID_WIDE) in a table of a token for each object, which a span gets when
+ *          its palette is full or the token is one that the engine counts
  *
- * Most spans hold the objects of a few sites, so most objects cost a byte; and because only the
- * state changes when one is freed, a second free can still tell whose it was. Two marks stand for
+ * Most programs have few sites, and most of the spans of others few, so most objects cost a byte,
+ * and who allocates one need not look where a common token is. Because only the state changes when
+ * one is freed, a second free can still tell whose it was. Two marks stand for
  * themselves, and the fast free refuses both: SLOW, live with a counted token; and BUSY, live while
  * its token is being replaced. Marks above SLOW are of objects that two threads freed at the same
  * moment: dead, and nobody's to hand out.
  *
  * Law: a LIVE mark's id is not 0. A LIVE or CACHED mark whose id is not 0 names a token that stays
- *      in its place for as long as the span is one. Equal tokens may stand in a palette twice.
+ *      in its place for as long as the span is one, and a common one for good. Equal tokens may
+ *      stand in a palette twice.
  *
  * Memory of marks never becomes anything but marks or zeros, so that one who reads a span just as
  * it goes reads no nonsense. */
@@ -33,10 +35,17 @@ enum { LM_NOBODY = 0 };           /* a token that is none */
 typedef uint8_t lm_mark;
 typedef _Atomic(lm_mark) lm_side;
 
-enum { LM_IDS = 64, LM_OWNERS = LM_IDS - 2, LM_ID_FIRST = 1, LM_ID_WIDE = LM_IDS - 1 };
+enum {
+  LM_IDS = 64,
+  LM_COMMON = 38,
+  LM_ID_OWN = LM_COMMON + 1, /* the first of a palette's */
+  LM_ID_WIDE = LM_IDS - 1,
+  LM_OWNERS = LM_ID_WIDE - LM_ID_OWN
+};
 enum {
   LM_MARK_FREE = 0,
   LM_MARK_LIVE = LM_IDS,
+  LM_MARK_COMMON = LM_MARK_LIVE + LM_COMMON, /* the greatest live one of a common token */
   LM_MARK_CACHED = 2 * LM_IDS,
   LM_MARK_SLOW = 3 * LM_IDS,
   LM_MARK_BUSY = LM_MARK_LIVE
@@ -51,16 +60,23 @@ typedef struct lm_item {
 
 /* Stands before the marks of a span. */
 typedef struct lm_palette {
-  _Atomic(lm_token) owner[LM_IDS]; /* by id; [0] and [LM_ID_WIDE] are not used */
+  _Atomic(lm_token) owner[LM_OWNERS]; /* by id, from LM_ID_OWN on */
   _Atomic(_Atomic(lm_token) *) wide;
   uint32_t class_, count; /* of the span */
   uint32_t free, hint;    /* marks that are FREE, and where to look for one: span.c */
 } __attribute__((aligned(LM_CACHE_LINE))) lm_palette;
 
 LM_INLINE lm_palette *lm_mark_palette(lm_side *side) { return (lm_palette *)side - 1; }
-/* Where the token of a live mark is, unless that is LM_ID_WIDE's. */
+
+/* By id; [0] is nobody's. */
+extern _Atomic(lm_token) lm_mark_common[LM_COMMON + 1] __attribute__((visibility("hidden")));
+
+/* Where the token of a live mark is that is in a palette; or among the common ones as well. */
+LM_INLINE _Atomic(lm_token) *lm_mark_own(lm_side *side, lm_mark live) {
+  return &lm_mark_palette(side)->owner[(size_t)live - LM_MARK_LIVE - LM_ID_OWN];
+}
 LM_INLINE _Atomic(lm_token) *lm_mark_owner(lm_side *side, lm_mark live) {
-  return &lm_mark_palette(side)->owner[(size_t)live - LM_MARK_LIVE];
+  return live <= LM_MARK_COMMON ? &lm_mark_common[live - LM_MARK_LIVE] : lm_mark_own(side, live);
 }
 
 LM_INLINE bool lm_mark_is_free(lm_mark m) { return m < LM_MARK_LIVE; }
@@ -92,9 +108,9 @@ LM_INLINE lm_mark lm_mark_dead(lm_mark m) {
   return m >= LM_MARK_SLOW ? LM_MARK_CACHED + LM_ID_WIDE : (lm_mark)(m + LM_IDS);
 }
 
-/* The id to try for a token that is not the span's first. */
+/* The id to try for a token that is not common. */
 LM_INLINE uint8_t lm_mark_hint(lm_token token) {
-  return (uint8_t)(LM_ID_FIRST + 1 + (((token * 0x9e3779b1u) >> 16) * (LM_OWNERS - 1) >> 16));
+  return (uint8_t)(LM_ID_OWN + (((token * 0x9e3779b1u) >> 16) * LM_OWNERS >> 16));
 }
 
 /* Once, before a module above it hooks its own locks: those are taken first. */
@@ -113,15 +129,15 @@ size_t lm_marks_taken(void);
 bool lm_marks_are_valid(void);
 
 /* The mark for an object at `index` with a token, which is noted where it has to be; 0 when there
- * is no memory for that. The first token of a span has LM_ID_FIRST; for others *hint is an id to
- * try first, and becomes the one that fitted. */
+ * is no memory for that. *hint is an id to try first, and becomes the one that fitted, if any. */
 lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint);
 
 /* Where the token stands that a mark of an object names; NULL: nowhere. */
 LM_INLINE _Atomic(lm_token) *lm_mark_token_at(lm_side *side, size_t index, lm_mark mark) {
   lm_palette *palette = lm_mark_palette(side);
   unsigned id = mark < LM_MARK_SLOW ? mark % LM_IDS : LM_ID_WIDE;
-  if (id != LM_ID_WIDE) return &palette->owner[id];
+  if (id <= LM_COMMON) return &lm_mark_common[id];
+  if (id != LM_ID_WIDE) return &palette->owner[id - LM_ID_OWN];
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire);
   return wide ? &wide[index] : NULL;
 }

@@ -185,26 +185,18 @@ LM_INLINE void lm_pool_mark(lm_side *at, lm_mark mark) {
   atomic_store_explicit(at, mark, memory_order_release);
 }
 
-/* Whether a token is the first of a span of which something is cached. */
-LM_INLINE bool lm_pool_is_first(const lm_span *s, lm_token token) {
-  if (lm_unlikely(lm_peek_first(lm_token, &s->token) != token)) return false;
-  lm_peeked(); /* pairs with the release of note_first: the palette has it */
-  return true;
-}
-
-/* Whether a lane's token stands in the palette where the lane has it. What was read before, or is
- * read here, is read again: no register is left for it. */
-LM_INLINE bool lm_pool_knows(const lm_span *s, const lm_lane *lane) {
+/* Whether a lane's token stands in the palette of an item's span where the lane has it. What was
+ * read before, or is read here, is read again: no register is left for it. */
+LM_INLINE bool lm_pool_knows(const lm_item *item, const lm_lane *lane) {
   atomic_signal_fence(memory_order_seq_cst);
-  lm_side *side = lm_peek(lm_side *, &s->side);
-  bool known = lm_peek(lm_token, lm_mark_owner(side, lane->mark)) == lane->token;
+  lm_side *side = lm_pool_marks(item);
+  bool known = lm_peek(lm_token, lm_mark_own(side, lane->mark)) == lane->token;
   atomic_signal_fence(memory_order_seq_cst);
   return known;
 }
 
-/* Takes the last object of a bin, which is p. */
-LM_INLINE void *lm_pool_take_last(lm_bin *bin, const lm_item *top, void *p, lm_mark mark) {
-  lm_side *at = top[-1].mark;
+/* Takes the last object of a bin, which is p, and its mark at `at`. */
+LM_INLINE void *lm_pool_take_last(lm_bin *bin, void *p, lm_side *at, lm_mark mark) {
   lm_move(lm_item *, &bin->top, -1);
   lm_pool_mark(at, mark);
   lm_pool_unpoison(p);
@@ -212,23 +204,22 @@ LM_INLINE void *lm_pool_take_last(lm_bin *bin, const lm_item *top, void *p, lm_m
   return p;
 }
 
-/* From the bin of a lane, if that is not empty and the token is known. NULL: nothing was done.
- * Without a call, and what the lane says is read when it is needed, if that is twice: so all of it
- * fits the registers that need not be saved. What gcc keeps of a bin is its offset, which each
- * instruction adds to the thread by itself. */
+/* From the bin of a lane, if that is not empty and the token is known: where it is common, it is.
+ * NULL: nothing was done. Without a call, so that all of it fits the registers that need not be
+ * saved. What gcc keeps of a bin is its offset, which each instruction adds to the thread by
+ * itself. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   size_t bin = lane->bin;
   const lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
-  void *p = top[-1].p;
-  const lm_span *s = lm_map_span_of(p);
-  lm_token token = lane->token;
-  lm_settle(token);
+  lm_side *at = top[-1].mark;
+  if (lm_unlikely(!at)) return NULL;
+  lm_mark mark = lane->mark;
   lm_settle(bin);
-  if (lm_likely(lm_pool_is_first(s, token)))
-    return lm_pool_take_last(lm_pool_bin_at(t, bin), top, p, LM_MARK_LIVE + LM_ID_FIRST);
-  if (lm_bin_is_nobody(&top[-1]) || !lm_pool_knows(s, lane)) return NULL;
-  return lm_pool_take_last(lm_pool_bin_at(t, bin), top, p, lane->mark);
+  if (lm_likely(mark <= LM_MARK_COMMON))
+    return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, at, mark);
+  if (!lm_pool_knows(&top[-1], lane)) return NULL;
+  return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, top[-1].mark, lane->mark);
 }
 
 /* The same also where the span has its table of tokens. */
@@ -243,7 +234,7 @@ LM_INLINE void *lm_pool_take_wide(lm_thread *t, const lm_lane *lane) {
                                                  memory_order_acquire);
   if (!wide) return NULL;
   atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
-  return lm_pool_take_last(bin, top, top[-1].p, LM_MARK_LIVE + LM_ID_WIDE);
+  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_MARK_LIVE + LM_ID_WIDE);
 }
 
 /* The same for a token that is counted, where the span has its table, and if `may` says so. */
@@ -259,7 +250,7 @@ LM_INLINE void *lm_pool_take_counted(lm_thread *t, const lm_lane *lane, void *ct
   if (lm_unlikely(!wide)) return NULL;
   if (lm_unlikely(!may(t, ctx, lm_peek(size_t, &s->size)))) return NULL;
   atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
-  return lm_pool_take_last(bin, top, top[-1].p, LM_MARK_SLOW);
+  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_MARK_SLOW);
 }
 
 /* The same for the lane of a large class: the block's token stands beside its mark. */

@@ -604,17 +604,6 @@ void lm_store_abandon(lm_store *s, uint32_t slot) {
   if (over) lm_regions_give_up(s->regions, slot, slots);
 }
 
-/* Whether each slot says nothing of the span's first token, or the truth. */
-static bool is_first_told(uint32_t slot, lm_side *side) {
-  lm_token first = atomic_load(&lm_mark_palette(side)->owner[LM_ID_FIRST]);
-  bool fair = true;
-  for (uint32_t next = lm_map_next(slot); slot < next; slot++) {
-    lm_token told = atomic_load(&lm_map_span(slot)->token);
-    fair = fair && (told == LM_NOBODY || told == first);
-  }
-  return fair;
-}
-
 /* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */
 static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty, uint32_t note) {
   uint32_t n = 0, count = lm_span_count(s->class_);
@@ -625,7 +614,7 @@ static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty, uint32_
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == s->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
                 lm_mark_is_free(mark_at(side, count)) && count_free(side, count) == free &&
-                note_of(span) == note && is_first_told(slot, side);
+                note_of(span) == note;
     if (!fair) return UINT32_MAX;
   }
   return n;

@@ -15,7 +15,9 @@ typedef struct pair {
 
 static void *take_slow(pair *c) {
   uint8_t hint = c->lane.mark % LM_IDS;
-  return lm_pool_take(c->t, c->lane.bin, TOKEN, &hint);
+  void *p = lm_pool_take(c->t, c->lane.bin, TOKEN, &hint);
+  c->lane.mark = LM_MARK_LIVE + hint;
+  return p;
 }
 
 static void *take(pair *c) {

@@ -26,7 +26,7 @@ static void expect_unused(lm_side *side, unsigned class_) {
   const lm_palette *palette = lm_mark_palette(side);
   for (uint32_t i = 0; i <= lm_span_count(class_); i++)
     assert_int_equal(atomic_load(&side[i]), LM_MARK_FREE);
-  for (int id = 0; id < LM_IDS; id++) assert_int_equal(atomic_load(&palette->owner[id]), LM_NOBODY);
+  for (int i = 0; i < LM_OWNERS; i++) assert_int_equal(atomic_load(&palette->owner[i]), LM_NOBODY);
   assert_null(atomic_load(&palette->wide));
 }
 
@@ -56,10 +56,44 @@ static void a_table_comes_back_as_its_classs_and_unused(void **state) {
   }
 }
 
+static lm_mark assigned(lm_side *side, lm_token token) {
+  uint8_t hint = lm_mark_hint(token);
+  lm_mark mark = lm_mark_assign(side, 1, token, &hint);
+  assert_int_equal(lm_mark_token(side, 1, mark), token);
+  if (mark != LM_MARK_LIVE + LM_ID_WIDE) assert_int_equal(mark, LM_MARK_LIVE + hint);
+  return mark;
+}
+
+/* More tokens than are common, and more than a palette holds. */
+static void the_first_tokens_are_common_to_all_tables(void **state) {
+  enum { FROM = 100, MANY = LM_COMMON + LM_OWNERS + 1 };
+  (void)state;
+  lm_side *one = marks_of(3), *other = marks_of(4);
+  int common = 0, own = 0;
+  for (lm_token token = FROM; token < FROM + MANY; token++) {
+    lm_mark mark = assigned(one, token);
+    if (mark <= LM_MARK_COMMON) {
+      assert_int_equal(assigned(other, token), mark);
+      common++;
+    } else if (mark < LM_MARK_LIVE + LM_ID_WIDE) {
+      assert_int_equal(atomic_load(lm_mark_own(other, mark)), LM_NOBODY);
+      own++;
+    }
+  }
+  assert_in_range(common, LM_COMMON - 1, LM_COMMON); /* another test has one */
+  assert_in_range(own, LM_OWNERS / 2, LM_OWNERS);
+  assert_non_null(atomic_load(&lm_mark_palette(one)->wide));
+  for (lm_token token = FROM; token < FROM + MANY; token++) assigned(one, token);
+  assert_null(atomic_load(&lm_mark_palette(other)->wide));
+  lm_marks_recycle(one);
+  lm_marks_recycle(other);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_first_tables_of_all_classes_are_neighbours),
     cmocka_unit_test(a_table_comes_back_as_its_classs_and_unused),
+    cmocka_unit_test(the_first_tokens_are_common_to_all_tables),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,37 +104,29 @@ static void expect_owner(void *p, lm_token token) {
   assert_int_equal(release(p), LM_FREED);
 }
 
-static void a_lane_meets_the_first_token_of_a_span_and_its_own(void **state) {
-  (void)state;
-  lm_strategy *s = intern((lm_desc){ .name = "first and others" });
-  uint8_t first = lm_mark_hint(TOKEN), other = lm_mark_hint(OTHER);
-  uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
-  void *p = lm_pool_take(t, bin, TOKEN, &first), *q = lm_pool_take(t, bin, OTHER, &other);
-  lm_span *span = lm_map_span_of(p);
-  uint32_t slot = lm_map_slot((void *)span->start);
-  for (uint32_t i = 0; i < lm_span_slots(LM_CLASSES - 1); i++)
-    assert_int_equal(lm_map_span(slot + i)->token, TOKEN);
-  expect_owner(p, TOKEN);
-  expect_owner(q, OTHER);
-  expect_owner(take_by_lane(bin, TOKEN, LM_MARK_LIVE + first), TOKEN);
-  expect_owner(take_by_lane(bin, OTHER, LM_MARK_LIVE + other), OTHER);
-  assert_null(take_by_lane(bin, OTHER + 1, LM_MARK_LIVE + other));
+/* A token that is not common, once so many others are. */
+static lm_token uncommon(uint32_t bin, uint8_t *id) {
+  lm_token token = 1000;
+  do {
+    *id = lm_mark_hint(++token);
+    release(lm_pool_take(t, bin, token, id));
+  } while (*id <= LM_COMMON);
+  return token;
 }
 
-static void forgets_the_first_token_with_the_span(void **state) {
+static void a_lane_meets_common_tokens_and_those_of_a_span(void **state) {
   (void)state;
-  lm_strategy *s = intern((lm_desc){ .name = "first, again" });
+  lm_strategy *s = intern((lm_desc){ .name = "common and others" });
+  uint8_t id = lm_mark_hint(TOKEN), other;
   uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
-  for (int i = 0; i < 3; i++) {
-    uint8_t id = lm_mark_hint(TOKEN);
-    void *p = lm_pool_take(t, bin, TOKEN | LM_TOKEN_SLOW, &id); /* of no palette */
-    assert_int_equal(lm_map_span_of(p)->token, LM_NOBODY);
-    void *q = lm_pool_take(t, bin, TOKEN, &id);
-    assert_int_equal(lm_map_span_of(q)->token, TOKEN);
-    expect_owner(p, TOKEN | LM_TOKEN_SLOW);
-    expect_owner(q, TOKEN);
-    lm_sweep_trim();
-  }
+  expect_owner(lm_pool_take(t, bin, TOKEN, &id), TOKEN);
+  lm_token own = uncommon(bin, &other);
+  expect_owner(take_by_lane(bin, TOKEN, LM_MARK_LIVE + id), TOKEN);
+  expect_owner(take_by_lane(bin, own, LM_MARK_LIVE + other), own);
+  assert_null(take_by_lane(bin, own + 1, LM_MARK_LIVE + other));
+  void *p = lm_pool_take(t, bin, TOKEN | LM_TOKEN_SLOW, &other);
+  assert_true(other > LM_COMMON);
+  expect_owner(p, TOKEN | LM_TOKEN_SLOW);
 }
 
 /* One thread's items on the lines of another's cost both of them a line's way at each pair. */
@@ -725,8 +717,7 @@ int main(void) {
     TEST(serves_any_size_at_any_alignment),
     TEST(rounds_a_large_block_to_pages_only),
     TEST(a_strategy_raises_the_alignment),
-    TEST(a_lane_meets_the_first_token_of_a_span_and_its_own),
-    TEST(forgets_the_first_token_with_the_span),
+    TEST(a_lane_meets_common_tokens_and_those_of_a_span),
     TEST(keeps_the_items_of_each_bin_on_lines_of_their_own),
     TEST(knows_what_two_threads_freed_at_once_as_dead),
     TEST(has_no_bins_for_what_must_be_looked_at),
