@@ -1,6 +1,7 @@
 /* own.c - memory for loam's own structures.
  *
- * Small sizes: a slab for each size class. Larger ones: runs of slots. */
+ * Small sizes: a slab for each size class; but the first pieces of all classes are cut from one
+ * slot, since most processes have few of many. Larger ones: runs of slots. */
 #include "own.h"
 
 #include <string.h>
@@ -20,6 +21,20 @@ typedef struct own_class {
 
 static own_class classes[OWN_CLASSES];
 static lm_regions regions;
+
+enum { UNIT = LM_CACHE_LINE, UNITS = LM_SLOT / UNIT };
+
+/* The first slot: pieces of whole units, cut up to `at`. Its entry in the map says 0 bytes. */
+static struct {
+  lm_lock lock;
+  bool begun;
+  _Atomic(char *) base; /* where it begins; NULL: there is none, or not yet */
+  char *at;
+  /* By class, pieces that came back, each with the next in its first word. Read without lock. */
+  _Atomic(char *) unused[OWN_CLASSES];
+  _Atomic bool full; /* relaxed: nothing is cut any more */
+  uint8_t *class_of; /* of the piece that begins at a unit: at the beginning of the slot */
+} first;
 static lm_lock starting;
 static _Atomic bool started;
 
@@ -62,12 +77,75 @@ static lm_span *span_of(const void *p) {
   return span;
 }
 
+/* ---- The first slot */
+
+/* Once; without memory there is none. */
+static void begin_first_locked(void) {
+  bool clean;
+  char *base = first.begun ? NULL : take_slots(1, &clean);
+  first.begun = true;
+  if (!base) return;
+  if (!clean) memset(base, 0, LM_SLOT);
+  atomic_store_explicit(&lm_map_span(lm_map_slot(base))->size, 0, memory_order_relaxed);
+  first.class_of = (uint8_t *)base;
+  first.at = base + UNITS;
+  /* Release pairs with the acquire of unit_of. */
+  atomic_store_explicit(&first.base, base, memory_order_release);
+}
+
+static char *cut_locked(unsigned i) {
+  char *base = atomic_load_explicit(&first.base, memory_order_relaxed), *piece = first.at;
+  size_t room = lm_align_up(lm_class_size(i), UNIT);
+  if (!base || (size_t)(base + LM_SLOT - piece) < room) {
+    atomic_store_explicit(&first.full, true, memory_order_relaxed);
+    return NULL;
+  }
+  first.class_of[(piece - base) / UNIT] = (uint8_t)i;
+  first.at += room;
+  return piece;
+}
+
+/* NULL: there is none left. */
+static void *take_first(unsigned i) {
+  if (atomic_load_explicit(&first.full, memory_order_relaxed) &&
+      !atomic_load_explicit(&first.unused[i], memory_order_relaxed))
+    return NULL;
+  lm_lock_take(&first.lock);
+  begin_first_locked();
+  char *piece = atomic_load_explicit(&first.unused[i], memory_order_relaxed);
+  bool clean = !piece;
+  if (piece) atomic_store_explicit(&first.unused[i], *(char **)(void *)piece, memory_order_relaxed);
+  else piece = cut_locked(i);
+  lm_lock_drop(&first.lock);
+  return piece && !clean ? memset(piece, 0, lm_class_size(i)) : piece;
+}
+
+static void put_first(unsigned i, void *piece) {
+  lm_lock_take(&first.lock);
+  *(char **)piece = atomic_load_explicit(&first.unused[i], memory_order_relaxed);
+  atomic_store_explicit(&first.unused[i], piece, memory_order_relaxed);
+  lm_lock_drop(&first.lock);
+}
+
+/* Where its class stands; NULL: it is no piece of the first slot. */
+static const uint8_t *unit_of(const void *p) {
+  char *base = atomic_load_explicit(&first.base, memory_order_acquire);
+  size_t offset = (size_t)((const char *)p - base);
+  return base && offset < LM_SLOT ? &first.class_of[offset / UNIT] : NULL;
+}
+
+/* ---- All sizes */
+
 size_t lm_own_size(const void *p) {
-  return p ? atomic_load_explicit(&span_of(p)->size, memory_order_relaxed) : 0;
+  if (!p) return 0;
+  size_t size = atomic_load_explicit(&span_of(p)->size, memory_order_relaxed);
+  return size ? size : lm_class_size(*unit_of(p));
 }
 
 static void *alloc_small(size_t size) {
   unsigned i = lm_class_of(size);
+  void *early = take_first(i);
+  if (early) return early;
   own_class *c = &classes[i];
   lm_lock_take(&c->lock);
   bool clean;
@@ -104,6 +182,10 @@ void lm_own_free(void *p) {
   if (!p) return;
   lm_span *span = span_of(p);
   size_t size = atomic_load_explicit(&span->size, memory_order_relaxed);
+  if (!size) {
+    put_first(*unit_of(p), p);
+    return;
+  }
   if (size <= OWN_SMALL_MAX) {
     free_small(p, size);
     return;
@@ -164,6 +246,7 @@ bool lm_own_decay(uint32_t *most) {
 }
 
 static void lock_all(void) {
+  lm_lock_take(&first.lock);
   for (int i = 0; i < OWN_CLASSES; i++) lm_lock_take(&classes[i].lock);
   lm_lock_take(&starting);
   lm_lock_take(&regions.lock);
@@ -175,6 +258,7 @@ static void unlock_all(void) {
   lm_lock_drop(&regions.lock);
   lm_lock_drop(&starting);
   for (int i = OWN_CLASSES; i-- > 0;) lm_lock_drop(&classes[i].lock);
+  lm_lock_drop(&first.lock);
 }
 
 static void renew_all(void) {
@@ -182,6 +266,7 @@ static void renew_all(void) {
   lm_lock_renew(&regions.lock);
   lm_lock_renew(&starting);
   for (int i = 0; i < OWN_CLASSES; i++) lm_lock_renew(&classes[i].lock);
+  lm_lock_renew(&first.lock);
 }
 
 static bool is_class_valid(own_class *c) {
@@ -191,7 +276,22 @@ static bool is_class_valid(own_class *c) {
   return valid;
 }
 
+/* What came back is of its class, and not there twice. */
+static bool is_first_valid(void) {
+  bool valid = true;
+  size_t left = UNITS;
+  lm_lock_take(&first.lock);
+  for (unsigned i = 0; i < OWN_CLASSES; i++) {
+    const char *piece = atomic_load_explicit(&first.unused[i], memory_order_relaxed);
+    for (; valid && piece; piece = *(char *const *)(const void *)piece)
+      valid = left-- > 0 && piece < first.at && *unit_of(piece) == i;
+  }
+  lm_lock_drop(&first.lock);
+  return valid;
+}
+
 bool lm_own_is_valid(void) {
+  if (!is_first_valid()) return false;
   for (int i = 0; i < OWN_CLASSES; i++)
     if (!is_class_valid(&classes[i])) return false;
   lm_lock_take(&regions.lock);

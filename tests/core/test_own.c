@@ -25,6 +25,30 @@ static const size_t sizes[] = { 0,
                                 10 * LM_MIB,
                                 (SANITIZED ? 30 : 100) * LM_MIB };
 
+/* In a process that has nothing yet. */
+static void first_pieces_of_all_sizes_share_pages(void **state) {
+  (void)state;
+  enum { SIZES = 20 };
+  char *piece[SIZES];
+  uintptr_t least = UINTPTR_MAX, most = 0;
+  for (size_t i = 0; i < SIZES; i++) {
+    piece[i] = lm_own_alloc(64 * (i + 1));
+    assert_true(lm_own_size(piece[i]) >= 64 * (i + 1));
+    assert_int_equal((uintptr_t)piece[i] % LM_CACHE_LINE, 0);
+    memset(piece[i], 0xa5, lm_own_size(piece[i]));
+    if ((uintptr_t)piece[i] < least) least = (uintptr_t)piece[i];
+    if ((uintptr_t)piece[i] > most) most = (uintptr_t)piece[i];
+  }
+  assert_true(most - least < 5 * LM_PAGE);
+  for (size_t i = 0; i < SIZES; i++) lm_own_free(piece[i]);
+  assert_true(lm_own_is_valid());
+  for (size_t i = 0; i < SIZES; i++) {
+    assert_true(is_filled(piece[i] = lm_own_alloc(64 * (i + 1)), 0, 64 * (i + 1)));
+    assert_true((uintptr_t)piece[i] >= least && (uintptr_t)piece[i] <= most);
+  }
+  for (size_t i = 0; i < SIZES; i++) lm_own_free(piece[i]);
+}
+
 static void gives_zeroed_memory_of_every_size_twice(void **state) {
   (void)state;
   for (int round = 0; round < 2; round++)
@@ -168,6 +192,7 @@ static void stays_whole_when_any_system_call_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(first_pieces_of_all_sizes_share_pages),
     cmocka_unit_test(gives_zeroed_memory_of_every_size_twice),
     cmocka_unit_test(reuses_what_was_freed),
     cmocka_unit_test(keeps_the_bytes_when_it_grows_and_shrinks),
