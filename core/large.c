@@ -129,8 +129,10 @@ void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
   if (!slot) return NULL;
   guard_layout g = lay_out(slot, size, align, page);
   const lm_prepare *how = &l->regions->how;
-  if (!lm_region_prepare(how, (void *)g.ready, g.end - g.ready) ||
-      !lm_region_have(how, (void *)g.ready, g.end - g.ready)) {
+  const char *why = lm_region_prepare(how, (void *)g.ready, g.end - g.ready);
+  if (!why) why = lm_region_have(how, (void *)g.ready, g.end - g.ready);
+  if (why) {
+    atomic_store_explicit(&l->regions->why, why, memory_order_relaxed);
     lm_regions_return(slot, slots);
     return NULL;
   }

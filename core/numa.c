@@ -494,8 +494,11 @@ static int spread(uintptr_t at, size_t size, uint64_t nodes, size_t unit) {
   return 0;
 }
 
+/* Whoever may not move pages changes nothing: that is asked first. */
 static int rebind_interleaved(void *at, size_t size, const lm_placement *placement, size_t unit) {
-  int error = lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
+  int error = lm_sys_move_pages(NULL, NULL, NULL, 0);
+  if (error == EPERM || error == ENOSYS) return error;
+  error = lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
   return error ? error : spread((uintptr_t)at, size, placement->nodes, unit);
 }
 

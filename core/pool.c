@@ -123,10 +123,11 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
   return lm_pool_take_class(t, offset, size, token, zeroed);
 }
 
-const char *lm_pool_why(const lm_strategy *strategy) {
-  lm_pool *pool = lm_pool_of(strategy);
-  bool is_backed = pool && pool->regions.how.backing;
-  return is_backed ? lm_backing_why(&pool->backing) : "it has no memory";
+const char *lm_pool_why(lm_strategy *strategy) {
+  lm_pool *pool = lm_pool_of(lm_strategy_here(strategy));
+  if (!pool) return "it has no memory";
+  return pool->regions.how.backing ? lm_backing_why(&pool->backing)
+                                   : lm_regions_why(&pool->regions);
 }
 
 /* ---- Frees */

@@ -72,7 +72,7 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
                     bool *zeroed);
 
 /* Why such a request was last not served, in words. Static. */
-const char *lm_pool_why(const lm_strategy *strategy);
+const char *lm_pool_why(lm_strategy *strategy);
 
 /* The slow and complete free: checks, and tells what it was. *out is what the object was, for
  * LM_FREED and LM_FREE_DOUBLE/INTERIOR; token: its last, LM_NOBODY where that is not known. */

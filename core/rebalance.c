@@ -137,6 +137,8 @@ static void note_fate(survey *s, const lm_object *object, const lm_fate *w) {
                 right ? "" : w->why, object->size, 1);
 }
 
+static const char refused_before[] = "the kernel refused to move it before";
+
 static void survey_object(void *ctx, const lm_object *object) {
   survey *s = ctx;
   s->objects++;
@@ -147,7 +149,7 @@ static void survey_object(void *ctx, const lm_object *object) {
   uint32_t use = atomic_load_explicit(&lm_map_span(s->slot)->use, memory_order_relaxed);
   lm_fate w;
   if (use == LM_USE_GUARDED) w = refusal("a guarded block stays where it is");
-  else if (use == LM_USE_STRAY) w = refusal("the kernel refused to move it before");
+  else if (use == LM_USE_STRAY) w = refusal(refused_before);
   else w = fate_of(s, object);
   note_fate(s, object, &w);
 }
@@ -276,7 +278,9 @@ static uint32_t look(uint32_t slot) {
   } else if (lm_rehome_claim(slot, &job.home[job.n])) {
     job.n++;
   } else {
-    (void)survey_of(slot, true, "it was just being freed or resized");
+    uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
+    bool stays = use == LM_USE_SMALL && lm_store_has_abandoned(slot);
+    (void)survey_of(slot, true, stays ? refused_before : "it was just being freed or resized");
   }
   return 2 * s.objects;
 }

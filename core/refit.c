@@ -82,14 +82,22 @@ static void set_huge(const lm_prepare *to, void *at, size_t size) {
   if (!wanted) split_all((uintptr_t)at, (uintptr_t)at + size);
 }
 
+static int change_lock(const lm_prepare *from, const lm_prepare *to, void *at, size_t size) {
+  if (from->lock && !to->lock) return lm_sys_unlock(at, size);
+  return to->lock && !from->lock ? lm_sys_lock(at, size) : 0;
+}
+
+bool lm_refit_is_barred(int error) { return error == EPERM || error == ENOSYS; }
+
 int lm_refit(const lm_prepare *from, const lm_prepare *to, void *at, size_t size) {
-  int error = 0;
-  if (from->lock && !to->lock) error = lm_sys_unlock(at, size);
-  else if (to->lock && !from->lock) error = lm_sys_lock(at, size); /* what fails most, first */
-  if (!error && !is_placed_alike(from, to)) error = place(to, at, size);
+  int error = change_lock(from, to, at, size); /* what fails most, first */
+  if (error) return error;
+  if (!is_placed_alike(from, to)) error = place(to, at, size);
+  if (lm_refit_is_barred(error) && change_lock(to, from, at, size)) error = EINVAL;
   if (error) return error;
   if (from->thp != to->thp && !to->page) set_huge(to, at, size);
-  return to->prefault && !from->prefault ? lm_sys_prefault(at, size) : 0;
+  error = to->prefault && !from->prefault ? lm_sys_prefault(at, size) : 0;
+  return lm_refit_is_barred(error) ? EINVAL : error;
 }
 
 size_t lm_refit_astray(const lm_prepare *from, const lm_prepare *to, const void *at, size_t size,

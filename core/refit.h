@@ -13,6 +13,8 @@ const char *lm_refit_refusal(const lm_prepare *from, const lm_prepare *to, const
  * been done in part, and is undone by the reverse. Huge pages are advice: without them it
  * succeeds. `size` is a multiple of LM_PAGE, better of 2 MiB. */
 int lm_refit(const lm_prepare *from, const lm_prepare *to, void *at, size_t size);
+/* That was the error of a process that may not do such at all: nothing has been done. */
+bool lm_refit_is_barred(int error);
 
 /* Bytes that the kernel left elsewhere than it was told to, and why (lm_numa_astray). */
 size_t lm_refit_astray(const lm_prepare *from, const lm_prepare *to, const void *at, size_t size,

@@ -20,9 +20,16 @@ enum { REFUSAL_NS = 10000000 };
 
 static _Atomic size_t released; /* slots, by all regions so far */
 
+static const char none[] = "it has no memory", no_room[] = "its nodes have no room";
+
 static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
 
 size_t lm_region_page(const lm_prepare *how) { return how->page ? how->page : LM_PAGE; }
+
+const char *lm_regions_why(const lm_regions *r) {
+  const char *why = atomic_load_explicit(&r->why, memory_order_relaxed);
+  return why ? why : none;
+}
 
 bool lm_region_is_eager(const lm_prepare *how) {
   return how->page || how->prefault || how->lock || how->registered ||
@@ -37,12 +44,15 @@ void lm_regions_init(lm_regions *r, const lm_prepare *how) {
 
 /* Where there is one node only, a kernel or container that refuses mbind takes nothing away; nor
  * where memory is to be local, which it is by itself, to whoever touches it first. */
-static bool place(const lm_placement *placement, void *at, size_t size) {
-  if (!placement || placement->mode == LM_BIND_DEFAULT) return true;
+static const char *place(const lm_placement *placement, void *at, size_t size) {
+  if (!placement || placement->mode == LM_BIND_DEFAULT) return NULL;
   int error = lm_numa_bind(at, size, placement);
   bool refused = error == EPERM || error == ENOSYS;
   bool needless = lm_is_pow2((size_t)lm_numa_nodes()) || placement->mode == LM_BIND_LOCAL;
-  return !error || (refused && needless);
+  if (!error || (refused && needless)) return NULL;
+  return refused           ? "placing memory (mbind) is refused here"
+         : error == EINVAL ? "its nodes are not there"
+                           : none;
 }
 
 /* Pages reserved but bound to a node that has none would fault with SIGBUS: touch them now. */
@@ -66,11 +76,20 @@ static bool takes_handed(const lm_prepare *how) {
          !how->page && !how->backing;
 }
 
-bool lm_region_have(const lm_prepare *how, void *at, size_t size) {
-  if (lm_likely(!how->placement) || !takes_handed(how)) return true;
-  if (!lm_room_has(size, bound_nodes(how))) return false;
+static const char *without_room(uint64_t nodes) {
+  return nodes ? "its nodes or its control group have no room" : "its control group has no room";
+}
+
+const char *lm_region_have(const lm_prepare *how, void *at, size_t size) {
+  if (lm_likely(!how->placement) || !takes_handed(how)) return NULL;
+  if (!lm_room_has(size, bound_nodes(how))) return without_room(bound_nodes(how));
   int error = lm_sys_prefault(at, size);
-  return !error || error == EINVAL; /* older kernels cannot */
+  return !error || error == EINVAL ? NULL : no_room; /* older kernels cannot */
+}
+
+static const char *without_page(const lm_prepare *how) {
+  if (how->placement) return "its nodes have no such huge page free";
+  return how->page == LM_GIB ? "no page of 1 GiB is free" : "no page of 2 MiB is free";
 }
 
 static bool commit(const lm_prepare *how, void *at, size_t size) {
@@ -78,15 +97,22 @@ static bool commit(const lm_prepare *how, void *at, size_t size) {
   return !(how->page ? lm_sys_commit_huge(at, size, how->page) : lm_sys_commit(at, size));
 }
 
-bool lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
-  if (takes_all(how) && !lm_room_has(size, bound_nodes(how))) return false;
-  if (!commit(how, at, size)) return false;
+const char *lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
+  if (takes_all(how) && !lm_room_has(size, bound_nodes(how))) return without_room(bound_nodes(how));
+  if (!commit(how, at, size)) return how->page ? without_page(how) : none;
   /* Advice: a kernel without transparent huge pages serves small ones. */
   if (how->thp) (void)lm_sys_advise_huge(at, size, how->thp > 0);
-  if (!place(how->placement, at, size)) return false;
-  if (how->backing && !lm_backing_reserve(how->backing, at, size)) return false;
-  if (must_fault_in(how) && lm_sys_prefault(at, size)) return false;
-  return !how->lock || !lm_sys_lock(at, size);
+  const char *why = place(how->placement, at, size);
+  if (why) return why;
+  if (how->backing && !lm_backing_reserve(how->backing, at, size)) return none;
+  if (must_fault_in(how) && lm_sys_prefault(at, size))
+    return how->page ? without_page(how) : bound_nodes(how) ? no_room : none;
+  if (how->lock && lm_sys_lock(at, size)) return "no more memory may be locked";
+  return NULL;
+}
+
+static void note_why(lm_regions *r, const char *why) {
+  atomic_store_explicit(&r->why, why, memory_order_relaxed);
 }
 
 /* The first of what undoes a preparation. */
@@ -142,7 +168,9 @@ void lm_regions_return(uint32_t slot, uint32_t slots) { (void)return_or_strand(s
 static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
   uint32_t slot = lm_map_take(slots, align);
   if (!slot) return 0;
-  if (!lm_region_prepare(&r->how, lm_map_address(slot), bytes_of(slots))) {
+  const char *why = lm_region_prepare(&r->how, lm_map_address(slot), bytes_of(slots));
+  if (why) {
+    note_why(r, why);
     (void)punch(&r->how, slot, slots);
     lm_regions_return(slot, slots);
     return 0;
@@ -353,8 +381,11 @@ static bool was_refused_now(lm_regions *r, uint32_t slots) {
 
 /* A clean run that has no memory yet, handed out: whether it has it now. */
 static bool have(lm_regions *r, uint32_t slot, uint32_t slots) {
-  if (!was_refused_now(r, slots) && lm_region_have(&r->how, lm_map_address(slot), bytes_of(slots)))
-    return true;
+  if (!was_refused_now(r, slots)) {
+    const char *why = lm_region_have(&r->how, lm_map_address(slot), bytes_of(slots));
+    if (!why) return true;
+    note_why(r, why);
+  }
   lm_lock_take(&r->lock);
   if (!was_refused(r, slots)) note_refusal(r, slots);
   lm_lock_drop(&r->lock);

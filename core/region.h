@@ -34,7 +34,8 @@ typedef struct lm_regions {
   uint32_t idle;      /* fewest dirty slots since the last tick (decay.h): nobody needed these */
   uint32_t refused;   /* slots of a region that the system refused, of an eager kind; 0: none */
   int64_t refused_ns; /* when it did */
-  lm_prepare how;     /* constant */
+  const char *_Atomic why; /* it last could not be had, in words; NULL: it always could */
+  lm_prepare how;          /* constant */
 } lm_regions;
 
 /* `r` is zeroed memory. */
@@ -75,11 +76,13 @@ size_t lm_regions_released(void);
 bool lm_regions_decay(lm_regions *r, uint32_t *most);
 bool lm_regions_is_valid(const lm_regions *r); /* the lock held */
 
-/* Makes `size` bytes at `at` (of the range, reserved) ready; false if it cannot: what has been done
- * of it is for lm_regions_return. */
-bool lm_region_prepare(const lm_prepare *how, void *at, size_t size);
-/* A prepared range is handed out: whether it has memory, where it must have it by then. */
-bool lm_region_have(const lm_prepare *how, void *at, size_t size);
+/* Makes `size` bytes at `at` (of the range, reserved) ready. NULL; or why it cannot, in words: then
+ * what has been done of it is for lm_regions_return. */
+const char *lm_region_prepare(const lm_prepare *how, void *at, size_t size);
+/* A prepared range is handed out: NULL; or why it has no memory, where it must have it by then. */
+const char *lm_region_have(const lm_prepare *how, void *at, size_t size);
+/* Why the last one that could not be had could not, in words. Static. */
+const char *lm_regions_why(const lm_regions *r);
 /* Whether preparing costs memory at once. */
 bool lm_region_is_eager(const lm_prepare *how);
 /* In a forked child: of a pool whose memory is a file's, gives back what was free. */

@@ -146,7 +146,7 @@ lm_fitted lm_rehome_fit(lm_home *h, size_t most) {
   char *at = (char *)lm_map_address(h->slot) + h->done;
   size_t n = piece_of((uintptr_t)at, range_of(h) - h->done, most);
   int error = fit_piece(h, at, n);
-  h->done += n;
+  if (!lm_refit_is_barred(error)) h->done += n;
   if (error) lm_rehome_turn(h, error);
   else if (h->done == range_of(h)) return LM_FIT_DONE;
   return LM_FIT_MORE;

@@ -593,6 +593,8 @@ uint32_t lm_store_adopt(lm_store *to, lm_store *from, uint32_t slot, lm_renew_fn
   return held;
 }
 
+bool lm_store_has_abandoned(uint32_t slot) { return note_of(lm_map_span(slot)) == ABANDONED; }
+
 void lm_store_abandon(lm_store *s, uint32_t slot) {
   uint32_t slots = lm_span_slots(s->class_);
   lm_lock_take(&s->lock);

@@ -87,6 +87,7 @@ void lm_store_rejoin(lm_store *s, uint32_t slot);
 typedef lm_token lm_renew_fn(void *ctx, lm_token old);
 uint32_t lm_store_adopt(lm_store *to, lm_store *from, uint32_t slot, lm_renew_fn *renew, void *ctx);
 void lm_store_abandon(lm_store *s, uint32_t slot);
+bool lm_store_has_abandoned(uint32_t slot); /* a span's */
 /* The laws; the lock held. */
 bool lm_store_is_valid(const lm_store *s);
 

@@ -124,6 +124,7 @@ static int fails_cleanly(void *text) {
     void *p = loam_malloc(NULL, (size_t)i * 100);
     CHECK(!p == several());
     if (!p) CHECK(strstr(loam_error(), "'alone'"));
+    if (!p) CHECK(strstr(loam_error(), "placing memory (mbind) is refused here"));
     loam_free(p);
   }
   const char *plain = "local s = loam.host { name = 'plain' }\n"
@@ -139,6 +140,63 @@ static void without_a_next_one_it_fails_in_words(void **state) {
   (void)state;
   expect(fails_cleanly, "local s = loam.host { name = 'alone', numa = 0 }\n"
                         "return loam.policy { name = 'p', pick = function() return s end }\n");
+}
+
+#define ALL_OF(options)                   \
+  "local s = loam.host { " options " }\n" \
+  "return loam.policy { name = 'p', pick = function() return s end }\n"
+
+typedef struct placed {
+  uint64_t moved, refused, other; /* refused otherwise */
+} placed;
+
+static void note(void *ctx, const loam_placed *row) {
+  placed *p = ctx;
+  if (!strcmp(row->what, "moved")) p->moved += row->bytes;
+  else if (!strcmp(row->why, "it is not permitted")) p->refused += row->bytes;
+  else p->other += row->bytes;
+}
+
+static placed rebalanced(const char *text) {
+  placed p = { 0 };
+  loam_rebalance_options options = { .size = sizeof options, .rate = UINT64_MAX, .tag = "held" };
+  if (loam_policy_load_text("confined.lua", text) || loam_rebalance(&options, NULL, note, &p))
+    p.other = 1;
+  return p;
+}
+
+/* What could not be moved has not been touched: where nothing needs to be placed it moves. */
+static int moves_what_it_may(void *unused) {
+  (void)unused;
+  enum { OBJECTS = 2000 };
+  CHECK(load(ALL_OF("name = 'here', numa = 0")));
+  loam_site *site = loam_site_get("held");
+  char *large = loam_malloc(site, 6 << 20), *small[OBJECTS];
+  CHECK(large);
+  memset(large, 1, 6 << 20);
+  for (int i = 0; i < OBJECTS; i++) CHECK(small[i] = loam_malloc(site, 512));
+  uint64_t all = (6 << 20) + OBJECTS * 512;
+  if (!confine()) return CANNOT_CONFINE;
+  const char *there[] = { ALL_OF("name = 'there', numa = { prefer = 0 }"),
+                          ALL_OF("name = 'round', numa = 'interleave'"),
+                          ALL_OF("name = 'cells', numa = { weights = { [0] = 1 } }, lock = true") };
+  for (size_t i = 0; i < (several() ? LM_COUNT(there) : 2); i++) { /* locking may be limited */
+    placed p = rebalanced(there[i]);
+    CHECK(!p.other);
+    CHECK(several() ? p.refused == all : p.moved == all);
+  }
+  if (!several()) return 0;
+  placed p = rebalanced(ALL_OF("name = 'huge', numa = 0, huge = 'thp'"));
+  CHECK(p.moved == all);
+  CHECK(large[5 << 20] == 1);
+  for (int i = 0; i < OBJECTS; i++) loam_free(small[i]);
+  loam_free(large);
+  return 0;
+}
+
+static void what_may_not_move_is_as_it_was(void **state) {
+  (void)state;
+  expect(moves_what_it_may, NULL);
 }
 
 static void keep_text(void *ctx, const char *text, size_t length) {
@@ -168,6 +226,7 @@ int main(void) {
     cmocka_unit_test(placed_memory_is_the_next_ones),
     cmocka_unit_test(local_memory_needs_no_leave),
     cmocka_unit_test(without_a_next_one_it_fails_in_words),
+    cmocka_unit_test(what_may_not_move_is_as_it_was),
     cmocka_unit_test(doctor_tells_of_it_beforehand),
   };
   return cmocka_run_group_tests_name("confined", tests, NULL, NULL);

@@ -110,6 +110,11 @@ static void without_huge_pages_the_next_serves(void **state) {
   free_held();
   if (nodes() != 4) return;
   is_taken_over(CHAIN("huge = '2MiB', numa = 1"), 2 << 20, 16, 16, 1 << 1);
+  policy("local a = loam.host { name = 'alone', huge = '2MiB' }\n"
+         "return loam.policy { name = 'p', pick = function() return a end }\n");
+  assert_int_equal(take_until("alone", 2 << 20), 64);
+  assert_non_null(strstr(loam_error(), "no page of 2 MiB is free"));
+  free_held();
 }
 
 /* In a control group of its own, of so many MiB. */
