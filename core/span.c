@@ -201,6 +201,14 @@ static unsigned draw_one(lm_side *side, char *p, lm_item *end) {
   return 1;
 }
 
+/* Of a page that is read first the system shows one of zeros, and makes its own at the first write:
+ * two faults. So what is about to be read and written is written, as it is. */
+static void touch(lm_side *at) {
+  lm_mark same = LM_MARK_FREE;
+  (void)atomic_compare_exchange_strong_explicit(at, &same, LM_MARK_FREE, memory_order_relaxed,
+                                                memory_order_relaxed);
+}
+
 /* Draws objects from a span in `drawing`, and takes it out when it has no more. They come to stand
  * before `end`, the first of them last: so that a bin, which is emptied from its end, gives rising
  * addresses. */
@@ -213,6 +221,9 @@ static unsigned draw_locked(lm_store *s, uint32_t *drawing, lm_item *end, unsign
   uint32_t count = lm_span_count(s->class_), free = free_of(span);
   uint32_t at = palette_of(span)->hint;
   unsigned most = want < free ? want : free;
+  if (at == count) at = 0;
+  touch(&side[at]);
+  touch(&side[at + most < count ? at + most : count - 1]);
   for (unsigned left = most; left > 0;) {
     if (at == count) at = 0;
     bool whole = at % EIGHT == 0 && count - at >= EIGHT;
