@@ -66,7 +66,7 @@ void lm_pool_name(lm_thread *t, uint32_t offset) {
 /* Gives the bin room for `capacity` items; it stays as it is where there is no memory for them. */
 static void grow_bin(lm_bin *bin, uint32_t capacity) {
   size_t room = lm_align_up((1 + capacity) * sizeof(lm_item), LM_CACHE_LINE);
-  lm_item *old = array_of(bin), *items = lm_own_alloc(room);
+  lm_item *old = array_of(bin), *items = lm_own_take(room);
   if (!items) return;
   uint32_t n = count_of(bin);
   lm_bin_set_top(bin, NULL);
@@ -249,7 +249,10 @@ lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_) {
 }
 
 void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h) {
-  if (h->n && class_ < LM_CLASSES) lm_bin_give_back(pool, class_, h->array + 1, h->n);
+  if (h->n && class_ < LM_CLASSES) {
+    lm_store_return(&pool->store[class_], h->array + 1, h->n);
+    lm_limit_give(pool->strategy, (int64_t)(h->n * lm_class_size(class_)));
+  }
   for (uint32_t i = 1; i <= h->n && class_ >= LM_CLASSES; i++)
     lm_large_free(&pool->large, h->array[i].mark);
   lm_own_free(h->array);
@@ -258,6 +261,8 @@ void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h) {
 void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins) {
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
     lm_haul h = lm_bin_close(bins, c);
+    if (h.n && c < LM_CLASSES) lm_bin_give_back(pool, c, h.array + 1, h.n);
+    if (c < LM_CLASSES) h.n = 0;
     lm_bin_stow(pool, c, &h);
   }
 }

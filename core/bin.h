@@ -57,7 +57,7 @@ typedef struct lm_haul {
 } lm_haul;
 
 lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_);
-/* Gives back what a haul has, and its array. */
+/* Gives back what a haul has, which nobody wanted for a while, and its array. */
 void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h);
 /* Closes all bins of a pool in a thread. */
 void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins);

@@ -44,6 +44,17 @@ LM_INLINE void lm_lock_take(lm_lock *lock) {
     lm_lock_wait(lock);
 }
 
+/* Takes it if it is free; whether it was. */
+LM_INLINE bool lm_lock_try(lm_lock *lock) {
+  uint32_t free = 0;
+  lm_shield();
+  if (lm_likely(atomic_compare_exchange_strong_explicit(
+          &lock->state, &free, 1, memory_order_acquire, memory_order_relaxed)))
+    return true;
+  lm_unshield();
+  return false;
+}
+
 LM_INLINE void lm_lock_drop(lm_lock *lock) {
   lm_assert(atomic_load_explicit(&lock->state, memory_order_relaxed) != 0);
   if (lm_unlikely(atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2))

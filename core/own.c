@@ -142,7 +142,7 @@ size_t lm_own_size(const void *p) {
   return size ? size : lm_class_size(*unit_of(p));
 }
 
-static void *alloc_small(size_t size) {
+static void *alloc_small(size_t size, bool zero) {
   unsigned i = lm_class_of(size);
   void *early = take_first(i);
   if (early) return early;
@@ -151,25 +151,28 @@ static void *alloc_small(size_t size) {
   bool clean;
   void *p = lm_slab_take(&c->slab, &regions, lm_class_size(i), &clean);
   lm_lock_drop(&c->lock);
-  return p && !clean ? memset(p, 0, lm_class_size(i)) : p;
+  return p && zero && !clean ? memset(p, 0, lm_class_size(i)) : p;
 }
 
 /* Of large tables little is used: pages of zeros cost less than zeroing pages. */
 static void *zeroed(void *p, size_t size) { return lm_sys_purge(p, size) ? memset(p, 0, size) : p; }
 
-static void *alloc_large(size_t size) {
+static void *alloc_large(size_t size, bool zero) {
   if (size > LM_SIZE_MAX) return NULL;
   uint32_t slots = lm_map_slots(size);
   size_t room = (size_t)slots << LM_SLOT_SHIFT;
   bool clean;
   void *p = take_slots(slots, &clean);
-  return p && !clean ? zeroed(p, room) : p;
+  return p && zero && !clean ? zeroed(p, room) : p;
 }
 
-void *lm_own_alloc(size_t size) {
+static void *alloc(size_t size, bool zero) {
   if (lm_unlikely(!atomic_load_explicit(&started, memory_order_acquire))) lm_own_start();
-  return size <= OWN_SMALL_MAX ? alloc_small(size) : alloc_large(size);
+  return size <= OWN_SMALL_MAX ? alloc_small(size, zero) : alloc_large(size, zero);
 }
+
+void *lm_own_alloc(size_t size) { return alloc(size, true); }
+void *lm_own_take(size_t size) { return alloc(size, false); }
 
 static void free_small(void *p, size_t size) {
   own_class *c = &classes[lm_class_with(size)];

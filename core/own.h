@@ -10,6 +10,8 @@
 /* Zeroed, aligned to 16, and to a cache line if `size` is a multiple of one; NULL when there is no
  * memory. */
 void *lm_own_alloc(size_t size);
+/* The same, with whatever stands in it. */
+void *lm_own_take(size_t size);
 void *lm_own_realloc(void *p, size_t size);
 void lm_own_free(void *p);
 size_t lm_own_size(const void *p); /* usable bytes */

@@ -160,10 +160,13 @@ static bool is_pool_valid_locked(const lm_pool *pool) {
   if (!lm_regions_is_valid(r)) return false;
   /* Less than held: what threads, or those that a forked child lost, had in hand. */
   if (counted.slots + r->clean.slots + r->dirty.slots > r->held) return false;
-  for (unsigned c = 0; c < LM_CLASSES; c++)
+  uint32_t spare = 0;
+  for (unsigned c = 0; c < LM_CLASSES; c++) {
     if (counted.spans[c] != pool->store[c].spans || !lm_store_is_valid(&pool->store[c]))
       return false;
-  return true;
+    spare += pool->store[c].empties * lm_span_slots(c);
+  }
+  return spare == atomic_load(&r->spare);
 }
 
 /* ---- All locks at once: for fork, and to see that the laws hold */

@@ -436,6 +436,13 @@ bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {
   return taken && (!clean || !takes_handed(&r->how) || have(r, slot, slots));
 }
 
+bool lm_regions_has(lm_regions *r, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  bool has = lm_runs_has(&r->dirty, slots);
+  lm_lock_drop(&r->lock);
+  return has;
+}
+
 static void hold_less(lm_regions *r, uint32_t slots) {
   lm_lock_take(&r->lock);
   r->held -= slots;
@@ -468,13 +475,6 @@ void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots) {
   r->held += slots;
   lm_runs_put(&r->dirty, slot, slots);
   lm_lock_drop(&r->lock);
-}
-
-bool lm_regions_has(lm_regions *r, uint32_t slots) {
-  lm_lock_take(&r->lock);
-  bool has = lm_runs_has(&r->dirty, slots);
-  lm_lock_drop(&r->lock);
-  return has;
 }
 
 uint32_t lm_regions_take_out(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,

@@ -35,6 +35,7 @@ typedef struct lm_regions {
   uint32_t refused;   /* slots of a region that the system refused, of an eager kind; 0: none */
   int64_t refused_ns; /* when it did */
   const char *_Atomic why; /* it last could not be had, in words; NULL: it always could */
+  _Atomic uint32_t spare;  /* slots in use of which nothing is: empty spans that stores keep */
   lm_prepare how;          /* constant */
 } lm_regions;
 
@@ -57,11 +58,12 @@ void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Gives slots back to the range, first stripped of every preparation. If the system refuses that
  * they are nobody's, and it is asked again whenever memory is given back. */
 void lm_regions_return(uint32_t slot, uint32_t slots);
-/* Of registered memory. A region that was made elsewhere; whether there is a free run of that
- * length; takes a free run out that is of at most *most slots and suits, which it counts down; what
- * nobody needed since the last such call, which it begins anew (*more: something else is free). */
-void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Whether there is a free run of that length that was touched. */
 bool lm_regions_has(lm_regions *r, uint32_t slots);
+/* Of registered memory. A region that was made elsewhere; takes a free run out that is of at most
+ * *most slots and suits, which it counts down; what nobody needed since the last such call, which
+ * it begins anew (*more: something else is free). */
+void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots);
 uint32_t lm_regions_take_out(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,
                              uint32_t *slots);
 uint32_t lm_regions_idle(lm_regions *r, uint32_t *held, bool *more);

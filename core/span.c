@@ -88,6 +88,47 @@ static void unlink_span(uint32_t *list, uint32_t slot) {
   else *list = span->next;
 }
 
+/* So many empty spans more, or less. Relaxed: others ask only whether it is worth a look. */
+static void count_empty(lm_store *s, int more) {
+  s->empties += (uint32_t)more;
+  atomic_fetch_add_explicit(&s->regions->spare, (uint32_t)more * lm_span_slots(s->class_),
+                            memory_order_relaxed);
+}
+
+/* Gives a span of the empty list back to its region. */
+static void retire_locked(lm_store *s, uint32_t slot) {
+  lm_side *side = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  uint32_t slots = lm_span_slots(s->class_);
+  lm_assert(free_of(lm_map_span(slot)) == lm_span_count(s->class_));
+  lm_verify(count_free(side, lm_span_count(s->class_)) == lm_span_count(s->class_));
+  unlink_span(&s->empty, slot);
+  s->spans--;
+  count_empty(s, -1);
+  lm_map_forget_small(slot, slots);
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  lm_marks_recycle(side);
+  lm_regions_put(s->regions, slot, slots);
+}
+
+/* Whether memory would be taken that nobody touched, while other classes keep empty spans. */
+static bool needs_spare(const lm_store *s, uint32_t slots) {
+  return atomic_load_explicit(&s->regions->spare, memory_order_relaxed) >= slots &&
+         !lm_regions_has(s->regions, slots);
+}
+
+/* Has the pool's other stores give up empty spans until there is a run of `slots`. Those whose lock
+ * is held are passed over: who holds it may be doing the same. */
+static void retire_spare_locked(lm_store *s, uint32_t slots) {
+  lm_store *first = s - s->class_;
+  for (lm_store *other = first; other < first + LM_CLASSES; other++) {
+    if (other == s || !lm_lock_try(&other->lock)) continue;
+    bool had = other->empty;
+    while (other->empty) retire_locked(other, other->empty);
+    lm_lock_drop(&other->lock);
+    if (had && lm_regions_has(s->regions, slots)) return;
+  }
+}
+
 /* A new span, in the list of empty ones; false when there is no memory. */
 static bool grow_locked(lm_store *s) {
   uint32_t slots = lm_span_slots(s->class_), count = lm_span_count(s->class_);
@@ -95,6 +136,7 @@ static bool grow_locked(lm_store *s) {
   lm_side *side = lm_marks_new(s->class_, count);
   if (!side) return false;
   lm_verify(count_free(side, count + 1) == count + 1);
+  if (needs_spare(s, slots)) retire_spare_locked(s, slots);
   bool clean;
   uint32_t slot = lm_regions_take(s->regions, slots, LM_SLOT, &clean);
   if (!slot) {
@@ -111,23 +153,8 @@ static bool grow_locked(lm_store *s) {
   lm_map_extent(slot, slots, LM_USE_SMALL);
   link_span(&s->empty, slot);
   s->spans++;
-  s->empties++;
+  count_empty(s, 1);
   return true;
-}
-
-/* Gives a span of the empty list back to its region. */
-static void retire_locked(lm_store *s, uint32_t slot) {
-  lm_side *side = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
-  uint32_t slots = lm_span_slots(s->class_);
-  lm_assert(free_of(lm_map_span(slot)) == lm_span_count(s->class_));
-  lm_verify(count_free(side, lm_span_count(s->class_)) == lm_span_count(s->class_));
-  unlink_span(&s->empty, slot);
-  s->spans--;
-  s->empties--;
-  lm_map_forget_small(slot, slots);
-  lm_map_extent(slot, slots, LM_USE_NONE);
-  lm_marks_recycle(side);
-  lm_regions_put(s->regions, slot, slots);
 }
 
 /* Takes a span with both live and free objects off its list. */
@@ -147,7 +174,7 @@ static uint32_t unlisted_locked(lm_store *s) {
   if (!s->empty && !grow_locked(s)) return 0;
   slot = s->empty;
   unlink_span(&s->empty, slot);
-  s->empties--;
+  count_empty(s, -1);
   return slot;
 }
 
@@ -165,7 +192,7 @@ static bool is_drawing(const lm_store *s, uint32_t slot) {
 
 static void list_locked(lm_store *s, uint32_t slot, bool empty) {
   link_span(empty ? &s->empty : &s->partial, slot);
-  s->empties += empty;
+  if (empty) count_empty(s, 1);
 }
 
 /* Nobody draws from a span of his own any more. */
@@ -278,7 +305,7 @@ static unsigned depot_room(unsigned class_) {
 /* Stocks what there is room for; the number of objects taken. */
 static unsigned stock_locked(lm_store *s, const lm_item *items, unsigned n) {
   unsigned room = depot_room(s->class_);
-  if (!s->depot && !(s->depot = lm_own_alloc(room * sizeof *s->depot))) return 0;
+  if (!s->depot && !(s->depot = lm_own_take(room * sizeof *s->depot))) return 0;
   if (n > room - s->stocked) n = room - s->stocked;
   if (n) memcpy(s->depot + s->stocked, items, n * sizeof *items);
   s->stocked += n;
@@ -354,13 +381,19 @@ static unsigned absorb_locked(lm_store *s, const lm_item *items, unsigned n) {
   return 0;
 }
 
-void lm_store_push(lm_store *s, const lm_item *items, unsigned n) {
+static void put_back(lm_store *s, const lm_item *items, unsigned n, bool wanted) {
   lm_lock_take(&s->lock);
-  unsigned done = absorb_locked(s, items, n);
+  unsigned done = wanted ? absorb_locked(s, items, n) : 0;
   put_all_back_locked(s, items + done, n - done);
   bool much = s->empties * lm_span_slots(s->class_) >= LM_DECAY_LEAST;
   lm_lock_drop(&s->lock);
   if (much) lm_decay_stir();
+}
+
+void lm_store_push(lm_store *s, const lm_item *items, unsigned n) { put_back(s, items, n, true); }
+
+void lm_store_return(lm_store *s, const lm_item *items, unsigned n) {
+  put_back(s, items, n, false);
 }
 
 /* A few, since others wait for the lock; whether there are more. */

@@ -14,10 +14,13 @@
  * then names a bin that no thread has, so that frees take the long way and each object comes home
  * by itself, and nothing is drawn from it.
  *
+ * Empty spans are kept for their class until memory that nobody touched would be taken for another
+ * one of the pool: then that has them. A pool's stores stand in one array, by class.
+ *
  * Law: every span of the store with free > 0 that is not apart is in one place: in `drawing`, or
  * else in the list `empty` if free == count, and if not in `purged` from when the pages of its free
  * objects went back until an object of it comes back, before and after in `partial`; `spans` counts
- * all. */
+ * all. `spare` of the regions is the sum of the slots of all empty ones of the pool's stores. */
 #ifndef LM_SPAN_H
 #define LM_SPAN_H
 
@@ -57,6 +60,8 @@ unsigned lm_store_pull(lm_store *s, unsigned who, lm_item *items, unsigned want)
 /* Gives back objects that are CACHED; others are passed over (a forked child may inherit a
  * thread's bin at the moment an object left it). */
 void lm_store_push(lm_store *s, const lm_item *items, unsigned n);
+/* The same of what nobody wanted for a while: past the depot. */
+void lm_store_return(lm_store *s, const lm_item *items, unsigned n);
 /* Whether what is given back is likely to be wanted no more. */
 LM_INLINE bool lm_store_sheds(const lm_store *s) {
   return atomic_load_explicit(&s->sheds, memory_order_relaxed);

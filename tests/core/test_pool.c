@@ -232,6 +232,58 @@ static void draws_all_that_is_free_in_the_spans_there_are(void **state) {
   }
 }
 
+/* Takes `n` objects of a class from its store, and gives them back as what nobody wants. */
+static void pull_and_return(lm_store *store, uint32_t n) {
+  lm_item *item = malloc(n * sizeof *item);
+  assert_non_null(item);
+  assert_int_equal(lm_store_pull(store, 0, item, n), n);
+  lm_store_return(store, item, n);
+  free(item);
+}
+
+static void what_one_class_has_left_another_has_before_fresh_memory(void **state) {
+  (void)state;
+  enum { SPANS = 4 };
+  lm_pool *pool = lm_pool_for(intern((lm_desc){ .name = "left by others" }));
+  assert_non_null(pool);
+  unsigned from = lm_class_of(64), to = lm_class_of(96);
+  pull_and_return(&pool->store[from], SPANS * lm_span_count(from));
+  assert_int_equal(pool->store[from].empties, SPANS);
+  uint32_t fresh = pool->regions.clean.slots;
+  pull_and_return(&pool->store[to], SPANS * lm_span_count(to));
+  assert_int_equal(pool->regions.clean.slots, fresh);
+  assert_int_equal(pool->store[from].empties, 0);
+  assert_int_equal(pool->store[to].empties, SPANS);
+  assert_true(lm_pool_is_valid());
+}
+
+static void keeps_what_others_have_left_while_touched_memory_is_free(void **state) {
+  (void)state;
+  lm_pool *pool = lm_pool_for(intern((lm_desc){ .name = "kept from others" }));
+  assert_non_null(pool);
+  unsigned keeps = lm_class_of(64), takes = lm_class_of(96);
+  uint32_t slots = lm_span_slots(takes);
+  pull_and_return(&pool->store[keeps], lm_span_count(keeps));
+  bool clean;
+  uint32_t slot = lm_regions_take(&pool->regions, slots, LM_SLOT, &clean);
+  assert_true(slot);
+  lm_regions_put(&pool->regions, slot, slots);
+  pull_and_return(&pool->store[takes], lm_span_count(takes));
+  assert_int_equal(pool->store[keeps].empties, 1);
+  assert_true(lm_pool_is_valid());
+}
+
+static void what_nobody_wants_goes_past_the_depot(void **state) {
+  (void)state;
+  lm_pool *pool = lm_pool_for(intern((lm_desc){ .name = "past the depot" }));
+  assert_non_null(pool);
+  lm_store *store = &pool->store[lm_class_of(80)];
+  pull_and_return(store, 10);
+  assert_null(store->depot);
+  assert_int_equal(store->stocked, 0);
+  assert_true(lm_pool_is_valid());
+}
+
 static ptrdiff_t room_of(uint32_t offset) {
   const lm_bin *bin = lm_pool_bin_at(t, offset);
   return bin->high - bin->low;
@@ -723,6 +775,9 @@ int main(void) {
     TEST(has_no_bins_for_what_must_be_looked_at),
     TEST(gives_each_object_to_one_caller),
     TEST(draws_all_that_is_free_in_the_spans_there_are),
+    TEST(what_one_class_has_left_another_has_before_fresh_memory),
+    TEST(keeps_what_others_have_left_while_touched_memory_is_free),
+    TEST(what_nobody_wants_goes_past_the_depot),
     TEST(a_bin_is_narrow_while_all_is_freed),
     TEST(tells_bad_frees_apart),
     TEST(knows_a_double_free_after_the_span_is_gone),
