@@ -102,9 +102,8 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
 
 /* Makes a cached object `token`'s; false when there is no memory to note that. */
 static bool stamp(const lm_item *item, lm_token token, uint8_t *hint) {
-  lm_side *side = lm_pool_marks(item);
   lm_assert(token != LM_NOBODY);
-  lm_mark mark = lm_mark_assign(side, (size_t)(item->mark - side), token, hint);
+  lm_mark mark = lm_map_assign(item->p, item->mark, token, hint);
   if (!mark) return false;
   lm_pool_mark(item->mark, mark);
   lm_pool_unpoison(item->p);

@@ -785,8 +785,7 @@ static LM_NOINLINE void give_back(lm_thread *t, void *ptr) {
   lm_refused refused = { 0 };
   bool done = lm_engine_give_or(t, ptr, &refused);
   if (refused.mark) {
-    done = lm_engine_give_counted(t, ptr, refused, lm_engine_count_near) ||
-           lm_engine_give_counted(t, ptr, refused, lm_engine_count_far);
+    done = lm_engine_give_near(t, ptr, refused) || lm_engine_give_far(t, ptr, refused);
     lm_thread_leave(t);
   }
   if (!done) lm_engine_free(ptr, SIZE_MAX);

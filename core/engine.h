@@ -59,17 +59,19 @@ LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
  *
  * Where gauges decide, such a lane has LM_LANE_ASKS as well, so that no request finds it at once,
  * and has a gate; the lanes that gates lead to are of the site, the class and the strategy. Lanes
- * of large blocks whose token is counted have LM_LANE_COUNTED, for the same reason. */
+ * whose token is counted have LM_LANE_COUNTED, or one of code LM_LANE_CODE_COUNTED, for the same
+ * reason. */
 #define LM_LANE_UNITS (LM_LANE_OF_SITE + LM_LANE_OF_SITE / 4)
 #define LM_LANE_ASKS (LM_LANE_OF_SITE / 2)
-#define LM_LANE_COUNTED (LM_LANE_ASKS + LM_LANE_OF_SITE / 4)
-enum { LM_LANE_CODE_SHIFT = 48 };
+#define LM_LANE_COUNTED ((uint64_t)LM_GATE_COUNTED)
+enum { LM_LANE_CODE_SHIFT = 48, LM_LANE_CODE_BITS = 47 };
+#define LM_LANE_CODE_COUNTED ((uint64_t)1 << LM_LANE_CODE_BITS)
 /* What is added to a site's key for what was asked to be pinned, and the flags of that. */
 #define LM_LANE_PINNED (LM_LANE_OF_SITE / 32)
 enum { LM_LANE_FLAGS_SHIFT = 48 };
 
 _Static_assert(LM_CLASSES <= 1 << (54 - LM_LANE_CODE_SHIFT) && (uint64_t)1 << 54 == LM_LANE_ASKS &&
-                   LM_EPOCH_FIRST == LM_LANE_OF_SITE * 2,
+                   LM_LANE_COUNTED == LM_LANE_OF_SITE / 8 && LM_EPOCH_FIRST == LM_LANE_OF_SITE * 2,
                "an address, a class and what the key is of lie below the epoch");
 _Static_assert(sizeof(lm_lane) == LM_LANE_STEP, "a key says where its lane is");
 _Static_assert((1ull << LM_SITE_BITS) * LM_LANE_STRIDE < 1ull << LM_GATE_SHIFT &&
@@ -100,8 +102,8 @@ LM_INLINE uint64_t lm_engine_gated_key(uint64_t key, int64_t leads) {
  * class with align <= 16 (that gates lead to the strategy, if the key has one) gets an object of
  * `bin`, with `token`, under the generation that was live when the thread last took LM_WARY_STALE
  * back, which every later swap raises; or, with LM_LANE_ASKS, passes `gate` in that generation's
- * plan, which is there while the thread is active. A token that is counted keeps to the lane, but
- * is in no palette: so the short way finds nothing. */
+ * plan, which is there while the thread is active. With LM_LANE_COUNTED the token is counted, else
+ * it is not. */
 LM_INLINE void *lm_engine_take_at(lm_thread *t, lm_lane *lane) {
   lm_peeked();
   void *p = lm_pool_take_ready(t, lane);
@@ -132,8 +134,8 @@ LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size)
 }
 
 /* What may still be had at once where the lane at its place is not the request's: of sizes in 16
- * bytes, and as gauges say; and where it is, but has nothing: from spans with a table of tokens,
- * and of counted tokens. While entered by the key; left then. Else what `slow` has. Out of line. */
+ * bytes, as gauges say, and what is counted; and where it is, but has nothing: from spans with a
+ * table of tokens. While entered by the key; left then. Else what `slow` has. Out of line. */
 typedef void *lm_engine_slow(loam_site *site, size_t size, uintptr_t code);
 void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
                        lm_engine_slow *slow);
@@ -217,10 +219,16 @@ LM_INLINE bool lm_engine_count_far(lm_thread *t, lm_token token, const lm_span *
   return true;
 }
 
-LM_INLINE bool lm_engine_give_counted(lm_thread *t, void *p, lm_refused refused,
-                                      lm_pool_may_give *may) {
+/* The second is for all, the first for most. */
+LM_INLINE bool lm_engine_give_near(lm_thread *t, void *p, lm_refused refused) {
   bool is_nested = lm_peek(uint64_t, &lm_engine_nested);
-  return lm_likely(!is_nested) && lm_pool_give_counted(t, p, refused, may);
+  return lm_likely(!is_nested) &&
+         lm_pool_give_slow(t, p, refused, LM_MARK_SLOW, lm_engine_count_near);
+}
+LM_INLINE bool lm_engine_give_far(lm_thread *t, void *p, lm_refused refused) {
+  if (lm_peek(uint64_t, &lm_engine_nested)) return false;
+  return lm_pool_give_slow(t, p, refused, LM_MARK_SLOW, lm_engine_count_far) ||
+         lm_pool_give_slow(t, p, refused, LM_MARK_SLOW_WIDE, lm_engine_count_far);
 }
 
 #endif

@@ -204,6 +204,12 @@ static uint8_t ask_of(lm_gate *gate, const lm_plan *plan, const lm_node *node, n
   return number_of(all, &s);
 }
 
+static bool asks_live(const lm_gate *gate) {
+  bool asks = false;
+  for (unsigned i = 0; i < gate->terms; i++) asks = asks || gate->term[i].input == LM_IN_LIVE;
+  return asks;
+}
+
 static void fill(lm_gate *gate, const lm_plan *plan, uint32_t i, numbers *all) {
   const lm_node *node = &plan->node[i];
   *gate = (lm_gate){ 0 };
@@ -211,6 +217,9 @@ static void fill(lm_gate *gate, const lm_plan *plan, uint32_t i, numbers *all) {
   if (gate->number == LM_GATE_NUMBERS) gate->input = LM_GATE_SHUT;
   gate->yes = target(plan, i, node->yes);
   gate->no = target(plan, i, node->no);
+  if (!asks_live(gate)) return;
+  if (gate->yes < 0) gate->yes -= LM_GATE_COUNTED;
+  if (gate->no < 0) gate->no -= LM_GATE_COUNTED;
 }
 
 /* What a gate reads itself, and whether none of it takes a call. */

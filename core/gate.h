@@ -31,9 +31,10 @@ typedef struct lm_term {
  *      terms and `sizes` times the size come to, is one of the `span` whole numbers from `from` on
  *      if and only if the node's condition holds. Then `yes`, else `no`: so many gates on, past
  *      nodes whose answer is known for such requests; or, below 0, lm_gate_to of the strategy that
- *      lm_plan_first names. Two gates that read the same number, or the same sum, have the same
- *      `number`, and no others: so each need be read but once on a way. Where `ask` is not
- *      LM_GATE_FAR, what it reads is not in `behind`: nothing of it need be remembered. */
+ *      lm_plan_first names, further where the node asks what lives. Two gates that read the same
+ *      number, or the same sum, have the same `number`, and no others: so each need be read but
+ *      once on a way. Where `ask` is not LM_GATE_FAR, what it reads is not in `behind`: nothing of
+ *      it need be remembered. */
 typedef struct lm_gate {
   int64_t from;
   uint64_t span;
@@ -52,12 +53,14 @@ typedef struct lm_gate {
 } lm_gate;
 
 /* Where gates lead that name a strategy; of LM_STRATEGIES_MAX: none. In the key of a lane a
- * strategy lies above the site, and moves the lane (engine.h). */
+ * strategy lies above the site, and moves the lane (engine.h). Where what lives was asked last,
+ * whose tag so is counted, they lead LM_GATE_COUNTED further, to the lanes of that. */
 enum { LM_GATE_SHIFT = 32 };
+#define LM_GATE_COUNTED ((int64_t)1 << 52)
 #define LM_GATE_UNIT (((int64_t)1 << LM_GATE_SHIFT) + 37 * LM_LANE_STEP)
 LM_INLINE int64_t lm_gate_to(uint32_t strategy) { return -(int64_t)(strategy + 1) * LM_GATE_UNIT; }
 LM_INLINE uint32_t lm_gate_strategy(int64_t leads) {
-  return (uint32_t)((uint64_t)-leads >> LM_GATE_SHIFT) - 1;
+  return (uint32_t)(uint16_t)((uint64_t)-leads >> LM_GATE_SHIFT) - 1;
 }
 
 /* Yes or no. By a branch, which is foreseen, so that what follows need not wait for the number. */

@@ -133,6 +133,12 @@ static void open_gate(lm_lane *lane, uint64_t key, const loam_site *site, const 
   lane->key = key;
 }
 
+/* What a key has more if the token is counted. */
+static uint64_t counted_part(uint64_t key, lm_token token) {
+  uint64_t part = key & LM_LANE_OF_SITE ? LM_LANE_COUNTED : LM_LANE_CODE_COUNTED;
+  return token & LM_TOKEN_SLOW ? part : 0;
+}
+
 /* The lane for requests that are decided as this one, and its key; NULL: none is. */
 static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *site, size_t size,
                          uintptr_t code, uint64_t *key) {
@@ -209,7 +215,7 @@ void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t si
   if (t->inside || lm_gpu_is_spread()) return;
   lm_thread_enter(t);
   const lm_plan *plan = plan_of(site, &k);
-  if (pinned_of(plan, size, &wish) == twin->whole) {
+  if (!(k.token & LM_TOKEN_SLOW) && pinned_of(plan, size, &wish) == twin->whole) {
     k.serve = lm_table_serve(twin, lm_class_of(size));
     k.serve.strategy = (uint16_t)twin->whole->id;
     uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY;
@@ -237,15 +243,17 @@ LM_INLINE void *take_new(lm_thread *t, loam_site *site, size_t size, taking *k, 
   return p;
 }
 
-static bool count_near(lm_thread *t, void *untold, size_t size) {
-  (void)t;
-  lm_live_add(untold, (int64_t)size);
-  return true;
+static void count(lm_thread *t, const loam_site *site, size_t size) {
+  if (lm_live_is_near(t, site->index)) lm_live_add(t->near, (int64_t)size);
+  else lm_live_count(t, site, (int64_t)size);
 }
 
-static bool count_far(lm_thread *t, void *site, size_t size) {
-  lm_live_count(t, site, (int64_t)size);
-  return true;
+static void *take_counted(lm_thread *t, const lm_lane *lane, const loam_site *site) {
+  size_t size;
+  void *p = lm_pool_take_slow(t, lane, &size);
+  if (!p) p = lm_pool_take_slow_wide(t, lane, &size);
+  if (p) count(t, site, size);
+  return p;
 }
 
 /* From an empty bin, or a span that does not know the token yet. Not where the thread may have come
@@ -260,13 +268,9 @@ static void *take_filled(lm_thread *t, lm_lane *lane) {
 
 /* From a lane that is the request's. */
 static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane, loam_site *site) {
-  void *p;
-  if (!(lane->token & LM_TOKEN_SLOW)) {
-    p = lm_pool_take_wide(t, lane);
-    if (!p) p = take_filled(t, lane);
-  } else if (lm_live_is_near(t, site->index))
-    p = lm_pool_take_counted(t, lane, t->near, count_near);
-  else p = lm_pool_take_counted(t, lane, site, count_far);
+  bool counted = lane->token & LM_TOKEN_SLOW;
+  void *p = counted ? take_counted(t, lane, site) : lm_pool_take_wide(t, lane);
+  if (!p && !counted) p = take_filled(t, lane);
   if (lm_likely(p != NULL)) lm_count(&lane->blocks, 1);
   return p;
 }
@@ -276,8 +280,7 @@ LM_INLINE void *take_large(lm_thread *t, const lm_lane *lane, loam_site *site, s
   bool counted = lane->token & LM_TOKEN_SLOW;
   void *p = lm_pool_take_large_as(t, lane, size, lm_mark_large(lane->token));
   if (!p) return NULL;
-  if (counted && lm_live_is_near(t, site->index)) lm_live_add(t->near, (int64_t)usable);
-  else if (counted) lm_live_count(t, site, (int64_t)usable);
+  if (counted) count(t, site, usable);
   lm_stats_note(t, site->index, lane->strategy, 1, usable);
   return p;
 }
@@ -294,7 +297,8 @@ static LM_NOINLINE void *take_gated(lm_thread *t, const lm_plan *plan, loam_site
   k->serve = (lm_serve){ 0 };
   if (strategy < 0) return NULL;
   *key = site->lane + class_ * LM_LANE_STEP + (atomic_load(&t->epoch) | LM_EPOCH_EASY);
-  *key = lm_engine_gated_key(*key, lm_gate_to((uint32_t)strategy));
+  *key = lm_engine_gated_key(*key, lm_gate_to((uint32_t)strategy)) +
+         counted_part(LM_LANE_OF_SITE, k->token);
   *lane = lm_engine_lane(t, *key);
   void *p = NULL;
   if ((*lane)->key == *key)
@@ -316,7 +320,7 @@ LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, 
   lm_lane *lane = lane_for(t, plan, site, size, code, &key);
   if (lm_unlikely(k.serve.bin == LM_BIN_ASKS))
     p = take_gated(t, plan, site, size, class_of(size), &k, &lane, &key);
-  else if (lm_unlikely(k.token & LM_TOKEN_SLOW) && size > LM_SMALL_MAX) key += LM_LANE_COUNTED;
+  else if (lm_unlikely(k.token & LM_TOKEN_SLOW)) key += counted_part(key, k.token);
   bool is_new = !p;
   if (is_new) p = take_new(t, site, size, &k, lane, key);
   lm_thread_leave(t);
@@ -377,11 +381,16 @@ LM_INLINE void *else_slow(loam_site *site, size_t size, lm_thread *t, lm_engine_
   return slow(site, size, 0);
 }
 
-/* The lane that gates lead to; NULL: it is not open. */
-LM_INLINE lm_lane *led(lm_thread *t, uint64_t key, int64_t leads) {
-  key = lm_engine_gated_key(key, leads);
+/* The open lane that has a key of where gates lead; NULL: there is none. */
+LM_INLINE lm_lane *led(lm_thread *t, uint64_t key) {
   lm_lane *lane = lm_engine_lane(t, key);
   return lm_likely(lane->key == key) ? lane : NULL;
+}
+
+/* The same, whether its token is counted or not. */
+static lm_lane *led_either(lm_thread *t, uint64_t key) {
+  lm_lane *lane = led(t, key & ~LM_LANE_COUNTED);
+  return lane ? lane : led(t, key | LM_LANE_COUNTED);
 }
 
 /* What follows goes from gate to gate without a call. `key` is of the site and the class; nothing
@@ -389,34 +398,40 @@ LM_INLINE lm_lane *led(lm_thread *t, uint64_t key, int64_t leads) {
 static LM_JUMPED void *take_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
                                   uint64_t key, lm_engine_slow *slow);
 
-/* By any gates. */
-static LM_JUMPED void *take_far(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
-                                uint64_t key, lm_engine_slow *slow) {
-  lm_lane *lane = led(t, key, pass(t, site, gate, size));
+/* Where gates led, whatever the token of the lane there and the span of its next object are. */
+static LM_JUMPED void *take_led(loam_site *site, size_t size, lm_thread *t, uint64_t key,
+                                lm_engine_slow *slow) {
+  lm_lane *lane = led_either(t, key);
   void *p = lane ? take_by(t, lane, site) : NULL;
   if (!p) return else_slow(site, size, t, slow);
   lm_thread_leave(t);
   return p;
 }
 
-/* From the lane that gates led to, whatever its token and the span of its next object are. */
-static LM_JUMPED void *take_led(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
-                                lm_engine_slow *slow) {
+/* By any gates. */
+static LM_JUMPED void *take_far(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+                                uint64_t key, lm_engine_slow *slow) {
+  key = lm_engine_gated_key(key, pass(t, site, gate, size));
+  return take_led(site, size, t, key, slow);
+}
+
+/* From a lane that is the request's. */
+static LM_JUMPED void *take_open(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                                 lm_engine_slow *slow) {
   void *p = take_by(t, lane, site);
   if (!p) return else_slow(site, size, t, slow);
   lm_thread_leave(t);
   return p;
 }
 
-/* From a lane whose token is counted, in the place of the thread's latest. */
+/* The same, its token being counted, in the place of the thread's latest. */
 LM_INLINE void *take_near(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                           lm_engine_slow *slow) {
-  void *p = lm_pool_take_counted(t, lane, t->near, count_near);
-  return lm_likely(p != NULL) ? taken(t, lane, p) : else_slow(site, size, t, slow);
-}
-static LM_JUMPED void *take_counted(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
-                                    lm_engine_slow *slow) {
-  return take_near(site, size, t, lane, slow);
+  size_t usable;
+  void *p = lm_pool_take_slow(t, lane, &usable);
+  if (lm_unlikely(!p)) return take_open(site, size, t, lane, slow);
+  lm_live_add(t->near, (int64_t)usable);
+  return taken(t, lane, p);
 }
 
 /* By a gate that asks what lives, as the thread's latest request did. */
@@ -428,7 +443,8 @@ static LM_JUMPED void *take_live(loam_site *site, size_t size, lm_thread *t, con
   if (lm_unlikely(live < 0)) return take_far(site, size, t, gate, key, slow);
   int64_t leads = lead_past(&gate, (uint64_t)live);
   if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
-  lm_lane *lane = led(t, key, leads);
+  key = lm_engine_gated_key(key, leads);
+  lm_lane *lane = led(t, key);
   if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
   return take_near(site, size, t, lane, slow);
 }
@@ -439,13 +455,10 @@ LM_INLINE void *take_number(loam_site *site, size_t size, lm_thread *t, const lm
   if (lm_unlikely(number < 0)) return take_far(site, size, t, gate, key, slow);
   int64_t leads = lead_past(&gate, (uint64_t)number);
   if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
-  lm_lane *lane = led(t, key, leads);
-  if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
-  void *p = lm_pool_take_ready(t, lane);
-  if (lm_likely(p != NULL)) return taken(t, lane, p);
-  if (lane->token & LM_TOKEN_SLOW && lm_live_is_near(t, site->index))
-    return take_counted(site, size, t, lane, slow);
-  return take_led(site, size, t, lane, slow);
+  key = lm_engine_gated_key(key, leads);
+  lm_lane *lane = led(t, key);
+  void *p = lm_likely(lane != NULL) ? lm_pool_take_ready(t, lane) : NULL;
+  return lm_likely(p != NULL) ? taken(t, lane, p) : take_led(site, size, t, key, slow);
 }
 
 static LM_JUMPED void *take_node(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
@@ -482,13 +495,14 @@ static LM_JUMPED void *take_sum(loam_site *site, size_t size, lm_thread *t, cons
   }
   int64_t leads = lead_past(&gate, (uint64_t)sum);
   if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
-  lm_lane *lane = led(t, key, leads);
-  if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
+  key = lm_engine_gated_key(key, leads);
+  lm_lane *lane = led(t, key);
+  if (lm_unlikely(!lane)) return take_led(site, size, t, key, slow);
   if (lane->token & LM_TOKEN_SLOW)
-    return lm_live_is_near(t, site->index) ? take_counted(site, size, t, lane, slow)
-                                           : take_led(site, size, t, lane, slow);
+    return lm_live_is_near(t, site->index) ? take_near(site, size, t, lane, slow)
+                                           : take_open(site, size, t, lane, slow);
   void *p = lm_pool_take_ready(t, lane);
-  return lm_likely(p != NULL) ? taken(t, lane, p) : take_led(site, size, t, lane, slow);
+  return lm_likely(p != NULL) ? taken(t, lane, p) : take_open(site, size, t, lane, slow);
 }
 
 LM_INLINE void *take_by_gate(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
@@ -513,17 +527,34 @@ static LM_JUMPED void *take_unit(loam_site *site, size_t size, lm_thread *t, lm_
   lane = lm_engine_unit_lane(t, site, size);
   if (is_lane_of(lane, key + LM_LANE_ASKS, site))
     return take_asked(site, size, t, lane->gate, of_site, slow);
-  void *p = is_lane_of(lane, key, site) ? take_by(t, lane, site) : NULL;
-  lm_thread_leave(t);
-  return p ? p : slow(site, size, 0);
+  bool is_its = is_lane_of(lane, key, site);
+  void *p = is_its ? lm_pool_take_ready(t, lane) : NULL;
+  if (lm_likely(p != NULL)) return taken(t, lane, p);
+  if (is_its || is_lane_of(lane, key + LM_LANE_COUNTED, site))
+    return take_open(site, size, t, lane, slow);
+  return else_slow(site, size, t, slow);
+}
+
+/* Of what is counted, and those. */
+static LM_JUMPED void *take_other(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                                  uint64_t key, lm_engine_slow *slow) {
+  if (lane->key == key + LM_LANE_COUNTED) return take_open(site, size, t, lane, slow);
+  return take_unit(site, size, t, lane, key, slow);
+}
+
+/* Whether a lane has the key but for this bit. */
+LM_INLINE bool is_apart(const lm_lane *lane, uint64_t key, uint64_t bit) {
+  uint64_t rest = (lane->key - key) ^ bit;
+  lm_settle(rest); /* else gcc keeps a register for the bit */
+  return !rest;
 }
 
 void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
                        lm_engine_slow *slow) {
   lm_peeked();
-  uint64_t apart = lane->key - key;
-  if (apart == LM_LANE_ASKS) return take_by_gate(site, size, t, lane->gate, key, slow);
-  return take_unit(site, size, t, lane, key, slow);
+  if (lm_likely(is_apart(lane, key, LM_LANE_ASKS)))
+    return take_by_gate(site, size, t, lane->gate, key, slow);
+  return take_other(site, size, t, lane, key, slow);
 }
 
 void *lm_engine_emptied(loam_site *site, size_t size, lm_thread *t, lm_engine_slow *slow) {
@@ -558,18 +589,28 @@ static void *code_slow(loam_site *site, size_t size, uintptr_t code) {
   return t->missed(size, t->asking);
 }
 
+static loam_site *site_of(const lm_lane *lane) {
+  return lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed));
+}
+
+/* Of what is counted, which is all that is left. */
+static LM_JUMPED void *take_code_other(size_t size, const void *code, loam_code_fn miss,
+                                       lm_thread *t, lm_lane *lane, uint64_t key) {
+  void *p = lane->key == key + LM_LANE_CODE_COUNTED ? take_by(t, lane, site_of(lane)) : NULL;
+  lm_thread_leave(t);
+  return p ? p : miss(size, code);
+}
+
 void *lm_engine_code_missed(size_t size, const void *code, loam_code_fn miss, lm_thread *t,
                             lm_lane *lane, uint64_t key) {
   lm_peeked();
-  if (lane->key - key != LM_LANE_ASKS) {
-    lm_thread_leave(t);
-    return miss(size, code);
-  }
-  loam_site *site = lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed));
+  if (lm_unlikely(!is_apart(lane, key, LM_LANE_ASKS)))
+    return take_code_other(size, code, miss, t, lane, key);
+  loam_site *site = site_of(lane);
   t->missed = miss;
   t->asking = code;
-  key = site->lane + (key >> LM_LANE_CODE_SHIFT & 63) * LM_LANE_STEP +
-        (key & ~(LM_EPOCH_FIRST - 1));
+  key = (key >> LM_LANE_CODE_SHIFT & 63) * LM_LANE_STEP + site->lane +
+        atomic_load_explicit(&t->epoch, memory_order_relaxed);
   return take_by_gate(site, size, t, lane->gate, key, code_slow);
 }
 
@@ -579,7 +620,7 @@ void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, l
   lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
   if (lane->key != key) return lm_engine_code_missed(size, code, miss, t, lane, key);
   lm_peeked();
-  void *p = take_by(t, lane, lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed)));
+  void *p = take_by(t, lane, site_of(lane));
   lm_thread_leave(t);
   return p ? p : miss(size, code);
 }
@@ -591,7 +632,8 @@ void *lm_engine_large_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_sit
   void *p = NULL;
   lm_peeked();
   uint64_t apart = lane->key - key;
-  if (apart == LM_LANE_ASKS) lane = led(t, key, pass(t, site, lane->gate, size));
+  if (apart == LM_LANE_ASKS)
+    lane = led_either(t, lm_engine_gated_key(key, pass(t, site, lane->gate, size)));
   else if (apart != LM_LANE_COUNTED) lane = NULL;
   if (lane) p = take_large(t, lane, site, size);
   lm_thread_leave(t);

@@ -18,12 +18,10 @@ LM_INLINE lm_untold *lm_live_untold(lm_thread *t, const loam_site *site) {
 
 /* So many bytes more, or, below 0, less. While active, as lm_site_count_live. */
 LM_INLINE void lm_live_add(lm_untold *u, int64_t bytes) {
-  uint64_t sum = (uint64_t)bytes + u->bytes;
-  if (lm_unlikely(sum > 2 * LM_LIVE_UNTOLD)) {
-    atomic_fetch_add_explicit(u->live, (int64_t)sum - LM_LIVE_UNTOLD, memory_order_relaxed);
-    sum = LM_LIVE_UNTOLD;
-  }
-  u->bytes = sum;
+  u->bytes += (uint64_t)bytes;
+  if (lm_likely(u->bytes <= 2 * LM_LIVE_UNTOLD)) return;
+  atomic_fetch_add_explicit(u->live, (int64_t)u->bytes - LM_LIVE_UNTOLD, memory_order_relaxed);
+  u->bytes = LM_LIVE_UNTOLD;
 }
 
 /* The same under a site's tag by this thread, whose place is near from then on. */

@@ -320,7 +320,7 @@ static LM_NOINLINE void *code_missed_zeroed(size_t size, const void *code, loam_
 
 /* What a lane can be known by; 0: nothing. */
 static uintptr_t learnt(const void *code, const loam_site *site) {
-  return site && (uintptr_t)code >> LM_LANE_CODE_SHIFT == 0 ? (uintptr_t)code : 0;
+  return site && (uintptr_t)code >> LM_LANE_CODE_BITS == 0 ? (uintptr_t)code : 0;
 }
 
 void *loam_code_learn(size_t size, const void *code, loam_site *site) {
@@ -423,8 +423,7 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
 
 static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_refused refused, const void *caller) {
   int before = errno;
-  bool done = lm_engine_give_counted(t, ptr, refused, lm_engine_count_far) ||
-              lm_pool_give_full(t, ptr, refused);
+  bool done = lm_engine_give_far(t, ptr, refused) || lm_pool_give_full(t, ptr, refused);
   lm_thread_leave(t);
   errno = before;
   if (!done) free_slow(ptr, SIZE_MAX, caller, NULL);
@@ -432,7 +431,7 @@ static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_refused refused, cons
 
 /* What is counted, the same as the latest. */
 static LM_JUMPED void free_near(void *ptr, lm_thread *t, lm_refused refused, const void *caller) {
-  if (lm_unlikely(!lm_engine_give_counted(t, ptr, refused, lm_engine_count_near))) {
+  if (lm_unlikely(!lm_engine_give_near(t, ptr, refused))) {
     free_far(ptr, t, refused, caller);
     return;
   }

@@ -149,6 +149,8 @@ static void write_view(lm_span *s, const lm_view *view) {
 void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_view *view) {
   for (uint32_t i = 0; i < slots; i++) {
     lm_span *s = lm_map_span(slot + i);
+    if (atomic_load_explicit(&s->side, memory_order_relaxed) != view->side)
+      atomic_store_explicit(&s->token, LM_NOBODY, memory_order_relaxed);
     write_view(s, view);
   }
 }
@@ -238,6 +240,14 @@ lm_mark lm_map_mark_in(const lm_span *s, uint32_t version, lm_side *side, size_t
   lm_mark mark = mark_of(s, version, &side[index]);
   *token = token_of(s, version, side, index, mark);
   return mark;
+}
+
+/* Release: who reads it in a slot finds it in the palette. */
+void lm_map_note_counted(const lm_span *span, lm_token token) {
+  uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
+  uint32_t slot = lm_map_slot((void *)start);
+  for (uint32_t next = lm_map_next(slot); slot < next; slot++)
+    atomic_store_explicit(&lm_map_span(slot)->token, token, memory_order_release);
 }
 
 static lm_token token_of_head(lm_side *mark) {

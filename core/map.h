@@ -51,7 +51,11 @@ LM_INLINE bool lm_use_is_large(uint32_t use) {
 /* One cache line. The first four are all that a free reads, and most allocations read none.
  * `start`, `reciprocal`, `side`, `bin`, `strategy` and `size` stand in each slot of a span; they
  * are written under the owner's lock, `version` being odd meanwhile, and read by anyone (atomics
- * only so that this is defined). */
+ * only so that this is defined).
+ *
+ * Law of `token` in each slot of a span of small objects: LM_NOBODY, or the counted token of its
+ * palette, which for as long as the span is one stays there; the latter in every slot where an
+ * object begins whose mark is LM_MARK_SLOW. */
 typedef struct lm_span {
   _Atomic uintptr_t start;     /* of the first object; 0: no objects known here */
   _Atomic uint64_t reciprocal; /* ceil(2^64 / size); of a large block 0 or 1 */
@@ -65,7 +69,7 @@ typedef struct lm_span {
   _Atomic uint32_t slots; /* of the extent */
   /* Atomics because one who found a large block here may look at its token when it is gone. */
   union {
-    _Atomic(lm_token) token; /* a large block's */
+    _Atomic(lm_token) token; /* a large block's, or see above */
     _Atomic uint32_t length; /* of a run of free slots, in its last slot */
   };
   union {
@@ -143,7 +147,8 @@ typedef struct lm_view {
   size_t size;
 } lm_view;
 
-/* Describes a span of small objects at each of its slots. */
+/* Describes a span of small objects at each of its slots. Where its marks are as before, what is
+ * said of its counted token stays. */
 void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_view *view);
 /* Describes a large block at its marks. */
 void lm_map_describe_large(uint32_t slot, uint32_t slots, const lm_view *view);
@@ -222,6 +227,17 @@ LM_INLINE bool lm_map_glance(const void *p, lm_place *out) {
     out->base += index * out->size;
   }
   return lm_map_is_same(s, version);
+}
+/* lm_mark_assign, of the object at p in a span of small ones, whose mark that is; if that is SLOW,
+ * the token is noted in the span's slots. */
+void lm_map_note_counted(const lm_span *span, lm_token token);
+LM_INLINE lm_mark lm_map_assign(const void *p, lm_side *at, lm_token token, uint8_t *hint) {
+  const lm_span *span = lm_map_span_of(p);
+  lm_side *side = atomic_load_explicit(&span->side, memory_order_relaxed);
+  lm_mark mark = lm_mark_assign(side, (size_t)(at - side), token, hint);
+  if (mark == LM_MARK_SLOW && atomic_load_explicit(&span->token, memory_order_relaxed) != token)
+    lm_map_note_counted(span, token);
+  return mark;
 }
 /* A mark that is not BUSY, of a large block. */
 lm_mark lm_map_mark(lm_side *side);

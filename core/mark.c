@@ -179,17 +179,20 @@ static lm_mark assign_wide(lm_palette *palette, size_t index, lm_token token) {
   _Atomic(lm_token) *wide = wide_of(palette);
   if (!wide) return 0;
   atomic_store_explicit(&wide[index], token, memory_order_relaxed);
-  return token & LM_TOKEN_SLOW ? LM_MARK_SLOW : LM_MARK_LIVE + LM_ID_WIDE;
+  return token & LM_TOKEN_SLOW ? LM_MARK_SLOW_WIDE : LM_MARK_LIVE + LM_ID_WIDE;
 }
 
 LM_NOINLINE lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hint) {
   lm_palette *palette = lm_mark_palette(side);
-  if (token & LM_TOKEN_SLOW) return assign_wide(palette, index, token);
+  if (token & LM_TOKEN_SLOW) {
+    bool is_its = owns(&palette->owner[LM_ID_COUNTED - LM_ID_OWN], token);
+    return is_its ? LM_MARK_SLOW : assign_wide(palette, index, token);
+  }
   if (is_at(side, *hint, token)) return (lm_mark)(LM_MARK_LIVE + *hint);
   unsigned id = find_common(token);
   for (unsigned i = 0, at = lm_mark_hint(token); !id && i < LOOKS; i++) {
     if (owns(&palette->owner[at - LM_ID_OWN], token)) id = at;
-    at = at + 1 < LM_ID_WIDE ? at + 1 : LM_ID_OWN;
+    at = at + 1 < LM_ID_COUNTED ? at + 1 : LM_ID_OWN;
   }
   if (!id) return assign_wide(palette, index, token);
   *hint = (uint8_t)id;

@@ -5,19 +5,22 @@
  *   state  FREE in its span; CACHED in a thread's bin or its class's depot; LIVE with a caller
  *   id     0: nobody's so far; else where its token is: up to LM_COMMON, among those that are
  *          common to all spans, the process's first; then in the span's palette, which has room for
- *          24 more; or (LM_ID_WIDE) in a table of a token for each object, which a span gets when
- *          its palette is full or the token is one that the engine counts
+ *          23 more, and (LM_ID_COUNTED) for one that the engine counts, the first of these to come;
+ *          or (LM_ID_WIDE) in a table of a token for each object, which a span gets when there is
+ *          no more room in its palette
  *
  * Most programs have few sites, and most of the spans of others few, so most objects cost a byte,
  * and who allocates one need not look where a common token is. Because only the state changes when
- * one is freed, a second free can still tell whose it was. Two marks stand for
- * themselves, and the fast free refuses both: SLOW, live with a counted token; and BUSY, live while
- * its token is being replaced. Marks above SLOW are of objects that two threads freed at the same
- * moment: dead, and nobody's to hand out.
+ * one is freed, a second free can still tell whose it was. Three marks stand for themselves, and
+ * the fast free refuses them: SLOW, live with the counted token of the palette; SLOW_WIDE, live
+ * with a counted one of the table; and BUSY, live while its token is being replaced. Other marks
+ * above SLOW are of objects that two threads freed at the same moment: dead, and nobody's to hand
+ * out. None of these is SLOW_WIDE, since no live object has its id.
  *
  * Law: a LIVE mark's id is not 0. A LIVE or CACHED mark whose id is not 0 names a token that stays
  *      in its place for as long as the span is one, and a common one for good. Equal tokens may
- *      stand in a palette twice.
+ *      stand in a palette twice. No LIVE mark names a token that is counted, and SLOW and SLOW_WIDE
+ *      no other.
  *
  * Memory of marks never becomes anything but marks or zeros, so that one who reads a span just as
  * it goes reads no nonsense. */
@@ -40,7 +43,8 @@ enum {
   LM_COMMON = 38,
   LM_ID_OWN = LM_COMMON + 1, /* the first of a palette's */
   LM_ID_WIDE = LM_IDS - 1,
-  LM_OWNERS = LM_ID_WIDE - LM_ID_OWN
+  LM_ID_COUNTED = LM_IDS - 2, /* of dead objects only */
+  LM_OWNERS = LM_ID_COUNTED - LM_ID_OWN
 };
 enum {
   LM_MARK_FREE = 0,
@@ -48,6 +52,7 @@ enum {
   LM_MARK_COMMON = LM_MARK_LIVE + LM_COMMON, /* the greatest live one of a common token */
   LM_MARK_CACHED = 2 * LM_IDS,
   LM_MARK_SLOW = 3 * LM_IDS,
+  LM_MARK_SLOW_WIDE = LM_MARK_SLOW + LM_ID_COUNTED,
   LM_MARK_BUSY = LM_MARK_LIVE
 };
 
@@ -60,7 +65,7 @@ typedef struct lm_item {
 
 /* Stands before the marks of a span. */
 typedef struct lm_palette {
-  _Atomic(lm_token) owner[LM_OWNERS]; /* by id, from LM_ID_OWN on */
+  _Atomic(lm_token) owner[LM_OWNERS + 1]; /* by id, from LM_ID_OWN to LM_ID_COUNTED */
   _Atomic(_Atomic(lm_token) *) wide;
   uint32_t class_, count; /* of the span */
   uint32_t free, hint;    /* marks that are FREE, and where to look for one: span.c */
@@ -71,7 +76,7 @@ LM_INLINE lm_palette *lm_mark_palette(lm_side *side) { return (lm_palette *)side
 /* By id; [0] is nobody's. */
 extern _Atomic(lm_token) lm_mark_common[LM_COMMON + 1] __attribute__((visibility("hidden")));
 
-/* Where the token of a live mark is that is in a palette; or among the common ones as well. */
+/* Where the token of a plain mark is that is in a palette; or among the common ones as well. */
 LM_INLINE _Atomic(lm_token) *lm_mark_own(lm_side *side, lm_mark live) {
   return &lm_mark_palette(side)->owner[(size_t)live - LM_MARK_LIVE - LM_ID_OWN];
 }
@@ -81,8 +86,9 @@ LM_INLINE _Atomic(lm_token) *lm_mark_owner(lm_side *side, lm_mark live) {
 
 LM_INLINE bool lm_mark_is_free(lm_mark m) { return m < LM_MARK_LIVE; }
 LM_INLINE bool lm_mark_is_cached(lm_mark m) { return m >= LM_MARK_CACHED && m < LM_MARK_SLOW; }
+LM_INLINE bool lm_mark_is_slow(lm_mark m) { return m == LM_MARK_SLOW || m == LM_MARK_SLOW_WIDE; }
 LM_INLINE bool lm_mark_is_live(lm_mark m) {
-  return (m >= LM_MARK_LIVE && m < LM_MARK_CACHED) || m == LM_MARK_SLOW;
+  return (m >= LM_MARK_LIVE && m < LM_MARK_CACHED) || lm_mark_is_slow(m);
 }
 /* Live, and nothing but a free to do about it. */
 LM_INLINE bool lm_mark_is_plain(lm_mark m) { return m > LM_MARK_LIVE && m < LM_MARK_CACHED; }
@@ -105,7 +111,8 @@ LM_INLINE lm_mark lm_mark_large(lm_token token) {
 }
 /* What becomes of a live mark when its object is freed. */
 LM_INLINE lm_mark lm_mark_dead(lm_mark m) {
-  return m >= LM_MARK_SLOW ? LM_MARK_CACHED + LM_ID_WIDE : (lm_mark)(m + LM_IDS);
+  if (m == LM_MARK_SLOW) return LM_MARK_CACHED + LM_ID_COUNTED;
+  return m > LM_MARK_SLOW ? LM_MARK_CACHED + LM_ID_WIDE : (lm_mark)(m + LM_IDS);
 }
 
 /* The id to try for a token that is not common. */
@@ -136,6 +143,7 @@ lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, uint8_t *hin
 LM_INLINE _Atomic(lm_token) *lm_mark_token_at(lm_side *side, size_t index, lm_mark mark) {
   lm_palette *palette = lm_mark_palette(side);
   unsigned id = mark < LM_MARK_SLOW ? mark % LM_IDS : LM_ID_WIDE;
+  if (mark == LM_MARK_SLOW) id = LM_ID_COUNTED;
   if (id <= LM_COMMON) return &lm_mark_common[id];
   if (id != LM_ID_WIDE) return &palette->owner[id - LM_ID_OWN];
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire);

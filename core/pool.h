@@ -204,10 +204,10 @@ LM_INLINE void *lm_pool_take_last(lm_bin *bin, void *p, lm_side *at, lm_mark mar
   return p;
 }
 
-/* From the bin of a lane, if that is not empty and the token is known: where it is common, it is.
- * NULL: nothing was done. Without a call, so that all of it fits the registers that need not be
- * saved. What gcc keeps of a bin is its offset, which each instruction adds to the thread by
- * itself. */
+/* From the bin of a lane whose token is not counted, if that is not empty and the token is known:
+ * where it is common, it is. NULL: nothing was done. Without a call, so that all of it fits the
+ * registers that need not be saved. What gcc keeps of a bin is its offset, which each instruction
+ * adds to the thread by itself. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   size_t bin = lane->bin;
   const lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
@@ -215,6 +215,7 @@ LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   lm_side *at = top[-1].mark;
   if (lm_unlikely(!at)) return NULL;
   lm_mark mark = lane->mark;
+  lm_assert(!(lane->token & LM_TOKEN_SLOW));
   lm_settle(bin);
   if (lm_likely(mark <= LM_MARK_COMMON))
     return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, at, mark);
@@ -237,9 +238,22 @@ LM_INLINE void *lm_pool_take_wide(lm_thread *t, const lm_lane *lane) {
   return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_MARK_LIVE + LM_ID_WIDE);
 }
 
-/* The same for a token that is counted, where the span has its table, and if `may` says so. */
-LM_INLINE void *lm_pool_take_counted(lm_thread *t, const lm_lane *lane, void *ctx,
-                                     bool (*may)(lm_thread *t, void *ctx, size_t size)) {
+/* From the bin of a lane whose token is counted, where that is in the palette of the span; *size is
+ * to be counted. NULL: nothing was done. */
+LM_INLINE void *lm_pool_take_slow(lm_thread *t, const lm_lane *lane, size_t *size) {
+  size_t bin = lane->bin;
+  const lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
+  void *p = top[-1].p;
+  const lm_span *s = lm_map_span_of(p);
+  lm_settle(bin);
+  if (lm_unlikely(lm_peek_first(lm_token, &s->token) != lane->token)) return NULL;
+  lm_peeked(); /* pairs with the release of lm_map_note_counted: the palette has it */
+  *size = lm_peek(size_t, &s->size);
+  return lm_pool_take_last(lm_pool_bin_at(t, bin), p, top[-1].mark, LM_MARK_SLOW);
+}
+
+/* The same where the span has its table of tokens. */
+LM_INLINE void *lm_pool_take_slow_wide(lm_thread *t, const lm_lane *lane, size_t *size) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
   const lm_item *top = lm_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
@@ -247,10 +261,10 @@ LM_INLINE void *lm_pool_take_counted(lm_thread *t, const lm_lane *lane, void *ct
   lm_side *side = lm_peek(lm_side *, &s->side);
   _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(side)->wide,
                                                  memory_order_acquire);
-  if (lm_unlikely(!wide)) return NULL;
-  if (lm_unlikely(!may(t, ctx, lm_peek(size_t, &s->size)))) return NULL;
+  if (!wide) return NULL;
+  *size = lm_peek(size_t, &s->size);
   atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
-  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_MARK_SLOW);
+  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_MARK_SLOW_WIDE);
 }
 
 /* The same for the lane of a large class: the block's token stands beside its mark. */
@@ -322,27 +336,30 @@ LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   return lm_pool_give_or(t, p, &refused);
 }
 
-/* The same for what was refused, if its token is counted, and if `may` says so. */
+/* The same for what was refused, if its token is counted, as `mark` says: LM_MARK_SLOW, where the
+ * token is in the span's own line, as a large block's is too, or LM_MARK_SLOW_WIDE; and if `may`
+ * says so. */
 typedef bool lm_pool_may_give(lm_thread *t, lm_token token, const lm_span *span);
-LM_INLINE bool lm_pool_give_counted(lm_thread *t, void *p, lm_refused refused,
-                                    lm_pool_may_give *may) {
+LM_INLINE bool lm_pool_give_slow(lm_thread *t, void *p, lm_refused refused, lm_mark mark,
+                                 lm_pool_may_give *may) {
   const lm_span *s = refused.span;
-  lm_side *mark = refused.mark;
-  if (lm_unlikely(lm_peek(lm_mark, mark) != LM_MARK_SLOW)) return false;
-  lm_bin *bin = lm_pool_bin_at(t, lm_peek(uint32_t, &s->bin));
-  lm_item *top = lm_bin_top(bin);
-  if (lm_unlikely(top == bin->high)) return false;
-  const _Atomic(lm_token) *token = &s->token;
-  if (lm_likely(!lm_map_is_large(lm_peek(uint64_t, &s->reciprocal)))) {
+  if (lm_unlikely(lm_peek(lm_mark, refused.mark) != mark)) return false;
+  size_t bin = lm_peek(uint32_t, &s->bin);
+  lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
+  lm_settle(bin);
+  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
+  lm_settle(bin);
+  lm_token token = lm_peek(lm_token, &s->token);
+  if (mark == LM_MARK_SLOW_WIDE) {
     lm_side *side = lm_peek(lm_side *, &s->side);
-    token = lm_mark_token_at(side, (size_t)(mark - side), LM_MARK_SLOW);
-    if (lm_unlikely(!token)) return false;
+    token = lm_mark_token(side, (size_t)(refused.mark - side), mark);
   }
-  if (lm_unlikely(!may(t, atomic_load_explicit(token, memory_order_relaxed), s))) return false;
-  atomic_store_explicit(mark, lm_mark_dead(LM_MARK_SLOW), memory_order_relaxed);
+  lm_assert(token & LM_TOKEN_SLOW);
+  if (lm_unlikely(!may(t, token, s))) return false;
+  atomic_store_explicit(refused.mark, lm_mark_dead(mark), memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &s->size));
-  *top = (lm_item){ p, mark };
-  lm_move(lm_item *, &bin->top, 1);
+  *top = (lm_item){ p, refused.mark };
+  lm_move(lm_item *, &lm_pool_bin_at(t, bin)->top, 1);
   return true;
 }
 

@@ -496,9 +496,8 @@ bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_tok
               atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_MARK_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
-    lm_side *side = atomic_load_explicit(&place.span->side, memory_order_relaxed);
     uint8_t hint = lm_mark_hint(new_token);
-    lm_mark mark = lm_mark_assign(side, (size_t)(place.side - side), new_token, &hint);
+    lm_mark mark = lm_map_assign(p, place.side, new_token, &hint);
     done = mark != 0;
     atomic_store_explicit(place.side, done ? mark : place.mark, memory_order_release);
   }
@@ -603,8 +602,11 @@ void lm_store_rejoin(lm_store *s, uint32_t slot) {
 }
 
 /* Without memory for the new token an object keeps the old one. */
-static void renew_locked(uint32_t slot, uint32_t count, lm_renew_fn *renew, void *ctx) {
+static void renew_locked(uint32_t slot, unsigned class_, lm_renew_fn *renew, void *ctx) {
   lm_side *side = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  const char *start = lm_map_address(slot);
+  size_t size = lm_class_size(class_);
+  uint32_t count = lm_span_count(class_);
   for (uint32_t i = 0; i < count; i++) {
     lm_mark mark = lm_map_mark(&side[i]);
     lm_token old = lm_mark_is_live(mark) ? lm_mark_token(side, i, mark) : LM_NOBODY;
@@ -614,7 +616,7 @@ static void renew_locked(uint32_t slot, uint32_t count, lm_renew_fn *renew, void
         !atomic_compare_exchange_strong_explicit(&side[i], &mark, LM_MARK_BUSY,
                                                  memory_order_acq_rel, memory_order_relaxed))
       continue;
-    lm_mark next = lm_mark_assign(side, i, now, &hint);
+    lm_mark next = lm_map_assign(start + i * size, &side[i], now, &hint);
     atomic_store_explicit(&side[i], next ? next : mark, memory_order_release);
   }
 }
@@ -626,7 +628,7 @@ uint32_t lm_store_adopt(lm_store *to, lm_store *from, uint32_t slot, lm_renew_fn
   lm_lock_take(&first->lock); /* in the order of fork's */
   lm_lock_take(&second->lock);
   uint32_t held = lm_span_count(from->class_) - free_of(lm_map_span(slot));
-  renew_locked(slot, lm_span_count(from->class_), renew, ctx);
+  renew_locked(slot, from->class_, renew, ctx);
   describe(slot, to->strategy, to->bin);
   atomic_fetch_sub_explicit(&from->apart, 1, memory_order_relaxed);
   from->spans--;
@@ -650,6 +652,22 @@ void lm_store_abandon(lm_store *s, uint32_t slot) {
   if (over) lm_regions_give_up(s->regions, slot, slots);
 }
 
+/* Whether each slot says nothing of the span's counted token, or the truth; this where an object
+ * has it. */
+static bool is_counted_told(const lm_store *s, uint32_t slot, lm_side *side) {
+  bool fair = true;
+  const char *start = lm_map_address(slot);
+  for (uint32_t at = slot; at < lm_map_next(slot); at++) {
+    lm_token told = atomic_load(&lm_map_span(at)->token);
+    fair = fair && (told == LM_NOBODY || told == lm_mark_token(side, 0, LM_MARK_SLOW));
+  }
+  for (uint32_t i = 0; i < lm_span_count(s->class_); i++) {
+    const lm_span *span = lm_map_span_of(start + i * lm_class_size(s->class_));
+    fair = fair && (mark_at(side, i) != LM_MARK_SLOW || atomic_load(&span->token) & LM_TOKEN_SLOW);
+  }
+  return fair;
+}
+
 /* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */
 static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty, uint32_t note) {
   uint32_t n = 0, count = lm_span_count(s->class_);
@@ -660,7 +678,7 @@ static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty, uint32_
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == s->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
                 lm_mark_is_free(mark_at(side, count)) && count_free(side, count) == free &&
-                note_of(span) == note;
+                note_of(span) == note && is_counted_told(s, slot, side);
     if (!fair) return UINT32_MAX;
   }
   return n;

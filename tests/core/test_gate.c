@@ -109,6 +109,12 @@ static uint64_t number_of(const lm_gate *gate, size_t size) {
   return (uint64_t)sum;
 }
 
+static bool reads_live(const lm_gate *gate) {
+  for (unsigned i = 0; i < gate->terms; i++)
+    if (gate->term[i].input == LM_IN_LIVE) return true;
+  return gate->input == LM_IN_LIVE;
+}
+
 /* How many got as far as a strategy. */
 static int go_through(const lm_plan *plan, size_t size) {
   lm_request r = { .size = size,
@@ -123,7 +129,10 @@ static int go_through(const lm_plan *plan, size_t size) {
     leads = lm_gate_leads(gate, number_of(gate, size));
     if (leads >= 0) continue;
     int first = lm_plan_first(plan, lm_plan_decide(plan, &r));
+    if (reads_live(gate)) leads += LM_GATE_COUNTED;
     assert_true(leads == lm_gate_to((uint32_t)first));
+    assert_int_equal((uint32_t)first % LM_STRATEGIES_MAX,
+                     lm_gate_strategy(leads - LM_GATE_COUNTED) % LM_STRATEGIES_MAX);
     return 1;
   }
   return 0;

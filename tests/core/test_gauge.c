@@ -8,6 +8,7 @@
 #include "live.h"
 #include "loam.h"
 #include "numa.h"
+#include "pool.h"
 
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
 enum { SCALE = 10 };
@@ -376,6 +377,73 @@ static void nothing_is_miscounted_while_threads_free_each_others_blocks(void **s
   assert_int_equal(bad_frees(), before);
 }
 
+/* ---- Blocks of several tags in the same spans, some of them counted ---- */
+
+static const char mixture[] = "local all = loam.host { name = 'mixed-%d' }\n"
+                              "return loam.policy { pick = function(req)\n"
+                              "  local mixed = req.tag:under 'mixed.counted'\n"
+                              "  if mixed and req.live > 2 ^ 50 then return all end\n"
+                              "  return all\n"
+                              "end }\n";
+static const char *const mixed[] = { "mixed.counted.a", "mixed.counted.b", "mixed.plain",
+                                     "mixed.counted.c", "mixed.plain.too" };
+enum { MIXED = sizeof mixed / sizeof *mixed, MIXES = 1500 };
+static _Atomic uint32_t misnamed;
+
+static void free_mixed(char *p) {
+  loam_owner_info owner;
+  if (p && (loam_owner(p, &owner) || strcmp(owner.tag, mixed[(int)*p]))) misnamed++;
+  loam_free(p);
+}
+
+static void *mix(void *number) {
+  uint32_t seed = (uint32_t)(uintptr_t)number;
+  for (int n = 0; !stop || n < MIXES; n++) {
+    int i = (int)roll(&seed, MIXED);
+    uint32_t way = roll(&seed, WAYS);
+    char *p = make(way, loam_site_get(mixed[i]), 160, 32);
+    *p = (char)i;
+    if (roll(&seed, 4) == 0) p = loam_realloc(NULL, p, 150 + roll(&seed, 100));
+    free_mixed(atomic_exchange(&shelf[roll(&seed, SHELF)], p));
+  }
+  return NULL;
+}
+
+static void ignore(void *ctx, const loam_placed *row) {
+  (void)ctx;
+  (void)row;
+}
+
+static void add_mixed(void *ctx, const loam_stats_row *row) {
+  if (!strncmp(row->tag, "mixed.", 6)) *(uint64_t *)ctx += row->live_blocks;
+}
+
+static void what_is_mixed_in_a_span_is_told_by_its_tag(void **state) {
+  (void)state;
+  char text[1000];
+  uint64_t live = 0;
+  pthread_t thread[THREADS];
+  stop = false;
+  for (uintptr_t i = 0; i < THREADS; i++) thread[i] = start_thread(mix, (void *)(i + 1));
+  for (int i = 0; i < 30 / SCALE; i++) {
+    snprintf(text, sizeof text, mixture, i % 3);
+    if (loam_policy_load_text("mixture.lua", text)) fail_msg("%s", loam_error());
+    loam_rebalance_options options = { .size = sizeof options, .rate = UINT64_MAX };
+    if (loam_rebalance(&options, NULL, ignore, NULL)) fail_msg("%s", loam_error());
+    assert_int_equal(misnamed, 0);
+  }
+  stop = true;
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  for (int i = 0; i < SHELF; i++) free_mixed(atomic_exchange(&shelf[i], NULL));
+  assert_int_equal(misnamed, 0);
+  assert_int_equal(loam_stats_each(add_mixed, &live), LOAM_OK);
+  assert_int_equal(live, 0);
+  for (int i = 0; i < MIXED; i++)
+    assert_int_equal(lm_live_of(lm_thread_get(), loam_site_get(mixed[i])), 0);
+  assert_true(lm_pool_is_valid());
+  load(0);
+}
+
 static void a_double_free_of_what_is_counted_is_told(void **state) {
   (void)state;
   skip_if_poisoned();
@@ -428,6 +496,7 @@ int main(void) {
     cmocka_unit_test(a_forked_child_knows_what_lives),
     cmocka_unit_test(what_another_thread_has_not_told_is_bounded_and_told_at_its_end),
     cmocka_unit_test(nothing_is_miscounted_while_threads_free_each_others_blocks),
+    cmocka_unit_test(what_is_mixed_in_a_span_is_told_by_its_tag),
     cmocka_unit_test(a_double_free_of_what_is_counted_is_told),
     cmocka_unit_test(free_memory_decides_as_it_changes),
   };

@@ -180,9 +180,9 @@ static void marks_of_a_span_that_went_are_not_followed(void **state) {
   table[2] = 77;
   atomic_store(&span.version, 4);
   atomic_store(&marks.side[1], LM_MARK_BUSY);
-  atomic_store(&marks.side[2], LM_MARK_SLOW);
+  atomic_store(&marks.side[2], LM_MARK_SLOW_WIDE);
   atomic_store(&marks.palette.wide, table);
-  assert_int_equal(lm_map_mark_in(&span, 4, marks.side, 2, &token), LM_MARK_SLOW);
+  assert_int_equal(lm_map_mark_in(&span, 4, marks.side, 2, &token), LM_MARK_SLOW_WIDE);
   assert_int_equal(token, 77);
   atomic_store(&marks.palette.wide, (void *)(uintptr_t)64);
   for (unsigned i = 1; i <= 2; i++) {

@@ -89,11 +89,50 @@ static void the_first_tokens_are_common_to_all_tables(void **state) {
   lm_marks_recycle(other);
 }
 
+/* Neither a table nor another place is needed for it, also once the span has a table. */
+static void the_first_counted_token_has_a_place_in_the_palette(void **state) {
+  enum { TOKEN = 7, OTHER = 8 };
+  const lm_token counted = TOKEN | LM_TOKEN_SLOW, later = OTHER | LM_TOKEN_SLOW;
+  (void)state;
+  lm_side *s = marks_of(3);
+  const lm_palette *palette = lm_mark_palette(s);
+  uint8_t hint = lm_mark_hint(counted);
+  assert_true(lm_mark_is_plain(lm_mark_assign(s, 2, TOKEN, &hint)));
+  assert_int_equal(lm_mark_assign(s, 1, counted, &hint), LM_MARK_SLOW);
+  assert_true(lm_mark_is_live(LM_MARK_SLOW) && !lm_mark_is_plain(LM_MARK_SLOW));
+  assert_int_equal(lm_mark_token(s, 1, LM_MARK_SLOW), counted);
+  assert_int_equal(lm_mark_token(s, 1, lm_mark_dead(LM_MARK_SLOW)), counted);
+  assert_null(atomic_load(&palette->wide));
+  assert_int_equal(lm_mark_assign(s, 1, later, &hint), LM_MARK_SLOW_WIDE);
+  assert_true(lm_mark_is_live(LM_MARK_SLOW_WIDE) && !lm_mark_is_plain(LM_MARK_SLOW_WIDE));
+  assert_int_equal(lm_mark_token(s, 1, LM_MARK_SLOW_WIDE), later);
+  assert_int_equal(lm_mark_token(s, 1, lm_mark_dead(LM_MARK_SLOW_WIDE)), later);
+  assert_int_equal(lm_mark_assign(s, 1, counted, &hint), LM_MARK_SLOW);
+  assert_int_equal(lm_mark_token(s, 1, LM_MARK_SLOW), counted);
+  lm_marks_recycle(s);
+}
+
+/* Two threads that free an object at the same moment make of its mark what is no live one's. */
+static void what_two_threads_freed_is_not_live(void **state) {
+  (void)state;
+  lm_side *s = marks_of(3);
+  for (lm_token token = 2; token < 2 + 2 * LM_IDS; token++) {
+    uint8_t hint = lm_mark_hint(token);
+    lm_mark mark = lm_mark_assign(s, 1, token, &hint);
+    assert_true(lm_mark_is_plain(mark));
+    lm_mark twice = (lm_mark)(mark + 2 * LM_IDS);
+    assert_false(lm_mark_is_live(twice) || lm_mark_is_cached(twice) || lm_mark_is_free(twice));
+  }
+  lm_marks_recycle(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_first_tables_of_all_classes_are_neighbours),
     cmocka_unit_test(a_table_comes_back_as_its_classs_and_unused),
     cmocka_unit_test(the_first_tokens_are_common_to_all_tables),
+    cmocka_unit_test(the_first_counted_token_has_a_place_in_the_palette),
+    cmocka_unit_test(what_two_threads_freed_is_not_live),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,93 @@ static void a_lane_meets_common_tokens_and_those_of_a_span(void **state) {
   expect_owner(p, TOKEN | LM_TOKEN_SLOW);
 }
 
+static void is_told_as(const void *p, lm_token token) {
+  lm_place glance, place;
+  assert_true(lm_map_glance(p, &glance) && lm_map_find(p, &place));
+  assert_true(glance.token == token && place.token == token);
+}
+
+static void *take_counted_by_lane(uint32_t bin, lm_token token) {
+  size_t size = 0;
+  lm_lane lane = { .bin = bin, .token = token };
+  void *p = lm_pool_take_slow(t, &lane, &size);
+  if (!p) p = lm_pool_take_slow_wide(t, &lane, &size);
+  if (p) assert_int_equal(size, lm_class_size(lm_bin_class(bin)));
+  return p;
+}
+
+static bool may_give(lm_thread *thread, lm_token token, const lm_span *span) {
+  (void)span;
+  return thread == t && token & LM_TOKEN_SLOW;
+}
+
+/* The way of a free whose token is counted; true if the mark was as told. */
+static bool give_slow(void *p, lm_mark mark) {
+  lm_refused refused = { 0 };
+  assert_false(lm_pool_give_or(t, p, &refused));
+  return lm_pool_give_slow(t, p, refused, mark, may_give);
+}
+
+/* The first needs no table; others do, beside it; and what changes hands finds its way between. */
+static void a_span_with_a_counted_token_gets_another(void **state) {
+  const lm_token counted = TOKEN | LM_TOKEN_SLOW, next = OTHER | LM_TOKEN_SLOW;
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "counted and others" });
+  uint8_t id = lm_mark_hint(counted), other = lm_mark_hint(OTHER);
+  uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
+  void *p = lm_pool_take(t, bin, counted, &id), *first = take_counted_by_lane(bin, counted);
+  const lm_palette *palette = lm_mark_palette(lm_map_span_of(p)->side);
+  uint32_t slot = lm_map_slot((void *)lm_map_span_of(p)->start);
+  for (uint32_t i = 0; i < lm_span_slots(lm_bin_class(bin)); i++)
+    assert_int_equal(lm_map_span(slot + i)->token, counted);
+  assert_null(take_counted_by_lane(bin, next));
+  void *plain = lm_pool_take(t, bin, OTHER, &other);
+  assert_null(palette->wide);
+  void *later = lm_pool_take(t, bin, next, &id), *again = take_counted_by_lane(bin, next);
+  assert_non_null(palette->wide);
+  is_told_as(p, counted);
+  is_told_as(first, counted);
+  is_told_as(plain, OTHER);
+  is_told_as(later, next);
+  assert_true(lm_pool_retoken(later, next, counted));
+  assert_true(lm_pool_retoken(first, counted, next));
+  assert_true(lm_pool_retoken(plain, OTHER, counted));
+  is_told_as(first, next);
+  is_told_as(later, counted);
+  is_told_as(plain, counted);
+  lm_store *store = &lm_pool_of(s)->store[lm_bin_class(bin)];
+  assert_true(lm_store_set_apart(store, slot, lm_bin_offset(0, lm_bin_class(bin))));
+  lm_store_rejoin(store, slot);
+  assert_true(lm_pool_is_valid());
+  assert_true(give_slow(later, LM_MARK_SLOW) && give_slow(plain, LM_MARK_SLOW));
+  assert_false(give_slow(plain, LM_MARK_SLOW) || give_slow(plain, LM_MARK_SLOW_WIDE));
+  assert_false(give_slow(first, LM_MARK_SLOW));
+  assert_true(give_slow(first, LM_MARK_SLOW_WIDE));
+  expect_owner(again, next);
+  expect_owner(p, counted);
+  void *anew = take_counted_by_lane(bin, counted);
+  assert_int_equal(*lm_pool_mark_of(anew), LM_MARK_SLOW);
+  expect_owner(anew, counted);
+}
+
+/* A span that goes takes what it said with it. */
+static void forgets_the_counted_token_with_the_span(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "counted, again" });
+  uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
+  for (lm_token i = 0; i < 3; i++) {
+    const lm_token token = (TOKEN + i) | LM_TOKEN_SLOW;
+    uint8_t id = lm_mark_hint(token);
+    void *p = lm_pool_take(t, bin, TOKEN, &id);
+    assert_int_equal(lm_map_span_of(p)->token, LM_NOBODY);
+    void *q = lm_pool_take(t, bin, token, &id);
+    assert_int_equal(lm_map_span_of(q)->token, token);
+    expect_owner(p, TOKEN);
+    expect_owner(q, token);
+    lm_sweep_trim();
+  }
+}
+
 /* One thread's items on the lines of another's cost both of them a line's way at each pair. */
 static void keeps_the_items_of_each_bin_on_lines_of_their_own(void **state) {
   (void)state;
@@ -770,6 +857,8 @@ int main(void) {
     TEST(rounds_a_large_block_to_pages_only),
     TEST(a_strategy_raises_the_alignment),
     TEST(a_lane_meets_common_tokens_and_those_of_a_span),
+    TEST(a_span_with_a_counted_token_gets_another),
+    TEST(forgets_the_counted_token_with_the_span),
     TEST(keeps_the_items_of_each_bin_on_lines_of_their_own),
     TEST(knows_what_two_threads_freed_at_once_as_dead),
     TEST(has_no_bins_for_what_must_be_looked_at),
