@@ -1,9 +1,9 @@
 # programs.awk - prints the runs that tests/bench/programs kept as tables, a program a line: the least
 # processor time and time on the wall, the median of resident memory; the least page faults and time
 # in the kernel; or counts.
-# in_order KEY SORTED - its runs, the least first; how many.
-function in_order(key, sorted,   n, i, k, x) {
-  n = split(runs[key], sorted, " ")
+# in_order LIST SORTED - the least first; how many.
+function in_order(list, sorted,   n, i, k, x) {
+  n = split(list, sorted, " ")
   for (i = 2; i <= n; i++) {
     x = sorted[i] + 0
     for (k = i - 1; k > 0 && sorted[k] + 0 > x; k--) sorted[k + 1] = sorted[k]
@@ -14,14 +14,24 @@ function in_order(key, sorted,   n, i, k, x) {
 
 # What disturbs a run makes it longer, never shorter; memory it may make either.
 function figure(key, what,   n, sorted) {
-  n = in_order(key SUBSEP what, sorted)
+  n = in_order(runs[key, what], sorted)
   if (what != "peak_kib") return sorted[1]
-  return n % 2 ? sorted[(n + 1) / 2] : (sorted[n / 2] + sorted[n / 2 + 1]) / 2
+  return quantile(sorted, n, 0.5)
 }
 
-# From the least run to the one after it, as a part of the least: how well that is known.
-function gap(key,   sorted) {
-  return in_order(key, sorted) < 2 ? 1 : (sorted[2] - sorted[1]) / sorted[1]
+function quantile(sorted, n, part,   at, i) {
+  at = 1 + (n - 1) * part
+  i = int(at)
+  return i < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[n]
+}
+
+# by_round PROGRAM ONE OTHER RATIOS - the processor time of one to that of the other round by round,
+# the least first: both run within seconds, so what slows a round down has little part in it.
+function by_round(program, one, other, ratios,   a, b, n, i, list) {
+  n = split(runs[program, one, "cpu_s"], a, " ")
+  split(runs[program, other, "cpu_s"], b, " ")
+  for (i = 1; i <= n; i++) list = list " " (b[i] > 0 ? a[i] / b[i] : 1)
+  return in_order(list, ratios)
 }
 
 # part PROGRAM WHAT FORMAT SCALE - glibc's figure and the others' ratios to it; the best of the four
@@ -49,16 +59,18 @@ function mean(what, width,   i) {
   for (i = 2; i <= n; i++) printf "%6.2f", exp(logs[what, i] / rows)
 }
 
-function times(   r, to_best, unsure, behind, log_best) {
-  printf "\n%-10s%8s%-24s%7s%6s%9s%-24s%10s%-24s\n", "", "cpu, s", ratio_heading(), "/best", "+-",
-    "wall, s", ratio_heading(), "peak, MiB", ratio_heading()
+function times(   r, k, to_best, ratios, usual, behind, log_best, log_usual) {
+  printf "\n%-10s%8s%-24s%7s%7s%14s%9s%-24s%10s%-24s\n", "", "cpu, s", ratio_heading(), "/best",
+    "usual", "half lie", "wall, s", ratio_heading(), "peak, MiB", ratio_heading()
   for (r = 1; r <= rows; r++) {
     printf "%-10s", order[r]
     to_best = part(order[r], "cpu_s", "%8.2f", 1)
-    unsure = gap(order[r] SUBSEP "loam run" SUBSEP "cpu_s")
-    unsure += gap(order[r] SUBSEP winner SUBSEP "cpu_s")
-    printf "%7.2f%5.0f%%", to_best, 100 * unsure
-    if (to_best - 1.03 > unsure) behind = behind " " order[r]
+    k = by_round(order[r], "loam run", winner, ratios)
+    usual = quantile(ratios, k, 0.5)
+    printf "%7.2f%7.2f%7.2f to%5.2f", to_best, usual, quantile(ratios, k, 0.25),
+      quantile(ratios, k, 0.75)
+    if (quantile(ratios, k, 0.25) > 1.03) behind = behind " " order[r]
+    log_usual += log(usual)
     part(order[r], "wall_s", "%9.2f", 1)
     part(order[r], "peak_kib", "%10.1f", 1024)
     printf "\n"
@@ -66,12 +78,13 @@ function times(   r, to_best, unsure, behind, log_best) {
   }
   printf "%-10s", "geo. mean"
   mean("cpu_s", 8)
-  printf "%7.2f%6s", exp(log_best / rows), ""
+  printf "%7.2f%7.2f%14s", exp(log_best / rows), exp(log_usual / rows), ""
   mean("wall_s", 9)
   mean("peak_kib", 10)
   printf "\n"
-  printf "\n/best: loam to the best of the four; +-: from the least run to the next one, of loam and of that\n"
-  printf "one together. By more than that and 3%% behind:%s\n", behind ? behind : " none"
+  printf "\n/best: loam to the best of the four, by the least of each; usual: the median of what loam took to\n"
+  printf "what that one took in the same round, and between what half of the rounds lie. By more than\n"
+  printf "3%% behind in three rounds of four:%s\n", behind ? behind : " none"
 }
 
 # counted FIGURE HEADING SCALE, up to three times - a table of what does not jitter; with loam to the
