@@ -321,41 +321,41 @@ static bool is_apart(const lm_store *s, const lm_span *span) {
   return atomic_load_explicit(&span->bin, memory_order_relaxed) != s->bin;
 }
 
-/* So many objects more are FREE: moves their span between the lists. */
-static void settle_locked(lm_store *s, uint32_t slot, uint32_t more, uint32_t count) {
-  lm_span *span = lm_map_span(slot);
-  lm_palette *palette = palette_of(span);
-  uint32_t was = palette->free, free = was + more;
-  lm_assert(free <= count);
-  palette->free = free;
-  bool stays = was > 0 && free < count && note_of(span) != PURGED;
-  if (stays || is_apart(s, span) || is_drawing(s, slot)) return;
+/* Of a span, so many objects are FREE now, and were before: moves it between the lists. */
+static LM_NOINLINE void relist_locked(lm_store *s, uint32_t slot, uint32_t was, uint32_t free) {
+  const lm_span *span = lm_map_span(slot);
+  bool empty = free == lm_span_count(s->class_);
+  if (is_apart(s, span) || is_drawing(s, slot)) return;
   if (was > 0) unlink_used(s, slot);
-  list_locked(s, slot, free == count);
+  list_locked(s, slot, empty);
   while (has_too_many_empties(s)) retire_locked(s, s->empty);
 }
 
-/* Puts back those at the front that are of one span, as neighbours often are; how many. */
-static unsigned put_some_back_locked(lm_store *s, const lm_item *items, unsigned n, uint32_t count,
-                                     size_t whole) {
-  const lm_span *span = lm_map_span_of(items[0].p);
+/* Puts back those at the front that are of one span, as neighbours often are; the one after. */
+static const lm_item *put_some_back_locked(lm_store *s, const lm_item *item, const lm_item *end,
+                                           uint32_t count, size_t whole) {
+  const lm_span *span = lm_map_span_of(item->p);
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
-  const lm_item *item = items, *end = items + n;
+  const lm_item *first = item;
   uint32_t passed = 0;
   do {
     if (lm_likely(lm_mark_is_cached_at(item->mark))) lm_mark_end_cached(item->mark);
     else passed++;
   } while (++item < end && (uintptr_t)item->p - start < whole);
-  unsigned done = (unsigned)(item - items);
-  if (done > passed) settle_locked(s, lm_map_slot((void *)start), done - passed, count);
-  return done;
+  lm_palette *palette = palette_of(span);
+  uint32_t was = palette->free, free = was + (uint32_t)(item - first) - passed;
+  lm_assert(free <= count);
+  palette->free = free;
+  bool listed = was > 0 && free < count && note_of(lm_map_span_of((void *)start)) != PURGED;
+  if (lm_unlikely(!listed) && free > was) relist_locked(s, lm_map_slot((void *)start), was, free);
+  return item;
 }
 
 static void put_all_back_locked(lm_store *s, const lm_item *items, unsigned n) {
   uint32_t count = lm_span_count(s->class_);
   size_t whole = (size_t)lm_span_slots(s->class_) << LM_SLOT_SHIFT;
-  for (unsigned done = 0; done < n;)
-    done += put_some_back_locked(s, items + done, n - done, count, whole);
+  for (const lm_item *item = items, *end = items + n; item < end;)
+    item = put_some_back_locked(s, item, end, count, whole);
 }
 
 static void empty_depot_locked(lm_store *s) {
