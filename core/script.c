@@ -11,6 +11,7 @@
 #include "error.h"
 #include "pool.h"
 #include "seam.h"
+#include "seldom.h"
 
 static void push_driver(lua_State *L, const char *function) {
   lua_getfield(L, LUA_REGISTRYINDEX, "loam.driver");
@@ -128,6 +129,7 @@ void lm_script_rest(lm_script *script) {
   if (lm_script_rests(script)) return;
   lm_vm_close(&script->vm);
   lm_luajit_rest();
+  lm_seldom_rest();
 }
 
 bool lm_script_rests(const lm_script *script) { return !script->vm.L; }
