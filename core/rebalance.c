@@ -181,6 +181,7 @@ static const char *words_of(int error) {
     case ENOSPC:
     case EIO: return "its nodes have no room";
     case EACCES: return "a forked process shares its pages";
+    case EINVAL: return "its nodes are not there";
     case EPERM: return "it is not permitted";
     case ENOMEM: return "the kernel has no memory, mappings or locked pages left for it";
     case EINTR: return "it was stopped";

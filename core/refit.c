@@ -93,11 +93,11 @@ int lm_refit(const lm_prepare *from, const lm_prepare *to, void *at, size_t size
   int error = change_lock(from, to, at, size); /* what fails most, first */
   if (error) return error;
   if (!is_placed_alike(from, to)) error = place(to, at, size);
-  if (lm_refit_is_barred(error) && change_lock(to, from, at, size)) error = EINVAL;
+  if (lm_refit_is_barred(error) && change_lock(to, from, at, size)) error = EBUSY;
   if (error) return error;
   if (from->thp != to->thp && !to->page) set_huge(to, at, size);
   error = to->prefault && !from->prefault ? lm_sys_prefault(at, size) : 0;
-  return lm_refit_is_barred(error) ? EINVAL : error;
+  return lm_refit_is_barred(error) ? EBUSY : error;
 }
 
 size_t lm_refit_astray(const lm_prepare *from, const lm_prepare *to, const void *at, size_t size,

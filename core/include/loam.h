@@ -1142,8 +1142,9 @@ typedef struct loam_rebalance_options {
 
 /* Brings every live block to the strategy that the live policy has for it. Works in the calling
  * thread, about as long as the rate says; others go on. Then calls `placed` for each row of the
- * report. Options NULL: defaults; either callback may be NULL. LOAM_ESTATE if one is under way.
- * Where the kernel has no membarrier(2) all that would have to move is refused. */
+ * report. Options NULL: defaults; either callback may be NULL. LOAM_ESTATE if one is under way. A
+ * reload with apply = "live" ends it ("it was stopped") and begins its own. Where the kernel has no
+ * membarrier(2) all that would have to move is refused. */
 LOAM_API loam_status loam_rebalance(const loam_rebalance_options *options,
                                     loam_progress_fn progress, loam_placed_fn placed, void *ctx);
 

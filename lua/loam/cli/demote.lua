@@ -12,7 +12,7 @@ local demote = {
 is of a strategy named NAME@nodeN; `loam rebalance` brings it back. --to cold lets it go
 first when memory is short, --to pageout puts it into swap at once. --older is time since
 a block got its memory, not since it was used: that nobody knows. Blocks of
-32 KiB and less have no age, and are then refused.]],
+64 KiB and less have no age, and are then refused.]],
   options = {
     { "tag", "T", "memory of this tag and of those under it", kind = "tag", required = true },
     { "older", "SECONDS", "only blocks that have lived so long (to within 10 s)",
