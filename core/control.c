@@ -80,6 +80,7 @@ static LM_SPARSE char lines[CLIENTS][LM_CONTROL_LINE];
 /* Inside, so that nothing done here asks for a new site, which could want this lock. */
 static void enter(void) {
   lm_thread *self = lm_thread_get();
+  lm_sys_calm();
   pthread_mutex_lock(&lock);
   if (self) self->inside++;
 }
@@ -88,14 +89,17 @@ static void leave(void) {
   lm_thread *self = lm_thread_get();
   if (self) self->inside--;
   pthread_mutex_unlock(&lock);
+  lm_sys_calm_end();
 }
 
 /* False if the thread cannot be told: there is none, or the host has closed the bell. */
 static bool ring(void) {
   int before = errno;
   lm_lock_take(&bell_lock);
+  lm_sys_calm();
   bool told = lm_descriptor_is_ours(&bell[1]);
   if (told) (void)send(bell[1].fd, "", 1, MSG_NOSIGNAL); /* a full one rings as well */
+  lm_sys_calm_end();
   lm_lock_drop(&bell_lock);
   errno = before;
   return told;

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "sys.h"
+
 /* Below what select(2) can hold and most limits allow; the table of a process is as long as its
  * highest number, and is copied by fork. */
 enum { PLACE_FROM = 960 };
@@ -18,9 +20,8 @@ static int high_place(void) {
   return (int)(limit.rlim_cur - limit.rlim_cur / 4);
 }
 
-lm_descriptor lm_descriptor_keep(int fd) {
+static lm_descriptor keep(int fd) {
   struct stat st;
-  if (fd < 0) return LM_NO_DESCRIPTOR;
   int before = errno, moved = fcntl(fd, F_DUPFD_CLOEXEC, high_place());
   if (moved >= 0) {
     close(fd);
@@ -32,6 +33,14 @@ lm_descriptor lm_descriptor_keep(int fd) {
   return LM_NO_DESCRIPTOR;
 }
 
+lm_descriptor lm_descriptor_keep(int fd) {
+  if (fd < 0) return LM_NO_DESCRIPTOR;
+  lm_sys_calm();
+  lm_descriptor kept = keep(fd);
+  lm_sys_calm_end();
+  return kept;
+}
+
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor) {
   struct stat st;
   return descriptor->fd >= 0 && !fstat(descriptor->fd, &st) && st.st_dev == descriptor->device &&
@@ -39,6 +48,8 @@ bool lm_descriptor_is_ours(const lm_descriptor *descriptor) {
 }
 
 void lm_descriptor_close(lm_descriptor *descriptor) {
+  lm_sys_calm();
   if (lm_descriptor_is_ours(descriptor)) close(descriptor->fd);
+  lm_sys_calm_end();
   *descriptor = LM_NO_DESCRIPTOR;
 }

@@ -78,10 +78,17 @@ static bool is_heard(loam_event_fn *callback, void **ctx) {
   return *callback;
 }
 
+/* Whoever allocates or frees is not cancelled by what others have to say about it. */
+static void call(loam_event_fn callback, void *ctx, const loam_event *event) {
+  lm_sys_calm();
+  callback(ctx, event);
+  lm_sys_calm_end();
+}
+
 void lm_event_tell(const loam_event *event) {
   loam_event_fn callback;
   void *ctx;
-  if (is_heard(&callback, &ctx)) callback(ctx, event);
+  if (is_heard(&callback, &ctx)) call(callback, ctx, event);
 }
 
 bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
@@ -96,7 +103,7 @@ bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, co
   va_end(arguments);
   const void *caller = kind == LOAM_EVENT_BAD_FREE && lm_self ? lm_self->caller : NULL;
   loam_event event = { kind, generation, pointer, message, caller };
-  callback(ctx, &event);
+  call(callback, ctx, &event);
   return true;
 }
 

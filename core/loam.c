@@ -98,19 +98,27 @@ static bool begin_from(uint32_t from) {
   return true;
 }
 
-loam_status loam_start(const loam_config *given) {
-  loam_config config;
-  loam_status status = read_config(given, &config);
-  if (status) return status;
+static loam_status start(const loam_config *config) {
   uint32_t before = atomic_load_explicit(&state, memory_order_acquire);
   if ((before != COLD && before != STOPPED) || !begin_from(before))
     return lm_fail(LOAM_ESTATE, "loam is started already");
-  status = start_as(&config);
+  loam_status status = start_as(config);
   atomic_store_explicit(&state, status ? before : RUNNING, memory_order_release);
   return status;
 }
 
-static LM_NOINLINE void start_from_environment(void) {
+/* Calmly: a start that nobody ends would be waited for. */
+loam_status loam_start(const loam_config *given) {
+  loam_config config;
+  loam_status status = read_config(given, &config);
+  if (status) return status;
+  lm_sys_calm();
+  status = start(&config);
+  lm_sys_calm_end();
+  return status;
+}
+
+static void start_from_environment(void) {
   /* A child of a fork in the middle of a start: begin again. */
   uint32_t dead = STARTING;
   if (atomic_load_explicit(&state, memory_order_relaxed) == STARTING &&
@@ -125,10 +133,16 @@ static LM_NOINLINE void start_from_environment(void) {
   atomic_store_explicit(&state, RUNNING, memory_order_release);
 }
 
+static LM_NOINLINE void start_calmly(void) {
+  lm_sys_calm();
+  start_from_environment();
+  lm_sys_calm_end();
+}
+
 /* What every slow path begins with. */
 static void awake(void) {
   uint32_t now = atomic_load_explicit(&state, memory_order_acquire);
-  if (lm_unlikely(now == COLD || now == STARTING)) start_from_environment();
+  if (lm_unlikely(now == COLD || now == STARTING)) start_calmly();
   lm_control_revive();
 }
 

@@ -5,7 +5,8 @@
  * Free: 0; held: 1; held and perhaps waited for: 2 (Drepper, "Futexes are tricky", mutex 2).
  *
  * A thread that has asked to be cancelled at any instruction is not while it holds a lock, which
- * nobody would drop: the first that it takes shields it, the last that it drops ends that. */
+ * nobody would drop: the first that it takes shields it, the last that it drops ends that. System
+ * calls that would have any cancelled thread end are made calmly (sys.h). */
 #ifndef LM_LOCK_H
 #define LM_LOCK_H
 

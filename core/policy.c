@@ -43,7 +43,7 @@ static struct loam_policy_info record;
 /* Who holds a lock of this file is inside, where no site is made that wants the lock again. */
 static void lock(pthread_mutex_t *mutex) {
   lm_thread *self = lm_thread_get();
-  lm_shield();
+  lm_sys_calm();
   pthread_mutex_lock(mutex);
   if (self) self->inside++;
 }
@@ -52,7 +52,7 @@ static void unlock(pthread_mutex_t *mutex) {
   lm_thread *self = lm_thread_get();
   if (self) self->inside--;
   pthread_mutex_unlock(mutex);
-  lm_unshield();
+  lm_sys_calm_end();
 }
 
 void lm_policy_set_limits(const lm_limits *given) {

@@ -53,11 +53,13 @@ static void write_in_place(int fd) {
 
 int lm_sys_file_in(const char *dir, int *out) {
   if (is_refused()) return ENOSPC;
+  lm_sys_calm();
   int before = errno, fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) fd = open_briefly(dir);
   if (fd >= 0) write_in_place(fd);
   int error = opened(fd, before, out);
   errno = before;
+  lm_sys_calm_end();
   return error;
 }
 
@@ -82,12 +84,14 @@ int lm_sys_file_reserve(int fd, uint64_t offset, uint64_t size) {
   if (is_refused()) return ENOSPC;
   if (is_too_long(offset + size)) return EFBIG;
   int before = errno, error = 0;
+  lm_sys_calm();
   for (uint64_t done = 0; done < size && !error;) {
     uint64_t some = size - done < step ? size - done : step;
     error = outcome(fallocate(fd, 0, (off_t)(offset + done), (off_t)some), before);
     if (!error) done += some;
     else if (error == EINTR) error = 0;
   }
+  lm_sys_calm_end();
   return error;
 }
 
@@ -120,7 +124,9 @@ int lm_sys_file_punch(void *at, size_t size) {
 
 void lm_sys_file_close(int fd) {
   int before = errno;
+  lm_sys_calm();
   close(fd);
+  lm_sys_calm_end();
   errno = before;
 }
 
@@ -129,7 +135,10 @@ int lm_sys_file_reopen(int fd, int *out) {
   if (is_refused()) return EMFILE;
   int before = errno;
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  return opened(open(path, O_RDWR | O_CLOEXEC), before, out);
+  lm_sys_calm();
+  int error = opened(open(path, O_RDWR | O_CLOEXEC), before, out);
+  lm_sys_calm_end();
+  return error;
 }
 
 /* Locks of the description, not of the process: they end with it, also when it was forked. */

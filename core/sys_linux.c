@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -400,13 +401,27 @@ int64_t lm_sys_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 uint64_t lm_sys_random(void) {
   uint64_t x;
   int before = errno;
+  lm_sys_calm();
   bool have = getrandom(&x, sizeof x, GRND_NONBLOCK) == sizeof x;
+  lm_sys_calm_end();
   errno = before;
   if (have) return x;
   x = (uint64_t)lm_sys_clock_ns() ^ (uintptr_t)&x;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
   x = (x ^ x >> 27) * 0x94d049bb133111ebu;
   return x ^ x >> 31;
+}
+
+static _Thread_local uint32_t calms __attribute__((tls_model("initial-exec")));
+static _Thread_local int uncalm __attribute__((tls_model("initial-exec")));
+
+void lm_sys_calm(void) {
+  if (calms++ == 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &uncalm);
+}
+
+void lm_sys_calm_end(void) {
+  int same;
+  if (--calms == 0) pthread_setcancelstate(uncalm, &same);
 }
 
 static ssize_t read_some(int fd, char *buffer, size_t size) {
@@ -428,8 +443,7 @@ static int read_all(int fd, char *buffer, size_t size, size_t *out) {
   return 0;
 }
 
-int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
-  if (is_refused()) return ENOMEM;
+static int read_file(const char *path, char *buffer, size_t size, size_t *out) {
   int before = errno;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return outcome(-1, before);
@@ -437,6 +451,14 @@ int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
   buffer[error ? 0 : *out] = 0;
   close(fd);
   errno = before;
+  return error;
+}
+
+int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
+  if (is_refused()) return ENOMEM;
+  lm_sys_calm();
+  int error = read_file(path, buffer, size, out);
+  lm_sys_calm_end();
   return error;
 }
 
@@ -454,8 +476,7 @@ static size_t tell_lines(char *text, size_t length, size_t most,
   return length - from;
 }
 
-int lm_sys_each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx) {
-  if (is_refused()) return ENOMEM;
+static int each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx) {
   char text[4096];
   int before = errno;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -467,5 +488,13 @@ int lm_sys_each_line(const char *path, void (*tell)(void *ctx, const char *line)
   int error = n < 0 ? errno : 0;
   close(fd);
   errno = before;
+  return error;
+}
+
+int lm_sys_each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx) {
+  if (is_refused()) return ENOMEM;
+  lm_sys_calm();
+  int error = each_line(path, tell, ctx);
+  lm_sys_calm_end();
   return error;
 }

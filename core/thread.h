@@ -139,15 +139,17 @@ LM_INLINE lm_thread *lm_thread_get(void) {
 }
 
 /* Loam itself is at work in the thread, or foreign code that it calls, until lm_thread_come_out
- * with what this gave: what is asked of loam then is served under the default plan, and no site is
- * made. */
+ * with what this gave: what is asked of loam then is served under the default plan, no site is
+ * made, and nobody cancels the thread. */
 LM_INLINE lm_thread *lm_thread_go_inside(void) {
   lm_thread *self = lm_thread_get();
+  lm_sys_calm();
   if (self) self->inside++;
   return self;
 }
 LM_INLINE void lm_thread_come_out(lm_thread *self) {
   if (self) self->inside--;
+  lm_sys_calm_end();
 }
 
 /* A thread of loam's own, with every signal blocked: they are for the host's. 0 or an errno. */

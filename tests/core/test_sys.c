@@ -366,6 +366,29 @@ static void a_broken_promise_is_named_and_aborts(void **state) {
   close(pipe_fd[1]);
 }
 
+static void *read_when_cancelled(void *was_over) {
+  char text[100];
+  size_t length;
+  pthread_cancel(pthread_self());
+  lm_sys_calm();
+  *(bool *)was_over = lm_sys_read_file("/proc/self/comm", text, sizeof text, &length) == 0 &&
+                      !sleep(0);
+  lm_sys_calm_end();
+  (void)lm_sys_random();
+  *(bool *)was_over &= lm_sys_read_file("/proc/self/comm", text, sizeof text, &length) == 0;
+  pthread_testcancel();
+  return NULL;
+}
+
+static void no_system_call_ends_a_cancelled_thread_amid_things(void **state) {
+  (void)state;
+  bool was_over = false;
+  void *end;
+  pthread_t thread = start_thread(read_when_cancelled, &was_over);
+  assert_int_equal(pthread_join(thread, &end), 0);
+  assert_true(was_over && end == PTHREAD_CANCELED);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(reserves_at_the_alignment_asked),
@@ -392,6 +415,7 @@ int main(void) {
     cmocka_unit_test(tells_the_time_and_something_random),
     cmocka_unit_test(refuses_the_nth_call_once),
     cmocka_unit_test(a_broken_promise_is_named_and_aborts),
+    cmocka_unit_test(no_system_call_ends_a_cancelled_thread_amid_things),
   };
   return cmocka_run_group_tests_name("sys", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* cancelled.c - threads that are cancelled at any instruction, mostly amid malloc and free. */
+/* cancelled.c - threads that are cancelled at any instruction, mostly amid malloc and free; and one
+ * that is to be cancelled where a system call would have it end, of which these make none. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -7,7 +8,7 @@
 
 #include "expect.h"
 
-enum { CANCELLED = 300 };
+enum { CANCELLED = 300, PEAKS = 5, BLOCKS = 20000, LARGE = 20 << 20 };
 
 static void *allocate(void *begun) {
   void *slot[32] = { NULL };
@@ -28,6 +29,20 @@ static void *allocate(void *begun) {
   return NULL;
 }
 
+/* Peaks, so that there is something to be told to whoever gives memory back. */
+static void *allocate_all_the_same(void *over) {
+  static void *block[BLOCKS];
+  pthread_cancel(pthread_self());
+  for (int peak = 0; peak < PEAKS; peak++) {
+    for (int i = 0; i < BLOCKS; i++) block[i] = kept(calloc(1, (size_t)i % 2000));
+    free(kept(realloc(kept(malloc(LARGE)), 2 * (size_t)LARGE)));
+    for (int i = 0; i < BLOCKS; i++) free(block[i]);
+  }
+  __atomic_store_n((int *)over, 1, __ATOMIC_RELEASE);
+  pthread_testcancel();
+  return NULL;
+}
+
 static void go_on(void) {
   char *p[50];
   for (int i = 0; i < 50; i++) {
@@ -41,8 +56,18 @@ static void go_on(void) {
   }
 }
 
+/* Before others have work for who gives memory back: he is to be woken. */
+static void cancel_one_that_goes_on(void) {
+  pthread_t thread;
+  int over = 0;
+  void *end;
+  expect(!pthread_create(&thread, NULL, allocate_all_the_same, &over));
+  expect(!pthread_join(thread, &end) && over && end == PTHREAD_CANCELED);
+}
+
 int main(void) {
   alarm(300); /* a lock that a dead thread holds */
+  cancel_one_that_goes_on();
   for (int i = 0; i < CANCELLED; i++) {
     pthread_t thread;
     int begun = 0;
