@@ -285,7 +285,8 @@ LOAM_API void *loam_realloc(loam_site *site, void *ptr, size_t size);
  * otherwise nothing: it is found before anything is changed. */
 LOAM_API void loam_free(void *ptr);
 
-/* The same; a `size` that cannot be the block's is reported as an event, and the block is freed. */
+/* The same; a `size` of more than the block has is told as an event, and the block is freed. One of
+ * less is taken as it is: what was asked for is not remembered. */
 LOAM_API void loam_free_sized(void *ptr, size_t size);
 
 /* For those who serve beside another allocator: asked by loam_free about a pointer that is not
