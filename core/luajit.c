@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include "embed.h"
 #include "error.h"
 #include "plan.h"
 #include "pool.h"
@@ -84,7 +83,6 @@ static int note_object(struct dl_phdr_info *info, size_t size, void *ctx) {
 static void note_parts(void *library) {
   struct link_map *map = NULL;
   if (!resident.n && !dlinfo(library, RTLD_DI_LINKMAP, &map)) dl_iterate_phdr(note_object, map);
-  note_part((uintptr_t)__start_loam_lua, (uintptr_t)__stop_loam_lua);
 }
 
 /* They come back from the file when they are touched. If it is refused, they stay. */

@@ -37,8 +37,8 @@ typedef struct lm_luajit {
 /* Opens the library if it is not open yet. LOAM_EUNSUPPORTED where the machine has none. */
 loam_status lm_luajit_open(void);
 
-/* Nothing of the library, or of the modules built in, is wanted for a while: their pages, which are
- * those of files, need not be resident meanwhile. Others may be at work in it all the same. */
+/* Nothing of the library is wanted for a while: its pages, which are a file's, need not be resident
+ * meanwhile. Others may be at work in it all the same. */
 void lm_luajit_rest(void);
 
 /* Release once the table is whole; the acquire is lm_luajit_open's. */

@@ -5,7 +5,8 @@
 #ifndef LM_SELDOM_H
 #define LM_SELDOM_H
 
-/* Its pages need not be resident: they come back from the file when they are touched. */
+/* Its pages need not be resident, and those of the Lua modules that were built in: they come back
+ * from the file when they are touched. */
 void lm_seldom_rest(void);
 /* Does nothing, at its end. */
 void lm_seldom_end(void);
