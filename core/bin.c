@@ -48,10 +48,20 @@ static uint32_t count_of(const lm_bin *bin) {
 
 static uint32_t capacity_of(const lm_bin *bin) { return (uint32_t)(bin->high - bin->low); }
 
-/* What its items are in, and nobody's before them; NULL: it is not open. */
-static lm_item *array_of(const lm_bin *bin) { return lm_bin_is_open(bin) ? bin->low - 1 : NULL; }
+/* What its items are in, and nobody's before them; NULL: it is not open, or nobody knows. */
+static lm_item *array_of(const lm_bin *bin) {
+  return lm_bin_top(bin) && lm_bin_is_open(bin) ? bin->low - 1 : NULL;
+}
+
+/* Before its items are moved about: a forked child that lost its thread in the midst of that, and
+ * flushes it, sees none. Nothing that follows is done before. */
+static void unset_top(lm_bin *bin) {
+  atomic_store_explicit(&bin->top, NULL, memory_order_relaxed);
+  atomic_thread_fence(memory_order_release);
+}
 
 static void shut(lm_pool_bins *bins, lm_bin *bin) {
+  unset_top(bin);
   bins->none = lm_bin_nobody();
   bin->low = bin->high = &bins->none + 1;
   bin->seen = NULL;
@@ -69,7 +79,7 @@ static void grow_bin(lm_bin *bin, uint32_t capacity) {
   lm_item *old = array_of(bin), *items = lm_own_take(room);
   if (!items) return;
   uint32_t n = count_of(bin);
-  lm_bin_set_top(bin, NULL);
+  unset_top(bin);
   items[0] = lm_bin_nobody();
   if (n) memcpy(items + 1, old + 1, n * sizeof *items);
   bin->low = items + 1;
@@ -141,9 +151,8 @@ static void stir(const lm_pool *pool, const lm_bin *bin, uint32_t offset) {
     lm_decay_stir();
 }
 
-/* Fills an empty bin; false when there is no memory for a bin, or for an object. What the thread
- * caches of other classes may be what the limit lacks. */
-static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
+/* What the thread caches of other classes may be what the limit lacks. */
+static bool fill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   unsigned class_ = lm_bin_class(offset);
   widen(t, bin, offset);
   if (!lm_bin_is_open(bin)) return false;
@@ -158,6 +167,15 @@ static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   lm_bin_set_top(bin, bin->low + n);
   stir(pool, bin, offset);
   return n;
+}
+
+/* Fills an empty bin; false when there is no memory for a bin, or for an object. Nobody is
+ * cancelled in the midst of it, here and below: what is in no bin would be in none for good. */
+static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
+  lm_shield();
+  bool filled = fill(t, bin, offset, pool);
+  lm_unshield();
+  return filled;
 }
 
 LM_NOINLINE void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint) {
@@ -198,7 +216,7 @@ static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, bool sheds) {
   uint32_t n = count_of(bin), keep = n - n / 2;
   bool narrow = sheds && capacity_of(bin) > NARROW;
   if (narrow) keep = NARROW / 2;
-  lm_bin_set_top(bin, NULL);
+  unset_top(bin);
   atomic_store_explicit(&pool->store[class_].fed, true, memory_order_relaxed);
   lm_bin_give_back(pool, class_, bin->low, n - keep);
   memmove(bin->low, bin->low + n - keep, keep * sizeof *bin->low);
@@ -235,8 +253,10 @@ static void overflow_large(lm_thread *t, uint32_t offset, lm_item item) {
 }
 
 void lm_bin_overflow(lm_thread *t, uint32_t offset, lm_item item) {
+  lm_shield();
   if (lm_bin_class(offset) < LM_CLASSES) overflow_small(t, offset, item);
   else overflow_large(t, offset, item);
+  lm_unshield();
 }
 
 lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_) {
@@ -258,12 +278,14 @@ void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h) {
 }
 
 void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins) {
+  lm_shield();
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
     lm_haul h = lm_bin_close(bins, c);
     if (h.n && c < LM_CLASSES) lm_bin_give_back(pool, c, h.array + 1, h.n);
     if (c < LM_CLASSES) h.n = 0;
     lm_bin_stow(pool, c, &h);
   }
+  lm_unshield();
 }
 
 static void flush_one(lm_strategy *s, lm_thread *t) {
