@@ -14,7 +14,8 @@
 
 _Atomic(lm_token) lm_mark_common[LM_COMMON + 1];
 
-enum { LOOKS = 16 }; /* in a palette, before a token is noted apart */
+/* For a token, among the common ones, and in a palette before it is noted apart. */
+enum { LOOKS_COMMON = 8, LOOKS = 16 };
 enum { KINDS = 2 * LM_CLASSES };
 
 static struct {
@@ -165,10 +166,10 @@ static bool is_at(lm_side *side, unsigned id, lm_token token) {
   return atomic_load_explicit(owner, memory_order_relaxed) == token;
 }
 
-/* The id of a token that is common, or is now; 0: there are as many already. */
+/* The id of a token that is common, or is now; 0: others have the places near its own. */
 static unsigned find_common(lm_token token) {
-  unsigned id = lm_mark_hint(token) % LM_COMMON + 1;
-  for (unsigned i = 0; i < LM_COMMON; i++) {
+  unsigned id = lm_mark_home(token);
+  for (unsigned i = 0; i < LOOKS_COMMON; i++) {
     if (owns(&lm_mark_common[id], token)) return id;
     id = id < LM_COMMON ? id + 1 : 1;
   }
@@ -190,7 +191,7 @@ LM_NOINLINE lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, 
   }
   if (is_at(side, *hint, token)) return (lm_mark)(LM_MARK_LIVE + *hint);
   unsigned id = find_common(token);
-  for (unsigned i = 0, at = lm_mark_hint(token); !id && i < LOOKS; i++) {
+  for (unsigned i = 0, at = lm_mark_home_own(token); !id && i < LOOKS; i++) {
     if (owns(&palette->owner[at - LM_ID_OWN], token)) id = at;
     at = at + 1 < LM_ID_COUNTED ? at + 1 : LM_ID_OWN;
   }

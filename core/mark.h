@@ -115,9 +115,18 @@ LM_INLINE lm_mark lm_mark_dead(lm_mark m) {
   return m > LM_MARK_SLOW ? LM_MARK_CACHED + LM_ID_WIDE : (lm_mark)(m + LM_IDS);
 }
 
-/* The id to try for a token that is not common. */
+/* Where a search for a token begins, among the common ones and in a palette. */
+LM_INLINE unsigned lm_mark_part(lm_token token, unsigned places) {
+  return ((token * 0x9e3779b1u) >> 16) * places >> 16;
+}
+LM_INLINE unsigned lm_mark_home(lm_token token) { return 1 + lm_mark_part(token, LM_COMMON); }
+LM_INLINE unsigned lm_mark_home_own(lm_token token) {
+  return LM_ID_OWN + lm_mark_part(token, LM_ID_COUNTED - LM_ID_OWN);
+}
+/* The id to try first. */
 LM_INLINE uint8_t lm_mark_hint(lm_token token) {
-  return (uint8_t)(LM_ID_OWN + (((token * 0x9e3779b1u) >> 16) * LM_OWNERS >> 16));
+  bool is_common = lm_peek(lm_token, &lm_mark_common[lm_mark_home(token)]) == token;
+  return (uint8_t)(is_common ? lm_mark_home(token) : lm_mark_home_own(token));
 }
 
 /* Once, before a module above it hooks its own locks: those are taken first. */
