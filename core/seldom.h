@@ -6,7 +6,7 @@
 #define LM_SELDOM_H
 
 /* Its pages need not be resident, and those of the Lua modules that were built in: they come back
- * from the file when they are touched. */
+ * from the file when they are touched, without a debugger's breakpoints that were set before. */
 void lm_seldom_rest(void);
 /* Does nothing, at its end. */
 void lm_seldom_end(void);
