@@ -83,13 +83,13 @@ void lm_sys_wait(_Atomic uint32_t *word, uint32_t value);
 /* Wakes one sleeper. */
 void lm_sys_wake(_Atomic uint32_t *word);
 
-/* Lets others run: for a moment, or for `ns`. */
 /* Until the matching lm_sys_calm_end the thread is not cancelled, be it at any instruction or where
  * a system call would have it end (read, send, close): what it holds, nobody else gives back.
  * Nests. */
 void lm_sys_calm(void);
 void lm_sys_calm_end(void);
 
+/* Lets others run: for a moment, or for `ns`. */
 void lm_sys_yield(void);
 void lm_sys_nap(int64_t ns);
 

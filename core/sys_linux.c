@@ -412,16 +412,24 @@ uint64_t lm_sys_random(void) {
   return x ^ x >> 31;
 }
 
-static _Thread_local uint32_t calms __attribute__((tls_model("initial-exec")));
-static _Thread_local int uncalm __attribute__((tls_model("initial-exec")));
+static _Thread_local struct {
+  uint32_t depth;
+  int state, type; /* as they were */
+} calm __attribute__((tls_model("initial-exec")));
 
+/* The type as well: a cancellation that was on its way when the state is changed arrives all the
+ * same, and the C library then looks at the type alone. */
 void lm_sys_calm(void) {
-  if (calms++ == 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &uncalm);
+  if (calm.depth++ > 0) return;
+  pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &calm.type);
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &calm.state);
 }
 
 void lm_sys_calm_end(void) {
   int same;
-  if (--calms == 0) pthread_setcancelstate(uncalm, &same);
+  if (--calm.depth > 0) return;
+  pthread_setcancelstate(calm.state, &same);
+  pthread_setcanceltype(calm.type, &same);
 }
 
 static ssize_t read_some(int fd, char *buffer, size_t size) {
