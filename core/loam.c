@@ -270,7 +270,6 @@ static bool is_plain(void) {
 LM_INLINE void *decided_or_slow(loam_site *site, size_t size, bool zero, uintptr_t code) {
   lm_thread *t = lm_self;
   if (lm_likely(t && is_plain())) {
-    lm_control_revive();
     loam_site *whose = site ? site : lm_engine_scope(t);
     void *p = lm_engine_decided(t, whose, size, zero, code);
     if (lm_likely(p != NULL)) return p;

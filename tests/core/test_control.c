@@ -474,8 +474,10 @@ enum { CAN_CHILDREN_START_THREADS = true };
 static int is_served(void *argument) {
   (void)argument;
   if (exists(socket_of(getpid()))) return 1; /* not at once */
-  for (int naps = 0; !exists(socket_of(getpid())) && be_patient(&naps);)
-    loam_free(loam_malloc(loam_site_get("child"), 3 << 20));
+  for (int naps = 0; !exists(socket_of(getpid())) && be_patient(&naps);) {
+    loam_free(loam_malloc(loam_site_get("child"), 100000));
+    lm_control_revive();
+  }
   if (ask(getpid(), "ping")) return 2;
   uint64_t before = generation();
   save(ALL_OF("child"));
