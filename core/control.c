@@ -79,17 +79,13 @@ static LM_SPARSE char lines[CLIENTS][LM_CONTROL_LINE];
 
 /* Inside, so that nothing done here asks for a new site, which could want this lock. */
 static void enter(void) {
-  lm_thread *self = lm_thread_get();
-  lm_sys_calm();
+  (void)lm_thread_go_inside();
   pthread_mutex_lock(&lock);
-  if (self) self->inside++;
 }
 
 static void leave(void) {
-  lm_thread *self = lm_thread_get();
-  if (self) self->inside--;
   pthread_mutex_unlock(&lock);
-  lm_sys_calm_end();
+  lm_thread_come_out(lm_self);
 }
 
 /* False if the thread cannot be told: there is none, or the host has closed the bell. */

@@ -42,17 +42,13 @@ static struct loam_policy_info record;
 
 /* Who holds a lock of this file is inside, where no site is made that wants the lock again. */
 static void lock(pthread_mutex_t *mutex) {
-  lm_thread *self = lm_thread_get();
-  lm_sys_calm();
+  (void)lm_thread_go_inside();
   pthread_mutex_lock(mutex);
-  if (self) self->inside++;
 }
 
 static void unlock(pthread_mutex_t *mutex) {
-  lm_thread *self = lm_thread_get();
-  if (self) self->inside--;
   pthread_mutex_unlock(mutex);
-  lm_sys_calm_end();
+  lm_thread_come_out(lm_self);
 }
 
 void lm_policy_set_limits(const lm_limits *given) {
