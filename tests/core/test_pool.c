@@ -236,20 +236,6 @@ static void keeps_the_items_of_each_bin_on_lines_of_their_own(void **state) {
 }
 
 /* Each of the two added to the mark: see mark.h. */
-static void knows_what_two_threads_freed_at_once_as_dead(void **state) {
-  (void)state;
-  lm_object object;
-  void *p = take(lm_strategy_at(0), 100, 16);
-  lm_side *mark = lm_pool_mark_of(p);
-  lm_mark live = *mark;
-  *mark = (lm_mark)(live + 2 * LM_IDS);
-  assert_false(lm_pool_give(t, p));
-  assert_int_equal(lm_pool_free(t, p, &object), LM_FREE_DOUBLE);
-  assert_false(lm_pool_find(p, &object));
-  *mark = live;
-  release(p);
-}
-
 static void has_no_bins_for_what_must_be_looked_at(void **state) {
   (void)state;
   assert_int_equal(lm_pool_bin(intern((lm_desc){ .guard = 1 }), 0), 0);
@@ -860,7 +846,6 @@ int main(void) {
     TEST(a_span_with_a_counted_token_gets_another),
     TEST(forgets_the_counted_token_with_the_span),
     TEST(keeps_the_items_of_each_bin_on_lines_of_their_own),
-    TEST(knows_what_two_threads_freed_at_once_as_dead),
     TEST(has_no_bins_for_what_must_be_looked_at),
     TEST(gives_each_object_to_one_caller),
     TEST(draws_all_that_is_free_in_the_spans_there_are),
