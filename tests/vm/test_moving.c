@@ -87,6 +87,14 @@ static void interleaved_and_weighted_blocks_are_spread_anew(void **state) {
   loam_free(p);
 }
 
+/* On huge pages of node 0. */
+static char *filled_huge(const char *tag, size_t size) {
+  load("loam.host { name = 'huge0', numa = 0, huge = 'thp' }");
+  char *p = filled(tag, size);
+  assert_int_equal(smaps(p, size, "AnonHugePages"), size / 1024);
+  return p;
+}
+
 static void is_spread_evenly(const void *p, size_t size) {
   spread found = where_is(p, size);
   for (int node = 0; node < NODES; node++)
@@ -96,9 +104,7 @@ static void is_spread_evenly(const void *p, size_t size) {
 /* A huge page that is to be shared out is taken apart first: it would go with each of its pages. */
 static void huge_pages_are_taken_apart_to_be_spread(void **state) {
   (void)state;
-  load("loam.host { name = 'huge0', numa = 0, huge = 'thp' }");
-  char *p = filled("apart", 16 * MiB);
-  assert_int_equal(smaps(p, 16 * MiB, "AnonHugePages"), 16 << 10);
+  char *p = filled_huge("apart", 16 * MiB);
   load("loam.host { name = 'by page', numa = 'interleave', huge = false }");
   rebalance("apart");
   assert_int_equal(moved, 16 * MiB);
@@ -190,9 +196,7 @@ static void small_objects_move_with_their_pages(void **state) {
 
 static void huge_pages_move_and_stay_huge(void **state) {
   (void)state;
-  load("loam.host { name = 'huge0', numa = 0, huge = 'thp' }");
-  char *p = filled("huge", 8 * MiB);
-  assert_int_equal(smaps(p, 8 * MiB, "AnonHugePages"), 8 << 10);
+  char *p = filled_huge("huge", 8 * MiB);
   load("loam.host { name = 'huge1', numa = 1, huge = 'thp' }");
   rebalance("huge");
   assert_on(p, 8 * MiB, 2);
