@@ -40,6 +40,7 @@ enum {
   CLIENT_MS = 5000, /* without progress */
   NAP_MS = 100,     /* a forked child is left alone that long */
   TICK_MS = 250,    /* of decay: memory is gone three ticks after it was last needed */
+  COUNT_MS = 100,   /* of threads, in a process whose first has ended */
 };
 
 typedef struct client {
@@ -54,6 +55,7 @@ typedef struct client {
 
 _Atomic bool lm_control_asleep;
 static _Atomic bool is_watching;
+static _Atomic bool is_headless; /* the first thread has ended by itself: the last one ends us */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_running, is_stopping, wants_socket;
@@ -402,6 +404,7 @@ static int until_tick_ms(int timeout_ms) {
   if (!lm_age_is_idle()) timeout_ms = sooner(timeout_ms, (round_ns - now) / 1000000 + 1);
   if (lm_numa_is_wanted()) timeout_ms = sooner(timeout_ms, (gauge_ns - now) / 1000000 + 1);
   if (atomic_load(&wants_applying)) timeout_ms = sooner(timeout_ms, 1);
+  if (atomic_load(&is_headless)) timeout_ms = sooner(timeout_ms, COUNT_MS);
   if (lm_decay_is_asleep()) return timeout_ms;
   return sooner(timeout_ms, (tick_ns - now) / 1000000 + 1);
 }
@@ -456,6 +459,16 @@ static bool is_done(void) {
   return done;
 }
 
+/* A process whose first thread ends by pthread_exit ends with its last one: that must not be ours,
+ * which blocks every signal. So it ends when it is alone (the first one's number stays), and where
+ * that cannot be known, at once. */
+static bool is_last(void) {
+  enum { LINKS = 2 }; /* of an empty folder; and one for each thread */
+  struct stat tasks;
+  return atomic_load(&is_headless) &&
+         (stat("/proc/self/task", &tasks) || tasks.st_nlink <= LINKS + 2);
+}
+
 /* What is half moved is brought back. */
 static void end_moving(void) {
   lm_rebalance_cancel();
@@ -486,7 +499,7 @@ static void *run(void *arg) {
   struct pollfd fds[WAITED];
   int timeout_ms;
   (void)arg;
-  while (!is_done()) {
+  while (!is_done() && !is_last()) {
     heal();
     take_incoming();
     gather(fds, &timeout_ms);
@@ -521,12 +534,19 @@ static loam_status start_thread_locked(void) {
 
 /* ---- fork ---- */
 
+static void leave_thread(lm_thread *t) {
+  if (t->number != getpid()) return;
+  atomic_store(&is_headless, true);
+  (void)ring();
+}
+
 static void fork_prepare(void) { pthread_mutex_lock(&lock); }
 static void fork_parent(void) { pthread_mutex_unlock(&lock); }
 
 /* The child keeps what is wanted and drops what served it. */
 static void fork_child(void) {
   pthread_mutex_unlock(&lock); /* taken by this thread in fork_prepare */
+  atomic_store(&is_headless, false);
   if (!is_running) return;
   for (int i = 0; i < CLIENTS; i++) {
     if (!clients[i].is_here) continue;
@@ -549,9 +569,7 @@ static void fork_child(void) {
 }
 
 static void hook(void) {
-  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
-                                         .fork_parent = fork_parent,
-                                         .fork_child = fork_child };
+  static const lm_thread_hooks hooks = { leave_thread, fork_prepare, fork_parent, fork_child };
   lm_own_free(lm_own_alloc(1)); /* memory's hooks are registered by now, so a child may free */
   lm_thread_hook(&hooks);
   lm_thread_leaf(&bell_lock);
