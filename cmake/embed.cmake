@@ -14,7 +14,8 @@ foreach(file ${files})
   list(APPEND inputs ${file})
 endforeach()
 
-# What two headers declare, as modules that return the text, for ffi.cdef.
+# What two headers declare, as modules that return the text, for ffi.cdef: plan.h for the compiler
+# of policies, loam.h for bindings/luajit alone.
 function(add_declarations name header)
   set(text ${LOAM_EMBED_DIR}/${name}.i)
   set(output ${LOAM_EMBED_DIR}/loam/${name}.lua)
@@ -28,17 +29,25 @@ function(add_declarations name header)
   set(inputs ${inputs} ${output} PARENT_SCOPE)
 endfunction()
 add_declarations(cdef ${PROJECT_SOURCE_DIR}/core/include/loam.h)
+list(POP_BACK modules)
 add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan.h)
 
-# jit.vmdef names the opcodes of one exact LuaJIT, so it is taken from the one that compiles here.
+# jit.vmdef names the opcodes of one exact LuaJIT, so it is taken from the one that compiles here;
+# of what it has, that alone.
 execute_process(COMMAND ${LUAJIT} -e
   "io.write((assert(package.searchpath('jit.vmdef', package.path))))"
   OUTPUT_VARIABLE vmdef RESULT_VARIABLE failed)
 if(failed)
   message(FATAL_ERROR "jit/vmdef.lua was not found: apt-get install libluajit-5.1-common")
 endif()
-list(APPEND modules jit.vmdef=${vmdef})
-list(APPEND inputs ${vmdef})
+set(opcodes ${LOAM_EMBED_DIR}/jit/vmdef.lua)
+add_custom_command(OUTPUT ${opcodes}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${LOAM_EMBED_DIR}/jit
+  COMMAND ${embed} opcodes ${opcodes}
+  DEPENDS ${vmdef} ${PROJECT_SOURCE_DIR}/cmake/embed.lua
+  COMMENT "Opcodes of LuaJIT" VERBATIM)
+list(APPEND modules jit.vmdef=${opcodes})
+list(APPEND inputs ${opcodes})
 
 set(LOAM_EMBEDDED ${LOAM_EMBED_DIR}/embedded.c)
 add_custom_command(OUTPUT ${LOAM_EMBEDDED}

@@ -2,6 +2,7 @@
 --
 --   embed.lua modules OUT NAME=FILE...   Lua modules to C: bytecode with its debug information
 --   embed.lua text OUT FILE              any text to a Lua module that returns it
+--   embed.lua opcodes OUT                jit.vmdef, as far as scan.lua reads it
 
 local function read(path)
   local file = assert(io.open(path, "rb"))
@@ -46,10 +47,14 @@ local function text(output, path)
   write(output, ("return %q\n"):format(read(path)))
 end
 
-local verbs = { modules = modules, text = text }
+local function opcodes(output)
+  write(output, ("return { bcnames = %q }\n"):format(require("jit.vmdef").bcnames))
+end
+
+local verbs = { modules = modules, text = text, opcodes = opcodes }
 local verb = verbs[arg[1]]
 if not verb then
-  io.stderr:write("usage: embed.lua modules OUT NAME=FILE... | text OUT FILE\n")
+  io.stderr:write("usage: embed.lua modules OUT NAME=FILE... | text OUT FILE | opcodes OUT\n")
   os.exit(2)
 end
 verb(unpack(arg, 2))

@@ -1,13 +1,16 @@
 /* command.c - the `loam` command: an ordinary Lua state, all libraries, runs lua/loam/cli. */
+#include "command.h"
+
 #include <string.h>
 #include <unistd.h>
 
 #include "error.h"
 #include "luajit.h"
-#include "script.h"
+#include "native.h"
 #include "seam.h"
 
 enum { INTERNAL_ERROR = 70 }; /* EX_SOFTWARE of sysexits.h */
+enum { GC_PAUSE = 400 };      /* percent: most commands are done before there is much garbage */
 
 typedef struct arguments {
   int argc;
@@ -41,9 +44,13 @@ static int run_main(lua_State *L) {
   arguments *a = lua_touserdata(L, 1);
   lua_pushcclosure(L, with_traceback, 0);
   int handler = lua_gettop(L);
+  lua_gc(L, LUA_GCSTOP, 0); /* what is loaded here stays */
   luaL_openlibs(L);
   lm_seam_embed(L);
+  lm_native_open(L);
   push_main(L, a);
+  lua_gc(L, LUA_GCSETPAUSE, GC_PAUSE);
+  lua_gc(L, LUA_GCRESTART, -1);
   if (lua_pcall(L, 1, 1, handler)) return luaL_error(L, "%s", lua_tolstring(L, -1, NULL));
   a->status = (int)lua_tonumber(L, -1);
   return 0;
@@ -62,12 +69,11 @@ static int fail(const char *what, const char *words) {
   return INTERNAL_ERROR;
 }
 
-int lm_script_command(int argc, char **argv) {
+int lm_command(int argc, char **argv) {
   arguments a = { argc, argv, INTERNAL_ERROR };
   if (lm_luajit_open() != LOAM_OK) return fail("", loam_error());
   lua_State *L = luaL_newstate();
   if (!L) return fail("", "no memory for a Lua state");
   if (lua_cpcall(L, run_main, &a)) fail("internal error: ", lua_tolstring(L, -1, NULL));
-  lua_close(L);
   return a.status;
 }

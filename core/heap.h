@@ -11,19 +11,21 @@ enum { LM_HEAP_UNIT = 16, LM_HEAP_SIZES = 32 };
 
 typedef struct lm_heap_piece lm_heap_piece;
 typedef struct lm_heap_chunk lm_heap_chunk;
+typedef struct lm_heap_large lm_heap_large;
 
-/* Zeroed, it is empty. Pieces of more than LM_HEAP_SIZES units are lm_own_alloc's. */
+/* Zeroed, it is empty. Pieces of more than LM_HEAP_SIZES units have memory of their own. */
 typedef struct lm_heap {
   lm_heap_piece *unused[LM_HEAP_SIZES]; /* by units, less one */
   lm_heap_chunk *chunks;                /* the first is cut from `at` to `end` */
   char *at, *end;
+  lm_heap_large *large;
 } lm_heap;
 
 /* Sizes above 0, those of pieces as they were asked for. NULL: no memory, and nothing was done. */
 void *lm_heap_take(lm_heap *h, size_t size);
 void *lm_heap_resize(lm_heap *h, void *piece, size_t old, size_t size);
 void lm_heap_put(lm_heap *h, void *piece, size_t size);
-/* Of all small pieces, at once; the large ones have been put. */
+/* Of all pieces, at once. */
 void lm_heap_end(lm_heap *h);
 
 #endif

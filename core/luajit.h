@@ -17,7 +17,7 @@
 /* clang-format off */
 #define LM_LUAJIT_LIST(X)                                                                     \
   X(luaL_error) X(luaL_loadbufferx) X(luaL_newstate) X(luaL_openlibs) X(lua_atpanic)          \
-  X(lua_call) X(lua_close) X(lua_cpcall) X(lua_createtable) X(lua_gc) X(lua_getallocf)        \
+  X(lua_call) X(lua_cpcall) X(lua_createtable) X(lua_gc) X(lua_getallocf)                     \
   X(lua_getfield) X(lua_getinfo) X(lua_getstack) X(lua_gettop) X(lua_newstate)                \
   X(lua_objlen) X(lua_pcall) X(lua_pushboolean) X(lua_pushcclosure) X(lua_pushfstring)        \
   X(lua_pushinteger) X(lua_pushlightuserdata) X(lua_pushlstring) X(lua_pushnil)               \
@@ -54,7 +54,6 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
 #define luaL_openlibs (lm_luajit_get()->luaL_openlibs_)
 #define lua_atpanic (lm_luajit_get()->lua_atpanic_)
 #define lua_call (lm_luajit_get()->lua_call_)
-#define lua_close (lm_luajit_get()->lua_close_)
 #define lua_cpcall (lm_luajit_get()->lua_cpcall_)
 #define lua_createtable (lm_luajit_get()->lua_createtable_)
 #define lua_gc (lm_luajit_get()->lua_gc_)

@@ -1,4 +1,4 @@
 /* main.c - the `loam` command. What it does is written in lua/loam/cli. */
-#include "script.h"
+#include "command.h"
 
-int main(int argc, char **argv) { return lm_script_command(argc, argv); }
+int main(int argc, char **argv) { return lm_command(argc, argv); }

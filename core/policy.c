@@ -254,6 +254,19 @@ static const char *vetted(uint64_t hash) {
   return is_it ? rest : NULL;
 }
 
+loam_status lm_policy_vet(const char *path, char vetted[LM_POLICY_VETTED]) {
+  char *text, carried[LM_CARRY_TEXT];
+  size_t length;
+  loam_status status = lm_policy_read(path, &text, &length);
+  if (status != LOAM_OK) return status;
+  status = lm_script_check(path, text, length, &limits, carried);
+  if (status == LOAM_OK)
+    snprintf(vetted, LM_POLICY_VETTED, "%016llx%s%s",
+             (unsigned long long)lm_policy_hash(text, length), *carried ? ":" : "", carried);
+  lm_own_free(text);
+  return status;
+}
+
 /* It tells whether there is but one plan. */
 static loam_status compile_empty_tag(const load *l) {
   const lm_plan *plan;

@@ -18,6 +18,10 @@ const lm_limits *lm_policy_limits(void);
 
 /* Loads text that came from `path` ("" if from nowhere), whole. */
 loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length);
+/* Whether a program that starts now would take the file, and what LOAM_VETTED is to tell it then,
+ * so that it need not do the work again. */
+enum { LM_POLICY_VETTED = LM_CARRY_TEXT + 24 };
+loam_status lm_policy_vet(const char *path, char vetted[LM_POLICY_VETTED]);
 /* Reads the file, then the same. An empty, cut-off or changing file is LOAM_EIO or LOAM_EPOLICY. If
  * `if_changed`, a file that is what is live, or what was refused last, is left alone. */
 loam_status lm_policy_load_file(const char *path, bool if_changed);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "carry.h"
 #include "error.h"
 #include "pool.h"
 #include "seam.h"
@@ -99,6 +98,26 @@ loam_status lm_script_open(const char *name, const char *text, size_t length,
   status = lm_vm_call(&script->vm, "running the file", open_policy, script);
   if (status == LOAM_OK) *out = script;
   else lm_script_close(script);
+  return status;
+}
+
+static loam_status check(lm_script *script, char carried[LM_CARRY_TEXT]) {
+  const lm_plan *plan;
+  loam_status status = lm_vm_call(&script->vm, "running the file", open_policy, script);
+  if (status == LOAM_OK) status = lm_script_vet(script);
+  if (status == LOAM_OK) status = lm_script_plan(script, &(loam_where){ .tag = "" }, &plan);
+  if (status != LOAM_OK) return status;
+  if (!script->only || !lm_carry_write(script->only, script->policy, script->applies_live, carried))
+    *carried = 0;
+  return LOAM_OK;
+}
+
+loam_status lm_script_check(const char *name, const char *text, size_t length,
+                            const lm_limits *limits, char carried[LM_CARRY_TEXT]) {
+  lm_script *script;
+  loam_status status = make(name, text, length, limits, false, &script);
+  if (status == LOAM_OK) status = check(script, carried);
+  lm_script_close(script);
   return status;
 }
 

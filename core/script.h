@@ -12,7 +12,7 @@
 #ifndef LM_SCRIPT_H
 #define LM_SCRIPT_H
 
-#include "plan.h"
+#include "carry.h"
 
 typedef struct lm_limits {
   unsigned max_leaves, step_ms;
@@ -51,11 +51,14 @@ uint32_t lm_script_plans(const lm_script *script);
 void lm_script_mark(const lm_script *script, uint8_t *used, uint32_t n);
 void lm_script_close(lm_script *script);
 
+/* Whether a program would take the text: opens, vets and compiles it as a load does, but for the
+ * handlers, which are the program's to bring. `carried` is its plan where there is but one that can
+ * be carried (carry.h), else "". */
+loam_status lm_script_check(const char *name, const char *text, size_t length,
+                            const lm_limits *limits, char carried[LM_CARRY_TEXT]);
+
 /* loam_policy_inspect, on text. */
 loam_status lm_script_inspect(const char *name, const char *text, size_t length, const char *query,
                               const lm_limits *limits, loam_write_fn write, void *ctx);
-
-/* The command line: an ordinary Lua state with all libraries runs lua/loam/cli. Exit status. */
-int lm_script_command(int argc, char **argv);
 
 #endif

@@ -10,7 +10,6 @@
 #include <sys/resource.h>
 
 #include "backing.h"
-#include "carry.h"
 #include "embed.h"
 #include "error.h"
 #include "gpu.h"
@@ -354,17 +353,6 @@ static int core_plan(lua_State *L) {
   return 1;
 }
 
-/* A plan as text, with the policy's name and `apply`; nothing if it cannot be carried. */
-static int core_carry(lua_State *L) {
-  char text[LM_CARRY_TEXT];
-  const lm_plan *plan = lua_touserdata(L, 1);
-  const char *name = lua_tolstring(L, 2, NULL), *apply = lua_tolstring(L, 3, NULL);
-  bool live = apply && !strcmp(apply, "live");
-  if (!plan || !lm_carry_write(plan, name ? name : "", live, text)) return 0;
-  lua_pushstring(L, text);
-  return 1;
-}
-
 /* Reads { [0] = bytes, [1] = bytes ... } of a field; the number of places filled. */
 static unsigned read_gauges(lua_State *L, const char *key, double *out) {
   unsigned n = 0;
@@ -381,23 +369,21 @@ static unsigned read_gauges(lua_State *L, const char *key, double *out) {
   return n;
 }
 
+static bool is_read(const lm_plan *plan, unsigned input) { return plan->reads >> input & 1; }
+
+/* Called for every request that a plan is compared at: only what the plan reads is fetched. */
 static int core_decide(lua_State *L) {
   double fixed[LM_INPUTS] = { 0 }, node_free[NODES_GIVEN], device_free[NODES_GIVEN];
   const lm_plan *plan = lua_touserdata(L, 1);
-  lm_request request = {
-    .size = (size_t)number_field(L, 2, "size", 0),
-    .align = (size_t)number_field(L, 2, "align", 16),
-    .zero = bool_field(L, 2, "zero"),
-    .fixed = fixed,
-    .node_free = node_free,
-    .device_free = device_free,
-  };
-  fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
-  fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
-  fixed[LM_IN_LIVE] = number_field(L, 2, "live", 0);
-  if (plan->reads & 1u << LM_IN_NODE_FREE)
-    request.node_free_n = read_gauges(L, "node_free", node_free);
-  if (plan->reads & 1u << LM_IN_DEVICE_FREE)
+  lm_request request = { .fixed = fixed, .node_free = node_free, .device_free = device_free };
+  if (is_read(plan, LM_IN_SIZE)) request.size = (size_t)number_field(L, 2, "size", 0);
+  if (is_read(plan, LM_IN_ALIGN)) request.align = (size_t)number_field(L, 2, "align", 16);
+  if (is_read(plan, LM_IN_ZERO)) request.zero = bool_field(L, 2, "zero");
+  if (is_read(plan, LM_IN_NODE)) fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
+  if (is_read(plan, LM_IN_DEVICE)) fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
+  if (is_read(plan, LM_IN_LIVE)) fixed[LM_IN_LIVE] = number_field(L, 2, "live", 0);
+  if (is_read(plan, LM_IN_NODE_FREE)) request.node_free_n = read_gauges(L, "node_free", node_free);
+  if (is_read(plan, LM_IN_DEVICE_FREE))
     request.device_free_n = read_gauges(L, "device_free", device_free);
   lua_pushinteger(L, (lua_Integer)lm_plan_decide(plan, &request));
   return 1;
@@ -477,7 +463,6 @@ static void push_core(lua_State *L, const lm_script *script) {
     { "machine", core_machine },   { "folder", core_folder }, { "handler", core_handler },
     { "strategy", core_strategy }, { "plan", core_plan },     { "decide", core_decide },
     { "step", core_step },         { "write", core_write },   { "devices", core_devices },
-    { "carry", core_carry },
   };
   char hash[24];
   lua_createtable(L, 0, 16);

@@ -22,8 +22,9 @@ enum {
   HOOK_EVERY = 100,
   INSTRUCTIONS_A_MS = 2000000, /* more than can be executed: for a clock that stands still */
   STARVED = 25,                /* a thread that hardly runs gets this many times its wall clock */
-  GC_PAUSE = 110,
-  LIFETIME_STEPS = 16 /* all steps together may keep what this many could use */
+  GC_GROWTH = 10,              /* percent of the heap that are new before garbage is looked for, */
+  GC_LEAST = 8,                /* or this part of a step's memory */
+  LIFETIME_STEPS = 16          /* all steps together may keep what this many could use */
 };
 #define SLACK ((size_t)256 << 10)
 
@@ -139,17 +140,15 @@ loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_l
     return lm_fail(LOAM_ENOMEM, "%s: no memory for a Lua state", name);
   }
   lua_atpanic(vm->L, panic);
-  /* With the default of 200 a heap that is half garbage would count as full. */
-  lua_gc(vm->L, LUA_GCSETPAUSE, GC_PAUSE);
   status = lm_vm_setup(vm, open_libraries, NULL);
   if (status != LOAM_OK) lm_vm_close(vm);
   return status;
 }
 
+/* lua_close would put every object by itself. Nothing of a state is outside its heap: no file is
+ * open in it, no code was compiled. */
 void lm_vm_close(lm_vm *vm) {
   if (!vm->L) return;
-  vm->cap = SIZE_MAX;
-  lua_close(vm->L);
   lm_heap_end(&vm->heap);
   vm->L = NULL;
 }
@@ -247,6 +246,13 @@ static loam_status outcome(lm_vm *vm, int rc, loam_status status) {
   return status;
 }
 
+/* By LuaJIT's default, as much again, a heap that is half garbage would count as full. Most
+ * policies are loaded before there is anything to collect. */
+static int pause_of(const lm_vm *vm) {
+  size_t least = vm->limits.step_bytes / GC_LEAST / (vm->used / 100 + 1);
+  return 100 + (int)(least < GC_GROWTH ? GC_GROWTH : least > 100 ? 100 : least);
+}
+
 /* What is loaded here stays, so collecting would only take time. */
 loam_status lm_vm_setup(lm_vm *vm, lm_vm_body body, void *arg) {
   vm_call call = { body, arg, LOAM_OK };
@@ -254,7 +260,8 @@ loam_status lm_vm_setup(lm_vm *vm, lm_vm_body body, void *arg) {
   lua_gc(vm->L, LUA_GCSTOP, 0);
   int rc = run_inside(vm, run_body, &call);
   loam_status status = outcome(vm, rc, call.status);
-  lua_gc(vm->L, LUA_GCRESTART, -1); /* the next collection when the heap has grown by GC_PAUSE */
+  lua_gc(vm->L, LUA_GCSETPAUSE, pause_of(vm));
+  lua_gc(vm->L, LUA_GCRESTART, -1);
   vm->base = vm->used;
   return status;
 }

@@ -123,18 +123,16 @@ local function explore(policy, stage, violations)
   end)
 end
 
-local function in_plain_lua(policy, where, point)
-  request.set(point, where)
-  return end_of(sandbox.call(policy.pick, request.req))
-end
-
 local function compare(policy, where, made, emitted)
   local at
+  local pick, req = policy.pick, request.req
   local function decide(point)
     at = point
-    local leaf = in_plain_lua(policy, where, point)
+    request.set(point)
+    local leaf = end_of(sandbox.call(pick, req))
     return leaf.key, leaf.words
   end
+  request.place(where)
   local ok, found = pcall(verify.run, made.plan, emitted, made.tree, policy.constants, decide)
   if not ok then
     if here.is_final(found) then error(found, 0) end

@@ -19,7 +19,7 @@ local KEYS = {
   "verb", "policy", "ok", "name", "n", "tag", "size", "strategy", "kind", "what", "line", "got",
   "expect", "chain", "leaves", "covered", "missed", "rows", "conditions", "condition", "holds",
   "path", "generation", "tags", "strategies", "tests", "always", "coverage", "errors", "warnings",
-  "file", "class", "reason", "source", "led", "suggestion", "hash", "carried",
+  "file", "class", "reason", "source", "led", "suggestion", "hash",
 }
 
 local file -- { name, text, lines }
@@ -86,8 +86,6 @@ local function add(asked, key, text)
     asked[key] = value
   elseif key == "verb" then
     asked.verb = text
-  elseif key == "carry" then
-    asked.carry = true
   else
     return nil, "a query has no key '" .. key .. "'"
   end
@@ -280,12 +278,6 @@ local function count_leaves(tree)
   return n
 end
 
--- The plan of every tag as text, where there is but one, for who starts programs under the policy.
-local function carried(made)
-  local class = policy.class(where_of({}, ""))
-  return class.is_only and class.plan and core.carry(class.plan, made.name, made.apply) or nil
-end
-
 function VERBS.check(made, asked)
   local errors, tags, seen = policy.vet(), json.array {}, {}
   local function add_tag(tag, class)
@@ -301,7 +293,6 @@ function VERBS.check(made, asked)
     verb = "check", policy = file.name, ok = #errors == 0, name = made.name, tags = tags,
     strategies = strategies, tests = #made.tests, always = #made.invariants,
     errors = objects(errors), warnings = warnings, hash = core.hash,
-    carried = asked.carry and #errors == 0 and carried(made) or nil,
   }
   return true
 end
@@ -317,7 +308,7 @@ local function run_tests(made)
     if not chain then policy.merge(errors, class.errors) end
     if chain then covered[reached(class.made.tree, test.point)] = true end
     results[i] = {
-      n = i, what = tests.words(test), line = test.line, expect = chain_text(test.expect),
+      n = i, what = tests.words(test), line = tests.line(test), expect = chain_text(test.expect),
       ok = chain ~= nil and tests.passes(test, chain), got = chain and chain_text(chain) or nil,
     }
   end

@@ -17,10 +17,14 @@ local MAX_NAME = 63
 local MAX_DEVICES = 32 -- core's LM_DEVICES_MAX
 local MAX_SHOWN = 60 -- bytes of a string that was wrong
 
-local machine = core.machine()
+local machine
 
+-- Only looked at for policies that speak of it: that reads a dozen files.
 ---@return table what this machine has
-function options.machine() return machine end
+function options.machine()
+  machine = machine or core.machine()
+  return machine
+end
 
 local asked -- what core.devices() answered, and the list of that many
 
@@ -114,7 +118,7 @@ local function guard(option, value)
 end
 
 local function has_node(n)
-  for _, node in ipairs(machine.nodes) do
+  for _, node in ipairs(options.machine().nodes) do
     if node == n then return true end
   end
   return false
@@ -125,7 +129,7 @@ local function node(option, value)
     wrong(option, value, "a node is a whole number from 0")
   end
   if not has_node(value) then
-    local nodes = #machine.nodes == 1 and "node " or "nodes "
+    local nodes = #options.machine().nodes == 1 and "node " or "nodes "
     here.refuse("machine", "node " .. value .. ": this machine has " .. nodes .. machine.nodes_text)
   end
   return value
@@ -179,7 +183,9 @@ local function list_of_nodes(value)
 end
 
 local function numa(option, value)
-  if value == "local" or value == "interleave" then return { mode = value } end
+  if value == "local" then return { mode = value } end
+  options.machine() -- core takes the nodes there are for "interleave"
+  if value == "interleave" then return { mode = value } end
   if type(value) == "number" then return { mode = "bind", nodes = { node(option, value) } } end
   if type(value) ~= "table" then wrong(option, value, NUMA) end
   local _, words = keys_of(value)
@@ -199,7 +205,7 @@ local function huge(option, value)
   if value ~= "2MiB" and value ~= "1GiB" then
     wrong(option, value, "it is false, \"thp\", \"2MiB\" or \"1GiB\"")
   end
-  local pages = machine.hugepages[value]
+  local pages = options.machine().hugepages[value]
   if not pages then return value, "this machine has no " .. value .. " huge pages" end
   if pages == 0 then
     local where = value == "2MiB" and "sysctl vm.nr_hugepages=N"

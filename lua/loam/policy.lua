@@ -89,7 +89,7 @@ local function read(text)
     name = given.name or "", apply = given.apply,
     pick = given.pick, invariants = invariants, constants = constants,
     line = debug.getinfo(given.pick, "S").linedefined, keeps_trees = keep,
-    tests = tests.read(given.tests, source.test_lines(text)),
+    tests = tests.read(given.tests, text),
   }
 end
 

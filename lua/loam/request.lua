@@ -113,17 +113,20 @@ function request.trace()
   mode, gauges = "traced", gauge_symbol
 end
 
--- From now on `req` is these numbers at this site. `point` has a number for each numeric input,
--- `zero`, and node_free and device_free by number, where absent ones are 0.
-function request.set(point, where)
-  if not current then -- once all fields exist, plain assignments reach them
-    for _, field in ipairs(FIELDS) do rawset(req, field, false) end
-  end
+-- From now on `req` is at this site, and the numbers that request.set gives.
+function request.place(where)
+  for _, field in ipairs(FIELDS) do rawset(req, field, false) end -- now assignments reach them
   req.tag, req.file, req.func = where.tag or "", where.file or "", where.func or ""
   req.module, req.line = where.module or "", where.line or 0
+  mode, gauges = "concrete", concrete_gauge
+end
+
+-- `point` has a number for each numeric input, `zero`, and node_free and device_free by number,
+-- where absent ones are 0.
+function request.set(point)
   req.size, req.align, req.zero = point.size, point.align, point.zero
   req.node, req.device, req.live = point.node, point.device, point.live
-  current, mode, gauges = point, "concrete", concrete_gauge
+  current = point
 end
 
 function request.close()
@@ -164,6 +167,12 @@ function request.write(point, input, value)
   else
     point[NAME[input.input]] = value
   end
+end
+
+-- The field of a point that an input is, nil where it is in none by itself.
+function request.field(input)
+  local plain = input.input ~= INPUT.zero and not FREE[input.input]
+  return plain and NAME[input.input] or nil
 end
 
 local SHOWN = { "size", "align", "zero", "node", "device", "live" }

@@ -398,6 +398,7 @@ end
 -- Ends the time in which the policy's tables may change. `roots` are its functions and tables.
 function sandbox.seal(env, ...)
   local seen = { [env] = true }
+  for _, f in next, base do seen[f] = true end
   for _, value in next, env do sweep(value, seen) end
   for i = 1, select("#", ...) do sweep((select(i, ...)), seen) end
 end

@@ -4,6 +4,7 @@ local diag = require("loam.diag")
 local here = require("loam.here")
 local options = require("loam.options")
 local request = require("loam.request")
+local source = require("loam.source")
 local strategy = require("loam.strategy")
 
 local tests = {}
@@ -19,8 +20,18 @@ local KEYS = {
   "line", "node_free", "device_free",
 }
 
+local text, lines -- of the policy, where its tests stand; found when the first is to be told
+
+local function line_of(n)
+  lines = lines or source.test_lines(text)
+  return n and lines[n] or lines.start
+end
+
+---@return integer|nil the line that the test begins on, where it can be found
+function tests.line(test) return line_of(test.n) end
+
 local function refuse(test, reason, suggestion)
-  return here.refuse("test", "test " .. test.n .. ": " .. reason, suggestion, test.line)
+  return here.refuse("test", "test " .. test.n .. ": " .. reason, suggestion, tests.line(test))
 end
 
 local function free_bytes(test, key, value)
@@ -49,7 +60,7 @@ local function number(test, key, value)
   return value
 end
 
-local function text(test, key, value)
+local function string_of(test, key, value)
   if type(value) ~= "string" then wrong(test, key, value, "a string") end
   if string.find(value, "\0", 1, true) then wrong(test, key, value, "text without a zero byte") end
   if key == "tag" and #value > MAX_TAG then
@@ -60,7 +71,7 @@ end
 
 local function field(test, key, value)
   if STRINGS[key] then
-    test.where[key] = text(test, key, value)
+    test.where[key] = string_of(test, key, value)
   elseif key == "line" then
     test.where.line = number(test, key, value)
   elseif RANGES[key] then
@@ -84,8 +95,8 @@ local function field(test, key, value)
   end
 end
 
-local function read_one(n, given, line)
-  local test = { n = n, line = line, where = { tag = "" }, point = request.point(0) }
+local function read_one(n, given)
+  local test = { n = n, where = { tag = "" }, point = request.point(0) }
   if type(given) ~= "table" then refuse(test, "it is a " .. type(given) .. ", not a table") end
   for key, value in next, given do field(test, key, value) end
   if rawget(given, "size") == nil then refuse(test, "it has no size") end
@@ -95,18 +106,19 @@ local function read_one(n, given, line)
   return test
 end
 
--- Checks the list that a policy gave. `lines[n]` is the line of the n-th entry, where known.
----@return table[] { n, line, where, point, expect }
-function tests.read(given, lines)
+-- Checks the list that the policy with this text gave.
+---@return table[] { n, where, point, expect }
+function tests.read(given, policy_text)
   local list, count = {}, 0
+  text, lines = policy_text, nil
   for _ in next, given do count = count + 1 end
   for n = 1, count do
     local entry = rawget(given, n)
     if entry == nil then
       here.refuse("test", "tests is not a list without gaps", "write tests = { {…}, {…} }",
-        lines.start)
+        line_of(nil))
     end
-    list[n] = read_one(n, entry, lines[n] or lines.start)
+    list[n] = read_one(n, entry)
   end
   return list
 end
@@ -133,7 +145,7 @@ end
 ---@return loam.Diagnostic of a test that got `chain`; `story` led there
 function tests.failure(test, chain, story, line)
   return diag.new {
-    line = test.line, class = "test", led = story,
+    line = tests.line(test), class = "test", led = story,
     reason = string.format("test %d (%s) expects %s and gets %s", test.n, tests.words(test),
       chain_words(test.expect), chain_words(chain)),
     suggestion = line and "it is returned on line " .. line or nil,

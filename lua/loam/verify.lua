@@ -78,16 +78,24 @@ local function each_point(tree, constants, try)
     try(low)
     try(high)
   end)
-  local inputs, choices, size = request.inputs(), {}, nil
-  for i, input in ipairs(inputs) do
-    if input.name == "req.size" then size = input end
-    choices[i] = values_of(input, by_input[input] or {}, numbers)
+  local size, others = nil, {}
+  for _, input in ipairs(request.inputs()) do
+    local values = values_of(input, by_input[input] or {}, numbers)
+    if input.name == "req.size" then
+      size = input
+    else
+      others[#others + 1] = {
+        input = input, field = request.field(input), values = values, n = #values,
+      }
+    end
   end
   local random = random_from(7)
   local function mixed(n)
     local point = request.point(n)
-    for i, input in ipairs(inputs) do
-      if input ~= size then request.write(point, input, choices[i][random() % #choices[i] + 1]) end
+    for i = 1, #others do
+      local other = others[i]
+      local field, value = other.field, other.values[random() % other.n + 1]
+      if field then point[field] = value else request.write(point, other.input, value) end
     end
     return point
   end

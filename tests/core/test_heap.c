@@ -56,6 +56,23 @@ static void pieces_are_apart_and_keep_their_bytes(void **state) {
   assert_true(lm_own_held() <= before + (256 << 10));
 }
 
+static void all_pieces_go_with_the_heap(void **state) {
+  lm_heap heap = { .chunks = NULL };
+  (void)state;
+  size_t before = lm_own_held();
+  for (int i = 0; i < 64; i++) {
+    void *large = lm_heap_take(&heap, (size_t)100 << 10);
+    assert_non_null(large);
+    assert_non_null(lm_heap_take(&heap, 500));
+    if (i % 4 == 1) lm_heap_put(&heap, large, (size_t)100 << 10);
+    if (i % 4 == 2) assert_non_null(lm_heap_resize(&heap, large, (size_t)100 << 10, 1 << 20));
+    if (i % 4 == 3) assert_non_null(lm_heap_resize(&heap, large, (size_t)100 << 10, 100));
+  }
+  lm_heap_end(&heap);
+  lm_own_trim();
+  assert_true(lm_own_held() <= before + (256 << 10));
+}
+
 static void a_piece_that_was_put_is_had_again(void **state) {
   lm_heap heap = { .chunks = NULL };
   (void)state;
@@ -83,6 +100,7 @@ static void without_memory_all_is_as_it_was(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(pieces_are_apart_and_keep_their_bytes),
+    cmocka_unit_test(all_pieces_go_with_the_heap),
     cmocka_unit_test(a_piece_that_was_put_is_had_again),
     cmocka_unit_test(without_memory_all_is_as_it_was),
   };

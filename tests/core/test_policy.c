@@ -482,21 +482,13 @@ static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
   assert_int_equal(run_in_child(load_vetted, (void *)text), 0);
 }
 
-static void gather(void *ctx, const char *text, size_t length) { strncat(ctx, text, length); }
-
 /* LOAM_VETTED as `loam run` sets it for `text`, with the plan of `other`. */
 static void set_carried(const char *other, const char *text) {
-  static char answer[16384], vetted[8192];
+  static char carried[LM_CARRY_TEXT], vetted[LM_POLICY_VETTED];
   lm_limits limits = { .max_leaves = 1000, .step_ms = 1000, .step_bytes = 4 * LM_MIB };
-  answer[0] = 0;
-  (void)lm_script_inspect("p.lua", other, strlen(other), "verb check\ncarry 1", &limits, gather,
-                          answer);
-  char *carried = strstr(answer, "\"carried\":\"");
-  if (!carried) return;
-  carried += strlen("\"carried\":\"");
-  snprintf(vetted, sizeof vetted, "%016llx:%.*s",
-           (unsigned long long)lm_policy_hash(text, strlen(text)), (int)strcspn(carried, "\""),
-           carried);
+  if (lm_script_check("p.lua", other, strlen(other), &limits, carried) != LOAM_OK) return;
+  snprintf(vetted, sizeof vetted, "%016llx:%s",
+           (unsigned long long)lm_policy_hash(text, strlen(text)), carried);
   setenv("LOAM_VETTED", vetted, 1);
 }
 

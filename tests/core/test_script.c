@@ -185,6 +185,37 @@ static void *no_realloc(void *ctx, void *p, size_t size) {
 }
 static void no_free(void *ctx, void *p, size_t size) { (void)ctx, (void)p, (void)size; }
 
+static loam_status check_text(const char *text, char carried[LM_CARRY_TEXT]) {
+  return lm_script_check("test.lua", text, strlen(text), &limits, carried);
+}
+
+static void what_is_checked_for_another_program_may_be_carried(void **state) {
+  static char carried[LM_CARRY_TEXT];
+  lm_carried c;
+  (void)state;
+  assert_int_equal(check_text(two, carried), LOAM_OK);
+  assert_true(lm_carry_read(carried, &c));
+  assert_string_equal(c.policy, "two");
+  /* Which has handlers of its own, where the plan of each tag is another, and tests that fail. */
+  assert_int_equal(check_text("local h = loam.handler 'of.the.program'\n"
+                              "return loam.policy { pick = function(req) return h end }\n",
+                              carried),
+                   LOAM_OK);
+  assert_string_equal(carried, "");
+  assert_int_equal(check_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                              "return loam.policy { pick = function(req)\n"
+                              "  return req.tag:is 'x' and a or b end }\n",
+                              carried),
+                   LOAM_OK);
+  assert_string_equal(carried, "");
+  assert_int_equal(check_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                              "return loam.policy { pick = function(req) return a end,\n"
+                              "  tests = { { size = 1, expect = b } } }\n",
+                              carried),
+                   LOAM_EPOLICY);
+  words_have("test.lua:3: test: test 1");
+}
+
 static void a_handler_has_to_be_registered(void **state) {
   (void)state;
   static const loam_handler handler = {
@@ -385,6 +416,7 @@ int main(void) {
     TEST(a_site_is_its_file_function_module_and_line_too),
     TEST(a_tag_may_hold_any_bytes),
     TEST(two_scripts_do_not_know_each_other),
+    TEST(what_is_checked_for_another_program_may_be_carried),
     TEST(a_handler_has_to_be_registered),
     TEST(options_reach_the_strategy),
     TEST(a_refusal_names_file_line_and_source),

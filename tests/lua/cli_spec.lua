@@ -227,7 +227,7 @@ describe("loam test", function()
 end)
 
 describe("loam run", function()
-  local FINE = { check = { ok = true, hash = "00c0ffee00c0ffee" } }
+  local FINE = { vetted = "00c0ffee00c0ffee:31z02" }
 
   it("becomes the command, with the policy in its environment", function()
     local _, world = run("run --policy p.lua --watch -- prog --flag -x", FINE)
@@ -235,14 +235,15 @@ describe("loam run", function()
     assert.same({
       LD_PRELOAD = "/opt/bin/../lib/loam/libloam-preload.so", LOAM_POLICY = "/cwd/p.lua",
       LOAM_WATCH = "1", LOAM_LENIENT = false, LOAM_RUN = "4242",
-      LOAM_VETTED = "00c0ffee00c0ffee",
+      LOAM_VETTED = "00c0ffee00c0ffee:31z02",
     }, world.set)
   end)
 
-  it("hands on the plan that the check made, where that can be carried", function()
-    local carried = { check = { ok = true, hash = "00c0ffee00c0ffee", carried = "31z02" } }
-    local _, world = run("run --policy p.lua prog", carried)
-    assert.equal("00c0ffee00c0ffee:31z02", world.set.LOAM_VETTED)
+  it("lets the program check a policy that was mended meanwhile", function()
+    local _, world = run("run --policy p.lua prog", { check = { ok = true } })
+    assert.equal("prog", world.executed[1])
+    assert.is_false(world.set.LOAM_VETTED)
+    assert.equal("loam: prog: No such file or directory\n", world.err)
   end)
 
   it("leaves the command's own options alone without `--` too", function()

@@ -45,6 +45,7 @@ local function new_world(answers)
       world.inspected = path
       return answer(query:match("^verb (%a+)"), query)
     end,
+    vet = function() return answers and answers.vetted end,
     ask = function(pid, request) return answer(pid, request) end,
     hosts = function() return answers and answers.hosts or {} end,
     machine = function() return answer("machine", "machine") end,

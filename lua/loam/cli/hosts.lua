@@ -27,10 +27,12 @@ function hosts.ask(world, pid, request, patience_ms)
   return answer, nil, (text:gsub("\n+$", ""))
 end
 
----@return integer[]
+---@return integer[] ascending
 function hosts.all(world)
   local pids, words = world.api.hosts()
-  return pids or world.fail(words)
+  if not pids then world.fail(words) end
+  table.sort(pids)
+  return pids
 end
 
 local function list(world, pids, name)

@@ -5,7 +5,6 @@
 -- `usage = true` and the words.
 
 local diag = require("loam.diag")
-local units = require("loam.cli.units")
 
 local options = {}
 
@@ -63,6 +62,7 @@ function KIND.path(option, value)
 end
 
 function KIND.size(option, value)
+  local units = require("loam.cli.units")
   local n = units.parse(value)
   if not n then
     options.misused(("--%s: '%s' is not a size; write 4096, 64KiB, 4MiB or 1.5GiB"):format(

@@ -27,7 +27,6 @@ function question.query(verb, given)
     end
   end
   if given.zero then add(lines, "zero", 1) end
-  if given.carry then add(lines, "carry", 1) end
   return table.concat(lines, "\n")
 end
 

@@ -3,8 +3,6 @@
 -- The preload library does the work; this finds it, checks the policy first so that a broken one
 -- is told before anything starts, and becomes the command.
 
-local question = require("loam.cli.question")
-
 local run = {
   summary = "runs a command with its malloc under a policy",
   usage = "--policy FILE [--watch] [--lenient] -- COMMAND [ARGUMENT]...",
@@ -60,12 +58,14 @@ local function find_library(world)
   return world.fail(words:format(LIBRARY, program))
 end
 
----@return boolean refused, string? hash of the text that was checked, and its plan if that can be
----  carried: then the program does not ask Lua for it again
+-- Why is asked for only where it is to be told: a program that starts waits for this.
+---@return boolean refused, string? what the program is to know of the policy that was checked
 local function check(world, path)
-  local answer = question.read(world, question.ask(world, "check", path, { carry = true }))
-  local vetted = answer.carried and answer.hash .. ":" .. answer.carried or answer.hash
-  return question.is_refused(world, answer), vetted
+  local vetted = world.api.vet(path)
+  if vetted then return false, vetted end
+  local question = require("loam.cli.question")
+  local answer = question.read(world, question.ask(world, "check", path, {}))
+  return question.is_refused(world, answer), nil
 end
 
 -- The dynamic linker splits the list at spaces and colons, and knows no quoting.
@@ -97,7 +97,7 @@ function run.run(world, given)
     if not given.lenient then return 2 end
     world.warn("loam: " .. given[1] .. " runs with the built-in default\n")
   end
-  prepare(world, given, not refused and vetted or nil)
+  prepare(world, given, vetted)
   world.finish()
   local errno, words = world.posix.exec(given)
   world.warn(("loam: %s: %s\n"):format(given[1], words))

@@ -33,7 +33,7 @@ function world.new()
   local posix = require("loam.cli.posix")
   local wants_colour = (os.getenv("NO_COLOR") or "") == "" and os.getenv("TERM") ~= "dumb"
   return {
-    api = require("loam.cli.api"),
+    api = require("loam.cli.native"),
     posix = posix,
     write = function(text) checked(io.stdout:write(text)) end,
     warn = function(text) io.stderr:write(text) end,

@@ -1,0 +1,8 @@
+/* command.h - the command line: an ordinary Lua state with all libraries runs lua/loam/cli. */
+#ifndef LM_COMMAND_H
+#define LM_COMMAND_H
+
+/* Exit status. */
+int lm_command(int argc, char **argv);
+
+#endif
