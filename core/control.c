@@ -543,17 +543,24 @@ static void leave_thread(lm_thread *t) {
 static void fork_prepare(void) { pthread_mutex_lock(&lock); }
 static void fork_parent(void) { pthread_mutex_unlock(&lock); }
 
+/* The thread may have been amid anything that it does without the lock: so nothing of a client
+ * stays, not even of one that had just been hung up. */
+static void drop_clients(void) {
+  for (int i = 0; i < CLIENTS; i++) {
+    if (clients[i].is_here) {
+      lm_descriptor_close(&clients[i].link);
+      lm_descriptor_close(&clients[i].given);
+    }
+    clients[i] = (client){ 0 };
+  }
+}
+
 /* The child keeps what is wanted and drops what served it. */
 static void fork_child(void) {
   pthread_mutex_unlock(&lock); /* taken by this thread in fork_prepare */
   atomic_store(&is_headless, false);
   if (!is_running) return;
-  for (int i = 0; i < CLIENTS; i++) {
-    if (!clients[i].is_here) continue;
-    lm_descriptor_close(&clients[i].link);
-    lm_descriptor_close(&clients[i].given);
-    clients[i] = (client){ 0 };
-  }
+  drop_clients();
   lm_watch_close(watch);
   lm_watch_close(incoming);
   watch = incoming = NULL;
