@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "error.h"
 #include "policy.h"
 #include "sys.h"
+#include "thread.h"
 
 enum { JOIN_MS = 1000, RETRY_MS = 5 };
 
@@ -40,15 +42,18 @@ loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
   return LOAM_OK;
 }
 
-static loam_status address_of(int pid, struct sockaddr_un *out) {
-  char dir[LM_CONTROL_PATH];
-  loam_status status = lm_control_dir(NULL, dir, sizeof dir);
-  if (status != LOAM_OK) return status;
+static loam_status address_in(const char *dir, int pid, struct sockaddr_un *out) {
   *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
   int n = snprintf(out->sun_path, sizeof out->sun_path, "%s/%d.sock", dir, pid);
   if (n < 0 || (size_t)n >= sizeof out->sun_path)
     return lm_fail(LOAM_EIO, "%s: too long for a socket", dir);
   return LOAM_OK;
+}
+
+static loam_status address_of(int pid, struct sockaddr_un *out) {
+  char dir[LM_CONTROL_PATH];
+  loam_status status = lm_control_dir(NULL, dir, sizeof dir);
+  return status == LOAM_OK ? address_in(dir, pid, out) : status;
 }
 
 static loam_status fail_connect(int pid, const char *path) {
@@ -237,10 +242,10 @@ static bool is_host(int pid) {
 }
 
 /* A socket whose process has gone stays behind. Files of other kinds are not ours. */
-static void remove_stale(int pid) {
+static void remove_stale(const char *dir, int pid) {
   struct sockaddr_un address;
   struct stat st;
-  if (address_of(pid, &address) != LOAM_OK) return;
+  if (address_in(dir, pid, &address) != LOAM_OK) return;
   if (lstat(address.sun_path, &st) || !S_ISSOCK(st.st_mode)) return;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
@@ -267,8 +272,20 @@ loam_status lm_control_hosts(loam_pid_fn callback, void *ctx) {
     int pid = pid_of(entry->d_name);
     if (!pid) continue;
     if (is_host(pid)) callback(ctx, pid);
-    else remove_stale(pid);
+    else remove_stale(path, pid);
   }
   closedir(dir);
   return LOAM_OK;
+}
+
+/* One that lives in another container is gone only as far as we see: remove_stale knows. */
+void lm_control_clean(const char *path) {
+  lm_thread *self = lm_thread_go_inside();
+  DIR *dir = opendir(path);
+  for (struct dirent *entry; dir && (entry = readdir(dir));) {
+    int pid = pid_of(entry->d_name);
+    if (pid && kill(pid, 0) && errno == ESRCH) remove_stale(path, pid);
+  }
+  if (dir) closedir(dir);
+  lm_thread_come_out(self);
 }

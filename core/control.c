@@ -38,10 +38,18 @@
 enum {
   CLIENTS = 16,
   CLIENT_MS = 5000, /* without progress */
-  NAP_MS = 100,     /* a forked child is left alone that long */
+  NAP_MS = 100,     /* a forked child is left alone that long, */
+  NAP_CALLS = 512,  /* or for so many allocations and frees; who calls exec has made a tenth */
   TICK_MS = 250,    /* of decay: memory is gone three ticks after it was last needed */
   COUNT_MS = 100,   /* of threads, in a process whose first has ended */
 };
+
+/* The thread sanitizer aborts a child whose thread has the place of one that its parent had. */
+#ifdef __SANITIZE_THREAD__
+enum { CAN_REVIVE = false };
+#else
+enum { CAN_REVIVE = true };
+#endif
 
 typedef struct client {
   bool is_here;
@@ -59,13 +67,15 @@ static _Atomic bool is_headless; /* the first thread has ended by itself: the la
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_running, is_stopping, wants_socket;
-static bool is_alone; /* nobody will join the thread */
+static bool is_alone;  /* nobody will join the thread */
+static bool is_forked; /* as such end by _exit, they leave sockets behind */
 static pthread_t thread;
 static lm_lock bell_lock; /* a leaf, inside the other: whoever frees may ring */
 static lm_descriptor bell[2] = { { .fd = -1 }, { .fd = -1 } }; /* look at what is wanted */
 static lm_descriptor listener = { .fd = -1 };
 static pid_t owner; /* process that bound the socket */
 static int64_t forked_ns;
+static _Atomic uint32_t calls_alone; /* of a forked child without a thread */
 static char directory[LM_CONTROL_PATH], socket_path[LM_CONTROL_PATH];
 static LM_SPARSE char followed[PATH_MAX]; /* "" none */
 static lm_watch *watch;                   /* the thread's */
@@ -499,6 +509,7 @@ static void *run(void *arg) {
   struct pollfd fds[WAITED];
   int timeout_ms;
   (void)arg;
+  if (is_forked) lm_control_clean(directory);
   while (!is_done() && !is_last()) {
     heal();
     take_incoming();
@@ -555,11 +566,7 @@ static void drop_clients(void) {
   }
 }
 
-/* The child keeps what is wanted and drops what served it. */
-static void fork_child(void) {
-  pthread_mutex_unlock(&lock); /* taken by this thread in fork_prepare */
-  atomic_store(&is_headless, false);
-  if (!is_running) return;
+static void drop_service(void) {
   drop_clients();
   lm_watch_close(watch);
   lm_watch_close(incoming);
@@ -570,9 +577,24 @@ static void fork_child(void) {
   is_running = false;
   job_ns = -1;
   lm_numa_unkeep();
-  if (is_stopping) return;
+}
+
+/* From here on its threads are wary, and so meet lm_control_revive, until the service is back. */
+static void fall_asleep(void) {
   forked_ns = lm_sys_clock_ns();
+  atomic_store_explicit(&calls_alone, 0, memory_order_relaxed);
+  is_forked = true;
   atomic_store(&lm_control_asleep, true);
+  lm_thread_raise(LM_WARY_ALONE);
+}
+
+/* The child keeps what is wanted and drops what served it. */
+static void fork_child(void) {
+  pthread_mutex_unlock(&lock); /* taken by this thread in fork_prepare */
+  atomic_store(&is_headless, false);
+  bool was_served = is_running && !is_stopping;
+  if (is_running) drop_service();
+  if ((was_served && CAN_REVIVE) || atomic_load(&lm_control_asleep)) fall_asleep();
 }
 
 static void hook(void) {
@@ -615,9 +637,16 @@ loam_status lm_control_start(const char *dir, bool socket) {
   return tell_failure(status);
 }
 
+/* False: it was not asleep. */
+static bool awake_locked(void) {
+  if (!atomic_exchange(&lm_control_asleep, false)) return false;
+  lm_thread_lower(LM_WARY_ALONE);
+  return true;
+}
+
 void lm_control_stop(void) {
-  atomic_store(&lm_control_asleep, false);
   enter();
+  awake_locked();
   bool was_running = is_running;
   bool is_self = was_running && pthread_equal(thread, pthread_self());
   pthread_t ended = thread;
@@ -672,16 +701,27 @@ void lm_control_apply(void) {
 
 bool lm_control_watching(void) { return atomic_load(&is_watching); }
 
-void lm_control_wake(void) {
+/* Whether a child has been left alone for long enough. */
+static bool is_rested(void) {
+  return atomic_fetch_add_explicit(&calls_alone, 1, memory_order_relaxed) >= NAP_CALLS ||
+         lm_sys_clock_ns() - forked_ns >= NAP_MS * 1000000ll;
+}
+
+static void wake(void) {
   char path[PATH_MAX];
-  lm_thread *self = lm_thread_get();
-  if (!self || self->inside) return;
-  if (lm_sys_clock_ns() - forked_ns < NAP_MS * 1000000ll) return;
-  if (!atomic_exchange(&lm_control_asleep, false)) return;
+  loam_status status = LOAM_OK;
   enter();
-  loam_status status = start_locked();
+  bool is_woken = awake_locked();
+  if (is_woken) status = start_locked();
   memcpy(path, followed, sizeof path);
   leave();
   tell_failure(status);
-  if (*path) lm_control_watch(path);
+  if (is_woken && *path) lm_control_watch(path);
+}
+
+void lm_control_wake(void) {
+  int before = errno;
+  const lm_thread *self = lm_thread_get();
+  if (self && !self->inside && !self->dying && is_rested()) wake();
+  errno = before;
 }

@@ -34,8 +34,10 @@ void lm_control_apply(void);
 /* Whether others can reach this process. */
 bool lm_control_is_open(void);
 
-/* A forked child has no service thread. It is started again a while later by a thread that is not
- * in a hurry: a child that only calls exec pays nothing. Cheap to call when there is no need. */
+/* A forked child has no service thread. It is started again by a request of the child, but not by
+ * its first: most children call exec soon, and pay next to nothing. Until then all of its threads
+ * are wary (LM_WARY_ALONE), so that whatever it asks for takes the long way, where this is called
+ * with no lock held. Cheap to call when there is no need. */
 extern _Atomic bool lm_control_asleep;
 void lm_control_wake(void);
 LM_INLINE void lm_control_revive(void) {
@@ -60,5 +62,7 @@ loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, 
 /* The words in such an answer that is an error, which are cut out of it; NULL: there are none. */
 const char *lm_control_words(char *answer);
 loam_status lm_control_hosts(loam_pid_fn callback, void *ctx);
+/* Removes from a directory the sockets of processes that are gone. */
+void lm_control_clean(const char *dir);
 
 #endif

@@ -264,6 +264,7 @@ static LM_NOINLINE void *alloc_slow(loam_site *site, size_t size, size_t align, 
 
 /* Nothing to do but to allocate. */
 static bool is_plain(void) {
+  lm_control_revive();
   return atomic_load_explicit(&state, memory_order_relaxed) == RUNNING && !lm_hook_wanted();
 }
 
@@ -424,6 +425,7 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
                                   const lm_stream *on) {
   if (!ptr) return;
   int before = errno;
+  lm_control_revive();
   if (is_early(ptr) && lm_engine_ask_foreign(ptr)) {
     errno = before;
     return;

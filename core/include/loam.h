@@ -18,7 +18,9 @@
  *   - A `const char *` that comes back is owned by loam. How long it lives is said where it is
  *     returned. What is passed in is copied unless said otherwise.
  *   - Every function may be called from any thread at any time, also before loam_start, unless
- *     said otherwise. None may be called from a signal handler. A thread may fork at any moment.
+ *     said otherwise. None may be called from a signal handler. A thread may fork at any moment;
+ *     the child gets a service thread, with what it serves, once it has allocated or freed a few
+ *     hundred times, or does so 100 ms after the fork.
  *     Allocating and freeing are no cancellation points; a thread that lets itself be cancelled at
  *     any instruction may be amid them: what it then was about to get or free is lost.
  *

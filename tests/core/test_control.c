@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,84 +16,7 @@
 #include "numa.h"
 #include "policy.h"
 #include "rebalance.h"
-
-#define ALL_OF(name)                            \
-  "local h = loam.host { name = '" name "' }\n" \
-  "return loam.policy { name = '" name "', pick = function(req) return h end }\n"
-
-static char folder[64], file[96], answer[65536];
-static size_t answered;
-
-static int set_up(void **state) {
-  (void)state;
-  strcpy(folder, "/tmp/loam-test-XXXXXX");
-  if (!mkdtemp(folder)) return -1;
-  setenv("LOAM_CONTROL_DIR", folder, 1);
-  snprintf(file, sizeof file, "%s/policy.lua", folder);
-  return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  char command[96];
-  lm_control_stop();
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
-}
-
-static void save(const char *text) {
-  int fd = open(file, O_CREAT | O_TRUNC | O_WRONLY, 0600);
-  assert_true(fd >= 0);
-  assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-  close(fd);
-}
-
-/* In one piece: nobody sees it empty, however long we are held up. */
-static void save_whole(const char *text) {
-  char whole[96];
-  strcpy(whole, file);
-  strcat(file, ".new");
-  save(text);
-  assert_int_equal(rename(file, whole), 0);
-  strcpy(file, whole);
-}
-
-static const char *socket_of(int pid) {
-  static char path[128];
-  snprintf(path, sizeof path, "%s/%d.sock", folder, pid);
-  return path;
-}
-
-static bool exists(const char *path) { return !access(path, F_OK); }
-
-static void gather(void *ctx, const char *text, size_t length) {
-  (void)ctx;
-  assert_true(answered + length < sizeof answer);
-  memcpy(answer + answered, text, length);
-  answered += length;
-  answer[answered] = 0;
-}
-
-static loam_status ask(int pid, const char *request) {
-  answered = 0;
-  answer[0] = 0;
-  return lm_control_ask(pid, request, PATIENCE_S * 1000, gather, NULL);
-}
-
-static void says(const char *text) {
-  if (!strstr(answer, text)) fail_msg("expected %s in %s", text, answer);
-}
-
-static uint64_t generation(void) {
-  struct loam_policy_info info;
-  lm_policy_info_get(&info);
-  return info.generation;
-}
-
-static bool reaches(uint64_t wanted) {
-  for (int naps = 0; generation() < wanted && be_patient(&naps);) continue;
-  return generation() >= wanted;
-}
+#include "served.h"
 
 static struct sockaddr_un own_address(void) {
   struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -321,22 +243,6 @@ static int count_fds(void) {
   return n;
 }
 
-/* Those that are no file's: sockets, and what wakes the service thread. */
-static int count_wakers(void) {
-  char path[300], target[64];
-  int n = 0;
-  DIR *dir = opendir("/proc/self/fd");
-  for (struct dirent *d; (d = readdir(dir));) {
-    snprintf(path, sizeof path, "/proc/self/fd/%s", d->d_name);
-    ssize_t length = readlink(path, target, sizeof target - 1);
-    target[length > 0 ? length : 0] = 0;
-    n += !strncmp(target, "socket:", 7) || !strncmp(target, "anon_inode:", 11) ||
-         !strncmp(target, "pipe:", 5);
-  }
-  closedir(dir);
-  return n;
-}
-
 static int count_threads(void) {
   int n = 0;
   DIR *dir = opendir("/proc/self/task");
@@ -463,56 +369,6 @@ static void reloading_another_file_follows_that_one(void **state) {
   assert_true(reaches(before + 1));
 }
 
-/* ---- fork */
-
-#ifdef __SANITIZE_THREAD__
-enum { CAN_CHILDREN_START_THREADS = false }; /* its runtime aborts when they do */
-#else
-enum { CAN_CHILDREN_START_THREADS = true };
-#endif
-
-static int is_served(void *argument) {
-  (void)argument;
-  if (exists(socket_of(getpid()))) return 1; /* not at once */
-  for (int naps = 0; !exists(socket_of(getpid())) && be_patient(&naps);) {
-    loam_free(loam_malloc(loam_site_get("child"), 100000));
-    lm_control_revive();
-  }
-  if (ask(getpid(), "ping")) return 2;
-  uint64_t before = generation();
-  save(ALL_OF("child"));
-  if (!reaches(before + 1)) return 3;
-  lm_control_stop();
-  return exists(socket_of(getpid())) ? 4 : 0;
-}
-
-static void a_forked_child_is_served_after_a_while(void **state) {
-  (void)state;
-  if (!CAN_CHILDREN_START_THREADS) {
-    print_message("skipped: under ThreadSanitizer a forked child cannot start threads\n");
-    skip();
-  }
-  save(ALL_OF("parent"));
-  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
-  assert_int_equal(lm_control_watch(file), LOAM_OK);
-  assert_int_equal(run_in_child(is_served, NULL), 0);
-  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
-}
-
-static int check_wakers(void *most) { return count_wakers() <= *(int *)most ? 0 : 1; }
-
-static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
-  (void)state;
-  int before = count_wakers();
-  save(ALL_OF("parent"));
-  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_equal(lm_control_watch(file), LOAM_OK);
-  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
-  assert_true(count_wakers() >= before + 3); /* listener, alarm, watch */
-  for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(check_wakers, &before), 0);
-}
-
 /* ---- the client's side */
 
 static void asking_nobody_fails_in_words(void **state) {
@@ -601,8 +457,6 @@ static void its_thread_takes_no_signals(void **state) {
   for (int naps = 0; !find_blocked(&blocked) && be_patient(&naps);) continue;
   for (size_t i = 0; i < LM_COUNT(signals); i++) assert_true(blocked >> (signals[i] - 1) & 1);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 /* ---- live memory ---- */
 
@@ -785,8 +639,6 @@ int main(void) {
     TEST(an_edit_goes_live),
     TEST(a_broken_edit_keeps_the_last_good),
     TEST(reloading_another_file_follows_that_one),
-    TEST(a_forked_child_is_served_after_a_while),
-    TEST(a_forked_child_keeps_no_descriptor_of_ours),
     TEST(asking_nobody_fails_in_words),
     TEST(a_host_that_does_not_answer_is_given_up),
     TEST(hosts_are_listed_and_stale_sockets_removed),

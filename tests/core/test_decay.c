@@ -324,8 +324,6 @@ static int peak_in_child(void *argument) {
   (void)argument;
   size_t before = resident();
   fall();
-  usleep(200000); /* a child that only calls exec would have by now */
-  lm_control_revive();
   for (int naps = 0; resident() + 100 * LM_MIB > before && be_patient(&naps);) continue;
   return resident() + 100 * LM_MIB > before;
 }

@@ -1,0 +1,92 @@
+/* served.h - a process with a control socket in a folder of its own, and a policy's file. */
+#ifndef SERVED_H
+#define SERVED_H
+
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "control.h"
+#include "policy.h"
+#include "test.h"
+
+#define ALL_OF(name)                            \
+  "local h = loam.host { name = '" name "' }\n" \
+  "return loam.policy { name = '" name "', pick = function(req) return h end }\n"
+
+static char folder[64], file[96], answer[65536];
+static size_t answered;
+
+static inline int set_up(void **state) {
+  (void)state;
+  strcpy(folder, "/tmp/loam-test-XXXXXX");
+  if (!mkdtemp(folder)) return -1;
+  setenv("LOAM_CONTROL_DIR", folder, 1);
+  snprintf(file, sizeof file, "%s/policy.lua", folder);
+  return 0;
+}
+
+static inline int tear_down(void **state) {
+  (void)state;
+  char command[96];
+  lm_control_stop();
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+static inline void save(const char *text) {
+  int fd = open(file, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+  close(fd);
+}
+
+/* In one piece: nobody sees it empty, however long we are held up. */
+static inline void save_whole(const char *text) {
+  char whole[96];
+  strcpy(whole, file);
+  strcat(file, ".new");
+  save(text);
+  assert_int_equal(rename(file, whole), 0);
+  strcpy(file, whole);
+}
+
+static inline const char *socket_of(int pid) {
+  static char path[sizeof folder + 20];
+  snprintf(path, sizeof path, "%s/%d.sock", folder, pid);
+  return path;
+}
+
+static inline bool exists(const char *path) { return !access(path, F_OK); }
+
+static inline void gather(void *ctx, const char *text, size_t length) {
+  (void)ctx;
+  assert_true(answered + length < sizeof answer);
+  memcpy(answer + answered, text, length);
+  answered += length;
+  answer[answered] = 0;
+}
+
+static inline loam_status ask(int pid, const char *request) {
+  answered = 0;
+  answer[0] = 0;
+  return lm_control_ask(pid, request, PATIENCE_S * 1000, gather, NULL);
+}
+
+static inline void says(const char *text) {
+  if (!strstr(answer, text)) fail_msg("expected %s in %s", text, answer);
+}
+
+static inline uint64_t generation(void) {
+  struct loam_policy_info info;
+  lm_policy_info_get(&info);
+  return info.generation;
+}
+
+static inline bool reaches(uint64_t wanted) {
+  for (int naps = 0; generation() < wanted && be_patient(&naps);) continue;
+  return generation() >= wanted;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+#endif
