@@ -144,8 +144,10 @@ void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve) {
 }
 
 static void tell_all(lm_thread *t) {
-  for (int i = 0; i < LM_TALLIES; i++)
-    lm_stats_rekey(&t->tally[i], atomic_load_explicit(&t->tally[i].key, memory_order_relaxed));
+  for (int i = 0; i < LM_TALLIES; i++) {
+    uint64_t key = atomic_load_explicit(&t->tally[i].key, memory_order_relaxed);
+    if (key) lm_stats_rekey(&t->tally[i], key);
+  }
   for (int i = 0; i < LM_LANES; i++)
     if (owner_of(&t->lane[i])) give_lane(&t->lane[i], 0, 0, 0);
 }
