@@ -29,10 +29,23 @@ static bool failed(lm_backing *b, int error) {
   return error != 0;
 }
 
+/* Where a file must not be: also a folder that was another when the policy was loaded, or for which
+ * an or_else is there. */
+static int judge(const char *dir, lm_filesystem *out) {
+  int error = lm_sys_filesystem(dir, out);
+  return error ? error : out->is_memory ? EMEDIUMTYPE : out->is_remote ? EREMOTE : 0;
+}
+
+static int open_in(const char *dir, int *fd) {
+  lm_filesystem fs;
+  int error = judge(dir, &fs);
+  return error ? error : lm_sys_file_in(dir, fd);
+}
+
 static bool is_open(lm_backing *b) {
   if (lm_descriptor_is_ours(&b->file)) return true;
   int fd = -1;
-  int error = b->dir ? lm_sys_file_in(b->dir, &fd) : lm_sys_file_memory(&fd);
+  int error = b->dir ? open_in(b->dir, &fd) : lm_sys_file_memory(&fd);
   if (failed(b, error)) return false;
   b->file = lm_descriptor_keep(fd);
   if (b->file.fd < 0) return !failed(b, EMFILE);
@@ -108,12 +121,12 @@ static const char *try_dir(const char *dir, char *words, size_t size) {
 
 const char *lm_backing_refusal(const char *dir, char *words, size_t size) {
   lm_filesystem fs;
-  int error = lm_sys_filesystem(dir, &fs);
-  if (error) snprintf(words, size, "%s", strerrordesc_np(error));
-  else if (fs.is_memory) snprintf(words, size, "it is on %s, which is memory itself", fs.name);
-  else if (fs.is_remote)
+  int error = judge(dir, &fs);
+  if (!error) return try_dir(dir, words, size);
+  if (error == EMEDIUMTYPE) snprintf(words, size, "it is on %s, which is memory itself", fs.name);
+  else if (error == EREMOTE)
     snprintf(words, size, "it is on %s: a touch of memory must not wait for a server", fs.name);
-  else return try_dir(dir, words, size);
+  else snprintf(words, size, "%s", strerrordesc_np(error));
   return words;
 }
 
@@ -126,6 +139,9 @@ const char *lm_backing_why(const lm_backing *b) {
     case ENOENT: return "its folder is not there any more";
     case EACCES: return "its folder cannot be written any more";
     case EROFS: return "its filesystem is read-only";
+    case EMEDIUMTYPE: return "its folder is in memory itself";
+    case EREMOTE: return "its folder is on a server, which a touch of memory must not wait for";
+    case EOPNOTSUPP: return "its filesystem cannot reserve room";
     case EMFILE:
     case ENFILE: return "no descriptor is left for its file";
     default: return b->dir ? "its file could not be used" : "it has no memory";

@@ -168,17 +168,33 @@ static void the_largest_size_of_a_file_is_no_signal(void **state) {
 
 enum { CANNOT_MOUNT = 77 };
 
-/* A filesystem of 1 MiB, which is then full. */
+/* A filesystem of 1 MiB that is not memory by its name: over one that is. */
+static bool mount_small(const char *where, char *disk, size_t size) {
+  char options[300], path[4][80];
+  static const char *const names[] = { "low", "up", "work", "disk" };
+  if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+      mount("none", where, "tmpfs", 0, "size=1m"))
+    return false;
+  for (int i = 0; i < 4; i++) {
+    snprintf(path[i], sizeof path[i], "%s/%s", where, names[i]);
+    if (mkdir(path[i], 0700)) return false;
+  }
+  snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s,workdir=%s", path[0], path[1],
+           path[2]);
+  snprintf(disk, size, "%s", path[3]);
+  return !mount("none", disk, "overlay", 0, options);
+}
+
 static int is_on_a_full_disk(void *unused) {
   (void)unused;
-  char where[] = "/tmp/loam-test-XXXXXX";
+  char where[] = "/tmp/loam-test-XXXXXX", disk[80];
   if (!mkdtemp(where)) return CANNOT_MOUNT;
-  if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-      mount("none", where, "tmpfs", 0, "size=1m")) {
+  if (!mount_small(where, disk, sizeof disk)) {
+    umount2(where, MNT_DETACH);
     rmdir(where);
     return CANNOT_MOUNT;
   }
-  lm_strategy *s = file_in("full", where), *other = host("else");
+  lm_strategy *s = file_in("full", disk), *other = host("else");
   int result = 0;
   CHAIN(s, other);
   for (int i = 0; i < 40; i++) {
@@ -189,6 +205,7 @@ static int is_on_a_full_disk(void *unused) {
   if (s->failed == 0 || other->served_late == 0) result = 2;
   CHAIN(s);
   if (get(1 << 20) || !strstr(loam_error(), "no space is left on its filesystem")) result = 3;
+  umount2(disk, MNT_DETACH);
   umount2(where, MNT_DETACH);
   rmdir(where);
   return result;
@@ -198,7 +215,7 @@ static void a_full_disk_is_known_when_memory_is_asked_for(void **state) {
   (void)state;
   int status = run_in_child(is_on_a_full_disk, NULL);
   if (status == CANNOT_MOUNT) {
-    print_message("not tried: this user cannot mount a filesystem\n");
+    print_message("not tried: no overlayfs over a tmpfs can be mounted here\n");
     skip();
   }
   assert_int_equal(status, 0);
@@ -209,6 +226,24 @@ static void a_folder_that_is_gone_is_said(void **state) {
   CHAIN(file_in("gone", "/nowhere/at/all"));
   assert_null(get(100));
   assert_non_null(strstr(loam_error(), "its folder is not there"));
+}
+
+/* As where an or_else follows: then the policy loads. */
+static void a_folder_in_memory_is_not_used(void **state) {
+  (void)state;
+  lm_filesystem fs;
+  if (lm_sys_filesystem("/dev/shm", &fs) || !fs.is_memory) {
+    print_message("not tried: /dev/shm is not in memory here\n");
+    skip();
+  }
+  lm_strategy *s = file_in("shm", "/dev/shm");
+  CHAIN(s, host("disk's"));
+  char *p = get(100);
+  assert_string_equal(owner(p).strategy, "disk's");
+  put(p);
+  CHAIN(s);
+  assert_null(get(100));
+  assert_non_null(strstr(loam_error(), "in memory itself"));
 }
 
 static void refusals_of_folders_are_words(void **state) {
@@ -352,6 +387,7 @@ int main(void) {
     cmocka_unit_test(the_largest_size_of_a_file_is_no_signal),
     cmocka_unit_test(a_full_disk_is_known_when_memory_is_asked_for),
     cmocka_unit_test(a_folder_that_is_gone_is_said),
+    cmocka_unit_test(a_folder_in_memory_is_not_used),
     cmocka_unit_test(refusals_of_folders_are_words),
     cmocka_unit_test(goes_on_when_the_host_closes_every_descriptor),
     cmocka_unit_test(parent_and_child_do_not_disturb_each_other_in_shared_memory),
