@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "allowed.h"
 #include "backing.h"
 #include "error.h"
 #include "gpu.h"
@@ -39,32 +40,27 @@ static void tell_kernel(lm_json *out) {
   lm_json_text(out, "architecture", name.machine);
 }
 
-/* Pages of 2 MiB that are set aside on a node. */
-static void tell_node_pages(lm_json *out, unsigned node) {
-  static const char *const keys[] = { "huge_total", "huge_free" };
-  static const char *const files[] = { "nr", "free" };
+/* Pages of a size that are free on a node, of those set aside. */
+static void tell_node_pages(lm_json *out, const char *key, unsigned node, size_t page) {
   char path[128];
-  for (size_t i = 0; i < LM_COUNT(files); i++) {
-    snprintf(path, sizeof path,
-             "/sys/devices/system/node/node%u/hugepages/hugepages-2048kB/%s_hugepages", node,
-             files[i]);
-    tell_number(out, keys[i], path);
-  }
+  snprintf(path, sizeof path,
+           "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/free_hugepages", node,
+           page / LM_KIB);
+  tell_number(out, key, path);
 }
 
-/* What the kernel answers to each call that places memory, of a page of our own. */
+/* What the kernel answers to each call that prepares memory. */
 static void tell_placing(lm_json *out) {
-  void *page = NULL;
-  int status, error = lm_sys_map(LM_PAGE, &page);
-  uint64_t nodes = lm_numa_nodes(), first = nodes & -nodes;
+  lm_allowed may;
   char text[64];
   lm_json_open(out, "placing", '{');
-  if (!error) {
-    *(volatile char *)page = 1;
-    lm_json_int(out, "mbind", lm_sys_bind(page, LM_PAGE, LM_BIND_PREFERRED, &first, LM_NODES_MAX));
-    lm_json_int(out, "move_pages", lm_sys_move_pages(&page, NULL, &status, 1));
-    lm_json_int(out, "prefault", lm_sys_prefault(page, LM_PAGE));
-    lm_sys_unmap(page, LM_PAGE);
+  if (lm_allowed_try(&may)) {
+    lm_json_int(out, "mbind", may.mbind);
+    lm_json_int(out, "move_pages", may.move_pages);
+    lm_json_int(out, "prefault", may.prefault);
+    lm_json_int(out, "huge", may.huge);
+    lm_json_int(out, "give_back", may.give_back);
+    lm_json_int(out, "lock", may.lock);
   }
   lm_json_bool(out, "weighted", !access("/sys/kernel/mm/mempolicy/weighted_interleave", F_OK));
   if (read_line("/sys/devices/system/node/has_memory", text, sizeof text))
@@ -93,7 +89,8 @@ static void tell_nodes(lm_json *out) {
     lm_json_uint(out, "node", n);
     lm_json_uint(out, "total", lm_numa_total(n));
     lm_json_uint(out, "free", lm_numa_free(n));
-    tell_node_pages(out, n);
+    tell_node_pages(out, "huge_free", n, 2 * LM_MIB);
+    tell_node_pages(out, "giant_free", n, LM_GIB);
     lm_json_open(out, "distance", '[');
     for (unsigned to = 0; to < LM_NODES_MAX; to++)
       if (nodes >> to & 1) lm_json_uint(out, NULL, lm_numa_distance(n, to));

@@ -339,6 +339,16 @@ const char *lm_numa_text(uint64_t mask, char *buffer, size_t size) {
   return buffer;
 }
 
+const char *lm_numa_absent(double node, char *buffer, size_t size) {
+  char text[256];
+  uint64_t may = lm_numa_nodes(), all = read_list("has_memory", may) & read_list("online", may);
+  bool is_there = node >= 0 && node < LM_NODES_MAX && all >> (unsigned)node & 1;
+  uint64_t nodes = is_there ? may : all | may;
+  snprintf(buffer, size, "%s %s %s", is_there ? "this process may use" : "this machine has",
+           lm_is_pow2((size_t)nodes) ? "node" : "nodes", lm_numa_text(nodes, text, sizeof text));
+  return buffer;
+}
+
 /* ---- Binding */
 
 /* The kernel's own weighted mode has one set of weights for the whole machine, so those of other

@@ -29,6 +29,8 @@ bool lm_numa_has(unsigned node);
 bool lm_numa_has_cpus(unsigned node);
 /* "0-1,3" */
 const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
+/* Why a node cannot be named: "this machine has nodes 0-1", or that the process may not use it. */
+const char *lm_numa_absent(double node, char *buffer, size_t size);
 unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
 /* Bytes free on a node, total bytes; 0 for a node that is not there. What is free is at most 100 ms
  * old: the service thread reads it while it is asked for, so that asking is a load or two; where

@@ -602,8 +602,8 @@ static loam_status check(lm_job_order *order) {
   if (order->node < 0)
     return lm_fail(LOAM_EUNSUPPORTED, "this machine has no node without CPUs: name the node");
   if (lm_numa_has((unsigned)order->node)) return LOAM_OK;
-  return lm_fail(LOAM_EINVAL, "node %d: this machine has nodes %s", order->node,
-                 lm_numa_text(lm_numa_nodes(), text, sizeof text));
+  return lm_fail(LOAM_EINVAL, "node %d: %s", order->node,
+                 lm_numa_absent(order->node, text, sizeof text));
 }
 
 loam_status lm_rebalance_begin(const lm_job_order *given, lm_job_owner owner) {

@@ -84,12 +84,20 @@ const char *lm_region_have(const lm_prepare *how, void *at, size_t size) {
   if (lm_likely(!how->placement) || !takes_handed(how)) return NULL;
   if (!lm_room_has(size, bound_nodes(how))) return without_room(bound_nodes(how));
   int error = lm_sys_prefault(at, size);
-  return !error || error == EINVAL ? NULL : no_room; /* older kernels cannot */
+  /* Older kernels cannot, a container may not: then the look has to do. */
+  return !error || error == EINVAL || error == EPERM || error == ENOSYS ? NULL : no_room;
 }
 
 static const char *without_page(const lm_prepare *how) {
   if (how->placement) return "its nodes have no such huge page free";
   return how->page == LM_GIB ? "no page of 1 GiB is free" : "no page of 2 MiB is free";
+}
+
+static const char *not_taken(const lm_prepare *how, int error) {
+  if (error == EPERM || error == ENOSYS)
+    return "taking memory beforehand (madvise) is refused here";
+  if (error == EINVAL) return "this kernel cannot take memory beforehand";
+  return how->page ? without_page(how) : bound_nodes(how) ? no_room : none;
 }
 
 static bool commit(const lm_prepare *how, void *at, size_t size) {
@@ -105,8 +113,8 @@ const char *lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
   const char *why = place(how->placement, at, size);
   if (why) return why;
   if (how->backing && !lm_backing_reserve(how->backing, at, size)) return none;
-  if (must_fault_in(how) && lm_sys_prefault(at, size))
-    return how->page ? without_page(how) : bound_nodes(how) ? no_room : none;
+  int error = must_fault_in(how) ? lm_sys_prefault(at, size) : 0;
+  if (error) return not_taken(how, error);
   if (how->lock && lm_sys_lock(at, size)) return "no more memory may be locked";
   return NULL;
 }
@@ -260,14 +268,17 @@ static bool return_to_range(lm_regions *r, uint32_t slot, uint32_t slots) {
   return true;
 }
 
-static bool purge_to_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
-  bool done = r->how.backing ? punch(&r->how, slot, slots)
-                             : !lm_sys_purge(lm_map_address(slot), bytes_of(slots));
-  if (!done) return false;
+static void put_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
   lm_runs_put(&r->clean, slot, slots);
   lm_lock_drop(&r->lock);
-  return true;
+}
+
+static bool purge_to_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
+  bool done = r->how.backing ? punch(&r->how, slot, slots)
+                             : !lm_sys_purge(lm_map_address(slot), bytes_of(slots));
+  if (done) put_clean(r, slot, slots);
+  return done;
 }
 
 /* What cannot be emptied and still be what it was (exact pages, locked, faulted in) goes back to
@@ -389,7 +400,8 @@ static bool have(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
   if (!was_refused(r, slots)) note_refusal(r, slots);
   lm_lock_drop(&r->lock);
-  if (!purge_to_clean(r, slot, slots)) put_dirty(r, slot, slots);
+  /* Nobody has written to it, and were it dirty it would be taken for what has its memory. */
+  if (!purge_to_clean(r, slot, slots)) put_clean(r, slot, slots);
   return false;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "allowed.h"
 #include "backing.h"
 #include "embed.h"
 #include "error.h"
@@ -105,7 +106,6 @@ static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *
 }
 
 static int core_machine(lua_State *L) {
-  char text[256];
   lm_numa_refresh();
   uint64_t nodes = lm_numa_nodes();
   lua_createtable(L, 0, 8);
@@ -120,8 +120,6 @@ static int core_machine(lua_State *L) {
   lua_setfield(L, -2, "totals");
   push_of_nodes(L, nodes, push_has_cpus);
   lua_setfield(L, -2, "cpus");
-  lua_pushstring(L, lm_numa_text(nodes, text, sizeof text));
-  lua_setfield(L, -2, "nodes_text");
   lua_createtable(L, 0, 2);
   push_huge_pool(L, "2MiB", 2048);
   push_huge_pool(L, "1GiB", 1048576);
@@ -131,6 +129,32 @@ static int core_machine(lua_State *L) {
   lua_setfield(L, -2, "page");
   lua_pushnumber(L, memlock_limit());
   lua_setfield(L, -2, "memlock");
+  return 1;
+}
+
+/* Why a node cannot be named. */
+static int core_absent_node(lua_State *L) {
+  char text[320];
+  lua_pushstring(L, lm_numa_absent(lua_tonumber(L, 1), text, sizeof text));
+  return 1;
+}
+
+/* A table of what the kernel refuses this process: what -> the errno. */
+static int core_refused(lua_State *L) {
+  lm_allowed may;
+  lua_createtable(L, 0, 4);
+  if (!lm_allowed_try(&may)) return 1;
+  const struct {
+    const char *what;
+    int error;
+  } all[] = {
+    { "numa", may.mbind }, { "prefault", may.prefault }, { "huge", may.huge }, { "lock", may.lock }
+  };
+  for (size_t i = 0; i < LM_COUNT(all); i++) {
+    if (!all[i].error) continue;
+    lua_pushinteger(L, all[i].error);
+    lua_setfield(L, -2, all[i].what);
+  }
   return 1;
 }
 
@@ -460,9 +484,10 @@ static void push_core(lua_State *L, const lm_script *script) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "machine", core_machine },   { "folder", core_folder }, { "handler", core_handler },
-    { "strategy", core_strategy }, { "plan", core_plan },     { "decide", core_decide },
-    { "step", core_step },         { "write", core_write },   { "devices", core_devices },
+    { "machine", core_machine }, { "refused", core_refused }, { "absent_node", core_absent_node },
+    { "folder", core_folder },   { "handler", core_handler }, { "strategy", core_strategy },
+    { "plan", core_plan },       { "decide", core_decide },   { "step", core_step },
+    { "write", core_write },     { "devices", core_devices },
   };
   char hash[24];
   lua_createtable(L, 0, 16);

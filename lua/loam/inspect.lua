@@ -243,6 +243,26 @@ end
 
 -- ---- check
 
+-- Why the kernel, or a container, does not let a strategy be what it asks to be.
+local function refusal_of(values)
+  local numa = values.numa
+  if not (numa or values.prefault or values.lock or values.huge) then return nil end
+  local refused_here, places = core.refused(), #options.machine().nodes > 1
+  if refused_here.numa and places and numa and numa.mode ~= "local" then
+    return "placing memory (mbind) is refused here: only an or_else would serve"
+  end
+  if refused_here.prefault and values.prefault then
+    return "taking memory beforehand (madvise) is refused here: only an or_else would serve"
+  end
+  if refused_here.lock and values.lock then
+    return "locking memory (mlock) is refused here: only an or_else would serve"
+  end
+  if refused_here.huge and values.huge == "thp" then
+    return "asking for huge pages (madvise) is refused here: it will have small ones"
+  end
+  return nil
+end
+
 -- What may disappoint here although the policy is right.
 local function warning_of(member)
   local machine, values = options.machine(), member.values
@@ -254,7 +274,7 @@ local function warning_of(member)
   if values.lock and machine.memlock < 2 ^ 20 then
     return "at most " .. machine.memlock .. " bytes may be locked here (ulimit -l)"
   end
-  return nil
+  return refusal_of(values)
 end
 
 local function declared()

@@ -129,8 +129,7 @@ local function node(option, value)
     wrong(option, value, "a node is a whole number from 0")
   end
   if not has_node(value) then
-    local nodes = #options.machine().nodes == 1 and "node " or "nodes "
-    here.refuse("machine", "node " .. value .. ": this machine has " .. nodes .. machine.nodes_text)
+    here.refuse("machine", "node " .. value .. ": " .. core.absent_node(value))
   end
   return value
 end

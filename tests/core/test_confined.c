@@ -16,6 +16,12 @@
   BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), \
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
 
+static bool set_filter(struct sock_filter *filter, size_t length) {
+  struct sock_fprog program = { .len = (unsigned short)length, .filter = filter };
+  return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+         !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
 /* As Docker's filter is for those without CAP_SYS_NICE. */
 static bool confine(void) {
   struct sock_filter filter[] = {
@@ -26,9 +32,18 @@ static bool confine(void) {
     REFUSE(set_mempolicy),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  struct sock_fprog program = { .len = sizeof filter / sizeof *filter, .filter = filter };
-  return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-         !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+  return set_filter(filter, sizeof filter / sizeof *filter);
+}
+
+/* A filter of somebody who knew what his program calls, before it ran under loam. */
+static bool confine_advice(void) {
+  struct sock_filter filter[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    REFUSE(madvise),
+    REFUSE(mlock),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  return set_filter(filter, sizeof filter / sizeof *filter);
 }
 
 /* Statuses of the child; a check that fails is its line. */
@@ -221,6 +236,88 @@ static void doctor_tells_of_it_beforehand(void **state) {
   expect(tells_beforehand, NULL);
 }
 
+static bool is_served_throughout(const char *strategy) {
+  for (size_t size = 100; size < 20000000; size *= 7) {
+    void *p = loam_malloc(NULL, size);
+    if (!is_served_by(p, strategy, size)) return false;
+    loam_free(p);
+  }
+  return true;
+}
+
+static void keep_words(void *ctx, const loam_event *event) {
+  if (event->kind == LOAM_EVENT_SHORTFALL) snprintf(ctx, 512, "%s", event->message);
+}
+
+static int serves_what_needs_no_advice(void *unused) {
+  (void)unused;
+  char words[512] = "";
+  if (!confine_advice()) return CANNOT_CONFINE;
+  loam_on_event(keep_words, words);
+  CHECK(load(CHAIN("numa = 0")));
+  CHECK(is_served_throughout("first"));
+  CHECK(!loam_policy_load_text("thp.lua", CHAIN("huge = 'thp'")));
+  CHECK(is_served_throughout("first"));
+  CHECK(!*words);
+  CHECK(!loam_policy_load_text("prefault.lua", CHAIN("prefault = true")));
+  CHECK(is_served_throughout("second"));
+  CHECK(strstr(words, "taking memory beforehand (madvise) is refused here"));
+  *words = 0;
+  CHECK(!loam_policy_load_text("lock.lua", CHAIN("lock = true")));
+  CHECK(is_served_throughout(SANITIZED ? "first" : "second"));
+  CHECK(SANITIZED || *words); /* a sanitizer locks nothing, and says that it did */
+  return 0;
+}
+
+static void advice_that_is_refused_is_missed_where_it_is_needed(void **state) {
+  (void)state;
+  expect(serves_what_needs_no_advice, NULL);
+}
+
+/* Of demanded memory: what was refused once is not taken for what has its pages. */
+static int looks_each_time(void *unused) {
+  (void)unused;
+  enum { MANY = 64 };
+  static void *held[MANY];
+  size_t size = lm_numa_total(1) / 16;
+  int n = 0;
+  if (!several()) return 0;
+  if (!confine_advice()) return CANNOT_CONFINE;
+  CHECK(load(CHAIN("numa = 1")));
+  while (n < MANY && is_served_by(held[n] = loam_malloc(NULL, size), "first", size)) n++;
+  CHECK(n < MANY);
+  for (int i = 0; i < 20; i++) {
+    void *p = loam_malloc(NULL, size);
+    loam_owner_info owner;
+    CHECK(p && !loam_owner(p, &owner) && !strcmp(owner.strategy, "second"));
+    loam_free(p);
+  }
+  for (int i = 0; i <= n; i++) loam_free(held[i]);
+  return 0;
+}
+
+static void without_advice_a_full_node_hands_over_all_the_same(void **state) {
+  (void)state;
+  expect(looks_each_time, NULL);
+}
+
+static int tells_of_advice_beforehand(void *unused) {
+  (void)unused;
+  static char text[65536];
+  if (!confine_advice()) return CANNOT_CONFINE;
+  CHECK(!loam_machine(keep_text, text));
+  CHECK(strstr(text, "\"prefault\":1"));
+  CHECK(strstr(text, "\"huge\":1"));
+  CHECK(strstr(text, "\"give_back\":1"));
+  CHECK(SANITIZED || strstr(text, "\"lock\":1"));
+  return 0;
+}
+
+static void doctor_tells_of_refused_advice(void **state) {
+  (void)state;
+  expect(tells_of_advice_beforehand, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(placed_memory_is_the_next_ones),
@@ -228,6 +325,9 @@ int main(void) {
     cmocka_unit_test(without_a_next_one_it_fails_in_words),
     cmocka_unit_test(what_may_not_move_is_as_it_was),
     cmocka_unit_test(doctor_tells_of_it_beforehand),
+    cmocka_unit_test(advice_that_is_refused_is_missed_where_it_is_needed),
+    cmocka_unit_test(without_advice_a_full_node_hands_over_all_the_same),
+    cmocka_unit_test(doctor_tells_of_refused_advice),
   };
   return cmocka_run_group_tests_name("confined", tests, NULL, NULL);
 }

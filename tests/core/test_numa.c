@@ -71,6 +71,19 @@ static void nodes_that_the_process_may_not_use_are_left_out(void **state) {
   assert_int_equal(lm_numa_total(0), 0);
 }
 
+static void a_node_that_cannot_be_named_has_a_reason(void **state) {
+  (void)state;
+  char text[320];
+  assert_string_equal(lm_numa_absent(7, text, sizeof text), "this machine has nodes 0-1,3");
+  assert_string_equal(lm_numa_absent(1e30, text, sizeof text), "this machine has nodes 0-1,3");
+  lm_numa_pretend(folder, 0x2);
+  assert_string_equal(lm_numa_absent(3, text, sizeof text), "this process may use node 1");
+  assert_string_equal(lm_numa_absent(7, text, sizeof text), "this machine has nodes 0-1,3");
+  write_file("has_memory", "1\n");
+  assert_string_equal(lm_numa_absent(3, text, sizeof text), "this machine has node 1");
+  write_file("has_memory", "0-1,3\n");
+}
+
 static void nodes_come_and_go(void **state) {
   (void)state;
   write_file("has_memory", "0-1\n");
@@ -318,6 +331,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(nodes_with_memory_are_the_nodes, pretend),
     cmocka_unit_test_setup(nodes_that_the_process_may_not_use_are_left_out, pretend),
+    cmocka_unit_test_setup(a_node_that_cannot_be_named_has_a_reason, pretend),
     cmocka_unit_test_setup(nodes_come_and_go, pretend),
     cmocka_unit_test_setup(distances_go_by_the_nodes_online, pretend),
     cmocka_unit_test_setup(memory_is_told_by_node, pretend),

@@ -20,12 +20,15 @@ core.limits = { max_leaves = 1000, step_ms = 200, step_bytes = 4 * 2 ^ 20 }
 core.host = false
 
 core.the_machine = {
-  nodes = { 0, 1 }, nodes_text = "0-1", totals = { [0] = 2 ^ 36, [1] = 2 ^ 38 },
+  nodes = { 0, 1 }, totals = { [0] = 2 ^ 36, [1] = 2 ^ 38 },
   cpus = { [0] = true, [1] = false }, hugepages = { ["2MiB"] = 0 }, thp = "madvise",
   page = 4096, memlock = 8 * 2 ^ 20,
 }
 
 function core.machine() return core.the_machine end
+function core.absent_node() return "this machine has nodes 0-1" end
+core.the_refused = {}
+function core.refused() return core.the_refused end
 
 core.device_count, core.no_device = 0, "there is no driver"
 function core.devices() return core.device_count, core.no_device end

@@ -35,9 +35,10 @@ describe("loam doctor", function()
   it("says what may be placed, and what follows where it may not", function()
     local function told(what)
       local machine = { cpus = 4, page = 4096, kernel = "6", architecture = "x", range = 1,
-        nodes = { { node = 0, total = 1, free = 1, huge_free = 3 },
-                  { node = 2, total = 1, free = 1, huge_free = 4 } }, nodes_text = "0,2",
-        hugepages = { ["2MiB"] = { total = 9, free = 7 } } }
+        nodes = { { node = 0, total = 1, free = 1, huge_free = 3, giant_free = 0 },
+                  { node = 2, total = 1, free = 1, huge_free = 4, giant_free = 1 } },
+        hugepages = { ["2MiB"] = { total = 19, free = 17 }, ["1GiB"] = { total = 2, free = 1 } },
+        nodes_text = "0,2", thp = "madvise" }
       for key, value in pairs(what) do machine[key] = value end
       return select(2, run("doctor", { machine = machine })).out
     end
@@ -50,12 +51,26 @@ describe("loam doctor", function()
     assert.matches("warn  cpuset                  nodes 0,2 of 0-2 may be used", fine, 1, true)
     assert.matches("ok    weights of nodes        page by page where", fine, 1, true)
     assert.matches("ok    control group           no limit\n", fine, 1, true)
-    assert.matches("9 reserved, 7 free: 3 on node 0, 4 on node 2\n", fine, 1, true)
+    assert.matches("19 reserved, 17 free: 3 on node 0, 4 on node 2, 10 on nodes that may not be "
+      .. "used\n", fine, 1, true)
+    assert.matches("2 reserved, 1 free: 0 on node 0, 1 on node 2\n", fine, 1, true)
+    assert.matches("ok    free memory             what is free goes back", fine, 1, true)
     assert.matches('mbind is refused here (EPERM), as by a container\'s seccomp filter: '
       .. 'only numa = "local" is served', placing(1, 1, 0), 1, true)
     assert.matches("warn  placing of memory       move_pages is not in this kernel (ENOSYS)\n",
       placing(0, 38, 0), 1, true)
     assert.matches("MADV_POPULATE_WRITE fails", placing(0, 0, 22), 1, true)
+    assert.matches("madvise is refused here (EPERM), as by a container's seccomp filter: "
+      .. "prefault = true is for its or_else", placing(0, 0, 1), 1, true)
+    local filtered = told { memlock = 2 ^ 23, placing = { mbind = 0, move_pages = 0, prefault = 0,
+      huge = 1, give_back = 1, lock = 1 } }
+    for _, line in ipairs {
+      "warn  transparent huge pages  madvise is refused here (EPERM), as by",
+      "warn  locked memory           mlock is refused here (EPERM), as by",
+      "warn  free memory             madvise is refused here (EPERM), as by",
+    } do
+      assert.matches(line, filtered, 1, true)
+    end
     assert.matches("warn  control group           512 MiB, 12 MiB left",
       told { group = { limit = 2 ^ 29, left = 12 * 2 ^ 20 } }, 1, true)
   end)

@@ -157,6 +157,27 @@ describe("check", function()
     assert.is_true(answer.ok)
     assert.matches("no 2MiB huge pages are reserved", answer.warnings[1].reason)
   end)
+
+  it("warns of what a container does not let happen", function()
+    local text = support.file("return a", "local n = loam.host { numa = 0, name = 'n' } "
+      .. "local l = loam.host { numa = 'local', name = 'l' } "
+      .. "local p = loam.host { prefault = true, name = 'p' } "
+      .. "local k = loam.host { lock = true, name = 'k' } "
+      .. "local h = loam.host { huge = 'thp', name = 'h' } ")
+    assert.same(0, #inspect(text, "verb check")[1].warnings)
+    core.the_refused = { numa = 1, prefault = 1, lock = 1, huge = 1 }
+    local said = {}
+    for _, warning in ipairs(inspect(text, "verb check")[1].warnings) do
+      local name, reason = warning.reason:match("^strategy '(.)': (.*)$")
+      said[name] = reason
+    end
+    core.the_refused = {}
+    assert.matches("placing memory %(mbind%) is refused here", said.n)
+    assert.matches("taking memory beforehand %(madvise%) is refused here", said.p)
+    assert.matches("locking memory %(mlock%) is refused here", said.k)
+    assert.matches("asking for huge pages %(madvise%) is refused here", said.h)
+    assert.is_nil(said.l)
+  end)
 end)
 
 describe("test", function()

@@ -63,6 +63,10 @@ function examine.placing(machine)
     return "warn", "move_pages " .. refusal(placing.move_pages),
       "memory is placed, but where it is cannot be told, nor moved by `loam rebalance`"
   end
+  if placing.prefault == EPERM then
+    return "warn", "madvise " .. refusal(EPERM) .. ": prefault = true is for its or_else",
+      "of numa = N it is known only about when a node is full"
+  end
   if placing.prefault ~= 0 then
     return "warn", "MADV_POPULATE_WRITE fails: prefault = true is for its or_else",
       "with Linux 5.14 it works, and numa = N knows beforehand that a node is full"
@@ -70,10 +74,15 @@ function examine.placing(machine)
   return "ok", "mbind and move_pages are allowed: numa is applied and can be verified"
 end
 
--- The nodes that a cpuset leaves of those with memory.
+-- Whether a cpuset leaves less than all nodes with memory.
+local function is_confined(machine)
+  local all = (machine.placing or {}).has_memory
+  return all and all ~= machine.nodes_text
+end
+
 function examine.cpuset(machine)
   local all = (machine.placing or {}).has_memory
-  if not all or all == machine.nodes_text then return "ok", "all nodes with memory may be used" end
+  if not is_confined(machine) then return "ok", "all nodes with memory may be used" end
   return "warn", ("nodes %s of %s may be used; a policy that names others is refused"):format(
     machine.nodes_text, all), "cpuset.mems of the control group, or numactl, says so"
 end
@@ -102,18 +111,33 @@ local THP = {
             "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` allows them" },
 }
 
+-- The errno of a call that was tried, if it is refused.
+local function refused(machine, call)
+  local number = (machine.placing or {})[call]
+  return number and number ~= 0 and number or nil
+end
+
 function examine.thp(machine)
-  local known = THP[machine.thp]
+  local known, number = THP[machine.thp], refused(machine, "huge")
+  if number and known and machine.thp ~= "never" then
+    return "warn", "madvise " .. refusal(number) .. ": huge = \"thp\" has no effect"
+  end
   if known then return unpack(known) end
   return "none", "this kernel has none"
 end
 
-local function by_node(machine, size)
-  local out = {}
-  if size ~= "2MiB" or #machine.nodes < 2 then return "" end
+local FREE_OF = { ["2MiB"] = "huge_free", ["1GiB"] = "giant_free" }
+
+-- A cpuset may leave out nodes that have some.
+local function by_node(machine, size, all)
+  local out, left = {}, all
+  if #machine.nodes < 2 and not is_confined(machine) then return "" end
   for i, node in ipairs(machine.nodes) do
-    out[i] = ("%d on node %d"):format(node.huge_free or 0, node.node)
+    local free = node[FREE_OF[size]] or 0
+    out[i], left = ("%d on node %d"):format(free, node.node), left - free
   end
+  if not is_confined(machine) then left = 0 end -- they come and go while they are counted
+  if left > 0 then out[#out + 1] = left .. " on nodes that may not be used" end
   return ": " .. table.concat(out, ", ")
 end
 
@@ -122,7 +146,8 @@ local function reserved(machine, size, setting)
   local pool = machine.hugepages[size]
   if not pool then return "none", "this kernel has none of this size" end
   if pool.total > 0 then
-    return "ok", ("%d reserved, %d free"):format(pool.total, pool.free) .. by_node(machine, size)
+    return "ok", ("%d reserved, %d free"):format(pool.total, pool.free)
+      .. by_node(machine, size, pool.free)
   end
   return "none", "none reserved", setting
 end
@@ -137,7 +162,10 @@ function examine.one_gib(machine)
 end
 
 function examine.memlock(machine)
-  local limit = machine.memlock
+  local limit, number = machine.memlock, refused(machine, "lock")
+  if number and (not limit or limit >= machine.page) then
+    return "warn", "mlock " .. refusal(number) .. ": lock = true is for its or_else"
+  end
   if not limit then return "ok", "no limit to what lock = true may lock" end
   if limit >= 2 ^ 20 then return "ok", units.bytes(limit) .. " may be locked by lock = true" end
   return "warn", "only " .. units.bytes(limit) .. " may be locked", "`ulimit -l` raises it"
@@ -149,6 +177,12 @@ function examine.address_space(machine)
   if limit > 2 * machine.range then return "ok", units.bytes(limit) end
   return "warn", ("at most %s; loam reserves %s of it"):format(units.bytes(limit),
     units.bytes(machine.range)), "`ulimit -v unlimited` lifts it"
+end
+
+function examine.giving(machine)
+  local number = refused(machine, "give_back")
+  if not number then return "ok", "what is free goes back within about a second" end
+  return "warn", "madvise " .. refusal(number) .. ": what is free stays with the process"
 end
 
 function examine.maps(machine)
@@ -237,7 +271,8 @@ local LIST = {
   { "placing", "placing of memory" }, { "weights", "weights of nodes" },
   { "group", "control group" }, { "thp", "transparent huge pages" },
   { "two_mib", "2 MiB huge pages" }, { "one_gib", "1 GiB huge pages" },
-  { "memlock", "locked memory" }, { "address_space", "address space" }, { "maps", "mappings" },
+  { "memlock", "locked memory" }, { "giving", "free memory" },
+  { "address_space", "address space" }, { "maps", "mappings" },
   { "overcommit", "overcommit" }, { "shared", "shared memory" }, { "file", "files as memory" },
   { "membarrier", "membarrier" }, { "rseq", "rseq" }, { "luajit", "LuaJIT" },
   { "cuda", "CUDA" },
