@@ -26,7 +26,8 @@ static struct {
   lm_lock lock;
   _Atomic bool ready; /* release when the rest is written; pairs with the acquire in get_ready */
   _Atomic uint64_t online; /* with or without memory: where a CPU can be */
-  _Atomic uint64_t nodes;  /* these two change as nodes come and go; each is right by itself */
+  _Atomic uint64_t others; /* with memory that this process may not use */
+  _Atomic uint64_t nodes;  /* these change as nodes come and go; each is right by itself */
   uint64_t cpus;           /* nodes that have some */
   uint64_t total[LM_NODES_MAX];
   uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
@@ -136,7 +137,9 @@ static uint64_t allowed_by_kernel(void) {
 /* Where a file cannot be read, it is as it was. */
 static void read_nodes_locked(uint64_t allowed, uint64_t online, uint64_t nodes) {
   online = read_list("online", online);
-  nodes = read_list("has_memory", nodes) & online & allowed;
+  uint64_t all = read_list("has_memory", nodes) & online;
+  nodes = all & allowed;
+  atomic_store_explicit(&machine.others, all & ~allowed, memory_order_relaxed);
   atomic_store_explicit(&machine.online, online, memory_order_relaxed);
   atomic_store_explicit(&lm_numa_place, lm_is_pow2(online) ? __builtin_ctzll(online) : LM_NUMA_ANY,
                         memory_order_relaxed);
@@ -193,6 +196,11 @@ void lm_numa_refresh(void) {
 uint64_t lm_numa_nodes(void) {
   get_ready();
   return nodes_now();
+}
+
+uint64_t lm_numa_others(void) {
+  get_ready();
+  return atomic_load_explicit(&machine.others, memory_order_relaxed);
 }
 
 bool lm_numa_has_cpus(unsigned node) {
@@ -341,9 +349,9 @@ const char *lm_numa_text(uint64_t mask, char *buffer, size_t size) {
 
 const char *lm_numa_absent(double node, char *buffer, size_t size) {
   char text[256];
-  uint64_t may = lm_numa_nodes(), all = read_list("has_memory", may) & read_list("online", may);
-  bool is_there = node >= 0 && node < LM_NODES_MAX && all >> (unsigned)node & 1;
-  uint64_t nodes = is_there ? may : all | may;
+  uint64_t may = lm_numa_nodes(), others = lm_numa_others();
+  bool is_there = node >= 0 && node < LM_NODES_MAX && others >> (unsigned)node & 1;
+  uint64_t nodes = is_there ? may : others | may;
   snprintf(buffer, size, "%s %s %s", is_there ? "this process may use" : "this machine has",
            lm_is_pow2((size_t)nodes) ? "node" : "nodes", lm_numa_text(nodes, text, sizeof text));
   return buffer;

@@ -24,6 +24,7 @@ enum {
 /* Bits of the nodes that have memory and that this process may use: as it was when the process
  * began, or at the last refresh, since nodes and cpusets change. */
 uint64_t lm_numa_nodes(void);
+uint64_t lm_numa_others(void); /* likewise, those that it may not use */
 void lm_numa_refresh(void);
 bool lm_numa_has(unsigned node);
 bool lm_numa_has_cpus(unsigned node);

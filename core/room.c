@@ -17,12 +17,14 @@ enum { NODE_SHARE = 32 };
 
 static const char *self_file = "/proc/self/cgroup";
 static const char *groups_folder = "/sys/fs/cgroup";
+static const char *machine_file = "/proc/meminfo";
 static const char min_free_file[] = "/proc/sys/vm/min_free_kbytes";
 
 #if LOAM_CHECKS >= 1
-void lm_room_pretend(const char *self, const char *groups) {
+void lm_room_pretend(const char *self, const char *groups, const char *machine) {
   self_file = self;
   groups_folder = groups;
+  machine_file = machine;
 }
 #endif
 
@@ -141,9 +143,33 @@ static uint64_t left_on(uint64_t nodes) {
   return sum;
 }
 
+/* ---- The machine */
+
+/* "MemTotal:  1234 kB" */
+static bool find_figure(const char *text, const char *field, uint64_t *out) {
+  const char *at = strstr(text, field);
+  if (at) *out = strtoull(at + strlen(field), NULL, 10) * LM_KIB;
+  return at;
+}
+
+/* With what the kernel can make free, and put into swap. It does not tell that of nodes. */
+static uint64_t left_on_machine(void) {
+  char text[FILE_SIZE];
+  size_t length;
+  uint64_t total, available, swap = 0;
+  if (lm_numa_others()) return left_on(lm_numa_nodes());
+  if (lm_sys_read_file(machine_file, text, sizeof text, &length) ||
+      !find_figure(text, "MemTotal:", &total) || !find_figure(text, "MemAvailable:", &available))
+    return UINT64_MAX;
+  (void)find_figure(text, "SwapFree:", &swap);
+  uint64_t spare = total / NODE_SHARE < NODE_MOST ? total / NODE_SHARE : NODE_MOST;
+  return available + swap > spare ? available + swap - spare : 0;
+}
+
 bool lm_room_has(size_t bytes, uint64_t nodes) {
   uint64_t limit;
   if (nodes && left_on(nodes) < bytes) return false;
+  if (!nodes && left_on_machine() < bytes) return false;
   uint64_t left = lm_room_in_group(&limit);
   return left == UINT64_MAX || (left > GROUP_SPARE && left - GROUP_SPARE >= bytes + bytes / 256);
 }

@@ -13,8 +13,9 @@ bool lm_room_has(size_t bytes, uint64_t nodes);
 uint64_t lm_room_in_group(uint64_t *limit);
 
 #if LOAM_CHECKS >= 1
-/* For tests: the file that says which group we are in, and the folder of all groups. */
-void lm_room_pretend(const char *self, const char *groups);
+/* For tests: the file that says which group we are in, the folder of all groups, and the file that
+ * says what the machine has. */
+void lm_room_pretend(const char *self, const char *groups, const char *machine);
 #endif
 
 #endif

@@ -80,6 +80,7 @@ static void a_node_that_cannot_be_named_has_a_reason(void **state) {
   assert_string_equal(lm_numa_absent(3, text, sizeof text), "this process may use node 1");
   assert_string_equal(lm_numa_absent(7, text, sizeof text), "this machine has nodes 0-1,3");
   write_file("has_memory", "1\n");
+  lm_numa_refresh();
   assert_string_equal(lm_numa_absent(3, text, sizeof text), "this machine has node 1");
   write_file("has_memory", "0-1,3\n");
 }

@@ -8,14 +8,15 @@
 #include "numa.h"
 #include "room.h"
 
-static char self[64], groups[64];
+static char self[64], groups[64], machine[64];
 
 static int make_groups(void **state) {
   (void)state;
   if (!mkdtemp(folder)) return 1;
   snprintf(self, sizeof self, "%s/self", folder);
   snprintf(groups, sizeof groups, "%s/groups", folder);
-  lm_room_pretend(self, groups);
+  snprintf(machine, sizeof machine, "%s/meminfo", folder);
+  lm_room_pretend(self, groups, machine);
   make_folder("groups");
   make_folder("groups/a");
   make_folder("groups/a/b");
@@ -25,7 +26,7 @@ static int make_groups(void **state) {
 }
 
 static int remove_groups(void **state) {
-  lm_room_pretend("/proc/self/cgroup", "/sys/fs/cgroup");
+  lm_room_pretend("/proc/self/cgroup", "/sys/fs/cgroup", "/proc/meminfo");
   lm_numa_pretend("/sys/devices/system/node", UINT64_MAX);
   return remove_folder(state);
 }
@@ -122,6 +123,28 @@ static void a_node_has_room_for_less_than_is_free(void **state) {
   assert_true(lm_room_has(first + second, 0)); /* of no node in particular */
 }
 
+static void a_machine_has_room_for_less_than_is_free_with_swap(void **state) {
+  (void)state;
+  size_t all = (size_t)3000000 << 10;
+  write_file("meminfo", "MemTotal: 8000000 kB\nMemFree: 10 kB\nMemAvailable: 2000000 kB\n"
+                        "SwapTotal: 3000000 kB\nSwapFree: 1000000 kB\n");
+  assert_true(lm_room_has(all - (256 << 20), 0));
+  assert_false(lm_room_has(all, 0)); /* a little is left for others */
+  write_file("meminfo", "MemTotal: 8000000 kB\nMemFree: 7000000 kB\n");
+  assert_true(lm_room_has(all, 0)); /* a kernel that does not tell */
+}
+
+/* What other nodes have is of no use. */
+static void a_process_on_some_nodes_has_the_room_of_these(void **state) {
+  (void)state;
+  size_t first = (size_t)2000000 << 10;
+  write_file("meminfo", "MemTotal: 16000000 kB\nMemAvailable: 9000000 kB\n");
+  assert_true(lm_room_has(2 * first, 0));
+  lm_numa_pretend(folder, 1);
+  assert_true(lm_room_has(first - (256 << 20), 0));
+  assert_false(lm_room_has(first, 0));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(without_groups_there_is_no_limit),
@@ -131,6 +154,8 @@ int main(void) {
     cmocka_unit_test(groups_of_the_first_version_have_other_names),
     cmocka_unit_test(any_file_may_be_unreadable),
     cmocka_unit_test(a_node_has_room_for_less_than_is_free),
+    cmocka_unit_test(a_machine_has_room_for_less_than_is_free_with_swap),
+    cmocka_unit_test(a_process_on_some_nodes_has_the_room_of_these),
   };
   return cmocka_run_group_tests_name("room", tests, make_groups, remove_groups);
 }

@@ -117,6 +117,12 @@ static void without_huge_pages_the_next_serves(void **state) {
   free_held();
 }
 
+/* Without a node that is asked for; last, since what the kernel had cached is gone then. */
+static void a_full_machine_hands_over(void **state) {
+  (void)state;
+  is_taken_over(CHAIN("prefault = true"), 16 << 20, 10, 60, (1u << NODES_MOST) - 1);
+}
+
 /* In a control group of its own, of so many MiB. */
 static void enter_group(const char *limit) {
   char text[32];
@@ -233,6 +239,7 @@ int main(void) {
     cmocka_unit_test(a_node_outside_the_cpuset_hands_over),
     cmocka_unit_test(a_node_is_the_same_in_another_cpuset),
     cmocka_unit_test(huge_pages_that_are_taken_away_are_missed_by_nobody),
+    cmocka_unit_test(a_full_machine_hands_over),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
