@@ -149,6 +149,23 @@ static void a_forked_child_removes_sockets_of_those_that_are_gone(void **state) 
 
 static int check_wakers(void *most) { return count_wakers() <= *(int *)most ? 0 : 1; }
 
+static int answers_anew(void *argument) {
+  (void)argument;
+  lm_control_stop();
+  if (lm_control_start(NULL, true)) return 1;
+  return ask(getpid(), "ping") ? 2 : 0;
+}
+
+/* The parent's thread is often just hanging up on the client before. */
+static void a_forked_child_begins_with_no_client(void **state) {
+  (void)state;
+  serve();
+  for (int i = 0; i < 100; i++) {
+    assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+    assert_int_equal(run_in_child(answers_anew, NULL), 0);
+  }
+}
+
 static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
   (void)state;
   int before = count_wakers();
@@ -167,6 +184,7 @@ int main(void) {
     TEST(a_child_of_a_child_is_served_too),
     TEST(a_forked_child_that_stopped_is_left_alone),
     TEST(a_forked_child_removes_sockets_of_those_that_are_gone),
+    TEST(a_forked_child_begins_with_no_client),
     TEST(a_forked_child_keeps_no_descriptor_of_ours),
   };
   setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
