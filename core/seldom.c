@@ -13,6 +13,8 @@ static void rest(uintptr_t from, uintptr_t to) {
 }
 
 void lm_seldom_rest(void) {
-  rest((uintptr_t)lm_seldom_rest, (uintptr_t)lm_seldom_end);
+  rest((uintptr_t)lm_seldom_begin, (uintptr_t)lm_seldom_end);
   rest((uintptr_t)__start_loam_lua, (uintptr_t)__stop_loam_lua);
 }
+
+void lm_seldom_begin(void) {}

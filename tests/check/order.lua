@@ -1,12 +1,38 @@
--- order.lua - in each product, the code that a process seldom needs stands together, behind what
--- serves requests: core/seldom.h gives back the pages between its two ends.
+-- order.lua - in each library, the code that a process seldom needs stands together, behind what
+-- core/order.ld names: core/seldom.h gives back the pages between its two ends. And what is named
+-- there is a function of the file that it is said to be in.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
 local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
 
-local serving = { "loam_malloc", "loam_free", "lm_engine_free", "lm_store_pull", "lm_large_alloc",
-  "lm_control_start" }
+local list = "core/order.ld"
+local again = "run tests/bench/order"
+
+local function text_of(file)
+  local f = io.open("core/" .. file) or io.open("bindings/preload/" .. file)
+  if not f then return nil end
+  local text = f:read("*a")
+  f:close()
+  return text
+end
+
+local named = 0
+local f = assert(io.open(list))
+for file, functions in f:read("*a"):gmatch("%*([%w_]+%.c)%.o(%b())") do
+  local text = text_of(file)
+  if not text then files.complain(list, "there is no %s: %s", file, again) end
+  for name in functions:gmatch("%.text%.([%w_]+)[ )]") do
+    named = named + 1
+    if text and not text:find("%f[%w_]" .. name .. "%f[^%w_]") then
+      files.complain(list, "there is no %s in %s: %s", name, file, again)
+    end
+  end
+end
+f:close()
+if named < 100 then files.complain(list, "it names %d functions: %s", named, again) end
+
+local serving = { "loam_malloc", "loam_free", "lm_pool_take", "lm_store_pull", "lm_large_free" }
 local seldom = { "lm_carry_read", "lm_control_dir", "lm_json_text", "loam_array_new" }
 
 local function addresses(product)
@@ -19,9 +45,9 @@ local function addresses(product)
   return at
 end
 
-for _, product in ipairs({ "libloam.so", "libloam-preload.so", "loam" }) do
+for _, product in ipairs({ "libloam.so", "libloam-preload.so" }) do
   local at = addresses(product)
-  local first, last = at.lm_seldom_rest, at.lm_seldom_end
+  local first, last = at.lm_seldom_begin, at.lm_seldom_end
   local function expect(name, holds, words)
     if not at[name] then files.complain(product, "%s is not there", name)
     elseif not holds(at[name]) then files.complain(product, "%s is %s", name, words) end
@@ -34,4 +60,4 @@ for _, product in ipairs({ "libloam.so", "libloam-preload.so", "loam" }) do
       "not among what is seldom needed")
   end
 end
-files.finish("three products, in order")
+files.finish("two libraries, in order")
