@@ -320,6 +320,23 @@ bool lm_pinned_decay(void) {
   return more;
 }
 
+typedef struct roll {
+  const uint8_t *used;
+  uint32_t n;
+} roll;
+
+static void end_unused(lm_pool *pool, void *ctx) {
+  const roll *r = ctx;
+  uint32_t id = lm_strategy_whole(pool->strategy->id);
+  if (id < r->n && !r->used[id]) (void)end_regions(pool, UINT32_MAX, ANY);
+}
+
+void lm_pinned_end_unused(const uint8_t *used, uint32_t n) {
+  if (!lm_gpu_begin()) return;
+  each_pool(end_unused, &(roll){ used, n });
+  lm_gpu_end();
+}
+
 /* ---- All of a device ----------------------------------------------------------------------- */
 
 typedef struct visiting {

@@ -40,6 +40,9 @@ void lm_pinned_await(void *p, lm_stream stream);
 /* Each live object of a device. */
 void lm_pinned_each(int device, void (*visit)(void *ctx, void *p), void *ctx);
 
+/* After lm_retire_unused, with the same: ends the regions of such strategies that are free. Their
+ * pools end with the next load. */
+void lm_pinned_end_unused(const uint8_t *used, uint32_t n);
 /* As those of cache.h. */
 size_t lm_pinned_trim(int device);
 bool lm_pinned_decay(void);

@@ -16,6 +16,7 @@
 #include "engine.h"
 #include "error.h"
 #include "fault.h"
+#include "pinned.h"
 #include "pool.h"
 #include "retire.h"
 #include "settle.h"
@@ -223,6 +224,7 @@ static void retire_strategies(void) {
   lm_script_mark(live, used, n);
   lm_retire_unused(used, n);
   unlock(&live_lock);
+  lm_pinned_end_unused(used, n);
   lm_own_free(used);
 }
 

@@ -213,6 +213,22 @@ TEST(a_limit_holds) {
   all_goes_back();
 }
 
+/* Nobody ticks here, and nobody trims. */
+TEST(what_no_policy_names_goes_back_with_the_next_load) {
+  char strategies[100];
+  for (int i = 0; i < 20; i++) {
+    snprintf(strategies, sizeof strategies, "local p = loam.pinned { name = 'p%d' }", i);
+    load(strategies, "return p");
+    void *p = loam_malloc(NULL, 1000);
+    want(is_of(p, "pinned"));
+    loam_free(p);
+  }
+  want(standin_registered() > 0);
+  load(HOST, "return h");
+  want(standin_registered() == 0);
+  all_goes_back();
+}
+
 TEST(what_was_asked_to_be_pinned_stays_so) {
   load(PINNED HOST, "return h");
   char *asked = loam_pinned_alloc(NULL, 100, 0);
@@ -640,6 +656,7 @@ int main(void) {
     cmocka_unit_test(a_wrong_free_is_told),
     cmocka_unit_test(each_request_is_decided_by_the_live_policy),
     cmocka_unit_test(a_limit_holds),
+    cmocka_unit_test(what_no_policy_names_goes_back_with_the_next_load),
     cmocka_unit_test(what_was_asked_to_be_pinned_stays_so),
     cmocka_unit_test(figures_count_it),
     cmocka_unit_test(what_a_stream_reads_is_not_had_again_before_it_is_done),
