@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "decay.h"
+#include "pools.h"
 
 /* With nobody's, whose place is before them, items of a bin are a power of two. */
 enum { CAPACITY_MOST = 1023 };
@@ -160,7 +161,7 @@ static bool fill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   if (want > TAKEN_AT_ONCE) want = TAKEN_AT_ONCE;
   uint32_t n = draw(t, pool, class_, bin->low, want);
   if (!n && pool->strategy->desc.limit) {
-    lm_bin_flush_strategy(pool->strategy, t);
+    lm_bin_flush_account(pool->strategy, t);
     widen(t, bin, offset);
     n = lm_bin_is_open(bin) ? draw(t, pool, class_, bin->low, 1) : 0;
   }
@@ -288,17 +289,17 @@ void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins) {
   lm_unshield();
 }
 
-static void flush_one(lm_strategy *s, lm_thread *t) {
-  lm_pool *pool = lm_pool_of(s);
-  uint32_t place = !s ? 0 : atomic_load_explicit(&s->place, memory_order_acquire);
-  if (pool && place) lm_bin_flush(pool, &lm_pool_bins_of(t)->pool[place]);
+/* Of a strategy that is being retired, somebody else may be at our bins. If it is not by now, he
+ * waits until the operation that we are in has ended. */
+static bool is_ours(const lm_strategy *s) {
+  return s && atomic_load_explicit(&s->retiring, memory_order_acquire) == LM_POOL_OPEN;
 }
 
-void lm_bin_flush_strategy(lm_strategy *strategy, lm_thread *t) {
-  lm_strategy *whole = strategy->whole;
-  flush_one(whole, t);
-  for (unsigned node = 0; whole->shares && node < LM_NODES_MAX; node++)
-    flush_one(atomic_load_explicit(&whole->shares->of[node], memory_order_acquire), t);
-  for (unsigned i = 0; whole->twins && i < 2 * (LM_NODES_MAX + 1); i++)
-    flush_one(atomic_load_explicit(&whole->twins->of[i / 2][i % 2], memory_order_acquire), t);
+void lm_bin_flush_account(const lm_strategy *strategy, lm_thread *t) {
+  lm_thread_bins *bins = lm_pool_bins_of(t);
+  for (uint32_t place = bins->first; place; place = bins->pool[place].next) {
+    lm_strategy *s = lm_pool_holder(place);
+    lm_pool *pool = is_ours(s) && lm_limit_is_one(s, strategy) ? lm_pool_of(s) : NULL;
+    if (pool) lm_bin_flush(pool, &bins->pool[place]);
+  }
 }

@@ -61,8 +61,8 @@ lm_haul lm_bin_close(lm_pool_bins *bins, unsigned class_);
 void lm_bin_stow(lm_pool *pool, unsigned class_, const lm_haul *h);
 /* Closes all bins of a pool in a thread. */
 void lm_bin_flush(lm_pool *pool, lm_pool_bins *bins);
-/* Those of the calling thread that count against the strategy's limit. */
-void lm_bin_flush_strategy(lm_strategy *strategy, lm_thread *t);
+/* Those of the calling thread, which is active, that count against the strategy's limit. */
+void lm_bin_flush_account(const lm_strategy *strategy, lm_thread *t);
 
 LM_INLINE bool lm_pool_is_closed(const lm_pool *pool) {
   return lm_unlikely(atomic_load_explicit(&pool->closed, memory_order_relaxed));

@@ -753,7 +753,8 @@ static void *realloc_chain(order *o, const block *was) {
     asked++;
     missed(o, s);
   }
-  return asked ? failed(o, s, a.n) : realloc_by_default(o, a.token, was);
+  if (!asked) return realloc_by_default(o, a.token, was);
+  return o->size <= was->size ? was->base : failed(o, s, a.n); /* what is to shrink may stay */
 }
 
 /* Whether the object may stay for the new size. A shrink to less than half of the block is worth a

@@ -40,7 +40,8 @@ static lm_fate along(const lm_plan *plan, const lm_leaf *leaf, const lm_object *
     if (s->id == lm_strategy_whole(object->strategy)) return (lm_fate){ LM_FATE_RIGHT, s, NULL };
     if (s->desc.kind == LM_KIND_DENY) return refused("the policy denies it now");
     if (s->desc.kind != LM_KIND_HOST) return refused("the plan says memory of another kind now");
-    if (lm_limit_left(s) >= object->size) return (lm_fate){ LM_FATE_OTHER, s, NULL };
+    if (lm_limit_left(s) >= object->size || lm_limit_is_one(s, lm_strategy_at(object->strategy)))
+      return (lm_fate){ LM_FATE_OTHER, s, NULL };
     why = "the strategy is at its limit";
   }
   return refused(why);

@@ -101,7 +101,7 @@ static void *limited(lm_pool *pool, void *p) {
 void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t align, lm_token token,
                     bool *zeroed) {
   *zeroed = false;
-  if (lm_limit_left(strategy) < size && t) lm_bin_flush_strategy(strategy, t);
+  if (lm_limit_left(strategy) < size && t) lm_bin_flush_account(strategy, t);
   if (size > LM_SIZE_MAX) return NULL;
   strategy = lm_strategy_here(strategy);
   lm_pool *pool = lm_pool_for(strategy);

@@ -92,6 +92,11 @@ static bool is_aligned(const lm_home *h, size_t align) {
   return ((uintptr_t)lm_map_address(h->slot) & (align - 1)) == 0;
 }
 
+/* Of two limits; what stays in one account neither takes nor gives. */
+static void pay(const lm_home *h, lm_strategy *s, size_t bytes) {
+  if (!lm_limit_is_one(h->from, h->to)) lm_limit_give(s, (int64_t)bytes);
+}
+
 const char *lm_rehome_accept(lm_home *h, lm_strategy *to) {
   lm_prepare from = lm_pool_prepare(&h->from->desc), how = lm_pool_prepare(&to->desc);
   if (to->desc.kind != LM_KIND_HOST) return "what the plan says now is not host memory";
@@ -99,7 +104,8 @@ const char *lm_rehome_accept(lm_home *h, lm_strategy *to) {
   if (!is_aligned(h, to->desc.align)) return "its address is less aligned than the strategy asks";
   const char *why = lm_refit_refusal(&from, &how, lm_map_address(h->slot), range_of(h));
   if (why) return why;
-  if (!lm_limit_take(to, h->bytes)) return "the strategy is at its limit";
+  if (!lm_limit_is_one(h->from, to) && !lm_limit_take(to, h->bytes))
+    return "the strategy is at its limit";
   h->to = to;
   h->accepted = true;
   return NULL;
@@ -163,8 +169,8 @@ static void adopt_span(lm_home *h, lm_pool *to, lm_renew_fn *renew, void *ctx) {
   uint32_t held = lm_store_adopt(&to->store[h->class_], store_of(h->from, h->class_), h->slot,
                                  renew, ctx);
   size_t now = held * lm_class_size(h->class_);
-  lm_limit_give(h->to, (int64_t)(h->bytes - now));
-  lm_limit_give(h->from, (int64_t)now);
+  pay(h, h->to, h->bytes - now);
+  pay(h, h->from, now);
   h->bytes = now;
 }
 
@@ -178,7 +184,7 @@ static void adopt_large(lm_home *h, lm_pool *to, lm_renew_fn *renew, void *ctx) 
   lm_token old = token_of(h);
   lm_large_adopt(&to->large, &lm_pool_of(h->from)->large, h->slot,
                  class_ ? lm_pool_bin(h->to, class_) : 0, old, renew(ctx, old));
-  lm_limit_give(h->from, (int64_t)h->bytes);
+  pay(h, h->from, h->bytes);
 }
 
 bool lm_rehome_adopt(lm_home *h, lm_renew_fn *renew, void *ctx) {
@@ -199,7 +205,7 @@ void lm_rehome_finish(lm_home *h) {
 
 void lm_rehome_release(lm_home *h) {
   lm_store *store = h->small ? store_of(h->from, h->class_) : NULL;
-  if (h->accepted) lm_limit_give(h->to, (int64_t)h->bytes);
+  if (h->accepted) pay(h, h->to, h->bytes);
   if (!store)
     lm_limit_give(h->from,
                   (int64_t)lm_large_release(&lm_pool_of(h->from)->large, h->slot, h->stray));

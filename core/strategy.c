@@ -9,7 +9,9 @@
 #include "own.h"
 #include "thread.h"
 
-lm_strategy lm_strategy_builtin = { .desc = { .name = "default" }, .whole = &lm_strategy_builtin };
+lm_strategy lm_strategy_builtin = { .desc = { .name = "default" },
+                                    .whole = &lm_strategy_builtin,
+                                    .account = &lm_strategy_builtin };
 
 enum { CHAINS = 1024 };
 
@@ -102,10 +104,22 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
 
 uint32_t lm_strategy_count(void) { return 1 + atomic_load_explicit(&added, memory_order_acquire); }
 
-static uint32_t hash_of(const lm_desc *desc) {
-  uint32_t h = 0x811c9dc5u; /* FNV-1a */
-  for (size_t i = 0; i < sizeof *desc; i++) h = (h ^ ((const uint8_t *)desc)[i]) * 0x01000193u;
+static uint32_t hash_bytes(uint32_t h, const void *bytes, size_t n) {
+  for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)bytes)[i]) * 0x01000193u;
   return h;
+}
+
+/* What is before the limit, and behind it. */
+enum { BEFORE = offsetof(lm_desc, limit), BEHIND = BEFORE + sizeof(size_t) };
+
+static uint32_t hash_of(const lm_desc *desc) { /* FNV-1a */
+  uint32_t h = hash_bytes(0x811c9dc5u, desc, BEFORE);
+  return hash_bytes(h, (const char *)desc + BEHIND, sizeof *desc - BEHIND);
+}
+
+static bool is_same_but_limit(const lm_desc *a, const lm_desc *b) {
+  return !memcmp(a, b, BEFORE) &&
+         !memcmp((const char *)a + BEHIND, (const char *)b + BEHIND, sizeof *a - BEHIND);
 }
 
 static _Atomic(lm_strategy *) *chain_of(uint32_t hash) { return &chain[hash % CHAINS]; }
@@ -117,11 +131,24 @@ static lm_strategy *find(const lm_desc *desc, uint32_t hash) {
   return s;
 }
 
+/* Of a part, that of its whole. */
+static lm_strategy *account_of(lm_strategy *made) {
+  if (made->whole != made) return made->whole->account;
+  lm_strategy *s = atomic_load_explicit(chain_of(made->hash), memory_order_acquire);
+  while (made->desc.limit && s) {
+    if (s->desc.limit && s->hash == made->hash && is_same_but_limit(&s->desc, &made->desc))
+      return s->account;
+    s = s->older;
+  }
+  return made;
+}
+
 /* The pointers before the count: every id below the count can be looked up. Each release is for an
  * acquire of who finds it: by id, by description, by the count. */
 static void add_locked(lm_strategy *s) {
   uint32_t id = 1 + atomic_load_explicit(&added, memory_order_relaxed);
   s->id = id;
+  s->account = account_of(s);
   s->older = atomic_load_explicit(chain_of(s->hash), memory_order_relaxed);
   atomic_store_explicit(&lm_strategy_table[id], s, memory_order_release);
   atomic_store_explicit(chain_of(s->hash), s, memory_order_release);
@@ -266,15 +293,15 @@ static size_t left_of(const lm_strategy *s, int64_t used) {
 
 uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
   if (!s->desc.limit || !size) return want;
-  s = s->whole;
-  int64_t used = atomic_load_explicit(&s->used, memory_order_relaxed);
+  int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
   size_t n;
   do {
     n = left_of(s, used) / size;
     if (n > want) n = want;
     if (!n) return 0;
-  } while (!atomic_compare_exchange_weak_explicit(&s->used, &used, used + (int64_t)(n * size),
-                                                  memory_order_relaxed, memory_order_relaxed));
+  } while (!atomic_compare_exchange_weak_explicit(&s->account->used, &used,
+                                                  used + (int64_t)(n * size), memory_order_relaxed,
+                                                  memory_order_relaxed));
   return (uint32_t)n;
 }
 
@@ -282,10 +309,10 @@ bool lm_limit_take(lm_strategy *s, size_t bytes) { return lm_limit_take_some(s, 
 
 void lm_limit_give(lm_strategy *s, int64_t bytes) {
   if (s->desc.limit && bytes)
-    atomic_fetch_sub_explicit(&s->whole->used, bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed);
 }
 
 size_t lm_limit_left(const lm_strategy *s) {
   if (!s->desc.limit) return SIZE_MAX;
-  return left_of(s, atomic_load_explicit(&s->whole->used, memory_order_relaxed));
+  return left_of(s, atomic_load_explicit(&s->account->used, memory_order_relaxed));
 }

@@ -79,12 +79,13 @@ typedef struct lm_desc {
 
 typedef struct lm_strategy {
   uint32_t id;
-  uint32_t hash; /* of desc */
+  uint32_t hash; /* of desc, the limit aside */
   lm_desc desc;
   struct lm_strategy *whole;    /* itself, or what it is a share of */
   struct lm_shares *shares;     /* NULL: it is not shared out by node. Constant, as is `whole` */
   struct lm_twins *twins;       /* NULL: it has none. Constant */
-  _Atomic int64_t used;         /* of a whole: bytes taken of the limit, where there is one */
+  struct lm_strategy *account;  /* whose `used` its bytes are in. Constant */
+  _Atomic int64_t used;         /* of an account: bytes taken of the limit, where there is one */
   _Atomic uint64_t served_late; /* requests it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests it could not serve */
   struct lm_pool *pool;         /* NULL until the first block; see pool.h */
@@ -145,10 +146,16 @@ LM_INLINE uint32_t lm_strategy_whole(uint32_t id) {
   return s->whole->id;
 }
 
-/* The limit of a strategy that has one; of others nothing is counted. Law: used is the bytes of its
- * live blocks, and of small objects that threads cache (pool.c): so it is never passed, and what is
- * refused too early is at most what the other threads cache. */
+/* The limit of a strategy that has one; of others nothing is counted. Those that differ in their
+ * limits alone have one account, that of the first, so that what lives counts when a limit is
+ * edited. Law: used is the bytes of their live blocks, and of small objects that threads cache
+ * (pool.c): so it is never passed by what is allocated, and what is refused too early is at most
+ * what the other threads cache. */
 bool lm_limit_take(lm_strategy *s, size_t bytes);
+/* Whether what one has taken is the other's too. */
+LM_INLINE bool lm_limit_is_one(const lm_strategy *a, const lm_strategy *b) {
+  return a->account == b->account;
+}
 /* As many times `size` as are left, at most `want`. */
 uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want);
 void lm_limit_give(lm_strategy *s, int64_t bytes);

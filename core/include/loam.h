@@ -280,7 +280,8 @@ LOAM_API void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size
 
 /* The policy is asked again for the new size: the block moves when its answer differs or when it
  * cannot grow where it is. NULL `site`: the block's own. NULL `ptr`: loam_malloc. On failure the
- * block is as it was. Size 0 gives a block of size 0, not a free. */
+ * block is as it was. One that is to be smaller, for which there is no memory, stays as it is and
+ * is no failure. Size 0 gives a block of size 0, not a free. */
 LOAM_API void *loam_realloc(loam_site *site, void *ptr, size_t size);
 
 /* NULL is nothing. A pointer that is not the start of a live block is an event (BAD_FREE) and

@@ -1,5 +1,5 @@
 /* test_limits - limits of strategies under eight threads: never passed, wholly given back by frees
- * of any thread, and fallbacks accounted to whom they served. */
+ * of any thread, kept when they are edited, and fallbacks accounted to whom they served. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,6 +239,85 @@ static void a_failed_realloc_takes_nothing_of_a_limit(void **state) {
   free_all(&n);
 }
 
+/* A program that gives back what it does not need has had no use for a failure. */
+static void what_is_to_shrink_stays_where_there_is_no_room(void **state) {
+  int n = take_all();
+  (void)state;
+  for (size_t size = 0; size < SIZE; size += 99) {
+    memset(taken[0], (int)size, SIZE);
+    assert_non_null(taken[0] = loam_realloc(NULL, taken[0], size));
+    assert_true(loam_usable_size(taken[0]) >= size);
+    for (size_t i = 0; i < size; i++) assert_int_equal((uint8_t)taken[0][i], size & 255);
+    loam_free(taken[0]);
+    assert_non_null(taken[0] = loam_malloc(loam_site_get("single"), SIZE));
+  }
+  free_all(&n);
+}
+
+/* ---- limits that are edited */
+
+static void set_limit(int kib, const char *more) {
+  char text[200];
+  snprintf(text, sizeof text,
+           "local e = loam.host { name = 'edited', limit = %d * loam.KiB%s }\n"
+           "return loam.policy { pick = function(req) return e end }\n",
+           kib, more);
+  assert_int_equal(loam_policy_load_text("edited", text), LOAM_OK);
+}
+
+/* Bytes of the blocks that are had. */
+static size_t take_more(int *n) {
+  int before = *n;
+  while (*n < MOST && (taken[*n] = loam_malloc(NULL, SIZE))) ++*n;
+  return (size_t)(*n - before) * loam_usable_size(taken[0]);
+}
+
+static void what_lives_counts_when_a_limit_is_edited(void **state) {
+  int n = 0;
+  (void)state;
+  set_limit(256, "");
+  assert_in_range(take_more(&n), 240 * LM_KIB, 256 * LM_KIB);
+  set_limit(512, "");
+  assert_in_range(take_more(&n), 240 * LM_KIB, 272 * LM_KIB);
+  set_limit(128, "");
+  assert_int_equal(take_more(&n), 0);
+  while (n > 256) loam_free(taken[--n]);
+  assert_null(loam_malloc(NULL, SIZE));
+  while (n > 64) loam_free(taken[--n]);
+  assert_in_range(take_more(&n), 48 * LM_KIB, 64 * LM_KIB);
+  assert_true(lm_pool_is_valid());
+  set_limit(128, ", align = 64"); /* something else */
+  assert_in_range(take_more(&n), 112 * LM_KIB, 128 * LM_KIB);
+  free_all(&n);
+}
+
+static void note_refused(void *ctx, const loam_placed *row) {
+  if (!strcmp(row->what, "refused")) *(uint64_t *)ctx += row->bytes;
+}
+
+/* What moves takes nothing of a limit that has it already. */
+static void what_lives_moves_to_an_edited_limit_be_it_full_or_not(void **state) {
+  enum { LARGE = 5 << 20 };
+  loam_owner_info was, is;
+  uint64_t refused = 0;
+  int n = 0;
+  (void)state;
+  set_limit(8 << 10, "");
+  char *p = loam_malloc(NULL, LARGE);
+  assert_int_equal(loam_owner(p, &was), LOAM_OK);
+  set_limit(3 << 10, "");
+  assert_null(loam_malloc(NULL, SIZE));
+  assert_int_equal(loam_rebalance(NULL, NULL, note_refused, &refused), LOAM_OK);
+  assert_int_equal(loam_owner(p, &is), LOAM_OK);
+  assert_int_equal(refused, 0);
+  assert_int_equal(is.generation, was.generation + 1);
+  assert_null(loam_malloc(NULL, SIZE));
+  loam_free(p);
+  loam_trim();
+  assert_in_range(take_more(&n), 3 * LM_MIB - LM_MIB / 8, 3 * LM_MIB);
+  free_all(&n);
+}
+
 /* To another strategy and back, by policies that differ. */
 static void a_block_that_moves_leaves_its_limit(void **state) {
   int n = take_all(), again;
@@ -265,6 +344,9 @@ int main(void) {
     TEST(frees_of_other_threads_give_the_whole_limit_back),
     TEST(a_failed_realloc_takes_nothing_of_a_limit),
     TEST(a_block_that_moves_leaves_its_limit),
+    TEST(what_is_to_shrink_stays_where_there_is_no_room),
+    TEST(what_lives_counts_when_a_limit_is_edited),
+    TEST(what_lives_moves_to_an_edited_limit_be_it_full_or_not),
   };
   setenv("LOAM_CONTROL", "0", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -231,26 +231,20 @@ static void check_answer(const request *r, const before *b, uint64_t generation,
        r->tag, r->size, r->align, r->zero, (size_t)r->live, strategies[strategy].name);
 }
 
-static bool has_denied(const policy *p, const request *r) {
-  chain c = p->decide(r);
-  for (int i = 0; i < 4; i++)
-    if (c.member[i] == NO) return true;
-  return false;
+/* There was no memory: that must be the policy's will. */
+static void check_refusal(const request *r, const before *b) {
+  if (run.alone) check_answer(r, b, b->generation, NO);
+  for (uint64_t g = b->generation; g <= model.begun; g++)
+    if (may_answer_at_all(&policies[model.policy[g]], r, NO, b->used, run.alone)) return;
+  fail("size %zu under tag '%s': %s", r->size, r->tag, loam_error());
 }
 
-/* There was no memory: that must be the policy's will. */
 static void check_none(const request *r, const before *b) {
   must(*loam_error(), "size %zu under tag '%s': NULL without a word", r->size, r->tag);
-  if (run.alone) {
-    const policy *p = &policies[model.policy[model.live]];
-    check_answer(r, b, b->generation, NO);
-    if (has_denied(p, r)) model.denied++;
-    else model.failed++;
-    return;
-  }
-  for (uint64_t g = b->generation; g <= model.begun; g++)
-    if (may_answer_at_all(&policies[model.policy[g]], r, NO, b->used, false)) return;
-  fail("size %zu under tag '%s': %s", r->size, r->tag, loam_error());
+  check_refusal(r, b);
+  if (!run.alone) return;
+  if (has_denied(&policies[model.policy[model.live]], r)) model.denied++;
+  else model.failed++;
 }
 
 /* Everything that is told of a block just made. */
@@ -407,6 +401,12 @@ static bool do_realloc(worker *w, dice *d) {
     must(loam_usable_size(was.p) == was.usable, "%p: another size after a failed realloc",
          (void *)was.p);
     must(keep(&was, from) || (loam_free(was.p), true), "no room");
+    return false;
+  }
+  if (has_stayed(&was, p, &r, b.generation, b.used, run.alone)) {
+    check_refusal(&r, &b);
+    check_contents(&was, p, was.usable);
+    must(keep(&was, from) || (loam_free(p), true), "no room");
     return false;
   }
   block is = inspect(p, at, &r, &b);

@@ -199,6 +199,26 @@ static bool may_answer_at_all(const policy *p, const request *r, int strategy, c
          may_answer(p, &some, strategy, used, alone) || may_answer(p, &high, strategy, used, alone);
 }
 
+static bool has_denied(const policy *p, const request *r) {
+  chain c = p->decide(r);
+  for (int i = 0; i < 4; i++)
+    if (c.member[i] == NO) return true;
+  return false;
+}
+
+/* Whether a block that was to shrink is what it was, and not as the policies since `generation`
+ * would have it. */
+static bool has_stayed(const block *was, const char *p, const request *r, uint64_t generation,
+                       const uint64_t *used, bool alone) {
+  loam_owner_info o;
+  if (p != was->p || r->size > was->usable || loam_owner(p, &o)) return false;
+  if (o.generation != was->generation) return false;
+  if (strcmp(o.strategy, strategies[was->strategy].name)) return false;
+  const policy *of = &policies[model.policy[o.generation]];
+  return o.generation < generation || strcmp(o.tag, r->tag) ||
+         !may_answer_at_all(of, r, was->strategy, used, alone);
+}
+
 /* ---- the books */
 
 typedef struct books {
