@@ -62,6 +62,16 @@ function mean(what, width,   i) {
   for (i = 2; i <= n; i++) printf "%6.2f", exp(logs[what, i] / rows)
 }
 
+# to_others PROGRAM - what each takes to the best of the four others, added to `far` as a logarithm.
+function to_others(program,   i, k, all, best) {
+  for (i = 1; i <= n; i++) all[i] = figure(program SUBSEP name[i], "cpu_s")
+  for (i = 1; i <= n; i++) {
+    best = 0
+    for (k = 1; k <= n; k++) if (k != i && (!best || all[k] < best)) best = all[k]
+    if (best > 0) far[i] += log(all[i] / best)
+  }
+}
+
 function times(   r, k, to_best, ratios, usual, behind, log_best, log_usual) {
   printf "\n%-10s%8s%-24s%7s%7s%14s%9s%-24s%10s%-24s\n", "", "cpu, s", ratio_heading(), "/best",
     "usual", "half lie", "wall, s", ratio_heading(), "peak, MiB", ratio_heading()
@@ -78,6 +88,7 @@ function times(   r, k, to_best, ratios, usual, behind, log_best, log_usual) {
     part(order[r], "peak_kib", "%10.1f", 1024)
     printf "\n"
     log_best += log(to_best)
+    to_others(order[r])
   }
   printf "%-10s", "geo. mean"
   mean("cpu_s", 8)
@@ -88,6 +99,9 @@ function times(   r, k, to_best, ratios, usual, behind, log_best, log_usual) {
   printf "\n/best: loam to the best of the four, by the least of each; usual: the median of what loam took to\n"
   printf "what that one took in the same round, and between what half of the rounds lie. By more than\n"
   printf "3%% behind in three rounds of four:%s\n", behind ? behind : " none"
+  printf "Each to the best of the four others, in the mean of the programs:"
+  for (r = 1; r <= n; r++) printf "%s %s %.2f", (r > 1 ? "," : ""), name[r], exp(far[r] / rows)
+  printf "\n"
 }
 
 # counted FIGURE HEADING SCALE, up to three times - a table of what does not jitter; with loam to the
