@@ -5,11 +5,13 @@ if(NOT PKG_CONFIG_FOUND)
   message(FATAL_ERROR "pkg-config was not found: apt-get install pkg-config")
 endif()
 
-# LuaJIT is opened at run time; the build needs its headers, and the program to compile lua/.
+# LuaJIT is opened at run time; the build needs its headers, and the program to compile lua/. The
+# command has it linked where there is a static library.
 pkg_check_modules(LUAJIT IMPORTED_TARGET luajit)
 if(NOT LUAJIT_FOUND)
   message(FATAL_ERROR "LuaJIT's headers were not found: apt-get install libluajit-5.1-dev")
 endif()
+find_library(LUAJIT_ARCHIVE libluajit-5.1.a HINTS ${LUAJIT_LIBRARY_DIRS})
 find_program(LUAJIT luajit)
 if(NOT LUAJIT)
   message(FATAL_ERROR "the luajit program was not found: apt-get install luajit")

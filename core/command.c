@@ -1,10 +1,11 @@
-/* command.c - the `loam` command: an ordinary Lua state, all libraries, runs lua/loam/cli. */
+/* command.c - the `loam` command: an ordinary Lua state runs lua/loam/cli. */
 #include "command.h"
 
 #include <string.h>
 #include <unistd.h>
 
 #include "error.h"
+#include "heap.h"
 #include "luajit.h"
 #include "native.h"
 #include "seam.h"
@@ -40,12 +41,24 @@ static void push_main(lua_State *L, const arguments *a) {
   }
 }
 
+/* Without a JIT: commands are short, and to find out what it may compile takes longer than most. */
+static void open_libraries(lua_State *L) {
+  lm_luajit_library(L, luaopen_base, "");
+  lm_luajit_library(L, luaopen_package, LUA_LOADLIBNAME);
+  lm_luajit_library(L, luaopen_table, LUA_TABLIBNAME);
+  lm_luajit_library(L, luaopen_io, LUA_IOLIBNAME);
+  lm_luajit_library(L, luaopen_os, LUA_OSLIBNAME);
+  lm_luajit_library(L, luaopen_string, LUA_STRLIBNAME);
+  lm_luajit_library(L, luaopen_math, LUA_MATHLIBNAME);
+  lm_luajit_library(L, luaopen_debug, LUA_DBLIBNAME);
+}
+
 static int run_main(lua_State *L) {
   arguments *a = lua_touserdata(L, 1);
   lua_pushcclosure(L, with_traceback, 0);
   int handler = lua_gettop(L);
   lua_gc(L, LUA_GCSTOP, 0); /* what is loaded here stays */
-  luaL_openlibs(L);
+  open_libraries(L);
   lm_seam_embed(L);
   lm_native_open(L);
   push_main(L, a);
@@ -69,10 +82,22 @@ static int fail(const char *what, const char *words) {
   return INTERNAL_ERROR;
 }
 
+static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
+  lm_heap *heap = ud;
+  if (!old) return size ? lm_heap_take(heap, size) : NULL;
+  if (!size) {
+    lm_heap_put(heap, old, old_size);
+    return NULL;
+  }
+  void *block = lm_heap_resize(heap, old, old_size, size);
+  return block || size > old_size ? block : old;
+}
+
 int lm_command(int argc, char **argv) {
+  static lm_heap heap; /* of a state that is not closed: the process ends with it */
   arguments a = { argc, argv, INTERNAL_ERROR };
   if (lm_luajit_open() != LOAM_OK) return fail("", loam_error());
-  lua_State *L = luaL_newstate();
+  lua_State *L = lua_newstate(allocate, &heap);
   if (!L) return fail("", "no memory for a Lua state");
   if (lua_cpcall(L, run_main, &a)) fail("internal error: ", lua_tolstring(L, -1, NULL));
   return a.status;

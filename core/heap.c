@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "own.h"
+#include "sys.h"
 
 #define CHUNK ((size_t)64 << 10)
 #define SMALL_MAX ((size_t)LM_HEAP_SIZES * LM_HEAP_UNIT)
@@ -31,6 +32,7 @@ static lm_heap_piece **unused_of(lm_heap *h, size_t size) {
 static bool open_chunk(lm_heap *h) {
   lm_heap_chunk *c = lm_own_take(CHUNK);
   if (!c) return false;
+  (void)lm_sys_prefault(c, CHUNK);
   c->next = h->chunks;
   h->chunks = c;
   h->at = (char *)(c + 1);

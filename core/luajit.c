@@ -52,11 +52,13 @@ static struct {
   } at[PARTS];
 } resident;
 
-static bool is_there(void) {
-  void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
+static bool is_there(int how) {
+  void *library = dlopen(LIBRARY, RTLD_LAZY | how);
   if (library) dlclose(library);
   return library;
 }
+
+bool lm_luajit_is_found(void) { return is_there(RTLD_LOCAL); }
 
 static void note_part(uintptr_t from, uintptr_t to) {
   from = lm_align_up(from, LM_PAGE);
@@ -92,7 +94,7 @@ void lm_luajit_rest(void) {
 }
 
 static loam_status open_library(void **out) {
-  bool was_there = is_there();
+  bool was_there = is_there(RTLD_NOLOAD);
   int apart = dlsym(RTLD_DEFAULT, "lua_newstate") ? APART : 0;
   void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_LOCAL | apart);
   if (!library)

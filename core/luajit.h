@@ -2,8 +2,9 @@
  *
  * It is not linked: a host may carry another Lua, whose lua_* symbols would take the place of
  * ours or ours of its, and Debian's static library cannot be put into a shared one. So each
- * function is found by name in the library's own scope, and the names below mean that table. Only
- * script*.c include this file; they call lm_luajit_open() before anything else of it. */
+ * function is found by name in the library's own scope, and the names below mean that table. Who
+ * includes this file calls lm_luajit_open() before anything else of it. In the command, which is no
+ * host, LuaJIT is linked where that can be had (linked.c). */
 #ifndef LM_LUAJIT_H
 #define LM_LUAJIT_H
 
@@ -16,16 +17,16 @@
 
 /* clang-format off */
 #define LM_LUAJIT_LIST(X)                                                                     \
-  X(luaL_error) X(luaL_loadbufferx) X(luaL_newstate) X(luaL_openlibs) X(lua_atpanic)          \
-  X(lua_call) X(lua_cpcall) X(lua_createtable) X(lua_gc) X(lua_getallocf)                     \
-  X(lua_getfield) X(lua_getinfo) X(lua_getstack) X(lua_gettop) X(lua_newstate)                \
-  X(lua_objlen) X(lua_pcall) X(lua_pushboolean) X(lua_pushcclosure) X(lua_pushfstring)        \
-  X(lua_pushinteger) X(lua_pushlightuserdata) X(lua_pushlstring) X(lua_pushnil)               \
-  X(lua_pushnumber) X(lua_pushstring) X(lua_pushvalue) X(lua_rawgeti) X(lua_rawseti)          \
-  X(lua_remove) X(lua_setfield) X(lua_sethook) X(lua_settop) X(lua_toboolean)                 \
-  X(lua_tolstring) X(lua_tonumber) X(lua_touserdata) X(lua_type) X(lua_typename)              \
-  X(luaopen_base) X(luaopen_bit) X(luaopen_debug) X(luaopen_ffi) X(luaopen_jit)               \
-  X(luaopen_math) X(luaopen_package) X(luaopen_string) X(luaopen_table)
+  X(luaL_error) X(luaL_loadbufferx) X(lua_atpanic) X(lua_call) X(lua_cpcall)                  \
+  X(lua_createtable) X(lua_gc) X(lua_getallocf) X(lua_getfield) X(lua_getinfo)                \
+  X(lua_getstack) X(lua_gettop) X(lua_newstate) X(lua_objlen) X(lua_pcall)                    \
+  X(lua_pushboolean) X(lua_pushcclosure) X(lua_pushfstring) X(lua_pushinteger)                \
+  X(lua_pushlightuserdata) X(lua_pushlstring) X(lua_pushnil) X(lua_pushnumber)                \
+  X(lua_pushstring) X(lua_pushvalue) X(lua_rawgeti) X(lua_rawseti) X(lua_remove)              \
+  X(lua_setfield) X(lua_sethook) X(lua_settop) X(lua_toboolean) X(lua_tolstring)              \
+  X(lua_tonumber) X(lua_touserdata) X(lua_type) X(lua_typename) X(luaopen_base)               \
+  X(luaopen_debug) X(luaopen_ffi) X(luaopen_io) X(luaopen_jit) X(luaopen_math) X(luaopen_os)  \
+  X(luaopen_package) X(luaopen_string) X(luaopen_table)
 /* clang-format on */
 
 typedef struct lm_luajit {
@@ -36,6 +37,9 @@ typedef struct lm_luajit {
 
 /* Opens the library if it is not open yet. LOAM_EUNSUPPORTED where the machine has none. */
 loam_status lm_luajit_open(void);
+
+/* Whether programs on this machine find the library, this one's way aside. */
+bool lm_luajit_is_found(void);
 
 /* Nothing of the library is wanted for a while: its pages, which are a file's, need not be resident
  * meanwhile. Others may be at work in it all the same. */
@@ -48,10 +52,10 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
   return atomic_load_explicit(&lm_luajit_api, memory_order_relaxed);
 }
 
+/* linked.c has to say the functions themselves. */
+#ifndef LM_LUAJIT_LINKED
 #define luaL_error (lm_luajit_get()->luaL_error_)
 #define luaL_loadbufferx (lm_luajit_get()->luaL_loadbufferx_)
-#define luaL_newstate (lm_luajit_get()->luaL_newstate_)
-#define luaL_openlibs (lm_luajit_get()->luaL_openlibs_)
 #define lua_atpanic (lm_luajit_get()->lua_atpanic_)
 #define lua_call (lm_luajit_get()->lua_call_)
 #define lua_cpcall (lm_luajit_get()->lua_cpcall_)
@@ -87,14 +91,23 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
 #define lua_type (lm_luajit_get()->lua_type_)
 #define lua_typename (lm_luajit_get()->lua_typename_)
 #define luaopen_base (lm_luajit_get()->luaopen_base_)
-#define luaopen_bit (lm_luajit_get()->luaopen_bit_)
 #define luaopen_debug (lm_luajit_get()->luaopen_debug_)
 #define luaopen_ffi (lm_luajit_get()->luaopen_ffi_)
+#define luaopen_io (lm_luajit_get()->luaopen_io_)
 #define luaopen_jit (lm_luajit_get()->luaopen_jit_)
 #define luaopen_math (lm_luajit_get()->luaopen_math_)
+#define luaopen_os (lm_luajit_get()->luaopen_os_)
 #define luaopen_package (lm_luajit_get()->luaopen_package_)
 #define luaopen_string (lm_luajit_get()->luaopen_string_)
 #define luaopen_table (lm_luajit_get()->luaopen_table_)
 #define lua_gettop (lm_luajit_get()->lua_gettop_)
+#endif
+
+/* Opens one of the standard libraries, by its luaopen_ function. May raise. */
+LM_INLINE void lm_luajit_library(lua_State *L, lua_CFunction open, const char *name) {
+  lua_pushcclosure(L, open, 0);
+  lua_pushstring(L, name);
+  lua_call(L, 1, 0);
+}
 
 #endif

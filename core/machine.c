@@ -235,7 +235,7 @@ static void tell_machine(lm_json *out) {
   tell_file(out);
   lm_json_bool(out, "membarrier", !lm_sys_barrier());
   lm_json_bool(out, "rseq", __rseq_size != 0);
-  lm_json_bool(out, "luajit", lm_script_ready() == LOAM_OK);
+  lm_json_bool(out, "luajit", lm_script_ready());
   tell_cuda(out);
   lm_json_close(out, '}');
 }

@@ -25,7 +25,7 @@ static loam_status answered(lua_State *L) {
   return lm_fail(LOAM_EPOLICY, "%s", words ? words : "no reason given");
 }
 
-loam_status lm_script_ready(void) { return lm_luajit_open(); }
+bool lm_script_ready(void) { return lm_luajit_is_found(); }
 
 /* ---- open ---- */
 

@@ -21,8 +21,8 @@ typedef struct lm_limits {
 
 typedef struct lm_script lm_script;
 
-/* Whether Lua can be had on this machine; LOAM_EUNSUPPORTED if not. */
-loam_status lm_script_ready(void);
+/* Whether Lua can be had by the programs of this machine. */
+bool lm_script_ready(void);
 
 /* Runs the file and checks what it returned. `name` stands in messages. */
 loam_status lm_script_open(const char *name, const char *text, size_t length,

@@ -437,6 +437,16 @@ static int core_write(lua_State *L) {
   return 0;
 }
 
+/* Of the policy's text. */
+static int core_hash(lua_State *L) {
+  char hash[24];
+  const lm_script *script = script_of(L);
+  snprintf(hash, sizeof hash, "%016llx",
+           (unsigned long long)lm_policy_hash(script->text, script->length));
+  lua_pushstring(L, hash);
+  return 1;
+}
+
 /* ---- modules ---- */
 
 static int search_embedded(lua_State *L) {
@@ -455,9 +465,10 @@ void lm_seam_embed(lua_State *L) {
   lua_getfield(L, LUA_GLOBALSINDEX, "package");
   lua_getfield(L, -1, "loaders");
   lua_createtable(L, 2, 0);
-  lua_rawgeti(L, -2, 1); /* LuaJIT's own: package.preload */
-  lua_rawseti(L, -2, 1);
   lua_pushcclosure(L, search_embedded, 0);
+  lua_rawseti(L, -2, 1);
+  /* LuaJIT's own: package.preload. It asks the dynamic linker first, which is dear. */
+  lua_rawgeti(L, -2, 1);
   lua_rawseti(L, -2, 2);
   lua_setfield(L, -3, "loaders");
   lua_settop(L, -3);
@@ -487,9 +498,8 @@ static void push_core(lua_State *L, const lm_script *script) {
     { "machine", core_machine }, { "refused", core_refused }, { "absent_node", core_absent_node },
     { "folder", core_folder },   { "handler", core_handler }, { "strategy", core_strategy },
     { "plan", core_plan },       { "decide", core_decide },   { "step", core_step },
-    { "write", core_write },     { "devices", core_devices },
+    { "write", core_write },     { "devices", core_devices }, { "hash", core_hash },
   };
-  char hash[24];
   lua_createtable(L, 0, 16);
   for (size_t i = 0; i < LM_COUNT(functions); i++) {
     lua_pushcclosure(L, functions[i].f, 0);
@@ -501,10 +511,6 @@ static void push_core(lua_State *L, const lm_script *script) {
   lua_setfield(L, -2, "limits");
   lua_pushboolean(L, script->host);
   lua_setfield(L, -2, "host");
-  snprintf(hash, sizeof hash, "%016llx",
-           (unsigned long long)lm_policy_hash(script->text, script->length));
-  lua_pushstring(L, hash);
-  lua_setfield(L, -2, "hash");
 }
 
 loam_status lm_seam_open(lua_State *L, void *arg) {

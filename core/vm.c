@@ -105,22 +105,15 @@ static int panic(lua_State *L) {
   return 0;
 }
 
-static void open_library(lua_State *L, lua_CFunction open, const char *name) {
-  lua_pushcclosure(L, open, 0);
-  lua_pushstring(L, name);
-  lua_call(L, 1, 0);
-}
-
 static loam_status open_libraries(lua_State *L, void *arg) {
   (void)arg;
-  open_library(L, luaopen_base, "");
-  open_library(L, luaopen_package, LUA_LOADLIBNAME);
-  open_library(L, luaopen_table, LUA_TABLIBNAME);
-  open_library(L, luaopen_string, LUA_STRLIBNAME);
-  open_library(L, luaopen_math, LUA_MATHLIBNAME);
-  open_library(L, luaopen_debug, LUA_DBLIBNAME);
-  open_library(L, luaopen_bit, LUA_BITLIBNAME);
-  open_library(L, luaopen_jit, LUA_JITLIBNAME);
+  lm_luajit_library(L, luaopen_base, "");
+  lm_luajit_library(L, luaopen_package, LUA_LOADLIBNAME);
+  lm_luajit_library(L, luaopen_table, LUA_TABLIBNAME);
+  lm_luajit_library(L, luaopen_string, LUA_STRLIBNAME);
+  lm_luajit_library(L, luaopen_math, LUA_MATHLIBNAME);
+  lm_luajit_library(L, luaopen_debug, LUA_DBLIBNAME);
+  lm_luajit_library(L, luaopen_jit, LUA_JITLIBNAME);
   lua_getfield(L, LUA_GLOBALSINDEX, "jit");
   lua_getfield(L, -1, "off"); /* compiled code would not call the hook */
   lua_call(L, 0, 0);

@@ -5,7 +5,6 @@
 
 local diag = require("loam.diag")
 local options = require("loam.cli.options")
-local terminal = require("loam.cli.terminal")
 
 local cli = {}
 
@@ -25,7 +24,7 @@ end
 local function load_verb(name)
   if is_verb(name) then return require("loam.cli." .. name) end
   local nearest = diag.suggest(name, VERBS)
-  return options.misused(("unknown command '%s'%s"):format(terminal.plain(name),
+  return options.misused(("unknown command '%s'%s"):format(options.plain(name),
     nearest and "; did you mean '" .. nearest .. "'?" or ""))
 end
 
@@ -70,7 +69,7 @@ local function dispatch(world, args)
   if not name then options.misused("a command is missing") end
   if GENERAL[name] then return GENERAL[name](world, args) end
   if name:sub(1, 1) == "-" then
-    options.misused("unknown option '" .. terminal.plain(name) .. "'")
+    options.misused("unknown option '" .. options.plain(name) .. "'")
   end
   local verb = load_verb(name)
   local given = options.read(verb, { unpack(args, 2) })

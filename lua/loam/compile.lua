@@ -142,7 +142,7 @@ local function compare(policy, where, made, emitted)
   end
   if found then
     here.refuse("mismatch", "the compiled plan gives " .. found.plan .. " and plain Lua "
-      .. found.lua .. " for " .. request.words(found.point),
+      .. found.lua .. " for " .. found.request,
       "pick does what cannot be compiled exactly; write it as comparisons of req's fields",
       policy.line)
   end

@@ -1,7 +1,7 @@
 -- diag - what is wrong with a policy: made where it is found, worded so that a person can act.
 --
--- A diagnostic is thrown as an error value. What tells people of it (diag.suggest, from_error,
--- render, object and lines) is in words.lua.
+-- A diagnostic is thrown as an error value. What tells people of it (diag.suggest, absent,
+-- from_error, render, object and lines) is in words.lua.
 
 local find = string.find
 

@@ -5,7 +5,7 @@ local ffi = require("ffi")
 
 local emit = {}
 
-if not pcall(ffi.typeof, "lm_image") then ffi.cdef(core.cdef) end
+if core.cdef then ffi.cdef(core.cdef) end
 
 local C = ffi.C
 local CMP = { lt = C.LM_CMP_LT, le = C.LM_CMP_LE, eq = C.LM_CMP_EQ }

@@ -312,7 +312,7 @@ function VERBS.check(made, asked)
   write {
     verb = "check", policy = file.name, ok = #errors == 0, name = made.name, tags = tags,
     strategies = strategies, tests = #made.tests, always = #made.invariants,
-    errors = objects(errors), warnings = warnings, hash = core.hash,
+    errors = objects(errors), warnings = warnings, hash = core.hash(),
   }
   return true
 end

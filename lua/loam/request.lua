@@ -149,6 +149,17 @@ for name, number in pairs(INPUT) do NAME[number] = name end
 
 local FREE = { [INPUT.node_free] = "node_free", [INPUT.device_free] = "device_free" }
 
+-- The field of a point that an input is, nil where it is in none by itself; and what stands there
+-- for a number that the input has.
+function request.field(input)
+  return not FREE[input.input] and NAME[input.input] or nil
+end
+
+function request.value(input, number)
+  if input.input == INPUT.zero then return number == 1 end
+  return number
+end
+
 -- The number an input has at a point.
 function request.read(point, input)
   if FREE[input.input] then return point[FREE[input.input]][input.arg] or 0 end
@@ -162,17 +173,9 @@ function request.write(point, input, value)
   if free then
     if point[free] == NOTHING then point[free] = {} end
     point[free][input.arg] = value
-  elseif input.input == INPUT.zero then
-    point.zero = value == 1
   else
-    point[NAME[input.input]] = value
+    point[NAME[input.input]] = request.value(input, value)
   end
-end
-
--- The field of a point that an input is, nil where it is in none by itself.
-function request.field(input)
-  local plain = input.input ~= INPUT.zero and not FREE[input.input]
-  return plain and NAME[input.input] or nil
 end
 
 local SHOWN = { "size", "align", "zero", "node", "device", "live" }
@@ -197,5 +200,6 @@ function request.words(point)
 end
 
 request.LIVE = INPUT.live
+request.SIZE = symbol.expression(symbols.size)
 
 return request

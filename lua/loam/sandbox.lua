@@ -5,8 +5,8 @@
 -- symbol (type, tonumber, indexing a table) is answered right here; what cannot be traced is
 -- refused with what to write instead.
 
-local absent = require("loam.absent")
 local condition = require("loam.condition")
+local diag = require("loam.diag")
 local here = require("loam.here")
 local request = require("loam.request")
 local site = require("loam.site")
@@ -54,7 +54,7 @@ local function lifted(what, f)
 end
 
 local function refuse_name(name, known)
-  local reason, suggestion = absent.words(name, known)
+  local reason, suggestion = diag.absent(name, known)
   return here.refuse("name", reason, suggestion)
 end
 

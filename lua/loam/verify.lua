@@ -15,13 +15,6 @@ local verify = {}
 local MAX_SIZES = 1500
 local RANDOM_SIZES = 32
 
-local function random_from(seed)
-  return function()
-    seed = seed * 16807 % 2147483647
-    return seed
-  end
-end
-
 -- Integers next to `n` that the input can be.
 local function add_value(list, seen, input, value)
   if value >= input.least and value <= input.most and not seen[value] then
@@ -35,6 +28,20 @@ local function add_around(list, seen, input, n)
   for d = -1, 1 do add_value(list, seen, input, math.floor(n) + d) end
 end
 
+local common -- sizes that every plan is tried at: the powers of two, and some drawn among them
+
+local function common_sizes()
+  if common then return common end
+  common = {}
+  for power = 0, 47 do common[#common + 1] = 2 ^ power end
+  local seed = 42
+  for _ = 1, RANDOM_SIZES do
+    seed = seed * 16807 % 2147483647
+    common[#common + 1] = math.floor(2 ^ (seed % 4700 / 100))
+  end
+  return common
+end
+
 -- Sizes to try; the first of them, as many as the second result says, are around the thresholds.
 local function sizes_of(input, thresholds, constants)
   local list, seen = {}, {}
@@ -46,10 +53,11 @@ local function sizes_of(input, thresholds, constants)
   add(input.least)
   add(input.most)
   for _, k in ipairs(constants) do add(k) end
-  for power = 0, 47 do add_value(list, seen, input, 2 ^ power) end
-  local random = random_from(42)
-  for _ = 1, RANDOM_SIZES do
-    add_value(list, seen, input, math.floor(2 ^ (random() % 4700 / 100)))
+  for _, n in ipairs(common_sizes()) do
+    if not seen[n] then
+      seen[n] = true
+      list[#list + 1] = n
+    end
   end
   return list, own
 end
@@ -69,7 +77,22 @@ local function values_of(input, thresholds, constants)
   return list
 end
 
--- Every request to try, one at a time.
+-- What a request can have beside its size: each input's field in a point, and values to try there.
+local function others_of(by_input, numbers)
+  local others = {}
+  for _, input in ipairs(request.inputs()) do
+    if input.name ~= "req.size" then
+      local values = values_of(input, by_input[input] or {}, numbers)
+      for i, value in ipairs(values) do values[i] = request.value(input, value) end
+      others[#others + 1] = {
+        input = input, field = request.field(input), values = values, n = #values,
+      }
+    end
+  end
+  return others
+end
+
+-- Every request to try, one at a time: `try` may keep it until the next.
 local function each_point(tree, constants, try)
   local by_input, numbers = bounds.thresholds(tree)
   for _, n in ipairs(constants) do numbers[#numbers + 1] = n end
@@ -78,44 +101,46 @@ local function each_point(tree, constants, try)
     try(low)
     try(high)
   end)
-  local size, others = nil, {}
-  for _, input in ipairs(request.inputs()) do
-    local values = values_of(input, by_input[input] or {}, numbers)
-    if input.name == "req.size" then
-      size = input
-    else
-      others[#others + 1] = {
-        input = input, field = request.field(input), values = values, n = #values,
-      }
-    end
-  end
-  local random = random_from(7)
-  local function mixed(n)
-    local point = request.point(n)
+  local others, plain, mixed = others_of(by_input, numbers), request.point(0), request.point(0)
+  local seed = 7
+  local function mix()
     for i = 1, #others do
       local other = others[i]
-      local field, value = other.field, other.values[random() % other.n + 1]
-      if field then point[field] = value else request.write(point, other.input, value) end
+      local field = other.field
+      seed = seed * 16807 % 2147483647
+      local value = other.values[seed % other.n + 1]
+      if field then mixed[field] = value else request.write(mixed, other.input, value) end
     end
-    return point
   end
+  local size = request.SIZE
   local sizes, own = sizes_of(size, by_input[size] or {}, numbers)
   for i, n in ipairs(sizes) do
-    if i <= own or i % 2 == 0 then try(mixed(n)) end
-    if i <= own or i % 2 == 1 then try(request.point(n)) end
+    if i <= own or i % 2 == 0 then
+      mix()
+      mixed.size = n
+      try(mixed)
+    end
+    if i <= own or i % 2 == 1 then
+      plain.size = n
+      try(plain)
+    end
   end
 end
 
 -- Compares the plan with `decide(point)`, which runs plain Lua and returns a leaf's key and words.
--- `leaves[i]` are the plan's. Returns the first request that differs and both words; nil if none.
+-- `leaves[i]` are the plan's. Returns the words of the first request that differs, and both
+-- answers; nil if none does.
 ---@param emitted loam.Emitted
 function verify.run(plan, emitted, tree, constants, decide)
   local found
+  local leaves, decided = emitted.leaves, core.decide
   each_point(tree, constants, function(point)
     if found then return end
-    local leaf = emitted.leaves[core.decide(plan, point) + 1]
+    local leaf = leaves[decided(plan, point) + 1]
     local key, words = decide(point)
-    if key ~= leaf.key then found = { point = point, plan = leaf.words, lua = words } end
+    if key ~= leaf.key then
+      found = { request = request.words(point), plan = leaf.words, lua = words }
+    end
   end)
   return found
 end

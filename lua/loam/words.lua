@@ -4,6 +4,7 @@
 -- The first refusal loads it (diag.lua). It goes through string functions called by name, not by
 -- method: while a policy runs, the methods of strings are the sandbox's.
 
+local absent = require("loam.absent")
 local diag = require("loam.diag")
 local json = require("loam.json")
 
@@ -53,6 +54,10 @@ function words.suggest(word, known)
   end
   return best
 end
+
+-- ---- names that a policy does not have
+
+words.absent = absent.words
 
 -- ---- LuaJIT's own errors, in the operator's words
 

@@ -18,7 +18,7 @@ end
 local places = {
   ["lua.h"] = "^luajit$", ["lauxlib.h"] = "^luajit$", ["lualib.h"] = "^luajit$",
   ["luajit.h"] = "^luajit$",
-  ['"luajit.h"'] = "^vm$ ^seam$ ^script$ ^native$ ^command$",
+  ['"luajit.h"'] = "^vm$ ^seam$ ^linked$ ^script$ ^native$ ^command$",
   ["sys/mman.h"] = "^sys_linux$ ^sys_file$",
   ["sys/syscall.h"] = "^sys_linux$", ["numaif.h"] = "^sys_linux$",
   ["linux/mempolicy.h"] = "^sys_linux$", ["linux/membarrier.h"] = "^sys_linux$",

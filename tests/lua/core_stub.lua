@@ -13,8 +13,7 @@ local function read_header()
   return text
 end
 
-core.cdef = read_header()
-if not pcall(ffi.typeof, "lm_image") then ffi.cdef(core.cdef) end
+if not pcall(ffi.typeof, "lm_image") then ffi.cdef(read_header()) end
 
 core.limits = { max_leaves = 1000, step_ms = 200, step_bytes = 4 * 2 ^ 20 }
 core.host = false
@@ -34,6 +33,8 @@ core.device_count, core.no_device = 0, "there is no driver"
 function core.devices() return core.device_count, core.no_device end
 core.folders = { ["/tmpfs"] = "it is on tmpfs, which is memory itself" }
 function core.folder(path) return core.folders[path] end
+
+function core.hash() return "00c0ffee00c0ffee" end
 
 core.handlers = { numpy = true }
 function core.handler(name) return core.handlers[name] or false end

@@ -17,6 +17,11 @@ function options.misused(words)
   error({ usage = true, words = words }, 0)
 end
 
+-- What was given, safe to show.
+function options.plain(text)
+  return require("loam.cli.terminal").plain(text)
+end
+
 local function option_names(verb)
   local names = {}
   for i, option in ipairs(verb.options) do names[i] = option[1] end

@@ -1,7 +1,5 @@
 -- world - all that a verb touches outside itself: the engine, the streams, the environment.
 
-local terminal = require("loam.cli.terminal")
-
 local world = {}
 
 -- A reader that has gone away ends the command without a word, as a signal would have.
@@ -14,6 +12,19 @@ end
 -- What went wrong, for people: ends the verb with status 1.
 local function fail(words)
   error({ words = words }, 0)
+end
+
+-- Whether it is a terminal is asked when there is something to paint.
+local function painter(posix, fd)
+  local paint
+  return function(colour, text)
+    if not paint then
+      local wants_colour = (os.getenv("NO_COLOR") or "") == "" and os.getenv("TERM") ~= "dumb"
+      local terminal = require("loam.cli.terminal")
+      paint = terminal.painter(wants_colour and posix.is_terminal(fd))
+    end
+    return paint(colour, text)
+  end
 end
 
 ---@class loam.World
@@ -31,14 +42,13 @@ end
 ---@return loam.World
 function world.new()
   local posix = require("loam.cli.posix")
-  local wants_colour = (os.getenv("NO_COLOR") or "") == "" and os.getenv("TERM") ~= "dumb"
   return {
     api = require("loam.cli.native"),
     posix = posix,
     write = function(text) checked(io.stdout:write(text)) end,
     warn = function(text) io.stderr:write(text) end,
-    paint = terminal.painter(wants_colour and posix.is_terminal(1)),
-    paint_error = terminal.painter(wants_colour and posix.is_terminal(2)),
+    paint = painter(posix, 1),
+    paint_error = painter(posix, 2),
     fail = fail,
     now = os.time,
     getenv = os.getenv,
