@@ -486,8 +486,8 @@ int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
 
 /* ---- Memory in use */
 
-/* Pages that one call asks about or moves. */
-enum { PAGES = 256 };
+/* Pages that one call asks about or moves; that are looked at of a range, at most about. */
+enum { PAGES = 256, SAMPLE = 1024 };
 
 static unsigned nth_node(uint64_t mask, size_t n) {
   while (n-- > 0) mask &= mask - 1;
@@ -578,18 +578,19 @@ static size_t count_astray(void *const *page, const uint64_t *right, size_t n, i
   return count;
 }
 
-static size_t count_range(const void *at, size_t size, turns *t, int *why) {
+/* Of every page that is `step` bytes from the one before. */
+static size_t count_range(const void *at, size_t size, size_t step, turns *t, int *why) {
   void *page[PAGES];
   uint64_t right[PAGES];
   size_t count = 0, n = 0;
-  for (uintptr_t p = (uintptr_t)at, end = p + size; p < end; p += LM_PAGE) {
+  for (uintptr_t p = (uintptr_t)at, end = p + size; p < end; p += step) {
     right[n] = turn_of(t, p);
     page[n++] = (void *)p;
-    if (n < PAGES && p + LM_PAGE < end) continue;
+    if (n < PAGES && p + step < end) continue;
     count += count_astray(page, right, n, why);
     n = 0;
   }
-  return count * LM_PAGE;
+  return count * step;
 }
 
 size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement, size_t unit,
@@ -598,14 +599,67 @@ size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement
   *why = 0;
   if (!placement->nodes) return 0;
   begin_turns(&t, at, size, placement, unit);
-  return count_range(at, size, &t, why);
+  return count_range(at, size, LM_PAGE, &t, why);
 }
 
 size_t lm_numa_touched(const void *at, size_t size) {
   static const lm_placement nowhere;
   turns t;
   begin_turns(&t, at, size, &nowhere, LM_PAGE);
-  return count_range(at, size, &t, NULL);
+  return count_range(at, size, LM_PAGE, &t, NULL);
+}
+
+size_t lm_numa_spilled(const void *at, size_t size, const lm_placement *placement) {
+  lm_placement any = { .mode = LM_BIND_BIND, .nodes = placement->nodes };
+  size_t step = lm_align_up(size / SAMPLE + 1, LM_PAGE);
+  turns t;
+  begin_turns(&t, at, size, &any, LM_PAGE);
+  return count_range(at, size, step, &t, NULL);
+}
+
+/* Of n pages those that are on no node of `nodes` are put first; how many. */
+static size_t pick_spilled(void **page, size_t n, uint64_t nodes) {
+  int status[PAGES];
+  size_t found = 0;
+  if (lm_sys_move_pages(page, NULL, status, n)) return 0;
+  for (size_t i = 0; i < n; i++)
+    if (status[i] >= 0 && status[i] < LM_NODES_MAX && !(nodes >> status[i] & 1))
+      page[found++] = page[i];
+  return found;
+}
+
+/* The number of them that came. */
+static size_t fetch_pages(void **page, size_t n, turns *t, int *why) {
+  int node[PAGES], status[PAGES];
+  uint64_t nodes = t->placement->nodes;
+  for (size_t i = 0; i < n; i++) {
+    uint64_t right = turn_of(t, (uintptr_t)page[i]);
+    node[i] = (int)nth_node(right,
+                            (uintptr_t)page[i] / t->unit % (size_t)__builtin_popcountll(right));
+  }
+  int error = lm_sys_move_pages(page, node, status, n);
+  size_t left = pick_spilled(page, n, nodes);
+  if (left && !*why) *why = error == EPERM || error == ENOSYS ? error : why_astray(page[0], nodes);
+  return n - left;
+}
+
+size_t lm_numa_fetch(void *at, size_t size, const lm_placement *placement, size_t unit,
+                     size_t *left, int *why) {
+  turns t;
+  void *page[PAGES];
+  size_t came = 0;
+  *left = 0;
+  *why = 0;
+  begin_turns(&t, at, size, placement, unit);
+  for (uintptr_t p = (uintptr_t)at, end = p + size; p < end;) {
+    size_t n = 0;
+    for (; n < PAGES && p < end; p += LM_PAGE) page[n++] = (void *)p;
+    size_t spilled = pick_spilled(page, n, placement->nodes);
+    size_t some = spilled ? fetch_pages(page, spilled, &t, why) : 0;
+    came += some * LM_PAGE;
+    *left += (spilled - some) * LM_PAGE;
+  }
+  return came;
 }
 
 /* By the distance from the node of the caller. */

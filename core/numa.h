@@ -74,6 +74,13 @@ int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t 
  * shares them (a forked one), or EBUSY. */
 size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement, size_t unit,
                       int *why);
+/* Bytes of touched pages of a range in use that are on none of the nodes named: they spilled over
+ * when these were full. Of a range above 4 MiB about that, by a sample. 0 where none can tell. */
+size_t lm_numa_spilled(const void *at, size_t size, const lm_placement *placement);
+/* Brings such pages where they were to be, as far as there is room, and nothing else; `unit` as
+ * above. Bytes that came; *left: that did not, and *why, as of lm_numa_astray, or EPERM. */
+size_t lm_numa_fetch(void *at, size_t size, const lm_placement *placement, size_t unit,
+                     size_t *left, int *why);
 /* Bytes of pages that have memory. */
 size_t lm_numa_touched(const void *at, size_t size);
 /* The nearest node with memory that has no CPU; -1: all have. */

@@ -107,7 +107,9 @@ typedef struct survey {
   lm_token token[TOKENS];
   lm_fate fate[TOKENS];
   uint32_t known, objects, others, movers;
-  lm_strategy *to; /* what movers want; NULL: not the same */
+  uint32_t right;    /* of the others */
+  lm_strategy *to;   /* what movers want; NULL: not the same */
+  lm_strategy *kept; /* of one that is right */
   bool differ;
 } survey;
 
@@ -130,9 +132,11 @@ static void note_fate(survey *s, const lm_object *object, const lm_fate *w) {
       lm_placed_add(&job.placed, object->token, lm_placed_refused, s->instead, object->size, 1);
     return;
   }
-  s->others++;
-  if (!s->tallies) return;
   bool right = w->kind == LM_FATE_RIGHT;
+  s->others++;
+  s->right += right;
+  if (right) s->kept = lm_strategy_at(object->strategy);
+  if (!s->tallies) return;
   lm_placed_add(&job.placed, object->token, right ? lm_placed_right : lm_placed_refused,
                 right ? "" : w->why, object->size, 1);
 }
@@ -219,9 +223,17 @@ static void refuse(uint32_t i, const char *why) {
   lm_rehome_release(&job.home[i]);
 }
 
+/* All in an extent is where its strategy was chosen to be, but the kernel put some elsewhere. */
+static bool has_spilled(uint32_t slot, const survey *s) {
+  if (job.order.demotes || !s->right || s->right != s->objects) return false;
+  return lm_rehome_has_spilled(slot, s->kept);
+}
+
 /* Looks at a claimed extent once more. False: it is not to be moved. */
 static bool accept(lm_home *h) {
   survey s = survey_of(h->slot, false, NULL);
+  h->stays = has_spilled(h->slot, &s);
+  if (h->stays) return true;
   if (!s.movers || s.others || s.differ) {
     (void)survey_of(h->slot, true,
                     s.differ ? "its page has others that go elsewhere" : "it shares its pages");
@@ -268,7 +280,9 @@ static void keep_for_advice(uint32_t slot) {
 /* Looks at an extent: claims it, or tells of it. The number of objects seen. */
 static uint32_t look(uint32_t slot) {
   survey s = survey_of(slot, false, NULL);
-  if (!s.movers) {
+  if (!s.movers && has_spilled(slot, &s) && lm_rehome_claim(slot, &job.home[job.n])) {
+    job.n++;
+  } else if (!s.movers) {
     (void)survey_of(slot, true, NULL);
   } else if (is_advice()) {
     if (!s.others) keep_for_advice(slot);
@@ -350,17 +364,47 @@ static lm_token renew(void *ctx, lm_token old) {
   return (now & ~LM_TOKEN_SLOW) | (old & LM_TOKEN_SLOW);
 }
 
+static void move_advice(lm_home *h) {
+  if (job.cancelled) h->error = EINTR;
+  else advise_piece(h);
+  if (!job.cancelled && h->done < (size_t)h->slots << LM_SLOT_SHIFT) return;
+  end_advice(h);
+  job.next++;
+}
+
+/* What of an extent is elsewhere all the same is told apart: its strategy prefers, it does not
+ * demand. */
+static const char *words_of_rest(const lm_home *h) {
+  if (h->astray <= ((size_t)h->slots << LM_SLOT_SHIFT) / 16) return "";
+  return h->why == ENOSPC ? "in part: its nodes have no room for all"
+                          : "in part: the kernel left pages where they were";
+}
+
+/* What spilled over, and stays its strategy's. */
+static void move_spilled(lm_thread *t, lm_home *h) {
+  size_t before = h->fetched;
+  bool more = !job.cancelled && lm_rehome_fetch(h, PIECE);
+  pay(h->fetched - before);
+  if (more) return;
+  lm_thread_enter(t);
+  if (h->fetched) tally(h->slot, lm_placed_moved, words_of_rest(h));
+  else if (h->astray) tally(h->slot, lm_placed_refused, words_of(h->why));
+  else tally(h->slot, lm_placed_right, "");
+  lm_rehome_release(h);
+  lm_thread_leave(t);
+  drop(job.next);
+}
+
 /* One piece of one extent. */
 static void move_piece(lm_thread *t) {
   lm_home *h = &job.home[job.next];
   size_t before = h->done;
   if (is_advice()) {
-    if (job.cancelled) h->error = EINTR;
-    else advise_piece(h);
-    if (job.cancelled || h->done == (size_t)h->slots << LM_SLOT_SHIFT) {
-      end_advice(h);
-      job.next++;
-    }
+    move_advice(h);
+    return;
+  }
+  if (h->stays) {
+    move_spilled(t, h);
     return;
   }
   if (job.cancelled && !h->reverse) lm_rehome_turn(h, EINTR);
@@ -377,16 +421,7 @@ static void move_piece(lm_thread *t) {
   job.next++;
 }
 
-/* What of a moved extent is elsewhere all the same is told apart: its strategy prefers, it does not
- * demand. */
-static void tell_moved(const lm_home *h) {
-  bool whole = h->astray <= ((size_t)h->slots << LM_SLOT_SHIFT) / 16;
-  bool full = h->why == ENOSPC;
-  tally(h->slot, lm_placed_moved,
-        whole  ? ""
-        : full ? "in part: its nodes have no room for all"
-               : "in part: the kernel left pages where they were");
-}
+static void tell_moved(const lm_home *h) { tally(h->slot, lm_placed_moved, words_of_rest(h)); }
 
 static void adopt_batch(lm_thread *t) {
   for (uint32_t i = 0; i < job.n;) {
@@ -576,7 +611,7 @@ static void fork_child(void) {
   lm_lock_renew(&job.lock);
   for (uint32_t i = 0; i < job.n && !is_advice(); i++) {
     lm_home *h = &job.home[i];
-    h->stray = h->stray || h->done > 0;
+    h->stray = h->stray || (h->done > 0 && !h->stays);
     lm_rehome_release(h);
   }
   job.n = 0;

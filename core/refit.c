@@ -73,12 +73,16 @@ static int place(const lm_prepare *to, void *at, size_t size) {
   return needless ? 0 : error;
 }
 
-static void set_huge(const lm_prepare *to, void *at, size_t size) {
+static void collapse(void *at, size_t size) {
   uintptr_t from = lm_align_up((uintptr_t)at, HUGE);
   uintptr_t end = lm_align_down((uintptr_t)at + size, HUGE);
+  if (from < end) (void)lm_sys_collapse((void *)from, end - from);
+}
+
+static void set_huge(const lm_prepare *to, void *at, size_t size) {
   bool wanted = is_huge(to);
   (void)lm_sys_advise_huge(at, size, wanted);
-  if (to->thp > 0 && from < end) (void)lm_sys_collapse((void *)from, end - from);
+  if (to->thp > 0) collapse(at, size);
   if (!wanted) split_all((uintptr_t)at, (uintptr_t)at + size);
 }
 
@@ -105,4 +109,11 @@ size_t lm_refit_astray(const lm_prepare *from, const lm_prepare *to, const void 
   *why = 0;
   if (!to->placement || is_placed_alike(from, to)) return 0;
   return lm_numa_astray(at, size, to->placement, unit_of(to, at, size), why);
+}
+
+/* The kernel splits a huge page for which it finds no room. */
+size_t lm_refit_fetch(const lm_prepare *how, void *at, size_t size, size_t *left, int *why) {
+  size_t came = lm_numa_fetch(at, size, how->placement, unit_of(how, at, size), left, why);
+  if (how->thp > 0 && (came || *left)) collapse(at, size);
+  return came;
 }

@@ -19,5 +19,7 @@ bool lm_refit_is_barred(int error);
 /* Bytes that the kernel left elsewhere than it was told to, and why (lm_numa_astray). */
 size_t lm_refit_astray(const lm_prepare *from, const lm_prepare *to, const void *at, size_t size,
                        int *why);
+/* Brings pages that spilled over back to the nodes of the preparation (lm_numa_fetch). */
+size_t lm_refit_fetch(const lm_prepare *how, void *at, size_t size, size_t *left, int *why);
 
 #endif

@@ -158,6 +158,31 @@ lm_fitted lm_rehome_fit(lm_home *h, size_t most) {
   return LM_FIT_MORE;
 }
 
+/* ---- What spilled over */
+
+static size_t bytes_at(uint32_t slot) {
+  return (size_t)atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed)
+         << LM_SLOT_SHIFT;
+}
+
+bool lm_rehome_has_spilled(uint32_t slot, const lm_strategy *s) {
+  lm_prepare how = lm_pool_prepare(&s->desc);
+  if (!how.placement || !how.placement->nodes || how.page || how.backing) return false;
+  return lm_numa_spilled(lm_map_address(slot), bytes_at(slot), how.placement);
+}
+
+bool lm_rehome_fetch(lm_home *h, size_t most) {
+  lm_prepare how = lm_pool_prepare(&h->from->desc);
+  char *at = (char *)lm_map_address(h->slot) + h->done;
+  size_t n = piece_of((uintptr_t)at, range_of(h) - h->done, most), left;
+  int why;
+  h->fetched += lm_refit_fetch(&how, at, n, &left, &why);
+  h->astray += left;
+  if (why) h->why = why;
+  h->done += n;
+  return h->done < range_of(h);
+}
+
 /* ---- The ends */
 
 static lm_token token_of(const lm_home *h) {

@@ -1145,7 +1145,8 @@ typedef struct loam_rebalance_options {
   uint64_t rate;   /* bytes a second at most; 0: 1 GiB; UINT64_MAX: as fast as it goes */
 } loam_rebalance_options;
 
-/* Brings every live block to the strategy that the live policy has for it. Works in the calling
+/* Brings every live block to the strategy that the live policy has for it, and pages that spilled
+ * over (loam_got: elsewhere_bytes) back to the nodes their strategy asks for. Works in the calling
  * thread, about as long as the rate says; others go on. Then calls `placed` for each row of the
  * report. Options NULL: defaults; either callback may be NULL. LOAM_ESTATE if one is under way. A
  * reload with apply = "live" ends it ("it was stopped") and begins its own. Where the kernel has no

@@ -248,6 +248,57 @@ static void a_full_node_takes_no_more_and_nothing_is_lost(void **state) {
   loam_trim();
 }
 
+static uint64_t elsewhere;
+static void note_got(void *ctx, const loam_got *got) {
+  if (!strcmp(got->strategy, ctx)) elsewhere = got->elsewhere_bytes;
+}
+
+static uint64_t elsewhere_of(const char *strategy) {
+  elsewhere = UINT64_MAX;
+  assert_int_equal(loam_got_each(note_got, (void *)(uintptr_t)strategy), LOAM_OK);
+  return elsewhere;
+}
+
+/* One strategy, before and after: what rebalance calls right is what the figures call so. */
+static void spills_over_and_comes_back(const char *strategy, const char *name, bool huge) {
+  enum { EACH = 24 << 20, MANY = 2000 };
+  static char *small[MANY];
+  loam_trim();
+  load("loam.host { name = 'full1', numa = 1 }");
+  char *filler = filled("filler", free_on(1) - 16 * MiB);
+  load(strategy);
+  char *p = filled("spilled", EACH);
+  for (int i = 0; i < MANY; i++) small[i] = filled("spilled", 1000);
+  assert_true(elsewhere_of(name) > EACH / 8);
+  loam_free(filler);
+  loam_trim();
+  rebalance("spilled");
+  if (moved < EACH) fail_msg("%" PRIu64 " MiB moved: %s", moved / MiB, why);
+  assert_int_equal(elsewhere_of(name), 0);
+  if (huge) assert_true(smaps(p, EACH, "AnonHugePages") >= EACH / 2 / 1024);
+  rebalance("spilled");
+  assert_int_equal(moved + refused, 0);
+  is_filled(p, EACH);
+  loam_free(p);
+  for (int i = 0; i < MANY; i++) {
+    is_filled(small[i], 1000);
+    loam_free(small[i]);
+  }
+  loam_trim();
+}
+
+static void what_spilled_over_comes_back(void **state) {
+  (void)state;
+  spills_over_and_comes_back("loam.host { name = 'near1', numa = { prefer = 1 } }", "near1", false);
+  spills_over_and_comes_back("loam.host { name = 'huge1', numa = { prefer = 1 }, huge = 'thp' }",
+                             "huge1", true);
+  spills_over_and_comes_back("loam.host { name = 'part1', numa = { weights = { [1] = 1 } } }",
+                             "part1", false);
+  run_on_node(1);
+  spills_over_and_comes_back("loam.host { name = 'here1', numa = 'local' }", "here1", false);
+  run_on_node(0);
+}
+
 static void memory_is_demoted_to_the_node_without_cpus_and_back(void **state) {
   (void)state;
   load("loam.host { name = 'home', numa = 0 }");
@@ -385,6 +436,7 @@ int main(void) {
     cmocka_unit_test(huge_pages_move_and_stay_huge),
     cmocka_unit_test(neighbours_stay_where_they_are),
     cmocka_unit_test(a_full_node_takes_no_more_and_nothing_is_lost),
+    cmocka_unit_test(what_spilled_over_comes_back),
     cmocka_unit_test(memory_is_demoted_to_the_node_without_cpus_and_back),
     cmocka_unit_test(a_policy_can_say_that_what_lives_follows),
     cmocka_unit_test(when_a_node_fills_the_policy_goes_on_to_the_next),

@@ -8,7 +8,8 @@ local rebalance = {
   takes = { name = "PID", least = 1, most = 1 },
   about = [[
 A reload decides for memory to come; this moves what lives, while the program runs on:
-between nodes, onto huge pages or off them, locked or let go. Shows how far it is, and
+between nodes, onto huge pages or off them, locked or let go; and what spilled over from
+full nodes (loam stats), back to them. Shows how far it is, and
 ends with a report by tag of what was moved, what was right, what was refused and why.
 Ctrl-C ends it: what has been moved stays, what is half moved is brought back. A policy
 with apply = "live" does this by itself after each reload. Exit status 0 if it came to its
