@@ -98,6 +98,7 @@ static void put_got(void *ctx, const loam_got *got) {
   lm_json_uint(out, "checked_bytes", got->checked_bytes);
   lm_json_uint(out, "untouched_bytes", got->untouched_bytes);
   lm_json_uint(out, "elsewhere_bytes", got->elsewhere_bytes);
+  lm_json_uint(out, "unknown_bytes", got->unknown_bytes);
   lm_json_open(out, "nodes", '[');
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
     if (!got->node_bytes[node]) continue;

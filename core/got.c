@@ -104,8 +104,12 @@ static void note_page(row *r, int node, uint64_t wanted) {
 
 static void flush(look *l) {
   int status[BATCH];
-  if (l->n && !lm_sys_move_pages(l->page, NULL, status, l->n))
-    for (size_t i = 0; i < l->n; i++) note_page(&l->row[l->whose[i]], status[i], l->wanted[i]);
+  bool told = l->n && !lm_sys_move_pages(l->page, NULL, status, l->n);
+  for (size_t i = 0; i < l->n; i++) {
+    row *r = &l->row[l->whose[i]];
+    if (told) note_page(r, status[i], l->wanted[i]);
+    else r->got.unknown_bytes += LM_PAGE;
+  }
   l->n = 0;
 }
 

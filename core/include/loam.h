@@ -1194,8 +1194,9 @@ typedef struct loam_got {
   uint64_t elsewhere_bytes; /* and on nodes that were not asked for */
   uint64_t node_bytes[64];  /* and on each node */
   uint64_t
-      huge_asked_bytes; /* of live_bytes, whole pages of 2 MiB where huge = "thp" asks for them */
-  uint64_t huge_bytes;  /* of them, on huge pages; as far as they have been touched */
+      huge_asked_bytes;   /* of live_bytes, whole pages of 2 MiB where huge = "thp" asks for them */
+  uint64_t huge_bytes;    /* of them, on huge pages; as far as they have been touched */
+  uint64_t unknown_bytes; /* looked at: where they are is not told (a container's filter) */
 } loam_got;
 
 typedef void (*loam_got_fn)(void *ctx, const loam_got *got);

@@ -121,6 +121,7 @@ static int serves_local(void *text) {
   CHECK(!loam_got_each(keep, &got));
   CHECK(got.live_bytes >= 8 << 20);
   CHECK(got.checked_bytes == 0); /* nobody knows where it is */
+  CHECK(got.unknown_bytes >= 8 << 20);
   loam_free(small);
   loam_free(large);
   return 0;

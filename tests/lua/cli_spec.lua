@@ -349,23 +349,29 @@ describe("loam ps, status, stats, reload", function()
   end)
 
   it("says what a strategy asked for and did not get", function()
-    local function got(name, elsewhere, huge, failed)
+    local NODES = { { node = 0, bytes = 2 ^ 20 }, { node = 2, bytes = 3 * 2 ^ 20 } }
+    local function got(name, elsewhere, huge, failed, nodes, unknown)
       return { strategy = name, failed = failed, served_late = 0, live_bytes = 2 ^ 23,
                checked_bytes = 2 ^ 22, untouched_bytes = 0, elsewhere_bytes = elsewhere,
-               nodes = { { node = 0, bytes = 2 ^ 20 }, { node = 2, bytes = 3 * 2 ^ 20 } },
+               nodes = { unpack(NODES, 1, nodes) }, unknown_bytes = unknown or 0,
                huge_asked_bytes = 2 ^ 22, huge_bytes = huge }
     end
     local _, world = run("stats 42", { [42] = {
       pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
       total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
       denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {},
-      got = { got("content", 0, 2 ^ 22, 0), got("astray", 2 ^ 20, 2 ^ 21, 3) },
+      got = { got("content", 0, 2 ^ 22, 0, 1), got("astray", 2 ^ 20, 2 ^ 21, 3, 2),
+              got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22) },
     } })
     assert.matches("\nastray: could not serve 3 requests\n"
       .. "astray: 1 MiB of 4 MiB looked at are on nodes not asked for "
       .. "(1 MiB on node 0, 3 MiB on node 2)\n"
       .. "astray: huge pages for 2 MiB of 4 MiB\n", world.out, 1, true)
     assert.not_matches("content", world.out, 1, true)
+    assert.matches("\nspread: of 4 MiB looked at 1 MiB on node 0, 3 MiB on node 2\n", world.out, 1,
+      true)
+    assert.matches("\nhidden: the kernel does not tell on which nodes it is (loam doctor)\n",
+      world.out, 1, true)
   end)
 
   it("waits for a reload and shows the full error", function()

@@ -11,8 +11,9 @@ local stats = {
   takes = { name = "PID", most = 1 },
   about = [[
 Live figures are exact, read off the memory itself. Strategies that did not get what they ask
-for, nodes or huge pages, follow below: the kernel is asked page by page. Without PID: the
-only program that runs under loam, if there is but one.]],
+for, nodes or huge pages, follow below, and how those of several nodes are shared out: the
+kernel is asked page by page. Without PID: the only program that runs under loam, if there
+is but one.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam stats 4242
@@ -69,6 +70,12 @@ local function show_got(world, got)
   if got.elsewhere_bytes > 0 then
     complain("%s of %s looked at are on nodes not asked for (%s)",
       units.bytes(got.elsewhere_bytes), units.bytes(got.checked_bytes), nodes_text(got))
+  elseif #got.nodes > 1 then
+    world.write(("%s: of %s looked at %s\n"):format(terminal.plain(got.strategy),
+      units.bytes(got.checked_bytes), nodes_text(got)))
+  end
+  if (got.unknown_bytes or 0) > 0 then
+    complain("the kernel does not tell on which nodes it is (loam doctor)")
   end
   if got.huge_bytes < got.huge_asked_bytes then
     complain("huge pages for %s of %s", units.bytes(got.huge_bytes),
