@@ -211,6 +211,7 @@ static void answer_progress(lm_json *out) {
   lm_json_bool(out, "ok", true);
   lm_json_uint(out, "job", number);
   lm_json_bool(out, "running", now.running);
+  lm_json_bool(out, "by_reload", lm_rebalance_applies());
   lm_json_uint(out, "bytes", now.bytes);
   lm_json_uint(out, "done", now.done);
   lm_json_uint(out, "moved", now.moved);

@@ -85,7 +85,7 @@ static int64_t tick_ns;     /* the thread's: when the next tick may be */
 static int64_t job_ns = -1; /* and the next step of moving memory; -1: there is none */
 static int64_t gauge_ns;    /* and the next reading of gauges */
 static int64_t round_ns;    /* and the next round of dating */
-static _Atomic bool wants_applying;
+static _Atomic bool wants_applying, has_applied;
 static client clients[CLIENTS]; /* the thread's, but for the link */
 static LM_SPARSE char lines[CLIENTS][LM_CONTROL_LINE];
 
@@ -328,11 +328,15 @@ static void serve(client *c, short events) {
 /* A policy that live memory is to follow has become live. A job under way is ended first: it may
  * have passed over what is to move now. */
 static void begin_applying(void) {
-  lm_job_order order = { 0 };
+  lm_job_order order = { .applies = true };
   if (!atomic_exchange(&wants_applying, false)) return;
-  if (lm_rebalance_begin(&order, LM_JOB_SERVICE) == LOAM_OK) return;
-  lm_rebalance_cancel();
-  atomic_store(&wants_applying, true);
+  atomic_store(&has_applied, true);
+  if (lm_rebalance_begin(&order, LM_JOB_SERVICE) != LOAM_OK) {
+    lm_rebalance_cancel();
+    atomic_store(&wants_applying, true);
+  } else if (!lm_policy_is_followed()) {
+    lm_rebalance_unapply(); /* another policy came in between */
+  }
 }
 
 static void tell_moved(void) {
@@ -689,7 +693,12 @@ bool lm_control_is_open(void) {
   return is_open;
 }
 
-void lm_control_apply(void) {
+void lm_control_apply(bool wanted) {
+  if (!wanted) {
+    atomic_store(&wants_applying, false);
+    if (atomic_load(&has_applied)) lm_rebalance_unapply();
+    return;
+  }
   hook_once();
   enter();
   atomic_store(&wants_applying, true);

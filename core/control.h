@@ -29,8 +29,9 @@ void lm_control_stop(void);
 loam_status lm_control_watch(const char *path);
 bool lm_control_watching(void);
 /* The service thread brings live memory to where the policy wants it, soon; it is started for that
- * where it does not run. A failure is told as an event. */
-void lm_control_apply(void);
+ * where it does not run. A failure is told as an event. Not `wanted`: the policy leaves what lives
+ * where it is, and what one before it began of this ends. */
+void lm_control_apply(bool wanted);
 /* Whether others can reach this process. */
 bool lm_control_is_open(void);
 

@@ -318,7 +318,7 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
   return status;
 }
 
-static bool is_live_wanted(void) {
+bool lm_policy_is_followed(void) {
   lock(&live_lock);
   bool wanted = live && lm_script_applies_live(live);
   unlock(&live_lock);
@@ -332,7 +332,7 @@ static loam_status announce(loam_status status, const char *name) {
   if (status == LOAM_OK) {
     lm_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu", name,
              (unsigned long long)generation);
-    if (is_live_wanted()) lm_control_apply();
+    lm_control_apply(lm_policy_is_followed());
     return status;
   }
   snprintf(words, sizeof words, "%s", loam_error());

@@ -28,6 +28,8 @@ loam_status lm_policy_load_file(const char *path, bool if_changed);
 /* A tick: whatever was last compiled some ticks ago, the live policy's Lua rests. True if it is to
  * at a later one. */
 bool lm_policy_decay(void);
+/* Whether live memory is to follow the live policy: apply = "live". */
+bool lm_policy_is_followed(void);
 void lm_policy_info_get(struct loam_policy_info *out);
 
 #endif

@@ -661,6 +661,19 @@ void lm_rebalance_cancel(void) {
   lm_lock_drop(&job.lock);
 }
 
+void lm_rebalance_unapply(void) {
+  lm_lock_take(&job.lock);
+  if (job.phase != IDLE && job.order.applies) job.cancelled = true;
+  lm_lock_drop(&job.lock);
+}
+
+bool lm_rebalance_applies(void) {
+  lm_lock_take(&job.lock);
+  bool applies = job.order.applies;
+  lm_lock_drop(&job.lock);
+  return applies;
+}
+
 void lm_rebalance_attend(bool begin) {
   lm_lock_take(&job.lock);
   job.is_watched = job.is_watched || begin;

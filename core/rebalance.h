@@ -15,6 +15,7 @@ typedef struct lm_job_order {
   loam_demote_to to;
   int node;
   unsigned older_s;
+  bool applies; /* begun by a policy with apply = "live" */
 } lm_job_order;
 
 enum { LM_REBALANCE_RATE = 1 << 30 };
@@ -28,6 +29,10 @@ loam_status lm_rebalance_begin(const lm_job_order *order, lm_job_owner owner);
 int64_t lm_rebalance_step(lm_job_owner owner);
 /* Ends the job soon: a few more steps bring back what is half moved. */
 void lm_rebalance_cancel(void);
+/* The same of one that a policy began, which is not live any more. */
+void lm_rebalance_unapply(void);
+/* Whether the job under way or the last one is such. */
+bool lm_rebalance_applies(void);
 /* `begin`: from now on the job ends by itself if nobody attends for a while: for those who watch
  * it, and may be gone. */
 void lm_rebalance_attend(bool begin);

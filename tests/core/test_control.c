@@ -601,6 +601,31 @@ static void a_policy_has_live_memory_follow_without_a_socket(void **state) {
   loam_free(q);
 }
 
+/* It would take hours; what a person began goes on. */
+static void a_policy_that_leaves_what_lives_ends_what_another_began(void **state) {
+  (void)state;
+  load_text(ALL_OF("leave-before"));
+  char *p = loam_malloc(loam_site_get("left"), 12 << 20);
+  memset(p, 1, 12 << 20);
+  load_text(LIVE("leave-after"));
+  wait_for(p, "leave-after"); /* so that no job of the thread's comes in between */
+  lm_control_stop();
+  for (int applies = 0; applies < 2; applies++) {
+    lm_job_order order = { .rate = 1000, .applies = applies };
+    load_text(ALL_OF("leave-later"));
+    assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
+    for (int i = 0; i < 4; i++) assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
+    load_text(ALL_OF("leave-last"));
+    int64_t wait = 0;
+    for (int i = 0; i < 100 && wait >= 0; i++) wait = lm_rebalance_step(LM_JOB_SERVICE);
+    assert_int_equal(wait < 0, applies);
+    lm_rebalance_cancel();
+    while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
+    assert_string_equal(strategy_of(p), "leave-after");
+  }
+  loam_free(p);
+}
+
 /* ---- gauges ---- */
 
 static void a_gauge_is_kept_while_it_is_read(void **state) {
@@ -650,6 +675,7 @@ int main(void) {
     TEST(time_in_which_nobody_is_heard_ends_no_job),
     TEST(a_job_is_ended_by_request_and_by_stopping),
     TEST(a_policy_has_live_memory_follow_without_a_socket),
+    TEST(a_policy_that_leaves_what_lives_ends_what_another_began),
     TEST(a_gauge_is_kept_while_it_is_read),
   };
   setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */

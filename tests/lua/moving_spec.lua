@@ -40,13 +40,17 @@ describe("loam rebalance and demote", function()
 
   it("fails where another job takes the place of its own", function()
     local other = job(true, 0, 0)
-    other.job = 4
+    other.job, other.by_reload = 4, true
     local answers = { [42] = { one_by_one = { job(true, 0, 0), other } } }
     local status, world = run("rebalance 42", answers)
     assert.equal(1, status)
     assert.equal("", world.out)
     assert.matches('process 42 moves live memory anew, by a reload with apply = "live"', world.err,
       1, true)
+    other.by_reload = false
+    status, world = run("rebalance 42", { [42] = { one_by_one = { job(true, 0, 0), other } } })
+    assert.equal(1, status)
+    assert.matches("process 42 has been told to move live memory again", world.err, 1, true)
   end)
 
   it("fails where the program stopped it", function()

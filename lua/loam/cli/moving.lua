@@ -69,7 +69,10 @@ function moving.run(world, given, request)
   end
   show_progress(world, answer)
   if answer.job ~= job then
-    world.fail(("process %d moves live memory anew, by a reload with apply = \"live\""):format(pid))
+    world.fail(answer.by_reload
+      and ("process %d moves live memory anew, by a reload with apply = \"live\""):format(pid)
+      or ("process %d has been told to move live memory again: how this ended is not known")
+        :format(pid))
   end
   if given.json then world.write(text .. "\n") else show(world, answer) end
   if interrupted then return INTERRUPTED end
