@@ -132,6 +132,16 @@ static int core_machine(lua_State *L) {
   return 1;
 }
 
+/* A table: node -> bytes free now. */
+static void push_free(lua_State *L, unsigned node) {
+  lua_pushnumber(L, (lua_Number)lm_numa_free(node));
+}
+
+static int core_free(lua_State *L) {
+  push_of_nodes(L, lm_numa_nodes(), push_free);
+  return 1;
+}
+
 /* Why a node cannot be named. */
 static int core_absent_node(lua_State *L) {
   char text[320];
@@ -495,10 +505,11 @@ static void push_core(lua_State *L, const lm_script *script) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "machine", core_machine }, { "refused", core_refused }, { "absent_node", core_absent_node },
-    { "folder", core_folder },   { "handler", core_handler }, { "strategy", core_strategy },
-    { "plan", core_plan },       { "decide", core_decide },   { "step", core_step },
-    { "write", core_write },     { "devices", core_devices }, { "hash", core_hash },
+    { "machine", core_machine },   { "refused", core_refused }, { "absent_node", core_absent_node },
+    { "free", core_free },         { "folder", core_folder },   { "handler", core_handler },
+    { "strategy", core_strategy }, { "plan", core_plan },       { "decide", core_decide },
+    { "step", core_step },         { "write", core_write },     { "devices", core_devices },
+    { "hash", core_hash },
   };
   lua_createtable(L, 0, 16);
   for (size_t i = 0; i < LM_COUNT(functions); i++) {

@@ -114,6 +114,7 @@ local function point_of(asked, size)
     point[key] = asked[key] or point[key]
   end
   point.zero = asked.zero
+  point.node_free = core.free()
   return point
 end
 

@@ -26,6 +26,8 @@ core.the_machine = {
 
 function core.machine() return core.the_machine end
 function core.absent_node() return "this machine has nodes 0-1" end
+core.the_free = {}
+function core.free() return core.the_free end
 core.the_refused = {}
 function core.refused() return core.the_refused end
 

@@ -91,6 +91,15 @@ describe("explain", function()
     assert.equal("pinned", answer.strategy.kind)
   end)
 
+  it("takes nodes to have free what they have", function()
+    local text = support.file("if loam.node(1).free > 5000 then return a end return b")
+    core.the_free = { [0] = 9000, [1] = 5001 }
+    assert.equal("a", inspect(text, "verb explain\ntag x\nsize 1")[1].strategy.name)
+    core.the_free = { [0] = 9000, [1] = 5000 }
+    assert.equal("b", inspect(text, "verb explain\ntag x\nsize 1")[1].strategy.name)
+    core.the_free = {}
+  end)
+
   it("of a refused policy is its errors", function()
     local answer = inspect(broken("req.size", "req.szie"), "verb explain\ntag x\nsize 1")[1]
     assert.is_false(answer.ok)

@@ -13,7 +13,8 @@ local explain = {
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [=[
 Sizes may carry KiB, MiB, GiB. What is not given is as a plain malloc has it: alignment
-16, not zeroed, node 0, nothing live. A batch has lines of
+16, not zeroed, node 0, nothing live. Of nodes as much is free as here and now; of devices
+nothing: a policy's tests (`loam test`) say what is decided when. A batch has lines of
 `tag<TAB>size[<TAB>align[<TAB>zero]]` and is answered by one JSON object a line, in the
 same order.]=],
   options = {
