@@ -117,9 +117,10 @@ static void without_huge_pages_the_next_serves(void **state) {
   free_held();
 }
 
-/* Without a node that is asked for; last, since what the kernel had cached is gone then. */
+/* Without a node that is asked for. Where there is but one, which is sooner filled. */
 static void a_full_machine_hands_over(void **state) {
   (void)state;
+  if (nodes() != 1) skip();
   is_taken_over(CHAIN("prefault = true"), 16 << 20, 10, 60, (1u << NODES_MOST) - 1);
 }
 
