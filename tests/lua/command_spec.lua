@@ -290,9 +290,11 @@ describe_built("the built command", function()
   end)
 
   describe_preloaded("with a running host", function()
-    -- Runs `line` while a program sleeps under good.lua; $PID is its process.
+    -- Runs `line` while a program sleeps under good.lua; $PID is its process. At the end it is
+    -- gone, or the next to look for programs could find it ending.
     local function beside(line)
-      return shell('"$LOAM" run --policy good.lua -- sleep 600 & PID=$!; trap "kill $PID" EXIT; '
+      return shell('"$LOAM" run --policy good.lua -- sleep 600 & PID=$!; '
+        .. 'trap "kill $PID; wait $PID" EXIT; '
         .. 'for i in $(seq 600); do "$LOAM" status $PID >/dev/null 2>&1 && break; sleep 0.1; '
         .. 'done; ' .. line)
     end
