@@ -114,10 +114,15 @@ static chunk *next_chunk(arena *a, size_t alignment, size_t size) {
 
 /* ---- Plain arenas: pieces one after the other --------------------------------------------- */
 
+/* One of size 0 takes a byte: it would else have the address of the next one, and by that be taken
+ * for it. */
+static size_t span_of(size_t size) { return size ? size : 1; }
+
 static char *put(arena *a, chunk *c, size_t alignment, size_t size) {
   uintptr_t end = (uintptr_t)data_of(c) + c->used, start = lm_align_up(end, alignment);
-  if (start < end || start - end > room_of(c) || size > room_of(c) - (start - end)) return NULL;
-  c->used += start - end + size;
+  if (start < end || start - end > room_of(c) || span_of(size) > room_of(c) - (start - end))
+    return NULL;
+  c->used += start - end + span_of(size);
   a->last_chunk = c;
   a->last = (char *)start;
   a->last_size = size;
@@ -166,7 +171,7 @@ static char *plain_resize(arena *a, char *p, size_t size) {
   size_t start = (size_t)(p - data_of(c));
   if (size > c->size - start)
     return start || !can_resize(c) ? move_last(a, size) : grow_alone(a, size);
-  c->used = start + size;
+  c->used = start + span_of(size);
   a->last_size = size;
   return p;
 }
@@ -441,7 +446,8 @@ bool lm_arena_is_valid(const loam_block *b) {
     }
   }
   if (is_resizable(a)) return pieces == b->size;
-  if (a->last_chunk && a->last + a->last_size != data_of(a->last_chunk) + a->last_chunk->used)
+  if (a->last_chunk &&
+      a->last + span_of(a->last_size) != data_of(a->last_chunk) + a->last_chunk->used)
     return false;
   return used >= b->size;
 }

@@ -680,7 +680,7 @@ enum { LOAM_ARENA_ZEROED = 1, LOAM_ARENA_RESIZABLE = 2 };
 LOAM_API loam_block *loam_arena_new(loam_site *site, int flags, size_t first);
 
 /* A piece of `size` bytes, aligned to a power of two. It lives until the arena ends or is reset;
- * size 0 has an address, perhaps not of its own. NULL without memory, or when the arena is
+ * size 0 has an address of its own. NULL without memory, or when the arena is
  * finished. */
 LOAM_API void *loam_arena_alloc(loam_block *arena, size_t alignment, size_t size);
 

@@ -85,6 +85,19 @@ static void only_the_last_piece_can_be_resized(void **state) {
   end_arena(a);
 }
 
+static void a_piece_of_size_0_is_not_taken_for_the_next(void **state) {
+  (void)state;
+  loam_block *a = new_arena(0);
+  char *none = loam_arena_alloc(a, 1, 0), *p = loam_arena_alloc(a, 1, 10);
+  assert_ptr_not_equal(none, p);
+  assert_null(loam_arena_resize(a, none, 5));
+  assert_ptr_equal(loam_arena_resize(a, p, 0), p);
+  assert_ptr_not_equal(loam_arena_alloc(a, 1, 10), p);
+  assert_null(loam_arena_resize(a, p, 5));
+  assert_int_equal(loam_block_size(a), 10);
+  end_arena(a);
+}
+
 static void a_last_piece_that_grows_byte_by_byte_leaves_nothing(void **state) {
   (void)state;
   for (int flags = 0; flags < 4; flags++) {
@@ -392,6 +405,7 @@ int main(void) {
     cmocka_unit_test(thousands_of_pieces_take_few_chunks),
     cmocka_unit_test(a_large_piece_does_not_end_the_chunk_of_small_ones),
     cmocka_unit_test(only_the_last_piece_can_be_resized),
+    cmocka_unit_test(a_piece_of_size_0_is_not_taken_for_the_next),
     cmocka_unit_test(a_last_piece_that_grows_byte_by_byte_leaves_nothing),
     cmocka_unit_test(the_place_that_a_last_piece_leaves_is_used_again),
     cmocka_unit_test(any_piece_can_be_resized),
