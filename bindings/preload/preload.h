@@ -2,6 +2,7 @@
  *
  *   malloc.c  the C library's malloc family
  *   new.c     C++'s operators new and delete
+ *   figures.c what the C library tells of memory, and malloc_trim
  *   caller.c  the site of a return address
  *   next.c    the allocator that would serve if loam were not there
  *   host.c    starting from the environment, and what a person is told

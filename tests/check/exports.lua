@@ -10,7 +10,8 @@ local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder
 -- _Zd, and dlclose, after which a return address may belong to another module.
 local malloc_family = {}
 for name in ([[malloc free calloc realloc reallocarray memalign posix_memalign aligned_alloc valloc
-               pvalloc malloc_usable_size dlclose]]):gmatch("%S+") do
+               pvalloc malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_stats malloc_info
+               dlclose]]):gmatch("%S+") do
   malloc_family[name] = true
 end
 

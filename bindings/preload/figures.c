@@ -1,0 +1,95 @@
+/* figures.c - what the C library tells of its memory, and gives back, of both: loam's pools, and
+ * the next allocator, which has what was made before loam was awake and what policies leave to it
+ * (loam.system). In glibc's words; its arenas are told as one. */
+#define _GNU_SOURCE 1
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "preload.h"
+
+#define CALLER __builtin_return_address(0)
+
+typedef struct mallinfo2 figures;
+
+/* ISO C has no conversion from dlsym's object pointer to a function's; POSIX promises it works. */
+static bool find_next(void *function, const char *name) {
+  void *found = dlsym(RTLD_NEXT, name);
+  memcpy(function, &found, sizeof found);
+  return found;
+}
+
+/* Of blocks in loam's own pools. */
+static void add_live(void *ctx, const loam_stats_row *row) {
+  static const char *const apart[] = { "system", "handler", "device", "managed" };
+  for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+    if (!strcmp(row->kind, apart[i])) return;
+  *(size_t *)ctx += row->live_bytes;
+}
+
+static figures figures_of_all(const void *caller) {
+  figures (*next)(void), all = { 0 };
+  struct loam_stats stats;
+  size_t live = 0;
+  if (find_next(&next, "mallinfo2")) all = next();
+  if (!host_is_awake(caller) || loam_stats_by(LOAM_BY_STRATEGY, add_live, &live) ||
+      loam_stats(&stats))
+    return all;
+  size_t held = stats.region_bytes > live ? stats.region_bytes : live;
+  all.arena += held;
+  all.uordblks += live;
+  all.fordblks += held - live;
+  return all;
+}
+
+/* 1 if anything was given back. */
+PRELOAD_API int malloc_trim(size_t pad) {
+  int (*next)(size_t);
+  int given = host_is_awake(CALLER) && loam_trim() > 0;
+  if (find_next(&next, "malloc_trim") && next(pad)) given = 1;
+  return given;
+}
+
+PRELOAD_API struct mallinfo2 mallinfo2(void) { return figures_of_all(CALLER); }
+
+/* The same in numbers that wrap around. */
+PRELOAD_API struct mallinfo mallinfo(void) {
+  figures all = figures_of_all(CALLER);
+  return (struct mallinfo){
+    .arena = (int)all.arena,
+    .ordblks = (int)all.ordblks,
+    .smblks = (int)all.smblks,
+    .hblks = (int)all.hblks,
+    .hblkhd = (int)all.hblkhd,
+    .fsmblks = (int)all.fsmblks,
+    .uordblks = (int)all.uordblks,
+    .fordblks = (int)all.fordblks,
+    .keepcost = (int)all.keepcost,
+  };
+}
+
+PRELOAD_API void malloc_stats(void) {
+  figures all = figures_of_all(CALLER);
+  fprintf(stderr,
+          "Total (incl. mmap):\nsystem bytes     = %10zu\nin use bytes     = %10zu\n"
+          "max mmap regions = %10zu\nmax mmap bytes   = %10zu\n",
+          all.arena + all.hblkhd, all.uordblks + all.hblkhd, all.hblks, all.hblkhd);
+}
+
+PRELOAD_API int malloc_info(int options, FILE *file) {
+  if (options) return EINVAL;
+  figures all = figures_of_all(CALLER);
+  fprintf(file,
+          "<malloc version=\"1\">\n<total type=\"fast\" count=\"0\" size=\"0\"/>\n"
+          "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
+          "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
+          "<system type=\"current\" size=\"%zu\"/>\n<system type=\"max\" size=\"%zu\"/>\n"
+          "<aspace type=\"total\" size=\"%zu\"/>\n<aspace type=\"mprotect\" "
+          "size=\"%zu\"/>\n</malloc>\n",
+          all.ordblks, all.fordblks, all.hblks, all.hblkhd, all.arena, all.arena, all.arena,
+          all.arena);
+  return 0;
+}

@@ -1,0 +1,51 @@
+/* figures.c - what the C library tells of memory is of the memory that there is, and malloc_trim
+ * gives back what is free of it. (Without a service thread: it would by itself, a while later.) */
+#include <malloc.h>
+#include <string.h>
+
+#include "expect.h"
+
+enum { BLOCKS = 40000, SIZE = 1000, KEPT = 400 };
+
+static char *block[BLOCKS];
+
+static size_t in_use(void) {
+  struct mallinfo2 now = mallinfo2();
+  expect(now.arena >= now.uordblks && now.fordblks <= now.arena);
+  return now.uordblks + now.hblkhd;
+}
+
+static long resident_pages(void) {
+  long total, pages;
+  FILE *file = fopen("/proc/self/statm", "r");
+  expect(file && fscanf(file, "%ld %ld", &total, &pages) == 2);
+  fclose(file);
+  return pages;
+}
+
+int main(void) {
+  char *text;
+  size_t length;
+  size_t before = in_use();
+  for (int i = 0; i < BLOCKS; i++) {
+    block[i] = kept(malloc(SIZE));
+    expect(block[i]);
+    memset(block[i], i, SIZE);
+  }
+  size_t more = in_use() - before;
+  expect(more >= (size_t)BLOCKS * SIZE && more < (size_t)BLOCKS * SIZE * 3 / 2);
+  expect(mallinfo().uordblks + mallinfo().hblkhd >= BLOCKS * SIZE);
+  long held = resident_pages();
+  for (int i = 0; i < BLOCKS; i++)
+    if (i % KEPT) free(block[i]);
+  expect(in_use() - before < more / 10);
+  expect(malloc_trim(0) == 1);
+  expect(held - resident_pages() > (long)BLOCKS * SIZE / 4096 / 2);
+  FILE *file = open_memstream(&text, &length);
+  expect(file && malloc_info(0, file) == 0 && fclose(file) == 0);
+  expect(strstr(text, "<malloc version=\"1\">") && strstr(text, "<system type=\"current\""));
+  expect(malloc_info(1, stdout) != 0);
+  free(text);
+  puts("figures: as they must be");
+  return 0;
+}
