@@ -7,7 +7,8 @@
 #include "pool.h"
 #include "test.h"
 
-enum { THREADS = 8, HELD = 64, ROUNDS = 6, STEPS = SANITIZED ? 5000 : 40000 };
+/* What is held is twice what the limits are, whoever runs when. */
+enum { THREADS = 8, HELD = 128, ROUNDS = 6, STEPS = SANITIZED ? 5000 : 40000 };
 
 /* Three strategies that fall back on each other, and who has the rest. */
 enum { FIRST, SECOND, THIRD, REST, STRATEGIES };
@@ -154,9 +155,10 @@ static void check_row(void *ctx, const loam_stats_row *row) {
 
 static void check_figures(void) {
   struct loam_stats stats;
-  int rows = 0;
+  int rows = 0, used = 0;
   assert_int_equal(loam_stats_by(LOAM_BY_STRATEGY, check_row, &rows), LOAM_OK);
-  assert_int_equal(rows, STRATEGIES);
+  for (int i = 0; i < STRATEGIES; i++) used += made[i] > 0;
+  assert_in_range(rows, used, STRATEGIES);
   assert_int_equal(loam_stats(&stats), LOAM_OK);
   assert_int_equal(stats.denied, denied);
   assert_int_equal(stats.failed, 0);
