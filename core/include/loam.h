@@ -306,9 +306,10 @@ LOAM_API size_t loam_usable_size(const void *ptr);
 LOAM_API int loam_owns(const void *ptr);
 
 /* Gives back to the system, now, all memory of loam's pools that holds no live block: what is kept
- * warm for reuse, and what threads cache. (Pinned memory: loam_device_trim.) The bytes given back, in
- * pieces of 64 KiB, touched or not. Where the service thread runs (it answers `loam status` and follows the policy's file), what
- * nobody needed for about a second goes back without a call. */
+ * warm for reuse, and what threads cache; pinned memory is for loam_device_trim. The bytes given
+ * back, in pieces of 64 KiB, touched or not. Where the service thread runs (it answers `loam
+ * status` and follows the policy's file), what nobody needed for about a second goes back without a
+ * call. */
 LOAM_API size_t loam_trim(void);
 
 typedef struct loam_owner_info {
