@@ -674,6 +674,17 @@ int lm_numa_far(void) {
   return best;
 }
 
+int lm_numa_near_far(uint64_t nodes) {
+  uint64_t left = lm_numa_nodes() & machine.cpus;
+  if (!nodes || nodes & machine.cpus || !left) return -1;
+  unsigned far = (unsigned)__builtin_ctzll(nodes), best = (unsigned)__builtin_ctzll(left);
+  for (; left; left &= left - 1) {
+    unsigned node = (unsigned)__builtin_ctzll(left);
+    if (lm_numa_distance(far, node) < lm_numa_distance(far, best)) best = node;
+  }
+  return (int)best;
+}
+
 int lm_numa_of(const void *at) {
   void *page = (void *)lm_align_down((uintptr_t)at, LM_PAGE);
   int status = -1;

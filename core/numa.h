@@ -85,6 +85,9 @@ size_t lm_numa_fetch(void *at, size_t size, const lm_placement *placement, size_
 size_t lm_numa_touched(const void *at, size_t size);
 /* The nearest node with memory that has no CPU; -1: all have. */
 int lm_numa_far(void);
+/* Where none of these nodes has CPUs: the nearest that has some, and memory. -1: one has, or there
+ * is no such node. */
+int lm_numa_near_far(uint64_t nodes);
 /* The node that the page of an address is on; -1: none, or nobody knows. */
 int lm_numa_of(const void *at);
 

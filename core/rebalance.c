@@ -229,6 +229,12 @@ static bool has_spilled(uint32_t slot, const survey *s) {
   return lm_rehome_has_spilled(slot, s->kept);
 }
 
+/* Where it is; but nobody is local to a node without CPUs. -1: nobody knows. */
+static int node_to_be_local_on(const void *at) {
+  int node = lm_numa_of(at), near = node < 0 ? -1 : lm_numa_near_far(1ull << node);
+  return near < 0 ? node : near;
+}
+
 /* Looks at a claimed extent once more. False: it is not to be moved. */
 static bool accept(lm_home *h) {
   survey s = survey_of(h->slot, false, NULL);
@@ -240,7 +246,7 @@ static bool accept(lm_home *h) {
     lm_rehome_release(h);
     return false;
   }
-  int node = s.to->shares ? lm_numa_of(lm_map_address(h->slot)) : -1;
+  int node = s.to->shares ? node_to_be_local_on(lm_map_address(h->slot)) : -1;
   const char *why = lm_rehome_accept(h, node < 0 ? lm_strategy_here(s.to)
                                                  : lm_strategy_on(s.to, (unsigned)node));
   if (!why && !has_room_for(h)) why = "memory is too scattered: no mappings are left for it";

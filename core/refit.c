@@ -73,6 +73,15 @@ static int place(const lm_prepare *to, void *at, size_t size) {
   return needless ? 0 : error;
 }
 
+/* Memory that is to be anywhere would stay on a node without CPUs, if that is where it was demoted
+ * to: it comes back from there as far as there is room. */
+static void bring_near(const lm_prepare *from, const lm_prepare *to, void *at, size_t size) {
+  int near = to->placement ? -1 : lm_numa_near_far(placement_of(from)->nodes);
+  if (near < 0) return;
+  lm_placement there = { .mode = LM_BIND_PREFERRED, .nodes = 1ull << near };
+  (void)place(&(lm_prepare){ .placement = &there, .thp = to->thp }, at, size);
+}
+
 static void collapse(void *at, size_t size) {
   uintptr_t from = lm_align_up((uintptr_t)at, HUGE);
   uintptr_t end = lm_align_down((uintptr_t)at + size, HUGE);
@@ -96,6 +105,7 @@ bool lm_refit_is_barred(int error) { return error == EPERM || error == ENOSYS; }
 int lm_refit(const lm_prepare *from, const lm_prepare *to, void *at, size_t size) {
   int error = change_lock(from, to, at, size); /* what fails most, first */
   if (error) return error;
+  bring_near(from, to, at, size);
   if (!is_placed_alike(from, to)) error = place(to, at, size);
   if (lm_refit_is_barred(error) && change_lock(to, from, at, size)) error = EBUSY;
   if (error) return error;

@@ -314,6 +314,30 @@ static void memory_is_demoted_to_the_node_without_cpus_and_back(void **state) {
   loam_free(p);
 }
 
+static void demoted_memory_that_may_be_anywhere_comes_back_too(void **state) {
+  (void)state;
+  static const char *const strategies[] = { "loam.host { name = 'anywhere' }",
+                                            "loam.host { name = 'anywhere', huge = 'thp' }",
+                                            "loam.host { name = 'here', numa = 'local' }" };
+  for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+    load(strategies[i]);
+    char *p = filled("cold.data", 6 * MiB), *q = filled("cold.data", 1000);
+    loam_demote_options options = {
+      .size = sizeof options, .tag = "cold", .rate = UINT64_MAX, .node = -1
+    };
+    if (loam_demote(&options, NULL, NULL, NULL) != LOAM_OK) fail_msg("%s", loam_error());
+    assert_on(p, 6 * MiB, 8);
+    assert_on(q, 1000, 8);
+    rebalance("cold");
+    assert_on(p, 6 * MiB, 7);
+    assert_on(q, 1000, 7);
+    is_filled(p, 6 * MiB);
+    is_filled(q, 1000);
+    loam_free(p);
+    loam_free(q);
+  }
+}
+
 static void nap(long ms) { usleep((useconds_t)ms * 1000); }
 
 static void wait_until_on(const char *p, size_t size, int node) {
@@ -438,6 +462,7 @@ int main(void) {
     cmocka_unit_test(a_full_node_takes_no_more_and_nothing_is_lost),
     cmocka_unit_test(what_spilled_over_comes_back),
     cmocka_unit_test(memory_is_demoted_to_the_node_without_cpus_and_back),
+    cmocka_unit_test(demoted_memory_that_may_be_anywhere_comes_back_too),
     cmocka_unit_test(a_policy_can_say_that_what_lives_follows),
     cmocka_unit_test(when_a_node_fills_the_policy_goes_on_to_the_next),
     cmocka_unit_test(the_callers_node_and_live_bytes_decide),
