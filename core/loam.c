@@ -19,7 +19,6 @@
 #include "machine.h"
 #include "policy.h"
 #include "pool.h"
-#include "seldom.h"
 #include "sweep.h"
 
 /* ---- Life --------------------------------------------------------------------------------- */
@@ -86,7 +85,6 @@ static loam_status start_as(const loam_config *config) {
   loam_status status = start_policy(config);
   if (status) return status;
   (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */
-  lm_seldom_rest();
   return LOAM_OK;
 }
 
