@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# startup.sh - what loam adds to the start of a program: /bin/true plain, preloaded under no policy, and
-# under one, in turns. Processor time is told beside the time on the wall, which a busy machine
-# makes longer than it is.
+# startup.sh - what loam adds to the start of a program: /bin/true plain, preloaded under no policy,
+# under one, as `loam run` starts it, and with `loam run` itself, in turns. Processor time is told
+# beside the time on the wall, which a busy machine makes longer than it is.
 #
 #   tests/bench/startup.sh [BUILD] [RUNS]     default: build, 200
 set -eu
@@ -39,6 +39,8 @@ for ((i = 0; i < runs / 10; i++)); do
     LOAM_VETTED="$vetted_rich" /bin/true
   turn carried env LD_PRELOAD="$preload" LOAM_POLICY=policies/default.lua \
     LOAM_VETTED="$vetted_default" /bin/true
+  turn run env A=1 "$build/loam" run --policy policies/default.lua -- /bin/true
+  turn run_rich env A=1 "$build/loam" run --policy policies/multi-tenant.lua -- /bin/true
 done
 
 # row WHAT KIND - milliseconds a run, what is added to a plain one, and the ratio.
@@ -57,6 +59,8 @@ row "plain" plain
 row "preloaded, built-in default" preload
 row "the same, no control socket" silent
 row "policies/default.lua" policy
-row "the same, by loam run" carried
+row "the same, as by loam run" carried
+row "and loam run itself" run
 row "policies/multi-tenant.lua" rich
-row "the same, by loam run" vetted
+row "the same, as by loam run" vetted
+row "and loam run itself" run_rich
