@@ -23,7 +23,7 @@ enum {
   INSTRUCTIONS_A_MS = 2000000, /* more than can be executed: for a clock that stands still */
   STARVED = 25,                /* a thread that hardly runs gets this many times its wall clock */
   GC_GROWTH = 10,              /* percent of the heap that are new before garbage is looked for, */
-  GC_LEAST = 8,                /* or this part of a step's memory */
+  GC_LEAST = 16,               /* or this part of a step's memory */
   LIFETIME_STEPS = 16          /* all steps together may keep what this many could use */
 };
 #define SLACK ((size_t)256 << 10)
@@ -65,6 +65,16 @@ static bool is_out_of_time(const lm_vm *vm) {
   return vm->instructions > (uint64_t)vm->limits.step_ms * INSTRUCTIONS_A_MS;
 }
 
+/* By LuaJIT's default, as much again, a heap that is half garbage would count as full. Most
+ * policies are loaded before there is anything to collect. */
+static void pace(lm_vm *vm) {
+  size_t percent = vm->limits.step_bytes / GC_LEAST / (vm->used / 100 + 1);
+  if (percent < GC_GROWTH) percent = GC_GROWTH;
+  if (percent > 100) percent = 100;
+  lua_gc(vm->L, LUA_GCSETPAUSE, 100 + (int)percent);
+  vm->paced = vm->used + vm->used / GC_GROWTH;
+}
+
 static void watch(lua_State *L, lua_Debug *ar) {
   (void)ar;
   lm_vm *vm = lm_vm_of(L);
@@ -74,6 +84,7 @@ static void watch(lua_State *L, lua_Debug *ar) {
     exceed(vm, LM_OVER_TIME);
   }
   if (vm->excess) luaL_error(L, "loam-budget: %s", vm->step);
+  if (vm->used > vm->paced) pace(vm);
   if (vm->used > vm->noticed) {
     vm->line = line_of(L);
     vm->noticed = vm->used;
@@ -239,13 +250,6 @@ static loam_status outcome(lm_vm *vm, int rc, loam_status status) {
   return status;
 }
 
-/* By LuaJIT's default, as much again, a heap that is half garbage would count as full. Most
- * policies are loaded before there is anything to collect. */
-static int pause_of(const lm_vm *vm) {
-  size_t least = vm->limits.step_bytes / GC_LEAST / (vm->used / 100 + 1);
-  return 100 + (int)(least < GC_GROWTH ? GC_GROWTH : least > 100 ? 100 : least);
-}
-
 /* What is loaded here stays, so collecting would only take time. */
 loam_status lm_vm_setup(lm_vm *vm, lm_vm_body body, void *arg) {
   vm_call call = { body, arg, LOAM_OK };
@@ -253,7 +257,7 @@ loam_status lm_vm_setup(lm_vm *vm, lm_vm_body body, void *arg) {
   lua_gc(vm->L, LUA_GCSTOP, 0);
   int rc = run_inside(vm, run_body, &call);
   loam_status status = outcome(vm, rc, call.status);
-  lua_gc(vm->L, LUA_GCSETPAUSE, pause_of(vm));
+  pace(vm);
   lua_gc(vm->L, LUA_GCRESTART, -1);
   vm->base = vm->used;
   return status;

@@ -22,6 +22,7 @@ typedef struct lm_vm {
   size_t base;      /* what the trusted modules hold */
   size_t used, cap; /* SIZE_MAX: no step runs */
   size_t noticed;   /* above this the hook remembers the line, for the error */
+  size_t paced;     /* above this it sets anew when garbage is looked for */
   int64_t began_ns, began_cpu_ns;
   uint64_t instructions;
   lm_excess excess; /* latched until the next call */

@@ -185,6 +185,19 @@ static void *no_realloc(void *ctx, void *p, size_t size) {
 }
 static void no_free(void *ctx, void *p, size_t size) { (void)ctx, (void)p, (void)size; }
 
+/* 2 of 4 MiB live, and 5 more are garbage meanwhile. */
+static void garbage_is_no_part_of_what_a_policy_may_hold(void **state) {
+  static const lm_limits slow = { .max_leaves = 100, .step_ms = 60000, .step_bytes = 4 * LM_MIB };
+  const char *text = "local t, n = {}, 0\n"
+                     "for i = 1, 15000 do t[i] = ('x'):rep(100) .. i end\n"
+                     "for i = 1, 20000 do n = n + #('y' .. i .. ('x'):rep(200)) end\n"
+                     "local s = loam.host { name = 's' }\n"
+                     "return loam.policy { pick = function(req) return s end }\n";
+  (void)state;
+  loam_status status = lm_script_open("test.lua", text, strlen(text), &slow, &script);
+  if (status != LOAM_OK) fail_msg("%s", loam_error());
+}
+
 static loam_status check_text(const char *text, char carried[LM_CARRY_TEXT]) {
   return lm_script_check("test.lua", text, strlen(text), &limits, carried);
 }
@@ -416,6 +429,7 @@ int main(void) {
     TEST(a_site_is_its_file_function_module_and_line_too),
     TEST(a_tag_may_hold_any_bytes),
     TEST(two_scripts_do_not_know_each_other),
+    TEST(garbage_is_no_part_of_what_a_policy_may_hold),
     TEST(what_is_checked_for_another_program_may_be_carried),
     TEST(a_handler_has_to_be_registered),
     TEST(options_reach_the_strategy),
