@@ -205,6 +205,7 @@ static const lm_strategy *pinned_of(const lm_plan *plan, size_t size, const lm_w
 static uint8_t id_of(const void *p, lm_token token) {
   lm_mark mark = atomic_load_explicit(lm_pool_mark_of(p), memory_order_relaxed);
   bool says = lm_mark_is_plain(mark) && mark != LM_MARK_LIVE + LM_ID_WIDE;
+  if (says && mark <= LM_MARK_COMMON) says = lm_peek(lm_token, lm_mark_owner(NULL, mark)) == token;
   return says ? mark - LM_MARK_LIVE : lm_mark_hint(token);
 }
 

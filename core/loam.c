@@ -262,12 +262,12 @@ static LM_NOINLINE void *alloc_slow(loam_site *site, size_t size, size_t align, 
 
 /* Nothing to do but to allocate. */
 static bool is_plain(void) {
-  lm_control_revive();
   return atomic_load_explicit(&state, memory_order_relaxed) == RUNNING && !lm_hook_wanted();
 }
 
 LM_INLINE void *decided_or_slow(loam_site *site, size_t size, bool zero, uintptr_t code) {
   lm_thread *t = lm_self;
+  lm_control_revive();
   if (lm_likely(t && is_plain())) {
     loam_site *whose = site ? site : lm_engine_scope(t);
     void *p = lm_engine_decided(t, whose, size, zero, code);

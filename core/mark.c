@@ -12,11 +12,15 @@
 #include "slab.h"
 #include "thread.h"
 
-_Atomic(lm_token) lm_mark_common[LM_COMMON + 1];
-
-/* For a token, among the common ones, and in a palette before it is noted apart. */
-enum { LOOKS_COMMON = 8, LOOKS = 16 };
+/* For a token, among the common ones: at first, and since some left, when fewer are neighbours; and
+ * in a palette before it is noted apart. */
+enum { LOOKS_FIRST = 8, LOOKS_LATER = 16, LOOKS = 16 };
 enum { KINDS = 2 * LM_CLASSES };
+
+_Atomic(lm_token) lm_mark_common[LM_COMMON + 1];
+/* Who makes a place his puts his token there, takes it out of the one, then out of the other. */
+static _Atomic uint64_t vacant, closed;
+static _Atomic unsigned looks = LOOKS_FIRST;
 
 static struct {
   lm_lock lock;
@@ -161,19 +165,41 @@ static bool owns(_Atomic(lm_token) *owner, lm_token token) {
                               now == token);
 }
 
+static uint64_t bit_of(unsigned id) { return (uint64_t)1 << id; }
+static bool is_in(uint64_t ids, unsigned id) { return ids & bit_of(id); }
+
+/* Acquire pairs with the release of move_in: what is open has its token. */
+static bool is_closed(unsigned id) {
+  return is_in(atomic_load_explicit(&closed, memory_order_acquire), id);
+}
+
 static bool is_at(lm_side *side, unsigned id, lm_token token) {
   const _Atomic(lm_token) *owner = lm_mark_owner(side, (lm_mark)(LM_MARK_LIVE + id));
-  return atomic_load_explicit(owner, memory_order_relaxed) == token;
+  return !is_closed(id) && atomic_load_explicit(owner, memory_order_relaxed) == token;
+}
+
+/* Makes a vacant place the token's; false: it is another's by now. */
+static bool move_in(unsigned id, lm_token token) {
+  if (!is_in(atomic_fetch_and_explicit(&vacant, ~bit_of(id), memory_order_acq_rel), id))
+    return false;
+  atomic_store_explicit(&lm_mark_common[id], token, memory_order_relaxed);
+  atomic_fetch_and_explicit(&closed, ~bit_of(id), memory_order_release);
+  return true;
 }
 
 /* The id of a token that is common, or is now; 0: others have the places near its own. */
 static unsigned find_common(lm_token token) {
-  unsigned id = lm_mark_home(token);
-  for (unsigned i = 0; i < LOOKS_COMMON; i++) {
-    if (owns(&lm_mark_common[id], token)) return id;
+  uint64_t shut = atomic_load_explicit(&closed, memory_order_acquire);
+  unsigned id = lm_mark_home(token), room = 0;
+  for (unsigned n = atomic_load_explicit(&looks, memory_order_relaxed); n > 0; n--) {
+    lm_token now = atomic_load_explicit(&lm_mark_common[id], memory_order_relaxed);
+    if (now == token && !is_in(shut, id)) return id;
+    if (!room && (now == LM_NOBODY || is_in(lm_marks_vacant(), id))) room = id;
     id = id < LM_COMMON ? id + 1 : 1;
   }
-  return 0;
+  if (!room) return 0;
+  bool is_its = is_in(shut, room) ? move_in(room, token) : owns(&lm_mark_common[room], token);
+  return is_its ? room : find_common(token); /* another was first */
 }
 
 static lm_mark assign_wide(lm_palette *palette, size_t index, lm_token token) {
@@ -195,10 +221,44 @@ LM_NOINLINE lm_mark lm_mark_assign(lm_side *side, size_t index, lm_token token, 
     if (owns(&palette->owner[at - LM_ID_OWN], token)) id = at;
     at = at + 1 < LM_ID_COUNTED ? at + 1 : LM_ID_OWN;
   }
+  if (id) *hint = (uint8_t)id;
+  else if (*hint <= LM_COMMON) *hint = (uint8_t)lm_mark_home_own(token); /* it is not its */
   if (!id) return assign_wide(palette, index, token);
-  *hint = (uint8_t)id;
   return (lm_mark)(LM_MARK_LIVE + id);
 }
+
+/* ---- Places that are nobody's any more ----------------------------------------------------- */
+
+static uint64_t closing; /* closed, and neither vacated nor open again */
+
+/* What is closed is vacant, or somebody is moving in. */
+uint64_t lm_marks_idle(lm_marks_wanted *is_wanted) {
+  lm_marks_vacate(0); /* a fork may have lost who closed some */
+  uint64_t shut = atomic_load_explicit(&closed, memory_order_acquire), idle = 0;
+  unsigned free = (unsigned)__builtin_popcountll(shut);
+  for (unsigned id = 1; id <= LM_COMMON; id++) {
+    if (is_in(shut, id)) continue;
+    lm_token token = atomic_load_explicit(&lm_mark_common[id], memory_order_relaxed);
+    if (token == LM_NOBODY) free++;
+    else if (!is_wanted(token)) idle |= bit_of(id);
+  }
+  return free < LM_COMMON / 2 ? idle : 0;
+}
+
+void lm_marks_close(uint64_t ids) {
+  closing = ids;
+  atomic_fetch_or_explicit(&closed, ids, memory_order_relaxed);
+}
+
+/* Release: who moves in finds that no mark has the id. */
+void lm_marks_vacate(uint64_t ids) {
+  atomic_fetch_or_explicit(&vacant, ids, memory_order_release);
+  atomic_fetch_and_explicit(&closed, ids | ~closing, memory_order_relaxed);
+  closing = 0;
+  if (ids) atomic_store_explicit(&looks, LOOKS_LATER, memory_order_relaxed);
+}
+
+uint64_t lm_marks_vacant(void) { return atomic_load_explicit(&vacant, memory_order_relaxed); }
 
 /* ---- What is held ------------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
  *
  *   state  FREE in its span; CACHED in a thread's bin or its class's depot; LIVE with a caller
  *   id     0: nobody's so far; else where its token is: up to LM_COMMON, among those that are
- *          common to all spans, the process's first; then in the span's palette, which has room for
- *          23 more, and (LM_ID_COUNTED) for one that the engine counts, the first of these to come;
+ *          common to all spans, whichever asked first; then in the span's palette, with room for 23
+ *          more, and (LM_ID_COUNTED) for one that the engine counts, the first of these to come;
  *          or (LM_ID_WIDE) in a table of a token for each object, which a span gets when there is
  *          no more room in its palette
  *
@@ -17,10 +17,17 @@
  * above SLOW are of objects that two threads freed at the same moment: dead, and nobody's to hand
  * out. None of these is SLOW_WIDE, since no live object has its id.
  *
- * Law: a LIVE mark's id is not 0. A LIVE or CACHED mark whose id is not 0 names a token that stays
- *      in its place for as long as the span is one, and a common one for good. Equal tokens may
- *      stand in a palette twice. No LIVE mark names a token that is counted, and SLOW and SLOW_WIDE
- *      no other.
+ * Law: a LIVE mark's id is not 0. A mark whose id is not 0 names a token that stays in its place as
+ *      long as the span is one, and a common one as long as any mark has the id. Equal tokens may
+ *      stand in a palette twice, or be common twice. No LIVE mark names a token that is counted,
+ *      and SLOW and SLOW_WIDE no other.
+ *
+ * Each generation has tokens of its own, and nobody decides on those of one gone by. So before a
+ * swap their common places become vacant (reuse.c): one is closed first, so that after a grace no
+ * mark gets its id; then, if no LIVE mark has it, it is taken from the dead ones. Its token stays
+ * there, to be read, until another moves in.
+ *
+ * Law of places: no mark has the id of a vacant one; what is vacant is closed.
  *
  * Memory of marks never becomes anything but marks or zeros, so that one who reads a span just as
  * it goes reads no nonsense. */
@@ -143,6 +150,16 @@ size_t lm_marks_held(void);
 /* Bytes of the range that it has at all. */
 size_t lm_marks_taken(void);
 bool lm_marks_are_valid(void);
+
+/* Sets of common ids, a bit for each; one thread at a time does all this. Those whose token is not
+ * wanted, if fewer than half of all are to be had; 0 else. */
+typedef bool lm_marks_wanted(lm_token token);
+uint64_t lm_marks_idle(lm_marks_wanted *is_wanted);
+/* From the next grace on no mark gets one of these. */
+void lm_marks_close(uint64_t ids);
+/* Of those, no mark has these: they become vacant, and the others open. */
+void lm_marks_vacate(uint64_t ids);
+uint64_t lm_marks_vacant(void);
 
 /* The mark for an object at `index` with a token, which is noted where it has to be; 0 when there
  * is no memory for that. *hint is an id to try first, and becomes the one that fitted, if any. */

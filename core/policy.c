@@ -19,6 +19,7 @@
 #include "pinned.h"
 #include "pool.h"
 #include "retire.h"
+#include "reuse.h"
 #include "settle.h"
 #include "sys.h"
 
@@ -228,10 +229,14 @@ static void retire_strategies(void) {
   lm_own_free(used);
 }
 
+/* Of a token: of the generation that is live, or in its slot. */
+static bool is_of_live(lm_token token) { return lm_token_slot(token) == live_slot; }
+
 /* What came while we compiled is compiled here; only that keeps new tags waiting. */
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_generation) + 1;
   uint32_t slot = lm_generation_slot(generation);
+  lm_reuse_ids(is_of_live);
   lock(&live_lock);
   lm_script *old = live;
   loam_status status = compile_sites(l);

@@ -488,6 +488,19 @@ static bool is_of(const lm_store *s, const lm_place *place) {
   return !place->large && place->strategy == s->strategy && place->size == lm_class_size(s->class_);
 }
 
+bool lm_store_show(lm_store *s, uint32_t slot, lm_store_look *look, void *ctx) {
+  lm_view view;
+  uint32_t version;
+  lm_lock_take(&s->lock);
+  const lm_span *span = lm_map_span(slot);
+  bool is_its = lm_map_view(span, &view, &version) && view.strategy == s->strategy &&
+                view.start == (uintptr_t)lm_map_address(slot) &&
+                view.size == lm_class_size(s->class_) && !lm_map_is_large(view.reciprocal);
+  if (is_its) look(ctx, view.side, lm_span_count(s->class_));
+  lm_lock_drop(&s->lock);
+  return is_its;
+}
+
 bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token) {
   lm_place place;
   lm_lock_take(&s->lock);
@@ -668,6 +681,12 @@ static bool is_counted_told(const lm_store *s, uint32_t slot, lm_side *side) {
   return fair;
 }
 
+static bool is_open(const lm_side *side, uint32_t count) {
+  uint64_t ids = 0;
+  for (uint32_t i = 0; i < count; i++) ids |= (uint64_t)1 << mark_at(side, i) % LM_IDS;
+  return !(ids & lm_marks_vacant());
+}
+
 /* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */
 static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty, uint32_t note) {
   uint32_t n = 0, count = lm_span_count(s->class_);
@@ -678,7 +697,7 @@ static uint32_t check_list(const lm_store *s, uint32_t slot, bool empty, uint32_
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == s->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
                 lm_mark_is_free(mark_at(side, count)) && count_free(side, count) == free &&
-                note_of(span) == note && is_counted_told(s, slot, side);
+                note_of(span) == note && is_counted_told(s, slot, side) && is_open(side, count);
     if (!fair) return UINT32_MAX;
   }
   return n;

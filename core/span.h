@@ -74,6 +74,9 @@ void lm_store_trim(lm_store *s);
  * frees what it has, most spans are about to be empty, and cost nothing page by page. True if there
  * is something to give up at a later one. */
 bool lm_store_decay(lm_store *s);
+/* Shows the marks of its span at `slot`, which may be apart, under the lock; false: it has none. */
+typedef void lm_store_look(void *ctx, lm_side *side, uint32_t count);
+bool lm_store_show(lm_store *s, uint32_t slot, lm_store_look *look, void *ctx);
 /* Exchanges the token of the object at p under the lock that keeps its span. */
 bool lm_store_retoken(lm_store *s, const void *p, lm_token old, lm_token new_token);
 

@@ -89,6 +89,40 @@ static void the_first_tokens_are_common_to_all_tables(void **state) {
   lm_marks_recycle(other);
 }
 
+static bool is_odd(lm_token token) { return token % 2; }
+
+static unsigned id_of(lm_side *side, lm_token token) { return assigned(side, token) % LM_IDS; }
+
+/* While the places of common tokens are all taken, as above. */
+static void a_common_place_is_anothers_once_it_is_vacant(void **state) {
+  enum { NEW = 20000 };
+  (void)state;
+  lm_side *side = marks_of(3);
+  for (lm_token token = 1; token < 4 * LM_COMMON; token++) assigned(side, token);
+  lm_token old[LM_COMMON + 1];
+  for (int id = 1; id <= LM_COMMON; id++) old[id] = atomic_load(&lm_mark_common[id]);
+  uint64_t idle = lm_marks_idle(is_odd);
+  for (unsigned id = 1; id <= LM_COMMON; id++) {
+    assert_int_equal(idle >> id & 1, !is_odd(old[id]));
+    assert_int_equal(id_of(side, old[id]), id);
+  }
+  lm_marks_close(idle);
+  for (unsigned id = 1; id <= LM_COMMON; id++)
+    assert_true(id_of(side, old[id]) == id ? is_odd(old[id]) : !is_odd(old[id]));
+  assert_true(id_of(side, NEW) > LM_COMMON);
+  lm_token token = NEW;
+  uint64_t first = (uint64_t)1 << lm_mark_home(token);
+  while (!(idle & first)) first = (uint64_t)1 << lm_mark_home(++token);
+  lm_marks_vacate(first);
+  assert_int_equal(lm_marks_vacant(), first);
+  for (unsigned id = 1; id <= LM_COMMON; id++)
+    if (!(first >> id & 1)) assert_int_equal(id_of(side, old[id]), id);
+  for (int i = 0; i < 2; i++) assert_int_equal((uint64_t)1 << id_of(side, token), first);
+  assert_int_equal(lm_marks_vacant(), 0);
+  assert_true(id_of(side, token + 1) > LM_COMMON);
+  lm_marks_recycle(side);
+}
+
 /* Neither a table nor another place is needed for it, also once the span has a table. */
 static void the_first_counted_token_has_a_place_in_the_palette(void **state) {
   enum { TOKEN = 7, OTHER = 8 };
@@ -131,6 +165,7 @@ int main(void) {
     cmocka_unit_test(the_first_tables_of_all_classes_are_neighbours),
     cmocka_unit_test(a_table_comes_back_as_its_classs_and_unused),
     cmocka_unit_test(the_first_tokens_are_common_to_all_tables),
+    cmocka_unit_test(a_common_place_is_anothers_once_it_is_vacant),
     cmocka_unit_test(the_first_counted_token_has_a_place_in_the_palette),
     cmocka_unit_test(what_two_threads_freed_is_not_live),
   };
