@@ -24,7 +24,6 @@
 #include "foreign.h"
 #include "gpu.h"
 #include "lane.h"
-#include "live.h"
 #include "lock.h"
 #include "pinned.h"
 #include "settle.h"

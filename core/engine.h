@@ -14,7 +14,7 @@ void *lm_engine_make(loam_site *site, const lm_wish *wish);
 /* What can be had at once, by the table of the site's plan; NULL: ask lm_engine_alloc. Small blocks
  * for `code`, unless 0, are remembered by it. */
 void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero, uintptr_t code);
-/* The same for small sizes at multiples of an alignment. */
+/* The same for small sizes at multiples of an alignment; NULL also: it cannot be had so. */
 void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
 /* Most of it: from a small block of a pool to at most LM_SMALL_MAX. NULL: nothing was done, ask
@@ -57,6 +57,9 @@ LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
  * class that a policy cuts have them, where it does not cut those), LM_LANE_UNITS and the size,
  * which say nothing of the site: that is in the lane.
  *
+ * What is asked at a multiple of an alignment has a lane of the class of that multiple, and of the
+ * size's own class, by which it is decided: LM_LANE_ALIGNED.
+ *
  * Where gauges decide, such a lane has LM_LANE_ASKS as well, so that no request finds it at once,
  * and has a gate; the lanes that gates lead to are of the site, the class and the strategy. Lanes
  * whose token is counted have LM_LANE_COUNTED, or one of code LM_LANE_CODE_COUNTED, for the same
@@ -69,6 +72,8 @@ enum { LM_LANE_CODE_SHIFT = 48, LM_LANE_CODE_BITS = 47 };
 /* What is added to a site's key for what was asked to be pinned, and the flags of that. */
 #define LM_LANE_PINNED (LM_LANE_OF_SITE / 32)
 enum { LM_LANE_FLAGS_SHIFT = 48 };
+/* What is added to that of the class of a multiple of an alignment, with the size's own class. */
+#define LM_LANE_ALIGNED (LM_LANE_OF_SITE / 16)
 
 _Static_assert(LM_CLASSES <= 1 << (54 - LM_LANE_CODE_SHIFT) && (uint64_t)1 << 54 == LM_LANE_ASKS &&
                    LM_LANE_COUNTED == LM_LANE_OF_SITE / 8 && LM_EPOCH_FIRST == LM_LANE_OF_SITE * 2,
@@ -87,8 +92,8 @@ LM_INLINE lm_lane *lm_engine_lane(lm_thread *t, uint64_t at) {
 LM_INLINE lm_lane *lm_engine_code_lane(lm_thread *t, uintptr_t code, unsigned step) {
   return lm_engine_lane(t, (code + step) * LM_LANE_STEP);
 }
-LM_INLINE lm_lane *lm_engine_unit_lane(lm_thread *t, const loam_site *site, size_t size) {
-  return lm_engine_lane(t, site->lane + (size + 15) / 16 * 37 * LM_LANE_STEP);
+LM_INLINE lm_lane *lm_engine_unit_lane(lm_thread *t, uint64_t of_site, size_t size) {
+  return lm_engine_lane(t, of_site + (size + 15) / 16 * 37 * LM_LANE_STEP);
 }
 /* The key of the lane that gates lead to, by that of the site and class; it is also where it is. */
 LM_INLINE uint64_t lm_engine_gated_key(uint64_t key, int64_t leads) {
@@ -166,19 +171,45 @@ LM_INLINE void *lm_engine_take_pinned(lm_thread *t, const loam_site *site, size_
   return p;
 }
 
-/* The same for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX. */
-void *lm_engine_large_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site,
-                             size_t size);
-LM_INLINE void *lm_engine_take_large(lm_thread *t, loam_site *site, size_t size) {
-  uint64_t key = lm_class_large(size) * LM_LANE_STEP + lm_thread_try(t) + site->lane;
-  lm_lane *lane = lm_engine_lane(t, key);
-  if (lm_unlikely(lane->key != key)) return lm_engine_large_missed(t, lane, key, site, size);
-  lm_peeked();
-  void *p = lm_pool_take_large(t, lane, size);
-  if (lm_likely(p != NULL))
-    lm_stats_note(t, site->index, lane->strategy, 1, lm_align_up(size, LM_PAGE));
+/* The same for a multiple of an alignment, by the lane of that and of the size itself, which is
+ * what is asked about. */
+LM_INLINE bool lm_engine_can_align(size_t align, size_t whole) {
+  return lm_is_pow2(align) && align <= LM_PAGE && whole - 1 < LM_SMALL_EVEN;
+}
+LM_INLINE uint64_t lm_engine_aligned_part(size_t size) {
+  return LM_LANE_ALIGNED + lm_class_step(size) * (uint64_t)(LM_GATE_UNIT / LM_LANE_STEP);
+}
+/* What may be had where its lane has a gate, or is of what is counted, or has nothing. */
+void *lm_engine_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate, uint64_t key,
+                      lm_engine_slow *slow);
+void *lm_engine_opened(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                       lm_engine_slow *slow);
+
+/* The same for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX. lm_engine_noted is the long way
+ * to note one, and leaves. */
+void *lm_engine_noted(void *p, lm_thread *t, const lm_lane *lane, size_t bytes);
+LM_INLINE void *lm_engine_note_large(void *p, lm_thread *t, const lm_lane *lane, size_t size) {
+  uint32_t site = atomic_load_explicit(&lane->site, memory_order_relaxed);
+  size_t bytes = lm_align_up(size, LM_PAGE);
+  lm_tally *e = lm_stats_entry(t, site, lane->strategy);
+  if (lm_unlikely(!lm_stats_is_of(e, site, lane->strategy)))
+    return lm_engine_noted(p, t, lane, bytes);
+  lm_stats_count(e, 1, bytes);
   lm_thread_leave(t);
   return p;
+}
+void *lm_engine_large_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                             uint64_t key, lm_engine_slow *slow);
+LM_INLINE void *lm_engine_take_large(loam_site *site, size_t size, lm_thread *t,
+                                     lm_engine_slow *slow) {
+  uint64_t key = lm_class_large(size) * LM_LANE_STEP + lm_thread_try(t) + site->lane;
+  lm_lane *lane = lm_engine_lane(t, key);
+  if (lm_unlikely(lane->key != key)) return lm_engine_large_missed(site, size, t, lane, key, slow);
+  lm_peeked();
+  void *p = lm_pool_take_large(t, lane, size);
+  if (lm_likely(p != NULL)) return lm_engine_note_large(p, t, lane, size);
+  lm_thread_leave(t);
+  return slow(site, size, 0);
 }
 
 /* Most frees. False: ask lm_engine_free. */

@@ -8,4 +8,7 @@
 /* As loam_device_alloc and its like serve one. */
 void *lm_front_make(loam_site *site, const lm_wish *wish);
 
+/* As loam_realloc where lanes have nothing. */
+void *lm_front_realloc(loam_site *site, void *ptr, size_t size, const void *caller);
+
 #endif

@@ -73,6 +73,18 @@ LM_INLINE int64_t lm_gate_leads(const lm_gate *gate, uint64_t number) {
   return leads;
 }
 
+/* The same; and past those at once behind it that read the same. *gate is the last. */
+LM_INLINE int64_t lm_gate_lead_past(const lm_gate **gate, uint64_t number) {
+  int64_t leads = lm_gate_leads(*gate, number);
+  while (lm_unlikely(leads >= 0)) {
+    bool is_same = (*gate)[leads].number == (*gate)->number;
+    *gate += leads;
+    if (!is_same) break;
+    leads = lm_gate_leads(*gate, number);
+  }
+  return leads;
+}
+
 /* Those of a plan that reads gauges; NULL: of another, or there is no memory. */
 lm_gate *lm_gates_make(const struct lm_plan *plan);
 void lm_gates_destroy(const lm_gate *gates);

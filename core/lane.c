@@ -4,9 +4,7 @@
 
 #include <string.h>
 
-#include "engine.h"
 #include "gpu.h"
-#include "live.h"
 
 /* ---- Gauges ------------------------------------------------------------------------------- */
 
@@ -19,18 +17,6 @@ LM_INLINE int64_t read_number(lm_thread *t, const loam_site *site, int input, un
 
 double lm_lane_gauge(const lm_request *request, int input, unsigned arg) {
   return (double)read_number(lm_self, request->site, input, arg);
-}
-
-/* Where a number leads past the gate, and past those at once behind it that read the same. */
-LM_INLINE int64_t lead_past(const lm_gate **gate, uint64_t number) {
-  int64_t leads = lm_gate_leads(*gate, number);
-  while (lm_unlikely(leads >= 0)) {
-    bool is_same = (*gate)[leads].number == (*gate)->number;
-    *gate += leads;
-    if (!is_same) break;
-    leads = lm_gate_leads(*gate, number);
-  }
-  return leads;
 }
 
 /* What a gate's number, or sum, is by way of numbers that were read before. */
@@ -69,25 +55,16 @@ static LM_NOINLINE int64_t pass_far(lm_thread *t, const loam_site *site, const l
   while (gate->input != LM_GATE_SHUT) {
     int64_t number = gate->input == LM_GATE_SUM ? recall_sum(&r, gate)
                                                 : recall(&r, gate->number, gate->input, gate->arg);
-    int64_t leads = lead_past(&gate, (uint64_t)number);
+    int64_t leads = lm_gate_lead_past(&gate, (uint64_t)number);
     if (leads < 0) return leads;
   }
   return lm_gate_to(LM_STRATEGIES_MAX);
 }
 
-/* The same: most gates need nothing remembered of those before them, nor a call. */
-static LM_JUMPED int64_t pass(lm_thread *t, const loam_site *site, const lm_gate *gate,
-                              size_t size) {
-  for (;;) {
-    int64_t number = -1;
-    if (gate->ask == LM_IN_LIVE) number = lm_live_of(t, site);
-    else if (gate->ask == LM_IN_NODE) number = lm_numa_here_at_once();
-    else if (gate->ask == LM_IN_NODE_FREE) number = lm_numa_free_at_once(gate->arg);
-    else if (gate->ask == LM_IN_SIZE) number = (int64_t)size;
-    if (lm_unlikely(number < 0)) return pass_far(t, site, gate, size);
-    int64_t leads = lead_past(&gate, (uint64_t)number);
-    if (leads < 0) return leads;
-  }
+/* The same; most need nothing remembered, nor a call. */
+static LM_JUMPED int64_t pass(lm_thread *t, uint32_t site, const lm_gate *gate, size_t size) {
+  int64_t leads = lm_lane_pass(t, site, gate, size);
+  return lm_likely(leads < 0) ? leads : pass_far(t, lm_site_of(site), gate, size);
 }
 
 /* ---- Deciding, and opening lanes ---------------------------------------------------------- */
@@ -113,7 +90,7 @@ static LM_NOINLINE int decide(const lm_plan *plan, uint32_t node, loam_site *sit
 
 int lm_lane_ask(lm_thread *t, const lm_plan *plan, uint32_t node, loam_site *site, size_t size) {
   uint32_t to = LM_STRATEGIES_MAX;
-  if (plan->gate) to = lm_gate_strategy(pass(t, site, &plan->gate[node], size));
+  if (plan->gate) to = lm_gate_strategy(pass(t, site->index, &plan->gate[node], size));
   return to < LM_STRATEGIES_MAX ? (int)to : decide(plan, node, site, size);
 }
 
@@ -139,13 +116,18 @@ static uint64_t counted_part(uint64_t key, lm_token token) {
   return token & LM_TOKEN_SLOW ? part : 0;
 }
 
+/* Whether all sizes of a class are decided alike. */
+static bool is_even(const lm_plan *plan, unsigned class_) {
+  return class_ >= LM_TABLE_CLASSES || plan->table.even >> class_ & 1;
+}
+
 /* The lane for requests that are decided as this one, and its key; NULL: none is. */
 static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *site, size_t size,
                          uintptr_t code, uint64_t *key) {
   uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY, unit = (size + 15) / 16;
   if (plan->reads & 1u << LM_IN_ZERO) return NULL;
   unsigned class_ = class_of(size);
-  bool even = class_ >= LM_TABLE_CLASSES || plan->table.even >> class_ & 1;
+  bool even = is_even(plan, class_);
   if (even && code && class_ < LM_CLASSES) {
     *key = lm_engine_code_part(class_ * LM_LANE_STEP) + code + epoch;
     return lm_engine_code_lane(t, code, class_ * LM_LANE_STEP);
@@ -156,12 +138,12 @@ static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *sit
   }
   if (plan->table.entry[plan->table.at[unit]].cut != UINT32_MAX) return NULL;
   *key = LM_LANE_UNITS + unit + epoch;
-  return lm_engine_unit_lane(t, site, size);
+  return lm_engine_unit_lane(t, site->lane, size);
 }
 
-static bool is_lane_of(const lm_lane *lane, uint64_t key, const loam_site *site) {
+static bool is_lane_of(const lm_lane *lane, uint64_t key, uint32_t site) {
   return lane && lane->key == key &&
-         atomic_load_explicit(&lane->site, memory_order_relaxed) == site->index;
+         atomic_load_explicit(&lane->site, memory_order_relaxed) == site;
 }
 
 static void *take(lm_thread *t, size_t size, taking *k) {
@@ -222,7 +204,7 @@ void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t si
     uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY;
     uint64_t key = lm_engine_pinned_key(site->lane + lm_class_step(size) + epoch, flags);
     lm_lane *lane = lm_engine_lane(t, key);
-    if (k.serve.bin && !is_lane_of(lane, key, site)) open_lane(t, lane, key, site, &k);
+    if (k.serve.bin && !is_lane_of(lane, key, site->index)) open_lane(t, lane, key, site, &k);
     if (k.serve.bin) lane->mark = LM_MARK_LIVE + id_of(p, k.token);
   }
   lm_thread_leave(t);
@@ -232,7 +214,7 @@ void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t si
 LM_INLINE void *take_new(lm_thread *t, loam_site *site, size_t size, taking *k, lm_lane *lane,
                          uint64_t key) {
   void *p = NULL;
-  bool is_open = is_lane_of(lane, key, site);
+  bool is_open = is_lane_of(lane, key, site->index);
   k->hint = is_open ? lane->mark % LM_IDS : lm_mark_hint(k->token);
   if (lm_likely(k->serve.bin > LM_BIN_HERE)) p = take(t, size, k);
   else if (k->serve.bin) p = take_here(t, size, k, is_open ? lane : NULL);
@@ -244,16 +226,16 @@ LM_INLINE void *take_new(lm_thread *t, loam_site *site, size_t size, taking *k, 
   return p;
 }
 
-static void count(lm_thread *t, const loam_site *site, size_t size) {
-  if (lm_live_is_near(t, site->index)) lm_live_add(t->near, (int64_t)size);
-  else lm_live_count(t, site, (int64_t)size);
+/* Whose requests it is for. */
+LM_INLINE uint32_t site_of(const lm_lane *lane) {
+  return atomic_load_explicit(&lane->site, memory_order_relaxed);
 }
 
-static void *take_counted(lm_thread *t, const lm_lane *lane, const loam_site *site) {
+static void *take_counted(lm_thread *t, const lm_lane *lane) {
   size_t size;
   void *p = lm_pool_take_slow(t, lane, &size);
   if (!p) p = lm_pool_take_slow_wide(t, lane, &size);
-  if (p) count(t, site, size);
+  if (p) lm_live_count_at(t, site_of(lane), (int64_t)size);
   return p;
 }
 
@@ -268,21 +250,21 @@ static void *take_filled(lm_thread *t, lm_lane *lane) {
 }
 
 /* From a lane that is the request's. */
-static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane, loam_site *site) {
+static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane) {
   bool counted = lane->token & LM_TOKEN_SLOW;
-  void *p = counted ? take_counted(t, lane, site) : lm_pool_take_wide(t, lane);
+  void *p = counted ? take_counted(t, lane) : lm_pool_take_wide(t, lane);
   if (!p && !counted) p = take_filled(t, lane);
   if (lm_likely(p != NULL)) lm_count(&lane->blocks, 1);
   return p;
 }
 
-LM_INLINE void *take_large(lm_thread *t, const lm_lane *lane, loam_site *site, size_t size) {
+LM_INLINE void *take_large(lm_thread *t, const lm_lane *lane, size_t size) {
   size_t usable = lm_align_up(size, LM_PAGE);
   bool counted = lane->token & LM_TOKEN_SLOW;
   void *p = lm_pool_take_large_as(t, lane, size, lm_mark_large(lane->token));
   if (!p) return NULL;
-  if (counted) count(t, site, usable);
-  lm_stats_note(t, site->index, lane->strategy, 1, usable);
+  if (counted) lm_live_count_at(t, site_of(lane), (int64_t)usable);
+  lm_stats_note(t, site_of(lane), lane->strategy, 1, usable);
   return p;
 }
 
@@ -291,7 +273,7 @@ LM_INLINE void *take_large(lm_thread *t, const lm_lane *lane, loam_site *site, s
 static LM_NOINLINE void *take_gated(lm_thread *t, const lm_plan *plan, loam_site *site, size_t size,
                                     unsigned class_, taking *k, lm_lane **lane, uint64_t *key) {
   uint32_t node = k->serve.node;
-  if (plan->gate && *lane && !is_lane_of(*lane, *key + LM_LANE_ASKS, site))
+  if (plan->gate && *lane && !is_lane_of(*lane, *key + LM_LANE_ASKS, site->index))
     open_gate(*lane, *key + LM_LANE_ASKS, site, &plan->gate[node]);
   int strategy = lm_lane_ask(t, plan, node, site, size);
   *lane = NULL;
@@ -303,7 +285,7 @@ static LM_NOINLINE void *take_gated(lm_thread *t, const lm_plan *plan, loam_site
   *lane = lm_engine_lane(t, *key);
   void *p = NULL;
   if ((*lane)->key == *key)
-    p = class_ < LM_CLASSES ? take_by(t, *lane, site) : take_large(t, *lane, site, size);
+    p = class_ < LM_CLASSES ? take_by(t, *lane) : take_large(t, *lane, size);
   if (!p) k->serve = lm_table_serve(lm_strategy_at((uint32_t)strategy), class_);
   return p;
 }
@@ -330,42 +312,32 @@ LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, 
   return zero && !k.zeroed ? memset(p, 0, size) : p;
 }
 
-/* For objects of the class of `whole` bytes, where gauges are asked or the token is counted. */
-static LM_NOINLINE void *take_aligned(lm_thread *t, const lm_plan *plan, loam_site *site,
-                                      size_t size, size_t whole, taking *k) {
-  void *p = NULL;
-  lm_lane *lane = NULL;
-  uint64_t key = 0;
-  unsigned class_ = lm_class_of(whole);
-  if (k->serve.bin == LM_BIN_ASKS) p = take_gated(t, plan, site, size, class_, k, &lane, &key);
-  else if (k->serve.bin) k->serve = lm_table_serve(lm_strategy_at(k->serve.strategy), class_);
-  if (!p && (p = take_new(t, site, whole, k, lane, key)))
-    lm_stats_note(t, site->index, k->serve.strategy, 1, k->usable);
-  lm_thread_leave(t);
-  return p;
-}
-
 /* The least class for a multiple of an alignment has objects at multiples of it. So this is a plain
- * request for that multiple, where the plan has one strategy for both and asks for no alignment. */
+ * request for that multiple, decided as one for the size is, where the plan asks for no alignment.
+ */
 void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align) {
   void *p = NULL;
+  lm_lane *lane = NULL;
   taking k = { .zeroed = false };
   size_t whole = lm_align_up(size, align);
-  if (align > LM_PAGE || whole > LM_SMALL_EVEN || whole < align || t->inside) return NULL;
+  if (!lm_engine_can_align(align, whole) || t->inside) return NULL;
+  unsigned class_ = lm_class_of(whole);
   lm_thread_enter(t);
   const lm_plan *plan = plan_of(site, &k);
-  bool plain = !(plan->reads & 1u << LM_IN_ALIGN);
-  k.serve = lm_lane_look_up(plan, size, false);
-  if (lm_unlikely(k.serve.bin == LM_BIN_ASKS || k.token & LM_TOKEN_SLOW) && plain)
-    return take_aligned(t, plan, site, size, whole, &k);
-  lm_serve asked = k.serve;
-  k.serve = lm_lane_look_up(plan, whole, false);
-  k.hint = lm_mark_hint(k.token);
-  bool known = asked.bin && k.serve.bin && k.serve.bin != LM_BIN_ASKS;
-  if (known && plain && asked.strategy == k.serve.strategy)
-    p = k.serve.bin > LM_BIN_HERE ? take(t, whole, &k) : take_here(t, whole, &k, NULL);
+  uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY;
+  uint64_t key = site->lane + lm_class_step(whole) + lm_engine_aligned_part(size) + epoch;
+  if (!(plan->reads & 1u << LM_IN_ALIGN)) k.serve = lm_lane_look_up(plan, size, false);
+  if (is_even(plan, lm_class_of(size))) lane = lm_engine_lane(t, key);
+  if (k.serve.bin == LM_BIN_ASKS) {
+    p = take_gated(t, plan, site, size, class_, &k, &lane, &key);
+  } else if (k.serve.bin) {
+    k.serve = lm_table_serve(lm_strategy_at(k.serve.strategy), class_);
+    key += counted_part(key, k.token);
+  }
+  bool is_new = !p;
+  if (is_new) p = take_new(t, site, whole, &k, lane, key);
   lm_thread_leave(t);
-  if (p) lm_stats_note(t, site->index, k.serve.strategy, 1, k.serve.units * (size_t)16);
+  if (p && is_new) lm_stats_note(t, site->index, k.serve.strategy, 1, k.usable);
   return p;
 }
 
@@ -377,56 +349,68 @@ LM_INLINE void *taken(lm_thread *t, lm_lane *lane, void *p) {
   return p;
 }
 
-LM_INLINE void *else_slow(loam_site *site, size_t size, lm_thread *t, lm_engine_slow *slow) {
+LM_INLINE void *else_slow(uint32_t site, size_t size, lm_thread *t, lm_engine_slow *slow) {
   lm_thread_leave(t);
-  return slow(site, size, 0);
+  return slow(lm_site_of(site), size, 0);
 }
 
-/* The open lane that has a key of where gates lead; NULL: there is none. */
-LM_INLINE lm_lane *led(lm_thread *t, uint64_t key) {
-  lm_lane *lane = lm_engine_lane(t, key);
-  return lm_likely(lane->key == key) ? lane : NULL;
-}
-
-/* The same, whether its token is counted or not. */
+/* The open lane that has a key of where gates lead, whether its token is counted or not. */
 static lm_lane *led_either(lm_thread *t, uint64_t key) {
-  lm_lane *lane = led(t, key & ~LM_LANE_COUNTED);
-  return lane ? lane : led(t, key | LM_LANE_COUNTED);
+  lm_lane *lane = lm_lane_led(t, key & ~LM_LANE_COUNTED);
+  return lane ? lane : lm_lane_led(t, key | LM_LANE_COUNTED);
+}
+
+/* What a lane's key has more than one; of another site's lane, what none has. */
+static uint64_t apart_of(const lm_lane *lane, uint64_t key, uint32_t site) {
+  return site_of(lane) == site ? lane->key - key : LM_LANE_UNITS;
+}
+
+lm_lane *lm_lane_by(lm_thread *t, uint32_t site, size_t size, uint64_t key) {
+  lm_lane *lane = lm_engine_lane(t, key);
+  uint64_t apart = apart_of(lane, key, site);
+  if (apart && apart != LM_LANE_COUNTED && apart != LM_LANE_ASKS) {
+    uint64_t unit = LM_LANE_UNITS + (size + 15) / 16 + (key & ~(LM_EPOCH_FIRST - 1));
+    lane = lm_engine_unit_lane(t, LM_LANE_OF(site), size);
+    apart = apart_of(lane, unit, site);
+  }
+  if (apart == LM_LANE_ASKS)
+    return led_either(t, lm_engine_gated_key(key, pass(t, site, lane->gate, size)));
+  return !apart || apart == LM_LANE_COUNTED ? lane : NULL;
 }
 
 /* What follows goes from gate to gate without a call. `key` is of the site and the class; nothing
  * that was read for a gate before this one matters any more. */
-static LM_JUMPED void *take_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+static LM_JUMPED void *take_asked(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                                   uint64_t key, lm_engine_slow *slow);
 
 /* Where gates led, whatever the token of the lane there and the span of its next object are. */
-static LM_JUMPED void *take_led(loam_site *site, size_t size, lm_thread *t, uint64_t key,
+static LM_JUMPED void *take_led(uint32_t site, size_t size, lm_thread *t, uint64_t key,
                                 lm_engine_slow *slow) {
   lm_lane *lane = led_either(t, key);
-  void *p = lane ? take_by(t, lane, site) : NULL;
+  void *p = lane ? take_by(t, lane) : NULL;
   if (!p) return else_slow(site, size, t, slow);
   lm_thread_leave(t);
   return p;
 }
 
 /* By any gates. */
-static LM_JUMPED void *take_far(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+static LM_JUMPED void *take_far(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                                 uint64_t key, lm_engine_slow *slow) {
   key = lm_engine_gated_key(key, pass(t, site, gate, size));
   return take_led(site, size, t, key, slow);
 }
 
 /* From a lane that is the request's. */
-static LM_JUMPED void *take_open(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+static LM_JUMPED void *take_open(uint32_t site, size_t size, lm_thread *t, lm_lane *lane,
                                  lm_engine_slow *slow) {
-  void *p = take_by(t, lane, site);
+  void *p = take_by(t, lane);
   if (!p) return else_slow(site, size, t, slow);
   lm_thread_leave(t);
   return p;
 }
 
 /* The same, its token being counted, in the place of the thread's latest. */
-LM_INLINE void *take_near(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+LM_INLINE void *take_near(uint32_t site, size_t size, lm_thread *t, lm_lane *lane,
                           lm_engine_slow *slow) {
   size_t usable;
   void *p = lm_pool_take_slow(t, lane, &usable);
@@ -436,77 +420,65 @@ LM_INLINE void *take_near(loam_site *site, size_t size, lm_thread *t, lm_lane *l
 }
 
 /* By a gate that asks what lives, as the thread's latest request did. */
-static LM_JUMPED void *take_live(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+static LM_JUMPED void *take_live(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                                  uint64_t key, lm_engine_slow *slow) {
-  if (lm_unlikely(!lm_live_is_near(t, site->index)))
-    return take_far(site, size, t, gate, key, slow);
+  if (lm_unlikely(!lm_live_is_near(t, site))) return take_far(site, size, t, gate, key, slow);
   int64_t live = lm_live_at(t->near);
   if (lm_unlikely(live < 0)) return take_far(site, size, t, gate, key, slow);
-  int64_t leads = lead_past(&gate, (uint64_t)live);
+  int64_t leads = lm_gate_lead_past(&gate, (uint64_t)live);
   if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
   key = lm_engine_gated_key(key, leads);
-  lm_lane *lane = led(t, key);
+  lm_lane *lane = lm_lane_led(t, key);
   if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
   return take_near(site, size, t, lane, slow);
 }
 
 /* By a gate that asks for another number, which was read. */
-LM_INLINE void *take_number(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+LM_INLINE void *take_number(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                             uint64_t key, lm_engine_slow *slow, int64_t number) {
   if (lm_unlikely(number < 0)) return take_far(site, size, t, gate, key, slow);
-  int64_t leads = lead_past(&gate, (uint64_t)number);
+  int64_t leads = lm_gate_lead_past(&gate, (uint64_t)number);
   if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
   key = lm_engine_gated_key(key, leads);
-  lm_lane *lane = led(t, key);
+  lm_lane *lane = lm_lane_led(t, key);
   void *p = lm_likely(lane != NULL) ? lm_pool_take_ready(t, lane) : NULL;
   return lm_likely(p != NULL) ? taken(t, lane, p) : take_led(site, size, t, key, slow);
 }
 
-static LM_JUMPED void *take_node(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+static LM_JUMPED void *take_node(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                                  uint64_t key, lm_engine_slow *slow) {
   return take_number(site, size, t, gate, key, slow, lm_numa_here_at_once());
 }
 
-static LM_JUMPED void *take_free(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+static LM_JUMPED void *take_free(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                                  uint64_t key, lm_engine_slow *slow) {
   return take_number(site, size, t, gate, key, slow, lm_numa_free_at_once(gate->arg));
 }
 
-static LM_JUMPED void *take_sized(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+static LM_JUMPED void *take_sized(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                                   uint64_t key, lm_engine_slow *slow) {
   return take_number(site, size, t, gate, key, slow, (int64_t)size);
 }
 
-/* A term of a sum; below 0: it takes a call. */
-LM_INLINE int64_t at_once(lm_thread *t, const lm_term *term, const loam_site *site) {
-  if (term->input == LM_IN_NODE_FREE) return lm_numa_free_at_once(term->arg);
-  if (term->input == LM_IN_NODE) return lm_numa_here_at_once();
-  return lm_live_is_near(t, site->index) ? lm_live_at(t->near) : -1;
-}
-
 /* By a gate that asks for a sum. */
-static LM_JUMPED void *take_sum(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+static LM_JUMPED void *take_sum(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                                 uint64_t key, lm_engine_slow *slow) {
-  int64_t sum = gate->sizes * (int64_t)size;
-  const lm_term *term = gate->term, *end = term + gate->terms;
-  for (; term < end; term++) {
-    int64_t number = at_once(t, term, site);
-    if (lm_unlikely(number < 0)) return take_far(site, size, t, gate, key, slow);
-    sum += term->factor * number;
-  }
-  int64_t leads = lead_past(&gate, (uint64_t)sum);
+  int64_t sum;
+  if (lm_unlikely(!lm_lane_sum(t, site, gate, size, &sum)))
+    return take_far(site, size, t, gate, key, slow);
+  int64_t leads = lm_gate_lead_past(&gate, (uint64_t)sum);
   if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
   key = lm_engine_gated_key(key, leads);
-  lm_lane *lane = led(t, key);
+  lm_lane *lane = lm_lane_led(t, key);
   if (lm_unlikely(!lane)) return take_led(site, size, t, key, slow);
   if (lane->token & LM_TOKEN_SLOW)
-    return lm_live_is_near(t, site->index) ? take_near(site, size, t, lane, slow)
-                                           : take_open(site, size, t, lane, slow);
+    return lm_live_is_near(t, site) ? take_near(site, size, t, lane, slow)
+                                    : take_open(site, size, t, lane, slow);
   void *p = lm_pool_take_ready(t, lane);
   return lm_likely(p != NULL) ? taken(t, lane, p) : take_open(site, size, t, lane, slow);
 }
 
-LM_INLINE void *take_by_gate(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+LM_INLINE void *take_by_gate(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                              uint64_t key, lm_engine_slow *slow) {
   if (gate->ask == LM_IN_LIVE) return take_live(site, size, t, gate, key, slow);
   if (gate->ask == LM_IN_NODE) return take_node(site, size, t, gate, key, slow);
@@ -516,7 +488,7 @@ LM_INLINE void *take_by_gate(loam_site *site, size_t size, lm_thread *t, const l
   return take_far(site, size, t, gate, key, slow);
 }
 
-static LM_JUMPED void *take_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate,
+static LM_JUMPED void *take_asked(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
                                   uint64_t key, lm_engine_slow *slow) {
   return take_by_gate(site, size, t, gate, key, slow);
 }
@@ -524,45 +496,49 @@ static LM_JUMPED void *take_asked(loam_site *site, size_t size, lm_thread *t, co
 /* Of sizes in 16 bytes. */
 static LM_JUMPED void *take_unit(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                                  uint64_t of_site, lm_engine_slow *slow) {
-  uint64_t epoch = of_site & ~(LM_EPOCH_FIRST - 1), key = LM_LANE_UNITS + (size + 15) / 16 + epoch;
-  lane = lm_engine_unit_lane(t, site, size);
-  if (is_lane_of(lane, key + LM_LANE_ASKS, site))
-    return take_asked(site, size, t, lane->gate, of_site, slow);
-  bool is_its = is_lane_of(lane, key, site);
-  void *p = is_its ? lm_pool_take_ready(t, lane) : NULL;
-  if (lm_likely(p != NULL)) return taken(t, lane, p);
-  if (is_its || is_lane_of(lane, key + LM_LANE_COUNTED, site))
-    return take_open(site, size, t, lane, slow);
-  return else_slow(site, size, t, slow);
+  lane = lm_engine_unit_lane(t, site->lane, size);
+  uint64_t key = LM_LANE_UNITS + (size + 15) / 16 + (of_site & ~(LM_EPOCH_FIRST - 1));
+  uint64_t apart = apart_of(lane, key, site->index);
+  if (lm_likely(!apart)) {
+    void *p = lm_pool_take_ready(t, lane);
+    if (lm_likely(p != NULL)) return taken(t, lane, p);
+  }
+  if (apart == LM_LANE_ASKS) return take_asked(site->index, size, t, lane->gate, of_site, slow);
+  if (!apart || apart == LM_LANE_COUNTED) return take_open(site->index, size, t, lane, slow);
+  lm_thread_leave(t);
+  return slow(site, size, 0);
 }
 
 /* Of what is counted, and those. */
 static LM_JUMPED void *take_other(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                                   uint64_t key, lm_engine_slow *slow) {
-  if (lane->key == key + LM_LANE_COUNTED) return take_open(site, size, t, lane, slow);
+  if (lane->key == key + LM_LANE_COUNTED) return take_open(site->index, size, t, lane, slow);
   return take_unit(site, size, t, lane, key, slow);
-}
-
-/* Whether a lane has the key but for this bit. */
-LM_INLINE bool is_apart(const lm_lane *lane, uint64_t key, uint64_t bit) {
-  uint64_t rest = (lane->key - key) ^ bit;
-  lm_settle(rest); /* else gcc keeps a register for the bit */
-  return !rest;
 }
 
 void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
                        lm_engine_slow *slow) {
   lm_peeked();
-  if (lm_likely(is_apart(lane, key, LM_LANE_ASKS)))
-    return take_by_gate(site, size, t, lane->gate, key, slow);
+  if (lm_likely(lm_lane_is_apart(lane, key, LM_LANE_ASKS)))
+    return take_by_gate(site->index, size, t, lane->gate, key, slow);
   return take_other(site, size, t, lane, key, slow);
+}
+
+void *lm_engine_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate, uint64_t key,
+                      lm_engine_slow *slow) {
+  return take_by_gate(site->index, size, t, gate, key, slow);
+}
+
+void *lm_engine_opened(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                       lm_engine_slow *slow) {
+  return take_open(site->index, size, t, lane, slow);
 }
 
 void *lm_engine_emptied(loam_site *site, size_t size, lm_thread *t, lm_engine_slow *slow) {
   if (!site) site = lm_engine_scope(t);
   uint64_t key = lm_engine_key(t, site, size);
   lm_lane *lane = lm_engine_lane(t, key);
-  void *p = lane->key == key ? take_by(t, lane, site) : NULL;
+  void *p = lane->key == key ? take_by(t, lane) : NULL;
   lm_thread_leave(t);
   return p ? p : slow(site, size, 0);
 }
@@ -576,7 +552,7 @@ static void *nothing(loam_site *site, size_t size, uintptr_t code) {
 
 void *lm_engine_other(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size) {
   if (lane->key != key) return lm_engine_missed(site, size, t, lane, key, nothing);
-  void *p = take_by(t, lane, site);
+  void *p = take_by(t, lane);
   lm_thread_leave(t);
   return p;
 }
@@ -590,14 +566,10 @@ static void *code_slow(loam_site *site, size_t size, uintptr_t code) {
   return t->missed(size, t->asking);
 }
 
-static loam_site *site_of(const lm_lane *lane) {
-  return lm_site_of(atomic_load_explicit(&lane->site, memory_order_relaxed));
-}
-
 /* Of what is counted, which is all that is left. */
 static LM_JUMPED void *take_code_other(size_t size, const void *code, loam_code_fn miss,
                                        lm_thread *t, lm_lane *lane, uint64_t key) {
-  void *p = lane->key == key + LM_LANE_CODE_COUNTED ? take_by(t, lane, site_of(lane)) : NULL;
+  void *p = lane->key == key + LM_LANE_CODE_COUNTED ? take_by(t, lane) : NULL;
   lm_thread_leave(t);
   return p ? p : miss(size, code);
 }
@@ -605,12 +577,12 @@ static LM_JUMPED void *take_code_other(size_t size, const void *code, loam_code_
 void *lm_engine_code_missed(size_t size, const void *code, loam_code_fn miss, lm_thread *t,
                             lm_lane *lane, uint64_t key) {
   lm_peeked();
-  if (lm_unlikely(!is_apart(lane, key, LM_LANE_ASKS)))
+  if (lm_unlikely(!lm_lane_is_apart(lane, key, LM_LANE_ASKS)))
     return take_code_other(size, code, miss, t, lane, key);
-  loam_site *site = site_of(lane);
+  uint32_t site = site_of(lane);
   t->missed = miss;
   t->asking = code;
-  key = (key >> LM_LANE_CODE_SHIFT & 63) * LM_LANE_STEP + site->lane +
+  key = (key >> LM_LANE_CODE_SHIFT & 63) * LM_LANE_STEP + LM_LANE_OF(site) +
         atomic_load_explicit(&t->epoch, memory_order_relaxed);
   return take_by_gate(site, size, t, lane->gate, key, code_slow);
 }
@@ -621,22 +593,75 @@ void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, l
   lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
   if (lane->key != key) return lm_engine_code_missed(size, code, miss, t, lane, key);
   lm_peeked();
-  void *p = take_by(t, lane, site_of(lane));
+  void *p = take_by(t, lane);
   lm_thread_leave(t);
   return p ? p : miss(size, code);
 }
 
 /* ---- Lanes of large blocks ---------------------------------------------------------------- */
 
-void *lm_engine_large_missed(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site,
-                             size_t size) {
-  void *p = NULL;
-  lm_peeked();
-  uint64_t apart = lane->key - key;
-  if (apart == LM_LANE_ASKS)
-    lane = led_either(t, lm_engine_gated_key(key, pass(t, site, lane->gate, size)));
-  else if (apart != LM_LANE_COUNTED) lane = NULL;
-  if (lane) p = take_large(t, lane, site, size);
+void *lm_engine_noted(void *p, lm_thread *t, const lm_lane *lane, size_t bytes) {
+  lm_stats_note(t, site_of(lane), lane->strategy, 1, bytes);
   lm_thread_leave(t);
   return p;
+}
+
+/* By any lane. */
+static LM_JUMPED void *large_by_any(uint32_t site, size_t size, lm_thread *t, uint64_t key,
+                                    lm_engine_slow *slow) {
+  lm_lane *lane = lm_lane_by(t, site, size, key);
+  void *p = lane ? take_large(t, lane, size) : NULL;
+  if (!p) return else_slow(site, size, t, slow);
+  lm_thread_leave(t);
+  return p;
+}
+
+/* By one that gates led to at once, its token not being counted; or counted, as the thread's
+ * latest. */
+static LM_JUMPED void *large_plain(uint32_t site, size_t size, lm_thread *t, lm_lane *lane,
+                                   lm_engine_slow *slow) {
+  void *p = lm_pool_take_large(t, lane, size);
+  if (lm_unlikely(!p)) return else_slow(site, size, t, slow);
+  return lm_engine_note_large(p, t, lane, size);
+}
+
+static LM_JUMPED void *large_near(uint32_t site, size_t size, lm_thread *t, lm_lane *lane,
+                                  lm_engine_slow *slow) {
+  void *p = lm_pool_take_large_as(t, lane, size, LM_MARK_SLOW);
+  if (lm_unlikely(!p)) return else_slow(site, size, t, slow);
+  lm_live_add(t->near, (int64_t)lm_align_up(size, LM_PAGE));
+  return lm_engine_note_large(p, t, lane, size);
+}
+
+LM_INLINE void *large_led(uint32_t site, size_t size, lm_thread *t, uint64_t key, int64_t leads,
+                          lm_engine_slow *slow) {
+  uint64_t to = lm_engine_gated_key(key, leads);
+  lm_lane *lane = lm_engine_lane(t, to);
+  if (lm_unlikely(lane->key != to)) return large_by_any(site, size, t, key, slow);
+  if (!(lane->token & LM_TOKEN_SLOW)) return large_plain(site, size, t, lane, slow);
+  lm_assert(lm_live_is_near(t, site)); /* else what lives was not read at once */
+  return large_near(site, size, t, lane, slow);
+}
+
+/* By any gates, if there are such. */
+static LM_JUMPED void *large_by_gates(uint32_t site, size_t size, lm_thread *t, uint64_t key,
+                                      lm_engine_slow *slow) {
+  lm_lane *lane = lm_engine_lane(t, key);
+  int64_t leads = 0;
+  if (lm_lane_is_apart(lane, key, LM_LANE_ASKS)) leads = lm_lane_pass(t, site, lane->gate, size);
+  if (lm_unlikely(leads >= 0)) return large_by_any(site, size, t, key, slow);
+  return large_led(site, size, t, key, leads, slow);
+}
+
+void *lm_engine_large_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                             uint64_t key, lm_engine_slow *slow) {
+  int64_t leads = 0;
+  lm_peeked();
+  if (lm_likely(lm_lane_is_apart(lane, key, LM_LANE_ASKS))) {
+    const lm_gate *gate = lane->gate;
+    int64_t number = lm_lane_number(t, site->index, gate->ask, gate->arg);
+    if (lm_likely(number >= 0)) leads = lm_gate_leads(gate, (uint64_t)number);
+  }
+  if (lm_unlikely(leads >= 0)) return large_by_gates(site->index, size, t, key, slow);
+  return large_led(site->index, size, t, key, leads, slow);
 }

@@ -44,6 +44,12 @@ LM_INLINE int64_t lm_live_of(lm_thread *t, const loam_site *site) {
   return live > 0 ? live : 0;
 }
 
+/* The same by the site's index, which most often was the thread's latest. */
+LM_INLINE void lm_live_count_at(lm_thread *t, uint32_t site, int64_t bytes) {
+  if (lm_likely(lm_live_is_near(t, site))) lm_live_add(t->near, bytes);
+  else lm_live_count(t, lm_site_of(site), bytes);
+}
+
 /* Tells all that a thread has not told: it ends. */
 void lm_live_leave(lm_thread *t);
 

@@ -281,12 +281,9 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, uintptr_t cod
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
-  lm_thread *t = lm_self;
-  if (lm_likely(t && size <= LM_LARGE_MAX)) {
-    void *p = lm_engine_take_large(t, site ? site : lm_engine_scope(t), size);
-    if (lm_likely(p != NULL)) return p;
-  }
-  return malloc_slow(site, size, 0);
+  lm_thread *t = lm_self_or_nobody;
+  if (lm_unlikely(size > LM_LARGE_MAX)) return malloc_slow(site, size, 0);
+  return lm_engine_take_large(site ? site : lm_engine_scope(t), size, t, malloc_slow);
 }
 
 LM_HOT void *loam_malloc(loam_site *site, size_t size) {
@@ -379,7 +376,7 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_missed(site, lane, bytes, key);
 }
 
-void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
+static LM_NOINLINE void *aligned_slow(loam_site *site, size_t size, size_t alignment) {
   lm_thread *t = lm_self;
   if (lm_is_pow2(alignment)) {
     bool quick = t && is_plain();
@@ -392,26 +389,55 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   return NULL;
 }
 
+static void *aligned_asked(loam_site *site, size_t size, uintptr_t code) {
+  (void)code;
+  return aligned_slow(site, size, (size_t)lm_self_or_nobody->asking);
+}
+
+/* Not from the lane at its place, at once. */
+static LM_JUMPED void *aligned_missed(loam_site *site, size_t alignment, size_t size, lm_thread *t,
+                                      lm_lane *lane, uint64_t key) {
+  uint64_t apart = lane->key - key;
+  lm_peeked();
+  if (lm_likely(apart == LM_LANE_ASKS || apart == LM_LANE_COUNTED || !apart)) {
+    t->asking = (const void *)alignment;
+    if (lm_likely(apart == LM_LANE_ASKS))
+      return lm_engine_asked(site, size, t, lane->gate, key - lm_engine_aligned_part(size),
+                             aligned_asked);
+    return lm_engine_opened(site, size, t, lane, aligned_asked);
+  }
+  lm_thread_leave(t);
+  return aligned_slow(site, size, alignment);
+}
+
+LM_HOT void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
+  lm_thread *t = lm_self_or_nobody;
+  size_t whole = lm_align_up(size, alignment);
+  if (lm_unlikely(!lm_engine_can_align(alignment, whole)))
+    return aligned_slow(site, size, alignment);
+  if (!site) site = lm_engine_scope(t);
+  uint64_t key = lm_engine_key(t, site, whole) + lm_engine_aligned_part(size);
+  lm_lane *lane = lm_engine_lane(t, key);
+  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
+  return lm_likely(p != NULL) ? p : aligned_missed(site, alignment, size, t, lane, key);
+}
+
 /* Whom to name if the call turns out to be wrong. */
 static void note_caller(const void *caller) {
   lm_thread *t = lm_thread_get();
   if (t) t->caller = caller;
 }
 
-static LM_NOINLINE void *realloc_slow(loam_site *site, void *ptr, size_t size, const void *caller) {
-  int before = errno;
-  awake();
-  note_caller(caller);
-  return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
-}
-
-void *loam_realloc(loam_site *site, void *ptr, size_t size) {
+void *lm_front_realloc(loam_site *site, void *ptr, size_t size, const void *caller) {
   lm_thread *t = lm_self;
   if (lm_likely(t && size <= LM_SMALL_MAX && is_plain())) {
     void *p = lm_engine_again(t, site, ptr, size);
     if (lm_likely(p != NULL)) return p;
   }
-  return realloc_slow(site, ptr, size, __builtin_return_address(0));
+  int before = errno;
+  awake();
+  note_caller(caller);
+  return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
 }
 
 /* Before the start loam has little, and a thread may not be able to have an area yet. */

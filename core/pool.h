@@ -158,6 +158,13 @@ LM_INLINE void lm_bin_set_top(lm_bin *bin, lm_item *top) {
   atomic_store_explicit(&bin->top, top, memory_order_release);
 }
 
+/* Not as one vector, which gcc would first have to make. */
+LM_INLINE void lm_bin_write(lm_item *item, void *p, lm_side *mark) {
+  item->p = p;
+  atomic_signal_fence(memory_order_release);
+  item->mark = mark;
+}
+
 /* What stands before the items of a bin: in the range, where nothing ever is. */
 LM_INLINE lm_item lm_bin_nobody(void) { return (lm_item){ (void *)lm_map.base, NULL }; }
 LM_INLINE bool lm_bin_is_nobody(const lm_item *item) { return !item->mark; }
@@ -281,6 +288,7 @@ LM_INLINE void *lm_pool_take_large_as(lm_thread *t, const lm_lane *lane, size_t 
   lm_assert(lm_mark_is_cached(atomic_load_explicit(&head->mark, memory_order_relaxed)));
   atomic_store_explicit(&head->mark, mark, memory_order_release);
   lm_unpoison(p, lm_align_up(size, LM_PAGE));
+  if (!p) __builtin_unreachable();
   return p;
 }
 LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t size) {
@@ -294,10 +302,9 @@ typedef struct lm_refused {
   const lm_span *span;
 } lm_refused;
 
-/* One unsigned comparison refuses what is free, what is cached (a double free) and what the engine
- * counts: *refused is left alone else. Relaxed, because whoever frees p has it from whoever
- * allocated it. */
-LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
+/* The mark and the span of the object of a bin that begins at p, live or not; false: none begins
+ * there. While active. */
+LM_INLINE bool lm_pool_meet(const void *p, lm_refused *out) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   if (lm_unlikely(place >= lm_peek_first(size_t, &lm_map.top))) return false;
   lm_peeked();
@@ -306,26 +313,38 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
   unsigned __int128 product = (unsigned __int128)offset * lm_peek(uint64_t, &s->reciprocal);
   lm_settle(s);
   if (lm_unlikely((uint64_t)product >= lm_peek(uint64_t, &s->reciprocal))) return false;
-  lm_side *side = lm_peek(lm_side *, &s->side) + (size_t)(product >> 64);
-  if (lm_unlikely(!lm_mark_is_plain_at(side))) {
-    *refused = (lm_refused){ side, s };
-    return false;
-  }
+  *out = (lm_refused){ lm_peek(lm_side *, &s->side) + (size_t)(product >> 64), s };
+  return true;
+}
+
+/* Makes a live object that was met a dead one in the thread's bin. False: nothing was done, because
+ * of its mark, or since its bin is full. One signed comparison refuses what is free, what is cached
+ * (a double free) and what the engine counts. Relaxed, because whoever frees p has it from whoever
+ * allocated it. */
+LM_INLINE bool lm_pool_give_met(lm_thread *t, void *p, lm_refused met) {
+  const lm_span *s = met.span;
+  if (lm_unlikely(!lm_mark_is_plain_at(met.mark))) return false;
   size_t bin = lm_peek(uint32_t, &s->bin);
   lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
-  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) {
-    *refused = (lm_refused){ side, s };
-    return false;
-  }
+  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
   lm_settle(bin);
-  lm_mark_end_plain(side);
+  lm_mark_end_plain(met.mark);
   /* Whoever gets it next writes to it, and would wait there for its line. */
   __builtin_prefetch(p, 1);
   lm_poison(p, lm_peek(size_t, &s->size));
-  *top = (lm_item){ p, side };
+  lm_bin_write(top, p, met.mark);
   lm_move(lm_item *, &lm_pool_bin_at(t, bin)->top, 1);
   return true;
+}
+
+/* Both; *refused is left alone but where the second refuses. */
+LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
+  lm_refused met;
+  if (lm_unlikely(!lm_pool_meet(p, &met))) return false;
+  if (lm_likely(lm_pool_give_met(t, p, met))) return true;
+  *refused = met;
+  return false;
 }
 
 /* The same for a small object that was refused because its bin is full, or not open. */
@@ -358,7 +377,7 @@ LM_INLINE bool lm_pool_give_slow(lm_thread *t, void *p, lm_refused refused, lm_m
   if (lm_unlikely(!may(t, token, s))) return false;
   atomic_store_explicit(refused.mark, lm_mark_dead(mark), memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &s->size));
-  *top = (lm_item){ p, refused.mark };
+  lm_bin_write(top, p, refused.mark);
   lm_move(lm_item *, &lm_pool_bin_at(t, bin)->top, 1);
   return true;
 }

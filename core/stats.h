@@ -28,14 +28,18 @@ LM_INLINE void lm_stats_add(_Atomic uint64_t *sum, uint64_t more) {
  * first. */
 void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve);
 
+LM_INLINE void lm_stats_count(lm_tally *entry, uint32_t blocks, size_t bytes) {
+  lm_stats_add(&entry->blocks, blocks);
+  lm_stats_add(&entry->bytes, bytes);
+}
+
 /* So many blocks of so many bytes in all were allocated. */
 LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uint32_t blocks,
                              size_t bytes) {
   lm_tally *e = lm_stats_entry(t, site, strategy);
   if (lm_unlikely(!lm_stats_is_of(e, site, strategy)))
     lm_stats_rekey(e, lm_stats_key(site, strategy));
-  lm_stats_add(&e->blocks, blocks);
-  lm_stats_add(&e->bytes, bytes);
+  lm_stats_count(e, blocks, bytes);
 }
 
 extern _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_bad_frees;

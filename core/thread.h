@@ -103,7 +103,8 @@ typedef struct lm_thread {
   bool late;           /* no destructor will run: it is taken back once its thread is gone */
   uint8_t farewells;   /* times that its destructor put the end off */
   int number;          /* the kernel's, of the thread */
-  const void *caller;  /* where its latest free or realloc that took the long way returns to */
+  const void *caller;  /* where its latest free that took the long way, or realloc, returns to */
+  loam_site *again;    /* the site that this realloc was asked under */
   loam_code_fn missed; /* of the code `asking`, while gates are passed for it: lane.c */
   const void *asking;
   uint32_t passed;                   /* last grace that need not wait for it; under the list lock */

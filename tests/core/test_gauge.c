@@ -58,6 +58,19 @@ static const char policy[] =
     "    if left > -300 then return a end\n"
     "    if req.live - left < some then return b else return c end\n"
     "  end\n"
+    "  if req.tag:is 'gauge.node' then\n"
+    "    if req.size < 50 then\n"
+    "      if req.live < some then return a else return c end\n"
+    "    end\n"
+    "    if req.node ~= 0 then return c end\n"
+    "    if req.size < 5000 then return b else return a end\n"
+    "  end\n"
+    "  if req.tag:is 'gauge.free' then\n"
+    "    if loam.node(0).free > loam.GiB then return b else return a end\n"
+    "  end\n"
+    "  if req.tag:is 'gauge.plain' then\n"
+    "    if req.size < 300 then return b elseif req.size > 65536 then return c end\n"
+    "  end\n"
     "  if req.tag:under 'gauge.many' then\n"
     "    if req.live < few then return a else return b end\n"
     "  end\n"
@@ -74,7 +87,7 @@ static void load(int version) {
 
 /* ---- What has to be so ---- */
 
-enum { STEPS, SIZES, SUMS, ROOMS, MANY, MANY_N = 200, TAGS = MANY + MANY_N };
+enum { STEPS, SIZES, SUMS, ROOMS, NODE, FREE, PLAIN, MANY, MANY_N = 200, TAGS = MANY + MANY_N };
 typedef struct tag {
   loam_site *site, *other; /* two sites of it */
   int64_t live;
@@ -84,7 +97,8 @@ static tag tags[TAGS];
 static int set_up(void **state) {
   (void)state;
   char text[32];
-  static const char *const names[] = { "gauge.steps", "gauge.sizes", "gauge.sums", "gauge.rooms" };
+  static const char *const names[] = { "gauge.steps", "gauge.sizes", "gauge.sums", "gauge.rooms",
+                                       "gauge.node",  "gauge.free",  "gauge.plain" };
   for (int i = 0; i < TAGS; i++) {
     snprintf(text, sizeof text, "gauge.many.%d", i);
     loam_where at = { i < MANY ? names[i] : text, "here.c", "f", "", 7 };
@@ -104,6 +118,10 @@ static const char *expected(int i, size_t size) {
   if (i == SUMS) return 2 * live + 3 * (int64_t)size < 2 * some ? "b" : "a";
   if (i == ROOMS && 2 * size < 300) return "a";
   if (i == ROOMS) return live + 2 * (int64_t)size < some ? "b" : "c";
+  if (i == NODE && size < 50) return live < some ? "a" : "c";
+  if (i == NODE) return lm_numa_here() ? "c" : size < 5000 ? "b" : "a";
+  if (i == FREE) return "b";
+  if (i == PLAIN) return size < 300 ? "b" : size > 65536 ? "c" : "a";
   return live < few ? "a" : "b";
 }
 
@@ -113,9 +131,22 @@ static uint32_t roll(uint32_t *seed, uint32_t n) {
 }
 
 typedef struct held {
-  void *p;
+  char *p;
   int tag;
+  const loam_site *site;
+  char with; /* what it was filled with */
 } held;
+
+static void fill(held *h, uint32_t *seed) {
+  h->with = (char)roll(seed, 128);
+  memset(h->p, h->with, loam_usable_size(h->p));
+}
+
+static bool is_filled(const held *h, size_t size) {
+  size_t i = 0;
+  while (i < size && h->p[i] == h->with) i++;
+  return i == size;
+}
 
 static void drop(held *h) {
   if (!h->p) return;
@@ -151,7 +182,8 @@ static bool is_as_expected(held *h, size_t size, const char *want) {
   loam_owner_info owner;
   tag *t = &tags[h->tag];
   if (!h->p || loam_owner(h->p, &owner)) return false;
-  bool is_right = !strcmp(owner.strategy, want);
+  bool is_right = !strcmp(owner.strategy, want) && !strcmp(owner.tag, h->site->where.tag) &&
+                  owner.line == h->site->where.line;
   if (!is_right)
     print_message("%zu bytes of %s, of which %ld live: %s, not %s\n", size, owner.tag,
                   (long)t->live, owner.strategy, want);
@@ -160,7 +192,7 @@ static bool is_as_expected(held *h, size_t size, const char *want) {
 
 /* This thread made all that lives: so it knows it to the byte. */
 static bool is_counted(int i) {
-  if (i >= MANY || live_of(i) == tags[i].live) return true;
+  if (i > NODE || live_of(i) == tags[i].live) return true;
   print_message("%ld bytes live, not %ld\n", (long)live_of(i), (long)tags[i].live);
   return false;
 }
@@ -180,25 +212,41 @@ static bool is_served_as_expected(held *h, uint32_t *seed) {
   uint32_t way = roll(seed, WAYS + 3) % WAYS; /* malloc, code and calloc are asked more often */
   size_t align = (size_t)32 << roll(seed, 5);
   h->p = make(way, site, size, align);
+  h->site = site;
   if (way == ALIGNED && (uintptr_t)h->p % align) return false;
   if (way == CALLOC && h->p && !is_zero(h->p, size)) return false;
   bool is_right = is_as_expected(h, size, want);
   t->live += h->p ? (int64_t)loam_usable_size(h->p) : 0;
+  if (h->p) fill(h, seed);
   return is_right && is_counted(h->tag);
 }
 
-/* To another size, which the plan is asked of as things stand then: the block lives still. */
+/* To another size, which the plan is asked of as things stand then: the block lives still. It stays
+ * where it is if it would be had again and as much is used of it; at times it becomes another
+ * site's, or tag's. */
 static bool is_resized_as_expected(held *h, uint32_t *seed) {
+  loam_owner_info owner;
   size_t was = loam_usable_size(h->p);
   size_t size = roll(seed, 2) ? was - was / 8 + roll(seed, 20) : 1 + roll(seed, 600);
   if (roll(seed, 10) == 0) size = 1 + roll(seed, 200000);
-  const char *want = expected(h->tag, size);
-  void *p = loam_realloc(NULL, h->p, size);
+  int to = roll(seed, 4) ? h->tag : (int)roll(seed, MANY);
+  loam_site *site = roll(seed, 2) ? tags[to].site : tags[to].other;
+  if (roll(seed, 2)) site = NULL;
+  if (!site) to = h->tag;
+  const char *want = expected(to, size);
+  bool same = (!site || site == h->site) && size <= was && size > was / 2 &&
+              !loam_owner(h->p, &owner) && !strcmp(owner.strategy, want) &&
+              owner.generation == lm_generation;
+  void *from = h->p, *p = loam_realloc(site, from, size);
   if (!p) return false;
-  h->p = p;
-  bool is_right = is_as_expected(h, size, want);
-  tags[h->tag].live += (int64_t)loam_usable_size(p) - (int64_t)was;
-  return is_right && is_counted(h->tag);
+  tags[h->tag].live -= (int64_t)was;
+  *h = (held){ p, to, site ? site : h->site, h->with };
+  bool is_right = is_as_expected(h, size, want) && is_filled(h, was < size ? was : size);
+  if (same && p != from) print_message("%zu bytes for %zu were moved\n", size, was);
+  if (same) is_right = is_right && p == from;
+  tags[to].live += (int64_t)loam_usable_size(p);
+  fill(h, seed);
+  return is_right && is_counted(to);
 }
 
 enum { HELD = 100 };
@@ -270,18 +318,134 @@ static void lanes_serve_what_gauges_decide(void **state) {
   }
 }
 
+static void *none(loam_site *site, size_t size, uintptr_t code) {
+  (void)site, (void)size, (void)code;
+  return NULL;
+}
+
+static const loam_site *summed;
+static void add_row(void *ctx, const loam_stats_row *row) {
+  if (!strcmp(row->tag, summed->where.tag)) *(uint64_t *)ctx += row->total_bytes;
+}
+
+/* Ever allocated. */
+static uint64_t bytes_of(int n) {
+  uint64_t bytes = 0;
+  summed = tags[n].site;
+  assert_int_equal(loam_stats_each(add_row, &bytes), LOAM_OK);
+  return bytes;
+}
+
+static uint32_t strategy_of(loam_site *site, size_t size) {
+  lm_object object;
+  void *p = loam_malloc(site, size);
+  assert_true(lm_pool_find(p, &object));
+  loam_free(p);
+  return object.strategy;
+}
+
+/* A tag whose large blocks a thread tallies at the place of those of another. */
+static int tallied_with(int n) {
+  uint32_t at = tags[n].site->index + strategy_of(tags[n].site, 100000) * 37;
+  for (int i = MANY; i < TAGS; i++) {
+    uint32_t strategy = strategy_of(tags[i].site, 100000);
+    if ((tags[i].site->index + strategy * 37 - at) % LM_TALLIES == 0) return i;
+  }
+  fail_msg("no other tag is tallied at the place of tag %d", n);
+  return 0;
+}
+
+/* Of two tags in turn, or of one. */
 static void large_blocks_too(void **state) {
   (void)state;
-  loam_site *site = tags[MANY].site;
-  int at_once = 0;
-  for (int i = 0; i < 1000; i++) {
-    void *p = lm_engine_take_large(lm_thread_get(), site, 100000);
-    at_once += p != NULL;
-    if (!p) p = loam_malloc(site, 100000);
-    loam_free(p);
+  enum { USABLE = 102400, TIMES = 400 };
+  int pairs[][2] = { { STEPS, STEPS }, { STEPS, MANY },  { SUMS, ROOMS },
+                     { NODE, STEPS },  { PLAIN, PLAIN }, { PLAIN, tallied_with(PLAIN) } };
+  for (size_t i = 0; i < LM_COUNT(pairs); i++) {
+    int at_once = 0;
+    uint64_t before = bytes_of(pairs[i][0]);
+    for (int k = 0; k < TIMES; k++) {
+      int n = pairs[i][k % 2];
+      loam_site *site = tags[n].site;
+      void *p = lm_engine_take_large(site, 100000, lm_thread_get(), none);
+      at_once += p != NULL;
+      if (!p) p = loam_malloc(site, 100000);
+      assert_int_equal(loam_usable_size(p), USABLE);
+      if (n <= NODE || n >= MANY) assert_int_equal(live_of(n), USABLE);
+      loam_free(p);
+      assert_int_equal(live_of(n), 0);
+    }
+    assert_in_range(at_once, TIMES / 2, TIMES);
+    int times = pairs[i][0] == pairs[i][1] ? TIMES : TIMES / 2;
+    assert_int_equal(bytes_of(pairs[i][0]) - before, (uint64_t)times * USABLE);
   }
-  assert_in_range(at_once, 500, 1000);
-  assert_int_equal(live_of(MANY), 0);
+}
+
+static void a_large_block_that_shrinks_stays_where_it_is(void **state) {
+  (void)state;
+  int stayed = 0;
+  for (int n = STEPS; n <= MANY; n++) {
+    loam_free(loam_malloc(tags[n].site, 60000));
+    const char *first = expected(n, 100000);
+    char *p = loam_malloc(tags[n].site, 100000);
+    tags[n].live = (int64_t)loam_usable_size(p);
+    bool stays = !strcmp(first, expected(n, 60000));
+    char *q = loam_realloc(NULL, p, 60000);
+    tags[n].live = (int64_t)loam_usable_size(q);
+    assert_true(!stays || (q == p && tags[n].live == 61440));
+    assert_true(is_counted(n));
+    stayed += stays;
+    loam_free(q);
+    tags[n].live = 0;
+  }
+  assert_in_range(stayed, 4, MANY);
+}
+
+/* From each tag to each, so often that lanes have it; of one tag, from one site to the other. */
+static void a_block_can_become_another_sites(void **state) {
+  (void)state;
+  uint32_t seed = 5;
+  for (int from = STEPS; from <= MANY; from++)
+    for (int to = STEPS; to <= MANY; to++)
+      for (int i = 0; i < 40; i++) {
+        size_t size = i % 4 ? 500 : 60;
+        held h = { loam_malloc(tags[from].site, 60), from, tags[from].site, 0 };
+        fill(&h, &seed);
+        tags[from].live += 64;
+        const char *want = expected(to, size);
+        h = (held){ loam_realloc(tags[to].other, h.p, size), to, tags[to].other, h.with };
+        assert_true(is_as_expected(&h, size, want) && is_filled(&h, 60));
+        tags[from].live -= 64;
+        tags[to].live += (int64_t)loam_usable_size(h.p);
+        assert_true(is_counted(from) && is_counted(to));
+        drop(&h);
+      }
+}
+
+/* More than a bin holds are given back before any is taken. */
+static void blocks_that_are_resized_one_after_the_other_are_counted(void **state) {
+  (void)state;
+  enum { BLOCKS = 3000 };
+  static held all[BLOCKS];
+  uint32_t seed = 4;
+  for (int n = 0; n <= MANY; n++) {
+    for (int i = 0; i < BLOCKS; i++) {
+      all[i] = (held){ loam_malloc(tags[n].site, 60), n, tags[n].site, 0 };
+      fill(&all[i], &seed);
+    }
+    tags[n].live = BLOCKS * 64;
+    for (int i = 0; i < BLOCKS; i++) {
+      size_t size = i % 3 ? 500 : 200;
+      const char *want = expected(n, size);
+      all[i].p = loam_realloc(NULL, all[i].p, size);
+      assert_true(is_as_expected(&all[i], size, want) && is_filled(&all[i], 64));
+      tags[n].live += (int64_t)loam_usable_size(all[i].p) - 64;
+      assert_true(is_counted(n));
+    }
+    for (int i = 0; i < BLOCKS; i++) drop(&all[i]);
+    assert_true(is_counted(n));
+    assert_int_equal(tags[n].live, 0);
+  }
 }
 
 static void a_reload_moves_the_thresholds_at_once(void **state) {
@@ -458,30 +622,52 @@ static void a_double_free_of_what_is_counted_is_told(void **state) {
 
 /* ---- Free memory ---- */
 
-static const char pressure[] = "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+static const char pressure[] = "local a = loam.host { name = 'much' }\n"
+                               "local b = loam.host { name = 'little' }\n"
                                "return loam.policy { name = 'pressure', pick = function(req)\n"
                                "  if loam.node(0).free > loam.GiB then return a end\n"
                                "  return b\n"
                                "end }\n";
 
-/* Once the gauge is read again, which takes 100 ms or as long as the machine is busy. */
+static bool is_of(void *p, const char *want) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return !strcmp(owner.strategy, want);
+}
+
+/* Once the gauge is read again, which takes 100 ms or as long as the machine is busy. From then on
+ * it is the same by each way in. */
 static void comes_to(const char *want) {
-  loam_owner_info owner = { .strategy = "" };
-  for (int naps = 0; strcmp(owner.strategy, want) && be_patient(&naps);) {
-    void *p = loam_malloc(tags[MANY].site, 100);
-    assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  bool done = false;
+  for (int naps = 0; !done && be_patient(&naps);) {
+    void *p = loam_malloc(tags[PLAIN].site, 100);
+    done = is_of(p, want);
     loam_free(p);
   }
-  assert_string_equal(owner.strategy, want);
+  assert_true(done);
+  for (int i = 0; i < 10; i++) {
+    for (uint32_t way = 0; way < WAYS; way++) {
+      void *p = make(way, tags[PLAIN].site, 100, 64);
+      assert_true(is_of(p, want));
+      p = loam_realloc(NULL, p, 500);
+      assert_true(is_of(p, want));
+      p = loam_realloc(NULL, p, 100000);
+      assert_true(is_of(p, want));
+      loam_free(p);
+    }
+    void *p = loam_malloc(tags[PLAIN].site, 100000);
+    assert_true(is_of(p, want));
+    loam_free(p);
+  }
 }
 
 static void free_memory_decides_as_it_changes(void **state) {
   (void)state;
   if (loam_policy_load_text("pressure.lua", pressure)) fail_msg("%s", loam_error());
   for (int i = 0; i < 3; i++) {
-    comes_to("a");
+    comes_to("much");
     set_free(512);
-    comes_to("b");
+    comes_to("little");
     set_free(2048);
   }
 }
@@ -492,6 +678,9 @@ int main(void) {
     cmocka_unit_test(a_threshold_is_met_to_the_byte),
     cmocka_unit_test(lanes_serve_what_gauges_decide),
     cmocka_unit_test(large_blocks_too),
+    cmocka_unit_test(a_large_block_that_shrinks_stays_where_it_is),
+    cmocka_unit_test(a_block_can_become_another_sites),
+    cmocka_unit_test(blocks_that_are_resized_one_after_the_other_are_counted),
     cmocka_unit_test(a_reload_moves_the_thresholds_at_once),
     cmocka_unit_test(a_forked_child_knows_what_lives),
     cmocka_unit_test(what_another_thread_has_not_told_is_bounded_and_told_at_its_end),

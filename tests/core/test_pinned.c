@@ -238,6 +238,7 @@ TEST(what_was_asked_to_be_pinned_stays_so) {
   memset(decided, 2, 100);
   load(PINNED HOST, "return h");
   for (size_t size = 50; size < 200000; size *= 7) {
+    loam_free(loam_malloc(NULL, size)); /* so that lanes know it */
     asked = loam_realloc(NULL, asked, size);
     want(is_of(asked, "pinned") && asked[40] == 1);
   }
