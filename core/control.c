@@ -31,7 +31,6 @@
 #include "policy.h"
 #include "pool.h"
 #include "rebalance.h"
-#include "seldom.h"
 #include "sweep.h"
 #include "sys.h"
 #include "watch.h"
@@ -83,7 +82,6 @@ static lm_watch *watch;                   /* the thread's */
 static lm_watch *incoming;                /* for the thread to take */
 static bool has_incoming;
 static int64_t tick_ns;     /* the thread's: when the next tick may be */
-static int64_t rest_ns;     /* when what only a start needs is to rest; -1: it does */
 static int64_t job_ns = -1; /* and the next step of moving memory; -1: there is none */
 static int64_t gauge_ns;    /* and the next reading of gauges */
 static int64_t round_ns;    /* and the next round of dating */
@@ -414,16 +412,8 @@ static void tick(void) {
   tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
 }
 
-/* A while after the start: a short program has ended by then, and need not pay for it. */
-static void rest(void) {
-  if (rest_ns < 0 || lm_sys_clock_ns() < rest_ns) return;
-  lm_seldom_rest();
-  rest_ns = -1;
-}
-
 static int until_tick_ms(int timeout_ms) {
   int64_t now = lm_sys_clock_ns();
-  if (rest_ns >= 0) timeout_ms = sooner(timeout_ms, (rest_ns - now) / 1000000 + 1);
   if (job_ns >= 0) timeout_ms = sooner(timeout_ms, (job_ns - now + 999999) / 1000000);
   if (!lm_age_is_idle()) timeout_ms = sooner(timeout_ms, (round_ns - now) / 1000000 + 1);
   if (lm_numa_is_wanted()) timeout_ms = sooner(timeout_ms, (gauge_ns - now) / 1000000 + 1);
@@ -524,7 +514,6 @@ static void *run(void *arg) {
   int timeout_ms;
   (void)arg;
   if (is_forked) lm_control_clean(directory);
-  rest_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
   while (!is_done() && !is_last()) {
     heal();
     take_incoming();
@@ -534,7 +523,6 @@ static void *run(void *arg) {
     if (fds[LISTENER].revents && lm_descriptor_is_ours(&listener)) accept_client();
     look_at_file();
     tick();
-    rest();
     keep_gauges();
     date_blocks();
     move_memory();
@@ -641,18 +629,15 @@ static loam_status start_locked(void) {
 loam_status lm_control_start(const char *dir, bool socket) {
   char path[LM_CONTROL_PATH];
   loam_status status = socket ? lm_control_dir(dir, path, sizeof path) : LOAM_OK;
-  bool is_served = false;
   hook_once();
   if (status == LOAM_OK) {
     enter();
     wants_socket = socket;
     if (socket) memcpy(directory, path, sizeof path);
     status = start_locked();
-    is_served = is_running;
     ring();
     leave();
   }
-  if (!is_served) lm_seldom_rest();
   return tell_failure(status);
 }
 

@@ -19,6 +19,7 @@
 #include "machine.h"
 #include "policy.h"
 #include "pool.h"
+#include "seldom.h"
 #include "sweep.h"
 
 /* ---- Life --------------------------------------------------------------------------------- */
@@ -84,6 +85,7 @@ static loam_status start_as(const loam_config *config) {
   lm_fault_want(config->guard_report);
   loam_status status = start_policy(config);
   if (status) return status;
+  lm_seldom_rest(); /* while there is one thread, no other CPU has to hear of it */
   (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */
   return LOAM_OK;
 }

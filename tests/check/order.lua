@@ -33,7 +33,7 @@ f:close()
 if named < 100 then files.complain(list, "it names %d functions: %s", named, again) end
 
 local serving = { "loam_malloc", "loam_free", "lm_pool_take", "lm_store_pull", "lm_large_free" }
-local seldom = { "lm_carry_read", "lm_control_dir", "lm_json_text", "loam_array_new" }
+local seldom = { "lm_carry_read", "lm_rebalance_begin", "lm_json_text", "loam_array_new" }
 
 local function addresses(product)
   local at = {}
