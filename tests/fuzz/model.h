@@ -214,6 +214,8 @@ static bool has_stayed(const block *was, const char *p, const request *r, uint64
   if (p != was->p || r->size > was->usable || loam_owner(p, &o)) return false;
   if (o.generation != was->generation) return false;
   if (strcmp(o.strategy, strategies[was->strategy].name)) return false;
+  if (strategies[was->strategy].limit && r->size <= was->usable / 2)
+    return true; /* there was no room for another */
   const policy *of = &policies[model.policy[o.generation]];
   return o.generation < generation || strcmp(o.tag, r->tag) ||
          !may_answer_at_all(of, r, was->strategy, used, alone);
