@@ -403,7 +403,7 @@ static bool do_realloc(worker *w, dice *d) {
     must(keep(&was, from) || (loam_free(was.p), true), "no room");
     return false;
   }
-  if (has_stayed(&was, p, &r, b.generation, b.used, run.alone)) {
+  if (has_stayed(&was, p, at, &r, b.generation, b.used, run.alone)) {
     check_refusal(&r, &b);
     check_contents(&was, p, was.usable);
     must(keep(&was, from) || (loam_free(p), true), "no room");

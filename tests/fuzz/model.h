@@ -207,15 +207,16 @@ static bool has_denied(const policy *p, const request *r) {
 }
 
 /* Whether a block that was to shrink is what it was, and not as the policies since `generation`
- * would have it. */
-static bool has_stayed(const block *was, const char *p, const request *r, uint64_t generation,
-                       const uint64_t *used, bool alone) {
+ * would have it, or as one had it where a limit left no room for a smaller one. */
+static bool has_stayed(const block *was, const char *p, int at, const request *r,
+                       uint64_t generation, const uint64_t *used, bool alone) {
   loam_owner_info o;
   if (p != was->p || r->size > was->usable || loam_owner(p, &o)) return false;
   if (o.generation != was->generation) return false;
   if (strcmp(o.strategy, strategies[was->strategy].name)) return false;
-  if (strategies[was->strategy].limit && r->size <= was->usable / 2)
-    return true; /* there was no room for another */
+  const spot *as = &spots[at];
+  bool is_its = !strcmp(o.tag, as->tag) && !strcmp(o.file, as->file) && o.line == as->line;
+  if (!is_its && strategies[was->strategy].limit && r->size <= was->usable / 2) return true;
   const policy *of = &policies[model.policy[o.generation]];
   return o.generation < generation || strcmp(o.tag, r->tag) ||
          !may_answer_at_all(of, r, was->strategy, used, alone);
