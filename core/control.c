@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "age.h"
@@ -41,6 +42,7 @@ enum {
   NAP_MS = 100,     /* a forked child is left alone that long, */
   NAP_CALLS = 512,  /* or for so many allocations and frees; who calls exec has made a tenth */
   TICK_MS = 250,    /* of decay: memory is gone three ticks after it was last needed */
+  HEAL_MS = 50,     /* from when descriptors of ours are gone until there are new ones */
   COUNT_MS = 100,   /* of threads, in a process whose first has ended */
 };
 
@@ -450,9 +452,20 @@ static loam_status tell_failure(loam_status status) {
   return lm_fail(status, "%s", words);
 }
 
-/* Opens anew what the host has closed or put its own in the place of. */
+static bool is_robbed(void) {
+  enter();
+  bool robbed = !lm_descriptor_is_ours(&bell[0]) || !lm_descriptor_is_ours(&bell[1]) ||
+                (listener.fd >= 0 && !lm_descriptor_is_ours(&listener));
+  leave();
+  return robbed;
+}
+
+/* Opens anew what the host has closed or put its own in the place of: a while later, since who closes
+ * all numbers puts something there next, and what is opened has one of those for a moment. */
 static void heal(void) {
   loam_status status = LOAM_OK;
+  if (!is_robbed()) return;
+  nanosleep(&(struct timespec){ .tv_nsec = HEAL_MS * 1000000 }, NULL);
   enter();
   if (!lm_descriptor_is_ours(&bell[0]) || !lm_descriptor_is_ours(&bell[1])) {
     close_bell_locked();

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "descriptor.h"
 #include "error.h"
 #include "pool.h"
 
@@ -93,9 +94,10 @@ loam_status lm_policy_read(const char *path, char **text, size_t *length) {
   for (int i = 0; i < TRIES; i++) {
     bool steady = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not block */
-    if (fd < 0) return fail_errno(path);
-    loam_status status = read_open(path, fd, text, length, &steady);
-    close(fd);
+    lm_descriptor file = lm_descriptor_keep(fd);
+    if (file.fd < 0) return fail_errno(path);
+    loam_status status = read_open(path, file.fd, text, length, &steady);
+    lm_descriptor_close(&file);
     if (status != LOAM_OK || steady) return status;
     nanosleep(&(struct timespec){ .tv_nsec = PAUSE_MS * 1000000 }, NULL);
   }
