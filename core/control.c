@@ -460,8 +460,8 @@ static bool is_robbed(void) {
   return robbed;
 }
 
-/* Opens anew what the host has closed or put its own in the place of: a while later, since who
- * closes all numbers puts something there next, and what is opened has one of those for a moment. */
+/* Opens anew what the host has closed or put its own in the place of. A while later: who closes all
+ * numbers puts something there next, and what is opened has one of those for a moment. */
 static void heal(void) {
   loam_status status = LOAM_OK;
   if (!is_robbed()) return;
