@@ -43,14 +43,9 @@ static void push_main(lua_State *L, const arguments *a) {
 
 /* Without a JIT: commands are short, and to find out what it may compile takes longer than most. */
 static void open_libraries(lua_State *L) {
-  lm_luajit_library(L, luaopen_base, "");
-  lm_luajit_library(L, luaopen_package, LUA_LOADLIBNAME);
-  lm_luajit_library(L, luaopen_table, LUA_TABLIBNAME);
+  lm_luajit_libraries(L);
   lm_luajit_library(L, luaopen_io, LUA_IOLIBNAME);
   lm_luajit_library(L, luaopen_os, LUA_OSLIBNAME);
-  lm_luajit_library(L, luaopen_string, LUA_STRLIBNAME);
-  lm_luajit_library(L, luaopen_math, LUA_MATHLIBNAME);
-  lm_luajit_library(L, luaopen_debug, LUA_DBLIBNAME);
 }
 
 static int run_main(lua_State *L) {

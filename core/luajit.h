@@ -110,4 +110,14 @@ LM_INLINE void lm_luajit_library(lua_State *L, lua_CFunction open, const char *n
   lua_call(L, 1, 0);
 }
 
+/* Those that every state of ours has. May raise. */
+LM_INLINE void lm_luajit_libraries(lua_State *L) {
+  lm_luajit_library(L, luaopen_base, "");
+  lm_luajit_library(L, luaopen_package, LUA_LOADLIBNAME);
+  lm_luajit_library(L, luaopen_table, LUA_TABLIBNAME);
+  lm_luajit_library(L, luaopen_string, LUA_STRLIBNAME);
+  lm_luajit_library(L, luaopen_math, LUA_MATHLIBNAME);
+  lm_luajit_library(L, luaopen_debug, LUA_DBLIBNAME);
+}
+
 #endif

@@ -118,12 +118,7 @@ static int panic(lua_State *L) {
 
 static loam_status open_libraries(lua_State *L, void *arg) {
   (void)arg;
-  lm_luajit_library(L, luaopen_base, "");
-  lm_luajit_library(L, luaopen_package, LUA_LOADLIBNAME);
-  lm_luajit_library(L, luaopen_table, LUA_TABLIBNAME);
-  lm_luajit_library(L, luaopen_string, LUA_STRLIBNAME);
-  lm_luajit_library(L, luaopen_math, LUA_MATHLIBNAME);
-  lm_luajit_library(L, luaopen_debug, LUA_DBLIBNAME);
+  lm_luajit_libraries(L);
   lm_luajit_library(L, luaopen_jit, LUA_JITLIBNAME);
   lua_getfield(L, LUA_GLOBALSINDEX, "jit");
   lua_getfield(L, -1, "off"); /* compiled code would not call the hook */
