@@ -143,16 +143,17 @@ static lm_strategy *account_of(lm_strategy *made) {
   return made;
 }
 
-/* The pointers before the count: every id below the count can be looked up. Each release is for an
- * acquire of who finds it: by id, by description, by the count. */
+/* The pointer before the count: every id below the count can be looked up. The count before the
+ * chain: who finds it by description knows an id below the count. Each release is for an acquire of
+ * who finds it: by id, by the count, by description. */
 static void add_locked(lm_strategy *s) {
   uint32_t id = 1 + atomic_load_explicit(&added, memory_order_relaxed);
   s->id = id;
   s->account = account_of(s);
   s->older = atomic_load_explicit(chain_of(s->hash), memory_order_relaxed);
   atomic_store_explicit(&lm_strategy_table[id], s, memory_order_release);
-  atomic_store_explicit(chain_of(s->hash), s, memory_order_release);
   atomic_store_explicit(&added, id, memory_order_release);
+  atomic_store_explicit(chain_of(s->hash), s, memory_order_release);
 }
 
 /* The strategy that another thread made meanwhile, or `made`; NULL if the table is full. */
