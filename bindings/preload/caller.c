@@ -19,6 +19,9 @@
 enum { TAG_MAX = 255 };
 
 PRELOAD_SPARSE caller_set caller_table[CALLER_SETS];
+/* Those that have no room there as well: it takes long to find out about each. */
+enum { FAR_SETS = 16384 };
+static PRELOAD_SPARSE caller_set far_table[FAR_SETS];
 _Atomic uintptr_t caller_epoch;
 
 /* What an object's dynamic section says of its symbols. */
@@ -82,12 +85,31 @@ static const char *function_at(const struct link_map *map, uintptr_t address) {
   return NULL;
 }
 
-/* The file of an object; the loader has no name for the program itself. */
-static const char *path_of(const struct link_map *map, char *buffer, size_t size) {
-  if (map->l_name && map->l_name[0]) return map->l_name;
-  ssize_t length = readlink("/proc/self/exe", buffer, size - 1);
+enum { PATH_ROOM = 1024 };
+
+static const char *read_program(char *buffer) {
+  ssize_t length = readlink("/proc/self/exe", buffer, PATH_ROOM - 1);
   buffer[length > 0 ? length : 0] = 0;
   return length > 0 ? buffer : "program";
+}
+
+/* The same, asked of the kernel once. Whoever comes while another writes asks too. */
+static const char *program_path(char *buffer) {
+  enum { UNKNOWN, BEING_ASKED, KNOWN };
+  static _Atomic int state;
+  static char path[PATH_ROOM];
+  int was = UNKNOWN;
+  if (atomic_load_explicit(&state, memory_order_acquire) == KNOWN) return path;
+  const char *found = read_program(buffer);
+  if (!atomic_compare_exchange_strong(&state, &was, BEING_ASKED)) return found;
+  memcpy(path, found, strlen(found) + 1);
+  atomic_store_explicit(&state, KNOWN, memory_order_release);
+  return found;
+}
+
+/* The file of an object; the loader has no name for the program itself. */
+static const char *path_of(const struct link_map *map, char *buffer) {
+  return map->l_name && map->l_name[0] ? map->l_name : program_path(buffer);
 }
 
 /* "malloc." and the file's name up to its first dot; returns where the module starts in `tag`. */
@@ -109,9 +131,9 @@ static loam_site *find_site(const void *address) {
   /* The address is where the call returns to, which may be past the end of the caller. */
   const char *call = (const char *)address - 1;
   if (_dl_find_object((void *)call, &object) != 0) return loam_site_get("malloc");
-  char tag[TAG_MAX + 1], path[1024];
+  char tag[TAG_MAX + 1], path[PATH_ROOM];
   loam_where where = { .tag = tag };
-  where.module = make_tag(path_of(object.dlfo_link_map, path, sizeof path), tag);
+  where.module = make_tag(path_of(object.dlfo_link_map, path), tag);
   where.func = function_at(object.dlfo_link_map, (uintptr_t)call);
   return loam_site_at(&where);
 }
@@ -122,21 +144,27 @@ static caller_entry *unused_in(caller_set *set) {
   return NULL;
 }
 
-static caller_entry *victim(uintptr_t key) {
+static caller_entry *place_in(caller_set *set) {
   static _Atomic unsigned turn;
-  caller_set *set = caller_set_of(key, CALLER_SETS);
-  caller_entry *unused = unused_in(caller_set_of(key, CALLER_FIRST_SETS));
-  if (unused || (unused = unused_in(set))) return unused;
+  caller_entry *unused = unused_in(set);
+  if (unused) return unused;
   return &set->way[atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % CALLER_WAYS];
 }
 
-loam_site *caller_learn(uintptr_t key, const void *address) {
-  loam_site *site = find_site(address);
-  if (!site) return NULL; /* not now: loam is at work in this thread, or has no memory */
-  caller_entry *entry = victim(key);
+static void enter(caller_entry *entry, uintptr_t key, loam_site *site) {
   atomic_store_explicit(&entry->check, key ^ (uintptr_t)site, memory_order_relaxed);
   /* Pairs with the acquire in caller_site. */
   atomic_store_explicit(&entry->site, (uintptr_t)site, memory_order_release);
+}
+
+loam_site *caller_learn(uintptr_t key, const void *address) {
+  caller_set *set = caller_set_of(key, CALLER_SETS);
+  caller_set *far = &far_table[(caller_hash(key) >> 32) * FAR_SETS >> 32];
+  caller_entry *first = unused_in(caller_set_of(key, CALLER_FIRST_SETS));
+  loam_site *known = caller_site_in(far, key), *site = known ? known : find_site(address);
+  if (!site) return NULL; /* not now: loam is at work in this thread, or has no memory */
+  if (!known && !first && !unused_in(set)) enter(place_in(far), key, site);
+  enter(first ? first : place_in(set), key, site);
   return site;
 }
 
@@ -151,8 +179,8 @@ bool caller_describe(const void *address, char *words, size_t size) {
   if (_dl_find_object((void *)&caller_table, &ours) == 0 &&
       ours.dlfo_link_map == object.dlfo_link_map)
     return false;
-  char tag[TAG_MAX + 1], path[1024];
-  make_tag(path_of(object.dlfo_link_map, path, sizeof path), tag);
+  char tag[TAG_MAX + 1], path[PATH_ROOM];
+  make_tag(path_of(object.dlfo_link_map, path), tag);
   const char *function = function_at(object.dlfo_link_map, (uintptr_t)address - 1);
   snprintf(words, size, "tag '%s'%s%s", tag, function ? ", in " : "", function ? function : "");
   return true;

@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "preload.h"
@@ -45,11 +46,31 @@ static figures figures_of_all(const void *caller) {
   return all;
 }
 
-/* 1 if anything was given back. */
-PRELOAD_API int malloc_trim(size_t pad) {
+static uint64_t clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int trim_all(size_t pad, const void *caller) {
   int (*next)(size_t);
-  int given = host_is_awake(CALLER) && loam_trim() > 0;
+  int given = host_is_awake(caller) && loam_trim() > 0;
   if (find_next(&next, "malloc_trim") && next(pad)) given = 1;
+  return given;
+}
+
+/* 1 if anything was given back. Some programs ask at every other free, and touch again what they
+ * gave back: those spend one part in TRIM_PART of their time so, and the rest is given back within
+ * a second, as if nobody had asked. */
+PRELOAD_API int malloc_trim(size_t pad) {
+  enum { TRIM_PART = 50, SECOND_NS = 1000000000 };
+  static _Atomic uint64_t due;
+  uint64_t begun = clock_ns(), next = atomic_load_explicit(&due, memory_order_relaxed);
+  /* One at a time; and it is due again in a second at the latest, whatever it takes. */
+  if (begun < next || !atomic_compare_exchange_strong(&due, &next, begun + SECOND_NS)) return 0;
+  int given = trim_all(pad, CALLER);
+  uint64_t ended = clock_ns(), rest = (ended - begun) * TRIM_PART;
+  atomic_store(&due, ended + (rest < SECOND_NS ? rest : SECOND_NS));
   return given;
 }
 

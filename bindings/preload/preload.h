@@ -71,7 +71,8 @@ PRELOAD_INLINE bool host_is_awake(const void *caller) {
  * the bits that no address has, so that code loaded where other code was gets its own site.
  *
  * A key has a place in the first sets, which are a page, and when that is full one in all of them:
- * a program with few callers has them on one page. */
+ * a program with few callers has them on one page. What finds no room there either is remembered
+ * further away (caller.c), too. */
 
 enum { CALLER_SETS = 2048, CALLER_FIRST_SETS = 64, CALLER_WAYS = 4 };
 

@@ -8,6 +8,7 @@ build threads.c && same "threads that free what others allocated" "$program"
 build forks.c && same "fork, vfork and spawn from a busy process" "$program"
 build figures.c -Wno-deprecated-declarations &&
   LOAM_CONTROL=0 same "what the C library tells of memory" "$program"
+build callers.c -rdynamic && same "callers by the thousand" "$program"
 build headless.c && same "a first thread that ends before the others" "$program"
 # Plain it may hang: the C library promises nothing of this.
 build cancelled.c && under "$program" > "$work/out" && echo "ok: threads cancelled at any instruction" ||
