@@ -78,7 +78,7 @@ static loam_status start_policy(const loam_config *config) {
 
 static loam_status start_as(const loam_config *config) {
   lm_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
-  lm_engine_start();
+  lm_policy_start();
   lm_ledger_start(config->leaks || is_on("LOAM_LEAKS", false));
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
@@ -213,8 +213,14 @@ loam_status loam_policy_info(struct loam_policy_info *out) {
 
 static const char *or_empty(const char *text) { return text ? text : ""; }
 
+/* As lm_site_get, before a start as well. */
+static loam_site *site_of(const loam_where *where) {
+  lm_policy_start();
+  return lm_site_get(where);
+}
+
 loam_site *loam_site_get(const char *tag) {
-  return lm_site_get(&(loam_where){ or_empty(tag), "", "", "", 0 });
+  return site_of(&(loam_where){ or_empty(tag), "", "", "", 0 });
 }
 
 loam_site *loam_site_at(const loam_where *w) {

@@ -32,7 +32,6 @@ enum { TICKS_AWAKE = 4 };
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
 static uint64_t refused_hash; /* of the last path and text refused, or why it could not be read */
-static bool is_hooked;
 
 /* Taken after `load`, before any lock of memory. */
 static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -131,8 +130,6 @@ static void on_new_site(loam_site *site) {
   if (status != LOAM_OK) tell_refused_tag(site);
 }
 
-__attribute__((constructor)) static void listen_for_sites(void) { lm_site_on_new = on_new_site; }
-
 /* ---- fork ---- */
 
 /* Not `load`, which may be held for seconds: a child abandons the load of a thread that it lost,
@@ -144,15 +141,22 @@ static void fork_child(void) {
   pthread_mutex_init(&load_lock, NULL);
 }
 
-static void hook_locked(void) {
+void lm_policy_start(void) {
   static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
                                          .fork_parent = fork_parent,
                                          .fork_child = fork_child };
-  if (is_hooked) return;
-  is_hooked = true;
-  lm_engine_start(); /* all of memory is hooked by now: what a load takes of it comes after ours */
-  lm_thread_hook(&hooks);
+  static _Atomic bool done; /* release when all is hooked; pairs with the acquire here */
+  if (atomic_load_explicit(&done, memory_order_acquire)) return;
+  lm_thread_hold_forks();
+  if (!atomic_load_explicit(&done, memory_order_relaxed)) {
+    lm_engine_start(); /* all of memory is hooked first: what a load takes comes after ours */
+    lm_thread_hook(&hooks);
+    atomic_store_explicit(&done, true, memory_order_release);
+  }
+  lm_thread_allow_forks();
 }
+
+__attribute__((constructor)) static void listen_for_sites(void) { lm_site_on_new = on_new_site; }
 
 /* ---- a load ---- */
 
@@ -312,7 +316,6 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
   load l = {
     .name = name, .path = path, .text = text, .length = length, .hash = lm_policy_hash(text, length)
   };
-  hook_locked();
   lm_numa_unkeep(); /* it may be the service thread that is busy with this */
   loam_status status = compile_and_vet(&l);
   if (status == LOAM_OK) status = go_live(&l);
@@ -346,6 +349,7 @@ static loam_status announce(loam_status status, const char *name) {
 }
 
 loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length) {
+  lm_policy_start();
   lock(&load_lock);
   loam_status status = load_text_locked(name, path, text, length);
   unlock(&load_lock);
@@ -389,6 +393,7 @@ loam_status lm_policy_load_file(const char *path, bool if_changed) {
   char buffer[sizeof record.path];
   bool known;
   const char *full = lm_policy_absolute(path, buffer, sizeof buffer);
+  lm_policy_start();
   lock(&load_lock);
   loam_status status = load_file_locked(path, full, if_changed, &known);
   unlock(&load_lock);

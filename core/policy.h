@@ -13,6 +13,9 @@
 #include "site.h"
 #include "source.h"
 
+/* Registers with threads, and all below it, once: before the first site is made, which takes a lock
+ * that a forked child must not find taken. */
+void lm_policy_start(void);
 void lm_policy_set_limits(const lm_limits *limits);
 const lm_limits *lm_policy_limits(void);
 

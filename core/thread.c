@@ -197,6 +197,9 @@ static void start(void) {
   lm_lock_drop(&start_lock);
 }
 
+/* When the library is loaded: as a rule, before there are threads to fork. */
+__attribute__((constructor)) static void begin(void) { start(); }
+
 /* For a key beyond the first 32 the C library callocs. */
 static bool has_destructor(lm_thread *t) {
   return !t->dying && has_key && pthread_setspecific(key, t) == 0;
@@ -360,6 +363,9 @@ bool lm_thread_grace(void) {
 
 static lm_lock fork_lock; /* guards the two numbers below: what this fork has locked */
 static uint32_t forking_hooks, forking_leaves;
+
+void lm_thread_hold_forks(void) { lm_lock_take(&fork_lock); }
+void lm_thread_allow_forks(void) { lm_lock_drop(&fork_lock); }
 
 static void lock_modules(void) {
   lm_lock_take(&hooks.lock);

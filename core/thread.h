@@ -218,6 +218,11 @@ typedef struct lm_thread_hooks {
 } lm_thread_hooks;
 void lm_thread_hook(const lm_thread_hooks *hooks);
 
+/* No thread of the process forks in between: for what registers hooks, and is to be whole in a
+ * child. Before any lock that a hook takes. */
+void lm_thread_hold_forks(void);
+void lm_thread_allow_forks(void);
+
 /* All that fork asks of a lock under which no other is taken: nobody holds it meanwhile. At most
  * LM_LEAVES; again for the same lock: nothing. */
 enum { LM_LEAVES = 16 };

@@ -198,6 +198,38 @@ static int sites_before_start(void *argument) {
   return 0;
 }
 
+static int makes_a_site(void *number) {
+  char tag[40];
+  snprintf(tag, sizeof tag, "forked.%d", *(int *)number);
+  return !loam_site_get(tag);
+}
+
+static _Atomic bool enough;
+
+static void *make_sites(void *unused) {
+  char tag[40];
+  for (int i = 0; !enough && i < 200000; i++) {
+    snprintf(tag, sizeof tag, "beside.%d", i);
+    (void)loam_site_get(tag);
+  }
+  return unused;
+}
+
+static int forks_amid_new_sites(void *unused) {
+  (void)unused;
+  pthread_t beside = start_thread(make_sites, NULL);
+  for (int i = 0; i < 40; i++)
+    if (run_in_child(makes_a_site, &i)) return 1;
+  enough = true;
+  return pthread_join(beside, NULL);
+}
+
+/* Also where no policy was loaded, nor anything started. */
+static void a_child_makes_sites_whatever_another_thread_was_at(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(forks_amid_new_sites, NULL), 0);
+}
+
 static void sites_may_be_made_before_the_start(void **state) {
   (void)state;
   const char *path = file_of("before.lua", one_leaf);
@@ -617,6 +649,7 @@ static void survives_each_refusal_of_the_system(void **state) {
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_child_makes_sites_whatever_another_thread_was_at),
     cmocka_unit_test(starts_once_and_again_after_a_stop),
     cmocka_unit_test(a_broken_policy_stops_the_start_unless_lenient),
     cmocka_unit_test(a_wrong_config_is_refused_by_name),
