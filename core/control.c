@@ -6,7 +6,10 @@
  *
  * Descriptors are opened and closed under the lock, so that a forked child, which has none of this,
  * knows which to close. The host may close them or put its own in their place (descriptor.h): they
- * are asked before each use, and opened anew. */
+ * are asked before each use, and opened anew amid an allocation of the host's. They have no table
+ * of their own because the thread runs what is the host's and a driver's (events, handlers,
+ * devices), which use that one; a second thread with such a table would make a program's start a
+ * tenth longer. */
 #include "control.h"
 
 #include <errno.h>
@@ -19,7 +22,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "age.h"
@@ -39,10 +41,11 @@
 enum {
   CLIENTS = 16,
   CLIENT_MS = 5000, /* without progress */
-  NAP_MS = 100,     /* a forked child is left alone that long, */
+  NAP_MS = 100,     /* a forked child, or a host that has robbed us, is left alone that long, */
   NAP_CALLS = 512,  /* or for so many allocations and frees; who calls exec has made a tenth */
   TICK_MS = 250,    /* of decay: memory is gone three ticks after it was last needed */
-  HEAL_MS = 50,     /* from when descriptors of ours are gone until there are new ones */
+  ROBBED_MS = 50,   /* then it is looked that often whether there are new descriptors */
+  LATE_MS = 1000,   /* and where there are none by then, the thread opens them */
   COUNT_MS = 100,   /* of threads, in a process whose first has ended */
 };
 
@@ -71,13 +74,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_running, is_stopping, wants_socket;
 static bool is_alone;  /* nobody will join the thread */
 static bool is_forked; /* as such end by _exit, they leave sockets behind */
+static bool is_robbed; /* descriptors are gone, and there are no new ones yet */
 static pthread_t thread;
 static lm_lock bell_lock; /* a leaf, inside the other: whoever frees may ring */
 static lm_descriptor bell[2] = { { .fd = -1 }, { .fd = -1 } }; /* look at what is wanted */
 static lm_descriptor listener = { .fd = -1 };
-static pid_t owner; /* process that bound the socket */
-static int64_t forked_ns;
-static _Atomic uint32_t calls_alone; /* of a forked child without a thread */
+static pid_t owner;                  /* process that bound the socket */
+static _Atomic int64_t alone_ns;     /* since when a forked child has no thread, or we are robbed */
+static _Atomic uint32_t calls_alone; /* allocations and frees since then */
+static _Thread_local bool is_service __attribute__((tls_model("initial-exec")));
 static char directory[LM_CONTROL_PATH], socket_path[LM_CONTROL_PATH];
 static LM_SPARSE char followed[PATH_MAX]; /* "" none */
 static lm_watch *watch;                   /* the thread's */
@@ -204,7 +209,9 @@ static loam_status open_socket_locked(void) {
   memcpy(socket_path, address.sun_path, sizeof socket_path);
   owner = getpid();
   listener = lm_descriptor_keep(fd);
-  return LOAM_OK;
+  if (listener.fd >= 0) return LOAM_OK;
+  unlink(socket_path);
+  return fail_path(socket_path);
 }
 
 static void close_socket_locked(void) {
@@ -253,7 +260,7 @@ static void accept_client(void) {
   if (fd >= 0 && c && is_same_user(fd)) {
     c->link = lm_descriptor_keep(fd);
     c->given = LM_NO_DESCRIPTOR;
-    c->is_here = true;
+    c->is_here = c->link.fd >= 0;
     delay_deadline(c);
   } else if (fd >= 0) {
     close(fd);
@@ -380,8 +387,7 @@ static void date_blocks(void) {
 static void take_incoming(void) {
   enter();
   if (has_incoming) {
-    lm_watch_close(watch);
-    watch = incoming;
+    lm_watch_replace(&watch, incoming);
     incoming = NULL;
     has_incoming = false;
   }
@@ -428,19 +434,22 @@ static int until_tick_ms(int timeout_ms) {
 /* What to wait for: bell, listener, watch, clients; -1 as a descriptor is ignored by poll. */
 enum { BELL, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + CLIENTS };
 
-static void gather(struct pollfd *fds, int *timeout_ms) {
+/* While descriptors are gone only what is there is served, and nothing opened. */
+static void gather(struct pollfd *fds, int *timeout_ms, bool is_whole) {
+  bool takes = is_whole && free_client();
   enter();
   fds[BELL] = (struct pollfd){ .fd = bell[0].fd, .events = POLLIN };
-  fds[LISTENER] = (struct pollfd){ .fd = free_client() ? listener.fd : -1, .events = POLLIN };
+  fds[LISTENER] = (struct pollfd){ .fd = takes ? listener.fd : -1, .events = POLLIN };
   leave();
-  fds[WATCH] = (struct pollfd){ .fd = watch ? lm_watch_fd(watch) : -1, .events = POLLIN };
-  *timeout_ms = until_tick_ms(watch ? lm_watch_timeout_ms(watch) : -1);
+  bool looks = is_whole && watch;
+  fds[WATCH] = (struct pollfd){ .fd = looks ? lm_watch_fd(watch) : -1, .events = POLLIN };
+  *timeout_ms = until_tick_ms(!is_whole ? ROBBED_MS : watch ? lm_watch_timeout_ms(watch) : -1);
   gather_clients(fds + FIRST_CLIENT, timeout_ms);
 }
 
 static void quiet_bell(void) {
-  char rings[64];
-  while (lm_descriptor_is_ours(&bell[0]) && read(bell[0].fd, rings, sizeof rings) > 0) continue;
+  char rings[64]; /* recv: a pipe of the host's that is there since a moment ago loses nothing */
+  while (lm_descriptor_is_ours(&bell[0]) && recv(bell[0].fd, rings, sizeof rings, 0) > 0) continue;
 }
 
 /* With no lock held. */
@@ -452,31 +461,42 @@ static loam_status tell_failure(loam_status status) {
   return lm_fail(status, "%s", words);
 }
 
-static bool is_robbed(void) {
-  enter();
-  bool robbed = !lm_descriptor_is_ours(&bell[0]) || !lm_descriptor_is_ours(&bell[1]) ||
-                (listener.fd >= 0 && !lm_descriptor_is_ours(&listener));
-  leave();
-  return robbed;
+/* From here on threads are wary, and so meet lm_control_revive, until the service is back. */
+static void fall_asleep(void) {
+  atomic_store(&alone_ns, lm_sys_clock_ns());
+  atomic_store_explicit(&calls_alone, 0, memory_order_relaxed);
+  atomic_store(&lm_control_asleep, true);
+  lm_thread_raise(LM_WARY_ALONE);
 }
 
-/* Opens anew what the host has closed or put its own in the place of. A while later: who closes all
- * numbers puts something there next, and what is opened has one of those for a moment. */
-static void heal(void) {
-  loam_status status = LOAM_OK;
-  if (!is_robbed()) return;
-  nanosleep(&(struct timespec){ .tv_nsec = HEAL_MS * 1000000 }, NULL);
+static void be_robbed_locked(void) {
+  is_robbed = true;
+  fall_asleep();
+}
+
+/* Forgets what the host has closed, or put its own in the place of. Whether there is such. */
+static bool lose_locked(void) {
+  bool is_deaf = !lm_descriptor_is_ours(&bell[0]) || !lm_descriptor_is_ours(&bell[1]);
+  bool is_hidden = listener.fd >= 0 && !lm_descriptor_is_ours(&listener);
+  if (is_deaf) close_bell_locked();
+  if (is_hidden && owner == getpid()) unlink(socket_path);
+  if (is_hidden) listener = LM_NO_DESCRIPTOR;
+  return is_deaf || is_hidden;
+}
+
+static void wake(void);
+
+/* What is opened has the lowest number for a moment, and who closes all puts its own there next. So
+ * new ones are opened by whoever allocates, amid a call of its own (lm_control_wake); by the thread
+ * only where nobody does for long. False: some are gone. */
+static bool heal(void) {
+  bool is_lost = watch && lm_watch_is_lost(watch);
   enter();
-  if (!lm_descriptor_is_ours(&bell[0]) || !lm_descriptor_is_ours(&bell[1])) {
-    close_bell_locked();
-    (void)open_bell_locked(); /* tried again next time */
-  }
-  if (listener.fd >= 0 && !lm_descriptor_is_ours(&listener)) {
-    listener = LM_NO_DESCRIPTOR;
-    status = open_socket_locked();
-  }
+  if (!is_robbed && !is_stopping && (lose_locked() || is_lost)) be_robbed_locked();
+  bool is_whole = !is_robbed;
   leave();
-  tell_failure(status);
+  if (!is_whole && lm_sys_clock_ns() - atomic_load(&alone_ns) >= LATE_MS * 1000000ll) wake();
+  return is_whole;
 }
 
 static bool is_done(void) {
@@ -517,7 +537,7 @@ static void shut_down(void) {
   *followed = 0;
   atomic_store(&is_watching, false);
   close_bell_locked();
-  is_running = false;
+  is_running = is_robbed = false;
   if (is_alone) pthread_detach(pthread_self());
   leave();
 }
@@ -526,15 +546,16 @@ static void *run(void *arg) {
   struct pollfd fds[WAITED];
   int timeout_ms;
   (void)arg;
+  is_service = true;
   if (is_forked) lm_control_clean(directory);
   while (!is_done() && !is_last()) {
-    heal();
     take_incoming();
-    gather(fds, &timeout_ms);
+    bool is_whole = heal();
+    gather(fds, &timeout_ms, is_whole);
     if (poll(fds, WAITED, timeout_ms) < 0) continue;
     if (fds[BELL].revents) quiet_bell();
     if (fds[LISTENER].revents && lm_descriptor_is_ours(&listener)) accept_client();
-    look_at_file();
+    if (is_whole) look_at_file();
     tick();
     keep_gauges();
     date_blocks();
@@ -591,27 +612,22 @@ static void drop_service(void) {
   has_incoming = false;
   lm_descriptor_close(&listener); /* the path is the parent's */
   close_bell_locked();
-  is_running = false;
+  is_running = is_robbed = false;
   job_ns = -1;
   lm_numa_unkeep();
-}
-
-/* From here on its threads are wary, and so meet lm_control_revive, until the service is back. */
-static void fall_asleep(void) {
-  forked_ns = lm_sys_clock_ns();
-  atomic_store_explicit(&calls_alone, 0, memory_order_relaxed);
-  is_forked = true;
-  atomic_store(&lm_control_asleep, true);
-  lm_thread_raise(LM_WARY_ALONE);
 }
 
 /* The child keeps what is wanted and drops what served it. */
 static void fork_child(void) {
   pthread_mutex_unlock(&lock); /* taken by this thread in fork_prepare */
   atomic_store(&is_headless, false);
+  is_service = false;
   bool was_served = is_running && !is_stopping;
   if (is_running) drop_service();
-  if ((was_served && CAN_REVIVE) || atomic_load(&lm_control_asleep)) fall_asleep();
+  bool was_asleep = atomic_exchange(&lm_control_asleep, false);
+  if (!CAN_REVIVE || !(was_served || was_asleep)) return;
+  is_forked = true;
+  fall_asleep();
 }
 
 static void hook(void) {
@@ -629,9 +645,18 @@ static void hook_once(void) {
 
 /* ---- what is wanted ---- */
 
+/* Of a thread that is there. Where no descriptor is to be had it is tried again. */
+static bool mend_bell_locked(void) {
+  (void)lose_locked();
+  is_robbed = false;
+  if (bell[0].fd < 0 && open_bell_locked()) be_robbed_locked();
+  return !is_robbed;
+}
+
 /* Socket, if wanted, and thread, if there is anything for it to do. */
 static loam_status start_locked(void) {
   loam_status status = LOAM_OK;
+  if (is_running && !mend_bell_locked()) return LOAM_OK;
   if (wants_socket && listener.fd < 0) status = open_socket_locked();
   bool wants_thread = listener.fd >= 0 || has_incoming || watch || atomic_load(&wants_applying);
   if (!wants_thread) return status;
@@ -670,10 +695,20 @@ void lm_control_stop(void) {
   wants_socket = false;
   is_stopping = true;
   /* Called back from an event, it ends once it is back; or it cannot be told, and ends with us. */
-  is_alone = !ring() || is_self;
+  bool is_told = ring() || is_robbed;
+  is_alone = !is_told || is_self;
   bool is_joined = was_running && !is_alone;
   leave();
   if (is_joined) pthread_join(ended, NULL);
+}
+
+static loam_status change_watch_locked(lm_watch *opened) {
+  lm_watch_replace(&incoming, opened);
+  has_incoming = is_running || opened;
+  atomic_store(&is_watching, opened != NULL);
+  loam_status status = start_locked();
+  ring();
+  return status;
 }
 
 loam_status lm_control_watch(const char *path) {
@@ -689,12 +724,7 @@ loam_status lm_control_watch(const char *path) {
   hook_once();
   enter();
   snprintf(followed, sizeof followed, "%s", path ? path : "");
-  lm_watch_close(incoming);
-  incoming = opened;
-  has_incoming = is_running || opened;
-  atomic_store(&is_watching, opened != NULL);
-  loam_status status = start_locked();
-  ring();
+  loam_status status = change_watch_locked(opened);
   leave();
   return tell_failure(status);
 }
@@ -723,10 +753,23 @@ void lm_control_apply(bool wanted) {
 
 bool lm_control_watching(void) { return atomic_load(&is_watching); }
 
-/* Whether a child has been left alone for long enough. */
+/* Unless it is not to be followed any more. */
+static void watch_again(const char *path) {
+  lm_watch *opened = NULL;
+  loam_status status = LOAM_OK;
+  if (lm_watch_open(path, &opened) != LOAM_OK) return;
+  enter();
+  bool is_wanted = !is_stopping && !strcmp(path, followed);
+  if (is_wanted) status = change_watch_locked(opened);
+  leave();
+  if (!is_wanted) lm_watch_close(opened);
+  tell_failure(status);
+}
+
+/* Whether the process has been left alone for long enough. */
 static bool is_rested(void) {
   return atomic_fetch_add_explicit(&calls_alone, 1, memory_order_relaxed) >= NAP_CALLS ||
-         lm_sys_clock_ns() - forked_ns >= NAP_MS * 1000000ll;
+         lm_sys_clock_ns() - atomic_load(&alone_ns) >= NAP_MS * 1000000ll;
 }
 
 static void wake(void) {
@@ -735,15 +778,20 @@ static void wake(void) {
   enter();
   bool is_woken = awake_locked();
   if (is_woken) status = start_locked();
+  bool is_whole = is_woken && !is_robbed;
   memcpy(path, followed, sizeof path);
   leave();
   tell_failure(status);
-  if (is_woken && *path) lm_control_watch(path);
+  if (is_whole && *path) watch_again(path);
 }
 
 void lm_control_wake(void) {
   int before = errno;
   const lm_thread *self = lm_thread_get();
-  if (self && !self->inside && !self->dying && is_rested()) wake();
+  if (self && !self->inside && !self->dying && !is_service && is_rested()) {
+    lm_sys_calm();
+    wake();
+    lm_sys_calm_end();
+  }
   errno = before;
 }

@@ -38,7 +38,9 @@ bool lm_control_is_open(void);
 /* A forked child has no service thread. It is started again by a request of the child, but not by
  * its first: most children call exec soon, and pay next to nothing. Until then all of its threads
  * are wary (LM_WARY_ALONE), so that whatever it asks for takes the long way, where this is called
- * with no lock held. Cheap to call when there is no need. */
+ * with no lock held. Likewise where the host has closed what serves it, or put its own there: it is
+ * opened anew by a request, or by the thread once there was none for a second. Cheap to call when
+ * there is no need. */
 extern _Atomic bool lm_control_asleep;
 void lm_control_wake(void);
 LM_INLINE void lm_control_revive(void) {

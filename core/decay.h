@@ -38,6 +38,9 @@ LM_INLINE void lm_decay_stir(void) {
 /* What wakes the service thread; called by whoever frees, so it takes leaf locks only. */
 void lm_decay_wake_by(void (*wake)(void));
 
+/* Whether somebody ticked of late, or was just woken to. */
+bool lm_decay_is_served(void);
+
 /* The service thread's: whether a tick is wanted at all, and what stands around each. */
 bool lm_decay_is_asleep(void);
 void lm_decay_begin(void);

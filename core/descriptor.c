@@ -20,17 +20,30 @@ static int high_place(void) {
   return (int)(limit.rlim_cur - limit.rlim_cur / 4);
 }
 
-static lm_descriptor keep(int fd) {
-  struct stat st;
-  int before = errno, moved = fcntl(fd, F_DUPFD_CLOEXEC, high_place());
-  if (moved >= 0) {
-    close(fd);
-    fd = moved;
-  }
-  errno = before;
-  if (!fstat(fd, &st)) return (lm_descriptor){ fd, st.st_dev, st.st_ino };
-  close(fd);
+static lm_descriptor lost(void) {
+  errno = EBADF;
   return LM_NO_DESCRIPTOR;
+}
+
+lm_descriptor lm_descriptor_know(int fd) {
+  struct stat st;
+  if (fd < 0) return LM_NO_DESCRIPTOR;
+  return fstat(fd, &st) ? lost() : (lm_descriptor){ fd, st.st_dev, st.st_ino };
+}
+
+/* Another thread of the host's may at any moment put its own at the low number: then that is its
+ * own, and a copy of it is none of ours. */
+static lm_descriptor keep(int fd) {
+  int before = errno;
+  lm_descriptor low = lm_descriptor_know(fd), high = low;
+  if (low.fd < 0) return low;
+  high.fd = fcntl(fd, F_DUPFD_CLOEXEC, high_place());
+  errno = before;
+  if (high.fd < 0) return low;
+  if (lm_descriptor_is_ours(&low)) close(fd);
+  if (lm_descriptor_is_ours(&high)) return high;
+  close(high.fd);
+  return lost();
 }
 
 lm_descriptor lm_descriptor_keep(int fd) {

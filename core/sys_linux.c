@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "descriptor.h"
 #include "outcome.h"
 
 /* Constants younger than some headers that this is built with. */
@@ -432,9 +433,10 @@ void lm_sys_calm_end(void) {
   pthread_setcanceltype(calm.type, &same);
 }
 
-static ssize_t read_some(int fd, char *buffer, size_t size) {
+/* Not read: where the host has put a pipe of its own at the number, nothing is taken out of it. */
+static ssize_t read_some(int fd, char *buffer, size_t size, size_t offset) {
   ssize_t n;
-  do n = read(fd, buffer, size);
+  do n = pread(fd, buffer, size, (off_t)offset);
   while (n < 0 && errno == EINTR);
   return n;
 }
@@ -443,7 +445,7 @@ static int read_all(int fd, char *buffer, size_t size, size_t *out) {
   size_t used = 0;
   ssize_t n = 1;
   while (used < size && n > 0) {
-    n = read_some(fd, buffer + used, size - used);
+    n = read_some(fd, buffer + used, size - used, used);
     if (n < 0) return errno;
     used += (size_t)n;
   }
@@ -453,11 +455,11 @@ static int read_all(int fd, char *buffer, size_t size, size_t *out) {
 
 static int read_file(const char *path, char *buffer, size_t size, size_t *out) {
   int before = errno;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return outcome(-1, before);
-  int error = read_all(fd, buffer, size - 1, out);
+  lm_descriptor file = lm_descriptor_know(open(path, O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return outcome(-1, before);
+  int error = read_all(file.fd, buffer, size - 1, out);
   buffer[error ? 0 : *out] = 0;
-  close(fd);
+  lm_descriptor_close(&file);
   errno = before;
   return error;
 }
@@ -487,14 +489,14 @@ static size_t tell_lines(char *text, size_t length, size_t most,
 static int each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx) {
   char text[4096];
   int before = errno;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return outcome(-1, before);
-  size_t left = 0;
+  lm_descriptor file = lm_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return outcome(-1, before);
+  size_t left = 0, done = 0;
   ssize_t n;
-  while ((n = read_some(fd, text + left, sizeof text - left)) > 0)
+  for (; (n = read_some(file.fd, text + left, sizeof text - left, done)) > 0; done += (size_t)n)
     left = tell_lines(text, left + (size_t)n, 511, tell, ctx);
   int error = n < 0 ? errno : 0;
-  close(fd);
+  lm_descriptor_close(&file);
   errno = before;
   return error;
 }

@@ -79,7 +79,7 @@ enum {
   LM_WARY_COUNTING = 8, /* frees take tokens by compare and exchange: lm_thread_lower */
   LM_WARY_TELLING = 16, /* the host hears of each block (hook.c): likewise */
   LM_WARY_LISTING = 32, /* so do those who debug loam_blocks (ledger.c): likewise */
-  LM_WARY_ALONE = 64,   /* nobody serves this forked child yet (control.h): likewise */
+  LM_WARY_ALONE = 64,   /* nobody serves this process for now (control.h): likewise */
 };
 
 /* Blocks made and ended by a thread, by loam_block_kind; by lm_count. */

@@ -212,17 +212,13 @@ static void poll_file(lm_watch *w, int64_t now) {
   if (w->trouble || !is_same(&s, &w->seen)) note(w, now);
 }
 
-/* The host may close what is ours: then look, and watch anew. */
-static void notice_loss(lm_watch *w, int64_t now) {
-  if (w->inotify.fd < 0 || lm_descriptor_is_ours(&w->inotify)) return;
-  w->inotify = LM_NO_DESCRIPTOR;
-  w->places = 0;
-  note(w, now);
+bool lm_watch_is_lost(const lm_watch *w) {
+  return w->inotify.fd >= 0 && !lm_descriptor_is_ours(&w->inotify);
 }
 
 bool lm_watch_ready(lm_watch *w) {
   int64_t now = lm_sys_clock_ns();
-  notice_loss(w, now);
+  if (lm_watch_is_lost(w)) return false;
   drain(w, now);
   poll_file(w, now);
   if (!w->first_ns || ms_to_look(w, now)) return false;
@@ -260,6 +256,14 @@ void lm_watch_close(lm_watch *w) {
   if (!w) return;
   lm_descriptor_close(&w->inotify);
   lm_own_free(w);
+}
+
+/* Both have one number only if the host has closed the older one's: all of inotify look alike. */
+void lm_watch_replace(lm_watch **watch, lm_watch *by) {
+  lm_watch *old = *watch;
+  if (old && by && old->inotify.fd == by->inotify.fd) old->inotify = LM_NO_DESCRIPTOR;
+  lm_watch_close(old);
+  *watch = by;
 }
 
 int lm_watch_fd(const lm_watch *w) {

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include "control.h"
@@ -291,6 +292,108 @@ static void it_can_be_stopped_by_its_own_callback(void **state) {
   uint64_t before = generation();
   assert_int_equal(lm_control_watch(file), LOAM_OK);
   assert_true(reaches(before + 1));
+}
+
+/* And whatever else the test was started with. Past the thread sanitizer, which calls it a race. */
+static void close_ours(void) {
+  for (int fd = 64; fd < 4096; fd++) syscall(SYS_close, fd);
+}
+
+static bool is_asleep(void) { return atomic_load(&lm_control_asleep); }
+
+static void wait_until_robbed(void) {
+  for (int naps = 0; !is_asleep() && be_patient(&naps);) continue;
+  assert_true(is_asleep());
+}
+
+static void use(int times) {
+  for (int i = 0; i < times; i++) loam_free(loam_malloc(NULL, 64));
+}
+
+static void serve(void) {
+  use(1);
+  save(ALL_OF("robbed"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+}
+
+static void is_served(void) {
+  char text[256];
+  uint64_t before = generation();
+  snprintf(text, sizeof text, ALL_OF("served %d"), (int)before, (int)before);
+  assert_true(lm_control_is_open());
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+  save_whole(text);
+  assert_true(reaches(before + 1));
+}
+
+static void what_the_host_closes_is_opened_amid_its_allocations(void **state) {
+  (void)state;
+  close_ours();
+  int fds = count_fds();
+  serve();
+  int served = count_fds();
+  for (int i = 0; i < 5; i++) {
+    close_ours();
+    wait_until_robbed();
+    assert_in_range(count_fds(), fds, served - 1);
+    use(600);
+    assert_true(exists(socket_of(getpid())));
+    assert_false(is_asleep());
+    is_served();
+  }
+  assert_in_range(count_fds(), fds, served + 1); /* a client's, perhaps */
+}
+
+static void what_a_host_that_allocates_nothing_closes_is_opened_too(void **state) {
+  (void)state;
+  serve();
+  close_ours();
+  wait_until_robbed();
+  for (int naps = 0; is_asleep() && be_patient(&naps);) continue;
+  for (int naps = 0; !lm_control_is_open() && be_patient(&naps);) continue;
+  is_served();
+}
+
+static void a_robbed_service_can_be_stopped(void **state) {
+  (void)state;
+  int threads = count_threads();
+  for (int i = 0; i < 5; i++) {
+    serve();
+    close_ours();
+    if (i & 1) wait_until_robbed();
+    lm_control_stop();
+    assert_false(is_asleep());
+    assert_false(lm_control_is_open());
+    for (int naps = 0; count_threads() > threads && be_patient(&naps);) continue;
+    use(600);
+    assert_false(exists(socket_of(getpid())));
+  }
+  serve();
+  is_served();
+}
+
+static void where_no_descriptor_is_left_it_is_tried_again(void **state) {
+  (void)state;
+  struct rlimit before, none;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none = (struct rlimit){ 3, before.rlim_max };
+  loam_on_event(note_event, NULL);
+  serve();
+  told = 0;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  close_ours();
+  wait_until_robbed();
+  use(2000);
+  bool open = lm_control_is_open();
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_false(open);
+  assert_true(is_asleep());
+  assert_int_equal(told, 0);
+  loam_on_event(NULL, NULL);
+  use(600);
+  is_served();
 }
 
 static int exit_as_host(void *argument) {
@@ -660,6 +763,10 @@ int main(void) {
     TEST(no_descriptors_left_harm_nobody),
     TEST(stopping_leaves_nothing_behind),
     TEST(it_can_be_stopped_by_its_own_callback),
+    TEST(what_the_host_closes_is_opened_amid_its_allocations),
+    TEST(what_a_host_that_allocates_nothing_closes_is_opened_too),
+    TEST(a_robbed_service_can_be_stopped),
+    TEST(where_no_descriptor_is_left_it_is_tried_again),
     TEST(a_host_that_exits_removes_its_socket),
     TEST(an_edit_goes_live),
     TEST(a_broken_edit_keeps_the_last_good),

@@ -1,10 +1,15 @@
 /* test_descriptor.c - descriptors of ours in a table that is the host's. */
 #include <fcntl.h>
+#include <stdarg.h>
 #include <sys/inotify.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "descriptor.h"
 #include "test.h"
+
+#include <errno.h>
+#include <sys/stat.h>
 
 static lm_descriptor keep_pipe_end(int *other) {
   int ends[2];
@@ -54,6 +59,54 @@ static void does_not_close_what_the_host_put_in_its_place(void **state) {
   close(other);
 }
 
+/* What another thread of the host's does when a descriptor of ours is copied: it puts its own at
+ * the number, before or after. */
+static int hosts = -1;
+static bool is_before;
+
+int fcntl(int fd, int command, ...) {
+  va_list rest;
+  va_start(rest, command);
+  long argument = va_arg(rest, long);
+  va_end(rest);
+  bool robs = hosts >= 0 && command == F_DUPFD_CLOEXEC;
+  if (robs && is_before) dup2(hosts, fd);
+  int result = (int)syscall(SYS_fcntl, fd, command, argument);
+  if (robs && !is_before) dup2(hosts, fd);
+  return result;
+}
+
+static void the_host_may_take_the_number_meanwhile(void **state) {
+  (void)state;
+  for (int before = 0; before < 2; before++) {
+    int ends[2], other, low = dup(0), next;
+    assert_int_equal(pipe(ends), 0);
+    close(low);
+    assert_int_equal(write(ends[1], "kept", 4), 4);
+    hosts = ends[0];
+    is_before = before;
+    errno = 0;
+    lm_descriptor d = keep_pipe_end(&other);
+    hosts = -1;
+    assert_int_equal(d.fd >= 0, !before);
+    assert_int_equal(lm_descriptor_is_ours(&d), !before);
+    assert_int_equal(errno, before ? EBADF : 0);
+    struct stat theirs, there;
+    assert_int_equal(fstat(ends[0], &theirs), 0);
+    assert_int_equal(fstat(low, &there), 0);
+    assert_int_equal(there.st_ino, theirs.st_ino);
+    lm_descriptor_close(&d);
+    close(low);
+    close(other);
+    assert_int_equal(read(ends[0], (char[8]){ 0 }, 8), 4);
+    close(ends[0]);
+    close(ends[1]);
+    next = open("/dev/null", O_RDONLY); /* no copy is left below */
+    assert_int_equal(next, low);
+    close(next);
+  }
+}
+
 static void none_is_nobodys(void **state) {
   (void)state;
   lm_descriptor d = lm_descriptor_keep(-1);
@@ -78,6 +131,7 @@ int main(void) {
     cmocka_unit_test(leaves_the_low_numbers_to_the_host),
     cmocka_unit_test(is_ours_until_the_host_closes_it),
     cmocka_unit_test(does_not_close_what_the_host_put_in_its_place),
+    cmocka_unit_test(the_host_may_take_the_number_meanwhile),
     cmocka_unit_test(none_is_nobodys),
     cmocka_unit_test(knows_inotify_from_a_file),
   };

@@ -322,6 +322,22 @@ static void reads_small_files_whole_and_long_ones_in_part(void **state) {
   assert_int_equal(length, 3);
 }
 
+/* As where the host has put one of its own at the number meanwhile. */
+static void takes_nothing_out_of_a_pipe(void **state) {
+  (void)state;
+  char path[64], text[5] = "";
+  int ends[2];
+  size_t length;
+  assert_int_equal(pipe(ends), 0);
+  assert_int_equal(write(ends[1], "kept", 4), 4);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+  assert_int_equal(lm_sys_read_file(path, text, sizeof text, &length), ESPIPE);
+  assert_int_equal(read(ends[0], text, 4), 4);
+  assert_string_equal(text, "kept");
+  close(ends[0]);
+  close(ends[1]);
+}
+
 static void tells_the_time_and_something_random(void **state) {
   (void)state;
   int64_t a = lm_sys_clock_ns();
@@ -412,6 +428,7 @@ int main(void) {
     cmocka_unit_test(sleeps_until_woken_and_knows_who_lives),
     cmocka_unit_test(a_wait_for_a_changed_word_returns),
     cmocka_unit_test(reads_small_files_whole_and_long_ones_in_part),
+    cmocka_unit_test(takes_nothing_out_of_a_pipe),
     cmocka_unit_test(tells_the_time_and_something_random),
     cmocka_unit_test(refuses_the_nth_call_once),
     cmocka_unit_test(a_broken_promise_is_named_and_aborts),

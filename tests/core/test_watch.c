@@ -302,6 +302,26 @@ static void without_inotify_it_polls(void **state) {
   assert_int_equal(run_in_child(looks_without_inotify, (void *)path), 0);
 }
 
+static void one_that_the_host_has_closed_is_replaced(void **state) {
+  (void)state;
+  const char *path = in_folder("p.lua");
+  save(path, "one");
+  open_watch(path);
+  int fd = lm_watch_fd(watch);
+  assert_false(lm_watch_is_lost(watch));
+  close(fd);
+  assert_true(lm_watch_is_lost(watch));
+  assert_int_equal(lm_watch_fd(watch), -1);
+  assert_false(lm_watch_ready(watch));
+  lm_watch *by;
+  assert_int_equal(lm_watch_open(path, &by), LOAM_OK);
+  assert_int_equal(lm_watch_fd(by), fd); /* the same number */
+  lm_watch_replace(&watch, by);
+  assert_ptr_equal(watch, by);
+  assert_int_equal(lm_watch_fd(watch), fd);
+  assert_true(looks_within(PATIENCE_S * 1000));
+}
+
 static void a_path_that_is_too_long_is_refused(void **state) {
   (void)state;
   char path[5000];
@@ -333,6 +353,7 @@ int main(void) {
     TEST(it_waits_for_quiet),
     TEST(a_file_that_is_never_quiet_is_looked_at_all_the_same),
     TEST(without_inotify_it_polls),
+    TEST(one_that_the_host_has_closed_is_replaced),
     TEST(a_path_that_is_too_long_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

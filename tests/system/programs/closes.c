@@ -1,0 +1,50 @@
+/* closes.c - a program that closes all that it did not open and puts its own there, again and
+ * again, allocating in between: `closes ROUNDS`. What it has put must stay. Then it closes all and
+ * waits for the end of its input; with `closes ROUNDS idle` it allocates nothing meanwhile. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "expect.h"
+
+enum { NUMBERS = 1024, PUT = 700, BLOCKS = 32 };
+
+static void close_all(void) {
+  for (int fd = 3; fd < NUMBERS; fd++) close(fd);
+}
+
+static ino_t inode_of(int fd) {
+  struct stat st;
+  expect(!fstat(fd, &st));
+  return st.st_ino;
+}
+
+/* The lowest numbers are the next, and then all of them are its own. */
+static void put_all(int ends[2]) {
+  expect(!pipe(ends));
+  expect(ends[0] == 3 && ends[1] == 4);
+  for (int fd = 5; fd < PUT; fd++) expect(dup2(ends[fd & 1], fd) == fd);
+}
+
+static void allocate(void) {
+  for (int i = 0; i < BLOCKS; i++) free(kept(malloc(64)));
+}
+
+int main(int argc, char **argv) {
+  long rounds = strtol(argv[1], NULL, 10);
+  int ends[2];
+  for (long i = 0; i < rounds; i++) {
+    close_all();
+    put_all(ends);
+    ino_t own = inode_of(ends[0]);
+    allocate();
+    for (int fd = 3; fd < PUT; fd++) expect(inode_of(fd) == own);
+  }
+  printf("%ld rounds\n", rounds);
+  fflush(stdout);
+  close_all();
+  struct pollfd input = { .fd = 0, .events = POLLIN };
+  while (!poll(&input, 1, argc > 2 ? -1 : 20)) allocate();
+  return 0;
+}
