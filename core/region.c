@@ -238,6 +238,14 @@ static void note_idle_locked(lm_regions *r) {
   if (r->idle > r->dirty.slots) r->idle = r->dirty.slots;
 }
 
+/* A program that takes and frees much over and over would have it zeroed and mapped each time: what
+ * it misses so is kept next time, until a tick finds that it lay idle. */
+static void miss_locked(lm_regions *r, uint32_t slots) {
+  uint32_t missed = slots < r->gone ? slots : r->gone;
+  r->gone -= missed;
+  r->missed += missed;
+}
+
 /* Zeroing warm memory again is cheaper than having the kernel zero and map fresh pages. */
 static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
   *clean = false;
@@ -245,6 +253,7 @@ static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *c
   note_idle_locked(r);
   if (slot) return slot;
   *clean = true;
+  miss_locked(r, slots);
   slot = lm_runs_take(&r->clean, slots, align);
   return slot || r->how.registered ? slot : grow_locked(r, slots, align);
 }
@@ -324,11 +333,11 @@ static uint32_t longest_beyond(lm_regions *r, uint32_t keep, uint32_t *slots) {
 
 /* Releases dirty runs, the longest first, until `keep` slots are left. The lock is not held while
  * the system works: it can take long. */
-static void trim(lm_regions *r, uint32_t keep) {
-  uint32_t slot, slots;
-  if (r->how.registered) return;
-  while ((slot = longest_beyond(r, keep, &slots)) != 0)
-    if (!release(r, slot, slots)) return;
+static uint32_t trim(lm_regions *r, uint32_t keep) {
+  uint32_t slot, slots, done = 0;
+  if (r->how.registered) return 0;
+  while ((slot = longest_beyond(r, keep, &slots)) != 0 && release(r, slot, slots)) done += slots;
+  return done;
 }
 
 /* What was released may be what is asked for next. */
@@ -338,7 +347,7 @@ void lm_regions_trim(lm_regions *r) {
   bool has_some = r->dirty.slots > 0;
   if (has_some) r->refused = 0;
   lm_lock_drop(&r->lock);
-  if (has_some) trim(r, 0);
+  if (has_some) (void)trim(r, 0);
 }
 
 size_t lm_regions_released(void) {
@@ -372,6 +381,8 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   uint32_t idle = r->idle;
   bool more = r->dirty.slots > idle || idle > *most;
   r->idle = r->dirty.slots;
+  r->gone = 0;
+  r->missed -= idle < r->missed ? idle : r->missed;
   lm_lock_drop(&r->lock);
   if (idle > *most) idle = *most;
   uint32_t slot, slots;
@@ -426,17 +437,27 @@ static uint32_t dirty_to_keep_locked(const lm_regions *r) {
   return share > least ? share : least;
 }
 
+static void let_go_beyond(lm_regions *r, uint32_t keep) {
+  uint32_t done = trim(r, keep);
+  lm_lock_take(&r->lock);
+  r->gone += done;
+  lm_lock_drop(&r->lock);
+}
+
 void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
   lm_verify(lm_regions_is_valid(r));
   lm_runs_put(&r->dirty, slot, slots);
   uint32_t keep = dirty_to_keep_locked(r);
   bool over = r->dirty.slots > keep, much = r->dirty.slots >= LM_DECAY_LEAST;
+  if (over && !lm_decay_is_served()) r->gone = r->missed = 0; /* no tick would end it */
+  over = r->dirty.slots > keep + r->missed;
+  keep = keep / 2 + r->missed;
   lm_lock_drop(&r->lock);
   if (much || r->how.registered) lm_decay_stir();
   /* To half, so that a program that frees and takes the same large block does not come here each
    * time: its block would be the longest. */
-  if (over) trim(r, keep / 2);
+  if (over) let_go_beyond(r, keep);
 }
 
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {

@@ -3,7 +3,8 @@
  *
  *   clean   never touched, or given back to the system since: all zero, costs no memory
  *   dirty   touched: reused first, because it is warm; kept up to a bound, beyond which it is
- *           given back to the system, as is what nobody needed for a while
+ *           given back to the system, as is what nobody needed for a while; who asks for that again
+ *           before the next tick has the bound raised by it
  *
  * A region has no identity once it is taken: its slots join their neighbours', and whatever is
  * given back to the range is first stripped of every preparation. So an idle strategy costs address
@@ -32,6 +33,8 @@ typedef struct lm_regions {
   lm_runs clean, dirty;
   uint32_t held;      /* slots: clean + dirty + in use */
   uint32_t idle;      /* fewest dirty slots since the last tick (decay.h): nobody needed these */
+  uint32_t gone;      /* slots that were too many since the last tick, and not asked for since */
+  uint32_t missed;    /* that were, and were asked for again: of so many more none is too many */
   uint32_t refused;   /* slots of a region that the system refused, of an eager kind; 0: none */
   int64_t refused_ns; /* when it did */
   const char *_Atomic why; /* it last could not be had, in words; NULL: it always could */

@@ -163,6 +163,48 @@ static void ticks_leave_what_is_taken_over_and_over(void **state) {
   loam_free(first);
 }
 
+enum { TALL = 8 };
+
+/* What goes back of one of 320 MiB, in blocks that no thread keeps. */
+static size_t released_by_a_peak(void) {
+  static char *p[TALL];
+  size_t before = lm_regions_released();
+  for (int i = 0; i < TALL; i++) {
+    p[i] = loam_malloc(NULL, 40 * LM_MIB);
+    assert_non_null(p[i]);
+    for (size_t at = 0; at < 40 * LM_MIB; at += LM_MIB / 4) p[i][at] = 1;
+  }
+  for (int i = 0; i < TALL; i++) loam_free(p[i]);
+  return lm_regions_released() - before;
+}
+
+static void a_peak_that_comes_again_and_again_is_kept_until_it_is_idle(void **state) {
+  (void)state;
+  loam_trim();
+  size_t before = resident();
+  lm_sweep_decay();
+  size_t gone = released_by_a_peak();
+  assert_true(gone > 100 * LM_MIB);
+  for (int i = 0; i < 50 && gone; i++) { /* on a slow machine a tick may be long ago */
+    lm_sweep_decay();
+    (void)released_by_a_peak();
+    gone = released_by_a_peak();
+  }
+  assert_int_equal(gone, 0);
+  for (int i = 0; i < 4; i++) lm_sweep_decay();
+  if (!SANITIZED) assert_true(resident() < before + NEAR);
+  assert_true(released_by_a_peak() > 100 * LM_MIB);
+  loam_trim();
+}
+
+static void without_ticks_no_peak_is_kept(void **state) {
+  (void)state;
+  lm_decay_rouse(); /* whom nothing follows */
+  sleep(4);
+  for (int i = 0; i < 6; i++) assert_true(released_by_a_peak() > 100 * LM_MIB);
+  loam_trim();
+}
+
 /* A few warm pages are not worth a wake-up. */
 static void ticks_give_back_what_loam_itself_used(void **state) {
   (void)state;
@@ -346,6 +388,8 @@ int main(void) {
     TEST(ticks_leave_the_pages_of_what_is_being_freed),
     TEST(three_ticks_give_back_a_peak_and_then_none_is_wanted),
     TEST(ticks_leave_what_is_taken_over_and_over),
+    TEST(a_peak_that_comes_again_and_again_is_kept_until_it_is_idle),
+    TEST(without_ticks_no_peak_is_kept),
     TEST(ticks_give_back_what_loam_itself_used),
     TEST(little_rouses_nobody),
     TEST(trims_and_ticks_beside_threads_that_allocate),
