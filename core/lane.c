@@ -97,15 +97,16 @@ int lm_lane_ask(lm_thread *t, const lm_plan *plan, uint32_t node, loam_site *sit
 /* While active, after a decision of the same section: a swap since then makes the thread forget. */
 static void open_lane(lm_thread *t, lm_lane *lane, uint64_t key, const loam_site *site,
                       const taking *k) {
-  lm_stats_reuse(lane, site->index, &k->serve);
+  lm_stats_reuse(t, lane, site->index, &k->serve);
   lm_pool_name(t, k->serve.bin);
   lane->bin = k->serve.bin;
   lane->token = k->token;
   lane->key = key;
 }
 
-static void open_gate(lm_lane *lane, uint64_t key, const loam_site *site, const lm_gate *gate) {
-  lm_stats_reuse(lane, site->index, &(lm_serve){ 0 });
+static void open_gate(lm_thread *t, lm_lane *lane, uint64_t key, const loam_site *site,
+                      const lm_gate *gate) {
+  lm_stats_reuse(t, lane, site->index, &(lm_serve){ 0 });
   lane->gate = gate;
   lane->key = key;
 }
@@ -274,7 +275,7 @@ static LM_NOINLINE void *take_gated(lm_thread *t, const lm_plan *plan, loam_site
                                     unsigned class_, taking *k, lm_lane **lane, uint64_t *key) {
   uint32_t node = k->serve.node;
   if (plan->gate && *lane && !is_lane_of(*lane, *key + LM_LANE_ASKS, site->index))
-    open_gate(*lane, *key + LM_LANE_ASKS, site, &plan->gate[node]);
+    open_gate(t, *lane, *key + LM_LANE_ASKS, site, &plan->gate[node]);
   int strategy = lm_lane_ask(t, plan, node, site, size);
   *lane = NULL;
   k->serve = (lm_serve){ 0 };

@@ -88,6 +88,22 @@ static struct stripe {
 
 static struct stripe *stripe_of(uint64_t key) { return &totals[mix(key) >> 16 & (STRIPES - 1)]; }
 
+/* Which 32nd of n the i-th is in, as a bit. */
+static uint32_t part_of(size_t i, size_t n) { return 1u << i / (n / 32); }
+
+/* The first from i on that may have been somebody's; n: none. */
+static int next_used(_Atomic uint32_t *parts, int i, int n) {
+  uint32_t used = atomic_load_explicit(parts, memory_order_relaxed);
+  while (i < n && !(used & part_of((size_t)i, (size_t)n))) i++;
+  return i;
+}
+
+/* Only the thread writes. */
+static void use(_Atomic uint32_t *parts, uint32_t part) {
+  uint32_t now = atomic_load_explicit(parts, memory_order_relaxed);
+  if (!(now & part)) atomic_store_explicit(parts, now | part, memory_order_relaxed);
+}
+
 static void tell_locked(table *t, lm_tally *e, uint64_t key) {
   uint64_t blocks = atomic_load_explicit(&e->blocks, memory_order_acquire);
   uint64_t bytes = atomic_load_explicit(&e->bytes, memory_order_acquire);
@@ -100,10 +116,11 @@ static void tell_locked(table *t, lm_tally *e, uint64_t key) {
 }
 
 /* Whoever asks holds every lock, so an entry changes under that of what it has. */
-void lm_stats_rekey(lm_tally *entry, uint64_t key) {
+void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key) {
   uint64_t old = atomic_load_explicit(&entry->key, memory_order_relaxed);
   struct stripe *stripe = stripe_of(old);
   lm_lock_take(&stripe->lock);
+  use(&t->used_tallies, part_of((size_t)(entry - t->tally), LM_TALLIES));
   tell_locked(&stripe->table, entry, old);
   atomic_store_explicit(&entry->key, key, memory_order_relaxed);
   lm_lock_drop(&stripe->lock);
@@ -120,10 +137,12 @@ static uint64_t blocks_of(const lm_lane *lane) {
 
 static size_t size_of(const lm_lane *lane) { return lm_class_size(lane->class_); }
 
-static void give_lane(lm_lane *lane, uint32_t site, uint16_t strategy, uint8_t class_) {
+static void give_lane(lm_thread *t, lm_lane *lane, uint32_t site, uint16_t strategy,
+                      uint8_t class_) {
   uint64_t old = owner_of(lane);
   struct stripe *stripe = stripe_of(old);
   lm_lock_take(&stripe->lock);
+  use(&t->used_lanes, part_of((size_t)(lane - t->lane), LM_LANES));
   uint64_t blocks = blocks_of(lane);
   if (blocks) {
     sums *row = touch(&stripe->table, old);
@@ -137,19 +156,19 @@ static void give_lane(lm_lane *lane, uint32_t site, uint16_t strategy, uint8_t c
   lm_lock_drop(&stripe->lock);
 }
 
-void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve) {
+void lm_stats_reuse(lm_thread *t, lm_lane *lane, uint32_t site, const lm_serve *serve) {
   uint8_t class_ = (uint8_t)lm_class_with(serve->units * (size_t)16);
   if (owner_of(lane) != lm_stats_key(site, serve->strategy) || lane->class_ != class_)
-    give_lane(lane, site, serve->strategy, class_);
+    give_lane(t, lane, site, serve->strategy, class_);
 }
 
 static void tell_all(lm_thread *t) {
-  for (int i = 0; i < LM_TALLIES; i++) {
+  for (int i = 0; (i = next_used(&t->used_tallies, i, LM_TALLIES)) < LM_TALLIES; i++) {
     uint64_t key = atomic_load_explicit(&t->tally[i].key, memory_order_relaxed);
-    if (key) lm_stats_rekey(&t->tally[i], key);
+    if (key) lm_stats_rekey(t, &t->tally[i], key);
   }
-  for (int i = 0; i < LM_LANES; i++)
-    if (owner_of(&t->lane[i])) give_lane(&t->lane[i], 0, 0, 0);
+  for (int i = 0; (i = next_used(&t->used_lanes, i, LM_LANES)) < LM_LANES; i++)
+    if (owner_of(&t->lane[i])) give_lane(t, &t->lane[i], 0, 0, 0);
 }
 
 /* Under these locks memory of loam's own is taken, so their fork hooks come before memory's. */
@@ -209,6 +228,16 @@ static void add_object(void *ctx, const lm_object *object) {
   add_live(ctx, object->token, object->strategy, object->size);
 }
 
+static void add_counted(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
+  query *q = ctx;
+  sums *row = touch(&q->table, key_of(q, 0, strategy, 0));
+  row->live_blocks += n;
+  row->live_bytes += n * size;
+}
+
+/* Whose each block is tells its token, which costs ten times as much to ask as what it is. */
+static bool asks_whose(const query *q) { return q->keys & (LOAM_BY_TAG | LOAM_BY_GENERATION); }
+
 /* A handler's block that is loam's own memory is told as that (engine.c). */
 static void add_foreign(void *ctx, lm_foreign *block) {
   if (!lm_pool_owns(block->base)) add_live(ctx, block->token, block->strategy, block->size);
@@ -222,14 +251,14 @@ static void add_total(query *q, uint64_t key, uint64_t blocks, uint64_t bytes) {
 }
 
 static void add_thread(lm_thread *t, void *ctx) {
-  for (int i = 0; i < LM_TALLIES; i++) {
+  for (int i = 0; (i = next_used(&t->used_tallies, i, LM_TALLIES)) < LM_TALLIES; i++) {
     const lm_tally *e = &t->tally[i];
     /* Acquire pairs with lm_stats_add: the key is the one that the sum is of. */
     uint64_t blocks = atomic_load_explicit(&e->blocks, memory_order_acquire);
     uint64_t bytes = atomic_load_explicit(&e->bytes, memory_order_acquire);
     add_total(ctx, atomic_load_explicit(&e->key, memory_order_relaxed), blocks, bytes);
   }
-  for (int i = 0; i < LM_LANES; i++) {
+  for (int i = 0; (i = next_used(&t->used_lanes, i, LM_LANES)) < LM_LANES; i++) {
     uint64_t blocks = blocks_of(&t->lane[i]);
     if (blocks) add_total(ctx, owner_of(&t->lane[i]), blocks, blocks * size_of(&t->lane[i]));
   }
@@ -275,7 +304,8 @@ static void add_totals(query *q) {
 }
 
 static void collect(query *q) {
-  lm_walk_each(add_object, q);
+  if (asks_whose(q)) lm_walk_each(add_object, q);
+  else lm_walk_counts(add_counted, q);
   gather(q, walk_foreign);
   /* Totals after what lives: a block that is seen living has been allocated. */
   if (!(q->keys & LOAM_BY_GENERATION)) add_totals(q);

@@ -5,7 +5,7 @@
 #include "site.h"
 
 /* Adds what an entry has to the totals and makes it `key`'s. */
-void lm_stats_rekey(lm_tally *entry, uint64_t key);
+void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key);
 
 /* The thread's entry for blocks of a site under a strategy, direct-mapped; perhaps not its yet. */
 LM_INLINE lm_tally *lm_stats_entry(lm_thread *t, uint32_t site, uint32_t strategy) {
@@ -26,7 +26,7 @@ LM_INLINE void lm_stats_add(_Atomic uint64_t *sum, uint64_t more) {
 
 /* Makes a lane's count that of blocks of a site that an entry serves; what it has of others is told
  * first. */
-void lm_stats_reuse(lm_lane *lane, uint32_t site, const lm_serve *serve);
+void lm_stats_reuse(lm_thread *t, lm_lane *lane, uint32_t site, const lm_serve *serve);
 
 LM_INLINE void lm_stats_count(lm_tally *entry, uint32_t blocks, size_t bytes) {
   lm_stats_add(&entry->blocks, blocks);
@@ -38,7 +38,7 @@ LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uin
                              size_t bytes) {
   lm_tally *e = lm_stats_entry(t, site, strategy);
   if (lm_unlikely(!lm_stats_is_of(e, site, strategy)))
-    lm_stats_rekey(e, lm_stats_key(site, strategy));
+    lm_stats_rekey(t, e, lm_stats_key(site, strategy));
   lm_stats_count(e, blocks, bytes);
 }
 

@@ -116,6 +116,9 @@ typedef struct lm_thread {
   loam_site *scope[LM_SCOPES];
   char error[LM_ERROR_SIZE];
   lm_untold untold[LM_UNTOLD];
+  /* Of each 32nd of them, from bit 0 on: whether any was ever somebody's. The others are not
+   * touched by who asks. Written by the thread alone, before what it says, under stats.c's lock. */
+  _Atomic uint32_t used_tallies, used_lanes;
   lm_tally tally[LM_TALLIES];
   lm_lane lane[LM_LANES] __attribute__((aligned(LM_CACHE_LINE)));
 } lm_thread;

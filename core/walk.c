@@ -54,13 +54,62 @@ void lm_walk_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   if (holds_objects(slot)) visit_extent(slot, visit, ctx);
 }
 
-void lm_walk_each(lm_walk_visit *visit, void *ctx) {
+/* Eight marks of which none is above SLOW, where the dead are among the living: those with the bit
+ * of LIVE, and without that of CACHED. */
+typedef uint64_t __attribute__((may_alias)) marks;
+static const marks each = UINT64_MAX / UINT8_MAX;
+
+static bool has_slow(marks m) { return m & m >> 1 & each * LM_MARK_LIVE; }
+static uint32_t live_of(marks m) {
+  return (uint32_t)__builtin_popcountll(m & ~(m >> 1) & each * LM_MARK_LIVE);
+}
+
+static uint32_t count_one_by_one(const lm_side *side, uint32_t count) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < count; i++)
+    n += lm_mark_is_live(atomic_load_explicit(&side[i], memory_order_acquire));
+  return n;
+}
+
+static uint32_t count_live(const lm_side *side, uint32_t count) {
+  uint32_t n = 0, i = 0;
+  for (; i + sizeof(marks) <= count; i += (uint32_t)sizeof(marks)) {
+    marks m = __atomic_load_n((const marks *)&side[i], __ATOMIC_ACQUIRE);
+    n += lm_unlikely(has_slow(m)) ? count_one_by_one(&side[i], sizeof(marks)) : live_of(m);
+  }
+  return n + count_one_by_one(&side[i], count - i);
+}
+
+static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
+  const lm_span *span = lm_map_span(slot);
+  lm_view view, now;
+  uint32_t version, n;
+  size_t size;
+  if (!settled_view(span, &view, &version)) return;
+  for (;; view = now) {
+    bool large = lm_map_is_large(view.reciprocal);
+    n = count_live(view.side, large ? 1 : lm_span_count(lm_class_with(view.size)));
+    size = large ? atomic_load(&span->size) : view.size;
+    if (lm_map_is_same(span, version)) break;
+    if (!settled_view(span, &now, &version) || !is_same_extent(&view, &now)) return;
+  }
+  if (n) visit(ctx, view.strategy, size, n);
+}
+
+/* One of the two sees each extent. */
+static void go(lm_walk_visit *visit, lm_walk_count *count, void *ctx) {
   size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
   uint32_t end = (uint32_t)(top >> LM_SLOT_SHIFT);
   for (uint32_t slot = lm_map_first(); slot < end;) {
     /* The length is read before the objects: it is of the extent seen here or an older one. */
     uint32_t next = lm_map_next(slot);
-    if (holds_objects(slot)) visit_extent(slot, visit, ctx);
+    if (holds_objects(slot)) {
+      if (visit) visit_extent(slot, visit, ctx);
+      else count_extent(slot, count, ctx);
+    }
     slot = next > slot ? next : slot + 1;
   }
 }
+
+void lm_walk_each(lm_walk_visit *visit, void *ctx) { go(visit, NULL, ctx); }
+void lm_walk_counts(lm_walk_count *visit, void *ctx) { go(NULL, visit, ctx); }

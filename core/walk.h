@@ -9,6 +9,10 @@
 typedef void lm_walk_visit(void *ctx, const lm_object *object);
 
 void lm_walk_each(lm_walk_visit *visit, void *ctx);
+/* The same for who does not ask whose they are: n of a strategy, of so many bytes each, a span of
+ * small ones at once. */
+typedef void lm_walk_count(void *ctx, uint32_t strategy, size_t size, uint32_t n);
+void lm_walk_counts(lm_walk_count *visit, void *ctx);
 /* Those of the extent that begins at `slot`. */
 void lm_walk_extent(uint32_t slot, lm_walk_visit *visit, void *ctx);
 

@@ -1,5 +1,8 @@
 /* test_stats - what lives is read off the memory, exactly; totals only grow and lose nothing. */
+#include <sys/mman.h>
+
 #include "by_hand.h"
+#include "walk.h"
 
 typedef struct rows {
   int n;
@@ -185,6 +188,52 @@ static void the_sum_agrees_with_the_rows(void **state) {
   put(q);
 }
 
+typedef struct herd {
+  uint64_t blocks, bytes;
+} herd;
+
+static void add_each(void *ctx, const lm_object *object) {
+  herd *all = ctx;
+  all->blocks++;
+  all->bytes += object->size;
+}
+
+static void add_count(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
+  herd *all = ctx;
+  assert_true(n > 0 && strategy < lm_strategy_count());
+  all->blocks += n;
+  all->bytes += n * size;
+}
+
+/* Of a span with every kind of mark: live under common tags, the span's own, more than it has room
+ * for, and a counted one; in a bin; freed, and given back. */
+static void what_is_counted_at_once_is_what_lives(void **state) {
+  (void)state;
+  enum { BLOCKS = 3000 };
+  static void *p[BLOCKS];
+  loam_site *of[150];
+  char text[32];
+  uint64_t seed = 7;
+  for (int i = 0; i < 150; i++) {
+    snprintf(text, sizeof text, "stats.herd.%d", i);
+    of[i] = tag(text);
+  }
+  fork_at(LM_IN_LIVE, 1e6, host("plain"), host("other"));
+  for (int counted = 0; counted < 2; counted++) {
+    for (int i = 0; i < BLOCKS; i++) {
+      p[i] = lm_engine_alloc(of[i % 150], i % 50 ? 1 + roll(&seed, 200) : some_size(&seed), 16, 0);
+      if (roll(&seed, 2)) put(p[i]), p[i] = NULL;
+    }
+    herd each = { 0 }, counts = { 0 };
+    lm_walk_each(add_each, &each);
+    lm_walk_counts(add_count, &counts);
+    assert_int_equal(counts.blocks, each.blocks);
+    assert_int_equal(counts.bytes, each.bytes);
+    for (int i = 0; i < BLOCKS; i++) put(p[i]);
+    CHAIN(host("plain"));
+  }
+}
+
 static void allocate_in_callback(void *ctx, const loam_stats_row *row) {
   char *p = get(row->live_blocks % 1000 + 10);
   put(p);
@@ -237,6 +286,42 @@ static void ask(bool refused) {
   assert_int_equal(lm_stats_get(&stats), LOAM_OK);
 }
 
+/* Pages of lanes and tallies of the thread that have memory. */
+static void count_pages(lm_thread *t, void *pages) {
+  unsigned char in[sizeof(lm_thread) / LM_PAGE + 1] = { 0 };
+  uintptr_t from = lm_align_down((uintptr_t)t->tally, LM_PAGE);
+  uintptr_t end = lm_align_up((uintptr_t)(t + 1), LM_PAGE);
+  assert_int_equal(mincore((void *)from, end - from, in), 0);
+  for (size_t i = 0; i < (end - from) / LM_PAGE; i++) *(_Atomic int *)pages += in[i] & 1;
+}
+
+static _Atomic int pages_left;
+static void count_at_end(lm_thread *t) { count_pages(t, &pages_left); }
+
+static void *allocate_and_ask(void *pages) {
+  put(get(100));
+  (void)by(BOTH);
+  count_pages(lm_self, pages);
+  return NULL;
+}
+
+/* Each page that is looked at is a fault, for each thread that comes and goes, and in each forked
+ * child. */
+static void what_a_thread_never_used_is_not_looked_at(void **state) {
+  (void)state;
+  _Atomic int pages = 0;
+  CHAIN(host("plain"));
+  pages_left = 0;
+  pthread_join(start_thread(allocate_and_ask, &pages), NULL);
+  assert_in_range(pages, 1, 8);
+  assert_in_range(pages_left, 1, 8);
+}
+
+static int set_up_and_watch_ends(void **state) {
+  lm_thread_hook(&(lm_thread_hooks){ .exit = count_at_end }); /* it is run after all others */
+  return set_up(state);
+}
+
 static void survives_each_refusal_of_memory(void **state) {
   (void)state;
   refuse_each(ask);
@@ -251,9 +336,11 @@ int main(void) {
     cmocka_unit_test(a_block_that_grows_in_place_is_one_block),
     cmocka_unit_test(totals_lose_nothing_when_threads_end),
     cmocka_unit_test(the_sum_agrees_with_the_rows),
+    cmocka_unit_test(what_is_counted_at_once_is_what_lives),
     cmocka_unit_test(the_callback_may_allocate_and_ask),
     cmocka_unit_test(what_threads_hold_is_seen_while_they_allocate),
+    cmocka_unit_test(what_a_thread_never_used_is_not_looked_at),
     cmocka_unit_test(survives_each_refusal_of_memory),
   };
-  return cmocka_run_group_tests(tests, set_up, NULL);
+  return cmocka_run_group_tests(tests, set_up_and_watch_ends, NULL);
 }
