@@ -563,8 +563,12 @@ static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
 
 static void check_guess(const void *p, size_t guess) {
   block b;
+  lm_object object;
   char whose[WORDS];
-  if (!find(p, &b) || b.base != p || guess <= b.size) return;
+  if (!find(p, &b) || b.base != p) return;
+  bool can_be = guess <= b.size;
+  if (!b.is_foreign && lm_pool_find(p, &object)) can_be = lm_pool_can_be(&object, guess);
+  if (can_be) return;
   tell_bad(generation_of(b.token), p, "free of %p with size %zu: the block has %s", p, guess,
            describe_owner(whose, b.size, b.token, b.strategy));
 }
@@ -753,7 +757,9 @@ static void *realloc_chain(order *o, const block *was) {
     missed(o, s);
   }
   if (!asked) return realloc_by_default(o, a.token, was);
-  return o->size <= was->size ? was->base : failed(o, s, a.n); /* what is to shrink may stay */
+  if (o->size > was->size) return failed(o, s, a.n);
+  lm_pool_note_room(o->size, was->size); /* what is to shrink may stay */
+  return was->base;
 }
 
 /* Whether the object may stay for the new size. A shrink to less than half of the block is worth a

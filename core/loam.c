@@ -387,6 +387,7 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 static LM_NOINLINE void *aligned_slow(loam_site *site, size_t size, size_t alignment) {
   lm_thread *t = lm_self;
   if (lm_is_pow2(alignment)) {
+    lm_pool_note_room(size, alignment);
     bool quick = t && is_plain();
     void *p = quick ? lm_engine_aligned(t, site ? site : lm_engine_scope(t), size, alignment)
                     : NULL;
@@ -497,7 +498,10 @@ LM_HOT void loam_free(void *ptr) {
 void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it); }
 
 void loam_free_sized(void *ptr, size_t size) {
-  free_slow(ptr, size, __builtin_return_address(0), NULL);
+  size_t usable = lm_pool_usable(ptr);
+  bool fits = size <= usable && (size > usable / 2 || usable <= 64);
+  if (lm_likely(usable && fits)) loam_free(ptr); /* a live block: nothing to tell */
+  else free_slow(ptr, size, __builtin_return_address(0), NULL);
 }
 
 size_t loam_usable_size(const void *ptr) { return lm_engine_usable(ptr); }

@@ -252,6 +252,15 @@ bool lm_pool_resize(void *p, size_t size) {
   return size <= place.size && (size > place.size / 2 || place.size <= 64);
 }
 
+_Atomic bool lm_pool_roomy;
+
+bool lm_pool_can_be(const lm_object *object, size_t size) {
+  size_t align = align_of(lm_strategy_at(object->strategy), object->large ? LM_PAGE : 16);
+  if (size > object->size) return false;
+  return object->size <= 64 || lm_align_up(size, align) > object->size / 2 ||
+         atomic_load_explicit(&lm_pool_roomy, memory_order_relaxed);
+}
+
 void *lm_pool_move(lm_thread *t, void *p, size_t size) {
   (void)t;
   lm_place place;

@@ -91,6 +91,17 @@ LM_INLINE bool lm_pool_owns(const void *p) { return lm_map_owns(p); }
 /* Grows or shrinks where it is; true if `size` bytes can now be used at p, and p is a fair place
  * for them: false also when a block half as large would do. */
 bool lm_pool_resize(void *p, size_t size);
+/* Whether a live block can be what was asked for with a size, which is not remembered. Law: while
+ * lm_pool_roomy is false, each that has more than 64 bytes is less than twice as large as what was
+ * asked for, in multiples of its strategy's alignment and, where it has slots of its own, pages. */
+bool lm_pool_can_be(const lm_object *object, size_t size);
+extern _Atomic bool lm_pool_roomy;
+/* So many bytes are to be, or to stay, where there is room for more: at a multiple of `room`, or in
+ * a block of that. */
+LM_INLINE void lm_pool_note_room(size_t size, size_t room) {
+  if (lm_unlikely(room > 64 && size <= room / 2))
+    atomic_store_explicit(&lm_pool_roomy, true, memory_order_relaxed);
+}
 /* The same bytes in a larger block, moved by pages where that is cheaper than a copy; NULL: the
  * caller allocates, copies and frees. p must be a live large object of the same strategy. */
 void *lm_pool_move(lm_thread *t, void *p, size_t size);

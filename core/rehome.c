@@ -108,6 +108,7 @@ const char *lm_rehome_accept(lm_home *h, lm_strategy *to) {
     return "the strategy is at its limit";
   h->to = to;
   h->accepted = true;
+  lm_pool_note_room(0, h->from->desc.align);
   return NULL;
 }
 

@@ -20,7 +20,8 @@
  *   - Every function may be called from any thread at any time, also before loam_start, unless
  *     said otherwise. None may be called from a signal handler. A thread may fork at any moment;
  *     the child gets a service thread, with what it serves, once it has allocated or freed a few
- *     hundred times, or does so 100 ms after the fork.
+ *     hundred times, or does so 100 ms after the fork. So does a process that closes descriptors
+ *     of loam's, or puts its own in their place; without that, after a second.
  *     Allocating and freeing are no cancellation points; a thread that lets itself be cancelled at
  *     any instruction may be amid them: what it then was about to get or free is lost.
  *
@@ -288,8 +289,10 @@ LOAM_API void *loam_realloc(loam_site *site, void *ptr, size_t size);
  * otherwise nothing: it is found before anything is changed. */
 LOAM_API void loam_free(void *ptr);
 
-/* The same; a `size` of more than the block has is told as an event, and the block is freed. One of
- * less is taken as it is: what was asked for is not remembered. */
+/* The same; a `size` that cannot be what was asked for is told as an event, and the block is freed.
+ * What was asked for is not remembered: a size can be that is at most what the block has, and more
+ * than half of it, or any in a block of 64 bytes. Once an alignment of at least twice the size was
+ * asked for, or memory lacked for a shrink, any that is not too large can be. */
 LOAM_API void loam_free_sized(void *ptr, size_t size);
 
 /* For those who serve beside another allocator: asked by loam_free about a pointer that is not

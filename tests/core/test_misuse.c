@@ -259,6 +259,35 @@ static void a_size_that_cannot_be_is_told_and_the_block_freed(void **state) {
   }
 }
 
+/* Before anything is asked for at an alignment. */
+static void a_size_that_is_too_small_is_told(void **state) {
+  (void)state;
+  loam_site *tag = loam_site_get("a.x");
+  for (size_t s = 2; s < LM_COUNT(sizes); s++) {
+    char expected[100], *p = loam_malloc(tag, sizes[s]);
+    size_t has = loam_usable_size(p);
+    claimed = has / 3;
+    snprintf(expected, sizeof expected, "with size %zu: the block has %zu bytes", claimed, has);
+    is_told(free_claimed, p, expected);
+    is_told(loam_free, p, "free of ");
+  }
+  load("local a = loam.host { name = 'a', align = 512 }\n"
+       "return loam.policy { pick = function() return a end }\n");
+  char *p = loam_malloc(tag, 1025);
+  told_n = 0;
+  loam_free_sized(p, 600);
+  assert_int_equal(told_n, 0);
+  p = loam_malloc(tag, 1025);
+  claimed = 512;
+  is_told(free_claimed, p, "with size 512: the block has ");
+  load(policy);
+  p = loam_aligned_alloc(tag, 4096, 100);
+  assert_true(loam_usable_size(p) > 200);
+  told_n = 0;
+  loam_free_sized(p, 100);
+  assert_int_equal(told_n, 0);
+}
+
 static void who_frees_is_told(void **state) {
   (void)state;
   char *p = loam_malloc(loam_site_get("a.x"), 100);
@@ -350,6 +379,7 @@ int main(void) {
     cmocka_unit_test(realloc_of_what_is_no_block_is_null),
     cmocka_unit_test(pointers_into_freed_blocks_say_whose),
     cmocka_unit_test(a_size_that_cannot_be_is_told_and_the_block_freed),
+    cmocka_unit_test(a_size_that_is_too_small_is_told),
     cmocka_unit_test(who_frees_is_told),
     cmocka_unit_test(a_product_that_overflows_is_null),
     cmocka_unit_test(a_block_goes_back_to_the_pool_that_made_it),
