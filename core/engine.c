@@ -24,6 +24,7 @@
 #include "foreign.h"
 #include "gpu.h"
 #include "lane.h"
+#include "large.h"
 #include "lock.h"
 #include "pinned.h"
 #include "settle.h"
@@ -121,8 +122,11 @@ static bool serve_host(order *o, lm_strategy *s, lm_token token, block *out) {
   bool zeroed;
   if (!pool_take(o, s, token, out, &zeroed))
     return cannot(o, lm_limit_left(s) < o->size ? "it is at its limit" : lm_pool_why(s));
-  if (!zeroed && (o->zero || s->desc.zero))
-    memset(out->base, 0, s->desc.zero ? out->size : o->size);
+  if (zeroed || !(o->zero || s->desc.zero)) return true;
+  size_t size = s->desc.zero ? out->size : o->size;
+  bool is_sparse = size > LM_LARGE_MAX && s->desc.kind == LM_KIND_HOST;
+  if (is_sparse) lm_large_zero(out->base, size);
+  else memset(out->base, 0, size);
   return true;
 }
 

@@ -2,6 +2,7 @@
 #include "large.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "age.h"
 #include "own.h"
@@ -252,6 +253,37 @@ void lm_large_free(lm_large *l, lm_side *mark) {
   if (backed) let_go(l, slot, lent);
   else if (stray) lm_regions_give_up(l->regions, slot, slots);
   else lm_regions_put(l->regions, slot, slots);
+}
+
+static void empty(char *from, char *end) {
+  if (from < end && lm_sys_purge(from, (size_t)(end - from))) memset(from, 0, (size_t)(end - from));
+}
+
+/* How many pages from the first on are alike. */
+static size_t run_of(const unsigned char *in, size_t pages) {
+  size_t n = 1;
+  while (n < pages && !((in[n] ^ *in) & 1)) n++;
+  return n;
+}
+
+void lm_large_zero(void *p, size_t size) {
+  enum { LOOK = 1024 };
+  unsigned char in[LOOK];
+  char *at = p, *bare = p, *end = (char *)p + lm_align_down(size, LM_PAGE);
+  while (at < end) {
+    size_t pages = (size_t)(end - at) / LM_PAGE;
+    if (pages > LOOK) pages = LOOK;
+    if (lm_sys_touched(at, pages * LM_PAGE, in)) memset(in, 1, pages);
+    for (size_t i = 0, n; i < pages; i += n, at += n * LM_PAGE) {
+      n = run_of(&in[i], pages - i);
+      if (!(in[i] & 1)) continue;
+      empty(bare, at); /* what is swapped out goes too */
+      memset(at, 0, n * LM_PAGE);
+      bare = at + n * LM_PAGE;
+    }
+  }
+  empty(bare, end);
+  memset(end, 0, size % LM_PAGE);
 }
 
 void lm_large_drain(lm_large *l) {

@@ -52,6 +52,9 @@ bool lm_large_unpark(lm_large *l);
 void lm_large_leave(lm_large *l);
 /* Ends the quarantine of every block that is in it. */
 void lm_large_drain(lm_large *l);
+/* Zeros, of plain memory from the start of a page on. What was never touched is not, so that a
+ * table of which little is used costs no more the next time. */
+void lm_large_zero(void *p, size_t size);
 /* As lm_pool_resize. */
 bool lm_large_resize(lm_large *l, const lm_place *place, size_t size);
 /* As lm_pool_move. */

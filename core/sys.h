@@ -19,6 +19,8 @@ int lm_sys_commit(void *at, size_t size);
 int lm_sys_decommit(void *at, size_t size);
 /* Gives the memory back, keeps access: the next touch finds zeros. */
 int lm_sys_purge(void *at, size_t size);
+/* Which pages have memory, by bit 0 of an entry each. What is swapped out has none, but content. */
+int lm_sys_touched(const void *at, size_t size, unsigned char *in);
 /* Of a file that is mapped and not written to: its pages are read again when they are touched. Not
  * if the host has locked them. */
 int lm_sys_rest(void *at, size_t size);

@@ -140,6 +140,12 @@ int lm_sys_purge(void *at, size_t size) {
   return error == EINVAL ? advise(at, size, ADVICE_DONTNEED_LOCKED) : error;
 }
 
+int lm_sys_touched(const void *at, size_t size, unsigned char *in) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(mincore((void *)(uintptr_t)at, size, in), before);
+}
+
 int lm_sys_rest(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   return advise(at, size, MADV_DONTNEED);
