@@ -772,7 +772,13 @@ static bool fits(const lm_place *place, size_t size) {
   return size <= place->size && (size > place->size / 2 || place->size <= 64);
 }
 
-/* Whether the new size is decided as the object was: then it is what would be had. */
+/* Whether a block with slots of its own would end at the same page. */
+static bool is_as_large(const lm_place *place, size_t size) {
+  return lm_align_up(size, LM_PAGE) == place->size;
+}
+
+/* Whether the new size, at most LM_LARGE_MAX, is decided as the object was: then it is what would
+ * be had. */
 static bool is_same(lm_thread *t, loam_site *site, const lm_place *place, size_t size) {
   lm_token token;
   lm_thread_enter(t);
@@ -803,9 +809,11 @@ static LM_NOINLINE void give_back(lm_thread *t, void *ptr) {
 
 LM_NOINLINE void *lm_engine_again(lm_thread *t, loam_site *site, void *ptr, size_t size) {
   lm_place place;
-  if (!lm_map_glance(ptr, &place) || place.large || place.base != (uintptr_t)ptr) return NULL;
+  if (!lm_map_glance(ptr, &place) || place.base != (uintptr_t)ptr) return NULL;
   if (t->inside || is_nested(ptr)) return NULL;
   if (!site) site = lm_site_of(place.token);
+  if (place.large) return is_as_large(&place, size) && is_same(t, site, &place, size) ? ptr : NULL;
+  if (size > LM_SMALL_MAX) return NULL;
   if (fits(&place, size)) return is_same(t, site, &place, size) ? ptr : NULL;
   if (lm_unlikely(lm_strategy_at(place.strategy)->desc.asked))
     return NULL; /* what was asked stays */

@@ -17,8 +17,8 @@ void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, bool zero, u
 /* The same for small sizes at multiples of an alignment; NULL also: it cannot be had so. */
 void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
-/* Most of it: from a small block of a pool to at most LM_SMALL_MAX. NULL: nothing was done, ask
- * lm_engine_realloc. */
+/* Most of it: from a small block of a pool to at most LM_SMALL_MAX, or of a large one within its
+ * last page, up to LM_LARGE_MAX. NULL: nothing was done, ask lm_engine_realloc. */
 void *lm_engine_again(lm_thread *t, loam_site *site, void *ptr, size_t size);
 /* `guess` is the size a sized free claims, SIZE_MAX for none. */
 void lm_engine_free(void *ptr, size_t guess);
@@ -54,8 +54,9 @@ LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
 
 /* Keys of lanes. Below the epoch: of a site's lane, a bit and the index, class by class; of one of
  * code, the class in six bits and the address in 48; of one of the sizes of 16 bytes (sizes of a
- * class that a policy cuts have them, where it does not cut those), LM_LANE_UNITS and the size,
- * which say nothing of the site: that is in the lane.
+ * class that a policy cuts have them), LM_LANE_UNITS and the size in those; of one size alone,
+ * where the policy cuts those too, LM_LANE_BYTES and the size. The last two say nothing of the
+ * site: that is in the lane.
  *
  * What is asked at a multiple of an alignment has a lane of the class of that multiple, and of the
  * size's own class, by which it is decided: LM_LANE_ALIGNED.
@@ -65,6 +66,7 @@ LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
  * whose token is counted have LM_LANE_COUNTED, or one of code LM_LANE_CODE_COUNTED, for the same
  * reason. */
 #define LM_LANE_UNITS (LM_LANE_OF_SITE + LM_LANE_OF_SITE / 4)
+#define LM_LANE_BYTES (LM_LANE_UNITS + LM_LANE_OF_SITE / 512)
 #define LM_LANE_ASKS (LM_LANE_OF_SITE / 2)
 #define LM_LANE_COUNTED ((uint64_t)LM_GATE_COUNTED)
 enum { LM_LANE_CODE_SHIFT = 48, LM_LANE_CODE_BITS = 47 };
@@ -94,6 +96,9 @@ LM_INLINE lm_lane *lm_engine_code_lane(lm_thread *t, uintptr_t code, unsigned st
 }
 LM_INLINE lm_lane *lm_engine_unit_lane(lm_thread *t, uint64_t of_site, size_t size) {
   return lm_engine_lane(t, of_site + (size + 15) / 16 * 37 * LM_LANE_STEP);
+}
+LM_INLINE lm_lane *lm_engine_byte_lane(lm_thread *t, uint64_t of_site, size_t size) {
+  return lm_engine_lane(t, of_site + size * 41 * LM_LANE_STEP);
 }
 /* The key of the lane that gates lead to, by that of the site and class; it is also where it is. */
 LM_INLINE uint64_t lm_engine_gated_key(uint64_t key, int64_t leads) {
@@ -145,6 +150,9 @@ typedef void *lm_engine_slow(loam_site *site, size_t size, uintptr_t code);
 void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
                        lm_engine_slow *slow);
 void *lm_engine_emptied(loam_site *site, size_t size, lm_thread *t, lm_engine_slow *slow);
+/* The first zeroed; what `slow` has is. */
+void *lm_engine_missed_zeroed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                              uint64_t key, lm_engine_slow *slow);
 /* What lm_engine_take has, or that; NULL: nothing. */
 void *lm_engine_other(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size);
 LM_INLINE void *lm_engine_take_or(lm_thread *t, loam_site *site, size_t size) {

@@ -137,7 +137,10 @@ static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *sit
     *key = site->lane + class_ * LM_LANE_STEP + epoch;
     return lm_engine_lane(t, *key);
   }
-  if (plan->table.entry[plan->table.at[unit]].cut != UINT32_MAX) return NULL;
+  if (plan->table.entry[plan->table.at[unit]].cut != UINT32_MAX) {
+    *key = LM_LANE_BYTES + size + epoch;
+    return lm_engine_byte_lane(t, site->lane, size);
+  }
   *key = LM_LANE_UNITS + unit + epoch;
   return lm_engine_unit_lane(t, site->lane, size);
 }
@@ -366,13 +369,22 @@ static uint64_t apart_of(const lm_lane *lane, uint64_t key, uint32_t site) {
   return site_of(lane) == site ? lane->key - key : LM_LANE_UNITS;
 }
 
+/* Whether one that is so far apart is the request's. */
+static bool is_its(uint64_t apart) {
+  return !apart || apart == LM_LANE_COUNTED || apart == LM_LANE_ASKS;
+}
+
 lm_lane *lm_lane_by(lm_thread *t, uint32_t site, size_t size, uint64_t key) {
+  uint64_t epoch = key & ~(LM_EPOCH_FIRST - 1);
   lm_lane *lane = lm_engine_lane(t, key);
   uint64_t apart = apart_of(lane, key, site);
-  if (apart && apart != LM_LANE_COUNTED && apart != LM_LANE_ASKS) {
-    uint64_t unit = LM_LANE_UNITS + (size + 15) / 16 + (key & ~(LM_EPOCH_FIRST - 1));
+  if (!is_its(apart)) {
     lane = lm_engine_unit_lane(t, LM_LANE_OF(site), size);
-    apart = apart_of(lane, unit, site);
+    apart = apart_of(lane, LM_LANE_UNITS + (size + 15) / 16 + epoch, site);
+  }
+  if (!is_its(apart)) {
+    lane = lm_engine_byte_lane(t, LM_LANE_OF(site), size);
+    apart = apart_of(lane, LM_LANE_BYTES + size + epoch, site);
   }
   if (apart == LM_LANE_ASKS)
     return led_either(t, lm_engine_gated_key(key, pass(t, site, lane->gate, size)));
@@ -494,20 +506,45 @@ static LM_JUMPED void *take_asked(uint32_t site, size_t size, lm_thread *t, cons
   return take_by_gate(site, size, t, gate, key, slow);
 }
 
-/* Of sizes in 16 bytes. */
-static LM_JUMPED void *take_unit(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
-                                 uint64_t of_site, lm_engine_slow *slow) {
-  lane = lm_engine_unit_lane(t, site->lane, size);
-  uint64_t key = LM_LANE_UNITS + (size + 15) / 16 + (of_site & ~(LM_EPOCH_FIRST - 1));
-  uint64_t apart = apart_of(lane, key, site->index);
+typedef void *take_fn(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
+                      lm_engine_slow *slow);
+
+/* By a lane that is so far apart; else what `other` has. */
+LM_INLINE void *take_apart(uint64_t apart, loam_site *site, size_t size, lm_thread *t,
+                           lm_lane *lane, uint64_t of_site, lm_engine_slow *slow, take_fn *other) {
   if (lm_likely(!apart)) {
     void *p = lm_pool_take_ready(t, lane);
     if (lm_likely(p != NULL)) return taken(t, lane, p);
   }
   if (apart == LM_LANE_ASKS) return take_asked(site->index, size, t, lane->gate, of_site, slow);
   if (!apart || apart == LM_LANE_COUNTED) return take_open(site->index, size, t, lane, slow);
+  return other(site, size, t, lane, of_site, slow);
+}
+
+static void *take_slow(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t of_site,
+                       lm_engine_slow *slow) {
+  (void)lane;
+  (void)of_site;
   lm_thread_leave(t);
   return slow(site, size, 0);
+}
+
+/* Of one size. */
+static LM_JUMPED void *take_byte(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                                 uint64_t of_site, lm_engine_slow *slow) {
+  lane = lm_engine_byte_lane(t, site->lane, size);
+  uint64_t key = LM_LANE_BYTES + size + (of_site & ~(LM_EPOCH_FIRST - 1));
+  return take_apart(apart_of(lane, key, site->index), site, size, t, lane, of_site, slow,
+                    take_slow);
+}
+
+/* Of sizes in 16 bytes. */
+static LM_JUMPED void *take_unit(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                                 uint64_t of_site, lm_engine_slow *slow) {
+  lane = lm_engine_unit_lane(t, site->lane, size);
+  uint64_t key = LM_LANE_UNITS + (size + 15) / 16 + (of_site & ~(LM_EPOCH_FIRST - 1));
+  return take_apart(apart_of(lane, key, site->index), site, size, t, lane, of_site, slow,
+                    take_byte);
 }
 
 /* Of what is counted, and those. */
@@ -523,6 +560,62 @@ void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane
   if (lm_likely(lm_lane_is_apart(lane, key, LM_LANE_ASKS)))
     return take_by_gate(site->index, size, t, lane->gate, key, slow);
   return take_other(site, size, t, lane, key, slow);
+}
+
+/* By any gate, if all is as it most often is; NULL: nothing was done. */
+LM_INLINE void *take_at_once(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
+                             uint64_t key) {
+  size_t usable = 0;
+  int64_t leads = lm_lane_pass(t, site, gate, size);
+  lm_lane *lane = lm_likely(leads < 0) ? lm_lane_led(t, lm_engine_gated_key(key, leads)) : NULL;
+  if (lm_unlikely(!lane)) return NULL;
+  if (!(lane->token & LM_TOKEN_SLOW)) {
+    void *p = lm_pool_take_ready(t, lane);
+    return lm_likely(p != NULL) ? taken(t, lane, p) : NULL;
+  }
+  bool is_near = lm_live_is_near(t, site);
+  void *p = lm_likely(is_near) ? lm_pool_take_slow(t, lane, &usable) : NULL;
+  if (lm_unlikely(!p)) return NULL;
+  lm_live_add(t->near, (int64_t)usable);
+  return taken(t, lane, p);
+}
+
+static void *nothing(loam_site *site, size_t size, uintptr_t code) {
+  (void)site;
+  (void)size;
+  (void)code;
+  return NULL;
+}
+
+/* What there is by any other way, zeroed. */
+static LM_JUMPED void *missed_zeroed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                                     uint64_t key, lm_engine_slow *slow) {
+  void *p = lm_engine_missed(site, size, t, lane, key, nothing);
+  return p ? memset(p, 0, size) : slow(site, size, 0);
+}
+
+/* As take_live, zeroed. */
+static LM_JUMPED void *live_zeroed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                                   uint64_t key, lm_engine_slow *slow) {
+  size_t usable;
+  bool is_near = lm_live_is_near(t, site->index);
+  int64_t live = lm_likely(is_near) ? lm_live_at(t->near) : -1;
+  int64_t leads = lm_likely(live >= 0) ? lm_gate_leads(lane->gate, (uint64_t)live) : 0;
+  if (lm_unlikely(leads >= 0)) return missed_zeroed(site, size, t, lane, key, slow);
+  lane = lm_lane_led(t, lm_engine_gated_key(key, leads));
+  void *p = lm_likely(lane != NULL) ? lm_pool_take_slow(t, lane, &usable) : NULL;
+  if (lm_unlikely(!p)) return take_slow(site, size, t, lane, key, slow);
+  lm_live_add(t->near, (int64_t)usable);
+  return memset(taken(t, lane, p), 0, size);
+}
+
+void *lm_engine_missed_zeroed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
+                              uint64_t key, lm_engine_slow *slow) {
+  lm_peeked();
+  bool asks = lm_lane_is_apart(lane, key, LM_LANE_ASKS);
+  if (asks && lane->gate->ask == LM_IN_LIVE) return live_zeroed(site, size, t, lane, key, slow);
+  void *p = lm_likely(asks) ? take_at_once(site->index, size, t, lane->gate, key) : NULL;
+  return lm_likely(p != NULL) ? memset(p, 0, size) : missed_zeroed(site, size, t, lane, key, slow);
 }
 
 void *lm_engine_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate, uint64_t key,
@@ -542,13 +635,6 @@ void *lm_engine_emptied(loam_site *site, size_t size, lm_thread *t, lm_engine_sl
   void *p = lane->key == key ? take_by(t, lane) : NULL;
   lm_thread_leave(t);
   return p ? p : slow(site, size, 0);
-}
-
-static void *nothing(loam_site *site, size_t size, uintptr_t code) {
-  (void)site;
-  (void)size;
-  (void)code;
-  return NULL;
 }
 
 void *lm_engine_other(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site, size_t size) {
@@ -644,25 +730,11 @@ LM_INLINE void *large_led(uint32_t site, size_t size, lm_thread *t, uint64_t key
   return large_near(site, size, t, lane, slow);
 }
 
-/* By any gates, if there are such. */
-static LM_JUMPED void *large_by_gates(uint32_t site, size_t size, lm_thread *t, uint64_t key,
-                                      lm_engine_slow *slow) {
-  lm_lane *lane = lm_engine_lane(t, key);
-  int64_t leads = 0;
-  if (lm_lane_is_apart(lane, key, LM_LANE_ASKS)) leads = lm_lane_pass(t, site, lane->gate, size);
-  if (lm_unlikely(leads >= 0)) return large_by_any(site, size, t, key, slow);
-  return large_led(site, size, t, key, leads, slow);
-}
-
 void *lm_engine_large_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                              uint64_t key, lm_engine_slow *slow) {
-  int64_t leads = 0;
   lm_peeked();
-  if (lm_likely(lm_lane_is_apart(lane, key, LM_LANE_ASKS))) {
-    const lm_gate *gate = lane->gate;
-    int64_t number = lm_lane_number(t, site->index, gate->ask, gate->arg);
-    if (lm_likely(number >= 0)) leads = lm_gate_leads(gate, (uint64_t)number);
-  }
-  if (lm_unlikely(leads >= 0)) return large_by_gates(site->index, size, t, key, slow);
+  bool asks = lm_lane_is_apart(lane, key, LM_LANE_ASKS);
+  int64_t leads = lm_likely(asks) ? lm_lane_pass(t, site->index, lane->gate, size) : 0;
+  if (lm_unlikely(leads >= 0)) return large_by_any(site->index, size, t, key, slow);
   return large_led(site->index, size, t, key, leads, slow);
 }

@@ -10,7 +10,7 @@
 #include "site.h"
 
 /* Bytes, either way. */
-enum { LM_LIVE_UNTOLD = 32 << 10 };
+enum { LM_LIVE_UNTOLD = 128 << 10 };
 
 LM_INLINE lm_untold *lm_live_untold(lm_thread *t, const loam_site *site) {
   return &t->untold[site->tag_index % LM_UNTOLD];

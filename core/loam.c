@@ -225,8 +225,8 @@ loam_site *loam_site_get(const char *tag) {
 
 loam_site *loam_site_at(const loam_where *w) {
   if (!w) return NULL;
-  return lm_site_get(&(loam_where){ or_empty(w->tag), or_empty(w->file), or_empty(w->func),
-                                    or_empty(w->module), w->line });
+  return site_of(&(loam_where){ or_empty(w->tag), or_empty(w->file), or_empty(w->func),
+                                or_empty(w->module), w->line });
 }
 
 static void use_scope(lm_thread *t, loam_site *site) {
@@ -364,9 +364,14 @@ void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
 
 void loam_code_forget(void) { lm_thread_raise(LM_WARY_STALE); }
 
-static LM_NOINLINE void *calloc_missed(loam_site *site, lm_lane *lane, size_t size, uint64_t key) {
+static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size, uintptr_t code) {
+  (void)code;
+  return alloc_slow(site, size, 16, true);
+}
+
+static LM_NOINLINE void *calloc_emptied(loam_site *site, lm_lane *lane, size_t size, uint64_t key) {
   void *p = lm_engine_other(lm_self_or_nobody, lane, key, site, size);
-  return p ? memset(p, 0, size) : alloc_slow(site, size, 16, true);
+  return p ? memset(p, 0, size) : calloc_slow(site, size, 0);
 }
 
 LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
@@ -376,12 +381,14 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
     lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
     return answer(NULL, NULL, 0, 0);
   }
-  if (lm_unlikely(bytes > LM_SMALL_MAX)) return alloc_slow(site, bytes, 16, true);
+  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, 0);
   if (!site) site = lm_engine_scope(t);
   uint64_t key = lm_engine_key(t, site, bytes);
   lm_lane *lane = lm_engine_lane(t, key);
-  void *p = lm_likely(lane->key == key) ? lm_engine_take_at(t, lane) : NULL;
-  return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_missed(site, lane, bytes, key);
+  if (lm_unlikely(lane->key != key))
+    return lm_engine_missed_zeroed(site, bytes, t, lane, key, calloc_slow);
+  void *p = lm_engine_take_at(t, lane);
+  return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_emptied(site, lane, bytes, key);
 }
 
 static LM_NOINLINE void *aligned_slow(loam_site *site, size_t size, size_t alignment) {
@@ -439,7 +446,7 @@ static void note_caller(const void *caller) {
 
 void *lm_front_realloc(loam_site *site, void *ptr, size_t size, const void *caller) {
   lm_thread *t = lm_self;
-  if (lm_likely(t && size <= LM_SMALL_MAX && is_plain())) {
+  if (lm_likely(t && size <= LM_LARGE_MAX && is_plain())) {
     void *p = lm_engine_again(t, site, ptr, size);
     if (lm_likely(p != NULL)) return p;
   }

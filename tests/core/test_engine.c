@@ -1,5 +1,7 @@
 /* test_engine - a request is served by the first member of its chain that can; every block is
  * accounted exactly; what is not a live block is told and changes nothing. */
+#include <sys/mman.h>
+
 #include "by_hand.h"
 
 /* ---- serving ---- */
@@ -53,6 +55,39 @@ static void zeroed_is_zero_though_memory_was_used(void **state) {
       }
     }
   }
+}
+
+static size_t pages_there(const void *p, size_t size) {
+  static unsigned char in[16384];
+  size_t n = 0;
+  assert_int_equal(mincore((void *)(uintptr_t)p, size, in), 0);
+  for (size_t i = 0; i < size / LM_PAGE; i++) n += in[i] & 1;
+  return n;
+}
+
+/* Tables of which little is used; once pages are moved to swap, what they held is gone too. */
+static void zeroing_what_was_never_touched_takes_no_memory(void **state) {
+  (void)state;
+  size_t size = 40 * LM_MIB + 100;
+  CHAIN(host("plain"));
+  lm_sweep_trim();
+  for (int refused = 0; refused < 2; refused++) {
+    char *p = lm_engine_alloc(site, size, 16, true);
+    assert_non_null(p);
+    memset(p + 9 * LM_MIB + 5, 1, 10000);
+    memset(p + size - 200, 1, 200);
+    p[0] = p[13 * LM_MIB] = 1;
+    put(p);
+    if (refused) lm_sys_refuse_from(1);
+    char *q = lm_engine_alloc(site, size, 16, true);
+    lm_sys_refuse_from(0);
+    assert_ptr_equal(q, p);
+    if (!SANITIZED && !refused) assert_in_range(pages_there(q, 40 * LM_MIB), 1, 600);
+    for (size_t i = 0; i < size; i += 1)
+      if (q[i]) fail_msg("%zu: %d", i, q[i]);
+    put(q);
+  }
+  lm_sweep_trim();
 }
 
 static void zeroed_stays_zero_where_it_grows(void **state) {
@@ -494,6 +529,7 @@ int main(void) {
     cmocka_unit_test(zeroed_is_zero_though_memory_was_used),
     cmocka_unit_test(zeroed_stays_zero_where_it_grows),
     cmocka_unit_test(a_strategys_alignment_raises_the_callers),
+    cmocka_unit_test(zeroing_what_was_never_touched_takes_no_memory),
     cmocka_unit_test(calloc_is_decided_when_the_plan_asks_about_zero),
     cmocka_unit_test(alignment_is_an_input),
     cmocka_unit_test(a_new_generation_decides_the_next_block),

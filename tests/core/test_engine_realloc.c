@@ -5,7 +5,7 @@
 /* As loam_realloc does it. */
 static void *again(loam_site *whose, void *p, size_t size) {
   lm_thread *t = lm_thread_get();
-  void *q = size <= LM_SMALL_MAX ? lm_engine_again(t, whose, p, size) : NULL;
+  void *q = size <= LM_LARGE_MAX ? lm_engine_again(t, whose, p, size) : NULL;
   return q ? q : lm_engine_realloc(whose, p, size);
 }
 
@@ -72,6 +72,36 @@ static void realloc_stays_where_it_fits(void **state) {
   put(p);
   p = get(100000);
   assert_ptr_equal(again(NULL, p, 100001), p);
+  put(p);
+}
+
+/* Programs grow what is large byte by byte. */
+static void a_large_block_stays_at_once_within_its_last_page(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  CHAIN(host("plain"));
+  char *p = get(100000);
+  size_t end = lm_engine_usable(p);
+  assert_ptr_equal(lm_engine_again(t, NULL, p, 100001), p);
+  assert_ptr_equal(lm_engine_again(t, site, p, end), p);
+  assert_ptr_equal(lm_engine_again(t, NULL, p, end - LM_PAGE + 1), p);
+  assert_null(lm_engine_again(t, NULL, p, end - LM_PAGE));
+  assert_null(lm_engine_again(t, NULL, p, end + 1));
+  assert_null(lm_engine_again(t, NULL, p, 100));
+  assert_null(lm_engine_again(t, NULL, p + 16, end));
+  assert_null(lm_engine_again(t, tag("realloc.else"), p, end));
+  assert_int_equal(lm_engine_usable(p), end);
+  CHAIN(host("other"));
+  assert_null(lm_engine_again(t, NULL, p, end));
+  put(p);
+  fork_at(LM_IN_SIZE, 100001, host("plain"), host("other"));
+  p = get(100000);
+  assert_null(lm_engine_again(t, NULL, p, 100001));
+  put(p);
+  CHAIN(limited("two", 64 << 20));
+  p = get(100000);
+  assert_ptr_equal(again(NULL, p, end), p);
+  assert_int_equal(used(limited("two", 64 << 20)), (int64_t)end);
   put(p);
 }
 
@@ -277,6 +307,7 @@ int main(void) {
     cmocka_unit_test(realloc_moves_when_the_answer_differs),
     cmocka_unit_test(realloc_asks_the_plan_for_the_new_size),
     cmocka_unit_test(realloc_stays_where_it_fits),
+    cmocka_unit_test(a_large_block_stays_at_once_within_its_last_page),
     cmocka_unit_test(realloc_keeps_the_site_unless_told_another),
     cmocka_unit_test(a_failed_realloc_leaves_the_block_as_it_was),
     cmocka_unit_test(realloc_passes_no_limit),

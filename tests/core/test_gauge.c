@@ -477,7 +477,7 @@ static void a_forked_child_knows_what_lives(void **state) {
 /* ---- Other threads ---- */
 
 static pthread_barrier_t meeting;
-enum { MADE = 1000, EACH = 128 };
+enum { MADE = 4000, EACH = 128 };
 
 static void *make_and_wait(void *made) {
   void **p = made;
