@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "counting.h"
 #include "model.h"
 #include "pool.h"
 #include "sweep.h"
@@ -131,48 +132,6 @@ static size_t some_size(dice *d) {
   return roll(d, 5000000);
 }
 
-/* ---- a handler that counts */
-
-static _Atomic int64_t handler_live;
-
-static void *handler_malloc(void *ctx, size_t size) {
-  char *p = malloc(size + 16);
-  (void)ctx;
-  if (!p) return NULL;
-  memcpy(p, &size, sizeof size);
-  handler_live += (int64_t)size;
-  return p + 16;
-}
-
-static void *handler_calloc(void *ctx, size_t count, size_t size) {
-  void *p = handler_malloc(ctx, count * size);
-  return p ? memset(p, 0, count * size) : NULL;
-}
-
-static void handler_free(void *ctx, void *p, size_t size) {
-  size_t real;
-  (void)ctx;
-  memcpy(&real, (char *)p - 16, sizeof real);
-  must(size <= real, "a handler's free of %zu bytes: told %zu", real,
-       size); /* alignment took some */
-  handler_live -= (int64_t)real;
-  free((char *)p - 16);
-}
-
-static void *handler_realloc(void *ctx, void *p, size_t size) {
-  size_t real;
-  memcpy(&real, (char *)p - 16, sizeof real);
-  void *q = handler_malloc(ctx, size);
-  if (!q) return NULL;
-  memcpy(q, p, real < size ? real : size);
-  handler_free(ctx, p, real);
-  return q;
-}
-
-static const loam_handler handler = {
-  "fuzz", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
-};
-
 /* ---- what an operation knows before it asks */
 
 typedef struct before {
@@ -213,7 +172,7 @@ static int some_spot(const worker *w, dice *d, loam_site **site) {
 }
 
 /* What a thread may have added or taken under a tag without the others' knowing. */
-enum { UNTOLD = 32 << 10 };
+enum { UNTOLD = 128 << 10 };
 
 static request asked(int at, size_t size, size_t align, bool zero, const before *b) {
   int64_t unsure = run.alone ? (run.threads - 1) * UNTOLD : INT64_MAX;
@@ -579,9 +538,48 @@ static bool do_ask(worker *w, dice *d) {
   return false;
 }
 
+/* A block is where it was and holds what it held; if it is another strategy's, then one's that the
+ * live policy may have for it: whether it is. */
+static bool is_brought_locked(block *b) {
+  loam_owner_info o;
+  must(!loam_owner(b->p, &o) && o.base == b->p && o.size == b->usable, "owner of %p: %s",
+       (void *)b->p, loam_error());
+  must(!strcmp(o.tag, spots[b->spot].tag), "%p: its tag is '%s' now", (void *)b->p, o.tag);
+  check_contents(b, b->p, b->usable);
+  int strategy = strategy_called(o.strategy);
+  request r = { spots[b->spot].tag, b->usable, 16, false, 0, INT64_MAX };
+  const policy *p = &policies[model.policy[model.live]];
+  uint64_t used[STRATEGIES] = { 0 };
+  must(strategy == b->strategy || may_answer_at_all(p, &r, strategy, used, false),
+       "policy '%s': %p of %zu bytes, tag '%s', was brought to '%s'", p->name, (void *)b->p,
+       b->usable, o.tag, o.strategy);
+  bool is_brought = strategy != b->strategy;
+  b->strategy = strategy;
+  b->generation = o.generation;
+  return is_brought;
+}
+
+/* Where threads take turns: else what the model has of a block may be what it was. */
+static bool do_rebalance(worker *w, dice *d) {
+  (void)w;
+  if (!run.alone) return false;
+  loam_rebalance_options how = { .size = sizeof how, .rate = UINT64_MAX };
+  if (roll(d, 3) == 0) how.tag = spots[roll(d, SPOTS)].tag;
+  loam_status status = loam_rebalance(&how, NULL, NULL, NULL);
+  must(!status, "rebalance: %s", loam_error());
+  int n = 0;
+  pthread_mutex_lock(&model.lock);
+  for (int i = 0; i < SLOTS; i++) n += model.slot[i].p && is_brought_locked(&model.slot[i]);
+  pthread_mutex_unlock(&model.lock);
+  tell("rebalance of '%s': %d blocks are another strategy's", how.tag ? how.tag : "", n);
+  check_limits();
+  return false;
+}
+
 /* In a forked child: what lives is there, and memory can be had and given back. */
 static int live_on(worker *w, dice *d) {
   block b;
+  is_child = true;
   run.alone = run.alone || run.threads == 1;
   if (run.alone) check_books(true);
   for (int i = 0; i < 20; i++) do_malloc(w, d);
@@ -625,7 +623,7 @@ static const struct {
   { do_malloc, 240 }, { do_calloc, 90 }, { do_aligned_alloc, 70 }, { do_realloc, 160 },
   { do_free, 260 },   { do_look, 80 },   { do_scope, 40 },         { do_wrong, 20 },
   { do_trim, 12 },    { do_load, 10 },   { do_leave, 8 },          { do_ask, 6 },
-  { do_too_much, 5 }, { do_fork, 3 },    { do_free_many, 3 },
+  { do_too_much, 5 }, { do_fork, 3 },    { do_free_many, 3 },      { do_rebalance, 6 },
 };
 
 static bool perform(worker *w, dice *d) {

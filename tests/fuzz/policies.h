@@ -28,6 +28,7 @@ enum {
   SYS,
   BOUNDED,
   LIB,
+  LENT,
   NO,
   STRATEGIES
 };
@@ -56,6 +57,7 @@ static const means strategies[STRATEGIES] = {
   [SYS] = { .name = "sys", .kind = "system" },
   [BOUNDED] = { .name = "bounded", .kind = "system", .limit = 50000 },
   [LIB] = { .name = "lib", .kind = "handler", .options = "'fuzz'," },
+  [LENT] = { .name = "lent", .kind = "shared" },
   [NO] = { .name = "no", .kind = "deny" },
 };
 
@@ -130,6 +132,15 @@ static chain decide_foreign(const request *r) {
   return is_under(r->tag, "cache") ? (chain){ { BOUNDED, LIB } } : (chain){ { PLAIN } };
 }
 
+/* A forked child has nothing new of shared memory. */
+#define PICK_LENT                                              \
+  "if req.tag:under('a') then return lent:or_else(plain) end " \
+  "return req.size > 7000 and req.live < 60000 and lent:or_else(wide) or never"
+static chain decide_lent(const request *r) {
+  if (is_under(r->tag, "a")) return (chain){ { LENT, PLAIN } };
+  return r->size > 7000 && r->live < 60000 ? (chain){ { LENT, WIDE } } : (chain){ { NEVER } };
+}
+
 #define PICK_AS_ASKED                       \
   "if req.zero then return clean end "      \
   "if req.align > 64 then return page end " \
@@ -190,6 +201,7 @@ static const policy policies[] = {
   { "within-limits", PICK_WITHIN_LIMITS, decide_within_limits, false },
   { "guarded", PICK_GUARDED, decide_guarded, false },
   { "foreign", PICK_FOREIGN, decide_foreign, false },
+  { "lent", PICK_LENT, decide_lent, false },
   { "as-asked", PICK_AS_ASKED, decide_as_asked, false },
   { "by-live", PICK_BY_LIVE, decide_by_live, false },
   { "by-gauges", PICK_BY_GAUGES, decide_by_gauges, false },
