@@ -1,6 +1,6 @@
-# programs.awk - prints the runs that tests/bench/programs kept as tables, a program a line: the least
-# processor time and time on the wall, the median of resident memory; the least page faults, the mean
-# of time in the kernel; or counts.
+# programs.awk - prints the runs that tests/bench/programs kept as tables, a program a line: processor
+# time and time on the wall as they were beside each other, round by round; the median of resident
+# memory, the least page faults, the mean of time in the kernel; or counts.
 # in_order LIST SORTED - the least first; how many.
 function in_order(list, sorted,   n, i, k, x) {
   n = split(list, sorted, " ")
@@ -12,8 +12,8 @@ function in_order(list, sorted,   n, i, k, x) {
   return n
 }
 
-# What disturbs a run makes it longer, never shorter; memory it may make either. Of a run's time, what
-# part was the kernel's is drawn a tick at a time: the least tells luck.
+# Memory varies both ways. Of a run's time, what part was the kernel's is drawn a tick at a time: the
+# least tells luck.
 function figure(key, what,   n, i, sum, sorted) {
   n = in_order(runs[key, what], sorted)
   if (what == "peak_kib") return quantile(sorted, n, 0.5)
@@ -28,27 +28,57 @@ function quantile(sorted, n, part,   at, i) {
   return i < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[n]
 }
 
-# by_round PROGRAM ONE OTHER RATIOS - the processor time of one to that of the other round by round,
-# the least first: both run within seconds, so what slows a round down has little part in it.
-function by_round(program, one, other, ratios,   a, b, n, i, list) {
-  n = split(runs[program, one, "cpu_s"], a, " ")
-  split(runs[program, other, "cpu_s"], b, " ")
-  for (i = 1; i <= n; i++) list = list " " (b[i] > 0 ? a[i] / b[i] : 1)
-  return in_order(list, ratios)
+# beside PROGRAM WHAT - what each took to the geometric mean of all in the same round, in the median:
+# `level`, by number. Whatever slows a round down slows all of it.
+function beside(program, what,   i, r, k, rounds, x, sum, list, sorted) {
+  for (i = 1; i <= n; i++) {
+    k = split(runs[program, name[i], what], x, " ")
+    if (!rounds || k < rounds) rounds = k
+    for (r = 1; r <= k; r++) {
+      took[i, r] = log(x[r] > 0 ? x[r] : 1e-4)
+      sum[r] += took[i, r] / n
+    }
+  }
+  for (i = 1; i <= n; i++) {
+    list = ""
+    for (r = 1; r <= rounds; r++) list = list " " (took[i, r] - sum[r])
+    level[i] = exp(quantile(sorted, in_order(list, sorted), 0.5))
+  }
+  return rounds
 }
 
-# part PROGRAM WHAT FORMAT SCALE - glibc's figure and the others' ratios to it; the best of the four
-# comes to be in `best`, as a ratio, and its name in `winner`.
-function part(program, what, format, scale,   i, base, each) {
+# spread ONE OTHER ROUNDS - the standard error of such a median of one to the other, of what `beside`
+# left: of a bell curve, by where half of the rounds lie.
+function spread(one, other, rounds,   r, list, sorted, k) {
+  for (r = 1; r <= rounds; r++) list = list " " (took[one, r] - took[other, r])
+  k = in_order(list, sorted)
+  return 0.93 * (quantile(sorted, k, 0.75) - quantile(sorted, k, 0.25)) / sqrt(rounds)
+}
+
+# part_by_round PROGRAM WHAT FORMAT - as `part`, of times.
+function part_by_round(program, what, format,   i) {
+  rounds = beside(program, what)
+  printf format, figure(program SUBSEP "glibc", what)
+  winner = 1
+  for (i = 2; i <= n; i++) {
+    printf "%6.2f", level[i] / level[1]
+    if (i < n && level[i] < level[winner]) winner = i
+    logs[what, i] += log(level[i] / level[1])
+  }
+  return level[n] / level[winner]
+}
+
+# part PROGRAM WHAT FORMAT SCALE - glibc's figure and the others' ratios to it; what loam's is to the
+# best of the four.
+function part(program, what, format, scale,   i, base, each, best) {
   base = figure(program SUBSEP "glibc", what)
   printf format, base / scale
   if (base <= 0) base = 1e-4
   best = 1
-  winner = "glibc"
   for (i = 2; i <= n; i++) {
     each = figure(program SUBSEP name[i], what) / base
     printf "%6.2f", each
-    if (i < n && each < best) { best = each; winner = name[i] }
+    if (i < n && each < best) best = each
     logs[what, i] += log(each > 0 ? each : 1e-4)
   }
   return each / best
@@ -62,43 +92,38 @@ function mean(what, width,   i) {
   for (i = 2; i <= n; i++) printf "%6.2f", exp(logs[what, i] / rows)
 }
 
-# to_others PROGRAM - what each takes to the best of the four others, added to `far` as a logarithm.
-function to_others(program,   i, k, all, best) {
-  for (i = 1; i <= n; i++) all[i] = figure(program SUBSEP name[i], "cpu_s")
+# to_others - what each takes to the best of the four others, added to `far` as a logarithm.
+function to_others(   i, k, best) {
   for (i = 1; i <= n; i++) {
     best = 0
-    for (k = 1; k <= n; k++) if (k != i && (!best || all[k] < best)) best = all[k]
-    if (best > 0) far[i] += log(all[i] / best)
+    for (k = 1; k <= n; k++) if (k != i && (!best || level[k] < best)) best = level[k]
+    far[i] += log(level[i] / best)
   }
 }
 
-function times(   r, k, to_best, ratios, usual, behind, log_best, log_usual) {
-  printf "\n%-10s%8s%-24s%7s%7s%14s%9s%-24s%10s%-24s\n", "", "cpu, s", ratio_heading(), "/best",
-    "usual", "half lie", "wall, s", ratio_heading(), "peak, MiB", ratio_heading()
+function times(   r, to_best, error, behind) {
+  printf "\n%-10s%8s%-24s%7s%6s%9s%-24s%10s%-24s\n", "", "cpu, s", ratio_heading(), "/best", "+-",
+    "wall, s", ratio_heading(), "peak, MiB", ratio_heading()
   for (r = 1; r <= rows; r++) {
     printf "%-10s", order[r]
-    to_best = part(order[r], "cpu_s", "%8.2f", 1)
-    k = by_round(order[r], "loam run", winner, ratios)
-    usual = quantile(ratios, k, 0.5)
-    printf "%7.2f%7.2f%7.2f to%5.2f", to_best, usual, quantile(ratios, k, 0.25),
-      quantile(ratios, k, 0.75)
-    if (quantile(ratios, k, 0.25) > 1.03) behind = behind " " order[r]
-    log_usual += log(usual)
-    part(order[r], "wall_s", "%9.2f", 1)
+    to_best = part_by_round(order[r], "cpu_s", "%8.2f")
+    to_others()
+    error = spread(n, winner, rounds)
+    printf "%7.2f%6.2f", to_best, error
+    if (log(to_best) - 2 * error > log(1.03)) behind = behind " " order[r]
+    part_by_round(order[r], "wall_s", "%9.2f")
     part(order[r], "peak_kib", "%10.1f", 1024)
     printf "\n"
-    log_best += log(to_best)
-    to_others(order[r])
   }
   printf "%-10s", "geo. mean"
   mean("cpu_s", 8)
-  printf "%7.2f%7.2f%14s", exp(log_best / rows), exp(log_usual / rows), ""
+  printf "%7.2f%6s", exp(far[n] / rows), ""
   mean("wall_s", 9)
   mean("peak_kib", 10)
   printf "\n"
-  printf "\n/best: loam to the best of the four, by the least of each; usual: the median of what loam took to\n"
-  printf "what that one took in the same round, and between what half of the rounds lie. By more than\n"
-  printf "3%% behind in three rounds of four:%s\n", behind ? behind : " none"
+  printf "\nTimes: the least of glibc; of the others the ratio to it, each by what it took to the mean of\n"
+  printf "all five in the same round, in the median. /best: loam to the best of the four; +- its standard\n"
+  printf "error. Behind by more than 3%%, and two such errors:%s\n", behind ? behind : " none"
   printf "Each to the best of the four others, in the mean of the programs:"
   for (r = 1; r <= n; r++) printf "%s %s %.2f", (r > 1 ? "," : ""), name[r], exp(far[r] / rows)
   printf "\n"
