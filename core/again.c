@@ -155,12 +155,11 @@ static LM_JUMPED void *by_any(void *ptr, size_t size, lm_thread *t, lm_side *mar
 
 /* The lane that gates led to, if the object and it are both counted, as the thread's latest, or
  * both are not. */
-LM_INLINE void *by_led(uint64_t key, void *ptr, size_t size, lm_thread *t, lm_refused met,
-                       int64_t leads, bool counted) {
-  key = lm_engine_gated_key(key, leads);
-  lm_lane *lane = lm_engine_lane(t, key);
-  bool is_alike = counted == !!(lane->token & LM_TOKEN_SLOW);
-  if (lm_unlikely(lane->key != key || !is_alike)) return by_any(ptr, size, t, met.mark, met.span);
+LM_INLINE void *by_led(lm_lane *asks, uint64_t key, void *ptr, size_t size, lm_thread *t,
+                       lm_refused met, int64_t leads, bool counted) {
+  lm_lane *lane = lm_lane_led_again(t, asks, lm_engine_gated_key(key, leads));
+  bool is_alike = lane && counted == !!(lane->token & LM_TOKEN_SLOW);
+  if (lm_unlikely(!is_alike)) return by_any(ptr, size, t, met.mark, met.span);
   return counted ? by_near(lane, ptr, size, t, met) : by_plain(lane, ptr, size, t, met);
 }
 
@@ -168,19 +167,20 @@ LM_INLINE void *by_led(uint64_t key, void *ptr, size_t size, lm_thread *t, lm_re
 static LM_JUMPED void *by_gates(uint64_t key, void *ptr, size_t size, lm_thread *t, lm_side *mark,
                                 const lm_span *span) {
   lm_refused met = { mark, span };
-  const lm_lane *lane = lm_engine_lane(t, key);
+  lm_lane *lane = lm_engine_lane(t, key);
   int64_t leads = 0;
   uint32_t site = atomic_load_explicit(&lane->site, memory_order_relaxed);
   if (lm_lane_is_apart(lane, key, LM_LANE_ASKS)) leads = lm_lane_pass(t, site, lane->gate, size);
   if (lm_unlikely(leads >= 0)) return by_any(ptr, size, t, mark, span);
-  if (lm_peek(lm_mark, mark) != LM_MARK_SLOW) return by_led(key, ptr, size, t, met, leads, false);
-  return by_led(key, ptr, size, t, met, leads, true);
+  if (lm_peek(lm_mark, mark) != LM_MARK_SLOW)
+    return by_led(lane, key, ptr, size, t, met, leads, false);
+  return by_led(lane, key, ptr, size, t, met, leads, true);
 }
 
 /* Of a plain object, by one that asks for the node or what is free there. */
 static LM_JUMPED void *by_gate(uint64_t key, void *ptr, size_t size, lm_thread *t, lm_side *mark,
                                const lm_span *span) {
-  const lm_lane *lane = lm_engine_lane(t, key);
+  lm_lane *lane = lm_engine_lane(t, key);
   if (lm_likely(lm_lane_is_apart(lane, key, LM_LANE_ASKS))) {
     const lm_gate *gate = lane->gate;
     int64_t number = -1;
@@ -188,7 +188,7 @@ static LM_JUMPED void *by_gate(uint64_t key, void *ptr, size_t size, lm_thread *
     else if (gate->ask == LM_IN_NODE_FREE) number = lm_numa_free_at_once(gate->arg);
     int64_t leads = lm_likely(number >= 0) ? lm_gate_leads(gate, (uint64_t)number) : 0;
     if (lm_likely(leads < 0))
-      return by_led(key, ptr, size, t, (lm_refused){ mark, span }, leads, false);
+      return by_led(lane, key, ptr, size, t, (lm_refused){ mark, span }, leads, false);
   }
   return by_gates(key, ptr, size, t, mark, span);
 }
@@ -196,16 +196,18 @@ static LM_JUMPED void *by_gate(uint64_t key, void *ptr, size_t size, lm_thread *
 /* Of a counted object, by one that asks what lives. */
 static LM_JUMPED void *by_live(loam_site *site, void *ptr, size_t size, lm_thread *t, lm_side *mark,
                                const lm_span *span) {
+  /* Of the latest, which is known before the object is. */
+  uint64_t key = key_of(t, t->near_site, size);
+  lm_settle(key);
   uint32_t index = lm_token_site(lm_peek(lm_token, &span->token));
   bool is_its = !site || site->index == index;
   if (lm_unlikely(!is_its || !lm_live_is_near(t, index))) return by_any(ptr, size, t, mark, span);
-  uint64_t key = key_of(t, index, size);
-  const lm_lane *lane = lm_engine_lane(t, key);
+  lm_lane *lane = lm_engine_lane(t, key);
   if (lm_likely(lm_lane_is_apart(lane, key, LM_LANE_ASKS) && lane->gate->ask == LM_IN_LIVE)) {
     int64_t live = lm_live_at(t->near);
     int64_t leads = lm_likely(live >= 0) ? lm_gate_leads(lane->gate, (uint64_t)live) : 0;
     if (lm_likely(leads < 0))
-      return by_led(key, ptr, size, t, (lm_refused){ mark, span }, leads, true);
+      return by_led(lane, key, ptr, size, t, (lm_refused){ mark, span }, leads, true);
   }
   return by_gates(key, ptr, size, t, mark, span);
 }

@@ -188,7 +188,7 @@ LM_INLINE uint64_t lm_engine_aligned_part(size_t size) {
   return LM_LANE_ALIGNED + lm_class_step(size) * (uint64_t)(LM_GATE_UNIT / LM_LANE_STEP);
 }
 /* What may be had where its lane has a gate, or is of what is counted, or has nothing. */
-void *lm_engine_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate, uint64_t key,
+void *lm_engine_asked(loam_site *site, size_t size, lm_thread *t, lm_lane *asks, uint64_t key,
                       lm_engine_slow *slow);
 void *lm_engine_opened(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                        lm_engine_slow *slow);

@@ -391,10 +391,7 @@ lm_lane *lm_lane_by(lm_thread *t, uint32_t site, size_t size, uint64_t key) {
   return !apart || apart == LM_LANE_COUNTED ? lane : NULL;
 }
 
-/* What follows goes from gate to gate without a call. `key` is of the site and the class; nothing
- * that was read for a gate before this one matters any more. */
-static LM_JUMPED void *take_asked(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
-                                  uint64_t key, lm_engine_slow *slow);
+/* What follows needs no call. `key` is of the site and the class. */
 
 /* Where gates led, whatever the token of the lane there and the span of its next object are. */
 static LM_JUMPED void *take_led(uint32_t site, size_t size, lm_thread *t, uint64_t key,
@@ -432,58 +429,9 @@ LM_INLINE void *take_near(uint32_t site, size_t size, lm_thread *t, lm_lane *lan
   return taken(t, lane, p);
 }
 
-/* By a gate that asks what lives, as the thread's latest request did. */
-static LM_JUMPED void *take_live(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
-                                 uint64_t key, lm_engine_slow *slow) {
-  if (lm_unlikely(!lm_live_is_near(t, site))) return take_far(site, size, t, gate, key, slow);
-  int64_t live = lm_live_at(t->near);
-  if (lm_unlikely(live < 0)) return take_far(site, size, t, gate, key, slow);
-  int64_t leads = lm_gate_lead_past(&gate, (uint64_t)live);
-  if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
-  key = lm_engine_gated_key(key, leads);
-  lm_lane *lane = lm_lane_led(t, key);
-  if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
-  return take_near(site, size, t, lane, slow);
-}
-
-/* By a gate that asks for another number, which was read. */
-LM_INLINE void *take_number(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
-                            uint64_t key, lm_engine_slow *slow, int64_t number) {
-  if (lm_unlikely(number < 0)) return take_far(site, size, t, gate, key, slow);
-  int64_t leads = lm_gate_lead_past(&gate, (uint64_t)number);
-  if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
-  key = lm_engine_gated_key(key, leads);
-  lm_lane *lane = lm_lane_led(t, key);
-  void *p = lm_likely(lane != NULL) ? lm_pool_take_ready(t, lane) : NULL;
-  return lm_likely(p != NULL) ? taken(t, lane, p) : take_led(site, size, t, key, slow);
-}
-
-static LM_JUMPED void *take_node(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
-                                 uint64_t key, lm_engine_slow *slow) {
-  return take_number(site, size, t, gate, key, slow, lm_numa_here_at_once());
-}
-
-static LM_JUMPED void *take_free(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
-                                 uint64_t key, lm_engine_slow *slow) {
-  return take_number(site, size, t, gate, key, slow, lm_numa_free_at_once(gate->arg));
-}
-
-static LM_JUMPED void *take_sized(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
-                                  uint64_t key, lm_engine_slow *slow) {
-  return take_number(site, size, t, gate, key, slow, (int64_t)size);
-}
-
-/* By a gate that asks for a sum. */
-static LM_JUMPED void *take_sum(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
-                                uint64_t key, lm_engine_slow *slow) {
-  int64_t sum;
-  if (lm_unlikely(!lm_lane_sum(t, site, gate, size, &sum)))
-    return take_far(site, size, t, gate, key, slow);
-  int64_t leads = lm_gate_lead_past(&gate, (uint64_t)sum);
-  if (lm_unlikely(leads >= 0)) return take_asked(site, size, t, gate, key, slow);
-  key = lm_engine_gated_key(key, leads);
-  lm_lane *lane = lm_lane_led(t, key);
-  if (lm_unlikely(!lane)) return take_led(site, size, t, key, slow);
+/* The same, whatever its token. */
+LM_INLINE void *take_either(uint32_t site, size_t size, lm_thread *t, lm_lane *lane,
+                            lm_engine_slow *slow) {
   if (lane->token & LM_TOKEN_SLOW)
     return lm_live_is_near(t, site) ? take_near(site, size, t, lane, slow)
                                     : take_open(site, size, t, lane, slow);
@@ -491,19 +439,87 @@ static LM_JUMPED void *take_sum(uint32_t site, size_t size, lm_thread *t, const 
   return lm_likely(p != NULL) ? taken(t, lane, p) : take_open(site, size, t, lane, slow);
 }
 
-LM_INLINE void *take_by_gate(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
-                             uint64_t key, lm_engine_slow *slow) {
-  if (gate->ask == LM_IN_LIVE) return take_live(site, size, t, gate, key, slow);
-  if (gate->ask == LM_IN_NODE) return take_node(site, size, t, gate, key, slow);
-  if (gate->ask == LM_IN_NODE_FREE) return take_free(site, size, t, gate, key, slow);
-  if (gate->ask == LM_IN_SIZE) return take_sized(site, size, t, gate, key, slow);
-  if (gate->ask == LM_GATE_SUM) return take_sum(site, size, t, gate, key, slow);
-  return take_far(site, size, t, gate, key, slow);
+/* By what comes after the first gate. */
+static LM_JUMPED void *take_further(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
+                                    uint64_t key, lm_engine_slow *slow) {
+  int64_t leads = lm_lane_pass(t, site, gate, size);
+  if (lm_unlikely(leads >= 0)) return take_far(site, size, t, gate, key, slow);
+  key = lm_engine_gated_key(key, leads);
+  lm_lane *lane = lm_lane_led(t, key);
+  if (lm_unlikely(!lane)) return take_led(site, size, t, key, slow);
+  return take_either(site, size, t, lane, slow);
 }
 
-static LM_JUMPED void *take_asked(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
+/* By a lane whose gate asks what lives, as the thread's latest request did. */
+static LM_JUMPED void *take_live(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
+                                 uint64_t key, lm_engine_slow *slow) {
+  const lm_gate *gate = asks->gate;
+  int64_t live = lm_lane_number(t, site, LM_IN_LIVE, 0);
+  if (lm_unlikely(live < 0)) return take_far(site, size, t, gate, key, slow);
+  int64_t leads = lm_gate_leads(gate, (uint64_t)live);
+  if (lm_unlikely(leads >= 0)) return take_further(site, size, t, gate + leads, key, slow);
+  lm_lane *lane = lm_lane_led_again(t, asks, lm_engine_gated_key(key, leads));
+  if (lm_unlikely(!lane)) return else_slow(site, size, t, slow);
+  return take_near(site, size, t, lane, slow);
+}
+
+/* For another number, which was read. */
+LM_INLINE void *take_number(uint32_t site, size_t size, lm_thread *t, lm_lane *asks, uint64_t key,
+                            lm_engine_slow *slow, int64_t number) {
+  const lm_gate *gate = asks->gate;
+  if (lm_unlikely(number < 0)) return take_far(site, size, t, gate, key, slow);
+  int64_t leads = lm_gate_leads(gate, (uint64_t)number);
+  if (lm_unlikely(leads >= 0)) return take_further(site, size, t, gate + leads, key, slow);
+  key = lm_engine_gated_key(key, leads);
+  lm_lane *lane = lm_lane_led_again(t, asks, key);
+  void *p = lm_likely(lane != NULL) ? lm_pool_take_ready(t, lane) : NULL;
+  return lm_likely(p != NULL) ? taken(t, lane, p) : take_led(site, size, t, key, slow);
+}
+
+static LM_JUMPED void *take_node(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
+                                 uint64_t key, lm_engine_slow *slow) {
+  return take_number(site, size, t, asks, key, slow, lm_numa_here_at_once());
+}
+
+static LM_JUMPED void *take_free(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
+                                 uint64_t key, lm_engine_slow *slow) {
+  return take_number(site, size, t, asks, key, slow, lm_numa_free_at_once(asks->gate->arg));
+}
+
+static LM_JUMPED void *take_sized(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
                                   uint64_t key, lm_engine_slow *slow) {
-  return take_by_gate(site, size, t, gate, key, slow);
+  return take_number(site, size, t, asks, key, slow, (int64_t)size);
+}
+
+/* For a sum. */
+static LM_JUMPED void *take_sum(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
+                                uint64_t key, lm_engine_slow *slow) {
+  int64_t sum;
+  const lm_gate *gate = asks->gate;
+  if (lm_unlikely(!lm_lane_sum(t, site, gate, size, &sum)))
+    return take_far(site, size, t, gate, key, slow);
+  int64_t leads = lm_gate_leads(gate, (uint64_t)sum);
+  if (lm_unlikely(leads >= 0)) return take_further(site, size, t, gate + leads, key, slow);
+  key = lm_engine_gated_key(key, leads);
+  lm_lane *lane = lm_lane_led_again(t, asks, key);
+  if (lm_unlikely(!lane)) return take_led(site, size, t, key, slow);
+  return take_either(site, size, t, lane, slow);
+}
+
+LM_INLINE void *take_by_gate(uint32_t site, size_t size, lm_thread *t, lm_lane *asks, uint64_t key,
+                             lm_engine_slow *slow) {
+  unsigned ask = asks->gate->ask;
+  if (ask == LM_IN_LIVE) return take_live(site, size, t, asks, key, slow);
+  if (ask == LM_IN_NODE) return take_node(site, size, t, asks, key, slow);
+  if (ask == LM_IN_NODE_FREE) return take_free(site, size, t, asks, key, slow);
+  if (ask == LM_IN_SIZE) return take_sized(site, size, t, asks, key, slow);
+  if (ask == LM_GATE_SUM) return take_sum(site, size, t, asks, key, slow);
+  return take_far(site, size, t, asks->gate, key, slow);
+}
+
+static LM_JUMPED void *take_asked(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
+                                  uint64_t key, lm_engine_slow *slow) {
+  return take_by_gate(site, size, t, asks, key, slow);
 }
 
 typedef void *take_fn(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
@@ -516,7 +532,7 @@ LM_INLINE void *take_apart(uint64_t apart, loam_site *site, size_t size, lm_thre
     void *p = lm_pool_take_ready(t, lane);
     if (lm_likely(p != NULL)) return taken(t, lane, p);
   }
-  if (apart == LM_LANE_ASKS) return take_asked(site->index, size, t, lane->gate, of_site, slow);
+  if (apart == LM_LANE_ASKS) return take_asked(site->index, size, t, lane, of_site, slow);
   if (!apart || apart == LM_LANE_COUNTED) return take_open(site->index, size, t, lane, slow);
   return other(site, size, t, lane, of_site, slow);
 }
@@ -558,16 +574,17 @@ void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane
                        lm_engine_slow *slow) {
   lm_peeked();
   if (lm_likely(lm_lane_is_apart(lane, key, LM_LANE_ASKS)))
-    return take_by_gate(site->index, size, t, lane->gate, key, slow);
+    return take_by_gate(site->index, size, t, lane, key, slow);
   return take_other(site, size, t, lane, key, slow);
 }
 
 /* By any gate, if all is as it most often is; NULL: nothing was done. */
-LM_INLINE void *take_at_once(uint32_t site, size_t size, lm_thread *t, const lm_gate *gate,
+LM_INLINE void *take_at_once(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
                              uint64_t key) {
   size_t usable = 0;
-  int64_t leads = lm_lane_pass(t, site, gate, size);
-  lm_lane *lane = lm_likely(leads < 0) ? lm_lane_led(t, lm_engine_gated_key(key, leads)) : NULL;
+  lm_lane *lane = NULL;
+  int64_t leads = lm_lane_pass(t, site, asks->gate, size);
+  if (lm_likely(leads < 0)) lane = lm_lane_led_again(t, asks, lm_engine_gated_key(key, leads));
   if (lm_unlikely(!lane)) return NULL;
   if (!(lane->token & LM_TOKEN_SLOW)) {
     void *p = lm_pool_take_ready(t, lane);
@@ -602,7 +619,7 @@ static LM_JUMPED void *live_zeroed(loam_site *site, size_t size, lm_thread *t, l
   int64_t live = lm_likely(is_near) ? lm_live_at(t->near) : -1;
   int64_t leads = lm_likely(live >= 0) ? lm_gate_leads(lane->gate, (uint64_t)live) : 0;
   if (lm_unlikely(leads >= 0)) return missed_zeroed(site, size, t, lane, key, slow);
-  lane = lm_lane_led(t, lm_engine_gated_key(key, leads));
+  lane = lm_lane_led_again(t, lane, lm_engine_gated_key(key, leads));
   void *p = lm_likely(lane != NULL) ? lm_pool_take_slow(t, lane, &usable) : NULL;
   if (lm_unlikely(!p)) return take_slow(site, size, t, lane, key, slow);
   lm_live_add(t->near, (int64_t)usable);
@@ -614,13 +631,13 @@ void *lm_engine_missed_zeroed(loam_site *site, size_t size, lm_thread *t, lm_lan
   lm_peeked();
   bool asks = lm_lane_is_apart(lane, key, LM_LANE_ASKS);
   if (asks && lane->gate->ask == LM_IN_LIVE) return live_zeroed(site, size, t, lane, key, slow);
-  void *p = lm_likely(asks) ? take_at_once(site->index, size, t, lane->gate, key) : NULL;
+  void *p = lm_likely(asks) ? take_at_once(site->index, size, t, lane, key) : NULL;
   return lm_likely(p != NULL) ? memset(p, 0, size) : missed_zeroed(site, size, t, lane, key, slow);
 }
 
-void *lm_engine_asked(loam_site *site, size_t size, lm_thread *t, const lm_gate *gate, uint64_t key,
+void *lm_engine_asked(loam_site *site, size_t size, lm_thread *t, lm_lane *asks, uint64_t key,
                       lm_engine_slow *slow) {
-  return take_by_gate(site->index, size, t, gate, key, slow);
+  return take_by_gate(site->index, size, t, asks, key, slow);
 }
 
 void *lm_engine_opened(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
@@ -671,7 +688,7 @@ void *lm_engine_code_missed(size_t size, const void *code, loam_code_fn miss, lm
   t->asking = code;
   key = (key >> LM_LANE_CODE_SHIFT & 63) * LM_LANE_STEP + LM_LANE_OF(site) +
         atomic_load_explicit(&t->epoch, memory_order_relaxed);
-  return take_by_gate(site, size, t, lane->gate, key, code_slow);
+  return take_by_gate(site, size, t, lane, key, code_slow);
 }
 
 void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, lm_thread *t) {
@@ -720,11 +737,10 @@ static LM_JUMPED void *large_near(uint32_t site, size_t size, lm_thread *t, lm_l
   return lm_engine_note_large(p, t, lane, size);
 }
 
-LM_INLINE void *large_led(uint32_t site, size_t size, lm_thread *t, uint64_t key, int64_t leads,
-                          lm_engine_slow *slow) {
-  uint64_t to = lm_engine_gated_key(key, leads);
-  lm_lane *lane = lm_engine_lane(t, to);
-  if (lm_unlikely(lane->key != to)) return large_by_any(site, size, t, key, slow);
+LM_INLINE void *large_led(uint32_t site, size_t size, lm_thread *t, lm_lane *asks, uint64_t key,
+                          int64_t leads, lm_engine_slow *slow) {
+  lm_lane *lane = lm_lane_led_again(t, asks, lm_engine_gated_key(key, leads));
+  if (lm_unlikely(!lane)) return large_by_any(site, size, t, key, slow);
   if (!(lane->token & LM_TOKEN_SLOW)) return large_plain(site, size, t, lane, slow);
   lm_assert(lm_live_is_near(t, site)); /* else what lives was not read at once */
   return large_near(site, size, t, lane, slow);
@@ -736,5 +752,5 @@ void *lm_engine_large_missed(loam_site *site, size_t size, lm_thread *t, lm_lane
   bool asks = lm_lane_is_apart(lane, key, LM_LANE_ASKS);
   int64_t leads = lm_likely(asks) ? lm_lane_pass(t, site->index, lane->gate, size) : 0;
   if (lm_unlikely(leads >= 0)) return large_by_any(site->index, size, t, key, slow);
-  return large_led(site->index, size, t, key, leads, slow);
+  return large_led(site->index, size, t, lane, key, leads, slow);
 }

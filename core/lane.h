@@ -33,6 +33,15 @@ LM_INLINE lm_lane *lm_lane_led(lm_thread *t, uint64_t key) {
   return lm_likely(lane->key == key) ? lane : NULL;
 }
 
+/* The same by the one that asks, which has the place where its gate led last: so that what is read
+ * there need not wait for what the gate says. */
+LM_INLINE lm_lane *lm_lane_led_again(lm_thread *t, lm_lane *asks, uint64_t key) {
+  lm_lane *lane = lm_engine_lane(t, asks->led);
+  if (lm_likely(lane->key == key)) return lane;
+  asks->led = (uint16_t)(key % sizeof t->lane);
+  return lm_lane_led(t, key);
+}
+
 /* A term of a sum, or what a gate asks that is none; below 0: it takes a call, or what lives is
  * asked of another tag than that of the thread's latest request. */
 LM_INLINE int64_t lm_lane_number(lm_thread *t, uint32_t site, unsigned input, unsigned arg) {

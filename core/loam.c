@@ -418,7 +418,7 @@ static LM_JUMPED void *aligned_missed(loam_site *site, size_t alignment, size_t 
   if (lm_likely(apart == LM_LANE_ASKS || apart == LM_LANE_COUNTED || !apart)) {
     t->asking = (const void *)alignment;
     if (lm_likely(apart == LM_LANE_ASKS))
-      return lm_engine_asked(site, size, t, lane->gate, key - lm_engine_aligned_part(size),
+      return lm_engine_asked(site, size, t, lane, key - lm_engine_aligned_part(size),
                              aligned_asked);
     return lm_engine_opened(site, size, t, lane, aligned_asked);
   }

@@ -48,8 +48,11 @@ typedef struct lm_lane {
   };
   /* Whose `blocks` are, of how many bytes: all three change under the lock of totals. */
   _Atomic uint32_t site; /* index; 0: nobody's */
-  uint16_t strategy;     /* id */
-  uint8_t mark;          /* of an object of the token, in most of the spans: mark.h */
+  union {
+    uint16_t strategy; /* id */
+    uint16_t led;      /* of one with a gate, so without blocks: lm_lane_led_again's */
+  };
+  uint8_t mark; /* of an object of the token, in most of the spans: mark.h */
   uint8_t class_;
   uint64_t blocks; /* by lm_count */
 } lm_lane;

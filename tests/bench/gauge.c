@@ -1,7 +1,7 @@
 /* gauge - what it costs that a plan reads gauges, by the way in: a block and its end under
  * `if GAUGE then return a else return b end`, beside `return a`.
  *
- *   gauge            nanoseconds: the first column is `return a`, the others are what each takes
+ *   gauge [WAY]      nanoseconds: the first column is `return a`, the others are what each takes
  *                    more. Of a row all take turns, in short rounds; each is its least
  *   gauge counts     each once, between warm-ups, for tests/bench/gauge_counts
  *   gauge WAY GAUGE N   one of them N times, for a tool that tells where they go */
@@ -132,11 +132,11 @@ static void count_all(void) {
     }
 }
 
-static int run_one(const char *name, const char *gauge, long n) {
+static const way *way_called(const char *name) {
   for (int i = 0; i < WAYS; i++)
-    if (!strcmp(ways[i].name, name)) return ways[i].run(site_of(&ways[i], gauge), n), 0;
+    if (!strcmp(ways[i].name, name)) return &ways[i];
   fprintf(stderr, "gauge: no way is called %s\n", name);
-  return 2;
+  exit(2);
 }
 
 /* By then free memory is kept. */
@@ -152,11 +152,13 @@ int main(int argc, char **argv) {
   if (loam_start(&config)) abort();
   bench_load("gauge", policy);
   warm_up();
-  if (argc == 4) return run_one(argv[1], argv[2], atol(argv[3]));
   if (argc == 2 && !strcmp(argv[1], "counts")) return count_all(), 0;
+  const way *one = argc > 1 ? way_called(argv[1]) : NULL;
+  if (argc == 4) return one->run(site_of(one, argv[2]), atol(argv[3])), 0;
   printf("%-9s", "");
   for (int g = 0; g < GAUGES; g++) printf(" %8s", gauges[g]);
   printf("\n");
-  for (int i = 0; i < WAYS; i++) row(&ways[i]);
+  for (int i = 0; i < WAYS; i++)
+    if (!one || one == &ways[i]) row(&ways[i]);
   return 0;
 }
