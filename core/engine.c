@@ -406,7 +406,6 @@ static bool find(const void *p, block *out) {
   return true;
 }
 
-/* Some programs ask this of every block they make and free. */
 size_t lm_engine_usable(const void *ptr) {
   block b;
   size_t size = is_nested(ptr) ? 0 : lm_pool_usable(ptr);

@@ -513,6 +513,11 @@ void loam_free_sized(void *ptr, size_t size) {
 
 size_t loam_usable_size(const void *ptr) { return lm_engine_usable(ptr); }
 
+LM_HOT size_t loam_live_size(const void *ptr) {
+  size_t size = lm_peek(uint64_t, &lm_engine_nested) ? 0 : lm_pool_live_size(ptr);
+  return lm_likely(size != 0) ? size : lm_engine_usable(ptr);
+}
+
 int loam_owns(const void *ptr) {
   lm_foreign block;
   return lm_pool_owns(ptr) || lm_make_find(ptr, &block) || lm_map_reserves(ptr);

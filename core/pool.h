@@ -395,15 +395,18 @@ LM_INLINE bool lm_pool_give_slow(lm_thread *t, void *p, lm_refused refused, lm_m
 
 /* Usable bytes of the live object at p that the fast path of free would take; 0: of none such. */
 LM_INLINE size_t lm_pool_usable(const void *p) {
-  if (!lm_map_owns(p)) return 0;
-  const lm_span *s = lm_map_span(lm_map_slot(p));
-  uint64_t reciprocal = lm_peek(uint64_t, &s->reciprocal);
-  uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
-  unsigned __int128 product = (unsigned __int128)offset * reciprocal;
-  if ((uint64_t)product >= reciprocal) return 0;
-  const lm_side *side = lm_peek(lm_side *, &s->side) + (size_t)(product >> 64);
-  lm_mark mark = atomic_load_explicit(side, memory_order_relaxed);
-  return lm_mark_is_plain(mark) ? lm_peek(size_t, &s->size) : 0;
+  lm_refused met;
+  if (!lm_pool_meet(p, &met) || !lm_mark_is_plain_at(met.mark)) return 0;
+  return lm_peek(size_t, &met.span->size);
+}
+
+/* The same of one that lives for certain, whatever its mark, which is not waited for: only a free,
+ * of those who ask before each, will want it. */
+LM_INLINE size_t lm_pool_live_size(const void *p) {
+  lm_refused met;
+  if (!lm_pool_meet(p, &met)) return 0;
+  __builtin_prefetch(met.mark, 1);
+  return lm_peek(size_t, &met.span->size);
 }
 
 #endif

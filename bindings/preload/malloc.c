@@ -111,7 +111,12 @@ PRELOAD_API void *pvalloc(size_t size) {
   return serve_aligned(CALLER, page, rounded & ~(page - 1));
 }
 
+static __attribute__((noinline)) size_t size_of_other(void *ptr) {
+  return loam_owns(ptr) ? 0 : next_usable_size(ptr);
+}
+
+/* Some programs ask this of every block they make and free. */
 PRELOAD_API size_t malloc_usable_size(void *ptr) {
-  size_t size = loam_usable_size(ptr);
-  return size || loam_owns(ptr) ? size : next_usable_size(ptr);
+  size_t size = loam_live_size(ptr);
+  return likely(size != 0) ? size : size_of_other(ptr);
 }

@@ -303,6 +303,9 @@ LOAM_API void loam_on_foreign(int (*free_it)(void *ptr));
 /* Bytes that may be used at `ptr`, at least what was asked for; 0 for a pointer that is not the
  * start of a live block. */
 LOAM_API size_t loam_usable_size(const void *ptr);
+/* The same for who knows that the block lives, or that it is none of loam's; a little faster, since
+ * it is not looked at. Of one that was freed it may tell anything. */
+LOAM_API size_t loam_live_size(const void *ptr);
 
 /* 1 if `ptr` is loam's to free: it is in loam's own address range or in a block that a handler or
  * the system made for it. For those who serve beside another allocator; cheap. */

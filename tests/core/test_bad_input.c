@@ -131,6 +131,10 @@ static void pointers_that_are_not_blocks_are_found(void **state) {
   assert_int_equal(loam_owns(NULL), 0);
   assert_int_equal(loam_usable_size(NULL), 0);
   assert_true(loam_usable_size(block) >= 1000);
+  assert_int_equal(loam_live_size(NULL), 0);
+  assert_int_equal(loam_live_size(&here), 0);
+  assert_int_equal(loam_live_size(block + 16), 0);
+  assert_int_equal(loam_live_size(block), loam_usable_size(block));
   loam_free(block);
 }
 

@@ -223,6 +223,8 @@ static block inspect(char *p, int at, const request *r, const before *b) {
   check_answer(r, b, o.generation, strategy);
   must(loam_usable_size(p) == o.size && loam_owns(p), "%p: %zu usable, owner says %zu", (void *)p,
        loam_usable_size(p), o.size);
+  must(loam_live_size(p) == o.size, "%p: %zu, owner says %zu", (void *)p, loam_live_size(p),
+       o.size);
   block made = { .p = p, .asked = r->size, .usable = o.size, .spot = at, .strategy = strategy };
   made.generation = o.generation;
   return made;
@@ -415,6 +417,7 @@ static bool do_look(worker *w, dice *d) {
            o.generation == b.generation && strategy_called(o.strategy) == b.strategy,
        "owner of %p, in %p of %zu bytes: %s", (void *)inner, (void *)b.p, b.usable, loam_error());
   must(inner == b.p || !loam_usable_size(inner), "%p, in %p: usable", (void *)inner, (void *)b.p);
+  must(inner == b.p || !loam_live_size(inner), "%p, in %p: a size", (void *)inner, (void *)b.p);
   bool ends = loam_owner(b.p + b.usable, &o) || o.base != b.p;
   must(ends, "%p: its end is in it", (void *)b.p);
   must(keep(&b, from) || (loam_free(b.p), true), "no room");
