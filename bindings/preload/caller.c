@@ -18,7 +18,7 @@
 
 enum { TAG_MAX = 255 };
 
-PRELOAD_SPARSE caller_set caller_table[CALLER_SETS];
+PRELOAD_SPARSE __attribute__((aligned(4096))) caller_set caller_table[CALLER_SETS];
 /* Those that have no room there as well: it takes long to find out about each. */
 enum { FAR_SETS = 16384 };
 static PRELOAD_SPARSE caller_set far_table[FAR_SETS];
@@ -117,9 +117,11 @@ static const char *make_tag(const char *path, char tag[TAG_MAX + 1]) {
   static const char prefix[] = "malloc.";
   const char *slash = strrchr(path, '/');
   const char *name = slash ? slash + 1 : path;
-  name += strspn(name, ".");
-  size_t length = strcspn(name, ".");
-  if (length > TAG_MAX - (sizeof prefix - 1)) length = TAG_MAX - (sizeof prefix - 1);
+  /* By hand: strcspn would bring 64 KiB of the C library's code into a process that has no use for
+   * them else. */
+  while (*name == '.') name++;
+  size_t length = 0, most = TAG_MAX - (sizeof prefix - 1);
+  while (length < most && name[length] && name[length] != '.') length++;
   memcpy(tag, prefix, sizeof prefix - 1);
   memcpy(tag + sizeof prefix - 1, name, length);
   tag[sizeof prefix - 1 + length] = 0;
