@@ -17,7 +17,7 @@ static _Atomic bool is_wanted, is_watching, is_telling;
 /* ---- Words */
 
 /* Static, because a handler's stack may be small: one fault is told at a time. */
-static struct {
+static LM_SPARSE struct {
   size_t n;
   char at[1024];
 } words;

@@ -13,7 +13,7 @@ enum { LEAST_DRIVER = 11020 }; /* the first with all that is asked for; the form
 
 lm_cuda_functions lm_cuda;
 int lm_cuda_count;
-lm_cuda_device lm_cuda_of[LM_DEVICES_MAX];
+LM_SPARSE lm_cuda_device lm_cuda_of[LM_DEVICES_MAX];
 
 typedef CUresult (*get_address)(const char *name, void **out, int version, cuuint64_t flags,
                                 void *status);

@@ -22,7 +22,7 @@ enum {
 enum { KEEP_NS = LM_NUMA_KEEP_MS * 1000000 };
 
 /* Written once under the lock, before `ready`. */
-static struct {
+static LM_SPARSE struct {
   lm_lock lock;
   _Atomic bool ready; /* release when the rest is written; pairs with the acquire in get_ready */
   _Atomic uint64_t online; /* with or without memory: where a CPU can be */
@@ -33,7 +33,7 @@ static struct {
   uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
 } machine;
 
-lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
+LM_SPARSE lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
 _Atomic int lm_numa_place = LM_NUMA_UNREAD;
 
 static _Atomic bool wanted; /* somebody reads a gauge: the service thread is to keep it */

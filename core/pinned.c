@@ -213,7 +213,7 @@ void lm_pinned_await(void *p, lm_stream stream) {
 /* ---- Growing ------------------------------------------------------------------------------- */
 
 /* The last refusal; under lm_pools_pinning. */
-static struct {
+static LM_SPARSE struct {
   const lm_pool *pool;
   int64_t at_ns;
   char words[LM_ERROR_SIZE / 2];

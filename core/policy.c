@@ -39,7 +39,7 @@ static lm_script *live;    /* NULL: the built-in default */
 static uint32_t live_slot; /* generation slot of the tokens */
 static unsigned late_excesses;
 static unsigned ticks_awake; /* since the live script was last asked */
-static struct loam_policy_info record;
+static LM_SPARSE struct loam_policy_info record;
 
 /* Who holds a lock of this file is inside, where no site is made that wants the lock again. */
 static void lock(pthread_mutex_t *mutex) {

@@ -37,8 +37,9 @@ enum {
 
 typedef enum phase { IDLE, WALKING, MOVING } phase;
 
-static struct {
-  lm_lock lock;
+/* Guards all of the job; apart from it, which most processes do not write to. */
+static lm_lock job_lock;
+static LM_SPARSE struct {
   bool hooked;
   phase phase;
   lm_job_owner owner;
@@ -541,7 +542,8 @@ static void update_progress(void) {
   if (job.progress.done > job.progress.bytes) job.progress.bytes = job.progress.done;
 }
 
-static void step_locked(lm_thread *t) {
+/* Apart from who looks in whether there is a job, at each tick of every process. */
+static LM_NOINLINE void step_locked(lm_thread *t) {
   if (job.phase == MOVING && job.next < job.n) {
     move_piece(t);
   } else if (job.phase == MOVING) {
@@ -566,7 +568,7 @@ static bool is_deserted(int64_t now) {
 int64_t lm_rebalance_step(lm_job_owner owner) {
   lm_thread *t = lm_thread_get();
   int64_t wait = -1;
-  lm_lock_take(&job.lock);
+  lm_lock_take(&job_lock);
   if (t && job.phase != IDLE && job.owner == owner) {
     int64_t now = lm_sys_clock_ns();
     if (is_deserted(now)) job.cancelled = true;
@@ -576,7 +578,7 @@ int64_t lm_rebalance_step(lm_job_owner owner) {
     if (wait > WAIT_NS) wait = WAIT_NS; /* it may be ended meanwhile */
     if (job.phase == IDLE) wait = -1;
   }
-  lm_lock_drop(&job.lock);
+  lm_lock_drop(&job_lock);
   return wait;
 }
 
@@ -609,12 +611,12 @@ static void begin_locked(const lm_job_order *order, lm_job_owner owner) {
 
 /* ---- Fork ---------------------------------------------------------------------------------- */
 
-static void fork_prepare(void) { lm_lock_take(&job.lock); }
-static void fork_parent(void) { lm_lock_drop(&job.lock); }
+static void fork_prepare(void) { lm_lock_take(&job_lock); }
+static void fork_parent(void) { lm_lock_drop(&job_lock); }
 
 /* What is half moved is no pool's when it is freed. */
 static void fork_child(void) {
-  lm_lock_renew(&job.lock);
+  lm_lock_renew(&job_lock);
   for (uint32_t i = 0; i < job.n && !is_advice(); i++) {
     lm_home *h = &job.home[i];
     h->stray = h->stray || (h->done > 0 && !h->stays);
@@ -653,53 +655,53 @@ loam_status lm_rebalance_begin(const lm_job_order *given, lm_job_owner owner) {
   if (status != LOAM_OK) return status;
   hook_once();
   if (order.older_s) lm_age_tick();
-  lm_lock_take(&job.lock);
+  lm_lock_take(&job_lock);
   bool busy = job.phase != IDLE;
   if (!busy) begin_locked(&order, owner);
-  lm_lock_drop(&job.lock);
+  lm_lock_drop(&job_lock);
   if (busy) return lm_fail(LOAM_ESTATE, "live memory is being moved already");
   return LOAM_OK;
 }
 
 void lm_rebalance_cancel(void) {
-  lm_lock_take(&job.lock);
+  lm_lock_take(&job_lock);
   if (job.phase != IDLE) job.cancelled = true;
-  lm_lock_drop(&job.lock);
+  lm_lock_drop(&job_lock);
 }
 
 void lm_rebalance_unapply(void) {
-  lm_lock_take(&job.lock);
+  lm_lock_take(&job_lock);
   if (job.phase != IDLE && job.order.applies) job.cancelled = true;
-  lm_lock_drop(&job.lock);
+  lm_lock_drop(&job_lock);
 }
 
 bool lm_rebalance_applies(void) {
-  lm_lock_take(&job.lock);
+  lm_lock_take(&job_lock);
   bool applies = job.order.applies;
-  lm_lock_drop(&job.lock);
+  lm_lock_drop(&job_lock);
   return applies;
 }
 
 void lm_rebalance_attend(bool begin) {
-  lm_lock_take(&job.lock);
+  lm_lock_take(&job_lock);
   job.is_watched = job.is_watched || begin;
   job.alone_ns = 0;
-  lm_lock_drop(&job.lock);
+  lm_lock_drop(&job_lock);
 }
 
 void lm_rebalance_get(loam_progress *out, uint64_t *number) {
-  lm_lock_take(&job.lock);
+  lm_lock_take(&job_lock);
   *out = job.progress;
   *number = job.number;
-  lm_lock_drop(&job.lock);
+  lm_lock_drop(&job_lock);
 }
 
 /* A copy, so that `visit` may call loam. */
 void lm_rebalance_rows(loam_placed_fn visit, void *ctx) {
   lm_placed copy = { 0 };
-  lm_lock_take(&job.lock);
+  lm_lock_take(&job_lock);
   lm_placed_copy(&copy, &job.placed);
-  lm_lock_drop(&job.lock);
+  lm_lock_drop(&job_lock);
   lm_placed_each(&copy, visit, ctx);
   lm_placed_clear(&copy);
 }
