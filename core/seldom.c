@@ -6,15 +6,19 @@
 #include "embed.h"
 #include "sys.h"
 
+/* Behind the modules are the constants of such code: to here, where cmake/order.cmake saw to it. */
+extern const unsigned char lm_seldom_read_end[] __attribute__((weak, visibility("hidden")));
+
 static void rest(uintptr_t from, uintptr_t to) {
-  from = lm_align_up(from, LM_PAGE);
-  to = lm_align_down(to, LM_PAGE);
   if (from < to) (void)lm_sys_rest((void *)from, to - from);
 }
 
+/* Where the code begins, a page has some that is wanted; else there is nothing beside. */
 void lm_seldom_rest(void) {
-  rest((uintptr_t)lm_seldom_begin, (uintptr_t)lm_seldom_end);
-  rest((uintptr_t)__start_loam_lua, (uintptr_t)__stop_loam_lua);
+  const unsigned char *end = lm_seldom_read_end ? lm_seldom_read_end : __stop_loam_lua;
+  rest(lm_align_up((uintptr_t)lm_seldom_begin, LM_PAGE),
+       lm_align_up((uintptr_t)lm_seldom_end, LM_PAGE));
+  rest(lm_align_down((uintptr_t)__start_loam_lua, LM_PAGE), lm_align_up((uintptr_t)end, LM_PAGE));
 }
 
 void lm_seldom_begin(void) {}
