@@ -258,6 +258,20 @@ static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *c
   return slot || r->how.registered ? slot : grow_locked(r, slots, align);
 }
 
+/* Large blocks begin at huge pages, so that between two of them there is less than one that nobody
+ * has touched. It goes with what is beside it: else blocks that were freed one by one would never be
+ * one run, and who asks for a larger one would get memory that the system has yet to zero. Not where
+ * what is clean is not all had yet. */
+static void join_gaps_locked(lm_regions *r, uint32_t *slot, uint32_t *slots) {
+  enum { HUGE_PAGE = 2 * LM_MIB >> LM_SLOT_SHIFT };
+  bool is_plain = !r->how.backing && !r->how.registered && !lm_region_is_eager(&r->how);
+  if (*slots < HUGE_PAGE || !is_plain || takes_handed(&r->how)) return;
+  *slots += lm_runs_take_from(&r->clean, *slot + *slots, HUGE_PAGE - 1);
+  uint32_t before = lm_runs_take_until(&r->clean, *slot - 1, HUGE_PAGE - 1);
+  *slot -= before;
+  *slots += before;
+}
+
 static void put_dirty(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
   lm_runs_put(&r->dirty, slot, slots);
@@ -447,6 +461,7 @@ static void let_go_beyond(lm_regions *r, uint32_t keep) {
 void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
   lm_verify(lm_regions_is_valid(r));
+  join_gaps_locked(r, &slot, &slots);
   lm_runs_put(&r->dirty, slot, slots);
   uint32_t keep = dirty_to_keep_locked(r);
   bool over = r->dirty.slots > keep, much = r->dirty.slots >= LM_DECAY_LEAST;

@@ -147,6 +147,20 @@ bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots) {
   return true;
 }
 
+uint32_t lm_runs_take_from(lm_runs *runs, uint32_t slot, uint32_t most) {
+  uint32_t length = run_from(runs, slot);
+  if (!length || length > most) return 0;
+  unlink_run(runs, slot, length);
+  return length;
+}
+
+uint32_t lm_runs_take_until(lm_runs *runs, uint32_t slot, uint32_t most) {
+  uint32_t length = run_until(runs, slot);
+  if (!length || length > most) return 0;
+  unlink_run(runs, slot - length + 1, length);
+  return length;
+}
+
 uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots) {
   for (unsigned list = LM_RUN_LISTS; list-- > 0;) {
     uint32_t slot = runs->head[list];

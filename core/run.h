@@ -32,6 +32,10 @@ void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots);
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align);
 /* Takes exactly these slots if a run begins with them. */
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots);
+/* Takes the run that begins with, or ends with, a slot, if it has at most so many: how many it has;
+ * 0: there is none. The run is then still an extent of the set's, to be put with a neighbour. */
+uint32_t lm_runs_take_from(lm_runs *runs, uint32_t slot, uint32_t most);
+uint32_t lm_runs_take_until(lm_runs *runs, uint32_t slot, uint32_t most);
 /* Takes one of the longest runs, whole. 0: the set is empty. */
 uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots);
 /* Takes a run of at most `most` slots of which `suits` is true, whole; a long one. 0: none. */

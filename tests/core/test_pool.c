@@ -529,6 +529,22 @@ static void resizes_a_small_object_within_its_class(void **state) {
   release(p);
 }
 
+/* Though each begins at a huge page, so that there is a gap behind it. */
+static void blocks_that_were_freed_one_by_one_are_room_for_a_larger_one(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "one by one", .huge = LM_HUGE_THP });
+  char *p[6];
+  int at = 0;
+  for (int i = 0; i < 6; i++) p[i] = take(s, 5 * LM_MIB, 16);
+  while (at < 4 && (p[at + 1] - p[at] != 6 * LM_MIB || p[at + 2] - p[at + 1] != 6 * LM_MIB)) at++;
+  assert_true(at < 4);
+  release(p[at]);
+  release(p[at + 1]);
+  char *larger = take(s, 11 * LM_MIB, 16);
+  assert_ptr_equal(larger, p[at]);
+  for (int i = 0; i < 6; i++) release(i == at ? larger : i == at + 1 ? NULL : p[i]);
+}
+
 static void moves_a_large_block_by_its_pages(void **state) {
   (void)state;
   size_t size = 2 * LM_MIB + 5 * LM_PAGE;
@@ -861,6 +877,7 @@ int main(void) {
     TEST(walks_exactly_what_is_live),
     TEST(grows_and_shrinks_a_large_block_where_it_is),
     TEST(resizes_a_small_object_within_its_class),
+    TEST(blocks_that_were_freed_one_by_one_are_room_for_a_larger_one),
     TEST(moves_a_large_block_by_its_pages),
     TEST(moves_nothing_small),
     TEST(gives_back_memory_after_a_peak),
