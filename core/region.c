@@ -258,10 +258,10 @@ static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *c
   return slot || r->how.registered ? slot : grow_locked(r, slots, align);
 }
 
-/* Large blocks begin at huge pages, so that between two of them there is less than one that nobody
- * has touched. It goes with what is beside it: else blocks that were freed one by one would never be
- * one run, and who asks for a larger one would get memory that the system has yet to zero. Not where
- * what is clean is not all had yet. */
+/* Under thp large blocks begin at huge pages, so that between two of them there is less than one
+ * that nobody has touched. It goes with what is beside it: else blocks that were freed one by one
+ * would never be one run, and who asks for a larger one would get memory that the system has yet to
+ * zero. Not where what is clean is not all had yet. */
 static void join_gaps_locked(lm_regions *r, uint32_t *slot, uint32_t *slots) {
   enum { HUGE_PAGE = 2 * LM_MIB >> LM_SLOT_SHIFT };
   bool is_plain = !r->how.backing && !r->how.registered && !lm_region_is_eager(&r->how);

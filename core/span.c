@@ -129,9 +129,10 @@ static void retire_spare_locked(lm_store *s, uint32_t slots) {
   }
 }
 
-/* Of a class that has grown, the pages of a new span are had in one call, where each will be touched:
- * that takes less than a fault each; and as neighbours in memory they share an entry of the TLB, with
- * processors that look (Zen: 4 pages of 4 KiB). A kernel before 5.14 refuses, and has each fault. */
+/* Of a class that has grown, the pages of a new span are had in one call, where each will be
+ * touched. That takes less than a fault each; and pages that lie together in memory share an entry
+ * of the TLB, with processors that look (Zen: 4 pages of 4 KiB). A kernel before 5.14 refuses, and
+ * has each fault. */
 static void fault_ahead(const lm_store *s, uint32_t slot, uint32_t slots) {
   enum { SPANS = 32 };
   const lm_prepare *how = &s->regions->how;
