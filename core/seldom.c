@@ -6,19 +6,26 @@
 #include "embed.h"
 #include "sys.h"
 
-/* Behind the modules are the constants of such code: to here, where cmake/order.cmake saw to it. */
+/* Where cmake/order.cmake had a library linked: behind the modules are the constants of such code,
+ * to here. */
 extern const unsigned char lm_seldom_read_end[] __attribute__((weak, visibility("hidden")));
 
 static void rest(uintptr_t from, uintptr_t to) {
+  from = lm_align_up(from, LM_PAGE);
+  to = lm_align_down(to, LM_PAGE);
   if (from < to) (void)lm_sys_rest((void *)from, to - from);
 }
 
-/* Where the code begins, a page has some that is wanted; else there is nothing beside. */
 void lm_seldom_rest(void) {
-  const unsigned char *end = lm_seldom_read_end ? lm_seldom_read_end : __stop_loam_lua;
-  rest(lm_align_up((uintptr_t)lm_seldom_begin, LM_PAGE),
-       lm_align_up((uintptr_t)lm_seldom_end, LM_PAGE));
-  rest(lm_align_down((uintptr_t)__start_loam_lua, LM_PAGE), lm_align_up((uintptr_t)end, LM_PAGE));
+  uintptr_t code_end = (uintptr_t)lm_seldom_end;
+  uintptr_t from = (uintptr_t)__start_loam_lua, to = (uintptr_t)__stop_loam_lua;
+  if (lm_seldom_read_end) { /* then nobody else has anything in their first and last pages */
+    code_end = lm_align_up(code_end, LM_PAGE);
+    from = lm_align_down(from, LM_PAGE);
+    to = lm_align_up((uintptr_t)lm_seldom_read_end, LM_PAGE);
+  }
+  rest((uintptr_t)lm_seldom_begin, code_end);
+  rest(from, to);
 }
 
 void lm_seldom_begin(void) {}
