@@ -162,8 +162,8 @@ LM_INLINE void *lm_engine_take_or(lm_thread *t, loam_site *site, size_t size) {
   return lm_likely(p != NULL) ? p : lm_engine_other(t, lane, key, site, size);
 }
 /* The same where the code asks; else what `miss` has. The second takes what the lane has too. */
-void *lm_engine_code_missed(size_t size, const void *code, loam_code_fn miss, lm_thread *t,
-                            lm_lane *lane, uint64_t key);
+void *lm_engine_code_missed(const void *code, size_t size, lm_thread *t, lm_lane *lane,
+                            uint64_t key, loam_code_fn miss);
 void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, lm_thread *t);
 
 /* The same for what was asked to be pinned, with flags but for write_combined. */

@@ -678,15 +678,15 @@ static LM_JUMPED void *take_code_other(size_t size, const void *code, loam_code_
   return p ? p : miss(size, code);
 }
 
-void *lm_engine_code_missed(size_t size, const void *code, loam_code_fn miss, lm_thread *t,
-                            lm_lane *lane, uint64_t key) {
+void *lm_engine_code_missed(const void *code, size_t size, lm_thread *t, lm_lane *lane,
+                            uint64_t key, loam_code_fn miss) {
   lm_peeked();
   if (lm_unlikely(!lm_lane_is_apart(lane, key, LM_LANE_ASKS)))
     return take_code_other(size, code, miss, t, lane, key);
   uint32_t site = site_of(lane);
   t->missed = miss;
   t->asking = code;
-  key = (key >> LM_LANE_CODE_SHIFT & 63) * LM_LANE_STEP + LM_LANE_OF(site) +
+  key = lm_class_step(size) + LM_LANE_OF(site) +
         atomic_load_explicit(&t->epoch, memory_order_relaxed);
   return take_by_gate(site, size, t, lane, key, code_slow);
 }
@@ -695,7 +695,7 @@ void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, l
   unsigned step = lm_class_step(size);
   uint64_t key = lm_engine_code_key(t, (uintptr_t)code, step);
   lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
-  if (lane->key != key) return lm_engine_code_missed(size, code, miss, t, lane, key);
+  if (lane->key != key) return lm_engine_code_missed(code, size, t, lane, key, miss);
   lm_peeked();
   void *p = take_by(t, lane);
   lm_thread_leave(t);

@@ -319,7 +319,7 @@ LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) 
   unsigned step = lm_class_step(size);
   lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
   uint64_t key = lm_engine_code_key(t, (uintptr_t)code, step);
-  if (lm_unlikely(lane->key != key)) return lm_engine_code_missed(size, code, miss, t, lane, key);
+  if (lm_unlikely(lane->key != key)) return lm_engine_code_missed(code, size, t, lane, key, miss);
   void *p = lm_engine_take_at(t, lane);
   return lm_likely(p != NULL) ? p : lm_engine_code_emptied(size, code, miss, t);
 }
