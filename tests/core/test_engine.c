@@ -421,8 +421,21 @@ static void tells_a_sized_free_of_too_much_and_frees(void **state) {
   told(put, p, "double free");
   uint64_t before = lm_stats_bad_frees;
   lm_engine_free(get(100), 100);
-  lm_engine_free(get(100), 3);
   assert_int_equal(lm_stats_bad_frees, before);
+}
+
+static void free_with_3(void *p) { lm_engine_free(p, 3); }
+
+static void tells_a_sized_free_of_too_little_where_no_block_has_more_room(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  bool was = atomic_exchange(&lm_pool_roomy, false);
+  told(free_with_3, get(100), "with size 3: the block has 112 bytes");
+  uint64_t before = lm_stats_bad_frees;
+  atomic_store(&lm_pool_roomy, true);
+  free_with_3(get(100));
+  assert_int_equal(lm_stats_bad_frees, before);
+  atomic_store(&lm_pool_roomy, was);
 }
 
 /* ---- refusals of the system ---- */
@@ -545,6 +558,7 @@ int main(void) {
     cmocka_unit_test(tells_an_interior_free_with_its_block),
     cmocka_unit_test(tells_a_free_of_what_is_not_loams),
     cmocka_unit_test(tells_a_sized_free_of_too_much_and_frees),
+    cmocka_unit_test(tells_a_sized_free_of_too_little_where_no_block_has_more_room),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(any_thread_may_free),
     cmocka_unit_test(a_thread_that_ends_finds_nothing_at_once),
