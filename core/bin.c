@@ -12,6 +12,8 @@ enum { CAPACITY_MOST = 1023 };
 enum { NARROW = 255 };
 /* A bin holds at most this part of the strategy's limit: a thread at most a twenty-fifth. */
 enum { LIMIT_SHARE = 1024 };
+/* Bytes of one at most where objects only come in: other threads take them, by way of the depot. */
+#define PASSING ((size_t)32 << 10)
 /* Objects that an empty bin takes at most: they are to be handed out while their items are near. */
 enum { TAKEN_AT_ONCE = 128 };
 /* Bytes in a bin that are worth waking somebody for. */
@@ -166,6 +168,7 @@ static bool fill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
     n = lm_bin_is_open(bin) ? draw(t, pool, class_, bin->low, 1) : 0;
   }
   lm_bin_set_top(bin, bin->low + n);
+  lm_pool_bins_of(t)->pool[lm_bin_place(offset)].drawn |= (uint64_t)1 << class_;
   stir(pool, bin, offset);
   return n;
 }
@@ -225,13 +228,24 @@ static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, bool sheds) {
   lm_bin_set_top(bin, bin->low + keep);
 }
 
+/* Whether a bin becomes wider by running over. */
+static bool may_widen(lm_pool_bins *bins, unsigned class_, bool sheds) {
+  uint64_t bit = (uint64_t)1 << class_;
+  bool gives = bins->drawn & bit;
+  uint32_t most = sheds ? NARROW : CAPACITY_MOST, passing = PASSING / lm_class_size(class_);
+  if (!gives && passing < most) most = passing;
+  bins->drawn &= ~bit;
+  return 2 * capacity_of(&bins->bin[class_]) < most;
+}
+
 /* For a full bin, or one not open: makes room and puts the object. */
 static void overflow_small(lm_thread *t, uint32_t offset, lm_item item) {
   lm_pool *pool = lm_pool_of(lm_pool_holder(lm_bin_place(offset)));
   unsigned class_ = lm_bin_class(offset);
   lm_bin *bin = lm_pool_bin_at(t, offset);
   bool sheds = lm_store_sheds(&pool->store[class_]);
-  if (!sheds || capacity_of(bin) < NARROW) widen(t, bin, offset);
+  if (may_widen(&lm_pool_bins_of(t)->pool[lm_bin_place(offset)], class_, sheds))
+    widen(t, bin, offset);
   if (capacity_of(bin) < 2 && lm_bin_top(bin) == bin->high) {
     lm_bin_give_back(pool, class_, &item, 1);
     return;

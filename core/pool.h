@@ -142,6 +142,7 @@ typedef struct lm_pool_bins {
   bool listed;
   uint32_t until_guard; /* requests until the next guarded block, of strategies that sample */
   uint32_t large;       /* slots that the open bins of large classes have room for */
+  uint64_t drawn;       /* bit by class: the bin was filled since it last ran over */
   lm_item none;         /* before the items of bins that are not open, once a lane may name them */
   lm_bin bin[LM_CLASSES_ALL];
 } lm_pool_bins;

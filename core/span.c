@@ -12,6 +12,8 @@ enum { DEPOT_MOST = 1024 };
 #define DEPOT_BYTES ((size_t)16 << 20)
 /* After this many frees without an allocation there is no depot. */
 enum { SURPLUS_MOST = 8 * DEPOT_MOST };
+/* Bytes drawn from spans at once, at most: what a thread drew and does not use, no other can. */
+#define DRAWN_AT_ONCE ((size_t)64 << 10)
 /* Empty spans a store keeps: an eighth of all, or two, or a MiB. */
 enum { EMPTIES_KEPT = 2, EMPTY_SLOTS_KEPT = 16 };
 enum { RETIRED_AT_ONCE = 32, PURGED_AT_ONCE = 8 };
@@ -297,15 +299,19 @@ static void set_sheds(lm_store *s, bool sheds) {
   atomic_store_explicit(&s->sheds, sheds, memory_order_relaxed);
 }
 
+static unsigned draw_most(unsigned class_) {
+  size_t n = DRAWN_AT_ONCE / lm_class_size(class_);
+  return n > EIGHT ? (unsigned)n : EIGHT;
+}
+
 unsigned lm_store_pull(lm_store *s, unsigned who, lm_item *items, unsigned want) {
   lm_lock_take(&s->lock);
   s->surplus = 0;
   s->drawn = true;
   set_sheds(s, false);
-  unsigned got = s->stocked < want ? s->stocked : want;
-  s->stocked -= got;
-  if (got) memcpy(items, s->depot + s->stocked, got * sizeof *items);
-  got += draw_all_locked(s, &s->drawing[who % LM_DRAWERS], items + got, want - got);
+  unsigned most = s->stocked ? s->stocked : draw_most(s->class_), got = want < most ? want : most;
+  if (s->stocked) memcpy(items, s->depot + (s->stocked -= got), got * sizeof *items);
+  else got = draw_all_locked(s, &s->drawing[who % LM_DRAWERS], items, got);
   lm_lock_drop(&s->lock);
   return got;
 }

@@ -54,8 +54,8 @@ uint32_t lm_span_count(unsigned class_);
 /* `s` is zeroed memory. */
 void lm_store_init(lm_store *s, lm_regions *regions, uint32_t strategy, uint32_t bin,
                    unsigned class_);
-/* Takes up to `want` objects, CACHED; fewer only when there is no memory. `who` tells threads
- * apart. */
+/* Takes at most `want` objects, CACHED: of those in the depot, or where it is empty, of spans. 0
+ * only when there is no memory. `who` tells threads apart. */
 unsigned lm_store_pull(lm_store *s, unsigned who, lm_item *items, unsigned want);
 /* Gives back objects that are CACHED; others are passed over (a forked child may inherit a
  * thread's bin at the moment an object left it). */

@@ -269,94 +269,6 @@ static void gives_each_object_to_one_caller(void **state) {
     if (held[i]) assert_int_equal(release(held[i]), LM_FREED);
 }
 
-/* Whole words of marks that are free or used, and words that are neither. */
-static bool stays_taken(int pattern, uint32_t i) {
-  switch (pattern) {
-    case 0: return i % 2;
-    case 1: return i / 8 % 2;
-    case 2: return i % 17 == 3;
-    default: return chance(3);
-  }
-}
-
-static void draws_all_that_is_free_in_the_spans_there_are(void **state) {
-  (void)state;
-  lm_strategy *s = intern((lm_desc){ .name = "partly free" });
-  lm_pool *pool = lm_pool_for(s);
-  assert_non_null(pool);
-  for (int pattern = 0; pattern < 4; pattern++) {
-    unsigned class_ = lm_class_of(16 + 48 * (size_t)pattern);
-    uint32_t n = 2 * lm_span_count(class_), kept = 0, rest;
-    lm_store *store = &pool->store[class_];
-    lm_item *item = malloc(n * sizeof *item);
-    assert_non_null(item);
-    assert_int_equal(lm_store_pull(store, 0, item, n), n);
-    for (uint32_t i = 0; i < n; i++)
-      if (stays_taken(pattern, i)) item[kept++] = item[i];
-      else lm_store_push(store, &item[i], 1);
-    lm_store_trim(store);
-    assert_int_equal(store->spans, 2);
-    for (rest = n - kept; rest > 0; rest -= rest < 5 ? rest : 5)
-      lm_store_pull(store, 0, &item[n - rest], rest < 5 ? rest : 5);
-    assert_int_equal(store->spans, 2);
-    lm_store_push(store, item, n);
-    assert_true(lm_store_drain(store));
-    free(item);
-  }
-}
-
-/* Takes `n` objects of a class from its store, and gives them back as what nobody wants. */
-static void pull_and_return(lm_store *store, uint32_t n) {
-  lm_item *item = malloc(n * sizeof *item);
-  assert_non_null(item);
-  assert_int_equal(lm_store_pull(store, 0, item, n), n);
-  lm_store_return(store, item, n);
-  free(item);
-}
-
-static void what_one_class_has_left_another_has_before_fresh_memory(void **state) {
-  (void)state;
-  enum { SPANS = 4 };
-  lm_pool *pool = lm_pool_for(intern((lm_desc){ .name = "left by others" }));
-  assert_non_null(pool);
-  unsigned from = lm_class_of(64), to = lm_class_of(96);
-  pull_and_return(&pool->store[from], SPANS * lm_span_count(from));
-  assert_int_equal(pool->store[from].empties, SPANS);
-  uint32_t fresh = pool->regions.clean.slots;
-  pull_and_return(&pool->store[to], SPANS * lm_span_count(to));
-  assert_int_equal(pool->regions.clean.slots, fresh);
-  assert_int_equal(pool->store[from].empties, 0);
-  assert_int_equal(pool->store[to].empties, SPANS);
-  assert_true(lm_pool_is_valid());
-}
-
-static void keeps_what_others_have_left_while_touched_memory_is_free(void **state) {
-  (void)state;
-  lm_pool *pool = lm_pool_for(intern((lm_desc){ .name = "kept from others" }));
-  assert_non_null(pool);
-  unsigned keeps = lm_class_of(64), takes = lm_class_of(96);
-  uint32_t slots = lm_span_slots(takes);
-  pull_and_return(&pool->store[keeps], lm_span_count(keeps));
-  bool clean;
-  uint32_t slot = lm_regions_take(&pool->regions, slots, LM_SLOT, &clean);
-  assert_true(slot);
-  lm_regions_put(&pool->regions, slot, slots);
-  pull_and_return(&pool->store[takes], lm_span_count(takes));
-  assert_int_equal(pool->store[keeps].empties, 1);
-  assert_true(lm_pool_is_valid());
-}
-
-static void what_nobody_wants_goes_past_the_depot(void **state) {
-  (void)state;
-  lm_pool *pool = lm_pool_for(intern((lm_desc){ .name = "past the depot" }));
-  assert_non_null(pool);
-  lm_store *store = &pool->store[lm_class_of(80)];
-  pull_and_return(store, 10);
-  assert_null(store->depot);
-  assert_int_equal(store->stocked, 0);
-  assert_true(lm_pool_is_valid());
-}
-
 static ptrdiff_t room_of(uint32_t offset) {
   const lm_bin *bin = lm_pool_bin_at(t, offset);
   return bin->high - bin->low;
@@ -377,6 +289,28 @@ static void a_bin_is_narrow_while_all_is_freed(void **state) {
     assert_true(lm_pool_is_valid());
   }
   free(p);
+}
+
+/* Objects that come from elsewhere do not widen the bin of who frees them, and those that a thread
+ * also takes do. */
+static void a_bin_is_narrow_where_objects_only_come_in(void **state) {
+  (void)state;
+  enum { MANY = 2000 };
+  static void *p[MANY];
+  lm_strategy *s = intern((lm_desc){ .name = "only in" });
+  lm_pool *pool = lm_pool_for(s);
+  uint32_t bin = lm_pool_bin(s, lm_class_of(1024));
+  for (int i = 0; i < MANY; i++) assert_non_null(p[i] = lm_pool_take(t, bin, TOKEN, &hint));
+  lm_bin_flush(pool, &lm_pool_bins_of(t)->pool[lm_bin_place(bin)]);
+  for (int i = 0; i < MANY / 2; i++) assert_int_equal(release(p[i]), LM_FREED);
+  assert_in_range(room_of(bin), 15, 31);
+  lm_bin_flush(pool, &lm_pool_bins_of(t)->pool[lm_bin_place(bin)]);
+  for (int i = 0; i < 20; i++) assert_non_null(p[i] = lm_pool_take(t, bin, TOKEN, &hint));
+  assert_int_equal(room_of(bin), 31);
+  for (int i = 0; i < 20; i++) assert_int_equal(release(p[i]), LM_FREED);
+  for (int i = MANY / 2; i < MANY; i++) assert_int_equal(release(p[i]), LM_FREED);
+  assert_int_equal(room_of(bin), 63);
+  assert_true(lm_pool_is_valid());
 }
 
 static void tells_bad_frees_apart(void **state) {
@@ -864,11 +798,8 @@ int main(void) {
     TEST(keeps_the_items_of_each_bin_on_lines_of_their_own),
     TEST(has_no_bins_for_what_must_be_looked_at),
     TEST(gives_each_object_to_one_caller),
-    TEST(draws_all_that_is_free_in_the_spans_there_are),
-    TEST(what_one_class_has_left_another_has_before_fresh_memory),
-    TEST(keeps_what_others_have_left_while_touched_memory_is_free),
-    TEST(what_nobody_wants_goes_past_the_depot),
     TEST(a_bin_is_narrow_while_all_is_freed),
+    TEST(a_bin_is_narrow_where_objects_only_come_in),
     TEST(tells_bad_frees_apart),
     TEST(knows_a_double_free_after_the_span_is_gone),
     TEST(gives_to_a_full_bin_what_lives_and_nothing_else),

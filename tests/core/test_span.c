@@ -1,13 +1,22 @@
-/* test_span - what a new span of a store touches. */
+/* test_span - the central stores: what is drawn from them, what comes back, and what a new span
+ * touches. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "bin.h"
 #include "map.h"
 #include "pool.h"
 #include "sys.h"
 #include "test.h"
 
 enum { TOKEN = 2, SPANS = 40, PAGES = LM_SLOT / LM_PAGE };
+
+static uint64_t seed = 3;
+static uint32_t chance(uint32_t n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % n;
+}
 
 static lm_strategy *strategy_called(const char *name) {
   lm_strategy *s;
@@ -16,6 +25,119 @@ static lm_strategy *strategy_called(const char *name) {
   assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
   return s;
 }
+
+static lm_pool *pool_called(const char *name) {
+  lm_pool *pool = lm_pool_for(strategy_called(name));
+  assert_non_null(pool);
+  return pool;
+}
+
+/* ---- What is drawn, and comes back ---- */
+
+/* As many objects, by as many calls as it takes. */
+static void pull(lm_store *store, lm_item *item, uint32_t n) {
+  for (uint32_t got = 0, more; got < n; got += more) {
+    more = lm_store_pull(store, 0, item + got, n - got);
+    assert_in_range(more, 1, n - got);
+  }
+}
+
+/* Whole words of marks that are free or used, and words that are neither. */
+static bool stays_taken(int pattern, uint32_t i) {
+  switch (pattern) {
+    case 0: return i % 2;
+    case 1: return i / 8 % 2;
+    case 2: return i % 17 == 3;
+    default: return chance(3);
+  }
+}
+
+static void draws_all_that_is_free_in_the_spans_there_are(void **state) {
+  (void)state;
+  lm_pool *pool = pool_called("partly free");
+  for (int pattern = 0; pattern < 4; pattern++) {
+    unsigned class_ = lm_class_of(16 + 48 * (size_t)pattern);
+    uint32_t n = 2 * lm_span_count(class_), kept = 0, rest;
+    lm_store *store = &pool->store[class_];
+    lm_item *item = malloc(n * sizeof *item);
+    assert_non_null(item);
+    pull(store, item, n);
+    for (uint32_t i = 0; i < n; i++)
+      if (stays_taken(pattern, i)) item[kept++] = item[i];
+      else lm_store_push(store, &item[i], 1);
+    lm_store_trim(store);
+    assert_int_equal(store->spans, 2);
+    for (rest = n - kept; rest > 0; rest -= rest < 5 ? rest : 5)
+      pull(store, &item[n - rest], rest < 5 ? rest : 5);
+    assert_int_equal(store->spans, 2);
+    lm_store_push(store, item, n);
+    assert_true(lm_store_drain(store));
+    free(item);
+  }
+}
+
+/* Takes `n` objects of a class from its store, and gives them back as what nobody wants. */
+static void pull_and_return(lm_store *store, uint32_t n) {
+  lm_item *item = malloc(n * sizeof *item);
+  assert_non_null(item);
+  pull(store, item, n);
+  lm_store_return(store, item, n);
+  free(item);
+}
+
+static void what_one_class_has_left_another_has_before_fresh_memory(void **state) {
+  (void)state;
+  enum { FEW = 4 };
+  lm_pool *pool = pool_called("left by others");
+  unsigned from = lm_class_of(64), to = lm_class_of(96);
+  pull_and_return(&pool->store[from], FEW * lm_span_count(from));
+  assert_int_equal(pool->store[from].empties, FEW);
+  uint32_t fresh = pool->regions.clean.slots;
+  pull_and_return(&pool->store[to], FEW * lm_span_count(to));
+  assert_int_equal(pool->regions.clean.slots, fresh);
+  assert_int_equal(pool->store[from].empties, 0);
+  assert_int_equal(pool->store[to].empties, FEW);
+}
+
+static void keeps_what_others_have_left_while_touched_memory_is_free(void **state) {
+  (void)state;
+  lm_pool *pool = pool_called("kept from others");
+  unsigned keeps = lm_class_of(64), takes = lm_class_of(96);
+  uint32_t slots = lm_span_slots(takes);
+  pull_and_return(&pool->store[keeps], lm_span_count(keeps));
+  bool clean;
+  uint32_t slot = lm_regions_take(&pool->regions, slots, LM_SLOT, &clean);
+  assert_true(slot);
+  lm_regions_put(&pool->regions, slot, slots);
+  pull_and_return(&pool->store[takes], lm_span_count(takes));
+  assert_int_equal(pool->store[keeps].empties, 1);
+}
+
+static void what_nobody_wants_goes_past_the_depot(void **state) {
+  (void)state;
+  lm_pool *pool = pool_called("past the depot");
+  lm_store *store = &pool->store[lm_class_of(80)];
+  pull_and_return(store, 10);
+  assert_null(store->depot);
+  assert_int_equal(store->stocked, 0);
+}
+
+/* Of large objects few: what one thread drew and does not use, no other can. */
+static void few_large_objects_are_drawn_from_spans_at_once(void **state) {
+  (void)state;
+  lm_store *store = &pool_called("drawn")->store[lm_class_of(4096)];
+  lm_item item[32];
+  assert_int_equal(lm_store_pull(store, 0, item, 32), 16);
+  assert_int_equal(lm_store_pull(store, 0, item + 16, 16), 16);
+  lm_store_push(store, item, 32);
+  assert_int_equal(store->stocked, 32);
+  assert_int_equal(lm_store_pull(store, 0, item, 20), 20);
+  assert_int_equal(lm_store_pull(store, 0, item + 20, 20), 12);
+  lm_store_push(store, item, 32);
+  assert_true(lm_store_drain(store));
+}
+
+/* ---- What a new span touches ---- */
 
 /* How many pages of the span of an object have memory. */
 static int touched_pages(const void *p) {
@@ -69,11 +191,23 @@ static void objects_of_many_pages_have_those_that_are_touched(void **state) {
   assert_in_range(touched_pages(begin_slots(strategy_called("sparse"), 32768, 8 * SPANS)), 0, 1);
 }
 
+static int check_laws(void **state) {
+  (void)state;
+  return lm_pool_is_valid() ? 0 : -1;
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, check_laws)
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_class_that_has_grown_has_the_pages_of_a_span_at_once),
-    cmocka_unit_test(a_class_that_is_small_has_them_one_by_one),
-    cmocka_unit_test(objects_of_many_pages_have_those_that_are_touched),
+    TEST(draws_all_that_is_free_in_the_spans_there_are),
+    TEST(what_one_class_has_left_another_has_before_fresh_memory),
+    TEST(keeps_what_others_have_left_while_touched_memory_is_free),
+    TEST(what_nobody_wants_goes_past_the_depot),
+    TEST(few_large_objects_are_drawn_from_spans_at_once),
+    TEST(a_class_that_has_grown_has_the_pages_of_a_span_at_once),
+    TEST(a_class_that_is_small_has_them_one_by_one),
+    TEST(objects_of_many_pages_have_those_that_are_touched),
   };
   return cmocka_run_group_tests_name("span", tests, NULL, NULL);
 }
