@@ -692,8 +692,10 @@ static bool resize_foreign(order *o, lm_strategy *s, lm_token token, block *b) {
   old.foreign.base = old.foreign.made = p;
   old.foreign.size = lm_make_size(&old.foreign, p, o->size);
   describe_foreign(&old.foreign, b);
-  lm_limit_give(from, (int64_t)old.size);
-  lm_limit_give(s, (int64_t)more - (int64_t)b->size);
+  /* At no moment less than what lives. */
+  bool stays = lm_limit_is_one(from, s);
+  lm_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)old.size : 0));
+  if (!stays) lm_limit_give(from, (int64_t)old.size);
   record(o, s, token, b);
   return true;
 }

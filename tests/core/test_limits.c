@@ -24,6 +24,7 @@ static const char policy[] =
     "return loam.policy { name = 'limits', pick = function(req)\n"
     "  if req.tag:is('denied') then return first:or_else(second):or_else(no) end\n"
     "  if req.tag:is('single') then return first end\n"
+    "  if req.tag:is('system') then return third end\n"
     "  return first:or_else(second):or_else(third):or_else(rest)\n"
     "end }\n";
 
@@ -241,6 +242,32 @@ static void a_failed_realloc_takes_nothing_of_a_limit(void **state) {
   free_all(&n);
 }
 
+static _Atomic bool resized;
+
+static void *resize_throughout(void *p) {
+  for (int i = 0; p && i < 20000; i++) p = loam_realloc(NULL, p, i % 2 ? 58000 : 60000);
+  resized = true;
+  return p;
+}
+
+/* Beside it there is never room for the other. */
+static void what_is_resized_counts_all_the_while(void **state) {
+  loam_site *site = loam_site_get("system");
+  void *p = loam_malloc(site, 58000), *q;
+  int had = 0;
+  (void)state;
+  assert_non_null(p);
+  pthread_t thread = start_thread(resize_throughout, p);
+  while (!resized) {
+    had += (q = loam_malloc(site, 45000)) != NULL;
+    loam_free(q);
+  }
+  pthread_join(thread, &p);
+  assert_non_null(p);
+  loam_free(p);
+  assert_int_equal(had, 0);
+}
+
 /* A program that gives back what it does not need has had no use for a failure. */
 static void what_is_to_shrink_stays_where_there_is_no_room(void **state) {
   int n = take_all();
@@ -346,6 +373,7 @@ int main(void) {
     TEST(frees_of_other_threads_give_the_whole_limit_back),
     TEST(a_failed_realloc_takes_nothing_of_a_limit),
     TEST(a_block_that_moves_leaves_its_limit),
+    TEST(what_is_resized_counts_all_the_while),
     TEST(what_is_to_shrink_stays_where_there_is_no_room),
     TEST(what_lives_counts_when_a_limit_is_edited),
     TEST(what_lives_moves_to_an_edited_limit_be_it_full_or_not),
