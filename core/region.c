@@ -10,6 +10,8 @@
 
 /* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
 enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
+/* Slots (16 MiB) from which on a pool keeps what is small apart from what is large. */
+enum { APART_FROM = 256 };
 /* Dirty slots kept for reuse: a quarter of what is in use, or 96 MiB, or where an idle slot costs
  * more than plain memory 4 MiB. It is decay that brings them back in time; this is for bursts. */
 enum { DIRTY_KEPT = 1536, DIRTY_KEPT_EAGER = 64 };
@@ -246,6 +248,15 @@ static void miss_locked(lm_regions *r, uint32_t slots) {
   r->missed += missed;
 }
 
+/* A small span between two large blocks would keep them from being one run once they are freed, and
+ * who asks for a larger one would have memory that the system has yet to zero. So in a pool that
+ * has grown, what is small begins at the far end of what is clean. */
+static uint32_t take_clean_locked(lm_regions *r, uint32_t slots, size_t align) {
+  bool apart = slots < HUGE_SLOTS && align <= LM_SLOT && r->held >= APART_FROM;
+  return apart ? lm_runs_take_apart(&r->clean, slots, HUGE_SLOTS)
+               : lm_runs_take(&r->clean, slots, align);
+}
+
 /* Zeroing warm memory again is cheaper than having the kernel zero and map fresh pages. */
 static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *clean) {
   *clean = false;
@@ -254,7 +265,7 @@ static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *c
   if (slot) return slot;
   *clean = true;
   miss_locked(r, slots);
-  slot = lm_runs_take(&r->clean, slots, align);
+  slot = take_clean_locked(r, slots, align);
   return slot || r->how.registered ? slot : grow_locked(r, slots, align);
 }
 

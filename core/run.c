@@ -108,13 +108,20 @@ static void carve(lm_runs *runs, uint32_t slot, uint32_t length, uint32_t at, ui
   if (slot < at) link_run(runs, slot, at - slot);
 }
 
+/* Where the last whole unit of a long run begins, which slots that fit are to be cut from. */
+static uint32_t last_unit(uint32_t slot, uint32_t length, uint32_t unit) {
+  return (uint32_t)lm_align_down(slot + length - unit, unit);
+}
+
 /* A run of this list that fits, among the first few. */
-static uint32_t take_from(lm_runs *runs, unsigned list, uint32_t slots, size_t align) {
+static uint32_t take_from(lm_runs *runs, unsigned list, uint32_t slots, size_t align,
+                          uint32_t unit) {
   int looks = LOOKS;
   for (uint32_t slot = runs->head[list]; slot && looks--; slot = lm_map_span(slot)->next) {
     uint32_t length = length_of(slot);
     uint32_t at = fit(slot, length, slots, align);
     if (!at) continue;
+    if (unit && length >= 2 * unit) at = last_unit(slot, length, unit);
     carve(runs, slot, length, at, slots);
     return at;
   }
@@ -131,13 +138,22 @@ static unsigned next_filled(const lm_runs *runs, unsigned list) {
   return LM_RUN_LISTS;
 }
 
-uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align) {
+static uint32_t take(lm_runs *runs, uint32_t slots, size_t align, uint32_t unit) {
   for (unsigned list = next_filled(runs, list_of(slots)); list < LM_RUN_LISTS;
        list = next_filled(runs, list + 1)) {
-    uint32_t slot = take_from(runs, list, slots, align);
+    uint32_t slot = take_from(runs, list, slots, align, unit);
     if (slot) return slot;
   }
   return 0;
+}
+
+uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align) {
+  return take(runs, slots, align, 0);
+}
+
+uint32_t lm_runs_take_apart(lm_runs *runs, uint32_t slots, uint32_t unit) {
+  lm_assert(slots <= unit);
+  return take(runs, slots, LM_SLOT, unit);
 }
 
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots) {

@@ -86,6 +86,20 @@ static void honours_alignment_and_keeps_the_rest(void **state) {
   }
 }
 
+static void takes_few_from_the_far_end_of_many(void **state) {
+  (void)state;
+  enum { UNIT = 32 };
+  uint32_t last = world.first + 3 * UNIT;
+  put(world.first + 1, 4 * UNIT);
+  for (uint32_t i = 0; i < 4; i++) /* what follows is beside it */
+    assert_int_equal(lm_runs_take_apart(&world.runs, 5, UNIT), last + 5 * i);
+  assert_true(lm_runs_is_valid(&world.runs));
+  assert_int_equal(lm_runs_take_apart(&world.runs, UNIT, UNIT), world.first + 2 * UNIT);
+  assert_int_equal(lm_runs_take(&world.runs, UNIT, LM_SLOT), world.first + 1);
+  assert_int_equal(lm_runs_take_apart(&world.runs, UNIT, UNIT), 0);
+  assert_true(lm_runs_is_valid(&world.runs));
+}
+
 static void takes_the_longest(void **state) {
   (void)state;
   put(world.first, 5);
@@ -115,6 +129,10 @@ static void agrees_with_the_picture_over_many_steps(void **state) {
       uint32_t want = 1 + (chance(4) ? chance(8) : chance(300));
       size_t align = LM_SLOT << chance(6);
       p->slot = lm_runs_take(&world.runs, want, align);
+      if (want < 16 && align == LM_SLOT && chance(2) && p->slot) {
+        lm_runs_put(&world.runs, p->slot, want);
+        p->slot = lm_runs_take_apart(&world.runs, want, 16);
+      }
       if (!p->slot) continue;
       assert_int_equal((uintptr_t)lm_map_address(p->slot) % align, 0);
       p->slots = want;
@@ -133,6 +151,7 @@ int main(void) {
     cmocka_unit_test_setup(does_not_join_across_sets, begin),
     cmocka_unit_test_setup(takes_exactly_what_follows, begin),
     cmocka_unit_test_setup(honours_alignment_and_keeps_the_rest, begin),
+    cmocka_unit_test_setup(takes_few_from_the_far_end_of_many, begin),
     cmocka_unit_test_setup(takes_the_longest, begin),
     cmocka_unit_test_setup(agrees_with_the_picture_over_many_steps, begin),
   };

@@ -137,7 +137,7 @@ static void few_large_objects_are_drawn_from_spans_at_once(void **state) {
   assert_true(lm_store_drain(store));
 }
 
-/* ---- What a new span touches ---- */
+/* ---- Where a new span is, and what it touches ---- */
 
 /* How many pages of the span of an object have memory. */
 static int touched_pages(const void *p) {
@@ -163,6 +163,29 @@ static void *begin_slots(lm_strategy *s, size_t size, int slots) {
     latest = slot;
   }
   return p;
+}
+
+static char *large(lm_strategy *s, size_t size) {
+  bool zeroed;
+  char *p = lm_pool_alloc(lm_thread_get(), s, size, 16, TOKEN, &zeroed);
+  assert_non_null(p);
+  return p;
+}
+
+/* So that blocks that were freed are one run. */
+static void no_span_is_between_large_blocks(void **state) {
+  (void)state;
+  enum { MANY = 100 << 20, SOME = 4 << 20 };
+  lm_strategy *s = strategy_called("between");
+  lm_object object;
+  char *all[4] = { large(s, MANY) };
+  for (int i = 1; i < 4; i++) {
+    all[i] = large(s, SOME);
+    begin_slots(s, 1024, 3);
+  }
+  assert_ptr_equal(all[2], all[1] + SOME);
+  assert_ptr_equal(all[3], all[2] + SOME);
+  for (int i = 0; i < 4; i++) lm_pool_free(lm_thread_get(), all[i], &object);
 }
 
 static bool can_fault_ahead(void) {
@@ -205,6 +228,7 @@ int main(void) {
     TEST(keeps_what_others_have_left_while_touched_memory_is_free),
     TEST(what_nobody_wants_goes_past_the_depot),
     TEST(few_large_objects_are_drawn_from_spans_at_once),
+    TEST(no_span_is_between_large_blocks),
     TEST(a_class_that_has_grown_has_the_pages_of_a_span_at_once),
     TEST(a_class_that_is_small_has_them_one_by_one),
     TEST(objects_of_many_pages_have_those_that_are_touched),
