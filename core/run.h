@@ -30,8 +30,8 @@ void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots);
 /* Takes a run whose address is a multiple of `align` (a power of two; below a slot is no demand).
  * 0: there is none. The run is then an extent of LM_USE_NONE. */
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align);
-/* The same of at most `unit` slots (a power of two). Where the run is long they are the first of its
- * last whole unit, so that those that come after are beside them, and not at the run's start. */
+/* The same of at most `unit` slots (a power of two). Where the run is long they are the first of
+ * its last whole unit, so that those that come after are beside them, and not at its start. */
 uint32_t lm_runs_take_apart(lm_runs *runs, uint32_t slots, uint32_t unit);
 /* Takes exactly these slots if a run begins with them. */
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots);
