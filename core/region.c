@@ -269,16 +269,17 @@ static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *c
   return slot || r->how.registered ? slot : grow_locked(r, slots, align);
 }
 
-/* Under thp large blocks begin at huge pages, so that between two of them there is less than one
- * that nobody has touched. It goes with what is beside it: else blocks that were freed one by one
- * would never be one run, and who asks for a larger one would get memory that the system has yet to
- * zero. Not where what is clean is not all had yet. */
+/* Between two large blocks there may be slots that nobody has touched: under thp these begin at
+ * huge pages, and a region is larger than the block that it was taken for. Such a gap goes with
+ * what is freed beside it: else blocks that were freed one by one would never be one run, and who
+ * asks for a larger one would get memory that the system has yet to zero. Not where what is clean
+ * is not all had yet. */
 static void join_gaps_locked(lm_regions *r, uint32_t *slot, uint32_t *slots) {
-  enum { HUGE_PAGE = 2 * LM_MIB >> LM_SLOT_SHIFT };
   bool is_plain = !r->how.backing && !r->how.registered && !lm_region_is_eager(&r->how);
-  if (*slots < HUGE_PAGE || !is_plain || takes_handed(&r->how)) return;
-  *slots += lm_runs_take_from(&r->clean, *slot + *slots, HUGE_PAGE - 1);
-  uint32_t before = lm_runs_take_until(&r->clean, *slot - 1, HUGE_PAGE - 1);
+  if (*slots < HUGE_SLOTS || !is_plain || takes_handed(&r->how)) return;
+  uint32_t most = *slots / 2 < HUGE_SLOTS ? HUGE_SLOTS - 1 : *slots / 2;
+  *slots += lm_runs_take_from(&r->clean, *slot + *slots, most);
+  uint32_t before = lm_runs_take_until(&r->clean, *slot - 1, most);
   *slot -= before;
   *slots += before;
 }

@@ -479,6 +479,21 @@ static void blocks_that_were_freed_one_by_one_are_room_for_a_larger_one(void **s
   for (int i = 0; i < 6; i++) release(i == at ? larger : i == at + 1 ? NULL : p[i]);
 }
 
+/* Though the region of each is larger than it, so that there is one behind it. */
+static void blocks_of_regions_with_room_to_spare_are_too(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "spare" });
+  char *grown = take(s, 64 * LM_MIB, 16), *p = take(s, 12 * LM_MIB, 16),
+       *q = take(s, 12 * LM_MIB, 16);
+  assert_ptr_equal(q, p + 16 * LM_MIB);
+  release(p);
+  release(q);
+  char *larger = take(s, 24 * LM_MIB, 16);
+  assert_ptr_equal(larger, p);
+  release(larger);
+  release(grown);
+}
+
 static void moves_a_large_block_by_its_pages(void **state) {
   (void)state;
   size_t size = 2 * LM_MIB + 5 * LM_PAGE;
@@ -809,6 +824,7 @@ int main(void) {
     TEST(grows_and_shrinks_a_large_block_where_it_is),
     TEST(resizes_a_small_object_within_its_class),
     TEST(blocks_that_were_freed_one_by_one_are_room_for_a_larger_one),
+    TEST(blocks_of_regions_with_room_to_spare_are_too),
     TEST(moves_a_large_block_by_its_pages),
     TEST(moves_nothing_small),
     TEST(gives_back_memory_after_a_peak),
