@@ -479,19 +479,22 @@ static void blocks_that_were_freed_one_by_one_are_room_for_a_larger_one(void **s
   for (int i = 0; i < 6; i++) release(i == at ? larger : i == at + 1 ? NULL : p[i]);
 }
 
-/* Though the region of each is larger than it, so that there is one behind it. */
+/* Though the region of each is larger than it, so that there is a part of that behind it. */
 static void blocks_of_regions_with_room_to_spare_are_too(void **state) {
   (void)state;
+  enum { N = 8, SIZE = 12 << 20, LARGER = 2 * SIZE };
   lm_strategy *s = intern((lm_desc){ .name = "spare" });
-  char *grown = take(s, 64 * LM_MIB, 16), *p = take(s, 12 * LM_MIB, 16),
-       *q = take(s, 12 * LM_MIB, 16);
-  assert_ptr_equal(q, p + 16 * LM_MIB);
-  release(p);
-  release(q);
-  char *larger = take(s, 24 * LM_MIB, 16);
-  assert_ptr_equal(larger, p);
-  release(larger);
+  char *grown = take(s, 64 * LM_MIB, 16), *p[N];
+  int at = 0;
+  for (int i = 0; i < N; i++) p[i] = take(s, SIZE, 16);
+  while (at < N - 1 && (p[at + 1] <= p[at] + SIZE || p[at + 1] > p[at] + SIZE * 3 / 2)) at++;
+  assert_true(at < N - 1);
+  release(p[at]);
+  release(p[at + 1]);
+  char *larger = take(s, LARGER, 16);
+  assert_ptr_equal(larger, p[at]);
   release(grown);
+  for (int i = 0; i < N; i++) release(i == at ? larger : i == at + 1 ? NULL : p[i]);
 }
 
 static void moves_a_large_block_by_its_pages(void **state) {
