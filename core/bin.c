@@ -232,7 +232,8 @@ static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, bool sheds) {
 static bool may_widen(lm_pool_bins *bins, unsigned class_, bool sheds) {
   uint64_t bit = (uint64_t)1 << class_;
   bool gives = bins->drawn & bit;
-  uint32_t most = sheds ? NARROW : CAPACITY_MOST, passing = PASSING / lm_class_size(class_);
+  /* One that is closed opens, whatever the size. */
+  uint32_t most = sheds ? NARROW : CAPACITY_MOST, passing = 1 + PASSING / lm_class_size(class_);
   if (!gives && passing < most) most = passing;
   bins->drawn &= ~bit;
   return 2 * capacity_of(&bins->bin[class_]) < most;

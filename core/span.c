@@ -12,7 +12,8 @@ enum { DEPOT_MOST = 1024 };
 #define DEPOT_BYTES ((size_t)16 << 20)
 /* After this many frees without an allocation there is no depot. */
 enum { SURPLUS_MOST = 8 * DEPOT_MOST };
-/* Bytes drawn from spans at once, at most: what a thread drew and does not use, no other can. */
+/* Bytes drawn from spans at once, at most, but for the first eight objects: what a thread drew and
+ * does not use, no other can. */
 #define DRAWN_AT_ONCE ((size_t)64 << 10)
 /* Empty spans a store keeps: an eighth of all, or two, or a MiB. */
 enum { EMPTIES_KEPT = 2, EMPTY_SLOTS_KEPT = 16 };

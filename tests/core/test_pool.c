@@ -313,6 +313,22 @@ static void a_bin_is_narrow_where_objects_only_come_in(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
+static void a_closed_bin_opens_for_what_is_freed_whatever_its_size(void **state) {
+  (void)state;
+  static const size_t sizes[] = { 16, 1024, 32768, LM_SMALL_MAX };
+  lm_strategy *s = intern((lm_desc){ .name = "opens" });
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    uint32_t bin = lm_pool_bin(s, lm_class_of(sizes[i]));
+    void *p = lm_pool_take(t, bin, TOKEN, &hint);
+    assert_non_null(p);
+    lm_bin_flush(lm_pool_for(s), &lm_pool_bins_of(t)->pool[lm_bin_place(bin)]);
+    lm_pool_bins_of(t)->pool[lm_bin_place(bin)].drawn = 0;
+    assert_int_equal(room_of(bin), 0);
+    assert_int_equal(release(p), LM_FREED);
+    assert_true(room_of(bin) > 0);
+  }
+}
+
 static void tells_bad_frees_apart(void **state) {
   (void)state;
   static const size_t sizes[] = { 16, 48, 1000, 32768, 40000, 3 * LM_MIB };
@@ -818,6 +834,7 @@ int main(void) {
     TEST(gives_each_object_to_one_caller),
     TEST(a_bin_is_narrow_while_all_is_freed),
     TEST(a_bin_is_narrow_where_objects_only_come_in),
+    TEST(a_closed_bin_opens_for_what_is_freed_whatever_its_size),
     TEST(tells_bad_frees_apart),
     TEST(knows_a_double_free_after_the_span_is_gone),
     TEST(gives_to_a_full_bin_what_lives_and_nothing_else),
