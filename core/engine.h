@@ -222,24 +222,16 @@ LM_INLINE void *lm_engine_take_large(loam_site *site, size_t size, lm_thread *t,
 
 /* Most frees. False: ask lm_engine_free. */
 LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
-  if (lm_likely(lm_thread_try(t) & LM_EPOCH_EASY)) {
-    lm_peeked();
-    if (lm_likely(lm_pool_give(t, p))) {
-      lm_thread_leave(t);
-      return true;
-    }
-  }
+  lm_thread_begin(t);
+  bool done = lm_pool_give(t, p);
   lm_thread_leave(t);
-  return false;
+  return done;
 }
 
 /* The same; but if its mark is why, the thread has not left, and that is to be asked further. */
 LM_INLINE bool lm_engine_give_or(lm_thread *t, void *p, lm_refused *refused) {
-  bool done = false;
-  if (lm_likely(lm_thread_try(t) & LM_EPOCH_EASY)) {
-    lm_peeked();
-    done = lm_pool_give_or(t, p, refused);
-  }
+  lm_thread_begin(t);
+  bool done = lm_pool_give_or(t, p, refused);
   if (lm_likely(!refused->mark)) lm_thread_leave(t);
   return done;
 }

@@ -30,7 +30,7 @@ void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
   l->strategy = strategy;
 }
 
-static uint32_t head_slot(lm_side *mark) { return (uint32_t)(lm_map_head_of(mark) - lm_map.span); }
+static uint32_t head_slot(lm_side *mark) { return lm_map_slot_of(lm_map_head_of(mark)); }
 
 /* Makes a run of slots a block that others can find. */
 static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t use, uint32_t bin,

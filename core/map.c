@@ -30,15 +30,16 @@ static size_t time_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof 
 static bool reserve(size_t size) {
   size_t spans = span_bytes(size), times = time_bytes(size);
   size_t align = size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
-  size_t spare = size / 2;
+  size_t spare = size / 2, front = lm_align_up(spans + times, align);
   void *at;
-  if (lm_sys_reserve(size + spans + times + spare, align, &at)) return false;
-  lm_sys_unmap((char *)at + size + spans + times, spare);
-  lm_map.span = (lm_span *)((char *)at + size);
-  lm_map.born = (_Atomic uint32_t *)((char *)at + size + spans);
-  lm_map.span_of_0 = (uintptr_t)lm_map.span - ((uintptr_t)at >> LM_SLOT_SHIFT) * sizeof(lm_span);
+  if (lm_sys_reserve(front + size + spare, align, &at)) return false;
+  lm_sys_unmap((char *)at + front + size, spare);
+  uintptr_t base = (uintptr_t)at + front;
+  lm_map.born = (_Atomic uint32_t *)(base - spans - times);
+  if (front > spans + times) lm_sys_unmap(at, front - spans - times);
+  lm_map.span_of_0 = base + ((base >> LM_SLOT_SHIFT) - 1) * sizeof(lm_span);
   lm_map.size = size;
-  lm_map.base = (uintptr_t)at;
+  lm_map.base = base;
   return true;
 }
 
@@ -55,22 +56,23 @@ static bool start_locked(void) {
 bool lm_map_reserves(const void *p) {
   /* As in lm_map_owns. */
   if (!atomic_load_explicit(&lm_map.top, memory_order_acquire)) return false;
-  size_t size = lm_map.size;
-  return (uintptr_t)p - lm_map.base < size + span_bytes(size) + time_bytes(size);
+  uintptr_t first = (uintptr_t)lm_map.born;
+  return (uintptr_t)p - first < lm_map.base - first + lm_map.size;
 }
 
-/* A step's part of an array whose entries have `size` bytes. */
-static bool commit_part(void *array, size_t size, size_t need) {
-  size_t each = sizeof(lm_span) / size;
-  return !lm_sys_commit((char *)array + map.committed / each, (need - map.committed) / each);
+static bool commit_spans(size_t need) {
+  return !lm_sys_commit((char *)lm_map.base - need, need - map.committed);
+}
+static bool commit_times(size_t need) {
+  size_t each = sizeof(lm_span) / sizeof *lm_map.born;
+  return !lm_sys_commit((char *)lm_map.born + map.committed / each, (need - map.committed) / each);
 }
 
 /* Makes the arrays' entries up to `top` accessible. */
 static bool describe_to_locked(size_t top) {
   size_t need = lm_align_up((top >> LM_SLOT_SHIFT) * sizeof(lm_span), SPAN_STEP);
   if (need <= map.committed) return true;
-  if (!commit_part(lm_map.span, sizeof(lm_span), need)) return false;
-  if (!commit_part((void *)lm_map.born, sizeof *lm_map.born, need)) return false;
+  if (!commit_spans(need) || !commit_times(need)) return false;
   map.committed = need;
   return true;
 }

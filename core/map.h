@@ -1,7 +1,8 @@
 /* map.h - the range that all pool memory is in, and what stands at each address of it.
  *
- * The range is cut into slots of 64 KiB; a dense array beside it has one lm_span a slot. So "is it
- * ours" is one subtraction, "which span" one shift, "which object" one multiplication:
+ * The range is cut into slots of 64 KiB; a dense array before it has one lm_span a slot, the first
+ * slot's last, so that where the range begins is all one has to know. "Is it ours" is one
+ * subtraction, "which span" one shift, "which object" one multiplication:
  *
  *   offset * ceil(2^64 / size) = index : fraction     (128 bits: high half, low half)
  *
@@ -84,9 +85,8 @@ _Static_assert(sizeof(lm_span) == LM_CACHE_LINE, "one line to look at for a free
 
 /* All that the fast path reads beside the thread: one line, written a few times in a life. */
 typedef struct lm_map_head {
-  uintptr_t base;     /* set once, before top is first raised */
-  _Atomic size_t top; /* bytes of the range with a described extent; only grows */
-  lm_span *span;
+  uintptr_t base;      /* set once, before top is first raised */
+  _Atomic size_t top;  /* bytes of the range with a described extent; only grows */
   uintptr_t span_of_0; /* where the entry of address 0 would be */
   /* When the large block that begins at a slot was made: age.h. Not in the span, since whoever
    * dates a block does not keep it from being freed. */
@@ -96,13 +96,18 @@ typedef struct lm_map_head {
 
 extern lm_map_head lm_map __attribute__((visibility("hidden")));
 
-LM_INLINE lm_span *lm_map_span(size_t slot) { return &lm_map.span[slot]; }
+/* The entry of a slot of the range that begins at `base`, and back. */
+LM_INLINE lm_span *lm_map_span_before(uintptr_t base, size_t slot) {
+  return (lm_span *)base - 1 - slot;
+}
+LM_INLINE lm_span *lm_map_span(size_t slot) { return lm_map_span_before(lm_map.base, slot); }
+LM_INLINE uint32_t lm_map_slot_of(const lm_span *s) { return (uint32_t)(lm_map_span(0) - s); }
 LM_INLINE void *lm_map_address(uint32_t slot) {
   return (void *)(lm_map.base + ((uintptr_t)slot << LM_SLOT_SHIFT));
 }
 /* Only of addresses in the range, these two. */
 LM_INLINE lm_span *lm_map_span_of(const void *p) {
-  return (lm_span *)(((uintptr_t)p >> LM_SLOT_SHIFT) * sizeof(lm_span) + lm_map.span_of_0);
+  return (lm_span *)(lm_map.span_of_0 - ((uintptr_t)p >> LM_SLOT_SHIFT) * sizeof(lm_span));
 }
 LM_INLINE uint32_t lm_map_slot(const void *p) {
   return (uint32_t)(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);

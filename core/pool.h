@@ -314,19 +314,27 @@ typedef struct lm_refused {
   const lm_span *span;
 } lm_refused;
 
-/* The mark and the span of the object of a bin that begins at p, live or not; false: none begins
- * there. While active. */
-LM_INLINE bool lm_pool_meet(const void *p, lm_refused *out) {
-  uintptr_t place = (uintptr_t)p - lm_map.base;
-  if (lm_unlikely(place >= lm_peek_first(size_t, &lm_map.top))) return false;
+/* The mark and the span of the object of a bin that begins at p, in so many bytes of the range,
+ * live or not; false: none begins there. While active. Each field is read once: where a program
+ * waits for memory, what it does next is under way only as far as the processor has room to keep
+ * loads. */
+LM_INLINE bool lm_pool_meet_in(const void *p, const _Atomic size_t *bytes, lm_refused *out) {
+  uintptr_t base = lm_map.base;
+  lm_settle(base);
+  uintptr_t place = (uintptr_t)p - base;
+  if (lm_unlikely(place >= lm_peek_first(size_t, bytes))) return false;
   lm_peeked();
-  const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
+  const lm_span *s = lm_map_span_before(base, place >> LM_SLOT_SHIFT);
   uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
-  unsigned __int128 product = (unsigned __int128)offset * lm_peek(uint64_t, &s->reciprocal);
-  lm_settle(s);
-  if (lm_unlikely((uint64_t)product >= lm_peek(uint64_t, &s->reciprocal))) return false;
+  uint64_t reciprocal = lm_peek(uint64_t, &s->reciprocal);
+  lm_settle(reciprocal);
+  unsigned __int128 product = (unsigned __int128)offset * reciprocal;
+  if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
   *out = (lm_refused){ lm_peek(lm_side *, &s->side) + (size_t)(product >> 64), s };
   return true;
+}
+LM_INLINE bool lm_pool_meet(const void *p, lm_refused *out) {
+  return lm_pool_meet_in(p, &lm_map.top, out);
 }
 
 /* Makes a live object that was met a dead one in the thread's bin. False: nothing was done, because
@@ -338,6 +346,7 @@ LM_INLINE bool lm_pool_give_met(lm_thread *t, void *p, lm_refused met) {
   if (lm_unlikely(!lm_mark_is_plain_at(met.mark))) return false;
   size_t bin = lm_peek(uint32_t, &s->bin);
   lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
+  lm_settle(top);
   lm_settle(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
   lm_settle(bin);
@@ -346,14 +355,14 @@ LM_INLINE bool lm_pool_give_met(lm_thread *t, void *p, lm_refused met) {
   __builtin_prefetch(p, 1);
   lm_poison(p, lm_peek(size_t, &s->size));
   lm_bin_write(top, p, met.mark);
-  lm_move(lm_item *, &lm_pool_bin_at(t, bin)->top, 1);
+  lm_bin_set_top(lm_pool_bin_at(t, bin), top + 1);
   return true;
 }
 
 /* Both; *refused is left alone but where the second refuses. */
 LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
   lm_refused met;
-  if (lm_unlikely(!lm_pool_meet(p, &met))) return false;
+  if (lm_unlikely(!lm_pool_meet_in(p, &t->reach, &met))) return false;
   if (lm_likely(lm_pool_give_met(t, p, met))) return true;
   *refused = met;
   return false;

@@ -259,6 +259,14 @@ static void (*_Atomic on_claim)(lm_thread *t);
 void lm_thread_make_wary(lm_thread *t, uint32_t wary) {
   atomic_fetch_or(&t->wary, wary);
   atomic_fetch_and(&t->epoch, ~LM_EPOCH_EASY);
+  atomic_store(&t->reach, 0);
+}
+
+/* If a reason came meanwhile, either it is seen here, or whoever brought it comes after the first
+ * store. */
+void lm_thread_reach(lm_thread *t, size_t bytes) {
+  atomic_store(&t->reach, bytes);
+  if (atomic_load(&t->wary)) atomic_store(&t->reach, 0);
 }
 
 /* The bit comes first: whoever adds a reason meanwhile clears it again. What is taken back is

@@ -73,7 +73,8 @@ typedef struct lm_dead {
 
 /* Why the next operation of a thread takes the long way: bits of `wary`. Set by others; each says
  * who takes it back. While there is none, `epoch` has LM_EPOCH_EASY, which every lane's key has:
- * finding no lane is also how the fast path of malloc finds that it has to be wary. */
+ * finding no lane is also how the fast path of malloc finds that it has to be wary. And while there
+ * is one, `reach` is 0: so does that of free by finding nothing. */
 enum {
   LM_WARY_STALE = 1,    /* its lanes are of an older generation: it forgets them */
   LM_WARY_CLAIMED = 2,  /* its idle bins are asked for: it takes the bit back and gives them up;
@@ -95,11 +96,14 @@ typedef struct lm_thread {
   _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
   _Atomic uint32_t wary;   /* LM_WARY_* */
   _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_EASY */
-  uint64_t scoped;         /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
-  lm_untold *near;         /* of live.h: the place of */
-  uint32_t near_site;      /* this site's tag; 0: none */
-  loam_site *site;         /* the scope's; NULL: none */
-  uint32_t inside;         /* > 0: loam itself is at work in this thread; see lm_thread_go_inside */
+  /* Bytes of the range (map.h) in which its frees look for objects without a second thought: as
+   * many as were described once, 0 while it is wary. Raised by the thread alone. */
+  _Atomic size_t reach;
+  uint64_t scoped;    /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
+  lm_untold *near;    /* of live.h: the place of */
+  uint32_t near_site; /* this site's tag; 0: none */
+  loam_site *site;    /* the scope's; NULL: none */
+  uint32_t inside;    /* > 0: loam itself is at work in this thread; see lm_thread_go_inside */
   const loam_handler *handler;
   uint32_t depth;      /* scopes entered, may exceed LM_SCOPES */
   _Atomic bool dying;  /* its destructor ran: use the central lists, keep no caches */
@@ -168,12 +172,16 @@ void lm_thread_attend(lm_thread *t);
 /* What a thread does that is asked for its idle bins; set once. */
 void lm_thread_on_claim(void (*give_up)(lm_thread *t));
 
-/* Enters, and the epoch: without LM_EPOCH_EASY the long way is to be taken, and this one left at
+/* Enters, to look at `reach` or `epoch`. */
+LM_INLINE void lm_thread_begin(lm_thread *t) {
+  atomic_store_explicit(&t->active, 1, memory_order_relaxed);
+  atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier of lm_thread_grace */
+}
+/* The same, and the epoch: without LM_EPOCH_EASY the long way is to be taken, and this one left at
  * once. Once that is known, lm_peeked, which pairs with whoever set or took back a reason: his
  * doings are seen. */
 LM_INLINE uint64_t lm_thread_try(lm_thread *t) {
-  atomic_store_explicit(&t->active, 1, memory_order_relaxed);
-  atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier of lm_thread_grace */
+  lm_thread_begin(t);
   return lm_peek_first(uint64_t, &t->epoch);
 }
 LM_INLINE void lm_thread_leave(lm_thread *t) {
@@ -191,6 +199,8 @@ LM_INLINE void lm_thread_enter(lm_thread *t) {
   lm_peeked();
 }
 
+/* Sets the calling thread's `reach`, unless it is wary. */
+void lm_thread_reach(lm_thread *t, size_t bytes);
 /* A reason more for a thread, or less. */
 void lm_thread_make_wary(lm_thread *t, uint32_t wary);
 void lm_thread_make_easy(lm_thread *t, uint32_t wary);

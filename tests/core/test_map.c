@@ -46,11 +46,27 @@ static void knows_all_that_it_reserved(void **state) {
   const char *handed = lm_map_address(slot), *last = (const char *)lm_map.base + lm_map.size - 1;
   assert_true(lm_map_reserves(handed) && lm_map_reserves(lm_map_span(slot)));
   assert_true(lm_map_reserves(last) && !lm_map_owns(last));
+  assert_true(lm_map_reserves((const char *)lm_map.base - 1));
+  assert_true(lm_map_reserves(lm_map_span(lm_map_slot(last))));
   assert_true(lm_map_reserves((void *)&lm_map.born[lm_map_slot(last)]));
-  assert_false(lm_map_reserves((const char *)lm_map.base - 1));
-  assert_false(lm_map_reserves((void *)&lm_map.born[lm_map_slot(last) + 1]));
+  assert_ptr_equal(&lm_map.born[lm_map_slot(last) + 1], lm_map_span(lm_map_slot(last)));
+  assert_true(lm_map_reserves((void *)lm_map.born));
+  assert_false(lm_map_reserves((const char *)lm_map.born - 1) || lm_map_reserves(last + 1));
   assert_false(lm_map_reserves(NULL) || lm_map_reserves(&slot));
   lm_map_put(slot, 1);
+}
+
+static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
+  (void)state;
+  uint32_t slot = lm_map_take(3, LM_SLOT);
+  for (uint32_t at = slot; at < slot + 3; at++) {
+    const char *last = (const char *)lm_map_address(at) + LM_SLOT - 1;
+    assert_ptr_equal(lm_map_span_of(last), lm_map_span(at));
+    assert_ptr_equal(lm_map_span_of(lm_map_address(at)), lm_map_span(at));
+    assert_int_equal(lm_map_slot_of(lm_map_span(at)), at);
+    assert_int_equal(lm_map_slot(last), at);
+  }
+  lm_map_put(slot, 3);
 }
 
 static void reuses_what_came_back(void **state) {
@@ -216,6 +232,7 @@ int main(void) {
     cmocka_unit_test(multiplies_to_exact_indices_at_every_offset),
     cmocka_unit_test(hands_out_runs_at_any_alignment),
     cmocka_unit_test(knows_all_that_it_reserved),
+    cmocka_unit_test(an_address_tells_its_entry_and_an_entry_its_slot),
     cmocka_unit_test(reuses_what_came_back),
     cmocka_unit_test(refuses_more_than_there_is),
     cmocka_unit_test(finds_a_large_block_from_any_byte),

@@ -66,6 +66,18 @@ static void serves_any_size_at_any_alignment(void **state) {
     }
 }
 
+/* Memory that is new to the thread: its first free there takes the long way, and no later one. */
+static void a_free_reaches_as_far_as_the_last_long_one(void **state) {
+  (void)state;
+  void *two[] = { take(lm_strategy_at(0), 100, 16), take(lm_strategy_at(0), 100, 16) };
+  lm_thread_reach(t, lm_map_slot(two[0]) * LM_SLOT);
+  assert_false(lm_pool_give(t, two[0]));
+  assert_int_equal(release(two[0]), LM_FREED);
+  assert_int_equal(t->reach, lm_map.top);
+  assert_true(lm_pool_give(t, two[1]));
+  assert_false(lm_pool_give(t, two[0]) || lm_pool_give(t, two[1]));
+}
+
 static void rounds_a_large_block_to_pages_only(void **state) {
   (void)state;
   lm_object o;
@@ -824,6 +836,7 @@ int main(void) {
     cmocka_unit_test(serves_again_after_running_out), /* before there is a range */
     TEST(stays_small_with_many_strategies),           /* before others leave memory to reuse */
     TEST(serves_any_size_at_any_alignment),
+    TEST(a_free_reaches_as_far_as_the_last_long_one),
     TEST(rounds_a_large_block_to_pages_only),
     TEST(a_strategy_raises_the_alignment),
     TEST(a_lane_meets_common_tokens_and_those_of_a_span),

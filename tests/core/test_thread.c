@@ -11,6 +11,8 @@
 /* What a thread returns that found something wrong. */
 #define WRONG ((void *)1)
 
+enum { SOMEWHERE = 65536 };
+
 /* Sanitizers keep memory of their own for each thread. The thread sanitizer's is gone in the last
  * round of destructors, so its instrumented code ends before; and it writes a shadow of all that
  * is mapped. */
@@ -288,6 +290,59 @@ static void a_grace_waits_for_whoever_is_inside(void **state) {
   pthread_join(inside, NULL);
 }
 
+/* ---- Reach */
+
+static _Atomic unsigned reached;
+static _Atomic bool is_raised;
+
+static void *reach_on(void *unused) {
+  (void)unused;
+  lm_thread *t = lm_thread_get();
+  bool wrong = false;
+  for (is_inside = true; !may_leave; reached++) {
+    bool raised = is_raised;
+    lm_thread_reach(t, SOMEWHERE);
+    size_t reach = t->reach;
+    if (raised && is_raised && reach) wrong = true;
+  }
+  lm_thread_reach(t, SOMEWHERE); /* none is wary any more */
+  return !wrong && t->reach == SOMEWHERE ? NULL : WRONG;
+}
+
+static void a_wary_thread_reaches_nothing(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  lm_thread_reach(t, SOMEWHERE);
+  assert_int_equal(t->reach, SOMEWHERE);
+  lm_thread_make_wary(t, LM_WARY_TELLING);
+  assert_int_equal(t->reach, 0);
+  lm_thread_reach(t, SOMEWHERE);
+  assert_int_equal(t->reach, 0);
+  lm_thread_make_easy(t, LM_WARY_TELLING);
+  lm_thread_reach(t, SOMEWHERE);
+  assert_int_equal(t->reach, SOMEWHERE);
+  lm_thread_reach(t, 0);
+}
+
+/* Nor one that was just about to reach something. */
+static void who_becomes_wary_meanwhile_reaches_nothing(void **state) {
+  (void)state;
+  is_inside = may_leave = false;
+  pthread_t other = start_thread(reach_on, NULL);
+  while (!is_inside) lm_sys_yield();
+  for (int i = 0; i < 300; i++) {
+    lm_thread_raise(LM_WARY_TELLING);
+    is_raised = true;
+    for (unsigned before = reached; reached - before < 2;) lm_sys_yield();
+    is_raised = false;
+    lm_thread_lower(LM_WARY_TELLING);
+  }
+  may_leave = true;
+  void *result;
+  pthread_join(other, &result);
+  assert_null(result);
+}
+
 static void *born_and_dying(void *unused) {
   (void)unused;
   while (!stop) run_threads(10, get_area);
@@ -429,6 +484,8 @@ int main(void) {
     cmocka_unit_test(exit_hooks_run_once_last_registered_first),
     cmocka_unit_test(no_reader_sees_what_was_reclaimed),
     cmocka_unit_test(a_grace_waits_for_whoever_is_inside),
+    cmocka_unit_test(a_wary_thread_reaches_nothing),
+    cmocka_unit_test(who_becomes_wary_meanwhile_reaches_nothing),
     cmocka_unit_test(graces_of_several_threads_end_while_threads_come_and_go),
     cmocka_unit_test(a_refused_barrier_is_no_grace),
     cmocka_unit_test(a_child_of_a_busy_process_is_whole),
