@@ -170,6 +170,7 @@ static bool fill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   lm_bin_set_top(bin, bin->low + n);
   lm_pool_bins_of(t)->pool[lm_bin_place(offset)].drawn |= (uint64_t)1 << class_;
   stir(pool, bin, offset);
+  lm_pool_reach(t);
   return n;
 }
 

@@ -207,15 +207,9 @@ bool lm_pool_give_full(lm_thread *t, void *p, lm_refused refused) {
   return true;
 }
 
-/* So that the next free of what is there need not come here. */
-static void reach(lm_thread *t) {
-  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
-  if (lm_peek(size_t, &t->reach) != top && !lm_peek(uint32_t, &t->wary)) lm_thread_reach(t, top);
-}
-
 lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   lm_place place;
-  reach(t);
+  lm_pool_reach(t); /* for the next free of what is there */
   if (!lm_map_find(p, &place)) return classify_miss(p, out);
   bool start = place.base == (uintptr_t)p;
   bool killed = start && kill(&place, p);

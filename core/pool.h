@@ -337,6 +337,12 @@ LM_INLINE bool lm_pool_meet(const void *p, lm_refused *out) {
   return lm_pool_meet_in(p, &lm_map.top, out);
 }
 
+/* Lets the calling thread's frees find what is in the range by now. */
+LM_INLINE void lm_pool_reach(lm_thread *t) {
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
+  if (lm_peek(size_t, &t->reach) != top && !lm_peek(uint32_t, &t->wary)) lm_thread_reach(t, top);
+}
+
 /* Makes a live object that was met a dead one in the thread's bin. False: nothing was done, because
  * of its mark, or since its bin is full. One signed comparison refuses what is free, what is cached
  * (a double free) and what the engine counts. Relaxed, because whoever frees p has it from whoever

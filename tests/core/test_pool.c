@@ -78,6 +78,18 @@ static void a_free_reaches_as_far_as_the_last_long_one(void **state) {
   assert_false(lm_pool_give(t, two[0]) || lm_pool_give(t, two[1]));
 }
 
+/* But what a bin is filled with is reached at once. */
+static void what_a_bin_is_filled_with_is_reached(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "reached at once" });
+  assert_true(lm_pool_reserve(s));
+  lm_thread_reach(t, 0);
+  uint8_t id = hint;
+  void *p = lm_pool_take(t, lm_pool_bin(s, lm_class_of(200)), TOKEN, &id);
+  assert_int_equal(t->reach, lm_map.top);
+  assert_true(lm_pool_give(t, p));
+}
+
 static void rounds_a_large_block_to_pages_only(void **state) {
   (void)state;
   lm_object o;
@@ -837,6 +849,7 @@ int main(void) {
     TEST(stays_small_with_many_strategies),           /* before others leave memory to reuse */
     TEST(serves_any_size_at_any_alignment),
     TEST(a_free_reaches_as_far_as_the_last_long_one),
+    TEST(what_a_bin_is_filled_with_is_reached),
     TEST(rounds_a_large_block_to_pages_only),
     TEST(a_strategy_raises_the_alignment),
     TEST(a_lane_meets_common_tokens_and_those_of_a_span),
