@@ -36,8 +36,9 @@ def environment(**more):
 
 
 def run(script, **more):
-    return subprocess.run([sys.executable, "-c", script], env=environment(**more), text=True,
-                          capture_output=True, timeout=300, cwd=tempfile.gettempdir())
+    with tempfile.TemporaryDirectory() as folder:  # empty: Python looks for modules where it starts
+        return subprocess.run([sys.executable, "-c", script], env=environment(**more), text=True,
+                              capture_output=True, timeout=300, cwd=folder)
 
 
 LOOK = """

@@ -63,7 +63,7 @@ def run(module, manager):
             done = subprocess.run(
                 [sys.executable, "-m", "unittest", "-v", "numba.cuda.tests." + module],
                 env=environment_of(manager, log), capture_output=True, text=True, timeout=MOST_S,
-                cwd=tempfile.gettempdir())
+                cwd=folder)  # not where others leave files: Python would take them for modules
             output, end = done.stderr, f"ended with {done.returncode}"
         except subprocess.TimeoutExpired as late:
             output, end = (late.stderr or b"").decode(), f"did not end in {MOST_S} s"
