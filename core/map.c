@@ -25,8 +25,9 @@ static struct {
 static size_t span_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof(lm_span); }
 static size_t time_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof *lm_map.born; }
 
-/* Address space for the range, its two arrays after it, and half as much again, which is let go:
- * where address space is limited, the host keeps at least a third of what was left. */
+/* Address space for the range, its two arrays before it, and half as much again, which is let go:
+ * where address space is limited, the host keeps at least a third of what was left. The spans end
+ * where the range begins, and before them are the times; what alignment leaves is let go too. */
 static bool reserve(size_t size) {
   size_t spans = span_bytes(size), times = time_bytes(size);
   size_t align = size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
@@ -60,6 +61,7 @@ bool lm_map_reserves(const void *p) {
   return (uintptr_t)p - first < lm_map.base - first + lm_map.size;
 }
 
+/* More of the arrays: that of spans grows downwards, from the range's beginning. */
 static bool commit_spans(size_t need) {
   return !lm_sys_commit((char *)lm_map.base - need, need - map.committed);
 }

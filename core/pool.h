@@ -61,8 +61,8 @@ void lm_pool_name(lm_thread *t, uint32_t offset);
 /* The same for a large class, for `size` bytes; *zeroed as lm_pool_alloc's. */
 void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed);
 /* The fast free: true if `p` was a live object of a size class, and is free now. False: nothing was
- * done, lm_pool_free knows what to do. Not while LM_WARY_COUNTING: lm_pool_free changes marks by an
- * atomic exchange, so that lm_pool_retoken cannot be lost. */
+ * done, lm_pool_free knows what to do. So it is for a wary thread: under LM_WARY_COUNTING
+ * lm_pool_free changes marks by an atomic exchange, so that lm_pool_retoken cannot be lost. */
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p);
 
 /* Any request of a host strategy, or of its share here: small, large, aligned, guarded. *zeroed
