@@ -24,7 +24,7 @@ static void *take(lm_thread *t, lm_strategy *s, size_t size, lm_token token) {
 static bool release(lm_thread *t, void *p) {
   lm_object object;
   lm_thread_enter(t);
-  bool freed = (!t->wary && lm_pool_give(t, p)) || lm_pool_free(t, p, &object) == LM_FREED;
+  bool freed = lm_pool_give(t, p) || lm_pool_free(t, p, &object) == LM_FREED;
   lm_thread_leave(t);
   return freed;
 }
@@ -172,7 +172,7 @@ static _Atomic int64_t counted;
 static bool release_counted(lm_thread *t, void *p) {
   lm_object o;
   lm_thread_enter(t);
-  bool freed = !t->wary && lm_pool_give(t, p);
+  bool freed = lm_pool_give(t, p);
   if (!freed) {
     freed = lm_pool_free(t, p, &o) == LM_FREED;
     if (o.token & LM_TOKEN_SLOW) counted -= (int64_t)o.size;
