@@ -235,7 +235,7 @@ LM_HOT void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   t->caller = __builtin_return_address(0);
   t->again = site;
   /* Asked of the span: a large block that was dated has another mark than one just made (age.c). */
-  bool is_large = lm_map_is_large(lm_peek(uint64_t, &met.span->reciprocal));
+  bool is_large = lm_map_is_large(lm_peek(uint64_t, &met.span->key));
   if (lm_unlikely(is_large || lm_peek(uint64_t, &lm_engine_nested))) return slow(ptr, size, t);
   unsigned mark = lm_peek(lm_mark, met.mark), id = mark - LM_MARK_LIVE;
   if (mark == LM_MARK_SLOW) return by_live(site, ptr, size, t, met.mark, met.span);

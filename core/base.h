@@ -74,6 +74,17 @@ LM_INLINE void lm_peeked(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 
 /* The value is in a register from here on, and is what it is. */
 #define lm_settle(value) __asm__("" : "+r"(value))
+/* The same, and in which: for shorter code, where gcc chooses otherwise. */
+#ifdef __x86_64__
+#define lm_settle_in(name, value)                                \
+  do {                                                           \
+    register __typeof__(value) settled_ __asm__(name) = (value); \
+    lm_settle(settled_);                                         \
+    (value) = settled_;                                          \
+  } while (0)
+#else
+#define lm_settle_in(name, value) lm_settle(value)
+#endif
 
 /* More on a counter that one thread writes and others read. Relaxed, as if by a load and a store;
  * but of those gcc does not make one instruction. lm_move of an _Atomic one is a release. */

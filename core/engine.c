@@ -800,11 +800,11 @@ static bool is_same(lm_thread *t, loam_site *site, const lm_place *place, size_t
 /* What lm_engine_give refused. */
 static LM_NOINLINE void give_back(lm_thread *t, void *ptr) {
   lm_refused refused = { 0 };
-  bool done = lm_engine_give_or(t, ptr, &refused);
-  if (refused.mark) {
+  lm_thread_begin(t);
+  bool done = lm_pool_give_or(t, ptr, &refused);
+  if (refused.mark)
     done = lm_engine_give_near(t, ptr, refused) || lm_engine_give_far(t, ptr, refused);
-    lm_thread_leave(t);
-  }
+  lm_thread_leave(t);
   if (!done) lm_engine_free(ptr, SIZE_MAX);
 }
 

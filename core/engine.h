@@ -228,14 +228,6 @@ LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
   return done;
 }
 
-/* The same; but if its mark is why, the thread has not left, and that is to be asked further. */
-LM_INLINE bool lm_engine_give_or(lm_thread *t, void *p, lm_refused *refused) {
-  lm_thread_begin(t);
-  bool done = lm_pool_give_or(t, p, refused);
-  if (lm_likely(!refused->mark)) lm_thread_leave(t);
-  return done;
-}
-
 /* Most of the rest. A block that is nested is counted too, but that is not all. While active. */
 extern _Atomic uint64_t lm_engine_nested __attribute__((visibility("hidden")));
 

@@ -41,7 +41,7 @@ static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t u
   atomic_store_explicit(&head->mark, lm_mark_large(token), memory_order_relaxed);
   if (l->regions->how.backing) atomic_store(&head->lent, LM_LENT_NEVER);
   else lm_age_reset(slot);
-  lm_view view = { start, bin != 0, &head->mark, bin, l->strategy, size };
+  lm_view view = { start, bin, &head->mark, bin, l->strategy, size };
   lm_map_describe_large(slot, slots, &view);
   lm_map_extent(slot, slots, use);
 }
@@ -375,7 +375,9 @@ static bool is_live_at(uint32_t slot) {
 
 /* Only the first slot's is asked by a free. */
 static void set_cacheable(uint32_t slot, bool cacheable) {
-  atomic_store_explicit(&lm_map_span(slot)->reciprocal, cacheable, memory_order_relaxed);
+  lm_span *head = lm_map_span(slot);
+  uint32_t bin = cacheable ? atomic_load_explicit(&head->bin, memory_order_relaxed) : 0;
+  atomic_store_explicit(&head->key, bin, memory_order_relaxed);
 }
 
 static bool change_use(uint32_t slot, uint32_t from, uint32_t to) {
@@ -410,7 +412,7 @@ size_t lm_large_release(lm_large *l, uint32_t slot, bool stray) {
   lm_lock_take(&l->lock);
   size_t size = atomic_load_explicit(&head->size, memory_order_relaxed);
   bool held = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_LEFT;
-  if (held) set_cacheable(slot, !stray && atomic_load_explicit(&head->bin, memory_order_relaxed));
+  if (held) set_cacheable(slot, !stray);
   bool left = held && !change_use(slot, LM_USE_MOVING, stray ? LM_USE_STRAY : LM_USE_LARGE);
   if (left) {
     lm_map_forget_large(slot, slots);
@@ -454,6 +456,7 @@ void lm_large_adopt(lm_large *to, lm_large *from, uint32_t slot, uint32_t bin, l
   lm_require(lm_map_view(lm_map_span(slot), &view, &version));
   view.strategy = to->strategy;
   view.bin = bin;
+  if (view.key) view.key = bin;
   view.size = atomic_load_explicit(&lm_map_span(slot)->size, memory_order_relaxed);
   lm_map_describe_large(slot, slots_at(slot), &view);
   renew_locked(slot, old, token);

@@ -4,10 +4,10 @@
 
 #include "run.h"
 
-/* The range begins at a multiple of 1 GiB where it is large, so that blocks can too. Its first
- * slots stay unused: slot 0 means none, and a huge page's worth keeps the next one aligned. */
+/* The range begins at a multiple of 1 GiB where it is large, so that blocks can too; whole, at one
+ * of its own size. Its first slots stay unused: slot 0 means none, and a huge page's worth keeps
+ * the next one aligned. */
 enum { FIRST = 32 };
-#define RANGE_MOST ((size_t)1 << 40)
 #define RANGE_LEAST ((size_t)1 << 26)
 /* The arrays become accessible in steps: what is committed counts where the system does not
  * overcommit. One step, of the spans 64 KiB, describes 64 MiB of the range. */
@@ -25,28 +25,43 @@ static struct {
 static size_t span_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof(lm_span); }
 static size_t time_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof *lm_map.born; }
 
+static size_t alignment_of(size_t size) {
+  if (size == LM_RANGE) return LM_RANGE;
+  return size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
+}
+
+/* Lets all entries be read that the range can have, so that a free need not ask how many there are.
+ * As far as an address has 47 bits, those above LM_RANGE are of span_of_0 what they are of base. */
+static void show_spans(void) {
+  uintptr_t reach = lm_map.span_of_0;
+  if (lm_map.size < LM_RANGE || (reach ^ lm_map.base) >> LM_RANGE_SHIFT) return;
+  size_t bytes = span_bytes(LM_RANGE);
+  if (lm_sys_show((char *)lm_map.base - bytes, bytes)) return;
+  atomic_store_explicit(&lm_map.reach, reach, memory_order_release);
+}
+
 /* Address space for the range, its two arrays before it, and half as much again, which is let go:
  * where address space is limited, the host keeps at least a third of what was left. The spans end
  * where the range begins, and before them are the times; what alignment leaves is let go too. */
 static bool reserve(size_t size) {
-  size_t spans = span_bytes(size), times = time_bytes(size);
-  size_t align = size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
-  size_t spare = size / 2, front = lm_align_up(spans + times, align);
+  size_t arrays = span_bytes(size) + time_bytes(size), align = alignment_of(size);
+  size_t whole = lm_align_up(arrays, LM_PAGE) + align + size + size / 2;
   void *at;
-  if (lm_sys_reserve(front + size + spare, align, &at)) return false;
-  lm_sys_unmap((char *)at + front + size, spare);
-  uintptr_t base = (uintptr_t)at + front;
-  lm_map.born = (_Atomic uint32_t *)(base - spans - times);
-  if (front > spans + times) lm_sys_unmap(at, front - spans - times);
+  if (lm_sys_reserve(whole, LM_PAGE, &at)) return false;
+  uintptr_t start = (uintptr_t)at, base = lm_align_up(start + arrays, align);
+  lm_sys_unmap((void *)(base + size), start + whole - base - size);
+  lm_sys_unmap(at, base - arrays - start);
+  lm_map.born = (_Atomic uint32_t *)(base - arrays);
   lm_map.span_of_0 = base + ((base >> LM_SLOT_SHIFT) - 1) * sizeof(lm_span);
   lm_map.size = size;
   lm_map.base = base;
+  show_spans();
   return true;
 }
 
 static bool start_locked(void) {
   if (lm_map.base) return true;
-  for (size_t size = RANGE_MOST; size >= RANGE_LEAST; size /= 2)
+  for (size_t size = LM_RANGE; size >= RANGE_LEAST; size /= 2)
     if (reserve(size)) {
       lm_runs_init(&map.free);
       return true;
@@ -139,10 +154,10 @@ static void end_change(lm_span *s) {
   atomic_store_explicit(&s->version, version + 1, memory_order_release);
 }
 
-static void write_view(lm_span *s, const lm_view *view) {
+static void write_view(lm_span *s, const lm_view *view, uint64_t key) {
   begin_change(s);
   atomic_store_explicit(&s->start, view->start, memory_order_release);
-  atomic_store_explicit(&s->reciprocal, view->reciprocal, memory_order_release);
+  atomic_store_explicit(&s->key, key, memory_order_release);
   atomic_store_explicit(&s->side, view->side, memory_order_release);
   atomic_store_explicit(&s->bin, view->bin, memory_order_release);
   atomic_store_explicit(&s->strategy, view->strategy, memory_order_release);
@@ -155,7 +170,7 @@ void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_view *view) {
     lm_span *s = lm_map_span(slot + i);
     if (atomic_load_explicit(&s->side, memory_order_relaxed) != view->side)
       atomic_store_explicit(&s->token, LM_NOBODY, memory_order_relaxed);
-    write_view(s, view);
+    write_view(s, view, view->key);
   }
 }
 
@@ -171,14 +186,15 @@ static uint32_t mark_step(uint32_t slot, uint32_t end) {
 
 void lm_map_describe_large(uint32_t slot, uint32_t slots, const lm_view *view) {
   uint32_t end = slot + slots;
-  for (uint32_t at = slot; at < end; at += mark_step(at, end)) write_view(lm_map_span(at), view);
+  for (uint32_t at = slot; at < end; at += mark_step(at, end))
+    write_view(lm_map_span(at), view, at == slot ? view->key : 0);
 }
 
 /* The marks of an extent except its head. */
 static void describe_rest(uint32_t slot, uint32_t slots, const lm_view *view) {
   uint32_t end = slot + slots;
   for (uint32_t at = slot + mark_step(slot, end); at < end; at += mark_step(at, end))
-    write_view(lm_map_span(at), view);
+    write_view(lm_map_span(at), view, 0);
 }
 
 void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size_t size) {
@@ -189,9 +205,8 @@ void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size
   view.size = size;
   if (slots != new_slots) {
     view.bin = 0;
-    view.reciprocal = 0;
     atomic_store_explicit(&head->bin, 0, memory_order_relaxed);
-    atomic_store_explicit(&head->reciprocal, 0, memory_order_relaxed);
+    atomic_store_explicit(&head->key, 0, memory_order_relaxed);
   }
   describe_rest(slot, slots, &(lm_view){ 0 });
   atomic_store_explicit(&head->size, size, memory_order_release);
@@ -205,7 +220,7 @@ void lm_map_forget_large(uint32_t slot, uint32_t slots) {
 LM_INLINE bool view_of(const lm_span *s, lm_view *out, uint32_t *version) {
   *version = atomic_load_explicit(&s->version, memory_order_acquire);
   out->start = atomic_load_explicit(&s->start, memory_order_acquire);
-  out->reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_acquire);
+  out->key = atomic_load_explicit(&s->key, memory_order_acquire);
   out->side = atomic_load_explicit(&s->side, memory_order_acquire);
   out->bin = atomic_load_explicit(&s->bin, memory_order_acquire);
   out->strategy = atomic_load_explicit(&s->strategy, memory_order_acquire);
@@ -265,11 +280,11 @@ LM_INLINE bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
   lm_view v;
   if (!view_of(s, &v, &out->version) || p < v.start) return false;
   size_t offset = p - v.start, index = 0;
-  out->large = lm_map_is_large(v.reciprocal);
+  out->large = lm_map_is_large(v.key);
   if (out->large)
     v.size = atomic_load_explicit(&lm_map_head_of(v.side)->size, memory_order_acquire);
   if (out->large ? offset >= v.size : slot != lm_map_slot((void *)p)) return false;
-  if (!out->large) index = (size_t)(((unsigned __int128)offset * v.reciprocal) >> 64);
+  if (!out->large) index = (size_t)(((unsigned __int128)offset * v.key) >> 64);
   out->base = v.start + index * v.size;
   out->size = v.size;
   out->side = v.side + index;

@@ -2,13 +2,15 @@
  *
  * The range is cut into slots of 64 KiB; a dense array before it has one lm_span a slot, the first
  * slot's last, so that where the range begins is all one has to know. "Is it ours" is one
- * subtraction, "which span" one shift, "which object" one multiplication:
+ * subtraction, "which span" one shift, "which object" one multiplication, by the entry's key:
  *
- *   offset * ceil(2^64 / size) = index : fraction     (128 bits: high half, low half)
+ *   offset * key = index : fraction     (128 bits: high half, low half)
  *
- * The index is exact for every offset in a span, and the address is an object's start if and only
- * if fraction < ceil(2^64 / size) (Lemire, Kaser, Kurz, "Faster remainder by direct computation",
- * 2019). An entry of zeros fails that test by itself, so the fast path has no test for emptiness.
+ * With a key of ceil(2^64 / size) the index is exact for every offset in a span, and the address is
+ * an object's start if and only if fraction < key (Lemire, Kaser, Kurz, "Faster remainder by direct
+ * computation", 2019). It still is if the key is greater by less than 2^28, since no span has more
+ * than 2^20 bytes and no object more than 2^16: so its low bits say something else, where the bin
+ * is. An entry of zeros fails that test by itself: the fast path has no test for emptiness.
  *
  * Law of extents: below `top` the slots are cut into extents (spans, large blocks, runs of free
  * slots) without gap or overlap, and the entry of an extent's first slot says its length. An extent
@@ -28,6 +30,14 @@
 
 enum { LM_SLOT_SHIFT = 16 };
 #define LM_SLOT ((size_t)1 << LM_SLOT_SHIFT)
+
+/* Bytes of the range at most: 1 TiB. A thread sanitizer leaves less room than that. */
+#ifdef __SANITIZE_THREAD__
+enum { LM_RANGE_SHIFT = 38 };
+#else
+enum { LM_RANGE_SHIFT = 40 };
+#endif
+#define LM_RANGE ((size_t)1 << LM_RANGE_SHIFT)
 
 /* What an extent is, in its first slot's `use`. From LM_USE_RUNS on: a free run, and of which set
  * (run.h). */
@@ -49,22 +59,21 @@ LM_INLINE bool lm_use_is_large(uint32_t use) {
   return use == LM_USE_LARGE || (use >= LM_USE_MOVING && use <= LM_USE_STRAY);
 }
 
-/* One cache line. The first four are all that a free reads, and most allocations read none.
- * `start`, `reciprocal`, `side`, `bin`, `strategy` and `size` stand in each slot of a span; they
- * are written under the owner's lock, `version` being odd meanwhile, and read by anyone (atomics
- * only so that this is defined).
+/* One cache line. The first three are all that a free reads, and most allocations read none. Down
+ * to `strategy`, and `size`, they stand in each slot of a span; they are written under the owner's
+ * lock, `version` being odd meanwhile, and read by anyone (atomics only so that this is defined).
  *
  * Law of `token` in each slot of a span of small objects: LM_NOBODY, or the counted token of its
  * palette, which for as long as the span is one stays there; the latter in every slot where an
  * object begins whose mark is LM_MARK_SLOW. */
 typedef struct lm_span {
-  _Atomic uintptr_t start;     /* of the first object; 0: no objects known here */
-  _Atomic uint64_t reciprocal; /* ceil(2^64 / size); of a large block 0 or 1 */
-  _Atomic(lm_side *) side;     /* marks (mark.h); of a large block, its own */
-  _Atomic uint32_t bin;        /* offset of its bin in a thread; 0: it has none */
-  _Atomic uint16_t strategy;   /* id */
-  lm_side mark;                /* a large block's; in its first slot only, as all from `use` on */
-  _Atomic size_t size;         /* of an object: usable bytes */
+  _Atomic uint64_t key; /* lm_map_key; a large block's: its bin, where it may be cached; else 0 */
+  _Atomic(lm_side *) side;   /* marks (mark.h); of a large block, its own */
+  _Atomic uintptr_t start;   /* of the first object; 0: no objects known here */
+  _Atomic uint32_t bin;      /* offset of its bin in a thread; 0: it has none */
+  _Atomic uint16_t strategy; /* id */
+  lm_side mark;              /* a large block's; in its first slot only, as all from `use` on */
+  _Atomic size_t size;       /* of an object: usable bytes */
   _Atomic uint32_t version;
   _Atomic uint32_t use;   /* LM_USE_* */
   _Atomic uint32_t slots; /* of the extent */
@@ -85,8 +94,11 @@ _Static_assert(sizeof(lm_span) == LM_CACHE_LINE, "one line to look at for a free
 
 /* All that the fast path reads beside the thread: one line, written a few times in a life. */
 typedef struct lm_map_head {
-  uintptr_t base;      /* set once, before top is first raised */
-  _Atomic size_t top;  /* bytes of the range with a described extent; only grows */
+  uintptr_t base;     /* set once, before top is first raised */
+  _Atomic size_t top; /* bytes of the range with a described extent; only grows */
+  /* span_of_0, where the range is whole: of LM_RANGE bytes, at a multiple of that, and each entry
+   * that it can have may be read. Else 0. */
+  _Atomic uintptr_t reach;
   uintptr_t span_of_0; /* where the entry of address 0 would be */
   /* When the large block that begins at a slot was made: age.h. Not in the span, since whoever
    * dates a block does not keep it from being freed. */
@@ -108,6 +120,16 @@ LM_INLINE void *lm_map_address(uint32_t slot) {
 /* Only of addresses in the range, these two. */
 LM_INLINE lm_span *lm_map_span_of(const void *p) {
   return (lm_span *)(lm_map.span_of_0 - ((uintptr_t)p >> LM_SLOT_SHIFT) * sizeof(lm_span));
+}
+/* Of any address: whether it is in the whole range of which this is lm_map.reach; if so, its entry,
+ * perhaps one of zeros that was never written. */
+LM_INLINE bool lm_map_span_in(uintptr_t reach, const void *p, const lm_span **out) {
+  uintptr_t address = (uintptr_t)p, entry = reach;
+  if (lm_unlikely((address ^ reach) >> LM_RANGE_SHIFT)) return false;
+  entry -= address >> (LM_SLOT_SHIFT - 6) & ~(sizeof(lm_span) - 1);
+  lm_settle(entry);
+  *out = (const lm_span *)entry;
+  return true;
 }
 LM_INLINE uint32_t lm_map_slot(const void *p) {
   return (uint32_t)(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
@@ -146,7 +168,7 @@ uint32_t lm_map_first(void);
 /* What a span says of its objects. */
 typedef struct lm_view {
   uintptr_t start;
-  uint64_t reciprocal;
+  uint64_t key; /* of a large block: in its first slot, else 0 */
   lm_side *side;
   uint32_t bin, strategy;
   size_t size;
@@ -164,10 +186,14 @@ void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size
 void lm_map_forget_small(uint32_t slot, uint32_t slots);
 void lm_map_forget_large(uint32_t slot, uint32_t slots);
 
-/* A large block that a thread may cache has a reciprocal of 1, so that its start, and nothing else
- * of it, passes the test above; one that is not, 0. */
-LM_INLINE bool lm_map_is_large(uint64_t reciprocal) { return reciprocal <= 1; }
-LM_INLINE uint64_t lm_map_reciprocal(size_t size) { return UINT64_MAX / size + 1; }
+enum { LM_KEY_LOW = 1 << 22 }; /* a bin's offset is less */
+/* Of objects of this size that have this bin. */
+LM_INLINE uint64_t lm_map_key(size_t size, uint32_t bin) {
+  return lm_align_up(UINT64_MAX / size + 1, LM_KEY_LOW) + bin;
+}
+LM_INLINE uint32_t lm_map_key_bin(uint64_t key) { return (uint32_t)key % LM_KEY_LOW; }
+/* By its bin a large block's start, and nothing else of it, passes the test above. */
+LM_INLINE bool lm_map_is_large(uint64_t key) { return key < LM_KEY_LOW; }
 
 /* How often one who finds an entry being changed looks again. */
 enum { LM_MAP_PATIENCE = 10000 };
@@ -205,7 +231,7 @@ LM_INLINE bool lm_map_glance(const void *p, lm_place *out) {
   if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
   const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
   uint32_t version = atomic_load_explicit(&s->version, memory_order_acquire);
-  uint64_t reciprocal = atomic_load_explicit(&s->reciprocal, memory_order_acquire);
+  uint64_t key = atomic_load_explicit(&s->key, memory_order_acquire);
   lm_side *side = atomic_load_explicit(&s->side, memory_order_acquire);
   out->base = atomic_load_explicit(&s->start, memory_order_acquire);
   out->size = atomic_load_explicit(&s->size, memory_order_acquire);
@@ -213,7 +239,7 @@ LM_INLINE bool lm_map_glance(const void *p, lm_place *out) {
   size_t offset = (uintptr_t)p - out->base;
   /* What stands in a span that changes meanwhile is no pointer to follow. */
   if (lm_unlikely(version & 1 || !out->base || !lm_map_is_same(s, version))) return false;
-  out->large = lm_map_is_large(reciprocal);
+  out->large = lm_map_is_large(key);
   if (out->large) {
     const lm_span *head = lm_map_head_of(side);
     out->size = atomic_load_explicit(&head->size, memory_order_acquire);
@@ -222,7 +248,7 @@ LM_INLINE bool lm_map_glance(const void *p, lm_place *out) {
     bool live = lm_mark_is_plain(out->mark) || out->mark == LM_MARK_SLOW;
     if (offset >= out->size || !live) return false;
   } else {
-    size_t index = (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
+    size_t index = (size_t)(((unsigned __int128)offset * key) >> 64);
     out->mark = atomic_load_explicit(side + index, memory_order_acquire);
     if (lm_likely(lm_mark_is_plain(out->mark) && out->mark % LM_IDS != LM_ID_WIDE))
       out->token = atomic_load_explicit(lm_mark_owner(side, out->mark), memory_order_relaxed);

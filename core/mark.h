@@ -13,9 +13,7 @@
  * and who allocates one need not look where a common token is. Because only the state changes when
  * one is freed, a second free can still tell whose it was. Three marks stand for themselves, and
  * the fast free refuses them: SLOW, live with the counted token of the palette; SLOW_WIDE, live
- * with a counted one of the table; and BUSY, live while its token is being replaced. Other marks
- * above SLOW are of objects that two threads freed at the same moment: dead, and nobody's to hand
- * out. None of these is SLOW_WIDE, since no live object has its id.
+ * with a counted one of the table; and BUSY, live while its token is being replaced.
  *
  * Law: a LIVE mark's id is not 0. A mark whose id is not 0 names a token that stays in its place as
  *      long as the span is one, and a common one as long as any mark has the id. Equal tokens may
@@ -97,14 +95,8 @@ LM_INLINE bool lm_mark_is_slow(lm_mark m) { return m == LM_MARK_SLOW || m == LM_
 LM_INLINE bool lm_mark_is_live(lm_mark m) {
   return (m >= LM_MARK_LIVE && m < LM_MARK_CACHED) || lm_mark_is_slow(m);
 }
-/* Live, and nothing but a free to do about it. */
-LM_INLINE bool lm_mark_is_plain(lm_mark m) { return m > LM_MARK_LIVE && m < LM_MARK_CACHED; }
-/* The same of the mark that stands there, which is one signed comparison; and makes it dead, which
- * is one addition. */
-LM_INLINE bool lm_mark_is_plain_at(const lm_side *at) {
-  return lm_peek(int8_t, at) > (int8_t)LM_MARK_LIVE;
-}
-LM_INLINE void lm_mark_end_plain(lm_side *at) { lm_count((lm_mark *)at, LM_IDS); }
+/* Live, and nothing but a free to do about it: one signed comparison. */
+LM_INLINE bool lm_mark_is_plain(lm_mark m) { return (int8_t)m > (int8_t)LM_MARK_LIVE; }
 _Static_assert(LM_MARK_LIVE + LM_IDS == LM_MARK_CACHED && LM_MARK_CACHED == INT8_MAX + 1,
                "as signed numbers, plain marks are the greatest");
 /* The same of CACHED ones, which as signed numbers are the least, and become FREE. */

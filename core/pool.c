@@ -199,9 +199,10 @@ static void put(lm_thread *t, const lm_place *place) {
 
 bool lm_pool_give_full(lm_thread *t, void *p, lm_refused refused) {
   uint32_t bin = lm_peek(uint32_t, &refused.span->bin);
-  if (!lm_mark_is_plain_at(refused.mark) || !lm_bin_place(bin) || lm_bin_class(bin) >= LM_CLASSES)
+  lm_mark mark = lm_peek(lm_mark, refused.mark);
+  if (!lm_mark_is_plain(mark) || !lm_bin_place(bin) || lm_bin_class(bin) >= LM_CLASSES)
     return false;
-  lm_mark_end_plain(refused.mark);
+  atomic_store_explicit(refused.mark, lm_mark_dead(mark), memory_order_relaxed);
   lm_poison(p, lm_peek(size_t, &refused.span->size));
   lm_bin_overflow(t, bin, (lm_item){ p, refused.mark });
   return true;

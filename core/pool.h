@@ -154,6 +154,7 @@ typedef struct lm_thread_bins {
 
 _Static_assert(LM_THREAD_BINS + sizeof(lm_thread_bins) <= LM_THREAD_SIZE,
                "a thread's area has room for the bins of every pool");
+_Static_assert(LM_THREAD_SIZE <= LM_KEY_LOW, "a key has room for where a bin is");
 
 LM_INLINE lm_thread_bins *lm_pool_bins_of(lm_thread *t) {
   return (lm_thread_bins *)((char *)t + LM_THREAD_BINS);
@@ -185,8 +186,8 @@ LM_INLINE bool lm_bin_is_nobody(const lm_item *item) { return !item->mark; }
 LM_INLINE lm_side *lm_pool_mark_of(const void *p) {
   const lm_span *s = lm_map_span_of(p);
   uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
-  uint64_t reciprocal = lm_peek(uint64_t, &s->reciprocal);
-  return lm_peek(lm_side *, &s->side) + (size_t)(((unsigned __int128)offset * reciprocal) >> 64);
+  uint64_t key = lm_peek(uint64_t, &s->key);
+  return lm_peek(lm_side *, &s->side) + (size_t)(((unsigned __int128)offset * key) >> 64);
 }
 
 /* The marks of the span of a cached object, which so stays as it is. */
@@ -314,62 +315,75 @@ typedef struct lm_refused {
   const lm_span *span;
 } lm_refused;
 
-/* The mark and the span of the object of a bin that begins at p, in so many bytes of the range,
+/* The mark and the bin of the object of a bin that begins at p, which is in a slot of this entry,
  * live or not; false: none begins there. While active. Each field is read once: where a program
  * waits for memory, what it does next is under way only as far as the processor has room to keep
  * loads. */
-LM_INLINE bool lm_pool_meet_in(const void *p, const _Atomic size_t *bytes, lm_refused *out) {
-  uintptr_t base = lm_map.base;
-  lm_settle(base);
-  uintptr_t place = (uintptr_t)p - base;
-  if (lm_unlikely(place >= lm_peek_first(size_t, bytes))) return false;
-  lm_peeked();
-  const lm_span *s = lm_map_span_before(base, place >> LM_SLOT_SHIFT);
+LM_INLINE bool lm_pool_meet_in(const lm_span *s, const void *p, lm_refused *out, size_t *bin) {
   uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
-  uint64_t reciprocal = lm_peek(uint64_t, &s->reciprocal);
-  lm_settle(reciprocal);
-  unsigned __int128 product = (unsigned __int128)offset * reciprocal;
-  if (lm_unlikely((uint64_t)product >= reciprocal)) return false;
+  uint64_t key = lm_peek(uint64_t, &s->key);
+  lm_settle(key);
+  unsigned __int128 product = (unsigned __int128)offset * key;
+  if (lm_unlikely((uint64_t)product >= key)) return false;
+  *bin = lm_map_key_bin(key);
   *out = (lm_refused){ lm_peek(lm_side *, &s->side) + (size_t)(product >> 64), s };
   return true;
 }
 LM_INLINE bool lm_pool_meet(const void *p, lm_refused *out) {
-  return lm_pool_meet_in(p, &lm_map.top, out);
+  uintptr_t place = (uintptr_t)p - lm_map.base;
+  size_t bin;
+  if (lm_unlikely(place >= lm_peek_first(size_t, &lm_map.top))) return false;
+  lm_peeked();
+  return lm_pool_meet_in(lm_map_span(place >> LM_SLOT_SHIFT), p, out, &bin);
+}
+/* The same, of a thread that looks without a second thought. */
+LM_INLINE bool lm_pool_meet_near(lm_thread *t, const void *p, lm_refused *out, size_t *bin) {
+  uintptr_t reach = lm_peek_first(uintptr_t, &t->reach);
+  const lm_span *s;
+  lm_settle(reach);
+  if (!lm_map_span_in(reach, p, &s)) return false;
+  lm_peeked();
+  return lm_pool_meet_in(s, p, out, bin);
 }
 
-/* Lets the calling thread's frees find what is in the range by now. */
+/* Lets the calling thread's frees look, once there is a range that all can be read of. */
 LM_INLINE void lm_pool_reach(lm_thread *t) {
-  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
-  if (lm_peek(size_t, &t->reach) != top && !lm_peek(uint32_t, &t->wary)) lm_thread_reach(t, top);
+  uintptr_t reach = atomic_load_explicit(&lm_map.reach, memory_order_acquire);
+  if (reach && lm_peek(uintptr_t, &t->reach) != reach && !lm_peek(uint32_t, &t->wary))
+    lm_thread_reach(t, reach);
 }
 
 /* Makes a live object that was met a dead one in the thread's bin. False: nothing was done, because
  * of its mark, or since its bin is full. One signed comparison refuses what is free, what is cached
  * (a double free) and what the engine counts. Relaxed, because whoever frees p has it from whoever
  * allocated it. */
-LM_INLINE bool lm_pool_give_met(lm_thread *t, void *p, lm_refused met) {
-  const lm_span *s = met.span;
-  if (lm_unlikely(!lm_mark_is_plain_at(met.mark))) return false;
-  size_t bin = lm_peek(uint32_t, &s->bin);
+LM_INLINE bool lm_pool_give_to(lm_thread *t, void *p, lm_refused met, size_t bin) {
+  lm_mark mark = lm_peek(lm_mark, met.mark);
+  lm_settle_in("rax", mark);
+  if (lm_unlikely(!lm_mark_is_plain(mark))) return false;
   lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
-  lm_settle(top);
+  lm_settle_in("r8", top);
   lm_settle(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
   lm_settle(bin);
-  lm_mark_end_plain(met.mark);
+  atomic_store_explicit(met.mark, (lm_mark)(mark + LM_IDS), memory_order_relaxed);
   /* Whoever gets it next writes to it, and would wait there for its line. */
   __builtin_prefetch(p, 1);
-  lm_poison(p, lm_peek(size_t, &s->size));
+  lm_poison(p, lm_peek(size_t, &met.span->size));
   lm_bin_write(top, p, met.mark);
   lm_bin_set_top(lm_pool_bin_at(t, bin), top + 1);
   return true;
+}
+LM_INLINE bool lm_pool_give_met(lm_thread *t, void *p, lm_refused met) {
+  return lm_pool_give_to(t, p, met, lm_peek(uint32_t, &met.span->bin));
 }
 
 /* Both; *refused is left alone but where the second refuses. */
 LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
   lm_refused met;
-  if (lm_unlikely(!lm_pool_meet_in(p, &t->reach, &met))) return false;
-  if (lm_likely(lm_pool_give_met(t, p, met))) return true;
+  size_t bin;
+  if (lm_unlikely(!lm_pool_meet_near(t, p, &met, &bin))) return false;
+  if (lm_likely(lm_pool_give_to(t, p, met, bin))) return true;
   *refused = met;
   return false;
 }
@@ -412,7 +426,7 @@ LM_INLINE bool lm_pool_give_slow(lm_thread *t, void *p, lm_refused refused, lm_m
 /* Usable bytes of the live object at p that the fast path of free would take; 0: of none such. */
 LM_INLINE size_t lm_pool_usable(const void *p) {
   lm_refused met;
-  if (!lm_pool_meet(p, &met) || !lm_mark_is_plain_at(met.mark)) return 0;
+  if (!lm_pool_meet(p, &met) || !lm_mark_is_plain(lm_peek(lm_mark, met.mark))) return 0;
   return lm_peek(size_t, &met.span->size);
 }
 

@@ -14,7 +14,7 @@
 #include "pools.h"
 #include "span.h"
 
-/* `ctx` is the ids that may be vacated yet. Of what two threads freed at once they stay. */
+/* `ctx` is the ids that may be vacated yet. */
 static void keep_live(void *ctx, lm_side *side, uint32_t count) {
   uint64_t *ids = ctx;
   for (uint32_t i = 0; i < count; i++) {

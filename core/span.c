@@ -163,7 +163,7 @@ static bool grow_locked(lm_store *s) {
   lm_mark_palette(side)->free = count;
   set_note(span, UNNOTED);
   lm_view view = {
-    (uintptr_t)lm_map_address(slot), lm_map_reciprocal(size), side, s->bin, s->strategy, size
+    (uintptr_t)lm_map_address(slot), lm_map_key(size, s->bin), side, s->bin, s->strategy, size
   };
   lm_map_describe_small(slot, slots, &view);
   lm_map_extent(slot, slots, LM_USE_SMALL);
@@ -515,7 +515,7 @@ bool lm_store_show(lm_store *s, uint32_t slot, lm_store_look *look, void *ctx) {
   const lm_span *span = lm_map_span(slot);
   bool is_its = lm_map_view(span, &view, &version) && view.strategy == s->strategy &&
                 view.start == (uintptr_t)lm_map_address(slot) &&
-                view.size == lm_class_size(s->class_) && !lm_map_is_large(view.reciprocal);
+                view.size == lm_class_size(s->class_) && !lm_map_is_large(view.key);
   if (is_its) look(ctx, view.side, lm_span_count(s->class_));
   lm_lock_drop(&s->lock);
   return is_its;
@@ -547,6 +547,7 @@ static void describe(uint32_t slot, uint32_t strategy, uint32_t bin) {
   lm_require(lm_map_view(span, &view, &version));
   view.strategy = strategy;
   view.bin = bin;
+  view.key = lm_map_key(view.size, bin);
   lm_map_describe_small(slot, atomic_load_explicit(&span->slots, memory_order_relaxed), &view);
 }
 

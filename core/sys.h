@@ -27,6 +27,8 @@ int lm_sys_rest(void *at, size_t size);
 /* Fresh readable, writable, zeroed memory outside any reservation, and its end. */
 int lm_sys_map(size_t size, void **out);
 void lm_sys_unmap(void *at, size_t size);
+/* Readable, zero, without memory behind it until it is committed; only inside a reservation. */
+int lm_sys_show(void *at, size_t size);
 /* Takes access away (a guard page) or gives it back. */
 int lm_sys_protect(void *at, size_t size, bool access);
 /* Commits pages of exactly `page` bytes (2 MiB, 1 GiB) at an aligned place in a reservation. They

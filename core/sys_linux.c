@@ -123,6 +123,12 @@ int lm_sys_protect(void *at, size_t size, bool access) {
 
 int lm_sys_commit(void *at, size_t size) { return lm_sys_protect(at, size, true); }
 
+int lm_sys_show(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(mprotect(at, size, PROT_READ), before);
+}
+
 int lm_sys_decommit(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   return make_reserved(at, size);

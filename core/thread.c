@@ -190,6 +190,7 @@ static void start(void) {
   if (atomic_load_explicit(&started, memory_order_acquire)) return;
   lm_lock_take(&start_lock);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
+    nobody.reach = LM_REACH_NONE;
     has_key = pthread_key_create(&key, end_thread) == 0;
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     atomic_store_explicit(&started, true, memory_order_release);
@@ -215,6 +216,7 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   t->number = lm_sys_thread();
   t->dying = ended;
   t->epoch = LM_EPOCH_FIRST | LM_EPOCH_EASY;
+  t->reach = LM_REACH_NONE;
   lm_self = lm_self_or_nobody = t;
   lm_lock_take(&list.lock);
   link_locked(t);
@@ -259,14 +261,14 @@ static void (*_Atomic on_claim)(lm_thread *t);
 void lm_thread_make_wary(lm_thread *t, uint32_t wary) {
   atomic_fetch_or(&t->wary, wary);
   atomic_fetch_and(&t->epoch, ~LM_EPOCH_EASY);
-  atomic_store(&t->reach, 0);
+  atomic_store(&t->reach, LM_REACH_NONE);
 }
 
 /* If a reason came meanwhile, either it is seen here, or whoever brought it comes after the first
  * store. */
-void lm_thread_reach(lm_thread *t, size_t bytes) {
-  atomic_store(&t->reach, bytes);
-  if (atomic_load(&t->wary)) atomic_store(&t->reach, 0);
+void lm_thread_reach(lm_thread *t, uintptr_t reach) {
+  atomic_store(&t->reach, reach);
+  if (atomic_load(&t->wary)) atomic_store(&t->reach, LM_REACH_NONE);
 }
 
 /* The bit comes first: whoever adds a reason meanwhile clears it again. What is taken back is

@@ -74,7 +74,7 @@ typedef struct lm_dead {
 /* Why the next operation of a thread takes the long way: bits of `wary`. Set by others; each says
  * who takes it back. While there is none, `epoch` has LM_EPOCH_EASY, which every lane's key has:
  * finding no lane is also how the fast path of malloc finds that it has to be wary. And while there
- * is one, `reach` is 0: so does that of free by finding nothing. */
+ * is one, `reach` is LM_REACH_NONE: so does that of free by finding nothing. */
 enum {
   LM_WARY_STALE = 1,    /* its lanes are of an older generation: it forgets them */
   LM_WARY_CLAIMED = 2,  /* its idle bins are asked for: it takes the bit back and gives them up;
@@ -92,13 +92,15 @@ typedef struct lm_block_tally {
   uint64_t made[LM_BLOCK_KINDS], ended[LM_BLOCK_KINDS];
 } lm_block_tally;
 
+#define LM_REACH_NONE ((uintptr_t)1 << 63) /* that of a range where no address is */
+
 typedef struct lm_thread {
   _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
   _Atomic uint32_t wary;   /* LM_WARY_* */
   _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_EASY */
-  /* Bytes of the range (map.h) in which its frees look for objects without a second thought: as
-   * many as were described once, 0 while it is wary. Raised by the thread alone. */
-  _Atomic size_t reach;
+  /* By which its frees find objects without a second thought: lm_map.reach; LM_REACH_NONE while it
+   * is wary, and before it has seen the range. Set to the former by the thread alone. */
+  _Atomic uintptr_t reach;
   uint64_t scoped;    /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
   lm_untold *near;    /* of live.h: the place of */
   uint32_t near_site; /* this site's tag; 0: none */
@@ -140,7 +142,7 @@ _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the th
 extern _Thread_local lm_thread *lm_self
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The same for the fast paths, which need not ask then whether there is one: a thread that has no
- * area has nobody's, all zeros but for `active`, in which nothing is ever met. */
+ * area has nobody's, all zeros but for `active` and `reach`, in which nothing is ever met. */
 extern _Thread_local lm_thread *lm_self_or_nobody
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -200,7 +202,7 @@ LM_INLINE void lm_thread_enter(lm_thread *t) {
 }
 
 /* Sets the calling thread's `reach`, unless it is wary. */
-void lm_thread_reach(lm_thread *t, size_t bytes);
+void lm_thread_reach(lm_thread *t, uintptr_t reach);
 /* A reason more for a thread, or less. */
 void lm_thread_make_wary(lm_thread *t, uint32_t wary);
 void lm_thread_make_easy(lm_thread *t, uint32_t wary);

@@ -17,7 +17,7 @@ static bool settled_view(const lm_span *span, lm_view *view, uint32_t *version) 
 /* Whether two views are of one extent, which may be another strategy's since. */
 static bool is_same_extent(const lm_view *a, const lm_view *b) {
   return a->start == b->start && a->side == b->side &&
-         lm_map_is_large(a->reciprocal) == lm_map_is_large(b->reciprocal);
+         lm_map_is_large(a->key) == lm_map_is_large(b->key);
 }
 
 /* The live objects of the extent at `slot`; ends early if it becomes another extent meanwhile. */
@@ -26,7 +26,7 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   lm_view view, now;
   uint32_t version;
   if (!settled_view(span, &view, &version)) return;
-  bool large = lm_map_is_large(view.reciprocal);
+  bool large = lm_map_is_large(view.key);
   uint32_t count = large ? 1 : lm_span_count(lm_class_with(view.size));
   for (uint32_t i = 0; i < count;) {
     lm_token token = large ? atomic_load(&span->token) : LM_NOBODY;
@@ -87,7 +87,7 @@ static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
   size_t size;
   if (!settled_view(span, &view, &version)) return;
   for (;; view = now) {
-    bool large = lm_map_is_large(view.reciprocal);
+    bool large = lm_map_is_large(view.key);
     n = count_live(view.side, large ? 1 : lm_span_count(lm_class_with(view.size)));
     size = large ? atomic_load(&span->size) : view.size;
     if (lm_map_is_same(span, version)) break;

@@ -13,17 +13,24 @@ static uint32_t chance(uint32_t n) {
   return (uint32_t)(seed >> 33) % n;
 }
 
+static void check_key(unsigned c, uint32_t bin) {
+  size_t size = lm_class_size(c), bytes = (size_t)lm_span_slots(c) << LM_SLOT_SHIFT;
+  uint64_t key = lm_map_key(size, bin);
+  assert_int_equal(lm_map_key_bin(key), bin);
+  assert_false(lm_map_is_large(key));
+  for (size_t offset = 0; offset < bytes; offset++) {
+    unsigned __int128 product = (unsigned __int128)offset * key;
+    bool exact = (uint64_t)product < key;
+    if ((size_t)(product >> 64) != offset / size || exact != (offset % size == 0))
+      fail_msg("class %u, bin %u, offset %zu", c, bin, offset);
+  }
+}
+
 static void multiplies_to_exact_indices_at_every_offset(void **state) {
   (void)state;
   for (unsigned c = 0; c < LM_CLASSES; c++) {
-    size_t size = lm_class_size(c), bytes = (size_t)lm_span_slots(c) << LM_SLOT_SHIFT;
-    uint64_t reciprocal = lm_map_reciprocal(size);
-    for (size_t offset = 0; offset < bytes; offset++) {
-      unsigned __int128 product = (unsigned __int128)offset * reciprocal;
-      bool exact = (uint64_t)product < reciprocal;
-      if ((size_t)(product >> 64) != offset / size || exact != (offset % size == 0))
-        fail_msg("class %u, offset %zu", c, offset);
-    }
+    check_key(c, 0);
+    check_key(c, LM_KEY_LOW - 1);
   }
 }
 
@@ -67,6 +74,31 @@ static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
     assert_int_equal(lm_map_slot(last), at);
   }
   lm_map_put(slot, 3);
+}
+
+/* So a free need not ask how far the range is described. */
+static void every_address_of_a_whole_range_has_an_entry(void **state) {
+  (void)state;
+  uint32_t slot = lm_map_take(1, LM_SLOT);
+  const char *first = (const char *)lm_map.base, *end = first + LM_RANGE, *handed;
+  const lm_span *s;
+  if (!lm_map.reach) skip(); /* address space is short */
+  handed = lm_map_address(slot);
+  assert_int_equal(lm_map.size, LM_RANGE);
+  const char *inside[] = { first, first + LM_SLOT - 1, handed, end - LM_SLOT, end - 1 };
+  for (size_t i = 0; i < LM_COUNT(inside); i++) {
+    assert_true(lm_map_span_in(lm_map.reach, inside[i], &s));
+    assert_ptr_equal(s, lm_map_span_of(inside[i]));
+  }
+  assert_int_equal(lm_map_span_of(end - 1)->key, 0);
+  const void *outside[] = { NULL, first - 1, end, &slot, (void *)UINTPTR_MAX, (void *)4096 };
+  for (size_t i = 0; i < LM_COUNT(outside); i++) {
+    assert_false(lm_map_span_in(lm_map.reach, outside[i], &s));
+    assert_false(lm_map_span_in(LM_REACH_NONE, outside[i], &s));
+  }
+  for (size_t i = 0; i < LM_COUNT(inside); i++)
+    assert_false(lm_map_span_in(LM_REACH_NONE, inside[i], &s));
+  lm_map_put(slot, 1);
 }
 
 static void reuses_what_came_back(void **state) {
@@ -132,6 +164,24 @@ static void finds_a_large_block_from_any_byte(void **state) {
       assert_false(lm_map_find(lm_map_address(s), &place));
   }
   lm_map_put(first, room);
+}
+
+/* The fast free takes what has a key for a block's start. */
+static void only_the_start_of_a_large_block_has_a_key(void **state) {
+  (void)state;
+  enum { SLOTS = 37, BIN = 4096 };
+  uint32_t slot = lm_map_take(SLOTS, LM_SLOT);
+  lm_span *head = lm_map_span(slot);
+  size_t size = SLOTS * LM_SLOT;
+  lm_view view = { (uintptr_t)lm_map_address(slot), BIN, &head->mark, BIN, 5, size };
+  lm_map_describe_large(slot, SLOTS, &view);
+  assert_int_equal(head->key, BIN);
+  assert_true(lm_map_is_large(head->key));
+  for (uint32_t i = 1; i < SLOTS; i++) assert_int_equal(lm_map_span(slot + i)->key, 0);
+  lm_map_resize_large(slot, SLOTS, SLOTS - 1, size - LM_SLOT);
+  for (uint32_t i = 0; i < SLOTS; i++) assert_int_equal(lm_map_span(slot + i)->key, 0);
+  lm_map_forget_large(slot, SLOTS - 1);
+  lm_map_put(slot, SLOTS);
 }
 
 static void finds_each_of_two_neighbours(void **state) {
@@ -233,9 +283,11 @@ int main(void) {
     cmocka_unit_test(hands_out_runs_at_any_alignment),
     cmocka_unit_test(knows_all_that_it_reserved),
     cmocka_unit_test(an_address_tells_its_entry_and_an_entry_its_slot),
+    cmocka_unit_test(every_address_of_a_whole_range_has_an_entry),
     cmocka_unit_test(reuses_what_came_back),
     cmocka_unit_test(refuses_more_than_there_is),
     cmocka_unit_test(finds_a_large_block_from_any_byte),
+    cmocka_unit_test(only_the_start_of_a_large_block_has_a_key),
     cmocka_unit_test(finds_each_of_two_neighbours),
     cmocka_unit_test(knows_nothing_of_other_addresses),
     cmocka_unit_test(marks_of_a_span_that_went_are_not_followed),

@@ -146,20 +146,6 @@ static void the_first_counted_token_has_a_place_in_the_palette(void **state) {
   lm_marks_recycle(s);
 }
 
-/* Two threads that free an object at the same moment make of its mark what is no live one's. */
-static void what_two_threads_freed_is_not_live(void **state) {
-  (void)state;
-  lm_side *s = marks_of(3);
-  for (lm_token token = 2; token < 2 + 2 * LM_IDS; token++) {
-    uint8_t hint = lm_mark_hint(token);
-    lm_mark mark = lm_mark_assign(s, 1, token, &hint);
-    assert_true(lm_mark_is_plain(mark));
-    lm_mark twice = (lm_mark)(mark + 2 * LM_IDS);
-    assert_false(lm_mark_is_live(twice) || lm_mark_is_cached(twice) || lm_mark_is_free(twice));
-  }
-  lm_marks_recycle(s);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_first_tables_of_all_classes_are_neighbours),
@@ -167,7 +153,6 @@ int main(void) {
     cmocka_unit_test(the_first_tokens_are_common_to_all_tables),
     cmocka_unit_test(a_common_place_is_anothers_once_it_is_vacant),
     cmocka_unit_test(the_first_counted_token_has_a_place_in_the_palette),
-    cmocka_unit_test(what_two_threads_freed_is_not_live),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,23 +290,7 @@ static void one_of_two_frees_wins(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* What two threads may leave that free at the same moment. */
-static void knows_what_two_threads_freed_at_once_as_dead(void **state) {
-  (void)state;
-  lm_thread *t = lm_thread_get();
-  lm_object object;
-  void *p = take(t, lm_strategy_at(0), 100, TOKEN);
-  lm_side *mark = lm_pool_mark_of(p);
-  lm_mark live_mark = *mark;
-  *mark = (lm_mark)(live_mark + 2 * LM_IDS);
-  assert_false(lm_pool_give(t, p));
-  assert_int_equal(lm_pool_free(t, p, &object), LM_FREE_DOUBLE);
-  assert_false(lm_pool_find(p, &object));
-  *mark = live_mark;
-  assert_true(release(t, p));
-}
-
-/* The same where neither saw what the other did to the mark. */
+/* What two threads may do that free at the same moment: neither sees what the other does. */
 static void puts_back_but_once_what_two_threads_freed_at_once(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get();
@@ -332,7 +316,6 @@ int main(void) {
     cmocka_unit_test(re_owns_live_objects_while_they_are_freed),
     cmocka_unit_test(serves_children_forked_amid_allocations),
     cmocka_unit_test(one_of_two_frees_wins),
-    cmocka_unit_test(knows_what_two_threads_freed_at_once_as_dead),
     cmocka_unit_test(puts_back_but_once_what_two_threads_freed_at_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -302,11 +302,25 @@ static void *reach_on(void *unused) {
   for (is_inside = true; !may_leave; reached++) {
     unsigned before = raised;
     lm_thread_reach(t, SOMEWHERE);
-    size_t reach = t->reach;
-    if (before % 2 && before == raised && reach) wrong = true;
+    uintptr_t reach = t->reach;
+    if (before % 2 && before == raised && reach != LM_REACH_NONE) wrong = true;
   }
   lm_thread_reach(t, SOMEWHERE); /* none is wary any more */
   return !wrong && t->reach == SOMEWHERE ? NULL : WRONG;
+}
+
+/* One that has no area yet, or has seen no range. */
+static void *begin_without_reach(void *unused) {
+  (void)unused;
+  if (lm_self || lm_self_or_nobody->reach != LM_REACH_NONE) return WRONG;
+  return lm_thread_get()->reach == LM_REACH_NONE ? NULL : WRONG;
+}
+
+static void a_new_thread_reaches_nothing(void **state) {
+  (void)state;
+  void *result;
+  pthread_join(start_thread(begin_without_reach, NULL), &result);
+  assert_null(result);
 }
 
 static void a_wary_thread_reaches_nothing(void **state) {
@@ -315,13 +329,13 @@ static void a_wary_thread_reaches_nothing(void **state) {
   lm_thread_reach(t, SOMEWHERE);
   assert_int_equal(t->reach, SOMEWHERE);
   lm_thread_make_wary(t, LM_WARY_TELLING);
-  assert_int_equal(t->reach, 0);
+  assert_int_equal(t->reach, LM_REACH_NONE);
   lm_thread_reach(t, SOMEWHERE);
-  assert_int_equal(t->reach, 0);
+  assert_int_equal(t->reach, LM_REACH_NONE);
   lm_thread_make_easy(t, LM_WARY_TELLING);
   lm_thread_reach(t, SOMEWHERE);
   assert_int_equal(t->reach, SOMEWHERE);
-  lm_thread_reach(t, 0);
+  lm_thread_reach(t, LM_REACH_NONE);
 }
 
 /* Nor one that was just about to reach something. */
@@ -484,6 +498,7 @@ int main(void) {
     cmocka_unit_test(exit_hooks_run_once_last_registered_first),
     cmocka_unit_test(no_reader_sees_what_was_reclaimed),
     cmocka_unit_test(a_grace_waits_for_whoever_is_inside),
+    cmocka_unit_test(a_new_thread_reaches_nothing),
     cmocka_unit_test(a_wary_thread_reaches_nothing),
     cmocka_unit_test(who_becomes_wary_meanwhile_reaches_nothing),
     cmocka_unit_test(graces_of_several_threads_end_while_threads_come_and_go),
