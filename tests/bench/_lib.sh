@@ -3,7 +3,7 @@
 # Each takes figures of glibc, jemalloc, mimalloc and tcmalloc, as Debian packages them, and of loam
 # in turns, so that a busy minute falls on all of them.
 me=${0##*/}
-build=build-bench
+build=build-bench counting=build-counts
 preload=$PWD/$build/libloam-preload.so
 loam=$PWD/$build/loam
 
@@ -47,6 +47,13 @@ prepare_tools() {
   tests/install bench >&2
   say "building ($build/)"
   tests/build "$build" -DCMAKE_BUILD_TYPE=Release -DLOAM_BENCH=ON >&2
+}
+
+# prepare_counting - builds what valgrind is to count: it has no room for a whole range (core/map.h) but
+# a smaller one, and frees in another take a few instructions more.
+prepare_counting() {
+  tests/build "$counting" -DCMAKE_BUILD_TYPE=Release -DLOAM_BENCH=ON \
+    -DCMAKE_C_FLAGS=-DLM_RANGE_SHIFT=34 >&2
 }
 
 # check_serves ALLOCATOR... - each must be what a process gets by its name: of a library that is not
