@@ -31,7 +31,7 @@ static size_t alignment_of(size_t size) {
 }
 
 /* Lets all entries be read that the range can have, so that a free need not ask how many there are.
- * As far as an address has 47 bits, those above LM_RANGE are of span_of_0 what they are of base. */
+ * Where addresses have 47 bits, span_of_0 and base have those above LM_RANGE in common. */
 static void show_spans(void) {
   uintptr_t reach = lm_map.span_of_0;
   if (lm_map.size < LM_RANGE || (reach ^ lm_map.base) >> LM_RANGE_SHIFT) return;
@@ -45,7 +45,7 @@ static void show_spans(void) {
  * where the range begins, and before them are the times; what alignment leaves is let go too. */
 static bool reserve(size_t size) {
   size_t arrays = span_bytes(size) + time_bytes(size), align = alignment_of(size);
-  size_t whole = lm_align_up(arrays, LM_PAGE) + align + size + size / 2;
+  size_t whole = arrays + align + size + size / 2;
   void *at;
   if (lm_sys_reserve(whole, LM_PAGE, &at)) return false;
   uintptr_t start = (uintptr_t)at, base = lm_align_up(start + arrays, align);

@@ -127,9 +127,8 @@ LM_INLINE lm_span *lm_map_span_of(const void *p) {
 /* Of any address: whether it is in the whole range of which this is lm_map.reach; if so, its entry,
  * perhaps one of zeros that was never written. */
 LM_INLINE bool lm_map_span_in(uintptr_t reach, const void *p, const lm_span **out) {
-  uintptr_t address = (uintptr_t)p, entry = reach;
-  if (lm_unlikely((address ^ reach) >> LM_RANGE_SHIFT)) return false;
-  entry -= address >> (LM_SLOT_SHIFT - 6) & ~(sizeof(lm_span) - 1);
+  if (lm_unlikely(((uintptr_t)p ^ reach) >> LM_RANGE_SHIFT)) return false;
+  uintptr_t entry = reach - ((uintptr_t)p >> LM_SLOT_SHIFT) * sizeof(lm_span);
   lm_settle(entry);
   *out = (const lm_span *)entry;
   return true;

@@ -346,7 +346,7 @@ LM_INLINE bool lm_pool_meet_near(lm_thread *t, const void *p, lm_refused *out, s
   return lm_pool_meet_in(s, p, out, bin);
 }
 
-/* Lets the calling thread's frees look, once there is a range that all can be read of. */
+/* Lets the calling thread's frees look so, once there is a whole range. */
 LM_INLINE void lm_pool_reach(lm_thread *t) {
   uintptr_t reach = atomic_load_explicit(&lm_map.reach, memory_order_acquire);
   if (reach && lm_peek(uintptr_t, &t->reach) != reach && !lm_peek(uint32_t, &t->wary))
