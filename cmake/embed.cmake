@@ -30,7 +30,7 @@ function(add_declarations name header)
 endfunction()
 add_declarations(cdef ${PROJECT_SOURCE_DIR}/core/include/loam.h)
 list(POP_BACK modules)
-add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan.h)
+add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan/plan.h)
 
 # jit.vmdef names the opcodes of one exact LuaJIT, so it is taken from the one that compiles here;
 # of what it has, that alone.

@@ -38,7 +38,7 @@ local function modules(output, ...)
     entries[i] = ('  { "%s", module_%d, sizeof module_%d },\n'):format(name, i, i)
   end
   write(output, '/* embedded.c - the Lua modules of the library; made by cmake/embed.lua. */\n'
-    .. '#include "embed.h"\n\n' .. table.concat(arrays) .. "\n"
+    .. '#include "os/embed.h"\n\n' .. table.concat(arrays) .. "\n"
     .. "const lm_embedded lm_embedded_modules[] = {\n" .. table.concat(entries)
     .. "  { 0, 0, 0 }\n};\n")
 end

@@ -1,8 +1,8 @@
-# order.cmake - loam_order(TARGET): the functions that core/order.ld names stand before all other code
+# order.cmake - loam_order(TARGET): the functions that core/os/order.ld names stand before all other code
 # of a library, in that order. GNU ld's own script is asked for and has them put into it; what has
 # another linker stays as it is.
 function(loam_order target)
-  set(list ${PROJECT_SOURCE_DIR}/core/order.ld)
+  set(list ${PROJECT_SOURCE_DIR}/core/os/order.ld)
   set(script ${PROJECT_BINARY_DIR}/order/${target}.ld)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
   execute_process(COMMAND ${CMAKE_C_COMPILER} -shared -Wl,-z,now -Wl,--verbose -x c /dev/null
@@ -19,8 +19,8 @@ function(loam_order target)
   set(writable "  . = DATA_SEGMENT_ALIGN (")
   string(FIND "${ordered}" "${writable}" there)
   string(REGEX REPLACE "/\\* What starts.*" "" serving "${functions}")
-  string(REGEX MATCHALL "\\*[a-z_0-9]+\\.c\\.o" serving "${serving}")
-  list(APPEND serving "*class.c.o") # what is inline looks up its tables
+  string(REGEX MATCHALL "\\*[a-z_0-9]+/[a-z_0-9]+\\.c\\.o" serving "${serving}")
+  list(APPEND serving "*pages/class.c.o") # what is inline looks up its tables
   list(JOIN serving " " serving)
   if(ordered MATCHES "\n( *\\.rodata  *: [^\n]*\n)" AND there GREATER 0)
     set(constants "${CMAKE_MATCH_1}")

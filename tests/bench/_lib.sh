@@ -49,7 +49,7 @@ prepare_tools() {
   tests/build "$build" -DCMAKE_BUILD_TYPE=Release -DLOAM_BENCH=ON >&2
 }
 
-# prepare_counting - builds what valgrind is to count: it has no room for a whole range (core/map.h) but
+# prepare_counting - builds what valgrind is to count: it has no room for a whole range (core/pages/map.h) but
 # a smaller one, and frees in another take a few instructions more.
 prepare_counting() {
   tests/build "$counting" -DCMAKE_BUILD_TYPE=Release -DLOAM_BENCH=ON \

@@ -2,7 +2,7 @@
  * one run: nanoseconds a pair, first byte touched. No policy decides anything here; decision.c
  * measures that. */
 #include "bench.h"
-#include "pool.h"
+#include "heap/pool.h"
 
 enum { BATCH = 512, REPEATS = 15, TOKEN = 2 };
 

@@ -1,16 +1,16 @@
 -- order.lua - in each library, the code that a process seldom needs stands together, behind what
--- core/order.ld names: core/seldom.h gives back the pages between its two ends. And what is named
--- there is a function of the file that it is said to be in.
+-- core/os/order.ld names: core/os/seldom.h gives back the pages between its two ends. And what is
+-- named there is a function of the file that it is said to be in.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
 local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
 
-local list = "core/order.ld"
+local list = "core/os/order.ld"
 local again = "run tests/bench/order"
 
 local function text_of(file)
-  local f = io.open("core/" .. file) or io.open("bindings/preload/" .. file)
+  local f = io.open("core/" .. file) or io.open("bindings/" .. file)
   if not f then return nil end
   local text = f:read("*a")
   f:close()
@@ -19,7 +19,7 @@ end
 
 local named = 0
 local f = assert(io.open(list))
-for file, functions in f:read("*a"):gmatch("%*([%w_]+%.c)%.o(%b())") do
+for file, functions in f:read("*a"):gmatch("%*([%w_]+/[%w_]+%.c)%.o(%b())") do
   local text = text_of(file)
   if not text then files.complain(list, "there is no %s: %s", file, again) end
   for name in functions:gmatch("%.text%.([%w_]+)[ )]") do

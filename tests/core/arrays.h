@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "array.h"
+#include "array/array.h"
 #include "test.h"
 
 static inline loam_site *arrays_site(void) { return loam_site_get("test.array"); }

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
-#include "error.h"
-#include "foreign.h"
-#include "handler.h"
+#include "device/handler.h"
+#include "engine/engine.h"
+#include "heap/sweep.h"
 #include "image.h"
-#include "settle.h"
-#include "sweep.h"
+#include "os/error.h"
+#include "pages/foreign.h"
+#include "plan/settle.h"
 #include "test.h"
 
 /* ---- a policy by hand ---- */

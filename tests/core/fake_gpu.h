@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "gpu.h"
+#include "gpu/gpu.h"
+#include "os/error.h"
 
 enum { FAKE_DEVICES = 2 };
 

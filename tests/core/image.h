@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 enum { IMAGE_NODES = 128, IMAGE_CODES = 256, IMAGE_LEAVES = 32, IMAGE_CHAIN = 128 };
 #define IMAGE_BYTES ((size_t)32768)

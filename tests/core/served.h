@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "control.h"
-#include "policy.h"
+#include "service/control.h"
+#include "service/policy.h"
 #include "test.h"
 
 #define ALL_OF(name)                            \

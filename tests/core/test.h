@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sys.h"
+#include "os/sys.h"
 
 /* Bytes of the process that are in memory. */
 static inline size_t resident(void) {

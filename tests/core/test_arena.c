@@ -1,5 +1,5 @@
 /* test_arena.c - many small pieces from one pooled block: arena.h. */
-#include "arena.h"
+#include "block/arena.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* test_array.c - arrays: made, filled, looked at; and memory of others as an array. */
 #include <stdlib.h>
 
-#include "arena.h"
 #include "arrays.h"
+#include "block/arena.h"
 #include "refuse.h"
 
 static struct loam_array_info info_of(const loam_array *array) {

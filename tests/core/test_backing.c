@@ -6,10 +6,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "bin.h"
 #include "by_hand.h"
-#include "sweep.h"
-#include "sys_file.h"
+#include "heap/bin.h"
+#include "heap/sweep.h"
+#include "os/sys_file.h"
 
 static const char dir[] = "/var/tmp";
 

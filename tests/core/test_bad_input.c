@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "control.h"
-#include "error.h"
+#include "heap/strategy.h"
 #include "loam.h"
-#include "strategy.h"
+#include "os/error.h"
+#include "service/control.h"
 
 static const char *const good =
     "local s = loam.host { name = 'good' }\n"

@@ -1,5 +1,5 @@
 /* test_block.c - reference-counted owners of memory: block.h. */
-#include "block.h"
+#include "block/block.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache.h"
-#include "engine.h"
+#include "device/cache.h"
+#include "engine/engine.h"
 #include "names.h"
 #include "standin.h"
 #include "stream.h"

@@ -1,9 +1,9 @@
 /* test_carry - a plan as text and back: what is carried, and that nothing else is believed. */
 #include "test.h"
 
-#include "carry.h"
+#include "heap/strategy.h"
 #include "image.h"
-#include "strategy.h"
+#include "plan/carry.h"
 
 static lm_strategy *intern(lm_desc desc, const char *name) {
   lm_strategy *s;

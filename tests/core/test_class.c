@@ -1,6 +1,6 @@
 /* test_class - size classes and the spans that hold them. */
-#include "class.h"
-#include "span.h"
+#include "heap/span.h"
+#include "pages/class.h"
 #include "test.h"
 
 static void gives_the_least_class_that_holds_a_size(void **state) {

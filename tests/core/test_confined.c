@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 
 #include "loam.h"
-#include "numa.h"
+#include "os/numa.h"
 #include "test.h"
 
 #define REFUSE(call)                                     \

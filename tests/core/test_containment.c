@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "policy.h"
-#include "pool.h"
+#include "heap/pool.h"
+#include "os/error.h"
+#include "service/policy.h"
 
 /* A policy whose file, or whose pick, does `code` first. */
 #define TAIL "local h = loam.host { name = 'h' }\n"

@@ -12,12 +12,12 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
-#include "control.h"
-#include "error.h"
-#include "numa.h"
-#include "policy.h"
-#include "rebalance.h"
+#include "move/rebalance.h"
+#include "os/error.h"
+#include "os/numa.h"
 #include "served.h"
+#include "service/control.h"
+#include "service/policy.h"
 
 static struct sockaddr_un own_address(void) {
   struct sockaddr_un address = { .sun_family = AF_UNIX };

@@ -1,15 +1,15 @@
 /* test_decay - memory that nobody needs goes back to the system: on request, by ticks, by time. */
-#include "decay.h"
+#include "os/decay.h"
 
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "control.h"
+#include "heap/pool.h"
+#include "heap/sweep.h"
 #include "loam.h"
-#include "pool.h"
-#include "sweep.h"
+#include "service/control.h"
 #include "test.h"
 
 /* A peak of 200 MiB, half of it small objects of many sizes, half large blocks; where it is not

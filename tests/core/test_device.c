@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 #include "fake_gpu.h"
 #include "loam.h"
 

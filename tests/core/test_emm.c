@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "apart.h"
-#include "error.h"
+#include "os/error.h"
 
 static const loam_manager *emm;
 

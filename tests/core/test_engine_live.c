@@ -1,7 +1,7 @@
 /* test_engine_live - the live bytes of a tag that a plan reads are exact, whenever that begins. */
 #include "by_hand.h"
-#include "live.h"
-#include "walk.h"
+#include "heap/walk.h"
+#include "plan/live.h"
 
 static int64_t live_of(const loam_site *s) { return lm_live_of(lm_thread_get(), s); }
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "error.h"
-#include "thread.h"
+#include "os/error.h"
+#include "os/thread.h"
 
 /* ---- Failures */
 

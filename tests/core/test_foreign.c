@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "foreign.h"
+#include "pages/foreign.h"
 
 static void *at(uintptr_t address) { return (void *)address; }
 

@@ -1,5 +1,5 @@
 /* test_gate - the gates of a plan agree with its tree, whatever the numbers are. */
-#include "gate.h"
+#include "plan/gate.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 #include "folder.h"
-#include "live.h"
+#include "heap/pool.h"
 #include "loam.h"
-#include "numa.h"
-#include "pool.h"
+#include "os/numa.h"
+#include "plan/live.h"
 
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
 enum { SCALE = 10 };

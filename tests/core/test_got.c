@@ -1,6 +1,6 @@
 /* test_got.c - asked versus got, on this machine's nodes: got.h. The rest is in tests/vm. */
 #include "by_hand.h"
-#include "got.h"
+#include "engine/got.h"
 
 static loam_got found;
 static int rows;

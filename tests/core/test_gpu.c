@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "error.h"
-#include "gpu.h"
+#include "gpu/gpu.h"
 #include "names.h"
+#include "os/error.h"
 #include "standin.h"
 
 enum { MIB = 1 << 20 };

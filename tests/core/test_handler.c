@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "handler.h"
-#include "own.h"
+#include "device/handler.h"
+#include "os/error.h"
+#include "pages/own.h"
 
 static void *some_malloc(void *ctx, size_t size) {
   (void)ctx;

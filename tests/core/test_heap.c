@@ -1,10 +1,10 @@
 /* test_heap - the memory of a Lua state: pieces are apart, keep their bytes, and go together. */
-#include "heap.h"
+#include "script/heap.h"
 
 #include <string.h>
 
-#include "own.h"
-#include "sys.h"
+#include "os/sys.h"
+#include "pages/own.h"
 #include "test.h"
 
 enum { PIECES = 4000 };

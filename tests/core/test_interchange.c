@@ -1,9 +1,9 @@
 /* test_interchange.c - arrays for other libraries, and theirs as arrays. */
 #include <stdlib.h>
 
+#include "array/arrow.h"
+#include "array/dlpack.h"
 #include "arrays.h"
-#include "arrow.h"
-#include "dlpack.h"
 #include "refuse.h"
 
 /* ---- DLPack ---- */

@@ -1,5 +1,5 @@
 /* test_ledger.c - how many blocks were made and ended, who is told, what leaks: ledger.h. */
-#include "ledger.h"
+#include "engine/ledger.h"
 
 #include <stdio.h>
 #include <stdlib.h>

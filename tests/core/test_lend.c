@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bin.h"
+#include "heap/bin.h"
 #include "loam.h"
 #include "test.h"
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "heap/pool.h"
 #include "loam.h"
-#include "pool.h"
 #include "test.h"
 
 /* What is held is twice what the limits are, whoever runs when. */

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 
 #include "apart.h"
-#include "error.h"
-#include "manager.h"
+#include "device/manager.h"
+#include "os/error.h"
 
 #define good(call) want((call) == LM_GPU_OK)
 

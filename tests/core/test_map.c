@@ -1,10 +1,10 @@
 /* test_map - addresses to slots, spans, objects and back. */
 #include <sys/resource.h>
 
-#include "map.h"
-#include "pool.h"
-#include "region.h"
-#include "span.h"
+#include "heap/pool.h"
+#include "heap/span.h"
+#include "pages/map.h"
+#include "pages/region.h"
 #include "test.h"
 
 static uint64_t seed = 1;

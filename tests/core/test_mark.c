@@ -1,7 +1,7 @@
 /* test_mark - memory for marks: whose tables stand where, and what they are when they come back. */
-#include "map.h"
-#include "mark.h"
-#include "span.h"
+#include "heap/span.h"
+#include "pages/map.h"
+#include "pages/mark.h"
 #include "test.h"
 
 static lm_side *marks_of(unsigned class_) {

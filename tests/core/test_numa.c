@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 
 #include "folder.h"
-#include "numa.h"
+#include "os/numa.h"
 
 /* ---- A made-up machine: nodes 0, 1, 3 with memory, 2 with CPUs only; 4 is possible, not there. */
 

@@ -1,7 +1,7 @@
 /* test_own - memory for loam's own structures. */
 #include <string.h>
 
-#include "own.h"
+#include "pages/own.h"
 #include "test.h"
 
 static bool is_filled(const void *p, int byte, size_t size) {

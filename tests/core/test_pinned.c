@@ -8,14 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "device/cache.h"
+#include "device/manager.h"
+#include "device/pinned.h"
 #include "folder.h"
-#include "manager.h"
-#include "pinned.h"
-#include "pools.h"
-#include "strategy.h"
+#include "heap/pools.h"
+#include "heap/strategy.h"
+#include "heap/sweep.h"
 #include "stream.h"
-#include "sweep.h"
 
 #define PINNED "local p = loam.pinned { name = 'p' } "
 #define HOST "local h = loam.host { name = 'h' } "

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "error.h"
-#include "lane.h"
+#include "engine/lane.h"
+#include "os/error.h"
 #include "test.h"
 
 static const double none[LM_INPUTS];

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "error.h"
-#include "own.h"
-#include "policy.h"
-#include "strategy.h"
+#include "heap/strategy.h"
+#include "os/error.h"
+#include "pages/own.h"
+#include "service/policy.h"
 
 /* A policy all of whose memory is of the strategy `name`. */
 #define ALL_OF(name)                            \

@@ -4,12 +4,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "bin.h"
-#include "pool.h"
-#include "span.h"
-#include "sweep.h"
+#include "heap/bin.h"
+#include "heap/pool.h"
+#include "heap/span.h"
+#include "heap/sweep.h"
+#include "heap/walk.h"
 #include "test.h"
-#include "walk.h"
 
 enum { TOKEN = 2, OTHER = 12345 };
 

@@ -2,12 +2,12 @@
  * and changes of owner meanwhile, forks. */
 #include <string.h>
 
-#include "bin.h"
-#include "pool.h"
-#include "span.h"
-#include "sweep.h"
+#include "heap/bin.h"
+#include "heap/pool.h"
+#include "heap/span.h"
+#include "heap/sweep.h"
+#include "heap/walk.h"
 #include "test.h"
-#include "walk.h"
 
 enum { THREADS = 4, TOKEN = 2, COUNTED = 3 };
 

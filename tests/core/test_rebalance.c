@@ -8,13 +8,13 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "age.h"
+#include "heap/age.h"
+#include "heap/pool.h"
+#include "heap/walk.h"
 #include "loam.h"
-#include "pool.h"
-#include "rebalance.h"
-#include "site.h"
+#include "move/rebalance.h"
+#include "plan/site.h"
 #include "test.h"
-#include "walk.h"
 
 #define MiB ((size_t)1 << 20)
 

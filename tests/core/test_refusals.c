@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "heap/pool.h"
+#include "heap/sweep.h"
 #include "loam.h"
-#include "pool.h"
-#include "sweep.h"
 #include "test.h"
 
 #define hold(e) ((e) ? (void)0 : broken(__LINE__, #e))

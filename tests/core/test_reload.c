@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "policy.h"
-#include "pool.h"
+#include "heap/pool.h"
+#include "os/error.h"
+#include "service/policy.h"
 
 enum { EDITS = SANITIZED ? 60 : 400, RELOADS = SANITIZED ? 300 : 2000, ENOUGH = 1000 };
 

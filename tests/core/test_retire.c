@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "heap/pool.h"
 #include "loam.h"
-#include "pool.h"
 
 enum { BLOCKS = 200, LARGE = 3 << 20, EDITS = SANITIZED ? 150 : 600, WARM = 20 };
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "heap/pool.h"
 #include "loam.h"
-#include "pool.h"
-#include "site.h"
+#include "plan/site.h"
 #include "test.h"
 
 enum { SITES = 6, RELOADS = 100, KEPT = RELOADS / 10, SIZE = 100 };

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "folder.h"
-#include "numa.h"
-#include "room.h"
+#include "os/numa.h"
+#include "os/room.h"
 
 static char self[64], groups[64], machine[64];
 

@@ -1,7 +1,7 @@
 /* test_run - sets of free runs against a plain picture of which slots are free. */
 #include <string.h>
 
-#include "run.h"
+#include "pages/run.h"
 #include "test.h"
 
 enum { ROOM = 4096 };

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "handler.h"
-#include "pool.h"
-#include "script.h"
-#include "strategy.h"
+#include "device/handler.h"
+#include "heap/pool.h"
+#include "heap/strategy.h"
+#include "os/error.h"
+#include "script/script.h"
 
 static const lm_limits limits = { .max_leaves = 100, .step_ms = 200, .step_bytes = 4 * LM_MIB };
 

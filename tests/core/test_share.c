@@ -2,7 +2,7 @@
  * real nodes, is in tests/vm. */
 #include "by_hand.h"
 #include "folder.h"
-#include "retire.h"
+#include "heap/retire.h"
 
 static int make_machine(void **state) {
   if (!mkdtemp(folder)) return 1;

@@ -1,11 +1,11 @@
 /* test_site - sites are interned, found without a lock, seen by a loader or by the hook; slots of
  * generations come back once nothing carries them. */
-#include "site.h"
+#include "plan/site.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "error.h"
+#include "os/error.h"
 #include "test.h"
 
 static loam_site *tag(const char *text) {

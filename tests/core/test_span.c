@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bin.h"
-#include "map.h"
-#include "pool.h"
-#include "sys.h"
+#include "heap/bin.h"
+#include "heap/pool.h"
+#include "os/sys.h"
+#include "pages/map.h"
 #include "test.h"
 
 enum { TOKEN = 2, SPANS = 40, PAGES = LM_SLOT / LM_PAGE };

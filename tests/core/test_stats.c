@@ -2,7 +2,7 @@
 #include <sys/mman.h>
 
 #include "by_hand.h"
-#include "walk.h"
+#include "heap/walk.h"
 
 typedef struct rows {
   int n;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "error.h"
-#include "strategy.h"
+#include "heap/strategy.h"
+#include "os/error.h"
 
 static lm_strategy *intern(const lm_desc *desc) {
   lm_strategy *s = NULL;

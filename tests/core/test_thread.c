@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "thread.h"
+#include "os/error.h"
+#include "os/thread.h"
 
 /* What a thread returns that found something wrong. */
 #define WRONG ((void *)1)

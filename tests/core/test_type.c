@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array/type.h"
 #include "refuse.h"
-#include "type.h"
 
 static loam_type *parse(const char *text) {
   loam_type *type = NULL;

@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "error.h"
-#include "watch.h"
+#include "os/error.h"
+#include "service/watch.h"
 
 static char folder[64];
 static lm_watch *watch;

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena.h"
+#include "block/arena.h"
+#include "heap/pool.h"
 #include "loam.h"
-#include "pool.h"
-#include "sys.h"
+#include "os/sys.h"
 
 enum { THINGS = 48, PIECES = 12, STEPS = 1500, OUTSIDE = 300, KINDS = LOAM_BLOCK_POOLED + 1 };
 

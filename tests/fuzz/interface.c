@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 #include "counting.h"
+#include "heap/pool.h"
+#include "heap/sweep.h"
 #include "model.h"
-#include "pool.h"
-#include "sweep.h"
 
 enum {
   ROUND = 256, /* operations from one comparison of the books to the next */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base.h"
+#include "os/base.h"
 
 /* Strategies; the last members of a chain are END. */
 enum {

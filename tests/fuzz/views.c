@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrow.h"
-#include "base.h"
+#include "array/arrow.h"
 #include "loam.h"
+#include "os/base.h"
 
 static uint64_t seed = 11;
 static int64_t roll(int64_t n) {

@@ -7,7 +7,7 @@ local core = {}
 
 local function read_header()
   local top = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or ""
-  local pipe = assert(io.popen("cc -E -P -DLOAM_CDEF " .. top .. "core/plan.h"))
+  local pipe = assert(io.popen("cc -E -P -DLOAM_CDEF " .. top .. "core/plan/plan.h"))
   local text = pipe:read("*a")
   pipe:close()
   return text

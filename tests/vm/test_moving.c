@@ -2,10 +2,10 @@
  * on the machine with four nodes, in the kernel's words. */
 #include <sys/wait.h>
 
+#include "heap/pool.h"
 #include "loam.h"
-#include "numa.h"
+#include "os/numa.h"
 #include "pages.h"
-#include "pool.h"
 
 #define MiB ((size_t)1 << 20)
 

@@ -1,0 +1,380 @@
+/* array.c - arrays: made, filled, and what is asked of them. */
+#include "array/array.h"
+
+#include <string.h>
+
+#include "block/arena.h"
+#include "engine/engine.h"
+#include "os/error.h"
+
+/* ---- Making ------------------------------------------------------------------------------- */
+
+/* The end of its block: nobody has it any more. */
+static void finish(void *data, size_t size, void *ctx) {
+  (void)data;
+  (void)size;
+  loam_array *a = ctx;
+  lm_meta_finish(a->meta, a->type);
+  loam_type_release(a->type);
+  loam_block_release(a->owner);
+}
+
+loam_array *lm_array_make(loam_site *site, loam_type *type, loam_block *owner, void *data,
+                          size_t embedded) {
+  size_t head = lm_align_up(sizeof(loam_array) + type->meta, 16);
+  loam_array *a = loam_calloc(site, 1, head + (owner ? 0 : embedded));
+  if (!a) {
+    loam_type_release(type);
+    loam_block_release(owner);
+    return NULL;
+  }
+  a->type = type;
+  a->owner = owner;
+  a->data = owner ? data : (char *)a + head;
+  lm_block_fill(&a->block, site, LOAM_BLOCK_EXTERNAL, a->data, owner ? 0 : embedded);
+  a->block.dtor = finish;
+  a->block.ctx = a;
+  lm_block_made(&a->block);
+  return a;
+}
+
+/* Its metadata, all zero, hold nothing. */
+void lm_array_abandon(loam_array *array) { loam_block_release(&array->block); }
+
+bool lm_array_has(const loam_block *block) {
+  return block->kind == LOAM_BLOCK_EXTERNAL && block->dtor == finish;
+}
+
+static loam_status make_apart(loam_site *site, const loam_type *type, loam_array **out) {
+  loam_block *owner = loam_block_zeroed(site, type->size);
+  if (!owner) return LOAM_ENOMEM;
+  *out = lm_array_make(site, loam_type_retain(type), owner, loam_block_data(owner), 0);
+  return *out ? LOAM_OK : LOAM_ENOMEM;
+}
+
+static loam_status make_embedded(loam_site *site, const loam_type *type, loam_array **out) {
+  *out = lm_array_make(site, loam_type_retain(type), NULL, NULL, type->size);
+  return *out ? LOAM_OK : LOAM_ENOMEM;
+}
+
+loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out) {
+  loam_array *a;
+  if (!type || !out) return lm_fail(LOAM_EINVAL, "type or out: it is NULL");
+  loam_status status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_apart(site, type, &a)
+                                                          : make_embedded(site, type, &a);
+  if (status) return status;
+  status = lm_meta_init(a->meta, a->type, site);
+  if (status) {
+    lm_array_abandon(a);
+    return status;
+  }
+  lm_verify(lm_array_is_valid(a));
+  *out = a;
+  return LOAM_OK;
+}
+
+loam_array *loam_array_retain(const loam_array *array) {
+  if (array) loam_block_retain((loam_block *)&array->block);
+  return (loam_array *)array;
+}
+
+void loam_array_release(loam_array *array) {
+  if (array) loam_block_release(&array->block);
+}
+
+/* ---- Over memory of others ---------------------------------------------------------------- */
+
+static bool add_reach(lm_reach *r, size_t count, ptrdiff_t stride) {
+  ptrdiff_t far;
+  if (!count) r->is_empty = true;
+  if (!count) return true;
+  if (__builtin_mul_overflow((ptrdiff_t)count - 1, stride, &far)) return false;
+  return far < 0 ? !__builtin_add_overflow(r->low, far, &r->low)
+                 : !__builtin_add_overflow(r->high, far, &r->high);
+}
+
+loam_status lm_reach_find(const loam_type *type, const int64_t *strides, lm_reach *out) {
+  lm_reach r = { 0, 0, false };
+  bool is_possible = true;
+  for (; type->kind == LOAM_TYPE_FIXED && is_possible; type = type->element)
+    is_possible = add_reach(&r, type->count, strides ? *strides++ : (ptrdiff_t)type->element->size);
+  if (!is_possible || __builtin_add_overflow(r.high, (ptrdiff_t)type->size, &r.high) ||
+      r.high > (ptrdiff_t)LM_SIZE_MAX || r.low < -(ptrdiff_t)LM_SIZE_MAX)
+    return lm_fail(LOAM_EINVAL, "strides: the array reaches beyond all addresses");
+  *out = r.is_empty ? (lm_reach){ 0, 0, true } : r;
+  return LOAM_OK;
+}
+
+static loam_status check_reach(const loam_block *block, size_t offset, lm_reach r) {
+  size_t size = loam_block_size(block);
+  if (offset <= size && (size_t)-r.low <= offset && (size_t)r.high <= size - offset) return LOAM_OK;
+  return lm_fail(LOAM_EINVAL, "the array reaches from %td to %td: the block has %zu bytes",
+                 (ptrdiff_t)offset + r.low, (ptrdiff_t)offset + r.high, size);
+}
+
+static loam_status check_alignment(const loam_type *type, const char *data, const size_t *meta) {
+  size_t low = (uintptr_t)data;
+  char words[LM_TYPE_WORDS];
+  for (const loam_type *t = type; t->kind == LOAM_TYPE_FIXED; t = t->element) {
+    const lm_fixed_meta *m = lm_meta_fixed(meta);
+    if (m->size > 1) low |= (size_t)m->stride;
+    meta = m->element;
+  }
+  if (!(low & (type->align - 1))) return LOAM_OK;
+  return lm_fail(LOAM_EINVAL, "%s: not all elements would stand at multiples of %zu",
+                 lm_type_words(words, type), type->align);
+}
+
+static void set_strides(size_t *meta, const loam_type *type, const int64_t *strides) {
+  for (; type->kind == LOAM_TYPE_FIXED; type = type->element) {
+    lm_fixed_meta *m = (lm_fixed_meta *)meta;
+    m->stride = *strides++;
+    meta = m->element;
+  }
+}
+
+static loam_status lay_over(loam_array *a, const loam_block *block, size_t offset,
+                            const int64_t *strides) {
+  lm_reach r;
+  loam_status status = lm_meta_init(a->meta, a->type, NULL); /* no pieces: no memory needed */
+  if (!status) status = lm_reach_find(a->type, strides, &r);
+  if (!status) status = check_reach(block, offset, r);
+  if (status) return status;
+  if (strides) set_strides(a->meta, a->type, strides);
+  return check_alignment(a->type, a->data, a->meta);
+}
+
+loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
+                            const int64_t *strides, loam_array **out) {
+  if (!block || !type || !out) return lm_fail(LOAM_EINVAL, "block, type or out: it is NULL");
+  char words[LM_TYPE_WORDS];
+  if (type->has_pieces)
+    return lm_fail(LOAM_EINVAL, "type %s: only what stands in the block itself can be wrapped",
+                   lm_type_words(words, type));
+  if (loam_block_kind_of(block) == LOAM_BLOCK_POOLED)
+    return lm_fail(LOAM_EINVAL, "the block is an arena: it has pieces, no data");
+  char *data = (char *)loam_block_data(block) + offset;
+  loam_array *a = lm_array_make(block->site, loam_type_retain(type), loam_block_retain(block), data,
+                                0);
+  if (!a) return LOAM_ENOMEM;
+  loam_status status = lay_over(a, block, offset, strides);
+  if (status) {
+    lm_array_abandon(a);
+    return status;
+  }
+  *out = a;
+  return LOAM_OK;
+}
+
+/* ---- Places ------------------------------------------------------------------------------- */
+
+loam_status lm_spot_follow(lm_spot *spot) {
+  const lm_pointer_meta *m = lm_meta_pointer(spot->meta);
+  char words[LM_TYPE_WORDS];
+  const char *target;
+  if (!lm_meta_follow(spot->type, m, spot->data, &target))
+    return lm_fail(LOAM_ESTATE, "%s: the pointer is NULL", lm_type_words(words, spot->type));
+  spot->data = (char *)target;
+  if (m->block) spot->owner = m->block;
+  spot->type = spot->type->element;
+  spot->meta = m->target;
+  return LOAM_OK;
+}
+
+loam_status lm_spot_follow_all(lm_spot *spot) {
+  loam_status status = LOAM_OK;
+  while (spot->type->kind == LOAM_TYPE_POINTER && !status) status = lm_spot_follow(spot);
+  return status;
+}
+
+static lm_row fixed_row(lm_spot spot) {
+  const lm_fixed_meta *m = lm_meta_fixed(spot.meta);
+  lm_spot first = { spot.type->element, m->element, spot.data, spot.owner };
+  return (lm_row){ m->size, m->stride, first };
+}
+
+static lm_row var_row(lm_spot spot) {
+  const lm_var_meta *m = lm_meta_var(spot.meta);
+  const lm_piece *piece = (const lm_piece *)spot.data;
+  lm_spot first = { spot.type->element, m->element, lm_meta_first(m, piece),
+                    m->block ? m->block : spot.owner };
+  return (lm_row){ piece->size, m->stride, first };
+}
+
+loam_status lm_spot_row(lm_spot spot, lm_row *out) {
+  loam_status status = lm_spot_follow_all(&spot);
+  if (status) return status;
+  switch (spot.type->kind) {
+    case LOAM_TYPE_FIXED: *out = fixed_row(spot); return LOAM_OK;
+    case LOAM_TYPE_VAR: *out = var_row(spot); return LOAM_OK;
+    default: break;
+  }
+  char words[LM_TYPE_WORDS];
+  return lm_fail(LOAM_EINVAL, "type %s: it has no dimension", lm_type_words(words, spot.type));
+}
+
+static loam_status check_index(int64_t index, size_t count, size_t *out) {
+  int64_t n = (int64_t)count, at = index < 0 ? index + n : index;
+  if (at < 0 || at >= n)
+    return lm_fail(LOAM_EINVAL, "index %lld: there %s %zu element%s", (long long)index,
+                   count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+  *out = (size_t)at;
+  return LOAM_OK;
+}
+
+static loam_status find(lm_spot *spot, size_t count, const int64_t *index) {
+  for (size_t i = 0; i < count; i++) {
+    lm_row row;
+    size_t at = 0;
+    loam_status status = lm_spot_row(*spot, &row);
+    if (!status) status = check_index(index[i], row.count, &at);
+    if (status) return status;
+    *spot = row.first;
+    spot->data += (ptrdiff_t)at * row.stride;
+  }
+  return lm_spot_follow_all(spot);
+}
+
+void *loam_array_at(const loam_array *array, size_t count, const int64_t *index) {
+  if (!array || (count && !index)) return lm_fail_null("array or index: it is NULL");
+  lm_spot spot = lm_array_spot(array);
+  return find(&spot, count, index) ? NULL : spot.data;
+}
+
+/* ---- Filling ------------------------------------------------------------------------------ */
+
+loam_status lm_array_check_writable(const loam_array *a) {
+  return a->is_readonly ? lm_fail(LOAM_ESTATE, "the array is read-only: its memory is another's")
+                        : LOAM_OK;
+}
+
+static loam_status check_pool(const loam_block *block) {
+  return loam_block_kind_of(block) == LOAM_BLOCK_POOLED
+             ? LOAM_OK
+             : lm_fail(LOAM_ESTATE, "its pieces are not of an arena: they cannot be resized");
+}
+
+/* Pieces of elements that go, go before them. */
+static loam_status resize_var(const loam_type *type, const lm_var_meta *m, lm_piece *piece,
+                              size_t count) {
+  size_t bytes, each = type->element->size;
+  if (m->offset || m->stride != (ptrdiff_t)each)
+    return lm_fail(LOAM_ESTATE, "a row of selected fields: resize that of the whole array");
+  if (!lm_mul(count, each, &bytes) || bytes > LM_SIZE_MAX)
+    return lm_fail(LOAM_ENOMEM, "%zu elements of %zu bytes: no address space is that large", count,
+                   each);
+  for (size_t i = count; i < piece->size; i++)
+    lm_piece_drop(type->element, m->element, piece->begin + (ptrdiff_t)i * m->stride);
+  loam_status status = lm_piece_resize(m->block, &piece->begin, bytes);
+  if (status && count < piece->size) status = LOAM_OK; /* as large as before, and used less */
+  if (!status) piece->size = count;
+  return status;
+}
+
+static loam_status fill_pointer(const loam_type *type, const lm_pointer_meta *m, char **pointer,
+                                size_t count) {
+  if (count != 1) return lm_fail(LOAM_EINVAL, "%zu elements: a pointer has one target", count);
+  size_t size = type->element->size ? type->element->size : 1;
+  return *pointer ? LOAM_OK : lm_piece_resize(m->block, pointer, size);
+}
+
+loam_status loam_array_resize(loam_array *array, size_t count) {
+  if (!array) return lm_fail(LOAM_EINVAL, "array: it is NULL");
+  const loam_type *type = array->type;
+  char words[LM_TYPE_WORDS];
+  if (type->kind != LOAM_TYPE_VAR && type->kind != LOAM_TYPE_POINTER)
+    return lm_fail(LOAM_EINVAL, "type %s: only a row of a var dimension can be resized",
+                   lm_type_words(words, type));
+  loam_status status = lm_array_check_writable(array);
+  if (!status) status = check_pool(*(loam_block *const *)array->meta);
+  if (status) return status;
+  if (type->kind == LOAM_TYPE_POINTER)
+    return fill_pointer(type, lm_meta_pointer(array->meta), (char **)array->data, count);
+  return resize_var(type, lm_meta_var(array->meta), (lm_piece *)array->data, count);
+}
+
+loam_status loam_array_append(loam_array *array, const void *element) {
+  if (!array || !element) return lm_fail(LOAM_EINVAL, "array or element: it is NULL");
+  const loam_type *type = array->type;
+  char words[LM_TYPE_WORDS];
+  if (type->kind != LOAM_TYPE_VAR)
+    return lm_fail(LOAM_EINVAL, "type %s: it is not a row of a var dimension",
+                   lm_type_words(words, type));
+  if (type->element->has_pieces)
+    return lm_fail(LOAM_EINVAL, "%s: resize the row and fill the new element in its place",
+                   lm_type_words(words, type->element));
+  lm_piece *piece = (lm_piece *)array->data;
+  size_t each = type->element->size, last = piece->size;
+  size_t within = (size_t)((uintptr_t)element - (uintptr_t)piece->begin);
+  bool is_own = within < last * each; /* then it moves with the row */
+  loam_status status = loam_array_resize(array, last + 1);
+  if (status) return status;
+  memcpy(piece->begin + last * each, is_own ? piece->begin + within : element, each);
+  return LOAM_OK;
+}
+
+/* ---- Text ---- */
+
+/* The type of the value, without its option. */
+static const loam_type *value_type(const loam_type *type) {
+  return type->kind == LOAM_TYPE_OPTION ? type->element : type;
+}
+
+static char empty[1]; /* where text of no bytes begins */
+
+static loam_status set_text(loam_block *block, lm_piece *piece, const char *bytes, size_t size) {
+  char *begin = piece->size ? piece->begin : NULL;
+  loam_status status = lm_piece_resize(block, &begin, size);
+  if (status) return status;
+  if (size) memcpy(begin, bytes, size);
+  *piece = (lm_piece){ size ? begin : empty, size };
+  return LOAM_OK;
+}
+
+loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
+  if (!array || (size && !bytes)) return lm_fail(LOAM_EINVAL, "array or bytes: it is NULL");
+  char words[LM_TYPE_WORDS];
+  if (!lm_type_is_text(value_type(array->type)->kind))
+    return lm_fail(LOAM_EINVAL, "type %s: it is not a string or bytes",
+                   lm_type_words(words, array->type));
+  loam_block *block = lm_meta_text(array->meta)->block;
+  loam_status status = lm_array_check_writable(array);
+  if (!status) status = check_pool(block);
+  return status ? status : set_text(block, (lm_piece *)array->data, bytes, size);
+}
+
+/* ---- loam.h: asking ----------------------------------------------------------------------- */
+
+const loam_type *loam_array_type(const loam_array *array) { return array ? array->type : NULL; }
+void *loam_array_data(const loam_array *array) { return array ? array->data : NULL; }
+
+size_t loam_array_dims(const loam_array *array, size_t most, size_t *shape, int64_t *strides) {
+  if (!array) return 0;
+  const size_t *meta = array->meta;
+  size_t n = 0;
+  for (const loam_type *t = array->type; t->kind == LOAM_TYPE_FIXED; t = t->element, n++) {
+    const lm_fixed_meta *m = lm_meta_fixed(meta);
+    if (n < most && shape) shape[n] = m->size;
+    if (n < most && strides) strides[n] = m->stride;
+    meta = m->element;
+  }
+  return n;
+}
+
+loam_status loam_array_info(const loam_array *array, struct loam_array_info *out) {
+  if (!array || !out) return lm_fail(LOAM_EINVAL, "array or out: it is NULL");
+  lm_spot spot = lm_array_spot(array);
+  *out = (struct loam_array_info){ .type = array->type,
+                                   .data = array->data,
+                                   .block = spot.owner,
+                                   .references = loam_block_refcount(&array->block),
+                                   .embedded = !array->owner,
+                                   .readonly = (int)array->is_readonly };
+  return LOAM_OK;
+}
+
+bool lm_array_is_valid(const loam_array *a) {
+  if (!loam_block_refcount(&a->block) || !lm_type_is_valid(a->type)) return false;
+  if (a->owner && !loam_block_refcount(a->owner)) return false;
+  return lm_meta_is_valid(a->meta, a->type);
+}

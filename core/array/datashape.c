@@ -1,0 +1,406 @@
+/* datashape.c - types from text: a parser by recursive descent, a function a rule.
+ *
+ *   type      = dimension "*" type | value
+ *   dimension = number | "var" | "fixed" "[" number "]"
+ *   value     = "?" value | "option" "[" value "]" | "pointer" "[" type "]" | struct | name
+ *   struct    = "{" field { "," field } [ "," ] "}"
+ *   field     = ( name | quoted ) ":" type */
+#include "array/datashape.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "os/error.h"
+
+/* ---- Tokens */
+
+typedef enum token_kind { END, NUMBER, NAME, QUOTED, UNCLOSED, PUNCTUATION } token_kind;
+
+typedef struct parser {
+  const char *text;
+  token_kind kind; /* of the token that comes next: */
+  const char *at;
+  size_t length;
+  unsigned depth;
+} parser;
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_word(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static const char *skip_space(const char *s) {
+  for (;;) {
+    s += strspn(s, " \t\r\n");
+    if (*s != '#') return s;
+    s += strcspn(s, "\n");
+  }
+}
+
+/* At the quote that ends it, or at the terminator. */
+static const char *skip_quoted(const char *s) {
+  char quote = *s++;
+  while (*s && *s != quote) s += s[0] == '\\' && s[1] ? 2 : 1;
+  return s;
+}
+
+static void advance(parser *p) {
+  const char *s = p->at = skip_space(p->at + p->length);
+  if (!*s) {
+    p->kind = END;
+  } else if (is_word(*s)) {
+    p->kind = is_digit(*s) ? NUMBER : NAME;
+    while (is_word(*s)) s++;
+  } else if (*s == '\'' || *s == '"') {
+    s = skip_quoted(s);
+    p->kind = *s ? QUOTED : UNCLOSED;
+    if (*s) s++;
+  } else {
+    p->kind = PUNCTUATION;
+    do s++;
+    while ((*s & 0xc0) == 0x80); /* the rest of one character */
+  }
+  p->length = (size_t)(s - p->at);
+}
+
+static bool is_token(const parser *p, const char *text) {
+  return p->length == strlen(text) && !memcmp(p->at, text, p->length);
+}
+
+/* ---- Words for what is wrong */
+
+/* Line and column, in characters from 1. */
+static void locate(const char *text, const char *at, size_t *line, size_t *column) {
+  *line = *column = 1;
+  for (; text < at; text++) {
+    if (*text == '\n') {
+      ++*line;
+      *column = 1;
+    } else if ((*text & 0xc0) != 0x80) {
+      ++*column;
+    }
+  }
+}
+
+static loam_status fail_at(const parser *p, const char *at, const char *format, ...)
+    LM_PRINTF(3, 4);
+
+static loam_status fail_at(const parser *p, const char *at, const char *format, ...) {
+  char shown[LM_TYPE_WORDS], where[64], what[512];
+  size_t line, column;
+  locate(p->text, at, &line, &column);
+  if (line > 1) snprintf(where, sizeof where, "line %zu, column %zu", line, column);
+  else snprintf(where, sizeof where, "column %zu", column);
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(what, sizeof what, format, arguments);
+  va_end(arguments);
+  return lm_fail(LOAM_EINVAL, "type %s: %s: %s", lm_quote(shown, sizeof shown, p->text), where,
+                 what);
+}
+
+/* The token that comes next, as a person would name it. */
+static const char *found(const parser *p, char out[LM_TYPE_WORDS]) {
+  char text[LM_TYPE_WORDS];
+  if (p->kind == END) return strcpy(out, "the end");
+  size_t length = p->length < sizeof text ? p->length : sizeof text - 1;
+  memcpy(text, p->at, length);
+  text[length] = 0;
+  return lm_quote(out, LM_TYPE_WORDS, text);
+}
+
+static loam_status fail_expected(const parser *p, const char *what) {
+  char shown[LM_TYPE_WORDS];
+  return fail_at(p, p->at, "expected %s, found %s", what, found(p, shown));
+}
+
+static loam_status fail_memory(void) { return lm_fail(LOAM_ENOMEM, "no memory for a type"); }
+
+/* What type.c refuses, with the place where that type begins. */
+static loam_status placed(const parser *p, const char *at, loam_status status) {
+  return status == LOAM_EINVAL ? fail_at(p, at, "%s", loam_error()) : status;
+}
+
+static loam_status expect(parser *p, const char *text, const char *what) {
+  if (!is_token(p, text)) return fail_expected(p, what);
+  advance(p);
+  return LOAM_OK;
+}
+
+/* ---- Names of types */
+
+typedef struct named {
+  const char *name;
+  loam_type_kind kind;
+} named;
+
+#define NAMED(kind, name, size, align) { name, kind },
+static const named names[] = { LOAM_TYPE_LIST(NAMED){ "int", LOAM_TYPE_INT32 },
+                               { "real", LOAM_TYPE_FLOAT64 },
+                               { "complex", LOAM_TYPE_COMPLEX128 } };
+static const char *const words[] = { "var", "fixed", "pointer", "option" };
+
+/* How many letters have to be changed, added or left out; LONGEST where a word is longer. */
+static unsigned distance(const char *a, size_t a_length, const char *b) {
+  enum { LONGEST = 15 };
+  unsigned row[LONGEST + 1];
+  size_t n = strlen(b);
+  if (a_length > LONGEST || n > LONGEST) return LONGEST;
+  for (size_t k = 0; k <= n; k++) row[k] = (unsigned)k;
+  for (size_t i = 1; i <= a_length; i++) {
+    unsigned corner = row[0];
+    row[0] = (unsigned)i;
+    for (size_t k = 1; k <= n; k++) {
+      unsigned best = corner + (a[i - 1] != b[k - 1]);
+      corner = row[k];
+      if (row[k] + 1 < best) best = row[k] + 1;
+      if (row[k - 1] + 1 < best) best = row[k - 1] + 1;
+      row[k] = best;
+    }
+  }
+  return row[n];
+}
+
+/* The known word most like the token, NULL if none is near. */
+static const char *similar(const parser *p) {
+  const char *best = NULL;
+  unsigned least = p->length < 4 ? 2 : 3; /* as many changes, and it is another word */
+  for (size_t i = 0; i < LM_COUNT(names) + LM_COUNT(words); i++) {
+    const char *word = i < LM_COUNT(names) ? names[i].name : words[i - LM_COUNT(names)];
+    unsigned changes = distance(p->at, p->length, word);
+    if (changes >= least) continue;
+    least = changes;
+    best = word;
+  }
+  return best;
+}
+
+static loam_status parse_name(parser *p, loam_type **out) {
+  for (size_t i = 0; i < LM_COUNT(names); i++) {
+    if (!is_token(p, names[i].name)) continue;
+    advance(p);
+    *out = lm_type_plain(names[i].kind);
+    return LOAM_OK;
+  }
+  char shown[LM_TYPE_WORDS];
+  const char *meant = similar(p);
+  found(p, shown);
+  if (meant) return fail_at(p, p->at, "no type is called %s; is \"%s\" meant?", shown, meant);
+  return fail_at(p, p->at, "no type is called %s", shown);
+}
+
+/* ---- Dimensions */
+
+static loam_status parse_type(parser *p, loam_type **out);
+
+static loam_status parse_count(parser *p, size_t *out) {
+  size_t count = 0;
+  if (p->kind != NUMBER) return fail_expected(p, "a number of elements");
+  for (size_t i = 0; i < p->length; i++) {
+    if (!is_digit(p->at[i])) return fail_expected(p, "a number of elements");
+    if (count > LM_SIZE_MAX) return fail_at(p, p->at, "no address space has as many elements");
+    count = 10 * count + (size_t)(p->at[i] - '0');
+  }
+  advance(p);
+  *out = count;
+  return LOAM_OK;
+}
+
+static loam_status parse_rest(parser *p, loam_type **out) {
+  loam_status status = expect(p, "*", "\"*\" after a dimension");
+  return status ? status : parse_type(p, out);
+}
+
+static loam_status parse_bracketed_count(parser *p, size_t *out) {
+  advance(p);
+  loam_status status = expect(p, "[", "\"[\" after \"fixed\"");
+  if (!status) status = parse_count(p, out);
+  return status ? status : expect(p, "]", "\"]\" after the number of elements");
+}
+
+static loam_status parse_fixed(parser *p, loam_type **out) {
+  const char *start = p->at;
+  size_t count = 0;
+  loam_type *element = NULL;
+  loam_status status = p->kind == NAME ? parse_bracketed_count(p, &count) : parse_count(p, &count);
+  if (!status) status = parse_rest(p, &element);
+  return status ? status : placed(p, start, lm_type_fixed(count, element, out));
+}
+
+static loam_status parse_var(parser *p, loam_type **out) {
+  const char *start = p->at;
+  loam_type *element;
+  advance(p);
+  loam_status status = parse_rest(p, &element);
+  return status ? status : placed(p, start, lm_type_var(element, out));
+}
+
+/* ---- Values */
+
+/* `?type`: the question mark takes what follows, which can be no dimension. */
+static loam_status parse_missing(parser *p, loam_type **out) {
+  const char *start = p->at;
+  loam_type *value;
+  advance(p);
+  loam_status status = parse_type(p, &value);
+  return status ? status : placed(p, start, lm_type_option(value, out));
+}
+
+/* `option[type]` and `pointer[type]`. */
+static loam_status parse_bracketed(parser *p, loam_status (*make)(loam_type *, loam_type **),
+                                   loam_type **out) {
+  const char *start = p->at;
+  loam_type *inner;
+  advance(p);
+  loam_status status = expect(p, "[", "\"[\"");
+  if (!status) status = parse_type(p, &inner);
+  if (status) return status;
+  status = expect(p, "]", "\"]\"");
+  if (!status) return placed(p, start, make(inner, out));
+  loam_type_release(inner);
+  return status;
+}
+
+/* The fields read so far. Names stand one after the other in `letters`. */
+typedef struct fields {
+  size_t count, capacity;
+  size_t used; /* of letters */
+  loam_type **type;
+  size_t *name; /* offsets into letters, which moves */
+  char *letters;
+} fields;
+
+static loam_status grow(fields *f) {
+  if (f->count < f->capacity) return LOAM_OK;
+  size_t capacity = f->capacity ? 2 * f->capacity : 8;
+  loam_type **type = loam_realloc(lm_type_site(), f->type, capacity * sizeof *type);
+  if (type) f->type = type;
+  size_t *name = type ? loam_realloc(lm_type_site(), f->name, capacity * sizeof *name) : NULL;
+  if (!name) return fail_memory();
+  f->name = name;
+  f->capacity = capacity;
+  return LOAM_OK;
+}
+
+/* The token without its quotes. */
+static loam_status keep_name(const parser *p, fields *f) {
+  char *letters = loam_realloc(lm_type_site(), f->letters, f->used + p->length + 1);
+  if (!letters) return fail_memory();
+  f->letters = letters;
+  f->name[f->count] = f->used;
+  bool is_quoted = p->kind == QUOTED;
+  const char *s = p->at + is_quoted, *end = p->at + p->length - is_quoted;
+  while (s < end) {
+    if (is_quoted && *s == '\\') s++;
+    letters[f->used++] = *s++;
+  }
+  letters[f->used++] = 0;
+  return LOAM_OK;
+}
+
+static loam_status parse_field_name(parser *p, fields *f) {
+  if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
+  if (p->kind != NAME && p->kind != QUOTED)
+    return fail_expected(p, f->count ? "a field's name" : "a field's name after \"{\"");
+  loam_status status = grow(f);
+  if (!status) status = keep_name(p, f);
+  if (status) return status;
+  const char *name = f->letters + f->name[f->count];
+  if (!*name) return fail_at(p, p->at, "a field's name is empty");
+  for (size_t i = 0; i < f->count; i++) {
+    if (strcmp(f->letters + f->name[i], name) != 0) continue;
+    char shown[LM_TYPE_WORDS];
+    return fail_at(p, p->at, "the struct has a field %s already",
+                   lm_quote(shown, sizeof shown, name));
+  }
+  advance(p);
+  return LOAM_OK;
+}
+
+static loam_status parse_field(parser *p, fields *f) {
+  loam_status status = parse_field_name(p, f);
+  if (!status) status = expect(p, ":", "\":\" after the field's name");
+  if (!status) status = parse_type(p, &f->type[f->count]);
+  if (!status) f->count++;
+  return status;
+}
+
+static loam_status parse_fields(parser *p, fields *f) {
+  do {
+    loam_status status = parse_field(p, f);
+    if (!status && !is_token(p, "}")) status = expect(p, ",", "\",\" or \"}\" after a field");
+    if (status) return status;
+  } while (!is_token(p, "}"));
+  advance(p);
+  return LOAM_OK;
+}
+
+static void drop_types(const fields *f) {
+  for (size_t i = 0; i < f->count; i++) loam_type_release(f->type[i]);
+}
+
+static loam_status make_struct(const fields *f, loam_type **out) {
+  const char **name = loam_malloc(lm_type_site(), f->count * sizeof *name);
+  if (!name) {
+    drop_types(f);
+    return fail_memory();
+  }
+  for (size_t i = 0; i < f->count; i++) name[i] = f->letters + f->name[i];
+  loam_status status = lm_type_struct(f->count, name, f->type, out);
+  loam_free(name);
+  return status;
+}
+
+static loam_status parse_struct(parser *p, loam_type **out) {
+  const char *start = p->at;
+  fields f = { 0 };
+  advance(p);
+  loam_status status = parse_fields(p, &f);
+  if (status) drop_types(&f);
+  else status = placed(p, start, make_struct(&f, out));
+  loam_free(f.type);
+  loam_free(f.name);
+  loam_free(f.letters);
+  return status;
+}
+
+static loam_status parse_token(parser *p, loam_type **out) {
+  if (p->kind == NUMBER || is_token(p, "fixed")) return parse_fixed(p, out);
+  if (is_token(p, "var")) return parse_var(p, out);
+  if (is_token(p, "?")) return parse_missing(p, out);
+  if (is_token(p, "option")) return parse_bracketed(p, lm_type_option, out);
+  if (is_token(p, "pointer")) return parse_bracketed(p, lm_type_pointer, out);
+  if (is_token(p, "{")) return parse_struct(p, out);
+  if (p->kind == NAME) return parse_name(p, out);
+  return fail_expected(p, "a type");
+}
+
+static loam_status parse_type(parser *p, loam_type **out) {
+  if (p->depth == LM_TYPE_DEPTH)
+    return fail_at(p, p->at, "the type is more than %d levels deep", LM_TYPE_DEPTH);
+  p->depth++;
+  loam_status status = parse_token(p, out);
+  p->depth--;
+  return status;
+}
+
+loam_status lm_datashape_parse(const char *text, loam_type **out) {
+  parser p = { .text = text, .at = text };
+  loam_type *type;
+  advance(&p);
+  loam_status status = parse_type(&p, &type);
+  if (status) return status;
+  if (p.kind == END) {
+    *out = type;
+    return LOAM_OK;
+  }
+  loam_type_release(type);
+  return fail_expected(&p, is_token(&p, "*") ? "the end; a dimension is a number or \"var\""
+                                             : "the end of the type");
+}
+
+loam_status loam_type_parse(const char *text, loam_type **out) {
+  if (!text || !out) return lm_fail(LOAM_EINVAL, "text or out: it is NULL");
+  return lm_datashape_parse(text, out);
+}

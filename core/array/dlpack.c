@@ -1,0 +1,216 @@
+/* dlpack.c - arrays as DLPack's tensors, and tensors as arrays. */
+#include "array/dlpack.h"
+
+#include "array/array.h"
+#include "os/error.h"
+
+/* ---- Types */
+
+static const DLDataType dtypes[] = {
+  [LOAM_TYPE_BOOL] = { DL_BOOL, 8, 1 },          [LOAM_TYPE_INT8] = { DL_INT, 8, 1 },
+  [LOAM_TYPE_INT16] = { DL_INT, 16, 1 },         [LOAM_TYPE_INT32] = { DL_INT, 32, 1 },
+  [LOAM_TYPE_INT64] = { DL_INT, 64, 1 },         [LOAM_TYPE_UINT8] = { DL_UINT, 8, 1 },
+  [LOAM_TYPE_UINT16] = { DL_UINT, 16, 1 },       [LOAM_TYPE_UINT32] = { DL_UINT, 32, 1 },
+  [LOAM_TYPE_UINT64] = { DL_UINT, 64, 1 },       [LOAM_TYPE_FLOAT16] = { DL_FLOAT, 16, 1 },
+  [LOAM_TYPE_FLOAT32] = { DL_FLOAT, 32, 1 },     [LOAM_TYPE_FLOAT64] = { DL_FLOAT, 64, 1 },
+  [LOAM_TYPE_COMPLEX64] = { DL_COMPLEX, 64, 1 }, [LOAM_TYPE_COMPLEX128] = { DL_COMPLEX, 128, 1 },
+};
+
+static bool find_kind(DLDataType t, loam_type_kind *out) {
+  for (size_t i = 0; i < LM_COUNT(dtypes); i++) {
+    if (dtypes[i].code != t.code || dtypes[i].bits != t.bits || t.lanes != 1) continue;
+    *out = (loam_type_kind)i;
+    return true;
+  }
+  return false;
+}
+
+/* ---- Out ---------------------------------------------------------------------------------- */
+
+/* What a tensor of ours has: the owner of its data, and its shape and strides. */
+typedef struct lent {
+  DLManagedTensor tensor;
+  loam_block *owner;
+  int64_t dims[];
+} lent;
+
+static void end_lent(DLManagedTensor *tensor) {
+  lent *l = tensor->manager_ctx;
+  loam_block_release(l->owner);
+  loam_free(l);
+}
+
+static loam_status refuse(const loam_type *type, const char *why) {
+  char words[LM_TYPE_WORDS];
+  return lm_fail(LOAM_EUNSUPPORTED, "%s: %s", lm_type_words(words, type), why);
+}
+
+/* A float that is missing is a NaN for those who do not know the mark. */
+static bool is_float(loam_type_kind kind) {
+  return kind >= LOAM_TYPE_FLOAT16 && kind <= LOAM_TYPE_COMPLEX128;
+}
+
+static loam_status check_element(const loam_type *type) {
+  if (type->kind == LOAM_TYPE_OPTION) {
+    if (is_float(type->element->kind)) return LOAM_OK;
+    return refuse(type, "a tensor has no missing values");
+  }
+  return lm_type_is_scalar(type->kind) ? LOAM_OK
+                                       : refuse(type, "a tensor has scalars at equal distances");
+}
+
+static const loam_type *scalar_of(const loam_type *type) {
+  return type->kind == LOAM_TYPE_OPTION ? type->element : type;
+}
+
+/* The fixed dimensions at the spot; what is behind them in *element. */
+static size_t count_dims(const loam_type *type, const loam_type **element) {
+  size_t n = 0;
+  for (; type->kind == LOAM_TYPE_FIXED; type = type->element) n++;
+  *element = type;
+  return n;
+}
+
+static loam_status set_dim(DLTensor *t, int i, size_t count, ptrdiff_t stride, size_t each) {
+  t->shape[i] = (int64_t)count;
+  t->strides[i] = stride / (ptrdiff_t)each;
+  if (count < 2 || stride % (ptrdiff_t)each == 0) return LOAM_OK;
+  return lm_fail(LOAM_EUNSUPPORTED,
+                 "dimension %d has elements of %zu bytes %td bytes apart: a tensor's are whole "
+                 "elements apart",
+                 i + 1, each, stride);
+}
+
+/* The first dimension is the row, which may be one of a var dimension; the rest is fixed. */
+static loam_status set_dims(DLTensor *t, const lm_row *row, size_t each) {
+  if (!t->ndim) return LOAM_OK;
+  loam_status status = set_dim(t, 0, row->count, row->stride, each);
+  const size_t *meta = row->first.meta;
+  for (int i = 1; i < t->ndim && !status; i++) {
+    const lm_fixed_meta *m = lm_meta_fixed(meta);
+    status = set_dim(t, i, m->size, m->stride, each);
+    meta = m->element;
+  }
+  return status;
+}
+
+static loam_status lend(const lm_row *row, size_t ndim, const loam_type *element, lent *l) {
+  const loam_type *scalar = scalar_of(element);
+  l->tensor.dl_tensor = (DLTensor){ .data = row->first.data,
+                                    .device = { DL_CPU, 0 },
+                                    .ndim = (int32_t)ndim,
+                                    .dtype = dtypes[scalar->kind],
+                                    .shape = l->dims,
+                                    .strides = l->dims + ndim };
+  return set_dims(&l->tensor.dl_tensor, row, scalar->size);
+}
+
+static loam_status make_lent(const loam_array *array, const lm_row *row, bool has_row,
+                             DLManagedTensor **out) {
+  const loam_type *element;
+  size_t ndim = count_dims(row->first.type, &element) + has_row;
+  loam_status status = check_element(element);
+  if (status) return status;
+  lent *l = loam_malloc(array->block.site, sizeof *l + 2 * ndim * sizeof *l->dims);
+  if (!l) return LOAM_ENOMEM;
+  *l = (lent){ .tensor = { .manager_ctx = l, .deleter = end_lent } };
+  status = lend(row, ndim, element, l);
+  if (status) {
+    loam_free(l);
+    return status;
+  }
+  l->owner = loam_block_retain(row->first.owner);
+  *out = &l->tensor;
+  return LOAM_OK;
+}
+
+loam_status loam_array_to_dlpack(const loam_array *array, DLManagedTensor **out) {
+  if (!array || !out) return lm_fail(LOAM_EINVAL, "array or out: it is NULL");
+  if (array->is_readonly)
+    return lm_fail(LOAM_EUNSUPPORTED, "the array is read-only, which DLPack cannot say");
+  lm_spot spot = lm_array_spot(array);
+  loam_status status = lm_spot_follow_all(&spot);
+  if (status) return status;
+  bool has_row = spot.type->kind == LOAM_TYPE_VAR || spot.type->kind == LOAM_TYPE_FIXED;
+  lm_row row = { .count = 1, .first = spot };
+  if (has_row) status = lm_spot_row(spot, &row);
+  return status ? status : make_lent(array, &row, has_row, out);
+}
+
+/* ---- In ----------------------------------------------------------------------------------- */
+
+static loam_status check_tensor(const DLTensor *t, loam_type_kind *kind) {
+  int32_t device = t->device.device_type;
+  if (device != DL_CPU && device != DL_CUDA_HOST && device != DL_ROCM_HOST &&
+      device != DL_CUDA_MANAGED)
+    return lm_fail(LOAM_EUNSUPPORTED, "the tensor is on a device of type %d, not in host memory",
+                   device);
+  if (!find_kind(t->dtype, kind))
+    return lm_fail(LOAM_EUNSUPPORTED, "the tensor's elements are of code %d, %d bits, %d lanes",
+                   t->dtype.code, t->dtype.bits, t->dtype.lanes);
+  if (t->ndim < 0 || t->ndim >= LM_TYPE_DEPTH || (t->ndim && !t->shape))
+    return lm_fail(LOAM_EINVAL, "the tensor has %d dimensions", t->ndim);
+  for (int i = 0; i < t->ndim; i++)
+    if (t->shape[i] < 0)
+      return lm_fail(LOAM_EINVAL, "dimension %d of the tensor has %lld elements", i + 1,
+                     (long long)t->shape[i]);
+  return LOAM_OK;
+}
+
+static loam_status type_of(const DLTensor *t, loam_type_kind kind, loam_type **out) {
+  loam_type *type = lm_type_plain(kind);
+  loam_status status = LOAM_OK;
+  for (int i = t->ndim; i-- > 0 && !status;)
+    status = lm_type_fixed((size_t)t->shape[i], type, &type);
+  if (!status) *out = type;
+  return status;
+}
+
+static loam_status strides_of(const DLTensor *t, size_t each, int64_t *strides) {
+  for (int i = 0; i < t->ndim; i++)
+    if (__builtin_mul_overflow(t->strides[i], (int64_t)each, &strides[i]))
+      return lm_fail(LOAM_EINVAL, "dimension %d of the tensor has a stride of %lld elements", i + 1,
+                     (long long)t->strides[i]);
+  return LOAM_OK;
+}
+
+static void end_tensor(void *ptr, size_t size, void *ctx) {
+  (void)ptr;
+  (void)size;
+  DLManagedTensor *tensor = ctx;
+  if (tensor->deleter) tensor->deleter(tensor);
+}
+
+/* The block does not end the tensor before nothing can fail any more. */
+static loam_status wrap(DLManagedTensor *tensor, const loam_type *type, const int64_t *strides,
+                        loam_array **out) {
+  const DLTensor *t = &tensor->dl_tensor;
+  lm_reach r;
+  loam_status status = lm_reach_find(type, strides, &r);
+  if (status) return status;
+  char *first = (char *)t->data + t->byte_offset;
+  loam_block *block = loam_block_wrap(NULL, first + r.low, (size_t)(r.high - r.low), NULL, NULL);
+  if (!block) return LOAM_ENOMEM;
+  status = loam_array_wrap(block, (size_t)-r.low, type, strides, out);
+  if (!status) {
+    block->dtor = end_tensor;
+    block->ctx = tensor;
+  }
+  loam_block_release(block);
+  return status;
+}
+
+loam_status loam_array_from_dlpack(DLManagedTensor *tensor, loam_array **out) {
+  if (!tensor || !out) return lm_fail(LOAM_EINVAL, "tensor or out: it is NULL");
+  const DLTensor *t = &tensor->dl_tensor;
+  int64_t strides[LM_TYPE_DEPTH];
+  loam_type_kind kind = LOAM_TYPE_BOOL;
+  loam_type *type = NULL;
+  loam_status status = check_tensor(t, &kind);
+  if (!status) status = type_of(t, kind, &type);
+  if (status) return status;
+  if (t->strides) status = strides_of(t, lm_type_plain(kind)->size, strides);
+  if (!status) status = wrap(tensor, type, t->strides ? strides : NULL, out);
+  loam_type_release(type);
+  return status;
+}

@@ -1,0 +1,99 @@
+/* command.c - the `loam` command: an ordinary Lua state runs lua/loam/cli. */
+#include "cli/command.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/native.h"
+#include "os/error.h"
+#include "script/heap.h"
+#include "script/luajit.h"
+#include "script/seam.h"
+
+enum { INTERNAL_ERROR = 70 }; /* EX_SOFTWARE of sysexits.h */
+enum { GC_PAUSE = 400 };      /* percent: most commands are done before there is much garbage */
+
+typedef struct arguments {
+  int argc;
+  char **argv;
+  int status;
+} arguments;
+
+static int with_traceback(lua_State *L) {
+  lua_getfield(L, LUA_GLOBALSINDEX, "debug");
+  lua_getfield(L, -1, "traceback");
+  lua_pushvalue(L, 1);
+  lua_pushinteger(L, 2);
+  lua_call(L, 2, 1);
+  return 1;
+}
+
+/* require("loam.cli").main{ [0] = "loam", "check", ... } */
+static void push_main(lua_State *L, const arguments *a) {
+  lua_getfield(L, LUA_GLOBALSINDEX, "require");
+  lua_pushstring(L, "loam.cli");
+  lua_call(L, 1, 1);
+  lua_getfield(L, -1, "main");
+  lua_createtable(L, a->argc, 1);
+  for (int i = 0; i < a->argc; i++) {
+    lua_pushstring(L, a->argv[i]);
+    lua_rawseti(L, -2, i);
+  }
+}
+
+/* Without a JIT: commands are short, and to find out what it may compile takes longer than most. */
+static void open_libraries(lua_State *L) {
+  lm_luajit_libraries(L);
+  lm_luajit_library(L, luaopen_io, LUA_IOLIBNAME);
+  lm_luajit_library(L, luaopen_os, LUA_OSLIBNAME);
+}
+
+static int run_main(lua_State *L) {
+  arguments *a = lua_touserdata(L, 1);
+  lua_pushcclosure(L, with_traceback, 0);
+  int handler = lua_gettop(L);
+  lua_gc(L, LUA_GCSTOP, 0); /* what is loaded here stays */
+  open_libraries(L);
+  lm_seam_embed(L);
+  lm_native_open(L);
+  push_main(L, a);
+  lua_gc(L, LUA_GCSETPAUSE, GC_PAUSE);
+  lua_gc(L, LUA_GCRESTART, -1);
+  if (lua_pcall(L, 1, 1, handler)) return luaL_error(L, "%s", lua_tolstring(L, -1, NULL));
+  a->status = (int)lua_tonumber(L, -1);
+  return 0;
+}
+
+static void say(const char *text) {
+  ssize_t written = write(STDERR_FILENO, text, strlen(text));
+  (void)written; /* nobody is left to tell */
+}
+
+static int fail(const char *what, const char *words) {
+  say("loam: ");
+  say(what);
+  say(words ? words : "an error that is not text");
+  say("\n");
+  return INTERNAL_ERROR;
+}
+
+static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
+  lm_heap *heap = ud;
+  if (!old) return size ? lm_heap_take(heap, size) : NULL;
+  if (!size) {
+    lm_heap_put(heap, old, old_size);
+    return NULL;
+  }
+  void *block = lm_heap_resize(heap, old, old_size, size);
+  return block || size > old_size ? block : old;
+}
+
+int lm_command(int argc, char **argv) {
+  static lm_heap heap; /* of a state that is not closed: the process ends with it */
+  arguments a = { argc, argv, INTERNAL_ERROR };
+  if (lm_luajit_open() != LOAM_OK) return fail("", loam_error());
+  lua_State *L = lua_newstate(allocate, &heap);
+  if (!L) return fail("", "no memory for a Lua state");
+  if (lua_cpcall(L, run_main, &a)) fail("internal error: ", lua_tolstring(L, -1, NULL));
+  return a.status;
+}

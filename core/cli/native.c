@@ -1,0 +1,201 @@
+/* native.c - what the command line asks of C: functions of loam.h, and of the operating system.
+ *
+ * Not through LuaJIT's FFI, which would read all of loam.h at each start of the command. Arguments
+ * are those of lua/loam/cli: their types are not checked. What can fail returns nil and words. */
+#include "cli/native.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loam.h"
+#include "pages/own.h"
+#include "script/json.h"
+#include "service/policy.h"
+
+enum { PATH_ROOM = 4096 };
+
+static const char *text_at(lua_State *L, int at) { return lua_tolstring(L, at, NULL); }
+static int number_at(lua_State *L, int at) { return (int)lua_tonumber(L, at); }
+
+static int push_text(lua_State *L, const char *text) {
+  if (text) lua_pushstring(L, text);
+  else lua_pushnil(L);
+  return 1;
+}
+
+static int push_bool(lua_State *L, bool value) {
+  lua_pushboolean(L, value);
+  return 1;
+}
+
+/* ---- loam.h ---- */
+
+/* nil, the words of the last failure, and its status. */
+static int refuse(lua_State *L, loam_status status) {
+  const char *words = loam_error();
+  lua_pushnil(L);
+  lua_pushstring(L, *words ? words : "no reason was given");
+  lua_pushinteger(L, status);
+  return 3;
+}
+
+static void gather(void *ctx, const char *text, size_t length) { lm_json_raw(ctx, text, length); }
+
+/* What was gathered, as one string. */
+static int answer(lua_State *L, loam_status status, lm_json *text) {
+  if (status == LOAM_OK && text->failed) luaL_error(L, "no memory for the answer");
+  int n = status == LOAM_OK ? 1 : refuse(L, status);
+  if (n == 1) lua_pushlstring(L, text->text, text->length);
+  lm_json_finish(text);
+  return n;
+}
+
+static int native_version(lua_State *L) { return push_text(L, loam_version()); }
+
+/* inspect(path, query of loam_policy_inspect) */
+static int native_inspect(lua_State *L) {
+  lm_json text = { 0 };
+  loam_status status = loam_policy_inspect(text_at(L, 1), text_at(L, 2), gather, &text);
+  return answer(L, status, &text);
+}
+
+/* ask(pid, request, timeout in ms) */
+static int native_ask(lua_State *L) {
+  lm_json text = { 0 };
+  unsigned timeout_ms = (unsigned)lua_tonumber(L, 3);
+  loam_status status = loam_ask(number_at(L, 1), text_at(L, 2), timeout_ms, gather, &text);
+  return answer(L, status, &text);
+}
+
+static int native_machine(lua_State *L) {
+  lm_json text = { 0 };
+  loam_status status = loam_machine(gather, &text);
+  return answer(L, status, &text);
+}
+
+static void add_pid(void *ctx, int pid) {
+  lua_State *L = ctx;
+  lua_pushinteger(L, pid);
+  lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
+}
+
+/* The hosts of this user, in no order. */
+static int native_hosts(lua_State *L) {
+  lua_createtable(L, 0, 0);
+  loam_status status = loam_hosts(add_pid, L);
+  return status == LOAM_OK ? 1 : refuse(L, status);
+}
+
+/* vet(path): what LOAM_VETTED is to say; nil if the policy would be refused. */
+static int native_vet(lua_State *L) {
+  char vetted[LM_POLICY_VETTED];
+  loam_status status = lm_policy_vet(text_at(L, 1), vetted);
+  return status == LOAM_OK ? push_text(L, vetted) : refuse(L, status);
+}
+
+/* ---- the operating system ---- */
+
+static int native_is_terminal(lua_State *L) { return push_bool(L, isatty(number_at(L, 1))); }
+static int native_exists(lua_State *L) { return push_bool(L, !access(text_at(L, 1), F_OK)); }
+static int native_is_readable(lua_State *L) { return push_bool(L, !access(text_at(L, 1), R_OK)); }
+
+static int native_process(lua_State *L) {
+  lua_pushinteger(L, getpid());
+  return 1;
+}
+
+/* Where a symbolic link points. */
+static int native_readlink(lua_State *L) {
+  char buffer[PATH_ROOM];
+  ssize_t length = readlink(text_at(L, 1), buffer, sizeof buffer);
+  if (length <= 0) return push_text(L, NULL);
+  lua_pushlstring(L, buffer, (size_t)length);
+  return 1;
+}
+
+static int native_folder(lua_State *L) {
+  char buffer[PATH_ROOM];
+  return push_text(L, getcwd(buffer, sizeof buffer));
+}
+
+/* setenv(name, value); nil unsets. */
+static int native_setenv(lua_State *L) {
+  const char *value = text_at(L, 2);
+  if (value) setenv(text_at(L, 1), value, 1);
+  else unsetenv(text_at(L, 1));
+  return 0;
+}
+
+/* wait(ms): whether it was interrupted. From the first call on Ctrl-C does not end this process,
+ * but this sleep. */
+static int native_wait(lua_State *L) {
+  sigset_t set;
+  int64_t ms = (int64_t)lua_tonumber(L, 1);
+  struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  return push_bool(L, sigtimedwait(&set, NULL, &time) > 0);
+}
+
+/* exec(words): becomes the command; comes back only if it cannot, with errno and its words. */
+static int native_exec(lua_State *L) {
+  size_t n = lua_objlen(L, 1);
+  char **argv = lm_own_alloc((n + 1) * sizeof *argv);
+  if (!argv) return luaL_error(L, "no memory for %d arguments", (int)n);
+  for (size_t i = 0; i < n; i++) {
+    lua_rawgeti(L, 1, (int)i + 1); /* its string is the table's too */
+    argv[i] = (char *)(uintptr_t)text_at(L, -1);
+    lua_settop(L, 1);
+  }
+  execvp(argv[0], argv);
+  int error = errno;
+  lm_own_free(argv);
+  lua_pushinteger(L, error);
+  lua_pushstring(L, strerror(error));
+  return 2;
+}
+
+/* ---- the module ---- */
+
+void lm_native_open(lua_State *L) {
+  static const struct {
+    const char *name;
+    lua_CFunction f;
+  } functions[] = {
+    { "version", native_version },
+    { "inspect", native_inspect },
+    { "ask", native_ask },
+    { "machine", native_machine },
+    { "hosts", native_hosts },
+    { "vet", native_vet },
+    { "is_terminal", native_is_terminal },
+    { "exists", native_exists },
+    { "is_readable", native_is_readable },
+    { "process", native_process },
+    { "readlink", native_readlink },
+    { "folder", native_folder },
+    { "setenv", native_setenv },
+    { "wait", native_wait },
+    { "exec", native_exec },
+  };
+  lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+  lua_createtable(L, 0, (int)LM_COUNT(functions) + 2);
+  for (size_t i = 0; i < LM_COUNT(functions); i++) {
+    lua_pushcclosure(L, functions[i].f, 0);
+    lua_setfield(L, -2, functions[i].name);
+  }
+  lua_pushinteger(L, LOAM_EIO);
+  lua_setfield(L, -2, "EIO");
+  lua_pushinteger(L, ENOENT);
+  lua_setfield(L, -2, "ENOENT");
+  lua_pushinteger(L, EACCES);
+  lua_setfield(L, -2, "EACCES");
+  lua_setfield(L, -2, "loam.cli.native");
+  lua_settop(L, -2);
+}

@@ -1,0 +1,140 @@
+/* defer.c - what is freed is collected: see defer.h. */
+#include "device/defer.h"
+
+#include "os/error.h"
+#include "os/thread.h"
+#include "pages/own.h"
+
+typedef struct lm_pending {
+  struct lm_pending *next;
+  int kind;
+  void *at;
+  size_t size;
+} lm_pending;
+
+void (*_Atomic lm_defer_told)(bool begins);
+
+/* Relaxed, all four: who begins to defer is not helped by what others do. */
+static _Atomic int deferred;
+static _Atomic int most = 10;
+static _Atomic double most_ratio = 0.2;
+static _Atomic uint64_t total[LM_DEVICES_MAX];
+
+static _Atomic(lm_defer *)
+    queues; /* release when it is linked; pairs with the acquire of a leave */
+
+static bool is_deferred(void) { return atomic_load_explicit(&deferred, memory_order_relaxed) > 0; }
+
+void lm_defer_total(int device, uint64_t bytes) {
+  atomic_store_explicit(&total[device], bytes, memory_order_relaxed);
+}
+
+static lm_pending *take_all(lm_defer *queue, int device, size_t *bytes) {
+  lm_lock_take(&queue->lock);
+  lm_pending *first = queue->of[device].first;
+  *bytes = queue->of[device].bytes;
+  queue->of[device].first = NULL;
+  queue->of[device].count = queue->of[device].bytes = 0;
+  lm_lock_drop(&queue->lock);
+  return first;
+}
+
+/* What is freed while `before` waits is not what it waited for: it stays for the next time. */
+size_t lm_defer_drain(lm_defer *queue, int device) {
+  size_t bytes;
+  lm_pending *p = take_all(queue, device, &bytes);
+  if (p && queue->before) queue->before(device);
+  while (p) {
+    lm_pending *next = p->next;
+    queue->end(p->kind, device, p->at, p->size);
+    lm_own_free(p);
+    p = next;
+  }
+  return bytes;
+}
+
+size_t lm_defer_flush(lm_defer *queue, int device) {
+  size_t bytes = 0;
+  int first = device < 0 ? 0 : device, last = device < 0 ? LM_DEVICES_MAX - 1 : device;
+  if (is_deferred() || lm_gpu_is_barred()) return 0;
+  for (int i = first; i <= last; i++) bytes += lm_defer_drain(queue, i);
+  return bytes;
+}
+
+static bool is_over_locked(const lm_defer *queue, int device) {
+  double size = (double)atomic_load_explicit(&total[device], memory_order_relaxed);
+  size_t count = (size_t)atomic_load_explicit(&most, memory_order_relaxed);
+  double ratio = atomic_load_explicit(&most_ratio, memory_order_relaxed);
+  return queue->of[device].count > count || (double)queue->of[device].bytes > size * ratio;
+}
+
+static bool is_over(lm_defer *queue, int device) {
+  lm_lock_take(&queue->lock);
+  bool over = is_over_locked(queue, device);
+  lm_lock_drop(&queue->lock);
+  return over;
+}
+
+static bool push(lm_defer *queue, int device, lm_pending *p) {
+  lm_lock_take(&queue->lock);
+  p->next = queue->of[device].first;
+  queue->of[device].first = p;
+  queue->of[device].count++;
+  queue->of[device].bytes += p->size;
+  bool over = is_over_locked(queue, device);
+  lm_lock_drop(&queue->lock);
+  return over;
+}
+
+static void list_once(lm_defer *queue) {
+  if (atomic_exchange_explicit(&queue->listed, true, memory_order_relaxed)) return;
+  lm_thread_leaf(&queue->lock);
+  queue->next = atomic_load_explicit(&queues, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&queues, &queue->next, queue, memory_order_release,
+                                                memory_order_relaxed)) {
+  }
+}
+
+void lm_defer_free(lm_defer *queue, int kind, int device, void *at, size_t size) {
+  if (!at || lm_gpu_is_barred()) return;
+  lm_pending *p = lm_own_alloc(sizeof *p);
+  if (!p) {
+    if (queue->before) queue->before(device);
+    queue->end(kind, device, at, size);
+    return;
+  }
+  list_once(queue);
+  *p = (lm_pending){ NULL, kind, at, size };
+  if (push(queue, device, p)) (void)lm_defer_flush(queue, device);
+}
+
+/* ---- Limits */
+
+void loam_defer_limit(int count, double ratio) {
+  if (count >= 0) atomic_store_explicit(&most, count, memory_order_relaxed);
+  if (ratio >= 0) atomic_store_explicit(&most_ratio, ratio, memory_order_relaxed);
+}
+
+static void tell(bool begins) {
+  void (*told)(bool) = atomic_load_explicit(&lm_defer_told, memory_order_acquire);
+  if (told) told(begins);
+}
+
+void loam_defer_enter(void) {
+  atomic_fetch_add_explicit(&deferred, 1, memory_order_relaxed);
+  tell(true);
+}
+
+loam_status loam_defer_leave(void) {
+  int depth = atomic_load_explicit(&deferred, memory_order_relaxed);
+  do {
+    if (depth <= 0) return lm_fail(LOAM_ESTATE, "cleanup is not deferred");
+  } while (!atomic_compare_exchange_weak_explicit(&deferred, &depth, depth - 1,
+                                                  memory_order_relaxed, memory_order_relaxed));
+  tell(false);
+  lm_defer *queue = atomic_load_explicit(&queues, memory_order_acquire);
+  for (; queue; queue = queue->next)
+    for (int device = 0; device < LM_DEVICES_MAX; device++)
+      if (is_over(queue, device)) (void)lm_defer_flush(queue, device);
+  return LOAM_OK;
+}

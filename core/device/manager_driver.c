@@ -1,0 +1,168 @@
+/* manager_driver.c - the driver as a manager: nothing is kept or put off here. */
+#include <unistd.h>
+
+#include "device/manager.h"
+#include "os/error.h"
+
+static loam_status no_driver(void) {
+  return lm_fail(LOAM_EUNSUPPORTED, "there is no device: %s", lm_gpu_why());
+}
+
+static loam_status initialize(void *ctx, int device) {
+  (void)ctx;
+  (void)device;
+  return lm_gpu() ? LOAM_OK : no_driver();
+}
+
+static loam_status memalloc(void *ctx, int device, size_t size, void **out) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  lm_devptr at = 0;
+  (void)ctx;
+  lm_gpu_result result = gpu ? gpu->alloc(device, size, &at) : LM_GPU_UNSUPPORTED;
+  if (!gpu) return no_driver();
+  if (result == LM_GPU_OK) *out = (void *)(uintptr_t)at;
+  return lm_gpu_status(result);
+}
+
+static void memfree(void *ctx, int device, void *at, size_t size) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  (void)ctx;
+  (void)size;
+  if (gpu) (void)gpu->release(device, (uintptr_t)at);
+}
+
+static loam_status memhostalloc(void *ctx, int device, size_t size, unsigned flags, void **out) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  (void)ctx;
+  return gpu ? lm_gpu_status(gpu->host_alloc(device, size, flags, out)) : no_driver();
+}
+
+static void memhostfree(void *ctx, int device, void *at, size_t size) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  (void)ctx;
+  (void)device;
+  (void)size;
+  if (gpu) (void)gpu->host_free(at);
+}
+
+static loam_status mempin(void *ctx, int device, void *at, size_t size, unsigned flags) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  (void)ctx;
+  return gpu ? lm_gpu_status(gpu->host_register(device, at, size, flags)) : no_driver();
+}
+
+static void memunpin(void *ctx, int device, void *at, size_t size) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  (void)ctx;
+  (void)device;
+  (void)size;
+  if (gpu) (void)gpu->host_unregister(at);
+}
+
+static loam_status get_memory_info(void *ctx, int device, size_t *free, size_t *total) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  (void)ctx;
+  return gpu ? lm_gpu_status(gpu->memory(device, free, total)) : no_driver();
+}
+
+static loam_status get_ipc_handle(void *ctx, int device, void *at, loam_ipc *out) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  lm_devptr base;
+  size_t size;
+  loam_ipc found = { .device = device, .pid = getpid() };
+  (void)ctx;
+  if (!gpu) return no_driver();
+  lm_gpu_result result = gpu->range((uintptr_t)at, &base, &size);
+  if (result == LM_GPU_OK) result = gpu->ipc_export(base, found.handle);
+  /* What is mapped to a range of addresses, or of a pool of the driver's. */
+  if (result == LM_GPU_FAILED)
+    return lm_fail(LOAM_EUNSUPPORTED,
+                   "%p: the driver shares memory that it allocated by itself "
+                   "alone, as for loam.device { pool = \"chunks\" }",
+                   at);
+  if (result != LM_GPU_OK) return lm_gpu_status(result);
+  found.offset = (uintptr_t)at - base;
+  found.size = size - found.offset;
+  *out = found;
+  return LOAM_OK;
+}
+
+static loam_status open_ipc_handle(void *ctx, int device, const loam_ipc *handle, void **out) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  lm_devptr at;
+  (void)ctx;
+  if (!gpu) return no_driver();
+  lm_gpu_result result = gpu->ipc_open(device, handle->handle, &at);
+  if (result == LM_GPU_OK) *out = (void *)(uintptr_t)(at + handle->offset);
+  return lm_gpu_status(result);
+}
+
+static void close_ipc_handle(void *ctx, int device, void *at) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  lm_devptr base = (uintptr_t)at;
+  size_t size;
+  (void)ctx;
+  (void)device;
+  if (gpu && gpu->range((uintptr_t)at, &base, &size) == LM_GPU_OK) (void)gpu->ipc_close(base);
+}
+
+/* What its pools have kept for reuse. */
+static loam_status reset(void *ctx, int device) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  (void)ctx;
+  return gpu ? lm_gpu_status(gpu->pool_trim(device, 0)) : LOAM_OK;
+}
+
+static void defer(void *ctx) { (void)ctx; }
+
+/* Everything that was ever freed is kept for reuse, until a trim. */
+static loam_status memalloc_async(void *ctx, int device, size_t size, void *stream, void **out) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  lm_devptr at = 0;
+  (void)ctx;
+  if (!gpu) return no_driver();
+  lm_gpu_result result = gpu->pool_alloc(device, size, SIZE_MAX, stream, &at);
+  if (result == LM_GPU_OK) *out = (void *)(uintptr_t)at;
+  return lm_gpu_status(result);
+}
+
+static void memfree_async(void *ctx, int device, void *at, size_t size, void *stream) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  (void)ctx;
+  (void)size;
+  if (gpu) (void)gpu->pool_free(device, (uintptr_t)at, stream);
+}
+
+static loam_status memalloc_managed(void *ctx, int device, size_t size, void **out) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  lm_devptr at = 0;
+  (void)ctx;
+  if (!gpu) return no_driver();
+  lm_gpu_result result = gpu->managed_alloc(device, size, &at);
+  if (result == LM_GPU_OK) *out = (void *)(uintptr_t)at;
+  return lm_gpu_status(result);
+}
+
+const loam_manager lm_manager_driver = {
+  .size = sizeof(loam_manager),
+  .interface_version = LM_MANAGER_INTERFACE,
+  .name = "driver",
+  .initialize = initialize,
+  .memalloc = memalloc,
+  .memfree = memfree,
+  .memhostalloc = memhostalloc,
+  .memhostfree = memhostfree,
+  .mempin = mempin,
+  .memunpin = memunpin,
+  .get_memory_info = get_memory_info,
+  .get_ipc_handle = get_ipc_handle,
+  .open_ipc_handle = open_ipc_handle,
+  .close_ipc_handle = close_ipc_handle,
+  .reset = reset,
+  .defer_enter = defer,
+  .defer_leave = defer,
+  .memalloc_async = memalloc_async,
+  .memfree_async = memfree_async,
+  .memalloc_managed = memalloc_managed,
+  .memfree_managed = memfree,
+};

@@ -1,0 +1,135 @@
+/* gpu_cuda_find.c - CUDA's driver, found at run time: the library is libcuda.so.1, or what
+ * LOAM_CUDA_DRIVER names. */
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gpu/gpu_cuda.h"
+
+#define LIBRARY "libcuda.so.1"
+
+enum { LEAST_DRIVER = 11020 }; /* the first with all that is asked for; the forms of that version */
+
+lm_cuda_functions lm_cuda;
+int lm_cuda_count;
+LM_SPARSE lm_cuda_device lm_cuda_of[LM_DEVICES_MAX];
+
+typedef CUresult (*get_address)(const char *name, void **out, int version, cuuint64_t flags,
+                                void *status);
+
+/* The first form of cuGetProcAddress has no fifth argument, and leaves it alone. */
+static void *find_function(void *library, get_address get, const char *name, const char *symbol) {
+  void *found = NULL;
+  if (get && get(name, &found, LEAST_DRIVER, 0, NULL) == CUDA_SUCCESS && found) return found;
+  return dlsym(library, symbol);
+}
+
+static bool refuse(lm_gpu_machine *out, const char *format, ...) LM_PRINTF(2, 3);
+
+static bool refuse(lm_gpu_machine *out, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(out->why, sizeof out->why, format, arguments);
+  va_end(arguments);
+  return false;
+}
+
+static bool find_functions(void *library, lm_gpu_machine *out) {
+  get_address get = (get_address)dlsym(library, "cuGetProcAddress_v2");
+  if (!get) get = (get_address)dlsym(library, "cuGetProcAddress");
+#define FIND(name, suffix, ...)                                                    \
+  lm_cuda.name = (__typeof__(lm_cuda.name))find_function(library, get, "cu" #name, \
+                                                         "cu" #name suffix);
+#define DEMAND(name, suffix, ...) \
+  FIND(name, suffix) if (!lm_cuda.name) return refuse(out, "%s has no cu" #name, out->library);
+  LM_CUDA_OPTIONAL(FIND)
+  LM_CUDA_REQUIRED(DEMAND)
+#undef DEMAND
+#undef FIND
+  return true;
+}
+
+static const char *version_text(int version, char buffer[16]) {
+  snprintf(buffer, 16, "%d.%d", version / 1000 % 1000, version % 1000 / 10);
+  return buffer;
+}
+
+/* The version is told before the driver is started, and by those that are too old as well. */
+static bool check_version(void *library, lm_gpu_machine *out) {
+  char is[16], least[16], built[16];
+  CUresult (*version)(int *) = (CUresult(*)(int *))dlsym(library, "cuDriverGetVersion");
+  if (!version || version(&out->driver) != CUDA_SUCCESS)
+    return refuse(out, "%s does not tell its version", out->library);
+  if (out->driver >= LEAST_DRIVER) return true;
+  return refuse(out,
+                "%s is a driver of CUDA %s: loam, built with the toolkit of %s, needs %s or "
+                "newer",
+                out->library, version_text(out->driver, is), version_text(CUDA_VERSION, built),
+                version_text(LEAST_DRIVER, least));
+}
+
+/* 3 is also what a fork is told by a driver that a parent process started by itself. */
+static bool start(void *library, lm_gpu_machine *out) {
+  CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(library, "cuInit");
+  CUresult result = init ? init(0) : CUDA_ERROR_NOT_FOUND;
+  if (result == CUDA_SUCCESS) return true;
+  if (result == CUDA_ERROR_NO_DEVICE)
+    return refuse(out, "%s finds no device: %s", out->library, lm_cuda_words(result));
+  return refuse(out, "%s does not start: %s (%d), %s%s", out->library, lm_cuda_name(result),
+                (int)result, lm_cuda_words(result),
+                result == CUDA_ERROR_NOT_INITIALIZED
+                    ? "; in a fork of a process that used the GPU it never does"
+                    : "");
+}
+
+static void examine(int device) {
+  bool vmm = lm_cuda.MemAddressReserve && lm_cuda.MemAddressFree && lm_cuda.MemCreate &&
+             lm_cuda.MemRelease && lm_cuda.MemMap && lm_cuda.MemUnmap && lm_cuda.MemSetAccess &&
+             lm_cuda.MemGetAllocationGranularity;
+  bool pools = lm_cuda.MemPoolCreate && lm_cuda.MemPoolDestroy && lm_cuda.MemPoolSetAttribute &&
+               lm_cuda.MemPoolTrimTo && lm_cuda.MemAllocFromPoolAsync && lm_cuda.MemFreeAsync;
+  lm_cuda_of[device].has_exports =
+      lm_cuda.MemExportToShareableHandle && lm_cuda.MemImportFromShareableHandle &&
+      lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0);
+  CUmemAllocationProp prop = lm_cuda_prop(device);
+  size_t *granularity = &lm_cuda_of[device].granularity;
+  lm_cuda_of[device].has_pools =
+      pools && lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
+  lm_cuda_of[device].has_vmm =
+      vmm &&
+      lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 0) &&
+      lm_cuda.MemGetAllocationGranularity(granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
+          CUDA_SUCCESS;
+}
+
+static bool find_devices(lm_gpu_machine *out) {
+  CUresult result = lm_cuda.DeviceGetCount(&lm_cuda_count);
+  if (result != CUDA_SUCCESS || lm_cuda_count < 1) {
+    lm_cuda_count = 0;
+    return refuse(out, "%s finds no device", out->library);
+  }
+  if (lm_cuda_count > LM_DEVICES_MAX) lm_cuda_count = LM_DEVICES_MAX;
+  for (int i = 0; i < lm_cuda_count; i++) {
+    if (lm_cuda.DeviceGet(&lm_cuda_of[i].handle, i) != CUDA_SUCCESS)
+      return refuse(out, "%s has no device %d", out->library, i);
+    examine(i);
+  }
+  return true;
+}
+
+void lm_gpu_cuda_find(lm_gpu_machine *out) {
+  const char *named = getenv("LOAM_CUDA_DRIVER");
+  snprintf(out->library, sizeof out->library, "%s", named && *named ? named : LIBRARY);
+  out->toolkit = CUDA_VERSION;
+  void *library = dlopen(out->library, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    refuse(out, "there is no driver: %s", dlerror());
+    return;
+  }
+  if (!check_version(library, out) || !find_functions(library, out) || !start(library, out) ||
+      !find_devices(out))
+    return;
+  out->count = lm_cuda_count;
+  out->ops = &lm_cuda_ops;
+}

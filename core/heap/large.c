@@ -1,0 +1,465 @@
+/* large.c - blocks that have slots of their own. */
+#include "heap/large.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "heap/age.h"
+#include "os/poison.h"
+#include "pages/own.h"
+
+/* The quarantine of a pool holds at most this many blocks and slots (256 MiB). */
+enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };
+/* From this size on, moving pages is cheaper than copying bytes. */
+#define MOVE_LEAST LM_MIB
+#define THP_SIZE (2 * LM_MIB)
+/* Mappings of a process where the kernel does not say. */
+enum { USUAL_MAPPINGS = 65530 };
+
+static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
+static size_t usable_of(size_t size) { return lm_align_up(size ? size : 1, LM_PAGE); }
+static uint32_t use_of(uint32_t slot) {
+  return atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
+}
+static uint32_t slots_at(uint32_t slot) {
+  return atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed);
+}
+
+void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
+  l->regions = regions;
+  l->strategy = strategy;
+}
+
+static uint32_t head_slot(lm_side *mark) { return lm_map_slot_of(lm_map_head_of(mark)); }
+
+/* Makes a run of slots a block that others can find. */
+static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t use, uint32_t bin,
+                    uintptr_t start, size_t size, lm_token token) {
+  lm_span *head = lm_map_span(slot);
+  lm_unpoison((void *)start, size);
+  atomic_store_explicit(&head->token, token, memory_order_relaxed);
+  atomic_store_explicit(&head->mark, lm_mark_large(token), memory_order_relaxed);
+  if (l->regions->how.backing) atomic_store(&head->lent, LM_LENT_NEVER);
+  else lm_age_reset(slot);
+  lm_view view = { start, bin, &head->mark, bin, l->strategy, size };
+  lm_map_describe_large(slot, slots, &view);
+  lm_map_extent(slot, slots, use);
+}
+
+/* The lock keeps a retoken from writing to a token that is about to be something else. */
+static void unpublish(lm_large *l, uint32_t slot, uint32_t slots) {
+  lm_lock_take(&l->lock);
+  lm_map_forget_large(slot, slots);
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  lm_lock_drop(&l->lock);
+}
+
+static uint32_t take_slots(lm_large *l, uint32_t slots, size_t align, bool *clean) {
+  bool thp = l->regions->how.thp > 0 && bytes_of(slots) >= THP_SIZE;
+  return lm_regions_take(l->regions, slots, thp && align < THP_SIZE ? THP_SIZE : align, clean);
+}
+
+static void *make(lm_large *l, uint32_t slots, uint32_t bin, size_t size, size_t align,
+                  lm_token token, bool *clean) {
+  size = usable_of(size);
+  uint32_t slot = take_slots(l, slots, align, clean);
+  if (!slot) return NULL;
+  void *p = lm_map_address(slot);
+  publish(l, slot, slots, LM_USE_LARGE, bin, (uintptr_t)p, size, token);
+  return p;
+}
+
+void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean) {
+  return make(l, lm_map_slots(usable_of(size)), 0, size, align, token, clean);
+}
+
+void *lm_large_of_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
+                        bool *clean) {
+  return make(l, lm_class_slots(class_), bin, size, LM_SLOT, token, clean);
+}
+
+/* Where a guarded block stands in its slots: memory [ready, end), then at least a page without. */
+typedef struct guard_layout {
+  uint32_t slots;
+  uintptr_t ready, start, end;
+} guard_layout;
+
+static uint32_t guard_slots(size_t size, size_t page) {
+  size_t ready = page == LM_PAGE ? size : lm_align_up(size, page);
+  return lm_map_slots(ready + LM_PAGE);
+}
+
+static guard_layout lay_out(uint32_t slot, size_t size, size_t align, size_t page) {
+  guard_layout g = { .slots = guard_slots(size, page) };
+  uintptr_t first = (uintptr_t)lm_map_address(slot);
+  g.end = page == LM_PAGE ? first + bytes_of(g.slots) - LM_PAGE : first + lm_align_up(size, page);
+  g.start = lm_align_down(g.end - size, align);
+  g.ready = lm_align_down(g.start, page);
+  return g;
+}
+
+static _Atomic uint32_t guarded; /* live guarded blocks */
+
+static uint32_t read_most_guarded(void) {
+  char text[32];
+  size_t length;
+  if (lm_sys_read_file("/proc/sys/vm/max_map_count", text, sizeof text, &length))
+    return USUAL_MAPPINGS / 4;
+  unsigned long mappings = strtoul(text, NULL, 10);
+  return mappings < UINT32_MAX ? (uint32_t)(mappings / 4) : UINT32_MAX;
+}
+
+uint32_t lm_guard_most(void) {
+  static _Atomic uint32_t most; /* read once; threads that read it twice read the same */
+  uint32_t limit = atomic_load_explicit(&most, memory_order_relaxed);
+  if (limit) return limit;
+  limit = read_most_guarded();
+  atomic_store_explicit(&most, limit, memory_order_relaxed);
+  return limit;
+}
+
+bool lm_guard_has_room(void) {
+  return atomic_load_explicit(&guarded, memory_order_relaxed) < lm_guard_most();
+}
+
+void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
+  size_t page = lm_region_page(&l->regions->how);
+  if (!size) size = 1;
+  uint32_t slots = guard_slots(size, page);
+  uint32_t slot = lm_map_take(slots, align > page ? align : page);
+  if (!slot) return NULL;
+  guard_layout g = lay_out(slot, size, align, page);
+  const lm_prepare *how = &l->regions->how;
+  const char *why = lm_region_prepare(how, (void *)g.ready, g.end - g.ready);
+  if (!why) why = lm_region_have(how, (void *)g.ready, g.end - g.ready);
+  if (why) {
+    atomic_store_explicit(&l->regions->why, why, memory_order_relaxed);
+    lm_regions_return(slot, slots);
+    return NULL;
+  }
+  lm_unpoison(lm_map_address(slot), bytes_of(slots));
+  publish(l, slot, slots, LM_USE_GUARDED, 0, g.start, g.end - g.start, token);
+  atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
+  return (void *)g.start;
+}
+
+static void give_up_locked(uint32_t slot) {
+  uint32_t slots = slots_at(slot);
+  lm_map_forget_large(slot, slots);
+  lm_map_extent(slot, slots, LM_USE_NONE);
+  lm_map_put(slot, slots);
+}
+
+static void leave_locked(lm_large *l) {
+  uint32_t slot = l->ring[l->oldest];
+  l->oldest = (l->oldest + 1) % QUARANTINE_BLOCKS;
+  l->waiting--;
+  l->slots -= slots_at(slot);
+  give_up_locked(slot);
+}
+
+static void enter_locked(lm_large *l, uint32_t slot) {
+  uint32_t slots = slots_at(slot);
+  if (!l->ring) l->ring = lm_own_alloc(QUARANTINE_BLOCKS * sizeof *l->ring);
+  if (!l->ring || slots > QUARANTINE_SLOTS) {
+    give_up_locked(slot);
+    return;
+  }
+  while (l->waiting == QUARANTINE_BLOCKS || l->slots + slots > QUARANTINE_SLOTS) leave_locked(l);
+  l->ring[(l->oldest + l->waiting++) % QUARANTINE_BLOCKS] = slot;
+  l->slots += slots;
+}
+
+static void quarantine(lm_large *l, uint32_t slot) {
+  void *at = lm_map_address(slot);
+  uint32_t slots = slots_at(slot);
+  /* The system can be out of room for one more mapping. */
+  if (lm_sys_decommit(at, bytes_of(slots))) {
+    (void)lm_sys_purge(at, bytes_of(slots));
+    unpublish(l, slot, slots);
+    lm_regions_return(slot, slots);
+    return;
+  }
+  lm_lock_take(&l->lock);
+  enter_locked(l, slot);
+  lm_lock_drop(&l->lock);
+}
+
+/* Who asks whether it is in use has the lock of the file. */
+static bool is_held(lm_large *l, uint32_t slot) {
+  lm_regions *r = l->regions;
+  lm_lock_take(&r->lock);
+  bool held = lm_backing_is_held(r->how.backing, lm_map_address(slot), bytes_of(slots_at(slot)));
+  lm_lock_drop(&r->lock);
+  return held;
+}
+
+static void park(lm_large *l, uint32_t slot) {
+  lm_lock_take(&l->lock);
+  lm_map_span(slot)->next = l->parked;
+  l->parked = slot;
+  lm_lock_drop(&l->lock);
+}
+
+/* Slots of a block whose memory is a file's; they are an extent of no use by now. */
+static void let_go(lm_large *l, uint32_t slot, uint64_t lent) {
+  uint32_t slots = slots_at(slot);
+  if (lent == LM_LENT_INHERITED) lm_regions_give_up(l->regions, slot, slots);
+  else if (lent && l->regions->how.backing->lost) lm_regions_give_up(l->regions, slot, slots);
+  else if (lent && is_held(l, slot)) park(l, slot);
+  else lm_regions_put(l->regions, slot, slots);
+}
+
+static uint32_t take_parked(lm_large *l) {
+  lm_lock_take(&l->lock);
+  uint32_t all = l->parked;
+  l->parked = 0;
+  lm_lock_drop(&l->lock);
+  return all;
+}
+
+bool lm_large_unpark(lm_large *l) {
+  bool more = false;
+  for (uint32_t slot = take_parked(l), next; slot; slot = next) {
+    next = lm_map_span(slot)->next;
+    if (is_held(l, slot)) {
+      park(l, slot);
+      more = true;
+    } else {
+      lm_regions_put(l->regions, slot, slots_at(slot));
+    }
+  }
+  return more;
+}
+
+void lm_large_leave(lm_large *l) {
+  for (uint32_t slot = take_parked(l), next; slot; slot = next) {
+    next = lm_map_span(slot)->next;
+    lm_regions_give_up(l->regions, slot, slots_at(slot));
+  }
+}
+
+void lm_large_free(lm_large *l, lm_side *mark) {
+  uint32_t slot = head_slot(mark), slots = slots_at(slot);
+  if (use_of(slot) == LM_USE_GUARDED) {
+    atomic_fetch_sub_explicit(&guarded, 1, memory_order_relaxed);
+    quarantine(l, slot);
+    return;
+  }
+  bool backed = l->regions->how.backing, stray = use_of(slot) == LM_USE_STRAY;
+  uint64_t lent = backed ? atomic_exchange(&lm_map_span(slot)->lent, LM_LENT_NEVER) : 0;
+  lm_poison(lm_map_address(slot), bytes_of(slots));
+  unpublish(l, slot, slots);
+  if (backed) let_go(l, slot, lent);
+  else if (stray) lm_regions_give_up(l->regions, slot, slots);
+  else lm_regions_put(l->regions, slot, slots);
+}
+
+static void empty(char *from, char *end) {
+  if (from < end && lm_sys_purge(from, (size_t)(end - from))) memset(from, 0, (size_t)(end - from));
+}
+
+/* How many pages from the first on are alike. */
+static size_t run_of(const unsigned char *in, size_t pages) {
+  size_t n = 1;
+  while (n < pages && !((in[n] ^ *in) & 1)) n++;
+  return n;
+}
+
+void lm_large_zero(void *p, size_t size) {
+  enum { LOOK = 1024 };
+  unsigned char in[LOOK];
+  char *at = p, *bare = p, *end = (char *)p + lm_align_down(size, LM_PAGE);
+  while (at < end) {
+    size_t pages = (size_t)(end - at) / LM_PAGE;
+    if (pages > LOOK) pages = LOOK;
+    if (lm_sys_touched(at, pages * LM_PAGE, in)) memset(in, 1, pages);
+    for (size_t i = 0, n; i < pages; i += n, at += n * LM_PAGE) {
+      n = run_of(&in[i], pages - i);
+      if (!(in[i] & 1)) continue;
+      empty(bare, at); /* what is swapped out goes too */
+      memset(at, 0, n * LM_PAGE);
+      bare = at + n * LM_PAGE;
+    }
+  }
+  empty(bare, end);
+  memset(end, 0, size % LM_PAGE);
+}
+
+void lm_large_drain(lm_large *l) {
+  lm_lock_take(&l->lock);
+  while (l->waiting) leave_locked(l);
+  lm_own_free(l->ring);
+  l->ring = NULL;
+  lm_lock_drop(&l->lock);
+}
+
+static void shrink(lm_large *l, uint32_t slot, uint32_t slots, uint32_t less, size_t size) {
+  lm_map_resize_large(slot, slots, less, size);
+  lm_map_extent(slot + less, slots - less, LM_USE_NONE);
+  lm_map_extent(slot, less, LM_USE_LARGE);
+  lm_regions_put(l->regions, slot + less, slots - less);
+}
+
+static bool grow(lm_large *l, uint32_t slot, uint32_t slots, uint32_t more, size_t size) {
+  if (!lm_regions_extend(l->regions, slot + slots, more - slots)) return false;
+  lm_map_extent(slot, more, LM_USE_LARGE);
+  lm_map_resize_large(slot, slots, more, size);
+  return true;
+}
+
+/* Its slots are its own as long as it is there for others. */
+static bool is_lent(const lm_large *l, uint32_t slot) {
+  return l->regions->how.backing && atomic_load(&lm_map_span(slot)->lent);
+}
+
+bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
+  uint32_t slot = head_slot(place->side), slots = slots_at(slot);
+  if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
+  if (size < LM_SLOT / 4 || use_of(slot) != LM_USE_LARGE) return false;
+  size = usable_of(size);
+  uint32_t now = lm_map_slots(size);
+  if (now != slots && is_lent(l, slot)) return false;
+  if (now > slots && !grow(l, slot, slots, now, size)) return false;
+  if (size > place->size) lm_unpoison((void *)place->base, size);
+  else lm_poison((void *)(place->base + size), place->size - size);
+  if (now < slots) shrink(l, slot, slots, now, size);
+  else if (now == slots) lm_map_resize_large(slot, slots, slots, size);
+  return true;
+}
+
+void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
+  uint32_t from = head_slot(place->side), slots = slots_at(from);
+  const lm_prepare *how = &l->regions->how;
+  size = usable_of(size);
+  if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots))
+    return NULL;
+  if (how->page || how->lock || how->backing) return NULL;
+  bool clean;
+  uint32_t to = take_slots(l, lm_map_slots(size), LM_SLOT, &clean);
+  if (!to) return NULL;
+  if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to))) {
+    lm_regions_give_up(l->regions, to, lm_map_slots(size)); /* the target may be a hole now */
+    return NULL;
+  }
+  lm_token token = atomic_load_explicit(&lm_map_head_of(place->side)->token, memory_order_relaxed);
+  atomic_store_explicit(place->side, lm_mark_dead(place->mark), memory_order_release);
+  unpublish(l, from, slots);
+  publish(l, to, lm_map_slots(size), LM_USE_LARGE, 0, (uintptr_t)lm_map_address(to), size, token);
+  lm_regions_lose(l->regions, from, slots);
+  return lm_map_address(to);
+}
+
+bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_token) {
+  lm_place place;
+  lm_lock_take(&l->lock);
+  bool done = lm_map_find(p, &place) && place.large && place.strategy == l->strategy &&
+              place.base == (uintptr_t)p && place.token == old && lm_mark_is_live(place.mark) &&
+              atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_MARK_BUSY,
+                                                      memory_order_acq_rel, memory_order_relaxed);
+  if (done) {
+    /* It is another block, or becomes a larger one. */
+    if (!l->regions->how.backing) lm_age_reset(head_slot(place.side));
+    atomic_store_explicit(&lm_map_head_of(place.side)->token, new_token, memory_order_relaxed);
+    atomic_store_explicit(place.side, lm_mark_large(new_token), memory_order_release);
+  }
+  lm_lock_drop(&l->lock);
+  return done;
+}
+
+/* ---- Moving to another pool */
+
+static bool is_live_at(uint32_t slot) {
+  return lm_mark_is_live(lm_map_mark(&lm_map_span(slot)->mark));
+}
+
+/* Only the first slot's is asked by a free. */
+static void set_cacheable(uint32_t slot, bool cacheable) {
+  lm_span *head = lm_map_span(slot);
+  uint32_t bin = cacheable ? atomic_load_explicit(&head->bin, memory_order_relaxed) : 0;
+  atomic_store_explicit(&head->key, bin, memory_order_relaxed);
+}
+
+static bool change_use(uint32_t slot, uint32_t from, uint32_t to) {
+  return atomic_compare_exchange_strong_explicit(&lm_map_span(slot)->use, &from, to,
+                                                 memory_order_acq_rel, memory_order_relaxed);
+}
+
+/* Under the lock, so that what is there is not unpublished meanwhile. */
+bool lm_large_claim(lm_large *l, uint32_t slot) {
+  lm_view view;
+  uint32_t version;
+  lm_lock_take(&l->lock);
+  bool done = use_of(slot) == LM_USE_LARGE && lm_map_view(lm_map_span(slot), &view, &version) &&
+              view.strategy == l->strategy && is_live_at(slot) &&
+              change_use(slot, LM_USE_LARGE, LM_USE_MOVING);
+  if (done) set_cacheable(slot, false);
+  lm_lock_drop(&l->lock);
+  return done;
+}
+
+bool lm_large_hand_over(lm_side *mark) {
+  uint32_t slot = head_slot(mark);
+  if (lm_likely(use_of(slot) != LM_USE_MOVING)) return false;
+  lm_poison(lm_map_address(slot), bytes_of(slots_at(slot)));
+  if (change_use(slot, LM_USE_MOVING, LM_USE_LEFT)) return true;
+  return false;
+}
+
+size_t lm_large_release(lm_large *l, uint32_t slot, bool stray) {
+  const lm_span *head = lm_map_span(slot);
+  uint32_t slots = slots_at(slot);
+  lm_lock_take(&l->lock);
+  size_t size = atomic_load_explicit(&head->size, memory_order_relaxed);
+  bool held = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_LEFT;
+  if (held) set_cacheable(slot, !stray);
+  bool left = held && !change_use(slot, LM_USE_MOVING, stray ? LM_USE_STRAY : LM_USE_LARGE);
+  if (left) {
+    lm_map_forget_large(slot, slots);
+    lm_map_extent(slot, slots, LM_USE_NONE);
+  }
+  lm_lock_drop(&l->lock);
+  if (left) lm_regions_give_up(l->regions, slot, slots);
+  return left ? size : 0;
+}
+
+/* A block that a thread freed into a bin just before the grace is no more moved. */
+bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed) {
+  *freed = 0;
+  lm_lock_take(&l->lock);
+  bool claimed = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_LEFT;
+  bool live = use_of(slot) == LM_USE_MOVING && is_live_at(slot);
+  lm_lock_drop(&l->lock);
+  if (claimed && !live) *freed = lm_large_release(l, slot, false);
+  return live;
+}
+
+static void renew_locked(uint32_t slot, lm_token old, lm_token token) {
+  lm_span *head = lm_map_span(slot);
+  lm_mark mark = lm_map_mark(&head->mark);
+  if (!lm_mark_is_live(mark) || atomic_load_explicit(&head->token, memory_order_relaxed) != old)
+    return;
+  if (!atomic_compare_exchange_strong_explicit(&head->mark, &mark, LM_MARK_BUSY,
+                                               memory_order_acq_rel, memory_order_relaxed))
+    return;
+  atomic_store_explicit(&head->token, token, memory_order_relaxed);
+  atomic_store_explicit(&head->mark, mark, memory_order_release);
+}
+
+void lm_large_adopt(lm_large *to, lm_large *from, uint32_t slot, uint32_t bin, lm_token old,
+                    lm_token token) {
+  lm_large *first = from->strategy < to->strategy ? from : to, *second = first == from ? to : from;
+  lm_view view;
+  uint32_t version;
+  lm_lock_take(&first->lock); /* in the order of fork's */
+  lm_lock_take(&second->lock);
+  lm_require(lm_map_view(lm_map_span(slot), &view, &version));
+  view.strategy = to->strategy;
+  view.bin = bin;
+  if (view.key) view.key = bin;
+  view.size = atomic_load_explicit(&lm_map_span(slot)->size, memory_order_relaxed);
+  lm_map_describe_large(slot, slots_at(slot), &view);
+  renew_locked(slot, old, token);
+  lm_lock_drop(&second->lock);
+  lm_lock_drop(&first->lock);
+}

@@ -1,0 +1,319 @@
+/* strategy.c - interned descriptions of memory: a table by id that only grows, and chains by hash,
+ * which nothing ever leaves. */
+#include "heap/strategy.h"
+
+#include <string.h>
+
+#include "gpu/gpu.h"
+#include "os/error.h"
+#include "os/thread.h"
+#include "pages/own.h"
+
+lm_strategy lm_strategy_builtin = { .desc = { .name = "default" },
+                                    .whole = &lm_strategy_builtin,
+                                    .account = &lm_strategy_builtin };
+
+enum { CHAINS = 1024 };
+
+/* Under the lock: writes. In a chain the newest is first; the built-in one is in none, and not in
+ * the table. */
+static lm_lock lock;
+static _Atomic uint32_t added;
+static LM_SPARSE _Atomic(lm_strategy *) chain[CHAINS];
+LM_SPARSE _Atomic(lm_strategy *) lm_strategy_table[LM_STRATEGIES_MAX];
+
+/* ---- Descriptions */
+
+static bool needs_device(lm_kind kind) { return kind == LM_KIND_DEVICE || kind == LM_KIND_MANAGED; }
+
+static loam_status check_device(const lm_desc *d) {
+  if (d->kind == LM_KIND_DEVICE && (unsigned)d->supply >= LM_SUPPLIES)
+    return lm_fail(LOAM_EINVAL, "pool %d: there are pools 0-%d", d->supply, LM_SUPPLIES - 1);
+  if (d->device > LM_DEVICES_MAX)
+    return lm_fail(LOAM_EINVAL, "device %d: devices are 0-%d", d->device - 1, LM_DEVICES_MAX - 1);
+  if (d->kind == LM_KIND_MANAGED && d->prefer > LM_DEVICES_MAX + 1)
+    return lm_fail(LOAM_EINVAL, "prefer %d: devices are 0-%d", d->prefer - 2, LM_DEVICES_MAX - 1);
+  return LOAM_OK;
+}
+
+static loam_status check(const lm_desc *d) {
+  if (!memchr(d->name, 0, sizeof d->name))
+    return lm_fail(LOAM_EINVAL, "a strategy's name is longer than %d bytes", LM_STRATEGY_NAME - 1);
+  if ((unsigned)d->kind >= LM_KINDS)
+    return lm_fail(LOAM_EINVAL, "strategy kind %d: there are kinds 0-%d", d->kind, LM_KINDS - 1);
+  if (d->align && (!lm_is_pow2(d->align) || d->align > LM_GIB))
+    return lm_fail(LOAM_EINVAL, "align %zu: a power of two up to 1 GiB is possible", d->align);
+  if (!memchr(d->handler, 0, sizeof d->handler))
+    return lm_fail(LOAM_EINVAL, "a handler's name is longer than %zu bytes", sizeof d->handler - 1);
+  if (d->kind == LM_KIND_FILE && !memchr(d->dir, 0, sizeof d->dir))
+    return lm_fail(LOAM_EINVAL, "a folder's path is longer than %zu bytes", sizeof d->dir - 1);
+  if (d->kind == LM_KIND_FILE && d->dir[0] != '/')
+    return lm_fail(LOAM_EINVAL, "dir \"%s\": a file strategy has the absolute path of a folder",
+                   d->dir);
+  if (needs_device(d->kind)) return check_device(d);
+  if (d->kind == LM_KIND_HANDLER && !d->handler[0])
+    return lm_fail(LOAM_EINVAL, "a handler strategy without the handler's name");
+  return LOAM_OK;
+}
+
+static bool has_mask(int mode) {
+  return mode == LM_BIND_PREFERRED || mode == LM_BIND_BIND || mode == LM_BIND_INTERLEAVE ||
+         mode == LM_BIND_PREFERRED_MANY;
+}
+
+static void place(lm_placement *out, const lm_placement *p, lm_huge huge) {
+  out->mode = p->mode;
+  if (has_mask(p->mode)) out->nodes = p->nodes;
+  if (p->mode != LM_BIND_WEIGHTED) return;
+  for (unsigned i = 0; i < LM_NODES_MAX; i++) {
+    out->weight[i] = p->weight[i];
+    if (p->weight[i]) out->nodes |= (uint64_t)1 << i;
+  }
+  out->huge = huge >= LM_HUGE_THP;
+}
+
+/* Whether its memory is a file's. */
+static bool is_backed(lm_kind kind) { return kind == LM_KIND_SHARED || kind == LM_KIND_FILE; }
+
+/* Equal descriptions become equal bytes: padding, what stands behind a name and what the kind or
+ * mode does not use are zero. */
+static void canonicalise(lm_desc *out, const lm_desc *d) {
+  memset(out, 0, sizeof *out);
+  strcpy(out->name, d->name);
+  out->kind = d->kind;
+  out->align = d->align;
+  out->limit = d->limit;
+  place(&out->placement, &d->placement, d->huge);
+  out->huge = d->huge;
+  out->zero = d->zero;
+  out->prefault = d->prefault;
+  out->lock = d->lock;
+  if (!is_backed(d->kind)) out->guard = d->guard;
+  if (d->kind == LM_KIND_HANDLER) strcpy(out->handler, d->handler);
+  if (d->kind == LM_KIND_FILE) strcpy(out->dir, d->dir);
+  if (needs_device(d->kind)) out->device = d->device;
+  if (d->kind == LM_KIND_DEVICE) out->supply = d->supply;
+  if (d->kind == LM_KIND_MANAGED) out->prefer = d->prefer;
+  if (d->kind != LM_KIND_PINNED) return;
+  out->mapped = d->mapped;
+  out->portable = d->portable;
+  out->write_combined = d->write_combined;
+}
+
+/* ---- The table */
+
+uint32_t lm_strategy_count(void) { return 1 + atomic_load_explicit(&added, memory_order_acquire); }
+
+static uint32_t hash_bytes(uint32_t h, const void *bytes, size_t n) {
+  for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)bytes)[i]) * 0x01000193u;
+  return h;
+}
+
+/* What is before the limit, and behind it. */
+enum { BEFORE = offsetof(lm_desc, limit), BEHIND = BEFORE + sizeof(size_t) };
+
+static uint32_t hash_of(const lm_desc *desc) { /* FNV-1a */
+  uint32_t h = hash_bytes(0x811c9dc5u, desc, BEFORE);
+  return hash_bytes(h, (const char *)desc + BEHIND, sizeof *desc - BEHIND);
+}
+
+static bool is_same_but_limit(const lm_desc *a, const lm_desc *b) {
+  return !memcmp(a, b, BEFORE) &&
+         !memcmp((const char *)a + BEHIND, (const char *)b + BEHIND, sizeof *a - BEHIND);
+}
+
+static _Atomic(lm_strategy *) *chain_of(uint32_t hash) { return &chain[hash % CHAINS]; }
+
+static lm_strategy *find(const lm_desc *desc, uint32_t hash) {
+  if (!memcmp(&lm_strategy_builtin.desc, desc, sizeof *desc)) return &lm_strategy_builtin;
+  lm_strategy *s = atomic_load_explicit(chain_of(hash), memory_order_acquire);
+  while (s && (s->hash != hash || memcmp(&s->desc, desc, sizeof *desc) != 0)) s = s->older;
+  return s;
+}
+
+/* Of a part, that of its whole. */
+static lm_strategy *account_of(lm_strategy *made) {
+  if (made->whole != made) return made->whole->account;
+  lm_strategy *s = atomic_load_explicit(chain_of(made->hash), memory_order_acquire);
+  while (made->desc.limit && s) {
+    if (s->desc.limit && s->hash == made->hash && is_same_but_limit(&s->desc, &made->desc))
+      return s->account;
+    s = s->older;
+  }
+  return made;
+}
+
+/* The pointer before the count: every id below the count can be looked up. The count before the
+ * chain: who finds it by description knows an id below the count. Each release is for an acquire of
+ * who finds it: by id, by the count, by description. */
+static void add_locked(lm_strategy *s) {
+  uint32_t id = 1 + atomic_load_explicit(&added, memory_order_relaxed);
+  s->id = id;
+  s->account = account_of(s);
+  s->older = atomic_load_explicit(chain_of(s->hash), memory_order_relaxed);
+  atomic_store_explicit(&lm_strategy_table[id], s, memory_order_release);
+  atomic_store_explicit(&added, id, memory_order_release);
+  atomic_store_explicit(chain_of(s->hash), s, memory_order_release);
+}
+
+/* The strategy that another thread made meanwhile, or `made`; NULL if the table is full. */
+static lm_strategy *settle(lm_strategy *made) {
+  lm_lock_take(&lock);
+  lm_strategy *s = find(&made->desc, made->hash);
+  if (!s && lm_strategy_count() < LM_STRATEGIES_MAX) {
+    add_locked(made);
+    s = made;
+  }
+  lm_lock_drop(&lock);
+  return s;
+}
+
+static bool wants_shares(const lm_desc *d) {
+  return d->kind == LM_KIND_HOST && d->placement.mode == LM_BIND_LOCAL && !d->placement.nodes &&
+         !lm_is_pow2((size_t)lm_numa_nodes());
+}
+
+static bool wants_twins(const lm_desc *d) {
+  return d->kind == LM_KIND_PINNED && !d->write_combined;
+}
+
+static void discard(lm_strategy *made) {
+  lm_own_free(made->shares);
+  lm_own_free(made->twins);
+  lm_own_free(made);
+}
+
+/* NULL without memory. */
+static lm_strategy *prepare(const lm_desc *desc, uint32_t hash) {
+  lm_strategy *made = lm_own_alloc(sizeof *made);
+  if (!made) return NULL;
+  memcpy(&made->desc, desc, sizeof *desc); /* with the padding */
+  made->hash = hash;
+  made->whole = made;
+  if (wants_shares(desc)) made->shares = lm_own_alloc(sizeof *made->shares);
+  if (wants_twins(desc)) made->twins = lm_own_alloc(sizeof *made->twins);
+  bool lacks = (wants_shares(desc) && !made->shares) || (wants_twins(desc) && !made->twins);
+  if (!lacks) return made;
+  discard(made);
+  return NULL;
+}
+
+/* Memory is had before the lock is taken, which so is a leaf. */
+static loam_status make(const lm_desc *desc, uint32_t hash, lm_strategy **out) {
+  lm_strategy *made = prepare(desc, hash);
+  if (!made) return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
+  lm_thread_leaf(&lock);
+  lm_strategy *s = settle(made);
+  if (s != made) discard(made);
+  if (!s)
+    return lm_fail(LOAM_EBUDGET, "strategy \"%s\": a process has at most %d strategies in its life",
+                   desc->name, LM_STRATEGIES_MAX);
+  *out = s;
+  return LOAM_OK;
+}
+
+loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out) {
+  loam_status status = check(desc);
+  if (status) return status;
+  lm_desc canonical;
+  canonicalise(&canonical, desc);
+  uint32_t hash = hash_of(&canonical);
+  lm_strategy *known = find(&canonical, hash);
+  if (!known) return make(&canonical, hash, out);
+  *out = known;
+  return LOAM_OK;
+}
+
+/* ---- Shares and twins --------------------------------------------------------------------- */
+
+/* A part of a whole, whose description is no other's (see canonicalise). */
+static lm_strategy *make_part(lm_strategy *whole, const lm_desc *desc) {
+  lm_strategy *part = lm_own_alloc(sizeof *part);
+  if (!part) return NULL;
+  memcpy(&part->desc, desc, sizeof *desc);
+  part->hash = hash_of(desc);
+  part->whole = whole;
+  lm_strategy *s = settle(part);
+  if (s != part) lm_own_free(part);
+  return s;
+}
+
+static lm_strategy *make_share(lm_strategy *whole, unsigned node) {
+  lm_desc desc;
+  memcpy(&desc, &whole->desc, sizeof desc);
+  desc.placement.nodes = (uint64_t)1 << node;
+  return make_part(whole, &desc);
+}
+
+static lm_strategy *share_of(lm_strategy *whole, unsigned node) {
+  _Atomic(lm_strategy *) *at = &whole->shares->of[node];
+  lm_strategy *share = atomic_load_explicit(at, memory_order_acquire);
+  if (lm_likely(share != NULL)) return share;
+  share = make_share(whole, node);
+  if (share) atomic_store_explicit(at, share, memory_order_release);
+  return share ? share : whole;
+}
+
+static lm_strategy *make_twin(lm_strategy *whole, int node, bool asked) {
+  lm_desc desc;
+  memcpy(&desc, &whole->desc, sizeof desc);
+  desc.asked = asked;
+  if (node >= 0) desc.placement.mode = LM_BIND_PREFERRED;
+  if (node >= 0) desc.placement.nodes = (uint64_t)1 << node;
+  return make_part(whole, &desc);
+}
+
+lm_strategy *lm_strategy_twin(lm_strategy *whole, int node, bool asked) {
+  if (!whole->twins || (node < 0 && !asked)) return whole;
+  _Atomic(lm_strategy *) *at = &whole->twins->of[node + 1][asked];
+  lm_strategy *twin = atomic_load_explicit(at, memory_order_acquire);
+  if (lm_likely(twin != NULL)) return twin;
+  twin = make_twin(whole, node, asked);
+  if (twin) atomic_store_explicit(at, twin, memory_order_release);
+  return twin ? twin : whole;
+}
+
+lm_strategy *lm_strategy_share(lm_strategy *whole) { return share_of(whole, lm_numa_near()); }
+
+lm_strategy *lm_strategy_on(lm_strategy *s, unsigned node) {
+  return s->shares && lm_numa_has(node) ? share_of(s, node) : s;
+}
+
+const char *const lm_kind_texts[LM_KINDS] = {
+  [LM_KIND_HOST] = "host",       [LM_KIND_SYSTEM] = "system", [LM_KIND_HANDLER] = "handler",
+  [LM_KIND_DENY] = "deny",       [LM_KIND_PINNED] = "pinned", [LM_KIND_DEVICE] = "device",
+  [LM_KIND_MANAGED] = "managed", [LM_KIND_SHARED] = "shared", [LM_KIND_FILE] = "file",
+};
+
+/* ---- Limits ------------------------------------------------------------------------------- */
+
+static size_t left_of(const lm_strategy *s, int64_t used) {
+  if (used < 0) return s->desc.limit;
+  return (size_t)used < s->desc.limit ? s->desc.limit - (size_t)used : 0;
+}
+
+uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
+  if (!s->desc.limit || !size) return want;
+  int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+  size_t n;
+  do {
+    n = left_of(s, used) / size;
+    if (n > want) n = want;
+    if (!n) return 0;
+  } while (!atomic_compare_exchange_weak_explicit(&s->account->used, &used,
+                                                  used + (int64_t)(n * size), memory_order_relaxed,
+                                                  memory_order_relaxed));
+  return (uint32_t)n;
+}
+
+bool lm_limit_take(lm_strategy *s, size_t bytes) { return lm_limit_take_some(s, bytes, 1) == 1; }
+
+void lm_limit_give(lm_strategy *s, int64_t bytes) {
+  if (s->desc.limit && bytes)
+    atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed);
+}
+
+size_t lm_limit_left(const lm_strategy *s) {
+  if (!s->desc.limit) return SIZE_MAX;
+  return left_of(s, atomic_load_explicit(&s->account->used, memory_order_relaxed));
+}

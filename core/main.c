@@ -1,4 +1,0 @@
-/* main.c - the `loam` command. What it does is written in lua/loam/cli. */
-#include "command.h"
-
-int main(int argc, char **argv) { return lm_command(argc, argv); }

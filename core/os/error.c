@@ -1,0 +1,146 @@
+/* error.c - the last failure of a thread, in words; and events for people. */
+#include "os/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "os/thread.h"
+
+/* ---- Failures */
+
+/* This thread failed before there was memory for its words. */
+static _Thread_local bool is_mute __attribute__((tls_model("initial-exec")));
+
+/* By way of the stack, because the new words often quote the old ones. */
+static void set_words(const char *format, va_list arguments) {
+  lm_thread *t = lm_thread_get();
+  is_mute = !t;
+  if (!t) return;
+  char words[LM_ERROR_SIZE];
+  vsnprintf(words, sizeof words, format, arguments);
+  strcpy(t->error, words);
+}
+
+loam_status lm_fail(loam_status status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  set_words(format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+void *lm_fail_null(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  set_words(format, arguments);
+  va_end(arguments);
+  return NULL;
+}
+
+const char *loam_error(void) {
+  if (lm_self) return lm_self->error;
+  return is_mute ? "no memory: not even for a thread's bookkeeping" : "";
+}
+
+const char *loam_status_text(loam_status status) {
+  switch (status) {
+#define STATUS_TEXT(name, value, words) \
+  case name: return words;
+    LOAM_STATUS_LIST(STATUS_TEXT)
+#undef STATUS_TEXT
+  }
+  return "not a status of loam";
+}
+
+/* ---- Events */
+
+static struct {
+  lm_lock lock;
+  loam_event_fn callback;
+  void *ctx;
+} listener;
+
+void loam_on_event(loam_event_fn callback, void *ctx) {
+  lm_thread_leaf(&listener.lock);
+  lm_lock_take(&listener.lock);
+  listener.callback = callback;
+  listener.ctx = ctx;
+  lm_lock_drop(&listener.lock);
+}
+
+/* Whether anybody listens, and who. */
+static bool is_heard(loam_event_fn *callback, void **ctx) {
+  lm_lock_take(&listener.lock);
+  *callback = listener.callback;
+  *ctx = listener.ctx;
+  lm_lock_drop(&listener.lock);
+  return *callback;
+}
+
+/* Whoever allocates or frees is not cancelled by what others have to say about it. */
+static void call(loam_event_fn callback, void *ctx, const loam_event *event) {
+  lm_sys_calm();
+  callback(ctx, event);
+  lm_sys_calm_end();
+}
+
+void lm_event_tell(const loam_event *event) {
+  loam_event_fn callback;
+  void *ctx;
+  if (is_heard(&callback, &ctx)) call(callback, ctx, event);
+}
+
+bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
+              ...) {
+  loam_event_fn callback;
+  void *ctx;
+  if (!is_heard(&callback, &ctx)) return false;
+  char message[LM_ERROR_SIZE];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  const void *caller = kind == LOAM_EVENT_BAD_FREE && lm_self ? lm_self->caller : NULL;
+  loam_event event = { kind, generation, pointer, message, caller };
+  call(callback, ctx, &event);
+  return true;
+}
+
+/* ---- Words */
+
+/* How one byte is shown; returns the length, at most 4. */
+static size_t show_byte(char *out, unsigned char c) {
+  static const char digits[] = "0123456789ABCDEF";
+  if (c == '"' || c == '\\') {
+    out[0] = '\\';
+    out[1] = (char)c;
+    return 2;
+  }
+  if (c >= ' ' && c <= '~') {
+    out[0] = (char)c;
+    return 1;
+  }
+  out[0] = '\\';
+  out[1] = 'x';
+  out[2] = digits[c >> 4];
+  out[3] = digits[c & 15];
+  return 4;
+}
+
+/* What does not fit ends in three dots, inside the quotes. */
+const char *lm_quote(char *buffer, size_t size, const char *text) {
+  enum { CLOSE = sizeof "...\"" }; /* with the terminator */
+  lm_require(size >= 1 + CLOSE);
+  size_t used = 0;
+  buffer[used++] = '"';
+  for (; text && *text; text++) {
+    char shown[4];
+    size_t n = show_byte(shown, (unsigned char)*text);
+    if (used + n + CLOSE > size) break;
+    memcpy(buffer + used, shown, n);
+    used += n;
+  }
+  strcpy(buffer + used, text && *text ? "...\"" : "\"");
+  return buffer;
+}

@@ -1,0 +1,47 @@
+/* lock.c - a lock of four bytes: the slow path. */
+#include "os/lock.h"
+
+#include <pthread.h>
+
+enum { SPINS = 64 };
+
+LM_INLINE void pause_cpu(void) { __builtin_ia32_pause(); }
+
+/* What a lock guards here takes a fraction of a microsecond, so a short spin usually wins. */
+static bool spin(lm_lock *lock) {
+  for (int i = 0; i < SPINS; i++) {
+    uint32_t free = 0;
+    if (atomic_compare_exchange_weak_explicit(&lock->state, &free, 1, memory_order_acquire,
+                                              memory_order_relaxed))
+      return true;
+    pause_cpu();
+  }
+  return false;
+}
+
+LM_NOINLINE void lm_lock_wait(lm_lock *lock) {
+  if (spin(lock)) return;
+  while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0)
+    lm_sys_wait(&lock->state, 2);
+}
+
+_Thread_local uint32_t lm_shields __attribute__((tls_model("initial-exec")));
+_Thread_local bool lm_shield_hides __attribute__((tls_model("initial-exec")));
+
+void lm_shield_first(void) {
+  int before;
+  lm_shield_hides = !pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before) &&
+                    before == PTHREAD_CANCEL_ASYNCHRONOUS;
+}
+
+/* Does not return if the thread was cancelled meanwhile. */
+void lm_shield_last(void) {
+  int before;
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+}
+
+void lm_shield_renew(void) {
+  if (!lm_shields) return;
+  lm_shields = 1;
+  lm_unshield();
+}

@@ -1,0 +1,205 @@
+/* sys_file.c - files as memory, for Linux. */
+#define _GNU_SOURCE 1
+#include "os/sys_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "os/outcome.h"
+
+static int opened(int fd, int before, int *out) {
+  if (fd < 0) return outcome(fd, before);
+  *out = fd;
+  return 0;
+}
+
+int lm_sys_file_memory(int *out) {
+  if (is_refused()) return ENOMEM;
+  int before = errno, fd = memfd_create("loam", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd >= 0) (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK);
+  return opened(fd, before, out);
+}
+
+/* Where the filesystem has no files without a name, one that loses it at once. */
+static int open_briefly(const char *dir) {
+  char path[4096];
+  int n = snprintf(path, sizeof path, "%s/.loam-XXXXXX", dir);
+  if (n < 0 || (size_t)n >= sizeof path) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  int fd = mkostemp(path, O_CLOEXEC);
+  if (fd >= 0) unlink(path);
+  return fd;
+}
+
+/* A filesystem that writes elsewhere what is written again needs room each time: not this file. */
+static void write_in_place(int fd) {
+  int flags;
+  if (ioctl(fd, FS_IOC_GETFLAGS, &flags)) return;
+  flags |= FS_NOCOW_FL;
+  (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
+}
+
+int lm_sys_file_in(const char *dir, int *out) {
+  if (is_refused()) return ENOSPC;
+  lm_sys_calm();
+  int before = errno, fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) fd = open_briefly(dir);
+  if (fd >= 0) write_in_place(fd);
+  int error = opened(fd, before, out);
+  errno = before;
+  lm_sys_calm_end();
+  return error;
+}
+
+/* Asked first, because the kernel's answer is a signal that ends the process. */
+static bool is_too_long(uint64_t length) {
+  struct rlimit limit;
+  if (length > INT64_MAX) return true;
+  return !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY &&
+         length > limit.rlim_cur;
+}
+
+int lm_sys_file_length(int fd, uint64_t length) {
+  if (is_refused()) return ENOSPC;
+  if (is_too_long(length)) return EFBIG;
+  int before = errno;
+  return outcome(ftruncate(fd, (off_t)length), before);
+}
+
+/* In steps, because a signal undoes what a call has done so far. */
+int lm_sys_file_reserve(int fd, uint64_t offset, uint64_t size) {
+  const uint64_t step = 16 * LM_MIB;
+  if (is_refused()) return ENOSPC;
+  if (is_too_long(offset + size)) return EFBIG;
+  int before = errno, error = 0;
+  lm_sys_calm();
+  for (uint64_t done = 0; done < size && !error;) {
+    uint64_t some = size - done < step ? size - done : step;
+    error = outcome(fallocate(fd, 0, (off_t)(offset + done), (off_t)some), before);
+    if (!error) done += some;
+    else if (error == EINTR) error = 0;
+  }
+  lm_sys_calm_end();
+  return error;
+}
+
+static int map(void *at, size_t size, int access, int flags, int fd, uint64_t offset, void **out) {
+  int before = errno;
+  void *p = mmap(at, size, access, flags, fd, (off_t)offset);
+  if (p == MAP_FAILED) return outcome(-1, before);
+  *out = p;
+  return 0;
+}
+
+int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private) {
+  if (is_refused()) return ENOMEM;
+  void *same;
+  int kind = private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+  return map(at, size, PROT_READ | PROT_WRITE, kind | MAP_FIXED, fd, offset, &same);
+}
+
+int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out) {
+  if (is_refused()) return ENOMEM;
+  int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  return map(NULL, size, access, MAP_SHARED, fd, offset, out);
+}
+
+int lm_sys_file_punch(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(madvise(at, size, MADV_REMOVE), before);
+}
+
+void lm_sys_file_close(int fd) {
+  int before = errno;
+  lm_sys_calm();
+  close(fd);
+  lm_sys_calm_end();
+  errno = before;
+}
+
+int lm_sys_file_reopen(int fd, int *out) {
+  char path[32];
+  if (is_refused()) return EMFILE;
+  int before = errno;
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  lm_sys_calm();
+  int error = opened(open(path, O_RDWR | O_CLOEXEC), before, out);
+  lm_sys_calm_end();
+  return error;
+}
+
+/* Locks of the description, not of the process: they end with it, also when it was forked. */
+int lm_sys_file_hold(int fd, uint64_t offset, uint64_t size) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  struct flock lock = { .l_type = F_RDLCK, .l_start = (off_t)offset, .l_len = (off_t)size };
+  return outcome(fcntl(fd, F_OFD_SETLK, &lock), before);
+}
+
+int lm_sys_file_is_held(int fd, uint64_t offset, uint64_t size, bool *out) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  struct flock lock = { .l_type = F_WRLCK, .l_start = (off_t)offset, .l_len = (off_t)size };
+  int error = outcome(fcntl(fd, F_OFD_GETLK, &lock), before);
+  if (!error) *out = lock.l_type != F_UNLCK;
+  return error;
+}
+
+/* ---- Filesystems */
+
+typedef struct magic {
+  unsigned long number;
+  const char *name;
+  bool is_memory, is_remote;
+} magic;
+
+static const magic magics[] = {
+  { 0x01021994, "tmpfs", true, false },
+  { 0x858458f6, "ramfs", true, false },
+  { 0x958458f6, "hugetlbfs", true, false },
+  { 0xef53, "ext4", false, false },
+  { 0x58465342, "xfs", false, false },
+  { 0x9123683e, "btrfs", false, false },
+  { 0xf2f52010, "f2fs", false, false },
+  { 0x2fc12fc1, "zfs", false, false },
+  { 0x794c7630, "overlayfs", false, false },
+  { 0xca451a4e, "bcachefs", false, false },
+  { 0x4d44, "vfat", false, false },
+  { 0x2011bab0, "exfat", false, false },
+  { 0x6969, "nfs", false, true },
+  { 0xff534d42, "cifs", false, true },
+  { 0xfe534d42, "smb2", false, true },
+  { 0x01021997, "9p", false, true },
+  { 0x00c36400, "ceph", false, true },
+  { 0x65735546, "fuse", false, true },
+};
+
+int lm_sys_filesystem(const char *dir, lm_filesystem *out) {
+  struct statfs st;
+  if (is_refused()) return ENOMEM;
+  int before = errno, error = outcome(statfs(dir, &st), before);
+  if (error) return error;
+  *out = (lm_filesystem){ .free = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize };
+  unsigned long number = (uint32_t)st.f_type;
+  snprintf(out->name, sizeof out->name, "type %#lx", number);
+  for (size_t i = 0; i < LM_COUNT(magics); i++) {
+    if (magics[i].number != number) continue;
+    snprintf(out->name, sizeof out->name, "%s", magics[i].name);
+    out->is_memory = magics[i].is_memory;
+    out->is_remote = magics[i].is_remote;
+  }
+  return 0;
+}

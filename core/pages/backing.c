@@ -1,0 +1,149 @@
+/* backing.c - the file that a pool's memory is in. */
+#include "pages/backing.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "os/sys_file.h"
+
+/* The kernel counts memory strictly: then a touch of memory that was not counted before is fatal
+ * where it is a file's. */
+static bool is_counted_strictly(void) {
+  char text[16];
+  size_t length;
+  if (lm_sys_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text, &length)) return false;
+  return text[0] == '2';
+}
+
+void lm_backing_init(lm_backing *b, const char *dir) {
+  b->dir = dir;
+  b->reserves = dir || is_counted_strictly();
+  b->file = LM_NO_DESCRIPTOR;
+}
+
+void lm_backing_finish(lm_backing *b) { lm_descriptor_close(&b->file); }
+
+static bool failed(lm_backing *b, int error) {
+  if (error) atomic_store_explicit(&b->error, error, memory_order_relaxed);
+  return error != 0;
+}
+
+/* Where a file must not be: also a folder that was another when the policy was loaded, or for which
+ * an or_else is there. */
+static int judge(const char *dir, lm_filesystem *out) {
+  int error = lm_sys_filesystem(dir, out);
+  return error ? error : out->is_memory ? EMEDIUMTYPE : out->is_remote ? EREMOTE : 0;
+}
+
+static int open_in(const char *dir, int *fd) {
+  lm_filesystem fs;
+  int error = judge(dir, &fs);
+  return error ? error : lm_sys_file_in(dir, fd);
+}
+
+static bool is_open(lm_backing *b) {
+  if (lm_descriptor_is_ours(&b->file)) return true;
+  int fd = -1;
+  int error = b->dir ? open_in(b->dir, &fd) : lm_sys_file_memory(&fd);
+  if (failed(b, error)) return false;
+  b->file = lm_descriptor_keep(fd);
+  if (b->file.fd < 0) return !failed(b, EMFILE);
+  b->length = 0;
+  b->lost = b->is_open;
+  b->is_open = true;
+  return true;
+}
+
+bool lm_backing_map(lm_backing *b, void *at, size_t size) {
+  uint64_t offset = lm_backing_offset(at), end = offset + size;
+  if (!is_open(b)) return false;
+  if (end > b->length) {
+    if (failed(b, lm_sys_file_length(b->file.fd, end))) return false;
+    b->length = end;
+  }
+  return !failed(b, lm_sys_file_map(b->file.fd, offset, at, size, false));
+}
+
+bool lm_backing_reserve(lm_backing *b, void *at, size_t size) {
+  return !b->reserves || !failed(b, lm_sys_file_reserve(b->file.fd, lm_backing_offset(at), size));
+}
+
+/* EACCES: a child's private view of its parent's file, in which nothing is ours to take. */
+bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked) {
+  (void)b;
+  if (locked && lm_sys_unlock(at, size)) return false;
+  int error = lm_sys_file_punch(at, size);
+  if (error && error != EACCES && locked) (void)lm_sys_lock(at, size);
+  return !error || error == EACCES;
+}
+
+/* What cannot be known is held. */
+bool lm_backing_is_held(const lm_backing *b, void *at, size_t size) {
+  bool held = true;
+  if (!b->lost && lm_descriptor_is_ours(&b->file))
+    (void)lm_sys_file_is_held(b->file.fd, lm_backing_offset(at), size, &held);
+  return held;
+}
+
+/* Where the system refuses, parent and child go on seeing each other's stores. */
+void lm_backing_inherit(const lm_backing *b, void *at, size_t size) {
+  if (lm_descriptor_is_ours(&b->file))
+    (void)lm_sys_file_map(b->file.fd, lm_backing_offset(at), at, size, true);
+}
+
+void lm_backing_leave(lm_backing *b) {
+  lm_descriptor_close(&b->file);
+  b->is_open = b->lost = false;
+}
+
+/* ---- Words */
+
+static const char *try_dir(const char *dir, char *words, size_t size) {
+  int fd = -1, error = lm_sys_file_in(dir, &fd);
+  if (error) {
+    snprintf(words, size, "no file can be made there: %s", strerrordesc_np(error));
+    return words;
+  }
+  void *at;
+  error = lm_sys_file_reserve(fd, 0, LM_SLOT);
+  if (!error) error = lm_sys_file_attach(fd, 0, LM_SLOT, true, &at);
+  if (!error) {
+    error = lm_sys_file_punch(at, LM_SLOT);
+    lm_sys_unmap(at, LM_SLOT);
+  }
+  lm_sys_file_close(fd);
+  if (!error) return NULL;
+  snprintf(words, size, "its filesystem cannot reserve room and give it back: %s",
+           strerrordesc_np(error));
+  return words;
+}
+
+const char *lm_backing_refusal(const char *dir, char *words, size_t size) {
+  lm_filesystem fs;
+  int error = judge(dir, &fs);
+  if (!error) return try_dir(dir, words, size);
+  if (error == EMEDIUMTYPE) snprintf(words, size, "it is on %s, which is memory itself", fs.name);
+  else if (error == EREMOTE)
+    snprintf(words, size, "it is on %s: a touch of memory must not wait for a server", fs.name);
+  else snprintf(words, size, "%s", strerrordesc_np(error));
+  return words;
+}
+
+const char *lm_backing_why(const lm_backing *b) {
+  switch (atomic_load_explicit(&b->error, memory_order_relaxed)) {
+    case 0: return "it has no memory";
+    case ENOSPC: return b->dir ? "no space is left on its filesystem" : "it has no memory";
+    case EDQUOT: return "the disk quota of this user is exceeded";
+    case EFBIG: return "the largest size of a file (ulimit -f) is exceeded";
+    case ENOENT: return "its folder is not there any more";
+    case EACCES: return "its folder cannot be written any more";
+    case EROFS: return "its filesystem is read-only";
+    case EMEDIUMTYPE: return "its folder is in memory itself";
+    case EREMOTE: return "its folder is on a server, which a touch of memory must not wait for";
+    case EOPNOTSUPP: return "its filesystem cannot reserve room";
+    case EMFILE:
+    case ENFILE: return "no descriptor is left for its file";
+    default: return b->dir ? "its file could not be used" : "it has no memory";
+  }
+}

@@ -1,0 +1,22 @@
+/* class.c - the table from sizes to classes. */
+#include "pages/class.h"
+
+#define X2(c) c, c
+#define X4(c) X2(c), X2(c)
+#define X8(c) X4(c), X4(c)
+#define X16(c) X8(c), X8(c)
+#define X32(c) X16(c), X16(c)
+#define X64(c) X32(c), X32(c)
+#define X128(c) X64(c), X64(c)
+#define X256(c) X128(c), X128(c)
+#define X512(c) X256(c), X256(c)
+/* The four classes of a doubling, each as many units wide. */
+#define FOUR(x, c) x(S(c)), x(S(c + 1)), x(S(c + 2)), x(S(c + 3))
+#define S(c) ((c)*LM_LANE_STEP)
+#define ONE(c) c
+
+/* clang-format off */
+const uint16_t lm_class_steps[LM_SMALL_MAX / 16 + 1] = {
+  0, FOUR(ONE, 0), FOUR(ONE, 4), FOUR(X2, 8), FOUR(X4, 12), FOUR(X8, 16), FOUR(X16, 20),
+  FOUR(X32, 24), FOUR(X64, 28), FOUR(X128, 32), FOUR(X256, 36), FOUR(X512, 40),
+};

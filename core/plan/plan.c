@@ -1,0 +1,326 @@
+/* plan.c - the checker of images and the evaluator. */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "os/error.h"
+
+/* ---- Checking an image -------------------------------------------------------------------- */
+
+static loam_status refuse(const char *what, unsigned index, long value) {
+  return lm_fail(LOAM_EINVAL, "plan image: %s %u: %ld is not valid", what, index, value);
+}
+
+/* How many more numbers stand on the stack after an instruction, and how many it needs there. */
+static int code_takes(unsigned op) {
+  if (op == LM_OP_CONST || op == LM_OP_INPUT) return 0;
+  if (op == LM_OP_NEG || op == LM_OP_FLOOR || op == LM_OP_CEIL || op == LM_OP_ABS) return 1;
+  return 2;
+}
+
+static loam_status check_code(const lm_plan *plan, const lm_node *node, unsigned index) {
+  if (node->code > plan->codes || node->code_n > plan->codes - node->code)
+    return refuse("code range of node", index, (long)node->code);
+  int depth = 0;
+  for (uint32_t i = node->code; i < node->code + node->code_n; i++) {
+    const lm_code *c = &plan->code[i];
+    if (c->op >= LM_OPS) return refuse("op of code", i, c->op);
+    if (c->op == LM_OP_INPUT && c->input >= LM_INPUTS) return refuse("input of code", i, c->input);
+    int takes = code_takes(c->op);
+    if (depth < takes) return refuse("stack at code", i, depth);
+    depth += 1 - takes;
+    if (depth > LM_STACK) return refuse("stack at code", i, depth);
+  }
+  if (depth != 2) return refuse("stack after node", index, depth);
+  return LOAM_OK;
+}
+
+static bool is_target(const lm_plan *plan, uint32_t from, int32_t to) {
+  if (to < 0) return (uint32_t)~to < plan->leaves;
+  return (uint32_t)to > from && (uint32_t)to < plan->nodes;
+}
+
+static loam_status check_node(const lm_plan *plan, uint32_t i) {
+  const lm_node *node = &plan->node[i];
+  if (node->cmp > LM_CMP_EQ) return refuse("comparison of node", i, node->cmp);
+  if (!is_target(plan, i, node->yes)) return refuse("yes of node", i, node->yes);
+  if (!is_target(plan, i, node->no)) return refuse("no of node", i, node->no);
+  if (node->code_n) return check_code(plan, node, i);
+  if (node->input >= LM_INPUTS) return refuse("input of node", i, node->input);
+  return LOAM_OK;
+}
+
+static loam_status check_leaf(const lm_plan *plan, uint32_t i) {
+  const lm_leaf *leaf = &plan->leaf[i];
+  if (leaf->n < 1 || leaf->n > LM_CHAIN_MAX) return refuse("length of leaf", i, (long)leaf->n);
+  if (leaf->first > plan->chains || leaf->n > plan->chains - leaf->first)
+    return refuse("chain of leaf", i, (long)leaf->first);
+  return LOAM_OK;
+}
+
+/* Whoever serves needs bins: better known at a load than when memory is asked for. */
+static loam_status reserve(const lm_plan *plan) {
+  for (uint32_t i = 0; i < plan->chains; i++) {
+    lm_strategy *s = lm_strategy_at(plan->chain[i]);
+    if (lm_kind_is_pooled(s->desc.kind) && !lm_pool_reserve(s))
+      return lm_fail(LOAM_EBUDGET,
+                     "strategy \"%s\": %d strategies hold memory or are named by the policy, "
+                     "which is the most",
+                     s->desc.name, LM_POOL_PLACES - 1);
+  }
+  return LOAM_OK;
+}
+
+static loam_status check(const lm_plan *plan) {
+  loam_status status = LOAM_OK;
+  if (!plan->leaves) return refuse("count of leaves", 0, 0);
+  for (uint32_t i = 0; !status && i < plan->nodes; i++) status = check_node(plan, i);
+  for (uint32_t i = 0; !status && i < plan->leaves; i++) status = check_leaf(plan, i);
+  uint32_t strategies = lm_strategy_count();
+  for (uint32_t i = 0; !status && i < plan->chains; i++)
+    if (plan->chain[i] >= strategies) status = refuse("strategy in chain", i, plan->chain[i]);
+  return status;
+}
+
+/* ---- Reading and comparing ---------------------------------------------------------------- */
+
+static uint32_t reads_of(const lm_plan *plan, const lm_node *node) {
+  if (!node->code_n) return 1u << node->input;
+  uint32_t reads = 0;
+  for (uint32_t i = node->code; i < node->code + node->code_n; i++)
+    if (plan->code[i].op == LM_OP_INPUT) reads |= 1u << plan->code[i].input;
+  return reads;
+}
+
+static bool compare(unsigned cmp, double left, double right) {
+  if (cmp == LM_CMP_LT) return left < right;
+  return cmp == LM_CMP_LE ? left <= right : left == right;
+}
+
+bool lm_plan_compare(unsigned cmp, double left, double right) { return compare(cmp, left, right); }
+
+/* ---- Making ------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(const void *bytes, size_t size) {
+  uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+  for (size_t i = 0; i < size; i++) h = (h ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
+  return h;
+}
+
+/* Where the parts of an image are, behind its head, in `body`. */
+static void lay_out(lm_plan *plan, const lm_image *head, const char *body) {
+  plan->nodes = head->nodes;
+  plan->codes = head->codes;
+  plan->leaves = head->leaves;
+  plan->chains = head->chain;
+  plan->node = (const lm_node *)body;
+  plan->code = (const lm_code *)(plan->node + plan->nodes);
+  plan->leaf = (const lm_leaf *)(plan->code + plan->codes);
+  plan->chain = (const uint32_t *)(plan->leaf + plan->leaves);
+}
+
+static size_t size_of(const lm_image *head) {
+  return sizeof *head + (size_t)head->nodes * sizeof(lm_node) +
+         (size_t)head->codes * sizeof(lm_code) + (size_t)head->leaves * sizeof(lm_leaf) +
+         (size_t)head->chain * sizeof(uint32_t);
+}
+
+_Atomic(lm_power_fn *) lm_plan_power;
+
+static loam_status check_power(const lm_plan *plan) {
+  for (uint32_t i = 0; i < plan->codes; i++)
+    if (plan->code[i].op == LM_OP_POW && !atomic_load(&lm_plan_power))
+      return lm_fail(LOAM_EUNSUPPORTED, "code %u: powers need LuaJIT's pow", i);
+  return LOAM_OK;
+}
+
+loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
+  lm_image head;
+  *out = NULL;
+  if (size < sizeof head) return lm_fail(LOAM_EINVAL, "plan image: %zu bytes have no head", size);
+  memcpy(&head, image, sizeof head);
+  if (head.magic != LM_PLAN_MAGIC)
+    return lm_fail(LOAM_EINVAL, "plan image: it begins with %#x", head.magic);
+  if (size_of(&head) != size)
+    return lm_fail(LOAM_EINVAL, "plan image: %zu bytes, where its head says %zu", size,
+                   size_of(&head));
+  lm_plan *plan = lm_own_alloc(sizeof *plan + size);
+  if (!plan) return lm_fail(LOAM_ENOMEM, "plan image: no memory for %zu bytes", size);
+  char *body = (char *)(plan + 1);
+  memcpy(body, (const char *)image + sizeof head, size - sizeof head);
+  lay_out(plan, &head, body);
+  loam_status status = check(plan);
+  if (!status) status = check_power(plan);
+  if (!status) status = reserve(plan);
+  if (status) {
+    lm_own_free(plan);
+    return status;
+  }
+  for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= reads_of(plan, &plan->node[i]);
+  plan->hash = hash_of(image, size);
+  lm_table_fill(&plan->table, plan);
+  plan->gate = lm_gates_make(plan);
+  lm_verify(lm_plan_is_valid(plan));
+  *out = plan;
+  return LOAM_OK;
+}
+
+void lm_plan_destroy(lm_plan *plan) {
+  if (!plan) return;
+  lm_table_finish(&plan->table);
+  lm_gates_destroy(plan->gate);
+  lm_own_free(plan);
+}
+
+bool lm_plan_is_valid(const lm_plan *plan) {
+  return !check(plan) && lm_table_is_valid(&plan->table, plan);
+}
+
+/* ---- Deciding ----------------------------------------------------------------------------- */
+
+/* What one decision has read: each number once, so that two conditions on one gauge cannot be
+ * answered from two moments. Slots not `known` are not initialised. */
+typedef struct reading {
+  const lm_request *request;
+  uint32_t known;
+  uint64_t node_known, device_known;
+  double value[LM_INPUTS];
+  double node_free[LM_NODES_MAX], device_free[LM_NODES_MAX];
+} reading;
+
+static double fixed(const lm_request *r, int input, unsigned arg) {
+  if (input == LM_IN_NODE_FREE) return arg < r->node_free_n ? r->node_free[arg] : 0;
+  if (input == LM_IN_DEVICE_FREE) return arg < r->device_free_n ? r->device_free[arg] : 0;
+  return r->fixed[input];
+}
+
+static double gauge(const lm_request *r, int input, unsigned arg) {
+  return r->gauge ? r->gauge(r, input, arg) : fixed(r, input, arg);
+}
+
+static double read_free(reading *g, int input, unsigned arg) {
+  if (arg >= LM_NODES_MAX) return gauge(g->request, input, arg);
+  uint64_t *known = input == LM_IN_NODE_FREE ? &g->node_known : &g->device_known;
+  double *value = input == LM_IN_NODE_FREE ? &g->node_free[arg] : &g->device_free[arg];
+  if (!(*known >> arg & 1)) {
+    *value = gauge(g->request, input, arg);
+    *known |= (uint64_t)1 << arg;
+  }
+  return *value;
+}
+
+static double read_input(reading *g, unsigned input, unsigned arg) {
+  const lm_request *r = g->request;
+  if (input == LM_IN_SIZE) return (double)r->size;
+  if (input == LM_IN_ALIGN) return (double)r->align;
+  if (input == LM_IN_ZERO) return r->zero;
+  if (input >= LM_IN_NODE_FREE) return read_free(g, (int)input, arg);
+  if (!(g->known >> input & 1)) {
+    g->value[input] = gauge(r, (int)input, arg);
+    g->known |= 1u << input;
+  }
+  return g->value[input];
+}
+
+/* LuaJIT's a % b. `volatile` keeps a compiler that may contract from fusing the product. */
+static double modulo(double a, double b) {
+  volatile double whole = floor(a / b) * b;
+  return a - whole;
+}
+
+/* min and max as LuaJIT's: the second operand where one is NaN. */
+static double binary(unsigned op, double a, double b) {
+  switch (op) {
+    case LM_OP_ADD: return a + b;
+    case LM_OP_SUB: return a - b;
+    case LM_OP_MUL: return a * b;
+    case LM_OP_DIV: return a / b;
+    case LM_OP_MOD: return modulo(a, b);
+    case LM_OP_POW: return atomic_load_explicit(&lm_plan_power, memory_order_relaxed)(a, b);
+    case LM_OP_MIN: return a < b ? a : b;
+    default: return a > b ? a : b;
+  }
+}
+
+static double unary(unsigned op, double a) {
+  switch (op) {
+    case LM_OP_NEG: return -a;
+    case LM_OP_FLOOR: return floor(a);
+    case LM_OP_CEIL: return ceil(a);
+    default: return fabs(a);
+  }
+}
+
+static bool run_code(reading *g, const lm_plan *plan, const lm_node *node) {
+  double stack[LM_STACK + 1];
+  double *top = stack; /* one above the last */
+  const lm_code *end = plan->code + node->code + node->code_n;
+  for (const lm_code *c = plan->code + node->code; c < end; c++) {
+    if (c->op == LM_OP_CONST) {
+      *top++ = c->k;
+    } else if (c->op == LM_OP_INPUT) {
+      *top++ = read_input(g, c->input, c->arg);
+    } else if (code_takes(c->op) == 1) {
+      top[-1] = unary(c->op, top[-1]);
+    } else {
+      top--;
+      top[-1] = binary(c->op, top[-1], top[0]);
+    }
+  }
+  return compare(node->cmp, stack[0], stack[1]);
+}
+
+static unsigned decide(const lm_plan *plan, int32_t at, const lm_request *request) {
+  reading g;
+  g.request = request;
+  g.known = 0;
+  g.node_known = g.device_known = 0;
+  while (at >= 0) {
+    const lm_node *node = &plan->node[at];
+    bool holds = node->code_n ? run_code(&g, plan, node)
+                              : compare(node->cmp, read_input(&g, node->input, node->arg), node->k);
+    at = holds ? node->yes : node->no;
+  }
+  return (unsigned)~at;
+}
+
+unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request) {
+  return decide(plan, plan->nodes ? 0 : ~0, request);
+}
+
+unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_request *request) {
+  return decide(plan, (int32_t)node, request);
+}
+
+int lm_plan_first(const lm_plan *plan, unsigned leaf) {
+  const uint32_t *chain = plan->chain + plan->leaf[leaf].first;
+  for (uint32_t i = 0; i < plan->leaf[leaf].n; i++)
+    if (lm_strategy_at(chain[i])->desc.kind != LM_KIND_DEVICE) return (int)chain[i];
+  return -1;
+}
+
+/* ---- The built-in default ----------------------------------------------------------------- */
+
+static const lm_leaf default_leaf = { .first = 0, .n = 1, .line = 0 };
+static const uint32_t default_chain[1] = { 0 };
+
+#define DEFAULT_PLAN                                                         \
+  {                                                                          \
+    .table = LM_TABLE_BARE, .leaves = 1, .chains = 1, .leaf = &default_leaf, \
+    .chain = default_chain                                                   \
+  }
+
+const lm_plan lm_plan_bare = DEFAULT_PLAN;
+static lm_plan served = DEFAULT_PLAN;
+static _Atomic(const lm_plan *) now = &lm_plan_bare;
+
+/* Acquire pairs with the release of lm_plan_start: the table is seen filled. */
+const lm_plan *lm_plan_default(void) { return atomic_load_explicit(&now, memory_order_acquire); }
+
+void lm_plan_start(void) {
+  static _Atomic bool begun;
+  if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
+  lm_table_fill(&served.table, &served);
+  atomic_store_explicit(&now, &served, memory_order_release);
+}

@@ -1,0 +1,123 @@
+/* luajit.h - LuaJIT, opened at run time and called by its own names.
+ *
+ * It is not linked: a host may carry another Lua, whose lua_* symbols would take the place of
+ * ours or ours of its, and Debian's static library cannot be put into a shared one. So each
+ * function is found by name in the library's own scope, and the names below mean that table. Who
+ * includes this file calls lm_luajit_open() before anything else of it. In the command, which is no
+ * host, LuaJIT is linked where that can be had (linked.c). */
+#ifndef LM_LUAJIT_H
+#define LM_LUAJIT_H
+
+#include <lauxlib.h>
+#include <lualib.h>
+#include <stdatomic.h>
+
+#include "loam.h"
+#include "os/base.h"
+
+/* clang-format off */
+#define LM_LUAJIT_LIST(X)                                                                     \
+  X(luaL_error) X(luaL_loadbufferx) X(lua_atpanic) X(lua_call) X(lua_cpcall)                  \
+  X(lua_createtable) X(lua_gc) X(lua_getallocf) X(lua_getfield) X(lua_getinfo)                \
+  X(lua_getstack) X(lua_gettop) X(lua_newstate) X(lua_objlen) X(lua_pcall)                    \
+  X(lua_pushboolean) X(lua_pushcclosure) X(lua_pushfstring) X(lua_pushinteger)                \
+  X(lua_pushlightuserdata) X(lua_pushlstring) X(lua_pushnil) X(lua_pushnumber)                \
+  X(lua_pushstring) X(lua_pushvalue) X(lua_rawgeti) X(lua_rawseti) X(lua_remove)              \
+  X(lua_setfield) X(lua_sethook) X(lua_settop) X(lua_toboolean) X(lua_tolstring)              \
+  X(lua_tonumber) X(lua_touserdata) X(lua_type) X(lua_typename) X(luaopen_base)               \
+  X(luaopen_debug) X(luaopen_ffi) X(luaopen_io) X(luaopen_jit) X(luaopen_math) X(luaopen_os)  \
+  X(luaopen_package) X(luaopen_string) X(luaopen_table)
+/* clang-format on */
+
+typedef struct lm_luajit {
+#define LM_LUAJIT_FIELD(name) __typeof__(name) *name##_;
+  LM_LUAJIT_LIST(LM_LUAJIT_FIELD)
+#undef LM_LUAJIT_FIELD
+} lm_luajit;
+
+/* Opens the library if it is not open yet. LOAM_EUNSUPPORTED where the machine has none. */
+loam_status lm_luajit_open(void);
+
+/* Whether programs on this machine find the library, this one's way aside. */
+bool lm_luajit_is_found(void);
+
+/* Nothing of the library is wanted for a while: its pages, which are a file's, need not be resident
+ * meanwhile. Others may be at work in it all the same. */
+void lm_luajit_rest(void);
+
+/* Release once the table is whole; the acquire is lm_luajit_open's. */
+extern _Atomic(const lm_luajit *) lm_luajit_api;
+
+LM_INLINE const lm_luajit *lm_luajit_get(void) {
+  return atomic_load_explicit(&lm_luajit_api, memory_order_relaxed);
+}
+
+/* linked.c has to say the functions themselves. */
+#ifndef LM_LUAJIT_LINKED
+#define luaL_error (lm_luajit_get()->luaL_error_)
+#define luaL_loadbufferx (lm_luajit_get()->luaL_loadbufferx_)
+#define lua_atpanic (lm_luajit_get()->lua_atpanic_)
+#define lua_call (lm_luajit_get()->lua_call_)
+#define lua_cpcall (lm_luajit_get()->lua_cpcall_)
+#define lua_createtable (lm_luajit_get()->lua_createtable_)
+#define lua_gc (lm_luajit_get()->lua_gc_)
+#define lua_getallocf (lm_luajit_get()->lua_getallocf_)
+#define lua_getfield (lm_luajit_get()->lua_getfield_)
+#define lua_getinfo (lm_luajit_get()->lua_getinfo_)
+#define lua_getstack (lm_luajit_get()->lua_getstack_)
+#define lua_newstate (lm_luajit_get()->lua_newstate_)
+#define lua_objlen (lm_luajit_get()->lua_objlen_)
+#define lua_pcall (lm_luajit_get()->lua_pcall_)
+#define lua_pushboolean (lm_luajit_get()->lua_pushboolean_)
+#define lua_pushcclosure (lm_luajit_get()->lua_pushcclosure_)
+#define lua_pushfstring (lm_luajit_get()->lua_pushfstring_)
+#define lua_pushinteger (lm_luajit_get()->lua_pushinteger_)
+#define lua_pushlightuserdata (lm_luajit_get()->lua_pushlightuserdata_)
+#define lua_pushlstring (lm_luajit_get()->lua_pushlstring_)
+#define lua_pushnil (lm_luajit_get()->lua_pushnil_)
+#define lua_pushnumber (lm_luajit_get()->lua_pushnumber_)
+#define lua_pushstring (lm_luajit_get()->lua_pushstring_)
+#define lua_pushvalue (lm_luajit_get()->lua_pushvalue_)
+#define lua_rawgeti (lm_luajit_get()->lua_rawgeti_)
+#define lua_rawseti (lm_luajit_get()->lua_rawseti_)
+#define lua_remove (lm_luajit_get()->lua_remove_)
+#define lua_setfield (lm_luajit_get()->lua_setfield_)
+#define lua_sethook (lm_luajit_get()->lua_sethook_)
+#define lua_settop (lm_luajit_get()->lua_settop_)
+#define lua_toboolean (lm_luajit_get()->lua_toboolean_)
+#define lua_tolstring (lm_luajit_get()->lua_tolstring_)
+#define lua_tonumber (lm_luajit_get()->lua_tonumber_)
+#define lua_touserdata (lm_luajit_get()->lua_touserdata_)
+#define lua_type (lm_luajit_get()->lua_type_)
+#define lua_typename (lm_luajit_get()->lua_typename_)
+#define luaopen_base (lm_luajit_get()->luaopen_base_)
+#define luaopen_debug (lm_luajit_get()->luaopen_debug_)
+#define luaopen_ffi (lm_luajit_get()->luaopen_ffi_)
+#define luaopen_io (lm_luajit_get()->luaopen_io_)
+#define luaopen_jit (lm_luajit_get()->luaopen_jit_)
+#define luaopen_math (lm_luajit_get()->luaopen_math_)
+#define luaopen_os (lm_luajit_get()->luaopen_os_)
+#define luaopen_package (lm_luajit_get()->luaopen_package_)
+#define luaopen_string (lm_luajit_get()->luaopen_string_)
+#define luaopen_table (lm_luajit_get()->luaopen_table_)
+#define lua_gettop (lm_luajit_get()->lua_gettop_)
+#endif
+
+/* Opens one of the standard libraries, by its luaopen_ function. May raise. */
+LM_INLINE void lm_luajit_library(lua_State *L, lua_CFunction open, const char *name) {
+  lua_pushcclosure(L, open, 0);
+  lua_pushstring(L, name);
+  lua_call(L, 1, 0);
+}
+
+/* Those that every state of ours has. May raise. */
+LM_INLINE void lm_luajit_libraries(lua_State *L) {
+  lm_luajit_library(L, luaopen_base, "");
+  lm_luajit_library(L, luaopen_package, LUA_LOADLIBNAME);
+  lm_luajit_library(L, luaopen_table, LUA_TABLIBNAME);
+  lm_luajit_library(L, luaopen_string, LUA_STRLIBNAME);
+  lm_luajit_library(L, luaopen_math, LUA_MATHLIBNAME);
+  lm_luajit_library(L, luaopen_debug, LUA_DBLIBNAME);
+}
+
+#endif

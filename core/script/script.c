@@ -1,0 +1,314 @@
+/* script.c - the one guarded door into Lua: opens a policy and asks the driver for its plans.
+ *
+ * The work is done by lua/loam/driver.lua. Here its functions are called, one step of the budget
+ * each, and what they return is turned into a status with words. */
+#include "script/script.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "heap/pool.h"
+#include "os/error.h"
+#include "os/seldom.h"
+#include "script/seam.h"
+
+static void push_driver(lua_State *L, const char *function) {
+  lua_getfield(L, LUA_REGISTRYINDEX, "loam.driver");
+  lua_getfield(L, -1, function);
+  lua_remove(L, -2);
+}
+
+/* `true`, or nil and the words, as the driver's functions return them. */
+static loam_status answered(lua_State *L) {
+  if (lua_toboolean(L, -2)) return LOAM_OK;
+  const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : NULL;
+  return lm_fail(LOAM_EPOLICY, "%s", words ? words : "no reason given");
+}
+
+bool lm_script_ready(void) { return lm_luajit_is_found(); }
+
+/* ---- open ---- */
+
+static void copy_name(lua_State *L, lm_script *script) {
+  push_driver(L, "name");
+  lua_call(L, 0, 1);
+  const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : "";
+  snprintf(script->policy, sizeof script->policy, "%s", name);
+}
+
+static void copy_apply(lua_State *L, lm_script *script) {
+  push_driver(L, "apply");
+  lua_call(L, 0, 1);
+  const char *apply = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : "";
+  script->applies_live = !strcmp(apply, "live");
+}
+
+static loam_status open_policy(lua_State *L, void *arg) {
+  lm_script *script = arg;
+  push_driver(L, "open");
+  lua_pushstring(L, script->file);
+  lua_pushlstring(L, script->text, script->length);
+  lua_call(L, 2, 2);
+  loam_status status = answered(L);
+  if (status == LOAM_OK) copy_name(L, script);
+  if (status == LOAM_OK) copy_apply(L, script);
+  return status;
+}
+
+static loam_status open_state(lm_script *script, const lm_limits *limits) {
+  loam_status status = lm_vm_open(&script->vm, script->file, script->text, limits);
+  return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_seam_open, script) : status;
+}
+
+/* Without a state; NULL: no memory. */
+static lm_script *alloc(const char *name, const char *text, size_t length) {
+  lm_script *script = lm_own_alloc(sizeof *script);
+  char *copy = script ? lm_own_alloc(length + 1) : NULL;
+  if (!copy) {
+    lm_own_free(script);
+    lm_fail(LOAM_ENOMEM, "%s: no memory to load it", name);
+    return NULL;
+  }
+  memcpy(copy, text, length);
+  script->text = copy;
+  script->length = length;
+  snprintf(script->file, sizeof script->file, "%s", name);
+  return script;
+}
+
+/* A state with the driver in it, which has not seen the policy yet. */
+static loam_status make(const char *name, const char *text, size_t length, const lm_limits *limits,
+                        bool host, lm_script **out) {
+  *out = NULL;
+  lm_script *script = alloc(name, text, length);
+  if (!script) return LOAM_ENOMEM;
+  script->host = host;
+  loam_status status = open_state(script, limits);
+  if (status == LOAM_OK) *out = script;
+  else lm_script_close(script);
+  return status;
+}
+
+loam_status lm_script_open(const char *name, const char *text, size_t length,
+                           const lm_limits *limits, lm_script **out) {
+  lm_script *script;
+  *out = NULL;
+  loam_status status = make(name, text, length, limits, true, &script);
+  if (status != LOAM_OK) return status;
+  status = lm_vm_call(&script->vm, "running the file", open_policy, script);
+  if (status == LOAM_OK) *out = script;
+  else lm_script_close(script);
+  return status;
+}
+
+static loam_status check(lm_script *script, char carried[LM_CARRY_TEXT]) {
+  const lm_plan *plan;
+  loam_status status = lm_vm_call(&script->vm, "running the file", open_policy, script);
+  if (status == LOAM_OK) status = lm_script_vet(script);
+  if (status == LOAM_OK) status = lm_script_plan(script, &(loam_where){ .tag = "" }, &plan);
+  if (status != LOAM_OK) return status;
+  if (!script->only || !lm_carry_write(script->only, script->policy, script->applies_live, carried))
+    *carried = 0;
+  return LOAM_OK;
+}
+
+loam_status lm_script_check(const char *name, const char *text, size_t length,
+                            const lm_limits *limits, char carried[LM_CARRY_TEXT]) {
+  lm_script *script;
+  loam_status status = make(name, text, length, limits, false, &script);
+  if (status == LOAM_OK) status = check(script, carried);
+  lm_script_close(script);
+  return status;
+}
+
+static bool take_carried(lm_script *script, const char *carried) {
+  lm_carried *c = lm_own_alloc(sizeof *c);
+  bool taken = c && lm_carry_read(carried, c);
+  if (taken) {
+    memcpy(script->policy, c->policy, sizeof script->policy);
+    script->applies_live = c->applies_live;
+    script->only = lm_seam_plan(script, c->image, c->size);
+  }
+  lm_own_free(c);
+  return taken && script->only;
+}
+
+lm_script *lm_script_carried(const char *name, const char *text, size_t length,
+                             const lm_limits *limits, const char *carried) {
+  lm_script *script = alloc(name, text, length);
+  if (!script) return NULL;
+  script->host = true;
+  script->vm.limits = *limits;
+  if (take_carried(script, carried)) return script;
+  lm_script_close(script);
+  return NULL;
+}
+
+void lm_script_rest(lm_script *script) {
+  if (lm_script_rests(script)) return;
+  lm_vm_close(&script->vm);
+  lm_luajit_rest();
+  lm_seldom_rest();
+}
+
+bool lm_script_rests(const lm_script *script) { return !script->vm.L; }
+
+bool lm_script_is_done(const lm_script *script) { return script->only; }
+
+static loam_status wake(lm_script *script) {
+  lm_limits limits = script->vm.limits;
+  loam_status status = open_state(script, &limits);
+  if (status == LOAM_OK) status = lm_vm_call(&script->vm, "running the file", open_policy, script);
+  if (status != LOAM_OK) lm_vm_close(&script->vm);
+  return status;
+}
+
+void lm_script_close(lm_script *script) {
+  if (!script) return;
+  lm_vm_close(&script->vm);
+  lm_seam_close(script);
+  lm_own_free(script->text);
+  lm_own_free(script);
+}
+
+const char *lm_script_name(const lm_script *script) { return script->policy; }
+bool lm_script_applies_live(const lm_script *script) { return script->applies_live; }
+
+void lm_script_mark(const lm_script *script, uint8_t *used, uint32_t n) {
+  for (uint32_t i = 0; i < script->slots; i++) {
+    const lm_plan *plan = script->plan[i];
+    for (uint32_t k = 0; plan && k < plan->chains; k++)
+      if (plan->chain[k] < n) used[plan->chain[k]] = 1;
+  }
+}
+
+uint32_t lm_script_plans(const lm_script *script) { return script->plans; }
+
+/* ---- plan, vet ---- */
+
+typedef struct asked {
+  const loam_where *where;
+  const lm_plan *plan;
+  bool is_only;
+} asked;
+
+static void set_text(lua_State *L, const char *key, const char *text) {
+  lua_pushstring(L, text ? text : "");
+  lua_setfield(L, -2, key);
+}
+
+static loam_status plan_site(lua_State *L, void *arg) {
+  asked *a = arg;
+  push_driver(L, "plan");
+  lua_createtable(L, 0, 5);
+  set_text(L, "tag", a->where->tag);
+  set_text(L, "file", a->where->file);
+  set_text(L, "func", a->where->func);
+  set_text(L, "module", a->where->module);
+  lua_pushinteger(L, a->where->line);
+  lua_setfield(L, -2, "line");
+  lua_call(L, 1, 2);
+  if (lua_type(L, -2) != LUA_TLIGHTUSERDATA) return answered(L);
+  a->plan = lua_touserdata(L, -2);
+  a->is_only = lua_toboolean(L, -1);
+  return LOAM_OK;
+}
+
+loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_plan **out) {
+  char tag[96], step[128];
+  asked a = { .where = where };
+  loam_status status = LOAM_OK;
+  *out = script->only;
+  if (*out) return status;
+  if (lm_script_rests(script) && (status = wake(script)) != LOAM_OK) return status;
+  snprintf(step, sizeof step, "compiling tag %s",
+           lm_quote(tag, sizeof tag, where->tag ? where->tag : ""));
+  status = lm_vm_call(&script->vm, step, plan_site, &a);
+  if (status != LOAM_OK) return status;
+  *out = a.plan;
+  if (a.is_only) script->only = a.plan;
+  return status;
+}
+
+static loam_status vet(lua_State *L, void *arg) {
+  (void)arg;
+  push_driver(L, "vet");
+  lua_call(L, 0, 2);
+  return answered(L);
+}
+
+loam_status lm_script_vet(lm_script *script) {
+  return lm_vm_call(&script->vm, "running the tests", vet, NULL);
+}
+
+/* ---- inspect ---- */
+
+typedef struct question {
+  const lm_script *script;
+  const char *query;
+} question;
+
+static loam_status inspect(lua_State *L, void *arg) {
+  question *q = arg;
+  push_driver(L, "inspect");
+  lua_pushstring(L, q->script->file);
+  lua_pushlstring(L, q->script->text, q->script->length);
+  lua_pushstring(L, q->query);
+  lua_call(L, 3, 2);
+  loam_status status = answered(L);
+  return status == LOAM_EPOLICY ? LOAM_EINVAL : status; /* a refused policy is an answer as well */
+}
+
+/* The value of `key` in a query of "key value" lines, if it is the first line's; else "". */
+static void first_value(const char *query, const char *key, char *buffer, size_t size) {
+  size_t n = strlen(key);
+  *buffer = 0;
+  if (strncmp(query, key, n) || query[n] != ' ') return;
+  query += n + 1;
+  snprintf(buffer, size, "%.*s", (int)strcspn(query, "\n"), query);
+}
+
+/* What the driver could not say itself: its budget was exceeded. */
+static void answer_excess(lm_script *script, const char *query) {
+  const lm_vm *vm = &script->vm;
+  char verb[16], reason[256], source[160];
+  first_value(query, "verb", verb, sizeof verb);
+  lm_vm_excess_text(vm, reason, sizeof reason);
+  lm_vm_excess_source(vm, source, sizeof source);
+  lm_json_finish(&script->answer);
+  lm_json *out = &script->answer;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "verb", verb);
+  lm_json_text(out, "policy", script->file);
+  lm_json_bool(out, "ok", false);
+  lm_json_open(out, "errors", '[');
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "file", script->file);
+  if (vm->line > 0) lm_json_int(out, "line", vm->line);
+  lm_json_text(out, "class", "budget");
+  lm_json_text(out, "reason", reason);
+  if (*source) lm_json_text(out, "source", source);
+  lm_json_text(out, "suggestion", lm_vm_excess_hint);
+  lm_json_close(out, '}');
+  lm_json_close(out, ']');
+  lm_json_close(out, '}');
+  lm_json_raw(out, "\n", 1);
+}
+
+loam_status lm_script_inspect(const char *name, const char *text, size_t length, const char *query,
+                              const lm_limits *limits, loam_write_fn write, void *ctx) {
+  lm_script *script;
+  loam_status status = make(name, text, length, limits, false, &script);
+  if (status != LOAM_OK) return status;
+  script->write = write;
+  script->ctx = ctx;
+  question q = { script, query };
+  status = lm_vm_call(&script->vm, "running the file", inspect, &q);
+  if (status == LOAM_EBUDGET && script->vm.excess) {
+    answer_excess(script, query);
+    status = LOAM_OK;
+  }
+  if (status == LOAM_OK) lm_seam_flush(script);
+  lm_script_close(script);
+  return status;
+}

@@ -1,0 +1,271 @@
+/* vm.c - a Lua state that cannot hurt its host.
+ *
+ * Memory: the state has a heap of its own (heap.h), counted; past the cap of a step an allocation
+ * is refused, which Lua raises as "not enough memory". A state that was refused memory is unusable
+ * until its garbage is collected, so that is done before anything else.
+ *
+ * Time: a hook runs every HOOK_EVERY instructions. That few, since one call of a C function counts
+ * as one instruction and may take milliseconds on a large table. The clock on the wall decides
+ * only together with the time the thread really ran: a good policy is not refused because the
+ * machine was busy. Once the budget is exceeded the hook runs at every instruction and raises each
+ * time, so no pcall can hide it. */
+#include "script/vm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "heap/pool.h"
+#include "os/error.h"
+#include "os/sys.h"
+
+enum {
+  HOOK_EVERY = 100,
+  INSTRUCTIONS_A_MS = 2000000, /* more than can be executed: for a clock that stands still */
+  STARVED = 25,                /* a thread that hardly runs gets this many times its wall clock */
+  GC_GROWTH = 10,              /* percent of the heap that are new before garbage is looked for, */
+  GC_LEAST = 16,               /* or this part of a step's memory */
+  LIFETIME_STEPS = 16          /* all steps together may keep what this many could use */
+};
+#define SLACK ((size_t)256 << 10)
+
+const char lm_vm_excess_hint[] =
+    "look for a loop that does not end or data that grows; the limits are step_ms and step_bytes "
+    "of loam_config";
+
+lm_vm *lm_vm_of(lua_State *L) {
+  void *vm;
+  lua_getallocf(L, &vm);
+  return vm;
+}
+
+/* The line of the policy that runs now: of the innermost function from a file. */
+static int line_of(lua_State *L) {
+  lua_Debug ar;
+  for (int level = 0; lua_getstack(L, level, &ar); level++) {
+    if (!lua_getinfo(L, "Sl", &ar)) break;
+    if (*ar.source == '@') return ar.currentline;
+  }
+  return 0;
+}
+
+static void watch(lua_State *L, lua_Debug *ar);
+
+static void exceed(lm_vm *vm, lm_excess what) {
+  if (vm->excess) return;
+  vm->excess = what;
+  vm->cap += SLACK;
+  lua_sethook(vm->L, watch, LUA_MASKCOUNT, 1);
+}
+
+static bool is_out_of_time(const lm_vm *vm) {
+  int64_t allowed = (int64_t)vm->limits.step_ms * 1000000;
+  int64_t spent = lm_sys_clock_ns() - vm->began_ns;
+  if (spent > allowed)
+    return spent > allowed * STARVED || lm_sys_cpu_ns() - vm->began_cpu_ns > allowed;
+  return vm->instructions > (uint64_t)vm->limits.step_ms * INSTRUCTIONS_A_MS;
+}
+
+/* By LuaJIT's default, as much again, a heap that is half garbage would count as full. Most
+ * policies are loaded before there is anything to collect. */
+static void pace(lm_vm *vm) {
+  size_t percent = vm->limits.step_bytes / GC_LEAST / (vm->used / 100 + 1);
+  if (percent < GC_GROWTH) percent = GC_GROWTH;
+  if (percent > 100) percent = 100;
+  lua_gc(vm->L, LUA_GCSETPAUSE, 100 + (int)percent);
+  vm->paced = vm->used + vm->used / GC_GROWTH;
+}
+
+static void watch(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  lm_vm *vm = lm_vm_of(L);
+  vm->instructions += HOOK_EVERY;
+  if (!vm->excess && is_out_of_time(vm)) {
+    vm->line = line_of(L);
+    exceed(vm, LM_OVER_TIME);
+  }
+  if (vm->excess) luaL_error(L, "loam-budget: %s", vm->step);
+  if (vm->used > vm->paced) pace(vm);
+  if (vm->used > vm->noticed) {
+    vm->line = line_of(L);
+    vm->noticed = vm->used;
+  }
+}
+
+static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
+  lm_vm *vm = ud;
+  if (!size) {
+    if (old) lm_heap_put(&vm->heap, old, old_size);
+    vm->used -= old_size;
+    return NULL;
+  }
+  if (size > old_size && size - old_size > vm->cap - vm->used) {
+    exceed(vm, LM_OVER_BYTES);
+    return NULL;
+  }
+  void *block = old ? lm_heap_resize(&vm->heap, old, old_size, size)
+                    : lm_heap_take(&vm->heap, size);
+  if (!block) return size <= old_size ? old : NULL;
+  vm->used += size - old_size;
+  return block;
+}
+
+/* Only an error outside any lm_vm_call could come here, and there is none: no way to go on. */
+static int panic(lua_State *L) {
+  (void)L;
+  lm_require(!"a Lua error outside a protected call");
+  return 0;
+}
+
+static loam_status open_libraries(lua_State *L, void *arg) {
+  (void)arg;
+  lm_luajit_libraries(L);
+  lm_luajit_library(L, luaopen_jit, LUA_JITLIBNAME);
+  lua_getfield(L, LUA_GLOBALSINDEX, "jit");
+  lua_getfield(L, -1, "off"); /* compiled code would not call the hook */
+  lua_call(L, 0, 0);
+  lua_getfield(L, LUA_REGISTRYINDEX, "_PRELOAD");
+  lua_pushcclosure(L, luaopen_ffi, 0);
+  lua_setfield(L, -2, "ffi");
+  return LOAM_OK;
+}
+
+loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_limits *limits) {
+  loam_status status = lm_luajit_open();
+  if (status != LOAM_OK) return status;
+  *vm = (lm_vm){ .name = name, .text = text, .limits = *limits, .cap = SIZE_MAX };
+  vm->L = lua_newstate(allocate, vm);
+  if (!vm->L) {
+    lm_heap_end(&vm->heap);
+    return lm_fail(LOAM_ENOMEM, "%s: no memory for a Lua state", name);
+  }
+  lua_atpanic(vm->L, panic);
+  status = lm_vm_setup(vm, open_libraries, NULL);
+  if (status != LOAM_OK) lm_vm_close(vm);
+  return status;
+}
+
+/* lua_close would put every object by itself. Nothing of a state is outside its heap: no file is
+ * open in it, no code was compiled. */
+void lm_vm_close(lm_vm *vm) {
+  if (!vm->L) return;
+  lm_heap_end(&vm->heap);
+  vm->L = NULL;
+}
+
+void lm_vm_step(lm_vm *vm, const char *step) {
+  /* Trusted code may have had a hook of its own for a while. */
+  lua_sethook(vm->L, watch, LUA_MASKCOUNT, vm->excess ? 1 : HOOK_EVERY);
+  if (vm->excess || !strcmp(vm->step, step)) return;
+  snprintf(vm->step, sizeof vm->step, "%s", step);
+  size_t lifetime = vm->base + LIFETIME_STEPS * vm->limits.step_bytes;
+  vm->cap = vm->used + vm->limits.step_bytes;
+  if (vm->cap > lifetime) vm->cap = lifetime > vm->used ? lifetime : vm->used;
+  vm->noticed = vm->used + vm->limits.step_bytes / 4;
+  vm->line = 0;
+  vm->instructions = 0;
+  vm->began_ns = lm_sys_clock_ns();
+  vm->began_cpu_ns = lm_sys_cpu_ns();
+}
+
+void lm_vm_excess_text(const lm_vm *vm, char *buffer, size_t size) {
+  if (vm->excess == LM_OVER_TIME)
+    snprintf(buffer, size, "%s took more than %u ms", vm->step, vm->limits.step_ms);
+  else
+    snprintf(buffer, size, "%s needed more than %zu KiB of memory", vm->step,
+             vm->limits.step_bytes / 1024);
+}
+
+void lm_vm_excess_source(const lm_vm *vm, char *buffer, size_t size) {
+  const char *line = vm->text;
+  *buffer = 0;
+  for (int n = 1; line && n < vm->line; n++) {
+    line = strchr(line, '\n');
+    if (line) line++;
+  }
+  if (line && vm->line > 0) snprintf(buffer, size, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+static loam_status fail_excess(const lm_vm *vm) {
+  char text[256], source[160], at[16] = "", shown[200] = "";
+  lm_vm_excess_text(vm, text, sizeof text);
+  lm_vm_excess_source(vm, source, sizeof source);
+  if (vm->line > 0) snprintf(at, sizeof at, ":%d", vm->line);
+  if (*source) snprintf(shown, sizeof shown, "\n%5d | %s", vm->line, source);
+  return lm_fail(LOAM_EBUDGET, "%s%s: budget: %s%s\n  hint: %s", vm->name, at, text, shown,
+                 lm_vm_excess_hint);
+}
+
+/* A message is a string or nothing is known of it: tostring could run the policy's code. */
+static loam_status fail_raised(lm_vm *vm, int rc) {
+  if (rc == LUA_ERRMEM)
+    return lm_fail(LOAM_ENOMEM, "%s: no memory left for %s", vm->name, vm->step);
+  int type = lua_type(vm->L, -1);
+  if (type != LUA_TSTRING)
+    return lm_fail(LOAM_EPOLICY, "%s: internal error: %s raised a %s", vm->name, vm->step,
+                   lua_typename(vm->L, type));
+  return lm_fail(LOAM_EPOLICY, "%s: internal error: %s", vm->name, lua_tolstring(vm->L, -1, NULL));
+}
+
+typedef struct vm_call {
+  lm_vm_body body;
+  void *arg;
+  loam_status status;
+} vm_call;
+
+static int run_body(lua_State *L) {
+  vm_call *call = lua_touserdata(L, 1);
+  lua_settop(L, 0);
+  call->status = call->body(L, call->arg);
+  return 0;
+}
+
+/* Protected; and loam's own allocations below it never come back to a policy. */
+static int run_inside(lm_vm *vm, lua_CFunction f, void *arg) {
+  lm_thread *self = lm_thread_go_inside();
+  int rc = lua_cpcall(vm->L, f, arg);
+  lm_thread_come_out(self);
+  return rc;
+}
+
+static int collect_protected(lua_State *L) {
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  return 0;
+}
+
+static void collect(lm_vm *vm) {
+  if (run_inside(vm, collect_protected, NULL)) lua_settop(vm->L, 0);
+}
+
+/* The words are taken before the collection, which frees the error value. */
+static loam_status outcome(lm_vm *vm, int rc, loam_status status) {
+  if (vm->excess) status = fail_excess(vm);
+  else if (rc) status = fail_raised(vm, rc);
+  lua_settop(vm->L, 0);
+  if (vm->excess || rc == LUA_ERRMEM) collect(vm);
+  return status;
+}
+
+/* What is loaded here stays, so collecting would only take time. */
+loam_status lm_vm_setup(lm_vm *vm, lm_vm_body body, void *arg) {
+  vm_call call = { body, arg, LOAM_OK };
+  snprintf(vm->step, sizeof vm->step, "starting");
+  lua_gc(vm->L, LUA_GCSTOP, 0);
+  int rc = run_inside(vm, run_body, &call);
+  loam_status status = outcome(vm, rc, call.status);
+  pace(vm);
+  lua_gc(vm->L, LUA_GCRESTART, -1);
+  vm->base = vm->used;
+  return status;
+}
+
+loam_status lm_vm_call(lm_vm *vm, const char *step, lm_vm_body body, void *arg) {
+  vm_call call = { body, arg, LOAM_OK };
+  if (vm->used > vm->base + LIFETIME_STEPS / 2 * vm->limits.step_bytes) collect(vm);
+  vm->excess = LM_WITHIN;
+  vm->step[0] = 0;
+  lm_vm_step(vm, step);
+  int rc = run_inside(vm, run_body, &call);
+  lua_sethook(vm->L, NULL, 0, 0);
+  vm->cap = SIZE_MAX;
+  return outcome(vm, rc, call.status);
+}

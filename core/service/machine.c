@@ -1,0 +1,251 @@
+/* machine.c - what this machine offers to policies, told as JSON. */
+#include "service/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/rseq.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "gpu/gpu.h"
+#include "heap/pool.h"
+#include "os/allowed.h"
+#include "os/error.h"
+#include "os/numa.h"
+#include "os/room.h"
+#include "os/sys.h"
+#include "os/sys_file.h"
+#include "pages/backing.h"
+#include "script/json.h"
+#include "script/script.h"
+
+static bool read_line(const char *path, char *buffer, size_t size) {
+  size_t length;
+  if (lm_sys_read_file(path, buffer, size, &length)) return false;
+  buffer[strcspn(buffer, "\n")] = 0;
+  return true;
+}
+
+static void tell_number(lm_json *out, const char *key, const char *path) {
+  char text[64];
+  if (read_line(path, text, sizeof text)) lm_json_int(out, key, strtoll(text, NULL, 10));
+}
+
+static void tell_kernel(lm_json *out) {
+  struct utsname name;
+  if (uname(&name)) return;
+  lm_json_text(out, "kernel", name.release);
+  lm_json_text(out, "architecture", name.machine);
+}
+
+/* Pages of a size that are free on a node, of those set aside. */
+static void tell_node_pages(lm_json *out, const char *key, unsigned node, size_t page) {
+  char path[128];
+  snprintf(path, sizeof path,
+           "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/free_hugepages", node,
+           page / LM_KIB);
+  tell_number(out, key, path);
+}
+
+/* What the kernel answers to each call that prepares memory. */
+static void tell_placing(lm_json *out) {
+  lm_allowed may;
+  char text[64];
+  lm_json_open(out, "placing", '{');
+  if (lm_allowed_try(&may)) {
+    lm_json_int(out, "mbind", may.mbind);
+    lm_json_int(out, "move_pages", may.move_pages);
+    lm_json_int(out, "prefault", may.prefault);
+    lm_json_int(out, "huge", may.huge);
+    lm_json_int(out, "give_back", may.give_back);
+    lm_json_int(out, "lock", may.lock);
+  }
+  lm_json_bool(out, "weighted", !access("/sys/kernel/mm/mempolicy/weighted_interleave", F_OK));
+  if (read_line("/sys/devices/system/node/has_memory", text, sizeof text))
+    lm_json_text(out, "has_memory", text);
+  lm_json_close(out, '}');
+}
+
+/* The control groups' limit of memory, where there is one. */
+static void tell_group(lm_json *out) {
+  uint64_t limit, left = lm_room_in_group(&limit);
+  if (limit == UINT64_MAX) return;
+  lm_json_open(out, "group", '{');
+  lm_json_uint(out, "limit", limit);
+  lm_json_uint(out, "left", left);
+  lm_json_close(out, '}');
+}
+
+static void tell_nodes(lm_json *out) {
+  uint64_t nodes = lm_numa_nodes();
+  char text[256];
+  lm_json_text(out, "nodes_text", lm_numa_text(nodes, text, sizeof text));
+  lm_json_open(out, "nodes", '[');
+  for (unsigned n = 0; n < LM_NODES_MAX; n++) {
+    if (!(nodes >> n & 1)) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_uint(out, "node", n);
+    lm_json_uint(out, "total", lm_numa_total(n));
+    lm_json_uint(out, "free", lm_numa_free(n));
+    tell_node_pages(out, "huge_free", n, 2 * LM_MIB);
+    tell_node_pages(out, "giant_free", n, LM_GIB);
+    lm_json_open(out, "distance", '[');
+    for (unsigned to = 0; to < LM_NODES_MAX; to++)
+      if (nodes >> to & 1) lm_json_uint(out, NULL, lm_numa_distance(n, to));
+    lm_json_close(out, ']');
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+}
+
+/* Pages of a size that the administrator has put aside. */
+static void tell_pool(lm_json *out, const char *name, size_t page) {
+  static const char *const counts[] = { "total", "free", "reserved", "surplus" };
+  static const char *const files[] = { "nr", "free", "resv", "surplus" };
+  char path[128];
+  lm_json_open(out, name, '{');
+  for (size_t i = 0; i < LM_COUNT(files); i++) {
+    snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%zukB/%s_hugepages",
+             page / LM_KIB, files[i]);
+    tell_number(out, counts[i], path);
+  }
+  lm_json_close(out, '}');
+}
+
+static void tell_huge_pages(lm_json *out) {
+  static const struct {
+    const char *name;
+    size_t size;
+  } sizes[] = { { "2MiB", 2 * LM_MIB }, { "1GiB", LM_GIB } };
+  char path[128];
+  lm_json_open(out, "hugepages", '{');
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%zukB", sizes[i].size / LM_KIB);
+    if (!access(path, F_OK)) tell_pool(out, sizes[i].name, sizes[i].size);
+  }
+  lm_json_close(out, '}');
+}
+
+/* The kernel writes its choices in a line, the chosen one in brackets. */
+static void tell_chosen(lm_json *out, const char *key, const char *path) {
+  char text[128];
+  char *from = read_line(path, text, sizeof text) ? strchr(text, '[') : NULL;
+  lm_json_text_n(out, key, from ? from + 1 : "", from ? strcspn(from + 1, "]") : 0);
+}
+
+/* Nothing is told of a limit that is not set. */
+static void tell_limit(lm_json *out, const char *key, int what) {
+  struct rlimit limit;
+  if (!getrlimit(what, &limit) && limit.rlim_cur != RLIM_INFINITY)
+    lm_json_uint(out, key, limit.rlim_cur);
+}
+
+static void tell_limits(lm_json *out) {
+  tell_limit(out, "memlock", RLIMIT_MEMLOCK);
+  tell_limit(out, "address_space", RLIMIT_AS);
+  tell_number(out, "overcommit", "/proc/sys/vm/overcommit_memory");
+  tell_number(out, "max_map_count", "/proc/sys/vm/max_map_count");
+}
+
+static void tell_version(lm_json *out, const char *key, int version) {
+  char text[16];
+  if (!version) return;
+  snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
+  lm_json_text(out, key, text);
+}
+
+/* Asking what is free makes the device's primary context, where nobody has. */
+static void tell_device(lm_json *out, const lm_gpu_ops *ops, int device) {
+  lm_gpu_info info;
+  size_t free, total;
+  lm_json_open(out, NULL, '{');
+  lm_json_int(out, "device", device);
+  if (ops->info(device, &info) == LM_GPU_OK) {
+    lm_json_text(out, "name", info.name);
+    lm_json_uint(out, "total", info.total);
+    lm_json_int(out, "node", info.node);
+    lm_json_bool(out, "ranges", info.has_vmm);
+    lm_json_bool(out, "pools", info.has_pools);
+    lm_json_bool(out, "managed", info.has_managed);
+  }
+  if (ops->memory(device, &free, &total) == LM_GPU_OK) lm_json_uint(out, "free", free);
+  else lm_json_text(out, "reason", loam_error());
+  lm_json_close(out, '}');
+}
+
+static void tell_cuda(lm_json *out) {
+  const lm_gpu_ops *ops = lm_gpu();
+  const lm_gpu_machine *found = lm_gpu_found();
+  lm_json_open(out, "cuda", '{');
+  lm_json_bool(out, "present", ops);
+  if (!ops) lm_json_text(out, "reason", lm_gpu_why());
+  if (*found->library) lm_json_text(out, "library", found->library);
+  tell_version(out, "driver", found->driver);
+  tell_version(out, "toolkit", found->toolkit);
+  lm_json_open(out, "devices", '[');
+  for (int i = 0; ops && i < found->count; i++) tell_device(out, ops, i);
+  lm_json_close(out, ']');
+  lm_json_close(out, '}');
+}
+
+static bool has_memory_files(void) {
+  int fd;
+  if (lm_sys_file_memory(&fd)) return false;
+  lm_sys_file_close(fd);
+  return true;
+}
+
+/* Where a policy would put memory that is larger than the machine's. */
+static void tell_file(lm_json *out) {
+  static const char dir[] = "/var/tmp";
+  char words[160];
+  lm_filesystem fs;
+  lm_json_open(out, "file", '{');
+  lm_json_text(out, "dir", dir);
+  if (!lm_sys_filesystem(dir, &fs)) {
+    lm_json_text(out, "type", fs.name);
+    lm_json_uint(out, "free", fs.free);
+  }
+  const char *why = lm_backing_refusal(dir, words, sizeof words);
+  if (why) lm_json_text(out, "reason", why);
+  lm_json_close(out, '}');
+}
+
+static void tell_machine(lm_json *out) {
+  lm_pool_figures figures;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "version", loam_version());
+  tell_kernel(out);
+  lm_json_int(out, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
+  lm_json_int(out, "page", sysconf(_SC_PAGESIZE));
+  tell_nodes(out);
+  tell_placing(out);
+  tell_group(out);
+  tell_huge_pages(out);
+  tell_chosen(out, "thp", "/sys/kernel/mm/transparent_hugepage/enabled");
+  tell_chosen(out, "thp_defrag", "/sys/kernel/mm/transparent_hugepage/defrag");
+  tell_limits(out);
+  lm_own_free(lm_own_alloc(1)); /* so that the range is there to be told of */
+  lm_pool_figures_get(&figures);
+  lm_json_uint(out, "range", figures.reserved);
+  lm_json_bool(out, "memfd", has_memory_files());
+  tell_chosen(out, "thp_shared", "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  tell_file(out);
+  lm_json_bool(out, "membarrier", !lm_sys_barrier());
+  lm_json_bool(out, "rseq", __rseq_size != 0);
+  lm_json_bool(out, "luajit", lm_script_ready());
+  tell_cuda(out);
+  lm_json_close(out, '}');
+}
+
+loam_status lm_machine_tell(loam_write_fn write, void *ctx) {
+  lm_json out = { 0 };
+  tell_machine(&out);
+  loam_status status = LOAM_OK;
+  if (out.failed) status = lm_fail(LOAM_ENOMEM, "no memory to tell of the machine");
+  else write(ctx, out.text, out.length);
+  lm_json_finish(&out);
+  return status;
+}
