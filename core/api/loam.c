@@ -8,15 +8,16 @@
 
 #include "api/front.h"
 #include "device/handler.h"
+#include "engine/block_watch.h"
 #include "engine/engine.h"
 #include "engine/fault.h"
 #include "engine/got.h"
-#include "engine/ledger.h"
 #include "heap/pool.h"
 #include "heap/sweep.h"
 #include "os/error.h"
 #include "os/hook.h"
 #include "os/seldom.h"
+#include "os/version.h"
 #include "pages/foreign.h"
 #include "service/control.h"
 #include "service/machine.h"
@@ -79,7 +80,7 @@ static loam_status start_policy(const loam_config *config) {
 static loam_status start_as(const loam_config *config) {
   lm_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_policy_start();
-  lm_ledger_start(config->leaks || is_on("LOAM_LEAKS", false));
+  if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
   lm_fault_want(config->guard_report);
@@ -154,12 +155,7 @@ void loam_stop(void) {
   lm_control_stop();
 }
 
-#define TEXT_OF(number) #number
-#define VERSION(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
-
-const char *loam_version(void) {
-  return VERSION(LOAM_VERSION_MAJOR, LOAM_VERSION_MINOR, LOAM_VERSION_PATCH);
-}
+const char *loam_version(void) { return LM_VERSION; }
 
 /* ---- Policy ------------------------------------------------------------------------------- */
 

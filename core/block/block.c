@@ -7,8 +7,8 @@
 #include "block/block.h"
 
 #include "block/arena.h"
+#include "block/ledger.h"
 #include "engine/engine.h"
-#include "engine/ledger.h"
 #include "os/error.h"
 
 enum { MOST = INT32_MAX };
@@ -49,7 +49,7 @@ loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more) 
 loam_block *lm_block_made(loam_block *b) {
   lm_thread *t = lm_thread_get();
   if (lm_likely(t != NULL)) lm_count(&t->blocks.made[b->kind], 1);
-  if (lm_unlikely(lm_ledger_is_wanted())) lm_ledger_note(LOAM_BLOCK_MADE, b, 1);
+  if (lm_unlikely(lm_block_watch_is_on())) lm_ledger_note(LOAM_BLOCK_MADE, b, 1);
   return b;
 }
 
@@ -140,7 +140,7 @@ loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
 static LM_NOINLINE void end(loam_block *b) {
   lm_thread *t = lm_thread_get();
   if (lm_likely(t != NULL)) lm_count(&t->blocks.ended[b->kind], 1);
-  if (lm_unlikely(lm_ledger_is_wanted())) lm_ledger_note(LOAM_BLOCK_ENDED, b, 0);
+  if (lm_unlikely(lm_block_watch_is_on())) lm_ledger_note(LOAM_BLOCK_ENDED, b, 0);
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
   switch ((loam_block_kind)b->kind) {
     case LOAM_BLOCK_OWNED: loam_free(b->data); break;
@@ -169,14 +169,14 @@ static LM_NOINLINE void tell_wrong(loam_block *b, uint32_t was, const char *verb
 
 static LM_NOINLINE loam_block *retained_slow(loam_block *b, uint32_t was) {
   if (was - 1 >= MOST) tell_wrong(b, was, "retained");
-  if (lm_ledger_is_wanted()) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
+  if (lm_block_watch_is_on()) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
   return b;
 }
 
 loam_block *loam_block_retain(loam_block *b) {
   if (lm_unlikely(!b)) return NULL;
   uint32_t was = atomic_fetch_add_explicit(&b->references, 1, memory_order_relaxed);
-  if (lm_unlikely(was - 1 >= MOST || lm_ledger_is_wanted())) return retained_slow(b, was);
+  if (lm_unlikely(was - 1 >= MOST || lm_block_watch_is_on())) return retained_slow(b, was);
   return b;
 }
 
@@ -187,7 +187,7 @@ static LM_NOINLINE void settle(loam_block *b, uint32_t was) {
 }
 
 static LM_NOINLINE void release_told(loam_block *b) {
-  if (lm_ledger_is_wanted()) lm_ledger_note(LOAM_BLOCK_RELEASED, b, loam_block_refcount(b) - 1);
+  if (lm_block_watch_is_on()) lm_ledger_note(LOAM_BLOCK_RELEASED, b, loam_block_refcount(b) - 1);
   settle(b, atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel));
 }
 
@@ -210,7 +210,7 @@ void loam_block_release(loam_block *b) {
     if (lm_unlikely(!end_embedded(b))) release_told(b);
     return;
   }
-  if (lm_unlikely(lm_ledger_is_wanted())) {
+  if (lm_unlikely(lm_block_watch_is_on())) {
     release_told(b);
     return;
   }

@@ -6,8 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/got.h"
+#include "engine/stats.h"
 #include "move/rebalance.h"
 #include "os/error.h"
+#include "os/version.h"
 #include "service/control.h"
 #include "service/export.h"
 #include "service/lend.h"
@@ -43,7 +46,7 @@ static void answer_status(lm_json *out) {
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "pid", getpid());
   lm_json_text(out, "program", program_invocation_short_name);
-  lm_json_text(out, "version", loam_version());
+  lm_json_text(out, "version", LM_VERSION);
   lm_json_uint(out, "generation", info.generation);
   lm_json_text(out, "name", info.name);
   lm_json_text(out, "path", info.path);
@@ -115,7 +118,7 @@ static void put_got(void *ctx, const loam_got *got) {
 
 static void answer_stats(lm_json *out) {
   struct loam_stats stats;
-  if (loam_stats(&stats) != LOAM_OK) {
+  if (lm_stats_get(&stats) != LOAM_OK) {
     answer_error(out, loam_error());
     return;
   }
@@ -123,10 +126,10 @@ static void answer_stats(lm_json *out) {
   lm_json_int(out, "pid", getpid());
   put_sums(out, &stats);
   lm_json_open(out, "rows", '[');
-  loam_stats_each(put_row, out);
+  lm_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY, put_row, out);
   lm_json_close(out, ']');
   lm_json_open(out, "got", '[');
-  loam_got_each(put_got, out);
+  lm_got_each(put_got, out);
   lm_json_close(out, ']');
   lm_json_close(out, '}');
 }

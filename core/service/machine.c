@@ -17,6 +17,7 @@
 #include "os/room.h"
 #include "os/sys.h"
 #include "os/sys_file.h"
+#include "os/version.h"
 #include "pages/backing.h"
 #include "script/json.h"
 #include "script/script.h"
@@ -216,7 +217,7 @@ static void tell_file(lm_json *out) {
 static void tell_machine(lm_json *out) {
   lm_pool_figures figures;
   lm_json_open(out, NULL, '{');
-  lm_json_text(out, "version", loam_version());
+  lm_json_text(out, "version", LM_VERSION);
   tell_kernel(out);
   lm_json_int(out, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
   lm_json_int(out, "page", sysconf(_SC_PAGESIZE));

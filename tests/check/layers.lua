@@ -1,6 +1,6 @@
--- layers.lua - the folders of the core depend one way: a file includes headers of its own folder
--- and of folders before it. Everything outside the core sees loam.h alone, and each foreign header
--- has its one place.
+-- layers.lua - the folders of the core depend one way: a file includes headers, and uses functions,
+-- of its own folder and of folders before it. Everything outside the core sees loam.h alone, and
+-- each foreign header has its one place.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
@@ -52,10 +52,38 @@ local function check_includes(path)
     local of = rank[header:match("^([%w_]+)/[%w_]+%.h$")]
     if not of then
       files.complain(where, '"%s": write it as "folder/file.h"', header)
-    elseif of > rank[folder] and name ~= "ledger" then
+    elseif of > rank[folder] then
       files.complain(where, '"%s" is of a later folder', header)
     end
   end)
+end
+
+-- What each object file of the build defines and uses: { file = , name = , defines = } in a list.
+local function read_symbols(build)
+  local command = ("find %s/core/CMakeFiles -name '*.c.o' -exec nm -A -f posix {} +"):format(build)
+  local symbols = {}
+  for _, line in ipairs(files.lines_of(command)) do
+    local file, name, kind = line:match("([%w_]+/[%w_]+)%.c%.o: (%S+) (%a)")
+    local folder = file and file:match("^[%w_]+")
+    if file and rank[folder] and (kind == "U" or kind:find("^[A-Z]$")) then
+      symbols[#symbols + 1] = { file = file, folder = folder, name = name, defines = kind ~= "U" }
+    end
+  end
+  return symbols
+end
+
+local function check_calls(symbols)
+  local home = {}
+  for _, symbol in ipairs(symbols) do
+    if symbol.defines then home[symbol.name] = symbol end
+  end
+  for _, symbol in ipairs(symbols) do
+    local defined = home[symbol.name]
+    if not symbol.defines and defined and rank[defined.folder] > rank[symbol.folder] then
+      files.complain("core/" .. symbol.file .. ".c", "uses %s of the later %s.c", symbol.name,
+        defined.file)
+    end
+  end
 end
 
 -- Outside the core a file may include loam.h, what lies beside it, and the system's headers.
@@ -75,4 +103,7 @@ for _, path in ipairs(core) do
   if path ~= "core/include/loam.h" then check_includes(path) end
 end
 for _, path in ipairs(files.find("bindings examples", "c h cc hpp")) do check_outside(path) end
+local symbols = read_symbols(assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder"))
+if #symbols < 1000 then files.complain("core", "the build has only %d symbols", #symbols) end
+check_calls(symbols)
 files.finish(("%d files of the core in %d folders"):format(#core, count))

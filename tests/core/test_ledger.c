@@ -1,5 +1,6 @@
 /* test_ledger.c - how many blocks were made and ended, who is told, what leaks: ledger.h. */
-#include "engine/ledger.h"
+#include "block/ledger.h"
+#include "os/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * Each thread counts for itself; a thread that ends leaves its counts to `gone`. The list of live
  * blocks is kept only where leaks are asked for: a block that is on it says so, so that those made
  * before can end after. */
-#include "engine/ledger.h"
+#include "block/ledger.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,8 +13,6 @@
 #include "os/error.h"
 #include "pages/own.h"
 #include "plan/site.h"
-
-_Atomic uint32_t lm_ledger_wanted;
 
 /* ---- Counts ------------------------------------------------------------------------------- */
 
@@ -63,20 +61,13 @@ static struct {
 /* This thread is in its callback. */
 static _Thread_local bool is_telling __attribute__((tls_model("initial-exec")));
 
-static void want(uint32_t what, bool wanted) {
-  if (wanted) atomic_fetch_or_explicit(&lm_ledger_wanted, what, memory_order_relaxed);
-  else atomic_fetch_and_explicit(&lm_ledger_wanted, ~what, memory_order_relaxed);
-  if (lm_ledger_is_wanted()) lm_thread_raise(LM_WARY_LISTING);
-  else lm_thread_lower(LM_WARY_LISTING);
-}
-
 loam_block_hook loam_on_block(loam_block_fn callback, void *ctx) {
   lm_thread_leaf(&listener.lock);
   lm_lock_take(&listener.lock);
   loam_block_hook previous = listener.hook;
   listener.hook = (loam_block_hook){ callback, ctx };
   lm_lock_drop(&listener.lock);
-  want(LM_LEDGER_TELL, callback != NULL);
+  lm_block_watch_want(LM_BLOCK_WATCH_TELL, callback != NULL);
   return previous;
 }
 
@@ -117,7 +108,7 @@ static void unlist(loam_block *b) {
 }
 
 static bool is_listing(void) {
-  return atomic_load_explicit(&lm_ledger_wanted, memory_order_relaxed) & LM_LEDGER_LIST;
+  return atomic_load_explicit(&lm_block_watched, memory_order_relaxed) & LM_BLOCK_WATCH_LIST;
 }
 
 void lm_ledger_note(loam_block_verb verb, loam_block *b, size_t references) {
@@ -183,10 +174,8 @@ static __attribute__((destructor)) void report_at_exit(void) {
   if (is_listing()) (void)loam_block_leaks(report, NULL);
 }
 
-void lm_ledger_start(bool leaks) {
-  static _Atomic bool begun;
-  if (leaks) want(LM_LEDGER_LIST, true);
-  if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
+/* When the library is loaded, before a block can be made. */
+static __attribute__((constructor)) void begin(void) {
   lm_thread_hook(&(lm_thread_hooks){ .exit = leave_counts });
   lm_thread_leaf(&counts.lock);
   lm_thread_leaf(&live.lock);
