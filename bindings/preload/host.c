@@ -10,7 +10,9 @@
  *   LOAM_GUARD_REPORT=0  a fault in guarded memory is not told before it ends the program, and
  *                        SIGSEGV is left alone; else see guard_report in loam.h
  *
- * A value that is none of these is told once a process, and the default taken. */
+ * A value that is none of these is told once a process, and the default taken. A program that has
+ * more rights than the user who starts it (AT_SECURE in getauxval(3)) takes none of the variables:
+ * the dynamic linker preloads into such a program only what stands in its own folders. */
 #include "preload.h"
 
 #include <stdarg.h>
@@ -77,7 +79,7 @@ static void on_event(void *ctx, const loam_event *event) {
 /* Which of the words "one|two|three" a variable is; the first where it is unset or empty. Any other
  * is told, and taken for the first: a misspelt wish would else be one that nobody heard. */
 static int read_word(const char *name, const char *words) {
-  const char *value = getenv(name), *word = words;
+  const char *value = secure_getenv(name), *word = words;
   if (!value || !*value) return 0;
   for (int i = 0;; i++, word += strcspn(word, "|") + 1) {
     size_t length = strcspn(word, "|");
@@ -90,7 +92,7 @@ static int read_word(const char *name, const char *words) {
 }
 
 static bool is_lenient(void) {
-  const char *run = getenv("LOAM_RUN");
+  const char *run = secure_getenv("LOAM_RUN");
   return read_word("LOAM_LENIENT", "0|1") || (run && atol(run) != (long)getpid());
 }
 
@@ -105,7 +107,7 @@ static void read_environment(void) {
 static void start(void) {
   static const loam_system next = { next_malloc, next_calloc,        next_realloc,
                                     next_free,   next_aligned_alloc, next_usable_size };
-  const char *policy = getenv("LOAM_POLICY");
+  const char *policy = secure_getenv("LOAM_POLICY");
   loam_config config = {
     .size = sizeof config,
     .policy = policy && *policy ? policy : NULL,

@@ -2,11 +2,11 @@
 #include "loam.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "api/front.h"
+#include "block/ledger.h"
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/engine.h"
@@ -17,6 +17,7 @@
 #include "os/error.h"
 #include "os/hook.h"
 #include "os/seldom.h"
+#include "os/sys.h"
 #include "os/version.h"
 #include "pages/foreign.h"
 #include "service/control.h"
@@ -35,7 +36,7 @@ static _Atomic pid_t starter; /* of STARTING, which a forked child inherits with
 /* Whether a variable is 1, not 0. What is neither is told, and taken for the usual: a misspelt wish
  * would else be one that nobody heard. */
 static bool is_on(const char *name, bool usual) {
-  const char *value = getenv(name);
+  const char *value = lm_sys_getenv(name);
   if (!value || !*value) return usual;
   if (!strcmp(value, "0") || !strcmp(value, "1")) return *value == '1';
   lm_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "%s=%.100s: it may be %s; taken as %d", name, value,
@@ -127,7 +128,7 @@ static void start_from_environment(void) {
     atomic_compare_exchange_strong(&state, &dead, COLD);
   if (!begin_from(COLD)) return;
   loam_config config = { .size = sizeof config, .lenient = 1 };
-  const char *policy = getenv("LOAM_POLICY");
+  const char *policy = lm_sys_getenv("LOAM_POLICY");
   if (policy && *policy) config.policy = policy;
   config.watch = is_on("LOAM_WATCH", false);
   (void)start_as(&config);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "loam.h"
+#include "os/sys.h"
 #include "pages/own.h"
 #include "script/json.h"
 #include "service/policy.h"
@@ -122,6 +123,9 @@ static int native_folder(lua_State *L) {
   return push_text(L, getcwd(buffer, sizeof buffer));
 }
 
+/* The value of a variable of the environment; nil where lm_sys_getenv gives none. */
+static int native_getenv(lua_State *L) { return push_text(L, lm_sys_getenv(text_at(L, 1))); }
+
 /* setenv(name, value); nil unsets. */
 static int native_setenv(lua_State *L) {
   const char *value = text_at(L, 2);
@@ -180,6 +184,7 @@ void lm_native_open(lua_State *L) {
     { "process", native_process },
     { "readlink", native_readlink },
     { "folder", native_folder },
+    { "getenv", native_getenv },
     { "setenv", native_setenv },
     { "wait", native_wait },
     { "exec", native_exec },

@@ -3,11 +3,11 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "device/defer.h"
 #include "os/error.h"
+#include "os/sys.h"
 #include "os/thread.h"
 
 enum { ALIGN = 256 };
@@ -27,7 +27,7 @@ static struct {
 static _Thread_local bool is_loading __attribute__((tls_model("initial-exec")));
 
 static const char *named(void) {
-  const char *name = getenv("LOAM_MANAGER");
+  const char *name = lm_sys_getenv("LOAM_MANAGER");
   return name && *name ? name : NULL;
 }
 

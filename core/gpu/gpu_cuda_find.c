@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "gpu/gpu_cuda.h"
+#include "os/sys.h"
 
 #define LIBRARY "libcuda.so.1"
 
@@ -119,7 +119,7 @@ static bool find_devices(lm_gpu_machine *out) {
 }
 
 void lm_gpu_cuda_find(lm_gpu_machine *out) {
-  const char *named = getenv("LOAM_CUDA_DRIVER");
+  const char *named = lm_sys_getenv("LOAM_CUDA_DRIVER");
   snprintf(out->library, sizeof out->library, "%s", named && *named ? named : LIBRARY);
   out->toolkit = CUDA_VERSION;
   void *library = dlopen(out->library, RTLD_NOW | RTLD_LOCAL);

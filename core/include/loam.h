@@ -126,7 +126,9 @@ LOAM_API void loam_on_event(loam_event_fn callback, void *ctx);
  *
  * Starting is optional: the first call starts the engine with defaults and the environment
  * (LOAM_POLICY, LOAM_WATCH=1, LOAM_CONTROL=0, LOAM_LEAKS=1). What is neither 0 nor 1 is told by
- * LOAM_EVENT_ENVIRONMENT, and is as if it were not set. */
+ * LOAM_EVENT_ENVIRONMENT, and is as if it were not set. A process with more rights than the user
+ * who started it (a set-user-ID or set-group-ID program, or one with file capabilities) ignores
+ * every environment variable of loam: LOAM_POLICY, LOAM_CUDA_DRIVER and all others. */
 
 /* The host's own allocator, for `loam.system{}`. All six are required. */
 typedef struct loam_system {

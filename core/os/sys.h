@@ -112,6 +112,13 @@ int64_t lm_sys_coarse_ns(void); /* the same, some milliseconds late, but cheap *
 int64_t lm_sys_cpu_ns(void);    /* that the calling thread has run */
 uint64_t lm_sys_random(void);
 
+/* The value of an environment variable, or NULL where it is not set. Always NULL in a process whose
+ * program was started with more rights than the user who started it has (the kernel's AT_SECURE: a
+ * set-user-ID or set-group-ID program, or one with file capabilities), also after it has given
+ * those rights up: its environment was written by that user. All of loam reads the environment
+ * through this function. The text belongs to the environment. */
+const char *lm_sys_getenv(const char *name);
+
 /* Reads at most `size` - 1 bytes of a small file and terminates it; *out is the length. */
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
 /* Calls `tell` for each line of a text, however long that is; of a line above 511 bytes, for pieces

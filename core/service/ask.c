@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,8 +28,8 @@ static bool is_own_directory(const char *path) {
 loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
   int n;
   char full[PATH_MAX];
-  const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
-  if (!dir || !*dir) dir = secure_getenv("LOAM_CONTROL_DIR");
+  const char *runtime = lm_sys_getenv("XDG_RUNTIME_DIR");
+  if (!dir || !*dir) dir = lm_sys_getenv("LOAM_CONTROL_DIR");
   if (dir && *dir) /* absolute: a host may change its directory */
     n = snprintf(buffer, size, "%s", lm_policy_absolute(dir, full, sizeof full));
   else if (runtime && *runtime == '/' && is_own_directory(runtime))

@@ -260,7 +260,7 @@ static loam_status go_live(load *l) {
  * follows the hash: nothing, or a colon and what carry.h says; NULL: it is another text's. */
 static const char *vetted(uint64_t hash) {
   char *rest = NULL;
-  const char *text = getenv("LOAM_VETTED");
+  const char *text = lm_sys_getenv("LOAM_VETTED");
   bool is_it = text && !atomic_load(&lm_generation) && strtoull(text, &rest, 16) == hash;
   return is_it ? rest : NULL;
 }

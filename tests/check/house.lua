@@ -1,5 +1,6 @@
 -- house.lua - what every source file keeps to: its length and its functions', its first line, its
--- columns, the names it gives to the world, no #if inside a body, and nothing left for later.
+-- columns, the names it gives to the world, no #if inside a body, nothing left for later, and the
+-- function by which it reads the environment.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
@@ -61,6 +62,29 @@ local function check_lua(path)
     files.complain(path .. ":1", "opens with -- and what it is")
   end
   if count_lines(path) > LINES_LUA then files.complain(path, "over %d lines", LINES_LUA) end
+end
+
+-- In a set-user-ID program getenv answers with text of whoever started it: secure_getenv does not.
+-- The core has one call of it, in the port of the operating system.
+local function check_environment(path, name, instead)
+  files.each_line(path, function(line, number)
+    if line:find("%f[%w_]" .. name .. "%(") then
+      files.complain(path .. ":" .. number, "reads the environment by %s: use %s", name, instead)
+    end
+  end)
+end
+
+for _, path in ipairs(files.find("core", "c h")) do
+  check_environment(path, "getenv", "lm_sys_getenv")
+  if not path:find("sys_linux%.c$") then
+    check_environment(path, "secure_getenv", "lm_sys_getenv")
+  end
+end
+for _, path in ipairs(files.find("bindings/preload", "c h")) do
+  check_environment(path, "getenv", "secure_getenv")
+end
+for _, path in ipairs(files.find("lua bindings", "lua lua.in")) do
+  check_environment(path, "os%.getenv", "what stands in posix.lua or native.lua.in")
 end
 
 local c = files.find("core bindings examples tests", "c h cc hpp")

@@ -8,6 +8,7 @@ local posix = {
   is_readable = native.is_readable,
   process = native.process, -- the id of this process, which exec keeps
   readlink = native.readlink,
+  getenv = native.getenv, -- not os.getenv, which answers in a set-user-ID program, too
   setenv = native.setenv,
   wait = native.wait,
 }
@@ -23,7 +24,7 @@ end
 -- execvp says EACCES also for a name that is nowhere, if a folder of PATH may not be searched.
 local function is_nowhere(name)
   if name:find("/") then return false end
-  for folder in (os.getenv("PATH") or ""):gmatch("[^:]+") do
+  for folder in (posix.getenv("PATH") or ""):gmatch("[^:]+") do
     if native.exists(folder .. "/" .. name) then return false end
   end
   return true

@@ -19,7 +19,7 @@ local function painter(posix, fd)
   local paint
   return function(colour, text)
     if not paint then
-      local wants_colour = (os.getenv("NO_COLOR") or "") == "" and os.getenv("TERM") ~= "dumb"
+      local wants_colour = (posix.getenv("NO_COLOR") or "") == "" and posix.getenv("TERM") ~= "dumb"
       local terminal = require("loam.cli.terminal")
       paint = terminal.painter(wants_colour and posix.is_terminal(fd))
     end
@@ -51,7 +51,7 @@ function world.new()
     paint_error = painter(posix, 2),
     fail = fail,
     now = os.time,
-    getenv = os.getenv,
+    getenv = posix.getenv,
     finish = function() checked(io.stdout:flush()) end,
   }
 end
