@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "api/front.h"
-#include "block/ledger.h"
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/engine.h"
@@ -72,7 +71,8 @@ static bool wants_socket(const loam_config *config) {
 /* A policy that a lenient host's start refuses has been told as an event. */
 static loam_status start_policy(const loam_config *config) {
   if (!config->policy) return LOAM_OK;
-  loam_status status = lm_policy_load_file(config->policy, false);
+  loam_status status = config->watch ? lm_policy_load_followed(config->policy, false)
+                                     : lm_policy_load_file(config->policy, false);
   if (status && !config->lenient) return status;
   if (config->watch) status = lm_control_watch(config->policy);
   return config->lenient ? LOAM_OK : status;
@@ -178,7 +178,7 @@ loam_status loam_policy_load_text(const char *name, const char *text) {
 
 loam_status loam_policy_watch(const char *path) {
   awake();
-  loam_status loaded = path ? lm_policy_load_file(path, false) : LOAM_OK;
+  loam_status loaded = path ? lm_policy_load_followed(path, false) : LOAM_OK;
   char words[LM_ERROR_SIZE];
   size_t length = strnlen(loam_error(), sizeof words - 1);
   memcpy(words, loam_error(), length);
@@ -192,7 +192,7 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
   char *text;
   size_t length;
   if (!path || !query || !write) return null_argument("path, query or write");
-  loam_status status = lm_policy_read(path, &text, &length);
+  loam_status status = lm_policy_read(path, LM_READ_TO_INSPECT, &text, &length);
   if (status) return status;
   status = lm_script_inspect(path, text, length, query, lm_policy_limits(), write, ctx);
   lm_own_free(text);

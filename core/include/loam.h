@@ -179,14 +179,23 @@ LOAM_API const char *loam_version(void);
  * failure leaves the live generation as it was. A load runs in the calling thread; other threads
  * do not wait for it. Loads of several threads are done one after the other. */
 
-/* LOAM_EIO if the file cannot be read, LOAM_EPOLICY if it is refused. */
+/* LOAM_EIO if the file cannot be read, LOAM_EPOLICY if it is refused. In a process whose effective
+ * user is root, LOAM_EIO also for a file that another user can change: loam_policy_watch has the
+ * rule. A file that LOAM_POLICY names is read in the same way. */
 LOAM_API loam_status loam_policy_load(const char *path);
 
 /* The same for text; `name` stands for the file in messages. */
 LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
 
 /* Loads `path` and then follows it: in-place saves, renames over it and symbolic link swaps. The
- * failure of the first load is returned, and the file is followed all the same. NULL: stop. */
+ * failure of the first load is returned, and the file is followed all the same. NULL: stop.
+ *
+ * Only root and the effective user of the process may be able to change a followed file. So the
+ * file, its folder, and each symbolic link on the way with its folder must belong to one of them,
+ * and neither the file nor a folder may be writable by group or others. Exceptions: a folder with
+ * the sticky bit, a folder on a read-only mount, and the group of a user other than root that has
+ * the number of that user. A file that breaks this rule is LOAM_EIO and LOAM_EVENT_POLICY_REFUSED,
+ * with the path to mend in the words; the last good policy stays until the path is mended. */
 LOAM_API loam_status loam_policy_watch(const char *path);
 
 /* A reader of text that comes in pieces. `text` is not terminated and lives for the call. */

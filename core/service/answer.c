@@ -139,7 +139,8 @@ static loam_status reload(const char *path, struct loam_policy_info *info) {
   lm_policy_info_get(info);
   const char *from = *path ? path : info->path;
   if (!*from) return lm_fail(LOAM_EINVAL, "the live policy came from no file: name one to reload");
-  loam_status status = lm_policy_load_file(from, false);
+  loam_status status = info->watching ? lm_policy_load_followed(from, false)
+                                      : lm_policy_load_file(from, false);
   if (status == LOAM_OK && info->watching && *path) status = lm_control_watch(path);
   return status;
 }

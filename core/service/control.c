@@ -395,7 +395,7 @@ static void take_incoming(void) {
 }
 
 static void look_at_file(void) {
-  if (watch && lm_watch_ready(watch)) lm_policy_load_file(lm_watch_path(watch), true);
+  if (watch && lm_watch_ready(watch)) lm_policy_load_followed(lm_watch_path(watch), true);
 }
 
 static int sooner(int a, int64_t b) { return a < 0 || b < a ? (int)(b < 0 ? 0 : b) : a; }

@@ -268,7 +268,7 @@ static const char *vetted(uint64_t hash) {
 loam_status lm_policy_vet(const char *path, char vetted[LM_POLICY_VETTED]) {
   char *text, carried[LM_CARRY_TEXT];
   size_t length;
-  loam_status status = lm_policy_read(path, &text, &length);
+  loam_status status = lm_policy_read(path, LM_READ_TO_LOAD, &text, &length);
   if (status != LOAM_OK) return status;
   status = lm_script_check(path, text, length, &limits, carried);
   if (status == LOAM_OK)
@@ -374,11 +374,11 @@ static bool is_known_locked(const char *path, uint64_t hash) {
 }
 
 /* *known: the file was left alone. */
-static loam_status load_file_locked(const char *path, const char *full, bool if_changed,
-                                    bool *known) {
+static loam_status load_file_locked(const char *path, const char *full, lm_reading reading,
+                                    bool if_changed, bool *known) {
   char *text = NULL;
   size_t length = 0;
-  loam_status status = lm_policy_read(path, &text, &length);
+  loam_status status = lm_policy_read(path, reading, &text, &length);
   uint64_t hash = status == LOAM_OK ? lm_policy_hash(text, length)
                                     : lm_policy_hash(loam_error(), strlen(loam_error()));
   *known = if_changed && is_known_locked(full, hash);
@@ -389,15 +389,23 @@ static loam_status load_file_locked(const char *path, const char *full, bool if_
   return status;
 }
 
-loam_status lm_policy_load_file(const char *path, bool if_changed) {
+static loam_status load_file(const char *path, lm_reading reading, bool if_changed) {
   char buffer[sizeof record.path];
   bool known;
   const char *full = lm_policy_absolute(path, buffer, sizeof buffer);
   lm_policy_start();
   lock(&load_lock);
-  loam_status status = load_file_locked(path, full, if_changed, &known);
+  loam_status status = load_file_locked(path, full, reading, if_changed, &known);
   unlock(&load_lock);
   return known ? LOAM_OK : announce(status, path);
+}
+
+loam_status lm_policy_load_file(const char *path, bool if_changed) {
+  return load_file(path, LM_READ_TO_LOAD, if_changed);
+}
+
+loam_status lm_policy_load_followed(const char *path, bool if_changed) {
+  return load_file(path, LM_READ_TO_FOLLOW, if_changed);
 }
 
 bool lm_policy_decay(void) {

@@ -28,6 +28,9 @@ loam_status lm_policy_vet(const char *path, char vetted[LM_POLICY_VETTED]);
 /* Reads the file, then the same. An empty, cut-off or changing file is LOAM_EIO or LOAM_EPOLICY. If
  * `if_changed`, a file that is what is live, or what was refused last, is left alone. */
 loam_status lm_policy_load_file(const char *path, bool if_changed);
+/* Like lm_policy_load_file, for a file whose later edits are loaded as well: LOAM_EIO where others
+ * can change it (LM_READ_TO_FOLLOW in source.h). */
+loam_status lm_policy_load_followed(const char *path, bool if_changed);
 /* A tick: whatever was last compiled some ticks ago, the live policy's Lua rests. True if it is to
  * at a later one. */
 bool lm_policy_decay(void);

@@ -12,6 +12,8 @@ top=$PWD
 # A sanitizer's run-time brings its own malloc, and must come first.
 [ -z "${LOAM_SANITIZE:-}" ] || { echo "skipped: a build with a sanitizer cannot be preloaded"; exit 77; }
 
+# A policy that others could write would not be followed.
+umask 022
 work=$(mktemp -d)
 children=
 finish() {

@@ -76,6 +76,19 @@ if [ "$(id -u)" != 0 ]; then
 fi
 text mended > "$live";                               live "mended" mended
 
+# A file or folder that others can write is not followed; the last good policy stays.
+kept() { # kept NAME - the policy of that name is live, a second after an edit that is not followed
+  sleep 1
+  status | grep -q "\"name\":\"$1\"" || fail "$1 is not live: $(status)"
+}
+chmod 646 "$live";                                   shows "a file that others can write" "mode 0646"
+text strange > "$live";                              kept mended
+chmod 644 "$live";                                   live "its mode set right" strange
+chmod 777 "$work";                                   shows "a folder that others can write" "mode 0777"
+text stranger > "$live";                             kept strange
+chmod 1777 "$work";                                  live "a folder with the sticky bit" stranger
+chmod 700 "$work"
+
 # save I - the I-th save, one way or another; every fifth is broken, every seventh is cut off.
 save() {
   case $1 in
