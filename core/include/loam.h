@@ -1,32 +1,42 @@
-/* loam.h - memory whose kind a policy decides.
+/* loam.h - an embedded engine that decides, by policy, what memory each allocation gets.
  *
- * An operator writes a Lua file that says, for each call-site tag and size, what memory an
- * allocation gets: alignment, NUMA node, huge pages, guard pages. loam compiles that file to
- * decision tables; from then on every allocation is decided, served, counted and freed in C, and
- * the file can be edited while the program runs.
+ * An operator writes a policy: a Lua file that says, for each call-site tag and size, what memory
+ * an allocation gets (its alignment, NUMA node, huge pages, guard pages). loam compiles the policy
+ * to decision tables. After that, C code alone decides, serves, counts and frees every allocation.
+ * The operator can edit the policy while the program runs.
  *
  *   loam_start(&(loam_config){ .size = sizeof(loam_config), .policy = "prod.lua", .watch = 1 });
  *   loam_site *weights = loam_site_get("tensor.weights");
  *   float *w = loam_malloc(weights, 64 << 20);
  *   loam_free(w);
  *
- * Conventions, for the whole header:
- *   - Sizes are bytes, times are nanoseconds, unless the name says otherwise.
- *   - What can fail returns a loam_status (0 is success, failures are negative) or a pointer that
- *     is NULL on failure; loam_error() then says in words what was wrong. Out-parameters are
- *     written last, and only on success.
- *   - A `const char *` that comes back is owned by loam. How long it lives is said where it is
- *     returned. What is passed in is copied unless said otherwise.
- *   - Every function may be called from any thread at any time, also before loam_start, unless
- *     said otherwise. None may be called from a signal handler. A thread may fork at any moment;
- *     the child gets a service thread, with what it serves, once it has allocated or freed a few
- *     hundred times, or does so 100 ms after the fork. So does a process that closes descriptors
- *     of loam's, or puts its own in their place; without that, after a second.
- *     Allocating and freeing are no cancellation points; a thread that lets itself be cancelled at
- *     any instruction may be amid them: what it then was about to get or free is lost.
+ * Conventions of this header:
+ *   - Sizes are bytes and times are nanoseconds, unless the name says otherwise.
+ *   - A function that can fail returns a loam_status (0 is success, failures are negative) or a
+ *     pointer (NULL is failure). After a failure, loam_error() says in words what went wrong.
+ *     Out-parameters are written last, and only on success.
+ *   - A pointer argument may be NULL only where its comment says so. A function that returns a
+ *     loam_status fails when another argument is NULL, mostly with LOAM_EINVAL.
+ *   - loam owns every `const char *` that it returns; the comment says how long the string lives.
+ *     loam copies the strings and structs that it is given, unless the comment says otherwise.
+ *   - A struct is plain data of its owner, without a lock, unless its comment says otherwise: loam
+ *     reads it or fills it in during the call, and no other thread may write to it at that time.
+ *   - "Block" alone means one live allocation. A loam_block is an owner of memory that counts its
+ *     references.
  *
- * This file is the source of every foreign declaration: `cc -E -P -DLOAM_CDEF loam.h` gives
- * text that LuaJIT's ffi.cdef accepts. */
+ * Threads. Any thread may call any function at any time, also before loam_start, unless its comment
+ * says otherwise. Signal handlers may call none of them. Allocating and freeing are no cancellation
+ * points. A thread with asynchronous cancellation can be cancelled in the middle of a call; then
+ * the memory that it was allocating or freeing is lost.
+ *
+ * Fork and descriptors. A thread may fork at any moment. If the parent has a service thread, the
+ * child starts one of its own when it has allocated or freed 512 times, or at its first allocation
+ * or free 100 ms after the fork. A process that closes descriptors of loam, or puts its own
+ * descriptors in their place, gets new ones by the same two rules; if it neither allocates nor
+ * frees, loam opens them after one second.
+ *
+ * This file is the source of every foreign declaration: `cc -E -P -DLOAM_CDEF loam.h` gives text
+ * that LuaJIT's ffi.cdef accepts. */
 #ifndef LOAM_H
 #define LOAM_H
 
@@ -36,7 +46,7 @@
 #ifdef __cplusplus
 extern "C" {
 #ifdef __GNUC__
-#pragma GCC diagnostic push /* a struct and the function that fills it share a name, as stat does */
+#pragma GCC diagnostic push /* a struct and its function share a name, as in stat(2) */
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
 #endif
@@ -45,7 +55,8 @@ extern "C" {
 #else
 #define LOAM_API
 #endif
-/* Calls go by way of one pointer, without the jump of a PLT: some take no longer than that. */
+/* Callers reach loam's functions through one pointer, without the extra jump of a PLT: some of the
+ * functions take no longer than that jump. */
 #if defined(__GNUC__) && defined(__has_attribute)
 #if __has_attribute(noplt)
 #define LOAM_DIRECT __attribute__((noplt))
@@ -62,9 +73,11 @@ extern "C" {
 #define LOAM_VERSION_MINOR 1
 #define LOAM_VERSION_PATCH 0
 
-/* ---- Errors ---------------------------------------------------------------------------------
+/* ---- Errors and events -----------------------------------------------------------------------
  *
- * Ten words for what can go wrong; the words for people come from loam_error(). */
+ * A status is one of ten values for programs to compare. The words for people come from
+ * loam_error(). loam prints nothing by itself (one exception: loam_block_leaks); it reports to the
+ * callback that the host sets with loam_on_event. */
 
 #define LOAM_STATUS_LIST(X)                                         \
   X(LOAM_OK, 0, "success")                                          \
@@ -84,53 +97,59 @@ typedef enum loam_status {
 #undef LOAM_STATUS_ENUM
 } loam_status;
 
-/* What went wrong in the last failing call of this thread: one or more lines, naming the value
- * that was wrong. "" if nothing has. Lives until this thread's next call into loam. */
+/* Returns what went wrong in the last failing call of this thread: one or more lines that name the
+ * wrong value, or "" if no call has failed. The string lives until this thread calls loam again. */
 LOAM_API const char *loam_error(void);
 
-/* The few words of a status, for a log line. Static. */
+/* Returns the few words of a status, for a log line. The string is static. */
 LOAM_API const char *loam_status_text(loam_status status);
 
+/* The kinds of events. The message of an event gives the details. */
 typedef enum loam_event_kind {
-  LOAM_EVENT_POLICY_LIVE = 1,    /* a policy was swapped in; generation is its number */
-  LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused, the live one stays; message is why */
-  LOAM_EVENT_TAG_REFUSED = 3,    /* a tag seen late could not be compiled; it has the default */
-  LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; pointer is the argument */
-  LOAM_EVENT_WATCH = 5,          /* watching the file degraded or recovered */
-  LOAM_EVENT_CONTROL = 6,        /* there is no control socket; `loam status` will not find us */
-  LOAM_EVENT_FAULT = 7,          /* guarded memory was touched where no block lives; see below */
-  LOAM_EVENT_LEAK = 8,           /* blocks of a tag are live at exit, where that was asked for */
-  LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, as LOAM_MANAGER names another */
-  LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; message is how much */
-  LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get what it asks for; see loam_got */
-  LOAM_EVENT_ENVIRONMENT = 12    /* a LOAM_* variable means nothing so; message is which */
+  LOAM_EVENT_POLICY_LIVE = 1,    /* a policy was swapped in; `generation` is the new one */
+  LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused; the live one stays */
+  LOAM_EVENT_TAG_REFUSED = 3,    /* the policy fails for a new tag, which gets default memory */
+  LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; `pointer` is the argument */
+  LOAM_EVENT_WATCH = 5,          /* watching the policy file degraded or recovered */
+  LOAM_EVENT_CONTROL = 6,        /* there is no control socket: `loam status` cannot find us */
+  LOAM_EVENT_FAULT = 7,          /* an access to loam's memory where no block lives: guard_report */
+  LOAM_EVENT_LEAK = 8,           /* loam_blocks of a tag are left at exit: see loam_config.leaks */
+  LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, because LOAM_MANAGER names another */
+  LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; how much */
+  LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get the memory it asks for: see loam_got */
+  LOAM_EVENT_ENVIRONMENT = 12    /* a LOAM_* variable has a value without meaning */
 } loam_event_kind;
 
+/* One event. It lives for the duration of the callback, in the thread that called it. */
 typedef struct loam_event {
   loam_event_kind kind;
   uint64_t generation;
-  const void *pointer; /* NULL unless BAD_FREE or FAULT */
-  const char *message; /* lives for the call */
-  const void *caller;  /* of BAD_FREE: the code to which the call returns, if known; else NULL */
+  const void *pointer; /* NULL, except for BAD_FREE and FAULT */
+  const char *message; /* lives for the duration of the callback */
+  const void *caller;  /* BAD_FREE: the code that the call returns to, if known; otherwise NULL */
 } loam_event;
 
 typedef void (*loam_event_fn)(void *ctx, const loam_event *event);
 
-/* Calls `callback(ctx, event)` for what a person may want to know, from the thread where it
- * happened, with no lock of loam held. One callback a process; NULL for none; core itself never
- * prints. The callback may allocate; but that of FAULT is in a signal handler, where it may call
- * only what signal-safety(7) lists. */
+/* Sets the callback for events: `callback(ctx, event)` is called for each event that a person may
+ * want to know about, in the thread where it happened, while no lock of loam is held. A process has
+ * one callback; NULL removes it. The callback may allocate. A FAULT event is the exception: its
+ * callback runs in a signal handler and may call only the functions that signal-safety(7) lists. */
 LOAM_API void loam_on_event(loam_event_fn callback, void *ctx);
 
-/* ---- Life ------------------------------------------------------------------------------------
+/* ---- Start and stop --------------------------------------------------------------------------
  *
- * Starting is optional: the first call starts the engine with defaults and the environment
- * (LOAM_POLICY, LOAM_WATCH=1, LOAM_CONTROL=0, LOAM_LEAKS=1). What is neither 0 nor 1 is told by
- * LOAM_EVENT_ENVIRONMENT, and is as if it were not set. A process with more rights than the user
- * who started it (a set-user-ID or set-group-ID program, or one with file capabilities) ignores
- * every environment variable of loam: LOAM_POLICY, LOAM_CUDA_DRIVER and all others. */
+ * Starting is optional. If the host does not call loam_start, the first allocation or policy call
+ * starts the engine with the defaults and these environment variables: LOAM_POLICY (a path),
+ * LOAM_WATCH=1, LOAM_CONTROL=0, LOAM_LEAKS=1. A refused LOAM_POLICY is then an event, not a
+ * failure. A value other than 0 and 1 is reported (LOAM_EVENT_ENVIRONMENT) and treated as if the
+ * variable were not set.
+ *
+ * A process with more rights than the user who started it (a set-user-ID or set-group-ID program, or
+ * one with file capabilities) ignores every environment variable of loam. */
 
-/* The host's own allocator, for `loam.system{}`. All six are required. */
+/* The host's own allocator, which serves strategies of `loam.system{}`. All six functions are
+ * required. Any thread may call them, several at the same time. */
 typedef struct loam_system {
   void *(*malloc)(size_t size);
   void *(*calloc)(size_t count, size_t size);
@@ -140,330 +159,414 @@ typedef struct loam_system {
   size_t (*usable_size)(void *ptr);
 } loam_system;
 
-/* Zero every field that you do not set: zero means the default.
+/* How to start. Set every field that you do not use to zero: zero is the default.
  *
- * `guard_report`: from when a policy first has a strategy with `guard`, loam handles SIGSEGV. What
- * touches loam's memory where no block lives (beyond a guarded block, in a freed one) is told as
- * LOAM_EVENT_FAULT: `message` says how far it is from whose block. Then, as for every other fault,
- * the handler that was there before has its turn, or the process ends at that instruction. */
+ * With `guard_report`, loam handles SIGSEGV from the moment when a policy first has a strategy with
+ * `guard`. An access to loam's memory where no block lives (beyond a guarded block, or in a freed
+ * one) is reported as LOAM_EVENT_FAULT; `message` says how far the address is from whose block.
+ * After the report, as for every other fault, the previous SIGSEGV handler runs, or the process
+ * ends at that instruction. */
 typedef struct loam_config {
-  size_t size;               /* sizeof(loam_config), so that later fields can be appended */
-  const char *policy;        /* file to load; NULL: none, the built-in default */
-  int watch;                 /* 1: follow edits of `policy` */
-  int control;               /* 1: answer `loam status`; -1: do not; 0: as LOAM_CONTROL, else 1 */
+  size_t size;               /* sizeof(loam_config), so that later versions can append fields */
+  const char *policy;        /* the policy file to load; NULL: the built-in default policy */
+  int watch;                 /* 1: reload `policy` whenever the file changes */
+  int control;               /* 1: answer `loam status`; -1: do not; 0: LOAM_CONTROL, or yes */
   int lenient;               /* 1: a policy refused at start is an event, not a failure */
-  const char *control_dir;   /* where the socket is; NULL: $XDG_RUNTIME_DIR/loam or /tmp/loam-UID */
-  unsigned max_leaves;       /* of one plan; 0: 1000 */
-  unsigned step_ms;          /* wall clock of one load step; 0: 200 */
-  size_t step_bytes;         /* Lua heap of one load step; 0: 4 MiB */
+  const char *control_dir;   /* for the socket; NULL: LOAM_CONTROL_DIR, or else
+                              * $XDG_RUNTIME_DIR/loam, or else /tmp/loam-UID */
+  unsigned max_leaves;       /* the most leaves of one plan; 0: 1000 */
+  unsigned step_ms;          /* the most wall-clock time of one load step; 0: 200 */
+  size_t step_bytes;         /* the largest Lua heap of one load step; 0: 4 MiB */
   const loam_system *system; /* NULL: malloc, free and so on as linked */
-  int guard_report;          /* 1: a fault in guarded memory is an event; see below */
-  int leaks;                 /* 1: list live blocks, and tell at exit which are left */
+  int guard_report;          /* 1: a fault in guarded memory is an event; see above */
+  int leaks;                 /* 1: list live loam_blocks, and report at exit which are left;
+                              * 0: LOAM_LEAKS decides */
 } loam_config;
 
-/* Starts the engine. NULL: all defaults. LOAM_ESTATE if it is already started; LOAM_EPOLICY with
- * the engine not started if the policy is refused and `lenient` is 0. */
+/* Starts the engine; NULL means all defaults. Fails with LOAM_ESTATE if the engine is started
+ * already, and with LOAM_EINVAL if `config->size` is too small or `config->system` lacks a
+ * function. When the policy fails to load and `lenient` is 0, it returns the status of that load,
+ * such as LOAM_EPOLICY, and the engine is not started. */
 LOAM_API loam_status loam_start(const loam_config *config);
 
-/* Ends watching and the control socket. Live blocks stay valid and can be freed; allocation goes
- * on under the live policy. loam_start may be called again. */
+/* Ends the watching of the policy file and the control socket. Live blocks stay valid and can be
+ * freed; allocation continues under the live policy. loam_start may be called again. Does nothing
+ * if the engine is not started. */
 LOAM_API void loam_stop(void);
 
-/* "major.minor.patch". Static. */
+/* Returns the library's version as "major.minor.patch". The string is static. */
 LOAM_API const char *loam_version(void);
 
 /* ---- Policy ----------------------------------------------------------------------------------
  *
- * A load compiles for every known tag, compares with plain Lua, decides the invariants, runs the
- * policy's tests, checks against this machine, and only then swaps, for all threads at once. Any
- * failure leaves the live generation as it was. A load runs in the calling thread; other threads
- * do not wait for it. Loads of several threads are done one after the other. */
+ * A load compiles the policy for every known tag, compares the result with the policy run as plain
+ * Lua, checks the policy's invariants, runs its tests and checks it against this machine. Only then
+ * it swaps the new policy in, for all threads in one step, as a new generation. If any step fails,
+ * the live generation stays.
+ *
+ * A load runs in the calling thread. Other threads do not wait for it, with two exceptions: loads
+ * run one after another, and a thread that uses a new tag waits while the swap is made. */
 
-/* LOAM_EIO if the file cannot be read, LOAM_EPOLICY if it is refused. In a process whose effective
- * user is root, LOAM_EIO also for a file that another user can change: loam_policy_watch has the
- * rule. A file that LOAM_POLICY names is read in the same way. */
+/* Loads the policy file at `path` and makes it live. Fails with LOAM_EIO if the file cannot be
+ * read, LOAM_EPOLICY if the policy is refused, LOAM_EBUDGET if a step exceeds its time, its Lua
+ * heap or a size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if another
+ * user can change the file: loam_policy_watch has the rule. */
 LOAM_API loam_status loam_policy_load(const char *path);
 
-/* The same for text; `name` stands for the file in messages. */
+/* Loads a policy from `text` and makes it live; error messages show `name` in place of a file name
+ * (NULL: "text"). Fails like loam_policy_load, except that there is no file to read. */
 LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
 
-/* Loads `path` and then follows it: in-place saves, renames over it and symbolic link swaps. The
- * failure of the first load is returned, and the file is followed all the same. NULL: stop.
+/* Loads the policy file at `path` and then follows it: the file is loaded again after it is
+ * saved in place, replaced by a rename, or reached through a symbolic link that is switched. If
+ * the first load fails, its status is returned and the file is followed nevertheless. NULL stops
+ * following.
  *
- * Only root and the effective user of the process may be able to change a followed file. So the
- * file, its folder, and each symbolic link on the way with its folder must belong to one of them,
- * and neither the file nor a folder may be writable by group or others. Exceptions: a folder with
- * the sticky bit, a folder on a read-only mount, and the group of a user other than root that has
- * the number of that user. A file that breaks this rule is LOAM_EIO and LOAM_EVENT_POLICY_REFUSED,
- * with the path to mend in the words; the last good policy stays until the path is mended. */
+ * A file is followed only if no user but root and the effective user of the process can change it.
+ * So the file, its folder, and each symbolic link on the way with its folder must belong to one of
+ * them, and neither the file nor a folder may be writable by group or others. Accepted are a folder
+ * with the sticky bit, a folder on a read-only mount, and a group with the number of a user other
+ * than root. A file that breaks this rule gives LOAM_EIO and LOAM_EVENT_POLICY_REFUSED, and the words
+ * name the path to mend; the last good policy stays. */
 LOAM_API loam_status loam_policy_watch(const char *path);
 
-/* A reader of text that comes in pieces. `text` is not terminated and lives for the call. */
+/* Receives text in pieces. `text` is not terminated; it lives for the duration of the call. */
 typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
 
-/* Answers a question about a policy without making it live: what `loam check`, `explain`, `plan`
- * and `test` print. `query` is lines of `key value`, the first being `verb check` (or explain,
- * plan, test); keys: tag (may be repeated), size, align, zero, node, live, device, file, func,
- * module, line, batch (a path); a value runs to the end of its line. The answer is one JSON object
- * (for a batch: one a line). LOAM_OK if there is an answer, even one that says the policy is
- * refused; LOAM_EINVAL if the query makes no sense, LOAM_EIO if the file cannot be read. */
+/* Answers a question about a policy file without making it live; the commands `loam check`,
+ * `explain`, `plan` and `test` print these answers. `query` is lines of `key value`. The first line
+ * is `verb check` (or explain, plan, test). The other keys are tag (may be repeated), size, align,
+ * zero, node, live, device, file, func, module, line and batch (a path). A value ends with its
+ * line. The answer is one JSON object, or for a batch one JSON object a line.
+ *
+ * Returns LOAM_OK if there is an answer, even one that says that the policy is refused; LOAM_EINVAL
+ * if the query makes no sense; LOAM_EIO if the file cannot be read. */
 LOAM_API loam_status loam_policy_inspect(const char *path, const char *query, loam_write_fn write,
                                          void *ctx);
 
-/* As with stat(2), the struct and the function that fills it share a name. */
+/* The live policy, and the last attempt to change it. The struct and the function that fills it
+ * share a name, as in stat(2). */
 struct loam_policy_info {
   uint64_t generation;   /* of the live policy; 0 is the built-in default */
   uint64_t hash;         /* of the live policy's text */
-  int64_t loaded_at;     /* Unix time in ns when it went live; 0 for generation 0 */
+  int64_t loaded_at;     /* Unix time in ns when the policy went live; 0 for generation 0 */
   uint64_t loads;        /* attempts so far */
   uint64_t refused;      /* attempts that failed */
   int64_t last_at;       /* Unix time in ns of the last attempt */
-  loam_status last;      /* how the last attempt ended */
-  uint64_t tags_refused; /* tags that could not be compiled when first seen */
+  loam_status last;      /* the result of the last attempt */
+  uint64_t tags_refused; /* new tags for which the live policy could not be compiled */
   uint32_t plans;        /* distinct plans of the live generation */
-  uint32_t sites;        /* sites known */
+  uint32_t sites;        /* known sites */
   int watching;          /* 1 while a file is followed */
   char name[64];         /* the live policy's name */
-  char path[1024];       /* its file; "" for text */
-  char last_error[4096]; /* full error of the last attempt; "" if it succeeded */
+  char path[1024];       /* the live policy's file; "" if it was loaded from text */
+  char last_error[4096]; /* the full error of the last attempt; "" if it succeeded */
 };
 
-/* Writes a consistent picture of the live policy and of the last attempt to change it. */
+/* Fills `out` with a consistent snapshot. Fails only if `out` is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_policy_info(struct loam_policy_info *out);
 
 /* ---- Sites -----------------------------------------------------------------------------------
  *
- * A site says what an allocation is for: a tag, and where in the program, as far as known. Sites
- * are interned and live as long as the process; look one up once and keep it. */
+ * A site says what an allocation is for: a tag and, if known, the place in the program. Sites are
+ * interned and live as long as the process, so look a site up once and keep the pointer.
+ *
+ * Each thread has a stack of scopes. Where a function takes a site, NULL means the site of the
+ * innermost scope, and outside any scope the tag "", unless the function's comment says
+ * otherwise. */
 
+/* A site is immutable; any number of threads may use it. */
 typedef struct loam_site loam_site;
 
+/* The description of a site. */
 typedef struct loam_where {
   const char *tag;  /* at most 255 bytes; NULL is "" */
-  const char *file; /* these three may be NULL */
+  const char *file; /* file, func and module may be NULL */
   const char *func;
   const char *module;
   int line; /* 0: not known */
 } loam_where;
 
-/* The site of a tag: same tag, same pointer. NULL if the tag is longer than 255 bytes or there is
- * no memory for it; NULL is a valid site everywhere. */
+/* Returns the site of a tag; equal tags have the same site. Returns NULL if the tag is longer than
+ * 255 bytes or there is no memory for the site. */
 LOAM_API loam_site *loam_site_get(const char *tag);
 
-/* The site of a tag at a place in the program: equal descriptions, same pointer. */
+/* Returns the site of a tag at a place in the program; equal descriptions have the same site. NULL
+ * as for loam_site_get, and if `where` is NULL. */
 LOAM_API loam_site *loam_site_at(const loam_where *where);
 
-/* Until the matching leave, calls of this thread with a NULL site use `site`. Scopes nest, 64 deep;
- * deeper ones keep the site of the 64th. */
+/* Begins a scope of this thread: until the matching loam_scope_leave, the thread's calls with a
+ * NULL site use `site`. Scopes nest up to 64 deep; deeper scopes keep the site of the 64th. */
 LOAM_API void loam_scope_enter(loam_site *site);
+
+/* Ends this thread's innermost scope. Does nothing outside any scope. */
 LOAM_API void loam_scope_leave(void);
 
-/* The site of the innermost scope of this thread, NULL outside any. */
+/* Returns the site of this thread's innermost scope, or NULL outside any scope. */
 LOAM_API loam_site *loam_scope_get(void);
 
 /* ---- Memory ----------------------------------------------------------------------------------
  *
- * A NULL site is the current scope's, else the tag "". Blocks are aligned to 16 bytes at least.
- * Size 0 gives a unique pointer that can be freed. What cannot be served is NULL, with
- * LOAM_ENOMEM's words in loam_error(). Any thread may free what another allocated. */
+ * These functions work like malloc and its family, under the live policy and the site of each call.
+ * A block is aligned to 16 bytes or more. A block of size 0 is a unique pointer that can be freed.
+ * Any thread may free a block that another thread has allocated.
+ *
+ * A function that cannot serve returns NULL, sets errno to ENOMEM (EINVAL for an alignment or flags
+ * that are not valid) and leaves the reason in loam_error(). Success keeps errno unchanged. */
 
+/* Returns a new block of `size` bytes, or NULL. */
 LOAM_API void *loam_malloc(loam_site *site, size_t size);
 
-/* For libraries that stand in for malloc, and know a request by the code that it returns to.
- * loam_code_malloc gives what this thread got of loam_code_learn for that code and a size of the
- * same class; where there is no such, or nothing can be had at once, it gives what `miss` does,
- * which finds the code's site and calls loam_code_learn. The scope that the thread is in, if any,
- * wins over `site`. After loam_code_forget no thread knows of any code: where code was that is
- * gone, there may be other code. */
+/* The loam_code_* functions are for libraries that replace malloc. Such a library identifies a
+ * request by the code that the call returns to, and each thread remembers the decision for that
+ * code and size class. */
+
+/* Called when a thread has no decision for `code`. It finds the code's site and returns the result
+ * of loam_code_learn or loam_code_learn_zeroed, or memory of another allocator. */
 typedef void *(*loam_code_fn)(size_t size, const void *code);
+
+/* Returns a new block of `size` bytes for a call that returns to `code`. Uses the decision that
+ * this thread has learnt for `code` and the size class. Without one, or when that decision gives no
+ * memory without further work, it returns what `miss(size, code)` returns. */
 LOAM_API void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss);
+
+/* Allocates like loam_malloc(site, size), and makes this thread remember the decision for `code`.
+ * If the thread is in a scope with a site, that site is used instead and nothing is remembered. */
 LOAM_API void *loam_code_learn(size_t size, const void *code, loam_site *site);
+
+/* Makes all threads forget every `code`. Call it after code was unloaded: other code may be loaded
+ * at the same addresses. */
 LOAM_API void loam_code_forget(void);
-/* The same for zeroed memory, by loam_code_learn_zeroed in `miss`. What is known of a code, both
- * know. */
+
+/* Like loam_code_malloc, but the memory is zeroed. Both functions share their decisions; `miss`
+ * calls loam_code_learn_zeroed. */
 LOAM_API void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss);
+
+/* Like loam_code_learn, but the memory is zeroed. */
 LOAM_API void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site);
 
-/* Zeroed; count × size that overflows is NULL. */
+/* Returns a new zeroed block of count × size bytes, or NULL. It is also NULL if the product
+ * overflows. */
 LOAM_API void *loam_calloc(loam_site *site, size_t count, size_t size);
 
-/* `alignment` is a power of two, or NULL is returned. `size` need not be a multiple of it. */
+/* Returns a new block of `size` bytes at a multiple of `alignment`, or NULL. NULL also if
+ * `alignment` is not a power of two. `size` need not be a multiple of `alignment`. */
 LOAM_API void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size);
 
-/* The policy is asked again for the new size: the block moves when its answer differs or when it
- * cannot grow where it is. NULL `site`: the block's own. NULL `ptr`: loam_malloc. On failure the
- * block is as it was. One that is to be smaller, for which there is no memory, stays as it is and
- * is no failure. Size 0 gives a block of size 0, not a free. */
+/* Gives the block at `ptr` a new size and returns its address, which may be a new one; the contents
+ * are kept up to the smaller of both sizes. The live policy decides for the new size: the block
+ * moves if the policy now gives another strategy, if the block cannot grow where it is, or if a
+ * block half as large would do. A NULL `site` means the block's own site. With a NULL `ptr` the
+ * call is loam_malloc. Size 0 gives a block of size 0 and frees nothing.
+ *
+ * Returns NULL on failure, and the block stays unchanged. A block that is to shrink stays in its
+ * place when there is no memory to move it; that is a success. A `ptr` that is not the start of a
+ * live block is an event (BAD_FREE) and a failure. */
 LOAM_API void *loam_realloc(loam_site *site, void *ptr, size_t size);
 
-/* NULL is nothing. A pointer that is not the start of a live block is an event (BAD_FREE) and
- * otherwise nothing: it is found before anything is changed. */
+/* Frees the block at `ptr`; NULL does nothing. A `ptr` that is not the start of a live block is an
+ * event (BAD_FREE), unless the function of loam_on_foreign frees it. loam changes nothing then: it
+ * checks the pointer first. */
 LOAM_API void loam_free(void *ptr);
 
-/* The same; a `size` that cannot be what was asked for is told as an event, and the block is freed.
- * What was asked for is not remembered: a size can be that is at most what the block has, and more
- * than half of it, or any in a block of 64 bytes. Once an alignment of at least twice the size was
- * asked for, or memory lacked for a shrink, any that is not too large can be. */
+/* Like loam_free, and checks `size`, which should be the requested size. If it cannot be that size,
+ * the call is an event (BAD_FREE), and the block is freed nevertheless. loam does not store
+ * requested sizes. In its own pools it accepts a size that is at most the block's capacity and,
+ * when rounded up to the strategy's alignment (for large blocks, to pages), more than half of it.
+ * In a block of at most 64 bytes, and in blocks of handlers and the system, it accepts any size up
+ * to the capacity. It does so for all blocks after an allocation whose alignment was at least twice
+ * its size, and after a block could not shrink because memory was short. */
 LOAM_API void loam_free_sized(void *ptr, size_t size);
 
-/* For those who serve beside another allocator: asked by loam_free about a pointer that is not
- * loam's, also before anything was started. 1: it freed it; else the free is told as an event.
- * One a process; NULL: none. */
+/* Sets a function that loam_free calls for a pointer that is not loam's, also before the engine is
+ * started; it is for a library that serves beside another allocator. `free_it(ptr)` returns 1 if it
+ * freed the pointer; otherwise the free is an event (BAD_FREE). A process has one such function;
+ * NULL removes it. Any thread may call it. */
 LOAM_API void loam_on_foreign(int (*free_it)(void *ptr));
 
-/* Bytes that may be used at `ptr`, at least what was asked for; 0 for a pointer that is not the
- * start of a live block. */
+/* Returns the bytes that may be used at `ptr`: the requested size or more. Returns 0 if `ptr` is
+ * not the start of a live block. */
 LOAM_API size_t loam_usable_size(const void *ptr);
-/* The same for who knows that the block lives, or that it is none of loam's; a little faster, since
- * it is not looked at. Of one that was freed it may tell anything. */
+
+/* Like loam_usable_size, but a little faster, because it does not check that the block is live. The
+ * caller must know that `ptr` is a live block or not loam's (then it returns 0). The result is
+ * meaningless for a freed block. */
 LOAM_API size_t loam_live_size(const void *ptr);
 
-/* 1 if `ptr` is loam's to free: it is in loam's own address range or in a block that a handler or
- * the system made for it. For those who serve beside another allocator; cheap. */
+/* Returns 1 if loam has to free `ptr`: the pointer is in loam's own address range or in a block
+ * that a handler, the system or a driver made for loam. Otherwise returns 0. This check is cheap;
+ * it is for libraries that serve beside another allocator. */
 LOAM_API int loam_owns(const void *ptr);
 
-/* Gives back to the system, now, all memory of loam's pools that holds no live block: what is kept
- * warm for reuse, and what threads cache; pinned memory is for loam_device_trim. The bytes given
- * back, in pieces of 64 KiB, touched or not. Where the service thread runs (it answers `loam
- * status` and follows the policy's file), what nobody needed for about a second goes back without a
- * call. */
+/* Returns all memory of loam's pools that holds no live block to the system now, including memory
+ * that is kept for reuse and memory that threads cache. Pinned memory is not included (see
+ * loam_device_trim). Returns the number of bytes given back, in multiples of 64 KiB, whether or not
+ * the memory was ever touched.
+ *
+ * While the service thread runs (it answers `loam status` and follows the policy file), memory that
+ * has been unused for about a second goes back without this call. */
 LOAM_API size_t loam_trim(void);
 
+/* The owner of a block. */
 typedef struct loam_owner_info {
-  const char *tag; /* these six live as long as the process; "" where not known */
+  const char *tag; /* the strings from tag to kind live as long as the process; "": not known */
   const char *file;
   const char *func;
   const char *module;
-  const char *strategy; /* its name */
-  const char *kind;     /* "host", "system", "handler", ... */
-  const char *handler;  /* name of the handler that made it; "loam" for loam's own pools */
+  const char *strategy; /* the strategy's name */
+  const char *kind;     /* the strategy's kind: "host", "system", "handler", ... */
+  const char *handler;  /* what made the block: a handler's name, "system", "driver", or "loam" for
+                         * loam's own pools; a handler's name lives as long as the handler */
   int line;
-  uint64_t generation; /* of the policy that decided it */
+  uint64_t generation; /* of the policy that decided */
   void *base;          /* where the block starts */
-  size_t size;         /* its usable bytes */
-  int device;          /* whose memory it is, or for whom it is pinned or managed; -1: none */
-  void *stream;        /* that it was allocated on; NULL: the default one, or no device's */
+  size_t size;         /* usable bytes of the block */
+  int device;          /* the device that has, pins or manages the memory; -1: none */
+  void *stream;        /* the allocation's stream; NULL: the default stream, or no device memory */
 } loam_owner_info;
 
-/* Whose memory `ptr` is; it may point into the block. LOAM_EBADPTR if it is in no live block. */
+/* Finds the block that `ptr` points into, at its start or inside it, and fills in its owner. Fails
+ * with LOAM_EBADPTR if no live block is there. */
 LOAM_API loam_status loam_owner(const void *ptr, loam_owner_info *out);
 
 typedef void (*loam_memory_fn)(void *ctx, void *from, void *to, size_t size);
 
+/* A callback for blocks, and its argument. */
 typedef struct loam_memory_hook {
   loam_memory_fn callback; /* NULL: none */
   void *ctx;
 } loam_memory_hook;
 
-/* Calls `callback(ctx, from, to, size)` after each block that this header's functions and handlers
- * make (`from` is NULL), resize (`size` is the new one, the two may be equal) or free (`to` is
- * NULL, `size` 0), in the thread that asked, with no lock of loam held; so after a free another
- * thread may have the address already. What fails, and what is not the start of a live block, is
- * not told. The callback may call loam: what it allocates and frees is not told either, and a hook
- * it sets counts from the next call. One hook a process, NULL for none, which costs nothing;
- * returns the previous one. A callback may still be running in other threads when this returns. */
+/* Sets a callback for blocks and returns the previous one. `callback(ctx, from, to, size)` is
+ * called after each block that the functions of this header and its handlers allocate (`from` is
+ * NULL), resize (`size` is the new size; `from` and `to` may be equal) or free (`to` is NULL,
+ * `size` is 0). A call that fails, or whose pointer is not the start of a live block, is not
+ * reported.
+ *
+ * The callback runs in the thread that made the call, while no lock of loam is held; so after a
+ * free, another thread may already have a new block at the address. The callback may call loam. The
+ * blocks that it allocates and frees are not reported, and a hook that it sets is used from the
+ * next call on.
+ *
+ * A process has one hook. NULL removes it; without a hook there is no cost. When this function
+ * returns, the previous callback may still be running in other threads. */
 LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
 
 /* ---- Device memory ---------------------------------------------------------------------------
  *
- * Memory of GPUs, and of the host for them, under the same policy. What a call asks for bounds what
- * the policy may give, so that no edit of one can crash a host: loam_malloc and its family get what
- * the CPU can touch (loam.host, system, handler, pinned, managed), loam_device_alloc what the
- * device can use (loam.device, managed, pinned with `mapped`). Members of an or_else chain that do
- * not fit the call are passed over; where none fits, loam.device{} (managed, pinned) serves, which
- * counts as a fallback. On a machine without any device all of them give memory of the host, so
- * that a program runs there.
+ * Memory of GPUs, and host memory for GPUs, under the same policy. The called function limits what
+ * the policy may give, so that no edit of a policy can crash a host. loam_malloc and its family get
+ * memory that the CPU can touch (loam.host, system, handler, pinned, managed). loam_device_alloc
+ * gets memory that the device can use (loam.device, managed, pinned with `mapped`). Members of an
+ * or_else chain that do not fit the call are skipped. If no member fits, a default strategy of
+ * loam.device{} (or managed, or pinned) serves, and the request counts as a fallback. On a machine
+ * without any device all these functions give host memory, so that programs still run.
  *
  *   loam_site *weights = loam_site_get("model.weights");
  *   void *w = loam_device_alloc(weights, 64 << 20, stream);
  *   ... kernels on `stream` ...
  *   loam_device_free(w, stream);
  *
- * Addresses of devices are pointers that the CPU must not touch. They are aligned to 256 bytes.
- * `stream` holds a CUstream; NULL is the default stream. The device is that of the context which is
- * current in the calling thread, else 0, unless the strategy's `id` says otherwise; where no
- * context is current, the device's primary one is used, and never reset. A process that forks after
- * it has used a device cannot use it in the child: what is asked there fails with these words.
+ * Addresses of device memory are pointers that the CPU must not touch; they are aligned to 256
+ * bytes. `stream` holds a CUstream; NULL is the default stream. The device is the strategy's `id`,
+ * or else the device of the context that is current in the calling thread, or else device 0. If no
+ * context is current, loam uses the device's primary context; loam never resets that context. A
+ * process that forks after it has used a device cannot use it in the child: the child's requests
+ * fail, and loam_error() says why.
  *
- * What is freed on a stream is had again on it at once, and elsewhere when its work has ended; so a
- * stream that is destroyed has to be done with its work before. Pinned memory that loam_free ends
- * is had again at once, as all memory of the host: where a stream may still read it,
- * loam_device_free says so. Of pinned memory blocks up to 32 KiB are objects of pools of the host's
- * memory, as cheap as loam_malloc's; larger ones, and those that are write-combined, are cut as
- * memory of devices is, and so are all where a manager has a memhostalloc of its own.
+ * Streams. Memory that is freed on a stream can be allocated on that stream again immediately, and
+ * elsewhere when the stream's work has ended; so the work of a stream has to be done before the
+ * stream is destroyed. Pinned memory that is freed with loam_free can be allocated again
+ * immediately, like all host memory. If a stream may still read it, free it with loam_device_free
+ * instead. Pinned blocks of up to 32 KiB are objects of host memory pools, as cheap as those of
+ * loam_malloc. Larger blocks, write-combined blocks, and all blocks of a manager with a
+ * memhostalloc of its own are cut in the same way as device memory.
  *
- * While a stream is captured for a graph, memory for it comes and goes as ever, and no call of
- * loam's spoils the capture; where the device has no more, the call fails rather than wait. (For
- * memory on another stream loam may have to wait for the device, which the driver forbids while any
- * stream is captured.) A graph uses its memory each time it is launched, of which loam does not
- * know: the memory has to stay allocated as long as the graph is there.
+ * Graphs. While a stream is captured for a graph, its memory can be allocated and freed as usual,
+ * and no call of loam spoils the capture. If the device has no more memory, the call fails and does
+ * not wait. (For memory of another stream loam may have to wait for the device, which the driver
+ * forbids while any stream is captured.) A graph uses its memory at each launch, and loam does not
+ * know of these launches; so keep the memory allocated as long as the graph exists.
  *
- * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks as all others. */
+ * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks like all others. */
 
-/* Memory that is ready for work put on `stream` from now on; not zeroed. NULL as loam_malloc. */
+/* Returns a new block of device memory for work that is put on `stream` from now on, or NULL like
+ * loam_malloc. The memory is not zeroed. */
 LOAM_API void *loam_device_alloc(loam_site *site, size_t size, void *stream);
 
-/* Work that was put on `stream` before may still use the memory; other streams have to be done with
- * it, or `stream` to wait for them. loam_free does the same on the stream where the block was
- * allocated, which then has to exist. Any thread, and no context need be current; NULL is nothing.
- * For any memory of loam's; what is wrong is told as loam_free tells it. */
+/* Frees a block on a stream: work that was put on `stream` before this call may still use the
+ * memory. Work on other streams has to be finished, or `stream` has to wait for it. loam_free does
+ * the same on the stream of the block's allocation, which has to exist then. Any thread may call
+ * this function, and no context need be current. It accepts all memory of loam and does nothing for
+ * NULL; a wrong pointer is an event (BAD_FREE), as for loam_free. */
 LOAM_API void loam_device_free(void *ptr, void *stream);
 
-/* Memory that CPU and devices can touch, and that moves between them. */
+/* Returns a new block of managed memory, which the CPU and devices can touch and which moves
+ * between them; or NULL like loam_malloc. */
 LOAM_API void *loam_managed_alloc(loam_site *site, size_t size);
 
+/* How to pin memory. */
 enum {
-  LOAM_PINNED_MAPPED = 1,        /* devices can use it where it is */
+  LOAM_PINNED_MAPPED = 1,        /* devices can use the memory where it is */
   LOAM_PINNED_PORTABLE = 2,      /* for all contexts */
-  LOAM_PINNED_WRITE_COMBINED = 4 /* fast for devices to read, slow for the CPU to */
+  LOAM_PINNED_WRITE_COMBINED = 4 /* fast for devices to read, slow for the CPU to read */
 };
 
-/* Memory of the host that devices copy from and to directly. `flags` is a sum of LOAM_PINNED_*,
- * beside what the strategy says. It stays pinned when it is reallocated. A forked child keeps what
- * its parent had, as plain memory, and gets none. */
+/* Returns a new block of pinned host memory, from and to which devices copy directly; or NULL like
+ * loam_malloc. `flags` is a sum of LOAM_PINNED_*; the strategy may add to them. The block stays
+ * pinned when it is reallocated. A forked child keeps its parent's blocks as plain memory and gets
+ * no new pinned ones. */
 LOAM_API void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags);
 
-/* Devices of this machine. 0: there is none that can be used, and loam_error() says why. Starts
- * their driver, as does all else here. */
+/* Returns the number of devices of this machine. If no device can be used, returns 0, and
+ * loam_error() says why. Like all functions here that need the driver, it starts the driver. */
 LOAM_API int loam_device_count(void);
 
+/* One device. */
 struct loam_device_info {
   char name[128];
-  size_t total;    /* bytes */
+  size_t total;    /* bytes of the device */
   size_t reserved; /* bytes that loam has from the driver, in use or kept for reuse */
-  size_t used;     /* bytes of them in live blocks */
-  int node;        /* NUMA node that it is on; -1: not known */
-  int has_ranges;  /* 1: pools grow in one address range, without fragments between pieces */
+  size_t used;     /* bytes of `reserved` in live blocks */
+  int node;        /* the device's NUMA node; -1: not known */
+  int has_ranges;  /* 1: a pool grows in one address range, so no fragments lie between pieces */
   int has_pools;   /* 1: pool = "driver" can be served */
-  int has_managed; /* 1: so can loam.managed{} */
+  int has_managed; /* 1: loam.managed{} can be served */
 };
 
-/* LOAM_EINVAL if there is no such device, LOAM_EUNSUPPORTED if there is none at all. */
+/* Fills in the properties of a device; devices are numbered from 0. Fails with LOAM_EINVAL if this
+ * device does not exist, and with LOAM_EUNSUPPORTED if there are no devices. */
 LOAM_API loam_status loam_device_info(int device, struct loam_device_info *out);
 
-/* Bytes free on the device, for everyone, and in all. Either may be NULL. */
+/* Reads from the driver how many bytes of the device are free, for all processes, and how many
+ * there are. Either pointer may be NULL. Fails like loam_device_info. */
 LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total);
 
-/* Gives back to the driver, now, what loam keeps of the device's memory for reuse; -1: of all
- * devices. Waits for work under way that may use what was freed. The bytes given back. */
+/* Returns the device memory that loam keeps for reuse to the driver now; -1 means all devices.
+ * Waits for the work in progress that may use freed memory. Returns the number of bytes given
+ * back. */
 LOAM_API size_t loam_device_trim(int device);
 
-/* What was not used for half a second or so goes back to the driver by itself, where there is a
- * service thread (control, watch), as soon as the work that used it is known to have ended; nobody
- * waits for that. Of a default stream it is known soon, of one of the host's own after the next
- * call on it. Each pool of a device keeps `bytes` nevertheless; SIZE_MAX: all. At first 0. */
+/* Sets how many bytes each pool of a device keeps for reuse; SIZE_MAX keeps all. The initial value
+ * is 0. Memory beyond that, unused for about half a second, goes back to the driver without a call,
+ * if there is a service thread (control or watch). It goes back once loam knows that the work which
+ * used it has ended, and no thread waits for that. loam learns it soon for a default stream, and in
+ * the next call on the stream for a stream that the host created. */
 LOAM_API void loam_device_keep(size_t bytes);
 
-/* Ends all memory of a device: every block of it is freed, whoever has it, and all goes back to the
- * driver. Waits for all its work; nobody may be using its memory. To be called before a host resets
- * a device or destroys a context of its own in which there was memory. */
+/* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
+ * and returns the memory to the driver. No thread may be using that memory. Call it before the host
+ * resets the device or destroys a context of its own that has memory of loam. Fails like
+ * loam_device_info. */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
  *
- * NumPy's NEP 49, byte for byte: a PyDataMem_Handler can be passed where a loam_handler is asked.
- * A block keeps the handler that made it until it is freed. */
+ * A handler carries out a strategy: it is four functions that allocate and free. The structs have
+ * the layout of NumPy's NEP 49, byte for byte, so a PyDataMem_Handler can be passed in place of a
+ * loam_handler. A block keeps the handler that made it until it is freed. */
 
+/* The functions of a handler. Any thread may call them, several at the same time. */
 typedef struct loam_allocator {
   void *ctx;
   void *(*malloc)(void *ctx, size_t size);
@@ -472,297 +575,352 @@ typedef struct loam_allocator {
   void (*free)(void *ctx, void *ptr, size_t size); /* `size` is a best guess */
 } loam_allocator;
 
+/* A handler. It must not change while loam or a block refers to it. */
 typedef struct loam_handler {
-  char name[127];  /* terminated */
-  uint8_t version; /* 1; later ones only append fields, so that they are read as 1 */
+  char name[127];  /* terminated, not empty */
+  uint8_t version; /* 1; later versions only append fields and are read as version 1 */
   loam_allocator allocator;
 } loam_handler;
 
-/* Makes `handler` known to policies as loam.handler"name". It is kept by reference and must outlive
- * every block it makes; all four functions are required. A second one of the same name replaces
- * the first for allocations to come. */
+/* Makes `handler` known to policies as loam.handler"name". loam keeps the pointer; the handler must
+ * outlive every block that it makes. A new handler replaces an earlier one of the same name for
+ * future allocations. Fails with LOAM_EINVAL if the name is empty or not terminated, if `version`
+ * is 0 or if one of the four functions is missing; and with LOAM_ENOMEM. */
 LOAM_API loam_status loam_handler_register(const loam_handler *handler);
 
-/* A handler whose allocations are those of `site` under the live policy. Lives as long as the
- * process; same site, same handler. */
+/* Returns a handler that allocates for `site` under the live policy; a NULL site means the scope at
+ * each allocation. Equal sites have the same handler. It lives as long as the process and any
+ * thread may use it. Returns NULL if there is no memory. */
 LOAM_API const loam_handler *loam_handler_of(loam_site *site);
 
-/* Sets this thread's current handler and returns the previous one. NULL sets the default, which
- * is loam_handler_of(NULL). What loam_handler_register would refuse is refused: NULL is returned,
- * and the handler stays what it was. */
+/* Sets the calling thread's current handler and returns the previous one. The current handler
+ * belongs to the thread, and all coroutines of the thread share it: code that switches coroutines
+ * has to set it at each switch. loam only stores it; the host decides when to allocate with it.
+ * NULL restores the default, loam_handler_of(NULL). loam keeps the pointer. A handler that
+ * loam_handler_register would refuse is refused here too: then NULL is returned, and the current
+ * handler stays. */
 LOAM_API const loam_handler *loam_handler_set(const loam_handler *handler);
+
+/* Returns the calling thread's current handler, which all coroutines of the thread share. Never
+ * NULL: without a loam_handler_set it is the default, loam_handler_of(NULL). */
 LOAM_API const loam_handler *loam_handler_get(void);
 
 /* ---- Managers --------------------------------------------------------------------------------
  *
- * A manager is who device memory and pinned memory come from: NBEP 7, Numba's interface of external
- * memory managers, as a table of C functions. It works in two directions.
+ * A manager provides device memory and pinned memory. It is NBEP 7, Numba's interface of external
+ * memory managers, as a table of C functions. It is used in two directions:
  *
- * Below: a table given to loam_manager_set, or brought by the library that LOAM_MANAGER names,
- * makes what loam's pools cut up. It need bring no more than it does better: an entry that is NULL
- * is served by loam's own, which asks the driver.
+ *   - Below loam: a manager given to loam_manager_set, or exported by the library that LOAM_MANAGER
+ *     names, provides the memory that loam's pools cut up. It need only have the entries that it
+ *     does better: for an entry that is NULL, loam's own entry asks the driver.
+ *   - Above loam: loam_manager_get returns a manager through which a host that knows NBEP 7 gets
+ *     its memory from loam, under the live policy and from loam's pools.
  *
- * Above: loam_manager_get gives a table through which a host that knows NBEP 7 gets its memory from
- * loam, under the live policy and from its pools.
- *
- * The names are NBEP 7's; what Python has as a finalizer is a function beside, and a context
- * manager is two. `device` is a number from 0; addresses of device memory are pointers that the CPU
- * must not touch. Functions may be called from any thread, and at the same time. They return
- * LOAM_OK, or LOAM_ENOMEM where there is no memory, or what else is fitting. Those that end
- * something may be called when no context is current, and after a reset. */
+ * The names are NBEP 7's. Where Python has a finalizer, this table has a second function; a context
+ * manager is two functions. `device` is a number from 0. The CPU must not touch addresses of device
+ * memory. */
 
-/* Memory of another process, as plain bytes that can be sent there. */
+/* Memory of another process, as plain bytes that can be sent to it. */
 typedef struct loam_ipc {
-  unsigned char handle[64]; /* of what the memory is in: the driver's of an allocation, or loam's */
-  uint64_t offset;          /* of the memory, from there */
-  uint64_t size;            /* of the memory */
-  int32_t device;           /* of the process that shares it */
-  int32_t pid;
+  unsigned char handle[64]; /* of the allocation that contains the memory: the driver's or loam's */
+  uint64_t offset;          /* from the start of that allocation to the memory */
+  uint64_t size;            /* bytes of the memory */
+  int32_t device;           /* the device's number in the process that shares the memory */
+  int32_t pid;              /* the process that shares the memory */
 } loam_ipc;
 
+/* A table of functions. Any thread may call them, several at the same time. They return LOAM_OK,
+ * LOAM_ENOMEM if there is no memory, or another fitting status. Entries that end something may be
+ * called when no context is current, and after a reset. */
 typedef struct loam_manager {
-  size_t size;           /* sizeof(loam_manager), so that later fields can be appended */
+  size_t size;           /* sizeof(loam_manager), so that later versions can append fields */
   int interface_version; /* 1 */
-  const char *name;      /* for people */
-  void *ctx;
+  const char *name;      /* for messages */
+  void *ctx;             /* the first argument of each function */
 
-  /* Gets ready for a device: before anything else is asked for it, any number of times, and again
-   * after a reset. */
+  /* Prepares for a device. Called before any other entry for the device, any number of times, and
+   * again after a reset. */
   loam_status (*initialize)(void *ctx, int device);
-  /* Memory of the device, aligned to 256 bytes, and its end, which waits for work that may still
-   * use it, as cuMemFree does. */
+  /* Allocates device memory, aligned to 256 bytes. */
   loam_status (*memalloc)(void *ctx, int device, size_t size, void **out);
+  /* Frees device memory. Waits for work that may still use it, as cuMemFree does. */
   void (*memfree)(void *ctx, int device, void *ptr, size_t size);
-  /* Pinned memory of the host; `flags` is a sum of LOAM_PINNED_*. */
+  /* Allocates pinned host memory; `flags` is a sum of LOAM_PINNED_*. */
   loam_status (*memhostalloc)(void *ctx, int device, size_t size, unsigned flags, void **out);
   void (*memhostfree)(void *ctx, int device, void *ptr, size_t size);
-  /* Pins memory that there is, page by page, until it is unpinned, which is never put off. */
+  /* Pins existing memory, in whole pages, until memunpin. Unpinning is never deferred. */
   loam_status (*mempin)(void *ctx, int device, void *ptr, size_t size, unsigned flags);
   void (*memunpin)(void *ctx, int device, void *ptr, size_t size);
-  /* Bytes; neither pointer is NULL. */
+  /* Bytes of the device, free and in total; neither pointer is NULL. */
   loam_status (*get_memory_info)(void *ctx, int device, size_t *free, size_t *total);
-  /* For another process. `ptr` may point into what memalloc gave. */
+  /* A handle for another process. `ptr` may point into memory of memalloc. */
   loam_status (*get_ipc_handle)(void *ctx, int device, void *ptr, loam_ipc *out);
+  /* Opens a handle of another process. */
   loam_status (*open_ipc_handle)(void *ctx, int device, const loam_ipc *handle, void **out);
   void (*close_ipc_handle)(void *ctx, int device, void *ptr);
-  /* Ends all that was made on the device, and what is put off; also before initialize. */
+  /* Ends everything that was made on the device, deferred frees included. May be called before
+   * initialize. */
   loam_status (*reset)(void *ctx, int device);
-  /* From `enter` to `leave`, nested, nothing may wait for a device: frees are put off. */
+  /* From defer_enter to defer_leave, which nest, frees are deferred, so that no call waits for a
+   * device. */
   void (*defer_enter)(void *ctx);
   void (*defer_leave)(void *ctx);
 
-  /* Beyond NBEP 7: in the order of a stream (a CUstream; NULL is the default one), and memory that
-   * moves between CPU and devices. */
+  /* Beyond NBEP 7: memory in the order of a stream (a CUstream; NULL is the default stream). */
   loam_status (*memalloc_async)(void *ctx, int device, size_t size, void *stream, void **out);
   void (*memfree_async)(void *ctx, int device, void *ptr, size_t size, void *stream);
+  /* Beyond NBEP 7: memory that moves between the CPU and devices. */
   loam_status (*memalloc_managed)(void *ctx, int device, size_t size, void **out);
   void (*memfree_managed)(void *ctx, int device, void *ptr, size_t size);
 } loam_manager;
 
-/* Makes `manager` the one that device and pinned memory come from; NULL: the driver. It is kept by
- * reference, as long as the process lives. Before first use: once memory of a device was asked for,
- * LOAM_ESTATE. LOAM_EUNSUPPORTED if its interface_version is not 1, LOAM_EINVAL if of two entries
- * that belong together only one is there. Where LOAM_MANAGER names a library, that one's manager
- * stays: the call is told as an event (MANAGER), does nothing, and is LOAM_OK. */
+/* Makes `manager` provide device memory and pinned memory; NULL means the driver. loam keeps the
+ * pointer, so the manager must live as long as the process. Call it before the first use: after the
+ * first request for device memory it fails with LOAM_ESTATE. It fails with LOAM_EUNSUPPORTED if
+ * interface_version is not 1. It fails with LOAM_EINVAL if only one of two entries that belong
+ * together is set, and for the manager of loam_manager_get. If LOAM_MANAGER names a library, that
+ * library's manager stays: the call is reported (LOAM_EVENT_MANAGER), does nothing and returns
+ * LOAM_OK. */
 LOAM_API loam_status loam_manager_set(const loam_manager *manager);
 
-/* What a library that LOAM_MANAGER names has to export, as `loam_manager_plugin`. It returns a
- * manager that lives as long as the process, or NULL. `driver` is the driver as a manager, for one
- * that adds something to it: a limit, a log, a cache. Called once, by whoever needs it first. */
+/* The function that a library named by LOAM_MANAGER has to export as `loam_manager_plugin`. It
+ * returns a manager that lives as long as the process, or NULL on failure. `driver` is the driver
+ * as a manager, for managers that add something to it: a limit, a log, a cache. It is called once,
+ * in the thread that needs the manager first. */
 typedef const loam_manager *(*loam_manager_plugin_fn)(const loam_manager *driver);
 
-/* A manager that is loam: its memory is that of the scope's site under the live policy. What is
- * freed without a stream may still be in use by any, so it is collected, as loam_defer_limit says,
- * and given back to the pools together, after one wait for the device. Its memfree and the like do
- * nothing with what a reset has ended. All entries are there. Static. */
+/* Returns loam itself as a manager; all its entries are set, and the table is static. Its memory is
+ * allocated for the site of the thread's scope under the live policy. Memory that is freed without
+ * a stream may still be in use by any stream; so loam collects it, up to the limits of
+ * loam_defer_limit, and gives it back to the pools together, after one wait for the device. Its
+ * memfree and similar entries ignore memory that a reset has ended. */
 LOAM_API const loam_manager *loam_manager_get(void);
 
-/* Freeing device memory makes the driver wait for all work, so what loam gives back to it is
- * collected until there are more than `count` pieces, or more than `ratio` of the device's memory
- * in them; or until memory is wanted. -1 leaves either as it is. At first: 10 and 0.2. */
+/* Sets how many frees are collected. When the driver frees device memory, it waits for all work; so
+ * loam collects the memory that it gives back, until there are more than `count` pieces of a
+ * device, or until they are more than `ratio` of the device's memory, or until memory is needed. A
+ * value of -1 keeps the current limit. The initial limits are 10 and 0.2. */
 LOAM_API void loam_defer_limit(int count, double ratio);
 
-/* From enter to leave nothing is given back to a driver, also where memory is wanting. Of the whole
- * process; nested. A `leave` too many is LOAM_ESTATE. */
+/* Begins a section in which loam gives nothing back to a driver, even if memory is short. Such
+ * sections concern the whole process, and they nest. */
 LOAM_API void loam_defer_enter(void);
+
+/* Ends the innermost such section of the process. Fails with LOAM_ESTATE outside any. */
 LOAM_API loam_status loam_defer_leave(void);
 
-/* Pins memory that there is, whoever made it, so that devices copy from and to it directly. `flags`
- * is a sum of LOAM_PINNED_MAPPED and _PORTABLE. The same range may be pinned again; each time is
- * ended by an unpin. It has to be unpinned before it is freed. LOAM_EINVAL with the driver's words
- * if a part of it is pinned otherwise. */
+/* Pins existing memory, whoever made it, so that devices copy from and to it directly. `flags` is a
+ * sum of LOAM_PINNED_MAPPED and LOAM_PINNED_PORTABLE. The same range may be pinned several times;
+ * each needs its own loam_unpin. Unpin memory before you free it. Fails with LOAM_EINVAL if the
+ * range is empty, if it is pinned with another size or with fewer flags, or, with the driver's
+ * words, if a part of it is pinned otherwise; with LOAM_EUNSUPPORTED without a device; with
+ * LOAM_ESTATE in a forked child that cannot use the device. */
 LOAM_API loam_status loam_pin(void *ptr, size_t size, unsigned flags);
 
-/* LOAM_EBADPTR if no range begins there that loam_pin has pinned. */
+/* Ends one loam_pin of the range that begins at `ptr`. Fails with LOAM_EBADPTR if loam_pin has
+ * pinned no range that begins there. */
 LOAM_API loam_status loam_unpin(void *ptr);
 
-/* What another process needs to use device memory of loam's; `ptr` may point into a block. The
- * memory has to live until the other process has closed it. What the driver allocated by itself
- * (pool = "chunks" and "none", and all that NBEP 7's memalloc gives unless a policy says "cache")
- * has a handle of the driver's, that other libraries can open as well. What is mapped to a range of
- * addresses has one of loam's: loam_ipc_open asks this process for it, over the control socket;
- * LOAM_ESTATE if that is not there. LOAM_EUNSUPPORTED where the driver cannot share what the block
- * was made of. Of what shares its pages with the block, the other process sees those as well. */
+/* Fills in the handle by which another process can use device memory of loam. `ptr` may point into
+ * a block. Keep the memory alive until the other process has closed it. The other process also sees
+ * any other memory in the pages that the block shares.
+ *
+ * Memory that the driver allocated as one piece (pool = "chunks" and "none", and everything from
+ * NBEP 7's memalloc unless the policy says "cache") has a handle of the driver, which other
+ * libraries can open too. Memory that is mapped to a range of addresses has a handle of loam:
+ * loam_ipc_open requests the memory from this process over its control socket.
+ *
+ * Fails with LOAM_EBADPTR if `ptr` is in no live block, LOAM_EINVAL for host memory, LOAM_ESTATE if
+ * the control socket is needed and does not exist, and LOAM_EUNSUPPORTED if the driver cannot share
+ * this kind of memory. */
 LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
 
-/* The memory of another process, on a device of this one; where the same is opened again, the same
- * address. Of loam's handles: LOAM_EBADPTR if the block is not there any more, LOAM_EIO if its
- * owner is not, or does not answer for 5 s. */
+/* Opens memory of another process on a device of this process; `*out` becomes its address here.
+ * Opening the same memory again gives the same address. For handles of loam it fails with
+ * LOAM_EBADPTR if the block no longer exists, and with LOAM_EIO if its owner has ended or does not
+ * answer for 5 s. */
 LOAM_API loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out);
 
-/* Once for each open. LOAM_EBADPTR for what was not opened. */
+/* Closes memory that loam_ipc_open has opened; call it once for each open. Fails with LOAM_EBADPTR
+ * if `ptr` is in no opened memory. */
 LOAM_API loam_status loam_ipc_close(void *ptr);
 
 /* ---- Blocks ----------------------------------------------------------------------------------
  *
- * A block is memory with owners, who are counted: it ends when the last of them releases it, in
- * the thread that does. Each loam_block * that a function returns as new is one reference, to be
- * released once. Who holds a reference may make more and pass them to any thread; counting is
- * atomic, the data is the owners' own to guard. Sites are as for memory.
+ * A loam_block is memory with counted owners. Each function that returns a new loam_block * gives
+ * the caller one reference, which is to be released once. The owner of a reference may make more
+ * and pass them to any thread. The block ends when its last reference is released, in the thread
+ * that releases it. Sites have the same meaning as for memory.
  *
  *   loam_block *b = loam_block_new(LOAM_SITE("frame.pixels"), 1920 * 1080 * 4);
  *   loam_block *row = loam_block_slice(b, 7 * 1920 * 4, 1920 * 4);
  *   loam_block_release(b);      (the row keeps it alive)
  *   loam_block_release(row);
  *
- * A header takes 64 bytes. Data of at most 1 KiB stand right after it, in the same allocation
- * under the block's site, and are aligned as the strategy says, to 64 at most. All other headers
- * are allocated under the tag "loam.block", so that what a tag has live is its data. */
+ * The header of a block takes 64 bytes. Data of at most 1 KiB follow the header in one allocation
+ * under the block's site; they are aligned as the strategy says, to 64 bytes at most. Every other
+ * header is allocated under the tag "loam.block", so that it does not count as live bytes of the
+ * data's tag. */
 
+/* Counting references is atomic, so any thread may retain and release; the owners have to guard the
+ * data themselves. */
 typedef struct loam_block loam_block;
 
 typedef enum loam_block_kind {
-  LOAM_BLOCK_EMBEDDED = 1, /* header and data in one allocation */
-  LOAM_BLOCK_OWNED = 2,    /* data apart, allocated and freed by loam */
-  LOAM_BLOCK_EXTERNAL = 3, /* somebody else's memory, with a destructor */
-  LOAM_BLOCK_SLICE = 4,    /* part of another block, which it keeps alive */
-  LOAM_BLOCK_POOLED = 5    /* many small pieces, freed together: see Arenas */
+  LOAM_BLOCK_EMBEDDED = 1, /* header and data are one allocation */
+  LOAM_BLOCK_OWNED = 2,    /* the data are apart; loam has allocated and will free them */
+  LOAM_BLOCK_EXTERNAL = 3, /* memory that loam did not make, with a destructor */
+  LOAM_BLOCK_SLICE = 4,    /* a part of another block, which it keeps alive */
+  LOAM_BLOCK_POOLED = 5    /* many small pieces that are freed together: see Arenas */
 } loam_block_kind;
 
-/* Ends what a block wrapped. It may call loam; the block itself is gone for it. */
+/* Ends wrapped memory. The destructor may call loam, but must not use the block that ends. */
 typedef void (*loam_block_dtor)(void *ptr, size_t size, void *ctx);
 
-/* A new block of `size` bytes; zeroed; aligned to a power of two at least. NULL as loam_malloc. */
+/* Returns a new block of `size` bytes, or NULL like loam_malloc. */
 LOAM_API loam_block *loam_block_new(loam_site *site, size_t size);
+
+/* Returns a new block of `size` zero bytes, or NULL like loam_malloc. */
 LOAM_API loam_block *loam_block_zeroed(loam_site *site, size_t size);
+
+/* Returns a new block of `size` bytes whose data begin at a multiple of `alignment`, a power of
+ * two; or NULL like loam_aligned_alloc. */
 LOAM_API loam_block *loam_block_aligned(loam_site *site, size_t alignment, size_t size);
 
-/* A block of memory that loam did not make: `dtor(ptr, size, ctx)` is called once, when its last
- * owner releases it; NULL: nothing is. `ptr` may be NULL. If this fails, NULL, nothing is called
- * and the memory stays the caller's. */
+/* Returns a new block over memory that loam did not make. `dtor(ptr, size, ctx)` is called once,
+ * when the last reference is released; a NULL `dtor` means that nothing is called. `ptr` may be
+ * NULL. Returns NULL if there is no memory for the header: then `dtor` is never called, and the
+ * memory stays the caller's. */
 LOAM_API loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, loam_block_dtor dtor,
                                      void *ctx);
 
-/* `size` bytes of `parent` from `offset` on, with no copy. The new block holds a reference to the
- * block whose memory it is (for a slice of a slice, to the first). NULL if it does not fit. */
+/* Returns a new block over `size` bytes of `parent`, beginning at `offset`; nothing is copied. It
+ * holds a reference to the block that has the memory (for a slice of a slice, to the original
+ * block). Returns NULL if the range does not fit, if `parent` is NULL, or without memory. */
 LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size);
 
-/* One reference more; returns its argument. NULL is nothing. */
+/* Adds one reference and returns `block`. NULL does nothing. */
 LOAM_API loam_block *loam_block_retain(loam_block *block);
 
-/* One less; the last one ends the block. NULL is nothing. A release too many is an event (BAD_FREE)
- * where it can be seen: while nobody else has got the header's memory. */
+/* Releases one reference; releasing the last one ends the block. NULL does nothing. One release too
+ * many is an event (BAD_FREE) as long as loam can see it: until the header's memory is allocated
+ * again. */
 LOAM_API void loam_block_release(loam_block *block);
 
-/* Where its data is; NULL for a pooled block, whose pieces are asked for one by one. */
+/* Returns the address of the data; it is valid as long as the block. NULL for NULL and for a pooled
+ * block: the pieces of an arena have addresses of their own. */
 LOAM_API void *loam_block_data(const loam_block *block);
 
-/* Bytes of data, as asked for; of a pooled block, those of its pieces together. */
+/* Returns the bytes of the data, as requested; of a pooled block, the sum of its pieces. 0 for
+ * NULL. */
 LOAM_API size_t loam_block_size(const loam_block *block);
 
-/* Owners at this moment: a number to look at; only 1 in the hands of the owner can be relied on. */
+/* Returns the number of references at this moment, 0 for NULL. Other threads can change it at any
+ * time; only the answer 1, to the thread that has this one reference, can be relied on. */
 LOAM_API size_t loam_block_refcount(const loam_block *block);
 
-/* 0 for NULL. */
+/* Returns the kind of a block, or 0 for NULL. */
 LOAM_API loam_block_kind loam_block_kind_of(const loam_block *block);
 
-/* The tag of its site. Lives as long as the process. */
+/* Returns the tag of the block's site, or "" for NULL. The string lives as long as the process. */
 LOAM_API const char *loam_block_tag(const loam_block *block);
 
 /* ---- Arenas ----------------------------------------------------------------------------------
  *
- * A pooled block: many small pieces, allocated under the block's site by the chunk, freed together
- * when the block ends. In a plain arena pieces stand one after the other and only the last one can
- * be resized: for what is written once, from front to back. In a resizable one any piece can be, as
- * often as one likes: for strings and ragged arrays. There a piece takes 8 bytes more, rounded up
- * to a power of two, and to 16; the place it leaves is for others. So however often pieces are
- * resized, the arena stops growing: of each power of two it holds what its pieces of that size took
- * when they took most. What is above 4 KiB stands alone, and leaves nothing.
+ * An arena is a pooled block: many small pieces that are allocated in chunks under the block's site
+ * and freed together when the block ends. There are two kinds:
  *
- * References may be counted in any thread, pieces asked for by one thread at a time. */
+ *   - In a plain arena, pieces stand one after another, and only the last piece can be resized. It
+ *     suits data that is written once, from front to back.
+ *   - In a resizable arena, every piece can be resized as often as needed. It suits strings and
+ *     ragged arrays. A piece takes 8 bytes more than its size, rounded up to a power of two and to
+ *     at least 16. A piece that moves leaves its place to other pieces. So the arena stops growing
+ *     however often pieces are resized: for each power of two it holds the most that its pieces of
+ *     that size ever took together. A piece that takes more than 4 KiB, or whose alignment is above
+ *     16, has a chunk of its own, which is freed when the piece moves.
+ *
+ * References to an arena may be counted in any thread. All other functions of this family are for
+ * one thread at a time. */
 
 enum { LOAM_ARENA_ZEROED = 1, LOAM_ARENA_RESIZABLE = 2 };
 
-/* A new arena; `flags` is a sum of LOAM_ARENA_*. Its first chunk has room for `first` bytes, 0:
- * 4 KiB with what loam needs; later ones are larger, to 1 MiB. No chunk is there before a piece. */
+/* Returns a new arena, or NULL. `flags` is a sum of LOAM_ARENA_*. The first chunk is allocated with
+ * the first piece. It has room for `first` bytes, or, if `first` is at most 4 KiB, takes 4 KiB in
+ * total. Each later chunk is twice as large as the one before, up to 1 MiB. */
 LOAM_API loam_block *loam_arena_new(loam_site *site, int flags, size_t first);
 
-/* A piece of `size` bytes, aligned to a power of two. It lives until the arena ends or is reset;
- * size 0 has an address of its own. NULL without memory, or when the arena is
- * finished. */
+/* Returns a new piece of `size` bytes at a multiple of `alignment`, a power of two. The piece lives
+ * until the arena ends or is reset. A piece of size 0 has an address of its own. Returns NULL
+ * without memory, for an alignment that is not valid, and after loam_arena_finalize. */
 LOAM_API void *loam_arena_alloc(loam_block *arena, size_t alignment, size_t size);
 
-/* The piece with another size, perhaps elsewhere, with its alignment and what it held; what is new
- * is zero if the arena is zeroed. NULL, and the piece as it was, without memory; or if it is not
- * the last one, unless the arena is resizable; or if the arena is finished. NULL `piece`: a new
- * one, aligned to 16. */
+/* Resizes a piece and returns its address, which may be a new one. Alignment and contents are kept;
+ * in a zeroed arena the new bytes are zero. A NULL `piece` means a new piece, aligned to 16 bytes.
+ * Returns NULL, and the piece stays unchanged, in these cases: there is no memory; the arena is
+ * plain and the piece is not its last; the arena is finalized. */
 LOAM_API void *loam_arena_resize(loam_block *arena, void *piece, size_t size);
 
-/* Frees all pieces at once and keeps a chunk for new ones. LOAM_ESTATE if there is a second owner,
- * whose pieces they are too. */
+/* Frees all pieces together and keeps one chunk for new ones; a finalized arena can be used again.
+ * Fails with LOAM_ESTATE if the arena has several references: other owners may use the pieces. */
 LOAM_API loam_status loam_arena_reset(loam_block *arena);
 
-/* There will be no more pieces, and none is resized, until a reset. A chunk that holds nothing goes
- * back; pieces stay where they are, so what is left of their chunks does not. */
+/* Ends allocating and resizing in an arena, until a reset. A plain arena gives an empty chunk back.
+ * Pieces stay where they are, so the unused ends of other chunks stay too. */
 LOAM_API loam_status loam_arena_finalize(loam_block *arena);
 
 /* ---- Blocks: figures and debugging ----------------------------------------------------------- */
 
-/* Blocks ever made and ended, by loam_block_kind. As with stat(2), struct and function share a
- * name. Memory for data was allocated, and is freed, for each embedded and each owned block. */
+/* How many blocks were ever made and ended; the index is a loam_block_kind. Memory for data is
+ * allocated, and freed, for each embedded and each owned block. The struct and the function that
+ * fills it share a name, as in stat(2). */
 struct loam_block_stats {
   uint64_t made[6], ended[6];
 };
+
+/* Fills in the counts of all threads. Fails only if `out` is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_block_stats(struct loam_block_stats *out);
 
 typedef enum loam_block_verb {
   LOAM_BLOCK_MADE = 1,
   LOAM_BLOCK_RETAINED = 2,
-  LOAM_BLOCK_RELEASED = 3, /* told before it is done, so that the block is whole */
-  LOAM_BLOCK_ENDED = 4     /* told before its memory goes */
+  LOAM_BLOCK_RELEASED = 3, /* reported before the release, while the block is whole */
+  LOAM_BLOCK_ENDED = 4     /* reported before the block's memory is freed */
 } loam_block_verb;
 
 typedef void (*loam_block_fn)(void *ctx, loam_block_verb verb, const loam_block *block,
                               size_t references);
 
+/* A callback for loam_blocks, and its argument. */
 typedef struct loam_block_hook {
   loam_block_fn callback; /* NULL: none */
   void *ctx;
 } loam_block_hook;
 
-/* Calls `callback(ctx, verb, block, references)` for each block made, retained, released and ended,
- * in the thread that does, with no lock of loam held; `references` is what there are then, but for
- * what other threads do meanwhile. What the callback itself does with blocks is not told. One hook
- * a process, NULL for none; returns the previous one. For debugging: each call becomes slower. */
+/* Sets a callback for loam_blocks and returns the previous one. `callback(ctx, verb, block,
+ * references)` is called for each block that is made, retained, released or ended, in the thread
+ * that does it, while no lock of loam is held. `references` is the count after that; other threads
+ * may be changing it. The callback's own operations on blocks are not reported. A process has one
+ * hook; NULL removes it. It is for debugging: with a hook, each operation on a block is slower. */
 LOAM_API loam_block_hook loam_on_block(loam_block_fn callback, void *ctx);
 
 typedef void (*loam_leak_fn)(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes);
 
-/* Calls back for each tag that has live blocks, of those made since `leaks` of loam_config or
- * LOAM_LEAKS=1 was seen; LOAM_ESTATE if neither was. With either, each such tag that is left when
- * the process exits is an event (LEAK), and a line on standard error if there is no callback for
- * events. Bytes are those of data; a slice has none of its own. Small blocks take up to 15 times as
- * long so, other small memory five times. */
+/* Calls `callback` for each tag that has live loam_blocks, with their number and the bytes of their
+ * data (a slice has no bytes of its own). It counts blocks that were made after loam saw `leaks` of
+ * loam_config or LOAM_LEAKS=1; without either it fails with LOAM_ESTATE. With either, each tag that
+ * has live blocks when the process exits is an event (LEAK); if there is no callback for events, it
+ * is a line on standard error. With either, small blocks take up to 15 times as long, and other
+ * small memory up to five times. */
 LOAM_API loam_status loam_block_leaks(loam_leak_fn callback, void *ctx);
 
 /* ---- Numba's runtime -------------------------------------------------------------------------
  *
- * Blocks by the names of Numba's NRT (numba/core/runtime/nrt_external.h): a table of six functions,
- * laid out as NRT_api_functions is, so that what is written against one works with the other; a
- * block is what NRT calls a MemInfo. Sites are the scope's. */
+ * Blocks by the names of Numba's runtime, NRT (numba/core/runtime/nrt_external.h). The table has
+ * six functions in the layout of NRT_api_functions, so that code which is written for one works
+ * with the other. An NRT MemInfo is a loam_block here. The site of each call is the scope's. */
 
-/* Laid out as NRT_ExternalAllocator. It must outlive what it allocates. `realloc` is never called
- * and may be NULL. */
+/* An allocator in the layout of NRT_ExternalAllocator. It must outlive the memory that it
+ * allocates, and any thread may call it. `realloc` is never called and may be NULL. */
 typedef struct loam_nrt_allocator {
   void *(*malloc)(size_t size, void *opaque_data);
   void *(*realloc)(void *ptr, size_t new_size, void *opaque_data);
@@ -770,39 +928,41 @@ typedef struct loam_nrt_allocator {
   void *opaque_data;
 } loam_nrt_allocator;
 
+/* The table. Any thread may call its functions, several at the same time. */
 typedef struct loam_nrt {
   /* loam_block_new. */
   loam_block *(*allocate)(size_t size);
-  /* A block whose data is what `allocator` gives for `size`: one malloc now, one free at its end.
-   * NULL `allocator`: allocate. NULL where malloc gives NULL, also for size 0. */
+  /* Returns a new block over memory from `allocator`: one call of its malloc now, and one call of
+   * its free when the block ends. A NULL `allocator` means `allocate`. Returns NULL if malloc
+   * returns NULL, also for size 0. */
   loam_block *(*allocate_external)(size_t size, const loam_nrt_allocator *allocator);
-  /* A block, of size 0, of memory that is somebody else's; `dtor(data)` at its end, unless NULL. */
+  /* Returns a new block of size 0 over memory that loam did not make. `dtor(data)` is called when
+   * the block ends; a NULL `dtor` means that nothing is called. */
   loam_block *(*manage_memory)(void *data, void (*dtor)(void *data));
   void (*acquire)(loam_block *block);   /* loam_block_retain */
   void (*release)(loam_block *block);   /* loam_block_release */
   void *(*get_data)(loam_block *block); /* loam_block_data */
 } loam_nrt;
 
-/* The table. Static. */
+/* Returns the table, which is static. */
 LOAM_API const loam_nrt *loam_nrt_api(void);
 
 /* ---- Types -----------------------------------------------------------------------------------
  *
- * What an array is made of, written as a datashape:
+ * The type of an array's elements, written as a datashape:
  *
  *   3 * var * {x: float64, y: ?int32}
  *
- * A number and a star are a dimension of that many elements, `var *` is one whose length stands in
- * the data, so that each row has its own. `{name: type, ...}` is a struct, `pointer[type]` a value
- * that stands somewhere else, `?type` one that may be missing (a scalar, string or bytes). A name
- * that is not an identifier stands in quotes. Scalars are those of the list below; `int`, `real`
- * and `complex` are int32, float64 and complex128. `#` begins a comment.
+ * A number and a star are a dimension of that many elements. `var *` is a dimension whose length
+ * stands in the data, so that each row has a length of its own. `{name: type, ...}` is a struct;
+ * `pointer[type]` is a value that stands elsewhere; `?type` is an option, a value that may be
+ * missing (a scalar, a string or bytes). A name that is not an identifier stands in quotes. The
+ * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128. `#`
+ * begins a comment.
  *
- * What is missing is marked in the data: an integer by the smallest value of its type, an unsigned
- * one by the largest, a bool by 2, a float by one NaN (its payload is 1954, as in R), a string and
- * bytes by a NULL `begin`.
- *
- * Types are immutable and counted by reference; any number of threads may use one. */
+ * A missing value is marked in the data: an integer by the smallest value of its type, an unsigned
+ * integer by the largest, a bool by 2, a float by one NaN (with the payload 1954, as in R), a
+ * string or bytes by a NULL `begin`. */
 
 #define LOAM_TYPE_LIST(X)                      \
   X(LOAM_TYPE_BOOL, "bool", 1, 1)              \
@@ -826,56 +986,64 @@ typedef enum loam_type_kind {
 #define LOAM_TYPE_ENUM(kind, name, size, align) kind,
   LOAM_TYPE_LIST(LOAM_TYPE_ENUM)
 #undef LOAM_TYPE_ENUM
-      LOAM_TYPE_OPTION, /* these have parts */
+      LOAM_TYPE_OPTION, /* the kinds from here on have parts */
   LOAM_TYPE_POINTER,
   LOAM_TYPE_FIXED,
   LOAM_TYPE_VAR,
   LOAM_TYPE_STRUCT
 } loam_type_kind;
 
+/* A type is immutable and counted by reference; any number of threads may use one. */
 typedef struct loam_type loam_type;
 
-/* The type that `text` describes, with one reference for the caller. LOAM_EINVAL where it is no
- * datashape: the words name the column and what was expected there. */
+/* Parses a datashape; `*out` is a type with one reference for the caller. Fails with LOAM_EINVAL if
+ * `text` is not a datashape (the words name the column and the expected token), and with
+ * LOAM_ENOMEM. */
 LOAM_API loam_status loam_type_parse(const char *text, loam_type **out);
 
-/* One reference more; returns `type`. NULL stays NULL. */
+/* Adds one reference and returns `type`. NULL does nothing. */
 LOAM_API loam_type *loam_type_retain(const loam_type *type);
 
-/* One reference less. NULL is nothing. */
+/* Releases one reference; releasing the last one ends the type. NULL does nothing. */
 LOAM_API void loam_type_release(loam_type *type);
 
-/* Its datashape, the same for equal types. Lives as long as the type. */
+/* Returns the type's datashape; equal types have equal text. It lives as long as the type. "" for
+ * NULL. */
 LOAM_API const char *loam_type_text(const loam_type *type);
 
-/* 1 if they describe the same. */
+/* Returns 1 if both types have the same datashape, otherwise 0. */
 LOAM_API int loam_type_equal(const loam_type *a, const loam_type *b);
 
+/* The properties of a type. */
 struct loam_type_info {
   loam_type_kind kind;
-  size_t size, align;       /* of one value, laid out as C does; a var dimension is 16 bytes */
-  size_t count;             /* elements of a fixed dimension, fields of a struct, else 0 */
-  const loam_type *element; /* of a dimension, pointer, option, else NULL; lives as the type does */
+  size_t size, align;       /* of one value, laid out as C does; a var dimension takes 16 bytes */
+  size_t count;             /* elements of a fixed dimension, fields of a struct, otherwise 0 */
+  const loam_type *element; /* of a dimension, pointer or option, otherwise NULL; lives as long as
+                             * the type */
 };
 
+/* Fills in the properties of a type. Fails only if an argument is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_type_info(const loam_type *type, struct loam_type_info *out);
 
+/* A field of a struct type. `name` and `type` live as long as the struct type. */
 struct loam_type_field {
-  const char *name; /* these two live as long as the struct */
+  const char *name;
   const loam_type *type;
-  size_t offset; /* where C would put it */
+  size_t offset; /* where C would put the field */
 };
 
-/* Field `index` of a struct. */
+/* Fills in field number `index` of a struct type. Fails with LOAM_EINVAL if the type is not a
+ * struct or has no such field. */
 LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
                                      struct loam_type_field *out);
 
 /* ---- Arrays ----------------------------------------------------------------------------------
  *
- * An array is a type, metadata of the type's shape (sizes and strides, offsets of fields, the
- * blocks that own what stands elsewhere), a pointer to data, and the block that owns them. What
- * cuts a part out of it makes another array, a view: nothing is copied, and it keeps alive what it
- * shows.
+ * An array consists of a type, metadata in the shape of the type (sizes and strides, offsets of
+ * fields, the blocks that own values which stand elsewhere), a pointer to the data, and the block
+ * that owns the data. Taking a part of an array makes another array, a view: nothing is copied, and
+ * the view keeps its data alive.
  *
  *   loam_type *type;
  *   loam_array *rows, *row, *x;
@@ -885,206 +1053,236 @@ LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
  *   loam_array_append(row, &(struct sample){ 0.5, 7 });
  *   loam_array_field(rows, "x", &x);                        (3 * var * float64)
  *
- * Data are laid out as C does and zeroed. A var dimension, a string and bytes have 16 bytes in the
- * data, { char *begin; size_t size; }, and their elements in an arena of the array's; a pointer has
- * an address. Small data stand in the array itself.
- *
- * References may be counted in any thread; an array does not change once it is made. The data are
- * the owners' own to guard, and with them the rows: resizing and setting text, of an array and of
- * all views of it, is for one thread at a time. */
+ * Data are laid out as C does, and zeroed. A row of a var dimension, a string and bytes each take
+ * 16 bytes in the data, { char *begin; size_t size; }, and their elements stand in an arena of the
+ * array. A pointer is an address in the data. Data of at most 1 KiB are part of the array's own
+ * allocation. */
 
+/* An array does not change once it is made, and its references may be counted in any thread; the
+ * owners have to guard the data. Resizing rows and setting text, of an array and of all its views,
+ * is for one thread at a time. */
 typedef struct loam_array loam_array;
 
-/* A new array. Memory is `site`'s; LOAM_ENOMEM. */
+/* Makes a new array under a site; `*out` has one reference for the caller. Fails with
+ * LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out);
 
-/* An array over the data of a block, from `offset` on, which it keeps alive. `strides`: bytes from
- * one element to the next, for each fixed dimension in turn; NULL: as C lays them out. LOAM_EINVAL
- * if it would reach beyond the block, if elements would not be aligned, and for types some of which
- * stands elsewhere. */
+/* Makes an array over the data of a block, beginning at `offset`, which keeps the block alive.
+ * `strides` has, for each fixed dimension in turn, the bytes from one element to the next; NULL
+ * means C's layout. Fails with LOAM_EINVAL if the array would reach beyond the block, if an element
+ * would not be aligned, if the block is an arena, and for types whose values stand elsewhere in
+ * part (var, pointer, string, bytes). */
 LOAM_API loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
                                      const int64_t *strides, loam_array **out);
 
-/* One reference more; returns `array`. NULL stays NULL. */
+/* Adds one reference and returns `array`. NULL does nothing. */
 LOAM_API loam_array *loam_array_retain(const loam_array *array);
 
-/* One reference less; the last one ends the array, and its data when no view is left. */
+/* Releases one reference; releasing the last one ends the array. Its data end when no view is left.
+ * NULL does nothing. */
 LOAM_API void loam_array_release(loam_array *array);
 
-/* Its type and its data, which live as long as the array. */
+/* Returns the array's type; it lives as long as the array. NULL for NULL. */
 LOAM_API const loam_type *loam_array_type(const loam_array *array);
+
+/* Returns the address of the array's data; they live as long as the array. NULL for NULL. */
 LOAM_API void *loam_array_data(const loam_array *array);
 
-/* How many fixed dimensions come first, and the size and stride in bytes of each, of `most` at
- * most; `shape` and `strides` may be NULL. */
+/* Returns the number of fixed dimensions at the front of the type, and fills in the size and the
+ * stride in bytes of the first `most` of them. `shape` and `strides` may be NULL. 0 for NULL. */
 LOAM_API size_t loam_array_dims(const loam_array *array, size_t most, size_t *shape,
                                 int64_t *strides);
 
+/* The parts of an array. `type`, `data` and `block` live as long as the array. */
 struct loam_array_info {
-  const loam_type *type; /* these three live as long as the array */
+  const loam_type *type;
   void *data;
   loam_block *block; /* the owner of the data */
   size_t references; /* at this moment */
   int embedded;      /* 1: the data stand in the array itself, and `block` is the array's own */
-  int readonly;      /* 1: memory of others, not to be written */
+  int readonly;      /* 1: the memory must not be written */
 };
 
+/* Fills in the parts of an array. Fails only if an argument is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_array_info(const loam_array *array, struct loam_array_info *out);
 
 /* ---- Views */
 
-/* What is taken of a dimension, counted as Python counts: from the end where negative, a range cut
- * off at the ends. */
+/* Selects from one dimension, as Python does: negative numbers count from the end, and a range is
+ * cut off at both ends. */
 typedef struct loam_index {
   int64_t start, stop; /* of a range; INT64_MIN: left out */
   int64_t step;        /* 0: the one element at `start` */
 } loam_index;
 
-/* A view: the first dimensions, pointers to them followed, at an index or over a range each. An
- * index takes its dimension away. A range over a row of a var dimension is fixed:
+/* Makes a view of the first `count` dimensions, each at an index or over a range; pointers to
+ * dimensions are followed. An index removes its dimension. A range over a row of a var dimension is
+ * a fixed dimension:
  *
  *   3 * var * float64   at 1              var * float64, a row that can be resized
  *                       at 1, over 0:2    2 * float64
- *                       over all, at 0    3 * pointer[float64]; every row has to have that element
+ *                       over all, at 0    3 * pointer[float64]; every row needs that element
  *                       over all, 0:2     3 * pointer[2 * float64]
  *                       over all, all     3 * var * float64
  *
- * LOAM_EINVAL if there is no such element or dimension, LOAM_ESTATE if a pointer is NULL. What a
- * view shows of a row may move when the row is resized: take another then. */
+ * Fails with LOAM_EINVAL if an element or a dimension does not exist, LOAM_ESTATE if a pointer is
+ * NULL, and LOAM_ENOMEM. When a row is resized, its elements may move: views of its elements are
+ * then no longer valid, and the caller has to take new ones. */
 LOAM_API loam_status loam_array_index(const loam_array *array, size_t count,
                                       const loam_index *index, loam_array **out);
 
-/* A view of a field of the struct within the dimensions: of 3 * var * {x: float64}, the x are
- * 3 * var * float64. */
+/* Makes a view of one field of the struct within the dimensions: the field x of 3 * var * {x:
+ * float64} is 3 * var * float64. Fails with LOAM_EINVAL if there is no such field. */
 LOAM_API loam_status loam_array_field(const loam_array *array, const char *name, loam_array **out);
 
-/* The same of several, as a struct of these fields in this order. */
+/* Makes a view of `count` fields of the struct within the dimensions: its elements are structs of
+ * these fields in this order. Fails with LOAM_EINVAL if a field does not exist or `count` is 0. */
 LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
                                        const char *const *names, loam_array **out);
 
-/* A view of the target of a pointer. */
+/* Makes a view of the target of a pointer. Fails with LOAM_EINVAL if the array's type is not a
+ * pointer, and with LOAM_ESTATE if the pointer is NULL. */
 LOAM_API loam_status loam_array_follow(const loam_array *array, loam_array **out);
 
-/* Where the element is at an index a dimension, without a view: for loops. Fewer indices than
- * dimensions lead to a row. NULL if there is none. */
+/* Returns the address of an element, with one index for each dimension, without making a view: for
+ * loops. Fewer indices than dimensions lead to a row. Returns NULL if the element does not exist or
+ * a pointer on the way is NULL. */
 LOAM_API void *loam_array_at(const loam_array *array, size_t count, const int64_t *index);
 
-/* ---- Filling */
+/* ---- Filling
+ *
+ * These functions write to the data of an array. They fail with LOAM_ESTATE if the array is
+ * read-only, or if its rows and text do not stand in an arena of loam. */
 
-/* Gives a row of a var dimension, which is an array of type `var * ...`, as many elements; new ones
- * are zero, and what the others hold is kept, perhaps elsewhere. Of an array of type `pointer[...]`
- * whose pointer is NULL, 1 makes the target. LOAM_ESTATE where the memory is another's, or the row
- * one of selected fields. */
+/* Gives a row (an array of type `var * ...`) `count` elements. New elements are zero; the others
+ * keep their values but may move. For a NULL pointer (an array of type `pointer[...]`), a `count`
+ * of 1 makes the target. Fails with LOAM_EINVAL for other types, LOAM_ESTATE for a row of selected
+ * fields, and LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_resize(loam_array *array, size_t count);
 
-/* One element more at the end of a row: a copy of what stands at `element` as C lays it out. For
- * types all of which stands in one place. */
+/* Appends one element to a row: a copy of the element at `element`, laid out as C does. Fails like
+ * loam_array_resize, and with LOAM_EINVAL if parts of the element type stand elsewhere. */
 LOAM_API loam_status loam_array_append(loam_array *array, const void *element);
 
-/* A string or bytes, an array of no dimension, becomes a copy of `size` bytes, which are not its
- * own. */
+/* Sets a string or bytes (an array without dimensions) to a copy of `size` bytes, which must not be
+ * part of its present text. Fails with LOAM_EINVAL for other types, and LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size);
 
-/* An option, an array of no dimension, becomes one that is missing. */
+/* Makes an option (an array without dimensions) missing. Fails with LOAM_EINVAL for other types. */
 LOAM_API loam_status loam_array_omit(loam_array *array);
 
-/* 1 for an option that is missing; 0 for anything else. */
+/* Returns 1 for an option that is missing, and 0 for anything else. */
 LOAM_API int loam_array_is_missing(const loam_array *array);
 
-/* ---- Looking */
+/* ---- Printing */
 
-/* What the array holds, as JSON: dimensions are arrays, structs are objects, complex numbers pairs,
- * what is missing and NULL pointers null; bytes as Latin-1, NaN and Infinity as such. */
+/* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, complex
+ * numbers are pairs, missing values and NULL pointers are null, bytes are Latin-1 text; NaN and
+ * Infinity stand as these words. Fails with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx);
 
-/* What the array is, for one who looks for a fault: type, metadata, data, and each block with its
- * references. Lines of text, made for eyes: they may change. */
+/* Describes an array for debugging: its type, metadata and data, and each block with its
+ * references. The lines are for people to read, and their format may change. */
 LOAM_API loam_status loam_array_repr(const loam_array *array, loam_write_fn write, void *ctx);
 
 /* ---- Exchange --------------------------------------------------------------------------------
  *
- * Arrays for other libraries, and theirs as arrays, with nothing copied. The structures are those
- * libraries' own: include their header, or declare them, to look inside. */
+ * Arrays for other libraries, and arrays from other libraries, without copying. DLPack and Arrow
+ * define the structs: include their headers, or declare the structs, to look inside. */
 
 struct DLManagedTensor;
 
-/* An array of scalars as a DLPack tensor (version 0.x) in host memory, which holds what it shows
- * until its deleter is called. Pointers and a var dimension that come first are followed.
- * LOAM_EUNSUPPORTED for what a tensor cannot say: structs, text, rows further on, missing values
- * that are not floats, strides that are not whole elements, read-only memory. */
+/* Makes a DLPack tensor (version 0.x, in host memory) of an array of scalars. The tensor keeps the
+ * data alive until its deleter is called, in any thread. Pointers and a var dimension at the front
+ * are followed. Fails with LOAM_EUNSUPPORTED for values that a tensor cannot express: structs,
+ * text, rows further inside, missing values other than floats, strides that are not whole elements,
+ * read-only memory. */
 LOAM_API loam_status loam_array_to_dlpack(const loam_array *array, struct DLManagedTensor **out);
 
-/* An array over a tensor's memory. The tensor is the array's from then on, and its deleter is
- * called when the last view is gone, perhaps by another thread; on failure it stays the caller's.
- * LOAM_EUNSUPPORTED for memory that is not the host's and for types that loam has not. */
+/* Makes an array over a tensor's memory and takes the tensor over: its deleter is called when the
+ * last view is gone, perhaps in another thread. On failure the tensor stays the caller's. Fails
+ * with LOAM_EUNSUPPORTED for memory that is not host memory and for element types that loam does
+ * not have, and with LOAM_EINVAL for a shape or strides that are not valid. */
 LOAM_API loam_status loam_array_from_dlpack(struct DLManagedTensor *tensor, loam_array **out);
 
 struct ArrowSchema;
 struct ArrowArray;
 
-/* An array through Arrow's C data interface, into two structures of the caller's: its first
- * dimension is Arrow's array, further ones are lists, structs are structs; a struct of dimensions
- * of one length is a table. Numbers that follow one another are passed as they are. Where something
- * has to be written in another order (fields of structs, text and rows that stand apart, bools,
- * which are bits), `may_copy` 0 is LOAM_EUNSUPPORTED and 1 makes the copy. So are complex numbers
- * and NULL pointers in any case. Nothing may be written to the array while others read it. */
+/* Exports an array through Arrow's C data interface, into two structs of the caller. The first
+ * dimension is Arrow's array, further dimensions are lists, structs are structs; a struct of
+ * dimensions of one length is a table. Contiguous numbers are shared. Values that Arrow orders in
+ * another way need a copy (fields of structs, text and rows that stand apart, and bools, which are
+ * bits in Arrow): with `may_copy` 1 they are copied, with 0 they fail with LOAM_EUNSUPPORTED.
+ * Complex numbers and NULL pointers always fail with LOAM_EUNSUPPORTED. While others read the
+ * exported array, no thread may write to this one. */
 LOAM_API loam_status loam_array_to_arrow(const loam_array *array, int may_copy,
                                          struct ArrowSchema *schema, struct ArrowArray *out);
 
-/* An array, read-only, over the memory of Arrow's: numbers are n * type, text n * string, lists
- * n * var * type or n * size * type, a table {name: pointer[n * type], ...}, options where values
- * are missing. Both structures are taken: the schema is released, the array when the last view is
- * gone. On failure they stay the caller's. `may_copy` is for bools and for numbers that are
- * missing. */
+/* Makes a read-only array over the memory of an Arrow array: numbers become n * type, text becomes
+ * n * string, lists become n * var * type or n * size * type, a table becomes {name: pointer[n *
+ * type], ...}; missing values make options. It takes both structs over: it releases the schema, and
+ * the array when the last view is gone. On failure both stay the caller's. With `may_copy` 1 it
+ * copies bools and numbers with missing values; with 0 they fail with LOAM_EUNSUPPORTED, as other
+ * types do that loam does not have. Fails with LOAM_EINVAL if the structs contradict themselves or
+ * were released. */
 LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
                                            int may_copy, loam_array **out);
 
 /* ---- Figures ---------------------------------------------------------------------------------
  *
- * Live figures are exact: they are read off the memory itself. While other threads allocate, each
- * block is seen as it was at some moment of the call. Bytes are usable bytes. */
+ * Live figures are exact, because loam reads them off the memory itself. While other threads
+ * allocate, each block is counted in its state at some moment of the call. Bytes are usable
+ * bytes. */
 
+/* The figures of the process. */
 struct loam_stats {
   uint64_t generation;
   uint64_t live_bytes, live_blocks;
   uint64_t total_bytes, total_blocks; /* ever allocated */
-  uint64_t reserved_bytes;            /* address space taken */
-  uint64_t region_bytes;              /* of it, handed to pools */
+  uint64_t reserved_bytes;            /* address space that loam has reserved */
+  uint64_t region_bytes;              /* the part of reserved_bytes that pools have */
   uint64_t metadata_bytes;            /* loam's own bookkeeping */
-  uint64_t denied;                    /* requests answered NULL by loam.deny */
+  uint64_t denied;                    /* requests that loam.deny answered with NULL */
   uint64_t fallbacks;                 /* requests served by a later member of an or_else chain */
-  uint64_t failed;                    /* requests answered NULL for want of memory */
-  uint64_t bad_frees;                 /* double, foreign, interior */
+  uint64_t failed;                    /* requests answered with NULL because memory was short */
+  uint64_t bad_frees;                 /* double, foreign and interior frees */
   uint32_t threads, sites, strategies;
 };
 
+/* Fills in the figures of the process. Fails only if `out` is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_stats(struct loam_stats *out);
 
 enum { LOAM_BY_TAG = 1, LOAM_BY_STRATEGY = 2, LOAM_BY_GENERATION = 4 };
 
+/* A row of figures. It lives for the duration of the callback; its strings live as long as the
+ * process. */
 typedef struct loam_stats_row {
   const char *tag;      /* "" when not grouped by tag */
   const char *strategy; /* "" when not grouped by strategy */
-  const char *kind;
-  uint64_t generation; /* 0 when not grouped by generation */
+  const char *kind;     /* the strategy's kind; "" when not grouped by strategy */
+  uint64_t generation;  /* 0 when not grouped by generation */
   uint64_t live_bytes, live_blocks;
   uint64_t total_bytes, total_blocks; /* ever allocated; 0 when grouped by generation */
 } loam_stats_row;
 
 typedef void (*loam_row_fn)(void *ctx, const loam_stats_row *row);
 
-/* A row per tag × strategy. The callback may allocate; the row lives for the call. */
+/* Calls `callback` with a row for each pair of tag and strategy, the largest live_bytes first. The
+ * callback may allocate. Fails with LOAM_ENOMEM if there is no memory for all rows; the callback
+ * may then have seen some. */
 LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
 
-/* The same grouped by a sum of LOAM_BY_*. */
+/* Like loam_stats_each, with rows grouped by `keys`, a sum of LOAM_BY_*. Fails also with
+ * LOAM_EINVAL for other keys. */
 LOAM_API loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx);
 
 /* ---- Shared memory ---------------------------------------------------------------------------
  *
- * A block that a policy's `loam.shared{}` made can be opened by other processes of the same user.
- * The owner makes a handle of it, plain bytes that go to the other in any way (a pipe, a file); who
- * opens it asks the owner's control socket, and has the block's pages, and no others, somewhere in
- * its own memory. Pointers in it mean nothing there.
+ * Other processes of the same user can open a block that a policy's `loam.shared{}` made. The owner
+ * makes a handle of the block; a handle is plain bytes, which go to the other process in any way (a
+ * pipe, a file). loam_share_open sends the handle to the owner's control socket and maps the
+ * block's pages, and no others, somewhere into its own memory. Pointers inside the block have no
+ * meaning there.
  *
  *   loam_share share;                                (the owner)
  *   loam_share_get(frame, &share);
@@ -1095,161 +1293,179 @@ LOAM_API loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx);
  *   show(loam_block_data(b));
  *   loam_block_release(b);
  *
- * What is open stays as it is until it is released, also when the owner frees the block or ends:
- * the memory goes back after that. Handles of such a block are dead. A forked child has what its
- * parent has open; of blocks that the parent allocated in shared memory or in files it has a view
- * of its own: stores of the child are seen by the child alone, and those of the parent may or may
- * not be seen in pages that the child has not written to. */
+ * An opened block stays valid until it is released, also when the owner frees the block or ends:
+ * the memory goes back after that. New opens fail once the owner has freed the block. A forked
+ * child keeps the blocks that its parent had opened. Of the parent's own blocks in shared memory or
+ * files the child has a private view: only the child sees its stores; and in pages that the child
+ * has not written to, it may or may not see later stores of the parent. */
 
+/* A handle of a shared block: plain bytes, valid in every process of the user. */
 typedef struct loam_share {
   int64_t pid;  /* of the owner */
-  uint64_t key; /* tells the block from others that are in its place later */
+  uint64_t key; /* tells the block from later blocks in its place */
   uint64_t offset, size;
 } loam_share;
 
 enum { LOAM_SHARE_READONLY = 1 };
 
-/* The handle of the block that begins at `ptr`. While others may open the block it is not resized
- * where it is. LOAM_EINVAL for memory of other kinds, LOAM_EBADPTR if no block lives there,
- * LOAM_ESTATE without a control socket, and in a forked child for blocks of its parent. */
+/* Makes the handle of the block that begins at `ptr`. After that, the block is no longer resized in
+ * place. Fails with LOAM_EINVAL for memory of other kinds and for a pointer inside a block,
+ * LOAM_EBADPTR if `ptr` is in no live block of loam's pools, and LOAM_ESTATE without a control
+ * socket and, in a forked child, for blocks of its parent. */
 LOAM_API loam_status loam_share_get(const void *ptr, loam_share *out);
 
-/* A block over another process's; `flags` is 0 or LOAM_SHARE_READONLY, where a store is a fault.
- * Its size is that of the owner's block, in whole pages. NULL, with words, if the handle is dead,
- * or the owner has gone or does not answer for 5 s. */
+/* Opens a block of another process and returns a loam_block over it; its size is the size of the
+ * owner's block in whole pages. `flags` is 0 or LOAM_SHARE_READONLY, which makes a store a fault.
+ * Returns NULL if the block no longer exists, or if its owner has ended or does not answer for 5 s;
+ * loam_error() says which. */
 LOAM_API loam_block *loam_share_open(loam_site *site, const loam_share *share, int flags);
 
-/* ---- Memory that lives -----------------------------------------------------------------------
+/* ---- Moving live memory ----------------------------------------------------------------------
  *
- * A policy decides for memory to come. These bring what lives already to where the live policy
- * would put it now, or demote it, at its address and while the program uses and frees it: pages are
- * moved between nodes, huge pages made or split, pages locked or let go; the block is then its new
- * strategy's, in every figure and limit, and its memory goes to that strategy's pool when it is
- * freed. A reallocation of a block that is being moved copies it.
+ * A policy decides for future allocations. The functions of this family move live memory to where
+ * the live policy would put it now, or demote it. The memory keeps its address, and the program can
+ * use and free it during the move: pages are moved between nodes, huge pages are made or split,
+ * pages are locked or unlocked. After that the block belongs to its new strategy, in every figure
+ * and limit, and its memory goes to that strategy's pool when it is freed. A realloc of a block
+ * that is being moved copies it.
  *
- * What is refused stays as it was, and is told with the reason: blocks of handlers and of the
- * system; shared memory and files; memory of devices, managed and pinned memory; guarded ones;
- * memory of exact huge pages; small objects whose page has others that want something else; pages
- * that a forked process has too, until it ends or writes to them; a new strategy that is at its
- * limit or asks for more alignment than the address has; what the kernel refuses. Of a request only
- * the usable size and the tag are remembered: a policy that tells apart what a block cannot tell
- * any more leaves it where it is. */
+ * A block that cannot be moved stays unchanged, and the report gives the reason. These are: blocks
+ * of handlers and of the system; shared memory and files; device, managed and pinned memory;
+ * guarded blocks; memory of exact huge pages; small objects whose page also has objects that want
+ * another strategy; pages that a forked process shares, until it ends or writes to them; a new
+ * strategy that is at its limit or needs more alignment than the address has; and everything that
+ * the kernel refuses. loam remembers only the usable size and the tag of a request. If a policy
+ * decides by something else, the answer for a live block may be unknown; then loam does not move
+ * the block. */
 
-/* What has been done so far, in bytes of live blocks. */
+/* The progress so far, in bytes of live blocks. */
 typedef struct loam_progress {
-  uint64_t bytes; /* to be looked at, about */
-  uint64_t done;  /* looked at */
+  uint64_t bytes; /* to be examined in total, approximately */
+  uint64_t done;  /* examined so far */
   uint64_t moved, right, refused;
-  int running; /* 0: it has ended */
+  int running; /* 0: the job has ended */
 } loam_progress;
 
-/* Called between the pieces, with no lock of loam held; other than 0 ends it: what is half moved is
- * brought back, what has been moved stays. */
+/* Called between the pieces of a job, while no lock of loam is held. A result other than 0 ends the
+ * job: the blocks that are half moved are moved back, and moved blocks stay moved. */
 typedef int (*loam_progress_fn)(void *ctx, const loam_progress *now);
 
-/* A row of the report. The words are static, the tag lives as long as the process. */
+/* A row of the report. `what` and `why` are static; `tag` lives as long as the process. */
 typedef struct loam_placed {
   const char *tag;
-  const char *what; /* "moved", "right" (where the policy wants it), "refused" */
-  const char *why;  /* of what was refused; else "" */
+  const char *what; /* "moved", "right" (already where the policy wants it), or "refused" */
+  const char *why;  /* the reason of a refusal, otherwise "" */
   uint64_t bytes, blocks;
 } loam_placed;
 
 typedef void (*loam_placed_fn)(void *ctx, const loam_placed *row);
 
+/* Options of loam_rebalance. */
 typedef struct loam_rebalance_options {
   size_t size;     /* sizeof(loam_rebalance_options) */
-  const char *tag; /* only blocks of this tag and of those under it; NULL: all */
-  uint64_t rate;   /* bytes a second at most; 0: 1 GiB; UINT64_MAX: as fast as it goes */
+  const char *tag; /* only blocks of this tag and of the tags under it; NULL: all blocks */
+  uint64_t rate;   /* the most bytes a second; 0: 1 GiB; UINT64_MAX: no limit */
 } loam_rebalance_options;
 
-/* Brings every live block to the strategy that the live policy has for it, and pages that spilled
- * over (loam_got: elsewhere_bytes) back to the nodes their strategy asks for. Works in the calling
- * thread, about as long as the rate says; others go on. Then calls `placed` for each row of the
- * report. Options NULL: defaults; either callback may be NULL. LOAM_ESTATE if one is under way. A
- * reload with apply = "live" ends it ("it was stopped") and begins its own. Where the kernel has no
- * membarrier(2) all that would have to move is refused. */
+/* Moves every live block to the strategy that the live policy gives it now, and moves pages that
+ * spilled over (elsewhere_bytes of loam_got) back to the nodes of their strategy. Works in the
+ * calling thread for about as long as the rate requires; other threads go on. At the end it calls
+ * `placed` for each row of the report. NULL options are the defaults; both callbacks may be NULL.
+ *
+ * Fails with LOAM_ESTATE if another such job is in progress, and with LOAM_EINVAL if options->size
+ * is wrong. A reload with apply = "live" ends this job (the report says "it was stopped") and
+ * begins its own. On a kernel without membarrier(2), every move is refused. */
 LOAM_API loam_status loam_rebalance(const loam_rebalance_options *options,
                                     loam_progress_fn progress, loam_placed_fn placed, void *ctx);
 
-/* To a slower node; marked as what goes first when memory is short (MADV_COLD); to swap, at once
- * (MADV_PAGEOUT). */
+/* The target of a demotion. */
 typedef enum loam_demote_to {
-  LOAM_TO_NODE = 0,
-  LOAM_TO_COLD = 1,
-  LOAM_TO_PAGEOUT = 2
+  LOAM_TO_NODE = 0,   /* a slower NUMA node */
+  LOAM_TO_COLD = 1,   /* stays in place, to be reclaimed first when memory is short (MADV_COLD) */
+  LOAM_TO_PAGEOUT = 2 /* swapped out immediately (MADV_PAGEOUT) */
 } loam_demote_to;
 
+/* Options of loam_demote. */
 typedef struct loam_demote_options {
   size_t size;     /* sizeof(loam_demote_options) */
-  const char *tag; /* of this tag and of those under it; not NULL */
-  uint64_t rate;   /* as loam_rebalance_options */
+  const char *tag; /* blocks of this tag and of the tags under it; not NULL */
+  uint64_t rate;   /* the most bytes a second; 0: 1 GiB; UINT64_MAX: no limit */
   loam_demote_to to;
-  int node;         /* LOAM_TO_NODE: which; -1: the nearest without CPUs */
-  unsigned older_s; /* only blocks that have lived so long; 0: all */
+  int node;         /* LOAM_TO_NODE: the node; -1: the nearest node without CPUs */
+  unsigned older_s; /* only blocks that have lived this many seconds; 0: all */
 } loam_demote_options;
 
-/* Demotes the live blocks of a tag. What goes to a node becomes a strategy's of its own, named
- * "NAME@nodeN", whose free memory goes back to the system; loam_rebalance brings it back. `older_s`
- * is time since the block got its memory (a realloc in place keeps it), not since it was used: that
- * nobody knows. Of blocks above 64 KiB, to within 10 seconds and never more than the truth; small
- * objects have no age and are refused. Blocks are dated by the service thread; where none runs, age
- * counts from the first call. Otherwise as loam_rebalance. */
+/* Demotes the live blocks of a tag. Memory that goes to a node gets a strategy of its own, named
+ * "NAME@nodeN", whose free memory goes back to the system; loam_rebalance moves it back.
+ *
+ * `older_s` is the time since the block got its memory (a realloc in place keeps it). It is not the
+ * time since the last use, which loam does not know. For blocks above 64 KiB the age is exact to 10
+ * seconds and never too high; small objects have no age and are refused. The service thread dates
+ * blocks; without it, ages count from the first call.
+ *
+ * Fails with LOAM_EINVAL if an option is not valid, and with LOAM_EUNSUPPORTED if `node` is -1 and
+ * the machine has no node without CPUs. Otherwise it works and fails like loam_rebalance. */
 LOAM_API loam_status loam_demote(const loam_demote_options *options, loam_progress_fn progress,
                                  loam_placed_fn placed, void *ctx);
 
-/* What a strategy asked for and what the kernel gave, of its live memory. What cannot be had at all
- * is known when it is asked for, and the next of an or_else chain serves; but a preferred node may
- * be full by the time that memory is touched, and pages small where huge ones were wanted. Bytes
- * are of whole pages. */
+/* The memory that a strategy requested for its live blocks, compared with the memory that the
+ * kernel gave. When memory is not available at all, loam knows it at the request, and the next
+ * member of an or_else chain serves. But a preferred node may be full by the time that the memory
+ * is touched, and pages may be small where huge pages were requested. Bytes are bytes of whole
+ * pages. */
 typedef struct loam_got {
-  const char *strategy;     /* its name; lives as long as the process */
-  uint64_t failed;          /* requests that it could not serve */
-  uint64_t served_late;     /* requests that it served after others of their chain could not */
-  uint64_t live_bytes;      /* pages of its live blocks */
-  uint64_t checked_bytes;   /* of them, looked at now: all up to 64 MiB, else evenly spread */
-  uint64_t untouched_bytes; /* of those, without memory so far */
-  uint64_t elsewhere_bytes; /* and on nodes that were not asked for */
-  uint64_t node_bytes[64];  /* and on each node */
-  uint64_t
-      huge_asked_bytes;   /* of live_bytes, whole pages of 2 MiB where huge = "thp" asks for them */
-  uint64_t huge_bytes;    /* of them, on huge pages; as far as they have been touched */
-  uint64_t unknown_bytes; /* looked at: where they are is not told (a container's filter) */
+  const char *strategy;      /* its name; lives as long as the process */
+  uint64_t failed;           /* requests that it could not serve */
+  uint64_t served_late;      /* requests that earlier members of a chain could not serve */
+  uint64_t live_bytes;       /* pages of its live blocks */
+  uint64_t checked_bytes;    /* the part examined now: all up to 64 MiB, beyond that a sample */
+  uint64_t untouched_bytes;  /* the part of checked_bytes that has no memory so far */
+  uint64_t elsewhere_bytes;  /* the part of checked_bytes on nodes that were not requested */
+  uint64_t node_bytes[64];   /* the part of checked_bytes on each node */
+  uint64_t huge_asked_bytes; /* of live_bytes, whole pages of 2 MiB for which huge = "thp" is set */
+  uint64_t huge_bytes;       /* the part of huge_asked_bytes on huge pages, as far as touched */
+  uint64_t unknown_bytes;    /* bytes whose node the kernel does not tell (a container's filter) */
 } loam_got;
 
 typedef void (*loam_got_fn)(void *ctx, const loam_got *got);
 
-/* The first request of a generation that a strategy cannot serve is told as LOAM_EVENT_SHORTFALL,
- * amid the request: its size and tag, and why. So is what loam_got_each first finds on nodes that
- * the strategy did not ask for, or on small pages for the most part where it asked for huge ones.
+/* Examines live memory and calls `callback` with a row for each strategy that requests nodes or
+ * transparent huge pages, or that could not serve every request. It queries the kernel page by
+ * page: this takes some milliseconds a strategy and, where there are huge pages, as long as reading
+ * /proc/self/smaps. Allocations pay nothing for these figures. If the kernel does not tell,
+ * checked_bytes is 0. Fails with LOAM_ENOMEM. The callback must not call loam_got_each.
  *
- * A row for each strategy that asks for nodes or transparent huge pages, or that could not serve
- * all it was asked for. The kernel is asked page by page, now: some milliseconds a strategy, and
- * where there are huge pages as long as reading /proc/self/smaps takes. Nothing is counted while
- * memory is allocated. Where the kernel does not tell, checked_bytes is 0. The callback must not
- * call loam_got_each. */
+ * There are two kinds of LOAM_EVENT_SHORTFALL, each reported once for a strategy and generation.
+ * The first request that a strategy cannot serve is reported during the request, with its size, tag
+ * and reason. loam_got_each reports a strategy when it finds pages on nodes that were not
+ * requested, or mostly small pages where huge ones were requested. */
 LOAM_API loam_status loam_got_each(loam_got_fn callback, void *ctx);
 
 /* ---- Other processes -------------------------------------------------------------------------
  *
- * What `loam ps`, `status`, `stats`, `reload` and `doctor` are made of. */
+ * A process with a control socket is a host. The commands `loam ps`, `status`, `stats`, `reload`
+ * and `doctor` are built on these functions. */
 
-/* Asks the host `pid` over its socket: `status`, `stats`, or `reload [path]`. The answer is one
- * JSON object. LOAM_EIO if there is no such host or it does not answer in `timeout_ms`. */
+/* Sends a request to the host `pid` over its control socket: `status`, `stats`, or `reload [path]`.
+ * The answer is one JSON object. Fails with LOAM_EIO if there is no such host or it does not answer
+ * within `timeout_ms`, and with LOAM_EINVAL if the request is too long or not one line. */
 LOAM_API loam_status loam_ask(int pid, const char *request, unsigned timeout_ms,
                               loam_write_fn write, void *ctx);
 
 typedef void (*loam_pid_fn)(void *ctx, int pid);
 
-/* Calls back for each host of this user; one that is busy may be long in answering. */
+/* Calls `callback` for each host of this user. It waits for each busy host for up to a second.
+ * Fails with LOAM_EIO if the folder of the sockets cannot be read. */
 LOAM_API loam_status loam_hosts(loam_pid_fn callback, void *ctx);
 
-/* What this machine offers, as one JSON object. */
+/* Writes what this machine offers to policies, as one JSON object. */
 LOAM_API loam_status loam_machine(loam_write_fn write, void *ctx);
 
 #ifndef LOAM_CDEF
 
-/* A site of the place where it is written, looked up once: LOAM_SITE("tensor.weights"). */
+/* The site of the place where the macro stands: LOAM_SITE("tensor.weights"). The first use looks
+ * the site up and keeps it in a static variable. Acquire and release pair up, so that a thread
+ * which reads the pointer sees the whole site. */
 #define LOAM_SITE(name)                                                    \
   (__extension__({                                                         \
     static loam_site *loam_here_;                                          \
@@ -1262,7 +1478,8 @@ LOAM_API loam_status loam_machine(loam_write_fn write, void *ctx);
     loam_now_;                                                             \
   }))
 
-/* For loam_index. */
+/* Values of a loam_index: LOAM_AT(i) selects element i, LOAM_RANGE(start, stop) a range, in which
+ * LOAM_OPEN leaves an end out, and LOAM_ALL the whole dimension. */
 #define LOAM_OPEN INT64_MIN
 #define LOAM_AT(i) ((loam_index){ (i), 0, 0 })
 #define LOAM_RANGE(start, stop) ((loam_index){ (start), (stop), 1 })
