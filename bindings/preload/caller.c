@@ -1,12 +1,13 @@
-/* caller.c - the site of a return address: tag `malloc.MODULE`, the module, and the function where
+/* caller.c - the site of a return address: the tag `malloc.MODULE`, the module, and the function if
  * a dynamic symbol names it.
  *
- * MODULE is the object's file name up to its first dot, so that versions do not matter and a module
- * is one part of a tag: libopenblas.so.0 is `malloc.libopenblas`, python3.11 is `malloc.python3`.
+ * MODULE is the object's file name up to its first dot. So versions do not matter, and a module is
+ * one part of a tag: libopenblas.so.0 is `malloc.libopenblas`, python3.11 is `malloc.python3`.
  *
- * No lock is taken: another thread may hold the loader's inside dlopen, and wait for this one.
- * The module comes from _dl_find_object, which has none; dladdr has, so symbols are read here. The
- * object cannot go away meanwhile: it is the code that is calling. */
+ * No lock is taken: another thread may hold the loader's lock inside dlopen and wait for this
+ * thread. The module comes from _dl_find_object, which takes no lock. dladdr takes one, so this
+ * file reads the symbols itself. The object cannot be unloaded at that time: its code is
+ * calling. */
 #include "preload.h"
 
 #include <dlfcn.h>
@@ -19,12 +20,13 @@
 enum { TAG_MAX = 255 };
 
 PRELOAD_SPARSE __attribute__((aligned(4096))) caller_set caller_table[CALLER_SETS];
-/* Those that have no room there as well: it takes long to find out about each. */
+/* Callers that find no room in caller_table are also kept here, because finding a site takes
+ * long. */
 enum { FAR_SETS = 16384 };
 static PRELOAD_SPARSE caller_set far_table[FAR_SETS];
 _Atomic uintptr_t caller_epoch;
 
-/* What an object's dynamic section says of its symbols. */
+/* The symbol tables that an object's dynamic section names. */
 typedef struct symbols {
   const ElfW(Sym) *table;
   const char *names;
@@ -32,7 +34,7 @@ typedef struct symbols {
   const uint32_t *hash;
 } symbols;
 
-/* The loader has added the load address to these pointers, save where the section is read-only. */
+/* The loader has added the load address to these pointers, unless the section is read-only. */
 static const void *section(const struct link_map *map, ElfW(Addr) at) {
   return (const void *)(at < map->l_addr ? at + map->l_addr : at);
 }
@@ -51,8 +53,8 @@ static symbols symbols_of(const struct link_map *map) {
   return s;
 }
 
-/* A symbol table does not say how long it is; its hash table does: buckets, each the index of the
- * first symbol of a chain, whose last one has the low bit of its hash set. */
+/* A symbol table has no length; its hash table tells it. Each bucket is the index of the first
+ * symbol of a chain, and the last symbol of a chain has the low bit of its hash set. */
 static size_t symbol_count(const symbols *s) {
   if (s->hash) return s->hash[1];
   if (!s->gnu_hash) return 0;
@@ -72,8 +74,8 @@ static bool is_function(const ElfW(Sym) *symbol) {
   return symbol->st_shndx != SHN_UNDEF && (type == STT_FUNC || type == STT_GNU_IFUNC);
 }
 
-/* The name of the function that holds an address; NULL where no dynamic symbol does. Most of the
- * thousands are elsewhere, so that is asked first. */
+/* The name of the function that contains an address; NULL if no dynamic symbol does. The address is
+ * compared first, because most of the thousands of symbols are elsewhere. */
 static const char *function_at(const struct link_map *map, uintptr_t address) {
   symbols s = symbols_of(map);
   if (!s.table || !s.names) return NULL;
@@ -93,7 +95,8 @@ static const char *read_program(char *buffer) {
   return length > 0 ? buffer : "program";
 }
 
-/* The same, asked of the kernel once. Whoever comes while another writes asks too. */
+/* The path of the program, kept after the first query. A thread that comes while another one stores
+ * the path queries the kernel itself. */
 static const char *program_path(char *buffer) {
   enum { UNKNOWN, BEING_ASKED, KNOWN };
   static _Atomic int state;
@@ -107,18 +110,20 @@ static const char *program_path(char *buffer) {
   return found;
 }
 
-/* The file of an object; the loader has no name for the program itself. */
+/* The file of an object; the loader has no name for the program itself, so the kernel is
+ * queried. */
 static const char *path_of(const struct link_map *map, char *buffer) {
   return map->l_name && map->l_name[0] ? map->l_name : program_path(buffer);
 }
 
-/* "malloc." and the file's name up to its first dot; returns where the module starts in `tag`. */
+/* Writes "malloc." and the file's name up to its first dot; returns the start of the module in
+ * `tag`. */
 static const char *make_tag(const char *path, char tag[TAG_MAX + 1]) {
   static const char prefix[] = "malloc.";
   const char *slash = strrchr(path, '/');
   const char *name = slash ? slash + 1 : path;
-  /* By hand: strcspn would bring 64 KiB of the C library's code into a process that has no use for
-   * them else. */
+  /* Loops, because strcspn would bring 64 KiB of the C library's code into a process that does not
+   * use them otherwise. */
   while (*name == '.') name++;
   size_t length = 0, most = TAG_MAX - (sizeof prefix - 1);
   while (length < most && name[length] && name[length] != '.') length++;
@@ -130,7 +135,7 @@ static const char *make_tag(const char *path, char tag[TAG_MAX + 1]) {
 
 static loam_site *find_site(const void *address) {
   struct dl_find_object object;
-  /* The address is where the call returns to, which may be past the end of the caller. */
+  /* The return address may be past the end of the caller, so the byte before it is looked up. */
   const char *call = (const char *)address - 1;
   if (_dl_find_object((void *)call, &object) != 0) return loam_site_get("malloc");
   char tag[TAG_MAX + 1], path[PATH_ROOM];
@@ -164,7 +169,7 @@ loam_site *caller_learn(uintptr_t key, const void *address) {
   caller_set *far = &far_table[(caller_hash(key) >> 32) * FAR_SETS >> 32];
   caller_entry *first = unused_in(caller_set_of(key, CALLER_FIRST_SETS));
   loam_site *known = caller_site_in(far, key), *site = known ? known : find_site(address);
-  if (!site) return NULL; /* not now: loam is at work in this thread, or has no memory */
+  if (!site) return NULL; /* loam is at work in this thread, or has no memory */
   if (!known && !first && !unused_in(set)) enter(place_in(far), key, site);
   enter(first ? first : place_in(set), key, site);
   return site;
@@ -195,7 +200,7 @@ bool caller_is_loader(const void *address) {
          own.dlfo_link_map == loader.dlfo_link_map;
 }
 
-/* Interposed to learn that code may soon stand where other code stood. */
+/* Interposed because new code may soon be loaded at the addresses of the unloaded code. */
 PRELOAD_API int dlclose(void *handle) {
   static int (*_Atomic next_dlclose)(void *);
   int (*close)(void *) = atomic_load_explicit(&next_dlclose, memory_order_relaxed);

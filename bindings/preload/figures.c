@@ -1,6 +1,6 @@
-/* figures.c - what the C library tells of its memory, and gives back, of both: loam's pools, and
- * the next allocator, which has what was made before loam was awake and what policies leave to it
- * (loam.system). In glibc's words; its arenas are told as one. */
+/* figures.c - the C library's functions that report memory and give it back: mallinfo, malloc_trim
+ * and so on. They cover loam's pools and the next allocator, which has the blocks from before loam
+ * was awake and those of loam.system. The format is glibc's, with all arenas as one. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ static bool find_next(void *function, const char *name) {
   return found;
 }
 
-/* Of blocks in loam's own pools. */
+/* Adds up live blocks in loam's own pools. */
 static void add_live(void *ctx, const loam_stats_row *row) {
   static const char *const apart[] = { "system", "handler", "device", "managed" };
   for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
@@ -59,14 +59,15 @@ static int trim_all(size_t pad, const void *caller) {
   return given;
 }
 
-/* 1 if anything was given back. Some programs ask at every other free, and touch again what they
- * gave back: those spend one part in TRIM_PART of their time so, and the rest is given back within
- * a second, as if nobody had asked. */
+/* Returns 1 if memory was given back. Some programs call this at every other free and soon touch
+ * the memory again. They spend at most one part in TRIM_PART of their time in it: other calls do
+ * nothing, and the memory goes back within a second without a call. */
 PRELOAD_API int malloc_trim(size_t pad) {
   enum { TRIM_PART = 50, SECOND_NS = 1000000000 };
   static _Atomic uint64_t due;
   uint64_t begun = clock_ns(), next = atomic_load_explicit(&due, memory_order_relaxed);
-  /* One at a time; and it is due again in a second at the latest, whatever it takes. */
+  /* One thread at a time. The next trim is due in a second at the latest, however long this
+   * takes. */
   if (begun < next || !atomic_compare_exchange_strong(&due, &next, begun + SECOND_NS)) return 0;
   int given = trim_all(pad, CALLER);
   uint64_t ended = clock_ns(), rest = (ended - begun) * TRIM_PART;
@@ -76,7 +77,7 @@ PRELOAD_API int malloc_trim(size_t pad) {
 
 PRELOAD_API struct mallinfo2 mallinfo2(void) { return figures_of_all(CALLER); }
 
-/* The same in numbers that wrap around. */
+/* Like mallinfo2, but the numbers are ints and wrap around. */
 PRELOAD_API struct mallinfo mallinfo(void) {
   figures all = figures_of_all(CALLER);
   return (struct mallinfo){

@@ -1,18 +1,17 @@
-/* host.c - a program that does not know loam, made a host of it: started from the environment at
- * its first allocation or at our constructor, whichever comes first; and what a person is told.
+/* host.c - makes a host of a program that does not know loam. The engine is started from the
+ * environment, at the program's first allocation or at our constructor, whichever comes first. This
+ * file also writes the messages for people.
  *
- *   LOAM_POLICY, LOAM_WATCH=1, LOAM_LENIENT=1   as of `loam run`
+ *   LOAM_POLICY, LOAM_WATCH=1, LOAM_LENIENT=1   the options of `loam run`
  *   LOAM_RUN=PID         the process that `loam run` became. A policy that is refused at start
- *                        stops this one alone: its children start later, while the file is being
- *                        edited, and are served by the built-in default, with a warning.
- *   LOAM_BAD_FREE=abort|report|ignore           what a bad free does; abort unless said otherwise
- *   LOAM_EVENTS=stderr   tell all events there; else the program's own output stays as it is
- *   LOAM_GUARD_REPORT=0  a fault in guarded memory is not told before it ends the program, and
- *                        SIGSEGV is left alone; else see guard_report in loam.h
+ *                        stops this process only. Its children may start while the file is being
+ *                        edited; they use the built-in default policy, with a warning.
+ *   LOAM_BAD_FREE=abort|report|ignore           what a bad free does; the default is abort
+ *   LOAM_EVENTS=stderr   write all events there; by default loam adds nothing to the output
+ *   LOAM_GUARD_REPORT=0  do not report a fault in guarded memory, and do not handle SIGSEGV;
+ *                        by default see guard_report in loam.h
  *
- * A value that is none of these is told once a process, and the default taken. A program that has
- * more rights than the user who starts it (AT_SECURE in getauxval(3)) takes none of the variables:
- * the dynamic linker preloads into such a program only what stands in its own folders. */
+ * Any other value is reported once in a process, and the default is used. */
 #include "preload.h"
 
 #include <stdarg.h>
@@ -28,8 +27,8 @@ typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_f
 static bad_free on_bad_free;
 static bool tell_events, strict, follow, guard_report;
 
-/* A line, by one write and no stdio: this may run inside any malloc, and the program's streams are
- * its own. */
+/* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
+ * streams belong to the program. */
 __attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
   char line[8192] = "loam: ";
   size_t before = strlen(line), room = sizeof line - before - 1;
@@ -40,10 +39,11 @@ __attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) 
   if (length < 0) return;
   size_t all = before + ((size_t)length < room ? (size_t)length : room - 1);
   if (line[all - 1] != '\n') line[all++] = '\n';
-  if (write(STDERR_FILENO, line, all) < 0) return; /* nobody reads: nothing to do */
+  if (write(STDERR_FILENO, line, all) < 0) return; /* no reader: nothing to do */
 }
 
-/* After what core says of it, what only a program under preload can be told. */
+/* Adds to core's message what only the preload library knows: where a stray pointer points, and the
+ * code that freed it. */
 static void tell_bad_free(const loam_event *event) {
   char by[512];
   const char *place = loam_owns(event->pointer) ? NULL : stray_place(event->pointer);
@@ -52,7 +52,7 @@ static void tell_bad_free(const loam_event *event) {
        known ? "; freed under " : "", known ? by : "");
 }
 
-/* In a signal handler, so without printf. */
+/* Runs in a signal handler, so it may not use printf. */
 static void tell_fault(const char *words) {
   char line[1200] = "loam: ";
   size_t before = strlen(line), length = strnlen(words, sizeof line - before - 1);
@@ -73,11 +73,12 @@ static void on_event(void *ctx, const loam_event *event) {
   bool starting = atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_WAKING;
   if (tell_events) tell("%s", event->message);
   else if (event->kind == LOAM_EVENT_POLICY_REFUSED && starting && !strict)
-    tell("warning: the built-in default serves, the policy was refused: %s", event->message);
+    tell("warning: policy refused, the built-in default is used: %s", event->message);
 }
 
-/* Which of the words "one|two|three" a variable is; the first where it is unset or empty. Any other
- * is told, and taken for the first: a misspelt wish would else be one that nobody heard. */
+/* Returns the index of a variable's value in the words "one|two|three"; 0 if it is unset or empty.
+ * Any other value is reported, because it is probably a spelling mistake, and counts as the first
+ * word. */
 static int read_word(const char *name, const char *words) {
   const char *value = secure_getenv(name), *word = words;
   if (!value || !*value) return 0;
@@ -119,17 +120,17 @@ static void start(void) {
   loam_on_event(on_event, NULL);
   loam_status status = loam_start(&config);
   if (status == LOAM_OK || status == LOAM_ESTATE) return;
-  if (!strict) return tell("warning: not started as asked: %s", loam_error());
+  if (!strict) return tell("warning: loam did not start as configured: %s", loam_error());
   tell("the program is not started: %s", loam_error());
   _exit(2);
 }
 
 bool host_wake(const void *caller) {
-  /* The loader allocates in the middle of its work, when starting, which loads LuaJIT, would enter
-   * it again. Without an environment the C library has not been initialised yet. */
+  /* The dynamic loader allocates in the middle of its work. Starting loads LuaJIT, which would
+   * enter the loader again. Without an environment, the C library is not initialised yet. */
   int state = atomic_load_explicit(&host_state, memory_order_acquire);
   if (state == HOST_AWAKE) return true;
-  loam_on_foreign(stray_free); /* of what the next allocator serves until then, too */
+  loam_on_foreign(stray_free); /* also for blocks that the next allocator serves until then */
   if (state != HOST_ASLEEP || !environ || caller_is_loader(caller)) return false;
   if (!atomic_compare_exchange_strong(&host_state, &state, HOST_WAKING)) return false;
   read_environment();

@@ -10,7 +10,7 @@
 
 #define CALLER __builtin_return_address(0)
 
-/* What loam_code_malloc has not at once; loam itself leaves errno as it was. */
+/* loam's own functions keep errno; the lookup of a caller may change it, so it is restored. */
 void *serve_new(size_t size, const void *caller) {
   int before = errno;
   if (unlikely(!host_is_awake(caller))) return next_malloc(size);
@@ -41,7 +41,8 @@ static void *serve_zeroed(const void *caller, size_t count, size_t size) {
   return loam_code_calloc(bytes, caller, serve_new_zeroed);
 }
 
-/* The block keeps its own tag: who grows a buffer is not who it is for. */
+/* The block keeps its tag: the code that grows a buffer is often a helper, not the code that the
+ * buffer is for. */
 static void *serve_again(const void *caller, void *ptr, size_t size) {
   if (!ptr) return serve(caller, size);
   if (!size) {
@@ -52,7 +53,7 @@ static void *serve_again(const void *caller, void *ptr, size_t size) {
   return loam_realloc(NULL, ptr, size);
 }
 
-/* glibc's memalign: an alignment that is no power of two is rounded up to one. */
+/* glibc's memalign rounds an alignment up to a power of two. */
 static void *serve_rounded(const void *caller, size_t alignment, size_t size) {
   if (alignment > SIZE_MAX / 2 + 1) {
     errno = EINVAL;
@@ -115,7 +116,7 @@ static __attribute__((noinline)) size_t size_of_other(void *ptr) {
   return loam_owns(ptr) ? 0 : next_usable_size(ptr);
 }
 
-/* Some programs ask this of every block they make and free. */
+/* This has to be fast: some programs call it for every block that they allocate and free. */
 PRELOAD_API size_t malloc_usable_size(void *ptr) {
   size_t size = loam_live_size(ptr);
   return likely(size != 0) ? size : size_of_other(ptr);

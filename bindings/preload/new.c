@@ -1,8 +1,8 @@
-/* new.c - C++'s operators new and delete, in C under their mangled names, so that their callers are
- * the sites and no C++ library is needed.
+/* new.c - C++'s operators new and delete. They are written in C under their mangled names, so that
+ * the callers of the operators are the sites, and no C++ library is needed.
  *
- * What happens when memory cannot be had is C++'s to say: the program's new_handler is called until
- * it gives up, then std::bad_alloc is thrown. Both are found in the program's own C++ library. */
+ * When there is no memory, C++ prescribes: the program's new_handler is called until there is no
+ * handler, and then std::bad_alloc is thrown. Both are found in the program's own C++ library. */
 #include "preload.h"
 
 #include <dlfcn.h>
@@ -16,8 +16,8 @@ typedef struct nothrow nothrow;
 
 typedef void (*plain_fn)(void);
 
-/* A function of the C++ library. One that was opened with RTLD_LOCAL is not among the next objects,
- * and is found by its name. */
+/* Finds a function of the C++ library. A library that was opened with RTLD_LOCAL is not among the
+ * next objects; it is found by its file name. */
 static void *library_symbol(const char *name) {
   void *found = dlsym(RTLD_NEXT, name);
   if (found) return found;
@@ -37,10 +37,10 @@ static _Noreturn void throw_bad_alloc(void) {
   void *found = library_symbol("_ZSt17__throw_bad_allocv");
   memcpy(&throw, &found, sizeof found);
   if (throw) throw();
-  abort(); /* as a throw that nothing can catch */
+  abort(); /* without a C++ library nothing can catch an exception */
 }
 
-/* `alignment` is 0 where the operator has none. */
+/* `alignment` is 0 for operators without an alignment. */
 static void *try_new(const void *caller, size_t size, size_t alignment) {
   return alignment ? serve_aligned(caller, alignment, size) : serve(caller, size);
 }
@@ -55,8 +55,9 @@ static void *new_or_throw(const void *caller, size_t size, size_t alignment) {
   }
 }
 
-/* A handler may throw what only C++ can catch, so with a handler the library's operator serves; its
- * malloc is ours, and the scope keeps it under the caller's site. */
+/* A new_handler may throw an exception that only C++ code can catch. So when there is a handler,
+ * the library's own operator serves; its malloc is ours, and the scope gives it the caller's
+ * site. */
 static void *new_or_null(const void *caller, size_t size, size_t alignment, const char *name,
                          const nothrow *tag) {
   void *block = try_new(caller, size, alignment);
@@ -99,8 +100,9 @@ static void *new_or_null(const void *caller, size_t size, size_t alignment, cons
     return new_or_null(CALLER, size, alignment, #name, tag);                  \
   }
 
-/* A sized delete is a free: a size that is wrong is undefined in C++ but harmless in glibc, so here
- * too. What the operators get beside the block is in registers that this does not look at. */
+/* A sized delete is a plain free: a wrong size is undefined in C++, but harmless in glibc, and so
+ * it is harmless here. The operators' other arguments are in registers that this code does not
+ * read. */
 #define OPERATOR_DELETE(name)         \
   PRELOAD_API void name(void *block); \
   PRELOAD_API void name(void *block) { loam_free(block); }

@@ -1,4 +1,4 @@
-/* next.c - the allocator that would serve if loam were not there, found by dlsym(RTLD_NEXT). */
+/* next.c - the allocator that would serve without loam, found by dlsym(RTLD_NEXT). */
 #include "preload.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@ static PRELOAD_SPARSE _Alignas(16) unsigned char arena[ARENA_SIZE];
 static _Atomic size_t arena_used;
 
 static loam_system next;
-static _Atomic int next_state; /* 0 not looked up, 1 a thread is at it, 2 done */
+static _Atomic int next_state; /* 0: not looked up, 1: a thread is doing it, 2: done */
 
 bool next_is_arena(const void *ptr) { return (uintptr_t)ptr - (uintptr_t)arena < ARENA_SIZE; }
 

@@ -1,10 +1,11 @@
-/* stray.c - pointers that are given back and are not loam's: the next allocator's, from before the
- * engine was awake, or nobody's.
+/* stray.c - frees of pointers that are not loam's: pointers of the next allocator, from before the
+ * engine was awake, and pointers that no allocator returned.
  *
- * What nobody can have allocated is told here, as loam_free tells it: an address in a loaded object
- * (data, text), in the calling thread's stack, or behind nothing that can be read. The next
- * allocator would believe whatever happens to stand before it. Of all else its own checks are
- * asked. */
+ * Three kinds of addresses cannot have been allocated: in a loaded object (data or code), on the
+ * calling thread's stack, and addresses with unreadable memory before them. They are reported like
+ * loam_free reports a bad free, because the next allocator would trust the bytes that happen to
+ * stand before the address. Every other pointer goes to the next allocator, which has checks of its
+ * own. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,10 +17,10 @@
 
 #include "preload.h"
 
-/* The kernel maps nothing by itself in so many bytes below the top of the first thread's stack. */
+/* The kernel keeps this many bytes below the top of the first thread's stack free of mappings. */
 enum { FIRST_STACK = 128 << 20 };
 
-/* The name of the program's file stands above all of the first thread's stack and environment. */
+/* The kernel puts the file name of the program above the first thread's stack and environment. */
 static uintptr_t top_of_first(void) { return getauxval(AT_EXECFN); }
 
 static bool is_on_stack(uintptr_t p) {
@@ -32,15 +33,15 @@ static bool is_on_stack(uintptr_t p) {
   if (pthread_getattr_np(pthread_self(), &attributes)) return false;
   bool known = !pthread_attr_getstack(&attributes, &lowest, &size);
   pthread_attr_destroy(&attributes);
-  /* Not so of a stack that the program switched to by itself. */
+  /* `here` is elsewhere if the program has switched to a stack of its own. */
   return known && here - (uintptr_t)lowest < size && p - (uintptr_t)lowest < size;
 }
 
-/* Allocators look at what stands before a block. So does the kernel here, and then finds that there
- * is no such thing to be done with these signals. */
+/* Allocators read the bytes before a block. Here the kernel reads them, as a signal mask: the call
+ * fails with EFAULT if they cannot be read, and else because there is no such operation. */
 static bool is_unreadable(uintptr_t p) {
   enum { NO_SUCH_THING = -1, BYTES = 8, PAGE = 4096 };
-  if (p < PAGE) return true; /* NULL would be no address to the kernel */
+  if (p < PAGE) return true; /* the kernel takes NULL for no mask at all */
   int before = errno;
   uintptr_t at = (p - 16) & ~(uintptr_t)(BYTES - 1);
   bool faulted = syscall(SYS_rt_sigprocmask, NO_SUCH_THING, at, NULL, (size_t)BYTES) &&
@@ -52,9 +53,9 @@ static bool is_unreadable(uintptr_t p) {
 const char *stray_place(const void *ptr) {
   struct dl_find_object object;
   if (next_is_arena(ptr)) return NULL;
-  if (_dl_find_object((void *)ptr, &object) == 0) return "in a program or library";
+  if (_dl_find_object((void *)ptr, &object) == 0) return "in code or static data";
   if (is_on_stack((uintptr_t)ptr)) return "on the stack";
-  return is_unreadable((uintptr_t)ptr) ? "where nothing can be read" : NULL;
+  return is_unreadable((uintptr_t)ptr) ? "at an address that cannot be read" : NULL;
 }
 
 int stray_free(void *ptr) {
@@ -66,5 +67,5 @@ int stray_free(void *ptr) {
 void *stray_realloc(void *ptr, size_t size) {
   if (likely(!stray_place(ptr))) return next_realloc(ptr, size);
   errno = EINVAL;
-  return loam_realloc(NULL, ptr, size); /* tells it, and gives NULL */
+  return loam_realloc(NULL, ptr, size); /* reports it and returns NULL */
 }
