@@ -1,7 +1,7 @@
-"""setup - the package for pip: CMake builds it, as it does for the whole project.
+"""setup - the package for pip. CMake builds it, as it builds the whole project.
 
-What it takes: Debian's gcc, cmake, make, pkg-config, luajit and libluajit-5.1-dev, and the headers
-of the Python that asks and of its NumPy. Everything made is put in build-python/ of the checkout.
+It needs Debian's gcc, cmake, make, pkg-config, luajit and libluajit-5.1-dev, and the headers of the
+Python that runs it and of its NumPy. All build files are put in build-python/ of the checkout.
 """
 
 import os
@@ -19,7 +19,7 @@ BUILD = os.path.join(ROOT, "build-python")
 
 
 def version():
-    """The one that stands in loam.h."""
+    """Returns the version that loam.h defines."""
     with open(os.path.join(ROOT, "core", "include", "loam.h")) as header:
         found = re.findall(r"#define LOAM_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header.read())
     return ".".join(found)
@@ -32,15 +32,15 @@ def run(*command):
         sys.exit(f"loam: {command[0]} is needed to build it: apt-get install {command[0]}")
     except subprocess.CalledProcessError as error:
         sys.exit(f"loam: {' '.join(command[:2])} ended with status {error.returncode}; "
-                 "its words are above (tests/install python brings what is needed)")
+                 "its messages are above (tests/install python installs what it needs)")
 
 
 class Build(build_py):
-    """Everything that CMake puts in build-python/python/loam."""
+    """Builds with CMake, and copies the files of build-python/python/loam into the package."""
 
     def run(self):
         if not os.path.exists(os.path.join(ROOT, "CMakeLists.txt")):
-            sys.exit("loam: it is built from a checkout: pip install PATH/bindings/python")
+            sys.exit("loam: the package is built from a checkout: pip install PATH/bindings/python")
         run("cmake", "-S", ROOT, "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DLOAM_TESTS=OFF",
             "-DLOAM_BENCH=OFF", "-DLOAM_PYTHON_NEEDED=ON", f"-DLOAM_PYTHON={sys.executable}")
         run("cmake", "--build", BUILD, "--target", "loam-python", "--parallel")
@@ -57,7 +57,7 @@ class Build(build_py):
 
 
 class Binary(Distribution):
-    """So that the wheel is one of this Python and machine."""
+    """Makes a wheel for this version of Python and this kind of machine only."""
 
     def has_ext_modules(self):
         return True

@@ -1,4 +1,4 @@
-"""loam: memory whose kind a policy decides.
+"""loam decides, by a policy, what memory each allocation of a program gets.
 
     import loam
     loam.policy.watch("prod.lua")
@@ -7,7 +7,12 @@
         batch = numpy.empty((64, 1000))
     print(loam.owner(batch).strategy, loam.stats())
 
-A policy is a short Lua file that says, for each tag and size, what memory an allocation gets.
+A policy is a short Lua file that says, for each tag and size, what memory an allocation gets:
+its alignment, NUMA node, huge pages, guard pages. It can be edited while the program runs.
+
+loam.numpy, loam.numba, loam.cupy and loam.torch give loam's memory to these libraries. loam.policy
+loads and inspects policies. Functions may be called from any thread. They raise loam.Error or one
+of its subclasses.
 """
 
 from __future__ import annotations
@@ -36,12 +41,18 @@ __version__ = _version()
 def start(policy: str | os.PathLike[str] | None = None, *, watch: bool = False,
           control: bool | None = None, lenient: bool = False, guard_report: bool = False,
           leaks: bool = False) -> None:
-    """Starts the engine with other than its defaults, before anything else asks it for memory.
+    """Starts the engine with these settings. Optional: without it, the first use starts the engine.
 
-    `policy` is loaded and, with `watch`, followed; with `lenient` a refusal of it is an event, not
-    an exception. `control`: whether `loam status` finds the process (None: as LOAM_CONTROL says).
-    `guard_report`: a fault in guarded memory first says, on standard error, whose block was
-    overrun. `leaks`: blocks left at exit are told there too. StateError if it is started already.
+    policy: the policy file to load; None means the built-in default policy.
+    watch: load the file again whenever it changes.
+    control: whether the command `loam status` finds this process; None lets LOAM_CONTROL decide.
+    lenient: a refused policy is an event, not an exception.
+    guard_report: before a fault in guarded memory ends the process, write to standard error whose
+        block was overrun.
+    leaks: write to standard error which blocks are still live at exit.
+
+    Raises StateError if the engine is already started, PolicyError if the policy is refused, and
+    FileError if the file cannot be read.
     """
     events.start()
     try:
@@ -52,7 +63,7 @@ def start(policy: str | os.PathLike[str] | None = None, *, watch: bool = False,
 
 
 def __getattr__(name: str) -> Any:
-    """The modules that bring their namesakes, imported when they are asked for."""
+    """Imports the modules for other libraries at first use, because they import those libraries."""
     if name in ("cupy", "numba", "numpy", "torch"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'loam' has no attribute {name!r}")

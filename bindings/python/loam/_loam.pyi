@@ -1,4 +1,4 @@
-"""The part of the package that is C: what loam.h declares, in Python's types."""
+"""The extension module: the functions of loam.h with Python's types."""
 
 import os
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 _Path = str | os.PathLike[str]
 
 class Block:
-    """Memory with counted owners, lent as a buffer, by __array_interface__ and by DLPack."""
+    """A block of memory with counted references: a buffer, also for NumPy and through DLPack."""
 
     def __new__(cls, size: int, tag: str | None = None, *, zero: bool = False,
                 align: int = 0) -> Block: ...
@@ -30,7 +30,7 @@ class Block:
     def __array_interface__(self) -> dict[str, Any]: ...
 
 class Array:
-    """An array of the type that a datashape describes; indices, slices and fields make views."""
+    """An array of a type that a datashape describes; indices, slices and fields make views."""
 
     def __new__(cls, type: str, value: Any = None, tag: str | None = None) -> Array: ...
     @classmethod
@@ -59,14 +59,14 @@ class Array:
     def __array_interface__(self) -> dict[str, Any]: ...
 
 class Piece:
-    """A piece of an arena, which it keeps alive; a buffer of bytes."""
+    """A piece of an arena: a buffer of bytes, which keeps the arena alive."""
 
     def resize(self, size: int, /) -> None: ...
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Arena:
-    """Many small pieces of memory under one tag, freed together."""
+    """Many small pieces of memory under one tag, which are freed together."""
 
     def __new__(cls, tag: str | None = None, *, resizable: bool = False,
                 zero: bool = False) -> Arena: ...

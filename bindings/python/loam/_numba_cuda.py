@@ -1,11 +1,11 @@
-"""Numba's External Memory Management plug-in (NBEP 7), version 1 of the interface: the manager that
-loam is for any host, with Numba's classes for what it gives.
+"""A plug-in for Numba's External Memory Management (NBEP 7), version 1 of the interface: loam's
+manager, with Numba's classes for the memory.
 
-Numba's memory belongs to no stream: work on any of them may still use it when it is freed. So what
-Numba frees is collected, and given back to loam's pools together, after one wait for the device; at
-most as many blocks and as large a share of the device's memory as Numba's own manager collects
-(NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT and _RATIO), sooner where memory is wanting, and none inside
-numba.cuda.defer_cleanup().
+Numba's memory belongs to no stream, so work on any stream may still use it when it is freed. So the
+plug-in collects frees and gives the memory back to loam's pools together, after one wait for the
+device. The limits are those of Numba's own manager: a number of blocks and a share of the device's
+memory (NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT and _RATIO). It gives memory back earlier if memory is
+short, and gives none back inside numba.cuda.defer_cleanup().
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TAG = "numba.cuda"
 _MAPPED, _PORTABLE, _WRITE_COMBINED = 1, 2, 4  # LOAM_PINNED_* in loam.h
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
-# Later Numbas keep addresses as NVIDIA's own package does, and have no ctypes of their own.
+# Newer versions of Numba hold addresses in the types of NVIDIA's package, not of ctypes.
 _BY_PACKAGE = getattr(numba_driver, "USE_NV_BINDING", True)
 
 
@@ -62,7 +62,7 @@ def _address(pointer: Any) -> int:
 
 
 class _Life:
-    """From a context's beginning to its reset, after which finalizers have nothing to do."""
+    """The life of a context, from start to reset. After the reset, finalizers do nothing."""
 
     __slots__ = ("ended",)
 
@@ -71,7 +71,7 @@ class _Life:
 
 
 class _Opened:
-    """Memory of another process, from its handle, until close()."""
+    """Memory of another process, opened from its handle until close()."""
 
     def __init__(self, parent: IpcHandle) -> None:
         self._parent = parent
@@ -96,7 +96,7 @@ class _Opened:
 
 
 class _Staged:
-    """A copy of memory of another process on a device that this one cannot reach otherwise."""
+    """A copy of another process's memory, for a device that cannot access that memory directly."""
 
     def __init__(self, parent: IpcHandle) -> None:
         self._parent = parent
@@ -115,15 +115,15 @@ class _Staged:
         return memory
 
     def close(self) -> None:
-        """The copy is Numba's."""
+        """Does nothing: Numba owns the copy and frees it."""
 
 
 class LoamIpcHandle(IpcHandle):  # type: ignore[misc]
-    """A handle whose memory is opened by loam, which knows more ways than the driver: what its
-    pools cut from a range of addresses, the driver's own handles cannot name. It is pickled by its
-    name, so the other process needs the package, but not the plug-in."""
+    """A handle whose memory loam opens. The driver's own handles cannot name memory that loam's
+    pools have cut from a range of addresses. The class is pickled by its name, so the other process
+    needs the package, but not the plug-in."""
 
-    _impl: Any  # Numba's: what the memory was opened by, None before
+    _impl: Any  # Numba's attribute: the object that opened the memory, None before
 
     def _open_by(self, way: type, context: Any) -> Any:
         if self._impl is not None:
@@ -140,13 +140,13 @@ class LoamIpcHandle(IpcHandle):  # type: ignore[misc]
 
 
 class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
-    """loam as Numba's memory manager: device, pinned, mapped and managed memory."""
+    """loam as Numba's memory manager, for device, pinned, mapped and managed memory."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._device = 0
         self._life = _Life()
-        self._kept: dict[int, Any] = {}  # what Numba holds by weak references alone
+        self._kept: dict[int, Any] = {}  # memory to which Numba holds only weak references
 
     def initialize(self) -> None:
         with numba_driver.driver.get_active_context() as active:
@@ -167,7 +167,8 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
             raise numba_driver.CudaAPIError(_OUT_OF_MEMORY, f"out of memory: {error}") from error
 
     def _finalizer(self, address: int, size: int) -> Callable[[], None]:
-        """Holds neither the manager nor its context: it would keep them from ending."""
+        """Returns a finalizer. It holds no reference to the manager or the context, so they can
+        end."""
         life, device = self._life, self._device
 
         def free() -> None:
@@ -181,7 +182,7 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
                              finalizer=self._finalizer(address, size))
 
     def _keep(self, address: int, memory: Any) -> Any:
-        """Counted by Numba: it ends when the last that was derived from it is gone."""
+        """Keeps memory whose references Numba counts; it ends with its last derived object."""
         self._kept[address] = memory
         return memory.own()
 
@@ -209,7 +210,7 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
         address, life, device = _address(pointer), self._life, self._device
         _loam.manager_pin(device, address, size, _MAPPED * mapped)
 
-        def unpin() -> None:  # at once: the owner may free the memory next
+        def unpin() -> None:  # not deferred: the owner may free the memory next
             if not life.ended:
                 _loam.manager_unpin(device, address, size)
         return self._of_host(address, size, owner, mapped, unpin)

@@ -1,4 +1,4 @@
-"""The part of the package that is C and needs NumPy: its handlers, as capsules."""
+"""The extension module that needs NumPy: loam's handlers as capsules."""
 
 from contextvars import ContextVar
 from typing import Any

@@ -4,13 +4,16 @@
     with loam.tag("model.weights"):
         weights = cupy.empty((4096, 4096), cupy.float32)
 
-install() makes loam CuPy's allocator, in place of its pools. Of device memory by
-CFunctionAllocator, so that an allocation runs C alone but for one Python function that looks
-whether there was memory. It is ready for the current stream, and freed for reuse on the stream that
-it was allocated on: as in CuPy's own pool, whoever uses it on another has to keep the two in order.
-Of pinned memory, through which CuPy copies, and which its own pool rounds up to powers of two.
+install() makes loam CuPy's allocator, in place of CuPy's pools. The tag is the loam.tag in force,
+or else "cupy.data", and "cupy.pinned" for pinned memory.
 
-The tag is that of the loam.tag in force, else "cupy.data", of pinned memory "cupy.pinned".
+Device memory goes through CuPy's CFunctionAllocator, so an allocation runs only C code, except one
+Python function that checks the result. The memory is ready for the current stream. When it is
+freed, it can be reused on the stream of its allocation. As with CuPy's own pool, a program that
+uses the memory on another stream has to order the two streams.
+
+Pinned memory is used for CuPy's copies. CuPy's own pool rounds it up to powers of two; loam does
+not.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from .errors import NoMemoryError
 try:
     import cupy
 except ImportError as error:
-    raise ImportError("loam.cupy gives CuPy its memory, and CuPy is not installed: "
-                      "pip install cupy-cuda13x, or that of the CUDA version there is") from error
+    raise ImportError("loam.cupy needs CuPy, and CuPy is not installed: pip install "
+                      "cupy-cuda13x, or the package for your version of CUDA") from error
 
 __all__ = ["allocator", "install", "is_installed", "pinned_allocator", "uninstall"]
 
@@ -34,7 +37,7 @@ _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 
 
 def _current_stream() -> int:
-    """The address of CuPy's C function that tells a thread's current stream; 0: it has none."""
+    """Returns the address of CuPy's C function for a thread's current stream, or 0."""
     try:
         from cupy_backends.cuda import stream
         capsule = stream.__pyx_capi__["get_current_stream_ptr"]
@@ -54,7 +57,10 @@ _before: list[Any] = []
 
 
 def allocator(size: int) -> Any:
-    """Memory of `size` bytes: for cupy.cuda.set_allocator and cupy.cuda.using_allocator."""
+    """Allocates device memory: for cupy.cuda.set_allocator and cupy.cuda.using_allocator.
+
+    Raises cupy.cuda.memory.OutOfMemoryError; its cause is loam's NoMemoryError.
+    """
     pointer = _functions.malloc(size)
     if size and not pointer.ptr:
         return _allocate_again(size)
@@ -62,7 +68,10 @@ def allocator(size: int) -> Any:
 
 
 def _allocate_again(size: int) -> Any:
-    """After what CuPy's pool does: arrays may live in cycles, of exceptions for one."""
+    """Frees memory and tries again, as CuPy's pool does.
+
+    A garbage collection can free arrays that live in reference cycles, for example of exceptions.
+    """
     device = cupy.cuda.get_device_id()
     gc.collect()
     _loam.device_trim(device)
@@ -75,7 +84,7 @@ def _allocate_again(size: int) -> Any:
 
 
 class _Pinned:
-    """Pinned memory, as CuPy's PinnedMemoryPointer keeps it."""
+    """Pinned memory in the form that CuPy's PinnedMemoryPointer holds."""
 
     __slots__ = ("ptr", "size", "__weakref__")
 
@@ -94,16 +103,16 @@ class _Pinned:
 
 
 def pinned_allocator(size: int) -> Any:
-    """Pinned memory of `size` bytes: for cupy.cuda.set_pinned_memory_allocator."""
+    """Allocates pinned memory: for cupy.cuda.set_pinned_memory_allocator."""
     try:
         return cupy.cuda.PinnedMemoryPointer(_Pinned(size), 0)
     except NoMemoryError as error:
-        # By this one, and no other, CuPy knows to go on without.
+        # CuPy continues without pinned memory after this exception, and after no other.
         raise cupy.cuda.runtime.CUDARuntimeError(_OUT_OF_MEMORY) from error
 
 
 def install() -> None:
-    """loam as CuPy's allocator, in all threads, for what is allocated from now on."""
+    """Makes loam CuPy's allocator, in all threads, for all later allocations."""
     if not is_installed():
         _before.append(cupy.cuda.get_allocator())
         cupy.cuda.set_allocator(allocator)
@@ -111,12 +120,15 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """The allocator of before install(), and CuPy's own of pinned memory; what was allocated is
-    freed as it was made."""
+    """Restores the allocator from before install(), and CuPy's own pool of pinned memory.
+
+    Arrays stay valid: each is freed by the allocator that made it.
+    """
     if _before:
         cupy.cuda.set_allocator(_before.pop())
         cupy.cuda.set_pinned_memory_allocator(cupy.get_default_pinned_memory_pool().malloc)
 
 
 def is_installed() -> bool:
+    """Returns True between install() and uninstall()."""
     return bool(_before)

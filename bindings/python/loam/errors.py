@@ -1,4 +1,4 @@
-"""What loam's functions raise: one class, and under it what a program may want to tell apart."""
+"""The exceptions of loam: Error, and a subclass for each failure that a program may handle."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 __all__ = ["Error", "FileError", "InvalidError", "NoMemoryError", "PolicyError", "StateError"]
 
 
-# "FILE:LINE: CLASS: REASON", the line where there is one.
+# "FILE:LINE: CLASS: REASON"; ":LINE" may be missing.
 _PLACE = re.compile(r"(?P<file>[^\n]*?)(?::(?P<line>\d+))?: "
                     r"(?P<kind>[a-z][a-z -]*): (?P<reason>.*)")
 
 
 class Error(Exception):
-    """A call that failed; its text says what was wrong, and `status` is loam.h's number."""
+    """A call failed. The text describes the error; `status` is the loam_status of loam.h."""
 
     status: int = -9
 
@@ -25,16 +25,17 @@ class InvalidError(Error, ValueError):
 
 
 class NoMemoryError(Error, MemoryError):
-    """There is no memory for it, or the policy denies it."""
+    """There is no memory, or the policy denies the request."""
 
     status = -2
 
 
 class PolicyError(Error):
-    """A policy was refused; the live one stays.
+    """A policy was refused; the live policy stays.
 
-    `file` and `line` say where, `kind` is the class of the fault ("syntax", "field", ...) and
-    `reason` the words after it. They are None where the refusal has no such place.
+    `file` and `line` are the place of the fault, `kind` is its class ("syntax", "field", ...) and
+    `reason` describes it. If the refusal has no place, `file`, `line` and `kind` are None and
+    `reason` is the whole text.
     """
 
     status = -3
@@ -49,13 +50,13 @@ class PolicyError(Error):
 
 
 class FileError(Error, OSError):
-    """A file could not be read."""
+    """A file or a socket could not be used."""
 
     status = -4
 
 
 class StateError(Error, RuntimeError):
-    """Not possible at this moment, or not on this machine."""
+    """The call is not possible at this moment, or not on this machine."""
 
     status = -5
 
@@ -65,7 +66,7 @@ _UNSUPPORTED = -7
 
 
 def of_status(status: int, words: str) -> Error:
-    """The exception of a failure of loam.h; for the extension."""
+    """Returns the exception for a loam_status and its words. The C extension calls it."""
     for kind in _KINDS:
         if kind.status == status:
             return kind(words)

@@ -1,15 +1,16 @@
-"""Events as records of `logging`, under the logger "loam".
+"""Events of loam as records of Python's `logging`, under the logger "loam".
 
-A policy that went live is of level INFO; a watch that degraded, a tag that could not be compiled,
-or what a strategy did not get, WARNING; a policy refused, or a bad free, ERROR. Each record has
-the event itself as `record.event`.
+The level is INFO when a policy goes live and when live memory was moved. It is WARNING when
+watching a file degrades, when the policy cannot be compiled for a new tag, and when a strategy does
+not get the memory it asks for. It is ERROR for a refused policy and for a bad free. Each record has
+the event as `record.event`.
 
-Loading or watching a policy, or installing loam in NumPy, starts the listening: a daemon thread
-that waits where events arrive, so that neither a free nor a reload ever waits for Python.
-What happens once the interpreter is gone, such as leaks told at exit (LOAM_LEAKS=1), and faults of
-guarded memory, are lines on standard error.
+loam.start(), loading or watching a policy, and loam.numpy.install() start a daemon thread that
+waits for events and logs them. So a free or a reload never waits for Python. Events after the end
+of the interpreter, such as leaks at exit (LOAM_LEAKS=1), and faults in guarded memory are written
+to standard error instead.
 
-Under `loam run` the preload library tells events, and nothing is logged here.
+Under `loam run` the preload library reports events, and nothing is logged here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,12 @@ _KINDS = {
 
 
 class Event(NamedTuple):
-    """What happened: `kind` is "policy_live", "policy_refused", "tag_refused", "bad_free", ..."""
+    """An event of loam.
+
+    `kind` is "policy_live", "policy_refused", "tag_refused", "bad_free", "watch", "control",
+    "fault", "leak", "manager", "moved", "shortfall" or "environment". `generation` is the policy's
+    number. `pointer` is the address of a bad free, otherwise 0. `message` is for people.
+    """
 
     kind: str
     generation: int
@@ -57,7 +63,7 @@ _thread: threading.Thread | None = None
 
 
 def deliver() -> None:
-    """Logs, before it returns, what has happened up to now."""
+    """Logs all events that have happened so far, before it returns."""
     with _delivering:
         for number, generation, pointer, message in _loam.events_take():
             kind, level = _KINDS.get(number, ("event", logging.WARNING))
@@ -72,7 +78,7 @@ def _listen() -> None:
 
 
 def start() -> None:
-    """Begins to listen; again, nothing."""
+    """Starts the thread that logs events. Does nothing if it is running."""
     global _thread
     with _starting:
         if _thread is None and _loam.events_start():
@@ -81,7 +87,10 @@ def start() -> None:
 
 
 def _after_fork() -> None:
-    """The child has neither the thread nor, perhaps, the locks; what is waiting is the parent's."""
+    """Starts again in a forked child, which has no thread and may have inherited held locks.
+
+    Events that were waiting belong to the parent and are dropped.
+    """
     global _thread, _starting, _delivering
     _starting, _delivering = threading.Lock(), threading.Lock()
     _loam.events_take()

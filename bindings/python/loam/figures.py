@@ -1,4 +1,4 @@
-"""What is live, by tag and strategy, and whose memory an array is."""
+"""Figures of live memory by tag and strategy, and the owner of an array's memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ _KEYS = {"tag": 1, "strategy": 2, "generation": 4}
 
 
 class Owner(NamedTuple):
-    """Whose memory an address is. `device` is -1 where none has to do with it."""
+    """The owner of a block of memory.
+
+    tag, file, func, module, line: the purpose of the memory and, if known, the code that
+        allocated it.
+    strategy, kind, handler: the strategy that served it, its kind ("host", "device", ...), and
+        what made the block ("loam", "system", "driver", or a handler's name).
+    generation: the number of the policy that decided.
+    address, size: where the block begins, and its usable bytes.
+    device, stream: the GPU and the stream it belongs to; device is -1 for host memory that no GPU
+        uses.
+    """
 
     tag: str
     file: str
@@ -30,9 +40,10 @@ class Owner(NamedTuple):
 
 
 def stats(by: Iterable[str] = ("tag", "strategy")) -> list[dict[str, Any]]:
-    """A dictionary a row, as pandas.DataFrame takes them: live and total bytes and blocks.
+    """Returns rows of live and total bytes and blocks; the row with most live bytes comes first.
 
-    `by` is of "tag", "strategy" and "generation"; by generation there are no totals.
+    Each row is a dictionary, so pandas.DataFrame(loam.stats()) is a table. `by` names the columns
+    to group by: "tag", "strategy" and "generation". Rows by generation have no totals.
     """
     keys = 0
     for key in (by,) if isinstance(by, str) else by:
@@ -43,14 +54,14 @@ def stats(by: Iterable[str] = ("tag", "strategy")) -> list[dict[str, Any]]:
 
 
 def totals() -> dict[str, int]:
-    """The figures of the whole process."""
+    """Returns the figures of the process, such as live_bytes, reserved_bytes and bad_frees."""
     return _loam.totals()
 
 
 def _address(of: Any) -> int:
     if isinstance(of, int):
         return of
-    pointer = getattr(of, "data_ptr", None)  # PyTorch's; what needs a gradient has no other
+    pointer = getattr(of, "data_ptr", None)  # PyTorch: a tensor with a gradient has no interface
     if callable(pointer):
         return int(pointer())
     for name in ("__array_interface__", "__cuda_array_interface__"):
@@ -61,9 +72,10 @@ def _address(of: Any) -> int:
 
 
 def owner(of: Any) -> Owner | None:
-    """Whose memory an array, a buffer or an address is; None if it is in no live block of loam's.
+    """Returns the owner of the memory of an array, a tensor, a buffer or an address.
 
-    A view's owner is that of the memory it looks at.
+    Returns None if the address is in no live block of loam. A view has the owner of the memory that
+    it shows.
     """
     found = _loam.owner(_address(of))
     return None if found is None else Owner(*found)

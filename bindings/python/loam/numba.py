@@ -1,4 +1,4 @@
-"""loam's memory for code that Numba compiles.
+"""loam's memory for code that Numba compiles, and for Numba's device memory.
 
     ALLOCATOR = loam.numba.allocator("solver.grid")
 
@@ -6,18 +6,19 @@
     def make(n):
         return loam.numba.empty(n, numpy.float64, ALLOCATOR)
 
-allocator() gives the address of a table that Numba documents for C code, NRT_ExternalAllocator,
-whose blocks are a tag's under the live policy; any code that takes such a table can be given it.
-empty() makes an array from it through Numba's own run-time, which counts its references and frees
-it: numba.core.runtime.rtsys.get_allocation_stats() counts it like any other.
+allocator() returns the address of an NRT_ExternalAllocator, a table that Numba documents for C
+code. Its blocks are allocated under a tag by the live policy; any code that accepts such a table
+can use it. empty() makes an array from it through Numba's own runtime, which counts the references
+and frees the array: numba.core.runtime.rtsys.get_allocation_stats() counts it like every other
+array.
 
-Functions compiled with cache=True must be passed the allocator: an address is good for one process.
+Pass the allocator as an argument to functions that are compiled with cache=True, because an address
+is valid in one process only. To make loam Numba's manager of device memory too, run
 
     NUMBA_CUDA_MEMORY_MANAGER=loam.numba python program.py
 
-makes Numba's device, pinned and managed memory loam's as well; in a program,
-numba.cuda.set_memory_manager(loam.numba.Manager) before CUDA is used. The tag is that of the
-loam.tag in force, else "numba.cuda".
+or call numba.cuda.set_memory_manager(loam.numba.Manager) before CUDA is used. Then loam serves
+Numba's device, pinned and managed memory, under the loam.tag in force or "numba.cuda".
 """
 
 from __future__ import annotations
@@ -37,16 +38,19 @@ from . import _loam
 
 __all__ = ["Manager", "allocator", "empty"]
 
-_ALLOCATE_EXTERNAL = 1  # its place in NRT_api_functions
+_ALLOCATE_EXTERNAL = 1  # index of allocate_external in NRT_api_functions
 
 _allocators: dict[str, int] = {}
 
-# Until its run-time is set up Numba's table is empty; later Numbas do that when they compile.
+# Numba's table is empty until its runtime is initialized. Newer versions do that when they compile.
 rtsys.initialize(cpu_target.target_context)
 
 
 def allocator(tag: str = "numba.data") -> int:
-    """The address of the NRT_ExternalAllocator of a tag; same tag, same address."""
+    """Returns the address of the NRT_ExternalAllocator of a tag; equal tags have the same address.
+
+    The table lives as long as the process. Raises InvalidError if the tag is not valid.
+    """
     found = _allocators.get(tag)
     if found is None:
         found = _allocators.setdefault(tag, _loam.nrt_allocator(tag))
@@ -54,7 +58,7 @@ def allocator(tag: str = "numba.data") -> int:
 
 
 def _call_allocate(context: Any, builder: Any, size: Any, table: Any) -> Any:
-    """NRT_api_functions.allocate_external(size, table): a MemInfo with one reference, or NULL."""
+    """Builds a call of allocate_external(size, table): a MemInfo with one reference, or NULL."""
     pointer = cgutils.voidptr_t
     function = ir.FunctionType(pointer, [cgutils.intp_t, pointer]).as_pointer()
     api = builder.bitcast(context.nrt.get_nrt_api(builder), function.as_pointer())
@@ -64,7 +68,7 @@ def _call_allocate(context: Any, builder: Any, size: Any, table: Any) -> Any:
 
 @intrinsic
 def _empty(typingctx: Any, length: Any, dtype: Any, table: Any) -> Any:
-    """An array of one dimension; `length` has been checked."""
+    """Makes an array of one dimension; the caller has checked `length`."""
     kind = parse_dtype(dtype)
     array_type = types.Array(kind, 1, "C")
 
@@ -83,9 +87,10 @@ def _empty(typingctx: Any, length: Any, dtype: Any, table: Any) -> Any:
 
 
 def empty(shape: Any, dtype: Any, table: int) -> Any:
-    """numpy.empty(shape, dtype) from the allocator at `table`; for compiled code.
+    """Like numpy.empty(shape, dtype), with memory of the allocator at `table`.
 
-    `shape` is a number or a tuple of numbers. MemoryError where the policy gives no memory.
+    Only compiled code can call it. `shape` is a number or a tuple of numbers. Raises MemoryError if
+    there is no memory, or if the policy denies it.
     """
     raise TypeError("loam.numba.empty is for compiled code; elsewhere, numpy.empty in a loam.tag")
 
@@ -119,7 +124,7 @@ def _overload_empty(shape: Any, dtype: Any, table: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """The plug-in for numba.cuda, which is imported with it; Numba knows it by the second name."""
+    """Imports the plug-in for numba.cuda at first use. Numba looks for the second name."""
     if name in ("Manager", "_numba_memory_manager"):
         from ._numba_cuda import Manager
         return Manager

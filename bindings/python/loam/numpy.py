@@ -3,12 +3,14 @@
     import loam
     loam.numpy.install()
 
-NumPy keeps its handler in a context variable: a handler set in one thread is not seen by the next.
-install() therefore changes the variable's default, which is what every thread and every context
-sees that has set no handler of its own: threads and tasks that run already, those started later,
-and those that C code starts. Each array keeps the handler that made it, so arrays of before are
-freed as they were made, and arrays of loam's stay valid after uninstall(), after their thread, and
-to the very end of the interpreter.
+NumPy keeps its handler in a context variable, so a handler that one thread sets does not hold in
+other threads. Therefore install() changes the variable's default. Every thread and context sees
+this default unless it has set a handler of its own: threads and tasks that run already, those that
+start later, and those that C code starts.
+
+Each array keeps the handler that made it. So older arrays are freed by their own handler, and
+loam's arrays stay valid after uninstall(), after the end of their thread, and until the end of the
+interpreter.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from .errors import StateError
 
 __all__ = ["install", "is_installed", "uninstall"]
 
-# What NumPy's own allocator asks of the kernel, which loam's built-in default does not: without it
-# the first touch of a large array takes several times as long.
+# NumPy's own allocator asks for huge pages for large arrays; loam's built-in default policy does
+# not.
+# Without huge pages the first touch of a large array takes several times as long.
 _POLICY = """
 local plain = loam.host { name = "plain" }
 local large = loam.host { name = "large", huge = "thp" }
@@ -41,12 +44,12 @@ return loam.policy {
 _lock = threading.RLock()
 _sites = False
 _touch = False
-_default: Any = None  # the capsule that is the variable's default while installed everywhere
+_default: Any = None  # the variable's default while installed everywhere: a capsule
 _handlers: dict[tuple[str | None, bool, bool], Any] = {}
 
 
 def _find_variable() -> contextvars.ContextVar[Any]:
-    """NumPy's variable, by the only context that certainly holds it."""
+    """Returns NumPy's context variable. Runs in an empty context, which has only that variable."""
     _numpy.set_handler(None)
     for variable in contextvars.copy_context():
         if variable.name == "current_allocator":
@@ -58,7 +61,7 @@ _variable = contextvars.Context().run(_find_variable)
 
 
 def _handler(name: str | None) -> Any:
-    """The capsule of a tag; None is the tag of what has none."""
+    """Returns the capsule of the handler for a tag; None means "numpy.data"."""
     key = (name, _sites, _touch)
     found = _handlers.get(key)
     if found is None:
@@ -67,44 +70,46 @@ def _handler(name: str | None) -> Any:
 
 
 def _forget(value: Any) -> None:
-    """Empties the variable's cache, which reset() does."""
+    """Empties the variable's cache: ContextVar.reset() does that."""
     contextvars.Context().run(lambda: _variable.reset(_variable.set(value)))
 
 
 def _swap(old: Any, new: Any) -> None:
-    # A thread may fill the cache between the two; not a hundred times.
+    # Another thread may fill the cache between the two calls, but not a hundred times.
     for _ in range(100):
         _forget(old)
         if _numpy.swap_default(_variable, old, new):
             return
-    raise StateError("this Python does not keep a ContextVar's default where loam knows to change "
-                     "it; install(everywhere=False) serves one context")
+    raise StateError("loam cannot find a ContextVar's default in this version of Python; use "
+                     "install(everywhere=False), which serves one context")
 
 
 def _own() -> Any:
-    """The handler that this context has set itself, if any."""
+    """Returns the handler that this context has set itself, or None."""
     return contextvars.copy_context().get(_variable)
 
 
 def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True) -> None:
-    """Lets loam serve NumPy's arrays, under the tag "numpy.data" or that of `with loam.tag(...)`.
+    """Makes loam allocate NumPy's arrays, under the tag of `with loam.tag(...)` or "numpy.data".
 
-    `sites`: each allocation names the Python function that asked for it, the innermost outside
-    NumPy: the tag is then "numpy.MODULE.FUNCTION" unless one is in force, and policies and
-    loam.owner() see its file, function and module. It costs about as much as the allocation.
+    sites: use the Python function that allocates as the call-site: the innermost function outside
+        NumPy. Policies and loam.owner() then see its file, function and module, and without a
+        loam.tag the tag is "numpy.MODULE.FUNCTION". This costs about as much as the allocation.
 
-    `touch`: lets arrays fill their memory to the last byte, with a guard page right behind them if
-    the policy says so. Else those of a multiple of 16 bytes ask for one byte more, because NumPy
-    computes exp, log, sin and their like several times as slowly where one array begins at the end
-    of another.
+    touch: let arrays fill their memory to the last byte, so that a guard page can follow them
+        directly. By default an array whose size is a multiple of 16 bytes requests one byte more:
+        NumPy computes exp, log, sin and similar functions several times slower if one array begins
+        where another ends.
 
-    `everywhere`: for all threads and contexts but those that set a handler of their own; else for
-    this context alone and those copied from it, by NumPy's public functions only.
+    everywhere: install in all threads and contexts, except those that have set a handler of their
+        own. With False, install in this context and its later copies only; this uses only NumPy's
+        public functions.
 
-    Where no policy is live, one is loaded that asks for huge pages for 4 MiB and more, as NumPy
-    does itself; with NUMPY_MADVISE_HUGEPAGE=0 neither does.
+    If no policy is live, install() loads one that requests huge pages for arrays of 4 MiB and more,
+    as NumPy's own allocator does. NUMPY_MADVISE_HUGEPAGE=0 prevents this.
 
-    Again, it changes the choice. What is inside a tag already keeps what it has until the next.
+    Calling it again changes the options. Code that is inside a tag keeps the old options until the
+    next tag.
     """
     global _sites, _touch, _default
     events.start()
@@ -122,10 +127,10 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
 
 
 def uninstall() -> None:
-    """Gives NumPy its own allocator back, where install() took it and in this context.
+    """Restores NumPy's own allocator, where install() replaced it and in this context.
 
-    Arrays stay valid: each is freed by what made it. A tag that another context is inside of lasts
-    to its end.
+    Arrays stay valid: each is freed by the handler that made it. Another context that is inside a
+    tag keeps loam's handler until that tag ends.
     """
     global _default
     with _lock:
@@ -138,12 +143,12 @@ def uninstall() -> None:
 
 
 def is_installed() -> bool:
-    """Whether an array made here and now would be loam's."""
+    """Returns True if loam would allocate an array that this context makes now."""
     return _numpy.is_ours(_variable.get())
 
 
 def _enter(name: str) -> contextvars.Token[Any] | None:
-    """Inside a tag, unless this context's handler is somebody else's."""
+    """Enters a tag, unless this context has a handler that is not loam's."""
     return _variable.set(_handler(name)) if _numpy.is_ours(_variable.get()) else None
 
 

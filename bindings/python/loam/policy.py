@@ -1,4 +1,8 @@
-"""Policies: which memory a tag and a size get. One Lua file, loaded, followed, asked."""
+"""Policies: Lua files that say which memory each tag and size gets.
+
+load() and watch() make a policy live, info() describes the live policy, check() and explain()
+inspect a file without making it live.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,17 @@ _Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Info:
-    """The live policy, and what became of the attempts to change it."""
+    """The live policy, and the attempts to change it.
+
+    generation: number of the live policy; 0 is the built-in default.
+    name, path, hash: the policy's name, its file ("" if loaded from text), a hash of its text.
+    loaded_at: Unix time when it went live, in seconds; 0 for the built-in default.
+    loads, refused, last_error: attempts so far, failed attempts, and the error of the last attempt
+        ("" if it succeeded).
+    tags_refused: new tags for which the policy could not be compiled.
+    plans, sites: distinct plans of the policy, and known call-sites.
+    watching: whether a file is followed.
+    """
 
     generation: int
     name: str
@@ -35,18 +49,19 @@ class Info:
 
 
 def info() -> Info:
-    """The live policy; generation 0 is the built-in default."""
+    """Returns the live policy and the last attempt to change it."""
     return Info(**_loam.policy_info())
 
 
 def load(path: _Path | None = None, *, text: str | None = None, name: str = "policy") -> Info:
-    """Makes a policy live, for all threads at once: a file's, or `text` under a `name`.
+    """Makes a policy live, for all threads in one step.
 
-    PolicyError says where and why one is refused; then the live one stays. FileError if the file
-    cannot be read.
+    Takes either the path of a file, or `text`; error messages show `name` for a text. Raises
+    PolicyError, which says where and why the policy was refused, and FileError if the file cannot
+    be read. The live policy then stays.
     """
     if (path is None) == (text is None):
-        raise TypeError("load() takes a path or a text, one of them")
+        raise TypeError("load() takes either a path or a text")
     events.start()
     try:
         if text is None:
@@ -59,10 +74,11 @@ def load(path: _Path | None = None, *, text: str | None = None, name: str = "pol
 
 
 def watch(path: _Path) -> Info:
-    """Loads a file and then follows its edits, in place, by rename or by symbolic link.
+    """Loads a policy file and loads it again whenever it changes.
 
-    The failure of the first load is raised, and the file is followed all the same. Later ones are
-    events (see loam.events), and the live policy stays.
+    It notices saves in place, files that replace it by a rename, and symbolic links that are
+    switched. If the first load fails, its exception is raised and the file is followed
+    nevertheless. Later failures are events (see loam.events), and the live policy stays.
     """
     events.start()
     try:
@@ -73,16 +89,20 @@ def watch(path: _Path) -> Info:
 
 
 def unwatch() -> None:
-    """Follows no file any more; the live policy stays."""
+    """Stops following a file; the live policy stays."""
     _loam.policy_watch(None)
 
 
-# ---- Asking a policy that is not live
+# ---- Inspecting a policy that is not live
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault of a policy, or one warning."""
+    """A fault of a policy, or a warning: its place, class and description.
+
+    `source` is the line of the file; `suggestion` is what to write instead. `line`, `source` and
+    `suggestion` may be None.
+    """
 
     file: str
     line: int | None
@@ -99,7 +119,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Check:
-    """What `loam check` finds; true if the policy would be taken. `answer` is all of it."""
+    """The result of check(); it is true if the policy would be accepted.
+
+    `answer` is the whole JSON object of `loam check --json`.
+    """
 
     ok: bool
     errors: tuple[Problem, ...]
@@ -112,7 +135,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Which strategy serves a request, and the lines that decided; `answer` is all of it."""
+    """The result of explain(): the strategy that serves a request, and why.
+
+    `path` has the decisions, as tuples of a line, a condition and whether it holds; `line` is the
+    line that chose the strategy. `answer` is the whole JSON object of `loam explain --json`.
+    """
 
     tag: str
     size: int
@@ -135,14 +162,18 @@ def _ask(path: _Path, verb: str, asked: Iterable[tuple[str, object]]) -> dict[st
     lines = [f"verb {verb}"]
     for key, value in asked:
         if "\n" in str(value):
-            raise ValueError(f"{key} {value!r}: it holds the end of a line")
+            raise ValueError(f"{key} {value!r}: it contains a newline")
         lines.append(f"{key} {value}")
     answer: dict[str, Any] = json.loads(_loam.policy_inspect(path, "\n".join(lines) + "\n"))
     return answer
 
 
 def check(path: _Path, tags: Iterable[str] = ()) -> Check:
-    """Everything that a load would do with the file, for its own tags and `tags`, and no more."""
+    """Checks a policy file as a load would, without making it live.
+
+    The file is compiled for the tags that the policy itself names, and for `tags`. Raises FileError
+    if the file cannot be read.
+    """
     answer = _ask(path, "check", [("tag", tag) for tag in tags])
     errors, warnings = _problems(answer, "errors"), _problems(answer, "warnings")
     return Check(not errors and answer.get("ok", True), errors, warnings, answer)
@@ -152,7 +183,12 @@ def explain(path: _Path, tag: str, size: int, *, align: int | None = None, zero:
             node: int | None = None, live: int | None = None, device: int | None = None,
             file: str | None = None, func: str | None = None, module: str | None = None,
             line: int | None = None) -> Explanation:
-    """What the file decides for a request, and why. PolicyError if it would be refused."""
+    """Returns what a policy file decides for a request, and why.
+
+    The arguments after `size` describe the request: its alignment, whether it is zeroed, the NUMA
+    node, the live bytes of the tag, the device, and the place in the program. Raises PolicyError if
+    a load would refuse the file, and FileError if the file cannot be read.
+    """
     given = {"align": align, "node": node, "live": live, "device": device, "file": file,
              "func": func, "module": module, "line": line}
     asked: list[tuple[str, object]] = [("tag", tag), ("size", size), ("zero", int(zero))]

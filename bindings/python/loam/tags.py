@@ -1,4 +1,4 @@
-"""Tags: what the memory allocated in a part of a program is for."""
+"""Tags: names that say what the memory of a part of the program is for."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ _Hook = Callable[[str], Any]
 
 _current: contextvars.ContextVar[str | None] = contextvars.ContextVar("loam.tag", default=None)
 
-# Tags in force everywhere, the last counts; each is that of one entering.
+# The entered tags with `everywhere`; the last one is in force. A tag that was entered twice is here
+# twice.
 _everywhere: list[tag] = []
 _lock = threading.Lock()
 
-# What loam.numpy does at the ends of a tag; it is not imported from here, nor is NumPy.
+# Functions that enter and leave a tag for NumPy. loam.numpy sets them; this module imports neither
+# loam.numpy nor NumPy.
 _enter: _Hook | None = None
 _leave: Callable[[Any], None] | None = None
 
-# Whether libraries allocate through C functions, in threads of which Python knows nothing.
+# True once libraries allocate through C functions, in threads that Python does not know.
 _is_told = False
 
 
 def current_tag() -> str | None:
-    """The innermost tag of this context, else the one in force everywhere; None outside any."""
+    """Returns the innermost tag of this context, else the tag in force everywhere, else None."""
     own = _current.get()
     if own is None and _everywhere:
         own = _of_everyone()
@@ -44,12 +46,12 @@ def _of_everyone() -> str | None:
 
 
 def _tell() -> None:
-    """Leaves what holds now with this thread, for calls that come without the interpreter."""
+    """Stores the present tags for C functions that are called without the interpreter's lock."""
     _loam.entries_tag(_current.get(), _of_everyone())
 
 
 def tell_entries() -> None:
-    """From now on tags are left where C functions find them: loam.torch and loam.cupy ask."""
+    """Makes tags available to C functions from now on. loam.torch and loam.cupy call it."""
     global _is_told
     if not _is_told:
         _loam.entries_variable(_current)
@@ -58,16 +60,19 @@ def tell_entries() -> None:
 
 
 class tag:
-    """Names what is allocated inside it, in this thread or asyncio task alone.
+    """A context manager that gives a tag to the memory that is allocated inside it.
 
     >>> with loam.tag("training.batch"):
     ...     batch = numpy.empty((64, 1000))
 
-    Tags nest, the innermost counts. Also a decorator, for functions and coroutine functions.
+    The tag holds in this thread or asyncio task only. Tags nest; the innermost one is in force. A
+    tag is also a decorator, for functions and coroutine functions.
 
-    With `everywhere` it holds in all other threads as well, those of libraries too, wherever no
-    tag was entered: so for PyTorch's backward pass, which runs in threads of its own. NumPy's
-    arrays are the exception; they have the tag of their context alone.
+    With `everywhere` the tag also holds in every other thread that has entered no tag, including
+    threads of libraries. PyTorch's backward pass needs this, because it runs in threads of its own.
+    NumPy's arrays are the exception: they get the tag of their context only.
+
+    A name has dots between its parts and at most 255 bytes (ValueError).
     """
 
     __slots__ = ("name", "everywhere", "_tokens")
@@ -101,7 +106,7 @@ class tag:
         _current.reset(token)
         if self.everywhere:
             with _lock:
-                # The last that is this one; others may have been entered since, in other threads.
+                # The last entry of this tag: other threads may have entered other tags since.
                 at = len(_everywhere) - 1 - _everywhere[::-1].index(self)
                 del _everywhere[at]
         if _is_told:

@@ -5,27 +5,28 @@
         loss = model(batch).sum()
         loss.backward()
 
-install() makes loam the allocator of the process, by CUDAPluggableAllocator. Without it, a pool
-gives loam's memory to a part of a program:
+install() makes loam PyTorch's CUDA allocator for the whole process, as a CUDAPluggableAllocator.
+Without it, a pool gives loam's memory to a part of a program:
 
     pool = loam.torch.pool()
     with torch.cuda.use_mem_pool(pool):
         cache = torch.empty(1 << 20, device="cuda")
 
-PyTorch allocates in threads of its own as well: the backward pass runs in them. There the tag is
-the one in force everywhere (loam.tag("...", everywhere=True)), else "torch.data"; in a thread of
-Python's it is that of the loam.tag entered there. A block keeps the tag that it was allocated with,
-whichever thread frees it. What a library calls without the interpreter's lock sees the tag that the
-thread entered last, also where asyncio runs several tasks in it.
+Tags. In a Python thread the tag is the loam.tag that was entered there. PyTorch also allocates in
+threads of its own, for example in the backward pass; there the tag is the one in force everywhere
+(loam.tag("...", everywhere=True)). Without either, the tag is "torch.data". A block keeps its tag,
+whichever thread frees it. A library that allocates without the interpreter's lock gets the tag that
+the thread entered last, even if asyncio runs several tasks in the thread.
 
-Memory is ready for the stream that PyTorch names, and freed for reuse on it. What was given to
-Tensor.record_stream is collected and given back after one wait for the device.
+Streams. Memory is ready for the stream that PyTorch names, and a freed block can be reused on that
+stream. Blocks that were passed to Tensor.record_stream are collected when they are freed, and given
+back after one wait for the device.
 
-A failure is torch.OutOfMemoryError. After install(), PyTorch's figures (memory_allocated,
-max_memory_allocated, memory_stats, memory_summary of torch.cuda, and their resets) are of what it
-has from loam, and torch.cuda.empty_cache() gives back what loam keeps for reuse. In a pool
-PyTorch's own allocator cuts up what it has from loam, in pieces of 2 MiB and more: a piece has the
-tag under which it was taken.
+Failures raise torch.OutOfMemoryError. After install(), PyTorch's figures (memory_allocated,
+max_memory_allocated, memory_stats and memory_summary of torch.cuda, and their resets) describe the
+memory that PyTorch has from loam, and torch.cuda.empty_cache() gives back the memory that loam
+keeps for reuse. In a pool, PyTorch's own allocator takes pieces of 2 MiB and more from loam and
+cuts them up; a piece has the tag under which it was taken.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ try:
     import torch
     from torch.cuda.memory import CUDAPluggableAllocator
 except ImportError as error:
-    raise ImportError("loam.torch gives PyTorch its memory, and PyTorch is not installed: "
+    raise ImportError("loam.torch needs PyTorch, and PyTorch is not installed: "
                       "pip install torch") from error
 
 __all__ = ["allocator", "install", "is_installed", "pool"]
@@ -46,7 +47,8 @@ __all__ = ["allocator", "install", "is_installed", "pool"]
 _allocator: Any = None
 _is_installed = False
 
-# By device: the most that was seen reserved, and what was made and freed up to the last reset.
+# By device: the largest reserved size so far; the bytes and blocks made and freed up to the last
+# reset.
 _reserved: dict[int, int] = {}
 _before: dict[int, tuple[int, int, int, int]] = {}
 
@@ -54,7 +56,7 @@ _Figure = dict[str, int]
 
 
 def allocator() -> Any:
-    """The torch.cuda.memory.CUDAPluggableAllocator whose functions are loam's."""
+    """Returns the torch.cuda.memory.CUDAPluggableAllocator that allocates from loam."""
     global _allocator
     if _allocator is None:
         tags.tell_entries()
@@ -62,14 +64,17 @@ def allocator() -> Any:
         record, trim = _loam.torch_entries(torch._C.__file__)
         for name, function in (("set_record_stream_fn", record), ("set_reset_fn", trim)):
             hear = getattr(made.allocator(), name, None)
-            if hear is not None:  # not in the first of them
+            if hear is not None:  # older versions of PyTorch lack it
                 hear(function)
         _allocator = made
     return _allocator
 
 
 def install() -> None:
-    """loam as the allocator of the process; PyTorch allows it before its first CUDA memory only."""
+    """Makes loam PyTorch's CUDA allocator for the process.
+
+    PyTorch allows this only before its first allocation of CUDA memory, and cannot undo it.
+    """
     global _is_installed
     if not _is_installed:
         torch.cuda.memory.change_current_allocator(allocator())
@@ -78,24 +83,28 @@ def install() -> None:
 
 
 def is_installed() -> bool:
+    """Returns True after install()."""
     return _is_installed
 
 
 def pool() -> Any:
-    """A torch.cuda.MemPool of loam's memory, for torch.cuda.use_mem_pool."""
+    """Returns a torch.cuda.MemPool of loam's memory, for torch.cuda.use_mem_pool.
+
+    Raises ImportError with PyTorch before 2.5, which has no MemPool.
+    """
     if not hasattr(torch.cuda, "MemPool"):
-        raise ImportError(f"PyTorch {torch.__version__} has no torch.cuda.MemPool: 2.5 brought it")
+        raise ImportError(f"PyTorch {torch.__version__} has no torch.cuda.MemPool: it needs 2.5")
     return torch.cuda.MemPool(allocator().allocator())
 
 
-# ---- PyTorch's figures: a pluggable allocator is not asked for them
+# ---- PyTorch's figures: PyTorch does not query a pluggable allocator for them
 
 def _figure(current: int, peak: int, made: int, freed: int) -> _Figure:
     return {"current": current, "peak": peak, "allocated": made, "freed": freed}
 
 
 def _sorts(of_all: _Figure) -> dict[str, _Figure]:
-    """As PyTorch tells small blocks from large ones; here all are alike."""
+    """Returns a figure by PyTorch's kinds of pools; loam does not separate small blocks."""
     return {"all": of_all, "small_pool": _figure(0, 0, 0, 0), "large_pool": of_all}
 
 
@@ -130,7 +139,7 @@ def _reset_sums(device: int) -> None:
 
 
 def _tell_figures() -> None:
-    """What torch.cuda asks of its C functions is answered here."""
+    """Replaces the C functions from which torch.cuda reads its figures."""
     for name, function in (("_cuda_memoryStats", _memory_stats),
                            ("_cuda_resetPeakMemoryStats", _reset_peaks),
                            ("_cuda_resetAccumulatedMemoryStats", _reset_sums)):

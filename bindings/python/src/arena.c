@@ -1,4 +1,4 @@
-/* arena.c - loam.Arena and its pieces: many small memories of one pooled block, freed together. */
+/* arena.c - loam.Arena and its pieces: many small pieces of memory that are freed together. */
 #include "block.h"
 
 typedef struct Arena {
@@ -6,10 +6,10 @@ typedef struct Arena {
 } Arena;
 
 typedef struct Piece {
-  PyObject_HEAD loam_block *arena; /* a reference: what looks at a piece keeps all of them */
+  PyObject_HEAD loam_block *arena; /* a reference: a buffer keeps all pieces alive */
   void *data;
   Py_ssize_t size;
-  Py_ssize_t exports; /* buffers lent, under which it may not move */
+  Py_ssize_t exports; /* buffers in use; the piece must not move while there are any */
 } Piece;
 
 static PyTypeObject *piece_type;
@@ -39,7 +39,7 @@ static PyObject *piece_resize(PyObject *self, PyObject *given) {
   if (size == -1 && PyErr_Occurred()) return NULL;
   if (size < 0) return PyErr_Format(PyExc_ValueError, "size %zd: it is negative", size);
   if (p->exports)
-    return PyErr_Format(PyExc_BufferError, "%zd buffers of the piece are lent", p->exports);
+    return PyErr_Format(PyExc_BufferError, "%zd buffers of the piece are in use", p->exports);
   void *data = loam_arena_resize(p->arena, p->data, (size_t)size);
   if (!data) return binding_fail(LOAM_ENOMEM);
   p->data = data;
@@ -63,12 +63,13 @@ static Py_ssize_t piece_length(PyObject *self) { return ((Piece *)self)->size; }
 
 static PyMethodDef piece_methods[] = {
   { "resize", piece_resize, METH_O,
-    "Another size, with what it held; the last piece's only, unless the arena is resizable." },
+    "resize(size): gives the piece a new size and keeps its contents. In an arena that is not\n"
+    "resizable, only the last piece can be resized. BufferError while buffers of it are in use." },
   { 0 },
 };
 
 static PyType_Slot piece_slots[] = {
-  { Py_tp_doc, (void *)"A piece of an arena, which it keeps alive; a buffer of bytes." },
+  { Py_tp_doc, (void *)"A piece of an arena: a buffer of bytes, which keeps the arena alive." },
   { Py_tp_dealloc, (void *)piece_dealloc },
   { Py_tp_methods, piece_methods },
   { Py_mp_length, (void *)piece_length },
@@ -143,21 +144,26 @@ static PyObject *arena_tag(PyObject *self, void *none) {
 
 static PyMethodDef arena_methods[] = {
   { "alloc", (PyCFunction)(void (*)(void))arena_alloc, METH_VARARGS | METH_KEYWORDS,
-    "alloc(size, align=16): a new piece." },
-  { "reset", arena_reset, METH_NOARGS, "Frees all pieces; StateError while one is held." },
-  { "finalize", arena_finalize, METH_NOARGS, "No more pieces: spare memory goes back." },
+    "alloc(size, align=16): returns a new piece of `size` bytes; `align` is a power of two." },
+  { "reset", arena_reset, METH_NOARGS,
+    "reset(): frees all pieces. StateError while a piece is still referenced." },
+  { "finalize", arena_finalize, METH_NOARGS,
+    "finalize(): allows no more pieces and no more resizing until a reset, and gives spare memory\n"
+    "back." },
   { 0 },
 };
 
 static PyGetSetDef arena_properties[] = {
-  { "tag", arena_tag, NULL, "What it is for.", NULL },
+  { "tag", arena_tag, NULL, "The tag: what the memory is for.", NULL },
   { 0 },
 };
 
 static const char prose[] =
     "Arena(tag=None, *, resizable=False, zero=False)\n--\n\n"
-    "Many small pieces of memory under one tag, freed together; its length is theirs.\n\n"
-    "Pieces stand one after the other, and the last can be resized; in a resizable arena any can.";
+    "Many small pieces of memory under one tag, which are freed together. len(arena) is the sum\n"
+    "of the pieces' sizes. `tag` None means the tag of the context, or else \"python.block\".\n\n"
+    "Pieces stand one after another, and only the last piece can be resized; with `resizable`,\n"
+    "every piece can. With `zero`, new bytes are zero.";
 
 static PyType_Slot arena_slots[] = {
   { Py_tp_doc, (void *)prose },

@@ -1,9 +1,10 @@
-/* array.c - loam.Array: loam's arrays as Python objects, lent to others as buffers, through
- * __array_interface__ and as DLPack tensors.
+/* array.c - loam.Array: loam's arrays as Python objects. Other libraries use their memory as
+ * buffers, through __array_interface__ and as DLPack tensors.
  *
- * A row that is resized may move, and what shows its elements would show memory that is others'. So
- * all Arrays that come from one share a family, which counts those whose data stand in rows; while
- * there are any but the one that asks, no row is resized. */
+ * A row that is resized may move; a view of its elements would then show memory of other pieces. So
+ * all Arrays that are derived from one Array share a family. The family counts its members whose
+ * data stand in rows. While there is such a member, other than the Array that resizes, no row is
+ * resized. */
 #include "array.h"
 
 #include <stdbool.h>
@@ -18,10 +19,10 @@ typedef struct family {
 typedef struct Array {
   PyObject_HEAD loam_array *array;
   family *family;
-  bool is_inside; /* its data stand in a row */
+  bool is_inside; /* the data stand in a row */
 } Array;
 
-static PyTypeObject *array_type; /* of the one interpreter that the module serves */
+static PyTypeObject *array_type; /* there is one, because the module serves one interpreter */
 
 static loam_array *array_of(PyObject *self) { return ((Array *)self)->array; }
 
@@ -31,13 +32,14 @@ static const char *type_text(PyObject *self) {
 
 /* ---- Making ---- */
 
-/* Whether the data stand in an arena, where rows are. */
+/* Returns whether the data stand in an arena; rows do. */
 static bool stands_in_row(const loam_array *array) {
   struct loam_array_info info;
   return !loam_array_info(array, &info) && loam_block_kind_of(info.block) == LOAM_BLOCK_POOLED;
 }
 
-/* Takes the reference to `array`. Without a family it founds one. */
+/* Makes a Python object, which takes the reference to `array`. With a NULL family it makes a new
+ * family. */
 static PyObject *wrap(loam_array *array, family *f) {
   if (!f) f = PyMem_Calloc(1, sizeof *f);
   Array *self = f ? (Array *)array_type->tp_alloc(array_type, 0) : NULL;
@@ -85,7 +87,7 @@ static PyObject *take_tensor(PyObject *capsule) {
   if (!tensor) return NULL;
   loam_status status = loam_array_from_dlpack(tensor, &array);
   if (status) return binding_fail(status);
-  PyCapsule_SetName(capsule, "used_dltensor"); /* it is ours to end now */
+  PyCapsule_SetName(capsule, "used_dltensor"); /* this object ends the tensor from now on */
   return wrap(array, NULL);
 }
 
@@ -109,13 +111,14 @@ static void array_dealloc(PyObject *self) {
 
 /* ---- Resizing ---- */
 
-/* What holds its family's rows in place while a value is assigned: Python's own code may run in
- * between, and resize. */
+/* Returns whether no other member of the family stands in a row. Callers count one more member
+ * before: so the rows stay in place during an assignment, although it may run Python code that
+ * resizes. */
 static int may_resize(void *ctx) {
   const Array *self = ctx;
   Py_ssize_t others = self->family->inside - self->is_inside - 1;
   if (!others) return 1;
-  PyErr_Format(PyExc_BufferError, "%zd view%s of elements in rows: no row can move", others,
+  PyErr_Format(PyExc_BufferError, "%zd view%s of row elements in use: no row can move", others,
                others == 1 ? "" : "s");
   return 0;
 }
@@ -140,7 +143,7 @@ static PyObject *array_resize(PyObject *self, PyObject *count) {
   return is_possible ? binding_done(loam_array_resize(array_of(self), (size_t)n)) : NULL;
 }
 
-/* One more at the end, and what it is; if that cannot be assigned, none. */
+/* Appends an element and assigns a value to it. If the assignment fails, the element is removed. */
 static PyObject *array_append(PyObject *self, PyObject *value) {
   loam_array *array = array_of(self), *element;
   if (array_kind(array) != LOAM_TYPE_VAR)
@@ -156,7 +159,7 @@ static PyObject *array_append(PyObject *self, PyObject *value) {
   if (status) binding_fail(status);
   else loam_array_release(element);
   if (is_done) return resized;
-  /* Unless the value's own code has kept a view of it. */
+  /* The element has to stay if the value's own Python code has kept a view of it. */
   if (((Array *)self)->family->inside == ((Array *)self)->is_inside)
     (void)loam_array_resize(array, (size_t)n);
   Py_DECREF(resized);
@@ -167,12 +170,12 @@ static PyObject *array_append(PyObject *self, PyObject *value) {
 
 enum { MOST = 64 };
 
-/* A view on the way to what a key means. Indices go on where those before a field ended: the
- * dimensions over which there was a range are passed by. */
+/* The state while a key is resolved, part by part. Indices after a field continue where the indices
+ * before the field ended: dimensions that already have a range are skipped. */
 typedef struct path {
   loam_array *now; /* a reference */
   loam_index index[MOST];
-  size_t count; /* not followed yet, of which these are passed by: */
+  size_t count; /* indices that are not applied yet; the first `passed` are skipped dimensions */
   size_t passed;
 } path;
 
@@ -224,7 +227,7 @@ static bool follow_fields(path *p, PyObject *keys) {
 static bool read_bound(PyObject *bound, int64_t otherwise, int64_t *out) {
   *out = otherwise;
   if (bound == Py_None) return true;
-  *out = PyNumber_AsSsize_t(bound, NULL); /* cut off at the ends of its type */
+  *out = PyNumber_AsSsize_t(bound, NULL); /* clipped to the range of its type */
   if (*out == INT64_MIN) *out = INT64_MIN + 1;
   return !PyErr_Occurred();
 }
@@ -254,7 +257,7 @@ static bool follow(path *p, PyObject *key) {
   return read_index(key, &p->index[p->count++]);
 }
 
-/* The view that a key means, a reference; NULL with an exception set. */
+/* Returns the view that a key selects, with a reference; NULL with an exception set. */
 static loam_array *resolve(PyObject *self, PyObject *key) {
   path p = { .now = loam_array_retain(array_of(self)) };
   bool is_tuple = PyTuple_Check(key), is_there = true;
@@ -266,7 +269,8 @@ static loam_array *resolve(PyObject *self, PyObject *key) {
   return is_there ? p.now : NULL;
 }
 
-/* Values for scalars and text, views for what has parts. Takes the reference. */
+/* Returns a value for scalars and text, and a view for types with parts. Takes the reference to
+ * `array`. */
 static PyObject *present(PyObject *self, loam_array *array) {
   loam_array *target;
   while (array && array_kind(array) == LOAM_TYPE_POINTER) {
@@ -308,11 +312,11 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value) {
 
 static Py_ssize_t array_size(PyObject *self) { return array_length(array_of(self)); }
 
-/* ---- Lending ---- */
+/* ---- Memory for other libraries ---- */
 
-/* Fixed dimensions of scalars: what buffers can say. */
+/* An array as a buffer can describe it: fixed dimensions of scalars. */
 typedef struct layout {
-  loam_array *array; /* a reference: rows and targets of pointers are followed */
+  loam_array *array; /* a reference; pointers are followed, and a row is a fixed dimension */
   int ndim;
   const loam_type *element;
   size_t each; /* bytes of an element */
@@ -320,7 +324,8 @@ typedef struct layout {
   int64_t strides[MOST];
 } layout;
 
-/* The array itself, or what it points to; a row of a var dimension as a fixed one. */
+/* Returns the array with its pointers followed and a row of a var dimension as a fixed dimension;
+ * NULL with an exception set. */
 static loam_array *as_fixed(const loam_array *array) {
   loam_array *now = loam_array_retain(array), *next;
   loam_status status = LOAM_OK;
@@ -360,7 +365,7 @@ static bool is_readonly(const loam_array *array) {
   return !loam_array_info(array, &info) && info.readonly;
 }
 
-/* What a buffer's shape and strides point to, and what keeps its memory. */
+/* The shape and strides of a buffer, and the reference that keeps its memory alive. */
 typedef struct lent {
   loam_array *array;
   Py_ssize_t dims[2 * MOST];
@@ -381,7 +386,7 @@ static int check_flags(const layout *l, int flags) {
                      (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS;
   if (wants_order && !is_contiguous(l)) wrong = "the array's elements do not follow one another";
   if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && l->ndim > 1)
-    wrong = "the array is in C's order";
+    wrong = "the array is in C order, not Fortran order";
   if (wrong) PyErr_SetString(PyExc_BufferError, wrong);
   return wrong ? -1 : 0;
 }
@@ -406,7 +411,7 @@ static void fill_view(Py_buffer *view, PyObject *self, layout *l, lent *of, int 
   if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES) view->strides = of->dims + MOST;
 }
 
-/* A lent buffer counts as one more that stands in a row, if it does. */
+/* A buffer of row elements counts as a member of the family that stands in a row. */
 static int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   layout l;
   view->obj = NULL;
@@ -448,7 +453,8 @@ static PyObject *shape_of(const layout *l) {
   return tuple_of(shape, l->ndim);
 }
 
-/* NumPy asks here for what is no buffer, and takes it for a list if this were an AttributeError. */
+/* NumPy reads this attribute if there is no buffer. An AttributeError would make NumPy treat the
+ * array as a list, so this raises TypeError. */
 static PyObject *get_interface(PyObject *self, void *none) {
   (void)none;
   layout l;
@@ -463,21 +469,20 @@ static PyObject *get_interface(PyObject *self, void *none) {
                               tuple_of(l.strides, l.ndim), "typestr", typestr, "data",
                               PyLong_FromVoidPtr(loam_array_data(l.array)),
                               is_readonly(l.array) ? Py_True : Py_False, "version", 3);
-  /* Whoever reads it may keep no more than the address. */
+  /* The reader may keep the address only, so the count stays raised. */
   if (interface && stands_in_row(l.array)) ((Array *)self)->family->inside++;
   loam_array_release(l.array);
   return interface;
 }
 
-/* The tensor may live longer than any Array: rows stay in place from now on. */
+/* The tensor may live longer than every Array, so the rows stay in place from now on. */
 static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords) {
   static const char *names[] = { "stream", NULL };
   PyObject *stream = Py_None;
   struct DLManagedTensor *tensor;
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$O", (char **)names, &stream))
     return NULL;
-  if (stream != Py_None)
-    return PyErr_Format(PyExc_BufferError, "memory of the processor has no streams");
+  if (stream != Py_None) return PyErr_Format(PyExc_BufferError, "host memory has no streams");
   loam_array *fixed = as_fixed(array_of(self));
   if (!fixed) return NULL;
   loam_status status = loam_array_to_dlpack(fixed, &tensor);
@@ -496,7 +501,7 @@ static PyObject *array_dlpack_device(PyObject *self, PyObject *none) {
   return Py_BuildValue("(ii)", 1, 0);
 }
 
-/* ---- Looking ---- */
+/* ---- Properties and methods ---- */
 
 static void put_text(void *ctx, const char *text, size_t length) {
   PyObject **all = ctx;
@@ -553,38 +558,47 @@ static PyObject *get_readonly(PyObject *self, void *none) {
 }
 
 static PyGetSetDef properties[] = {
-  { "type", get_type, NULL, "Its datashape.", NULL },
-  { "shape", get_shape, NULL, "Sizes of the fixed dimensions that come first.", NULL },
-  { "strides", get_strides, NULL, "Bytes from one element to the next, for each of them.", NULL },
-  { "address", get_address, NULL, "Where its data are.", NULL },
-  { "readonly", get_readonly, NULL, "Whether its memory is another's, not to be written.", NULL },
-  { "__array_interface__", get_interface, NULL, "Its scalars, for NumPy.", NULL },
+  { "type", get_type, NULL, "The datashape, as a str.", NULL },
+  { "shape", get_shape, NULL, "Sizes of the fixed dimensions at the front of the type.", NULL },
+  { "strides", get_strides, NULL,
+    "Bytes from one element to the next, for each dimension in shape.", NULL },
+  { "address", get_address, NULL, "The address of the data.", NULL },
+  { "readonly", get_readonly, NULL, "True if the memory must not be written.", NULL },
+  { "__array_interface__", get_interface, NULL, "The scalars, for NumPy.", NULL },
   { 0 },
 };
 
 static PyMethodDef methods[] = {
   { "from_dlpack", array_from_dlpack, METH_O | METH_CLASS,
-    "from_dlpack(tensor): an array over the memory of anything that has __dlpack__, no copy." },
+    "from_dlpack(tensor): makes an array over the memory of an object with __dlpack__, without a\n"
+    "copy." },
   { "resize", array_resize, METH_O,
-    "resize(count): gives a row of a var dimension as many elements; new ones are zero." },
-  { "append", array_append, METH_O, "append(value): one element more at the end of a row." },
+    "resize(count): gives a row of a var dimension `count` elements; new elements are zero.\n"
+    "BufferError while views of row elements are in use." },
+  { "append", array_append, METH_O,
+    "append(value): appends an element to a row of a var dimension.\n"
+    "BufferError while views of row elements are in use." },
   { "tolist", array_tolist, METH_NOARGS,
-    "What it holds: lists for dimensions, dicts for structs, None for what is missing." },
+    "tolist(): returns the contents: lists for dimensions, dicts for structs, None for missing\n"
+    "values." },
   { "debug", array_debug, METH_NOARGS,
-    "Type, metadata, data, and each block with its references, in lines of text." },
+    "debug(): returns lines of text that describe the type, the metadata, the data, and each\n"
+    "block with its references." },
   { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
-    "A DLPack capsule of its scalars." },
-  { "__dlpack_device__", array_dlpack_device, METH_NOARGS, "The processor: (1, 0)." },
+    "__dlpack__(stream=None): returns a DLPack capsule of the scalars." },
+  { "__dlpack_device__", array_dlpack_device, METH_NOARGS, "Returns (1, 0): host memory." },
   { 0 },
 };
 
 static const char prose[] =
     "Array(type, value=None, tag=None)\n--\n\n"
-    "An array of the type that a datashape describes, such as\n"
-    "\"3 * var * {x: float64, y: ?int32}\", zeroed, or holding a value of lists and dicts.\n\n"
-    "Indices, slices and fields make views, with no copy: a[1, 0:2], a[\"x\"], a[:, \"x\", 0],\n"
-    "a[[\"y\", \"x\"]]; what they assign goes into the array. Scalars are lent as buffers, by\n"
-    "__array_interface__ and by DLPack. While views of a row's elements live, no row is resized.";
+    "An array of a type. The type is a datashape, such as \"3 * var * {x: float64, y: ?int32}\".\n"
+    "The array is zeroed, or holds `value`, which is made of lists and dicts. `tag` says what\n"
+    "the memory is for; None means the tag of the context, or else \"python.array\".\n\n"
+    "Indices, slices and fields make views without a copy: a[1, 0:2], a[\"x\"], a[:, \"x\", 0],\n"
+    "a[[\"y\", \"x\"]]. Assigning to a view changes the array. Other libraries can use arrays of\n"
+    "scalars as buffers, through __array_interface__ and through DLPack. While views of a row's\n"
+    "elements are in use, no row can be resized (BufferError).";
 
 static PyType_Slot slots[] = {
   { Py_tp_doc, (void *)prose },

@@ -1,4 +1,4 @@
-/* binding.c - what the parts of the extension share. */
+/* binding.c - helpers that all parts of the extension share. */
 #include "binding.h"
 
 #include <string.h>

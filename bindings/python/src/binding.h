@@ -1,4 +1,5 @@
-/* binding.h - what the parts of the extension share. */
+/* binding.h - helpers that all parts of the extension share. All of them need the interpreter's
+ * lock. */
 #ifndef BINDING_H
 #define BINDING_H
 
@@ -7,23 +8,26 @@
 
 #include "loam.h"
 
-/* Raises what loam.errors makes of a failure, with this thread's words. Always NULL. */
+/* Raises the exception of loam.errors for a status, with the words of loam_error(). Always returns
+ * NULL. */
 PyObject *binding_fail(loam_status status);
 
-/* None where all is well. */
+/* Returns None for LOAM_OK; otherwise like binding_fail. */
 PyObject *binding_done(loam_status status);
 
-/* A dictionary that takes what is put into it, NULL included: then it is dropped, and NULL. */
+/* Puts a value into a dictionary, takes the reference to the value and returns the dictionary.
+ * If either is NULL or the call fails, drops the dictionary and returns NULL with the exception
+ * set. */
 PyObject *binding_put(PyObject *dict, const char *key, PyObject *value);
 
-/* UTF-8 where it is, else with the bytes escaped: file names are bytes. */
+/* Returns a str. Bytes that are not UTF-8 are escaped, because file names may have any bytes. */
 PyObject *binding_text(const char *text);
 
-/* The site of a tag; without one, of the context's, or else of `otherwise`. NULL with an exception
- * set. */
+/* Returns the site of `tag`. A NULL `tag` means the tag of the current context or, if it has none,
+ * `otherwise`. Returns NULL with an exception set. */
 loam_site *binding_site(const char *tag, const char *otherwise);
 
-/* The parts, in order of the module's table: each a list of methods that ends in a zero. */
+/* The methods of the parts; each list ends in a zero. */
 extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[],
     device_methods[], entries_methods[], torch_methods[];
 

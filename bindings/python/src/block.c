@@ -1,5 +1,5 @@
-/* block.c - loam.Block: loam's counted blocks as Python objects, lent to others as buffers, through
- * __array_interface__ and as DLPack tensors. Each borrower holds a reference to the block. */
+/* block.c - loam.Block: loam_blocks as Python objects. Other libraries use their memory as buffers,
+ * through __array_interface__ and as DLPack tensors; each user holds a reference to the block. */
 #include "block.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 typedef struct Block {
   PyObject_HEAD loam_block *block; /* NULL once released */
-  Py_ssize_t exports;              /* buffers lent, which must come back before it is released */
+  Py_ssize_t exports;              /* buffers in use; release() fails while there are any */
 } Block;
 
 static loam_block *block_of(PyObject *self) {
@@ -17,7 +17,8 @@ static loam_block *block_of(PyObject *self) {
   return block;
 }
 
-/* Takes the reference to `block`; NULL raises what loam says of it. */
+/* Makes a Python object, which takes the reference to `block`. A NULL `block` raises loam's
+ * error. */
 static PyObject *wrap(PyTypeObject *type, loam_block *block) {
   if (!block) return binding_fail(LOAM_ENOMEM);
   Block *self = (Block *)type->tp_alloc(type, 0);
@@ -48,8 +49,8 @@ static PyObject *block_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   return wrap(type, block);
 }
 
-/* Whoever releases the last reference may be any thread, at the interpreter's end as well: then the
- * buffer is nobody's to give back. */
+/* Releases the wrapped buffer. Any thread may release the last reference, also after the
+ * interpreter has ended; then there is no buffer to release. */
 static void give_back(void *ptr, size_t size, void *ctx) {
   (void)ptr;
   (void)size;
@@ -89,14 +90,14 @@ static PyObject *block_release(PyObject *self, PyObject *none) {
   (void)none;
   Block *b = (Block *)self;
   if (b->exports)
-    return PyErr_Format(PyExc_BufferError, "%zd buffers of the block are lent", b->exports);
+    return PyErr_Format(PyExc_BufferError, "%zd buffers of the block are in use", b->exports);
   loam_block *block = b->block;
   b->block = NULL;
   loam_block_release(block);
   Py_RETURN_NONE;
 }
 
-/* ---- Lending */
+/* ---- Memory for other libraries */
 
 static int block_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   loam_block *block = block_of(self);
@@ -122,13 +123,13 @@ static PyObject *block_interface(PyObject *self, void *none) {
                        "version", 3);
 }
 
-/* A tensor, and what its shape points at. */
+/* A tensor and its shape. */
 typedef struct lent {
   dl_tensor tensor;
   int64_t length;
 } lent;
 
-/* By any thread, with or without the interpreter's lock. */
+/* Any thread may call this, with or without the interpreter's lock. */
 static void end_tensor(dl_tensor *t) {
   loam_block_release(t->manager);
   loam_free(t);
@@ -140,8 +141,7 @@ static PyObject *block_dlpack(PyObject *self, PyObject *arguments, PyObject *key
   loam_block *block = block_of(self);
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$O", (char **)names, &stream) || !block)
     return NULL;
-  if (stream != Py_None)
-    return PyErr_Format(PyExc_BufferError, "memory of the processor has no streams");
+  if (stream != Py_None) return PyErr_Format(PyExc_BufferError, "host memory has no streams");
   lent *l = loam_calloc(loam_site_get("loam.block"), 1, sizeof *l);
   if (!l) return binding_fail(LOAM_ENOMEM);
   l->length = (int64_t)loam_block_size(block);
@@ -170,14 +170,14 @@ static Py_ssize_t block_length(PyObject *self) {
   return block ? (Py_ssize_t)loam_block_size(block) : -1;
 }
 
-/* block[i:j], a block that keeps this one's memory alive; nothing is copied. */
+/* block[i:j]: returns a block over a part, without a copy; it keeps the memory alive. */
 static PyObject *block_slice(PyObject *self, PyObject *key) {
   Py_ssize_t start, stop, step, size = block_length(self);
   if (size < 0) return NULL;
   if (!PySlice_Check(key))
-    return PyErr_Format(PyExc_TypeError, "a block is cut by slices: block[start:stop]");
+    return PyErr_Format(PyExc_TypeError, "a block has slices only: block[start:stop]");
   if (PySlice_Unpack(key, &start, &stop, &step)) return NULL;
-  if (step != 1) return PyErr_Format(PyExc_ValueError, "step %zd: it is 1", step);
+  if (step != 1) return PyErr_Format(PyExc_ValueError, "step %zd: it must be 1", step);
   Py_ssize_t length = PySlice_AdjustIndices(size, &start, &stop, step);
   loam_block *parent = ((Block *)self)->block;
   return wrap(Py_TYPE(self), loam_block_slice(parent, (size_t)start, (size_t)length));
@@ -220,30 +220,37 @@ static PyObject *get_refcount(PyObject *self, void *none) {
 }
 
 static PyGetSetDef properties[] = {
-  { "address", get_address, NULL, "Where its data is.", NULL },
-  { "tag", get_tag, NULL, "What it is for.", NULL },
-  { "kind", get_kind, NULL, "\"embedded\", \"owned\", \"external\" or \"slice\".", NULL },
-  { "refcount", get_refcount, NULL, "Owners at this moment, in C and in Python.", NULL },
-  { "__array_interface__", block_interface, NULL, "Its bytes, for NumPy.", NULL },
+  { "address", get_address, NULL, "The address of the data.", NULL },
+  { "tag", get_tag, NULL, "The tag: what the memory is for.", NULL },
+  { "kind", get_kind, NULL,
+    "\"embedded\", \"owned\", \"external\" or \"slice\"; see loam_block_kind in loam.h.", NULL },
+  { "refcount", get_refcount, NULL, "The number of references at this moment, in C and in Python.",
+    NULL },
+  { "__array_interface__", block_interface, NULL, "The bytes, for NumPy.", NULL },
   { 0 },
 };
 
 static PyMethodDef methods[] = {
   { "wrap", block_wrap, METH_VARARGS | METH_CLASS,
-    "wrap(buffer, tag=None): a block of somebody else's writable memory, which it keeps alive." },
+    "wrap(buffer, tag=None): makes a block over the writable memory of another object, which it\n"
+    "keeps alive." },
   { "release", block_release, METH_NOARGS,
-    "Gives its reference back now; BufferError while buffers of it are lent." },
+    "release(): releases this object's reference now. BufferError while buffers of the block\n"
+    "are in use." },
   { "__dlpack__", (PyCFunction)(void (*)(void))block_dlpack, METH_VARARGS | METH_KEYWORDS,
-    "A DLPack capsule of its bytes." },
-  { "__dlpack_device__", block_dlpack_device, METH_NOARGS, "The processor: (1, 0)." },
+    "__dlpack__(stream=None): returns a DLPack capsule of the bytes." },
+  { "__dlpack_device__", block_dlpack_device, METH_NOARGS, "Returns (1, 0): host memory." },
   { 0 },
 };
 
 static const char prose[] =
     "Block(size, tag=None, *, zero=False, align=0)\n--\n\n"
-    "Memory with counted owners, under a tag (None: the context's, else \"python.block\").\n\n"
-    "It lends its bytes as a buffer, by __array_interface__ and by DLPack; each borrower keeps\n"
-    "the memory alive. block[i:j] is a block of a part, with no copy.";
+    "A block of `size` bytes with counted references. `tag` says what the memory is for; None\n"
+    "means the tag of the context, or else \"python.block\". `zero` clears the memory; `align` is\n"
+    "a power of two, or 0 for the default.\n\n"
+    "Other libraries can use the bytes as a buffer, through __array_interface__ and through\n"
+    "DLPack; each user keeps the memory alive. block[i:j] is a block over a part, without a\n"
+    "copy. NoMemoryError if there is no memory, or if the policy denies it.";
 
 static PyType_Slot slots[] = {
   { Py_tp_doc, (void *)prose },

@@ -4,7 +4,7 @@
 
 #include "binding.h"
 
-/* Add the types to the module; -1 with an exception set. */
+/* Add the types to the module. They return -1 with an exception set. */
 int block_add(PyObject *module);
 int arena_add(PyObject *module);
 

@@ -1,7 +1,8 @@
-/* device.c - loam as the memory manager of a host in Python: the table of loam_manager_get, whose
- * memory is that of a tag; and what devices say.
+/* device.c - loam as the memory manager of a Python host: the functions of loam_manager_get with a
+ * tag; and the properties of devices.
  *
- * The interpreter's lock is let go of: a driver may wait for work whose callbacks need it. */
+ * These functions release the interpreter's lock: a driver may wait for work whose callbacks need
+ * it. */
 #include "binding.h"
 
 typedef loam_status (*make_fn)(const loam_manager *m, int device, size_t size, unsigned flags,
@@ -24,7 +25,7 @@ static loam_status make_pinned(const loam_manager *m, int device, size_t size, u
   return m->memhostalloc(m->ctx, device, size, flags, out);
 }
 
-/* (tag or None, what it is otherwise, device, size[, flags]): an address. */
+/* Arguments: a tag or None, the tag to use for None, device, size[, flags]. Returns an address. */
 static PyObject *make(PyObject *args, make_fn from) {
   const char *tag, *otherwise;
   int device;
@@ -60,7 +61,7 @@ static PyObject *manager_pinned(PyObject *self, PyObject *args) {
 
 typedef void (*end_fn)(void *ctx, int device, void *ptr, size_t size);
 
-/* (device, address, size) */
+/* Arguments: device, address, size. */
 static PyObject *end(PyObject *args, const loam_manager *m, end_fn by) {
   int device;
   unsigned long long ptr;
@@ -72,14 +73,15 @@ static PyObject *end(PyObject *args, const loam_manager *m, end_fn by) {
   Py_RETURN_NONE;
 }
 
-/* Of any of these; given back when enough is pending. */
+/* Frees memory of any of the functions above. It is collected and given back when enough is
+ * pending. */
 static PyObject *manager_free(PyObject *self, PyObject *args) {
   (void)self;
   const loam_manager *m = loam_manager_get();
   return end(args, m, m->memfree);
 }
 
-/* (device, address, size, flags) */
+/* Arguments: device, address, size, flags. */
 static PyObject *manager_pin(PyObject *self, PyObject *args) {
   (void)self;
   int device;
@@ -125,7 +127,8 @@ static PyObject *manager_reset(PyObject *self, PyObject *number) {
   return tell(number, m, m->reset);
 }
 
-/* (device, address): the handle, and where in what it stands for the memory is. */
+/* Arguments: device, address. Returns the handle of an allocation, and the offset of the memory in
+ * it. */
 static PyObject *manager_ipc(PyObject *self, PyObject *args) {
   (void)self;
   int device;
@@ -142,7 +145,7 @@ static PyObject *manager_ipc(PyObject *self, PyObject *args) {
                        (unsigned long long)ipc.offset);
 }
 
-/* (handle, offset, size, device): where that is now. */
+/* Arguments: handle, offset, size, device. Returns the address in this process. */
 static PyObject *ipc_open(PyObject *self, PyObject *args) {
   (void)self;
   const char *handle;
@@ -152,7 +155,7 @@ static PyObject *ipc_open(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "y#KKi", &handle, &length, &offset, &size, &device)) return NULL;
   loam_ipc ipc = { .offset = offset, .size = size };
   if (length != (Py_ssize_t)sizeof ipc.handle)
-    return PyErr_Format(PyExc_ValueError, "a handle of %zd bytes: it has %zu", length,
+    return PyErr_Format(PyExc_ValueError, "a handle of %zd bytes: it must have %zu", length,
                         sizeof ipc.handle);
   memcpy(ipc.handle, handle, sizeof ipc.handle);
   void *at = NULL;
@@ -174,7 +177,7 @@ static PyObject *ipc_close(PyObject *self, PyObject *address) {
   return binding_done(status);
 }
 
-/* ---- Frees that are put off */
+/* ---- Deferred frees */
 
 static PyObject *defer_enter(PyObject *self, PyObject *none) {
   (void)self;
@@ -202,7 +205,7 @@ static PyObject *defer_limit(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* ---- What a device says */
+/* ---- Properties of devices */
 
 static PyObject *device_count(PyObject *self, PyObject *none) {
   (void)self;

@@ -1,10 +1,10 @@
-/* entries.c - functions of C that CuPy is told the addresses of, and what torch.c shares with them:
- * tags of threads, and memory of the device that is named.
+/* entries.c - C functions whose addresses CuPy gets, and helpers that torch.c shares: the tags of
+ * threads, and memory of a named device.
  *
- * They may come in any thread, with the interpreter's lock or without: PyTorch frees, and runs the
- * backward pass, in threads of its own. With the lock the tag is the context's, as everywhere in
- * Python. Without it, it is the one that loam.tag left with this thread, and where it left none,
- * the one that is in force everywhere. Frees need no tag: a block knows its own. */
+ * The functions may be called in any thread, with the interpreter's lock or without: PyTorch frees
+ * memory and runs the backward pass in threads of its own. With the lock, the tag is the tag of the
+ * context, as everywhere in Python. Without the lock, it is the tag that loam.tag has left in this
+ * thread, or else the tag in force everywhere. Frees need no tag: a block knows its tag. */
 #include "entries.h"
 
 #include <stdatomic.h>
@@ -20,7 +20,8 @@ EXPORT void loam_cupy_free(void *param, void *ptr, int device);
 
 /* ---- Tags */
 
-/* The context's, by the interpreter's lock; NULL: it has none. No exception is left. */
+/* Returns the site of the context's tag, or NULL. Needs the interpreter's lock; leaves no
+ * exception. */
 static loam_site *site_of_context(void) {
   PyObject *name = NULL, *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -51,7 +52,8 @@ static int site_of(PyObject *name, loam_site **out) {
   return -1;
 }
 
-/* (this context's tag or None, everyone's or None), for threads without the lock. */
+/* entries_tag(own, everywhere): stores the tag of this context and the tag in force everywhere (or
+ * None), for calls without the interpreter's lock. */
 static PyObject *entries_tag(PyObject *self, PyObject *args) {
   (void)self;
   PyObject *own, *all;
@@ -84,12 +86,13 @@ void *entries_allocate(loam_site *site, size_t size, int device, void *stream) {
 
 /* ---- CuPy: CFunctionAllocator */
 
-static atomic_bool on_streams; /* relaxed: memory was allocated on a stream that may go */
+static atomic_bool on_streams; /* relaxed: memory was allocated on a stream that may be destroyed */
 
-enum { STREAM_DEFAULT = 2 }; /* the last of the driver's names for streams that are always there */
+enum { STREAM_DEFAULT = 2 }; /* the last of the driver's constants for streams that always exist */
 
-/* CuPy calls these with the interpreter's lock. It is let go of: the driver may wait for work whose
- * callbacks need it, and another thread may hold one of loam's locks while it waits so. */
+/* CuPy calls these functions with the interpreter's lock. They release it, because the driver may
+ * wait for work whose callbacks need it, and another thread may hold a lock of loam while it waits
+ * for the driver. */
 static PyThreadState *let_go(void) {
   return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : NULL;
 }
@@ -98,12 +101,12 @@ static void take_again(PyThreadState *state) {
   if (state) PyEval_RestoreThread(state);
 }
 
-/* `param` is CuPy's own function that tells this thread's current stream, or NULL. */
+/* `param` is a function of CuPy that returns this thread's current stream, or NULL. */
 EXPORT void *loam_cupy_malloc(void *param, size_t size, int device) {
   intptr_t (*current_stream)(void) = NULL;
   memcpy(&current_stream, &param, sizeof param);
   void *stream = current_stream ? (void *)current_stream() : NULL;
-  if (stream == (void *)-1) return NULL; /* it could not tell, and has set an exception */
+  if (stream == (void *)-1) return NULL; /* CuPy's function has failed and set an exception */
   loam_site *site = entries_site("cupy.data");
   if ((uintptr_t)stream > STREAM_DEFAULT)
     atomic_store_explicit(&on_streams, true, memory_order_relaxed);
@@ -113,15 +116,16 @@ EXPORT void *loam_cupy_malloc(void *param, size_t size, int device) {
   return ptr;
 }
 
-/* An array may outlive its stream. Loam's own pools touch no stream for a free; a driver's do. */
+/* Returns whether a free uses the stream of the allocation. loam's own pools do not use it; a
+ * driver's pools do. An array may outlive its stream. */
 static bool needs_stream(const void *ptr) {
   loam_owner_info info;
   return loam_owner(ptr, &info) == LOAM_OK && (uintptr_t)info.stream > STREAM_DEFAULT &&
          strcmp(info.handler, "loam") != 0;
 }
 
-/* As CuPy's own pool takes it: for reuse on the stream that it was allocated on. What would need
- * that stream waits, with others like it, for all work of the device. */
+/* Frees memory for reuse on the stream of its allocation, as CuPy's own pool does. A free that
+ * would use that stream is collected instead, and waits for all work of the device. */
 EXPORT void loam_cupy_free(void *param, void *ptr, int device) {
   (void)param;
   PyThreadState *state = let_go();
@@ -134,7 +138,7 @@ EXPORT void loam_cupy_free(void *param, void *ptr, int device) {
   take_again(state);
 }
 
-/* Pinned memory, which CuPy drops when its copies have ended. */
+/* entries_free(address): frees pinned memory. CuPy frees it when its copies have ended. */
 static PyObject *entries_free(PyObject *self, PyObject *address) {
   (void)self;
   void *ptr = PyLong_AsVoidPtr(address);
@@ -145,13 +149,14 @@ static PyObject *entries_free(PyObject *self, PyObject *address) {
   Py_RETURN_NONE;
 }
 
-/* Why this thread's last call of these gave no memory. */
+/* entries_words(): returns why the last allocation of this thread failed. */
 static PyObject *entries_words(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
   return binding_text(loam_error());
 }
 
+/* entries_cupy(): returns the addresses of loam_cupy_malloc and loam_cupy_free. */
 static PyObject *entries_cupy(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
@@ -159,8 +164,8 @@ static PyObject *entries_cupy(PyObject *self, PyObject *none) {
                        PyLong_FromVoidPtr((void *)loam_cupy_free));
 }
 
-/* The address of a function that another module of C makes known: of one that takes nothing and
- * returns a number as wide as a pointer. 0: it is of another kind. */
+/* entries_capsule(capsule): returns the address of a C function that another extension module
+ * exports in a capsule, if it takes no arguments and returns an intptr_t; 0 for other functions. */
 static PyObject *entries_capsule(PyObject *self, PyObject *capsule) {
   (void)self;
   const char *name = PyCapsule_GetName(capsule);

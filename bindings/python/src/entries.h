@@ -1,4 +1,4 @@
-/* entries.h - what functions of C that libraries call have in common. */
+/* entries.h - helpers for the C functions that libraries call. */
 #ifndef ENTRIES_H
 #define ENTRIES_H
 
@@ -6,11 +6,11 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Of the tag in force in this thread, else of `otherwise`. */
+/* Returns the site of the tag in force in this thread, or of the tag `otherwise`. */
 loam_site *entries_site(const char *otherwise);
 
-/* Memory of the device that is named, whichever is current: a library may not yet have told the
- * driver. NULL with words. */
+/* Allocates memory of the named device, whichever device is current: the library may not have
+ * selected it in the driver yet. Returns NULL on failure; loam_error() says why. */
 void *entries_allocate(loam_site *site, size_t size, int device, void *stream);
 
 #endif

@@ -1,8 +1,9 @@
-/* events.c - events, from whichever thread they happen in to the one that logs them.
+/* events.c - events, from the threads in which they happen to the thread that logs them.
  *
- * The callback may run in any thread, inside a free, with or without the interpreter's lock, while
- * the interpreter ends. So it only pushes a copy on a list and posts a semaphore; no lock is taken,
- * and what a fork leaves behind is whole. Python's side waits and takes the list. */
+ * The callback may run in any thread, inside a free, with or without the interpreter's lock, and
+ * while the interpreter ends. So it only pushes a copy on a list and posts a semaphore. It takes no
+ * lock, so the list is whole after a fork. A Python thread waits for the semaphore and takes the
+ * list. */
 #include "binding.h"
 
 #include <dlfcn.h>
@@ -25,22 +26,23 @@ typedef struct event {
 static _Atomic(event *) newest;
 static sem_t arrived;
 
-/* What nobody will log any more, or a signal handler tells: by one call that it may make. */
+/* Writes an event that cannot be logged any more, or that comes from a signal handler: with one
+ * call that is allowed there. */
 static void write_out(const char *message) {
   static const char prefix[] = "loam: ";
   struct iovec parts[] = { { (void *)prefix, sizeof prefix - 1 },
                            { (void *)message, strlen(message) },
                            { (void *)"\n", 1 } };
-  if (writev(STDERR_FILENO, parts, 3) < 0) return; /* nobody reads: nothing to do */
+  if (writev(STDERR_FILENO, parts, 3) < 0) return; /* no reader: nothing to do */
 }
 
-/* Of what happens once the interpreter is gone, only what is wrong with the program is told. */
+/* Once the interpreter has ended, only errors of the program are reported. */
 static int is_urgent(loam_event_kind kind) {
   if (kind == LOAM_EVENT_FAULT) return 1;
   return (kind == LOAM_EVENT_BAD_FREE || kind == LOAM_EVENT_LEAK) && !Py_IsInitialized();
 }
 
-/* Release pairs with the acquire of take. */
+/* The callback for events. Release pairs with the acquire in events_take. */
 static void push(void *ctx, const loam_event *told) {
   (void)ctx;
   if (is_urgent(told->kind)) return write_out(told->message);
@@ -58,7 +60,7 @@ static void push(void *ctx, const loam_event *told) {
   sem_post(&arrived);
 }
 
-/* Under `loam run` the preload library tells events, and says what a bad free does. */
+/* Under `loam run` the preload library reports events and handles bad frees. */
 static int is_preloaded(void) {
   Dl_info found;
   void *function = dlsym(RTLD_DEFAULT, "loam_on_event");
@@ -75,7 +77,8 @@ static PyObject *events_start(PyObject *self, PyObject *none) {
   Py_RETURN_TRUE;
 }
 
-/* Until something happened. Not interrupted by signals: they are the main thread's. */
+/* events_wait(): waits until an event has happened. Signals do not interrupt it: Python handles
+ * them in the main thread. */
 static PyObject *events_wait(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
@@ -86,7 +89,7 @@ static PyObject *events_wait(PyObject *self, PyObject *none) {
   Py_RETURN_NONE;
 }
 
-/* ---- Taking them */
+/* ---- Taking events */
 
 static event *oldest_first(event *e) {
   event *first = NULL;
@@ -99,7 +102,8 @@ static event *oldest_first(event *e) {
   return first;
 }
 
-/* Appends one and frees it; `list` may be NULL, with an exception set. */
+/* Appends an event to the list and frees it. `list` and the result may be NULL, with an exception
+ * set. */
 static PyObject *append(PyObject *list, event *e) {
   PyObject *row = !list ? NULL
                         : Py_BuildValue("(iKNN)", (int)e->kind, (unsigned long long)e->generation,

@@ -1,4 +1,4 @@
-/* figures.c - what is live, and whose memory an address is. */
+/* figures.c - figures of live memory, and the owner of an address. */
 #include "binding.h"
 
 static PyObject *number(uint64_t n) { return PyLong_FromUnsignedLongLong(n); }
@@ -70,7 +70,8 @@ static PyObject *stats_by(PyObject *self, PyObject *given) {
 
 /* ---- Owners */
 
-/* A tuple in the order of loam.Owner's fields; None for an address that is in no live block. */
+/* owner(address): returns a tuple in the order of loam.Owner's fields; None if the address is in no
+ * live block. */
 static PyObject *owner(PyObject *self, PyObject *given) {
   (void)self;
   loam_owner_info o;
@@ -84,7 +85,8 @@ static PyObject *owner(PyObject *self, PyObject *given) {
                        (Py_ssize_t)o.size, o.device, PyLong_FromVoidPtr(o.stream));
 }
 
-/* The first byte of what gives its memory by the buffer protocol, in any layout. */
+/* address_of(object): returns the address of the first byte of an object's buffer, in any
+ * layout. */
 static PyObject *address_of(PyObject *self, PyObject *given) {
   (void)self;
   Py_buffer view;

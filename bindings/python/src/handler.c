@@ -1,9 +1,10 @@
-/* handler.c - NumPy's handlers whose memory is loam's.
+/* handler.c - handlers for NumPy that allocate from loam.
  *
- * NumPy takes an array that begins where another ends for one that overlaps it, and then computes
- * exp, log, sin and their like without its vector instructions: several times as slowly, and to
- * another last bit. Other allocators' headers keep arrays apart; ours, which fill whole blocks, are
- * kept apart by a byte. Blocks are multiples of 16 bytes, so the other sizes leave one anyway. */
+ * When one array begins where another ends, NumPy thinks that they overlap. It then computes exp,
+ * log, sin and similar functions without vector instructions: several times slower, and with
+ * another last bit. Other allocators separate arrays by their headers. loam's arrays fill whole
+ * blocks, so one byte more separates them. Blocks are multiples of 16 bytes, so other sizes leave a
+ * byte anyway. */
 #include "handler.h"
 
 #include <stdint.h>
@@ -12,10 +13,10 @@
 #include "sites.h"
 
 typedef struct maker {
-  loam_handler handler; /* its ctx is the maker */
+  loam_handler handler; /* its ctx is this struct */
   loam_site *site;
-  const sites *sites; /* NULL: all is at `site` */
-  size_t apart;       /* 1: with the byte */
+  const sites *sites; /* NULL: all allocations have `site` */
+  size_t apart;       /* bytes to separate arrays: 1 or 0 */
 } maker;
 
 static size_t wanted(const maker *m, size_t size) {
@@ -39,12 +40,12 @@ static void *make_zeroed(void *ctx, size_t count, size_t size) {
   return loam_calloc(site_of(m), 1, wanted(m, bytes));
 }
 
-/* What is there already keeps its site. */
+/* An existing block keeps its site. */
 static void *make_again(void *ctx, void *ptr, size_t size) {
   return ptr ? loam_realloc(NULL, ptr, wanted(ctx, size)) : make(ctx, size);
 }
 
-/* The size is a guess: NumPy's may be of an array that shares the memory. */
+/* NumPy's size is a guess: it may be the size of an array that shares the memory. */
 static void unmake(void *ctx, void *ptr, size_t size) {
   (void)ctx;
   (void)size;

@@ -1,4 +1,4 @@
-/* handler.h - NumPy's handlers whose memory is loam's. */
+/* handler.h - handlers for NumPy that allocate from loam. */
 #ifndef HANDLER_H
 #define HANDLER_H
 
@@ -6,12 +6,13 @@
 
 enum { HANDLER_SITES = 1, HANDLER_TOUCH = 2 };
 
-/* The handler of a tag's allocations; NULL is "numpy.data". `flags` are a sum of HANDLER_SITES,
- * each at the Python function that asks, and HANDLER_TOUCH, arrays that fill their memory to the
- * last byte. Lives as long as the process; NULL with an exception set. */
+/* Makes a handler that allocates under a tag; NULL means "numpy.data". `flags` is a sum of
+ * HANDLER_SITES (the site of each allocation is the Python function that made it) and HANDLER_TOUCH
+ * (arrays fill their memory to the last byte). The handler lives as long as the process. Returns
+ * NULL with an exception set. */
 const loam_handler *handler_make(const char *tag, int flags);
 
-/* Whether a handler is one of these. */
+/* Returns 1 if handler_make has made the handler, otherwise 0. */
 int handler_is_ours(const loam_handler *handler);
 
 #endif

@@ -1,4 +1,4 @@
-/* module.c - loam._loam, the part of the package that is C and knows no NumPy. */
+/* module.c - loam._loam: the extension module that does not need NumPy. */
 #include "array.h"
 #include "binding.h"
 #include "block.h"
@@ -27,18 +27,19 @@ static PyMethodDef own_methods[] = {
   { 0 },
 };
 
-/* The library is found beside the package, but a process has one, and may have had it before. */
+/* The library lies beside the package. However, a process has only one copy, and another one may
+ * have been loaded before. */
 static int is_of_one_version(void) {
   char built[32];
   snprintf(built, sizeof built, "%d.%d.%d", LOAM_VERSION_MAJOR, LOAM_VERSION_MINOR,
            LOAM_VERSION_PATCH);
   if (!strcmp(built, loam_version())) return 1;
-  PyErr_Format(PyExc_ImportError, "the package is of loam %s, and the process has loam %s", built,
-               loam_version());
+  PyErr_Format(PyExc_ImportError, "the package needs loam %s, but the process has loaded loam %s",
+               built, loam_version());
   return 0;
 }
 
-/* Contexts, frames and the one engine of a process belong to the main interpreter. */
+/* Contexts, frames and the engine, which is one for the process, belong to the main interpreter. */
 static int execute(PyObject *module) {
   if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
     PyErr_SetString(PyExc_ImportError,

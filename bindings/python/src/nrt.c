@@ -1,7 +1,8 @@
-/* nrt.c - a tag's memory for Numba: its NRT_ExternalAllocator, which loam.h lays out the same.
+/* nrt.c - a tag's memory for Numba: an NRT_ExternalAllocator, which has the layout of
+ * loam_nrt_allocator.
  *
- * Numba puts its own header of 48 bytes, the MemInfo, before the data. The block is begun so that
- * what follows the header is on a cache line; Numba's functions are told where the header is. */
+ * Numba puts a header of 48 bytes, the MemInfo, before the data. The block begins 16 bytes before
+ * the header, so that the data begin on a cache line. Numba gets the address of the header. */
 #include "binding.h"
 
 #include <stdlib.h>
@@ -19,7 +20,8 @@ static void nrt_free(void *ptr, void *site) {
   if (ptr) loam_free((char *)ptr - LEAD);
 }
 
-/* Numba's run-time asks for none; whoever does may get a block whose data begins on no line. */
+/* Numba's runtime does not call this. Another caller may get a block whose data do not begin on a
+ * cache line. */
 static void *nrt_realloc(void *ptr, size_t size, void *site) {
   if (!ptr) return nrt_malloc(size, site);
   if (size > SIZE_MAX - LEAD) return NULL;
@@ -27,7 +29,8 @@ static void *nrt_realloc(void *ptr, size_t size, void *site) {
   return whole ? whole + LEAD : NULL;
 }
 
-/* The address of a tag's table, which is never taken back: blocks may outlive everything. */
+/* nrt_allocator(tag): returns the address of the tag's table, which is never freed, because blocks
+ * may outlive everything else. */
 static PyObject *nrt_allocator_of(PyObject *self, PyObject *tag) {
   (void)self;
   const char *name = PyUnicode_AsUTF8(tag);

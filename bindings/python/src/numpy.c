@@ -1,26 +1,27 @@
-/* numpy.c - loam._numpy: loam's handlers as NumPy's, and what NumPy's public functions leave open.
+/* numpy.c - loam._numpy: loam's handlers as NumPy's handlers, and the default handler, which
+ * NumPy's public functions cannot change.
  *
- * A loam_handler is a PyDataMem_Handler. Ours live as long as the process, and so an array may be
- * freed after everything else is gone. */
+ * A loam_handler is a PyDataMem_Handler. These handlers live as long as the process, so an array
+ * may be freed after everything else is gone. */
 #include "binding.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
-#define NPY_TARGET_VERSION NPY_1_22_API_VERSION /* NumPy 2 declares NEP 49 only where asked */
+#define NPY_TARGET_VERSION NPY_1_22_API_VERSION /* NumPy 2 declares NEP 49 only with this */
 #include <numpy/arrayobject.h>
 
 #include "handler.h"
 
-#define CAPSULE "mem_handler" /* the name that NumPy asks for */
+#define CAPSULE "mem_handler" /* the name that NumPy requires */
 
 _Static_assert(sizeof(loam_handler) == sizeof(PyDataMem_Handler) &&
                    offsetof(loam_handler, version) == offsetof(PyDataMem_Handler, version) &&
                    offsetof(loam_handler, allocator) == offsetof(PyDataMem_Handler, allocator),
-               "the layouts are one");
+               "loam_handler and PyDataMem_Handler have the same layout");
 
 /* ---- Capsules */
 
-/* handler_of(tag, sites, touch): a capsule of the handler that allocates for the tag, None for what
- * has none. */
+/* handler_of(tag, sites, touch): returns a capsule of the handler that allocates under the tag;
+ * None is the tag "numpy.data". */
 static PyObject *handler_of(PyObject *self, PyObject *arguments) {
   (void)self;
   const char *tag;
@@ -31,12 +32,14 @@ static PyObject *handler_of(PyObject *self, PyObject *arguments) {
   return handler ? PyCapsule_New((void *)handler, CAPSULE, NULL) : NULL;
 }
 
+/* set_handler(capsule): sets NumPy's handler in this context; None means NumPy's default. Returns
+ * the previous one. */
 static PyObject *set_handler(PyObject *self, PyObject *capsule) {
   (void)self;
   return PyDataMem_SetHandler(capsule == Py_None ? NULL : capsule);
 }
 
-/* Whether a capsule's handler is one of ours. */
+/* is_ours(capsule): returns whether loam has made the capsule's handler. */
 static PyObject *is_ours(PyObject *self, PyObject *capsule) {
   (void)self;
   const loam_handler *h = PyCapsule_GetPointer(capsule, CAPSULE);
@@ -52,10 +55,10 @@ static PyObject *default_handler(PyObject *self, PyObject *none) {
 
 /* ---- The default of NumPy's context variable
  *
- * NumPy keeps the current handler in a ContextVar. A new thread, and a context made from nothing,
- * see the variable's default, which Python lets nobody change. Here it is changed: the one word of
- * the object that holds the default is found by its value, whatever else the object has, and
- * replaced. More than one such word, or none, is not what we know, and nothing is done. */
+ * NumPy keeps the current handler in a ContextVar. A new thread and a new empty context see the
+ * variable's default, and Python has no function to change a default. This code changes it: it
+ * finds the one word of the object that holds the default, by its value, and replaces it. If there
+ * is no such word, or more than one, the object is not as expected, and nothing is changed. */
 
 static PyObject **find_word(PyObject *object, const PyObject *value) {
   PyObject **word = (PyObject **)(object + 1), **found = NULL;
@@ -68,7 +71,8 @@ static PyObject **find_word(PyObject *object, const PyObject *value) {
   return found;
 }
 
-/* swap_default(variable, old, new): True if `old` was its default and `new` is it now. */
+/* swap_default(variable, old, new): returns True if `old` was the variable's default and `new` has
+ * replaced it. */
 static PyObject *swap_default(PyObject *self, PyObject *arguments) {
   (void)self;
   PyObject *variable, *old, *new;

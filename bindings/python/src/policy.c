@@ -1,11 +1,13 @@
-/* policy.c - the start; loading, following and asking policies. No call holds the interpreter's
- * lock, so that a load does not stop the program's other threads. */
+/* policy.c - starting the engine; loading, following and inspecting policies. All functions but
+ * policy_info release the interpreter's lock, so that a load does not stop other threads of the
+ * program. */
 #include "binding.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A path as the file system has it; NULL for None. The caller drops *owner. */
+/* Converts a path to the file system's bytes; *path is NULL for None. The caller releases *owner.
+ * Returns 0 with an exception set. */
 static int read_path(PyObject *given, PyObject **owner, const char **path) {
   *owner = NULL;
   *path = NULL;

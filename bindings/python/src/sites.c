@@ -1,8 +1,8 @@
-/* sites.c - the Python function that allocates.
+/* sites.c - the Python function that allocates, as a site.
  *
- * The function is that of the innermost frame whose module is not NumPy's own. What a code object
- * says is read once and kept, with a reference, in a table under the interpreter's lock. A call
- * that comes without that lock (NumPy makes some) names none. */
+ * The function is the one in the innermost frame whose module is not part of NumPy. The names in a
+ * code object are read once and kept in a table, with a reference to the code object; the
+ * interpreter's lock guards the table. A call without that lock (NumPy makes some) has no site. */
 #include "sites.h"
 
 #include <stdint.h>
@@ -12,15 +12,15 @@
 enum { FRAMES = 32, TAG = 256 };
 
 struct sites {
-  char tag[TAG];      /* "": made of module and function */
-  loam_site *unnamed; /* where there is no memory for a site */
+  char tag[TAG];      /* "": the tag is made of module and function */
+  loam_site *unnamed; /* used when there is no memory for a site */
 };
 
-/* What is known of a code object under a tag. */
+/* The site of a code object under a tag. */
 typedef struct known {
   PyObject *code; /* NULL: a free place */
   const sites *by;
-  loam_site *site; /* NULL: NumPy's own, ask the caller */
+  loam_site *site; /* NULL: the code is NumPy's own; the caller's frame decides */
 } known;
 
 /* Open addressing; never more than half full; a power of two. */
@@ -49,14 +49,15 @@ static int grow(void) {
   return 1;
 }
 
-/* ---- What a frame says */
+/* ---- Frames */
 
 static const char *text_of(PyObject *text) {
   const char *utf8 = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : NULL;
   return utf8 ? utf8 : "";
 }
 
-/* "numpy.MODULE.FUNCTION", without the marks that Python puts around what has no name. */
+/* Writes "numpy.MODULE.FUNCTION" without the brackets that Python puts around names such as
+ * <lambda>. */
 static void write_tag(char *tag, const char *module, const char *function) {
   static const char locals[] = "<locals>.";
   char whole[2 * TAG];
@@ -89,7 +90,7 @@ static loam_site *site_of(const sites *s, PyFrameObject *frame, PyObject *code) 
   return site;
 }
 
-/* Keeps an exception that is on its way, and makes none. */
+/* Keeps an exception that is being raised, and raises none. */
 static known *learn(const sites *s, PyFrameObject *frame, PyObject *code) {
   PyObject *type, *value, *traceback;
   if (2 * table.used >= table.size && !grow()) return NULL;
@@ -105,7 +106,7 @@ static known *learn(const sites *s, PyFrameObject *frame, PyObject *code) {
   return k;
 }
 
-/* NULL: the frame is NumPy's own. */
+/* Returns NULL if the frame is NumPy's own. */
 static loam_site *site_at(const sites *s, PyFrameObject *frame) {
   PyObject *code = (PyObject *)PyFrame_GetCode(frame);
   known *k = table.size ? place(table.at, table.size, code, s) : NULL;
@@ -128,8 +129,8 @@ static loam_site *walk(const sites *s) {
   return site;
 }
 
-/* Frames become objects when they are asked for, which must not collect garbage in the middle of
- * an allocation. */
+/* Python makes an object for each frame that is read. This must not start a garbage collection in
+ * the middle of an allocation. */
 loam_site *sites_here(const sites *s) {
   if (!Py_IsInitialized() || !PyGILState_Check()) return NULL;
   int was_enabled = PyGC_Disable();

@@ -1,7 +1,7 @@
-/* tensor.c - DLPack's tensors in Python's capsules. */
+/* tensor.c - DLPack tensors in Python capsules. */
 #include "tensor.h"
 
-/* A consumer renames the capsule: then the tensor is its own to end. */
+/* A consumer renames the capsule and ends the tensor itself. */
 static void end_capsule(PyObject *capsule) {
   if (!PyCapsule_IsValid(capsule, "dltensor")) return;
   dl_tensor *t = PyCapsule_GetPointer(capsule, "dltensor");

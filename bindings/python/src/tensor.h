@@ -1,10 +1,10 @@
-/* tensor.h - DLPack's tensors in Python's capsules. */
+/* tensor.h - DLPack tensors in Python capsules. */
 #ifndef TENSOR_H
 #define TENSOR_H
 
 #include "binding.h"
 
-/* As DLPack's version 0 lays it out: no version, no flags. */
+/* The tensor struct of DLPack version 0, which has no version and no flags. */
 typedef struct DLManagedTensor {
   void *data;
   int32_t device_kind, device;
@@ -19,7 +19,8 @@ typedef struct DLManagedTensor {
 
 enum { DL_CPU = 1, DL_UINT = 1 };
 
-/* Takes the tensor, and ends it if nobody consumes the capsule, or on failure. */
+/* Returns a capsule that owns the tensor: the tensor ends on failure, or with the capsule unless a
+ * consumer has taken it. */
 PyObject *tensor_capsule(dl_tensor *t);
 
 #endif

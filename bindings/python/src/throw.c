@@ -1,9 +1,10 @@
-/* throw.c - exceptions of C++, thrown from C: a host in C++ hears by no other way why there was no
- * memory.
+/* throw.c - C++ exceptions, thrown from C: for a C++ host it is the only way to learn why there was
+ * no memory.
  *
- * A library for every PyTorch cannot be linked with one. So PyTorch's exception is made as its own
- * code makes it, by its own constructor, type and table of virtual functions, each found by a name
- * that says its whole signature: where one of them is another, it is not found. */
+ * A library for all versions of PyTorch cannot be linked with one of them. So PyTorch's exception
+ * is made in the way of PyTorch's own code: with its constructor, its type and its table of virtual
+ * functions. Each is found by a mangled name, which contains the whole signature; so a function
+ * with another signature is not found. */
 #include "throw.h"
 
 #include <dlfcn.h>
@@ -14,7 +15,7 @@
 /* Larger than any c10::Error was so far: some 150 bytes. */
 enum { ERROR_SIZE = 1024, LOCAL = 16 };
 
-/* std::string, as libstdc++ lays it out: `local` holds what is shorter. */
+/* std::string of libstdc++; `local` holds short strings. */
 typedef struct text {
   char *data;
   size_t length;
@@ -33,8 +34,8 @@ static struct {
   void *(*allocate)(size_t size);
   void (*release)(void *data);
   void *type;
-  void **table; /* two words, then the destructor and what is virtual */
-} torch;        /* `table`: all of it is there */
+  void **table; /* two words, then the destructor and the virtual functions */
+} torch;        /* `table` is set last, if all of the others were found */
 
 void throw_learn(const char *library) {
   void *from = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
@@ -55,7 +56,7 @@ static void throw_torch(const char *words) {
   text message = { .data = message.local, .length = strlen(words) };
   if (message.length >= LOCAL) {
     message.data = torch.allocate(message.length + 1);
-    memcpy(message.local, &message.length, sizeof message.length); /* its room */
+    memcpy(message.local, &message.length, sizeof message.length); /* the string's capacity */
   }
   memcpy(message.data, words, message.length + 1);
   void *error = torch.make(ERROR_SIZE);

@@ -1,12 +1,13 @@
-/* throw.h - exceptions of C++, thrown from C. */
+/* throw.h - C++ exceptions, thrown from C. */
 #ifndef THROW_H
 #define THROW_H
 
-/* Looks up what PyTorch's own are made with, in a library that is loaded and needs PyTorch's. */
+/* Finds the functions that make PyTorch's exceptions. `library` is a loaded library that depends on
+ * PyTorch's. */
 void throw_learn(const char *library);
 
-/* Throws c10::OutOfMemoryError, which Python has as torch.OutOfMemoryError; where it was not found
- * std::runtime_error, and where the C++ run-time is not there either it returns. */
+/* Throws c10::OutOfMemoryError, which Python sees as torch.OutOfMemoryError. If throw_learn has not
+ * found it, throws std::runtime_error. If there is no C++ runtime either, it returns. */
 void throw_out_of_memory(const char *words);
 
 #endif

@@ -1,5 +1,5 @@
-/* torch.c - functions of C that PyTorch is told the addresses of (CUDAPluggableAllocator), and the
- * figures that it asks its own allocator for. */
+/* torch.c - C functions whose addresses PyTorch gets (CUDAPluggableAllocator), and the figures that
+ * PyTorch's own allocator would provide. */
 #include "entries.h"
 
 #include <pthread.h>
@@ -16,9 +16,9 @@ EXPORT void loam_torch_trim(void);
 
 /* ---- Figures */
 
-enum { DEVICES = 64 }; /* those beyond share the last */
+enum { DEVICES = 64 }; /* devices beyond share the last row */
 
-/* What PyTorch asked for, by device; relaxed: nothing follows from them. */
+/* The memory that PyTorch requested, by device. Relaxed: no other data depend on these numbers. */
 static struct {
   atomic_llong bytes, blocks, most_bytes, most_blocks, made_bytes, made_blocks, failures;
 } figures[DEVICES];
@@ -46,7 +46,8 @@ static void count_free(int device, Py_ssize_t size) {
   atomic_fetch_sub_explicit(&figures[row].blocks, 1, memory_order_relaxed);
 }
 
-/* (device): bytes live, at most, ever; blocks live, at most, ever; allocations that failed. */
+/* torch_figures(device): returns bytes live, at most and ever; blocks live, at most and ever; and
+ * the number of failed allocations. */
 static PyObject *torch_figures(PyObject *self, PyObject *number) {
   (void)self;
   long device = PyLong_AsLong(number);
@@ -58,7 +59,7 @@ static PyObject *torch_figures(PyObject *self, PyObject *number) {
                        atomic_load(&figures[row].made_blocks), atomic_load(&figures[row].failures));
 }
 
-/* (device): the most is what is live now. */
+/* torch_reset_peaks(device): sets both peaks to the present values. */
 static PyObject *torch_reset_peaks(PyObject *self, PyObject *number) {
   (void)self;
   long device = PyLong_AsLong(number);
@@ -71,8 +72,8 @@ static PyObject *torch_reset_peaks(PyObject *self, PyObject *number) {
 
 /* ---- Memory */
 
-/* PyTorch takes NULL for memory. Its users know its own error, and programs look in the words of
- * others for those that this begins with. */
+/* PyTorch does not check for NULL, so this throws PyTorch's own exception. Programs that catch
+ * other exceptions look for the words with which this message begins. */
 static void fail(Py_ssize_t size, int device) {
   char words[640];
   atomic_fetch_add_explicit(&figures[row_of(device)].failures, 1, memory_order_relaxed);
@@ -89,12 +90,12 @@ EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream) {
   return ptr;
 }
 
-/* Blocks that streams other than their own use: Tensor.record_stream. */
+/* Blocks that are also used on other streams than their own: Tensor.record_stream. */
 static struct {
   pthread_mutex_t lock;
-  void *tree;         /* of their addresses */
-  atomic_size_t live; /* relaxed: who frees a block knows of its own */
-  atomic_bool all;    /* there was no memory to note one: any may be such */
+  void *tree;         /* of the blocks' addresses */
+  atomic_size_t live; /* relaxed: a thread that frees a block sees the record of that block */
+  atomic_bool all;    /* there was no memory to record a block: any block may be shared */
 } shared = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static int compare(const void *left, const void *right) {
@@ -121,7 +122,7 @@ static bool take_shared(void *ptr) {
   return is_shared || all;
 }
 
-/* What more than one stream uses waits, with others like it, for all work of the device. */
+/* A block that several streams use is collected and waits for all work of the device. */
 EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream) {
   count_free(device, size);
   if (take_shared(ptr)) {
@@ -134,7 +135,8 @@ EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream
 
 EXPORT void loam_torch_trim(void) { loam_device_trim(-1); }
 
-/* (a file of PyTorch's): the addresses of what records a stream and of what gives back. */
+/* torch_entries(path): finds PyTorch's exceptions in one of its libraries; returns the addresses of
+ * loam_torch_record and loam_torch_trim. */
 static PyObject *torch_entries(PyObject *self, PyObject *path) {
   (void)self;
   const char *utf8 = PyUnicode_AsUTF8(path);

@@ -1,10 +1,10 @@
-/* values.c - what an array holds as Python's values, and Python's values as what it holds. */
+/* values.c - the contents of an array as Python values, and Python values into an array. */
 #include <stdbool.h>
 #include <string.h>
 
 #include "array.h"
 
-/* What stands in the data for a var dimension, a string and bytes. */
+/* The data of a row of a var dimension, of a string and of bytes. */
 typedef struct piece {
   char *begin;
   size_t size;
@@ -27,7 +27,7 @@ static PyObject *fail_type(const loam_type *type, const char *what, PyObject *go
 
 typedef struct scalar {
   const char *format, *typestr;
-  long long least, most; /* of integers of at most 63 bits */
+  long long least, most; /* the range of integers, except uint64 */
 } scalar;
 
 static const scalar scalars[] = {
@@ -68,7 +68,7 @@ const char *array_typestr(const loam_type *type) {
   return s ? s->typestr : NULL;
 }
 
-/* ---- Out ---- */
+/* ---- From an array ---- */
 
 #define READ(type_) (*(const type_ *)data)
 
@@ -106,7 +106,7 @@ Py_ssize_t array_length(const loam_array *array) {
   return (Py_ssize_t)shape;
 }
 
-/* The element or field, which the caller releases; NULL with an exception set. */
+/* Returns a view of an element, which the caller releases; NULL with an exception set. */
 static loam_array *element_of(const loam_array *array, Py_ssize_t i) {
   loam_array *element;
   loam_index at = LOAM_AT(i);
@@ -115,6 +115,7 @@ static loam_array *element_of(const loam_array *array, Py_ssize_t i) {
   return status ? NULL : element;
 }
 
+/* Returns a view of a field, which the caller releases; NULL with an exception set. */
 static loam_array *field_of(const loam_array *array, const char *name) {
   loam_array *field;
   loam_status status = loam_array_field(array, name, &field);
@@ -176,7 +177,7 @@ PyObject *array_value(const loam_array *array) {
   }
 }
 
-/* ---- In ---- */
+/* ---- Into an array ---- */
 
 #define WRITE(type_, value_) (*(type_ *)data = (type_)(value_))
 
@@ -201,7 +202,7 @@ static int write_integer(const loam_type *type, loam_type_kind kind, char *data,
                  scalars[kind].least, scalars[kind].most);
     return -1;
   }
-  memcpy(data, &n, info_of(type).size); /* the lowest bytes come first */
+  memcpy(data, &n, info_of(type).size); /* little endian: the low bytes are first */
   return 0;
 }
 
@@ -259,7 +260,7 @@ static int write_bytes(loam_array *array, PyObject *value) {
   return done(status);
 }
 
-/* Scalars and text, which an option may lack. */
+/* Assigns to a scalar or text, or to an option of one. */
 static int write_plain(loam_array *array, loam_type_kind kind, bool is_option, PyObject *value) {
   const loam_type *type = loam_array_type(array);
   struct loam_array_info info;
@@ -282,7 +283,7 @@ static int assign_and_release(loam_array *array, PyObject *value, const array_ro
   return status;
 }
 
-/* `items` is a list or tuple, so that what it has does not change under us. */
+/* `items` is a new list, so that Python code which runs during an assignment cannot change it. */
 static int write_list(loam_array *array, bool is_var, PyObject *items, const array_rows *rows) {
   Py_ssize_t n = PySequence_Fast_GET_SIZE(items), has = is_var ? n : array_length(array);
   if (has < 0) return -1;
@@ -311,7 +312,7 @@ static int write_sequence(loam_array *array, bool is_var, PyObject *value, const
   return status;
 }
 
-/* The fields that the dict names; those that it does not stay. */
+/* Assigns the fields that the dict names; the other fields keep their values. */
 static int write_dict(loam_array *array, PyObject *dict, const array_rows *rows) {
   PyObject *items = PyDict_Items(dict);
   int status = items ? 0 : -1;
@@ -327,7 +328,7 @@ static int write_dict(loam_array *array, PyObject *dict, const array_rows *rows)
   return status;
 }
 
-/* The fields in order. */
+/* Assigns all fields in order. */
 static int write_tuple(loam_array *array, size_t count, PyObject *tuple, const array_rows *rows) {
   if ((size_t)PyTuple_GET_SIZE(tuple) != count) {
     PyErr_Format(PyExc_ValueError, "%s takes %zu values, not %zd",
