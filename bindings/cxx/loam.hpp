@@ -1,15 +1,17 @@
-/* loam.hpp - the engine for C++17: memory resources, an allocator, owners of blocks and arenas.
+/* loam.hpp - loam for C++17: memory resources, an allocator, owners of blocks and arenas.
  *
  *   loam::resource frames("frame.pixels");
  *   std::pmr::vector<float> pixels(1920 * 1080, &frames);
  *   std::vector<int, loam::allocator<int>> ids(loam::allocator<int>("frame.ids"));
  *   loam::block block("frame.row", 4096);
+ * A site argument is a tag, a loam_site * (such as LOAM_SITE("tag")), or nothing, which means the
+ * current scope. A failed allocation throws std::bad_alloc, as new does. Every other failure throws
+ * loam::error, with the words of loam_error().
  *
- * Memory that cannot be had throws std::bad_alloc, as new does; what else fails throws loam::error,
- * with loam's words. A site is a tag, a loam_site * (such as LOAM_SITE("tag")), or nothing: the
- * current scope's. Everything of loam.h can be called beside it: what stands here adds lifetimes,
- * no state. Threads: as loam.h says of what is called; an object is one thread's at a time, or
- * guarded by the host, but copies of a block may be anywhere. */
+ * This header adds lifetimes to loam.h, and no state: all functions of loam.h can be called too.
+ *
+ * Threads. The functions follow the rules of the loam.h functions that they call. One object is for
+ * one thread at a time, unless the host guards it. Copies of a block may be in any threads. */
 #ifndef LOAM_HPP
 #define LOAM_HPP
 
@@ -29,7 +31,7 @@
 
 namespace loam {
 
-/* What failed, and why in words. */
+/* A failure: its status, and the words of loam_error() as what(). */
 class error : public std::runtime_error {
 public:
   explicit error(loam_status status) : std::runtime_error(loam_error()), status_(status) {}
@@ -39,12 +41,13 @@ private:
   loam_status status_;
 };
 
-/* Throws what a status says. */
+/* Throws loam::error for a status that is a failure. */
 inline void check(loam_status status) {
   if (status != LOAM_OK) throw error(status);
 }
 
-/* A tag or a site, where one is asked for. */
+/* A site argument: converts from a tag, from a loam_site * or from nothing. Throws loam::error if
+ * the tag is not valid. */
 class site {
 public:
   site() noexcept = default;
@@ -59,7 +62,7 @@ private:
   loam_site *site_ = nullptr;
 };
 
-/* While it lives, what its thread allocates without a site is of this one. */
+/* A scope: while the object lives, allocations of its thread without a site use this site. */
 class scope {
 public:
   explicit scope(site of) noexcept { loam_scope_enter(of.get()); }
@@ -68,7 +71,7 @@ public:
   scope &operator=(const scope &) = delete;
 };
 
-/* Whose memory a pointer points into; nothing if it is in no live block. */
+/* Returns the owner of the block that a pointer points into; nothing if it is in no live block. */
 inline std::optional<loam_owner_info> owner(const void *ptr) {
   loam_owner_info info;
   if (loam_owner(ptr, &info) != LOAM_OK) return std::nullopt;
@@ -87,8 +90,9 @@ inline void *allocate(loam_site *site, std::size_t size, std::size_t alignment) 
 
 } // namespace detail
 
-/* The memory of a site, for containers of std::pmr. All resources are equal: what one allocates any
- * other frees. It must outlive the containers that use it, not their memory. */
+/* A memory resource that allocates for a site, for containers of std::pmr. All resources are equal:
+ * each can free the memory of the others. A resource must outlive the containers that use it, but
+ * not their memory. */
 class resource : public std::pmr::memory_resource {
 public:
   explicit resource(site of = {}) noexcept : site_(of) {}
@@ -106,8 +110,8 @@ private:
   site site_;
 };
 
-/* The same as a standard allocator. All are equal, and each keeps its site: a container that is
- * moved to takes the memory over, and goes on allocating for its own. */
+/* A standard allocator for a site. All allocators are equal, and each keeps its site: a container
+ * that is assigned by a move takes the memory over and continues to allocate for its own site. */
 template <class T> class allocator {
 public:
   using value_type = T;
@@ -138,7 +142,7 @@ template <class T, class U> bool operator!=(const allocator<T> &, const allocato
 
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
-/* One reference to a block, or to none. A copy is one reference more. */
+/* One reference to a loam_block, or none. A copy adds one reference. */
 class block {
 public:
   block() noexcept = default;
@@ -149,8 +153,8 @@ public:
     return made(loam_block_aligned(of.get(), alignment, size));
   }
 
-  /* Memory that is somebody else's: end(ptr, size) is called once, when its last owner releases it,
-   * in that thread. If this throws, it is not called. */
+  /* Makes a block over memory that loam did not make. end(ptr, size) is called once, by the thread
+   * that releases the last reference. If this throws, `end` is never called. */
   template <class F> static block wrap(site of, void *ptr, std::size_t size, F end) {
     auto kept = std::make_unique<F>(std::move(end));
     block wrapped = made(loam_block_wrap(of.get(), ptr, size, &call<F>, kept.get()));
@@ -158,7 +162,7 @@ public:
     return wrapped;
   }
 
-  /* Takes over a reference that C gives; `adopt(nullptr)` is none. */
+  /* Takes over a reference from C code; adopt(nullptr) is an empty block. */
   static block adopt(loam_block *of) noexcept {
     block taken;
     taken.block_ = of;
@@ -175,7 +179,7 @@ public:
 
   void swap(block &other) noexcept { std::swap(block_, other.block_); }
   void reset() noexcept { block().swap(*this); }
-  /* Gives the reference to C. */
+  /* Gives the reference to C code and leaves this object empty. */
   loam_block *release() noexcept { return std::exchange(block_, nullptr); }
   loam_block *get() const noexcept { return block_; }
   explicit operator bool() const noexcept { return block_ != nullptr; }
@@ -187,7 +191,8 @@ public:
   loam_block_kind kind() const noexcept { return loam_block_kind_of(block_); }
   const char *tag() const noexcept { return loam_block_tag(block_); }
 
-  /* Part of it, which keeps it alive. loam::error if it does not fit. */
+  /* Returns a block over a part, which keeps the memory alive. Throws loam::error if the part does
+   * not fit. */
   block slice(std::size_t offset, std::size_t size) const {
     bool fits = block_ && offset <= this->size() && size <= this->size() - offset;
     loam_block *part = loam_block_slice(block_, offset, size);
@@ -213,8 +218,8 @@ inline void swap(block &a, block &b) noexcept { a.swap(b); }
 
 /* ---- Arenas ------------------------------------------------------------------------------- */
 
-/* Many small pieces that end together, when the last copy of owner() does. As a memory resource
- * it frees nothing before: std::pmr containers may live in it, and are to end before it. */
+/* Many small pieces that end together, with the last copy of owner(). As a memory resource it frees
+ * nothing earlier. Containers of std::pmr may live in it; they have to end before it. */
 class arena : public std::pmr::memory_resource {
 public:
   explicit arena(site of = {}, int flags = 0, std::size_t first = 0)
@@ -222,16 +227,19 @@ public:
     if (!block_) throw std::bad_alloc();
   }
 
-  /* The piece with another size: the last one, or any one of a LOAM_ARENA_RESIZABLE. */
+  /* Resizes a piece and returns its address: the last piece, or any piece with
+   * LOAM_ARENA_RESIZABLE. Throws std::bad_alloc on any failure. */
   void *resize(void *piece, std::size_t size) {
     void *p = loam_arena_resize(block_.get(), piece, size);
     if (!p) throw std::bad_alloc();
     return p;
   }
+  /* Frees all pieces. Throws loam::error while copies of owner() exist. */
   void clear() { check(loam_arena_reset(block_.get())); }
+  /* Ends allocating and resizing, until clear(). */
   void finalize() { check(loam_arena_finalize(block_.get())); }
   std::size_t size() const noexcept { return block_.size(); }
-  /* A copy keeps the pieces alive. */
+  /* The arena's block. A copy of it keeps the pieces alive. */
   const block &owner() const noexcept { return block_; }
 
 private:

@@ -1,4 +1,4 @@
-/* story - what a host can do, in ten steps: examples/story.c told in C++. */
+/* story - the functions of a host in ten steps: examples/story.c in C++. */
 #include <loam.hpp>
 
 #include <cstdio>

@@ -1,20 +1,23 @@
--- loam - the engine for programs in LuaJIT: what loam.h declares, with Lua's names and lifetimes.
+-- loam - loam for LuaJIT programs: the functions of loam.h with Lua's names and lifetimes.
 --
 --   local loam = require("loam")
 --   assert(loam.policy.load("prod.lua"))
 --   local frame = assert(loam.block("frame.pixels", 1920 * 1080 * 4))
 --   local pixels = frame:data("uint8_t *")
 --
--- The declarations are the header's own text, put into loam/cdef.lua by the build; loam.C is the
--- library, for what has no name here. A site is a tag, a site of loam.site, or nil: the scope's.
--- What fails returns nil and words. Blocks and arenas end when they are collected, or at once by
--- release; Lua's collector does not know how large they are, so release what is large. Callbacks
--- of other threads (loam_on_event) are not for Lua: ask loam.policy.info instead.
+-- A site argument is a tag, a site of loam.site, or nil, which means the current scope. A function
+-- that fails returns nil and words. Blocks and arenas end when Lua collects them, or immediately by
+-- release. Lua's collector does not know their sizes, so release large ones.
+--
+-- The declarations are the text of loam.h, which the build puts into loam/cdef.lua. loam.C is the
+-- library itself, for functions that have no name here. Lua cannot receive callbacks from other
+-- threads (loam_on_event); call loam.policy.info instead. A module belongs to its Lua state, which
+-- one thread uses at a time.
 local ffi = require("ffi")
 local native = require("loam.native")
 
 ffi.cdef(require("loam.cdef"))
--- Handles: what Lua has of a block.
+-- Handles: Lua's objects for blocks. Each has one reference to its block.
 ffi.cdef([[
   struct loam_lua_block { loam_block *block; };
   struct loam_lua_arena { loam_block *block; };
@@ -44,10 +47,10 @@ function loam.version() return ffi.string(C.loam_version()) end
 
 local function series(version) return version:match("^%d+%.%d+") end
 if series(loam.version()) ~= series(native.version) then
-  error(("loam.lua is of version %s, the library of %s"):format(native.version, loam.version()), 0)
+  error(("loam.lua has version %s, the library has %s"):format(native.version, loam.version()), 0)
 end
 
--- The fields of a struct as a table: numbers, and texts that C owns.
+-- Returns the fields of a struct as a table: numbers, and strings that are copied from C.
 local function fields(struct, numbers, texts)
   local out = {}
   for name in numbers:gmatch("%S+") do out[name] = tonumber(struct[name]) end
@@ -55,7 +58,8 @@ local function fields(struct, numbers, texts)
   return out
 end
 
--- C calls `callback` back before `call` returns, which compiled code does not survive.
+-- Calls `call` with a C callback that runs `callback`. The callback runs during a C function, which
+-- LuaJIT's compiled code does not allow; so functions that use this are not compiled.
 local function with_callback(ctype, callback, call)
   local failed, why
   local c = ffi.cast(ctype, function(...)
@@ -72,7 +76,7 @@ jit.off(with_callback, true)
 
 -- ---- Life and policy
 
--- `config` has the fields of loam_config that are texts, numbers or booleans.
+-- Starts the engine. `config` has fields of loam_config: strings, numbers or booleans.
 function loam.start(config)
   local given = ffi.new("loam_config")
   given.size = ffi.sizeof(given)
@@ -89,6 +93,7 @@ function loam.policy.load(path) return check(C.loam_policy_load(path)) end
 function loam.policy.load_text(name, text) return check(C.loam_policy_load_text(name, text)) end
 function loam.policy.watch(path) return check(C.loam_policy_watch(path)) end
 
+-- Returns the live policy and the last attempt to change it, as a table.
 function loam.policy.info()
   local info = ffi.new("struct loam_policy_info")
   C.loam_policy_info(info)
@@ -97,7 +102,7 @@ function loam.policy.info()
     "name path last_error")
 end
 
--- The answer of loam_policy_inspect, as JSON text. `query` is its lines, such as "verb check".
+-- Returns the answer of loam_policy_inspect as JSON text. `query` is lines such as "verb check".
 function loam.policy.inspect(path, query)
   local pieces = {}
   local status = with_callback("loam_write_fn", function(_, text, length)
@@ -123,13 +128,13 @@ local function site_of(site)
   return found
 end
 
--- The site of a tag; or, with a table { tag, file, func, module, line }, of a place.
+-- Returns the site of a tag, or with a table { tag, file, func, module, line } the site of a place.
 function loam.site(what)
   if type(what) == "string" then return site_of(what) end
   return pointer(C.loam_site_at(ffi.new("loam_where", what)))
 end
 
--- The site of a tag at the line that calls this.
+-- Returns the site of a tag at the line that calls this function.
 function loam.here(tag)
   local at = debug.getinfo(2, "Sln")
   return loam.site { tag = tag, file = at.short_src, func = at.name, line = at.currentline }
@@ -141,13 +146,13 @@ local function leave(ok, ...)
   return ...
 end
 
--- Calls f(...); what it allocates with a nil site is of this one. Returns what f does.
+-- Calls f(...) in a scope of `site` and returns the results of f. An error of f is raised again.
 function loam.within(site, f, ...)
   C.loam_scope_enter(site_of(site))
   return leave(pcall(f, ...))
 end
 
--- ---- Memory, as in C: to be freed once
+-- ---- Memory, as in C: the caller frees each block once
 
 function loam.malloc(site, size) return pointer(C.loam_malloc(site_of(site), size)) end
 function loam.calloc(site, count, size)
@@ -160,7 +165,7 @@ function loam.realloc(site, p, size) return pointer(C.loam_realloc(site_of(site)
 function loam.free(p) C.loam_free(p) end
 function loam.usable_size(p) return tonumber(C.loam_usable_size(p)) end
 
--- Whose memory p points into.
+-- Returns the owner of the block that p points into, as a table.
 function loam.owner(p)
   local info = ffi.new("loam_owner_info")
   local status = C.loam_owner(p, info)
@@ -175,7 +180,7 @@ end
 local kinds = { "embedded", "owned", "external", "slice", "pooled" }
 local Block, Arena
 
--- The C block of a handle; an error once it is released.
+-- Returns the C block of a handle; raises an error once it is released.
 local function live(handle)
   if handle.block == nil then error("the block was released", 3) end
   return handle.block
@@ -184,7 +189,7 @@ end
 local function release(handle)
   local block = handle.block
   handle.block = nil
-  C.loam_block_release(block) -- NULL is nothing
+  C.loam_block_release(block) -- NULL is allowed
 end
 
 local function handle(kind, block)
@@ -195,7 +200,7 @@ end
 local block = {}
 block.release = release
 
--- Where its data are, as a pointer of this type; valid while a handle is kept.
+-- Returns the address of the data as a pointer of this type. It is valid while a handle is kept.
 function block:data(ctype) return ffi.cast(ctype or "void *", C.loam_block_data(live(self))) end
 function block:size() return tonumber(C.loam_block_size(live(self))) end
 function block:refcount() return tonumber(C.loam_block_refcount(live(self))) end
@@ -204,9 +209,9 @@ function block:kind() return kinds[tonumber(C.loam_block_kind_of(live(self)))] e
 function block:slice(offset, size)
   return handle(Block, C.loam_block_slice(live(self), offset, size))
 end
--- Another handle on the same block, with a reference of its own.
+-- Returns another handle on this block, with a reference of its own.
 function block:retain() return Block(C.loam_block_retain(live(self))) end
--- For C code that takes a reference over: the block, which this handle does not hold any more.
+-- Gives the reference to C code: returns the C block and leaves this handle released.
 function block:give()
   local given = live(self)
   self.block = nil
@@ -221,12 +226,12 @@ function loam.zeroed(site, size) return handle(Block, C.loam_block_zeroed(site_o
 function loam.aligned(site, alignment, size)
   return handle(Block, C.loam_block_aligned(site_of(site), alignment, size))
 end
--- `dtor` is a C function, no callback into Lua, for it may be called in any thread; or nil: then
--- what `p` points to is to outlive the block.
+-- Makes a block over memory at `p`. `dtor` is a C function, not a callback into Lua, because any
+-- thread may call it. A nil `dtor` means that the memory outlives the block.
 function loam.wrap(site, p, size, dtor, ctx)
   return handle(Block, C.loam_block_wrap(site_of(site), p, size, dtor, ctx))
 end
--- A handle for a block that C gives with a reference for us.
+-- Returns a handle for a block from C, and takes over the reference.
 function loam.take(c_block) return handle(Block, c_block) end
 
 -- ---- Arenas
@@ -242,7 +247,7 @@ function arena:finalize() return check(C.loam_arena_finalize(live(self))) end
 
 Arena = ffi.metatype("struct loam_lua_arena", { __index = arena, __gc = release })
 
--- `options`: resizable, zeroed (booleans), first (bytes).
+-- Makes an arena. `options`: resizable, zeroed (booleans), first (bytes of the first chunk).
 function loam.arena(site, options)
   local o = options or {}
   local flags = (o.zeroed and C.LOAM_ARENA_ZEROED or 0)
@@ -263,11 +268,13 @@ end
 local groups = { tag = C.LOAM_BY_TAG, strategy = C.LOAM_BY_STRATEGY,
   generation = C.LOAM_BY_GENERATION }
 
--- A list of rows, grouped by these: "tag", "strategy", "generation"; the first two if none.
+-- Returns a list of rows grouped by the arguments: "tag", "strategy" and "generation". Without
+-- arguments the rows are grouped by tag and strategy.
 function loam.rows(...)
   local keys, rows = 0, {}
   for _, name in ipairs(select("#", ...) > 0 and { ... } or { "tag", "strategy" }) do
-    keys = keys + (groups[name] or error(("rows by %s: tag, strategy, generation"):format(name), 2))
+    keys = keys
+      + (groups[name] or error(("rows by %s: use tag, strategy, generation"):format(name), 2))
   end
   local status = with_callback("loam_row_fn", function(_, row)
     rows[#rows + 1] = fields(row, "generation live_bytes live_blocks total_bytes total_blocks",
@@ -278,7 +285,8 @@ function loam.rows(...)
 end
 jit.off(loam.rows, true)
 
--- Blocks made and ended so far, by kind: { made = { embedded = 3, ... }, ended = { ... } }.
+-- Returns how many blocks were made and ended so far, by kind:
+-- { made = { embedded = 3, ... }, ended = { ... } }.
 function loam.block_stats()
   local stats, out = ffi.new("struct loam_block_stats"), { made = {}, ended = {} }
   C.loam_block_stats(stats)

@@ -1,4 +1,4 @@
--- story - what a host can do, in ten steps: examples/story.c told in LuaJIT.
+-- story - the functions of a host in ten steps: examples/story.c in LuaJIT.
 local ffi = require("ffi")
 local loam = require("loam")
 

@@ -11,7 +11,9 @@
  *   LOAM_GUARD_REPORT=0  do not report a fault in guarded memory, and do not handle SIGSEGV;
  *                        by default see guard_report in loam.h
  *
- * Any other value is reported once in a process, and the default is used. */
+ * Any other value is reported once in a process, and the default is used. A program that has more
+ * rights than the user who starts it (AT_SECURE in getauxval(3)) takes none of these variables: into
+ * such a program the dynamic linker preloads only libraries of its own folders. */
 #include "preload.h"
 
 #include <stdarg.h>
