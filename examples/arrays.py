@@ -1,4 +1,4 @@
-"""arrays - NumPy under a policy: tags, threads, an edit, a broken edit, figures, blocks."""
+"""arrays - NumPy arrays under a policy: tags, threads, an edit, a broken edit, figures, blocks."""
 
 import threading
 
@@ -21,7 +21,7 @@ def show(what, array):
     print(f"{what}: tag {owner.tag}, strategy {owner.strategy}, generation {owner.generation}")
 
 
-loam.events.logger.disabled = True  # what is refused is shown below
+loam.events.logger.disabled = True  # the refusal is printed below
 loam.policy.load(text=POLICY, name="example.lua")
 loam.numpy.install()
 

@@ -1,4 +1,4 @@
-"""compiled - arrays of code that Numba compiles, in memory that a policy decides."""
+"""compiled - arrays in code that Numba compiles, with memory that a policy chooses."""
 
 import gc
 

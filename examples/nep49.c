@@ -1,13 +1,14 @@
-/* nep49.c - NumPy's NEP 49 as its authors show it: a handler that writes the size of each block
- * into a header of 64 bytes and reports frees that say another. A policy chooses it by name. */
+/* nep49.c - the example of NumPy's NEP 49: a handler that writes the size of each block into a
+ * header of 64 bytes and reports frees with a different size. A policy chooses the handler by its
+ * name. */
 #include <loam.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER = 64 }; /* a cache line, so that what follows is aligned as malloc's */
+enum { HEADER = 64 }; /* a cache line, so the block is aligned like malloc's */
 
-/* What the handler's context counts. */
+/* The handler's context: its counters. */
 typedef struct shim {
   int live, mismatches;
 } shim;
@@ -30,7 +31,7 @@ static void *shim_calloc(void *ctx, size_t count, size_t size) {
   return begin(ctx, calloc(1, bytes + HEADER), bytes);
 }
 
-/* `size` is a best guess: it is compared, and nothing else is done with it. */
+/* `size` is a best guess, so it is only compared. */
 static void shim_free(void *ctx, void *ptr, size_t size) {
   if (!ptr) return;
   shim *s = ctx;
@@ -79,7 +80,8 @@ static int load(const char *text) {
   return 0;
 }
 
-/* An array library as NEP 49 has it: current handler in, and with each array its own. */
+/* An array library under NEP 49: it allocates with the current handler, and each array keeps the
+ * handler that made it. */
 static void as_numpy_does(void) {
   const loam_handler *before = loam_handler_set(&handler);
   const loam_handler *mine = loam_handler_get();
@@ -104,7 +106,7 @@ int main(void) {
   char *b = loam_malloc(array, 1000);
   show("an array under a policy without the handler", b);
   show("the first one, made before", a);
-  loam_free(a); /* by the handler that made it */
+  loam_free(a); /* the handler that made the block frees it */
   loam_free(b);
   loam_free(log);
 

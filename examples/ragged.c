@@ -1,5 +1,6 @@
-/* ragged.c - rows of different lengths, filled element by element, and views of them: a slice of a
- * row, one field of all rows, the last reading of each; and who keeps what alive. */
+/* ragged.c - rows of different lengths, filled element by element, and views of them: a slice of
+ * a row, one field of all rows, the first reading of each row; and how a view keeps its data
+ * alive. */
 #include <loam.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ int main(void) {
   *first = -5;
   show("nothing was copied", days);
 
-  /* The part keeps the rows alive, and nothing else. */
+  /* After this, only the view `part` keeps the rows alive. */
   loam_array_release(days);
   show("when the days are gone", part);
   loam_array_release(part);

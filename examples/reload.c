@@ -1,5 +1,5 @@
-/* reload.c - a host whose policy file is edited while it runs: the next allocations obey the new
- * text, memory already made stays what it was, and a broken edit changes nothing. */
+/* reload.c - a host whose policy file is edited while it runs. Later allocations follow the new
+ * policy, existing blocks stay unchanged, and a broken edit changes nothing. */
 #include <loam.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 static char path[] = "/tmp/loam-reload-XXXXXX";
 
-/* Saves a policy as an editor does: the old text is overwritten in place. */
+/* Saves a policy by overwriting the old text in place, as some editors do. */
 static void save(const char *strategy, const char *end) {
   FILE *file = fopen(path, "w");
   if (!file) exit(1);
@@ -20,7 +20,8 @@ static void save(const char *strategy, const char *end) {
   fclose(file);
 }
 
-/* Waits until as many loads were tried; a save is seen a moment after the file is quiet. */
+/* Waits until loam has tried `loads` loads. loam loads a saved file shortly after its last
+ * write. */
 static struct loam_policy_info wait_for(uint64_t loads) {
   struct loam_policy_info info;
   for (int i = 0; i < 1000; i++) {

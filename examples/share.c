@@ -1,6 +1,6 @@
-/* share.c - two processes and one picture: the policy says what is shared, the owner hands out a
- * handle, and the other has the picture's pages without a copy. Freed by its owner, the picture
- * stays what it was for who has it open. */
+/* share.c - two processes share one picture. The policy says which memory is shared, the owner
+ * sends a handle, and the other process maps the picture's pages without a copy. After the owner
+ * has freed the picture, a process that has it open still sees its last contents. */
 #include <loam.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,7 +30,8 @@ static uint64_t sum(const unsigned char *p) {
   return n;
 }
 
-/* The other process, a program of its own: handles come through a pipe, answers go back. */
+/* The other process, which runs as a program of its own. It reads handles from one pipe and writes
+ * answers to another. */
 static int view(int from, int to) {
   loam_share share;
   if (read(from, &share, sizeof share) != sizeof share) return 1;

@@ -1,5 +1,5 @@
-/* story.c - what a host can do, in ten steps. Other languages tell the same story, word for word:
- * see bindings/. */
+/* story.c - the functions of a host in ten steps. The bindings have the same steps in other
+ * languages, and their programs print the same lines: see story.* under bindings/. */
 #include <loam.h>
 #include <stdio.h>
 #include <string.h>

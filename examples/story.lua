@@ -1,4 +1,4 @@
--- story.lua - frames on their own, aligned for vectors; the rest where it falls.
+-- story.lua - large frames have a strategy of their own, aligned for vector instructions.
 local frames = loam.host { name = "frames", align = 64 }
 local rest = loam.host { name = "rest" }
 

@@ -1,4 +1,4 @@
-/* ten_lines.c - a host of ten lines: a policy, a site, a block, whose it is, what is live. */
+/* ten_lines.c - a host of ten lines: a policy, a site, a block, its owner, and live figures. */
 #include <loam.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
--- ten_lines.lua - tensors of 4 MiB and more apart from the rest.
+-- ten_lines.lua - tensors of 4 MiB and more have a strategy of their own.
 local scratch = loam.host { name = "scratch", align = 64 }
 local tensors = loam.host { name = "tensors", align = 64, huge = "thp" }
 

@@ -1,8 +1,8 @@
-"""workload.py - a bounded NumPy program: matrix products and sorts for a number of seconds, and on
-while there is the file that a second argument names.
+"""workload.py - a NumPy program that runs for a limited time: matrix products and sorts for a
+number of seconds, and longer while the file that the second argument names exists.
 
-Knows nothing of loam. Keeps one array of its first round to the end, and in each round makes new
-ones; says where both lie, so that the kernel can be asked about them.
+The program does not use loam. It keeps one array of its first round to the end and makes new arrays
+in each round. It prints the addresses of both, so that a script can query the kernel about them.
 """
 import os
 import sys

@@ -1,10 +1,10 @@
-/* budget.c - a manager of device memory: it tells what loam's pools ask of the driver, and gives
- * each device no more than 8 MiB.
+/* budget.c - a manager of device memory: it prints the requests of loam's pools to the driver, and
+ * allows each device at most 8 MiB.
  *
  *   cc -shared -fPIC -I.../include budget.c -o libbudget.so
  *   LOAM_MANAGER=./libbudget.so program
  *
- * Pinned and managed memory, and all else that is not in the table, is served by loam. */
+ * loam serves everything that is not in the table, such as pinned and managed memory. */
 #include <stdatomic.h>
 #include <stdio.h>
 

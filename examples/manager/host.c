@@ -1,5 +1,5 @@
 /* host.c - a host whose device memory comes from the manager that LOAM_MANAGER names: budget.c,
- * which tells what it is asked for. */
+ * which prints each request. */
 #include <stdio.h>
 
 #include "loam.h"
@@ -27,7 +27,7 @@ int main(void) {
     printf("%s\n", loam_error());
     return 1;
   }
-  loam_defer_limit(0, 0); /* what is freed goes back at once */
+  loam_defer_limit(0, 0); /* give freed memory back without delay */
   void *weights = get("weights", 6 << 20);
   void *activations = get("activations", 4 << 20); /* over the budget: or_else */
   void *more = get("weights", 4 << 20);            /* over the budget */
