@@ -542,9 +542,9 @@ LOAM_API loam_status loam_device_info(int device, struct loam_device_info *out);
  * there are. Either pointer may be NULL. Fails like loam_device_info. */
 LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total);
 
-/* Returns the device memory that loam keeps for reuse to the driver now; -1 means all devices.
- * Waits for the work in progress that may use freed memory. Returns the number of bytes given
- * back. */
+/* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
+ * devices. Waits for the work in progress that may use freed memory. Returns the number of bytes
+ * given back. */
 LOAM_API size_t loam_device_trim(int device);
 
 /* Sets how many bytes each pool of a device keeps for reuse; SIZE_MAX keeps all. The initial value
