@@ -145,8 +145,8 @@ LOAM_API void loam_on_event(loam_event_fn callback, void *ctx);
  * failure. A value other than 0 and 1 is reported (LOAM_EVENT_ENVIRONMENT) and treated as if the
  * variable were not set.
  *
- * A process with more rights than the user who started it (a set-user-ID or set-group-ID program, or
- * one with file capabilities) ignores every environment variable of loam. */
+ * A process with more rights than the user who started it (a set-user-ID or set-group-ID program,
+ * or one with file capabilities) ignores every environment variable of loam. */
 
 /* The host's own allocator, which serves strategies of `loam.system{}`. All six functions are
  * required. Any thread may call them, several at the same time. */
@@ -209,8 +209,8 @@ LOAM_API const char *loam_version(void);
 
 /* Loads the policy file at `path` and makes it live. Fails with LOAM_EIO if the file cannot be
  * read, LOAM_EPOLICY if the policy is refused, LOAM_EBUDGET if a step exceeds its time, its Lua
- * heap or a size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if another
- * user can change the file: loam_policy_watch has the rule. */
+ * heap or a size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if
+ * another user can change the file: loam_policy_watch has the rule. */
 LOAM_API loam_status loam_policy_load(const char *path);
 
 /* Loads a policy from `text` and makes it live; error messages show `name` in place of a file name
@@ -226,8 +226,8 @@ LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
  * So the file, its folder, and each symbolic link on the way with its folder must belong to one of
  * them, and neither the file nor a folder may be writable by group or others. Accepted are a folder
  * with the sticky bit, a folder on a read-only mount, and a group with the number of a user other
- * than root. A file that breaks this rule gives LOAM_EIO and LOAM_EVENT_POLICY_REFUSED, and the words
- * name the path to mend; the last good policy stays. */
+ * than root. A file that breaks this rule gives LOAM_EIO and LOAM_EVENT_POLICY_REFUSED, and the
+ * words name the path to mend; the last good policy stays. */
 LOAM_API loam_status loam_policy_watch(const char *path);
 
 /* Receives text in pieces. `text` is not terminated; it lives for the duration of the call. */
