@@ -12,7 +12,7 @@
  *                        by default see guard_report in loam.h
  *
  * Any other value is reported once in a process, and the default is used. A program that has more
- * rights than the user who starts it (AT_SECURE in getauxval(3)) takes none of these variables: into
+ * rights than the user who starts it (AT_SECURE in getauxval(3)) takes none of these. Into
  * such a program the dynamic linker preloads only libraries of its own folders. */
 #include "preload.h"
 
