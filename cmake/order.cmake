@@ -19,7 +19,7 @@ function(loam_order target)
   set(writable "  . = DATA_SEGMENT_ALIGN (")
   string(FIND "${ordered}" "${writable}" there)
   string(REGEX REPLACE "/\\* What starts.*" "" serving "${functions}")
-  string(REGEX MATCHALL "\\*[a-z_0-9]+/[a-z_0-9]+\\.c\\.o" serving "${serving}")
+  string(REGEX MATCHALL "\\*[a-z_0-9]+/[a-z_0-9/]+\\.c\\.o" serving "${serving}")
   list(APPEND serving "*pages/class.c.o") # what is inline looks up its tables
   list(JOIN serving " " serving)
   if(ordered MATCHES "\n( *\\.rodata  *: [^\n]*\n)" AND there GREATER 0)
@@ -28,7 +28,7 @@ function(loam_order target)
     set(others "EXCLUDE_FILE(${serving})")
     string(REPLACE "${writable}" "  loam_lua : { *(loam_lua) }
   .rodata.seldom : { *(${others} .rodata ${others} .rodata.*) }
-  HIDDEN(lm_seldom_read_end = .);
+  HIDDEN(lm_cold_code_rodata_end = .);
   . = ALIGN(0x10000);
 ${constants}${writable}" ordered "${ordered}")
   endif()

@@ -1,13 +1,13 @@
 /* emm.c - loam as an external memory manager: NBEP 7's table over the public functions; and the end
  * of all memory of a device. */
 #include "api/front.h"
-#include "device/cache.h"
 #include "device/defer.h"
-#include "device/make.h"
+#include "device/device_pool.h"
 #include "device/manager.h"
 #include "device/pinned.h"
+#include "device/provider.h"
 #include "os/error.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 
 /* ---- Reset */
 
@@ -18,7 +18,7 @@ typedef struct found {
   void **at;
 } found;
 
-static void note(void *ctx, lm_foreign *block) {
+static void note(void *ctx, lm_provided *block) {
   found *f = ctx;
   if (block->device != f->device) return;
   if (f->n < f->room) f->at[f->n] = block->base;
@@ -33,7 +33,7 @@ static void note_pinned(void *ctx, void *p) {
 
 static void note_all(found *f) {
   f->n = 0;
-  lm_make_each(note, f);
+  lm_provider_each(note, f);
   lm_pinned_each(f->device, note_pinned, f);
 }
 
@@ -41,11 +41,11 @@ static void note_all(found *f) {
 static bool free_some(int device) {
   found f = { .device = device };
   note_all(&f);
-  if (!f.n || !(f.at = lm_own_alloc(f.n * sizeof *f.at))) return false;
+  if (!f.n || !(f.at = lm_metadata_alloc(f.n * sizeof *f.at))) return false;
   f.room = f.n;
   note_all(&f);
   for (size_t i = 0; i < f.n && i < f.room; i++) loam_device_free(f.at[i], NULL);
-  lm_own_free(f.at);
+  lm_metadata_free(f.at);
   return f.n > f.room;
 }
 
@@ -68,7 +68,7 @@ static lm_defer queue = { .before = wait, .end = end };
 /* What is pending first, so that it is there to be given back. */
 size_t loam_device_trim(int device) {
   (void)lm_defer_flush(&queue, device);
-  size_t bytes = lm_cache_trim(device) + lm_pinned_trim(device);
+  size_t bytes = lm_device_pool_trim(device) + lm_pinned_trim(device);
   return bytes + lm_manager_flush(device);
 }
 
@@ -79,7 +79,7 @@ loam_status loam_device_reset(int device) {
   while (free_some(device)) {
   }
   (void)loam_device_trim(device);
-  lm_cache_part(device);
+  lm_device_pool_detach(device);
   lm_manager_reset(device);
   return LOAM_OK;
 }
@@ -247,6 +247,6 @@ const loam_manager *loam_manager_get(void) { return &table; }
 
 loam_status loam_manager_set(const loam_manager *m) {
   if (m == &table)
-    return lm_fail(LOAM_EINVAL, "manager \"loam\" has its memory from the one that is set");
-  return lm_manager_give(m);
+    return lm_error(LOAM_EINVAL, "manager \"loam\" has its memory from the one that is set");
+  return lm_manager_set(m);
 }

@@ -2,7 +2,7 @@
 #ifndef LM_FRONT_H
 #define LM_FRONT_H
 
-#include "device/make.h"
+#include "device/provider.h"
 #include "loam.h"
 
 /* As loam_device_alloc and its like serve one. */

@@ -3,11 +3,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/import.h"
+#include "api/device_import.h"
 #include "device/manager.h"
 #include "os/error.h"
 #include "os/thread.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 #include "service/control.h"
 
 /* An allocation of another process. */
@@ -18,7 +18,7 @@ typedef struct opened {
   char *base;
   size_t size; /* as far as it was asked for */
   unsigned count;
-  lm_import *import; /* NULL: it is the manager's to close */
+  lm_device_import *import; /* NULL: it is the manager's to close */
 } opened;
 
 /* Held while the manager is called: to open one thing twice at once must not be two of it. */
@@ -34,29 +34,29 @@ static const loam_manager *manager_of(int device, loam_status *status) {
 }
 
 /* Of a block that stands in mapped memory. */
-static loam_status show(const void *ptr, const lm_shown *block, int device, loam_ipc *out) {
+static loam_status show(const void *ptr, const lm_device_export *block, int device, loam_ipc *out) {
   if (!lm_control_is_open())
-    return lm_fail(LOAM_ESTATE,
-                   "%p: this process has no control socket, by which others would open what a "
-                   "range of addresses was cut into: start it with `control` 1, or have "
-                   "loam.device { pool = \"chunks\" }",
-                   ptr);
+    return lm_error(LOAM_ESTATE,
+                    "%p: this process has no control socket, by which others would open what a "
+                    "range of addresses was cut into: start it with `control` 1, or have "
+                    "loam.device { pool = \"chunks\" }",
+                    ptr);
   *out = (loam_ipc){ .offset = (uintptr_t)ptr - block->base, .device = device, .pid = getpid() };
-  lm_import_write(block, out->handle);
+  lm_device_import_write(block, out->handle);
   return LOAM_OK;
 }
 
 loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   loam_owner_info owner;
   loam_ipc found;
-  lm_shown block;
-  if (!out) return lm_fail(LOAM_EINVAL, "out: it is NULL");
+  lm_device_export block;
+  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
   loam_status status = loam_owner(ptr, &owner);
   if (status != LOAM_OK) return status;
   if (owner.device < 0)
-    return lm_fail(LOAM_EINVAL, "%p: it is memory of the host, not of a device", ptr);
+    return lm_error(LOAM_EINVAL, "%p: it is memory of the host, not of a device", ptr);
   const loam_manager *m = manager_of(owner.device, &status);
-  if (m && lm_export_show(ptr, &block, &status)) {
+  if (m && lm_device_export_key(ptr, &block, &status)) {
     if (status == LOAM_OK) status = show(ptr, &block, owner.device, &found);
   } else if (m) status = m->get_ipc_handle(m->ctx, owner.device, (void *)ptr, &found);
   if (status != LOAM_OK) return status;
@@ -75,16 +75,16 @@ static opened *search_locked(const loam_ipc *handle, int device) {
 
 static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, int device,
                                opened **out) {
-  opened *o = lm_own_alloc(sizeof *o);
+  opened *o = lm_metadata_alloc(sizeof *o);
   void *base;
-  if (!o) return lm_fail(LOAM_ENOMEM, "no memory to note what is opened");
+  if (!o) return lm_error(LOAM_ENOMEM, "no memory to note what is opened");
   *o = (opened){ .next = list.first, .handle = *handle, .device = device };
   o->handle.offset = 0;
-  loam_status status = lm_import_is(handle->handle)
-                           ? lm_import_open(handle->handle, device, &o->import, &base)
+  loam_status status = lm_device_import_is(handle->handle)
+                           ? lm_device_import_open(handle->handle, device, &o->import, &base)
                            : m->open_ipc_handle(m->ctx, device, &o->handle, &base);
   if (status != LOAM_OK) {
-    lm_own_free(o);
+    lm_metadata_free(o);
     return status;
   }
   o->base = base;
@@ -106,10 +106,10 @@ static loam_status use_locked(const loam_manager *m, const loam_ipc *handle, int
 
 loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out) {
   loam_status status = LOAM_OK;
-  if (!handle || !out) return lm_fail(LOAM_EINVAL, "%s: it is NULL", handle ? "out" : "handle");
+  if (!handle || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", handle ? "out" : "handle");
   const loam_manager *m = manager_of(device, &status);
   if (!m) return status;
-  lm_thread_leaf(&list.lock);
+  lm_thread_add_fork_lock(&list.lock);
   lm_lock_take(&list.lock);
   status = use_locked(m, handle, device, out);
   lm_lock_drop(&list.lock);
@@ -125,7 +125,7 @@ static opened **holder_locked(const char *at) {
 /* Taken off the list if that was its last user. */
 static loam_status leave_locked(const void *at, opened **last) {
   opened **place = holder_locked(at), *o = *place;
-  if (!o) return lm_fail(LOAM_EBADPTR, "%p: it is no memory of another process", at);
+  if (!o) return lm_error(LOAM_EBADPTR, "%p: it is no memory of another process", at);
   if (--o->count) return LOAM_OK;
   *place = o->next;
   *last = o;
@@ -138,9 +138,9 @@ loam_status loam_ipc_close(void *at) {
   lm_lock_take(&list.lock);
   loam_status status = leave_locked(at, &last);
   const loam_manager *m = last ? manager_of(last->device, &unused) : NULL;
-  if (last && last->import) lm_import_close(last->import);
+  if (last && last->import) lm_device_import_close(last->import);
   else if (m) m->close_ipc_handle(m->ctx, last->device, last->base);
   lm_lock_drop(&list.lock);
-  lm_own_free(last);
+  lm_metadata_free(last);
   return status;
 }

@@ -9,16 +9,16 @@
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/engine.h"
-#include "engine/fault.h"
-#include "engine/got.h"
+#include "engine/guard_fault.h"
+#include "engine/placement_audit.h"
 #include "heap/pool.h"
 #include "heap/sweep.h"
+#include "os/cold_code.h"
 #include "os/error.h"
-#include "os/hook.h"
-#include "os/seldom.h"
+#include "os/memory_hook.h"
 #include "os/sys.h"
 #include "os/version.h"
-#include "pages/foreign.h"
+#include "pages/provided.h"
 #include "service/control.h"
 #include "service/machine.h"
 #include "service/policy.h"
@@ -38,8 +38,8 @@ static bool is_on(const char *name, bool usual) {
   const char *value = lm_sys_getenv(name);
   if (!value || !*value) return usual;
   if (!strcmp(value, "0") || !strcmp(value, "1")) return *value == '1';
-  lm_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "%s=%.100s: it may be %s; taken as %d", name, value,
-           usual ? "1|0" : "0|1", usual);
+  lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "%s=%.100s: it may be %s; taken as %d", name,
+                 value, usual ? "1|0" : "0|1", usual);
   return usual;
 }
 
@@ -57,10 +57,10 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
   *out = (loam_config){ .size = sizeof *out };
   if (!given) return LOAM_OK;
   if (given->size < offsetof(loam_config, control))
-    return lm_fail(LOAM_EINVAL, "loam_config.size %zu: it is sizeof(loam_config)", given->size);
+    return lm_error(LOAM_EINVAL, "loam_config.size %zu: it is sizeof(loam_config)", given->size);
   memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
   const char *missing = out->system ? missing_function(out->system) : NULL;
-  if (missing) return lm_fail(LOAM_EINVAL, "loam_config.system: it has no %s", missing);
+  if (missing) return lm_error(LOAM_EINVAL, "loam_config.system: it has no %s", missing);
   return LOAM_OK;
 }
 
@@ -79,15 +79,15 @@ static loam_status start_policy(const loam_config *config) {
 }
 
 static loam_status start_as(const loam_config *config) {
-  lm_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
+  lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_policy_start();
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
-  lm_fault_want(config->guard_report);
+  lm_guard_fault_enable(config->guard_report);
   loam_status status = start_policy(config);
   if (status) return status;
-  lm_seldom_rest(); /* while there is one thread, no other CPU has to hear of it */
+  lm_cold_code_evict(); /* while there is one thread, no other CPU has to hear of it */
   (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */
   return LOAM_OK;
 }
@@ -103,7 +103,7 @@ static bool begin_from(uint32_t from) {
 static loam_status start(const loam_config *config) {
   uint32_t before = atomic_load_explicit(&state, memory_order_acquire);
   if ((before != COLD && before != STOPPED) || !begin_from(before))
-    return lm_fail(LOAM_ESTATE, "loam is started already");
+    return lm_error(LOAM_ESTATE, "loam is started already");
   loam_status status = start_as(config);
   atomic_store_explicit(&state, status ? before : RUNNING, memory_order_release);
   return status;
@@ -114,9 +114,9 @@ loam_status loam_start(const loam_config *given) {
   loam_config config;
   loam_status status = read_config(given, &config);
   if (status) return status;
-  lm_sys_calm();
+  lm_sys_cancel_off();
   status = start(&config);
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   return status;
 }
 
@@ -136,16 +136,16 @@ static void start_from_environment(void) {
 }
 
 static LM_NOINLINE void start_calmly(void) {
-  lm_sys_calm();
+  lm_sys_cancel_off();
   start_from_environment();
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
 }
 
 /* What every slow path begins with. */
 static void awake(void) {
   uint32_t now = atomic_load_explicit(&state, memory_order_acquire);
   if (lm_unlikely(now == COLD || now == STARTING)) start_calmly();
-  lm_control_revive();
+  lm_control_wake_if_asleep();
 }
 
 void loam_stop(void) {
@@ -161,7 +161,7 @@ const char *loam_version(void) { return LM_VERSION; }
 /* ---- Policy ------------------------------------------------------------------------------- */
 
 static loam_status null_argument(const char *name) {
-  return lm_fail(LOAM_EINVAL, "%s: it is NULL", name);
+  return lm_error(LOAM_EINVAL, "%s: it is NULL", name);
 }
 
 loam_status loam_policy_load(const char *path) {
@@ -184,7 +184,7 @@ loam_status loam_policy_watch(const char *path) {
   memcpy(words, loam_error(), length);
   words[length] = 0;
   loam_status watched = lm_control_watch(path);
-  return loaded ? lm_fail(loaded, "%s", words) : watched;
+  return loaded ? lm_error(loaded, "%s", words) : watched;
 }
 
 loam_status loam_policy_inspect(const char *path, const char *query, loam_write_fn write,
@@ -192,10 +192,10 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
   char *text;
   size_t length;
   if (!path || !query || !write) return null_argument("path, query or write");
-  loam_status status = lm_policy_read(path, LM_READ_TO_INSPECT, &text, &length);
+  loam_status status = lm_policy_file_read(path, LM_READ_TO_INSPECT, &text, &length);
   if (status) return status;
   status = lm_script_inspect(path, text, length, query, lm_policy_limits(), write, ctx);
-  lm_own_free(text);
+  lm_metadata_free(text);
   return status;
 }
 
@@ -254,7 +254,7 @@ loam_site *loam_scope_get(void) {
 
 /* What the slow paths end in. Success leaves errno as it was, whatever system calls it took. */
 static void *answer(void *from, void *to, size_t size, int before) {
-  if (lm_unlikely(lm_hook_wanted()) && to) lm_hook_tell(from, to, size);
+  if (lm_unlikely(lm_memory_hook_is_wanted()) && to) lm_memory_hook_call(from, to, size);
   errno = to ? before : ENOMEM;
   return to;
 }
@@ -267,12 +267,13 @@ static LM_NOINLINE void *alloc_slow(loam_site *site, size_t size, size_t align, 
 
 /* Nothing to do but to allocate. */
 static bool is_plain(void) {
-  return atomic_load_explicit(&state, memory_order_relaxed) == RUNNING && !lm_hook_wanted();
+  return atomic_load_explicit(&state, memory_order_relaxed) == RUNNING &&
+         !lm_memory_hook_is_wanted();
 }
 
 LM_INLINE void *decided_or_slow(loam_site *site, size_t size, bool zero, uintptr_t code) {
-  lm_thread *t = lm_self;
-  lm_control_revive();
+  lm_thread *t = lm_thread_self;
+  lm_control_wake_if_asleep();
   if (lm_likely(t && is_plain())) {
     loam_site *whose = site ? site : lm_engine_scope(t);
     void *p = lm_engine_decided(t, whose, size, zero, code);
@@ -286,13 +287,13 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, uintptr_t cod
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(size > LM_LARGE_MAX)) return malloc_slow(site, size, 0);
   return lm_engine_take_large(site ? site : lm_engine_scope(t), size, t, malloc_slow);
 }
 
 LM_HOT void *loam_malloc(loam_site *site, size_t size) {
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
   if (!site) site = lm_engine_scope(t);
   uint64_t key = lm_engine_key(t, site, size);
@@ -311,7 +312,7 @@ LM_INLINE void *take_by_code(lm_thread *t, size_t size, const void *code) {
 }
 
 LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   unsigned step = lm_class_step(size);
   lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
@@ -347,7 +348,7 @@ void *loam_code_learn(size_t size, const void *code, loam_site *site) {
 
 /* Where a policy tells zeroed requests from others, no lane is known by code. */
 LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   void *p = take_by_code(t, size, code);
   return lm_likely(p != NULL) ? memset(p, 0, size) : code_missed_zeroed(size, code, miss, t);
@@ -359,7 +360,7 @@ void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
   return decided_or_slow(site, size, true, size > LM_SMALL_MAX ? 0 : learnt(code, site));
 }
 
-void loam_code_forget(void) { lm_thread_raise(LM_WARY_STALE); }
+void loam_code_forget(void) { lm_thread_set_slow_all(LM_SLOW_STALE); }
 
 static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size, uintptr_t code) {
   (void)code;
@@ -367,15 +368,15 @@ static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size, uintptr_t cod
 }
 
 static LM_NOINLINE void *calloc_emptied(loam_site *site, lm_lane *lane, size_t size, uint64_t key) {
-  void *p = lm_engine_other(lm_self_or_nobody, lane, key, site, size);
+  void *p = lm_engine_other(lm_thread_self_or_empty, lane, key, site, size);
   return p ? memset(p, 0, size) : calloc_slow(site, size, 0);
 }
 
 LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   if (!lm_mul(count, size, &bytes)) {
-    lm_fail_null("%zu times %zu bytes: no address space is that large", count, size);
+    lm_error_null("%zu times %zu bytes: no address space is that large", count, size);
     return answer(NULL, NULL, 0, 0);
   }
   if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, 0);
@@ -389,29 +390,29 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 }
 
 static LM_NOINLINE void *aligned_slow(loam_site *site, size_t size, size_t alignment) {
-  lm_thread *t = lm_self;
+  lm_thread *t = lm_thread_self;
   if (lm_is_pow2(alignment)) {
-    lm_pool_note_room(size, alignment);
+    lm_pool_note_oversized(size, alignment);
     bool quick = t && is_plain();
     void *p = quick ? lm_engine_aligned(t, site ? site : lm_engine_scope(t), size, alignment)
                     : NULL;
     return p ? p : alloc_slow(site, size, alignment, false);
   }
-  lm_fail(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
+  lm_error(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
   errno = EINVAL;
   return NULL;
 }
 
 static void *aligned_asked(loam_site *site, size_t size, uintptr_t code) {
   (void)code;
-  return aligned_slow(site, size, (size_t)lm_self_or_nobody->asking);
+  return aligned_slow(site, size, (size_t)lm_thread_self_or_empty->asking);
 }
 
 /* Not from the lane at its place, at once. */
 static LM_JUMPED void *aligned_missed(loam_site *site, size_t alignment, size_t size, lm_thread *t,
                                       lm_lane *lane, uint64_t key) {
   uint64_t apart = lane->key - key;
-  lm_peeked();
+  lm_load_fence();
   if (lm_likely(apart == LM_LANE_ASKS || apart == LM_LANE_COUNTED || !apart)) {
     t->asking = (const void *)alignment;
     if (lm_likely(apart == LM_LANE_ASKS))
@@ -424,7 +425,7 @@ static LM_JUMPED void *aligned_missed(loam_site *site, size_t alignment, size_t 
 }
 
 LM_HOT void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   size_t whole = lm_align_up(size, alignment);
   if (lm_unlikely(!lm_engine_can_align(alignment, whole)))
     return aligned_slow(site, size, alignment);
@@ -442,7 +443,7 @@ static void note_caller(const void *caller) {
 }
 
 void *lm_front_realloc(loam_site *site, void *ptr, size_t size, const void *caller) {
-  lm_thread *t = lm_self;
+  lm_thread *t = lm_thread_self;
   if (lm_likely(t && size <= LM_LARGE_MAX && is_plain())) {
     void *p = lm_engine_again(t, site, ptr, size);
     if (lm_likely(p != NULL)) return p;
@@ -462,19 +463,19 @@ static LM_NOINLINE void free_slow(void *ptr, size_t guess, const void *caller,
                                   const lm_stream *on) {
   if (!ptr) return;
   int before = errno;
-  lm_control_revive();
+  lm_control_wake_if_asleep();
   if (is_early(ptr) && lm_engine_ask_foreign(ptr)) {
     errno = before;
     return;
   }
   note_caller(caller);
-  bool tell = lm_unlikely(lm_hook_wanted()) && lm_engine_usable(ptr);
+  bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_engine_usable(ptr);
   lm_engine_free_on(ptr, guess, on);
-  if (tell) lm_hook_tell(ptr, NULL, 0);
+  if (tell) lm_memory_hook_call(ptr, NULL, 0);
   errno = before;
 }
 
-static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_refused refused, const void *caller) {
+static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_located refused, const void *caller) {
   int before = errno;
   bool done = lm_engine_give_far(t, ptr, refused) || lm_pool_give_full(t, ptr, refused);
   lm_thread_leave(t);
@@ -483,7 +484,7 @@ static LM_JUMPED void free_far(void *ptr, lm_thread *t, lm_refused refused, cons
 }
 
 /* What is counted, the same as the latest. */
-static LM_JUMPED void free_near(void *ptr, lm_thread *t, lm_refused refused, const void *caller) {
+static LM_JUMPED void free_near(void *ptr, lm_thread *t, lm_located refused, const void *caller) {
   if (lm_unlikely(!lm_engine_give_near(t, ptr, refused))) {
     free_far(ptr, t, refused, caller);
     return;
@@ -493,22 +494,22 @@ static LM_JUMPED void free_near(void *ptr, lm_thread *t, lm_refused refused, con
 
 /* Not where the thread looks at once: also whatever it frees of a range that is not whole. */
 static LM_JUMPED void free_unmet(void *ptr, lm_thread *t, const void *caller) {
-  lm_refused met;
-  bool is_easy = lm_peek_first(uint64_t, &t->epoch) & LM_EPOCH_EASY;
-  lm_peeked();
-  if (is_easy) lm_pool_reach(t);
-  bool done = is_easy && lm_pool_meet(ptr, &met) && lm_pool_give_met(t, ptr, met);
+  lm_located met;
+  bool is_easy = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
+  lm_load_fence();
+  if (is_easy) lm_pool_set_reach(t);
+  bool done = is_easy && lm_pool_locate(ptr, &met) && lm_pool_give_located(t, ptr, met);
   lm_thread_leave(t);
   if (!done) free_slow(ptr, SIZE_MAX, caller, NULL);
 }
 
 /* In 128 bytes: one more line of instructions would be a cycle more. */
 LM_HOT void loam_free(void *ptr) {
-  lm_thread *t = lm_self_or_nobody;
-  lm_refused met;
+  lm_thread *t = lm_thread_self_or_empty;
+  lm_located met;
   size_t bin;
   lm_thread_begin(t);
-  if (lm_unlikely(!lm_pool_meet_near(t, ptr, &met, &bin)))
+  if (lm_unlikely(!lm_pool_locate_fast(t, ptr, &met, &bin)))
     free_unmet(ptr, t, __builtin_return_address(0));
   else if (lm_unlikely(!lm_pool_give_to(t, ptr, met, bin)))
     free_near(ptr, t, met, __builtin_return_address(0));
@@ -527,19 +528,19 @@ void loam_free_sized(void *ptr, size_t size) {
 size_t loam_usable_size(const void *ptr) { return lm_engine_usable(ptr); }
 
 LM_HOT size_t loam_live_size(const void *ptr) {
-  size_t size = lm_peek(uint64_t, &lm_engine_nested) ? 0 : lm_pool_live_size(ptr);
+  size_t size = lm_load(uint64_t, &lm_engine_nested) ? 0 : lm_pool_live_size(ptr);
   return lm_likely(size != 0) ? size : lm_engine_usable(ptr);
 }
 
 int loam_owns(const void *ptr) {
-  lm_foreign block;
-  return lm_pool_owns(ptr) || lm_make_find(ptr, &block) || lm_map_reserves(ptr);
+  lm_provided block;
+  return lm_pool_owns(ptr) || lm_provider_find(ptr, &block) || lm_map_reserves(ptr);
 }
 
 loam_status loam_owner(const void *ptr, loam_owner_info *out) {
   if (!out) return null_argument("out");
   if (lm_engine_owner(ptr, out)) return LOAM_OK;
-  return lm_fail(LOAM_EBADPTR, "%p: it is in no live block", ptr);
+  return lm_error(LOAM_EBADPTR, "%p: it is in no live block", ptr);
 }
 
 size_t loam_trim(void) { return lm_sweep_trim(); }
@@ -562,14 +563,14 @@ void *loam_managed_alloc(loam_site *site, size_t size) {
 
 void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
   unsigned all = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE | LOAM_PINNED_WRITE_COMBINED;
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   if (size <= LM_SMALL_EAGER && !(flags & ~(unsigned)(LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE))) {
     void *p = lm_engine_take_pinned(t, site ? site : lm_engine_scope(t), size, flags);
     if (lm_likely(p != NULL)) return p;
   }
   if (!(flags & ~all))
     return lm_front_make(site, &(lm_wish){ .size = size, .want = LM_WANT_PINNED, .flags = flags });
-  lm_fail(LOAM_EINVAL, "flags %#x: they are a sum of LOAM_PINNED_*", flags);
+  lm_error(LOAM_EINVAL, "flags %#x: they are a sum of LOAM_PINNED_*", flags);
   errno = EINVAL;
   return NULL;
 }
@@ -602,9 +603,9 @@ const loam_handler *loam_handler_of(loam_site *site) {
   if (!site) return &scope_handler;
   loam_handler *found = atomic_load_explicit(&site->handler, memory_order_acquire);
   if (found) return found;
-  loam_handler *made = lm_own_alloc(sizeof *made);
+  loam_handler *made = lm_metadata_alloc(sizeof *made);
   if (!made) {
-    lm_fail(LOAM_ENOMEM, "tag '%s': no memory for its handler", site->where.tag);
+    lm_error(LOAM_ENOMEM, "tag '%s': no memory for its handler", site->where.tag);
     return NULL;
   }
   *made = scope_handler;
@@ -613,7 +614,7 @@ const loam_handler *loam_handler_of(loam_site *site) {
   if (atomic_compare_exchange_strong_explicit(&site->handler, &found, made, memory_order_acq_rel,
                                               memory_order_acquire))
     return made;
-  lm_own_free(made);
+  lm_metadata_free(made);
   return found;
 }
 
@@ -633,7 +634,7 @@ const loam_handler *loam_handler_set(const loam_handler *handler) {
 /* ---- Figures and other processes ---------------------------------------------------------- */
 
 loam_status loam_got_each(loam_got_fn callback, void *ctx) {
-  return callback ? lm_got_each(callback, ctx) : null_argument("callback");
+  return callback ? lm_placement_audit_each(callback, ctx) : null_argument("callback");
 }
 
 loam_status loam_stats(struct loam_stats *out) {
@@ -643,7 +644,7 @@ loam_status loam_stats(struct loam_stats *out) {
 loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx) {
   if (!callback) return null_argument("callback");
   if (keys & ~(LOAM_BY_TAG | LOAM_BY_STRATEGY | LOAM_BY_GENERATION))
-    return lm_fail(LOAM_EINVAL, "keys %#x: they are a sum of LOAM_BY_*", (unsigned)keys);
+    return lm_error(LOAM_EINVAL, "keys %#x: they are a sum of LOAM_BY_*", (unsigned)keys);
   return lm_stats_by(keys, callback, ctx);
 }
 

@@ -14,7 +14,7 @@ static void finish(void *data, size_t size, void *ctx) {
   (void)data;
   (void)size;
   loam_array *a = ctx;
-  lm_meta_finish(a->meta, a->type);
+  lm_layout_finish(a->meta, a->type);
   loam_type_release(a->type);
   loam_block_release(a->owner);
 }
@@ -41,7 +41,7 @@ loam_array *lm_array_make(loam_site *site, loam_type *type, loam_block *owner, v
 /* Its metadata, all zero, hold nothing. */
 void lm_array_abandon(loam_array *array) { loam_block_release(&array->block); }
 
-bool lm_array_has(const loam_block *block) {
+bool lm_array_is_block(const loam_block *block) {
   return block->kind == LOAM_BLOCK_EXTERNAL && block->dtor == finish;
 }
 
@@ -59,11 +59,11 @@ static loam_status make_embedded(loam_site *site, const loam_type *type, loam_ar
 
 loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out) {
   loam_array *a;
-  if (!type || !out) return lm_fail(LOAM_EINVAL, "type or out: it is NULL");
+  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
   loam_status status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_apart(site, type, &a)
                                                           : make_embedded(site, type, &a);
   if (status) return status;
-  status = lm_meta_init(a->meta, a->type, site);
+  status = lm_layout_init(a->meta, a->type, site);
   if (status) {
     lm_array_abandon(a);
     return status;
@@ -84,7 +84,7 @@ void loam_array_release(loam_array *array) {
 
 /* ---- Over memory of others ---------------------------------------------------------------- */
 
-static bool add_reach(lm_reach *r, size_t count, ptrdiff_t stride) {
+static bool add_reach(lm_array_bounds *r, size_t count, ptrdiff_t stride) {
   ptrdiff_t far;
   if (!count) r->is_empty = true;
   if (!count) return true;
@@ -93,41 +93,42 @@ static bool add_reach(lm_reach *r, size_t count, ptrdiff_t stride) {
                  : !__builtin_add_overflow(r->high, far, &r->high);
 }
 
-loam_status lm_reach_find(const loam_type *type, const int64_t *strides, lm_reach *out) {
-  lm_reach r = { 0, 0, false };
+loam_status lm_array_bounds_of(const loam_type *type, const int64_t *strides,
+                               lm_array_bounds *out) {
+  lm_array_bounds r = { 0, 0, false };
   bool is_possible = true;
   for (; type->kind == LOAM_TYPE_FIXED && is_possible; type = type->element)
     is_possible = add_reach(&r, type->count, strides ? *strides++ : (ptrdiff_t)type->element->size);
   if (!is_possible || __builtin_add_overflow(r.high, (ptrdiff_t)type->size, &r.high) ||
       r.high > (ptrdiff_t)LM_SIZE_MAX || r.low < -(ptrdiff_t)LM_SIZE_MAX)
-    return lm_fail(LOAM_EINVAL, "strides: the array reaches beyond all addresses");
-  *out = r.is_empty ? (lm_reach){ 0, 0, true } : r;
+    return lm_error(LOAM_EINVAL, "strides: the array reaches beyond all addresses");
+  *out = r.is_empty ? (lm_array_bounds){ 0, 0, true } : r;
   return LOAM_OK;
 }
 
-static loam_status check_reach(const loam_block *block, size_t offset, lm_reach r) {
+static loam_status check_reach(const loam_block *block, size_t offset, lm_array_bounds r) {
   size_t size = loam_block_size(block);
   if (offset <= size && (size_t)-r.low <= offset && (size_t)r.high <= size - offset) return LOAM_OK;
-  return lm_fail(LOAM_EINVAL, "the array reaches from %td to %td: the block has %zu bytes",
-                 (ptrdiff_t)offset + r.low, (ptrdiff_t)offset + r.high, size);
+  return lm_error(LOAM_EINVAL, "the array reaches from %td to %td: the block has %zu bytes",
+                  (ptrdiff_t)offset + r.low, (ptrdiff_t)offset + r.high, size);
 }
 
 static loam_status check_alignment(const loam_type *type, const char *data, const size_t *meta) {
   size_t low = (uintptr_t)data;
   char words[LM_TYPE_WORDS];
   for (const loam_type *t = type; t->kind == LOAM_TYPE_FIXED; t = t->element) {
-    const lm_fixed_meta *m = lm_meta_fixed(meta);
+    const lm_fixed_layout *m = lm_layout_fixed(meta);
     if (m->size > 1) low |= (size_t)m->stride;
     meta = m->element;
   }
   if (!(low & (type->align - 1))) return LOAM_OK;
-  return lm_fail(LOAM_EINVAL, "%s: not all elements would stand at multiples of %zu",
-                 lm_type_words(words, type), type->align);
+  return lm_error(LOAM_EINVAL, "%s: not all elements would stand at multiples of %zu",
+                  lm_type_words(words, type), type->align);
 }
 
 static void set_strides(size_t *meta, const loam_type *type, const int64_t *strides) {
   for (; type->kind == LOAM_TYPE_FIXED; type = type->element) {
-    lm_fixed_meta *m = (lm_fixed_meta *)meta;
+    lm_fixed_layout *m = (lm_fixed_layout *)meta;
     m->stride = *strides++;
     meta = m->element;
   }
@@ -135,9 +136,9 @@ static void set_strides(size_t *meta, const loam_type *type, const int64_t *stri
 
 static loam_status lay_over(loam_array *a, const loam_block *block, size_t offset,
                             const int64_t *strides) {
-  lm_reach r;
-  loam_status status = lm_meta_init(a->meta, a->type, NULL); /* no pieces: no memory needed */
-  if (!status) status = lm_reach_find(a->type, strides, &r);
+  lm_array_bounds r;
+  loam_status status = lm_layout_init(a->meta, a->type, NULL); /* no pieces: no memory needed */
+  if (!status) status = lm_array_bounds_of(a->type, strides, &r);
   if (!status) status = check_reach(block, offset, r);
   if (status) return status;
   if (strides) set_strides(a->meta, a->type, strides);
@@ -146,13 +147,13 @@ static loam_status lay_over(loam_array *a, const loam_block *block, size_t offse
 
 loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
                             const int64_t *strides, loam_array **out) {
-  if (!block || !type || !out) return lm_fail(LOAM_EINVAL, "block, type or out: it is NULL");
+  if (!block || !type || !out) return lm_error(LOAM_EINVAL, "block, type or out: it is NULL");
   char words[LM_TYPE_WORDS];
   if (type->has_pieces)
-    return lm_fail(LOAM_EINVAL, "type %s: only what stands in the block itself can be wrapped",
-                   lm_type_words(words, type));
+    return lm_error(LOAM_EINVAL, "type %s: only what stands in the block itself can be wrapped",
+                    lm_type_words(words, type));
   if (loam_block_kind_of(block) == LOAM_BLOCK_POOLED)
-    return lm_fail(LOAM_EINVAL, "the block is an arena: it has pieces, no data");
+    return lm_error(LOAM_EINVAL, "the block is an arena: it has pieces, no data");
   char *data = (char *)loam_block_data(block) + offset;
   loam_array *a = lm_array_make(block->site, loam_type_retain(type), loam_block_retain(block), data,
                                 0);
@@ -168,12 +169,12 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
 
 /* ---- Places ------------------------------------------------------------------------------- */
 
-loam_status lm_spot_follow(lm_spot *spot) {
-  const lm_pointer_meta *m = lm_meta_pointer(spot->meta);
+loam_status lm_array_follow(lm_array_cursor *spot) {
+  const lm_pointer_layout *m = lm_layout_pointer(spot->meta);
   char words[LM_TYPE_WORDS];
   const char *target;
-  if (!lm_meta_follow(spot->type, m, spot->data, &target))
-    return lm_fail(LOAM_ESTATE, "%s: the pointer is NULL", lm_type_words(words, spot->type));
+  if (!lm_layout_follow(spot->type, m, spot->data, &target))
+    return lm_error(LOAM_ESTATE, "%s: the pointer is NULL", lm_type_words(words, spot->type));
   spot->data = (char *)target;
   if (m->block) spot->owner = m->block;
   spot->type = spot->type->element;
@@ -181,28 +182,28 @@ loam_status lm_spot_follow(lm_spot *spot) {
   return LOAM_OK;
 }
 
-loam_status lm_spot_follow_all(lm_spot *spot) {
+loam_status lm_array_follow_all(lm_array_cursor *spot) {
   loam_status status = LOAM_OK;
-  while (spot->type->kind == LOAM_TYPE_POINTER && !status) status = lm_spot_follow(spot);
+  while (spot->type->kind == LOAM_TYPE_POINTER && !status) status = lm_array_follow(spot);
   return status;
 }
 
-static lm_row fixed_row(lm_spot spot) {
-  const lm_fixed_meta *m = lm_meta_fixed(spot.meta);
-  lm_spot first = { spot.type->element, m->element, spot.data, spot.owner };
-  return (lm_row){ m->size, m->stride, first };
+static lm_array_row fixed_row(lm_array_cursor spot) {
+  const lm_fixed_layout *m = lm_layout_fixed(spot.meta);
+  lm_array_cursor first = { spot.type->element, m->element, spot.data, spot.owner };
+  return (lm_array_row){ m->size, m->stride, first };
 }
 
-static lm_row var_row(lm_spot spot) {
-  const lm_var_meta *m = lm_meta_var(spot.meta);
+static lm_array_row var_row(lm_array_cursor spot) {
+  const lm_var_layout *m = lm_layout_var(spot.meta);
   const lm_piece *piece = (const lm_piece *)spot.data;
-  lm_spot first = { spot.type->element, m->element, lm_meta_first(m, piece),
-                    m->block ? m->block : spot.owner };
-  return (lm_row){ piece->size, m->stride, first };
+  lm_array_cursor first = { spot.type->element, m->element, lm_layout_first(m, piece),
+                            m->block ? m->block : spot.owner };
+  return (lm_array_row){ piece->size, m->stride, first };
 }
 
-loam_status lm_spot_row(lm_spot spot, lm_row *out) {
-  loam_status status = lm_spot_follow_all(&spot);
+loam_status lm_array_dimension(lm_array_cursor spot, lm_array_row *out) {
+  loam_status status = lm_array_follow_all(&spot);
   if (status) return status;
   switch (spot.type->kind) {
     case LOAM_TYPE_FIXED: *out = fixed_row(spot); return LOAM_OK;
@@ -210,99 +211,99 @@ loam_status lm_spot_row(lm_spot spot, lm_row *out) {
     default: break;
   }
   char words[LM_TYPE_WORDS];
-  return lm_fail(LOAM_EINVAL, "type %s: it has no dimension", lm_type_words(words, spot.type));
+  return lm_error(LOAM_EINVAL, "type %s: it has no dimension", lm_type_words(words, spot.type));
 }
 
 static loam_status check_index(int64_t index, size_t count, size_t *out) {
   int64_t n = (int64_t)count, at = index < 0 ? index + n : index;
   if (at < 0 || at >= n)
-    return lm_fail(LOAM_EINVAL, "index %lld: there %s %zu element%s", (long long)index,
-                   count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+    return lm_error(LOAM_EINVAL, "index %lld: there %s %zu element%s", (long long)index,
+                    count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
   *out = (size_t)at;
   return LOAM_OK;
 }
 
-static loam_status find(lm_spot *spot, size_t count, const int64_t *index) {
+static loam_status find(lm_array_cursor *spot, size_t count, const int64_t *index) {
   for (size_t i = 0; i < count; i++) {
-    lm_row row;
+    lm_array_row row;
     size_t at = 0;
-    loam_status status = lm_spot_row(*spot, &row);
+    loam_status status = lm_array_dimension(*spot, &row);
     if (!status) status = check_index(index[i], row.count, &at);
     if (status) return status;
     *spot = row.first;
     spot->data += (ptrdiff_t)at * row.stride;
   }
-  return lm_spot_follow_all(spot);
+  return lm_array_follow_all(spot);
 }
 
 void *loam_array_at(const loam_array *array, size_t count, const int64_t *index) {
-  if (!array || (count && !index)) return lm_fail_null("array or index: it is NULL");
-  lm_spot spot = lm_array_spot(array);
+  if (!array || (count && !index)) return lm_error_null("array or index: it is NULL");
+  lm_array_cursor spot = lm_array_start(array);
   return find(&spot, count, index) ? NULL : spot.data;
 }
 
 /* ---- Filling ------------------------------------------------------------------------------ */
 
 loam_status lm_array_check_writable(const loam_array *a) {
-  return a->is_readonly ? lm_fail(LOAM_ESTATE, "the array is read-only: its memory is another's")
+  return a->is_readonly ? lm_error(LOAM_ESTATE, "the array is read-only: its memory is another's")
                         : LOAM_OK;
 }
 
 static loam_status check_pool(const loam_block *block) {
   return loam_block_kind_of(block) == LOAM_BLOCK_POOLED
              ? LOAM_OK
-             : lm_fail(LOAM_ESTATE, "its pieces are not of an arena: they cannot be resized");
+             : lm_error(LOAM_ESTATE, "its pieces are not of an arena: they cannot be resized");
 }
 
 /* Pieces of elements that go, go before them. */
-static loam_status resize_var(const loam_type *type, const lm_var_meta *m, lm_piece *piece,
+static loam_status resize_var(const loam_type *type, const lm_var_layout *m, lm_piece *piece,
                               size_t count) {
   size_t bytes, each = type->element->size;
   if (m->offset || m->stride != (ptrdiff_t)each)
-    return lm_fail(LOAM_ESTATE, "a row of selected fields: resize that of the whole array");
+    return lm_error(LOAM_ESTATE, "a row of selected fields: resize that of the whole array");
   if (!lm_mul(count, each, &bytes) || bytes > LM_SIZE_MAX)
-    return lm_fail(LOAM_ENOMEM, "%zu elements of %zu bytes: no address space is that large", count,
-                   each);
+    return lm_error(LOAM_ENOMEM, "%zu elements of %zu bytes: no address space is that large", count,
+                    each);
   for (size_t i = count; i < piece->size; i++)
-    lm_piece_drop(type->element, m->element, piece->begin + (ptrdiff_t)i * m->stride);
-  loam_status status = lm_piece_resize(m->block, &piece->begin, bytes);
+    lm_layout_piece_free(type->element, m->element, piece->begin + (ptrdiff_t)i * m->stride);
+  loam_status status = lm_layout_piece_resize(m->block, &piece->begin, bytes);
   if (status && count < piece->size) status = LOAM_OK; /* as large as before, and used less */
   if (!status) piece->size = count;
   return status;
 }
 
-static loam_status fill_pointer(const loam_type *type, const lm_pointer_meta *m, char **pointer,
+static loam_status fill_pointer(const loam_type *type, const lm_pointer_layout *m, char **pointer,
                                 size_t count) {
-  if (count != 1) return lm_fail(LOAM_EINVAL, "%zu elements: a pointer has one target", count);
+  if (count != 1) return lm_error(LOAM_EINVAL, "%zu elements: a pointer has one target", count);
   size_t size = type->element->size ? type->element->size : 1;
-  return *pointer ? LOAM_OK : lm_piece_resize(m->block, pointer, size);
+  return *pointer ? LOAM_OK : lm_layout_piece_resize(m->block, pointer, size);
 }
 
 loam_status loam_array_resize(loam_array *array, size_t count) {
-  if (!array) return lm_fail(LOAM_EINVAL, "array: it is NULL");
+  if (!array) return lm_error(LOAM_EINVAL, "array: it is NULL");
   const loam_type *type = array->type;
   char words[LM_TYPE_WORDS];
   if (type->kind != LOAM_TYPE_VAR && type->kind != LOAM_TYPE_POINTER)
-    return lm_fail(LOAM_EINVAL, "type %s: only a row of a var dimension can be resized",
-                   lm_type_words(words, type));
+    return lm_error(LOAM_EINVAL, "type %s: only a row of a var dimension can be resized",
+                    lm_type_words(words, type));
   loam_status status = lm_array_check_writable(array);
   if (!status) status = check_pool(*(loam_block *const *)array->meta);
   if (status) return status;
   if (type->kind == LOAM_TYPE_POINTER)
-    return fill_pointer(type, lm_meta_pointer(array->meta), (char **)array->data, count);
-  return resize_var(type, lm_meta_var(array->meta), (lm_piece *)array->data, count);
+    return fill_pointer(type, lm_layout_pointer(array->meta), (char **)array->data, count);
+  return resize_var(type, lm_layout_var(array->meta), (lm_piece *)array->data, count);
 }
 
 loam_status loam_array_append(loam_array *array, const void *element) {
-  if (!array || !element) return lm_fail(LOAM_EINVAL, "array or element: it is NULL");
+  if (!array || !element) return lm_error(LOAM_EINVAL, "array or element: it is NULL");
   const loam_type *type = array->type;
   char words[LM_TYPE_WORDS];
   if (type->kind != LOAM_TYPE_VAR)
-    return lm_fail(LOAM_EINVAL, "type %s: it is not a row of a var dimension",
-                   lm_type_words(words, type));
+    return lm_error(LOAM_EINVAL, "type %s: it is not a row of a var dimension",
+                    lm_type_words(words, type));
   if (type->element->has_pieces)
-    return lm_fail(LOAM_EINVAL, "%s: resize the row and fill the new element in its place",
-                   lm_type_words(words, type->element));
+    return lm_error(LOAM_EINVAL, "%s: resize the row and fill the new element in its place",
+                    lm_type_words(words, type->element));
   lm_piece *piece = (lm_piece *)array->data;
   size_t each = type->element->size, last = piece->size;
   size_t within = (size_t)((uintptr_t)element - (uintptr_t)piece->begin);
@@ -324,7 +325,7 @@ static char empty[1]; /* where text of no bytes begins */
 
 static loam_status set_text(loam_block *block, lm_piece *piece, const char *bytes, size_t size) {
   char *begin = piece->size ? piece->begin : NULL;
-  loam_status status = lm_piece_resize(block, &begin, size);
+  loam_status status = lm_layout_piece_resize(block, &begin, size);
   if (status) return status;
   if (size) memcpy(begin, bytes, size);
   *piece = (lm_piece){ size ? begin : empty, size };
@@ -332,12 +333,12 @@ static loam_status set_text(loam_block *block, lm_piece *piece, const char *byte
 }
 
 loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
-  if (!array || (size && !bytes)) return lm_fail(LOAM_EINVAL, "array or bytes: it is NULL");
+  if (!array || (size && !bytes)) return lm_error(LOAM_EINVAL, "array or bytes: it is NULL");
   char words[LM_TYPE_WORDS];
   if (!lm_type_is_text(value_type(array->type)->kind))
-    return lm_fail(LOAM_EINVAL, "type %s: it is not a string or bytes",
-                   lm_type_words(words, array->type));
-  loam_block *block = lm_meta_text(array->meta)->block;
+    return lm_error(LOAM_EINVAL, "type %s: it is not a string or bytes",
+                    lm_type_words(words, array->type));
+  loam_block *block = lm_layout_text(array->meta)->block;
   loam_status status = lm_array_check_writable(array);
   if (!status) status = check_pool(block);
   return status ? status : set_text(block, (lm_piece *)array->data, bytes, size);
@@ -353,7 +354,7 @@ size_t loam_array_dims(const loam_array *array, size_t most, size_t *shape, int6
   const size_t *meta = array->meta;
   size_t n = 0;
   for (const loam_type *t = array->type; t->kind == LOAM_TYPE_FIXED; t = t->element, n++) {
-    const lm_fixed_meta *m = lm_meta_fixed(meta);
+    const lm_fixed_layout *m = lm_layout_fixed(meta);
     if (n < most && shape) shape[n] = m->size;
     if (n < most && strides) strides[n] = m->stride;
     meta = m->element;
@@ -362,8 +363,8 @@ size_t loam_array_dims(const loam_array *array, size_t most, size_t *shape, int6
 }
 
 loam_status loam_array_info(const loam_array *array, struct loam_array_info *out) {
-  if (!array || !out) return lm_fail(LOAM_EINVAL, "array or out: it is NULL");
-  lm_spot spot = lm_array_spot(array);
+  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  lm_array_cursor spot = lm_array_start(array);
   *out = (struct loam_array_info){ .type = array->type,
                                    .data = array->data,
                                    .block = spot.owner,
@@ -376,5 +377,5 @@ loam_status loam_array_info(const loam_array *array, struct loam_array_info *out
 bool lm_array_is_valid(const loam_array *a) {
   if (!loam_block_refcount(&a->block) || !lm_type_is_valid(a->type)) return false;
   if (a->owner && !loam_block_refcount(a->owner)) return false;
-  return lm_meta_is_valid(a->meta, a->type);
+  return lm_layout_is_valid(a->meta, a->type);
 }

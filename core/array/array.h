@@ -7,7 +7,7 @@
 #ifndef LM_ARRAY_H
 #define LM_ARRAY_H
 
-#include "array/meta.h"
+#include "array/layout.h"
 
 struct loam_array {
   loam_block block; /* external, to its own embedded data */
@@ -29,40 +29,41 @@ loam_array *lm_array_make(loam_site *site, loam_type *type, loam_block *owner, v
 void lm_array_abandon(loam_array *array);
 
 /* Whether the block is an array's own. */
-bool lm_array_has(const loam_block *block);
+bool lm_array_is_block(const loam_block *block);
 
 /* Where one walks through an array: what stands at `data`. */
-typedef struct lm_spot {
+typedef struct lm_array_cursor {
   const loam_type *type;
   const size_t *meta;
   char *data;
   loam_block *owner; /* of data; not retained */
-} lm_spot;
+} lm_array_cursor;
 
-LM_INLINE lm_spot lm_array_spot(const loam_array *a) {
-  return (lm_spot){ a->type, a->meta, a->data, a->owner ? a->owner : (loam_block *)&a->block };
+LM_INLINE lm_array_cursor lm_array_start(const loam_array *a) {
+  return (lm_array_cursor){ a->type, a->meta, a->data,
+                            a->owner ? a->owner : (loam_block *)&a->block };
 }
 
 /* At the target of a pointer; of all pointers that come first. LOAM_ESTATE where one is NULL. */
-loam_status lm_spot_follow(lm_spot *spot);
-loam_status lm_spot_follow_all(lm_spot *spot);
+loam_status lm_array_follow(lm_array_cursor *spot);
+loam_status lm_array_follow_all(lm_array_cursor *spot);
 
 /* The dimension that comes first, pointers to it followed: how many elements, how far apart, and
  * the place of the first. LOAM_EINVAL if there is none. */
-typedef struct lm_row {
+typedef struct lm_array_row {
   size_t count;
   ptrdiff_t stride;
-  lm_spot first; /* its data are NULL where there are no elements */
-} lm_row;
-loam_status lm_spot_row(lm_spot spot, lm_row *out);
+  lm_array_cursor first; /* its data are NULL where there are no elements */
+} lm_array_row;
+loam_status lm_array_dimension(lm_array_cursor spot, lm_array_row *out);
 
 /* How many bytes below and above the first one the elements of fixed dimensions reach; 0 if there
  * are none. Strides as for loam_array_wrap. */
-typedef struct lm_reach {
+typedef struct lm_array_bounds {
   ptrdiff_t low, high;
   bool is_empty;
-} lm_reach;
-loam_status lm_reach_find(const loam_type *type, const int64_t *strides, lm_reach *out);
+} lm_array_bounds;
+loam_status lm_array_bounds_of(const loam_type *type, const int64_t *strides, lm_array_bounds *out);
 
 bool lm_array_is_valid(const loam_array *array);
 

@@ -96,8 +96,8 @@ static loam_status fail_at(const parser *p, const char *at, const char *format, 
   va_start(arguments, format);
   vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
-  return lm_fail(LOAM_EINVAL, "type %s: %s: %s", lm_quote(shown, sizeof shown, p->text), where,
-                 what);
+  return lm_error(LOAM_EINVAL, "type %s: %s: %s", lm_error_quote(shown, sizeof shown, p->text),
+                  where, what);
 }
 
 /* The token that comes next, as a person would name it. */
@@ -107,7 +107,7 @@ static const char *found(const parser *p, char out[LM_TYPE_WORDS]) {
   size_t length = p->length < sizeof text ? p->length : sizeof text - 1;
   memcpy(text, p->at, length);
   text[length] = 0;
-  return lm_quote(out, LM_TYPE_WORDS, text);
+  return lm_error_quote(out, LM_TYPE_WORDS, text);
 }
 
 static loam_status fail_expected(const parser *p, const char *what) {
@@ -115,7 +115,7 @@ static loam_status fail_expected(const parser *p, const char *what) {
   return fail_at(p, p->at, "expected %s, found %s", what, found(p, shown));
 }
 
-static loam_status fail_memory(void) { return lm_fail(LOAM_ENOMEM, "no memory for a type"); }
+static loam_status fail_memory(void) { return lm_error(LOAM_ENOMEM, "no memory for a type"); }
 
 /* What type.c refuses, with the place where that type begins. */
 static loam_status placed(const parser *p, const char *at, loam_status status) {
@@ -312,7 +312,7 @@ static loam_status parse_field_name(parser *p, fields *f) {
     if (strcmp(f->letters + f->name[i], name) != 0) continue;
     char shown[LM_TYPE_WORDS];
     return fail_at(p, p->at, "the struct has a field %s already",
-                   lm_quote(shown, sizeof shown, name));
+                   lm_error_quote(shown, sizeof shown, name));
   }
   advance(p);
   return LOAM_OK;
@@ -401,6 +401,6 @@ loam_status lm_datashape_parse(const char *text, loam_type **out) {
 }
 
 loam_status loam_type_parse(const char *text, loam_type **out) {
-  if (!text || !out) return lm_fail(LOAM_EINVAL, "text or out: it is NULL");
+  if (!text || !out) return lm_error(LOAM_EINVAL, "text or out: it is NULL");
   return lm_datashape_parse(text, out);
 }

@@ -42,7 +42,7 @@ static void end_lent(DLManagedTensor *tensor) {
 
 static loam_status refuse(const loam_type *type, const char *why) {
   char words[LM_TYPE_WORDS];
-  return lm_fail(LOAM_EUNSUPPORTED, "%s: %s", lm_type_words(words, type), why);
+  return lm_error(LOAM_EUNSUPPORTED, "%s: %s", lm_type_words(words, type), why);
 }
 
 /* A float that is missing is a NaN for those who do not know the mark. */
@@ -75,26 +75,26 @@ static loam_status set_dim(DLTensor *t, int i, size_t count, ptrdiff_t stride, s
   t->shape[i] = (int64_t)count;
   t->strides[i] = stride / (ptrdiff_t)each;
   if (count < 2 || stride % (ptrdiff_t)each == 0) return LOAM_OK;
-  return lm_fail(LOAM_EUNSUPPORTED,
-                 "dimension %d has elements of %zu bytes %td bytes apart: a tensor's are whole "
-                 "elements apart",
-                 i + 1, each, stride);
+  return lm_error(LOAM_EUNSUPPORTED,
+                  "dimension %d has elements of %zu bytes %td bytes apart: a tensor's are whole "
+                  "elements apart",
+                  i + 1, each, stride);
 }
 
 /* The first dimension is the row, which may be one of a var dimension; the rest is fixed. */
-static loam_status set_dims(DLTensor *t, const lm_row *row, size_t each) {
+static loam_status set_dims(DLTensor *t, const lm_array_row *row, size_t each) {
   if (!t->ndim) return LOAM_OK;
   loam_status status = set_dim(t, 0, row->count, row->stride, each);
   const size_t *meta = row->first.meta;
   for (int i = 1; i < t->ndim && !status; i++) {
-    const lm_fixed_meta *m = lm_meta_fixed(meta);
+    const lm_fixed_layout *m = lm_layout_fixed(meta);
     status = set_dim(t, i, m->size, m->stride, each);
     meta = m->element;
   }
   return status;
 }
 
-static loam_status lend(const lm_row *row, size_t ndim, const loam_type *element, lent *l) {
+static loam_status lend(const lm_array_row *row, size_t ndim, const loam_type *element, lent *l) {
   const loam_type *scalar = scalar_of(element);
   l->tensor.dl_tensor = (DLTensor){ .data = row->first.data,
                                     .device = { DL_CPU, 0 },
@@ -105,7 +105,7 @@ static loam_status lend(const lm_row *row, size_t ndim, const loam_type *element
   return set_dims(&l->tensor.dl_tensor, row, scalar->size);
 }
 
-static loam_status make_lent(const loam_array *array, const lm_row *row, bool has_row,
+static loam_status make_lent(const loam_array *array, const lm_array_row *row, bool has_row,
                              DLManagedTensor **out) {
   const loam_type *element;
   size_t ndim = count_dims(row->first.type, &element) + has_row;
@@ -125,15 +125,15 @@ static loam_status make_lent(const loam_array *array, const lm_row *row, bool ha
 }
 
 loam_status loam_array_to_dlpack(const loam_array *array, DLManagedTensor **out) {
-  if (!array || !out) return lm_fail(LOAM_EINVAL, "array or out: it is NULL");
+  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
   if (array->is_readonly)
-    return lm_fail(LOAM_EUNSUPPORTED, "the array is read-only, which DLPack cannot say");
-  lm_spot spot = lm_array_spot(array);
-  loam_status status = lm_spot_follow_all(&spot);
+    return lm_error(LOAM_EUNSUPPORTED, "the array is read-only, which DLPack cannot say");
+  lm_array_cursor spot = lm_array_start(array);
+  loam_status status = lm_array_follow_all(&spot);
   if (status) return status;
   bool has_row = spot.type->kind == LOAM_TYPE_VAR || spot.type->kind == LOAM_TYPE_FIXED;
-  lm_row row = { .count = 1, .first = spot };
-  if (has_row) status = lm_spot_row(spot, &row);
+  lm_array_row row = { .count = 1, .first = spot };
+  if (has_row) status = lm_array_dimension(spot, &row);
   return status ? status : make_lent(array, &row, has_row, out);
 }
 
@@ -143,17 +143,17 @@ static loam_status check_tensor(const DLTensor *t, loam_type_kind *kind) {
   int32_t device = t->device.device_type;
   if (device != DL_CPU && device != DL_CUDA_HOST && device != DL_ROCM_HOST &&
       device != DL_CUDA_MANAGED)
-    return lm_fail(LOAM_EUNSUPPORTED, "the tensor is on a device of type %d, not in host memory",
-                   device);
+    return lm_error(LOAM_EUNSUPPORTED, "the tensor is on a device of type %d, not in host memory",
+                    device);
   if (!find_kind(t->dtype, kind))
-    return lm_fail(LOAM_EUNSUPPORTED, "the tensor's elements are of code %d, %d bits, %d lanes",
-                   t->dtype.code, t->dtype.bits, t->dtype.lanes);
+    return lm_error(LOAM_EUNSUPPORTED, "the tensor's elements are of code %d, %d bits, %d lanes",
+                    t->dtype.code, t->dtype.bits, t->dtype.lanes);
   if (t->ndim < 0 || t->ndim >= LM_TYPE_DEPTH || (t->ndim && !t->shape))
-    return lm_fail(LOAM_EINVAL, "the tensor has %d dimensions", t->ndim);
+    return lm_error(LOAM_EINVAL, "the tensor has %d dimensions", t->ndim);
   for (int i = 0; i < t->ndim; i++)
     if (t->shape[i] < 0)
-      return lm_fail(LOAM_EINVAL, "dimension %d of the tensor has %lld elements", i + 1,
-                     (long long)t->shape[i]);
+      return lm_error(LOAM_EINVAL, "dimension %d of the tensor has %lld elements", i + 1,
+                      (long long)t->shape[i]);
   return LOAM_OK;
 }
 
@@ -169,8 +169,8 @@ static loam_status type_of(const DLTensor *t, loam_type_kind kind, loam_type **o
 static loam_status strides_of(const DLTensor *t, size_t each, int64_t *strides) {
   for (int i = 0; i < t->ndim; i++)
     if (__builtin_mul_overflow(t->strides[i], (int64_t)each, &strides[i]))
-      return lm_fail(LOAM_EINVAL, "dimension %d of the tensor has a stride of %lld elements", i + 1,
-                     (long long)t->strides[i]);
+      return lm_error(LOAM_EINVAL, "dimension %d of the tensor has a stride of %lld elements",
+                      i + 1, (long long)t->strides[i]);
   return LOAM_OK;
 }
 
@@ -185,8 +185,8 @@ static void end_tensor(void *ptr, size_t size, void *ctx) {
 static loam_status wrap(DLManagedTensor *tensor, const loam_type *type, const int64_t *strides,
                         loam_array **out) {
   const DLTensor *t = &tensor->dl_tensor;
-  lm_reach r;
-  loam_status status = lm_reach_find(type, strides, &r);
+  lm_array_bounds r;
+  loam_status status = lm_array_bounds_of(type, strides, &r);
   if (status) return status;
   char *first = (char *)t->data + t->byte_offset;
   loam_block *block = loam_block_wrap(NULL, first + r.low, (size_t)(r.high - r.low), NULL, NULL);
@@ -201,7 +201,7 @@ static loam_status wrap(DLManagedTensor *tensor, const loam_type *type, const in
 }
 
 loam_status loam_array_from_dlpack(DLManagedTensor *tensor, loam_array **out) {
-  if (!tensor || !out) return lm_fail(LOAM_EINVAL, "tensor or out: it is NULL");
+  if (!tensor || !out) return lm_error(LOAM_EINVAL, "tensor or out: it is NULL");
   const DLTensor *t = &tensor->dl_tensor;
   int64_t strides[LM_TYPE_DEPTH];
   loam_type_kind kind = LOAM_TYPE_BOOL;

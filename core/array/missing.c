@@ -56,15 +56,15 @@ bool lm_missing_is(const loam_type *value, const char *data) {
 
 static loam_status fail_option(const loam_array *array) {
   char words[LM_TYPE_WORDS];
-  return lm_fail(LOAM_EINVAL, "type %s: it is not an option", lm_type_words(words, array->type));
+  return lm_error(LOAM_EINVAL, "type %s: it is not an option", lm_type_words(words, array->type));
 }
 
 loam_status loam_array_omit(loam_array *array) {
-  if (!array) return lm_fail(LOAM_EINVAL, "array: it is NULL");
+  if (!array) return lm_error(LOAM_EINVAL, "array: it is NULL");
   if (array->type->kind != LOAM_TYPE_OPTION) return fail_option(array);
   loam_status status = lm_array_check_writable(array);
   if (status) return status;
-  lm_piece_drop(array->type, array->meta, array->data);
+  lm_layout_piece_free(array->type, array->meta, array->data);
   lm_missing_set(array->type->element, array->data);
   return LOAM_OK;
 }

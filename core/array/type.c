@@ -113,13 +113,13 @@ const char *lm_type_words(char out[LM_TYPE_WORDS], const loam_type *type) {
 
 /* ---- Making */
 
-static loam_status fail_memory(void) { return lm_fail(LOAM_ENOMEM, "no memory for a type"); }
+static loam_status fail_memory(void) { return lm_error(LOAM_ENOMEM, "no memory for a type"); }
 
 static loam_status check_limits(size_t depth, size_t length) {
   if (depth > LM_TYPE_DEPTH)
-    return lm_fail(LOAM_EINVAL, "the type is more than %d levels deep", LM_TYPE_DEPTH);
+    return lm_error(LOAM_EINVAL, "the type is more than %d levels deep", LM_TYPE_DEPTH);
   if (length > LM_TYPE_TEXT)
-    return lm_fail(LOAM_EINVAL, "the type's text is longer than %d bytes", LM_TYPE_TEXT);
+    return lm_error(LOAM_EINVAL, "the type's text is longer than %d bytes", LM_TYPE_TEXT);
   return LOAM_OK;
 }
 
@@ -160,8 +160,8 @@ loam_status lm_type_fixed(size_t count, loam_type *element, loam_type **out) {
   if (count > LM_SIZE_MAX || !lm_mul(count, element->size, &size) || size > LM_SIZE_MAX) {
     size_t each = element->size;
     loam_type_release(element);
-    return lm_fail(LOAM_EINVAL, "%zu elements of %zu bytes: no address space is that large", count,
-                   each);
+    return lm_error(LOAM_EINVAL, "%zu elements of %zu bytes: no address space is that large", count,
+                    each);
   }
   char before[32];
   snprintf(before, sizeof before, "%zu * ", count);
@@ -200,7 +200,7 @@ loam_status lm_type_option(loam_type *value, loam_type **out) {
     char words[LM_TYPE_WORDS];
     lm_type_words(words, value);
     loam_type_release(value);
-    return lm_fail(LOAM_EINVAL, "?%s: only a scalar, a string or bytes can be missing", words);
+    return lm_error(LOAM_EINVAL, "?%s: only a scalar, a string or bytes can be missing", words);
   }
   loam_type like = { .kind = LOAM_TYPE_OPTION,
                      .size = value->size,
@@ -228,7 +228,7 @@ static loam_status lay_out(loam_type *type) {
     if (f->type->has_pieces) type->has_pieces = true;
     if (f->type->depth > depth) depth = f->type->depth;
     if (at > LM_SIZE_MAX)
-      return lm_fail(LOAM_EINVAL, "a struct of %zu bytes: no address space is that large", at);
+      return lm_error(LOAM_EINVAL, "a struct of %zu bytes: no address space is that large", at);
   }
   type->size = lm_align_up(at, type->align);
   type->meta = meta;
@@ -238,13 +238,13 @@ static loam_status lay_out(loam_type *type) {
 
 static loam_status check_names(size_t count, const char *const *names) {
   if (!count || count > LM_TYPE_FIELDS)
-    return lm_fail(LOAM_EINVAL, "a struct of %zu fields: it has 1 to %d", count, LM_TYPE_FIELDS);
+    return lm_error(LOAM_EINVAL, "a struct of %zu fields: it has 1 to %d", count, LM_TYPE_FIELDS);
   for (size_t i = 0; i < count; i++) {
     for (size_t k = 0; k < i; k++) {
       if (strcmp(names[i], names[k]) != 0) continue;
       char name[64];
-      return lm_fail(LOAM_EINVAL, "the struct has two fields %s",
-                     lm_quote(name, sizeof name, names[i]));
+      return lm_error(LOAM_EINVAL, "the struct has two fields %s",
+                      lm_error_quote(name, sizeof name, names[i]));
     }
   }
   return LOAM_OK;
@@ -337,7 +337,7 @@ int loam_type_equal(const loam_type *a, const loam_type *b) {
 }
 
 loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
-  if (!type || !out) return lm_fail(LOAM_EINVAL, "type or out: it is NULL");
+  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
   *out = (struct loam_type_info){ .kind = type->kind,
                                   .size = type->size,
                                   .align = type->align,
@@ -347,13 +347,13 @@ loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
 }
 
 loam_status loam_type_field(const loam_type *type, size_t index, struct loam_type_field *out) {
-  if (!type || !out) return lm_fail(LOAM_EINVAL, "type or out: it is NULL");
+  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
   if (type->kind != LOAM_TYPE_STRUCT) {
     char words[LM_TYPE_WORDS];
-    return lm_fail(LOAM_EINVAL, "type %s: it is not a struct", lm_type_words(words, type));
+    return lm_error(LOAM_EINVAL, "type %s: it is not a struct", lm_type_words(words, type));
   }
   if (index >= type->count)
-    return lm_fail(LOAM_EINVAL, "field %zu: the struct has %zu", index, type->count);
+    return lm_error(LOAM_EINVAL, "field %zu: the struct has %zu", index, type->count);
   const lm_field *f = &type->fields[index];
   *out = (struct loam_type_field){ .name = f->name, .type = f->type, .offset = f->offset };
   return LOAM_OK;

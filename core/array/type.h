@@ -1,7 +1,7 @@
 /* type.h - what the elements of an array are: immutable trees, counted by reference.
  *
  * A type knows its own text (the canonical datashape), the C layout of one value, and how many
- * bytes its metadata takes in an array (meta.h). Two types are equal when their texts are. */
+ * bytes its metadata takes in an array (layout.h). Two types are equal when their texts are. */
 #ifndef LM_TYPE_H
 #define LM_TYPE_H
 

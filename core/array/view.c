@@ -54,8 +54,8 @@ static bool is_done(const view *v, at where) { return where.index == v->indices 
 static loam_status resolve_one(int64_t start, size_t count, size_t which, step *out) {
   int64_t n = (int64_t)count, i = start < 0 ? start + n : start;
   if (i < 0 || i >= n)
-    return lm_fail(LOAM_EINVAL, "index %zu is %lld: there %s %zu element%s", which + 1,
-                   (long long)start, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+    return lm_error(LOAM_EINVAL, "index %zu is %lld: there %s %zu element%s", which + 1,
+                    (long long)start, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
   *out = (step){ (size_t)i, 1, 1, true, false };
   return LOAM_OK;
 }
@@ -68,7 +68,7 @@ static int64_t clamp(int64_t i, int64_t low, int64_t high) {
 static loam_status resolve(const loam_index *x, size_t count, size_t which, step *out) {
   if (!x->step) return resolve_one(x->start, count, which, out);
   if (x->step == INT64_MIN)
-    return lm_fail(LOAM_EINVAL, "index %zu: a step of %lld", which + 1, (long long)x->step);
+    return lm_error(LOAM_EINVAL, "index %zu: a step of %lld", which + 1, (long long)x->step);
   int64_t n = (int64_t)count, s = x->step, low = s < 0 ? -1 : 0, high = s < 0 ? n - 1 : n;
   int64_t start = x->start, stop = x->stop;
   start = start == LOAM_OPEN ? (s < 0 ? high : low)
@@ -107,15 +107,16 @@ static void look_at_row(rows *r, size_t count) {
   if (r->status) {
     char why[256];
     snprintf(why, sizeof why, "%s", loam_error());
-    lm_fail(r->status, "%s in row %zu", why, r->seen);
+    lm_error(r->status, "%s in row %zu", why, r->seen);
   } else if (!r->seen++) {
     r->step = s;
     r->first = count;
   } else if (s.start != r->step.start || s.count != r->step.count) {
-    r->status = lm_fail(LOAM_EINVAL,
-                        "index %zu: of the %zu elements of row %zu it takes others than of the %zu "
-                        "of row 0; index each row by itself",
-                        r->which + 1, count, r->seen - 1, r->first);
+    r->status = lm_error(
+        LOAM_EINVAL,
+        "index %zu: of the %zu elements of row %zu it takes others than of the %zu "
+        "of row 0; index each row by itself",
+        r->which + 1, count, r->seen - 1, r->first);
   }
 }
 
@@ -132,7 +133,7 @@ static void look_along(rows *r, const loam_type *type, const size_t *meta, const
 
 static void look_at_var(rows *r, const loam_type *type, const size_t *meta, const char *data,
                         size_t index) {
-  const lm_var_meta *m = lm_meta_var(meta);
+  const lm_var_layout *m = lm_layout_var(meta);
   const lm_piece *piece = (const lm_piece *)data;
   if (index == r->which) {
     look_at_row(r, piece->size);
@@ -141,7 +142,7 @@ static void look_at_var(rows *r, const loam_type *type, const size_t *meta, cons
   step s = r->v->step[index];
   if (s.is_whole) s.count = piece->size;
   if (!s.count) return;
-  look_along(r, type->element, m->element, lm_meta_first(m, piece), m->stride, &s, index);
+  look_along(r, type->element, m->element, lm_layout_first(m, piece), m->stride, &s, index);
 }
 
 /* Behind a NULL pointer there is no row; it is refused when it is followed. */
@@ -150,11 +151,11 @@ static void look(rows *r, const loam_type *type, const size_t *meta, const char 
   if (type->kind == LOAM_TYPE_VAR) {
     look_at_var(r, type, meta, data, index);
   } else if (type->kind == LOAM_TYPE_POINTER) {
-    const lm_pointer_meta *m = lm_meta_pointer(meta);
+    const lm_pointer_layout *m = lm_layout_pointer(meta);
     const char *target;
-    if (lm_meta_follow(type, m, data, &target)) look(r, type->element, m->target, target, index);
+    if (lm_layout_follow(type, m, data, &target)) look(r, type->element, m->target, target, index);
   } else {
-    const lm_fixed_meta *m = lm_meta_fixed(meta);
+    const lm_fixed_layout *m = lm_layout_fixed(meta);
     look_along(r, type->element, m->element, data, m->stride, &r->v->step[index], index);
   }
 }
@@ -187,7 +188,7 @@ static loam_status keep(loam_type *inner, loam_type **out) {
 }
 
 /* A row that stands at `first`, by the next index; without one it is taken whole. */
-static loam_status derive_row(view *v, const lm_row *row, at where, loam_type **out) {
+static loam_status derive_row(view *v, const lm_array_row *row, at where, loam_type **out) {
   step s = { 0, row->count, 1, false, true };
   if (where.index < v->indices) {
     loam_status status = resolve(&v->index[where.index], row->count, where.index, &s);
@@ -204,10 +205,10 @@ static loam_status derive_row(view *v, const lm_row *row, at where, loam_type **
 
 static loam_status derive_pointer(view *v, const loam_type *type, const size_t *meta, at where,
                                   loam_type **out) {
-  const lm_pointer_meta *m = lm_meta_pointer(meta);
+  const lm_pointer_layout *m = lm_layout_pointer(meta);
   if (where.is_first) {
-    lm_spot spot = { type, meta, v->data, v->owner };
-    loam_status status = lm_spot_follow(&spot);
+    lm_array_cursor spot = { type, meta, v->data, v->owner };
+    loam_status status = lm_array_follow(&spot);
     if (status) return status;
     v->data = spot.data;
     v->owner = spot.owner;
@@ -219,12 +220,12 @@ static loam_status derive_pointer(view *v, const loam_type *type, const size_t *
 
 static loam_status derive_var(view *v, const loam_type *type, const size_t *meta, at where,
                               loam_type **out) {
-  const lm_var_meta *m = lm_meta_var(meta);
+  const lm_var_layout *m = lm_layout_var(meta);
   bool has_index = where.index < v->indices;
   if (where.is_first && has_index) {
-    lm_spot spot = { type, meta, v->data, v->owner };
-    lm_row row;
-    loam_status status = lm_spot_row(spot, &row);
+    lm_array_cursor spot = { type, meta, v->data, v->owner };
+    lm_array_row row;
+    loam_status status = lm_array_dimension(spot, &row);
     if (status) return status;
     v->data = row.first.data;
     v->owner = row.first.owner;
@@ -249,8 +250,8 @@ static loam_status find_field(const loam_type *type, const char *name, size_t *o
   char words[LM_TYPE_WORDS], shown[LM_TYPE_WORDS];
   long i = lm_type_find(type, name);
   if (i < 0)
-    return lm_fail(LOAM_EINVAL, "field %s: %s has none of that name",
-                   lm_quote(shown, sizeof shown, name), lm_type_words(words, type));
+    return lm_error(LOAM_EINVAL, "field %s: %s has none of that name",
+                    lm_error_quote(shown, sizeof shown, name), lm_type_words(words, type));
   *out = (size_t)i;
   return LOAM_OK;
 }
@@ -277,7 +278,7 @@ static loam_status derive_struct(view *v, const loam_type *type, const size_t *m
   if (!v->is_single) return derive_fields(v, type, out);
   loam_status status = find_field(type, v->name[0], &field);
   if (status) return status;
-  if (where.is_direct) v->data += lm_meta_offset(meta, field);
+  if (where.is_direct) v->data += lm_layout_offset(meta, field);
   *out = loam_type_retain(type->fields[field].type);
   return LOAM_OK;
 }
@@ -286,8 +287,8 @@ static loam_status fail_at_value(const view *v, const loam_type *type, at where)
   char words[LM_TYPE_WORDS];
   lm_type_words(words, type);
   if (where.index < v->indices)
-    return lm_fail(LOAM_EINVAL, "index %zu: %s has no dimension", where.index + 1, words);
-  return lm_fail(LOAM_EINVAL, "%s has no fields", words);
+    return lm_error(LOAM_EINVAL, "index %zu: %s has no dimension", where.index + 1, words);
+  return lm_error(LOAM_EINVAL, "%s has no fields", words);
 }
 
 static loam_status derive(view *v, const loam_type *type, const size_t *meta, at where,
@@ -301,8 +302,8 @@ static loam_status derive(view *v, const loam_type *type, const size_t *meta, at
     case LOAM_TYPE_POINTER: return derive_pointer(v, type, meta, where, out);
     case LOAM_TYPE_VAR: return derive_var(v, type, meta, where, out);
     case LOAM_TYPE_FIXED: {
-      const lm_fixed_meta *m = lm_meta_fixed(meta);
-      lm_row row = { m->size, m->stride, { type->element, m->element, NULL, NULL } };
+      const lm_fixed_layout *m = lm_layout_fixed(meta);
+      lm_array_row row = { m->size, m->stride, { type->element, m->element, NULL, NULL } };
       return derive_row(v, &row, where, out);
     }
     case LOAM_TYPE_STRUCT:
@@ -328,7 +329,7 @@ static void fill_row(const view *v, const loam_type *element, const size_t *meta
                      const step *s, ptrdiff_t stride, ptrdiff_t *base, size_t *to) {
   *base += (ptrdiff_t)s->start * stride;
   if (!s->takes) {
-    lm_fixed_meta *m = (lm_fixed_meta *)to;
+    lm_fixed_layout *m = (lm_fixed_layout *)to;
     m->size = s->count;
     m->stride = stride * s->step;
     where.is_first = false;
@@ -339,12 +340,12 @@ static void fill_row(const view *v, const loam_type *element, const size_t *meta
 
 static void fill_pointer(const view *v, const loam_type *type, const size_t *meta, at where,
                          ptrdiff_t *base, size_t *to) {
-  const lm_pointer_meta *from = lm_meta_pointer(meta);
+  const lm_pointer_layout *from = lm_layout_pointer(meta);
   if (where.is_first) {
     fill(v, type->element, from->target, where, base, to);
     return;
   }
-  lm_pointer_meta *m = (lm_pointer_meta *)to;
+  lm_pointer_layout *m = (lm_pointer_layout *)to;
   m->block = loam_block_retain(from->block);
   m->offset = from->offset;
   fill(v, type->element, from->target, where, &m->offset, m->target);
@@ -352,7 +353,7 @@ static void fill_pointer(const view *v, const loam_type *type, const size_t *met
 
 static void fill_var(const view *v, const loam_type *type, const size_t *meta, at where,
                      ptrdiff_t *base, size_t *to) {
-  const lm_var_meta *from = lm_meta_var(meta);
+  const lm_var_layout *from = lm_layout_var(meta);
   bool has_index = where.index < v->indices;
   if (where.is_first && has_index) {
     step s = step_at(v, &where, 0);
@@ -361,7 +362,7 @@ static void fill_var(const view *v, const loam_type *type, const size_t *meta, a
   }
   where.is_first = false;
   if (!has_index || is_open(&v->index[where.index])) {
-    lm_var_meta *m = (lm_var_meta *)to;
+    lm_var_layout *m = (lm_var_layout *)to;
     where.index += has_index;
     m->block = loam_block_retain(from->block);
     m->stride = from->stride;
@@ -369,7 +370,7 @@ static void fill_var(const view *v, const loam_type *type, const size_t *meta, a
     fill(v, type->element, from->element, where, &m->offset, m->element);
     return;
   }
-  lm_pointer_meta *m = (lm_pointer_meta *)to;
+  lm_pointer_layout *m = (lm_pointer_layout *)to;
   step s = step_at(v, &where, 0);
   m->block = loam_block_retain(from->block);
   m->offset = from->offset;
@@ -383,14 +384,14 @@ static void fill_struct(const view *v, const loam_type *type, const size_t *meta
   for (size_t i = 0; i < v->names; i++) {
     size_t field = (size_t)lm_type_find(type, v->name[i]);
     const loam_type *t = type->fields[field].type;
-    size_t offset = lm_meta_offset(meta, field);
+    size_t offset = lm_layout_offset(meta, field);
     if (v->is_single) {
       *base += (ptrdiff_t)offset;
       next = to;
     } else {
       to[i] = offset;
     }
-    lm_meta_copy(next, lm_meta_field(type, meta, field), t);
+    lm_layout_copy(next, lm_layout_field(type, meta, field), t);
     next += t->meta / sizeof *next;
   }
 }
@@ -398,14 +399,14 @@ static void fill_struct(const view *v, const loam_type *type, const size_t *meta
 static void fill(const view *v, const loam_type *type, const size_t *meta, at where,
                  ptrdiff_t *base, size_t *to) {
   if (is_done(v, where)) {
-    lm_meta_copy(to, meta, type);
+    lm_layout_copy(to, meta, type);
     return;
   }
   switch (type->kind) {
     case LOAM_TYPE_POINTER: fill_pointer(v, type, meta, where, base, to); break;
     case LOAM_TYPE_VAR: fill_var(v, type, meta, where, base, to); break;
     case LOAM_TYPE_FIXED: {
-      const lm_fixed_meta *m = lm_meta_fixed(meta);
+      const lm_fixed_layout *m = lm_layout_fixed(meta);
       step s = step_at(v, &where, m->size);
       fill_row(v, type->element, m->element, where, &s, m->stride, base, to);
       break;
@@ -418,7 +419,7 @@ static void fill(const view *v, const loam_type *type, const size_t *meta, at wh
 
 static loam_status make(view *v, loam_array **out) {
   const loam_array *parent = v->array;
-  lm_spot root = lm_array_spot(parent);
+  lm_array_cursor root = lm_array_start(parent);
   at where = { 0, true, true };
   loam_type *type;
   v->data = root.data;
@@ -439,39 +440,39 @@ static loam_status make(view *v, loam_array **out) {
 loam_status loam_array_index(const loam_array *array, size_t count, const loam_index *index,
                              loam_array **out) {
   if (!array || !out || (count && !index))
-    return lm_fail(LOAM_EINVAL, "array, index or out: it is NULL");
+    return lm_error(LOAM_EINVAL, "array, index or out: it is NULL");
   if (count > LM_TYPE_DEPTH)
-    return lm_fail(LOAM_EINVAL, "%zu indices: no array has as many dimensions", count);
+    return lm_error(LOAM_EINVAL, "%zu indices: no array has as many dimensions", count);
   view v = { .array = array, .index = index, .indices = count };
   return make(&v, out);
 }
 
 loam_status loam_array_field(const loam_array *array, const char *name, loam_array **out) {
-  if (!array || !name || !out) return lm_fail(LOAM_EINVAL, "array, name or out: it is NULL");
+  if (!array || !name || !out) return lm_error(LOAM_EINVAL, "array, name or out: it is NULL");
   view v = { .array = array, .name = &name, .names = 1, .is_single = true };
   return make(&v, out);
 }
 
 loam_status loam_array_fields(const loam_array *array, size_t count, const char *const *names,
                               loam_array **out) {
-  if (!array || !names || !out) return lm_fail(LOAM_EINVAL, "array, names or out: it is NULL");
-  if (!count) return lm_fail(LOAM_EINVAL, "no field is named");
+  if (!array || !names || !out) return lm_error(LOAM_EINVAL, "array, names or out: it is NULL");
+  if (!count) return lm_error(LOAM_EINVAL, "no field is named");
   view v = { .array = array, .name = names, .names = count };
   return make(&v, out);
 }
 
 loam_status loam_array_follow(const loam_array *array, loam_array **out) {
-  if (!array || !out) return lm_fail(LOAM_EINVAL, "array or out: it is NULL");
-  lm_spot spot = lm_array_spot(array);
+  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  lm_array_cursor spot = lm_array_start(array);
   char words[LM_TYPE_WORDS];
   if (spot.type->kind != LOAM_TYPE_POINTER)
-    return lm_fail(LOAM_EINVAL, "type %s: it is not a pointer", lm_type_words(words, spot.type));
-  loam_status status = lm_spot_follow(&spot);
+    return lm_error(LOAM_EINVAL, "type %s: it is not a pointer", lm_type_words(words, spot.type));
+  loam_status status = lm_array_follow(&spot);
   if (status) return status;
   loam_array *made = lm_array_make(array->block.site, loam_type_retain(spot.type),
                                    loam_block_retain(spot.owner), spot.data, 0);
   if (!made) return LOAM_ENOMEM;
-  lm_meta_copy(made->meta, spot.meta, spot.type);
+  lm_layout_copy(made->meta, spot.meta, spot.type);
   made->is_readonly = array->is_readonly;
   *out = made;
   return LOAM_OK;

@@ -69,7 +69,7 @@ static void unlink_chunk(arena *a, const chunk *c) {
 static chunk *make_chunk(arena *a, size_t alignment, size_t size) {
   size_t head = alignment > sizeof(chunk) ? alignment : sizeof(chunk);
   if (size > LM_SIZE_MAX || alignment > LM_SIZE_MAX)
-    return lm_fail_null("a piece of %zu bytes: no address space is that large", size);
+    return lm_error_null("a piece of %zu bytes: no address space is that large", size);
   loam_site *site = a->block.site;
   char *base = alignment > 16 ? loam_aligned_alloc(site, alignment, head + size)
                               : loam_malloc(site, head + size);
@@ -92,7 +92,7 @@ static bool can_resize(const chunk *c) { return c->alignment <= 16; }
 static chunk *resize_chunk(arena *a, chunk *c, size_t size) {
   lm_assert(can_resize(c));
   if (size > LM_SIZE_MAX)
-    return lm_fail_null("a piece of %zu bytes: no address space is that large", size);
+    return lm_error_null("a piece of %zu bytes: no address space is that large", size);
   unlink_chunk(a, c);
   chunk *to = loam_realloc(a->block.site, c, sizeof *c + size);
   link_chunk(a, to ? to : c);
@@ -305,7 +305,7 @@ static char *slot_resize(arena *a, char *p, size_t size) {
 static bool is_resizable(const arena *a) { return a->flags & LOAM_ARENA_RESIZABLE; }
 
 static void *refused(loam_status status, const char *why) {
-  lm_fail(status, "%s", why);
+  lm_error(status, "%s", why);
   return NULL;
 }
 
@@ -318,7 +318,7 @@ loam_block *loam_arena_new(loam_site *site, int flags, size_t first) {
   if (flags & ~(LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE))
     return refused(LOAM_EINVAL, "flags: they are a sum of LOAM_ARENA_*");
   if (first > LM_SIZE_MAX)
-    return lm_fail_null("an arena of %zu bytes: no address space is that large", first);
+    return lm_error_null("an arena of %zu bytes: no address space is that large", first);
   loam_block *b = lm_block_header(site, LOAM_BLOCK_POOLED, sizeof(arena) - sizeof *b);
   if (!b) return NULL;
   arena *a = (arena *)b;
@@ -337,7 +337,7 @@ void *loam_arena_alloc(loam_block *b, size_t alignment, size_t size) {
   if (!a) return NULL;
   if (a->is_final) return refused(LOAM_ESTATE, "the arena is finished: it has no more pieces");
   if (!lm_is_pow2(alignment)) {
-    lm_fail(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
+    lm_error(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
     return NULL;
   }
   char *p = is_resizable(a) ? slot_new(a, alignment, size) : plain_new(a, alignment, size);
@@ -392,8 +392,8 @@ loam_status loam_arena_reset(loam_block *b) {
   arena *a = arena_of(b);
   if (!a) return LOAM_EINVAL;
   if (loam_block_refcount(b) > 1)
-    return lm_fail(LOAM_ESTATE, "the arena has %zu owners: its pieces may be in use",
-                   loam_block_refcount(b));
+    return lm_error(LOAM_ESTATE, "the arena has %zu owners: its pieces may be in use",
+                    loam_block_refcount(b));
   free_chunks(a, a->current);
   if (a->current) a->current->used = is_resizable(a) ? sizeof(uint64_t) : 0;
   memset(a->free, 0, sizeof a->free);

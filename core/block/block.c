@@ -48,7 +48,7 @@ loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more) 
 
 loam_block *lm_block_made(loam_block *b) {
   lm_thread *t = lm_thread_get();
-  if (lm_likely(t != NULL)) lm_count(&t->blocks.made[b->kind], 1);
+  if (lm_likely(t != NULL)) lm_add_relaxed(&t->blocks.made[b->kind], 1);
   if (lm_unlikely(lm_block_watch_is_on())) lm_ledger_note(LOAM_BLOCK_MADE, b, 1);
   return b;
 }
@@ -78,12 +78,12 @@ static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
 
 /* Most small blocks are made and ended as lm_engine_take and lm_engine_give do it. */
 loam_block *loam_block_new(loam_site *site, size_t size) {
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   if (lm_likely(size <= LM_BLOCK_EMBEDDED_MAX)) {
     loam_site *of = site ? site : lm_engine_scope(t);
     loam_block *b = lm_engine_take(t, of, sizeof *b + size);
     if (lm_likely(b != NULL)) {
-      lm_count(&t->blocks.made[LOAM_BLOCK_EMBEDDED], 1);
+      lm_add_relaxed(&t->blocks.made[LOAM_BLOCK_EMBEDDED], 1);
       return fill(b, of, LOAM_BLOCK_EMBEDDED, b + 1, size);
     }
   }
@@ -119,12 +119,12 @@ static loam_block *root_of(loam_block *b) { return b->kind == LOAM_BLOCK_SLICE ?
 
 loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
   if (!parent) {
-    lm_fail(LOAM_EINVAL, "a slice of a block that is NULL");
+    lm_error(LOAM_EINVAL, "a slice of a block that is NULL");
     return NULL;
   }
   if (offset > parent->size || size > parent->size - offset) {
-    lm_fail(LOAM_EINVAL, "a slice of %zu bytes from %zu on: the block has %zu", size, offset,
-            parent->size);
+    lm_error(LOAM_EINVAL, "a slice of %zu bytes from %zu on: the block has %zu", size, offset,
+             parent->size);
     return NULL;
   }
   loam_block *b = lm_block_header(parent->site, LOAM_BLOCK_SLICE, 0);
@@ -139,7 +139,7 @@ loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
 
 static LM_NOINLINE void end(loam_block *b) {
   lm_thread *t = lm_thread_get();
-  if (lm_likely(t != NULL)) lm_count(&t->blocks.ended[b->kind], 1);
+  if (lm_likely(t != NULL)) lm_add_relaxed(&t->blocks.ended[b->kind], 1);
   if (lm_unlikely(lm_block_watch_is_on())) lm_ledger_note(LOAM_BLOCK_ENDED, b, 0);
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
   switch ((loam_block_kind)b->kind) {
@@ -163,8 +163,8 @@ static LM_NOINLINE void tell_wrong(loam_block *b, uint32_t was, const char *verb
   }
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
   atomic_fetch_add_explicit(&lm_stats_bad_frees, 1, memory_order_relaxed);
-  lm_event(LOAM_EVENT_BAD_FREE, 0, b, "%p: %s a block that its last owner has released", (void *)b,
-           verb);
+  lm_error_event(LOAM_EVENT_BAD_FREE, 0, b, "%p: %s a block that its last owner has released",
+                 (void *)b, verb);
 }
 
 static LM_NOINLINE loam_block *retained_slow(loam_block *b, uint32_t was) {
@@ -192,11 +192,11 @@ static LM_NOINLINE void release_told(loam_block *b) {
 }
 
 LM_INLINE bool end_embedded(loam_block *b) {
-  lm_thread *t = lm_self_or_nobody;
+  lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(b->kind != LOAM_BLOCK_EMBEDDED)) return false;
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
   if (lm_likely(lm_engine_give(t, b))) {
-    lm_count(&t->blocks.ended[LOAM_BLOCK_EMBEDDED], 1);
+    lm_add_relaxed(&t->blocks.ended[LOAM_BLOCK_EMBEDDED], 1);
     return true;
   }
   atomic_store_explicit(&b->references, 1, memory_order_relaxed);

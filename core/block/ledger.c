@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "os/error.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 #include "plan/site.h"
 
 /* ---- Counts ------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ static void leave_counts(lm_thread *t) {
 static void add_thread(lm_thread *t, void *sum) { add(sum, &t->blocks); }
 
 loam_status loam_block_stats(struct loam_block_stats *out) {
-  if (!out) return lm_fail(LOAM_EINVAL, "out: it is NULL");
+  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
   lm_lock_take(&counts.lock);
   struct loam_block_stats sum = counts.gone;
   lm_thread_each(add_thread, &sum);
@@ -62,7 +62,7 @@ static struct {
 static _Thread_local bool is_telling __attribute__((tls_model("initial-exec")));
 
 loam_block_hook loam_on_block(loam_block_fn callback, void *ctx) {
-  lm_thread_leaf(&listener.lock);
+  lm_thread_add_fork_lock(&listener.lock);
   lm_lock_take(&listener.lock);
   loam_block_hook previous = listener.hook;
   listener.hook = (loam_block_hook){ callback, ctx };
@@ -138,16 +138,16 @@ static void add_up(leak *of_tag, uint32_t tags) {
 }
 
 loam_status loam_block_leaks(loam_leak_fn callback, void *ctx) {
-  if (!callback) return lm_fail(LOAM_EINVAL, "callback: it is NULL");
+  if (!callback) return lm_error(LOAM_EINVAL, "callback: it is NULL");
   if (!is_listing())
-    return lm_fail(LOAM_ESTATE, "blocks are not listed: loam_config.leaks and LOAM_LEAKS are 0");
+    return lm_error(LOAM_ESTATE, "blocks are not listed: loam_config.leaks and LOAM_LEAKS are 0");
   uint32_t tags = lm_site_tag_count() + 1;
-  leak *of_tag = lm_own_alloc(tags * sizeof *of_tag);
-  if (!of_tag) return lm_fail(LOAM_ENOMEM, "no memory to add up the blocks of %u tags", tags);
+  leak *of_tag = lm_metadata_alloc(tags * sizeof *of_tag);
+  if (!of_tag) return lm_error(LOAM_ENOMEM, "no memory to add up the blocks of %u tags", tags);
   add_up(of_tag, tags);
   for (uint32_t i = 0; i < tags; i++)
     if (of_tag[i].blocks) callback(ctx, of_tag[i].tag, of_tag[i].blocks, of_tag[i].bytes);
-  lm_own_free(of_tag);
+  lm_metadata_free(of_tag);
   return LOAM_OK;
 }
 
@@ -163,10 +163,10 @@ static void print(const char *words) {
 static void report(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes) {
   (void)ctx;
   char quoted[300], words[400];
-  lm_quote(quoted, sizeof quoted, tag);
+  lm_error_quote(quoted, sizeof quoted, tag);
   snprintf(words, sizeof words, "never released: %" PRIu64 " block%s of tag %s, %" PRIu64 " bytes",
            blocks, blocks == 1 ? "" : "s", quoted, bytes);
-  if (!lm_event(LOAM_EVENT_LEAK, 0, NULL, "%s", words)) print(words);
+  if (!lm_error_event(LOAM_EVENT_LEAK, 0, NULL, "%s", words)) print(words);
 }
 
 /* After the host's own exit handlers and destructors, which may release. */
@@ -176,7 +176,7 @@ static __attribute__((destructor)) void report_at_exit(void) {
 
 /* When the library is loaded, before a block can be made. */
 static __attribute__((constructor)) void begin(void) {
-  lm_thread_hook(&(lm_thread_hooks){ .exit = leave_counts });
-  lm_thread_leaf(&counts.lock);
-  lm_thread_leaf(&live.lock);
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave_counts });
+  lm_thread_add_fork_lock(&counts.lock);
+  lm_thread_add_fork_lock(&live.lock);
 }

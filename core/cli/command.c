@@ -6,9 +6,9 @@
 
 #include "cli/native.h"
 #include "os/error.h"
-#include "script/heap.h"
+#include "script/core_module.h"
 #include "script/luajit.h"
-#include "script/seam.h"
+#include "script/vm_alloc.h"
 
 enum { INTERNAL_ERROR = 70 }; /* EX_SOFTWARE of sysexits.h */
 enum { GC_PAUSE = 400 };      /* percent: most commands are done before there is much garbage */
@@ -54,7 +54,7 @@ static int run_main(lua_State *L) {
   int handler = lua_gettop(L);
   lua_gc(L, LUA_GCSTOP, 0); /* what is loaded here stays */
   open_libraries(L);
-  lm_seam_embed(L);
+  lm_core_module_embed(L);
   lm_native_open(L);
   push_main(L, a);
   lua_gc(L, LUA_GCSETPAUSE, GC_PAUSE);
@@ -78,18 +78,18 @@ static int fail(const char *what, const char *words) {
 }
 
 static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
-  lm_heap *heap = ud;
-  if (!old) return size ? lm_heap_take(heap, size) : NULL;
+  lm_vm_alloc *heap = ud;
+  if (!old) return size ? lm_vm_alloc_take(heap, size) : NULL;
   if (!size) {
-    lm_heap_put(heap, old, old_size);
+    lm_vm_alloc_put(heap, old, old_size);
     return NULL;
   }
-  void *block = lm_heap_resize(heap, old, old_size, size);
+  void *block = lm_vm_alloc_resize(heap, old, old_size, size);
   return block || size > old_size ? block : old;
 }
 
 int lm_command(int argc, char **argv) {
-  static lm_heap heap; /* of a state that is not closed: the process ends with it */
+  static lm_vm_alloc heap; /* of a state that is not closed: the process ends with it */
   arguments a = { argc, argv, INTERNAL_ERROR };
   if (lm_luajit_open() != LOAM_OK) return fail("", loam_error());
   lua_State *L = lua_newstate(allocate, &heap);

@@ -13,7 +13,7 @@
 
 #include "loam.h"
 #include "os/sys.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 #include "script/json.h"
 #include "service/policy.h"
 
@@ -150,7 +150,7 @@ static int native_wait(lua_State *L) {
 /* exec(words): becomes the command; comes back only if it cannot, with errno and its words. */
 static int native_exec(lua_State *L) {
   size_t n = lua_objlen(L, 1);
-  char **argv = lm_own_alloc((n + 1) * sizeof *argv);
+  char **argv = lm_metadata_alloc((n + 1) * sizeof *argv);
   if (!argv) return luaL_error(L, "no memory for %d arguments", (int)n);
   for (size_t i = 0; i < n; i++) {
     lua_rawgeti(L, 1, (int)i + 1); /* its string is the table's too */
@@ -159,7 +159,7 @@ static int native_exec(lua_State *L) {
   }
   execvp(argv[0], argv);
   int error = errno;
-  lm_own_free(argv);
+  lm_metadata_free(argv);
   lua_pushinteger(L, error);
   lua_pushstring(L, strerror(error));
   return 2;

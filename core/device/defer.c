@@ -3,7 +3,7 @@
 
 #include "os/error.h"
 #include "os/thread.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 
 typedef struct lm_pending {
   struct lm_pending *next;
@@ -12,7 +12,7 @@ typedef struct lm_pending {
   size_t size;
 } lm_pending;
 
-void (*_Atomic lm_defer_told)(bool begins);
+void (*_Atomic lm_defer_on_change)(bool begins);
 
 /* Relaxed, all four: who begins to defer is not helped by what others do. */
 static _Atomic int deferred;
@@ -47,7 +47,7 @@ size_t lm_defer_drain(lm_defer *queue, int device) {
   while (p) {
     lm_pending *next = p->next;
     queue->end(p->kind, device, p->at, p->size);
-    lm_own_free(p);
+    lm_metadata_free(p);
     p = next;
   }
   return bytes;
@@ -88,7 +88,7 @@ static bool push(lm_defer *queue, int device, lm_pending *p) {
 
 static void list_once(lm_defer *queue) {
   if (atomic_exchange_explicit(&queue->listed, true, memory_order_relaxed)) return;
-  lm_thread_leaf(&queue->lock);
+  lm_thread_add_fork_lock(&queue->lock);
   queue->next = atomic_load_explicit(&queues, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&queues, &queue->next, queue, memory_order_release,
                                                 memory_order_relaxed)) {
@@ -97,7 +97,7 @@ static void list_once(lm_defer *queue) {
 
 void lm_defer_free(lm_defer *queue, int kind, int device, void *at, size_t size) {
   if (!at || lm_gpu_is_barred()) return;
-  lm_pending *p = lm_own_alloc(sizeof *p);
+  lm_pending *p = lm_metadata_alloc(sizeof *p);
   if (!p) {
     if (queue->before) queue->before(device);
     queue->end(kind, device, at, size);
@@ -116,7 +116,7 @@ void loam_defer_limit(int count, double ratio) {
 }
 
 static void tell(bool begins) {
-  void (*told)(bool) = atomic_load_explicit(&lm_defer_told, memory_order_acquire);
+  void (*told)(bool) = atomic_load_explicit(&lm_defer_on_change, memory_order_acquire);
   if (told) told(begins);
 }
 
@@ -128,7 +128,7 @@ void loam_defer_enter(void) {
 loam_status loam_defer_leave(void) {
   int depth = atomic_load_explicit(&deferred, memory_order_relaxed);
   do {
-    if (depth <= 0) return lm_fail(LOAM_ESTATE, "cleanup is not deferred");
+    if (depth <= 0) return lm_error(LOAM_ESTATE, "cleanup is not deferred");
   } while (!atomic_compare_exchange_weak_explicit(&deferred, &depth, depth - 1,
                                                   memory_order_relaxed, memory_order_relaxed));
   tell(false);

@@ -34,6 +34,6 @@ size_t lm_defer_drain(lm_defer *queue, int device);
 /* Bytes of a device, from which a share is reckoned. */
 void lm_defer_total(int device, uint64_t bytes);
 /* Told of each loam_defer_enter and _leave. */
-extern void (*_Atomic lm_defer_told)(bool begins);
+extern void (*_Atomic lm_defer_on_change)(bool begins);
 
 #endif

@@ -8,13 +8,13 @@
 enum { RANGES_MAX = 4096 };
 
 /* Sorted by address. Written under the lock, with `version` odd meanwhile; read without one, again
- * when it was written. The structs behind are not freed (cache.c keeps them for reuse). */
+ * when it was written. The structs behind are not freed (device_pool.c keeps them for reuse). */
 static LM_SPARSE struct {
   lm_lock lock;
   _Atomic uint32_t version, n;
   struct {
     _Atomic uintptr_t base, end;
-    _Atomic(lm_range *) range;
+    _Atomic(lm_extent_range *) range;
   } at[RANGES_MAX];
 } table;
 
@@ -26,8 +26,8 @@ static void copy_row(uint32_t to, uint32_t from) {
                         memory_order_relaxed);
 }
 
-/* Release pairs with the acquire in lm_range_of; the fence keeps what is written after the odd
- * version. */
+/* Release pairs with the acquire in lm_extent_range_of; the fence keeps what is written after the
+ * odd version. */
 static void begin_locked(void) {
   atomic_fetch_add_explicit(&table.version, 1, memory_order_relaxed);
   atomic_thread_fence(memory_order_release);
@@ -44,14 +44,14 @@ static void remove_locked(uint32_t i) {
 }
 
 /* A driver gives addresses again only when what was there is gone, with its context. */
-static void remove_below_locked(const lm_range *r) {
+static void remove_below_locked(const lm_extent_range *r) {
   for (uint32_t i = atomic_load(&table.n); i-- > 0;)
     if (atomic_load(&table.at[i].base) < r->base + r->size &&
         atomic_load(&table.at[i].end) > r->base)
       remove_locked(i);
 }
 
-static bool enter(lm_range *r) {
+static bool enter(lm_extent_range *r) {
   lm_lock_take(&table.lock);
   remove_below_locked(r);
   uint32_t n = atomic_load(&table.n), i = n;
@@ -68,7 +68,7 @@ static bool enter(lm_range *r) {
   return n < RANGES_MAX;
 }
 
-static void leave(const lm_range *r) {
+static void leave(const lm_extent_range *r) {
   lm_lock_take(&table.lock);
   uint32_t n = atomic_load(&table.n), i = 0;
   while (i < n && atomic_load(&table.at[i].range) != r) i++;
@@ -77,7 +77,7 @@ static void leave(const lm_range *r) {
 }
 
 /* Index of the last that begins at or below. */
-static lm_range *search(uintptr_t at) {
+static lm_extent_range *search(uintptr_t at) {
   uint32_t low = 0, high = atomic_load_explicit(&table.n, memory_order_relaxed);
   while (low < high) {
     uint32_t middle = (low + high) / 2;
@@ -88,10 +88,10 @@ static lm_range *search(uintptr_t at) {
   return atomic_load_explicit(&table.at[low - 1].range, memory_order_relaxed);
 }
 
-lm_range *lm_range_of(uintptr_t at) {
+lm_extent_range *lm_extent_range_of(uintptr_t at) {
   for (;;) {
     uint32_t before = atomic_load_explicit(&table.version, memory_order_acquire);
-    lm_range *found = search(at);
+    lm_extent_range *found = search(at);
     atomic_thread_fence(memory_order_acquire);
     if (!(before & 1) && atomic_load_explicit(&table.version, memory_order_relaxed) == before)
       return found;
@@ -100,24 +100,26 @@ lm_range *lm_range_of(uintptr_t at) {
 
 /* ---- The index ------------------------------------------------------------------------------ */
 
-static size_t granule_of(const lm_range *r, uintptr_t at) { return (at - r->base) >> r->shift; }
+static size_t granule_of(const lm_extent_range *r, uintptr_t at) {
+  return (at - r->base) >> r->shift;
+}
 
-static void index_start(lm_range *r, uintptr_t at, lm_extent *e) {
+static void index_start(lm_extent_range *r, uintptr_t at, lm_extent *e) {
   size_t g = granule_of(r, at);
   r->start[g] = e;
   if (e) r->mark[g / 64] |= (uint64_t)1 << g % 64;
   else r->mark[g / 64] &= ~((uint64_t)1 << g % 64);
 }
 
-static size_t start_bytes(const lm_range *r) {
+static size_t start_bytes(const lm_extent_range *r) {
   return lm_align_up((r->size >> r->shift) * sizeof *r->start, LM_PAGE);
 }
 
-static size_t mark_bytes(const lm_range *r) {
+static size_t mark_bytes(const lm_extent_range *r) {
   return lm_align_up(((r->size >> r->shift) + 63) / 8, LM_PAGE);
 }
 
-static bool map_index(lm_range *r) {
+static bool map_index(lm_extent_range *r) {
   void *start, *mark;
   if (lm_sys_map(start_bytes(r), &start)) return false;
   r->start = start;
@@ -129,13 +131,14 @@ static bool map_index(lm_range *r) {
   return true;
 }
 
-static void unmap_index(lm_range *r) {
+static void unmap_index(lm_extent_range *r) {
   lm_sys_unmap(r->start, start_bytes(r));
   lm_sys_unmap(r->mark, mark_bytes(r));
 }
 
-bool lm_range_init(lm_range *r, uintptr_t base, size_t size, unsigned shift, lm_extent *whole) {
-  lm_thread_leaf(&table.lock);
+bool lm_extent_range_init(lm_extent_range *r, uintptr_t base, size_t size, unsigned shift,
+                          lm_extent *whole) {
+  lm_thread_add_fork_lock(&table.lock);
   r->base = base;
   r->size = size;
   r->shift = shift;
@@ -148,19 +151,19 @@ bool lm_range_init(lm_range *r, uintptr_t base, size_t size, unsigned shift, lm_
   return false;
 }
 
-void lm_range_finish(lm_range *r) {
+void lm_extent_range_finish(lm_extent_range *r) {
   leave(r);
   unmap_index(r);
   r->start = NULL;
 }
 
-lm_extent *lm_range_start(const lm_range *r, uintptr_t at) {
+lm_extent *lm_extent_range_start(const lm_extent_range *r, uintptr_t at) {
   if ((at - r->base) & (((size_t)1 << r->shift) - 1)) return NULL;
   return r->start[granule_of(r, at)];
 }
 
 /* The first granule of a range is always one. */
-lm_extent *lm_range_find(const lm_range *r, uintptr_t at) {
+lm_extent *lm_extent_range_find(const lm_extent_range *r, uintptr_t at) {
   size_t g = granule_of(r, at), word = g / 64;
   uint64_t bits = r->mark[word] & (~(uint64_t)0 >> (63 - g % 64));
   while (!bits) bits = r->mark[--word];
@@ -196,12 +199,13 @@ static bool is_apart(const lm_extent *e, const lm_extent *after) {
   return e->state != LM_EXTENT_HOLE && (e->state != LM_EXTENT_FREE || e->queue != after->queue);
 }
 
-bool lm_range_is_valid(const lm_range *r) {
+bool lm_extent_range_is_valid(const lm_extent_range *r) {
   uintptr_t at = r->base;
   size_t step = (size_t)1 << r->shift;
   for (const lm_extent *e = r->first; e; at += e->size, e = e->after) {
     if (e->at != at || e->range != r || !e->size || e->size % step != 0) return false;
-    if (lm_range_start(r, at) != e || lm_range_find(r, at + e->size - 1) != e) return false;
+    if (lm_extent_range_start(r, at) != e || lm_extent_range_find(r, at + e->size - 1) != e)
+      return false;
     if (e->state == LM_EXTENT_NODE || (e->after && e->after->before != e)) return false;
     if (e->after && !is_apart(e, e->after)) return false;
   }

@@ -12,8 +12,8 @@
 #include "os/base.h"
 #include "os/lock.h"
 
-struct lm_queue;
-struct lm_cache;
+struct lm_stream_queue;
+struct lm_device_pool;
 
 typedef enum lm_extent_state {
   LM_EXTENT_HOLE, /* addresses without memory */
@@ -31,44 +31,46 @@ typedef struct lm_extent {
   size_t size;                       /* a multiple of the range's granule */
   struct lm_extent *before, *after;  /* in the range; NULL at its ends */
   struct lm_extent *next, *previous; /* in a list of a set, a list of KEPT ones, or of nodes */
-  struct lm_range *range;
-  struct lm_queue *queue; /* FREE, KEPT: whose work may still use it; NULL: none is. LIVE: the
+  struct lm_extent_range *range;
+  struct lm_stream_queue
+      *queue;        /* FREE, KEPT: whose work may still use it; NULL: none is. LIVE: the
                              one it was allocated for */
-  uint64_t batch;         /* FREE, KEPT: the queue's when it was freed */
-  uint32_t token;         /* LIVE */
-  uint16_t strategy;      /* LIVE */
+  uint64_t batch;    /* FREE, KEPT: the queue's when it was freed */
+  uint32_t token;    /* LIVE */
+  uint16_t strategy; /* LIVE */
   uint8_t state, zone;
   uint8_t want; /* LIVE: what was asked for */
   uint32_t key; /* LIVE: other processes know it by this; 0: none does */
 } lm_extent;
 
-typedef struct lm_range {
+typedef struct lm_extent_range {
   uintptr_t base;
   size_t size;
   unsigned shift; /* of a granule */
   lm_extent **start;
   uint64_t *mark;
-  struct lm_cache *cache;
-  struct lm_range *next;  /* of its cache's */
-  struct lm_piece *piece; /* of memory mapped to it, by address; NULL: it is one piece */
+  struct lm_device_pool *cache;
+  struct lm_extent_range *next;  /* of its cache's */
+  struct lm_device_piece *piece; /* of memory mapped to it, by address; NULL: it is one piece */
   lm_extent *first;
-} lm_range;
+} lm_extent_range;
 
 /* `r` is zeroed. One extent, `whole`, is all of it. False where there is no memory for the index.
- * From then on lm_range_of finds it. */
-bool lm_range_init(lm_range *r, uintptr_t base, size_t size, unsigned shift, lm_extent *whole);
-void lm_range_finish(lm_range *r);
+ * From then on lm_extent_range_of finds it. */
+bool lm_extent_range_init(lm_extent_range *r, uintptr_t base, size_t size, unsigned shift,
+                          lm_extent *whole);
+void lm_extent_range_finish(lm_extent_range *r);
 /* The range that an address is in; NULL: none. No lock: that it stays is the caller's to know, by
  * a live block in it. A range's memory is never another's. */
-lm_range *lm_range_of(uintptr_t at);
+lm_extent_range *lm_extent_range_of(uintptr_t at);
 /* The extent that begins at an address, or that it is in; NULL: none. */
-lm_extent *lm_range_start(const lm_range *r, uintptr_t at);
-lm_extent *lm_range_find(const lm_range *r, uintptr_t at);
+lm_extent *lm_extent_range_start(const lm_extent_range *r, uintptr_t at);
+lm_extent *lm_extent_range_find(const lm_extent_range *r, uintptr_t at);
 /* Cuts what is beyond `size` off and makes `rest` of it, like it but in no list. */
 void lm_extent_split(lm_extent *e, size_t size, lm_extent *rest);
 /* Makes one of an extent and the one after it, whose node is free then. */
 lm_extent *lm_extent_join(lm_extent *e);
-bool lm_range_is_valid(const lm_range *r);
+bool lm_extent_range_is_valid(const lm_extent_range *r);
 
 enum { LM_EXTENT_LISTS = 8 * 40 };
 

@@ -7,7 +7,7 @@
 
 #include "os/error.h"
 #include "os/thread.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 
 typedef struct entry {
   struct entry *next;                    /* older */
@@ -42,16 +42,16 @@ static const char *missing_function(const loam_allocator *a) {
 }
 
 loam_status lm_handler_check(const loam_handler *h) {
-  if (!h) return lm_fail(LOAM_EINVAL, "the handler is NULL");
+  if (!h) return lm_error(LOAM_EINVAL, "the handler is NULL");
   if (!memchr(h->name, 0, sizeof h->name))
-    return lm_fail(LOAM_EINVAL, "the handler's name is not terminated within its %zu bytes",
-                   sizeof h->name);
-  if (!h->name[0]) return lm_fail(LOAM_EINVAL, "the handler's name is empty");
+    return lm_error(LOAM_EINVAL, "the handler's name is not terminated within its %zu bytes",
+                    sizeof h->name);
+  if (!h->name[0]) return lm_error(LOAM_EINVAL, "the handler's name is empty");
   char name[sizeof h->name + 8];
-  lm_quote(name, sizeof name, h->name);
-  if (!h->version) return lm_fail(LOAM_EINVAL, "handler %s: version 0; the first is 1", name);
+  lm_error_quote(name, sizeof name, h->name);
+  if (!h->version) return lm_error(LOAM_EINVAL, "handler %s: version 0; the first is 1", name);
   const char *missing = missing_function(&h->allocator);
-  return missing ? lm_fail(LOAM_EINVAL, "handler %s: its %s is NULL", name, missing) : LOAM_OK;
+  return missing ? lm_error(LOAM_EINVAL, "handler %s: its %s is NULL", name, missing) : LOAM_OK;
 }
 
 /* Puts `e` first, or, if somebody registered the name meanwhile, replaces there: false. */
@@ -71,12 +71,12 @@ static bool put(entry *e, const loam_handler *handler) {
 loam_status loam_handler_register(const loam_handler *handler) {
   loam_status status = lm_handler_check(handler);
   if (status) return status;
-  entry *e = lm_own_alloc(sizeof *e);
-  if (!e) return lm_fail(LOAM_ENOMEM, "no memory to register handler \"%s\"", handler->name);
-  lm_thread_leaf(&registry.lock);
+  entry *e = lm_metadata_alloc(sizeof *e);
+  if (!e) return lm_error(LOAM_ENOMEM, "no memory to register handler \"%s\"", handler->name);
+  lm_thread_add_fork_lock(&registry.lock);
   strcpy(e->name, handler->name);
   atomic_store_explicit(&e->handler, handler, memory_order_relaxed);
-  if (!put(e, handler)) lm_own_free(e);
+  if (!put(e, handler)) lm_metadata_free(e);
   return LOAM_OK;
 }
 

@@ -53,14 +53,14 @@ static loam_manager read_table(const loam_manager *m) {
 static loam_status check(const loam_manager *m) {
   enum { LEAST = offsetof(loam_manager, initialize) };
   if (m->size < LEAST)
-    return lm_fail(LOAM_EINVAL, "a manager's size is %zu, less than %d", m->size, LEAST);
+    return lm_error(LOAM_EINVAL, "a manager's size is %zu, less than %d", m->size, LEAST);
   const char *name = m->name ? m->name : "";
   if (m->interface_version != LM_MANAGER_INTERFACE)
-    return lm_fail(LOAM_EUNSUPPORTED, "manager \"%.100s\" has interface version %d: loam has %d",
-                   name, m->interface_version, LM_MANAGER_INTERFACE);
+    return lm_error(LOAM_EUNSUPPORTED, "manager \"%.100s\" has interface version %d: loam has %d",
+                    name, m->interface_version, LM_MANAGER_INTERFACE);
   loam_manager table = read_table(m);
   const char *half = half_pair(&table);
-  if (half) return lm_fail(LOAM_EINVAL, "manager \"%.100s\": of %s only one is there", name, half);
+  if (half) return lm_error(LOAM_EINVAL, "manager \"%.100s\": of %s only one is there", name, half);
   return LOAM_OK;
 }
 
@@ -106,15 +106,15 @@ static void complete(loam_manager *whole) {
 /* The manager of the library; NULL, with words. Its handle is kept. */
 static const loam_manager *load(const char *name) {
   void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  if (!library) return lm_fail_null("LOAM_MANAGER: %s", dlerror());
+  if (!library) return lm_error_null("LOAM_MANAGER: %s", dlerror());
   loam_manager_plugin_fn plugin = (loam_manager_plugin_fn)dlsym(library, "loam_manager_plugin");
-  if (!plugin) return lm_fail_null("LOAM_MANAGER=%s: it exports no loam_manager_plugin", name);
+  if (!plugin) return lm_error_null("LOAM_MANAGER=%s: it exports no loam_manager_plugin", name);
   const loam_manager *m = plugin(&lm_manager_driver);
-  if (!m) return lm_fail_null("LOAM_MANAGER=%s: its loam_manager_plugin gives no manager", name);
+  if (!m) return lm_error_null("LOAM_MANAGER=%s: its loam_manager_plugin gives no manager", name);
   if (check(m) == LOAM_OK) return m;
   char why[sizeof manager.why];
   snprintf(why, sizeof why, "%s", loam_error());
-  return lm_fail_null("LOAM_MANAGER=%s: %s", name, why);
+  return lm_error_null("LOAM_MANAGER=%s: %s", name, why);
 }
 
 static const loam_manager *choose_locked(void) {
@@ -145,7 +145,7 @@ static void seal_locked(void) {
   manager.whole = read_table(m);
   if (!manager.whole.name) manager.whole.name = "";
   complete(&manager.whole);
-  atomic_store_explicit(&lm_defer_told, tell_deferred, memory_order_release);
+  atomic_store_explicit(&lm_defer_on_change, tell_deferred, memory_order_release);
   atomic_store_explicit(&manager.live, &manager.whole, memory_order_release);
 }
 
@@ -153,7 +153,7 @@ static void seal_locked(void) {
 static void take(void) {
   static _Atomic bool is_hooked;
   if (!atomic_exchange(&is_hooked, true))
-    lm_thread_hook(&(lm_thread_hooks){ .fork_child = after_fork });
+    lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = after_fork });
   lm_lock_take(&manager.lock);
 }
 
@@ -166,22 +166,22 @@ static bool has_failed(void) { return atomic_load_explicit(&manager.failed, memo
 static const loam_manager *seal(void) {
   const loam_manager *m = live();
   if (lm_likely(m != NULL)) return m;
-  if (is_loading) return lm_fail_null("the manager that LOAM_MANAGER names is being loaded");
+  if (is_loading) return lm_error_null("the manager that LOAM_MANAGER names is being loaded");
   if (!has_failed()) {
     take();
     if (!live() && !has_failed()) seal_locked();
     lm_lock_drop(&manager.lock);
   }
-  return has_failed() ? lm_fail_null("%s", manager.why) : live();
+  return has_failed() ? lm_error_null("%s", manager.why) : live();
 }
 
-loam_status lm_manager_give(const loam_manager *m) {
+loam_status lm_manager_set(const loam_manager *m) {
   loam_status status = m ? check(m) : LOAM_OK;
   if (status != LOAM_OK) return status;
   if (named()) {
-    (void)lm_event(LOAM_EVENT_MANAGER, 0, NULL,
-                   "manager \"%.100s\" is not taken: LOAM_MANAGER names %s",
-                   m && m->name ? m->name : "", named());
+    (void)lm_error_event(LOAM_EVENT_MANAGER, 0, NULL,
+                         "manager \"%.100s\" is not taken: LOAM_MANAGER names %s",
+                         m && m->name ? m->name : "", named());
     return LOAM_OK;
   }
   take();
@@ -189,8 +189,8 @@ loam_status lm_manager_give(const loam_manager *m) {
   if (!late) manager.given = m;
   lm_lock_drop(&manager.lock);
   if (!late) return LOAM_OK;
-  return lm_fail(LOAM_ESTATE, "memory of a device was asked for already: manager \"%s\" stays",
-                 live()->name);
+  return lm_error(LOAM_ESTATE, "memory of a device was asked for already: manager \"%s\" stays",
+                  live()->name);
 }
 
 /* ---- Devices */
@@ -211,8 +211,8 @@ static lm_gpu_result result_of(loam_status status) {
 static lm_gpu_result tell(bool is_own, loam_status status, const char *what, size_t size,
                           int device) {
   if (status == LOAM_OK || is_own) return result_of(status);
-  lm_fail(status, "manager \"%s\": %s of %zu bytes on device %d: %s", manager.whole.name, what,
-          size, device, loam_status_text(status));
+  lm_error(status, "manager \"%s\": %s of %zu bytes on device %d: %s", manager.whole.name, what,
+           size, device, loam_status_text(status));
   return result_of(status);
 }
 
@@ -266,8 +266,8 @@ static lm_defer queue = { .end = end };
 
 /* What a table of somebody's gives is looked at. */
 static lm_gpu_result refuse(lm_manager_kind kind, int device, void *at, size_t size) {
-  lm_fail(LOAM_EINTERNAL, "manager \"%s\": %s gave %p, which is not %s", manager.whole.name,
-          verbs[kind], at, at ? "aligned to 256 bytes" : "an address");
+  lm_error(LOAM_EINTERNAL, "manager \"%s\": %s gave %p, which is not %s", manager.whole.name,
+           verbs[kind], at, at ? "aligned to 256 bytes" : "an address");
   if (at) end(kind, device, at, size);
   return LM_GPU_FAILED;
 }

@@ -14,7 +14,7 @@ enum { LM_MANAGER_INTERFACE = 1 }; /* of NBEP 7 */
 extern const loam_manager lm_manager_driver;
 
 /* loam_manager_set, of another than loam itself. */
-loam_status lm_manager_give(const loam_manager *manager);
+loam_status lm_manager_set(const loam_manager *manager);
 /* The manager in effect, complete, ready for the device; NULL, with words, if there is none. From
  * the first call on it stays. */
 const loam_manager *lm_manager(int device);

@@ -5,7 +5,7 @@
 #include "os/error.h"
 
 static loam_status no_driver(void) {
-  return lm_fail(LOAM_EUNSUPPORTED, "there is no device: %s", lm_gpu_why());
+  return lm_error(LOAM_EUNSUPPORTED, "there is no device: %s", lm_gpu_why());
 }
 
 static loam_status initialize(void *ctx, int device) {
@@ -76,10 +76,10 @@ static loam_status get_ipc_handle(void *ctx, int device, void *at, loam_ipc *out
   if (result == LM_GPU_OK) result = gpu->ipc_export(base, found.handle);
   /* What is mapped to a range of addresses, or of a pool of the driver's. */
   if (result == LM_GPU_FAILED)
-    return lm_fail(LOAM_EUNSUPPORTED,
-                   "%p: the driver shares memory that it allocated by itself "
-                   "alone, as for loam.device { pool = \"chunks\" }",
-                   at);
+    return lm_error(LOAM_EUNSUPPORTED,
+                    "%p: the driver shares memory that it allocated by itself "
+                    "alone, as for loam.device { pool = \"chunks\" }",
+                    at);
   if (result != LM_GPU_OK) return lm_gpu_status(result);
   found.offset = (uintptr_t)at - base;
   found.size = size - found.offset;

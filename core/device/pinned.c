@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/cache.h"
-#include "device/make.h"
+#include "device/device_pool.h"
 #include "device/manager.h"
+#include "device/provider.h"
 #include "heap/pools.h"
 #include "heap/sweep.h"
 #include "heap/walk.h"
+#include "os/available.h"
 #include "os/decay.h"
 #include "os/error.h"
-#include "os/room.h"
 
 /* Slots of the first region (half a MiB: registering it takes no time that is noticed), of the
  * largest, and of a pool until when it doubles. */
@@ -95,7 +95,7 @@ int lm_pinned_device(const void *p) {
   return lm_map_owns(lm_map_address(slot)) ? (int)lm_map_span(slot)->next : -1;
 }
 
-bool lm_pinned_is(const void *p) {
+bool lm_pinned_owns(const void *p) {
   lm_object object;
   return lm_pool_find(p, &object) && lm_strategy_at(object.strategy)->whole->twins;
 }
@@ -116,20 +116,20 @@ static loam_status make_ready(const lm_strategy *s, int device, void *at, size_t
   const lm_placement *p = &s->desc.placement;
   const loam_manager *m = lm_manager(device);
   if (!m) return LOAM_EUNSUPPORTED;
-  if (!lm_room_has(size, p->mode == LM_BIND_BIND ? p->nodes : 0) || lm_sys_commit(at, size))
-    return lm_fail(LOAM_ENOMEM, "no memory for %zu bytes to pin", size);
+  if (!lm_available_has(size, p->mode == LM_BIND_BIND ? p->nodes : 0) || lm_sys_commit(at, size))
+    return lm_error(LOAM_ENOMEM, "no memory for %zu bytes to pin", size);
   bind(s, device, at, size);
   (void)lm_sys_prefault(at, size);
   loam_status status = m->mempin(m->ctx, device, at, size, FLAGS);
   if (status != LOAM_OK && m->mempin != lm_manager_driver.mempin)
-    lm_fail(status, "manager \"%s\": mempin of %zu bytes on device %d: %s", m->name, size, device,
-            loam_status_text(status));
+    lm_error(status, "manager \"%s\": mempin of %zu bytes on device %d: %s", m->name, size, device,
+             loam_status_text(status));
   return status;
 }
 
 static loam_status grow(lm_pool *pool, int device, uint32_t slots) {
   uint32_t slot = lm_map_take(slots + 1, LM_SLOT);
-  if (!slot) return lm_fail(LOAM_ENOMEM, "no address space for %zu bytes to pin", bytes_of(slots));
+  if (!slot) return lm_error(LOAM_ENOMEM, "no address space for %zu bytes to pin", bytes_of(slots));
   loam_status status = make_ready(pool->strategy, device, lm_map_address(slot), bytes_of(slots));
   if (status != LOAM_OK) {
     lm_regions_return(slot, slots + 1);
@@ -164,18 +164,18 @@ static void end_region(uint32_t slot, uint32_t slots) {
 /* Ends regions that are free as wholes, of at most `most` slots. How many slots. */
 static uint32_t end_regions(lm_pool *pool, uint32_t most, int device) {
   uint32_t slot, slots, before = most;
-  lm_lock_take(&lm_pools_pinning);
-  while ((slot = lm_regions_take_out(&pool->regions, &most, is_region, device, &slots)) != 0)
+  lm_lock_take(&lm_pools_pinned_lock);
+  while ((slot = lm_regions_take_idle(&pool->regions, &most, is_region, device, &slots)) != 0)
     end_region(slot, slots);
-  lm_lock_drop(&lm_pools_pinning);
+  lm_lock_drop(&lm_pools_pinned_lock);
   return before - most;
 }
 
 /* ---- What a stream may still use ----------------------------------------------------------- */
 
-static lm_cache *queues_of(int device) {
-  lm_pinned pinned = { .is_pinned = true };
-  return lm_cache_of_pinned(device, &pinned);
+static lm_device_pool *queues_of(int device) {
+  lm_pinned_desc pinned = { .is_pinned = true };
+  return lm_device_pool_of_pinned(device, &pinned);
 }
 
 static void release(void *p) {
@@ -189,20 +189,20 @@ static void release(void *p) {
 /* Whether there were any. */
 static bool release_ended(void) {
   void *p, *any = NULL;
-  for (lm_cache *c = lm_cache_next(NULL, ANY); c; c = lm_cache_next(c, ANY))
-    while ((p = lm_cache_awaited(c)) != NULL) release(any = p);
+  for (lm_device_pool *c = lm_device_pool_next(NULL, ANY); c; c = lm_device_pool_next(c, ANY))
+    while ((p = lm_device_pool_awaited(c)) != NULL) release(any = p);
   return any;
 }
 
 /* Without memory to note it by, the device is waited for. */
-void lm_pinned_await(void *p, lm_stream stream) {
+void lm_pinned_free_after(void *p, lm_stream stream) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   int device = gpu ? lm_pinned_device(p) : 0;
-  lm_cache *c = gpu ? queues_of(device) : NULL;
+  lm_device_pool *c = gpu ? queues_of(device) : NULL;
   bool attend = false;
-  lm_line line = c ? lm_cache_line_on(c, stream) : (lm_line){ 0 };
-  if (c && lm_cache_await(c, p, line, &attend)) {
-    if (attend) lm_cache_attend(c, line);
+  lm_stream_ref line = c ? lm_device_pool_stream_on(c, stream) : (lm_stream_ref){ 0 };
+  if (c && lm_device_pool_await(c, p, line, &attend)) {
+    if (attend) lm_device_pool_poll(c, line);
     lm_decay_stir();
     return;
   }
@@ -212,7 +212,7 @@ void lm_pinned_await(void *p, lm_stream stream) {
 
 /* ---- Growing ------------------------------------------------------------------------------- */
 
-/* The last refusal; under lm_pools_pinning. */
+/* The last refusal; under lm_pools_pinned_lock. */
 static LM_SPARSE struct {
   const lm_pool *pool;
   int64_t at_ns;
@@ -229,7 +229,7 @@ static uint32_t step_of(const lm_regions *r, uint32_t slots) {
 
 static void end_idle(lm_pool *pool, void *ended) {
   uint32_t most = UINT32_MAX, slot, slots;
-  while ((slot = lm_regions_take_out(&pool->regions, &most, is_region, ANY, &slots)) != 0) {
+  while ((slot = lm_regions_take_idle(&pool->regions, &most, is_region, ANY, &slots)) != 0) {
     end_region(slot, slots);
     *(bool *)ended = true;
   }
@@ -243,14 +243,14 @@ static loam_status grow_somehow_locked(lm_pool *pool, int device, uint32_t slots
   if (status == LOAM_ENOMEM && step > slots) status = grow(pool, device, slots);
   if (status != LOAM_ENOMEM) return status;
   each_pool(end_idle, &ended);
-  return lm_cache_trim_pinned() || ended ? grow(pool, device, slots) : status;
+  return lm_device_pool_trim_pinned() || ended ? grow(pool, device, slots) : status;
 }
 
 static const char *supply_locked(lm_pool *pool, int device, uint32_t slots) {
-  if (lm_regions_has(&pool->regions, slots)) return NULL;
+  if (lm_regions_has_dirty(&pool->regions, slots)) return NULL;
   if (refusal.pool == pool && lm_sys_clock_ns() - refusal.at_ns < REFUSAL_NS) {
-    lm_fail(LOAM_ENOMEM, "%s", refusal.words);
-    return lm_make_words;
+    lm_error(LOAM_ENOMEM, "%s", refusal.words);
+    return lm_provider_words;
   }
   if (grow_somehow_locked(pool, device, slots) == LOAM_OK) {
     refusal.pool = NULL;
@@ -259,17 +259,17 @@ static const char *supply_locked(lm_pool *pool, int device, uint32_t slots) {
   refusal.pool = pool;
   refusal.at_ns = lm_sys_clock_ns();
   snprintf(refusal.words, sizeof refusal.words, "%s", loam_error());
-  return lm_make_words;
+  return lm_provider_words;
 }
 
-const char *lm_pinned_supply(lm_strategy *twin, int device, size_t size) {
-  lm_cache_look_for_awaited();
+const char *lm_pinned_grow(lm_strategy *twin, int device, size_t size) {
+  lm_device_pool_poll_awaited();
   if (release_ended()) return NULL;
   lm_pool *pool = hold(twin, true);
   if (!pool) return "loam has no memory to keep it by";
-  lm_lock_take(&lm_pools_pinning);
-  const char *why = supply_locked(pool, device, lm_span_slots(lm_class_of(size)));
-  lm_lock_drop(&lm_pools_pinning);
+  lm_lock_take(&lm_pools_pinned_lock);
+  const char *why = supply_locked(pool, device, lm_central_span_slots(lm_class_of(size)));
+  lm_lock_drop(&lm_pools_pinned_lock);
   let_go(pool);
   return why;
 }
@@ -287,7 +287,7 @@ typedef struct trimming {
 
 static void trim_pool(lm_pool *pool, void *ctx) {
   trimming *t = ctx;
-  for (unsigned c = 0; c < LM_CLASSES; c++) lm_store_trim(&pool->store[c]);
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_central_trim(&pool->store[c]);
   t->slots += end_regions(pool, UINT32_MAX, t->device);
 }
 
@@ -304,8 +304,8 @@ size_t lm_pinned_trim(int device) {
 
 static void decay_pool(lm_pool *pool, void *more) {
   bool later;
-  uint32_t held, idle = lm_regions_idle(&pool->regions, &held, &later);
-  size_t keeps = lm_cache_kept() >> LM_SLOT_SHIFT;
+  uint32_t held, idle = lm_regions_idle_slots(&pool->regions, &held, &later);
+  size_t keeps = lm_device_pool_keep_bytes() >> LM_SLOT_SHIFT;
   uint32_t most = held > keeps ? held - (uint32_t)keeps : 0;
   if (most > idle) most = idle;
   if (most && end_regions(pool, most, ANY)) later = true;

@@ -8,6 +8,6 @@ _Atomic uint32_t lm_block_watched;
 void lm_block_watch_want(uint32_t bit, bool wanted) {
   if (wanted) atomic_fetch_or_explicit(&lm_block_watched, bit, memory_order_relaxed);
   else atomic_fetch_and_explicit(&lm_block_watched, ~bit, memory_order_relaxed);
-  if (lm_block_watch_is_on()) lm_thread_raise(LM_WARY_LISTING);
-  else lm_thread_lower(LM_WARY_LISTING);
+  if (lm_block_watch_is_on()) lm_thread_set_slow_all(LM_SLOW_LISTING);
+  else lm_thread_clear_slow_all(LM_SLOW_LISTING);
 }

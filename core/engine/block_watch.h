@@ -10,7 +10,7 @@
 
 /* Bits of lm_block_watched: the host has a callback; live blocks are kept in a list. Retains and
  * releases read it. A block that is made or ended on the short path does not: while a bit is set,
- * threads are wary (LM_WARY_LISTING) and leave that path. Relaxed: a call that runs while the bit
+ * threads are wary (LM_SLOW_LISTING) and leave that path. Relaxed: a call that runs while the bit
  * changes may miss it. */
 enum { LM_BLOCK_WATCH_TELL = 1, LM_BLOCK_WATCH_LIST = 2 };
 extern _Atomic uint32_t lm_block_watched;

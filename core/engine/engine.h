@@ -3,7 +3,7 @@
 #ifndef LM_ENGINE_H
 #define LM_ENGINE_H
 
-#include "device/make.h"
+#include "device/provider.h"
 #include "engine/stats.h"
 #include "plan/live.h"
 #include "plan/site.h"
@@ -45,7 +45,7 @@ LM_INLINE loam_site *lm_engine_scope(const lm_thread *t) {
 /* What the live generation decided for a site. While active. */
 LM_INLINE lm_decision *lm_engine_decision(loam_site *site) {
   /* Acquire pairs with the swap: the decisions of this parity are seen. */
-  return &site->now[atomic_load_explicit(&lm_generation, memory_order_acquire) & 1];
+  return &site->now[atomic_load_explicit(&lm_site_generation, memory_order_acquire) & 1];
 }
 
 LM_INLINE const lm_plan *lm_engine_plan(loam_site *site) {
@@ -110,29 +110,29 @@ LM_INLINE uint64_t lm_engine_gated_key(uint64_t key, int64_t leads) {
  *
  * Law of a lane whose key is of the thread's epoch: every request of the key's site (or code) and
  * class with align <= 16 (that gates lead to the strategy, if the key has one) gets an object of
- * `bin`, with `token`, under the generation that was live when the thread last took LM_WARY_STALE
+ * `bin`, with `token`, under the generation that was live when the thread last took LM_SLOW_STALE
  * back, which every later swap raises; or, with LM_LANE_ASKS, passes `gate` in that generation's
  * plan, which is there while the thread is active. With LM_LANE_COUNTED the token is counted, else
  * it is not. */
 LM_INLINE void *lm_engine_take_at(lm_thread *t, lm_lane *lane) {
-  lm_peeked();
+  lm_load_fence();
   void *p = lm_pool_take_ready(t, lane);
   if (lm_unlikely(!p)) return NULL;
-  lm_count(&lane->blocks, 1);
+  lm_add_relaxed(&lane->blocks, 1);
   lm_thread_leave(t);
   return p;
 }
 
 /* The key by which a request finds its lane; enters. */
 LM_INLINE uint64_t lm_engine_key(lm_thread *t, const loam_site *site, size_t size) {
-  return lm_class_step(size) + lm_thread_try(t) + site->lane;
+  return lm_class_step(size) + lm_thread_try_enter(t) + site->lane;
 }
 /* The same by the code that asks, where no scope wins over it. */
 LM_INLINE uint64_t lm_engine_code_part(unsigned step) {
   return (uint64_t)step * (((uint64_t)1 << LM_LANE_CODE_SHIFT) / LM_LANE_STEP);
 }
 LM_INLINE uint64_t lm_engine_code_key(lm_thread *t, uintptr_t code, unsigned step) {
-  return lm_engine_code_part(step) + code + t->scoped + lm_thread_try(t);
+  return lm_engine_code_part(step) + code + t->scoped + lm_thread_try_enter(t);
 }
 
 LM_INLINE void *lm_engine_take(lm_thread *t, const loam_site *site, size_t size) {
@@ -210,10 +210,10 @@ void *lm_engine_large_missed(loam_site *site, size_t size, lm_thread *t, lm_lane
                              uint64_t key, lm_engine_slow *slow);
 LM_INLINE void *lm_engine_take_large(loam_site *site, size_t size, lm_thread *t,
                                      lm_engine_slow *slow) {
-  uint64_t key = lm_class_large(size) * LM_LANE_STEP + lm_thread_try(t) + site->lane;
+  uint64_t key = lm_class_large(size) * LM_LANE_STEP + lm_thread_try_enter(t) + site->lane;
   lm_lane *lane = lm_engine_lane(t, key);
   if (lm_unlikely(lane->key != key)) return lm_engine_large_missed(site, size, t, lane, key, slow);
-  lm_peeked();
+  lm_load_fence();
   void *p = lm_pool_take_large(t, lane, size);
   if (lm_likely(p != NULL)) return lm_engine_note_large(p, t, lane, size);
   lm_thread_leave(t);
@@ -232,26 +232,26 @@ LM_INLINE bool lm_engine_give(lm_thread *t, void *p) {
 extern _Atomic uint64_t lm_engine_nested __attribute__((visibility("hidden")));
 
 LM_INLINE bool lm_engine_count_near(lm_thread *t, lm_token token, const lm_span *span) {
-  if (lm_unlikely(!lm_live_is_near(t, lm_token_site(token)))) return false;
-  lm_live_add(t->near, -(int64_t)lm_peek(size_t, &span->size));
+  if (lm_unlikely(!lm_live_is_near(t, lm_site_token_index(token)))) return false;
+  lm_live_add(t->near, -(int64_t)lm_load(size_t, &span->size));
   return true;
 }
 
 LM_INLINE bool lm_engine_count_far(lm_thread *t, lm_token token, const lm_span *span) {
-  lm_live_count(t, lm_site_of(token), -(int64_t)lm_peek(size_t, &span->size));
+  lm_live_count(t, lm_site_of(token), -(int64_t)lm_load(size_t, &span->size));
   return true;
 }
 
 /* The second is for all, the first for most. */
-LM_INLINE bool lm_engine_give_near(lm_thread *t, void *p, lm_refused refused) {
-  bool is_nested = lm_peek(uint64_t, &lm_engine_nested);
+LM_INLINE bool lm_engine_give_near(lm_thread *t, void *p, lm_located refused) {
+  bool is_nested = lm_load(uint64_t, &lm_engine_nested);
   return lm_likely(!is_nested) &&
-         lm_pool_give_slow(t, p, refused, LM_MARK_SLOW, lm_engine_count_near);
+         lm_pool_give_slow(t, p, refused, LM_STATE_COUNTED, lm_engine_count_near);
 }
-LM_INLINE bool lm_engine_give_far(lm_thread *t, void *p, lm_refused refused) {
-  if (lm_peek(uint64_t, &lm_engine_nested)) return false;
-  return lm_pool_give_slow(t, p, refused, LM_MARK_SLOW, lm_engine_count_far) ||
-         lm_pool_give_slow(t, p, refused, LM_MARK_SLOW_WIDE, lm_engine_count_far);
+LM_INLINE bool lm_engine_give_far(lm_thread *t, void *p, lm_located refused) {
+  if (lm_load(uint64_t, &lm_engine_nested)) return false;
+  return lm_pool_give_slow(t, p, refused, LM_STATE_COUNTED, lm_engine_count_far) ||
+         lm_pool_give_slow(t, p, refused, LM_STATE_COUNTED_WIDE, lm_engine_count_far);
 }
 
 #endif

@@ -16,7 +16,7 @@ LM_INLINE int64_t read_number(lm_thread *t, const loam_site *site, int input, un
 }
 
 double lm_lane_gauge(const lm_request *request, int input, unsigned arg) {
-  return (double)read_number(lm_self, request->site, input, arg);
+  return (double)read_number(lm_thread_self, request->site, input, arg);
 }
 
 /* What a gate's number, or sum, is by way of numbers that were read before. */
@@ -98,7 +98,7 @@ int lm_lane_ask(lm_thread *t, const lm_plan *plan, uint32_t node, loam_site *sit
 static void open_lane(lm_thread *t, lm_lane *lane, uint64_t key, const loam_site *site,
                       const taking *k) {
   lm_stats_reuse(t, lane, site->index, &k->serve);
-  lm_pool_name(t, k->serve.bin);
+  lm_tcache_name_bin(t, k->serve.bin);
   lane->bin = k->serve.bin;
   lane->token = k->token;
   lane->key = key;
@@ -114,7 +114,7 @@ static void open_gate(lm_thread *t, lm_lane *lane, uint64_t key, const loam_site
 /* What a key has more if the token is counted. */
 static uint64_t counted_part(uint64_t key, lm_token token) {
   uint64_t part = key & LM_LANE_OF_SITE ? LM_LANE_COUNTED : LM_LANE_CODE_COUNTED;
-  return token & LM_TOKEN_SLOW ? part : 0;
+  return token & LM_TOKEN_COUNTED ? part : 0;
 }
 
 /* Whether all sizes of a class are decided alike. */
@@ -125,7 +125,7 @@ static bool is_even(const lm_plan *plan, unsigned class_) {
 /* The lane for requests that are decided as this one, and its key; NULL: none is. */
 static lm_lane *lane_for(lm_thread *t, const lm_plan *plan, const loam_site *site, size_t size,
                          uintptr_t code, uint64_t *key) {
-  uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY, unit = (size + 15) / 16;
+  uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_FAST, unit = (size + 15) / 16;
   if (plan->reads & 1u << LM_IN_ZERO) return NULL;
   unsigned class_ = class_of(size);
   bool even = is_even(plan, class_);
@@ -151,8 +151,8 @@ static bool is_lane_of(const lm_lane *lane, uint64_t key, uint32_t site) {
 }
 
 static void *take(lm_thread *t, size_t size, taking *k) {
-  if (size > LM_SMALL_MAX) return lm_pool_take_class(t, k->serve.bin, size, k->token, &k->zeroed);
-  return lm_pool_take(t, k->serve.bin, k->token, &k->hint);
+  if (size > LM_SMALL_MAX) return lm_tcache_take_large(t, k->serve.bin, size, k->token, &k->zeroed);
+  return lm_tcache_take(t, k->serve.bin, k->token, &k->hint);
 }
 
 /* For what a strategy serves by node: the bin of the thread's share. A thread that came from
@@ -162,14 +162,14 @@ static LM_NOINLINE void *take_here(lm_thread *t, size_t size, taking *k, lm_lane
   lm_strategy *s = lm_strategy_here(lm_strategy_at(k->serve.strategy));
   k->serve.bin = lm_pool_bin(s, class_of(size));
   if (!k->serve.bin) return NULL;
-  if (lane) lm_pool_name(t, lane->bin = k->serve.bin);
+  if (lane) lm_tcache_name_bin(t, lane->bin = k->serve.bin);
   return take(t, size, k);
 }
 
 /* The site's plan, and the token that goes with it. While active. */
 static const lm_plan *plan_of(loam_site *site, taking *k) {
   const lm_decision *d = lm_engine_decision(site);
-  k->token = lm_token_stamp(site, atomic_load_explicit(&d->token, memory_order_relaxed));
+  k->token = lm_site_token_now(site, atomic_load_explicit(&d->token, memory_order_relaxed));
   return atomic_load_explicit(&d->plan, memory_order_acquire);
 }
 
@@ -182,17 +182,18 @@ static const lm_strategy *pinned_of(const lm_plan *plan, size_t size, const lm_w
   if (plan->nodes) return NULL;
   for (uint32_t i = 0; i < plan->leaf[0].n; i++) {
     lm_strategy *s = lm_strategy_at(plan->chain[plan->leaf[0].first + i]);
-    if (lm_make_fits(wish, s)) return s;
+    if (lm_provider_fits(wish, s)) return s;
   }
-  return lm_make_default(wish);
+  return lm_provider_default(wish);
 }
 
 /* Where an object's token is, as far as its mark tells. */
 static uint8_t id_of(const void *p, lm_token token) {
-  lm_mark mark = atomic_load_explicit(lm_pool_mark_of(p), memory_order_relaxed);
-  bool says = lm_mark_is_plain(mark) && mark != LM_MARK_LIVE + LM_ID_WIDE;
-  if (says && mark <= LM_MARK_COMMON) says = lm_peek(lm_token, lm_mark_owner(NULL, mark)) == token;
-  return says ? mark - LM_MARK_LIVE : lm_mark_hint(token);
+  lm_state mark = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
+  bool says = lm_state_is_plain(mark) && mark != LM_STATE_LIVE + LM_ID_WIDE;
+  if (says && mark <= LM_STATE_COMMON_LAST)
+    says = lm_load(lm_token, lm_state_plain_token(NULL, mark)) == token;
+  return says ? mark - LM_STATE_LIVE : lm_state_hint(token);
 }
 
 void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t size, unsigned flags,
@@ -202,14 +203,14 @@ void lm_lane_open_pinned(lm_thread *t, loam_site *site, const void *p, size_t si
   if (t->inside || lm_gpu_is_spread()) return;
   lm_thread_enter(t);
   const lm_plan *plan = plan_of(site, &k);
-  if (!(k.token & LM_TOKEN_SLOW) && pinned_of(plan, size, &wish) == twin->whole) {
+  if (!(k.token & LM_TOKEN_COUNTED) && pinned_of(plan, size, &wish) == twin->whole) {
     k.serve = lm_table_serve(twin, lm_class_of(size));
     k.serve.strategy = (uint16_t)twin->whole->id;
-    uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY;
+    uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_FAST;
     uint64_t key = lm_engine_pinned_key(site->lane + lm_class_step(size) + epoch, flags);
     lm_lane *lane = lm_engine_lane(t, key);
     if (k.serve.bin && !is_lane_of(lane, key, site->index)) open_lane(t, lane, key, site, &k);
-    if (k.serve.bin) lane->mark = LM_MARK_LIVE + id_of(p, k.token);
+    if (k.serve.bin) lane->mark = LM_STATE_LIVE + id_of(p, k.token);
   }
   lm_thread_leave(t);
 }
@@ -219,14 +220,14 @@ LM_INLINE void *take_new(lm_thread *t, loam_site *site, size_t size, taking *k, 
                          uint64_t key) {
   void *p = NULL;
   bool is_open = is_lane_of(lane, key, site->index);
-  k->hint = is_open ? lane->mark % LM_IDS : lm_mark_hint(k->token);
+  k->hint = is_open ? lane->mark % LM_STATE_IDS : lm_state_hint(k->token);
   if (lm_likely(k->serve.bin > LM_BIN_HERE)) p = take(t, size, k);
   else if (k->serve.bin) p = take_here(t, size, k, is_open ? lane : NULL);
   if (!p) return NULL;
   if (lane && !is_open) open_lane(t, lane, key, site, k);
-  if (lane) lane->mark = LM_MARK_LIVE + k->hint;
+  if (lane) lane->mark = LM_STATE_LIVE + k->hint;
   k->usable = k->serve.units ? k->serve.units * (size_t)16 : lm_align_up(size, LM_PAGE);
-  if (k->token & LM_TOKEN_SLOW) lm_live_count(t, site, (int64_t)k->usable);
+  if (k->token & LM_TOKEN_COUNTED) lm_live_count(t, site, (int64_t)k->usable);
   return p;
 }
 
@@ -247,25 +248,25 @@ static void *take_counted(lm_thread *t, const lm_lane *lane) {
  * from another node: take_here. */
 static void *take_filled(lm_thread *t, lm_lane *lane) {
   if (t->dying || lm_strategy_at(lane->strategy)->shares) return NULL;
-  uint8_t hint = lane->mark % LM_IDS;
-  void *p = lm_pool_take(t, lane->bin, lane->token, &hint);
-  lane->mark = LM_MARK_LIVE + hint;
+  uint8_t hint = lane->mark % LM_STATE_IDS;
+  void *p = lm_tcache_take(t, lane->bin, lane->token, &hint);
+  lane->mark = LM_STATE_LIVE + hint;
   return p;
 }
 
 /* From a lane that is the request's. */
 static LM_NOINLINE void *take_by(lm_thread *t, lm_lane *lane) {
-  bool counted = lane->token & LM_TOKEN_SLOW;
+  bool counted = lane->token & LM_TOKEN_COUNTED;
   void *p = counted ? take_counted(t, lane) : lm_pool_take_wide(t, lane);
   if (!p && !counted) p = take_filled(t, lane);
-  if (lm_likely(p != NULL)) lm_count(&lane->blocks, 1);
+  if (lm_likely(p != NULL)) lm_add_relaxed(&lane->blocks, 1);
   return p;
 }
 
 LM_INLINE void *take_large(lm_thread *t, const lm_lane *lane, size_t size) {
   size_t usable = lm_align_up(size, LM_PAGE);
-  bool counted = lane->token & LM_TOKEN_SLOW;
-  void *p = lm_pool_take_large_as(t, lane, size, lm_mark_large(lane->token));
+  bool counted = lane->token & LM_TOKEN_COUNTED;
+  void *p = lm_pool_take_large_as(t, lane, size, lm_state_of_large(lane->token));
   if (!p) return NULL;
   if (counted) lm_live_count_at(t, site_of(lane), (int64_t)usable);
   lm_stats_note(t, site_of(lane), lane->strategy, 1, usable);
@@ -283,7 +284,7 @@ static LM_NOINLINE void *take_gated(lm_thread *t, const lm_plan *plan, loam_site
   *lane = NULL;
   k->serve = (lm_serve){ 0 };
   if (strategy < 0) return NULL;
-  *key = site->lane + class_ * LM_LANE_STEP + (atomic_load(&t->epoch) | LM_EPOCH_EASY);
+  *key = site->lane + class_ * LM_LANE_STEP + (atomic_load(&t->epoch) | LM_EPOCH_FAST);
   *key = lm_engine_gated_key(*key, lm_gate_to((uint32_t)strategy)) +
          counted_part(LM_LANE_OF_SITE, k->token);
   *lane = lm_engine_lane(t, *key);
@@ -307,7 +308,7 @@ LM_NOINLINE void *lm_engine_decided(lm_thread *t, loam_site *site, size_t size, 
   lm_lane *lane = lane_for(t, plan, site, size, code, &key);
   if (lm_unlikely(k.serve.bin == LM_BIN_ASKS))
     p = take_gated(t, plan, site, size, class_of(size), &k, &lane, &key);
-  else if (lm_unlikely(k.token & LM_TOKEN_SLOW)) key += counted_part(key, k.token);
+  else if (lm_unlikely(k.token & LM_TOKEN_COUNTED)) key += counted_part(key, k.token);
   bool is_new = !p;
   if (is_new) p = take_new(t, site, size, &k, lane, key);
   lm_thread_leave(t);
@@ -328,7 +329,7 @@ void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align
   unsigned class_ = lm_class_of(whole);
   lm_thread_enter(t);
   const lm_plan *plan = plan_of(site, &k);
-  uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_EASY;
+  uint64_t epoch = atomic_load(&t->epoch) | LM_EPOCH_FAST;
   uint64_t key = site->lane + lm_class_step(whole) + lm_engine_aligned_part(size) + epoch;
   if (!(plan->reads & 1u << LM_IN_ALIGN)) k.serve = lm_lane_look_up(plan, size, false);
   if (is_even(plan, lm_class_of(size))) lane = lm_engine_lane(t, key);
@@ -348,7 +349,7 @@ void *lm_engine_aligned(lm_thread *t, loam_site *site, size_t size, size_t align
 /* ---- Lanes that are not found at once ----------------------------------------------------- */
 
 LM_INLINE void *taken(lm_thread *t, lm_lane *lane, void *p) {
-  lm_count(&lane->blocks, 1);
+  lm_add_relaxed(&lane->blocks, 1);
   lm_thread_leave(t);
   return p;
 }
@@ -432,7 +433,7 @@ LM_INLINE void *take_near(uint32_t site, size_t size, lm_thread *t, lm_lane *lan
 /* The same, whatever its token. */
 LM_INLINE void *take_either(uint32_t site, size_t size, lm_thread *t, lm_lane *lane,
                             lm_engine_slow *slow) {
-  if (lane->token & LM_TOKEN_SLOW)
+  if (lane->token & LM_TOKEN_COUNTED)
     return lm_live_is_near(t, site) ? take_near(site, size, t, lane, slow)
                                     : take_open(site, size, t, lane, slow);
   void *p = lm_pool_take_ready(t, lane);
@@ -478,12 +479,12 @@ LM_INLINE void *take_number(uint32_t site, size_t size, lm_thread *t, lm_lane *a
 
 static LM_JUMPED void *take_node(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
                                  uint64_t key, lm_engine_slow *slow) {
-  return take_number(site, size, t, asks, key, slow, lm_numa_here_at_once());
+  return take_number(site, size, t, asks, key, slow, lm_numa_here_fast());
 }
 
 static LM_JUMPED void *take_free(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
                                  uint64_t key, lm_engine_slow *slow) {
-  return take_number(site, size, t, asks, key, slow, lm_numa_free_at_once(asks->gate->arg));
+  return take_number(site, size, t, asks, key, slow, lm_numa_free_fast(asks->gate->arg));
 }
 
 static LM_JUMPED void *take_sized(uint32_t site, size_t size, lm_thread *t, lm_lane *asks,
@@ -572,7 +573,7 @@ static LM_JUMPED void *take_other(loam_site *site, size_t size, lm_thread *t, lm
 
 void *lm_engine_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane, uint64_t key,
                        lm_engine_slow *slow) {
-  lm_peeked();
+  lm_load_fence();
   if (lm_likely(lm_lane_is_apart(lane, key, LM_LANE_ASKS)))
     return take_by_gate(site->index, size, t, lane, key, slow);
   return take_other(site, size, t, lane, key, slow);
@@ -586,7 +587,7 @@ LM_INLINE void *take_at_once(uint32_t site, size_t size, lm_thread *t, lm_lane *
   int64_t leads = lm_lane_pass(t, site, asks->gate, size);
   if (lm_likely(leads < 0)) lane = lm_lane_led_again(t, asks, lm_engine_gated_key(key, leads));
   if (lm_unlikely(!lane)) return NULL;
-  if (!(lane->token & LM_TOKEN_SLOW)) {
+  if (!(lane->token & LM_TOKEN_COUNTED)) {
     void *p = lm_pool_take_ready(t, lane);
     return lm_likely(p != NULL) ? taken(t, lane, p) : NULL;
   }
@@ -628,7 +629,7 @@ static LM_JUMPED void *live_zeroed(loam_site *site, size_t size, lm_thread *t, l
 
 void *lm_engine_missed_zeroed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                               uint64_t key, lm_engine_slow *slow) {
-  lm_peeked();
+  lm_load_fence();
   bool asks = lm_lane_is_apart(lane, key, LM_LANE_ASKS);
   if (asks && lane->gate->ask == LM_IN_LIVE) return live_zeroed(site, size, t, lane, key, slow);
   void *p = lm_likely(asks) ? take_at_once(site->index, size, t, lane, key) : NULL;
@@ -664,7 +665,7 @@ void *lm_engine_other(lm_thread *t, lm_lane *lane, uint64_t key, loam_site *site
 /* ---- Lanes of code ------------------------------------------------------------------------ */
 
 static void *code_slow(loam_site *site, size_t size, uintptr_t code) {
-  const lm_thread *t = lm_self_or_nobody;
+  const lm_thread *t = lm_thread_self_or_empty;
   (void)site;
   (void)code;
   return t->missed(size, t->asking);
@@ -680,7 +681,7 @@ static LM_JUMPED void *take_code_other(size_t size, const void *code, loam_code_
 
 void *lm_engine_code_missed(const void *code, size_t size, lm_thread *t, lm_lane *lane,
                             uint64_t key, loam_code_fn miss) {
-  lm_peeked();
+  lm_load_fence();
   if (lm_unlikely(!lm_lane_is_apart(lane, key, LM_LANE_ASKS)))
     return take_code_other(size, code, miss, t, lane, key);
   uint32_t site = site_of(lane);
@@ -696,7 +697,7 @@ void *lm_engine_code_emptied(size_t size, const void *code, loam_code_fn miss, l
   uint64_t key = lm_engine_code_key(t, (uintptr_t)code, step);
   lm_lane *lane = lm_engine_code_lane(t, (uintptr_t)code, step);
   if (lane->key != key) return lm_engine_code_missed(code, size, t, lane, key, miss);
-  lm_peeked();
+  lm_load_fence();
   void *p = take_by(t, lane);
   lm_thread_leave(t);
   return p ? p : miss(size, code);
@@ -731,7 +732,7 @@ static LM_JUMPED void *large_plain(uint32_t site, size_t size, lm_thread *t, lm_
 
 static LM_JUMPED void *large_near(uint32_t site, size_t size, lm_thread *t, lm_lane *lane,
                                   lm_engine_slow *slow) {
-  void *p = lm_pool_take_large_as(t, lane, size, LM_MARK_SLOW);
+  void *p = lm_pool_take_large_as(t, lane, size, LM_STATE_COUNTED);
   if (lm_unlikely(!p)) return else_slow(site, size, t, slow);
   lm_live_add(t->near, (int64_t)lm_align_up(size, LM_PAGE));
   return lm_engine_note_large(p, t, lane, size);
@@ -741,14 +742,14 @@ LM_INLINE void *large_led(uint32_t site, size_t size, lm_thread *t, lm_lane *ask
                           int64_t leads, lm_engine_slow *slow) {
   lm_lane *lane = lm_lane_led_again(t, asks, lm_engine_gated_key(key, leads));
   if (lm_unlikely(!lane)) return large_by_any(site, size, t, key, slow);
-  if (!(lane->token & LM_TOKEN_SLOW)) return large_plain(site, size, t, lane, slow);
+  if (!(lane->token & LM_TOKEN_COUNTED)) return large_plain(site, size, t, lane, slow);
   lm_assert(lm_live_is_near(t, site)); /* else what lives was not read at once */
   return large_near(site, size, t, lane, slow);
 }
 
 void *lm_engine_large_missed(loam_site *site, size_t size, lm_thread *t, lm_lane *lane,
                              uint64_t key, lm_engine_slow *slow) {
-  lm_peeked();
+  lm_load_fence();
   bool asks = lm_lane_is_apart(lane, key, LM_LANE_ASKS);
   int64_t leads = lm_likely(asks) ? lm_lane_pass(t, site->index, lane->gate, size) : 0;
   if (lm_unlikely(leads >= 0)) return large_by_any(site->index, size, t, key, slow);

@@ -46,8 +46,8 @@ LM_INLINE lm_lane *lm_lane_led_again(lm_thread *t, lm_lane *asks, uint64_t key) 
  * asked of another tag than that of the thread's latest request. */
 LM_INLINE int64_t lm_lane_number(lm_thread *t, uint32_t site, unsigned input, unsigned arg) {
   if (input == LM_IN_LIVE) return lm_live_is_near(t, site) ? lm_live_at(t->near) : -1;
-  if (input == LM_IN_NODE_FREE) return lm_numa_free_at_once(arg);
-  return input == LM_IN_NODE ? lm_numa_here_at_once() : -1;
+  if (input == LM_IN_NODE_FREE) return lm_numa_free_fast(arg);
+  return input == LM_IN_NODE ? lm_numa_here_fast() : -1;
 }
 
 LM_INLINE bool lm_lane_sum(lm_thread *t, uint32_t site, const lm_gate *gate, size_t size,

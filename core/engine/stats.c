@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "device/make.h"
+#include "device/provider.h"
 #include "heap/walk.h"
 #include "os/error.h"
 #include "os/lock.h"
@@ -44,11 +44,11 @@ static bool grow(table *t) {
   table grown = {
     .size = t->size ? t->size * 2 : 256, .n = t->n, .spill = t->spill, .rigid = t->rigid
   };
-  grown.row = lm_own_alloc(grown.size * sizeof(sums));
+  grown.row = lm_metadata_alloc(grown.size * sizeof(sums));
   if (!grown.row) return false;
   for (size_t i = 0; i < t->size; i++)
     if (t->row[i].key) *row_of(&grown, t->row[i].key) = t->row[i];
-  lm_own_free(t->row);
+  lm_metadata_free(t->row);
   *t = grown;
   return true;
 }
@@ -157,7 +157,7 @@ static void give_lane(lm_thread *t, lm_lane *lane, uint32_t site, uint16_t strat
 }
 
 void lm_stats_reuse(lm_thread *t, lm_lane *lane, uint32_t site, const lm_serve *serve) {
-  uint8_t class_ = (uint8_t)lm_class_with(serve->units * (size_t)16);
+  uint8_t class_ = (uint8_t)lm_class_of_usable(serve->units * (size_t)16);
   if (owner_of(lane) != lm_stats_key(site, serve->strategy) || lane->class_ != class_)
     give_lane(t, lane, site, serve->strategy, class_);
 }
@@ -187,7 +187,7 @@ static void renew_totals(void) {
 void lm_stats_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
-  lm_thread_hook(&(lm_thread_hooks){ tell_all, lock_totals, unlock_totals, renew_totals });
+  lm_thread_add_hooks(&(lm_thread_hooks){ tell_all, lock_totals, unlock_totals, renew_totals });
 }
 
 /* ---- Grouping ----------------------------------------------------------------------------- */
@@ -219,7 +219,8 @@ static uint64_t key_of(const query *q, uint32_t site, uint32_t strategy, uint32_
 }
 
 static void add_live(query *q, lm_token token, uint32_t strategy, size_t size) {
-  sums *row = touch(&q->table, key_of(q, lm_token_site(token), strategy, lm_token_slot(token)));
+  sums *row = touch(&q->table,
+                    key_of(q, lm_site_token_index(token), strategy, lm_site_token_slot(token)));
   row->live_blocks++;
   row->live_bytes += size;
 }
@@ -239,7 +240,7 @@ static void add_counted(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
 static bool asks_whose(const query *q) { return q->keys & (LOAM_BY_TAG | LOAM_BY_GENERATION); }
 
 /* A handler's block that is loam's own memory is told as that (engine.c). */
-static void add_foreign(void *ctx, lm_foreign *block) {
+static void add_foreign(void *ctx, lm_provided *block) {
   if (!lm_pool_owns(block->base)) add_live(ctx, block->token, block->strategy, block->size);
 }
 
@@ -264,7 +265,7 @@ static void add_thread(lm_thread *t, void *ctx) {
   }
 }
 
-static void walk_foreign(query *q) { lm_make_each(add_foreign, q); }
+static void walk_foreign(query *q) { lm_provider_each(add_foreign, q); }
 static void walk_threads(query *q) { lm_thread_each(add_thread, q); }
 
 /* A walk that holds a lock under which no memory may be asked for: into a table of its own, larger
@@ -287,7 +288,7 @@ static void gather(query *q, void (*walk)(query *q)) {
   add(&q->table.spill, &part.spill);
   for (size_t i = 0; i < part.size; i++)
     if (part.row[i].key) add(touch(&q->table, part.row[i].key), &part.row[i]);
-  lm_own_free(part.row);
+  lm_metadata_free(part.row);
 }
 
 static void add_stripe(query *q, const table *t) {
@@ -356,10 +357,10 @@ static void tell_row(const query *q, const sums *row, loam_row_fn callback, void
   if (q->keys & LOAM_BY_STRATEGY) {
     const lm_strategy *s = lm_strategy_at(row->key >> LM_SITE_BITS & (LM_STRATEGIES_MAX - 1));
     out.strategy = s->desc.name;
-    out.kind = lm_kind_text(s->desc.kind);
+    out.kind = lm_strategy_kind_text(s->desc.kind);
   }
   if (q->keys & LOAM_BY_GENERATION)
-    out.generation = lm_generation_of(row->key >> SLOT_SHIFT & (LM_GENERATION_SLOTS - 1));
+    out.generation = lm_site_generation_of(row->key >> SLOT_SHIFT & (LM_GENERATION_SLOTS - 1));
   out.live_bytes = row->live_bytes;
   out.live_blocks = row->live_blocks;
   out.total_bytes = row->total_bytes;
@@ -369,16 +370,16 @@ static void tell_row(const query *q, const sums *row, loam_row_fn callback, void
 
 loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx) {
   query q = { .keys = keys, .tags = lm_site_tag_count() };
-  q.tag_site = lm_own_alloc((q.tags + 1) * sizeof *q.tag_site);
-  if (!q.tag_site) return lm_fail(LOAM_ENOMEM, "figures: no memory for %u tags", q.tags);
+  q.tag_site = lm_metadata_alloc((q.tags + 1) * sizeof *q.tag_site);
+  if (!q.tag_site) return lm_error(LOAM_ENOMEM, "figures: no memory for %u tags", q.tags);
   collect(&q);
   size_t n = pack(&q.table);
   sort(q.table.row, n);
   for (size_t i = 0; i < n; i++) tell_row(&q, &q.table.row[i], callback, ctx);
   bool is_whole = is_empty(&q.table.spill);
-  lm_own_free(q.table.row);
-  lm_own_free(q.tag_site);
-  if (!is_whole) return lm_fail(LOAM_ENOMEM, "figures: no memory for a row of each tag");
+  lm_metadata_free(q.table.row);
+  lm_metadata_free(q.tag_site);
+  if (!is_whole) return lm_error(LOAM_ENOMEM, "figures: no memory for a row of each tag");
   return LOAM_OK;
 }
 
@@ -387,11 +388,11 @@ loam_status lm_stats_get(struct loam_stats *out) {
   collect(&q);
   sums all = q.table.spill;
   for (size_t i = 0; i < q.table.size; i++) add(&all, &q.table.row[i]);
-  lm_own_free(q.table.row);
+  lm_metadata_free(q.table.row);
   lm_pool_figures memory;
   lm_pool_figures_get(&memory);
   *out = (struct loam_stats){
-    .generation = atomic_load_explicit(&lm_generation, memory_order_acquire),
+    .generation = atomic_load_explicit(&lm_site_generation, memory_order_acquire),
     .live_bytes = all.live_bytes,
     .live_blocks = all.live_blocks,
     .total_bytes = all.total_bytes,

@@ -71,7 +71,7 @@ static void after_fork(void) {
 }
 
 static void find_locked(void) {
-  lm_thread_hook(&(lm_thread_hooks){ .fork_child = after_fork });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = after_fork });
   atomic_store_explicit(&machine.progress, STARTING, memory_order_relaxed);
   is_starting = true;
   lm_gpu_cuda_find(&machine.found);
@@ -111,7 +111,7 @@ const char *lm_gpu_why(void) {
 
 bool lm_gpu_is_barred(void) {
   if (lm_likely(!is_forked())) return false;
-  lm_fail(LOAM_ESTATE, "%s", FORKED);
+  lm_error(LOAM_ESTATE, "%s", FORKED);
   return true;
 }
 
@@ -128,9 +128,9 @@ const char *lm_gpu_text(char *buffer, size_t size) {
 bool lm_gpu_has(int device) {
   char text[80];
   if (device >= 0 && device < lm_gpu_count()) return true;
-  if (!lm_gpu()) lm_fail(LOAM_EUNSUPPORTED, "device %d: %s", device, lm_gpu_why());
+  if (!lm_gpu()) lm_error(LOAM_EUNSUPPORTED, "device %d: %s", device, lm_gpu_why());
   else
-    lm_fail(LOAM_EINVAL, "device %d: this machine has %s", device, lm_gpu_text(text, sizeof text));
+    lm_error(LOAM_EINVAL, "device %d: this machine has %s", device, lm_gpu_text(text, sizeof text));
   return false;
 }
 

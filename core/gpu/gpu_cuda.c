@@ -9,7 +9,7 @@
 #include "os/lock.h"
 #include "os/sys.h"
 #include "os/thread.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 
 enum { ATTRIBUTE_NUMA = 134 }; /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, of 12.2 */
 
@@ -50,16 +50,17 @@ static lm_gpu_result judge(CUresult result) {
   }
 }
 
-const char *lm_cuda_name(CUresult result) {
+const char *lm_gpu_cuda_name(CUresult result) {
   const char *name = NULL;
-  return lm_cuda.GetErrorName && lm_cuda.GetErrorName(result, &name) == CUDA_SUCCESS && name
+  return lm_gpu_cuda.GetErrorName && lm_gpu_cuda.GetErrorName(result, &name) == CUDA_SUCCESS && name
              ? name
              : "error";
 }
 
-const char *lm_cuda_words(CUresult result) {
+const char *lm_gpu_cuda_error(CUresult result) {
   const char *words = NULL;
-  return lm_cuda.GetErrorString && lm_cuda.GetErrorString(result, &words) == CUDA_SUCCESS && words
+  return lm_gpu_cuda.GetErrorString && lm_gpu_cuda.GetErrorString(result, &words) == CUDA_SUCCESS &&
+                 words
              ? words
              : "no words for it";
 }
@@ -75,10 +76,10 @@ static lm_gpu_result tell(CUresult result, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(call, sizeof call, format, arguments);
   va_end(arguments);
-  lm_thread *self = lm_thread_go_inside();
-  lm_fail(lm_gpu_status(judged), "%s: %s (%d), %s", call, lm_cuda_name(result), (int)result,
-          lm_cuda_words(result));
-  lm_thread_come_out(self);
+  lm_thread *self = lm_thread_inside_begin();
+  lm_error(lm_gpu_status(judged), "%s: %s (%d), %s", call, lm_gpu_cuda_name(result), (int)result,
+           lm_gpu_cuda_error(result));
+  lm_thread_inside_end(self);
   return judged;
 }
 
@@ -96,9 +97,9 @@ static lm_gpu_result tell_end(CUresult result, const char *call, uint64_t at) {
 
 /* Twice at once is nothing: it is never released. */
 static CUresult retain_primary(int device, CUcontext *out) {
-  CUresult result = lm_cuda.DevicePrimaryCtxRetain(out, lm_cuda_of[device].handle);
+  CUresult result = lm_gpu_cuda.DevicePrimaryCtxRetain(out, lm_gpu_cuda_of[device].handle);
   if (result == CUDA_SUCCESS)
-    atomic_store_explicit(&lm_cuda_of[device].primary, *out, memory_order_release);
+    atomic_store_explicit(&lm_gpu_cuda_of[device].primary, *out, memory_order_release);
   return result;
 }
 
@@ -106,21 +107,22 @@ static CUresult retain_primary(int device, CUcontext *out) {
 static CUresult push_primary(int device, CUcontext *out) {
   unsigned flags;
   int active = 0;
-  *out = atomic_load_explicit(&lm_cuda_of[device].primary, memory_order_acquire);
-  if (*out) (void)lm_cuda.DevicePrimaryCtxGetState(lm_cuda_of[device].handle, &flags, &active);
-  if (active && lm_cuda.CtxPushCurrent(*out) == CUDA_SUCCESS) return CUDA_SUCCESS;
+  *out = atomic_load_explicit(&lm_gpu_cuda_of[device].primary, memory_order_acquire);
+  if (*out)
+    (void)lm_gpu_cuda.DevicePrimaryCtxGetState(lm_gpu_cuda_of[device].handle, &flags, &active);
+  if (active && lm_gpu_cuda.CtxPushCurrent(*out) == CUDA_SUCCESS) return CUDA_SUCCESS;
   CUresult result = retain_primary(device, out);
-  return result == CUDA_SUCCESS ? lm_cuda.CtxPushCurrent(*out) : result;
+  return result == CUDA_SUCCESS ? lm_gpu_cuda.CtxPushCurrent(*out) : result;
 }
 
 static int find_current(void) {
   CUdevice handle;
-  lm_thread *self = lm_thread_go_inside();
-  CUresult result = lm_cuda.CtxGetDevice(&handle);
-  lm_thread_come_out(self);
+  lm_thread *self = lm_thread_inside_begin();
+  CUresult result = lm_gpu_cuda.CtxGetDevice(&handle);
+  lm_thread_inside_end(self);
   if (result != CUDA_SUCCESS) return -1;
-  for (int i = 0; i < lm_cuda_count; i++)
-    if (lm_cuda_of[i].handle == handle) return i;
+  for (int i = 0; i < lm_gpu_cuda_count; i++)
+    if (lm_gpu_cuda_of[i].handle == handle) return i;
   return -1;
 }
 
@@ -136,7 +138,8 @@ enum { RELAXED = 2 }; /* CU_STREAM_CAPTURE_MODE_RELAXED */
 /* Sets what this thread's calls mean to graphs that are captured; what they meant before. In
  * relaxed mode they mean nothing; in others those that may wait in secret spoil them. */
 static int swap_mode(int mode) {
-  if (lm_cuda.ThreadExchangeStreamCaptureMode) (void)lm_cuda.ThreadExchangeStreamCaptureMode(&mode);
+  if (lm_gpu_cuda.ThreadExchangeStreamCaptureMode)
+    (void)lm_gpu_cuda.ThreadExchangeStreamCaptureMode(&mode);
   return mode;
 }
 
@@ -144,7 +147,7 @@ static int swap_mode(int mode) {
 static lm_gpu_result enter_context(scope *s, int device) {
   *s = (scope){ .result = LM_GPU_OK, .mode = RELAXED };
   if (lm_gpu_is_barred()) return s->result = LM_GPU_FORKED;
-  if (lm_unlikely(device < 0 || device >= lm_cuda_count)) {
+  if (lm_unlikely(device < 0 || device >= lm_gpu_cuda_count)) {
     (void)lm_gpu_has(device);
     return s->result = LM_GPU_FAILED;
   }
@@ -158,16 +161,16 @@ static lm_gpu_result enter_context(scope *s, int device) {
 /* What an earlier call left undone may be told by this one, and says nothing of the pop. */
 static void leave_context(const scope *s) {
   CUcontext ours;
-  if (!s->pushed || lm_cuda.CtxPopCurrent(&ours) == CUDA_SUCCESS) return;
-  if (lm_cuda.CtxGetCurrent(&ours) == CUDA_SUCCESS && ours == s->pushed)
-    lm_cuda.CtxPopCurrent(&ours);
+  if (!s->pushed || lm_gpu_cuda.CtxPopCurrent(&ours) == CUDA_SUCCESS) return;
+  if (lm_gpu_cuda.CtxGetCurrent(&ours) == CUDA_SUCCESS && ours == s->pushed)
+    lm_gpu_cuda.CtxPopCurrent(&ours);
 }
 
 /* LM_GPU_OK: so it is until `leave`, and graphs are left alone. */
 static lm_gpu_result enter(scope *s, int device) {
-  lm_thread *self = lm_thread_go_inside();
+  lm_thread *self = lm_thread_inside_begin();
   if (enter_context(s, device) == LM_GPU_OK) s->mode = swap_mode(RELAXED);
-  else lm_thread_come_out(self);
+  else lm_thread_inside_end(self);
   s->self = self;
   return s->result;
 }
@@ -175,14 +178,14 @@ static lm_gpu_result enter(scope *s, int device) {
 static void leave(const scope *s) {
   (void)swap_mode(s->mode);
   leave_context(s);
-  lm_thread_come_out(s->self);
+  lm_thread_inside_end(s->self);
 }
 
 static lm_gpu_result push(int device, void **out) {
   scope s;
-  lm_thread *self = lm_thread_go_inside();
+  lm_thread *self = lm_thread_inside_begin();
   if (enter_context(&s, device) == LM_GPU_OK) *out = s.pushed;
-  lm_thread_come_out(self);
+  lm_thread_inside_end(self);
   return s.result;
 }
 
@@ -191,19 +194,19 @@ static lm_gpu_result push_context(int device, void *context, void **out) {
   if (!context) return push(device, out);
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   *out = NULL;
-  lm_thread *self = lm_thread_go_inside();
-  CUresult result = lm_cuda.CtxGetCurrent(&now);
+  lm_thread *self = lm_thread_inside_begin();
+  CUresult result = lm_gpu_cuda.CtxGetCurrent(&now);
   bool is_current = result == CUDA_SUCCESS && now == context;
-  if (!is_current) result = lm_cuda.CtxPushCurrent(context);
-  lm_thread_come_out(self);
+  if (!is_current) result = lm_gpu_cuda.CtxPushCurrent(context);
+  lm_thread_inside_end(self);
   if (!is_current && result == CUDA_SUCCESS) *out = context;
   return tell(result, "context %p of device %d", context, device);
 }
 
 static void pop(void *pushed) {
-  lm_thread *self = lm_thread_go_inside();
+  lm_thread *self = lm_thread_inside_begin();
   leave_context(&(scope){ .pushed = pushed });
-  lm_thread_come_out(self);
+  lm_thread_inside_end(self);
 }
 
 /* Ends the function with a call in a context of the device. */
@@ -218,8 +221,8 @@ static void pop(void *pushed) {
 
 /* Most drivers end things without a context; for others any will do that there is. */
 static bool enter_some(scope *s) {
-  for (int i = 0; i < lm_cuda_count; i++)
-    if (atomic_load_explicit(&lm_cuda_of[i].primary, memory_order_relaxed))
+  for (int i = 0; i < lm_gpu_cuda_count; i++)
+    if (atomic_load_explicit(&lm_gpu_cuda_of[i].primary, memory_order_relaxed))
       return enter(s, i) == LM_GPU_OK;
   return false;
 }
@@ -227,7 +230,7 @@ static bool enter_some(scope *s) {
 #define ANYWHERE(result, call)                                       \
   do {                                                               \
     scope s_;                                                        \
-    lm_thread *self_ = lm_thread_go_inside();                        \
+    lm_thread *self_ = lm_thread_inside_begin();                     \
     int mode_ = swap_mode(RELAXED);                                  \
     (result) = (call);                                               \
     if ((result) == CUDA_ERROR_INVALID_CONTEXT && enter_some(&s_)) { \
@@ -235,21 +238,21 @@ static bool enter_some(scope *s) {
       leave(&s_);                                                    \
     }                                                                \
     (void)swap_mode(mode_);                                          \
-    lm_thread_come_out(self_);                                       \
+    lm_thread_inside_end(self_);                                     \
   } while (0)
 
 static int current(void) { return lm_gpu_is_barred() ? -1 : find_current(); }
 
 static CUcontext primary_of(int device) {
-  return atomic_load_explicit(&lm_cuda_of[device].primary, memory_order_acquire);
+  return atomic_load_explicit(&lm_gpu_cuda_of[device].primary, memory_order_acquire);
 }
 
 static void *context(int device) {
   CUcontext now = NULL, primary = primary_of(device);
   if (lm_gpu_is_barred()) return primary;
-  lm_thread *self = lm_thread_go_inside();
-  CUresult result = lm_cuda.CtxGetCurrent(&now);
-  lm_thread_come_out(self);
+  lm_thread *self = lm_thread_inside_begin();
+  CUresult result = lm_gpu_cuda.CtxGetCurrent(&now);
+  lm_thread_inside_end(self);
   if (result != CUDA_SUCCESS || !now || now == primary) return primary;
   return find_current() == device ? now : primary;
 }
@@ -257,9 +260,9 @@ static void *context(int device) {
 static void *context_of(lm_stream stream) {
   CUcontext of = NULL;
   if (lm_gpu_is_barred()) return NULL;
-  lm_thread *self = lm_thread_go_inside();
-  CUresult result = lm_cuda.StreamGetCtx(stream, &of);
-  lm_thread_come_out(self);
+  lm_thread *self = lm_thread_inside_begin();
+  CUresult result = lm_gpu_cuda.StreamGetCtx(stream, &of);
+  lm_thread_inside_end(self);
   return result == CUDA_SUCCESS ? of : NULL;
 }
 
@@ -290,9 +293,9 @@ static void forget(int device) {
 
 /* ---- What a device is */
 
-int lm_cuda_attribute(int device, int which, int otherwise) {
+int lm_gpu_cuda_attribute(int device, int which, int otherwise) {
   int value;
-  CUresult result = lm_cuda.DeviceGetAttribute(&value, which, lm_cuda_of[device].handle);
+  CUresult result = lm_gpu_cuda.DeviceGetAttribute(&value, which, lm_gpu_cuda_of[device].handle);
   return result == CUDA_SUCCESS ? value : otherwise;
 }
 
@@ -300,27 +303,29 @@ int lm_cuda_attribute(int device, int which, int otherwise) {
 static int find_node(int device) {
   char bus[32], path[80], text[32];
   size_t length;
-  if (lm_cuda.DeviceGetPCIBusId &&
-      lm_cuda.DeviceGetPCIBusId(bus, sizeof bus, lm_cuda_of[device].handle) == CUDA_SUCCESS) {
+  if (lm_gpu_cuda.DeviceGetPCIBusId &&
+      lm_gpu_cuda.DeviceGetPCIBusId(bus, sizeof bus, lm_gpu_cuda_of[device].handle) ==
+          CUDA_SUCCESS) {
     for (char *c = bus; *c; c++)
       if (*c >= 'A' && *c <= 'F') *c += 'a' - 'A';
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus);
     if (lm_sys_read_file(path, text, sizeof text, &length) == 0 && *text != '-') return atoi(text);
   }
-  return lm_cuda_attribute(device, ATTRIBUTE_NUMA, -1);
+  return lm_gpu_cuda_attribute(device, ATTRIBUTE_NUMA, -1);
 }
 
 static lm_gpu_result find_info(int device, lm_gpu_info *out) {
-  lm_gpu_info found = { .has_vmm = lm_cuda_of[device].has_vmm,
-                        .has_pools = lm_cuda_of[device].has_pools,
-                        .has_exports = lm_cuda_of[device].has_exports,
-                        .granularity = lm_cuda_of[device].granularity };
-  CUdevice handle = lm_cuda_of[device].handle;
-  CUresult result = lm_cuda.DeviceTotalMem(&found.total, handle);
+  lm_gpu_info found = { .has_vmm = lm_gpu_cuda_of[device].has_vmm,
+                        .has_pools = lm_gpu_cuda_of[device].has_pools,
+                        .has_exports = lm_gpu_cuda_of[device].has_exports,
+                        .granularity = lm_gpu_cuda_of[device].granularity };
+  CUdevice handle = lm_gpu_cuda_of[device].handle;
+  CUresult result = lm_gpu_cuda.DeviceTotalMem(&found.total, handle);
   if (result != CUDA_SUCCESS) return tell(result, "cuDeviceTotalMem of device %d", device);
-  if (lm_cuda.DeviceGetName(found.name, sizeof found.name, handle) != CUDA_SUCCESS) *found.name = 0;
+  if (lm_gpu_cuda.DeviceGetName(found.name, sizeof found.name, handle) != CUDA_SUCCESS)
+    *found.name = 0;
   found.node = find_node(device);
-  found.has_managed = lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
+  found.has_managed = lm_gpu_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
   *out = found;
   return LM_GPU_OK;
 }
@@ -328,20 +333,21 @@ static lm_gpu_result find_info(int device, lm_gpu_info *out) {
 static lm_gpu_result info(int device, lm_gpu_info *out) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   if (!lm_gpu_has(device)) return LM_GPU_FAILED;
-  lm_thread *self = lm_thread_go_inside();
+  lm_thread *self = lm_thread_inside_begin();
   lm_gpu_result result = find_info(device, out);
-  lm_thread_come_out(self);
+  lm_thread_inside_end(self);
   return result;
 }
 
 static lm_gpu_result memory(int device, size_t *free, size_t *total) {
-  IN_DEVICE(device, lm_cuda.MemGetInfo(free, total), "cuMemGetInfo of device %d", device);
+  IN_DEVICE(device, lm_gpu_cuda.MemGetInfo(free, total), "cuMemGetInfo of device %d", device);
 }
 
 /* A context that is not there any more has no work. */
 static lm_gpu_result synchronize_context(int device, CUcontext context) {
-  if (lm_cuda.CtxPushCurrent(context) != CUDA_SUCCESS) return LM_GPU_OK;
-  lm_gpu_result result = tell(lm_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
+  if (lm_gpu_cuda.CtxPushCurrent(context) != CUDA_SUCCESS) return LM_GPU_OK;
+  lm_gpu_result result = tell(lm_gpu_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d",
+                              device);
   leave_context(&(scope){ .pushed = context });
   return result == LM_GPU_GONE ? LM_GPU_OK : result;
 }
@@ -360,7 +366,7 @@ static lm_gpu_result synchronize_others(int device, CUcontext done) {
   int active = 0;
   lm_gpu_result result = LM_GPU_OK;
   if (primary && primary != done)
-    (void)lm_cuda.DevicePrimaryCtxGetState(lm_cuda_of[device].handle, &flags, &active);
+    (void)lm_gpu_cuda.DevicePrimaryCtxGetState(lm_gpu_cuda_of[device].handle, &flags, &active);
   if (active) result = synchronize_context(device, primary);
   for (unsigned i = 0; i < n && result == LM_GPU_OK; i++)
     if (of[i] != done) result = synchronize_context(device, of[i]);
@@ -371,13 +377,14 @@ static lm_gpu_result synchronize(int device) {
   CUcontext done = NULL;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  lm_gpu_result result = tell(lm_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
-  (void)lm_cuda.CtxGetCurrent(&done);
+  lm_gpu_result result = tell(lm_gpu_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d",
+                              device);
+  (void)lm_gpu_cuda.CtxGetCurrent(&done);
   leave(&s);
   if (result != LM_GPU_OK) return result;
-  lm_thread *self = lm_thread_go_inside();
+  lm_thread *self = lm_thread_inside_begin();
   result = synchronize_others(device, done);
-  lm_thread_come_out(self);
+  lm_thread_inside_end(self);
   return result;
 }
 
@@ -387,7 +394,7 @@ static lm_gpu_result alloc(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = lm_cuda.MemAlloc(&at, size);
+  CUresult result = lm_gpu_cuda.MemAlloc(&at, size);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuMemAlloc of %zu bytes on device %d", size, device);
@@ -397,7 +404,7 @@ static lm_gpu_result release(int device, lm_devptr at) {
   CUresult result;
   (void)device;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, lm_cuda.MemFree(at));
+  ANYWHERE(result, lm_gpu_cuda.MemFree(at));
   return tell_end(result, "cuMemFree", at);
 }
 
@@ -405,7 +412,7 @@ static lm_gpu_result managed_alloc(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = lm_cuda.MemAllocManaged(&at, size, CU_MEM_ATTACH_GLOBAL);
+  CUresult result = lm_gpu_cuda.MemAllocManaged(&at, size, CU_MEM_ATTACH_GLOBAL);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuMemAllocManaged of %zu bytes on device %d", size, device);
@@ -414,9 +421,9 @@ static lm_gpu_result managed_alloc(int device, size_t size, lm_devptr *out) {
 static lm_gpu_result managed_prefer(lm_devptr at, size_t size, int device) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   if (device >= 0 && !lm_gpu_has(device)) return LM_GPU_FAILED;
-  CUdevice where = device < 0 ? CU_DEVICE_CPU : lm_cuda_of[device].handle;
+  CUdevice where = device < 0 ? CU_DEVICE_CPU : lm_gpu_cuda_of[device].handle;
   CUresult result;
-  ANYWHERE(result, lm_cuda.MemAdvise(at, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where));
+  ANYWHERE(result, lm_gpu_cuda.MemAdvise(at, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where));
   return tell(result, "cuMemAdvise of %zu bytes to device %d", size, device);
 }
 
@@ -427,7 +434,7 @@ static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **
                     (flags & LM_GPU_MAPPED ? CU_MEMHOSTALLOC_DEVICEMAP : 0) |
                     (flags & LM_GPU_WRITE_COMBINED ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = lm_cuda.MemHostAlloc(&at, size, wanted);
+  CUresult result = lm_gpu_cuda.MemHostAlloc(&at, size, wanted);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuMemHostAlloc of %zu bytes", size);
@@ -436,21 +443,21 @@ static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **
 static lm_gpu_result host_free(void *at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, lm_cuda.MemFreeHost(at));
+  ANYWHERE(result, lm_gpu_cuda.MemFreeHost(at));
   return tell_end(result, "cuMemFreeHost", (uintptr_t)at);
 }
 
 static lm_gpu_result host_register(int device, void *at, size_t size, unsigned flags) {
   unsigned wanted = (flags & LM_GPU_PORTABLE ? CU_MEMHOSTREGISTER_PORTABLE : 0) |
                     (flags & LM_GPU_MAPPED ? CU_MEMHOSTREGISTER_DEVICEMAP : 0);
-  IN_DEVICE(device, lm_cuda.MemHostRegister(at, size, wanted),
+  IN_DEVICE(device, lm_gpu_cuda.MemHostRegister(at, size, wanted),
             "cuMemHostRegister of %zu bytes at %p", size, at);
 }
 
 static lm_gpu_result host_unregister(void *at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, lm_cuda.MemHostUnregister(at));
+  ANYWHERE(result, lm_gpu_cuda.MemHostUnregister(at));
   return tell_end(result, "cuMemHostUnregister", (uintptr_t)at);
 }
 
@@ -458,19 +465,19 @@ static lm_gpu_result host_address(int device, void *at, lm_devptr *out) {
   CUdeviceptr there;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = lm_cuda.MemHostGetDevicePointer(&there, at, 0);
+  CUresult result = lm_gpu_cuda.MemHostGetDevicePointer(&there, at, 0);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = there;
   return tell(result, "cuMemHostGetDevicePointer of %p on device %d", at, device);
 }
 
 static lm_gpu_result fill(int device, lm_devptr at, int byte, size_t size, lm_stream stream) {
-  IN_DEVICE(device, lm_cuda.MemsetD8Async(at, (unsigned char)byte, size, stream),
+  IN_DEVICE(device, lm_gpu_cuda.MemsetD8Async(at, (unsigned char)byte, size, stream),
             "cuMemsetD8Async of %zu bytes at 0x%llx", size, (unsigned long long)at);
 }
 
 static lm_gpu_result copy(int device, lm_devptr to, lm_devptr from, size_t size, lm_stream stream) {
-  IN_DEVICE(device, lm_cuda.MemcpyAsync(to, from, size, stream),
+  IN_DEVICE(device, lm_gpu_cuda.MemcpyAsync(to, from, size, stream),
             "cuMemcpyAsync of %zu bytes from 0x%llx to 0x%llx", size, (unsigned long long)from,
             (unsigned long long)to);
 }
@@ -481,7 +488,7 @@ static lm_gpu_result event_create(int device, lm_gpu_event *out) {
   CUevent event;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = lm_cuda.EventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  CUresult result = lm_gpu_cuda.EventCreate(&event, CU_EVENT_DISABLE_TIMING);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = event;
   return tell(result, "cuEventCreate on device %d", device);
@@ -492,83 +499,84 @@ static lm_gpu_result event_create(int device, lm_gpu_event *out) {
 static bool may_record(int device, lm_stream stream) {
   int status = 0;
   scope s;
-  if (!lm_cuda.StreamIsCapturing) return true;
+  if (!lm_gpu_cuda.StreamIsCapturing) return true;
   if (enter(&s, device) != LM_GPU_OK) return false;
-  CUresult result = lm_cuda.StreamIsCapturing(stream, &status);
+  CUresult result = lm_gpu_cuda.StreamIsCapturing(stream, &status);
   leave(&s);
   return result == CUDA_SUCCESS && !status;
 }
 
 static lm_gpu_result event_record(lm_gpu_event event, int device, lm_stream stream) {
-  IN_DEVICE(device, lm_cuda.EventRecord(event, stream), "cuEventRecord on stream %p of device %d",
-            stream, device);
+  IN_DEVICE(device, lm_gpu_cuda.EventRecord(event, stream),
+            "cuEventRecord on stream %p of device %d", stream, device);
 }
 
 static lm_gpu_result event_query(lm_gpu_event event) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
-  ANYWHERE(result, lm_cuda.EventQuery(event));
+  ANYWHERE(result, lm_gpu_cuda.EventQuery(event));
   return tell(result, "cuEventQuery(%p)", event);
 }
 
 static lm_gpu_result event_wait(lm_gpu_event event) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
-  ANYWHERE(result, lm_cuda.EventSynchronize(event));
+  ANYWHERE(result, lm_gpu_cuda.EventSynchronize(event));
   return tell(result, "cuEventSynchronize(%p)", event);
 }
 
 static lm_gpu_result stream_wait(int device, lm_stream stream, lm_gpu_event event) {
-  IN_DEVICE(device, lm_cuda.StreamWaitEvent(stream, event, 0),
+  IN_DEVICE(device, lm_gpu_cuda.StreamWaitEvent(stream, event, 0),
             "cuStreamWaitEvent on stream %p of device %d", stream, device);
 }
 
 static lm_gpu_result event_destroy(lm_gpu_event event) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, lm_cuda.EventDestroy(event));
+  ANYWHERE(result, lm_gpu_cuda.EventDestroy(event));
   return tell_end(result, "cuEventDestroy", (uintptr_t)event);
 }
 
 static lm_gpu_result stream_query(int device, lm_stream stream) {
-  IN_DEVICE(device, lm_cuda.StreamQuery(stream), "cuStreamQuery of stream %p of device %d", stream,
-            device);
+  IN_DEVICE(device, lm_gpu_cuda.StreamQuery(stream), "cuStreamQuery of stream %p of device %d",
+            stream, device);
 }
 
 /* ---- The driver's pools */
 
-static lm_cuda_pool *search_pool(int device, size_t threshold) {
-  lm_cuda_pool *p = atomic_load_explicit(&lm_cuda_of[device].pools, memory_order_acquire);
+static lm_gpu_cuda_pool *search_pool(int device, size_t threshold) {
+  lm_gpu_cuda_pool *p = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_acquire);
   while (p && p->threshold != threshold) p = p->next;
   return p;
 }
 
 static CUresult create_pool(int device, size_t threshold, CUmemoryPool *out) {
   CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                           .location = { CU_MEM_LOCATION_TYPE_DEVICE, lm_cuda_of[device].handle } };
+                           .location = { CU_MEM_LOCATION_TYPE_DEVICE,
+                                         lm_gpu_cuda_of[device].handle } };
   cuuint64_t kept = threshold;
-  CUresult result = lm_cuda.MemPoolCreate(out, &props);
+  CUresult result = lm_gpu_cuda.MemPoolCreate(out, &props);
   if (result != CUDA_SUCCESS) return result;
-  result = lm_cuda.MemPoolSetAttribute(*out, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept);
-  if (result != CUDA_SUCCESS) lm_cuda.MemPoolDestroy(*out);
+  result = lm_gpu_cuda.MemPoolSetAttribute(*out, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept);
+  if (result != CUDA_SUCCESS) lm_gpu_cuda.MemPoolDestroy(*out);
   return result;
 }
 
 /* Two threads may make one each at the same time; both serve. */
-static lm_gpu_result make_pool(int device, size_t threshold, lm_cuda_pool **out) {
-  lm_cuda_pool *p = lm_own_alloc(sizeof *p);
+static lm_gpu_result make_pool(int device, size_t threshold, lm_gpu_cuda_pool **out) {
+  lm_gpu_cuda_pool *p = lm_metadata_alloc(sizeof *p);
   if (!p) {
-    lm_fail(LOAM_ENOMEM, "no memory for a pool of the driver's");
+    lm_error(LOAM_ENOMEM, "no memory for a pool of the driver's");
     return LM_GPU_NO_MEMORY;
   }
   CUresult result = create_pool(device, threshold, &p->pool);
   if (result != CUDA_SUCCESS) {
-    lm_own_free(p);
+    lm_metadata_free(p);
     return tell(result, "cuMemPoolCreate on device %d", device);
   }
   p->threshold = threshold;
-  p->next = atomic_load_explicit(&lm_cuda_of[device].pools, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&lm_cuda_of[device].pools, &p->next, p,
+  p->next = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&lm_gpu_cuda_of[device].pools, &p->next, p,
                                                 memory_order_release, memory_order_relaxed)) {
   }
   *out = p;
@@ -576,7 +584,7 @@ static lm_gpu_result make_pool(int device, size_t threshold, lm_cuda_pool **out)
 }
 
 static lm_gpu_result has_no_pools(int device) {
-  lm_fail(LOAM_EUNSUPPORTED, "device %d: its driver has no stream-ordered allocation", device);
+  lm_error(LOAM_EUNSUPPORTED, "device %d: its driver has no stream-ordered allocation", device);
   return LM_GPU_UNSUPPORTED;
 }
 
@@ -585,12 +593,12 @@ static lm_gpu_result pool_alloc(int device, size_t size, size_t threshold, lm_st
   CUdeviceptr at;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  lm_cuda_pool *pool = search_pool(device, threshold);
+  lm_gpu_cuda_pool *pool = search_pool(device, threshold);
   lm_gpu_result made = LM_GPU_OK;
   CUresult result = CUDA_SUCCESS;
-  if (!lm_cuda_of[device].has_pools) made = has_no_pools(device);
+  if (!lm_gpu_cuda_of[device].has_pools) made = has_no_pools(device);
   else if (!pool) made = make_pool(device, threshold, &pool);
-  if (made == LM_GPU_OK) result = lm_cuda.MemAllocFromPoolAsync(&at, size, pool->pool, stream);
+  if (made == LM_GPU_OK) result = lm_gpu_cuda.MemAllocFromPoolAsync(&at, size, pool->pool, stream);
   leave(&s);
   if (made != LM_GPU_OK) return made;
   if (result == CUDA_SUCCESS) *out = at;
@@ -600,7 +608,7 @@ static lm_gpu_result pool_alloc(int device, size_t size, size_t threshold, lm_st
 static lm_gpu_result pool_free(int device, lm_devptr at, lm_stream stream) {
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = lm_cuda.MemFreeAsync(at, stream);
+  CUresult result = lm_gpu_cuda.MemFreeAsync(at, stream);
   leave(&s);
   return tell_end(result, "cuMemFreeAsync", at);
 }
@@ -609,21 +617,22 @@ static lm_gpu_result pool_trim(int device, size_t keep) {
   CUresult result = CUDA_SUCCESS;
   scope s;
   if (!lm_gpu_has(device)) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_FAILED;
-  lm_cuda_pool *p = atomic_load_explicit(&lm_cuda_of[device].pools, memory_order_acquire);
+  lm_gpu_cuda_pool *p = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_acquire);
   if (!p) return LM_GPU_OK;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  for (; p && result == CUDA_SUCCESS; p = p->next) result = lm_cuda.MemPoolTrimTo(p->pool, keep);
+  for (; p && result == CUDA_SUCCESS; p = p->next)
+    result = lm_gpu_cuda.MemPoolTrimTo(p->pool, keep);
   leave(&s);
   return tell(result, "cuMemPoolTrimTo on device %d", device);
 }
 
 /* ---- Address ranges */
 
-CUmemAllocationProp lm_cuda_prop(int device) {
+CUmemAllocationProp lm_gpu_cuda_prop(int device) {
   CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                .location = { CU_MEM_LOCATION_TYPE_DEVICE,
-                                             lm_cuda_of[device].handle } };
-  if (lm_cuda_of[device].has_exports)
+                                             lm_gpu_cuda_of[device].handle } };
+  if (lm_gpu_cuda_of[device].has_exports)
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return prop;
 }
@@ -632,8 +641,9 @@ static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = lm_cuda_of[device].has_vmm ? lm_cuda.MemAddressReserve(&at, size, 0, 0, 0)
-                                               : CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = lm_gpu_cuda_of[device].has_vmm
+                        ? lm_gpu_cuda.MemAddressReserve(&at, size, 0, 0, 0)
+                        : CUDA_ERROR_NOT_SUPPORTED;
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuMemAddressReserve of %zu bytes on device %d", size, device);
@@ -642,32 +652,32 @@ static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
 static lm_gpu_result unreserve(lm_devptr at, size_t size) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, lm_cuda.MemAddressFree(at, size));
+  ANYWHERE(result, lm_gpu_cuda.MemAddressFree(at, size));
   return tell_end(result, "cuMemAddressFree", at);
 }
 
 /* Nothing is left of what failed halfway. */
 static CUresult map_memory(int device, lm_devptr at, size_t size,
                            CUmemGenericAllocationHandle memory) {
-  CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, lm_cuda_of[device].handle },
+  CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, lm_gpu_cuda_of[device].handle },
                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-  CUresult result = lm_cuda.MemMap(at, size, 0, memory, 0);
+  CUresult result = lm_gpu_cuda.MemMap(at, size, 0, memory, 0);
   if (result != CUDA_SUCCESS) return result;
-  result = lm_cuda.MemSetAccess(at, size, &access, 1);
-  if (result != CUDA_SUCCESS) lm_cuda.MemUnmap(at, size);
+  result = lm_gpu_cuda.MemSetAccess(at, size, &access, 1);
+  if (result != CUDA_SUCCESS) lm_gpu_cuda.MemUnmap(at, size);
   return result;
 }
 
 /* Some systems refuse memory that can be exported, though the device could. */
 static CUresult create(int device, size_t size, CUmemGenericAllocationHandle *out) {
-  CUmemAllocationProp prop = lm_cuda_prop(device);
-  CUresult result = lm_cuda.MemCreate(out, size, &prop, 0);
+  CUmemAllocationProp prop = lm_gpu_cuda_prop(device);
+  CUresult result = lm_gpu_cuda.MemCreate(out, size, &prop, 0);
   bool refused = result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED ||
                  result == CUDA_ERROR_INVALID_VALUE;
-  if (!refused || !lm_cuda_of[device].has_exports) return result;
+  if (!refused || !lm_gpu_cuda_of[device].has_exports) return result;
   prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-  result = lm_cuda.MemCreate(out, size, &prop, 0);
-  if (result == CUDA_SUCCESS) lm_cuda_of[device].has_exports = false;
+  result = lm_gpu_cuda.MemCreate(out, size, &prop, 0);
+  if (result == CUDA_SUCCESS) lm_gpu_cuda_of[device].has_exports = false;
   return result;
 }
 
@@ -675,7 +685,7 @@ static CUresult map_or_release(int device, lm_devptr at, size_t size,
                                CUmemGenericAllocationHandle memory, uint64_t *handle) {
   CUresult result = map_memory(device, at, size, memory);
   if (result == CUDA_SUCCESS) *handle = memory;
-  else lm_cuda.MemRelease(memory);
+  else lm_gpu_cuda.MemRelease(memory);
   return result;
 }
 
@@ -687,8 +697,8 @@ static CUresult create_and_map(int device, lm_devptr at, size_t size, uint64_t *
 
 static CUresult import_and_map(int device, lm_devptr at, size_t size, int fd, uint64_t *handle) {
   CUmemGenericAllocationHandle memory;
-  CUresult result = lm_cuda.MemImportFromShareableHandle(&memory, (void *)(intptr_t)fd,
-                                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  CUresult result = lm_gpu_cuda.MemImportFromShareableHandle(
+      &memory, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   return result == CUDA_SUCCESS ? map_or_release(device, at, size, memory, handle) : result;
 }
 
@@ -700,30 +710,30 @@ static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle
 static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, lm_cuda.MemUnmap(at, size));
+  ANYWHERE(result, lm_gpu_cuda.MemUnmap(at, size));
   if (result != CUDA_SUCCESS) return tell_end(result, "cuMemUnmap", at);
-  ANYWHERE(result, lm_cuda.MemRelease(handle));
+  ANYWHERE(result, lm_gpu_cuda.MemRelease(handle));
   return tell_end(result, "cuMemRelease", handle);
 }
 
 /* ---- Other processes */
 
 static lm_gpu_result has_no_exports(void) {
-  lm_fail(LOAM_EUNSUPPORTED, "this driver cannot share memory that is mapped to addresses");
+  lm_error(LOAM_EUNSUPPORTED, "this driver cannot share memory that is mapped to addresses");
   return LM_GPU_UNSUPPORTED;
 }
 
 static lm_gpu_result map_export(uint64_t handle, int *fd) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  if (!lm_cuda.MemExportToShareableHandle) return has_no_exports();
+  if (!lm_gpu_cuda.MemExportToShareableHandle) return has_no_exports();
   CUresult result;
-  ANYWHERE(result, lm_cuda.MemExportToShareableHandle(fd, handle,
-                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  ANYWHERE(result, lm_gpu_cuda.MemExportToShareableHandle(
+                       fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   return tell(result, "cuMemExportToShareableHandle");
 }
 
 static lm_gpu_result map_import(int device, lm_devptr at, size_t size, int fd, uint64_t *handle) {
-  if (!lm_cuda.MemImportFromShareableHandle) return has_no_exports();
+  if (!lm_gpu_cuda.MemImportFromShareableHandle) return has_no_exports();
   IN_DEVICE(device, import_and_map(device, at, size, fd, handle),
             "cuMemImportFromShareableHandle of %zu bytes on device %d", size, device);
 }
@@ -732,7 +742,7 @@ static lm_gpu_result range(lm_devptr at, lm_devptr *base, size_t *size) {
   CUdeviceptr from;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
-  ANYWHERE(result, lm_cuda.MemGetAddressRange(&from, size, at));
+  ANYWHERE(result, lm_gpu_cuda.MemGetAddressRange(&from, size, at));
   if (result == CUDA_SUCCESS) *base = from;
   return tell(result, "cuMemGetAddressRange of 0x%llx", (unsigned long long)at);
 }
@@ -741,7 +751,7 @@ static lm_gpu_result ipc_export(lm_devptr base, unsigned char handle[LM_GPU_IPC_
   CUipcMemHandle exported;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
-  ANYWHERE(result, lm_cuda.IpcGetMemHandle(&exported, base));
+  ANYWHERE(result, lm_gpu_cuda.IpcGetMemHandle(&exported, base));
   if (result == CUDA_SUCCESS) memcpy(handle, &exported, LM_GPU_IPC_SIZE);
   return tell(result, "cuIpcGetMemHandle of 0x%llx", (unsigned long long)base);
 }
@@ -754,7 +764,7 @@ static lm_gpu_result ipc_open(int device, const unsigned char handle[LM_GPU_IPC_
   _Static_assert(sizeof imported == LM_GPU_IPC_SIZE, "the size that gpu.h tells");
   memcpy(&imported, handle, LM_GPU_IPC_SIZE);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  CUresult result = lm_cuda.IpcOpenMemHandle(&at, imported, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  CUresult result = lm_gpu_cuda.IpcOpenMemHandle(&at, imported, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
   return tell(result, "cuIpcOpenMemHandle on device %d", device);
@@ -763,11 +773,11 @@ static lm_gpu_result ipc_open(int device, const unsigned char handle[LM_GPU_IPC_
 static lm_gpu_result ipc_close(lm_devptr at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  ANYWHERE(result, lm_cuda.IpcCloseMemHandle(at));
+  ANYWHERE(result, lm_gpu_cuda.IpcCloseMemHandle(at));
   return tell_end(result, "cuIpcCloseMemHandle", at);
 }
 
-const lm_gpu_ops lm_cuda_ops = {
+const lm_gpu_ops lm_gpu_cuda_ops = {
   .name = "cuda",
   .current = current,
   .info = info,

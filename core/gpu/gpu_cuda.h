@@ -11,7 +11,7 @@
 #include "gpu/gpu.h"
 
 /* name, its suffix where libraries are asked by symbol, arguments. */
-#define LM_CUDA_REQUIRED(X)                                           \
+#define LM_GPU_CUDA_REQUIRED(X)                                       \
   X(DeviceGetCount, "", int *)                                        \
   X(DeviceGet, "", CUdevice *, int)                                   \
   X(DeviceGetName, "", char *, int, CUdevice)                         \
@@ -51,7 +51,7 @@
   X(GetErrorName, "", CUresult, const char **)                        \
   X(GetErrorString, "", CUresult, const char **)
 
-#define LM_CUDA_OPTIONAL(X)                                                                        \
+#define LM_GPU_CUDA_OPTIONAL(X)                                                                    \
   X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                                  \
   X(StreamIsCapturing, "", CUstream, int *)                                                        \
   X(ThreadExchangeStreamCaptureMode, "", int *)                                                    \
@@ -74,41 +74,41 @@
   X(MemImportFromShareableHandle, "", CUmemGenericAllocationHandle *, void *, int)
 
 /* The driver's functions; written while it is found, by one thread. */
-typedef struct lm_cuda_functions {
+typedef struct lm_gpu_cuda_functions {
 #define DECLARE(name, suffix, ...) CUresult (*name)(__VA_ARGS__);
-  LM_CUDA_REQUIRED(DECLARE)
-  LM_CUDA_OPTIONAL(DECLARE)
+  LM_GPU_CUDA_REQUIRED(DECLARE)
+  LM_GPU_CUDA_OPTIONAL(DECLARE)
 #undef DECLARE
-} lm_cuda_functions;
-extern lm_cuda_functions lm_cuda;
+} lm_gpu_cuda_functions;
+extern lm_gpu_cuda_functions lm_gpu_cuda;
 
 /* A pool of the driver's for each threshold asked for; never taken off the list. */
-typedef struct lm_cuda_pool {
-  struct lm_cuda_pool *next;
+typedef struct lm_gpu_cuda_pool {
+  struct lm_gpu_cuda_pool *next;
   size_t threshold;
   CUmemoryPool pool;
-} lm_cuda_pool;
+} lm_gpu_cuda_pool;
 
-typedef struct lm_cuda_device {
+typedef struct lm_gpu_cuda_device {
   CUdevice handle;
   _Atomic(CUcontext) primary; /* retained; NULL: not yet. Release pairs with acquire, or both
                                    retain it, which is nothing */
-  _Atomic(lm_cuda_pool *)
+  _Atomic(lm_gpu_cuda_pool *)
       pools; /* release when it is filled in; pairs with the acquire of a search */
   bool has_vmm, has_pools;
   _Atomic bool has_exports; /* relaxed: taken away where the driver refuses it after all */
   size_t granularity;
-} lm_cuda_device;
-extern int lm_cuda_count;
-extern lm_cuda_device lm_cuda_of[LM_DEVICES_MAX];
+} lm_gpu_cuda_device;
+extern int lm_gpu_cuda_count;
+extern lm_gpu_cuda_device lm_gpu_cuda_of[LM_DEVICES_MAX];
 
-extern const lm_gpu_ops lm_cuda_ops;
+extern const lm_gpu_ops lm_gpu_cuda_ops;
 
 /* Of results, for people. */
-const char *lm_cuda_name(CUresult result);
-const char *lm_cuda_words(CUresult result);
-int lm_cuda_attribute(int device, int which, int otherwise);
+const char *lm_gpu_cuda_name(CUresult result);
+const char *lm_gpu_cuda_error(CUresult result);
+int lm_gpu_cuda_attribute(int device, int which, int otherwise);
 /* What mapped memory of a device is. */
-CUmemAllocationProp lm_cuda_prop(int device);
+CUmemAllocationProp lm_gpu_cuda_prop(int device);
 
 #endif

@@ -11,9 +11,9 @@
 
 enum { LEAST_DRIVER = 11020 }; /* the first with all that is asked for; the forms of that version */
 
-lm_cuda_functions lm_cuda;
-int lm_cuda_count;
-LM_SPARSE lm_cuda_device lm_cuda_of[LM_DEVICES_MAX];
+lm_gpu_cuda_functions lm_gpu_cuda;
+int lm_gpu_cuda_count;
+LM_SPARSE lm_gpu_cuda_device lm_gpu_cuda_of[LM_DEVICES_MAX];
 
 typedef CUresult (*get_address)(const char *name, void **out, int version, cuuint64_t flags,
                                 void *status);
@@ -38,13 +38,13 @@ static bool refuse(lm_gpu_machine *out, const char *format, ...) {
 static bool find_functions(void *library, lm_gpu_machine *out) {
   get_address get = (get_address)dlsym(library, "cuGetProcAddress_v2");
   if (!get) get = (get_address)dlsym(library, "cuGetProcAddress");
-#define FIND(name, suffix, ...)                                                    \
-  lm_cuda.name = (__typeof__(lm_cuda.name))find_function(library, get, "cu" #name, \
-                                                         "cu" #name suffix);
+#define FIND(name, suffix, ...)                                                            \
+  lm_gpu_cuda.name = (__typeof__(lm_gpu_cuda.name))find_function(library, get, "cu" #name, \
+                                                                 "cu" #name suffix);
 #define DEMAND(name, suffix, ...) \
-  FIND(name, suffix) if (!lm_cuda.name) return refuse(out, "%s has no cu" #name, out->library);
-  LM_CUDA_OPTIONAL(FIND)
-  LM_CUDA_REQUIRED(DEMAND)
+  FIND(name, suffix) if (!lm_gpu_cuda.name) return refuse(out, "%s has no cu" #name, out->library);
+  LM_GPU_CUDA_OPTIONAL(FIND)
+  LM_GPU_CUDA_REQUIRED(DEMAND)
 #undef DEMAND
 #undef FIND
   return true;
@@ -75,43 +75,45 @@ static bool start(void *library, lm_gpu_machine *out) {
   CUresult result = init ? init(0) : CUDA_ERROR_NOT_FOUND;
   if (result == CUDA_SUCCESS) return true;
   if (result == CUDA_ERROR_NO_DEVICE)
-    return refuse(out, "%s finds no device: %s", out->library, lm_cuda_words(result));
-  return refuse(out, "%s does not start: %s (%d), %s%s", out->library, lm_cuda_name(result),
-                (int)result, lm_cuda_words(result),
+    return refuse(out, "%s finds no device: %s", out->library, lm_gpu_cuda_error(result));
+  return refuse(out, "%s does not start: %s (%d), %s%s", out->library, lm_gpu_cuda_name(result),
+                (int)result, lm_gpu_cuda_error(result),
                 result == CUDA_ERROR_NOT_INITIALIZED
                     ? "; in a fork of a process that used the GPU it never does"
                     : "");
 }
 
 static void examine(int device) {
-  bool vmm = lm_cuda.MemAddressReserve && lm_cuda.MemAddressFree && lm_cuda.MemCreate &&
-             lm_cuda.MemRelease && lm_cuda.MemMap && lm_cuda.MemUnmap && lm_cuda.MemSetAccess &&
-             lm_cuda.MemGetAllocationGranularity;
-  bool pools = lm_cuda.MemPoolCreate && lm_cuda.MemPoolDestroy && lm_cuda.MemPoolSetAttribute &&
-               lm_cuda.MemPoolTrimTo && lm_cuda.MemAllocFromPoolAsync && lm_cuda.MemFreeAsync;
-  lm_cuda_of[device].has_exports =
-      lm_cuda.MemExportToShareableHandle && lm_cuda.MemImportFromShareableHandle &&
-      lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0);
-  CUmemAllocationProp prop = lm_cuda_prop(device);
-  size_t *granularity = &lm_cuda_of[device].granularity;
-  lm_cuda_of[device].has_pools =
-      pools && lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
-  lm_cuda_of[device].has_vmm =
+  bool vmm = lm_gpu_cuda.MemAddressReserve && lm_gpu_cuda.MemAddressFree && lm_gpu_cuda.MemCreate &&
+             lm_gpu_cuda.MemRelease && lm_gpu_cuda.MemMap && lm_gpu_cuda.MemUnmap &&
+             lm_gpu_cuda.MemSetAccess && lm_gpu_cuda.MemGetAllocationGranularity;
+  bool pools = lm_gpu_cuda.MemPoolCreate && lm_gpu_cuda.MemPoolDestroy &&
+               lm_gpu_cuda.MemPoolSetAttribute && lm_gpu_cuda.MemPoolTrimTo &&
+               lm_gpu_cuda.MemAllocFromPoolAsync && lm_gpu_cuda.MemFreeAsync;
+  lm_gpu_cuda_of[device].has_exports =
+      lm_gpu_cuda.MemExportToShareableHandle && lm_gpu_cuda.MemImportFromShareableHandle &&
+      lm_gpu_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                            0);
+  CUmemAllocationProp prop = lm_gpu_cuda_prop(device);
+  size_t *granularity = &lm_gpu_cuda_of[device].granularity;
+  lm_gpu_cuda_of[device].has_pools =
+      pools && lm_gpu_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
+  lm_gpu_cuda_of[device].has_vmm =
       vmm &&
-      lm_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 0) &&
-      lm_cuda.MemGetAllocationGranularity(granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
-          CUDA_SUCCESS;
+      lm_gpu_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 0) &&
+      lm_gpu_cuda.MemGetAllocationGranularity(granularity, &prop,
+                                              CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS;
 }
 
 static bool find_devices(lm_gpu_machine *out) {
-  CUresult result = lm_cuda.DeviceGetCount(&lm_cuda_count);
-  if (result != CUDA_SUCCESS || lm_cuda_count < 1) {
-    lm_cuda_count = 0;
+  CUresult result = lm_gpu_cuda.DeviceGetCount(&lm_gpu_cuda_count);
+  if (result != CUDA_SUCCESS || lm_gpu_cuda_count < 1) {
+    lm_gpu_cuda_count = 0;
     return refuse(out, "%s finds no device", out->library);
   }
-  if (lm_cuda_count > LM_DEVICES_MAX) lm_cuda_count = LM_DEVICES_MAX;
-  for (int i = 0; i < lm_cuda_count; i++) {
-    if (lm_cuda.DeviceGet(&lm_cuda_of[i].handle, i) != CUDA_SUCCESS)
+  if (lm_gpu_cuda_count > LM_DEVICES_MAX) lm_gpu_cuda_count = LM_DEVICES_MAX;
+  for (int i = 0; i < lm_gpu_cuda_count; i++) {
+    if (lm_gpu_cuda.DeviceGet(&lm_gpu_cuda_of[i].handle, i) != CUDA_SUCCESS)
       return refuse(out, "%s has no device %d", out->library, i);
     examine(i);
   }
@@ -130,6 +132,6 @@ void lm_gpu_cuda_find(lm_gpu_machine *out) {
   if (!check_version(library, out) || !find_functions(library, out) || !start(library, out) ||
       !find_devices(out))
     return;
-  out->count = lm_cuda_count;
-  out->ops = &lm_cuda_ops;
+  out->count = lm_gpu_cuda_count;
+  out->ops = &lm_gpu_cuda_ops;
 }

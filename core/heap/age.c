@@ -16,7 +16,7 @@ static uint32_t now(void) { return (uint32_t)(lm_sys_clock_ns() / 1000000000) + 
 static bool is_large(uint32_t slot) {
   const lm_span *head = lm_map_span(slot);
   uint32_t strategy = atomic_load_explicit(&head->strategy, memory_order_relaxed);
-  return lm_use_is_large(atomic_load_explicit(&head->use, memory_order_relaxed)) &&
+  return lm_map_use_is_large(atomic_load_explicit(&head->use, memory_order_relaxed)) &&
          lm_strategy_at(strategy)->desc.kind == LM_KIND_HOST;
 }
 
@@ -25,11 +25,11 @@ static bool is_large(uint32_t slot) {
 static void date(uint32_t slot, uint32_t time) {
   lm_span *head = lm_map_span(slot);
   _Atomic uint32_t *born = &lm_map.born[slot];
-  lm_mark fresh = LM_MARK_LIVE + LM_ID_WIDE, none = LM_MARK_SLOW;
-  lm_mark mark = atomic_load_explicit(&head->mark, memory_order_relaxed);
+  lm_state fresh = LM_STATE_LIVE + LM_ID_WIDE, none = LM_STATE_COUNTED;
+  lm_state mark = atomic_load_explicit(&head->mark, memory_order_relaxed);
   if (mark == fresh) {
     atomic_store_explicit(born, time, memory_order_relaxed);
-    (void)atomic_compare_exchange_strong_explicit(&head->mark, &fresh, LM_MARK_LIVE + DATED,
+    (void)atomic_compare_exchange_strong_explicit(&head->mark, &fresh, LM_STATE_LIVE + DATED,
                                                   memory_order_release, memory_order_relaxed);
   } else if (mark == none && !atomic_load_explicit(born, memory_order_relaxed)) {
     atomic_store_explicit(born, time, memory_order_relaxed);
@@ -38,14 +38,14 @@ static void date(uint32_t slot, uint32_t time) {
 
 uint32_t lm_age_of(uint32_t slot) {
   const lm_span *head = lm_map_span(slot);
-  lm_mark mark = atomic_load_explicit(&head->mark, memory_order_acquire);
+  lm_state mark = atomic_load_explicit(&head->mark, memory_order_acquire);
   uint32_t born = atomic_load_explicit(&lm_map.born[slot], memory_order_relaxed);
-  bool dated = mark == LM_MARK_LIVE + DATED || mark == LM_MARK_SLOW;
+  bool dated = mark == LM_STATE_LIVE + DATED || mark == LM_STATE_COUNTED;
   uint32_t time = now();
   return is_large(slot) && dated && born && time > born ? time - born : 0;
 }
 
-void lm_age_rouse(void) {
+void lm_age_wake(void) {
   atomic_store_explicit(&lm_age_idle, false, memory_order_relaxed);
   lm_decay_stir();
 }

@@ -3,7 +3,7 @@
  * A block that a thread takes has the mark LIVE + LM_ID_WIDE, whether it is new or comes from a bin
  * (pool.h, large.c). A round of dating, which the service thread makes now and then, gives those
  * the time and the mark LIVE + DATED; so what has been taken since is told by its mark. Blocks of
- * counted tags, whose marks are SLOW, never come from bins: there it is told by the time, which
+ * counted tags, whose marks are COUNTED, never come from bins: there it is told by the time, which
  * large.c resets. So an age is never more than the truth, and at most a round less. */
 #ifndef LM_AGE_H
 #define LM_AGE_H
@@ -18,12 +18,12 @@ LM_INLINE bool lm_age_is_idle(void) {
   return atomic_load_explicit(&lm_age_idle, memory_order_relaxed);
 }
 /* Wakes who makes the rounds. */
-void lm_age_rouse(void);
+void lm_age_wake(void);
 
 /* Of a block that is made, or is another now. */
 LM_INLINE void lm_age_reset(uint32_t slot) {
   atomic_store_explicit(&lm_map.born[slot], 0, memory_order_relaxed);
-  if (lm_unlikely(lm_age_is_idle())) lm_age_rouse();
+  if (lm_unlikely(lm_age_is_idle())) lm_age_wake();
 }
 
 /* Seconds that the large block at a slot has lived; 0: less than a round, or not dated. */

@@ -6,7 +6,7 @@
 
 #include "heap/age.h"
 #include "os/poison.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 
 /* The quarantine of a pool holds at most this many blocks and slots (256 MiB). */
 enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };
@@ -30,7 +30,9 @@ void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
   l->strategy = strategy;
 }
 
-static uint32_t head_slot(lm_side *mark) { return lm_map_slot_of(lm_map_head_of(mark)); }
+static uint32_t head_slot(lm_state_cell *mark) {
+  return lm_map_slot_of(lm_map_span_of_state(mark));
+}
 
 /* Makes a run of slots a block that others can find. */
 static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t use, uint32_t bin,
@@ -38,10 +40,10 @@ static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t u
   lm_span *head = lm_map_span(slot);
   lm_unpoison((void *)start, size);
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
-  atomic_store_explicit(&head->mark, lm_mark_large(token), memory_order_relaxed);
-  if (l->regions->how.backing) atomic_store(&head->lent, LM_LENT_NEVER);
+  atomic_store_explicit(&head->mark, lm_state_of_large(token), memory_order_relaxed);
+  if (l->regions->how.backing) atomic_store(&head->lent, LM_LARGE_LENT_NEVER);
   else lm_age_reset(slot);
-  lm_view view = { start, bin, &head->mark, bin, l->strategy, size };
+  lm_span_info view = { start, bin, &head->mark, bin, l->strategy, size };
   lm_map_describe_large(slot, slots, &view);
   lm_map_extent(slot, slots, use);
 }
@@ -73,8 +75,8 @@ void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, boo
   return make(l, lm_map_slots(usable_of(size)), 0, size, align, token, clean);
 }
 
-void *lm_large_of_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
-                        bool *clean) {
+void *lm_large_alloc_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
+                           bool *clean) {
   return make(l, lm_class_slots(class_), bin, size, LM_SLOT, token, clean);
 }
 
@@ -109,7 +111,7 @@ static uint32_t read_most_guarded(void) {
   return mappings < UINT32_MAX ? (uint32_t)(mappings / 4) : UINT32_MAX;
 }
 
-uint32_t lm_guard_most(void) {
+uint32_t lm_large_guard_max(void) {
   static _Atomic uint32_t most; /* read once; threads that read it twice read the same */
   uint32_t limit = atomic_load_explicit(&most, memory_order_relaxed);
   if (limit) return limit;
@@ -118,20 +120,20 @@ uint32_t lm_guard_most(void) {
   return limit;
 }
 
-bool lm_guard_has_room(void) {
-  return atomic_load_explicit(&guarded, memory_order_relaxed) < lm_guard_most();
+bool lm_large_guard_has_room(void) {
+  return atomic_load_explicit(&guarded, memory_order_relaxed) < lm_large_guard_max();
 }
 
-void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
-  size_t page = lm_region_page(&l->regions->how);
+void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
+  size_t page = lm_region_page_size(&l->regions->how);
   if (!size) size = 1;
   uint32_t slots = guard_slots(size, page);
   uint32_t slot = lm_map_take(slots, align > page ? align : page);
   if (!slot) return NULL;
   guard_layout g = lay_out(slot, size, align, page);
-  const lm_prepare *how = &l->regions->how;
+  const lm_preparation *how = &l->regions->how;
   const char *why = lm_region_prepare(how, (void *)g.ready, g.end - g.ready);
-  if (!why) why = lm_region_have(how, (void *)g.ready, g.end - g.ready);
+  if (!why) why = lm_region_populate(how, (void *)g.ready, g.end - g.ready);
   if (why) {
     atomic_store_explicit(&l->regions->why, why, memory_order_relaxed);
     lm_regions_return(slot, slots);
@@ -160,7 +162,7 @@ static void leave_locked(lm_large *l) {
 
 static void enter_locked(lm_large *l, uint32_t slot) {
   uint32_t slots = slots_at(slot);
-  if (!l->ring) l->ring = lm_own_alloc(QUARANTINE_BLOCKS * sizeof *l->ring);
+  if (!l->ring) l->ring = lm_metadata_alloc(QUARANTINE_BLOCKS * sizeof *l->ring);
   if (!l->ring || slots > QUARANTINE_SLOTS) {
     give_up_locked(slot);
     return;
@@ -204,7 +206,7 @@ static void park(lm_large *l, uint32_t slot) {
 /* Slots of a block whose memory is a file's; they are an extent of no use by now. */
 static void let_go(lm_large *l, uint32_t slot, uint64_t lent) {
   uint32_t slots = slots_at(slot);
-  if (lent == LM_LENT_INHERITED) lm_regions_give_up(l->regions, slot, slots);
+  if (lent == LM_LARGE_LENT_INHERITED) lm_regions_give_up(l->regions, slot, slots);
   else if (lent && l->regions->how.backing->lost) lm_regions_give_up(l->regions, slot, slots);
   else if (lent && is_held(l, slot)) park(l, slot);
   else lm_regions_put(l->regions, slot, slots);
@@ -232,22 +234,22 @@ bool lm_large_unpark(lm_large *l) {
   return more;
 }
 
-void lm_large_leave(lm_large *l) {
+void lm_large_fork_child(lm_large *l) {
   for (uint32_t slot = take_parked(l), next; slot; slot = next) {
     next = lm_map_span(slot)->next;
     lm_regions_give_up(l->regions, slot, slots_at(slot));
   }
 }
 
-void lm_large_free(lm_large *l, lm_side *mark) {
+void lm_large_free(lm_large *l, lm_state_cell *mark) {
   uint32_t slot = head_slot(mark), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) {
     atomic_fetch_sub_explicit(&guarded, 1, memory_order_relaxed);
     quarantine(l, slot);
     return;
   }
-  bool backed = l->regions->how.backing, stray = use_of(slot) == LM_USE_STRAY;
-  uint64_t lent = backed ? atomic_exchange(&lm_map_span(slot)->lent, LM_LENT_NEVER) : 0;
+  bool backed = l->regions->how.backing, stray = use_of(slot) == LM_USE_UNPREPARED;
+  uint64_t lent = backed ? atomic_exchange(&lm_map_span(slot)->lent, LM_LARGE_LENT_NEVER) : 0;
   lm_poison(lm_map_address(slot), bytes_of(slots));
   unpublish(l, slot, slots);
   if (backed) let_go(l, slot, lent);
@@ -273,7 +275,7 @@ void lm_large_zero(void *p, size_t size) {
   while (at < end) {
     size_t pages = (size_t)(end - at) / LM_PAGE;
     if (pages > LOOK) pages = LOOK;
-    if (lm_sys_touched(at, pages * LM_PAGE, in)) memset(in, 1, pages);
+    if (lm_sys_resident(at, pages * LM_PAGE, in)) memset(in, 1, pages);
     for (size_t i = 0, n; i < pages; i += n, at += n * LM_PAGE) {
       n = run_of(&in[i], pages - i);
       if (!(in[i] & 1)) continue;
@@ -289,7 +291,7 @@ void lm_large_zero(void *p, size_t size) {
 void lm_large_drain(lm_large *l) {
   lm_lock_take(&l->lock);
   while (l->waiting) leave_locked(l);
-  lm_own_free(l->ring);
+  lm_metadata_free(l->ring);
   l->ring = NULL;
   lm_lock_drop(&l->lock);
 }
@@ -313,7 +315,7 @@ static bool is_lent(const lm_large *l, uint32_t slot) {
   return l->regions->how.backing && atomic_load(&lm_map_span(slot)->lent);
 }
 
-bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
+bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
   uint32_t slot = head_slot(place->side), slots = slots_at(slot);
   if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
   if (size < LM_SLOT / 4 || use_of(slot) != LM_USE_LARGE) return false;
@@ -328,9 +330,9 @@ bool lm_large_resize(lm_large *l, const lm_place *place, size_t size) {
   return true;
 }
 
-void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
+void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size) {
   uint32_t from = head_slot(place->side), slots = slots_at(from);
-  const lm_prepare *how = &l->regions->how;
+  const lm_preparation *how = &l->regions->how;
   size = usable_of(size);
   if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots))
     return NULL;
@@ -342,26 +344,28 @@ void *lm_large_move(lm_large *l, const lm_place *place, size_t size) {
     lm_regions_give_up(l->regions, to, lm_map_slots(size)); /* the target may be a hole now */
     return NULL;
   }
-  lm_token token = atomic_load_explicit(&lm_map_head_of(place->side)->token, memory_order_relaxed);
-  atomic_store_explicit(place->side, lm_mark_dead(place->mark), memory_order_release);
+  lm_token token = atomic_load_explicit(&lm_map_span_of_state(place->side)->token,
+                                        memory_order_relaxed);
+  atomic_store_explicit(place->side, lm_state_when_freed(place->mark), memory_order_release);
   unpublish(l, from, slots);
   publish(l, to, lm_map_slots(size), LM_USE_LARGE, 0, (uintptr_t)lm_map_address(to), size, token);
-  lm_regions_lose(l->regions, from, slots);
+  lm_regions_forget(l->regions, from, slots);
   return lm_map_address(to);
 }
 
 bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_token) {
-  lm_place place;
+  lm_map_object place;
   lm_lock_take(&l->lock);
   bool done = lm_map_find(p, &place) && place.large && place.strategy == l->strategy &&
-              place.base == (uintptr_t)p && place.token == old && lm_mark_is_live(place.mark) &&
-              atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_MARK_BUSY,
+              place.base == (uintptr_t)p && place.token == old && lm_state_is_live(place.mark) &&
+              atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_STATE_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
     /* It is another block, or becomes a larger one. */
     if (!l->regions->how.backing) lm_age_reset(head_slot(place.side));
-    atomic_store_explicit(&lm_map_head_of(place.side)->token, new_token, memory_order_relaxed);
-    atomic_store_explicit(place.side, lm_mark_large(new_token), memory_order_release);
+    atomic_store_explicit(&lm_map_span_of_state(place.side)->token, new_token,
+                          memory_order_relaxed);
+    atomic_store_explicit(place.side, lm_state_of_large(new_token), memory_order_release);
   }
   lm_lock_drop(&l->lock);
   return done;
@@ -370,7 +374,7 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
 /* ---- Moving to another pool */
 
 static bool is_live_at(uint32_t slot) {
-  return lm_mark_is_live(lm_map_mark(&lm_map_span(slot)->mark));
+  return lm_state_is_live(lm_map_object_state(&lm_map_span(slot)->mark));
 }
 
 /* Only the first slot's is asked by a free. */
@@ -387,10 +391,10 @@ static bool change_use(uint32_t slot, uint32_t from, uint32_t to) {
 
 /* Under the lock, so that what is there is not unpublished meanwhile. */
 bool lm_large_claim(lm_large *l, uint32_t slot) {
-  lm_view view;
+  lm_span_info view;
   uint32_t version;
   lm_lock_take(&l->lock);
-  bool done = use_of(slot) == LM_USE_LARGE && lm_map_view(lm_map_span(slot), &view, &version) &&
+  bool done = use_of(slot) == LM_USE_LARGE && lm_map_read(lm_map_span(slot), &view, &version) &&
               view.strategy == l->strategy && is_live_at(slot) &&
               change_use(slot, LM_USE_LARGE, LM_USE_MOVING);
   if (done) set_cacheable(slot, false);
@@ -398,11 +402,11 @@ bool lm_large_claim(lm_large *l, uint32_t slot) {
   return done;
 }
 
-bool lm_large_hand_over(lm_side *mark) {
+bool lm_large_hand_over(lm_state_cell *mark) {
   uint32_t slot = head_slot(mark);
   if (lm_likely(use_of(slot) != LM_USE_MOVING)) return false;
   lm_poison(lm_map_address(slot), bytes_of(slots_at(slot)));
-  if (change_use(slot, LM_USE_MOVING, LM_USE_LEFT)) return true;
+  if (change_use(slot, LM_USE_MOVING, LM_USE_MOVING_FREED)) return true;
   return false;
 }
 
@@ -411,9 +415,9 @@ size_t lm_large_release(lm_large *l, uint32_t slot, bool stray) {
   uint32_t slots = slots_at(slot);
   lm_lock_take(&l->lock);
   size_t size = atomic_load_explicit(&head->size, memory_order_relaxed);
-  bool held = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_LEFT;
+  bool held = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_MOVING_FREED;
   if (held) set_cacheable(slot, !stray);
-  bool left = held && !change_use(slot, LM_USE_MOVING, stray ? LM_USE_STRAY : LM_USE_LARGE);
+  bool left = held && !change_use(slot, LM_USE_MOVING, stray ? LM_USE_UNPREPARED : LM_USE_LARGE);
   if (left) {
     lm_map_forget_large(slot, slots);
     lm_map_extent(slot, slots, LM_USE_NONE);
@@ -427,7 +431,7 @@ size_t lm_large_release(lm_large *l, uint32_t slot, bool stray) {
 bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed) {
   *freed = 0;
   lm_lock_take(&l->lock);
-  bool claimed = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_LEFT;
+  bool claimed = use_of(slot) == LM_USE_MOVING || use_of(slot) == LM_USE_MOVING_FREED;
   bool live = use_of(slot) == LM_USE_MOVING && is_live_at(slot);
   lm_lock_drop(&l->lock);
   if (claimed && !live) *freed = lm_large_release(l, slot, false);
@@ -436,10 +440,10 @@ bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed) {
 
 static void renew_locked(uint32_t slot, lm_token old, lm_token token) {
   lm_span *head = lm_map_span(slot);
-  lm_mark mark = lm_map_mark(&head->mark);
-  if (!lm_mark_is_live(mark) || atomic_load_explicit(&head->token, memory_order_relaxed) != old)
+  lm_state mark = lm_map_object_state(&head->mark);
+  if (!lm_state_is_live(mark) || atomic_load_explicit(&head->token, memory_order_relaxed) != old)
     return;
-  if (!atomic_compare_exchange_strong_explicit(&head->mark, &mark, LM_MARK_BUSY,
+  if (!atomic_compare_exchange_strong_explicit(&head->mark, &mark, LM_STATE_BUSY,
                                                memory_order_acq_rel, memory_order_relaxed))
     return;
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
@@ -449,11 +453,11 @@ static void renew_locked(uint32_t slot, lm_token old, lm_token token) {
 void lm_large_adopt(lm_large *to, lm_large *from, uint32_t slot, uint32_t bin, lm_token old,
                     lm_token token) {
   lm_large *first = from->strategy < to->strategy ? from : to, *second = first == from ? to : from;
-  lm_view view;
+  lm_span_info view;
   uint32_t version;
   lm_lock_take(&first->lock); /* in the order of fork's */
   lm_lock_take(&second->lock);
-  lm_require(lm_map_view(lm_map_span(slot), &view, &version));
+  lm_require(lm_map_read(lm_map_span(slot), &view, &version));
   view.strategy = to->strategy;
   view.bin = bin;
   if (view.key) view.key = bin;

@@ -31,36 +31,36 @@ typedef struct lm_large {
   uint32_t strategy;
 } lm_large;
 
-enum { LM_LENT_NEVER = 0, LM_LENT_INHERITED = 1 };
+enum { LM_LARGE_LENT_NEVER = 0, LM_LARGE_LENT_INHERITED = 1 };
 
 /* `l` is zeroed memory. */
 void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy);
 /* *clean: whether it is all zero. */
 void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean);
 /* One that threads may cache in their bins at this offset; it has the slots of its class. */
-void *lm_large_of_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
-                        bool *clean);
-bool lm_guard_has_room(void);
+void *lm_large_alloc_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
+                           bool *clean);
+bool lm_large_guard_has_room(void);
 /* The number of guarded blocks that may be; also of mappings that moving memory may make more. */
-uint32_t lm_guard_most(void);
-void *lm_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
+uint32_t lm_large_guard_max(void);
+void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
 /* Of a block whose mark is CACHED. */
-void lm_large_free(lm_large *l, lm_side *mark);
+void lm_large_free(lm_large *l, lm_state_cell *mark);
 /* Lets go of what was parked and nobody has any more; whether there is more. */
 bool lm_large_unpark(lm_large *l);
 /* In a forked child: gives up what was parked. */
-void lm_large_leave(lm_large *l);
+void lm_large_fork_child(lm_large *l);
 /* Ends the quarantine of every block that is in it. */
 void lm_large_drain(lm_large *l);
 /* Zeros, of plain memory from the start of a page on. What was never touched is not, so that a
  * table of which little is used costs no more the next time. */
 void lm_large_zero(void *p, size_t size);
 /* As lm_pool_resize. */
-bool lm_large_resize(lm_large *l, const lm_place *place, size_t size);
+bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size);
 /* As lm_pool_move. */
-void *lm_large_move(lm_large *l, const lm_place *place, size_t size);
+void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size);
 
-/* A large block that goes to another pool while it lives (rehome.c). Claimed, it is MOVING: once a
+/* A large block that goes to another pool while it lives (migrate.c). Claimed, it is MOVING: once a
  * grace has passed, no thread frees it into a bin, none resizes it, and a free leaves it to whoever
  * claimed it. False: there is no such live block of this pool at `slot`. */
 bool lm_large_claim(lm_large *l, uint32_t slot);
@@ -68,7 +68,7 @@ bool lm_large_claim(lm_large *l, uint32_t slot);
  * lm_large_release. */
 bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed);
 /* Whether a block that is dead now is left to whoever claimed it. */
-bool lm_large_hand_over(lm_side *mark);
+bool lm_large_hand_over(lm_state_cell *mark);
 /* Makes a claimed block another pool's, one that threads may cache at the offset `bin`; `token` its
  * token if that was `old`. Then again a grace, and lm_large_release. */
 void lm_large_adopt(lm_large *to, lm_large *from, uint32_t slot, uint32_t bin, lm_token old,

@@ -5,10 +5,10 @@
  *   slot    64 KiB of the range; has one lm_span entry in a dense array beside it (map.h).
  *   region  a run of slots a pool took from the range, prepared by its strategy (bound, advised,
  *           committed, locked), cut into spans (region.h).
- *   span    one or more slots that hold objects of one class (span.h), or one block (large.h).
+ *   span    one or more slots that hold objects of one class (central.h), or one block (large.h).
  *   object  what a caller gets. Nothing of loam's stands in it or before it.
  *   mark    a byte an object, beside the span: free in it, cached by a thread or its class's
- *           depot, or live; and whose, by way of a token that says site and generation (mark.h).
+ *           depot, or live; and whose, by way of a token that says site and generation (state.h).
  *   bin     a thread's stack of cached objects of one (pool, class), each with its mark's address.
  *
  * Law of a span of small objects: count objects = free + cached + live; `free` equals the number
@@ -25,7 +25,7 @@
 #include "os/thread.h"
 #include "pages/class.h"
 #include "pages/map.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 #include "pages/region.h"
 
 /* An object as the map knows it. */
@@ -37,7 +37,12 @@ typedef struct lm_object {
   bool large;        /* it has slots of its own */
 } lm_object;
 
-typedef enum lm_freed { LM_FREED, LM_FREE_FOREIGN, LM_FREE_INTERIOR, LM_FREE_DOUBLE } lm_freed;
+typedef enum lm_free_result {
+  LM_FREE_DONE,
+  LM_FREE_FOREIGN,
+  LM_FREE_INTERIOR,
+  LM_FREE_DOUBLE
+} lm_free_result;
 
 /* Has pools told of forks and of threads' ends, once: before any module that takes memory of them,
  * or has it given back, under a lock of its own. */
@@ -54,14 +59,15 @@ uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
 enum { LM_BIN_HERE = 1, LM_BIN_ASKS = 2 };
 
 /* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
- * is between lm_thread_enter and _leave. *hint: as lm_mark_assign's. */
-void *lm_pool_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint);
+ * is between lm_thread_enter and _leave. *hint: as lm_state_assign's. */
+void *lm_tcache_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint);
 /* A lane of the thread is going to name this bin, from which something has been taken. */
-void lm_pool_name(lm_thread *t, uint32_t offset);
+void lm_tcache_name_bin(lm_thread *t, uint32_t offset);
 /* The same for a large class, for `size` bytes; *zeroed as lm_pool_alloc's. */
-void *lm_pool_take_class(lm_thread *t, uint32_t offset, size_t size, lm_token token, bool *zeroed);
+void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token token,
+                           bool *zeroed);
 /* The fast free: true if `p` was a live object of a size class, and is free now. False: nothing was
- * done, lm_pool_free knows what to do. So it is for a wary thread: under LM_WARY_COUNTING
+ * done, lm_pool_free knows what to do. So it is for a wary thread: under LM_SLOW_COUNTING
  * lm_pool_free changes marks by an atomic exchange, so that lm_pool_retoken cannot be lost. */
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p);
 
@@ -75,12 +81,13 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, size_t size, size_t ali
 const char *lm_pool_why(lm_strategy *strategy);
 
 /* The slow and complete free: checks, and tells what it was. *out is what the object was, for
- * LM_FREED and LM_FREE_DOUBLE/INTERIOR; token: its last, LM_NOBODY where that is not known. */
-lm_freed lm_pool_free(lm_thread *t, void *p, lm_object *out);
+ * LM_FREE_DONE and LM_FREE_DOUBLE/INTERIOR; token: its last, LM_TOKEN_NONE where that is not known.
+ * */
+lm_free_result lm_pool_free(lm_thread *t, void *p, lm_object *out);
 
 /* The same in two steps, of an object of a size class: between them it is nobody's, and its memory
  * is left alone: a device may be reading it. */
-lm_freed lm_pool_hold(void *p, lm_object *out);
+lm_free_result lm_pool_hold(void *p, lm_object *out);
 void lm_pool_release(void *p);
 
 /* The live object that holds p (interior pointers too); lock-free. */
@@ -92,15 +99,16 @@ LM_INLINE bool lm_pool_owns(const void *p) { return lm_map_owns(p); }
  * for them: false also when a block half as large would do. */
 bool lm_pool_resize(void *p, size_t size);
 /* Whether a live block can be what was asked for with a size, which is not remembered. Law: while
- * lm_pool_roomy is false, each that has more than 64 bytes is less than twice as large as what was
- * asked for, in multiples of its strategy's alignment and, where it has slots of its own, pages. */
-bool lm_pool_can_be(const lm_object *object, size_t size);
-extern _Atomic bool lm_pool_roomy;
+ * lm_pool_has_oversized is false, each that has more than 64 bytes is less than twice as large as
+ * what was asked for, in multiples of its strategy's alignment and, where it has slots of its own,
+ * pages. */
+bool lm_pool_fits_request(const lm_object *object, size_t size);
+extern _Atomic bool lm_pool_has_oversized;
 /* So many bytes are to be, or to stay, where there is room for more: at a multiple of `room`, or in
  * a block of that. */
-LM_INLINE void lm_pool_note_room(size_t size, size_t room) {
+LM_INLINE void lm_pool_note_oversized(size_t size, size_t room) {
   if (lm_unlikely(room > 64 && size <= room / 2))
-    atomic_store_explicit(&lm_pool_roomy, true, memory_order_relaxed);
+    atomic_store_explicit(&lm_pool_has_oversized, true, memory_order_relaxed);
 }
 /* The same bytes in a larger block, moved by pages where that is cheaper than a copy; NULL: the
  * caller allocates, copies and frees. p must be a live large object of the same strategy. */
@@ -109,7 +117,7 @@ void *lm_pool_move(lm_thread *t, void *p, size_t size);
 /* Replaces the token of the live object at p if it still is `old`; for re-owning and counting. */
 bool lm_pool_retoken(void *p, lm_token old, lm_token new_token);
 /* How memory of a strategy is made ready. */
-lm_prepare lm_pool_prepare(const lm_desc *desc);
+lm_preparation lm_pool_prepare(const lm_desc *desc);
 
 typedef struct lm_pool_figures {
   uint64_t reserved, regions, metadata;
@@ -130,9 +138,9 @@ enum { LM_POOL_PLACES = 1024 };
  * so an object leaves a bin before anything else is done with it and enters it last. At worst the
  * child loses what was on its way. */
 typedef struct lm_bin {
-  _Atomic(lm_item *) top; /* NULL also while the items are moved about */
-  lm_item *low, *high;
-  lm_item *seen; /* top at the last tick: a bin where it has not moved is idle */
+  _Atomic(lm_cached_object *) top; /* NULL also while the items are moved about */
+  lm_cached_object *low, *high;
+  lm_cached_object *seen; /* top at the last tick: a bin where it has not moved is idle */
 } __attribute__((aligned(LM_CACHE_LINE / 2))) lm_bin;
 
 /* A pool's bins in a thread, at the same place in each, so that a decision table can hold "where in
@@ -140,10 +148,10 @@ typedef struct lm_bin {
 typedef struct lm_pool_bins {
   uint32_t next; /* place of the next pool with open bins in this thread, 0: none */
   bool listed;
-  uint32_t until_guard; /* requests until the next guarded block, of strategies that sample */
-  uint32_t large;       /* slots that the open bins of large classes have room for */
-  uint64_t drawn;       /* bit by class: the bin was filled since it last ran over */
-  lm_item none;         /* before the items of bins that are not open, once a lane may name them */
+  uint32_t until_guard;  /* requests until the next guarded block, of strategies that sample */
+  uint32_t large;        /* slots that the open bins of large classes have room for */
+  uint64_t drawn;        /* bit by class: the bin was filled since it last ran over */
+  lm_cached_object none; /* before the items of bins that are not open, once a lane may name them */
   lm_bin bin[LM_CLASSES_ALL];
 } lm_pool_bins;
 
@@ -154,7 +162,7 @@ typedef struct lm_thread_bins {
 
 _Static_assert(LM_THREAD_BINS + sizeof(lm_thread_bins) <= LM_THREAD_SIZE,
                "a thread's area has room for the bins of every pool");
-_Static_assert(LM_THREAD_SIZE <= LM_KEY_LOW, "a key has room for where a bin is");
+_Static_assert(LM_THREAD_SIZE <= LM_MAP_KEY_LOW, "a key has room for where a bin is");
 
 LM_INLINE lm_thread_bins *lm_pool_bins_of(lm_thread *t) {
   return (lm_thread_bins *)((char *)t + LM_THREAD_BINS);
@@ -163,62 +171,64 @@ LM_INLINE lm_bin *lm_pool_bin_at(lm_thread *t, size_t offset) {
   return (lm_bin *)((char *)t + offset);
 }
 
-LM_INLINE lm_item *lm_bin_top(const lm_bin *bin) {
+LM_INLINE lm_cached_object *lm_pool_bin_top(const lm_bin *bin) {
   return atomic_load_explicit(&bin->top, memory_order_relaxed);
 }
 /* Release: the items are there before they count, and are not touched while they do. */
-LM_INLINE void lm_bin_set_top(lm_bin *bin, lm_item *top) {
+LM_INLINE void lm_pool_bin_set_top(lm_bin *bin, lm_cached_object *top) {
   atomic_store_explicit(&bin->top, top, memory_order_release);
 }
 
 /* Not as one vector, which gcc would first have to make. */
-LM_INLINE void lm_bin_write(lm_item *item, void *p, lm_side *mark) {
+LM_INLINE void lm_pool_bin_write(lm_cached_object *item, void *p, lm_state_cell *mark) {
   item->p = p;
   atomic_signal_fence(memory_order_release);
   item->mark = mark;
 }
 
 /* What stands before the items of a bin: in the range, where nothing ever is. */
-LM_INLINE lm_item lm_bin_nobody(void) { return (lm_item){ (void *)lm_map.base, NULL }; }
-LM_INLINE bool lm_bin_is_nobody(const lm_item *item) { return !item->mark; }
+LM_INLINE lm_cached_object lm_pool_bin_sentinel(void) {
+  return (lm_cached_object){ (void *)lm_map.base, NULL };
+}
+LM_INLINE bool lm_pool_bin_is_sentinel(const lm_cached_object *item) { return !item->mark; }
 
 /* The mark of a small object, live or cached. */
-LM_INLINE lm_side *lm_pool_mark_of(const void *p) {
+LM_INLINE lm_state_cell *lm_pool_state_of(const void *p) {
   const lm_span *s = lm_map_span_of(p);
-  uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
-  uint64_t key = lm_peek(uint64_t, &s->key);
-  return lm_peek(lm_side *, &s->side) + (size_t)(((unsigned __int128)offset * key) >> 64);
+  uint64_t offset = (uintptr_t)p - lm_load(uintptr_t, &s->start);
+  uint64_t key = lm_load(uint64_t, &s->key);
+  return lm_load(lm_state_cell *, &s->side) + (size_t)(((unsigned __int128)offset * key) >> 64);
 }
 
 /* The marks of the span of a cached object, which so stays as it is. */
-LM_INLINE lm_side *lm_pool_marks(const lm_item *item) {
-  return lm_peek(lm_side *, &lm_map_span_of(item->p)->side);
+LM_INLINE lm_state_cell *lm_pool_states_of(const lm_cached_object *item) {
+  return lm_load(lm_state_cell *, &lm_map_span_of(item->p)->side);
 }
 
 /* For the address sanitizer: the object may be used. */
 LM_INLINE void lm_pool_unpoison(void *p) {
-  lm_unpoison(p, lm_peek(size_t, &lm_map_span(lm_map_slot(p))->size));
+  lm_unpoison(p, lm_load(size_t, &lm_map_span(lm_map_slot(p))->size));
 }
 
-LM_INLINE void lm_pool_mark(lm_side *at, lm_mark mark) {
-  lm_assert(lm_mark_is_cached(atomic_load_explicit(at, memory_order_relaxed)));
+LM_INLINE void lm_pool_set_state(lm_state_cell *at, lm_state mark) {
+  lm_assert(lm_state_is_cached(atomic_load_explicit(at, memory_order_relaxed)));
   atomic_store_explicit(at, mark, memory_order_release);
 }
 
 /* Whether a lane's token stands in the palette of an item's span where the lane has it. What was
  * read before, or is read here, is read again: no register is left for it. */
-LM_INLINE bool lm_pool_knows(const lm_item *item, const lm_lane *lane) {
+LM_INLINE bool lm_pool_palette_has(const lm_cached_object *item, const lm_lane *lane) {
   atomic_signal_fence(memory_order_seq_cst);
-  lm_side *side = lm_pool_marks(item);
-  bool known = lm_peek(lm_token, lm_mark_own(side, lane->mark)) == lane->token;
+  lm_state_cell *side = lm_pool_states_of(item);
+  bool known = lm_load(lm_token, lm_state_palette_token(side, lane->mark)) == lane->token;
   atomic_signal_fence(memory_order_seq_cst);
   return known;
 }
 
 /* Takes the last object of a bin, which is p, and its mark at `at`. */
-LM_INLINE void *lm_pool_take_last(lm_bin *bin, void *p, lm_side *at, lm_mark mark) {
-  lm_move(lm_item *, &bin->top, -1);
-  lm_pool_mark(at, mark);
+LM_INLINE void *lm_pool_take_last(lm_bin *bin, void *p, lm_state_cell *at, lm_state mark) {
+  lm_add_release(lm_cached_object *, &bin->top, -1);
+  lm_pool_set_state(at, mark);
   lm_pool_unpoison(p);
   if (!p) __builtin_unreachable();
   return p;
@@ -230,213 +240,213 @@ LM_INLINE void *lm_pool_take_last(lm_bin *bin, void *p, lm_side *at, lm_mark mar
  * adds to the thread by itself. */
 LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
   size_t bin = lane->bin;
-  const lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
+  const lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
-  lm_side *at = top[-1].mark;
+  lm_state_cell *at = top[-1].mark;
   if (lm_unlikely(!at)) return NULL;
-  lm_mark mark = lane->mark;
-  lm_assert(!(lane->token & LM_TOKEN_SLOW));
+  lm_state mark = lane->mark;
+  lm_assert(!(lane->token & LM_TOKEN_COUNTED));
   lm_settle(bin);
-  if (lm_likely(mark <= LM_MARK_COMMON))
+  if (lm_likely(mark <= LM_STATE_COMMON_LAST))
     return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, at, mark);
-  if (!lm_pool_knows(&top[-1], lane)) return NULL;
+  if (!lm_pool_palette_has(&top[-1], lane)) return NULL;
   return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, top[-1].mark, lane->mark);
 }
 
 /* The same also where the span has its table of tokens. */
 LM_INLINE void *lm_pool_take_wide(lm_thread *t, const lm_lane *lane) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  const lm_item *top = lm_bin_top(bin);
+  const lm_cached_object *top = lm_pool_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
   void *p = lm_pool_take_ready(t, lane);
   if (p) return p;
-  lm_side *side = lm_pool_marks(&top[-1]);
-  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(side)->wide,
+  lm_state_cell *side = lm_pool_states_of(&top[-1]);
+  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_state_palette(side)->wide,
                                                  memory_order_acquire);
   if (!wide) return NULL;
   atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
-  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_MARK_LIVE + LM_ID_WIDE);
+  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_STATE_LIVE + LM_ID_WIDE);
 }
 
 /* From the bin of a lane whose token is counted, where that is in the palette of the span; *size is
  * to be counted. NULL: nothing was done. */
 LM_INLINE void *lm_pool_take_slow(lm_thread *t, const lm_lane *lane, size_t *size) {
   size_t bin = lane->bin;
-  const lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
+  const lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
   void *p = top[-1].p;
   const lm_span *s = lm_map_span_of(p);
   lm_settle(bin);
-  if (lm_unlikely(lm_peek_first(lm_token, &s->token) != lane->token)) return NULL;
-  lm_peeked(); /* pairs with the release of lm_map_note_counted: the palette has it */
-  *size = lm_peek(size_t, &s->size);
-  return lm_pool_take_last(lm_pool_bin_at(t, bin), p, top[-1].mark, LM_MARK_SLOW);
+  if (lm_unlikely(lm_load_first(lm_token, &s->token) != lane->token)) return NULL;
+  lm_load_fence(); /* pairs with the release of lm_map_note_counted: the palette has it */
+  *size = lm_load(size_t, &s->size);
+  return lm_pool_take_last(lm_pool_bin_at(t, bin), p, top[-1].mark, LM_STATE_COUNTED);
 }
 
 /* The same where the span has its table of tokens. */
 LM_INLINE void *lm_pool_take_slow_wide(lm_thread *t, const lm_lane *lane, size_t *size) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  const lm_item *top = lm_bin_top(bin);
+  const lm_cached_object *top = lm_pool_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
   const lm_span *s = lm_map_span_of(top[-1].p);
-  lm_side *side = lm_peek(lm_side *, &s->side);
-  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_mark_palette(side)->wide,
+  lm_state_cell *side = lm_load(lm_state_cell *, &s->side);
+  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_state_palette(side)->wide,
                                                  memory_order_acquire);
   if (!wide) return NULL;
-  *size = lm_peek(size_t, &s->size);
+  *size = lm_load(size_t, &s->size);
   atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
-  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_MARK_SLOW_WIDE);
+  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_STATE_COUNTED_WIDE);
 }
 
 /* The same for the lane of a large class: the block's token stands beside its mark. */
 LM_INLINE void *lm_pool_take_large_as(lm_thread *t, const lm_lane *lane, size_t size,
-                                      lm_mark mark) {
+                                      lm_state mark) {
   lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  lm_item *top = lm_bin_top(bin);
+  lm_cached_object *top = lm_pool_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
   void *p = top[-1].p;
-  lm_span *head = lm_map_head_of(top[-1].mark);
-  lm_bin_set_top(bin, top - 1);
+  lm_span *head = lm_map_span_of_state(top[-1].mark);
+  lm_pool_bin_set_top(bin, top - 1);
   atomic_store_explicit(&head->token, lane->token, memory_order_relaxed);
   atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
-  lm_assert(lm_mark_is_cached(atomic_load_explicit(&head->mark, memory_order_relaxed)));
+  lm_assert(lm_state_is_cached(atomic_load_explicit(&head->mark, memory_order_relaxed)));
   atomic_store_explicit(&head->mark, mark, memory_order_release);
   lm_unpoison(p, lm_align_up(size, LM_PAGE));
   if (!p) __builtin_unreachable();
   return p;
 }
 LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t size) {
-  return lm_pool_take_large_as(t, lane, size, LM_MARK_LIVE + LM_ID_WIDE);
+  return lm_pool_take_large_as(t, lane, size, LM_STATE_LIVE + LM_ID_WIDE);
 }
 
 /* What the fast free did not take because of its mark, or since its bin is full; mark NULL: there
  * was another reason. */
-typedef struct lm_refused {
-  lm_side *mark;
+typedef struct lm_located {
+  lm_state_cell *mark;
   const lm_span *span;
-} lm_refused;
+} lm_located;
 
 /* The mark and the bin of the object of a bin that begins at p, which is in a slot of this entry,
  * live or not; false: none begins there. While active. Each field is read once: where a program
  * waits for memory, what it does next is under way only as far as the processor has room to keep
  * loads. */
-LM_INLINE bool lm_pool_meet_in(const lm_span *s, const void *p, lm_refused *out, size_t *bin) {
-  uint64_t offset = (uintptr_t)p - lm_peek(uintptr_t, &s->start);
-  uint64_t key = lm_peek(uint64_t, &s->key);
+LM_INLINE bool lm_pool_locate_in(const lm_span *s, const void *p, lm_located *out, size_t *bin) {
+  uint64_t offset = (uintptr_t)p - lm_load(uintptr_t, &s->start);
+  uint64_t key = lm_load(uint64_t, &s->key);
   lm_settle(key);
   unsigned __int128 product = (unsigned __int128)offset * key;
   if (lm_unlikely((uint64_t)product >= key)) return false;
   *bin = lm_map_key_bin(key);
-  *out = (lm_refused){ lm_peek(lm_side *, &s->side) + (size_t)(product >> 64), s };
+  *out = (lm_located){ lm_load(lm_state_cell *, &s->side) + (size_t)(product >> 64), s };
   return true;
 }
-LM_INLINE bool lm_pool_meet(const void *p, lm_refused *out) {
+LM_INLINE bool lm_pool_locate(const void *p, lm_located *out) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   size_t bin;
-  if (lm_unlikely(place >= lm_peek_first(size_t, &lm_map.top))) return false;
-  lm_peeked();
-  return lm_pool_meet_in(lm_map_span(place >> LM_SLOT_SHIFT), p, out, &bin);
+  if (lm_unlikely(place >= lm_load_first(size_t, &lm_map.top))) return false;
+  lm_load_fence();
+  return lm_pool_locate_in(lm_map_span(place >> LM_SLOT_SHIFT), p, out, &bin);
 }
 /* The same, of a thread that looks without a second thought. */
-LM_INLINE bool lm_pool_meet_near(lm_thread *t, const void *p, lm_refused *out, size_t *bin) {
-  uintptr_t reach = lm_peek_first(uintptr_t, &t->reach);
+LM_INLINE bool lm_pool_locate_fast(lm_thread *t, const void *p, lm_located *out, size_t *bin) {
+  uintptr_t reach = lm_load_first(uintptr_t, &t->reach);
   const lm_span *s;
   lm_settle(reach);
   if (!lm_map_span_in(reach, p, &s)) return false;
-  lm_peeked();
-  return lm_pool_meet_in(s, p, out, bin);
+  lm_load_fence();
+  return lm_pool_locate_in(s, p, out, bin);
 }
 
 /* Lets the calling thread's frees look so, once there is a whole range. */
-LM_INLINE void lm_pool_reach(lm_thread *t) {
+LM_INLINE void lm_pool_set_reach(lm_thread *t) {
   uintptr_t reach = atomic_load_explicit(&lm_map.reach, memory_order_acquire);
-  if (reach && lm_peek(uintptr_t, &t->reach) != reach && !lm_peek(uint32_t, &t->wary))
-    lm_thread_reach(t, reach);
+  if (reach && lm_load(uintptr_t, &t->reach) != reach && !lm_load(uint32_t, &t->wary))
+    lm_thread_set_reach(t, reach);
 }
 
 /* Makes a live object that was met a dead one in the thread's bin. False: nothing was done, because
  * of its mark, or since its bin is full. One signed comparison refuses what is free, what is cached
  * (a double free) and what the engine counts. Relaxed, because whoever frees p has it from whoever
  * allocated it. */
-LM_INLINE bool lm_pool_give_to(lm_thread *t, void *p, lm_refused met, size_t bin) {
-  lm_mark mark = lm_peek(lm_mark, met.mark);
+LM_INLINE bool lm_pool_give_to(lm_thread *t, void *p, lm_located met, size_t bin) {
+  lm_state mark = lm_load(lm_state, met.mark);
   lm_settle_in("rax", mark);
-  if (lm_unlikely(!lm_mark_is_plain(mark))) return false;
-  lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
+  if (lm_unlikely(!lm_state_is_plain(mark))) return false;
+  lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
   lm_settle_in("r8", top);
   lm_settle(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
   lm_settle(bin);
-  atomic_store_explicit(met.mark, (lm_mark)(mark + LM_IDS), memory_order_relaxed);
+  atomic_store_explicit(met.mark, (lm_state)(mark + LM_STATE_IDS), memory_order_relaxed);
   /* Whoever gets it next writes to it, and would wait there for its line. */
   __builtin_prefetch(p, 1);
-  lm_poison(p, lm_peek(size_t, &met.span->size));
-  lm_bin_write(top, p, met.mark);
-  lm_bin_set_top(lm_pool_bin_at(t, bin), top + 1);
+  lm_poison(p, lm_load(size_t, &met.span->size));
+  lm_pool_bin_write(top, p, met.mark);
+  lm_pool_bin_set_top(lm_pool_bin_at(t, bin), top + 1);
   return true;
 }
-LM_INLINE bool lm_pool_give_met(lm_thread *t, void *p, lm_refused met) {
-  return lm_pool_give_to(t, p, met, lm_peek(uint32_t, &met.span->bin));
+LM_INLINE bool lm_pool_give_located(lm_thread *t, void *p, lm_located met) {
+  return lm_pool_give_to(t, p, met, lm_load(uint32_t, &met.span->bin));
 }
 
 /* Both; *refused is left alone but where the second refuses. */
-LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_refused *refused) {
-  lm_refused met;
+LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_located *refused) {
+  lm_located met;
   size_t bin;
-  if (lm_unlikely(!lm_pool_meet_near(t, p, &met, &bin))) return false;
+  if (lm_unlikely(!lm_pool_locate_fast(t, p, &met, &bin))) return false;
   if (lm_likely(lm_pool_give_to(t, p, met, bin))) return true;
   *refused = met;
   return false;
 }
 
 /* The same for a small object that was refused because its bin is full, or not open. */
-bool lm_pool_give_full(lm_thread *t, void *p, lm_refused refused);
+bool lm_pool_give_full(lm_thread *t, void *p, lm_located refused);
 
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
-  lm_refused refused;
+  lm_located refused;
   return lm_pool_give_or(t, p, &refused);
 }
 
-/* The same for what was refused, if its token is counted, as `mark` says: LM_MARK_SLOW, where the
- * token is in the span's own line, as a large block's is too, or LM_MARK_SLOW_WIDE; and if `may`
- * says so. */
+/* The same for what was refused, if its token is counted, as `mark` says: LM_STATE_COUNTED, where
+ * the token is in the span's own line, as a large block's is too, or LM_STATE_COUNTED_WIDE; and if
+ * `may` says so. */
 typedef bool lm_pool_may_give(lm_thread *t, lm_token token, const lm_span *span);
-LM_INLINE bool lm_pool_give_slow(lm_thread *t, void *p, lm_refused refused, lm_mark mark,
+LM_INLINE bool lm_pool_give_slow(lm_thread *t, void *p, lm_located refused, lm_state mark,
                                  lm_pool_may_give *may) {
   const lm_span *s = refused.span;
-  if (lm_unlikely(lm_peek(lm_mark, refused.mark) != mark)) return false;
-  size_t bin = lm_peek(uint32_t, &s->bin);
-  lm_item *top = lm_bin_top(lm_pool_bin_at(t, bin));
+  if (lm_unlikely(lm_load(lm_state, refused.mark) != mark)) return false;
+  size_t bin = lm_load(uint32_t, &s->bin);
+  lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
   lm_settle(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
   lm_settle(bin);
-  lm_token token = lm_peek(lm_token, &s->token);
-  if (mark == LM_MARK_SLOW_WIDE) {
-    lm_side *side = lm_peek(lm_side *, &s->side);
-    token = lm_mark_token(side, (size_t)(refused.mark - side), mark);
+  lm_token token = lm_load(lm_token, &s->token);
+  if (mark == LM_STATE_COUNTED_WIDE) {
+    lm_state_cell *side = lm_load(lm_state_cell *, &s->side);
+    token = lm_state_token(side, (size_t)(refused.mark - side), mark);
   }
-  lm_assert(token & LM_TOKEN_SLOW);
+  lm_assert(token & LM_TOKEN_COUNTED);
   if (lm_unlikely(!may(t, token, s))) return false;
-  atomic_store_explicit(refused.mark, lm_mark_dead(mark), memory_order_relaxed);
-  lm_poison(p, lm_peek(size_t, &s->size));
-  lm_bin_write(top, p, refused.mark);
-  lm_move(lm_item *, &lm_pool_bin_at(t, bin)->top, 1);
+  atomic_store_explicit(refused.mark, lm_state_when_freed(mark), memory_order_relaxed);
+  lm_poison(p, lm_load(size_t, &s->size));
+  lm_pool_bin_write(top, p, refused.mark);
+  lm_add_release(lm_cached_object *, &lm_pool_bin_at(t, bin)->top, 1);
   return true;
 }
 
 /* Usable bytes of the live object at p that the fast path of free would take; 0: of none such. */
 LM_INLINE size_t lm_pool_usable(const void *p) {
-  lm_refused met;
-  if (!lm_pool_meet(p, &met) || !lm_mark_is_plain(lm_peek(lm_mark, met.mark))) return 0;
-  return lm_peek(size_t, &met.span->size);
+  lm_located met;
+  if (!lm_pool_locate(p, &met) || !lm_state_is_plain(lm_load(lm_state, met.mark))) return 0;
+  return lm_load(size_t, &met.span->size);
 }
 
 /* The same of one that lives for certain, whatever its mark, which is not waited for: only a free,
  * of those who ask before each, will want it. */
 LM_INLINE size_t lm_pool_live_size(const void *p) {
-  lm_refused met;
-  if (!lm_pool_meet(p, &met)) return 0;
+  lm_located met;
+  if (!lm_pool_locate(p, &met)) return 0;
   __builtin_prefetch(met.mark, 1);
-  return lm_peek(size_t, &met.span->size);
+  return lm_load(size_t, &met.span->size);
 }
 
 #endif

@@ -5,9 +5,9 @@
 #include "heap/sweep.h"
 #include "os/decay.h"
 
-lm_lock lm_pools_ending, lm_pools_making, lm_pools_pinning;
+lm_lock lm_pools_end_lock, lm_pools_make_lock, lm_pools_pinned_lock;
 
-/* Whose a place in the threads is; under lm_pools_making. */
+/* Whose a place in the threads is; under lm_pools_make_lock. */
 static LM_SPARSE _Atomic(lm_strategy *) holder[LM_POOL_PLACES];
 
 lm_pool *lm_pool_of(const lm_strategy *strategy) {
@@ -28,8 +28,8 @@ static lm_backing *backing_of(lm_pool *pool) {
   return &pool->backing;
 }
 
-lm_prepare lm_pool_prepare(const lm_desc *desc) {
-  lm_prepare how = { .prefault = desc->prefault, .lock = desc->lock };
+lm_preparation lm_pool_prepare(const lm_desc *desc) {
+  lm_preparation how = { .prefault = desc->prefault, .lock = desc->lock };
   if (desc->placement.mode != LM_BIND_DEFAULT) how.placement = &desc->placement;
   if (desc->huge == LM_HUGE_2MIB) how.page = 2 * LM_MIB;
   if (desc->huge == LM_HUGE_1GIB) how.page = LM_GIB;
@@ -53,25 +53,25 @@ static bool reserve_locked(lm_strategy *strategy) {
 bool lm_pool_reserve(lm_strategy *strategy) {
   if (lm_likely(lm_pools_place(strategy) != 0)) return true;
   lm_pool_start();
-  lm_lock_take(&lm_pools_making);
+  lm_lock_take(&lm_pools_make_lock);
   bool done = reserve_locked(strategy);
-  lm_lock_drop(&lm_pools_making);
+  lm_lock_drop(&lm_pools_make_lock);
   return done;
 }
 
 static lm_pool *make_pool_locked(lm_strategy *strategy) {
   lm_pool *pool = lm_pool_of(strategy);
   if (pool || !reserve_locked(strategy)) return pool;
-  pool = lm_own_alloc(sizeof *pool);
+  pool = lm_metadata_alloc(sizeof *pool);
   if (!pool) return NULL;
-  lm_prepare how = lm_pool_prepare(&strategy->desc);
+  lm_preparation how = lm_pool_prepare(&strategy->desc);
   pool->strategy = strategy;
   how.backing = backing_of(pool);
   lm_regions_init(&pool->regions, &how);
   lm_large_init(&pool->large, &pool->regions, strategy->id);
   for (unsigned c = 0; c < LM_CLASSES; c++)
-    lm_store_init(&pool->store[c], &pool->regions, strategy->id,
-                  lm_bin_offset(lm_pools_place(strategy), c), c);
+    lm_central_init(&pool->store[c], &pool->regions, strategy->id,
+                    lm_tcache_bin_offset(lm_pools_place(strategy), c), c);
   __atomic_store_n(&strategy->pool, pool, __ATOMIC_RELEASE);
   return pool;
 }
@@ -80,7 +80,7 @@ void lm_pools_forget_locked(lm_strategy *strategy) {
   lm_pool *pool = strategy->pool;
   __atomic_store_n(&strategy->pool, NULL, __ATOMIC_RELEASE);
   if (pool && pool->regions.how.backing) lm_backing_finish(&pool->backing);
-  lm_own_free(pool);
+  lm_metadata_free(pool);
   atomic_store_explicit(&holder[lm_pools_place(strategy)], NULL, memory_order_release);
   atomic_store_explicit(&strategy->place, 0, memory_order_release);
 }
@@ -100,9 +100,9 @@ lm_pool *lm_pool_for(lm_strategy *strategy) {
   lm_pool *pool = lm_pool_of(strategy);
   if (lm_likely(pool != NULL) || !strategy) return pool;
   lm_pool_start();
-  lm_lock_take(&lm_pools_making);
+  lm_lock_take(&lm_pools_make_lock);
   pool = make_pool_locked(strategy);
-  lm_lock_drop(&lm_pools_making);
+  lm_lock_drop(&lm_pools_make_lock);
   return pool;
 }
 
@@ -115,21 +115,21 @@ void lm_pools_each(void (*act)(lm_pool *pool)) {
  * empty; under the lock, so that none is retired meanwhile. */
 void lm_pools_flush(lm_thread *t) {
   lm_thread_bins *bins = lm_pool_bins_of(t);
-  lm_lock_take(&lm_pools_making);
+  lm_lock_take(&lm_pools_make_lock);
   while (bins->first) {
     uint32_t place = bins->first;
     bins->first = bins->pool[place].next;
     bins->pool[place].listed = false;
     if (lm_pool_holder(place) && lm_pool_of(lm_pool_holder(place)))
-      lm_bin_flush(lm_pool_of(lm_pool_holder(place)), &bins->pool[place]);
+      lm_tcache_flush(lm_pool_of(lm_pool_holder(place)), &bins->pool[place]);
   }
-  lm_lock_drop(&lm_pools_making);
+  lm_lock_drop(&lm_pools_make_lock);
 }
 
 void lm_pool_figures_get(lm_pool_figures *out) {
   out->reserved = lm_map.size;
-  out->regions = lm_map_handed() - lm_own_taken() - lm_marks_taken();
-  out->metadata = lm_own_held() + lm_marks_held() + lm_map_overhead();
+  out->regions = lm_map_used() - lm_metadata_taken() - lm_states_taken();
+  out->metadata = lm_metadata_held() + lm_states_held() + lm_map_overhead();
 }
 
 /* ---- Laws */
@@ -146,10 +146,10 @@ static void count_extents(census *c) {
   for (uint32_t slot = lm_map_first(); slot < end; slot = lm_map_next(slot)) {
     const lm_span *span = lm_map_span(slot);
     uint32_t use = atomic_load(&span->use);
-    if (use != LM_USE_SMALL && !lm_use_is_large(use)) continue;
+    if (use != LM_USE_SMALL && !lm_map_use_is_large(use)) continue;
     if (atomic_load(&span->strategy) != c->pool->strategy->id) continue;
     c->slots += atomic_load(&span->slots);
-    if (use == LM_USE_SMALL) c->spans[lm_bin_class(atomic_load(&span->bin))]++;
+    if (use == LM_USE_SMALL) c->spans[lm_tcache_bin_class(atomic_load(&span->bin))]++;
   }
 }
 
@@ -162,9 +162,9 @@ static bool is_pool_valid_locked(const lm_pool *pool) {
   if (counted.slots + r->clean.slots + r->dirty.slots > r->held) return false;
   uint32_t spare = 0;
   for (unsigned c = 0; c < LM_CLASSES; c++) {
-    if (counted.spans[c] != pool->store[c].spans || !lm_store_is_valid(&pool->store[c]))
+    if (counted.spans[c] != pool->store[c].spans || !lm_central_is_valid(&pool->store[c]))
       return false;
-    spare += pool->store[c].empties * lm_span_slots(c);
+    spare += pool->store[c].empties * lm_central_span_slots(c);
   }
   return spare == atomic_load(&r->spare);
 }
@@ -190,13 +190,13 @@ static void renew_pool(lm_pool *pool) {
 }
 
 static void lock_all(void) {
-  lm_lock_take(&lm_pools_making);
+  lm_lock_take(&lm_pools_make_lock);
   lm_pools_each(lock_pool);
 }
 
 static void unlock_all(void) {
   lm_pools_each(unlock_pool);
-  lm_lock_drop(&lm_pools_making);
+  lm_lock_drop(&lm_pools_make_lock);
 }
 
 /* ---- What a forked child has of pools whose memory is a file's */
@@ -221,7 +221,8 @@ static void inherit_blocks(void) {
   for (; slot < end; slot = lm_map_next(slot)) {
     lm_span *span = lm_map_span(slot);
     lm_pool *of = backed_pool(span);
-    if (of && atomic_load(&span->use) == LM_USE_LARGE) atomic_store(&span->lent, LM_LENT_INHERITED);
+    if (of && atomic_load(&span->use) == LM_USE_LARGE)
+      atomic_store(&span->lent, LM_LARGE_LENT_INHERITED);
     if (of == pool) continue;
     inherit(pool, from, slot);
     pool = of;
@@ -238,8 +239,8 @@ static bool has_backed_pools(void) {
 
 static void leave_pool(lm_pool *pool) {
   if (!pool->regions.how.backing) return;
-  lm_large_leave(&pool->large);
-  lm_regions_leave(&pool->regions);
+  lm_large_fork_child(&pool->large);
+  lm_regions_fork_child(&pool->regions);
 }
 
 /* A child asks a driver for nothing, so what it has of registered memory is plain memory: blocks
@@ -247,15 +248,16 @@ static void leave_pool(lm_pool *pool) {
 static void close_pool(lm_pool *pool) {
   if (!pool->regions.how.registered || !pool->regions.held) return;
   atomic_store_explicit(&pool->closed, true, memory_order_relaxed);
-  if (lm_self) lm_bin_flush(pool, &lm_pool_bins_of(lm_self)->pool[lm_pools_place(pool->strategy)]);
+  if (lm_thread_self)
+    lm_tcache_flush(pool, &lm_pool_bins_of(lm_thread_self)->pool[lm_pools_place(pool->strategy)]);
 }
 
 static void renew_all(void) {
   lm_pools_each(renew_pool);
-  lm_lock_renew(&lm_pools_making);
-  lm_lock_renew(&lm_pools_ending);
-  lm_lock_renew(&lm_pools_pinning);
-  lm_sweep_renew();
+  lm_lock_renew(&lm_pools_make_lock);
+  lm_lock_renew(&lm_pools_end_lock);
+  lm_lock_renew(&lm_pools_pinned_lock);
+  lm_sweep_fork_child();
   lm_pools_each(close_pool);
   if (!has_backed_pools()) return;
   inherit_blocks();
@@ -266,10 +268,10 @@ static void renew_all(void) {
 void lm_pool_start(void) {
   static _Atomic bool hooked;
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
-  lm_own_start();
-  lm_marks_start();
-  lm_thread_hook(&(lm_thread_hooks){ lm_pools_flush, lock_all, unlock_all, renew_all });
-  lm_thread_on_claim(lm_sweep_claimed);
+  lm_metadata_start();
+  lm_states_start();
+  lm_thread_add_hooks(&(lm_thread_hooks){ lm_pools_flush, lock_all, unlock_all, renew_all });
+  lm_thread_on_claim(lm_sweep_claimed_thread);
 }
 
 bool lm_pool_is_valid(void) {
@@ -278,5 +280,5 @@ bool lm_pool_is_valid(void) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     valid = valid && (!lm_pools_at(id) || is_pool_valid_locked(lm_pools_at(id)));
   unlock_all();
-  return valid && lm_marks_are_valid() && lm_own_is_valid() && lm_map_is_valid();
+  return valid && lm_states_are_valid() && lm_metadata_is_valid() && lm_map_is_valid();
 }

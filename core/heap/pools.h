@@ -3,17 +3,17 @@
 #ifndef LM_POOLS_H
 #define LM_POOLS_H
 
-#include "heap/bin.h"
+#include "heap/tcache.h"
 #include "os/lock.h"
 
-/* Held, before lm_pools_making, by whoever ends a pool and by whoever goes through pools for long:
- * none ends under them. Fork does not wait for it. */
-extern lm_lock lm_pools_ending;
+/* Held, before lm_pools_make_lock, by whoever ends a pool and by whoever goes through pools for
+ * long: none ends under them. Fork does not wait for it. */
+extern lm_lock lm_pools_end_lock;
 /* Keeps pools from being made and ended at the same time, and the places of their bins. */
-extern lm_lock lm_pools_making;
+extern lm_lock lm_pools_make_lock;
 /* pinned.c's, held around calls of a driver: so under none of these, and fork does not wait for
  * it. */
-extern lm_lock lm_pools_pinning;
+extern lm_lock lm_pools_pinned_lock;
 
 /* Of a strategy, as lm_strategy.retiring has it: retire.c goes from one to the next, and whoever
  * asks the strategy meanwhile goes back. */

@@ -11,7 +11,7 @@
 typedef struct recall {
   uint32_t place, n;
   unsigned class_[LM_CLASSES_ALL];
-  lm_haul haul[LM_CLASSES_ALL];
+  lm_tcache_batch haul[LM_CLASSES_ALL];
 } recall;
 
 static void take_bins(lm_thread *t, void *ctx) {
@@ -19,9 +19,9 @@ static void take_bins(lm_thread *t, void *ctx) {
   lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[r->place];
   if (r->n || !bins->listed) return;
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
-    if (!lm_bin_is_open(&bins->bin[c])) continue;
+    if (!lm_tcache_bin_is_open(&bins->bin[c])) continue;
     r->class_[r->n] = c;
-    r->haul[r->n++] = lm_bin_close(bins, c);
+    r->haul[r->n++] = lm_tcache_bin_close(bins, c);
   }
 }
 
@@ -30,7 +30,7 @@ static void flush_bins_of_all_locked(lm_pool *pool) {
   do {
     r.n = 0;
     lm_thread_each(take_bins, &r);
-    for (uint32_t i = 0; i < r.n; i++) lm_bin_stow(pool, r.class_[i], &r.haul[i]);
+    for (uint32_t i = 0; i < r.n; i++) lm_tcache_batch_return(pool, r.class_[i], &r.haul[i]);
   } while (r.n);
 }
 
@@ -39,7 +39,7 @@ static void flush_bins_of_all_locked(lm_pool *pool) {
 static bool drain_locked(lm_pool *pool) {
   bool drained = true;
   flush_bins_of_all_locked(pool);
-  for (unsigned c = 0; c < LM_CLASSES; c++) drained = lm_store_drain(&pool->store[c]) && drained;
+  for (unsigned c = 0; c < LM_CLASSES; c++) drained = lm_central_drain(&pool->store[c]) && drained;
   lm_large_drain(&pool->large);
   return lm_regions_drain(&pool->regions) && drained;
 }
@@ -79,11 +79,11 @@ static bool close_idle(const roll *r) {
 }
 
 static void end(lm_strategy *strategy) {
-  lm_lock_take(&lm_pools_ending);
-  lm_lock_take(&lm_pools_making);
+  lm_lock_take(&lm_pools_end_lock);
+  lm_lock_take(&lm_pools_make_lock);
   end_locked(strategy);
-  lm_lock_drop(&lm_pools_making);
-  lm_lock_drop(&lm_pools_ending);
+  lm_lock_drop(&lm_pools_make_lock);
+  lm_lock_drop(&lm_pools_end_lock);
   atomic_store(&strategy->retiring, LM_POOL_OPEN);
 }
 
@@ -102,7 +102,7 @@ static void end_closing(const roll *r) {
  * operation on one that is still closing: what has no live block then gets none and frees none. */
 void lm_retire_unused(const uint8_t *used, uint32_t n) {
   roll r = { .count = lm_strategy_count() };
-  r.stays = lm_own_alloc(r.count);
+  r.stays = lm_metadata_alloc(r.count);
   if (!r.stays) return;
   memcpy(r.stays, used, n < r.count ? n : r.count);
   keep_shares(&r);
@@ -112,5 +112,5 @@ void lm_retire_unused(const uint8_t *used, uint32_t n) {
     lm_walk_each(mark_live, &r);
     end_closing(&r);
   }
-  lm_own_free(r.stays);
+  lm_metadata_free(r.stays);
 }

@@ -7,7 +7,7 @@
 #include "gpu/gpu.h"
 #include "os/error.h"
 #include "os/thread.h"
-#include "pages/own.h"
+#include "pages/metadata.h"
 
 lm_strategy lm_strategy_builtin = { .desc = { .name = "default" },
                                     .whole = &lm_strategy_builtin,
@@ -27,32 +27,34 @@ LM_SPARSE _Atomic(lm_strategy *) lm_strategy_table[LM_STRATEGIES_MAX];
 static bool needs_device(lm_kind kind) { return kind == LM_KIND_DEVICE || kind == LM_KIND_MANAGED; }
 
 static loam_status check_device(const lm_desc *d) {
-  if (d->kind == LM_KIND_DEVICE && (unsigned)d->supply >= LM_SUPPLIES)
-    return lm_fail(LOAM_EINVAL, "pool %d: there are pools 0-%d", d->supply, LM_SUPPLIES - 1);
+  if (d->kind == LM_KIND_DEVICE && (unsigned)d->supply >= LM_DEVICE_POOL_KINDS)
+    return lm_error(LOAM_EINVAL, "pool %d: there are pools 0-%d", d->supply,
+                    LM_DEVICE_POOL_KINDS - 1);
   if (d->device > LM_DEVICES_MAX)
-    return lm_fail(LOAM_EINVAL, "device %d: devices are 0-%d", d->device - 1, LM_DEVICES_MAX - 1);
+    return lm_error(LOAM_EINVAL, "device %d: devices are 0-%d", d->device - 1, LM_DEVICES_MAX - 1);
   if (d->kind == LM_KIND_MANAGED && d->prefer > LM_DEVICES_MAX + 1)
-    return lm_fail(LOAM_EINVAL, "prefer %d: devices are 0-%d", d->prefer - 2, LM_DEVICES_MAX - 1);
+    return lm_error(LOAM_EINVAL, "prefer %d: devices are 0-%d", d->prefer - 2, LM_DEVICES_MAX - 1);
   return LOAM_OK;
 }
 
 static loam_status check(const lm_desc *d) {
   if (!memchr(d->name, 0, sizeof d->name))
-    return lm_fail(LOAM_EINVAL, "a strategy's name is longer than %d bytes", LM_STRATEGY_NAME - 1);
+    return lm_error(LOAM_EINVAL, "a strategy's name is longer than %d bytes", LM_STRATEGY_NAME - 1);
   if ((unsigned)d->kind >= LM_KINDS)
-    return lm_fail(LOAM_EINVAL, "strategy kind %d: there are kinds 0-%d", d->kind, LM_KINDS - 1);
+    return lm_error(LOAM_EINVAL, "strategy kind %d: there are kinds 0-%d", d->kind, LM_KINDS - 1);
   if (d->align && (!lm_is_pow2(d->align) || d->align > LM_GIB))
-    return lm_fail(LOAM_EINVAL, "align %zu: a power of two up to 1 GiB is possible", d->align);
+    return lm_error(LOAM_EINVAL, "align %zu: a power of two up to 1 GiB is possible", d->align);
   if (!memchr(d->handler, 0, sizeof d->handler))
-    return lm_fail(LOAM_EINVAL, "a handler's name is longer than %zu bytes", sizeof d->handler - 1);
+    return lm_error(LOAM_EINVAL, "a handler's name is longer than %zu bytes",
+                    sizeof d->handler - 1);
   if (d->kind == LM_KIND_FILE && !memchr(d->dir, 0, sizeof d->dir))
-    return lm_fail(LOAM_EINVAL, "a folder's path is longer than %zu bytes", sizeof d->dir - 1);
+    return lm_error(LOAM_EINVAL, "a folder's path is longer than %zu bytes", sizeof d->dir - 1);
   if (d->kind == LM_KIND_FILE && d->dir[0] != '/')
-    return lm_fail(LOAM_EINVAL, "dir \"%s\": a file strategy has the absolute path of a folder",
-                   d->dir);
+    return lm_error(LOAM_EINVAL, "dir \"%s\": a file strategy has the absolute path of a folder",
+                    d->dir);
   if (needs_device(d->kind)) return check_device(d);
   if (d->kind == LM_KIND_HANDLER && !d->handler[0])
-    return lm_fail(LOAM_EINVAL, "a handler strategy without the handler's name");
+    return lm_error(LOAM_EINVAL, "a handler strategy without the handler's name");
   return LOAM_OK;
 }
 
@@ -178,20 +180,20 @@ static bool wants_twins(const lm_desc *d) {
 }
 
 static void discard(lm_strategy *made) {
-  lm_own_free(made->shares);
-  lm_own_free(made->twins);
-  lm_own_free(made);
+  lm_metadata_free(made->shares);
+  lm_metadata_free(made->twins);
+  lm_metadata_free(made);
 }
 
 /* NULL without memory. */
 static lm_strategy *prepare(const lm_desc *desc, uint32_t hash) {
-  lm_strategy *made = lm_own_alloc(sizeof *made);
+  lm_strategy *made = lm_metadata_alloc(sizeof *made);
   if (!made) return NULL;
   memcpy(&made->desc, desc, sizeof *desc); /* with the padding */
   made->hash = hash;
   made->whole = made;
-  if (wants_shares(desc)) made->shares = lm_own_alloc(sizeof *made->shares);
-  if (wants_twins(desc)) made->twins = lm_own_alloc(sizeof *made->twins);
+  if (wants_shares(desc)) made->shares = lm_metadata_alloc(sizeof *made->shares);
+  if (wants_twins(desc)) made->twins = lm_metadata_alloc(sizeof *made->twins);
   bool lacks = (wants_shares(desc) && !made->shares) || (wants_twins(desc) && !made->twins);
   if (!lacks) return made;
   discard(made);
@@ -201,13 +203,14 @@ static lm_strategy *prepare(const lm_desc *desc, uint32_t hash) {
 /* Memory is had before the lock is taken, which so is a leaf. */
 static loam_status make(const lm_desc *desc, uint32_t hash, lm_strategy **out) {
   lm_strategy *made = prepare(desc, hash);
-  if (!made) return lm_fail(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
-  lm_thread_leaf(&lock);
+  if (!made) return lm_error(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
+  lm_thread_add_fork_lock(&lock);
   lm_strategy *s = settle(made);
   if (s != made) discard(made);
   if (!s)
-    return lm_fail(LOAM_EBUDGET, "strategy \"%s\": a process has at most %d strategies in its life",
-                   desc->name, LM_STRATEGIES_MAX);
+    return lm_error(LOAM_EBUDGET,
+                    "strategy \"%s\": a process has at most %d strategies in its life", desc->name,
+                    LM_STRATEGIES_MAX);
   *out = s;
   return LOAM_OK;
 }
@@ -228,13 +231,13 @@ loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out) {
 
 /* A part of a whole, whose description is no other's (see canonicalise). */
 static lm_strategy *make_part(lm_strategy *whole, const lm_desc *desc) {
-  lm_strategy *part = lm_own_alloc(sizeof *part);
+  lm_strategy *part = lm_metadata_alloc(sizeof *part);
   if (!part) return NULL;
   memcpy(&part->desc, desc, sizeof *desc);
   part->hash = hash_of(desc);
   part->whole = whole;
   lm_strategy *s = settle(part);
-  if (s != part) lm_own_free(part);
+  if (s != part) lm_metadata_free(part);
   return s;
 }
 
@@ -273,13 +276,13 @@ lm_strategy *lm_strategy_twin(lm_strategy *whole, int node, bool asked) {
   return twin ? twin : whole;
 }
 
-lm_strategy *lm_strategy_share(lm_strategy *whole) { return share_of(whole, lm_numa_near()); }
+lm_strategy *lm_strategy_share(lm_strategy *whole) { return share_of(whole, lm_numa_nearest()); }
 
-lm_strategy *lm_strategy_on(lm_strategy *s, unsigned node) {
+lm_strategy *lm_strategy_on_node(lm_strategy *s, unsigned node) {
   return s->shares && lm_numa_has(node) ? share_of(s, node) : s;
 }
 
-const char *const lm_kind_texts[LM_KINDS] = {
+const char *const lm_strategy_kind_texts[LM_KINDS] = {
   [LM_KIND_HOST] = "host",       [LM_KIND_SYSTEM] = "system", [LM_KIND_HANDLER] = "handler",
   [LM_KIND_DENY] = "deny",       [LM_KIND_PINNED] = "pinned", [LM_KIND_DEVICE] = "device",
   [LM_KIND_MANAGED] = "managed", [LM_KIND_SHARED] = "shared", [LM_KIND_FILE] = "file",
@@ -292,7 +295,7 @@ static size_t left_of(const lm_strategy *s, int64_t used) {
   return (size_t)used < s->desc.limit ? s->desc.limit - (size_t)used : 0;
 }
 
-uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
+uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
   if (!s->desc.limit || !size) return want;
   int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
   size_t n;
@@ -306,14 +309,16 @@ uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
   return (uint32_t)n;
 }
 
-bool lm_limit_take(lm_strategy *s, size_t bytes) { return lm_limit_take_some(s, bytes, 1) == 1; }
+bool lm_strategy_limit_take(lm_strategy *s, size_t bytes) {
+  return lm_strategy_limit_take_some(s, bytes, 1) == 1;
+}
 
-void lm_limit_give(lm_strategy *s, int64_t bytes) {
+void lm_strategy_limit_give(lm_strategy *s, int64_t bytes) {
   if (s->desc.limit && bytes)
     atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed);
 }
 
-size_t lm_limit_left(const lm_strategy *s) {
+size_t lm_strategy_limit_left(const lm_strategy *s) {
   if (!s->desc.limit) return SIZE_MAX;
   return left_of(s, atomic_load_explicit(&s->account->used, memory_order_relaxed));
 }

@@ -49,14 +49,14 @@ typedef enum lm_huge {
 } lm_huge;
 
 /* Where device memory comes from. */
-typedef enum lm_supply {
-  LM_SUPPLY_FITTING, /* loam's own: CHUNKS for who needs the driver's handles of it, else CACHE */
-  LM_SUPPLY_CACHE,
-  LM_SUPPLY_CHUNKS,
-  LM_SUPPLY_DRIVER,
-  LM_SUPPLY_NONE,
-  LM_SUPPLIES
-} lm_supply;
+typedef enum lm_device_pool_kind {
+  LM_DEVICE_POOL_AUTO, /* loam's own: CHUNKS for who needs the driver's handles of it, else CACHE */
+  LM_DEVICE_POOL_CACHE,
+  LM_DEVICE_POOL_CHUNKS,
+  LM_DEVICE_POOL_DRIVER,
+  LM_DEVICE_POOL_NONE,
+  LM_DEVICE_POOL_KINDS
+} lm_device_pool_kind;
 
 /* What a strategy is. Zeroed, it is the built-in default: host memory, nothing asked. */
 typedef struct lm_desc {
@@ -71,8 +71,8 @@ typedef struct lm_desc {
   char handler[127];         /* LM_KIND_HANDLER: its name */
   char dir[LM_STRATEGY_DIR]; /* LM_KIND_FILE: the folder of its file */
   uint8_t device;            /* of a device or managed: 0 the current one, else its ordinal + 1 */
-  uint8_t prefer;   /* of managed: 0 none, 1 the current one, else the device's ordinal + 2 */
-  lm_supply supply; /* LM_KIND_DEVICE */
+  uint8_t prefer; /* of managed: 0 none, 1 the current one, else the device's ordinal + 2 */
+  lm_device_pool_kind supply;            /* LM_KIND_DEVICE */
   bool mapped, portable, write_combined; /* LM_KIND_PINNED */
   bool asked;                            /* likewise: lm_strategy_twin */
 } lm_desc;
@@ -91,7 +91,7 @@ typedef struct lm_strategy {
   struct lm_pool *pool;         /* NULL until the first block; see pool.h */
   _Atomic uint32_t place;       /* of its bins in every thread; 0: none. Also pool.h's */
   _Atomic uint32_t retiring;
-  _Atomic uint64_t told_failed, told_elsewhere, told_huge; /* lm_generation_tells */
+  _Atomic uint64_t told_failed, told_elsewhere, told_huge; /* lm_site_generation_first */
   struct lm_strategy *older; /* of those found by the same hash; constant once it is found */
 } lm_strategy;
 
@@ -108,12 +108,12 @@ LM_INLINE lm_strategy *lm_strategy_at(uint32_t id) {
   lm_strategy *s = atomic_load_explicit(&lm_strategy_table[id], memory_order_acquire);
   return lm_likely(s != NULL) ? s : &lm_strategy_builtin;
 }
-extern const char *const lm_kind_texts[] __attribute__((visibility("hidden")));
-LM_INLINE const char *lm_kind_text(lm_kind kind) {
-  return (unsigned)kind < LM_KINDS ? lm_kind_texts[kind] : "?";
+extern const char *const lm_strategy_kind_texts[] __attribute__((visibility("hidden")));
+LM_INLINE const char *lm_strategy_kind_text(lm_kind kind) {
+  return (unsigned)kind < LM_KINDS ? lm_strategy_kind_texts[kind] : "?";
 }
 /* Whether its memory is that of a pool of host memory (pool.h). */
-LM_INLINE bool lm_kind_is_pooled(lm_kind kind) {
+LM_INLINE bool lm_strategy_kind_is_pooled(lm_kind kind) {
   return kind == LM_KIND_HOST || kind == LM_KIND_SHARED || kind == LM_KIND_FILE;
 }
 
@@ -127,7 +127,7 @@ typedef struct lm_shares {
  * for a share. */
 lm_strategy *lm_strategy_share(lm_strategy *whole);
 /* That of a node; of a strategy that is not shared out, itself. */
-lm_strategy *lm_strategy_on(lm_strategy *s, unsigned node);
+lm_strategy *lm_strategy_on_node(lm_strategy *s, unsigned node);
 /* What serves the calling thread now. */
 LM_INLINE lm_strategy *lm_strategy_here(lm_strategy *s) {
   return lm_likely(!s->shares) ? s : lm_strategy_share(s);
@@ -151,15 +151,15 @@ LM_INLINE uint32_t lm_strategy_whole(uint32_t id) {
  * edited. Law: used is the bytes of their live blocks, and of small objects that threads cache
  * (pool.c): so it is never passed by what is allocated, and what is refused too early is at most
  * what the other threads cache. */
-bool lm_limit_take(lm_strategy *s, size_t bytes);
+bool lm_strategy_limit_take(lm_strategy *s, size_t bytes);
 /* Whether what one has taken is the other's too. */
-LM_INLINE bool lm_limit_is_one(const lm_strategy *a, const lm_strategy *b) {
+LM_INLINE bool lm_strategy_limit_is_shared(const lm_strategy *a, const lm_strategy *b) {
   return a->account == b->account;
 }
 /* As many times `size` as are left, at most `want`. */
-uint32_t lm_limit_take_some(lm_strategy *s, size_t size, uint32_t want);
-void lm_limit_give(lm_strategy *s, int64_t bytes);
+uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want);
+void lm_strategy_limit_give(lm_strategy *s, int64_t bytes);
 /* Bytes left; SIZE_MAX without a limit. */
-size_t lm_limit_left(const lm_strategy *s);
+size_t lm_strategy_limit_left(const lm_strategy *s);
 
 #endif

@@ -17,7 +17,7 @@ size_t lm_sweep_trim(void);
 void lm_sweep_decay(void);
 
 /* Pools' own: what a thread that was claimed does, and what a forked child does. */
-void lm_sweep_claimed(lm_thread *t);
-void lm_sweep_renew(void);
+void lm_sweep_claimed_thread(lm_thread *t);
+void lm_sweep_fork_child(void);
 
 #endif

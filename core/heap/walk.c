@@ -1,21 +1,21 @@
 /* walk.c - goes over the live objects while the program allocates and frees. */
 #include "heap/walk.h"
 
-#include "heap/bin.h"
-#include "pages/mark.h"
+#include "heap/tcache.h"
+#include "pages/state.h"
 
 /* A description that is not being changed at the moment; whoever changes one is done at once. */
-static bool settled_view(const lm_span *span, lm_view *view, uint32_t *version) {
-  for (int tries = 0; tries < LM_MAP_PATIENCE; tries++) {
-    if (lm_map_view(span, view, version)) return true;
-    if (!(*version & 1) && lm_map_is_same(span, *version)) return false;
+static bool settled_view(const lm_span *span, lm_span_info *view, uint32_t *version) {
+  for (int tries = 0; tries < LM_MAP_RETRIES; tries++) {
+    if (lm_map_read(span, view, version)) return true;
+    if (!(*version & 1) && lm_map_is_unchanged(span, *version)) return false;
     lm_sys_yield();
   }
   return false;
 }
 
 /* Whether two views are of one extent, which may be another strategy's since. */
-static bool is_same_extent(const lm_view *a, const lm_view *b) {
+static bool is_same_extent(const lm_span_info *a, const lm_span_info *b) {
   return a->start == b->start && a->side == b->side &&
          lm_map_is_large(a->key) == lm_map_is_large(b->key);
 }
@@ -23,22 +23,22 @@ static bool is_same_extent(const lm_view *a, const lm_view *b) {
 /* The live objects of the extent at `slot`; ends early if it becomes another extent meanwhile. */
 static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   const lm_span *span = lm_map_span(slot);
-  lm_view view, now;
+  lm_span_info view, now;
   uint32_t version;
   if (!settled_view(span, &view, &version)) return;
   bool large = lm_map_is_large(view.key);
-  uint32_t count = large ? 1 : lm_span_count(lm_class_with(view.size));
+  uint32_t count = large ? 1 : lm_central_span_count(lm_class_of_usable(view.size));
   for (uint32_t i = 0; i < count;) {
-    lm_token token = large ? atomic_load(&span->token) : LM_NOBODY;
-    lm_mark mark = large ? lm_map_mark(view.side)
-                         : lm_map_mark_in(span, version, view.side, i, &token);
+    lm_token token = large ? atomic_load(&span->token) : LM_TOKEN_NONE;
+    lm_state mark = large ? lm_map_object_state(view.side)
+                          : lm_map_object_state_in(span, version, view.side, i, &token);
     size_t size = large ? atomic_load(&span->size) : view.size;
-    if (!lm_map_is_same(span, version)) {
+    if (!lm_map_is_unchanged(span, version)) {
       if (!settled_view(span, &now, &version) || !is_same_extent(&view, &now)) return;
       view = now;
       continue;
     }
-    if (lm_mark_is_live(mark))
+    if (lm_state_is_live(mark))
       visit(ctx,
             &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy, large });
     i++;
@@ -47,31 +47,31 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
 
 static bool holds_objects(uint32_t slot) {
   uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
-  return use == LM_USE_SMALL || use == LM_USE_GUARDED || lm_use_is_large(use);
+  return use == LM_USE_SMALL || use == LM_USE_GUARDED || lm_map_use_is_large(use);
 }
 
 void lm_walk_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   if (holds_objects(slot)) visit_extent(slot, visit, ctx);
 }
 
-/* Eight marks of which none is above SLOW, where the dead are among the living: those with the bit
- * of LIVE, and without that of CACHED. */
+/* Eight marks of which none is above COUNTED, where the dead are among the living: those with the
+ * bit of LIVE, and without that of CACHED. */
 typedef uint64_t __attribute__((may_alias)) marks;
 static const marks each = UINT64_MAX / UINT8_MAX;
 
-static bool has_slow(marks m) { return m & m >> 1 & each * LM_MARK_LIVE; }
+static bool has_slow(marks m) { return m & m >> 1 & each * LM_STATE_LIVE; }
 static uint32_t live_of(marks m) {
-  return (uint32_t)__builtin_popcountll(m & ~(m >> 1) & each * LM_MARK_LIVE);
+  return (uint32_t)__builtin_popcountll(m & ~(m >> 1) & each * LM_STATE_LIVE);
 }
 
-static uint32_t count_one_by_one(const lm_side *side, uint32_t count) {
+static uint32_t count_one_by_one(const lm_state_cell *side, uint32_t count) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < count; i++)
-    n += lm_mark_is_live(atomic_load_explicit(&side[i], memory_order_acquire));
+    n += lm_state_is_live(atomic_load_explicit(&side[i], memory_order_acquire));
   return n;
 }
 
-static uint32_t count_live(const lm_side *side, uint32_t count) {
+static uint32_t count_live(const lm_state_cell *side, uint32_t count) {
   uint32_t n = 0, i = 0;
   for (; i + sizeof(marks) <= count; i += (uint32_t)sizeof(marks)) {
     marks m = __atomic_load_n((const marks *)&side[i], __ATOMIC_ACQUIRE);
@@ -82,15 +82,15 @@ static uint32_t count_live(const lm_side *side, uint32_t count) {
 
 static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
   const lm_span *span = lm_map_span(slot);
-  lm_view view, now;
+  lm_span_info view, now;
   uint32_t version, n;
   size_t size;
   if (!settled_view(span, &view, &version)) return;
   for (;; view = now) {
     bool large = lm_map_is_large(view.key);
-    n = count_live(view.side, large ? 1 : lm_span_count(lm_class_with(view.size)));
+    n = count_live(view.side, large ? 1 : lm_central_span_count(lm_class_of_usable(view.size)));
     size = large ? atomic_load(&span->size) : view.size;
-    if (lm_map_is_same(span, version)) break;
+    if (lm_map_is_unchanged(span, version)) break;
     if (!settled_view(span, &now, &version) || !is_same_extent(&view, &now)) return;
   }
   if (n) visit(ctx, view.strategy, size, n);

@@ -30,12 +30,12 @@ int64_t lm_rebalance_step(lm_job_owner owner);
 /* Ends the job soon: a few more steps bring back what is half moved. */
 void lm_rebalance_cancel(void);
 /* The same of one that a policy began, which is not live any more. */
-void lm_rebalance_unapply(void);
+void lm_rebalance_cancel_applied(void);
 /* Whether the job under way or the last one is such. */
 bool lm_rebalance_applies(void);
 /* `begin`: from now on the job ends by itself if nobody attends for a while: for those who watch
  * it, and may be gone. */
-void lm_rebalance_attend(bool begin);
+void lm_rebalance_keep_alive(bool begin);
 /* Of the job under way or the last one. `number` counts jobs. */
 void lm_rebalance_get(loam_progress *out, uint64_t *number);
 void lm_rebalance_rows(loam_placed_fn visit, void *ctx);

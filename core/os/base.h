@@ -63,14 +63,14 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
  * is looked at. As plain as it is, gcc can make it part of another instruction; of an atomic load,
  * it makes one of its own and keeps a register for it. */
 #ifdef __SANITIZE_THREAD__
-#define lm_peek(type, object) __atomic_load_n((type const *)(object), __ATOMIC_RELAXED)
-#define lm_peek_first(type, object) __atomic_load_n((type const *)(object), __ATOMIC_ACQUIRE)
+#define lm_load(type, object) __atomic_load_n((type const *)(object), __ATOMIC_RELAXED)
+#define lm_load_first(type, object) __atomic_load_n((type const *)(object), __ATOMIC_ACQUIRE)
 #else
-#define lm_peek(type, object) (*(type const *)(object))
-#define lm_peek_first(type, object) lm_peek(type, object)
+#define lm_load(type, object) (*(type const *)(object))
+#define lm_load_first(type, object) lm_load(type, object)
 #endif
-/* With lm_peek_first, which is used before it: an acquire of what was loaded. */
-LM_INLINE void lm_peeked(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
+/* With lm_load_first, which is used before it: an acquire of what was loaded. */
+LM_INLINE void lm_load_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 
 /* The value is in a register from here on, and is what it is. */
 #define lm_settle(value) __asm__("" : "+r"(value))
@@ -87,17 +87,17 @@ LM_INLINE void lm_peeked(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 #endif
 
 /* More on a counter that one thread writes and others read. Relaxed, as if by a load and a store;
- * but of those gcc does not make one instruction. lm_move of an _Atomic one is a release. */
+ * but of those gcc does not make one instruction. lm_add_release of an _Atomic one is a release. */
 #ifdef __SANITIZE_THREAD__
-#define lm_count(counter, more) \
+#define lm_add_relaxed(counter, more) \
   __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + (more), __ATOMIC_RELAXED)
-#define lm_move(type, object, by)                                                                \
+#define lm_add_release(type, object, by)                                                         \
   __atomic_store_n((type *)(object), __atomic_load_n((type *)(object), __ATOMIC_RELAXED) + (by), \
                    __ATOMIC_RELEASE)
 #else
-#define lm_count(counter, more) (void)(*(counter) += (more))
-#define lm_move(type, object, by) \
-  (__atomic_thread_fence(__ATOMIC_RELEASE), lm_count((type *)(object), by))
+#define lm_add_relaxed(counter, more) (void)(*(counter) += (more))
+#define lm_add_release(type, object, by) \
+  (__atomic_thread_fence(__ATOMIC_RELEASE), lm_add_relaxed((type *)(object), by))
 #endif
 
 LM_INLINE bool lm_is_pow2(size_t n) { return n && !(n & (n - 1)); }

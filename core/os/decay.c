@@ -14,7 +14,7 @@ static void note_now(void) {
   atomic_store_explicit(&heard_ns, lm_sys_clock_ns(), memory_order_relaxed);
 }
 
-LM_NOINLINE void lm_decay_rouse(void) {
+LM_NOINLINE void lm_decay_stir_slow(void) {
   uint32_t before = atomic_exchange_explicit(&lm_decay_state, LM_DECAY_STIRRED,
                                              memory_order_acq_rel);
   if (before != LM_DECAY_ASLEEP) return;
@@ -24,7 +24,7 @@ LM_NOINLINE void lm_decay_rouse(void) {
 }
 
 /* Before it starts, a service thread looks at the state, so none is waited for meanwhile. */
-void lm_decay_wake_by(void (*wake)(void)) {
+void lm_decay_set_wake(void (*wake)(void)) {
   atomic_store_explicit(&waker, wake, memory_order_relaxed);
 }
 

@@ -8,7 +8,7 @@
  *   ASLEEP    nothing to release; the thread waits without a timeout
  *   TICKING   nothing was put since the last tick began
  *   STIRRED   something was; also where there is no service thread, and then for good: what is
- *             kept is bounded all the same (region.c, span.c)
+ *             kept is bounded all the same (region.c, central.c)
  *
  * No put is missed, though it loads without an ordering of its own. Either the tick takes the put's
  * lock later and finds what was put; or earlier, and then its TICKING, written before it took any
@@ -23,20 +23,20 @@
 
 enum { LM_DECAY_ASLEEP, LM_DECAY_TICKING, LM_DECAY_STIRRED };
 /* Slots (a MiB) of one kind in one pool that are worth waking somebody for. */
-enum { LM_DECAY_LEAST = 16 };
+enum { LM_DECAY_MIN_SLOTS = 16 };
 
 extern _Atomic uint32_t lm_decay_state;
 
-void lm_decay_rouse(void);
+void lm_decay_stir_slow(void);
 
 /* More has become free. Any lock but a leaf may be held. */
 LM_INLINE void lm_decay_stir(void) {
   if (lm_unlikely(atomic_load_explicit(&lm_decay_state, memory_order_relaxed) != LM_DECAY_STIRRED))
-    lm_decay_rouse();
+    lm_decay_stir_slow();
 }
 
 /* What wakes the service thread; called by whoever frees, so it takes leaf locks only. */
-void lm_decay_wake_by(void (*wake)(void));
+void lm_decay_set_wake(void (*wake)(void));
 
 /* Whether somebody ticked of late, or was just woken to. */
 bool lm_decay_is_served(void);

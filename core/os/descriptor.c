@@ -22,12 +22,12 @@ static int high_place(void) {
 
 static lm_descriptor lost(void) {
   errno = EBADF;
-  return LM_NO_DESCRIPTOR;
+  return LM_DESCRIPTOR_NONE;
 }
 
-lm_descriptor lm_descriptor_know(int fd) {
+lm_descriptor lm_descriptor_keep_here(int fd) {
   struct stat st;
-  if (fd < 0) return LM_NO_DESCRIPTOR;
+  if (fd < 0) return LM_DESCRIPTOR_NONE;
   return fstat(fd, &st) ? lost() : (lm_descriptor){ fd, st.st_dev, st.st_ino };
 }
 
@@ -35,7 +35,7 @@ lm_descriptor lm_descriptor_know(int fd) {
  * own, and a copy of it is none of ours. */
 static lm_descriptor keep(int fd) {
   int before = errno;
-  lm_descriptor low = lm_descriptor_know(fd), high = low;
+  lm_descriptor low = lm_descriptor_keep_here(fd), high = low;
   if (low.fd < 0) return low;
   high.fd = fcntl(fd, F_DUPFD_CLOEXEC, high_place());
   errno = before;
@@ -47,10 +47,10 @@ static lm_descriptor keep(int fd) {
 }
 
 lm_descriptor lm_descriptor_keep(int fd) {
-  if (fd < 0) return LM_NO_DESCRIPTOR;
-  lm_sys_calm();
+  if (fd < 0) return LM_DESCRIPTOR_NONE;
+  lm_sys_cancel_off();
   lm_descriptor kept = keep(fd);
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   return kept;
 }
 
@@ -61,8 +61,8 @@ bool lm_descriptor_is_ours(const lm_descriptor *descriptor) {
 }
 
 void lm_descriptor_close(lm_descriptor *descriptor) {
-  lm_sys_calm();
+  lm_sys_cancel_off();
   if (lm_descriptor_is_ours(descriptor)) close(descriptor->fd);
-  lm_sys_calm_end();
-  *descriptor = LM_NO_DESCRIPTOR;
+  lm_sys_cancel_restore();
+  *descriptor = LM_DESCRIPTOR_NONE;
 }

@@ -16,20 +16,20 @@
 
 #include "os/base.h"
 
-/* Initialised with LM_NO_DESCRIPTOR, since 0 is a number. */
+/* Initialised with LM_DESCRIPTOR_NONE, since 0 is a number. */
 typedef struct lm_descriptor {
   int fd; /* -1: none */
   dev_t device;
   ino_t inode;
 } lm_descriptor;
 
-#define LM_NO_DESCRIPTOR ((lm_descriptor){ .fd = -1 })
+#define LM_DESCRIPTOR_NONE ((lm_descriptor){ .fd = -1 })
 
 /* Moves a descriptor just opened to its place; -1, with errno set by its opening, gives none. So
  * does one that the host has taken meanwhile, with EBADF. */
 lm_descriptor lm_descriptor_keep(int fd);
 /* The same where it is: what is closed at once is not worth a longer table. */
-lm_descriptor lm_descriptor_know(int fd);
+lm_descriptor lm_descriptor_keep_here(int fd);
 /* A socket or a pipe has an inode of its own and is known for certain; all inotify's and eventfd's
  * share one, so that of those another of its like at our number is taken for ours. */
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor);

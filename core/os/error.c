@@ -22,7 +22,7 @@ static void set_words(const char *format, va_list arguments) {
   strcpy(t->error, words);
 }
 
-loam_status lm_fail(loam_status status, const char *format, ...) {
+loam_status lm_error(loam_status status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   set_words(format, arguments);
@@ -30,7 +30,7 @@ loam_status lm_fail(loam_status status, const char *format, ...) {
   return status;
 }
 
-void *lm_fail_null(const char *format, ...) {
+void *lm_error_null(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   set_words(format, arguments);
@@ -39,7 +39,7 @@ void *lm_fail_null(const char *format, ...) {
 }
 
 const char *loam_error(void) {
-  if (lm_self) return lm_self->error;
+  if (lm_thread_self) return lm_thread_self->error;
   return is_mute ? "no memory: not even for a thread's bookkeeping" : "";
 }
 
@@ -62,7 +62,7 @@ static struct {
 } listener;
 
 void loam_on_event(loam_event_fn callback, void *ctx) {
-  lm_thread_leaf(&listener.lock);
+  lm_thread_add_fork_lock(&listener.lock);
   lm_lock_take(&listener.lock);
   listener.callback = callback;
   listener.ctx = ctx;
@@ -80,19 +80,19 @@ static bool is_heard(loam_event_fn *callback, void **ctx) {
 
 /* Whoever allocates or frees is not cancelled by what others have to say about it. */
 static void call(loam_event_fn callback, void *ctx, const loam_event *event) {
-  lm_sys_calm();
+  lm_sys_cancel_off();
   callback(ctx, event);
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
 }
 
-void lm_event_tell(const loam_event *event) {
+void lm_error_event_tell(const loam_event *event) {
   loam_event_fn callback;
   void *ctx;
   if (is_heard(&callback, &ctx)) call(callback, ctx, event);
 }
 
-bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, const char *format,
-              ...) {
+bool lm_error_event(loam_event_kind kind, uint64_t generation, const void *pointer,
+                    const char *format, ...) {
   loam_event_fn callback;
   void *ctx;
   if (!is_heard(&callback, &ctx)) return false;
@@ -101,7 +101,8 @@ bool lm_event(loam_event_kind kind, uint64_t generation, const void *pointer, co
   va_start(arguments, format);
   vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  const void *caller = kind == LOAM_EVENT_BAD_FREE && lm_self ? lm_self->caller : NULL;
+  const void *caller = kind == LOAM_EVENT_BAD_FREE && lm_thread_self ? lm_thread_self->caller
+                                                                     : NULL;
   loam_event event = { kind, generation, pointer, message, caller };
   call(callback, ctx, &event);
   return true;
@@ -129,7 +130,7 @@ static size_t show_byte(char *out, unsigned char c) {
 }
 
 /* What does not fit ends in three dots, inside the quotes. */
-const char *lm_quote(char *buffer, size_t size, const char *text) {
+const char *lm_error_quote(char *buffer, size_t size, const char *text) {
   enum { CLOSE = sizeof "...\"" }; /* with the terminator */
   lm_require(size >= 1 + CLOSE);
   size_t used = 0;

@@ -25,23 +25,23 @@ LM_NOINLINE void lm_lock_wait(lm_lock *lock) {
     lm_sys_wait(&lock->state, 2);
 }
 
-_Thread_local uint32_t lm_shields __attribute__((tls_model("initial-exec")));
-_Thread_local bool lm_shield_hides __attribute__((tls_model("initial-exec")));
+_Thread_local uint32_t lm_lock_cancel_holds __attribute__((tls_model("initial-exec")));
+_Thread_local bool lm_lock_cancel_was_async __attribute__((tls_model("initial-exec")));
 
-void lm_shield_first(void) {
+void lm_lock_hold_cancel_first(void) {
   int before;
-  lm_shield_hides = !pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before) &&
-                    before == PTHREAD_CANCEL_ASYNCHRONOUS;
+  lm_lock_cancel_was_async = !pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before) &&
+                             before == PTHREAD_CANCEL_ASYNCHRONOUS;
 }
 
 /* Does not return if the thread was cancelled meanwhile. */
-void lm_shield_last(void) {
+void lm_lock_allow_cancel_last(void) {
   int before;
   pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
 }
 
-void lm_shield_renew(void) {
-  if (!lm_shields) return;
-  lm_shields = 1;
-  lm_unshield();
+void lm_lock_cancel_reset(void) {
+  if (!lm_lock_cancel_holds) return;
+  lm_lock_cancel_holds = 1;
+  lm_lock_allow_cancel();
 }

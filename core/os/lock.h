@@ -17,28 +17,29 @@ typedef struct lm_lock {
 } lm_lock;
 
 /* Shields that this thread is under: a lock each, or without one. */
-extern _Thread_local uint32_t lm_shields
+extern _Thread_local uint32_t lm_lock_cancel_holds
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
-extern _Thread_local bool lm_shield_hides /* a wish to be cancelled at any instruction */
+extern _Thread_local bool lm_lock_cancel_was_async /* a wish to be cancelled at any instruction */
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-void lm_shield_first(void);
-void lm_shield_last(void);
+void lm_lock_hold_cancel_first(void);
+void lm_lock_allow_cancel_last(void);
 
-LM_INLINE void lm_shield(void) {
-  if (lm_shields++ == 0) lm_shield_first();
+LM_INLINE void lm_lock_hold_cancel(void) {
+  if (lm_lock_cancel_holds++ == 0) lm_lock_hold_cancel_first();
 }
-LM_INLINE void lm_unshield(void) {
-  if (--lm_shields == 0 && lm_unlikely(lm_shield_hides)) lm_shield_last();
+LM_INLINE void lm_lock_allow_cancel(void) {
+  if (--lm_lock_cancel_holds == 0 && lm_unlikely(lm_lock_cancel_was_async))
+    lm_lock_allow_cancel_last();
 }
 /* In a forked child, where locks were renewed, not dropped. */
-void lm_shield_renew(void);
+void lm_lock_cancel_reset(void);
 
 void lm_lock_wait(lm_lock *lock);
 
 /* Acquire pairs with the release of lm_lock_drop. */
 LM_INLINE void lm_lock_take(lm_lock *lock) {
-  lm_shield();
+  lm_lock_hold_cancel();
   uint32_t free = 0;
   if (lm_unlikely(!atomic_compare_exchange_strong_explicit(
           &lock->state, &free, 1, memory_order_acquire, memory_order_relaxed)))
@@ -48,11 +49,11 @@ LM_INLINE void lm_lock_take(lm_lock *lock) {
 /* Takes it if it is free; whether it was. */
 LM_INLINE bool lm_lock_try(lm_lock *lock) {
   uint32_t free = 0;
-  lm_shield();
+  lm_lock_hold_cancel();
   if (lm_likely(atomic_compare_exchange_strong_explicit(
           &lock->state, &free, 1, memory_order_acquire, memory_order_relaxed)))
     return true;
-  lm_unshield();
+  lm_lock_allow_cancel();
   return false;
 }
 
@@ -60,7 +61,7 @@ LM_INLINE void lm_lock_drop(lm_lock *lock) {
   lm_assert(atomic_load_explicit(&lock->state, memory_order_relaxed) != 0);
   if (lm_unlikely(atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2))
     lm_sys_wake(&lock->state);
-  lm_unshield();
+  lm_lock_allow_cancel();
 }
 
 /* In a forked child, by the thread that took it before the fork: its waiters are gone. */

@@ -19,7 +19,7 @@ enum {
 };
 
 /* Free memory of a node is kept by the service thread while somebody reads it. */
-enum { KEEP_NS = LM_NUMA_KEEP_MS * 1000000 };
+enum { KEEP_NS = LM_NUMA_REFRESH_MS * 1000000 };
 
 /* Written once under the lock, before `ready`. */
 static LM_SPARSE struct {
@@ -34,7 +34,7 @@ static LM_SPARSE struct {
 } machine;
 
 LM_SPARSE lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
-_Atomic int lm_numa_place = LM_NUMA_UNREAD;
+_Atomic int lm_numa_only_node = LM_NUMA_UNREAD;
 
 static _Atomic bool wanted; /* somebody reads a gauge: the service thread is to keep it */
 
@@ -141,7 +141,8 @@ static void read_nodes_locked(uint64_t allowed, uint64_t online, uint64_t nodes)
   nodes = all & allowed;
   atomic_store_explicit(&machine.others, all & ~allowed, memory_order_relaxed);
   atomic_store_explicit(&machine.online, online, memory_order_relaxed);
-  atomic_store_explicit(&lm_numa_place, lm_is_pow2(online) ? __builtin_ctzll(online) : LM_NUMA_ANY,
+  atomic_store_explicit(&lm_numa_only_node,
+                        lm_is_pow2(online) ? __builtin_ctzll(online) : LM_NUMA_SEVERAL,
                         memory_order_relaxed);
   atomic_store_explicit(&machine.nodes, nodes ? nodes : 1, memory_order_relaxed);
 }
@@ -163,7 +164,7 @@ static void read_machine_locked(uint64_t allowed) {
 
 static void get_ready(void) {
   if (lm_likely(atomic_load_explicit(&machine.ready, memory_order_acquire))) return;
-  lm_thread_leaf(&machine.lock);
+  lm_thread_add_fork_lock(&machine.lock);
   lm_lock_take(&machine.lock);
   if (!atomic_load_explicit(&machine.ready, memory_order_relaxed))
     read_machine_locked(allowed_by_kernel());
@@ -244,7 +245,7 @@ static uint64_t free_of_missing(unsigned node, lm_numa_gauge *g) {
   return lm_numa_has(node) ? atomic_load_explicit(&g->free, memory_order_relaxed) : 0;
 }
 
-uint64_t lm_numa_free_unkept(unsigned node) {
+uint64_t lm_numa_free_slow(unsigned node) {
   if (node >= LM_NODES_MAX) return 0;
   lm_numa_gauge *g = &lm_numa_gauges[node];
   if (!lm_numa_has(node)) return free_of_missing(node, g);
@@ -257,7 +258,7 @@ uint64_t lm_numa_free_unkept(unsigned node) {
   return atomic_load_explicit(&g->free, memory_order_relaxed);
 }
 
-bool lm_numa_is_wanted(void) { return atomic_load_explicit(&wanted, memory_order_relaxed); }
+bool lm_numa_free_is_wanted(void) { return atomic_load_explicit(&wanted, memory_order_relaxed); }
 
 /* One that nobody read for a second is kept no more; nor is one whose file is gone. Sooner, and
  * what is asked now and then would mostly be found unkept. */
@@ -266,7 +267,7 @@ static bool keep(unsigned node, lm_numa_gauge *g, int64_t now) {
   bool is_recent = now - atomic_load_explicit(&g->read_at, memory_order_relaxed) < 2 * KEEP_NS;
   bool is_used = kept > 0 || (!kept && is_recent);
   g->unused = is_used ? 0 : g->unused + 1;
-  if (is_used || (kept && g->unused < LM_NUMA_KEPT_UNUSED)) {
+  if (is_used || (kept && g->unused < LM_NUMA_REFRESH_UNUSED)) {
     uint64_t total, free;
     read_memory(node, &total, &free);
     atomic_store_explicit(&g->free, free, memory_order_relaxed);
@@ -277,7 +278,7 @@ static bool keep(unsigned node, lm_numa_gauge *g, int64_t now) {
   return next;
 }
 
-void lm_numa_keep(void) {
+void lm_numa_free_refresh(void) {
   bool any = false;
   int64_t now = lm_sys_coarse_ns();
   uint64_t nodes = lm_numa_nodes();
@@ -289,7 +290,7 @@ void lm_numa_keep(void) {
   atomic_store_explicit(&wanted, any, memory_order_relaxed);
 }
 
-void lm_numa_unkeep(void) {
+void lm_numa_free_pause(void) {
   for (unsigned node = 0; node < LM_NODES_MAX; node++)
     atomic_store_explicit(&lm_numa_gauges[node].kept, 0, memory_order_relaxed);
 }
@@ -309,13 +310,13 @@ uint64_t lm_numa_available(unsigned node) {
   return parse_field(text, "MemFree:") + files / 2;
 }
 
-unsigned lm_numa_here_now(void) {
+unsigned lm_numa_here_slow(void) {
   get_ready();
-  int place = atomic_load_explicit(&lm_numa_place, memory_order_relaxed);
+  int place = atomic_load_explicit(&lm_numa_only_node, memory_order_relaxed);
   return place >= 0 ? (unsigned)place : lm_sys_node();
 }
 
-unsigned lm_numa_near(void) {
+unsigned lm_numa_nearest(void) {
   unsigned here = lm_numa_here();
   if (lm_likely(lm_numa_has(here))) return here;
   uint64_t left = nodes_now();
@@ -347,7 +348,7 @@ const char *lm_numa_text(uint64_t mask, char *buffer, size_t size) {
   return buffer;
 }
 
-const char *lm_numa_absent(double node, char *buffer, size_t size) {
+const char *lm_numa_why_absent(double node, char *buffer, size_t size) {
   char text[256];
   uint64_t may = lm_numa_nodes(), others = lm_numa_others();
   bool is_there = node >= 0 && node < LM_NODES_MAX && others >> (unsigned)node & 1;
@@ -375,7 +376,7 @@ static size_t choose_cell(size_t size, const lm_placement *placement) {
   return unit;
 }
 
-static unsigned next_turn(lm_numa_runs *runs) {
+static unsigned next_turn(lm_numa_stripes *runs) {
   unsigned best = 0;
   for (unsigned i = 0; i < LM_NODES_MAX; i++) {
     runs->credit[i] += runs->placement->weight[i];
@@ -386,10 +387,10 @@ static unsigned next_turn(lm_numa_runs *runs) {
 }
 
 /* The turns repeat after `sum`, so those before the first cell's number are soon skipped. */
-bool lm_numa_runs_start(lm_numa_runs *runs, const void *at, size_t size, size_t cell,
-                        const lm_placement *placement) {
+bool lm_numa_stripes_start(lm_numa_stripes *runs, const void *at, size_t size, size_t cell,
+                           const lm_placement *placement) {
   uintptr_t from = (uintptr_t)at;
-  *runs = (lm_numa_runs){ .placement = placement, .at = from, .end = from + size, .cell = cell };
+  *runs = (lm_numa_stripes){ .placement = placement, .at = from, .end = from + size, .cell = cell };
   if (!cell) runs->cell = choose_cell(size, placement);
   for (unsigned i = 0; i < LM_NODES_MAX; i++) runs->sum += placement->weight[i];
   if (runs->sum == 0) return false;
@@ -400,9 +401,9 @@ bool lm_numa_runs_start(lm_numa_runs *runs, const void *at, size_t size, size_t 
 }
 
 /* Cells of one node in a row are one run. */
-bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out) {
+bool lm_numa_stripes_next(lm_numa_stripes *runs, lm_numa_stripe *out) {
   if (runs->at >= runs->end) return false;
-  *out = (lm_numa_run){ .from = runs->at, .node = runs->node };
+  *out = (lm_numa_stripe){ .from = runs->at, .node = runs->node };
   do {
     runs->at = lm_align_down(runs->at, runs->cell) + runs->cell;
     runs->node = next_turn(runs);
@@ -424,10 +425,10 @@ typedef int bind_fn(void *at, size_t size, int mode, const uint64_t *mask, unsig
 
 static int bind_cells(bind_fn *bind, void *at, size_t size, size_t cell,
                       const lm_placement *placement) {
-  lm_numa_runs runs;
-  lm_numa_run run;
-  if (!lm_numa_runs_start(&runs, at, size, cell, placement)) return EINVAL;
-  while (lm_numa_runs_next(&runs, &run)) {
+  lm_numa_stripes runs;
+  lm_numa_stripe run;
+  if (!lm_numa_stripes_start(&runs, at, size, cell, placement)) return EINVAL;
+  while (lm_numa_stripes_next(&runs, &run)) {
     uint64_t mask = (uint64_t)1 << run.node;
     int error = bind((void *)run.from, run.to - run.from, LM_BIND_PREFERRED, &mask, LM_NODES_MAX);
     if (error) return error;
@@ -537,15 +538,15 @@ int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t 
 typedef struct turns {
   const lm_placement *placement;
   size_t unit;
-  lm_numa_runs runs;
-  lm_numa_run run;
+  lm_numa_stripes runs;
+  lm_numa_stripe run;
 } turns;
 
 static void begin_turns(turns *t, const void *at, size_t size, const lm_placement *placement,
                         size_t unit) {
   *t = (turns){ .placement = placement, .unit = unit };
   if (placement->mode == LM_BIND_WEIGHTED)
-    (void)lm_numa_runs_start(&t->runs, at, size, 0, placement);
+    (void)lm_numa_stripes_start(&t->runs, at, size, 0, placement);
 }
 
 /* A mask; 0: none is right. */
@@ -554,7 +555,7 @@ static uint64_t turn_of(turns *t, uintptr_t page) {
   if (t->placement->mode == LM_BIND_INTERLEAVE)
     return 1ull << nth_node(nodes, page / t->unit % (size_t)__builtin_popcountll(nodes));
   if (t->placement->mode != LM_BIND_WEIGHTED) return nodes;
-  while (page >= t->run.to && lm_numa_runs_next(&t->runs, &t->run)) continue;
+  while (page >= t->run.to && lm_numa_stripes_next(&t->runs, &t->run)) continue;
   return 1ull << t->run.node;
 }
 
@@ -593,8 +594,8 @@ static size_t count_range(const void *at, size_t size, size_t step, turns *t, in
   return count * step;
 }
 
-size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement, size_t unit,
-                      int *why) {
+size_t lm_numa_misplaced(const void *at, size_t size, const lm_placement *placement, size_t unit,
+                         int *why) {
   turns t;
   *why = 0;
   if (!placement->nodes) return 0;
@@ -602,7 +603,7 @@ size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement
   return count_range(at, size, LM_PAGE, &t, why);
 }
 
-size_t lm_numa_touched(const void *at, size_t size) {
+size_t lm_numa_resident(const void *at, size_t size) {
   static const lm_placement nowhere;
   turns t;
   begin_turns(&t, at, size, &nowhere, LM_PAGE);
@@ -663,7 +664,7 @@ size_t lm_numa_fetch(void *at, size_t size, const lm_placement *placement, size_
 }
 
 /* By the distance from the node of the caller. */
-int lm_numa_far(void) {
+int lm_numa_memory_only(void) {
   int best = -1;
   unsigned here = lm_numa_here();
   for (uint64_t left = lm_numa_nodes() & ~machine.cpus; left; left &= left - 1) {
@@ -674,7 +675,7 @@ int lm_numa_far(void) {
   return best;
 }
 
-int lm_numa_near_far(uint64_t nodes) {
+int lm_numa_nearest_with_cpus(uint64_t nodes) {
   uint64_t left = lm_numa_nodes() & machine.cpus;
   if (!nodes || nodes & machine.cpus || !left) return -1;
   unsigned far = (unsigned)__builtin_ctzll(nodes), best = (unsigned)__builtin_ctzll(left);

@@ -31,7 +31,7 @@ bool lm_numa_has_cpus(unsigned node);
 /* "0-1,3" */
 const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
 /* Why a node cannot be named: "this machine has nodes 0-1", or that the process may not use it. */
-const char *lm_numa_absent(double node, char *buffer, size_t size);
+const char *lm_numa_why_absent(double node, char *buffer, size_t size);
 unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
 /* Bytes free on a node, total bytes; 0 for a node that is not there. What is free is at most 100 ms
  * old: the service thread reads it while it is asked for, so that asking is a load or two; where
@@ -42,14 +42,14 @@ uint64_t lm_numa_total(unsigned node);
 /* The same at this moment, with what the kernel can soon make free: files' pages. */
 uint64_t lm_numa_available(unsigned node);
 LM_INLINE unsigned lm_numa_here(void); /* node of the calling CPU */
-unsigned lm_numa_near(void);           /* the nearest to it of those with memory that may be used */
+unsigned lm_numa_nearest(void);        /* the nearest to it of those with memory that may be used */
 
 /* The service thread's: whether somebody asks; reads anew what is asked for, to be called each
- * LM_NUMA_KEEP_MS; says that it does not for a while. */
-enum { LM_NUMA_KEEP_MS = 50, LM_NUMA_KEPT_UNUSED = 20 };
-bool lm_numa_is_wanted(void);
-void lm_numa_keep(void);
-void lm_numa_unkeep(void);
+ * LM_NUMA_REFRESH_MS; says that it does not for a while. */
+enum { LM_NUMA_REFRESH_MS = 50, LM_NUMA_REFRESH_UNUSED = 20 };
+bool lm_numa_free_is_wanted(void);
+void lm_numa_free_refresh(void);
+void lm_numa_free_pause(void);
 
 /* How a strategy places its pages. */
 typedef struct lm_placement {
@@ -72,43 +72,43 @@ int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t 
 /* Bytes of touched pages of a range that was rebound which are not on the node whose turn it is, or
  * on any of those named; 0 also where none can tell. *why: ENOSPC, EACCES where another process
  * shares them (a forked one), or EBUSY. */
-size_t lm_numa_astray(const void *at, size_t size, const lm_placement *placement, size_t unit,
-                      int *why);
+size_t lm_numa_misplaced(const void *at, size_t size, const lm_placement *placement, size_t unit,
+                         int *why);
 /* Bytes of touched pages of a range in use that are on none of the nodes named: they spilled over
  * when these were full. Of a range above 4 MiB about that, by a sample. 0 where none can tell. */
 size_t lm_numa_spilled(const void *at, size_t size, const lm_placement *placement);
 /* Brings such pages where they were to be, as far as there is room, and nothing else; `unit` as
- * above. Bytes that came; *left: that did not, and *why, as of lm_numa_astray, or EPERM. */
+ * above. Bytes that came; *left: that did not, and *why, as of lm_numa_misplaced, or EPERM. */
 size_t lm_numa_fetch(void *at, size_t size, const lm_placement *placement, size_t unit,
                      size_t *left, int *why);
 /* Bytes of pages that have memory. */
-size_t lm_numa_touched(const void *at, size_t size);
+size_t lm_numa_resident(const void *at, size_t size);
 /* The nearest node with memory that has no CPU; -1: all have. */
-int lm_numa_far(void);
+int lm_numa_memory_only(void);
 /* Where none of these nodes has CPUs: the nearest that has some, and memory. -1: one has, or there
  * is no such node. */
-int lm_numa_near_far(uint64_t nodes);
+int lm_numa_nearest_with_cpus(uint64_t nodes);
 /* The node that the page of an address is on; -1: none, or nobody knows. */
 int lm_numa_of(const void *at);
 
 /* The runs of a weighted range, one after the other. */
-typedef struct lm_numa_run {
+typedef struct lm_numa_stripe {
   uintptr_t from, to;
   unsigned node;
-} lm_numa_run;
+} lm_numa_stripe;
 
-typedef struct lm_numa_runs {
+typedef struct lm_numa_stripes {
   const lm_placement *placement;
   uintptr_t at, end;
   size_t cell;
   unsigned node; /* of the cell at `at` */
   int sum, credit[LM_NODES_MAX];
-} lm_numa_runs;
+} lm_numa_stripes;
 
 /* `cell` 0: chosen. False if no node has a weight. */
-bool lm_numa_runs_start(lm_numa_runs *runs, const void *at, size_t size, size_t cell,
-                        const lm_placement *placement);
-bool lm_numa_runs_next(lm_numa_runs *runs, lm_numa_run *out);
+bool lm_numa_stripes_start(lm_numa_stripes *runs, const void *at, size_t size, size_t cell,
+                           const lm_placement *placement);
+bool lm_numa_stripes_next(lm_numa_stripes *runs, lm_numa_stripe *out);
 
 /* What gauges read without a call. `kept`: 0, or by the service thread what is free and 1 more;
  * below 0, the same, until somebody reads it: so that it is known whether anybody does. */
@@ -121,31 +121,31 @@ typedef struct lm_numa_gauge {
 extern lm_numa_gauge lm_numa_gauges[LM_NODES_MAX] __attribute__((visibility("hidden")));
 
 /* The node of every CPU, where that is one. */
-enum { LM_NUMA_UNREAD = -2, LM_NUMA_ANY = -1 };
-extern _Atomic int lm_numa_place __attribute__((visibility("hidden")));
+enum { LM_NUMA_UNREAD = -2, LM_NUMA_SEVERAL = -1 };
+extern _Atomic int lm_numa_only_node __attribute__((visibility("hidden")));
 
-uint64_t lm_numa_free_unkept(unsigned node);
-unsigned lm_numa_here_now(void);
+uint64_t lm_numa_free_slow(unsigned node);
+unsigned lm_numa_here_slow(void);
 
 /* The same as the two without, or below 0: they may have to call somebody. `node` is below
  * LM_NODES_MAX. */
-LM_INLINE int64_t lm_numa_free_at_once(unsigned node) {
+LM_INLINE int64_t lm_numa_free_fast(unsigned node) {
   return atomic_load_explicit(&lm_numa_gauges[node].kept, memory_order_relaxed) - 1;
 }
 
-LM_INLINE int lm_numa_here_at_once(void) {
-  int place = atomic_load_explicit(&lm_numa_place, memory_order_relaxed);
-  return lm_likely(place >= 0) || place == LM_NUMA_UNREAD ? place : lm_sys_node_at_once();
+LM_INLINE int lm_numa_here_fast(void) {
+  int place = atomic_load_explicit(&lm_numa_only_node, memory_order_relaxed);
+  return lm_likely(place >= 0) || place == LM_NUMA_UNREAD ? place : lm_sys_node_fast();
 }
 
 LM_INLINE uint64_t lm_numa_free(unsigned node) {
-  int64_t free = node < LM_NODES_MAX ? lm_numa_free_at_once(node) : -1;
-  return lm_likely(free >= 0) ? (uint64_t)free : lm_numa_free_unkept(node);
+  int64_t free = node < LM_NODES_MAX ? lm_numa_free_fast(node) : -1;
+  return lm_likely(free >= 0) ? (uint64_t)free : lm_numa_free_slow(node);
 }
 
 LM_INLINE unsigned lm_numa_here(void) {
-  int node = lm_numa_here_at_once();
-  return lm_likely(node >= 0) ? (unsigned)node : lm_numa_here_now();
+  int node = lm_numa_here_fast();
+  return lm_likely(node >= 0) ? (unsigned)node : lm_numa_here_slow();
 }
 
 #if LOAM_CHECKS >= 1

@@ -20,15 +20,15 @@ int lm_sys_decommit(void *at, size_t size);
 /* Gives the memory back, keeps access: the next touch finds zeros. */
 int lm_sys_purge(void *at, size_t size);
 /* Which pages have memory, by bit 0 of an entry each. What is swapped out has none, but content. */
-int lm_sys_touched(const void *at, size_t size, unsigned char *in);
+int lm_sys_resident(const void *at, size_t size, unsigned char *in);
 /* Of a file that is mapped and not written to: its pages are read again when they are touched. Not
  * if the host has locked them. */
-int lm_sys_rest(void *at, size_t size);
+int lm_sys_evict_file(void *at, size_t size);
 /* Fresh readable, writable, zeroed memory outside any reservation, and its end. */
 int lm_sys_map(size_t size, void **out);
 void lm_sys_unmap(void *at, size_t size);
 /* Readable, zero, without memory behind it until it is committed; only inside a reservation. */
-int lm_sys_show(void *at, size_t size);
+int lm_sys_make_readable(void *at, size_t size);
 /* Takes access away (a guard page) or gives it back. */
 int lm_sys_protect(void *at, size_t size, bool access);
 /* Commits pages of exactly `page` bytes (2 MiB, 1 GiB) at an aligned place in a reservation. They
@@ -39,13 +39,13 @@ int lm_sys_commit_huge(void *at, size_t size, size_t page);
 int lm_sys_advise_huge(void *at, size_t size, int wanted);
 /* Every page has memory afterwards; EFAULT where the nodes bound have none. Linux 5.14. */
 int lm_sys_prefault(void *at, size_t size);
-int lm_sys_lock(void *at, size_t size);
-int lm_sys_unlock(void *at, size_t size);
+int lm_sys_mlock(void *at, size_t size);
+int lm_sys_munlock(void *at, size_t size);
 /* Pages that are there become transparent huge ones, as far as that is possible. Linux 6.1. */
 int lm_sys_collapse(void *at, size_t size);
 /* What is not touched soon may go first when memory is short; and goes now, to swap. A huge page
  * that the range cuts is split. EINVAL for locked pages. */
-int lm_sys_cool(void *at, size_t size);
+int lm_sys_advise_cold(void *at, size_t size);
 int lm_sys_page_out(void *at, size_t size);
 /* Moves pages, not bytes: the memory of `from` appears at `to` (both inside a reservation),
  * `from` is left reserved with no access. Before Linux 6.17 only of what was committed as one
@@ -68,7 +68,7 @@ unsigned lm_sys_node(void);
 enum { LM_SYS_RSEQ_UNKNOWN, LM_SYS_RSEQ_NONE };
 extern _Atomic ptrdiff_t lm_sys_rseq __attribute__((visibility("hidden")));
 /* The same without a call; -1: it has to be called. */
-LM_INLINE int lm_sys_node_at_once(void) {
+LM_INLINE int lm_sys_node_fast(void) {
   enum { CPU_ID = 1, NODE_ID = 5 }; /* of struct rseq, in words */
   ptrdiff_t at = atomic_load_explicit(&lm_sys_rseq, memory_order_relaxed);
   if (lm_unlikely(at == LM_SYS_RSEQ_UNKNOWN || at == LM_SYS_RSEQ_NONE)) return -1;
@@ -80,22 +80,22 @@ int lm_sys_memory(uint64_t *total, uint64_t *free);
 
 /* After it returns, every store that another thread of the process made before is seen by us,
  * and ours by it. ENOSYS where the kernel has no membarrier(2). */
-int lm_sys_barrier(void);
+int lm_sys_membarrier(void);
 
 /* Sleeps while *word is `value`, until a wake (spurious returns allowed). Never refused. */
 void lm_sys_wait(_Atomic uint32_t *word, uint32_t value);
 /* Wakes one sleeper. */
 void lm_sys_wake(_Atomic uint32_t *word);
 
-/* Until the matching lm_sys_calm_end the thread is not cancelled, be it at any instruction or where
- * a system call would have it end (read, send, close): what it holds, nobody else gives back.
+/* Until the matching lm_sys_cancel_restore the thread is not cancelled, be it at any instruction or
+ * where a system call would have it end (read, send, close): what it holds, nobody else gives back.
  * Nests. */
-void lm_sys_calm(void);
-void lm_sys_calm_end(void);
+void lm_sys_cancel_off(void);
+void lm_sys_cancel_restore(void);
 
 /* Lets others run: for a moment, or for `ns`. */
 void lm_sys_yield(void);
-void lm_sys_nap(int64_t ns);
+void lm_sys_sleep(int64_t ns);
 
 /* From now on `tell` is called for each fault (SIGSEGV) of an instruction of this process, in the
  * signal's handler, with the address that was touched. Afterwards the fault goes the way it would
@@ -103,7 +103,7 @@ void lm_sys_nap(int64_t ns);
 int lm_sys_on_fault(void (*tell)(const void *address));
 
 /* The kernel's number of the calling thread; whether a thread of this process still has it. */
-int lm_sys_thread(void);
+int lm_sys_thread_id(void);
 bool lm_sys_thread_lives(int thread);
 
 int64_t lm_sys_unix_ns(void);

@@ -23,7 +23,7 @@ static int opened(int fd, int before, int *out) {
   return 0;
 }
 
-int lm_sys_file_memory(int *out) {
+int lm_sys_file_memfd(int *out) {
   if (is_refused()) return ENOMEM;
   int before = errno, fd = memfd_create("loam", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd >= 0) (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK);
@@ -51,15 +51,15 @@ static void write_in_place(int fd) {
   (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
 }
 
-int lm_sys_file_in(const char *dir, int *out) {
+int lm_sys_file_unnamed(const char *dir, int *out) {
   if (is_refused()) return ENOSPC;
-  lm_sys_calm();
+  lm_sys_cancel_off();
   int before = errno, fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) fd = open_briefly(dir);
   if (fd >= 0) write_in_place(fd);
   int error = opened(fd, before, out);
   errno = before;
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   return error;
 }
 
@@ -71,7 +71,7 @@ static bool is_too_long(uint64_t length) {
          length > limit.rlim_cur;
 }
 
-int lm_sys_file_length(int fd, uint64_t length) {
+int lm_sys_file_resize(int fd, uint64_t length) {
   if (is_refused()) return ENOSPC;
   if (is_too_long(length)) return EFBIG;
   int before = errno;
@@ -79,19 +79,19 @@ int lm_sys_file_length(int fd, uint64_t length) {
 }
 
 /* In steps, because a signal undoes what a call has done so far. */
-int lm_sys_file_reserve(int fd, uint64_t offset, uint64_t size) {
+int lm_sys_file_allocate(int fd, uint64_t offset, uint64_t size) {
   const uint64_t step = 16 * LM_MIB;
   if (is_refused()) return ENOSPC;
   if (is_too_long(offset + size)) return EFBIG;
   int before = errno, error = 0;
-  lm_sys_calm();
+  lm_sys_cancel_off();
   for (uint64_t done = 0; done < size && !error;) {
     uint64_t some = size - done < step ? size - done : step;
     error = outcome(fallocate(fd, 0, (off_t)(offset + done), (off_t)some), before);
     if (!error) done += some;
     else if (error == EINTR) error = 0;
   }
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   return error;
 }
 
@@ -124,9 +124,9 @@ int lm_sys_file_punch(void *at, size_t size) {
 
 void lm_sys_file_close(int fd) {
   int before = errno;
-  lm_sys_calm();
+  lm_sys_cancel_off();
   close(fd);
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   errno = before;
 }
 
@@ -135,21 +135,21 @@ int lm_sys_file_reopen(int fd, int *out) {
   if (is_refused()) return EMFILE;
   int before = errno;
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  lm_sys_calm();
+  lm_sys_cancel_off();
   int error = opened(open(path, O_RDWR | O_CLOEXEC), before, out);
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   return error;
 }
 
 /* Locks of the description, not of the process: they end with it, also when it was forked. */
-int lm_sys_file_hold(int fd, uint64_t offset, uint64_t size) {
+int lm_sys_file_lock(int fd, uint64_t offset, uint64_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;
   struct flock lock = { .l_type = F_RDLCK, .l_start = (off_t)offset, .l_len = (off_t)size };
   return outcome(fcntl(fd, F_OFD_SETLK, &lock), before);
 }
 
-int lm_sys_file_is_held(int fd, uint64_t offset, uint64_t size, bool *out) {
+int lm_sys_file_is_locked(int fd, uint64_t offset, uint64_t size, bool *out) {
   if (is_refused()) return ENOMEM;
   int before = errno;
   struct flock lock = { .l_type = F_WRLCK, .l_start = (off_t)offset, .l_len = (off_t)size };

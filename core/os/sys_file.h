@@ -6,14 +6,14 @@
 #include "os/sys.h"
 
 /* A file in memory that has no name; nobody can make it shorter. */
-int lm_sys_file_memory(int *out);
+int lm_sys_file_memfd(int *out);
 /* A file in a folder that has no name there, so that nothing of it outlives its last user. */
-int lm_sys_file_in(const char *dir, int *out);
+int lm_sys_file_unnamed(const char *dir, int *out);
 /* Makes it `length` bytes long; EFBIG, and no signal, where the process may not. */
-int lm_sys_file_length(int fd, uint64_t length);
+int lm_sys_file_resize(int fd, uint64_t length);
 /* Sees to it that a part of it has its memory or room on the disk: a touch will not find that there
  * is none, and kill the process. ENOSPC where there is not; part of it may have been had then. */
-int lm_sys_file_reserve(int fd, uint64_t offset, uint64_t size);
+int lm_sys_file_allocate(int fd, uint64_t offset, uint64_t size);
 /* Puts a part of it at a place in a reservation: as all see it, or `private`: the stores of this
  * process are seen by itself alone. */
 int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private);
@@ -27,9 +27,9 @@ void lm_sys_file_close(int fd);
 /* The same file, opened once more: such a one has locks of its own. Needs /proc. */
 int lm_sys_file_reopen(int fd, int *out);
 /* Says that a part is in use, until the descriptor, and each copy of it, is closed. */
-int lm_sys_file_hold(int fd, uint64_t offset, uint64_t size);
+int lm_sys_file_lock(int fd, uint64_t offset, uint64_t size);
 /* Whether it is in use by any that is opened apart from this one. */
-int lm_sys_file_is_held(int fd, uint64_t offset, uint64_t size, bool *out);
+int lm_sys_file_is_locked(int fd, uint64_t offset, uint64_t size, bool *out);
 
 typedef struct lm_filesystem {
   char name[16];  /* "ext4"; a number where it is not known */

@@ -124,7 +124,7 @@ int lm_sys_protect(void *at, size_t size, bool access) {
 
 int lm_sys_commit(void *at, size_t size) { return lm_sys_protect(at, size, true); }
 
-int lm_sys_show(void *at, size_t size) {
+int lm_sys_make_readable(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(mprotect(at, size, PROT_READ), before);
@@ -147,13 +147,13 @@ int lm_sys_purge(void *at, size_t size) {
   return error == EINVAL ? advise(at, size, ADVICE_DONTNEED_LOCKED) : error;
 }
 
-int lm_sys_touched(const void *at, size_t size, unsigned char *in) {
+int lm_sys_resident(const void *at, size_t size, unsigned char *in) {
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(mincore((void *)(uintptr_t)at, size, in), before);
 }
 
-int lm_sys_rest(void *at, size_t size) {
+int lm_sys_evict_file(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   return advise(at, size, MADV_DONTNEED);
 }
@@ -192,13 +192,13 @@ int lm_sys_prefault(void *at, size_t size) {
   return advise(at, size, ADVICE_POPULATE_WRITE);
 }
 
-int lm_sys_lock(void *at, size_t size) {
+int lm_sys_mlock(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(mlock(at, size), before);
 }
 
-int lm_sys_unlock(void *at, size_t size) {
+int lm_sys_munlock(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(munlock(at, size), before);
@@ -209,7 +209,7 @@ int lm_sys_collapse(void *at, size_t size) {
   return advise(at, size, ADVICE_COLLAPSE);
 }
 
-int lm_sys_cool(void *at, size_t size) {
+int lm_sys_advise_cold(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   return advise(at, size, ADVICE_COLD);
 }
@@ -278,7 +278,7 @@ typedef struct rseq_area {
 
 _Static_assert(offsetof(rseq_area, node_id) == 5 * sizeof(int) &&
                    offsetof(rseq_area, cpu_id) == sizeof(int),
-               "lm_sys_node_at_once knows where these are");
+               "lm_sys_node_fast knows where these are");
 
 _Atomic ptrdiff_t lm_sys_rseq = LM_SYS_RSEQ_UNKNOWN;
 
@@ -291,7 +291,7 @@ static ptrdiff_t find_rseq(void) {
 unsigned lm_sys_node(void) {
   if (atomic_load_explicit(&lm_sys_rseq, memory_order_relaxed) == LM_SYS_RSEQ_UNKNOWN)
     atomic_store_explicit(&lm_sys_rseq, find_rseq(), memory_order_relaxed);
-  int at_once = lm_sys_node_at_once();
+  int at_once = lm_sys_node_fast();
   if (at_once >= 0) return (unsigned)at_once;
   unsigned cpu, node;
   return getcpu(&cpu, &node) == 0 ? node : 0;
@@ -324,7 +324,7 @@ static int barrier_expedited(void) {
   return error ? error : membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
 
-int lm_sys_barrier(void) {
+int lm_sys_membarrier(void) {
   if (is_refused()) return ENOMEM;
   if (barrier_expedited() == 0) return 0;
   return membarrier(MEMBARRIER_CMD_GLOBAL) == 0 ? 0 : ENOSYS; /* slow, needs nothing */
@@ -344,14 +344,14 @@ void lm_sys_wake(_Atomic uint32_t *word) {
 
 void lm_sys_yield(void) { sched_yield(); }
 
-void lm_sys_nap(int64_t ns) {
+void lm_sys_sleep(int64_t ns) {
   struct timespec time = { ns / 1000000000, ns % 1000000000 };
   int before = errno;
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
   errno = before;
 }
 
-int lm_sys_thread(void) { return (int)syscall(SYS_gettid); }
+int lm_sys_thread_id(void) { return (int)syscall(SYS_gettid); }
 
 bool lm_sys_thread_lives(int thread) {
   int before = errno;
@@ -415,9 +415,9 @@ int64_t lm_sys_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 uint64_t lm_sys_random(void) {
   uint64_t x;
   int before = errno;
-  lm_sys_calm();
+  lm_sys_cancel_off();
   bool have = getrandom(&x, sizeof x, GRND_NONBLOCK) == sizeof x;
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   errno = before;
   if (have) return x;
   x = (uint64_t)lm_sys_clock_ns() ^ (uintptr_t)&x;
@@ -433,13 +433,13 @@ static _Thread_local struct {
 
 /* The type as well: a cancellation that was on its way when the state is changed arrives all the
  * same, and the C library then looks at the type alone. */
-void lm_sys_calm(void) {
+void lm_sys_cancel_off(void) {
   if (calm.depth++ > 0) return;
   pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &calm.type);
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &calm.state);
 }
 
-void lm_sys_calm_end(void) {
+void lm_sys_cancel_restore(void) {
   int same;
   if (--calm.depth > 0) return;
   pthread_setcancelstate(calm.state, &same);
@@ -470,7 +470,7 @@ static int read_all(int fd, char *buffer, size_t size, size_t *out) {
 
 static int read_file(const char *path, char *buffer, size_t size, size_t *out) {
   int before = errno;
-  lm_descriptor file = lm_descriptor_know(open(path, O_RDONLY | O_CLOEXEC));
+  lm_descriptor file = lm_descriptor_keep_here(open(path, O_RDONLY | O_CLOEXEC));
   if (file.fd < 0) return outcome(-1, before);
   int error = read_all(file.fd, buffer, size - 1, out);
   buffer[error ? 0 : *out] = 0;
@@ -481,9 +481,9 @@ static int read_file(const char *path, char *buffer, size_t size, size_t *out) {
 
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
   if (is_refused()) return ENOMEM;
-  lm_sys_calm();
+  lm_sys_cancel_off();
   int error = read_file(path, buffer, size, out);
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   return error;
 }
 
@@ -518,8 +518,8 @@ static int each_line(const char *path, void (*tell)(void *ctx, const char *line)
 
 int lm_sys_each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx) {
   if (is_refused()) return ENOMEM;
-  lm_sys_calm();
+  lm_sys_cancel_off();
   int error = each_line(path, tell, ctx);
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   return error;
 }

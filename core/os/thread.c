@@ -15,9 +15,10 @@
 #include <limits.h>
 #include <signal.h>
 
-_Thread_local lm_thread *lm_self __attribute__((tls_model("initial-exec"))) = NULL;
+_Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
 static LM_SPARSE lm_thread nobody;
-_Thread_local lm_thread *lm_self_or_nobody __attribute__((tls_model("initial-exec"))) = &nobody;
+_Thread_local lm_thread *lm_thread_self_or_empty
+    __attribute__((tls_model("initial-exec"))) = &nobody;
 
 /* The destructor ran: any further area of this thread is a late one. */
 static _Thread_local bool ended __attribute__((tls_model("initial-exec")));
@@ -37,7 +38,7 @@ static struct {
   uint32_t n;
   lm_thread_hooks of[LM_HOOKS];
   uint32_t leaves;
-  lm_lock *leaf[LM_LEAVES];
+  lm_lock *leaf[LM_FORK_LOCKS];
 } hooks;
 
 static lm_lock grace_lock;
@@ -49,7 +50,7 @@ static pthread_key_t key;
 
 /* ---- Hooks */
 
-void lm_thread_hook(const lm_thread_hooks *added) {
+void lm_thread_add_hooks(const lm_thread_hooks *added) {
   lm_lock_take(&hooks.lock);
   lm_require(hooks.n < LM_HOOKS);
   hooks.of[hooks.n++] = *added;
@@ -62,10 +63,10 @@ static bool is_leaf_locked(const lm_lock *lock) {
   return false;
 }
 
-void lm_thread_leaf(lm_lock *lock) {
+void lm_thread_add_fork_lock(lm_lock *lock) {
   lm_lock_take(&hooks.lock);
   if (!is_leaf_locked(lock)) {
-    lm_require(hooks.leaves < LM_LEAVES);
+    lm_require(hooks.leaves < LM_FORK_LOCKS);
     hooks.leaf[hooks.leaves++] = lock;
   }
   lm_lock_drop(&hooks.lock);
@@ -89,7 +90,7 @@ static void say_farewell(lm_thread *t) {
 /* ---- The list */
 
 static void link_locked(lm_thread *t) {
-  if (list.wary) lm_thread_make_wary(t, list.wary);
+  if (list.wary) lm_thread_set_slow(t, list.wary);
   t->passed = list.graces; /* its operations begin after the state that such a grace published */
   t->next = list.first;
   if (list.first) list.first->previous = t;
@@ -175,8 +176,8 @@ static void end_thread(void *area) {
   t->dying = true;
   say_farewell(t);
   ended = true;
-  lm_self = NULL;
-  lm_self_or_nobody = &nobody;
+  lm_thread_self = NULL;
+  lm_thread_self_or_empty = &nobody;
   destroy(t);
 }
 
@@ -185,7 +186,7 @@ static void after_fork_parent(void);
 static void after_fork_child(void);
 
 /* Neither call allocates, unless the process has very many fork handlers: then malloc comes back
- * here, finds lm_self set, and does not get as far as this. */
+ * here, finds lm_thread_self set, and does not get as far as this. */
 static void start(void) {
   if (atomic_load_explicit(&started, memory_order_acquire)) return;
   lm_lock_take(&start_lock);
@@ -208,16 +209,16 @@ static bool has_destructor(lm_thread *t) {
 
 /* The area is found and listed before anything that may come back here by way of malloc. */
 LM_NOINLINE lm_thread *lm_thread_make(void) {
-  if (lm_self) return lm_self;
+  if (lm_thread_self) return lm_thread_self;
   void *area = NULL;
   if (lm_sys_map(LM_THREAD_SIZE, &area)) return NULL;
   (void)lm_sys_advise_huge(area, LM_THREAD_SIZE, 0); /* it is touched here and there */
   lm_thread *t = area;
-  t->number = lm_sys_thread();
+  t->number = lm_sys_thread_id();
   t->dying = ended;
-  t->epoch = LM_EPOCH_FIRST | LM_EPOCH_EASY;
+  t->epoch = LM_EPOCH_FIRST | LM_EPOCH_FAST;
   t->reach = LM_REACH_NONE;
-  lm_self = lm_self_or_nobody = t;
+  lm_thread_self = lm_thread_self_or_empty = t;
   lm_lock_take(&list.lock);
   link_locked(t);
   lm_lock_drop(&list.lock);
@@ -257,16 +258,16 @@ int lm_thread_start(pthread_t *out, void *(*run)(void *)) {
 static void (*_Atomic on_claim)(lm_thread *t);
 
 /* The reason before the bit in `epoch`, which is what is looked at. Release pairs with the acquire
- * of lm_thread_try. */
-void lm_thread_make_wary(lm_thread *t, uint32_t wary) {
+ * of lm_thread_try_enter. */
+void lm_thread_set_slow(lm_thread *t, uint32_t wary) {
   atomic_fetch_or(&t->wary, wary);
-  atomic_fetch_and(&t->epoch, ~LM_EPOCH_EASY);
+  atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
   atomic_store(&t->reach, LM_REACH_NONE);
 }
 
 /* If a reason came meanwhile, either it is seen here, or whoever brought it comes after the first
  * store. */
-void lm_thread_reach(lm_thread *t, uintptr_t reach) {
+void lm_thread_set_reach(lm_thread *t, uintptr_t reach) {
   atomic_store(&t->reach, reach);
   if (atomic_load(&t->wary)) atomic_store(&t->reach, LM_REACH_NONE);
 }
@@ -274,25 +275,25 @@ void lm_thread_reach(lm_thread *t, uintptr_t reach) {
 /* The bit comes first: whoever adds a reason meanwhile clears it again. What is taken back is
  * told. */
 static uint32_t take_back(lm_thread *t, uint32_t wary) {
-  atomic_fetch_or(&t->epoch, LM_EPOCH_EASY);
+  atomic_fetch_or(&t->epoch, LM_EPOCH_FAST);
   uint32_t before = atomic_fetch_and(&t->wary, ~wary);
-  if (before & ~wary) atomic_fetch_and(&t->epoch, ~LM_EPOCH_EASY);
+  if (before & ~wary) atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
   return before;
 }
 
-void lm_thread_make_easy(lm_thread *t, uint32_t wary) { (void)take_back(t, wary); }
+void lm_thread_clear_slow(lm_thread *t, uint32_t wary) { (void)take_back(t, wary); }
 
-void lm_thread_raise(uint32_t wary) {
+void lm_thread_set_slow_all(uint32_t wary) {
   lm_lock_take(&list.lock);
-  list.wary |= wary & ~(uint32_t)LM_WARY_STALE;
-  for (lm_thread *t = list.first; t; t = t->next) lm_thread_make_wary(t, wary);
+  list.wary |= wary & ~(uint32_t)LM_SLOW_STALE;
+  for (lm_thread *t = list.first; t; t = t->next) lm_thread_set_slow(t, wary);
   lm_lock_drop(&list.lock);
 }
 
-void lm_thread_lower(uint32_t wary) {
+void lm_thread_clear_slow_all(uint32_t wary) {
   lm_lock_take(&list.lock);
   list.wary &= ~wary;
-  for (lm_thread *t = list.first; t; t = t->next) lm_thread_make_easy(t, wary);
+  for (lm_thread *t = list.first; t; t = t->next) lm_thread_clear_slow(t, wary);
   lm_lock_drop(&list.lock);
 }
 
@@ -302,17 +303,17 @@ static void forget_lanes(lm_thread *t) {
   do {
     next = (now + LM_EPOCH_FIRST) & (LM_SCOPED - 1);
     if (!next) next = LM_EPOCH_FIRST;
-  } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_EASY)));
+  } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_FAST)));
   if (next != LM_EPOCH_FIRST) return;
   for (int i = 0; i < LM_LANES; i++) t->lane[i].key = 0;
 }
 
-LM_NOINLINE void lm_thread_attend(lm_thread *t) {
-  while (atomic_load_explicit(&t->wary, memory_order_acquire) & LM_WARY_TAKING) lm_sys_yield();
-  uint32_t wary = take_back(t, LM_WARY_STALE | LM_WARY_CLAIMED);
-  if (wary & LM_WARY_STALE) forget_lanes(t);
+LM_NOINLINE void lm_thread_handle_slow(lm_thread *t) {
+  while (atomic_load_explicit(&t->wary, memory_order_acquire) & LM_SLOW_TAKING) lm_sys_yield();
+  uint32_t wary = take_back(t, LM_SLOW_STALE | LM_SLOW_CLAIMED);
+  if (wary & LM_SLOW_STALE) forget_lanes(t);
   void (*give_up)(lm_thread *) = atomic_load_explicit(&on_claim, memory_order_relaxed);
-  if (wary & LM_WARY_CLAIMED && give_up) give_up(t);
+  if (wary & LM_SLOW_CLAIMED && give_up) give_up(t);
 }
 
 void lm_thread_on_claim(void (*give_up)(lm_thread *t)) {
@@ -329,13 +330,13 @@ static void wait_a_little(int tries) {
     return;
   }
   int64_t ns = (int64_t)NAP_MIN_NS * (tries - YIELDS + 1);
-  lm_sys_nap(ns < NAP_MAX_NS ? ns : NAP_MAX_NS);
+  lm_sys_sleep(ns < NAP_MAX_NS ? ns : NAP_MAX_NS);
 }
 
 /* A thread can be gone without a word: cancelled amid an operation, or lost by a fork that ran no
  * handlers. That costs a system call to find out, so only once patience has run out. */
 static bool has_passed(lm_thread *t, int tries) {
-  if (t->passed == list.graces || t == lm_self) return true;
+  if (t->passed == list.graces || t == lm_thread_self) return true;
   /* Acquire pairs with the release of lm_thread_leave: what it read, it has read. */
   if (atomic_load_explicit(&t->active, memory_order_acquire) == 0) return true;
   return tries > PATIENCE && is_gone(t);
@@ -356,13 +357,14 @@ static bool grace_locked(void) {
   lm_lock_take(&list.lock);
   list.graces++;
   lm_lock_drop(&list.lock);
-  if (lm_sys_barrier()) return false; /* pairs with the fence of lm_thread_enter */
+  if (lm_sys_membarrier()) return false; /* pairs with the fence of lm_thread_enter */
   for (int tries = 0; !have_all_passed(tries); tries += tries < INT_MAX) wait_a_little(tries);
   return true;
 }
 
 bool lm_thread_grace(void) {
-  lm_assert(!lm_self || !atomic_load_explicit(&lm_self->active, memory_order_relaxed));
+  lm_assert(!lm_thread_self ||
+            !atomic_load_explicit(&lm_thread_self->active, memory_order_relaxed));
   lm_lock_take(&grace_lock);
   bool done = grace_locked();
   lm_lock_drop(&grace_lock);
@@ -423,12 +425,12 @@ static void after_fork_parent(void) {
 
 /* Leaves only the caller on the list and gives back the chain of the others. */
 static lm_thread *keep_only_self(void) {
-  lm_thread *self = lm_self;
+  lm_thread *self = lm_thread_self;
   if (self) unlink_locked(self);
   lm_thread *lost = list.first;
   list.first = list.late = NULL;
   if (!self) return lost;
-  self->number = lm_sys_thread();
+  self->number = lm_sys_thread_id();
   self->next = self->previous = NULL;
   link_locked(self);
   if (self->late) push_late_locked(self);
@@ -444,7 +446,7 @@ static void after_fork_child(void) {
   lm_lock_renew(&hooks.lock);
   renew_modules();
   lm_lock_renew(&fork_lock);
-  lm_shield_renew();
+  lm_lock_cancel_reset();
   while (lost) {
     lm_thread *t = lost;
     lost = t->next;

@@ -22,11 +22,11 @@
 #define LM_ERROR_SIZE 4096
 #define LM_TALLIES 1024                    /* power of two */
 #define LM_LANES 2048                      /* power of two */
-#define LM_DEAD 64                         /* power of two */
-#define LM_UNTOLD 128                      /* power of two */
+#define LM_FREED_ENTRIES 64                /* power of two */
+#define LM_LIVE_PLACES 128                 /* power of two */
 #define LM_EPOCH_FIRST ((uint64_t)1 << 56) /* one more, and up to bit 61, each time */
 #define LM_SCOPED ((uint64_t)1 << 62)
-#define LM_EPOCH_EASY ((uint64_t)1 << 63)
+#define LM_EPOCH_FAST ((uint64_t)1 << 63)
 
 /* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
  * Written by the thread, read by whoever asks; the key changes under stats.c's lock of totals. */
@@ -52,41 +52,41 @@ typedef struct lm_lane {
     uint16_t strategy; /* id */
     uint16_t led;      /* of one with a gate, so without blocks: lm_lane_led_again's */
   };
-  uint8_t mark; /* of an object of the token, in most of the spans: mark.h */
+  uint8_t mark; /* of an object of the token, in most of the spans: state.h */
   uint8_t class_;
-  uint64_t blocks; /* by lm_count */
+  uint64_t blocks; /* by lm_add_relaxed */
 } lm_lane;
 
 /* Bytes that the thread added to what lives under a tag, or took from it, and has not told yet; and
  * LM_LIVE_UNTOLD more, so that one comparison shows that they are too many: live.h. */
-typedef struct lm_untold {
+typedef struct lm_live_pending {
   _Atomic int64_t *live; /* the tag's; NULL: nobody's */
   uint64_t bytes;
-} lm_untold;
+} lm_live_pending;
 
-/* A large block that the thread freed: dead.h. */
-typedef struct lm_dead {
+/* A large block that the thread freed: freed_log.h. */
+typedef struct lm_freed_entry {
   _Atomic uintptr_t base; /* 0: none, or being written */
   _Atomic size_t size;
   _Atomic uint32_t token, strategy;
-} lm_dead;
+} lm_freed_entry;
 
 /* Why the next operation of a thread takes the long way: bits of `wary`. Set by others; each says
- * who takes it back. While there is none, `epoch` has LM_EPOCH_EASY, which every lane's key has:
+ * who takes it back. While there is none, `epoch` has LM_EPOCH_FAST, which every lane's key has:
  * finding no lane is also how the fast path of malloc finds that it has to be wary. And while there
  * is one, `reach` is LM_REACH_NONE: so does that of free by finding nothing. */
 enum {
-  LM_WARY_STALE = 1,    /* its lanes are of an older generation: it forgets them */
-  LM_WARY_CLAIMED = 2,  /* its idle bins are asked for: it takes the bit back and gives them up;
+  LM_SLOW_STALE = 1,     /* its lanes are of an older generation: it forgets them */
+  LM_SLOW_CLAIMED = 2,   /* its idle bins are asked for: it takes the bit back and gives them up;
                            if it does nothing, what follows is: */
-  LM_WARY_TAKING = 4,   /* they are being taken: it waits until whoever takes them is done */
-  LM_WARY_COUNTING = 8, /* frees take tokens by compare and exchange: lm_thread_lower */
-  LM_WARY_TELLING = 16, /* the host hears of each block (hook.c): likewise */
-  LM_WARY_LISTING = 32, /* so do those who debug loam_blocks (ledger.c): likewise */
-  LM_WARY_ALONE = 64,   /* nobody serves this process for now (control.h): likewise */
+  LM_SLOW_TAKING = 4,    /* they are being taken: it waits until whoever takes them is done */
+  LM_SLOW_COUNTING = 8,  /* frees take tokens by compare and exchange: lm_thread_clear_slow_all */
+  LM_SLOW_HOOKED = 16,   /* the host hears of each block (memory_hook.c): likewise */
+  LM_SLOW_LISTING = 32,  /* so do those who debug loam_blocks (ledger.c): likewise */
+  LM_SLOW_UNSERVED = 64, /* nobody serves this process for now (control.h): likewise */
 };
 
-/* Blocks made and ended by a thread, by loam_block_kind; by lm_count. */
+/* Blocks made and ended by a thread, by loam_block_kind; by lm_add_relaxed. */
 enum { LM_BLOCK_KINDS = LOAM_BLOCK_POOLED + 1 };
 typedef struct lm_block_tally {
   uint64_t made[LM_BLOCK_KINDS], ended[LM_BLOCK_KINDS];
@@ -97,15 +97,15 @@ typedef struct lm_block_tally {
 typedef struct lm_thread {
   _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
   _Atomic uint32_t wary;   /* LM_WARY_* */
-  _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_EASY */
+  _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_FAST */
   /* By which its frees find objects without a second thought: lm_map.reach; LM_REACH_NONE while it
    * is wary, and before it has seen the range. Set to the former by the thread alone. */
   _Atomic uintptr_t reach;
-  uint64_t scoped;    /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
-  lm_untold *near;    /* of live.h: the place of */
-  uint32_t near_site; /* this site's tag; 0: none */
-  loam_site *site;    /* the scope's; NULL: none */
-  uint32_t inside;    /* > 0: loam itself is at work in this thread; see lm_thread_go_inside */
+  uint64_t scoped;       /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
+  lm_live_pending *near; /* of live.h: the place of */
+  uint32_t near_site;    /* this site's tag; 0: none */
+  loam_site *site;       /* the scope's; NULL: none */
+  uint32_t inside; /* > 0: loam itself is at work in this thread; see lm_thread_inside_begin */
   const loam_handler *handler;
   uint32_t depth;      /* scopes entered, may exceed LM_SCOPES */
   _Atomic bool dying;  /* its destructor ran: use the central lists, keep no caches */
@@ -121,10 +121,10 @@ typedef struct lm_thread {
   struct lm_thread *next_late;       /* queue of late ones, under the list lock */
   lm_block_tally blocks;             /* of ledger.c */
   _Atomic uint32_t deaths;           /* of large blocks, so far: written by the thread alone */
-  lm_dead dead[LM_DEAD];
+  lm_freed_entry dead[LM_FREED_ENTRIES];
   loam_site *scope[LM_SCOPES];
   char error[LM_ERROR_SIZE];
-  lm_untold untold[LM_UNTOLD];
+  lm_live_pending untold[LM_LIVE_PLACES];
   /* Of each 32nd of them, from bit 0 on: whether any was ever somebody's. The others are not
    * touched by who asks. Written by the thread alone, before what it says, under stats.c's lock. */
   _Atomic uint32_t used_tallies, used_lanes;
@@ -139,38 +139,38 @@ typedef struct lm_thread {
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
-extern _Thread_local lm_thread *lm_self
+extern _Thread_local lm_thread *lm_thread_self
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The same for the fast paths, which need not ask then whether there is one: a thread that has no
  * area has nobody's, all zeros but for `active` and `reach`, in which nothing is ever met. */
-extern _Thread_local lm_thread *lm_self_or_nobody
+extern _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* The calling thread's area, made on first use; NULL only when the system has no memory left. */
 lm_thread *lm_thread_make(void);
 LM_INLINE lm_thread *lm_thread_get(void) {
-  return lm_likely(lm_self != NULL) ? lm_self : lm_thread_make();
+  return lm_likely(lm_thread_self != NULL) ? lm_thread_self : lm_thread_make();
 }
 
-/* Loam itself is at work in the thread, or foreign code that it calls, until lm_thread_come_out
+/* Loam itself is at work in the thread, or foreign code that it calls, until lm_thread_inside_end
  * with what this gave: what is asked of loam then is served under the default plan, no site is
  * made, and nobody cancels the thread. */
-LM_INLINE lm_thread *lm_thread_go_inside(void) {
+LM_INLINE lm_thread *lm_thread_inside_begin(void) {
   lm_thread *self = lm_thread_get();
-  lm_sys_calm();
+  lm_sys_cancel_off();
   if (self) self->inside++;
   return self;
 }
-LM_INLINE void lm_thread_come_out(lm_thread *self) {
+LM_INLINE void lm_thread_inside_end(lm_thread *self) {
   if (self) self->inside--;
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
 }
 
 /* A thread of loam's own, with every signal blocked: they are for the host's. 0 or an errno. */
 int lm_thread_start(pthread_t *out, void *(*run)(void *));
 
 /* Does what `wary` asks of the thread. Not while active. */
-void lm_thread_attend(lm_thread *t);
+void lm_thread_handle_slow(lm_thread *t);
 /* What a thread does that is asked for its idle bins; set once. */
 void lm_thread_on_claim(void (*give_up)(lm_thread *t));
 
@@ -179,12 +179,12 @@ LM_INLINE void lm_thread_begin(lm_thread *t) {
   atomic_store_explicit(&t->active, 1, memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier of lm_thread_grace */
 }
-/* The same, and the epoch: without LM_EPOCH_EASY the long way is to be taken, and this one left at
- * once. Once that is known, lm_peeked, which pairs with whoever set or took back a reason: his
+/* The same, and the epoch: without LM_EPOCH_FAST the long way is to be taken, and this one left at
+ * once. Once that is known, lm_load_fence, which pairs with whoever set or took back a reason: his
  * doings are seen. */
-LM_INLINE uint64_t lm_thread_try(lm_thread *t) {
+LM_INLINE uint64_t lm_thread_try_enter(lm_thread *t) {
   lm_thread_begin(t);
-  return lm_peek_first(uint64_t, &t->epoch);
+  return lm_load_first(uint64_t, &t->epoch);
 }
 LM_INLINE void lm_thread_leave(lm_thread *t) {
   atomic_signal_fence(memory_order_seq_cst);
@@ -192,25 +192,25 @@ LM_INLINE void lm_thread_leave(lm_thread *t) {
 }
 
 LM_INLINE void lm_thread_enter(lm_thread *t) {
-  while (lm_unlikely(!(lm_thread_try(t) & LM_EPOCH_EASY)) &&
+  while (lm_unlikely(!(lm_thread_try_enter(t) & LM_EPOCH_FAST)) &&
          atomic_load_explicit(&t->wary, memory_order_acquire) &
-             (LM_WARY_STALE | LM_WARY_CLAIMED | LM_WARY_TAKING)) {
+             (LM_SLOW_STALE | LM_SLOW_CLAIMED | LM_SLOW_TAKING)) {
     lm_thread_leave(t);
-    lm_thread_attend(t);
+    lm_thread_handle_slow(t);
   }
-  lm_peeked();
+  lm_load_fence();
 }
 
 /* Sets the calling thread's `reach`, unless it is wary. */
-void lm_thread_reach(lm_thread *t, uintptr_t reach);
+void lm_thread_set_reach(lm_thread *t, uintptr_t reach);
 /* A reason more for a thread, or less. */
-void lm_thread_make_wary(lm_thread *t, uint32_t wary);
-void lm_thread_make_easy(lm_thread *t, uint32_t wary);
-/* Makes every thread wary, those to come as well; and takes back what only we may (LM_WARY_STALE is
+void lm_thread_set_slow(lm_thread *t, uint32_t wary);
+void lm_thread_clear_slow(lm_thread *t, uint32_t wary);
+/* Makes every thread wary, those to come as well; and takes back what only we may (LM_SLOW_STALE is
  * taken back by each thread, and means nothing to new ones). Who sets one and then waits for a
  * grace, or knows that he need not, has every later operation see it. */
-void lm_thread_raise(uint32_t wary);
-void lm_thread_lower(uint32_t wary);
+void lm_thread_set_slow_all(uint32_t wary);
+void lm_thread_clear_slow_all(uint32_t wary);
 
 /* Waits until every operation that was under way has ended. The caller is not inside one. False
  * where the machine has no membarrier: then nothing may be reclaimed. */
@@ -224,7 +224,7 @@ uint32_t lm_thread_count(void);
 /* Hooks of the modules, at most LM_HOOKS: when a thread ends; around fork. fork_parent and
  * fork_child run in order of registration; exit and fork_prepare in reverse, so that what
  * registered first (memory) is locked last and outlives the rest. Register after your first
- * lm_own_alloc, and before another thread can want your locks. Any of the four may be NULL. */
+ * lm_metadata_alloc, and before another thread can want your locks. Any of the four may be NULL. */
 enum { LM_HOOKS = 16 };
 typedef struct lm_thread_hooks {
   /* Give back what the thread caches. Not always called by the thread: also for those that a forked
@@ -234,7 +234,7 @@ typedef struct lm_thread_hooks {
   void (*fork_parent)(void);  /* release them */
   void (*fork_child)(void);   /* release or renew them */
 } lm_thread_hooks;
-void lm_thread_hook(const lm_thread_hooks *hooks);
+void lm_thread_add_hooks(const lm_thread_hooks *hooks);
 
 /* No thread of the process forks in between: for what registers hooks, and is to be whole in a
  * child. Before any lock that a hook takes. */
@@ -242,8 +242,8 @@ void lm_thread_hold_forks(void);
 void lm_thread_allow_forks(void);
 
 /* All that fork asks of a lock under which no other is taken: nobody holds it meanwhile. At most
- * LM_LEAVES; again for the same lock: nothing. */
-enum { LM_LEAVES = 16 };
-void lm_thread_leaf(lm_lock *lock);
+ * LM_FORK_LOCKS; again for the same lock: nothing. */
+enum { LM_FORK_LOCKS = 16 };
+void lm_thread_add_fork_lock(lm_lock *lock);
 
 #endif

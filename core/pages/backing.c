@@ -19,7 +19,7 @@ static bool is_counted_strictly(void) {
 void lm_backing_init(lm_backing *b, const char *dir) {
   b->dir = dir;
   b->reserves = dir || is_counted_strictly();
-  b->file = LM_NO_DESCRIPTOR;
+  b->file = LM_DESCRIPTOR_NONE;
 }
 
 void lm_backing_finish(lm_backing *b) { lm_descriptor_close(&b->file); }
@@ -39,13 +39,13 @@ static int judge(const char *dir, lm_filesystem *out) {
 static int open_in(const char *dir, int *fd) {
   lm_filesystem fs;
   int error = judge(dir, &fs);
-  return error ? error : lm_sys_file_in(dir, fd);
+  return error ? error : lm_sys_file_unnamed(dir, fd);
 }
 
 static bool is_open(lm_backing *b) {
   if (lm_descriptor_is_ours(&b->file)) return true;
   int fd = -1;
-  int error = b->dir ? open_in(b->dir, &fd) : lm_sys_file_memory(&fd);
+  int error = b->dir ? open_in(b->dir, &fd) : lm_sys_file_memfd(&fd);
   if (failed(b, error)) return false;
   b->file = lm_descriptor_keep(fd);
   if (b->file.fd < 0) return !failed(b, EMFILE);
@@ -59,22 +59,22 @@ bool lm_backing_map(lm_backing *b, void *at, size_t size) {
   uint64_t offset = lm_backing_offset(at), end = offset + size;
   if (!is_open(b)) return false;
   if (end > b->length) {
-    if (failed(b, lm_sys_file_length(b->file.fd, end))) return false;
+    if (failed(b, lm_sys_file_resize(b->file.fd, end))) return false;
     b->length = end;
   }
   return !failed(b, lm_sys_file_map(b->file.fd, offset, at, size, false));
 }
 
 bool lm_backing_reserve(lm_backing *b, void *at, size_t size) {
-  return !b->reserves || !failed(b, lm_sys_file_reserve(b->file.fd, lm_backing_offset(at), size));
+  return !b->reserves || !failed(b, lm_sys_file_allocate(b->file.fd, lm_backing_offset(at), size));
 }
 
 /* EACCES: a child's private view of its parent's file, in which nothing is ours to take. */
 bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked) {
   (void)b;
-  if (locked && lm_sys_unlock(at, size)) return false;
+  if (locked && lm_sys_munlock(at, size)) return false;
   int error = lm_sys_file_punch(at, size);
-  if (error && error != EACCES && locked) (void)lm_sys_lock(at, size);
+  if (error && error != EACCES && locked) (void)lm_sys_mlock(at, size);
   return !error || error == EACCES;
 }
 
@@ -82,7 +82,7 @@ bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked) {
 bool lm_backing_is_held(const lm_backing *b, void *at, size_t size) {
   bool held = true;
   if (!b->lost && lm_descriptor_is_ours(&b->file))
-    (void)lm_sys_file_is_held(b->file.fd, lm_backing_offset(at), size, &held);
+    (void)lm_sys_file_is_locked(b->file.fd, lm_backing_offset(at), size, &held);
   return held;
 }
 
@@ -92,7 +92,7 @@ void lm_backing_inherit(const lm_backing *b, void *at, size_t size) {
     (void)lm_sys_file_map(b->file.fd, lm_backing_offset(at), at, size, true);
 }
 
-void lm_backing_leave(lm_backing *b) {
+void lm_backing_fork_child(lm_backing *b) {
   lm_descriptor_close(&b->file);
   b->is_open = b->lost = false;
 }
@@ -100,13 +100,13 @@ void lm_backing_leave(lm_backing *b) {
 /* ---- Words */
 
 static const char *try_dir(const char *dir, char *words, size_t size) {
-  int fd = -1, error = lm_sys_file_in(dir, &fd);
+  int fd = -1, error = lm_sys_file_unnamed(dir, &fd);
   if (error) {
     snprintf(words, size, "no file can be made there: %s", strerrordesc_np(error));
     return words;
   }
   void *at;
-  error = lm_sys_file_reserve(fd, 0, LM_SLOT);
+  error = lm_sys_file_allocate(fd, 0, LM_SLOT);
   if (!error) error = lm_sys_file_attach(fd, 0, LM_SLOT, true, &at);
   if (!error) {
     error = lm_sys_file_punch(at, LM_SLOT);

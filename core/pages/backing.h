@@ -43,7 +43,7 @@ bool lm_backing_is_held(const lm_backing *b, void *at, size_t size);
 /* In a forked child: what was the parent's at a place becomes a private view of it; and, when that
  * has been done of all places, the file is let go. */
 void lm_backing_inherit(const lm_backing *b, void *at, size_t size);
-void lm_backing_leave(lm_backing *b);
+void lm_backing_fork_child(lm_backing *b);
 
 /* Why a folder will not do, in words; NULL: it will, so far as can be tried. */
 const char *lm_backing_refusal(const char *dir, char *words, size_t size);

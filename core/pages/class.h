@@ -44,16 +44,16 @@ LM_INLINE size_t lm_class_size(unsigned class_) {
 }
 
 /* The sizes that it is for, but for what alignment adds. */
-LM_INLINE size_t lm_class_most(unsigned class_) {
+LM_INLINE size_t lm_class_max_size(unsigned class_) {
   return class_ < LM_CLASS_SKEWED ? lm_class_size(class_) : LM_SMALL_MAX;
 }
-LM_INLINE size_t lm_class_least(unsigned class_) {
+LM_INLINE size_t lm_class_min_size(unsigned class_) {
   if (class_ >= LM_CLASS_SKEWED) return LM_SMALL_EVEN + 1;
   return class_ ? lm_class_size(class_ - 1) + 1 : 0;
 }
 
 /* The class whose objects have so many bytes. */
-LM_INLINE unsigned lm_class_with(size_t usable) {
+LM_INLINE unsigned lm_class_of_usable(size_t usable) {
   if (lm_likely(usable <= LM_SMALL_EVEN)) return lm_class_of(usable);
   return usable == lm_class_size(LM_CLASS_SKEWED) ? LM_CLASS_SKEWED : LM_CLASS_ALIGNED;
 }

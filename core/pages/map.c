@@ -13,7 +13,7 @@ enum { FIRST = 32 };
  * overcommit. One step, of the spans 64 KiB, describes 64 MiB of the range. */
 #define SPAN_STEP ((size_t)1 << 16)
 
-lm_map_head lm_map;
+lm_map_state lm_map;
 
 static struct {
   lm_lock lock;
@@ -36,7 +36,7 @@ static void show_spans(void) {
   uintptr_t reach = lm_map.span_of_0;
   if (lm_map.size < LM_RANGE || (reach ^ lm_map.base) >> LM_RANGE_SHIFT) return;
   size_t bytes = span_bytes(LM_RANGE);
-  if (lm_sys_show((char *)lm_map.base - bytes, bytes)) return;
+  if (lm_sys_make_readable((char *)lm_map.base - bytes, bytes)) return;
   atomic_store_explicit(&lm_map.reach, reach, memory_order_release);
 }
 
@@ -134,7 +134,7 @@ void lm_map_put(uint32_t slot, uint32_t slots) {
 
 uint32_t lm_map_first(void) { return FIRST; }
 lm_lock *lm_map_lock(void) { return &map.lock; }
-size_t lm_map_handed(void) {
+size_t lm_map_used(void) {
   return atomic_load_explicit(&map.handed, memory_order_relaxed) << LM_SLOT_SHIFT;
 }
 size_t lm_map_overhead(void) {
@@ -150,11 +150,11 @@ static void begin_change(lm_span *s) {
 }
 static void end_change(lm_span *s) {
   uint32_t version = atomic_load_explicit(&s->version, memory_order_relaxed);
-  /* Release pairs with the acquire of lm_map_view. */
+  /* Release pairs with the acquire of lm_map_read. */
   atomic_store_explicit(&s->version, version + 1, memory_order_release);
 }
 
-static void write_view(lm_span *s, const lm_view *view, uint64_t key) {
+static void write_view(lm_span *s, const lm_span_info *view, uint64_t key) {
   begin_change(s);
   atomic_store_explicit(&s->start, view->start, memory_order_release);
   atomic_store_explicit(&s->key, key, memory_order_release);
@@ -165,17 +165,17 @@ static void write_view(lm_span *s, const lm_view *view, uint64_t key) {
   end_change(s);
 }
 
-void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_view *view) {
+void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_span_info *view) {
   for (uint32_t i = 0; i < slots; i++) {
     lm_span *s = lm_map_span(slot + i);
     if (atomic_load_explicit(&s->side, memory_order_relaxed) != view->side)
-      atomic_store_explicit(&s->token, LM_NOBODY, memory_order_relaxed);
+      atomic_store_explicit(&s->token, LM_TOKEN_NONE, memory_order_relaxed);
     write_view(s, view, view->key);
   }
 }
 
 void lm_map_forget_small(uint32_t slot, uint32_t slots) {
-  lm_map_describe_small(slot, slots, &(lm_view){ 0 });
+  lm_map_describe_small(slot, slots, &(lm_span_info){ 0 });
 }
 
 /* Slots from this mark of the extent's binary decomposition to the next. */
@@ -184,40 +184,40 @@ static uint32_t mark_step(uint32_t slot, uint32_t end) {
   return by_place < by_room ? by_place : by_room;
 }
 
-void lm_map_describe_large(uint32_t slot, uint32_t slots, const lm_view *view) {
+void lm_map_describe_large(uint32_t slot, uint32_t slots, const lm_span_info *view) {
   uint32_t end = slot + slots;
   for (uint32_t at = slot; at < end; at += mark_step(at, end))
     write_view(lm_map_span(at), view, at == slot ? view->key : 0);
 }
 
 /* The marks of an extent except its head. */
-static void describe_rest(uint32_t slot, uint32_t slots, const lm_view *view) {
+static void describe_rest(uint32_t slot, uint32_t slots, const lm_span_info *view) {
   uint32_t end = slot + slots;
   for (uint32_t at = slot + mark_step(slot, end); at < end; at += mark_step(at, end))
     write_view(lm_map_span(at), view, 0);
 }
 
 void lm_map_resize_large(uint32_t slot, uint32_t slots, uint32_t new_slots, size_t size) {
-  lm_view view;
+  lm_span_info view;
   uint32_t version;
   lm_span *head = lm_map_span(slot);
-  lm_require(lm_map_view(head, &view, &version));
+  lm_require(lm_map_read(head, &view, &version));
   view.size = size;
   if (slots != new_slots) {
     view.bin = 0;
     atomic_store_explicit(&head->bin, 0, memory_order_relaxed);
     atomic_store_explicit(&head->key, 0, memory_order_relaxed);
   }
-  describe_rest(slot, slots, &(lm_view){ 0 });
+  describe_rest(slot, slots, &(lm_span_info){ 0 });
   atomic_store_explicit(&head->size, size, memory_order_release);
   describe_rest(slot, new_slots, &view);
 }
 
 void lm_map_forget_large(uint32_t slot, uint32_t slots) {
-  lm_map_describe_large(slot, slots, &(lm_view){ 0 });
+  lm_map_describe_large(slot, slots, &(lm_span_info){ 0 });
 }
 
-LM_INLINE bool view_of(const lm_span *s, lm_view *out, uint32_t *version) {
+LM_INLINE bool view_of(const lm_span *s, lm_span_info *out, uint32_t *version) {
   *version = atomic_load_explicit(&s->version, memory_order_acquire);
   out->start = atomic_load_explicit(&s->start, memory_order_acquire);
   out->key = atomic_load_explicit(&s->key, memory_order_acquire);
@@ -225,38 +225,38 @@ LM_INLINE bool view_of(const lm_span *s, lm_view *out, uint32_t *version) {
   out->bin = atomic_load_explicit(&s->bin, memory_order_acquire);
   out->strategy = atomic_load_explicit(&s->strategy, memory_order_acquire);
   out->size = atomic_load_explicit(&s->size, memory_order_acquire);
-  return out->start && !(*version & 1) && lm_map_is_same(s, *version);
+  return out->start && !(*version & 1) && lm_map_is_unchanged(s, *version);
 }
 
-bool lm_map_view(const lm_span *s, lm_view *out, uint32_t *version) {
+bool lm_map_read(const lm_span *s, lm_span_info *out, uint32_t *version) {
   return view_of(s, out, version);
 }
 
 /* Whoever replaces a token is done in a moment, and does not fork meanwhile. */
-LM_INLINE lm_mark mark_of(const lm_span *s, uint32_t version, lm_side *side) {
-  lm_mark mark;
-  while ((mark = atomic_load_explicit(side, memory_order_acquire)) == LM_MARK_BUSY &&
-         lm_map_is_same(s, version))
+LM_INLINE lm_state mark_of(const lm_span *s, uint32_t version, lm_state_cell *side) {
+  lm_state mark;
+  while ((mark = atomic_load_explicit(side, memory_order_acquire)) == LM_STATE_BUSY &&
+         lm_map_is_unchanged(s, version))
     lm_sys_yield();
   return mark;
 }
 
-LM_INLINE lm_token token_of(const lm_span *s, uint32_t version, lm_side *side, size_t index,
-                            lm_mark mark) {
-  _Atomic(lm_token) *at = lm_mark_token_at(side, index, mark);
-  if (!at || !lm_map_is_same(s, version)) return LM_NOBODY;
+LM_INLINE lm_token token_of(const lm_span *s, uint32_t version, lm_state_cell *side, size_t index,
+                            lm_state mark) {
+  _Atomic(lm_token) *at = lm_state_token_ref(side, index, mark);
+  if (!at || !lm_map_is_unchanged(s, version)) return LM_TOKEN_NONE;
   return atomic_load_explicit(at, memory_order_acquire);
 }
 
-lm_mark lm_map_mark(lm_side *side) {
-  lm_mark mark;
-  while ((mark = atomic_load_explicit(side, memory_order_acquire)) == LM_MARK_BUSY) lm_sys_yield();
+lm_state lm_map_object_state(lm_state_cell *side) {
+  lm_state mark;
+  while ((mark = atomic_load_explicit(side, memory_order_acquire)) == LM_STATE_BUSY) lm_sys_yield();
   return mark;
 }
 
-lm_mark lm_map_mark_in(const lm_span *s, uint32_t version, lm_side *side, size_t index,
-                       lm_token *token) {
-  lm_mark mark = mark_of(s, version, &side[index]);
+lm_state lm_map_object_state_in(const lm_span *s, uint32_t version, lm_state_cell *side,
+                                size_t index, lm_token *token) {
+  lm_state mark = mark_of(s, version, &side[index]);
   *token = token_of(s, version, side, index, mark);
   return mark;
 }
@@ -269,20 +269,20 @@ void lm_map_note_counted(const lm_span *span, lm_token token) {
     atomic_store_explicit(&lm_map_span(slot)->token, token, memory_order_release);
 }
 
-static lm_token token_of_head(lm_side *mark) {
-  return atomic_load_explicit(&lm_map_head_of(mark)->token, memory_order_relaxed);
+static lm_token token_of_head(lm_state_cell *mark) {
+  return atomic_load_explicit(&lm_map_span_of_state(mark)->token, memory_order_relaxed);
 }
 
 /* The object of the entry at `slot` that p is in. An entry of small objects speaks for its own
  * slot only. */
-LM_INLINE bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
+LM_INLINE bool place_in(uint32_t slot, uintptr_t p, lm_map_object *out) {
   const lm_span *s = lm_map_span(slot);
-  lm_view v;
+  lm_span_info v;
   if (!view_of(s, &v, &out->version) || p < v.start) return false;
   size_t offset = p - v.start, index = 0;
   out->large = lm_map_is_large(v.key);
   if (out->large)
-    v.size = atomic_load_explicit(&lm_map_head_of(v.side)->size, memory_order_acquire);
+    v.size = atomic_load_explicit(&lm_map_span_of_state(v.side)->size, memory_order_acquire);
   if (out->large ? offset >= v.size : slot != lm_map_slot((void *)p)) return false;
   if (!out->large) index = (size_t)(((unsigned __int128)offset * v.key) >> 64);
   out->base = v.start + index * v.size;
@@ -294,26 +294,27 @@ LM_INLINE bool place_in(uint32_t slot, uintptr_t p, lm_place *out) {
   out->bin = v.bin;
   out->strategy = v.strategy;
   out->span = s;
-  return lm_map_is_same(s, out->version);
+  return lm_map_is_unchanged(s, out->version);
 }
 
 /* *changing: an entry was not to be believed, and may tell more at another time. */
-LM_INLINE bool find_once(const void *p, lm_place *out, bool *changing) {
+LM_INLINE bool find_once(const void *p, lm_map_object *out, bool *changing) {
   uint32_t slot = lm_map_slot(p), tried = 0;
   for (uint32_t mask = ~0u; slot & mask; mask <<= 1) {
     if ((slot & mask) == tried) continue;
     tried = slot & mask;
     if (place_in(tried, (uintptr_t)p, out)) return true;
-    if (out->version & 1 || !lm_map_is_same(lm_map_span(tried), out->version)) *changing = true;
+    if (out->version & 1 || !lm_map_is_unchanged(lm_map_span(tried), out->version))
+      *changing = true;
   }
   return false;
 }
 
 /* A live object's entry changes where it becomes another pool's: that is a moment. But a forked
  * child may have lost who was at it. */
-bool lm_map_find(const void *p, lm_place *out) {
+bool lm_map_find(const void *p, lm_map_object *out) {
   if (!lm_map_owns(p)) return false;
-  for (int tries = 0; tries < LM_MAP_PATIENCE; tries++) {
+  for (int tries = 0; tries < LM_MAP_RETRIES; tries++) {
     bool changing = false;
     if (find_once(p, out, &changing)) return true;
     if (lm_likely(!changing)) return false;

@@ -3,9 +3,9 @@
 
 #include <errno.h>
 
+#include "os/available.h"
 #include "os/decay.h"
 #include "os/poison.h"
-#include "os/room.h"
 #include "os/thread.h"
 
 /* Regions start at 4 MiB and grow with what the pool has; eager ones are a quarter of a MiB. */
@@ -26,19 +26,19 @@ static const char none[] = "it has no memory", no_room[] = "its nodes have no ro
 
 static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
 
-size_t lm_region_page(const lm_prepare *how) { return how->page ? how->page : LM_PAGE; }
+size_t lm_region_page_size(const lm_preparation *how) { return how->page ? how->page : LM_PAGE; }
 
 const char *lm_regions_why(const lm_regions *r) {
   const char *why = atomic_load_explicit(&r->why, memory_order_relaxed);
   return why ? why : none;
 }
 
-bool lm_region_is_eager(const lm_prepare *how) {
+bool lm_region_is_eager(const lm_preparation *how) {
   return how->page || how->prefault || how->lock || how->registered ||
          (how->backing && how->backing->reserves);
 }
 
-void lm_regions_init(lm_regions *r, const lm_prepare *how) {
+void lm_regions_init(lm_regions *r, const lm_preparation *how) {
   r->how = *how;
   lm_runs_init(&r->clean);
   lm_runs_init(&r->dirty);
@@ -58,22 +58,22 @@ static const char *place(const lm_placement *placement, void *at, size_t size) {
 }
 
 /* Pages reserved but bound to a node that has none would fault with SIGBUS: touch them now. */
-static bool must_fault_in(const lm_prepare *how) {
+static bool must_fault_in(const lm_preparation *how) {
   return how->prefault || (how->page && how->placement);
 }
 
-static uint64_t bound_nodes(const lm_prepare *how) {
+static uint64_t bound_nodes(const lm_preparation *how) {
   return how->placement && how->placement->mode == LM_BIND_BIND ? how->placement->nodes : 0;
 }
 
 /* Whether the memory of a region is taken when it is made, of the system's own pages. */
-static bool takes_all(const lm_prepare *how) {
+static bool takes_all(const lm_preparation *how) {
   return (how->prefault || how->lock) && !how->page && !how->backing;
 }
 
 /* Memory that must be of certain nodes is taken when it is handed out: were there none left when it
  * is touched, the kernel would end the process. So now there is time for an or_else. */
-static bool takes_handed(const lm_prepare *how) {
+static bool takes_handed(const lm_preparation *how) {
   return bound_nodes(how) && !lm_is_pow2((size_t)lm_numa_nodes()) && !takes_all(how) &&
          !how->page && !how->backing;
 }
@@ -82,33 +82,34 @@ static const char *without_room(uint64_t nodes) {
   return nodes ? "its nodes or its control group have no room" : "its control group has no room";
 }
 
-const char *lm_region_have(const lm_prepare *how, void *at, size_t size) {
+const char *lm_region_populate(const lm_preparation *how, void *at, size_t size) {
   if (lm_likely(!how->placement) || !takes_handed(how)) return NULL;
-  if (!lm_room_has(size, bound_nodes(how))) return without_room(bound_nodes(how));
+  if (!lm_available_has(size, bound_nodes(how))) return without_room(bound_nodes(how));
   int error = lm_sys_prefault(at, size);
   /* Older kernels cannot, a container may not: then the look has to do. */
   return !error || error == EINVAL || error == EPERM || error == ENOSYS ? NULL : no_room;
 }
 
-static const char *without_page(const lm_prepare *how) {
+static const char *without_page(const lm_preparation *how) {
   if (how->placement) return "its nodes have no such huge page free";
   return how->page == LM_GIB ? "no page of 1 GiB is free" : "no page of 2 MiB is free";
 }
 
-static const char *not_taken(const lm_prepare *how, int error) {
+static const char *not_taken(const lm_preparation *how, int error) {
   if (error == EPERM || error == ENOSYS)
     return "taking memory beforehand (madvise) is refused here";
   if (error == EINVAL) return "this kernel cannot take memory beforehand";
   return how->page ? without_page(how) : bound_nodes(how) ? no_room : none;
 }
 
-static bool commit(const lm_prepare *how, void *at, size_t size) {
+static bool commit(const lm_preparation *how, void *at, size_t size) {
   if (how->backing) return lm_backing_map(how->backing, at, size);
   return !(how->page ? lm_sys_commit_huge(at, size, how->page) : lm_sys_commit(at, size));
 }
 
-const char *lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
-  if (takes_all(how) && !lm_room_has(size, bound_nodes(how))) return without_room(bound_nodes(how));
+const char *lm_region_prepare(const lm_preparation *how, void *at, size_t size) {
+  if (takes_all(how) && !lm_available_has(size, bound_nodes(how)))
+    return without_room(bound_nodes(how));
   if (!commit(how, at, size)) return how->page ? without_page(how) : none;
   /* Advice: a kernel without transparent huge pages serves small ones. */
   if (how->thp) (void)lm_sys_advise_huge(at, size, how->thp > 0);
@@ -117,7 +118,7 @@ const char *lm_region_prepare(const lm_prepare *how, void *at, size_t size) {
   if (how->backing && !lm_backing_reserve(how->backing, at, size)) return none;
   int error = must_fault_in(how) ? lm_sys_prefault(at, size) : 0;
   if (error) return not_taken(how, error);
-  if (how->lock && lm_sys_lock(at, size)) return "no more memory may be locked";
+  if (how->lock && lm_sys_mlock(at, size)) return "no more memory may be locked";
   return NULL;
 }
 
@@ -126,7 +127,7 @@ static void note_why(lm_regions *r, const char *why) {
 }
 
 /* The first of what undoes a preparation. */
-static bool punch(const lm_prepare *how, uint32_t slot, uint32_t slots) {
+static bool punch(const lm_preparation *how, uint32_t slot, uint32_t slots) {
   return !how->backing ||
          lm_backing_punch(how->backing, lm_map_address(slot), bytes_of(slots), how->lock);
 }
@@ -140,7 +141,7 @@ static struct {
 } stranded;
 
 static void strand(uint32_t slot, uint32_t slots) {
-  lm_thread_leaf(&stranded.lock);
+  lm_thread_add_fork_lock(&stranded.lock);
   lm_lock_take(&stranded.lock);
   if (!stranded.begun) lm_runs_init(&stranded.runs);
   stranded.begun = true;
@@ -214,7 +215,7 @@ static void note_refusal(lm_regions *r, uint32_t slots) {
 /* A new region; what the request does not need of it is free: clean, or dirty where it has its
  * memory already, so that it joins what comes back and they can go as one. */
 static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
-  uint32_t unit = (uint32_t)(lm_region_page(&r->how) >> LM_SLOT_SHIFT);
+  uint32_t unit = (uint32_t)(lm_region_page_size(&r->how) >> LM_SLOT_SHIFT);
   size_t floor = bytes_of(unit ? unit : lm_region_is_eager(&r->how) ? 1 : HUGE_SLOTS);
   if (align < floor) align = floor;
   uint32_t least = unit ? (uint32_t)lm_align_up(slots, unit) : slots;
@@ -253,7 +254,7 @@ static void miss_locked(lm_regions *r, uint32_t slots) {
  * has grown, what is small begins at the far end of what is clean. */
 static uint32_t take_clean_locked(lm_regions *r, uint32_t slots, size_t align) {
   bool apart = slots < HUGE_SLOTS && align <= LM_SLOT && r->held >= APART_FROM;
-  return apart ? lm_runs_take_apart(&r->clean, slots, HUGE_SLOTS)
+  return apart ? lm_runs_take_spaced(&r->clean, slots, HUGE_SLOTS)
                : lm_runs_take(&r->clean, slots, align);
 }
 
@@ -299,7 +300,7 @@ static bool return_to_range(lm_regions *r, uint32_t slot, uint32_t slots) {
     return true;
   }
   if (lm_sys_decommit(lm_map_address(slot), bytes_of(slots))) return false;
-  lm_regions_lose(r, slot, slots);
+  lm_regions_forget(r, slot, slots);
   return true;
 }
 
@@ -320,7 +321,7 @@ static bool purge_to_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
  * the range, by whole pages; what is left at the ends stays dirty. The number of slots. */
 static uint32_t return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
   uintptr_t at = (uintptr_t)lm_map_address(slot), end = at + bytes_of(slots);
-  size_t page = lm_region_page(&r->how) > LM_SLOT ? lm_region_page(&r->how) : LM_SLOT;
+  size_t page = lm_region_page_size(&r->how) > LM_SLOT ? lm_region_page_size(&r->how) : LM_SLOT;
   uintptr_t from = lm_align_up(at, page), to = lm_align_down(end, page);
   if (from >= to) return 0;
   uint32_t before = (uint32_t)((from - at) >> LM_SLOT_SHIFT);
@@ -430,7 +431,7 @@ static bool was_refused_now(lm_regions *r, uint32_t slots) {
 /* A clean run that has no memory yet, handed out: whether it has it now. */
 static bool have(lm_regions *r, uint32_t slot, uint32_t slots) {
   if (!was_refused_now(r, slots)) {
-    const char *why = lm_region_have(&r->how, lm_map_address(slot), bytes_of(slots));
+    const char *why = lm_region_populate(&r->how, lm_map_address(slot), bytes_of(slots));
     if (!why) return true;
     note_why(r, why);
   }
@@ -476,7 +477,7 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
   join_gaps_locked(r, &slot, &slots);
   lm_runs_put(&r->dirty, slot, slots);
   uint32_t keep = dirty_to_keep_locked(r);
-  bool over = r->dirty.slots > keep, much = r->dirty.slots >= LM_DECAY_LEAST;
+  bool over = r->dirty.slots > keep, much = r->dirty.slots >= LM_DECAY_MIN_SLOTS;
   if (over && !lm_decay_is_served()) r->gone = r->missed = 0; /* no tick would end it */
   over = r->dirty.slots > keep + r->missed;
   keep = keep / 2 + r->missed;
@@ -496,7 +497,7 @@ bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {
   return taken && (!clean || !takes_handed(&r->how) || have(r, slot, slots));
 }
 
-bool lm_regions_has(lm_regions *r, uint32_t slots) {
+bool lm_regions_has_dirty(lm_regions *r, uint32_t slots) {
   lm_lock_take(&r->lock);
   bool has = lm_runs_has(&r->dirty, slots);
   lm_lock_drop(&r->lock);
@@ -509,15 +510,15 @@ static void hold_less(lm_regions *r, uint32_t slots) {
   lm_lock_drop(&r->lock);
 }
 
-void lm_regions_gain(lm_regions *r, uint32_t slots) {
+void lm_regions_add_used(lm_regions *r, uint32_t slots) {
   lm_lock_take(&r->lock);
   r->held += slots;
   lm_lock_drop(&r->lock);
 }
 
-void lm_regions_part(lm_regions *r, uint32_t slots) { hold_less(r, slots); }
+void lm_regions_remove_used(lm_regions *r, uint32_t slots) { hold_less(r, slots); }
 
-void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots) {
+void lm_regions_forget(lm_regions *r, uint32_t slot, uint32_t slots) {
   hold_less(r, slots);
   lm_map_put(slot, slots);
 }
@@ -537,10 +538,10 @@ void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_drop(&r->lock);
 }
 
-uint32_t lm_regions_take_out(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,
-                             uint32_t *slots) {
+uint32_t lm_regions_take_idle(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,
+                              uint32_t *slots) {
   lm_lock_take(&r->lock);
-  uint32_t slot = lm_runs_take_one(&r->dirty, *most, suits, ctx, slots);
+  uint32_t slot = lm_runs_take_suitable(&r->dirty, *most, suits, ctx, slots);
   if (slot) r->held -= *slots;
   if (slot) *most -= *slots;
   note_idle_locked(r);
@@ -549,7 +550,7 @@ uint32_t lm_regions_take_out(lm_regions *r, uint32_t *most, lm_runs_suits *suits
   return slot;
 }
 
-uint32_t lm_regions_idle(lm_regions *r, uint32_t *held, bool *more) {
+uint32_t lm_regions_idle_slots(lm_regions *r, uint32_t *held, bool *more) {
   lm_lock_take(&r->lock);
   uint32_t idle = r->idle;
   *held = r->held;
@@ -582,12 +583,12 @@ static void give_up_all(lm_regions *r, lm_runs *runs) {
   while ((slot = lm_runs_take_longest(runs, &slots)) != 0) lm_regions_give_up(r, slot, slots);
 }
 
-void lm_regions_leave(lm_regions *r) {
+void lm_regions_fork_child(lm_regions *r) {
   give_up_all(r, &r->clean);
   give_up_all(r, &r->dirty);
   r->idle = 0;
   r->refused = 0;
-  lm_backing_leave(r->how.backing);
+  lm_backing_fork_child(r->how.backing);
 }
 
 bool lm_regions_is_valid(const lm_regions *r) {

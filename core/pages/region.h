@@ -18,7 +18,7 @@
 #include "pages/run.h"
 
 /* How memory is made ready before anyone may touch it. Zeroed: plain memory. */
-typedef struct lm_prepare {
+typedef struct lm_preparation {
   lm_backing *backing;           /* NULL: plain memory; else the file that it is in */
   const lm_placement *placement; /* NULL: wherever the kernel puts it */
   size_t page;                   /* 0: the usual; else 2 MiB or 1 GiB: pages of exactly that */
@@ -26,7 +26,7 @@ typedef struct lm_prepare {
   bool prefault, lock;
   bool registered; /* with a driver: regions come and go by pinned.c alone, each as a whole */
   bool stays;      /* emptied, but never the range's again: others may look there at any time */
-} lm_prepare;
+} lm_preparation;
 
 typedef struct lm_regions {
   lm_lock lock;
@@ -39,11 +39,11 @@ typedef struct lm_regions {
   int64_t refused_ns; /* when it did */
   const char *_Atomic why; /* it last could not be had, in words; NULL: it always could */
   _Atomic uint32_t spare;  /* slots in use of which nothing is: empty spans that stores keep */
-  lm_prepare how;          /* constant */
+  lm_preparation how;      /* constant */
 } lm_regions;
 
 /* `r` is zeroed memory. */
-void lm_regions_init(lm_regions *r, const lm_prepare *how);
+void lm_regions_init(lm_regions *r, const lm_preparation *how);
 /* A run at a multiple of `align` (a power of two). *clean: whether it is known to be zero. 0: there
  * is no memory, or none of this kind. */
 uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clean);
@@ -52,24 +52,24 @@ void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Takes the slots that follow a run of ours, if they are free. */
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Slots that were taken from `r` and are the range's now: moved away or decommitted. */
-void lm_regions_lose(lm_regions *r, uint32_t slot, uint32_t slots);
+void lm_regions_forget(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Slots in use that become, or are no more, `r`'s, because what lives there changes its pool. */
-void lm_regions_gain(lm_regions *r, uint32_t slots);
-void lm_regions_part(lm_regions *r, uint32_t slots);
+void lm_regions_add_used(lm_regions *r, uint32_t slots);
+void lm_regions_remove_used(lm_regions *r, uint32_t slots);
 /* Slots that were taken from `r` and may still be prepared, or a hole: lm_regions_return. */
 void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Gives slots back to the range, first stripped of every preparation. If the system refuses that
  * they are nobody's, and it is asked again whenever memory is given back. */
 void lm_regions_return(uint32_t slot, uint32_t slots);
 /* Whether there is a free run of that length that was touched. */
-bool lm_regions_has(lm_regions *r, uint32_t slots);
+bool lm_regions_has_dirty(lm_regions *r, uint32_t slots);
 /* Of registered memory. A region that was made elsewhere; takes a free run out that is of at most
  * *most slots and suits, which it counts down; what nobody needed since the last such call, which
  * it begins anew (*more: something else is free). */
 void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots);
-uint32_t lm_regions_take_out(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,
-                             uint32_t *slots);
-uint32_t lm_regions_idle(lm_regions *r, uint32_t *held, bool *more);
+uint32_t lm_regions_take_idle(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,
+                              uint32_t *slots);
+uint32_t lm_regions_idle_slots(lm_regions *r, uint32_t *held, bool *more);
 /* Gives all free runs back to the range; true if that leaves nothing. */
 bool lm_regions_drain(lm_regions *r);
 /* Gives back to the system all that is free. */
@@ -83,16 +83,16 @@ bool lm_regions_is_valid(const lm_regions *r); /* the lock held */
 
 /* Makes `size` bytes at `at` (of the range, reserved) ready. NULL; or why it cannot, in words: then
  * what has been done of it is for lm_regions_return. */
-const char *lm_region_prepare(const lm_prepare *how, void *at, size_t size);
+const char *lm_region_prepare(const lm_preparation *how, void *at, size_t size);
 /* A prepared range is handed out: NULL; or why it has no memory, where it must have it by then. */
-const char *lm_region_have(const lm_prepare *how, void *at, size_t size);
+const char *lm_region_populate(const lm_preparation *how, void *at, size_t size);
 /* Why the last one that could not be had could not, in words. Static. */
 const char *lm_regions_why(const lm_regions *r);
 /* Whether preparing costs memory at once. */
-bool lm_region_is_eager(const lm_prepare *how);
+bool lm_region_is_eager(const lm_preparation *how);
 /* In a forked child: of a pool whose memory is a file's, gives back what was free. */
-void lm_regions_leave(lm_regions *r);
+void lm_regions_fork_child(lm_regions *r);
 /* Bytes of the pages it uses. */
-size_t lm_region_page(const lm_prepare *how);
+size_t lm_region_page_size(const lm_preparation *how);
 
 #endif

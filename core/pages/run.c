@@ -151,7 +151,7 @@ uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align) {
   return take(runs, slots, align, 0);
 }
 
-uint32_t lm_runs_take_apart(lm_runs *runs, uint32_t slots, uint32_t unit) {
+uint32_t lm_runs_take_spaced(lm_runs *runs, uint32_t slots, uint32_t unit) {
   lm_assert(slots <= unit);
   return take(runs, slots, LM_SLOT, unit);
 }
@@ -188,8 +188,8 @@ uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots) {
   return 0;
 }
 
-uint32_t lm_runs_take_one(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
-                          uint32_t *slots) {
+uint32_t lm_runs_take_suitable(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
+                               uint32_t *slots) {
   for (unsigned list = LM_RUN_LISTS; list-- > 0;)
     for (uint32_t slot = runs->head[list]; slot; slot = lm_map_span(slot)->next) {
       uint32_t length = length_of(slot);

@@ -32,7 +32,7 @@ void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots);
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align);
 /* The same of at most `unit` slots (a power of two). Where the run is long they are the first of
  * its last whole unit, so that those that come after are beside them, and not at its start. */
-uint32_t lm_runs_take_apart(lm_runs *runs, uint32_t slots, uint32_t unit);
+uint32_t lm_runs_take_spaced(lm_runs *runs, uint32_t slots, uint32_t unit);
 /* Takes exactly these slots if a run begins with them. */
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots);
 /* Takes the run that begins with, or ends with, a slot, if it has at most so many: how many it has;
@@ -43,8 +43,8 @@ uint32_t lm_runs_take_until(lm_runs *runs, uint32_t slot, uint32_t most);
 uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots);
 /* Takes a run of at most `most` slots of which `suits` is true, whole; a long one. 0: none. */
 typedef bool lm_runs_suits(uint32_t slot, uint32_t slots, int ctx);
-uint32_t lm_runs_take_one(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
-                          uint32_t *slots);
+uint32_t lm_runs_take_suitable(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
+                               uint32_t *slots);
 /* Whether it has a run of at least so many. */
 bool lm_runs_has(const lm_runs *runs, uint32_t slots);
 bool lm_runs_is_valid(const lm_runs *runs);

@@ -50,7 +50,7 @@ static lm_chunk *make_chunk(lm_slab *s, lm_regions *r, size_t size) {
   bool clean;
   uint32_t slot = lm_regions_take(r, 1, LM_SLOT, &clean);
   if (!slot) return NULL;
-  lm_map_extent(slot, 1, LM_USE_OWN);
+  lm_map_extent(slot, 1, LM_USE_METADATA);
   atomic_store_explicit(&lm_map_span(slot)->size, size, memory_order_relaxed);
   lm_chunk *c = lm_map_address(slot);
   lm_unpoison(c, LM_SLOT);

@@ -254,10 +254,10 @@ lm_gate *lm_gates_make(const lm_plan *plan) {
   uint32_t others = 1u << LM_IN_SIZE | 1u << LM_IN_ALIGN | 1u << LM_IN_ZERO;
   numbers all = { .n = 0 };
   if (!(plan->reads & ~others)) return NULL;
-  lm_gate *gates = lm_own_alloc(plan->nodes * sizeof *gates);
+  lm_gate *gates = lm_metadata_alloc(plan->nodes * sizeof *gates);
   for (uint32_t i = 0; gates && i < plan->nodes; i++) fill(&gates[i], plan, i, &all);
   for (uint32_t i = plan->nodes; gates && i-- > 0;) look_behind(&gates[i]);
   return gates;
 }
 
-void lm_gates_destroy(const lm_gate *gates) { lm_own_free((void *)(uintptr_t)gates); }
+void lm_gates_destroy(const lm_gate *gates) { lm_metadata_free((void *)(uintptr_t)gates); }

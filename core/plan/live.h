@@ -12,12 +12,12 @@
 /* Bytes, either way. */
 enum { LM_LIVE_UNTOLD = 128 << 10 };
 
-LM_INLINE lm_untold *lm_live_untold(lm_thread *t, const loam_site *site) {
-  return &t->untold[site->tag_index % LM_UNTOLD];
+LM_INLINE lm_live_pending *lm_live_untold(lm_thread *t, const loam_site *site) {
+  return &t->untold[site->tag_index % LM_LIVE_PLACES];
 }
 
-/* So many bytes more, or, below 0, less. While active, as lm_site_count_live. */
-LM_INLINE void lm_live_add(lm_untold *u, int64_t bytes) {
+/* So many bytes more, or, below 0, less. While active, as lm_site_add_live. */
+LM_INLINE void lm_live_add(lm_live_pending *u, int64_t bytes) {
   u->bytes += (uint64_t)bytes;
   if (lm_likely(u->bytes <= 2 * LM_LIVE_UNTOLD)) return;
   atomic_fetch_add_explicit(u->live, (int64_t)u->bytes - LM_LIVE_UNTOLD, memory_order_relaxed);
@@ -32,13 +32,13 @@ LM_INLINE bool lm_live_is_near(const lm_thread *t, uint32_t site) { return t->ne
 
 /* Bytes that live under the tag of a place, as its thread knows them; below 0 for a moment while
  * the tag begins to be counted, or where another thread freed what is not told yet. */
-LM_INLINE int64_t lm_live_at(const lm_untold *u) {
+LM_INLINE int64_t lm_live_at(const lm_live_pending *u) {
   return atomic_load_explicit(u->live, memory_order_relaxed) + (int64_t)u->bytes - LM_LIVE_UNTOLD;
 }
 
 /* The same of a site's tag, not below 0. */
 LM_INLINE int64_t lm_live_of(lm_thread *t, const loam_site *site) {
-  const lm_untold *u = lm_live_untold(t, site);
+  const lm_live_pending *u = lm_live_untold(t, site);
   int64_t live = u->live == site->live ? lm_live_at(u)
                                        : atomic_load_explicit(site->live, memory_order_relaxed);
   return live > 0 ? live : 0;

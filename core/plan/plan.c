@@ -9,7 +9,7 @@
 /* ---- Checking an image -------------------------------------------------------------------- */
 
 static loam_status refuse(const char *what, unsigned index, long value) {
-  return lm_fail(LOAM_EINVAL, "plan image: %s %u: %ld is not valid", what, index, value);
+  return lm_error(LOAM_EINVAL, "plan image: %s %u: %ld is not valid", what, index, value);
 }
 
 /* How many more numbers stand on the stack after an instruction, and how many it needs there. */
@@ -63,11 +63,11 @@ static loam_status check_leaf(const lm_plan *plan, uint32_t i) {
 static loam_status reserve(const lm_plan *plan) {
   for (uint32_t i = 0; i < plan->chains; i++) {
     lm_strategy *s = lm_strategy_at(plan->chain[i]);
-    if (lm_kind_is_pooled(s->desc.kind) && !lm_pool_reserve(s))
-      return lm_fail(LOAM_EBUDGET,
-                     "strategy \"%s\": %d strategies hold memory or are named by the policy, "
-                     "which is the most",
-                     s->desc.name, LM_POOL_PLACES - 1);
+    if (lm_strategy_kind_is_pooled(s->desc.kind) && !lm_pool_reserve(s))
+      return lm_error(LOAM_EBUDGET,
+                      "strategy \"%s\": %d strategies hold memory or are named by the policy, "
+                      "which is the most",
+                      s->desc.name, LM_POOL_PLACES - 1);
   }
   return LOAM_OK;
 }
@@ -131,22 +131,22 @@ _Atomic(lm_power_fn *) lm_plan_power;
 static loam_status check_power(const lm_plan *plan) {
   for (uint32_t i = 0; i < plan->codes; i++)
     if (plan->code[i].op == LM_OP_POW && !atomic_load(&lm_plan_power))
-      return lm_fail(LOAM_EUNSUPPORTED, "code %u: powers need LuaJIT's pow", i);
+      return lm_error(LOAM_EUNSUPPORTED, "code %u: powers need LuaJIT's pow", i);
   return LOAM_OK;
 }
 
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   lm_image head;
   *out = NULL;
-  if (size < sizeof head) return lm_fail(LOAM_EINVAL, "plan image: %zu bytes have no head", size);
+  if (size < sizeof head) return lm_error(LOAM_EINVAL, "plan image: %zu bytes have no head", size);
   memcpy(&head, image, sizeof head);
   if (head.magic != LM_PLAN_MAGIC)
-    return lm_fail(LOAM_EINVAL, "plan image: it begins with %#x", head.magic);
+    return lm_error(LOAM_EINVAL, "plan image: it begins with %#x", head.magic);
   if (size_of(&head) != size)
-    return lm_fail(LOAM_EINVAL, "plan image: %zu bytes, where its head says %zu", size,
-                   size_of(&head));
-  lm_plan *plan = lm_own_alloc(sizeof *plan + size);
-  if (!plan) return lm_fail(LOAM_ENOMEM, "plan image: no memory for %zu bytes", size);
+    return lm_error(LOAM_EINVAL, "plan image: %zu bytes, where its head says %zu", size,
+                    size_of(&head));
+  lm_plan *plan = lm_metadata_alloc(sizeof *plan + size);
+  if (!plan) return lm_error(LOAM_ENOMEM, "plan image: no memory for %zu bytes", size);
   char *body = (char *)(plan + 1);
   memcpy(body, (const char *)image + sizeof head, size - sizeof head);
   lay_out(plan, &head, body);
@@ -154,7 +154,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   if (!status) status = check_power(plan);
   if (!status) status = reserve(plan);
   if (status) {
-    lm_own_free(plan);
+    lm_metadata_free(plan);
     return status;
   }
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= reads_of(plan, &plan->node[i]);
@@ -170,7 +170,7 @@ void lm_plan_destroy(lm_plan *plan) {
   if (!plan) return;
   lm_table_finish(&plan->table);
   lm_gates_destroy(plan->gate);
-  lm_own_free(plan);
+  lm_metadata_free(plan);
 }
 
 bool lm_plan_is_valid(const lm_plan *plan) {

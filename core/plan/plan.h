@@ -133,8 +133,8 @@ struct lm_request {
 unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request);
 unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_request *request);
 
-/* The first member of a leaf's chain that malloc's family does not pass over (make.h): its id, or
- * -1. */
+/* The first member of a leaf's chain that malloc's family does not pass over (provider.h): its id,
+ * or -1. */
 int lm_plan_first(const lm_plan *plan, unsigned leaf);
 
 /* The built-in default: one leaf, strategy 0. Never destroyed. */

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#include "device/make.h"
+#include "device/provider.h"
 #include "heap/walk.h"
 #include "os/error.h"
 #include "os/lock.h"
@@ -19,7 +19,7 @@
 enum { SITES_MAX = (1 << LM_SITE_BITS) - 2, CHUNKS = SITES_MAX / LM_SITE_CHUNK + 1 };
 enum { TABLE_MIN = 64, NAMES_BLOCK = 16384 };
 
-_Atomic uint64_t lm_generation;
+_Atomic uint64_t lm_site_generation;
 void (*_Atomic lm_site_on_new)(loam_site *site);
 
 /* An interned string; and, if it is a tag, what the tag's sites share. */
@@ -102,7 +102,7 @@ static void table_put(table *t, uint64_t hash, void *item) {
 /* A table twice as large with the same items; NULL when there is no memory. */
 static table *table_grown(const table *old, uint64_t (*hash_of)(const void *item)) {
   size_t size = old ? (old->mask + 1) * 2 : TABLE_MIN;
-  table *t = lm_own_alloc(sizeof *t + size * sizeof t->slot[0]);
+  table *t = lm_metadata_alloc(sizeof *t + size * sizeof t->slot[0]);
   if (!t) return NULL;
   t->mask = size - 1;
   for (size_t i = 0; old && i <= old->mask; i++) {
@@ -122,9 +122,9 @@ static uint64_t hash_of_name(const void *item) { return ((const name *)item)->ha
 /* Memory that is never given back, for a name. */
 static void *block_take_locked(size_t size) {
   size = lm_align_up(size, 8);
-  if (size > NAMES_BLOCK / 4) return lm_own_alloc(size);
+  if (size > NAMES_BLOCK / 4) return lm_metadata_alloc(size);
   if (block_left < size) {
-    char *fresh = lm_own_alloc(NAMES_BLOCK);
+    char *fresh = lm_metadata_alloc(NAMES_BLOCK);
     if (!fresh) return NULL;
     block = fresh;
     block_left = NAMES_BLOCK;
@@ -149,7 +149,7 @@ static name *intern_locked(const char *text) {
   if (is_crowded(names, names_n)) {
     table *grown = table_grown(names, hash_of_name);
     if (!grown) return NULL;
-    lm_own_free(names); /* nobody reads it without the lock */
+    lm_metadata_free(names); /* nobody reads it without the lock */
     names = grown;
   }
   name *n = name_find_locked(text, hash);
@@ -199,7 +199,7 @@ static loam_site *room_locked(uint32_t at) {
   if (at >= SITES_MAX) return NULL;
   loam_site *c = atomic_load_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], memory_order_relaxed);
   if (!c) {
-    char *p = lm_own_alloc(LM_SITE_CHUNK * sizeof *c + LM_CACHE_LINE);
+    char *p = lm_metadata_alloc(LM_SITE_CHUNK * sizeof *c + LM_CACHE_LINE);
     if (!p) return NULL;
     c = (loam_site *)lm_align_up((uintptr_t)p, LM_CACHE_LINE);
     atomic_store_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], c, memory_order_relaxed);
@@ -241,11 +241,11 @@ static loam_site *make_locked(const loam_where *where, uint64_t hash) {
   s->index = at + LM_SITE_FIRST;
   s->lane = LM_LANE_OF(s->index);
   s->hash = hash;
-  uint64_t generation = atomic_load_explicit(&lm_generation, memory_order_acquire);
-  uint32_t slot = lm_generation_slot(generation);
+  uint64_t generation = atomic_load_explicit(&lm_site_generation, memory_order_acquire);
+  uint32_t slot = lm_site_generation_slot(generation);
   for (int i = 0; i < 2; i++) {
     atomic_init(&s->now[i].plan, lm_plan_default());
-    atomic_init(&s->now[i].token, lm_token_make(s, slot));
+    atomic_init(&s->now[i].token, lm_site_token(s, slot));
   }
   atomic_store_explicit(&count, at + 1, memory_order_release); /* pairs with lm_site_at */
   return s;
@@ -268,7 +268,7 @@ static loam_site *make(const loam_where *where, uint64_t hash) {
   loam_site *s = find(where, hash), *made = s ? NULL : make_locked(where, hash);
   lm_lock_drop(&lock);
   if (s) return s;
-  if (!made) return lm_fail_null("tag '%s': no memory for one more site", where->tag);
+  if (!made) return lm_error_null("tag '%s': no memory for one more site", where->tag);
   void (*on_new)(loam_site *) = atomic_load_explicit(&lm_site_on_new, memory_order_acquire);
   if (on_new) on_new(made);
   return enter(made);
@@ -276,8 +276,8 @@ static loam_site *make(const loam_where *where, uint64_t hash) {
 
 static loam_site *refuse_tag(const char *tag) {
   char words[64];
-  lm_fail(LOAM_EINVAL, "tag %s...: it is longer than %d bytes", lm_quote(words, sizeof words, tag),
-          LM_TAG_MAX);
+  lm_error(LOAM_EINVAL, "tag %s...: it is longer than %d bytes",
+           lm_error_quote(words, sizeof words, tag), LM_TAG_MAX);
   return NULL;
 }
 
@@ -289,11 +289,11 @@ loam_site *lm_site_get(const loam_where *where) {
   loam_site *s = find(where, hash);
   if (s) return s;
   lm_thread *t = lm_thread_get();
-  if (!t || t->inside) return lm_fail_null("tag '%s': asked for from inside loam", where->tag);
+  if (!t || t->inside) return lm_error_null("tag '%s': asked for from inside loam", where->tag);
   return make(where, hash);
 }
 
-bool lm_site_count_tag(loam_site *site) {
+bool lm_site_begin_counting(loam_site *site) {
   lm_lock_take(&lock);
   name *tag = intern_locked(site->where.tag); /* it is there: no memory is asked for */
   bool was_used = false;
@@ -330,7 +330,7 @@ void lm_site_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_plan_start();
-  lm_thread_hook(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
   lm_lock_take(&lock);
   for (uint32_t i = LM_SITE_FIRST; i < LM_SITE_FIRST + lm_site_count(); i++)
     for (int parity = 0; parity < 2; parity++) {
@@ -346,10 +346,10 @@ void lm_site_start(void) {
 
 /* Under slots_lock, but for reading generations' numbers. Slot 0 begins as generation 0's. */
 static bool slot_used[LM_GENERATION_SLOTS] = { true };
-LM_SPARSE _Atomic uint64_t lm_generation_in[LM_GENERATION_SLOTS];
+LM_SPARSE _Atomic uint64_t lm_site_generations[LM_GENERATION_SLOTS];
 
-lm_token lm_token_make(const loam_site *site, uint32_t slot) {
-  lm_token slow = atomic_load_explicit(&site->counted, memory_order_relaxed) ? LM_TOKEN_SLOW : 0;
+lm_token lm_site_token(const loam_site *site, uint32_t slot) {
+  lm_token slow = atomic_load_explicit(&site->counted, memory_order_relaxed) ? LM_TOKEN_COUNTED : 0;
   return slow | slot << LM_SITE_BITS | site->index;
 }
 
@@ -358,28 +358,29 @@ lm_token lm_token_make(const loam_site *site, uint32_t slot) {
 static uint32_t slot_find_locked(uint64_t generation, bool used) {
   for (uint32_t i = 0; i < LM_GENERATION_SLOTS; i++) {
     uint32_t slot = (uint32_t)(generation + i) % LM_GENERATION_SLOTS;
-    if (slot_used[slot] == used && (!used || lm_generation_of(slot) == generation)) return slot;
+    if (slot_used[slot] == used && (!used || lm_site_generation_of(slot) == generation))
+      return slot;
   }
   return LM_GENERATION_SLOTS;
 }
 
 static void keep_slot_of(void *ctx, const lm_object *object) {
-  ((bool *)ctx)[lm_token_slot(object->token)] = true;
+  ((bool *)ctx)[lm_site_token_slot(object->token)] = true;
 }
 
-static void keep_slot_of_foreign(void *ctx, lm_foreign *block_) {
-  ((bool *)ctx)[lm_token_slot(block_->token)] = true;
+static void keep_slot_of_foreign(void *ctx, lm_provided *block_) {
+  ((bool *)ctx)[lm_site_token_slot(block_->token)] = true;
 }
 
 /* Frees the slots that no live block carries. A thread that decided under an old generation and has
  * not stamped its block yet was waited for when the next one's grace ended. */
 static void slots_reclaim_locked(void) {
   bool kept[LM_GENERATION_SLOTS] = { false };
-  uint64_t live = atomic_load_explicit(&lm_generation, memory_order_relaxed);
+  uint64_t live = atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
   uint32_t slot = slot_find_locked(live, true);
   if (slot < LM_GENERATION_SLOTS) kept[slot] = true;
   lm_walk_each(keep_slot_of, kept);
-  lm_make_each(keep_slot_of_foreign, kept);
+  lm_provider_each(keep_slot_of_foreign, kept);
   memcpy(slot_used, kept, sizeof kept);
 }
 
@@ -390,14 +391,14 @@ static uint32_t slot_take_locked(uint64_t generation) {
     slot = slot_find_locked(generation, false);
   }
   if (slot == LM_GENERATION_SLOTS) /* as many generations have live blocks: two are told as one */
-    slot = slot_find_locked(atomic_load_explicit(&lm_generation, memory_order_relaxed), true);
+    slot = slot_find_locked(atomic_load_explicit(&lm_site_generation, memory_order_relaxed), true);
   lm_require(slot < LM_GENERATION_SLOTS);
   slot_used[slot] = true;
-  atomic_store_explicit(&lm_generation_in[slot], generation, memory_order_relaxed);
+  atomic_store_explicit(&lm_site_generations[slot], generation, memory_order_relaxed);
   return slot;
 }
 
-uint32_t lm_generation_slot(uint64_t generation) {
+uint32_t lm_site_generation_slot(uint64_t generation) {
   lm_lock_take(&slots_lock);
   uint32_t slot = slot_find_locked(generation, true);
   if (slot == LM_GENERATION_SLOTS) slot = slot_take_locked(generation);

@@ -1,6 +1,6 @@
 /* site.h - call-sites and tags, interned; and tokens, which name a site and a generation.
  *
- * token = SLOW(1) | generation slot (11) | site index (20), site indices from 2, so that 0 and 1
+ * token = COUNTED(1) | generation slot (11) | site index (20), site indices from 2, so that 0 and 1
  * mean no live object (pool.h). Generation slots are reused once no live block carries them. */
 #ifndef LM_SITE_H
 #define LM_SITE_H
@@ -10,7 +10,7 @@
 enum { LM_SITE_BITS = 20, LM_GENERATION_SLOTS = 2048, LM_TAG_MAX = 255 };
 
 /* What a site gets under one generation. Two of them, by the parity of the generation: a load
- * writes the other one for every site and then flips lm_generation once. */
+ * writes the other one for every site and then flips lm_site_generation once. */
 typedef struct lm_decision {
   _Atomic(const lm_plan *) plan;
   _Atomic lm_token token;
@@ -21,7 +21,7 @@ struct loam_site {
   lm_decision now[2];
   uint64_t lane; /* with the class, the key of its lanes in threads: engine.h */
   uint32_t index;
-  _Atomic uint32_t counted; /* a plan of the tag reads req.live: tokens carry LM_TOKEN_SLOW */
+  _Atomic uint32_t counted; /* a plan of the tag reads req.live: tokens carry LM_TOKEN_COUNTED */
   _Atomic int64_t *live;    /* see the law below; shared by the sites of the tag */
   uint32_t tag_index;       /* sites of one tag share it */
   _Atomic(loam_handler *) handler; /* of loam_handler_of, or NULL */
@@ -34,12 +34,12 @@ struct loam_site {
 #define LM_LANE_OF(index) (LM_LANE_OF_SITE + (uint64_t)(index)*LM_LANE_STRIDE)
 
 /* Law: *live, and what threads have not told yet (live.h), is the sum of the usable bytes of the
- * tag's live blocks whose token carries LM_TOKEN_SLOW. Every block of a counted tag does
+ * tag's live blocks whose token carries LM_TOKEN_COUNTED. Every block of a counted tag does
  * (engine.c): there it is the tag's live bytes. */
 
 /* Number of the live generation; its low bit picks loam_site.now. Release at the swap, acquire by
  * readers. */
-extern _Atomic uint64_t lm_generation;
+extern _Atomic uint64_t lm_site_generation;
 
 enum { LM_SITE_CHUNK = 256, LM_SITE_FIRST = 2 };
 extern _Atomic(loam_site *) lm_site_chunk[] __attribute__((visibility("hidden")));
@@ -66,44 +66,44 @@ void lm_site_start(void);
 
 /* Marks every site of the tag, those to come as well. False if no block of the tag can be live that
  * was stamped before: the tag was marked, or nobody has got a site of it yet. */
-bool lm_site_count_tag(loam_site *site);
+bool lm_site_begin_counting(loam_site *site);
 
-lm_token lm_token_make(const loam_site *site, uint32_t generation_slot);
-LM_INLINE uint32_t lm_token_site(lm_token t) { return t & ((1u << LM_SITE_BITS) - 1); }
-LM_INLINE uint32_t lm_token_slot(lm_token t) {
+lm_token lm_site_token(const loam_site *site, uint32_t generation_slot);
+LM_INLINE uint32_t lm_site_token_index(lm_token t) { return t & ((1u << LM_SITE_BITS) - 1); }
+LM_INLINE uint32_t lm_site_token_slot(lm_token t) {
   return (t >> LM_SITE_BITS) & (LM_GENERATION_SLOTS - 1);
 }
 /* The site of a token that a block has, or had. */
 LM_INLINE loam_site *lm_site_of(lm_token token) {
-  uint32_t at = lm_token_site(token) - LM_SITE_FIRST;
+  uint32_t at = lm_site_token_index(token) - LM_SITE_FIRST;
   loam_site *chunk = atomic_load_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], memory_order_relaxed);
   return lm_likely(at) ? &chunk[at % LM_SITE_CHUNK] : &lm_site_empty;
 }
 
 /* The token for a block of the site from now on, for one made of it. */
-LM_INLINE lm_token lm_token_stamp(const loam_site *site, lm_token token) {
+LM_INLINE lm_token lm_site_token_now(const loam_site *site, lm_token token) {
   bool counted = atomic_load_explicit(&site->counted, memory_order_relaxed);
-  return counted ? token | LM_TOKEN_SLOW : token & ~LM_TOKEN_SLOW;
+  return counted ? token | LM_TOKEN_COUNTED : token & ~LM_TOKEN_COUNTED;
 }
 
 /* Adds to what is counted for a token, or takes from it. */
-LM_INLINE void lm_site_count_live(lm_token token, int64_t bytes) {
-  if (token & LM_TOKEN_SLOW)
+LM_INLINE void lm_site_add_live(lm_token token, int64_t bytes) {
+  if (token & LM_TOKEN_COUNTED)
     atomic_fetch_add_explicit(lm_site_of(token)->live, bytes, memory_order_relaxed);
 }
 
 /* Slot of a generation, taken at its swap, and back. When slots run out, those that no live block
  * carries are found by walking live memory; if there is none, the newest is used for both. */
-uint32_t lm_generation_slot(uint64_t generation);
-extern _Atomic uint64_t lm_generation_in[] __attribute__((visibility("hidden")));
-LM_INLINE uint64_t lm_generation_of(uint32_t slot) {
-  return atomic_load_explicit(&lm_generation_in[slot], memory_order_relaxed);
+uint32_t lm_site_generation_slot(uint64_t generation);
+extern _Atomic uint64_t lm_site_generations[] __attribute__((visibility("hidden")));
+LM_INLINE uint64_t lm_site_generation_of(uint32_t slot) {
+  return atomic_load_explicit(&lm_site_generations[slot], memory_order_relaxed);
 }
 
 /* Whether something has not been told of since the live generation began; now it has. `told` is 0
  * at first. */
-LM_INLINE bool lm_generation_tells(_Atomic uint64_t *told) {
-  uint64_t now = atomic_load_explicit(&lm_generation, memory_order_relaxed) + 1;
+LM_INLINE bool lm_site_generation_first(_Atomic uint64_t *told) {
+  uint64_t now = atomic_load_explicit(&lm_site_generation, memory_order_relaxed) + 1;
   return atomic_load_explicit(told, memory_order_relaxed) != now &&
          atomic_exchange_explicit(told, now, memory_order_relaxed) != now;
 }

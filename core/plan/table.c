@@ -151,7 +151,7 @@ static void fill_parted(filler *f, unsigned c, size_t lo, size_t hi) {
 }
 
 static void fill_class(filler *f, unsigned c) {
-  size_t lo = lm_class_least(c), hi = lm_class_most(c);
+  size_t lo = lm_class_min_size(c), hi = lm_class_max_size(c);
   if (fill_whole(f, c, lo, hi)) return;
   for (size_t end; lo <= hi; lo = end + 1) {
     end = unit_of(lo) * 16;
@@ -163,15 +163,15 @@ static size_t most_large(unsigned c) { return (size_t)lm_class_slots(c) << LM_SL
 
 static void fill_wide(filler *f, unsigned c) {
   bool small = c < LM_CLASSES, first = c == LM_CLASSES;
-  size_t lo = small ? lm_class_least(c) : first ? LM_SMALL_EAGER + 1 : most_large(c - 1) + 1;
+  size_t lo = small ? lm_class_min_size(c) : first ? LM_SMALL_EAGER + 1 : most_large(c - 1) + 1;
   if (c == LM_CLASS_ALIGNED) return;
   f->table->wide[c - LM_TABLE_CLASSES] = serve_of(f, c, lo,
-                                                  small ? lm_class_most(c) : most_large(c));
+                                                  small ? lm_class_max_size(c) : most_large(c));
 }
 
 static void keep(filler *f) {
   size_t bytes = f->entries * sizeof *f->entry;
-  lm_entry *copy = f->entries > 1 ? lm_own_alloc(bytes) : NULL;
+  lm_entry *copy = f->entries > 1 ? lm_metadata_alloc(bytes) : NULL;
   if (!copy) {
     memset(f->table->at, 0, sizeof f->table->at);
     return;
@@ -206,7 +206,7 @@ void lm_table_fill(lm_table *table, const lm_plan *plan) {
 }
 
 void lm_table_finish(lm_table *table) {
-  if (table->entry != &lm_table_decide) lm_own_free((void *)(uintptr_t)table->entry);
+  if (table->entry != &lm_table_decide) lm_metadata_free((void *)(uintptr_t)table->entry);
 }
 
 static bool is_right(const lm_serve *s, size_t size, const lm_plan *plan) {
@@ -218,7 +218,7 @@ static bool is_right(const lm_serve *s, size_t size, const lm_plan *plan) {
 
 static bool is_wide_right(const lm_serve *s, unsigned c, const lm_plan *plan) {
   if (!s->bin || s->bin == LM_BIN_ASKS) return !s->bin || s->node < plan->nodes;
-  size_t usable = c < LM_CLASSES ? lm_class_most(c) : 0;
+  size_t usable = c < LM_CLASSES ? lm_class_max_size(c) : 0;
   return s->units * (size_t)16 >= usable && !s->units == !usable &&
          bin_in_table(lm_strategy_at(s->strategy), c) == s->bin;
 }

@@ -7,7 +7,7 @@
 #include "heap/pool.h"
 
 void lm_json_finish(lm_json *json) {
-  lm_own_free(json->text);
+  lm_metadata_free(json->text);
   *json = (lm_json){ 0 };
 }
 
@@ -17,7 +17,7 @@ static bool reserve(lm_json *json, size_t more) {
   if (needed <= json->capacity) return true;
   size_t capacity = json->capacity ? json->capacity : 256;
   while (capacity < needed) capacity *= 2;
-  char *text = lm_own_realloc(json->text, capacity);
+  char *text = lm_metadata_realloc(json->text, capacity);
   if (!text) {
     json->failed = true;
     return false;

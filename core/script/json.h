@@ -1,4 +1,4 @@
-/* json.h - text that grows, and JSON written into it; memory from lm_own_alloc alone.
+/* json.h - text that grows, and JSON written into it; memory from lm_metadata_alloc alone.
  *
  *   lm_json out = { 0 };
  *   lm_json_open(&out, NULL, '{');

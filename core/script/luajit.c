@@ -27,7 +27,7 @@ _Atomic(const lm_luajit *) lm_luajit_api;
 static loam_status find_functions(void *library, lm_luajit *api) {
 #define FIND(name)                                                       \
   if (!(api->name##_ = (__typeof__(api->name##_))dlsym(library, #name))) \
-    return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT 2.1: " LIBRARY " has no " #name);
+    return lm_error(LOAM_EUNSUPPORTED, "policies need LuaJIT 2.1: " LIBRARY " has no " #name);
   LM_LUAJIT_LIST(FIND)
 #undef FIND
   return LOAM_OK;
@@ -88,9 +88,9 @@ static void note_parts(void *library) {
 }
 
 /* They come back from the file when they are touched. If it is refused, they stay. */
-void lm_luajit_rest(void) {
+void lm_luajit_evict(void) {
   for (uint32_t i = 0; i < resident.n; i++)
-    (void)lm_sys_rest((void *)resident.at[i].from, resident.at[i].to - resident.at[i].from);
+    (void)lm_sys_evict_file((void *)resident.at[i].from, resident.at[i].to - resident.at[i].from);
 }
 
 static loam_status open_library(void **out) {
@@ -98,11 +98,11 @@ static loam_status open_library(void **out) {
   int apart = dlsym(RTLD_DEFAULT, "lua_newstate") ? APART : 0;
   void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_LOCAL | apart);
   if (!library)
-    return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT (Debian package libluajit-5.1-2): %s",
-                   dlerror());
+    return lm_error(LOAM_EUNSUPPORTED, "policies need LuaJIT (Debian package libluajit-5.1-2): %s",
+                    dlerror());
   if (apart && is_unwinder_split(library))
-    return lm_fail(LOAM_EUNSUPPORTED, "policies need LuaJIT, which cannot raise errors in a "
-                                      "program that has both another Lua and libunwind");
+    return lm_error(LOAM_EUNSUPPORTED, "policies need LuaJIT, which cannot raise errors in a "
+                                       "program that has both another Lua and libunwind");
   if (!was_there) note_parts(library);
   void *power = dlsym(library, "pow");
   atomic_store_explicit(&lm_plan_power, (lm_power_fn *)power, memory_order_relaxed);
@@ -115,12 +115,12 @@ loam_status lm_luajit_open(void) {
   if (atomic_load_explicit(&lm_luajit_api, memory_order_acquire)) return LOAM_OK;
   loam_status status = open_library(&library);
   if (status != LOAM_OK) return status;
-  lm_luajit *api = lm_own_alloc(sizeof *api);
-  if (!api) return lm_fail(LOAM_ENOMEM, "no memory to open LuaJIT");
+  lm_luajit *api = lm_metadata_alloc(sizeof *api);
+  if (!api) return lm_error(LOAM_ENOMEM, "no memory to open LuaJIT");
   status = find_functions(library, api);
   const lm_luajit *none = NULL;
   /* Two threads may come here at once; both found the same functions, one table stays. */
   if (status != LOAM_OK || !atomic_compare_exchange_strong(&lm_luajit_api, &none, api))
-    lm_own_free(api);
+    lm_metadata_free(api);
   return status;
 }

@@ -4,7 +4,7 @@
  * ours or ours of its, and Debian's static library cannot be put into a shared one. So each
  * function is found by name in the library's own scope, and the names below mean that table. Who
  * includes this file calls lm_luajit_open() before anything else of it. In the command, which is no
- * host, LuaJIT is linked where that can be had (linked.c). */
+ * host, LuaJIT is linked where that can be had (luajit_linked.c). */
 #ifndef LM_LUAJIT_H
 #define LM_LUAJIT_H
 
@@ -43,7 +43,7 @@ bool lm_luajit_is_found(void);
 
 /* Nothing of the library is wanted for a while: its pages, which are a file's, need not be resident
  * meanwhile. Others may be at work in it all the same. */
-void lm_luajit_rest(void);
+void lm_luajit_evict(void);
 
 /* Release once the table is whole; the acquire is lm_luajit_open's. */
 extern _Atomic(const lm_luajit *) lm_luajit_api;
@@ -52,7 +52,7 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
   return atomic_load_explicit(&lm_luajit_api, memory_order_relaxed);
 }
 
-/* linked.c has to say the functions themselves. */
+/* luajit_linked.c has to say the functions themselves. */
 #ifndef LM_LUAJIT_LINKED
 #define luaL_error (lm_luajit_get()->luaL_error_)
 #define luaL_loadbufferx (lm_luajit_get()->luaL_loadbufferx_)

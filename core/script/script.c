@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "heap/pool.h"
+#include "os/cold_code.h"
 #include "os/error.h"
-#include "os/seldom.h"
-#include "script/seam.h"
+#include "script/core_module.h"
 
 static void push_driver(lua_State *L, const char *function) {
   lua_getfield(L, LUA_REGISTRYINDEX, "loam.driver");
@@ -22,10 +22,10 @@ static void push_driver(lua_State *L, const char *function) {
 static loam_status answered(lua_State *L) {
   if (lua_toboolean(L, -2)) return LOAM_OK;
   const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : NULL;
-  return lm_fail(LOAM_EPOLICY, "%s", words ? words : "no reason given");
+  return lm_error(LOAM_EPOLICY, "%s", words ? words : "no reason given");
 }
 
-bool lm_script_ready(void) { return lm_luajit_is_found(); }
+bool lm_script_is_available(void) { return lm_luajit_is_found(); }
 
 /* ---- open ---- */
 
@@ -55,18 +55,18 @@ static loam_status open_policy(lua_State *L, void *arg) {
   return status;
 }
 
-static loam_status open_state(lm_script *script, const lm_limits *limits) {
+static loam_status open_state(lm_script *script, const lm_script_limits *limits) {
   loam_status status = lm_vm_open(&script->vm, script->file, script->text, limits);
-  return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_seam_open, script) : status;
+  return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_core_module_open, script) : status;
 }
 
 /* Without a state; NULL: no memory. */
 static lm_script *alloc(const char *name, const char *text, size_t length) {
-  lm_script *script = lm_own_alloc(sizeof *script);
-  char *copy = script ? lm_own_alloc(length + 1) : NULL;
+  lm_script *script = lm_metadata_alloc(sizeof *script);
+  char *copy = script ? lm_metadata_alloc(length + 1) : NULL;
   if (!copy) {
-    lm_own_free(script);
-    lm_fail(LOAM_ENOMEM, "%s: no memory to load it", name);
+    lm_metadata_free(script);
+    lm_error(LOAM_ENOMEM, "%s: no memory to load it", name);
     return NULL;
   }
   memcpy(copy, text, length);
@@ -77,8 +77,8 @@ static lm_script *alloc(const char *name, const char *text, size_t length) {
 }
 
 /* A state with the driver in it, which has not seen the policy yet. */
-static loam_status make(const char *name, const char *text, size_t length, const lm_limits *limits,
-                        bool host, lm_script **out) {
+static loam_status make(const char *name, const char *text, size_t length,
+                        const lm_script_limits *limits, bool host, lm_script **out) {
   *out = NULL;
   lm_script *script = alloc(name, text, length);
   if (!script) return LOAM_ENOMEM;
@@ -90,7 +90,7 @@ static loam_status make(const char *name, const char *text, size_t length, const
 }
 
 loam_status lm_script_open(const char *name, const char *text, size_t length,
-                           const lm_limits *limits, lm_script **out) {
+                           const lm_script_limits *limits, lm_script **out) {
   lm_script *script;
   *out = NULL;
   loam_status status = make(name, text, length, limits, true, &script);
@@ -101,19 +101,20 @@ loam_status lm_script_open(const char *name, const char *text, size_t length,
   return status;
 }
 
-static loam_status check(lm_script *script, char carried[LM_CARRY_TEXT]) {
+static loam_status check(lm_script *script, char carried[LM_PLAN_TEXT_SIZE]) {
   const lm_plan *plan;
   loam_status status = lm_vm_call(&script->vm, "running the file", open_policy, script);
   if (status == LOAM_OK) status = lm_script_vet(script);
   if (status == LOAM_OK) status = lm_script_plan(script, &(loam_where){ .tag = "" }, &plan);
   if (status != LOAM_OK) return status;
-  if (!script->only || !lm_carry_write(script->only, script->policy, script->applies_live, carried))
+  if (!script->only ||
+      !lm_plan_text_write(script->only, script->policy, script->applies_live, carried))
     *carried = 0;
   return LOAM_OK;
 }
 
 loam_status lm_script_check(const char *name, const char *text, size_t length,
-                            const lm_limits *limits, char carried[LM_CARRY_TEXT]) {
+                            const lm_script_limits *limits, char carried[LM_PLAN_TEXT_SIZE]) {
   lm_script *script;
   loam_status status = make(name, text, length, limits, false, &script);
   if (status == LOAM_OK) status = check(script, carried);
@@ -122,19 +123,19 @@ loam_status lm_script_check(const char *name, const char *text, size_t length,
 }
 
 static bool take_carried(lm_script *script, const char *carried) {
-  lm_carried *c = lm_own_alloc(sizeof *c);
-  bool taken = c && lm_carry_read(carried, c);
+  lm_plan_text *c = lm_metadata_alloc(sizeof *c);
+  bool taken = c && lm_plan_text_read(carried, c);
   if (taken) {
     memcpy(script->policy, c->policy, sizeof script->policy);
     script->applies_live = c->applies_live;
-    script->only = lm_seam_plan(script, c->image, c->size);
+    script->only = lm_core_module_plan(script, c->image, c->size);
   }
-  lm_own_free(c);
+  lm_metadata_free(c);
   return taken && script->only;
 }
 
-lm_script *lm_script_carried(const char *name, const char *text, size_t length,
-                             const lm_limits *limits, const char *carried) {
+lm_script *lm_script_from_plan_text(const char *name, const char *text, size_t length,
+                                    const lm_script_limits *limits, const char *carried) {
   lm_script *script = alloc(name, text, length);
   if (!script) return NULL;
   script->host = true;
@@ -144,19 +145,19 @@ lm_script *lm_script_carried(const char *name, const char *text, size_t length,
   return NULL;
 }
 
-void lm_script_rest(lm_script *script) {
-  if (lm_script_rests(script)) return;
+void lm_script_suspend(lm_script *script) {
+  if (lm_script_is_suspended(script)) return;
   lm_vm_close(&script->vm);
-  lm_luajit_rest();
-  lm_seldom_rest();
+  lm_luajit_evict();
+  lm_cold_code_evict();
 }
 
-bool lm_script_rests(const lm_script *script) { return !script->vm.L; }
+bool lm_script_is_suspended(const lm_script *script) { return !script->vm.L; }
 
-bool lm_script_is_done(const lm_script *script) { return script->only; }
+bool lm_script_has_one_plan(const lm_script *script) { return script->only; }
 
 static loam_status wake(lm_script *script) {
-  lm_limits limits = script->vm.limits;
+  lm_script_limits limits = script->vm.limits;
   loam_status status = open_state(script, &limits);
   if (status == LOAM_OK) status = lm_vm_call(&script->vm, "running the file", open_policy, script);
   if (status != LOAM_OK) lm_vm_close(&script->vm);
@@ -166,15 +167,15 @@ static loam_status wake(lm_script *script) {
 void lm_script_close(lm_script *script) {
   if (!script) return;
   lm_vm_close(&script->vm);
-  lm_seam_close(script);
-  lm_own_free(script->text);
-  lm_own_free(script);
+  lm_core_module_close(script);
+  lm_metadata_free(script->text);
+  lm_metadata_free(script);
 }
 
 const char *lm_script_name(const lm_script *script) { return script->policy; }
 bool lm_script_applies_live(const lm_script *script) { return script->applies_live; }
 
-void lm_script_mark(const lm_script *script, uint8_t *used, uint32_t n) {
+void lm_script_mark_used(const lm_script *script, uint8_t *used, uint32_t n) {
   for (uint32_t i = 0; i < script->slots; i++) {
     const lm_plan *plan = script->plan[i];
     for (uint32_t k = 0; plan && k < plan->chains; k++)
@@ -220,9 +221,9 @@ loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_
   loam_status status = LOAM_OK;
   *out = script->only;
   if (*out) return status;
-  if (lm_script_rests(script) && (status = wake(script)) != LOAM_OK) return status;
+  if (lm_script_is_suspended(script) && (status = wake(script)) != LOAM_OK) return status;
   snprintf(step, sizeof step, "compiling tag %s",
-           lm_quote(tag, sizeof tag, where->tag ? where->tag : ""));
+           lm_error_quote(tag, sizeof tag, where->tag ? where->tag : ""));
   status = lm_vm_call(&script->vm, step, plan_site, &a);
   if (status != LOAM_OK) return status;
   *out = a.plan;
@@ -296,7 +297,7 @@ static void answer_excess(lm_script *script, const char *query) {
 }
 
 loam_status lm_script_inspect(const char *name, const char *text, size_t length, const char *query,
-                              const lm_limits *limits, loam_write_fn write, void *ctx) {
+                              const lm_script_limits *limits, loam_write_fn write, void *ctx) {
   lm_script *script;
   loam_status status = make(name, text, length, limits, false, &script);
   if (status != LOAM_OK) return status;
@@ -308,7 +309,7 @@ loam_status lm_script_inspect(const char *name, const char *text, size_t length,
     answer_excess(script, query);
     status = LOAM_OK;
   }
-  if (status == LOAM_OK) lm_seam_flush(script);
+  if (status == LOAM_OK) lm_core_module_flush(script);
   lm_script_close(script);
   return status;
 }

@@ -1,8 +1,8 @@
 /* vm.c - a Lua state that cannot hurt its host.
  *
- * Memory: the state has a heap of its own (heap.h), counted; past the cap of a step an allocation
- * is refused, which Lua raises as "not enough memory". A state that was refused memory is unusable
- * until its garbage is collected, so that is done before anything else.
+ * Memory: the state has a heap of its own (vm_alloc.h), counted; past the cap of a step an
+ * allocation is refused, which Lua raises as "not enough memory". A state that was refused memory
+ * is unusable until its garbage is collected, so that is done before anything else.
  *
  * Time: a hook runs every HOOK_EVERY instructions. That few, since one call of a C function counts
  * as one instruction and may take milliseconds on a large table. The clock on the wall decides
@@ -50,7 +50,7 @@ static int line_of(lua_State *L) {
 
 static void watch(lua_State *L, lua_Debug *ar);
 
-static void exceed(lm_vm *vm, lm_excess what) {
+static void exceed(lm_vm *vm, lm_vm_excess what) {
   if (vm->excess) return;
   vm->excess = what;
   vm->cap += SLACK;
@@ -81,7 +81,7 @@ static void watch(lua_State *L, lua_Debug *ar) {
   vm->instructions += HOOK_EVERY;
   if (!vm->excess && is_out_of_time(vm)) {
     vm->line = line_of(L);
-    exceed(vm, LM_OVER_TIME);
+    exceed(vm, LM_VM_OVER_TIME);
   }
   if (vm->excess) luaL_error(L, "loam-budget: %s", vm->step);
   if (vm->used > vm->paced) pace(vm);
@@ -94,16 +94,16 @@ static void watch(lua_State *L, lua_Debug *ar) {
 static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
   lm_vm *vm = ud;
   if (!size) {
-    if (old) lm_heap_put(&vm->heap, old, old_size);
+    if (old) lm_vm_alloc_put(&vm->heap, old, old_size);
     vm->used -= old_size;
     return NULL;
   }
   if (size > old_size && size - old_size > vm->cap - vm->used) {
-    exceed(vm, LM_OVER_BYTES);
+    exceed(vm, LM_VM_OVER_BYTES);
     return NULL;
   }
-  void *block = old ? lm_heap_resize(&vm->heap, old, old_size, size)
-                    : lm_heap_take(&vm->heap, size);
+  void *block = old ? lm_vm_alloc_resize(&vm->heap, old, old_size, size)
+                    : lm_vm_alloc_take(&vm->heap, size);
   if (!block) return size <= old_size ? old : NULL;
   vm->used += size - old_size;
   return block;
@@ -129,14 +129,15 @@ static loam_status open_libraries(lua_State *L, void *arg) {
   return LOAM_OK;
 }
 
-loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_limits *limits) {
+loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text,
+                       const lm_script_limits *limits) {
   loam_status status = lm_luajit_open();
   if (status != LOAM_OK) return status;
   *vm = (lm_vm){ .name = name, .text = text, .limits = *limits, .cap = SIZE_MAX };
   vm->L = lua_newstate(allocate, vm);
   if (!vm->L) {
-    lm_heap_end(&vm->heap);
-    return lm_fail(LOAM_ENOMEM, "%s: no memory for a Lua state", name);
+    lm_vm_alloc_end(&vm->heap);
+    return lm_error(LOAM_ENOMEM, "%s: no memory for a Lua state", name);
   }
   lua_atpanic(vm->L, panic);
   status = lm_vm_setup(vm, open_libraries, NULL);
@@ -148,7 +149,7 @@ loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_l
  * open in it, no code was compiled. */
 void lm_vm_close(lm_vm *vm) {
   if (!vm->L) return;
-  lm_heap_end(&vm->heap);
+  lm_vm_alloc_end(&vm->heap);
   vm->L = NULL;
 }
 
@@ -168,7 +169,7 @@ void lm_vm_step(lm_vm *vm, const char *step) {
 }
 
 void lm_vm_excess_text(const lm_vm *vm, char *buffer, size_t size) {
-  if (vm->excess == LM_OVER_TIME)
+  if (vm->excess == LM_VM_OVER_TIME)
     snprintf(buffer, size, "%s took more than %u ms", vm->step, vm->limits.step_ms);
   else
     snprintf(buffer, size, "%s needed more than %zu KiB of memory", vm->step,
@@ -191,19 +192,19 @@ static loam_status fail_excess(const lm_vm *vm) {
   lm_vm_excess_source(vm, source, sizeof source);
   if (vm->line > 0) snprintf(at, sizeof at, ":%d", vm->line);
   if (*source) snprintf(shown, sizeof shown, "\n%5d | %s", vm->line, source);
-  return lm_fail(LOAM_EBUDGET, "%s%s: budget: %s%s\n  hint: %s", vm->name, at, text, shown,
-                 lm_vm_excess_hint);
+  return lm_error(LOAM_EBUDGET, "%s%s: budget: %s%s\n  hint: %s", vm->name, at, text, shown,
+                  lm_vm_excess_hint);
 }
 
 /* A message is a string or nothing is known of it: tostring could run the policy's code. */
 static loam_status fail_raised(lm_vm *vm, int rc) {
   if (rc == LUA_ERRMEM)
-    return lm_fail(LOAM_ENOMEM, "%s: no memory left for %s", vm->name, vm->step);
+    return lm_error(LOAM_ENOMEM, "%s: no memory left for %s", vm->name, vm->step);
   int type = lua_type(vm->L, -1);
   if (type != LUA_TSTRING)
-    return lm_fail(LOAM_EPOLICY, "%s: internal error: %s raised a %s", vm->name, vm->step,
-                   lua_typename(vm->L, type));
-  return lm_fail(LOAM_EPOLICY, "%s: internal error: %s", vm->name, lua_tolstring(vm->L, -1, NULL));
+    return lm_error(LOAM_EPOLICY, "%s: internal error: %s raised a %s", vm->name, vm->step,
+                    lua_typename(vm->L, type));
+  return lm_error(LOAM_EPOLICY, "%s: internal error: %s", vm->name, lua_tolstring(vm->L, -1, NULL));
 }
 
 typedef struct vm_call {
@@ -221,9 +222,9 @@ static int run_body(lua_State *L) {
 
 /* Protected; and loam's own allocations below it never come back to a policy. */
 static int run_inside(lm_vm *vm, lua_CFunction f, void *arg) {
-  lm_thread *self = lm_thread_go_inside();
+  lm_thread *self = lm_thread_inside_begin();
   int rc = lua_cpcall(vm->L, f, arg);
-  lm_thread_come_out(self);
+  lm_thread_inside_end(self);
   return rc;
 }
 
@@ -261,7 +262,7 @@ loam_status lm_vm_setup(lm_vm *vm, lm_vm_body body, void *arg) {
 loam_status lm_vm_call(lm_vm *vm, const char *step, lm_vm_body body, void *arg) {
   vm_call call = { body, arg, LOAM_OK };
   if (vm->used > vm->base + LIFETIME_STEPS / 2 * vm->limits.step_bytes) collect(vm);
-  vm->excess = LM_WITHIN;
+  vm->excess = LM_VM_WITHIN;
   vm->step[0] = 0;
   lm_vm_step(vm, step);
   int rc = run_inside(vm, run_body, &call);

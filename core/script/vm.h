@@ -6,33 +6,34 @@
 #ifndef LM_VM_H
 #define LM_VM_H
 
-#include "script/heap.h"
 #include "script/luajit.h"
 #include "script/script.h"
+#include "script/vm_alloc.h"
 
-typedef enum lm_excess { LM_WITHIN, LM_OVER_TIME, LM_OVER_BYTES } lm_excess;
+typedef enum lm_vm_excess { LM_VM_WITHIN, LM_VM_OVER_TIME, LM_VM_OVER_BYTES } lm_vm_excess;
 
 /* Law: used is the sum of the sizes of all blocks the state holds; used <= cap while a step runs,
  *      except for LM_VM_SLACK once the budget is exceeded (an error message needs some room). */
 typedef struct lm_vm {
   lua_State *L;
-  lm_heap heap;
+  lm_vm_alloc heap;
   const char *name, *text; /* of the policy, for messages; the owner's */
-  lm_limits limits;
+  lm_script_limits limits;
   size_t base;      /* what the trusted modules hold */
   size_t used, cap; /* SIZE_MAX: no step runs */
   size_t noticed;   /* above this the hook remembers the line, for the error */
   size_t paced;     /* above this it sets anew when garbage is looked for */
   int64_t began_ns, began_cpu_ns;
   uint64_t instructions;
-  lm_excess excess; /* latched until the next call */
-  int line;         /* of the policy, where the budget went; 0 not known */
-  char step[160];   /* what is being done, in words */
+  lm_vm_excess excess; /* latched until the next call */
+  int line;            /* of the policy, where the budget went; 0 not known */
+  char step[160];      /* what is being done, in words */
 } lm_vm;
 
 /* Makes a state that holds the standard libraries and nothing of ours yet. `vm` must stay where it
  * is until closed. */
-loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text, const lm_limits *limits);
+loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text,
+                       const lm_script_limits *limits);
 void lm_vm_close(lm_vm *vm); /* a zeroed one, too */
 
 typedef loam_status (*lm_vm_body)(lua_State *L, void *arg);

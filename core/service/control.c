@@ -24,7 +24,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "device/cache.h"
+#include "device/device_pool.h"
 #include "device/pinned.h"
 #include "heap/age.h"
 #include "heap/pool.h"
@@ -98,23 +98,23 @@ static LM_SPARSE char lines[CLIENTS][LM_CONTROL_LINE];
 
 /* Inside, so that nothing done here asks for a new site, which could want this lock. */
 static void enter(void) {
-  (void)lm_thread_go_inside();
+  (void)lm_thread_inside_begin();
   pthread_mutex_lock(&lock);
 }
 
 static void leave(void) {
   pthread_mutex_unlock(&lock);
-  lm_thread_come_out(lm_self);
+  lm_thread_inside_end(lm_thread_self);
 }
 
 /* False if the thread cannot be told: there is none, or the host has closed the bell. */
 static bool ring(void) {
   int before = errno;
   lm_lock_take(&bell_lock);
-  lm_sys_calm();
+  lm_sys_cancel_off();
   bool told = lm_descriptor_is_ours(&bell[1]);
   if (told) (void)send(bell[1].fd, "", 1, MSG_NOSIGNAL); /* a full one rings as well */
-  lm_sys_calm_end();
+  lm_sys_cancel_restore();
   lm_lock_drop(&bell_lock);
   errno = before;
   return told;
@@ -142,7 +142,7 @@ static void close_bell_locked(void) {
 /* ---- the socket ---- */
 
 static loam_status fail_path(const char *path) {
-  return lm_fail(LOAM_EIO, "control socket: %s: %s", path, strerrordesc_np(errno));
+  return lm_error(LOAM_EIO, "control socket: %s: %s", path, strerrordesc_np(errno));
 }
 
 /* Ours alone, or others could put sockets in our hosts' places. */
@@ -155,8 +155,8 @@ static loam_status make_directory(const char *dir) {
   }
   if (lstat(dir, &st)) return fail_path(dir);
   if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 022)
-    return lm_fail(LOAM_EIO, "control socket: %s: is not a directory that only user %u can write",
-                   dir, (unsigned)geteuid());
+    return lm_error(LOAM_EIO, "control socket: %s: is not a directory that only user %u can write",
+                    dir, (unsigned)geteuid());
   return LOAM_OK;
 }
 
@@ -179,9 +179,9 @@ static loam_status bind_at(int fd, const struct sockaddr_un *address) {
   const char *path = address->sun_path;
   if (bind(fd, (const struct sockaddr *)address, sizeof *address)) {
     if (errno != EADDRINUSE) return fail_path(path);
-    if (!is_socket(path)) return lm_fail(LOAM_EIO, "control socket: %s: is no socket", path);
+    if (!is_socket(path)) return lm_error(LOAM_EIO, "control socket: %s: is no socket", path);
     if (!is_stale(address))
-      return lm_fail(LOAM_EIO, "control socket: %s: another host has it", path);
+      return lm_error(LOAM_EIO, "control socket: %s: another host has it", path);
     if (unlink(path) || bind(fd, (const struct sockaddr *)address, sizeof *address))
       return fail_path(path);
   }
@@ -198,7 +198,7 @@ static loam_status open_socket_locked(void) {
   if (status != LOAM_OK) return status;
   int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%d.sock", directory, getpid());
   if (n < 0 || (size_t)n >= sizeof address.sun_path)
-    return lm_fail(LOAM_EIO, "control socket: %s: too long for a socket", directory);
+    return lm_error(LOAM_EIO, "control socket: %s: too long for a socket", directory);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return fail_path(address.sun_path);
   status = bind_at(fd, &address);
@@ -259,7 +259,7 @@ static void accept_client(void) {
   int error = fd < 0 ? errno : 0;
   if (fd >= 0 && c && is_same_user(fd)) {
     c->link = lm_descriptor_keep(fd);
-    c->given = LM_NO_DESCRIPTOR;
+    c->given = LM_DESCRIPTOR_NONE;
     c->is_here = c->link.fd >= 0;
     delay_deadline(c);
   } else if (fd >= 0) {
@@ -305,7 +305,7 @@ static void answer_line(client *c, char *end) {
   *end = 0;
   if (end > line_of(c) && end[-1] == '\r') end[-1] = 0;
   int given = -1;
-  lm_control_answer(line_of(c), &c->answer, &given);
+  lm_control_reply(line_of(c), &c->answer, &given);
   enter();
   c->given = lm_descriptor_keep(given);
   leave();
@@ -344,7 +344,7 @@ static void begin_applying(void) {
     lm_rebalance_cancel();
     atomic_store(&wants_applying, true);
   } else if (!lm_policy_is_followed()) {
-    lm_rebalance_unapply(); /* another policy came in between */
+    lm_rebalance_cancel_applied(); /* another policy came in between */
   }
 }
 
@@ -352,10 +352,10 @@ static void tell_moved(void) {
   loam_progress moved;
   uint64_t number;
   lm_rebalance_get(&moved, &number);
-  lm_event(LOAM_EVENT_MOVED, atomic_load(&lm_generation), NULL,
-           "live memory: %llu bytes moved, %llu were right, %llu refused",
-           (unsigned long long)moved.moved, (unsigned long long)moved.right,
-           (unsigned long long)moved.refused);
+  lm_error_event(LOAM_EVENT_MOVED, atomic_load(&lm_site_generation), NULL,
+                 "live memory: %llu bytes moved, %llu were right, %llu refused",
+                 (unsigned long long)moved.moved, (unsigned long long)moved.right,
+                 (unsigned long long)moved.refused);
 }
 
 /* A step of moving live memory; job_ns: when the next may be, -1: there is no job. */
@@ -370,9 +370,9 @@ static void move_memory(void) {
 }
 
 static void keep_gauges(void) {
-  if (!lm_numa_is_wanted() || lm_sys_clock_ns() < gauge_ns) return;
-  lm_numa_keep();
-  gauge_ns = lm_sys_clock_ns() + LM_NUMA_KEEP_MS * 1000000ll;
+  if (!lm_numa_free_is_wanted() || lm_sys_clock_ns() < gauge_ns) return;
+  lm_numa_free_refresh();
+  gauge_ns = lm_sys_clock_ns() + LM_NUMA_REFRESH_MS * 1000000ll;
 }
 
 /* Dates large blocks (age.h). */
@@ -414,7 +414,7 @@ static void tick(void) {
   if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
   lm_sweep_decay();
   bool more = lm_policy_decay();
-  more |= lm_cache_decay();
+  more |= lm_device_pool_decay();
   more |= lm_pinned_decay();
   if (more) lm_decay_stir();
   tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
@@ -424,7 +424,7 @@ static int until_tick_ms(int timeout_ms) {
   int64_t now = lm_sys_clock_ns();
   if (job_ns >= 0) timeout_ms = sooner(timeout_ms, (job_ns - now + 999999) / 1000000);
   if (!lm_age_is_idle()) timeout_ms = sooner(timeout_ms, (round_ns - now) / 1000000 + 1);
-  if (lm_numa_is_wanted()) timeout_ms = sooner(timeout_ms, (gauge_ns - now) / 1000000 + 1);
+  if (lm_numa_free_is_wanted()) timeout_ms = sooner(timeout_ms, (gauge_ns - now) / 1000000 + 1);
   if (atomic_load(&wants_applying)) timeout_ms = sooner(timeout_ms, 1);
   if (atomic_load(&is_headless)) timeout_ms = sooner(timeout_ms, COUNT_MS);
   if (lm_decay_is_asleep()) return timeout_ms;
@@ -457,16 +457,17 @@ static loam_status tell_failure(loam_status status) {
   char words[512];
   if (status == LOAM_OK) return status;
   snprintf(words, sizeof words, "%s", loam_error());
-  lm_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", words);
-  return lm_fail(status, "%s", words);
+  lm_error_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", words);
+  return lm_error(status, "%s", words);
 }
 
-/* From here on threads are wary, and so meet lm_control_revive, until the service is back. */
+/* From here on threads are wary, and so meet lm_control_wake_if_asleep, until the service is back.
+ * */
 static void fall_asleep(void) {
   atomic_store(&alone_ns, lm_sys_clock_ns());
   atomic_store_explicit(&calls_alone, 0, memory_order_relaxed);
   atomic_store(&lm_control_asleep, true);
-  lm_thread_raise(LM_WARY_ALONE);
+  lm_thread_set_slow_all(LM_SLOW_UNSERVED);
 }
 
 static void be_robbed_locked(void) {
@@ -480,7 +481,7 @@ static bool lose_locked(void) {
   bool is_hidden = listener.fd >= 0 && !lm_descriptor_is_ours(&listener);
   if (is_deaf) close_bell_locked();
   if (is_hidden && owner == getpid()) unlink(socket_path);
-  if (is_hidden) listener = LM_NO_DESCRIPTOR;
+  if (is_hidden) listener = LM_DESCRIPTOR_NONE;
   return is_deaf || is_hidden;
 }
 
@@ -525,7 +526,7 @@ static void end_moving(void) {
 
 static void shut_down(void) {
   if (job_ns >= 0) end_moving();
-  lm_numa_unkeep();
+  lm_numa_free_pause();
   for (int i = 0; i < CLIENTS; i++)
     if (clients[i].is_here) hang_up(&clients[i]);
   enter();
@@ -578,7 +579,7 @@ static loam_status start_thread_locked(void) {
   }
   close_bell_locked();
   close_socket_locked();
-  return lm_fail(LOAM_EIO, "no service thread: %s", strerrordesc_np(error));
+  return lm_error(LOAM_EIO, "no service thread: %s", strerrordesc_np(error));
 }
 
 /* ---- fork ---- */
@@ -614,7 +615,7 @@ static void drop_service(void) {
   close_bell_locked();
   is_running = is_robbed = false;
   job_ns = -1;
-  lm_numa_unkeep();
+  lm_numa_free_pause();
 }
 
 /* The child keeps what is wanted and drops what served it. */
@@ -632,10 +633,11 @@ static void fork_child(void) {
 
 static void hook(void) {
   static const lm_thread_hooks hooks = { leave_thread, fork_prepare, fork_parent, fork_child };
-  lm_own_free(lm_own_alloc(1)); /* memory's hooks are registered by now, so a child may free */
-  lm_thread_hook(&hooks);
-  lm_thread_leaf(&bell_lock);
-  lm_decay_wake_by(ring_for_decay);
+  lm_metadata_free(
+      lm_metadata_alloc(1)); /* memory's hooks are registered by now, so a child may free */
+  lm_thread_add_hooks(&hooks);
+  lm_thread_add_fork_lock(&bell_lock);
+  lm_decay_set_wake(ring_for_decay);
 }
 
 static void hook_once(void) {
@@ -682,7 +684,7 @@ loam_status lm_control_start(const char *dir, bool socket) {
 /* False: it was not asleep. */
 static bool awake_locked(void) {
   if (!atomic_exchange(&lm_control_asleep, false)) return false;
-  lm_thread_lower(LM_WARY_ALONE);
+  lm_thread_clear_slow_all(LM_SLOW_UNSERVED);
   return true;
 }
 
@@ -715,9 +717,9 @@ loam_status lm_control_watch(const char *path) {
   char buffer[PATH_MAX];
   lm_watch *opened = NULL;
   if (path && strlen(path) >= sizeof followed)
-    return lm_fail(LOAM_EINVAL, "a path of %zu bytes", strlen(path));
+    return lm_error(LOAM_EINVAL, "a path of %zu bytes", strlen(path));
   if (path) {
-    path = lm_policy_absolute(path, buffer, sizeof buffer);
+    path = lm_policy_file_absolute(path, buffer, sizeof buffer);
     loam_status status = lm_watch_open(path, &opened);
     if (status != LOAM_OK) return status;
   }
@@ -739,7 +741,7 @@ bool lm_control_is_open(void) {
 void lm_control_apply(bool wanted) {
   if (!wanted) {
     atomic_store(&wants_applying, false);
-    if (atomic_load(&has_applied)) lm_rebalance_unapply();
+    if (atomic_load(&has_applied)) lm_rebalance_cancel_applied();
     return;
   }
   hook_once();
@@ -789,9 +791,9 @@ void lm_control_wake(void) {
   int before = errno;
   const lm_thread *self = lm_thread_get();
   if (self && !self->inside && !self->dying && !is_service && is_rested()) {
-    lm_sys_calm();
+    lm_sys_cancel_off();
     wake();
-    lm_sys_calm_end();
+    lm_sys_cancel_restore();
   }
   errno = before;
 }

@@ -3,8 +3,8 @@
  *
  * The socket is DIR/PID.sock, for processes of the same user. A request is one line: `ping`,
  * `status`, `stats`, `reload`, `reload PATH`, `share KEY OFFSET` or `device BASE KEY ADDRESS`; the
- * answer is one JSON object, with a descriptor where a block is shared (lend.h, export.h), then the
- * end. */
+ * answer is one JSON object, with a descriptor where a block is shared (share_export.h,
+ * device_export.h), then the end. */
 #ifndef LM_CONTROL_H
 #define LM_CONTROL_H
 
@@ -37,25 +37,25 @@ bool lm_control_is_open(void);
 
 /* A forked child has no service thread. It is started again by a request of the child, but not by
  * its first: most children call exec soon, and pay next to nothing. Until then all of its threads
- * are wary (LM_WARY_ALONE), so that whatever it asks for takes the long way, where this is called
- * with no lock held. Likewise where the host has closed what serves it, or put its own there: it is
- * opened anew by a request, or by the thread once there was none for a second. Cheap to call when
- * there is no need. */
+ * are wary (LM_SLOW_UNSERVED), so that whatever it asks for takes the long way, where this is
+ * called with no lock held. Likewise where the host has closed what serves it, or put its own
+ * there: it is opened anew by a request, or by the thread once there was none for a second. Cheap
+ * to call when there is no need. */
 extern _Atomic bool lm_control_asleep;
 void lm_control_wake(void);
-LM_INLINE void lm_control_revive(void) {
+LM_INLINE void lm_control_wake_if_asleep(void) {
   if (lm_unlikely(atomic_load_explicit(&lm_control_asleep, memory_order_relaxed)))
     lm_control_wake();
 }
 
-/* The answer to a request (answer.c). *given: a descriptor that goes with it, to be closed; else -1
- * stays there. */
-void lm_control_answer(const char *request, lm_json *out, int *given);
+/* The answer to a request (control_reply.c). *given: a descriptor that goes with it, to be closed;
+ * else -1 stays there. */
+void lm_control_reply(const char *request, lm_json *out, int *given);
 
 /* Where the sockets are: `dir`, else $LOAM_CONTROL_DIR, $XDG_RUNTIME_DIR/loam, /tmp/loam-UID. */
 loam_status lm_control_dir(const char *dir, char *buffer, size_t size);
 
-/* The client's side (ask.c): loam_ask and loam_hosts. */
+/* The client's side (control_client.c): loam_ask and loam_hosts. */
 loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
                            void *ctx);
 /* The same, with the descriptor that came with the answer; -1: none did. The answer is terminated,
@@ -63,7 +63,7 @@ loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, lo
 loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, char *answer,
                              size_t size, int *fd);
 /* The words in such an answer that is an error, which are cut out of it; NULL: there are none. */
-const char *lm_control_words(char *answer);
+const char *lm_control_error_words(char *answer);
 loam_status lm_control_hosts(loam_pid_fn callback, void *ctx);
 /* Removes from a directory the sockets of processes that are gone. */
 void lm_control_clean(const char *dir);

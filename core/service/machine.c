@@ -11,10 +11,10 @@
 
 #include "gpu/gpu.h"
 #include "heap/pool.h"
-#include "os/allowed.h"
+#include "os/available.h"
 #include "os/error.h"
+#include "os/kernel_support.h"
 #include "os/numa.h"
-#include "os/room.h"
 #include "os/sys.h"
 #include "os/sys_file.h"
 #include "os/version.h"
@@ -52,10 +52,10 @@ static void tell_node_pages(lm_json *out, const char *key, unsigned node, size_t
 
 /* What the kernel answers to each call that prepares memory. */
 static void tell_placing(lm_json *out) {
-  lm_allowed may;
+  lm_kernel_support may;
   char text[64];
   lm_json_open(out, "placing", '{');
-  if (lm_allowed_try(&may)) {
+  if (lm_kernel_support_probe(&may)) {
     lm_json_int(out, "mbind", may.mbind);
     lm_json_int(out, "move_pages", may.move_pages);
     lm_json_int(out, "prefault", may.prefault);
@@ -71,7 +71,7 @@ static void tell_placing(lm_json *out) {
 
 /* The control groups' limit of memory, where there is one. */
 static void tell_group(lm_json *out) {
-  uint64_t limit, left = lm_room_in_group(&limit);
+  uint64_t limit, left = lm_available_in_group(&limit);
   if (limit == UINT64_MAX) return;
   lm_json_open(out, "group", '{');
   lm_json_uint(out, "limit", limit);
@@ -193,7 +193,7 @@ static void tell_cuda(lm_json *out) {
 
 static bool has_memory_files(void) {
   int fd;
-  if (lm_sys_file_memory(&fd)) return false;
+  if (lm_sys_file_memfd(&fd)) return false;
   lm_sys_file_close(fd);
   return true;
 }
@@ -228,15 +228,15 @@ static void tell_machine(lm_json *out) {
   tell_chosen(out, "thp", "/sys/kernel/mm/transparent_hugepage/enabled");
   tell_chosen(out, "thp_defrag", "/sys/kernel/mm/transparent_hugepage/defrag");
   tell_limits(out);
-  lm_own_free(lm_own_alloc(1)); /* so that the range is there to be told of */
+  lm_metadata_free(lm_metadata_alloc(1)); /* so that the range is there to be told of */
   lm_pool_figures_get(&figures);
   lm_json_uint(out, "range", figures.reserved);
   lm_json_bool(out, "memfd", has_memory_files());
   tell_chosen(out, "thp_shared", "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   tell_file(out);
-  lm_json_bool(out, "membarrier", !lm_sys_barrier());
+  lm_json_bool(out, "membarrier", !lm_sys_membarrier());
   lm_json_bool(out, "rseq", __rseq_size != 0);
-  lm_json_bool(out, "luajit", lm_script_ready());
+  lm_json_bool(out, "luajit", lm_script_is_available());
   tell_cuda(out);
   lm_json_close(out, '}');
 }
@@ -245,7 +245,7 @@ loam_status lm_machine_tell(loam_write_fn write, void *ctx) {
   lm_json out = { 0 };
   tell_machine(&out);
   loam_status status = LOAM_OK;
-  if (out.failed) status = lm_fail(LOAM_ENOMEM, "no memory to tell of the machine");
+  if (out.failed) status = lm_error(LOAM_ENOMEM, "no memory to tell of the machine");
   else write(ctx, out.text, out.length);
   lm_json_finish(&out);
   return status;

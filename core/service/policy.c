@@ -13,10 +13,10 @@
 
 #include "device/pinned.h"
 #include "engine/engine.h"
-#include "engine/fault.h"
+#include "engine/guard_fault.h"
 #include "heap/pool.h"
 #include "heap/retire.h"
-#include "heap/reuse.h"
+#include "heap/token_ids.h"
 #include "os/decay.h"
 #include "os/error.h"
 #include "os/sys.h"
@@ -30,7 +30,7 @@ enum { LATE_EXCESSES = 8 };
 enum { TICKS_AWAKE = 4 };
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
-static lm_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
+static lm_script_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
 static uint64_t refused_hash; /* of the last path and text refused, or why it could not be read */
 
 /* Taken after `load`, before any lock of memory. */
@@ -43,16 +43,16 @@ static LM_SPARSE struct loam_policy_info record;
 
 /* Who holds a lock of this file is inside, where no site is made that wants the lock again. */
 static void lock(pthread_mutex_t *mutex) {
-  (void)lm_thread_go_inside();
+  (void)lm_thread_inside_begin();
   pthread_mutex_lock(mutex);
 }
 
 static void unlock(pthread_mutex_t *mutex) {
   pthread_mutex_unlock(mutex);
-  lm_thread_come_out(lm_self);
+  lm_thread_inside_end(lm_thread_self);
 }
 
-void lm_policy_set_limits(const lm_limits *given) {
+void lm_policy_set_limits(const lm_script_limits *given) {
   lock(&load_lock);
   if (given->max_leaves) limits.max_leaves = given->max_leaves;
   if (given->step_ms) limits.step_ms = given->step_ms;
@@ -60,14 +60,14 @@ void lm_policy_set_limits(const lm_limits *given) {
   unlock(&load_lock);
 }
 
-const lm_limits *lm_policy_limits(void) { return &limits; }
+const lm_script_limits *lm_policy_limits(void) { return &limits; }
 
 /* ---- one site ---- */
 
 static void settle(loam_site *site, uint64_t generation, const lm_plan *plan) {
   lm_decision *now = &site->now[generation & 1];
   atomic_store_explicit(&now->plan, plan, memory_order_relaxed);
-  atomic_store_explicit(&now->token, lm_token_make(site, live_slot), memory_order_relaxed);
+  atomic_store_explicit(&now->token, lm_site_token(site, live_slot), memory_order_relaxed);
 }
 
 /* `live` has to be counted, and that settled, before a plan that reads it decides anything. */
@@ -78,7 +78,7 @@ static void count_live(loam_site *site, const lm_plan *plan) {
 /* A tick is wanted, by which the script comes to rest. */
 static void stay_awake(void) {
   ticks_awake = 0;
-  if (!lm_script_rests(live)) lm_decay_stir();
+  if (!lm_script_is_suspended(live)) lm_decay_stir();
 }
 
 static loam_status plan_late(loam_site *site, const lm_plan **out) {
@@ -94,8 +94,8 @@ static loam_status compile_late(loam_site *site, const lm_plan **out) {
   loam_status status;
   const lm_plan *plan = NULL;
   if (late_excesses >= LATE_EXCESSES)
-    status = lm_fail(LOAM_EBUDGET, "%s: tag %s was not tried: %u tags before it took too long",
-                     record.name, lm_quote(tag, sizeof tag, site->where.tag), late_excesses);
+    status = lm_error(LOAM_EBUDGET, "%s: tag %s was not tried: %u tags before it took too long",
+                      record.name, lm_error_quote(tag, sizeof tag, site->where.tag), late_excesses);
   else status = plan_late(site, &plan);
   if (status == LOAM_OK) {
     *out = plan;
@@ -112,15 +112,16 @@ static loam_status settle_late_locked(loam_site *site) {
   loam_status status = compile_late(site, &plan);
   count_live(site, plan);
   lm_settle_all();
-  settle(site, atomic_load(&lm_generation), plan);
+  settle(site, atomic_load(&lm_site_generation), plan);
   return status;
 }
 
 static void tell_refused_tag(const loam_site *site) {
   char tag[96], words[LM_ERROR_SIZE];
   snprintf(words, sizeof words, "%s", loam_error());
-  lm_event(LOAM_EVENT_TAG_REFUSED, atomic_load(&lm_generation), NULL,
-           "tag %s has the default memory: %s", lm_quote(tag, sizeof tag, site->where.tag), words);
+  lm_error_event(LOAM_EVENT_TAG_REFUSED, atomic_load(&lm_site_generation), NULL,
+                 "tag %s has the default memory: %s",
+                 lm_error_quote(tag, sizeof tag, site->where.tag), words);
 }
 
 static void on_new_site(loam_site *site) {
@@ -150,7 +151,7 @@ void lm_policy_start(void) {
   lm_thread_hold_forks();
   if (!atomic_load_explicit(&done, memory_order_relaxed)) {
     lm_engine_start(); /* all of memory is hooked first: what a load takes comes after ours */
-    lm_thread_hook(&hooks);
+    lm_thread_add_hooks(&hooks);
     atomic_store_explicit(&done, true, memory_order_release);
   }
   lm_thread_allow_forks();
@@ -175,8 +176,9 @@ enum { FIRST_SITE = 2 };
 static loam_status make_room(load *l, uint32_t sites) {
   if (sites <= l->room) return LOAM_OK;
   uint32_t room = sites + sites / 4 + 64;
-  const lm_plan **plan = lm_own_realloc(l->plan, room * sizeof *plan);
-  if (!plan) return lm_fail(LOAM_ENOMEM, "%s: no memory for the plans of %u sites", l->name, sites);
+  const lm_plan **plan = lm_metadata_realloc(l->plan, room * sizeof *plan);
+  if (!plan)
+    return lm_error(LOAM_ENOMEM, "%s: no memory for the plans of %u sites", l->name, sites);
   l->plan = plan;
   l->room = room;
   return LOAM_OK;
@@ -213,41 +215,41 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   for (uint32_t i = 0; i < l->sites; i++)
     settle(lm_site_at(FIRST_SITE + i), generation, l->plan[i]);
   describe_locked(l, generation);
-  if (lm_script_is_done(live)) lm_script_rest(live);
+  if (lm_script_has_one_plan(live)) lm_script_suspend(live);
   stay_awake();
   /* Pairs with the acquire of whoever picks a decision by its parity. */
-  atomic_store_explicit(&lm_generation, generation, memory_order_release);
+  atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
 
 /* What the old policy's strategies hold goes back, as far as nothing of it lives. Under `live`, so
  * that no plan is made meanwhile. */
 static void retire_strategies(void) {
   uint32_t n = lm_strategy_count();
-  uint8_t *used = lm_own_alloc(n);
+  uint8_t *used = lm_metadata_alloc(n);
   if (!used) return;
   lock(&live_lock);
-  lm_script_mark(live, used, n);
+  lm_script_mark_used(live, used, n);
   lm_retire_unused(used, n);
   unlock(&live_lock);
   lm_pinned_end_unused(used, n);
-  lm_own_free(used);
+  lm_metadata_free(used);
 }
 
 /* Of a token: of the generation that is live, or in its slot. */
-static bool is_of_live(lm_token token) { return lm_token_slot(token) == live_slot; }
+static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == live_slot; }
 
 /* What came while we compiled is compiled here; only that keeps new tags waiting. */
 static loam_status go_live(load *l) {
-  uint64_t generation = atomic_load(&lm_generation) + 1;
-  uint32_t slot = lm_generation_slot(generation);
-  lm_reuse_ids(is_of_live);
+  uint64_t generation = atomic_load(&lm_site_generation) + 1;
+  uint32_t slot = lm_site_generation_slot(generation);
+  lm_token_ids_reclaim(is_of_live);
   lock(&live_lock);
   lm_script *old = live;
   loam_status status = compile_sites(l);
   if (status == LOAM_OK) swap_locked(l, generation, slot);
   unlock(&live_lock);
   if (status != LOAM_OK) return status;
-  lm_thread_raise(LM_WARY_STALE);
+  lm_thread_set_slow_all(LM_SLOW_STALE);
   l->script = NULL;
   /* Without a grace nothing tells when the old plans are read no more: they stay. */
   if (!old || !lm_thread_grace()) return LOAM_OK;
@@ -257,24 +259,24 @@ static loam_status go_live(load *l) {
 }
 
 /* `loam run` has run this text's tests just before it started us; what we start inherits that. What
- * follows the hash: nothing, or a colon and what carry.h says; NULL: it is another text's. */
+ * follows the hash: nothing, or a colon and what plan_text.h says; NULL: it is another text's. */
 static const char *vetted(uint64_t hash) {
   char *rest = NULL;
   const char *text = lm_sys_getenv("LOAM_VETTED");
-  bool is_it = text && !atomic_load(&lm_generation) && strtoull(text, &rest, 16) == hash;
+  bool is_it = text && !atomic_load(&lm_site_generation) && strtoull(text, &rest, 16) == hash;
   return is_it ? rest : NULL;
 }
 
 loam_status lm_policy_vet(const char *path, char vetted[LM_POLICY_VETTED]) {
-  char *text, carried[LM_CARRY_TEXT];
+  char *text, carried[LM_PLAN_TEXT_SIZE];
   size_t length;
-  loam_status status = lm_policy_read(path, LM_READ_TO_LOAD, &text, &length);
+  loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
   if (status != LOAM_OK) return status;
   status = lm_script_check(path, text, length, &limits, carried);
   if (status == LOAM_OK)
     snprintf(vetted, LM_POLICY_VETTED, "%016llx%s%s",
-             (unsigned long long)lm_policy_hash(text, length), *carried ? ":" : "", carried);
-  lm_own_free(text);
+             (unsigned long long)lm_policy_file_hash(text, length), *carried ? ":" : "", carried);
+  lm_metadata_free(text);
   return status;
 }
 
@@ -287,7 +289,7 @@ static loam_status compile_empty_tag(const load *l) {
 static loam_status compile_and_vet(load *l) {
   const char *rest = vetted(l->hash);
   if (rest && *rest == ':')
-    l->script = lm_script_carried(l->name, l->text, l->length, &limits, rest + 1);
+    l->script = lm_script_from_plan_text(l->name, l->text, l->length, &limits, rest + 1);
   if (l->script) return compile_sites(l);
   loam_status status = lm_script_open(l->name, l->text, l->length, &limits, &l->script);
   if (status == LOAM_OK) status = compile_sites(l);
@@ -297,7 +299,7 @@ static loam_status compile_and_vet(load *l) {
 }
 
 static uint64_t hash_attempt(const char *path, uint64_t hash) {
-  return hash ^ lm_policy_hash(path, strlen(path)) * 0x9e3779b97f4a7c15u;
+  return hash ^ lm_policy_file_hash(path, strlen(path)) * 0x9e3779b97f4a7c15u;
 }
 
 static void note_attempt(loam_status status, const char *path, uint64_t hash) {
@@ -313,16 +315,18 @@ static void note_attempt(loam_status status, const char *path, uint64_t hash) {
 
 static loam_status load_text_locked(const char *name, const char *path, const char *text,
                                     size_t length) {
-  load l = {
-    .name = name, .path = path, .text = text, .length = length, .hash = lm_policy_hash(text, length)
-  };
-  lm_numa_unkeep(); /* it may be the service thread that is busy with this */
+  load l = { .name = name,
+             .path = path,
+             .text = text,
+             .length = length,
+             .hash = lm_policy_file_hash(text, length) };
+  lm_numa_free_pause(); /* it may be the service thread that is busy with this */
   loam_status status = compile_and_vet(&l);
   if (status == LOAM_OK) status = go_live(&l);
-  if (status == LOAM_OK) lm_fault_watch();
+  if (status == LOAM_OK) lm_guard_fault_install();
   note_attempt(status, path, l.hash);
   lm_script_close(l.script);
-  lm_own_free(l.plan);
+  lm_metadata_free(l.plan);
   return status;
 }
 
@@ -336,16 +340,16 @@ bool lm_policy_is_followed(void) {
 /* With no lock held. The callback may change this thread's words; the caller is to find them. */
 static loam_status announce(loam_status status, const char *name) {
   char words[LM_ERROR_SIZE];
-  uint64_t generation = atomic_load(&lm_generation);
+  uint64_t generation = atomic_load(&lm_site_generation);
   if (status == LOAM_OK) {
-    lm_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu", name,
-             (unsigned long long)generation);
+    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu", name,
+                   (unsigned long long)generation);
     lm_control_apply(lm_policy_is_followed());
     return status;
   }
   snprintf(words, sizeof words, "%s", loam_error());
-  lm_event(LOAM_EVENT_POLICY_REFUSED, generation, NULL, "%s", words);
-  return lm_fail(status, "%s", words);
+  lm_error_event(LOAM_EVENT_POLICY_REFUSED, generation, NULL, "%s", words);
+  return lm_error(status, "%s", words);
 }
 
 loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length) {
@@ -378,21 +382,21 @@ static loam_status load_file_locked(const char *path, const char *full, lm_readi
                                     bool if_changed, bool *known) {
   char *text = NULL;
   size_t length = 0;
-  loam_status status = lm_policy_read(path, reading, &text, &length);
-  uint64_t hash = status == LOAM_OK ? lm_policy_hash(text, length)
-                                    : lm_policy_hash(loam_error(), strlen(loam_error()));
+  loam_status status = lm_policy_file_read(path, reading, &text, &length);
+  uint64_t hash = status == LOAM_OK ? lm_policy_file_hash(text, length)
+                                    : lm_policy_file_hash(loam_error(), strlen(loam_error()));
   *known = if_changed && is_known_locked(full, hash);
   if (*known) status = LOAM_OK;
   else if (status == LOAM_OK) status = load_text_locked(path, full, text, length);
   else note_attempt(status, full, hash);
-  lm_own_free(text);
+  lm_metadata_free(text);
   return status;
 }
 
 static loam_status load_file(const char *path, lm_reading reading, bool if_changed) {
   char buffer[sizeof record.path];
   bool known;
-  const char *full = lm_policy_absolute(path, buffer, sizeof buffer);
+  const char *full = lm_policy_file_absolute(path, buffer, sizeof buffer);
   lm_policy_start();
   lock(&load_lock);
   loam_status status = load_file_locked(path, full, reading, if_changed, &known);
@@ -410,9 +414,9 @@ loam_status lm_policy_load_followed(const char *path, bool if_changed) {
 
 bool lm_policy_decay(void) {
   lock(&live_lock);
-  bool awake = live && !lm_script_rests(live);
+  bool awake = live && !lm_script_is_suspended(live);
   bool later = awake && ticks_awake++ < TICKS_AWAKE;
-  if (awake && !later) lm_script_rest(live);
+  if (awake && !later) lm_script_suspend(live);
   unlock(&live_lock);
   return later;
 }

@@ -132,9 +132,9 @@ static void drop_old(lm_watch *w, const int *old, int n) {
 
 static void tell(const lm_watch *w, int trouble) {
   if (trouble)
-    lm_event(LOAM_EVENT_WATCH, 0, NULL, "%s: looked at every %d s, for inotify fails: %s", w->path,
-             POLL_MS / 1000, strerrordesc_np(trouble));
-  else lm_event(LOAM_EVENT_WATCH, 0, NULL, "%s: watched by inotify again", w->path);
+    lm_error_event(LOAM_EVENT_WATCH, 0, NULL, "%s: looked at every %d s, for inotify fails: %s",
+                   w->path, POLL_MS / 1000, strerrordesc_np(trouble));
+  else lm_error_event(LOAM_EVENT_WATCH, 0, NULL, "%s: watched by inotify again", w->path);
 }
 
 static void arm(lm_watch *w) {
@@ -239,11 +239,11 @@ int lm_watch_timeout_ms(const lm_watch *w) {
 
 loam_status lm_watch_open(const char *path, lm_watch **out) {
   *out = NULL;
-  if (strlen(path) >= PATH_MAX) return lm_fail(LOAM_EINVAL, "a path of %zu bytes", strlen(path));
-  lm_watch *w = lm_own_alloc(sizeof *w);
-  if (!w) return lm_fail(LOAM_ENOMEM, "%s: no memory to watch it", path);
+  if (strlen(path) >= PATH_MAX) return lm_error(LOAM_EINVAL, "a path of %zu bytes", strlen(path));
+  lm_watch *w = lm_metadata_alloc(sizeof *w);
+  if (!w) return lm_error(LOAM_ENOMEM, "%s: no memory to watch it", path);
   strcpy(w->path, path);
-  w->inotify = LM_NO_DESCRIPTOR;
+  w->inotify = LM_DESCRIPTOR_NONE;
   arm(w);
   w->seen = look(path);
   w->polled_ns = lm_sys_clock_ns();
@@ -255,13 +255,13 @@ loam_status lm_watch_open(const char *path, lm_watch **out) {
 void lm_watch_close(lm_watch *w) {
   if (!w) return;
   lm_descriptor_close(&w->inotify);
-  lm_own_free(w);
+  lm_metadata_free(w);
 }
 
 /* Both have one number only if the host has closed the older one's: all of inotify look alike. */
 void lm_watch_replace(lm_watch **watch, lm_watch *by) {
   lm_watch *old = *watch;
-  if (old && by && old->inotify.fd == by->inotify.fd) old->inotify = LM_NO_DESCRIPTOR;
+  if (old && by && old->inotify.fd == by->inotify.fd) old->inotify = LM_DESCRIPTOR_NONE;
   lm_watch_close(old);
   *watch = by;
 }

@@ -111,7 +111,7 @@ local function default_name(kind, described)
   return string.sub(described == "" and kind or kind .. "(" .. described .. ")", 1, 63)
 end
 
-local SUPPLY = { cache = 1, chunks = 2, driver = 3, none = 4 } -- core's lm_supply
+local SUPPLY = { cache = 1, chunks = 2, driver = 3, none = 4 } -- core's lm_device_pool_kind
 
 -- A device as core has it: nothing said is 0 there, and so is "current" for an id.
 local function device_number(id, current)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
-#include "device/cache.h"
+#include "device/device_pool.h"
 
 enum { GRANULE = 2 << 20 };
 static uint64_t next_address = (uint64_t)1 << 44;

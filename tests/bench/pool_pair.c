@@ -14,9 +14,9 @@ typedef struct pair {
 } pair;
 
 static void *take_slow(pair *c) {
-  uint8_t hint = c->lane.mark % LM_IDS;
-  void *p = lm_pool_take(c->t, c->lane.bin, TOKEN, &hint);
-  c->lane.mark = LM_MARK_LIVE + hint;
+  uint8_t hint = c->lane.mark % LM_STATE_IDS;
+  void *p = lm_tcache_take(c->t, c->lane.bin, TOKEN, &hint);
+  c->lane.mark = LM_STATE_LIVE + hint;
   return p;
 }
 
@@ -39,12 +39,12 @@ static void give(pair *c, void *p) {
 /* As the engine opens one: when something has been taken from its bin. */
 static void open_lane(pair *c) {
   c->lane.token = TOKEN;
-  c->lane.mark = LM_MARK_LIVE + lm_mark_hint(TOKEN);
+  c->lane.mark = LM_STATE_LIVE + lm_state_hint(TOKEN);
   c->lane.bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
   lm_thread_enter(c->t);
   void *p = take_slow(c);
   if (!p) abort();
-  lm_pool_name(c->t, c->lane.bin);
+  lm_tcache_name_bin(c->t, c->lane.bin);
   lm_thread_leave(c->t);
   give(c, p);
 }

@@ -21,11 +21,11 @@ local rank, count = read_folders()
 local places = {
   ["lua.h"] = "^luajit$", ["lauxlib.h"] = "^luajit$", ["lualib.h"] = "^luajit$",
   ["luajit.h"] = "^luajit$",
-  ['"script/luajit.h"'] = "^vm$ ^seam$ ^linked$ ^script$ ^native$ ^command$",
+  ['"script/luajit.h"'] = "^vm$ ^core_module$ ^luajit_linked$ ^script$ ^native$ ^command$",
   ["sys/mman.h"] = "^sys_linux$ ^sys_file$",
   ["sys/syscall.h"] = "^sys_linux$", ["numaif.h"] = "^sys_linux$",
   ["linux/mempolicy.h"] = "^sys_linux$", ["linux/membarrier.h"] = "^sys_linux$",
-  ["sys/inotify.h"] = "^watch$", ["sys/un.h"] = "^control$ ^ask$",
+  ["sys/inotify.h"] = "^watch$", ["sys/un.h"] = "^control$ ^control_client$",
   ["dlfcn.h"] = "^luajit$ ^gpu_cuda_find$ ^manager$", ["cuda.h"] = "^gpu_cuda$",
 }
 

@@ -1,6 +1,6 @@
 -- order.lua - in each library, the code that a process seldom needs stands together, behind what
--- core/os/order.ld names: core/os/seldom.h gives back the pages between its two ends. And what is
--- named there is a function of the file that it is said to be in.
+-- core/os/order.ld names: core/os/cold_code.h gives back the pages between its two ends. And what
+-- is named there is a function of the file that it is said to be in.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
@@ -32,8 +32,8 @@ end
 f:close()
 if named < 100 then files.complain(list, "it names %d functions: %s", named, again) end
 
-local serving = { "loam_malloc", "loam_free", "lm_pool_take", "lm_store_pull", "lm_large_free" }
-local seldom = { "lm_carry_read", "lm_rebalance_begin", "lm_json_text", "loam_array_new" }
+local serving = { "loam_malloc", "loam_free", "lm_tcache_take", "lm_central_pull", "lm_large_free" }
+local seldom = { "lm_plan_text_read", "lm_rebalance_begin", "lm_json_text", "loam_array_new" }
 
 local function addresses(product)
   local at = {}
@@ -47,7 +47,7 @@ end
 
 for _, product in ipairs({ "libloam.so", "libloam-preload.so" }) do
   local at = addresses(product)
-  local first, last = at.lm_seldom_begin, at.lm_seldom_end
+  local first, last = at.lm_cold_code_begin, at.lm_cold_code_end
   local function expect(name, holds, words)
     if not at[name] then files.complain(product, "%s is not there", name)
     elseif not holds(at[name]) then files.complain(product, "%s is %s", name, words) end

@@ -12,7 +12,7 @@
 #include "heap/sweep.h"
 #include "image.h"
 #include "os/error.h"
-#include "pages/foreign.h"
+#include "pages/provided.h"
 #include "plan/settle.h"
 #include "test.h"
 
@@ -37,17 +37,17 @@ static inline lm_strategy *handled(const char *name) {
 
 /* Every site gets `plan` from the next generation on. */
 static inline void swap(const lm_plan *plan) {
-  uint64_t next = lm_generation + 1;
-  uint32_t slot = lm_generation_slot(next);
+  uint64_t next = lm_site_generation + 1;
+  uint32_t slot = lm_site_generation_slot(next);
   for (uint32_t i = 2; i < lm_site_count() + 2; i++) {
     loam_site *s = lm_site_at(i);
     if (plan->reads & 1u << LM_IN_LIVE) lm_settle_mark(s);
     s->now[next & 1].plan = plan;
-    s->now[next & 1].token = lm_token_make(s, slot);
+    s->now[next & 1].token = lm_site_token(s, slot);
   }
   lm_settle_all();
-  lm_generation = next;
-  lm_thread_raise(LM_WARY_STALE);
+  lm_site_generation = next;
+  lm_thread_set_slow_all(LM_SLOW_STALE);
   lm_thread_grace();
 }
 

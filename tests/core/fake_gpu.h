@@ -36,7 +36,7 @@ static inline fake_block *fake_of(lm_devptr at) {
 static inline lm_gpu_result fake_alloc(int device, size_t size, lm_devptr *out) {
   if (fake.gone) return LM_GPU_GONE;
   if (fake.limit && fake.bytes[device] + size > fake.limit) {
-    lm_fail(LOAM_ENOMEM, "device %d: no %zu bytes of memory left", device, size);
+    lm_error(LOAM_ENOMEM, "device %d: no %zu bytes of memory left", device, size);
     return LM_GPU_NO_MEMORY;
   }
   fake_block *b = aligned_alloc(256, lm_align_up(sizeof *b + size, 256));

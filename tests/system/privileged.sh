@@ -26,7 +26,7 @@ library binding
 chmod 644 "$policy"
 
 # A policy whose own tests fail, and the value of LOAM_VETTED that says that they were run: its hash
-# is FNV-1a (core/source.c).
+# is FNV-1a (core/script/policy_file.c).
 cat > "$work/failing.lua" << 'LUA'
 local one, two = loam.host { name = "one" }, loam.host { name = "two", align = 64 }
 return loam.policy {

@@ -222,7 +222,7 @@ static void huge_pages_that_are_taken_away_are_missed_by_nobody(void **state) {
   assert_string_equal(strategy_of(p), "second");
   loam_free(p);
   set(file, "16");
-  lm_sys_nap(20000000);
+  lm_sys_sleep(20000000);
   p = loam_malloc(NULL, 2 << 20);
   assert_string_equal(strategy_of(p), "first");
   loam_free(p);

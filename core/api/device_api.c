@@ -1,0 +1,50 @@
+/* device_api.c - the public functions that tell of devices. */
+#include <string.h>
+
+#include "device/device_pool.h"
+#include "gpu/gpu.h"
+#include "os/error.h"
+
+_Static_assert((int)LOAM_PINNED_MAPPED == LM_GPU_MAPPED &&
+                   (int)LOAM_PINNED_PORTABLE == LM_GPU_PORTABLE &&
+                   (int)LOAM_PINNED_WRITE_COMBINED == LM_GPU_WRITE_COMBINED,
+               "flags are passed on as they are");
+
+int loam_device_count(void) {
+  int count = lm_gpu_count();
+  if (!count) lm_error(LOAM_EUNSUPPORTED, "%s", lm_gpu_why());
+  return count;
+}
+
+static loam_status check_device(int device) {
+  if (lm_gpu_has(device)) return LOAM_OK;
+  return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
+}
+
+loam_status loam_device_info(int device, struct loam_device_info *out) {
+  lm_gpu_info info;
+  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  loam_status status = check_device(device);
+  if (!status) status = lm_gpu_status(lm_gpu()->info(device, &info));
+  if (status) return status;
+  *out = (struct loam_device_info){
+    .total = info.total,
+    .node = info.node,
+    .has_ranges = info.has_vmm,
+    .has_pools = info.has_pools,
+    .has_managed = info.has_managed,
+  };
+  lm_device_pool_figures(device, &out->reserved, &out->used);
+  memcpy(out->name, info.name, sizeof out->name);
+  return LOAM_OK;
+}
+
+loam_status loam_device_memory(int device, size_t *free, size_t *total) {
+  size_t has_free, has;
+  loam_status status = check_device(device);
+  if (!status) status = lm_gpu_status(lm_gpu()->memory(device, &has_free, &has));
+  if (status) return status;
+  if (free) *free = has_free;
+  if (total) *total = has;
+  return LOAM_OK;
+}

@@ -1,0 +1,76 @@
+/* rebalance_api.c - loam_rebalance and loam_demote: a job, in the calling thread. */
+#include <string.h>
+
+#include "loam.h"
+#include "move/rebalance.h"
+#include "os/error.h"
+#include "os/sys.h"
+
+/* At most, so that who watches is told, and may end it. */
+enum { NAP_NS = 50000000 };
+
+static void run(loam_progress_fn progress, void *ctx) {
+  loam_progress now;
+  uint64_t number;
+  int64_t wait;
+  bool cancelled = false;
+  while ((wait = lm_rebalance_step(LM_JOB_CALLER)) >= 0) {
+    lm_rebalance_get(&now, &number);
+    if (progress && !cancelled && progress(ctx, &now)) {
+      cancelled = true;
+      lm_rebalance_cancel();
+    } else if (wait) {
+      lm_sys_sleep(wait < NAP_NS ? wait : NAP_NS);
+    }
+  }
+  lm_rebalance_get(&now, &number);
+  if (progress && !cancelled) (void)progress(ctx, &now);
+}
+
+static loam_status begin_and_run(const lm_job_order *order, loam_progress_fn progress,
+                                 loam_placed_fn placed, void *ctx) {
+  loam_status status = lm_rebalance_begin(order, LM_JOB_CALLER);
+  if (status != LOAM_OK) return status;
+  run(progress, ctx);
+  if (placed) lm_rebalance_rows(placed, ctx);
+  return LOAM_OK;
+}
+
+static loam_status set_tag(lm_job_order *order, const char *tag) {
+  order->has_tag = tag;
+  if (!tag) return LOAM_OK;
+  if (strlen(tag) >= sizeof order->tag)
+    return lm_error(LOAM_EINVAL, "a tag of %zu bytes: 255 are possible", strlen(tag));
+  strcpy(order->tag, tag);
+  return LOAM_OK;
+}
+
+loam_status loam_rebalance(const loam_rebalance_options *options, loam_progress_fn progress,
+                           loam_placed_fn placed, void *ctx) {
+  static const loam_rebalance_options none = { .size = sizeof none };
+  lm_job_order order = { 0 };
+  if (!options) options = &none;
+  if (options->size != sizeof *options)
+    return lm_error(LOAM_EINVAL, "loam_rebalance_options.size %zu: it is %zu", options->size,
+                    sizeof *options);
+  order.rate = options->rate;
+  loam_status status = set_tag(&order, options->tag);
+  return status == LOAM_OK ? begin_and_run(&order, progress, placed, ctx) : status;
+}
+
+loam_status loam_demote(const loam_demote_options *options, loam_progress_fn progress,
+                        loam_placed_fn placed, void *ctx) {
+  lm_job_order order = { .demotes = true };
+  if (!options || options->size != sizeof *options)
+    return lm_error(LOAM_EINVAL, "loam_demote_options.size %zu: it is %zu",
+                    options ? options->size : 0, sizeof *options);
+  if (!options->tag) return lm_error(LOAM_EINVAL, "loam_demote: a tag is needed");
+  if ((unsigned)options->to > LOAM_TO_PAGEOUT)
+    return lm_error(LOAM_EINVAL, "loam_demote: to %d: 0, 1 and 2 are possible", (int)options->to);
+  order.rate = options->rate;
+  order.to = options->to;
+  order.node = options->node;
+  order.older_s = options->older_s;
+  loam_status status = set_tag(&order, options->tag);
+  return status == LOAM_OK ? begin_and_run(&order, progress, placed, ctx) : status;
+}

@@ -1,0 +1,148 @@
+/* array_repr.c - an array as its maker sees it: type, metadata tree, data, blocks. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "array/array.h"
+#include "os/error.h"
+#include "script/json.h"
+
+typedef struct page {
+  lm_json text;
+  int depth;
+} page;
+
+static void line(page *p, const char *format, ...) LM_PRINTF(2, 3);
+
+/* Indented; what does not fit is cut. */
+static void line(page *p, const char *format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  int n = vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  for (int i = 0; i < p->depth; i++) lm_json_raw(&p->text, "  ", 2);
+  lm_json_raw(&p->text, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+  lm_json_raw(&p->text, "\n", 1);
+}
+
+static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
+
+static const char *kind_name(loam_block_kind kind) {
+  switch (kind) {
+    case LOAM_BLOCK_EMBEDDED: return "embedded";
+    case LOAM_BLOCK_OWNED: return "owned";
+    case LOAM_BLOCK_EXTERNAL: return "external";
+    case LOAM_BLOCK_SLICE: return "slice";
+    case LOAM_BLOCK_POOLED: return "pooled";
+  }
+  return "unknown";
+}
+
+static void show_block(page *p, const loam_block *b) {
+  if (!b) {
+    line(p, "block: none");
+    return;
+  }
+  char tag[LM_TYPE_WORDS];
+  size_t refs = loam_block_refcount(b), size = loam_block_size(b);
+  line(p, "block: %s at %p, %zu byte%s, %zu reference%s, tag %s",
+       lm_array_is_block(b) ? "array" : kind_name(loam_block_kind_of(b)), (const void *)b, size,
+       plural(size), refs, plural(refs), lm_error_quote(tag, sizeof tag, loam_block_tag(b)));
+}
+
+/* ---- Metadata */
+
+static void show(page *p, const loam_type *type, const size_t *meta);
+
+static void show_within(page *p, const loam_type *type, const size_t *meta) {
+  p->depth++;
+  show(p, type, meta);
+  p->depth--;
+}
+
+static void show_fixed(page *p, const loam_type *type, const size_t *meta) {
+  const lm_fixed_layout *m = lm_layout_fixed(meta);
+  line(p, "fixed: %zu element%s, stride %td", m->size, plural(m->size), m->stride);
+  show_within(p, type->element, m->element);
+}
+
+static void show_var(page *p, const loam_type *type, const size_t *meta) {
+  const lm_var_layout *m = lm_layout_var(meta);
+  line(p, "var: stride %td, offset %td", m->stride, m->offset);
+  p->depth++;
+  show_block(p, m->block);
+  show(p, type->element, m->element);
+  p->depth--;
+}
+
+static void show_pointer(page *p, const loam_type *type, const size_t *meta) {
+  const lm_pointer_layout *m = lm_layout_pointer(meta);
+  line(p, "pointer: offset %td", m->offset);
+  p->depth++;
+  show_block(p, m->block);
+  show(p, type->element, m->target);
+  p->depth--;
+}
+
+static void show_struct(page *p, const loam_type *type, const size_t *meta) {
+  line(p, "struct: %zu field%s", type->count, plural(type->count));
+  p->depth++;
+  for (size_t i = 0; i < type->count; i++) {
+    char name[LM_TYPE_WORDS];
+    line(p, "field %s: offset %zu", lm_error_quote(name, sizeof name, type->fields[i].name),
+         lm_layout_offset(meta, i));
+    show_within(p, type->fields[i].type, lm_layout_field(type, meta, i));
+  }
+  p->depth--;
+}
+
+static void show(page *p, const loam_type *type, const size_t *meta) {
+  switch (type->kind) {
+    case LOAM_TYPE_FIXED: show_fixed(p, type, meta); break;
+    case LOAM_TYPE_VAR: show_var(p, type, meta); break;
+    case LOAM_TYPE_POINTER: show_pointer(p, type, meta); break;
+    case LOAM_TYPE_STRUCT: show_struct(p, type, meta); break;
+    case LOAM_TYPE_OPTION:
+      line(p, "option");
+      show_within(p, type->element, meta);
+      break;
+    default:
+      line(p, "%s", type->text);
+      if (!lm_type_is_text(type->kind)) break;
+      p->depth++;
+      show_block(p, lm_layout_text(meta)->block);
+      p->depth--;
+  }
+}
+
+/* ---- The whole */
+
+static void show_data(page *p, const loam_array *a) {
+  line(p, "data: %p%s%s", (void *)a->data, a->owner ? "" : ", in the array itself",
+       a->is_readonly ? ", read-only" : "");
+  if (!a->owner) return;
+  p->depth++;
+  show_block(p, a->owner);
+  p->depth--;
+}
+
+static void show_array(page *p, const loam_array *a) {
+  size_t refs = loam_block_refcount(&a->block);
+  line(p, "array at %p, %zu reference%s", (const void *)a, refs, plural(refs));
+  p->depth++;
+  line(p, "type: %s", a->type->text);
+  line(p, "metadata: %zu byte%s", a->type->meta, plural(a->type->meta));
+  show_within(p, a->type, a->meta);
+  show_data(p, a);
+}
+
+loam_status loam_array_repr(const loam_array *array, loam_write_fn write, void *ctx) {
+  if (!array || !write) return lm_error(LOAM_EINVAL, "array or write: it is NULL");
+  page p = { .depth = 0 };
+  show_array(&p, array);
+  loam_status status = p.text.failed ? lm_error(LOAM_ENOMEM, "no memory for the text") : LOAM_OK;
+  if (!status) write(ctx, p.text.text, p.text.length);
+  lm_json_finish(&p.text);
+  return status;
+}

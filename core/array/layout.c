@@ -1,0 +1,161 @@
+/* layout.c - the metadata of an array, and the pieces that its data refer to. */
+#include "array/layout.h"
+
+#include <string.h>
+
+#include "block/arena.h"
+#include "os/error.h"
+
+/* ---- The tree: who has a block, and what stands beneath */
+
+/* Where the word for the block is, NULL if this type has none of its own. */
+static loam_block **block_of(size_t *meta, const loam_type *type) {
+  switch (type->kind) {
+    case LOAM_TYPE_VAR:
+    case LOAM_TYPE_POINTER:
+    case LOAM_TYPE_STRING:
+    case LOAM_TYPE_BYTES: return (loam_block **)meta;
+    default: return NULL;
+  }
+}
+
+/* Words of this type's own, after which the metadata of its element begin. */
+static size_t own_words(const loam_type *type) {
+  return (type->meta - type->element->meta) / sizeof(size_t);
+}
+
+typedef void (*visit_fn)(loam_block **block);
+
+static void each_block(size_t *meta, const loam_type *type, visit_fn visit) {
+  if (!type->has_pieces) return;
+  loam_block **block = block_of(meta, type);
+  if (block) visit(block);
+  if (type->element) each_block(meta + own_words(type), type->element, visit);
+  if (type->kind != LOAM_TYPE_STRUCT) return;
+  for (size_t i = 0; i < type->count; i++)
+    each_block(meta + type->fields[i].meta / sizeof *meta, type->fields[i].type, visit);
+}
+
+static void retain(loam_block **block) { loam_block_retain(*block); }
+
+static void release(loam_block **block) {
+  loam_block_release(*block);
+  *block = NULL;
+}
+
+void lm_layout_copy(size_t *to, const size_t *from, const loam_type *type) {
+  memcpy(to, from, type->meta);
+  each_block(to, type, retain);
+}
+
+void lm_layout_finish(size_t *meta, const loam_type *type) { each_block(meta, type, release); }
+
+/* ---- As C lays it out */
+
+static loam_status init(size_t *meta, const loam_type *type, loam_site *site);
+
+static loam_status init_fields(size_t *meta, const loam_type *type, loam_site *site) {
+  loam_status status = LOAM_OK;
+  for (size_t i = 0; i < type->count && !status; i++) {
+    const lm_field *f = &type->fields[i];
+    meta[i] = f->offset;
+    status = init(meta + f->meta / sizeof *meta, f->type, site);
+  }
+  return status;
+}
+
+static loam_status init(size_t *meta, const loam_type *type, loam_site *site) {
+  if (type->kind == LOAM_TYPE_STRUCT) return init_fields(meta, type, site);
+  if (type->kind == LOAM_TYPE_FIXED) {
+    lm_fixed_layout *m = (lm_fixed_layout *)meta;
+    m->size = type->count;
+    m->stride = (ptrdiff_t)type->element->size;
+  }
+  if (type->kind == LOAM_TYPE_VAR) ((lm_var_layout *)meta)->stride = (ptrdiff_t)type->element->size;
+  loam_block **block = block_of(meta, type);
+  if (block) {
+    *block = loam_arena_new(site, LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE, 0);
+    if (!*block) return LOAM_ENOMEM;
+  }
+  return type->element ? init(meta + own_words(type), type->element, site) : LOAM_OK;
+}
+
+loam_status lm_layout_init(size_t *meta, const loam_type *type, loam_site *site) {
+  loam_status status = init(meta, type, site);
+  if (status) lm_layout_finish(meta, type);
+  return status;
+}
+
+static bool are_valid_fields(const size_t *meta, const loam_type *type) {
+  for (size_t i = 0; i < type->count; i++)
+    if (!lm_layout_is_valid(lm_layout_field(type, meta, i), type->fields[i].type)) return false;
+  return true;
+}
+
+bool lm_layout_is_valid(const size_t *meta, const loam_type *type) {
+  if (type->kind == LOAM_TYPE_STRUCT) return are_valid_fields(meta, type);
+  if (type->kind == LOAM_TYPE_FIXED && lm_layout_fixed(meta)->size != type->count) return false;
+  loam_block **block = block_of((size_t *)meta, type);
+  if (block && *block && !loam_block_refcount(*block)) return false;
+  return !type->element || lm_layout_is_valid(meta + own_words(type), type->element);
+}
+
+/* ---- Pieces */
+
+loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t size) {
+  char *piece = NULL;
+  if (!size) {
+    if (*begin) lm_arena_drop(block, *begin);
+  } else {
+    piece = loam_arena_resize(block, *begin, size);
+    if (!piece) return LOAM_ENOMEM;
+  }
+  *begin = piece;
+  return LOAM_OK;
+}
+
+static void drop_elements(const loam_type *type, const size_t *meta, char *at, size_t count,
+                          ptrdiff_t stride) {
+  if (!type->has_pieces) return;
+  for (size_t i = 0; i < count; i++) lm_layout_piece_free(type, meta, at + (ptrdiff_t)i * stride);
+}
+
+/* What stands in a piece goes before it does. */
+static void drop_var(const loam_type *type, const lm_var_layout *m, lm_piece *piece) {
+  if (!piece->begin) return;
+  drop_elements(type->element, m->element, piece->begin + m->offset, piece->size, m->stride);
+  lm_arena_drop(m->block, piece->begin);
+  *piece = (lm_piece){ NULL, 0 };
+}
+
+static void drop_pointer(const loam_type *type, const lm_pointer_layout *m, char **pointer) {
+  if (!*pointer) return;
+  lm_layout_piece_free(type->element, m->target, *pointer + m->offset);
+  lm_arena_drop(m->block, *pointer);
+  *pointer = NULL;
+}
+
+static void drop_text(const lm_text_layout *m, lm_piece *piece) {
+  if (piece->begin && piece->size) lm_arena_drop(m->block, piece->begin);
+  *piece = (lm_piece){ NULL, 0 };
+}
+
+void lm_layout_piece_free(const loam_type *type, const size_t *meta, char *data) {
+  if (!type->has_pieces) return;
+  switch (type->kind) {
+    case LOAM_TYPE_FIXED: {
+      const lm_fixed_layout *m = lm_layout_fixed(meta);
+      drop_elements(type->element, m->element, data, m->size, m->stride);
+      break;
+    }
+    case LOAM_TYPE_STRUCT:
+      for (size_t i = 0; i < type->count; i++)
+        lm_layout_piece_free(type->fields[i].type, lm_layout_field(type, meta, i),
+                             data + lm_layout_offset(meta, i));
+      break;
+    case LOAM_TYPE_OPTION: lm_layout_piece_free(type->element, meta, data); break;
+    case LOAM_TYPE_VAR: drop_var(type, lm_layout_var(meta), (lm_piece *)data); break;
+    case LOAM_TYPE_POINTER: drop_pointer(type, lm_layout_pointer(meta), (char **)data); break;
+    default: drop_text(lm_layout_text(meta), (lm_piece *)data);
+  }
+}

@@ -1,0 +1,244 @@
+/* provider.c - blocks of handlers, of the host's own allocator and of drivers of devices. */
+#include "device/provider.h"
+
+#include <string.h>
+
+#include "device/device_pool.h"
+#include "device/handler.h"
+#include "device/manager.h"
+#include "os/error.h"
+
+const char lm_provider_words[] = "";
+
+/* ---- Who may serve whom ------------------------------------------------------------------- */
+
+static bool has_no_device(void) { return !lm_gpu() && !lm_gpu_is_barred(); }
+
+bool lm_provider_fits(const lm_wish *wish, const lm_strategy *s) {
+  switch (s->desc.kind) {
+    case LM_KIND_DENY: return true;
+    case LM_KIND_DEVICE: return wish->want == LM_WANT_DEVICE;
+    case LM_KIND_MANAGED: return wish->want != LM_WANT_PINNED;
+    case LM_KIND_PINNED:
+      return wish->want == LM_WANT_HOST || wish->want == LM_WANT_PINNED || s->desc.mapped;
+    default: return wish->want == LM_WANT_HOST || has_no_device();
+  }
+}
+
+static void describe_pinned(lm_desc *desc, unsigned flags) {
+  desc->mapped = flags & LM_GPU_MAPPED;
+  desc->portable = flags & LM_GPU_PORTABLE;
+  desc->write_combined = flags & LM_GPU_WRITE_COMBINED;
+}
+
+lm_strategy *lm_provider_default(const lm_wish *wish) {
+  static _Atomic(lm_strategy *) known[LM_WANT_PINNED + 1][8]; /* by what is wanted, and flags */
+  static const lm_kind kinds[] = { LM_KIND_HOST, LM_KIND_DEVICE, LM_KIND_MANAGED, LM_KIND_PINNED };
+  lm_strategy *s;
+  if (wish->want == LM_WANT_HOST) return lm_strategy_at(0);
+  _Atomic(lm_strategy *) *place = &known[wish->want][wish->flags % LM_COUNT(known[0])];
+  s = atomic_load_explicit(place, memory_order_acquire);
+  if (s) return s;
+  lm_desc desc = { .kind = kinds[wish->want] };
+  strcpy(desc.name, lm_strategy_kind_text(desc.kind));
+  if (desc.kind == LM_KIND_PINNED) describe_pinned(&desc, wish->flags);
+  if (lm_strategy_intern(&desc, &s)) return NULL;
+  atomic_store_explicit(place, s, memory_order_release);
+  return s;
+}
+
+/* ---- The host's own allocator ------------------------------------------------------------- */
+
+static size_t system_size(void *p, size_t size) {
+  size_t usable = lm_handler_system()->usable_size(p);
+  return usable > size ? usable : size;
+}
+
+static const char *made(lm_provided *out) { return out->made ? NULL : "it has no memory"; }
+
+static const char *make_system(const lm_wish *w, lm_provided *out) {
+  const loam_system *system = lm_handler_system();
+  size_t size = w->size ? w->size : 1;
+  if (w->align > 16) out->made = system->aligned_alloc(w->align, lm_align_up(size, w->align));
+  else if (w->zero) out->made = system->calloc(1, size);
+  else out->made = system->malloc(size);
+  out->base = out->made;
+  out->size = out->made ? system_size(out->made, size) : 0;
+  if (out->made && w->zero && w->align > 16) memset(out->made, 0, size);
+  return made(out);
+}
+
+/* ---- Handlers ----------------------------------------------------------------------------- */
+
+/* A handler knows no alignment: room for it is asked for as well. */
+static const char *make_handler(const lm_wish *w, const lm_strategy *s, lm_provided *out) {
+  const loam_handler *handler = lm_handler_find(s->desc.handler);
+  if (!handler) return "no handler of its name is registered";
+  const loam_allocator *a = &handler->allocator;
+  out->maker = LM_PROVIDER_HANDLER;
+  out->handler = handler;
+  out->size = w->size ? w->size : 1;
+  size_t room = out->size + (w->align > 16 ? w->align - 16 : 0);
+  out->made = w->zero ? a->calloc(a->ctx, 1, room) : a->malloc(a->ctx, room);
+  out->base = (char *)lm_align_up((uintptr_t)out->made, w->align > 16 ? w->align : 1);
+  return made(out);
+}
+
+static void end_handler(const lm_provided *b) {
+  const loam_allocator *a = &((const loam_handler *)b->handler)->allocator;
+  a->free(a->ctx, b->made, b->size + (size_t)((char *)b->base - (char *)b->made));
+}
+
+/* ---- Devices ------------------------------------------------------------------------------ */
+
+enum { DEVICE_ALIGN = 256 }; /* what every driver gives */
+
+int lm_provider_device(uint8_t device) {
+  if (device) return device - 1;
+  if (lm_gpu_count() == 1) return 0; /* the current one can be no other */
+  int current = lm_gpu_current();
+  return current < 0 ? 0 : current;
+}
+
+/* The words of who failed are kept. */
+static const char *take(lm_provided *out, lm_provider maker, lm_manager_kind kind) {
+  out->maker = maker;
+  if (lm_manager_alloc(kind, out->device, out->size, 0, &out->made) != LM_GPU_OK) out->made = NULL;
+  out->base = out->made;
+  return out->made ? NULL : lm_provider_words;
+}
+
+static const char *take_ordered(lm_provided *out) {
+  const loam_manager *m = lm_manager(out->device);
+  out->maker = LM_PROVIDER_STREAM;
+  if (!m || m->memalloc_async(m->ctx, out->device, out->size, out->stream, &out->made))
+    out->made = NULL;
+  out->base = out->made;
+  return out->made ? NULL : lm_provider_words;
+}
+
+static const char *make_device(const lm_wish *w, const lm_strategy *s, lm_provided *out) {
+  out->stream = w->stream;
+  if (s->desc.supply == LM_DEVICE_POOL_DRIVER) return take_ordered(out);
+  return take(out, LM_PROVIDER_DEVICE, LM_MANAGER_DEVICE);
+}
+
+static const char *make_managed(const lm_wish *w, const lm_strategy *s, lm_provided *out) {
+  out->stream = w->stream;
+  const char *why = take(out, LM_PROVIDER_MANAGED, LM_MANAGER_MANAGED);
+  /* A hint, which some drivers do not take. */
+  if (!why && s->desc.prefer)
+    (void)lm_gpu()->managed_prefer((lm_devptr)(uintptr_t)out->made, out->size,
+                                   lm_provider_device(s->desc.prefer - 1));
+  return why;
+}
+
+static const char *make_of_device(const lm_wish *w, const lm_strategy *s, lm_provided *out) {
+  if (!lm_gpu()) return lm_gpu_why();
+  if (w->align > DEVICE_ALIGN) return "memory of a driver is aligned to 256 bytes";
+  out->device = lm_provider_device(s->desc.device);
+  out->size = w->size ? w->size : 1;
+  if (!lm_gpu_has(out->device)) return lm_provider_words;
+  if (s->desc.kind == LM_KIND_DEVICE) return make_device(w, s, out);
+  const char *why = make_managed(w, s, out);
+  if (!why && w->zero) memset(out->base, 0, w->size);
+  return why;
+}
+
+static void end_of_device(const lm_provided *b, const lm_stream *on) {
+  static const lm_manager_kind kinds[] = {
+    [LM_PROVIDER_DEVICE] = LM_MANAGER_DEVICE,
+    [LM_PROVIDER_MANAGED] = LM_MANAGER_MANAGED,
+  };
+  if (b->maker != LM_PROVIDER_STREAM) {
+    lm_manager_free(kinds[b->maker], b->device, b->made, b->size);
+    return;
+  }
+  const loam_manager *m = lm_manager(b->device);
+  if (m) m->memfree_async(m->ctx, b->device, b->made, b->size, on ? *on : b->stream);
+}
+
+bool lm_provider_is_pooled(const lm_strategy *s) {
+  return s->desc.kind == LM_KIND_PINNED ||
+         (s->desc.kind == LM_KIND_DEVICE && s->desc.supply <= LM_DEVICE_POOL_CHUNKS);
+}
+
+static bool wants_chunks(const lm_wish *wish, const lm_strategy *s) {
+  if (s->desc.supply == LM_DEVICE_POOL_AUTO) return wish->by_handle;
+  return s->desc.supply == LM_DEVICE_POOL_CHUNKS;
+}
+
+lm_device_pool *lm_provider_pool(const lm_wish *wish, const lm_strategy *s, const char **why) {
+  int count = lm_gpu_count();
+  *why = lm_likely(count) ? lm_provider_words : lm_gpu_why();
+  if (lm_unlikely(!count)) return NULL;
+  int device = count == 1 && !s->desc.device ? 0 : lm_provider_device(s->desc.device);
+  if (lm_unlikely(device >= count) && !lm_gpu_has(device)) return NULL;
+  if (s->desc.kind == LM_KIND_DEVICE) return lm_device_pool_of(device, wants_chunks(wish, s));
+  *why = "pinned memory is aligned to a page at most";
+  if (wish->align > LM_PAGE) return NULL;
+  *why = lm_provider_words;
+  lm_pinned_desc pinned = { .is_pinned = true, .placement = s->desc.placement };
+  pinned.write_combined = s->desc.write_combined || wish->flags & LM_GPU_WRITE_COMBINED;
+  return lm_device_pool_of_pinned(device, &pinned);
+}
+
+bool lm_provider_copy(int device, void *to, const void *from, size_t size, lm_stream stream) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  return gpu && gpu->copy(device, (lm_devptr)(uintptr_t)to, (lm_devptr)(uintptr_t)from, size,
+                          stream) == LM_GPU_OK;
+}
+
+/* ---- All ---------------------------------------------------------------------------------- */
+
+bool lm_provider_serves(lm_kind kind) {
+  return !lm_strategy_kind_is_pooled(kind) && kind != LM_KIND_DENY;
+}
+
+const char *lm_provider_alloc(const lm_wish *wish, const lm_strategy *s, lm_provided *out) {
+  *out = (lm_provided){ .maker = LM_PROVIDER_SYSTEM, .device = -1 };
+  out->want = (uint8_t)wish->want;
+  out->flags = (uint8_t)wish->flags;
+  if (s->desc.kind == LM_KIND_SYSTEM) return make_system(wish, out);
+  if (s->desc.kind == LM_KIND_HANDLER) return make_handler(wish, s, out);
+  return make_of_device(wish, s, out);
+}
+
+bool lm_provider_find(const void *p, lm_provided *out) {
+  return lm_device_pool_find(p, out) || lm_provided_find(p, out);
+}
+
+void lm_provider_each(void (*visit)(void *ctx, lm_provided *block), void *ctx) {
+  lm_device_pool_each(visit, ctx);
+  lm_provided_each(visit, ctx);
+}
+
+const char *lm_provider_name(const lm_provided *block) {
+  if (block->maker == LM_PROVIDER_HANDLER) return ((const loam_handler *)block->handler)->name;
+  if (block->maker == LM_PROVIDER_SYSTEM) return "system";
+  return block->maker == LM_PROVIDER_POOL ? "loam" : "driver";
+}
+
+void lm_provider_free(const lm_provided *block, const lm_stream *on) {
+  if (block->maker == LM_PROVIDER_SYSTEM) lm_handler_system()->free(block->made);
+  else if (block->maker == LM_PROVIDER_HANDLER) end_handler(block);
+  else end_of_device(block, on);
+}
+
+bool lm_provider_can_resize(const lm_provided *b, const lm_strategy *s) {
+  if (b->made != b->base) return false;
+  if (s->desc.kind == LM_KIND_SYSTEM) return b->maker == LM_PROVIDER_SYSTEM;
+  return s->desc.kind == LM_KIND_HANDLER && b->maker == LM_PROVIDER_HANDLER &&
+         b->handler == lm_handler_find(s->desc.handler);
+}
+
+void *lm_provider_resize(const lm_provided *b, size_t size) {
+  if (!size) size = 1;
+  if (b->maker == LM_PROVIDER_SYSTEM) return lm_handler_system()->realloc(b->base, size);
+  const loam_allocator *a = &((const loam_handler *)b->handler)->allocator;
+  return a->realloc(a->ctx, b->base, size);
+}
+
+size_t lm_provider_size(const lm_provided *block, void *p, size_t size) {
+  return block->maker == LM_PROVIDER_SYSTEM ? system_size(p, size) : size ? size : 1;
+}

@@ -1,0 +1,293 @@
+/* placement_audit.c - asked versus got.
+ *
+ * Nodes are asked of the kernel page by page (move_pages without nodes moves nothing), of at most
+ * PAGES_MOST pages a strategy, evenly spread. Huge pages are told by mapping, in smaps; a mapping
+ * is of one preparation, so what it has of them is shared out evenly among what is in it. */
+#include "engine/placement_audit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "heap/pool.h"
+#include "heap/strategy.h"
+#include "heap/walk.h"
+#include "os/error.h"
+#include "pages/metadata.h"
+#include "plan/site.h"
+
+enum { PAGES_MOST = 16384, BATCH = 256 };
+#define HUGE_PAGE (2 * LM_MIB)
+
+/* Of one strategy, the shares of it together. */
+typedef struct row {
+  lm_strategy *strategy; /* the whole */
+  uint64_t pages;        /* of its live blocks */
+  uint64_t step, next;   /* every step-th is looked at */
+  uint64_t small;        /* bytes on small pages that were to be on huge ones */
+  loam_got got;
+} row;
+
+/* A mapping with memory. */
+typedef struct mapping {
+  uintptr_t from, to;
+  uint64_t resident, huge; /* bytes */
+} mapping;
+
+typedef struct look {
+  uint32_t strategies, rows;
+  uint32_t *row_of; /* by id; rows: none */
+  row *row;
+  uintptr_t last; /* page that was counted last: objects come in order, several on a page */
+  size_t n;       /* pages of the batch */
+  void *page[BATCH];
+  uint32_t whose[BATCH];
+  uint64_t wanted[BATCH]; /* nodes */
+  mapping *map;
+  size_t maps, room;
+  uintptr_t from, to; /* of the mapping that is being read; 0: none of ours */
+  uint64_t resident;
+} look;
+
+/* ---- What was asked for */
+
+static bool asks_nodes(const lm_desc *d) { return d->placement.mode != LM_BIND_DEFAULT; }
+static bool asks_huge(const lm_desc *d) { return d->huge == LM_HUGE_THP; }
+
+static bool is_of_interest(const lm_strategy *s) {
+  if (s->whole != s) return false;
+  bool told = atomic_load_explicit(&s->failed, memory_order_relaxed) ||
+              atomic_load_explicit(&s->served_late, memory_order_relaxed);
+  return told || (s->desc.kind == LM_KIND_HOST && (asks_nodes(&s->desc) || asks_huge(&s->desc)));
+}
+
+static bool open_rows(look *l) {
+  l->strategies = lm_strategy_count();
+  for (uint32_t id = 0; id < l->strategies; id++) l->rows += is_of_interest(lm_strategy_at(id));
+  l->row_of = lm_metadata_alloc(l->strategies * sizeof *l->row_of);
+  l->row = lm_metadata_alloc((l->rows + 1) * sizeof *l->row);
+  if (!l->row_of || !l->row) return false;
+  uint32_t most = l->rows;
+  l->rows = 0;
+  for (uint32_t id = 0; id < l->strategies; id++) {
+    lm_strategy *s = lm_strategy_at(id);
+    l->row_of[id] = UINT32_MAX;
+    if (l->rows == most || !is_of_interest(s)) continue;
+    l->row_of[id] = l->rows;
+    l->row[l->rows++].strategy = s;
+  }
+  return true;
+}
+
+static row *row_of(look *l, const lm_object *object) {
+  if (object->strategy >= l->strategies) return NULL;
+  uint32_t at = l->row_of[lm_strategy_whole(object->strategy)];
+  return at == UINT32_MAX ? NULL : &l->row[at];
+}
+
+/* Nodes that are right for a page; local memory of a whole is on any. */
+static uint64_t nodes_wanted(uint32_t strategy) {
+  const lm_placement *p = &lm_strategy_at(strategy)->desc.placement;
+  return p->nodes ? p->nodes : UINT64_MAX;
+}
+
+/* ---- Nodes */
+
+static void note_page(row *r, int node, uint64_t wanted) {
+  r->got.checked_bytes += LM_PAGE;
+  if (node < 0 || node >= LM_NODES_MAX) {
+    r->got.untouched_bytes += LM_PAGE;
+    return;
+  }
+  r->got.node_bytes[node] += LM_PAGE;
+  if (!(wanted >> node & 1)) r->got.elsewhere_bytes += LM_PAGE;
+}
+
+static void flush(look *l) {
+  int status[BATCH];
+  bool told = l->n && !lm_sys_move_pages(l->page, NULL, status, l->n);
+  for (size_t i = 0; i < l->n; i++) {
+    row *r = &l->row[l->whose[i]];
+    if (told) note_page(r, status[i], l->wanted[i]);
+    else r->got.unknown_bytes += LM_PAGE;
+  }
+  l->n = 0;
+}
+
+static void add_page(look *l, row *r, uintptr_t page, uint64_t wanted) {
+  l->page[l->n] = (void *)page;
+  l->whose[l->n] = (uint32_t)(r - l->row);
+  l->wanted[l->n] = wanted;
+  if (++l->n == BATCH) flush(l);
+}
+
+/* The first page of an object that no object before it is on, and the end of its last. */
+static uintptr_t first_page(look *l, const lm_object *object, uintptr_t *end) {
+  uintptr_t from = lm_align_down((uintptr_t)object->base, LM_PAGE);
+  *end = lm_align_up((uintptr_t)object->base + object->size, LM_PAGE);
+  if (from == l->last) from += LM_PAGE;
+  if (from < *end) l->last = *end - LM_PAGE;
+  return from;
+}
+
+static void count_pages(void *ctx, const lm_object *object) {
+  look *l = ctx;
+  row *r = row_of(l, object);
+  uintptr_t end;
+  if (!r) return;
+  uintptr_t from = first_page(l, object, &end);
+  if (from < end) r->pages += (end - from) / LM_PAGE;
+}
+
+static void look_at_pages(void *ctx, const lm_object *object) {
+  look *l = ctx;
+  row *r = row_of(l, object);
+  uintptr_t end;
+  if (!r || !asks_nodes(&r->strategy->desc)) return;
+  uintptr_t from = first_page(l, object, &end);
+  for (; from < end; from += LM_PAGE, r->next--) {
+    if (r->next == 0) {
+      add_page(l, r, from, nodes_wanted(object->strategy));
+      r->next = r->step;
+    }
+  }
+}
+
+/* ---- Huge pages */
+
+static void begin_mapping(look *l, const char *line) {
+  char *end;
+  uintptr_t from = strtoull(line, &end, 16);
+  l->from = 0;
+  l->resident = 0;
+  if (*end != '-' || !lm_map_owns((void *)from)) return;
+  l->from = from;
+  l->to = strtoull(end + 1, NULL, 16);
+}
+
+static void keep_mapping(look *l, uint64_t huge) {
+  if (l->maps == l->room) {
+    size_t room = l->room ? l->room * 2 : 256;
+    mapping *more = lm_metadata_realloc(l->map, room * sizeof *more);
+    if (!more) return;
+    l->map = more;
+    l->room = room;
+  }
+  l->map[l->maps++] = (mapping){ l->from, l->to, l->resident, huge };
+}
+
+static uint64_t figure(const char *line, const char *field) {
+  size_t length = strlen(field);
+  return strncmp(line, field, length) ? 0 : strtoull(line + length, NULL, 10) * LM_KIB;
+}
+
+/* A line of smaps: where a mapping is, or a figure of the mapping before. */
+static void read_line(void *ctx, const char *line) {
+  look *l = ctx;
+  if ((*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f')) begin_mapping(l, line);
+  if (!l->from) return;
+  uint64_t resident = figure(line, "Rss:");
+  if (resident) l->resident = resident;
+  if (l->resident && !strncmp(line, "AnonHugePages:", 14))
+    keep_mapping(l, figure(line, "AnonHugePages:"));
+}
+
+/* The first mapping that ends behind `at`; they are in order. */
+static const mapping *mapping_behind(const look *l, uintptr_t at) {
+  size_t low = 0, high = l->maps;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (l->map[middle].to <= at) low = middle + 1;
+    else high = middle;
+  }
+  return l->map + low;
+}
+
+static void look_at_huge(void *ctx, const lm_object *object) {
+  look *l = ctx;
+  row *r = row_of(l, object);
+  if (!r || !asks_huge(&r->strategy->desc)) return;
+  uintptr_t from = lm_align_up((uintptr_t)object->base, HUGE_PAGE);
+  uintptr_t end = lm_align_down((uintptr_t)object->base + object->size, HUGE_PAGE);
+  if (from >= end) return;
+  r->got.huge_asked_bytes += end - from;
+  const mapping *m = mapping_behind(l, from);
+  for (; m < l->map + l->maps && m->from < end; m++) {
+    uintptr_t a = m->from > from ? m->from : from, b = m->to < end ? m->to : end;
+    double part = (double)(b - a), share = (double)m->huge / (double)m->resident;
+    r->got.huge_bytes += (uint64_t)(part * (share < 1 ? share : 1));
+    if (share < 1)
+      r->small += (uint64_t)(part * (1 - share) * (double)m->resident / (double)(m->to - m->from));
+  }
+}
+
+static bool has_huge(const look *l) {
+  for (uint32_t i = 0; i < l->rows; i++)
+    if (asks_huge(&l->row[i].strategy->desc) && l->row[i].pages) return true;
+  return false;
+}
+
+/* ---- Telling */
+
+static void choose_steps(look *l) {
+  for (uint32_t i = 0; i < l->rows; i++) {
+    row *r = &l->row[i];
+    r->step = (r->pages + PAGES_MOST - 1) / PAGES_MOST;
+    if (!r->step) r->step = 1;
+  }
+}
+
+static void walk(look *l, void (*visit)(void *ctx, const lm_object *object)) {
+  l->last = 0;
+  lm_walk_each(visit, l);
+}
+
+/* A large block has small pages at its rim: less than half is no shortfall. */
+static void tell_event(const row *r, uint64_t generation) {
+  lm_strategy *s = r->strategy;
+  const loam_got *got = &r->got;
+  if (got->elsewhere_bytes && lm_site_generation_first(&s->told_elsewhere))
+    lm_error_event(LOAM_EVENT_SHORTFALL, generation, NULL,
+                   "strategy '%s' has %llu of %llu bytes on nodes that it did not ask for",
+                   s->desc.name, (unsigned long long)got->elsewhere_bytes,
+                   (unsigned long long)got->checked_bytes);
+  if (r->small > got->huge_bytes && lm_site_generation_first(&s->told_huge))
+    lm_error_event(LOAM_EVENT_SHORTFALL, generation, NULL,
+                   "strategy '%s' has %llu bytes on small pages that were to be on huge ones",
+                   s->desc.name, (unsigned long long)r->small);
+}
+
+static void tell(const row *r, loam_got_fn callback, void *ctx) {
+  loam_got got = r->got;
+  got.strategy = r->strategy->desc.name;
+  got.failed = atomic_load_explicit(&r->strategy->failed, memory_order_relaxed);
+  got.served_late = atomic_load_explicit(&r->strategy->served_late, memory_order_relaxed);
+  got.live_bytes = r->pages * LM_PAGE;
+  if (got.huge_bytes > got.huge_asked_bytes) got.huge_bytes = got.huge_asked_bytes;
+  callback(ctx, &got);
+}
+
+static void find_out(look *l) {
+  walk(l, count_pages);
+  choose_steps(l);
+  walk(l, look_at_pages);
+  flush(l);
+  if (!has_huge(l)) return;
+  if (lm_sys_each_line("/proc/self/smaps", read_line, l)) return;
+  walk(l, look_at_huge);
+}
+
+loam_status lm_placement_audit_each(loam_got_fn callback, void *ctx) {
+  look *l = lm_metadata_alloc(sizeof *l);
+  bool whole = l && open_rows(l);
+  if (whole) find_out(l);
+  uint64_t generation = atomic_load(&lm_site_generation);
+  for (uint32_t i = 0; whole && i < l->rows; i++) tell_event(&l->row[i], generation);
+  for (uint32_t i = 0; whole && i < l->rows; i++) tell(&l->row[i], callback, ctx);
+  if (l) {
+    lm_metadata_free(l->map);
+    lm_metadata_free(l->row);
+    lm_metadata_free(l->row_of);
+  }
+  lm_metadata_free(l);
+  return whole ? LOAM_OK : lm_error(LOAM_ENOMEM, "no memory to look at what strategies got");
+}

@@ -1,0 +1,41 @@
+/* freed_log.c - whose a block was that has been freed: the search. */
+#include "heap/freed_log.h"
+
+typedef struct search {
+  uintptr_t p;
+  lm_object *out;
+  bool found;
+} search;
+
+static bool is_in(const lm_freed_entry *d, search *s) {
+  uintptr_t base = atomic_load_explicit(&d->base, memory_order_acquire);
+  lm_object object = {
+    .base = (void *)base,
+    .size = atomic_load_explicit(&d->size, memory_order_acquire),
+    .token = atomic_load_explicit(&d->token, memory_order_acquire),
+    .strategy = atomic_load_explicit(&d->strategy, memory_order_acquire),
+  };
+  if (!base || s->p - base >= object.size) return false;
+  if (atomic_load_explicit(&d->base, memory_order_relaxed) != base) return false;
+  *s->out = object;
+  return true;
+}
+
+/* Of several that stood there, one that its thread freed last. */
+static void search_thread(lm_thread *t, void *ctx) {
+  search *s = ctx;
+  uint32_t last = atomic_load_explicit(&t->deaths, memory_order_relaxed);
+  for (uint32_t i = 1; i <= LM_FREED_ENTRIES && !s->found; i++)
+    s->found = is_in(&t->dead[(last - i) % LM_FREED_ENTRIES], s);
+}
+
+bool lm_freed_log_find(const void *p, lm_object *out) {
+  lm_map_object place;
+  if (lm_map_find(p, &place)) {
+    *out = (lm_object){ (void *)place.base, place.size, place.token, place.strategy, place.large };
+    return !lm_state_is_live(place.mark);
+  }
+  search s = { (uintptr_t)p, out, false };
+  lm_thread_each(search_thread, &s);
+  return s.found;
+}

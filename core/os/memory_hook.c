@@ -1,0 +1,37 @@
+/* memory_hook.c - the host's callback for each block made, resized or freed. */
+#include "os/memory_hook.h"
+
+#include "os/thread.h"
+
+_Atomic bool lm_memory_hook_is_set;
+
+static struct {
+  lm_lock lock;
+  loam_memory_hook hook;
+} listener;
+
+/* This thread is in its callback. */
+static _Thread_local bool is_telling __attribute__((tls_model("initial-exec")));
+
+loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx) {
+  lm_thread_add_fork_lock(&listener.lock);
+  lm_lock_take(&listener.lock);
+  loam_memory_hook previous = listener.hook;
+  listener.hook = (loam_memory_hook){ callback, ctx };
+  atomic_store_explicit(&lm_memory_hook_is_set, callback != NULL, memory_order_relaxed);
+  lm_lock_drop(&listener.lock);
+  if (callback) lm_thread_set_slow_all(LM_SLOW_HOOKED);
+  else lm_thread_clear_slow_all(LM_SLOW_HOOKED);
+  return previous;
+}
+
+void lm_memory_hook_call(void *from, void *to, size_t size) {
+  if (is_telling) return;
+  lm_lock_take(&listener.lock);
+  loam_memory_hook hook = listener.hook;
+  lm_lock_drop(&listener.lock);
+  if (!hook.callback) return;
+  is_telling = true;
+  hook.callback(hook.ctx, from, to, size);
+  is_telling = false;
+}

@@ -1,0 +1,542 @@
+/* core_module.c - `loam.core`: what the trusted Lua modules may ask of C.
+ *
+ * Arguments come from our own modules, but their values from a policy: sizes and names are
+ * checked here once more, types are not. */
+#include "script/core_module.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "device/handler.h"
+#include "gpu/gpu.h"
+#include "heap/pool.h"
+#include "heap/strategy.h"
+#include "os/embed.h"
+#include "os/error.h"
+#include "os/kernel_support.h"
+#include "os/sys.h"
+#include "pages/backing.h"
+#include "script/policy_file.h"
+
+enum { NODES_GIVEN = LM_NODES_MAX, FLUSH_AT = 256 << 10 };
+
+static lm_script *script_of(lua_State *L) { return (lm_script *)lm_vm_of(L); }
+
+static double number_field(lua_State *L, int table, const char *key, double absent) {
+  lua_getfield(L, table, key);
+  double n = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : absent;
+  lua_settop(L, -2);
+  return n;
+}
+
+static bool bool_field(lua_State *L, int table, const char *key) {
+  lua_getfield(L, table, key);
+  bool value = lua_toboolean(L, -1);
+  lua_settop(L, -2);
+  return value;
+}
+
+/* False if the text is too long for the buffer; absent is "". */
+static bool text_field(lua_State *L, int table, const char *key, char *buffer, size_t size) {
+  size_t length = 0;
+  lua_getfield(L, table, key);
+  const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &length) : "";
+  bool fits = length < size;
+  if (fits) memcpy(buffer, text, length + 1);
+  lua_settop(L, -2);
+  return fits;
+}
+
+/* nil and the words of the last lm_error. */
+static int refuse(lua_State *L) {
+  lua_pushnil(L);
+  lua_pushstring(L, loam_error());
+  return 2;
+}
+
+/* ---- machine ---- */
+
+static double memlock_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY) return HUGE_VAL;
+  return (double)limit.rlim_cur;
+}
+
+static void push_huge_pool(lua_State *L, const char *key, unsigned kib) {
+  char path[96], text[32];
+  size_t length;
+  snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%ukB/nr_hugepages", kib);
+  if (lm_sys_read_file(path, text, sizeof text, &length)) return;
+  unsigned long pages = 0;
+  sscanf(text, "%lu", &pages);
+  lua_pushnumber(L, (double)pages);
+  lua_setfield(L, -2, key);
+}
+
+/* The word in brackets: "always [madvise] never". */
+static void push_thp(lua_State *L) {
+  char text[64];
+  size_t length;
+  if (lm_sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text, &length))
+    return;
+  char *word = strchr(text, '['), *end = word ? strchr(word, ']') : NULL;
+  if (!end) return;
+  lua_pushlstring(L, word + 1, (size_t)(end - word - 1));
+  lua_setfield(L, -2, "thp");
+}
+
+static void push_total(lua_State *L, unsigned node) {
+  lua_pushnumber(L, (lua_Number)lm_numa_total(node));
+}
+
+static void push_has_cpus(lua_State *L, unsigned node) {
+  lua_pushboolean(L, lm_numa_has_cpus(node));
+}
+
+/* A table: node -> what `push` says of it. */
+static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *L, unsigned node)) {
+  lua_createtable(L, 0, 4);
+  for (uint64_t left = nodes; left; left &= left - 1) {
+    unsigned node = (unsigned)__builtin_ctzll(left);
+    push(L, node);
+    lua_rawseti(L, -2, (int)node);
+  }
+}
+
+static int core_machine(lua_State *L) {
+  lm_numa_refresh();
+  uint64_t nodes = lm_numa_nodes();
+  lua_createtable(L, 0, 8);
+  lua_createtable(L, LM_NODES_MAX, 0);
+  for (int node = 0, n = 0; node < LM_NODES_MAX; node++) {
+    if (!(nodes >> node & 1)) continue;
+    lua_pushinteger(L, node);
+    lua_rawseti(L, -2, ++n);
+  }
+  lua_setfield(L, -2, "nodes");
+  push_of_nodes(L, nodes, push_total);
+  lua_setfield(L, -2, "totals");
+  push_of_nodes(L, nodes, push_has_cpus);
+  lua_setfield(L, -2, "cpus");
+  lua_createtable(L, 0, 2);
+  push_huge_pool(L, "2MiB", 2048);
+  push_huge_pool(L, "1GiB", 1048576);
+  lua_setfield(L, -2, "hugepages");
+  push_thp(L);
+  lua_pushinteger(L, (lua_Integer)LM_PAGE);
+  lua_setfield(L, -2, "page");
+  lua_pushnumber(L, memlock_limit());
+  lua_setfield(L, -2, "memlock");
+  return 1;
+}
+
+/* A table: node -> bytes free now. */
+static void push_free(lua_State *L, unsigned node) {
+  lua_pushnumber(L, (lua_Number)lm_numa_free(node));
+}
+
+static int core_free(lua_State *L) {
+  push_of_nodes(L, lm_numa_nodes(), push_free);
+  return 1;
+}
+
+/* Why a node cannot be named. */
+static int core_absent_node(lua_State *L) {
+  char text[320];
+  lua_pushstring(L, lm_numa_why_absent(lua_tonumber(L, 1), text, sizeof text));
+  return 1;
+}
+
+/* A table of what the kernel refuses this process: what -> the errno. */
+static int core_refused(lua_State *L) {
+  lm_kernel_support may;
+  lua_createtable(L, 0, 4);
+  if (!lm_kernel_support_probe(&may)) return 1;
+  const struct {
+    const char *what;
+    int error;
+  } all[] = {
+    { "numa", may.mbind }, { "prefault", may.prefault }, { "huge", may.huge }, { "lock", may.lock }
+  };
+  for (size_t i = 0; i < LM_COUNT(all); i++) {
+    if (!all[i].error) continue;
+    lua_pushinteger(L, all[i].error);
+    lua_setfield(L, -2, all[i].what);
+  }
+  return 1;
+}
+
+/* The step begins anew: what passed was a driver's time, which may be seconds. */
+static void forgive_driver(lua_State *L) {
+  lm_vm *vm = lm_vm_of(L);
+  char step[sizeof vm->step];
+  memcpy(step, vm->step, sizeof step);
+  lm_vm_step(vm, "asking for devices");
+  lm_vm_step(vm, step);
+}
+
+/* How many devices there are, and, where there is none, why. Asked only by a policy that speaks of
+ * devices: it starts their driver. */
+static int core_devices(lua_State *L) {
+  int count = lm_gpu_count();
+  forgive_driver(L);
+  lua_pushinteger(L, count);
+  if (!count) lua_pushstring(L, lm_gpu_why());
+  return count ? 1 : 2;
+}
+
+/* ---- strategies ---- */
+
+static int index_of(const char *word, const char *const *words, int n) {
+  for (int i = 0; i < n; i++)
+    if (!strcmp(word, words[i])) return i;
+  return -1;
+}
+
+static void read_weights(lua_State *L, int numa, lm_placement *out) {
+  lua_getfield(L, numa, "weights");
+  if (lua_type(L, -1) == LUA_TTABLE) {
+    for (int node = 0; node < LM_NODES_MAX; node++) {
+      lua_rawgeti(L, -1, node);
+      double weight = lua_tonumber(L, -1);
+      out->weight[node] = weight > 255 ? 255 : weight > 0 ? (uint8_t)weight : 0;
+      if (out->weight[node]) out->nodes |= 1ull << node;
+      lua_settop(L, -2);
+    }
+  }
+  lua_settop(L, -2);
+}
+
+static void read_nodes(lua_State *L, int numa, lm_placement *out) {
+  lua_getfield(L, numa, "nodes");
+  for (int i = 1, n = lua_type(L, -1) == LUA_TTABLE ? (int)lua_objlen(L, -1) : 0; i <= n; i++) {
+    lua_rawgeti(L, -1, i);
+    double node = lua_tonumber(L, -1);
+    if (node >= 0 && node < LM_NODES_MAX) out->nodes |= 1ull << (unsigned)node;
+    lua_settop(L, -2);
+  }
+  lua_settop(L, -2);
+}
+
+static bool read_placement(lua_State *L, int desc, lm_placement *out) {
+  static const char *const words[] = { "local", "interleave", "bind", "prefer", "weighted" };
+  static const int modes[] = { LM_BIND_LOCAL, LM_BIND_INTERLEAVE, LM_BIND_BIND, LM_BIND_PREFERRED,
+                               LM_BIND_WEIGHTED };
+  char word[16];
+  lua_getfield(L, desc, "numa");
+  int numa = lua_gettop(L);
+  bool good = true;
+  if (lua_type(L, numa) == LUA_TTABLE) {
+    int mode = text_field(L, numa, "mode", word, sizeof word)
+                   ? index_of(word, words, (int)LM_COUNT(words))
+                   : -1;
+    good = mode >= 0;
+    if (good) {
+      out->mode = modes[mode];
+      read_nodes(L, numa, out);
+      read_weights(L, numa, out);
+      if (out->mode == LM_BIND_INTERLEAVE && !out->nodes) out->nodes = lm_numa_nodes();
+    }
+  }
+  lua_settop(L, numa - 1);
+  return good;
+}
+
+static bool read_kind(lua_State *L, lm_kind *out) {
+  char word[16];
+  if (!text_field(L, 1, "kind", word, sizeof word)) return false;
+  for (int kind = 0; kind < LM_KINDS; kind++) {
+    *out = (lm_kind)kind;
+    if (!strcmp(word, lm_strategy_kind_text(*out))) return true;
+  }
+  return false;
+}
+
+static bool read_huge(lua_State *L, lm_huge *out) {
+  static const char *const words[] = { "default", "never", "thp", "2MiB", "1GiB" };
+  char word[16];
+  if (!text_field(L, 1, "huge", word, sizeof word)) return false;
+  int huge = *word ? index_of(word, words, (int)LM_COUNT(words)) : LM_HUGE_DEFAULT;
+  *out = (lm_huge)huge;
+  return huge >= 0;
+}
+
+static int core_strategy(lua_State *L) {
+  lm_desc desc;
+  lm_strategy *strategy;
+  memset(&desc, 0, sizeof desc);
+  if (!read_kind(L, &desc.kind) || !read_huge(L, &desc.huge) ||
+      !read_placement(L, 1, &desc.placement))
+    return luaL_error(L, "a strategy's kind, huge or numa is not one of the seam's words");
+  if (!text_field(L, 1, "name", desc.name, sizeof desc.name) ||
+      !text_field(L, 1, "handler", desc.handler, sizeof desc.handler)) {
+    lm_error(LOAM_EPOLICY, "a name is longer than %d bytes", LM_STRATEGY_NAME - 1);
+    return refuse(L);
+  }
+  if (!text_field(L, 1, "dir", desc.dir, sizeof desc.dir)) {
+    lm_error(LOAM_EPOLICY, "the path of a folder is longer than %d bytes", LM_STRATEGY_DIR - 1);
+    return refuse(L);
+  }
+  desc.align = (size_t)number_field(L, 1, "align", 0);
+  desc.limit = (size_t)number_field(L, 1, "limit", 0);
+  desc.guard = (uint32_t)number_field(L, 1, "guard", 0);
+  desc.zero = bool_field(L, 1, "zero");
+  desc.prefault = bool_field(L, 1, "prefault");
+  desc.lock = bool_field(L, 1, "lock");
+  desc.device = (uint8_t)number_field(L, 1, "device", 0);
+  desc.prefer = (uint8_t)number_field(L, 1, "prefer", 0);
+  desc.supply = (lm_device_pool_kind)number_field(L, 1, "supply", LM_DEVICE_POOL_AUTO);
+  desc.mapped = bool_field(L, 1, "mapped");
+  desc.portable = bool_field(L, 1, "portable");
+  desc.write_combined = bool_field(L, 1, "write_combined");
+  if (lm_strategy_intern(&desc, &strategy) != LOAM_OK) return refuse(L);
+  lua_pushnumber(L, strategy->id);
+  return 1;
+}
+
+/* Why a file's folder will not do here; nothing where it will. */
+static int core_folder(lua_State *L) {
+  char words[256];
+  const char *dir = lua_tolstring(L, 1, NULL);
+  const char *why = lm_backing_refusal(dir ? dir : "", words, sizeof words);
+  if (!why) return 0;
+  lua_pushstring(L, why);
+  return 1;
+}
+
+static int core_handler(lua_State *L) {
+  const char *name = lua_tolstring(L, 1, NULL);
+  lua_pushboolean(L, name && (!script_of(L)->host || lm_handler_find(name)));
+  return 1;
+}
+
+/* ---- plans ---- */
+
+static bool is_equal(const lm_plan *a, const lm_plan *b) {
+  return a->hash == b->hash && a->nodes == b->nodes && a->codes == b->codes &&
+         a->leaves == b->leaves && a->chains == b->chains &&
+         !memcmp(a->node, b->node, a->nodes * sizeof *a->node) &&
+         !memcmp(a->code, b->code, a->codes * sizeof *a->code) &&
+         !memcmp(a->leaf, b->leaf, a->leaves * sizeof *a->leaf) &&
+         !memcmp(a->chain, b->chain, a->chains * sizeof *a->chain);
+}
+
+/* Where a plan is in the table, or belongs. */
+static lm_plan **place_of(lm_plan **table, uint32_t slots, const lm_plan *plan) {
+  uint32_t i = (uint32_t)plan->hash;
+  for (;; i++) {
+    lm_plan **place = &table[i & (slots - 1)];
+    if (!*place || is_equal(*place, plan)) return place;
+  }
+}
+
+static bool make_room(lm_script *script) {
+  if (script->plans * 2 < script->slots) return true;
+  uint32_t slots = script->slots ? script->slots * 2 : 16;
+  lm_plan **table = lm_metadata_alloc(slots * sizeof(lm_plan *));
+  if (!table) return false;
+  for (uint32_t i = 0; i < script->slots; i++)
+    if (script->plan[i]) *place_of(table, slots, script->plan[i]) = script->plan[i];
+  lm_metadata_free(script->plan);
+  script->plan = table;
+  script->slots = slots;
+  return true;
+}
+
+/* From now on the gauges that a host's plan reads of devices have something to say. */
+static void watch_devices(lua_State *L, const lm_plan *plan) {
+  uint32_t devices = 1u << LM_IN_DEVICE | 1u << LM_IN_DEVICE_FREE;
+  if (!script_of(L)->host || !(plan->reads & devices)) return;
+  (void)lm_gpu();
+  for (uint32_t i = 0; i < plan->nodes; i++)
+    if (plan->node[i].code_n == 0 && plan->node[i].input == LM_IN_DEVICE_FREE)
+      lm_gpu_watch(plan->node[i].arg);
+  for (uint32_t i = 0; i < plan->codes; i++)
+    if (plan->code[i].op == LM_OP_INPUT && plan->code[i].input == LM_IN_DEVICE_FREE)
+      lm_gpu_watch(plan->code[i].arg);
+  forgive_driver(L);
+}
+
+const lm_plan *lm_core_module_plan(lm_script *script, const void *image, size_t size) {
+  lm_plan *plan;
+  if (lm_plan_make(image, size, &plan) != LOAM_OK) return NULL;
+  if (!make_room(script)) {
+    lm_plan_destroy(plan);
+    lm_error(LOAM_ENOMEM, "no memory for a plan");
+    return NULL;
+  }
+  lm_plan **place = place_of(script->plan, script->slots, plan);
+  if (*place) {
+    lm_plan_destroy(plan);
+  } else {
+    *place = plan;
+    script->plans++;
+  }
+  return *place;
+}
+
+static int core_plan(lua_State *L) {
+  size_t size = 0;
+  const char *image = lua_tolstring(L, 1, &size);
+  const lm_plan *plan = lm_core_module_plan(script_of(L), image, size);
+  if (!plan) return refuse(L);
+  watch_devices(L, plan);
+  lua_pushlightuserdata(L, (void *)(uintptr_t)plan);
+  return 1;
+}
+
+/* Reads { [0] = bytes, [1] = bytes ... } of a field; the number of places filled. */
+static unsigned read_gauges(lua_State *L, const char *key, double *out) {
+  unsigned n = 0;
+  lua_getfield(L, 2, key);
+  if (lua_type(L, -1) == LUA_TTABLE) {
+    for (int i = 0; i < NODES_GIVEN; i++) {
+      lua_rawgeti(L, -1, i);
+      out[i] = lua_tonumber(L, -1);
+      if (lua_type(L, -1) == LUA_TNUMBER) n = (unsigned)i + 1;
+      lua_settop(L, -2);
+    }
+  }
+  lua_settop(L, -2);
+  return n;
+}
+
+static bool is_read(const lm_plan *plan, unsigned input) { return plan->reads >> input & 1; }
+
+/* Called for every request that a plan is compared at: only what the plan reads is fetched. */
+static int core_decide(lua_State *L) {
+  double fixed[LM_INPUTS] = { 0 }, node_free[NODES_GIVEN], device_free[NODES_GIVEN];
+  const lm_plan *plan = lua_touserdata(L, 1);
+  lm_request request = { .fixed = fixed, .node_free = node_free, .device_free = device_free };
+  if (is_read(plan, LM_IN_SIZE)) request.size = (size_t)number_field(L, 2, "size", 0);
+  if (is_read(plan, LM_IN_ALIGN)) request.align = (size_t)number_field(L, 2, "align", 16);
+  if (is_read(plan, LM_IN_ZERO)) request.zero = bool_field(L, 2, "zero");
+  if (is_read(plan, LM_IN_NODE)) fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
+  if (is_read(plan, LM_IN_DEVICE)) fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
+  if (is_read(plan, LM_IN_LIVE)) fixed[LM_IN_LIVE] = number_field(L, 2, "live", 0);
+  if (is_read(plan, LM_IN_NODE_FREE)) request.node_free_n = read_gauges(L, "node_free", node_free);
+  if (is_read(plan, LM_IN_DEVICE_FREE))
+    request.device_free_n = read_gauges(L, "device_free", device_free);
+  lua_pushinteger(L, (lua_Integer)lm_plan_decide(plan, &request));
+  return 1;
+}
+
+/* ---- steps, answers ---- */
+
+static int core_step(lua_State *L) {
+  const char *what = lua_tolstring(L, 1, NULL);
+  lm_vm_step(lm_vm_of(L), what ? what : "");
+  return 0;
+}
+
+void lm_core_module_flush(lm_script *script) {
+  if (script->answer.length && script->write)
+    script->write(script->ctx, script->answer.text, script->answer.length);
+  lm_json_finish(&script->answer);
+}
+
+static int core_write(lua_State *L) {
+  lm_script *script = script_of(L);
+  size_t length = 0;
+  const char *text = lua_tolstring(L, 1, &length);
+  if (text) lm_json_raw(&script->answer, text, length);
+  if (script->answer.failed) return luaL_error(L, "no memory for the answer");
+  if (script->answer.length > FLUSH_AT) lm_core_module_flush(script);
+  return 0;
+}
+
+/* Of the policy's text. */
+static int core_hash(lua_State *L) {
+  char hash[24];
+  const lm_script *script = script_of(L);
+  snprintf(hash, sizeof hash, "%016llx",
+           (unsigned long long)lm_policy_file_hash(script->text, script->length));
+  lua_pushstring(L, hash);
+  return 1;
+}
+
+/* ---- modules ---- */
+
+static int search_embedded(lua_State *L) {
+  const char *name = lua_tolstring(L, 1, NULL);
+  for (const lm_embedded *m = lm_embedded_modules; m->name; m++) {
+    if (!name || strcmp(m->name, name)) continue;
+    if (luaL_loadbufferx(L, (const char *)m->data, m->size, m->name, "bt"))
+      return luaL_error(L, "module %s: %s", name, lua_tolstring(L, -1, NULL));
+    return 1;
+  }
+  lua_pushfstring(L, "\n\tno module '%s' is built in", name ? name : "");
+  return 1;
+}
+
+void lm_core_module_embed(lua_State *L) {
+  lua_getfield(L, LUA_GLOBALSINDEX, "package");
+  lua_getfield(L, -1, "loaders");
+  lua_createtable(L, 2, 0);
+  lua_pushcclosure(L, search_embedded, 0);
+  lua_rawseti(L, -2, 1);
+  /* LuaJIT's own: package.preload. It asks the dynamic linker first, which is dear. */
+  lua_rawgeti(L, -2, 1);
+  lua_rawseti(L, -2, 2);
+  lua_setfield(L, -3, "loaders");
+  lua_settop(L, -3);
+}
+
+static void push_required(lua_State *L, const char *module) {
+  lua_getfield(L, LUA_GLOBALSINDEX, "require");
+  lua_pushstring(L, module);
+  lua_call(L, 1, 1);
+}
+
+static void push_limits(lua_State *L, const lm_script_limits *limits) {
+  lua_createtable(L, 0, 3);
+  lua_pushnumber(L, limits->max_leaves);
+  lua_setfield(L, -2, "max_leaves");
+  lua_pushnumber(L, limits->step_ms);
+  lua_setfield(L, -2, "step_ms");
+  lua_pushnumber(L, (double)limits->step_bytes);
+  lua_setfield(L, -2, "step_bytes");
+}
+
+static void push_core(lua_State *L, const lm_script *script) {
+  static const struct {
+    const char *name;
+    lua_CFunction f;
+  } functions[] = {
+    { "machine", core_machine },   { "refused", core_refused }, { "absent_node", core_absent_node },
+    { "free", core_free },         { "folder", core_folder },   { "handler", core_handler },
+    { "strategy", core_strategy }, { "plan", core_plan },       { "decide", core_decide },
+    { "step", core_step },         { "write", core_write },     { "devices", core_devices },
+    { "hash", core_hash },
+  };
+  lua_createtable(L, 0, 16);
+  for (size_t i = 0; i < LM_COUNT(functions); i++) {
+    lua_pushcclosure(L, functions[i].f, 0);
+    lua_setfield(L, -2, functions[i].name);
+  }
+  push_required(L, "loam.plan_cdef");
+  lua_setfield(L, -2, "cdef");
+  push_limits(L, &script->vm.limits);
+  lua_setfield(L, -2, "limits");
+  lua_pushboolean(L, script->host);
+  lua_setfield(L, -2, "host");
+}
+
+loam_status lm_core_module_open(lua_State *L, void *arg) {
+  const lm_script *script = arg;
+  lm_core_module_embed(L);
+  lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+  push_core(L, script);
+  lua_setfield(L, -2, "loam.core");
+  push_required(L, "loam.driver");
+  lua_setfield(L, LUA_REGISTRYINDEX, "loam.driver");
+  return LOAM_OK;
+}
+
+void lm_core_module_close(lm_script *script) {
+  for (uint32_t i = 0; i < script->slots; i++) lm_plan_destroy(script->plan[i]);
+  lm_metadata_free(script->plan);
+  lm_json_finish(&script->answer);
+}

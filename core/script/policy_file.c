@@ -1,0 +1,235 @@
+/* policy_file.c - reads the file of a policy: whole, at rest, within bounds, and safe from other
+ * users.
+ *
+ * A policy decides what memory a process gets, so a user who can change a policy file can harm the
+ * process that follows it. Such a file must therefore belong to the effective user or to root, and
+ * no other user may be able to write it. Owner and mode are read from the descriptor that the text
+ * is read from: no other file can come between the check and the text. The folder of the file has
+ * to pass the same check, because a user who can write a folder can replace the files in it. Where
+ * the path is a symbolic link, each link up to the file is checked with its folder. Folders further
+ * up are not checked: a user who can write one of those can only choose among files that root or
+ * the effective user has written. */
+#include "script/policy_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "heap/pool.h"
+#include "os/descriptor.h"
+#include "os/error.h"
+
+#define SOURCE_MAX LM_MIB
+enum { TRIES = 5, PAUSE_MS = 20 };
+
+uint64_t lm_policy_file_hash(const char *text, size_t length) {
+  uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+  for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+  return hash;
+}
+
+const char *lm_policy_file_absolute(const char *path, char *buffer, size_t size) {
+  if (*path == '/' || !getcwd(buffer, size)) return path;
+  size_t n = strlen(buffer);
+  if (n + 1 + strlen(path) >= size) return path;
+  snprintf(buffer + n, size - n, "/%s", path);
+  return buffer;
+}
+
+static loam_status fail_errno(const char *path) {
+  return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
+}
+
+static loam_status check(const char *path, const struct stat *st) {
+  if (S_ISDIR(st->st_mode))
+    return lm_error(LOAM_EIO, "%s: is a directory, not a policy file", path);
+  if (!S_ISREG(st->st_mode)) return lm_error(LOAM_EIO, "%s: is not a regular file", path);
+  if ((size_t)st->st_size > SOURCE_MAX)
+    return lm_error(LOAM_EIO, "%s: has %lld bytes, a policy has at most %zu", path,
+                    (long long)st->st_size, SOURCE_MAX);
+  return LOAM_OK;
+}
+
+/* ---- who can change it ---- */
+
+#define ACL "system.posix_acl_access"
+
+/* Tells whether the effective user is presumably the only member of the group of a file or folder.
+ * Many systems give each user a group of the user's number and a umask of 002, so that all files of
+ * that user are writable by that group. Root is left out, because group 0 may have other members. A
+ * file with an access control list is left out, too (`acl_size` is the size of the list): its group
+ * bits stand for all users and groups of the list. */
+static bool has_private_group(const struct stat *st, ssize_t acl_size) {
+  uid_t user = geteuid();
+  return user != 0 && st->st_uid == user && st->st_gid == user && getegid() == st->st_gid &&
+         acl_size <= 0;
+}
+
+static bool others_can_write(const struct stat *st, ssize_t acl_size) {
+  bool group = st->st_mode & S_IWGRP && !has_private_group(st, acl_size);
+  return group || st->st_mode & S_IWOTH;
+}
+
+static bool is_ours(const struct stat *st) { return st->st_uid == geteuid() || st->st_uid == 0; }
+
+static loam_status fail_owner(const char *path, const char *what, const struct stat *st) {
+  return lm_error(
+      LOAM_EIO,
+      "%s: this %s belongs to user %u (mode %04o), who could change the policy; it must "
+      "belong to root or to user %u, who runs this process: chown %s%u %s",
+      path, what, (unsigned)st->st_uid, (unsigned)st->st_mode & 07777, (unsigned)geteuid(),
+      S_ISLNK(st->st_mode) ? "-h " : "", (unsigned)geteuid(), path);
+}
+
+static loam_status fail_mode(const char *path, const char *what, const struct stat *st) {
+  return lm_error(LOAM_EIO,
+                  "%s: this %s of user %u has mode %04o: others can write it, and so change the "
+                  "policy: chmod go-w %s",
+                  path, what, (unsigned)st->st_uid, (unsigned)st->st_mode & 07777, path);
+}
+
+static loam_status check_file(const char *path, int fd, const struct stat *st) {
+  if (!is_ours(st)) return fail_owner(path, "policy file", st);
+  if (others_can_write(st, fgetxattr(fd, ACL, NULL, 0))) return fail_mode(path, "policy file", st);
+  return LOAM_OK;
+}
+
+/* Through a read-only mount no user can write a folder, whatever its mode is. Kubernetes mounts a
+ * ConfigMap read-only and gives its folder mode 0777. */
+static bool is_read_only(const char *folder) {
+  struct statvfs fs;
+  return !statvfs(folder, &fs) && fs.f_flag & ST_RDONLY;
+}
+
+/* In a folder with the sticky bit, such as /tmp, only the owner of a file, the owner of the folder
+ * and root can rename or remove the file. */
+static loam_status check_folder(const char *folder) {
+  struct stat st;
+  if (stat(folder, &st)) return fail_errno(folder);
+  if (!is_ours(&st)) return fail_owner(folder, "folder of a policy file", &st);
+  if (st.st_mode & S_ISVTX || is_read_only(folder)) return LOAM_OK;
+  if (others_can_write(&st, getxattr(folder, ACL, NULL, 0)))
+    return fail_mode(folder, "folder of a policy file", &st);
+  return LOAM_OK;
+}
+
+/* The folder that the last name of the path is in. */
+static loam_status check_folder_of(char *path) {
+  char *slash = strrchr(path, '/');
+  if (!slash) return check_folder(".");
+  if (slash == path) return check_folder("/");
+  *slash = 0;
+  loam_status status = check_folder(path);
+  *slash = '/';
+  return status;
+}
+
+/* Replaces the path of a symbolic link by the path that the link names. False, with errno, where
+ * that fails. */
+static bool follow_link(char path[PATH_MAX]) {
+  char target[PATH_MAX];
+  ssize_t n = readlink(path, target, sizeof target - 1);
+  const char *slash = strrchr(path, '/');
+  if (n < 0) return false;
+  target[n] = 0;
+  size_t at = slash && *target != '/' ? (size_t)(slash + 1 - path) : 0;
+  errno = ENAMETOOLONG;
+  if (at + (size_t)n >= PATH_MAX) return false;
+  memcpy(path + at, target, (size_t)n + 1);
+  return true;
+}
+
+/* Checks each folder and each symbolic link on the way from the path to the file. A link has an
+ * owner of its own: in /tmp a stranger may have put it there. */
+static loam_status check_way(const char *given) {
+  enum { LINKS = 40 }; /* the kernel follows no more */
+  char path[PATH_MAX];
+  struct stat st;
+  if (lm_policy_file_absolute(given, path, sizeof path) == given) strcpy(path, given);
+  for (int i = 0; i <= LINKS; i++) {
+    loam_status status = check_folder_of(path);
+    if (status != LOAM_OK) return status;
+    if (lstat(path, &st)) return fail_errno(path);
+    if (!S_ISLNK(st.st_mode)) return LOAM_OK;
+    if (!is_ours(&st)) return fail_owner(path, "link to a policy file", &st);
+    if (!follow_link(path)) return fail_errno(path);
+  }
+  errno = ELOOP;
+  return fail_errno(given);
+}
+
+static bool must_be_ours(lm_reading reading) {
+  return reading == LM_READ_TO_FOLLOW || (reading == LM_READ_TO_LOAD && geteuid() == 0);
+}
+
+/* ---- its text ---- */
+
+/* Up to `size` bytes; -1 with errno. */
+static ssize_t read_whole(int fd, char *text, size_t size) {
+  size_t length = 0;
+  while (length < size) {
+    ssize_t n = read(fd, text + length, size - length);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return -1;
+    if (n == 0) break;
+    length += (size_t)n;
+  }
+  return (ssize_t)length;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b) {
+  return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+         a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
+         a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
+/* *steady: whether the file stayed as it was all the while; else there is no text. */
+static loam_status read_open(const char *path, int fd, bool is_checked, char **text, size_t *length,
+                             bool *steady) {
+  struct stat before, after;
+  if (fstat(fd, &before)) return fail_errno(path);
+  loam_status status = check(path, &before);
+  if (status == LOAM_OK && is_checked) status = check_file(path, fd, &before);
+  if (status == LOAM_OK && is_checked) status = check_way(path);
+  if (status != LOAM_OK) return status;
+  size_t room = (size_t)before.st_size + 1; /* one more shows that it grew */
+  char *buffer = lm_metadata_alloc(room + 1);
+  if (!buffer) return lm_error(LOAM_ENOMEM, "%s: no memory to read it", path);
+  ssize_t n = read_whole(fd, buffer, room);
+  if (n < 0 || fstat(fd, &after)) {
+    status = fail_errno(path);
+  } else if (n == before.st_size && is_same(&before, &after)) {
+    buffer[n] = 0;
+    *text = buffer;
+    *length = (size_t)n;
+    *steady = true;
+    return LOAM_OK;
+  }
+  lm_metadata_free(buffer);
+  return status;
+}
+
+loam_status lm_policy_file_read(const char *path, lm_reading reading, char **text, size_t *length) {
+  size_t n = strlen(path);
+  if (n >= PATH_MAX) /* the words would be all path, and no reason */
+    return lm_error(LOAM_EIO, "%.40s...: a path of %zu bytes, at most %d are possible", path, n,
+                    PATH_MAX - 1);
+  for (int i = 0; i < TRIES; i++) {
+    bool steady = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not block */
+    lm_descriptor file = lm_descriptor_keep(fd);
+    if (file.fd < 0) return fail_errno(path);
+    loam_status status = read_open(path, file.fd, must_be_ours(reading), text, length, &steady);
+    lm_descriptor_close(&file);
+    if (status != LOAM_OK || steady) return status;
+    nanosleep(&(struct timespec){ .tv_nsec = PAUSE_MS * 1000000 }, NULL);
+  }
+  return lm_error(LOAM_EIO, "%s: kept changing while it was read", path);
+}

@@ -1,0 +1,25 @@
+/* policy_file.h - the file of a policy, and its text. */
+#ifndef LM_POLICY_FILE_H
+#define LM_POLICY_FILE_H
+
+#include "loam.h"
+#include "os/base.h"
+
+/* The purpose of reading a policy file decides whether other users may be able to change the file:
+ * users other than root and the effective user of this process. */
+typedef enum lm_reading {
+  LM_READ_TO_INSPECT, /* the text is shown or explained: other users may change the file */
+  LM_READ_TO_LOAD,    /* the file is loaded once: they may, unless the effective user is root */
+  LM_READ_TO_FOLLOW   /* its later edits are loaded as well: they may not */
+} lm_reading;
+
+/* Reads a whole policy file (at most 1 MiB) into lm_metadata memory and terminates the text.
+ * Returns LOAM_EIO if it is not a regular file, if it changes during the read, or if other users
+ * can change it and `reading` forbids that (policy_file.c has the rule). loam_error() then has the
+ * path to mend. */
+loam_status lm_policy_file_read(const char *path, lm_reading reading, char **text, size_t *length);
+/* The path as it can be opened later, from another working directory: itself, or in the buffer. */
+const char *lm_policy_file_absolute(const char *path, char *buffer, size_t size);
+uint64_t lm_policy_file_hash(const char *text, size_t length);
+
+#endif

@@ -1,0 +1,569 @@
+/* test_engine - a request is served by the first member of its chain that can; every block is
+ * accounted exactly; what is not a live block is told and changes nothing. */
+#include <sys/mman.h>
+
+#include "by_hand.h"
+
+/* ---- serving ---- */
+
+static void serves_any_size_and_alignment(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  for (size_t align = 1; align <= 1 << 21; align *= 2)
+    for (size_t size = 0; size < 200000; size = size * 3 + 1) {
+      char *p = lm_engine_alloc(site, size, align, false);
+      assert_non_null(p);
+      assert_int_equal((uintptr_t)p % (align < 16 ? 16 : align), 0);
+      assert_true(lm_engine_usable(p) >= size);
+      memset(p, 1, size);
+      put(p);
+    }
+}
+
+static void size_0_is_a_block_of_its_own(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  char *a = get(0), *b = get(0);
+  assert_true(a && b && a != b);
+  put(a);
+  put(b);
+}
+
+static void refuses_sizes_above_the_address_space(void **state) {
+  (void)state;
+  assert_null(get(SIZE_MAX));
+  assert_non_null(strstr(loam_error(), "18446744073709551615"));
+  assert_null(get(LM_SIZE_MAX + 1));
+  assert_null(get(LM_SIZE_MAX)); /* looked at, and not to be had */
+  assert_non_null(strstr(loam_error(), "'plain'"));
+  assert_null(lm_engine_alloc(site, 1, SIZE_MAX / 2 + 1, false));
+}
+
+static void zeroed_is_zero_though_memory_was_used(void **state) {
+  (void)state;
+  lm_strategy *zeroed = intern((lm_desc){ .zero = true }, "zeroed");
+  for (int round = 0; round < 2; round++) {
+    if (round) CHAIN(zeroed);
+    else CHAIN(host("plain"));
+    for (size_t size = 1; size < 300000; size = size * 2 + 3) {
+      for (int again = 0; again < 3; again++) {
+        char *p = lm_engine_alloc(site, size, 16, !round);
+        size_t whole = round ? lm_engine_usable(p) : size;
+        for (size_t i = 0; i < whole; i++) assert_int_equal(p[i], 0);
+        memset(p, 0xff, lm_engine_usable(p));
+        put(p);
+      }
+    }
+  }
+}
+
+static size_t pages_there(const void *p, size_t size) {
+  static unsigned char in[16384];
+  size_t n = 0;
+  assert_int_equal(mincore((void *)(uintptr_t)p, size, in), 0);
+  for (size_t i = 0; i < size / LM_PAGE; i++) n += in[i] & 1;
+  return n;
+}
+
+/* Tables of which little is used; once pages are moved to swap, what they held is gone too. */
+static void zeroing_what_was_never_touched_takes_no_memory(void **state) {
+  (void)state;
+  size_t size = 40 * LM_MIB + 100;
+  CHAIN(host("plain"));
+  lm_sweep_trim();
+  for (int refused = 0; refused < 2; refused++) {
+    char *p = lm_engine_alloc(site, size, 16, true);
+    assert_non_null(p);
+    memset(p + 9 * LM_MIB + 5, 1, 10000);
+    memset(p + size - 200, 1, 200);
+    p[0] = p[13 * LM_MIB] = 1;
+    put(p);
+    if (refused) lm_sys_refuse_from(1);
+    char *q = lm_engine_alloc(site, size, 16, true);
+    lm_sys_refuse_from(0);
+    assert_ptr_equal(q, p);
+    if (!SANITIZED && !refused) assert_in_range(pages_there(q, 40 * LM_MIB), 1, 600);
+    for (size_t i = 0; i < size; i += 1)
+      if (q[i]) fail_msg("%zu: %d", i, q[i]);
+    put(q);
+  }
+  lm_sweep_trim();
+}
+
+static void zeroed_stays_zero_where_it_grows(void **state) {
+  (void)state;
+  CHAIN(intern((lm_desc){ .zero = true }, "zeroed"));
+  for (size_t size = 10; size < 3000000; size *= 3) {
+    char *dirty = get(size * 3);
+    memset(dirty, 0xff, size * 3);
+    char *p = get(size);
+    memset(p, 0xff, lm_engine_usable(p));
+    size_t was = lm_engine_usable(p);
+    put(dirty);
+    p = lm_engine_realloc(NULL, p, size * 3);
+    for (size_t i = was; i < lm_engine_usable(p); i++) assert_int_equal(p[i], 0);
+    put(p);
+  }
+}
+
+static void a_strategys_alignment_raises_the_callers(void **state) {
+  (void)state;
+  CHAIN(intern((lm_desc){ .align = 256 }, "wide"));
+  for (size_t size = 1; size < 100000; size = size * 3 + 1) {
+    char *p = get(size), *q = lm_engine_alloc(site, size, 1024, false);
+    assert_int_equal((uintptr_t)p % 256, 0);
+    assert_int_equal((uintptr_t)q % 1024, 0);
+    put(p);
+    put(q);
+  }
+}
+
+static void calloc_is_decided_when_the_plan_asks_about_zero(void **state) {
+  (void)state;
+  fork_at(LM_IN_ZERO, 1, host("plain"), host("for.zeroed"));
+  char *p = get(100), *z = lm_engine_alloc(site, 100, 16, true);
+  assert_string_equal(owner(p).strategy, "plain");
+  assert_string_equal(owner(z).strategy, "for.zeroed");
+  put(p);
+  put(z);
+}
+
+static void alignment_is_an_input(void **state) {
+  (void)state;
+  fork_at(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
+  char *p = get(100), *a = lm_engine_alloc(site, 100, 64, false);
+  assert_string_equal(owner(p).strategy, "plain");
+  assert_string_equal(owner(a).strategy, "for.aligned");
+  put(p);
+  put(a);
+}
+
+/* As loam_aligned_alloc does it. */
+static char *get_aligned(size_t size, size_t align) {
+  char *p = lm_engine_aligned(lm_thread_get(), site, size, align);
+  return p ? p : lm_engine_alloc(site, size, align, false);
+}
+
+/* Objects of the class for 64 KiB are at multiples of 64 only. */
+static void aligns_several_blocks_of_nearly_64_KiB(void **state) {
+  (void)state;
+  char *p[4];
+  CHAIN(host("plain"));
+  for (size_t align = 64; align <= 8192; align *= 2)
+    for (size_t size = 56 * LM_KIB; size <= 72 * LM_KIB; size += 4095) {
+      for (int i = 0; i < 4; i++) {
+        p[i] = get_aligned(size, align);
+        assert_int_equal((uintptr_t)p[i] % align, 0);
+        memset(p[i], i, size);
+      }
+      for (int i = 0; i < 4; i++) lm_engine_free(p[i], size);
+    }
+}
+
+static void an_aligned_request_is_decided_by_what_was_asked(void **state) {
+  (void)state;
+  char *q[3];
+  for (size_t size = 1; size < 80000; size += 1 + size / 7)
+    for (size_t align = 1; align <= 8192; align *= 2) {
+      fork_at(LM_IN_SIZE, (double)size + 1, host("plain"), host("larger"));
+      char *p = get_aligned(size, align);
+      assert_int_equal((uintptr_t)p % align, 0);
+      assert_string_equal(owner(p).strategy, "plain");
+      put(p);
+      for (int i = 0; i < 3; i++) {
+        q[i] = get_aligned(size + 1, align);
+        assert_int_equal((uintptr_t)q[i] % align, 0);
+        assert_string_equal(owner(q[i]).strategy, "larger");
+        assert_true(owner(q[i]).size > size);
+      }
+      for (int i = 0; i < 3; i++) put(q[i]);
+    }
+  fork_at(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
+  char *p = get_aligned(100, 64);
+  assert_string_equal(owner(p).strategy, "for.aligned");
+  put(p);
+}
+
+static void a_new_generation_decides_the_next_block(void **state) {
+  (void)state;
+  CHAIN(host("before"));
+  char *p = get(100);
+  uint64_t generation = lm_site_generation;
+  CHAIN(host("after"));
+  char *q = get(100);
+  assert_string_equal(owner(p).strategy, "before");
+  assert_int_equal(owner(p).generation, generation);
+  assert_string_equal(owner(q).strategy, "after");
+  assert_int_equal(owner(q).generation, generation + 1);
+  put(p);
+  put(q);
+}
+
+static void inside_loam_the_default_serves(void **state) {
+  (void)state;
+  CHAIN(intern((lm_desc){ .kind = LM_KIND_DENY }, "never"));
+  assert_null(get(100));
+  lm_thread_get()->inside++;
+  char *p = get(100);
+  lm_thread_get()->inside--;
+  assert_string_equal(owner(p).strategy, "default");
+  put(p);
+}
+
+static void a_null_site_is_the_scope_or_the_empty_tag(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  char *p = lm_engine_alloc(NULL, 10, 16, false);
+  assert_string_equal(owner(p).tag, "");
+  lm_thread *t = lm_thread_get();
+  t->site = site;
+  char *q = lm_engine_alloc(NULL, 10, 16, false);
+  t->site = NULL;
+  assert_string_equal(owner(q).tag, "engine.test");
+  put(p);
+  put(q);
+}
+
+/* ---- chains ---- */
+
+static void deny_is_null_and_counted(void **state) {
+  (void)state;
+  uint64_t denied = lm_stats_denied, failed = lm_stats_failed;
+  CHAIN(intern((lm_desc){ .kind = LM_KIND_DENY }, "never"));
+  assert_null(get(10));
+  assert_non_null(strstr(loam_error(), "'engine.test'"));
+  assert_null(lm_engine_realloc(site, NULL, 10));
+  assert_int_equal(lm_stats_denied, denied + 2);
+  assert_int_equal(lm_stats_failed, failed);
+}
+
+static void falls_back_in_order_and_counts_it(void **state) {
+  (void)state;
+  lm_strategy *a = limited("first", 1500), *b = handled("nobody.registered.this");
+  lm_strategy *c = intern((lm_desc){ .kind = LM_KIND_PINNED }, "absent"), *d = host("last");
+  uint64_t late = d->served_late, fallbacks = lm_stats_fallbacks;
+  CHAIN(a, b, c, d);
+  char *p = get(900), *q = get(900);
+  assert_string_equal(owner(p).strategy, "first");
+  assert_string_equal(owner(q).strategy, "last");
+  assert_int_equal(d->served_late, late + 1);
+  assert_int_equal(lm_stats_fallbacks, fallbacks + 1);
+  assert_int_equal(a->failed, 1);
+  assert_int_equal(b->failed, 1);
+  assert_int_equal(c->failed, 1);
+  put(p);
+  put(q);
+  assert_int_equal(used(a), 0);
+}
+
+static void a_chain_that_cannot_serve_says_why(void **state) {
+  (void)state;
+  uint64_t failed = lm_stats_failed;
+  CHAIN(intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"), limited("small", 100));
+  assert_null(get(1000));
+  assert_int_equal(lm_stats_failed, failed + 1);
+  assert_string_equal(loam_error(),
+                      "size 1000 under tag 'engine.test': strategy 'small', the last of "
+                      "its chain, cannot serve it: it is at its limit");
+}
+
+static struct {
+  int n;
+  uint64_t generation;
+  char words[512];
+} shortfall;
+
+/* Who is told may call loam, and that may fail, and allocate under the same policy. */
+static void on_shortfall(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind != LOAM_EVENT_SHORTFALL) return;
+  shortfall.n++;
+  shortfall.generation = event->generation;
+  snprintf(shortfall.words, sizeof shortfall.words, "%s", event->message);
+  put(get(900));
+  assert_null(loam_realloc(NULL, NULL, SIZE_MAX / 2));
+}
+
+static void a_shortfall_is_told_once_a_generation(void **state) {
+  (void)state;
+  lm_strategy *a = limited("short.a", 1500), *b = host("short.b");
+  shortfall.n = 0;
+  CHAIN(a, b);
+  loam_on_event(on_shortfall, NULL);
+  char *p = get(900);
+  assert_int_equal(shortfall.n, 0);
+  for (int i = 0; i < 3; i++) put(get(900));
+  assert_int_equal(shortfall.n, 1);
+  assert_int_equal(shortfall.generation, lm_site_generation);
+  assert_string_equal(shortfall.words,
+                      "strategy 'short.a' cannot serve size 900 under tag 'engine.test': it is at "
+                      "its limit (told once; loam stats counts)");
+  CHAIN(a, b);
+  p = lm_engine_realloc(site, p, 3000);
+  assert_int_equal(shortfall.n, 2);
+  assert_non_null(strstr(shortfall.words, "size 3000"));
+  put(p);
+  loam_on_event(NULL, NULL);
+}
+
+static void every_failure_is_accounted_exactly(void **state) {
+  (void)state;
+  lm_strategy *a = limited("exact.a", 3000), *b = limited("exact.b", 3000);
+  CHAIN(a, b);
+  char *p[100];
+  int n = 0;
+  uint64_t failed = lm_stats_failed;
+  while ((p[n] = get(400))) n++;
+  size_t each = lm_engine_usable(p[0]);
+  assert_int_equal(n, 2 * (3000 / each));
+  assert_int_equal(used(a), 3000 / each * each);
+  assert_int_equal(used(b), 3000 / each * each);
+  assert_int_equal(lm_stats_failed, failed + 1);
+  for (int i = 0; i < n; i++) put(p[i]);
+  assert_int_equal(used(a), 0);
+  assert_int_equal(used(b), 0);
+}
+
+/* ---- limits ---- */
+
+static lm_strategy *shared;
+static _Atomic int64_t highest;
+
+static void *press(void *arg) {
+  uint64_t seed = (uintptr_t)arg + 1;
+  void *held[32] = { 0 };
+  for (int i = 0; i < 40000 / SCALE; i++) {
+    void **p = &held[roll(&seed, 32)];
+    size_t size = some_size(&seed);
+    if (!*p) *p = get(size);
+    else if (roll(&seed, 2)) {
+      void *q = lm_engine_realloc(NULL, *p, size);
+      if (q) *p = q;
+    } else {
+      put(*p);
+      *p = NULL;
+    }
+    int64_t now = i % 8 ? 0 : used(shared);
+    if (now > highest) highest = now;
+  }
+  for (int i = 0; i < 32; i++) put(held[i]);
+  return NULL;
+}
+
+static void a_limit_holds_under_threads_and_ends_at_0(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  shared = limited("shared", 300000);
+  CHAIN(shared);
+  for (uintptr_t i = 0; i < THREADS; i++) thread[i] = start_thread(press, (void *)i);
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  assert_in_range(highest, 100000, 300000);
+  assert_int_equal(used(shared), 0);
+  assert_true(shared->failed > 0);
+}
+
+/* ---- freeing what is not to be freed ---- */
+
+static void realloc_it(void *p) {
+  assert_null(lm_engine_realloc(NULL, p, 10));
+  assert_non_null(strstr(loam_error(), "realloc"));
+}
+
+static void tells_a_double_free(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  static const size_t sizes[] = { 1, 500, 40000, 3 << 20 };
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    char *p = get(sizes[i]);
+    put(p);
+    told(put, p, "double free of ");
+    told(realloc_it, p, "realloc of ");
+  }
+}
+
+static void tells_an_interior_free_with_its_block(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  static const size_t sizes[] = { 50, 40000 };
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    char *p = get(sizes[i]);
+    told(put, p + 8, "8 bytes into a block of ");
+    told(put, p + 1, "tag 'engine.test' and strategy 'plain'");
+    told(realloc_it, p + 16, "realloc of ");
+    assert_int_equal(owner(p).size, lm_engine_usable(p)); /* it lives */
+    assert_int_equal(lm_engine_usable(p + 8), 0);
+    put(p);
+  }
+}
+
+static void tells_a_free_of_what_is_not_loams(void **state) {
+  (void)state;
+  int on_stack[4];
+  static int in_data[4];
+  void *libcs = malloc(10);
+  told(put, on_stack, "which loam did not allocate");
+  told(put, in_data, "which loam did not allocate");
+  told(put, libcs, "which loam did not allocate");
+  told(realloc_it, (void *)16, "which loam did not allocate");
+  loam_owner_info o;
+  assert_false(lm_engine_owner(on_stack, &o));
+  free(libcs);
+  put(NULL);
+}
+
+static void free_with_5000(void *p) { lm_engine_free(p, 5000); }
+
+static void tells_a_sized_free_of_too_much_and_frees(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  char *p = get(100);
+  told(free_with_5000, p, "with size 5000: the block has 112 bytes");
+  told(put, p, "double free");
+  uint64_t before = lm_stats_bad_frees;
+  lm_engine_free(get(100), 100);
+  assert_int_equal(lm_stats_bad_frees, before);
+}
+
+static void free_with_3(void *p) { lm_engine_free(p, 3); }
+
+static void tells_a_sized_free_of_too_little_where_no_block_has_more_room(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  bool was = atomic_exchange(&lm_pool_has_oversized, false);
+  told(free_with_3, get(100), "with size 3: the block has 112 bytes");
+  uint64_t before = lm_stats_bad_frees;
+  atomic_store(&lm_pool_has_oversized, true);
+  free_with_3(get(100));
+  assert_int_equal(lm_stats_bad_frees, before);
+  atomic_store(&lm_pool_has_oversized, was);
+}
+
+/* ---- refusals of the system ---- */
+
+static void try_everything(bool refused) {
+  static const size_t sizes[] = { 10, 5000, 40000, 3 << 20 };
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    char *p = lm_engine_alloc(site, sizes[i], 16, i % 2);
+    assert_true(p || refused);
+    if (!p) continue;
+    fill(p, sizes[i]);
+    char *q = lm_engine_realloc(NULL, p, sizes[i] * 3);
+    assert_true(q || refused);
+    kept(q ? q : p, sizes[i], sizes[i]);
+    put(q ? q : p);
+  }
+}
+
+static void survives_each_refusal_of_memory(void **state) {
+  (void)state;
+  static int round;
+  char name[32];
+  lm_desc descs[] = {
+    { .align = 0 },   { .limit = 64 << 20 },      { .guard = 1 },
+    { .zero = true }, { .kind = LM_KIND_SYSTEM }, { .kind = LM_KIND_HANDLER, .handler = "counting" }
+  };
+  (void)counting_strategy();
+  for (size_t i = 0; i < LM_COUNT(descs); i++) {
+    snprintf(name, sizeof name, "refused.%d", round++);
+    lm_strategy *s = intern(descs[i], name);
+    CHAIN(s);
+    assert_true(refuse_each(try_everything) > 0 || descs[i].kind != LM_KIND_HOST);
+    assert_int_equal(used(s), 0);
+  }
+}
+
+/* ---- threads and fork ---- */
+
+static void *free_it(void *p) {
+  put(p);
+  return NULL;
+}
+
+static void any_thread_may_free(void **state) {
+  (void)state;
+  lm_strategy *s = limited("crossing", 1 << 20);
+  CHAIN(s);
+  for (size_t size = 10; size < 200000; size *= 20) {
+    char *p = get(size);
+    pthread_join(start_thread(free_it, p), NULL);
+    assert_int_equal(used(s), 0);
+    told(put, p, "free of ");
+  }
+}
+
+/* Its bins stay shut, and lanes name them all the same. */
+static void *take_while_dying(void *ending) {
+  lm_thread *t = lm_thread_get();
+  t->dying = true;
+  void *p = lm_engine_decided(t, ending, 100, false, 0), *q = lm_engine_take(t, ending, 100);
+  put(p);
+  void *r = lm_engine_take_or(t, ending, 100);
+  return p && !q && !r ? ending : NULL;
+}
+
+static void a_thread_that_ends_finds_nothing_at_once(void **state) {
+  (void)state;
+  void *ending = tag("ending"), *result = NULL;
+  CHAIN(host("plain"));
+  pthread_join(start_thread(take_while_dying, ending), &result);
+  assert_ptr_equal(result, ending);
+}
+
+static int use_in_child(void *argument) {
+  char *p = get(100), *q = get(100000);
+  if (!p || !q) return 1;
+  p = lm_engine_realloc(NULL, p, 70000);
+  lm_settle_tag(tag("fork.child"));
+  put(p);
+  put(q);
+  put(argument);
+  return lm_stats_bad_frees ? 2 : 0;
+}
+
+static void a_forked_child_allocates_at_once(void **state) {
+  (void)state;
+  pthread_t thread[2];
+  CHAIN(host("plain"));
+  lm_stats_bad_frees = 0;
+  stop = false;
+  for (uintptr_t i = 0; i < 2; i++) thread[i] = start_thread(churn, (void *)i);
+  for (int i = 0; i < 50 / SCALE; i++) assert_int_equal(run_in_child(use_in_child, get(100)), 0);
+  stop = true;
+  for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(aligns_several_blocks_of_nearly_64_KiB),
+    cmocka_unit_test(an_aligned_request_is_decided_by_what_was_asked),
+    cmocka_unit_test(serves_any_size_and_alignment),
+    cmocka_unit_test(size_0_is_a_block_of_its_own),
+    cmocka_unit_test(refuses_sizes_above_the_address_space),
+    cmocka_unit_test(zeroed_is_zero_though_memory_was_used),
+    cmocka_unit_test(zeroed_stays_zero_where_it_grows),
+    cmocka_unit_test(a_strategys_alignment_raises_the_callers),
+    cmocka_unit_test(zeroing_what_was_never_touched_takes_no_memory),
+    cmocka_unit_test(calloc_is_decided_when_the_plan_asks_about_zero),
+    cmocka_unit_test(alignment_is_an_input),
+    cmocka_unit_test(a_new_generation_decides_the_next_block),
+    cmocka_unit_test(inside_loam_the_default_serves),
+    cmocka_unit_test(a_null_site_is_the_scope_or_the_empty_tag),
+    cmocka_unit_test(deny_is_null_and_counted),
+    cmocka_unit_test(falls_back_in_order_and_counts_it),
+    cmocka_unit_test(a_chain_that_cannot_serve_says_why),
+    cmocka_unit_test(a_shortfall_is_told_once_a_generation),
+    cmocka_unit_test(every_failure_is_accounted_exactly),
+    cmocka_unit_test(a_limit_holds_under_threads_and_ends_at_0),
+    cmocka_unit_test(tells_a_double_free),
+    cmocka_unit_test(tells_an_interior_free_with_its_block),
+    cmocka_unit_test(tells_a_free_of_what_is_not_loams),
+    cmocka_unit_test(tells_a_sized_free_of_too_much_and_frees),
+    cmocka_unit_test(tells_a_sized_free_of_too_little_where_no_block_has_more_room),
+    cmocka_unit_test(survives_each_refusal_of_memory),
+    cmocka_unit_test(any_thread_may_free),
+    cmocka_unit_test(a_thread_that_ends_finds_nothing_at_once),
+    cmocka_unit_test(a_forked_child_allocates_at_once),
+  };
+  setenv("LOAM_CUDA_DRIVER", "/nowhere", 1); /* pinned memory is what is absent */
+  return cmocka_run_group_tests(tests, set_up, NULL);
+}

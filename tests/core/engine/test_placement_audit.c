@@ -1,0 +1,115 @@
+/* test_placement_audit.c - asked versus got, on this machine's nodes: placement_audit.h. The rest
+ * is in tests/vm. */
+#include "by_hand.h"
+#include "engine/placement_audit.h"
+
+static loam_got found;
+static int rows;
+
+static void keep(void *ctx, const loam_got *got) {
+  if (strcmp(ctx, got->strategy)) return;
+  rows++;
+  found = *got;
+}
+
+static bool find_got(const char *name) {
+  rows = 0;
+  assert_int_equal(lm_placement_audit_each(keep, (void *)(uintptr_t)name), LOAM_OK);
+  assert_in_range(rows, 0, 1);
+  return rows;
+}
+
+static lm_strategy *placed(const char *name, lm_huge huge) {
+  lm_desc desc = { .huge = huge };
+  desc.placement.mode = LM_BIND_PREFERRED;
+  desc.placement.nodes = lm_numa_nodes();
+  return intern(desc, name);
+}
+
+static void pages_are_told_once_and_by_node(void **state) {
+  (void)state;
+  skip_if_none_is_placed();
+  CHAIN(placed("got.small", LM_HUGE_DEFAULT));
+  static char *p[1000];
+  for (int i = 0; i < 1000; i++) memset(p[i] = get(1024), 1, 1024);
+  char *large = get(8 << 20);
+  memset(large, 1, 1 << 20);
+  assert_true(find_got("got.small"));
+  size_t least = (1000 << 10) + (8 << 20);
+  assert_in_range(found.live_bytes, least, least + 64 * LM_PAGE);
+  if (!found.checked_bytes) {
+    print_message("this kernel or container does not tell where pages are\n");
+    skip();
+  }
+  assert_int_equal(found.checked_bytes, found.live_bytes);
+  assert_in_range(found.untouched_bytes, 0, 7 << 20);
+  assert_int_equal(found.elsewhere_bytes, 0);
+  uint64_t sum = 0;
+  for (int node = 0; node < 64; node++) sum += found.node_bytes[node];
+  assert_int_equal(sum + found.untouched_bytes, found.checked_bytes);
+  put(large);
+  for (int i = 0; i < 1000; i++) put(p[i]);
+}
+
+static void large_strategies_are_sampled(void **state) {
+  (void)state;
+  skip_if_none_is_placed();
+  CHAIN(placed("got.sampled", LM_HUGE_DEFAULT));
+  char *p = get(512 << 20);
+  assert_true(find_got("got.sampled"));
+  assert_int_equal(found.live_bytes, 512 << 20);
+  if (found.checked_bytes) assert_in_range(found.checked_bytes, 32 << 20, 64 << 20);
+  put(p);
+}
+
+static void what_could_not_serve_is_told(void **state) {
+  (void)state;
+  CHAIN(limited("got.tight", 100000), host("got.rest"));
+  char *p = get(200000);
+  assert_true(find_got("got.tight"));
+  assert_int_equal(found.failed, 1);
+  assert_true(find_got("got.rest"));
+  assert_int_equal(found.served_late, 1);
+  put(p);
+  CHAIN(host("got.content"));
+  put(get(100));
+  assert_false(find_got("got.content"));
+}
+
+static void huge_pages_are_told_as_far_as_there_are(void **state) {
+  (void)state;
+  skip_if_none_is_placed();
+  CHAIN(placed("got.huge", LM_HUGE_THP));
+  char *p = get(8 << 20);
+  memset(p, 1, 8 << 20);
+  assert_true(find_got("got.huge"));
+  assert_int_equal(found.huge_asked_bytes, 8 << 20);
+  assert_in_range(found.huge_bytes, 0, 8 << 20);
+  put(p);
+}
+
+static void attempt(bool refused) {
+  (void)refused;
+  loam_status status = lm_placement_audit_each(keep, (void *)(uintptr_t) "got.huge");
+  assert_true(status == LOAM_OK || status == LOAM_ENOMEM);
+}
+
+static void any_call_may_be_refused(void **state) {
+  (void)state;
+  skip_if_none_is_placed();
+  CHAIN(placed("got.huge", LM_HUGE_THP));
+  char *p = get(8 << 20);
+  assert_true(refuse_each(attempt) > 0);
+  put(p);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(pages_are_told_once_and_by_node),
+    cmocka_unit_test(large_strategies_are_sampled),
+    cmocka_unit_test(what_could_not_serve_is_told),
+    cmocka_unit_test(huge_pages_are_told_as_far_as_there_are),
+    cmocka_unit_test(any_call_may_be_refused),
+  };
+  return cmocka_run_group_tests_name("got", tests, set_up, NULL);
+}

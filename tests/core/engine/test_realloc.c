@@ -1,0 +1,321 @@
+/* test_realloc - realloc asks the plan again, keeps a block where it can and moves it where
+ * the answer differs; handlers and the system keep their own. */
+#include "by_hand.h"
+
+/* As loam_realloc does it. */
+static void *again(loam_site *whose, void *p, size_t size) {
+  lm_thread *t = lm_thread_get();
+  void *q = size <= LM_LARGE_MAX ? lm_engine_again(t, whose, p, size) : NULL;
+  return q ? q : lm_engine_realloc(whose, p, size);
+}
+
+/* ---- realloc ---- */
+
+enum { EACH = SANITIZED ? 2 : 1 };
+
+/* From every size to every size, from one strategy to the other: contents, owner, account. */
+static void matrix(lm_strategy *from, lm_strategy *to) {
+  static const size_t sizes[] = { 0, 1, 16, 17, 100, 4096, 32768, 32769, 100000, 1 << 20, 5 << 20 };
+  for (size_t i = 0; i < LM_COUNT(sizes); i += EACH)
+    for (size_t k = 0; k < LM_COUNT(sizes); k += EACH) {
+      size_t was = sizes[i], is = sizes[k];
+      CHAIN(from);
+      char *p = get(was);
+      assert_non_null(p);
+      fill(p, was);
+      CHAIN(to);
+      char *q = again(NULL, p, is);
+      assert_non_null(q);
+      kept(q, was, was < is ? was : is);
+      assert_true(lm_engine_usable(q) >= is);
+      assert_string_equal(owner(q).strategy, to->desc.name);
+      assert_int_equal(owner(q).generation, lm_site_generation);
+      put(q);
+      assert_int_equal(used(from), 0);
+      assert_int_equal(used(to), 0);
+    }
+}
+
+static void realloc_moves_when_the_answer_differs(void **state) {
+  (void)state;
+  lm_strategy *all[] = { host("one"),
+                         limited("two", 64 << 20),
+                         counting_strategy(),
+                         intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc"),
+                         intern((lm_desc){ .guard = 1 }, "guarded"),
+                         intern((lm_desc){ .kind = LM_KIND_SYSTEM, .limit = 64 << 20 }, "libc2") };
+  for (size_t i = 0; i < LM_COUNT(all); i++)
+    for (size_t k = 0; k < LM_COUNT(all); k++) matrix(all[i], all[k]);
+  assert_int_equal(handler_live, 0);
+}
+
+static void realloc_asks_the_plan_for_the_new_size(void **state) {
+  (void)state;
+  fork_at(LM_IN_SIZE, 1000, host("small"), host("big"));
+  char *p = get(10);
+  fill(p, 10);
+  assert_string_equal(owner(p).strategy, "small");
+  p = again(NULL, p, 5000);
+  assert_string_equal(owner(p).strategy, "big");
+  kept(p, 10, 10);
+  p = again(NULL, p, 20);
+  assert_string_equal(owner(p).strategy, "small");
+  put(p);
+}
+
+static void realloc_stays_where_it_fits(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  char *p = get(100);
+  assert_ptr_equal(again(NULL, p, 112), p);
+  assert_ptr_equal(again(NULL, p, 90), p);
+  put(p);
+  p = get(100000);
+  assert_ptr_equal(again(NULL, p, 100001), p);
+  put(p);
+}
+
+/* Programs grow what is large byte by byte. */
+static void a_large_block_stays_at_once_within_its_last_page(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  CHAIN(host("plain"));
+  char *p = get(100000);
+  size_t end = lm_engine_usable(p);
+  assert_ptr_equal(lm_engine_again(t, NULL, p, 100001), p);
+  assert_ptr_equal(lm_engine_again(t, site, p, end), p);
+  assert_ptr_equal(lm_engine_again(t, NULL, p, end - LM_PAGE + 1), p);
+  assert_null(lm_engine_again(t, NULL, p, end - LM_PAGE));
+  assert_null(lm_engine_again(t, NULL, p, end + 1));
+  assert_null(lm_engine_again(t, NULL, p, 100));
+  assert_null(lm_engine_again(t, NULL, p + 16, end));
+  assert_null(lm_engine_again(t, tag("realloc.else"), p, end));
+  assert_int_equal(lm_engine_usable(p), end);
+  CHAIN(host("other"));
+  assert_null(lm_engine_again(t, NULL, p, end));
+  put(p);
+  fork_at(LM_IN_SIZE, 100001, host("plain"), host("other"));
+  p = get(100000);
+  assert_null(lm_engine_again(t, NULL, p, 100001));
+  put(p);
+  CHAIN(limited("two", 64 << 20));
+  p = get(100000);
+  assert_ptr_equal(again(NULL, p, end), p);
+  assert_int_equal(used(limited("two", 64 << 20)), (int64_t)end);
+  put(p);
+}
+
+static void realloc_keeps_the_site_unless_told_another(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  loam_site *other = tag("engine.other");
+  char *p = get(100);
+  lm_thread *t = lm_thread_get();
+  t->site = other;
+  p = again(NULL, p, 5000);
+  assert_string_equal(owner(p).tag, "engine.test");
+  t->site = NULL;
+  p = again(other, p, 5001);
+  assert_string_equal(owner(p).tag, "engine.other");
+  put(p);
+}
+
+static void a_failed_realloc_leaves_the_block_as_it_was(void **state) {
+  (void)state;
+  lm_strategy *s = limited("tight", 200000);
+  static const size_t sizes[] = { 100, 50000 };
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    CHAIN(s);
+    char *p = get(sizes[i]);
+    fill(p, sizes[i]);
+    loam_owner_info before = owner(p);
+    int64_t held = used(s);
+    assert_null(again(NULL, p, 300000));
+    assert_null(again(NULL, p, LM_SIZE_MAX));
+    CHAIN(intern((lm_desc){ .kind = LM_KIND_DENY }, "never"));
+    assert_null(again(NULL, p, 10));
+    loam_owner_info after = owner(p);
+    assert_memory_equal(&before, &after, sizeof before);
+    assert_int_equal(used(s), held);
+    kept(p, sizes[i], sizes[i]);
+    put(p);
+    assert_int_equal(used(s), 0);
+  }
+}
+
+/* To as much as is left of it, which an allocator may round up. */
+static void realloc_passes_no_limit(void **state) {
+  (void)state;
+  enum { LIMIT = 1000 };
+  lm_strategy *s = intern((lm_desc){ .kind = LM_KIND_SYSTEM, .limit = LIMIT }, "strict");
+  CHAIN(s);
+  for (size_t size = 600; size < 880; size++) {
+    char *p = get(100), *q = get(size);
+    assert_non_null(p);
+    assert_non_null(q);
+    char *r = again(NULL, p, lm_engine_usable(p) + (size_t)(LIMIT - used(s)));
+    assert_in_range(used(s), 0, LIMIT);
+    put(r ? r : p);
+    put(q);
+    assert_int_equal(used(s), 0);
+  }
+}
+
+static void a_handler_reallocates_its_own_blocks(void **state) {
+  (void)state;
+  CHAIN(counting_strategy());
+  char *p = get(100);
+  fill(p, 100);
+  assert_string_equal(owner(p).handler, "counting");
+  handler_reallocs = 0;
+  p = again(NULL, p, 3000);
+  assert_int_equal(handler_reallocs, 1);
+  assert_int_equal(handler_live, 3000);
+  kept(p, 100, 100);
+  CHAIN(host("plain"));
+  p = again(NULL, p, 200);
+  assert_int_equal(handler_reallocs, 1);
+  assert_int_equal(handler_live, 0);
+  assert_string_equal(owner(p).handler, "loam");
+  put(p);
+}
+
+static void *fail_realloc(void *ctx, void *p, size_t size) {
+  (void)ctx, (void)p, (void)size;
+  return NULL;
+}
+
+static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
+  (void)state;
+  static loam_handler stubborn;
+  stubborn = counting;
+  strcpy(stubborn.name, "stubborn");
+  stubborn.allocator.realloc = fail_realloc;
+  loam_handler_register(&stubborn);
+  lm_desc desc = { .kind = LM_KIND_HANDLER, .limit = 1000, .handler = "stubborn" };
+  lm_strategy *s = intern(desc, "stubborn");
+  CHAIN(s);
+  char *p = get(600);
+  fill(p, 600);
+  assert_null(again(NULL, p, 700)); /* nor is there room for another */
+  kept(p, 600, 600);
+  assert_int_equal(used(s), 600);
+  assert_int_equal(owner(p).size, 600);
+  put(p);
+  assert_int_equal(used(s), 0);
+}
+
+/* ---- handlers and the system ---- */
+
+static void foreign_blocks_are_known_like_others(void **state) {
+  (void)state;
+  lm_strategy *both[] = { counting_strategy(),
+                          intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc") };
+  for (int i = 0; i < 2; i++) {
+    CHAIN(both[i]);
+    for (size_t align = 16; align <= 4096; align *= 4) {
+      char *p = lm_engine_alloc(site, 1000, align, true);
+      assert_non_null(p);
+      assert_int_equal((uintptr_t)p % align, 0);
+      for (int k = 0; k < 1000; k++) assert_int_equal(p[k], 0);
+      assert_ptr_equal(owner(p + 999).base, p);
+      assert_string_equal(owner(p).handler, i ? "system" : "counting");
+      assert_string_equal(owner(p).kind, i ? "system" : "handler");
+      told(put, p + 8, "8 bytes into a block");
+      p = again(NULL, p, 2000);
+      for (int k = 0; k < 1000; k++) assert_int_equal(p[k], 0);
+      put(p);
+      told(put, p, "which loam did not allocate");
+    }
+  }
+  assert_int_equal(handler_live, 0);
+}
+
+static const loam_handler *asked_in_handler;
+static void *ask_loam(void *ctx, size_t size) {
+  (void)ctx;
+  asked_in_handler = loam_handler_get();
+  return lm_engine_alloc(NULL, size, 16, false);
+}
+static void *ask_loam_zeroed(void *ctx, size_t n, size_t size) {
+  (void)ctx;
+  return lm_engine_alloc(NULL, n * size, 16, true);
+}
+static void *ask_loam_again(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  return again(NULL, p, size);
+}
+static int given_back;
+static void give_loam(void *ctx, void *p, size_t size) {
+  (void)ctx, (void)size;
+  given_back++;
+  put(p);
+}
+static const loam_handler nesting = {
+  "nesting", 1, { NULL, ask_loam, ask_loam_zeroed, ask_loam_again, give_loam }
+};
+
+static void a_handler_may_be_built_on_loam_itself(void **state) {
+  (void)state;
+  assert_int_equal(loam_handler_register(&nesting), LOAM_OK);
+  lm_desc desc = { .kind = LM_KIND_HANDLER, .limit = 100000, .handler = "nesting" };
+  lm_strategy *s = intern(desc, "nesting");
+  CHAIN(s);
+  given_back = 0;
+  char *p = get(100), *q = get(50000), *r = lm_engine_alloc(site, 100, 256, false);
+  fill(p, 100);
+  assert_string_equal(owner(p).handler, "nesting");
+  assert_string_equal(owner(p).tag, "engine.test");
+  assert_int_equal((uintptr_t)r % 256, 0);
+  p = again(NULL, p, 3000);
+  kept(p, 100, 100);
+  assert_int_equal(used(s), 3000 + 50000 + 100);
+  put(p);
+  put(q);
+  put(r);
+  assert_int_equal(given_back, 3);
+  assert_int_equal(used(s), 0);
+  told(put, q, "free of ");
+}
+
+static void *loams_aligned(size_t align, size_t size) {
+  return lm_engine_alloc(NULL, size, align, false);
+}
+static void *loams_malloc(size_t size) { return ask_loam(NULL, size); }
+static void *loams_calloc(size_t n, size_t size) { return ask_loam_zeroed(NULL, n, size); }
+static void *loams_realloc(void *p, size_t size) { return ask_loam_again(NULL, p, size); }
+static size_t loams_usable(void *p) { return lm_engine_usable(p); }
+
+static void the_hosts_malloc_may_be_loam(void **state) {
+  (void)state;
+  static const loam_system system = { loams_malloc, loams_calloc,  loams_realloc,
+                                      put,          loams_aligned, loams_usable };
+  lm_handler_set_system(&system);
+  CHAIN(intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc"));
+  char *p = get(100), *z = lm_engine_alloc(site, 100, 512, true);
+  fill(p, 100);
+  assert_string_equal(owner(p).kind, "system");
+  p = again(NULL, p, 90000);
+  kept(p, 100, 100);
+  put(p);
+  put(z);
+  lm_handler_set_system(NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(realloc_moves_when_the_answer_differs),
+    cmocka_unit_test(realloc_asks_the_plan_for_the_new_size),
+    cmocka_unit_test(realloc_stays_where_it_fits),
+    cmocka_unit_test(a_large_block_stays_at_once_within_its_last_page),
+    cmocka_unit_test(realloc_keeps_the_site_unless_told_another),
+    cmocka_unit_test(a_failed_realloc_leaves_the_block_as_it_was),
+    cmocka_unit_test(realloc_passes_no_limit),
+    cmocka_unit_test(a_handler_reallocates_its_own_blocks),
+    cmocka_unit_test(a_handler_that_cannot_reallocate_keeps_the_block),
+    cmocka_unit_test(foreign_blocks_are_known_like_others),
+    cmocka_unit_test(a_handler_may_be_built_on_loam_itself),
+    cmocka_unit_test(the_hosts_malloc_may_be_loam),
+  };
+  return cmocka_run_group_tests(tests, set_up, NULL);
+}

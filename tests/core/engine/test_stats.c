@@ -1,0 +1,346 @@
+/* test_stats - what lives is read off the memory, exactly; totals only grow and lose nothing. */
+#include <sys/mman.h>
+
+#include "by_hand.h"
+#include "heap/walk.h"
+
+typedef struct rows {
+  int n;
+  loam_stats_row row[4096];
+} rows;
+
+static void keep_row(void *ctx, const loam_stats_row *row) {
+  rows *r = ctx;
+  assert_in_range(r->n, 0, 4095);
+  r->row[r->n++] = *row;
+}
+
+static rows *by(int keys) {
+  static rows r;
+  r.n = 0;
+  assert_int_equal(lm_stats_by(keys, keep_row, &r), LOAM_OK);
+  return &r;
+}
+
+/* The row of a tag, and of a strategy if one is given. */
+static loam_stats_row row_of(int keys, const char *of_tag, const char *strategy) {
+  rows *r = by(keys);
+  loam_stats_row found = { 0 };
+  int n = 0;
+  for (int i = 0; i < r->n; i++)
+    if (!strcmp(r->row[i].tag, of_tag) && (!strategy || !strcmp(r->row[i].strategy, strategy))) {
+      found = r->row[i];
+      n++;
+    }
+  assert_true(n <= 1);
+  return found;
+}
+
+enum { BOTH = LOAM_BY_TAG | LOAM_BY_STRATEGY };
+
+static void tells_bytes_and_blocks_by_tag_and_strategy(void **state) {
+  (void)state;
+  loam_site *s = tag("stats.one"),
+            *there = lm_site_get(&(loam_where){ "stats.one", "f", "", "", 1 });
+  CHAIN(host("first"));
+  char *a = lm_engine_alloc(s, 100, 16, false), *b = lm_engine_alloc(there, 100, 16, false);
+  CHAIN(host("second"));
+  char *c = lm_engine_alloc(s, 40000, 16, false);
+  loam_stats_row one = row_of(BOTH, "stats.one", "first"),
+                 two = row_of(BOTH, "stats.one", "second");
+  assert_int_equal(one.live_blocks, 2);
+  assert_int_equal(one.live_bytes, 224);
+  assert_int_equal(one.total_blocks, 2);
+  assert_int_equal(one.total_bytes, 224);
+  assert_string_equal(one.kind, "host");
+  assert_int_equal(two.live_blocks, 1);
+  assert_int_equal(two.live_bytes, 40960);
+  put(a);
+  put(b);
+  one = row_of(BOTH, "stats.one", "first");
+  assert_int_equal(one.live_blocks, 0);
+  assert_int_equal(one.total_blocks, 2);
+  put(c);
+}
+
+static void groups_by_what_is_asked_for(void **state) {
+  (void)state;
+  loam_site *s = tag("stats.group");
+  CHAIN(host("first"));
+  char *a = lm_engine_alloc(s, 100, 16, false);
+  CHAIN(host("second"));
+  char *b = lm_engine_alloc(s, 100, 16, false);
+  assert_int_equal(row_of(LOAM_BY_TAG, "stats.group", NULL).live_blocks, 2);
+  assert_int_equal(row_of(LOAM_BY_STRATEGY, "", "first").live_blocks, 1);
+  rows *r = by(LOAM_BY_TAG | LOAM_BY_GENERATION);
+  int generations = 0;
+  for (int i = 0; i < r->n; i++)
+    if (!strcmp(r->row[i].tag, "stats.group")) {
+      assert_in_range(r->row[i].generation, lm_site_generation - 1, lm_site_generation);
+      assert_int_equal(r->row[i].live_bytes, 112);
+      assert_int_equal(r->row[i].total_bytes, 0);
+      generations++;
+    }
+  assert_int_equal(generations, 2);
+  assert_int_equal(by(0)->n, 1);
+  put(a);
+  put(b);
+}
+
+static void rows_come_largest_first(void **state) {
+  (void)state;
+  static char *p[300];
+  char text[32];
+  CHAIN(host("plain"));
+  for (int i = 0; i < 300; i++) {
+    snprintf(text, sizeof text, "stats.sorted.%d", i);
+    p[i] = lm_engine_alloc(tag(text), (size_t)(i * 7919 % 300) * 100, 16, false);
+  }
+  rows *r = by(BOTH);
+  assert_true(r->n >= 300);
+  for (int i = 1; i < r->n; i++) assert_true(r->row[i - 1].live_bytes >= r->row[i].live_bytes);
+  for (int i = 0; i < 300; i++) put(p[i]);
+}
+
+static void counts_blocks_of_handlers_and_the_system(void **state) {
+  (void)state;
+  loam_site *s = tag("stats.foreign");
+  CHAIN(counting_strategy());
+  char *a = lm_engine_alloc(s, 100, 16, false);
+  loam_stats_row row = row_of(BOTH, "stats.foreign", "counting");
+  assert_int_equal(row.live_bytes, 100);
+  assert_string_equal(row.kind, "handler");
+  put(a);
+  assert_int_equal(row_of(BOTH, "stats.foreign", "counting").live_bytes, 0);
+}
+
+static void a_block_that_grows_in_place_is_one_block(void **state) {
+  (void)state;
+  loam_site *s = tag("stats.grows");
+  CHAIN(host("plain"));
+  char *p = lm_engine_alloc(s, 3 << 20, 16, false);
+  char *q = lm_engine_realloc(NULL, p, (3 << 20) + 40000);
+  assert_ptr_equal(p, q);
+  loam_stats_row row = row_of(BOTH, "stats.grows", "plain");
+  assert_int_equal(row.total_blocks, 1);
+  assert_int_equal(row.total_bytes, row.live_bytes);
+  put(q);
+}
+
+/* More (site, strategy) pairs than a thread's tallies, from threads that end. */
+enum { PAIRS = 700, ROUNDS = 5 };
+
+static void *allocate_under_many(void *arg) {
+  (void)arg;
+  char text[32];
+  for (int round = 0; round < ROUNDS; round++)
+    for (int i = 0; i < PAIRS; i++) {
+      snprintf(text, sizeof text, "stats.many.%d", i);
+      put(lm_engine_alloc(tag(text), 48, 16, false));
+    }
+  return NULL;
+}
+
+static void totals_lose_nothing_when_threads_end(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  CHAIN(host("plain"));
+  for (int i = 0; i < THREADS; i++) thread[i] = start_thread(allocate_under_many, NULL);
+  for (int i = 0; i < 50; i++) { /* asked meanwhile, they only grow */
+    static uint64_t last;
+    struct loam_stats stats;
+    assert_int_equal(lm_stats_get(&stats), LOAM_OK);
+    assert_true(stats.total_blocks >= last);
+    last = stats.total_blocks;
+  }
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  rows *r = by(BOTH);
+  int seen = 0;
+  for (int i = 0; i < r->n; i++)
+    if (!strncmp(r->row[i].tag, "stats.many.", 11)) {
+      assert_int_equal(r->row[i].total_blocks, THREADS * ROUNDS);
+      assert_int_equal(r->row[i].total_bytes, THREADS * ROUNDS * 48);
+      seen++;
+    }
+  assert_int_equal(seen, PAIRS);
+}
+
+static void the_sum_agrees_with_the_rows(void **state) {
+  (void)state;
+  struct loam_stats stats;
+  CHAIN(host("plain"));
+  char *p = get(100), *q = get(100000);
+  assert_int_equal(lm_stats_get(&stats), LOAM_OK);
+  uint64_t live = 0, blocks = 0, total = 0;
+  rows *r = by(BOTH);
+  for (int i = 0; i < r->n; i++) {
+    live += r->row[i].live_bytes;
+    blocks += r->row[i].live_blocks;
+    total += r->row[i].total_bytes;
+  }
+  assert_int_equal(stats.live_bytes, live);
+  assert_int_equal(stats.live_blocks, blocks);
+  assert_int_equal(stats.total_bytes, total);
+  assert_int_equal(stats.generation, lm_site_generation);
+  assert_true(stats.region_bytes >= live && stats.reserved_bytes >= stats.region_bytes);
+  assert_int_equal(stats.sites, lm_site_count());
+  put(p);
+  put(q);
+}
+
+typedef struct herd {
+  uint64_t blocks, bytes;
+} herd;
+
+static void add_each(void *ctx, const lm_object *object) {
+  herd *all = ctx;
+  all->blocks++;
+  all->bytes += object->size;
+}
+
+static void add_count(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
+  herd *all = ctx;
+  assert_true(n > 0 && strategy < lm_strategy_count());
+  all->blocks += n;
+  all->bytes += n * size;
+}
+
+/* Of a span with every kind of mark: live under common tags, the span's own, more than it has room
+ * for, and a counted one; in a bin; freed, and given back. */
+static void what_is_counted_at_once_is_what_lives(void **state) {
+  (void)state;
+  enum { BLOCKS = 3000 };
+  static void *p[BLOCKS];
+  loam_site *of[150];
+  char text[32];
+  uint64_t seed = 7;
+  for (int i = 0; i < 150; i++) {
+    snprintf(text, sizeof text, "stats.herd.%d", i);
+    of[i] = tag(text);
+  }
+  fork_at(LM_IN_LIVE, 1e6, host("plain"), host("other"));
+  for (int counted = 0; counted < 2; counted++) {
+    for (int i = 0; i < BLOCKS; i++) {
+      p[i] = lm_engine_alloc(of[i % 150], i % 50 ? 1 + roll(&seed, 200) : some_size(&seed), 16, 0);
+      if (roll(&seed, 2)) put(p[i]), p[i] = NULL;
+    }
+    herd each = { 0 }, counts = { 0 };
+    lm_walk_each(add_each, &each);
+    lm_walk_counts(add_count, &counts);
+    assert_int_equal(counts.blocks, each.blocks);
+    assert_int_equal(counts.bytes, each.bytes);
+    for (int i = 0; i < BLOCKS; i++) put(p[i]);
+    CHAIN(host("plain"));
+  }
+}
+
+static void allocate_in_callback(void *ctx, const loam_stats_row *row) {
+  char *p = get(row->live_blocks % 1000 + 10);
+  put(p);
+  if (*(int *)ctx == 0) {
+    *(int *)ctx = 1;
+    (void)by(LOAM_BY_TAG);
+  }
+}
+
+static void the_callback_may_allocate_and_ask(void **state) {
+  (void)state;
+  int asked = 0;
+  CHAIN(host("plain"));
+  char *p = get(10); /* so that there is a row */
+  assert_int_equal(lm_stats_by(BOTH, allocate_in_callback, &asked), LOAM_OK);
+  assert_int_equal(asked, 1);
+  put(p);
+}
+
+static void what_threads_hold_is_seen_while_they_allocate(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  struct loam_stats stats;
+  loam_site *of_mine = tag("stats.mine");
+  for (int i = 0; i < TAGS; i++) {
+    char text[32];
+    snprintf(text, sizeof text, "racing.%d", i);
+    racing[i] = tag(text);
+  }
+  CHAIN(host("plain"));
+  char *mine = lm_engine_alloc(of_mine, 1000, 16, false);
+  for (uintptr_t i = 0; i < THREADS; i++) thread[i] = start_thread(churn, (void *)i);
+  for (int i = 0; i < 200 / SCALE; i++) {
+    assert_int_equal(row_of(BOTH, "stats.mine", "plain").live_blocks, 1);
+    assert_int_equal(lm_stats_get(&stats), LOAM_OK);
+  }
+  stop = true;
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  for (int i = 0; i < TAGS; i++)
+    assert_int_equal(row_of(LOAM_BY_TAG, racing[i]->where.tag, NULL).live_blocks, 0);
+  put(mine);
+}
+
+static void ask(bool refused) {
+  static rows r;
+  struct loam_stats stats;
+  r.n = 0;
+  loam_status status = lm_stats_by(BOTH | LOAM_BY_GENERATION, keep_row, &r);
+  assert_true(status == LOAM_OK || (refused && status == LOAM_ENOMEM));
+  assert_int_equal(lm_stats_get(&stats), LOAM_OK);
+}
+
+/* Pages of lanes and tallies of the thread that have memory. */
+static void count_pages(lm_thread *t, void *pages) {
+  unsigned char in[sizeof(lm_thread) / LM_PAGE + 1] = { 0 };
+  uintptr_t from = lm_align_down((uintptr_t)t->tally, LM_PAGE);
+  uintptr_t end = lm_align_up((uintptr_t)(t + 1), LM_PAGE);
+  assert_int_equal(mincore((void *)from, end - from, in), 0);
+  for (size_t i = 0; i < (end - from) / LM_PAGE; i++) *(_Atomic int *)pages += in[i] & 1;
+}
+
+static _Atomic int pages_left;
+static void count_at_end(lm_thread *t) { count_pages(t, &pages_left); }
+
+static void *allocate_and_ask(void *pages) {
+  put(get(100));
+  (void)by(BOTH);
+  count_pages(lm_thread_self, pages);
+  return NULL;
+}
+
+/* Each page that is looked at is a fault, for each thread that comes and goes, and in each forked
+ * child. */
+static void what_a_thread_never_used_is_not_looked_at(void **state) {
+  (void)state;
+  _Atomic int pages = 0;
+  CHAIN(host("plain"));
+  pages_left = 0;
+  pthread_join(start_thread(allocate_and_ask, &pages), NULL);
+  assert_in_range(pages, 1, 8);
+  assert_in_range(pages_left, 1, 8);
+}
+
+static int set_up_and_watch_ends(void **state) {
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = count_at_end }); /* it is run after all others */
+  return set_up(state);
+}
+
+static void survives_each_refusal_of_memory(void **state) {
+  (void)state;
+  refuse_each(ask);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(tells_bytes_and_blocks_by_tag_and_strategy),
+    cmocka_unit_test(groups_by_what_is_asked_for),
+    cmocka_unit_test(rows_come_largest_first),
+    cmocka_unit_test(counts_blocks_of_handlers_and_the_system),
+    cmocka_unit_test(a_block_that_grows_in_place_is_one_block),
+    cmocka_unit_test(totals_lose_nothing_when_threads_end),
+    cmocka_unit_test(the_sum_agrees_with_the_rows),
+    cmocka_unit_test(what_is_counted_at_once_is_what_lives),
+    cmocka_unit_test(the_callback_may_allocate_and_ask),
+    cmocka_unit_test(what_threads_hold_is_seen_while_they_allocate),
+    cmocka_unit_test(what_a_thread_never_used_is_not_looked_at),
+    cmocka_unit_test(survives_each_refusal_of_memory),
+  };
+  return cmocka_run_group_tests(tests, set_up_and_watch_ends, NULL);
+}

@@ -1,0 +1,237 @@
+/* test_central - the central stores: what is drawn from them, what comes back, and what a new span
+ * touches. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "heap/pool.h"
+#include "heap/tcache.h"
+#include "os/sys.h"
+#include "pages/map.h"
+#include "test.h"
+
+enum { TOKEN = 2, SPANS = 40, PAGES = LM_SLOT / LM_PAGE };
+
+static uint64_t seed = 3;
+static uint32_t chance(uint32_t n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % n;
+}
+
+static lm_strategy *strategy_called(const char *name) {
+  lm_strategy *s;
+  lm_desc desc = { 0 };
+  snprintf(desc.name, sizeof desc.name, "%s", name);
+  assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
+  return s;
+}
+
+static lm_pool *pool_called(const char *name) {
+  lm_pool *pool = lm_pool_for(strategy_called(name));
+  assert_non_null(pool);
+  return pool;
+}
+
+/* ---- What is drawn, and comes back ---- */
+
+/* As many objects, by as many calls as it takes. */
+static void pull(lm_central *store, lm_cached_object *item, uint32_t n) {
+  for (uint32_t got = 0, more; got < n; got += more) {
+    more = lm_central_pull(store, 0, item + got, n - got);
+    assert_in_range(more, 1, n - got);
+  }
+}
+
+/* Whole words of marks that are free or used, and words that are neither. */
+static bool stays_taken(int pattern, uint32_t i) {
+  switch (pattern) {
+    case 0: return i % 2;
+    case 1: return i / 8 % 2;
+    case 2: return i % 17 == 3;
+    default: return chance(3);
+  }
+}
+
+static void draws_all_that_is_free_in_the_spans_there_are(void **state) {
+  (void)state;
+  lm_pool *pool = pool_called("partly free");
+  for (int pattern = 0; pattern < 4; pattern++) {
+    unsigned class_ = lm_class_of(16 + 48 * (size_t)pattern);
+    uint32_t n = 2 * lm_central_span_count(class_), kept = 0, rest;
+    lm_central *store = &pool->store[class_];
+    lm_cached_object *item = malloc(n * sizeof *item);
+    assert_non_null(item);
+    pull(store, item, n);
+    for (uint32_t i = 0; i < n; i++)
+      if (stays_taken(pattern, i)) item[kept++] = item[i];
+      else lm_central_push(store, &item[i], 1);
+    lm_central_trim(store);
+    assert_int_equal(store->spans, 2);
+    for (rest = n - kept; rest > 0; rest -= rest < 5 ? rest : 5)
+      pull(store, &item[n - rest], rest < 5 ? rest : 5);
+    assert_int_equal(store->spans, 2);
+    lm_central_push(store, item, n);
+    assert_true(lm_central_drain(store));
+    free(item);
+  }
+}
+
+/* Takes `n` objects of a class from its store, and gives them back as what nobody wants. */
+static void pull_and_return(lm_central *store, uint32_t n) {
+  lm_cached_object *item = malloc(n * sizeof *item);
+  assert_non_null(item);
+  pull(store, item, n);
+  lm_central_return(store, item, n);
+  free(item);
+}
+
+static void what_one_class_has_left_another_has_before_fresh_memory(void **state) {
+  (void)state;
+  enum { FEW = 4 };
+  lm_pool *pool = pool_called("left by others");
+  unsigned from = lm_class_of(64), to = lm_class_of(96);
+  pull_and_return(&pool->store[from], FEW * lm_central_span_count(from));
+  assert_int_equal(pool->store[from].empties, FEW);
+  uint32_t fresh = pool->regions.clean.slots;
+  pull_and_return(&pool->store[to], FEW * lm_central_span_count(to));
+  assert_int_equal(pool->regions.clean.slots, fresh);
+  assert_int_equal(pool->store[from].empties, 0);
+  assert_int_equal(pool->store[to].empties, FEW);
+}
+
+static void keeps_what_others_have_left_while_touched_memory_is_free(void **state) {
+  (void)state;
+  lm_pool *pool = pool_called("kept from others");
+  unsigned keeps = lm_class_of(64), takes = lm_class_of(96);
+  uint32_t slots = lm_central_span_slots(takes);
+  pull_and_return(&pool->store[keeps], lm_central_span_count(keeps));
+  bool clean;
+  uint32_t slot = lm_regions_take(&pool->regions, slots, LM_SLOT, &clean);
+  assert_true(slot);
+  lm_regions_put(&pool->regions, slot, slots);
+  pull_and_return(&pool->store[takes], lm_central_span_count(takes));
+  assert_int_equal(pool->store[keeps].empties, 1);
+}
+
+static void what_nobody_wants_goes_past_the_depot(void **state) {
+  (void)state;
+  lm_pool *pool = pool_called("past the depot");
+  lm_central *store = &pool->store[lm_class_of(80)];
+  pull_and_return(store, 10);
+  assert_null(store->depot);
+  assert_int_equal(store->stocked, 0);
+}
+
+/* Of large objects few: what one thread drew and does not use, no other can. */
+static void few_large_objects_are_drawn_from_spans_at_once(void **state) {
+  (void)state;
+  lm_central *store = &pool_called("drawn")->store[lm_class_of(4096)];
+  lm_cached_object item[32];
+  assert_int_equal(lm_central_pull(store, 0, item, 32), 16);
+  assert_int_equal(lm_central_pull(store, 0, item + 16, 16), 16);
+  lm_central_push(store, item, 32);
+  assert_int_equal(store->stocked, 32);
+  assert_int_equal(lm_central_pull(store, 0, item, 20), 20);
+  assert_int_equal(lm_central_pull(store, 0, item + 20, 20), 12);
+  lm_central_push(store, item, 32);
+  assert_true(lm_central_drain(store));
+}
+
+/* ---- Where a new span is, and what it touches ---- */
+
+/* How many pages of the span of an object have memory. */
+static int touched_pages(const void *p) {
+  unsigned char in[PAGES];
+  int n = 0;
+  if (lm_sys_resident((void *)lm_align_down((uintptr_t)p, LM_SLOT), LM_SLOT, in)) return -1;
+  for (int i = 0; i < PAGES; i++) n += in[i] & 1;
+  return n;
+}
+
+/* Takes objects until so many slots have been begun, which are spans if the objects are small. The
+ * latest object. */
+static void *begin_slots(lm_strategy *s, size_t size, int slots) {
+  lm_thread *t = lm_thread_get();
+  uintptr_t latest = 0;
+  void *p = NULL;
+  for (int begun = 0; begun < slots;) {
+    bool zeroed;
+    p = lm_pool_alloc(t, s, size, 16, TOKEN, &zeroed);
+    assert_non_null(p);
+    uintptr_t slot = (uintptr_t)p / LM_SLOT;
+    begun += slot != latest;
+    latest = slot;
+  }
+  return p;
+}
+
+static char *large(lm_strategy *s, size_t size) {
+  bool zeroed;
+  char *p = lm_pool_alloc(lm_thread_get(), s, size, 16, TOKEN, &zeroed);
+  assert_non_null(p);
+  return p;
+}
+
+/* So that blocks that were freed are one run. */
+static void no_span_is_between_large_blocks(void **state) {
+  (void)state;
+  enum { MANY = 100 << 20, SOME = 4 << 20 };
+  lm_strategy *s = strategy_called("between");
+  lm_object object;
+  char *all[4] = { large(s, MANY) };
+  for (int i = 1; i < 4; i++) {
+    all[i] = large(s, SOME);
+    begin_slots(s, 1024, 3);
+  }
+  assert_ptr_equal(all[2], all[1] + SOME);
+  assert_ptr_equal(all[3], all[2] + SOME);
+  for (int i = 0; i < 4; i++) lm_pool_free(lm_thread_get(), all[i], &object);
+}
+
+static bool can_fault_ahead(void) {
+  static char page[2 * LM_PAGE];
+  return !lm_sys_prefault((void *)lm_align_up((uintptr_t)page, LM_PAGE), LM_PAGE);
+}
+
+static void a_class_that_has_grown_has_the_pages_of_a_span_at_once(void **state) {
+  (void)state;
+  if (!can_fault_ahead()) {
+    print_message("skipped: the kernel has no MADV_POPULATE_WRITE\n");
+    skip();
+  }
+  void *p = begin_slots(strategy_called("dense"), 1024, SPANS);
+  assert_int_equal(touched_pages(p), PAGES);
+}
+
+static void a_class_that_is_small_has_them_one_by_one(void **state) {
+  (void)state;
+  assert_in_range(touched_pages(begin_slots(strategy_called("few"), 1024, 1)), 0, PAGES / 2);
+}
+
+/* Of which most pages may never be touched. */
+static void objects_of_many_pages_have_those_that_are_touched(void **state) {
+  (void)state;
+  assert_in_range(touched_pages(begin_slots(strategy_called("sparse"), 32768, 8 * SPANS)), 0, 1);
+}
+
+static int check_laws(void **state) {
+  (void)state;
+  return lm_pool_is_valid() ? 0 : -1;
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, check_laws)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    TEST(draws_all_that_is_free_in_the_spans_there_are),
+    TEST(what_one_class_has_left_another_has_before_fresh_memory),
+    TEST(keeps_what_others_have_left_while_touched_memory_is_free),
+    TEST(what_nobody_wants_goes_past_the_depot),
+    TEST(few_large_objects_are_drawn_from_spans_at_once),
+    TEST(no_span_is_between_large_blocks),
+    TEST(a_class_that_has_grown_has_the_pages_of_a_span_at_once),
+    TEST(a_class_that_is_small_has_them_one_by_one),
+    TEST(objects_of_many_pages_have_those_that_are_touched),
+  };
+  return cmocka_run_group_tests_name("span", tests, NULL, NULL);
+}

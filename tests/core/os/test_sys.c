@@ -1,0 +1,438 @@
+/* test_sys.c - the operating system's contract: sys.h. */
+#include "test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SIZE = 1 << 20 };
+
+static char *reserve(size_t size) {
+  void *at;
+  assert_int_equal(lm_sys_reserve(size, LM_PAGE, &at), 0);
+  return at;
+}
+
+static char *reserve_and_commit(size_t size) {
+  char *at = reserve(size);
+  assert_int_equal(lm_sys_commit(at, size), 0);
+  return at;
+}
+
+static bool is_all(const char *at, size_t size, char byte) {
+  for (size_t i = 0; i < size; i++)
+    if (at[i] != byte) return false;
+  return true;
+}
+
+/* The range is mapped, with or without access. */
+static bool is_taken(void *at, size_t size) {
+  void *p = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (p == MAP_FAILED) return errno == EEXIST;
+  munmap(p, size);
+  return false;
+}
+
+static int touch(void *at) {
+  signal(SIGSEGV, SIG_DFL); /* a sanitizer would print a report */
+  *(volatile char *)at = 1;
+  return 0;
+}
+
+static bool has_access(void *at) { return run_in_child(touch, at) == 0; }
+
+static void reserves_at_the_alignment_asked(void **state) {
+  (void)state;
+  for (size_t align = LM_PAGE; align <= LM_GIB; align *= 8) {
+    void *at;
+    assert_int_equal(lm_sys_reserve(3 * LM_PAGE, align, &at), 0);
+    assert_int_equal((uintptr_t)at % align, 0);
+    assert_true(is_taken(at, 3 * LM_PAGE));
+    lm_sys_unmap(at, 3 * LM_PAGE);
+  }
+}
+
+static void refuses_a_reservation_larger_than_the_address_space(void **state) {
+  (void)state;
+  void *at = (void *)1;
+  assert_int_equal(lm_sys_reserve(SIZE_MAX & ~(LM_PAGE - 1), LM_GIB, &at), ENOMEM);
+  assert_int_equal(lm_sys_reserve(LM_SIZE_MAX * 2, LM_PAGE, &at), ENOMEM);
+  assert_ptr_equal(at, (void *)1);
+}
+
+static void commits_zeroed_memory_and_takes_it_back(void **state) {
+  (void)state;
+  char *at = reserve(SIZE);
+  assert_false(has_access(at));
+  assert_int_equal(lm_sys_commit(at, SIZE), 0);
+  assert_true(is_all(at, SIZE, 0));
+  memset(at, 7, SIZE);
+  assert_int_equal(lm_sys_decommit(at, SIZE), 0);
+  assert_false(has_access(at));
+  assert_true(is_taken(at, SIZE));
+  assert_int_equal(lm_sys_commit(at, SIZE), 0);
+  assert_true(is_all(at, SIZE, 0));
+  lm_sys_unmap(at, SIZE);
+}
+
+static void purges_and_keeps_access(void **state) {
+  (void)state;
+  char *at = reserve_and_commit(SIZE);
+  memset(at, 7, SIZE);
+  assert_int_equal(lm_sys_purge(at, SIZE), 0);
+  assert_true(is_all(at, SIZE, 0));
+  lm_sys_unmap(at, SIZE);
+}
+
+static void purges_locked_memory_too(void **state) {
+  (void)state;
+  char *at = reserve_and_commit(2 * LM_PAGE);
+  int error = lm_sys_mlock(at, 2 * LM_PAGE);
+  if (error) {
+    print_message("not tried: memory cannot be locked here (%s)\n", strerror(error));
+    lm_sys_unmap(at, 2 * LM_PAGE);
+    skip();
+  }
+  memset(at, 7, 2 * LM_PAGE);
+  assert_int_equal(lm_sys_purge(at, 2 * LM_PAGE), 0);
+  assert_true(is_all(at, 2 * LM_PAGE, 0));
+  lm_sys_unmap(at, 2 * LM_PAGE);
+}
+
+/* This program's own code and what is read only of it, as long as nobody has locked it. */
+static void pages_of_a_file_that_rest_are_read_again(void **state) {
+  (void)state;
+  static const char words[3 * LM_PAGE] = { [LM_PAGE] = 'w', [3 * LM_PAGE - 1] = 'e' };
+  uintptr_t from = lm_align_up((uintptr_t)words, LM_PAGE);
+  assert_int_equal(lm_sys_evict_file((void *)from, 2 * LM_PAGE), 0);
+  assert_int_equal(words[LM_PAGE], 'w');
+  assert_int_equal(words[3 * LM_PAGE - 1], 'e');
+}
+
+static void locked_memory_does_not_rest(void **state) {
+  (void)state;
+  if (SANITIZED) {
+    print_message("not tried: a sanitizer's mlock locks nothing\n");
+    skip();
+  }
+  char *at = reserve_and_commit(LM_PAGE);
+  int error = lm_sys_mlock(at, LM_PAGE);
+  if (error) {
+    print_message("not tried: memory cannot be locked here (%s)\n", strerror(error));
+    lm_sys_unmap(at, LM_PAGE);
+    skip();
+  }
+  memset(at, 7, LM_PAGE);
+  assert_int_not_equal(lm_sys_evict_file(at, LM_PAGE), 0);
+  assert_true(is_all(at, LM_PAGE, 7));
+  lm_sys_unmap(at, LM_PAGE);
+}
+
+static void guards_a_page_and_opens_it_again(void **state) {
+  (void)state;
+  char *at = reserve_and_commit(2 * LM_PAGE);
+  assert_int_equal(lm_sys_protect(at + LM_PAGE, LM_PAGE, false), 0);
+  assert_true(has_access(at));
+  assert_false(has_access(at + LM_PAGE));
+  assert_int_equal(lm_sys_protect(at + LM_PAGE, LM_PAGE, true), 0);
+  assert_true(has_access(at + LM_PAGE));
+  lm_sys_unmap(at, 2 * LM_PAGE);
+}
+
+static void maps_zeroed_memory(void **state) {
+  (void)state;
+  void *at;
+  assert_int_equal(lm_sys_map(SIZE, &at), 0);
+  assert_true(is_all(at, SIZE, 0));
+  lm_sys_unmap(at, SIZE);
+  assert_false(is_taken(at, SIZE));
+}
+
+static void prefaults_every_page(void **state) {
+  (void)state;
+  char *at = reserve_and_commit(SIZE);
+  int error = lm_sys_prefault(at, SIZE);
+  if (error == EINVAL) skip(); /* a kernel before 5.14 */
+  assert_int_equal(error, 0);
+  unsigned char there[SIZE / 4096];
+  assert_int_equal(mincore(at, SIZE, there), 0);
+  for (size_t i = 0; i < LM_COUNT(there); i++) assert_true(there[i] & 1);
+  lm_sys_unmap(at, SIZE);
+}
+
+static void moves_pages_and_leaves_the_source_reserved(void **state) {
+  (void)state;
+  char *from = reserve_and_commit(SIZE), *to = reserve(SIZE);
+  memset(from, 7, SIZE);
+  assert_int_equal(lm_sys_move(from, SIZE, to), 0);
+  assert_true(is_all(to, SIZE, 7));
+  assert_true(is_taken(from, SIZE));
+  assert_false(has_access(from));
+  lm_sys_unmap(from, SIZE);
+  lm_sys_unmap(to, SIZE);
+}
+
+/* Which of the two it is, is the kernel's to say: Linux 6.17 moves several pieces. */
+static void moves_several_pieces_or_changes_nothing(void **state) {
+  (void)state;
+  char *from = reserve_and_commit(SIZE), *to = reserve(SIZE);
+  memset(from, 7, SIZE);
+  assert_int_equal(lm_sys_protect(from + SIZE / 2, LM_PAGE, false), 0);
+  bool moved = lm_sys_move(from, SIZE, to) == 0;
+  assert_true(is_all(moved ? to : from, SIZE / 2, 7));
+  assert_true(is_taken(from, SIZE) && is_taken(to, SIZE));
+  assert_false(has_access(moved ? from : to));
+  lm_sys_unmap(from, SIZE);
+  lm_sys_unmap(to, SIZE);
+}
+
+/* Whatever the machine has, this many pages of 1 GiB it has not. */
+static void a_failed_huge_commit_leaves_the_reservation_whole(void **state) {
+  (void)state;
+  void *at;
+  size_t size = 512 * LM_GIB;
+  assert_int_equal(lm_sys_reserve(size, LM_GIB, &at), 0);
+  assert_int_not_equal(lm_sys_commit_huge(at, size, LM_GIB), 0);
+  assert_true(is_taken(at, LM_PAGE));
+  assert_true(is_taken((char *)at + size - LM_PAGE, LM_PAGE));
+  lm_sys_unmap(at, size);
+}
+
+static void commits_huge_pages_where_the_machine_has_them(void **state) {
+  (void)state;
+  void *at;
+  assert_int_equal(lm_sys_reserve(4 * LM_MIB, 2 * LM_MIB, &at), 0);
+  int error = lm_sys_commit_huge(at, 2 * LM_MIB, 2 * LM_MIB);
+  if (error) {
+    print_message("not tried: no free huge page of 2 MiB (%s)\n", strerror(error));
+    lm_sys_unmap(at, 4 * LM_MIB);
+    skip();
+  }
+  assert_int_equal(lm_sys_prefault(at, 2 * LM_MIB), 0);
+  memset(at, 7, 2 * LM_MIB);
+  assert_int_equal(lm_sys_decommit(at, 2 * LM_MIB), 0);
+  assert_false(has_access(at));
+  lm_sys_unmap(at, 4 * LM_MIB);
+}
+
+static void binds_to_a_node_that_exists(void **state) {
+  (void)state;
+  skip_if_none_is_placed();
+  char *at = reserve_and_commit(SIZE);
+  uint64_t nodes;
+  assert_int_equal(lm_sys_nodes_allowed(&nodes), 0);
+  assert_int_not_equal(nodes, 0);
+  uint64_t first = nodes & -nodes, none = 0;
+  assert_int_equal(lm_sys_bind(at, SIZE, 2, &first, 64), 0);
+  assert_int_equal(lm_sys_bind(at, SIZE, 4, NULL, 0), 0);
+  assert_int_equal(lm_sys_bind(at, SIZE, 2, &none, 64), EINVAL);
+  lm_sys_unmap(at, SIZE);
+}
+
+static void tells_the_node_of_the_cpu(void **state) {
+  (void)state;
+  for (int i = 0; i < 100; i++) {
+    unsigned before, after, told;
+    assert_int_equal(getcpu(NULL, &before), 0);
+    told = lm_sys_node();
+    assert_int_equal(getcpu(NULL, &after), 0);
+    if (before == after) assert_int_equal(told, before);
+  }
+}
+
+static void keeps_errno(void **state) {
+  (void)state;
+  char *at = reserve(SIZE);
+  char text[8];
+  size_t length;
+  uint64_t none = 0;
+  errno = 4711;
+  assert_int_not_equal(lm_sys_bind(at, SIZE, 2, &none, 64), 0);
+  assert_int_not_equal(lm_sys_read_file("/no/such", text, sizeof text, &length), 0);
+  assert_int_not_equal(lm_sys_read_file("/", text, sizeof text, &length), 0);
+  assert_int_not_equal(lm_sys_move(at + 1, SIZE, at), 0);
+  assert_int_not_equal(lm_sys_commit((char *)1, SIZE), 0);
+  assert_false(lm_sys_thread_lives(0x3fffffff));
+  lm_sys_unmap(at + 1, SIZE);
+  lm_sys_membarrier();
+  (void)lm_sys_random();
+  assert_int_equal(errno, 4711);
+  lm_sys_unmap(at, SIZE);
+}
+
+static int needs_barrier(void *unused) {
+  (void)unused;
+  return lm_sys_membarrier();
+}
+
+static void has_a_barrier_in_a_forked_child_too(void **state) {
+  (void)state;
+  if (lm_sys_membarrier()) skip(); /* a kernel without membarrier(2) */
+  assert_int_equal(run_in_child(needs_barrier, NULL), 0);
+}
+
+static _Atomic uint32_t word, thread_number;
+
+static void *sleep_until_told(void *unused) {
+  (void)unused;
+  thread_number = (uint32_t)lm_sys_thread_id();
+  while (word == 0) lm_sys_wait(&word, 0);
+  return NULL;
+}
+
+static void sleeps_until_woken_and_knows_who_lives(void **state) {
+  (void)state;
+  pthread_t thread = start_thread(sleep_until_told, NULL);
+  while (thread_number == 0) lm_sys_yield();
+  lm_sys_sleep(1000000);
+  assert_true(lm_sys_thread_lives((int)thread_number));
+  word = 1;
+  lm_sys_wake(&word);
+  pthread_join(thread, NULL);
+  while (lm_sys_thread_lives((int)thread_number)) lm_sys_sleep(100000); /* soon after the join */
+}
+
+static void a_wait_for_a_changed_word_returns(void **state) {
+  (void)state;
+  _Atomic uint32_t changed = 1;
+  lm_sys_wait(&changed, 0);
+}
+
+static void reads_small_files_whole_and_long_ones_in_part(void **state) {
+  (void)state;
+  char path[] = "/tmp/loam-test-XXXXXX";
+  int fd = mkstemp(path);
+  assert_int_equal(write(fd, "one\ntwo\n", 8), 8);
+  close(fd);
+  char text[16];
+  size_t length = 99;
+  assert_int_equal(lm_sys_read_file(path, text, sizeof text, &length), 0);
+  assert_int_equal(length, 8);
+  assert_string_equal(text, "one\ntwo\n");
+  assert_int_equal(lm_sys_read_file(path, text, 4, &length), 0);
+  assert_int_equal(length, 3);
+  assert_string_equal(text, "one");
+  unlink(path);
+  assert_int_equal(lm_sys_read_file(path, text, sizeof text, &length), ENOENT);
+  assert_int_equal(lm_sys_read_file("/", text, sizeof text, &length), EISDIR);
+  assert_int_equal(length, 3);
+}
+
+/* As where the host has put one of its own at the number meanwhile. */
+static void takes_nothing_out_of_a_pipe(void **state) {
+  (void)state;
+  char path[64], text[5] = "";
+  int ends[2];
+  size_t length;
+  assert_int_equal(pipe(ends), 0);
+  assert_int_equal(write(ends[1], "kept", 4), 4);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+  assert_int_equal(lm_sys_read_file(path, text, sizeof text, &length), ESPIPE);
+  assert_int_equal(read(ends[0], text, 4), 4);
+  assert_string_equal(text, "kept");
+  close(ends[0]);
+  close(ends[1]);
+}
+
+static void tells_the_time_and_something_random(void **state) {
+  (void)state;
+  int64_t a = lm_sys_clock_ns();
+  lm_sys_sleep(2000000);
+  assert_true(lm_sys_clock_ns() - a >= 2000000);
+  assert_true(lm_sys_unix_ns() > (int64_t)1600000000 * 1000000000);
+  assert_true(lm_sys_random() != lm_sys_random());
+}
+
+static void refuses_the_nth_call_once(void **state) {
+  (void)state;
+  void *at;
+  lm_sys_refuse(2);
+  assert_int_equal(lm_sys_map(LM_PAGE, &at), 0);
+  void *none = NULL;
+  assert_int_equal(lm_sys_map(LM_PAGE, &none), ENOMEM);
+  assert_null(none);
+  assert_int_equal(lm_sys_purge(at, LM_PAGE), 0);
+  lm_sys_refuse(1);
+  assert_int_equal(lm_sys_commit(at, LM_PAGE), ENOMEM);
+  lm_sys_refuse(0);
+  lm_sys_unmap(at, LM_PAGE);
+}
+
+static int break_a_promise(void *fd) {
+  signal(SIGABRT, SIG_DFL);
+  dup2(*(int *)fd, STDERR_FILENO);
+  lm_require(1 + 1 == 3);
+  return 0;
+}
+
+static void a_broken_promise_is_named_and_aborts(void **state) {
+  (void)state;
+  int pipe_fd[2];
+  assert_int_equal(pipe(pipe_fd), 0);
+  assert_int_equal(run_in_child(break_a_promise, &pipe_fd[1]), -SIGABRT);
+  char said[256] = { 0 };
+  assert_true(read(pipe_fd[0], said, sizeof said - 1) > 0);
+  assert_non_null(strstr(said, "test_sys.c:"));
+  assert_non_null(strstr(said, ": not true: 1 + 1 == 3\n"));
+  close(pipe_fd[0]);
+  close(pipe_fd[1]);
+}
+
+static void *read_when_cancelled(void *was_over) {
+  char text[100];
+  size_t length;
+  pthread_cancel(pthread_self());
+  lm_sys_cancel_off();
+  *(bool *)was_over = lm_sys_read_file("/proc/self/comm", text, sizeof text, &length) == 0 &&
+                      !sleep(0);
+  lm_sys_cancel_restore();
+  (void)lm_sys_random();
+  *(bool *)was_over &= lm_sys_read_file("/proc/self/comm", text, sizeof text, &length) == 0;
+  pthread_testcancel();
+  return NULL;
+}
+
+static void no_system_call_ends_a_cancelled_thread_amid_things(void **state) {
+  (void)state;
+  bool was_over = false;
+  void *end;
+  pthread_t thread = start_thread(read_when_cancelled, &was_over);
+  assert_int_equal(pthread_join(thread, &end), 0);
+  assert_true(was_over && end == PTHREAD_CANCELED);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(reserves_at_the_alignment_asked),
+    cmocka_unit_test(refuses_a_reservation_larger_than_the_address_space),
+    cmocka_unit_test(commits_zeroed_memory_and_takes_it_back),
+    cmocka_unit_test(purges_and_keeps_access),
+    cmocka_unit_test(purges_locked_memory_too),
+    cmocka_unit_test(pages_of_a_file_that_rest_are_read_again),
+    cmocka_unit_test(locked_memory_does_not_rest),
+    cmocka_unit_test(guards_a_page_and_opens_it_again),
+    cmocka_unit_test(maps_zeroed_memory),
+    cmocka_unit_test(prefaults_every_page),
+    cmocka_unit_test(moves_pages_and_leaves_the_source_reserved),
+    cmocka_unit_test(moves_several_pieces_or_changes_nothing),
+    cmocka_unit_test(a_failed_huge_commit_leaves_the_reservation_whole),
+    cmocka_unit_test(commits_huge_pages_where_the_machine_has_them),
+    cmocka_unit_test(binds_to_a_node_that_exists),
+    cmocka_unit_test(tells_the_node_of_the_cpu),
+    cmocka_unit_test(keeps_errno),
+    cmocka_unit_test(has_a_barrier_in_a_forked_child_too),
+    cmocka_unit_test(sleeps_until_woken_and_knows_who_lives),
+    cmocka_unit_test(a_wait_for_a_changed_word_returns),
+    cmocka_unit_test(reads_small_files_whole_and_long_ones_in_part),
+    cmocka_unit_test(takes_nothing_out_of_a_pipe),
+    cmocka_unit_test(tells_the_time_and_something_random),
+    cmocka_unit_test(refuses_the_nth_call_once),
+    cmocka_unit_test(a_broken_promise_is_named_and_aborts),
+    cmocka_unit_test(no_system_call_ends_a_cancelled_thread_amid_things),
+  };
+  return cmocka_run_group_tests_name("sys", tests, NULL, NULL);
+}

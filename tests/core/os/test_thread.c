@@ -1,0 +1,511 @@
+/* test_thread.c - areas of threads, the grace period, fork: thread.h. */
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/error.h"
+#include "os/thread.h"
+
+/* What a thread returns that found something wrong. */
+#define WRONG ((void *)1)
+
+enum { SOMEWHERE = 65536 };
+
+/* Sanitizers keep memory of their own for each thread. The thread sanitizer's is gone in the last
+ * round of destructors, so its instrumented code ends before; and it writes a shadow of all that
+ * is mapped. */
+#if defined(__SANITIZE_THREAD__)
+enum { CAN_MEASURE = false, ROUNDS_OF_DESTRUCTORS = 3, MANY_THREADS = 200 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { CAN_MEASURE = false, ROUNDS_OF_DESTRUCTORS = 4, MANY_THREADS = 2000 };
+#else
+enum { CAN_MEASURE = true, ROUNDS_OF_DESTRUCTORS = 4, MANY_THREADS = 2000 };
+#endif
+
+static void count_area(lm_thread *t, void *n) {
+  (void)t;
+  ++*(uint32_t *)n;
+}
+static int count_areas(void) {
+  uint32_t n = 0;
+  lm_thread_each(count_area, &n);
+  return (int)n;
+}
+
+static void *get_area(void *unused) {
+  (void)unused;
+  return lm_thread_get();
+}
+
+/* ---- Areas */
+
+static void a_thread_keeps_one_zeroed_area(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  assert_non_null(t);
+  assert_ptr_equal(lm_thread_get(), t);
+  assert_ptr_equal(lm_thread_make(), t);
+  assert_int_equal((uintptr_t)t % LM_PAGE, 0);
+  assert_int_equal(t->active, 0);
+  assert_int_equal(t->depth, 0);
+  const char *last = (char *)t + LM_THREAD_SIZE - 1;
+  assert_int_equal(*last, 0);
+}
+
+static void an_area_goes_with_its_thread(void **state) {
+  (void)state;
+  lm_thread_get();
+  uint32_t before = lm_thread_count();
+  void *other;
+  pthread_join(start_thread(get_area, NULL), &other);
+  assert_ptr_not_equal(other, lm_thread_get());
+  assert_int_equal(lm_thread_count(), before);
+}
+
+static long resident_pages(void) {
+  char text[128];
+  size_t length;
+  assert_int_equal(lm_sys_read_file("/proc/self/statm", text, sizeof text, &length), 0);
+  return strtol(strchr(text, ' '), NULL, 10);
+}
+
+static void *touch_area(void *unused) {
+  (void)unused;
+  lm_error(LOAM_EINVAL, "words");
+  lm_thread *t = lm_thread_get();
+  for (size_t at = LM_THREAD_BINS; at < LM_MIB / 4; at += LM_PAGE) ((char *)t)[at] = 1;
+  return NULL;
+}
+
+static void run_threads(int n, void *(*run)(void *)) {
+  enum { AT_ONCE = 10 };
+  pthread_t thread[AT_ONCE];
+  for (int done = 0; done < n; done += AT_ONCE) {
+    for (int i = 0; i < AT_ONCE; i++) thread[i] = start_thread(run, NULL);
+    for (int i = 0; i < AT_ONCE; i++) pthread_join(thread[i], NULL);
+  }
+}
+
+static void thousands_of_threads_leave_nothing(void **state) {
+  (void)state;
+  run_threads(20, touch_area); /* stacks and the like that the C library keeps */
+  int areas = count_areas();
+  long pages = resident_pages();
+  run_threads(MANY_THREADS, touch_area);
+  assert_int_equal(count_areas(), areas);
+  /* Each that stayed would be 60 pages. */
+  assert_true(!CAN_MEASURE || resident_pages() - pages < 1000);
+}
+
+static void refused_memory_is_no_area_and_then_one(bool refused) {
+  bool none = !lm_thread_get();
+  if (none) assert_true(refused);
+  assert_non_null(none ? lm_thread_get() : lm_thread_self);
+}
+
+static void *meet_refusals(void *calls) {
+  lm_sys_refuse(1);
+  assert_null(lm_thread_get());
+  assert_null(lm_thread_self);
+  *(long *)calls = refuse_each(refused_memory_is_no_area_and_then_one);
+  return NULL;
+}
+
+static void *go_by_nobody(void *unused) {
+  (void)unused;
+  lm_thread *nobody = lm_thread_self_or_empty;
+  bool wary = !(lm_thread_try_enter(nobody) & LM_EPOCH_FAST), empty = true;
+  lm_thread_leave(nobody);
+  for (int i = 0; i < LM_LANES; i++) empty = empty && !nobody->lane[i].key;
+  lm_thread *t = lm_thread_get();
+  return wary && empty && t != nobody && lm_thread_self_or_empty == t ? NULL : WRONG;
+}
+
+static void a_thread_without_an_area_meets_nothing_in_nobodys(void **state) {
+  (void)state;
+  void *result;
+  pthread_join(start_thread(go_by_nobody, NULL), &result);
+  assert_null(result);
+}
+
+static void want_of_memory_is_no_area(void **state) {
+  (void)state;
+  long calls = -1;
+  pthread_join(start_thread(meet_refusals, &calls), NULL);
+  assert_true(calls >= 0);
+}
+
+/* ---- The end of a thread */
+
+static pthread_key_t last_key;
+static _Atomic int late_ones, dying_ones, ends;
+
+/* In each round of destructors, also those after the area's own. */
+static void use_loam_again(void *rounds) {
+  lm_thread *t = lm_thread_get();
+  assert_non_null(t);
+  late_ones += t->late;
+  dying_ones += t->dying;
+  assert_true(t->dying == t->late);
+  lm_thread_enter(t);
+  lm_thread_leave(t);
+  if (rounds) pthread_setspecific(last_key, (char *)rounds - 1);
+}
+
+static void *end_late(void *unused) {
+  (void)unused;
+  lm_thread_get();
+  pthread_setspecific(last_key, (void *)(intptr_t)ROUNDS_OF_DESTRUCTORS);
+  return NULL;
+}
+
+static void late_areas_are_taken_back(void **state) {
+  (void)state;
+  lm_thread_get();
+  assert_int_equal(pthread_key_create(&last_key, use_loam_again), 0);
+  int areas = count_areas();
+  uint32_t threads = lm_thread_count();
+  run_threads(MANY_THREADS / 4, end_late);
+  assert_true(late_ones >= MANY_THREADS / 4);
+  assert_int_equal(lm_thread_count(), threads);
+  /* Some of the last ones' stay; the kernel may not have ended all of those yet. */
+  for (int naps = 0; count_areas() - areas > 30 && be_patient(&naps);) run_threads(10, end_late);
+  assert_true(count_areas() - areas <= 30);
+  pthread_key_delete(last_key);
+}
+
+static void count_end(lm_thread *t) {
+  assert_non_null(t);
+  assert_true(t->dying);
+  ends++;
+}
+
+static int order[4], ordered;
+static lm_thread *_Atomic watched;
+static void note_exit(lm_thread *t, int which) {
+  if (t == watched) order[ordered++] = which;
+}
+static void first_exit(lm_thread *t) { note_exit(t, 1); }
+static void second_exit(lm_thread *t) { note_exit(t, 2); }
+
+static void *watch_me(void *unused) {
+  (void)unused;
+  watched = lm_thread_get();
+  return NULL;
+}
+
+static void exit_hooks_run_once_last_registered_first(void **state) {
+  (void)state;
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = first_exit });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = second_exit });
+  pthread_join(start_thread(watch_me, NULL), NULL);
+  watched = NULL;
+  assert_int_equal(ordered, 2);
+  assert_int_equal(order[0], 2);
+  assert_int_equal(order[1], 1);
+}
+
+/* ---- Grace */
+
+enum { MAGIC = 0x600d, READERS = 3, ROUNDS = 100 };
+typedef struct thing {
+  int magic;
+} thing;
+
+static _Atomic(thing *) current;
+static _Atomic bool stop;
+
+static void *read_things(void *unused) {
+  (void)unused;
+  lm_thread *t = lm_thread_get();
+  while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+    lm_thread_enter(t);
+    thing *seen = atomic_load_explicit(&current, memory_order_acquire);
+    int magic = seen->magic;
+    lm_thread_leave(t);
+    if (magic != MAGIC) return WRONG;
+  }
+  return NULL;
+}
+
+static void publish_thing(thing *made) {
+  made->magic = MAGIC;
+  thing *old = atomic_exchange_explicit(&current, made, memory_order_acq_rel);
+  if (!old) return;
+  assert_true(lm_thread_grace());
+  old->magic = 0xbad;
+  free(old);
+}
+
+static void no_reader_sees_what_was_reclaimed(void **state) {
+  (void)state;
+  if (!lm_thread_grace()) skip(); /* a kernel without membarrier(2) */
+  publish_thing(malloc(sizeof(thing)));
+  pthread_t reader[READERS];
+  for (int i = 0; i < READERS; i++) reader[i] = start_thread(read_things, NULL);
+  for (int i = 0; i < ROUNDS; i++) publish_thing(malloc(sizeof(thing)));
+  stop = true;
+  for (int i = 0; i < READERS; i++) {
+    void *result;
+    pthread_join(reader[i], &result);
+    assert_null(result);
+  }
+  free(current);
+}
+
+static _Atomic bool is_inside, may_leave, has_grace;
+
+static void *stay_inside(void *unused) {
+  (void)unused;
+  lm_thread *t = lm_thread_get();
+  lm_thread_enter(t);
+  is_inside = true;
+  while (!may_leave) lm_sys_yield();
+  lm_thread_leave(t);
+  return NULL;
+}
+
+/* Has no area, and gets none by this. */
+static void *ask_for_grace(void *unused) {
+  (void)unused;
+  bool done = lm_thread_grace();
+  has_grace = true;
+  return done && !lm_thread_self ? NULL : WRONG;
+}
+
+static void a_grace_waits_for_whoever_is_inside(void **state) {
+  (void)state;
+  is_inside = may_leave = has_grace = false;
+  pthread_t inside = start_thread(stay_inside, NULL);
+  while (!is_inside) lm_sys_yield();
+  pthread_t asking = start_thread(ask_for_grace, NULL);
+  lm_sys_sleep(50000000);
+  assert_false(has_grace);
+  may_leave = true;
+  void *result;
+  pthread_join(asking, &result);
+  assert_null(result);
+  pthread_join(inside, NULL);
+}
+
+/* ---- Reach */
+
+static _Atomic unsigned reached;
+static _Atomic unsigned raised; /* odd while a reason is */
+
+static void *reach_on(void *unused) {
+  (void)unused;
+  lm_thread *t = lm_thread_get();
+  bool wrong = false;
+  for (is_inside = true; !may_leave; reached++) {
+    unsigned before = raised;
+    lm_thread_set_reach(t, SOMEWHERE);
+    uintptr_t reach = t->reach;
+    if (before % 2 && before == raised && reach != LM_REACH_NONE) wrong = true;
+  }
+  lm_thread_set_reach(t, SOMEWHERE); /* none is wary any more */
+  return !wrong && t->reach == SOMEWHERE ? NULL : WRONG;
+}
+
+/* One that has no area yet, or has seen no range. */
+static void *begin_without_reach(void *unused) {
+  (void)unused;
+  if (lm_thread_self || lm_thread_self_or_empty->reach != LM_REACH_NONE) return WRONG;
+  return lm_thread_get()->reach == LM_REACH_NONE ? NULL : WRONG;
+}
+
+static void a_new_thread_reaches_nothing(void **state) {
+  (void)state;
+  void *result;
+  pthread_join(start_thread(begin_without_reach, NULL), &result);
+  assert_null(result);
+}
+
+static void a_wary_thread_reaches_nothing(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  lm_thread_set_reach(t, SOMEWHERE);
+  assert_int_equal(t->reach, SOMEWHERE);
+  lm_thread_set_slow(t, LM_SLOW_HOOKED);
+  assert_int_equal(t->reach, LM_REACH_NONE);
+  lm_thread_set_reach(t, SOMEWHERE);
+  assert_int_equal(t->reach, LM_REACH_NONE);
+  lm_thread_clear_slow(t, LM_SLOW_HOOKED);
+  lm_thread_set_reach(t, SOMEWHERE);
+  assert_int_equal(t->reach, SOMEWHERE);
+  lm_thread_set_reach(t, LM_REACH_NONE);
+}
+
+/* Nor one that was just about to reach something. */
+static void who_becomes_wary_meanwhile_reaches_nothing(void **state) {
+  (void)state;
+  is_inside = may_leave = false;
+  pthread_t other = start_thread(reach_on, NULL);
+  while (!is_inside) lm_sys_yield();
+  for (int i = 0; i < 300; i++) {
+    lm_thread_set_slow_all(LM_SLOW_HOOKED);
+    raised++;
+    for (unsigned before = reached; reached - before < 2;) lm_sys_yield();
+    raised++;
+    lm_thread_clear_slow_all(LM_SLOW_HOOKED);
+  }
+  may_leave = true;
+  void *result;
+  pthread_join(other, &result);
+  assert_null(result);
+}
+
+static void *born_and_dying(void *unused) {
+  (void)unused;
+  while (!stop) run_threads(10, get_area);
+  return NULL;
+}
+
+static void *graces(void *unused) {
+  (void)unused;
+  for (int i = 0; i < 200; i++)
+    if (!lm_thread_grace()) return WRONG;
+  return NULL;
+}
+
+static void graces_of_several_threads_end_while_threads_come_and_go(void **state) {
+  (void)state;
+  stop = false;
+  pthread_t life = start_thread(born_and_dying, NULL);
+  pthread_t one = start_thread(graces, NULL), two = start_thread(graces, NULL);
+  void *result;
+  pthread_join(one, &result);
+  assert_null(result);
+  pthread_join(two, &result);
+  assert_null(result);
+  stop = true;
+  pthread_join(life, NULL);
+}
+
+static void a_refused_barrier_is_no_grace(void **state) {
+  (void)state;
+  lm_sys_refuse(1);
+  assert_false(lm_thread_grace());
+  lm_sys_refuse(0);
+  assert_true(lm_thread_grace());
+}
+
+/* ---- Fork */
+
+static _Atomic int prepared, in_parent, in_child, busy;
+static lm_lock own = { 0 }, leaf = { 0 };
+
+static void prepare(void) {
+  lm_lock_take(&own);
+  prepared++;
+}
+static void parent(void) {
+  in_parent++;
+  lm_lock_drop(&own);
+}
+static void child(void) {
+  in_child++;
+  lm_lock_renew(&own);
+}
+
+static void *be_busy(void *unused) {
+  (void)unused;
+  lm_thread *t = lm_thread_get();
+  busy++;
+  while (!stop) {
+    lm_lock_take(&own);
+    lm_lock_take(&leaf);
+    lm_thread_enter(t);
+    lm_lock_drop(&leaf);
+    lm_lock_drop(&own);
+    lm_thread_leave(t);
+    pthread_join(start_thread(get_area, NULL), NULL);
+  }
+  return NULL;
+}
+
+enum { CHILD_FINE, CHILD_NO_HOOK, CHILD_THREADS, CHILD_FAREWELLS, CHILD_GRACE, CHILD_AREA };
+
+static int look_around(void *ends_before) {
+  if (in_child != 1) return CHILD_NO_HOOK;
+  if (lm_thread_count() != 1) return CHILD_THREADS;
+  if (ends < *(int *)ends_before + 2) return CHILD_FAREWELLS;
+  lm_lock_take(&own);
+  lm_lock_take(&leaf);
+  if (!lm_thread_grace()) return CHILD_GRACE;
+  return lm_thread_get()->active ? CHILD_AREA : CHILD_FINE;
+}
+
+static void a_child_of_a_busy_process_is_whole(void **state) {
+  (void)state;
+  lm_thread_get();
+  lm_thread_add_hooks(&(lm_thread_hooks){ count_end, prepare, parent, child });
+  lm_thread_add_fork_lock(&leaf);
+  lm_thread_add_fork_lock(&leaf);
+  stop = false;
+  pthread_t one = start_thread(be_busy, NULL), two = start_thread(be_busy, NULL);
+  while (busy < 2) lm_sys_yield();
+  for (int i = 0; i < 100; i++) {
+    int seen = ends;
+    assert_int_equal(run_in_child(look_around, &seen), CHILD_FINE);
+  }
+  assert_int_equal(prepared, 100);
+  assert_int_equal(in_parent, 100);
+  stop = true;
+  pthread_join(one, NULL);
+  pthread_join(two, NULL);
+}
+
+static void a_grace_does_not_wait_for_a_thread_that_is_lost(void **state) {
+  (void)state;
+  is_inside = may_leave = false;
+  pthread_t inside = start_thread(stay_inside, NULL);
+  while (!is_inside) lm_sys_yield();
+  pid_t pid = _Fork(); /* runs no handlers: the child still lists the other thread */
+  if (pid == 0) {
+    alarm(PATIENCE_S);
+    _exit(lm_thread_grace() ? 0 : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  may_leave = true;
+  pthread_join(inside, NULL);
+}
+
+static int fork_again(void *depth) {
+  intptr_t left = (intptr_t)depth;
+  if (lm_thread_count() != 1) return 100;
+  return left ? run_in_child(fork_again, (void *)(left - 1)) : 42;
+}
+
+static void children_have_children(void **state) {
+  (void)state;
+  lm_thread_get();
+  assert_int_equal(run_in_child(fork_again, (void *)5), 42);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_thread_keeps_one_zeroed_area),
+    cmocka_unit_test(an_area_goes_with_its_thread),
+    cmocka_unit_test(thousands_of_threads_leave_nothing),
+    cmocka_unit_test(a_thread_without_an_area_meets_nothing_in_nobodys),
+    cmocka_unit_test(want_of_memory_is_no_area),
+    cmocka_unit_test(late_areas_are_taken_back),
+    cmocka_unit_test(exit_hooks_run_once_last_registered_first),
+    cmocka_unit_test(no_reader_sees_what_was_reclaimed),
+    cmocka_unit_test(a_grace_waits_for_whoever_is_inside),
+    cmocka_unit_test(a_new_thread_reaches_nothing),
+    cmocka_unit_test(a_wary_thread_reaches_nothing),
+    cmocka_unit_test(who_becomes_wary_meanwhile_reaches_nothing),
+    cmocka_unit_test(graces_of_several_threads_end_while_threads_come_and_go),
+    cmocka_unit_test(a_refused_barrier_is_no_grace),
+    cmocka_unit_test(a_child_of_a_busy_process_is_whole),
+    cmocka_unit_test(a_grace_does_not_wait_for_a_thread_that_is_lost),
+    cmocka_unit_test(children_have_children),
+  };
+  return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
+}

@@ -1,0 +1,78 @@
+/* test_class - size classes and the spans that hold them. */
+#include "heap/central.h"
+#include "pages/class.h"
+#include "test.h"
+
+static void gives_the_least_class_that_holds_a_size(void **state) {
+  (void)state;
+  for (size_t size = 0; size <= LM_SMALL_MAX; size++) {
+    unsigned c = lm_class_of(size);
+    assert_true(c < LM_CLASS_ALIGNED && lm_class_size(c) >= size);
+    if (c) assert_true(lm_class_size(c - 1) < size);
+    assert_in_range(size, lm_class_min_size(c), lm_class_max_size(c));
+  }
+}
+
+static void wastes_a_fifth_of_a_large_object_at_most(void **state) {
+  (void)state;
+  for (size_t size = 129; size <= LM_SMALL_MAX; size++)
+    assert_true(lm_class_size(lm_class_of(size)) - size < size / 4);
+}
+
+static void steps_by_sixteen_up_to_the_most(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < LM_CLASSES; c++) assert_int_equal(lm_class_size(c) % 16, 0);
+  assert_int_equal(lm_class_size(0), 16);
+  assert_int_equal(lm_class_of(LM_SMALL_MAX), LM_CLASS_SKEWED);
+  assert_int_equal(lm_class_size(LM_CLASS_SKEWED - 1), LM_SMALL_EVEN);
+}
+
+static void tells_a_class_by_the_bytes_of_its_objects(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < LM_CLASSES; c++)
+    assert_int_equal(lm_class_of_usable(lm_class_size(c)), c);
+}
+
+/* Sets of a cache are lines of a page. */
+static void begins_objects_of_64_KiB_in_different_sets(void **state) {
+  (void)state;
+  bool taken[64] = { false };
+  for (size_t i = 0; i < lm_central_span_count(LM_CLASS_SKEWED); i++) {
+    size_t set = i * lm_class_size(LM_CLASS_SKEWED) % LM_PAGE / LM_CACHE_LINE;
+    assert_false(taken[set]);
+    taken[set] = true;
+  }
+}
+
+static void has_a_class_for_every_alignment(void **state) {
+  (void)state;
+  for (size_t align = 16; align <= LM_PAGE; align *= 2) {
+    bool found = false;
+    for (unsigned c = lm_class_of(align); c < LM_CLASSES; c++)
+      found = found || lm_class_size(c) % align == 0;
+    assert_true(found);
+  }
+}
+
+static void wastes_an_eighth_of_a_span_at_most(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < LM_CLASSES; c++) {
+    size_t bytes = (size_t)lm_central_span_slots(c) << LM_SLOT_SHIFT;
+    size_t used = lm_central_span_count(c) * lm_class_size(c);
+    assert_true(used <= bytes && bytes - used <= bytes / 8);
+    assert_in_range(lm_central_span_count(c), 16, UINT16_MAX);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(gives_the_least_class_that_holds_a_size),
+    cmocka_unit_test(wastes_a_fifth_of_a_large_object_at_most),
+    cmocka_unit_test(steps_by_sixteen_up_to_the_most),
+    cmocka_unit_test(tells_a_class_by_the_bytes_of_its_objects),
+    cmocka_unit_test(begins_objects_of_64_KiB_in_different_sets),
+    cmocka_unit_test(has_a_class_for_every_alignment),
+    cmocka_unit_test(wastes_an_eighth_of_a_span_at_most),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+/* test_map - addresses to slots, spans, objects and back. */
+#include <sys/resource.h>
+
+#include "heap/central.h"
+#include "heap/pool.h"
+#include "pages/map.h"
+#include "pages/region.h"
+#include "test.h"
+
+static uint64_t seed = 1;
+static uint32_t chance(uint32_t n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % n;
+}
+
+static void check_key(unsigned c, uint32_t bin) {
+  size_t size = lm_class_size(c), bytes = (size_t)lm_central_span_slots(c) << LM_SLOT_SHIFT;
+  uint64_t key = lm_map_key(size, bin);
+  assert_int_equal(lm_map_key_bin(key), bin);
+  assert_false(lm_map_is_large(key));
+  for (size_t offset = 0; offset < bytes; offset++) {
+    unsigned __int128 product = (unsigned __int128)offset * key;
+    bool exact = (uint64_t)product < key;
+    if ((size_t)(product >> 64) != offset / size || exact != (offset % size == 0))
+      fail_msg("class %u, bin %u, offset %zu", c, bin, offset);
+  }
+}
+
+static void multiplies_to_exact_indices_at_every_offset(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < LM_CLASSES; c++) {
+    check_key(c, 0);
+    check_key(c, LM_MAP_KEY_LOW - 1);
+  }
+}
+
+static void hands_out_runs_at_any_alignment(void **state) {
+  (void)state;
+  for (size_t align = LM_SLOT; align <= LM_GIB; align *= 2) {
+    uint32_t slot = lm_map_take(3, align);
+    assert_int_not_equal(slot, 0);
+    assert_int_equal((uintptr_t)lm_map_address(slot) % align, 0);
+    assert_true(lm_map_owns(lm_map_address(slot)));
+    assert_true(lm_map_is_valid());
+    lm_map_put(slot, 3);
+    assert_true(lm_map_is_valid());
+  }
+}
+
+static void knows_all_that_it_reserved(void **state) {
+  (void)state;
+  uint32_t slot = lm_map_take(1, LM_SLOT);
+  const char *handed = lm_map_address(slot), *last = (const char *)lm_map.base + lm_map.size - 1;
+  assert_true(lm_map_reserves(handed) && lm_map_reserves(lm_map_span(slot)));
+  assert_true(lm_map_reserves(last) && !lm_map_owns(last));
+  assert_true(lm_map_reserves((const char *)lm_map.base - 1));
+  assert_true(lm_map_reserves(lm_map_span(lm_map_slot(last))));
+  assert_true(lm_map_reserves((void *)&lm_map.born[lm_map_slot(last)]));
+  assert_ptr_equal(&lm_map.born[lm_map_slot(last) + 1], lm_map_span(lm_map_slot(last)));
+  assert_true(lm_map_reserves((void *)lm_map.born));
+  assert_false(lm_map_reserves((const char *)lm_map.born - 1) || lm_map_reserves(last + 1));
+  assert_false(lm_map_reserves(NULL) || lm_map_reserves(&slot));
+  lm_map_put(slot, 1);
+}
+
+static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
+  (void)state;
+  uint32_t slot = lm_map_take(3, LM_SLOT);
+  for (uint32_t at = slot; at < slot + 3; at++) {
+    const char *last = (const char *)lm_map_address(at) + LM_SLOT - 1;
+    assert_ptr_equal(lm_map_span_of(last), lm_map_span(at));
+    assert_ptr_equal(lm_map_span_of(lm_map_address(at)), lm_map_span(at));
+    assert_int_equal(lm_map_slot_of(lm_map_span(at)), at);
+    assert_int_equal(lm_map_slot(last), at);
+  }
+  lm_map_put(slot, 3);
+}
+
+/* So a free need not ask how far the range is described. */
+static void every_address_of_a_whole_range_has_an_entry(void **state) {
+  (void)state;
+  uint32_t slot = lm_map_take(1, LM_SLOT);
+  const char *first = (const char *)lm_map.base, *end = first + LM_RANGE, *handed;
+  const lm_span *s;
+  if (!lm_map.reach) skip(); /* address space is short */
+  handed = lm_map_address(slot);
+  assert_int_equal(lm_map.size, LM_RANGE);
+  const char *inside[] = { first, first + LM_SLOT - 1, handed, end - LM_SLOT, end - 1 };
+  for (size_t i = 0; i < LM_COUNT(inside); i++) {
+    assert_true(lm_map_span_in(lm_map.reach, inside[i], &s));
+    assert_ptr_equal(s, lm_map_span_of(inside[i]));
+  }
+  assert_int_equal(lm_map_span_of(end - 1)->key, 0);
+  const void *outside[] = { NULL, first - 1, end, &slot, (void *)UINTPTR_MAX, (void *)4096 };
+  for (size_t i = 0; i < LM_COUNT(outside); i++) {
+    assert_false(lm_map_span_in(lm_map.reach, outside[i], &s));
+    assert_false(lm_map_span_in(LM_REACH_NONE, outside[i], &s));
+  }
+  for (size_t i = 0; i < LM_COUNT(inside); i++)
+    assert_false(lm_map_span_in(LM_REACH_NONE, inside[i], &s));
+  lm_map_put(slot, 1);
+}
+
+static void reuses_what_came_back(void **state) {
+  (void)state;
+  uint32_t slot = lm_map_take(100, LM_SLOT);
+  size_t top = lm_map.top, handed = lm_map_used();
+  lm_map_put(slot, 100);
+  assert_int_equal(lm_map_used(), handed - 100 * LM_SLOT);
+  for (int i = 0; i < 1000; i++) {
+    slot = lm_map_take(100, LM_SLOT);
+    lm_map_put(slot, 100);
+  }
+  assert_int_equal(lm_map.top, top);
+}
+
+static void refuses_more_than_there_is(void **state) {
+  (void)state;
+  assert_int_equal(lm_map_take((uint32_t)(lm_map.size >> LM_SLOT_SHIFT), LM_SLOT), 0);
+  assert_int_equal(lm_map_take(UINT32_MAX, LM_SLOT), 0);
+  assert_int_equal(lm_map_take(1, (size_t)1 << 46), 0);
+  assert_true(lm_map_is_valid());
+}
+
+/* A large block at these slots is found from each of its bytes' slots, and from no other. */
+static void check_large(uint32_t slot, uint32_t slots, size_t size) {
+  lm_map_object place;
+  char *base = lm_map_address(slot);
+  for (uint32_t i = 0; i < slots; i++) {
+    char *p = base + ((size_t)i << LM_SLOT_SHIFT) + chance(LM_SLOT);
+    bool inside = (size_t)(p - base) < size;
+    assert_int_equal(lm_map_find(p, &place), inside);
+    if (!inside) continue;
+    assert_ptr_equal(place.base, base);
+    assert_int_equal(place.size, size);
+    assert_int_equal(place.token, 77);
+    assert_ptr_equal(lm_map_span_of_state(place.side), lm_map_span(slot));
+  }
+}
+
+static void describe(uint32_t slot, uint32_t slots, size_t size) {
+  lm_span *head = lm_map_span(slot);
+  head->token = 77;
+  head->mark = LM_STATE_LIVE + LM_ID_WIDE;
+  lm_span_info view = { (uintptr_t)lm_map_address(slot), 0, &head->mark, 0, 5, size };
+  lm_map_describe_large(slot, slots, &view);
+}
+
+static void finds_a_large_block_from_any_byte(void **state) {
+  (void)state;
+  uint32_t room = 1200, first = lm_map_take(room, LM_SLOT);
+  for (int i = 0; i < 500; i++) {
+    uint32_t at = first + chance(200), slots = 1 + chance(900);
+    size_t size = ((size_t)slots << LM_SLOT_SHIFT) - chance(LM_SLOT);
+    describe(at, slots, size);
+    check_large(at, slots, size);
+    uint32_t other = 1 + chance(900);
+    size_t other_size = ((size_t)other << LM_SLOT_SHIFT) - chance(LM_SLOT);
+    lm_map_resize_large(at, slots, other, other_size);
+    check_large(at, other, other_size);
+    lm_map_forget_large(at, other);
+    lm_map_object place;
+    for (uint32_t s = first; s < first + room; s++)
+      assert_false(lm_map_find(lm_map_address(s), &place));
+  }
+  lm_map_put(first, room);
+}
+
+/* The fast free takes what has a key for a block's start. */
+static void only_the_start_of_a_large_block_has_a_key(void **state) {
+  (void)state;
+  enum { SLOTS = 37, BIN = 4096 };
+  uint32_t slot = lm_map_take(SLOTS, LM_SLOT);
+  lm_span *head = lm_map_span(slot);
+  size_t size = SLOTS * LM_SLOT;
+  lm_span_info view = { (uintptr_t)lm_map_address(slot), BIN, &head->mark, BIN, 5, size };
+  lm_map_describe_large(slot, SLOTS, &view);
+  assert_int_equal(head->key, BIN);
+  assert_true(lm_map_is_large(head->key));
+  for (uint32_t i = 1; i < SLOTS; i++) assert_int_equal(lm_map_span(slot + i)->key, 0);
+  lm_map_resize_large(slot, SLOTS, SLOTS - 1, size - LM_SLOT);
+  for (uint32_t i = 0; i < SLOTS; i++) assert_int_equal(lm_map_span(slot + i)->key, 0);
+  lm_map_forget_large(slot, SLOTS - 1);
+  lm_map_put(slot, SLOTS);
+}
+
+static void finds_each_of_two_neighbours(void **state) {
+  (void)state;
+  uint32_t first = lm_map_take(64, LM_SLOT);
+  for (uint32_t cut = 1; cut < 64; cut++) {
+    size_t left = (size_t)cut << LM_SLOT_SHIFT, right = (size_t)(64 - cut) << LM_SLOT_SHIFT;
+    describe(first, cut, left);
+    describe(first + cut, 64 - cut, right);
+    check_large(first, cut, left);
+    check_large(first + cut, 64 - cut, right);
+    lm_map_forget_large(first, cut);
+    lm_map_forget_large(first + cut, 64 - cut);
+  }
+  lm_map_put(first, 64);
+}
+
+static void knows_nothing_of_other_addresses(void **state) {
+  (void)state;
+  lm_map_object place;
+  int local;
+  assert_false(lm_map_find(NULL, &place));
+  assert_false(lm_map_find(&local, &place));
+  assert_false(lm_map_find((void *)(lm_map.base - 1), &place));
+  assert_false(lm_map_find((void *)(lm_map.base + lm_map.size - 1), &place));
+  assert_false(lm_map_find((void *)UINTPTR_MAX, &place));
+}
+
+/* In a child, because a limit on the address space is the process's. */
+static int take_under_limit(size_t limit) {
+  struct rlimit r = { limit, limit };
+  if (setrlimit(RLIMIT_AS, &r)) return 1;
+  uint32_t slot = lm_map_take(16, LM_SLOT);
+  if (!slot || lm_map.size >= limit) return 2;
+  void *rest;
+  return lm_sys_map(limit / 8, &rest) ? 3 : 0;
+}
+
+static void takes_less_where_address_space_is_limited(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  for (size_t limit = LM_GIB / 2; limit <= 64 * LM_GIB; limit *= 2) {
+    pid_t child = fork();
+    if (!child) _exit(take_under_limit(limit));
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+  }
+}
+
+/* Marks that are somebody else's by now: a byte that looks as if it were being changed, and a table
+ * of tokens that is nowhere. Believed, they would be waited for without end, and followed. */
+static void marks_of_a_span_that_went_are_not_followed(void **state) {
+  (void)state;
+  static struct {
+    lm_palette palette;
+    lm_state_cell side[64];
+  } marks;
+  static lm_span span;
+  static _Atomic(lm_token) table[64];
+  lm_token token = 0;
+  table[2] = 77;
+  atomic_store(&span.version, 4);
+  atomic_store(&marks.side[1], LM_STATE_BUSY);
+  atomic_store(&marks.side[2], LM_STATE_COUNTED_WIDE);
+  atomic_store(&marks.palette.wide, table);
+  assert_int_equal(lm_map_object_state_in(&span, 4, marks.side, 2, &token), LM_STATE_COUNTED_WIDE);
+  assert_int_equal(token, 77);
+  atomic_store(&marks.palette.wide, (void *)(uintptr_t)64);
+  for (unsigned i = 1; i <= 2; i++) {
+    (void)lm_map_object_state_in(&span, 2, marks.side, i, &token);
+    assert_int_equal(token, LM_TOKEN_NONE);
+  }
+}
+
+/* Who looks at marks just as they go finds memory there, empty or somebody else's. */
+static void memory_that_stays_can_be_read_once_it_is_given_back(void **state) {
+  (void)state;
+  enum { MANY = 2048 }; /* slots: more than are kept */
+  static lm_regions regions;
+  bool clean;
+  lm_pool_start();
+  lm_regions_init(&regions, &(lm_preparation){ .stays = true });
+  uint32_t slot = lm_regions_take(&regions, MANY, LM_SLOT, &clean);
+  assert_int_not_equal(slot, 0);
+  volatile char *at = lm_map_address(slot);
+  lm_unpoison((void *)at, (size_t)MANY << LM_SLOT_SHIFT);
+  at[0] = 1;
+  lm_regions_put(&regions, slot, MANY);
+  lm_regions_trim(&regions);
+  assert_int_equal(at[0], 0);
+  assert_true(regions.held >= MANY);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(takes_less_where_address_space_is_limited), /* before a range is reserved */
+    cmocka_unit_test(multiplies_to_exact_indices_at_every_offset),
+    cmocka_unit_test(hands_out_runs_at_any_alignment),
+    cmocka_unit_test(knows_all_that_it_reserved),
+    cmocka_unit_test(an_address_tells_its_entry_and_an_entry_its_slot),
+    cmocka_unit_test(every_address_of_a_whole_range_has_an_entry),
+    cmocka_unit_test(reuses_what_came_back),
+    cmocka_unit_test(refuses_more_than_there_is),
+    cmocka_unit_test(finds_a_large_block_from_any_byte),
+    cmocka_unit_test(only_the_start_of_a_large_block_has_a_key),
+    cmocka_unit_test(finds_each_of_two_neighbours),
+    cmocka_unit_test(knows_nothing_of_other_addresses),
+    cmocka_unit_test(marks_of_a_span_that_went_are_not_followed),
+    cmocka_unit_test(memory_that_stays_can_be_read_once_it_is_given_back),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

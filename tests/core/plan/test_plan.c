@@ -1,0 +1,405 @@
+/* test_plan - images are checked whole; what a plan decides is what Lua's numbers say; the table of
+ * size classes agrees with the tree at every size. */
+#include "image.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/lane.h"
+#include "os/error.h"
+#include "test.h"
+
+static const double none[LM_INPUTS];
+
+static uint32_t strategy(const char *name, size_t align, size_t limit) {
+  lm_desc desc = { .kind = LM_KIND_HOST, .align = align, .limit = limit };
+  snprintf(desc.name, sizeof desc.name, "%s", name);
+  lm_strategy *s;
+  assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
+  return s->id;
+}
+
+static unsigned decide(const lm_plan *plan, size_t size) {
+  lm_request r = { .size = size, .align = 16, .fixed = none };
+  return lm_plan_decide(plan, &r);
+}
+
+static uint32_t first_of(const lm_plan *plan, size_t size) {
+  return plan->chain[plan->leaf[decide(plan, size)].first];
+}
+
+static void refuses(const image *m, const char *words) {
+  lm_plan *plan = (lm_plan *)1;
+  assert_int_equal(image_make(m, &plan), LOAM_EINVAL);
+  assert_null(plan);
+  if (!strstr(loam_error(), words)) fail_msg("\"%s\" is not in: %s", words, loam_error());
+}
+
+/* Two leaves, one node between them. */
+static image small_image(void) {
+  image m = { 0 };
+  int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 }), b = image_leaf(&m, 1, (uint32_t[]){ 0 });
+  image_node(&m, LM_IN_SIZE, LM_CMP_LT, 100, a, b);
+  return m;
+}
+
+static void refuses_an_image_of_another_size_than_its_head_says(void **state) {
+  (void)state;
+  image m = small_image();
+  static char bytes[IMAGE_BYTES];
+  size_t size = image_write(&m, bytes);
+  lm_plan *plan;
+  for (size_t n = 0; n < size; n++) assert_int_equal(lm_plan_make(bytes, n, &plan), LOAM_EINVAL);
+  assert_int_equal(lm_plan_make(bytes, size + 1, &plan), LOAM_EINVAL);
+  bytes[0]++;
+  assert_int_equal(lm_plan_make(bytes, size, &plan), LOAM_EINVAL);
+  lm_image huge = { LM_PLAN_MAGIC, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 0 };
+  assert_int_equal(lm_plan_make(&huge, sizeof huge, &plan), LOAM_EINVAL);
+}
+
+static void refuses_a_target_that_does_not_go_up(void **state) {
+  (void)state;
+  image m = small_image();
+  m.node[0].yes = 0;
+  refuses(&m, "yes of node 0: 0");
+  m.node[0].yes = 1;
+  refuses(&m, "yes of node 0: 1");
+  m = small_image();
+  m.node[0].no = ~2;
+  refuses(&m, "no of node 0");
+}
+
+static void refuses_what_is_out_of_range(void **state) {
+  (void)state;
+  image m = small_image();
+  m.node[0].cmp = 3;
+  refuses(&m, "comparison of node 0: 3");
+  m = small_image();
+  m.node[0].input = LM_INPUTS;
+  refuses(&m, "input of node 0: 8");
+  m = small_image();
+  m.leaf[1].n = 0;
+  refuses(&m, "length of leaf 1: 0");
+  m.leaf[1].n = LM_CHAIN_MAX + 1;
+  refuses(&m, "length of leaf 1: 17");
+  m.leaf[1].n = 2;
+  refuses(&m, "chain of leaf 1");
+  m = small_image();
+  m.chain[0] = lm_strategy_count();
+  refuses(&m, "strategy in chain 0");
+  m = (image){ 0 };
+  refuses(&m, "count of leaves");
+}
+
+static void refuses_code_that_breaks_the_stack(void **state) {
+  (void)state;
+  image m = small_image();
+  m.node[0].code_n = 1;
+  refuses(&m, "code range of node 0");
+  image_code(&m, LM_OP_CONST, 0, 1);
+  refuses(&m, "stack after node 0: 1");
+  m.code[0].op = LM_OP_ADD;
+  refuses(&m, "stack at code 0");
+  m.code[0].op = LM_OPS;
+  refuses(&m, "op of code 0");
+  m.code[0] = (lm_code){ .op = LM_OP_INPUT, .input = LM_INPUTS };
+  refuses(&m, "input of code 0");
+  m.codes = 0;
+  for (int i = 0; i < LM_STACK + 1; i++) image_code(&m, LM_OP_CONST, 0, 1);
+  m.node[0].code_n = m.codes;
+  refuses(&m, "stack at code 32: 33");
+}
+
+static void uses_the_stack_to_its_end(void **state) {
+  (void)state;
+  image m = small_image();
+  for (int i = 0; i < LM_STACK; i++) image_code(&m, LM_OP_CONST, 0, 1);
+  for (int i = 0; i < LM_STACK - 2; i++) image_code(&m, LM_OP_ADD, 0, 0);
+  m.node[0].code_n = m.codes;
+  m.node[0].cmp = LM_CMP_LT; /* 1 < 31 */
+  lm_plan *plan;
+  assert_int_equal(image_make(&m, &plan), LOAM_OK);
+  assert_int_equal(decide(plan, 1), 0);
+  lm_plan_destroy(plan);
+}
+
+/* `left op right == want`, decided by a plan: so numbers are compared as the plan sees them. */
+static bool computes(unsigned op, double left, double right, double want) {
+  image m = small_image();
+  image_code(&m, LM_OP_CONST, 0, left);
+  if (op != LM_OP_NEG && op != LM_OP_FLOOR && op != LM_OP_CEIL && op != LM_OP_ABS)
+    image_code(&m, LM_OP_CONST, 0, right);
+  image_code(&m, op, 0, 0);
+  image_code(&m, LM_OP_CONST, 0, want);
+  m.node[0].code_n = m.codes;
+  m.node[0].cmp = LM_CMP_EQ;
+  lm_plan *plan;
+  assert_int_equal(image_make(&m, &plan), LOAM_OK);
+  bool holds = decide(plan, 0) == 0;
+  lm_plan_destroy(plan);
+  return holds;
+}
+
+static void computes_as_lua_does(void **state) {
+  (void)state;
+  double nan = NAN;
+  assert_true(computes(LM_OP_ADD, 0.1, 0.2, 0.1 + 0.2));
+  assert_true(computes(LM_OP_SUB, 1, 3, -2));
+  assert_true(computes(LM_OP_MUL, 3, 0.5, 1.5));
+  assert_true(computes(LM_OP_DIV, 1, 3, 1.0 / 3));
+  assert_true(computes(LM_OP_DIV, 1, 0, INFINITY));
+  assert_true(computes(LM_OP_MOD, 5, -3, -1));
+  assert_true(computes(LM_OP_MOD, -5, 3, 1));
+  assert_true(computes(LM_OP_MOD, 5.5, 2, 1.5));
+  assert_false(computes(LM_OP_MOD, 5, INFINITY, 5)); /* LuaJIT: nan */
+  assert_false(computes(LM_OP_MOD, 5, 0, 0));
+  assert_true(computes(LM_OP_POW, 2, 10, 1024));
+  assert_true(computes(LM_OP_POW, 2, 0.5, sqrt(2)));
+  assert_true(computes(LM_OP_NEG, 3, 0, -3));
+  assert_true(computes(LM_OP_FLOOR, -1.5, 0, -2));
+  assert_true(computes(LM_OP_CEIL, -1.5, 0, -1));
+  assert_true(computes(LM_OP_ABS, -1.5, 0, 1.5));
+  assert_true(computes(LM_OP_MIN, nan, 1, 1)); /* LuaJIT: the second */
+  assert_false(computes(LM_OP_MIN, 1, nan, 1));
+  assert_true(computes(LM_OP_MAX, nan, 1, 1));
+  assert_true(computes(LM_OP_MAX, 1, 2, 2));
+}
+
+static double counted_gauge(const lm_request *r, int input, unsigned arg) {
+  (void)r;
+  static int asked;
+  return ++asked * 1000 + input * 10 + (int)arg;
+}
+
+static void reads_each_gauge_once_for_a_decision(void **state) {
+  (void)state;
+  image m = small_image();
+  static const unsigned gauges[] = { LM_IN_NODE, LM_IN_LIVE, LM_IN_NODE_FREE, LM_IN_DEVICE_FREE };
+  for (size_t i = 0; i < LM_COUNT(gauges); i++) { /* x - x == 0, however often it changes */
+    m.codes = 0;
+    image_code(&m, LM_OP_INPUT, gauges[i], 0);
+    image_code(&m, LM_OP_INPUT, gauges[i], 0);
+    image_code(&m, LM_OP_SUB, 0, 0);
+    image_code(&m, LM_OP_CONST, 0, 0);
+    m.node[0].code_n = m.codes;
+    m.node[0].cmp = LM_CMP_EQ;
+    lm_plan *plan;
+    assert_int_equal(image_make(&m, &plan), LOAM_OK);
+    lm_request r = { .size = 1, .align = 16, .gauge = counted_gauge };
+    assert_int_equal(lm_plan_decide(plan, &r), 0);
+    assert_true(plan->reads & 1u << gauges[i]);
+    lm_plan_destroy(plan);
+  }
+}
+
+static void reads_every_input(void **state) {
+  (void)state;
+  double fixed[LM_INPUTS] = { [LM_IN_NODE] = 3, [LM_IN_DEVICE] = -1, [LM_IN_LIVE] = 5 };
+  double free_of[2] = { 7, 8 };
+  lm_request r = { .size = 1,
+                   .align = 64,
+                   .zero = true,
+                   .fixed = fixed,
+                   .node_free = free_of,
+                   .device_free = free_of,
+                   .node_free_n = 2,
+                   .device_free_n = 2 };
+  double want[LM_INPUTS] = { 1, 64, 1, 3, -1, 5, 8, 8 };
+  for (unsigned input = 0; input < LM_INPUTS; input++) {
+    image m = small_image();
+    m.node[0].input = (uint8_t)input;
+    m.node[0].cmp = LM_CMP_EQ;
+    m.node[0].arg = 1;
+    m.node[0].k = want[input];
+    lm_plan *plan;
+    assert_int_equal(image_make(&m, &plan), LOAM_OK);
+    assert_int_equal(lm_plan_decide(plan, &r), 0);
+    lm_plan_destroy(plan);
+  }
+}
+
+static uint64_t seed = 1;
+static uint32_t roll(uint32_t n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % n;
+}
+
+static double some_threshold(void) {
+  static const double odd[] = { 0, -1, -0.0, 0.5, 1, 16, 17, 32768, 32769, 1e18, -1e18 };
+  switch (roll(8)) {
+    case 0: return odd[roll(LM_COUNT(odd))];
+    case 1: return NAN;
+    case 2: return roll(2) ? INFINITY : -INFINITY;
+    case 3: return roll(40000) + 0.25;
+    case 4: return (double)lm_class_size(roll(LM_CLASSES)) + roll(3) - 1;
+    default: return roll(2) ? roll(300) : roll(33000);
+  }
+}
+
+/* A random tree, mostly of tests of size; leaves begin with strategies 0 .. 2. */
+static image random_image(bool size_only, const uint32_t *ids) {
+  image m = { 0 };
+  uint32_t nodes = roll(24), leaves = 1 + roll(6);
+  for (uint32_t i = 0; i < leaves; i++) image_leaf(&m, 1, &ids[roll(3)]);
+  for (uint32_t i = 0; i < nodes; i++) {
+    int32_t to[2];
+    for (int k = 0; k < 2; k++)
+      to[k] = i + 1 < nodes && roll(3) ? (int32_t)(i + 1 + roll(nodes - i - 1))
+                                       : ~(int32_t)roll(leaves);
+    unsigned input = size_only || roll(4) ? LM_IN_SIZE : roll(LM_IN_LIVE);
+    image_node(&m, input, roll(3), some_threshold(), to[0], to[1]);
+  }
+  return m;
+}
+
+/* Every size of a class, whatever the gauges say, gets what the table says; or what the tree says
+ * from where the table says. */
+static void agree(const lm_plan *plan, size_t size, const double *fixed) {
+  unsigned c = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
+  lm_serve s = lm_lane_look_up(plan, size, false);
+  if (!s.bin) return;
+  lm_request r = { .size = size, .align = 16, .fixed = fixed };
+  if (s.bin == LM_BIN_ASKS) {
+    assert_int_equal(lm_plan_decide_from(plan, s.node, &r), lm_plan_decide(plan, &r));
+    return;
+  }
+  uint32_t id = plan->chain[plan->leaf[lm_plan_decide(plan, &r)].first];
+  assert_int_equal(s.strategy, id);
+  assert_int_equal(s.bin, lm_pool_bin(lm_strategy_at(id), c));
+  if (c < LM_CLASSES) assert_true(s.units * (size_t)16 >= size);
+}
+
+static void the_table_agrees_with_the_tree_at_every_size(void **state) {
+  (void)state;
+  uint32_t ids[3] = { 0, strategy("wide", 64, 0), strategy("limited", 0, 1000) };
+  size_t served = 0;
+  for (int i = 0; i < 400; i++) {
+    image m = random_image(i % 2, ids);
+    lm_plan *plan;
+    assert_int_equal(image_make(&m, &plan), LOAM_OK);
+    assert_true(lm_plan_is_valid(plan));
+    for (int k = 0; k < 4; k++) {
+      double fixed[LM_INPUTS] = {
+        [LM_IN_NODE] = roll(3), [LM_IN_DEVICE] = roll(3) - 1.0, [LM_IN_LIVE] = roll(100000)
+      };
+      for (size_t size = 0; size <= LM_SMALL_MAX; size += k ? 1 + roll(64) : 1)
+        agree(plan, size, fixed);
+    }
+    for (unsigned c = 0; c < LM_CLASS_ALIGNED; c++)
+      served += lm_lane_look_up(plan, lm_class_max_size(c), false).bin > LM_BIN_ASKS;
+    lm_plan_destroy(plan);
+  }
+  assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* and it is not empty */
+}
+
+static void a_plan_of_100_sizes_needs_no_deciding(void **state) {
+  (void)state;
+  image m = { 0 };
+  uint32_t wide = strategy("wide", 64, 0);
+  int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 }), b = image_leaf(&m, 1, &wide);
+  for (int i = 1; i < 100; i++)
+    image_node(&m, LM_IN_SIZE, LM_CMP_LT, i * 328, i % 2 ? a : b, i == 99 ? b : i);
+  lm_plan *plan;
+  assert_int_equal(image_make(&m, &plan), LOAM_OK);
+  for (size_t size = 0; size <= LM_TABLE_MAX; size++) {
+    assert_int_equal(first_of(plan, size), size / 328 % 2 ? wide : 0);
+    assert_int_not_equal(lm_table_at(&plan->table, size).bin, 0);
+  }
+  lm_plan_destroy(plan);
+}
+
+/* Each of these doubles the ways to follow: the table gives up in time. */
+static void a_tree_that_joins_again_is_filled_in_bounded_time(void **state) {
+  (void)state;
+  image m = { 0 };
+  uint32_t wide = strategy("wide", 64, 0);
+  int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 }), b = image_leaf(&m, 1, &wide);
+  for (int i = 0; i < 100; i += 2) { /* node i goes to i+1 or i+2, node i+1 to i+2 */
+    int32_t next = i + 2 < 100 ? i + 2 : a;
+    image_node(&m, LM_IN_NODE, LM_CMP_EQ, i, i + 1, next);
+    image_node(&m, LM_IN_DEVICE, LM_CMP_EQ, i, next, i + 2 < 100 ? next : b);
+  }
+  lm_plan *plan;
+  assert_int_equal(image_make(&m, &plan), LOAM_OK);
+  assert_true(lm_plan_is_valid(plan));
+  lm_plan_destroy(plan);
+}
+
+/* Below 1,000 bytes strategy 0; from there on a gauge says which. */
+static void sizes_that_ask_a_gauge_begin_where_it_is_asked(void **state) {
+  (void)state;
+  image m = { 0 };
+  uint32_t wide = strategy("wide", 64, 0);
+  int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 }), b = image_leaf(&m, 1, &wide);
+  image_node(&m, LM_IN_SIZE, LM_CMP_LT, 1000, a, 1);
+  image_node(&m, LM_IN_LIVE, LM_CMP_LT, 5, a, b);
+  lm_plan *plan;
+  assert_int_equal(image_make(&m, &plan), LOAM_OK);
+  for (size_t size = 0; size <= LM_SMALL_MAX; size++) {
+    lm_serve s = lm_lane_look_up(plan, size, false);
+    if (size >= 1000) assert_int_equal(s.node, 1);
+    assert_int_equal(s.bin == LM_BIN_ASKS, size >= 1000);
+  }
+  lm_plan_destroy(plan);
+}
+
+static void equal_images_have_equal_hashes(void **state) {
+  (void)state;
+  image m = small_image();
+  lm_plan *one, *same, *other;
+  assert_int_equal(image_make(&m, &one), LOAM_OK);
+  assert_int_equal(image_make(&m, &same), LOAM_OK);
+  m.node[0].k = 101;
+  assert_int_equal(image_make(&m, &other), LOAM_OK);
+  assert_true(one->hash == same->hash && one->hash != other->hash);
+  lm_plan_destroy(one);
+  lm_plan_destroy(same);
+  lm_plan_destroy(other);
+}
+
+static void make_one(bool refused) {
+  static image m;
+  m = small_image();
+  lm_plan *plan;
+  loam_status status = image_make(&m, &plan);
+  if (status == LOAM_OK) lm_plan_destroy(plan);
+  else assert_true(refused && status == LOAM_ENOMEM);
+}
+
+static void survives_each_refusal_of_memory(void **state) {
+  (void)state;
+  refuse_each(make_one);
+}
+
+static void the_default_is_one_leaf_of_strategy_0(void **state) {
+  (void)state;
+  assert_ptr_equal(lm_plan_default(), &lm_plan_bare);
+  assert_int_equal(first_of(lm_plan_default(), 1 << 20), 0);
+  lm_plan_start();
+  assert_ptr_not_equal(lm_plan_default(), &lm_plan_bare);
+  assert_true(lm_plan_is_valid(lm_plan_default()));
+  for (size_t size = 0; size <= LM_SMALL_MAX; size++)
+    assert_int_not_equal(lm_lane_look_up(lm_plan_default(), size, false).bin, 0);
+}
+
+int main(void) {
+  atomic_store(&lm_plan_power, pow);
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(refuses_an_image_of_another_size_than_its_head_says),
+    cmocka_unit_test(refuses_a_target_that_does_not_go_up),
+    cmocka_unit_test(refuses_what_is_out_of_range),
+    cmocka_unit_test(refuses_code_that_breaks_the_stack),
+    cmocka_unit_test(uses_the_stack_to_its_end),
+    cmocka_unit_test(computes_as_lua_does),
+    cmocka_unit_test(reads_each_gauge_once_for_a_decision),
+    cmocka_unit_test(reads_every_input),
+    cmocka_unit_test(the_table_agrees_with_the_tree_at_every_size),
+    cmocka_unit_test(a_plan_of_100_sizes_needs_no_deciding),
+    cmocka_unit_test(a_tree_that_joins_again_is_filled_in_bounded_time),
+    cmocka_unit_test(sizes_that_ask_a_gauge_begin_where_it_is_asked),
+    cmocka_unit_test(equal_images_have_equal_hashes),
+    cmocka_unit_test(survives_each_refusal_of_memory),
+    cmocka_unit_test(the_default_is_one_leaf_of_strategy_0),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

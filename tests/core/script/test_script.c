@@ -1,0 +1,451 @@
+/* test_script.c - the door into Lua: opening, plans, budgets, questions: script.h. */
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/handler.h"
+#include "heap/pool.h"
+#include "heap/strategy.h"
+#include "os/error.h"
+#include "script/script.h"
+
+static const lm_script_limits limits = { .max_leaves = 100,
+                                         .step_ms = 200,
+                                         .step_bytes = 4 * LM_MIB };
+
+static const char *const two = "local s = loam.host { name = 'small' }\n"
+                               "local l = loam.host { name = 'large', align = 64 }\n"
+                               "return loam.policy {\n"
+                               "  name = 'two',\n"
+                               "  pick = function(req)\n"
+                               "    if req.size >= 4096 then return l:or_else(s) end\n"
+                               "    return s\n"
+                               "  end,\n"
+                               "  tests = { { tag = 'x', size = 4096, expect = l } },\n"
+                               "}\n";
+
+static lm_script *script;
+
+static loam_status open_text(const char *text) {
+  return lm_script_open("test.lua", text, strlen(text), &limits, &script);
+}
+
+static int close_script(void **state) {
+  (void)state;
+  lm_script_close(script);
+  script = NULL;
+  return 0;
+}
+
+static const lm_plan *plan_of(const char *tag) {
+  const lm_plan *plan;
+  loam_where where = { .tag = tag };
+  if (lm_script_plan(script, &where, &plan)) fail_msg("%s: %s", tag, loam_error());
+  return plan;
+}
+
+/* Name of the first strategy of the leaf that a size reaches. */
+static const char *picked(const lm_plan *plan, size_t size) {
+  double fixed[LM_INPUTS] = { 0 };
+  lm_request request = { .size = size, .align = 16, .fixed = fixed };
+  const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
+  return lm_strategy_at(plan->chain[leaf->first])->desc.name;
+}
+
+static void words_have(const char *text) {
+  if (!strstr(loam_error(), text)) fail_msg("expected \"%s\" in: %s", text, loam_error());
+}
+
+/* ---- plans */
+
+static void a_policy_becomes_a_plan(void **state) {
+  (void)state;
+  assert_int_equal(open_text(two), LOAM_OK);
+  assert_string_equal(lm_script_name(script), "two");
+  const lm_plan *plan = plan_of("any");
+  assert_true(lm_plan_is_valid(plan));
+  assert_string_equal(picked(plan, 4095), "small");
+  assert_string_equal(picked(plan, 4096), "large");
+  assert_int_equal(lm_script_vet(script), LOAM_OK);
+}
+
+static void tags_that_are_told_apart_have_their_own_plans(void **state) {
+  (void)state;
+  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  return req.tag:under('x') and a or b\nend }\n"),
+                   LOAM_OK);
+  assert_ptr_equal(plan_of("x"), plan_of("x.y"));
+  assert_ptr_not_equal(plan_of("x"), plan_of("y"));
+  assert_int_equal(lm_script_plans(script), 2);
+}
+
+static void a_script_that_rested_goes_on_with_its_plans(void **state) {
+  (void)state;
+  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  return req.tag:under('x') and a or b\nend }\n"),
+                   LOAM_OK);
+  const lm_plan *of_x = plan_of("x");
+  for (int i = 0; i < 3; i++) {
+    size_t before = lm_metadata_held();
+    lm_script_suspend(script);
+    lm_script_suspend(script);
+    assert_true(lm_script_is_suspended(script));
+    lm_metadata_trim();
+    assert_true(i > 0 || lm_metadata_held() + 200 * LM_KIB < before);
+    assert_ptr_equal(plan_of("x.y"), of_x);
+    assert_false(lm_script_is_suspended(script));
+    assert_string_equal(picked(plan_of("y"), 1), "b");
+  }
+  assert_false(lm_script_has_one_plan(script));
+  assert_int_equal(lm_script_plans(script), 2);
+}
+
+static void a_policy_that_asks_nothing_about_a_site_needs_its_state_no_more(void **state) {
+  (void)state;
+  assert_int_equal(open_text(two), LOAM_OK);
+  assert_false(lm_script_has_one_plan(script));
+  const lm_plan *plan = plan_of("a");
+  assert_true(lm_script_has_one_plan(script));
+  lm_script_suspend(script);
+  assert_ptr_equal(plan_of("b"), plan);
+  assert_true(lm_script_is_suspended(script));
+}
+
+static void attempt_waking(bool refused) {
+  const lm_plan *plan;
+  lm_script_suspend(script);
+  loam_status status = lm_script_plan(script, &(loam_where){ .tag = "x" }, &plan);
+  if (!refused) assert_int_equal(status, LOAM_OK);
+  assert_true((status == LOAM_OK) == (plan != NULL));
+}
+
+static void a_script_that_cannot_be_woken_says_so_and_can_be_later(void **state) {
+  (void)state;
+  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  return req.tag:under('x') and a or b\nend }\n"),
+                   LOAM_OK);
+  plan_of("x");
+  refuse_each(attempt_waking);
+  plan_of("y");
+}
+
+static void a_site_is_its_file_function_module_and_line_too(void **state) {
+  (void)state;
+  const lm_plan *plan;
+  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  if req.file == 'f.c' and req.func == 'g' and req.module == 'm'\n"
+                             "    and req.line == 7 then return a end\n"
+                             "  return b\nend }\n"),
+                   LOAM_OK);
+  loam_where where = { "t", "f.c", "g", "m", 7 };
+  assert_int_equal(lm_script_plan(script, &where, &plan), LOAM_OK);
+  assert_string_equal(picked(plan, 1), "a");
+  where.line = 8;
+  assert_int_equal(lm_script_plan(script, &where, &plan), LOAM_OK);
+  assert_string_equal(picked(plan, 1), "b");
+}
+
+static void a_tag_may_hold_any_bytes(void **state) {
+  (void)state;
+  char tag[256];
+  assert_int_equal(open_text(two), LOAM_OK);
+  for (int i = 0; i < 255; i++) tag[i] = (char)(i + 1);
+  tag[255] = 0;
+  assert_ptr_equal(plan_of(tag), plan_of(""));
+}
+
+static void two_scripts_do_not_know_each_other(void **state) {
+  (void)state;
+  lm_script *other;
+  assert_int_equal(open_text(two), LOAM_OK);
+  assert_int_equal(lm_script_open("other.lua", two, strlen(two), &limits, &other), LOAM_OK);
+  loam_where where = { .tag = "t" };
+  const lm_plan *plan;
+  assert_int_equal(lm_script_plan(other, &where, &plan), LOAM_OK);
+  assert_ptr_not_equal(plan, plan_of("t"));
+  lm_script_close(other);
+  assert_true(lm_plan_is_valid(plan_of("t")));
+}
+
+static void *no_malloc(void *ctx, size_t size) {
+  (void)ctx, (void)size;
+  return NULL;
+}
+static void *no_calloc(void *ctx, size_t count, size_t size) {
+  (void)ctx, (void)count, (void)size;
+  return NULL;
+}
+static void *no_realloc(void *ctx, void *p, size_t size) {
+  (void)ctx, (void)p, (void)size;
+  return NULL;
+}
+static void no_free(void *ctx, void *p, size_t size) { (void)ctx, (void)p, (void)size; }
+
+/* 2 of 4 MiB live, and 5 more are garbage meanwhile. */
+static void garbage_is_no_part_of_what_a_policy_may_hold(void **state) {
+  static const lm_script_limits slow = { .max_leaves = 100,
+                                         .step_ms = 60000,
+                                         .step_bytes = 4 * LM_MIB };
+  const char *text = "local t, n = {}, 0\n"
+                     "for i = 1, 15000 do t[i] = ('x'):rep(100) .. i end\n"
+                     "for i = 1, 20000 do n = n + #('y' .. i .. ('x'):rep(200)) end\n"
+                     "local s = loam.host { name = 's' }\n"
+                     "return loam.policy { pick = function(req) return s end }\n";
+  (void)state;
+  loam_status status = lm_script_open("test.lua", text, strlen(text), &slow, &script);
+  if (status != LOAM_OK) fail_msg("%s", loam_error());
+}
+
+static loam_status check_text(const char *text, char carried[LM_PLAN_TEXT_SIZE]) {
+  return lm_script_check("test.lua", text, strlen(text), &limits, carried);
+}
+
+static void what_is_checked_for_another_program_may_be_carried(void **state) {
+  static char carried[LM_PLAN_TEXT_SIZE];
+  lm_plan_text c;
+  (void)state;
+  assert_int_equal(check_text(two, carried), LOAM_OK);
+  assert_true(lm_plan_text_read(carried, &c));
+  assert_string_equal(c.policy, "two");
+  /* Which has handlers of its own, where the plan of each tag is another, and tests that fail. */
+  assert_int_equal(check_text("local h = loam.handler 'of.the.program'\n"
+                              "return loam.policy { pick = function(req) return h end }\n",
+                              carried),
+                   LOAM_OK);
+  assert_string_equal(carried, "");
+  assert_int_equal(check_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                              "return loam.policy { pick = function(req)\n"
+                              "  return req.tag:is 'x' and a or b end }\n",
+                              carried),
+                   LOAM_OK);
+  assert_string_equal(carried, "");
+  assert_int_equal(check_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                              "return loam.policy { pick = function(req) return a end,\n"
+                              "  tests = { { size = 1, expect = b } } }\n",
+                              carried),
+                   LOAM_EPOLICY);
+  words_have("test.lua:3: test: test 1");
+}
+
+static void a_handler_has_to_be_registered(void **state) {
+  (void)state;
+  static const loam_handler handler = {
+    .name = "script.test",
+    .version = 1,
+    .allocator = { NULL, no_malloc, no_calloc, no_realloc, no_free },
+  };
+  const char *text = "local h = loam.handler 'script.test'\n"
+                     "return loam.policy { pick = function(req) return h end }\n";
+  const lm_plan *plan;
+  assert_int_equal(open_text(text), LOAM_OK);
+  assert_int_equal(lm_script_plan(script, &(loam_where){ .tag = "t" }, &plan), LOAM_EPOLICY);
+  words_have("no handler \"script.test\"");
+  close_script(NULL);
+  assert_int_equal(loam_handler_register(&handler), LOAM_OK);
+  assert_int_equal(open_text(text), LOAM_OK);
+  assert_int_equal(lm_strategy_at(plan_of("t")->chain[0])->desc.kind, LM_KIND_HANDLER);
+}
+
+#define FULL                                                                           \
+  "local h = loam.host { name = 'full', align = 4096, limit = 2 ^ 30, numa = { 0 },\n" \
+  "  huge = 'thp', zero = true, prefault = true }\n"
+
+static void options_reach_the_strategy(void **state) {
+  (void)state;
+  assert_int_equal(open_text(FULL "local g = loam.host { name = 'guarded', guard = 7,\n"
+                                  "  numa = { weights = { [0] = 3 } } }\n"
+                                  "return loam.policy { pick = function(req)\n"
+                                  "  return h:or_else(g)\nend }\n"),
+                   LOAM_OK);
+  const lm_plan *plan = plan_of("t");
+  const lm_desc *full = &lm_strategy_at(plan->chain[0])->desc;
+  const lm_desc *guarded = &lm_strategy_at(plan->chain[1])->desc;
+  assert_string_equal(full->name, "full");
+  assert_int_equal(full->kind, LM_KIND_HOST);
+  assert_int_equal(full->align, 4096);
+  assert_int_equal(full->limit, LM_GIB);
+  assert_int_equal(full->placement.mode, LM_BIND_BIND);
+  assert_int_equal(full->placement.nodes, 1);
+  assert_int_equal(full->huge, LM_HUGE_THP);
+  assert_true(full->zero && full->prefault && !full->lock);
+  assert_int_equal(guarded->guard, 7);
+  assert_int_equal(guarded->placement.mode, LM_BIND_WEIGHTED);
+  assert_int_equal(guarded->placement.weight[0], 3);
+}
+
+/* ---- refusals */
+
+static void a_refusal_names_file_line_and_source(void **state) {
+  (void)state;
+  assert_int_equal(open_text("local h = loam.hots { }\n"), LOAM_EPOLICY);
+  assert_null(script);
+  words_have("test.lua:1: ");
+  words_have("loam.hots");
+  words_have("'host'");
+}
+
+static void the_budget_is_for_each_step(void **state) {
+  (void)state;
+  lm_script_limits tight = limits;
+  tight.step_ms = 150;
+  const char *text = "local h = loam.host {}\n"
+                     "return loam.policy { pick = function(req)\n"
+                     "  for i = 1, 3e9 do local x = i * i end\n"
+                     "  return h\nend }\n";
+  assert_int_equal(lm_script_open("test.lua", text, strlen(text), &tight, &script), LOAM_OK);
+  loam_where where = { .tag = "t" };
+  const lm_plan *plan;
+  assert_int_equal(lm_script_plan(script, &where, &plan), LOAM_EBUDGET);
+  words_have("test.lua:3: budget: ");
+  words_have("150 ms");
+  words_have("for i = 1, 3e9");
+}
+
+static void a_script_lives_on_after_its_budget_is_exceeded(void **state) {
+  (void)state;
+  assert_int_equal(open_text("local h = loam.host {}\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  while req.tag:byte(1) == 33 do end\n"
+                             "  local t = req.tag\n"
+                             "  while req.tag:byte(1) == 63 do t = t .. t end\n"
+                             "  return h\nend }\n"),
+                   LOAM_OK);
+  const lm_plan *plan;
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(lm_script_plan(script, &(loam_where){ .tag = "!time" }, &plan), LOAM_EBUDGET);
+    words_have("ms");
+    assert_true(lm_script_plan(script, &(loam_where){ .tag = "?memory" }, &plan) != LOAM_OK);
+    assert_null(plan);
+    assert_non_null(plan_of("good"));
+  }
+}
+
+static void too_many_leaves_are_refused(void **state) {
+  (void)state;
+  assert_int_equal(open_text("local h, g = loam.host { name = 'h' }, loam.host { name = 'g' }\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  for i = 1, 200 do\n"
+                             "    if req.size == i * 16 then return i % 2 == 0 and h or g end\n"
+                             "  end\n"
+                             "  return h\nend }\n"),
+                   LOAM_OK);
+  const lm_plan *plan;
+  assert_int_equal(lm_script_plan(script, &(loam_where){ .tag = "t" }, &plan), LOAM_EPOLICY);
+  words_have("100");
+  words_have("4");
+}
+
+/* ---- questions */
+
+static char answer[65536];
+static size_t answered;
+
+static void gather(void *ctx, const char *text, size_t length) {
+  (void)ctx;
+  assert_true(answered + length < sizeof answer);
+  memcpy(answer + answered, text, length);
+  answered += length;
+  answer[answered] = 0;
+}
+
+static loam_status ask(const char *text, const char *query) {
+  answered = 0;
+  answer[0] = 0;
+  return lm_script_inspect("test.lua", text, strlen(text), query, &limits, gather, NULL);
+}
+
+static void says(const char *text) {
+  if (!strstr(answer, text)) fail_msg("expected %s in %s", text, answer);
+}
+
+static void questions_are_answered_in_json(void **state) {
+  (void)state;
+  assert_int_equal(ask(two, "verb check"), LOAM_OK);
+  says("\"ok\":true");
+  assert_int_equal(ask(two, "verb explain\ntag t\nsize 5000"), LOAM_OK);
+  says("\"name\":\"large\"");
+  says("\"line\":6");
+  assert_int_equal(ask(two, "verb test"), LOAM_OK);
+  says("\"ok\":true");
+  assert_int_equal(ask(two, "verb plan\ntag t"), LOAM_OK);
+  says("\"rows\":[");
+}
+
+static void a_refused_policy_is_an_answer(void **state) {
+  (void)state;
+  assert_int_equal(ask("local x = nothing\n", "verb check"), LOAM_OK);
+  says("\"ok\":false");
+  says("\"errors\":[{");
+}
+
+static void a_runaway_is_an_answer_too(void **state) {
+  (void)state;
+  assert_int_equal(ask("while true do end\n", "verb test"), LOAM_OK);
+  says("{\"verb\":\"test\",\"policy\":\"test.lua\",\"ok\":false,\"errors\":[{");
+  says("\"file\":\"test.lua\",\"line\":1,");
+  says("\"class\":\"budget\"");
+  says("\"source\":\"while true do end\"");
+}
+
+/* ---- memory */
+
+static void attempt_open(bool refused) {
+  loam_status status = open_text(two);
+  if (!refused) assert_int_equal(status, LOAM_OK);
+  if (status == LOAM_OK) assert_non_null(script);
+  else assert_null(script);
+  close_script(NULL);
+}
+
+static void it_opens_or_fails_cleanly_when_the_system_refuses(void **state) {
+  (void)state;
+  refuse_each(attempt_open);
+}
+
+static void closing_gives_all_memory_back(void **state) {
+  (void)state;
+  lm_pool_figures before, after;
+  for (int i = 0; i < 200; i++) {
+    if (i == 50) lm_pool_figures_get(&before);
+    assert_int_equal(open_text(two), LOAM_OK);
+    plan_of("a");
+    close_script(NULL);
+  }
+  lm_pool_figures_get(&after);
+  assert_in_range(after.metadata, 0, before.metadata + LM_MIB / 4);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, close_script)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    TEST(a_policy_becomes_a_plan),
+    TEST(tags_that_are_told_apart_have_their_own_plans),
+    TEST(a_script_that_rested_goes_on_with_its_plans),
+    TEST(a_policy_that_asks_nothing_about_a_site_needs_its_state_no_more),
+    TEST(a_script_that_cannot_be_woken_says_so_and_can_be_later),
+    TEST(a_site_is_its_file_function_module_and_line_too),
+    TEST(a_tag_may_hold_any_bytes),
+    TEST(two_scripts_do_not_know_each_other),
+    TEST(garbage_is_no_part_of_what_a_policy_may_hold),
+    TEST(what_is_checked_for_another_program_may_be_carried),
+    TEST(a_handler_has_to_be_registered),
+    TEST(options_reach_the_strategy),
+    TEST(a_refusal_names_file_line_and_source),
+    TEST(the_budget_is_for_each_step),
+    TEST(a_script_lives_on_after_its_budget_is_exceeded),
+    TEST(too_many_leaves_are_refused),
+    TEST(questions_are_answered_in_json),
+    TEST(a_refused_policy_is_an_answer),
+    TEST(a_runaway_is_an_answer_too),
+    TEST(it_opens_or_fails_cleanly_when_the_system_refuses),
+    TEST(closing_gives_all_memory_back),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

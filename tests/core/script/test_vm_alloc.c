@@ -1,0 +1,109 @@
+/* test_vm_alloc - the memory of a Lua state: pieces are apart, keep their bytes, and go together.
+ * */
+#include "script/vm_alloc.h"
+
+#include <string.h>
+
+#include "os/sys.h"
+#include "pages/metadata.h"
+#include "test.h"
+
+enum { PIECES = 4000 };
+
+typedef struct piece {
+  unsigned char *at;
+  size_t size;
+} piece;
+
+static piece held[PIECES];
+static uint32_t seed = 1;
+
+static size_t some_size(void) {
+  seed = seed * 1664525 + 1013904223;
+  return seed >> 28 ? 1 + (seed >> 8) % 700 : 1 + (seed >> 8) % 100000;
+}
+
+static void fill(int i) { memset(held[i].at, i % 251, held[i].size); }
+
+static void check(int i, size_t size) {
+  for (size_t k = 0; k < size; k++) assert_int_equal(held[i].at[k], i % 251);
+}
+
+static void pieces_are_apart_and_keep_their_bytes(void **state) {
+  lm_vm_alloc heap = { .chunks = NULL };
+  (void)state;
+  size_t before = lm_metadata_held();
+  for (int i = 0; i < PIECES; i++) {
+    held[i] = (piece){ NULL, some_size() };
+    held[i].at = lm_vm_alloc_take(&heap, held[i].size);
+    assert_non_null(held[i].at);
+    assert_int_equal((uintptr_t)held[i].at % 16, 0);
+    fill(i);
+  }
+  for (int i = 0; i < PIECES; i++) {
+    size_t size = some_size(), was = held[i].size;
+    held[i].at = lm_vm_alloc_resize(&heap, held[i].at, was, size);
+    assert_non_null(held[i].at);
+    held[i].size = size;
+    check(i, was < size ? was : size);
+    fill(i);
+  }
+  for (int i = 0; i < PIECES; i++) {
+    check(i, held[i].size);
+    lm_vm_alloc_put(&heap, held[i].at, held[i].size);
+  }
+  lm_vm_alloc_end(&heap);
+  lm_metadata_trim();
+  assert_true(lm_metadata_held() <= before + (256 << 10));
+}
+
+static void all_pieces_go_with_the_heap(void **state) {
+  lm_vm_alloc heap = { .chunks = NULL };
+  (void)state;
+  size_t before = lm_metadata_held();
+  for (int i = 0; i < 64; i++) {
+    void *large = lm_vm_alloc_take(&heap, (size_t)100 << 10);
+    assert_non_null(large);
+    assert_non_null(lm_vm_alloc_take(&heap, 500));
+    if (i % 4 == 1) lm_vm_alloc_put(&heap, large, (size_t)100 << 10);
+    if (i % 4 == 2) assert_non_null(lm_vm_alloc_resize(&heap, large, (size_t)100 << 10, 1 << 20));
+    if (i % 4 == 3) assert_non_null(lm_vm_alloc_resize(&heap, large, (size_t)100 << 10, 100));
+  }
+  lm_vm_alloc_end(&heap);
+  lm_metadata_trim();
+  assert_true(lm_metadata_held() <= before + (256 << 10));
+}
+
+static void a_piece_that_was_put_is_had_again(void **state) {
+  lm_vm_alloc heap = { .chunks = NULL };
+  (void)state;
+  void *first = lm_vm_alloc_take(&heap, 40);
+  lm_vm_alloc_put(&heap, first, 40);
+  assert_ptr_not_equal(lm_vm_alloc_take(&heap, 50), first);
+  assert_ptr_equal(lm_vm_alloc_take(&heap, 33), first);
+  lm_vm_alloc_end(&heap);
+}
+
+/* What there is no memory for is not done, and no piece is lost by it. */
+static void without_memory_all_is_as_it_was(void **state) {
+  lm_vm_alloc heap = { .chunks = NULL };
+  (void)state;
+  held[0] = (piece){ lm_vm_alloc_take(&heap, 500), 500 };
+  fill(0);
+  lm_sys_refuse_from(1);
+  while (lm_vm_alloc_take(&heap, 512)) continue;
+  assert_null(lm_vm_alloc_resize(&heap, held[0].at, 500, 64 << 20));
+  lm_sys_refuse_from(0);
+  check(0, 500);
+  lm_vm_alloc_end(&heap);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(pieces_are_apart_and_keep_their_bytes),
+    cmocka_unit_test(all_pieces_go_with_the_heap),
+    cmocka_unit_test(a_piece_that_was_put_is_had_again),
+    cmocka_unit_test(without_memory_all_is_as_it_was),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,790 @@
+/* test_control.c - the service thread, its socket, and what it does to a process: control.h. */
+#include "test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+#include "move/rebalance.h"
+#include "os/error.h"
+#include "os/numa.h"
+#include "served.h"
+#include "service/control.h"
+#include "service/policy.h"
+
+static struct sockaddr_un own_address(void) {
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
+  return address;
+}
+
+/* A socket where this process's is to be, as another host of the same number would have it. */
+static int bound_elsewhere(void) {
+  struct sockaddr_un address = own_address();
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  return fd;
+}
+
+static int dial(void) {
+  struct sockaddr_un address = own_address();
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+  return fd;
+}
+
+/* ---- answers */
+
+static void it_answers_status(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load("told.lua", "", ALL_OF("told"), strlen(ALL_OF("told"))), LOAM_OK);
+  assert_int_equal(ask(getpid(), "status"), LOAM_OK);
+  says("\"name\":\"told\"");
+  says("\"program\":\"test_control\"");
+  says("\"watching\":false");
+  says("\"last\":{\"ok\":true,");
+  assert_int_equal(answer[answered - 1], '\n');
+}
+
+static void it_answers_stats(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  void *p = loam_malloc(loam_site_get("control.test"), 1000);
+  assert_int_equal(ask(getpid(), "stats"), LOAM_OK);
+  says("\"live_bytes\":");
+  says("\"rows\":[{");
+  says("\"tag\":\"control.test\"");
+  loam_free(p);
+}
+
+static void it_reloads_and_tells_the_whole_error(void **state) {
+  (void)state;
+  char request[128];
+  save(ALL_OF("asked"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  snprintf(request, sizeof request, "reload %s", file);
+  assert_int_equal(ask(getpid(), request), LOAM_OK);
+  says("{\"ok\":true");
+  uint64_t before = generation();
+  save("return 1\n");
+  assert_int_equal(ask(getpid(), "reload"), LOAM_OK);
+  says("{\"ok\":false");
+  says("policy.lua");
+  says("does not return a policy");
+  assert_int_equal(generation(), before);
+  assert_int_equal(ask(getpid(), "status"), LOAM_OK);
+  says("\"last\":{\"ok\":false");
+  says("\"name\":\"asked\"");
+}
+
+static void unknown_requests_are_answered_with_the_known(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(ask(getpid(), "explode \x01\xff"), LOAM_OK);
+  says("\"ok\":false");
+  says("status, stats, reload");
+  assert_int_equal(ask(getpid(), ""), LOAM_OK);
+  says("\"ok\":false");
+  assert_int_equal(ask(getpid(), "two\nlines"), LOAM_EINVAL);
+}
+
+static void it_answers_many_at_once(void **state) {
+  (void)state;
+  int fds[40];
+  char text[64];
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int i = 0; i < 16; i++) fds[i] = dial();
+  for (int i = 0; i < 16; i++) assert_int_equal(send(fds[i], "ping\n", 5, MSG_NOSIGNAL), 5);
+  for (int i = 0; i < 16; i++) {
+    assert_true(recv(fds[i], text, sizeof text, 0) > 0);
+    close(fds[i]);
+  }
+}
+
+/* ---- clients that misbehave */
+
+static void a_silent_client_does_not_keep_others_waiting(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int silent = dial();
+  assert_int_equal(send(silent, "sta", 3, MSG_NOSIGNAL), 3);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+  close(silent);
+}
+
+static void a_client_that_leaves_does_no_harm(void **state) {
+  (void)state;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int i = 0; i < 20; i++) {
+    int fd = dial();
+    if (i & 1) assert_int_equal(send(fd, "stats\n", 6, MSG_NOSIGNAL), 6);
+    close(fd);
+  }
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+}
+
+static void an_endless_line_is_hung_up_on(void **state) {
+  (void)state;
+  char text[8192];
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int fd = dial();
+  memset(text, 'x', sizeof text);
+  ssize_t n = send(fd, text, sizeof text, MSG_NOSIGNAL);
+  assert_true(n > 0 || errno == EPIPE);
+  assert_true(recv(fd, text, sizeof text, 0) <= 0);
+  close(fd);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+}
+
+/* ---- the socket's place */
+
+static void the_socket_is_its_owners_alone_whatever_the_umask(void **state) {
+  (void)state;
+  struct stat st;
+  char deeper[80];
+  snprintf(deeper, sizeof deeper, "%s/new", folder);
+  setenv("LOAM_CONTROL_DIR", deeper, 1);
+  mode_t before = umask(0);
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  umask(before);
+  assert_int_equal(stat(deeper, &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0700);
+  strcat(deeper, "/");
+  sprintf(deeper + strlen(deeper), "%d.sock", getpid());
+  assert_int_equal(stat(deeper, &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+static loam_event_kind told;
+
+static void note_event(void *ctx, const loam_event *event) {
+  (void)ctx;
+  told = event->kind;
+}
+
+static void fails_in_words(const char *dir, const char *words) {
+  told = 0;
+  loam_on_event(note_event, NULL);
+  assert_int_equal(lm_control_start(dir, true), LOAM_EIO);
+  loam_on_event(NULL, NULL);
+  assert_int_equal(told, LOAM_EVENT_CONTROL);
+  if (!strstr(loam_error(), words)) fail_msg("expected %s in %s", words, loam_error());
+  void *p = loam_malloc(NULL, 10);
+  assert_non_null(p);
+  loam_free(p);
+}
+
+static void a_place_that_cannot_be_is_an_event_and_no_more(void **state) {
+  (void)state;
+  char path[300], longer[128];
+  fails_in_words("/proc/nothing", "/proc/nothing");
+  fails_in_words("/nonexistent/below", "No such file");
+  snprintf(path, sizeof path, "%s/file", folder);
+  close(open(path, O_CREAT | O_WRONLY, 0600));
+  fails_in_words(path, "not a directory");
+  snprintf(path, sizeof path, "%s/open", folder);
+  assert_int_equal(mkdir(path, 0700), 0);
+  assert_int_equal(chmod(path, 0777), 0);
+  fails_in_words(path, "only user");
+  memset(longer, 'x', sizeof longer);
+  longer[0] = '/';
+  longer[105] = 0;
+  fails_in_words(longer, "/xxx");
+  longer[105] = 'x';
+  longer[sizeof longer - 1] = 0;
+  fails_in_words(longer, "at most");
+}
+
+static void a_stale_socket_is_replaced(void **state) {
+  (void)state;
+  close(bound_elsewhere());
+  assert_true(exists(socket_of(getpid())));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+}
+
+static void a_socket_of_another_host_is_left_alone(void **state) {
+  (void)state;
+  int fd = bound_elsewhere();
+  assert_int_equal(listen(fd, 4), 0);
+  fails_in_words(folder, "another host");
+  assert_true(exists(socket_of(getpid())));
+  close(fd);
+}
+
+static int fill_disk(void *argument) {
+  (void)argument;
+  struct rlimit none = { 0, 0 };
+  if (setrlimit(RLIMIT_NOFILE, &none)) return 1;
+  if (lm_control_start(NULL, true) != LOAM_EIO) return 2;
+  void *p = loam_malloc(NULL, 100000);
+  return p ? 0 : 3;
+}
+
+static void no_descriptors_left_harm_nobody(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(fill_disk, NULL), 0);
+}
+
+/* ---- stopping */
+
+static int count_fds(void) {
+  int n = 0;
+  DIR *dir = opendir("/proc/self/fd");
+  while (readdir(dir)) n++;
+  closedir(dir);
+  return n;
+}
+
+static int count_threads(void) {
+  int n = 0;
+  DIR *dir = opendir("/proc/self/task");
+  while (readdir(dir)) n++;
+  closedir(dir);
+  return n;
+}
+
+static void stopping_leaves_nothing_behind(void **state) {
+  (void)state;
+  int fds = count_fds(), threads = count_threads();
+  save(ALL_OF("stopped"));
+  for (int i = 0; i < 20; i++) {
+    assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+    assert_int_equal(lm_control_watch(file), LOAM_OK);
+    assert_true(lm_control_watching());
+    assert_true(exists(socket_of(getpid())));
+    lm_control_stop();
+    assert_false(lm_control_watching());
+    assert_false(exists(socket_of(getpid())));
+  }
+  lm_control_stop();
+  assert_int_equal(count_fds(), fds);
+  /* The kernel lists a thread for a moment after it was joined. */
+  for (int naps = 0; count_threads() > threads && be_patient(&naps);) continue;
+  assert_in_range(count_threads(), 1, threads);
+}
+
+static void stop_from_callback(void *ctx, const loam_event *event) {
+  (void)event;
+  lm_control_stop();
+  *(_Atomic int *)ctx = 1;
+}
+
+static void it_can_be_stopped_by_its_own_callback(void **state) {
+  (void)state;
+  _Atomic int stopped = 0;
+  save("return 1\n");
+  loam_on_event(stop_from_callback, (void *)&stopped);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  for (int naps = 0; !stopped && be_patient(&naps);) continue;
+  assert_int_equal(stopped, 1);
+  loam_on_event(NULL, NULL);
+  for (int naps = 0; lm_control_watching() && be_patient(&naps);) continue;
+  save(ALL_OF("again"));
+  uint64_t before = generation();
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  assert_true(reaches(before + 1));
+}
+
+/* And whatever else the test was started with. Past the thread sanitizer, which calls it a race. */
+static void close_ours(void) {
+  for (int fd = 64; fd < 4096; fd++) syscall(SYS_close, fd);
+}
+
+static bool is_asleep(void) { return atomic_load(&lm_control_asleep); }
+
+static void wait_until_robbed(void) {
+  for (int naps = 0; !is_asleep() && be_patient(&naps);) continue;
+  assert_true(is_asleep());
+}
+
+static void use(int times) {
+  for (int i = 0; i < times; i++) loam_free(loam_malloc(NULL, 64));
+}
+
+static void serve(void) {
+  use(1);
+  save(ALL_OF("robbed"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+}
+
+static void is_served(void) {
+  char text[256];
+  uint64_t before = generation();
+  snprintf(text, sizeof text, ALL_OF("served %d"), (int)before, (int)before);
+  assert_true(lm_control_is_open());
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+  save_whole(text);
+  assert_true(reaches(before + 1));
+}
+
+static void what_the_host_closes_is_opened_amid_its_allocations(void **state) {
+  (void)state;
+  close_ours();
+  int fds = count_fds();
+  serve();
+  int served = count_fds();
+  for (int i = 0; i < 5; i++) {
+    close_ours();
+    wait_until_robbed();
+    assert_in_range(count_fds(), fds, served - 1);
+    use(600);
+    assert_true(exists(socket_of(getpid())));
+    assert_false(is_asleep());
+    is_served();
+  }
+  assert_in_range(count_fds(), fds, served + 1); /* a client's, perhaps */
+}
+
+static void what_a_host_that_allocates_nothing_closes_is_opened_too(void **state) {
+  (void)state;
+  serve();
+  close_ours();
+  wait_until_robbed();
+  for (int naps = 0; is_asleep() && be_patient(&naps);) continue;
+  for (int naps = 0; !lm_control_is_open() && be_patient(&naps);) continue;
+  is_served();
+}
+
+static void a_robbed_service_can_be_stopped(void **state) {
+  (void)state;
+  int threads = count_threads();
+  for (int i = 0; i < 5; i++) {
+    serve();
+    close_ours();
+    if (i & 1) wait_until_robbed();
+    lm_control_stop();
+    assert_false(is_asleep());
+    assert_false(lm_control_is_open());
+    for (int naps = 0; count_threads() > threads && be_patient(&naps);) continue;
+    use(600);
+    assert_false(exists(socket_of(getpid())));
+  }
+  serve();
+  is_served();
+}
+
+static void where_no_descriptor_is_left_it_is_tried_again(void **state) {
+  (void)state;
+  struct rlimit before, none;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none = (struct rlimit){ 3, before.rlim_max };
+  loam_on_event(note_event, NULL);
+  serve();
+  told = 0;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  close_ours();
+  wait_until_robbed();
+  use(2000);
+  bool open = lm_control_is_open();
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_false(open);
+  assert_true(is_asleep());
+  assert_int_equal(told, 0);
+  loam_on_event(NULL, NULL);
+  use(600);
+  is_served();
+}
+
+static int exit_as_host(void *argument) {
+  (void)argument;
+  if (lm_control_start(NULL, true)) return 1;
+  exit(0);
+}
+
+static void a_host_that_exits_removes_its_socket(void **state) {
+  (void)state;
+  pid_t pid = fork();
+  if (!pid) _exit(exit_as_host(NULL));
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  assert_false(exists(socket_of(pid)));
+}
+
+/* ---- following a file */
+
+static void an_edit_goes_live(void **state) {
+  (void)state;
+  save(ALL_OF("one"));
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  uint64_t before = generation();
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  save(ALL_OF("two"));
+  assert_true(reaches(before + 1));
+  struct loam_policy_info info;
+  lm_policy_info_get(&info);
+  assert_string_equal(info.name, "two");
+  assert_int_equal(info.watching, 1);
+}
+
+static void wait_for_refusals(uint64_t wanted, struct loam_policy_info *info) {
+  for (int naps = 0; info->refused < wanted && be_patient(&naps);) lm_policy_info_get(info);
+}
+
+static void a_broken_edit_keeps_the_last_good(void **state) {
+  (void)state;
+  struct loam_policy_info info;
+  save(ALL_OF("good"));
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  lm_policy_info_get(&info);
+  uint64_t before = info.generation, refused = info.refused;
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  save("");
+  wait_for_refusals(refused + 1, &info);
+  assert_int_equal(info.generation, before);
+  assert_non_null(strstr(info.last_error, "empty"));
+  unlink(file);
+  wait_for_refusals(refused + 2, &info);
+  assert_non_null(strstr(info.last_error, "No such file"));
+  assert_int_equal(info.generation, before);
+  save_whole(ALL_OF("mended"));
+  assert_true(reaches(before + 1));
+  lm_policy_info_get(&info);
+  assert_int_equal(info.refused, refused + 2);
+}
+
+static void reloading_another_file_follows_that_one(void **state) {
+  (void)state;
+  char other[128], request[160];
+  save(ALL_OF("first"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  snprintf(other, sizeof other, "%s.other", file);
+  snprintf(request, sizeof request, "reload %s", other);
+  assert_int_equal(rename(file, other), 0);
+  assert_int_equal(ask(getpid(), request), LOAM_OK);
+  says("{\"ok\":true");
+  uint64_t before = generation();
+  strcpy(file, other);
+  save(ALL_OF("second"));
+  assert_true(reaches(before + 1));
+}
+
+/* ---- the client's side */
+
+static void asking_nobody_fails_in_words(void **state) {
+  (void)state;
+  assert_int_equal(ask(1, "status"), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "process 1 is no loam host"));
+}
+
+static void a_host_that_does_not_answer_is_given_up(void **state) {
+  (void)state;
+  int fd = bound_elsewhere();
+  assert_int_equal(listen(fd, 4), 0);
+  assert_int_equal(lm_control_ask(getpid(), "status", 50, gather, NULL), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "did not answer within 50 ms"));
+  close(fd);
+}
+
+static int hosts, own_pid_found;
+
+static void note_host(void *ctx, int pid) {
+  (void)ctx;
+  hosts++;
+  if (pid == getpid()) own_pid_found++;
+}
+
+static void hosts_are_listed_and_stale_sockets_removed(void **state) {
+  (void)state;
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(999999));
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  close(fd);
+  save(ALL_OF("not a socket"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  hosts = own_pid_found = 0;
+  assert_int_equal(lm_control_hosts(note_host, NULL), LOAM_OK);
+  assert_int_equal(hosts, 1);
+  assert_int_equal(own_pid_found, 1);
+  assert_false(exists(socket_of(999999)));
+  assert_true(exists(file));
+}
+
+/* In the midst of a load, say. */
+static void a_host_that_does_not_answer_is_listed(void **state) {
+  (void)state;
+  int fd = bound_elsewhere();
+  assert_int_equal(listen(fd, 4), 0);
+  hosts = own_pid_found = 0;
+  assert_int_equal(lm_control_hosts(note_host, NULL), LOAM_OK);
+  assert_int_equal(own_pid_found, 1);
+  assert_true(exists(socket_of(getpid())));
+  close(fd);
+}
+
+static void no_directory_means_no_hosts(void **state) {
+  (void)state;
+  setenv("LOAM_CONTROL_DIR", "/nonexistent/nowhere", 1);
+  hosts = 0;
+  assert_int_equal(lm_control_hosts(note_host, NULL), LOAM_OK);
+  assert_int_equal(hosts, 0);
+}
+
+/* The signals that the service thread has blocked, of those that the kernel tells; false: there is
+ * none that has its name yet. */
+static bool find_blocked(uint64_t *out) {
+  char path[64], text[2048];
+  size_t length;
+  bool found = false;
+  DIR *dir = opendir("/proc/self/task");
+  for (struct dirent *d; !found && (d = readdir(dir));) {
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/status", d->d_name);
+    if (lm_sys_read_file(path, text, sizeof text, &length)) continue;
+    const char *blocked = strstr(text, "SigBlk:\t");
+    found = blocked && !strncmp(text, "Name:\tloam\n", 11);
+    if (found) *out = strtoull(blocked + 8, NULL, 16);
+  }
+  closedir(dir);
+  return found;
+}
+
+static void its_thread_takes_no_signals(void **state) {
+  (void)state;
+  static const int signals[] = { SIGINT, SIGTERM, SIGCHLD, SIGALRM, SIGUSR1, SIGPIPE, SIGSEGV };
+  uint64_t blocked = 0;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int naps = 0; !find_blocked(&blocked) && be_patient(&naps);) continue;
+  for (size_t i = 0; i < LM_COUNT(signals); i++) assert_true(blocked >> (signals[i] - 1) & 1);
+}
+
+/* ---- live memory ---- */
+
+static const char *strategy_of(const void *p) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.strategy;
+}
+
+static void load_text(const char *text) {
+  if (loam_policy_load_text("live.lua", text)) fail_msg("%s", loam_error());
+}
+
+static void wait_for(const void *p, const char *strategy) {
+  for (int naps = 0; strcmp(strategy_of(p), strategy) != 0 && be_patient(&naps);) continue;
+  assert_string_equal(strategy_of(p), strategy);
+}
+
+static void live_memory_is_moved_by_request(void **state) {
+  (void)state;
+  load_text(ALL_OF("here"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  char *p = loam_malloc(loam_site_get("moved.by request"), 5 << 20);
+  memset(p, 1, 5 << 20);
+  load_text(ALL_OF("there"));
+  assert_int_equal(ask(getpid(), "rebalance rate=99999999999 tag=moved.by request"), LOAM_OK);
+  says("\"ok\":true");
+  wait_for(p, "there");
+  do assert_int_equal(ask(getpid(), "moved"), LOAM_OK);
+  while (strstr(answer, "\"running\":true"));
+  says("{\"tag\":\"moved.by request\",\"what\":\"moved\",\"why\":\"\",\"bytes\":5242880");
+  assert_int_equal(ask(getpid(), "rebalance speed=3"), LOAM_OK);
+  says("\"ok\":false");
+  assert_int_equal(ask(getpid(), "demote to=cold"), LOAM_OK);
+  says("\"ok\":false");
+  assert_int_equal(ask(getpid(), "demote to=node node=63 tag=x"), LOAM_OK);
+  says("node 63");
+  loam_free(p);
+}
+
+/* Asked for again and again: between two questions of somebody who is held up it may end. */
+static void begin_job_beside_another(void) {
+  for (int naps = 0; be_patient(&naps);) {
+    assert_int_equal(ask(getpid(), "move stop"), LOAM_OK);
+    assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=slow"), LOAM_OK);
+    if (!strstr(answer, "\"running\":true")) continue;
+    assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=slow"), LOAM_OK);
+    if (strstr(answer, "already")) return;
+  }
+  says("already");
+}
+
+/* Nobody asks after it, and it would take hours. */
+static void a_job_that_nobody_watches_ends(void **state) {
+  (void)state;
+  load_text(ALL_OF("slow-before"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  char *p[3];
+  for (int i = 0; i < 3; i++)
+    memset(p[i] = loam_malloc(loam_site_get("slow"), 6 << 20), 1, 6 << 20);
+  load_text(ALL_OF("slow-after"));
+  begin_job_beside_another();
+  loam_progress now = { .running = 1 };
+  uint64_t number;
+  for (int naps = 0; now.running && be_patient(&naps);) lm_rebalance_get(&now, &number);
+  assert_false(now.running);
+  for (int i = 0; i < 3; i++) loam_free(p[i]);
+}
+
+/* As where the program was stopped, or a policy took long to load. */
+static void time_in_which_nobody_is_heard_ends_no_job(void **state) {
+  (void)state;
+  lm_job_order order = { .rate = 1000 };
+  loam_progress now;
+  uint64_t number;
+  load_text(ALL_OF("held-up-before"));
+  char *p = loam_malloc(loam_site_get("held up"), 6 << 20);
+  memset(p, 1, 6 << 20);
+  load_text(ALL_OF("held-up-after"));
+  assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
+  lm_rebalance_keep_alive(true);
+  assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
+  usleep(3200000);
+  for (int i = 0; i < 4; i++) assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
+  lm_rebalance_get(&now, &number);
+  assert_int_equal(now.refused, 0);
+  lm_rebalance_cancel();
+  while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
+  assert_string_equal(strategy_of(p), "held-up-before");
+  loam_free(p);
+}
+
+static void a_job_is_ended_by_request_and_by_stopping(void **state) {
+  (void)state;
+  load_text(ALL_OF("ended-before"));
+  char *p = loam_malloc(loam_site_get("ended"), 12 << 20);
+  memset(p, 1, 12 << 20);
+  for (int round = 0; round < 2; round++) {
+    assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+    load_text(ALL_OF("ended-after"));
+    assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=ended"), LOAM_OK);
+    says("\"running\":true");
+    usleep(50000);
+    if (round) assert_int_equal(ask(getpid(), "move stop"), LOAM_OK);
+    lm_control_stop();
+    loam_progress now;
+    uint64_t number;
+    lm_rebalance_get(&now, &number);
+    assert_false(now.running);
+    assert_string_equal(strategy_of(p), "ended-before");
+    load_text(ALL_OF("ended-before"));
+  }
+  loam_free(p);
+}
+
+#define LIVE(name)                                            \
+  "local h = loam.host { name = '" name "' }\n"               \
+  "return loam.policy { name = '" name "', apply = 'live',\n" \
+  "  pick = function(req) return h end }\n"
+
+static _Atomic int events_of_moves;
+static void count_moves(void *ctx, const loam_event *event) {
+  (void)ctx;
+  events_of_moves += event->kind == LOAM_EVENT_MOVED;
+}
+
+static void a_policy_has_live_memory_follow_without_a_socket(void **state) {
+  (void)state;
+  load_text(ALL_OF("follow-before"));
+  char *p = loam_malloc(loam_site_get("follows"), 3 << 20), *q = loam_malloc(NULL, 100);
+  memset(p, 1, 3 << 20);
+  loam_on_event(count_moves, NULL);
+  load_text(LIVE("follow-after"));
+  wait_for(p, "follow-after");
+  load_text(LIVE("follow-again"));
+  load_text(LIVE("follow-last"));
+  wait_for(p, "follow-last");
+  for (int naps = 0; events_of_moves < 2 && be_patient(&naps);) continue;
+  loam_on_event(NULL, NULL);
+  assert_true(events_of_moves >= 2);
+  loam_free(p);
+  loam_free(q);
+}
+
+/* It would take hours; what a person began goes on. */
+static void a_policy_that_leaves_what_lives_ends_what_another_began(void **state) {
+  (void)state;
+  load_text(ALL_OF("leave-before"));
+  char *p = loam_malloc(loam_site_get("left"), 12 << 20);
+  memset(p, 1, 12 << 20);
+  load_text(LIVE("leave-after"));
+  wait_for(p, "leave-after"); /* so that no job of the thread's comes in between */
+  lm_control_stop();
+  for (int applies = 0; applies < 2; applies++) {
+    lm_job_order order = { .rate = 1000, .applies = applies };
+    load_text(ALL_OF("leave-later"));
+    assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
+    for (int i = 0; i < 4; i++) assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
+    load_text(ALL_OF("leave-last"));
+    int64_t wait = 0;
+    for (int i = 0; i < 100 && wait >= 0; i++) wait = lm_rebalance_step(LM_JOB_SERVICE);
+    assert_int_equal(wait < 0, applies);
+    lm_rebalance_cancel();
+    while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
+    assert_string_equal(strategy_of(p), "leave-after");
+  }
+  loam_free(p);
+}
+
+/* ---- gauges ---- */
+
+static void a_gauge_is_kept_while_it_is_read(void **state) {
+  (void)state;
+  unsigned node = (unsigned)__builtin_ctzll(lm_numa_nodes());
+  bool is_kept = false;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int naps = 0; !is_kept && be_patient(&naps);) { /* until the thread has it */
+    long before = lm_sys_calls();
+    for (int i = 0; i < 1000; i++) (void)lm_numa_free(node);
+    is_kept = lm_numa_free_is_wanted() && lm_sys_calls() == before && naps > 20;
+  }
+  assert_true(is_kept);
+  for (int naps = 0; lm_numa_free_is_wanted() && be_patient(&naps);) continue;
+  assert_false(lm_numa_free_is_wanted()); /* nobody reads: nobody is woken for it */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    TEST(it_answers_status),
+    TEST(it_answers_stats),
+    TEST(it_reloads_and_tells_the_whole_error),
+    TEST(unknown_requests_are_answered_with_the_known),
+    TEST(it_answers_many_at_once),
+    TEST(a_silent_client_does_not_keep_others_waiting),
+    TEST(a_client_that_leaves_does_no_harm),
+    TEST(an_endless_line_is_hung_up_on),
+    TEST(the_socket_is_its_owners_alone_whatever_the_umask),
+    TEST(a_place_that_cannot_be_is_an_event_and_no_more),
+    TEST(a_stale_socket_is_replaced),
+    TEST(a_socket_of_another_host_is_left_alone),
+    TEST(no_descriptors_left_harm_nobody),
+    TEST(stopping_leaves_nothing_behind),
+    TEST(it_can_be_stopped_by_its_own_callback),
+    TEST(what_the_host_closes_is_opened_amid_its_allocations),
+    TEST(what_a_host_that_allocates_nothing_closes_is_opened_too),
+    TEST(a_robbed_service_can_be_stopped),
+    TEST(where_no_descriptor_is_left_it_is_tried_again),
+    TEST(a_host_that_exits_removes_its_socket),
+    TEST(an_edit_goes_live),
+    TEST(a_broken_edit_keeps_the_last_good),
+    TEST(reloading_another_file_follows_that_one),
+    TEST(asking_nobody_fails_in_words),
+    TEST(a_host_that_does_not_answer_is_given_up),
+    TEST(hosts_are_listed_and_stale_sockets_removed),
+    TEST(a_host_that_does_not_answer_is_listed),
+    TEST(no_directory_means_no_hosts),
+    TEST(its_thread_takes_no_signals),
+    TEST(live_memory_is_moved_by_request),
+    TEST(a_job_that_nobody_watches_ends),
+    TEST(time_in_which_nobody_is_heard_ends_no_job),
+    TEST(a_job_is_ended_by_request_and_by_stopping),
+    TEST(a_policy_has_live_memory_follow_without_a_socket),
+    TEST(a_policy_that_leaves_what_lives_ends_what_another_began),
+    TEST(a_gauge_is_kept_while_it_is_read),
+  };
+  setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,192 @@
+/* test_control_fork - the service thread of a forked child: control.h. */
+#include <dirent.h>
+
+#include "loam.h"
+#include "served.h"
+
+/* Those that are no file's: sockets, and what wakes the service thread. */
+static int count_wakers(void) {
+  char path[300], target[64];
+  int n = 0;
+  DIR *dir = opendir("/proc/self/fd");
+  for (struct dirent *d; (d = readdir(dir));) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", d->d_name);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = 0;
+    n += !strncmp(target, "socket:", 7) || !strncmp(target, "anon_inode:", 11) ||
+         !strncmp(target, "pipe:", 5);
+  }
+  closedir(dir);
+  return n;
+}
+
+/* The same small block again and again, which a thread has at once. */
+static void use(int times) {
+  for (int i = 0; i < times; i++) loam_free(loam_malloc(NULL, 64));
+}
+
+#ifdef __SANITIZE_THREAD__
+enum { ARE_CHILDREN_SERVED = false };
+#else
+enum { ARE_CHILDREN_SERVED = true };
+#endif
+
+/* A socket, and a watched policy. What a child does first has been done here before. */
+static void serve(void) {
+  if (!ARE_CHILDREN_SERVED) {
+    print_message("skipped: the thread sanitizer cannot have a forked child start threads\n");
+    skip();
+  }
+  use(100);
+  save(ALL_OF("parent"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  use(100);
+}
+
+enum { MUCH = 2000 };
+
+/* How the calling child is served. */
+static int is_served(void) {
+  if (!exists(socket_of(getpid()))) return 2;
+  if (ask(getpid(), "ping")) return 3;
+  char text[256];
+  uint64_t before = generation();
+  snprintf(text, sizeof text, ALL_OF("child %d"), getpid(), getpid());
+  save(text);
+  if (!reaches(before + 1)) return 4;
+  lm_control_stop();
+  return exists(socket_of(getpid())) ? 5 : 0;
+}
+
+static int allocates(void *argument) {
+  if (exists(socket_of(getpid()))) return 1; /* not at once */
+  use(*(int *)argument);
+  return is_served();
+}
+
+static int rests_and_allocates(void *argument) {
+  usleep(200000);
+  return allocates(argument);
+}
+
+static int forks_and_allocates(void *argument) {
+  if (run_in_child(allocates, argument)) return 9;
+  return exists(socket_of(getpid())) ? 10 : allocates(argument);
+}
+
+static void *use_much(void *unused) {
+  use(MUCH);
+  return unused;
+}
+
+static int allocates_in_a_thread(void *argument) {
+  (void)argument;
+  pthread_join(start_thread(use_much, NULL), NULL);
+  return is_served();
+}
+
+static void a_forked_child_that_allocates_much_is_served(void **state) {
+  (void)state;
+  int much = MUCH;
+  serve();
+  assert_int_equal(run_in_child(allocates, &much), 0);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+  assert_int_equal(run_in_child(allocates_in_a_thread, NULL), 0);
+}
+
+static void a_forked_child_is_served_once_it_is_no_longer_young(void **state) {
+  (void)state;
+  int once = 1;
+  serve();
+  assert_int_equal(run_in_child(rests_and_allocates, &once), 0);
+}
+
+static void a_child_of_a_child_is_served_too(void **state) {
+  (void)state;
+  int much = MUCH;
+  serve();
+  assert_int_equal(run_in_child(forks_and_allocates, &much), 0);
+}
+
+static int stops_and_allocates(void *argument) {
+  (void)argument;
+  lm_control_stop();
+  use(MUCH);
+  return exists(socket_of(getpid()));
+}
+
+static void a_forked_child_that_stopped_is_left_alone(void **state) {
+  (void)state;
+  serve();
+  assert_int_equal(run_in_child(stops_and_allocates, NULL), 0);
+}
+
+static int leaves_its_socket(void *argument) {
+  use(MUCH);
+  *(int *)argument = getpid();
+  return exists(socket_of(getpid())) ? 0 : 2;
+}
+
+static int waits_for_its_end(void *argument) {
+  const int *pid = argument;
+  if (!exists(socket_of(*pid))) return 1;
+  use(MUCH);
+  for (int naps = 0; exists(socket_of(*pid)) && be_patient(&naps);) continue;
+  return exists(socket_of(*pid)) ? 2 : 0;
+}
+
+static void a_forked_child_removes_sockets_of_those_that_are_gone(void **state) {
+  (void)state;
+  serve();
+  int *pid = mmap(NULL, LM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_int_equal(run_in_child(leaves_its_socket, pid), 0);
+  assert_int_equal(run_in_child(waits_for_its_end, pid), 0);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+  munmap(pid, LM_PAGE);
+}
+
+static int check_wakers(void *most) { return count_wakers() <= *(int *)most ? 0 : 1; }
+
+static int answers_anew(void *argument) {
+  (void)argument;
+  lm_control_stop();
+  if (lm_control_start(NULL, true)) return 1;
+  return ask(getpid(), "ping") ? 2 : 0;
+}
+
+/* The parent's thread is often just hanging up on the client before. */
+static void a_forked_child_begins_with_no_client(void **state) {
+  (void)state;
+  serve();
+  for (int i = 0; i < 100; i++) {
+    assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+    assert_int_equal(run_in_child(answers_anew, NULL), 0);
+  }
+}
+
+static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
+  (void)state;
+  int before = count_wakers();
+  save(ALL_OF("parent"));
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
+  assert_true(count_wakers() >= before + 3); /* listener, alarm, watch */
+  for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(check_wakers, &before), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    TEST(a_forked_child_that_allocates_much_is_served),
+    TEST(a_forked_child_is_served_once_it_is_no_longer_young),
+    TEST(a_child_of_a_child_is_served_too),
+    TEST(a_forked_child_that_stopped_is_left_alone),
+    TEST(a_forked_child_removes_sockets_of_those_that_are_gone),
+    TEST(a_forked_child_begins_with_no_client),
+    TEST(a_forked_child_keeps_no_descriptor_of_ours),
+  };
+  setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

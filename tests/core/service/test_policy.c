@@ -1,0 +1,552 @@
+/* test_policy.c - generations: what a load does, keeps and gives back: policy.h. */
+#include "test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "heap/strategy.h"
+#include "os/error.h"
+#include "pages/metadata.h"
+#include "service/policy.h"
+
+/* A policy all of whose memory is of the strategy `name`. */
+#define ALL_OF(name)                            \
+  "local h = loam.host { name = '" name "' }\n" \
+  "return loam.policy { name = '" name "', pick = function(req) return h end }\n"
+
+static char folder[64], file[96];
+
+static int make_folder(void **state) {
+  (void)state;
+  strcpy(folder, "/tmp/loam-test-XXXXXX");
+  if (!mkdtemp(folder)) return -1;
+  snprintf(file, sizeof file, "%s/policy.lua", folder);
+  return 0;
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  unlink(file);
+  return rmdir(folder);
+}
+
+static void save(const char *text, size_t length) {
+  int fd = open(file, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text, length), length);
+  close(fd);
+}
+
+static void save_text(const char *text) { save(text, strlen(text)); }
+
+static loam_status load(const char *text) {
+  return lm_policy_load("test.lua", "", text, strlen(text));
+}
+
+static struct loam_policy_info info(void) {
+  struct loam_policy_info out;
+  lm_policy_info_get(&out);
+  return out;
+}
+
+/* Name of the strategy that a request of a tag would get. */
+static const char *picked(const char *tag, size_t size) {
+  loam_site *site = loam_site_get(tag);
+  const lm_plan *plan = atomic_load(&site->now[atomic_load(&lm_site_generation) & 1].plan);
+  double fixed[LM_INPUTS] = { 0 };
+  lm_request request = { .size = size, .align = 16, .site = site, .fixed = fixed };
+  const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
+  return lm_strategy_at(plan->chain[leaf->first])->desc.name;
+}
+
+/* ---- one load after another */
+
+static void a_load_makes_the_next_generation(void **state) {
+  (void)state;
+  uint64_t before = info().generation;
+  assert_int_equal(load(ALL_OF("first")), LOAM_OK);
+  struct loam_policy_info now = info();
+  assert_int_equal(now.generation, before + 1);
+  assert_string_equal(now.name, "first");
+  assert_string_equal(now.path, "");
+  assert_int_equal(now.last, LOAM_OK);
+  assert_string_equal(now.last_error, "");
+  assert_true(now.loaded_at > 0 && now.last_at >= now.loaded_at - 1000000000);
+  assert_true(now.hash == lm_policy_file_hash(ALL_OF("first"), strlen(ALL_OF("first"))));
+  assert_int_equal(now.plans, 1);
+}
+
+static void every_known_site_obeys_the_new_policy(void **state) {
+  (void)state;
+  assert_int_equal(load(ALL_OF("old")), LOAM_OK);
+  assert_string_equal(picked("known.a", 10), "old");
+  assert_string_equal(picked("known.b", 10), "old");
+  assert_int_equal(load(ALL_OF("new")), LOAM_OK);
+  assert_string_equal(picked("known.a", 10), "new");
+  assert_string_equal(picked("known.b", 10), "new");
+  assert_string_equal(picked("", 10), "new");
+}
+
+static void a_tag_seen_later_obeys_the_live_policy(void **state) {
+  (void)state;
+  assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                        "return loam.policy { pick = function(req)\n"
+                        "  if req.tag:under('late') and req.size > 100 then return b end\n"
+                        "  return a\nend }\n"),
+                   LOAM_OK);
+  assert_string_equal(picked("late.one", 101), "b");
+  assert_string_equal(picked("late.one", 100), "a");
+  assert_string_equal(picked("other", 101), "a");
+}
+
+static void its_lua_rests_after_some_ticks_and_wakes_for_a_new_tag(void **state) {
+  (void)state;
+  assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                        "return loam.policy { pick = function(req)\n"
+                        "  return req.tag:under('waker') and b or a\nend }\n"),
+                   LOAM_OK);
+  int ticks = 0;
+  while (lm_policy_decay()) assert_in_range(ticks++, 0, 10);
+  assert_true(ticks > 1);
+  assert_string_equal(picked("waker.one", 1), "b");
+  assert_true(lm_policy_decay());
+  assert_int_equal(load(ALL_OF("alike")), LOAM_OK);
+  assert_false(lm_policy_decay());
+  assert_string_equal(picked("alike.one", 1), "alike");
+}
+
+static void sites_that_a_policy_cannot_tell_apart_share_a_plan(void **state) {
+  (void)state;
+  assert_int_equal(load(ALL_OF("shared")), LOAM_OK);
+  for (int i = 0; i < 50; i++) {
+    char tag[32];
+    snprintf(tag, sizeof tag, "share.%d", i);
+    picked(tag, 1);
+  }
+  assert_int_equal(info().plans, 1);
+}
+
+static void it_keeps_the_last_good_policy(void **state) {
+  (void)state;
+  assert_int_equal(load(ALL_OF("good")), LOAM_OK);
+  struct loam_policy_info before = info();
+  assert_int_equal(load("return loam.policy { pick = 3 }\n"), LOAM_EPOLICY);
+  struct loam_policy_info after = info();
+  assert_int_equal(after.generation, before.generation);
+  assert_string_equal(after.name, "good");
+  assert_int_equal(after.loaded_at, before.loaded_at);
+  assert_int_equal(after.loads, before.loads + 1);
+  assert_int_equal(after.refused, before.refused + 1);
+  assert_int_equal(after.last, LOAM_EPOLICY);
+  assert_string_equal(after.last_error, loam_error());
+  assert_non_null(strstr(after.last_error, "test.lua:1"));
+  assert_string_equal(picked("known.a", 10), "good");
+}
+
+static void a_failing_test_refuses_the_policy(void **state) {
+  (void)state;
+  assert_int_equal(load(ALL_OF("good")), LOAM_OK);
+  assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                        "return loam.policy { pick = function(req) return a end,\n"
+                        "  tests = { { tag = 'x', size = 1, expect = b } } }\n"),
+                   LOAM_EPOLICY);
+  assert_string_equal(picked("x", 1), "good");
+}
+
+static void a_policy_that_fails_for_one_known_tag_is_refused(void **state) {
+  (void)state;
+  assert_int_equal(load(ALL_OF("good")), LOAM_OK);
+  picked("trap.known", 1);
+  assert_int_equal(load("local h = loam.host {}\n"
+                        "return loam.policy { pick = function(req)\n"
+                        "  if req.tag:is('trap.known') then return nil end\n"
+                        "  return h\nend }\n"),
+                   LOAM_EPOLICY);
+  assert_string_equal(picked("trap.known", 1), "good");
+}
+
+/* ---- what is read while another becomes live */
+
+static _Atomic bool is_inside;
+
+/* As an allocation that is held up amid its decision: what it reads stays whole for as long. Memory
+ * like that of the plan is taken and written, so that whoever gave it back is found: WRONG. */
+#define WRONG ((void *)1)
+static void *read_the_old_plan(void *argument) {
+  enum { LOOKS = 30, EACH = 20 };
+  static void *taken[LOOKS * EACH];
+  loam_site *site = argument;
+  lm_thread *self = lm_thread_get();
+  uint64_t generation = atomic_load(&lm_site_generation);
+  lm_thread_enter(self);
+  const lm_plan *plan = atomic_load(&site->now[generation & 1].plan);
+  lm_plan seen = *plan;
+  size_t size = lm_metadata_size(plan);
+  atomic_store(&is_inside, true);
+  for (int naps = 0; atomic_load(&lm_site_generation) == generation && be_patient(&naps);) continue;
+  bool is_live = atomic_load(&lm_site_generation) == generation + 1;
+  for (int i = 0; i < LOOKS * EACH; i++) {
+    if (i % EACH == 0) lm_sys_sleep(10000000);
+    if ((taken[i] = lm_metadata_alloc(size))) memset(taken[i], 0xff, size);
+  }
+  bool is_same = !memcmp(&seen, plan, sizeof seen);
+  lm_thread_leave(self);
+  for (int i = 0; i < LOOKS * EACH; i++) lm_metadata_free(taken[i]);
+  return is_live && is_same ? NULL : WRONG;
+}
+
+static void an_old_plan_stays_until_nobody_reads_it(void **state) {
+  (void)state;
+  void *result;
+  assert_int_equal(load(ALL_OF("read")), LOAM_OK);
+  atomic_store(&is_inside, false);
+  pthread_t reader = start_thread(read_the_old_plan, loam_site_get("known.a"));
+  for (int naps = 0; !atomic_load(&is_inside) && be_patient(&naps);) continue;
+  assert_int_equal(load(ALL_OF("next")), LOAM_OK);
+  pthread_join(reader, &result);
+  assert_null(result);
+}
+
+/* ---- a tag that cannot be compiled later */
+
+/* No literal tells the names, or a load would have tried them. */
+static const char *const trap = "local h = loam.host { name = 'trap' }\n"
+                                "return loam.policy { pick = function(req)\n"
+                                "  local first = req.tag:byte(1)\n"
+                                "  if first == 33 then return nil end\n"
+                                "  return h\nend }\n";
+
+static const char *const swamp = "local h = loam.host { name = 'swamp' }\n"
+                                 "return loam.policy { pick = function(req)\n"
+                                 "  while req.tag:byte(1) == 63 do end\n"
+                                 "  return h\nend }\n";
+
+static char event_words[LM_ERROR_SIZE];
+static loam_event_kind event_kind;
+static int events;
+
+static void note_event(void *ctx, const loam_event *event) {
+  (void)ctx;
+  events++;
+  event_kind = event->kind;
+  snprintf(event_words, sizeof event_words, "%s", event->message);
+  loam_site_get("made.in.a.callback"); /* no lock is held */
+}
+
+static void a_late_tag_that_is_refused_gets_the_default_alone(void **state) {
+  (void)state;
+  assert_int_equal(load(trap), LOAM_OK);
+  assert_int_equal(info().tags_refused, 0);
+  loam_on_event(note_event, NULL);
+  assert_string_equal(picked("!bad.tag", 1), "default");
+  loam_on_event(NULL, NULL);
+  assert_int_equal(event_kind, LOAM_EVENT_TAG_REFUSED);
+  assert_non_null(strstr(event_words, "!bad.tag"));
+  assert_int_equal(info().tags_refused, 1);
+  assert_string_equal(picked("good.tag", 1), "trap");
+  assert_string_equal(picked("!bad.tag", 1), "default");
+  assert_int_equal(info().tags_refused, 1);
+  assert_int_equal(load(ALL_OF("healed")), LOAM_OK);
+  assert_string_equal(picked("!bad.tag", 1), "healed");
+  assert_int_equal(info().tags_refused, 0);
+}
+
+static void late_tags_stop_being_tried_when_many_are_too_slow(void **state) {
+  (void)state;
+  char tag[32];
+  assert_int_equal(load(swamp), LOAM_OK);
+  for (int i = 0; i < 30; i++) {
+    snprintf(tag, sizeof tag, "?slow.%d", i);
+    assert_string_equal(picked(tag, 1), "default");
+  }
+  assert_int_equal(info().tags_refused, 30);
+  assert_non_null(strstr(loam_error(), "not tried"));
+  assert_int_equal(load(ALL_OF("healed")), LOAM_OK);
+}
+
+static void events_tell_what_went_live_and_what_was_refused(void **state) {
+  (void)state;
+  loam_on_event(note_event, NULL);
+  assert_int_equal(load(ALL_OF("told")), LOAM_OK);
+  assert_int_equal(event_kind, LOAM_EVENT_POLICY_LIVE);
+  assert_int_equal(load("return 1\n"), LOAM_EPOLICY);
+  assert_int_equal(event_kind, LOAM_EVENT_POLICY_REFUSED);
+  assert_string_equal(event_words, loam_error());
+  loam_on_event(NULL, NULL);
+}
+
+/* ---- files */
+
+static void a_file_is_loaded_by_its_absolute_path(void **state) {
+  (void)state;
+  char before[4096];
+  assert_non_null(getcwd(before, sizeof before));
+  save_text(ALL_OF("filed"));
+  assert_int_equal(chdir(folder), 0);
+  assert_int_equal(lm_policy_load_file("policy.lua", false), LOAM_OK);
+  assert_int_equal(chdir(before), 0);
+  assert_string_equal(info().path, file);
+}
+
+static void refused_file(const char *path, loam_status expected, const char *says) {
+  uint64_t before = info().generation;
+  assert_int_equal(lm_policy_load_file(path, false), expected);
+  if (!strstr(loam_error(), says)) fail_msg("expected \"%s\" in: %s", says, loam_error());
+  if (!strstr(loam_error(), path)) fail_msg("no path in: %s", loam_error());
+  assert_string_equal(info().last_error, loam_error());
+  assert_int_equal(info().generation, before);
+}
+
+static void what_is_no_file_is_refused_in_words(void **state) {
+  (void)state;
+  refused_file("/nonexistent/policy.lua", LOAM_EIO, "No such file");
+  refused_file(folder, LOAM_EIO, "is a directory");
+  refused_file("/dev/null", LOAM_EIO, "not a regular file");
+  unlink(file);
+  assert_int_equal(mkfifo(file, 0600), 0);
+  refused_file(file, LOAM_EIO, "not a regular file");
+  unlink(file);
+}
+
+/* Root reads every file, so the child becomes nobody. */
+static int load_as_nobody(void *argument) {
+  (void)argument;
+  if (geteuid() == 0 && setuid(65534)) return 1;
+  uint64_t before = info().generation;
+  if (lm_policy_load_file(file, false) != LOAM_EIO) return 2;
+  if (!strstr(loam_error(), "Permission denied")) return 3;
+  return info().generation == before ? 0 : 4;
+}
+
+static void an_unreadable_file_is_refused_in_words(void **state) {
+  (void)state;
+  save_text(ALL_OF("hidden"));
+  chmod(file, 0);
+  assert_int_equal(run_in_child(load_as_nobody, NULL), 0);
+  unlink(file);
+}
+
+static void empty_and_cut_off_files_are_refused(void **state) {
+  (void)state;
+  const char *text = ALL_OF("cut");
+  save("", 0);
+  refused_file(file, LOAM_EPOLICY, "empty");
+  for (size_t n = 1; n < strlen(text); n += 7) {
+    save(text, n);
+    refused_file(file, LOAM_EPOLICY, "");
+  }
+  save(text, strlen(text) - 1);
+  refused_file(file, LOAM_EPOLICY, "newline");
+}
+
+static void a_file_of_more_than_a_megabyte_is_refused(void **state) {
+  (void)state;
+  char *text = malloc(LM_MIB + 1);
+  memset(text, '\n', LM_MIB + 1);
+  save(text, LM_MIB + 1);
+  refused_file(file, LOAM_EIO, "at most");
+  free(text);
+}
+
+static void an_unchanged_file_is_left_alone(void **state) {
+  (void)state;
+  save_text(ALL_OF("steady"));
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  struct loam_policy_info before = info();
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(info().generation, before.generation);
+  assert_int_equal(info().loads, before.loads);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(info().generation, before.generation + 1);
+}
+
+static void a_refused_file_is_told_once_and_forgotten_when_mended(void **state) {
+  (void)state;
+  save_text(ALL_OF("mended"));
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  uint64_t generation = info().generation;
+  save_text("return 1\n");
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_EPOLICY);
+  uint64_t refused = info().refused;
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(info().refused, refused);
+  unlink(file);
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_EIO);
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  save_text(ALL_OF("mended"));
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(info().generation, generation);
+  assert_int_equal(info().last, LOAM_OK);
+  assert_string_equal(info().last_error, "");
+}
+
+/* ---- fork */
+
+static int load_in_child(void *argument) {
+  (void)argument;
+  void *p = loam_malloc(loam_site_get("child.tag"), 100);
+  if (!p) return 1;
+  loam_free(p);
+  if (load(ALL_OF("child"))) return 2;
+  return strcmp(picked("child.tag", 1), "child") ? 3 : 0;
+}
+
+static _Atomic bool is_over;
+
+static void *load_until_over(void *unused) {
+  (void)unused;
+  while (!atomic_load(&is_over)) load(swamp);
+  return NULL;
+}
+
+static void a_child_forked_during_a_load_can_allocate_and_load(void **state) {
+  (void)state;
+  atomic_store(&is_over, false);
+  pthread_t loader = start_thread(load_until_over, NULL);
+  for (int i = 0; i < (SANITIZED ? 15 : 50); i++)
+    assert_int_equal(run_in_child(load_in_child, NULL), 0);
+  atomic_store(&is_over, true);
+  pthread_join(loader, NULL);
+}
+
+/* What a load holds is locked before what it takes under that: a place of memory, when strategies
+ * come and go. */
+static void *load_new_strategies(void *unused) {
+  static const char *const names[] = { "come", "gone" };
+  (void)unused;
+  for (int i = 0; !atomic_load(&is_over); i++) {
+    char text[200];
+    snprintf(text, sizeof text,
+             "local h = loam.host { name = '%s' }\n"
+             "return loam.policy { pick = function(req) return h end }\n",
+             names[i % 2]);
+    load(text);
+    loam_free(loam_malloc(NULL, 100));
+  }
+  return NULL;
+}
+
+static int end_at_once(void *unused) {
+  (void)unused;
+  return 0;
+}
+
+static void a_fork_and_a_load_do_not_wait_for_each_other(void **state) {
+  (void)state;
+  atomic_store(&is_over, false);
+  pthread_t loader = start_thread(load_new_strategies, NULL);
+  alarm(2 * PATIENCE_S);
+  for (int i = 0; i < (SANITIZED ? 50 : 300); i++)
+    assert_int_equal(run_in_child(end_at_once, NULL), 0);
+  alarm(0);
+  atomic_store(&is_over, true);
+  pthread_join(loader, NULL);
+}
+
+/* ---- refusals of the system */
+
+static void attempt_load(bool refused) {
+  uint64_t before = info().generation;
+  loam_status status = load(swamp);
+  if (!refused) assert_int_equal(status, LOAM_OK);
+  assert_int_equal(info().generation, before + (status == LOAM_OK));
+  assert_non_null(picked("busy", 10));
+}
+
+static void a_load_fails_cleanly_when_the_system_refuses(void **state) {
+  (void)state;
+  refuse_each(attempt_load);
+  assert_int_equal(load(ALL_OF("after")), LOAM_OK);
+}
+
+/* ---- a text whose tests were run already */
+
+static int load_vetted(void *text) {
+  char hash[24];
+  snprintf(hash, sizeof hash, "%016llx",
+           (unsigned long long)lm_policy_file_hash(text, strlen(text)));
+  setenv("LOAM_VETTED", hash, 1);
+  if (load(text) != LOAM_OK) return 1;
+  return load(text) == LOAM_EPOLICY ? 0 : 2;
+}
+
+static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
+  (void)state;
+  const char *text = "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                     "return loam.policy { pick = function(req) return a end,\n"
+                     "  tests = { { tag = 'x', size = 1, expect = b } } }\n";
+  assert_int_equal(run_in_child(load_vetted, (void *)text), 0);
+}
+
+/* LOAM_VETTED as `loam run` sets it for `text`, with the plan of `other`. */
+static void set_carried(const char *other, const char *text) {
+  static char carried[LM_PLAN_TEXT_SIZE], vetted[LM_POLICY_VETTED];
+  lm_script_limits limits = { .max_leaves = 1000, .step_ms = 1000, .step_bytes = 4 * LM_MIB };
+  if (lm_script_check("p.lua", other, strlen(other), &limits, carried) != LOAM_OK) return;
+  snprintf(vetted, sizeof vetted, "%016llx:%s",
+           (unsigned long long)lm_policy_file_hash(text, strlen(text)), carried);
+  setenv("LOAM_VETTED", vetted, 1);
+}
+
+/* Another text's plan tells that it was taken. */
+static int load_carried(void *arg) {
+  (void)arg;
+  const char *text = ALL_OF("of.text");
+  set_carried(ALL_OF("carried"), text);
+  if (load(text) != LOAM_OK || strcmp(picked("any", 10), "carried")) return 1;
+  if (strcmp(info().name, "carried") || info().plans != 1) return 2;
+  if (load(text) != LOAM_OK || strcmp(picked("any", 10), "of.text")) return 3;
+  return info().generation == 2 ? 0 : 4;
+}
+
+static int load_damaged(void *arg) {
+  (void)arg;
+  const char *text = ALL_OF("of.text");
+  set_carried(ALL_OF("carried"), text);
+  char *vetted = getenv("LOAM_VETTED");
+  if (!vetted) return 1;
+  vetted[strlen(vetted) - 1] = 0;
+  return load(text) == LOAM_OK && !strcmp(picked("any", 10), "of.text") ? 0 : 2;
+}
+
+static void the_first_load_takes_the_plan_that_was_carried(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(load_carried, NULL), 0);
+  assert_int_equal(run_in_child(load_damaged, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_first_load_takes_the_plan_that_was_carried),  /* before any load */
+    cmocka_unit_test(the_first_load_skips_tests_that_were_run_for_it), /* before any load */
+    cmocka_unit_test(a_load_makes_the_next_generation),
+    cmocka_unit_test(every_known_site_obeys_the_new_policy),
+    cmocka_unit_test(a_tag_seen_later_obeys_the_live_policy),
+    cmocka_unit_test(its_lua_rests_after_some_ticks_and_wakes_for_a_new_tag),
+    cmocka_unit_test(sites_that_a_policy_cannot_tell_apart_share_a_plan),
+    cmocka_unit_test(it_keeps_the_last_good_policy),
+    cmocka_unit_test(a_failing_test_refuses_the_policy),
+    cmocka_unit_test(a_policy_that_fails_for_one_known_tag_is_refused),
+    cmocka_unit_test(an_old_plan_stays_until_nobody_reads_it),
+    cmocka_unit_test(a_late_tag_that_is_refused_gets_the_default_alone),
+    cmocka_unit_test(late_tags_stop_being_tried_when_many_are_too_slow),
+    cmocka_unit_test(events_tell_what_went_live_and_what_was_refused),
+    cmocka_unit_test(a_file_is_loaded_by_its_absolute_path),
+    cmocka_unit_test(what_is_no_file_is_refused_in_words),
+    cmocka_unit_test(an_unreadable_file_is_refused_in_words),
+    cmocka_unit_test(empty_and_cut_off_files_are_refused),
+    cmocka_unit_test(a_file_of_more_than_a_megabyte_is_refused),
+    cmocka_unit_test(an_unchanged_file_is_left_alone),
+    cmocka_unit_test(a_refused_file_is_told_once_and_forgotten_when_mended),
+    cmocka_unit_test(a_child_forked_during_a_load_can_allocate_and_load),
+    cmocka_unit_test(a_fork_and_a_load_do_not_wait_for_each_other),
+    cmocka_unit_test(a_load_fails_cleanly_when_the_system_refuses),
+  };
+  setenv("LOAM_CONTROL", "0", 1);
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
