@@ -1,21 +1,31 @@
-# embed.cmake - makes LOAM_EMBEDDED, a C file that holds every Lua module of the library, compiled.
+# embed.cmake - compiles the Lua modules into two C files. LOAM_EMBEDDED holds what loading and
+# inspecting a policy needs: every product has it. LOAM_EMBEDDED_COMMAND holds what only the `loam`
+# command runs: no library has it.
 set(embed ${LUAJIT} ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
 set(LOAM_EMBED_DIR ${PROJECT_BINARY_DIR}/embed)
-set(modules "") # NAME=FILE
-set(inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
 
-# lua/loam/cli/run.lua is loam.cli.run.
+# Of each of the two sets: NAME=FILE of every module, and the files that its C file depends on.
+set(library_modules "")
+set(library_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
+set(command_modules "")
+set(command_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
+
+# lua/loam/command/units.lua is the module loam.command.units.
 file(GLOB_RECURSE files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lua/*.lua)
 foreach(file ${files})
   file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/lua ${file})
   string(REGEX REPLACE "\\.lua$" "" name ${name})
   string(REPLACE "/" "." name ${name})
-  list(APPEND modules ${name}=${file})
-  list(APPEND inputs ${file})
+  set(owner library)
+  if(name MATCHES "^loam\\.command(\\.|$)")
+    set(owner command)
+  endif()
+  list(APPEND ${owner}_modules ${name}=${file})
+  list(APPEND ${owner}_inputs ${file})
 endforeach()
 
-# What two headers declare, as modules that return the text, for ffi.cdef: plan.h for the compiler
-# of policies, loam.h for bindings/luajit alone.
+# Turns a header into the Lua module loam.NAME, which returns its declarations for ffi.cdef. The
+# caller gets the path of that module in `output`.
 function(add_declarations name header)
   set(text ${LOAM_EMBED_DIR}/${name}.i)
   set(output ${LOAM_EMBED_DIR}/loam/${name}.lua)
@@ -25,15 +35,18 @@ function(add_declarations name header)
     COMMAND ${embed} text ${output} ${text}
     DEPENDS ${header} ${PROJECT_SOURCE_DIR}/cmake/embed.lua
     COMMENT "Declarations of ${header}" VERBATIM)
-  set(modules ${modules} loam.${name}=${output} PARENT_SCOPE)
-  set(inputs ${inputs} ${output} PARENT_SCOPE)
+  set(output ${output} PARENT_SCOPE)
 endfunction()
+# The declarations of loam.h are installed with bindings/luajit and embedded nowhere. They are an
+# input of LOAM_EMBEDDED so that building the core makes them.
 add_declarations(cdef ${PROJECT_SOURCE_DIR}/core/include/loam.h)
-list(POP_BACK modules)
+list(APPEND library_inputs ${output})
 add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan/plan.h)
+list(APPEND library_modules loam.plan_cdef=${output})
+list(APPEND library_inputs ${output})
 
-# jit.vmdef names the opcodes of one exact LuaJIT, so it is taken from the one that compiles here;
-# of what it has, that alone.
+# jit.vmdef names the opcodes of one exact LuaJIT, so the build takes it from the LuaJIT that
+# compiles the modules. Only its opcodes are embedded.
 execute_process(COMMAND ${LUAJIT} -e
   "io.write((assert(package.searchpath('jit.vmdef', package.path))))"
   OUTPUT_VARIABLE vmdef RESULT_VARIABLE failed)
@@ -46,11 +59,16 @@ add_custom_command(OUTPUT ${opcodes}
   COMMAND ${embed} opcodes ${opcodes}
   DEPENDS ${vmdef} ${PROJECT_SOURCE_DIR}/cmake/embed.lua
   COMMENT "Opcodes of LuaJIT" VERBATIM)
-list(APPEND modules jit.vmdef=${opcodes})
-list(APPEND inputs ${opcodes})
+list(APPEND library_modules jit.vmdef=${opcodes})
+list(APPEND library_inputs ${opcodes})
 
 set(LOAM_EMBEDDED ${LOAM_EMBED_DIR}/embedded.c)
 add_custom_command(OUTPUT ${LOAM_EMBEDDED}
-  COMMAND ${embed} modules ${LOAM_EMBEDDED} ${modules}
-  DEPENDS ${inputs}
-  COMMENT "Compiling lua/" VERBATIM)
+  COMMAND ${embed} modules ${LOAM_EMBEDDED} lm_embedded_modules ${library_modules}
+  DEPENDS ${library_inputs}
+  COMMENT "Compiling the Lua of the library" VERBATIM)
+set(LOAM_EMBEDDED_COMMAND ${LOAM_EMBED_DIR}/embedded_command.c)
+add_custom_command(OUTPUT ${LOAM_EMBEDDED_COMMAND}
+  COMMAND ${embed} modules ${LOAM_EMBEDDED_COMMAND} lm_command_modules ${command_modules}
+  DEPENDS ${command_inputs}
+  COMMENT "Compiling the Lua of the command" VERBATIM)

@@ -1,8 +1,9 @@
 -- embed.lua - turns files into what the build can compile.
 --
---   embed.lua modules OUT NAME=FILE...   Lua modules to C: bytecode with its debug information
---   embed.lua text OUT FILE              any text to a Lua module that returns it
---   embed.lua opcodes OUT                jit.vmdef, as far as scan.lua reads it
+--   embed.lua modules OUT TABLE NAME=FILE...   compiles Lua modules, with their debug information,
+--                                              into the C array TABLE of lm_embedded
+--   embed.lua text OUT FILE                    makes a Lua module that returns the text of a file
+--   embed.lua opcodes OUT                      makes the part of jit.vmdef that scan.lua reads
 
 local function read(path)
   local file = assert(io.open(path, "rb"))
@@ -17,7 +18,7 @@ local function write(path, text)
   assert(file:close())
 end
 
--- A C initialiser of these bytes, in decimal, which is the shortest.
+-- A C initialiser of these bytes, in decimal: the shortest way to write most of them.
 local function bytes_of(data)
   local lines = {}
   for i = 1, #data, 24 do
@@ -26,20 +27,21 @@ local function bytes_of(data)
   return table.concat(lines, ",\n")
 end
 
-local function modules(output, ...)
+local function modules(output, name_of_table, ...)
   local arrays, entries = {}, {}
   for i, pair in ipairs { ... } do
     local name, path = pair:match("^([^=]+)=(.+)$")
-    -- Messages and tracebacks show the module's name: the path is of the machine that built it.
+    -- Messages and tracebacks show the module's name. A path would be one of the machine that built
+    -- it.
     local chunk = assert(loadstring(read(path), "=" .. name))
     local code = string.dump(chunk, false)
     arrays[i] = ("LM_EMBEDDED_BYTES\nstatic const unsigned char module_%d[] = {\n%s\n};\n")
       :format(i, bytes_of(code))
     entries[i] = ('  { "%s", module_%d, sizeof module_%d },\n'):format(name, i, i)
   end
-  write(output, '/* embedded.c - the Lua modules of the library; made by cmake/embed.lua. */\n'
+  write(output, "/* " .. output:match("[^/]*$") .. " - Lua modules; made by cmake/embed.lua. */\n"
     .. '#include "os/embed.h"\n\n' .. table.concat(arrays) .. "\n"
-    .. "const lm_embedded lm_embedded_modules[] = {\n" .. table.concat(entries)
+    .. "const lm_embedded " .. name_of_table .. "[] = {\n" .. table.concat(entries)
     .. "  { 0, 0, 0 }\n};\n")
 end
 
@@ -54,7 +56,7 @@ end
 local verbs = { modules = modules, text = text, opcodes = opcodes }
 local verb = verbs[arg[1]]
 if not verb then
-  io.stderr:write("usage: embed.lua modules OUT NAME=FILE... | text OUT FILE | opcodes OUT\n")
+  io.stderr:write("usage: embed.lua modules OUT TABLE NAME=FILE... | text OUT FILE | opcodes OUT\n")
   os.exit(2)
 end
 verb(unpack(arg, 2))

@@ -1,11 +1,12 @@
--- gpu-shared.lua: one GPU for several models, none of which may crowd out the others.
+-- gpu-shared.lua: one GPU for several models; no model can take the memory of the others.
 --
--- Each model's tensors come from a strategy with a limit. What goes past it, and what comes while
--- the device has less than 2 GiB free, is managed memory: slower, never refused. Buffers that only
--- the device reads are write-combined. Without a GPU, all of it is memory of the host.
+-- The tensors of each model come from a strategy with a limit. Memory over the limit is managed
+-- memory, and so are large tensors while a device has less than 2 GiB free: managed memory is
+-- slower, but no request is refused. Buffers that only the device reads are write-combined. Without
+-- a GPU, all memory is ordinary memory of the host.
 --
--- Costs: a strategy with a limit keeps an exact count of its bytes; what is free on the device is
--- read ten times a second by a thread of its own.
+-- Costs: a strategy with a limit keeps an exact count of its bytes. A thread reads the free memory
+-- of the device ten times a second.
 
 local GiB = loam.GiB
 
@@ -15,7 +16,7 @@ local search  = loam.device { name = "search", limit = 8 * GiB }:or_else(spill)
 local ranking = loam.device { name = "ranking", limit = 24 * GiB }:or_else(spill)
 local feed    = loam.pinned { name = "feed", mapped = true, write_combined = true }:or_else(host)
 
--- Whether any device is short of memory.
+-- Returns true if some device is short of memory.
 local function is_tight()
   for _, n in ipairs(loam.devices()) do
     if loam.device(n).free < 2 * GiB then return true end

@@ -1,15 +1,17 @@
--- gpu-training.lua: weights on the device, activations too large for it in managed memory.
+-- gpu-training.lua: weights on the device, and activations that are too large for it in managed
+-- memory.
 --
--- Weights and optimizer state stay in device memory, in loam's own pool. Activations of more than
--- 1 GiB are managed: they may outgrow the device, and move there page by page as they are used.
--- Staging buffers are pinned, on the NUMA node that the device is on (that is what `numa` left out
--- means), so that copies run at the full speed of the bus. Everything else is ordinary memory.
+-- Weights and optimizer state stay in device memory, in loam's own pool. Activations of more than 1
+-- GiB are managed memory: they may be larger than the device, and move to it page by page when they
+-- are used. Staging buffers are pinned, so that copies run at the full speed of the bus. Without
+-- `numa`, pinned memory is on the NUMA node of the device. All other memory is ordinary.
 --
--- Every chain ends in memory of the host: on a machine without a GPU all of it is served there, and
--- the same program runs. Where there is one, loam_malloc passes members of devices over.
+-- Every chain ends in ordinary memory of the host, so that the program also runs on a machine
+-- without a GPU. On a machine with a GPU, loam_malloc passes over members of a chain that are
+-- device memory.
 --
--- Costs: a managed block that does not fit is slower to use than one of the device; pinned memory
--- is not swapped out, so there is a limit on it.
+-- Costs: a managed block that does not fit on the device is slower than device memory. Pinned
+-- memory is never swapped out, so it has a limit.
 
 local GiB = loam.GiB
 

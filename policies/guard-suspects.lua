@@ -1,12 +1,13 @@
--- guard-suspects.lua: guard pages around the blocks of code that is suspected of overflows.
+-- guard-suspects.lua: guard pages around the blocks of code that may overflow them.
 --
--- Every block of a suspect tag stands alone against an inaccessible page, and stays inaccessible
--- for a while once freed: an overflow or a use after free stops the program at the instruction
--- that does it, and a line says whose block it was. Of everything else one block in a thousand is
--- guarded, cheap enough for production. To narrow a hunt, edit `suspects` while the program runs.
+-- Each block of a suspect tag ends at a page that cannot be accessed, and after its free the block
+-- cannot be accessed for a while. An overflow or a use after free stops the program at the
+-- instruction, and a message says whose block it was. Of all other blocks one in a thousand is
+-- guarded, which is cheap enough for production. To narrow the search, edit `suspects` while the
+-- program runs.
 --
--- Costs: at least two pages and a few system calls for each guarded block. Keep it to tags
--- whose live blocks are thousands, not millions (the kernel's vm.max_map_count is 65,530).
+-- Costs: at least two pages and a few system calls for each guarded block. Use it for tags with
+-- thousands of live blocks, not millions (the kernel's vm.max_map_count is 65,530).
 
 local KiB = loam.KiB
 

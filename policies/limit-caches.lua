@@ -1,11 +1,12 @@
--- limit-caches.lua: caches may not eat the machine; what they ask beyond their share fails.
+-- limit-caches.lua: a limit for caches; a request over the limit fails.
 --
--- Blocks of the tags under "cache" come from a strategy of 512 MiB; what goes past that comes from
--- an overflow of 64 MiB; then the request is denied (NULL), which a cache takes as "evict first".
--- Scratch memory has a limit too, but falls back to ordinary memory: slower, never refused.
+-- Blocks of tags under "cache" come from a strategy with a limit of 512 MiB, and over that from
+-- another one with 64 MiB. After that the request is denied: it gets NULL, which a cache takes as a
+-- sign to evict. Scratch memory has a limit as well, but over it the memory is ordinary, so that no
+-- request fails.
 --
--- Costs: strategies with a limit keep an exact count of their bytes, an atomic addition for each
--- block made and freed. Tags without a limit pay nothing.
+-- Costs: a strategy with a limit keeps an exact count of its bytes: one atomic addition for each
+-- block allocated and for each block freed. Tags without a limit cost nothing.
 
 local MiB = loam.MiB
 

@@ -1,12 +1,12 @@
--- low-latency.lua: memory that never faults, for the threads that must not wait.
+-- low-latency.lua: memory without page faults, for threads that must not wait.
 --
--- Blocks under "hot" come from memory that is touched when it is taken from the system and locked
--- there, on the node of the thread that asks. Under memory pressure on that node (less than 1 GiB
--- free) large blocks that are not hot go wherever there is room, so that hot ones stay near.
+-- Memory for tags under "hot" is touched and locked when loam takes it from the system, on the node
+-- of the thread that allocates. While node 0 has less than 1 GiB free, large blocks of other tags
+-- are spread over all nodes, so that node 0 keeps room for hot blocks.
 --
--- Costs: locked memory counts against `ulimit -l` (without the right to it, hot blocks fall back
--- to ordinary memory; `loam stats` counts that). A plan that asks for a node's free memory looks
--- at it, at most 100 ms old, for each request of 1 MiB or more.
+-- Costs: locked memory counts against `ulimit -l`. Where locking is refused, hot blocks fall back
+-- to ordinary memory, and `loam stats` counts them. For each request of 1 MiB or more loam reads
+-- the free memory of the node, a figure that is at most 100 ms old.
 
 local MiB, GiB = loam.MiB, loam.GiB
 

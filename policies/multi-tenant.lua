@@ -1,11 +1,12 @@
--- multi-tenant.lua: each tenant its own memory and its own limit; nobody takes the neighbour's.
+-- multi-tenant.lua: memory and a limit for each tenant, so that no tenant takes another one's
+-- share.
 --
--- The host tags what it does for a tenant "tenant.NAME.…". A tenant's blocks come from a strategy
--- of its own, so its pages hold nobody else's data, `loam stats` shows its bytes in a row, and
--- its limit is kept exactly. Tenants not listed share one small allowance. A new tenant is a line
--- in `limits`, added while the host runs.
+-- The host tags its work for a tenant "tenant.NAME.…". The blocks of a tenant come from a strategy
+-- of its own: its pages hold no data of others, `loam stats` shows its bytes in a row, and its
+-- limit is exact. All tenants that are not listed share one small limit. To add a tenant, add a
+-- line to `limits` while the host runs.
 --
--- Costs: one pool for each tenant that allocates, and the count that a limit keeps.
+-- Costs: one pool for each tenant that allocates, and the count that a limit needs.
 
 local MiB, GiB = loam.MiB, loam.GiB
 

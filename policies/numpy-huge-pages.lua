@@ -1,11 +1,11 @@
 -- numpy-huge-pages.lua: NumPy's large arrays on transparent huge pages, aligned for SIMD.
 --
--- For numerical Python under `loam run`: first touch of a large array takes one fault per 2 MiB
--- instead of one per 4 KiB, and random reads miss the TLB less. Arrays are told by the module that
--- allocates them; BLAS keeps its packing buffers apart.
+-- This policy is for numerical Python under `loam run`. The first touch of a large array takes one
+-- page fault for 2 MiB in place of one for 4 KiB, and random reads miss the TLB less often. The
+-- policy recognises arrays, and the packing buffers of BLAS, by the module that allocates them.
 --
--- Costs: up to 2 MiB of resident memory more for each array of 4 MiB or above; needs
--- /sys/kernel/mm/transparent_hugepage/enabled to be `madvise` or `always`.
+-- Costs: up to 2 MiB more resident memory for each array of 4 MiB or more. It needs `madvise` or
+-- `always` in /sys/kernel/mm/transparent_hugepage/enabled.
 
 local MiB = loam.MiB
 

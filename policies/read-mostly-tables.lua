@@ -1,11 +1,11 @@
 -- read-mostly-tables.lua: tables that every thread reads, spread over all NUMA nodes.
 --
--- For lookup tables, indexes and model weights that are written once and read from every socket:
--- interleaving gives each reader the same mean distance and uses the bandwidth of all nodes.
--- Everything else stays where it is first touched.
+-- This policy is for lookup tables, indexes and model weights that are written once and read from
+-- every socket. Interleaving gives each reader the same mean distance, and uses the bandwidth of
+-- all nodes. All other memory stays on the node where it is first touched.
 --
--- Costs: a single-threaded reader on one node sees remote latency for (nodes - 1) / nodes of its
--- reads. On a machine of one node it changes nothing.
+-- Costs: a single thread that reads from one node has remote latency for (nodes - 1) / nodes of its
+-- reads. On a machine with one node the policy changes nothing.
 
 local MiB = loam.MiB
 

@@ -1,12 +1,13 @@
 -- shared-frames.lua: pictures and messages that other processes open without a copy.
 --
--- For a capture process and its viewers, a parser and its workers: what goes across is in shared
--- memory, each block on pages of its own, and a handle of it (loam_share_get) goes to the others.
--- Everything else stays private. Over the limit, or where no shared memory can be had, a request
--- gets private memory all the same: loam_share_get then says so, and the program may copy.
+-- This policy is for a capture process and its viewers, or a parser and its workers. Blocks for
+-- other processes are in shared memory, each on pages of its own; the program sends a handle of the
+-- block (loam_share_get) to the other process. All other memory stays private. Over the limit, or
+-- where the machine has no shared memory, the request gets private memory; loam_share_get then
+-- fails, and the program may copy the data.
 --
--- Costs: a block takes whole pages of memory and 64 KiB of addresses, however small it is, so small
--- ones are not shared; freed blocks stay in memory while a viewer has them open.
+-- Costs: a shared block takes whole pages of memory and 64 KiB of addresses, so small blocks are
+-- not shared. A freed block stays in memory while a viewer has it open.
 
 local KiB, MiB = loam.KiB, loam.MiB
 

@@ -1,13 +1,14 @@
--- spill-to-disk.lua: tables larger than memory, in a file that nobody sees.
+-- spill-to-disk.lua: tables that may be larger than memory, in a file without a name.
 --
--- For sorts, joins and caches that may outgrow the machine: large blocks of the tags below `spill`
--- are in memory as long as 4 GiB suffice, and beyond in a file without a name, of which the kernel
--- keeps in memory what is used. A full disk is known when a block is asked for: that one is private
--- memory again then, and if there is none of that, NULL.
+-- This policy is for sorts, joins and caches that may need more memory than the machine has. Large
+-- blocks of tags under "spill" are in memory until the tag has 4 GiB live. After that they are in a
+-- file, of which the kernel keeps the used parts in memory. loam takes the room on the disk when it
+-- allocates: if the disk is full, the block is ordinary memory, and if there is none left, the
+-- request gets NULL.
 --
--- Costs: a touch of what is not in memory waits for the disk; each block takes its room on the disk
--- at once. The folder has to be on a disk: `loam check` refuses one that is in memory (tmpfs), and
--- `loam doctor` tells of /var/tmp.
+-- Costs: an access to data that is not in memory waits for the disk. Each block takes its room on
+-- the disk when it is allocated. `dir` has to be on a disk: `loam check` refuses a folder in memory
+-- (tmpfs), and `loam doctor` shows whether /var/tmp can be used.
 
 local MiB, GiB = loam.MiB, loam.GiB
 

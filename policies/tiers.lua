@@ -1,16 +1,17 @@
 -- tiers.lua: fast memory until it is 80% full, then the nodes without CPUs (CXL, for example).
 --
--- For machines whose slow memory is a node of its own. A large block goes to the fast nodes while
--- they have a fifth free; then to the slow ones while those have some, or anywhere. Nothing fails
--- for want of fast memory. With apply = "live" a reload moves what lives by the same rule, so the
--- fast nodes are left a fifth free; `loam demote PID --tag cache` makes room by hand.
+-- This policy is for machines whose slow memory is a NUMA node of its own. A large block goes to
+-- the fast nodes while a fifth of their memory is free, and after that to the slow nodes while
+-- these have room. If the chosen nodes are full, the other nodes serve, so that no request fails.
+-- With apply = "live" a reload also moves live memory by this rule, which leaves a fifth of the
+-- fast nodes free; `loam demote PID --tag cache` makes room on command.
 --
--- Costs: for requests from 64 KiB on some 7 ns, with up to three fast nodes (with more of them 30
--- to 80); free memory is at most 100 ms old, so a program that allocates tens of GiB a second may
--- fill more than it says.
+-- Costs: about 7 ns for each request of 64 KiB or more on a machine with up to three fast nodes,
+-- and 30 to 80 ns with more. Figures of free memory are at most 100 ms old: a program that
+-- allocates tens of GiB a second may use more than they allow.
 
 local MiB = loam.MiB
-local SPARE = 0.2 -- of each fast node, left free
+local SPARE = 0.2 -- the part of the fast nodes' memory that stays free
 
 local fast_nodes, slow_nodes, total = {}, {}, 0
 for _, n in ipairs(loam.nodes()) do
@@ -26,13 +27,13 @@ local slow = loam.host { name = "slow", numa = slow_nodes, huge = "thp" }
 
 return loam.policy {
   name = "tiers",
-  apply = "new", -- "live": what lives moves as well
+  apply = "new", -- write "live" to move live memory as well at each reload
   pick = function(req)
     if req.size < 64 * loam.KiB then return small end
     local free = 0
     for _, n in ipairs(fast_nodes) do free = free + loam.node(n).free end
-    if free - req.size > SPARE * total then return fast:or_else(slow, small) end
-    return slow:or_else(fast, small)
+    if free - req.size > SPARE * total then return fast:or_else(slow):or_else(small) end
+    return slow:or_else(fast):or_else(small)
   end,
   tests = {
     { tag = "row", size = 100, expect = small },

@@ -1,4 +1,4 @@
-/* command.c - the `loam` command: an ordinary Lua state runs lua/loam/cli. */
+/* command.c - the `loam` command: an ordinary Lua state runs lua/loam/command. */
 #include "cli/command.h"
 
 #include <string.h>
@@ -28,10 +28,10 @@ static int with_traceback(lua_State *L) {
   return 1;
 }
 
-/* require("loam.cli").main{ [0] = "loam", "check", ... } */
+/* require("loam.command").main{ [0] = "loam", "check", ... } */
 static void push_main(lua_State *L, const arguments *a) {
   lua_getfield(L, LUA_GLOBALSINDEX, "require");
-  lua_pushstring(L, "loam.cli");
+  lua_pushstring(L, "loam.command");
   lua_call(L, 1, 1);
   lua_getfield(L, -1, "main");
   lua_createtable(L, a->argc, 1);
@@ -54,7 +54,7 @@ static int run_main(lua_State *L) {
   int handler = lua_gettop(L);
   lua_gc(L, LUA_GCSTOP, 0); /* what is loaded here stays */
   open_libraries(L);
-  lm_core_module_embed(L);
+  lm_core_module_embed(L, lm_command_modules);
   lm_native_open(L);
   push_main(L, a);
   lua_gc(L, LUA_GCSETPAUSE, GC_PAUSE);

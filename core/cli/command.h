@@ -1,4 +1,4 @@
-/* command.h - the command line: an ordinary Lua state runs lua/loam/cli. */
+/* command.h - the command line: an ordinary Lua state runs lua/loam/command. */
 #ifndef LM_COMMAND_H
 #define LM_COMMAND_H
 

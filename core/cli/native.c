@@ -1,7 +1,8 @@
 /* native.c - what the command line asks of C: functions of loam.h, and of the operating system.
  *
  * Not through LuaJIT's FFI, which would read all of loam.h at each start of the command. Arguments
- * are those of lua/loam/cli: their types are not checked. What can fail returns nil and words. */
+ * are those of lua/loam/command: their types are not checked. What can fail returns nil and
+ * words. */
 #include "cli/native.h"
 
 #include <errno.h>
@@ -201,6 +202,6 @@ void lm_native_open(lua_State *L) {
   lua_setfield(L, -2, "ENOENT");
   lua_pushinteger(L, EACCES);
   lua_setfield(L, -2, "EACCES");
-  lua_setfield(L, -2, "loam.cli.native");
+  lua_setfield(L, -2, "loam.command.native");
   lua_settop(L, -2);
 }

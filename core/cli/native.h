@@ -1,4 +1,4 @@
-/* native.h - what the command line asks of C, as a Lua module: `loam.cli.native`. */
+/* native.h - what the command line asks of C, as a Lua module: `loam.command.native`. */
 #ifndef LM_NATIVE_H
 #define LM_NATIVE_H
 

@@ -1,4 +1,4 @@
-/* embed.h - the Lua modules that the build put into the library. */
+/* embed.h - the Lua modules that the build put into the library and into the command. */
 #ifndef LM_EMBED_H
 #define LM_EMBED_H
 
@@ -16,6 +16,9 @@ typedef struct {
 extern const unsigned char __start_loam_lua[] __attribute__((visibility("hidden")));
 extern const unsigned char __stop_loam_lua[] __attribute__((visibility("hidden")));
 
-extern const lm_embedded lm_embedded_modules[]; /* ends in one with a NULL name */
+/* Two tables, each ended by an entry whose name is NULL. Only the `loam` executable has the second
+ * one, the command's own modules. */
+extern const lm_embedded lm_embedded_modules[];
+extern const lm_embedded lm_command_modules[];
 
 #endif

@@ -1,8 +1,8 @@
 /* plan.h - a compiled policy for one tag; no Lua, no lock, no allocation to run it.
  *
  * A plan is a decision tree whose leaves are chains of strategies. Lua and core meet in one
- * format, the image below: lua/loam/emit.lua writes it, lm_plan_make checks every index in it and
- * copies it. The first part of this file is given to ffi.cdef as it is (LOAM_CDEF). */
+ * format, the image below: lua/loam/compiler/emit.lua writes it, lm_plan_make checks every index in
+ * it and copies it. The first part of this file is given to ffi.cdef as it is (LOAM_CDEF). */
 #ifndef LM_PLAN_H
 #define LM_PLAN_H
 

@@ -459,9 +459,10 @@ static int core_hash(lua_State *L) {
 
 /* ---- modules ---- */
 
+/* A loader of package.loaders. Its upvalue is the table of modules that it searches. */
 static int search_embedded(lua_State *L) {
   const char *name = lua_tolstring(L, 1, NULL);
-  for (const lm_embedded *m = lm_embedded_modules; m->name; m++) {
+  for (const lm_embedded *m = lua_touserdata(L, lua_upvalueindex(1)); m->name; m++) {
     if (!name || strcmp(m->name, name)) continue;
     if (luaL_loadbufferx(L, (const char *)m->data, m->size, m->name, "bt"))
       return luaL_error(L, "module %s: %s", name, lua_tolstring(L, -1, NULL));
@@ -471,15 +472,23 @@ static int search_embedded(lua_State *L) {
   return 1;
 }
 
-void lm_core_module_embed(lua_State *L) {
+/* Sets loader `at` of the list on top of the stack. */
+static void add_loader(lua_State *L, int at, const lm_embedded *modules) {
+  lua_pushlightuserdata(L, (void *)(uintptr_t)modules);
+  lua_pushcclosure(L, search_embedded, 1);
+  lua_rawseti(L, -2, at);
+}
+
+void lm_core_module_embed(lua_State *L, const lm_embedded *others) {
   lua_getfield(L, LUA_GLOBALSINDEX, "package");
   lua_getfield(L, -1, "loaders");
-  lua_createtable(L, 2, 0);
-  lua_pushcclosure(L, search_embedded, 0);
-  lua_rawseti(L, -2, 1);
+  lua_createtable(L, 3, 0);
+  int n = 0;
+  add_loader(L, ++n, lm_embedded_modules);
+  if (others) add_loader(L, ++n, others);
   /* LuaJIT's own: package.preload. It asks the dynamic linker first, which is dear. */
   lua_rawgeti(L, -2, 1);
-  lua_rawseti(L, -2, 2);
+  lua_rawseti(L, -2, ++n);
   lua_setfield(L, -3, "loaders");
   lua_settop(L, -3);
 }
@@ -526,7 +535,7 @@ static void push_core(lua_State *L, const lm_script *script) {
 
 loam_status lm_core_module_open(lua_State *L, void *arg) {
   const lm_script *script = arg;
-  lm_core_module_embed(L);
+  lm_core_module_embed(L, NULL);
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   push_core(L, script);
   lua_setfield(L, -2, "loam.core");

@@ -2,6 +2,7 @@
 #ifndef LM_CORE_MODULE_H
 #define LM_CORE_MODULE_H
 
+#include "os/embed.h"
 #include "script/json.h"
 #include "script/vm.h"
 
@@ -25,8 +26,9 @@ struct lm_script {
 
 /* Puts loam.core and the embedded modules within reach of require(). A vm body: lm_vm_setup. */
 loam_status lm_core_module_open(lua_State *L, void *script);
-/* require() finds the embedded modules; for any Lua state. May raise. */
-void lm_core_module_embed(lua_State *L);
+/* Lets require() of any Lua state find the library's embedded modules, and those of the table
+ * `others` (embed.h); NULL: no others. May raise. */
+void lm_core_module_embed(lua_State *L, const lm_embedded *others);
 void lm_core_module_flush(lm_script *script);
 /* The script's plan of an image, made if it has none such; NULL: it is refused. */
 const lm_plan *lm_core_module_plan(lm_script *script, const void *image, size_t size);

@@ -2,9 +2,9 @@
  * compiles it, tag by tag, into plans.
  *
  * A state has its own capped heap, text-only loading, JIT off, and a budget of instructions and
- * time for each step; the words a policy may use are those of lua/loam/dsl.lua. Whatever happens
- * inside comes out as a loam_status with the error in words. A script is used by one thread at a
- * time: its owner brings the lock.
+ * time for each step; the words a policy may use are those of lua/loam/language/dsl.lua.
+ * Whatever happens inside comes out as a loam_status with the error in words. A script is used by
+ * one thread at a time: its owner brings the lock.
  *
  * Once a policy is live its state is wanted only for tags that are new, so it may rest: the state
  * is closed, and made again from the text when it is asked. The plans stay; what is compiled later

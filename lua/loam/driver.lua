@@ -1,9 +1,20 @@
--- driver - what core calls: opens a policy, gives the plan of a site, vets, answers questions.
+-- driver.lua - what core calls: opens a policy, gives the plan of a site, runs the policy's tests,
+-- answers questions about it.
 --
--- Whatever is wrong with a policy comes back as words, complete and ready to print.
+-- Faults of a policy come back as one message that is complete and ready to print.
+--
+-- The folders of lua/loam, lowest first. A module requires modules of its own folder and of the
+-- folders that its line names (tests/check/lua_layers.lua checks this).
+--
+--   report     diagnostics, their text and place; JSON.
+--   symbolic   a request whose numbers are unknown while a policy is compiled. Uses report.
+--   language   what a policy file may say, and what its functions may call. Uses report, symbolic.
+--   compiler   from `pick` to checked plans. Uses report, symbolic, language.
+--   questions  the answers of loam_policy_inspect. Uses report, symbolic, language, compiler.
+--   command    the `loam` command; the libraries do not hold it. Uses report.
 
-local diag = require("loam.diag")
-local policy = require("loam.policy")
+local diag = require("loam.report.diag")
+local policy = require("loam.compiler.policy")
 
 local driver = {}
 
@@ -15,8 +26,8 @@ local function words(errors)
   return diag.render(errors, file.name, diag.lines(file.text))
 end
 
--- Loads and checks a file, given as its text.
----@return true|nil, string|nil words
+-- Loads and checks a policy, given as the text of its file.
+---@return true|nil, string|nil message
 function driver.open(file_name, text)
   file = { name = file_name, text = text }
   local made, errors = policy.open(file_name, text)
@@ -25,38 +36,38 @@ function driver.open(file_name, text)
   return true
 end
 
----@return string the policy's name, "" if it has none
+---@return string the policy's name; "": it has none
 function driver.name()
   return name
 end
 
----@return string "new" or "live": whether live memory follows a load
+---@return string "new", or "live": a load also moves live memory
 function driver.apply()
   return apply
 end
 
 ---@param where table tag, file, func, module (strings) and line
----@return any plan, boolean|string whether it is every site's; or nil and words
+---@return any plan, boolean|string whether all sites have this plan; or nil and a message
 function driver.plan(where)
   local class = policy.class(where)
   if class.errors then return nil, words(class.errors) end
   return class.plan, class.is_only
 end
 
--- Runs the policy's tests and compiles for every tag that its questions name; invariants are
--- decided with each plan that is made.
----@return true|nil, string|nil words
+-- Runs the policy's tests and compiles for every tag that its questions name. Each compilation also
+-- decides the invariants.
+---@return true|nil, string|nil message
 function driver.vet()
   local errors = policy.vet()
   if #errors == 0 then return true end
   return nil, words(errors)
 end
 
--- Answers a question about a policy that is not made live (loam_policy_inspect). A host never asks
--- here, so the module is not loaded at its start.
----@return true|nil, string|nil words
+-- Answers a question about a policy that does not become live (loam_policy_inspect). Most hosts
+-- never ask, so questions/inspect.lua is loaded only here.
+---@return true|nil, string|nil message
 function driver.inspect(file_name, text, query)
-  return require("loam.inspect").answer(file_name, text, query)
+  return require("loam.questions.inspect").answer(file_name, text, query)
 end
 
 return driver

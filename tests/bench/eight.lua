@@ -16,7 +16,7 @@ return loam.policy {
     if req.size <= 64 * KiB then return middle:or_else(large) end
     if req.size <= 1 * MiB then return large:or_else(middle) end
     if req.size <= 16 * MiB then return large:or_else(small) end
-    if req.size <= 64 * MiB then return large:or_else(small, middle) end
+    if req.size <= 64 * MiB then return large:or_else(small):or_else(middle) end
     return large
   end,
 }

@@ -1,5 +1,5 @@
--- exports.lua - each library gives the world what loam.h declares, and nothing else of ours; the
--- command gives nothing.
+-- exports.lua - each library exports the functions that loam.h declares and nothing else of loam;
+-- the command exports nothing; no library holds code that only the command runs.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 local header = require("_header")
@@ -28,7 +28,8 @@ local function defined(options, product)
   return set
 end
 
--- What others can find in a product. A linker may list names that are hidden as well.
+-- Returns the names that other programs can find in a product. Leaves out hidden names, which some
+-- linkers list as well.
 local function exported(product)
   local set, hidden = defined("-D", product), {}
   for _, line in ipairs(files.lines_of(("readelf --dyn-syms -W %s/%s"):format(build, product))) do
@@ -52,12 +53,22 @@ local function check(product, names, may_be)
   end
 end
 
+-- The command's Lua modules, and the C code that opens them, carry this name as a string.
+local function check_has_no_command(product)
+  if files.read(build .. "/" .. product):find("loam.command", 1, true) then
+    files.complain(product, "holds code of the loam command: cmake/embed.cmake keeps the two apart")
+  end
+end
+
 local function nothing() return false end
 local function internal(name) return name:find("^lm_") ~= nil end
 check("libloam.so", exported("libloam.so"), nothing)
 check("libloam.a", defined("-g", "libloam.a"), internal)
 check("libloam-preload.so", exported("libloam-preload.so"), is_malloc)
+for _, product in ipairs { "libloam.so", "libloam.a", "libloam-preload.so" } do
+  check_has_no_command(product)
+end
 for name in pairs(exported("loam")) do
   if name:find("^loam_") or internal(name) then files.complain("loam", "%s is exported", name) end
 end
-files.finish("three libraries export what loam.h declares, the command nothing")
+files.finish("three libraries export what loam.h declares and hold no code of the command")

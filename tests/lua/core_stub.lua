@@ -1,5 +1,6 @@
--- core_stub - a stand-in in plain Lua for the module `loam.core` that core gives to a policy's
--- state. Its evaluator reads images on its own, by their layout in plan.h, so it checks emit.lua.
+-- core_stub.lua - a stand-in in plain Lua for the module `loam.core`, which core gives to the Lua
+-- state of a policy. It evaluates images by the layout in plan.h, with code of its own, so it
+-- checks emit.lua.
 
 local ffi = require("ffi")
 
@@ -82,7 +83,7 @@ local function check_target(to, from, plan)
   end
 end
 
--- The depth of the stack after each instruction; the end has to leave two.
+-- Checks the depth of the stack after each instruction; two values must be left at the end.
 local function check_code(node, plan)
   assert(node.code + node.code_n <= plan.codes, "code out of range")
   local depth = 0
@@ -201,7 +202,7 @@ function core.decide(plan, req)
   return -at - 1
 end
 
--- ---- the rest
+-- ---- steps and answers
 
 core.steps = {}
 function core.step(what) core.steps[#core.steps + 1] = what end

@@ -1,21 +1,21 @@
--- generate - random policies, whose compiled plans are compared with the policy run as plain Lua.
+-- generate.lua - random policies, whose compiled plans are compared with the policy in plain Lua.
 --
 --   luajit tests/lua/generate.lua --seed 1 --count 5000
 --
--- The plain Lua here is not the sandbox's: the text runs again in an environment of a dozen lines
--- with a request of ordinary numbers and strings, so a fault of loam's own checks shows too. A
--- policy that is refused must be refused for its size (leaves, expression), never for anything
--- else.
+-- The plain Lua here does not use the sandbox: the text runs in an environment of a dozen lines,
+-- with a request of ordinary numbers and strings, so that a fault in loam's checks shows as well. A
+-- policy that is refused must be refused for its size (leaves, expression), never for another
+-- reason.
 
-jit.off() -- as in a policy's state: compiled code takes math.max(x, 0/0) otherwise
+jit.off() -- as in a policy's state: compiled code has another result for math.max(x, 0/0)
 
 local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./"
 package.path = here .. "lua/?.lua;" .. here .. "tests/lua/?.lua;" .. package.path
 package.loaded["loam.core"] = package.loaded["loam.core"] or require("core_stub")
 
 local core = require("loam.core")
-local policy = require("loam.policy")
-local tag = require("loam.tag")
+local policy = require("loam.compiler.policy")
+local tag = require("loam.symbolic.tag")
 
 local generate = {}
 
@@ -166,7 +166,7 @@ local function is_any(tag)
 end
 ]]
 
--- The text of a policy; the same seed gives the same one.
+-- Returns the text of a policy. Equal seeds give equal texts.
 function generate.policy(seed)
   seed_with(seed)
   return HEAD .. "return loam.policy {\n  pick = function(req)\n" .. block(3, "    ")
@@ -235,7 +235,7 @@ local function plain_request(where)
            node = point.node, device = point.device, live = point.live }
 end
 
--- What the compiled plan and plain Lua answer.
+-- Returns the answers of the compiled plan and of plain Lua to one request.
 local function both(class, pick, where)
   local ids = class.leaves[core.decide(class.plan, point) + 1].words:gsub("' or else '",
     ","):gsub("'", "")
@@ -254,7 +254,7 @@ end
 local FAIR = { leaves = true, expression = true }
 
 -- Compiles a policy for `tags` of the tags and compares it at `points` requests each. Returns the
--- number of plans compared, or nil and what is wrong.
+-- number of plans compared, or nil and a message.
 function generate.compare(text, tags, points)
   local made, errors = policy.open("generated.lua", text)
   if not made then return nil, errors[1].class .. ": " .. errors[1].reason end
@@ -282,7 +282,7 @@ function generate.compare(text, tags, points)
   return compared
 end
 
--- ---- by hand
+-- ---- the program
 
 local function option(name, default)
   for i = 1, #arg do

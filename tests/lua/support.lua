@@ -1,10 +1,11 @@
--- support - what the specs of the compiler share: policies from a few lines, their decisions,
--- their refusals.
+-- support.lua - functions for the specs of the compiler: policies from a few lines, their
+-- decisions, their refusals.
 
 jit.off() -- as in a policy's state
 
--- busted answers a second ffi.metatype of the same words with the first's result: our two anonymous
--- structs would be one. Its wrapper holds the real function.
+-- busted wraps ffi.metatype: for a second call with an equal declaration the wrapper returns the
+-- result of the first call, so the two anonymous structs of loam would be one type. The real
+-- function is an upvalue of the wrapper.
 local ffi = require("ffi")
 for i = 1, 3 do
   local name, value = debug.getupvalue(ffi.metatype, i)
@@ -15,9 +16,9 @@ package.loaded["loam.core"] = package.loaded["loam.core"] or require("core_stub"
 
 local core = require("loam.core")
 local driver = require("loam.driver")
-local json = require("loam.json")
-local policy = require("loam.policy")
-local request = require("loam.request")
+local json = require("loam.report.json")
+local policy = require("loam.compiler.policy")
+local request = require("loam.symbolic.request")
 
 local support = {}
 
@@ -29,7 +30,7 @@ local HEAD = "local a = loam.host { name = \"a\" } local b = loam.host { name = 
 -- Runs `body` on a machine with devices.
 function support.with_devices(count, body)
   core.device_count = count
-  local options = require("loam.options")
+  local options = require("loam.language.options")
   options.forget_devices()
   local ok, message = pcall(body)
   core.device_count = 0
@@ -37,7 +38,8 @@ function support.with_devices(count, body)
   if not ok then error(message, 0) end
 end
 
--- A whole file from what stands above pick and in it; `body` begins on line 2.
+-- Makes the text of a file: `above` stands above pick, `body` is the body of pick and begins on
+-- line 2.
 function support.file(body, above, rest)
   return HEAD .. (above or "") .. " return loam.policy { pick = function(req)\n" .. body
     .. "\nend, "
@@ -53,14 +55,14 @@ local function where_of(where)
   return type(where) == "string" and { tag = where } or where or { tag = "" }
 end
 
--- The class of a site under a policy of this body.
+-- Returns the class of a site under a policy with this body.
 function support.class(body, where, above)
   local made, errors = support.open(support.file(body, above))
   if not made then return { errors = errors } end
   return policy.class(where_of(where))
 end
 
--- A request from a size or a table of what differs from the default.
+-- Makes a request from a size, or from a table of the fields that are not as by default.
 function support.point(given)
   local point = request.point(0)
   if type(given) == "number" then given = { size = given } end
@@ -68,7 +70,7 @@ function support.point(given)
   return point
 end
 
--- What the plan of an opened policy answers: names of the chain.
+-- Returns the names of the chain that the plan of the opened policy gives.
 function support.ask(where, given)
   local class = policy.class(where_of(where))
   if class.errors then error(class.errors[1].class .. ": " .. class.errors[1].reason, 0) end
@@ -76,7 +78,7 @@ function support.ask(where, given)
   return (leaf.words:gsub("'", ""):gsub(" or else ", ","))
 end
 
--- The answers of a policy of this body for a list of requests, as one string: "a b a".
+-- Returns the answers of a policy with this body for a list of requests, as one string: "a b a".
 function support.answers(body, requests, where, above)
   local made, errors = support.open(support.file(body, above))
   if not made then error(errors[1].class .. ": " .. errors[1].reason, 0) end
@@ -85,7 +87,7 @@ function support.answers(body, requests, where, above)
   return table.concat(out, " ")
 end
 
--- The answers of a policy of this body for a list of tags.
+-- Returns the answers of a policy with this body for a list of tags, as one string.
 function support.tags(body, tags, above)
   local made, errors = support.open(support.file(body, above))
   if not made then error(errors[1].class .. ": " .. errors[1].reason, 0) end
@@ -94,7 +96,8 @@ function support.tags(body, tags, above)
   return table.concat(out, " ")
 end
 
--- The first diagnostic of a policy of this body, at loading or for the tag.
+-- Returns the first diagnostic of a policy with this body: of its load, of the tag, or of its
+-- tests.
 function support.refusal(body, where, above, rest)
   return support.refused(support.file(body, above, rest), where)
 end
@@ -114,7 +117,7 @@ function support.input(name)
   error("no input " .. name)
 end
 
--- An answer of driver.inspect, decoded: the list of its lines.
+-- Returns the lines of an answer of driver.inspect, decoded.
 function support.inspect(text, query)
   core.written = {}
   local ok, words = driver.inspect("test.lua", text, query)

@@ -1,0 +1,113 @@
+-- command.lua - the `loam` command: finds the verb, reads its options, runs it, returns the exit
+-- status.
+--
+-- Exit status 0: done. 1: refused or failed. 2: wrong arguments. `loam run` returns 2 also when the
+-- policy is refused, and else ends with the status of the command that it runs.
+
+local diag = require("loam.report.diag")
+local arguments = require("loam.command.arguments")
+
+local command = {}
+
+-- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
+local VERBS = {
+  "check", "explain", "plan", "test", "run", "ps", "status", "stats", "reload",
+  "rebalance", "demote", "doctor",
+}
+
+local function is_verb(name)
+  for _, verb in ipairs(VERBS) do
+    if verb == name then return true end
+  end
+  return false
+end
+
+local function load_verb(name)
+  if is_verb(name) then return require("loam.command.verbs." .. name) end
+  local nearest = diag.suggest(name, VERBS)
+  return arguments.misused(("unknown command '%s'%s"):format(arguments.plain(name),
+    nearest and "; did you mean '" .. nearest .. "'?" or ""))
+end
+
+-- ---- help
+
+local function general_help(context)
+  context.write("loam - memory whose kind a policy decides\n\nUsage: loam COMMAND ...\n\n")
+  for _, name in ipairs(VERBS) do
+    context.write(("  %-9s  %s\n"):format(name, load_verb(name).summary))
+  end
+  context.write("\n`loam help COMMAND` explains a command, with an example.\n"
+    .. "`loam --version` prints the version.\n")
+  return 0
+end
+
+local function verb_help(context, name)
+  local verb = load_verb(name)
+  context.write(("loam %s - %s\n\n"):format(name, verb.summary))
+  context.write(("Usage: loam %s %s\n\n"):format(name, verb.usage))
+  context.write(("%s\n\n%s\nExample:\n%s"):format(verb.about, arguments.help(verb), verb.example))
+  return 0
+end
+
+-- ---- the entry
+
+local GENERAL = {}
+
+GENERAL["--help"] = general_help
+GENERAL["-h"] = general_help
+
+GENERAL["--version"] = function(context)
+  context.write("loam " .. context.api.version() .. "\n")
+  return 0
+end
+
+function GENERAL.help(context, args)
+  if not args[2] then return general_help(context) end
+  return verb_help(context, args[2])
+end
+
+local function dispatch(context, args)
+  local name = args[1]
+  if not name then arguments.misused("a command is missing") end
+  if GENERAL[name] then return GENERAL[name](context, args) end
+  if name:sub(1, 1) == "-" then
+    arguments.misused("unknown option '" .. arguments.plain(name) .. "'")
+  end
+  local verb = load_verb(name)
+  local given = arguments.read(verb, { unpack(args, 2) })
+  if given.help then return verb_help(context, name) end
+  return verb.run(context, given)
+end
+
+local function report_misuse(context, args, words)
+  local name = is_verb(args[1]) and args[1]
+  context.warn(("loam%s: %s\nTry `loam %s--help`.\n"):format(name and " " .. name or "", words,
+    name and name .. " " or ""))
+  return 2
+end
+
+-- Handler of xpcall. A table is an error with a message for the user; any other value is a fault of
+-- the command itself, and gets a traceback.
+local function with_trace(value)
+  if type(value) == "table" then return value end
+  return { fault = debug.traceback(tostring(value), 2) }
+end
+
+---@param args string[] args[0] is the program
+---@param context loam.Context|nil nil: the real one; specs pass a context of their own
+---@return integer exit status
+function command.main(args, context)
+  context = context or require("loam.command.context").new()
+  local ok, result = xpcall(function()
+    local status = dispatch(context, args)
+    context.finish()
+    return status
+  end, with_trace)
+  if ok then return result end
+  if result.usage then return report_misuse(context, args, result.words) end
+  if result.silent then return result.status or 1 end
+  context.warn("loam: " .. (result.words or "an error in loam itself: " .. result.fault) .. "\n")
+  return 1
+end
+
+return command

@@ -1,0 +1,199 @@
+-- arguments.lua - reads the arguments of a verb, as the verb's own table describes them.
+--
+-- A verb lists its options as { name, VALUE or nil, meaning, kind =, many =, required = } and its
+-- other arguments as `takes`. Arguments that do not fit are a usage error: a thrown table with
+-- `usage = true` and `words`.
+
+local diag = require("loam.report.diag")
+
+local arguments = {}
+
+local FLAG_HELP = { "help", nil, "shows this help" }
+
+-- ---- failing
+
+-- Raises a usage error with this message.
+---@param words string
+function arguments.misused(words)
+  error({ usage = true, words = words }, 0)
+end
+
+-- Returns an argument as text that is safe to show on a terminal.
+function arguments.plain(text)
+  return require("loam.command.terminal").plain(text)
+end
+
+local function option_names(verb)
+  local names = {}
+  for i, option in ipairs(verb.options) do names[i] = option[1] end
+  names[#names + 1] = "help"
+  return names
+end
+
+local function find(verb, name)
+  if name == "help" then return FLAG_HELP end
+  for _, option in ipairs(verb.options) do
+    if option[1] == name then return option end
+  end
+  local nearest = diag.suggest(name, option_names(verb))
+  return arguments.misused(("unknown option '--%s'%s"):format(name,
+    nearest and "; did you mean '--" .. nearest .. "'?" or ""))
+end
+
+-- ---- values
+
+local KIND = {}
+
+local TAG_MAX = 255     -- bytes of a tag
+local SIZE_MAX = 2 ^ 47 -- bytes of an address space
+local NUMBER_MAX = 2 ^ 31 - 1
+
+function KIND.text(option, value)
+  if value:find("\n", 1, true) then
+    arguments.misused(("--%s: the value must be one line of text"):format(option[1]))
+  end
+  return value
+end
+
+function KIND.tag(option, value)
+  if #value > TAG_MAX then
+    arguments.misused(("--%s: the value has %d bytes; a tag has at most %d"):format(option[1],
+      #value, TAG_MAX))
+  end
+  return KIND.text(option, value)
+end
+
+function KIND.path(option, value)
+  if value == "" then arguments.misused(("--%s: the path is empty"):format(option[1])) end
+  return KIND.text(option, value)
+end
+
+function KIND.size(option, value)
+  local units = require("loam.command.units")
+  local n = units.parse(value)
+  if not n then
+    arguments.misused(("--%s: '%s' is not a size; write 4096, 64KiB, 4MiB or 1.5GiB"):format(
+      option[1], value))
+  elseif n > SIZE_MAX then
+    arguments.misused(("--%s: %s is more than %s, the largest size"):format(option[1], value,
+      units.bytes(SIZE_MAX)))
+  end
+  return n
+end
+
+function KIND.number(option, value)
+  local least, most = option.least or 0, option.most or NUMBER_MAX
+  local n = value:match("^-?%d+$") and #value <= 15 and tonumber(value)
+  if not n or n < least or n > most then
+    arguments.misused(("--%s: '%s' is not a whole number from %d to %d"):format(option[1], value,
+      least, most))
+  end
+  return n
+end
+
+function KIND.power(option, value)
+  local n = KIND.size(option, value)
+  if n < 1 or math.frexp(n) ~= 0.5 then
+    arguments.misused(("--%s: %s is not a power of two; write 64, 4096 or 2MiB"):format(option[1],
+      value))
+  end
+  return n
+end
+
+local function store(given, option, value)
+  local name = option[1]
+  if option.many then
+    given[name] = given[name] or {}
+    table.insert(given[name], value)
+  elseif given[name] ~= nil then
+    arguments.misused(("--%s is given twice"):format(name))
+  else
+    given[name] = value
+  end
+end
+
+-- Reads the option at args[i]. Returns the index of its last word.
+local function read_option(verb, args, i, given)
+  local name, value = args[i]:match("^%-%-([^=]*)=?(.*)$")
+  local has_value = args[i]:find("=", 1, true) ~= nil
+  local option = find(verb, name)
+  if not option[2] then
+    if has_value then arguments.misused(("--%s takes no value"):format(name)) end
+    store(given, option, true)
+    return i
+  end
+  if not has_value then
+    i = i + 1
+    value = args[i]
+      or arguments.misused(("--%s needs a value: --%s %s"):format(name, name, option[2]))
+  end
+  store(given, option, KIND[option.kind or "text"](option, value))
+  return i
+end
+
+-- ---- a verb's arguments
+
+local function check_given(verb, given)
+  local takes = verb.takes or { most = 0 }
+  if given[1] == "" then arguments.misused(takes.name .. " is empty") end
+  if #given < (takes.least or 0) then
+    arguments.misused(("%s is missing"):format(takes.name or "an argument"))
+  end
+  if #given > (takes.most or math.huge) then
+    arguments.misused(("'%s' is one argument too many"):format(given[(takes.most or 0) + 1]))
+  end
+  for _, option in ipairs(verb.options) do
+    if option.required and given[option[1]] == nil then
+      arguments.misused(("--%s %s is missing"):format(option[1], option[2]))
+    end
+  end
+end
+
+-- Reads all arguments of a verb. If the verb runs a command (`takes.rest`), the first argument that
+-- is not an option and everything after it belong to that command.
+---@param args string[]
+---@return table given options by name, other arguments by position
+function arguments.read(verb, args)
+  local given, i, plain = {}, 1, false
+  while i <= #args do
+    local word = args[i]
+    if plain or word == "-" or word:sub(1, 1) ~= "-" then
+      given[#given + 1] = word
+      plain = plain or verb.takes ~= nil and verb.takes.rest == true
+    elseif word == "--" then
+      plain = true
+    elseif word == "-h" then
+      given.help = true
+    elseif word:sub(1, 2) == "--" then
+      i = read_option(verb, args, i, given)
+    else
+      arguments.misused(("unknown option '%s'"):format(word))
+    end
+    i = i + 1
+  end
+  if not given.help then check_given(verb, given) end
+  return given
+end
+
+-- ---- help
+
+local UNITS = [[
+
+A size is a number of bytes, or has a unit. Units count in powers of 1024: 4MiB, 4MB and 4M
+all mean 4,194,304 bytes.
+]]
+
+---@return string lines that explain the options
+function arguments.help(verb)
+  local rows, column, has_size = {}, 0, false
+  for _, option in ipairs(verb.options) do
+    rows[#rows + 1] = { "  --" .. option[1] .. (option[2] and " " .. option[2] or ""), option[3] }
+    has_size = has_size or option.kind == "size" or option.kind == "power"
+  end
+  rows[#rows + 1] = { "  --help", FLAG_HELP[3] }
+  for _, row in ipairs(rows) do column = math.max(column, #row[1]) end
+  for i, row in ipairs(rows) do rows[i] = row[1] .. (" "):rep(column + 2 - #row[1]) .. row[2] end
+  return table.concat(rows, "\n") .. "\n" .. (has_size and UNITS or "")
+end
+
+return arguments

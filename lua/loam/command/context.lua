@@ -1,0 +1,62 @@
+-- context.lua - everything outside the command that a verb uses: the engine, the streams, the
+-- environment. Specs pass verbs a context of canned answers instead.
+
+local context = {}
+
+-- Checks a write. If the reader of a pipe has ended, the command ends without a message, as a
+-- signal would end it.
+local function checked(ok, message)
+  if ok then return end
+  if message and message:find("Broken pipe", 1, true) then error({ silent = true }, 0) end
+  error({ words = "cannot write: " .. (message or "unknown reason") }, 0)
+end
+
+-- Ends the verb with status 1 and a message for the user.
+local function fail(words)
+  error({ words = words }, 0)
+end
+
+-- Makes a function that colours text if `fd` is a terminal. Its first call finds that out.
+local function painter(posix, fd)
+  local paint
+  return function(colour, text)
+    if not paint then
+      local no_colour = posix.getenv("NO_COLOR") or ""
+      local wants_colour = no_colour == "" and posix.getenv("TERM") ~= "dumb"
+      local terminal = require("loam.command.terminal")
+      paint = terminal.painter(wants_colour and posix.is_terminal(fd))
+    end
+    return paint(colour, text)
+  end
+end
+
+---@class loam.Context
+---@field api table loam.h
+---@field posix table
+---@field write fun(text: string) to standard output
+---@field warn fun(text: string) to standard error
+---@field paint fun(colour: string, text: string): string for standard output
+---@field paint_error fun(colour: string, text: string): string for standard error
+---@field fail fun(words: string)
+---@field now fun(): number Unix time
+---@field getenv fun(name: string): string|nil
+---@field finish fun() after the last write
+
+---@return loam.Context
+function context.new()
+  local posix = require("loam.command.posix")
+  return {
+    api = require("loam.command.native"),
+    posix = posix,
+    write = function(text) checked(io.stdout:write(text)) end,
+    warn = function(text) io.stderr:write(text) end,
+    paint = painter(posix, 1),
+    paint_error = painter(posix, 2),
+    fail = fail,
+    now = os.time,
+    getenv = posix.getenv,
+    finish = function() checked(io.stdout:flush()) end,
+  }
+end
+
+return context

@@ -1,0 +1,74 @@
+-- hosts.lua - the running programs of this user that have loam: their list, and questions to one.
+
+local json = require("loam.report.json")
+local arguments = require("loam.command.arguments")
+
+local hosts = {}
+
+hosts.PATIENCE_MS = 2000 -- that a host has to answer
+
+-- Reads a process id from an argument, or raises a usage error.
+---@return integer
+function hosts.pid(text)
+  local pid = text:match("^%d+$") and #text < 10 and tonumber(text)
+  if not pid or pid < 1 then
+    arguments.misused(("'%s' is not a process id; `loam ps` lists them"):format(text))
+  end
+  return pid
+end
+
+-- Sends a request to a host and reads its answer.
+---@return table|nil answer
+---@return string|nil words if there is no answer
+---@return string|nil text of the answer
+function hosts.ask(context, pid, request, patience_ms)
+  local text, words = context.api.ask(pid, request, patience_ms or hosts.PATIENCE_MS)
+  if not text then return nil, words end
+  local answer, message = json.decode(text)
+  if not answer then return nil, ("process %d: its answer is %s"):format(pid, message) end
+  return answer, nil, (text:gsub("\n+$", ""))
+end
+
+---@return integer[] ascending
+function hosts.all(context)
+  local pids, words = context.api.hosts()
+  if not pids then context.fail(words) end
+  table.sort(pids)
+  return pids
+end
+
+local function list(context, pids, name)
+  context.warn(("loam %s: %d programs run under loam; choose one:\n"):format(name, #pids))
+  for _, pid in ipairs(pids) do
+    local answer = hosts.ask(context, pid, "status")
+    context.warn(("  loam %s %d    # %s\n"):format(name, pid, answer and answer.program or "?"))
+  end
+  error({ silent = true, status = 2 }, 0)
+end
+
+-- Returns the process id that `text` holds. Without a text, returns the only host; if there are
+-- several, lists them and ends the command.
+---@param text string|nil
+---@return integer
+function hosts.choose(context, text, name)
+  if text then return hosts.pid(text) end
+  local pids = hosts.all(context)
+  if #pids == 0 then context.fail("no program of yours runs under loam") end
+  if #pids > 1 then list(context, pids, name) end
+  return pids[1]
+end
+
+-- Asks a host for `name` and writes the answer: as JSON with --json, else by `show`.
+function hosts.answer(context, given, name, show)
+  local pid = hosts.choose(context, given[1], name)
+  local answer, words, text = hosts.ask(context, pid, name)
+  if not answer then context.fail(words) end
+  if given.json then
+    context.write(text .. "\n")
+  else
+    show(context, answer)
+  end
+  return 0
+end
+
+return hosts

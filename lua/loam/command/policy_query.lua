@@ -1,0 +1,70 @@
+-- policy_query.lua - questions about a policy, for check, explain, plan and test: the query, its
+-- answer, the errors of a refused policy.
+
+local json = require("loam.report.json")
+local terminal = require("loam.command.terminal")
+
+local policy_query = {}
+
+local QUERY_KEYS = {
+  "tag", "size", "align", "node", "live", "device", "file", "func", "module", "line", "batch",
+}
+
+local function add(lines, key, value)
+  lines[#lines + 1] = key .. " " .. (type(value) == "number" and ("%d"):format(value) or value)
+end
+
+-- Makes the query that loam_policy_inspect reads.
+---@param given table options by name
+function policy_query.text(verb, given)
+  local lines = { "verb " .. verb }
+  for _, key in ipairs(QUERY_KEYS) do
+    local value = given[key]
+    if type(value) == "table" then
+      for _, one in ipairs(value) do add(lines, key, one) end
+    elseif value ~= nil then
+      add(lines, key, value)
+    end
+  end
+  if given.zero then add(lines, "zero", 1) end
+  return table.concat(lines, "\n")
+end
+
+-- Makes the answer about a policy whose file cannot be read, in the form of other refusals.
+local function unread(verb, path, words)
+  return json.encode({
+    verb = verb, policy = path, ok = false,
+    errors = json.array { { file = path, class = "file", reason = words } },
+  }, { "verb", "policy", "ok" })
+end
+
+-- Asks, and returns the answer as text: one JSON object; for a batch, one JSON object a line.
+---@return string
+function policy_query.ask(context, verb, path, given)
+  local text, words, status = context.api.inspect(path, policy_query.text(verb, given))
+  if text then return (text:gsub("\n+$", "")) end
+  if status ~= context.api.EIO then context.fail(words) end
+  local prefix = path .. ": "
+  if words:sub(1, #prefix) == prefix then words = words:sub(#prefix + 1) end
+  return unread(verb, path, words)
+end
+
+---@return table the answer of policy_query.ask, decoded
+function policy_query.read(context, text)
+  local answer, message = json.decode(text)
+  return answer or context.fail("the engine's answer is " .. message)
+end
+
+-- Shows the errors of a refused policy. Returns whether the policy was refused.
+function policy_query.is_refused(context, answer)
+  if answer.ok ~= false or not answer.errors or #answer.errors == 0 then return false end
+  context.warn(terminal.faults(answer.errors, context.paint_error))
+  return true
+end
+
+---@return integer exit status of an answer
+function policy_query.status(answer)
+  return answer.ok == false and 1 or 0
+end
+
+return policy_query

@@ -1,0 +1,43 @@
+-- posix.lua - the functions of the operating system that the command uses.
+
+local native = require("loam.command.native")
+
+local posix = {
+  ENOENT = native.ENOENT,
+  is_terminal = native.is_terminal,
+  is_readable = native.is_readable,
+  process = native.process, -- the id of this process; exec does not change it
+  readlink = native.readlink,
+  getenv = native.getenv, -- not os.getenv, which answers in a set-user-ID program, too
+  setenv = native.setenv,
+  wait = native.wait,
+}
+
+-- Makes a path absolute, without resolving symbolic links: a policy that is a symbolic link is
+-- watched as a link, which may lead elsewhere later.
+---@return string|nil path from the root
+function posix.absolute(path)
+  if path:sub(1, 1) == "/" then return path end
+  local folder = native.folder()
+  return folder and folder .. "/" .. path
+end
+
+-- Returns true if no folder of PATH has the name. execvp reports EACCES for such a name too, if a
+-- folder of PATH may not be searched.
+local function is_nowhere(name)
+  if name:find("/") then return false end
+  for folder in (posix.getenv("PATH") or ""):gmatch("[^:]+") do
+    if native.exists(folder .. "/" .. name) then return false end
+  end
+  return true
+end
+
+-- Replaces this process by the command. Returns only if that fails, with errno and its message.
+---@param command string[]
+function posix.exec(command)
+  local errno, words = native.exec(command)
+  if errno == native.EACCES and is_nowhere(command[1]) then errno = native.ENOENT end
+  return errno, words
+end
+
+return posix

@@ -1,0 +1,93 @@
+-- terminal.lua - output for people: tables, lists, colour on terminals, faults of policies.
+
+local diag = require("loam.report.diag")
+
+local terminal = {}
+
+local CODES = { bold = "1", dim = "2", red = "31", green = "32", yellow = "33", cyan = "36" }
+
+---@param coloured boolean
+---@return fun(colour: string, text: string): string
+function terminal.painter(coloured)
+  if not coloured then return function(_, text) return text end end
+  return function(colour, text) return "\27[" .. CODES[colour] .. "m" .. text .. "\27[0m" end
+end
+
+-- The columns that a text takes on a terminal: continuation bytes of UTF-8 take none.
+local function width(text)
+  return #text:gsub("[\128-\191]", "")
+end
+
+-- Makes text from another program or a file safe to show: one line without control characters.
+function terminal.plain(text)
+  return (text:gsub("[%c\127]", function(c) return ("\\%03d"):format(c:byte()) end))
+end
+
+local function padded(text, columns, right)
+  local space = (" "):rep(columns - width(text))
+  return right and space .. text or text .. space
+end
+
+local function widths(rows)
+  local columns = {}
+  for _, row in ipairs(rows) do
+    for i, cell in ipairs(row) do
+      columns[i] = math.max(columns[i] or 0, width(terminal.plain(cell)))
+    end
+  end
+  return columns
+end
+
+-- Lays out rows of strings, made safe to show. The first row is the heading; `right` has the
+-- columns that are aligned to the right.
+---@param rows string[][]
+---@param right table<integer, boolean>|nil
+---@return string text ending in a newline
+function terminal.table(rows, right, paint)
+  local columns, out = widths(rows), {}
+  for n, row in ipairs(rows) do
+    local cells = {}
+    for i, cell in ipairs(row) do
+      cells[i] = padded(terminal.plain(cell), columns[i], right and right[i])
+    end
+    local line = table.concat(cells, "  "):gsub("%s+$", "")
+    out[n] = n == 1 and paint and paint("bold", line) or line
+  end
+  return table.concat(out, "\n") .. "\n"
+end
+
+-- Lays out pairs of a name and a value, one pair a line.
+---@param pairs_list string[][]
+function terminal.list(pairs_list, paint)
+  local column, out = 0, {}
+  for _, entry in ipairs(pairs_list) do column = math.max(column, width(entry[1])) end
+  for i, entry in ipairs(pairs_list) do
+    local value = entry[2]:gsub("\n", "\n" .. (" "):rep(column + 2))
+    out[i] = paint("bold", padded(entry[1], column)) .. "  " .. value
+  end
+  return table.concat(out, "\n") .. "\n"
+end
+
+local function paint_line(line, paint, colour)
+  local at, class, rest = line:match("^([^ ][^:]*:%d*:?) (%l+): (.*)$")
+  if at then return paint("bold", at) .. " " .. paint(colour, class .. ":") .. " " .. rest end
+  local hint = line:match("^  hint: (.*)$")
+  if hint then return "  " .. paint("cyan", "hint:") .. " " .. hint end
+  local number, source = line:match("^(%s*%d+ | )(.*)$")
+  if number then return paint("dim", number) .. source end
+  return line
+end
+
+-- Lays out the errors of a JSON answer (diag.object) in the form that compilers print.
+---@return string text ending in a newline
+function terminal.faults(errors, paint, colour)
+  local list = {}
+  for i, e in ipairs(errors) do list[i] = diag.new(e) end
+  local out = {}
+  for line in (diag.render(list) .. "\n"):gmatch("(.-)\n") do
+    out[#out + 1] = paint_line(line, paint, colour or "red")
+  end
+  return table.concat(out, "\n") .. "\n"
+end
+
+return terminal

@@ -1,0 +1,72 @@
+-- units.lua - bytes, counts and times as people write and read them.
+
+local units = {}
+
+local KiB, MiB, GiB, TiB = 2 ^ 10, 2 ^ 20, 2 ^ 30, 2 ^ 40
+
+local SUFFIX = {
+  [""] = 1, b = 1, k = KiB, kb = KiB, kib = KiB, m = MiB, mb = MiB, mib = MiB,
+  g = GiB, gb = GiB, gib = GiB, t = TiB, tb = TiB, tib = TiB,
+}
+
+local SIZE_MAX = 2 ^ 53 -- a double cannot hold every greater integer
+
+-- Reads a size such as "4096", "64KiB" or "1.5 G". Every unit counts in powers of 1024: 4K, 4KB and
+-- 4KiB are 4096 bytes.
+---@return number|nil bytes; nil: it is not a size
+function units.parse(text)
+  local digits, suffix = text:match("^%s*(%d+%.?%d*)%s*(%a*)%s*$")
+  local scale = digits and SUFFIX[suffix:lower()]
+  if not scale then return nil end
+  local bytes = tonumber(digits) * scale
+  if bytes ~= math.floor(bytes) or bytes > SIZE_MAX then return nil end
+  return bytes
+end
+
+local SCALES = { { TiB, "TiB" }, { GiB, "GiB" }, { MiB, "MiB" }, { KiB, "KiB" } }
+
+-- Returns a size in words, rounded to about three digits: "4 MiB", "1.5 GiB", "100 B".
+function units.bytes(n)
+  for _, scale in ipairs(SCALES) do
+    if n >= scale[1] then
+      local value = n / scale[1]
+      local text = value < 100 and ("%.1f"):format(value):gsub("%.0$", "") or ("%d"):format(value)
+      return text .. " " .. scale[2]
+    end
+  end
+  return ("%d B"):format(n)
+end
+
+-- Returns a size in words, exactly: "4 MiB", "4194303".
+function units.exact(n)
+  for _, scale in ipairs(SCALES) do
+    if n >= scale[1] and n % scale[1] == 0 then return ("%d %s"):format(n / scale[1], scale[2]) end
+  end
+  return ("%d"):format(n)
+end
+
+-- Returns a count with its digits in groups of three: "1,234,567".
+function units.count(n)
+  local text = ("%d"):format(n)
+  return (text:reverse():gsub("(%d%d%d)", "%1,"):gsub(",$", ""):reverse())
+end
+
+-- Returns a count with its noun: "1 leaf", "3 leaves".
+function units.plural(n, one, many)
+  return units.count(n) .. " " .. (n == 1 and one or many or one .. "s")
+end
+
+local AGES = { { 86400, "day" }, { 3600, "hour" }, { 60, "minute" }, { 1, "second" } }
+
+-- Returns the time since `ns` in words. `ns` is a Unix time in nanoseconds, `now` one in seconds.
+function units.ago(ns, now)
+  local seconds = math.max(0, now - ns / 1e9)
+  for _, age in ipairs(AGES) do
+    if seconds >= age[1] then
+      return units.plural(math.floor(seconds / age[1]), age[2]) .. " ago"
+    end
+  end
+  return "just now"
+end
+
+return units

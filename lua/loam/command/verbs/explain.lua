@@ -1,0 +1,119 @@
+-- explain.lua - shows which memory one request gets, and the lines of the policy that decided.
+
+local describe = require("loam.command.describe")
+local arguments = require("loam.command.arguments")
+local policy_query = require("loam.command.policy_query")
+local terminal = require("loam.command.terminal")
+local units = require("loam.command.units")
+
+local explain = {
+  summary = "shows which memory a request gets, and which lines decided",
+  usage = "POLICY --tag T --size N [--align A] [--zero] [OPTION]... [--json]\n"
+    .. "       loam explain POLICY --batch FILE [OPTION]...\n"
+    .. "       OPTION: --node N, --live N, --device N, --file F, --func F, --module M, --line N",
+  takes = { name = "POLICY", least = 1, most = 1 },
+  about = [=[
+Options that are not given have the values of a plain malloc: alignment 16, not zeroed,
+node 0, no live bytes. Each node has as much free memory as it has on this machine now;
+devices have none. To see decisions with other figures, write tests (`loam test`). A batch
+file has lines of `tag<TAB>size[<TAB>align[<TAB>zero]]`; each is answered by one JSON
+object a line, in the order of the file.]=],
+  options = {
+    { "tag", "T", "the tag of the request", kind = "tag" },
+    { "size", "N", "bytes asked for", kind = "size" },
+    { "align", "A", "alignment asked for, a power of two", kind = "power" },
+    { "zero", nil, "zeroed memory, as calloc asks for" },
+    { "node", "N", "NUMA node of the calling CPU", kind = "number", most = 63 },
+    { "live", "N", "live bytes of the tag", kind = "size" },
+    { "device", "N", "current device; -1: there is none", kind = "number", least = -1, most = 63 },
+    { "file", "F", "source file of the call" },
+    { "func", "F", "function of the call" },
+    { "module", "M", "program or library of the call" },
+    { "line", "N", "line of the call", kind = "number" },
+    { "batch", "FILE", "a file of requests, one a line", kind = "path" },
+    { "json", nil, "the answer as a JSON object" },
+  },
+  example = [[
+  $ loam explain prod.lua --tag tensor.weights --size 8MiB
+  tensor.weights, 8 MiB: tensors, else scratch
+    tensors is host: align 64, huge thp, numa local
+  because
+    prod.lua:10: if req.tag:under("tensor") and req.size >= 4 * MiB then
+        req.tag:under("tensor") was true
+        req.size >= 4194304 was true
+    prod.lua:11: return tensors:or_else(scratch)
+]],
+}
+
+local function read_lines(path)
+  local lines = {}
+  local file = io.open(path)
+  if not file then return lines end
+  for line in file:lines() do lines[#lines + 1] = line end
+  file:close()
+  return lines
+end
+
+local function quoted(path, lines, number)
+  local text = (lines[number] or ""):gsub("^%s+", ""):gsub("%s+$", "")
+  return ("  %s:%d: %s\n"):format(terminal.plain(path), number, terminal.plain(text))
+end
+
+local function show_path(context, path, answer)
+  local lines, last = read_lines(path), nil
+  for _, step in ipairs(answer.path) do
+    if step.line ~= last then
+      context.write(quoted(path, lines, step.line))
+      last = step.line
+    end
+    context.write(("      %s was %s\n"):format(terminal.plain(step.condition),
+      context.paint(step.holds and "green" or "red", tostring(step.holds))))
+  end
+  if answer.line and answer.line ~= last then context.write(quoted(path, lines, answer.line)) end
+end
+
+local function show(context, path, answer)
+  local strategy = answer.strategy
+  context.write(("%s, %s: %s\n"):format(describe.tag(answer.tag), units.exact(answer.size),
+    context.paint("bold", describe.chain(answer.chain or { strategy.name }))))
+  context.write(("  %s is %s\n"):format(terminal.plain(strategy.name), describe.strategy(strategy)))
+  context.write(#answer.path == 0 and "for every request of this tag:\n" or "because\n")
+  show_path(context, path, answer)
+end
+
+local function check_given(context, given)
+  if not given.batch then
+    if not given.tag then arguments.misused("--tag T is missing (or --batch FILE)") end
+    if not given.size then arguments.misused("--size N is missing (or --batch FILE)") end
+    return
+  end
+  for _, name in ipairs { "tag", "size", "align", "zero" } do
+    if given[name] then
+      arguments.misused("--" .. name .. " does not go with --batch: each line of FILE has its own")
+    end
+  end
+  local file, words = io.open(given.batch)
+  if not file then context.fail(words) end
+  file:close()
+end
+
+-- Shows an answer. A batch is answered in JSON, also for lines that are wrong; but if the whole
+-- policy is refused, its errors are shown in words.
+local function show_answer(context, given, text)
+  local answer = policy_query.read(context, text:match("^[^\n]*"))
+  if given.json or given.batch and not answer.policy then
+    context.write(text .. "\n")
+  elseif not policy_query.is_refused(context, answer) then
+    show(context, given[1], answer)
+  end
+end
+
+function explain.run(context, given)
+  check_given(context, given)
+  local text = policy_query.ask(context, "explain", given[1], given)
+  if text ~= "" then show_answer(context, given, text) end
+  -- JSON escapes quotes inside strings, so this can only be a member of an answer.
+  return text:find('"ok":false', 1, true) and 1 or 0
+end
+
+return explain

@@ -1,0 +1,117 @@
+-- run.lua - runs a command with its malloc under a policy.
+--
+-- The preload library does the work. This verb finds the library, checks the policy so that the
+-- errors of a broken one are shown before anything starts, and replaces itself by the command.
+
+local run = {
+  summary = "runs a command with its malloc under a policy",
+  usage = "--policy FILE [--watch] [--lenient] -- COMMAND [ARGUMENT]...",
+  takes = { name = "COMMAND", least = 1, rest = true },
+  about = [[
+The policy decides the allocations of the command and of the programs that it starts, under
+the tag malloc.MODULE, where MODULE is the program or library that allocates. If the policy
+is refused, its errors are shown, nothing is started, and the exit status is 2. As in a
+shell, 126 means that the command could not be run, and 127 that it was not found. Static
+and setuid programs run as if loam were not there.
+
+A wrong free (of memory that is free already, or that was never allocated) ends the program
+with a message, as in the C library. These variables of the environment change what a
+program does; if one has another value, the program says so and uses the default:
+
+  LOAM_BAD_FREE=report   a wrong free shows the message, and the program goes on
+  LOAM_BAD_FREE=ignore   the program goes on without a message
+  LOAM_EVENTS=stderr     shows all events: each policy that becomes live, the first time that
+                         a strategy could not give what it asks for, and others
+  LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
+  options = {
+    { "policy", "FILE", "the policy", kind = "path", required = true },
+    { "watch", nil, "load FILE again whenever it changes while the command runs" },
+    { "lenient", nil, "run with the built-in default if the policy is refused" },
+  },
+  example = [[
+  $ loam run --watch --policy numpy.lua -- python3 train.py
+]],
+}
+
+local LIBRARY = "libloam-preload.so"
+local CANNOT_RUN, NOT_FOUND = 126, 127
+
+-- Folders of the library, from the folder of the `loam` binary: as built, and as installed.
+local PLACES = {
+  ".", "../lib/loam", "../lib64/loam", "../lib/x86_64-linux-gnu/loam",
+  "../lib/aarch64-linux-gnu/loam", "../bindings/preload",
+}
+
+---@return string path
+local function find_library(context)
+  local named = context.getenv("LOAM_PRELOAD")
+  if named and named ~= "" then
+    if context.posix.is_readable(named) then return context.posix.absolute(named) end
+    context.fail("LOAM_PRELOAD names " .. named .. ", which cannot be read")
+  end
+  local program = context.posix.readlink("/proc/self/exe")
+  if not program then
+    context.fail("/proc/self/exe cannot be read; set LOAM_PRELOAD to the path of " .. LIBRARY)
+  end
+  local folder = program:match("^(.*)/")
+  for _, place in ipairs(PLACES) do
+    local path = folder .. "/" .. place .. "/" .. LIBRARY
+    if context.posix.is_readable(path) then return path end
+  end
+  local words = "%s was not found beside %s or in ../lib/loam; set LOAM_PRELOAD to its path"
+  return context.fail(words:format(LIBRARY, program))
+end
+
+-- Checks the policy. A second, longer question gets the errors, only if it is refused: the
+-- command waits for this.
+---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
+local function check(context, path)
+  local vetted = context.api.vet(path)
+  if vetted then return false, vetted end
+  local policy_query = require("loam.command.policy_query")
+  local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
+  return policy_query.is_refused(context, answer), nil
+end
+
+-- Makes LD_PRELOAD. The dynamic linker splits it at spaces and colons, and has no way to quote
+-- them.
+local function preload_list(context, library)
+  if library:find("[ :]") then
+    context.fail(library
+      .. ": the dynamic linker cannot preload from a path with a space or a colon")
+  end
+  local others = context.getenv("LD_PRELOAD")
+  return others and others ~= "" and library .. ":" .. others or library
+end
+
+local function prepare(context, given, vetted)
+  local path = context.posix.absolute(given.policy)
+  if not path then
+    context.fail("the current folder was removed; write --policy as an absolute path")
+  end
+  local set = context.posix.setenv
+  set("LD_PRELOAD", preload_list(context, find_library(context)))
+  set("LOAM_POLICY", path)
+  set("LOAM_WATCH", given.watch and "1" or nil)
+  set("LOAM_LENIENT", given.lenient and "1" or nil)
+  set("LOAM_VETTED", vetted) -- so that programs need not run the policy's tests again as they start
+  -- Only this process ends if its policy is refused (LOAM_RUN holds its id, which exec keeps).
+  -- Programs that the command starts later, perhaps during an edit, must not end because of a
+  -- broken policy.
+  set("LOAM_RUN", tostring(context.posix.process()))
+end
+
+function run.run(context, given)
+  local refused, vetted = check(context, given.policy)
+  if refused then
+    if not given.lenient then return 2 end
+    context.warn("loam: " .. given[1] .. " runs with the built-in default\n")
+  end
+  prepare(context, given, vetted)
+  context.finish()
+  local errno, words = context.posix.exec(given)
+  context.warn(("loam: %s: %s\n"):format(given[1], words))
+  return errno == context.posix.ENOENT and NOT_FOUND or CANNOT_RUN
+end
+
+return run

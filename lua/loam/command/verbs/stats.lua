@@ -1,0 +1,104 @@
+-- stats.lua - shows the memory of a running program, by tag and strategy.
+
+local describe = require("loam.command.describe")
+local hosts = require("loam.command.hosts")
+local terminal = require("loam.command.terminal")
+local units = require("loam.command.units")
+
+local stats = {
+  summary = "shows the memory of a running program by tag and strategy",
+  usage = "[PID] [--json]",
+  takes = { name = "PID", most = 1 },
+  about = [[
+LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far. Below
+the table stand the strategies whose memory is not on the nodes, or not on the huge pages,
+that they ask for, and how the memory of several nodes is shared out: the kernel is asked
+page by page. Without PID, shows the only program of yours that runs under loam; if several
+run, lists them.]],
+  options = { { "json", nil, "the answer as a JSON object" } },
+  example = [[
+  $ loam stats 4242
+  TAG                       STRATEGY      LIVE  BLOCKS     EVER     BLOCKS
+  malloc._multiarray_umath  arrays     1.5 GiB      12  200 GiB      1,532
+  malloc.python3            plain     14.2 MiB  91,230  1.1 GiB  8,112,000
+]],
+}
+
+local RIGHT = { [3] = true, [4] = true, [5] = true, [6] = true }
+
+local function strategy_text(row)
+  if row.kind == "host" or row.kind == row.strategy then return row.strategy end
+  return ("%s (%s)"):format(row.strategy, row.kind)
+end
+
+local TROUBLES = {
+  { "fallbacks", "served by a fallback" },
+  { "denied", "denied by the policy" },
+  { "failed", "failed: there was no memory" },
+}
+
+local function show_totals(context, answer)
+  context.write(("live %s in %s; ever %s in %s; %s held by pools, %s of bookkeeping\n"):format(
+    units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"),
+    units.bytes(answer.total_bytes), units.plural(answer.total_blocks, "block"),
+    units.bytes(answer.region_bytes), units.bytes(answer.metadata_bytes)))
+  for _, trouble in ipairs(TROUBLES) do
+    local n = answer[trouble[1]] or 0
+    if n > 0 then context.write(("%s %s\n"):format(units.plural(n, "request"), trouble[2])) end
+  end
+  if (answer.bad_frees or 0) > 0 then
+    context.write(context.paint("red", units.plural(answer.bad_frees, "bad free")) .. "\n")
+  end
+end
+
+local function nodes_text(got)
+  local out = {}
+  for i, node in ipairs(got.nodes) do
+    out[i] = ("%s on node %d"):format(units.bytes(node.bytes), node.node)
+  end
+  return table.concat(out, ", ")
+end
+
+-- Shows what a strategy asked for and the kernel did not give.
+local function show_got(context, got)
+  local function complain(format, ...)
+    context.write(context.paint("yellow", terminal.plain(got.strategy)) .. ": " ..
+      format:format(...) .. "\n")
+  end
+  if got.failed > 0 then
+    complain("could not serve %s", units.plural(got.failed, "request"))
+  end
+  if got.elsewhere_bytes > 0 then
+    complain("%s of the %s examined are on other nodes than it asks for (%s)",
+      units.bytes(got.elsewhere_bytes), units.bytes(got.checked_bytes), nodes_text(got))
+  elseif #got.nodes > 1 then
+    context.write(("%s: of the %s examined, %s\n"):format(terminal.plain(got.strategy),
+      units.bytes(got.checked_bytes), nodes_text(got)))
+  end
+  if (got.unknown_bytes or 0) > 0 then
+    complain("the kernel does not show on which nodes its memory is (see `loam doctor`)")
+  end
+  if got.huge_bytes < got.huge_asked_bytes then
+    complain("only %s of %s have huge pages", units.bytes(got.huge_bytes),
+      units.bytes(got.huge_asked_bytes))
+  end
+end
+
+local function show(context, answer)
+  local rows = { { "TAG", "STRATEGY", "LIVE", "BLOCKS", "EVER", "BLOCKS" } }
+  for _, row in ipairs(answer.rows) do
+    rows[#rows + 1] = {
+      describe.tag(row.tag), strategy_text(row), units.bytes(row.live_bytes),
+      units.count(row.live_blocks), units.bytes(row.total_bytes), units.count(row.total_blocks),
+    }
+  end
+  context.write(terminal.table(rows, RIGHT, context.paint))
+  show_totals(context, answer)
+  for _, got in ipairs(answer.got or {}) do show_got(context, got) end
+end
+
+function stats.run(context, given)
+  return hosts.answer(context, given, "stats", show)
+end
+
+return stats

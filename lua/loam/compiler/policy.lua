@@ -1,0 +1,215 @@
+-- policy.lua - one loaded policy: read, compiled for each class of sites, tested.
+--
+-- A Lua state has one. Its functions return faults of the policy as diagnostics. An error that they
+-- raise is core's own (the budget, memory) or a fault of loam.
+
+local always = require("loam.compiler.always")
+local budget = require("loam.compiler.budget")
+local site_classes = require("loam.compiler.site_classes")
+local compile = require("loam.compiler.compile")
+local core = require("loam.core")
+local dsl = require("loam.language.dsl")
+local frame = require("loam.report.frame")
+local tag_literals = require("loam.compiler.tag_literals")
+local sandbox = require("loam.language.sandbox")
+local scan = require("loam.compiler.scan")
+local site = require("loam.symbolic.site")
+local source = require("loam.language.source")
+local strategy = require("loam.language.strategy")
+local tests = require("loam.language.tests")
+local trace = require("loam.compiler.trace")
+
+local policy = {}
+
+---@class loam.Policy
+---@field name string
+---@field apply string "new" or "live"
+---@field pick function
+---@field line integer of pick
+---@field invariants loam.Invariant[]
+---@field constants number[] of pick and of the functions and tables that it reaches
+---@field tests table[]
+local current
+
+---@class loam.Class a class of sites, compiled or refused
+---@field plan any
+---@field reads_live boolean
+---@field is_only boolean true: pick asks nothing about a site, so that all sites are of this class
+---@field leaves table[]
+---@field errors loam.Diagnostic[]|nil
+---@field made loam.Compiled|nil kept for questions/inspect.lua
+
+local trie     -- class -> loam.Class
+local named    -- tags that the policy's questions name
+local by_plan  -- plan -> keys of leaves -> leaves
+local keep     -- whether whole trees are kept, for questions/inspect.lua
+
+-- ---- opening
+
+local ran -- the chunk of the file; nil until it is loaded
+
+-- Runs the file again to find the line at which it ends, for an error without a line.
+local function last_line()
+  local _, _, line = trace.follow(function()
+    return sandbox.load(setfenv(ran, sandbox.new(dsl.loam)))
+  end)
+  sandbox.reset()
+  return line
+end
+
+local function run_file(text, env)
+  local chunk, message = load(text, frame.chunk(), "t", env)
+  if not chunk then error(message, 0) end
+  ran = chunk
+  local returned = dsl.policy(sandbox.load(chunk))
+  if not returned then
+    frame.refuse("policy", "the file does not return a policy",
+      "end the file with return loam.policy{…}")
+  end
+  return returned
+end
+
+local function scanned(given, invariants, env)
+  local errors, constants = scan.check(given.pick, env)
+  for _, invariant in ipairs(invariants) do
+    for _, d in ipairs((scan.check(invariant.holds, env))) do errors[#errors + 1] = d end
+  end
+  return errors, constants
+end
+
+local function read(text)
+  source.check(text)
+  local env = sandbox.new(dsl.loam)
+  local given = run_file(text, env)
+  local invariants = always.read(given.always, given.line)
+  sandbox.seal(env, given.pick, given.tests, given.always)
+  local errors, constants = scanned(given, invariants, env)
+  if #errors > 0 then return { errors = errors } end
+  return {
+    name = given.name or "", apply = given.apply,
+    pick = given.pick, invariants = invariants, constants = constants,
+    line = debug.getinfo(given.pick, "S").linedefined, keeps_trees = keep,
+    tests = tests.read(given.tests, text),
+  }
+end
+
+-- Makes the diagnostic of an error that was raised while the file was read.
+local function unread(problem)
+  if frame.is_final(problem) then error(problem, 0) end
+  local d = frame.diagnose(problem)
+  if ran and not d.line then d.line = last_line() end
+  return d
+end
+
+-- Opens a policy from the text of its file. `keep_trees`: see loam.Class, made.
+---@return loam.Policy|nil, loam.Diagnostic[]|nil
+function policy.open(file_name, text, keep_trees)
+  trie, named, by_plan, keep, current = site_classes.new(), tag_literals.new(), {}, keep_trees, nil
+  frame.open(file_name)
+  strategy.reset()
+  trace.reset(core.limits.max_leaves)
+  budget.step("running the file")
+  ran = nil
+  local ok, made = pcall(read, text)
+  sandbox.reset()
+  if not ok then return nil, { unread(made) } end
+  if made.errors then return nil, made.errors end
+  current = made
+  return made
+end
+
+-- ---- compiling
+
+-- Returns one list of leaves for all classes that have equal plans and equal chains. Equal plans
+-- can have different chains, if this machine lacks the devices in which the chains differ.
+local function shared_leaves(made)
+  local lists = by_plan[made.plan] or {}
+  by_plan[made.plan] = lists
+  local keys = {}
+  for i, leaf in ipairs(made.leaves) do keys[i] = leaf.key end
+  local id = table.concat(keys, ";")
+  lists[id] = lists[id] or made.leaves
+  return lists[id]
+end
+
+local function class_of(where)
+  local made, problem = compile.run(current, where)
+  if not made then return { errors = { problem } } end
+  local errors = compile.violated(current, made)
+  return {
+    plan = made.plan, reads_live = made.reads_live, leaves = shared_leaves(made),
+    errors = #errors > 0 and errors or nil, made = keep and made or nil,
+  }
+end
+
+-- Returns the class of a site; compiles it if it is new.
+---@return loam.Class
+function policy.class(where)
+  local class = site_classes.find(trie, where)
+  if class then return class end
+  class = class_of(where)
+  tag_literals.add(named, where.tag, site.asked())
+  class.is_only = #site.asked() == 0
+  site_classes.store(trie, site.asked(), class)
+  return class
+end
+
+-- ---- tests and tags
+
+-- Adds those of `errors` that `list` does not have yet: many classes may have one fault.
+function policy.merge(list, errors)
+  for _, d in ipairs(errors or {}) do
+    local id = tostring(d.line) .. d.class .. d.reason
+    if not list[id] then
+      list[id] = true
+      list[#list + 1] = d
+    end
+  end
+end
+
+-- Runs one of the policy's tests on its plan. Returns the chain, or nil if the plan was refused;
+-- and the class.
+function policy.try(test)
+  local class = policy.class(test.where)
+  if not class.plan then return nil, class end
+  return class.leaves[core.decide(class.plan, test.point) + 1].chain, class
+end
+
+local function failure(test)
+  local chain, class = policy.try(test)
+  if class.errors then return class.errors end
+  if tests.passes(test, chain) then return nil end
+  local story, _, line = compile.tell(current, test.where, test.point)
+  return { tests.failure(test, chain, story, line) }
+end
+
+-- Calls `visit(tag, class)` for each tag that a load always compiles for: the empty tag, the tags
+-- of the tests, and the tags that the policy's questions name. Compiling for a tag may name more
+-- tags.
+function policy.each_tag(visit)
+  local seen = {}
+  local function once(where)
+    if seen[where.tag] then return end
+    seen[where.tag] = true
+    visit(where.tag, policy.class(where))
+  end
+  once { tag = "" }
+  for _, test in ipairs(current.tests) do once(test.where) end
+  local i = 1
+  while named.list[i] do
+    once { tag = named.list[i] }
+    i = i + 1
+  end
+end
+
+-- Runs the tests, and compiles for every tag of policy.each_tag.
+---@return loam.Diagnostic[]
+function policy.vet()
+  budget.step("running the tests")
+  local errors = {}
+  for _, test in ipairs(current.tests) do policy.merge(errors, failure(test)) end
+  policy.each_tag(function(_, class) policy.merge(errors, class.errors) end)
+  return errors
+end
+
+return policy

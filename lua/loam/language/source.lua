@@ -1,0 +1,108 @@
+-- source.lua - the text of a policy: checks before it runs, and the lines of its tests.
+
+local frame = require("loam.report.frame")
+
+local source = {}
+
+local byte, find, sub = string.byte, string.find, string.sub
+
+local ESC = 27 -- first byte of compiled Lua
+
+-- Refuses a text that cannot be a whole Lua file. An empty file, or one that was cut off, can be
+-- valid Lua; a last line without a newline may be half written.
+function source.check(text)
+  if find(text, "^%s*$") then
+    frame.refuse("file", "the file is empty", "end the file with return loam.policy{…}")
+  end
+  if byte(text, 1) == ESC then
+    frame.refuse("file", "the file is compiled Lua, not text", "load the Lua source")
+  end
+  local _, lines = string.gsub(sub(text, 1, (find(text, "\0", 1, true) or 1) - 1), "\n", "")
+  if find(text, "\0", 1, true) then
+    frame.refuse("file", "the file is not text: it has a zero byte", nil, lines + 1)
+  end
+  if byte(text, -1) ~= 10 then
+    frame.refuse("file", "the last line has no newline: the file may be cut off",
+      "end the last line with a newline")
+  end
+end
+
+-- ---- the lines of the tests
+
+local function long_end(text, at)
+  local level = string.match(text, "^%[(=*)%[", at)
+  if not level then return nil end
+  local _, last = find(text, "]" .. level .. "]", at, true)
+  return last or #text
+end
+
+local function quoted_end(text, at)
+  local quote = sub(text, at, at)
+  local i = at + 1
+  while i <= #text do
+    local c = sub(text, i, i)
+    if c == "\\" then
+      i = i + 1
+    elseif c == quote or c == "\n" then
+      return i
+    end
+    i = i + 1
+  end
+  return #text
+end
+
+---@return integer|nil the last byte of the comment or string that begins at `at`; nil: none does
+local function skipped(text, at)
+  if sub(text, at, at + 1) == "--" then
+    return long_end(text, at + 2) or (find(text, "\n", at, true) or #text + 1) - 1
+  end
+  local c = sub(text, at, at)
+  if c == "\"" or c == "'" then return quoted_end(text, at) end
+  return c == "[" and long_end(text, at) or nil
+end
+
+-- Iterates over the words and other characters of a text, with their lines. Leaves out comments,
+-- strings and white space.
+local function tokens(text)
+  local at, line = 1, 1
+  local function pass(to)
+    local _, n = string.gsub(sub(text, at, to), "\n", "")
+    at, line = to + 1, line + n
+  end
+  return function()
+    while at <= #text do
+      local last = skipped(text, at)
+      if last then
+        pass(last)
+      else
+        local word = string.match(text, "^[%w_]+", at) or sub(text, at, at)
+        local start = line
+        pass(at + #word - 1)
+        if not find(word, "^%s$") then return word, start end
+      end
+    end
+  end
+end
+
+local OPEN = { ["{"] = 1, ["("] = 1, ["}"] = -1, [")"] = -1 }
+
+-- Finds the lines on which the entries of `tests = { {…}, {…} }` begin. Entries that the policy
+-- makes in another way are not found.
+---@return table lines by number of the test, and `start`: the line of `tests`
+function source.test_lines(text)
+  local lines, depth, before, last = {}, nil, nil, nil
+  for word, line in tokens(text) do
+    if not depth then
+      if word == "{" and last == "=" and before == "tests" then depth = 1 end
+      if word == "tests" then lines.start = line end
+      before, last = last, word
+    else
+      if word == "{" and depth == 1 then lines[#lines + 1] = line end
+      depth = depth + (OPEN[word] or 0)
+      if depth == 0 then return lines end
+    end
+  end
+  return lines
+end
+
+return source

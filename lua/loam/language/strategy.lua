@@ -1,0 +1,261 @@
+-- strategy.lua - strategies as a policy holds them: results of constructors, and `or_else` chains.
+--
+-- A chain is a list of members that are tried in order; a single strategy is a chain of one member.
+-- Equal descriptions are one object, so that `==` and table keys compare descriptions. Core learns
+-- of a member, and gives it its id, when the first plan that uses it is emitted.
+
+local core = require("loam.core")
+local frame = require("loam.report.frame")
+local options = require("loam.language.options")
+local sandbox = require("loam.language.sandbox")
+
+local strategy = {}
+
+local MAX_CHAIN = 16 -- core's LM_CHAIN_MAX
+
+local members   -- description -> chain of that one member
+local chains    -- chain -> { members, joined }
+local by_list   -- numbers of members, joined -> chain
+local declared  -- all members, in order of declaration
+
+-- Forgets all strategies, before another policy is opened.
+function strategy.reset()
+  members, chains, by_list, declared = {}, {}, {}, {}
+end
+
+strategy.reset()
+
+local methods = {}
+
+local metatable = {
+  __index = function(_, field)
+    if methods[field] then return methods[field] end
+    return frame.refuse_word("field", "a strategy has no field '" .. tostring(field) .. "'", field,
+      { "or_else" })
+  end,
+  __newindex = function()
+    return frame.refuse("write", "a strategy cannot be changed",
+      "give its options to the constructor")
+  end,
+}
+
+local function new_chain(list)
+  local chain = setmetatable({}, metatable)
+  chains[chain] = { members = list, joined = {} }
+  return chain
+end
+
+---@return table|nil members of a chain; nil if `chain` is not a strategy
+function strategy.members(chain)
+  local found = chains[chain]
+  return found and found.members
+end
+
+function methods.or_else(a, b, ...)
+  local first, second = chains[a], chains[b]
+  if not first then frame.refuse("type", "or_else is a method", "write a:or_else(b)") end
+  if not second then
+    frame.refuse("type", "or_else takes a strategy, not " .. type(b), "write a:or_else(b)")
+  end
+  if select("#", ...) > 0 then
+    frame.refuse("type", "or_else takes one strategy", "write a:or_else(b):or_else(c)")
+  end
+  local joined = first.joined[b]
+  if joined then return joined end
+  local list = {}
+  for _, member in ipairs(first.members) do list[#list + 1] = member end
+  for _, member in ipairs(second.members) do list[#list + 1] = member end
+  if #list > MAX_CHAIN then
+    frame.refuse("option",
+      "a chain of " .. #list .. " strategies: at most " .. MAX_CHAIN .. " can be tried")
+  end
+  joined = strategy.chain(list)
+  first.joined[b] = joined
+  return joined
+end
+
+-- Returns the chain of a list of members. Equal lists have one chain.
+function strategy.chain(list)
+  local numbers = {}
+  for i, member in ipairs(list) do numbers[i] = member.number end
+  local id = table.concat(numbers, ",")
+  by_list[id] = by_list[id] or new_chain(list)
+  return by_list[id]
+end
+
+-- ---- members
+
+local function list_text(list) return "{" .. table.concat(list, ",") .. "}" end
+
+local function numa_text(numa)
+  if numa.mode == "bind" then return #numa.nodes == 1 and numa.nodes[1] or list_text(numa.nodes) end
+  if numa.mode == "prefer" then return "{prefer=" .. numa.nodes[1] .. "}" end
+  if numa.mode ~= "weighted" then return numa.mode end
+  local parts = {}
+  for i, n in ipairs(numa.nodes) do parts[i] = "[" .. n .. "]=" .. numa.weights[n] end
+  return "{weights=" .. list_text(parts) .. "}"
+end
+
+-- The options as text, in a fixed order. Two strategies with equal text and name are one strategy.
+local function words(values)
+  local parts = {}
+  for _, option in ipairs(options.order()) do
+    local value = values[option]
+    if value ~= nil and option ~= "name" then
+      if option == "numa" then value = numa_text(value) end
+      if option == "limit" then value = string.format("%d", value) end
+      parts[#parts + 1] = option .. "=" .. tostring(value)
+    end
+  end
+  return table.concat(parts, ",")
+end
+
+local function default_name(kind, described)
+  return string.sub(described == "" and kind or kind .. "(" .. described .. ")", 1, 63)
+end
+
+local SUPPLY = { cache = 1, chunks = 2, driver = 3, none = 4 } -- core's lm_device_pool_kind
+
+-- Returns a device as core numbers it. With `current` = 0, as for `id`, "current" is 0 and device N
+-- is N + 1. With `current` = 1, as for `prefer`, 0 means that none is given, "current" is 1 and
+-- device N is N + 2.
+local function device_number(id, current)
+  if id == nil then return nil end
+  return id == "current" and current or id + current + 1
+end
+
+local function description(kind, values, handler)
+  return {
+    kind = kind, name = values.name, align = values.align or 0, limit = values.limit or 0,
+    numa = values.numa, huge = values.huge or "default", zero = values.zero or false,
+    prefault = values.prefault or false, lock = values.lock or false, guard = values.guard or 0,
+    handler = handler, dir = values.dir, mapped = values.mapped, portable = values.portable,
+    write_combined = values.write_combined, supply = SUPPLY[values.pool],
+    device = device_number(values.id, 0), prefer = device_number(values.prefer, 1),
+  }
+end
+
+-- Declares a strategy of `kind`. `given` is the policy's table of options.
+function strategy.declare(kind, given, handler)
+  local values, reason = options.check(kind, given)
+  local described = words(values)
+  values.name = values.name or default_name(handler and "handler:" .. handler or kind, described)
+  local id = kind .. "\0" .. (handler or "") .. "\0" .. values.name .. "\0" .. described
+  if not members[id] then
+    if handler and not core.handler(handler) then
+      reason = "the host has registered no handler \"" .. handler .. "\""
+    end
+    local member = {
+      number = #declared + 1, name = values.name, kind = kind, values = values, given = given,
+      handler = handler, line = frame.line(), reason = reason,
+      description = description(kind, values, handler),
+    }
+    declared[member.number] = member
+    members[id] = strategy.chain { member }
+  end
+  return members[id]
+end
+
+---@return table[] every member that the policy has declared so far
+function strategy.declared() return declared end
+
+-- On a machine without a device, members of these kinds leave their chains: no device appears while
+-- the process lives. Other members stay, because the machine may be able to serve them later.
+local NEEDS_DEVICE = { pinned = true, device = true, managed = true }
+
+-- Returns the members of a chain that core tries. Refuses a chain whose last member this machine
+-- cannot serve.
+function strategy.served(chain)
+  local list = chains[chain]
+  if list.served then return list.served end
+  local last = list.members[#list.members]
+  if last.reason then
+    frame.refuse("machine", "strategy '" .. last.name .. "': " .. last.reason,
+      "give the strategy a fallback: :or_else(other)", last.line)
+  end
+  local served = {}
+  for _, member in ipairs(list.members) do
+    if not (NEEDS_DEVICE[member.kind] and member.reason) then served[#served + 1] = member end
+  end
+  list.served = served
+  return served
+end
+
+---@return integer core's id of a member
+function strategy.id(member)
+  if not member.id then
+    local id, message = core.strategy(member.description)
+    if not id then
+      frame.refuse("machine", "strategy '" .. member.name .. "': " .. message, nil, member.line)
+    end
+    member.id = id
+  end
+  return member.id
+end
+
+-- ---- strategies as invariants and reports show them
+
+local FIELDS = {
+  "kind", "name", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "limit", "mapped",
+  "portable", "write_combined", "id", "pool", "prefer", "handler",
+}
+
+local IS_FIELD = {}
+for _, field in ipairs(FIELDS) do IS_FIELD[field] = true end
+
+local function copy(value)
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for k, v in next, value do out[k] = copy(v) end
+  return sandbox.guarded(out)
+end
+
+-- The fields of `got` in an invariant: the options that the policy gave; others are nil.
+local function declared_fields(member)
+  local fields = { kind = member.kind, name = member.name, handler = member.handler }
+  for _, option in ipairs(options.order()) do
+    if option ~= "name" then
+      local value = rawget(member.given, option)
+      if value ~= nil then fields[option] = copy(value) end
+    end
+  end
+  return fields
+end
+
+---@return table `got` of an invariant
+function strategy.view(member)
+  if not member.view then
+    local fields = declared_fields(member)
+    member.view = setmetatable({}, {
+      __index = function(_, field)
+        if not IS_FIELD[field] then
+          frame.refuse_word("field", "got has no field '" .. tostring(field) .. "'", field, FIELDS)
+        end
+        return fields[field]
+      end,
+      __newindex = function() return frame.refuse("write", "got cannot be changed") end,
+    })
+  end
+  return member.view
+end
+
+---@return table a copy of the options that the policy gave, for a report
+function strategy.report(member)
+  local function bare(value)
+    if type(value) ~= "table" then return value end
+    local out, count = {}, 0
+    for _ in next, value do count = count + 1 end
+    for k, v in next, value do out[count == #value and k or tostring(k)] = bare(v) end
+    return out
+  end
+  return bare(declared_fields(member))
+end
+
+---@return string[] names of a chain's members
+function strategy.names(chain)
+  local names = {}
+  for i, member in ipairs(chains[chain].members) do names[i] = member.name end
+  return names
+end
+
+return strategy

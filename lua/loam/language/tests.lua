@@ -1,0 +1,160 @@
+-- tests.lua - the tests of a policy: requests, and the strategy that each of them expects.
+
+local diag = require("loam.report.diag")
+local frame = require("loam.report.frame")
+local options = require("loam.language.options")
+local request = require("loam.symbolic.request")
+local source = require("loam.language.source")
+local strategy = require("loam.language.strategy")
+
+local tests = {}
+
+local STRINGS = { tag = true, file = true, func = true, module = true }
+local MAX_TAG = 255 -- bytes
+local RANGES = { -- least, most, the most in words
+  size = { 0, 2 ^ 47, "2^47" }, align = { 1, 2 ^ 47, "2^47" }, live = { 0, 2 ^ 52, "2^52" },
+  node = { 0, 63, "63" }, device = { -1, 63, "63" }, line = { 0, 2 ^ 31 - 1, "2^31 - 1" },
+}
+local KEYS = {
+  "tag", "size", "expect", "align", "zero", "node", "live", "device", "file", "func", "module",
+  "line", "node_free", "device_free",
+}
+
+local text  -- of the policy
+local lines -- of its tests (source.test_lines); found when the first message needs one
+
+local function line_of(n)
+  lines = lines or source.test_lines(text)
+  return n and lines[n] or lines.start
+end
+
+---@return integer|nil the line on which the test begins; nil if it was not found
+function tests.line(test) return line_of(test.n) end
+
+local function refuse(test, reason, suggestion)
+  return frame.refuse("test", "test " .. test.n .. ": " .. reason, suggestion, tests.line(test))
+end
+
+local function free_bytes(test, key, value)
+  local out = {}
+  for n, bytes in next, value do
+    if type(n) ~= "number" or type(bytes) ~= "number" or bytes < 0 then
+      refuse(test, key .. ": must be a table with a number of bytes for each node or device",
+        "write " .. key .. " = {[0] = 2 * loam.GiB}")
+    end
+    out[n] = bytes
+  end
+  return out
+end
+
+local function wrong(test, key, value, possible)
+  return refuse(test, key .. " = " .. options.show(value) .. ": must be " .. possible)
+end
+
+local function number(test, key, value)
+  local range = RANGES[key]
+  local is_whole = type(value) == "number" and value == math.floor(value)
+  if not is_whole or value < range[1] or value > range[2] then
+    wrong(test, key, value, "a whole number from " .. range[1] .. " to " .. range[3])
+  end
+  if key == "align" and math.frexp(value) ~= 0.5 then wrong(test, key, value, "a power of two") end
+  return value
+end
+
+local function string_of(test, key, value)
+  if type(value) ~= "string" then wrong(test, key, value, "a string") end
+  if string.find(value, "\0", 1, true) then wrong(test, key, value, "text without a zero byte") end
+  if key == "tag" and #value > MAX_TAG then
+    wrong(test, key, value, "at most " .. MAX_TAG .. " bytes")
+  end
+  return value
+end
+
+local function field(test, key, value)
+  if STRINGS[key] then
+    test.where[key] = string_of(test, key, value)
+  elseif key == "line" then
+    test.where.line = number(test, key, value)
+  elseif RANGES[key] then
+    test.point[key] = number(test, key, value)
+  elseif key == "zero" then
+    if type(value) ~= "boolean" then wrong(test, key, value, "true or false") end
+    test.point.zero = value
+  elseif key == "expect" then
+    if not strategy.members(value) then
+      refuse(test, "expect = " .. options.show(value) .. ": must be a strategy",
+        "write the name of a strategy's local variable, without quotes: expect = scratch")
+    end
+    test.expect = value
+  elseif (key == "node_free" or key == "device_free") and type(value) == "table" then
+    test.point[key] = free_bytes(test, key, value)
+  else
+    local word = tostring(key)
+    local nearest = diag.suggest(word, KEYS)
+    refuse(test, "there is no field '" .. word .. "'",
+      nearest and "did you mean '" .. nearest .. "'?" or "possible: " .. table.concat(KEYS, ", "))
+  end
+end
+
+local function read_one(n, given)
+  local test = { n = n, where = { tag = "" }, point = request.point(0) }
+  if type(given) ~= "table" then
+    refuse(test, "it is a " .. type(given) .. ", not a table",
+      "write { size = 100, expect = scratch }")
+  end
+  for key, value in next, given do field(test, key, value) end
+  if rawget(given, "size") == nil then refuse(test, "it has no size", "write size = 100") end
+  if not test.expect then
+    refuse(test, "it has no expect, or expect is nil", "write expect = scratch")
+  end
+  return test
+end
+
+-- Checks the list `tests` of the policy whose file has this text.
+---@return table[] tests, each { n, where, point, expect }
+function tests.read(given, policy_text)
+  local list, count = {}, 0
+  text, lines = policy_text, nil
+  for _ in next, given do count = count + 1 end
+  for n = 1, count do
+    local entry = rawget(given, n)
+    if entry == nil then
+      frame.refuse("test", "tests is not a list without gaps", "write tests = { {…}, {…} }",
+        line_of(nil))
+    end
+    list[n] = read_one(n, entry)
+  end
+  return list
+end
+
+---@return string the request of the test, in words
+function tests.words(test)
+  return "tag '" .. test.where.tag .. "', " .. request.words(test.point)
+end
+
+local function chain_words(chain)
+  return "'" .. table.concat(strategy.names(chain), "' or else '") .. "'"
+end
+
+tests.chain_words = chain_words
+
+-- If `expect` is a single strategy, the first member of the chain has to be it; if `expect` is a
+-- chain, the whole chain has to be equal.
+---@return boolean whether the test passes with `chain`
+function tests.passes(test, chain)
+  if test.expect == chain then return true end
+  local wanted, found = strategy.members(test.expect), strategy.members(chain)
+  return #wanted == 1 and wanted[1] == found[1]
+end
+
+---@return loam.Diagnostic of a test that got `chain` by the conditions in `story`
+function tests.failure(test, chain, story, line)
+  return diag.new {
+    line = tests.line(test), class = "test", led = story,
+    reason = string.format("test %d (%s) expects %s and gets %s", test.n, tests.words(test),
+      chain_words(test.expect), chain_words(chain)),
+    suggestion = line and "line " .. line .. " of the policy returns that strategy" or nil,
+  }
+end
+
+return tests

@@ -1,0 +1,58 @@
+-- answer.lua - writes the answers of loam_policy_inspect, one JSON object a line.
+
+local core = require("loam.core")
+local diag = require("loam.report.diag")
+local json = require("loam.report.json")
+
+local answer = {}
+
+local KEYS = {
+  "verb", "policy", "ok", "name", "n", "tag", "size", "strategy", "kind", "what", "line", "got",
+  "expect", "chain", "leaves", "covered", "missed", "rows", "conditions", "condition", "holds",
+  "path", "generation", "tags", "strategies", "tests", "always", "coverage", "errors", "warnings",
+  "file", "class", "reason", "source", "led", "suggestion", "hash",
+}
+
+local file -- { name, text, lines }
+
+-- Sets the policy that the answers are about.
+function answer.open(file_name, text)
+  file = { name = file_name, text = text, lines = diag.lines(text) }
+end
+
+---@return string the name of the policy's file
+function answer.file_name() return file.name end
+
+function answer.write(object)
+  core.write(json.encode(object, KEYS) .. "\n")
+end
+
+---@return table diagnostics as they stand in an answer
+function answer.objects(list)
+  local out = json.array {}
+  for i, d in ipairs(list) do out[i] = diag.object(d, file.name, file.lines) end
+  return out
+end
+
+-- Writes the answer about a policy that is refused.
+function answer.refused(verb, errors)
+  answer.write { verb = verb, policy = file.name, ok = false, errors = answer.objects(errors) }
+end
+
+---@return table a story of trace.tell as it stands in an answer
+function answer.steps(story)
+  local out = json.array {}
+  for i, step in ipairs(story) do
+    out[i] = { line = step.line, condition = step.condition, holds = step.holds }
+  end
+  return out
+end
+
+---@return table a copy of a list that is written as an array, even when it is empty
+function answer.list(items)
+  local out = json.array {}
+  for i, item in ipairs(items) do out[i] = item end
+  return out
+end
+
+return answer

@@ -1,0 +1,89 @@
+-- check.lua - the answer to `check`: the faults that a load would find, strategies, warnings.
+
+local answer = require("loam.questions.answer")
+local core = require("loam.core")
+local diag = require("loam.report.diag")
+local json = require("loam.report.json")
+local leaves = require("loam.questions.leaves")
+local options = require("loam.language.options")
+local policy = require("loam.compiler.policy")
+local query = require("loam.questions.query")
+local strategy = require("loam.language.strategy")
+
+local check = {}
+
+-- Returns a warning if the kernel, or a container, refuses a call that a strategy needs.
+local function refusal_of(values)
+  local numa = values.numa
+  if not (numa or values.prefault or values.lock or values.huge) then return nil end
+  local refused_here, places = core.refused(), #options.machine().nodes > 1
+  if refused_here.numa and places and numa and numa.mode ~= "local" then
+    return "mbind is refused here: numa needs it, so the fallback serves, or requests fail"
+  end
+  if refused_here.prefault and values.prefault then
+    return "madvise is refused here: prefault needs it, so the fallback serves, or requests fail"
+  end
+  if refused_here.lock and values.lock then
+    return "mlock is refused here: lock needs it, so the fallback serves, or requests fail"
+  end
+  if refused_here.huge and values.huge == "thp" then
+    return "madvise is refused here: its memory has small pages instead of huge ones"
+  end
+  return nil
+end
+
+-- Returns a warning if this machine serves a strategy otherwise than the policy asks.
+local function warning_of(member)
+  local machine, values = options.machine(), member.values
+  if member.reason then return member.reason .. "; its fallback serves instead" end
+  if values.huge == "thp" and machine.thp == "never" then
+    return "transparent huge pages are switched off here "
+      .. "(/sys/kernel/mm/transparent_hugepage/enabled is never)"
+  end
+  if values.lock and machine.memlock < 2 ^ 20 then
+    return "at most " .. machine.memlock .. " bytes may be locked here (ulimit -l)"
+  end
+  return refusal_of(values)
+end
+
+local function declared()
+  local reports, warnings = json.array {}, {}
+  for i, member in ipairs(strategy.declared()) do
+    reports[i] = strategy.report(member)
+    local reason = warning_of(member)
+    if reason then
+      warnings[#warnings + 1] = diag.new {
+        line = member.line, class = "machine",
+        reason = "strategy '" .. member.name .. "': " .. reason,
+      }
+    end
+  end
+  return reports, answer.objects(warnings)
+end
+
+local function count_leaves(tree)
+  local n = 0
+  leaves.each(tree, function() n = n + 1 end)
+  return n
+end
+
+function check.run(made, asked)
+  local errors, tags, seen = policy.vet(), json.array {}, {}
+  local function add_tag(tag, class)
+    if seen[tag] then return end
+    seen[tag] = true
+    policy.merge(errors, class.errors)
+    if class.made then tags[#tags + 1] = { tag = tag, leaves = count_leaves(class.made.tree) } end
+  end
+  policy.each_tag(add_tag)
+  for _, tag in ipairs(asked.tags) do add_tag(tag, policy.class(query.where(asked, tag))) end
+  local strategies, warnings = declared()
+  answer.write {
+    verb = "check", policy = answer.file_name(), ok = #errors == 0, name = made.name, tags = tags,
+    strategies = strategies, tests = #made.tests, always = #made.invariants,
+    errors = answer.objects(errors), warnings = warnings, hash = core.hash(),
+  }
+  return true
+end
+
+return check

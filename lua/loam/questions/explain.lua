@@ -1,0 +1,97 @@
+-- explain.lua - the answer to `explain`: the strategy of a request, and the lines that decided.
+
+local answer = require("loam.questions.answer")
+local budget = require("loam.compiler.budget")
+local compile = require("loam.compiler.compile")
+local diag = require("loam.report.diag")
+local file_lines = require("loam.questions.file_lines")
+local leaves = require("loam.questions.leaves")
+local policy = require("loam.compiler.policy")
+local query = require("loam.questions.query")
+local request = require("loam.symbolic.request")
+local strategy = require("loam.language.strategy")
+
+local explain = {}
+
+local MOST_KEPT = 256 -- leaves whose story is kept
+local kept = 0
+
+-- Returns how a request reaches its leaf: the story, and the chain with its names. All requests
+-- that reach one leaf of a class have one story, so a long batch makes it once; or nil and
+-- diagnostics.
+local function story_of(made, class, where, point)
+  local leaf = leaves.reached(class.made.tree, point)
+  if leaf.told then return leaf.told end
+  local story, chain, line = compile.tell(made, where, point)
+  if not story then return nil, { chain } end
+  local told = {
+    chain = chain, names = answer.list(strategy.names(chain)), line = line,
+    path = answer.steps(story), strategy = strategy.report(strategy.members(chain)[1]),
+  }
+  if kept < MOST_KEPT then
+    leaf.told, kept = told, kept + 1
+  end
+  return told
+end
+
+local function explained(made, where, point)
+  local class = policy.class(where)
+  if class.errors then return nil, class.errors end
+  budget.step("explaining tag '" .. where.tag .. "', size " .. string.format("%d", point.size))
+  local told, errors = story_of(made, class, where, point)
+  if not told then return nil, errors end
+  if not compile.agrees(class, point, told.chain) then
+    return nil, { diag.new { line = told.line, class = "internal", reason = "the plan gives "
+      .. "another strategy for " .. request.words(point) } }
+  end
+  return {
+    tag = where.tag, size = point.size, strategy = told.strategy, chain = told.names,
+    line = told.line, path = told.path, generation = 1,
+  }
+end
+
+-- Answers a line of a batch: tag<TAB>size[<TAB>align[<TAB>zero]].
+local function batch_line(made, asked, text)
+  local fields = {}
+  for field in string.gmatch(text .. "\t", "([^\t]*)\t") do fields[#fields + 1] = field end
+  if #fields < 2 or #fields > 4 then
+    return nil, "a line is tag<TAB>size[<TAB>align[<TAB>zero]], not '" .. text .. "'"
+  end
+  local one = {
+    tags = {}, zero = false, node = asked.node, live = asked.live, device = asked.device,
+    file = asked.file, func = asked.func, module = asked.module, line = asked.line,
+  }
+  for i, key in ipairs { "tag", "size", "align", "zero" } do
+    if fields[i] and (i < 3 or fields[i] ~= "") then
+      local ok, message = query.add(one, key, fields[i])
+      if not ok then return nil, message end
+    end
+  end
+  local found, errors = explained(made, query.where(one), query.point(one, one.size))
+  if found then return found end
+  return { tag = one.tag, size = one.size, ok = false, errors = answer.objects(errors) }
+end
+
+local function explain_batch(made, asked)
+  local n = 0
+  return file_lines.each(asked.batch, function(text)
+    n = n + 1
+    local found, message = batch_line(made, asked, text)
+    if found then
+      answer.write(found)
+    else
+      answer.write { ok = false, errors = answer.objects { diag.new {
+        file = asked.batch, line = n, class = "batch", reason = message } } }
+    end
+  end)
+end
+
+function explain.run(made, asked)
+  if asked.batch then return explain_batch(made, asked) end
+  if not asked.size then return nil, "explain needs a size" end
+  local found, errors = explained(made, query.where(asked), query.point(asked, asked.size))
+  if found then answer.write(found) else answer.refused("explain", errors) end
+  return true
+end
+
+return explain

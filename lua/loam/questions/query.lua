@@ -1,0 +1,74 @@
+-- query.lua - reads the query of loam_policy_inspect: lines of `key value`.
+
+local core = require("loam.core")
+local request = require("loam.symbolic.request")
+
+local query = {}
+
+local STRINGS = { tag = true, file = true, func = true, module = true, batch = true }
+local RANGES = { size = { 0, 2 ^ 47 }, align = { 1, 2 ^ 47 }, node = { 0, 63 }, device = { -1, 63 },
+                 live = { 0, 2 ^ 52 }, line = { 0, 2 ^ 31 - 1 } }
+
+local function number(key, text)
+  local value, range = tonumber(text), RANGES[key]
+  if not value or value ~= math.floor(value) or value < range[1] or value > range[2] then
+    return nil, string.format("%s '%s': must be a whole number from %d to %.0f", key, text,
+      range[1], range[2])
+  end
+  if key == "align" and math.frexp(value) ~= 0.5 then
+    return nil, "align '" .. text .. "': must be a power of two"
+  end
+  return value
+end
+
+-- Reads one line of a query into `asked`. Returns nil and a message if the line is not valid.
+function query.add(asked, key, text)
+  if STRINGS[key] then
+    asked[key] = text
+    if key == "tag" then asked.tags[#asked.tags + 1] = text end
+  elseif key == "zero" then
+    if text ~= "0" and text ~= "1" then return nil, "zero '" .. text .. "': must be 0 or 1" end
+    asked.zero = text == "1"
+  elseif RANGES[key] then
+    local value, message = number(key, text)
+    if not value then return nil, message end
+    asked[key] = value
+  elseif key == "verb" then
+    asked.verb = text
+  else
+    return nil, "a query has no key '" .. key .. "'"
+  end
+  return true
+end
+
+-- Reads the text of a query.
+---@return table|nil asked, string|nil message
+function query.parse(text)
+  local asked = { tags = {}, zero = false }
+  for line in string.gmatch(text, "[^\n]+") do
+    local key, value = string.match(line, "^(%w+) ?(.*)$")
+    if not key then return nil, "a query has lines of `key value`, not '" .. line .. "'" end
+    local ok, message = query.add(asked, key, value)
+    if not ok then return nil, message end
+  end
+  return asked
+end
+
+---@return table the site of a query, with `tag` in place of its own if that is given
+function query.where(asked, tag)
+  return { tag = tag or asked.tag or "", file = asked.file, func = asked.func,
+           module = asked.module, line = asked.line }
+end
+
+---@return table the request of a query (request.point); nodes have the free memory of this machine
+function query.point(asked, size)
+  local point = request.point(size)
+  for _, key in ipairs { "align", "node", "device", "live" } do
+    point[key] = asked[key] or point[key]
+  end
+  point.zero = asked.zero
+  point.node_free = core.free()
+  return point
+end
+
+return query

@@ -1,0 +1,98 @@
+-- test.lua - the answer to `test`: tests, invariants, and the leaves that tests reach.
+
+local answer = require("loam.questions.answer")
+local budget = require("loam.compiler.budget")
+local json = require("loam.report.json")
+local leaves = require("loam.questions.leaves")
+local policy = require("loam.compiler.policy")
+local strategy = require("loam.language.strategy")
+local tests = require("loam.language.tests")
+
+local test = {}
+
+local function chain_text(chain) return table.concat(strategy.names(chain), " or else ") end
+
+local function run_tests(made)
+  local results, errors, covered = json.array {}, {}, {}
+  for i, one in ipairs(made.tests) do
+    local chain, class = policy.try(one)
+    if not chain then policy.merge(errors, class.errors) end
+    if chain then covered[leaves.reached(class.made.tree, one.point)] = true end
+    results[i] = {
+      n = i, what = tests.words(one), line = tests.line(one), expect = chain_text(one.expect),
+      ok = chain ~= nil and tests.passes(one, chain), got = chain and chain_text(chain) or nil,
+    }
+  end
+  return results, errors, covered
+end
+
+-- Reports for each invariant whether it holds in all compiled classes.
+local function decide_always(made, classes)
+  local results = json.array {}
+  for i, invariant in ipairs(made.invariants) do
+    results[i] = { name = invariant.name, ok = true, line = invariant.line }
+    for _, class in ipairs(classes) do
+      local found = class.made and class.made.violations[invariant]
+      if found and results[i].ok then
+        results[i].ok = false
+        results[i].line = found.line
+        results[i].what = string.format("strategy '%s' on line %d %s", found.member.name,
+          found.line or 0, found.words)
+      end
+    end
+  end
+  return results
+end
+
+local function cover(made, classes, covered)
+  local total, hit, missed = 0, 0, json.array {}
+  for _, class in ipairs(classes) do
+    if class.made then
+      leaves.each(class.made.tree, function(leaf)
+        total = total + 1
+        if covered[leaf] then
+          hit = hit + 1
+        else
+          local row = leaves.row(made, { tag = class.tag }, leaf, total)
+          missed[#missed + 1] = { line = row.line, tag = class.tag, conditions = row.conditions }
+        end
+      end)
+    end
+  end
+  return { leaves = total, covered = hit, missed = missed }
+end
+
+-- Lists the distinct classes of the tags that a load compiles for, each with its first tag.
+local function known_classes(errors)
+  local found, seen = {}, {}
+  policy.each_tag(function(tag, class)
+    if seen[class] then return end
+    seen[class] = true
+    class.tag = tag
+    found[#found + 1] = class
+    if not class.made then policy.merge(errors, class.errors) end
+  end)
+  return found
+end
+
+local function all_ok(results)
+  for _, result in ipairs(results) do
+    if not result.ok then return false end
+  end
+  return true
+end
+
+function test.run(made)
+  budget.step("running the tests")
+  local results, errors, covered = run_tests(made)
+  local classes = known_classes(errors)
+  local invariants = decide_always(made, classes)
+  answer.write {
+    verb = "test", policy = answer.file_name(), tests = results, always = invariants,
+    ok = all_ok(results) and all_ok(invariants) and #errors == 0,
+    coverage = cover(made, classes, covered), errors = answer.objects(errors),
+  }
+  return true
+end
+
+return test

@@ -1,0 +1,50 @@
+-- missing.lua - names of Lua that a policy does not have, and what to write instead.
+
+local diag = require("loam.report.diag")
+
+local missing = {}
+
+local HELPERS = "a pattern can take too long; write req.tag:under\"a.b\", :is\"a.b\", :glob\"a.*\" "
+  .. "or :part(1)"
+
+local INSTEAD = {
+  print = "error(text) stops the load and shows the text; loam explain shows a decision",
+  pcall = "remove it: after an error the policy is refused and the last good one stays live",
+  require = "a policy is one file; put everything into it",
+  setmetatable = "use plain tables and functions",
+  coroutine = "use plain functions",
+  os = "a policy knows its request only, not the time or the environment",
+  io = "a policy is one file; put its tables into it",
+  debug = "loam explain and loam plan show how a policy decides",
+  ffi = "use plain Lua",
+  bit = "write x % 4096 for the low bits and math.floor(x / 4096) for the high bits",
+  rawget = "index the table: t.key",
+  rawset = "assign to the table: t.key = value",
+  rawequal = "use ==",
+  ["math.random"] = "the same request has to get the same answer; guard = N guards one block in N",
+  ["string.find"] = HELPERS,
+  ["string.dump"] = "a policy is one file; put everything into it",
+}
+
+-- Names whose advice is in INSTEAD under another name.
+local ADVICE_OF = {
+  xpcall = "pcall", dofile = "require", loadfile = "require", loadstring = "require",
+  load = "require", module = "require", package = "require", getmetatable = "setmetatable",
+  newproxy = "setmetatable", getfenv = "setmetatable", setfenv = "setmetatable", jit = "ffi",
+  collectgarbage = "ffi", rawlen = "rawget", ["math.randomseed"] = "math.random",
+  ["string.match"] = "string.find", ["string.gmatch"] = "string.find",
+  ["string.gsub"] = "string.find",
+}
+
+---@param name string such as "print" or "math.random"
+---@param known string[] the names that exist, without the library before a dot
+---@return string reason, string|nil suggestion
+function missing.explain(name, known)
+  local instead = INSTEAD[ADVICE_OF[name] or name]
+  if instead then return "a policy does not have '" .. name .. "'", instead end
+  local nearest = diag.suggest(string.match(name, "[^.]*$"), known)
+  return "there is no '" .. name .. "'",
+    nearest and "did you mean '" .. string.gsub(name, "[^.]*$", "") .. nearest .. "'?" or nil
+end
+
+return missing

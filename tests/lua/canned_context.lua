@@ -1,0 +1,67 @@
+-- canned_context.lua - runs the command in a context of canned answers, for specs of its verbs.
+
+local command = require("loam.command")
+local json = require("loam.report.json")
+local terminal = require("loam.command.terminal")
+
+-- Makes a context that keeps everything that is written, and takes its answers from `answers`: by
+-- verb, by process id, or "machine".
+local function new_context(answers)
+  local context = { out = "", err = "", queries = {}, env = {}, set = {} }
+  local plain = terminal.painter(false)
+  context.write = function(text) context.out = context.out .. text end
+  context.warn = function(text) context.err = context.err .. text end
+  context.paint, context.paint_error = plain, plain
+  context.fail = function(words) error({ words = words }, 0) end
+  context.now = function() return 1000 end
+  context.getenv = function(name) return context.env[name] end
+  context.finish = function() end
+  context.posix = {
+    ENOENT = 2,
+    absolute = function(path) return path:sub(1, 1) == "/" and path or "/cwd/" .. path end,
+    readlink = function() return "/opt/bin/loam" end,
+    is_readable = function(path) return path == "/opt/bin/../lib/loam/libloam-preload.so" end,
+    process = function() return 4242 end,
+    is_terminal = function() return context.terminal end,
+    wait = function() return table.remove(context.waits or {}, 1) or false end,
+    setenv = function(name, value) context.set[name] = value or false end,
+    exec = function(words)
+      context.executed = words
+      return 2, "No such file or directory"
+    end,
+  }
+  local function answer(kind, request)
+    table.insert(context.queries, request)
+    local value = answers and answers[kind]
+    if type(value) == "table" and value.one_by_one then
+      value = table.remove(value.one_by_one, 1)
+    end
+    if value == nil then return nil, kind .. " has no answer", context.api.EIO end
+    return type(value) == "string" and value or json.encode(value)
+  end
+  context.api = {
+    EIO = -4,
+    version = function() return "1.2.3" end,
+    inspect = function(path, query)
+      context.inspected = path
+      return answer(query:match("^verb (%a+)"), query)
+    end,
+    vet = function() return answers and answers.vetted end,
+    ask = function(pid, request) return answer(pid, request) end,
+    hosts = function() return answers and answers.hosts or {} end,
+    machine = function() return answer("machine", "machine") end,
+  }
+  return context
+end
+
+-- Runs the command with the words of `args`. Returns its exit status and the context.
+local function run(args, answers, env)
+  local context = new_context(answers)
+  context.env = env or context.env
+  local list = {}
+  for word in args:gmatch("%S+") do list[#list + 1] = word end
+  local status = command.main(list, context)
+  return status, context
+end
+
+return { new = new_context, run = run }

@@ -1,0 +1,421 @@
+-- cli_spec.lua - the verbs of the command against an engine of canned answers.
+
+local json = require("loam.report.json")
+local canned_context = require("canned_context")
+local terminal = require("loam.command.terminal")
+local units = require("loam.command.units")
+
+local run = canned_context.run
+
+local REFUSED = {
+  verb = "check", policy = "p.lua", ok = false,
+  errors = { { file = "p.lua", line = 3, class = "name", reason = "there is no b", source = "b()",
+               suggestion = "did you mean 'a'?" } },
+}
+
+describe("loam", function()
+  it("ends with 2 and a suggestion for what it does not know", function()
+    for args, words in pairs {
+      ["chekc p.lua"] = "unknown command 'chekc'; did you mean 'check'?",
+      ["check p.lua --jsno"] = "unknown option '--jsno'; did you mean '--json'?",
+      ["check"] = "POLICY is missing",
+      ["plan p.lua"] = "--tag T is missing",
+      ["plan p.lua q.lua --tag x"] = "'q.lua' is one argument too many",
+      ["explain p.lua --tag x --size 12x"] = "--size: '12x' is not a size",
+      ["explain p.lua --tag x --size -1"] = "--size: '-1' is not a size",
+      ["explain p.lua --tag x --size 1.5"] = "--size: '1.5' is not a size",
+      ["explain p.lua --tag x --size 1 --align 24"] = "24 is not a power of two",
+      ["explain p.lua --tag x --size 1 --node -1"] = "--node: '-1' is not a whole number",
+      ["explain p.lua --tag x"] = "--size N is missing",
+      ["explain p.lua --tag x --tag y --size 1"] = "--tag is given twice",
+      ["explain p.lua --tag"] = "--tag needs a value",
+      ["check --json=1 p.lua"] = "--json takes no value",
+      ["explain p.lua --size 1 --tag " .. ("x"):rep(256)] = "256 bytes; a tag has at most 255",
+      ["explain p.lua --tag x --size 200TiB"] = "200TiB is more than 128 TiB",
+      ["explain p.lua --tag x --size 1 --node 64"] = "'64' is not a whole number from 0 to 63",
+      ["run --policy= prog"] = "--policy: the path is empty",
+      ["status abc"] = "'abc' is not a process id",
+      ["status 99999999999"] = "is not a process id",
+      ["--verison"] = "unknown option",
+      [""] = "a command is missing",
+      ["run --policy p.lua"] = "COMMAND is missing",
+    } do
+      local status, context = run(args)
+      assert.equal(2, status, args)
+      assert.matches(words, context.err, 1, true)
+      assert.matches("Try `loam", context.err, 1, true)
+      assert.equal("", context.out)
+    end
+  end)
+
+  it("explains each command with an example", function()
+    for _, verb in ipairs { "check", "explain", "plan", "test", "run", "ps", "status", "stats",
+                            "reload", "rebalance", "demote", "doctor" } do
+      local status, by_option = run(verb .. " --help")
+      assert.equal(0, status)
+      assert.matches("Usage: loam " .. verb, by_option.out, 1, true)
+      assert.matches("\nExample:\n  $ loam " .. verb, by_option.out, 1, true)
+      assert.equal(by_option.out, select(2, run("help " .. verb)).out)
+      for line in by_option.out:gmatch("[^\n]+") do assert.is_true(#line <= 100, line) end
+    end
+    assert.matches("loam COMMAND", select(2, run("--help")).out, 1, true)
+  end)
+
+  it("tells its version", function()
+    local status, context = run("--version")
+    assert.equal(0, status)
+    assert.equal("loam 1.2.3\n", context.out)
+  end)
+
+  it("shows a fault of its own with a trace, and ends with 1", function()
+    local status, context = run("plan p.lua --tag x", { plan = { ok = true, rows = 7 } })
+    assert.equal(1, status)
+    assert.matches("an error in loam itself", context.err)
+  end)
+
+  it("ends with 1 when the engine does not answer in JSON", function()
+    local status, context = run("plan p.lua --tag x", { plan = "{" })
+    assert.equal(1, status)
+    assert.matches("not JSON", context.err)
+  end)
+end)
+
+describe("loam check", function()
+  it("shows faults as a compiler does, and ends with 1", function()
+    local status, context = run("check p.lua", { check = REFUSED })
+    assert.equal(1, status)
+    assert.equal("p.lua:3: name: there is no b\n    3 | b()\n  hint: did you mean 'a'?\n",
+      context.err)
+  end)
+
+  it("passes every tag on", function()
+    local _, context = run("check p.lua --tag a.b --tag c", { check = REFUSED })
+    assert.equal("verb check\ntag a.b\ntag c", context.queries[1])
+  end)
+
+  it("sums up a policy that is taken", function()
+    local status, context = run("check p.lua", { check = {
+      verb = "check", policy = "p.lua", ok = true, name = "prod", tests = 2, always = 1,
+      errors = {},
+      warnings = { { file = "p.lua", line = 7, class = "machine", reason = "switched off here" } },
+      tags = { { tag = "", leaves = 1 }, { tag = "a", leaves = 3 } },
+      strategies = { { name = "big", kind = "host", align = 4096, huge = "thp", zero = true } },
+    } })
+    assert.equal(0, status)
+    assert.equal("p.lua:7: machine: switched off here\n", context.err)
+    assert.equal("p.lua: ok: \"prod\", 1 strategy, 2 tags with 4 leaves, 2 tests, 1 invariant\n"
+      .. "STRATEGY  WHAT\nbig       host: align 4 KiB, huge thp, zero\n", context.out)
+  end)
+
+  it("reports a file that cannot be read in the form of all errors", function()
+    local status, context = run("check p.lua --json")
+    assert.equal(1, status)
+    local answer = json.decode(context.out)
+    assert.equal("file", answer.errors[1].class)
+    assert.equal("p.lua", answer.errors[1].file)
+    assert.is_false(answer.ok)
+  end)
+
+  it("checks several policies and ends with 1 if one is refused", function()
+    local status, context = run("check p.lua q.lua", { check = REFUSED })
+    assert.equal(1, status)
+    assert.equal(2, #context.queries)
+  end)
+end)
+
+describe("loam explain", function()
+  local ANSWER = {
+    tag = "a", size = 8388608, strategy = { name = "big", kind = "host", huge = "thp" },
+    chain = { "big", "small" }, line = 10, generation = 1,
+    path = { { line = 9, condition = "req.size >= 4096", holds = true } },
+  }
+
+  it("asks with every input it was given", function()
+    local _, context = run("explain p.lua --tag a --size 8MiB --align 4K --zero --node 1 --live 1G"
+      .. " --device -1 --module m", { explain = ANSWER })
+    assert.equal("verb explain\ntag a\nsize 8388608\nalign 4096\nnode 1\nlive 1073741824\n"
+      .. "device -1\nmodule m\nzero 1", context.queries[1])
+  end)
+
+  it("names the strategy and the lines that decided", function()
+    local status, context = run("explain p.lua --tag a --size 8MiB", { explain = ANSWER })
+    assert.equal(0, status)
+    assert.matches("a, 8 MiB: big, else small\n  big is host: huge thp\nbecause\n", context.out,
+      1, true)
+    assert.matches("req.size >= 4096 was true", context.out, 1, true)
+  end)
+
+  it("prints the engine's own JSON", function()
+    local _, context = run("explain p.lua --tag a --size 1 --json", { explain = '{"tag":"a"}\n' })
+    assert.equal('{"tag":"a"}\n', context.out)
+  end)
+
+  it("does not mix a batch with a single request", function()
+    local status, context = run("explain p.lua --batch f --tag a")
+    assert.equal(2, status)
+    assert.matches("--tag does not go with --batch", context.err, 1, true)
+  end)
+
+  it("says when a batch cannot be read", function()
+    local status, context = run("explain p.lua --batch /nowhere/f")
+    assert.equal(1, status)
+    assert.matches("/nowhere/f: No such file", context.err, 1, true)
+  end)
+end)
+
+describe("loam plan", function()
+  it("turns conditions into ranges of sizes", function()
+    local function step(condition, holds)
+      return { line = 1, condition = condition, holds = holds }
+    end
+    local _, context = run("plan p.lua --tag a", { plan = { ok = true, tag = "a",
+      leaves = 4, rows = {
+      { conditions = { step("req.size < 4096", true) }, strategy = "s", chain = { "s" }, line = 3 },
+      { conditions = { step("req.size < 4096", false), step("req.size >= 4194304", false),
+                       step("req.zero", false) }, strategy = "m", chain = { "m", "s" }, line = 4 },
+      { conditions = { step("req.size == 100", true), step("req.tag:is(\"a\")", true),
+                       step("req.zero", true) }, strategy = "e", chain = { "e" }, line = 5 },
+      { conditions = { step("req.size % 4096 == 0", false) }, strategy = "o", chain = { "o" } },
+      { conditions = { step("req.size % 4096 == 0", true) }, strategy = "o", chain = { "o" } },
+    } } })
+    assert.equal(table.concat({
+      "tag a: 4 leaves",
+      "SIZE              WHEN                        STRATEGY   LINE",
+      "< 4 KiB                                       s          3",
+      "4 KiB to < 4 MiB  not req.zero                m, else s  4",
+      "100               req.zero                    e          5",
+      "any               not (req.size % 4096 == 0)  o",
+      "any               req.size % 4096 == 0        o",
+      "",
+    }, "\n"), context.out)
+  end)
+
+  it("does not read a negated equality as a range", function()
+    local _, context = run("plan p.lua --tag a", { plan = { ok = true, tag = "a",
+      leaves = 1, rows = {
+      { conditions = { { line = 1, condition = "req.size == 5", holds = true } }, strategy = "t",
+        chain = { "t" }, line = 2 },
+      { conditions = { { line = 1, condition = "req.size == 5", holds = false } }, strategy = "s",
+        chain = { "s" }, line = 3 } } } })
+    assert.matches("any   not (req.size == 5)", context.out, 1, true)
+  end)
+end)
+
+describe("loam test", function()
+  it("prints TAP", function()
+    local status, context = run("test p.lua", { test = {
+      ok = false,
+      tests = { { n = 1, ok = true, what = "a #1", line = 5 },
+                { n = 2, ok = false, what = "b", line = 6, got = "x", expect = "y" } },
+      always = { { name = "never", ok = true } },
+      coverage = { leaves = 3, covered = 2, missed = { { line = 9, tag = "a", conditions = {
+        { line = 8, condition = "req.zero", holds = false } } } } },
+      errors = {},
+    } })
+    assert.equal(1, status)
+    assert.equal(table.concat({
+      "TAP version 13", "1..3", "ok 1 - a \\#1", "not ok 2 - b", "  ---", "  line: 6", '  got: "x"',
+      '  expect: "y"', "  ...", "ok 3 - always: never", "# 2 of 3 leaves are reached by tests",
+      "# not reached: line 9, tag a: req.zero was false", "",
+    }, "\n"), context.out)
+  end)
+
+  it("bails out on a policy that is refused", function()
+    local status, context = run("test p.lua", { test = REFUSED })
+    assert.equal(1, status)
+    assert.matches("^Bail out!", context.out)
+    assert.matches("p.lua:3: name", context.err, 1, true)
+  end)
+end)
+
+describe("loam run", function()
+  local FINE = { vetted = "00c0ffee00c0ffee:31z02" }
+
+  it("becomes the command, with the policy in its environment", function()
+    local _, context = run("run --policy p.lua --watch -- prog --flag -x", FINE)
+    assert.same({ "prog", "--flag", "-x" }, { unpack(context.executed) })
+    assert.same({
+      LD_PRELOAD = "/opt/bin/../lib/loam/libloam-preload.so", LOAM_POLICY = "/cwd/p.lua",
+      LOAM_WATCH = "1", LOAM_LENIENT = false, LOAM_RUN = "4242",
+      LOAM_VETTED = "00c0ffee00c0ffee:31z02",
+    }, context.set)
+  end)
+
+  it("lets the program check a policy that was mended meanwhile", function()
+    local _, context = run("run --policy p.lua prog", { check = { ok = true } })
+    assert.equal("prog", context.executed[1])
+    assert.is_false(context.set.LOAM_VETTED)
+    assert.equal("loam: prog: No such file or directory\n", context.err)
+  end)
+
+  it("leaves the command's own options alone without `--` too", function()
+    local _, context = run("run --policy p.lua prog --watch", FINE)
+    assert.same({ "prog", "--watch" }, { unpack(context.executed) })
+    assert.is_false(context.set.LOAM_WATCH)
+  end)
+
+  it("comes before what is preloaded already", function()
+    local _, context = run("run --policy p.lua prog", FINE, { LD_PRELOAD = "/lib/other.so" })
+    assert.equal("/opt/bin/../lib/loam/libloam-preload.so:/lib/other.so", context.set.LD_PRELOAD)
+  end)
+
+  it("says where it looked for the preload library", function()
+    local status, context = run("run --policy p.lua prog", FINE, { LOAM_PRELOAD = "/nowhere.so" })
+    assert.equal(1, status)
+    assert.equal("loam: LOAM_PRELOAD names /nowhere.so, which cannot be read\n", context.err)
+    assert.is_nil(context.executed)
+  end)
+
+  it("starts nothing under a policy that is refused", function()
+    local status, context = run("run --policy p.lua -- prog", { check = REFUSED })
+    assert.equal(2, status)
+    assert.is_nil(context.executed)
+    assert.matches("p.lua:3: name", context.err, 1, true)
+  end)
+
+  it("starts with a warning where it is told to be lenient", function()
+    local _, context = run("run --policy p.lua --lenient -- prog", { check = REFUSED })
+    assert.equal("prog", context.executed[1])
+    assert.equal("1", context.set.LOAM_LENIENT)
+    assert.matches("built-in default", context.err, 1, true)
+  end)
+
+  it("ends with 127 when there is no such command", function()
+    local status, context = run("run --policy p.lua -- prog", FINE)
+    assert.equal(127, status)
+    assert.matches("loam: prog: No such file or directory", context.err, 1, true)
+  end)
+end)
+
+describe("loam ps, status, stats, reload", function()
+  local STATUS = {
+    pid = 42, program = "python3", version = "0.1.0", generation = 3, name = "prod",
+    path = "/p.lua", hash = "00ff", loaded_at = 940e9, watching = true, loads = 4, refused = 1,
+    last = { ok = false, at = 990e9, error = "p.lua:3: name: oops" }, tags_refused = 0, plans = 12,
+    sites = 57,
+  }
+
+  it("lists the hosts that answer, and names those that do not", function()
+    local status, context = run("ps", { hosts = { 41, 42 }, [42] = STATUS })
+    assert.equal(0, status)
+    assert.equal("PID  PROGRAM  GENERATION  POLICY  FILE    LAST RELOAD\n"
+      .. " 42  python3           3  prod    /p.lua  refused\n", context.out)
+    assert.equal("loam: 41 has no answer\n", context.err)
+    assert.equal("loam: 41 has no answer\n", select(2, run("ps", { hosts = { 41 } })).err)
+  end)
+
+  it("lists none as an empty array", function()
+    assert.equal("[]\n", select(2, run("ps --json")).out)
+  end)
+
+  it("passes the answers on as they came", function()
+    local _, context = run("ps --json", { hosts = { 41, 42, 43 },
+      [41] = '{"pid":41,"loaded_at":1763720000123456789}\n', [43] = '{"pid":43}' })
+    assert.equal('[{"pid":41,"loaded_at":1763720000123456789},{"pid":43}]\n', context.out)
+  end)
+
+  it("takes the only host there is", function()
+    local status, context = run("status", { hosts = { 42 }, [42] = STATUS })
+    assert.equal(0, status)
+    assert.matches("policy    prod, generation 3", context.out, 1, true)
+    assert.matches("loaded    1 minute ago, hash 00ff", context.out, 1, true)
+    assert.matches("last      refused, 10 seconds ago\n          p.lua:3: name: oops",
+      context.out, 1, true)
+  end)
+
+  it("gives a list to choose from where there are more", function()
+    local status, context = run("stats", { hosts = { 41, 42 }, [42] = STATUS })
+    assert.equal(2, status)
+    assert.matches("loam stats 42    # python3", context.err, 1, true)
+  end)
+
+  it("says that there is no host", function()
+    local status, context = run("status")
+    assert.equal(1, status)
+    assert.matches("no program of yours runs under loam", context.err)
+  end)
+
+  it("shows figures by tag", function()
+    local _, context = run("stats 42", { [42] = {
+      pid = 42, generation = 1, live_bytes = 2 ^ 21, live_blocks = 3, total_bytes = 2 ^ 31,
+      total_blocks = 1234567, reserved_bytes = 2 ^ 40, region_bytes = 2 ^ 22, metadata_bytes = 100,
+      denied = 0, fallbacks = 1, failed = 0, bad_frees = 0,
+      rows = { { tag = "", strategy = "plain", kind = "host", live_bytes = 2 ^ 21, live_blocks = 3,
+                 total_bytes = 2 ^ 31, total_blocks = 1234567 } },
+    } })
+    assert.equal("TAG  STRATEGY   LIVE  BLOCKS   EVER     BLOCKS\n"
+      .. "\"\"   plain     2 MiB       3  2 GiB  1,234,567\n"
+      .. "live 2 MiB in 3 blocks; ever 2 GiB in 1,234,567 blocks; "
+      .. "4 MiB held by pools, 100 B of bookkeeping\n"
+      .. "1 request served by a fallback\n", context.out)
+  end)
+
+  it("says what a strategy asked for and did not get", function()
+    local NODES = { { node = 0, bytes = 2 ^ 20 }, { node = 2, bytes = 3 * 2 ^ 20 } }
+    local function got(name, elsewhere, huge, failed, nodes, unknown)
+      return { strategy = name, failed = failed, served_late = 0, live_bytes = 2 ^ 23,
+               checked_bytes = 2 ^ 22, untouched_bytes = 0, elsewhere_bytes = elsewhere,
+               nodes = { unpack(NODES, 1, nodes) }, unknown_bytes = unknown or 0,
+               huge_asked_bytes = 2 ^ 22, huge_bytes = huge }
+    end
+    local _, context = run("stats 42", { [42] = {
+      pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
+      total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
+      denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {},
+      got = { got("content", 0, 2 ^ 22, 0, 1), got("astray", 2 ^ 20, 2 ^ 21, 3, 2),
+              got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22) },
+    } })
+    assert.matches("\nastray: could not serve 3 requests\n"
+      .. "astray: 1 MiB of the 4 MiB examined are on other nodes than it asks for "
+      .. "(1 MiB on node 0, 3 MiB on node 2)\n"
+      .. "astray: only 2 MiB of 4 MiB have huge pages\n", context.out, 1, true)
+    assert.not_matches("content", context.out, 1, true)
+    assert.matches("\nspread: of the 4 MiB examined, 1 MiB on node 0, 3 MiB on node 2\n",
+      context.out, 1, true)
+    assert.matches("\nhidden: the kernel does not show on which nodes its memory is "
+      .. "(see `loam doctor`)\n", context.out, 1, true)
+  end)
+
+  it("waits for a reload and shows the full error", function()
+    local status, context = run("reload 42 new.lua",
+      { [42] = { ok = false, generation = 3, error = "new.lua:1: syntax: oops\n    1 | x" } })
+    assert.equal(1, status)
+    assert.equal("reload /cwd/new.lua", context.queries[1])
+    assert.equal("refused: generation 3 stays live\nnew.lua:1: syntax: oops\n    1 | x\n",
+      context.err)
+    assert.equal(0, (run("reload 42", { [42] = { ok = true, generation = 4 } })))
+  end)
+end)
+
+describe("units", function()
+  it("reads sizes", function()
+    for text, bytes in pairs { ["0"] = 0, ["4096"] = 4096, ["64KiB"] = 65536, ["64k"] = 65536,
+                               ["1.5 GiB"] = 1.5 * 2 ^ 30, ["2M"] = 2 ^ 21, ["1T"] = 2 ^ 40 } do
+      assert.equal(bytes, units.parse(text), text)
+    end
+    for _, text in ipairs { "", "x", "-1", "1e9", "0x10", "1.5", "nan", "inf", "1KiBB",
+                            "99999T" } do
+      assert.is_nil(units.parse(text), text)
+    end
+  end)
+
+  it("writes sizes, exact ones without loss", function()
+    assert.equal("1.5 GiB", units.bytes(1.5 * 2 ^ 30))
+    assert.equal("1023 B", units.bytes(1023))
+    assert.equal("4 MiB", units.exact(2 ^ 22))
+    assert.equal("4194303", units.exact(2 ^ 22 - 1))
+    assert.equal("1,234,567", units.count(1234567))
+    assert.equal("123", units.count(123))
+  end)
+end)
+
+describe("terminal", function()
+  it("paints only where it is told to", function()
+    assert.equal("x", terminal.painter(false)("red", "x"))
+    assert.equal("\27[31mx\27[0m", terminal.painter(true)("red", "x"))
+  end)
+
+  it("lets no control character through", function()
+    assert.equal("a\\027[31m\\010b", terminal.plain("a\27[31m\nb"))
+  end)
+end)

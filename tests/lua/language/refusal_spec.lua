@@ -1,0 +1,276 @@
+-- refusal_spec.lua - policies that cannot be compiled exactly are refused, with line, class, reason
+-- and a suggestion.
+
+local support = require("support")
+
+-- Checks the refusal of a policy with this body. The body begins on line 2.
+local function refused(body, expected, where, above)
+  local d = support.refusal(body, where, above)
+  assert.is_truthy(d, "was not refused: " .. body)
+  assert.equal(expected.class, d.class, body .. ": " .. d.reason)
+  assert.equal(expected.line or 2, d.line, body .. ": " .. d.reason)
+  if expected.reason then assert.matches(expected.reason, d.reason) end
+  if expected.hint then assert.matches(expected.hint, tostring(d.suggestion)) end
+  return d
+end
+
+describe("a loop bounded by the request", function()
+  it("is refused in a for", function()
+    refused("for i = 1, req.size do end return a", { class = "loop", hint = "constants" })
+  end)
+
+  it("is refused in a while, by its forks", function()
+    local d = refused("local n = 0 while n < req.size do n = n + 1 end return a",
+      { class = "leaves",
+      reason = "line 2 forks" })
+    assert.matches("loop", d.suggestion)
+  end)
+end)
+
+describe("too many leaves", function()
+  it("names the lines that fork most, with counts", function()
+    local lines = {}
+    for i = 1, 11 do lines[i] = "local x" .. i .. " = req.size % " .. i + 2 .. " == 0" end
+    lines[12] = "return a"
+    local d = support.refusal(table.concat(lines, "\n"))
+    assert.equal("leaves", d.class)
+    assert.matches("more than 1000 leaves: line 12 forks %d+ times, line 11 forks %d+ times",
+      d.reason)
+    assert.matches("each tag has 1000 leaves of its own", d.suggestion)
+    assert.matches("max_leaves of loam_config", d.suggestion)
+    assert.equal(12, d.line)
+  end)
+end)
+
+describe("impurity", function()
+  it("is refused where pick writes to what outlives it", function()
+    refused("n = n + 1 return a", { class = "write" }, nil, "local n = 0 ")
+    refused("seen.x = true return a", { class = "write" }, nil, "local seen = {} ")
+    refused("count = 1 return a", { class = "write" })
+    refused("table.insert(seen, 1) return a", { class = "write" }, nil, "local seen = {} ")
+    refused("table.sort(seen) return a", { class = "write" }, nil, "local seen = {} ")
+    refused("req.size = 1 return a", { class = "write" })
+  end)
+
+  it("is refused where pick makes tables or strategies", function()
+    refused("local t = { req.size } return a", { class = "table", hint = "above pick" })
+    refused("local t = {} return a", { class = "table" })
+    refused("return loam.host()", { class = "write", hint = "above pick" })
+  end)
+
+  it("has no random numbers and no clock", function()
+    refused("if math.random() < 0.5 then return a end return b", { class = "name",
+      hint = "same answer" })
+    refused("if os.time() > 0 then return a end return b", { class = "name" })
+  end)
+end)
+
+describe("text made of numbers", function()
+  it("is refused in every form", function()
+    refused("local t = 'n' .. req.size return a", { class = "text", hint = "compare" })
+    refused("local t = tostring(req.size) return a", { class = "text" })
+    refused("local t = string.format('%d', req.size) return a", { class = "text" })
+    refused("local t = ('x'):rep(req.size) return a", { class = "text" })
+    refused("local t = req.tag .. req.size return a", { class = "text" }, "x")
+    refused("error(req.size)", { class = "text" })
+    refused("local t = string.format('%s', req) return a", { class = "type" })
+  end)
+end)
+
+describe("a wrong operand", function()
+  it("is named, with what to write instead", function()
+    refused("local n = req.size + req.tag return a", { class = "type",
+      reason = "^arithmetic on req.size with req.tag, which is a string$" })
+    refused("if req.size < req.tag:part(1) then return a end return b", { class = "type",
+      reason = "^comparing req.size with req.tag:part%(1%), which is a string$" }, "x.y")
+    refused("if req.size > '4MiB' then return a end return b", { class = "type",
+      reason = '^comparing req.size with the string "4MiB"$', hint = "^write 4 %* loam.MiB$" })
+    refused("if req.size > '64 k' then return a end return b", { class = "type",
+      hint = "^write 64 %* loam.KiB$" })
+    refused("if req.size > 'big' then return a end return b", { class = "type",
+      hint = "write a number" })
+    refused("if req.size > limits.x then return a end return b", { class = "type",
+      hint = "the value was set" }, nil, "local limits = {} ")
+  end)
+
+  it("of a string is named as well", function()
+    refused("local n = req.tag + 1 return a", { class = "type",
+      reason = "^req.tag %+ 1: the operator does not take a string and a number$" }, "x")
+    refused("if req.tag < 5 then return a end return b", { class = "type",
+      reason = "^req.tag < 5: the operator does not take a string and a number$" }, "x")
+    refused("local t = req.tag .. limits return a", { class = "type",
+      reason = "^req.tag .. a table: " }, "x", "local limits = {} ")
+    refused("local n = -req.tag return a", { class = "type", reason = "^%-req.tag: " }, "x")
+    assert.equal("a",
+      support.tags("return -req.tag == -7 and 1 + req.tag == 8 and a or b", { "7" }))
+  end)
+
+  it("of an operator that Lua does not have is shown in Lua", function()
+    for text, hint in pairs {
+      ["req.size & 4095 == 0"] = "write x %% 4096 for x & 4095",
+      ["req.size // 4096 > 1"] = "write math.floor%(a / b%) for a // b",
+      ["req.size >> 12 > 1"] = "write math.floor%(x / 2%^n%)", ["1 << 12 < 5"] = "write x %* 2%^n",
+      ["req.size != 5"] = "'~='", ["req.size > 4MiB"] = "write sizes as 4 %* loam.MiB",
+      ["req.zero || false"] = "'or'", ["req.zero && false"] = "'and'",
+    } do
+      refused("if " .. text .. " then return a end return b", { class = "syntax", hint = hint })
+    end
+  end)
+end)
+
+describe("comparisons that mean nothing", function()
+  it("are refused with nil, strings and tables", function()
+    refused("if req.size == nil then return a end return b", { class = "type",
+      reason = "req.size with nil" })
+    refused("if req.size < limits.x then return a end return b", { class = "type",
+      reason = "nil" }, nil,
+      "local limits = {} ")
+    refused("if req.size == '5' then return a end return b", { class = "type", reason = "string" })
+    refused("if req.size < req.tag then return a end return b", { class = "type" })
+    refused("if req.size < 5ULL then return a end return b", { class = "type", reason = "64%-bit" })
+    refused("local n = req.size + limits return a", { class = "type" }, nil, "local limits = {} ")
+  end)
+
+  it("are refused with a line when Lua itself complains", function()
+    refused("if 1 < limits.x then return a end return b", { class = "compare" }, nil,
+      "local limits = {} ")
+    refused("return limits.x.y", { class = "nil" }, nil, "local limits = {} ")
+    refused("local n = limits + 1 return a", { class = "arithmetic" }, nil, "local limits = {} ")
+  end)
+end)
+
+describe("misspelt words", function()
+  it("are refused with the nearest", function()
+    refused("if req.szie > 1 then return a end return b", { class = "field", hint = "size" })
+    refused("if req.tag:undr('x') then return a end return b", { class = "field", hint = "under" })
+    refused("if reg.size > 1 then return a end return b", { class = "name", reason = "reg" })
+    refused("if math.foor(1) > 1 then return a end return b", { class = "name", hint = "floor" })
+    refused("return loam.hots", { class = "field", hint = "host" })
+    refused("return a:orelse(b)", { class = "field", hint = "or_else" })
+    refused("if loam.node(0).fre > 1 then return a end return b", { class = "field",
+      hint = "free" })
+  end)
+
+  it("are found in branches that are not taken", function()
+    refused("if false then print(1) end return a", { class = "name", hint = "error" })
+  end)
+
+  it("are refused with what there is instead", function()
+    refused("if req.tag:find('x') then return a end return b", { class = "name", hint = "under" })
+    refused("if string.match(req.tag, 'x') then return a end return b", { class = "name",
+      hint = "glob" })
+    for _, name in ipairs { "pcall", "setmetatable", "require", "coroutine", "load", "getfenv",
+      "rawget",
+                            "collectgarbage", "debug", "jit", "io", "newproxy" } do
+      refused("local x = " .. name .. " return a", { class = "name" })
+    end
+  end)
+end)
+
+describe("what pick returns", function()
+  it("is refused where it is not a strategy", function()
+    refused("if req.size > 1 then return a end", { class = "return", reason = "nil", line = 3 })
+    refused("return 5", { class = "return", reason = "number" })
+    refused("return req.size", { class = "return", reason = "number of the request" })
+    refused("return req.tag", { class = "return", reason = "string of the request" })
+    refused("return 'a'", { class = "return" })
+  end)
+
+  it("is shown with the conditions that led there", function()
+    local d = refused("if req.size >= 4096 then\nif req.zero then return nil end\nend return a",
+      { class = "return", line = 3 })
+    assert.same({ { line = 2, condition = "req.size >= 4096", holds = true },
+                  { line = 3, condition = "req.zero", holds = true } }, d.led)
+  end)
+end)
+
+describe("errors of the policy's own", function()
+  it("are refusals with their text", function()
+    refused("error('no ' .. req.tag)", { class = "error", reason = "no x" }, "x")
+    refused("assert(req.size > 5, 'too small') return a", { class = "error", reason = "too small" })
+    refused("assert(false) return a", { class = "error" })
+    refused("error({})", { class = "table" })
+    refused("error(bad)", { class = "error", reason = "table" }, nil, "local bad = {} ")
+  end)
+
+  it("end recursion", function()
+    refused("return forever(1)", { class = "recursion", line = 1 }, nil,
+      "local function forever(n) return 1 + forever(n + 1) end ")
+  end)
+end)
+
+describe("the request", function()
+  it("is not iterated, called or kept", function()
+    refused("for k in pairs(req) do end return a", { class = "field" })
+    refused("req.size() return a", { class = "type" })
+    refused("local n = #req.size return a", { class = "type" })
+    refused("local n = req.size.x return a", { class = "type" })
+    refused("for _ in ipairs(req.tag) do end return a", { class = "type" })
+    refused("return req[req.size]", { class = "field" })
+  end)
+end)
+
+describe("an expression too long for the evaluator", function()
+  it("is refused by its size", function()
+    refused("local n = req.size for _ = 1, 20 do n = n + n end if n > 1 then return a end return b",
+      { class = "expression" })
+    refused("local n = req.size for _ = 1, 40 do n = req.live - n end return n > 1 and a or b",
+      { class = "expression" })
+  end)
+end)
+
+describe("a file", function()
+  local function file_refused(text, class, line)
+    local d = support.refused(text)
+    assert.is_truthy(d, text)
+    assert.equal(class, d.class, d.reason)
+    if line then assert.equal(line, d.line) end
+    return d
+  end
+
+  it("ends by returning a policy, with a newline", function()
+    file_refused("", "file")
+    file_refused("\n\n", "file")
+    file_refused("return loam.policy { pick = function() end }", "file")
+    file_refused("local x = 1\n", "policy")
+    file_refused("return 5\n", "policy")
+    file_refused("return loam.policy { apply = 'all', pick = function() end }\n", "policy")
+    file_refused("return { pick = function() end }\n", "policy")
+  end)
+
+  it("is text", function()
+    file_refused(string.dump(function() end) .. "\n", "file")
+    file_refused("local x = '\0'\n", "file", 1)
+  end)
+
+  it("is Lua", function()
+    file_refused("return loam.policy {\n", "syntax", 2)
+    file_refused("if x = 1 then end\n", "syntax", 1)
+  end)
+
+  it("gives loam.policy what it knows", function()
+    assert.matches("'tests'",
+      file_refused("return loam.policy { pick = function() end, test = {} }\n",
+      "policy", 1).suggestion)
+    file_refused("return loam.policy { name = 'x' }\n", "policy", 1)
+    file_refused("return loam.policy { pick = 5 }\n", "policy", 1)
+    file_refused("return loam.policy(5)\n", "policy", 1)
+    file_refused("return loam.policy { pick = function() end, always = { function() end } }\n",
+      "policy", 1)
+  end)
+
+  it("is refused in its own run, with the line", function()
+    file_refused("local x = 1\nlocal y = x.y.z\nreturn 1\n", "nil", 2)
+    file_refused("local s = loam.host {}\nif s.size then end\n", "field", 2)
+    file_refused("local n = loam.node(0).free\n", "field", 1)
+    file_refused("string.x = 5\n", "write", 1)
+  end)
+
+  it("may have any name", function()
+    for _, name in ipairs { "a:b:1: c.lua", ("long/"):rep(40) .. "p.lua", "=x", "\n" } do
+      local _, errors = require("loam.compiler.policy").open(name, "local x = 1\nlocal y = x.y.z\n")
+      assert.equal("nil", errors[1].class, name)
+      assert.equal(2, errors[1].line)
+    end
+  end)
+end)

@@ -1,0 +1,291 @@
+-- inspect_spec.lua - the answers of check, explain, plan and test; the functions that core calls.
+
+local support = require("support")
+local driver = require("loam.driver")
+local core, inspect = support.core, support.inspect
+
+local PRODUCTION = [[
+local MiB = loam.MiB
+
+local scratch = loam.host { name = "scratch", align = 64 }
+local tensors = loam.host { name = "tensors", align = 64, numa = "local", huge = "thp" }
+
+return loam.policy {
+  name = "production",
+  pick = function(req)
+    if req.tag:under("tensor") and req.size >= 4 * MiB then
+      return tensors:or_else(scratch)
+    end
+    return scratch
+  end,
+  tests = {
+    { tag = "tensor.weights", size = 8 * MiB, expect = tensors },
+    { tag = "log",            size = 100,     expect = scratch },
+  },
+  always = {
+    ["logs never on huge pages"] = function(req, got)
+      return not req.tag:under("log") or not got.huge
+    end,
+  },
+}
+]]
+
+local function broken(from, to)
+  local text, n = PRODUCTION:gsub(from, to)
+  assert(n > 0)
+  return text
+end
+
+describe("explain", function()
+  it("tells the strategy, the lines and the conditions in order", function()
+    local answer = inspect(PRODUCTION, "verb explain\ntag tensor.w\nsize 8388608")[1]
+    assert.same({
+      tag = "tensor.w", size = 8388608,
+      strategy = { name = "tensors", kind = "host", align = 64, numa = "local", huge = "thp" },
+      chain = { "tensors", "scratch" }, line = 10, generation = 1,
+      path = { { line = 9, condition = 'req.tag:under("tensor")', holds = true },
+               { line = 9, condition = "req.size >= 4194304", holds = true } },
+    }, answer)
+    answer = inspect(PRODUCTION, "verb explain\ntag log\nsize 8388608")[1]
+    assert.equal("scratch", answer.strategy.name)
+    assert.equal(12, answer.line)
+    assert.equal(1, #answer.path)
+  end)
+
+  it("takes every input", function()
+    local text = support.file([[
+      if req.zero and req.align == 64 and req.node == 1 and req.live == 9 and req.device == 0
+        and req.file == "f" and req.func == "g" and req.module == "m" and req.line == 3 then
+        return a
+      end
+      return b]])
+    local answer = inspect(text,
+      "verb explain\ntag \nsize 1\nzero 1\nalign 64\nnode 1\nlive 9\ndevice 0\n"
+      .. "file f\nfunc g\nmodule m\nline 3")[1]
+    assert.equal("a", answer.strategy.name)
+    assert.equal(9, #answer.path)
+  end)
+
+  it("answers a batch line by line, bad lines too", function()
+    local path = os.tmpname()
+    local file = io.open(path, "w")
+    file:write("tensor.a\t4194304\nlog\t5\t64\t1\nbad\ntensor.b\t-1\nlast\t7")
+    file:close()
+    local answers = inspect(PRODUCTION, "verb explain\nbatch " .. path)
+    os.remove(path)
+    assert.equal(5, #answers)
+    assert.equal("tensors", answers[1].strategy.name)
+    assert.equal("log", answers[2].tag)
+    assert.equal(3, answers[3].errors[1].line)
+    assert.is_false(answers[4].ok)
+    assert.equal(7, answers[5].size)
+    local _, words = inspect(PRODUCTION, "verb explain\nbatch /nowhere/at/all")
+    assert.matches("/nowhere/at/all: No such file", words)
+  end)
+
+  it("shows a member that this machine lacks, and decides by the rest", function()
+    local text = support.file("return loam_pinned:or_else(a)",
+      "local loam_pinned = loam.pinned { name = 'p' } ")
+    local answer = inspect(text, "verb explain\ntag x\nsize 1")[1]
+    assert.same({ "p", "a" }, answer.chain)
+    assert.equal("pinned", answer.strategy.kind)
+  end)
+
+  it("takes nodes to have free what they have", function()
+    local text = support.file("if loam.node(1).free > 5000 then return a end return b")
+    core.the_free = { [0] = 9000, [1] = 5001 }
+    assert.equal("a", inspect(text, "verb explain\ntag x\nsize 1")[1].strategy.name)
+    core.the_free = { [0] = 9000, [1] = 5000 }
+    assert.equal("b", inspect(text, "verb explain\ntag x\nsize 1")[1].strategy.name)
+    core.the_free = {}
+  end)
+
+  it("of a refused policy is its errors", function()
+    local answer = inspect(broken("req.size", "req.szie"), "verb explain\ntag x\nsize 1")[1]
+    assert.is_false(answer.ok)
+    assert.equal("field", answer.errors[1].class)
+    assert.equal(9, answer.errors[1].line)
+    assert.matches("req.szie", answer.errors[1].source)
+    assert.matches("size", answer.errors[1].suggestion)
+  end)
+end)
+
+describe("plan", function()
+  it("has a row for each leaf", function()
+    local answer = inspect(PRODUCTION, "verb plan\ntag tensor.w")[1]
+    assert.equal(2, answer.leaves)
+    assert.same({ "tensors", "scratch" }, answer.rows[1].chain)
+    assert.equal(10, answer.rows[1].line)
+    assert.equal("scratch", answer.rows[2].strategy)
+    assert.same({ line = 9, condition = "req.size >= 4194304", holds = false },
+      answer.rows[2].conditions[2])
+  end)
+end)
+
+describe("check", function()
+  it("lists what a load would compile", function()
+    local answer = inspect(PRODUCTION, "verb check\ntag extra.one")[1]
+    assert.is_true(answer.ok)
+    assert.equal("production", answer.name)
+    local tags = {}
+    for i, entry in ipairs(answer.tags) do tags[i] = entry.tag end
+    assert.equal(" tensor.weights log tensor tensor.x log.x extra.one", table.concat(tags, " "))
+    assert.equal(2, answer.tests)
+    assert.equal(1, answer.always)
+    assert.equal(2, #answer.strategies)
+  end)
+
+  it("finds what only a tag that the policy names would meet", function()
+    local answer = inspect(support.file("if req.tag:under('odd') then return nil end return a"),
+      "verb check")[1]
+    assert.is_false(answer.ok)
+    assert.equal("return", answer.errors[1].class)
+  end)
+
+  it("explores parts of tags", function()
+    local answer = inspect(support.file(
+      "if req.tag:under('t') and by[req.tag:part(2)] then return nil end return a",
+      "local by = { acme = true } "), "verb check")[1]
+    assert.is_false(answer.ok)
+  end)
+
+  it("shows failing tests and invariants", function()
+    local answer = inspect(broken("expect = scratch", "expect = tensors"), "verb check")[1]
+    assert.equal("test", answer.errors[1].class)
+    assert.equal(16, answer.errors[1].line)
+    assert.matches("test 2 %(tag 'log', size 100%) expects 'tensors' and gets 'scratch'",
+      answer.errors[1].reason)
+    answer = inspect(broken("not got.huge", "got.huge"), "verb check")[1]
+    assert.equal("always", answer.errors[1].class)
+    assert.equal(12, answer.errors[1].line)
+  end)
+
+  it("warns of what this machine will not do", function()
+    local text = support.file("return big:or_else(a)", "local big = loam.host { huge = '2MiB' } ")
+    local answer = inspect(text, "verb check")[1]
+    assert.is_true(answer.ok)
+    assert.matches("no 2MiB huge pages are reserved", answer.warnings[1].reason)
+  end)
+
+  it("warns of what a container does not let happen", function()
+    local text = support.file("return a", "local n = loam.host { numa = 0, name = 'n' } "
+      .. "local l = loam.host { numa = 'local', name = 'l' } "
+      .. "local p = loam.host { prefault = true, name = 'p' } "
+      .. "local k = loam.host { lock = true, name = 'k' } "
+      .. "local h = loam.host { huge = 'thp', name = 'h' } ")
+    assert.same(0, #inspect(text, "verb check")[1].warnings)
+    core.the_refused = { numa = 1, prefault = 1, lock = 1, huge = 1 }
+    local said = {}
+    for _, warning in ipairs(inspect(text, "verb check")[1].warnings) do
+      local name, reason = warning.reason:match("^strategy '(.)': (.*)$")
+      said[name] = reason
+    end
+    core.the_refused = {}
+    assert.matches("mbind is refused here: numa needs it", said.n)
+    assert.matches("madvise is refused here: prefault needs it", said.p)
+    assert.matches("mlock is refused here: lock needs it", said.k)
+    assert.matches("madvise is refused here: its memory has small pages", said.h)
+    assert.is_nil(said.l)
+  end)
+end)
+
+describe("test", function()
+  it("tells each test, each invariant and the leaves not reached", function()
+    local answer = inspect(PRODUCTION, "verb test")[1]
+    assert.is_true(answer.ok)
+    assert.same({ n = 1, ok = true, what = "tag 'tensor.weights', size 8388608", line = 15,
+                  got = "tensors or else scratch", expect = "tensors" }, answer.tests[1])
+    assert.same({ name = "logs never on huge pages", ok = true, line = 19 }, answer.always[1])
+    assert.equal(4, answer.coverage.leaves)
+    assert.equal(2, answer.coverage.covered)
+    assert.equal("", answer.coverage.missed[1].tag)
+    assert.equal(12, answer.coverage.missed[1].line)
+  end)
+
+  it("fails where one fails", function()
+    local answer = inspect(broken("expect = scratch", "expect = tensors"), "verb test")[1]
+    assert.is_false(answer.ok)
+    assert.is_false(answer.tests[2].ok)
+    answer = inspect(broken("not got.huge", "got.huge"), "verb test")[1]
+    assert.is_false(answer.always[1].ok)
+    assert.matches("strategy 'scratch'", answer.always[1].what)
+  end)
+
+  it("compares whole chains where one is expected", function()
+    local text = broken("expect = tensors", "expect = tensors:or_else(scratch)")
+    assert.is_true(inspect(text, "verb test")[1].ok)
+    text = broken("expect = tensors", "expect = scratch:or_else(tensors)")
+    assert.is_false(inspect(text, "verb test")[1].ok)
+  end)
+
+  it("are checked themselves", function()
+    for _, change in ipairs { { "expect = scratch", "expct = scratch" }, { "size = 100",
+      "size = -1" },
+                              { "size = 100, ", "" }, { "expect = scratch",
+                                "expect = \"scratch\"" },
+                              { "size = 100", "align = 3, size = 1" } } do
+      local answer = inspect(broken(change[1], change[2]), "verb test")[1]
+      assert.equal("test", answer.errors[1].class)
+      assert.equal(16, answer.errors[1].line)
+    end
+  end)
+end)
+
+describe("a query", function()
+  it("is refused where it is not valid", function()
+    for query, reason in pairs {
+      ["verb dance"] = "verb", ["verb explain"] = "needs a size",
+        ["verb explain\nsize x"] = "size 'x': must be",
+      ["verb explain\nsize -1"] = "size", ["verb explain\nalign 3\nsize 1"] = "power of two",
+      ["verb explain\nsize 1\nzero yes"] = "zero", ["verb plan\ncolour red"] = "no key 'colour'",
+    } do
+      local answer, words = inspect(PRODUCTION, query)
+      assert.is_nil(answer)
+      assert.matches(reason, words)
+    end
+  end)
+end)
+
+describe("the driver", function()
+  it("opens, names, plans and vets", function()
+    assert.is_true(driver.open("prod.lua", PRODUCTION))
+    assert.equal("production", driver.name())
+    local plan, is_only = driver.plan { tag = "x", file = "", func = "", module = "", line = 0 }
+    assert.is_truthy(plan)
+    assert.is_false(is_only)
+    assert.is_true(driver.vet())
+  end)
+
+  it("answers with complete words", function()
+    local ok, words = driver.open("prod.lua", broken("req.size", "req.szie"))
+    assert.is_nil(ok)
+    assert.matches("^prod.lua:9: field: req has no field 'szie'\n", words)
+    assert.matches("did you mean", words)
+    driver.open("prod.lua", broken("not got.huge", "got.huge"))
+    local plan
+    plan, words = driver.plan { tag = "log" }
+    assert.is_nil(plan)
+    assert.matches("always", words)
+  end)
+
+  it("passes budgets on", function()
+    local step = core.step
+    core.step = function(what)
+      if what:find("^tracing") then error("loam-budget: " .. what, 0) end
+    end
+    driver.open("prod.lua", PRODUCTION)
+    local ok, problem = pcall(driver.plan, { tag = "x" })
+    core.step = step
+    assert.is_false(ok)
+    assert.equal("loam-budget: tracing tag 'x'", problem)
+    assert.is_truthy(driver.plan { tag = "x" })
+  end)
+
+  it("keeps a class that is refused apart from the others", function()
+    assert.is_true(driver.open("p.lua",
+      support.file("if req.tag:under('odd') then return nil end return a")))
+    assert.is_nil(driver.plan { tag = "odd.one" })
+    assert.is_truthy(driver.plan { tag = "even" })
+    assert.is_nil(driver.plan { tag = "odd.two" })
+  end)
+end)
