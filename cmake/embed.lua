@@ -35,7 +35,7 @@ local function modules(output, name_of_table, ...)
     -- it.
     local chunk = assert(loadstring(read(path), "=" .. name))
     local code = string.dump(chunk, false)
-    arrays[i] = ("LM_EMBEDDED_BYTES\nstatic const unsigned char module_%d[] = {\n%s\n};\n")
+    arrays[i] = ("static const unsigned char module_%d[] = {\n%s\n};\n")
       :format(i, bytes_of(code))
     entries[i] = ('  { "%s", module_%d, sizeof module_%d },\n'):format(name, i, i)
   end

@@ -13,7 +13,6 @@
 #include "engine/placement_audit.h"
 #include "heap/pool.h"
 #include "heap/sweep.h"
-#include "os/cold_code.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
 #include "os/sys.h"
@@ -87,7 +86,6 @@ static loam_status start_as(const loam_config *config) {
   lm_guard_fault_enable(config->guard_report);
   loam_status status = start_policy(config);
   if (status) return status;
-  lm_cold_code_evict(); /* while there is one thread, no other CPU has to hear of it */
   (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */
   return LOAM_OK;
 }

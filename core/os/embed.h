@@ -10,12 +10,6 @@ typedef struct {
   size_t size;
 } lm_embedded;
 
-/* The bytes of all have pages of their own, in a section of which the linker knows the ends: they
- * are read when Lua starts, and need not stay in memory. */
-#define LM_EMBEDDED_BYTES __attribute__((section("loam_lua"), aligned(64)))
-extern const unsigned char __start_loam_lua[] __attribute__((visibility("hidden")));
-extern const unsigned char __stop_loam_lua[] __attribute__((visibility("hidden")));
-
 /* Two tables, each ended by an entry whose name is NULL. Only the `loam` executable has the second
  * one, the command's own modules. */
 extern const lm_embedded lm_embedded_modules[];

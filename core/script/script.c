@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "heap/pool.h"
-#include "os/cold_code.h"
 #include "os/error.h"
 #include "script/core_module.h"
 
@@ -149,7 +148,6 @@ void lm_script_suspend(lm_script *script) {
   if (lm_script_is_suspended(script)) return;
   lm_vm_close(&script->vm);
   lm_luajit_evict();
-  lm_cold_code_evict();
 }
 
 bool lm_script_is_suspended(const lm_script *script) { return !script->vm.L; }
