@@ -1,6 +1,7 @@
-/* device_api.c - the public functions that tell of devices. */
+/* device_api.c - memory of devices, and what each device offers. */
 #include <string.h>
 
+#include "api/memory.h"
 #include "device/device_pool.h"
 #include "gpu/gpu.h"
 #include "os/error.h"
@@ -47,4 +48,17 @@ loam_status loam_device_memory(int device, size_t *free, size_t *total) {
   if (free) *free = has_free;
   if (total) *total = has;
   return LOAM_OK;
+}
+
+void *loam_device_alloc(loam_site *site, size_t size, void *stream) {
+  return lm_memory_alloc(
+      &(lm_request){ .site = site, .size = size, .want = LM_WANT_DEVICE, .stream = stream });
+}
+
+void *loam_managed_alloc(loam_site *site, size_t size) {
+  return lm_memory_alloc(&(lm_request){ .site = site, .size = size, .want = LM_WANT_MANAGED });
+}
+
+void loam_device_free(void *ptr, void *stream) {
+  lm_memory_free(ptr, SIZE_MAX, &stream, __builtin_return_address(0));
 }

@@ -1,6 +1,6 @@
 /* emm.c - loam as an external memory manager: NBEP 7's table over the public functions; and the end
  * of all memory of a device. */
-#include "api/front.h"
+#include "api/memory.h"
 #include "device/defer.h"
 #include "device/device_pool.h"
 #include "device/manager.h"
@@ -106,10 +106,8 @@ typedef struct wish {
 } wish;
 
 static void *want_device(const wish *w) {
-  return lm_front_make(NULL, &(lm_wish){ .size = w->size,
-                                         .want = LM_WANT_DEVICE,
-                                         .stream = w->stream,
-                                         .by_handle = w->by_handle });
+  return lm_memory_alloc(&(lm_request){
+      .size = w->size, .want = LM_WANT_DEVICE, .stream = w->stream, .by_handle = w->by_handle });
 }
 
 static void *want_managed(const wish *w) { return loam_managed_alloc(NULL, w->size); }

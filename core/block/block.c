@@ -76,12 +76,14 @@ static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
   return embedded(b, site, size);
 }
 
-/* Most small blocks are made and ended as lm_engine_take and lm_engine_give do it. */
+/* Most small blocks are made and ended as lm_decision_serve and lm_pool_give_quick do it. */
 loam_block *loam_block_new(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_likely(size <= LM_BLOCK_EMBEDDED_MAX)) {
-    loam_site *of = site ? site : lm_engine_scope(t);
-    loam_block *b = lm_engine_take(t, of, sizeof *b + size);
+    loam_site *of = site ? site : lm_decision_scope(t);
+    bool holds;
+    lm_request r = { .site = of, .size = sizeof(loam_block) + size, .align = 16 };
+    loam_block *b = lm_decision_serve(t, &r, &holds);
     if (lm_likely(b != NULL)) {
       lm_add_relaxed(&t->blocks.made[LOAM_BLOCK_EMBEDDED], 1);
       return fill(b, of, LOAM_BLOCK_EMBEDDED, b + 1, size);
@@ -195,7 +197,7 @@ LM_INLINE bool end_embedded(loam_block *b) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(b->kind != LOAM_BLOCK_EMBEDDED)) return false;
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
-  if (lm_likely(lm_engine_give(t, b))) {
+  if (lm_likely(lm_pool_give_quick(t, b))) {
     lm_add_relaxed(&t->blocks.ended[LOAM_BLOCK_EMBEDDED], 1);
     return true;
   }

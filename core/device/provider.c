@@ -14,14 +14,14 @@ const char lm_provider_words[] = "";
 
 static bool has_no_device(void) { return !lm_gpu() && !lm_gpu_is_barred(); }
 
-bool lm_provider_fits(const lm_wish *wish, const lm_strategy *s) {
+bool lm_provider_fits(const lm_request *request, const lm_strategy *s) {
   switch (s->desc.kind) {
     case LM_KIND_DENY: return true;
-    case LM_KIND_DEVICE: return wish->want == LM_WANT_DEVICE;
-    case LM_KIND_MANAGED: return wish->want != LM_WANT_PINNED;
+    case LM_KIND_DEVICE: return request->want == LM_WANT_DEVICE;
+    case LM_KIND_MANAGED: return request->want != LM_WANT_PINNED;
     case LM_KIND_PINNED:
-      return wish->want == LM_WANT_HOST || wish->want == LM_WANT_PINNED || s->desc.mapped;
-    default: return wish->want == LM_WANT_HOST || has_no_device();
+      return request->want == LM_WANT_HOST || request->want == LM_WANT_PINNED || s->desc.mapped;
+    default: return request->want == LM_WANT_HOST || has_no_device();
   }
 }
 
@@ -31,17 +31,17 @@ static void describe_pinned(lm_desc *desc, unsigned flags) {
   desc->write_combined = flags & LM_GPU_WRITE_COMBINED;
 }
 
-lm_strategy *lm_provider_default(const lm_wish *wish) {
+lm_strategy *lm_provider_default(const lm_request *request) {
   static _Atomic(lm_strategy *) known[LM_WANT_PINNED + 1][8]; /* by what is wanted, and flags */
   static const lm_kind kinds[] = { LM_KIND_HOST, LM_KIND_DEVICE, LM_KIND_MANAGED, LM_KIND_PINNED };
   lm_strategy *s;
-  if (wish->want == LM_WANT_HOST) return lm_strategy_at(0);
-  _Atomic(lm_strategy *) *place = &known[wish->want][wish->flags % LM_COUNT(known[0])];
+  if (request->want == LM_WANT_HOST) return lm_strategy_at(0);
+  _Atomic(lm_strategy *) *place = &known[request->want][request->flags % LM_COUNT(known[0])];
   s = atomic_load_explicit(place, memory_order_acquire);
   if (s) return s;
-  lm_desc desc = { .kind = kinds[wish->want] };
+  lm_desc desc = { .kind = kinds[request->want] };
   strcpy(desc.name, lm_strategy_kind_text(desc.kind));
-  if (desc.kind == LM_KIND_PINNED) describe_pinned(&desc, wish->flags);
+  if (desc.kind == LM_KIND_PINNED) describe_pinned(&desc, request->flags);
   if (lm_strategy_intern(&desc, &s)) return NULL;
   atomic_store_explicit(place, s, memory_order_release);
   return s;
@@ -56,7 +56,7 @@ static size_t system_size(void *p, size_t size) {
 
 static const char *made(lm_provided *out) { return out->made ? NULL : "it has no memory"; }
 
-static const char *make_system(const lm_wish *w, lm_provided *out) {
+static const char *make_system(const lm_request *w, lm_provided *out) {
   const loam_system *system = lm_handler_system();
   size_t size = w->size ? w->size : 1;
   if (w->align > 16) out->made = system->aligned_alloc(w->align, lm_align_up(size, w->align));
@@ -71,7 +71,7 @@ static const char *make_system(const lm_wish *w, lm_provided *out) {
 /* ---- Handlers ----------------------------------------------------------------------------- */
 
 /* A handler knows no alignment: room for it is asked for as well. */
-static const char *make_handler(const lm_wish *w, const lm_strategy *s, lm_provided *out) {
+static const char *make_handler(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   const loam_handler *handler = lm_handler_find(s->desc.handler);
   if (!handler) return "no handler of its name is registered";
   const loam_allocator *a = &handler->allocator;
@@ -117,13 +117,13 @@ static const char *take_ordered(lm_provided *out) {
   return out->made ? NULL : lm_provider_words;
 }
 
-static const char *make_device(const lm_wish *w, const lm_strategy *s, lm_provided *out) {
+static const char *make_device(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   out->stream = w->stream;
   if (s->desc.supply == LM_DEVICE_POOL_DRIVER) return take_ordered(out);
   return take(out, LM_PROVIDER_DEVICE, LM_MANAGER_DEVICE);
 }
 
-static const char *make_managed(const lm_wish *w, const lm_strategy *s, lm_provided *out) {
+static const char *make_managed(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   out->stream = w->stream;
   const char *why = take(out, LM_PROVIDER_MANAGED, LM_MANAGER_MANAGED);
   /* A hint, which some drivers do not take. */
@@ -133,7 +133,7 @@ static const char *make_managed(const lm_wish *w, const lm_strategy *s, lm_provi
   return why;
 }
 
-static const char *make_of_device(const lm_wish *w, const lm_strategy *s, lm_provided *out) {
+static const char *make_of_device(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   if (!lm_gpu()) return lm_gpu_why();
   if (w->align > DEVICE_ALIGN) return "memory of a driver is aligned to 256 bytes";
   out->device = lm_provider_device(s->desc.device);
@@ -163,23 +163,24 @@ bool lm_provider_is_pooled(const lm_strategy *s) {
          (s->desc.kind == LM_KIND_DEVICE && s->desc.supply <= LM_DEVICE_POOL_CHUNKS);
 }
 
-static bool wants_chunks(const lm_wish *wish, const lm_strategy *s) {
-  if (s->desc.supply == LM_DEVICE_POOL_AUTO) return wish->by_handle;
+static bool wants_chunks(const lm_request *request, const lm_strategy *s) {
+  if (s->desc.supply == LM_DEVICE_POOL_AUTO) return request->by_handle;
   return s->desc.supply == LM_DEVICE_POOL_CHUNKS;
 }
 
-lm_device_pool *lm_provider_pool(const lm_wish *wish, const lm_strategy *s, const char **why) {
+lm_device_pool *lm_provider_pool(const lm_request *request, const lm_strategy *s,
+                                 const char **why) {
   int count = lm_gpu_count();
   *why = lm_likely(count) ? lm_provider_words : lm_gpu_why();
   if (lm_unlikely(!count)) return NULL;
   int device = count == 1 && !s->desc.device ? 0 : lm_provider_device(s->desc.device);
   if (lm_unlikely(device >= count) && !lm_gpu_has(device)) return NULL;
-  if (s->desc.kind == LM_KIND_DEVICE) return lm_device_pool_of(device, wants_chunks(wish, s));
+  if (s->desc.kind == LM_KIND_DEVICE) return lm_device_pool_of(device, wants_chunks(request, s));
   *why = "pinned memory is aligned to a page at most";
-  if (wish->align > LM_PAGE) return NULL;
+  if (request->align > LM_PAGE) return NULL;
   *why = lm_provider_words;
   lm_pinned_desc pinned = { .is_pinned = true, .placement = s->desc.placement };
-  pinned.write_combined = s->desc.write_combined || wish->flags & LM_GPU_WRITE_COMBINED;
+  pinned.write_combined = s->desc.write_combined || request->flags & LM_GPU_WRITE_COMBINED;
   return lm_device_pool_of_pinned(device, &pinned);
 }
 
@@ -195,13 +196,13 @@ bool lm_provider_serves(lm_kind kind) {
   return !lm_strategy_kind_is_pooled(kind) && kind != LM_KIND_DENY;
 }
 
-const char *lm_provider_alloc(const lm_wish *wish, const lm_strategy *s, lm_provided *out) {
+const char *lm_provider_alloc(const lm_request *request, const lm_strategy *s, lm_provided *out) {
   *out = (lm_provided){ .maker = LM_PROVIDER_SYSTEM, .device = -1 };
-  out->want = (uint8_t)wish->want;
-  out->flags = (uint8_t)wish->flags;
-  if (s->desc.kind == LM_KIND_SYSTEM) return make_system(wish, out);
-  if (s->desc.kind == LM_KIND_HANDLER) return make_handler(wish, s, out);
-  return make_of_device(wish, s, out);
+  out->want = (uint8_t)request->want;
+  out->flags = (uint8_t)request->flags;
+  if (s->desc.kind == LM_KIND_SYSTEM) return make_system(request, out);
+  if (s->desc.kind == LM_KIND_HANDLER) return make_handler(request, s, out);
+  return make_of_device(request, s, out);
 }
 
 bool lm_provider_find(const void *p, lm_provided *out) {

@@ -9,33 +9,21 @@
 #ifndef LM_PROVIDER_H
 #define LM_PROVIDER_H
 
-#include "gpu/gpu.h"
+#include "device/request.h"
 #include "heap/strategy.h"
 #include "pages/provided.h"
 
-typedef enum lm_want { LM_WANT_HOST, LM_WANT_DEVICE, LM_WANT_MANAGED, LM_WANT_PINNED } lm_want;
-
-/* What is asked for. Zeroed but for its size: what loam_malloc asks. */
-typedef struct lm_wish {
-  size_t size, align;
-  bool zero;
-  lm_want want;
-  lm_stream stream; /* of LM_WANT_DEVICE */
-  unsigned flags;   /* of LM_WANT_PINNED: LM_GPU_* beside the strategy's own */
-  bool by_handle; /* of LM_WANT_DEVICE: the driver's handles have to name it, for other processes */
-} lm_wish;
-
 /* Whether a member of a chain can give what is wanted. Without any device, memory of the host is
  * what there is for all; a fork of a process that used one has none of that either. */
-bool lm_provider_fits(const lm_wish *wish, const lm_strategy *s);
+bool lm_provider_fits(const lm_request *request, const lm_strategy *s);
 /* Who serves where no member fits. NULL, with words, if it cannot be made. */
-lm_strategy *lm_provider_default(const lm_wish *wish);
+lm_strategy *lm_provider_default(const lm_request *request);
 
 /* Whether blocks of the kind are made here. */
 bool lm_provider_serves(lm_kind kind);
 /* Makes a block; of *out only the account (token, strategy) is left to the caller. NULL, or why it
  * cannot be: lm_provider_words if those are the thread's. */
-const char *lm_provider_alloc(const lm_wish *wish, const lm_strategy *s, lm_provided *out);
+const char *lm_provider_alloc(const lm_request *request, const lm_strategy *s, lm_provided *out);
 extern const char lm_provider_words[];
 /* Who made it, for people; of a handler, its name. */
 const char *lm_provider_name(const lm_provided *block);
@@ -52,7 +40,7 @@ void lm_provider_free(const lm_provided *block, const lm_stream *on);
 /* Whether blocks of a strategy are cut from what loam keeps of a device (device_pool.h), and that;
  * NULL, and why. */
 bool lm_provider_is_pooled(const lm_strategy *s);
-struct lm_device_pool *lm_provider_pool(const lm_wish *wish, const lm_strategy *s,
+struct lm_device_pool *lm_provider_pool(const lm_request *request, const lm_strategy *s,
                                         const char **why);
 
 /* Gives a block of the system or a handler another size, where that can be done by whoever made it;

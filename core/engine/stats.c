@@ -126,40 +126,40 @@ void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key) {
   lm_lock_drop(&stripe->lock);
 }
 
-static uint64_t owner_of(const lm_lane *lane) {
-  uint32_t site = atomic_load_explicit(&lane->site, memory_order_relaxed);
-  return site ? lm_stats_key(site, lane->strategy) : 0;
+static uint64_t owner_of(const lm_decision *d) {
+  uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
+  return site ? lm_stats_key(site, d->strategy) : 0;
 }
 
-static uint64_t blocks_of(const lm_lane *lane) {
-  return __atomic_load_n(&lane->blocks, __ATOMIC_RELAXED);
+static uint64_t blocks_of(const lm_decision *d) {
+  return __atomic_load_n(&d->blocks, __ATOMIC_RELAXED);
 }
 
-static size_t size_of(const lm_lane *lane) { return lm_class_size(lane->class_); }
+static size_t size_of(const lm_decision *d) { return lm_class_size(d->class_); }
 
-static void give_lane(lm_thread *t, lm_lane *lane, uint32_t site, uint16_t strategy,
-                      uint8_t class_) {
-  uint64_t old = owner_of(lane);
+static void give_decision(lm_thread *t, lm_decision *d, uint32_t site, uint16_t strategy,
+                          uint8_t class_) {
+  uint64_t old = owner_of(d);
   struct stripe *stripe = stripe_of(old);
   lm_lock_take(&stripe->lock);
-  use(&t->used_lanes, part_of((size_t)(lane - t->lane), LM_LANES));
-  uint64_t blocks = blocks_of(lane);
+  use(&t->used_decisions, part_of((size_t)(d - t->decision), LM_DECISIONS));
+  uint64_t blocks = blocks_of(d);
   if (blocks) {
     sums *row = touch(&stripe->table, old);
     row->total_blocks += blocks;
-    row->total_bytes += blocks * size_of(lane);
-    __atomic_store_n(&lane->blocks, 0, __ATOMIC_RELAXED);
+    row->total_bytes += blocks * size_of(d);
+    __atomic_store_n(&d->blocks, 0, __ATOMIC_RELAXED);
   }
-  atomic_store_explicit(&lane->site, site, memory_order_relaxed);
-  lane->strategy = strategy;
-  lane->class_ = class_;
+  atomic_store_explicit(&d->site, site, memory_order_relaxed);
+  d->strategy = strategy;
+  d->class_ = class_;
   lm_lock_drop(&stripe->lock);
 }
 
-void lm_stats_reuse(lm_thread *t, lm_lane *lane, uint32_t site, const lm_serve *serve) {
+void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve) {
   uint8_t class_ = (uint8_t)lm_class_of_usable(serve->units * (size_t)16);
-  if (owner_of(lane) != lm_stats_key(site, serve->strategy) || lane->class_ != class_)
-    give_lane(t, lane, site, serve->strategy, class_);
+  if (owner_of(d) != lm_stats_key(site, serve->strategy) || d->class_ != class_)
+    give_decision(t, d, site, serve->strategy, class_);
 }
 
 static void tell_all(lm_thread *t) {
@@ -167,8 +167,8 @@ static void tell_all(lm_thread *t) {
     uint64_t key = atomic_load_explicit(&t->tally[i].key, memory_order_relaxed);
     if (key) lm_stats_rekey(t, &t->tally[i], key);
   }
-  for (int i = 0; (i = next_used(&t->used_lanes, i, LM_LANES)) < LM_LANES; i++)
-    if (owner_of(&t->lane[i])) give_lane(t, &t->lane[i], 0, 0, 0);
+  for (int i = 0; (i = next_used(&t->used_decisions, i, LM_DECISIONS)) < LM_DECISIONS; i++)
+    if (owner_of(&t->decision[i])) give_decision(t, &t->decision[i], 0, 0, 0);
 }
 
 /* Under these locks memory of loam's own is taken, so their fork hooks come before memory's. */
@@ -259,9 +259,10 @@ static void add_thread(lm_thread *t, void *ctx) {
     uint64_t bytes = atomic_load_explicit(&e->bytes, memory_order_acquire);
     add_total(ctx, atomic_load_explicit(&e->key, memory_order_relaxed), blocks, bytes);
   }
-  for (int i = 0; (i = next_used(&t->used_lanes, i, LM_LANES)) < LM_LANES; i++) {
-    uint64_t blocks = blocks_of(&t->lane[i]);
-    if (blocks) add_total(ctx, owner_of(&t->lane[i]), blocks, blocks * size_of(&t->lane[i]));
+  for (int i = 0; (i = next_used(&t->used_decisions, i, LM_DECISIONS)) < LM_DECISIONS; i++) {
+    uint64_t blocks = blocks_of(&t->decision[i]);
+    if (blocks)
+      add_total(ctx, owner_of(&t->decision[i]), blocks, blocks * size_of(&t->decision[i]));
   }
 }
 

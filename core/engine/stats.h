@@ -26,7 +26,7 @@ LM_INLINE void lm_stats_add(_Atomic uint64_t *sum, uint64_t more) {
 
 /* Makes a lane's count that of blocks of a site that an entry serves; what it has of others is told
  * first. */
-void lm_stats_reuse(lm_thread *t, lm_lane *lane, uint32_t site, const lm_serve *serve);
+void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve);
 
 LM_INLINE void lm_stats_count(lm_tally *entry, uint32_t blocks, size_t bytes) {
   lm_stats_add(&entry->blocks, blocks);
@@ -43,6 +43,10 @@ LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uin
 }
 
 extern _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_bad_frees;
+
+LM_INLINE void lm_stats_bump(_Atomic uint64_t *figure) {
+  atomic_fetch_add_explicit(figure, 1, memory_order_relaxed);
+}
 
 /* Registers with threads, once. */
 void lm_stats_start(void);

@@ -254,7 +254,7 @@ bool lm_pool_resize(void *p, size_t size) {
   lm_map_object place;
   if (size > LM_SIZE_MAX || !find_live(p, &place) || place.base != (uintptr_t)p) return false;
   if (place.large) return lm_large_resize(&lm_pools_at(place.strategy)->large, &place, size);
-  return size <= place.size && (size > place.size / 2 || place.size <= 64);
+  return lm_class_fits(place.size, size);
 }
 
 _Atomic bool lm_pool_has_oversized;

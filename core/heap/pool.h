@@ -55,8 +55,6 @@ bool lm_pool_reserve(lm_strategy *strategy);
  * strategy, zero asked; large classes where memory costs more than what is touched of it). Constant
  * until the strategy is retired. */
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
-/* What a decision table has in place of a bin: that of the thread's share; gauges say which. */
-enum { LM_BIN_HERE = 1, LM_BIN_ASKS = 2 };
 
 /* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
  * is between lm_thread_enter and _leave. *hint: as lm_state_assign's. */
@@ -217,10 +215,10 @@ LM_INLINE void lm_pool_set_state(lm_state_cell *at, lm_state mark) {
 
 /* Whether a lane's token stands in the palette of an item's span where the lane has it. What was
  * read before, or is read here, is read again: no register is left for it. */
-LM_INLINE bool lm_pool_palette_has(const lm_cached_object *item, const lm_lane *lane) {
+LM_INLINE bool lm_pool_palette_has(const lm_cached_object *item, const lm_decision *d) {
   atomic_signal_fence(memory_order_seq_cst);
   lm_state_cell *side = lm_pool_states_of(item);
-  bool known = lm_load(lm_token, lm_state_palette_token(side, lane->mark)) == lane->token;
+  bool known = lm_load(lm_token, lm_state_palette_token(side, d->mark)) == d->token;
   atomic_signal_fence(memory_order_seq_cst);
   return known;
 }
@@ -238,75 +236,42 @@ LM_INLINE void *lm_pool_take_last(lm_bin *bin, void *p, lm_state_cell *at, lm_st
  * where it is common, it is. NULL: nothing was done. Without a call, so that all of it fits the
  * registers that need not be saved. What gcc keeps of a bin is its offset, which each instruction
  * adds to the thread by itself. */
-LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_lane *lane) {
-  size_t bin = lane->bin;
+LM_INLINE void *lm_pool_take_ready(lm_thread *t, const lm_decision *d) {
+  size_t bin = d->bin;
   const lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
-  lm_settle(bin);
+  lm_keep(bin);
   lm_state_cell *at = top[-1].mark;
   if (lm_unlikely(!at)) return NULL;
-  lm_state mark = lane->mark;
-  lm_assert(!(lane->token & LM_TOKEN_COUNTED));
-  lm_settle(bin);
+  lm_state mark = d->mark;
+  lm_assert(!(d->token & LM_TOKEN_COUNTED));
+  lm_keep(bin);
   if (lm_likely(mark <= LM_STATE_COMMON_LAST))
     return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, at, mark);
-  if (!lm_pool_palette_has(&top[-1], lane)) return NULL;
-  return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, top[-1].mark, lane->mark);
+  if (!lm_pool_palette_has(&top[-1], d)) return NULL;
+  return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, top[-1].mark, d->mark);
 }
 
-/* The same also where the span has its table of tokens. */
-LM_INLINE void *lm_pool_take_wide(lm_thread *t, const lm_lane *lane) {
-  lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  const lm_cached_object *top = lm_pool_bin_top(bin);
-  if (lm_unlikely(top == bin->low)) return NULL;
-  void *p = lm_pool_take_ready(t, lane);
-  if (p) return p;
-  lm_state_cell *side = lm_pool_states_of(&top[-1]);
-  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_state_palette(side)->wide,
-                                                 memory_order_acquire);
-  if (!wide) return NULL;
-  atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
-  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_STATE_LIVE + LM_ID_WIDE);
-}
-
-/* From the bin of a lane whose token is counted, where that is in the palette of the span; *size is
- * to be counted. NULL: nothing was done. */
-LM_INLINE void *lm_pool_take_slow(lm_thread *t, const lm_lane *lane, size_t *size) {
-  size_t bin = lane->bin;
+/* Takes an object from a bin whose items have been laid out, for a token that is counted. NULL: the
+ * bin is empty, or the span of its next object has another counted token, or none yet. */
+LM_INLINE void *lm_pool_take_counted(lm_thread *t, size_t bin, lm_token token) {
   const lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
-  void *p = top[-1].p;
-  const lm_span *s = lm_map_span_of(p);
-  lm_settle(bin);
-  if (lm_unlikely(lm_load_first(lm_token, &s->token) != lane->token)) return NULL;
-  lm_load_fence(); /* pairs with the release of lm_map_note_counted: the palette has it */
-  *size = lm_load(size_t, &s->size);
-  return lm_pool_take_last(lm_pool_bin_at(t, bin), p, top[-1].mark, LM_STATE_COUNTED);
+  if (lm_unlikely(lm_pool_bin_is_sentinel(&top[-1]))) return NULL;
+  if (lm_load_first(lm_token, &lm_map_span_of(top[-1].p)->token) != token) return NULL;
+  lm_load_fence(); /* pairs with the release of lm_map_note_counted: the palette has the token */
+  return lm_pool_take_last(lm_pool_bin_at(t, bin), top[-1].p, top[-1].mark, LM_STATE_COUNTED);
 }
 
-/* The same where the span has its table of tokens. */
-LM_INLINE void *lm_pool_take_slow_wide(lm_thread *t, const lm_lane *lane, size_t *size) {
-  lm_bin *bin = lm_pool_bin_at(t, lane->bin);
-  const lm_cached_object *top = lm_pool_bin_top(bin);
-  if (lm_unlikely(top == bin->low)) return NULL;
-  const lm_span *s = lm_map_span_of(top[-1].p);
-  lm_state_cell *side = lm_load(lm_state_cell *, &s->side);
-  _Atomic(lm_token) *wide = atomic_load_explicit(&lm_state_palette(side)->wide,
-                                                 memory_order_acquire);
-  if (!wide) return NULL;
-  *size = lm_load(size_t, &s->size);
-  atomic_store_explicit(&wide[top[-1].mark - side], lane->token, memory_order_relaxed);
-  return lm_pool_take_last(bin, top[-1].p, top[-1].mark, LM_STATE_COUNTED_WIDE);
-}
-
-/* The same for the lane of a large class: the block's token stands beside its mark. */
-LM_INLINE void *lm_pool_take_large_as(lm_thread *t, const lm_lane *lane, size_t size,
+/* Takes the last block of the bin of an entry for a large class, for `size` bytes. NULL: the bin is
+ * empty. The token of a large block stands beside its mark. */
+LM_INLINE void *lm_pool_take_large_as(lm_thread *t, const lm_decision *d, size_t size,
                                       lm_state mark) {
-  lm_bin *bin = lm_pool_bin_at(t, lane->bin);
+  lm_bin *bin = lm_pool_bin_at(t, d->bin);
   lm_cached_object *top = lm_pool_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
   void *p = top[-1].p;
   lm_span *head = lm_map_span_of_state(top[-1].mark);
   lm_pool_bin_set_top(bin, top - 1);
-  atomic_store_explicit(&head->token, lane->token, memory_order_relaxed);
+  atomic_store_explicit(&head->token, d->token, memory_order_relaxed);
   atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
   lm_assert(lm_state_is_cached(atomic_load_explicit(&head->mark, memory_order_relaxed)));
   atomic_store_explicit(&head->mark, mark, memory_order_release);
@@ -314,8 +279,8 @@ LM_INLINE void *lm_pool_take_large_as(lm_thread *t, const lm_lane *lane, size_t 
   if (!p) __builtin_unreachable();
   return p;
 }
-LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_lane *lane, size_t size) {
-  return lm_pool_take_large_as(t, lane, size, LM_STATE_LIVE + LM_ID_WIDE);
+LM_INLINE void *lm_pool_take_large(lm_thread *t, const lm_decision *d, size_t size) {
+  return lm_pool_take_large_as(t, d, size, LM_STATE_LIVE + LM_ID_WIDE);
 }
 
 /* What the fast free did not take because of its mark, or since its bin is full; mark NULL: there
@@ -332,7 +297,7 @@ typedef struct lm_located {
 LM_INLINE bool lm_pool_locate_in(const lm_span *s, const void *p, lm_located *out, size_t *bin) {
   uint64_t offset = (uintptr_t)p - lm_load(uintptr_t, &s->start);
   uint64_t key = lm_load(uint64_t, &s->key);
-  lm_settle(key);
+  lm_keep(key);
   unsigned __int128 product = (unsigned __int128)offset * key;
   if (lm_unlikely((uint64_t)product >= key)) return false;
   *bin = lm_map_key_bin(key);
@@ -350,7 +315,7 @@ LM_INLINE bool lm_pool_locate(const void *p, lm_located *out) {
 LM_INLINE bool lm_pool_locate_fast(lm_thread *t, const void *p, lm_located *out, size_t *bin) {
   uintptr_t reach = lm_load_first(uintptr_t, &t->reach);
   const lm_span *s;
-  lm_settle(reach);
+  lm_keep(reach);
   if (!lm_map_span_in(reach, p, &s)) return false;
   lm_load_fence();
   return lm_pool_locate_in(s, p, out, bin);
@@ -369,13 +334,11 @@ LM_INLINE void lm_pool_set_reach(lm_thread *t) {
  * allocated it. */
 LM_INLINE bool lm_pool_give_to(lm_thread *t, void *p, lm_located met, size_t bin) {
   lm_state mark = lm_load(lm_state, met.mark);
-  lm_settle_in("rax", mark);
   if (lm_unlikely(!lm_state_is_plain(mark))) return false;
   lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
-  lm_settle_in("r8", top);
-  lm_settle(bin);
+  lm_keep(bin);
   if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
-  lm_settle(bin);
+  lm_keep(bin);
   atomic_store_explicit(met.mark, (lm_state)(mark + LM_STATE_IDS), memory_order_relaxed);
   /* Whoever gets it next writes to it, and would wait there for its line. */
   __builtin_prefetch(p, 1);
@@ -400,37 +363,37 @@ LM_INLINE bool lm_pool_give_or(lm_thread *t, void *p, lm_located *refused) {
 
 /* The same for a small object that was refused because its bin is full, or not open. */
 bool lm_pool_give_full(lm_thread *t, void *p, lm_located refused);
+/* Frees an object that was refused because its token is counted; *token is that. False: nothing was
+ * done, because of another reason or since the bin is full. While active. */
+LM_INLINE bool lm_pool_give_counted(lm_thread *t, void *p, lm_located refused, lm_token *token) {
+  const lm_span *s = refused.span;
+  lm_state mark = lm_load(lm_state, refused.mark);
+  size_t bin = lm_load(uint32_t, &s->bin);
+  lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
+  if (!lm_state_is_counted(mark) || top == lm_pool_bin_at(t, bin)->high) return false;
+  *token = lm_load(lm_token, &s->token);
+  if (lm_unlikely(mark != LM_STATE_COUNTED)) {
+    lm_state_cell *side = lm_load(lm_state_cell *, &s->side);
+    *token = lm_state_token(side, (size_t)(refused.mark - side), mark);
+  }
+  lm_assert(*token & LM_TOKEN_COUNTED);
+  atomic_store_explicit(refused.mark, lm_state_when_freed(mark), memory_order_relaxed);
+  lm_poison(p, lm_load(size_t, &s->size));
+  lm_pool_bin_write(top, p, refused.mark);
+  lm_pool_bin_set_top(lm_pool_bin_at(t, bin), top + 1);
+  return true;
+}
 
 LM_INLINE bool lm_pool_give(lm_thread *t, void *p) {
   lm_located refused;
   return lm_pool_give_or(t, p, &refused);
 }
-
-/* The same for what was refused, if its token is counted, as `mark` says: LM_STATE_COUNTED, where
- * the token is in the span's own line, as a large block's is too, or LM_STATE_COUNTED_WIDE; and if
- * `may` says so. */
-typedef bool lm_pool_may_give(lm_thread *t, lm_token token, const lm_span *span);
-LM_INLINE bool lm_pool_give_slow(lm_thread *t, void *p, lm_located refused, lm_state mark,
-                                 lm_pool_may_give *may) {
-  const lm_span *s = refused.span;
-  if (lm_unlikely(lm_load(lm_state, refused.mark) != mark)) return false;
-  size_t bin = lm_load(uint32_t, &s->bin);
-  lm_cached_object *top = lm_pool_bin_top(lm_pool_bin_at(t, bin));
-  lm_settle(bin);
-  if (lm_unlikely(top == lm_pool_bin_at(t, bin)->high)) return false;
-  lm_settle(bin);
-  lm_token token = lm_load(lm_token, &s->token);
-  if (mark == LM_STATE_COUNTED_WIDE) {
-    lm_state_cell *side = lm_load(lm_state_cell *, &s->side);
-    token = lm_state_token(side, (size_t)(refused.mark - side), mark);
-  }
-  lm_assert(token & LM_TOKEN_COUNTED);
-  if (lm_unlikely(!may(t, token, s))) return false;
-  atomic_store_explicit(refused.mark, lm_state_when_freed(mark), memory_order_relaxed);
-  lm_poison(p, lm_load(size_t, &s->size));
-  lm_pool_bin_write(top, p, refused.mark);
-  lm_add_release(lm_cached_object *, &lm_pool_bin_at(t, bin)->top, 1);
-  return true;
+/* The same in an active section of its own. */
+LM_INLINE bool lm_pool_give_quick(lm_thread *t, void *p) {
+  lm_thread_begin(t);
+  bool done = lm_pool_give(t, p);
+  lm_thread_leave(t);
+  return done;
 }
 
 /* Usable bytes of the live object at p that the fast path of free would take; 0: of none such. */

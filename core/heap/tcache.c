@@ -206,8 +206,8 @@ LM_NOINLINE void *lm_tcache_take(lm_thread *t, uint32_t offset, lm_token token, 
 
 void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token token,
                            bool *zeroed) {
-  lm_lane lane = { .bin = offset, .token = token };
-  void *p = lm_pool_take_large_as(t, &lane, size, lm_state_of_large(token));
+  lm_decision d = { .bin = offset, .token = token };
+  void *p = lm_pool_take_large_as(t, &d, size, lm_state_of_large(token));
   *zeroed = false;
   if (p) return p;
   lm_pool *pool = lm_pool_for(lm_pool_holder(lm_tcache_bin_place(offset)));

@@ -372,7 +372,7 @@ static lm_token renew(void *ctx, lm_token old) {
   (void)ctx;
   loam_site *site = lm_site_at(lm_site_token_index(old));
   if (job.order.demotes || !site) return old;
-  lm_token now = atomic_load_explicit(&lm_engine_decision(site)->token, memory_order_relaxed);
+  lm_token now = atomic_load_explicit(&lm_decision_now(site)->token, memory_order_relaxed);
   return (now & ~LM_TOKEN_COUNTED) | (old & LM_TOKEN_COUNTED);
 }
 

@@ -1,12 +1,12 @@
 /* redecide.c - what a live block would get if it were asked for now. */
 #include "move/redecide.h"
 
+#include "engine/live_bytes.h"
 #include "pages/provided.h"
-#include "plan/live.h"
 
 /* The numbers of a request that is put together, and the node, asked for once. */
 typedef struct guess {
-  lm_request request; /* first: its gauge finds the rest */
+  lm_inputs request; /* first: its gauge finds the rest */
   const void *base;
   int node; /* UNASKED; -1: nobody knows */
 } guess;
@@ -21,7 +21,7 @@ static unsigned node_of(guess *g) {
   return g->node < 0 ? lm_numa_here() : (unsigned)g->node;
 }
 
-static double read_gauge(const lm_request *request, int input, unsigned arg) {
+static double read_gauge(const lm_inputs *request, int input, unsigned arg) {
   if (input == LM_IN_NODE) return node_of((guess *)request);
   if (input == LM_IN_DEVICE) return -1;
   if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
@@ -102,7 +102,8 @@ bool lm_redecide_is_nested(const lm_object *object) {
 lm_redecision lm_redecide(const lm_object *object) {
   loam_site *site = lm_site_at(lm_site_token_index(object->token));
   if (!site) return refused("it is nobody's");
-  lm_redecision w = ask(lm_engine_plan(site), site, object);
+  lm_redecision w = ask(atomic_load_explicit(&lm_decision_now(site)->plan, memory_order_acquire),
+                        site, object);
   if (w.kind == LM_REDECIDE_RIGHT) return w;
   lm_kind kind = lm_strategy_at(object->strategy)->desc.kind;
   if (kind == LM_KIND_SYSTEM) return refused("a block of the system's stays the system's");

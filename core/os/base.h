@@ -41,12 +41,6 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 /* Of functions that programs call all the time. They begin a line, so that how fast they are is not
  * a matter of what stands before them. */
 #define LM_HOT __attribute__((aligned(LM_CACHE_LINE)))
-/* Of functions that jump from one to the other: each finds its arguments where they are. */
-#ifdef __clang__
-#define LM_JUMPED __attribute__((noinline))
-#else
-#define LM_JUMPED __attribute__((noipa))
-#endif
 /* Of tables, zeros at first, that are much larger than what is used of them. They lie together,
  * behind all other variables, which so share few pages. */
 #define LM_SPARSE __attribute__((section(".sbss.loam")))
@@ -72,19 +66,8 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 /* With lm_load_first, which is used before it: an acquire of what was loaded. */
 LM_INLINE void lm_load_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 
-/* The value is in a register from here on, and is what it is. */
-#define lm_settle(value) __asm__("" : "+r"(value))
-/* The same, and in which: for shorter code, where gcc chooses otherwise. */
-#ifdef __x86_64__
-#define lm_settle_in(name, value)                                \
-  do {                                                           \
-    register __typeof__(value) settled_ __asm__(name) = (value); \
-    lm_settle(settled_);                                         \
-    (value) = settled_;                                          \
-  } while (0)
-#else
-#define lm_settle_in(name, value) lm_settle(value)
-#endif
+/* Stops the compiler from computing the value again: from here on it is kept in a register. */
+#define lm_keep(value) __asm__("" : "+r"(value))
 
 /* More on a counter that one thread writes and others read. Relaxed, as if by a load and a store;
  * but of those gcc does not make one instruction. lm_add_release of an _Atomic one is a release. */

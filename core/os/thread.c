@@ -305,7 +305,7 @@ static void forget_lanes(lm_thread *t) {
     if (!next) next = LM_EPOCH_FIRST;
   } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_FAST)));
   if (next != LM_EPOCH_FIRST) return;
-  for (int i = 0; i < LM_LANES; i++) t->lane[i].key = 0;
+  for (int i = 0; i < LM_DECISIONS; i++) t->decision[i].key = 0;
 }
 
 LM_NOINLINE void lm_thread_handle_slow(lm_thread *t) {

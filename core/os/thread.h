@@ -21,7 +21,7 @@
 #define LM_SCOPES 64
 #define LM_ERROR_SIZE 4096
 #define LM_TALLIES 1024                    /* power of two */
-#define LM_LANES 2048                      /* power of two */
+#define LM_DECISIONS 2048                  /* power of two */
 #define LM_FREED_ENTRIES 64                /* power of two */
 #define LM_LIVE_PLACES 128                 /* power of two */
 #define LM_EPOCH_FIRST ((uint64_t)1 << 56) /* one more, and up to bit 61, each time */
@@ -35,27 +35,20 @@ typedef struct lm_tally {
   _Atomic uint64_t blocks, bytes;
 } lm_tally;
 
-/* What the thread's latest request of a size class at a site, or from some code, was decided to be,
- * so that the next one need not be: engine.h. And how many it made so, told to nobody yet. */
-typedef struct lm_lane {
-  uint64_t key; /* of the site or code, the class, and the epoch; 0: none */
-  union {
-    struct {
-      uint32_t bin;   /* offset in the thread */
-      uint32_t token; /* site.h */
-    };
-    const struct lm_gate *gate; /* where gauges say which lane it is: gate.h */
-  };
-  /* Whose `blocks` are, of how many bytes: all three change under the lock of totals. */
-  _Atomic uint32_t site; /* index; 0: nobody's */
-  union {
-    uint16_t strategy; /* id */
-    uint16_t led;      /* of one with a gate, so without blocks: lm_lane_led_again's */
-  };
-  uint8_t mark; /* of an object of the token, in most of the spans: state.h */
+/* An entry of the thread's decision cache: what the policy decided for one size class at one site,
+ * or for one return address, so that the next such request need not be decided again. Its law is in
+ * engine/decision.h. The thread also counts here the blocks that it served from the entry. */
+typedef struct lm_decision {
+  uint64_t key;   /* made of the site or the code address, the class, and the epoch; 0: unused */
+  uint32_t bin;   /* offset of the bin in the thread's area */
+  uint32_t token; /* plan/site.h */
+  /* Site, strategy and class say what `blocks` counts. They change under the lock of totals. */
+  _Atomic uint32_t site; /* index; 0: the entry counts nothing */
+  uint16_t strategy;     /* id */
+  uint8_t mark;          /* the mark that the token has in most spans: pages/state.h */
   uint8_t class_;
-  uint64_t blocks; /* by lm_add_relaxed */
-} lm_lane;
+  uint64_t blocks; /* written by lm_add_relaxed */
+} lm_decision;
 
 /* Bytes that the thread added to what lives under a tag, or took from it, and has not told yet; and
  * LM_LIVE_UNTOLD more, so that one comparison shows that they are too many: live.h. */
@@ -101,22 +94,17 @@ typedef struct lm_thread {
   /* By which its frees find objects without a second thought: lm_map.reach; LM_REACH_NONE while it
    * is wary, and before it has seen the range. Set to the former by the thread alone. */
   _Atomic uintptr_t reach;
-  uint64_t scoped;       /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
-  lm_live_pending *near; /* of live.h: the place of */
-  uint32_t near_site;    /* this site's tag; 0: none */
-  loam_site *site;       /* the scope's; NULL: none */
+  uint64_t scoped; /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
+  loam_site *site; /* the scope's; NULL: none */
   uint32_t inside; /* > 0: loam itself is at work in this thread; see lm_thread_inside_begin */
   const loam_handler *handler;
-  uint32_t depth;      /* scopes entered, may exceed LM_SCOPES */
-  _Atomic bool dying;  /* its destructor ran: use the central lists, keep no caches */
-  bool late;           /* no destructor will run: it is taken back once its thread is gone */
-  uint8_t farewells;   /* times that its destructor put the end off */
-  int number;          /* the kernel's, of the thread */
-  const void *caller;  /* where its latest free that took the long way, or realloc, returns to */
-  loam_site *again;    /* the site that this realloc was asked under */
-  loam_code_fn missed; /* of the code `asking`, while gates are passed for it: lane.c */
-  const void *asking;
-  uint32_t passed;                   /* last grace that need not wait for it; under the list lock */
+  uint32_t depth;     /* scopes entered, may exceed LM_SCOPES */
+  _Atomic bool dying; /* its destructor ran: use the central lists, keep no caches */
+  bool late;          /* no destructor will run: it is taken back once its thread is gone */
+  uint8_t farewells;  /* times that its destructor put the end off */
+  int number;         /* the kernel's, of the thread */
+  const void *caller; /* where its latest free that took the long way, or realloc, returns to */
+  uint32_t passed;    /* last grace that need not wait for it; under the list lock */
   struct lm_thread *next, *previous; /* list of all threads, under the list lock */
   struct lm_thread *next_late;       /* queue of late ones, under the list lock */
   lm_block_tally blocks;             /* of ledger.c */
@@ -127,9 +115,9 @@ typedef struct lm_thread {
   lm_live_pending untold[LM_LIVE_PLACES];
   /* Of each 32nd of them, from bit 0 on: whether any was ever somebody's. The others are not
    * touched by who asks. Written by the thread alone, before what it says, under stats.c's lock. */
-  _Atomic uint32_t used_tallies, used_lanes;
+  _Atomic uint32_t used_tallies, used_decisions;
   lm_tally tally[LM_TALLIES];
-  lm_lane lane[LM_LANES] __attribute__((aligned(LM_CACHE_LINE)));
+  lm_decision decision[LM_DECISIONS] __attribute__((aligned(LM_CACHE_LINE)));
 } lm_thread;
 
 /* Bins of the pools start here and go on to LM_THREAD_SIZE, touched as they are used: most of an

@@ -12,7 +12,7 @@
 #define X512(c) X256(c), X256(c)
 /* The four classes of a doubling, each as many units wide. */
 #define FOUR(x, c) x(S(c)), x(S(c + 1)), x(S(c + 2)), x(S(c + 3))
-#define S(c) ((c)*LM_LANE_STEP)
+#define S(c) ((c)*LM_DECISION_STEP)
 #define ONE(c) c
 
 /* clang-format off */

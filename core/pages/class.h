@@ -26,14 +26,14 @@ enum {
 
 /* A site has a lane of a thread (thread.h) for each class. Keys of lanes lie as far apart as lanes
  * do, in bytes, so that a key says at once where its lane is: so far those of two sites. */
-enum { LM_LANE_STEP = 32, LM_LANE_STRIDE = (LM_CLASSES_ALL + 1) * LM_LANE_STEP };
+enum { LM_DECISION_STEP = 32, LM_DECISION_STRIDE = (LM_CLASSES_ALL + 1) * LM_DECISION_STEP };
 
 /* Classes in such steps, by 16-byte units of a size, rounded up. */
 extern const uint16_t lm_class_steps[LM_SMALL_MAX / 16 + 1] __attribute__((visibility("hidden")));
 
 /* The least class that holds `size` bytes, which are at most LM_SMALL_MAX; and in steps. */
 LM_INLINE unsigned lm_class_step(size_t size) { return lm_class_steps[(size + 15) / 16]; }
-LM_INLINE unsigned lm_class_of(size_t size) { return lm_class_step(size) / LM_LANE_STEP; }
+LM_INLINE unsigned lm_class_of(size_t size) { return lm_class_step(size) / LM_DECISION_STEP; }
 
 /* Bytes of an object of a class. */
 LM_INLINE size_t lm_class_size(unsigned class_) {
@@ -56,6 +56,12 @@ LM_INLINE size_t lm_class_min_size(unsigned class_) {
 LM_INLINE unsigned lm_class_of_usable(size_t usable) {
   if (lm_likely(usable <= LM_SMALL_EVEN)) return lm_class_of(usable);
   return usable == lm_class_size(LM_CLASS_SKEWED) ? LM_CLASS_SKEWED : LM_CLASS_ALIGNED;
+}
+
+/* Whether an object with so many usable bytes is a fair place for `size` bytes. An object that is
+ * twice as large as needed is not, unless it is small. */
+LM_INLINE bool lm_class_fits(size_t usable, size_t size) {
+  return size <= usable && (size > usable / 2 || usable <= 64);
 }
 
 /* Slots that a block of a large class has. */

@@ -129,7 +129,7 @@ LM_INLINE lm_span *lm_map_span_of(const void *p) {
 LM_INLINE bool lm_map_span_in(uintptr_t reach, const void *p, const lm_span **out) {
   if (lm_unlikely(((uintptr_t)p ^ reach) >> LM_RANGE_SHIFT)) return false;
   uintptr_t entry = reach - ((uintptr_t)p >> LM_SLOT_SHIFT) * sizeof(lm_span);
-  lm_settle(entry);
+  lm_keep(entry);
   *out = (const lm_span *)entry;
   return true;
 }

@@ -93,13 +93,6 @@ static uint32_t reads_of(const lm_plan *plan, const lm_node *node) {
   return reads;
 }
 
-static bool compare(unsigned cmp, double left, double right) {
-  if (cmp == LM_CMP_LT) return left < right;
-  return cmp == LM_CMP_LE ? left <= right : left == right;
-}
-
-bool lm_plan_compare(unsigned cmp, double left, double right) { return compare(cmp, left, right); }
-
 /* ---- Making ------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const void *bytes, size_t size) {
@@ -135,6 +128,22 @@ static loam_status check_power(const lm_plan *plan) {
   return LOAM_OK;
 }
 
+/* Finds the first member of each leaf's chain that malloc's family may use. */
+static void find_first(lm_plan *plan, int32_t *first) {
+  for (uint32_t leaf = 0; leaf < plan->leaves; leaf++) {
+    const uint32_t *chain = plan->chain + plan->leaf[leaf].first;
+    first[leaf] = -1;
+    for (uint32_t i = plan->leaf[leaf].n; i-- > 0;)
+      if (lm_strategy_at(chain[i])->desc.kind != LM_KIND_DEVICE) first[leaf] = (int32_t)chain[i];
+  }
+  plan->first = first;
+}
+
+static void note_serves(const lm_plan *plan) {
+  for (uint32_t leaf = 0; leaf < plan->leaves; leaf++)
+    if (plan->first[leaf] >= 0) lm_size_table_note(lm_strategy_at((uint32_t)plan->first[leaf]));
+}
+
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   lm_image head;
   *out = NULL;
@@ -145,7 +154,8 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   if (size_of(&head) != size)
     return lm_error(LOAM_EINVAL, "plan image: %zu bytes, where its head says %zu", size,
                     size_of(&head));
-  lm_plan *plan = lm_metadata_alloc(sizeof *plan + size);
+  size_t more = head.leaves * sizeof(int32_t); /* plan->first */
+  lm_plan *plan = lm_metadata_alloc(sizeof *plan + size + more);
   if (!plan) return lm_error(LOAM_ENOMEM, "plan image: no memory for %zu bytes", size);
   char *body = (char *)(plan + 1);
   memcpy(body, (const char *)image + sizeof head, size - sizeof head);
@@ -159,8 +169,9 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   }
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= reads_of(plan, &plan->node[i]);
   plan->hash = hash_of(image, size);
-  lm_table_fill(&plan->table, plan);
-  plan->gate = lm_gates_make(plan);
+  find_first(plan, (int32_t *)(body + size - sizeof head));
+  note_serves(plan);
+  lm_size_table_fill(&plan->table, plan);
   lm_verify(lm_plan_is_valid(plan));
   *out = plan;
   return LOAM_OK;
@@ -168,13 +179,11 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
 
 void lm_plan_destroy(lm_plan *plan) {
   if (!plan) return;
-  lm_table_finish(&plan->table);
-  lm_gates_destroy(plan->gate);
   lm_metadata_free(plan);
 }
 
 bool lm_plan_is_valid(const lm_plan *plan) {
-  return !check(plan) && lm_table_is_valid(&plan->table, plan);
+  return !check(plan) && lm_size_table_is_valid(&plan->table, plan);
 }
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
@@ -182,20 +191,20 @@ bool lm_plan_is_valid(const lm_plan *plan) {
 /* What one decision has read: each number once, so that two conditions on one gauge cannot be
  * answered from two moments. Slots not `known` are not initialised. */
 typedef struct reading {
-  const lm_request *request;
+  const lm_inputs *request;
   uint32_t known;
   uint64_t node_known, device_known;
   double value[LM_INPUTS];
   double node_free[LM_NODES_MAX], device_free[LM_NODES_MAX];
 } reading;
 
-static double fixed(const lm_request *r, int input, unsigned arg) {
+static double fixed(const lm_inputs *r, int input, unsigned arg) {
   if (input == LM_IN_NODE_FREE) return arg < r->node_free_n ? r->node_free[arg] : 0;
   if (input == LM_IN_DEVICE_FREE) return arg < r->device_free_n ? r->device_free[arg] : 0;
   return r->fixed[input];
 }
 
-static double gauge(const lm_request *r, int input, unsigned arg) {
+static double gauge(const lm_inputs *r, int input, unsigned arg) {
   return r->gauge ? r->gauge(r, input, arg) : fixed(r, input, arg);
 }
 
@@ -210,8 +219,8 @@ static double read_free(reading *g, int input, unsigned arg) {
   return *value;
 }
 
-static double read_input(reading *g, unsigned input, unsigned arg) {
-  const lm_request *r = g->request;
+LM_INLINE double read_input(reading *g, unsigned input, unsigned arg) {
+  const lm_inputs *r = g->request;
   if (input == LM_IN_SIZE) return (double)r->size;
   if (input == LM_IN_ALIGN) return (double)r->align;
   if (input == LM_IN_ZERO) return r->zero;
@@ -252,7 +261,7 @@ static double unary(unsigned op, double a) {
   }
 }
 
-static bool run_code(reading *g, const lm_plan *plan, const lm_node *node) {
+static LM_NOINLINE bool run_code(reading *g, const lm_plan *plan, const lm_node *node) {
   double stack[LM_STACK + 1];
   double *top = stack; /* one above the last */
   const lm_code *end = plan->code + node->code + node->code_n;
@@ -268,36 +277,30 @@ static bool run_code(reading *g, const lm_plan *plan, const lm_node *node) {
       top[-1] = binary(c->op, top[-1], top[0]);
     }
   }
-  return compare(node->cmp, stack[0], stack[1]);
+  return lm_plan_compare(node->cmp, stack[0], stack[1]);
 }
 
-static unsigned decide(const lm_plan *plan, int32_t at, const lm_request *request) {
+static unsigned decide(const lm_plan *plan, int32_t at, const lm_inputs *request) {
   reading g;
   g.request = request;
   g.known = 0;
   g.node_known = g.device_known = 0;
   while (at >= 0) {
     const lm_node *node = &plan->node[at];
-    bool holds = node->code_n ? run_code(&g, plan, node)
-                              : compare(node->cmp, read_input(&g, node->input, node->arg), node->k);
+    bool holds = node->code_n
+                     ? run_code(&g, plan, node)
+                     : lm_plan_compare(node->cmp, read_input(&g, node->input, node->arg), node->k);
     at = holds ? node->yes : node->no;
   }
   return (unsigned)~at;
 }
 
-unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request) {
+unsigned lm_plan_decide(const lm_plan *plan, const lm_inputs *request) {
   return decide(plan, plan->nodes ? 0 : ~0, request);
 }
 
-unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_request *request) {
+unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_inputs *request) {
   return decide(plan, (int32_t)node, request);
-}
-
-int lm_plan_first(const lm_plan *plan, unsigned leaf) {
-  const uint32_t *chain = plan->chain + plan->leaf[leaf].first;
-  for (uint32_t i = 0; i < plan->leaf[leaf].n; i++)
-    if (lm_strategy_at(chain[i])->desc.kind != LM_KIND_DEVICE) return (int)chain[i];
-  return -1;
 }
 
 /* ---- The built-in default ----------------------------------------------------------------- */
@@ -305,10 +308,12 @@ int lm_plan_first(const lm_plan *plan, unsigned leaf) {
 static const lm_leaf default_leaf = { .first = 0, .n = 1, .line = 0 };
 static const uint32_t default_chain[1] = { 0 };
 
+static const int32_t default_first[1] = { 0 };
+
 #define DEFAULT_PLAN                                                         \
   {                                                                          \
-    .table = LM_TABLE_BARE, .leaves = 1, .chains = 1, .leaf = &default_leaf, \
-    .chain = default_chain                                                   \
+    .leaves = 1, .chains = 1, .leaf = &default_leaf, .chain = default_chain, \
+    .first = default_first                                                   \
   }
 
 const lm_plan lm_plan_bare = DEFAULT_PLAN;
@@ -321,6 +326,6 @@ const lm_plan *lm_plan_default(void) { return atomic_load_explicit(&now, memory_
 void lm_plan_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
-  lm_table_fill(&served.table, &served);
+  lm_size_table_fill(&served.table, &served);
   atomic_store_explicit(&now, &served, memory_order_release);
 }

@@ -84,23 +84,23 @@ typedef struct lm_image {
 
 #ifndef LOAM_CDEF
 
-#include "plan/gate.h"
-#include "plan/table.h"
+#include "plan/size_table.h"
 
 typedef struct lm_plan lm_plan;
 
 /* Law: every index of every node, leaf and chain is in range, yes and no go up, so that deciding
  *      ends; the table agrees with the tree (table.h). */
 struct lm_plan {
-  lm_table table;
+  lm_size_table table;
   uint32_t reads; /* a bit for each LM_IN_* that any node reads */
   uint32_t nodes, codes, leaves, chains;
   const lm_node *node;
   const lm_code *code;
   const lm_leaf *leaf;
   const uint32_t *chain;
-  const lm_gate *gate; /* by node; NULL: none is wanted, or there was no memory */
-  uint64_t hash;       /* of the image: equal images are one plan */
+  const int32_t
+      *first;    /* by leaf: the strategy that serves malloc's family, as lm_plan_first says */
+  uint64_t hash; /* of the image: equal images are one plan */
 };
 
 /* How powers are made: by the C library's pow, of which whoever opens LuaJIT tells. Linked, libm
@@ -112,16 +112,19 @@ extern _Atomic(lm_power_fn *) lm_plan_power;
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out);
 void lm_plan_destroy(lm_plan *plan);
 bool lm_plan_is_valid(const lm_plan *plan);
-/* `left cmp right`, an LM_CMP_*. */
-bool lm_plan_compare(unsigned cmp, double left, double right);
+/* Whether `left cmp right` holds, for an LM_CMP_*. */
+LM_INLINE bool lm_plan_compare(unsigned cmp, double left, double right) {
+  if (cmp == LM_CMP_LT) return left < right;
+  return cmp == LM_CMP_LE ? left <= right : left == right;
+}
 
 /* The numbers of one request. Gauges are read through `gauge` only when a node asks; NULL: from
  * `fixed`, which is how tests and `loam explain` give them. */
-typedef struct lm_request lm_request;
-struct lm_request {
+typedef struct lm_inputs lm_inputs;
+struct lm_inputs {
   size_t size, align;
   bool zero;
-  double (*gauge)(const lm_request *request, int input, unsigned arg);
+  double (*gauge)(const lm_inputs *request, int input, unsigned arg);
   loam_site *site;
   const double *fixed;     /* [LM_IN_NODE], [LM_IN_DEVICE], [LM_IN_LIVE] */
   const double *node_free; /* by node, node_free_n of them; more are 0 */
@@ -130,12 +133,12 @@ struct lm_request {
 };
 
 /* The leaf that the request reaches; from a node that it passes. */
-unsigned lm_plan_decide(const lm_plan *plan, const lm_request *request);
-unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_request *request);
+unsigned lm_plan_decide(const lm_plan *plan, const lm_inputs *request);
+unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_inputs *request);
 
-/* The first member of a leaf's chain that malloc's family does not pass over (provider.h): its id,
- * or -1. */
-int lm_plan_first(const lm_plan *plan, unsigned leaf);
+/* The id of the first member of a leaf's chain that malloc's family may use (device memory it may
+ * not: provider.h), or -1. */
+LM_INLINE int lm_plan_first(const lm_plan *plan, unsigned leaf) { return plan->first[leaf]; }
 
 /* The built-in default: one leaf, strategy 0. Never destroyed. */
 const lm_plan *lm_plan_default(void);

@@ -42,7 +42,7 @@ static name empty = { .sites = &lm_site_empty, .tag_index = 1, .text = "" };
 loam_site lm_site_empty = {
   .now = { { &lm_plan_bare, LM_SITE_FIRST }, { &lm_plan_bare, LM_SITE_FIRST } },
   .index = LM_SITE_FIRST,
-  .lane = LM_LANE_OF(LM_SITE_FIRST),
+  .key = LM_SITE_KEY(LM_SITE_FIRST),
   .live = &empty.live,
   .tag_index = 1,
   .where = { empty.text, empty.text, empty.text, empty.text, 0 },
@@ -239,7 +239,7 @@ static loam_site *make_locked(const loam_where *where, uint64_t hash) {
   loam_site *s = room_locked(at);
   if (!s || !grow_sites_locked() || !describe_locked(s, where)) return NULL;
   s->index = at + LM_SITE_FIRST;
-  s->lane = LM_LANE_OF(s->index);
+  s->key = LM_SITE_KEY(s->index);
   s->hash = hash;
   uint64_t generation = atomic_load_explicit(&lm_site_generation, memory_order_acquire);
   uint32_t slot = lm_site_generation_slot(generation);

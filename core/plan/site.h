@@ -11,15 +11,15 @@ enum { LM_SITE_BITS = 20, LM_GENERATION_SLOTS = 2048, LM_TAG_MAX = 255 };
 
 /* What a site gets under one generation. Two of them, by the parity of the generation: a load
  * writes the other one for every site and then flips lm_site_generation once. */
-typedef struct lm_decision {
+typedef struct lm_site_plan {
   _Atomic(const lm_plan *) plan;
   _Atomic lm_token token;
-} lm_decision;
+} lm_site_plan;
 
 /* What a fast allocation reads stands first, in one cache line. */
 struct loam_site {
-  lm_decision now[2];
-  uint64_t lane; /* with the class, the key of its lanes in threads: engine.h */
+  lm_site_plan now[2];
+  uint64_t key; /* with the class and the epoch, the key of its decisions: engine/decision.h */
   uint32_t index;
   _Atomic uint32_t counted; /* a plan of the tag reads req.live: tokens carry LM_TOKEN_COUNTED */
   _Atomic int64_t *live;    /* see the law below; shared by the sites of the tag */
@@ -30,8 +30,8 @@ struct loam_site {
   loam_site *next_of_tag;          /* under the lock of sites */
 } __attribute__((aligned(LM_CACHE_LINE)));
 
-#define LM_LANE_OF_SITE ((uint64_t)1 << 55)
-#define LM_LANE_OF(index) (LM_LANE_OF_SITE + (uint64_t)(index)*LM_LANE_STRIDE)
+#define LM_SITE_KEY_BIT ((uint64_t)1 << 55)
+#define LM_SITE_KEY(index) (LM_SITE_KEY_BIT + (uint64_t)(index)*LM_DECISION_STRIDE)
 
 /* Law: *live, and what threads have not told yet (live.h), is the sum of the usable bytes of the
  * tag's live blocks whose token carries LM_TOKEN_COUNTED. Every block of a counted tag does

@@ -409,7 +409,7 @@ static bool is_read(const lm_plan *plan, unsigned input) { return plan->reads >>
 static int core_decide(lua_State *L) {
   double fixed[LM_INPUTS] = { 0 }, node_free[NODES_GIVEN], device_free[NODES_GIVEN];
   const lm_plan *plan = lua_touserdata(L, 1);
-  lm_request request = { .fixed = fixed, .node_free = node_free, .device_free = device_free };
+  lm_inputs request = { .fixed = fixed, .node_free = node_free, .device_free = device_free };
   if (is_read(plan, LM_IN_SIZE)) request.size = (size_t)number_field(L, 2, "size", 0);
   if (is_read(plan, LM_IN_ALIGN)) request.align = (size_t)number_field(L, 2, "align", 16);
   if (is_read(plan, LM_IN_ZERO)) request.zero = bool_field(L, 2, "zero");

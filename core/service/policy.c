@@ -14,13 +14,13 @@
 #include "device/pinned.h"
 #include "engine/engine.h"
 #include "engine/guard_fault.h"
+#include "engine/live_bytes.h"
 #include "heap/pool.h"
 #include "heap/retire.h"
 #include "heap/token_ids.h"
 #include "os/decay.h"
 #include "os/error.h"
 #include "os/sys.h"
-#include "plan/settle.h"
 #include "service/control.h"
 
 /* After this many new tags went over the budget, those to come are refused untried: each try may
@@ -65,14 +65,14 @@ const lm_script_limits *lm_policy_limits(void) { return &limits; }
 /* ---- one site ---- */
 
 static void settle(loam_site *site, uint64_t generation, const lm_plan *plan) {
-  lm_decision *now = &site->now[generation & 1];
+  lm_site_plan *now = &site->now[generation & 1];
   atomic_store_explicit(&now->plan, plan, memory_order_relaxed);
   atomic_store_explicit(&now->token, lm_site_token(site, live_slot), memory_order_relaxed);
 }
 
 /* `live` has to be counted, and that settled, before a plan that reads it decides anything. */
 static void count_live(loam_site *site, const lm_plan *plan) {
-  if (plan->reads & 1u << LM_IN_LIVE) lm_settle_mark(site);
+  if (plan->reads & 1u << LM_IN_LIVE) lm_live_mark(site);
 }
 
 /* A tick is wanted, by which the script comes to rest. */
@@ -111,7 +111,7 @@ static loam_status settle_late_locked(loam_site *site) {
   const lm_plan *plan;
   loam_status status = compile_late(site, &plan);
   count_live(site, plan);
-  lm_settle_all();
+  lm_live_begin();
   settle(site, atomic_load(&lm_site_generation), plan);
   return status;
 }
@@ -193,7 +193,7 @@ static loam_status compile_sites(load *l) {
     status = lm_script_plan(l->script, &site->where, &l->plan[l->sites]);
     if (status == LOAM_OK) count_live(site, l->plan[l->sites]);
   }
-  lm_settle_all();
+  lm_live_begin();
   return status;
 }
 

@@ -8,7 +8,7 @@ enum { BATCH = 512, REPEATS = 15, TOKEN = 2 };
 
 typedef struct pair {
   lm_thread *t;
-  lm_lane lane;
+  lm_decision lane;
   size_t size;
   void *p[BATCH];
 } pair;

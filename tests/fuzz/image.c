@@ -59,14 +59,14 @@ static void decide_some(const lm_plan *plan) {
   double fixed[LM_INPUTS], free_of[2] = { 1e9, 0 };
   for (int i = 0; i < 20; i++) {
     for (int k = 0; k < LM_INPUTS; k++) fixed[k] = roll(10000);
-    lm_request r = { .size = roll(60000),
-                     .align = 16,
-                     .zero = roll(2),
-                     .fixed = fixed,
-                     .node_free = free_of,
-                     .device_free = free_of,
-                     .node_free_n = 2,
-                     .device_free_n = 2 };
+    lm_inputs r = { .size = roll(60000),
+                    .align = 16,
+                    .zero = roll(2),
+                    .fixed = fixed,
+                    .node_free = free_of,
+                    .device_free = free_of,
+                    .node_free_n = 2,
+                    .device_free_n = 2 };
     lm_require(lm_plan_decide(plan, &r) < plan->leaves);
   }
 }

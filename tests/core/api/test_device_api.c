@@ -103,7 +103,7 @@ static void pinned_memory_serves_devices_where_it_is_mapped(void **state) {
   assert_int_equal(fake.flags, LM_GPU_MAPPED | LM_GPU_PORTABLE | LM_GPU_WRITE_COMBINED);
   loam_free(p);
   assert_null(loam_pinned_alloc(NULL, 100, 8));
-  assert_string_equal(loam_error(), "flags 0x8: they are a sum of LOAM_PINNED_*");
+  assert_string_equal(loam_error(), "flags 0x8: they must be a sum of LOAM_PINNED_*");
   assert_int_equal(errno, EINVAL);
 }
 

@@ -11,10 +11,10 @@ static void serves_any_size_and_alignment(void **state) {
   CHAIN(host("plain"));
   for (size_t align = 1; align <= 1 << 21; align *= 2)
     for (size_t size = 0; size < 200000; size = size * 3 + 1) {
-      char *p = lm_engine_alloc(site, size, align, false);
+      char *p = alloc(site, size, align, false);
       assert_non_null(p);
       assert_int_equal((uintptr_t)p % (align < 16 ? 16 : align), 0);
-      assert_true(lm_engine_usable(p) >= size);
+      assert_true(lm_record_usable(p) >= size);
       memset(p, 1, size);
       put(p);
     }
@@ -36,7 +36,7 @@ static void refuses_sizes_above_the_address_space(void **state) {
   assert_null(get(LM_SIZE_MAX + 1));
   assert_null(get(LM_SIZE_MAX)); /* looked at, and not to be had */
   assert_non_null(strstr(loam_error(), "'plain'"));
-  assert_null(lm_engine_alloc(site, 1, SIZE_MAX / 2 + 1, false));
+  assert_null(alloc(site, 1, SIZE_MAX / 2 + 1, false));
 }
 
 static void zeroed_is_zero_though_memory_was_used(void **state) {
@@ -47,10 +47,10 @@ static void zeroed_is_zero_though_memory_was_used(void **state) {
     else CHAIN(host("plain"));
     for (size_t size = 1; size < 300000; size = size * 2 + 3) {
       for (int again = 0; again < 3; again++) {
-        char *p = lm_engine_alloc(site, size, 16, !round);
-        size_t whole = round ? lm_engine_usable(p) : size;
+        char *p = alloc(site, size, 16, !round);
+        size_t whole = round ? lm_record_usable(p) : size;
         for (size_t i = 0; i < whole; i++) assert_int_equal(p[i], 0);
-        memset(p, 0xff, lm_engine_usable(p));
+        memset(p, 0xff, lm_record_usable(p));
         put(p);
       }
     }
@@ -72,14 +72,14 @@ static void zeroing_what_was_never_touched_takes_no_memory(void **state) {
   CHAIN(host("plain"));
   lm_sweep_trim();
   for (int refused = 0; refused < 2; refused++) {
-    char *p = lm_engine_alloc(site, size, 16, true);
+    char *p = alloc(site, size, 16, true);
     assert_non_null(p);
     memset(p + 9 * LM_MIB + 5, 1, 10000);
     memset(p + size - 200, 1, 200);
     p[0] = p[13 * LM_MIB] = 1;
     put(p);
     if (refused) lm_sys_refuse_from(1);
-    char *q = lm_engine_alloc(site, size, 16, true);
+    char *q = alloc(site, size, 16, true);
     lm_sys_refuse_from(0);
     assert_ptr_equal(q, p);
     if (!SANITIZED && !refused) assert_in_range(pages_there(q, 40 * LM_MIB), 1, 600);
@@ -97,11 +97,11 @@ static void zeroed_stays_zero_where_it_grows(void **state) {
     char *dirty = get(size * 3);
     memset(dirty, 0xff, size * 3);
     char *p = get(size);
-    memset(p, 0xff, lm_engine_usable(p));
-    size_t was = lm_engine_usable(p);
+    memset(p, 0xff, lm_record_usable(p));
+    size_t was = lm_record_usable(p);
     put(dirty);
     p = lm_engine_realloc(NULL, p, size * 3);
-    for (size_t i = was; i < lm_engine_usable(p); i++) assert_int_equal(p[i], 0);
+    for (size_t i = was; i < lm_record_usable(p); i++) assert_int_equal(p[i], 0);
     put(p);
   }
 }
@@ -110,7 +110,7 @@ static void a_strategys_alignment_raises_the_callers(void **state) {
   (void)state;
   CHAIN(intern((lm_desc){ .align = 256 }, "wide"));
   for (size_t size = 1; size < 100000; size = size * 3 + 1) {
-    char *p = get(size), *q = lm_engine_alloc(site, size, 1024, false);
+    char *p = get(size), *q = alloc(site, size, 1024, false);
     assert_int_equal((uintptr_t)p % 256, 0);
     assert_int_equal((uintptr_t)q % 1024, 0);
     put(p);
@@ -121,7 +121,7 @@ static void a_strategys_alignment_raises_the_callers(void **state) {
 static void calloc_is_decided_when_the_plan_asks_about_zero(void **state) {
   (void)state;
   fork_at(LM_IN_ZERO, 1, host("plain"), host("for.zeroed"));
-  char *p = get(100), *z = lm_engine_alloc(site, 100, 16, true);
+  char *p = get(100), *z = alloc(site, 100, 16, true);
   assert_string_equal(owner(p).strategy, "plain");
   assert_string_equal(owner(z).strategy, "for.zeroed");
   put(p);
@@ -131,17 +131,11 @@ static void calloc_is_decided_when_the_plan_asks_about_zero(void **state) {
 static void alignment_is_an_input(void **state) {
   (void)state;
   fork_at(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
-  char *p = get(100), *a = lm_engine_alloc(site, 100, 64, false);
+  char *p = get(100), *a = alloc(site, 100, 64, false);
   assert_string_equal(owner(p).strategy, "plain");
   assert_string_equal(owner(a).strategy, "for.aligned");
   put(p);
   put(a);
-}
-
-/* As loam_aligned_alloc does it. */
-static char *get_aligned(size_t size, size_t align) {
-  char *p = lm_engine_aligned(lm_thread_get(), site, size, align);
-  return p ? p : lm_engine_alloc(site, size, align, false);
 }
 
 /* Objects of the class for 64 KiB are at multiples of 64 only. */
@@ -152,7 +146,7 @@ static void aligns_several_blocks_of_nearly_64_KiB(void **state) {
   for (size_t align = 64; align <= 8192; align *= 2)
     for (size_t size = 56 * LM_KIB; size <= 72 * LM_KIB; size += 4095) {
       for (int i = 0; i < 4; i++) {
-        p[i] = get_aligned(size, align);
+        p[i] = alloc(site, size, align, false);
         assert_int_equal((uintptr_t)p[i] % align, 0);
         memset(p[i], i, size);
       }
@@ -166,12 +160,12 @@ static void an_aligned_request_is_decided_by_what_was_asked(void **state) {
   for (size_t size = 1; size < 80000; size += 1 + size / 7)
     for (size_t align = 1; align <= 8192; align *= 2) {
       fork_at(LM_IN_SIZE, (double)size + 1, host("plain"), host("larger"));
-      char *p = get_aligned(size, align);
+      char *p = alloc(site, size, align, false);
       assert_int_equal((uintptr_t)p % align, 0);
       assert_string_equal(owner(p).strategy, "plain");
       put(p);
       for (int i = 0; i < 3; i++) {
-        q[i] = get_aligned(size + 1, align);
+        q[i] = alloc(site, size + 1, align, false);
         assert_int_equal((uintptr_t)q[i] % align, 0);
         assert_string_equal(owner(q[i]).strategy, "larger");
         assert_true(owner(q[i]).size > size);
@@ -179,7 +173,7 @@ static void an_aligned_request_is_decided_by_what_was_asked(void **state) {
       for (int i = 0; i < 3; i++) put(q[i]);
     }
   fork_at(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
-  char *p = get_aligned(100, 64);
+  char *p = alloc(site, 100, 64, false);
   assert_string_equal(owner(p).strategy, "for.aligned");
   put(p);
 }
@@ -213,11 +207,11 @@ static void inside_loam_the_default_serves(void **state) {
 static void a_null_site_is_the_scope_or_the_empty_tag(void **state) {
   (void)state;
   CHAIN(host("plain"));
-  char *p = lm_engine_alloc(NULL, 10, 16, false);
+  char *p = alloc(NULL, 10, 16, false);
   assert_string_equal(owner(p).tag, "");
   lm_thread *t = lm_thread_get();
   t->site = site;
-  char *q = lm_engine_alloc(NULL, 10, 16, false);
+  char *q = alloc(NULL, 10, 16, false);
   t->site = NULL;
   assert_string_equal(owner(q).tag, "engine.test");
   put(p);
@@ -314,7 +308,7 @@ static void every_failure_is_accounted_exactly(void **state) {
   int n = 0;
   uint64_t failed = lm_stats_failed;
   while ((p[n] = get(400))) n++;
-  size_t each = lm_engine_usable(p[0]);
+  size_t each = lm_record_usable(p[0]);
   assert_int_equal(n, 2 * (3000 / each));
   assert_int_equal(used(a), 3000 / each * each);
   assert_int_equal(used(b), 3000 / each * each);
@@ -390,8 +384,8 @@ static void tells_an_interior_free_with_its_block(void **state) {
     told(put, p + 8, "8 bytes into a block of ");
     told(put, p + 1, "tag 'engine.test' and strategy 'plain'");
     told(realloc_it, p + 16, "realloc of ");
-    assert_int_equal(owner(p).size, lm_engine_usable(p)); /* it lives */
-    assert_int_equal(lm_engine_usable(p + 8), 0);
+    assert_int_equal(owner(p).size, lm_record_usable(p)); /* it lives */
+    assert_int_equal(lm_record_usable(p + 8), 0);
     put(p);
   }
 }
@@ -406,7 +400,7 @@ static void tells_a_free_of_what_is_not_loams(void **state) {
   told(put, libcs, "which loam did not allocate");
   told(realloc_it, (void *)16, "which loam did not allocate");
   loam_owner_info o;
-  assert_false(lm_engine_owner(on_stack, &o));
+  assert_false(lm_record_owner(on_stack, &o));
   free(libcs);
   put(NULL);
 }
@@ -443,7 +437,7 @@ static void tells_a_sized_free_of_too_little_where_no_block_has_more_room(void *
 static void try_everything(bool refused) {
   static const size_t sizes[] = { 10, 5000, 40000, 3 << 20 };
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
-    char *p = lm_engine_alloc(site, sizes[i], 16, i % 2);
+    char *p = alloc(site, sizes[i], 16, i % 2);
     assert_true(p || refused);
     if (!p) continue;
     fill(p, sizes[i]);
@@ -491,17 +485,19 @@ static void any_thread_may_free(void **state) {
   }
 }
 
-/* Its bins stay shut, and lanes name them all the same. */
+/* The bins of a thread that ends stay shut, and its decisions name them all the same. */
 static void *take_while_dying(void *ending) {
   lm_thread *t = lm_thread_get();
+  lm_request r = { .site = ending, .size = 100, .align = 16 };
   t->dying = true;
-  void *p = lm_engine_decided(t, ending, 100, false, 0), *q = lm_engine_take(t, ending, 100);
+  bool holds;
+  void *p = lm_decision_make(t, &r), *q = lm_decision_serve(t, &r, &holds);
   put(p);
-  void *r = lm_engine_take_or(t, ending, 100);
-  return p && !q && !r ? ending : NULL;
+  void *again = lm_decision_serve(t, &r, &holds);
+  return p && !q && !again ? ending : NULL;
 }
 
-static void a_thread_that_ends_finds_nothing_at_once(void **state) {
+static void a_thread_that_ends_serves_nothing_from_its_bins(void **state) {
   (void)state;
   void *ending = tag("ending"), *result = NULL;
   CHAIN(host("plain"));
@@ -513,7 +509,7 @@ static int use_in_child(void *argument) {
   char *p = get(100), *q = get(100000);
   if (!p || !q) return 1;
   p = lm_engine_realloc(NULL, p, 70000);
-  lm_settle_tag(tag("fork.child"));
+  begin_counting(tag("fork.child"));
   put(p);
   put(q);
   put(argument);
@@ -561,7 +557,7 @@ int main(void) {
     cmocka_unit_test(tells_a_sized_free_of_too_little_where_no_block_has_more_room),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(any_thread_may_free),
-    cmocka_unit_test(a_thread_that_ends_finds_nothing_at_once),
+    cmocka_unit_test(a_thread_that_ends_serves_nothing_from_its_bins),
     cmocka_unit_test(a_forked_child_allocates_at_once),
   };
   setenv("LOAM_CUDA_DRIVER", "/nowhere", 1); /* pinned memory is what is absent */

@@ -1,7 +1,7 @@
 /* test_live_bytes - the live bytes of a tag that a plan reads are exact, whenever that begins. */
 #include "by_hand.h"
+#include "engine/live_bytes.h"
 #include "heap/walk.h"
-#include "plan/live.h"
 
 static int64_t live_of(const loam_site *s) { return lm_live_of(lm_thread_get(), s); }
 
@@ -12,21 +12,21 @@ static void live_is_the_bytes_of_the_tag(void **state) {
   loam_site *s = tag("live.one");
   lm_strategy *in_limit = limited("live.limited", 64 << 20);
   CHAIN(host("plain"));
-  char *before = lm_engine_alloc(s, 1000, 16, false);
+  char *before = alloc(s, 1000, 16, false);
   CHAIN(in_limit);
-  char *held = lm_engine_alloc(s, 1000, 16, false); /* COUNTED already */
+  char *held = alloc(s, 1000, 16, false); /* COUNTED already */
   CHAIN(counting_strategy());
-  char *foreign = lm_engine_alloc(s, 1000, 16, false);
+  char *foreign = alloc(s, 1000, 16, false);
   fork_at(LM_IN_LIVE, 1e9, host("plain"), host("other"));
-  int64_t want = (int64_t)(lm_engine_usable(before) + lm_engine_usable(held) + 1000);
+  int64_t want = (int64_t)(lm_record_usable(before) + lm_record_usable(held) + 1000);
   assert_int_equal(live_of(s), want);
-  char *more = lm_engine_alloc(s, 70000, 16, false);
-  assert_int_equal(live_of(s), want + (int64_t)lm_engine_usable(more));
+  char *more = alloc(s, 70000, 16, false);
+  assert_int_equal(live_of(s), want + (int64_t)lm_record_usable(more));
   put(before);
   put(held);
   put(foreign);
   more = lm_engine_realloc(NULL, more, 200000);
-  assert_int_equal(live_of(s), lm_engine_usable(more));
+  assert_int_equal(live_of(s), lm_record_usable(more));
   more = lm_engine_realloc(site, more, 200001); /* to a tag that is counted as well */
   assert_int_equal(live_of(s), 0);
   put(more);
@@ -36,12 +36,12 @@ static void live_decides(void **state) {
   (void)state;
   loam_site *s = tag("live.decides");
   fork_at(LM_IN_LIVE, 1000, host("below"), host("above"));
-  char *a = lm_engine_alloc(s, 512, 16, false), *b = lm_engine_alloc(s, 512, 16, false);
-  char *c = lm_engine_alloc(s, 16, 16, false);
+  char *a = alloc(s, 512, 16, false), *b = alloc(s, 512, 16, false);
+  char *c = alloc(s, 16, 16, false);
   assert_string_equal(owner(b).strategy, "below");
   assert_string_equal(owner(c).strategy, "above");
   put(a);
-  char *d = lm_engine_alloc(s, 16, 16, false);
+  char *d = alloc(s, 16, 16, false);
   assert_string_equal(owner(d).strategy, "below");
   put(b);
   put(c);
@@ -69,8 +69,8 @@ static void counting_begins_exactly_while_threads_allocate(void **state) {
   char *held[TAGS];
   for (int i = 0; i < TAGS; i++) {
     usleep(3000);
-    held[i] = lm_engine_alloc(racing[i], 100, 16, false);
-    lm_settle_tag(racing[i]);
+    held[i] = alloc(racing[i], 100, 16, false);
+    begin_counting(racing[i]);
   }
   stop = true;
   for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);

@@ -5,7 +5,7 @@
 /* As loam_realloc does it. */
 static void *again(loam_site *whose, void *p, size_t size) {
   lm_thread *t = lm_thread_get();
-  void *q = size <= LM_LARGE_MAX ? lm_engine_again(t, whose, p, size) : NULL;
+  void *q = size <= LM_LARGE_MAX ? lm_engine_realloc_quick(t, whose, p, size) : NULL;
   return q ? q : lm_engine_realloc(whose, p, size);
 }
 
@@ -27,7 +27,7 @@ static void matrix(lm_strategy *from, lm_strategy *to) {
       char *q = again(NULL, p, is);
       assert_non_null(q);
       kept(q, was, was < is ? was : is);
-      assert_true(lm_engine_usable(q) >= is);
+      assert_true(lm_record_usable(q) >= is);
       assert_string_equal(owner(q).strategy, to->desc.name);
       assert_int_equal(owner(q).generation, lm_site_generation);
       put(q);
@@ -81,22 +81,22 @@ static void a_large_block_stays_at_once_within_its_last_page(void **state) {
   lm_thread *t = lm_thread_get();
   CHAIN(host("plain"));
   char *p = get(100000);
-  size_t end = lm_engine_usable(p);
-  assert_ptr_equal(lm_engine_again(t, NULL, p, 100001), p);
-  assert_ptr_equal(lm_engine_again(t, site, p, end), p);
-  assert_ptr_equal(lm_engine_again(t, NULL, p, end - LM_PAGE + 1), p);
-  assert_null(lm_engine_again(t, NULL, p, end - LM_PAGE));
-  assert_null(lm_engine_again(t, NULL, p, end + 1));
-  assert_null(lm_engine_again(t, NULL, p, 100));
-  assert_null(lm_engine_again(t, NULL, p + 16, end));
-  assert_null(lm_engine_again(t, tag("realloc.else"), p, end));
-  assert_int_equal(lm_engine_usable(p), end);
+  size_t end = lm_record_usable(p);
+  assert_ptr_equal(lm_engine_realloc_quick(t, NULL, p, 100001), p);
+  assert_ptr_equal(lm_engine_realloc_quick(t, site, p, end), p);
+  assert_ptr_equal(lm_engine_realloc_quick(t, NULL, p, end - LM_PAGE + 1), p);
+  assert_null(lm_engine_realloc_quick(t, NULL, p, end - LM_PAGE));
+  assert_null(lm_engine_realloc_quick(t, NULL, p, end + 1));
+  assert_null(lm_engine_realloc_quick(t, NULL, p, 100));
+  assert_null(lm_engine_realloc_quick(t, NULL, p + 16, end));
+  assert_null(lm_engine_realloc_quick(t, tag("realloc.else"), p, end));
+  assert_int_equal(lm_record_usable(p), end);
   CHAIN(host("other"));
-  assert_null(lm_engine_again(t, NULL, p, end));
+  assert_null(lm_engine_realloc_quick(t, NULL, p, end));
   put(p);
   fork_at(LM_IN_SIZE, 100001, host("plain"), host("other"));
   p = get(100000);
-  assert_null(lm_engine_again(t, NULL, p, 100001));
+  assert_null(lm_engine_realloc_quick(t, NULL, p, 100001));
   put(p);
   CHAIN(limited("two", 64 << 20));
   p = get(100000);
@@ -153,7 +153,7 @@ static void realloc_passes_no_limit(void **state) {
     char *p = get(100), *q = get(size);
     assert_non_null(p);
     assert_non_null(q);
-    char *r = again(NULL, p, lm_engine_usable(p) + (size_t)(LIMIT - used(s)));
+    char *r = again(NULL, p, lm_record_usable(p) + (size_t)(LIMIT - used(s)));
     assert_in_range(used(s), 0, LIMIT);
     put(r ? r : p);
     put(q);
@@ -214,7 +214,7 @@ static void foreign_blocks_are_known_like_others(void **state) {
   for (int i = 0; i < 2; i++) {
     CHAIN(both[i]);
     for (size_t align = 16; align <= 4096; align *= 4) {
-      char *p = lm_engine_alloc(site, 1000, align, true);
+      char *p = alloc(site, 1000, align, true);
       assert_non_null(p);
       assert_int_equal((uintptr_t)p % align, 0);
       for (int k = 0; k < 1000; k++) assert_int_equal(p[k], 0);
@@ -235,11 +235,11 @@ static const loam_handler *asked_in_handler;
 static void *ask_loam(void *ctx, size_t size) {
   (void)ctx;
   asked_in_handler = loam_handler_get();
-  return lm_engine_alloc(NULL, size, 16, false);
+  return alloc(NULL, size, 16, false);
 }
 static void *ask_loam_zeroed(void *ctx, size_t n, size_t size) {
   (void)ctx;
-  return lm_engine_alloc(NULL, n * size, 16, true);
+  return alloc(NULL, n * size, 16, true);
 }
 static void *ask_loam_again(void *ctx, void *p, size_t size) {
   (void)ctx;
@@ -262,7 +262,7 @@ static void a_handler_may_be_built_on_loam_itself(void **state) {
   lm_strategy *s = intern(desc, "nesting");
   CHAIN(s);
   given_back = 0;
-  char *p = get(100), *q = get(50000), *r = lm_engine_alloc(site, 100, 256, false);
+  char *p = get(100), *q = get(50000), *r = alloc(site, 100, 256, false);
   fill(p, 100);
   assert_string_equal(owner(p).handler, "nesting");
   assert_string_equal(owner(p).tag, "engine.test");
@@ -278,13 +278,11 @@ static void a_handler_may_be_built_on_loam_itself(void **state) {
   told(put, q, "free of ");
 }
 
-static void *loams_aligned(size_t align, size_t size) {
-  return lm_engine_alloc(NULL, size, align, false);
-}
+static void *loams_aligned(size_t align, size_t size) { return alloc(NULL, size, align, false); }
 static void *loams_malloc(size_t size) { return ask_loam(NULL, size); }
 static void *loams_calloc(size_t n, size_t size) { return ask_loam_zeroed(NULL, n, size); }
 static void *loams_realloc(void *p, size_t size) { return ask_loam_again(NULL, p, size); }
-static size_t loams_usable(void *p) { return lm_engine_usable(p); }
+static size_t loams_usable(void *p) { return lm_record_usable(p); }
 
 static void the_hosts_malloc_may_be_loam(void **state) {
   (void)state;
@@ -292,7 +290,7 @@ static void the_hosts_malloc_may_be_loam(void **state) {
                                       put,          loams_aligned, loams_usable };
   lm_handler_set_system(&system);
   CHAIN(intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc"));
-  char *p = get(100), *z = lm_engine_alloc(site, 100, 512, true);
+  char *p = get(100), *z = alloc(site, 100, 512, true);
   fill(p, 100);
   assert_string_equal(owner(p).kind, "system");
   p = again(NULL, p, 90000);

@@ -43,9 +43,9 @@ static void tells_bytes_and_blocks_by_tag_and_strategy(void **state) {
   loam_site *s = tag("stats.one"),
             *there = lm_site_get(&(loam_where){ "stats.one", "f", "", "", 1 });
   CHAIN(host("first"));
-  char *a = lm_engine_alloc(s, 100, 16, false), *b = lm_engine_alloc(there, 100, 16, false);
+  char *a = alloc(s, 100, 16, false), *b = alloc(there, 100, 16, false);
   CHAIN(host("second"));
-  char *c = lm_engine_alloc(s, 40000, 16, false);
+  char *c = alloc(s, 40000, 16, false);
   loam_stats_row one = row_of(BOTH, "stats.one", "first"),
                  two = row_of(BOTH, "stats.one", "second");
   assert_int_equal(one.live_blocks, 2);
@@ -67,9 +67,9 @@ static void groups_by_what_is_asked_for(void **state) {
   (void)state;
   loam_site *s = tag("stats.group");
   CHAIN(host("first"));
-  char *a = lm_engine_alloc(s, 100, 16, false);
+  char *a = alloc(s, 100, 16, false);
   CHAIN(host("second"));
-  char *b = lm_engine_alloc(s, 100, 16, false);
+  char *b = alloc(s, 100, 16, false);
   assert_int_equal(row_of(LOAM_BY_TAG, "stats.group", NULL).live_blocks, 2);
   assert_int_equal(row_of(LOAM_BY_STRATEGY, "", "first").live_blocks, 1);
   rows *r = by(LOAM_BY_TAG | LOAM_BY_GENERATION);
@@ -94,7 +94,7 @@ static void rows_come_largest_first(void **state) {
   CHAIN(host("plain"));
   for (int i = 0; i < 300; i++) {
     snprintf(text, sizeof text, "stats.sorted.%d", i);
-    p[i] = lm_engine_alloc(tag(text), (size_t)(i * 7919 % 300) * 100, 16, false);
+    p[i] = alloc(tag(text), (size_t)(i * 7919 % 300) * 100, 16, false);
   }
   rows *r = by(BOTH);
   assert_true(r->n >= 300);
@@ -106,7 +106,7 @@ static void counts_blocks_of_handlers_and_the_system(void **state) {
   (void)state;
   loam_site *s = tag("stats.foreign");
   CHAIN(counting_strategy());
-  char *a = lm_engine_alloc(s, 100, 16, false);
+  char *a = alloc(s, 100, 16, false);
   loam_stats_row row = row_of(BOTH, "stats.foreign", "counting");
   assert_int_equal(row.live_bytes, 100);
   assert_string_equal(row.kind, "handler");
@@ -118,7 +118,7 @@ static void a_block_that_grows_in_place_is_one_block(void **state) {
   (void)state;
   loam_site *s = tag("stats.grows");
   CHAIN(host("plain"));
-  char *p = lm_engine_alloc(s, 3 << 20, 16, false);
+  char *p = alloc(s, 3 << 20, 16, false);
   char *q = lm_engine_realloc(NULL, p, (3 << 20) + 40000);
   assert_ptr_equal(p, q);
   loam_stats_row row = row_of(BOTH, "stats.grows", "plain");
@@ -136,7 +136,7 @@ static void *allocate_under_many(void *arg) {
   for (int round = 0; round < ROUNDS; round++)
     for (int i = 0; i < PAIRS; i++) {
       snprintf(text, sizeof text, "stats.many.%d", i);
-      put(lm_engine_alloc(tag(text), 48, 16, false));
+      put(alloc(tag(text), 48, 16, false));
     }
   return NULL;
 }
@@ -221,7 +221,7 @@ static void what_is_counted_at_once_is_what_lives(void **state) {
   fork_at(LM_IN_LIVE, 1e6, host("plain"), host("other"));
   for (int counted = 0; counted < 2; counted++) {
     for (int i = 0; i < BLOCKS; i++) {
-      p[i] = lm_engine_alloc(of[i % 150], i % 50 ? 1 + roll(&seed, 200) : some_size(&seed), 16, 0);
+      p[i] = alloc(of[i % 150], i % 50 ? 1 + roll(&seed, 200) : some_size(&seed), 16, 0);
       if (roll(&seed, 2)) put(p[i]), p[i] = NULL;
     }
     herd each = { 0 }, counts = { 0 };
@@ -264,7 +264,7 @@ static void what_threads_hold_is_seen_while_they_allocate(void **state) {
     racing[i] = tag(text);
   }
   CHAIN(host("plain"));
-  char *mine = lm_engine_alloc(of_mine, 1000, 16, false);
+  char *mine = alloc(of_mine, 1000, 16, false);
   for (uintptr_t i = 0; i < THREADS; i++) thread[i] = start_thread(churn, (void *)i);
   for (int i = 0; i < 200 / SCALE; i++) {
     assert_int_equal(row_of(BOTH, "stats.mine", "plain").live_blocks, 1);

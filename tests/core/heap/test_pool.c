@@ -119,9 +119,9 @@ static void a_strategy_raises_the_alignment(void **state) {
   }
 }
 
-static void *take_by_lane(uint32_t bin, lm_token token, uint8_t mark) {
-  lm_lane lane = { .bin = bin, .token = token, .mark = mark };
-  return lm_pool_take_ready(t, &lane);
+static void *take_by_decision(uint32_t bin, lm_token token, uint8_t mark) {
+  lm_decision d = { .bin = bin, .token = token, .mark = mark };
+  return lm_pool_take_ready(t, &d);
 }
 
 static void expect_owner(void *p, lm_token token) {
@@ -147,9 +147,9 @@ static void a_lane_meets_common_tokens_and_those_of_a_span(void **state) {
   uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
   expect_owner(lm_tcache_take(t, bin, TOKEN, &id), TOKEN);
   lm_token own = uncommon(bin, &other);
-  expect_owner(take_by_lane(bin, TOKEN, LM_STATE_LIVE + id), TOKEN);
-  expect_owner(take_by_lane(bin, own, LM_STATE_LIVE + other), own);
-  assert_null(take_by_lane(bin, own + 1, LM_STATE_LIVE + other));
+  expect_owner(take_by_decision(bin, TOKEN, LM_STATE_LIVE + id), TOKEN);
+  expect_owner(take_by_decision(bin, own, LM_STATE_LIVE + other), own);
+  assert_null(take_by_decision(bin, own + 1, LM_STATE_LIVE + other));
   void *p = lm_tcache_take(t, bin, TOKEN | LM_TOKEN_COUNTED, &other);
   assert_true(other > LM_COMMON_TOKENS);
   expect_owner(p, TOKEN | LM_TOKEN_COUNTED);
@@ -161,25 +161,18 @@ static void is_told_as(const void *p, lm_token token) {
   assert_true(glance.token == token && place.token == token);
 }
 
-static void *take_counted_by_lane(uint32_t bin, lm_token token) {
-  size_t size = 0;
-  lm_lane lane = { .bin = bin, .token = token };
-  void *p = lm_pool_take_slow(t, &lane, &size);
-  if (!p) p = lm_pool_take_slow_wide(t, &lane, &size);
-  if (p) assert_int_equal(size, lm_class_size(lm_tcache_bin_class(bin)));
-  return p;
+static void *take_counted(uint32_t bin, lm_token token) {
+  uint8_t id = lm_state_hint(token);
+  return lm_tcache_take(t, bin, token, &id);
 }
 
-static bool may_give(lm_thread *thread, lm_token token, const lm_span *span) {
-  (void)span;
-  return thread == t && token & LM_TOKEN_COUNTED;
-}
-
-/* The way of a free whose token is counted; true if the mark was as told. */
-static bool give_slow(void *p, lm_state mark) {
+/* Frees an object whose token is counted; true if its state was this one. */
+static bool give_counted(void *p, lm_state state) {
+  lm_token token;
   lm_located refused = { 0 };
   assert_false(lm_pool_give_or(t, p, &refused));
-  return lm_pool_give_slow(t, p, refused, mark, may_give);
+  if (*refused.mark != state) return false;
+  return lm_pool_give_counted(t, p, refused, &token) && token & LM_TOKEN_COUNTED;
 }
 
 /* The first needs no table; others do, beside it; and what changes hands finds its way between. */
@@ -189,15 +182,14 @@ static void a_span_with_a_counted_token_gets_another(void **state) {
   lm_strategy *s = intern((lm_desc){ .name = "counted and others" });
   uint8_t id = lm_state_hint(counted), other = lm_state_hint(OTHER);
   uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
-  void *p = lm_tcache_take(t, bin, counted, &id), *first = take_counted_by_lane(bin, counted);
+  void *p = lm_tcache_take(t, bin, counted, &id), *first = take_counted(bin, counted);
   const lm_palette *palette = lm_state_palette(lm_map_span_of(p)->side);
   uint32_t slot = lm_map_slot((void *)lm_map_span_of(p)->start);
   for (uint32_t i = 0; i < lm_central_span_slots(lm_tcache_bin_class(bin)); i++)
     assert_int_equal(lm_map_span(slot + i)->token, counted);
-  assert_null(take_counted_by_lane(bin, next));
   void *plain = lm_tcache_take(t, bin, OTHER, &other);
   assert_null(palette->wide);
-  void *later = lm_tcache_take(t, bin, next, &id), *again = take_counted_by_lane(bin, next);
+  void *later = lm_tcache_take(t, bin, next, &id), *again = take_counted(bin, next);
   assert_non_null(palette->wide);
   is_told_as(p, counted);
   is_told_as(first, counted);
@@ -213,13 +205,13 @@ static void a_span_with_a_counted_token_gets_another(void **state) {
   assert_true(lm_central_detach(store, slot, lm_tcache_bin_offset(0, lm_tcache_bin_class(bin))));
   lm_central_reattach(store, slot);
   assert_true(lm_pool_is_valid());
-  assert_true(give_slow(later, LM_STATE_COUNTED) && give_slow(plain, LM_STATE_COUNTED));
-  assert_false(give_slow(plain, LM_STATE_COUNTED) || give_slow(plain, LM_STATE_COUNTED_WIDE));
-  assert_false(give_slow(first, LM_STATE_COUNTED));
-  assert_true(give_slow(first, LM_STATE_COUNTED_WIDE));
+  assert_true(give_counted(later, LM_STATE_COUNTED) && give_counted(plain, LM_STATE_COUNTED));
+  assert_false(give_counted(plain, LM_STATE_COUNTED) || give_counted(plain, LM_STATE_COUNTED_WIDE));
+  assert_false(give_counted(first, LM_STATE_COUNTED));
+  assert_true(give_counted(first, LM_STATE_COUNTED_WIDE));
   expect_owner(again, next);
   expect_owner(p, counted);
-  void *anew = take_counted_by_lane(bin, counted);
+  void *anew = take_counted(bin, counted);
   assert_int_equal(*lm_pool_state_of(anew), LM_STATE_COUNTED);
   expect_owner(anew, counted);
 }

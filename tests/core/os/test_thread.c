@@ -118,7 +118,7 @@ static void *go_by_nobody(void *unused) {
   lm_thread *nobody = lm_thread_self_or_empty;
   bool wary = !(lm_thread_try_enter(nobody) & LM_EPOCH_FAST), empty = true;
   lm_thread_leave(nobody);
-  for (int i = 0; i < LM_LANES; i++) empty = empty && !nobody->lane[i].key;
+  for (int i = 0; i < LM_DECISIONS; i++) empty = empty && !nobody->decision[i].key;
   lm_thread *t = lm_thread_get();
   return wary && empty && t != nobody && lm_thread_self_or_empty == t ? NULL : WRONG;
 }

@@ -47,7 +47,7 @@ static void serves_every_size(lm_strategy *s, const char *kind) {
   CHAIN(s);
   for (int round = 0; round < 3; round++) {
     for (size_t i = 0; i < LM_COUNT(sizes); i++) {
-      p[i] = lm_engine_alloc(site, sizes[i], 16, true);
+      p[i] = alloc(site, sizes[i], 16, true);
       assert_non_null(p[i]);
       assert_true(is_all(p[i], 0, sizes[i]));
       memset(p[i], 5, sizes[i]);
@@ -307,7 +307,7 @@ static int live_as_a_child(void *s) {
   lm_sweep_trim();
   char *p[BLOCKS];
   for (int i = 0; i < BLOCKS; i++) {
-    p[i] = lm_engine_alloc(site, sizes[i], 16, true);
+    p[i] = alloc(site, sizes[i], 16, true);
     check(p[i] && is_all(p[i], 0, sizes[i]));
     memset(p[i], 90, sizes[i]);
   }

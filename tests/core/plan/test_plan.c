@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "engine/lane.h"
 #include "os/error.h"
 #include "test.h"
 
@@ -20,7 +19,7 @@ static uint32_t strategy(const char *name, size_t align, size_t limit) {
 }
 
 static unsigned decide(const lm_plan *plan, size_t size) {
-  lm_request r = { .size = size, .align = 16, .fixed = none };
+  lm_inputs r = { .size = size, .align = 16, .fixed = none };
   return lm_plan_decide(plan, &r);
 }
 
@@ -165,7 +164,7 @@ static void computes_as_lua_does(void **state) {
   assert_true(computes(LM_OP_MAX, 1, 2, 2));
 }
 
-static double counted_gauge(const lm_request *r, int input, unsigned arg) {
+static double counted_gauge(const lm_inputs *r, int input, unsigned arg) {
   (void)r;
   static int asked;
   return ++asked * 1000 + input * 10 + (int)arg;
@@ -185,7 +184,7 @@ static void reads_each_gauge_once_for_a_decision(void **state) {
     m.node[0].cmp = LM_CMP_EQ;
     lm_plan *plan;
     assert_int_equal(image_make(&m, &plan), LOAM_OK);
-    lm_request r = { .size = 1, .align = 16, .gauge = counted_gauge };
+    lm_inputs r = { .size = 1, .align = 16, .gauge = counted_gauge };
     assert_int_equal(lm_plan_decide(plan, &r), 0);
     assert_true(plan->reads & 1u << gauges[i]);
     lm_plan_destroy(plan);
@@ -196,14 +195,14 @@ static void reads_every_input(void **state) {
   (void)state;
   double fixed[LM_INPUTS] = { [LM_IN_NODE] = 3, [LM_IN_DEVICE] = -1, [LM_IN_LIVE] = 5 };
   double free_of[2] = { 7, 8 };
-  lm_request r = { .size = 1,
-                   .align = 64,
-                   .zero = true,
-                   .fixed = fixed,
-                   .node_free = free_of,
-                   .device_free = free_of,
-                   .node_free_n = 2,
-                   .device_free_n = 2 };
+  lm_inputs r = { .size = 1,
+                  .align = 64,
+                  .zero = true,
+                  .fixed = fixed,
+                  .node_free = free_of,
+                  .device_free = free_of,
+                  .node_free_n = 2,
+                  .device_free_n = 2 };
   double want[LM_INPUTS] = { 1, 64, 1, 3, -1, 5, 8, 8 };
   for (unsigned input = 0; input < LM_INPUTS; input++) {
     image m = small_image();
@@ -252,13 +251,17 @@ static image random_image(bool size_only, const uint32_t *ids) {
   return m;
 }
 
+static lm_serve serve_of(const lm_plan *plan, size_t size) {
+  return plan->table.serve[size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size)];
+}
+
 /* Every size of a class, whatever the gauges say, gets what the table says; or what the tree says
  * from where the table says. */
 static void agree(const lm_plan *plan, size_t size, const double *fixed) {
   unsigned c = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
-  lm_serve s = lm_lane_look_up(plan, size, false);
+  lm_serve s = serve_of(plan, size);
   if (!s.bin) return;
-  lm_request r = { .size = size, .align = 16, .fixed = fixed };
+  lm_inputs r = { .size = size, .align = 16, .fixed = fixed };
   if (s.bin == LM_BIN_ASKS) {
     assert_int_equal(lm_plan_decide_from(plan, s.node, &r), lm_plan_decide(plan, &r));
     return;
@@ -286,13 +289,13 @@ static void the_table_agrees_with_the_tree_at_every_size(void **state) {
         agree(plan, size, fixed);
     }
     for (unsigned c = 0; c < LM_CLASS_ALIGNED; c++)
-      served += lm_lane_look_up(plan, lm_class_max_size(c), false).bin > LM_BIN_ASKS;
+      served += plan->table.serve[c].bin > LM_BIN_ASKS;
     lm_plan_destroy(plan);
   }
   assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* and it is not empty */
 }
 
-static void a_plan_of_100_sizes_needs_no_deciding(void **state) {
+static void a_plan_of_100_sizes_asks_only_within_classes(void **state) {
   (void)state;
   image m = { 0 };
   uint32_t wide = strategy("wide", 64, 0);
@@ -301,9 +304,13 @@ static void a_plan_of_100_sizes_needs_no_deciding(void **state) {
     image_node(&m, LM_IN_SIZE, LM_CMP_LT, i * 328, i % 2 ? a : b, i == 99 ? b : i);
   lm_plan *plan;
   assert_int_equal(image_make(&m, &plan), LOAM_OK);
-  for (size_t size = 0; size <= LM_TABLE_MAX; size++) {
+  for (size_t size = 0; size <= 32 * LM_KIB; size++) {
+    unsigned c = lm_class_of(size);
+    bool is_parted = lm_class_min_size(c) / 328 != lm_class_max_size(c) / 328;
     assert_int_equal(first_of(plan, size), size / 328 % 2 ? wide : 0);
-    assert_int_not_equal(lm_table_at(&plan->table, size).bin, 0);
+    assert_int_not_equal(serve_of(plan, size).bin, LM_BIN_NONE);
+    if (!is_parted) assert_int_not_equal(serve_of(plan, size).bin, LM_BIN_ASKS);
+    agree(plan, size, (double[LM_INPUTS]){ 0 });
   }
   lm_plan_destroy(plan);
 }
@@ -325,7 +332,8 @@ static void a_tree_that_joins_again_is_filled_in_bounded_time(void **state) {
   lm_plan_destroy(plan);
 }
 
-/* Below 1,000 bytes strategy 0; from there on a gauge says which. */
+/* Below 1,000 bytes strategy 0; from there on a gauge says which. The class that 1,000 parts asks
+ * from the root on. */
 static void sizes_that_ask_a_gauge_begin_where_it_is_asked(void **state) {
   (void)state;
   image m = { 0 };
@@ -336,9 +344,10 @@ static void sizes_that_ask_a_gauge_begin_where_it_is_asked(void **state) {
   lm_plan *plan;
   assert_int_equal(image_make(&m, &plan), LOAM_OK);
   for (size_t size = 0; size <= LM_SMALL_MAX; size++) {
-    lm_serve s = lm_lane_look_up(plan, size, false);
-    if (size >= 1000) assert_int_equal(s.node, 1);
-    assert_int_equal(s.bin == LM_BIN_ASKS, size >= 1000);
+    lm_serve s = serve_of(plan, size);
+    bool is_parted = lm_class_of(size) == lm_class_of(1000);
+    if (s.bin == LM_BIN_ASKS) assert_int_equal(s.node, !is_parted);
+    assert_int_equal(s.bin == LM_BIN_ASKS, is_parted || size >= 1000);
   }
   lm_plan_destroy(plan);
 }
@@ -379,7 +388,7 @@ static void the_default_is_one_leaf_of_strategy_0(void **state) {
   assert_ptr_not_equal(lm_plan_default(), &lm_plan_bare);
   assert_true(lm_plan_is_valid(lm_plan_default()));
   for (size_t size = 0; size <= LM_SMALL_MAX; size++)
-    assert_int_not_equal(lm_lane_look_up(lm_plan_default(), size, false).bin, 0);
+    assert_int_not_equal(serve_of(lm_plan_default(), size).bin, 0);
 }
 
 int main(void) {
@@ -394,7 +403,7 @@ int main(void) {
     cmocka_unit_test(reads_each_gauge_once_for_a_decision),
     cmocka_unit_test(reads_every_input),
     cmocka_unit_test(the_table_agrees_with_the_tree_at_every_size),
-    cmocka_unit_test(a_plan_of_100_sizes_needs_no_deciding),
+    cmocka_unit_test(a_plan_of_100_sizes_asks_only_within_classes),
     cmocka_unit_test(a_tree_that_joins_again_is_filled_in_bounded_time),
     cmocka_unit_test(sizes_that_ask_a_gauge_begin_where_it_is_asked),
     cmocka_unit_test(equal_images_have_equal_hashes),

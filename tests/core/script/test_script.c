@@ -49,7 +49,7 @@ static const lm_plan *plan_of(const char *tag) {
 /* Name of the first strategy of the leaf that a size reaches. */
 static const char *picked(const lm_plan *plan, size_t size) {
   double fixed[LM_INPUTS] = { 0 };
-  lm_request request = { .size = size, .align = 16, .fixed = fixed };
+  lm_inputs request = { .size = size, .align = 16, .fixed = fixed };
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
   return lm_strategy_at(plan->chain[leaf->first])->desc.name;
 }

@@ -59,7 +59,7 @@ static const char *picked(const char *tag, size_t size) {
   loam_site *site = loam_site_get(tag);
   const lm_plan *plan = atomic_load(&site->now[atomic_load(&lm_site_generation) & 1].plan);
   double fixed[LM_INPUTS] = { 0 };
-  lm_request request = { .size = size, .align = 16, .site = site, .fixed = fixed };
+  lm_inputs request = { .size = size, .align = 16, .site = site, .fixed = fixed };
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
   return lm_strategy_at(plan->chain[leaf->first])->desc.name;
 }

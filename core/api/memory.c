@@ -1,0 +1,277 @@
+/* memory.c - loam_malloc and its family.
+ *
+ * Each function describes what it asks for (lm_request) and tries lm_decision_serve, which is
+ * inlined and serves most requests. Whatever that does not serve goes to lm_memory_alloc. */
+#include "api/memory.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "api/start.h"
+#include "device/provider.h"
+#include "engine/engine.h"
+#include "heap/sweep.h"
+#include "os/error.h"
+#include "os/memory_hook.h"
+#include "service/control.h"
+
+/* ---- Slow ends ---------------------------------------------------------------------------- */
+
+/* Success leaves errno as it was, whatever system calls it took. */
+static void *answer(void *from, void *to, size_t size, int before) {
+  if (lm_unlikely(lm_memory_hook_is_wanted()) && to) lm_memory_hook_call(from, to, size);
+  errno = to ? before : ENOMEM;
+  return to;
+}
+
+LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
+  int before = errno;
+  lm_start_awake();
+  return answer(NULL, lm_engine_alloc(r), r->size, before);
+}
+
+/* Serves what lm_decision_serve did not serve of malloc's family: by the decision that holds, else
+ * by a new one, else by the engine. */
+LM_INLINE void *serve(lm_request r, bool holds) {
+  lm_thread *t = lm_thread_self;
+  lm_control_wake_if_asleep();
+  if (lm_unlikely(!t || !lm_start_is_running() || lm_memory_hook_is_wanted()))
+    return lm_memory_alloc(&r);
+  if (!r.site) r.site = lm_decision_scope(t);
+  void *p = holds ? lm_decision_refill(t, &r) : NULL;
+  if (p) return r.zero ? memset(p, 0, r.size) : p;
+  p = lm_decision_make(t, &r);
+  return lm_likely(p != NULL) ? p : lm_memory_alloc(&r);
+}
+
+/* Remembers where a free or realloc was called, to name it if the call turns out to be wrong. */
+static void note_caller(const void *caller) {
+  lm_thread *t = lm_thread_get();
+  if (t) t->caller = caller;
+}
+
+/* Whether another allocator may have made the block: before the start loam has made few. */
+static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_owns(ptr); }
+
+LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
+  int before = errno;
+  if (!ptr) return;
+  lm_control_wake_if_asleep();
+  if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
+    note_caller(caller);
+    bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_usable(ptr);
+    lm_engine_free_on(ptr, size, on);
+    if (tell) lm_memory_hook_call(ptr, NULL, 0);
+  }
+  errno = before;
+}
+
+/* ---- malloc, calloc ----------------------------------------------------------------------- */
+
+static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
+  return serve((lm_request){ .site = site, .size = size, .align = 16 }, holds);
+}
+
+static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
+  lm_thread *t = lm_thread_self_or_empty;
+  lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = 16 };
+  void *p = size <= LM_LARGE_MAX ? lm_decision_serve_large(t, &r) : NULL;
+  return lm_likely(p != NULL) ? p : serve(r, false);
+}
+
+LM_HOT void *loam_malloc(loam_site *site, size_t size) {
+  lm_thread *t = lm_thread_self_or_empty;
+  if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
+  if (!site) site = lm_decision_scope(t);
+  bool holds;
+  void *p = lm_decision_serve(t, &(lm_request){ .site = site, .size = size, .align = 16 }, &holds);
+  return lm_likely(p != NULL) ? p : malloc_slow(site, size, holds);
+}
+
+static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size, bool holds) {
+  return serve((lm_request){ .site = site, .size = size, .align = 16, .zero = true }, holds);
+}
+
+static LM_NOINLINE void *calloc_overflow(size_t count, size_t size) {
+  lm_error_null("%zu times %zu bytes: no address space is that large", count, size);
+  return answer(NULL, NULL, 0, 0);
+}
+
+LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
+  size_t bytes;
+  lm_thread *t = lm_thread_self_or_empty;
+  if (lm_unlikely(!lm_mul(count, size, &bytes))) return calloc_overflow(count, size);
+  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
+  if (!site) site = lm_decision_scope(t);
+  bool holds;
+  void *p = lm_decision_serve(t, &(lm_request){ .site = site, .size = bytes, .align = 16 }, &holds);
+  return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_slow(site, bytes, holds);
+}
+
+/* ---- By the code that calls --------------------------------------------------------------- */
+
+static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
+  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
+  void *p = lm_decision_refill(lm_thread_self_or_empty, &r);
+  return lm_likely(p != NULL) ? p : miss(size, code);
+}
+
+LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
+  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
+  if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
+  bool holds;
+  void *p = lm_decision_serve(lm_thread_self_or_empty, &r, &holds);
+  if (lm_likely(p != NULL)) return p;
+  return holds ? code_refill(size, code, miss) : miss(size, code);
+}
+
+LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
+  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
+  if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
+  bool holds;
+  void *p = lm_decision_serve(lm_thread_self_or_empty, &r, &holds);
+  return lm_likely(p != NULL) ? memset(p, 0, size) : miss(size, code);
+}
+
+static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
+  bool fits = site && code && size <= LM_SMALL_MAX && (uintptr_t)code >> LM_DECISION_CODE_BITS == 0;
+  lm_request r = { .site = site, .size = size, .align = 16, .zero = zero };
+  r.by_code = fits;
+  r.code = (uintptr_t)code;
+  return serve(r, false);
+}
+
+void *loam_code_learn(size_t size, const void *code, loam_site *site) {
+  loam_site *scope = loam_scope_get();
+  if (size > LM_SMALL_MAX) return malloc_large(scope ? scope : site, size);
+  return scope ? loam_malloc(scope, size) : learn(size, code, site, false);
+}
+
+void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
+  loam_site *scope = loam_scope_get();
+  return scope ? loam_calloc(scope, 1, size) : learn(size, code, site, true);
+}
+
+void loam_code_forget(void) { lm_thread_set_slow_all(LM_SLOW_STALE); }
+
+/* ---- Aligned and pinned ------------------------------------------------------------------- */
+
+static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
+  if (lm_is_pow2(r->align)) {
+    lm_pool_note_oversized(r->size, r->align);
+    return serve(*r, holds);
+  }
+  lm_error(LOAM_EINVAL, "alignment %zu: it must be a power of two", r->align);
+  errno = EINVAL;
+  return NULL;
+}
+
+void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
+  lm_thread *t = lm_thread_self_or_empty;
+  lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
+  bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can(&r);
+  bool holds = false;
+  void *p = lm_likely(is_quick) ? lm_decision_serve(t, &r, &holds) : NULL;
+  return lm_likely(p != NULL) ? p : aligned_slow(&r, holds);
+}
+
+enum { PINNED_FLAGS = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE };
+
+void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
+  lm_thread *t = lm_thread_self_or_empty;
+  lm_request r = {
+    .site = site ? site : lm_decision_scope(t), .size = size, .want = LM_WANT_PINNED, .flags = flags
+  };
+  r.align = 16;
+  bool is_quick = size <= LM_SMALL_EAGER && !(flags & ~(unsigned)PINNED_FLAGS);
+  bool holds;
+  void *p = is_quick ? lm_decision_serve(t, &r, &holds) : NULL;
+  if (lm_likely(p != NULL)) return p;
+  if (!(flags & ~(unsigned)(PINNED_FLAGS | LOAM_PINNED_WRITE_COMBINED))) return lm_memory_alloc(&r);
+  lm_error(LOAM_EINVAL, "flags %#x: they must be a sum of LOAM_PINNED_*", flags);
+  errno = EINVAL;
+  return NULL;
+}
+
+/* ---- realloc ------------------------------------------------------------------------------ */
+
+void *loam_realloc(loam_site *site, void *ptr, size_t size) {
+  lm_thread *t = lm_thread_self;
+  bool is_quick = t && size <= LM_LARGE_MAX && lm_start_is_running() && !lm_memory_hook_is_wanted();
+  void *p = lm_likely(is_quick) ? lm_engine_realloc_quick(t, site, ptr, size) : NULL;
+  if (lm_likely(p != NULL)) return p;
+  int before = errno;
+  lm_start_awake();
+  note_caller(__builtin_return_address(0));
+  return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
+}
+
+/* ---- free --------------------------------------------------------------------------------- */
+
+/* A live object whose token is counted, or whose bin is full. */
+static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, const void *caller) {
+  int before = errno;
+  bool done = lm_engine_free_counted(t, ptr, met) || lm_pool_give_full(t, ptr, met);
+  lm_thread_leave(t);
+  errno = before;
+  if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
+}
+
+/* An address where the thread does not look on the short way: of a thread that is wary, or has not
+ * seen the range of the pools yet, or where the range is not whole. */
+static LM_NOINLINE void free_unmet(void *ptr, lm_thread *t, const void *caller) {
+  lm_located met;
+  bool is_easy = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
+  lm_load_fence();
+  if (is_easy) lm_pool_set_reach(t);
+  if (lm_unlikely(!is_easy || !lm_pool_locate(ptr, &met))) {
+    lm_thread_leave(t);
+    lm_memory_free(ptr, SIZE_MAX, NULL, caller);
+  } else if (lm_unlikely(!lm_pool_give_located(t, ptr, met))) {
+    free_counted(ptr, t, met, caller);
+  } else {
+    lm_thread_leave(t);
+  }
+}
+
+LM_HOT void loam_free(void *ptr) {
+  lm_thread *t = lm_thread_self_or_empty;
+  lm_located met;
+  size_t bin;
+  lm_thread_begin(t);
+  if (lm_unlikely(!lm_pool_locate_fast(t, ptr, &met, &bin)))
+    free_unmet(ptr, t, __builtin_return_address(0));
+  else if (lm_unlikely(!lm_pool_give_to(t, ptr, met, bin)))
+    free_counted(ptr, t, met, __builtin_return_address(0));
+  else lm_thread_leave(t);
+}
+
+void loam_free_sized(void *ptr, size_t size) {
+  size_t usable = lm_pool_usable(ptr);
+  if (lm_likely(usable && lm_class_fits(usable, size))) loam_free(ptr);
+  else lm_memory_free(ptr, size, NULL, __builtin_return_address(0));
+}
+
+void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it); }
+
+/* ---- Questions ---------------------------------------------------------------------------- */
+
+size_t loam_usable_size(const void *ptr) { return lm_record_usable(ptr); }
+
+LM_HOT size_t loam_live_size(const void *ptr) {
+  size_t size = lm_load(uint64_t, &lm_record_nested) ? 0 : lm_pool_live_size(ptr);
+  return lm_likely(size != 0) ? size : lm_record_usable(ptr);
+}
+
+int loam_owns(const void *ptr) {
+  lm_provided block;
+  return lm_pool_owns(ptr) || lm_provider_find(ptr, &block) || lm_map_reserves(ptr);
+}
+
+loam_status loam_owner(const void *ptr, loam_owner_info *out) {
+  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  if (lm_record_owner(ptr, out)) return LOAM_OK;
+  return lm_error(LOAM_EBADPTR, "%p: it is in no live block", ptr);
+}
+
+size_t loam_trim(void) { return lm_sweep_trim(); }

@@ -1,0 +1,144 @@
+/* start.c - starts loam: from a host's configuration, or from the environment when memory is first
+ * asked for.
+ *
+ * No thread waits for a start: the thread that starts may need a lock that a waiting thread holds,
+ * for example the loader's. Until the start is done, other threads are served under the built-in
+ * default policy, and so is the start itself. */
+#include "api/start.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "device/handler.h"
+#include "engine/block_watch.h"
+#include "engine/guard_fault.h"
+#include "os/error.h"
+#include "os/sys.h"
+#include "service/control.h"
+#include "service/policy.h"
+
+_Atomic uint32_t lm_start_state = LM_START_COLD;
+static _Atomic pid_t
+    starter; /* of LM_START_STARTING, which a forked child inherits without the thread */
+
+/* Whether a variable is 1, not 0. What is neither is told, and taken for the usual: a misspelt wish
+ * would else be one that nobody heard. */
+static bool is_on(const char *name, bool usual) {
+  const char *value = lm_sys_getenv(name);
+  if (!value || !*value) return usual;
+  if (!strcmp(value, "0") || !strcmp(value, "1")) return *value == '1';
+  lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "%s=%.100s: it may be %s; taken as %d", name,
+                 value, usual ? "1|0" : "0|1", usual);
+  return usual;
+}
+
+static const char *missing_function(const loam_system *s) {
+  if (!s->malloc) return "malloc";
+  if (!s->calloc) return "calloc";
+  if (!s->realloc) return "realloc";
+  if (!s->free) return "free";
+  if (!s->aligned_alloc) return "aligned_alloc";
+  return s->usable_size ? NULL : "usable_size";
+}
+
+/* The fields that the host knew when it was compiled. */
+static loam_status read_config(const loam_config *given, loam_config *out) {
+  *out = (loam_config){ .size = sizeof *out };
+  if (!given) return LOAM_OK;
+  if (given->size < offsetof(loam_config, control))
+    return lm_error(LOAM_EINVAL, "loam_config.size %zu: it is sizeof(loam_config)", given->size);
+  memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+  const char *missing = out->system ? missing_function(out->system) : NULL;
+  if (missing) return lm_error(LOAM_EINVAL, "loam_config.system: it has no %s", missing);
+  return LOAM_OK;
+}
+
+static bool wants_socket(const loam_config *config) {
+  return config->control ? config->control > 0 : is_on("LOAM_CONTROL", true);
+}
+
+/* A policy that a lenient host's start refuses has been told as an event. */
+static loam_status start_policy(const loam_config *config) {
+  if (!config->policy) return LOAM_OK;
+  loam_status status = config->watch ? lm_policy_load_followed(config->policy, false)
+                                     : lm_policy_load_file(config->policy, false);
+  if (status && !config->lenient) return status;
+  if (config->watch) status = lm_control_watch(config->policy);
+  return config->lenient ? LOAM_OK : status;
+}
+
+static loam_status start_as(const loam_config *config) {
+  lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
+  lm_policy_start();
+  if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
+  lm_policy_set_limits(&limits);
+  lm_handler_set_system(config->system);
+  lm_guard_fault_enable(config->guard_report);
+  loam_status status = start_policy(config);
+  if (status) return status;
+  (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */
+  return LOAM_OK;
+}
+
+static bool begin_from(uint32_t from) {
+  if (!atomic_compare_exchange_strong_explicit(&lm_start_state, &from, LM_START_STARTING,
+                                               memory_order_acq_rel, memory_order_relaxed))
+    return false;
+  atomic_store_explicit(&starter, getpid(), memory_order_relaxed);
+  return true;
+}
+
+static loam_status start(const loam_config *config) {
+  uint32_t before = atomic_load_explicit(&lm_start_state, memory_order_acquire);
+  if ((before != LM_START_COLD && before != LM_START_STOPPED) || !begin_from(before))
+    return lm_error(LOAM_ESTATE, "loam is started already");
+  loam_status status = start_as(config);
+  atomic_store_explicit(&lm_start_state, status ? before : LM_START_RUNNING, memory_order_release);
+  return status;
+}
+
+/* Calmly: a start that nobody ends would be waited for. */
+loam_status loam_start(const loam_config *given) {
+  loam_config config;
+  loam_status status = read_config(given, &config);
+  if (status) return status;
+  lm_sys_cancel_off();
+  status = start(&config);
+  lm_sys_cancel_restore();
+  return status;
+}
+
+static void start_from_environment(void) {
+  /* A child of a fork in the middle of a start: begin again. */
+  uint32_t dead = LM_START_STARTING;
+  if (atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING &&
+      atomic_load_explicit(&starter, memory_order_relaxed) != getpid())
+    atomic_compare_exchange_strong(&lm_start_state, &dead, LM_START_COLD);
+  if (!begin_from(LM_START_COLD)) return;
+  loam_config config = { .size = sizeof config, .lenient = 1 };
+  const char *policy = lm_sys_getenv("LOAM_POLICY");
+  if (policy && *policy) config.policy = policy;
+  config.watch = is_on("LOAM_WATCH", false);
+  (void)start_as(&config);
+  atomic_store_explicit(&lm_start_state, LM_START_RUNNING, memory_order_release);
+}
+
+static LM_NOINLINE void start_calmly(void) {
+  lm_sys_cancel_off();
+  start_from_environment();
+  lm_sys_cancel_restore();
+}
+
+void lm_start_awake(void) {
+  uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
+  if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
+  lm_control_wake_if_asleep();
+}
+
+void loam_stop(void) {
+  uint32_t running = LM_START_RUNNING;
+  if (!atomic_compare_exchange_strong_explicit(&lm_start_state, &running, LM_START_STOPPED,
+                                               memory_order_acq_rel, memory_order_relaxed))
+    return;
+  lm_control_stop();
+}

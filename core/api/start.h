@@ -1,0 +1,21 @@
+/* start.h - whether loam is started, and the start that the first slow call makes. */
+#ifndef LM_START_H
+#define LM_START_H
+
+#include <stdatomic.h>
+
+#include "os/base.h"
+#include "os/memory_hook.h"
+
+enum { LM_START_COLD, LM_START_STARTING, LM_START_RUNNING, LM_START_STOPPED };
+extern _Atomic uint32_t lm_start_state __attribute__((visibility("hidden")));
+
+LM_INLINE bool lm_start_is_running(void) {
+  return atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_RUNNING;
+}
+
+/* Starts loam from the environment if nothing has started it, and revives the service thread in a
+ * forked child. Every slow path begins with it. Any thread may call it, while not active. */
+void lm_start_awake(void);
+
+#endif

@@ -1,0 +1,26 @@
+/* request.h - one allocation that is asked for.
+ *
+ * Each public function fills one with constants for what it does not take from its caller. The
+ * functions of the fast path are inlined, so those constants cost nothing. */
+#ifndef LM_REQUEST_H
+#define LM_REQUEST_H
+
+#include "gpu/gpu.h"
+
+/* What kind of memory the call promises. The policy chooses among strategies that can keep it. */
+typedef enum lm_want { LM_WANT_HOST, LM_WANT_DEVICE, LM_WANT_MANAGED, LM_WANT_PINNED } lm_want;
+
+typedef struct lm_request {
+  loam_site *site;  /* NULL: the site of the thread's scope, else the default site */
+  uintptr_t code;   /* with by_code: the return address of the call */
+  size_t size;      /* bytes */
+  size_t align;     /* a power of two, at least 16 */
+  lm_stream stream; /* of LM_WANT_DEVICE */
+  lm_want want;     /* LM_WANT_HOST: malloc's family */
+  unsigned flags;   /* of LM_WANT_PINNED: LM_GPU_* beside the strategy's own */
+  bool by_code;     /* the decision is remembered by `code`, not by the site */
+  bool zero;        /* the memory is to be zeroed */
+  bool by_handle;   /* of LM_WANT_DEVICE: the driver's handles must name it, for other processes */
+} lm_request;
+
+#endif

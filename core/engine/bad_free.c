@@ -1,0 +1,100 @@
+/* bad_free.c - tells the host of a free or realloc that is wrong: which block it was, and whose. */
+#include "engine/bad_free.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "engine/record.h"
+#include "engine/stats.h"
+#include "heap/freed_log.h"
+#include "os/error.h"
+
+enum { WORDS = 1024 };
+
+static uint64_t live_generation(void) {
+  return atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
+}
+
+/* Counts a bad free and tells it, with the tag of the scope in which it happened, if any. */
+static void LM_PRINTF(3, 4) tell(uint64_t generation, const void *p, const char *format, ...) {
+  char words[WORDS];
+  const loam_site *under = lm_thread_self ? lm_thread_self->site : NULL;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(words, sizeof words, format, arguments);
+  va_end(arguments);
+  lm_stats_bump(&lm_stats_bad_frees);
+  lm_error_event(LOAM_EVENT_BAD_FREE, generation, p, "%s%s%s%s", words,
+                 under ? "; freed under tag '" : "", under ? under->where.tag : "",
+                 under ? "'" : "");
+}
+
+/* Whether a token names a site. */
+static bool is_known(lm_token token) { return (token & ~LM_TOKEN_COUNTED) != LM_TOKEN_NONE; }
+
+static uint64_t generation_of(lm_token token) {
+  return is_known(token) ? lm_site_generation_of(lm_site_token_slot(token)) : live_generation();
+}
+
+/* Writes what is known of a block, live or dead, in at most WORDS bytes. */
+static const char *describe(char *words, const lm_object *object) {
+  lm_token token = object->token;
+  const char *name = lm_strategy_at(object->strategy)->desc.name;
+  if (is_known(token))
+    snprintf(words, WORDS,
+             "%zu bytes of tag '%s' and strategy '%s', decided by generation %" PRIu64,
+             object->size, lm_site_at(lm_site_token_index(token))->where.tag, name,
+             lm_site_generation_of(lm_site_token_slot(token)));
+  else snprintf(words, WORDS, "%zu bytes of strategy '%s'", object->size, name);
+  return words;
+}
+
+/* `what` was called with p, which points into this object; `state` says what the object is. */
+static void tell_object(const char *what, const void *p, const lm_object *object,
+                        const char *state) {
+  char whose[WORDS], into[48] = "";
+  size_t offset = (size_t)((const char *)p - (const char *)object->base);
+  if (offset) snprintf(into, sizeof into, "%zu bytes into ", offset);
+  tell(generation_of(object->token), p, "%s of %p, %sa %s of %s", what, p, into, state,
+       describe(whose, object));
+}
+
+static lm_object object_of(const lm_record *b) {
+  return (lm_object){ b->base, b->size, b->token, b->strategy, true };
+}
+
+void lm_bad_free_wrong(const char *what, const void *p) {
+  lm_record b;
+  lm_object object;
+  if (lm_record_find(p, &b)) {
+    object = object_of(&b);
+    tell_object(what, p, &object, "block");
+  } else if (lm_freed_log_find(p, &object)) {
+    tell_object(what, p, &object, "freed block");
+  } else if (lm_pool_owns(p)) {
+    tell(live_generation(), p, "%s of %p, where no block lives: it was freed before", what, p);
+  } else {
+    tell(live_generation(), p, "%s of %p, which loam did not allocate", what, p);
+  }
+}
+
+void lm_bad_free_double(const void *p, lm_object *object) {
+  if (!object->size && !lm_freed_log_find(p, object))
+    tell(live_generation(), p, "double free of %p", p);
+  else if (object->base == p) tell_object("double free", p, object, "block");
+  else tell_object("free", p, object, "freed block");
+}
+
+void lm_bad_free_check_size(const void *p, size_t size) {
+  lm_record b;
+  lm_object object;
+  char whose[WORDS];
+  if (!lm_record_find(p, &b) || b.base != p) return;
+  bool can_be = size <= b.size;
+  if (!b.is_foreign && lm_pool_find(p, &object)) can_be = lm_pool_fits_request(&object, size);
+  if (can_be) return;
+  object = object_of(&b);
+  tell(generation_of(b.token), p, "free of %p with size %zu: the block has %s", p, size,
+       describe(whose, &object));
+}

@@ -1,0 +1,188 @@
+/* decision.c - evaluates plans for the thread's decision cache, and fills its entries. */
+#include "engine/decision.h"
+
+#include <string.h>
+
+#include "device/provider.h"
+#include "engine/live_bytes.h"
+#include "engine/stats.h"
+#include "os/numa.h"
+
+/* ---- Evaluating a plan -------------------------------------------------------------------- */
+
+double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
+  if (input == LM_IN_NODE) return lm_numa_here();
+  if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
+  if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
+  return input == LM_IN_DEVICE ? lm_gpu_current() : (double)lm_gpu_free(arg);
+}
+
+/* What a plan decides for one request. */
+typedef struct choice {
+  lm_serve serve; /* .bin is a bin, or LM_BIN_NONE */
+  lm_token token;
+  bool is_kept; /* an entry may be filled with it: it holds for every request with the key */
+} choice;
+
+static unsigned class_of(size_t bytes) { return lm_decision_step(bytes) / LM_DECISION_STEP; }
+
+/* Evaluates the decision tree from a node on. */
+static LM_NOINLINE unsigned evaluate(const lm_plan *plan, uint32_t node, const lm_request *r) {
+  lm_inputs inputs; /* its other fields are for those who pass no gauge */
+  inputs.size = r->size;
+  inputs.align = r->align;
+  inputs.zero = r->zero;
+  inputs.gauge = lm_decision_gauge;
+  inputs.site = r->site;
+  return lm_plan_decide_from(plan, node, &inputs);
+}
+
+/* The node, or ~leaf, to which comparisons of the size lead from a node. */
+static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
+  while (at >= 0 && plan->node[at].input == LM_IN_SIZE && !plan->node[at].code_n) {
+    const lm_node *node = &plan->node[at];
+    at = lm_plan_compare(node->cmp, (double)size, node->k) ? node->yes : node->no;
+  }
+  return at;
+}
+
+/* What serves a request that passes the node. */
+LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_request *r,
+                              unsigned class_) {
+  int32_t at = pass_sizes(plan, (int32_t)node, r->size);
+  int first = lm_plan_first(plan, at < 0 ? (unsigned)~at : evaluate(plan, (uint32_t)at, r));
+  if (first < 0) return (lm_serve){ LM_BIN_NONE };
+  return lm_size_table_serve(lm_strategy_at((uint32_t)first), class_);
+}
+
+/* What of a request beside its size class the plan may ask, though the entry's key lacks it. A key
+ * has neither whether memory is to be zeroed, nor which alignment raised the class. */
+static uint32_t unkeyed_inputs(const lm_request *r) {
+  return 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
+}
+
+LM_INLINE choice choose(const lm_request *r) {
+  lm_site_plan *now = lm_decision_now(r->site);
+  lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
+  const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
+  unsigned own = class_of(r->size);
+  unsigned taken = r->align > 16 ? class_of(lm_decision_bytes(r)) : own;
+  choice c = { .serve = plan->table.serve[own], .token = lm_site_token_now(r->site, token) };
+  bool is_plain = r->align <= 16 && !r->zero;
+  c.is_kept = !(plan->reads & unkeyed_inputs(r));
+  if (!is_plain && !c.is_kept) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
+  c.is_kept = c.is_kept && c.serve.bin != LM_BIN_ASKS && !(c.token & LM_TOKEN_COUNTED);
+  if (c.serve.bin == LM_BIN_ASKS) c.serve = serve_from(plan, c.serve.node, r, taken);
+  else if (r->align > 16 && c.serve.bin)
+    c.serve = lm_size_table_serve(lm_strategy_at(c.serve.strategy), taken);
+  if (c.serve.bin == LM_BIN_HERE)
+    c.serve.bin = lm_pool_bin(lm_strategy_here(lm_strategy_at(c.serve.strategy)), taken);
+  return c;
+}
+
+/* ---- Filling entries ---------------------------------------------------------------------- */
+
+static void fill(lm_thread *t, const lm_request *r, const choice *c, uint8_t mark) {
+  uint64_t key = lm_decision_key(t, r) | LM_EPOCH_FAST; /* a wary thread will find it later */
+  lm_decision *d = lm_decision_at(t, r, key);
+  lm_assert(!(key & LM_SCOPED) && !(c->token & LM_TOKEN_COUNTED));
+  lm_stats_reuse(t, d, r->site->index, &c->serve);
+  lm_tcache_name_bin(t, c->serve.bin);
+  d->bin = c->serve.bin;
+  d->token = c->token;
+  d->mark = mark;
+  d->key = key;
+}
+
+/* Takes an object from the bin that was chosen; the fast path's way if the bin has objects. */
+LM_INLINE void *take(lm_thread *t, const choice *c, uint8_t *hint) {
+  void *p = NULL;
+  lm_decision d = { .bin = c->serve.bin, .token = c->token, .mark = LM_STATE_LIVE + *hint };
+  bool is_open = lm_pool_bin_top(lm_pool_bin_at(t, d.bin)); /* else it may have no items */
+  if (lm_likely(is_open))
+    p = d.token & LM_TOKEN_COUNTED ? lm_pool_take_counted(t, d.bin, d.token)
+                                   : lm_pool_take_ready(t, &d);
+  return lm_likely(p != NULL) ? p : lm_tcache_take(t, c->serve.bin, c->token, hint);
+}
+
+LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
+  bool is_zeroed = false;
+  if (t->inside || !lm_decision_can(r)) return NULL;
+  lm_thread_enter(t);
+  choice c = choose(r);
+  uint8_t hint = lm_state_hint(c.token);
+  size_t bytes = lm_decision_bytes(r);
+  void *p = NULL;
+  if (lm_likely(c.serve.bin && bytes <= LM_SMALL_MAX)) p = take(t, &c, &hint);
+  else if (c.serve.bin) p = lm_tcache_take_large(t, c.serve.bin, bytes, c.token, &is_zeroed);
+  size_t usable = c.serve.units ? c.serve.units * (size_t)16 : lm_align_up(r->size, LM_PAGE);
+  if (p && c.is_kept) fill(t, r, &c, LM_STATE_LIVE + hint);
+  if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
+  lm_thread_leave(t);
+  if (!p) return NULL;
+  lm_stats_note(t, r->site->index, c.serve.strategy, 1, usable);
+  return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
+}
+
+bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, uint32_t strategy) {
+  lm_request r = { .site = site, .size = size, .align = 16 };
+  lm_thread_enter(t);
+  choice c = choose(&r);
+  lm_thread_leave(t);
+  return c.serve.bin && c.token == token && c.serve.strategy == lm_strategy_whole(strategy);
+}
+
+/* ---- Large blocks ------------------------------------------------------------------------- */
+
+void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
+  uint64_t key = lm_decision_key(t, r);
+  const lm_decision *d = lm_decision_at(t, r, key);
+  void *p = NULL;
+  if (lm_likely(d->key == key)) {
+    uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
+    lm_load_fence();
+    p = lm_pool_take_large(t, d, r->size);
+    if (p) lm_stats_note(t, site, d->strategy, 1, lm_align_up(r->size, LM_PAGE));
+  }
+  lm_thread_leave(t);
+  return p;
+}
+
+/* ---- Pinned requests ---------------------------------------------------------------------- */
+
+/* The strategy that serves every pinned request of the size class: the one that the plan names for
+ * the class, or the one that serves where the plan has a single leaf. NULL: it depends. */
+static const lm_strategy *pinned_of(const lm_plan *plan, const lm_request *r) {
+  lm_serve serve = plan->table.serve[class_of(r->size)];
+  bool is_named = serve.bin != LM_BIN_NONE && serve.bin != LM_BIN_ASKS;
+  if (is_named && lm_strategy_at(serve.strategy)->twins) return lm_strategy_at(serve.strategy);
+  if (plan->nodes) return NULL;
+  for (uint32_t i = 0; i < plan->leaf[0].n; i++) {
+    lm_strategy *s = lm_strategy_at(plan->chain[plan->leaf[0].first + i]);
+    if (lm_provider_fits(r, s)) return s;
+  }
+  return lm_provider_default(r);
+}
+
+/* The id of the token in the span of a live object, as far as the object's mark tells. */
+static uint8_t id_of(const void *p, lm_token token) {
+  lm_state mark = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
+  bool says = lm_state_is_plain(mark) && mark != LM_STATE_LIVE + LM_ID_WIDE;
+  if (says && mark <= LM_STATE_COMMON_LAST)
+    says = lm_load(lm_token, lm_state_plain_token(NULL, mark)) == token;
+  return says ? mark - LM_STATE_LIVE : lm_state_hint(token);
+}
+
+void lm_decision_keep_pinned(lm_thread *t, const lm_request *r, const void *p, lm_strategy *twin) {
+  if (t->inside || lm_gpu_is_spread()) return;
+  lm_thread_enter(t);
+  lm_site_plan *now = lm_decision_now(r->site);
+  lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
+  choice c = { .token = lm_site_token_now(r->site, token) };
+  const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
+  if (!(c.token & LM_TOKEN_COUNTED) && pinned_of(plan, r) == twin->whole)
+    c.serve = lm_size_table_serve(twin, class_of(r->size));
+  c.serve.strategy = (uint16_t)twin->whole->id;
+  if (c.serve.bin) fill(t, r, &c, LM_STATE_LIVE + id_of(p, c.token));
+  lm_thread_leave(t);
+}

@@ -1,0 +1,84 @@
+/* free.c - frees a block of whatever kind: of a pool, of a device, of a handler, of another. */
+#include "device/device_pool.h"
+#include "device/pinned.h"
+#include "device/provider.h"
+#include "engine/bad_free.h"
+#include "engine/engine.h"
+#include "engine/live_bytes.h"
+#include "heap/freed_log.h"
+
+static bool free_foreign(lm_thread *t, void *p, const lm_stream *on) {
+  lm_record b;
+  if (!lm_record_remove(t, p, &b)) return false;
+  lm_strategy_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
+  t->inside++;
+  lm_provider_free(&b.foreign, on);
+  t->inside--;
+  return true;
+}
+
+/* What a stream may still use of pinned memory waits for it. */
+static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
+  lm_object object;
+  bool waits = on && lm_pinned_owns(p);
+  lm_thread_enter(t);
+  lm_free_result freed = waits ? lm_pool_hold(p, &object) : lm_pool_free(t, p, &object);
+  if (freed == LM_FREE_DONE && object.token & LM_TOKEN_COUNTED)
+    lm_live_count(t, lm_site_of(object.token), -(int64_t)object.size);
+  if (freed == LM_FREE_DONE && object.large) lm_freed_log_add(t, &object);
+  lm_thread_leave(t);
+  if (freed == LM_FREE_DONE && waits) {
+    t->inside++;
+    lm_pinned_free_after(p, *on);
+    t->inside--;
+  }
+  if (freed == LM_FREE_DONE) return;
+  if (freed == LM_FREE_DOUBLE) lm_bad_free_double(p, &object);
+  else lm_bad_free_wrong("free", p);
+}
+
+static int (*_Atomic on_foreign)(void *ptr);
+
+void lm_engine_set_foreign(int (*free_it)(void *ptr)) {
+  atomic_store_explicit(&on_foreign, free_it, memory_order_relaxed);
+}
+
+bool lm_engine_ask_foreign(void *p) {
+  int (*ask)(void *) = atomic_load_explicit(&on_foreign, memory_order_relaxed);
+  return ask && ask(p);
+}
+
+static void free_unknown(lm_thread *t, void *p) {
+  t->inside++;
+  bool done = !lm_map_reserves(p) && lm_engine_ask_foreign(p);
+  t->inside--;
+  if (!done) lm_bad_free_wrong("free", p);
+}
+
+static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
+  lm_provided f;
+  lm_device_pool *attend;
+  lm_stream_ref line = { 0 };
+  if (on) line = lm_device_pool_stream_at(p, *on);
+  lm_thread_enter(t);
+  bool freed = lm_device_pool_free(p, on ? &line : NULL, &f, &attend);
+  if (freed) lm_site_add_live(f.token, -(int64_t)f.size);
+  lm_thread_leave(t);
+  if (!freed) return false;
+  lm_strategy_limit_give(lm_strategy_at(f.strategy), (int64_t)f.size);
+  t->inside++;
+  if (attend) lm_device_pool_poll(attend, line);
+  t->inside--;
+  return true;
+}
+
+void lm_engine_free_on(void *ptr, size_t size, const lm_stream *on) {
+  lm_thread *t = lm_thread_get();
+  if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
+  if (size != SIZE_MAX) lm_bad_free_check_size(ptr, size);
+  if (lm_record_is_nested(ptr) && free_foreign(t, ptr, on)) return;
+  if (lm_pool_owns(ptr)) free_pool(t, ptr, on);
+  else if (!free_cached(t, ptr, on) && !free_foreign(t, ptr, on)) free_unknown(t, ptr);
+}
+
+void lm_engine_free(void *ptr, size_t size) { lm_engine_free_on(ptr, size, NULL); }

@@ -1,0 +1,111 @@
+/* live_bytes.c - how many bytes live under a tag, and how a tag begins to be counted while threads
+ * allocate and free.
+ *
+ * Wanted: every live block of the tag has a COUNTED token and is counted once (plan/site.h).
+ *
+ *   1. The tag's sites are marked. An active section that begins later gives its blocks COUNTED
+ *   tokens
+ *      and counts them in that section (engine.c: pool_take, record, pool_resize).
+ *   2. All threads become wary. A section that begins later has forgotten what it remembered of the
+ *      tag's sites, and frees by compare and exchange of the token.
+ *   3. Grace: every section that began before steps 1 and 2 has ended. Now each block of the tag
+ *      either is COUNTED and counted, or has a plain token that only this walk or its free can
+ *      change.
+ *   4. The walk exchanges each plain token for its COUNTED one, and counts the block only then. A
+ *   free
+ *      before the exchange makes the exchange fail, and neither counts. A free after it finds
+ *      COUNTED and takes away what the walk adds, for a moment perhaps before the walk adds it: the
+ *      counter is signed.
+ *
+ * A block that is being resized gets its new token before its size changes, so the walk counts the
+ * size that it read. On a machine without membarrier, step 3 waits for nothing, and a block that
+ * was being allocated may be left out until it is freed. */
+#include "engine/live_bytes.h"
+
+#include "device/provider.h"
+#include "heap/walk.h"
+
+/* ---- Counting ----------------------------------------------------------------------------- */
+
+/* lm_live_pending.bytes is LM_LIVE_UNTOLD more than the sum: so one comparison shows that the sum
+ * has passed the limit on either side. */
+static void tell(lm_live_pending *u) {
+  int64_t bytes = (int64_t)u->bytes - LM_LIVE_UNTOLD;
+  if (u->live && bytes) atomic_fetch_add_explicit(u->live, bytes, memory_order_relaxed);
+  u->bytes = LM_LIVE_UNTOLD;
+}
+
+void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {
+  lm_live_pending *u = &t->untold[site->tag_index % LM_LIVE_PLACES];
+  lm_assert(site->live);
+  if (lm_unlikely(u->live != site->live)) {
+    tell(u);
+    u->live = site->live;
+  }
+  u->bytes += (uint64_t)bytes;
+  if (lm_unlikely(u->bytes > 2 * LM_LIVE_UNTOLD)) tell(u);
+}
+
+int64_t lm_live_of(const lm_thread *t, const loam_site *site) {
+  const lm_live_pending *u = &t->untold[site->tag_index % LM_LIVE_PLACES];
+  int64_t live = atomic_load_explicit(site->live, memory_order_relaxed);
+  if (u->live == site->live) live += (int64_t)u->bytes - LM_LIVE_UNTOLD;
+  return live > 0 ? live : 0;
+}
+
+static void leave(lm_thread *t) {
+  for (int i = 0; i < LM_LIVE_PLACES; i++) tell(&t->untold[i]);
+}
+
+/* ---- Beginning to count ------------------------------------------------------------------- */
+
+static struct {
+  lm_lock lock;
+  _Atomic bool wanted;
+} beginning;
+
+static bool begins_to_count(lm_token token) {
+  if (token & LM_TOKEN_COUNTED) return false;
+  const loam_site *site = lm_site_at(lm_site_token_index(token));
+  return site && atomic_load_explicit(&site->counted, memory_order_relaxed);
+}
+
+static void count_object(void *ctx, const lm_object *object) {
+  (void)ctx;
+  lm_token slow = object->token | LM_TOKEN_COUNTED;
+  if (begins_to_count(object->token) && lm_pool_retoken(object->base, object->token, slow))
+    lm_site_add_live(slow, (int64_t)object->size);
+}
+
+/* Runs under the lock of foreign blocks, which a free takes. */
+static void count_foreign(void *ctx, lm_provided *entry) {
+  (void)ctx;
+  if (lm_pool_owns(entry->base) || !begins_to_count(entry->token)) return;
+  entry->token |= LM_TOKEN_COUNTED;
+  lm_site_add_live(entry->token, (int64_t)entry->size);
+}
+
+void lm_live_mark(loam_site *site) {
+  if (lm_site_begin_counting(site))
+    atomic_store_explicit(&beginning.wanted, true, memory_order_relaxed);
+}
+
+void lm_live_begin(void) {
+  lm_lock_take(&beginning.lock);
+  if (atomic_exchange_explicit(&beginning.wanted, false, memory_order_relaxed)) {
+    lm_thread_set_slow_all(LM_SLOW_COUNTING | LM_SLOW_STALE);
+    (void)lm_thread_grace();
+    lm_walk_each(count_object, NULL);
+    lm_provider_each(count_foreign, NULL);
+    lm_thread_clear_slow_all(LM_SLOW_COUNTING);
+  }
+  lm_lock_drop(&beginning.lock);
+}
+
+static void fork_prepare(void) { lm_lock_take(&beginning.lock); }
+static void fork_parent(void) { lm_lock_drop(&beginning.lock); }
+static void fork_child(void) { lm_lock_renew(&beginning.lock); }
+
+void lm_live_start(void) {
+  lm_thread_add_hooks(&(lm_thread_hooks){ leave, fork_prepare, fork_parent, fork_child });
+}

@@ -1,0 +1,68 @@
+/* realloc.c - gives a block another size, and asks the policy again for it. */
+#include <string.h>
+
+#include "engine/bad_free.h"
+#include "engine/chain.h"
+#include "engine/engine.h"
+#include "os/error.h"
+
+/* ---- Most objects of pools ---------------------------------------------------------------- */
+
+static void give_back(lm_thread *t, void *ptr) {
+  lm_located met = { 0 };
+  lm_thread_begin(t);
+  bool done = lm_pool_give_or(t, ptr, &met) || (met.mark && lm_engine_free_counted(t, ptr, met));
+  lm_thread_leave(t);
+  if (!done) lm_engine_free(ptr, SIZE_MAX);
+}
+
+/* Whether the object may stay where it is, if the policy still decides so. */
+static bool may_stay(const lm_map_object *place, size_t size) {
+  return place->large ? lm_align_up(size, LM_PAGE) == place->size
+                      : lm_class_fits(place->size, size);
+}
+
+void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t size) {
+  lm_map_object place;
+  if (t->inside || lm_record_is_nested(ptr)) return NULL;
+  if (!lm_map_find_fast(ptr, &place) || place.base != (uintptr_t)ptr) return NULL;
+  lm_request r = { .site = site ? site : lm_site_of(place.token), .size = size, .align = 16 };
+  if (may_stay(&place, size))
+    return lm_decision_is(t, r.site, size, place.token, place.strategy) ? ptr : NULL;
+  if (place.large || size > LM_SMALL_MAX) return NULL;
+  if (lm_strategy_at(place.strategy)->desc.asked) return NULL; /* pinned memory stays pinned */
+  bool holds;
+  void *p = lm_decision_serve(t, &r, &holds);
+  if (!p && holds) p = lm_decision_refill(t, &r);
+  if (!p) p = lm_decision_make(t, &r);
+  if (!p) return NULL;
+  memcpy(p, ptr, place.size < size ? place.size : size);
+  give_back(t, ptr);
+  return p;
+}
+
+/* ---- Any block ---------------------------------------------------------------------------- */
+
+void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
+  lm_record b;
+  if (!ptr) return lm_engine_alloc(&(lm_request){ .site = site, .size = size, .align = 16 });
+  if (size > LM_SIZE_MAX)
+    return lm_error_null("size %zu: it is above the address space, %zu", size, LM_SIZE_MAX);
+  lm_thread *t = lm_thread_get();
+  if (!t) return lm_error_null("size %zu: no memory for the thread's own data", size);
+  if (!lm_record_find(ptr, &b) || b.base != ptr) {
+    lm_bad_free_wrong("realloc", ptr);
+    lm_error(LOAM_EBADPTR, "realloc of %p: it is not the start of a live block", ptr);
+    return NULL;
+  }
+  lm_order o = { .t = t, .why = "" };
+  o.r = (lm_request){ .site = site ? site : lm_site_of(b.token), .size = size, .align = 16 };
+  if (b.is_foreign) {
+    o.r.want = (lm_want)b.foreign.want;
+    o.r.flags = b.foreign.flags;
+    o.r.stream = b.foreign.stream;
+  } else if (lm_strategy_at(b.strategy)->desc.asked) {
+    o.r.want = LM_WANT_PINNED;
+  }
+  return lm_chain_serve(&o, &b);
+}

@@ -1,0 +1,92 @@
+/* resize.c - gives a live block another size without a copy, where whoever made it can. */
+#include <string.h>
+
+#include "device/provider.h"
+#include "engine/chain.h"
+#include "heap/freed_log.h"
+#include "heap/large.h"
+
+/* Grows or shrinks a pool block where it is, or by moving its pages; NULL: it is as it was. The
+ * token is replaced first, so that whoever walks meanwhile counts the old size, whole. */
+static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_record *b) {
+  lm_object object;
+  lm_token old = b->token;
+  size_t was = b->size;
+  lm_thread_enter(o->t);
+  /* It may have become another strategy's since it was found (migrate.c). */
+  if (!lm_pool_find(b->base, &object) || lm_strategy_whole(object.strategy) != s->id) {
+    lm_thread_leave(o->t);
+    return NULL;
+  }
+  lm_record_retoken(b, lm_site_token_now(o->r.site, token));
+  char *p = lm_pool_resize(b->base, o->r.size) ? b->base : lm_pool_move(o->t, b->base, o->r.size);
+  if (p && p != b->base) lm_freed_log_add(o->t, &(lm_object){ b->base, was, old, s->id, true });
+  if (p) {
+    lm_require(lm_pool_find(p, &object));
+    lm_site_add_live(object.token, (int64_t)object.size - (int64_t)was);
+    lm_record_of_pool(&object, b);
+  } else {
+    lm_record_retoken(b, lm_site_token_now(lm_site_of(old), old));
+  }
+  lm_thread_leave(o->t);
+  return p;
+}
+
+static bool resize_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
+  size_t was = b->size;
+  /* What a large block can become; a small one stays as it is. */
+  size_t whole = lm_align_up(o->r.size, LM_PAGE), more = o->r.size > was ? whole - was : 0;
+  if (!lm_strategy_limit_take(s, more)) return false;
+  char *p = pool_resize(o, s, token, b);
+  lm_strategy_limit_give(s, (int64_t)more - (p ? (int64_t)b->size - (int64_t)was : 0));
+  if (p && s->desc.zero && b->size > was) memset(p + was, 0, b->size - was);
+  return p;
+}
+
+/* What the system's allocator may have more in a block than was asked for: a share, as some round
+ * up to classes. Taken of a limit beforehand, since a block that was resized cannot be refused. */
+static size_t spare_of(const lm_strategy *s, size_t size) {
+  return s->desc.kind == LM_KIND_SYSTEM ? size / 4 + 64 : 0;
+}
+
+/* By its own allocator. The block is out of the books meanwhile: once its allocator has it, its
+ * address may be somebody else's block before we know. */
+static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
+  lm_record old;
+  lm_strategy *from = lm_strategy_at(b->strategy);
+  size_t more = from != s ? o->r.size : o->r.size > b->size ? o->r.size - b->size : 0;
+  if (more) more += spare_of(s, o->r.size);
+  if (!lm_strategy_limit_take(s, more)) return false;
+  if (!lm_record_remove(o->t, b->base, &old)) {
+    lm_strategy_limit_give(s, (int64_t)more);
+    return false;
+  }
+  o->t->inside++;
+  char *p = lm_provider_resize(&old.foreign, o->r.size);
+  o->t->inside--;
+  if (!p) {
+    lm_strategy_limit_give(s, (int64_t)more);
+    lm_record_enter(o->t, lm_site_of(old.token), from, old.token, &old);
+    return false;
+  }
+  old.foreign.base = old.foreign.made = p;
+  old.foreign.size = lm_provider_size(&old.foreign, p, o->r.size);
+  lm_record_of_foreign(&old.foreign, b);
+  /* At no moment less than what lives. */
+  bool stays = lm_strategy_limit_is_shared(from, s);
+  lm_strategy_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)old.size : 0));
+  if (!stays) lm_strategy_limit_give(from, (int64_t)old.size);
+  lm_record_enter(o->t, o->r.site, s, token, b);
+  return true;
+}
+
+/* Whether a member of the chain is what made the block, and can change it where it is. */
+static bool is_own(const lm_strategy *s, const lm_record *b) {
+  return b->is_foreign ? lm_provider_can_resize(&b->foreign, s)
+                       : s->id == lm_strategy_whole(b->strategy);
+}
+
+bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
+  if (!is_own(s, b)) return false;
+  return b->is_foreign ? resize_foreign(o, s, token, b) : resize_host(o, s, token, b);
+}

@@ -1,0 +1,64 @@
+/* size_table.h - for each size class, what a plan gives to its sizes.
+ *
+ * Most policies decide by size, and most of their thresholds lie between two size classes. So most
+ * requests are decided by one look into this table. Where a plan asks something else (a gauge, or a
+ * size within the class), the table says at which node of the decision tree the questions begin. */
+#ifndef LM_SIZE_TABLE_H
+#define LM_SIZE_TABLE_H
+
+#include "heap/pool.h"
+
+struct lm_plan;
+
+/* What lm_serve.bin says where it is no bin. */
+enum {
+  LM_BIN_NONE = 0, /* no thread cache can serve this: the engine goes along the chain of the leaf */
+  LM_BIN_HERE = 1, /* the bin of the strategy's share on the NUMA node of the calling thread */
+  LM_BIN_ASKS = 2  /* evaluate the decision tree from .node on */
+};
+
+/* A bin that serves a request, and what statistics note of it; or where the questions begin. */
+typedef struct lm_serve {
+  uint32_t bin; /* offset of the bin in the thread's area, or LM_BIN_* */
+  union {
+    struct {
+      uint16_t strategy; /* id */
+      uint16_t units;    /* usable bytes of the bin's objects / 16; 0 for large classes */
+    };
+    uint32_t node; /* of LM_BIN_ASKS */
+  };
+} lm_serve;
+
+/* Law, for requests of the class with align <= 16 and zero = 0:
+ *   - .bin is LM_BIN_ASKS only if each of them passes .node;
+ *   - else .bin is not LM_BIN_NONE only if each of them reaches, whatever the gauges say, a leaf
+ *     whose first member (lm_plan_first) is .strategy. */
+typedef struct lm_size_table {
+  lm_serve serve[LM_CLASSES_ALL];
+} lm_size_table;
+
+/* Fills the table from the tree. Takes about a millisecond at most, whatever the tree. */
+void lm_size_table_fill(lm_size_table *table, const struct lm_plan *plan);
+bool lm_size_table_is_valid(const lm_size_table *table, const struct lm_plan *plan);
+
+/* Finds what serves a class under a strategy; LM_BIN_NONE: its thread cache has no such class. */
+lm_serve lm_size_table_find(lm_strategy *strategy, unsigned class_);
+/* Finds that out for all classes of a strategy that a plan names, so that lm_size_table_serve is
+ * one load from then on. A loader calls it before the plan goes live. If memory is short it does
+ * nothing, and lm_size_table_serve is slower. */
+void lm_size_table_note(lm_strategy *strategy);
+
+/* By strategy: what serves each of its classes, once that is noted. */
+extern _Atomic(_Atomic(lm_serve) *) lm_size_table_noted[LM_STRATEGIES_MAX]
+    __attribute__((visibility("hidden")));
+
+/* What serves a class under a strategy. */
+LM_INLINE lm_serve lm_size_table_serve(lm_strategy *strategy, unsigned class_) {
+  /* Acquire pairs with the release in lm_size_table_note. */
+  _Atomic(lm_serve) *row = atomic_load_explicit(&lm_size_table_noted[strategy->id],
+                                                memory_order_acquire);
+  return lm_likely(row != NULL) ? atomic_load_explicit(&row[class_], memory_order_relaxed)
+                                : lm_size_table_find(strategy, class_);
+}
+
+#endif
