@@ -1,192 +1,101 @@
-/* rebalance.c - one job at a time over all live memory.
+/* rebalance.c - the job that moves live memory: one at a time, over all live extents.
  *
- * The job walks the extents of the range once, in the order of addresses. What seems to want
- * another place is claimed, a batch at a time; after a grace it is asked again, now that it cannot
- * change but be freed; then its pages are moved, a piece a step, and the batch becomes its new
- * strategies' (migrate.h). Between steps the program and everything else of loam go on.
+ * The job walks the extents of the range once, in the order of addresses. It surveys each extent
+ * (survey.h). An extent whose objects all want one other strategy is claimed; claims are collected
+ * in a batch. After a grace period the job surveys each claimed extent again, since now its objects
+ * can only be freed. Then it prepares the pages, one piece a step, and gives the batch to its new
+ * strategies (migrate.h). Between steps the program and all other parts of loam go on.
  *
- * The lock is held during a step, and by fork: so a child inherits no half of one. It has nobody to
- * go on with the job, and gives its claims up. */
+ * The lock is held during a step, and across fork. So a forked child never inherits half a step.
+ * The child has no thread that goes on with the job: it releases the claims and ends the job. */
 #include "move/rebalance.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "device/device_pool.h"
+#include "engine/engine.h"
 #include "heap/age.h"
 #include "heap/large.h"
 #include "heap/walk.h"
 #include "move/migrate.h"
 #include "move/move_report.h"
-#include "move/redecide.h"
+#include "move/survey.h"
 #include "os/error.h"
 #include "pages/metadata.h"
-#include "pages/provided.h"
 
 enum {
-  BATCH = 64,           /* claims */
-  EXTENTS_A_STEP = 512, /* looked at */
-  OBJECTS_A_STEP = 20000,
-  TOKENS = 8, /* of one span whose answers are remembered */
+  BATCH = 64,              /* claims in a batch */
+  EXTENTS_PER_STEP = 512,  /* extents that one step surveys at most */
+  OBJECTS_PER_STEP = 20000 /* objects that one step surveys, about */
 };
-#define WAIT_NS ((int64_t)100000000)
-#define LEASE_NS ((int64_t)3 * 1000000000)
-#define PIECE (4 * LM_MIB)
-#define BATCH_BYTES (64 * LM_MIB)
+#define WAIT_MAX_NS ((int64_t)100000000)   /* the longest wait between two steps */
+#define LEASE_NS ((int64_t)3 * 1000000000) /* a watched job ends this long after its watcher left */
+#define PIECE (4 * LM_MIB)                 /* bytes that one step prepares, about */
+#define BATCH_BYTES (64 * LM_MIB)          /* bytes of a batch, about */
 
-typedef enum phase { IDLE, WALKING, MOVING } phase;
+typedef enum phase {
+  IDLE,    /* there is no job */
+  WALKING, /* the next step surveys extents and fills a batch */
+  MOVING   /* the next step prepares a piece of the batch, or finishes the batch */
+} phase;
 
-/* Guards all of the job; apart from it, which most processes do not write to. */
+/* Guards `job`. It lies apart from `job`, whose page most processes never write to. */
 static lm_lock job_lock;
+
+/* The job in progress, or the last job.
+ *
+ * Law: next <= n <= BATCH.
+ *      In phase IDLE and WALKING the batch is empty between steps: n == 0.
+ *      phase != IDLE if and only if progress.running. */
 static LM_SPARSE struct {
-  bool hooked;
   phase phase;
   lm_job_owner owner;
   lm_job_order order;
-  uint64_t number;
-  bool cancelled, has_foreign;
-  uint32_t at, end; /* slots of the walk */
-  lm_migration home[BATCH];
-  uint32_t n, next;          /* claims of the batch; the one whose pages are moved */
+  uint64_t number; /* jobs so far, with this one */
+  bool cancelled;
+  uint32_t at, end;          /* the walk: the next slot to survey, and its end */
+  lm_migration batch[BATCH]; /* the claimed extents */
+  uint32_t n, next;          /* claims in the batch; index of the claim that is prepared next */
   int64_t due_ns;            /* when the rate allows the next piece */
-  bool is_watched;           /* whoever began it is to attend to it */
-  int64_t seen_ns, alone_ns; /* the step before; for how long nobody has attended */
-  uint32_t pieces, last_end; /* mappings that this may have cost; where the last move ended */
+  bool is_watched;           /* the job ends if lm_rebalance_keep_alive is not called any more */
+  int64_t last_step_ns;      /* time of the last step */
+  int64_t unwatched_ns;      /* time since the last lm_rebalance_keep_alive, as steps count it */
+  uint32_t mappings;         /* kernel mappings that the moves of the job may have added */
+  uint32_t last_end;         /* the slot behind the last accepted extent */
   loam_progress progress;
-  lm_move_report placed;
+  lm_move_report report;
 } job;
 
-/* ---- Fates -------------------------------------------------------------------------------- */
-
-static bool is_wanted(const lm_object *object) {
-  if (!job.order.has_tag) return true;
-  const loam_site *site = lm_site_at(lm_site_token_index(object->token));
-  size_t length = strlen(job.order.tag);
-  if (!site || strncmp(site->where.tag, job.order.tag, length) != 0) return false;
-  return !length || !site->where.tag[length] || site->where.tag[length] == '.';
-}
-
-static lm_redecision refusal(const char *why) {
-  return (lm_redecision){ LM_REDECIDE_REFUSED, NULL, why };
-}
-
-/* What stands for a strategy on a slower node: the same, but there, where there is room. */
-static lm_strategy *demoted(const lm_strategy *from) {
-  lm_strategy *to;
-  lm_desc desc = from->desc;
-  snprintf(desc.name, sizeof desc.name, "%.48s@node%d", from->desc.name, job.order.node);
-  desc.limit = 0;
-  desc.guard = 0;
-  desc.prefault = false;
-  desc.placement = (lm_placement){ .mode = LM_BIND_PREFERRED, .nodes = 1ull << job.order.node };
-  return lm_strategy_intern(&desc, &to) == LOAM_OK ? to : NULL;
-}
-
-static bool is_on_node(const lm_strategy *s) {
-  const lm_placement *p = &s->desc.placement;
-  return p->nodes == 1ull << job.order.node &&
-         (p->mode == LM_BIND_PREFERRED || p->mode == LM_BIND_BIND);
-}
-
-static lm_redecision fate_of_demotion(const lm_object *object) {
-  lm_strategy *from = lm_strategy_at(object->strategy);
-  if (lm_redecide_is_nested(object)) return refusal(lm_redecide_keeps_handler);
-  if (from->desc.kind != LM_KIND_HOST) return refusal(lm_redecide_keeps_kind);
-  if (job.order.older_s && !object->large) return refusal("small objects have no age");
-  if (job.order.older_s && lm_age_of(lm_map_slot(object->base)) < job.order.older_s)
-    return refusal("it is younger");
-  if (job.order.to != LOAM_TO_NODE) return (lm_redecision){ LM_REDECIDE_OTHER, from, NULL };
-  if (is_on_node(from)) return (lm_redecision){ LM_REDECIDE_RIGHT, from, NULL };
-  lm_strategy *to = demoted(from);
-  return to ? (lm_redecision){ LM_REDECIDE_OTHER, to, NULL }
-            : refusal("there is no room for a strategy");
-}
-
-/* The answers of one extent, remembered by token: its objects have one size and one strategy. */
-typedef struct survey {
-  bool tallies;        /* of the report: everything but what is to be moved */
-  const char *instead; /* what is told of that, if it is not to be moved after all; or NULL */
-  uint32_t slot;
-  lm_token token[TOKENS];
-  lm_redecision fate[TOKENS];
-  uint32_t known, objects, others, movers;
-  uint32_t right;    /* of the others */
-  lm_strategy *to;   /* what movers want; NULL: not the same */
-  lm_strategy *kept; /* of one that is right */
-  bool differ;
-} survey;
-
-static lm_redecision fate_of(survey *s, const lm_object *object) {
-  for (uint32_t i = 0; i < s->known; i++)
-    if (s->token[i] == object->token) return s->fate[i];
-  lm_redecision w = job.order.demotes ? fate_of_demotion(object) : lm_redecide(object);
-  if (object->large || s->known == TOKENS || object->token & LM_TOKEN_COUNTED) return w;
-  s->token[s->known] = object->token;
-  s->fate[s->known++] = w;
-  return w;
-}
-
-static void note_fate(survey *s, const lm_object *object, const lm_redecision *w) {
-  if (w->kind == LM_REDECIDE_OTHER) {
-    s->movers++;
-    s->differ = s->differ || (s->to && s->to != w->strategy);
-    s->to = w->strategy;
-    if (s->instead)
-      lm_move_report_add(&job.placed, object->token, lm_move_report_refused, s->instead,
-                         object->size, 1);
-    return;
-  }
-  bool right = w->kind == LM_REDECIDE_RIGHT;
-  s->others++;
-  s->right += right;
-  if (right) s->kept = lm_strategy_at(object->strategy);
-  if (!s->tallies) return;
-  lm_move_report_add(&job.placed, object->token,
-                     right ? lm_move_report_right : lm_move_report_refused, right ? "" : w->why,
-                     object->size, 1);
-}
-
-static const char refused_before[] = "the kernel refused to move it before";
-
-static void survey_object(void *ctx, const lm_object *object) {
-  survey *s = ctx;
-  s->objects++;
-  if (!is_wanted(object)) {
-    s->others++;
-    return;
-  }
-  uint32_t use = atomic_load_explicit(&lm_map_span(s->slot)->use, memory_order_relaxed);
-  lm_redecision w;
-  if (use == LM_USE_GUARDED) w = refusal("a guarded block stays where it is");
-  else if (use == LM_USE_UNPREPARED) w = refusal(refused_before);
-  else w = fate_of(s, object);
-  note_fate(s, object, &w);
-}
-
-static survey survey_of(uint32_t slot, bool tallies, const char *instead) {
-  survey s = { .tallies = tallies, .instead = instead, .slot = slot };
-  lm_walk_extent(slot, survey_object, &s);
-  return s;
+static bool is_valid_locked(void) {
+  if (job.next > job.n || job.n > BATCH) return false;
+  if (job.phase != MOVING && job.n) return false;
+  return (job.phase != IDLE) == (job.progress.running != 0);
 }
 
 /* ---- Report -------------------------------------------------------------------------------- */
 
-/* All that lives in an extent, as one thing. */
-typedef struct verdict {
+/* One result for all live objects of an extent. */
+typedef struct outcome {
   const char *what, *why;
-} verdict;
+} outcome;
 
-static void tally_object(void *ctx, const lm_object *object) {
-  const verdict *v = ctx;
-  lm_move_report_add(&job.placed, object->token, v->what, v->why, object->size, 1);
+static void report_object(void *ctx, const lm_object *object) {
+  const outcome *o = ctx;
+  lm_move_report_add(&job.report, object->token, o->what, o->why, object->size);
 }
 
-static void tally(uint32_t slot, const char *what, const char *why) {
-  lm_walk_extent(slot, tally_object, &(verdict){ what, why });
+/* Adds each live object of an extent to the report with the same result. */
+static void report_extent(uint32_t slot, const char *what, const char *why) {
+  lm_walk_extent(slot, report_object, &(outcome){ what, why });
 }
 
-static const char *words_of(int error) {
+static const char shares_pages[] = "it shares its pages";
+static const char neighbours_differ[] = "its page has others that go elsewhere";
+static const char is_changing[] = "it was just being freed or resized";
+
+/* The reason of a refusal for an errno. */
+static const char *error_words(int error) {
   switch (error) {
     case ENOSPC:
     case EIO: return "its nodes have no room";
@@ -212,67 +121,87 @@ static bool is_live_extent(uint32_t slot) {
 
 /* ---- A batch ------------------------------------------------------------------------------- */
 
+/* Returns whether the job gives the kernel advice about pages, instead of moving them. */
 static bool is_advice(void) { return job.order.demotes && job.order.to != LOAM_TO_NODE; }
 
-/* An extent cut out of its neighbours costs two mappings, of which a process has not many. */
-static bool has_room_for(const lm_migration *h) {
-  if (h->slot != job.last_end) job.pieces += 2;
-  job.last_end = h->slot + h->slots;
-  return job.pieces <= lm_large_guard_max();
+/* Returns whether the kernel has mappings left for one more move (vm.max_map_count). An extent whose memory
+ * policy differs from its neighbours' splits their mapping: that adds two mappings. */
+static bool has_mappings_for(const lm_migration *m) {
+  if (m->slot != job.last_end) job.mappings += 2;
+  job.last_end = m->slot + m->slots;
+  return job.mappings <= lm_large_guard_max();
 }
 
-/* What will not be moved goes out of the batch. */
-static void drop(uint32_t i) { job.home[i] = job.home[--job.n]; }
+/* Takes a claim that has ended out of the batch. The last claim takes its place. */
+static void drop(uint32_t i) {
+  lm_assert(i < job.n);
+  job.batch[i] = job.batch[--job.n];
+}
 
+/* Reports the objects of a claimed extent as refused, and ends the claim. */
 static void refuse(uint32_t i, const char *why) {
-  tally(job.home[i].slot, lm_move_report_refused, why);
-  lm_migrate_release(&job.home[i]);
+  lm_assert(i < job.n);
+  report_extent(job.batch[i].slot, lm_move_report_refused, why);
+  lm_migrate_release(&job.batch[i]);
 }
 
-/* All in an extent is where its strategy was chosen to be, but the kernel put some elsewhere. */
-static bool has_spilled(uint32_t slot, const survey *s) {
+/* Returns whether all objects of an extent are right, but the kernel put pages on other nodes than their
+ * strategy names. */
+static bool has_spilled(uint32_t slot, const lm_survey *s) {
   if (job.order.demotes || !s->right || s->right != s->objects) return false;
   return lm_migrate_has_spilled(slot, s->kept);
 }
 
-/* Where it is; but nobody is local to a node without CPUs. -1: nobody knows. */
-static int node_to_be_local_on(const void *at) {
+/* The node whose threads memory at an address is local to: the node that it is on, or the nearest
+ * node with CPUs. -1: the kernel does not tell the node. */
+static int local_node_of(const void *at) {
   int node = lm_numa_of(at), near = node < 0 ? -1 : lm_numa_nearest_with_cpus(1ull << node);
   return near < 0 ? node : near;
 }
 
-/* Looks at a claimed extent once more. False: it is not to be moved. */
-static bool accept(lm_migration *h) {
-  survey s = survey_of(h->slot, false, NULL);
-  h->stays = has_spilled(h->slot, &s);
-  if (h->stays) return true;
-  if (!s.movers || s.others || s.differ) {
-    (void)survey_of(h->slot, true,
-                    s.differ ? "its page has others that go elsewhere" : "it shares its pages");
-    lm_migrate_release(h);
-    return false;
-  }
-  int node = s.to->shares ? node_to_be_local_on(lm_map_address(h->slot)) : -1;
-  const char *why = lm_migrate_accept(h, node < 0 ? lm_strategy_here(s.to)
-                                                  : lm_strategy_on_node(s.to, (unsigned)node));
-  if (!why && !has_room_for(h)) why = "memory is too scattered: no mappings are left for it";
-  if (!why) return true;
-  tally(h->slot, lm_move_report_refused, why);
-  lm_migrate_release(h);
-  return false;
+/* Reports an extent whose objects do not all want one other strategy. */
+static void report_mixed(uint32_t slot, const lm_survey *s) {
+  lm_survey_report(&job.order, slot, s->differ ? neighbours_differ : shares_pages, &job.report);
 }
 
-static void confirm_batch(lm_thread *t, bool settled) {
+/* Lets the new strategy accept a claimed extent. NULL; or the reason of the refusal. */
+static const char *accept_for(lm_migration *m, lm_strategy *to) {
+  int node = to->shares ? local_node_of(lm_map_address(m->slot)) : -1;
+  const char *why = lm_migrate_accept(m, node < 0 ? lm_strategy_here(to)
+                                                  : lm_strategy_on_node(to, (unsigned)node));
+  if (!why && !has_mappings_for(m)) why = "memory is too scattered: no mappings are left for it";
+  return why;
+}
+
+/* Surveys claim i of the batch once more. Returns false if the extent will not be moved: then it is
+ * reported, and its claim has ended. */
+static bool accept(uint32_t i) {
+  lm_migration *m = &job.batch[i];
+  lm_survey s = lm_survey_extent(&job.order, m->slot);
+  m->keeps_strategy = has_spilled(m->slot, &s);
+  if (m->keeps_strategy) return true;
+  if (!s.movers || s.others || s.differ) {
+    report_mixed(m->slot, &s);
+    lm_migrate_release(m);
+    return false;
+  }
+  const char *why = accept_for(m, s.to);
+  if (why) refuse(i, why);
+  return !why;
+}
+
+/* Confirms and accepts each claim of the batch. `waited` is the result of lm_migrate_wait. */
+static void confirm_batch(lm_thread *t, bool waited) {
   lm_thread_enter(t);
   for (uint32_t i = 0; i < job.n;) {
-    lm_migration *h = &job.home[i];
-    if (!lm_migrate_confirm(h)) {
-      tally(h->slot, lm_move_report_refused, "it was just being freed or resized");
+    lm_migration *m = &job.batch[i];
+    if (!lm_migrate_confirm(m)) {
+      report_extent(m->slot, lm_move_report_refused, is_changing);
       drop(i);
-    } else if (!settled) {
+    } else if (!waited) {
       refuse(i, "this kernel has no membarrier");
       drop(i);
-    } else if (!accept(h)) {
+    } else if (!accept(i)) {
       drop(i);
     } else {
       i++;
@@ -281,48 +210,59 @@ static void confirm_batch(lm_thread *t, bool settled) {
   lm_thread_leave(t);
 }
 
-/* Blocks without a claim: what is advised harms nobody who has the memory by then. */
+/* Adds an extent to the batch without a claim. Advice does no harm if the extent is freed and its
+ * memory used again before the advice is given. */
 static void keep_for_advice(uint32_t slot) {
-  job.home[job.n++] = (lm_migration){
+  lm_assert(job.n < BATCH);
+  job.batch[job.n++] = (lm_migration){
     .slot = slot,
     .slots = atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed),
   };
 }
 
-/* Looks at an extent: claims it, or tells of it. The number of objects seen. */
-static uint32_t look(uint32_t slot) {
-  survey s = survey_of(slot, false, NULL);
-  if (!s.movers && has_spilled(slot, &s) && lm_migrate_claim(slot, &job.home[job.n])) {
-    job.n++;
-  } else if (!s.movers) {
-    (void)survey_of(slot, true, NULL);
+/* Claims an extent into the batch; false if it cannot be claimed now. */
+static bool claim(uint32_t slot) {
+  lm_assert(job.n < BATCH);
+  if (!lm_migrate_claim(slot, &job.batch[job.n])) return false;
+  job.n++;
+  return true;
+}
+
+static void report_unclaimed(uint32_t slot) {
+  uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
+  bool is_abandoned = use == LM_USE_SMALL && lm_central_has_abandoned(slot);
+  lm_survey_report(&job.order, slot, is_abandoned ? lm_survey_refused_before : is_changing,
+                   &job.report);
+}
+
+/* Surveys an extent; then claims it, or reports its objects. Returns the number of visits to
+ * objects that this may have cost. */
+static uint32_t survey_and_claim(uint32_t slot) {
+  lm_survey s = lm_survey_extent(&job.order, slot);
+  if (!s.movers) {
+    if (!has_spilled(slot, &s) || !claim(slot))
+      lm_survey_report(&job.order, slot, NULL, &job.report);
+  } else if (s.others || (s.differ && !is_advice())) {
+    report_mixed(slot, &s);
   } else if (is_advice()) {
-    if (!s.others) keep_for_advice(slot);
-    else (void)survey_of(slot, true, "it shares its pages");
-  } else if (s.others || s.differ) {
-    (void)survey_of(slot, true,
-                    s.differ ? "its page has others that go elsewhere" : "it shares its pages");
-  } else if (lm_migrate_claim(slot, &job.home[job.n])) {
-    job.n++;
-  } else {
-    uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
-    bool stays = use == LM_USE_SMALL && lm_central_has_abandoned(slot);
-    (void)survey_of(slot, true, stays ? refused_before : "it was just being freed or resized");
+    keep_for_advice(slot);
+  } else if (!claim(slot)) {
+    report_unclaimed(slot);
   }
   return 2 * s.objects;
 }
 
-/* Walks on until a batch is full, or long enough. */
+/* Walks on until the batch is full, or until the step is long enough. */
 static void walk(lm_thread *t) {
   uint32_t seen = 0;
   size_t bytes = 0;
-  for (uint32_t i = 0; i < EXTENTS_A_STEP && seen < OBJECTS_A_STEP; i++) {
+  for (uint32_t i = 0; i < EXTENTS_PER_STEP && seen < OBJECTS_PER_STEP; i++) {
     if (job.at >= job.end || job.n == BATCH || bytes >= BATCH_BYTES) break;
     uint32_t next = lm_map_next(job.at), before = job.n;
     if (is_live_extent(job.at)) {
       size_t size = extent_bytes(job.at);
       lm_thread_enter(t);
-      seen += look(job.at);
+      seen += survey_and_claim(job.at);
       lm_thread_leave(t);
       if (job.n > before) bytes += size;
       else job.progress.done += size;
@@ -331,226 +271,186 @@ static void walk(lm_thread *t) {
   }
 }
 
+/* Collects the claims of a batch and confirms them. */
 static void gather(lm_thread *t) {
+  lm_assert(job.phase == WALKING && !job.n);
   walk(t);
-  if (job.n && !is_advice()) confirm_batch(t, lm_migrate_wait(job.home, job.n));
+  if (job.n && !is_advice()) confirm_batch(t, lm_migrate_wait(job.batch, job.n));
   job.next = 0;
   if (job.n) job.phase = MOVING;
 }
 
 /* ---- Moving -------------------------------------------------------------------------------- */
 
-static void pay(size_t bytes) {
+/* Sets when the next step is due, after `bytes` bytes were moved at the rate of the job. */
+static void delay_for_rate(size_t bytes) {
   uint64_t rate = job.order.rate;
+  lm_assert(rate);
   if (rate == UINT64_MAX) return;
-  int64_t now = lm_sys_clock_ns(), price = (int64_t)((double)bytes / (double)rate * 1e9);
-  job.due_ns = (job.due_ns > now ? job.due_ns : now) + price;
+  int64_t now = lm_sys_clock_ns(), delay = (int64_t)((double)bytes / (double)rate * 1e9);
+  job.due_ns = (job.due_ns > now ? job.due_ns : now) + delay;
 }
 
-static void advise_piece(lm_migration *h) {
-  char *at = (char *)lm_map_address(h->slot) + h->done;
-  size_t left = ((size_t)h->slots << LM_SLOT_SHIFT) - h->done, n = left < PIECE ? left : PIECE;
+static size_t length_of(const lm_migration *m) { return (size_t)m->slots << LM_SLOT_SHIFT; }
+
+/* Gives the kernel the advice for one piece of an extent. */
+static void advise_piece(lm_migration *m) {
+  char *at = (char *)lm_map_address(m->slot) + m->done;
+  size_t left = length_of(m) - m->done, n = left < PIECE ? left : PIECE;
   bool out = job.order.to == LOAM_TO_PAGEOUT;
   int error = out ? lm_sys_page_out(at, n) : lm_sys_advise_cold(at, n);
-  if (error && !h->error) h->error = error;
-  if (out) h->bytes += lm_numa_resident(at, n); /* what stayed */
-  h->done += n;
-  pay(n);
+  if (error && !m->error) m->error = error;
+  if (out) m->bytes += lm_numa_resident(at, n); /* bytes that the kernel did not page out */
+  m->done += n;
+  lm_assert(lm_migration_is_valid(m));
+  delay_for_rate(n);
 }
 
-static void end_advice(lm_migration *h) {
-  size_t range = (size_t)h->slots << LM_SLOT_SHIFT;
-  const char *why = h->error == EINVAL          ? "its pages are locked"
-                    : h->error                  ? words_of(h->error)
-                    : h->bytes >= range / 2 + 1 ? "the kernel kept it: is there swap?"
-                                                : NULL;
-  tally(h->slot, why ? lm_move_report_refused : lm_move_report_moved, why ? why : "");
+static const char *advice_refusal(const lm_migration *m) {
+  if (m->error == EINVAL) return "its pages are locked";
+  if (m->error) return error_words(m->error);
+  return m->bytes > length_of(m) / 2 ? "the kernel kept it: is there swap?" : NULL;
 }
 
-/* The token of the generation that decides now; of what is demoted it stays. */
+static void advise(lm_migration *m) {
+  if (job.cancelled) m->error = EINTR;
+  else advise_piece(m);
+  if (!job.cancelled && m->done < length_of(m)) return;
+  const char *why = advice_refusal(m);
+  report_extent(m->slot, why ? lm_move_report_refused : lm_move_report_moved, why ? why : "");
+  job.next++;
+}
+
+/* Returns the token for an object that moves: its site in the live generation. An object that is
+ * demoted keeps its token, because the policy did not decide its new place. */
 static lm_token renew(void *ctx, lm_token old) {
   (void)ctx;
   loam_site *site = lm_site_at(lm_site_token_index(old));
   if (job.order.demotes || !site) return old;
+  /* Relaxed: lm_decision_now pairs with the swap of generations. */
   lm_token now = atomic_load_explicit(&lm_decision_now(site)->token, memory_order_relaxed);
   return (now & ~LM_TOKEN_COUNTED) | (old & LM_TOKEN_COUNTED);
 }
 
-static void move_advice(lm_migration *h) {
-  if (job.cancelled) h->error = EINTR;
-  else advise_piece(h);
-  if (!job.cancelled && h->done < (size_t)h->slots << LM_SLOT_SHIFT) return;
-  end_advice(h);
-  job.next++;
+/* The note for an extent that was moved. If more than a sixteenth of it stayed on other nodes,
+ * which a strategy that only prefers its nodes allows, the note says so. */
+static const char *moved_words(const lm_migration *m) {
+  if (m->misplaced <= length_of(m) / 16) return "";
+  return m->misplaced_error == ENOSPC ? "in part: its nodes have no room for all"
+                                      : "in part: the kernel left pages where they were";
 }
 
-/* What of an extent is elsewhere all the same is told apart: its strategy prefers, it does not
- * demand. */
-static const char *words_of_rest(const lm_migration *h) {
-  if (h->astray <= ((size_t)h->slots << LM_SLOT_SHIFT) / 16) return "";
-  return h->why == ENOSPC ? "in part: its nodes have no room for all"
-                          : "in part: the kernel left pages where they were";
+static void report_fetched(const lm_migration *m) {
+  if (m->fetched) report_extent(m->slot, lm_move_report_moved, moved_words(m));
+  else if (m->misplaced)
+    report_extent(m->slot, lm_move_report_refused, error_words(m->misplaced_error));
+  else report_extent(m->slot, lm_move_report_right, "");
 }
 
-/* What spilled over, and stays its strategy's. */
-static void move_spilled(lm_thread *t, lm_migration *h) {
-  size_t before = h->fetched;
-  bool more = !job.cancelled && lm_migrate_fetch(h, PIECE);
-  pay(h->fetched - before);
+/* Fetches one piece of an extent that keeps its strategy; after the last piece, reports it. */
+static void fetch_piece(lm_thread *t, lm_migration *m) {
+  size_t before = m->fetched;
+  bool more = !job.cancelled && lm_migrate_fetch(m, PIECE);
+  delay_for_rate(m->fetched - before);
   if (more) return;
   lm_thread_enter(t);
-  if (h->fetched) tally(h->slot, lm_move_report_moved, words_of_rest(h));
-  else if (h->astray) tally(h->slot, lm_move_report_refused, words_of(h->why));
-  else tally(h->slot, lm_move_report_right, "");
-  lm_migrate_release(h);
+  report_fetched(m);
+  lm_migrate_release(m);
   lm_thread_leave(t);
   drop(job.next);
 }
 
-/* One piece of one extent. */
+/* Refuses claim i, whose pieces are all brought back. */
+static void refuse_undone(lm_thread *t, uint32_t i) {
+  lm_thread_enter(t);
+  refuse(i, error_words(job.batch[i].error));
+  lm_thread_leave(t);
+  drop(i);
+}
+
+/* Prepares one piece of an extent; if the job is cancelled, brings one piece back. */
+static void prepare_piece(lm_thread *t, lm_migration *m) {
+  size_t before = m->done;
+  if (job.cancelled && !m->is_undone) lm_migrate_undo(m, EINTR);
+  lm_migrate_progress progress = lm_migrate_prepare(m, PIECE);
+  delay_for_rate(m->done > before ? m->done - before : before - m->done);
+  if (progress == LM_MIGRATE_UNDONE) refuse_undone(t, job.next);
+  else if (progress == LM_MIGRATE_DONE) job.next++;
+}
+
+/* One piece of the extent whose turn it is. */
 static void move_piece(lm_thread *t) {
-  lm_migration *h = &job.home[job.next];
-  size_t before = h->done;
-  if (is_advice()) {
-    move_advice(h);
-    return;
-  }
-  if (h->stays) {
-    move_spilled(t, h);
-    return;
-  }
-  if (job.cancelled && !h->reverse) lm_migrate_reverse(h, EINTR);
-  lm_migrate_progress fitted = lm_migrate_fit(h, PIECE);
-  pay(h->done > before ? h->done - before : before - h->done);
-  if (fitted == LM_MIGRATE_MORE) return;
-  if (fitted == LM_MIGRATE_UNDONE) {
-    lm_thread_enter(t);
-    refuse(job.next, words_of(h->error));
-    lm_thread_leave(t);
-    drop(job.next);
-    return;
-  }
-  job.next++;
+  lm_assert(job.phase == MOVING && job.next < job.n);
+  lm_migration *m = &job.batch[job.next];
+  if (is_advice()) advise(m);
+  else if (m->keeps_strategy) fetch_piece(t, m);
+  else prepare_piece(t, m);
 }
 
-static void tell_moved(const lm_migration *h) {
-  tally(h->slot, lm_move_report_moved, words_of_rest(h));
+static bool adopt(lm_thread *t, lm_migration *m) {
+  lm_thread_enter(t);
+  bool done = lm_migrate_adopt(m, renew, NULL);
+  if (done) report_extent(m->slot, lm_move_report_moved, moved_words(m));
+  lm_thread_leave(t);
+  return done;
 }
 
+/* Gives the extents of the batch to their new strategies. Where there is no memory for that, which
+ * is rare, all pieces of the extent are brought back in this step. */
 static void adopt_batch(lm_thread *t) {
   for (uint32_t i = 0; i < job.n;) {
-    lm_migration *h = &job.home[i];
-    lm_thread_enter(t);
-    bool done = lm_migrate_adopt(h, renew, NULL);
-    if (done) tell_moved(h);
-    lm_thread_leave(t);
-    if (done) {
+    lm_migration *m = &job.batch[i];
+    if (adopt(t, m)) {
       i++;
       continue;
     }
-    lm_migrate_reverse(h, ENOMEM); /* rare: all of it at once */
-    while (lm_migrate_fit(h, PIECE) == LM_MIGRATE_MORE) continue;
-    lm_thread_enter(t);
-    refuse(i, words_of(h->error));
-    lm_thread_leave(t);
-    drop(i);
+    lm_migrate_undo(m, ENOMEM);
+    while (lm_migrate_prepare(m, PIECE) == LM_MIGRATE_MORE) continue;
+    refuse_undone(t, i);
   }
 }
 
 static void finish_batch(lm_thread *t) {
-  size_t bytes = 0;
+  lm_assert(job.phase == MOVING && job.next == job.n);
   if (!is_advice()) {
     adopt_batch(t);
     (void)lm_thread_grace();
     lm_thread_enter(t);
-    for (uint32_t i = 0; i < job.n; i++) lm_migrate_finish(&job.home[i]);
+    for (uint32_t i = 0; i < job.n; i++) lm_migrate_finish(&job.batch[i]);
     lm_thread_leave(t);
   }
-  for (uint32_t i = 0; i < job.n; i++) bytes += (size_t)job.home[i].slots << LM_SLOT_SHIFT;
-  job.progress.done += bytes;
+  for (uint32_t i = 0; i < job.n; i++) job.progress.done += length_of(&job.batch[i]);
   job.n = job.next = 0;
   job.phase = WALKING;
 }
 
-/* ---- Blocks of handlers, of the system, of devices ------------------------------------------ */
+/* ---- The job ------------------------------------------------------------------------------- */
 
-static lm_redecision fate_of_foreign(const lm_object *object) {
-  if (!job.order.demotes) return lm_redecide(object);
-  lm_kind kind = lm_strategy_at(object->strategy)->desc.kind;
-  bool is_handlers = kind == LM_KIND_SYSTEM || kind == LM_KIND_HANDLER || kind == LM_KIND_HOST;
-  return refusal(is_handlers ? lm_redecide_keeps_handler : lm_redecide_keeps_kind);
-}
-
-static void tell_of(const lm_object *object) {
-  if (!is_wanted(object)) return;
-  lm_redecision w = fate_of_foreign(object);
-  bool right = w.kind == LM_REDECIDE_RIGHT;
-  lm_move_report_add(&job.placed, object->token,
-                     right ? lm_move_report_right : lm_move_report_refused, right ? "" : w.why,
-                     object->size, 1);
-}
-
-static lm_object object_of(const lm_provided *block) {
-  bool large = block->size > LM_SMALL_MAX;
-  return (lm_object){ block->base, block->size, block->token, block->strategy, large };
-}
-
-static void tell_foreign(void *ctx, lm_provided *block) {
-  (void)ctx;
-  lm_object object = object_of(block);
-  tell_of(&object);
-}
-
-/* What pools of devices have live, copied: their locks are not for asking policies. */
-typedef struct copies {
-  lm_object *object;
-  size_t n, room;
-} copies;
-
-static void copy_cached(void *ctx, lm_provided *block) {
-  copies *c = ctx;
-  if (c->n < c->room) c->object[c->n] = object_of(block);
-  c->n++;
-}
-
-static void tell_cached(void) {
-  copies c = { 0 };
-  lm_device_pool_each(copy_cached, &c);
-  if (!c.n) return;
-  c.room = c.n + c.n / 8; /* others go on */
-  c.n = 0;
-  c.object = lm_metadata_alloc(c.room * sizeof *c.object);
-  if (!c.object) return;
-  lm_device_pool_each(copy_cached, &c);
-  for (size_t i = 0; i < c.n && i < c.room; i++) tell_of(&c.object[i]);
-  lm_metadata_free(c.object);
-}
-
-/* The map of these is locked meanwhile: no memory is asked for. */
-static void look_at_foreign(lm_thread *t) {
-  lm_move_report_reserve(&job.placed, 4 * lm_site_tag_count() + 64);
+/* Reports provided blocks, under the lock of their map. Under that lock nothing can be allocated:
+ * so the rows of the report are made before. */
+static void report_provided(lm_thread *t) {
+  lm_move_report_reserve(&job.report, 4 * lm_site_tag_count() + 64);
   lm_thread_enter(t);
-  lm_provided_each(tell_foreign, NULL);
-  tell_cached();
+  lm_survey_provided(&job.order, &job.report);
   lm_thread_leave(t);
 }
 
-/* ---- The job ------------------------------------------------------------------------------- */
-
 static void end_job(void) {
+  lm_assert(!job.n);
   job.phase = IDLE;
   job.progress.running = 0;
   job.progress.done = job.cancelled ? job.progress.done : job.progress.bytes;
 }
 
 static void update_progress(void) {
-  job.progress.moved = job.placed.moved;
-  job.progress.right = job.placed.right;
-  job.progress.refused = job.placed.refused;
+  job.progress.moved = job.report.moved;
+  job.progress.right = job.report.right;
+  job.progress.refused = job.report.refused;
   if (job.progress.done > job.progress.bytes) job.progress.bytes = job.progress.done;
 }
 
-/* Apart from who looks in whether there is a job, at each tick of every process. */
+/* Not inlined: lm_rebalance_step is called at each tick of every process, and mostly finds that
+ * there is no job. */
 static LM_NOINLINE void step_locked(lm_thread *t) {
   if (job.phase == MOVING && job.next < job.n) {
     move_piece(t);
@@ -559,18 +459,21 @@ static LM_NOINLINE void step_locked(lm_thread *t) {
   } else if (job.at < job.end && !job.cancelled) {
     gather(t);
   } else {
-    if (!job.cancelled) look_at_foreign(t);
+    if (!job.cancelled) report_provided(t);
     end_job();
   }
   update_progress();
+  lm_assert(is_valid_locked());
 }
 
-/* Time in which nobody could be heard does not count: it was stopped, or loaded a policy. */
-static bool is_deserted(int64_t now) {
-  int64_t since = now - job.seen_ns;
-  job.seen_ns = now;
-  job.alone_ns += since < WAIT_NS ? since : WAIT_NS;
-  return job.is_watched && job.alone_ns > LEASE_NS;
+/* Returns whether the watcher of a watched job has gone. Of the time between two steps at most WAIT_MAX_NS
+ * counts: in a longer pause the process was stopped, or loaded a policy, and could not hear the
+ * watcher. */
+static bool has_lost_watcher(int64_t now) {
+  int64_t since = now - job.last_step_ns;
+  job.last_step_ns = now;
+  job.unwatched_ns += since < WAIT_MAX_NS ? since : WAIT_MAX_NS;
+  return job.is_watched && job.unwatched_ns > LEASE_NS;
 }
 
 int64_t lm_rebalance_step(lm_job_owner owner) {
@@ -579,17 +482,18 @@ int64_t lm_rebalance_step(lm_job_owner owner) {
   lm_lock_take(&job_lock);
   if (t && job.phase != IDLE && job.owner == owner) {
     int64_t now = lm_sys_clock_ns();
-    if (is_deserted(now)) job.cancelled = true;
+    if (has_lost_watcher(now)) job.cancelled = true;
     if (job.due_ns <= now || job.cancelled) step_locked(t);
     wait = job.due_ns - lm_sys_clock_ns();
     if (wait < 0) wait = 0;
-    if (wait > WAIT_NS) wait = WAIT_NS; /* it may be ended meanwhile */
+    if (wait > WAIT_MAX_NS) wait = WAIT_MAX_NS; /* so that a cancelled job ends soon */
     if (job.phase == IDLE) wait = -1;
   }
   lm_lock_drop(&job_lock);
   return wait;
 }
 
+/* Bytes of all live extents below slot `end`. */
 static uint64_t sum_of_extents(uint32_t end) {
   uint64_t sum = 0;
   for (uint32_t slot = lm_map_first(); slot < end;) {
@@ -601,20 +505,23 @@ static uint64_t sum_of_extents(uint32_t end) {
 }
 
 static void begin_locked(const lm_job_order *order, lm_job_owner owner) {
-  lm_move_report_clear(&job.placed);
+  lm_assert(job.phase == IDLE && owner != LM_JOB_NONE);
+  lm_move_report_clear(&job.report);
   job.order = *order;
   if (!job.order.rate) job.order.rate = LM_REBALANCE_RATE;
   job.owner = owner;
   job.number++;
   job.cancelled = false;
-  job.n = job.next = job.pieces = job.last_end = 0;
-  job.due_ns = job.alone_ns = 0;
-  job.seen_ns = lm_sys_clock_ns();
+  job.n = job.next = job.mappings = job.last_end = 0;
+  job.due_ns = job.unwatched_ns = 0;
+  job.last_step_ns = lm_sys_clock_ns();
   job.is_watched = false;
   job.at = lm_map_first();
+  /* Acquire pairs with the raise of lm_map.top in lm_map_take. */
   job.end = (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >> LM_SLOT_SHIFT);
   job.progress = (loam_progress){ .bytes = sum_of_extents(job.end), .running = 1 };
   job.phase = WALKING;
+  lm_assert(is_valid_locked());
 }
 
 /* ---- Fork ---------------------------------------------------------------------------------- */
@@ -622,30 +529,33 @@ static void begin_locked(const lm_job_order *order, lm_job_owner owner) {
 static void fork_prepare(void) { lm_lock_take(&job_lock); }
 static void fork_parent(void) { lm_lock_drop(&job_lock); }
 
-/* What is half moved is no pool's when it is freed. */
+/* Releases the claims in the child. An extent of which some pieces are prepared has pages of two
+ * strategies; it must not be reused when it is freed. */
 static void fork_child(void) {
   lm_lock_renew(&job_lock);
   for (uint32_t i = 0; i < job.n && !is_advice(); i++) {
-    lm_migration *h = &job.home[i];
-    h->stray = h->stray || (h->done > 0 && !h->stays);
-    lm_migrate_release(h);
+    lm_migration *m = &job.batch[i];
+    m->is_unprepared = m->is_unprepared || (m->done > 0 && !m->keeps_strategy);
+    lm_migrate_release(m);
   }
-  job.n = 0;
+  job.n = job.next = 0;
   job.phase = IDLE;
   job.progress.running = 0;
 }
 
-/* Its lock is taken before those of memory. */
-static void hook_once(void) {
+/* Registers the fork hooks once. Hooks that are registered later take their locks earlier at a
+ * fork: memory is registered first, because job_lock is taken before the locks of memory. */
+static void register_fork_hooks(void) {
   static _Atomic bool hooked;
-  if (atomic_exchange(&hooked, true)) return;
+  if (atomic_exchange(&hooked, true)) return; /* seq_cst; guards only this block */
   lm_engine_start();
   lm_metadata_free(lm_metadata_alloc(1));
   lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
 }
 
-/* ---- Beginning, asking ---------------------------------------------------------------------- */
+/* ---- What service and api call ---------------------------------------------------------------------- */
 
+/* Checks the order, and fills in order->node where it is -1. */
 static loam_status check(lm_job_order *order) {
   char text[256];
   if (!order->demotes || order->to != LOAM_TO_NODE) return LOAM_OK;
@@ -659,9 +569,10 @@ static loam_status check(lm_job_order *order) {
 
 loam_status lm_rebalance_begin(const lm_job_order *given, lm_job_owner owner) {
   lm_job_order order = *given;
+  lm_assert(!order.has_tag || memchr(order.tag, 0, sizeof order.tag));
   loam_status status = check(&order);
   if (status != LOAM_OK) return status;
-  hook_once();
+  register_fork_hooks();
   if (order.older_s) lm_age_tick();
   lm_lock_take(&job_lock);
   bool busy = job.phase != IDLE;
@@ -693,7 +604,7 @@ bool lm_rebalance_applies(void) {
 void lm_rebalance_keep_alive(bool begin) {
   lm_lock_take(&job_lock);
   job.is_watched = job.is_watched || begin;
-  job.alone_ns = 0;
+  job.unwatched_ns = 0;
   lm_lock_drop(&job_lock);
 }
 
@@ -704,12 +615,20 @@ void lm_rebalance_get(loam_progress *out, uint64_t *number) {
   lm_lock_drop(&job_lock);
 }
 
-/* A copy, so that `visit` may call loam. */
+/* Works on a copy, without the lock, so that `visit` may call loam. */
 void lm_rebalance_rows(loam_placed_fn visit, void *ctx) {
   lm_move_report copy = { 0 };
   lm_lock_take(&job_lock);
-  lm_move_report_copy(&copy, &job.placed);
+  lm_move_report_copy(&copy, &job.report);
   lm_lock_drop(&job_lock);
   lm_move_report_each(&copy, visit, ctx);
   lm_move_report_clear(&copy);
+}
+
+bool lm_rebalance_is_valid(void) {
+  lm_lock_take(&job_lock);
+  bool valid = is_valid_locked() && lm_move_report_is_valid(&job.report);
+  for (uint32_t i = 0; i < job.n; i++) valid = valid && lm_migration_is_valid(&job.batch[i]);
+  lm_lock_drop(&job_lock);
+  return valid;
 }

@@ -1,6 +1,6 @@
-/* test_rebalance.c - live memory follows the policy: what moves, what is refused, and that a
- * program that uses and frees the memory meanwhile notices nothing. On one node: what is moved
- * between nodes is tested where there are several (tests/vm). */
+/* test_rebalance.c - live memory follows the policy: which blocks move, which are refused, and that
+ * a program notices nothing while it uses and frees the memory. All of this works on a machine with
+ * one NUMA node; tests/vm tests moves between nodes. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static uint64_t generation_of(const void *p) {
 
 static struct report {
   uint64_t moved, right, refused;
-  char why[128]; /* of the last refusal */
+  char why[128]; /* the reason of the last refusal */
 } report;
 
 static void note(void *ctx, const loam_placed *row) {
@@ -65,11 +65,12 @@ static void note(void *ctx, const loam_placed *row) {
   }
 }
 
-/* Of this tag only, so that what other tests left is not told of. */
+/* Rebalances one tag, so that the report has no blocks that other tests left. */
 static void rebalance_tag(const char *tag) {
   loam_rebalance_options options = { .size = sizeof options, .tag = tag, .rate = UINT64_MAX };
   report = (struct report){ 0 };
   if (loam_rebalance(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
+  assert_true(lm_rebalance_is_valid());
 }
 
 static void rebalance(void) { rebalance_tag(NULL); }
@@ -78,7 +79,7 @@ static void refused_as(const char *words) {
   if (!strstr(report.why, words)) fail_msg("\"%s\" is not in \"%s\"", words, report.why);
 }
 
-/* ---- what the kernel says: kB of a field of the mappings that a range is in ---- */
+/* ---- the kernel's view: kB of a field in /proc/self/smaps, over the mappings of a range ---- */
 
 static size_t mapped(const char *field, const void *at, size_t size) {
   char line[512];
@@ -107,7 +108,7 @@ static void is_filled(const char *p, size_t size) {
   for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
 }
 
-/* ---- what moves ---- */
+/* ---- moves ---- */
 
 static void huge_pages_are_made_of_live_ones_and_split_again(void **state) {
   (void)state;
@@ -119,7 +120,7 @@ static void huge_pages_are_made_of_live_ones_and_split_again(void **state) {
   assert_string_equal(strategy_of(p), "thp");
   is_filled(p, 16 * MiB);
   size_t huge_kib = mapped("AnonHugePages:", p, 16 * MiB);
-  if (huge_kib < 14 << 10) { /* none that is whole may be free, on a machine that is full */
+  if (huge_kib < 14 << 10) { /* a full machine may have no free huge page */
     print_message("this kernel made %zu KiB huge of 16 MiB of live pages\n", huge_kib);
     loam_free(p);
     skip();
@@ -144,7 +145,7 @@ static void pages_are_locked_and_let_go(void **state) {
   load("loam.host { name = 'locked', lock = true }");
   rebalance_tag("lock");
   assert_string_equal(strategy_of(p), "locked");
-  /* A sanitizer has an mlock of its own, which does nothing. */
+  /* Sanitizers replace mlock by a function that does nothing. */
   if (!SANITIZED) assert_in_range(mapped("Locked:", p, 3 * MiB), 3 << 10, 4 << 10);
   load(PLAIN);
   rebalance_tag("lock");
@@ -208,7 +209,7 @@ static void a_freed_large_block_serves_the_new_strategy(void **state) {
   rebalance_tag("large");
   loam_free(p);
   char *q = filled("large", 300000);
-  assert_ptr_equal(p, q); /* by way of the thread's bin */
+  assert_ptr_equal(p, q); /* from the thread's bin */
   assert_string_equal(strategy_of(q), "large-after");
   loam_free(q);
   assert_true(lm_pool_is_valid());
@@ -259,7 +260,7 @@ static void what_is_right_is_left_alone(void **state) {
   loam_free(q);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void a_page_shared_with_others_stays(void **state) {
   (void)state;
@@ -454,8 +455,8 @@ static uint64_t live_of(const char *tag) {
   return sum;
 }
 
-/* A block that nobody frees meanwhile has to be moved in every round, however fast the threads
- * free what a round could have moved of theirs. */
+/* Every round has to move the block `still`, which is not freed. Blocks of the threads may be freed
+ * before a round can move them. */
 static void threads_use_and_free_what_is_moved(void **state) {
   (void)state;
   enum { STILL = 300000 };
@@ -480,7 +481,7 @@ static void threads_use_and_free_what_is_moved(void **state) {
   assert_int_equal(used_of("churn-2"), 0);
 }
 
-/* Tags whose live bytes a policy reads are counted exactly, whoever moves their blocks. */
+/* The live bytes of a tag whose policy reads req.live stay exact while its blocks are moved. */
 static void counted_tags_stay_exact(void **state) {
   (void)state;
   pthread_t thread[THREADS];
@@ -502,7 +503,7 @@ static void counted_tags_stay_exact(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* Every live block is told by every walk, also while it becomes another strategy's. */
+/* Every walk visits every live block, also while the block changes its strategy. */
 static void a_walk_passes_over_nothing_that_is_moved(void **state) {
   (void)state;
   enum { BLOCKS = 64 };
@@ -513,17 +514,20 @@ static void a_walk_passes_over_nothing_that_is_moved(void **state) {
   for (int round = 1; round < 12; round++) {
     load(places[round % 4]);
     assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
-    while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) assert_int_equal(live_of("churn"), BLOCKS);
+    while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) {
+      assert_int_equal(live_of("churn"), BLOCKS);
+      assert_true(lm_rebalance_is_valid());
+    }
   }
   for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
 }
 
 enum { WALKED = 3000 };
 
-/* What a walk has told: objects that have their number in them. */
+/* The objects that a walk visited. Each object contains its number. */
 static struct {
   uint32_t *p[WALKED];
-  unsigned told[WALKED], n;
+  unsigned visits[WALKED], n;
 } walked;
 
 static void *moves_all(void *unused) {
@@ -533,13 +537,13 @@ static void *moves_all(void *unused) {
   return NULL;
 }
 
-/* A third of the way, and again at two thirds, all becomes another strategy's. */
+/* After a third of the walk, and again after two thirds, all blocks change their strategy. */
 static void note_walked(void *ctx, const lm_object *object) {
   const uint32_t *p = object->base;
   pthread_t thread;
   (void)ctx;
   if (*p >= WALKED || walked.p[*p] != p) return;
-  walked.told[*p]++;
+  walked.visits[*p]++;
   walked.n++;
   if (walked.n != WALKED / 3 && walked.n != WALKED * 2 / 3) return;
   assert_int_equal(pthread_create(&thread, NULL, moves_all, NULL), 0);
@@ -557,7 +561,7 @@ static void a_walk_goes_on_in_what_becomes_another_strategys(void **state) {
   walked.n = 0;
   lm_walk_each(note_walked, NULL);
   for (int i = 0; i < WALKED; i++) {
-    assert_int_equal(walked.told[i], 1);
+    assert_int_equal(walked.visits[i], 1);
     assert_string_equal(strategy_of((void *)walked.p[i]), "churn-2");
     loam_free(walked.p[i]);
   }
@@ -573,7 +577,7 @@ static void what_is_freed_amid_a_move_is_given_back(void **state) {
   assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
   for (int i = 0; i < 2; i++) assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
   assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_ESTATE);
-  loam_free(p); /* claimed by now */
+  loam_free(p); /* the two steps have claimed it */
   loam_free(small);
   q = loam_realloc(NULL, q, 10 * MiB);
   is_filled(q, 9 * MiB);
@@ -586,7 +590,7 @@ static void what_is_freed_amid_a_move_is_given_back(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* ---- its ends ---- */
+/* ---- a job ends early ---- */
 
 static int stop_after_one(void *ctx, const loam_progress *now) {
   (void)ctx;
@@ -654,7 +658,7 @@ static void a_forked_child_has_its_memory_to_itself(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* ---- forks amid jobs of another thread: locks are taken in one order ---- */
+/* ---- forks during a job of another thread: fork takes all locks in one order ---- */
 
 static void *move_to_and_fro(void *unused) {
   (void)unused;
@@ -665,7 +669,7 @@ static void *move_to_and_fro(void *unused) {
   return NULL;
 }
 
-/* It may use, free and move what it has, and load a policy. */
+/* In the child: uses, frees and moves inherited memory, and loads a policy. */
 static int go_on_alone(void *kept) {
   char *const *p = kept;
   for (int i = 0; i < 4; i++) {
@@ -745,7 +749,7 @@ static void no_refusal_of_the_system_loses_anything(void **state) {
   assert_int_equal(used_of("nth"), 0);
 }
 
-/* ---- nodes that are not there ---- */
+/* ---- nodes that do not exist ---- */
 
 static void a_node_that_refuses_leaves_all_as_it_was(void **state) {
   (void)state;
@@ -791,7 +795,8 @@ static void cold_memory_goes_first_by_tag_and_age(void **state) {
   char *p = filled("cold.archive", 4 * MiB), *q = filled("colder", 4 * MiB),
        *s = filled("cold", 50);
   demote(LOAM_TO_COLD, 0);
-  assert_in_range(report.moved, 4 * MiB, 4 * MiB + 64); /* the small one as its neighbours are */
+  assert_in_range(report.moved, 4 * MiB,
+                  4 * MiB + 64); /* the small object only if its span is cold */
   assert_string_equal(strategy_of(p), "plain");
   demote(LOAM_TO_COLD, 3600);
   assert_int_equal(report.moved, 0);
@@ -802,14 +807,14 @@ static void cold_memory_goes_first_by_tag_and_age(void **state) {
   loam_free(s);
 }
 
-/* From now on it is as old as half the time since the machine began; the seconds of that. */
+/* Dates a block back to half the time since the machine started. Returns its age in seconds. */
 static unsigned make_old(const void *p) {
   uint32_t now = (uint32_t)(lm_sys_clock_ns() / 1000000000);
   atomic_store(&lm_map.born[lm_map_slot(p)], 1 + now / 2);
   return now / 2;
 }
 
-/* A block that a thread had in its bin meanwhile is a new one. */
+/* A block that was freed into a thread's bin and taken from it again is a new block. */
 static void a_block_is_as_old_as_its_memory_is_in_use(void **state) {
   (void)state;
   load(PLAIN);
@@ -833,7 +838,7 @@ static void what_is_demoted_to_a_node_comes_back(void **state) {
   (void)state;
   load(PLAIN);
   char *p = filled("cold", 4 * MiB);
-  demote(LOAM_TO_NODE, 0); /* node 0, the only one */
+  demote(LOAM_TO_NODE, 0); /* node 0 is the only node */
   assert_string_equal(strategy_of(p), "plain@node0");
   demote(LOAM_TO_NODE, 0);
   assert_int_equal(report.right, 4 * MiB);
