@@ -1,4 +1,4 @@
-/* plan.c - the checker of images and the evaluator. */
+/* plan.c - checks images, makes plans of them, and evaluates plans. */
 #include "plan/plan.h"
 
 #include <math.h>
@@ -12,8 +12,9 @@ static loam_status refuse(const char *what, unsigned index, long value) {
   return lm_error(LOAM_EINVAL, "plan image: %s %u: %ld is not valid", what, index, value);
 }
 
-/* How many more numbers stand on the stack after an instruction, and how many it needs there. */
-static int code_takes(unsigned op) {
+/* Returns how many numbers an instruction takes from the stack. Each instruction pushes one. */
+static int operands_of(unsigned op) {
+  lm_assert(op < LM_OPS);
   if (op == LM_OP_CONST || op == LM_OP_INPUT) return 0;
   if (op == LM_OP_NEG || op == LM_OP_FLOOR || op == LM_OP_CEIL || op == LM_OP_ABS) return 1;
   return 2;
@@ -27,7 +28,7 @@ static loam_status check_code(const lm_plan *plan, const lm_node *node, unsigned
     const lm_code *c = &plan->code[i];
     if (c->op >= LM_OPS) return refuse("op of code", i, c->op);
     if (c->op == LM_OP_INPUT && c->input >= LM_INPUTS) return refuse("input of code", i, c->input);
-    int takes = code_takes(c->op);
+    int takes = operands_of(c->op);
     if (depth < takes) return refuse("stack at code", i, depth);
     depth += 1 - takes;
     if (depth > LM_STACK) return refuse("stack at code", i, depth);
@@ -36,6 +37,7 @@ static loam_status check_code(const lm_plan *plan, const lm_node *node, unsigned
   return LOAM_OK;
 }
 
+/* Returns whether a node may go on to `to`: to a leaf, or to a node behind it. */
 static bool is_target(const lm_plan *plan, uint32_t from, int32_t to) {
   if (to < 0) return (uint32_t)~to < plan->leaves;
   return (uint32_t)to > from && (uint32_t)to < plan->nodes;
@@ -59,15 +61,17 @@ static loam_status check_leaf(const lm_plan *plan, uint32_t i) {
   return LOAM_OK;
 }
 
-/* Whoever serves needs bins: better known at a load than when memory is asked for. */
-static loam_status reserve(const lm_plan *plan) {
+/* Reserves a place for the bins of each strategy. So a policy with too many strategies fails when it
+ * is loaded, not when memory is requested. */
+static loam_status reserve_bins(const lm_plan *plan) {
   for (uint32_t i = 0; i < plan->chains; i++) {
     lm_strategy *s = lm_strategy_at(plan->chain[i]);
     if (lm_strategy_kind_is_pooled(s->desc.kind) && !lm_pool_reserve(s))
-      return lm_error(LOAM_EBUDGET,
-                      "strategy \"%s\": %d strategies hold memory or are named by the policy, "
-                      "which is the most",
-                      s->desc.name, LM_POOL_PLACES - 1);
+      return lm_error(
+          LOAM_EBUDGET,
+          "strategy \"%s\": there are already %d strategies that hold memory or that the "
+          "policy names, and no more are possible",
+          s->desc.name, LM_POOL_PLACES - 1);
   }
   return LOAM_OK;
 }
@@ -83,8 +87,9 @@ static loam_status check(const lm_plan *plan) {
   return status;
 }
 
-/* ---- Reading and comparing ---------------------------------------------------------------- */
+/* ---- Inputs that a plan reads ---------------------------------------------------------------- */
 
+/* Returns a bit for each LM_IN_* that a node reads. */
 static uint32_t reads_of(const lm_plan *plan, const lm_node *node) {
   if (!node->code_n) return 1u << node->input;
   uint32_t reads = 0;
@@ -101,8 +106,9 @@ static uint64_t hash_of(const void *bytes, size_t size) {
   return h;
 }
 
-/* Where the parts of an image are, behind its head, in `body`. */
+/* Sets the arrays of a plan: `body` is the part of the image behind its head. */
 static void lay_out(lm_plan *plan, const lm_image *head, const char *body) {
+  lm_assert((uintptr_t)body % _Alignof(lm_node) == 0);
   plan->nodes = head->nodes;
   plan->codes = head->codes;
   plan->leaves = head->leaves;
@@ -113,6 +119,7 @@ static void lay_out(lm_plan *plan, const lm_image *head, const char *body) {
   plan->chain = (const uint32_t *)(plan->leaf + plan->leaves);
 }
 
+/* Returns the size of an image by its head. */
 static size_t size_of(const lm_image *head) {
   return sizeof *head + (size_t)head->nodes * sizeof(lm_node) +
          (size_t)head->codes * sizeof(lm_code) + (size_t)head->leaves * sizeof(lm_leaf) +
@@ -121,10 +128,11 @@ static size_t size_of(const lm_image *head) {
 
 _Atomic(lm_power_fn *) lm_plan_power;
 
+/* Refuses a plan with powers while lm_plan_power is not set. */
 static loam_status check_power(const lm_plan *plan) {
   for (uint32_t i = 0; i < plan->codes; i++)
     if (plan->code[i].op == LM_OP_POW && !atomic_load(&lm_plan_power))
-      return lm_error(LOAM_EUNSUPPORTED, "code %u: powers need LuaJIT's pow", i);
+      return lm_error(LOAM_EUNSUPPORTED, "plan image: code %u: powers need LuaJIT's pow", i);
   return LOAM_OK;
 }
 
@@ -146,6 +154,7 @@ static void note_serves(const lm_plan *plan) {
 
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   lm_image head;
+  lm_assert(image && out);
   *out = NULL;
   if (size < sizeof head) return lm_error(LOAM_EINVAL, "plan image: %zu bytes have no head", size);
   memcpy(&head, image, sizeof head);
@@ -162,7 +171,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   lay_out(plan, &head, body);
   loam_status status = check(plan);
   if (!status) status = check_power(plan);
-  if (!status) status = reserve(plan);
+  if (!status) status = reserve_bins(plan);
   if (status) {
     lm_metadata_free(plan);
     return status;
@@ -188,17 +197,20 @@ bool lm_plan_is_valid(const lm_plan *plan) {
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
 
-/* What one decision has read: each number once, so that two conditions on one gauge cannot be
- * answered from two moments. Slots not `known` are not initialised. */
+/* The gauges that one evaluation has read. Each is read once, so that all conditions of the plan see
+ * one value of it. Law: `value` of an input, and the free bytes of a node or a device, are set if
+ * and only if their bit is set; other entries are not initialised. */
 typedef struct reading {
   const lm_inputs *request;
-  uint32_t known;
-  uint64_t node_known, device_known;
+  uint32_t known;                    /* bits of inputs */
+  uint64_t node_known, device_known; /* bits of nodes and devices */
   double value[LM_INPUTS];
   double node_free[LM_NODES_MAX], device_free[LM_NODES_MAX];
 } reading;
 
+/* Returns the fixed value of a gauge; 0 for a node or a device without one. */
 static double fixed(const lm_inputs *r, int input, unsigned arg) {
+  lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
   if (input == LM_IN_NODE_FREE) return arg < r->node_free_n ? r->node_free[arg] : 0;
   if (input == LM_IN_DEVICE_FREE) return arg < r->device_free_n ? r->device_free[arg] : 0;
   return r->fixed[input];
@@ -208,6 +220,7 @@ static double gauge(const lm_inputs *r, int input, unsigned arg) {
   return r->gauge ? r->gauge(r, input, arg) : fixed(r, input, arg);
 }
 
+/* Returns the free bytes of a node or a device. */
 static double read_free(reading *g, int input, unsigned arg) {
   if (arg >= LM_NODES_MAX) return gauge(g->request, input, arg);
   uint64_t *known = input == LM_IN_NODE_FREE ? &g->node_known : &g->device_known;
@@ -221,6 +234,7 @@ static double read_free(reading *g, int input, unsigned arg) {
 
 LM_INLINE double read_input(reading *g, unsigned input, unsigned arg) {
   const lm_inputs *r = g->request;
+  lm_assert(input < LM_INPUTS);
   if (input == LM_IN_SIZE) return (double)r->size;
   if (input == LM_IN_ALIGN) return (double)r->align;
   if (input == LM_IN_ZERO) return r->zero;
@@ -232,13 +246,15 @@ LM_INLINE double read_input(reading *g, unsigned input, unsigned arg) {
   return g->value[input];
 }
 
-/* LuaJIT's a % b. `volatile` keeps a compiler that may contract from fusing the product. */
+/* Returns a % b as LuaJIT does. `volatile` keeps the compiler from fusing the product with the
+ * difference into one instruction, which rounds once instead of twice. */
 static double modulo(double a, double b) {
   volatile double whole = floor(a / b) * b;
   return a - whole;
 }
 
-/* min and max as LuaJIT's: the second operand where one is NaN. */
+/* Like LuaJIT, min and max return the second operand if one operand is NaN. lm_plan_power is
+ * read relaxed: it never changes after check_power has seen it set. */
 static double binary(unsigned op, double a, double b) {
   switch (op) {
     case LM_OP_ADD: return a + b;
@@ -261,25 +277,28 @@ static double unary(unsigned op, double a) {
   }
 }
 
+/* Runs the instructions of a node; returns whether its condition holds. */
 static LM_NOINLINE bool run_code(reading *g, const lm_plan *plan, const lm_node *node) {
   double stack[LM_STACK + 1];
-  double *top = stack; /* one above the last */
+  double *top = stack; /* one above the last number */
   const lm_code *end = plan->code + node->code + node->code_n;
   for (const lm_code *c = plan->code + node->code; c < end; c++) {
     if (c->op == LM_OP_CONST) {
       *top++ = c->k;
     } else if (c->op == LM_OP_INPUT) {
       *top++ = read_input(g, c->input, c->arg);
-    } else if (code_takes(c->op) == 1) {
+    } else if (operands_of(c->op) == 1) {
       top[-1] = unary(c->op, top[-1]);
     } else {
       top--;
       top[-1] = binary(c->op, top[-1], top[0]);
     }
   }
+  lm_assert(top == stack + 2);
   return lm_plan_compare(node->cmp, stack[0], stack[1]);
 }
 
+/* Follows the tree from a node (or ~leaf); returns the leaf. */
 static unsigned decide(const lm_plan *plan, int32_t at, const lm_inputs *request) {
   reading g;
   g.request = request;
@@ -290,6 +309,7 @@ static unsigned decide(const lm_plan *plan, int32_t at, const lm_inputs *request
     bool holds = node->code_n
                      ? run_code(&g, plan, node)
                      : lm_plan_compare(node->cmp, read_input(&g, node->input, node->arg), node->k);
+    lm_assert(is_target(plan, (uint32_t)at, holds ? node->yes : node->no));
     at = holds ? node->yes : node->no;
   }
   return (unsigned)~at;
@@ -300,6 +320,7 @@ unsigned lm_plan_decide(const lm_plan *plan, const lm_inputs *request) {
 }
 
 unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_inputs *request) {
+  lm_assert(node < plan->nodes);
   return decide(plan, (int32_t)node, request);
 }
 
@@ -317,15 +338,16 @@ static const int32_t default_first[1] = { 0 };
   }
 
 const lm_plan lm_plan_bare = DEFAULT_PLAN;
-static lm_plan served = DEFAULT_PLAN;
+static lm_plan served = DEFAULT_PLAN; /* the default plan with a filled size table */
 static _Atomic(const lm_plan *) now = &lm_plan_bare;
 
-/* Acquire pairs with the release of lm_plan_start: the table is seen filled. */
+/* Acquire pairs with the release of lm_plan_start: the size table is seen filled. */
 const lm_plan *lm_plan_default(void) { return atomic_load_explicit(&now, memory_order_acquire); }
 
 void lm_plan_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_size_table_fill(&served.table, &served);
+  lm_verify(lm_plan_is_valid(&served));
   atomic_store_explicit(&now, &served, memory_order_release);
 }

@@ -1,8 +1,9 @@
-/* plan_text.c - a plan as text, for the environment: hexadecimal digits, and runs of zeros as `z`
- * and how many, in two digits.
+/* plan_text.c - a plan as text, for the environment.
  *
- * The bytes: a head, the strategies of the plan, its image (plan.h), in which they have the numbers
- * that they have here. */
+ * A plan is first written as bytes: a head, the strategies that the plan names, and the image of the
+ * plan (plan.h). In that image a strategy id is the position of the strategy in the list. The text
+ * is two hexadecimal digits for each byte; a run of zeros is `z` and its length, in two hexadecimal
+ * digits. */
 #include "plan/plan_text.h"
 
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "heap/strategy.h"
 
+/* MEMBERS: the most strategies of a plan. RUN_MOST: the longest run of zeros. */
 enum { MAGIC = 0x6c637931, MEMBERS = 16, RUN_MOST = 255 };
 
 typedef struct head {
@@ -18,6 +20,7 @@ typedef struct head {
   uint64_t applies_live;
 } head;
 
+/* A strategy, by the fields of its description that can be other than the default. */
 typedef struct member {
   char name[LM_STRATEGY_NAME];
   uint64_t align, limit;
@@ -25,13 +28,15 @@ typedef struct member {
   uint8_t kind, huge, zero, prefault;
 } member;
 
+/* Bytes that are written one after the other. Law: size <= LM_PLAN_TEXT_BYTES. */
 typedef struct writer {
   size_t size;
-  bool failed;
+  bool failed; /* something did not fit */
   _Alignas(8) unsigned char bytes[LM_PLAN_TEXT_BYTES];
 } writer;
 
 static void put(writer *w, const void *data, size_t size) {
+  lm_assert(w->size <= sizeof w->bytes);
   w->failed = w->failed || size > sizeof w->bytes - w->size;
   if (w->failed || !size) return;
   memcpy(w->bytes + w->size, data, size);
@@ -40,13 +45,13 @@ static void put(writer *w, const void *data, size_t size) {
 
 /* ---- Strategies */
 
-static bool is_kind_carried(lm_kind kind) {
+static bool is_kind_portable(lm_kind kind) {
   return kind == LM_KIND_HOST || kind == LM_KIND_SYSTEM || kind == LM_KIND_DENY;
 }
 
-/* What asks nothing of the machine that another may lack. */
-static bool is_carried(const lm_desc *d) {
-  return is_kind_carried(d->kind) && d->placement.mode == LM_BIND_DEFAULT && !d->lock &&
+/* Returns whether every machine can provide memory of a strategy. */
+static bool is_portable(const lm_desc *d) {
+  return is_kind_portable(d->kind) && d->placement.mode == LM_BIND_DEFAULT && !d->lock &&
          d->huge <= LM_HUGE_THP;
 }
 
@@ -58,16 +63,19 @@ static member member_of(const lm_desc *d) {
                .huge = (uint8_t)d->huge,
                .zero = d->zero,
                .prefault = d->prefault };
+  lm_assert(is_portable(d));
   snprintf(m.name, sizeof m.name, "%s", d->name);
   return m;
 }
 
-static bool is_fair(const member *m) {
+/* Returns whether a member that was read is one that member_of can make. */
+static bool is_member_valid(const member *m) {
   bool aligned = !m->align || (lm_is_pow2(m->align) && m->align <= LM_GIB);
-  return is_kind_carried(m->kind) && m->huge <= LM_HUGE_THP && m->zero <= 1 && m->prefault <= 1 &&
+  return is_kind_portable(m->kind) && m->huge <= LM_HUGE_THP && m->zero <= 1 && m->prefault <= 1 &&
          aligned && m->limit <= LM_SIZE_MAX && memchr(m->name, 0, sizeof m->name);
 }
 
+/* Interns the strategy of a member; *id becomes its id in this process. */
 static bool intern(const member *m, uint32_t *id) {
   lm_strategy *s;
   lm_desc d = { .kind = m->kind,
@@ -77,7 +85,7 @@ static bool intern(const member *m, uint32_t *id) {
                 .huge = m->huge,
                 .zero = m->zero,
                 .prefault = m->prefault };
-  if (!is_fair(m)) return false;
+  if (!is_member_valid(m)) return false;
   memcpy(d.name, m->name, sizeof d.name);
   if (lm_strategy_intern(&d, &s) != LOAM_OK) return false;
   *id = s->id;
@@ -86,8 +94,10 @@ static bool intern(const member *m, uint32_t *id) {
 
 /* ---- Text */
 
+/* Writes the bytes as text. Returns false if the text is too long. */
 static bool write_text(const writer *w, char text[LM_PLAN_TEXT_SIZE]) {
   size_t at = 0;
+  lm_assert(!w->failed);
   for (size_t i = 0; i < w->size;) {
     unsigned run = 0;
     while (i + run < w->size && run < RUN_MOST && !w->bytes[i + run]) run++;
@@ -104,13 +114,13 @@ static int digit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Two digits; -1 if they are none. */
+/* Returns the value of two hexadecimal digits; -1 if they are other characters. */
 static int read_byte(const char *text) {
   int high = digit(text[0]), low = high < 0 ? -1 : digit(text[1]);
   return low < 0 ? -1 : high * 16 + low;
 }
 
-/* The number of bytes; 0 if the text is wrong, or too long. */
+/* Reads the bytes of a text. Returns their number; 0 if the text is not valid, or too long. */
 static size_t read_text(const char *text, unsigned char bytes[LM_PLAN_TEXT_BYTES]) {
   size_t n = 0;
   while (*text) {
@@ -120,6 +130,7 @@ static size_t read_text(const char *text, unsigned char bytes[LM_PLAN_TEXT_BYTES
     if (byte < 0 || more > LM_PLAN_TEXT_BYTES - n) return 0;
     memset(bytes + n, is_run ? 0 : byte, more);
     n += more;
+    lm_assert(n <= LM_PLAN_TEXT_BYTES);
     text += 2 + is_run;
   }
   return n;
@@ -127,14 +138,15 @@ static size_t read_text(const char *text, unsigned char bytes[LM_PLAN_TEXT_BYTES
 
 /* ---- Plans */
 
-/* Members by the order in which the chains name them first; the number; 0: too many, or some that
- * is not carried. */
+/* Numbers the strategies of a plan in the order in which its chains first name them: `ids` by number,
+ * and `chain` with the numbers in place of the ids. Returns how many there are; 0 if they are too
+ * many, or if one of them is not portable. */
 static uint32_t number_members(const lm_plan *plan, uint32_t *chain, uint32_t ids[MEMBERS]) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < plan->chains; i++) {
     uint32_t at = 0;
     while (at < n && ids[at] != plan->chain[i]) at++;
-    if (at == MEMBERS || !is_carried(&lm_strategy_at(plan->chain[i])->desc)) return 0;
+    if (at == MEMBERS || !is_portable(&lm_strategy_at(plan->chain[i])->desc)) return 0;
     if (at == n) ids[n++] = plan->chain[i];
     chain[i] = at;
   }
@@ -145,10 +157,10 @@ bool lm_plan_text_write(const lm_plan *plan, const char *policy, bool applies_li
                         char text[LM_PLAN_TEXT_SIZE]) {
   enum { CHAINS = LM_PLAN_TEXT_BYTES / 4 };
   uint32_t ids[MEMBERS], chain[CHAINS];
-  uint32_t own = 1u << LM_IN_SIZE | 1u << LM_IN_ALIGN | 1u << LM_IN_ZERO | 1u << LM_IN_LIVE;
+  uint32_t portable = 1u << LM_IN_SIZE | 1u << LM_IN_ALIGN | 1u << LM_IN_ZERO | 1u << LM_IN_LIVE;
   writer w = { .size = 0 };
   head h = { .magic = MAGIC, .applies_live = applies_live };
-  if (plan->reads & ~own || plan->chains > CHAINS) return false;
+  if (plan->reads & ~portable || plan->chains > CHAINS) return false;
   h.members = number_members(plan, chain, ids);
   if (!h.members) return false;
   snprintf(h.policy, sizeof h.policy, "%s", policy);
@@ -166,9 +178,11 @@ bool lm_plan_text_write(const lm_plan *plan, const char *policy, bool applies_li
   return !w.failed && write_text(&w, text);
 }
 
-/* Gives the strategies at the end of an image the numbers that they have in this process. */
+/* Replaces the strategy numbers at the end of an image by the ids `ids` of this process. Returns
+ * false if the image is not valid. */
 static bool renumber(unsigned char *image, size_t size, const uint32_t *ids, uint32_t members) {
   lm_image start;
+  lm_assert(members && members <= MEMBERS);
   if (size < sizeof start) return false;
   memcpy(&start, image, sizeof start);
   if (start.chain > (size - sizeof start) / sizeof(uint32_t)) return false;
@@ -196,6 +210,7 @@ bool lm_plan_text_read(const char *text, lm_plan_text *out) {
   if (!renumber(out->bytes + at, size - at, ids, h.members)) return false;
   memcpy(out->policy, h.policy, sizeof out->policy);
   out->applies_live = h.applies_live;
+  lm_assert(at + sizeof(lm_image) <= size);
   out->image = out->bytes + at;
   out->size = size - at;
   return true;

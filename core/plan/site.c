@@ -1,12 +1,13 @@
-/* site.c - call-sites and tags, interned for good; slots of generations.
+/* site.c - call sites and tags, interned for the life of the process; generation slots.
  *
- * Finding a site takes no lock: an open-addressed table of pointers, filled under the lock, never
- * emptied; a larger one replaces it when it is half full, and the old ones stay, because somebody
- * may be reading them (together they are smaller than the new one).
+ * Finding a site takes no lock. The table of sites is an open-addressed hash table of pointers with
+ * linear probing. Entries are added under the lock and never removed. A table that is half full is
+ * replaced by one twice as large; the old table is not freed, because another thread may be reading
+ * it (all old tables together are smaller than the new one).
  *
- * Two threads that meet a new site at once may both make it, because the hook runs without a lock:
- * the second to finish takes the first one's, and its own stays behind, an index that nobody asks
- * for. */
+ * Two threads that request a new site together may both make it, because lm_site_on_new runs
+ * without a lock. The thread that finishes last then uses the site of the other thread. The site
+ * that it made itself stays unused, with an index that no token names. */
 #include "plan/site.h"
 
 #include <string.h>
@@ -22,22 +23,26 @@ enum { TABLE_MIN = 64, NAMES_BLOCK = 16384 };
 _Atomic uint64_t lm_site_generation;
 void (*_Atomic lm_site_on_new)(loam_site *site);
 
-/* An interned string; and, if it is a tag, what the tag's sites share. */
+/* An interned string. If it is a tag, it also has the fields that the sites of the tag share. */
 typedef struct name {
   uint64_t hash;
-  _Atomic int64_t live;
-  loam_site *sites;   /* of this tag, linked by next_of_tag */
-  uint32_t tag_index; /* 0: not a tag so far */
-  uint32_t counted;
+  _Atomic int64_t live; /* the counter of live bytes: the law of loam_site */
+  loam_site *sites;     /* sites of this tag, linked by next_of_tag */
+  uint32_t tag_index;   /* 0: not used as a tag so far */
+  uint32_t counted;     /* 1: each site of this tag is counted */
   char text[];
 } name;
 
+/* An open-addressed hash table of sites or names.
+ *
+ * Law: mask + 1 is a power of two; at most half of the mask + 1 slots are not NULL. */
 typedef struct table {
   size_t mask;
   _Atomic(void *) slot[];
 } table;
 
-/* Both are there before any memory is. The site is not in the table. */
+/* The empty name and the default site are static, so that they exist before memory can be
+ * allocated. The default site is not in the table of sites. */
 static name empty = { .sites = &lm_site_empty, .tag_index = 1, .text = "" };
 loam_site lm_site_empty = {
   .now = { { &lm_plan_bare, LM_SITE_FIRST }, { &lm_plan_bare, LM_SITE_FIRST } },
@@ -49,15 +54,19 @@ loam_site lm_site_empty = {
 };
 
 static lm_lock lock;
-/* Under the lock: */
+
+/* Read and written under the lock: */
 static table *names;
 static size_t names_n;
-static char *block; /* where the next name goes */
+static char *block; /* free memory for the next name */
 static size_t block_left;
-/* Written under the lock, read without: */
+/* Written under the lock, read without it: */
 static _Atomic(table *) sites;
 LM_SPARSE _Atomic(loam_site *) lm_site_chunk[CHUNKS];
 static _Atomic uint32_t count = 1, tags = 1;
+
+/* For assertions: some thread holds the lock. */
+LM_INLINE bool is_locked(void) { return atomic_load_explicit(&lock.state, memory_order_relaxed); }
 
 /* ---- Hashing ------------------------------------------------------------------------------ */
 
@@ -79,7 +88,7 @@ static uint64_t hash_text(uint64_t h, const char *text, size_t n) {
 
 static uint64_t hash_where(const loam_where *w, size_t tag_size) {
   uint64_t h = hash_text(0x2545f4914f6cdd1du, w->tag, tag_size);
-  if (!*w->file && !*w->func && !*w->module && !w->line) return h; /* loam_site_get's */
+  if (!*w->file && !*w->func && !*w->module && !w->line) return h; /* most sites: a tag alone */
   h = hash_text(h, w->file, strlen(w->file));
   h = hash_text(h, w->func, strlen(w->func));
   return mix(hash_text(h, w->module, strlen(w->module)), (unsigned)w->line);
@@ -87,19 +96,19 @@ static uint64_t hash_where(const loam_where *w, size_t tag_size) {
 
 /* ---- Tables ------------------------------------------------------------------------------- */
 
-/* The first free slot for a hash; there is one, since a table is at most half full. */
+/* Returns the first free slot for a hash. There is one, since a table is at most half full. */
 static size_t free_slot(const table *t, uint64_t hash) {
   size_t i = hash & t->mask;
   while (atomic_load_explicit(&t->slot[i], memory_order_relaxed)) i = (i + 1) & t->mask;
   return i;
 }
 
-/* Release pairs with the acquire of find: the pointee is seen whole. */
+/* Adds an item. Release pairs with the acquire of find: whoever finds the item sees its fields. */
 static void table_put(table *t, uint64_t hash, void *item) {
   atomic_store_explicit(&t->slot[free_slot(t, hash)], item, memory_order_release);
 }
 
-/* A table twice as large with the same items; NULL when there is no memory. */
+/* Returns a table twice as large as `old` with the items of `old`; NULL if there is no memory. */
 static table *table_grown(const table *old, uint64_t (*hash_of)(const void *item)) {
   size_t size = old ? (old->mask + 1) * 2 : TABLE_MIN;
   table *t = lm_metadata_alloc(sizeof *t + size * sizeof t->slot[0]);
@@ -112,6 +121,7 @@ static table *table_grown(const table *old, uint64_t (*hash_of)(const void *item
   return t;
 }
 
+/* Returns whether a table with n items is too small for one more. */
 static bool is_crowded(const table *t, size_t n) { return !t || (n + 1) * 2 > t->mask + 1; }
 
 static uint64_t hash_of_site(const void *item) { return ((const loam_site *)item)->hash; }
@@ -119,8 +129,9 @@ static uint64_t hash_of_name(const void *item) { return ((const name *)item)->ha
 
 /* ---- Names -------------------------------------------------------------------------------- */
 
-/* Memory that is never given back, for a name. */
+/* Returns memory for a name, which is never freed; NULL if there is none. */
 static void *block_take_locked(size_t size) {
+  lm_assert(is_locked());
   size = lm_align_up(size, 8);
   if (size > NAMES_BLOCK / 4) return lm_metadata_alloc(size);
   if (block_left < size) {
@@ -135,6 +146,7 @@ static void *block_take_locked(size_t size) {
   return p;
 }
 
+/* Returns the name with this text; NULL if there is none. */
 static name *name_find_locked(const char *text, uint64_t hash) {
   for (size_t i = hash & names->mask;; i = (i + 1) & names->mask) {
     name *n = atomic_load_explicit(&names->slot[i], memory_order_relaxed);
@@ -142,14 +154,16 @@ static name *name_find_locked(const char *text, uint64_t hash) {
   }
 }
 
+/* Returns the name with this text, made if it is new; NULL if there is no memory. */
 static name *intern_locked(const char *text) {
+  lm_assert(is_locked());
   size_t size = strlen(text);
   if (!size) return &empty;
   uint64_t hash = hash_text(0, text, size);
   if (is_crowded(names, names_n)) {
     table *grown = table_grown(names, hash_of_name);
     if (!grown) return NULL;
-    lm_metadata_free(names); /* nobody reads it without the lock */
+    lm_metadata_free(names); /* it is only read under the lock */
     names = grown;
   }
   name *n = name_find_locked(text, hash);
@@ -170,6 +184,8 @@ static bool is_same(const loam_where *a, const loam_where *b) {
          !strcmp(a->func, b->func) && !strcmp(a->module, b->module);
 }
 
+/* Returns the site of a description; NULL if it is not in the table. Both loads are acquires: they
+ * pair with the release of grow_sites_locked and of table_put. */
 static loam_site *find(const loam_where *where, uint64_t hash) {
   table *t = atomic_load_explicit(&sites, memory_order_acquire);
   if (!t) return NULL;
@@ -183,7 +199,7 @@ uint32_t lm_site_count(void) { return atomic_load_explicit(&count, memory_order_
 uint32_t lm_site_tag_count(void) { return atomic_load_explicit(&tags, memory_order_relaxed); }
 loam_site *lm_site_default(void) { return &lm_site_empty; }
 
-/* The acquire of the count pairs with the release of make_locked: the site is seen whole. */
+/* The acquire in lm_site_count pairs with the release of make_locked: the site is seen whole. */
 loam_site *lm_site_at(uint32_t index) {
   if (index == LM_SITE_FIRST) return &lm_site_empty;
   if (index < LM_SITE_FIRST || index - LM_SITE_FIRST >= lm_site_count()) return NULL;
@@ -194,7 +210,7 @@ loam_site *lm_site_at(uint32_t index) {
 
 /* ---- Making ------------------------------------------------------------------------------- */
 
-/* Room for the next site, aligned to a line; NULL when there is none. */
+/* Returns memory for the site number `at`, aligned to a cache line; NULL if there is none. */
 static loam_site *room_locked(uint32_t at) {
   if (at >= SITES_MAX) return NULL;
   loam_site *c = atomic_load_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], memory_order_relaxed);
@@ -207,6 +223,8 @@ static loam_site *room_locked(uint32_t at) {
   return &c[at % LM_SITE_CHUNK];
 }
 
+/* Fills in the description of a new site, and the fields that sites of its tag share. False if there
+ * is no memory. */
 static bool describe_locked(loam_site *s, const loam_where *where) {
   name *tag = intern_locked(where->tag), *file = intern_locked(where->file);
   name *func = intern_locked(where->func), *module = intern_locked(where->module);
@@ -214,6 +232,7 @@ static bool describe_locked(loam_site *s, const loam_where *where) {
   s->where = (loam_where){ tag->text, file->text, func->text, module->text, where->line };
   if (!tag->tag_index)
     tag->tag_index = 1 + atomic_fetch_add_explicit(&tags, 1, memory_order_relaxed);
+  lm_assert(tag->tag_index);
   s->tag_index = tag->tag_index;
   s->live = &tag->live;
   s->next_of_tag = tag->sites;
@@ -222,19 +241,21 @@ static bool describe_locked(loam_site *s, const loam_where *where) {
   return true;
 }
 
-/* Room in the table for every site there is, found or not, and one more: so that entering a site
- * that is made cannot fail. */
+/* Grows the table of sites, if need be, to hold one site more than there are, in the table or not.
+ * So intern_made cannot fail. */
 static bool grow_sites_locked(void) {
   table *t = atomic_load_explicit(&sites, memory_order_relaxed);
   if (!is_crowded(t, lm_site_count())) return true;
   table *grown = table_grown(t, hash_of_site);
   if (!grown) return false;
-  atomic_store_explicit(&sites, grown, memory_order_release); /* pairs with find */
+  atomic_store_explicit(&sites, grown, memory_order_release); /* pairs with the acquire of find */
   return true;
 }
 
-/* A new site with an index, under the default plan, not yet in the table. */
+/* Makes a site that has an index and the default plan, and is not in the table yet. NULL if there is
+ * no memory. */
 static loam_site *make_locked(const loam_where *where, uint64_t hash) {
+  lm_assert(is_locked());
   uint32_t at = atomic_load_explicit(&count, memory_order_relaxed);
   loam_site *s = room_locked(at);
   if (!s || !grow_sites_locked() || !describe_locked(s, where)) return NULL;
@@ -247,12 +268,13 @@ static loam_site *make_locked(const loam_where *where, uint64_t hash) {
     atomic_init(&s->now[i].plan, lm_plan_default());
     atomic_init(&s->now[i].token, lm_site_token(s, slot));
   }
-  atomic_store_explicit(&count, at + 1, memory_order_release); /* pairs with lm_site_at */
+  atomic_store_explicit(&count, at + 1, memory_order_release); /* pairs with lm_site_count */
   return s;
 }
 
-/* Enters a made site, unless an equal one was entered meanwhile; the one that was entered. */
-static loam_site *enter(loam_site *made) {
+/* Puts a site that was made into the table, unless another thread has put an equal one there since.
+ * Returns the site that is in the table. */
+static loam_site *intern_made(loam_site *made) {
   lm_lock_take(&lock);
   loam_site *s = find(&made->where, made->hash);
   if (!s) {
@@ -270,8 +292,8 @@ static loam_site *make(const loam_where *where, uint64_t hash) {
   if (s) return s;
   if (!made) return lm_error_null("tag '%s': no memory for one more site", where->tag);
   void (*on_new)(loam_site *) = atomic_load_explicit(&lm_site_on_new, memory_order_acquire);
-  if (on_new) on_new(made);
-  return enter(made);
+  if (on_new) on_new(made); /* acquire above pairs with the release of whoever set it */
+  return intern_made(made);
 }
 
 static loam_site *refuse_tag(const char *tag) {
@@ -295,8 +317,8 @@ loam_site *lm_site_get(const loam_where *where) {
 
 bool lm_site_begin_counting(loam_site *site) {
   lm_lock_take(&lock);
-  name *tag = intern_locked(site->where.tag); /* it is there: no memory is asked for */
-  bool was_used = false;
+  name *tag = intern_locked(site->where.tag); /* found, since the site has it: allocates nothing */
+  bool was_used = false; /* a site of the tag can be found: its blocks may have plain tokens */
   for (loam_site *s = tag && !tag->counted ? tag->sites : NULL; s; s = s->next_of_tag) {
     atomic_store_explicit(&s->counted, 1, memory_order_release);
     was_used |= s == &lm_site_empty || find(&s->where, s->hash) == s;
@@ -308,9 +330,10 @@ bool lm_site_begin_counting(loam_site *site) {
 
 /* ---- Start and fork ----------------------------------------------------------------------- */
 
+/* Guards slot_used and the writing of lm_site_generations. make_locked takes a generation slot while
+ * it holds `lock`: so at a fork `lock` is taken first. */
 static lm_lock slots_lock;
 
-/* Slots are taken while sites are locked, so that lock is taken first. */
 static void fork_prepare(void) {
   lm_lock_take(&lock);
   lm_lock_take(&slots_lock);
@@ -344,17 +367,21 @@ void lm_site_start(void) {
 
 /* ---- Tokens and the slots of generations -------------------------------------------------- */
 
-/* Under slots_lock, but for reading generations' numbers. Slot 0 begins as generation 0's. */
+/* By generation slot: whether it is taken, and by which generation. Written under slots_lock;
+ * lm_site_generations is read without it. Slot 0 belongs to generation 0 from the start. */
 static bool slot_used[LM_GENERATION_SLOTS] = { true };
 LM_SPARSE _Atomic uint64_t lm_site_generations[LM_GENERATION_SLOTS];
 
 lm_token lm_site_token(const loam_site *site, uint32_t slot) {
-  lm_token slow = atomic_load_explicit(&site->counted, memory_order_relaxed) ? LM_TOKEN_COUNTED : 0;
-  return slow | slot << LM_SITE_BITS | site->index;
+  lm_assert(slot < LM_GENERATION_SLOTS && site->index >= LM_SITE_FIRST);
+  lm_token counted = atomic_load_explicit(&site->counted, memory_order_relaxed) ? LM_TOKEN_COUNTED
+                                                                                : 0;
+  return counted | slot << LM_SITE_BITS | site->index;
 }
 
-/* A slot that is a generation's, or that is free; LM_GENERATION_SLOTS if none. The place where a
- * generation is if every generation before it has one is looked at first. */
+/* Returns the slot of a generation (`used`), or a free slot for it (not `used`);
+ * LM_GENERATION_SLOTS if there is none. The search begins at the slot that the generation has if
+ * each generation before it took one. */
 static uint32_t slot_find_locked(uint64_t generation, bool used) {
   for (uint32_t i = 0; i < LM_GENERATION_SLOTS; i++) {
     uint32_t slot = (uint32_t)(generation + i) % LM_GENERATION_SLOTS;
@@ -368,29 +395,33 @@ static void keep_slot_of(void *ctx, const lm_object *object) {
   ((bool *)ctx)[lm_site_token_slot(object->token)] = true;
 }
 
-static void keep_slot_of_foreign(void *ctx, lm_provided *block_) {
-  ((bool *)ctx)[lm_site_token_slot(block_->token)] = true;
+static void keep_slot_of_provided(void *ctx, lm_provided *provided) {
+  ((bool *)ctx)[lm_site_token_slot(provided->token)] = true;
 }
 
-/* Frees the slots that no live block carries. A thread that decided under an old generation and has
- * not stamped its block yet was waited for when the next one's grace ended. */
+/* Frees the slots that no live block carries. No thread is about to set a token of an older
+ * generation: each swap of generations waits, by a grace period, for the requests that were decided
+ * before it. */
 static void slots_reclaim_locked(void) {
+  lm_assert(atomic_load_explicit(&slots_lock.state, memory_order_relaxed));
   bool kept[LM_GENERATION_SLOTS] = { false };
   uint64_t live = atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
   uint32_t slot = slot_find_locked(live, true);
   if (slot < LM_GENERATION_SLOTS) kept[slot] = true;
   lm_walk_each(keep_slot_of, kept);
-  lm_provider_each(keep_slot_of_foreign, kept);
+  lm_provider_each(keep_slot_of_provided, kept);
   memcpy(slot_used, kept, sizeof kept);
 }
 
+/* Returns a slot for a generation that has none. */
 static uint32_t slot_take_locked(uint64_t generation) {
   uint32_t slot = slot_find_locked(generation, false);
   if (slot == LM_GENERATION_SLOTS) {
     slots_reclaim_locked();
     slot = slot_find_locked(generation, false);
   }
-  if (slot == LM_GENERATION_SLOTS) /* as many generations have live blocks: two are told as one */
+  /* Each slot is of a generation with live blocks: this generation shares a slot. */
+  if (slot == LM_GENERATION_SLOTS)
     slot = slot_find_locked(atomic_load_explicit(&lm_site_generation, memory_order_relaxed), true);
   lm_require(slot < LM_GENERATION_SLOTS);
   slot_used[slot] = true;
@@ -404,4 +435,43 @@ uint32_t lm_site_generation_slot(uint64_t generation) {
   if (slot == LM_GENERATION_SLOTS) slot = slot_take_locked(generation);
   lm_lock_drop(&slots_lock);
   return slot;
+}
+
+/* ---- Laws --------------------------------------------------------------------------------- */
+
+static bool is_table_valid(const table *t, bool (*is_item_valid)(const void *item)) {
+  size_t n = 0;
+  if (!t) return true;
+  for (size_t i = 0; i <= t->mask; i++) {
+    const void *item = atomic_load_explicit(&t->slot[i], memory_order_acquire);
+    if (item && !is_item_valid(item)) return false;
+    n += item != NULL;
+  }
+  return lm_is_pow2(t->mask + 1) && n * 2 <= t->mask + 1;
+}
+
+static bool is_name_found(const void *item) {
+  const name *n = item;
+  return name_find_locked(n->text, n->hash) == n;
+}
+
+static bool is_site_found(const void *item) {
+  const loam_site *s = item;
+  return lm_site_at(s->index) == s && find(&s->where, s->hash) == s;
+}
+
+static bool is_site_valid_locked(const loam_site *s, uint32_t index) {
+  const name *tag = intern_locked(s->where.tag);
+  return s->index == index && s->key == LM_SITE_KEY(index) && tag && tag->text == s->where.tag &&
+         tag->tag_index == s->tag_index && s->live == &tag->live && s->counted == tag->counted &&
+         s->tag_index >= 1 && s->tag_index <= tags;
+}
+
+bool lm_site_is_valid(void) {
+  lm_lock_take(&lock);
+  bool valid = is_table_valid(names, is_name_found) && is_table_valid(sites, is_site_found);
+  for (uint32_t i = LM_SITE_FIRST; valid && i < LM_SITE_FIRST + lm_site_count(); i++)
+    valid = is_site_valid_locked(lm_site_at(i), i);
+  lm_lock_drop(&lock);
+  return valid;
 }

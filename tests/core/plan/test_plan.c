@@ -1,5 +1,5 @@
-/* test_plan - images are checked whole; what a plan decides is what Lua's numbers say; the table of
- * size classes agrees with the tree at every size. */
+/* test_plan.c - every index of an image is checked; plans compute as Lua does; the size table agrees
+ * with the tree for every size. */
 #include "image.h"
 
 #include <math.h>
@@ -122,7 +122,7 @@ static void uses_the_stack_to_its_end(void **state) {
   lm_plan_destroy(plan);
 }
 
-/* `left op right == want`, decided by a plan: so numbers are compared as the plan sees them. */
+/* Returns whether a plan finds that `left op right == want`. */
 static bool computes(unsigned op, double left, double right, double want) {
   image m = small_image();
   image_code(&m, LM_OP_CONST, 0, left);
@@ -158,7 +158,7 @@ static void computes_as_lua_does(void **state) {
   assert_true(computes(LM_OP_FLOOR, -1.5, 0, -2));
   assert_true(computes(LM_OP_CEIL, -1.5, 0, -1));
   assert_true(computes(LM_OP_ABS, -1.5, 0, 1.5));
-  assert_true(computes(LM_OP_MIN, nan, 1, 1)); /* LuaJIT: the second */
+  assert_true(computes(LM_OP_MIN, nan, 1, 1)); /* LuaJIT returns the second operand */
   assert_false(computes(LM_OP_MIN, 1, nan, 1));
   assert_true(computes(LM_OP_MAX, nan, 1, 1));
   assert_true(computes(LM_OP_MAX, 1, 2, 2));
@@ -174,7 +174,8 @@ static void reads_each_gauge_once_for_a_decision(void **state) {
   (void)state;
   image m = small_image();
   static const unsigned gauges[] = { LM_IN_NODE, LM_IN_LIVE, LM_IN_NODE_FREE, LM_IN_DEVICE_FREE };
-  for (size_t i = 0; i < LM_COUNT(gauges); i++) { /* x - x == 0, however often it changes */
+  for (size_t i = 0; i < LM_COUNT(gauges);
+       i++) { /* x - x == 0, although the gauge changes at each reading */
     m.codes = 0;
     image_code(&m, LM_OP_INPUT, gauges[i], 0);
     image_code(&m, LM_OP_INPUT, gauges[i], 0);
@@ -235,7 +236,7 @@ static double some_threshold(void) {
   }
 }
 
-/* A random tree, mostly of tests of size; leaves begin with strategies 0 .. 2. */
+/* A random tree, most of whose conditions read the size. Leaves begin with strategy 0, 1 or 2. */
 static image random_image(bool size_only, const uint32_t *ids) {
   image m = { 0 };
   uint32_t nodes = roll(24), leaves = 1 + roll(6);
@@ -255,8 +256,8 @@ static lm_serve serve_of(const lm_plan *plan, size_t size) {
   return plan->table.serve[size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size)];
 }
 
-/* Every size of a class, whatever the gauges say, gets what the table says; or what the tree says
- * from where the table says. */
+/* Checks that the table agrees with the tree for one size, under the given gauges: either both have
+ * one strategy, or the tree gives one leaf from its root and from the node of the table. */
 static void agree(const lm_plan *plan, size_t size, const double *fixed) {
   unsigned c = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
   lm_serve s = serve_of(plan, size);
@@ -292,7 +293,7 @@ static void the_table_agrees_with_the_tree_at_every_size(void **state) {
       served += plan->table.serve[c].bin > LM_BIN_ASKS;
     lm_plan_destroy(plan);
   }
-  assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* and it is not empty */
+  assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* the table is not empty */
 }
 
 static void a_plan_of_100_sizes_asks_only_within_classes(void **state) {
@@ -315,7 +316,7 @@ static void a_plan_of_100_sizes_asks_only_within_classes(void **state) {
   lm_plan_destroy(plan);
 }
 
-/* Each of these doubles the ways to follow: the table gives up in time. */
+/* Each pair of nodes doubles the number of ways through the tree. The table must bound its work. */
 static void a_tree_that_joins_again_is_filled_in_bounded_time(void **state) {
   (void)state;
   image m = { 0 };
@@ -332,8 +333,8 @@ static void a_tree_that_joins_again_is_filled_in_bounded_time(void **state) {
   lm_plan_destroy(plan);
 }
 
-/* Below 1,000 bytes strategy 0; from there on a gauge says which. The class that 1,000 parts asks
- * from the root on. */
+/* Below 1,000 bytes: strategy 0. From there on a gauge decides. The size class that contains 1,000
+ * has to evaluate the tree from its root. */
 static void sizes_that_ask_a_gauge_begin_where_it_is_asked(void **state) {
   (void)state;
   image m = { 0 };

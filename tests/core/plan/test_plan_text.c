@@ -1,4 +1,5 @@
-/* test_plan_text - a plan as text and back: what is carried, and that nothing else is believed. */
+/* test_plan_text.c - a plan is written as text and read back; plans that depend on the machine are
+ * not written, and texts that are not valid are refused. */
 #include "test.h"
 
 #include "heap/strategy.h"
@@ -12,7 +13,7 @@ static lm_strategy *intern(lm_desc desc, const char *name) {
   return s;
 }
 
-/* `input < 1000` gets one or else the other, what is not gets the other. */
+/* A plan: `input < 1000` gets the chain one, other; all else gets the chain other. */
 static lm_plan *plan_of(unsigned input, lm_strategy *one, lm_strategy *other) {
   image m = { 0 };
   lm_plan *plan;

@@ -1,5 +1,5 @@
-/* test_site - sites are interned, found without a lock, seen by a loader or by the hook; slots of
- * generations come back once nothing carries them. */
+/* test_site.c - sites are interned, found without a lock, and seen by a loader or by the hook;
+ * generation slots are reused once no live block carries them. */
 #include "plan/site.h"
 
 #include <stdio.h>
@@ -86,6 +86,7 @@ static void holds_100000_tags(void **state) {
       assert_string_equal(s->where.tag, text);
     }
   assert_int_equal(lm_site_tag_count(), tags + 100000);
+  assert_true(lm_site_is_valid());
 }
 
 /* ---- the hook ---- */
@@ -95,7 +96,7 @@ static bool was_findable;
 
 static void on_new(loam_site *s) {
   hooked = s;
-  /* By index, yes; by its tag only once the hook has returned: else this would not be found. */
+  /* The site can be found by its index. Its tag finds it only after the hook has returned. */
   was_findable = lm_site_at(s->index) == s;
 }
 
@@ -167,9 +168,11 @@ static void threads_that_race_get_one_site(void **state) {
       assert_ptr_equal(got[k][i], got[0][i]);
     }
   assert_true(compiled >= RACED);
+  assert_true(lm_site_is_valid());
 }
 
-/* A loader as policy.c's: under its lock it walks all sites and swaps; the hook takes the lock. */
+/* A loader like that of policy.c: it walks all sites and swaps generations under a lock, and the
+ * hook takes this lock too. */
 static pthread_mutex_t live = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t version_of[200000];
 static uint32_t version;
@@ -220,6 +223,7 @@ static void counting_a_tag_marks_its_sites_and_those_to_come(void **state) {
   assert_true(a->counted && b->counted && c->counted && !other->counted);
   assert_true(lm_site_token(c, 0) & LM_TOKEN_COUNTED);
   assert_false(lm_site_token(other, 0) & LM_TOKEN_COUNTED);
+  assert_true(lm_site_is_valid());
 }
 
 static bool new_was_used;
@@ -309,6 +313,7 @@ static void make_many_refused(bool refused) {
 static void survives_each_refusal_of_memory(void **state) {
   (void)state;
   refuse_each(make_many_refused);
+  assert_true(lm_site_is_valid());
 }
 
 static int make_in_child(void *argument) {
@@ -335,6 +340,18 @@ static void a_forked_child_makes_sites_at_once(void **state) {
   for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(make_in_child, NULL), 0);
   stop = true;
   for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+}
+
+static void a_site_that_breaks_its_law_is_found(void **state) {
+  (void)state;
+  loam_site *s = tag("broken");
+  s->index++;
+  assert_false(lm_site_is_valid());
+  s->index--;
+  s->counted = 1;
+  assert_false(lm_site_is_valid());
+  s->counted = 0;
+  assert_true(lm_site_is_valid());
 }
 
 static void start_gives_sites_the_plan_with_bins(void **state) {
@@ -366,6 +383,7 @@ int main(void) {
     cmocka_unit_test(more_generations_with_live_blocks_than_slots_are_told_together),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(a_forked_child_makes_sites_at_once),
+    cmocka_unit_test(a_site_that_breaks_its_law_is_found),
     cmocka_unit_test(start_gives_sites_the_plan_with_bins),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
