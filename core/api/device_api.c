@@ -1,4 +1,4 @@
-/* device_api.c - memory of devices, and what each device offers. */
+/* device_api.c - loam_device_* and loam_managed_alloc: memory of devices, and figures of a device. */
 #include <string.h>
 
 #include "api/memory.h"
@@ -9,7 +9,7 @@
 _Static_assert((int)LOAM_PINNED_MAPPED == LM_GPU_MAPPED &&
                    (int)LOAM_PINNED_PORTABLE == LM_GPU_PORTABLE &&
                    (int)LOAM_PINNED_WRITE_COMBINED == LM_GPU_WRITE_COMBINED,
-               "flags are passed on as they are");
+               "the flags of loam.h and of gpu.h are equal");
 
 int loam_device_count(void) {
   int count = lm_gpu_count();
@@ -17,6 +17,8 @@ int loam_device_count(void) {
   return count;
 }
 
+/* Returns LOAM_OK if loam can use a device: LOAM_EINVAL if this machine has no such device, and
+ * LOAM_EUNSUPPORTED if it has no driver. lm_gpu_has sets the error words. */
 static loam_status check_device(int device) {
   if (lm_gpu_has(device)) return LOAM_OK;
   return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
@@ -36,17 +38,18 @@ loam_status loam_device_info(int device, struct loam_device_info *out) {
     .has_managed = info.has_managed,
   };
   lm_device_pool_figures(device, &out->reserved, &out->used);
+  lm_assert(memchr(info.name, 0, sizeof info.name));
   memcpy(out->name, info.name, sizeof out->name);
   return LOAM_OK;
 }
 
 loam_status loam_device_memory(int device, size_t *free, size_t *total) {
-  size_t has_free, has;
+  size_t free_bytes, total_bytes;
   loam_status status = check_device(device);
-  if (!status) status = lm_gpu_status(lm_gpu()->memory(device, &has_free, &has));
+  if (!status) status = lm_gpu_status(lm_gpu()->memory(device, &free_bytes, &total_bytes));
   if (status) return status;
-  if (free) *free = has_free;
-  if (total) *total = has;
+  if (free) *free = free_bytes;
+  if (total) *total = total_bytes;
   return LOAM_OK;
 }
 

@@ -1,5 +1,4 @@
-/* device_import.c - device memory of another process, mapped piece by piece: see device_import.h.
- * */
+/* device_import.c - maps device memory of another process, piece by piece: device_import.h. */
 #include "api/device_import.h"
 
 #include <inttypes.h>
@@ -12,35 +11,50 @@
 #include "pages/metadata.h"
 #include "service/control.h"
 
-enum { TIMEOUT_MS = 5000, ANSWER = 1024 };
+enum { TIMEOUT_MS = 5000, ANSWER_SIZE = 1024 };
 
-/* What a handle of ours holds. */
+/* The contents of a handle that loam writes. */
 typedef struct card {
   char magic[8];
-  uint64_t base, size;
-  uint32_t key;
-  int32_t pid;
+  uint64_t base, size; /* the block, at its address in the owner */
+  uint32_t key;        /* of lm_device_export */
+  int32_t pid;         /* the owner */
 } card;
 
 static const char MAGIC[8] = "loam-map";
 
-_Static_assert(sizeof(card) <= LM_GPU_IPC_SIZE, "it is as large as a driver's");
+_Static_assert(sizeof(card) <= LM_GPU_IPC_SIZE, "a card fits a handle of a driver");
 
-typedef struct lm_held {
-  uint64_t handle;
+/* A piece of memory that is mapped in this process. */
+typedef struct mapped_piece {
+  uint64_t handle; /* the driver's, for unmap */
   lm_devptr at;
   size_t size;
-} lm_held;
+} mapped_piece;
 
+/* Law: pieces <= room. The pieces lie side by side from `at` on, without a gap, and end at or before
+ *      at + size. */
 struct lm_device_import {
-  lm_devptr at;
-  size_t size;     /* of the addresses */
-  uint64_t begins; /* where the first piece is in the owner's */
-  size_t pieces;
-  lm_held piece[];
+  lm_devptr at; /* the reserved range of addresses in this process */
+  size_t size;
+  uint64_t owner_begin; /* the address of the first piece in the owner */
+  int device;
+  size_t pieces, room;
+  mapped_piece piece[];
 };
 
+bool lm_device_import_is_valid(const lm_device_import *import) {
+  lm_devptr end = import->at;
+  for (size_t i = 0; i < import->pieces; i++) {
+    const mapped_piece *p = &import->piece[i];
+    if (p->at != end || !p->size) return false;
+    end += p->size;
+  }
+  return import->pieces <= import->room && end - import->at <= import->size;
+}
+
 void lm_device_import_write(const lm_device_export *block, unsigned char handle[LM_GPU_IPC_SIZE]) {
+  lm_assert(block->size && block->key);
   card c = { .base = block->base, .size = block->size, .key = block->key, .pid = getpid() };
   memcpy(c.magic, MAGIC, sizeof MAGIC);
   memset(handle, 0, LM_GPU_IPC_SIZE);
@@ -51,14 +65,16 @@ bool lm_device_import_is(const unsigned char handle[LM_GPU_IPC_SIZE]) {
   return !memcmp(handle, MAGIC, sizeof MAGIC);
 }
 
-/* ---- Asking the owner */
+/* ---- Requests to the owner */
 
+/* Sets the error for an answer that came without a descriptor. */
 static loam_status refused(const card *c, char *answer) {
   const char *words = lm_control_error_words(answer);
   if (words) return lm_error(LOAM_EBADPTR, "device memory of process %d: %s", (int)c->pid, words);
   return lm_error(LOAM_EIO, "process %d does not share device memory", (int)c->pid);
 }
 
+/* Reads the JSON object that control_reply.c writes for `device`. */
 static bool read_answer(const char *answer, lm_device_export_piece *out) {
   return sscanf(answer,
                 "{\"ok\":true,\"begin\":%" SCNu64 ",\"end\":%" SCNu64 ",\"at\":%" SCNu64
@@ -66,36 +82,56 @@ static bool read_answer(const char *answer, lm_device_export_piece *out) {
                 &out->begin, &out->end, &out->at, &out->size) == 4;
 }
 
-static bool is_sound(const card *c, uint64_t at, const lm_device_export_piece *u) {
+/* Returns whether a piece that the owner sent contains address `at`, and whether the pieces of its
+ * range contain the block. The owner may be any process, so nothing in its answer is trusted. */
+static bool is_plausible(const card *c, uint64_t at, const lm_device_export_piece *u) {
   return u->begin <= c->base && u->end >= c->base + c->size && u->end - u->begin <= LM_SIZE_MAX &&
          u->size && u->at <= at && at - u->at < u->size && u->at >= u->begin &&
          u->size <= u->end - u->at;
 }
 
+/* Requests the piece at an address of the owner. *fd becomes its descriptor, to be closed by the
+ * caller. */
 static loam_status fetch(const card *c, uint64_t at, lm_device_export_piece *out, int *fd) {
-  char request[96], answer[ANSWER];
+  char request[96], answer[ANSWER_SIZE];
   snprintf(request, sizeof request, "device %" PRIx64 " %" PRIx32 " %" PRIx64, c->base, c->key, at);
   loam_status status = lm_control_fetch(c->pid, request, TIMEOUT_MS, answer, sizeof answer, fd);
   if (status != LOAM_OK) return status;
   if (*fd < 0) return refused(c, answer);
-  if (read_answer(answer, out) && is_sound(c, at, out)) return LOAM_OK;
+  if (read_answer(answer, out) && is_plausible(c, at, out)) return LOAM_OK;
   lm_sys_file_close(*fd);
-  return lm_error(LOAM_EINVAL, "a handle of process %d: it has no block of %" PRIu64 " bytes there",
-                  (int)c->pid, c->size);
+  return lm_error(LOAM_EINVAL, "handle of process %d: no block of %" PRIu64 " bytes at %#" PRIx64,
+                  (int)c->pid, c->size, c->base);
 }
 
 /* ---- Mapping */
 
-static loam_status map(lm_device_import *import, int device, const lm_device_export_piece *u,
+/* Returns whether a piece is of the range of the import, begins where the last mapped piece ends, and
+ * there is room for it. */
+static bool is_next(const lm_device_import *import, const lm_device_export_piece *u) {
+  const mapped_piece *last = import->pieces ? &import->piece[import->pieces - 1] : NULL;
+  uint64_t mapped = last ? last->at + last->size - import->at : 0;
+  if (u->begin != import->owner_begin || u->end - u->begin != import->size) return false;
+  return import->pieces < import->room && u->at - import->owner_begin == mapped &&
+         u->size <= import->size - mapped;
+}
+
+/* Maps a piece behind the pieces that are already mapped. */
+static loam_status map(lm_device_import *import, const card *c, const lm_device_export_piece *u,
                        int fd) {
-  lm_held *held = &import->piece[import->pieces];
-  *held = (lm_held){ .at = import->at + (u->at - import->begins), .size = u->size };
-  lm_gpu_result result = lm_gpu()->map_import(device, held->at, held->size, fd, &held->handle);
+  if (!is_next(import, u))
+    return lm_error(LOAM_EIO, "process %d: its answers about one block differ", (int)c->pid);
+  mapped_piece *piece = &import->piece[import->pieces];
+  *piece = (mapped_piece){ .at = import->at + (u->at - import->owner_begin), .size = u->size };
+  lm_gpu_result result = lm_gpu()->map_import(import->device, piece->at, piece->size, fd,
+                                              &piece->handle);
   if (result == LM_GPU_OK) import->pieces++;
+  lm_assert(lm_device_import_is_valid(import));
   return lm_gpu_status(result);
 }
 
-/* Room for as many pieces as there may be. */
+/* Reserves addresses for all pieces, and makes the import, with room for the greatest possible
+ * number of pieces: each is at least as large as the granularity of the device. */
 static loam_status reserve(int device, const lm_device_export_piece *first,
                            lm_device_import **out) {
   lm_gpu_info info;
@@ -105,18 +141,22 @@ static loam_status reserve(int device, const lm_device_export_piece *first,
   if (!info.granularity || size % info.granularity)
     return lm_error(LOAM_EUNSUPPORTED, "device %d cannot map %zu bytes of another process", device,
                     size);
-  lm_device_import *import = lm_metadata_alloc(sizeof *import +
-                                               size / info.granularity * sizeof(lm_held));
-  if (!import) return lm_error(LOAM_ENOMEM, "no memory to note what is opened");
-  *import = (lm_device_import){ .size = size, .begins = first->begin };
+  size_t room = size / info.granularity;
+  lm_device_import *import = lm_metadata_alloc(sizeof *import + room * sizeof(mapped_piece));
+  if (!import)
+    return lm_error(LOAM_ENOMEM,
+                    "device memory of another process: no memory for the list of its pieces");
+  *import = (lm_device_import){
+    .device = device, .size = size, .owner_begin = first->begin, .room = room
+  };
   result = lm_gpu()->reserve(device, size, &import->at);
   if (result == LM_GPU_OK) *out = import;
   else lm_metadata_free(import);
   return lm_gpu_status(result);
 }
 
-/* The pieces that follow the first. */
-static loam_status map_rest(lm_device_import *import, const card *c, int device,
+/* Maps the pieces that follow the first. */
+static loam_status map_rest(lm_device_import *import, const card *c,
                             const lm_device_export_piece *first) {
   loam_status status = LOAM_OK;
   lm_device_export_piece u = *first;
@@ -124,14 +164,13 @@ static loam_status map_rest(lm_device_import *import, const card *c, int device,
     int fd = -1;
     status = fetch(c, u.at + u.size, &u, &fd);
     if (status != LOAM_OK) break;
-    bool is_same = u.begin == first->begin && u.end == first->end;
-    status = is_same ? map(import, device, &u, fd)
-                     : lm_error(LOAM_EIO, "process %d says different things", (int)c->pid);
+    status = map(import, c, &u, fd);
     lm_sys_file_close(fd);
   }
   return status;
 }
 
+/* Maps all pieces of a block, or none. */
 static loam_status open_card(const card *c, int device, lm_device_import **out) {
   lm_device_export_piece first;
   int fd = -1;
@@ -139,9 +178,9 @@ static loam_status open_card(const card *c, int device, lm_device_import **out) 
   if (status != LOAM_OK) return status;
   lm_device_import *import = NULL;
   status = reserve(device, &first, &import);
-  if (status == LOAM_OK) status = map(import, device, &first, fd);
+  if (status == LOAM_OK) status = map(import, c, &first, fd);
   lm_sys_file_close(fd);
-  if (status == LOAM_OK) status = map_rest(import, c, device, &first);
+  if (status == LOAM_OK) status = map_rest(import, c, &first);
   if (status == LOAM_OK) *out = import;
   else lm_device_import_close(import);
   return status;
@@ -150,18 +189,21 @@ static loam_status open_card(const card *c, int device, lm_device_import **out) 
 loam_status lm_device_import_open(const unsigned char handle[LM_GPU_IPC_SIZE], int device,
                                   lm_device_import **out, void **at) {
   card c;
+  lm_assert(lm_device_import_is(handle));
   memcpy(&c, handle, sizeof c);
   if (c.pid <= 0 || !c.size || c.size > LM_SIZE_MAX)
-    return lm_error(LOAM_EINVAL, "no handle of device memory: process %d, %" PRIu64 " bytes",
+    return lm_error(LOAM_EINVAL,
+                    "handle: process %d, %" PRIu64 " bytes: it is not a handle of device memory",
                     (int)c.pid, c.size);
   loam_status status = open_card(&c, device, out);
-  if (status == LOAM_OK) *at = (void *)(uintptr_t)((*out)->at + c.base - (*out)->begins);
+  if (status == LOAM_OK) *at = (void *)(uintptr_t)((*out)->at + c.base - (*out)->owner_begin);
   return status;
 }
 
 void lm_device_import_close(lm_device_import *import) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (!import) return;
+  lm_assert(lm_device_import_is_valid(import));
   for (size_t i = 0; gpu && i < import->pieces; i++)
     (void)gpu->unmap(import->piece[i].at, import->piece[i].size, import->piece[i].handle);
   if (gpu) (void)gpu->unreserve(import->at, import->size);

@@ -1,25 +1,35 @@
-/* device_import.h - device memory of another process that it has mapped piece by piece: the side of
- * who opens it. The owner's is device_export.h.
+/* device_import.h - opens device memory of another process that is mapped to a range of addresses.
  *
- * Its handle is as large as a driver's own and travels like one, but names process, block and key.
- * The pieces that the block is in are asked of the owner's control socket, one after the other, and
- * mapped next to each other; so what shares the first and the last with the block is seen, too. */
+ * This is the side of the process that opens the memory; device_export.h is the side of its owner. A
+ * handle is as large as a handle of a driver, and is passed on in the same way; but it contains the
+ * process, the block and a key. The opening process requests the pieces of memory under the block
+ * from the control socket of the owner, one after the other, and maps them side by side. The first
+ * and the last piece may contain other memory of the owner, which becomes visible too. */
 #ifndef LM_DEVICE_IMPORT_H
 #define LM_DEVICE_IMPORT_H
 
 #include "device/device_export.h"
 #include "gpu/gpu.h"
 
+/* The pieces of one block of another process, mapped in this process. */
 typedef struct lm_device_import lm_device_import;
 
-/* The handle of a block of this process. */
+/* Writes the handle of a block of this process. */
 void lm_device_import_write(const lm_device_export *block, unsigned char handle[LM_GPU_IPC_SIZE]);
-/* Whether a handle is of this kind. */
+
+/* Returns whether lm_device_import_write wrote the handle, rather than a driver. */
 bool lm_device_import_is(const unsigned char handle[LM_GPU_IPC_SIZE]);
 
-/* *at: where the block begins here. */
+/* Maps the block of a handle for a device; *at becomes its address in this process. Fails with
+ * LOAM_EBADPTR if the block does not exist any more, LOAM_EIO if its owner does not answer, and
+ * LOAM_EINVAL if the handle is not valid. Waits for the owner: call with no lock that it needs. */
 loam_status lm_device_import_open(const unsigned char handle[LM_GPU_IPC_SIZE], int device,
                                   lm_device_import **out, void **at);
+
+/* Unmaps the pieces, and frees their addresses. NULL does nothing. */
 void lm_device_import_close(lm_device_import *import);
+
+/* Returns whether the pieces obey the law in device_import.c. */
+bool lm_device_import_is_valid(const lm_device_import *import);
 
 #endif

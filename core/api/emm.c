@@ -1,5 +1,5 @@
-/* emm.c - loam as an external memory manager: NBEP 7's table over the public functions; and the end
- * of all memory of a device. */
+/* emm.c - loam as an external memory manager: the table of NBEP 7 (loam_manager_get), on top of the
+ * public functions; and loam_device_trim and loam_device_reset. */
 #include "api/memory.h"
 #include "device/defer.h"
 #include "device/device_pool.h"
@@ -11,73 +11,86 @@
 
 /* ---- Reset */
 
-/* Blocks of a device, as many as there is room for. */
-typedef struct found {
+/* The live blocks of a device. Law: the first min(n, room) entries of `at` are set. */
+typedef struct block_list {
   int device;
-  size_t n, room;
+  size_t n;    /* blocks that were found */
+  size_t room; /* entries of `at`; 0: blocks are only counted */
   void **at;
-} found;
+} block_list;
 
-static void note(void *ctx, lm_provided *block) {
-  found *f = ctx;
-  if (block->device != f->device) return;
-  if (f->n < f->room) f->at[f->n] = block->base;
-  f->n++;
+/* Adds a block to the list, or only counts it where there is no room. */
+static void add_block(block_list *list, void *at) {
+  lm_assert(!list->room || list->at);
+  if (list->n < list->room) list->at[list->n] = at;
+  list->n++;
 }
 
-static void note_pinned(void *ctx, void *p) {
-  found *f = ctx;
-  if (f->n < f->room) f->at[f->n] = p;
-  f->n++;
+static void add_provided(void *ctx, lm_provided *block) {
+  block_list *list = ctx;
+  if (block->device == list->device) add_block(list, block->base);
 }
 
-static void note_all(found *f) {
-  f->n = 0;
-  lm_provider_each(note, f);
-  lm_pinned_each(f->device, note_pinned, f);
+static void add_pinned(void *ctx, void *p) { add_block(ctx, p); }
+
+/* Walks all live blocks of the device of a list. */
+static void collect(block_list *list) {
+  list->n = 0;
+  lm_provider_each(add_provided, list);
+  lm_pinned_each(list->device, add_pinned, list);
 }
 
-/* False if there is none left to free, or no memory to note them. */
-static bool free_some(int device) {
-  found f = { .device = device };
-  note_all(&f);
-  if (!f.n || !(f.at = lm_metadata_alloc(f.n * sizeof *f.at))) return false;
-  f.room = f.n;
-  note_all(&f);
-  for (size_t i = 0; i < f.n && i < f.room; i++) loam_device_free(f.at[i], NULL);
-  lm_metadata_free(f.at);
-  return f.n > f.room;
+/* Frees the live blocks of a device. The walks hold locks, so blocks are collected first and freed
+ * then. Returns true if other threads have allocated more blocks since: then call it again. Returns
+ * false also if there is no memory for the list. */
+static bool free_blocks(int device) {
+  block_list list = { .device = device };
+  collect(&list);
+  if (!list.n || !(list.at = lm_metadata_alloc(list.n * sizeof *list.at))) return false;
+  list.room = list.n;
+  collect(&list);
+  for (size_t i = 0; i < list.n && i < list.room; i++) loam_device_free(list.at[i], NULL);
+  lm_metadata_free(list.at);
+  return list.n > list.room;
 }
 
-/* ---- Frees without a stream: any work of the device may still use what is freed */
+/* ---- Frees without a stream
+ *
+ * Any work of the device may still use memory that is freed without a stream. So such frees are
+ * collected in a queue (defer.h), and ended together after one wait for the device. */
 
-static void wait(int device) {
+/* Waits until all work of a device has ended. */
+static void wait_for_device(int device) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (gpu) (void)gpu->synchronize(device);
 }
 
-static void end(int kind, int device, void *at, size_t size) {
+/* Ends one collected free: the memory goes back to its pool. */
+static void end_free(int kind, int device, void *at, size_t size) {
   (void)kind;
   (void)device;
   (void)size;
+  lm_assert(at);
   loam_device_free(at, NULL);
 }
 
-static lm_defer queue = { .before = wait, .end = end };
+static lm_defer queue = { .before = wait_for_device, .end = end_free };
 
-/* What is pending first, so that it is there to be given back. */
+/* The collected frees are ended first, so that the pools can give back their memory too. */
 size_t loam_device_trim(int device) {
   (void)lm_defer_flush(&queue, device);
   size_t bytes = lm_device_pool_trim(device) + lm_pinned_trim(device);
   return bytes + lm_manager_flush(device);
 }
 
+/* Frees all blocks of the device, then all memory that the pools, the context and the manager keep.
+ */
 loam_status loam_device_reset(int device) {
   if (!lm_gpu_has(device)) return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
-  wait(device);
+  wait_for_device(device);
   (void)lm_defer_drain(&queue, device);
-  while (free_some(device)) {
-  }
+  while (free_blocks(device)) continue;
+  /* The pools now hold no live block of the device: they give all memory back. */
   (void)loam_device_trim(device);
   lm_device_pool_detach(device);
   lm_manager_reset(device);
@@ -86,45 +99,51 @@ loam_status loam_device_reset(int device) {
 
 /* ---- The table */
 
-/* Has `device` be what loam takes for the current one. */
-static loam_status enter(int device, void **scope) {
+/* Makes `device` the current device of the thread until leave_device(*scope). */
+static loam_status enter_device(int device, void **scope) {
   *scope = NULL;
   if (!lm_gpu_has(device)) return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
   return lm_gpu_status(lm_gpu()->push(device, scope));
 }
 
-static void leave(void *scope) {
+/* Makes the device current that was current before enter_device; also after that failed. */
+static void leave_device(void *scope) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (gpu) gpu->pop(scope);
 }
 
-typedef struct wish {
+/* The memory that an entry of the table is to allocate. */
+typedef struct demand {
   size_t size;
   void *stream;
-  unsigned flags;
-  bool by_handle; /* the host passes the driver's handles on */
-} wish;
+  unsigned flags; /* LOAM_PINNED_* */
+  bool by_handle; /* the host shares the memory by handles of the driver */
+} demand;
 
-static void *want_device(const wish *w) {
+static void *alloc_device(const demand *d) {
   return lm_memory_alloc(&(lm_request){
-      .size = w->size, .want = LM_WANT_DEVICE, .stream = w->stream, .by_handle = w->by_handle });
+      .size = d->size, .want = LM_WANT_DEVICE, .stream = d->stream, .by_handle = d->by_handle });
 }
 
-static void *want_managed(const wish *w) { return loam_managed_alloc(NULL, w->size); }
-static void *want_pinned(const wish *w) { return loam_pinned_alloc(NULL, w->size, w->flags); }
+static void *alloc_managed(const demand *d) { return loam_managed_alloc(NULL, d->size); }
+static void *alloc_pinned(const demand *d) { return loam_pinned_alloc(NULL, d->size, d->flags); }
 
-/* What is pending goes before there is none. Who refuses has set the words. */
-static loam_status make(int device, void *(*want)(const wish *), const wish *w, void **out) {
+/* Allocates on a device. If there is no memory, ends collected frees and tries again. On failure the
+ * function that refused has set the error words. */
+static loam_status allocate(int device, void *(*alloc)(const demand *), const demand *d,
+                            void **out) {
   void *scope, *made;
-  loam_status status = enter(device, &scope);
+  loam_status status = enter_device(device, &scope);
   if (status != LOAM_OK) return status;
-  do made = want(w);
+  do made = alloc(d);
   while (!made && lm_defer_flush(&queue, device));
-  leave(scope);
+  leave_device(scope);
   if (!made) return LOAM_ENOMEM;
   *out = made;
   return LOAM_OK;
 }
+
+/* The entries of the table. They do what loam.h says of loam_manager. */
 
 static loam_status initialize(void *ctx, int device) {
   (void)ctx;
@@ -133,9 +152,10 @@ static loam_status initialize(void *ctx, int device) {
 
 static loam_status memalloc(void *ctx, int device, size_t size, void **out) {
   (void)ctx;
-  return make(device, want_device, &(wish){ .size = size, .by_handle = true }, out);
+  return allocate(device, alloc_device, &(demand){ .size = size, .by_handle = true }, out);
 }
 
+/* A pointer that loam does not own any more was ended by a reset: the free is ignored. */
 static void memfree(void *ctx, int device, void *ptr, size_t size) {
   (void)ctx;
   bool is_device = device >= 0 && device < LM_DEVICES_MAX;
@@ -144,9 +164,10 @@ static void memfree(void *ctx, int device, void *ptr, size_t size) {
 
 static loam_status memalloc_async(void *ctx, int device, size_t size, void *stream, void **out) {
   (void)ctx;
-  return make(device, want_device, &(wish){ .size = size, .stream = stream }, out);
+  return allocate(device, alloc_device, &(demand){ .size = size, .stream = stream }, out);
 }
 
+/* Only work on the stream may still use the memory, so this free need not be collected. */
 static void memfree_async(void *ctx, int device, void *ptr, size_t size, void *stream) {
   (void)ctx;
   (void)device;
@@ -156,20 +177,20 @@ static void memfree_async(void *ctx, int device, void *ptr, size_t size, void *s
 
 static loam_status memalloc_managed(void *ctx, int device, size_t size, void **out) {
   (void)ctx;
-  return make(device, want_managed, &(wish){ .size = size }, out);
+  return allocate(device, alloc_managed, &(demand){ .size = size }, out);
 }
 
 static loam_status memhostalloc(void *ctx, int device, size_t size, unsigned flags, void **out) {
   (void)ctx;
-  return make(device, want_pinned, &(wish){ .size = size, .flags = flags }, out);
+  return allocate(device, alloc_pinned, &(demand){ .size = size, .flags = flags }, out);
 }
 
 static loam_status mempin(void *ctx, int device, void *ptr, size_t size, unsigned flags) {
   void *scope;
   (void)ctx;
-  loam_status status = enter(device, &scope);
+  loam_status status = enter_device(device, &scope);
   if (status == LOAM_OK) status = loam_pin(ptr, size, flags);
-  leave(scope);
+  leave_device(scope);
   return status;
 }
 
@@ -217,6 +238,7 @@ static void defer_leave(void *ctx) {
   (void)loam_defer_leave();
 }
 
+/* NBEP 7 has one function to free each kind of memory; memfree finds out the kind by itself. */
 static const loam_manager table = {
   .size = sizeof(loam_manager),
   .interface_version = LM_MANAGER_INTERFACE,
@@ -245,6 +267,6 @@ const loam_manager *loam_manager_get(void) { return &table; }
 
 loam_status loam_manager_set(const loam_manager *m) {
   if (m == &table)
-    return lm_error(LOAM_EINVAL, "manager \"loam\" has its memory from the one that is set");
+    return lm_error(LOAM_EINVAL, "manager \"loam\": it has its memory from the one that is set");
   return lm_manager_set(m);
 }

@@ -1,5 +1,9 @@
-/* ipc.c - device memory of other processes: what is opened of each of their allocations, once, with
- * a count of those who use it. */
+/* ipc.c - loam_ipc_get, loam_ipc_open and loam_ipc_close: device memory that processes share.
+ *
+ * An allocation of another process is opened once, however often loam_ipc_open is called for memory
+ * in it; a count says how many opens have not been closed. */
+#include "api/ipc.h"
+
 #include <string.h>
 #include <unistd.h>
 
@@ -10,35 +14,40 @@
 #include "pages/metadata.h"
 #include "service/control.h"
 
-/* An allocation of another process. */
+/* An allocation of another process that is opened in this process.
+ *
+ * Law: count > 0 and handle.offset == 0. No two entries have one device, process and handle. */
 typedef struct opened {
   struct opened *next;
-  loam_ipc handle; /* its offset is 0 */
-  int device;
-  char *base;
-  size_t size; /* as far as it was asked for */
-  unsigned count;
-  lm_device_import *import; /* NULL: it is the manager's to close */
+  loam_ipc handle;
+  int device;               /* in this process */
+  char *base;               /* its address in this process */
+  size_t size;              /* bytes up to the end of the last memory that was opened in it */
+  unsigned count;           /* opens that are not closed yet */
+  lm_device_import *import; /* NULL: the manager opened it, and closes it */
 } opened;
 
-/* Held while the manager is called: to open one thing twice at once must not be two of it. */
+/* The lock is also held while a manager opens or closes memory: otherwise two threads that open one
+ * allocation together would make two entries. */
 static struct {
   lm_lock lock;
   opened *first;
 } list;
 
+/* Returns the manager of a device; NULL, with *status, if there is none. */
 static const loam_manager *manager_of(int device, loam_status *status) {
   const loam_manager *m = lm_manager(device);
   if (!m) *status = lm_gpu_is_barred() ? LOAM_ESTATE : LOAM_EUNSUPPORTED;
   return m;
 }
 
-/* Of a block that stands in mapped memory. */
-static loam_status show(const void *ptr, const lm_device_export *block, int device, loam_ipc *out) {
+/* Fills in a handle of loam for a block in mapped memory. */
+static loam_status describe_mapped(const void *ptr, const lm_device_export *block, int device,
+                                   loam_ipc *out) {
   if (!lm_control_is_open())
     return lm_error(LOAM_ESTATE,
-                    "%p: this process has no control socket, by which others would open what a "
-                    "range of addresses was cut into: start it with `control` 1, or have "
+                    "%p: this process has no control socket, through which other processes open "
+                    "mapped device memory: start loam with `control` 1, or let the policy give "
                     "loam.device { pool = \"chunks\" }",
                     ptr);
   *out = (loam_ipc){ .offset = (uintptr_t)ptr - block->base, .device = device, .pid = getpid() };
@@ -57,7 +66,7 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
     return lm_error(LOAM_EINVAL, "%p: it is memory of the host, not of a device", ptr);
   const loam_manager *m = manager_of(owner.device, &status);
   if (m && lm_device_export_key(ptr, &block, &status)) {
-    if (status == LOAM_OK) status = show(ptr, &block, owner.device, &found);
+    if (status == LOAM_OK) status = describe_mapped(ptr, &block, owner.device, &found);
   } else if (m) status = m->get_ipc_handle(m->ctx, owner.device, (void *)ptr, &found);
   if (status != LOAM_OK) return status;
   found.size = (uint64_t)((char *)owner.base + owner.size - (const char *)ptr);
@@ -65,7 +74,9 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   return LOAM_OK;
 }
 
-static opened *search_locked(const loam_ipc *handle, int device) {
+/* Returns the entry of a handle's allocation; NULL if it is not opened. */
+static opened *find_locked(const loam_ipc *handle, int device) {
+  lm_assert(atomic_load_explicit(&list.lock.state, memory_order_relaxed));
   opened *o = list.first;
   while (o && (o->device != device || o->handle.pid != handle->pid ||
                memcmp(o->handle.handle, handle->handle, sizeof handle->handle) != 0))
@@ -73,11 +84,13 @@ static opened *search_locked(const loam_ipc *handle, int device) {
   return o;
 }
 
+/* Opens the allocation of a handle, and adds an entry whose count is 0. */
 static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, int device,
                                opened **out) {
   opened *o = lm_metadata_alloc(sizeof *o);
   void *base;
-  if (!o) return lm_error(LOAM_ENOMEM, "no memory to note what is opened");
+  if (!o)
+    return lm_error(LOAM_ENOMEM, "handle of process %d: no memory for its entry", (int)handle->pid);
   *o = (opened){ .next = list.first, .handle = *handle, .device = device };
   o->handle.offset = 0;
   loam_status status = lm_device_import_is(handle->handle)
@@ -89,12 +102,14 @@ static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, in
   }
   o->base = base;
   *out = list.first = o;
+  lm_assert(!o->count && !o->handle.offset);
   return LOAM_OK;
 }
 
+/* Opens the memory of a handle, by the entry of its allocation. */
 static loam_status use_locked(const loam_manager *m, const loam_ipc *handle, int device,
                               void **out) {
-  opened *o = search_locked(handle, device);
+  opened *o = find_locked(handle, device);
   loam_status status = o ? LOAM_OK : open_locked(m, handle, device, &o);
   if (status != LOAM_OK) return status;
   size_t end = handle->offset + handle->size;
@@ -116,18 +131,21 @@ loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out) {
   return status;
 }
 
-static opened **holder_locked(const char *at) {
+/* Returns the link to the entry of the allocation that contains `at`, or to NULL. */
+static opened **link_of_locked(const char *at) {
   opened **o = &list.first;
   while (*o && !(at >= (*o)->base && at < (*o)->base + (*o)->size)) o = &(*o)->next;
   return o;
 }
 
-/* Taken off the list if that was its last user. */
-static loam_status leave_locked(const void *at, opened **last) {
-  opened **place = holder_locked(at), *o = *place;
-  if (!o) return lm_error(LOAM_EBADPTR, "%p: it is no memory of another process", at);
+/* Ends one open of the memory at `at`. If it was the last open of the allocation, takes the entry off
+ * the list and returns it in *last. */
+static loam_status close_locked(const void *at, opened **last) {
+  opened **link = link_of_locked(at), *o = *link;
+  if (!o) return lm_error(LOAM_EBADPTR, "%p: it is no memory of another process that is open", at);
+  lm_assert(o->count);
   if (--o->count) return LOAM_OK;
-  *place = o->next;
+  *link = o->next;
   *last = o;
   return LOAM_OK;
 }
@@ -136,11 +154,26 @@ loam_status loam_ipc_close(void *at) {
   opened *last = NULL;
   loam_status unused;
   lm_lock_take(&list.lock);
-  loam_status status = leave_locked(at, &last);
+  loam_status status = close_locked(at, &last);
+  lm_assert(!last || !last->count);
   const loam_manager *m = last ? manager_of(last->device, &unused) : NULL;
+  /* In a forked child that must not touch the driver there is no manager: the entry just ends. */
   if (last && last->import) lm_device_import_close(last->import);
   else if (m) m->close_ipc_handle(m->ctx, last->device, last->base);
   lm_lock_drop(&list.lock);
   lm_metadata_free(last);
   return status;
+}
+
+static bool is_valid_locked(const opened *o) {
+  if (!o->count || o->handle.offset || find_locked(&o->handle, o->device) != o) return false;
+  return !o->import || lm_device_import_is_valid(o->import);
+}
+
+bool lm_ipc_is_valid(void) {
+  bool valid = true;
+  lm_lock_take(&list.lock);
+  for (const opened *o = list.first; o; o = o->next) valid = valid && is_valid_locked(o);
+  lm_lock_drop(&list.lock);
+  return valid;
 }

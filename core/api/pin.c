@@ -1,30 +1,44 @@
-/* pin.c - memory that was there before and is pinned for devices, counted by range. */
+/* pin.c - loam_pin and loam_unpin: pins existing memory for devices.
+ *
+ * A range is pinned once, however often loam_pin is called for it; a count says how many pins have
+ * not been ended. */
+#include "api/pin.h"
+
 #include "device/manager.h"
 #include "os/error.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
 
+/* A range that is pinned.
+ *
+ * Law: count > 0 and size > 0. No two ranges begin at one address. */
 typedef struct pin {
   struct pin *next;
   char *at;
   size_t size;
-  unsigned flags, count;
-  int device;
+  unsigned flags; /* LM_GPU_* */
+  unsigned count; /* pins that are not ended yet */
+  int device;     /* the device whose manager pinned the range */
 } pin;
 
-/* Held while the manager is called: pinning one range twice at once must not be two pins of it. */
+/* The lock is also held while a manager pins or unpins: otherwise two threads that pin one range
+ * together would pin it twice. */
 static struct {
   lm_lock lock;
   pin *first;
 } pins;
 
-static pin **find_locked(const void *at) {
+/* Returns the link to the range that begins at `at`, or to NULL. */
+static pin **link_of_locked(const void *at) {
+  lm_assert(atomic_load_explicit(&pins.lock.state, memory_order_relaxed));
   pin **p = &pins.first;
   while (*p && (*p)->at != at) p = &(*p)->next;
   return p;
 }
 
-static loam_status again_locked(pin *p, size_t size, unsigned flags) {
+/* Pins a range that is pinned already. */
+static loam_status pin_more_locked(pin *p, size_t size, unsigned flags) {
+  lm_assert(p->count);
   if (p->size != size)
     return lm_error(LOAM_EINVAL, "%zu bytes at %p: they are pinned as %zu bytes", size,
                     (void *)p->at, p->size);
@@ -35,12 +49,15 @@ static loam_status again_locked(pin *p, size_t size, unsigned flags) {
   return LOAM_OK;
 }
 
+/* Pins a range, or adds a pin to it. */
 static loam_status pin_locked(const loam_manager *m, int device, void *at, size_t size,
                               unsigned flags) {
-  pin *p = *find_locked(at);
-  if (p) return again_locked(p, size, flags);
+  pin *p = *link_of_locked(at);
+  if (p) return pin_more_locked(p, size, flags);
   p = lm_metadata_alloc(sizeof *p);
-  if (!p) return lm_error(LOAM_ENOMEM, "no memory to note what is pinned");
+  if (!p)
+    return lm_error(LOAM_ENOMEM, "%zu bytes at %p: no memory for the entry of the pin", size, at);
+  lm_assert(at && size);
   loam_status status = m->mempin(m->ctx, device, at, size, flags);
   if (status != LOAM_OK) {
     lm_metadata_free(p);
@@ -54,10 +71,11 @@ static loam_status pin_locked(const loam_manager *m, int device, void *at, size_
 loam_status loam_pin(void *at, size_t size, unsigned flags) {
   int current = lm_gpu_current(), device = current < 0 ? 0 : current;
   if (!at || !size)
-    return lm_error(LOAM_EINVAL, "%zu bytes at %p: there is nothing to pin", size, at);
+    return lm_error(LOAM_EINVAL, "%zu bytes at %p: it is no range that can be pinned", size, at);
   if (flags & ~(unsigned)(LM_GPU_MAPPED | LM_GPU_PORTABLE))
-    return lm_error(LOAM_EINVAL, "flags %u: they are a sum of LOAM_PINNED_MAPPED and _PORTABLE",
-                    flags);
+    return lm_error(
+        LOAM_EINVAL,
+        "flags %u: only a sum of LOAM_PINNED_MAPPED and LOAM_PINNED_PORTABLE is possible", flags);
   const loam_manager *m = lm_manager(device);
   if (!m) return lm_gpu_is_barred() ? LOAM_ESTATE : LOAM_EUNSUPPORTED;
   lm_thread_add_fork_lock(&pins.lock);
@@ -67,24 +85,37 @@ loam_status loam_pin(void *at, size_t size, unsigned flags) {
   return status;
 }
 
-/* Taken off the list if that was the last of its pins. */
+/* Ends one pin of the range at `at`. If it was the last pin, takes the range off the list and returns
+ * it in *last. */
 static loam_status unpin_locked(const void *at, pin **last) {
-  pin **place = find_locked(at), *p = *place;
+  pin **link = link_of_locked(at), *p = *link;
   if (!p) return lm_error(LOAM_EBADPTR, "%p is not where a pinned range begins", at);
+  lm_assert(p->count);
   if (--p->count) return LOAM_OK;
-  *place = p->next;
+  *link = p->next;
   *last = p;
   return LOAM_OK;
 }
 
-/* The lock is held on: who pins the range again has to find it unpinned. */
+/* The lock is held until the manager has unpinned the range: another thread that pins the range again
+ * must find it unpinned. */
 loam_status loam_unpin(void *at) {
   pin *last = NULL;
   lm_lock_take(&pins.lock);
   loam_status status = unpin_locked(at, &last);
+  lm_assert(!last || !last->count);
   const loam_manager *m = last && !lm_gpu_is_barred() ? lm_manager(last->device) : NULL;
   if (m) m->memunpin(m->ctx, last->device, last->at, last->size);
   lm_lock_drop(&pins.lock);
   lm_metadata_free(last);
   return status;
+}
+
+bool lm_pin_is_valid(void) {
+  bool valid = true;
+  lm_lock_take(&pins.lock);
+  for (const pin *p = pins.first; p; p = p->next)
+    valid = valid && p->count && p->size && *link_of_locked(p->at) == p;
+  lm_lock_drop(&pins.lock);
+  return valid;
 }

@@ -1,4 +1,5 @@
-/* rebalance_api.c - loam_rebalance and loam_demote: a job, in the calling thread. */
+/* rebalance_api.c - loam_rebalance and loam_demote: jobs (move/rebalance.h) whose steps the calling
+ * thread makes. */
 #include <string.h>
 
 #include "loam.h"
@@ -6,9 +7,10 @@
 #include "os/error.h"
 #include "os/sys.h"
 
-/* At most, so that who watches is told, and may end it. */
+/* The longest sleep between two steps, so that `progress` is called often and can end the job. */
 enum { NAP_NS = 50000000 };
 
+/* Makes all steps of the job. After each step it calls `progress`, until that ends the job. */
 static void run(loam_progress_fn progress, void *ctx) {
   loam_progress now;
   uint64_t number;
@@ -24,11 +26,14 @@ static void run(loam_progress_fn progress, void *ctx) {
     }
   }
   lm_rebalance_get(&now, &number);
+  lm_assert(number);
   if (progress && !cancelled) (void)progress(ctx, &now);
 }
 
+/* Runs a whole job, and calls `placed` for each row of its report. */
 static loam_status begin_and_run(const lm_job_order *order, loam_progress_fn progress,
                                  loam_placed_fn placed, void *ctx) {
+  lm_assert(!order->demotes || order->has_tag);
   loam_status status = lm_rebalance_begin(order, LM_JOB_CALLER);
   if (status != LOAM_OK) return status;
   run(progress, ctx);
@@ -36,23 +41,26 @@ static loam_status begin_and_run(const lm_job_order *order, loam_progress_fn pro
   return LOAM_OK;
 }
 
+/* Sets the tag of an order; NULL means all blocks. */
 static loam_status set_tag(lm_job_order *order, const char *tag) {
   order->has_tag = tag;
   if (!tag) return LOAM_OK;
   if (strlen(tag) >= sizeof order->tag)
-    return lm_error(LOAM_EINVAL, "a tag of %zu bytes: 255 are possible", strlen(tag));
+    return lm_error(LOAM_EINVAL, "options.tag: it has %zu bytes; at most 255 are possible",
+                    strlen(tag));
   strcpy(order->tag, tag);
   return LOAM_OK;
 }
 
 loam_status loam_rebalance(const loam_rebalance_options *options, loam_progress_fn progress,
                            loam_placed_fn placed, void *ctx) {
+  /* The options of a caller that passes NULL. */
   static const loam_rebalance_options none = { .size = sizeof none };
   lm_job_order order = { 0 };
   if (!options) options = &none;
   if (options->size != sizeof *options)
-    return lm_error(LOAM_EINVAL, "loam_rebalance_options.size %zu: it is %zu", options->size,
-                    sizeof *options);
+    return lm_error(LOAM_EINVAL, "loam_rebalance_options.size %zu: this loam has %zu",
+                    options->size, sizeof *options);
   order.rate = options->rate;
   loam_status status = set_tag(&order, options->tag);
   return status == LOAM_OK ? begin_and_run(&order, progress, placed, ctx) : status;
@@ -62,11 +70,12 @@ loam_status loam_demote(const loam_demote_options *options, loam_progress_fn pro
                         loam_placed_fn placed, void *ctx) {
   lm_job_order order = { .demotes = true };
   if (!options || options->size != sizeof *options)
-    return lm_error(LOAM_EINVAL, "loam_demote_options.size %zu: it is %zu",
+    return lm_error(LOAM_EINVAL, "loam_demote_options.size %zu: this loam has %zu",
                     options ? options->size : 0, sizeof *options);
-  if (!options->tag) return lm_error(LOAM_EINVAL, "loam_demote: a tag is needed");
+  if (!options->tag) return lm_error(LOAM_EINVAL, "loam_demote: options.tag is NULL");
   if ((unsigned)options->to > LOAM_TO_PAGEOUT)
-    return lm_error(LOAM_EINVAL, "loam_demote: to %d: 0, 1 and 2 are possible", (int)options->to);
+    return lm_error(LOAM_EINVAL, "loam_demote: options.to is %d; 0, 1 and 2 are possible",
+                    (int)options->to);
   order.rate = options->rate;
   order.to = options->to;
   order.node = options->node;

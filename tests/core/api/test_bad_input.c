@@ -1,5 +1,5 @@
-/* test_bad_input.c - what a host may pass by mistake: every public function says no in one clear
- * line that names the value, or takes it, and nothing else happens. */
+/* test_bad_input.c - values that a host may pass by mistake: every public function refuses them in
+ * one line that names the value, or accepts them, and nothing else happens. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static const char *const good =
     "local s = loam.host { name = 'good' }\n"
     "return loam.policy { name = 'good', pick = function(req) return s end }\n";
 
-/* The last words are one line, and hold `says`. */
+/* Checks that the last error words are one line and contain `what`. */
 static void says(const char *what) {
   const char *words = loam_error();
   if (!strstr(words, what)) fail_msg("expected \"%s\" in: %s", what, words);
@@ -120,7 +120,7 @@ static void pointers_that_are_not_blocks_are_found(void **state) {
     assert_int_equal(loam_usable_size(wrong[i]), 0);
     assert_null(loam_realloc(NULL, wrong[i], 10));
     says("not the start of a live block");
-    bad_frees = (int)i + 1; /* whether realloc tells it too is its own affair */
+    bad_frees = (int)i + 1; /* realloc may send the event too, or not */
   }
   loam_on_event(NULL, NULL);
   loam_owner_info owner;
@@ -199,7 +199,8 @@ static const char *const odd_tags[] = {
   "'",
 };
 
-/* What JSON allows in a string, and UTF-8 throughout; brackets in pairs. */
+/* Checks that a text is UTF-8, that its strings have only characters that JSON allows, and that its
+ * brackets match. */
 static void check_json(const lm_json *json) {
   bool is_quoted = false;
   int depth = 0;
@@ -258,7 +259,7 @@ static void odd_tags_are_told_apart_and_told_in_json(void **state) {
   free(long_request);
 }
 
-/* ---- life */
+/* ---- start and stop */
 
 static int start_wrongly(void *unused) {
   (void)unused;
@@ -363,7 +364,8 @@ static void texts_of_policies_are_refused_in_words(void **state) {
   free(text);
 }
 
-/* Edits that each want another limit. The policy before the last of them goes on. */
+/* Each edit of the policy makes one more strategy, until one is refused. Then the policy before that
+ * edit stays live. */
 static int want_too_many_strategies(void *unused) {
   char text[256];
   int i = 0;

@@ -1,5 +1,6 @@
-/* test_confined.c - a kernel that refuses to place memory, as containers make it do: the process
- * lives, the next of a chain serves, and whoever asks is told. Runs on one node and on several. */
+/* test_confined.c - a kernel that refuses to place memory, as in containers: the process goes on, the
+ * next strategy of a chain serves, and statistics say so. Runs on machines with one node or several.
+ */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -22,7 +23,7 @@ static bool set_filter(struct sock_filter *filter, size_t length) {
          !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-/* As Docker's filter is for those without CAP_SYS_NICE. */
+/* Installs a filter like the one that Docker gives to processes without CAP_SYS_NICE. */
 static bool confine(void) {
   struct sock_filter filter[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -35,7 +36,8 @@ static bool confine(void) {
   return set_filter(filter, sizeof filter / sizeof *filter);
 }
 
-/* A filter of somebody who knew what his program calls, before it ran under loam. */
+/* Installs a filter that allows the system calls of a program, but not all those of loam: madvise(2)
+ * and mlock(2) are refused. */
 static bool confine_advice(void) {
   struct sock_filter filter[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -46,7 +48,7 @@ static bool confine_advice(void) {
   return set_filter(filter, sizeof filter / sizeof *filter);
 }
 
-/* Statuses of the child; a check that fails is its line. */
+/* Exit statuses of the child: CANNOT_CONFINE, 0, or the line of the CHECK that failed. */
 enum { CANNOT_CONFINE = 250 };
 #define CHECK(condition) \
   if (!(condition)) return __LINE__ % 200 + 1
@@ -70,13 +72,14 @@ static void keep(void *ctx, const loam_got *got) {
   "return loam.policy { name = 'p', pick = function()\n" \
   "  return a:or_else(b) end }\n"
 
-/* A policy may take as long to load as an emulated machine does. */
+/* Loads a policy, with a step limit for slow (emulated) machines. */
 static bool load(const char *text) {
   loam_config config = { .size = sizeof config, .control = -1, .step_ms = 60000 };
   return !loam_start(&config) && !loam_policy_load_text("confined.lua", text);
 }
 
-/* What has to be placed is the next one's where there are several nodes. */
+/* On a machine with several nodes, the strategy that has to place memory fails, and the next strategy
+ * of the chain serves. */
 static int hands_over(void *text) {
   if (!confine()) return CANNOT_CONFINE;
   CHECK(load(text));
@@ -110,7 +113,7 @@ static void placed_memory_is_the_next_ones(void **state) {
   expect(hands_over, CHAIN("numa = 0, prefault = true, guard = true"));
 }
 
-/* As it is by itself: whoever touches it first has it near. */
+/* numa = "local" needs no system call: the first thread that touches a page gets it on its node. */
 static int serves_local(void *text) {
   if (!confine()) return CANNOT_CONFINE;
   CHECK(load(text));
@@ -120,7 +123,7 @@ static int serves_local(void *text) {
   loam_got got = { .checked_bytes = 1 };
   CHECK(!loam_got_each(keep, &got));
   CHECK(got.live_bytes >= 8 << 20);
-  CHECK(got.checked_bytes == 0); /* nobody knows where it is */
+  CHECK(got.checked_bytes == 0); /* the kernel does not tell where the pages are */
   CHECK(got.unknown_bytes >= 8 << 20);
   loam_free(small);
   loam_free(large);
@@ -163,7 +166,7 @@ static void without_a_next_one_it_fails_in_words(void **state) {
   "return loam.policy { name = 'p', pick = function() return s end }\n"
 
 typedef struct placed {
-  uint64_t moved, refused, other; /* refused otherwise */
+  uint64_t moved, refused, other; /* other: bytes refused for another reason */
 } placed;
 
 static void note(void *ctx, const loam_placed *row) {
@@ -181,7 +184,7 @@ static placed rebalanced(const char *text) {
   return p;
 }
 
-/* What could not be moved has not been touched: where nothing needs to be placed it moves. */
+/* A move that was refused has changed nothing. Where nothing has to be placed, the move succeeds. */
 static int moves_what_it_may(void *unused) {
   (void)unused;
   enum { OBJECTS = 2000 };
@@ -196,7 +199,8 @@ static int moves_what_it_may(void *unused) {
   const char *there[] = { ALL_OF("name = 'there', numa = { prefer = 0 }"),
                           ALL_OF("name = 'round', numa = 'interleave'"),
                           ALL_OF("name = 'cells', numa = { weights = { [0] = 1 } }, lock = true") };
-  for (size_t i = 0; i < (several() ? LM_COUNT(there) : 2); i++) { /* locking may be limited */
+  size_t n = several() ? LM_COUNT(there) : 2; /* the limit of locked memory may be low */
+  for (size_t i = 0; i < n; i++) {
     placed p = rebalanced(there[i]);
     CHECK(!p.other);
     CHECK(several() ? p.refused == all : p.moved == all);
@@ -266,7 +270,7 @@ static int serves_what_needs_no_advice(void *unused) {
   *words = 0;
   CHECK(!loam_policy_load_text("lock.lua", CHAIN("lock = true")));
   CHECK(is_served_throughout(SANITIZED ? "first" : "second"));
-  CHECK(SANITIZED || *words); /* a sanitizer locks nothing, and says that it did */
+  CHECK(SANITIZED || *words); /* a sanitizer replaces mlock: it does nothing, and succeeds */
   return 0;
 }
 
@@ -275,7 +279,8 @@ static void advice_that_is_refused_is_missed_where_it_is_needed(void **state) {
   expect(serves_what_needs_no_advice, NULL);
 }
 
-/* Of demanded memory: what was refused once is not taken for what has its pages. */
+/* Memory whose nodes are demanded (BIND): a region whose pages the kernel refused once is not used
+ * as if it had its pages. */
 static int looks_each_time(void *unused) {
   (void)unused;
   enum { MANY = 64 };

@@ -1,4 +1,5 @@
-/* test_device_api.c - memory of devices under a policy: loam.h's section, provider.h. */
+/* test_device_api.c - memory of devices under a policy: the device functions of loam.h, and
+ * provider.h. */
 #include "test.h"
 
 #include <errno.h>
@@ -189,7 +190,7 @@ static void denied_is_denied(void **state) {
   assert_non_null(strstr(loam_error(), "the policy denies it"));
 }
 
-/* Who is told of a shortfall may fail at something of its own. */
+/* The event callback itself may call loam and fail. */
 static int shortfalls;
 static void on_shortfall(void *ctx, const loam_event *event) {
   (void)ctx;
@@ -218,7 +219,7 @@ static void reallocating_moves_by_the_device(void **state) {
   int stream;
   load("local a = loam.device { name = 'a', pool = 'none' }", "return a");
   char *p = loam_device_alloc(NULL, 100, &stream);
-  memset(p, 7, 100); /* a fake's memory */
+  memset(p, 7, 100); /* memory of the fake GPU is host memory */
   fake.last = NULL;
   char *q = loam_realloc(NULL, p, 5000);
   expect_kind(q, "device");
@@ -332,7 +333,7 @@ static void a_context_that_went_takes_its_memory_along(void **state) {
   fake.gone = true;
   assert_null(loam_device_alloc(NULL, 100 * LM_MIB, NULL));
   fake.gone = false;
-  char *q = loam_device_alloc(NULL, 1000, NULL); /* of another context: nothing of before is used */
+  char *q = loam_device_alloc(NULL, 1000, NULL); /* a new context: no old memory is used */
   assert_non_null(q);
   assert_true(q < p - 2 * LM_MIB || q >= p + 2 * LM_MIB);
   assert_int_equal(loam_owner(p + 10, &owner), LOAM_OK);
@@ -373,7 +374,7 @@ static void absent_devices_are_refused_with_what_there_is(void **state) {
 }
 
 int main(void) {
-  loam_defer_limit(0, 0); /* what is freed goes back at once */
+  loam_defer_limit(0, 0); /* freed memory goes back immediately */
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_block_is_known_by_what_decided_it),
     cmocka_unit_test(what_a_call_asks_for_bounds_what_it_gets),

@@ -1,15 +1,18 @@
-/* test_emm.c - loam as a manager for hosts that know NBEP 7, under a policy; IPC between processes;
- * the ends of contexts, devices and processes. */
+/* test_emm.c - loam as a manager for hosts that know NBEP 7, under a policy; device memory shared by
+ * processes; what happens when contexts, devices and processes end. */
 #include <ftw.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "apart.h"
+#include "api/ipc.h"
+#include "api/pin.h"
 #include "os/error.h"
 
 static const loam_manager *emm;
 
-/* Two strategies of every test: one that asks the driver each time, and none. */
+/* Every test has two strategies: `plain` requests memory from the driver each time, and `deny`
+ * refuses. */
 static void load(const char *strategies, const char *pick) {
   char text[1024];
   snprintf(text, sizeof text,
@@ -19,10 +22,10 @@ static void load(const char *strategies, const char *pick) {
   ok(loam_policy_load_text("test", text));
 }
 
-/* With a service thread, which others do without: it calls the driver, too. */
+/* Starts a service thread, which calls the driver too. Most tests do without. */
 static void serve(void) { want(!setenv("LOAM_CONTROL", "1", 1)); }
 
-/* `pick` NULL: no policy. */
+/* Loads a policy, unless `pick` is NULL, and initializes device 0. */
 static void begin(const char *strategies, const char *pick) {
   emm = loam_manager_get();
   if (pick) load(strategies, pick);
@@ -56,7 +59,9 @@ TEST(serves_all_that_nbep_7_asks) {
   ok(emm->memhostalloc(emm->ctx, 0, 4096, LOAM_PINNED_WRITE_COMBINED, &at));
   emm->memhostfree(emm->ctx, 0, at, 4096);
   ok(emm->mempin(emm->ctx, 1, host, 4096, LOAM_PINNED_MAPPED));
+  want(lm_pin_is_valid());
   emm->memunpin(emm->ctx, 1, host, 4096);
+  want(lm_pin_is_valid());
   ok(emm->get_memory_info(emm->ctx, 1, &free, &total));
   want(free <= total && total == 64 * MIB);
   ok(emm->memalloc_managed(emm->ctx, 1, 4096, &at));
@@ -84,7 +89,7 @@ TEST(serves_under_the_policy_and_the_scope) {
   give(1, at, 4096);
 }
 
-/* Work on a stream that nobody named may still use it. */
+/* Work on a stream that loam does not know may still use the memory. */
 TEST(gives_nothing_back_that_work_may_use) {
   CUcontext context;
   CUstream stream;
@@ -109,7 +114,7 @@ TEST(what_is_pending_goes_when_memory_is_wanted) {
   give(0, at, 60 * MIB);
 }
 
-/* A stream's free needs the stream alone. */
+/* A free on a stream waits for work of that stream alone. */
 TEST(allocates_and_frees_in_the_order_of_a_stream) {
   CUcontext context;
   CUstream stream;
@@ -200,13 +205,14 @@ typedef struct letter {
   loam_ipc first, second;
 } letter;
 
-enum { LARGE = 40 * MIB }; /* of several pieces of memory, where it is mapped */
+enum { LARGE = 40 * MIB }; /* has several pieces of memory if it is mapped */
 
 static void copy_out(void *to, void *from, size_t size) {
   want(cuMemcpyDtoH_v2(to, (CUdeviceptr)(uintptr_t)from, size) == CUDA_SUCCESS);
 }
 
-/* Began before its parent touched the driver, so it has one of its own. */
+/* Runs in a child that was forked before its parent started the driver: so the child can start the
+ * driver itself. */
 static void receive(int in, int out) {
   letter l;
   char byte = 0, *first, *second, *again;
@@ -215,7 +221,7 @@ static void receive(int in, int out) {
   ok(loam_ipc_open(&l.first, 0, (void **)&first));
   ok(loam_ipc_open(&l.second, 0, (void **)&second));
   ok(loam_ipc_open(&l.first, 0, (void **)&again));
-  want(again == first);
+  want(again == first && lm_ipc_is_valid());
   want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
   want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
   copy_out(&byte, first, 1);
@@ -227,6 +233,7 @@ static void receive(int in, int out) {
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)first, 9, 1) == CUDA_SUCCESS);
   ok(loam_ipc_close(first));
   ok(loam_ipc_close(second));
+  want(lm_ipc_is_valid());
   copy_out(&byte, again, 1);
   want(byte == 9);
   ok(loam_ipc_close(again));
@@ -254,7 +261,8 @@ static void share(const char *strategies, const char *pick) {
   CUcontext context;
   want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
   want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
-  void *before[] = { take(0, 3 * MIB), take(0, 5000) }; /* so that a and b begin amid something */
+  void *before[] = { take(0, 3 * MIB),
+                     take(0, 5000) }; /* so that a and b do not begin at the start of a piece */
   char *a = take(0, LARGE), *b = take(0, 5000);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)a, 5, LARGE) == CUDA_SUCCESS);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)b, 6, 5000) == CUDA_SUCCESS);
@@ -278,13 +286,13 @@ static void share(const char *strategies, const char *pick) {
 TEST(another_process_uses_what_is_shared_with_it) { share("", NULL); }
 TEST(and_what_the_driver_made_whole) { share("", "return plain"); }
 
-/* By descriptors of the pieces that are mapped there. */
+/* The pieces of such memory are shared by descriptors. */
 TEST(and_what_is_mapped_to_a_range_of_addresses) {
   serve();
   share(MAPPED, "return cache");
 }
 
-/* What loam's own functions get, a host of NBEP 7 may share as well. */
+/* A host of NBEP 7 can also share memory that loam_device_alloc has allocated. */
 TEST(and_what_was_allocated_by_other_functions) {
   loam_ipc handle;
   serve();
@@ -294,7 +302,7 @@ TEST(and_what_was_allocated_by_other_functions) {
   loam_device_free(at, NULL);
 }
 
-/* Of NBEP 7 a handle is the driver's, which anyone can open. */
+/* Memory of NBEP 7's memalloc has handles of the driver, which other libraries can open too. */
 TEST(its_handles_are_the_drivers_own) {
   loam_ipc handle;
   CUipcMemHandle whole;
@@ -312,14 +320,14 @@ TEST(its_handles_are_the_drivers_own) {
   want(cuIpcGetMemHandle(&whole, (CUdeviceptr)(uintptr_t)next) != CUDA_SUCCESS);
 }
 
-/* ---- Handles that are of no use any more */
+/* ---- Handles of memory that is gone */
 
 static void *keep_asking(void *handle) {
   void *at;
   return loam_ipc_open(handle, 0, &at) ? NULL : at;
 }
 
-/* A process may open what is its own: the same memory at another address. */
+/* A process may open its own memory: it gets the memory at a second address. */
 TEST(a_handle_is_dead_when_its_block_is_freed) {
   loam_ipc handle, wrong;
   void *there, *again;
@@ -339,7 +347,7 @@ TEST(a_handle_is_dead_when_its_block_is_freed) {
   want(loam_ipc_open(&wrong, 0, &again) == LOAM_EBADPTR && says("its owner has freed it"));
   give(0, at, 3 * MIB);
   (void)loam_device_trim(-1);
-  memcpy(&byte, there, 1); /* stays until it is closed */
+  memcpy(&byte, there, 1); /* the memory stays until it is closed */
   ok(loam_ipc_close(there));
   want(keep_asking(&handle) == NULL && says("its owner has freed it"));
   at = take(0, 3 * MIB);
@@ -398,7 +406,7 @@ TEST(memory_of_the_host_is_not_shared) {
   loam_free(at);
 }
 
-/* ---- What is idle */
+/* ---- Idle memory */
 
 TEST(the_service_thread_gives_back_what_is_idle) {
   struct loam_device_info info;
@@ -430,14 +438,15 @@ TEST(a_context_may_end_under_live_blocks) {
   want(cuCtxDestroy_v2(mine) == CUDA_SUCCESS);
   for (int i = 0; i < 12; i++) give(0, at[i], 4096);
   (void)loam_device_trim(0);
-  standin_forgive(); /* it is strict about those frees */
+  standin_forgive(); /* the stand-in objects to those frees; a driver does not */
   give(0, take(0, 4096), 4096);
   struct loam_stats stats;
   ok(loam_stats(&stats));
   want(stats.bad_frees == 0);
 }
 
-/* Pools have memory of it, live, free and pending; what they say of it then is no crash. */
+/* The pool has live, free and pending memory of a context when that context ends. loam must not
+ * crash, and must not count bad frees. */
 static int end_context_of_pool(void *pool) {
   char text[100];
   CUcontext mine;
@@ -452,8 +461,8 @@ static int end_context_of_pool(void *pool) {
   loam_device_free(at[2], NULL);
   loam_free(at[3]);
   give(0, at[4], 500000);
-  ok(loam_device_reset(0)); /* ends at[5], too late */
-  standin_forgive();        /* it is strict about those frees */
+  ok(loam_device_reset(0)); /* frees at[5], after its context has ended */
+  standin_forgive();        /* the stand-in objects to those frees; a driver does not */
   give(0, take(0, 100000), 100000);
   struct loam_stats stats;
   ok(loam_stats(&stats));
@@ -480,7 +489,7 @@ TEST(a_broken_device_fails_in_words_and_the_other_serves) {
   give(0, before, 4096);
   (void)loam_device_trim(-1);
   ok(loam_device_reset(0));
-  want(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS); /* what a host does then */
+  want(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS); /* a host has to reset a broken context */
   give(0, take(0, 4096), 4096);
 }
 
@@ -495,7 +504,7 @@ TEST(memory_runs_out_and_or_else_goes_on) {
   for (int i = 0; i < 12; i++) give(0, at[i], MIB);
 }
 
-/* What is asked of a child in turn; it has no words for a driver, and never calls it. */
+/* In a child: every request for device memory fails with the right words, and no driver is called. */
 static int use_in_child(void *arg) {
   void *at, *before = *(void **)arg;
   loam_ipc handle;
@@ -508,7 +517,7 @@ static int use_in_child(void *arg) {
   loam_device_free(before, NULL);
   (void)loam_device_trim(-1);
   if (loam_device_reset(0) == LOAM_OK) return 6;
-  void *host = loam_malloc(NULL, 1000); /* memory of the host is there as ever */
+  void *host = loam_malloc(NULL, 1000); /* host memory still works */
   if (!host) return 7;
   loam_free(host);
   return standin_calls(NULL) == calls ? 0 : 8;
@@ -537,11 +546,12 @@ __attribute__((destructor)) static void free_third(void) { free_one(2); }
 static int leave_early(void *pool) {
   char text[200];
   snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", (char *)pool);
-  atexit(free_first); /* after what comes later: after the driver's own */
+  atexit(
+      free_first); /* runs after every atexit function that is registered later, the driver's too */
   begin(text, "if loam.device(0).free > 1 then return d end return deny");
   atexit(free_second);
   for (int i = 0; i < 4; i++) kept[i] = take(0, 100000);
-  loam_device_free(take(0, 50000), NULL); /* cached, or pending */
+  loam_device_free(take(0, 50000), NULL); /* freed: in the pool, or pending */
   loam_device_free(take(1, 50000), NULL);
   exit(0);
 }

@@ -1,4 +1,4 @@
-/* test_handler_of - a site as a NEP 49 handler, and the handler of a thread. */
+/* test_handler_of.c - a site as a NEP 49 handler, and the handler of a thread. */
 #include <stdlib.h>
 
 #include "loam.h"
@@ -20,7 +20,7 @@ static void the_same_site_has_the_same_handler(void **state) {
   assert_ptr_not_equal(h, loam_handler_of(NULL));
   assert_int_equal(h->version, 1);
   assert_string_equal(h->name, "loam");
-  assert_int_equal(sizeof *h, 168); /* as NumPy's PyDataMem_Handler */
+  assert_int_equal(sizeof *h, 168); /* the size of NumPy's PyDataMem_Handler */
 }
 
 static void what_a_handler_makes_is_its_sites(void **state) {
@@ -34,7 +34,7 @@ static void what_a_handler_makes_is_its_sites(void **state) {
   assert_int_equal(p[99], 7);
   assert_string_equal(tag_of(p), "handler.made");
   assert_null(a->calloc(a->ctx, SIZE_MAX, 2));
-  a->free(a->ctx, p, 1); /* a best guess */
+  a->free(a->ctx, p, 1); /* NumPy may pass a wrong size */
   a->free(a->ctx, z, 100);
   a->free(a->ctx, NULL, 0);
   struct loam_stats stats;

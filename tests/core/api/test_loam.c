@@ -1,4 +1,5 @@
-/* test_loam - the public functions as a host sees them: life, arguments, errors, whole policies. */
+/* test_loam.c - the public functions as a host sees them: start and stop, arguments, errors, whole
+ * policies. */
 #include "loam.h"
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ static const char *strategy_of(const void *p) {
   return o.strategy;
 }
 
-/* A file of this process, removed at its end. */
+/* Makes a file with this text, which is removed when the process ends. */
 static const char *file_of(const char *name, const char *text) {
   static char path[128];
   snprintf(path, sizeof path, "/tmp/loam-test-%d-%s", getpid(), name);
@@ -41,7 +42,7 @@ static const char *file_of(const char *name, const char *text) {
 
 static int in_child(int (*body)(void *), void *argument) { return run_in_child(body, argument); }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 #define CHECK(e)                                                                \
   do {                                                                          \
@@ -62,7 +63,7 @@ static int start_twice(void *argument) {
   loam_stop();
   CHECK(!strcmp(strategy_of(p), "plain"));
   loam_free(p);
-  p = loam_malloc(NULL, 100); /* goes on under the live policy */
+  p = loam_malloc(NULL, 100); /* the live policy stays */
   CHECK(!strcmp(strategy_of(p), "plain"));
   CHECK(loam_start(&config) == LOAM_OK);
   loam_stop();
@@ -224,7 +225,7 @@ static int forks_amid_new_sites(void *unused) {
   return pthread_join(beside, NULL);
 }
 
-/* Also where no policy was loaded, nor anything started. */
+/* This also holds if loam was not started, and no policy was loaded. */
 static void a_child_makes_sites_whatever_another_thread_was_at(void **state) {
   (void)state;
   assert_int_equal(run_in_child(forks_amid_new_sites, NULL), 0);
@@ -242,7 +243,7 @@ static int fork_and_use(void *argument) {
   load(by_size);
   void *p = loam_malloc(loam_site_get("forked"), 2000);
   CHECK(!strcmp(strategy_of(p), "big"));
-  load(one_leaf); /* a child can load as well */
+  load(one_leaf); /* a child can load a policy too */
   p = loam_realloc(NULL, p, 3000);
   CHECK(!strcmp(strategy_of(p), "plain"));
   loam_free(p);
@@ -359,8 +360,9 @@ static void *find_code(size_t size, const void *code) {
   return loam_code_learn(size, code, code_tag ? loam_site_get(code_tag) : NULL);
 }
 
-/* Asks as the code at an address does, which is looked for under `tag`: misses, and whose the block
- * is. The second of two, so that a bin is not empty. */
+/* Requests memory twice as the code at an address does, whose site has `tag`. Checks the tag of the
+ * second block, whose bin is not empty. Returns how often the site of the code was looked up for
+ * that block. */
 static int ask_by_code(const void *code, const char *tag, const char *whose) {
   code_tag = tag;
   loam_free(loam_code_malloc(100, code, find_code));
@@ -394,7 +396,7 @@ static void *find_code_zeroed(size_t size, const void *code) {
   return loam_code_learn_zeroed(size, code, loam_site_get(code_tag));
 }
 
-/* As ask_by_code, of a block that had something in it. */
+/* Like ask_by_code, for zeroed memory; the block was used before. */
 static int ask_zeroed_by_code(const void *code, const char *tag, const char *strategy) {
   static const char zeros[100];
   loam_owner_info o;
@@ -426,7 +428,7 @@ static void zeroed_memory_is_asked_by_code_too(void **state) {
   loam_free(large);
 }
 
-/* So what is remembered of other requests is not for these. */
+/* So a decision for requests of the code that are not zeroed must not serve zeroed ones. */
 static void a_policy_may_tell_zeroed_requests_of_a_code_from_others(void **state) {
   static const char code;
   (void)state;
@@ -449,12 +451,12 @@ static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
 
 static void *ask_without_code(void *unused) {
   code_tag = NULL;
-  (void)loam_scope_get(); /* it knows of loam */
+  (void)loam_scope_get(); /* the thread now has an area */
   loam_free(loam_code_malloc(16, NULL, find_code));
   return unused;
 }
 
-/* Its lanes are all empty, as code at no address is. */
+/* Its decision cache is empty: an empty entry must not match a request of code at address 0. */
 static void a_new_thread_remembers_no_code(void **state) {
   (void)state;
   pthread_t thread;
@@ -530,7 +532,7 @@ static void *obey(void *arg) {
     void *p = loam_malloc(s, 1000), *q = loam_malloc(s, 2000), *r = loam_calloc(s, 1, 900);
     loam_owner_info a, b;
     if (!p || !q || !r || loam_owner(p, &a) || loam_owner(q, &b)) lost++;
-    /* Each policy is of one strategy: no half of two. */
+    /* Each policy has one strategy: an allocation must not see parts of two policies. */
     else if (strncmp(a.strategy, "gen", 3) || a.generation > b.generation) lost++;
     q = loam_realloc(NULL, q, 5000);
     loam_free(p), loam_free(q), loam_free(r);

@@ -1,5 +1,5 @@
-/* test_misuse.c - what a host does wrong through the public header is found, told, and harms
- * nothing: frees of what is not a live block; and what else has been seen to break allocators. */
+/* test_misuse.c - mistakes of a host are found and reported, and do no harm: frees of pointers that
+ * are no live block, and other mistakes that break allocators. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void load(const char *text) {
   if (loam_policy_load_text("misuse.lua", text)) fail_msg("%s", loam_error());
 }
 
-/* ---- What is told */
+/* ---- Reports */
 
 static int told_n;
 static char told[1000];
@@ -59,7 +59,7 @@ static uint64_t bad_frees(void) {
   return now.bad_frees;
 }
 
-/* `act` on p is told once, counted once, and says `words`. */
+/* Checks that `act` on p sends one event, that it is counted once, and that it says `words`. */
 static __attribute__((noinline)) void is_told(void (*act)(void *p), void *p, const char *words) {
   uint64_t before = bad_frees();
   told_n = 0;
@@ -76,7 +76,7 @@ static uint64_t generation(void) {
   return info.generation;
 }
 
-/* ---- Blocks that must stay as they are */
+/* ---- Blocks that must not change */
 
 static void fill(char *p, size_t size, int byte) {
   memset(p, byte, size < 64 ? size : 64);
@@ -114,9 +114,9 @@ static const char *strategy_of(const void *p) {
   return owner.strategy;
 }
 
-/* ---- Frees of what is no live block */
+/* ---- Frees of pointers that are no live block */
 
-/* The last words name the block's tag, strategy and generation. */
+/* Checks that the last message names the tag, the strategy and the generation of the block. */
 static void names(const char *tag, const char *strategy) {
   char expected[200];
   snprintf(expected, sizeof expected, " of tag '%s' and strategy '%s', decided by generation %llu",
@@ -127,7 +127,8 @@ static void names(const char *tag, const char *strategy) {
 
 static void a_double_free_leaves_the_live_neighbours(void **state) {
   (void)state;
-  for (size_t k = 0; k < LM_COUNT(kinds) - 1; k++) /* of the system's blocks the system knows */
+  /* Not the last kind: the system's malloc checks its blocks itself. */
+  for (size_t k = 0; k < LM_COUNT(kinds) - 1; k++)
     for (size_t s = 0; s < LM_COUNT(sizes); s++) {
       char *row[ROW], *after[ROW];
       loam_site *tag = loam_site_get(kinds[k]);
@@ -164,8 +165,9 @@ static void double_frees_are_found_whoever_frees(void **state) {
     is_told(free_in_thread, q, "double free of ");
     names("a.x", "a");
     free_in_thread(p);
-    is_told(loam_free, p,
-            "double free of "); /* whose, is known while its thread or span is there */
+    is_told(
+        loam_free, p,
+        "double free of "); /* the message names the owner only while its thread or span exists */
   }
 }
 
@@ -219,7 +221,7 @@ static void realloc_of_what_is_no_block_is_null(void **state) {
   assert_non_null(strstr(loam_error(), "not the start of a live block"));
 }
 
-/* A block that grows by moving its pages leaves its old place as a free does. */
+/* When a block grows by moving its pages, its old address counts as freed. */
 static void pointers_into_freed_blocks_say_whose(void **state) {
   (void)state;
   loam_site *tag = loam_site_get("a.x");
@@ -259,7 +261,7 @@ static void a_size_that_cannot_be_is_told_and_the_block_freed(void **state) {
   }
 }
 
-/* Before anything is asked for at an alignment. */
+/* This test must run before a test that requests an alignment. */
 static void a_size_that_is_too_small_is_told(void **state) {
   (void)state;
   loam_site *tag = loam_site_get("a.x");
@@ -304,7 +306,7 @@ static void who_frees_is_told(void **state) {
   loam_free(p);
 }
 
-/* ---- What has been seen elsewhere */
+/* ---- Mistakes that broke other allocators */
 
 static void a_product_that_overflows_is_null(void **state) {
   (void)state;
@@ -313,13 +315,13 @@ static void a_product_that_overflows_is_null(void **state) {
     loam_site *tag = loam_site_get(kinds[k]);
     assert_null(loam_calloc(tag, 2, half));
     assert_null(loam_calloc(tag, half, 2));
-    assert_null(loam_calloc(tag, half + 1, 2)); /* 2, if it wrapped */
+    assert_null(loam_calloc(tag, half + 1, 2)); /* the product would be 2 if it wrapped */
     assert_null(loam_calloc(tag, (size_t)1 << 33, (size_t)1 << 31));
-    assert_null(loam_calloc(tag, SIZE_MAX, SIZE_MAX)); /* 1 */
+    assert_null(loam_calloc(tag, SIZE_MAX, SIZE_MAX)); /* the product would be 1 */
   }
 }
 
-/* Whatever the policy and the scope say at the time. */
+/* This holds under any policy and in any scope. */
 static void a_block_goes_back_to_the_pool_that_made_it(void **state) {
   (void)state;
   loam_site *tag = loam_site_get("b.back");

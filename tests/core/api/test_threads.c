@@ -1,5 +1,6 @@
-/* test_threads.c - many threads through the public header: frees of others' blocks, threads by the
- * thousand, destructors that free, forks from any thread, cancellation at any instruction. */
+/* test_threads.c - many threads use the public functions: frees of blocks that other threads
+ * allocated, thousands of threads, destructors that free, forks from any thread, and cancellation at
+ * any instruction. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ static struct loam_stats stats(void) {
   return now;
 }
 
-/* ---- A shelf where threads leave blocks for others to free */
+/* ---- A shelf: threads leave blocks there, and other threads free them */
 
 enum { SHELF = 512 };
 static uint32_t *_Atomic shelf[SHELF];
@@ -69,7 +70,7 @@ static uint32_t roll(uint32_t *seed, uint32_t n) {
   return (uint32_t)((uint64_t)*seed * n >> 32);
 }
 
-/* A block's first word says its words; each is filled with it. */
+/* Makes a block of n words, each of which is n. */
 static uint32_t *make(uint32_t *seed) {
   uint32_t n = 1 + roll(seed, roll(seed, 100) ? 800 : 60000);
   loam_site *tag = tags[roll(seed, 3)];
@@ -102,7 +103,7 @@ static void nothing_is_lost(uint64_t bad_frees) {
   assert_int_equal(stats().bad_frees, bad_frees);
 }
 
-/* ---- 1 to 64 at a time */
+/* ---- 1 to 64 threads together */
 
 enum { MOST = 64, EXCHANGES = 48000 / SCALE };
 static int at_a_time;
@@ -126,7 +127,7 @@ static void any_number_of_threads_free_each_others_blocks(void **state) {
   nothing_is_lost(bad_frees);
 }
 
-/* ---- Births and ends */
+/* ---- Threads begin and end */
 
 enum { GENERATIONS = 160 / SCALE, BROOD = 16 };
 
@@ -167,7 +168,8 @@ enum { KEYS = 3, ROUNDS = SANITIZED ? 3 : 4, ENDS = 200 / SCALE };
 static pthread_key_t keys[KEYS];
 static _Atomic int destroyed;
 
-/* Frees what the thread had, and makes new: asked before loam's own destructor and after it. */
+/* Frees the value of the thread and makes a new one: runs before loam's own destructor and after it.
+ */
 static void destroy(void *value) {
   int left = *(int *)value / 10 - 1, key = *(int *)value % 10;
   loam_free(value);
@@ -202,7 +204,7 @@ enum { FORKERS = 4, FORKS = 400 / SCALE };
 
 static char *inherited;
 
-/* More than a copy now and then: a thread of its own, a policy of its own, a child of its own. */
+/* In a child: allocates; some children also start a thread, load a policy, or fork. */
 static void be_child(uint32_t n) {
   uint32_t seed = n, before = wrong;
   alarm(PATIENCE_S);
@@ -253,7 +255,7 @@ static void any_thread_may_fork_at_any_moment(void **state) {
 
 enum { CANCELLED = 500 };
 
-/* What it holds is nobody's when it is cancelled: hence a tag that is not looked at. */
+/* The blocks of a cancelled thread are never freed: so they have a tag that no test looks at. */
 static void *allocate_until_cancelled(void *begun) {
   char text[32];
   void *held[16] = { NULL };
