@@ -1,4 +1,5 @@
-/* device_api.c - loam_device_* and loam_managed_alloc: memory of devices, and figures of a device. */
+/* device_api.c - loam_device_* and loam_managed_alloc: memory of devices, and figures of a
+ * device. */
 #include <string.h>
 
 #include "api/memory.h"

@@ -32,8 +32,8 @@ typedef struct mapped_piece {
   size_t size;
 } mapped_piece;
 
-/* Law: pieces <= room. The pieces lie side by side from `at` on, without a gap, and end at or before
- *      at + size. */
+/* Law: pieces <= room. The pieces lie side by side from `at` on, without a gap, and end at
+ *      or before at + size. */
 struct lm_device_import {
   lm_devptr at; /* the reserved range of addresses in this process */
   size_t size;
@@ -106,8 +106,8 @@ static loam_status fetch(const card *c, uint64_t at, lm_device_export_piece *out
 
 /* ---- Mapping */
 
-/* Returns whether a piece is of the range of the import, begins where the last mapped piece ends, and
- * there is room for it. */
+/* Returns whether a piece is of the range of the import, begins where the last mapped piece ends,
+ * and there is room for it. */
 static bool is_next(const lm_device_import *import, const lm_device_export_piece *u) {
   const mapped_piece *last = import->pieces ? &import->piece[import->pieces - 1] : NULL;
   uint64_t mapped = last ? last->at + last->size - import->at : 0;

@@ -1,10 +1,10 @@
 /* device_import.h - opens device memory of another process that is mapped to a range of addresses.
  *
- * This is the side of the process that opens the memory; device_export.h is the side of its owner. A
- * handle is as large as a handle of a driver, and is passed on in the same way; but it contains the
- * process, the block and a key. The opening process requests the pieces of memory under the block
- * from the control socket of the owner, one after the other, and maps them side by side. The first
- * and the last piece may contain other memory of the owner, which becomes visible too. */
+ * This is the side of the process that opens the memory; device_export.h is the side of its owner.
+ * A handle is as large as a handle of a driver, and is passed on in the same way; but it contains
+ * the process, the block and a key. The opening process requests the pieces of memory under the
+ * block from the control socket of the owner, one after the other, and maps them side by side. The
+ * first and the last piece may contain other memory of the owner, which becomes visible too. */
 #ifndef LM_DEVICE_IMPORT_H
 #define LM_DEVICE_IMPORT_H
 

@@ -128,8 +128,8 @@ static void *alloc_device(const demand *d) {
 static void *alloc_managed(const demand *d) { return loam_managed_alloc(NULL, d->size); }
 static void *alloc_pinned(const demand *d) { return loam_pinned_alloc(NULL, d->size, d->flags); }
 
-/* Allocates on a device. If there is no memory, ends collected frees and tries again. On failure the
- * function that refused has set the error words. */
+/* Allocates on a device. If there is no memory, ends collected frees and tries again. On failure
+ * the function that refused has set the error words. */
 static loam_status allocate(int device, void *(*alloc)(const demand *), const demand *d,
                             void **out) {
   void *scope, *made;

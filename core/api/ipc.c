@@ -138,8 +138,8 @@ static opened **link_of_locked(const char *at) {
   return o;
 }
 
-/* Ends one open of the memory at `at`. If it was the last open of the allocation, takes the entry off
- * the list and returns it in *last. */
+/* Ends one open of the memory at `at`. If it was the last open of the allocation, takes the entry
+ * off the list and returns it in *last. */
 static loam_status close_locked(const void *at, opened **last) {
   opened **link = link_of_locked(at), *o = *link;
   if (!o) return lm_error(LOAM_EBADPTR, "%p: it is no memory of another process that is open", at);

@@ -85,8 +85,8 @@ loam_status loam_pin(void *at, size_t size, unsigned flags) {
   return status;
 }
 
-/* Ends one pin of the range at `at`. If it was the last pin, takes the range off the list and returns
- * it in *last. */
+/* Ends one pin of the range at `at`. If it was the last pin, takes the range off the list and
+ * returns it in *last. */
 static loam_status unpin_locked(const void *at, pin **last) {
   pin **link = link_of_locked(at), *p = *link;
   if (!p) return lm_error(LOAM_EBADPTR, "%p is not where a pinned range begins", at);
@@ -97,8 +97,8 @@ static loam_status unpin_locked(const void *at, pin **last) {
   return LOAM_OK;
 }
 
-/* The lock is held until the manager has unpinned the range: another thread that pins the range again
- * must find it unpinned. */
+/* The lock is held until the manager has unpinned the range: another thread that pins the range
+ * again must find it unpinned. */
 loam_status loam_unpin(void *at) {
   pin *last = NULL;
   lm_lock_take(&pins.lock);

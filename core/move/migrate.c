@@ -122,9 +122,10 @@ static void give_to_limit(const lm_migration *m, lm_strategy *s, size_t bytes) {
 const char *lm_migrate_accept(lm_migration *m, lm_strategy *to) {
   lm_assert(to && !m->accepted && !m->keeps_strategy);
   lm_preparation from = lm_pool_prepare(&m->from->desc), how = lm_pool_prepare(&to->desc);
-  if (to->desc.kind != LM_KIND_HOST) return "what the plan says now is not host memory";
+  if (to->desc.kind != LM_KIND_HOST) return "the policy now gives it memory of another kind";
   if (to->desc.guard == 1) return "a live block cannot be given a guard page";
-  if (!is_aligned(m, to->desc.align)) return "its address is less aligned than the strategy asks";
+  if (!is_aligned(m, to->desc.align))
+    return "its address is less aligned than the strategy requires";
   const char *why = lm_migrate_pages_refusal(&from, &how, lm_map_address(m->slot), length_of(m));
   if (why) return why;
   if (!lm_strategy_limit_is_shared(m->from, to) && !lm_strategy_limit_take(to, m->bytes))

@@ -64,16 +64,17 @@ bool lm_migrate_claim(uint32_t slot, lm_migration *out);
  * caller must release all claims. Call outside an active section. */
 bool lm_migrate_wait(const lm_migration *claim, uint32_t n);
 
-/* Returns whether the claimed extent is still live and no thread caches an object of it; sets m->bytes. If
- * it returns false, the claim has ended. Call in an active section, after lm_migrate_wait. */
+/* Returns whether the claimed extent is still live and no thread caches an object of it; sets
+ * m->bytes. If it returns false, the claim has ended. Call in an active section, after
+ * lm_migrate_wait. */
 bool lm_migrate_confirm(lm_migration *m);
 
 /* Takes the bytes of the extent from the limit of `to`, its new strategy. Returns NULL on success;
  * otherwise the reason, in static words, why the strategy cannot have the extent. */
 const char *lm_migrate_accept(lm_migration *m, lm_strategy *to);
 
-/* Returns whether pages of the extent at `slot`, of strategy `s`, are on NUMA nodes that `s` does not name.
- * False also if `s` names no nodes, or if its pages cannot be moved one by one. */
+/* Returns whether pages of the extent at `slot`, of strategy `s`, are on NUMA nodes that `s` does
+ * not name. False also if `s` names no nodes, or if its pages cannot be moved one by one. */
 bool lm_migrate_has_spilled(uint32_t slot, const lm_strategy *s);
 
 /* Moves spilled pages in the next piece, of about `most` bytes, back to the nodes of the strategy.

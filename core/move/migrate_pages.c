@@ -21,7 +21,8 @@ static bool has_same_placement(const lm_preparation *a, const lm_preparation *b)
 const char *lm_migrate_pages_refusal(const lm_preparation *from, const lm_preparation *to,
                                      const void *at, size_t size) {
   lm_assert(size && ((uintptr_t)at | size) % LM_PAGE == 0);
-  if (from->page != to->page) return "pages of an exact size cannot be had or left at its address";
+  if (from->page != to->page)
+    return "memory in use cannot change to or from pages of an exact size";
   if (to->page && ((uintptr_t)at | size) % to->page) return "it shares its huge pages";
   return NULL;
 }
@@ -40,8 +41,8 @@ static void split_all(uintptr_t from, uintptr_t end) {
     (void)lm_sys_advise_cold((void *)at, LM_PAGE);
 }
 
-/* Returns whether memory without any advice gets transparent huge pages on this machine. madvise(2) cannot
- * take advice back; so for `thp` 0, loam gives the advice that matches the default. */
+/* Returns whether memory without any advice gets transparent huge pages on this machine. madvise(2)
+ * cannot take advice back; so for `thp` 0, loam gives the advice that matches the default. */
 static bool is_huge_by_default(void) {
   char text[64];
   size_t length;
@@ -63,8 +64,8 @@ static size_t unit_of(const lm_preparation *to, const void *at, size_t size) {
   return to->thp > 0 || (has_room && wants_huge(to)) ? HUGE : LM_PAGE;
 }
 
-/* Returns whether neighbouring pieces that are smaller than a huge page go to different nodes. Then huge
- * pages must be split first: the kernel moves a huge page as a whole. */
+/* Returns whether neighbouring pieces that are smaller than a huge page go to different nodes. Then
+ * huge pages must be split first: the kernel moves a huge page as a whole. */
 static bool cuts_huge_pages(const lm_preparation *to, size_t unit) {
   const lm_placement *p = placement_of(to);
   if (p->mode == LM_BIND_INTERLEAVE) return unit < HUGE;
@@ -110,7 +111,8 @@ static void set_huge(const lm_preparation *to, void *at, size_t size) {
   if (!wanted) split_all((uintptr_t)at, (uintptr_t)at + size);
 }
 
-/* Locks or unlocks the pages of a range where the two preparations differ. Returns 0 or an errno. */
+/* Locks or unlocks the pages of a range where the two preparations differ. Returns 0 or an
+ * errno. */
 static int change_lock(const lm_preparation *from, const lm_preparation *to, void *at,
                        size_t size) {
   if (from->lock && !to->lock) return lm_sys_munlock(at, size);

@@ -18,8 +18,8 @@ const char *lm_migrate_pages_refusal(const lm_preparation *from, const lm_prepar
  * LM_PAGE, better of 2 MiB. */
 int lm_migrate_pages(const lm_preparation *from, const lm_preparation *to, void *at, size_t size);
 
-/* Returns whether an error of lm_migrate_pages says that this process may not move pages at all. Then
- * nothing has been changed. */
+/* Returns whether an error of lm_migrate_pages says that this process may not move pages at all.
+ * Then nothing has been changed. */
 bool lm_migrate_pages_is_barred(int error);
 
 /* Returns the bytes of a range that are on other nodes than `to` names, after lm_migrate_pages.

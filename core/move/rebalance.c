@@ -91,7 +91,7 @@ static void report_extent(uint32_t slot, const char *what, const char *why) {
 }
 
 static const char shares_pages[] = "it shares its pages";
-static const char neighbours_differ[] = "its page has others that go elsewhere";
+static const char neighbours_differ[] = "its pages hold objects that go elsewhere";
 static const char is_changing[] = "it was just being freed or resized";
 
 /* The reason of a refusal for an errno. */
@@ -100,7 +100,7 @@ static const char *error_words(int error) {
     case ENOSPC:
     case EIO: return "its nodes have no room";
     case EACCES: return "a forked process shares its pages";
-    case EINVAL: return "its nodes are not there";
+    case EINVAL: return "its nodes do not exist";
     case EPERM: return "it is not permitted";
     case ENOMEM: return "the kernel has no memory, mappings or locked pages left for it";
     case EINTR: return "it was stopped";
@@ -124,8 +124,8 @@ static bool is_live_extent(uint32_t slot) {
 /* Returns whether the job gives the kernel advice about pages, instead of moving them. */
 static bool is_advice(void) { return job.order.demotes && job.order.to != LOAM_TO_NODE; }
 
-/* Returns whether the kernel has mappings left for one more move (vm.max_map_count). An extent whose memory
- * policy differs from its neighbours' splits their mapping: that adds two mappings. */
+/* Returns whether the kernel has mappings left for one more move (vm.max_map_count). An extent
+ * whose memory policy differs from its neighbours' splits their mapping: that adds two mappings. */
 static bool has_mappings_for(const lm_migration *m) {
   if (m->slot != job.last_end) job.mappings += 2;
   job.last_end = m->slot + m->slots;
@@ -145,8 +145,8 @@ static void refuse(uint32_t i, const char *why) {
   lm_migrate_release(&job.batch[i]);
 }
 
-/* Returns whether all objects of an extent are right, but the kernel put pages on other nodes than their
- * strategy names. */
+/* Returns whether all objects of an extent are right, but the kernel put pages on other nodes than
+ * their strategy names. */
 static bool has_spilled(uint32_t slot, const lm_survey *s) {
   if (job.order.demotes || !s->right || s->right != s->objects) return false;
   return lm_migrate_has_spilled(slot, s->kept);
@@ -466,9 +466,9 @@ static LM_NOINLINE void step_locked(lm_thread *t) {
   lm_assert(is_valid_locked());
 }
 
-/* Returns whether the watcher of a watched job has gone. Of the time between two steps at most WAIT_MAX_NS
- * counts: in a longer pause the process was stopped, or loaded a policy, and could not hear the
- * watcher. */
+/* Returns whether the watcher of a watched job has gone. Of the time between two steps at most
+ * WAIT_MAX_NS counts: in a longer pause the process was stopped, or loaded a policy, and could not
+ * hear the watcher. */
 static bool has_lost_watcher(int64_t now) {
   int64_t since = now - job.last_step_ns;
   job.last_step_ns = now;
@@ -553,7 +553,7 @@ static void register_fork_hooks(void) {
   lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
 }
 
-/* ---- What service and api call ---------------------------------------------------------------------- */
+/* ---- Functions for service and api --------------------------------------------------------- */
 
 /* Checks the order, and fills in order->node where it is -1. */
 static loam_status check(lm_job_order *order) {

@@ -44,14 +44,15 @@ static lm_redecision refused(const char *why) {
 
 /* Tries the members of a leaf's chain in order, like lm_engine_alloc. */
 static lm_redecision try_chain(const lm_plan *plan, const lm_leaf *leaf, const lm_object *object) {
-  const char *why = "the plan has nothing for it";
+  const char *why = "the policy has no strategy for it";
   lm_assert(leaf->first + leaf->n <= plan->chains);
   for (uint32_t i = 0; i < leaf->n; i++) {
     lm_strategy *s = lm_strategy_at(plan->chain[leaf->first + i]);
     if (s->id == lm_strategy_whole(object->strategy))
       return (lm_redecision){ LM_REDECIDE_RIGHT, s, NULL };
     if (s->desc.kind == LM_KIND_DENY) return refused("the policy denies it now");
-    if (s->desc.kind != LM_KIND_HOST) return refused("the plan says memory of another kind now");
+    if (s->desc.kind != LM_KIND_HOST)
+      return refused("the policy now gives it memory of another kind");
     if (lm_strategy_limit_left(s) >= object->size ||
         lm_strategy_limit_is_shared(s, lm_strategy_at(object->strategy)))
       return (lm_redecision){ LM_REDECIDE_OTHER, s, NULL };
@@ -105,7 +106,7 @@ static lm_redecision decide_all(const lm_plan *plan, loam_site *site, const lm_o
     differ = differ || !is_equal(&first, &w);
   }
   lm_assert(lm_redecision_is_valid(&first));
-  return differ ? refused("the policy asks for what is not kept of a request") : first;
+  return differ ? refused("the policy reads a part of the request that loam does not keep") : first;
 }
 
 bool lm_redecide_is_nested(const lm_object *object) {
@@ -123,7 +124,7 @@ lm_redecision lm_redecide(const lm_object *object) {
       atomic_load_explicit(&lm_decision_now(site)->plan, memory_order_acquire), site, object);
   if (w.kind == LM_REDECIDE_RIGHT) return w;
   lm_kind kind = lm_strategy_at(object->strategy)->desc.kind;
-  if (kind == LM_KIND_SYSTEM) return refused("a block of the system's stays the system's");
+  if (kind == LM_KIND_SYSTEM) return refused("a block of the system's malloc cannot be moved");
   if (kind == LM_KIND_HANDLER) return refused(lm_redecide_keeps_handler);
   if (kind != LM_KIND_HOST) return refused(lm_redecide_keeps_kind);
   return lm_redecide_is_nested(object) ? refused(lm_redecide_keeps_handler) : w;

@@ -31,8 +31,8 @@ extern const char lm_redecide_keeps_handler[], lm_redecide_keeps_kind[];
  * strategy, usable size and start *object has. Call in an active section. */
 lm_redecision lm_redecide(const lm_object *object);
 
-/* Returns whether the object is memory that a handler got from loam for a block of its own. Then the
- * handler owns it, and it is never moved. */
+/* Returns whether the object is memory that a handler got from loam for a block of its own. Then
+ * the handler owns it, and it is never moved. */
 bool lm_redecide_is_nested(const lm_object *object);
 
 /* Returns whether the fields obey the comments in lm_redecision. */

@@ -68,7 +68,7 @@ static lm_redecision decide_demotion(const lm_job_order *order, const lm_object 
     return (lm_redecision){ LM_REDECIDE_RIGHT, from, NULL };
   lm_strategy *to = demoted(from, (unsigned)order->node);
   return to ? (lm_redecision){ LM_REDECIDE_OTHER, to, NULL }
-            : refusal("there is no room for a strategy");
+            : refusal("there are too many strategies");
 }
 
 /* ---- Objects of an extent ------------------------------------------------------------------ */

@@ -61,8 +61,8 @@ static loam_status check_leaf(const lm_plan *plan, uint32_t i) {
   return LOAM_OK;
 }
 
-/* Reserves a place for the bins of each strategy. So a policy with too many strategies fails when it
- * is loaded, not when memory is requested. */
+/* Reserves a place for the bins of each strategy. So a policy with too many strategies fails when
+ * it is loaded, not when memory is requested. */
 static loam_status reserve_bins(const lm_plan *plan) {
   for (uint32_t i = 0; i < plan->chains; i++) {
     lm_strategy *s = lm_strategy_at(plan->chain[i]);
@@ -197,9 +197,9 @@ bool lm_plan_is_valid(const lm_plan *plan) {
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
 
-/* The gauges that one evaluation has read. Each is read once, so that all conditions of the plan see
- * one value of it. Law: `value` of an input, and the free bytes of a node or a device, are set if
- * and only if their bit is set; other entries are not initialised. */
+/* The gauges that one evaluation has read. Each is read once, so that all conditions of the plan
+ * see one value of it. Law: `value` of an input, and the free bytes of a node or a device, are set
+ * if and only if their bit is set; other entries are not initialised. */
 typedef struct reading {
   const lm_inputs *request;
   uint32_t known;                    /* bits of inputs */

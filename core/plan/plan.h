@@ -13,8 +13,8 @@
 #include "os/base.h"
 #endif
 
-/* The inputs: the numbers that a condition may read. From LM_IN_NODE on they are gauges, whose value
- * changes between requests that are equal otherwise. */
+/* The inputs: the numbers that a condition may read. From LM_IN_NODE on they are gauges, whose
+ * value changes between requests that are equal otherwise. */
 enum {
   LM_IN_SIZE = 0,        /* bytes requested */
   LM_IN_ALIGN = 1,       /* alignment requested, in bytes; 16 if none was */
@@ -119,10 +119,10 @@ struct lm_plan {
 typedef double lm_power_fn(double a, double b);
 extern _Atomic(lm_power_fn *) lm_plan_power;
 
-/* Makes a plan of an image of `size` bytes, which it checks and copies. On failure *out is NULL, and
- * the error words name the wrong value: LOAM_EINVAL for an image that is not valid, LOAM_EUNSUPPORTED
- * for powers without lm_plan_power, LOAM_EBUDGET if its strategies are too many to have bins, and
- * LOAM_ENOMEM. */
+/* Makes a plan of an image of `size` bytes, which it checks and copies. On failure *out is NULL,
+ * and the error words name the wrong value: LOAM_EINVAL for an image that is not valid,
+ * LOAM_EUNSUPPORTED for powers without lm_plan_power, LOAM_EBUDGET if its strategies are too many
+ * to have bins, and LOAM_ENOMEM. */
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out);
 /* Frees a plan that no thread evaluates any more; NULL does nothing. */
 void lm_plan_destroy(lm_plan *plan);
@@ -134,8 +134,9 @@ LM_INLINE bool lm_plan_compare(unsigned cmp, double left, double right) {
   return cmp == LM_CMP_LE ? left <= right : left == right;
 }
 
-/* The inputs of one request. A gauge is read by a call of `gauge`, and only if a condition needs it.
- * If `gauge` is NULL, gauges have the fixed values below: tests and `loam explain` give these. */
+/* The inputs of one request. A gauge is read by a call of `gauge`, and only if a condition needs
+ * it. If `gauge` is NULL, gauges have the fixed values below: tests and `loam explain` give
+ * these. */
 typedef struct lm_inputs lm_inputs;
 struct lm_inputs {
   size_t size, align;

@@ -1,9 +1,9 @@
 /* plan_text.c - a plan as text, for the environment.
  *
- * A plan is first written as bytes: a head, the strategies that the plan names, and the image of the
- * plan (plan.h). In that image a strategy id is the position of the strategy in the list. The text
- * is two hexadecimal digits for each byte; a run of zeros is `z` and its length, in two hexadecimal
- * digits. */
+ * A plan is first written as bytes: a head, the strategies that the plan names, and the image of
+ * the plan (plan.h). In that image a strategy id is the position of the strategy in the list. The
+ * text is two hexadecimal digits for each byte; a run of zeros is `z` and its length, in two
+ * hexadecimal digits. */
 #include "plan/plan_text.h"
 
 #include <stdio.h>
@@ -138,9 +138,9 @@ static size_t read_text(const char *text, unsigned char bytes[LM_PLAN_TEXT_BYTES
 
 /* ---- Plans */
 
-/* Numbers the strategies of a plan in the order in which its chains first name them: `ids` by number,
- * and `chain` with the numbers in place of the ids. Returns how many there are; 0 if they are too
- * many, or if one of them is not portable. */
+/* Numbers the strategies of a plan in the order in which its chains first name them: `ids` by
+ * number, and `chain` with the numbers in place of the ids. Returns how many there are; 0 if they
+ * are too many, or if one of them is not portable. */
 static uint32_t number_members(const lm_plan *plan, uint32_t *chain, uint32_t ids[MEMBERS]) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < plan->chains; i++) {

@@ -1,18 +1,19 @@
 /* plan_text.h - a plan as text, for the environment.
  *
- * `loam run` compiles a policy before it becomes the program, and passes the plan to the program and
- * to the processes that the program starts. They need no Lua to read it.
+ * `loam run` compiles a policy before it becomes the program, and passes the plan to the program
+ * and to the processes that the program starts. They need no Lua to read it.
  *
- * Only some plans can be written as text: plans that are equal for all sites, that read no gauge but
- * the live bytes, and whose strategies every machine can provide. For all other policies a process
- * must ask the machine, or Lua, when it loads the policy; so it compiles the policy itself. */
+ * Only some plans can be written as text: plans that are equal for all sites, that read no gauge
+ * but the live bytes, and whose strategies every machine can provide. For all other policies a
+ * process must ask the machine, or Lua, when it loads the policy; so it compiles the policy
+ * itself. */
 #ifndef LM_PLAN_TEXT_H
 #define LM_PLAN_TEXT_H
 
 #include "plan/plan.h"
 
-/* The most bytes of a plan and of its text. They are small because the text is in the environment of
- * every child process. */
+/* The most bytes of a plan and of its text. They are small because the text is in the environment
+ * of every child process. */
 enum { LM_PLAN_TEXT_BYTES = 4096, LM_PLAN_TEXT_SIZE = 4096, LM_PLAN_TEXT_NAME = 64 };
 
 typedef struct lm_plan_text {

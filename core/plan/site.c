@@ -223,8 +223,8 @@ static loam_site *room_locked(uint32_t at) {
   return &c[at % LM_SITE_CHUNK];
 }
 
-/* Fills in the description of a new site, and the fields that sites of its tag share. False if there
- * is no memory. */
+/* Fills in the description of a new site, and the fields that sites of its tag share. False if
+ * there is no memory. */
 static bool describe_locked(loam_site *s, const loam_where *where) {
   name *tag = intern_locked(where->tag), *file = intern_locked(where->file);
   name *func = intern_locked(where->func), *module = intern_locked(where->module);
@@ -252,8 +252,8 @@ static bool grow_sites_locked(void) {
   return true;
 }
 
-/* Makes a site that has an index and the default plan, and is not in the table yet. NULL if there is
- * no memory. */
+/* Makes a site that has an index and the default plan, and is not in the table yet. NULL if there
+ * is no memory. */
 static loam_site *make_locked(const loam_where *where, uint64_t hash) {
   lm_assert(is_locked());
   uint32_t at = atomic_load_explicit(&count, memory_order_relaxed);
@@ -311,7 +311,8 @@ loam_site *lm_site_get(const loam_where *where) {
   loam_site *s = find(where, hash);
   if (s) return s;
   lm_thread *t = lm_thread_get();
-  if (!t || t->inside) return lm_error_null("tag '%s': asked for from inside loam", where->tag);
+  if (!t || t->inside)
+    return lm_error_null("tag '%s': loam itself cannot make a new tag", where->tag);
   return make(where, hash);
 }
 
@@ -330,8 +331,8 @@ bool lm_site_begin_counting(loam_site *site) {
 
 /* ---- Start and fork ----------------------------------------------------------------------- */
 
-/* Guards slot_used and the writing of lm_site_generations. make_locked takes a generation slot while
- * it holds `lock`: so at a fork `lock` is taken first. */
+/* Guards slot_used and the writing of lm_site_generations. make_locked takes a generation slot
+ * while it holds `lock`: so at a fork `lock` is taken first. */
 static lm_lock slots_lock;
 
 static void fork_prepare(void) {

@@ -68,14 +68,14 @@ extern loam_site lm_site_empty;
 /* Returns the number of different tags. */
 uint32_t lm_site_tag_count(void);
 
-/* Returns the site of a description, made if it is new. NULL, with error words, if the tag is longer
- * than LM_TAG_MAX bytes; and, if the site is new, when there is no memory or when the thread is
- * inside loam (lm_thread_inside_begin). Finding a site takes no lock. */
+/* Returns the site of a description, made if it is new. NULL, with error words, if the tag is
+ * longer than LM_TAG_MAX bytes; and, if the site is new, when there is no memory or when the thread
+ * is inside loam (lm_thread_inside_begin). Finding a site takes no lock. */
 loam_site *lm_site_get(const loam_where *where);
 
 /* Called for each new site, without a lock, before lm_site_get can find the site; the policy layer
- * compiles its plan. While it is NULL, new sites have the default plan. lm_site_at already finds the
- * site. So let a loader walk all sites and swap generations under a lock, and let this function
+ * compiles its plan. While it is NULL, new sites have the default plan. lm_site_at already finds
+ * the site. So let a loader walk all sites and swap generations under a lock, and let this function
  * take that lock too: then either the loader has seen the site, or this function runs after the
  * swap and compiles the plan for the new generation. */
 extern void (*_Atomic lm_site_on_new)(loam_site *site);
@@ -85,8 +85,8 @@ extern void (*_Atomic lm_site_on_new)(loam_site *site);
 void lm_site_start(void);
 
 /* Makes every site of the site's tag counted, later ones too. Returns false if no live block of the
- * tag can have a token without LM_TOKEN_COUNTED: the tag was counted already, or no thread has got a
- * site of the tag yet. */
+ * tag can have a token without LM_TOKEN_COUNTED: the tag was counted already, or no thread has got
+ * a site of the tag yet. */
 bool lm_site_begin_counting(loam_site *site);
 
 /* Returns the token for a block of the site in the generation that has this slot. */
@@ -138,8 +138,8 @@ LM_INLINE bool lm_site_generation_first(_Atomic uint64_t *last) {
          atomic_exchange_explicit(last, now, memory_order_relaxed) != now;
 }
 
-/* Returns whether all sites and the tables that find them obey their laws (site.c). For tests: takes
- * the lock of site.c, and time in proportion to the number of sites. */
+/* Returns whether all sites and the tables that find them obey their laws (site.c). For tests:
+ * takes the lock of site.c, and time in proportion to the number of sites. */
 bool lm_site_is_valid(void);
 
 #endif

@@ -364,8 +364,8 @@ static void texts_of_policies_are_refused_in_words(void **state) {
   free(text);
 }
 
-/* Each edit of the policy makes one more strategy, until one is refused. Then the policy before that
- * edit stays live. */
+/* Each edit of the policy makes one more strategy, until one is refused. Then the policy before
+ * that edit stays live. */
 static int want_too_many_strategies(void *unused) {
   char text[256];
   int i = 0;

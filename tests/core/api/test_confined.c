@@ -1,6 +1,6 @@
-/* test_confined.c - a kernel that refuses to place memory, as in containers: the process goes on, the
- * next strategy of a chain serves, and statistics say so. Runs on machines with one node or several.
- */
+/* test_confined.c - a kernel that refuses to place memory, as in containers: the process goes on,
+ * the next strategy of a chain serves, and statistics say so. Runs on machines with one node or
+ * several. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -36,8 +36,8 @@ static bool confine(void) {
   return set_filter(filter, sizeof filter / sizeof *filter);
 }
 
-/* Installs a filter that allows the system calls of a program, but not all those of loam: madvise(2)
- * and mlock(2) are refused. */
+/* Installs a filter that allows the system calls of a program, but not all those of loam:
+ * madvise(2) and mlock(2) are refused. */
 static bool confine_advice(void) {
   struct sock_filter filter[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -78,8 +78,8 @@ static bool load(const char *text) {
   return !loam_start(&config) && !loam_policy_load_text("confined.lua", text);
 }
 
-/* On a machine with several nodes, the strategy that has to place memory fails, and the next strategy
- * of the chain serves. */
+/* On a machine with several nodes, the strategy that has to place memory fails, and the next
+ * strategy of the chain serves. */
 static int hands_over(void *text) {
   if (!confine()) return CANNOT_CONFINE;
   CHECK(load(text));
@@ -184,7 +184,8 @@ static placed rebalanced(const char *text) {
   return p;
 }
 
-/* A move that was refused has changed nothing. Where nothing has to be placed, the move succeeds. */
+/* A move that was refused has changed nothing. Where nothing has to be placed, the move
+ * succeeds. */
 static int moves_what_it_may(void *unused) {
   (void)unused;
   enum { OBJECTS = 2000 };

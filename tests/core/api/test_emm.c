@@ -1,5 +1,5 @@
-/* test_emm.c - loam as a manager for hosts that know NBEP 7, under a policy; device memory shared by
- * processes; what happens when contexts, devices and processes end. */
+/* test_emm.c - loam as a manager for hosts that know NBEP 7, under a policy; device memory shared
+ * by processes; what happens when contexts, devices and processes end. */
 #include <ftw.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -504,7 +504,8 @@ TEST(memory_runs_out_and_or_else_goes_on) {
   for (int i = 0; i < 12; i++) give(0, at[i], MIB);
 }
 
-/* In a child: every request for device memory fails with the right words, and no driver is called. */
+/* In a child: every request for device memory fails with the right words, and no driver is
+ * called. */
 static int use_in_child(void *arg) {
   void *at, *before = *(void **)arg;
   loam_ipc handle;

@@ -1,6 +1,6 @@
 /* test_threads.c - many threads use the public functions: frees of blocks that other threads
- * allocated, thousands of threads, destructors that free, forks from any thread, and cancellation at
- * any instruction. */
+ * allocated, thousands of threads, destructors that free, forks from any thread, and cancellation
+ * at any instruction. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,8 +168,8 @@ enum { KEYS = 3, ROUNDS = SANITIZED ? 3 : 4, ENDS = 200 / SCALE };
 static pthread_key_t keys[KEYS];
 static _Atomic int destroyed;
 
-/* Frees the value of the thread and makes a new one: runs before loam's own destructor and after it.
- */
+/* Frees the value of the thread and makes a new one: runs before loam's own destructor and after
+ * it. */
 static void destroy(void *value) {
   int left = *(int *)value / 10 - 1, key = *(int *)value % 10;
   loam_free(value);

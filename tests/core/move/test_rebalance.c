@@ -379,7 +379,7 @@ static void what_a_block_does_not_tell_is_not_guessed(void **state) {
   rebalance_tag("unknown");
   assert_string_equal(strategy_of(p), "b");
   assert_string_equal(strategy_of(z), "a");
-  refused_as("not kept of a request");
+  refused_as("does not keep");
   loam_free(p);
   loam_free(z);
 }
@@ -443,7 +443,6 @@ static const char *const places[] = {
 
 static const char *const place_names[] = { "churn-0", "churn-1", "churn-2", "churn-3" };
 
-static uint64_t live_of(const char *tag);
 static void add_live(void *ctx, const loam_stats_row *row) {
   uint64_t *sum = ctx;
   if (!strncmp(row->tag, "churn", 5)) *sum += row->live_blocks;

@@ -1,5 +1,5 @@
-/* test_plan.c - every index of an image is checked; plans compute as Lua does; the size table agrees
- * with the tree for every size. */
+/* test_plan.c - every index of an image is checked; plans compute as Lua does; the size table
+ * agrees with the tree for every size. */
 #include "image.h"
 
 #include <math.h>
