@@ -1,10 +1,11 @@
 /* rebalance.c - the job that moves live memory: one at a time, over all live extents.
  *
- * The job walks the extents of the range once, in the order of addresses. It surveys each extent
- * (survey.h). An extent whose objects all want one other strategy is claimed; claims are collected
- * in a batch. After a grace period the job surveys each claimed extent again, since now its objects
- * can only be freed. Then it prepares the pages, one piece a step, and gives the batch to its new
- * strategies (migrate.h). Between steps the program and all other parts of loam go on.
+ * The job walks the extents of the address range (map.h) once, in the order of addresses. It
+ * surveys each extent (survey.h). An extent whose objects all want one other strategy is claimed;
+ * claims are collected in a batch. After a grace period the job surveys each claimed extent again,
+ * since now its objects can only be freed. Then it prepares the pages, one piece a step, and gives
+ * the batch to its new strategies (migrate.h). Between steps the program and all other parts of
+ * loam go on.
  *
  * The lock is held during a step, and across fork. So a forked child never inherits half a step.
  * The child has no thread that goes on with the job: it releases the claims and ends the job. */
@@ -228,6 +229,7 @@ static bool claim(uint32_t slot) {
   return true;
 }
 
+/* Reports an extent whose objects all want to move, but that cannot be claimed now. */
 static void report_unclaimed(uint32_t slot) {
   uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
   bool is_abandoned = use == LM_USE_SMALL && lm_central_has_abandoned(slot);
@@ -306,12 +308,14 @@ static void advise_piece(lm_migration *m) {
   delay_for_rate(n);
 }
 
+/* Returns the reason why advice for an extent had no effect; NULL if it had. */
 static const char *advice_refusal(const lm_migration *m) {
   if (m->error == EINVAL) return "its pages are locked";
   if (m->error) return error_words(m->error);
   return m->bytes > length_of(m) / 2 ? "the kernel kept it: is there swap?" : NULL;
 }
 
+/* Advises one piece of an extent; after the last piece, reports the extent. */
 static void advise(lm_migration *m) {
   if (job.cancelled) m->error = EINTR;
   else advise_piece(m);

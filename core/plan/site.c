@@ -285,6 +285,8 @@ static loam_site *intern_made(loam_site *made) {
   return s;
 }
 
+/* Makes the site of a description, unless another thread has made it since. NULL, with error words,
+ * if there is no memory. */
 static loam_site *make(const loam_where *where, uint64_t hash) {
   lm_lock_take(&lock);
   loam_site *s = find(where, hash), *made = s ? NULL : make_locked(where, hash);
@@ -292,7 +294,7 @@ static loam_site *make(const loam_where *where, uint64_t hash) {
   if (s) return s;
   if (!made) return lm_error_null("tag '%s': no memory for one more site", where->tag);
   void (*on_new)(loam_site *) = atomic_load_explicit(&lm_site_on_new, memory_order_acquire);
-  if (on_new) on_new(made); /* acquire above pairs with the release of whoever set it */
+  if (on_new) on_new(made);
   return intern_made(made);
 }
 
@@ -306,6 +308,7 @@ static loam_site *refuse_tag(const char *tag) {
 loam_site *lm_site_get(const loam_where *where) {
   size_t tag_size = strnlen(where->tag, LM_TAG_MAX + 1);
   if (tag_size > LM_TAG_MAX) return refuse_tag(where->tag);
+  lm_assert(where->file && where->func && where->module);
   uint64_t hash = hash_where(where, tag_size);
   if (is_same(where, &lm_site_empty.where)) return &lm_site_empty;
   loam_site *s = find(where, hash);

@@ -19,12 +19,12 @@ enum { LM_SITE_BITS = 20, LM_GENERATION_SLOTS = 2048, LM_TAG_MAX = 255 };
  * site, and then lm_site_generation is raised by one. */
 typedef struct lm_site_plan {
   _Atomic(const lm_plan *) plan;
-  _Atomic lm_token token;
+  _Atomic lm_token token; /* for blocks of the site that this plan decides */
 } lm_site_plan;
 
 /* A site; it is never freed. The fields that the fast path of an allocation reads stand first, in
- * one cache line. Fields other than atomics and next_of_tag never change once the
- * site can be found.
+ * one cache line. Fields other than atomics and next_of_tag never change once the site can be
+ * found.
  *
  * Law: index is the place of the site in lm_site_chunk, from LM_SITE_FIRST on, and
  *      key == LM_SITE_KEY(index).
@@ -77,7 +77,8 @@ loam_site *lm_site_get(const loam_where *where);
  * compiles its plan. While it is NULL, new sites have the default plan. lm_site_at already finds
  * the site. So let a loader walk all sites and swap generations under a lock, and let this function
  * take that lock too: then either the loader has seen the site, or this function runs after the
- * swap and compiles the plan for the new generation. */
+ * swap and compiles the plan for the new generation. Whoever sets it stores with release; make in
+ * site.c loads with acquire. */
 extern void (*_Atomic lm_site_on_new)(loam_site *site);
 
 /* Prepares sites, once, before any policy is loaded: registers with fork, and gives every site that
@@ -119,8 +120,7 @@ LM_INLINE void lm_site_add_live(lm_token token, int64_t bytes) {
 
 /* Returns the slot of a generation, taken if the generation has none yet. When all slots are taken,
  * the slots that no live block carries are freed, by a walk over live memory. If there are none,
- * the generation shares the slot of the live generation. Takes a
- * lock. */
+ * the generation shares the slot of the live generation. Takes a lock. */
 uint32_t lm_site_generation_slot(uint64_t generation);
 /* Returns the generation of a slot. */
 extern _Atomic uint64_t lm_site_generations[] __attribute__((visibility("hidden")));
@@ -129,9 +129,9 @@ LM_INLINE uint64_t lm_site_generation_of(uint32_t slot) {
   return atomic_load_explicit(&lm_site_generations[slot], memory_order_relaxed);
 }
 
-/* Returns true for the first call with this variable in each generation, in one thread only. So an
- * event can be sent once for each generation. *last is 0 at first; then it is the number of the
- * generation of the last call, plus 1. Relaxed: it publishes no other data. */
+/* Returns true once in each generation for each variable: if several threads call it together, one
+ * of them gets true. So an event can be sent once for each generation. *last is 0 at first; then it
+ * is the number of the generation of the last call, plus 1. Relaxed: it publishes no other data. */
 LM_INLINE bool lm_site_generation_first(_Atomic uint64_t *last) {
   uint64_t now = atomic_load_explicit(&lm_site_generation, memory_order_relaxed) + 1;
   return atomic_load_explicit(last, memory_order_relaxed) != now &&
