@@ -83,14 +83,12 @@ size_t loam_device_trim(int device) {
   return bytes + lm_manager_flush(device);
 }
 
-/* Frees all blocks of the device, then all memory that the pools, the context and the manager keep.
- */
+/* Frees all blocks of the device, then all memory that pools and managers keep of it. */
 loam_status loam_device_reset(int device) {
   if (!lm_gpu_has(device)) return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
   wait_for_device(device);
   (void)lm_defer_drain(&queue, device);
   while (free_blocks(device)) continue;
-  /* The pools now hold no live block of the device: they give all memory back. */
   (void)loam_device_trim(device);
   lm_device_pool_detach(device);
   lm_manager_reset(device);

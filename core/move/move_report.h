@@ -5,8 +5,8 @@
 
 #include "plan/site.h"
 
-/* One row. Its key is the tag, `what` and `why`; the two texts are static and compared by address.
- */
+/* One row. Its key is the tag, `what` and `why`. The two texts are static, and are compared by
+ * their addresses. */
 typedef struct lm_move_report_row {
   uint32_t site;    /* index of a site of the tag; 0: the entry has no row */
   const char *what; /* one of the lm_move_report_* texts below */

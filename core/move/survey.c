@@ -162,18 +162,19 @@ typedef struct inventory {
   size_t n, room;    /* blocks found; room for copies */
 } inventory;
 
+/* Decides for a provided block; never LM_REDECIDE_OTHER. */
 static lm_redecision decide_provided(const lm_job_order *order, const lm_object *object) {
   if (!order->demotes) return lm_redecide(object);
   lm_kind kind = lm_strategy_at(object->strategy)->desc.kind;
-  bool is_handlers = kind == LM_KIND_SYSTEM || kind == LM_KIND_HANDLER || kind == LM_KIND_HOST;
+  bool is_handlers = kind == LM_KIND_SYSTEM || kind == LM_KIND_HANDLER;
+  lm_assert(kind != LM_KIND_HOST); /* such blocks are objects of pools */
   return refusal(is_handlers ? lm_redecide_keeps_handler : lm_redecide_keeps_kind);
 }
 
 static void report_object(const inventory *v, const lm_object *object) {
   if (!is_wanted(v->order, object)) return;
   lm_redecision r = decide_provided(v->order, object);
-  /* A handler that was given host memory keeps it too. */
-  if (r.kind == LM_REDECIDE_OTHER) r = refusal(lm_redecide_keeps_handler);
+  lm_assert(r.kind != LM_REDECIDE_OTHER); /* lm_redecide moves host memory only */
   report_stay(v->report, object, &r);
 }
 
