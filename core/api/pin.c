@@ -89,7 +89,7 @@ loam_status loam_pin(void *at, size_t size, unsigned flags) {
  * returns it in *last. */
 static loam_status unpin_locked(const void *at, pin **last) {
   pin **link = link_of_locked(at), *p = *link;
-  if (!p) return lm_error(LOAM_EBADPTR, "%p is not where a pinned range begins", at);
+  if (!p) return lm_error(LOAM_EBADPTR, "%p: it is not where a pinned range begins", at);
   lm_assert(p->count);
   if (--p->count) return LOAM_OK;
   *link = p->next;

@@ -559,13 +559,14 @@ static void register_fork_hooks(void) {
 
 /* ---- Functions for service and api --------------------------------------------------------- */
 
-/* Checks the order, and fills in order->node where it is -1. */
+/* Checks the order, and fills in order->node where it is below 0. */
 static loam_status check(lm_job_order *order) {
   char text[256];
   if (!order->demotes || order->to != LOAM_TO_NODE) return LOAM_OK;
   if (order->node < 0) order->node = lm_numa_memory_only();
   if (order->node < 0)
-    return lm_error(LOAM_EUNSUPPORTED, "this machine has no node without CPUs: name the node");
+    return lm_error(LOAM_EUNSUPPORTED,
+                    "node -1: this machine has no node without CPUs; name a node");
   if (lm_numa_has((unsigned)order->node)) return LOAM_OK;
   return lm_error(LOAM_EINVAL, "node %d: %s", order->node,
                   lm_numa_why_absent(order->node, text, sizeof text));

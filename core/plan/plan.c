@@ -156,12 +156,15 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   lm_image head;
   lm_assert(image && out);
   *out = NULL;
-  if (size < sizeof head) return lm_error(LOAM_EINVAL, "plan image: %zu bytes have no head", size);
+  if (size < sizeof head)
+    return lm_error(LOAM_EINVAL, "plan image: it has %zu bytes; its head alone has %zu", size,
+                    sizeof head);
   memcpy(&head, image, sizeof head);
   if (head.magic != LM_PLAN_MAGIC)
-    return lm_error(LOAM_EINVAL, "plan image: it begins with %#x", head.magic);
+    return lm_error(LOAM_EINVAL, "plan image: it begins with %#x instead of %#x", head.magic,
+                    (unsigned)LM_PLAN_MAGIC);
   if (size_of(&head) != size)
-    return lm_error(LOAM_EINVAL, "plan image: %zu bytes, where its head says %zu", size,
+    return lm_error(LOAM_EINVAL, "plan image: it has %zu bytes, but its head says %zu", size,
                     size_of(&head));
   size_t more = head.leaves * sizeof(int32_t); /* plan->first */
   lm_plan *plan = lm_metadata_alloc(sizeof *plan + size + more);

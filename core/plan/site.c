@@ -211,7 +211,7 @@ loam_site *lm_site_at(uint32_t index) {
 /* ---- Making ------------------------------------------------------------------------------- */
 
 /* Returns memory for the site number `at`, aligned to a cache line; NULL if there is none. */
-static loam_site *room_locked(uint32_t at) {
+static loam_site *alloc_site_locked(uint32_t at) {
   if (at >= SITES_MAX) return NULL;
   loam_site *c = atomic_load_explicit(&lm_site_chunk[at / LM_SITE_CHUNK], memory_order_relaxed);
   if (!c) {
@@ -257,7 +257,7 @@ static bool grow_sites_locked(void) {
 static loam_site *make_locked(const loam_where *where, uint64_t hash) {
   lm_assert(is_locked());
   uint32_t at = atomic_load_explicit(&count, memory_order_relaxed);
-  loam_site *s = room_locked(at);
+  loam_site *s = alloc_site_locked(at);
   if (!s || !grow_sites_locked() || !describe_locked(s, where)) return NULL;
   s->index = at + LM_SITE_FIRST;
   s->key = LM_SITE_KEY(s->index);
@@ -292,7 +292,7 @@ static loam_site *make(const loam_where *where, uint64_t hash) {
   loam_site *s = find(where, hash), *made = s ? NULL : make_locked(where, hash);
   lm_lock_drop(&lock);
   if (s) return s;
-  if (!made) return lm_error_null("tag '%s': no memory for one more site", where->tag);
+  if (!made) return lm_error_null("tag '%s': no memory for a new site", where->tag);
   void (*on_new)(loam_site *) = atomic_load_explicit(&lm_site_on_new, memory_order_acquire);
   if (on_new) on_new(made);
   return intern_made(made);
