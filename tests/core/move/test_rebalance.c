@@ -8,76 +8,10 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "heap/age.h"
 #include "heap/pool.h"
 #include "heap/walk.h"
-#include "loam.h"
-#include "move/rebalance.h"
+#include "moving.h"
 #include "plan/site.h"
-#include "test.h"
-
-#define MiB ((size_t)1 << 20)
-
-static void load_text(const char *text) {
-  if (loam_policy_load_text("now.lua", text) != LOAM_OK) fail_msg("%s", loam_error());
-}
-
-static void load(const char *strategy) {
-  char text[1024];
-  snprintf(text, sizeof text,
-           "local plain = loam.host { name = 'plain', huge = false }\n"
-           "local now = %s\n"
-           "return loam.policy { name = 'now', pick = function(req)\n"
-           "  if req.tag:under('stays') then return plain end\n"
-           "  return now\nend }\n",
-           strategy);
-  load_text(text);
-}
-
-#define PLAIN "plain"
-
-static const char *strategy_of(const void *p) {
-  loam_owner_info owner;
-  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
-  return owner.strategy;
-}
-
-static uint64_t generation_of(const void *p) {
-  loam_owner_info owner;
-  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
-  return owner.generation;
-}
-
-/* ---- the report ---- */
-
-static struct report {
-  uint64_t moved, right, refused;
-  char why[128]; /* the reason of the last refusal */
-} report;
-
-static void note(void *ctx, const loam_placed *row) {
-  (void)ctx;
-  if (!strcmp(row->what, "moved")) report.moved += row->bytes;
-  else if (!strcmp(row->what, "right")) report.right += row->bytes;
-  else {
-    report.refused += row->bytes;
-    snprintf(report.why, sizeof report.why, "%s", row->why);
-  }
-}
-
-/* Rebalances one tag, so that the report has no blocks that other tests left. */
-static void rebalance_tag(const char *tag) {
-  loam_rebalance_options options = { .size = sizeof options, .tag = tag, .rate = UINT64_MAX };
-  report = (struct report){ 0 };
-  if (loam_rebalance(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
-  assert_true(lm_rebalance_is_valid());
-}
-
-static void rebalance(void) { rebalance_tag(NULL); }
-
-static void refused_as(const char *words) {
-  if (!strstr(report.why, words)) fail_msg("\"%s\" is not in \"%s\"", words, report.why);
-}
 
 /* ---- the kernel's view: kB of a field in /proc/self/smaps, over the mappings of a range ---- */
 
@@ -95,17 +29,6 @@ static size_t mapped(const char *field, const void *at, size_t size) {
   }
   fclose(f);
   return sum;
-}
-
-static char *filled(const char *tag, size_t size) {
-  char *p = loam_malloc(loam_site_get(tag), size);
-  assert_non_null(p);
-  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
-  return p;
-}
-
-static void is_filled(const char *p, size_t size) {
-  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
 }
 
 /* ---- moves ---- */
@@ -213,6 +136,12 @@ static void a_freed_large_block_serves_the_new_strategy(void **state) {
   assert_string_equal(strategy_of(q), "large-after");
   loam_free(q);
   assert_true(lm_pool_is_valid());
+}
+
+static uint64_t generation_of(const void *p) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.generation;
 }
 
 static void the_generation_is_the_one_that_decided_last(void **state) {
@@ -778,91 +707,10 @@ static void a_node_that_refuses_leaves_all_as_it_was(void **state) {
   assert_int_equal(system(command), 0);
 }
 
-/* ---- demotion ---- */
-
-static void demote(loam_demote_to to, unsigned older) {
-  loam_demote_options options = {
-    .size = sizeof options, .tag = "cold", .to = to, .rate = UINT64_MAX, .older_s = older
-  };
-  report = (struct report){ 0 };
-  if (loam_demote(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
-}
-
-static void cold_memory_goes_first_by_tag_and_age(void **state) {
-  (void)state;
-  load(PLAIN);
-  char *p = filled("cold.archive", 4 * MiB), *q = filled("colder", 4 * MiB),
-       *s = filled("cold", 50);
-  demote(LOAM_TO_COLD, 0);
-  assert_in_range(report.moved, 4 * MiB,
-                  4 * MiB + 64); /* the small object only if its span is cold */
-  assert_string_equal(strategy_of(p), "plain");
-  demote(LOAM_TO_COLD, 3600);
-  assert_int_equal(report.moved, 0);
-  assert_int_equal(report.refused, 4 * MiB + 64);
-  is_filled(p, 4 * MiB);
-  loam_free(p);
-  loam_free(q);
-  loam_free(s);
-}
-
-/* Dates a block back to half the time since the machine started. Returns its age in seconds. */
-static unsigned make_old(const void *p) {
-  uint32_t now = (uint32_t)(lm_sys_clock_ns() / 1000000000);
-  atomic_store(&lm_map.born[lm_map_slot(p)], 1 + now / 2);
-  return now / 2;
-}
-
-/* A block that was freed into a thread's bin and taken from it again is a new block. */
-static void a_block_is_as_old_as_its_memory_is_in_use(void **state) {
-  (void)state;
-  load(PLAIN);
-  char *old = filled("cold.old", 2 * MiB), *reused = filled("cold.reused", 300000);
-  lm_age_tick();
-  unsigned age_s = make_old(old);
-  make_old(reused);
-  assert_true(age_s > 1);
-  loam_free(reused);
-  char *young = filled("cold.young", 300000);
-  assert_ptr_equal(young, reused);
-  lm_age_tick();
-  demote(LOAM_TO_COLD, age_s);
-  assert_int_equal(report.moved, 2 * MiB);
-  refused_as("younger");
-  loam_free(old);
-  loam_free(young);
-}
-
-static void what_is_demoted_to_a_node_comes_back(void **state) {
-  (void)state;
-  load(PLAIN);
-  char *p = filled("cold", 4 * MiB);
-  demote(LOAM_TO_NODE, 0); /* node 0 is the only node */
-  assert_string_equal(strategy_of(p), "plain@node0");
-  demote(LOAM_TO_NODE, 0);
-  assert_int_equal(report.right, 4 * MiB);
-  rebalance_tag("cold");
-  assert_string_equal(strategy_of(p), "plain");
-  is_filled(p, 4 * MiB);
-  loam_free(p);
-}
-
-static void bad_arguments_are_told(void **state) {
+static void bad_arguments_are_refused(void **state) {
   (void)state;
   loam_rebalance_options options = { .size = 3 };
-  loam_demote_options demotion = { .size = sizeof demotion, .tag = "x", .node = 63 };
   assert_int_equal(loam_rebalance(&options, NULL, NULL, NULL), LOAM_EINVAL);
-  assert_int_equal(loam_demote(NULL, NULL, NULL, NULL), LOAM_EINVAL);
-  assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
-  assert_non_null(strstr(loam_error(), "node 63"));
-  demotion.tag = NULL;
-  assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
-}
-
-static int set_up(void **state) {
-  (void)state;
-  loam_config config = { .size = sizeof config, .control = -1 };
-  return loam_start(&config);
 }
 
 int main(void) {
@@ -891,10 +739,7 @@ int main(void) {
     cmocka_unit_test(any_moment_of_a_job_may_be_forked),
     cmocka_unit_test(no_refusal_of_the_system_loses_anything),
     cmocka_unit_test(a_node_that_refuses_leaves_all_as_it_was),
-    cmocka_unit_test(cold_memory_goes_first_by_tag_and_age),
-    cmocka_unit_test(a_block_is_as_old_as_its_memory_is_in_use),
-    cmocka_unit_test(what_is_demoted_to_a_node_comes_back),
-    cmocka_unit_test(bad_arguments_are_told),
+    cmocka_unit_test(bad_arguments_are_refused),
   };
-  return cmocka_run_group_tests(tests, set_up, NULL);
+  return cmocka_run_group_tests(tests, start_without_service, NULL);
 }

@@ -1,0 +1,93 @@
+/* moving.h - helpers of tests that move live memory: policies, reports, blocks with contents. */
+#ifndef MOVING_H
+#define MOVING_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "loam.h"
+#include "move/rebalance.h"
+#include "test.h"
+
+#define MiB ((size_t)1 << 20)
+
+static inline void load_text(const char *text) {
+  if (loam_policy_load_text("now.lua", text) != LOAM_OK) fail_msg("%s", loam_error());
+}
+
+/* Loads a policy that gives `strategy`, an expression in Lua, to all tags but those under `stays`;
+ * these get the strategy `plain`. */
+static inline void load(const char *strategy) {
+  char text[1024];
+  snprintf(text, sizeof text,
+           "local plain = loam.host { name = 'plain', huge = false }\n"
+           "local now = %s\n"
+           "return loam.policy { name = 'now', pick = function(req)\n"
+           "  if req.tag:under('stays') then return plain end\n"
+           "  return now\nend }\n",
+           strategy);
+  load_text(text);
+}
+
+#define PLAIN "plain"
+
+static inline const char *strategy_of(const void *p) {
+  loam_owner_info owner;
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  return owner.strategy;
+}
+
+/* ---- the report ---- */
+
+/* The sums of the last report, over all its rows. */
+static struct report {
+  uint64_t moved, right, refused;
+  char why[128]; /* the reason of the last refusal */
+} report;
+
+static inline void note(void *ctx, const loam_placed *row) {
+  (void)ctx;
+  if (!strcmp(row->what, "moved")) report.moved += row->bytes;
+  else if (!strcmp(row->what, "right")) report.right += row->bytes;
+  else {
+    report.refused += row->bytes;
+    snprintf(report.why, sizeof report.why, "%s", row->why);
+  }
+}
+
+/* Rebalances one tag, so that the report has no blocks that other tests left. */
+static inline void rebalance_tag(const char *tag) {
+  loam_rebalance_options options = { .size = sizeof options, .tag = tag, .rate = UINT64_MAX };
+  report = (struct report){ 0 };
+  if (loam_rebalance(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
+  assert_true(lm_rebalance_is_valid());
+}
+
+static inline void rebalance(void) { rebalance_tag(NULL); }
+
+/* Checks that the reason of the last refusal contains `words`. */
+static inline void refused_as(const char *words) {
+  if (!strstr(report.why, words)) fail_msg("\"%s\" is not in \"%s\"", words, report.why);
+}
+
+/* Allocates a block of a tag and writes a pattern to it. */
+static inline char *filled(const char *tag, size_t size) {
+  char *p = loam_malloc(loam_site_get(tag), size);
+  assert_non_null(p);
+  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
+  return p;
+}
+
+/* Checks that a block still has the pattern of `filled`. */
+static inline void is_filled(const char *p, size_t size) {
+  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
+}
+
+/* The set-up of a test program: no service thread, so that no other job runs. */
+static inline int start_without_service(void **state) {
+  (void)state;
+  loam_config config = { .size = sizeof config, .control = -1 };
+  return loam_start(&config);
+}
+
+#endif
