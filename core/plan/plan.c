@@ -136,17 +136,22 @@ static loam_status check_power(const lm_plan *plan) {
   return LOAM_OK;
 }
 
-/* Finds the first member of each leaf's chain that malloc's family may use. */
+/* Returns the first strategy of a leaf's chain that may serve malloc, by id; -1 if there is
+ * none. */
+static int32_t first_of(const lm_plan *plan, const lm_leaf *leaf) {
+  for (uint32_t i = leaf->first; i < leaf->first + leaf->n; i++)
+    if (lm_strategy_at(plan->chain[i])->desc.kind != LM_KIND_DEVICE) return (int32_t)plan->chain[i];
+  return -1;
+}
+
+/* Sets plan->first. `first` is memory of the plan, one entry a leaf. */
 static void find_first(lm_plan *plan, int32_t *first) {
-  for (uint32_t leaf = 0; leaf < plan->leaves; leaf++) {
-    const uint32_t *chain = plan->chain + plan->leaf[leaf].first;
-    first[leaf] = -1;
-    for (uint32_t i = plan->leaf[leaf].n; i-- > 0;)
-      if (lm_strategy_at(chain[i])->desc.kind != LM_KIND_DEVICE) first[leaf] = (int32_t)chain[i];
-  }
+  lm_assert((uintptr_t)first % _Alignof(int32_t) == 0);
+  for (uint32_t i = 0; i < plan->leaves; i++) first[i] = first_of(plan, &plan->leaf[i]);
   plan->first = first;
 }
 
+/* Prepares lm_size_table_serve for the first strategy of each leaf. */
 static void note_serves(const lm_plan *plan) {
   for (uint32_t leaf = 0; leaf < plan->leaves; leaf++)
     if (plan->first[leaf] >= 0) lm_size_table_note(lm_strategy_at((uint32_t)plan->first[leaf]));
@@ -166,7 +171,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   if (size_of(&head) != size)
     return lm_error(LOAM_EINVAL, "plan image: it has %zu bytes, but its head says %zu", size,
                     size_of(&head));
-  size_t more = head.leaves * sizeof(int32_t); /* plan->first */
+  size_t more = head.leaves * sizeof(int32_t); /* for plan->first, behind the image */
   lm_plan *plan = lm_metadata_alloc(sizeof *plan + size + more);
   if (!plan) return lm_error(LOAM_ENOMEM, "plan image: no memory for %zu bytes", size);
   char *body = (char *)(plan + 1);
@@ -195,7 +200,10 @@ void lm_plan_destroy(lm_plan *plan) {
 }
 
 bool lm_plan_is_valid(const lm_plan *plan) {
-  return !check(plan) && lm_size_table_is_valid(&plan->table, plan);
+  if (check(plan)) return false;
+  for (uint32_t i = 0; i < plan->leaves; i++)
+    if (plan->first[i] != first_of(plan, &plan->leaf[i])) return false;
+  return lm_size_table_is_valid(&plan->table, plan);
 }
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
@@ -331,7 +339,6 @@ unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_inputs
 
 static const lm_leaf default_leaf = { .first = 0, .n = 1, .line = 0 };
 static const uint32_t default_chain[1] = { 0 };
-
 static const int32_t default_first[1] = { 0 };
 
 #define DEFAULT_PLAN                                                         \

@@ -100,7 +100,9 @@ typedef struct lm_plan lm_plan;
  * Law: every index in the nodes, instructions, leaves and chains is in range.
  *      `yes` and `no` of a node are leaves or nodes with a higher index, so evaluating ends.
  *      The instructions of a node leave two numbers, and never need more than LM_STACK.
- *      The table agrees with the tree (size_table.h). */
+ *      The table agrees with the tree (size_table.h).
+ *      first[leaf] is the id of the first strategy of the leaf's chain whose kind is not
+ *      LM_KIND_DEVICE; -1 if there is none. */
 struct lm_plan {
   lm_size_table table;
   uint32_t reads;                        /* a bit for each LM_IN_* that any node reads */

@@ -72,10 +72,10 @@ lm_serve lm_size_table_find(lm_strategy *s, unsigned c) {
   return (lm_serve){ s->shares ? LM_BIN_HERE : bin, { { (uint16_t)s->id, units } } };
 }
 
-/* By strategy: what serves each class of it, noted when a plan names the strategy. A row is never
- * freed. It is right while a plan that names the strategy lives, because the loader of the plan
- * wrote it. Release at the store of a row, acquire at its load. The entries are relaxed: a thread
- * that reads them got the plan from the loader that wrote them. */
+/* By strategy id: a row with an entry for each class, stored when a plan names the strategy. A row
+ * is never freed. Its entries hold while a plan that names the strategy lives, because the loader
+ * of the plan wrote them. Release at the store of a row, acquire at its load. The entries are
+ * relaxed: a thread that reads them got the plan from the loader that wrote them. */
 LM_SPARSE _Atomic(_Atomic(lm_serve) *) lm_size_table_noted[LM_STRATEGIES_MAX];
 
 void lm_size_table_note(lm_strategy *s) {
@@ -87,7 +87,7 @@ void lm_size_table_note(lm_strategy *s) {
   if (row) return;
   if (!atomic_compare_exchange_strong_explicit(&lm_size_table_noted[s->id], &row, fresh,
                                                memory_order_acq_rel, memory_order_acquire))
-    lm_metadata_free(fresh); /* another loader was first, and noted what we did */
+    lm_metadata_free(fresh); /* another loader was first; its entries are equal */
 }
 
 /* The least and the greatest size of a class. */

@@ -1,8 +1,9 @@
-/* size_table.h - for each size class, what a plan gives to its sizes.
+/* size_table.h - for each size class, how a plan serves its requests.
  *
  * Most policies decide by size, and most of their thresholds lie between two size classes. So most
- * requests are decided by one look into this table. Where a plan asks something else (a gauge, or a
- * size within the class), the table says at which node of the decision tree the questions begin. */
+ * requests are decided by one look into this table. If a plan reads something else (a gauge, or
+ * where a size lies within its class), the table names the node of the decision tree from which to
+ * evaluate it. */
 #ifndef LM_SIZE_TABLE_H
 #define LM_SIZE_TABLE_H
 
@@ -10,14 +11,15 @@
 
 struct lm_plan;
 
-/* What lm_serve.bin says where it is no bin. */
+/* Values of lm_serve.bin other than the offset of a bin. */
 enum {
   LM_BIN_NONE = 0, /* no thread cache can serve this: the engine goes along the chain of the leaf */
   LM_BIN_HERE = 1, /* the bin of the strategy's share on the NUMA node of the calling thread */
   LM_BIN_ASKS = 2  /* evaluate the decision tree from .node on */
 };
 
-/* A bin that serves a request, and what statistics note of it; or where the questions begin. */
+/* How the requests of a size class are served: by a bin, with the figures that statistics need; or
+ * by the leaf to which the decision tree leads from a node. */
 typedef struct lm_serve {
   uint32_t bin; /* offset of the bin in the thread's area, or LM_BIN_* */
   union {
@@ -39,20 +41,23 @@ typedef struct lm_size_table {
 
 /* Fills the table from the tree. Takes about a millisecond at most, whatever the tree. */
 void lm_size_table_fill(lm_size_table *table, const struct lm_plan *plan);
+/* Returns whether each entry is in range. It does not evaluate the plan to check the law. */
 bool lm_size_table_is_valid(const lm_size_table *table, const struct lm_plan *plan);
 
-/* Finds what serves a class under a strategy; LM_BIN_NONE: its thread cache has no such class. */
+/* Finds how a strategy serves a class; LM_BIN_NONE if its thread caches have no such class. */
 lm_serve lm_size_table_find(lm_strategy *strategy, unsigned class_);
-/* Finds that out for all classes of a strategy that a plan names, so that lm_size_table_serve is
- * one load from then on. A loader calls it before the plan goes live. If memory is short it does
- * nothing, and lm_size_table_serve is slower. */
+/* Stores the result of lm_size_table_find for all classes of a strategy, so that
+ * lm_size_table_serve is one load from then on. The loader of a plan calls it for the strategies
+ * that the plan names, before the plan goes live. If memory is short it does nothing, and
+ * lm_size_table_serve is slower. */
 void lm_size_table_note(lm_strategy *strategy);
 
-/* By strategy: what serves each of its classes, once that is noted. */
+/* By strategy id: the results that lm_size_table_note has stored, by class; NULL if there are
+ * none. */
 extern _Atomic(_Atomic(lm_serve) *) lm_size_table_noted[LM_STRATEGIES_MAX]
     __attribute__((visibility("hidden")));
 
-/* What serves a class under a strategy. */
+/* Returns how a strategy serves a class. */
 LM_INLINE lm_serve lm_size_table_serve(lm_strategy *strategy, unsigned class_) {
   /* Acquire pairs with the release in lm_size_table_note. */
   _Atomic(lm_serve) *row = atomic_load_explicit(&lm_size_table_noted[strategy->id],
