@@ -9,7 +9,7 @@
 #include "os/error.h"
 #include "os/sys_file.h"
 #include "pages/metadata.h"
-#include "service/control.h"
+#include "service/control_client.h"
 
 enum { TIMEOUT_MS = 5000, ANSWER_SIZE = 1024 };
 
@@ -93,9 +93,10 @@ static bool is_plausible(const card *c, uint64_t at, const lm_device_export_piec
 /* Requests the piece at an address of the owner. *fd becomes its descriptor, to be closed by the
  * caller. */
 static loam_status fetch(const card *c, uint64_t at, lm_device_export_piece *out, int *fd) {
-  char request[96], answer[ANSWER_SIZE];
-  snprintf(request, sizeof request, "device %" PRIx64 " %" PRIx32 " %" PRIx64, c->base, c->key, at);
-  loam_status status = lm_control_fetch(c->pid, request, TIMEOUT_MS, answer, sizeof answer, fd);
+  char line[96], answer[ANSWER_SIZE];
+  snprintf(line, sizeof line, "device %" PRIx64 " %" PRIx32 " %" PRIx64, c->base, c->key, at);
+  lm_control_request request = { c->pid, line, TIMEOUT_MS };
+  loam_status status = lm_control_fetch(&request, answer, sizeof answer, fd);
   if (status != LOAM_OK) return status;
   if (*fd < 0) return refused(c, answer);
   if (read_answer(answer, out) && is_plausible(c, at, out)) return LOAM_OK;

@@ -11,6 +11,7 @@
 #include "os/error.h"
 #include "os/version.h"
 #include "service/control.h"
+#include "service/control_client.h"
 #include "service/machine.h"
 #include "service/policy.h"
 
@@ -52,7 +53,8 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
   if (!path || !query || !write) return null_argument("path, query or write");
   loam_status status = lm_policy_file_read(path, LM_READ_TO_INSPECT, &text, &length);
   if (status) return status;
-  status = lm_script_inspect(path, text, length, query, lm_policy_limits(), write, ctx);
+  lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
+  status = lm_script_inspect(&source, query, write, ctx);
   lm_metadata_free(text);
   return status;
 }
@@ -184,7 +186,7 @@ loam_status loam_stats_each(loam_row_fn callback, void *ctx) {
 loam_status loam_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
                      void *ctx) {
   if (!request || !write) return null_argument("request or write");
-  return lm_control_ask(pid, request, timeout_ms, write, ctx);
+  return lm_control_ask(&(lm_control_request){ pid, request, timeout_ms }, write, ctx);
 }
 
 loam_status loam_hosts(loam_pid_fn callback, void *ctx) {
@@ -192,5 +194,5 @@ loam_status loam_hosts(loam_pid_fn callback, void *ctx) {
 }
 
 loam_status loam_machine(loam_write_fn write, void *ctx) {
-  return write ? lm_machine_tell(write, ctx) : null_argument("write");
+  return write ? lm_machine_write(write, ctx) : null_argument("write");
 }

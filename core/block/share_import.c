@@ -9,6 +9,7 @@
 #include "os/error.h"
 #include "os/sys_file.h"
 #include "service/control.h"
+#include "service/control_client.h"
 
 enum { TIMEOUT_MS = 5000, ANSWER = 1024 };
 
@@ -34,10 +35,10 @@ static bool is_in_file(int fd, const loam_share *share) {
 }
 
 static loam_status fetch(const loam_share *share, int *fd) {
-  char request[80], answer[ANSWER];
-  snprintf(request, sizeof request, "share %" PRIx64 " %" PRIx64, share->key, share->offset);
-  loam_status status = lm_control_fetch((int)share->pid, request, TIMEOUT_MS, answer, sizeof answer,
-                                        fd);
+  char line[80], answer[ANSWER];
+  snprintf(line, sizeof line, "share %" PRIx64 " %" PRIx64, share->key, share->offset);
+  lm_control_request request = { (int)share->pid, line, TIMEOUT_MS };
+  loam_status status = lm_control_fetch(&request, answer, sizeof answer, fd);
   if (status != LOAM_OK) return status;
   if (*fd < 0) return refused(share, answer);
   if (is_in_file(*fd, share)) return LOAM_OK;

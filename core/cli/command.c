@@ -1,4 +1,5 @@
-/* command.c - the `loam` command: an ordinary Lua state runs lua/loam/command. */
+/* command.c - the `loam` command: a Lua state runs lua/loam/command. The state has no budget and no
+ * sandbox, because it runs loam's own code. */
 #include "cli/command.h"
 
 #include <string.h>
@@ -11,14 +12,16 @@
 #include "script/vm_alloc.h"
 
 enum { INTERNAL_ERROR = 70 }; /* EX_SOFTWARE of sysexits.h */
-enum { GC_PAUSE = 400 };      /* percent: most commands are done before there is much garbage */
+enum { GC_PAUSE = 400 };      /* percent: most commands end before there is much garbage */
 
+/* The argument and the result of run_main. */
 typedef struct arguments {
   int argc;
   char **argv;
   int status;
 } arguments;
 
+/* An error handler for lua_pcall: appends the traceback to the error message. */
 static int with_traceback(lua_State *L) {
   lua_getfield(L, LUA_GLOBALSINDEX, "debug");
   lua_getfield(L, -1, "traceback");
@@ -28,7 +31,8 @@ static int with_traceback(lua_State *L) {
   return 1;
 }
 
-/* require("loam.command").main{ [0] = "loam", "check", ... } */
+/* Pushes the function and the argument of this call:
+ * require("loam.command").main{ [0] = "loam", "check", ... } */
 static void push_main(lua_State *L, const arguments *a) {
   lua_getfield(L, LUA_GLOBALSINDEX, "require");
   lua_pushstring(L, "loam.command");
@@ -41,18 +45,20 @@ static void push_main(lua_State *L, const arguments *a) {
   }
 }
 
-/* Without a JIT: commands are short, and to find out what it may compile takes longer than most. */
+/* The library `jit` is not opened, so Lua code is not compiled: commands are short, and LuaJIT would
+ * need longer to find code to compile than most commands run. */
 static void open_libraries(lua_State *L) {
   lm_luajit_libraries(L);
   lm_luajit_library(L, luaopen_io, LUA_IOLIBNAME);
   lm_luajit_library(L, luaopen_os, LUA_OSLIBNAME);
 }
 
+/* Runs the command. Called protected, by lua_cpcall. */
 static int run_main(lua_State *L) {
   arguments *a = lua_touserdata(L, 1);
   lua_pushcclosure(L, with_traceback, 0);
   int handler = lua_gettop(L);
-  lua_gc(L, LUA_GCSTOP, 0); /* what is loaded here stays */
+  lua_gc(L, LUA_GCSTOP, 0); /* all that is loaded here stays, so there is no garbage */
   open_libraries(L);
   lm_core_module_embed(L, lm_command_modules);
   lm_native_open(L);
@@ -66,9 +72,10 @@ static int run_main(lua_State *L) {
 
 static void say(const char *text) {
   ssize_t written = write(STDERR_FILENO, text, strlen(text));
-  (void)written; /* nobody is left to tell */
+  (void)written; /* there is no other place to report to */
 }
 
+/* Writes an error to standard error. Returns the exit status. */
 static int fail(const char *what, const char *words) {
   say("loam: ");
   say(what);
@@ -77,8 +84,10 @@ static int fail(const char *what, const char *words) {
   return INTERNAL_ERROR;
 }
 
+/* The allocator of the Lua state (lua_Alloc). */
 static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
   lm_vm_alloc *heap = ud;
+  lm_assert(heap);
   if (!old) return size ? lm_vm_alloc_take(heap, size) : NULL;
   if (!size) {
     lm_vm_alloc_put(heap, old, old_size);
@@ -89,7 +98,8 @@ static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
 }
 
 int lm_command(int argc, char **argv) {
-  static lm_vm_alloc heap; /* of a state that is not closed: the process ends with it */
+  static lm_vm_alloc heap; /* never freed: the process ends before the state is closed */
+  lm_assert(argc >= 0 && argv);
   arguments a = { argc, argv, INTERNAL_ERROR };
   if (lm_luajit_open() != LOAM_OK) return fail("", loam_error());
   lua_State *L = lua_newstate(allocate, &heap);

@@ -1,8 +1,8 @@
-/* command.h - the command line: an ordinary Lua state runs lua/loam/command. */
+/* command.h - the `loam` command: a Lua state runs lua/loam/command. */
 #ifndef LM_COMMAND_H
 #define LM_COMMAND_H
 
-/* Exit status. */
+/* Runs the command with the arguments of main(). Returns the exit status of the process. */
 int lm_command(int argc, char **argv);
 
 #endif

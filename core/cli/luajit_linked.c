@@ -1,7 +1,7 @@
-/* luajit_linked.c - LuaJIT linked to the `loam` command: it has not to be found, opened and
- * relocated at each start, which took a third of a millisecond.
+/* luajit_linked.c - a static LuaJIT for the `loam` command. To find, open and relocate the shared
+ * library took a third of a millisecond at each start of the command.
  *
- * Only in the command, and where the build found the static library. */
+ * It is compiled only where the build found the static library. */
 #define LM_LUAJIT_LINKED
 #include <math.h>
 
@@ -14,7 +14,8 @@ static const lm_luajit linked = {
 #undef LM_LUAJIT_FUNCTION
 };
 
-/* Before main: lm_luajit_open() finds it open. */
+/* Runs before main, so lm_luajit_open() finds LuaJIT open. The release pairs with the acquire in
+ * lm_luajit_open(). */
 __attribute__((constructor)) static void link_luajit(void) {
   atomic_store_explicit(&lm_plan_power, pow, memory_order_relaxed);
   atomic_store_explicit(&lm_luajit_api, &linked, memory_order_release);

@@ -1,8 +1,9 @@
-/* native.c - what the command line asks of C: functions of loam.h, and of the operating system.
+/* native.c - the Lua module `loam.command.native`: functions of loam.h and of the operating system for the
+ * command's Lua code.
  *
- * Not through LuaJIT's FFI, which would read all of loam.h at each start of the command. Arguments
- * are those of lua/loam/command: their types are not checked. What can fail returns nil and
- * words. */
+ * The command does not use LuaJIT's FFI for that, because the FFI would parse all of loam.h at each
+ * start. The arguments come from lua/loam/command, so their types are not checked. A function that can
+ * fail returns nil and the error in words. */
 #include "cli/native.h"
 
 #include <errno.h>
@@ -12,11 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/vet.h"
 #include "loam.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "script/json.h"
-#include "service/policy.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -36,18 +37,20 @@ static int push_bool(lua_State *L, bool value) {
 
 /* ---- loam.h ---- */
 
-/* nil, the words of the last failure, and its status. */
+/* Returns nil, the words of the last failure, and its status to Lua. */
 static int refuse(lua_State *L, loam_status status) {
   const char *words = loam_error();
+  lm_assert(status != LOAM_OK);
   lua_pushnil(L);
   lua_pushstring(L, *words ? words : "no reason was given");
   lua_pushinteger(L, status);
   return 3;
 }
 
+/* A loam_write_fn that appends to an lm_json. */
 static void gather(void *ctx, const char *text, size_t length) { lm_json_raw(ctx, text, length); }
 
-/* What was gathered, as one string. */
+/* Returns the gathered text as one string to Lua, or what refuse() returns. Frees the text. */
 static int answer(lua_State *L, loam_status status, lm_json *text) {
   if (status == LOAM_OK && text->failed) luaL_error(L, "no memory for the answer");
   int n = status == LOAM_OK ? 1 : refuse(L, status);
@@ -56,16 +59,17 @@ static int answer(lua_State *L, loam_status status, lm_json *text) {
   return n;
 }
 
+/* version(): the version of loam. */
 static int native_version(lua_State *L) { return push_text(L, loam_version()); }
 
-/* inspect(path, query of loam_policy_inspect) */
+/* inspect(path, query): the answer of loam_policy_inspect. */
 static int native_inspect(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_policy_inspect(text_at(L, 1), text_at(L, 2), gather, &text);
   return answer(L, status, &text);
 }
 
-/* ask(pid, request, timeout in ms) */
+/* ask(pid, request, timeout_ms): the answer of loam_ask. */
 static int native_ask(lua_State *L) {
   lm_json text = { 0 };
   unsigned timeout_ms = (unsigned)lua_tonumber(L, 3);
@@ -73,6 +77,7 @@ static int native_ask(lua_State *L) {
   return answer(L, status, &text);
 }
 
+/* machine(): the answer of loam_machine. */
 static int native_machine(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_machine(gather, &text);
@@ -85,32 +90,35 @@ static void add_pid(void *ctx, int pid) {
   lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
 }
 
-/* The hosts of this user, in no order. */
+/* hosts(): a list of the process ids of this user's hosts, in no order. */
 static int native_hosts(lua_State *L) {
   lua_createtable(L, 0, 0);
   loam_status status = loam_hosts(add_pid, L);
   return status == LOAM_OK ? 1 : refuse(L, status);
 }
 
-/* vet(path): what LOAM_VETTED is to say; nil if the policy would be refused. */
+/* vet(path): the value of LOAM_VETTED for a program that loads this policy. Fails if the program would
+ * refuse the policy. */
 static int native_vet(lua_State *L) {
-  char vetted[LM_POLICY_VETTED];
-  loam_status status = lm_policy_vet(text_at(L, 1), vetted);
+  char vetted[LM_VET_SIZE];
+  loam_status status = lm_vet(text_at(L, 1), vetted);
   return status == LOAM_OK ? push_text(L, vetted) : refuse(L, status);
 }
 
 /* ---- the operating system ---- */
 
+/* is_terminal(descriptor), exists(path), is_readable(path): a boolean. */
 static int native_is_terminal(lua_State *L) { return push_bool(L, isatty(number_at(L, 1))); }
 static int native_exists(lua_State *L) { return push_bool(L, !access(text_at(L, 1), F_OK)); }
 static int native_is_readable(lua_State *L) { return push_bool(L, !access(text_at(L, 1), R_OK)); }
 
+/* process(): the process id of the command. */
 static int native_process(lua_State *L) {
   lua_pushinteger(L, getpid());
   return 1;
 }
 
-/* Where a symbolic link points. */
+/* readlink(path): the path that a symbolic link names; nil if it cannot be read. */
 static int native_readlink(lua_State *L) {
   char buffer[PATH_ROOM];
   ssize_t length = readlink(text_at(L, 1), buffer, sizeof buffer);
@@ -119,15 +127,16 @@ static int native_readlink(lua_State *L) {
   return 1;
 }
 
+/* folder(): the working directory; nil if it is not known. */
 static int native_folder(lua_State *L) {
   char buffer[PATH_ROOM];
   return push_text(L, getcwd(buffer, sizeof buffer));
 }
 
-/* The value of a variable of the environment; nil where lm_sys_getenv gives none. */
+/* getenv(name): the value of an environment variable; nil where lm_sys_getenv gives none. */
 static int native_getenv(lua_State *L) { return push_text(L, lm_sys_getenv(text_at(L, 1))); }
 
-/* setenv(name, value); nil unsets. */
+/* setenv(name, value): sets an environment variable; a value of nil removes it. */
 static int native_setenv(lua_State *L) {
   const char *value = text_at(L, 2);
   if (value) setenv(text_at(L, 1), value, 1);
@@ -135,11 +144,12 @@ static int native_setenv(lua_State *L) {
   return 0;
 }
 
-/* wait(ms): whether it was interrupted. From the first call on Ctrl-C does not end this process,
- * but this sleep. */
+/* wait(ms): sleeps; returns whether Ctrl-C or SIGTERM ended the sleep early. After the first call,
+ * these signals no longer end the command, only the sleep. */
 static int native_wait(lua_State *L) {
   sigset_t set;
   int64_t ms = (int64_t)lua_tonumber(L, 1);
+  lm_assert(ms >= 0);
   struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
@@ -148,13 +158,15 @@ static int native_wait(lua_State *L) {
   return push_bool(L, sigtimedwait(&set, NULL, &time) > 0);
 }
 
-/* exec(words): becomes the command; comes back only if it cannot, with errno and its words. */
+/* exec(words): replaces this process by the program words[1]. Returns only if that fails: the errno
+ * and its words. */
 static int native_exec(lua_State *L) {
   size_t n = lua_objlen(L, 1);
+  lm_assert(n > 0);
   char **argv = lm_metadata_alloc((n + 1) * sizeof *argv);
   if (!argv) return luaL_error(L, "no memory for %d arguments", (int)n);
   for (size_t i = 0; i < n; i++) {
-    lua_rawgeti(L, 1, (int)i + 1); /* its string is the table's too */
+    lua_rawgeti(L, 1, (int)i + 1); /* the table keeps the string alive */
     argv[i] = (char *)(uintptr_t)text_at(L, -1);
     lua_settop(L, 1);
   }

@@ -1,10 +1,10 @@
-/* native.h - what the command line asks of C, as a Lua module: `loam.command.native`. */
+/* native.h - the Lua module `loam.command.native`: the C functions that the command's Lua code calls. */
 #ifndef LM_NATIVE_H
 #define LM_NATIVE_H
 
 #include "script/luajit.h"
 
-/* Puts it where require() finds it. May raise. */
+/* Makes the module known to require(). May raise a Lua error. */
 void lm_native_open(lua_State *L);
 
 #endif

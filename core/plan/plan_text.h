@@ -1,34 +1,49 @@
-/* plan_text.h - a plan as text, for the environment.
+/* plan_text.h - a plan as text, for the environment: `loam run` has compiled the policy for the
+ * program that it becomes, and for those that this starts.
  *
- * `loam run` compiles a policy before it becomes the program, and passes the plan to the program
- * and to the processes that the program starts. They need no Lua to read it.
- *
- * Only some plans can be written as text: plans that are equal for all sites, that read no gauge
- * but the live bytes, and whose strategies every machine can provide. For all other policies a
- * process must ask the machine, or Lua, when it loads the policy; so it compiles the policy
- * itself. */
+ * Carried are plans that are every site's, that ask nothing but the request, and end in memory that
+ * every machine has: what else a load asks, the machine or Lua, it has to ask where it happens. */
 #ifndef LM_PLAN_TEXT_H
 #define LM_PLAN_TEXT_H
 
+#include "heap/strategy.h"
 #include "plan/plan.h"
 
-/* The most bytes of a plan and of its text. They are small because the text is in the environment
- * of every child process. */
+/* Bytes of what is written and of its text, at most: that is in the environment of every child. */
 enum { LM_PLAN_TEXT_BYTES = 4096, LM_PLAN_TEXT_SIZE = 4096, LM_PLAN_TEXT_NAME = 64 };
 
 typedef struct lm_plan_text {
-  char policy[LM_PLAN_TEXT_NAME]; /* the name of the policy */
-  bool applies_live;              /* the policy has apply = "live" */
-  const void *image; /* the image for lm_plan_make; in `bytes`. Its strategies are interned */
-  size_t size;       /* bytes of the image */
+  char policy[LM_PLAN_TEXT_NAME]; /* its name */
+  bool applies_live;
+  const void *image; /* in `bytes`; its strategies are interned */
+  size_t size;
   _Alignas(8) unsigned char bytes[LM_PLAN_TEXT_BYTES];
 } lm_plan_text;
 
-/* Writes a plan and the name of its policy as text. Returns false if the plan cannot be written. */
-bool lm_plan_text_write(const lm_plan *plan, const char *policy, bool applies_live,
-                        char text[LM_PLAN_TEXT_SIZE]);
-/* Reads a text. Returns false if lm_plan_text_write of this version of loam cannot have written it.
- * lm_plan_make still has to check the image. *out points into itself, so it must not be copied. */
+/* The bytes of a text begin with this head. The head is followed by `members` strategies, and these
+ * by the plan's image, which names strategies by their index in the list. */
+enum { LM_PLAN_TEXT_MAGIC = 0x6c637931, LM_PLAN_TEXT_MEMBERS = 16 };
+
+typedef struct lm_plan_text_head {
+  uint32_t magic, members;
+  char policy[LM_PLAN_TEXT_NAME];
+  uint64_t applies_live;
+} lm_plan_text_head;
+
+typedef struct lm_plan_text_member {
+  char name[LM_STRATEGY_NAME];
+  uint64_t align, limit;
+  uint32_t guard;
+  uint8_t kind, huge, zero, prefault;
+} lm_plan_text_member;
+
+/* Tells whether strategies of this kind exist on every machine. */
+LM_INLINE bool lm_plan_text_has_kind(lm_kind kind) {
+  return kind == LM_KIND_HOST || kind == LM_KIND_SYSTEM || kind == LM_KIND_DENY;
+}
+
+/* False: the text was not written by lm_plan_text_write (cli/plan_text_write.h) of this version. The
+ * image is not checked yet: lm_plan_make does that. */
 bool lm_plan_text_read(const char *text, lm_plan_text *out);
 
 #endif

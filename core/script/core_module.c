@@ -1,7 +1,7 @@
-/* core_module.c - `loam.core`: what the trusted Lua modules may ask of C.
+/* core_module.c - the Lua module `loam.core`: the C functions that loam's own Lua modules call.
  *
- * Arguments come from our own modules, but their values from a policy: sizes and names are
- * checked here once more, types are not. */
+ * The arguments come from loam's own modules, so their types are not checked. Their values may come
+ * from a policy, so sizes and names are checked here once more. */
 #include "script/core_module.h"
 
 #include <math.h>
@@ -22,9 +22,14 @@
 
 enum { NODES_GIVEN = LM_NODES_MAX, FLUSH_AT = 256 << 10 };
 
+/* The script that a Lua state belongs to: lm_script begins with its lm_vm. */
 static lm_script *script_of(lua_State *L) { return (lm_script *)lm_vm_of(L); }
 
+/* The next three functions read a field of the table at stack index `table` (positive, because the
+ * field is pushed on the stack first). */
+
 static double number_field(lua_State *L, int table, const char *key, double absent) {
+  lm_assert(table > 0);
   lua_getfield(L, table, key);
   double n = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : absent;
   lua_settop(L, -2);
@@ -32,15 +37,17 @@ static double number_field(lua_State *L, int table, const char *key, double abse
 }
 
 static bool bool_field(lua_State *L, int table, const char *key) {
+  lm_assert(table > 0);
   lua_getfield(L, table, key);
   bool value = lua_toboolean(L, -1);
   lua_settop(L, -2);
   return value;
 }
 
-/* False if the text is too long for the buffer; absent is "". */
+/* Copies the text; "" if the field is no string. False: the text is too long for the buffer. */
 static bool text_field(lua_State *L, int table, const char *key, char *buffer, size_t size) {
   size_t length = 0;
+  lm_assert(table > 0 && size > 0);
   lua_getfield(L, table, key);
   const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &length) : "";
   bool fits = length < size;
@@ -49,7 +56,7 @@ static bool text_field(lua_State *L, int table, const char *key, char *buffer, s
   return fits;
 }
 
-/* nil and the words of the last lm_error. */
+/* Returns nil and the words of the thread's last lm_error to Lua. */
 static int refuse(lua_State *L) {
   lua_pushnil(L);
   lua_pushstring(L, loam_error());
@@ -64,6 +71,8 @@ static double memlock_limit(void) {
   return (double)limit.rlim_cur;
 }
 
+/* Sets field `key` of the table on top of the stack: how many huge pages of `kib` KiB the
+ * administrator has set aside. Sets nothing where the kernel has no such pages. */
 static void push_huge_pool(lua_State *L, const char *key, unsigned kib) {
   char path[96], text[32];
   size_t length;
@@ -75,7 +84,8 @@ static void push_huge_pool(lua_State *L, const char *key, unsigned kib) {
   lua_setfield(L, -2, key);
 }
 
-/* The word in brackets: "always [madvise] never". */
+/* Sets the field "thp" of the table on top of the stack: the mode of transparent huge pages. The
+ * kernel puts the current mode in brackets: "always [madvise] never". */
 static void push_thp(lua_State *L) {
   char text[64];
   size_t length;
@@ -95,7 +105,7 @@ static void push_has_cpus(lua_State *L, unsigned node) {
   lua_pushboolean(L, lm_numa_has_cpus(node));
 }
 
-/* A table: node -> what `push` says of it. */
+/* Pushes a table that maps each NUMA node of the mask `nodes` to the value that `push` pushes. */
 static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *L, unsigned node)) {
   lua_createtable(L, 0, 4);
   for (uint64_t left = nodes; left; left &= left - 1) {
@@ -105,6 +115,7 @@ static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *
   }
 }
 
+/* core.machine(): a table that describes NUMA nodes, huge pages and limits of this machine. */
 static int core_machine(lua_State *L) {
   lm_numa_refresh();
   uint64_t nodes = lm_numa_nodes();
@@ -132,24 +143,25 @@ static int core_machine(lua_State *L) {
   return 1;
 }
 
-/* A table: node -> bytes free now. */
 static void push_free(lua_State *L, unsigned node) {
   lua_pushnumber(L, (lua_Number)lm_numa_free(node));
 }
 
+/* core.free(): a table that maps each NUMA node to its free bytes. */
 static int core_free(lua_State *L) {
   push_of_nodes(L, lm_numa_nodes(), push_free);
   return 1;
 }
 
-/* Why a node cannot be named. */
+/* core.absent_node(node): the reason why a policy cannot name this NUMA node, in words. */
 static int core_absent_node(lua_State *L) {
   char text[320];
   lua_pushstring(L, lm_numa_why_absent(lua_tonumber(L, 1), text, sizeof text));
   return 1;
 }
 
-/* A table of what the kernel refuses this process: what -> the errno. */
+/* core.refused(): a table of the memory calls that the kernel refuses this process. It maps the name
+ * of the call's purpose to the errno. */
 static int core_refused(lua_State *L) {
   lm_kernel_support may;
   lua_createtable(L, 0, 4);
@@ -168,8 +180,10 @@ static int core_refused(lua_State *L) {
   return 1;
 }
 
-/* The step begins anew: what passed was a driver's time, which may be seconds. */
-static void forgive_driver(lua_State *L) {
+/* Gives the current step its whole budget again. A GPU driver may take seconds to start, which are
+ * not the policy's. lm_vm_step begins a new budget when the step's name changes, so the name is
+ * changed and changed back. */
+static void restart_step(lua_State *L) {
   lm_vm *vm = lm_vm_of(L);
   char step[sizeof vm->step];
   memcpy(step, vm->step, sizeof step);
@@ -177,11 +191,11 @@ static void forgive_driver(lua_State *L) {
   lm_vm_step(vm, step);
 }
 
-/* How many devices there are, and, where there is none, why. Asked only by a policy that speaks of
- * devices: it starts their driver. */
+/* core.devices(): the number of GPUs; if it is 0, also the reason in words. It starts the GPU's
+ * driver, so the Lua modules call it only for a policy that names devices. */
 static int core_devices(lua_State *L) {
   int count = lm_gpu_count();
-  forgive_driver(L);
+  restart_step(L);
   lua_pushinteger(L, count);
   if (!count) lua_pushstring(L, lm_gpu_why());
   return count ? 1 : 2;
@@ -189,12 +203,14 @@ static int core_devices(lua_State *L) {
 
 /* ---- strategies ---- */
 
+/* The index of `word` among the `n` words; -1: it is none of them. */
 static int index_of(const char *word, const char *const *words, int n) {
   for (int i = 0; i < n; i++)
     if (!strcmp(word, words[i])) return i;
   return -1;
 }
 
+/* Reads numa.weights = { [node] = weight }; `numa` is a stack index. A weight has 8 bits. */
 static void read_weights(lua_State *L, int numa, lm_placement *out) {
   lua_getfield(L, numa, "weights");
   if (lua_type(L, -1) == LUA_TTABLE) {
@@ -209,6 +225,7 @@ static void read_weights(lua_State *L, int numa, lm_placement *out) {
   lua_settop(L, -2);
 }
 
+/* Reads the list numa.nodes; `numa` is a stack index. */
 static void read_nodes(lua_State *L, int numa, lm_placement *out) {
   lua_getfield(L, numa, "nodes");
   for (int i = 1, n = lua_type(L, -1) == LUA_TTABLE ? (int)lua_objlen(L, -1) : 0; i <= n; i++) {
@@ -220,6 +237,7 @@ static void read_nodes(lua_State *L, int numa, lm_placement *out) {
   lua_settop(L, -2);
 }
 
+/* Reads desc.numa; `desc` is a stack index. False: the mode is not one of the words. */
 static bool read_placement(lua_State *L, int desc, lm_placement *out) {
   static const char *const words[] = { "local", "interleave", "bind", "prefer", "weighted" };
   static const int modes[] = { LM_BIND_LOCAL, LM_BIND_INTERLEAVE, LM_BIND_BIND, LM_BIND_PREFERRED,
@@ -263,13 +281,15 @@ static bool read_huge(lua_State *L, lm_huge *out) {
   return huge >= 0;
 }
 
+/* core.strategy(desc): the id of the strategy that the table describes; nil and words if it is
+ * refused. */
 static int core_strategy(lua_State *L) {
   lm_desc desc;
   lm_strategy *strategy;
   memset(&desc, 0, sizeof desc);
   if (!read_kind(L, &desc.kind) || !read_huge(L, &desc.huge) ||
       !read_placement(L, 1, &desc.placement))
-    return luaL_error(L, "a strategy's kind, huge or numa is not one of the seam's words");
+    return luaL_error(L, "a strategy's kind, huge or numa is not one of loam.core's words");
   if (!text_field(L, 1, "name", desc.name, sizeof desc.name) ||
       !text_field(L, 1, "handler", desc.handler, sizeof desc.handler)) {
     lm_error(LOAM_EPOLICY, "a name is longer than %d bytes", LM_STRATEGY_NAME - 1);
@@ -296,7 +316,8 @@ static int core_strategy(lua_State *L) {
   return 1;
 }
 
-/* Why a file's folder will not do here; nothing where it will. */
+/* core.folder(dir): the reason why the folder cannot hold the files of memory, in words; nothing
+ * where it can. */
 static int core_folder(lua_State *L) {
   char words[256];
   const char *dir = lua_tolstring(L, 1, NULL);
@@ -306,14 +327,17 @@ static int core_folder(lua_State *L) {
   return 1;
 }
 
+/* core.handler(name): whether a policy may name this handler. A script that only inspects a policy
+ * accepts every name: the handlers belong to another program. */
 static int core_handler(lua_State *L) {
   const char *name = lua_tolstring(L, 1, NULL);
-  lua_pushboolean(L, name && (!script_of(L)->host || lm_handler_find(name)));
+  lua_pushboolean(L, name && (!script_of(L)->is_host || lm_handler_find(name)));
   return 1;
 }
 
 /* ---- plans ---- */
 
+/* Tells whether two plans have equal images. */
 static bool is_equal(const lm_plan *a, const lm_plan *b) {
   return a->hash == b->hash && a->nodes == b->nodes && a->codes == b->codes &&
          a->leaves == b->leaves && a->chains == b->chains &&
@@ -323,15 +347,19 @@ static bool is_equal(const lm_plan *a, const lm_plan *b) {
          !memcmp(a->chain, b->chain, a->chains * sizeof *a->chain);
 }
 
-/* Where a plan is in the table, or belongs. */
+/* The place of the table that holds an equal plan, or else the free place where `plan` belongs. The
+ * table has a free place. */
 static lm_plan **place_of(lm_plan **table, uint32_t slots, const lm_plan *plan) {
   uint32_t i = (uint32_t)plan->hash;
+  lm_assert(lm_is_pow2(slots));
   for (;; i++) {
     lm_plan **place = &table[i & (slots - 1)];
     if (!*place || is_equal(*place, plan)) return place;
   }
 }
 
+/* Makes sure that the table has room for one more plan: at most half of its places are used. False:
+ * no memory. */
 static bool make_room(lm_script *script) {
   if (script->plans * 2 < script->slots) return true;
   uint32_t slots = script->slots ? script->slots * 2 : 16;
@@ -345,10 +373,11 @@ static bool make_room(lm_script *script) {
   return true;
 }
 
-/* From now on the gauges that a host's plan reads of devices have something to say. */
+/* Starts what fills the gauges of devices that the plan reads: the GPU's driver, and a thread that
+ * reads free memory (lm_gpu_watch). Nothing is started for a policy that is only inspected. */
 static void watch_devices(lua_State *L, const lm_plan *plan) {
   uint32_t devices = 1u << LM_IN_DEVICE | 1u << LM_IN_DEVICE_FREE;
-  if (!script_of(L)->host || !(plan->reads & devices)) return;
+  if (!script_of(L)->is_host || !(plan->reads & devices)) return;
   (void)lm_gpu();
   for (uint32_t i = 0; i < plan->nodes; i++)
     if (plan->node[i].code_n == 0 && plan->node[i].input == LM_IN_DEVICE_FREE)
@@ -356,11 +385,12 @@ static void watch_devices(lua_State *L, const lm_plan *plan) {
   for (uint32_t i = 0; i < plan->codes; i++)
     if (plan->code[i].op == LM_OP_INPUT && plan->code[i].input == LM_IN_DEVICE_FREE)
       lm_gpu_watch(plan->code[i].arg);
-  forgive_driver(L);
+  restart_step(L);
 }
 
 const lm_plan *lm_core_module_plan(lm_script *script, const void *image, size_t size) {
   lm_plan *plan;
+  lm_assert(image);
   if (lm_plan_make(image, size, &plan) != LOAM_OK) return NULL;
   if (!make_room(script)) {
     lm_plan_destroy(plan);
@@ -374,9 +404,11 @@ const lm_plan *lm_core_module_plan(lm_script *script, const void *image, size_t 
     *place = plan;
     script->plans++;
   }
+  lm_assert(script->plans < script->slots);
   return *place;
 }
 
+/* core.plan(image): the plan of an image as a light userdata; nil and words if it is refused. */
 static int core_plan(lua_State *L) {
   size_t size = 0;
   const char *image = lua_tolstring(L, 1, &size);
@@ -387,7 +419,8 @@ static int core_plan(lua_State *L) {
   return 1;
 }
 
-/* Reads { [0] = bytes, [1] = bytes ... } of a field; the number of places filled. */
+/* Reads field `key` of the table at index 2, { [0] = bytes, [1] = bytes ... }, into `out`. Returns
+ * how many entries of `out` were filled, from 0 to NODES_GIVEN. */
 static unsigned read_gauges(lua_State *L, const char *key, double *out) {
   unsigned n = 0;
   lua_getfield(L, 2, key);
@@ -405,10 +438,13 @@ static unsigned read_gauges(lua_State *L, const char *key, double *out) {
 
 static bool is_read(const lm_plan *plan, unsigned input) { return plan->reads >> input & 1; }
 
-/* Called for every request that a plan is compared at: only what the plan reads is fetched. */
+/* core.decide(plan, request): the number of the leaf that the plan reaches. The compiler calls it for
+ * each request at which it compares a plan with plain Lua, so only fields that the plan reads are
+ * fetched. */
 static int core_decide(lua_State *L) {
   double fixed[LM_INPUTS] = { 0 }, node_free[NODES_GIVEN], device_free[NODES_GIVEN];
   const lm_plan *plan = lua_touserdata(L, 1);
+  lm_assert(plan);
   lm_inputs request = { .fixed = fixed, .node_free = node_free, .device_free = device_free };
   if (is_read(plan, LM_IN_SIZE)) request.size = (size_t)number_field(L, 2, "size", 0);
   if (is_read(plan, LM_IN_ALIGN)) request.align = (size_t)number_field(L, 2, "align", 16);
@@ -425,6 +461,7 @@ static int core_decide(lua_State *L) {
 
 /* ---- steps, answers ---- */
 
+/* core.step(name): begins another step of the budget. */
 static int core_step(lua_State *L) {
   const char *what = lua_tolstring(L, 1, NULL);
   lm_vm_step(lm_vm_of(L), what ? what : "");
@@ -437,6 +474,7 @@ void lm_core_module_flush(lm_script *script) {
   lm_json_finish(&script->answer);
 }
 
+/* core.write(text): appends to the answer of lm_script_inspect. */
 static int core_write(lua_State *L) {
   lm_script *script = script_of(L);
   size_t length = 0;
@@ -447,7 +485,7 @@ static int core_write(lua_State *L) {
   return 0;
 }
 
-/* Of the policy's text. */
+/* core.hash(): the hash of the policy's text, in hexadecimal. */
 static int core_hash(lua_State *L) {
   char hash[24];
   const lm_script *script = script_of(L);
@@ -509,6 +547,7 @@ static void push_limits(lua_State *L, const lm_script_limits *limits) {
   lua_setfield(L, -2, "step_bytes");
 }
 
+/* Pushes the table loam.core: its functions and the constants of this script. */
 static void push_core(lua_State *L, const lm_script *script) {
   static const struct {
     const char *name;
@@ -529,7 +568,7 @@ static void push_core(lua_State *L, const lm_script *script) {
   lua_setfield(L, -2, "cdef");
   push_limits(L, &script->vm.limits);
   lua_setfield(L, -2, "limits");
-  lua_pushboolean(L, script->host);
+  lua_pushboolean(L, script->is_host);
   lua_setfield(L, -2, "host");
 }
 
@@ -542,6 +581,23 @@ loam_status lm_core_module_open(lua_State *L, void *arg) {
   push_required(L, "loam.driver");
   lua_setfield(L, LUA_REGISTRYINDEX, "loam.driver");
   return LOAM_OK;
+}
+
+static bool is_in_table(const lm_script *script, const lm_plan *plan) {
+  return *place_of(script->plan, script->slots, plan) == plan;
+}
+
+bool lm_core_module_is_valid(const lm_script *script) {
+  uint32_t found = 0;
+  if (!script->slots) return !script->plan && !script->plans && !script->only;
+  if (!lm_is_pow2(script->slots) || script->plans * 2 > script->slots) return false;
+  for (uint32_t i = 0; i < script->slots; i++) {
+    const lm_plan *plan = script->plan[i];
+    if (!plan) continue;
+    if (!is_in_table(script, plan) || !lm_plan_is_valid(plan)) return false;
+    found++;
+  }
+  return found == script->plans && (!script->only || is_in_table(script, script->only));
 }
 
 void lm_core_module_close(lm_script *script) {

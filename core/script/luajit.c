@@ -1,10 +1,11 @@
-/* luajit.c - finds LuaJIT and its functions.
+/* luajit.c - opens the shared library of LuaJIT and finds its functions.
  *
- * RTLD_DEEPBIND makes the library find its own lua_* before those of a host that carries another
- * Lua. Without one it is left out, because it also splits the unwinder by which LuaJIT raises
- * errors: in a host with libunwind, which has the same functions as libgcc, the library would find
- * libgcc's, and those, one another's of libunwind. The sanitizers refuse the flag, since it would
- * hide their malloc. */
+ * RTLD_DEEPBIND makes LuaJIT find its own lua_* functions before those of a host program that
+ * contains another Lua. In a host without another Lua the flag is not used, because it can also break
+ * the stack unwinder with which LuaJIT raises errors. libunwind defines functions with the same names
+ * as libgcc. In a host that uses libunwind, LuaJIT would then call libgcc's functions, and those
+ * would call functions of libunwind. The sanitizers refuse the flag, because it would hide their
+ * malloc. */
 #include "script/luajit.h"
 
 #include <dlfcn.h>
@@ -15,15 +16,16 @@
 #include "plan/plan.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define APART 0
+#define OWN_SYMBOLS_FIRST 0
 #else
-#define APART RTLD_DEEPBIND
+#define OWN_SYMBOLS_FIRST RTLD_DEEPBIND
 #endif
 
 #define LIBRARY "libluajit-5.1.so.2"
 
 _Atomic(const lm_luajit *) lm_luajit_api;
 
+/* Fills the table with the library's functions. */
 static loam_status find_functions(void *library, lm_luajit *api) {
 #define FIND(name)                                                       \
   if (!(api->name##_ = (__typeof__(api->name##_))dlsym(library, #name))) \
@@ -33,42 +35,46 @@ static loam_status find_functions(void *library, lm_luajit *api) {
   return LOAM_OK;
 }
 
+/* Tells whether the library and the host program use two different stack unwinders. */
 static bool is_unwinder_split(void *library) {
-  void *hosts = dlsym(RTLD_DEFAULT, "_Unwind_GetCFA");
-  return hosts && hosts != dlsym(library, "_Unwind_GetCFA");
+  void *of_host = dlsym(RTLD_DEFAULT, "_Unwind_GetCFA");
+  return of_host && of_host != dlsym(library, "_Unwind_GetCFA");
 }
 
-/* ---- Pages of files
- *
- * What the library, and what came with it, has that nobody writes to. Of a library that the host
- * had before us nothing is noted. */
+/* ---- Pages of files ---- */
 
 enum { PARTS = 16 };
 
+/* The read-only address ranges of LuaJIT and of the libraries that were loaded with it, in whole
+ * pages: those that lm_luajit_evict gives back. Empty if the host program had loaded LuaJIT before
+ * loam did. Written in lm_luajit_open by the first thread. */
 static struct {
   uint32_t n;
   struct {
     uintptr_t from, to;
   } at[PARTS];
-} resident;
+} evictable;
 
-static bool is_there(int how) {
+/* Tells whether dlopen with the flags `how` finds the library. */
+static bool can_open(int how) {
   void *library = dlopen(LIBRARY, RTLD_LAZY | how);
   if (library) dlclose(library);
   return library;
 }
 
-bool lm_luajit_is_found(void) { return is_there(RTLD_LOCAL); }
+bool lm_luajit_is_found(void) { return can_open(RTLD_LOCAL); }
 
 static void note_part(uintptr_t from, uintptr_t to) {
+  lm_assert(from <= to);
   from = lm_align_up(from, LM_PAGE);
   to = lm_align_down(to, LM_PAGE);
-  if (from >= to || resident.n == PARTS) return;
-  resident.at[resident.n].from = from;
-  resident.at[resident.n++].to = to;
+  if (from >= to || evictable.n == PARTS) return;
+  evictable.at[evictable.n].from = from;
+  evictable.at[evictable.n++].to = to;
 }
 
-/* ctx: the link map of the library; those behind it came with it, or later. */
+/* A callback of dl_iterate_phdr. `ctx` is the link map of LuaJIT: the libraries after it in the list
+ * were loaded with it, or later. */
 static int note_object(struct dl_phdr_info *info, size_t size, void *ctx) {
   (void)size;
   for (const struct link_map *map = ctx; map; map = map->l_next) {
@@ -84,26 +90,30 @@ static int note_object(struct dl_phdr_info *info, size_t size, void *ctx) {
 
 static void note_parts(void *library) {
   struct link_map *map = NULL;
-  if (!resident.n && !dlinfo(library, RTLD_DI_LINKMAP, &map)) dl_iterate_phdr(note_object, map);
+  if (!evictable.n && !dlinfo(library, RTLD_DI_LINKMAP, &map)) dl_iterate_phdr(note_object, map);
 }
 
-/* They come back from the file when they are touched. If it is refused, they stay. */
 void lm_luajit_evict(void) {
-  for (uint32_t i = 0; i < resident.n; i++)
-    (void)lm_sys_evict_file((void *)resident.at[i].from, resident.at[i].to - resident.at[i].from);
+  for (uint32_t i = 0; i < evictable.n; i++) {
+    /* If the kernel refuses, the pages stay in memory. */
+    (void)lm_sys_evict_file((void *)evictable.at[i].from,
+                            evictable.at[i].to - evictable.at[i].from);
+  }
 }
 
+/* Opens the library, and gives plans the function pow() of the libm that LuaJIT needs. */
 static loam_status open_library(void **out) {
-  bool was_there = is_there(RTLD_NOLOAD);
-  int apart = dlsym(RTLD_DEFAULT, "lua_newstate") ? APART : 0;
-  void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_LOCAL | apart);
+  bool was_there = can_open(RTLD_NOLOAD);
+  int deepbind = dlsym(RTLD_DEFAULT, "lua_newstate") ? OWN_SYMBOLS_FIRST : 0;
+  void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_LOCAL | deepbind);
   if (!library)
     return lm_error(LOAM_EUNSUPPORTED, "policies need LuaJIT (Debian package libluajit-5.1-2): %s",
                     dlerror());
-  if (apart && is_unwinder_split(library))
+  if (deepbind && is_unwinder_split(library))
     return lm_error(LOAM_EUNSUPPORTED, "policies need LuaJIT, which cannot raise errors in a "
                                        "program that has both another Lua and libunwind");
   if (!was_there) note_parts(library);
+  /* Relaxed: the acquire and release of lm_luajit_api order it for every thread that makes plans. */
   void *power = dlsym(library, "pow");
   atomic_store_explicit(&lm_plan_power, (lm_power_fn *)power, memory_order_relaxed);
   *out = library;
@@ -119,7 +129,8 @@ loam_status lm_luajit_open(void) {
   if (!api) return lm_error(LOAM_ENOMEM, "no memory to open LuaJIT");
   status = find_functions(library, api);
   const lm_luajit *none = NULL;
-  /* Two threads may come here at once; both found the same functions, one table stays. */
+  /* Two threads may come here at the same time. Both have found the same functions, so the first
+   * table stays. The exchange is sequentially consistent, so also a release. */
   if (status != LOAM_OK || !atomic_compare_exchange_strong(&lm_luajit_api, &none, api))
     lm_metadata_free(api);
   return status;

@@ -1,10 +1,12 @@
-/* luajit.h - LuaJIT, opened at run time and called by its own names.
+/* luajit.h - LuaJIT, which is opened at run time and called by the names of its own functions.
  *
- * It is not linked: a host may carry another Lua, whose lua_* symbols would take the place of
- * ours or ours of its, and Debian's static library cannot be put into a shared one. So each
- * function is found by name in the library's own scope, and the names below mean that table. Who
- * includes this file calls lm_luajit_open() before anything else of it. In the command, which is no
- * host, LuaJIT is linked where that can be had (luajit_linked.c). */
+ * libloam.so is not linked with LuaJIT, for two reasons. A host program may contain another Lua: the
+ * dynamic linker would then call the lua_* functions of one Lua where the other Lua was meant.
+ * Debian's static LuaJIT also cannot be linked into a shared library. So lm_luajit_open() opens the shared library
+ * and looks up each function there, in a table; the macros below make each name, such as lua_call,
+ * mean an entry of that table. A file that includes this header calls lm_luajit_open() before it
+ * calls any of those functions. The `loam` command is linked with a static LuaJIT where the build
+ * found one (cli/luajit_linked.c). */
 #ifndef LM_LUAJIT_H
 #define LM_LUAJIT_H
 
@@ -29,30 +31,38 @@
   X(luaopen_package) X(luaopen_string) X(luaopen_table)
 /* clang-format on */
 
+/* A pointer to each function of LM_LUAJIT_LIST, named like the function with `_` after it. */
 typedef struct lm_luajit {
 #define LM_LUAJIT_FIELD(name) __typeof__(name) *name##_;
   LM_LUAJIT_LIST(LM_LUAJIT_FIELD)
 #undef LM_LUAJIT_FIELD
 } lm_luajit;
 
-/* Opens the library if it is not open yet. LOAM_EUNSUPPORTED where the machine has none. */
+/* Opens LuaJIT if it is not open yet. LOAM_EUNSUPPORTED: this machine has no usable LuaJIT. Any
+ * thread may call it. */
 loam_status lm_luajit_open(void);
 
-/* Whether programs on this machine find the library, this one's way aside. */
+/* Tells whether a program on this machine finds the shared library of LuaJIT. It looks for the
+ * shared library even where this program is linked with LuaJIT. */
 bool lm_luajit_is_found(void);
 
-/* Nothing of the library is wanted for a while: its pages, which are a file's, need not be resident
- * meanwhile. Others may be at work in it all the same. */
+/* Tells the kernel that the pages of LuaJIT's file need not stay in memory, because loam will not run
+ * Lua for a while. The pages are read from the file again when a thread touches them, so other
+ * threads may use LuaJIT at the same time. */
 void lm_luajit_evict(void);
 
-/* Release once the table is whole; the acquire is lm_luajit_open's. */
+/* The table; NULL: LuaJIT is not open. Stored with release (at least) when the table is complete, and
+ * loaded with acquire in lm_luajit_open(). */
 extern _Atomic(const lm_luajit *) lm_luajit_api;
 
+/* The table, for a thread that has called lm_luajit_open(): the acquire there makes the relaxed load
+ * here enough. */
 LM_INLINE const lm_luajit *lm_luajit_get(void) {
   return atomic_load_explicit(&lm_luajit_api, memory_order_relaxed);
 }
 
-/* luajit_linked.c has to say the functions themselves. */
+/* cli/luajit_linked.c defines LM_LUAJIT_LINKED, because it needs the names of the functions
+ * themselves. */
 #ifndef LM_LUAJIT_LINKED
 #define luaL_error (lm_luajit_get()->luaL_error_)
 #define luaL_loadbufferx (lm_luajit_get()->luaL_loadbufferx_)
@@ -103,14 +113,14 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
 #define lua_gettop (lm_luajit_get()->lua_gettop_)
 #endif
 
-/* Opens one of the standard libraries, by its luaopen_ function. May raise. */
+/* Opens a standard library of Lua by its luaopen_ function. May raise a Lua error. */
 LM_INLINE void lm_luajit_library(lua_State *L, lua_CFunction open, const char *name) {
   lua_pushcclosure(L, open, 0);
   lua_pushstring(L, name);
   lua_call(L, 1, 0);
 }
 
-/* Those that every state of ours has. May raise. */
+/* Opens the standard libraries that every Lua state of loam has. May raise a Lua error. */
 LM_INLINE void lm_luajit_libraries(lua_State *L) {
   lm_luajit_library(L, luaopen_base, "");
   lm_luajit_library(L, luaopen_package, LUA_LOADLIBNAME);

@@ -43,11 +43,13 @@ const char *lm_policy_file_absolute(const char *path, char *buffer, size_t size)
   return buffer;
 }
 
+/* LOAM_EIO with the words of errno. */
 static loam_status fail_errno(const char *path) {
   return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
 }
 
-static loam_status check(const char *path, const struct stat *st) {
+/* Refuses a file that is not a regular file, or that has more than SOURCE_MAX bytes. */
+static loam_status check_kind(const char *path, const struct stat *st) {
   if (S_ISDIR(st->st_mode))
     return lm_error(LOAM_EIO, "%s: is a directory, not a policy file", path);
   if (!S_ISREG(st->st_mode)) return lm_error(LOAM_EIO, "%s: is not a regular file", path);
@@ -77,7 +79,10 @@ static bool others_can_write(const struct stat *st, ssize_t acl_size) {
   return group || st->st_mode & S_IWOTH;
 }
 
-static bool is_ours(const struct stat *st) { return st->st_uid == geteuid() || st->st_uid == 0; }
+/* Tells whether the effective user or root owns a file, folder or link. */
+static bool is_owner_trusted(const struct stat *st) {
+  return st->st_uid == geteuid() || st->st_uid == 0;
+}
 
 static loam_status fail_owner(const char *path, const char *what, const struct stat *st) {
   return lm_error(
@@ -95,8 +100,9 @@ static loam_status fail_mode(const char *path, const char *what, const struct st
                   path, what, (unsigned)st->st_uid, (unsigned)st->st_mode & 07777, path);
 }
 
+/* Refuses a file that other users can change. `fd` is the file's. */
 static loam_status check_file(const char *path, int fd, const struct stat *st) {
-  if (!is_ours(st)) return fail_owner(path, "policy file", st);
+  if (!is_owner_trusted(st)) return fail_owner(path, "policy file", st);
   if (others_can_write(st, fgetxattr(fd, ACL, NULL, 0))) return fail_mode(path, "policy file", st);
   return LOAM_OK;
 }
@@ -113,15 +119,16 @@ static bool is_read_only(const char *folder) {
 static loam_status check_folder(const char *folder) {
   struct stat st;
   if (stat(folder, &st)) return fail_errno(folder);
-  if (!is_ours(&st)) return fail_owner(folder, "folder of a policy file", &st);
+  if (!is_owner_trusted(&st)) return fail_owner(folder, "folder of a policy file", &st);
   if (st.st_mode & S_ISVTX || is_read_only(folder)) return LOAM_OK;
   if (others_can_write(&st, getxattr(folder, ACL, NULL, 0)))
     return fail_mode(folder, "folder of a policy file", &st);
   return LOAM_OK;
 }
 
-/* The folder that the last name of the path is in. */
+/* Checks the folder that contains the last name of the path. Changes the path and restores it. */
 static loam_status check_folder_of(char *path) {
+  lm_assert(*path);
   char *slash = strrchr(path, '/');
   if (!slash) return check_folder(".");
   if (slash == path) return check_folder("/");
@@ -131,14 +138,15 @@ static loam_status check_folder_of(char *path) {
   return status;
 }
 
-/* Replaces the path of a symbolic link by the path that the link names. False, with errno, where
- * that fails. */
+/* Replaces the path of a symbolic link by the path that the link names. False, with errno: the link
+ * cannot be read, or the new path is too long. */
 static bool follow_link(char path[PATH_MAX]) {
   char target[PATH_MAX];
   ssize_t n = readlink(path, target, sizeof target - 1);
   const char *slash = strrchr(path, '/');
   if (n < 0) return false;
   target[n] = 0;
+  lm_assert(n < PATH_MAX);
   size_t at = slash && *target != '/' ? (size_t)(slash + 1 - path) : 0;
   errno = ENAMETOOLONG;
   if (at + (size_t)n >= PATH_MAX) return false;
@@ -158,20 +166,21 @@ static loam_status check_way(const char *given) {
     if (status != LOAM_OK) return status;
     if (lstat(path, &st)) return fail_errno(path);
     if (!S_ISLNK(st.st_mode)) return LOAM_OK;
-    if (!is_ours(&st)) return fail_owner(path, "link to a policy file", &st);
+    if (!is_owner_trusted(&st)) return fail_owner(path, "link to a policy file", &st);
     if (!follow_link(path)) return fail_errno(path);
   }
   errno = ELOOP;
   return fail_errno(given);
 }
 
-static bool must_be_ours(lm_reading reading) {
+/* Tells whether a file that is read for this purpose must be safe from other users. */
+static bool must_be_safe(lm_reading reading) {
   return reading == LM_READ_TO_FOLLOW || (reading == LM_READ_TO_LOAD && geteuid() == 0);
 }
 
 /* ---- its text ---- */
 
-/* Up to `size` bytes; -1 with errno. */
+/* Reads up to `size` bytes, to the end of the file. Returns how many; -1 with errno. */
 static ssize_t read_whole(int fd, char *text, size_t size) {
   size_t length = 0;
   while (length < size) {
@@ -184,32 +193,40 @@ static ssize_t read_whole(int fd, char *text, size_t size) {
   return (ssize_t)length;
 }
 
+/* Tells whether a file has the size and the times that it had. */
 static bool is_same(const struct stat *a, const struct stat *b) {
   return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
          a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
          a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* *steady: whether the file stayed as it was all the while; else there is no text. */
-static loam_status read_open(const char *path, int fd, bool is_checked, char **text, size_t *length,
-                             bool *steady) {
+/* One attempt to read a policy file. */
+typedef struct attempt {
+  const char *path;
+  bool is_checked; /* refuse a file that other users can change */
+  char *text;      /* the result; NULL: the file changed during the read */
+  size_t length;
+} attempt;
+
+/* Reads the open file `fd`. LOAM_OK with a->text NULL: the file changed during the read. */
+static loam_status read_open(attempt *a, int fd) {
   struct stat before, after;
-  if (fstat(fd, &before)) return fail_errno(path);
-  loam_status status = check(path, &before);
-  if (status == LOAM_OK && is_checked) status = check_file(path, fd, &before);
-  if (status == LOAM_OK && is_checked) status = check_way(path);
+  lm_assert(fd >= 0 && !a->text);
+  if (fstat(fd, &before)) return fail_errno(a->path);
+  loam_status status = check_kind(a->path, &before);
+  if (status == LOAM_OK && a->is_checked) status = check_file(a->path, fd, &before);
+  if (status == LOAM_OK && a->is_checked) status = check_way(a->path);
   if (status != LOAM_OK) return status;
-  size_t room = (size_t)before.st_size + 1; /* one more shows that it grew */
+  size_t room = (size_t)before.st_size + 1; /* one byte more shows that the file grew */
   char *buffer = lm_metadata_alloc(room + 1);
-  if (!buffer) return lm_error(LOAM_ENOMEM, "%s: no memory to read it", path);
+  if (!buffer) return lm_error(LOAM_ENOMEM, "%s: no memory to read it", a->path);
   ssize_t n = read_whole(fd, buffer, room);
   if (n < 0 || fstat(fd, &after)) {
-    status = fail_errno(path);
+    status = fail_errno(a->path);
   } else if (n == before.st_size && is_same(&before, &after)) {
     buffer[n] = 0;
-    *text = buffer;
-    *length = (size_t)n;
-    *steady = true;
+    a->text = buffer;
+    a->length = (size_t)n;
     return LOAM_OK;
   }
   lm_metadata_free(buffer);
@@ -217,18 +234,23 @@ static loam_status read_open(const char *path, int fd, bool is_checked, char **t
 }
 
 loam_status lm_policy_file_read(const char *path, lm_reading reading, char **text, size_t *length) {
+  attempt a = { .path = path, .is_checked = must_be_safe(reading) };
   size_t n = strlen(path);
-  if (n >= PATH_MAX) /* the words would be all path, and no reason */
+  if (n >= PATH_MAX) /* else the message would hold the path alone, and no reason */
     return lm_error(LOAM_EIO, "%.40s...: a path of %zu bytes, at most %d are possible", path, n,
                     PATH_MAX - 1);
   for (int i = 0; i < TRIES; i++) {
-    bool steady = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not block */
     lm_descriptor file = lm_descriptor_keep(fd);
     if (file.fd < 0) return fail_errno(path);
-    loam_status status = read_open(path, file.fd, must_be_ours(reading), text, length, &steady);
+    loam_status status = read_open(&a, file.fd);
     lm_descriptor_close(&file);
-    if (status != LOAM_OK || steady) return status;
+    if (status != LOAM_OK) return status;
+    if (a.text) {
+      *text = a.text;
+      *length = a.length;
+      return status;
+    }
     nanosleep(&(struct timespec){ .tv_nsec = PAUSE_MS * 1000000 }, NULL);
   }
   return lm_error(LOAM_EIO, "%s: kept changing while it was read", path);

@@ -1,7 +1,7 @@
-/* script.c - the one guarded door into Lua: opens a policy and asks the driver for its plans.
+/* script.c - the guarded door into Lua: opens a policy and asks the driver for its plans.
  *
- * The work is done by lua/loam/driver.lua. Here its functions are called, one step of the budget
- * each, and what they return is turned into a status with words. */
+ * lua/loam/driver.lua does the work. This file calls the driver's functions, each as one step of
+ * the budget, and turns their results into a status with words. */
 #include "script/script.h"
 
 #include <stdio.h>
@@ -11,14 +11,15 @@
 #include "os/error.h"
 #include "script/core_module.h"
 
+/* Pushes the function `function` of lua/loam/driver.lua. */
 static void push_driver(lua_State *L, const char *function) {
   lua_getfield(L, LUA_REGISTRYINDEX, "loam.driver");
   lua_getfield(L, -1, function);
   lua_remove(L, -2);
 }
 
-/* `true`, or nil and the words, as the driver's functions return them. */
-static loam_status answered(lua_State *L) {
+/* Turns the two results of a driver's function into a status: true, or nil and the error's words. */
+static loam_status status_of_results(lua_State *L) {
   if (lua_toboolean(L, -2)) return LOAM_OK;
   const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : NULL;
   return lm_error(LOAM_EPOLICY, "%s", words ? words : "no reason given");
@@ -48,97 +49,85 @@ static loam_status open_policy(lua_State *L, void *arg) {
   lua_pushstring(L, script->file);
   lua_pushlstring(L, script->text, script->length);
   lua_call(L, 2, 2);
-  loam_status status = answered(L);
+  loam_status status = status_of_results(L);
   if (status == LOAM_OK) copy_name(L, script);
   if (status == LOAM_OK) copy_apply(L, script);
   return status;
 }
 
-static loam_status open_state(lm_script *script, const lm_script_limits *limits) {
-  loam_status status = lm_vm_open(&script->vm, script->file, script->text, limits);
+/* Opens a Lua state and loads the driver into it. */
+static loam_status open_state(lm_script *script) {
+  lm_script_limits limits = script->vm.limits; /* lm_vm_open overwrites the vm */
+  lm_assert(lm_script_is_suspended(script));
+  loam_status status = lm_vm_open(&script->vm, script->file, script->text, &limits);
   return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_core_module_open, script) : status;
 }
 
-/* Without a state; NULL: no memory. */
-static lm_script *alloc(const char *name, const char *text, size_t length) {
+/* Runs the policy's file in the Lua state. */
+static loam_status run_policy(lm_script *script) {
+  return lm_vm_call(&script->vm, "running the file", open_policy, script);
+}
+
+/* Makes a script without a Lua state. NULL, with the error's words, if there is no memory. */
+static lm_script *make_suspended(const lm_script_source *source) {
+  lm_assert(source->name && source->text && source->limits);
   lm_script *script = lm_metadata_alloc(sizeof *script);
-  char *copy = script ? lm_metadata_alloc(length + 1) : NULL;
+  char *copy = script ? lm_metadata_alloc(source->length + 1) : NULL;
   if (!copy) {
     lm_metadata_free(script);
-    lm_error(LOAM_ENOMEM, "%s: no memory to load it", name);
+    lm_error(LOAM_ENOMEM, "%s: no memory to load it", source->name);
     return NULL;
   }
-  memcpy(copy, text, length);
+  memcpy(copy, source->text, source->length);
   script->text = copy;
-  script->length = length;
-  snprintf(script->file, sizeof script->file, "%s", name);
+  script->length = source->length;
+  script->is_host = source->is_host;
+  script->vm.limits = *source->limits;
+  snprintf(script->file, sizeof script->file, "%s", source->name);
   return script;
 }
 
-/* A state with the driver in it, which has not seen the policy yet. */
-static loam_status make(const char *name, const char *text, size_t length,
-                        const lm_script_limits *limits, bool host, lm_script **out) {
+/* Makes a script whose Lua state holds the driver and has not seen the policy yet. */
+static loam_status make(const lm_script_source *source, lm_script **out) {
   *out = NULL;
-  lm_script *script = alloc(name, text, length);
+  lm_script *script = make_suspended(source);
   if (!script) return LOAM_ENOMEM;
-  script->host = host;
-  loam_status status = open_state(script, limits);
+  loam_status status = open_state(script);
   if (status == LOAM_OK) *out = script;
   else lm_script_close(script);
   return status;
 }
 
-loam_status lm_script_open(const char *name, const char *text, size_t length,
-                           const lm_script_limits *limits, lm_script **out) {
+loam_status lm_script_open(const lm_script_source *source, lm_script **out) {
   lm_script *script;
   *out = NULL;
-  loam_status status = make(name, text, length, limits, true, &script);
+  loam_status status = make(source, &script);
   if (status != LOAM_OK) return status;
-  status = lm_vm_call(&script->vm, "running the file", open_policy, script);
+  status = run_policy(script);
+  lm_verify(lm_script_is_valid(script));
   if (status == LOAM_OK) *out = script;
   else lm_script_close(script);
   return status;
 }
 
-static loam_status check(lm_script *script, char carried[LM_PLAN_TEXT_SIZE]) {
-  const lm_plan *plan;
-  loam_status status = lm_vm_call(&script->vm, "running the file", open_policy, script);
-  if (status == LOAM_OK) status = lm_script_vet(script);
-  if (status == LOAM_OK) status = lm_script_plan(script, &(loam_where){ .tag = "" }, &plan);
-  if (status != LOAM_OK) return status;
-  if (!script->only ||
-      !lm_plan_text_write(script->only, script->policy, script->applies_live, carried))
-    *carried = 0;
-  return LOAM_OK;
-}
-
-loam_status lm_script_check(const char *name, const char *text, size_t length,
-                            const lm_script_limits *limits, char carried[LM_PLAN_TEXT_SIZE]) {
-  lm_script *script;
-  loam_status status = make(name, text, length, limits, false, &script);
-  if (status == LOAM_OK) status = check(script, carried);
-  lm_script_close(script);
-  return status;
-}
-
+/* Gives the script what lm_plan_text_write wrote into `carried`. False: it cannot be read, or its
+ * plan is refused. */
 static bool take_carried(lm_script *script, const char *carried) {
   lm_plan_text *c = lm_metadata_alloc(sizeof *c);
-  bool taken = c && lm_plan_text_read(carried, c);
-  if (taken) {
+  bool is_read = c && lm_plan_text_read(carried, c);
+  if (is_read) {
     memcpy(script->policy, c->policy, sizeof script->policy);
     script->applies_live = c->applies_live;
     script->only = lm_core_module_plan(script, c->image, c->size);
   }
   lm_metadata_free(c);
-  return taken && script->only;
+  return is_read && script->only;
 }
 
-lm_script *lm_script_from_plan_text(const char *name, const char *text, size_t length,
-                                    const lm_script_limits *limits, const char *carried) {
-  lm_script *script = alloc(name, text, length);
+lm_script *lm_script_from_plan_text(const lm_script_source *source, const char *carried) {
+  lm_assert(source->is_host);
+  lm_script *script = make_suspended(source);
   if (!script) return NULL;
-  script->host = true;
-  script->vm.limits = *limits;
   if (take_carried(script, carried)) return script;
   lm_script_close(script);
   return NULL;
@@ -152,18 +141,19 @@ void lm_script_suspend(lm_script *script) {
 
 bool lm_script_is_suspended(const lm_script *script) { return !script->vm.L; }
 
-bool lm_script_has_one_plan(const lm_script *script) { return script->only; }
+const lm_plan *lm_script_only_plan(const lm_script *script) { return script->only; }
 
-static loam_status wake(lm_script *script) {
-  lm_script_limits limits = script->vm.limits;
-  loam_status status = open_state(script, &limits);
-  if (status == LOAM_OK) status = lm_vm_call(&script->vm, "running the file", open_policy, script);
+/* Opens the Lua state of a suspended script again and runs the policy's file in it. */
+static loam_status resume(lm_script *script) {
+  loam_status status = open_state(script);
+  if (status == LOAM_OK) status = run_policy(script);
   if (status != LOAM_OK) lm_vm_close(&script->vm);
   return status;
 }
 
 void lm_script_close(lm_script *script) {
   if (!script) return;
+  lm_verify(lm_script_is_valid(script));
   lm_vm_close(&script->vm);
   lm_core_module_close(script);
   lm_metadata_free(script->text);
@@ -183,13 +173,20 @@ void lm_script_mark_used(const lm_script *script, uint8_t *used, uint32_t n) {
 
 uint32_t lm_script_plans(const lm_script *script) { return script->plans; }
 
+bool lm_script_is_valid(const lm_script *script) {
+  if (!script->text || script->text[script->length]) return false;
+  if (!lm_vm_is_valid(&script->vm) || !lm_json_is_valid(&script->answer)) return false;
+  return lm_core_module_is_valid(script);
+}
+
 /* ---- plan, vet ---- */
 
-typedef struct asked {
+/* The argument and the results of plan_site. */
+typedef struct plan_request {
   const loam_where *where;
   const lm_plan *plan;
-  bool is_only;
-} asked;
+  bool is_only; /* every site gets this plan */
+} plan_request;
 
 static void set_text(lua_State *L, const char *key, const char *text) {
   lua_pushstring(L, text ? text : "");
@@ -197,35 +194,37 @@ static void set_text(lua_State *L, const char *key, const char *text) {
 }
 
 static loam_status plan_site(lua_State *L, void *arg) {
-  asked *a = arg;
+  plan_request *request = arg;
   push_driver(L, "plan");
   lua_createtable(L, 0, 5);
-  set_text(L, "tag", a->where->tag);
-  set_text(L, "file", a->where->file);
-  set_text(L, "func", a->where->func);
-  set_text(L, "module", a->where->module);
-  lua_pushinteger(L, a->where->line);
+  set_text(L, "tag", request->where->tag);
+  set_text(L, "file", request->where->file);
+  set_text(L, "func", request->where->func);
+  set_text(L, "module", request->where->module);
+  lua_pushinteger(L, request->where->line);
   lua_setfield(L, -2, "line");
   lua_call(L, 1, 2);
-  if (lua_type(L, -2) != LUA_TLIGHTUSERDATA) return answered(L);
-  a->plan = lua_touserdata(L, -2);
-  a->is_only = lua_toboolean(L, -1);
+  if (lua_type(L, -2) != LUA_TLIGHTUSERDATA) return status_of_results(L);
+  request->plan = lua_touserdata(L, -2);
+  request->is_only = lua_toboolean(L, -1);
   return LOAM_OK;
 }
 
 loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_plan **out) {
   char tag[96], step[128];
-  asked a = { .where = where };
+  plan_request request = { .where = where };
   loam_status status = LOAM_OK;
   *out = script->only;
   if (*out) return status;
-  if (lm_script_is_suspended(script) && (status = wake(script)) != LOAM_OK) return status;
+  if (lm_script_is_suspended(script)) status = resume(script);
+  if (status != LOAM_OK) return status;
   snprintf(step, sizeof step, "compiling tag %s",
            lm_error_quote(tag, sizeof tag, where->tag ? where->tag : ""));
-  status = lm_vm_call(&script->vm, step, plan_site, &a);
+  status = lm_vm_call(&script->vm, step, plan_site, &request);
   if (status != LOAM_OK) return status;
-  *out = a.plan;
-  if (a.is_only) script->only = a.plan;
+  lm_assert(request.plan);
+  *out = request.plan;
+  if (request.is_only) script->only = request.plan;
   return status;
 }
 
@@ -233,15 +232,17 @@ static loam_status vet(lua_State *L, void *arg) {
   (void)arg;
   push_driver(L, "vet");
   lua_call(L, 0, 2);
-  return answered(L);
+  return status_of_results(L);
 }
 
 loam_status lm_script_vet(lm_script *script) {
+  lm_assert(!lm_script_is_suspended(script));
   return lm_vm_call(&script->vm, "running the tests", vet, NULL);
 }
 
 /* ---- inspect ---- */
 
+/* The argument of inspect. */
 typedef struct question {
   const lm_script *script;
   const char *query;
@@ -254,11 +255,12 @@ static loam_status inspect(lua_State *L, void *arg) {
   lua_pushlstring(L, q->script->text, q->script->length);
   lua_pushstring(L, q->query);
   lua_call(L, 3, 2);
-  loam_status status = answered(L);
+  loam_status status = status_of_results(L);
   return status == LOAM_EPOLICY ? LOAM_EINVAL : status; /* a refused policy is an answer as well */
 }
 
-/* The value of `key` in a query of "key value" lines, if it is the first line's; else "". */
+/* Copies the value of `key` from a query of "key value" lines, if `key` is on the first line; else
+ * copies "". */
 static void first_value(const char *query, const char *key, char *buffer, size_t size) {
   size_t n = strlen(key);
   *buffer = 0;
@@ -267,7 +269,7 @@ static void first_value(const char *query, const char *key, char *buffer, size_t
   snprintf(buffer, size, "%.*s", (int)strcspn(query, "\n"), query);
 }
 
-/* What the driver could not say itself: its budget was exceeded. */
+/* Writes the answer that the driver could not write, because the budget was exceeded. */
 static void answer_excess(lm_script *script, const char *query) {
   const lm_vm *vm = &script->vm;
   char verb[16], reason[256], source[160];
@@ -294,10 +296,11 @@ static void answer_excess(lm_script *script, const char *query) {
   lm_json_raw(out, "\n", 1);
 }
 
-loam_status lm_script_inspect(const char *name, const char *text, size_t length, const char *query,
-                              const lm_script_limits *limits, loam_write_fn write, void *ctx) {
+loam_status lm_script_inspect(const lm_script_source *source, const char *query,
+                              loam_write_fn write, void *ctx) {
   lm_script *script;
-  loam_status status = make(name, text, length, limits, false, &script);
+  lm_assert(!source->is_host && query && write);
+  loam_status status = make(source, &script);
   if (status != LOAM_OK) return status;
   script->write = write;
   script->ctx = ctx;

@@ -1,14 +1,15 @@
-/* vm.c - a Lua state that cannot hurt its host.
+/* vm.c - a Lua state that cannot harm the host.
  *
- * Memory: the state has a heap of its own (vm_alloc.h), counted; past the cap of a step an
- * allocation is refused, which Lua raises as "not enough memory". A state that was refused memory
- * is unusable until its garbage is collected, so that is done before anything else.
+ * Memory: the state has a heap of its own (vm_alloc.h), whose bytes are counted. An allocation that
+ * would exceed the cap of the step is refused, and Lua raises that as "not enough memory". A state
+ * that was refused memory is unusable until its garbage is collected, so the collection comes before
+ * the state is used again.
  *
- * Time: a hook runs every HOOK_EVERY instructions. That few, since one call of a C function counts
- * as one instruction and may take milliseconds on a large table. The clock on the wall decides
- * only together with the time the thread really ran: a good policy is not refused because the
- * machine was busy. Once the budget is exceeded the hook runs at every instruction and raises each
- * time, so no pcall can hide it. */
+ * Time: a hook runs every HOOK_EVERY instructions. The number is that small because the call of a C
+ * function counts as one instruction and may take milliseconds on a large table. The wall clock
+ * decides only together with the processor time of the thread: a good policy must not be refused
+ * because the machine was busy. Once the budget is exceeded, the hook runs at every instruction and
+ * raises an error each time, so no pcall can hide it. */
 #include "script/vm.h"
 
 #include <stdio.h>
@@ -20,13 +21,14 @@
 
 enum {
   HOOK_EVERY = 100,
-  INSTRUCTIONS_A_MS = 2000000, /* more than can be executed: for a clock that stands still */
-  STARVED = 25,                /* a thread that hardly runs gets this many times its wall clock */
-  GC_GROWTH = 10,              /* percent of the heap that are new before garbage is looked for, */
-  GC_LEAST = 16,               /* or this part of a step's memory */
-  LIFETIME_STEPS = 16          /* all steps together may keep what this many could use */
+  INSTRUCTIONS_A_MS =
+      2000000,        /* more than a processor executes: limits a step if the clock stops */
+  STARVED = 25,       /* the wall clock alone ends a step after this many times its allowed time */
+  GC_GROWTH = 10,     /* the heap grows by this percentage between two garbage collections, or */
+  GC_LEAST = 16,      /* by step_bytes / GC_LEAST, whichever is more */
+  LIFETIME_STEPS = 16 /* the state may hold, beside its base, as much as this many steps may use */
 };
-#define SLACK ((size_t)256 << 10)
+#define SLACK ((size_t)256 << 10) /* more memory for the error message of an exceeded budget */
 
 const char lm_vm_excess_hint[] =
     "look for a loop that does not end or data that grows; the limits are step_ms and step_bytes "
@@ -38,7 +40,8 @@ lm_vm *lm_vm_of(lua_State *L) {
   return vm;
 }
 
-/* The line of the policy that runs now: of the innermost function from a file. */
+/* The line of the policy that runs now: the line in the innermost function whose source is a file.
+ * 0: not known. */
 static int line_of(lua_State *L) {
   lua_Debug ar;
   for (int level = 0; lua_getstack(L, level, &ar); level++) {
@@ -50,7 +53,9 @@ static int line_of(lua_State *L) {
 
 static void watch(lua_State *L, lua_Debug *ar);
 
+/* Notes that the budget is exceeded, and lets the hook raise at every instruction. */
 static void exceed(lm_vm *vm, lm_vm_excess what) {
+  lm_assert(what != LM_VM_WITHIN);
   if (vm->excess) return;
   vm->excess = what;
   vm->cap += SLACK;
@@ -65,9 +70,10 @@ static bool is_out_of_time(const lm_vm *vm) {
   return vm->instructions > (uint64_t)vm->limits.step_ms * INSTRUCTIONS_A_MS;
 }
 
-/* By LuaJIT's default, as much again, a heap that is half garbage would count as full. Most
- * policies are loaded before there is anything to collect. */
-static void pace(lm_vm *vm) {
+/* Sets how much the heap may grow before the next garbage collection. With LuaJIT's default the heap
+ * doubles first, so a heap that is half garbage could exceed the budget. Most policies are loaded
+ * before anything has to be collected. */
+static void set_gc_pause(lm_vm *vm) {
   size_t percent = vm->limits.step_bytes / GC_LEAST / (vm->used / 100 + 1);
   if (percent < GC_GROWTH) percent = GC_GROWTH;
   if (percent > 100) percent = 100;
@@ -75,6 +81,7 @@ static void pace(lm_vm *vm) {
   vm->paced = vm->used + vm->used / GC_GROWTH;
 }
 
+/* The hook of instructions: checks the budget. */
 static void watch(lua_State *L, lua_Debug *ar) {
   (void)ar;
   lm_vm *vm = lm_vm_of(L);
@@ -84,15 +91,17 @@ static void watch(lua_State *L, lua_Debug *ar) {
     exceed(vm, LM_VM_OVER_TIME);
   }
   if (vm->excess) luaL_error(L, "loam-budget: %s", vm->step);
-  if (vm->used > vm->paced) pace(vm);
+  if (vm->used > vm->paced) set_gc_pause(vm);
   if (vm->used > vm->noticed) {
     vm->line = line_of(L);
     vm->noticed = vm->used;
   }
 }
 
+/* The allocator of the Lua state (lua_Alloc). */
 static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
   lm_vm *vm = ud;
+  lm_assert(old_size <= vm->used && vm->used <= vm->cap);
   if (!size) {
     if (old) lm_vm_alloc_put(&vm->heap, old, old_size);
     vm->used -= old_size;
@@ -109,19 +118,21 @@ static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
   return block;
 }
 
-/* Only an error outside any lm_vm_call could come here, and there is none: no way to go on. */
+/* Called by Lua for an error outside a protected call. All code runs protected, so that is a bug of
+ * loam, and the process cannot go on. */
 static int panic(lua_State *L) {
   (void)L;
   lm_require(!"a Lua error outside a protected call");
   return 0;
 }
 
+/* Opens the standard libraries, switches the JIT off, and lets require() find the FFI. */
 static loam_status open_libraries(lua_State *L, void *arg) {
   (void)arg;
   lm_luajit_libraries(L);
   lm_luajit_library(L, luaopen_jit, LUA_JITLIBNAME);
   lua_getfield(L, LUA_GLOBALSINDEX, "jit");
-  lua_getfield(L, -1, "off"); /* compiled code would not call the hook */
+  lua_getfield(L, -1, "off"); /* code that the JIT compiled would not call the hook */
   lua_call(L, 0, 0);
   lua_getfield(L, LUA_REGISTRYINDEX, "_PRELOAD");
   lua_pushcclosure(L, luaopen_ffi, 0);
@@ -131,6 +142,7 @@ static loam_status open_libraries(lua_State *L, void *arg) {
 
 loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text,
                        const lm_script_limits *limits) {
+  lm_assert(name && limits && limits->step_ms && limits->step_bytes);
   loam_status status = lm_luajit_open();
   if (status != LOAM_OK) return status;
   *vm = (lm_vm){ .name = name, .text = text, .limits = *limits, .cap = SIZE_MAX };
@@ -145,16 +157,18 @@ loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text,
   return status;
 }
 
-/* lua_close would put every object by itself. Nothing of a state is outside its heap: no file is
- * open in it, no code was compiled. */
+/* lua_close would free every object one by one. Instead the heap is freed as a whole: a state has
+ * nothing outside of its heap, because it opens no file and compiles no code. */
 void lm_vm_close(lm_vm *vm) {
   if (!vm->L) return;
+  lm_verify(lm_vm_is_valid(vm));
   lm_vm_alloc_end(&vm->heap);
   vm->L = NULL;
 }
 
 void lm_vm_step(lm_vm *vm, const char *step) {
-  /* Trusted code may have had a hook of its own for a while. */
+  lm_assert(vm->L);
+  /* Trusted code may have replaced the hook by one of its own. */
   lua_sethook(vm->L, watch, LUA_MASKCOUNT, vm->excess ? 1 : HOOK_EVERY);
   if (vm->excess || !strcmp(vm->step, step)) return;
   snprintf(vm->step, sizeof vm->step, "%s", step);
@@ -186,6 +200,7 @@ void lm_vm_excess_source(const lm_vm *vm, char *buffer, size_t size) {
   if (line && vm->line > 0) snprintf(buffer, size, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
+/* The status of an exceeded budget, with the policy's line. */
 static loam_status fail_excess(const lm_vm *vm) {
   char text[256], source[160], at[16] = "", shown[200] = "";
   lm_vm_excess_text(vm, text, sizeof text);
@@ -196,7 +211,8 @@ static loam_status fail_excess(const lm_vm *vm) {
                   lm_vm_excess_hint);
 }
 
-/* A message is a string or nothing is known of it: tostring could run the policy's code. */
+/* Turns a Lua error into a status with words. An error value that is not a string is not shown:
+ * tostring could run the policy's code. */
 static loam_status fail_raised(lm_vm *vm, int rc) {
   if (rc == LUA_ERRMEM)
     return lm_error(LOAM_ENOMEM, "%s: no memory left for %s", vm->name, vm->step);
@@ -207,6 +223,7 @@ static loam_status fail_raised(lm_vm *vm, int rc) {
   return lm_error(LOAM_EPOLICY, "%s: internal error: %s", vm->name, lua_tolstring(vm->L, -1, NULL));
 }
 
+/* The argument and the result of run_body. */
 typedef struct vm_call {
   lm_vm_body body;
   void *arg;
@@ -220,7 +237,8 @@ static int run_body(lua_State *L) {
   return 0;
 }
 
-/* Protected; and loam's own allocations below it never come back to a policy. */
+/* Runs `f` protected. The thread counts as inside loam, so memory that loam itself allocates here is
+ * never decided by a policy. */
 static int run_inside(lm_vm *vm, lua_CFunction f, void *arg) {
   lm_thread *self = lm_thread_inside_begin();
   int rc = lua_cpcall(vm->L, f, arg);
@@ -237,7 +255,8 @@ static void collect(lm_vm *vm) {
   if (run_inside(vm, collect_protected, NULL)) lua_settop(vm->L, 0);
 }
 
-/* The words are taken before the collection, which frees the error value. */
+/* The status of a call that ended with `rc`, or that returned `status`. The words are made before the
+ * collection, because the collection frees the error value. */
 static loam_status outcome(lm_vm *vm, int rc, loam_status status) {
   if (vm->excess) status = fail_excess(vm);
   else if (rc) status = fail_raised(vm, rc);
@@ -246,20 +265,21 @@ static loam_status outcome(lm_vm *vm, int rc, loam_status status) {
   return status;
 }
 
-/* What is loaded here stays, so collecting would only take time. */
 loam_status lm_vm_setup(lm_vm *vm, lm_vm_body body, void *arg) {
+  lm_assert(vm->L && vm->cap == SIZE_MAX);
   vm_call call = { body, arg, LOAM_OK };
   snprintf(vm->step, sizeof vm->step, "starting");
-  lua_gc(vm->L, LUA_GCSTOP, 0);
+  lua_gc(vm->L, LUA_GCSTOP, 0); /* all that is loaded here stays, so there is no garbage */
   int rc = run_inside(vm, run_body, &call);
   loam_status status = outcome(vm, rc, call.status);
-  pace(vm);
+  set_gc_pause(vm);
   lua_gc(vm->L, LUA_GCRESTART, -1);
   vm->base = vm->used;
   return status;
 }
 
 loam_status lm_vm_call(lm_vm *vm, const char *step, lm_vm_body body, void *arg) {
+  lm_assert(vm->L && vm->cap == SIZE_MAX);
   vm_call call = { body, arg, LOAM_OK };
   if (vm->used > vm->base + LIFETIME_STEPS / 2 * vm->limits.step_bytes) collect(vm);
   vm->excess = LM_VM_WITHIN;
@@ -269,4 +289,9 @@ loam_status lm_vm_call(lm_vm *vm, const char *step, lm_vm_body body, void *arg) 
   lua_sethook(vm->L, NULL, 0, 0);
   vm->cap = SIZE_MAX;
   return outcome(vm, rc, call.status);
+}
+
+bool lm_vm_is_valid(const lm_vm *vm) {
+  if (!vm->L) return !vm->heap.chunks && !vm->heap.large;
+  return vm->used <= vm->cap && vm->base <= vm->cap && lm_vm_alloc_is_valid(&vm->heap);
 }

@@ -1,4 +1,4 @@
-/* vm_alloc.c - memory of one Lua state. */
+/* vm_alloc.c - the memory of one Lua state: free lists by size, over chunks of 64 KiB. */
 #include "script/vm_alloc.h"
 
 #include <string.h>
@@ -17,18 +17,24 @@ struct lm_vm_alloc_chunk {
   lm_vm_alloc_chunk *next;
 } __attribute__((aligned(LM_VM_ALLOC_UNIT)));
 
-/* Before the piece. Law: all that are out are in one list, from lm_vm_alloc.large. */
+/* Stands before the memory of a large piece.
+ * Law: the list from lm_vm_alloc.large holds every large piece that is in use; *from points to this
+ *      struct. */
 struct lm_vm_alloc_large {
   lm_vm_alloc_large *next, **from;
 } __attribute__((aligned(LM_VM_ALLOC_UNIT)));
 
+/* The bytes that a small piece of this size takes. */
 static size_t room_for(size_t size) { return lm_align_up(size, LM_VM_ALLOC_UNIT); }
 
+/* The list of free pieces of a small size. */
 static lm_vm_alloc_piece **unused_of(lm_vm_alloc *h, size_t size) {
+  lm_assert(size > 0 && size <= SMALL_MAX);
   return &h->unused[(size - 1) / LM_VM_ALLOC_UNIT];
 }
 
-/* What is left of the chunk before is lost: less than a piece of most. */
+/* Takes a new chunk. The rest of the previous chunk is lost, which is less than one small piece.
+ * False: no memory. */
 static bool open_chunk(lm_vm_alloc *h) {
   lm_vm_alloc_chunk *c = lm_metadata_take(CHUNK);
   if (!c) return false;
@@ -37,28 +43,33 @@ static bool open_chunk(lm_vm_alloc *h) {
   h->chunks = c;
   h->at = (char *)(c + 1);
   h->end = (char *)c + CHUNK;
+  lm_assert((uintptr_t)h->at % LM_VM_ALLOC_UNIT == 0);
   return true;
 }
 
+/* Cuts a piece of `size` bytes, a multiple of the unit, from the first chunk. */
 static void *cut(lm_vm_alloc *h, size_t size) {
+  lm_assert(size % LM_VM_ALLOC_UNIT == 0 && size <= SMALL_MAX);
   if ((size_t)(h->end - h->at) < size && !open_chunk(h)) return NULL;
   char *piece = h->at;
   h->at += size;
   return piece;
 }
 
-/* ---- Large pieces */
+/* ---- Large pieces ---- */
 
 static void *link_large(lm_vm_alloc *h, lm_vm_alloc_large *large) {
   large->next = h->large;
   large->from = &h->large;
   if (large->next) large->next->from = &large->next;
   h->large = large;
+  lm_assert(*large->from == large);
   return large + 1;
 }
 
 static lm_vm_alloc_large *unlink_large(void *piece) {
   lm_vm_alloc_large *large = (lm_vm_alloc_large *)piece - 1;
+  lm_assert(*large->from == large && (!large->next || large->next->from == &large->next));
   if (large->next) large->next->from = large->from;
   *large->from = large->next;
   return large;
@@ -69,6 +80,7 @@ static void *take_large(lm_vm_alloc *h, size_t size) {
   return large ? link_large(h, large) : NULL;
 }
 
+/* The piece is out of the list while it may move. It goes back into the list in any case. */
 static void *resize_large(lm_vm_alloc *h, void *piece, size_t size) {
   lm_vm_alloc_large *large = unlink_large(piece), *to = NULL;
   if (size < SIZE_MAX / 2) to = lm_metadata_realloc(large, sizeof *large + size);
@@ -76,9 +88,10 @@ static void *resize_large(lm_vm_alloc *h, void *piece, size_t size) {
   return to ? out : NULL;
 }
 
-/* ---- All */
+/* ---- All pieces ---- */
 
 void *lm_vm_alloc_take(lm_vm_alloc *h, size_t size) {
+  lm_assert(size > 0);
   if (size > SMALL_MAX) return take_large(h, size);
   lm_vm_alloc_piece **unused = unused_of(h, size), *piece = *unused;
   if (!piece) return cut(h, room_for(size));
@@ -87,6 +100,7 @@ void *lm_vm_alloc_take(lm_vm_alloc *h, size_t size) {
 }
 
 void lm_vm_alloc_put(lm_vm_alloc *h, void *at, size_t size) {
+  lm_assert(at && size > 0);
   if (size > SMALL_MAX) {
     lm_metadata_free(unlink_large(at));
     return;
@@ -97,6 +111,7 @@ void lm_vm_alloc_put(lm_vm_alloc *h, void *at, size_t size) {
 }
 
 void *lm_vm_alloc_resize(lm_vm_alloc *h, void *piece, size_t old, size_t size) {
+  lm_assert(piece && old > 0 && size > 0);
   if (old > SMALL_MAX && size > SMALL_MAX) return resize_large(h, piece, size);
   if (old <= SMALL_MAX && room_for(old) == room_for(size)) return piece;
   void *to = lm_vm_alloc_take(h, size);
@@ -106,7 +121,28 @@ void *lm_vm_alloc_resize(lm_vm_alloc *h, void *piece, size_t old, size_t size) {
   return to;
 }
 
+/* Tells whether [at, at + size) is part of one of the chunks. */
+static bool is_in_chunks(const lm_vm_alloc *h, const void *at, size_t size) {
+  for (const lm_vm_alloc_chunk *c = h->chunks; c; c = c->next) {
+    const char *from = (const char *)(c + 1), *to = (const char *)c + CHUNK;
+    if ((const char *)at >= from && (const char *)at + size <= to) return true;
+  }
+  return false;
+}
+
+bool lm_vm_alloc_is_valid(const lm_vm_alloc *h) {
+  if (!h->chunks && (h->at || h->end)) return false;
+  if (h->chunks && (h->end != (char *)h->chunks + CHUNK || h->at > h->end)) return false;
+  for (size_t i = 0; i < LM_VM_ALLOC_SIZES; i++)
+    for (const lm_vm_alloc_piece *p = h->unused[i]; p; p = p->next)
+      if (!is_in_chunks(h, p, (i + 1) * LM_VM_ALLOC_UNIT)) return false;
+  for (const lm_vm_alloc_large *l = h->large; l; l = l->next)
+    if (*l->from != l) return false;
+  return true;
+}
+
 void lm_vm_alloc_end(lm_vm_alloc *h) {
+  lm_verify(lm_vm_alloc_is_valid(h));
   while (h->large) lm_metadata_free(unlink_large(h->large + 1));
   while (h->chunks) {
     lm_vm_alloc_chunk *c = h->chunks;

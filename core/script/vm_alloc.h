@@ -1,8 +1,9 @@
-/* vm_alloc.h - memory of one Lua state: small pieces by size, cut from chunks that go back
- * together.
+/* vm_alloc.h - the memory of one Lua state: small pieces, sorted by size, that are cut from chunks.
  *
- * A state makes and drops some thousand pieces while a policy loads, in one thread, and then all of
- * them: so none has a lock to take, or is cleared, and sizes share the chunks. */
+ * While a policy loads, its Lua state allocates and frees some thousand pieces, all in one thread,
+ * and later gives back all of them together. So this allocator takes no lock, clears no memory, and
+ * cuts pieces of different sizes from one chunk. A piece that is freed is reused for its own size
+ * only; chunks go back together, in lm_vm_alloc_end. */
 #ifndef LM_VM_ALLOC_H
 #define LM_VM_ALLOC_H
 
@@ -14,19 +15,27 @@ typedef struct lm_vm_alloc_piece lm_vm_alloc_piece;
 typedef struct lm_vm_alloc_chunk lm_vm_alloc_chunk;
 typedef struct lm_vm_alloc_large lm_vm_alloc_large;
 
-/* Zeroed, it is empty. Pieces of more than LM_VM_ALLOC_SIZES units have memory of their own. */
+/* A zeroed lm_vm_alloc is empty and ready for use. A piece of more than LM_VM_ALLOC_SIZES units of
+ * LM_VM_ALLOC_UNIT bytes is a large piece: it has a block of metadata memory of its own.
+ * Law: unused[i] lists free pieces of i + 1 units. [at, end) is the part of the first chunk that was
+ *      not cut yet; both are NULL while there is no chunk. `large` lists all large pieces. */
 typedef struct lm_vm_alloc {
-  lm_vm_alloc_piece *unused[LM_VM_ALLOC_SIZES]; /* by units, less one */
-  lm_vm_alloc_chunk *chunks;                    /* the first is cut from `at` to `end` */
+  lm_vm_alloc_piece *unused[LM_VM_ALLOC_SIZES];
+  lm_vm_alloc_chunk *chunks;
   char *at, *end;
   lm_vm_alloc_large *large;
 } lm_vm_alloc;
 
-/* Sizes above 0, those of pieces as they were asked for. NULL: no memory, and nothing was done. */
+/* Sizes are above 0. The caller gives the size of a piece again when it resizes or frees the piece:
+ * the size that it asked for. lm_vm_alloc_take and lm_vm_alloc_resize return NULL if there is no
+ * memory; the old piece is then unchanged. */
 void *lm_vm_alloc_take(lm_vm_alloc *h, size_t size);
 void *lm_vm_alloc_resize(lm_vm_alloc *h, void *piece, size_t old, size_t size);
 void lm_vm_alloc_put(lm_vm_alloc *h, void *piece, size_t size);
-/* Of all pieces, at once. */
+/* Gives back the memory of all pieces together; *h is empty afterwards. */
 void lm_vm_alloc_end(lm_vm_alloc *h);
+
+/* Checks the law of lm_vm_alloc, in time proportional to the pieces. */
+bool lm_vm_alloc_is_valid(const lm_vm_alloc *h);
 
 #endif

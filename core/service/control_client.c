@@ -1,4 +1,6 @@
-/* control_client.c - the client's side of the control socket. */
+/* control_client.c - asks a host over its control socket. */
+#include "service/control_client.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,11 +17,14 @@
 #include "os/error.h"
 #include "os/sys.h"
 #include "os/thread.h"
-#include "service/control.h"
-#include "service/policy.h"
+#include "script/policy_file.h"
 
-enum { JOIN_MS = 1000, RETRY_MS = 5 };
+enum {
+  JOIN_MS = 1000, /* lm_control_hosts waits that long for a connection to each host */
+  RETRY_MS = 5,   /* between two attempts to connect to a host with too many waiting clients */
+};
 
+/* Tells whether the path is a directory of the effective user. */
 static bool is_own_directory(const char *path) {
   struct stat st;
   return !stat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
@@ -30,7 +35,7 @@ loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
   char full[PATH_MAX];
   const char *runtime = lm_sys_getenv("XDG_RUNTIME_DIR");
   if (!dir || !*dir) dir = lm_sys_getenv("LOAM_CONTROL_DIR");
-  if (dir && *dir) /* absolute: a host may change its directory */
+  if (dir && *dir) /* made absolute, because a host may change its working directory */
     n = snprintf(buffer, size, "%s", lm_policy_file_absolute(dir, full, sizeof full));
   else if (runtime && *runtime == '/' && is_own_directory(runtime))
     n = snprintf(buffer, size, "%s/loam", runtime);
@@ -41,7 +46,9 @@ loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
   return LOAM_OK;
 }
 
+/* The address of a process's socket in a directory. */
 static loam_status address_in(const char *dir, int pid, struct sockaddr_un *out) {
+  lm_assert(*dir);
   *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
   int n = snprintf(out->sun_path, sizeof out->sun_path, "%s/%d.sock", dir, pid);
   if (n < 0 || (size_t)n >= sizeof out->sun_path)
@@ -62,48 +69,63 @@ static loam_status fail_connect(int pid, const char *path) {
   return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
 }
 
-/* A directory that others could write to might hold somebody else's socket. */
-static bool is_ours(int fd) {
+bool lm_control_is_same_user(int fd) {
   struct ucred peer;
   socklen_t size = sizeof peer;
+  lm_assert(fd >= 0);
   return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == geteuid();
 }
 
 /* ---- one exchange ---- */
 
+/* One request and its answer. */
 typedef struct exchange {
-  int fd, pid;
+  int fd; /* the socket; -1 before dial() */
+  int pid;
   unsigned timeout_ms;
-  int64_t deadline_ns;
+  int64_t deadline_ns; /* timeout_ms after the beginning */
 } exchange;
+
+static exchange begin(int pid, unsigned timeout_ms) {
+  return (exchange){ .fd = -1,
+                     .pid = pid,
+                     .timeout_ms = timeout_ms,
+                     .deadline_ns = lm_sys_clock_ns() + (int64_t)timeout_ms * 1000000 };
+}
 
 static loam_status fail_slow(const exchange *e) {
   return lm_error(LOAM_EIO, "host %d did not answer within %u ms", e->pid, e->timeout_ms);
 }
 
-/* A host that has many clients waiting is tried again: such a socket cannot be waited for. */
+/* Connects. A host with too many waiting clients is tried again after a pause, because poll(2) cannot
+ * wait for such a socket. Another user's socket is refused: the directory may be one that other users
+ * can write. */
 static loam_status join(const exchange *e, const struct sockaddr_un *address) {
   while (connect(e->fd, (const struct sockaddr *)address, sizeof *address)) {
     if (errno != EAGAIN && errno != EINTR) return fail_connect(e->pid, address->sun_path);
     if (lm_sys_clock_ns() > e->deadline_ns) return fail_slow(e);
     poll(NULL, 0, RETRY_MS);
   }
-  if (is_ours(e->fd)) return LOAM_OK;
+  if (lm_control_is_same_user(e->fd)) return LOAM_OK;
   return lm_error(LOAM_EIO, "%s: belongs to another user", address->sun_path);
 }
 
+/* Opens the socket e->fd and connects it to the host. */
 static loam_status dial(exchange *e) {
+  lm_assert(e->fd < 0);
   struct sockaddr_un address;
   loam_status status = address_of(e->pid, &address);
   if (status != LOAM_OK) return status;
   e->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (e->fd < 0) return lm_error(LOAM_EIO, "a socket: %s", strerrordesc_np(errno));
+  if (e->fd < 0) return lm_error(LOAM_EIO, "no socket: %s", strerrordesc_np(errno));
   status = join(e, &address);
   if (status != LOAM_OK) close(e->fd);
   return status;
 }
 
+/* Waits until the socket is ready, up to the deadline. */
 static loam_status wait_for(const exchange *e, short events) {
+  lm_assert(e->fd >= 0);
   struct pollfd p = { .fd = e->fd, .events = events };
   for (;;) {
     int64_t left = (e->deadline_ns - lm_sys_clock_ns() + 999999) / 1000000;
@@ -133,8 +155,9 @@ static loam_status send_all(const exchange *e, const char *text, size_t length) 
   return LOAM_OK;
 }
 
-/* Some of the answer. A descriptor that comes with it goes to *given, or is closed. */
-static ssize_t receive(int from, char *buffer, size_t size, int *given) {
+/* Receives a part of the answer. A descriptor that comes with it is stored in *passed if `passed` is not
+ * NULL and has none yet; else it is closed. */
+static ssize_t receive(int from, char *buffer, size_t size, int *passed) {
   union {
     struct cmsghdr head;
     char room[CMSG_SPACE(sizeof(int))];
@@ -148,16 +171,17 @@ static ssize_t receive(int from, char *buffer, size_t size, int *given) {
   if (!head || head->cmsg_type != SCM_RIGHTS) return n;
   int fd;
   memcpy(&fd, CMSG_DATA(head), sizeof fd);
-  if (given && *given < 0) *given = fd;
+  lm_assert(fd >= 0);
+  if (passed && *passed < 0) *passed = fd;
   else close(fd);
   return n;
 }
 
-static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx, int *given) {
+static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx, int *passed) {
   char buffer[4096];
   bool is_empty = true;
   for (;;) {
-    ssize_t n = receive(e->fd, buffer, sizeof buffer, given);
+    ssize_t n = receive(e->fd, buffer, sizeof buffer, passed);
     if (n == 0 && is_empty) return lm_error(LOAM_EIO, "host %d gave no answer", e->pid);
     if (n == 0) return LOAM_OK;
     if (n > 0) {
@@ -172,50 +196,60 @@ static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx
   }
 }
 
-static loam_status ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
-                       void *ctx, int *given) {
-  if (strchr(request, '\n')) return lm_error(LOAM_EINVAL, "a request is one line");
-  if (strlen(request) >= LM_CONTROL_LINE)
-    return lm_error(LOAM_EINVAL, "a request of %zu bytes: at most %d are possible", strlen(request),
+static loam_status check_line(const char *line) {
+  if (strchr(line, '\n')) return lm_error(LOAM_EINVAL, "a request is one line");
+  if (strlen(line) >= LM_CONTROL_LINE)
+    return lm_error(LOAM_EINVAL, "a request of %zu bytes: at most %d are possible", strlen(line),
                     LM_CONTROL_LINE - 1);
-  exchange e = { .pid = pid,
-                 .timeout_ms = timeout_ms,
-                 .deadline_ns = lm_sys_clock_ns() + (int64_t)timeout_ms * 1000000 };
-  loam_status status = dial(&e);
+  return LOAM_OK;
+}
+
+/* Sends the request and receives the answer; `passed` as for receive(). */
+static loam_status ask(const lm_control_request *request, loam_write_fn write, void *ctx,
+                       int *passed) {
+  loam_status status = check_line(request->line);
   if (status != LOAM_OK) return status;
-  status = send_all(&e, request, strlen(request));
+  exchange e = begin(request->pid, request->timeout_ms);
+  status = dial(&e);
+  if (status != LOAM_OK) return status;
+  status = send_all(&e, request->line, strlen(request->line));
   if (status == LOAM_OK) status = send_all(&e, "\n", 1);
-  if (status == LOAM_OK) status = receive_all(&e, write, ctx, given);
+  if (status == LOAM_OK) status = receive_all(&e, write, ctx, passed);
   close(e.fd);
   return status;
 }
 
-loam_status lm_control_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
-                           void *ctx) {
-  return ask(pid, request, timeout_ms, write, ctx, NULL);
+loam_status lm_control_ask(const lm_control_request *request, loam_write_fn write, void *ctx) {
+  lm_assert(request->line && write);
+  return ask(request, write, ctx, NULL);
 }
 
+/* A buffer for an answer, cut off where the buffer ends.
+ * Law: length < size. */
 typedef struct room {
   char *text;
   size_t size, length;
 } room;
 
+/* A loam_write_fn that appends to a room. */
 static void add(void *ctx, const char *text, size_t length) {
   room *r = ctx;
+  lm_assert(r->length < r->size);
   size_t left = r->size - 1 - r->length;
   if (length > left) length = left;
   memcpy(r->text + r->length, text, length);
   r->length += length;
 }
 
-loam_status lm_control_fetch(int pid, const char *request, unsigned timeout_ms, char *answer,
-                             size_t size, int *fd) {
-  int given = -1;
+loam_status lm_control_fetch(const lm_control_request *request, char *answer, size_t size,
+                             int *fd) {
+  int passed = -1;
   room r = { .text = answer, .size = size };
-  loam_status status = ask(pid, request, timeout_ms, add, &r, &given);
+  lm_assert(request->line && size > 0);
+  loam_status status = ask(request, add, &r, &passed);
   answer[r.length] = 0;
-  if (status != LOAM_OK && given >= 0) close(given);
-  if (status == LOAM_OK) *fd = given;
+  if (status != LOAM_OK && passed >= 0) close(passed);
+  if (status == LOAM_OK) *fd = passed;
   return status;
 }
 
@@ -230,18 +264,18 @@ const char *lm_control_error_words(char *answer) {
 
 /* ---- all hosts ---- */
 
-/* One that is in the midst of a load, or stopped, is a host too: it takes calls. */
+/* Tells whether a host listens at the socket of this process id. A host that loads a policy, or that
+ * is stopped, counts as well: the kernel accepts connections for it. */
 static bool is_host(int pid) {
-  exchange e = { .pid = pid,
-                 .timeout_ms = JOIN_MS,
-                 .deadline_ns = lm_sys_clock_ns() + (int64_t)JOIN_MS * 1000000 };
+  exchange e = begin(pid, JOIN_MS);
   if (dial(&e) != LOAM_OK) return false;
   close(e.fd);
   return true;
 }
 
-/* A socket whose process has gone stays behind. Files of other kinds are not ours. */
+/* Removes the socket of a process that is gone. A file of another kind is left alone. */
 static void remove_stale(const char *dir, int pid) {
+  lm_assert(pid > 0);
   struct sockaddr_un address;
   struct stat st;
   if (address_in(dir, pid, &address) != LOAM_OK) return;
@@ -253,7 +287,7 @@ static void remove_stale(const char *dir, int pid) {
   close(fd);
 }
 
-/* The number in "N.sock", 0 for any other name. */
+/* The number N in the name "N.sock"; 0 for any other name. */
 static int pid_of(const char *name) {
   int pid = 0, end = 0;
   sscanf(name, "%9d.sock%n", &pid, &end);
@@ -265,7 +299,7 @@ loam_status lm_control_hosts(loam_pid_fn callback, void *ctx) {
   loam_status status = lm_control_dir(NULL, path, sizeof path);
   if (status != LOAM_OK) return status;
   DIR *dir = opendir(path);
-  if (!dir && errno == ENOENT) return LOAM_OK; /* there never was a host */
+  if (!dir && errno == ENOENT) return LOAM_OK; /* no host was started yet */
   if (!dir) return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
   for (struct dirent *entry; (entry = readdir(dir));) {
     int pid = pid_of(entry->d_name);
@@ -277,7 +311,8 @@ loam_status lm_control_hosts(loam_pid_fn callback, void *ctx) {
   return LOAM_OK;
 }
 
-/* One that lives in another container is gone only as far as we see: remove_stale knows. */
+/* kill(2) cannot see a process in another container, so remove_stale also checks whether a process
+ * listens at the socket. The thread counts as inside loam, because opendir allocates memory. */
 void lm_control_clean(const char *path) {
   lm_thread *self = lm_thread_inside_begin();
   DIR *dir = opendir(path);

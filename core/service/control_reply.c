@@ -1,4 +1,6 @@
-/* control_reply.c - what a host says of itself over its control socket. */
+/* control_reply.c - the answers of a host to the requests on its control socket. */
+#include "service/control_reply.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,17 +15,27 @@
 #include "move/rebalance.h"
 #include "os/error.h"
 #include "os/version.h"
-#include "service/control.h"
 #include "service/policy.h"
 
-static void answer_error(lm_json *out, const char *words) {
+/* A request that is being answered. */
+typedef struct reply {
+  const char *argument; /* the rest of the line after the request's name; "" if there is none */
+  lm_control_follow_fn *follow;
+  lm_json *out;
+  int *fd;
+} reply;
+
+/* ---- the host and its figures ---- */
+
+static void write_error(lm_json *out, const char *words) {
   lm_json_open(out, NULL, '{');
   lm_json_bool(out, "ok", false);
   lm_json_text(out, "error", words);
   lm_json_close(out, '}');
 }
 
-static void answer_ping(lm_json *out) {
+static void answer_ping(const reply *r) {
+  lm_json *out = r->out;
   lm_json_open(out, NULL, '{');
   lm_json_bool(out, "ok", true);
   lm_json_int(out, "pid", getpid());
@@ -38,7 +50,8 @@ static void put_last(lm_json *out, const struct loam_policy_info *info) {
   lm_json_close(out, '}');
 }
 
-static void answer_status(lm_json *out) {
+static void answer_status(const reply *r) {
+  lm_json *out = r->out;
   struct loam_policy_info info;
   char hash[24];
   lm_policy_info_get(&info);
@@ -116,10 +129,11 @@ static void put_got(void *ctx, const loam_got *got) {
   lm_json_close(out, '}');
 }
 
-static void answer_stats(lm_json *out) {
+static void answer_stats(const reply *r) {
+  lm_json *out = r->out;
   struct loam_stats stats;
   if (lm_stats_get(&stats) != LOAM_OK) {
-    answer_error(out, loam_error());
+    write_error(out, loam_error());
     return;
   }
   lm_json_open(out, NULL, '{');
@@ -134,20 +148,25 @@ static void answer_stats(lm_json *out) {
   lm_json_close(out, '}');
 }
 
-/* A host that follows its file follows the new one from now on. */
-static loam_status reload(const char *path, struct loam_policy_info *info) {
+/* ---- the policy ---- */
+
+/* Loads the policy again from its file, or loads another file. A host that follows its policy file
+ * follows the other file from now on. */
+static loam_status reload(const reply *r, struct loam_policy_info *info) {
+  const char *path = r->argument;
   lm_policy_info_get(info);
   const char *from = *path ? path : info->path;
   if (!*from) return lm_error(LOAM_EINVAL, "the live policy came from no file: name one to reload");
   loam_status status = info->watching ? lm_policy_load_followed(from, false)
                                       : lm_policy_load_file(from, false);
-  if (status == LOAM_OK && info->watching && *path) status = lm_control_watch(path);
+  if (status == LOAM_OK && info->watching && *path) status = r->follow(path);
   return status;
 }
 
-static void answer_reload(const char *path, lm_json *out) {
+static void answer_reload(const reply *r) {
+  lm_json *out = r->out;
   struct loam_policy_info info;
-  loam_status status = reload(path, &info);
+  loam_status status = reload(r, &info);
   lm_json_open(out, NULL, '{');
   lm_json_bool(out, "ok", status == LOAM_OK);
   lm_json_text(out, "error", status == LOAM_OK ? "" : loam_error());
@@ -156,15 +175,18 @@ static void answer_reload(const char *path, lm_json *out) {
   lm_json_close(out, '}');
 }
 
-static void answer_share(const char *handle, lm_json *out, int *given) {
+/* ---- shared memory ---- */
+
+static void answer_share(const reply *r) {
+  lm_json *out = r->out;
   uint64_t key = 0, offset = 0;
   size_t size = 0;
   loam_status status = LOAM_EINVAL;
-  if (sscanf(handle, "%" SCNx64 " %" SCNx64, &key, &offset) == 2)
-    status = lm_share_export_open(key, offset, given, &size);
+  if (sscanf(r->argument, "%" SCNx64 " %" SCNx64, &key, &offset) == 2)
+    status = lm_share_export_open(key, offset, r->fd, &size);
   else lm_error(status, "a key and an offset are expected");
   if (status != LOAM_OK) {
-    answer_error(out, loam_error());
+    write_error(out, loam_error());
     return;
   }
   lm_json_open(out, NULL, '{');
@@ -173,28 +195,29 @@ static void answer_share(const char *handle, lm_json *out, int *given) {
   lm_json_close(out, '}');
 }
 
-static void answer_device(const char *handle, lm_json *out, int *given) {
+static void answer_device(const reply *r) {
+  lm_json *out = r->out;
   uint64_t base = 0, at = 0;
   uint32_t key = 0;
-  lm_device_export_piece under = { 0 };
+  lm_device_export_piece piece = { 0 };
   loam_status status = LOAM_EINVAL;
-  if (sscanf(handle, "%" SCNx64 " %" SCNx32 " %" SCNx64, &base, &key, &at) == 3)
-    status = lm_device_export_open(base, key, at, &under, given);
+  if (sscanf(r->argument, "%" SCNx64 " %" SCNx32 " %" SCNx64, &base, &key, &at) == 3)
+    status = lm_device_export_open(base, key, at, &piece, r->fd);
   else lm_error(status, "a base, a key and an address are expected");
   if (status != LOAM_OK) {
-    answer_error(out, loam_error());
+    write_error(out, loam_error());
     return;
   }
   lm_json_open(out, NULL, '{');
   lm_json_bool(out, "ok", true);
-  lm_json_uint(out, "begin", under.begin);
-  lm_json_uint(out, "end", under.end);
-  lm_json_uint(out, "at", under.at);
-  lm_json_uint(out, "size", under.size);
+  lm_json_uint(out, "begin", piece.begin);
+  lm_json_uint(out, "end", piece.end);
+  lm_json_uint(out, "at", piece.at);
+  lm_json_uint(out, "size", piece.size);
   lm_json_close(out, '}');
 }
 
-/* ---- Moving live memory */
+/* ---- moving live memory ---- */
 
 static void put_placed(void *ctx, const loam_placed *row) {
   lm_json *out = ctx;
@@ -207,7 +230,7 @@ static void put_placed(void *ctx, const loam_placed *row) {
   lm_json_close(out, '}');
 }
 
-static void answer_progress(lm_json *out) {
+static void write_progress(lm_json *out) {
   loam_progress now;
   uint64_t number;
   lm_rebalance_get(&now, &number);
@@ -231,7 +254,7 @@ static bool is_word(const char *text, size_t length, const char *word) {
   return strlen(word) == length && !strncmp(text, word, length);
 }
 
-/* One `key=value`; false: it is none of those. */
+/* Reads one `key=value`, without a tag. False: it is not known. */
 static bool read_word(const char *text, size_t length, lm_job_order *order) {
   if (is_word(text, length, "to=node")) order->to = LOAM_TO_NODE;
   else if (is_word(text, length, "to=cold")) order->to = LOAM_TO_COLD;
@@ -243,7 +266,8 @@ static bool read_word(const char *text, size_t length, lm_job_order *order) {
   return true;
 }
 
-/* Words, of which the tag runs to the end of the line. */
+/* Reads the words of an order. `tag=` takes the rest of the line. False: a word is not known, the tag is
+ * too long, or a demotion names no tag. */
 static bool read_order(const char *text, lm_job_order *order) {
   for (size_t n; *text; text += n + (text[n] == ' ')) {
     n = strcspn(text, " ");
@@ -256,64 +280,81 @@ static bool read_order(const char *text, lm_job_order *order) {
   return !order->demotes;
 }
 
-/* Whoever begins a job has to ask after it. */
-static void begin_job(bool demotes, const char *text, lm_json *out) {
+/* Begins a job. The client has to ask for `moved` again and again: a job whose client is gone ends
+ * (lm_rebalance_keep_alive). */
+static void begin_job(bool demotes, const reply *r) {
   lm_job_order order = { .demotes = demotes, .node = -1 };
   char words[256], quoted[96];
-  if (!read_order(text, &order)) {
+  if (!read_order(r->argument, &order)) {
     snprintf(words, sizeof words, "%s %s: rate=, node=, older=, to=node|cold|pageout, tag=",
-             demotes ? "demote" : "rebalance", lm_error_quote(quoted, sizeof quoted, text));
-    answer_error(out, words);
+             demotes ? "demote" : "rebalance", lm_error_quote(quoted, sizeof quoted, r->argument));
+    write_error(r->out, words);
   } else if (lm_rebalance_begin(&order, LM_JOB_SERVICE) != LOAM_OK) {
-    answer_error(out, loam_error());
+    write_error(r->out, loam_error());
   } else {
     lm_rebalance_keep_alive(true);
-    answer_progress(out);
+    write_progress(r->out);
   }
 }
 
-/* False: it is another request. */
-static bool answer_job(const char *request, lm_json *out) {
-  if (!strcmp(request, "moved")) {
-    lm_rebalance_keep_alive(false);
-    answer_progress(out);
-  } else if (!strcmp(request, "move stop")) {
-    lm_rebalance_cancel();
-    answer_progress(out);
-  } else if (!strcmp(request, "rebalance")) {
-    begin_job(false, "", out);
-  } else if (!strncmp(request, "rebalance ", 10)) {
-    begin_job(false, request + 10, out);
-  } else if (!strncmp(request, "demote ", 7)) {
-    begin_job(true, request + 7, out);
-  } else {
-    return false;
-  }
-  return true;
+static void answer_rebalance(const reply *r) { begin_job(false, r); }
+static void answer_demote(const reply *r) { begin_job(true, r); }
+
+static void answer_moved(const reply *r) {
+  lm_rebalance_keep_alive(false);
+  write_progress(r->out);
 }
 
-void lm_control_reply(const char *request, lm_json *out, int *given) {
+static void answer_move_stop(const reply *r) {
+  lm_rebalance_cancel();
+  write_progress(r->out);
+}
+
+/* ---- all requests ---- */
+
+typedef enum argument_rule { NO_ARGUMENT, MAY_HAVE_ARGUMENT, NEEDS_ARGUMENT } argument_rule;
+
+/* The argument of a line whose request is `name`; NULL: the line is another request. */
+static const char *argument_of(const char *line, const char *name, argument_rule rule) {
+  size_t n = strlen(name);
+  if (strncmp(line, name, n)) return NULL;
+  if (line[n] == ' ') return rule == NO_ARGUMENT ? NULL : line + n + 1;
+  return line[n] || rule == NEEDS_ARGUMENT ? NULL : line + n;
+}
+
+static void answer_unknown(const char *request, lm_json *out) {
   char words[256], quoted[96];
-  if (!strcmp(request, "ping")) {
-    answer_ping(out);
-  } else if (!strcmp(request, "status")) {
-    answer_status(out);
-  } else if (!strcmp(request, "stats")) {
-    answer_stats(out);
-  } else if (!strcmp(request, "reload")) {
-    answer_reload("", out);
-  } else if (!strncmp(request, "reload ", 7)) {
-    answer_reload(request + 7, out);
-  } else if (!strncmp(request, "share ", 6)) {
-    answer_share(request + 6, out, given);
-  } else if (!strncmp(request, "device ", 7)) {
-    answer_device(request + 7, out, given);
-  } else if (!answer_job(request, out)) {
-    snprintf(words, sizeof words,
-             "unknown request %s: ping, status, stats, reload, share, device, rebalance, demote, "
-             "moved, move stop",
-             lm_error_quote(quoted, sizeof quoted, request));
-    answer_error(out, words);
+  snprintf(words, sizeof words,
+           "unknown request %s: ping, status, stats, reload, share, device, rebalance, demote, "
+           "moved, move stop",
+           lm_error_quote(quoted, sizeof quoted, request));
+  write_error(out, words);
+}
+
+void lm_control_reply(const char *request, lm_control_follow_fn *follow, lm_json *out, int *fd) {
+  static const struct {
+    const char *name;
+    argument_rule rule;
+    void (*answer)(const reply *r);
+  } requests[] = {
+    { "ping", NO_ARGUMENT, answer_ping },
+    { "status", NO_ARGUMENT, answer_status },
+    { "stats", NO_ARGUMENT, answer_stats },
+    { "reload", MAY_HAVE_ARGUMENT, answer_reload },
+    { "share", NEEDS_ARGUMENT, answer_share },
+    { "device", NEEDS_ARGUMENT, answer_device },
+    { "rebalance", MAY_HAVE_ARGUMENT, answer_rebalance },
+    { "demote", NEEDS_ARGUMENT, answer_demote },
+    { "moved", NO_ARGUMENT, answer_moved },
+    { "move stop", NO_ARGUMENT, answer_move_stop },
+  };
+  reply r = { .follow = follow, .out = out, .fd = fd };
+  lm_assert(request && follow && fd && *fd == -1);
+  for (size_t i = 0; i < LM_COUNT(requests) && !r.argument; i++) {
+    r.argument = argument_of(request, requests[i].name, requests[i].rule);
+    if (r.argument) requests[i].answer(&r);
   }
+  if (!r.argument) answer_unknown(request, out);
   lm_json_raw(out, "\n", 1);
+  lm_assert(out->failed || lm_json_is_valid(out));
 }

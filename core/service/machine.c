@@ -1,4 +1,4 @@
-/* machine.c - what this machine offers to policies, told as JSON. */
+/* machine.c - describes this machine, for authors of policies, as JSON. */
 #include "service/machine.h"
 
 #include <stdio.h>
@@ -22,36 +22,40 @@
 #include "script/json.h"
 #include "script/script.h"
 
+/* Reads a file's first line, without the newline. False: the file cannot be read. */
 static bool read_line(const char *path, char *buffer, size_t size) {
   size_t length;
+  lm_assert(path && size > 1);
   if (lm_sys_read_file(path, buffer, size, &length)) return false;
   buffer[strcspn(buffer, "\n")] = 0;
   return true;
 }
 
-static void tell_number(lm_json *out, const char *key, const char *path) {
+/* Writes the number that a file holds; nothing if the file cannot be read. */
+static void write_number(lm_json *out, const char *key, const char *path) {
   char text[64];
   if (read_line(path, text, sizeof text)) lm_json_int(out, key, strtoll(text, NULL, 10));
 }
 
-static void tell_kernel(lm_json *out) {
+static void write_kernel(lm_json *out) {
   struct utsname name;
   if (uname(&name)) return;
   lm_json_text(out, "kernel", name.release);
   lm_json_text(out, "architecture", name.machine);
 }
 
-/* Pages of a size that are free on a node, of those set aside. */
-static void tell_node_pages(lm_json *out, const char *key, unsigned node, size_t page) {
+/* Writes how many huge pages of `page` bytes are set aside on a NUMA node and free. */
+static void write_node_pages(lm_json *out, const char *key, unsigned node, size_t page) {
   char path[128];
+  lm_assert(node < LM_NODES_MAX && lm_is_pow2(page));
   snprintf(path, sizeof path,
            "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/free_hugepages", node,
            page / LM_KIB);
-  tell_number(out, key, path);
+  write_number(out, key, path);
 }
 
-/* What the kernel answers to each call that prepares memory. */
-static void tell_placing(lm_json *out) {
+/* Writes which calls that prepare memory the kernel refuses: 0 or the errno of each. */
+static void write_placing(lm_json *out) {
   lm_kernel_support may;
   char text[64];
   lm_json_open(out, "placing", '{');
@@ -69,8 +73,8 @@ static void tell_placing(lm_json *out) {
   lm_json_close(out, '}');
 }
 
-/* The control groups' limit of memory, where there is one. */
-static void tell_group(lm_json *out) {
+/* Writes the memory limit of this process's control groups, if there is one. */
+static void write_group(lm_json *out) {
   uint64_t limit, left = lm_available_in_group(&limit);
   if (limit == UINT64_MAX) return;
   lm_json_open(out, "group", '{');
@@ -79,7 +83,7 @@ static void tell_group(lm_json *out) {
   lm_json_close(out, '}');
 }
 
-static void tell_nodes(lm_json *out) {
+static void write_nodes(lm_json *out) {
   uint64_t nodes = lm_numa_nodes();
   char text[256];
   lm_json_text(out, "nodes_text", lm_numa_text(nodes, text, sizeof text));
@@ -90,8 +94,8 @@ static void tell_nodes(lm_json *out) {
     lm_json_uint(out, "node", n);
     lm_json_uint(out, "total", lm_numa_total(n));
     lm_json_uint(out, "free", lm_numa_free(n));
-    tell_node_pages(out, "huge_free", n, 2 * LM_MIB);
-    tell_node_pages(out, "giant_free", n, LM_GIB);
+    write_node_pages(out, "huge_free", n, 2 * LM_MIB);
+    write_node_pages(out, "giant_free", n, LM_GIB);
     lm_json_open(out, "distance", '[');
     for (unsigned to = 0; to < LM_NODES_MAX; to++)
       if (nodes >> to & 1) lm_json_uint(out, NULL, lm_numa_distance(n, to));
@@ -101,21 +105,22 @@ static void tell_nodes(lm_json *out) {
   lm_json_close(out, ']');
 }
 
-/* Pages of a size that the administrator has put aside. */
-static void tell_pool(lm_json *out, const char *name, size_t page) {
+/* Writes how many huge pages of `page` bytes the administrator has set aside. */
+static void write_pool(lm_json *out, const char *name, size_t page) {
   static const char *const counts[] = { "total", "free", "reserved", "surplus" };
   static const char *const files[] = { "nr", "free", "resv", "surplus" };
   char path[128];
+  lm_assert(lm_is_pow2(page) && LM_COUNT(files) == LM_COUNT(counts));
   lm_json_open(out, name, '{');
   for (size_t i = 0; i < LM_COUNT(files); i++) {
     snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%zukB/%s_hugepages",
              page / LM_KIB, files[i]);
-    tell_number(out, counts[i], path);
+    write_number(out, counts[i], path);
   }
   lm_json_close(out, '}');
 }
 
-static void tell_huge_pages(lm_json *out) {
+static void write_huge_pages(lm_json *out) {
   static const struct {
     const char *name;
     size_t size;
@@ -124,43 +129,48 @@ static void tell_huge_pages(lm_json *out) {
   lm_json_open(out, "hugepages", '{');
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
     snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%zukB", sizes[i].size / LM_KIB);
-    if (!access(path, F_OK)) tell_pool(out, sizes[i].name, sizes[i].size);
+    if (!access(path, F_OK)) write_pool(out, sizes[i].name, sizes[i].size);
   }
   lm_json_close(out, '}');
 }
 
-/* The kernel writes its choices in a line, the chosen one in brackets. */
-static void tell_chosen(lm_json *out, const char *key, const char *path) {
+/* Writes the chosen one of several words: the kernel's file lists all words in a line and puts the
+ * chosen one in brackets. */
+static void write_chosen(lm_json *out, const char *key, const char *path) {
   char text[128];
   char *from = read_line(path, text, sizeof text) ? strchr(text, '[') : NULL;
   lm_json_text_n(out, key, from ? from + 1 : "", from ? strcspn(from + 1, "]") : 0);
 }
 
-/* Nothing is told of a limit that is not set. */
-static void tell_limit(lm_json *out, const char *key, int what) {
+/* Writes a resource limit, unless it is unlimited. */
+static void write_limit(lm_json *out, const char *key, int what) {
   struct rlimit limit;
   if (!getrlimit(what, &limit) && limit.rlim_cur != RLIM_INFINITY)
     lm_json_uint(out, key, limit.rlim_cur);
 }
 
-static void tell_limits(lm_json *out) {
-  tell_limit(out, "memlock", RLIMIT_MEMLOCK);
-  tell_limit(out, "address_space", RLIMIT_AS);
-  tell_number(out, "overcommit", "/proc/sys/vm/overcommit_memory");
-  tell_number(out, "max_map_count", "/proc/sys/vm/max_map_count");
+static void write_limits(lm_json *out) {
+  write_limit(out, "memlock", RLIMIT_MEMLOCK);
+  write_limit(out, "address_space", RLIMIT_AS);
+  write_number(out, "overcommit", "/proc/sys/vm/overcommit_memory");
+  write_number(out, "max_map_count", "/proc/sys/vm/max_map_count");
 }
 
-static void tell_version(lm_json *out, const char *key, int version) {
+/* Writes a version of CUDA, which is 1000 * major + 10 * minor; 0: not known, nothing is written. */
+static void write_version(lm_json *out, const char *key, int version) {
   char text[16];
+  lm_assert(version >= 0);
   if (!version) return;
   snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
   lm_json_text(out, key, text);
 }
 
-/* Asking what is free makes the device's primary context, where nobody has. */
-static void tell_device(lm_json *out, const lm_gpu_ops *ops, int device) {
+/* Writes a GPU. To read its free memory, the driver makes the device's primary context if the process
+ * has none yet. */
+static void write_device(lm_json *out, const lm_gpu_ops *ops, int device) {
   lm_gpu_info info;
   size_t free, total;
+  lm_assert(ops && device >= 0);
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "device", device);
   if (ops->info(device, &info) == LM_GPU_OK) {
@@ -176,21 +186,22 @@ static void tell_device(lm_json *out, const lm_gpu_ops *ops, int device) {
   lm_json_close(out, '}');
 }
 
-static void tell_cuda(lm_json *out) {
+static void write_cuda(lm_json *out) {
   const lm_gpu_ops *ops = lm_gpu();
   const lm_gpu_machine *found = lm_gpu_found();
   lm_json_open(out, "cuda", '{');
   lm_json_bool(out, "present", ops);
   if (!ops) lm_json_text(out, "reason", lm_gpu_why());
   if (*found->library) lm_json_text(out, "library", found->library);
-  tell_version(out, "driver", found->driver);
-  tell_version(out, "toolkit", found->toolkit);
+  write_version(out, "driver", found->driver);
+  write_version(out, "toolkit", found->toolkit);
   lm_json_open(out, "devices", '[');
-  for (int i = 0; ops && i < found->count; i++) tell_device(out, ops, i);
+  for (int i = 0; ops && i < found->count; i++) write_device(out, ops, i);
   lm_json_close(out, ']');
   lm_json_close(out, '}');
 }
 
+/* Tells whether the kernel makes files in memory (memfd_create). */
 static bool has_memory_files(void) {
   int fd;
   if (lm_sys_file_memfd(&fd)) return false;
@@ -198,8 +209,9 @@ static bool has_memory_files(void) {
   return true;
 }
 
-/* Where a policy would put memory that is larger than the machine's. */
-static void tell_file(lm_json *out) {
+/* Writes whether files in /var/tmp can hold memory. A policy may place memory there that is larger than
+ * the machine's (loam.file). */
+static void write_file(lm_json *out) {
   static const char dir[] = "/var/tmp";
   char words[160];
   lm_filesystem fs;
@@ -214,38 +226,39 @@ static void tell_file(lm_json *out) {
   lm_json_close(out, '}');
 }
 
-static void tell_machine(lm_json *out) {
+static void write_machine(lm_json *out) {
   lm_pool_figures figures;
   lm_json_open(out, NULL, '{');
   lm_json_text(out, "version", LM_VERSION);
-  tell_kernel(out);
+  write_kernel(out);
   lm_json_int(out, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
   lm_json_int(out, "page", sysconf(_SC_PAGESIZE));
-  tell_nodes(out);
-  tell_placing(out);
-  tell_group(out);
-  tell_huge_pages(out);
-  tell_chosen(out, "thp", "/sys/kernel/mm/transparent_hugepage/enabled");
-  tell_chosen(out, "thp_defrag", "/sys/kernel/mm/transparent_hugepage/defrag");
-  tell_limits(out);
-  lm_metadata_free(lm_metadata_alloc(1)); /* so that the range is there to be told of */
+  write_nodes(out);
+  write_placing(out);
+  write_group(out);
+  write_huge_pages(out);
+  write_chosen(out, "thp", "/sys/kernel/mm/transparent_hugepage/enabled");
+  write_chosen(out, "thp_defrag", "/sys/kernel/mm/transparent_hugepage/defrag");
+  write_limits(out);
+  lm_metadata_free(
+      lm_metadata_alloc(1)); /* makes loam reserve its address range, whose size is written next */
   lm_pool_figures_get(&figures);
   lm_json_uint(out, "range", figures.reserved);
   lm_json_bool(out, "memfd", has_memory_files());
-  tell_chosen(out, "thp_shared", "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-  tell_file(out);
+  write_chosen(out, "thp_shared", "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  write_file(out);
   lm_json_bool(out, "membarrier", !lm_sys_membarrier());
   lm_json_bool(out, "rseq", __rseq_size != 0);
   lm_json_bool(out, "luajit", lm_script_is_available());
-  tell_cuda(out);
+  write_cuda(out);
   lm_json_close(out, '}');
 }
 
-loam_status lm_machine_tell(loam_write_fn write, void *ctx) {
+loam_status lm_machine_write(loam_write_fn write, void *ctx) {
   lm_json out = { 0 };
-  tell_machine(&out);
+  write_machine(&out);
   loam_status status = LOAM_OK;
-  if (out.failed) status = lm_error(LOAM_ENOMEM, "no memory to tell of the machine");
+  if (out.failed) status = lm_error(LOAM_ENOMEM, "no memory to describe the machine");
   else write(ctx, out.text, out.length);
   lm_json_finish(&out);
   return status;

@@ -1,9 +1,11 @@
-/* policy.c - generations: load, vet, swap, keep the last good.
+/* policy.c - the live policy: loads a policy, checks it, makes it live, and keeps the last good one.
  *
- * A site is settled (compiled by the live script) by the hook that its maker calls, under `live`.
- * It is among lm_site_at's by then. A load walks them, compiles what came since it looked last, and
- * swaps, the last round under `live` too. So a site is settled either by the old script before the
- * swap, and was seen by it, or by the new one after it. */
+ * Each site has a plan of the live generation. The thread that makes a site calls on_new_site, which
+ * compiles the site's plan with the live script, under `live_lock`; lm_site_at finds the site by
+ * then. A load compiles all sites that lm_site_at finds, repeats that for the sites that came
+ * during the load, and becomes live; the last repetition happens under `live_lock`. So a new site
+ * either takes the lock before the swap and is seen by the load, or takes it afterwards and is
+ * compiled by the new script. */
 #include "service/policy.h"
 
 #include <pthread.h>
@@ -21,27 +23,34 @@
 #include "os/decay.h"
 #include "os/error.h"
 #include "os/sys.h"
-#include "service/control.h"
 
-/* After this many new tags went over the budget, those to come are refused untried: each try may
- * keep its thread waiting for a whole step. */
+/* After this many new tags of one generation exceeded the budget, further new tags are refused
+ * without a try: each try may keep its thread waiting for a whole step. */
 enum { LATE_EXCESSES = 8 };
-/* Ticks without a new tag after which the live script rests. */
+/* The live script is suspended after this many ticks without a new tag. */
 enum { TICKS_AWAKE = 4 };
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_script_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
-static uint64_t refused_hash; /* of the last path and text refused, or why it could not be read */
+/* The hash of the last refused path and text, or of the path and the reason why the file could not be
+ * read; 0: the last load succeeded. */
+static uint64_t refused_hash;
 
-/* Taken after `load`, before any lock of memory. */
+/* Taken after `load_lock` and before any lock of memory.
+ * Law: record.generation = lm_site_generation. live is NULL exactly while that is 0. */
 static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
-static lm_script *live;    /* NULL: the built-in default */
-static uint32_t live_slot; /* generation slot of the tokens */
-static unsigned late_excesses;
-static unsigned ticks_awake; /* since the live script was last asked */
+static lm_script *live;        /* NULL: the built-in default policy */
+static uint32_t live_slot;     /* the generation slot in tokens of the live generation */
+static unsigned late_excesses; /* new tags that exceeded the budget, up to LATE_EXCESSES */
+static unsigned ticks_awake;   /* ticks since the live script compiled its last tag */
 static LM_SPARSE struct loam_policy_info record;
 
-/* Who holds a lock of this file is inside, where no site is made that wants the lock again. */
+/* Written by the service layer, read by any thread; relaxed: no other memory depends on them. */
+static _Atomic bool is_watched;
+static void (*_Atomic on_live)(bool is_followed);
+
+/* Takes a lock of this file. Its holder counts as inside loam: there, memory is served under the
+ * default plan and no site is made, so the thread does not want the lock again. */
 static void lock(pthread_mutex_t *mutex) {
   (void)lm_thread_inside_begin();
   pthread_mutex_lock(mutex);
@@ -64,39 +73,46 @@ const lm_script_limits *lm_policy_limits(void) { return &limits; }
 
 /* ---- one site ---- */
 
-static void settle(loam_site *site, uint64_t generation, const lm_plan *plan) {
+/* Writes the plan that a site has under `generation`. Relaxed: a swap orders the stores by the release
+ * of lm_site_generation. A new site becomes visible to other threads after its maker returns. */
+static void set_site_plan(loam_site *site, uint64_t generation, const lm_plan *plan) {
+  lm_assert(plan);
   lm_site_plan *now = &site->now[generation & 1];
   atomic_store_explicit(&now->plan, plan, memory_order_relaxed);
   atomic_store_explicit(&now->token, lm_site_token(site, live_slot), memory_order_relaxed);
 }
 
-/* `live` has to be counted, and that settled, before a plan that reads it decides anything. */
-static void count_live(loam_site *site, const lm_plan *plan) {
+/* Begins to count the live bytes of the site's tag if the plan reads req.live. The count must be
+ * complete (lm_live_begin) before such a plan decides anything. */
+static void count_live_bytes(loam_site *site, const lm_plan *plan) {
   if (plan->reads & 1u << LM_IN_LIVE) lm_live_mark(site);
 }
 
-/* A tick is wanted, by which the script comes to rest. */
-static void stay_awake(void) {
+/* Notes that the live script was used. If its Lua state is open, ticks are needed to suspend it. */
+static void stay_awake_locked(void) {
+  lm_assert(live);
   ticks_awake = 0;
   if (!lm_script_is_suspended(live)) lm_decay_stir();
 }
 
-static loam_status plan_late(loam_site *site, const lm_plan **out) {
+static loam_status plan_late_locked(loam_site *site, const lm_plan **out) {
   loam_status status = lm_script_plan(live, &site->where, out);
-  stay_awake();
+  stay_awake_locked();
   return status;
 }
 
-static loam_status compile_late(loam_site *site, const lm_plan **out) {
+/* Compiles the plan of a site that is newer than the live policy. On failure *out is the default plan. */
+static loam_status compile_late_locked(loam_site *site, const lm_plan **out) {
   *out = lm_plan_default();
   if (!live) return LOAM_OK;
   char tag[96];
   loam_status status;
   const lm_plan *plan = NULL;
   if (late_excesses >= LATE_EXCESSES)
-    status = lm_error(LOAM_EBUDGET, "%s: tag %s was not tried: %u tags before it took too long",
+    status = lm_error(LOAM_EBUDGET,
+                      "%s: tag %s was not tried: %u new tags before it exceeded the budget",
                       record.name, lm_error_quote(tag, sizeof tag, site->where.tag), late_excesses);
-  else status = plan_late(site, &plan);
+  else status = plan_late_locked(site, &plan);
   if (status == LOAM_OK) {
     *out = plan;
     return status;
@@ -106,17 +122,18 @@ static loam_status compile_late(loam_site *site, const lm_plan **out) {
   return status;
 }
 
-/* Gives a site the live policy's plan; on failure the default, with the error's words set. */
-static loam_status settle_late_locked(loam_site *site) {
+/* Gives a new site the live policy's plan. On failure the site gets the default plan, and the error's
+ * words say why. */
+static loam_status set_late_plan_locked(loam_site *site) {
   const lm_plan *plan;
-  loam_status status = compile_late(site, &plan);
-  count_live(site, plan);
+  loam_status status = compile_late_locked(site, &plan);
+  count_live_bytes(site, plan);
   lm_live_begin();
-  settle(site, atomic_load(&lm_site_generation), plan);
+  set_site_plan(site, atomic_load(&lm_site_generation), plan);
   return status;
 }
 
-static void tell_refused_tag(const loam_site *site) {
+static void report_refused_tag(const loam_site *site) {
   char tag[96], words[LM_ERROR_SIZE];
   snprintf(words, sizeof words, "%s", loam_error());
   lm_error_event(LOAM_EVENT_TAG_REFUSED, atomic_load(&lm_site_generation), NULL,
@@ -124,17 +141,19 @@ static void tell_refused_tag(const loam_site *site) {
                  lm_error_quote(tag, sizeof tag, site->where.tag), words);
 }
 
+/* lm_site_on_new: gives a new site its plan. */
 static void on_new_site(loam_site *site) {
   lock(&live_lock);
-  loam_status status = settle_late_locked(site);
+  loam_status status = set_late_plan_locked(site);
   unlock(&live_lock);
-  if (status != LOAM_OK) tell_refused_tag(site);
+  if (status != LOAM_OK) report_refused_tag(site);
 }
 
 /* ---- fork ---- */
 
-/* Not `load`, which may be held for seconds: a child abandons the load of a thread that it lost,
- * and renews the lock. */
+/* A fork waits for `live_lock` only. `load_lock` may be held for seconds, so a fork does not wait for
+ * it: a child abandons the load of another thread, which the child does not have, and makes the lock
+ * new. */
 static void fork_prepare(void) { pthread_mutex_lock(&live_lock); }
 static void fork_parent(void) { pthread_mutex_unlock(&live_lock); }
 static void fork_child(void) {
@@ -146,83 +165,90 @@ void lm_policy_start(void) {
   static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
                                          .fork_parent = fork_parent,
                                          .fork_child = fork_child };
-  static _Atomic bool done; /* release when all is hooked; pairs with the acquire here */
+  static _Atomic bool
+      done; /* stored with release after the hooks; the acquire here pairs with it */
   if (atomic_load_explicit(&done, memory_order_acquire)) return;
   lm_thread_hold_forks();
   if (!atomic_load_explicit(&done, memory_order_relaxed)) {
-    lm_engine_start(); /* all of memory is hooked first: what a load takes comes after ours */
+    lm_engine_start(); /* registers the hooks of memory: a load takes locks of memory later */
     lm_thread_add_hooks(&hooks);
     atomic_store_explicit(&done, true, memory_order_release);
   }
   lm_thread_allow_forks();
 }
 
-__attribute__((constructor)) static void listen_for_sites(void) { lm_site_on_new = on_new_site; }
+__attribute__((constructor)) static void register_site_hook(void) { lm_site_on_new = on_new_site; }
 
 /* ---- a load ---- */
 
+/* One load.
+ * Law: plan[i] is the plan of site LM_SITE_FIRST + i for i < sites; sites <= room. */
 typedef struct load {
-  const char *name, *path;
-  const char *text;
-  size_t length;
-  uint64_t hash;
+  lm_script_source source;
+  const char *path; /* absolute; "" for a text from no file */
+  uint64_t hash;    /* of the text */
   lm_script *script;
-  const lm_plan **plan; /* of the first `sites` sites, by index */
+  const lm_plan **plan;
   uint32_t sites, room;
 } load;
 
-enum { FIRST_SITE = 2 };
-
+/* Makes room for the plans of `sites` sites. */
 static loam_status make_room(load *l, uint32_t sites) {
   if (sites <= l->room) return LOAM_OK;
   uint32_t room = sites + sites / 4 + 64;
   const lm_plan **plan = lm_metadata_realloc(l->plan, room * sizeof *plan);
   if (!plan)
-    return lm_error(LOAM_ENOMEM, "%s: no memory for the plans of %u sites", l->name, sites);
+    return lm_error(LOAM_ENOMEM, "%s: no memory for the plans of %u sites", l->source.name, sites);
   l->plan = plan;
   l->room = room;
   return LOAM_OK;
 }
 
-/* Compiles the sites that came since the last time. */
+/* Compiles the sites that were made since the last call, and completes the counts of live bytes that
+ * their plans read. */
 static loam_status compile_sites(load *l) {
   uint32_t sites = lm_site_count();
   loam_status status = make_room(l, sites);
   for (; status == LOAM_OK && l->sites < sites; l->sites++) {
-    loam_site *site = lm_site_at(FIRST_SITE + l->sites);
+    loam_site *site = lm_site_at(LM_SITE_FIRST + l->sites);
     status = lm_script_plan(l->script, &site->where, &l->plan[l->sites]);
-    if (status == LOAM_OK) count_live(site, l->plan[l->sites]);
+    if (status == LOAM_OK) count_live_bytes(site, l->plan[l->sites]);
   }
+  lm_assert(l->sites <= l->room);
   lm_live_begin();
   return status;
 }
 
+/* Fills the record of the live policy. */
 static void describe_locked(const load *l, uint64_t generation) {
   const char *name = lm_script_name(l->script);
   record.generation = generation;
   record.hash = l->hash;
   record.loaded_at = lm_sys_unix_ns();
   record.tags_refused = 0;
-  snprintf(record.name, sizeof record.name, "%s", *name ? name : l->name);
+  snprintf(record.name, sizeof record.name, "%s", *name ? name : l->source.name);
   snprintf(record.path, sizeof record.path, "%s", l->path);
 }
 
-/* Every site's decision of the next parity, then the number that makes them count. */
+/* Makes the loaded policy live: writes every site's plan for the new generation, then the generation's
+ * number, which makes these plans the valid ones. */
 static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
+  lm_assert(l->script && generation == atomic_load(&lm_site_generation) + 1);
+  lm_assert(l->sites <= lm_site_count()); /* a newer site takes `live_lock` after this */
   live = l->script;
   live_slot = slot;
   late_excesses = 0;
   for (uint32_t i = 0; i < l->sites; i++)
-    settle(lm_site_at(FIRST_SITE + i), generation, l->plan[i]);
+    set_site_plan(lm_site_at(LM_SITE_FIRST + i), generation, l->plan[i]);
   describe_locked(l, generation);
-  if (lm_script_has_one_plan(live)) lm_script_suspend(live);
-  stay_awake();
-  /* Pairs with the acquire of whoever picks a decision by its parity. */
+  if (lm_script_only_plan(live)) lm_script_suspend(live);
+  stay_awake_locked();
+  /* The release pairs with the acquire of a thread that picks a site's plan by the parity. */
   atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
 
-/* What the old policy's strategies hold goes back, as far as nothing of it lives. Under `live`, so
- * that no plan is made meanwhile. */
+/* Gives back the memory that strategies hold and that no live block uses, for strategies that no plan
+ * of the live policy names. Under `live_lock`, so that no plan is made at the same time. */
 static void retire_strategies(void) {
   uint32_t n = lm_strategy_count();
   uint8_t *used = lm_metadata_alloc(n);
@@ -235,10 +261,11 @@ static void retire_strategies(void) {
   lm_metadata_free(used);
 }
 
-/* Of a token: of the generation that is live, or in its slot. */
+/* Tells whether a token carries the live generation's slot. */
 static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == live_slot; }
 
-/* What came while we compiled is compiled here; only that keeps new tags waiting. */
+/* Makes the loaded policy live. Sites that were made during the load are compiled here, under the
+ * lock: only that keeps threads with new tags waiting. */
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_site_generation) + 1;
   uint32_t slot = lm_site_generation_slot(generation);
@@ -251,15 +278,18 @@ static loam_status go_live(load *l) {
   if (status != LOAM_OK) return status;
   lm_thread_set_slow_all(LM_SLOW_STALE);
   l->script = NULL;
-  /* Without a grace nothing tells when the old plans are read no more: they stay. */
+  /* Where the kernel has no membarrier, loam cannot tell when the last thread has read an old plan.
+   * The old plans then stay. */
   if (!old || !lm_thread_grace()) return LOAM_OK;
   lm_script_close(old);
   retire_strategies();
   return LOAM_OK;
 }
 
-/* `loam run` has run this text's tests just before it started us; what we start inherits that. What
- * follows the hash: nothing, or a colon and what plan_text.h says; NULL: it is another text's. */
+/* `loam run` checks the policy before it starts the program, and sets LOAM_VETTED to the hash of the
+ * checked text, so that the program need not check the text again. Returns NULL if the variable is
+ * not set, names another text, or this is not the first load of the process. Else returns the rest
+ * of the value: "", or a colon and the policy's only plan as text (plan_text.h). */
 static const char *vetted(uint64_t hash) {
   char *rest = NULL;
   const char *text = lm_sys_getenv("LOAM_VETTED");
@@ -267,41 +297,31 @@ static const char *vetted(uint64_t hash) {
   return is_it ? rest : NULL;
 }
 
-loam_status lm_policy_vet(const char *path, char vetted[LM_POLICY_VETTED]) {
-  char *text, carried[LM_PLAN_TEXT_SIZE];
-  size_t length;
-  loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
-  if (status != LOAM_OK) return status;
-  status = lm_script_check(path, text, length, &limits, carried);
-  if (status == LOAM_OK)
-    snprintf(vetted, LM_POLICY_VETTED, "%016llx%s%s",
-             (unsigned long long)lm_policy_file_hash(text, length), *carried ? ":" : "", carried);
-  lm_metadata_free(text);
-  return status;
-}
-
-/* It tells whether there is but one plan. */
+/* Compiles the empty tag: that shows whether the policy has only one plan. */
 static loam_status compile_empty_tag(const load *l) {
   const lm_plan *plan;
   return lm_script_plan(l->script, &(loam_where){ .tag = "" }, &plan);
 }
 
+/* Opens the script, compiles all sites and runs the policy's tests. Sites are compiled again after
+ * the tests, because the tests take long. */
 static loam_status compile_and_vet(load *l) {
   const char *rest = vetted(l->hash);
-  if (rest && *rest == ':')
-    l->script = lm_script_from_plan_text(l->name, l->text, l->length, &limits, rest + 1);
+  if (rest && *rest == ':') l->script = lm_script_from_plan_text(&l->source, rest + 1);
   if (l->script) return compile_sites(l);
-  loam_status status = lm_script_open(l->name, l->text, l->length, &limits, &l->script);
+  loam_status status = lm_script_open(&l->source, &l->script);
   if (status == LOAM_OK) status = compile_sites(l);
   if (status == LOAM_OK && !rest) status = lm_script_vet(l->script);
   if (status == LOAM_OK) status = compile_sites(l);
   return status == LOAM_OK ? compile_empty_tag(l) : status;
 }
 
+/* A number that stands for one attempt to load this text from this path. */
 static uint64_t hash_attempt(const char *path, uint64_t hash) {
   return hash ^ lm_policy_file_hash(path, strlen(path)) * 0x9e3779b97f4a7c15u;
 }
 
+/* Records how a load ended. Under `load_lock`. */
 static void note_attempt(loam_status status, const char *path, uint64_t hash) {
   lock(&live_lock);
   record.loads++;
@@ -313,19 +333,18 @@ static void note_attempt(loam_status status, const char *path, uint64_t hash) {
   refused_hash = status == LOAM_OK ? 0 : hash_attempt(path, hash);
 }
 
+/* Loads a text under `load_lock`. */
 static loam_status load_text_locked(const char *name, const char *path, const char *text,
                                     size_t length) {
-  load l = { .name = name,
+  load l = { .source = { name, text, length, &limits, .is_host = true },
              .path = path,
-             .text = text,
-             .length = length,
              .hash = lm_policy_file_hash(text, length) };
-  lm_numa_free_pause(); /* it may be the service thread that is busy with this */
+  lm_numa_free_pause(); /* this may be the service thread, which cannot read gauges during a load */
   loam_status status = compile_and_vet(&l);
   if (status == LOAM_OK) status = go_live(&l);
   if (status == LOAM_OK) lm_guard_fault_install();
   note_attempt(status, path, l.hash);
-  lm_script_close(l.script);
+  lm_script_close(l.script); /* NULL if it became live */
   lm_metadata_free(l.plan);
   return status;
 }
@@ -337,14 +356,16 @@ bool lm_policy_is_followed(void) {
   return wanted;
 }
 
-/* With no lock held. The callback may change this thread's words; the caller is to find them. */
+/* Reports the end of a load as an event, and to the service layer. With no lock held. The host's event
+ * callback may change the thread's error words, so they are set again. */
 static loam_status announce(loam_status status, const char *name) {
   char words[LM_ERROR_SIZE];
   uint64_t generation = atomic_load(&lm_site_generation);
   if (status == LOAM_OK) {
     lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu", name,
                    (unsigned long long)generation);
-    lm_control_apply(lm_policy_is_followed());
+    void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
+    if (announce_live) announce_live(lm_policy_is_followed());
     return status;
   }
   snprintf(words, sizeof words, "%s", loam_error());
@@ -353,6 +374,7 @@ static loam_status announce(loam_status status, const char *name) {
 }
 
 loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length) {
+  lm_assert(name && path && text);
   lm_policy_start();
   lock(&load_lock);
   loam_status status = load_text_locked(name, path, text, length);
@@ -362,8 +384,9 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
 
 /* ---- files ---- */
 
-/* Whether the file is what is live, or what was refused last: then there is nothing to do. What is
- * live again after a refused edit is as good as loaded. */
+/* Tells whether the file's text is live, or was refused by the last load: then there is nothing to do.
+ * If the text is live, the last load counts as a success: the file may have had a refused edit in
+ * between. */
 static bool is_known_locked(const char *path, uint64_t hash) {
   if (hash_attempt(path, hash) == refused_hash) return true;
   lock(&live_lock);
@@ -377,7 +400,7 @@ static bool is_known_locked(const char *path, uint64_t hash) {
   return is_live;
 }
 
-/* *known: the file was left alone. */
+/* Sets *known to true if the file was not loaded because nothing changed. */
 static loam_status load_file_locked(const char *path, const char *full, lm_reading reading,
                                     bool if_changed, bool *known) {
   char *text = NULL;
@@ -421,14 +444,32 @@ bool lm_policy_decay(void) {
   return later;
 }
 
-/* ---- figures ---- */
+/* ---- the service layer, figures ---- */
+
+void lm_policy_on_live(void (*announce_live)(bool is_followed)) {
+  atomic_store_explicit(&on_live, announce_live, memory_order_relaxed);
+}
+
+void lm_policy_set_watched(bool watched) {
+  atomic_store_explicit(&is_watched, watched, memory_order_relaxed);
+}
+
+bool lm_policy_is_watched(void) { return atomic_load_explicit(&is_watched, memory_order_relaxed); }
 
 void lm_policy_info_get(struct loam_policy_info *out) {
-  bool watching = lm_control_watching();
   lock(&live_lock);
   *out = record;
   out->plans = live ? lm_script_plans(live) : 0;
   unlock(&live_lock);
   out->sites = lm_site_count();
-  out->watching = watching;
+  out->watching = lm_policy_is_watched();
+}
+
+bool lm_policy_is_valid(void) {
+  lock(&live_lock);
+  uint64_t generation = atomic_load(&lm_site_generation);
+  bool is_valid = record.generation == generation && !live == !generation;
+  if (is_valid && live) is_valid = lm_script_is_valid(live);
+  unlock(&live_lock);
+  return is_valid && record.refused <= record.loads;
 }

@@ -1,13 +1,15 @@
-/* watch.c - a file that changes under us, told once it is quiet.
+/* watch.c - watches a file that other programs change, and reports when the file is at rest again.
  *
- * A save is not one event but any of a dozen patterns: written in place in pieces, renamed over,
- * renamed away and made anew, or a symbolic link replaced somewhere on the way (a Kubernetes
- * ConfigMap swaps `..data`, which is not the file's name at all). A watch on the file itself dies
- * with the first rename. So each place of the way is watched, a place being a name in a directory:
- * the path's own last name, that of every link, and of what each link leads to. Links may have
- * changed when something happened, so the way is walked anew before each look.
+ * Programs save a file in a dozen ways: they write it in place in several pieces, rename another file
+ * over it, rename it away and make a new one, or replace a symbolic link somewhere on the way to the
+ * file. (A Kubernetes ConfigMap replaces the link `..data`, which is not the file's name at all.) A
+ * watch on the file itself ends with the first rename. So each place on the way to the file is
+ * watched, where a place is a name in a directory: the last name of the path, the name of each link,
+ * and the name to which each link leads. Links may have changed when an event came, so the way is
+ * followed again before each reading of the file.
  *
- * Names that are not on the way are ignored, or a busy directory would never be quiet. */
+ * Events of names that are not on the way are ignored. Otherwise a busy directory would never be at
+ * rest. */
 #include "service/watch.h"
 
 #include <errno.h>
@@ -24,43 +26,52 @@
 #include "os/sys.h"
 
 enum {
-  QUIET_MS = 100,     /* after the last event */
-  PATIENCE_MS = 1000, /* after the first, if it never gets quiet */
-  POLL_MS = 2000,
-  PLACES = 48, /* more than the 40 links that the kernel follows */
+  QUIET_MS = 100,     /* the file is at rest that long after the last event */
+  PATIENCE_MS = 1000, /* it is read that long after the first event, even if events go on */
+  POLL_MS = 2000,     /* between two polls */
+  PLACES = 48,        /* more than the 40 links that the kernel follows */
 };
 #define EVENTS                                                                                    \
   (IN_CLOSE_WRITE | IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | \
    IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
 
+/* A watched name in a directory. */
 typedef struct place {
-  int wd;
+  int wd; /* inotify's number of the directory's watch */
   char name[NAME_MAX + 1];
 } place;
 
-/* What tells that a file became another, without reading it. */
+/* Facts about a file that change when the file is changed or replaced. */
 typedef struct signature {
   dev_t dev;
   ino_t ino;
   off_t size;
   struct timespec changed;
-  int missing; /* the errno */
+  int missing; /* the errno of stat(2); 0: the file exists */
 } signature;
 
+/* Law: 0 <= places <= PLACES. first_ns <= last_ns, and both are 0 or neither is. */
 struct lm_watch {
   char path[PATH_MAX];
-  lm_descriptor inotify; /* none: not to be had */
-  int trouble;           /* errno that made it poll only; 0: it hears of everything */
+  lm_descriptor inotify; /* none: inotify is not available */
+  int trouble;           /* the errno for which the file is only polled; 0: events come */
   place place[PLACES];
   int places;
-  int64_t first_ns, last_ns; /* events not looked at yet; 0 none */
-  int64_t polled_ns;
-  signature seen;
+  int64_t first_ns, last_ns; /* of the events after which the file was not read yet; 0 none */
+  int64_t polled_ns;         /* time of the last poll */
+  signature seen;            /* of the file when it was read last */
 };
 
 /* ---- the way to the file ---- */
 
+bool lm_watch_is_valid(const lm_watch *w) {
+  if (w->path[0] != '/' || w->places < 0 || w->places > PLACES) return false;
+  return w->first_ns <= w->last_ns && !w->first_ns == !w->last_ns;
+}
+
+/* Watches a name in a directory. Returns 0 or an errno. */
 static int watch_place(lm_watch *w, const char *directory, const char *name) {
+  lm_assert(*directory && w->places >= 0);
   if (w->places == PLACES) return ELOOP;
   int wd = inotify_add_watch(w->inotify.fd, directory, EVENTS);
   if (wd < 0) return errno;
@@ -70,9 +81,12 @@ static int watch_place(lm_watch *w, const char *directory, const char *name) {
   return 0;
 }
 
-/* Puts what the link `at` (directory + name) says before `rest`; `done` becomes where to go on. */
+/* Follows a symbolic link, whose path is `done`: puts the link's target before `rest`, and cuts `done`
+ * to the directory from which the target is followed. The name of the link begins at done[at].
+ * Returns 0 or an errno. */
 static int follow(char *done, size_t at, char *rest, size_t size) {
   char target[PATH_MAX], joined[PATH_MAX];
+  lm_assert(done[at] == '/' && size <= PATH_MAX);
   ssize_t n = readlink(done, target, sizeof target - 1);
   if (n < 0) return errno;
   target[n] = 0;
@@ -83,7 +97,7 @@ static int follow(char *done, size_t at, char *rest, size_t size) {
   return 0;
 }
 
-/* Takes the first name off `rest`. */
+/* Moves the first name of `rest` to `name`. */
 static void next_name(char *rest, char *name, size_t size) {
   size_t skip = strspn(rest, "/"), n = strcspn(rest + skip, "/");
   snprintf(name, size, "%.*s", (int)n, rest + skip);
@@ -92,7 +106,8 @@ static void next_name(char *rest, char *name, size_t size) {
   memmove(rest, rest + skip, strlen(rest + skip) + 1);
 }
 
-/* One step of the way: the next name of `rest`, in the directory `done`. */
+/* Goes on by one name: watches the first name of `rest` in the directory `done`, if that name may
+ * change. At the end of the way `rest` is "". Returns 0 or an errno. */
 static int step(lm_watch *w, char *done, char *rest) {
   char name[NAME_MAX + 1];
   struct stat st;
@@ -111,17 +126,19 @@ static int step(lm_watch *w, char *done, char *rest) {
   return 0;
 }
 
+/* Watches all places on the way to the file. Returns 0 or an errno. */
 static int walk(lm_watch *w) {
   char done[PATH_MAX], rest[PATH_MAX];
   size_t n = strlen(w->path);
   memcpy(rest, w->path, n + 1);
+  lm_assert(n < sizeof rest && *w->path == '/');
   *done = 0;
   int error = 0;
   while (!error && *rest) error = step(w, done, rest);
   return error;
 }
 
-/* Places of before that are on the way no more. */
+/* Ends the watches of `old` that are no longer on the way. */
 static void drop_old(lm_watch *w, const int *old, int n) {
   for (int i = 0; i < n; i++) {
     bool is_wanted = false;
@@ -130,26 +147,29 @@ static void drop_old(lm_watch *w, const int *old, int n) {
   }
 }
 
-static void tell(const lm_watch *w, int trouble) {
+/* Reports that inotify failed, or that it works again. */
+static void report_trouble(const lm_watch *w, int trouble) {
   if (trouble)
-    lm_error_event(LOAM_EVENT_WATCH, 0, NULL, "%s: looked at every %d s, for inotify fails: %s",
+    lm_error_event(LOAM_EVENT_WATCH, 0, NULL, "%s: polled every %d s, because inotify fails: %s",
                    w->path, POLL_MS / 1000, strerrordesc_np(trouble));
   else lm_error_event(LOAM_EVENT_WATCH, 0, NULL, "%s: watched by inotify again", w->path);
 }
 
-static void arm(lm_watch *w) {
+/* Watches the places that are on the way now. */
+static void watch_way(lm_watch *w) {
   int old[PLACES], n = w->places, trouble = 0;
   for (int i = 0; i < n; i++) old[i] = w->place[i].wd;
   w->places = 0;
   if (w->inotify.fd < 0) w->inotify = lm_descriptor_keep(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   trouble = w->inotify.fd < 0 ? errno : walk(w);
   if (w->inotify.fd >= 0) drop_old(w, old, n);
-  if (!trouble != !w->trouble) tell(w, trouble);
+  if (!trouble != !w->trouble) report_trouble(w, trouble);
   w->trouble = trouble;
 }
 
 /* ---- what happened ---- */
 
+/* The file's signature now. */
 static signature look(const char *path) {
   struct stat st;
   signature s = { 0 };
@@ -169,7 +189,8 @@ static bool is_same(const signature *a, const signature *b) {
          a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-static bool is_ours(const lm_watch *w, const struct inotify_event *event) {
+/* Tells whether an event is about a place on the way. If events were lost, any may have been. */
+static bool is_on_way(const lm_watch *w, const struct inotify_event *event) {
   if (event->mask & IN_Q_OVERFLOW) return true;
   for (int i = 0; i < w->places; i++)
     if (w->place[i].wd == event->wd && (!event->len || !strcmp(w->place[i].name, event->name)))
@@ -177,18 +198,22 @@ static bool is_ours(const lm_watch *w, const struct inotify_event *event) {
   return false;
 }
 
+/* Notes that the file may have changed. */
 static void note(lm_watch *w, int64_t now) {
+  lm_assert(now > 0);
   if (!w->first_ns) w->first_ns = now;
   w->last_ns = now;
+  lm_assert(lm_watch_is_valid(w));
 }
 
+/* Reads all events that have come. */
 static void drain(lm_watch *w, int64_t now) {
   char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
   ssize_t n;
   while (w->inotify.fd >= 0 && (n = read(w->inotify.fd, buffer, sizeof buffer)) > 0) {
     for (char *p = buffer; p < buffer + n;) {
       const struct inotify_event *event = (const struct inotify_event *)p;
-      if (is_ours(w, event)) note(w, now);
+      if (is_on_way(w, event)) note(w, now);
       p += sizeof *event + event->len;
     }
   }
@@ -198,13 +223,16 @@ static int64_t ms_until(int64_t then, int64_t now) {
   return then <= now ? 0 : (then - now) / 1000000 + 1;
 }
 
+/* The time until the file is at rest, or until patience ends, in ms; 0: now. An event was noted. */
 static int64_t ms_to_look(const lm_watch *w, int64_t now) {
+  lm_assert(w->first_ns);
   int64_t quiet = ms_until(w->last_ns + QUIET_MS * 1000000ll, now);
   int64_t patience = ms_until(w->first_ns + PATIENCE_MS * 1000000ll, now);
   return quiet < patience ? quiet : patience;
 }
 
-/* Filesystems that are changed from elsewhere tell nothing; and in trouble nobody does. */
+/* Looks at the file itself every POLL_MS. A network file system reports no events for changes made on
+ * another machine. If inotify fails, no events come at all, so every poll counts as a change. */
 static void poll_file(lm_watch *w, int64_t now) {
   if (ms_until(w->polled_ns + POLL_MS * 1000000ll, now)) return;
   w->polled_ns = now;
@@ -223,7 +251,7 @@ bool lm_watch_ready(lm_watch *w) {
   poll_file(w, now);
   if (!w->first_ns || ms_to_look(w, now)) return false;
   w->first_ns = w->last_ns = 0;
-  arm(w); /* before the look: what changes after it is an event again */
+  watch_way(w); /* before look(): a change after this is a new event */
   w->seen = look(w->path);
   return true;
 }
@@ -239,26 +267,32 @@ int lm_watch_timeout_ms(const lm_watch *w) {
 
 loam_status lm_watch_open(const char *path, lm_watch **out) {
   *out = NULL;
-  if (strlen(path) >= PATH_MAX) return lm_error(LOAM_EINVAL, "a path of %zu bytes", strlen(path));
+  if (strlen(path) >= PATH_MAX)
+    return lm_error(LOAM_EINVAL, "%.40s...: a path of %zu bytes, at most %d are possible", path,
+                    strlen(path), PATH_MAX - 1);
   lm_watch *w = lm_metadata_alloc(sizeof *w);
   if (!w) return lm_error(LOAM_ENOMEM, "%s: no memory to watch it", path);
+  lm_assert(*path == '/');
   strcpy(w->path, path);
   w->inotify = LM_DESCRIPTOR_NONE;
-  arm(w);
+  watch_way(w);
   w->seen = look(path);
   w->polled_ns = lm_sys_clock_ns();
-  note(w, w->polled_ns); /* it may have changed between its load and now */
+  note(w, w->polled_ns); /* the file may have changed since it was loaded */
   *out = w;
   return LOAM_OK;
 }
 
 void lm_watch_close(lm_watch *w) {
   if (!w) return;
+  lm_assert(lm_watch_is_valid(w));
   lm_descriptor_close(&w->inotify);
   lm_metadata_free(w);
 }
 
-/* Both have one number only if the host has closed the older one's: all of inotify look alike. */
+/* Both watches have the same descriptor number only if the host has closed the older one's descriptor.
+ * lm_descriptor_is_ours cannot tell inotify descriptors apart, so the older watch forgets its own
+ * here, lest it close the new one. */
 void lm_watch_replace(lm_watch **watch, lm_watch *by) {
   lm_watch *old = *watch;
   if (old && by && old->inotify.fd == by->inotify.fd) old->inotify = LM_DESCRIPTOR_NONE;

@@ -1,9 +1,10 @@
-/* watch.h - a file that changes under us, told once it is quiet.
+/* watch.h - watches a file that other programs change, and reports when the file is at rest again.
  *
- * Watches the directory of the path and of what it resolves to, link by link; any event of a name
- * on that way means "look again" after ~100 ms of quiet; a slow poll stands beneath for filesystems
- * that tell nothing. It only says "look": whether anything changed is the content hash's to say.
- * One thread uses a watch. */
+ * inotify watches the directory of the path and, link by link, the directories of what the path leads
+ * to. An event of a name on that way means "read the file again", after about 100 ms without another
+ * event. A slow poll finds changes on file systems that report no events. A watch does not know
+ * whether the text has changed: its user compares the hash of the text. One thread at a time may use
+ * a watch. */
 #ifndef LM_WATCH_H
 #define LM_WATCH_H
 
@@ -12,17 +13,26 @@
 
 typedef struct lm_watch lm_watch;
 
-/* `path` is absolute: the working directory may change. */
+/* Watches an absolute path: the process may change its working directory. The file need not exist. If
+ * inotify is not available, the file is only polled, and an event says so. On failure *out is NULL. */
 loam_status lm_watch_open(const char *path, lm_watch **out);
+/* Frees a watch; NULL: nothing. */
 void lm_watch_close(lm_watch *watch);
-/* Closes *watch, and puts there another, which was opened later. NULL: none. */
+/* Closes *watch and stores `by` there, which was opened after it. Each may be NULL. */
 void lm_watch_replace(lm_watch **watch, lm_watch *by);
-int lm_watch_fd(const lm_watch *watch);         /* readable: call lm_watch_ready; -1: poll only */
-int lm_watch_timeout_ms(const lm_watch *watch); /* how long to wait at most before calling it */
-/* Takes what has happened; true when the file should be looked at now. */
+/* The descriptor that becomes readable when lm_watch_ready has to be called; -1: there is none, and
+ * only the timeout counts. */
+int lm_watch_fd(const lm_watch *watch);
+/* The longest time in ms to wait before the next call of lm_watch_ready. */
+int lm_watch_timeout_ms(const lm_watch *watch);
+/* Takes all events that have come. True: the file should be read now. */
 bool lm_watch_ready(lm_watch *watch);
-/* The host has closed its descriptor, or put its own there: it is never ready any more. */
+/* Tells whether the host has closed the watch's descriptor, or has put its own in that place. Such a
+ * watch is never ready any more. */
 bool lm_watch_is_lost(const lm_watch *watch);
 const char *lm_watch_path(const lm_watch *watch);
+
+/* Checks the law of lm_watch (watch.c). */
+bool lm_watch_is_valid(const lm_watch *watch);
 
 #endif

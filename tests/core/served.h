@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "service/control.h"
+#include "service/control_client.h"
 #include "service/policy.h"
 #include "test.h"
 
@@ -69,7 +70,7 @@ static inline void gather(void *ctx, const char *text, size_t length) {
 static inline loam_status ask(int pid, const char *request) {
   answered = 0;
   answer[0] = 0;
-  return lm_control_ask(pid, request, PATIENCE_S * 1000, gather, NULL);
+  return lm_control_ask(&(lm_control_request){ pid, request, PATIENCE_S * 1000 }, gather, NULL);
 }
 
 static inline void says(const char *text) {

@@ -14,6 +14,7 @@
 #include "loam.h"
 #include "os/error.h"
 #include "service/control.h"
+#include "service/control_reply.h"
 
 static const char *const good =
     "local s = loam.host { name = 'good' }\n"
@@ -227,7 +228,7 @@ static void check_json(const lm_json *json) {
 static void answer(const char *request) {
   lm_json json = { 0 };
   int given = -1;
-  lm_control_reply(request, &json, &given);
+  lm_control_reply(request, lm_control_watch, &json, &given);
   assert_int_equal(given, -1);
   check_json(&json);
   lm_json_finish(&json);

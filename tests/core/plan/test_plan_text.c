@@ -2,6 +2,7 @@
  * not written, and texts that are not valid are refused. */
 #include "test.h"
 
+#include "cli/plan_text_write.h"
 #include "heap/strategy.h"
 #include "image.h"
 #include "plan/plan_text.h"

@@ -28,8 +28,19 @@ static const char *const two = "local s = loam.host { name = 'small' }\n"
 
 static lm_script *script;
 
+static lm_script_source source_of(const char *text) {
+  return (lm_script_source){ "test.lua", text, strlen(text), &limits, .is_host = true };
+}
+
 static loam_status open_text(const char *text) {
-  return lm_script_open("test.lua", text, strlen(text), &limits, &script);
+  lm_script_source source = source_of(text);
+  return lm_script_open(&source, &script);
+}
+
+static loam_status open_within(const char *text, const lm_script_limits *own) {
+  lm_script_source source = source_of(text);
+  source.limits = own;
+  return lm_script_open(&source, &script);
 }
 
 static int close_script(void **state) {
@@ -100,16 +111,16 @@ static void a_script_that_rested_goes_on_with_its_plans(void **state) {
     assert_false(lm_script_is_suspended(script));
     assert_string_equal(picked(plan_of("y"), 1), "b");
   }
-  assert_false(lm_script_has_one_plan(script));
+  assert_false(lm_script_only_plan(script));
   assert_int_equal(lm_script_plans(script), 2);
 }
 
 static void a_policy_that_asks_nothing_about_a_site_needs_its_state_no_more(void **state) {
   (void)state;
   assert_int_equal(open_text(two), LOAM_OK);
-  assert_false(lm_script_has_one_plan(script));
+  assert_false(lm_script_only_plan(script));
   const lm_plan *plan = plan_of("a");
-  assert_true(lm_script_has_one_plan(script));
+  assert_true(lm_script_only_plan(script));
   lm_script_suspend(script);
   assert_ptr_equal(plan_of("b"), plan);
   assert_true(lm_script_is_suspended(script));
@@ -163,8 +174,9 @@ static void a_tag_may_hold_any_bytes(void **state) {
 static void two_scripts_do_not_know_each_other(void **state) {
   (void)state;
   lm_script *other;
+  lm_script_source source = source_of(two);
   assert_int_equal(open_text(two), LOAM_OK);
-  assert_int_equal(lm_script_open("other.lua", two, strlen(two), &limits, &other), LOAM_OK);
+  assert_int_equal(lm_script_open(&source, &other), LOAM_OK);
   loam_where where = { .tag = "t" };
   const lm_plan *plan;
   assert_int_equal(lm_script_plan(other, &where, &plan), LOAM_OK);
@@ -198,39 +210,8 @@ static void garbage_is_no_part_of_what_a_policy_may_hold(void **state) {
                      "local s = loam.host { name = 's' }\n"
                      "return loam.policy { pick = function(req) return s end }\n";
   (void)state;
-  loam_status status = lm_script_open("test.lua", text, strlen(text), &slow, &script);
+  loam_status status = open_within(text, &slow);
   if (status != LOAM_OK) fail_msg("%s", loam_error());
-}
-
-static loam_status check_text(const char *text, char carried[LM_PLAN_TEXT_SIZE]) {
-  return lm_script_check("test.lua", text, strlen(text), &limits, carried);
-}
-
-static void what_is_checked_for_another_program_may_be_carried(void **state) {
-  static char carried[LM_PLAN_TEXT_SIZE];
-  lm_plan_text c;
-  (void)state;
-  assert_int_equal(check_text(two, carried), LOAM_OK);
-  assert_true(lm_plan_text_read(carried, &c));
-  assert_string_equal(c.policy, "two");
-  /* Which has handlers of its own, where the plan of each tag is another, and tests that fail. */
-  assert_int_equal(check_text("local h = loam.handler 'of.the.program'\n"
-                              "return loam.policy { pick = function(req) return h end }\n",
-                              carried),
-                   LOAM_OK);
-  assert_string_equal(carried, "");
-  assert_int_equal(check_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
-                              "return loam.policy { pick = function(req)\n"
-                              "  return req.tag:is 'x' and a or b end }\n",
-                              carried),
-                   LOAM_OK);
-  assert_string_equal(carried, "");
-  assert_int_equal(check_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
-                              "return loam.policy { pick = function(req) return a end,\n"
-                              "  tests = { { size = 1, expect = b } } }\n",
-                              carried),
-                   LOAM_EPOLICY);
-  words_have("test.lua:3: test: test 1");
 }
 
 static void a_handler_has_to_be_registered(void **state) {
@@ -298,7 +279,7 @@ static void the_budget_is_for_each_step(void **state) {
                      "return loam.policy { pick = function(req)\n"
                      "  for i = 1, 3e9 do local x = i * i end\n"
                      "  return h\nend }\n";
-  assert_int_equal(lm_script_open("test.lua", text, strlen(text), &tight, &script), LOAM_OK);
+  assert_int_equal(open_within(text, &tight), LOAM_OK);
   loam_where where = { .tag = "t" };
   const lm_plan *plan;
   assert_int_equal(lm_script_plan(script, &where, &plan), LOAM_EBUDGET);
@@ -357,7 +338,9 @@ static void gather(void *ctx, const char *text, size_t length) {
 static loam_status ask(const char *text, const char *query) {
   answered = 0;
   answer[0] = 0;
-  return lm_script_inspect("test.lua", text, strlen(text), query, &limits, gather, NULL);
+  lm_script_source source = source_of(text);
+  source.is_host = false;
+  return lm_script_inspect(&source, query, gather, NULL);
 }
 
 static void says(const char *text) {
@@ -434,7 +417,6 @@ int main(void) {
     TEST(a_tag_may_hold_any_bytes),
     TEST(two_scripts_do_not_know_each_other),
     TEST(garbage_is_no_part_of_what_a_policy_may_hold),
-    TEST(what_is_checked_for_another_program_may_be_carried),
     TEST(a_handler_has_to_be_registered),
     TEST(options_reach_the_strategy),
     TEST(a_refusal_names_file_line_and_source),

@@ -259,10 +259,10 @@ static void stopping_leaves_nothing_behind(void **state) {
   for (int i = 0; i < 20; i++) {
     assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
     assert_int_equal(lm_control_watch(file), LOAM_OK);
-    assert_true(lm_control_watching());
+    assert_true(lm_policy_is_watched());
     assert_true(exists(socket_of(getpid())));
     lm_control_stop();
-    assert_false(lm_control_watching());
+    assert_false(lm_policy_is_watched());
     assert_false(exists(socket_of(getpid())));
   }
   lm_control_stop();
@@ -287,7 +287,7 @@ static void it_can_be_stopped_by_its_own_callback(void **state) {
   for (int naps = 0; !stopped && be_patient(&naps);) continue;
   assert_int_equal(stopped, 1);
   loam_on_event(NULL, NULL);
-  for (int naps = 0; lm_control_watching() && be_patient(&naps);) continue;
+  for (int naps = 0; lm_policy_is_watched() && be_patient(&naps);) continue;
   save(ALL_OF("again"));
   uint64_t before = generation();
   assert_int_equal(lm_control_watch(file), LOAM_OK);
@@ -484,7 +484,8 @@ static void a_host_that_does_not_answer_is_given_up(void **state) {
   (void)state;
   int fd = bound_elsewhere();
   assert_int_equal(listen(fd, 4), 0);
-  assert_int_equal(lm_control_ask(getpid(), "status", 50, gather, NULL), LOAM_EIO);
+  assert_int_equal(lm_control_ask(&(lm_control_request){ getpid(), "status", 50 }, gather, NULL),
+                   LOAM_EIO);
   assert_non_null(strstr(loam_error(), "did not answer within 50 ms"));
   close(fd);
 }

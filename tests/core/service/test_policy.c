@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/vet.h"
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "pages/metadata.h"
@@ -485,9 +486,10 @@ static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
 
 /* LOAM_VETTED as `loam run` sets it for `text`, with the plan of `other`. */
 static void set_carried(const char *other, const char *text) {
-  static char carried[LM_PLAN_TEXT_SIZE], vetted[LM_POLICY_VETTED];
+  static char carried[LM_PLAN_TEXT_SIZE], vetted[LM_VET_SIZE];
   lm_script_limits limits = { .max_leaves = 1000, .step_ms = 1000, .step_bytes = 4 * LM_MIB };
-  if (lm_script_check("p.lua", other, strlen(other), &limits, carried) != LOAM_OK) return;
+  lm_script_source source = { "p.lua", other, strlen(other), &limits, .is_host = false };
+  if (lm_vet_text(&source, carried) != LOAM_OK) return;
   snprintf(vetted, sizeof vetted, "%016llx:%s",
            (unsigned long long)lm_policy_file_hash(text, strlen(text)), carried);
   setenv("LOAM_VETTED", vetted, 1);

@@ -1,0 +1,135 @@
+/* chores.c - the periodic work of the service thread. */
+#include "service/chores.h"
+
+#include <stdatomic.h>
+
+#include "device/device_pool.h"
+#include "device/pinned.h"
+#include "heap/age.h"
+#include "heap/sweep.h"
+#include "move/rebalance.h"
+#include "os/decay.h"
+#include "os/error.h"
+#include "os/numa.h"
+#include "os/sys.h"
+#include "service/policy.h"
+
+enum { TICK_MS = 250 }; /* between two ticks of decay: idle memory goes back after three ticks */
+
+/* Times of lm_sys_clock_ns at which the next work of each kind may be done. The service thread's. */
+static int64_t tick_ns;     /* decay */
+static int64_t job_ns = -1; /* a step of moving memory; -1: no memory is being moved */
+static int64_t gauge_ns;    /* reading the gauges */
+static int64_t round_ns;    /* a round of lm_age_tick */
+
+/* Sequentially consistent. A thread sets `is_wanted` before it wakes the service thread, which takes
+ * it before it looks at the live policy. */
+static _Atomic bool is_wanted;   /* live memory is to be moved */
+static _Atomic bool has_applied; /* it was moved at least once */
+
+/* ---- moving memory ---- */
+
+/* Begins to move live memory, if that was asked for. A job that runs is ended first: it may have
+ * passed over memory that has to be moved now. */
+static void begin_applying(void) {
+  lm_job_order order = { .applies = true };
+  if (!atomic_exchange(&is_wanted, false)) return;
+  atomic_store(&has_applied, true);
+  if (lm_rebalance_begin(&order, LM_JOB_SERVICE) != LOAM_OK) {
+    lm_rebalance_cancel();
+    atomic_store(&is_wanted, true);
+  } else if (!lm_policy_is_followed()) {
+    lm_rebalance_cancel_applied(); /* another policy became live in between */
+  }
+}
+
+static void report_moved(void) {
+  loam_progress moved;
+  uint64_t number;
+  lm_rebalance_get(&moved, &number);
+  lm_error_event(LOAM_EVENT_MOVED, atomic_load(&lm_site_generation), NULL,
+                 "live memory: %llu bytes moved, %llu were right, %llu refused",
+                 (unsigned long long)moved.moved, (unsigned long long)moved.right,
+                 (unsigned long long)moved.refused);
+}
+
+/* Does one step of moving live memory, if one is due. */
+static void move_memory(void) {
+  if (job_ns >= 0 && lm_sys_clock_ns() < job_ns) return;
+  bool was_moving = job_ns >= 0;
+  begin_applying();
+  int64_t wait = lm_rebalance_step(LM_JOB_SERVICE);
+  job_ns = wait < 0 ? -1 : lm_sys_clock_ns() + wait;
+  if (was_moving && job_ns < 0) report_moved();
+}
+
+void lm_chores_want_applying(void) { atomic_store(&is_wanted, true); }
+
+void lm_chores_end_applying(void) {
+  atomic_store(&is_wanted, false);
+  if (atomic_load(&has_applied)) lm_rebalance_cancel_applied();
+}
+
+bool lm_chores_has_applying(void) { return atomic_load(&is_wanted); }
+
+/* ---- decay, gauges, ages ---- */
+
+static void tick(void) {
+  if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
+  lm_sweep_decay();
+  bool more = lm_policy_decay();
+  more |= lm_device_pool_decay();
+  more |= lm_pinned_decay();
+  if (more) lm_decay_stir();
+  tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
+}
+
+static void refresh_gauges(void) {
+  if (!lm_numa_free_is_wanted() || lm_sys_clock_ns() < gauge_ns) return;
+  lm_numa_free_refresh();
+  gauge_ns = lm_sys_clock_ns() + LM_NUMA_REFRESH_MS * 1000000ll;
+}
+
+/* Notes the age of large blocks (heap/age.h). */
+static void date_blocks(void) {
+  if (lm_age_is_idle() || lm_sys_clock_ns() < round_ns) return;
+  lm_age_tick();
+  round_ns = lm_sys_clock_ns() + LM_AGE_ROUND_MS * 1000000ll;
+}
+
+/* ---- all ---- */
+
+void lm_chores_run(void) {
+  tick();
+  refresh_gauges();
+  date_blocks();
+  move_memory();
+  lm_assert(job_ns >= -1);
+}
+
+int lm_chores_timeout_ms(int timeout_ms) {
+  int64_t now = lm_sys_clock_ns();
+  lm_assert(timeout_ms >= -1);
+  if (job_ns >= 0) timeout_ms = lm_chores_earlier_ms(timeout_ms, (job_ns - now + 999999) / 1000000);
+  if (!lm_age_is_idle())
+    timeout_ms = lm_chores_earlier_ms(timeout_ms, (round_ns - now) / 1000000 + 1);
+  if (lm_numa_free_is_wanted())
+    timeout_ms = lm_chores_earlier_ms(timeout_ms, (gauge_ns - now) / 1000000 + 1);
+  if (lm_chores_has_applying()) timeout_ms = lm_chores_earlier_ms(timeout_ms, 1);
+  if (lm_decay_is_asleep()) return timeout_ms;
+  return lm_chores_earlier_ms(timeout_ms, (tick_ns - now) / 1000000 + 1);
+}
+
+void lm_chores_end(void) {
+  if (job_ns >= 0) {
+    lm_rebalance_cancel();
+    while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
+    job_ns = -1;
+  }
+  lm_numa_free_pause();
+}
+
+void lm_chores_fork_child(void) {
+  job_ns = -1;
+  lm_numa_free_pause();
+}

@@ -1,0 +1,35 @@
+/* control_socket.h - the listening socket of a host: DIR/PID.sock. */
+#ifndef LM_CONTROL_SOCKET_H
+#define LM_CONTROL_SOCKET_H
+
+#include "os/descriptor.h"
+#include "service/control_client.h"
+
+/* Law: while listener.fd >= 0, `path` is the socket's path and process `owner` has bound it. */
+typedef struct lm_control_socket {
+  lm_descriptor listener; /* .fd is -1: no socket */
+  pid_t owner;
+  char path[LM_CONTROL_PATH];
+} lm_control_socket;
+
+/* Makes the directory if it is missing, and a socket in it that listens. Refuses a directory that
+ * other users can write, because they could put their sockets in place of ours. Replaces a socket on
+ * which no process listens any more. */
+loam_status lm_control_socket_open(lm_control_socket *s, const char *directory);
+/* Closes the socket and removes its path, if this process has bound it. */
+void lm_control_socket_close(lm_control_socket *s);
+/* Closes the socket in a forked child: the path belongs to the parent. */
+void lm_control_socket_fork_child(lm_control_socket *s);
+/* Forgets a listener that the host has closed or replaced. Removes the path, so that clients do not
+ * wait there. Returns whether there was such a listener. */
+bool lm_control_socket_forget_lost(lm_control_socket *s);
+/* Removes the path without closing the socket, when the process ends. */
+void lm_control_socket_unlink(const lm_control_socket *s);
+
+/* Takes a client that waits. -1, with errno: there is none, or no descriptor is left. */
+int lm_control_socket_accept(const lm_control_socket *s);
+
+/* Checks the law of lm_control_socket. */
+bool lm_control_socket_is_valid(const lm_control_socket *s);
+
+#endif

@@ -1,0 +1,95 @@
+/* test_vet.c - the check of a policy for a program that the command starts: cli/vet.h. */
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/vet.h"
+#include "script/policy_file.h"
+
+static const lm_script_limits limits = { .max_leaves = 100,
+                                         .step_ms = 200,
+                                         .step_bytes = 4 * LM_MIB };
+
+static const char *const two = "local s = loam.host { name = 'small' }\n"
+                               "local l = loam.host { name = 'large', align = 64 }\n"
+                               "return loam.policy {\n"
+                               "  name = 'two',\n"
+                               "  pick = function(req)\n"
+                               "    if req.size >= 4096 then return l:or_else(s) end\n"
+                               "    return s\n"
+                               "  end,\n"
+                               "}\n";
+
+static char carried[LM_PLAN_TEXT_SIZE];
+
+static loam_status vet(const char *text) {
+  lm_script_source source = { "test.lua", text, strlen(text), &limits, .is_host = false };
+  return lm_vet_text(&source, carried);
+}
+
+static void the_only_plan_is_carried(void **state) {
+  lm_plan_text read;
+  (void)state;
+  assert_int_equal(vet(two), LOAM_OK);
+  assert_true(lm_plan_text_read(carried, &read));
+  assert_string_equal(read.policy, "two");
+  assert_false(read.applies_live);
+}
+
+static void a_handler_of_the_program_is_accepted_and_not_carried(void **state) {
+  (void)state;
+  assert_int_equal(vet("local h = loam.handler 'of.the.program'\n"
+                       "return loam.policy { pick = function(req) return h end }\n"),
+                   LOAM_OK);
+  assert_string_equal(carried, "");
+}
+
+static void one_of_several_plans_is_not_carried(void **state) {
+  (void)state;
+  assert_int_equal(vet("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                       "return loam.policy { pick = function(req)\n"
+                       "  return req.tag:is 'x' and a or b end }\n"),
+                   LOAM_OK);
+  assert_string_equal(carried, "");
+}
+
+static void a_failing_test_of_the_policy_is_reported(void **state) {
+  (void)state;
+  assert_int_equal(vet("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                       "return loam.policy { pick = function(req) return a end,\n"
+                       "  tests = { { size = 1, expect = b } } }\n"),
+                   LOAM_EPOLICY);
+  assert_non_null(strstr(loam_error(), "test.lua:3: test: test 1"));
+}
+
+static void a_file_gives_its_hash_and_its_plan(void **state) {
+  static char vetted[LM_VET_SIZE], expected[LM_VET_SIZE];
+  char path[] = "/tmp/loam-vet-XXXXXX";
+  int fd = mkstemp(path);
+  (void)state;
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, two, strlen(two)), strlen(two));
+  close(fd);
+  loam_status status = lm_vet(path, vetted);
+  unlink(path);
+  if (status != LOAM_OK) fail_msg("%s", loam_error());
+  assert_int_equal(vet(two), LOAM_OK);
+  snprintf(expected, sizeof expected, "%016llx:%s",
+           (unsigned long long)lm_policy_file_hash(two, strlen(two)), carried);
+  assert_string_equal(vetted, expected);
+  assert_int_equal(lm_vet("/nowhere/policy.lua", vetted), LOAM_EIO);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_only_plan_is_carried),
+    cmocka_unit_test(a_handler_of_the_program_is_accepted_and_not_carried),
+    cmocka_unit_test(one_of_several_plans_is_not_carried),
+    cmocka_unit_test(a_failing_test_of_the_policy_is_reported),
+    cmocka_unit_test(a_file_gives_its_hash_and_its_plan),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
