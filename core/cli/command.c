@@ -45,8 +45,8 @@ static void push_main(lua_State *L, const arguments *a) {
   }
 }
 
-/* The library `jit` is not opened, so Lua code is not compiled: commands are short, and LuaJIT would
- * need longer to find code to compile than most commands run. */
+/* The library `jit` is not opened, so Lua code is not compiled: commands are short, and LuaJIT
+ * would need longer to find code to compile than most commands run. */
 static void open_libraries(lua_State *L) {
   lm_luajit_libraries(L);
   lm_luajit_library(L, luaopen_io, LUA_IOLIBNAME);

@@ -1,5 +1,5 @@
-/* native.c - the Lua module `loam.command.native`: functions of loam.h and of the operating system for the
- * command's Lua code.
+/* native.c - the Lua module `loam.command.native`: functions of loam.h and of the operating system for
+ * the command's Lua code.
  *
  * The command does not use LuaJIT's FFI for that, because the FFI would parse all of loam.h at each
  * start. The arguments come from lua/loam/command, so their types are not checked. A function that can
@@ -97,8 +97,8 @@ static int native_hosts(lua_State *L) {
   return status == LOAM_OK ? 1 : refuse(L, status);
 }
 
-/* vet(path): the value of LOAM_VETTED for a program that loads this policy. Fails if the program would
- * refuse the policy. */
+/* vet(path): the value of LOAM_VETTED for a program that loads this policy. Fails if the program
+ * would refuse the policy. */
 static int native_vet(lua_State *L) {
   char vetted[LM_VET_SIZE];
   loam_status status = lm_vet(text_at(L, 1), vetted);
@@ -133,7 +133,7 @@ static int native_folder(lua_State *L) {
   return push_text(L, getcwd(buffer, sizeof buffer));
 }
 
-/* getenv(name): the value of an environment variable; nil where lm_sys_getenv gives none. */
+/* The function `getenv`: the value of an environment variable; nil where lm_sys_getenv gives none. */
 static int native_getenv(lua_State *L) { return push_text(L, lm_sys_getenv(text_at(L, 1))); }
 
 /* setenv(name, value): sets an environment variable; a value of nil removes it. */

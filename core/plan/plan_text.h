@@ -42,8 +42,8 @@ LM_INLINE bool lm_plan_text_has_kind(lm_kind kind) {
   return kind == LM_KIND_HOST || kind == LM_KIND_SYSTEM || kind == LM_KIND_DENY;
 }
 
-/* False: the text was not written by lm_plan_text_write (cli/plan_text_write.h) of this version. The
- * image is not checked yet: lm_plan_make does that. */
+/* False: the text was not written by lm_plan_text_write (cli/plan_text_write.h) of this version.
+ * The image is not checked yet: lm_plan_make does that. */
 bool lm_plan_text_read(const char *text, lm_plan_text *out);
 
 #endif

@@ -160,8 +160,8 @@ static int core_absent_node(lua_State *L) {
   return 1;
 }
 
-/* core.refused(): a table of the memory calls that the kernel refuses this process. It maps the name
- * of the call's purpose to the errno. */
+/* core.refused(): a table of the memory calls that the kernel refuses this process. It maps the
+ * name of the call's purpose to the errno. */
 static int core_refused(lua_State *L) {
   lm_kernel_support may;
   lua_createtable(L, 0, 4);
@@ -438,9 +438,9 @@ static unsigned read_gauges(lua_State *L, const char *key, double *out) {
 
 static bool is_read(const lm_plan *plan, unsigned input) { return plan->reads >> input & 1; }
 
-/* core.decide(plan, request): the number of the leaf that the plan reaches. The compiler calls it for
- * each request at which it compares a plan with plain Lua, so only fields that the plan reads are
- * fetched. */
+/* core.decide(plan, request): the number of the leaf that the plan reaches. The compiler calls it
+ * for each request at which it compares a plan with plain Lua, so only fields that the plan reads
+ * are fetched. */
 static int core_decide(lua_State *L) {
   double fixed[LM_INPUTS] = { 0 }, node_free[NODES_GIVEN], device_free[NODES_GIVEN];
   const lm_plan *plan = lua_touserdata(L, 1);

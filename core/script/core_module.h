@@ -8,8 +8,8 @@
 
 /* A loaded policy: its text, its Lua state, and the plans compiled from it.
  * Law: `plan` is a hash table of `slots` places (0, or a power of two, and at least 2 * plans)
- *      that holds `plans` plans. Each is found by linear probing from its hash. No two plans of the table
- *      have equal images. `only` is NULL or in the table. text[length] is 0. */
+ *      that holds `plans` plans. Each is found by linear probing from its hash. No two plans of the
+ *      table have equal images. `only` is NULL or in the table. text[length] is 0. */
 struct lm_script {
   lm_vm vm; /* must be first: loam.core's functions cast the lm_vm of a Lua state to its script */
   bool is_host; /* lm_script_source.is_host */

@@ -42,8 +42,8 @@ void lm_json_raw(lm_json *json, const char *text, size_t length) {
   lm_assert(lm_json_is_valid(json));
 }
 
-/* The length of the well-formed UTF-8 sequence at `s`, of which `left` bytes may be read; 0: there is
- * none. */
+/* The length of the well-formed UTF-8 sequence at `s`, of which `left` bytes may be read; 0: there
+ * is none. */
 static size_t utf8_length(const unsigned char *s, size_t left) {
   lm_assert(left > 0);
   size_t n = s[0] < 0x80                   ? 1

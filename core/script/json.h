@@ -1,5 +1,5 @@
-/* json.h - text that grows, and JSON written into it. Its memory comes from lm_metadata_alloc, never
- * from malloc.
+/* json.h - text that grows, and JSON written into it. Its memory comes from lm_metadata_alloc,
+ * never from malloc.
  *
  *   lm_json out = { 0 };
  *   lm_json_open(&out, NULL, '{');
@@ -9,8 +9,8 @@
  *   lm_json_finish(&out);
  *
  * A key of NULL writes a member of an array, or the outermost value. When memory runs out, `failed`
- * is set, later calls do nothing, and the text holds what fitted. So the caller checks `failed` once,
- * at the end. One thread at a time may use an lm_json. */
+ * is set, later calls do nothing, and the text holds what fitted. So the caller checks `failed`
+ * once, at the end. One thread at a time may use an lm_json. */
 #ifndef LM_JSON_H
 #define LM_JSON_H
 
@@ -34,7 +34,8 @@ void lm_json_raw(lm_json *json, const char *text, size_t length);
 void lm_json_open(lm_json *json, const char *key, char bracket);
 /* Closes an object or an array; `bracket` is '}' or ']'. */
 void lm_json_close(lm_json *json, char bracket);
-/* Writes a string, or null if `text` is NULL. A byte that is not part of UTF-8 is read as Latin-1. */
+/* Writes a string, or null if `text` is NULL. A byte that is not part of UTF-8 is read as Latin-1.
+ * */
 void lm_json_text(lm_json *json, const char *key, const char *text);
 /* Writes a string of `length` bytes, which may contain NUL. */
 void lm_json_text_n(lm_json *json, const char *key, const char *text, size_t length);

@@ -1,11 +1,11 @@
 /* luajit.c - opens the shared library of LuaJIT and finds its functions.
  *
  * RTLD_DEEPBIND makes LuaJIT find its own lua_* functions before those of a host program that
- * contains another Lua. In a host without another Lua the flag is not used, because it can also break
- * the stack unwinder with which LuaJIT raises errors. libunwind defines functions with the same names
- * as libgcc. In a host that uses libunwind, LuaJIT would then call libgcc's functions, and those
- * would call functions of libunwind. The sanitizers refuse the flag, because it would hide their
- * malloc. */
+ * contains another Lua. In a host without another Lua the flag is not used, because it can also
+ * break the stack unwinder with which LuaJIT raises errors. libunwind defines functions with the
+ * same names as libgcc. In a host that uses libunwind, LuaJIT would then call libgcc's functions,
+ * and those would call functions of libunwind. The sanitizers refuse the flag, because it would
+ * hide their malloc. */
 #include "script/luajit.h"
 
 #include <dlfcn.h>
@@ -73,8 +73,8 @@ static void note_part(uintptr_t from, uintptr_t to) {
   evictable.at[evictable.n++].to = to;
 }
 
-/* A callback of dl_iterate_phdr. `ctx` is the link map of LuaJIT: the libraries after it in the list
- * were loaded with it, or later. */
+/* A callback of dl_iterate_phdr. `ctx` is the link map of LuaJIT: the libraries after it in the
+ * list were loaded with it, or later. */
 static int note_object(struct dl_phdr_info *info, size_t size, void *ctx) {
   (void)size;
   for (const struct link_map *map = ctx; map; map = map->l_next) {
@@ -113,7 +113,8 @@ static loam_status open_library(void **out) {
     return lm_error(LOAM_EUNSUPPORTED, "policies need LuaJIT, which cannot raise errors in a "
                                        "program that has both another Lua and libunwind");
   if (!was_there) note_parts(library);
-  /* Relaxed: the acquire and release of lm_luajit_api order it for every thread that makes plans. */
+  /* Relaxed: the acquire and release of lm_luajit_api order it for every thread that makes plans.
+   * */
   void *power = dlsym(library, "pow");
   atomic_store_explicit(&lm_plan_power, (lm_power_fn *)power, memory_order_relaxed);
   *out = library;

@@ -1,12 +1,12 @@
 /* luajit.h - LuaJIT, which is opened at run time and called by the names of its own functions.
  *
- * libloam.so is not linked with LuaJIT, for two reasons. A host program may contain another Lua: the
- * dynamic linker would then call the lua_* functions of one Lua where the other Lua was meant.
- * Debian's static LuaJIT also cannot be linked into a shared library. So lm_luajit_open() opens the shared library
- * and looks up each function there, in a table; the macros below make each name, such as lua_call,
- * mean an entry of that table. A file that includes this header calls lm_luajit_open() before it
- * calls any of those functions. The `loam` command is linked with a static LuaJIT where the build
- * found one (cli/luajit_linked.c). */
+ * libloam.so is not linked with LuaJIT, for two reasons. A host program may contain another Lua:
+ * the dynamic linker would then call the lua_* functions of one Lua where the other Lua was meant.
+ * Debian's static LuaJIT also cannot be linked into a shared library. So lm_luajit_open() opens the
+ * shared library and looks up each function there, in a table; the macros below make each name,
+ * such as lua_call, mean an entry of that table. A file that includes this header calls
+ * lm_luajit_open() before it calls any of those functions. The `loam` command is linked with a
+ * static LuaJIT where the build found one (cli/luajit_linked.c). */
 #ifndef LM_LUAJIT_H
 #define LM_LUAJIT_H
 
@@ -46,17 +46,17 @@ loam_status lm_luajit_open(void);
  * shared library even where this program is linked with LuaJIT. */
 bool lm_luajit_is_found(void);
 
-/* Tells the kernel that the pages of LuaJIT's file need not stay in memory, because loam will not run
- * Lua for a while. The pages are read from the file again when a thread touches them, so other
+/* Tells the kernel that the pages of LuaJIT's file need not stay in memory, because loam will not
+ * run Lua for a while. The pages are read from the file again when a thread touches them, so other
  * threads may use LuaJIT at the same time. */
 void lm_luajit_evict(void);
 
-/* The table; NULL: LuaJIT is not open. Stored with release (at least) when the table is complete, and
- * loaded with acquire in lm_luajit_open(). */
+/* The table; NULL: LuaJIT is not open. Stored with release (at least) when the table is complete,
+ * and loaded with acquire in lm_luajit_open(). */
 extern _Atomic(const lm_luajit *) lm_luajit_api;
 
-/* The table, for a thread that has called lm_luajit_open(): the acquire there makes the relaxed load
- * here enough. */
+/* The table, for a thread that has called lm_luajit_open(): the acquire there makes the relaxed
+ * load here enough. */
 LM_INLINE const lm_luajit *lm_luajit_get(void) {
   return atomic_load_explicit(&lm_luajit_api, memory_order_relaxed);
 }

@@ -2,8 +2,8 @@
  *
  * Memory: the state has a heap of its own (vm_alloc.h), whose bytes are counted. An allocation that
  * would exceed the cap of the step is refused, and Lua raises that as "not enough memory". A state
- * that was refused memory is unusable until its garbage is collected, so the collection comes before
- * the state is used again.
+ * that was refused memory is unusable until its garbage is collected, so the collection comes
+ * before the state is used again.
  *
  * Time: a hook runs every HOOK_EVERY instructions. The number is that small because the call of a C
  * function counts as one instruction and may take milliseconds on a large table. The wall clock
@@ -70,9 +70,9 @@ static bool is_out_of_time(const lm_vm *vm) {
   return vm->instructions > (uint64_t)vm->limits.step_ms * INSTRUCTIONS_A_MS;
 }
 
-/* Sets how much the heap may grow before the next garbage collection. With LuaJIT's default the heap
- * doubles first, so a heap that is half garbage could exceed the budget. Most policies are loaded
- * before anything has to be collected. */
+/* Sets how much the heap may grow before the next garbage collection. With LuaJIT's default the
+ * heap doubles first, so a heap that is half garbage could exceed the budget. Most policies are
+ * loaded before anything has to be collected. */
 static void set_gc_pause(lm_vm *vm) {
   size_t percent = vm->limits.step_bytes / GC_LEAST / (vm->used / 100 + 1);
   if (percent < GC_GROWTH) percent = GC_GROWTH;
@@ -237,8 +237,8 @@ static int run_body(lua_State *L) {
   return 0;
 }
 
-/* Runs `f` protected. The thread counts as inside loam, so memory that loam itself allocates here is
- * never decided by a policy. */
+/* Runs `f` protected. The thread counts as inside loam, so memory that loam itself allocates here
+ * is never decided by a policy. */
 static int run_inside(lm_vm *vm, lua_CFunction f, void *arg) {
   lm_thread *self = lm_thread_inside_begin();
   int rc = lua_cpcall(vm->L, f, arg);
@@ -255,8 +255,8 @@ static void collect(lm_vm *vm) {
   if (run_inside(vm, collect_protected, NULL)) lua_settop(vm->L, 0);
 }
 
-/* The status of a call that ended with `rc`, or that returned `status`. The words are made before the
- * collection, because the collection frees the error value. */
+/* The status of a call that ended with `rc`, or that returned `status`. The words are made before
+ * the collection, because the collection frees the error value. */
 static loam_status outcome(lm_vm *vm, int rc, loam_status status) {
   if (vm->excess) status = fail_excess(vm);
   else if (rc) status = fail_raised(vm, rc);

@@ -14,9 +14,9 @@
 typedef enum lm_vm_excess { LM_VM_WITHIN, LM_VM_OVER_TIME, LM_VM_OVER_BYTES } lm_vm_excess;
 
 /* A Lua state with its budget; a zeroed one is closed.
- * Law: `used` is the sum of the sizes of all blocks that the state holds. used <= cap. The cap grows
- *      by 256 KiB when the budget is exceeded, because an error message needs some room. While L is
- *      NULL, the heap is empty. */
+ * Law: `used` is the sum of the sizes of all blocks that the state holds. used <= cap. The cap
+ *      grows by 256 KiB when the budget is exceeded, because an error message needs some room.
+ *      While L is NULL, the heap is empty. */
 typedef struct lm_vm {
   lua_State *L; /* NULL: closed */
   lm_vm_alloc heap;

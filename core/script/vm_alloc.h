@@ -17,8 +17,8 @@ typedef struct lm_vm_alloc_large lm_vm_alloc_large;
 
 /* A zeroed lm_vm_alloc is empty and ready for use. A piece of more than LM_VM_ALLOC_SIZES units of
  * LM_VM_ALLOC_UNIT bytes is a large piece: it has a block of metadata memory of its own.
- * Law: unused[i] lists free pieces of i + 1 units. [at, end) is the part of the first chunk that was
- *      not cut yet; both are NULL while there is no chunk. `large` lists all large pieces. */
+ * Law: unused[i] lists free pieces of i + 1 units. [at, end) is the part of the first chunk that
+ *      was not cut yet; both are NULL while there is no chunk. `large` lists all large pieces. */
 typedef struct lm_vm_alloc {
   lm_vm_alloc_piece *unused[LM_VM_ALLOC_SIZES];
   lm_vm_alloc_chunk *chunks;

@@ -16,20 +16,21 @@
 
 enum { TICK_MS = 250 }; /* between two ticks of decay: idle memory goes back after three ticks */
 
-/* Times of lm_sys_clock_ns at which the next work of each kind may be done. The service thread's. */
+/* Times of lm_sys_clock_ns at which the next work of each kind may be done. The service thread's.
+ * */
 static int64_t tick_ns;     /* decay */
 static int64_t job_ns = -1; /* a step of moving memory; -1: no memory is being moved */
 static int64_t gauge_ns;    /* reading the gauges */
 static int64_t round_ns;    /* a round of lm_age_tick */
 
-/* Sequentially consistent. A thread sets `is_wanted` before it wakes the service thread, which takes
- * it before it looks at the live policy. */
+/* Sequentially consistent. A thread sets `is_wanted` before it wakes the service thread, which
+ * takes it before it looks at the live policy. */
 static _Atomic bool is_wanted;   /* live memory is to be moved */
 static _Atomic bool has_applied; /* it was moved at least once */
 
 /* ---- moving memory ---- */
 
-/* Begins to move live memory, if that was asked for. A job that runs is ended first: it may have
+/* Begins to move live memory if another thread wants that. A job that runs is ended first: it may have
  * passed over memory that has to be moved now. */
 static void begin_applying(void) {
   lm_job_order order = { .applies = true };

@@ -9,7 +9,8 @@
  * (descriptor.h). So each one is checked before its use, and a lost one is opened again during an
  * allocation of the host's own thread. A private table of descriptors is no way out: the service
  * thread calls code of the host and of drivers (events, handlers, devices), which use the host's
- * table; and a second thread with a private table would make the start of a program a tenth longer. */
+ * table; and a second thread with a private table would make the start of a program a tenth longer.
+ * */
 #include "service/control.h"
 
 #include <errno.h>
@@ -50,8 +51,8 @@ enum { CAN_REVIVE = true };
 #endif
 
 /* A client of the control socket.
- * Law: length <= LM_CONTROL_LINE, and sent <= answer.length. Unless is_connected, the answer is empty
- *      and the descriptors have no meaning. */
+ * Law: length <= LM_CONTROL_LINE, and sent <= answer.length. Unless is_connected, the answer is
+ *      empty and the descriptors have no meaning. */
 typedef struct client {
   bool is_connected;
   lm_descriptor socket;
@@ -63,8 +64,8 @@ typedef struct client {
 } client;
 
 _Atomic bool lm_control_asleep; /* sequentially consistent, but for the relaxed load in control.h */
-/* The main thread has ended by pthread_exit, so the process ends with its last thread. Set by the main
- * thread before it wakes the service thread. Sequentially consistent. */
+/* The main thread has ended by pthread_exit, so the process ends with its last thread. Set by the
+ * main thread before it wakes the service thread. Sequentially consistent. */
 static _Atomic bool is_main_ended;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* taken before wakeup_lock */
@@ -76,7 +77,8 @@ static bool has_lost; /* descriptors are lost, and were not opened again yet */
 static pthread_t thread;
 /* A leaf lock, because any thread that frees memory may wake the service. Guards `wakeup`. */
 static lm_lock wakeup_lock;
-/* A pair of sockets: a byte written to wakeup[1] wakes the service thread, which reads wakeup[0]. */
+/* A pair of sockets: a byte written to wakeup[1] wakes the service thread, which reads wakeup[0].
+ * */
 static lm_descriptor wakeup[2] = { { .fd = -1 }, { .fd = -1 } };
 static lm_control_socket control_socket = { .listener = { .fd = -1 } };
 static char directory[LM_CONTROL_PATH];
@@ -95,8 +97,8 @@ static lm_watch *watch;
 static client clients[CLIENTS];
 static LM_SPARSE char lines[CLIENTS][LM_CONTROL_LINE];
 
-/* Takes `lock`. The thread counts as inside loam, so that nothing it does here makes a new site, which
- * could want the lock again. */
+/* Takes `lock`. The thread counts as inside loam, so that nothing it does here makes a new site,
+ * which could want the lock again. */
 static void enter(void) {
   (void)lm_thread_inside_begin();
   pthread_mutex_lock(&lock);
@@ -125,8 +127,8 @@ static bool wake_service(void) {
 /* If the host has closed a socket of the pair, the closing has woken the thread. */
 static void wake_for_decay(void) { (void)wake_service(); }
 
-/* The pair are sockets, because writing to a pipe whose other end the host has closed would kill the
- * process by SIGPIPE. Returns 0 or an errno. */
+/* The pair are sockets, because writing to a pipe whose other end the host has closed would kill
+ * the process by SIGPIPE. Returns 0 or an errno. */
 static int open_wakeup_locked(void) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends)) return errno;
@@ -159,7 +161,9 @@ static void delay_deadline(client *c) {
   c->deadline_ns = lm_sys_clock_ns() + (int64_t)CLIENT_MS * 1000000;
 }
 
+/* Ends the connection to a client. */
 static void hang_up(client *c) {
+  lm_assert(is_service && c->is_connected);
   enter();
   lm_descriptor_close(&c->socket);
   lm_descriptor_close(&c->passed);
@@ -178,6 +182,7 @@ static client *free_client(void) {
 
 /* Accepts a client. One that comes too many, or is another user's, is closed. */
 static void accept_client(void) {
+  lm_assert(is_service);
   client *c = free_client();
   enter();
   int fd = lm_control_socket_accept(&control_socket);
@@ -192,7 +197,8 @@ static void accept_client(void) {
     close(fd);
   }
   leave();
-  /* With no descriptor left, the listener stays readable: wait, so that the thread does not spin. */
+  /* With no descriptor left, the listener stays readable: wait, so that the thread does not spin.
+   * */
   if (error == EMFILE || error == ENFILE) poll(NULL, 0, 50);
 }
 
@@ -270,6 +276,7 @@ static void serve(client *c, short events) {
 
 /* Begins to use the watch that another thread has opened. */
 static void take_incoming(void) {
+  lm_assert(is_service);
   enter();
   if (has_incoming) {
     lm_watch_replace(&watch, incoming);
@@ -299,8 +306,8 @@ static void gather_clients(struct pollfd *fds, int *timeout_ms) {
 /* The descriptors that poll(2) waits for, in this order. poll ignores a descriptor of -1. */
 enum { WAKEUP, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + CLIENTS };
 
-/* Collects what poll(2) waits for. Unless `is_whole`, descriptors are lost: then only connected clients
- * are served, and nothing is opened. */
+/* Collects what poll(2) waits for. Unless `is_whole`, descriptors are lost: then only connected
+ * clients are served, and nothing is opened. */
 static void gather(struct pollfd *fds, int *timeout_ms, bool is_whole) {
   bool accepts = is_whole && free_client();
   enter();
@@ -316,16 +323,16 @@ static void gather(struct pollfd *fds, int *timeout_ms, bool is_whole) {
   gather_clients(fds + FIRST_CLIENT, timeout_ms);
 }
 
-/* Reads the bytes that have woken the thread. recv does not read from a pipe, so if the host has just
- * put a pipe of its own in this place, the pipe loses nothing. */
+/* Reads the bytes that have woken the thread. recv does not read from a pipe, so if the host has
+ * just put a pipe of its own in this place, the pipe loses nothing. */
 static void drain_wakeup(void) {
   char bytes[64];
   while (lm_descriptor_is_ours(&wakeup[0]) && recv(wakeup[0].fd, bytes, sizeof bytes, 0) > 0)
     continue;
 }
 
-/* Reports a failure as an event and returns it, with its words. With no lock held, because the event
- * calls the host. */
+/* Reports a failure as an event and returns it, with its words. With no lock held, because the
+ * event calls the host. */
 static loam_status report_failure(loam_status status) {
   char words[512];
   if (status == LOAM_OK) return status;
@@ -357,10 +364,10 @@ static bool forget_lost_descriptors_locked(void) {
 
 static void resume_service(void);
 
-/* Called by the service thread before each use of its descriptors. A new descriptor has the lowest free
- * number for a moment, and a host that closes all descriptors opens its own there next. So a request
- * of the host's own thread opens lost descriptors (lm_control_wake); the service thread does it only
- * if no request comes for long. Returns false if descriptors are lost. */
+/* Called by the service thread before each use of its descriptors. A new descriptor has the lowest
+ * free number for a moment, and a host that closes all descriptors opens its own there next. So a
+ * request of the host's own thread opens lost descriptors (lm_control_wake); the service thread
+ * does it only if no request comes for long. Returns false if descriptors are lost. */
 static bool reopen_lost_descriptors(void) {
   bool is_lost = watch && lm_watch_is_lost(watch);
   enter();
@@ -384,8 +391,8 @@ static bool is_done(void) {
 
 /* Tells whether the service thread has to end, because it is the last thread. A process whose main
  * thread has ended by pthread_exit ends with its last thread. That must not be the service thread,
- * which would run for ever and blocks every signal. If threads cannot be counted, the thread ends as
- * soon as the main thread has ended. */
+ * which would run for ever and blocks every signal. If threads cannot be counted, the thread ends
+ * as soon as the main thread has ended. */
 static bool is_last(void) {
   enum {
     LINKS = 2
@@ -478,6 +485,7 @@ static void drop_clients(void) {
 
 /* Gives up everything that the parent's service thread had, in a forked child. */
 static void drop_service(void) {
+  lm_assert(!is_service && is_running);
   drop_clients();
   lm_watch_close(watch);
   lm_watch_close(incoming);
@@ -489,8 +497,8 @@ static void drop_service(void) {
   lm_chores_fork_child();
 }
 
-/* A child keeps the wishes (the socket, the followed file) and drops the service. If the parent had a
- * service, the child's service is asleep. */
+/* A child keeps the wishes (the socket, the followed file) and drops the service. If the parent had
+ * a service, the child's service is asleep. */
 static void fork_child(void) {
   pthread_mutex_unlock(&lock); /* taken by this thread in fork_prepare */
   atomic_store(&is_main_ended, false);
@@ -505,8 +513,8 @@ static void fork_child(void) {
 
 static void register_hooks(void) {
   static const lm_thread_hooks hooks = { on_thread_end, fork_prepare, fork_parent, fork_child };
-  /* The first allocation registers the hooks of memory. They must come before these, so that a child
-   * may free memory in fork_child. */
+  /* The first allocation registers the hooks of memory. They must come before these, so that a
+   * child may free memory in fork_child. */
   lm_metadata_free(lm_metadata_alloc(1));
   lm_thread_add_hooks(&hooks);
   lm_thread_add_fork_lock(&wakeup_lock);
@@ -532,6 +540,7 @@ static bool reopen_wakeup_locked(void) {
 /* Opens the control socket if it is wanted, and starts the thread if there is work for it. */
 static loam_status start_locked(void) {
   loam_status status = LOAM_OK;
+  lm_assert(!wants_socket || *directory);
   if (is_running && !reopen_wakeup_locked()) return LOAM_OK;
   if (wants_socket && control_socket.listener.fd < 0)
     status = lm_control_socket_open(&control_socket, directory);
@@ -572,12 +581,13 @@ void lm_control_stop(void) {
   pthread_t ended = thread;
   wants_socket = false;
   is_stopping = true;
-  /* If the service thread itself called this from an event, it ends after the callback. If it cannot
-   * be woken, it ends with the process. Neither is joined. */
+  /* If the service thread itself called this from an event, it ends after the callback. If it
+   * cannot be woken, it ends with the process. Neither is joined. */
   bool is_woken = wake_service() || has_lost;
   is_detached = !is_woken || is_self;
   bool is_joined = was_running && !is_detached;
   leave();
+  lm_assert(!is_joined || !is_service);
   if (is_joined) pthread_join(ended, NULL);
 }
 
@@ -620,8 +630,8 @@ bool lm_control_is_open(void) {
   return is_open;
 }
 
-/* Called when a policy has become live. If live memory is to follow it, the service thread will move
- * the memory; it is started for that. A failure is reported as an event. */
+/* Called when a policy has become live. If live memory is to follow it, the service thread will
+ * move the memory; it is started for that. A failure is reported as an event. */
 static void apply_live_policy(bool is_followed) {
   if (!is_followed) {
     lm_chores_end_applying();
@@ -653,8 +663,8 @@ static void watch_again(const char *path) {
   report_failure(status);
 }
 
-/* Tells whether the service has been asleep for long enough. Counts a request; the count is relaxed,
- * because it orders nothing. */
+/* Tells whether the service has been asleep for long enough. Counts a request; the count is
+ * relaxed, because it orders nothing. */
 static bool has_slept_enough(void) {
   return atomic_fetch_add_explicit(&asleep_calls, 1, memory_order_relaxed) >= ASLEEP_CALLS ||
          lm_sys_clock_ns() - atomic_load(&asleep_since_ns) >= ASLEEP_MS * 1000000ll;

@@ -14,8 +14,9 @@
  * work for it. A `dir` of NULL stands for the usual directory (lm_control_dir). A failure has been
  * reported as an event when the function returns. With no lock held. */
 loam_status lm_control_start(const char *dir, bool socket);
-/* Ends the service thread, the socket and the watching. With no lock held. The service thread itself
- * may call it, from an event callback; the thread then ends when the callback has returned. */
+/* Ends the service thread, the socket and the watching. With no lock held. The service thread
+ * itself may call it, from an event callback; the thread then ends when the callback has returned.
+ * */
 void lm_control_stop(void);
 /* Follows this policy file from now on; NULL: no file. With no lock held. */
 loam_status lm_control_watch(const char *path);
@@ -24,10 +25,11 @@ bool lm_control_is_open(void);
 
 /* A forked child has no service thread. A request for memory in the child starts the thread again,
  * but not the first request: most children call exec soon and should pay almost nothing. Until then
- * the service is asleep: all threads have LM_SLOW_UNSERVED set, so each request takes the slow path,
- * which calls lm_control_wake_if_asleep with no lock held. The service is also asleep after the host
- * has closed a descriptor of the service, or has put one of its own in that place. The descriptor is
- * then opened again by a request, or by the service thread after a second without a request. */
+ * the service is asleep: all threads have LM_SLOW_UNSERVED set, so each request takes the slow
+ * path, which calls lm_control_wake_if_asleep with no lock held. The service is also asleep after
+ * the host has closed a descriptor of the service, or has put one of its own in that place. The
+ * descriptor is then opened again by a request, or by the service thread after a second without a
+ * request. */
 extern _Atomic bool lm_control_asleep;
 /* Starts the service again if the process has been asleep for long enough. With no lock held. */
 void lm_control_wake(void);

@@ -97,9 +97,9 @@ static loam_status fail_slow(const exchange *e) {
   return lm_error(LOAM_EIO, "host %d did not answer within %u ms", e->pid, e->timeout_ms);
 }
 
-/* Connects. A host with too many waiting clients is tried again after a pause, because poll(2) cannot
- * wait for such a socket. Another user's socket is refused: the directory may be one that other users
- * can write. */
+/* Connects. A host with too many waiting clients is tried again after a pause, because poll(2)
+ * cannot wait for such a socket. Another user's socket is refused: the directory may be one that
+ * other users can write. */
 static loam_status join(const exchange *e, const struct sockaddr_un *address) {
   while (connect(e->fd, (const struct sockaddr *)address, sizeof *address)) {
     if (errno != EAGAIN && errno != EINTR) return fail_connect(e->pid, address->sun_path);
@@ -155,8 +155,8 @@ static loam_status send_all(const exchange *e, const char *text, size_t length) 
   return LOAM_OK;
 }
 
-/* Receives a part of the answer. A descriptor that comes with it is stored in *passed if `passed` is not
- * NULL and has none yet; else it is closed. */
+/* Receives a part of the answer. A descriptor that comes with it is stored in *passed if `passed`
+ * is not NULL and has none yet; else it is closed. */
 static ssize_t receive(int from, char *buffer, size_t size, int *passed) {
   union {
     struct cmsghdr head;
@@ -264,8 +264,8 @@ const char *lm_control_error_words(char *answer) {
 
 /* ---- all hosts ---- */
 
-/* Tells whether a host listens at the socket of this process id. A host that loads a policy, or that
- * is stopped, counts as well: the kernel accepts connections for it. */
+/* Tells whether a host listens at the socket of this process id. A host that loads a policy, or
+ * that is stopped, counts as well: the kernel accepts connections for it. */
 static bool is_host(int pid) {
   exchange e = begin(pid, JOIN_MS);
   if (dial(&e) != LOAM_OK) return false;

@@ -19,7 +19,7 @@
 
 /* A request that is being answered. */
 typedef struct reply {
-  const char *argument; /* the rest of the line after the request's name; "" if there is none */
+  const char *argument; /* the text after the request's name; "" if there is none */
   lm_control_follow_fn *follow;
   lm_json *out;
   int *fd;
@@ -266,8 +266,8 @@ static bool read_word(const char *text, size_t length, lm_job_order *order) {
   return true;
 }
 
-/* Reads the words of an order. `tag=` takes the rest of the line. False: a word is not known, the tag is
- * too long, or a demotion names no tag. */
+/* Reads the words of an order. `tag=` takes the rest of the line. False: a word is not known, the
+ * tag is too long, or a demotion names no tag. */
 static bool read_order(const char *text, lm_job_order *order) {
   for (size_t n; *text; text += n + (text[n] == ' ')) {
     n = strcspn(text, " ");

@@ -13,8 +13,8 @@ typedef struct lm_control_socket {
 } lm_control_socket;
 
 /* Makes the directory if it is missing, and a socket in it that listens. Refuses a directory that
- * other users can write, because they could put their sockets in place of ours. Replaces a socket on
- * which no process listens any more. */
+ * other users can write, because they could put their sockets in place of ours. Replaces a socket
+ * on which no process listens any more. */
 loam_status lm_control_socket_open(lm_control_socket *s, const char *directory);
 /* Closes the socket and removes its path, if this process has bound it. */
 void lm_control_socket_close(lm_control_socket *s);

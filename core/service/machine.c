@@ -156,7 +156,8 @@ static void write_limits(lm_json *out) {
   write_number(out, "max_map_count", "/proc/sys/vm/max_map_count");
 }
 
-/* Writes a version of CUDA, which is 1000 * major + 10 * minor; 0: not known, nothing is written. */
+/* Writes a version of CUDA, which is 1000 * major + 10 * minor; 0: not known, nothing is written.
+ * */
 static void write_version(lm_json *out, const char *key, int version) {
   char text[16];
   lm_assert(version >= 0);
@@ -165,8 +166,8 @@ static void write_version(lm_json *out, const char *key, int version) {
   lm_json_text(out, key, text);
 }
 
-/* Writes a GPU. To read its free memory, the driver makes the device's primary context if the process
- * has none yet. */
+/* Writes a GPU. To read its free memory, the driver makes the device's primary context if the
+ * process has none yet. */
 static void write_device(lm_json *out, const lm_gpu_ops *ops, int device) {
   lm_gpu_info info;
   size_t free, total;
@@ -209,8 +210,8 @@ static bool has_memory_files(void) {
   return true;
 }
 
-/* Writes whether files in /var/tmp can hold memory. A policy may place memory there that is larger than
- * the machine's (loam.file). */
+/* Writes whether files in /var/tmp can hold memory. A policy may place memory there that is larger
+ * than the machine's (loam.file). */
 static void write_file(lm_json *out) {
   static const char dir[] = "/var/tmp";
   char words[160];

@@ -1,8 +1,9 @@
-/* policy.c - the live policy: loads a policy, checks it, makes it live, and keeps the last good one.
+/* policy.c - the live policy: loads a policy, checks it, makes it live, and keeps the last good
+ * one.
  *
- * Each site has a plan of the live generation. The thread that makes a site calls on_new_site, which
- * compiles the site's plan with the live script, under `live_lock`; lm_site_at finds the site by
- * then. A load compiles all sites that lm_site_at finds, repeats that for the sites that came
+ * Each site has a plan of the live generation. The thread that makes a site calls on_new_site,
+ * which compiles the site's plan with the live script, under `live_lock`; lm_site_at finds the site
+ * by then. A load compiles all sites that lm_site_at finds, repeats that for the sites that came
  * during the load, and becomes live; the last repetition happens under `live_lock`. So a new site
  * either takes the lock before the swap and is seen by the load, or takes it afterwards and is
  * compiled by the new script. */
@@ -32,8 +33,8 @@ enum { TICKS_AWAKE = 4 };
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_script_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
-/* The hash of the last refused path and text, or of the path and the reason why the file could not be
- * read; 0: the last load succeeded. */
+/* The hash of the last refused path and text, or of the path and the reason why the file could not
+ * be read; 0: the last load succeeded. */
 static uint64_t refused_hash;
 
 /* Taken after `load_lock` and before any lock of memory.
@@ -62,6 +63,7 @@ static void unlock(pthread_mutex_t *mutex) {
 }
 
 void lm_policy_set_limits(const lm_script_limits *given) {
+  lm_assert(given);
   lock(&load_lock);
   if (given->max_leaves) limits.max_leaves = given->max_leaves;
   if (given->step_ms) limits.step_ms = given->step_ms;
@@ -73,8 +75,9 @@ const lm_script_limits *lm_policy_limits(void) { return &limits; }
 
 /* ---- one site ---- */
 
-/* Writes the plan that a site has under `generation`. Relaxed: a swap orders the stores by the release
- * of lm_site_generation. A new site becomes visible to other threads after its maker returns. */
+/* Writes the plan that a site has under `generation`. Relaxed: a swap orders the stores by the
+ * release of lm_site_generation. A new site becomes visible to other threads after its maker
+ * returns. */
 static void set_site_plan(loam_site *site, uint64_t generation, const lm_plan *plan) {
   lm_assert(plan);
   lm_site_plan *now = &site->now[generation & 1];
@@ -101,7 +104,8 @@ static loam_status plan_late_locked(loam_site *site, const lm_plan **out) {
   return status;
 }
 
-/* Compiles the plan of a site that is newer than the live policy. On failure *out is the default plan. */
+/* Compiles the plan of a site that is newer than the live policy. On failure *out is the default
+ * plan. */
 static loam_status compile_late_locked(loam_site *site, const lm_plan **out) {
   *out = lm_plan_default();
   if (!live) return LOAM_OK;
@@ -122,8 +126,8 @@ static loam_status compile_late_locked(loam_site *site, const lm_plan **out) {
   return status;
 }
 
-/* Gives a new site the live policy's plan. On failure the site gets the default plan, and the error's
- * words say why. */
+/* Gives a new site the live policy's plan. On failure the site gets the default plan, and the
+ * error's words say why. */
 static loam_status set_late_plan_locked(loam_site *site) {
   const lm_plan *plan;
   loam_status status = compile_late_locked(site, &plan);
@@ -151,9 +155,9 @@ static void on_new_site(loam_site *site) {
 
 /* ---- fork ---- */
 
-/* A fork waits for `live_lock` only. `load_lock` may be held for seconds, so a fork does not wait for
- * it: a child abandons the load of another thread, which the child does not have, and makes the lock
- * new. */
+/* A fork waits for `live_lock` only. `load_lock` may be held for seconds, so a fork does not wait
+ * for it: a child abandons the load of another thread, which the child does not have, and makes the
+ * lock new. */
 static void fork_prepare(void) { pthread_mutex_lock(&live_lock); }
 static void fork_parent(void) { pthread_mutex_unlock(&live_lock); }
 static void fork_child(void) {
@@ -204,8 +208,8 @@ static loam_status make_room(load *l, uint32_t sites) {
   return LOAM_OK;
 }
 
-/* Compiles the sites that were made since the last call, and completes the counts of live bytes that
- * their plans read. */
+/* Compiles the sites that were made since the last call, and completes the counts of live bytes
+ * that their plans read. */
 static loam_status compile_sites(load *l) {
   uint32_t sites = lm_site_count();
   loam_status status = make_room(l, sites);
@@ -230,8 +234,8 @@ static void describe_locked(const load *l, uint64_t generation) {
   snprintf(record.path, sizeof record.path, "%s", l->path);
 }
 
-/* Makes the loaded policy live: writes every site's plan for the new generation, then the generation's
- * number, which makes these plans the valid ones. */
+/* Makes the loaded policy live: writes every site's plan for the new generation, then the
+ * generation's number, which makes these plans the valid ones. */
 static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   lm_assert(l->script && generation == atomic_load(&lm_site_generation) + 1);
   lm_assert(l->sites <= lm_site_count()); /* a newer site takes `live_lock` after this */
@@ -247,13 +251,14 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
 
-/* Gives back the memory that strategies hold and that no live block uses, for strategies that no plan
- * of the live policy names. Under `live_lock`, so that no plan is made at the same time. */
+/* Gives back the memory that strategies hold and that no live block uses, for strategies that no
+ * plan of the live policy names. Under `live_lock`, so that no plan is made at the same time. */
 static void retire_strategies(void) {
   uint32_t n = lm_strategy_count();
   uint8_t *used = lm_metadata_alloc(n);
   if (!used) return;
   lock(&live_lock);
+  lm_assert(live);
   lm_script_mark_used(live, used, n);
   lm_retire_unused(used, n);
   unlock(&live_lock);
@@ -286,10 +291,10 @@ static loam_status go_live(load *l) {
   return LOAM_OK;
 }
 
-/* `loam run` checks the policy before it starts the program, and sets LOAM_VETTED to the hash of the
- * checked text, so that the program need not check the text again. Returns NULL if the variable is
- * not set, names another text, or this is not the first load of the process. Else returns the rest
- * of the value: "", or a colon and the policy's only plan as text (plan_text.h). */
+/* `loam run` checks the policy before it starts the program, and sets LOAM_VETTED to the hash of
+ * the checked text, so that the program need not check the text again. Returns NULL if the variable
+ * is not set, names another text, or this is not the first load of the process. Else returns the
+ * rest of the value: "", or a colon and the policy's only plan as text (plan_text.h). */
 static const char *vetted(uint64_t hash) {
   char *rest = NULL;
   const char *text = lm_sys_getenv("LOAM_VETTED");
@@ -343,6 +348,7 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
   loam_status status = compile_and_vet(&l);
   if (status == LOAM_OK) status = go_live(&l);
   if (status == LOAM_OK) lm_guard_fault_install();
+  lm_verify(status != LOAM_OK || lm_policy_is_valid());
   note_attempt(status, path, l.hash);
   lm_script_close(l.script); /* NULL if it became live */
   lm_metadata_free(l.plan);
@@ -356,8 +362,8 @@ bool lm_policy_is_followed(void) {
   return wanted;
 }
 
-/* Reports the end of a load as an event, and to the service layer. With no lock held. The host's event
- * callback may change the thread's error words, so they are set again. */
+/* Reports the end of a load as an event, and to the service layer. With no lock held. The host's
+ * event callback may change the thread's error words, so they are set again. */
 static loam_status announce(loam_status status, const char *name) {
   char words[LM_ERROR_SIZE];
   uint64_t generation = atomic_load(&lm_site_generation);
@@ -384,9 +390,9 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
 
 /* ---- files ---- */
 
-/* Tells whether the file's text is live, or was refused by the last load: then there is nothing to do.
- * If the text is live, the last load counts as a success: the file may have had a refused edit in
- * between. */
+/* Tells whether the file's text is live, or was refused by the last load: then there is nothing to
+ * do. If the text is live, the last load counts as a success: the file may have had a refused edit
+ * in between. */
 static bool is_known_locked(const char *path, uint64_t hash) {
   if (hash_attempt(path, hash) == refused_hash) return true;
   lock(&live_lock);
@@ -457,6 +463,7 @@ void lm_policy_set_watched(bool watched) {
 bool lm_policy_is_watched(void) { return atomic_load_explicit(&is_watched, memory_order_relaxed); }
 
 void lm_policy_info_get(struct loam_policy_info *out) {
+  lm_assert(out);
   lock(&live_lock);
   *out = record;
   out->plans = live ? lm_script_plans(live) : 0;

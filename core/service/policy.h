@@ -1,15 +1,16 @@
-/* policy.h - the live policy: loads a policy, checks it, makes it live, and keeps the last good one.
+/* policy.h - the live policy: loads a policy, checks it, makes it live, and keeps the last good
+ * one.
  *
  * Each policy that becomes live is a generation with a number. There are two locks. `load_lock` is
- * held during a whole load, so that loads come one after the other. `live_lock` is held for moments:
- * it guards the live generation's script and every write to the plans of sites.
+ * held during a whole load, so that loads come one after the other. `live_lock` is held for
+ * moments: it guards the live generation's script and every write to the plans of sites.
  *
  * A load opens a script, compiles all known sites and runs the policy's tests. Then, under
  * `live_lock`, it compiles the sites that came during the load, writes the plans of all sites for
  * the next generation (loam_site.now, by the parity of the number), and sets lm_site_generation.
  * Then it waits until no thread reads the old plans (lm_thread_grace), and closes the old script,
- * which frees these plans. Threads that allocate memory take neither lock. A thread that makes a new
- * site takes `live_lock`. */
+ * which frees these plans. Threads that allocate memory take neither lock. A thread that makes a
+ * new site takes `live_lock`. */
 #ifndef LM_POLICY_H
 #define LM_POLICY_H
 
@@ -17,23 +18,23 @@
 #include "script/policy_file.h"
 #include "script/script.h"
 
-/* Registers the fork hooks of this file and, before them, of the memory layers below. Must be called
- * before the first site is made: making a site takes a lock that a forked child must not find
- * taken. Later calls do nothing. */
+/* Registers the fork hooks of this file and, before them, of the memory layers below. Must be
+ * called before the first site is made: making a site takes a lock that a forked child must not
+ * find taken. Later calls do nothing. */
 void lm_policy_start(void);
-/* Sets the limits of later loads. A field of 0 keeps the limit as it is. */
+/* Sets the limits of later loads. A field of 0 does not change that limit. */
 void lm_policy_set_limits(const lm_script_limits *limits);
 const lm_script_limits *lm_policy_limits(void);
 
-/* Loads a policy's text of `length` bytes. `name` stands in messages; `path` is the absolute path of
- * the file that the text came from, "" if it came from no file. */
+/* Loads a policy's text of `length` bytes. `name` stands in messages; `path` is the absolute path
+ * of the file that the text came from, "" if it came from no file. */
 loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length);
 /* Reads a policy file and loads it. A file that is empty, cut off or changing is LOAM_EIO or
  * LOAM_EPOLICY. With `if_changed`, a file is not loaded if its text is already live or was refused
  * by the last load; LOAM_OK is returned then. */
 loam_status lm_policy_load_file(const char *path, bool if_changed);
-/* Like lm_policy_load_file, for a file whose later edits are loaded as well: LOAM_EIO if other users
- * can change the file (LM_READ_TO_FOLLOW in policy_file.h). */
+/* Like lm_policy_load_file, for a file whose later edits are loaded as well: LOAM_EIO if other
+ * users can change the file (LM_READ_TO_FOLLOW in policy_file.h). */
 loam_status lm_policy_load_followed(const char *path, bool if_changed);
 /* To be called at each tick of decay (decay.h). Suspends the live policy's Lua state a few ticks
  * after it compiled its last tag. Returns true if the state is still open, so a later tick has to
@@ -45,16 +46,16 @@ bool lm_policy_is_followed(void);
 void lm_policy_info_get(struct loam_policy_info *out);
 
 /* Sets the function to be called each time after a policy became live. Its argument is
- * lm_policy_is_followed(). It is called by the thread that loaded the policy, with no lock held. The
- * service layer sets it at start; NULL: nothing is called. */
+ * lm_policy_is_followed(). It is called by the thread that loaded the policy, with no lock held.
+ * The service layer sets it at start; NULL: nothing is called. */
 void lm_policy_on_live(void (*announce)(bool is_followed));
-/* Notes whether the service watches the live policy's file, for loam_policy_info. May be called with
- * any lock held. */
+/* Notes whether the service watches the live policy's file, for loam_policy_info. May be called
+ * with any lock held. */
 void lm_policy_set_watched(bool is_watched);
 bool lm_policy_is_watched(void);
 
-/* Checks that the record of the live policy agrees with lm_site_generation and with the live script.
- * Takes `live_lock`. */
+/* Checks that the record of the live policy agrees with lm_site_generation and with the live
+ * script. Takes `live_lock`. */
 bool lm_policy_is_valid(void);
 
 #endif

@@ -1,12 +1,12 @@
 /* watch.c - watches a file that other programs change, and reports when the file is at rest again.
  *
- * Programs save a file in a dozen ways: they write it in place in several pieces, rename another file
- * over it, rename it away and make a new one, or replace a symbolic link somewhere on the way to the
- * file. (A Kubernetes ConfigMap replaces the link `..data`, which is not the file's name at all.) A
- * watch on the file itself ends with the first rename. So each place on the way to the file is
- * watched, where a place is a name in a directory: the last name of the path, the name of each link,
- * and the name to which each link leads. Links may have changed when an event came, so the way is
- * followed again before each reading of the file.
+ * Programs save a file in a dozen ways: they write it in place in several pieces, rename another
+ * file over it, rename it away and make a new one, or replace a symbolic link somewhere on the way
+ * to the file. (A Kubernetes ConfigMap replaces the link `..data`, which is not the file's name at
+ * all.) A watch on the file itself ends with the first rename. So each place on the way to the file
+ * is watched, where a place is a name in a directory: the last name of the path, the name of each
+ * link, and the name to which each link leads. Links may have changed when an event came, so the
+ * way is followed again before each reading of the file.
  *
  * Events of names that are not on the way are ignored. Otherwise a busy directory would never be at
  * rest. */
@@ -81,9 +81,9 @@ static int watch_place(lm_watch *w, const char *directory, const char *name) {
   return 0;
 }
 
-/* Follows a symbolic link, whose path is `done`: puts the link's target before `rest`, and cuts `done`
- * to the directory from which the target is followed. The name of the link begins at done[at].
- * Returns 0 or an errno. */
+/* Follows a symbolic link, whose path is `done`: puts the link's target before `rest`, and cuts
+ * `done` to the directory from which the target is followed. The name of the link begins at
+ * done[at]. Returns 0 or an errno. */
 static int follow(char *done, size_t at, char *rest, size_t size) {
   char target[PATH_MAX], joined[PATH_MAX];
   lm_assert(done[at] == '/' && size <= PATH_MAX);
@@ -231,8 +231,8 @@ static int64_t ms_to_look(const lm_watch *w, int64_t now) {
   return quiet < patience ? quiet : patience;
 }
 
-/* Looks at the file itself every POLL_MS. A network file system reports no events for changes made on
- * another machine. If inotify fails, no events come at all, so every poll counts as a change. */
+/* Looks at the file itself every POLL_MS. A network file system reports no events for changes made
+ * on another machine. If inotify fails, no events come at all, so every poll counts as a change. */
 static void poll_file(lm_watch *w, int64_t now) {
   if (ms_until(w->polled_ns + POLL_MS * 1000000ll, now)) return;
   w->polled_ns = now;
@@ -290,9 +290,9 @@ void lm_watch_close(lm_watch *w) {
   lm_metadata_free(w);
 }
 
-/* Both watches have the same descriptor number only if the host has closed the older one's descriptor.
- * lm_descriptor_is_ours cannot tell inotify descriptors apart, so the older watch forgets its own
- * here, lest it close the new one. */
+/* Both watches have the same descriptor number only if the host has closed the older one's
+ * descriptor. lm_descriptor_is_ours cannot tell inotify descriptors apart, so the older watch
+ * forgets its own here, lest it close the new one. */
 void lm_watch_replace(lm_watch **watch, lm_watch *by) {
   lm_watch *old = *watch;
   if (old && by && old->inotify.fd == by->inotify.fd) old->inotify = LM_DESCRIPTOR_NONE;

@@ -215,7 +215,7 @@ static void a_socket_of_another_host_is_left_alone(void **state) {
   (void)state;
   int fd = bound_elsewhere();
   assert_int_equal(listen(fd, 4), 0);
-  fails_in_words(folder, "another host");
+  fails_in_words(folder, "another process");
   assert_true(exists(socket_of(getpid())));
   close(fd);
 }
