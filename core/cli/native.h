@@ -1,5 +1,5 @@
-/* native.h - the Lua module `loam.command.native`: the C functions that the command's Lua code calls.
- * */
+/* native.h - the Lua module `loam.command.native`: the C functions that the command's Lua
+ * code calls. */
 #ifndef LM_NATIVE_H
 #define LM_NATIVE_H
 

@@ -8,8 +8,8 @@
 #include "script/policy_file.h"
 #include "service/policy.h"
 
-/* Runs the policy's tests and compiles the empty tag, which shows whether there is only one plan.
- * */
+/* Runs the policy's tests and compiles the empty tag, which shows whether there is only
+ * one plan. */
 static loam_status check(lm_script *script, char carried[LM_PLAN_TEXT_SIZE]) {
   const lm_plan *plan;
   loam_status status = lm_script_vet(script);

@@ -34,8 +34,8 @@ void lm_json_raw(lm_json *json, const char *text, size_t length);
 void lm_json_open(lm_json *json, const char *key, char bracket);
 /* Closes an object or an array; `bracket` is '}' or ']'. */
 void lm_json_close(lm_json *json, char bracket);
-/* Writes a string, or null if `text` is NULL. A byte that is not part of UTF-8 is read as Latin-1.
- * */
+/* Writes a string, or null if `text` is NULL. A byte that is not part of UTF-8 is read
+ * as Latin-1. */
 void lm_json_text(lm_json *json, const char *key, const char *text);
 /* Writes a string of `length` bytes, which may contain NUL. */
 void lm_json_text_n(lm_json *json, const char *key, const char *text, size_t length);

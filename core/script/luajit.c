@@ -113,8 +113,8 @@ static loam_status open_library(void **out) {
     return lm_error(LOAM_EUNSUPPORTED, "policies need LuaJIT, which cannot raise errors in a "
                                        "program that has both another Lua and libunwind");
   if (!was_there) note_parts(library);
-  /* Relaxed: the acquire and release of lm_luajit_api order it for every thread that makes plans.
-   * */
+  /* Relaxed: the acquire and release of lm_luajit_api order it for every thread that
+   * makes plans. */
   void *power = dlsym(library, "pow");
   atomic_store_explicit(&lm_plan_power, (lm_power_fn *)power, memory_order_relaxed);
   *out = library;

@@ -18,8 +18,8 @@ static void push_driver(lua_State *L, const char *function) {
   lua_remove(L, -2);
 }
 
-/* Turns the two results of a driver's function into a status: true, or nil and the error's words.
- * */
+/* Turns the two results of a driver's function into a status: true, or nil and the
+ * error's words. */
 static loam_status status_of_results(lua_State *L) {
   if (lua_toboolean(L, -2)) return LOAM_OK;
   const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : NULL;

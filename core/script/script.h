@@ -41,8 +41,8 @@ typedef struct lm_script lm_script;
 bool lm_script_is_available(void);
 
 /* Runs the policy's file in a new Lua state and checks what the file returned. On failure *out is
- * NULL and the status is LOAM_EPOLICY, LOAM_EBUDGET, LOAM_ENOMEM or LOAM_EUNSUPPORTED (no LuaJIT).
- * */
+ * NULL and the status is LOAM_EPOLICY, LOAM_EBUDGET, LOAM_ENOMEM or LOAM_EUNSUPPORTED
+ * (no LuaJIT). */
 loam_status lm_script_open(const lm_script_source *source, lm_script **out);
 /* Makes a suspended script from a text whose only plan came as text in `carried` (plan_text.h).
  * NULL: `carried` cannot be used, or there is no memory; the caller then uses lm_script_open. */

@@ -16,8 +16,8 @@
 
 enum { TICK_MS = 250 }; /* between two ticks of decay: idle memory goes back after three ticks */
 
-/* Times of lm_sys_clock_ns at which the next work of each kind may be done. The service thread's.
- * */
+/* Times of lm_sys_clock_ns at which the next work of each kind may be done. The
+ * service thread's. */
 static int64_t tick_ns;     /* decay */
 static int64_t job_ns = -1; /* a step of moving memory; -1: no memory is being moved */
 static int64_t gauge_ns;    /* reading the gauges */

@@ -9,8 +9,8 @@
  * (descriptor.h). So each one is checked before its use, and a lost one is opened again during an
  * allocation of the host's own thread. A private table of descriptors is no way out: the service
  * thread calls code of the host and of drivers (events, handlers, devices), which use the host's
- * table; and a second thread with a private table would make the start of a program a tenth longer.
- * */
+ * table; and a second thread with a private table would make the start of a program a
+ * tenth longer. */
 #include "service/control.h"
 
 #include <errno.h>
@@ -69,6 +69,8 @@ _Atomic bool lm_control_asleep; /* sequentially consistent, but for the relaxed 
 static _Atomic bool is_main_ended;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* taken before wakeup_lock */
+/* Law, under the lock: unless is_running, both ends of `wakeup` and the listener of `control_socket`
+ * are none and has_lost is false. `incoming` is NULL unless has_incoming. */
 static bool is_running, is_stopping, wants_socket;
 static bool is_detached; /* no other thread joins the service thread */
 /* This process is a forked child. Such children often end by _exit and leave sockets behind. */
@@ -77,8 +79,8 @@ static bool has_lost; /* descriptors are lost, and were not opened again yet */
 static pthread_t thread;
 /* A leaf lock, because any thread that frees memory may wake the service. Guards `wakeup`. */
 static lm_lock wakeup_lock;
-/* A pair of sockets: a byte written to wakeup[1] wakes the service thread, which reads wakeup[0].
- * */
+/* A pair of sockets: a byte written to wakeup[1] wakes the service thread, which
+ * reads wakeup[0]. */
 static lm_descriptor wakeup[2] = { { .fd = -1 }, { .fd = -1 } };
 static lm_control_socket control_socket = { .listener = { .fd = -1 } };
 static char directory[LM_CONTROL_PATH];
@@ -151,7 +153,7 @@ __attribute__((destructor)) static void remove_socket(void) {
 
 /* ---- clients ---- */
 
-static bool is_client_valid(const client *c) {
+LM_INLINE bool is_client_valid(const client *c) {
   if (!c->is_connected) return !c->answer.length;
   return c->length <= LM_CONTROL_LINE && c->sent <= c->answer.length;
 }
@@ -197,8 +199,8 @@ static void accept_client(void) {
     close(fd);
   }
   leave();
-  /* With no descriptor left, the listener stays readable: wait, so that the thread does not spin.
-   * */
+  /* With no descriptor left, the listener stays readable: wait, so that the thread does
+   * not spin. */
   if (error == EMFILE || error == ENFILE) poll(NULL, 0, 50);
 }
 
@@ -621,6 +623,15 @@ loam_status lm_control_watch(const char *path) {
   loam_status status = change_watch_locked(opened);
   leave();
   return report_failure(status);
+}
+
+bool lm_control_is_valid(void) {
+  enter();
+  bool has_none = wakeup[0].fd < 0 && wakeup[1].fd < 0 && control_socket.listener.fd < 0;
+  bool is_valid = lm_control_socket_is_valid(&control_socket) && (has_incoming || !incoming) &&
+                  (is_running || (has_none && !has_lost));
+  leave();
+  return is_valid;
 }
 
 bool lm_control_is_open(void) {

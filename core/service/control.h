@@ -15,8 +15,8 @@
  * reported as an event when the function returns. With no lock held. */
 loam_status lm_control_start(const char *dir, bool socket);
 /* Ends the service thread, the socket and the watching. With no lock held. The service thread
- * itself may call it, from an event callback; the thread then ends when the callback has returned.
- * */
+ * itself may call it, from an event callback; the thread then ends when the callback
+ * has returned. */
 void lm_control_stop(void);
 /* Follows this policy file from now on; NULL: no file. With no lock held. */
 loam_status lm_control_watch(const char *path);
@@ -38,5 +38,8 @@ LM_INLINE void lm_control_wake_if_asleep(void) {
   if (lm_unlikely(atomic_load_explicit(&lm_control_asleep, memory_order_relaxed)))
     lm_control_wake();
 }
+
+/* Checks the law of the service (control.c). Takes its lock. */
+bool lm_control_is_valid(void);
 
 #endif

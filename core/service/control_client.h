@@ -27,14 +27,14 @@ typedef struct lm_control_request {
  * or contains a newline. LOAM_EIO: the host cannot be reached, or does not answer in time. */
 loam_status lm_control_ask(const lm_control_request *request, loam_write_fn write, void *ctx);
 /* Like lm_control_ask, for an answer that may come with a descriptor: *fd, which is the caller's;
- * -1: none came. The answer goes to the buffer, ends with a NUL, and is cut off if it does not fit.
- * */
+ * -1: none came. The answer goes to the buffer, ends with a NUL, and is cut off if it does
+ * not fit. */
 loam_status lm_control_fetch(const lm_control_request *request, char *answer, size_t size, int *fd);
 /* The words of the error if the answer reports one, else NULL. The words lie in `answer`, which is
  * changed. */
 const char *lm_control_error_words(char *answer);
-/* Calls `callback` for each host of this user, and removes the sockets of processes that are gone.
- * */
+/* Calls `callback` for each host of this user, and removes the sockets of processes that
+ * are gone. */
 loam_status lm_control_hosts(loam_pid_fn callback, void *ctx);
 
 /* Writes the path of the directory of sockets: `dir`; if that is NULL or "", $LOAM_CONTROL_DIR,

@@ -14,8 +14,8 @@ typedef loam_status lm_control_follow_fn(const char *path);
 
 /* Does what the request asks and writes the answer, one JSON object and a newline. If a descriptor
  * goes with the answer, it is stored in *fd and the caller closes it; else *fd keeps its value.
- * `follow` is called for `reload PATH` in a host that follows its policy file. With no lock held.
- * */
+ * `follow` is called for `reload PATH` in a host that follows its policy file. With no
+ * lock held. */
 void lm_control_reply(const char *request, lm_control_follow_fn *follow, lm_json *out, int *fd);
 
 #endif

@@ -156,8 +156,8 @@ static void write_limits(lm_json *out) {
   write_number(out, "max_map_count", "/proc/sys/vm/max_map_count");
 }
 
-/* Writes a version of CUDA, which is 1000 * major + 10 * minor; 0: not known, nothing is written.
- * */
+/* Writes a version of CUDA, which is 1000 * major + 10 * minor; 0: not known, nothing
+ * is written. */
 static void write_version(lm_json *out, const char *key, int version) {
   char text[16];
   lm_assert(version >= 0);

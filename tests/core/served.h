@@ -29,7 +29,9 @@ static inline int set_up(void **state) {
 static inline int tear_down(void **state) {
   (void)state;
   char command[96];
+  assert_true(lm_control_is_valid());
   lm_control_stop();
+  assert_true(lm_control_is_valid() && lm_policy_is_valid());
   snprintf(command, sizeof command, "rm -rf %s", folder);
   return system(command);
 }

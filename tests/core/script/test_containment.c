@@ -1,5 +1,5 @@
-/* test_containment.c - policies that run away or reach out: each is refused, one by one, while the
- * live policy stays as it was and the host allocates on. */
+/* test_containment.c - policies that do not end, or that use more than they may: each one is
+ * refused, the live policy stays live, and the host can still allocate memory. */
 #include "test.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "os/error.h"
 #include "service/policy.h"
 
-/* A policy whose file, or whose pick, does `code` first. */
+/* A policy that runs `code` at the beginning of its file, or of its function `pick`. */
 #define TAIL "local h = loam.host { name = 'h' }\n"
 #define IN_FILE(code) TAIL code "\nreturn loam.policy { pick = function(req) return h end }\n"
 #define IN_PICK(code) TAIL "return loam.policy { pick = function(req)\n" code "\nreturn h end }\n"
@@ -25,7 +25,7 @@ static const char plain_good[] =
 
 typedef struct runaway {
   const char *what, *text;
-  const char *says; /* part of the refusal */
+  const char *says; /* a part of the error's words */
 } runaway;
 
 static const runaway runaways[] = {
@@ -81,7 +81,7 @@ static const runaway runaways[] = {
     "" },
   { "recursion through sort", IN_FILE("local function f() table.sort({ 3, 2, 1 }, f) end f()"),
     "" },
-  /* what is not there */
+  /* functions that the sandbox does not have */
   { "setmetatable", IN_FILE("setmetatable({}, { __call = error })()"), "setmetatable" },
   { "getmetatable", IN_FILE("local s = getmetatable('').__index"), "getmetatable" },
   { "pcall", IN_FILE("pcall(error)"), "pcall" },
@@ -118,7 +118,7 @@ static const runaway runaways[] = {
   { "an error in pick", IN_PICK("error({})"), "" },
   { "an assertion with a table", IN_FILE("assert(false, {})"), "" },
   { "an error of the budget's words", IN_FILE("error('loam-budget: no')"), "" },
-  /* what is not a policy */
+  /* texts that are not a policy */
   { "nothing", "", "empty" },
   { "a comment", "-- only this\n", "" },
   { "a number", "return 1\n", "" },
@@ -142,7 +142,7 @@ static void refused(const char *what, const char *text, size_t length, const cha
   loam_status status = lm_policy_load("bad.lua", "", text, length);
   alarm(0);
   if (status == LOAM_OK) fail_msg("%s was accepted", what);
-  /* Under a sanitizer the time may be up before the memory is. */
+  /* Under a sanitizer a policy may exceed its time before its memory. */
   bool said = strstr(loam_error(), says) || (SANITIZED && strstr(loam_error(), "took more than"));
   if (!said || !*loam_error() || strstr(loam_error(), "internal error"))
     fail_msg("%s: expected \"%s\" in: %s", what, says, loam_error());
@@ -157,7 +157,7 @@ static void each_runaway_is_refused(void **state) {
     refused(runaways[i].what, runaways[i].text, strlen(runaways[i].text), runaways[i].says);
 }
 
-/* What decides is the same plan, to the pointer. */
+/* The site keeps its plan: the pointer does not change. */
 static void the_live_policy_is_untouched_by_them(void **state) {
   (void)state;
   load_good();
@@ -178,14 +178,14 @@ static void a_strategy_made_in_pick_is_refused(void **state) {
   refused("a constructor in pick", good, strlen(good), "");
 }
 
-/* ---- text that is made */
+/* ---- generated texts ---- */
 
 static void refused_text(const char *what, char *text, const char *says) {
   refused(what, text, strlen(text), says);
   free(text);
 }
 
-/* `n` times `part` between `before` and `after`. */
+/* A text: `before`, `n` copies of `part`, and `after`. */
 static char *repeated(const char *before, const char *part, size_t n, const char *after) {
   size_t length = strlen(part);
   char *text = malloc(strlen(before) + n * length + strlen(after) + 1);
@@ -244,7 +244,8 @@ static void bytes_that_are_not_lua_are_refused(void **state) {
   }
 }
 
-/* A policy cut off anywhere is refused, whatever Lua thinks of the rest. */
+/* A policy's text is cut off after each byte. Every such text is refused, also if it is valid Lua.
+ * */
 static void every_prefix_of_a_policy_is_refused(void **state) {
   (void)state;
   load_good();

@@ -9,7 +9,8 @@
 
 enum { STRANGER = 65533, USER = 65534 };
 
-/* The path of a file in the folder of the test; it lives until seven more have been asked for. */
+/* The path of a file in the folder of the test. The text stays valid during the next seven calls.
+ * */
 static const char *in_folder(const char *name) {
   static char path[8][128];
   static int turn;
@@ -45,8 +46,8 @@ static void accepts(const char *name) {
   if (status != LOAM_OK) fail_msg("%s: %s", name, loam_error());
 }
 
-/* The file is not read to be followed, and the error begins with the path `at`, tells the mode and
- * says what to do. */
+/* Checks that the file cannot be read to be followed. The error begins with the path `at`, has the
+ * mode, and says how to mend it. */
 static void refuses(const char *name, const char *at, const char *mode, const char *cure) {
   assert_int_equal(read_it(name, LM_READ_TO_FOLLOW), LOAM_EIO);
   const char *path = in_folder(at);
@@ -167,7 +168,7 @@ static void a_strangers_link_is_not_followed(void **state) {
   accepts("in/p.lua");
   assert_int_equal(lchown(in_folder("in/p.lua"), STRANGER, STRANGER), 0);
   assert_int_equal(read_it("in/p.lua", LM_READ_TO_FOLLOW), LOAM_EIO);
-  /* Where fs.protected_symlinks is 1, the kernel refuses the link before that. */
+  /* If fs.protected_symlinks is 1, the kernel refuses the link before loam sees it. */
   if (!strstr(loam_error(), "Permission denied"))
     refuses("in/p.lua", "in/p.lua", "user 65533", "chown -h 0 /");
 }
@@ -186,7 +187,7 @@ static loam_status as_user(gid_t group, lm_reading reading) {
 static void a_user_loads_any_file_and_follows_their_own(void **state) {
   (void)state;
   need_root();
-  assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_OK); /* root's */
+  assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_OK); /* root owns it */
   assert_int_equal(chown(in_folder("in/p.lua"), USER, USER), 0);
   assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_OK);
   assert_int_equal(chown(in_folder("in/p.lua"), STRANGER, USER), 0);
@@ -201,7 +202,8 @@ static void a_users_private_group_may_write(void **state) {
   need_root();
   run("chown 65534:65534 in in/p.lua && chmod 775 in && chmod 664 in/p.lua");
   assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_OK);
-  assert_int_equal(as_user(STRANGER, LM_READ_TO_FOLLOW), LOAM_EIO); /* not the process's group */
+  assert_int_equal(as_user(STRANGER, LM_READ_TO_FOLLOW),
+                   LOAM_EIO); /* it is not the group of the process */
   run("chmod 666 in/p.lua");
   assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_EIO);
   run("chown 65534:65533 in/p.lua && chmod 664 in/p.lua");

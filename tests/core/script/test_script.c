@@ -1,4 +1,4 @@
-/* test_script.c - the door into Lua: opening, plans, budgets, questions: script.h. */
+/* test_script.c - opens policies, compiles plans, exceeds budgets, inspects policies: script.h. */
 #include "test.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static const lm_plan *plan_of(const char *tag) {
   return plan;
 }
 
-/* Name of the first strategy of the leaf that a size reaches. */
+/* The name of the first strategy of the leaf that a request of this size reaches. */
 static const char *picked(const lm_plan *plan, size_t size) {
   double fixed[LM_INPUTS] = { 0 };
   lm_inputs request = { .size = size, .align = 16, .fixed = fixed };
@@ -110,6 +110,7 @@ static void a_script_that_rested_goes_on_with_its_plans(void **state) {
     assert_ptr_equal(plan_of("x.y"), of_x);
     assert_false(lm_script_is_suspended(script));
     assert_string_equal(picked(plan_of("y"), 1), "b");
+    assert_true(lm_script_is_valid(script));
   }
   assert_false(lm_script_only_plan(script));
   assert_int_equal(lm_script_plans(script), 2);
@@ -199,7 +200,7 @@ static void *no_realloc(void *ctx, void *p, size_t size) {
 }
 static void no_free(void *ctx, void *p, size_t size) { (void)ctx, (void)p, (void)size; }
 
-/* 2 of 4 MiB live, and 5 more are garbage meanwhile. */
+/* The policy holds 2 MiB of its 4 MiB, and makes 5 MiB of garbage. */
 static void garbage_is_no_part_of_what_a_policy_may_hold(void **state) {
   static const lm_script_limits slow = { .max_leaves = 100,
                                          .step_ms = 60000,

@@ -1,5 +1,5 @@
-/* test_vm_alloc - the memory of a Lua state: pieces are apart, keep their bytes, and go together.
- * */
+/* test_vm_alloc.c - the memory of a Lua state: pieces do not overlap, keep their bytes, and are
+ * freed together. */
 #include "script/vm_alloc.h"
 
 #include <string.h>
@@ -48,11 +48,14 @@ static void pieces_are_apart_and_keep_their_bytes(void **state) {
     check(i, was < size ? was : size);
     fill(i);
   }
+  assert_true(lm_vm_alloc_is_valid(&heap));
   for (int i = 0; i < PIECES; i++) {
     check(i, held[i].size);
     lm_vm_alloc_put(&heap, held[i].at, held[i].size);
   }
+  assert_true(lm_vm_alloc_is_valid(&heap));
   lm_vm_alloc_end(&heap);
+  assert_true(lm_vm_alloc_is_valid(&heap));
   lm_metadata_trim();
   assert_true(lm_metadata_held() <= before + (256 << 10));
 }
@@ -84,7 +87,7 @@ static void a_piece_that_was_put_is_had_again(void **state) {
   lm_vm_alloc_end(&heap);
 }
 
-/* What there is no memory for is not done, and no piece is lost by it. */
+/* If there is no memory for a call, the call changes nothing and no piece is lost. */
 static void without_memory_all_is_as_it_was(void **state) {
   lm_vm_alloc heap = { .chunks = NULL };
   (void)state;

@@ -1,4 +1,4 @@
-/* test_control.c - the service thread, its socket, and what it does to a process: control.h. */
+/* test_control.c - the service thread, its socket, and its effects on a process: control.h. */
 #include "test.h"
 
 #include <dirent.h>
@@ -25,7 +25,8 @@ static struct sockaddr_un own_address(void) {
   return address;
 }
 
-/* A socket where this process's is to be, as another host of the same number would have it. */
+/* Binds a socket at the path of this process's socket, like a host in another container that has
+ * the process id of this process. */
 static int bound_elsewhere(void) {
   struct sockaddr_un address = own_address();
   int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -267,7 +268,7 @@ static void stopping_leaves_nothing_behind(void **state) {
   }
   lm_control_stop();
   assert_int_equal(count_fds(), fds);
-  /* The kernel lists a thread for a moment after it was joined. */
+  /* The kernel still lists a thread for a moment after it was joined. */
   for (int naps = 0; count_threads() > threads && be_patient(&naps);) continue;
   assert_in_range(count_threads(), 1, threads);
 }
@@ -294,7 +295,8 @@ static void it_can_be_stopped_by_its_own_callback(void **state) {
   assert_true(reaches(before + 1));
 }
 
-/* And whatever else the test was started with. Past the thread sanitizer, which calls it a race. */
+/* Closes the descriptors of the service, and all others above 63. The system call is made directly,
+ * because the thread sanitizer would report close() as a race. */
 static void close_ours(void) {
   for (int fd = 64; fd < 4096; fd++) syscall(SYS_close, fd);
 }
@@ -343,7 +345,7 @@ static void what_the_host_closes_is_opened_amid_its_allocations(void **state) {
     assert_false(is_asleep());
     is_served();
   }
-  assert_in_range(count_fds(), fds, served + 1); /* a client's, perhaps */
+  assert_in_range(count_fds(), fds, served + 1); /* a client may still be connected */
 }
 
 static void what_a_host_that_allocates_nothing_closes_is_opened_too(void **state) {
@@ -472,7 +474,7 @@ static void reloading_another_file_follows_that_one(void **state) {
   assert_true(reaches(before + 1));
 }
 
-/* ---- the client's side */
+/* ---- the client ---- */
 
 static void asking_nobody_fails_in_words(void **state) {
   (void)state;
@@ -515,7 +517,7 @@ static void hosts_are_listed_and_stale_sockets_removed(void **state) {
   assert_true(exists(file));
 }
 
-/* In the midst of a load, say. */
+/* A host does not answer while it loads a policy, for example. */
 static void a_host_that_does_not_answer_is_listed(void **state) {
   (void)state;
   int fd = bound_elsewhere();
@@ -535,8 +537,8 @@ static void no_directory_means_no_hosts(void **state) {
   assert_int_equal(hosts, 0);
 }
 
-/* The signals that the service thread has blocked, of those that the kernel tells; false: there is
- * none that has its name yet. */
+/* Reads which signals the service thread has blocked, from /proc. False: no thread has the name of
+ * the service thread yet. */
 static bool find_blocked(uint64_t *out) {
   char path[64], text[2048];
   size_t length;
@@ -601,7 +603,8 @@ static void live_memory_is_moved_by_request(void **state) {
   loam_free(p);
 }
 
-/* Asked for again and again: between two questions of somebody who is held up it may end. */
+/* Tries until a job runs beside the other one. If this test is delayed between two requests, the
+ * first job may end in between. */
 static void begin_job_beside_another(void) {
   for (int naps = 0; be_patient(&naps);) {
     assert_int_equal(ask(getpid(), "move stop"), LOAM_OK);
@@ -613,7 +616,7 @@ static void begin_job_beside_another(void) {
   says("already");
 }
 
-/* Nobody asks after it, and it would take hours. */
+/* No client asks for the job's progress, and the job would take hours. */
 static void a_job_that_nobody_watches_ends(void **state) {
   (void)state;
   load_text(ALL_OF("slow-before"));
@@ -630,7 +633,7 @@ static void a_job_that_nobody_watches_ends(void **state) {
   for (int i = 0; i < 3; i++) loam_free(p[i]);
 }
 
-/* As where the program was stopped, or a policy took long to load. */
+/* The service thread is delayed, as when the program is stopped or a policy takes long to load. */
 static void time_in_which_nobody_is_heard_ends_no_job(void **state) {
   (void)state;
   lm_job_order order = { .rate = 1000 };
@@ -705,14 +708,14 @@ static void a_policy_has_live_memory_follow_without_a_socket(void **state) {
   loam_free(q);
 }
 
-/* It would take hours; what a person began goes on. */
+/* The job would take hours. A job that a person has begun goes on. */
 static void a_policy_that_leaves_what_lives_ends_what_another_began(void **state) {
   (void)state;
   load_text(ALL_OF("leave-before"));
   char *p = loam_malloc(loam_site_get("left"), 12 << 20);
   memset(p, 1, 12 << 20);
   load_text(LIVE("leave-after"));
-  wait_for(p, "leave-after"); /* so that no job of the thread's comes in between */
+  wait_for(p, "leave-after"); /* so that the thread begins no job in between */
   lm_control_stop();
   for (int applies = 0; applies < 2; applies++) {
     lm_job_order order = { .rate = 1000, .applies = applies };
@@ -737,14 +740,16 @@ static void a_gauge_is_kept_while_it_is_read(void **state) {
   unsigned node = (unsigned)__builtin_ctzll(lm_numa_nodes());
   bool is_kept = false;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  for (int naps = 0; !is_kept && be_patient(&naps);) { /* until the thread has it */
+  for (int naps = 0;
+       !is_kept && be_patient(&naps);) { /* until the service thread keeps the gauge */
     long before = lm_sys_calls();
     for (int i = 0; i < 1000; i++) (void)lm_numa_free(node);
     is_kept = lm_numa_free_is_wanted() && lm_sys_calls() == before && naps > 20;
   }
   assert_true(is_kept);
   for (int naps = 0; lm_numa_free_is_wanted() && be_patient(&naps);) continue;
-  assert_false(lm_numa_free_is_wanted()); /* nobody reads: nobody is woken for it */
+  assert_false(
+      lm_numa_free_is_wanted()); /* the gauge is not read, so the thread does not wake for it */
 }
 
 int main(void) {
@@ -786,6 +791,6 @@ int main(void) {
     TEST(a_policy_that_leaves_what_lives_ends_what_another_began),
     TEST(a_gauge_is_kept_while_it_is_read),
   };
-  setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
+  setenv("LOAM_CONTROL", "0", 1); /* the first allocation must not start the socket */
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
-/* test_control_fork - the service thread of a forked child: control.h. */
+/* test_control_fork.c - the service thread of a forked child: control.h. */
 #include <dirent.h>
 
 #include "loam.h"
 #include "served.h"
 
-/* Those that are no file's: sockets, and what wakes the service thread. */
+/* Counts the descriptors that are not files: sockets, and inotify. */
 static int count_wakers(void) {
   char path[300], target[64];
   int n = 0;
@@ -20,7 +20,7 @@ static int count_wakers(void) {
   return n;
 }
 
-/* The same small block again and again, which a thread has at once. */
+/* Allocates and frees a small block many times. The thread's cache serves the block. */
 static void use(int times) {
   for (int i = 0; i < times; i++) loam_free(loam_malloc(NULL, 64));
 }
@@ -31,7 +31,8 @@ enum { ARE_CHILDREN_SERVED = false };
 enum { ARE_CHILDREN_SERVED = true };
 #endif
 
-/* A socket, and a watched policy. What a child does first has been done here before. */
+/* Starts the service with a socket and a watched policy. The parent allocates first, so that a
+ * child finds everything prepared that an allocation needs. */
 static void serve(void) {
   if (!ARE_CHILDREN_SERVED) {
     print_message("skipped: the thread sanitizer cannot have a forked child start threads\n");
@@ -47,7 +48,7 @@ static void serve(void) {
 
 enum { MUCH = 2000 };
 
-/* How the calling child is served. */
+/* Checks, in a child, whether and when the service starts again. */
 static int is_served(void) {
   if (!exists(socket_of(getpid()))) return 2;
   if (ask(getpid(), "ping")) return 3;
@@ -61,7 +62,7 @@ static int is_served(void) {
 }
 
 static int allocates(void *argument) {
-  if (exists(socket_of(getpid()))) return 1; /* not at once */
+  if (exists(socket_of(getpid()))) return 1; /* too early */
   use(*(int *)argument);
   return is_served();
 }
@@ -156,7 +157,7 @@ static int answers_anew(void *argument) {
   return ask(getpid(), "ping") ? 2 : 0;
 }
 
-/* The parent's thread is often just hanging up on the client before. */
+/* Forks right after a request: the parent's service thread is then often closing that client. */
 static void a_forked_child_begins_with_no_client(void **state) {
   (void)state;
   serve();
@@ -173,7 +174,7 @@ static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   assert_int_equal(lm_control_watch(file), LOAM_OK);
   assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
-  assert_true(count_wakers() >= before + 3); /* listener, alarm, watch */
+  assert_true(count_wakers() >= before + 3); /* listener, pair of sockets, watch */
   for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(check_wakers, &before), 0);
 }
 
@@ -187,6 +188,6 @@ int main(void) {
     TEST(a_forked_child_begins_with_no_client),
     TEST(a_forked_child_keeps_no_descriptor_of_ours),
   };
-  setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
+  setenv("LOAM_CONTROL", "0", 1); /* the first allocation must not start the socket */
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

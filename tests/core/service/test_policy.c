@@ -1,4 +1,4 @@
-/* test_policy.c - generations: what a load does, keeps and gives back: policy.h. */
+/* test_policy.c - loading policies, keeping the last good one, freeing old plans: policy.h. */
 #include "test.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "pages/metadata.h"
 #include "service/policy.h"
 
-/* A policy all of whose memory is of the strategy `name`. */
+/* A policy that gives all memory the strategy `name`. */
 #define ALL_OF(name)                            \
   "local h = loam.host { name = '" name "' }\n" \
   "return loam.policy { name = '" name "', pick = function(req) return h end }\n"
@@ -55,7 +55,7 @@ static struct loam_policy_info info(void) {
   return out;
 }
 
-/* Name of the strategy that a request of a tag would get. */
+/* The name of the strategy that a request with this tag gets. */
 static const char *picked(const char *tag, size_t size) {
   loam_site *site = loam_site_get(tag);
   const lm_plan *plan = atomic_load(&site->now[atomic_load(&lm_site_generation) & 1].plan);
@@ -80,6 +80,7 @@ static void a_load_makes_the_next_generation(void **state) {
   assert_true(now.loaded_at > 0 && now.last_at >= now.loaded_at - 1000000000);
   assert_true(now.hash == lm_policy_file_hash(ALL_OF("first"), strlen(ALL_OF("first"))));
   assert_int_equal(now.plans, 1);
+  assert_true(lm_policy_is_valid());
 }
 
 static void every_known_site_obeys_the_new_policy(void **state) {
@@ -171,12 +172,13 @@ static void a_policy_that_fails_for_one_known_tag_is_refused(void **state) {
   assert_string_equal(picked("trap.known", 1), "good");
 }
 
-/* ---- what is read while another becomes live */
+/* ---- reading an old plan ---- */
 
 static _Atomic bool is_inside;
 
-/* As an allocation that is held up amid its decision: what it reads stays whole for as long. Memory
- * like that of the plan is taken and written, so that whoever gave it back is found: WRONG. */
+/* Acts like an allocation that is delayed while it reads a plan: the plan must stay whole. Memory
+ * of the plan's size is allocated and overwritten, so that a plan that was freed too early has
+ * wrong contents: the thread then returns WRONG. */
 #define WRONG ((void *)1)
 static void *read_the_old_plan(void *argument) {
   enum { LOOKS = 30, EACH = 20 };
@@ -213,9 +215,9 @@ static void an_old_plan_stays_until_nobody_reads_it(void **state) {
   assert_null(result);
 }
 
-/* ---- a tag that cannot be compiled later */
+/* ---- a new tag that cannot be compiled ---- */
 
-/* No literal tells the names, or a load would have tried them. */
+/* The policy's text does not contain the tags as literals, because a load would compile those. */
 static const char *const trap = "local h = loam.host { name = 'trap' }\n"
                                 "return loam.policy { pick = function(req)\n"
                                 "  local first = req.tag:byte(1)\n"
@@ -236,7 +238,7 @@ static void note_event(void *ctx, const loam_event *event) {
   events++;
   event_kind = event->kind;
   snprintf(event_words, sizeof event_words, "%s", event->message);
-  loam_site_get("made.in.a.callback"); /* no lock is held */
+  loam_site_get("made.in.a.callback"); /* works because no lock is held */
 }
 
 static void a_late_tag_that_is_refused_gets_the_default_alone(void **state) {
@@ -314,7 +316,7 @@ static void what_is_no_file_is_refused_in_words(void **state) {
   unlink(file);
 }
 
-/* Root reads every file, so the child becomes nobody. */
+/* Root can read every file, so the child becomes the user 65534. */
 static int load_as_nobody(void *argument) {
   (void)argument;
   if (geteuid() == 0 && setuid(65534)) return 1;
@@ -415,8 +417,8 @@ static void a_child_forked_during_a_load_can_allocate_and_load(void **state) {
   pthread_join(loader, NULL);
 }
 
-/* What a load holds is locked before what it takes under that: a place of memory, when strategies
- * come and go. */
+/* A load takes the lock of the live policy before locks of memory. This thread makes both happen:
+ * its strategies are new in each load. */
 static void *load_new_strategies(void *unused) {
   static const char *const names[] = { "come", "gone" };
   (void)unused;
@@ -465,7 +467,7 @@ static void a_load_fails_cleanly_when_the_system_refuses(void **state) {
   assert_int_equal(load(ALL_OF("after")), LOAM_OK);
 }
 
-/* ---- a text whose tests were run already */
+/* ---- a text that was checked before the start ---- */
 
 static int load_vetted(void *text) {
   char hash[24];
@@ -484,7 +486,7 @@ static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
   assert_int_equal(run_in_child(load_vetted, (void *)text), 0);
 }
 
-/* LOAM_VETTED as `loam run` sets it for `text`, with the plan of `other`. */
+/* Sets LOAM_VETTED as `loam run` sets it for `text`, but with the plan of `other`. */
 static void set_carried(const char *other, const char *text) {
   static char carried[LM_PLAN_TEXT_SIZE], vetted[LM_VET_SIZE];
   lm_script_limits limits = { .max_leaves = 1000, .step_ms = 1000, .step_bytes = 4 * LM_MIB };
@@ -495,7 +497,7 @@ static void set_carried(const char *other, const char *text) {
   setenv("LOAM_VETTED", vetted, 1);
 }
 
-/* Another text's plan tells that it was taken. */
+/* The carried plan is another text's, which shows that it was used. */
 static int load_carried(void *arg) {
   (void)arg;
   const char *text = ALL_OF("of.text");

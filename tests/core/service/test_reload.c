@@ -1,4 +1,4 @@
-/* test_reload.c - many loads: for a long time, beside threads that allocate, several at once. */
+/* test_reload.c - many loads, one after the other and at the same time, while threads allocate. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -44,7 +44,8 @@ static uint64_t generation(void) {
   return info.generation;
 }
 
-/* One has a single strategy, one has two by size and tag, one is refused. */
+/* Three policies: one has a single strategy, one has two strategies by size and tag, one is
+ * refused. */
 static const char *const versions[] = {
   "local h = loam.host { name = 'even' }\n"
   "return loam.policy { name = 'even', pick = function(req) return h end }\n",
@@ -55,8 +56,9 @@ static const char *const versions[] = {
   "return 1\n",
 };
 
-static uint64_t first;                     /* generation before the edits */
-static _Atomic char version_of[EDITS + 1]; /* by generations since: 'e' or 'o'; 0 not told yet */
+static uint64_t first; /* generation before the edits */
+static _Atomic char
+    version_of[EDITS + 1]; /* by generations since `first`: 'e' or 'o'; 0: not known yet */
 static _Atomic bool is_over;
 static _Atomic long failures, checked;
 
@@ -70,7 +72,8 @@ static const char *expected(char version, const char *tag, size_t size) {
   return size >= 1024 || !strncmp(tag, "busy.1", 6) ? "l" : "s";
 }
 
-/* What the block says of itself agrees with the policy of the generation that it says. */
+/* Checks that the strategy of a block is the one that the policy of the block's generation picks.
+ * */
 static void check(const kept *k) {
   loam_owner_info owner;
   if (loam_owner(k->p, &owner) != LOAM_OK || owner.size < k->size) {
@@ -92,7 +95,7 @@ static void replace(kept *k, loam_site *site, size_t size) {
   else atomic_fetch_add(&failures, 1);
 }
 
-/* Allocates under tags old and new until told to stop. */
+/* Allocates under old and new tags until the test ends. */
 static void *allocate(void *argument) {
   unsigned seed = (unsigned)(uintptr_t)argument;
   loam_site *own = loam_site_get("busy");
@@ -165,7 +168,7 @@ static void many_reloads_keep_memory_steady(void **state) {
   lm_pool_figures_get(&after);
   assert_in_range(after.metadata, 0, before.metadata + LM_MIB / 16);
   assert_in_range(after.regions, 0, before.regions + LM_MIB);
-  /* What the dynamic linker freed, the address sanitizer keeps for long. */
+  /* The address sanitizer keeps memory that the dynamic linker has freed. */
   if (!POISONED) assert_in_range(resident_pages(), 0, pages + 4 * LM_MIB / LM_PAGE);
 }
 

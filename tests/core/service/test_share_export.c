@@ -1,7 +1,7 @@
-/* test_share_export - shared memory shown to another process: share_export.h, share_import.c.
+/* test_share_export.c - shared memory that another process opens: share_export.h, share_import.c.
  *
- * The other process is forked before this one has anything of loam, and does what it is told
- * through a pipe. */
+ * The other process is forked before this process uses loam. It does what the test writes into a
+ * pipe. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ typedef struct report {
 
 static loam_block *borrowed;
 
-/* Bytes of the mapping that the block is in. */
+/* The size of the mapping that contains the block. */
 static size_t mapped(const void *p) {
   FILE *maps = fopen("/proc/self/maps", "r");
   char line[400];
@@ -83,7 +83,7 @@ static report do_order(const order *o) {
       return look();
     case STORE: memset(p, o->byte, loam_block_size(borrowed)); return look();
     case STORE_IN_CHILD: r.byte = run_in_child(store, p); return r;
-    case FORK: /* a child that has it too, until it is killed */
+    case FORK: /* a child that has the mapping too, until it is killed */
       r.byte = fork();
       if (r.byte == 0) pause();
       return r;
@@ -103,7 +103,7 @@ static int orders[2], reports[2];
 static void serve(void) {
   order o;
   close(orders[1]);
-  loam_stop(); /* of a process that was forked later on */
+  loam_stop(); /* in a process that is forked later */
   start();
   while (read(orders[0], &o, sizeof o) == sizeof o) {
     report r = do_order(&o);
@@ -155,7 +155,7 @@ static void refused(const loam_share *share, const char *words) {
 
 static void release(void) { tell((order){ .what = RELEASE }); }
 
-/* Bytes that the memory of the strategy takes. */
+/* The live bytes of the strategy. */
 static size_t taken(const void *p) {
   static const lm_strategy *s;
   struct stat st;
@@ -353,7 +353,7 @@ static int shows_what_its_parent_made(void *p) {
   if (loam_share_get(p, &share) != LOAM_ESTATE) return 1;
   if (!strstr(loam_error(), "before the fork")) return 2;
   loam_free(p);
-  char *own = shared(SIZE); /* where it was, or not */
+  char *own = shared(SIZE); /* may have the old address */
   if (loam_share_get(own, &share)) return 3;
   loam_block *b = loam_share_open(NULL, &share, 0);
   if (!b) return 4;

@@ -1,4 +1,4 @@
-/* test_watch.c - every way in which a file is saved: watch.h. */
+/* test_watch.c - all the ways in which programs save a file: watch.h. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 static char folder[64];
 static lm_watch *watch;
-static bool heard; /* inotify told of something, so it was not the poll that found it */
+static bool heard; /* an event came, so the change was not found by the poll */
 
 static const char *in_folder(const char *name) {
   static char path[16][160];
@@ -61,7 +61,7 @@ static void read_text(const char *path, char *text, size_t size) {
   if (fd >= 0) close(fd);
 }
 
-/* Waits as the service thread does, at most `limit_ms`; whether the watch said to look. */
+/* Waits like the service thread, at most `limit_ms`. Returns whether the watch became ready. */
 static bool looks_within(int limit_ms) {
   int64_t end = lm_sys_clock_ns() + limit_ms * 1000000ll;
   for (;;) {
@@ -74,19 +74,21 @@ static bool looks_within(int limit_ms) {
   }
 }
 
-/* Opens the watch and lets its first look pass. */
+/* Opens the watch and waits until it was ready for the first time. */
 static void open_watch(const char *path) {
   assert_int_equal(lm_watch_open(path, &watch), LOAM_OK);
   assert_true(looks_within(PATIENCE_S * 1000));
 }
 
-/* Whoever looks when told to has seen `text` in the end. */
+/* Checks that a program that reads the file each time the watch is ready has read `text` in the
+ * end. */
 static void sees(const char *path, const char *text) {
   char found[64] = "";
   heard = false;
   while (strcmp(found, text)) {
     if (!looks_within(PATIENCE_S * 1000)) fail_msg("%s was not seen in %s", text, path);
     read_text(path, found, sizeof found);
+    assert_true(lm_watch_is_valid(watch));
   }
   assert_true(heard);
 }
@@ -259,7 +261,7 @@ static void it_waits_for_quiet(void **state) {
   struct pollfd fd = { .fd = lm_watch_fd(watch), .events = POLLIN };
   assert_int_equal(poll(&fd, 1, PATIENCE_S * 1000), 1);
   assert_false(lm_watch_ready(watch));
-  assert_in_range(lm_watch_timeout_ms(watch), 0, 101); /* 0: all that time we were held up */
+  assert_in_range(lm_watch_timeout_ms(watch), 0, 101); /* 0: this test was delayed for that long */
 }
 
 static _Atomic bool is_over;
@@ -284,7 +286,7 @@ static void a_file_that_is_never_quiet_is_looked_at_all_the_same(void **state) {
   pthread_join(writer, NULL);
 }
 
-/* With no inotify at all the poll finds the edit. */
+/* Without inotify, the poll finds the edit. */
 static int looks_without_inotify(void *path) {
   lm_watch_close(watch);
   for (int fd = 3; fd < 1024; fd++) close(fd);
