@@ -133,7 +133,8 @@ static int native_folder(lua_State *L) {
   return push_text(L, getcwd(buffer, sizeof buffer));
 }
 
-/* The function `getenv`: the value of an environment variable; nil where lm_sys_getenv gives none. */
+/* The function `getenv`: the value of an environment variable; nil where lm_sys_getenv
+ * gives none. */
 static int native_getenv(lua_State *L) { return push_text(L, lm_sys_getenv(text_at(L, 1))); }
 
 /* setenv(name, value): sets an environment variable; a value of nil removes it. */

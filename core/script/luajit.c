@@ -1,7 +1,7 @@
 /* luajit.c - opens the shared library of LuaJIT and finds its functions.
  *
- * RTLD_DEEPBIND makes LuaJIT find its own lua_* functions before those of a host program that
- * contains another Lua. In a host without another Lua the flag is not used, because it can also
+ * In a host program that contains another Lua, RTLD_DEEPBIND makes LuaJIT find its own lua_*
+ * functions first. In a host without another Lua the flag is not used, because it can also
  * break the stack unwinder with which LuaJIT raises errors. libunwind defines functions with the
  * same names as libgcc. In a host that uses libunwind, LuaJIT would then call libgcc's functions,
  * and those would call functions of libunwind. The sanitizers refuse the flag, because it would

@@ -33,7 +33,7 @@ static lm_vm_alloc_piece **unused_of(lm_vm_alloc *h, size_t size) {
   return &h->unused[(size - 1) / LM_VM_ALLOC_UNIT];
 }
 
-/* Takes a new chunk. The rest of the previous chunk is lost, which is less than one small piece.
+/* Takes a new chunk. What was not cut from the previous chunk is lost: less than one small piece.
  * False: no memory. */
 static bool open_chunk(lm_vm_alloc *h) {
   lm_vm_alloc_chunk *c = lm_metadata_take(CHUNK);

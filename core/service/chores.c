@@ -30,8 +30,8 @@ static _Atomic bool has_applied; /* it was moved at least once */
 
 /* ---- moving memory ---- */
 
-/* Begins to move live memory if another thread wants that. A job that runs is ended first: it may have
- * passed over memory that has to be moved now. */
+/* Begins to move live memory if another thread wants that. A job that runs is ended first: it may
+ * have passed over memory that has to be moved now. */
 static void begin_applying(void) {
   lm_job_order order = { .applies = true };
   if (!atomic_exchange(&is_wanted, false)) return;

@@ -69,8 +69,8 @@ _Atomic bool lm_control_asleep; /* sequentially consistent, but for the relaxed 
 static _Atomic bool is_main_ended;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* taken before wakeup_lock */
-/* Law, under the lock: unless is_running, both ends of `wakeup` and the listener of `control_socket`
- * are none and has_lost is false. `incoming` is NULL unless has_incoming. */
+/* Law, under the lock: unless is_running, both ends of `wakeup` and the listener of
+ * `control_socket` are none and has_lost is false. `incoming` is NULL unless has_incoming. */
 static bool is_running, is_stopping, wants_socket;
 static bool is_detached; /* no other thread joins the service thread */
 /* This process is a forked child. Such children often end by _exit and leave sockets behind. */
@@ -396,9 +396,8 @@ static bool is_done(void) {
  * which would run for ever and blocks every signal. If threads cannot be counted, the thread ends
  * as soon as the main thread has ended. */
 static bool is_last(void) {
-  enum {
-    LINKS = 2
-  }; /* links of an empty directory; each thread adds one, also the ended main thread */
+  /* An empty directory has two links, and each thread adds one. So does the ended main thread. */
+  enum { LINKS = 2 };
   struct stat tasks;
   return atomic_load(&is_main_ended) &&
          (stat("/proc/self/task", &tasks) || tasks.st_nlink <= LINKS + 2);

@@ -266,7 +266,7 @@ static bool read_word(const char *text, size_t length, lm_job_order *order) {
   return true;
 }
 
-/* Reads the words of an order. `tag=` takes the rest of the line. False: a word is not known, the
+/* Reads the words of an order. The tag ends where the line ends. False: a word is not known, the
  * tag is too long, or a demotion names no tag. */
 static bool read_order(const char *text, lm_job_order *order) {
   for (size_t n; *text; text += n + (text[n] == ' ')) {
