@@ -4,8 +4,8 @@
  * service thread itself loads a policy, for a changed file as well as for a `reload`; its clients
  * wait during the load. A client has a few seconds to send its line and to take its answer.
  *
- * Descriptors are opened and closed under `lock`, so that a forked child, in which the thread is
- * gone, knows which ones to close. The host may close them or put its own in their place
+ * Descriptors are opened and closed under the service lock, so that a forked child, in which the
+ * thread is gone, knows which ones to close. The host may close them or put its own in their place
  * (descriptor.h). So each one is checked before its use, and a lost one is opened again during an
  * allocation of the host's own thread. A private table of descriptors is no way out: the service
  * thread calls code of the host and of drivers (events, handlers, devices), which use the host's
@@ -28,14 +28,13 @@
 #include "os/error.h"
 #include "os/sys.h"
 #include "service/chores.h"
-#include "service/control_reply.h"
+#include "service/clients.h"
 #include "service/control_socket.h"
 #include "service/policy.h"
+#include "service/service_lock.h"
 #include "service/watch.h"
 
 enum {
-  CLIENTS = 16,
-  CLIENT_MS = 5000,    /* a client that makes no progress for that long is hung up */
   ASLEEP_MS = 100,     /* the service stays asleep for that long, or */
   ASLEEP_CALLS = 512,  /* for that many slow requests; a child that calls exec makes a tenth */
   LOST_POLL_MS = 50,   /* while a descriptor is lost, the thread looks that often for a new one */
@@ -50,25 +49,13 @@ enum { CAN_REVIVE = false };
 enum { CAN_REVIVE = true };
 #endif
 
-/* A client of the control socket.
- * Law: length <= LM_CONTROL_LINE, and sent <= answer.length. Unless is_connected, the answer is
- *      empty and the descriptors have no meaning. */
-typedef struct client {
-  bool is_connected;
-  lm_descriptor socket;
-  int64_t deadline_ns;
-  size_t length;        /* of the part of the request's line that came so far */
-  lm_json answer;       /* empty until the line is complete */
-  size_t sent;          /* bytes of the answer */
-  lm_descriptor passed; /* is sent with the answer's first byte; or none */
-} client;
-
 _Atomic bool lm_control_asleep; /* sequentially consistent, but for the relaxed load in control.h */
 /* The main thread has ended by pthread_exit, so the process ends with its last thread. Set by the
  * main thread before it wakes the service thread. Sequentially consistent. */
 static _Atomic bool is_main_ended;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* taken before wakeup_lock */
+/* The following are guarded by the service lock, which is taken before wakeup_lock. */
+
 /* Law, under the lock: unless is_running, both ends of `wakeup` and the listener of
  * `control_socket` are none and has_lost is false. `incoming` is NULL unless has_incoming. */
 static bool is_running, is_stopping, wants_socket;
@@ -94,22 +81,7 @@ static _Atomic uint32_t asleep_calls;
 
 static _Thread_local bool is_service __attribute__((tls_model("initial-exec")));
 
-/* The service thread's own. `lock` is held where a client's descriptors change. */
-static lm_watch *watch;
-static client clients[CLIENTS];
-static LM_SPARSE char lines[CLIENTS][LM_CONTROL_LINE];
-
-/* Takes `lock`. The thread counts as inside loam, so that nothing it does here makes a new site,
- * which could want the lock again. */
-static void enter(void) {
-  (void)lm_thread_inside_begin();
-  pthread_mutex_lock(&lock);
-}
-
-static void leave(void) {
-  pthread_mutex_unlock(&lock);
-  lm_thread_inside_end(lm_thread_self);
-}
+static lm_watch *watch; /* the service thread's own */
 
 /* Wakes the service thread. False: that is not possible, because there is no thread or the host has
  * closed a socket of the pair. Keeps errno. */
@@ -151,141 +123,18 @@ __attribute__((destructor)) static void remove_socket(void) {
   lm_control_socket_unlink(&control_socket);
 }
 
-/* ---- clients ---- */
-
-LM_INLINE bool is_client_valid(const client *c) {
-  if (!c->is_connected) return !c->answer.length;
-  return c->length <= LM_CONTROL_LINE && c->sent <= c->answer.length;
-}
-
-/* Gives the client CLIENT_MS more. */
-static void delay_deadline(client *c) {
-  c->deadline_ns = lm_sys_clock_ns() + (int64_t)CLIENT_MS * 1000000;
-}
-
-/* Ends the connection to a client. */
-static void hang_up(client *c) {
-  lm_assert(is_service && c->is_connected);
-  enter();
-  lm_descriptor_close(&c->socket);
-  lm_descriptor_close(&c->passed);
-  c->is_connected = false;
-  leave();
-  lm_json_finish(&c->answer);
-  c->length = c->sent = 0;
-}
-
-/* A client that is not connected; NULL: there are CLIENTS of them. */
-static client *free_client(void) {
-  for (int i = 0; i < CLIENTS; i++)
-    if (!clients[i].is_connected) return &clients[i];
-  return NULL;
-}
-
-/* Accepts a client. One that comes too many, or is another user's, is closed. */
-static void accept_client(void) {
-  lm_assert(is_service);
-  client *c = free_client();
-  enter();
-  int fd = lm_control_socket_accept(&control_socket);
-  int error = fd < 0 ? errno : 0;
-  if (fd >= 0 && c && lm_control_is_same_user(fd)) {
-    lm_assert(is_client_valid(c) && !c->length);
-    c->socket = lm_descriptor_keep(fd);
-    c->passed = LM_DESCRIPTOR_NONE;
-    c->is_connected = c->socket.fd >= 0;
-    delay_deadline(c);
-  } else if (fd >= 0) {
-    close(fd);
-  }
-  leave();
-  /* With no descriptor left, the listener stays readable: wait, so that the thread does
-   * not spin. */
-  if (error == EMFILE || error == ENFILE) poll(NULL, 0, 50);
-}
-
-/* Sends bytes, with a descriptor unless `passed` is -1. */
-static ssize_t send_with(int to, struct iovec *part, int passed) {
-  union {
-    struct cmsghdr head;
-    char room[CMSG_SPACE(sizeof passed)];
-  } control = { .head = { .cmsg_len = CMSG_LEN(sizeof passed),
-                          .cmsg_level = SOL_SOCKET,
-                          .cmsg_type = SCM_RIGHTS } };
-  struct msghdr message = { .msg_iov = part, .msg_iovlen = 1 };
-  memcpy(CMSG_DATA(&control.head), &passed, sizeof passed);
-  if (passed >= 0) {
-    message.msg_control = &control;
-    message.msg_controllen = sizeof control;
-  }
-  return sendmsg(to, &message, MSG_NOSIGNAL);
-}
-
-/* Sends as much of the answer as the socket takes; hangs up after the last byte. */
-static void send_answer(client *c) {
-  lm_assert(is_client_valid(c) && c->sent < c->answer.length);
-  bool has_passed = lm_descriptor_is_ours(&c->passed);
-  struct iovec part = { c->answer.text + c->sent, c->answer.length - c->sent };
-  ssize_t n = send_with(c->socket.fd, &part, has_passed ? c->passed.fd : -1);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n > 0) {
-    c->sent += (size_t)n;
-    lm_descriptor_close(&c->passed);
-    delay_deadline(c);
-  }
-  if (n < 0 || c->sent == c->answer.length) hang_up(c);
-}
-
-static char *line_of(const client *c) { return lines[c - clients]; }
-
-/* Answers the client's line, which ends at `end`. */
-static void answer_line(client *c, char *end) {
-  lm_assert(end >= line_of(c) && end < line_of(c) + LM_CONTROL_LINE);
-  *end = 0;
-  if (end > line_of(c) && end[-1] == '\r') end[-1] = 0;
-  int passed = -1;
-  lm_control_reply(line_of(c), lm_control_watch, &c->answer, &passed);
-  enter();
-  c->passed = lm_descriptor_keep(passed);
-  leave();
-  delay_deadline(c);
-  if (c->answer.failed || !c->answer.length) hang_up(c);
-  else send_answer(c);
-}
-
-/* Receives more of the client's line, and answers when the line is complete. */
-static void receive_line(client *c) {
-  lm_assert(is_client_valid(c) && c->length < LM_CONTROL_LINE);
-  ssize_t n = recv(c->socket.fd, line_of(c) + c->length, LM_CONTROL_LINE - c->length, 0);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n > 0) c->length += (size_t)n;
-  char *end = memchr(line_of(c), '\n', c->length);
-  if (end) answer_line(c, end);
-  else if (n <= 0 || c->length == LM_CONTROL_LINE) hang_up(c); /* gone, or the line is too long */
-}
-
-static bool is_answered(const client *c) { return c->answer.length > 0; }
-
-/* Serves a client for which poll(2) has reported `events`; 0: nothing came from it. */
-static void serve(client *c, short events) {
-  if (!lm_descriptor_is_ours(&c->socket)) hang_up(c);
-  else if (events && is_answered(c)) send_answer(c);
-  else if (events) receive_line(c);
-  else if (lm_sys_clock_ns() > c->deadline_ns) hang_up(c);
-}
-
 /* ---- the thread ---- */
 
 /* Begins to use the watch that another thread has opened. */
 static void take_incoming(void) {
   lm_assert(is_service);
-  enter();
+  lm_service_lock();
   if (has_incoming) {
     lm_watch_replace(&watch, incoming);
     incoming = NULL;
     has_incoming = false;
   }
-  leave();
+  lm_service_unlock();
 }
 
 /* Loads the policy file if it has changed. */
@@ -293,36 +142,24 @@ static void load_changed_file(void) {
   if (watch && lm_watch_ready(watch)) lm_policy_load_followed(lm_watch_path(watch), true);
 }
 
-/* Adds the clients to what poll(2) waits for, and their deadlines to its timeout. */
-static void gather_clients(struct pollfd *fds, int *timeout_ms) {
-  int64_t now = lm_sys_clock_ns();
-  for (int i = 0; i < CLIENTS; i++) {
-    const client *c = &clients[i];
-    fds[i] = (struct pollfd){ .fd = c->is_connected ? c->socket.fd : -1,
-                              .events = is_answered(c) ? POLLOUT : POLLIN };
-    int64_t left_ms = (c->deadline_ns - now) / 1000000 + 1;
-    if (c->is_connected) *timeout_ms = lm_chores_earlier_ms(*timeout_ms, left_ms);
-  }
-}
-
 /* The descriptors that poll(2) waits for, in this order. poll ignores a descriptor of -1. */
-enum { WAKEUP, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + CLIENTS };
+enum { WAKEUP, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + LM_CLIENTS };
 
 /* Collects what poll(2) waits for. Unless `is_whole`, descriptors are lost: then only connected
  * clients are served, and nothing is opened. */
 static void gather(struct pollfd *fds, int *timeout_ms, bool is_whole) {
-  bool accepts = is_whole && free_client();
-  enter();
+  bool accepts = is_whole && lm_clients_have_room();
+  lm_service_lock();
   fds[WAKEUP] = (struct pollfd){ .fd = wakeup[0].fd, .events = POLLIN };
   fds[LISTENER] = (struct pollfd){ .fd = accepts ? control_socket.listener.fd : -1,
                                    .events = POLLIN };
-  leave();
+  lm_service_unlock();
   bool watches = is_whole && watch;
   fds[WATCH] = (struct pollfd){ .fd = watches ? lm_watch_fd(watch) : -1, .events = POLLIN };
   *timeout_ms = watches ? lm_watch_timeout_ms(watch) : is_whole ? -1 : LOST_POLL_MS;
   if (atomic_load(&is_main_ended)) *timeout_ms = lm_chores_earlier_ms(*timeout_ms, COUNT_MS);
   *timeout_ms = lm_chores_timeout_ms(*timeout_ms);
-  gather_clients(fds + FIRST_CLIENT, timeout_ms);
+  lm_clients_gather(fds + FIRST_CLIENT, timeout_ms);
 }
 
 /* Reads the bytes that have woken the thread. recv does not read from a pipe, so if the host has
@@ -372,11 +209,11 @@ static void resume_service(void);
  * does it only if no request comes for long. Returns false if descriptors are lost. */
 static bool reopen_lost_descriptors(void) {
   bool is_lost = watch && lm_watch_is_lost(watch);
-  enter();
+  lm_service_lock();
   if (!has_lost && !is_stopping && (forget_lost_descriptors_locked() || is_lost))
     note_descriptor_lost_locked();
   bool is_whole = !has_lost;
-  leave();
+  lm_service_unlock();
   if (is_whole) return true;
   int64_t asleep_ns = lm_sys_clock_ns() - atomic_load(&asleep_since_ns);
   if (asleep_ns >= LOST_LATE_MS * 1000000ll) resume_service();
@@ -385,9 +222,9 @@ static bool reopen_lost_descriptors(void) {
 
 /* Tells whether lm_control_stop was called. */
 static bool is_done(void) {
-  enter();
+  lm_service_lock();
   bool done = is_stopping;
-  leave();
+  lm_service_unlock();
   return done;
 }
 
@@ -406,9 +243,8 @@ static bool is_last(void) {
 /* Gives up everything that the service has, at the end of the thread. */
 static void shut_down(void) {
   lm_chores_end();
-  for (int i = 0; i < CLIENTS; i++)
-    if (clients[i].is_connected) hang_up(&clients[i]);
-  enter();
+  lm_clients_end();
+  lm_service_lock();
   lm_control_socket_close(&control_socket);
   lm_watch_close(watch);
   lm_watch_close(incoming);
@@ -419,7 +255,7 @@ static void shut_down(void) {
   close_wakeup_locked();
   is_running = has_lost = false;
   if (is_detached) pthread_detach(pthread_self());
-  leave();
+  lm_service_unlock();
 }
 
 /* The service thread. */
@@ -435,11 +271,11 @@ static void *run(void *arg) {
     gather(fds, &timeout_ms, is_whole);
     if (poll(fds, WAITED, timeout_ms) < 0) continue;
     if (fds[WAKEUP].revents) drain_wakeup();
-    if (fds[LISTENER].revents && lm_descriptor_is_ours(&control_socket.listener)) accept_client();
+    if (fds[LISTENER].revents && lm_descriptor_is_ours(&control_socket.listener))
+      lm_clients_accept(&control_socket);
     if (is_whole) load_changed_file();
     lm_chores_run();
-    for (int i = 0; i < CLIENTS; i++)
-      if (fds[FIRST_CLIENT + i].fd >= 0) serve(&clients[i], fds[FIRST_CLIENT + i].revents);
+    lm_clients_serve(fds + FIRST_CLIENT, lm_control_watch);
   }
   shut_down();
   return NULL;
@@ -469,25 +305,10 @@ static void on_thread_end(lm_thread *t) {
   (void)wake_service();
 }
 
-static void fork_prepare(void) { pthread_mutex_lock(&lock); }
-static void fork_parent(void) { pthread_mutex_unlock(&lock); }
-
-/* Forgets all clients, in a forked child. The fork may have come at any moment of what the service
- * thread does without the lock. So even a client that is not connected is cleared. */
-static void drop_clients(void) {
-  for (int i = 0; i < CLIENTS; i++) {
-    if (clients[i].is_connected) {
-      lm_descriptor_close(&clients[i].socket);
-      lm_descriptor_close(&clients[i].passed);
-    }
-    clients[i] = (client){ 0 };
-  }
-}
-
 /* Gives up everything that the parent's service thread had, in a forked child. */
 static void drop_service(void) {
   lm_assert(!is_service && is_running);
-  drop_clients();
+  lm_clients_fork_child();
   lm_watch_close(watch);
   lm_watch_close(incoming);
   watch = incoming = NULL;
@@ -501,7 +322,7 @@ static void drop_service(void) {
 /* A child keeps the wishes (the socket, the followed file) and drops the service. If the parent had
  * a service, the child's service is asleep. */
 static void fork_child(void) {
-  pthread_mutex_unlock(&lock); /* taken by this thread in fork_prepare */
+  lm_service_lock_end_fork();
   atomic_store(&is_main_ended, false);
   is_service = false;
   bool was_served = is_running && !is_stopping;
@@ -513,7 +334,8 @@ static void fork_child(void) {
 }
 
 static void register_hooks(void) {
-  static const lm_thread_hooks hooks = { on_thread_end, fork_prepare, fork_parent, fork_child };
+  static const lm_thread_hooks hooks = { on_thread_end, lm_service_lock_begin_fork,
+                                         lm_service_lock_end_fork, fork_child };
   /* The first allocation registers the hooks of memory. They must come before these, so that a
    * child may free memory in fork_child. */
   lm_metadata_free(lm_metadata_alloc(1));
@@ -557,12 +379,12 @@ loam_status lm_control_start(const char *dir, bool socket) {
   loam_status status = socket ? lm_control_dir(dir, path, sizeof path) : LOAM_OK;
   register_hooks_once();
   if (status == LOAM_OK) {
-    enter();
+    lm_service_lock();
     wants_socket = socket;
     if (socket) memcpy(directory, path, sizeof path);
     status = start_locked();
     wake_service();
-    leave();
+    lm_service_unlock();
   }
   return report_failure(status);
 }
@@ -575,7 +397,7 @@ static bool end_sleep_locked(void) {
 }
 
 void lm_control_stop(void) {
-  enter();
+  lm_service_lock();
   end_sleep_locked();
   bool was_running = is_running;
   bool is_self = was_running && pthread_equal(thread, pthread_self());
@@ -587,7 +409,7 @@ void lm_control_stop(void) {
   bool is_woken = wake_service() || has_lost;
   is_detached = !is_woken || is_self;
   bool is_joined = was_running && !is_detached;
-  leave();
+  lm_service_unlock();
   lm_assert(!is_joined || !is_service);
   if (is_joined) pthread_join(ended, NULL);
 }
@@ -617,26 +439,26 @@ loam_status lm_control_watch(const char *path) {
     if (status != LOAM_OK) return status;
   }
   register_hooks_once();
-  enter();
+  lm_service_lock();
   snprintf(followed, sizeof followed, "%s", path ? path : "");
   loam_status status = change_watch_locked(opened);
-  leave();
+  lm_service_unlock();
   return report_failure(status);
 }
 
 bool lm_control_is_valid(void) {
-  enter();
+  lm_service_lock();
   bool has_none = wakeup[0].fd < 0 && wakeup[1].fd < 0 && control_socket.listener.fd < 0;
   bool is_valid = lm_control_socket_is_valid(&control_socket) && (has_incoming || !incoming) &&
                   (is_running || (has_none && !has_lost));
-  leave();
+  lm_service_unlock();
   return is_valid;
 }
 
 bool lm_control_is_open(void) {
-  enter();
+  lm_service_lock();
   bool is_open = is_running && lm_descriptor_is_ours(&control_socket.listener);
-  leave();
+  lm_service_unlock();
   return is_open;
 }
 
@@ -648,11 +470,11 @@ static void apply_live_policy(bool is_followed) {
     return;
   }
   register_hooks_once();
-  enter();
+  lm_service_lock();
   lm_chores_want_applying();
   loam_status status = start_locked();
   wake_service();
-  leave();
+  lm_service_unlock();
   report_failure(status);
 }
 
@@ -665,10 +487,10 @@ static void watch_again(const char *path) {
   lm_watch *opened = NULL;
   loam_status status = LOAM_OK;
   if (lm_watch_open(path, &opened) != LOAM_OK) return;
-  enter();
+  lm_service_lock();
   bool is_wanted = !is_stopping && !strcmp(path, followed);
   if (is_wanted) status = change_watch_locked(opened);
-  leave();
+  lm_service_unlock();
   if (!is_wanted) lm_watch_close(opened);
   report_failure(status);
 }
@@ -684,12 +506,12 @@ static bool has_slept_enough(void) {
 static void resume_service(void) {
   char path[PATH_MAX];
   loam_status status = LOAM_OK;
-  enter();
+  lm_service_lock();
   bool was_asleep = end_sleep_locked();
   if (was_asleep) status = start_locked();
   bool is_whole = was_asleep && !has_lost;
   memcpy(path, followed, sizeof path);
-  leave();
+  lm_service_unlock();
   report_failure(status);
   if (is_whole && *path) watch_again(path);
 }
