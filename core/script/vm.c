@@ -28,6 +28,8 @@ enum {
   GC_LEAST = 16,      /* by step_bytes / GC_LEAST, whichever is more */
   LIFETIME_STEPS = 16 /* the state may hold, beside its base, as much as this many steps may use */
 };
+/* A larger step_bytes is cut to this, so that sums of limits do not overflow. */
+#define STEP_BYTES_MAX (LM_SIZE_MAX / LIFETIME_STEPS)
 #define SLACK ((size_t)256 << 10) /* more memory for the error message of an exceeded budget */
 
 const char lm_vm_excess_hint[] =
@@ -146,6 +148,7 @@ loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text,
   loam_status status = lm_luajit_open();
   if (status != LOAM_OK) return status;
   *vm = (lm_vm){ .name = name, .text = text, .limits = *limits, .cap = SIZE_MAX };
+  if (limits->step_bytes > STEP_BYTES_MAX) vm->limits.step_bytes = STEP_BYTES_MAX;
   vm->L = lua_newstate(allocate, vm);
   if (!vm->L) {
     lm_vm_alloc_end(&vm->heap);
