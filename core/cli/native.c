@@ -1,9 +1,9 @@
-/* native.c - the Lua module `loam.command.native`: functions of loam.h and of the operating system for
- * the command's Lua code.
+/* native.c - the Lua module `loam.command.native`: functions of loam.h and of the operating system
+ * for the command's Lua code.
  *
  * The command does not use LuaJIT's FFI for that, because the FFI would parse all of loam.h at each
- * start. The arguments come from lua/loam/command, so their types are not checked. A function that can
- * fail returns nil and the error in words. */
+ * start. The arguments come from lua/loam/command, so their types are not checked. A function that
+ * can fail returns nil and the error in words. */
 #include "cli/native.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
  *
  * A script's Lua state has a capped heap of its own, loads text only, runs without the JIT, and has
  * a budget of instructions and time for each step. The words that a policy may use are those of
- * lua/loam/language/dsl.lua. Whatever happens in the state comes out as a loam_status with the error in
- * words (loam_error). One thread at a time may use a script: the owner of the script brings the
- * lock.
+ * lua/loam/language/dsl.lua. Whatever happens in the state comes out as a loam_status with the
+ * error in words (loam_error). One thread at a time may use a script: the owner of the script
+ * brings the lock.
  *
  * Once a policy is live, its Lua state is needed only to compile new tags. So the state can be
  * suspended: it is closed, and lm_script_plan opens it again from the policy's text when a new tag
