@@ -2,7 +2,7 @@
  * answer and hangs up.
  *
  * A client has a few seconds to send its line and to take its answer. Only the service thread calls
- * these functions, with no lock held, but for lm_clients_fork_child. */
+ * these functions, with no lock held. lm_clients_fork_child is called in a forked child. */
 #ifndef LM_CLIENTS_H
 #define LM_CLIENTS_H
 
@@ -17,8 +17,8 @@ enum { LM_CLIENTS = 16 }; /* that may be connected at the same time */
 bool lm_clients_have_room(void);
 /* Accepts a client. One for which there is no room, or that is another user's, is closed. */
 void lm_clients_accept(const lm_control_socket *socket);
-/* Fills `fds`, LM_CLIENTS of them, with what poll(2) waits for, and makes *timeout_ms earlier where
- * a client's time ends before. */
+/* Fills LM_CLIENTS entries of `fds` for poll(2). Makes *timeout_ms earlier if a client's time ends
+ * before it. */
 void lm_clients_gather(struct pollfd *fds, int *timeout_ms);
 /* Serves the clients after poll(2): `fds` as lm_clients_gather has filled them. `follow` is for
  * lm_control_reply. */

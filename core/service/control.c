@@ -233,7 +233,7 @@ static bool is_done(void) {
  * which would run for ever and blocks every signal. If threads cannot be counted, the thread ends
  * as soon as the main thread has ended. */
 static bool is_last(void) {
-  /* An empty directory has two links, and each thread adds one. So does the ended main thread. */
+  /* An empty directory has two links. Each thread adds one, also the main thread that has ended. */
   enum { LINKS = 2 };
   struct stat tasks;
   return atomic_load(&is_main_ended) &&

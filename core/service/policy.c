@@ -76,8 +76,8 @@ const lm_script_limits *lm_policy_limits(void) { return &limits; }
 /* ---- one site ---- */
 
 /* Writes the plan that a site has under `generation`. Relaxed: a swap orders the stores by the
- * release of lm_site_generation. A new site becomes visible to other threads after its maker
- * returns. */
+ * release of lm_site_generation. Other threads cannot get a new site before its plan is
+ * set (lm_site_on_new). */
 static void set_site_plan(loam_site *site, uint64_t generation, const lm_plan *plan) {
   lm_assert(plan);
   lm_site_plan *now = &site->now[generation & 1];
@@ -294,7 +294,7 @@ static loam_status go_live(load *l) {
 /* `loam run` checks the policy before it starts the program, and sets LOAM_VETTED to the hash of
  * the checked text, so that the program need not check the text again. Returns NULL if the variable
  * is not set, names another text, or this is not the first load of the process. Else returns the
- * rest of the value: "", or a colon and the policy's only plan as text (plan_text.h). */
+ * text after the hash: "", or a colon and the policy's only plan as text (plan_text.h). */
 static const char *vetted(uint64_t hash) {
   char *rest = NULL;
   const char *text = lm_sys_getenv("LOAM_VETTED");
