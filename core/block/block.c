@@ -124,6 +124,13 @@ loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
     lm_error(LOAM_EINVAL, "a slice of a block that is NULL");
     return NULL;
   }
+  if (parent->kind == LOAM_BLOCK_POOLED) {
+    lm_error(LOAM_EINVAL,
+             "a slice of %zu bytes from %zu on: the block is an arena, which has "
+             "pieces and no data",
+             size, offset);
+    return NULL;
+  }
   if (offset > parent->size || size > parent->size - offset) {
     lm_error(LOAM_EINVAL, "a slice of %zu bytes from %zu on: the block has %zu", size, offset,
              parent->size);
