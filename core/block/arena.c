@@ -314,6 +314,21 @@ static arena *arena_of(const loam_block *b) {
   return refused(LOAM_EINVAL, b ? "the block is not an arena" : "the arena is NULL");
 }
 
+/* All chunks but one. */
+static void free_chunks(arena *a, const chunk *but) {
+  for (chunk *c = a->chunks, *next; c; c = next) {
+    next = c->next;
+    if (c != but) free_chunk(a, c);
+  }
+}
+
+/* The destructor of every arena. It runs when the last reference is released. */
+static void finish(void *data, size_t size, void *ctx) {
+  (void)data;
+  (void)size;
+  free_chunks(ctx, NULL);
+}
+
 loam_block *loam_arena_new(loam_site *site, int flags, size_t first) {
   if (flags & ~(LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE))
     return refused(LOAM_EINVAL, "flags: they are a sum of LOAM_ARENA_*");
@@ -323,6 +338,8 @@ loam_block *loam_arena_new(loam_site *site, int flags, size_t first) {
   if (!b) return NULL;
   arena *a = (arena *)b;
   memset(b + 1, 0, sizeof *a - sizeof *b);
+  b->dtor = finish;
+  b->ctx = a;
   a->flags = flags;
   a->next_size = first > least_size ? first + sizeof(chunk) : least_size;
   return lm_block_made(b);
@@ -380,14 +397,6 @@ void lm_arena_drop(loam_block *b, void *piece) {
   slot_free(a, piece);
 }
 
-/* All chunks but one. */
-static void free_chunks(arena *a, const chunk *but) {
-  for (chunk *c = a->chunks, *next; c; c = next) {
-    next = c->next;
-    if (c != but) free_chunk(a, c);
-  }
-}
-
 loam_status loam_arena_reset(loam_block *b) {
   arena *a = arena_of(b);
   if (!a) return LOAM_EINVAL;
@@ -413,8 +422,6 @@ loam_status loam_arena_finalize(loam_block *b) {
   a->current = NULL;
   return LOAM_OK;
 }
-
-void lm_arena_finish(loam_block *b) { free_chunks((arena *)b, NULL); }
 
 /* ---- Laws --------------------------------------------------------------------------------- */
 

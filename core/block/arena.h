@@ -4,9 +4,6 @@
 
 #include "block/block.h"
 
-/* When its last owner has released it: gives back what its pieces stood in. */
-void lm_arena_finish(loam_block *arena);
-
 /* Ends a live piece of a resizable arena: what it stood in is for others. */
 void lm_arena_drop(loam_block *arena, void *piece);
 

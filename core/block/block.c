@@ -1,23 +1,34 @@
 /* block.c - reference-counted owners of memory.
  *
- * Counts are as libstdc++'s and Linux's: one more is relaxed, because whoever retains holds a
- * reference already; one less is a release, and the last one acquires what all others did. Who sees
- * a count of 1 is the only owner, so the end of a block that was never shared costs no atomic
- * exchange. A count that came to 0, or to 2^31, by a host's mistake stays where it can be told. */
+ * The memory orderings are those of libstdc++'s shared_ptr and of Linux's refcount_t. A retain is
+ * relaxed, because the caller holds a reference already. A release has release ordering, and the
+ * last release acquires: so the thread that ends the block sees everything that other owners wrote
+ * before they released.
+ *
+ * A thread that sees a count of 1 is the only owner. So the end of a block with one owner needs no
+ * atomic read-modify-write.
+ *
+ * A host that releases too often, or that makes 2^31 references, breaks the count. A count of 0
+ * stays 0 and a saturated count stays saturated, so that later calls find the error too. */
 #include "block/block.h"
 
-#include "block/arena.h"
 #include "block/ledger.h"
 #include "engine/engine.h"
 #include "os/error.h"
 
-enum { MOST = INT32_MAX };
-static const uint32_t SATURATED = 3u << 30; /* as far from 2^31 as from 0 */
+enum { MOST_REFERENCES = INT32_MAX };
+
+/* The count of a block that never ends. It lies as far from 2^31 as from 2^32, so no realistic
+ * number of retains and releases brings it back to a valid count. */
+static const uint32_t SATURATED = 3u << 30;
 
 /* ---- Making ------------------------------------------------------------------------------- */
 
+/* The site of headers that stand apart from their data. */
 static loam_site *header_site(void) {
-  static _Atomic(loam_site *) cached; /* interned: whoever writes it writes the same */
+  /* The acquire load pairs with the release store below. Several threads may store, but sites are
+   * interned, so they all store one address. */
+  static _Atomic(loam_site *) cached;
   loam_site *site = atomic_load_explicit(&cached, memory_order_acquire);
   if (lm_likely(site != NULL)) return site;
   site = loam_site_get("loam.block");
@@ -25,8 +36,11 @@ static loam_site *header_site(void) {
   return site;
 }
 
+/* lm_block_fill for a site that is known. The count needs no ordering: no other thread can know the
+ * block yet. */
 LM_INLINE loam_block *fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
                            size_t size) {
+  lm_assert(site && kind >= LOAM_BLOCK_EMBEDDED && kind <= LOAM_BLOCK_POOLED);
   atomic_store_explicit(&b->references, 1, memory_order_relaxed);
   b->kind = (uint16_t)kind;
   b->is_listed = 0;
@@ -48,17 +62,20 @@ loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more) 
 
 loam_block *lm_block_made(loam_block *b) {
   lm_thread *t = lm_thread_get();
+  lm_assert(lm_block_is_valid(b));
   if (lm_likely(t != NULL)) lm_add_relaxed(&t->blocks.made[b->kind], 1);
   if (lm_unlikely(lm_block_watch_is_on())) lm_ledger_note(LOAM_BLOCK_MADE, b, 1);
   return b;
 }
 
-static loam_block *embedded(loam_block *b, loam_site *site, size_t size) {
+/* Makes an embedded block of memory for the header and `size` bytes; NULL stays NULL. */
+static loam_block *make_embedded(loam_block *b, loam_site *site, size_t size) {
   return b ? lm_block_made(lm_block_fill(b, site, LOAM_BLOCK_EMBEDDED, b + 1, size)) : NULL;
 }
 
-/* The memory of a block whose data have `data`: a header of their own; NULL data are a failure. */
-static loam_block *owned(loam_site *site, void *data, size_t size) {
+/* Makes a block with a header of its own that owns `data`. NULL data mean that their allocation
+ * failed, and the result is NULL too. Frees the data if there is no memory for the header. */
+static loam_block *make_owned(loam_site *site, void *data, size_t size) {
   if (!data) return NULL;
   loam_block *b = lm_block_header(site, LOAM_BLOCK_OWNED, 0);
   if (!b) {
@@ -71,12 +88,13 @@ static loam_block *owned(loam_site *site, void *data, size_t size) {
 }
 
 static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
-  if (size > LM_BLOCK_EMBEDDED_MAX) return owned(site, loam_malloc(site, size), size);
+  if (size > LM_BLOCK_EMBEDDED_MAX) return make_owned(site, loam_malloc(site, size), size);
   loam_block *b = loam_malloc(site, sizeof *b + size);
-  return embedded(b, site, size);
+  return make_embedded(b, site, size);
 }
 
-/* Most small blocks are made and ended as lm_decision_serve and lm_pool_give_quick do it. */
+/* The fast path serves an embedded block from the thread's decision cache. It may skip the ledger,
+ * because while blocks are watched every thread is on its slow path (LM_SLOW_LISTING). */
 loam_block *loam_block_new(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_likely(size <= LM_BLOCK_EMBEDDED_MAX)) {
@@ -93,16 +111,16 @@ loam_block *loam_block_new(loam_site *site, size_t size) {
 }
 
 loam_block *loam_block_zeroed(loam_site *site, size_t size) {
-  if (size > LM_BLOCK_EMBEDDED_MAX) return owned(site, loam_calloc(site, 1, size), size);
+  if (size > LM_BLOCK_EMBEDDED_MAX) return make_owned(site, loam_calloc(site, 1, size), size);
   loam_block *b = loam_calloc(site, 1, sizeof *b + size);
-  return embedded(b, site, size);
+  return make_embedded(b, site, size);
 }
 
 loam_block *loam_block_aligned(loam_site *site, size_t alignment, size_t size) {
   if (size > LM_BLOCK_EMBEDDED_MAX || alignment > sizeof(loam_block))
-    return owned(site, loam_aligned_alloc(site, alignment, size), size);
+    return make_owned(site, loam_aligned_alloc(site, alignment, size), size);
   loam_block *b = loam_aligned_alloc(site, alignment, sizeof *b + size);
-  return embedded(b, site, size);
+  return make_embedded(b, site, size);
 }
 
 loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, loam_block_dtor dtor,
@@ -116,7 +134,8 @@ loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, loam_block_
   return lm_block_made(b);
 }
 
-/* What a slice is a slice of: a chain of slices keeps that one alive, not all of them. */
+/* The block that a slice of `b` holds a reference to. A slice of a slice holds the root, so that a
+ * chain of slices keeps one block alive instead of all of them. */
 static loam_block *root_of(loam_block *b) { return b->kind == LOAM_BLOCK_SLICE ? b->parent : b; }
 
 loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
@@ -141,31 +160,35 @@ loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
   b->data = (char *)parent->data + offset;
   b->size = size;
   b->parent = loam_block_retain(root_of(parent));
+  lm_assert(b->parent->kind != LOAM_BLOCK_SLICE);
   return lm_block_made(b);
 }
 
 /* ---- Ending ------------------------------------------------------------------------------- */
 
+/* Ends a block whose last reference is gone: counts it, ends its data, and frees its header. */
 static LM_NOINLINE void end(loam_block *b) {
   lm_thread *t = lm_thread_get();
+  lm_assert(b->site && b->kind >= LOAM_BLOCK_EMBEDDED && b->kind <= LOAM_BLOCK_POOLED);
   if (lm_likely(t != NULL)) lm_add_relaxed(&t->blocks.ended[b->kind], 1);
   if (lm_unlikely(lm_block_watch_is_on())) lm_ledger_note(LOAM_BLOCK_ENDED, b, 0);
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
   switch ((loam_block_kind)b->kind) {
     case LOAM_BLOCK_OWNED: loam_free(b->data); break;
     case LOAM_BLOCK_EXTERNAL:
+    case LOAM_BLOCK_POOLED:
       if (b->dtor) b->dtor(b->data, b->size, b->ctx);
       break;
     case LOAM_BLOCK_SLICE: loam_block_release(b->parent); break;
-    case LOAM_BLOCK_POOLED: lm_arena_finish(b); break;
     case LOAM_BLOCK_EMBEDDED: break;
   }
   loam_free(b);
 }
 
-/* A count that nobody may have seen: of a block that is dead, or of one with too many owners, which
- * from now on never ends. */
-static LM_NOINLINE void tell_wrong(loam_block *b, uint32_t was, const char *verb) {
+/* Corrects a count that no live block has: `was` is the count before a retain or a release. A dead
+ * block (0) stays dead, and the host receives a BAD_FREE event with the verb. A block with too many
+ * references becomes saturated and never ends. */
+static LM_NOINLINE void report_wrong_count(loam_block *b, uint32_t was, const char *verb) {
   if (was) {
     atomic_store_explicit(&b->references, SATURATED, memory_order_relaxed);
     return;
@@ -176,8 +199,9 @@ static LM_NOINLINE void tell_wrong(loam_block *b, uint32_t was, const char *verb
                  (void *)b, verb);
 }
 
-static LM_NOINLINE loam_block *retained_slow(loam_block *b, uint32_t was) {
-  if (was - 1 >= MOST) tell_wrong(b, was, "retained");
+/* The rest of a retain when the count is wrong or blocks are watched. `was` is the count before. */
+static LM_NOINLINE loam_block *retain_slow(loam_block *b, uint32_t was) {
+  if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "retained");
   if (lm_block_watch_is_on()) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
   return b;
 }
@@ -185,21 +209,26 @@ static LM_NOINLINE loam_block *retained_slow(loam_block *b, uint32_t was) {
 loam_block *loam_block_retain(loam_block *b) {
   if (lm_unlikely(!b)) return NULL;
   uint32_t was = atomic_fetch_add_explicit(&b->references, 1, memory_order_relaxed);
-  if (lm_unlikely(was - 1 >= MOST || lm_block_watch_is_on())) return retained_slow(b, was);
+  if (lm_unlikely(was - 1 >= MOST_REFERENCES || lm_block_watch_is_on())) return retain_slow(b, was);
   return b;
 }
 
-/* A release found this count: the last one's, or none that a live block has. */
-static LM_NOINLINE void settle(loam_block *b, uint32_t was) {
+/* Finishes a release that found the count `was`: ends the block if that was the last reference,
+ * and reports a count that no live block has. Other counts need nothing more. */
+static LM_NOINLINE void end_or_report(loam_block *b, uint32_t was) {
   if (was == 1) end(b);
-  else if (was - 1 >= MOST) tell_wrong(b, was, "released");
+  else if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "released");
 }
 
-static LM_NOINLINE void release_told(loam_block *b) {
+/* A whole release, with a note in the ledger if blocks are watched. */
+static LM_NOINLINE void release_slow(loam_block *b) {
   if (lm_block_watch_is_on()) lm_ledger_note(LOAM_BLOCK_RELEASED, b, loam_block_refcount(b) - 1);
-  settle(b, atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel));
+  end_or_report(b, atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel));
 }
 
+/* Ends an embedded block with one owner on the fast path of a free. False means that nothing is
+ * done: the block is of another kind, or the free needs the slow path. The count is 0 before the
+ * memory is given back, so that a later release of the dead block is found. */
 LM_INLINE bool end_embedded(loam_block *b) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(b->kind != LOAM_BLOCK_EMBEDDED)) return false;
@@ -214,20 +243,22 @@ LM_INLINE bool end_embedded(loam_block *b) {
 
 void loam_block_release(loam_block *b) {
   if (lm_unlikely(!b)) return;
-  /* Acquire pairs with the other owners' releases: what they did is done. */
+  /* The acquire load pairs with the fetch_sub (release) of other owners, further down: all that
+   * they wrote happened before the end of the block. */
   if (atomic_load_explicit(&b->references, memory_order_acquire) == 1) {
-    if (lm_unlikely(!end_embedded(b))) release_told(b);
+    if (lm_unlikely(!end_embedded(b))) release_slow(b);
     return;
   }
   if (lm_unlikely(lm_block_watch_is_on())) {
-    release_told(b);
+    release_slow(b);
     return;
   }
   uint32_t was = atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel);
-  if (lm_unlikely(was - 2 >= MOST - 1)) settle(b, was);
+  /* True for 0, for 1 and for 2^31 or more: unsigned subtraction wraps for the small ones. */
+  if (lm_unlikely(was - 2 >= MOST_REFERENCES - 1)) end_or_report(b, was);
 }
 
-/* ---- Asking ------------------------------------------------------------------------------- */
+/* ---- Properties --------------------------------------------------------------------------- */
 
 void *loam_block_data(const loam_block *b) { return b ? b->data : NULL; }
 size_t loam_block_size(const loam_block *b) { return b ? b->size : 0; }
@@ -238,3 +269,24 @@ loam_block_kind loam_block_kind_of(const loam_block *b) {
   return b ? (loam_block_kind)b->kind : (loam_block_kind)0;
 }
 const char *loam_block_tag(const loam_block *b) { return b ? b->site->where.tag : ""; }
+
+/* ---- Laws --------------------------------------------------------------------------------- */
+
+static bool is_valid_slice(const loam_block *b) {
+  const loam_block *root = b->parent;
+  if (!root || root->kind == LOAM_BLOCK_SLICE || root->kind == LOAM_BLOCK_POOLED) return false;
+  size_t offset = (uintptr_t)b->data - (uintptr_t)root->data;
+  return loam_block_refcount(root) && offset <= root->size && b->size <= root->size - offset;
+}
+
+bool lm_block_is_valid(const loam_block *b) {
+  if (!b->site || !loam_block_refcount(b)) return false;
+  switch ((loam_block_kind)b->kind) {
+    case LOAM_BLOCK_EMBEDDED: return b->data == b + 1 && b->size <= LM_BLOCK_EMBEDDED_MAX;
+    case LOAM_BLOCK_OWNED: return b->data != NULL;
+    case LOAM_BLOCK_EXTERNAL: return true;
+    case LOAM_BLOCK_SLICE: return is_valid_slice(b);
+    case LOAM_BLOCK_POOLED: return !b->data && b->dtor;
+  }
+  return false;
+}

@@ -214,6 +214,23 @@ static void a_slice_of_a_slice_does_not_keep_the_slice(void **state) {
   expect_nothing_live();
 }
 
+static void every_kind_of_block_keeps_its_law(void **state) {
+  (void)state;
+  loam_block *b[] = { loam_block_new(here(), 100), loam_block_new(here(), 5000),
+                      loam_block_wrap(here(), NULL, 0, NULL, NULL), NULL,
+                      loam_arena_new(here(), 0, 0) };
+  b[3] = loam_block_slice(b[0], 20, 80);
+  for (size_t i = 0; i < LM_COUNT(b); i++) {
+    assert_int_equal(loam_block_kind_of(b[i]), i + 1);
+    assert_true(lm_block_is_valid(b[i]));
+  }
+  b[3]->size++; /* beyond the end of its parent */
+  assert_false(lm_block_is_valid(b[3]));
+  b[3]->size--;
+  for (size_t i = 0; i < LM_COUNT(b); i++) loam_block_release(b[i]);
+  expect_nothing_live();
+}
+
 static void what_is_outside_the_parent_is_refused_in_words(void **state) {
   (void)state;
   loam_block *b = loam_block_new(here(), 100);
@@ -397,6 +414,7 @@ int main(void) {
     cmocka_unit_test(a_wrapped_block_calls_its_destructor_once),
     cmocka_unit_test(a_slice_keeps_its_parent_alive),
     cmocka_unit_test(a_slice_of_a_slice_does_not_keep_the_slice),
+    cmocka_unit_test(every_kind_of_block_keeps_its_law),
     cmocka_unit_test(what_is_outside_the_parent_is_refused_in_words),
     cmocka_unit_test(null_is_nothing),
     cmocka_unit_test(what_no_memory_is_large_enough_for_is_null),
