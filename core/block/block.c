@@ -199,7 +199,7 @@ static LM_NOINLINE void report_wrong_count(loam_block *b, uint32_t was, const ch
                  (void *)b, verb);
 }
 
-/* The rest of a retain when the count is wrong or blocks are watched. `was` is the count before. */
+/* Completes a retain when the count is wrong or blocks are watched. `was` is the count before. */
 static LM_NOINLINE loam_block *retain_slow(loam_block *b, uint32_t was) {
   if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "retained");
   if (lm_block_watch_is_on()) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);

@@ -59,8 +59,8 @@ loam_block *lm_block_fill(loam_block *b, loam_site *site, loam_block_kind kind, 
  * it. Call it exactly once for each block. */
 loam_block *lm_block_made(loam_block *block);
 
-/* Whether the laws above hold for a block that the caller holds a reference to. For assertions and
- * tests. */
+/* Returns whether the laws above hold for a block to which the caller holds a reference. Assertions
+ * and tests call it. */
 bool lm_block_is_valid(const loam_block *block);
 
 #endif
