@@ -165,8 +165,8 @@ static char *plain_new(arena *a, size_t alignment, size_t size) {
   return p;
 }
 
-/* Resizes the chunk in which the last piece is alone; returns the piece, or NULL without memory. The
- * chunk grows by half at least, if memory allows, so that a piece that grows byte by byte seldom
+/* Resizes the chunk in which the last piece is alone. Returns the piece, or NULL without memory.
+ * The chunk grows by half at least, if memory allows: so a piece that grows byte by byte seldom
  * moves. */
 static char *grow_with_chunk(arena *a, size_t size) {
   lm_assert(a->last == data_of(a->last_chunk));
@@ -323,7 +323,7 @@ static char *own_chunk_resize(arena *a, char *p, size_t size) {
   return resized ? data_of(resized) : NULL;
 }
 
-/* Moves a piece to where `size` bytes have room. Returns NULL without memory: nothing is changed. */
+/* Moves a piece to where `size` bytes have room. Returns NULL without memory: nothing changes. */
 static char *resizable_move(arena *a, char *p, size_t size) {
   uint64_t head = *head_at(p);
   size_t was = size_in(head);

@@ -1,7 +1,7 @@
 /* block.h - reference-counted owners of memory. There are five kinds of block:
  *
  *   embedded   header | data              one allocation; the data are small
- *   owned      header --> data            two allocations; the strategy decides how data are aligned
+ *   owned      header --> data            two allocations; the strategy aligns the data
  *   external   header --> foreign memory  a destructor runs when the last reference is released
  *   slice      header --> part of a root  holds a reference to the root, which is never a slice
  *   pooled     header | arena --> chunks  many small pieces: arena.h

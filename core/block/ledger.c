@@ -1,8 +1,10 @@
-/* ledger.c - how many blocks were made and ended, which are live, and who is told of each.
+/* ledger.c - counts blocks by kind, lists live blocks, and calls the host's callback for each
+ * event.
  *
- * Each thread counts for itself; a thread that ends leaves its counts to `gone`. The list of live
- * blocks is kept only where leaks are asked for: a block that is on it says so, so that those made
- * before can end after. */
+ * Each thread counts the blocks that it makes and ends; the counts of threads that ended are in
+ * `counts.ended_threads`. Live blocks are listed only while the host has requested leak reports. A
+ * listed block has a flag (is_listed), because blocks that were made before the list began are not
+ * in it when they end. */
 #include "block/ledger.h"
 
 #include <inttypes.h>
@@ -16,12 +18,16 @@
 
 /* ---- Counts ------------------------------------------------------------------------------- */
 
-/* Whoever adds up takes the lock, so that a thread that ends meanwhile is counted once. */
+/* Law: the sum of `ended_threads` and the tallies of all threads is what blocks were made and
+ * ended. The lock is held while a thread moves its tally here and while the sum is computed, so
+ * that the sum counts a thread that ends exactly once. */
 static struct {
   lm_lock lock;
-  struct loam_block_stats gone;
+  struct loam_block_stats ended_threads;
 } counts;
 
+/* Adds a tally to a sum. Relaxed loads: another thread may write its own tally. They pair with
+ * lm_add_relaxed in block.c; a count may lack the latest blocks. */
 static void add(struct loam_block_stats *sum, const lm_block_tally *tally) {
   for (int kind = 0; kind < LM_BLOCK_KINDS; kind++) {
     sum->made[kind] += __atomic_load_n(&tally->made[kind], __ATOMIC_RELAXED);
@@ -29,9 +35,10 @@ static void add(struct loam_block_stats *sum, const lm_block_tally *tally) {
   }
 }
 
-static void leave_counts(lm_thread *t) {
+/* The exit hook of threads: moves the tally of a thread that ends to `ended_threads`. */
+static void add_ended_thread(lm_thread *t) {
   lm_lock_take(&counts.lock);
-  add(&counts.gone, &t->blocks);
+  add(&counts.ended_threads, &t->blocks);
   for (int kind = 0; kind < LM_BLOCK_KINDS; kind++) {
     __atomic_store_n(&t->blocks.made[kind], 0, __ATOMIC_RELAXED);
     __atomic_store_n(&t->blocks.ended[kind], 0, __ATOMIC_RELAXED);
@@ -44,22 +51,23 @@ static void add_thread(lm_thread *t, void *sum) { add(sum, &t->blocks); }
 loam_status loam_block_stats(struct loam_block_stats *out) {
   if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
   lm_lock_take(&counts.lock);
-  struct loam_block_stats sum = counts.gone;
+  struct loam_block_stats sum = counts.ended_threads;
   lm_thread_each(add_thread, &sum);
   lm_lock_drop(&counts.lock);
   *out = sum;
   return LOAM_OK;
 }
 
-/* ---- Telling ------------------------------------------------------------------------------ */
+/* ---- The host's callback ------------------------------------------------------------------ */
 
 static struct {
   lm_lock lock;
   loam_block_hook hook;
 } listener;
 
-/* This thread is in its callback. */
-static _Thread_local bool is_telling __attribute__((tls_model("initial-exec")));
+/* True while this thread is in the callback. Blocks that the callback itself makes or releases do
+ * not call it again. */
+static _Thread_local bool is_in_callback __attribute__((tls_model("initial-exec")));
 
 loam_block_hook loam_on_block(loam_block_fn callback, void *ctx) {
   lm_thread_add_fork_lock(&listener.lock);
@@ -71,26 +79,30 @@ loam_block_hook loam_on_block(loam_block_fn callback, void *ctx) {
   return previous;
 }
 
-static void tell(loam_block_verb verb, const loam_block *b, size_t references) {
-  if (is_telling) return;
+/* Calls the host's callback, if there is one, without a lock held. */
+static void call_hook(loam_block_verb verb, const loam_block *b, size_t references) {
+  if (is_in_callback) return;
   lm_lock_take(&listener.lock);
   loam_block_hook hook = listener.hook;
   lm_lock_drop(&listener.lock);
   if (!hook.callback) return;
-  is_telling = true;
+  is_in_callback = true;
   hook.callback(hook.ctx, verb, b, references);
-  is_telling = false;
+  is_in_callback = false;
 }
 
-/* ---- The list ----------------------------------------------------------------------------- */
+/* ---- The list of live blocks -------------------------------------------------------------- */
 
+/* Law: a doubly linked list; each block in it has is_listed 1. The lock guards the list and the
+ * links in its blocks. */
 static struct {
   lm_lock lock;
   loam_block *first;
 } live;
 
-static void list(loam_block *b) {
+static void add_to_list(loam_block *b) {
   lm_lock_take(&live.lock);
+  lm_assert(!b->is_listed);
   b->is_listed = 1;
   b->previous = NULL;
   b->next = live.first;
@@ -99,36 +111,53 @@ static void list(loam_block *b) {
   lm_lock_drop(&live.lock);
 }
 
-static void unlist(loam_block *b) {
+static void remove_from_list(loam_block *b) {
   lm_lock_take(&live.lock);
+  lm_assert(b->is_listed && (b->previous ? b->previous->next : live.first) == b);
   if (b->next) b->next->previous = b->previous;
   if (b->previous) b->previous->next = b->next;
   else live.first = b->next;
   lm_lock_drop(&live.lock);
 }
 
+bool lm_ledger_is_valid(void) {
+  bool is_valid = true;
+  const loam_block *previous = NULL;
+  lm_lock_take(&live.lock);
+  for (const loam_block *b = live.first; b && is_valid; previous = b, b = b->next)
+    is_valid = b->previous == previous && b->is_listed == 1 && b->site;
+  lm_lock_drop(&live.lock);
+  return is_valid;
+}
+
+/* Returns whether live blocks are listed. Relaxed: a block that is made while this changes may be
+ * missed. */
 static bool is_listing(void) {
   return atomic_load_explicit(&lm_block_watched, memory_order_relaxed) & LM_BLOCK_WATCH_LIST;
 }
 
 void lm_ledger_note(loam_block_verb verb, loam_block *b, size_t references) {
-  if (verb == LOAM_BLOCK_MADE && is_listing()) list(b);
-  tell(verb, b, references);
-  if (verb == LOAM_BLOCK_ENDED && b->is_listed) unlist(b);
+  lm_assert(b && verb >= LOAM_BLOCK_MADE && verb <= LOAM_BLOCK_ENDED);
+  if (verb == LOAM_BLOCK_MADE && is_listing()) add_to_list(b);
+  call_hook(verb, b, references);
+  if (verb == LOAM_BLOCK_ENDED && b->is_listed) remove_from_list(b);
 }
 
 /* ---- Leaks -------------------------------------------------------------------------------- */
 
+/* The live blocks of one tag. `tag` is NULL while there are none. */
 typedef struct leak {
   const char *tag;
   uint64_t blocks, bytes;
 } leak;
 
-/* Adds up the list by tag; slices have no bytes of their own. */
-static void add_up(leak *of_tag, uint32_t tags) {
+/* Sums the list by tag into `of_tag`, an array of `tags` zeroed elements. Slices count as blocks
+ * but have no bytes of their own. */
+static void sum_by_tag(leak *of_tag, uint32_t tags) {
+  lm_assert(of_tag && tags);
   lm_lock_take(&live.lock);
   for (const loam_block *b = live.first; b; b = b->next) {
-    if (b->site->tag_index >= tags) continue; /* a tag that came meanwhile */
+    if (b->site->tag_index >= tags) continue; /* a tag that is newer than the array */
     leak *sum = &of_tag[b->site->tag_index];
     sum->tag = b->site->where.tag;
     sum->blocks++;
@@ -144,14 +173,15 @@ loam_status loam_block_leaks(loam_leak_fn callback, void *ctx) {
   uint32_t tags = lm_site_tag_count() + 1;
   leak *of_tag = lm_metadata_alloc(tags * sizeof *of_tag);
   if (!of_tag) return lm_error(LOAM_ENOMEM, "no memory to add up the blocks of %u tags", tags);
-  add_up(of_tag, tags);
+  sum_by_tag(of_tag, tags);
   for (uint32_t i = 0; i < tags; i++)
     if (of_tag[i].blocks) callback(ctx, of_tag[i].tag, of_tag[i].blocks, of_tag[i].bytes);
   lm_metadata_free(of_tag);
   return LOAM_OK;
 }
 
-/* The one thing that loam itself prints: who asked for it by name has no other way to read it. */
+/* Prints a line to standard error. Leak reports are all that loam prints: the user who sets
+ * LOAM_LEAKS has no callback in which to read them. */
 static void print(const char *words) {
   char line[512];
   int n = snprintf(line, sizeof line, "loam: %s\n", words);
@@ -160,6 +190,7 @@ static void print(const char *words) {
   (void)written;
 }
 
+/* Reports the leaked blocks of one tag as a LEAK event, or in print without a callback. */
 static void report(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes) {
   (void)ctx;
   char quoted[300], words[400];
@@ -169,14 +200,15 @@ static void report(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes) 
   if (!lm_error_event(LOAM_EVENT_LEAK, 0, NULL, "%s", words)) print(words);
 }
 
-/* After the host's own exit handlers and destructors, which may release. */
+/* Reports leaks when the library is unloaded: after the exit handlers and destructors of the host,
+ * which may still release blocks. */
 static __attribute__((destructor)) void report_at_exit(void) {
   if (is_listing()) (void)loam_block_leaks(report, NULL);
 }
 
-/* When the library is loaded, before a block can be made. */
-static __attribute__((constructor)) void begin(void) {
-  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave_counts });
+/* Runs when the library is loaded, before a block can be made. */
+static __attribute__((constructor)) void register_hooks(void) {
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = add_ended_thread });
   lm_thread_add_fork_lock(&counts.lock);
   lm_thread_add_fork_lock(&live.lock);
 }

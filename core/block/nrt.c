@@ -1,15 +1,19 @@
-/* nrt.c - blocks by the names of Numba's runtime. */
+/* nrt.c - loam's blocks behind the function table of Numba's runtime (NRT). loam.h describes the
+ * table; the functions here only translate. */
 #include "loam.h"
 
 static loam_block *allocate(size_t size) { return loam_block_new(NULL, size); }
 
+/* The destructor of a block from an external allocator: returns the data to that allocator. */
 static void free_external(void *ptr, size_t size, void *ctx) {
   (void)size;
   const loam_nrt_allocator *a = ctx;
   a->free(ptr, a->opaque_data);
 }
 
-/* The header is loam's own, so that the allocator's alignment is the data's. */
+/* Makes a block whose data come from an external allocator; a NULL allocator means loam. The header
+ * is a separate allocation of loam, so that the data keep the alignment that the allocator gave
+ * them. */
 static loam_block *allocate_external(size_t size, const loam_nrt_allocator *a) {
   if (!a) return allocate(size);
   void *data = a->malloc(size, a->opaque_data);
@@ -19,7 +23,8 @@ static loam_block *allocate_external(size_t size, const loam_nrt_allocator *a) {
   return b;
 }
 
-/* POSIX lets a function's address be kept in a void *. */
+/* The destructor of a block from manage_memory: `ctx` is the host's function. POSIX allows to keep
+ * the address of a function in a void pointer. */
 static void call_managed(void *ptr, size_t size, void *ctx) {
   (void)size;
   ((void (*)(void *))ctx)(ptr);

@@ -267,6 +267,7 @@ static void threads_forks_and_hooks_leave_the_list_whole(void **state) {
   uint64_t listed = 0;
   assert_int_equal(loam_block_leaks(add_blocks, &listed), LOAM_OK);
   assert_int_equal(listed, 1);
+  assert_true(lm_ledger_is_valid());
   assert_int_equal(loam_block_refcount(shared), 1);
   loam_block_release(shared);
   listed = 0;

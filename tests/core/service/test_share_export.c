@@ -334,7 +334,7 @@ static void handles_that_are_none_are_refused_in_words(void **state) {
   bad = good, bad.offset = UINT64_MAX & ~(LM_PAGE - 1);
   refused(&bad, "its owner has freed it");
   bad = good, bad.size = 1ull << 45;
-  refused(&bad, "its block is not of");
+  refused(&bad, "its file is too short for a block of");
   bad = good, bad.size = 5;
   refused(&bad, "no handle of a shared block");
   bad = good, bad.pid = 1;
