@@ -1,4 +1,7 @@
-/* datashape.c - types from text: a parser by recursive descent, a function a rule.
+/* datashape.c - makes types from text in the datashape language: a recursive-descent parser.
+ *
+ * There is one function for each rule of this grammar. "#" begins a comment, which ends with the
+ * line.
  *
  *   type      = dimension "*" type | value
  *   dimension = number | "var" | "fixed" "[" number "]"
@@ -15,14 +18,16 @@
 
 /* ---- Tokens */
 
+/* The kinds of token. UNCLOSED is a quoted name without its closing quote. */
 typedef enum token_kind { END, NUMBER, NAME, QUOTED, UNCLOSED, PUNCTUATION } token_kind;
 
+/* Law: `kind`, `at` and `length` describe the next token; `at` points into `text`. */
 typedef struct parser {
-  const char *text;
-  token_kind kind; /* of the token that comes next: */
+  const char *text; /* the whole text, with a terminator */
+  token_kind kind;
   const char *at;
   size_t length;
-  unsigned depth;
+  unsigned depth; /* how many parse_type calls are active; at most LM_TYPE_DEPTH */
 } parser;
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -30,6 +35,7 @@ static bool is_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+/* Returns the end of the white space and comments at `s`. */
 static const char *skip_space(const char *s) {
   for (;;) {
     s += strspn(s, " \t\r\n");
@@ -38,13 +44,16 @@ static const char *skip_space(const char *s) {
   }
 }
 
-/* At the quote that ends it, or at the terminator. */
+/* Returns the address of the closing quote of the name at `s`, or of the terminator. A backslash
+ * takes the next character literally. */
 static const char *skip_quoted(const char *s) {
   char quote = *s++;
   while (*s && *s != quote) s += s[0] == '\\' && s[1] ? 2 : 1;
   return s;
 }
 
+/* Moves to the next token. A token that is not a word or a name is one character, which may be
+ * several bytes of UTF-8. */
 static void advance(parser *p) {
   const char *s = p->at = skip_space(p->at + p->length);
   if (!*s) {
@@ -59,8 +68,9 @@ static void advance(parser *p) {
   } else {
     p->kind = PUNCTUATION;
     do s++;
-    while ((*s & 0xc0) == 0x80); /* the rest of one character */
+    while ((*s & 0xc0) == 0x80); /* the further bytes of one character */
   }
+  lm_assert(s > p->at || p->kind == END);
   p->length = (size_t)(s - p->at);
 }
 
@@ -68,9 +78,9 @@ static bool is_token(const parser *p, const char *text) {
   return p->length == strlen(text) && !memcmp(p->at, text, p->length);
 }
 
-/* ---- Words for what is wrong */
+/* ---- Error words */
 
-/* Line and column, in characters from 1. */
+/* Computes the line and the column of `at`, in characters of UTF-8, from 1. */
 static void locate(const char *text, const char *at, size_t *line, size_t *column) {
   *line = *column = 1;
   for (; text < at; text++) {
@@ -83,6 +93,7 @@ static void locate(const char *text, const char *at, size_t *line, size_t *colum
   }
 }
 
+/* Fails with LOAM_EINVAL and words that name the place `at` in the text. */
 static loam_status fail_at(const parser *p, const char *at, const char *format, ...)
     LM_PRINTF(3, 4);
 
@@ -100,8 +111,8 @@ static loam_status fail_at(const parser *p, const char *at, const char *format, 
                   where, what);
 }
 
-/* The token that comes next, as a person would name it. */
-static const char *found(const parser *p, char out[LM_TYPE_WORDS]) {
+/* Writes a description of the next token for a message to `out`, and returns `out`. */
+static const char *describe_token(const parser *p, char out[LM_TYPE_WORDS]) {
   char text[LM_TYPE_WORDS];
   if (p->kind == END) return strcpy(out, "the end");
   size_t length = p->length < sizeof text ? p->length : sizeof text - 1;
@@ -112,16 +123,18 @@ static const char *found(const parser *p, char out[LM_TYPE_WORDS]) {
 
 static loam_status fail_expected(const parser *p, const char *what) {
   char shown[LM_TYPE_WORDS];
-  return fail_at(p, p->at, "expected %s, found %s", what, found(p, shown));
+  return fail_at(p, p->at, "expected %s, found %s", what, describe_token(p, shown));
 }
 
 static loam_status fail_memory(void) { return lm_error(LOAM_ENOMEM, "no memory for a type"); }
 
-/* What type.c refuses, with the place where that type begins. */
-static loam_status placed(const parser *p, const char *at, loam_status status) {
+/* Passes a status of type.c through. If type.c refused the type, adds the place where the type
+ * begins to the error words. */
+static loam_status with_place(const parser *p, const char *at, loam_status status) {
   return status == LOAM_EINVAL ? fail_at(p, at, "%s", loam_error()) : status;
 }
 
+/* Moves past the token `text`. Another token fails with words that say that `what` is expected. */
 static loam_status expect(parser *p, const char *text, const char *what) {
   if (!is_token(p, text)) return fail_expected(p, what);
   advance(p);
@@ -130,22 +143,25 @@ static loam_status expect(parser *p, const char *text, const char *what) {
 
 /* ---- Names of types */
 
-typedef struct named {
+typedef struct type_name {
   const char *name;
   loam_type_kind kind;
-} named;
+} type_name;
 
 #define NAMED(kind, name, size, align) { name, kind },
-static const named names[] = { LOAM_TYPE_LIST(NAMED){ "int", LOAM_TYPE_INT32 },
-                               { "real", LOAM_TYPE_FLOAT64 },
-                               { "complex", LOAM_TYPE_COMPLEX128 } };
-static const char *const words[] = { "var", "fixed", "pointer", "option" };
+static const type_name names[] = { LOAM_TYPE_LIST(NAMED){ "int", LOAM_TYPE_INT32 },
+                                   { "real", LOAM_TYPE_FLOAT64 },
+                                   { "complex", LOAM_TYPE_COMPLEX128 } };
+static const char *const keywords[] = { "var", "fixed", "pointer", "option" };
 
-/* How many letters have to be changed, added or left out; LONGEST where a word is longer. */
+/* Returns how many letters of `a` have to be changed, added or left out to get `b` (the Levenshtein
+ * distance, by dynamic programming over two rows). Returns LONGEST if a word is longer than
+ * that. */
 static unsigned distance(const char *a, size_t a_length, const char *b) {
   enum { LONGEST = 15 };
   unsigned row[LONGEST + 1];
   size_t n = strlen(b);
+  lm_assert(n);
   if (a_length > LONGEST || n > LONGEST) return LONGEST;
   for (size_t k = 0; k <= n; k++) row[k] = (unsigned)k;
   for (size_t i = 1; i <= a_length; i++) {
@@ -162,12 +178,12 @@ static unsigned distance(const char *a, size_t a_length, const char *b) {
   return row[n];
 }
 
-/* The known word most like the token, NULL if none is near. */
-static const char *similar(const parser *p) {
+/* Returns the known word that is nearest to the next token, or NULL if none is near. */
+static const char *nearest_word(const parser *p) {
   const char *best = NULL;
-  unsigned least = p->length < 4 ? 2 : 3; /* as many changes, and it is another word */
-  for (size_t i = 0; i < LM_COUNT(names) + LM_COUNT(words); i++) {
-    const char *word = i < LM_COUNT(names) ? names[i].name : words[i - LM_COUNT(names)];
+  unsigned least = p->length < 4 ? 2 : 3; /* with so many changes a word is not near */
+  for (size_t i = 0; i < LM_COUNT(names) + LM_COUNT(keywords); i++) {
+    const char *word = i < LM_COUNT(names) ? names[i].name : keywords[i - LM_COUNT(names)];
     unsigned changes = distance(p->at, p->length, word);
     if (changes >= least) continue;
     least = changes;
@@ -176,6 +192,7 @@ static const char *similar(const parser *p) {
   return best;
 }
 
+/* Parses the name of a plain type. */
 static loam_status parse_name(parser *p, loam_type **out) {
   for (size_t i = 0; i < LM_COUNT(names); i++) {
     if (!is_token(p, names[i].name)) continue;
@@ -184,8 +201,8 @@ static loam_status parse_name(parser *p, loam_type **out) {
     return LOAM_OK;
   }
   char shown[LM_TYPE_WORDS];
-  const char *meant = similar(p);
-  found(p, shown);
+  const char *meant = nearest_word(p);
+  describe_token(p, shown);
   if (meant) return fail_at(p, p->at, "no type is called %s; is \"%s\" meant?", shown, meant);
   return fail_at(p, p->at, "no type is called %s", shown);
 }
@@ -207,11 +224,13 @@ static loam_status parse_count(parser *p, size_t *out) {
   return LOAM_OK;
 }
 
-static loam_status parse_rest(parser *p, loam_type **out) {
+/* Parses the `"*" type` behind a dimension. */
+static loam_status parse_element(parser *p, loam_type **out) {
   loam_status status = expect(p, "*", "\"*\" after a dimension");
   return status ? status : parse_type(p, out);
 }
 
+/* Parses `"fixed" "[" number "]"`. */
 static loam_status parse_bracketed_count(parser *p, size_t *out) {
   advance(p);
   loam_status status = expect(p, "[", "\"[\" after \"fixed\"");
@@ -219,35 +238,36 @@ static loam_status parse_bracketed_count(parser *p, size_t *out) {
   return status ? status : expect(p, "]", "\"]\" after the number of elements");
 }
 
+/* Parses a fixed dimension in either notation, and its element type. */
 static loam_status parse_fixed(parser *p, loam_type **out) {
   const char *start = p->at;
   size_t count = 0;
   loam_type *element = NULL;
   loam_status status = p->kind == NAME ? parse_bracketed_count(p, &count) : parse_count(p, &count);
-  if (!status) status = parse_rest(p, &element);
-  return status ? status : placed(p, start, lm_type_fixed(count, element, out));
+  if (!status) status = parse_element(p, &element);
+  return status ? status : with_place(p, start, lm_type_fixed(count, element, out));
 }
 
 static loam_status parse_var(parser *p, loam_type **out) {
   const char *start = p->at;
   loam_type *element;
   advance(p);
-  loam_status status = parse_rest(p, &element);
-  return status ? status : placed(p, start, lm_type_var(element, out));
+  loam_status status = parse_element(p, &element);
+  return status ? status : with_place(p, start, lm_type_var(element, out));
 }
 
 /* ---- Values */
 
-/* `?type`: the question mark takes what follows, which can be no dimension. */
-static loam_status parse_missing(parser *p, loam_type **out) {
+/* Parses `?type`. A type with a dimension is refused by lm_type_option. */
+static loam_status parse_option(parser *p, loam_type **out) {
   const char *start = p->at;
   loam_type *value;
   advance(p);
   loam_status status = parse_type(p, &value);
-  return status ? status : placed(p, start, lm_type_option(value, out));
+  return status ? status : with_place(p, start, lm_type_option(value, out));
 }
 
-/* `option[type]` and `pointer[type]`. */
+/* Parses `option[type]` or `pointer[type]`; `make` makes the type from the inner one. */
 static loam_status parse_bracketed(parser *p, loam_status (*make)(loam_type *, loam_type **),
                                    loam_type **out) {
   const char *start = p->at;
@@ -257,21 +277,25 @@ static loam_status parse_bracketed(parser *p, loam_status (*make)(loam_type *, l
   if (!status) status = parse_type(p, &inner);
   if (status) return status;
   status = expect(p, "]", "\"]\"");
-  if (!status) return placed(p, start, make(inner, out));
+  if (!status) return with_place(p, start, make(inner, out));
   loam_type_release(inner);
   return status;
 }
 
-/* The fields read so far. Names stand one after the other in `letters`. */
+/* The fields that were parsed so far. Their names stand one after another in `letters`.
+ *
+ * Law: count <= capacity, the length of `type` and `name`. The first `count` elements of `type` are
+ * references. */
 typedef struct fields {
   size_t count, capacity;
-  size_t used; /* of letters */
+  size_t used; /* bytes of `letters` */
   loam_type **type;
-  size_t *name; /* offsets into letters, which moves */
+  size_t *name; /* offsets into `letters`; not addresses, because `letters` moves when it grows */
   char *letters;
 } fields;
 
-static loam_status grow(fields *f) {
+/* Makes room for one more field. */
+static loam_status reserve_field(fields *f) {
   if (f->count < f->capacity) return LOAM_OK;
   size_t capacity = f->capacity ? 2 * f->capacity : 8;
   loam_type **type = loam_realloc(lm_type_site(), f->type, capacity * sizeof *type);
@@ -283,8 +307,9 @@ static loam_status grow(fields *f) {
   return LOAM_OK;
 }
 
-/* The token without its quotes. */
-static loam_status keep_name(const parser *p, fields *f) {
+/* Adds the next token to the names, without quotes and escapes. It is counted by parse_field. */
+static loam_status add_name(const parser *p, fields *f) {
+  lm_assert(f->count < f->capacity && (p->kind == NAME || p->kind == QUOTED));
   char *letters = loam_realloc(lm_type_site(), f->letters, f->used + p->length + 1);
   if (!letters) return fail_memory();
   f->letters = letters;
@@ -299,12 +324,13 @@ static loam_status keep_name(const parser *p, fields *f) {
   return LOAM_OK;
 }
 
+/* Parses the name of a field and refuses a name that an earlier field has. */
 static loam_status parse_field_name(parser *p, fields *f) {
   if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
   if (p->kind != NAME && p->kind != QUOTED)
     return fail_expected(p, f->count ? "a field's name" : "a field's name after \"{\"");
-  loam_status status = grow(f);
-  if (!status) status = keep_name(p, f);
+  loam_status status = reserve_field(f);
+  if (!status) status = add_name(p, f);
   if (status) return status;
   const char *name = f->letters + f->name[f->count];
   if (!*name) return fail_at(p, p->at, "a field's name is empty");
@@ -326,6 +352,7 @@ static loam_status parse_field(parser *p, fields *f) {
   return status;
 }
 
+/* Parses the fields of a struct up to the closing brace, after the opening one. */
 static loam_status parse_fields(parser *p, fields *f) {
   do {
     loam_status status = parse_field(p, f);
@@ -336,14 +363,15 @@ static loam_status parse_fields(parser *p, fields *f) {
   return LOAM_OK;
 }
 
-static void drop_types(const fields *f) {
+static void release_types(const fields *f) {
   for (size_t i = 0; i < f->count; i++) loam_type_release(f->type[i]);
 }
 
+/* Makes the struct type; takes over the references in `f`, on failure too. */
 static loam_status make_struct(const fields *f, loam_type **out) {
   const char **name = loam_malloc(lm_type_site(), f->count * sizeof *name);
   if (!name) {
-    drop_types(f);
+    release_types(f);
     return fail_memory();
   }
   for (size_t i = 0; i < f->count; i++) name[i] = f->letters + f->name[i];
@@ -357,18 +385,19 @@ static loam_status parse_struct(parser *p, loam_type **out) {
   fields f = { 0 };
   advance(p);
   loam_status status = parse_fields(p, &f);
-  if (status) drop_types(&f);
-  else status = placed(p, start, make_struct(&f, out));
+  if (status) release_types(&f);
+  else status = with_place(p, start, make_struct(&f, out));
   loam_free(f.type);
   loam_free(f.name);
   loam_free(f.letters);
   return status;
 }
 
+/* Chooses the rule by the next token. */
 static loam_status parse_token(parser *p, loam_type **out) {
   if (p->kind == NUMBER || is_token(p, "fixed")) return parse_fixed(p, out);
   if (is_token(p, "var")) return parse_var(p, out);
-  if (is_token(p, "?")) return parse_missing(p, out);
+  if (is_token(p, "?")) return parse_option(p, out);
   if (is_token(p, "option")) return parse_bracketed(p, lm_type_option, out);
   if (is_token(p, "pointer")) return parse_bracketed(p, lm_type_pointer, out);
   if (is_token(p, "{")) return parse_struct(p, out);
@@ -376,11 +405,13 @@ static loam_status parse_token(parser *p, loam_type **out) {
   return fail_expected(p, "a type");
 }
 
+/* Parses a type. *out is a reference for the caller. */
 static loam_status parse_type(parser *p, loam_type **out) {
   if (p->depth == LM_TYPE_DEPTH)
     return fail_at(p, p->at, "the type is more than %d levels deep", LM_TYPE_DEPTH);
   p->depth++;
   loam_status status = parse_token(p, out);
+  lm_assert(p->depth > 0);
   p->depth--;
   return status;
 }

@@ -1,12 +1,15 @@
-/* missing.h - how the data of an option say that a value is missing. */
+/* missing.h - how the data of an option say that the value is missing. Each plain type has one
+ * value that means "missing"; an option has no further data. */
 #ifndef LM_MISSING_H
 #define LM_MISSING_H
 
 #include "array/type.h"
 
-/* Whether the value of a plain type at `data` is the one that stands for none. */
+/* Returns whether the value at `data`, of the plain type `value`, means "missing". */
 bool lm_missing_is(const loam_type *value, const char *data);
-/* Makes it so; of text, its piece is the caller's to end. */
+
+/* Writes the missing value of the plain type `value` to `data`. If `data` refers to text, the
+ * caller frees the text before. */
 void lm_missing_set(const loam_type *value, char *data);
 
 #endif

@@ -1,4 +1,8 @@
-/* type.c - immutable trees of types, counted by reference. */
+/* type.c - immutable trees of types with counted references.
+ *
+ * A retain is relaxed, because the caller holds a reference already. A release has release ordering
+ * and the last release acquires: the thread that frees a type sees all that other owners did with
+ * it. Plain types are static and not counted. */
 #include "array/type.h"
 
 #include <stdio.h>
@@ -6,8 +10,9 @@
 
 #include "os/error.h"
 
-/* ---- Those without parts */
+/* ---- Plain types */
 
+/* An initializer for each kind of LOAM_TYPE_LIST. The metadata of string and bytes are a block. */
 #define SCALAR(kind_, name, bytes, alignment)                           \
   [kind_] = { .kind = kind_,                                            \
               .depth = 1,                                               \
@@ -24,10 +29,12 @@ loam_type *lm_type_plain(loam_type_kind kind) {
   return &plain[kind];
 }
 
-/* ---- Life */
+/* ---- References */
 
 loam_site *lm_type_site(void) {
-  static _Atomic(loam_site *) cached; /* interned: whoever writes it writes the same */
+  /* The acquire load pairs with the release store below. Several threads may store, but sites are
+   * interned, so they all store one address. */
+  static _Atomic(loam_site *) cached;
   loam_site *site = atomic_load_explicit(&cached, memory_order_acquire);
   if (lm_likely(site != NULL)) return site;
   site = loam_site_get("loam.type");
@@ -35,6 +42,7 @@ loam_site *lm_type_site(void) {
   return site;
 }
 
+/* Frees a type and releases its parts. */
 static void destroy(loam_type *type) {
   loam_type_release(type->element);
   if (type->kind == LOAM_TYPE_STRUCT)
@@ -50,7 +58,6 @@ loam_type *loam_type_retain(const loam_type *type) {
   return t;
 }
 
-/* Release and acquire: what others did with the type is before its end. */
 void loam_type_release(loam_type *type) {
   if (!type || !is_counted(type)) return;
   uint32_t before = atomic_fetch_sub_explicit(&type->refs, 1, memory_order_acq_rel);
@@ -60,10 +67,9 @@ void loam_type_release(loam_type *type) {
 
 /* ---- Text */
 
-/* Writes if there is somewhere to write, counts in any case: each text is made twice, first to
- * learn its length. */
+/* A text that is being made. It is made twice: first only to count its length, then to write it. */
 typedef struct text {
-  char *out; /* NULL: only count */
+  char *out; /* where to write; NULL: only count */
   size_t length;
 } text;
 
@@ -74,12 +80,14 @@ static void put(text *t, const char *words, size_t length) {
 
 static void put_words(text *t, const char *words) { put(t, words, strlen(words)); }
 
+/* Returns whether a field name can stand in the text without quotes. */
 static bool is_identifier(const char *name) {
   static const char digits[] = "0123456789";
   static const char others[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
   return *name && !strchr(digits, *name) && name[strspn(name, others)] == 0;
 }
 
+/* Writes the name of a field, in quotes if it is not an identifier. */
 static void put_name(text *t, const char *name) {
   if (is_identifier(name)) {
     put_words(t, name);
@@ -111,7 +119,7 @@ const char *lm_type_words(char out[LM_TYPE_WORDS], const loam_type *type) {
   return out;
 }
 
-/* ---- Making */
+/* ---- Types around one part */
 
 static loam_status fail_memory(void) { return lm_error(LOAM_ENOMEM, "no memory for a type"); }
 
@@ -123,20 +131,23 @@ static loam_status check_limits(size_t depth, size_t length) {
   return LOAM_OK;
 }
 
-/* A type around one other, whose text stands between `before` and `after`. */
-static loam_status make_around(const loam_type *like, const char *before, const char *after,
-                               loam_type **out) {
-  const loam_type *element = like->element;
+/* Makes a type that is like `shape`, with one part, shape->element. Its text is the text of the
+ * part between `before` and `after`. On failure the reference to the part stays the caller's. */
+static loam_status try_make_wrapped(const loam_type *shape, const char *before, const char *after,
+                                    loam_type **out) {
+  const loam_type *element = shape->element;
+  lm_assert(element && lm_is_pow2(shape->align) && shape->meta >= element->meta);
   size_t length = strlen(before) + element->text_length + strlen(after);
   loam_status status = check_limits(element->depth + 1, length);
   if (status) return status;
   loam_type *t = loam_malloc(lm_type_site(), sizeof *t + length + 1);
   if (!t) return fail_memory();
-  *t = *like;
+  *t = *shape;
   text made = { .out = (char *)(t + 1) };
   put_words(&made, before);
   put(&made, element->text, element->text_length);
   put_words(&made, after);
+  lm_assert(made.length == length);
   made.out[length] = 0;
   t->text = made.out;
   t->text_length = (uint32_t)length;
@@ -147,16 +158,17 @@ static loam_status make_around(const loam_type *like, const char *before, const 
   return LOAM_OK;
 }
 
-/* The same, and the reference to the element is gone if it fails. */
-static loam_status around(const loam_type *like, const char *before, const char *after,
-                          loam_type **out) {
-  loam_status status = make_around(like, before, after, out);
-  if (status) loam_type_release(like->element);
+/* Like try_make_wrapped, but releases the part on failure. */
+static loam_status make_wrapped_type(const loam_type *shape, const char *before, const char *after,
+                                     loam_type **out) {
+  loam_status status = try_make_wrapped(shape, before, after, out);
+  if (status) loam_type_release(shape->element);
   return status;
 }
 
 loam_status lm_type_fixed(size_t count, loam_type *element, loam_type **out) {
   size_t size;
+  lm_assert(element && out);
   if (count > LM_SIZE_MAX || !lm_mul(count, element->size, &size) || size > LM_SIZE_MAX) {
     size_t each = element->size;
     loam_type_release(element);
@@ -165,60 +177,65 @@ loam_status lm_type_fixed(size_t count, loam_type *element, loam_type **out) {
   }
   char before[32];
   snprintf(before, sizeof before, "%zu * ", count);
-  loam_type like = { .kind = LOAM_TYPE_FIXED,
-                     .size = size,
-                     .align = element->align,
-                     .meta = 2 * sizeof(size_t) + element->meta,
-                     .has_pieces = element->has_pieces,
-                     .count = count,
-                     .element = element };
-  return around(&like, before, "", out);
+  loam_type shape = { .kind = LOAM_TYPE_FIXED,
+                      .size = size,
+                      .align = element->align,
+                      .meta = 2 * sizeof(size_t) + element->meta,
+                      .has_pieces = element->has_pieces,
+                      .count = count,
+                      .element = element };
+  return make_wrapped_type(&shape, before, "", out);
 }
 
 loam_status lm_type_var(loam_type *element, loam_type **out) {
-  loam_type like = { .kind = LOAM_TYPE_VAR,
-                     .size = sizeof(lm_piece),
-                     .align = _Alignof(lm_piece),
-                     .meta = 3 * sizeof(size_t) + element->meta,
-                     .has_pieces = true,
-                     .element = element };
-  return around(&like, "var * ", "", out);
+  lm_assert(element && out);
+  loam_type shape = { .kind = LOAM_TYPE_VAR,
+                      .size = sizeof(lm_piece),
+                      .align = _Alignof(lm_piece),
+                      .meta = 3 * sizeof(size_t) + element->meta,
+                      .has_pieces = true,
+                      .element = element };
+  return make_wrapped_type(&shape, "var * ", "", out);
 }
 
 loam_status lm_type_pointer(loam_type *target, loam_type **out) {
-  loam_type like = { .kind = LOAM_TYPE_POINTER,
-                     .size = sizeof(void *),
-                     .align = _Alignof(void *),
-                     .meta = 2 * sizeof(size_t) + target->meta,
-                     .has_pieces = true,
-                     .element = target };
-  return around(&like, "pointer[", "]", out);
+  lm_assert(target && out);
+  loam_type shape = { .kind = LOAM_TYPE_POINTER,
+                      .size = sizeof(void *),
+                      .align = _Alignof(void *),
+                      .meta = 2 * sizeof(size_t) + target->meta,
+                      .has_pieces = true,
+                      .element = target };
+  return make_wrapped_type(&shape, "pointer[", "]", out);
 }
 
 loam_status lm_type_option(loam_type *value, loam_type **out) {
+  lm_assert(value && out);
   if (!lm_type_is_plain(value->kind)) {
     char words[LM_TYPE_WORDS];
     lm_type_words(words, value);
     loam_type_release(value);
     return lm_error(LOAM_EINVAL, "?%s: only a scalar, a string or bytes can be missing", words);
   }
-  loam_type like = { .kind = LOAM_TYPE_OPTION,
-                     .size = value->size,
-                     .align = value->align,
-                     .meta = value->meta,
-                     .has_pieces = value->has_pieces,
-                     .element = value };
-  return around(&like, "?", "", out);
+  loam_type shape = { .kind = LOAM_TYPE_OPTION,
+                      .size = value->size,
+                      .align = value->align,
+                      .meta = value->meta,
+                      .has_pieces = value->has_pieces,
+                      .element = value };
+  return make_wrapped_type(&shape, "?", "", out);
 }
 
 /* ---- Structs */
 
-/* Where each field is, as C lays it out; the whole in size, align, meta and depth. */
+/* Computes the offset of each field, as C lays out a struct, and the size, align, meta, depth and
+ * has_pieces of the struct. Fails with LOAM_EINVAL if the struct is too large or too deep. */
 static loam_status lay_out(loam_type *type) {
   size_t at = 0, meta = type->count * sizeof(size_t), depth = 0;
   type->align = 1;
   for (size_t i = 0; i < type->count; i++) {
     lm_field *f = &type->fields[i];
+    lm_assert(lm_is_pow2(f->type->align));
     at = lm_align_up(at, f->type->align);
     f->offset = at;
     f->meta = meta;
@@ -236,6 +253,7 @@ static loam_status lay_out(loam_type *type) {
   return check_limits(type->depth, 0);
 }
 
+/* Checks the number of fields and that their names differ. */
 static loam_status check_names(size_t count, const char *const *names) {
   if (!count || count > LM_TYPE_FIELDS)
     return lm_error(LOAM_EINVAL, "a struct of %zu fields: it has 1 to %d", count, LM_TYPE_FIELDS);
@@ -250,11 +268,14 @@ static loam_status check_names(size_t count, const char *const *names) {
   return LOAM_OK;
 }
 
+/* Writes the text, the names and the types of the fields into the memory behind the struct type.
+ * The fields stand first, then the text of `length` bytes, then the names. */
 static void fill_struct(loam_type *t, size_t length, const char *const *names, loam_type **types) {
   text made = { .out = (char *)(t->fields + t->count) };
   t->text = made.out;
   t->text_length = (uint32_t)length;
   put_struct(&made, t->count, names, types);
+  lm_assert(made.length == length);
   made.out[length] = 0;
   char *name = made.out + length + 1;
   for (size_t i = 0; i < t->count; i++) {
@@ -265,6 +286,7 @@ static void fill_struct(loam_type *t, size_t length, const char *const *names, l
   atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
 }
 
+/* Makes a struct type. On failure the references to `types` stay the caller's. */
 static loam_status make_struct(size_t count, const char *const *names, loam_type **types,
                                loam_type **out) {
   loam_status status = check_names(count, names);
@@ -299,6 +321,7 @@ loam_status lm_type_struct(size_t count, const char *const *names, loam_type **t
 }
 
 long lm_type_find(const loam_type *type, const char *name) {
+  lm_assert(type->kind == LOAM_TYPE_STRUCT);
   for (size_t i = 0; i < type->count; i++)
     if (!strcmp(type->fields[i].name, name)) return (long)i;
   return -1;
@@ -306,12 +329,13 @@ long lm_type_find(const loam_type *type, const char *name) {
 
 /* ---- Laws */
 
+/* Returns whether fields follow each other without overlap, and the depths fit. */
 static bool is_valid_struct(const loam_type *type) {
   size_t meta = type->count * sizeof(size_t), end = 0;
   for (size_t i = 0; i < type->count; i++) {
     const lm_field *f = &type->fields[i];
     if (f->meta != meta || f->offset < end || f->offset % f->type->align) return false;
-    if (!lm_type_is_valid(f->type)) return false;
+    if (!lm_type_is_valid(f->type) || f->type->depth >= type->depth) return false;
     meta += f->type->meta;
     end = f->offset + f->type->size;
   }
@@ -327,7 +351,7 @@ bool lm_type_is_valid(const loam_type *type) {
          lm_type_is_valid(type->element);
 }
 
-/* ---- loam.h */
+/* ---- Properties (loam.h) */
 
 const char *loam_type_text(const loam_type *type) { return type ? type->text : ""; }
 
