@@ -1,4 +1,4 @@
-/* array.c - arrays: made, filled, and what is asked of them. */
+/* array.c - makes arrays, finds elements in them, fills them, and returns their properties. */
 #include "array/array.h"
 
 #include <string.h>
@@ -9,7 +9,8 @@
 
 /* ---- Making ------------------------------------------------------------------------------- */
 
-/* The end of its block: nobody has it any more. */
+/* The destructor of an array's own block: runs when the last reference to the array is released.
+ * Embedded data are freed with the array; a separate owner is released here. */
 static void finish(void *data, size_t size, void *ctx) {
   (void)data;
   (void)size;
@@ -19,9 +20,15 @@ static void finish(void *data, size_t size, void *ctx) {
   loam_block_release(a->owner);
 }
 
+/* Returns the offset of embedded data in an array of a type. */
+static size_t data_offset(const loam_type *type) {
+  return lm_align_up(sizeof(loam_array) + type->meta, 16);
+}
+
 loam_array *lm_array_make(loam_site *site, loam_type *type, loam_block *owner, void *data,
                           size_t embedded) {
-  size_t head = lm_align_up(sizeof(loam_array) + type->meta, 16);
+  lm_assert(type->meta % sizeof(size_t) == 0 && (!owner || !embedded));
+  size_t head = data_offset(type);
   loam_array *a = loam_calloc(site, 1, head + (owner ? 0 : embedded));
   if (!a) {
     loam_type_release(type);
@@ -38,20 +45,21 @@ loam_array *lm_array_make(loam_site *site, loam_type *type, loam_block *owner, v
   return a;
 }
 
-/* Its metadata, all zero, hold nothing. */
 void lm_array_abandon(loam_array *array) { loam_block_release(&array->block); }
 
 bool lm_array_is_block(const loam_block *block) {
   return block->kind == LOAM_BLOCK_EXTERNAL && block->dtor == finish;
 }
 
-static loam_status make_apart(loam_site *site, const loam_type *type, loam_array **out) {
+/* Makes an array whose data have a block of their own. The metadata are still zero. */
+static loam_status make_separate(loam_site *site, const loam_type *type, loam_array **out) {
   loam_block *owner = loam_block_zeroed(site, type->size);
   if (!owner) return LOAM_ENOMEM;
   *out = lm_array_make(site, loam_type_retain(type), owner, loam_block_data(owner), 0);
   return *out ? LOAM_OK : LOAM_ENOMEM;
 }
 
+/* Makes an array whose data are embedded. The metadata are still zero. */
 static loam_status make_embedded(loam_site *site, const loam_type *type, loam_array **out) {
   *out = lm_array_make(site, loam_type_retain(type), NULL, NULL, type->size);
   return *out ? LOAM_OK : LOAM_ENOMEM;
@@ -60,7 +68,7 @@ static loam_status make_embedded(loam_site *site, const loam_type *type, loam_ar
 loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out) {
   loam_array *a;
   if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
-  loam_status status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_apart(site, type, &a)
+  loam_status status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
                                                           : make_embedded(site, type, &a);
   if (status) return status;
   status = lm_layout_init(a->meta, a->type, site);
@@ -82,15 +90,17 @@ void loam_array_release(loam_array *array) {
   if (array) loam_block_release(&array->block);
 }
 
-/* ---- Over memory of others ---------------------------------------------------------------- */
+/* ---- Arrays over existing blocks ---------------------------------------------------------- */
 
-static bool add_reach(lm_array_bounds *r, size_t count, ptrdiff_t stride) {
-  ptrdiff_t far;
+/* Extends the bounds of one element to `count` elements that are `stride` bytes apart. Returns
+ * false if an address would overflow. */
+static bool add_dimension(lm_array_bounds *r, size_t count, ptrdiff_t stride) {
+  ptrdiff_t reach;
   if (!count) r->is_empty = true;
   if (!count) return true;
-  if (__builtin_mul_overflow((ptrdiff_t)count - 1, stride, &far)) return false;
-  return far < 0 ? !__builtin_add_overflow(r->low, far, &r->low)
-                 : !__builtin_add_overflow(r->high, far, &r->high);
+  if (__builtin_mul_overflow((ptrdiff_t)count - 1, stride, &reach)) return false;
+  return reach < 0 ? !__builtin_add_overflow(r->low, reach, &r->low)
+                   : !__builtin_add_overflow(r->high, reach, &r->high);
 }
 
 loam_status lm_array_bounds_of(const loam_type *type, const int64_t *strides,
@@ -98,22 +108,29 @@ loam_status lm_array_bounds_of(const loam_type *type, const int64_t *strides,
   lm_array_bounds r = { 0, 0, false };
   bool is_possible = true;
   for (; type->kind == LOAM_TYPE_FIXED && is_possible; type = type->element)
-    is_possible = add_reach(&r, type->count, strides ? *strides++ : (ptrdiff_t)type->element->size);
+    is_possible = add_dimension(&r, type->count,
+                                strides ? *strides++ : (ptrdiff_t)type->element->size);
   if (!is_possible || __builtin_add_overflow(r.high, (ptrdiff_t)type->size, &r.high) ||
       r.high > (ptrdiff_t)LM_SIZE_MAX || r.low < -(ptrdiff_t)LM_SIZE_MAX)
     return lm_error(LOAM_EINVAL, "strides: the array reaches beyond all addresses");
+  lm_assert(r.low <= 0 && r.high >= 0);
   *out = r.is_empty ? (lm_array_bounds){ 0, 0, true } : r;
   return LOAM_OK;
 }
 
-static loam_status check_reach(const loam_block *block, size_t offset, lm_array_bounds r) {
+/* Checks that an array at `offset` of the block's data stays inside the data. */
+static loam_status check_bounds(const loam_block *block, size_t offset, lm_array_bounds r) {
+  lm_assert(r.low <= 0 && r.high >= 0);
   size_t size = loam_block_size(block);
   if (offset <= size && (size_t)-r.low <= offset && (size_t)r.high <= size - offset) return LOAM_OK;
   return lm_error(LOAM_EINVAL, "the array reaches from %td to %td: the block has %zu bytes",
                   (ptrdiff_t)offset + r.low, (ptrdiff_t)offset + r.high, size);
 }
 
+/* Checks that every element lies at a multiple of its type's alignment: the address of the first
+ * element and all strides have to be multiples. A stride that is never used is not checked. */
 static loam_status check_alignment(const loam_type *type, const char *data, const size_t *meta) {
+  lm_assert(lm_is_pow2(type->align));
   size_t low = (uintptr_t)data;
   char words[LM_TYPE_WORDS];
   for (const loam_type *t = type; t->kind == LOAM_TYPE_FIXED; t = t->element) {
@@ -126,6 +143,7 @@ static loam_status check_alignment(const loam_type *type, const char *data, cons
                   lm_type_words(words, type), type->align);
 }
 
+/* Writes strides, one for each fixed dimension, into the metadata. */
 static void set_strides(size_t *meta, const loam_type *type, const int64_t *strides) {
   for (; type->kind == LOAM_TYPE_FIXED; type = type->element) {
     lm_fixed_layout *m = (lm_fixed_layout *)meta;
@@ -134,12 +152,13 @@ static void set_strides(size_t *meta, const loam_type *type, const int64_t *stri
   }
 }
 
-static loam_status lay_over(loam_array *a, const loam_block *block, size_t offset,
-                            const int64_t *strides) {
+/* Fills in the metadata of an array over `offset` bytes into a block, and checks the result. */
+static loam_status set_layout(loam_array *a, const loam_block *block, size_t offset,
+                              const int64_t *strides) {
   lm_array_bounds r;
-  loam_status status = lm_layout_init(a->meta, a->type, NULL); /* no pieces: no memory needed */
+  loam_status status = lm_layout_init(a->meta, a->type, NULL); /* cannot fail: no pieces */
   if (!status) status = lm_array_bounds_of(a->type, strides, &r);
-  if (!status) status = check_reach(block, offset, r);
+  if (!status) status = check_bounds(block, offset, r);
   if (status) return status;
   if (strides) set_strides(a->meta, a->type, strides);
   return check_alignment(a->type, a->data, a->meta);
@@ -150,7 +169,8 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
   if (!block || !type || !out) return lm_error(LOAM_EINVAL, "block, type or out: it is NULL");
   char words[LM_TYPE_WORDS];
   if (type->has_pieces)
-    return lm_error(LOAM_EINVAL, "type %s: only what stands in the block itself can be wrapped",
+    return lm_error(LOAM_EINVAL,
+                    "type %s: only values that stand in the block itself can be wrapped",
                     lm_type_words(words, type));
   if (loam_block_kind_of(block) == LOAM_BLOCK_POOLED)
     return lm_error(LOAM_EINVAL, "the block is an arena: it has pieces, no data");
@@ -158,24 +178,26 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
   loam_array *a = lm_array_make(block->site, loam_type_retain(type), loam_block_retain(block), data,
                                 0);
   if (!a) return LOAM_ENOMEM;
-  loam_status status = lay_over(a, block, offset, strides);
+  loam_status status = set_layout(a, block, offset, strides);
   if (status) {
     lm_array_abandon(a);
     return status;
   }
+  lm_verify(lm_array_is_valid(a));
   *out = a;
   return LOAM_OK;
 }
 
-/* ---- Places ------------------------------------------------------------------------------- */
+/* ---- Finding elements --------------------------------------------------------------------- */
 
 loam_status lm_array_follow(lm_array_cursor *spot) {
+  lm_assert(spot->type->kind == LOAM_TYPE_POINTER);
   const lm_pointer_layout *m = lm_layout_pointer(spot->meta);
   char words[LM_TYPE_WORDS];
-  const char *target;
+  char *target;
   if (!lm_layout_follow(spot->type, m, spot->data, &target))
     return lm_error(LOAM_ESTATE, "%s: the pointer is NULL", lm_type_words(words, spot->type));
-  spot->data = (char *)target;
+  spot->data = target;
   if (m->block) spot->owner = m->block;
   spot->type = spot->type->element;
   spot->meta = m->target;
@@ -190,6 +212,7 @@ loam_status lm_array_follow_all(lm_array_cursor *spot) {
 
 static lm_array_row fixed_row(lm_array_cursor spot) {
   const lm_fixed_layout *m = lm_layout_fixed(spot.meta);
+  lm_assert(m->size == spot.type->count);
   lm_array_cursor first = { spot.type->element, m->element, spot.data, spot.owner };
   return (lm_array_row){ m->size, m->stride, first };
 }
@@ -202,18 +225,23 @@ static lm_array_row var_row(lm_array_cursor spot) {
   return (lm_array_row){ piece->size, m->stride, first };
 }
 
+lm_array_row lm_array_row_at(lm_array_cursor spot) {
+  lm_assert(spot.type->kind == LOAM_TYPE_FIXED || spot.type->kind == LOAM_TYPE_VAR);
+  return spot.type->kind == LOAM_TYPE_FIXED ? fixed_row(spot) : var_row(spot);
+}
+
 loam_status lm_array_dimension(lm_array_cursor spot, lm_array_row *out) {
   loam_status status = lm_array_follow_all(&spot);
   if (status) return status;
-  switch (spot.type->kind) {
-    case LOAM_TYPE_FIXED: *out = fixed_row(spot); return LOAM_OK;
-    case LOAM_TYPE_VAR: *out = var_row(spot); return LOAM_OK;
-    default: break;
+  if (spot.type->kind == LOAM_TYPE_FIXED || spot.type->kind == LOAM_TYPE_VAR) {
+    *out = lm_array_row_at(spot);
+    return LOAM_OK;
   }
   char words[LM_TYPE_WORDS];
   return lm_error(LOAM_EINVAL, "type %s: it has no dimension", lm_type_words(words, spot.type));
 }
 
+/* Turns an index of `count` elements, perhaps a negative one, into the number of the element. */
 static loam_status check_index(int64_t index, size_t count, size_t *out) {
   int64_t n = (int64_t)count, at = index < 0 ? index + n : index;
   if (at < 0 || at >= n)
@@ -223,7 +251,8 @@ static loam_status check_index(int64_t index, size_t count, size_t *out) {
   return LOAM_OK;
 }
 
-static loam_status find(lm_array_cursor *spot, size_t count, const int64_t *index) {
+/* Moves a cursor from the whole array to the element at `count` indices, through all pointers. */
+static loam_status walk(lm_array_cursor *spot, size_t count, const int64_t *index) {
   for (size_t i = 0; i < count; i++) {
     lm_array_row row;
     size_t at = 0;
@@ -239,41 +268,48 @@ static loam_status find(lm_array_cursor *spot, size_t count, const int64_t *inde
 void *loam_array_at(const loam_array *array, size_t count, const int64_t *index) {
   if (!array || (count && !index)) return lm_error_null("array or index: it is NULL");
   lm_array_cursor spot = lm_array_start(array);
-  return find(&spot, count, index) ? NULL : spot.data;
+  return walk(&spot, count, index) ? NULL : spot.data;
 }
 
 /* ---- Filling ------------------------------------------------------------------------------ */
 
 loam_status lm_array_check_writable(const loam_array *a) {
-  return a->is_readonly ? lm_error(LOAM_ESTATE, "the array is read-only: its memory is another's")
-                        : LOAM_OK;
+  return a->is_readonly
+             ? lm_error(LOAM_ESTATE, "the array is read-only: its memory must not be written")
+             : LOAM_OK;
 }
 
+/* Fails with LOAM_ESTATE if pieces are not in an arena, as after an import from Arrow. */
 static loam_status check_pool(const loam_block *block) {
   return loam_block_kind_of(block) == LOAM_BLOCK_POOLED
              ? LOAM_OK
-             : lm_error(LOAM_ESTATE, "its pieces are not of an arena: they cannot be resized");
+             : lm_error(LOAM_ESTATE, "rows and text of this array are not in an arena of loam: "
+                                     "they cannot be resized");
 }
 
-/* Pieces of elements that go, go before them. */
+/* Resizes a row. Elements that are removed free their own pieces first. */
 static loam_status resize_var(const loam_type *type, const lm_var_layout *m, lm_piece *piece,
                               size_t count) {
-  size_t bytes, each = type->element->size;
-  if (m->offset || m->stride != (ptrdiff_t)each)
-    return lm_error(LOAM_ESTATE, "a row of selected fields: resize that of the whole array");
-  if (!lm_mul(count, each, &bytes) || bytes > LM_SIZE_MAX)
+  lm_assert(type->kind == LOAM_TYPE_VAR && piece->size <= LM_SIZE_MAX);
+  size_t bytes, element_size = type->element->size;
+  if (m->offset || m->stride != (ptrdiff_t)element_size)
+    return lm_error(LOAM_ESTATE, "a row of selected fields: resize the row of the whole array");
+  if (!lm_mul(count, element_size, &bytes) || bytes > LM_SIZE_MAX)
     return lm_error(LOAM_ENOMEM, "%zu elements of %zu bytes: no address space is that large", count,
-                    each);
+                    element_size);
   for (size_t i = count; i < piece->size; i++)
     lm_layout_piece_free(type->element, m->element, piece->begin + (ptrdiff_t)i * m->stride);
   loam_status status = lm_layout_piece_resize(m->block, &piece->begin, bytes);
-  if (status && count < piece->size) status = LOAM_OK; /* as large as before, and used less */
+  if (status && count < piece->size)
+    status = LOAM_OK; /* shrinking without memory keeps the larger piece */
   if (!status) piece->size = count;
   return status;
 }
 
+/* Makes the target of a NULL pointer; a pointer that has a target keeps it. */
 static loam_status fill_pointer(const loam_type *type, const lm_pointer_layout *m, char **pointer,
                                 size_t count) {
+  lm_assert(type->kind == LOAM_TYPE_POINTER);
   if (count != 1) return lm_error(LOAM_EINVAL, "%zu elements: a pointer has one target", count);
   size_t size = type->element->size ? type->element->size : 1;
   return *pointer ? LOAM_OK : lm_layout_piece_resize(m->block, pointer, size);
@@ -282,6 +318,7 @@ static loam_status fill_pointer(const loam_type *type, const lm_pointer_layout *
 loam_status loam_array_resize(loam_array *array, size_t count) {
   if (!array) return lm_error(LOAM_EINVAL, "array: it is NULL");
   const loam_type *type = array->type;
+  lm_verify(lm_array_is_valid(array));
   char words[LM_TYPE_WORDS];
   if (type->kind != LOAM_TYPE_VAR && type->kind != LOAM_TYPE_POINTER)
     return lm_error(LOAM_EINVAL, "type %s: only a row of a var dimension can be resized",
@@ -305,30 +342,33 @@ loam_status loam_array_append(loam_array *array, const void *element) {
     return lm_error(LOAM_EINVAL, "%s: resize the row and fill the new element in its place",
                     lm_type_words(words, type->element));
   lm_piece *piece = (lm_piece *)array->data;
-  size_t each = type->element->size, last = piece->size;
+  size_t element_size = type->element->size, last = piece->size;
   size_t within = (size_t)((uintptr_t)element - (uintptr_t)piece->begin);
-  bool is_own = within < last * each; /* then it moves with the row */
+  bool is_inside = within < last * element_size; /* then `element` moves when the row moves */
   loam_status status = loam_array_resize(array, last + 1);
   if (status) return status;
-  memcpy(piece->begin + last * each, is_own ? piece->begin + within : element, each);
+  memcpy(piece->begin + last * element_size, is_inside ? piece->begin + within : element,
+         element_size);
   return LOAM_OK;
 }
 
 /* ---- Text ---- */
 
-/* The type of the value, without its option. */
+/* Returns the type of the value of an option; returns any other type unchanged. */
 static const loam_type *value_type(const loam_type *type) {
   return type->kind == LOAM_TYPE_OPTION ? type->element : type;
 }
 
-static char empty[1]; /* where text of no bytes begins */
+/* Text of no bytes begins here: a NULL begin would mean that the text is missing. */
+static char empty_text[1];
 
+/* Replaces text by a copy of `size` bytes, in the arena `block`. */
 static loam_status set_text(loam_block *block, lm_piece *piece, const char *bytes, size_t size) {
   char *begin = piece->size ? piece->begin : NULL;
   loam_status status = lm_layout_piece_resize(block, &begin, size);
   if (status) return status;
   if (size) memcpy(begin, bytes, size);
-  *piece = (lm_piece){ size ? begin : empty, size };
+  *piece = (lm_piece){ size ? begin : empty_text, size };
   return LOAM_OK;
 }
 
@@ -344,7 +384,7 @@ loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t siz
   return status ? status : set_text(block, (lm_piece *)array->data, bytes, size);
 }
 
-/* ---- loam.h: asking ----------------------------------------------------------------------- */
+/* ---- Properties --------------------------------------------------------------------------- */
 
 const loam_type *loam_array_type(const loam_array *array) { return array ? array->type : NULL; }
 void *loam_array_data(const loam_array *array) { return array ? array->data : NULL; }
@@ -376,6 +416,8 @@ loam_status loam_array_info(const loam_array *array, struct loam_array_info *out
 
 bool lm_array_is_valid(const loam_array *a) {
   if (!loam_block_refcount(&a->block) || !lm_type_is_valid(a->type)) return false;
-  if (a->owner && !loam_block_refcount(a->owner)) return false;
+  if (!lm_array_is_block(&a->block) || !lm_block_is_valid(&a->block)) return false;
+  if (a->owner ? !loam_block_refcount(a->owner) : a->data != (const char *)a + data_offset(a->type))
+    return false;
   return lm_layout_is_valid(a->meta, a->type);
 }

@@ -1,4 +1,5 @@
-/* array_json.c - what an array holds, as JSON: dimensions are arrays, structs are objects. */
+/* array_json.c - writes the values of an array as JSON: dimensions are arrays, structs are
+ * objects. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,16 +10,18 @@
 #include "os/error.h"
 #include "script/json.h"
 
-/* Text goes out whenever there is this much of it. */
-enum { PART = 32768 };
+/* The text is passed to the host in parts, whenever it has at least so many bytes. */
+enum { FLUSH_BYTES = 32768 };
 
+/* The text that is not passed on yet, and the function of the host that takes it. */
 typedef struct out {
   lm_json json;
   loam_write_fn write;
   void *ctx;
 } out;
 
-static void pass_on(out *o, size_t least) {
+/* Passes the text to the host if it has at least `least` bytes. */
+static void flush(out *o, size_t least) {
   if (o->json.failed || o->json.length < least) return;
   o->write(o->ctx, o->json.text, o->json.length);
   o->json.length = 0;
@@ -26,16 +29,17 @@ static void pass_on(out *o, size_t least) {
 
 /* ---- Numbers ---- */
 
-/* Of which JSON knows no writing of its own. */
-static void put_word(out *o, const char *key, const char *word) {
-  lm_json_int(&o->json, key, 0);
+/* Writes a number or another literal that lm_json has no function for. */
+static void put_literal(out *o, const char *key, const char *word) {
+  lm_json_int(&o->json, key, 0); /* writes the comma and the key */
   if (o->json.failed) return;
-  o->json.length--; /* the word stands where the 0 stood, after comma and key */
+  lm_assert(o->json.length > 0);
+  o->json.length--; /* the literal replaces the 0 */
   lm_json_raw(&o->json, word, strlen(word));
 }
 
-/* The decimal point of the locale may be more than a byte. */
-static void use_point(char *text) {
+/* Replaces the decimal point of the locale, which may be several bytes, by a point. */
+static void normalize_point(char *text) {
   char *from = text + strspn(text, "-0123456789"), *to = from;
   if (!*from || *from == 'e') return;
   from += strcspn(from, "0123456789e");
@@ -43,23 +47,36 @@ static void use_point(char *text) {
   memmove(to, from, strlen(from) + 1);
 }
 
-/* As few digits as tell it from its neighbours. */
-static void put_float(out *o, const char *key, double x, int least, int most, bool is_single) {
+/* How many decimal digits a float may need. With `most` digits, the text of every number reads back
+ * as the same number; fewer digits, from `least` on, are tried first. A single is read back as a
+ * float, any other number as a double. */
+typedef struct digits {
+  int least, most;
+  bool is_single;
+} digits;
+
+static const digits half_digits = { 5, 5, false }, single_digits = { 6, 9, true },
+                    double_digits = { 15, 17, false };
+
+/* Writes the shortest text, in digits, that reads back as the same number. */
+static void put_float(out *o, const char *key, double x, const digits *d) {
   char text[64];
   if (isnan(x) || isinf(x)) {
-    put_word(o, key, isnan(x) ? "NaN" : x < 0 ? "-Infinity" : "Infinity");
+    put_literal(o, key, isnan(x) ? "NaN" : x < 0 ? "-Infinity" : "Infinity");
     return;
   }
-  for (int digits = least; digits <= most; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, x);
-    if (is_single ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x) break;
+  lm_assert(d->least <= d->most && d->most < (int)sizeof text - 10);
+  for (int n = d->least; n <= d->most; n++) {
+    snprintf(text, sizeof text, "%.*g", n, x);
+    if (d->is_single ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x) break;
   }
-  use_point(text);
-  put_word(o, key, text);
+  normalize_point(text);
+  put_literal(o, key, text);
 }
 
-/* IEEE 754's binary16: 1 bit of sign, 5 of exponent, 10 of fraction. */
-static double of_half(uint16_t h) {
+/* The value of a half, which is binary16 of IEEE 754: 1 bit of sign, 5 of exponent, 10 of
+ * fraction. */
+static double half_to_double(uint16_t h) {
   unsigned exponent = h >> 10 & 31, fraction = h & 1023;
   double x = exponent == 31  ? (fraction ? (double)NAN : (double)INFINITY)
              : exponent == 0 ? fraction / 0x1p24
@@ -67,14 +84,15 @@ static double of_half(uint16_t h) {
   return h & 0x8000 ? -x : x;
 }
 
-static void put_complex(out *o, const char *key, double re, double im, bool is_single) {
-  int least = is_single ? 6 : 15, most = is_single ? 9 : 17;
+/* Writes a complex number as an array of its real and imaginary part. */
+static void put_complex(out *o, const char *key, double re, double im, const digits *d) {
   lm_json_open(&o->json, key, '[');
-  put_float(o, NULL, re, least, most, is_single);
-  put_float(o, NULL, im, least, most, is_single);
+  put_float(o, NULL, re, d);
+  put_float(o, NULL, im, d);
   lm_json_close(&o->json, ']');
 }
 
+/* The value of a C type at `data`. */
 #define READ(type_) (*(const type_ *)data)
 
 static void put_integer(out *o, const char *key, loam_type_kind kind, const char *data) {
@@ -93,14 +111,14 @@ static void put_integer(out *o, const char *key, loam_type_kind kind, const char
 static void put_scalar(out *o, const char *key, loam_type_kind kind, const char *data) {
   switch (kind) {
     case LOAM_TYPE_BOOL: lm_json_bool(&o->json, key, READ(uint8_t) != 0); break;
-    case LOAM_TYPE_FLOAT16: put_float(o, key, of_half(READ(uint16_t)), 5, 5, false); break;
-    case LOAM_TYPE_FLOAT32: put_float(o, key, (double)READ(float), 6, 9, true); break;
-    case LOAM_TYPE_FLOAT64: put_float(o, key, READ(double), 15, 17, false); break;
+    case LOAM_TYPE_FLOAT16: put_float(o, key, half_to_double(READ(uint16_t)), &half_digits); break;
+    case LOAM_TYPE_FLOAT32: put_float(o, key, (double)READ(float), &single_digits); break;
+    case LOAM_TYPE_FLOAT64: put_float(o, key, READ(double), &double_digits); break;
     case LOAM_TYPE_COMPLEX64:
-      put_complex(o, key, (double)READ(float), (double)((const float *)data)[1], true);
+      put_complex(o, key, (double)READ(float), (double)((const float *)data)[1], &single_digits);
       break;
     case LOAM_TYPE_COMPLEX128:
-      put_complex(o, key, READ(double), ((const double *)data)[1], false);
+      put_complex(o, key, READ(double), ((const double *)data)[1], &double_digits);
       break;
     default: put_integer(o, key, kind, data);
   }
@@ -108,66 +126,73 @@ static void put_scalar(out *o, const char *key, loam_type_kind kind, const char 
 
 /* ---- Values ---- */
 
-static void put(out *o, const char *key, const loam_type *type, const size_t *meta,
-                const char *data);
+/* Writes the value at a cursor; `key` is the name of the value in an object;
+ * outside an object it is NULL. */
+static void put(out *o, const char *key, lm_array_cursor spot);
 
-static void put_row(out *o, const char *key, const loam_type *element, const size_t *meta,
-                    const char *first, size_t count, ptrdiff_t stride) {
+static void put_row(out *o, const char *key, const lm_array_row *row) {
+  lm_array_cursor element = row->first;
   lm_json_open(&o->json, key, '[');
-  for (size_t i = 0; i < count && !o->json.failed; i++)
-    put(o, NULL, element, meta, first + (ptrdiff_t)i * stride);
+  for (size_t i = 0; i < row->count && !o->json.failed; i++) {
+    element.data = row->first.data + (ptrdiff_t)i * row->stride;
+    put(o, NULL, element);
+  }
   lm_json_close(&o->json, ']');
 }
 
-static void put_struct(out *o, const char *key, const loam_type *type, const size_t *meta,
-                       const char *data) {
+static void put_struct(out *o, const char *key, lm_array_cursor spot) {
+  lm_assert(spot.type->kind == LOAM_TYPE_STRUCT);
   lm_json_open(&o->json, key, '{');
-  for (size_t i = 0; i < type->count; i++)
-    put(o, type->fields[i].name, type->fields[i].type, lm_layout_field(type, meta, i),
-        data + lm_layout_offset(meta, i));
+  for (size_t i = 0; i < spot.type->count; i++) {
+    const lm_field *f = &spot.type->fields[i];
+    lm_array_cursor field = { f->type, lm_layout_field(spot.type, spot.meta, i),
+                              spot.data + lm_layout_offset(spot.meta, i), spot.owner };
+    put(o, f->name, field);
+  }
   lm_json_close(&o->json, '}');
 }
 
-static void put_pointer(out *o, const char *key, const loam_type *type, const size_t *meta,
-                        const char *data) {
-  const lm_pointer_layout *m = lm_layout_pointer(meta);
-  const char *target;
-  if (lm_layout_follow(type, m, data, &target)) put(o, key, type->element, m->target, target);
+/* A pointer is written as its target, and a NULL pointer as null. */
+static void put_pointer(out *o, const char *key, lm_array_cursor spot) {
+  const lm_pointer_layout *m = lm_layout_pointer(spot.meta);
+  lm_array_cursor target = { spot.type->element, m->target, NULL, m->block };
+  if (lm_layout_follow(spot.type, m, spot.data, &target.data)) put(o, key, target);
   else lm_json_text(&o->json, key, NULL);
 }
 
-static void put(out *o, const char *key, const loam_type *type, const size_t *meta,
-                const char *data) {
-  const lm_piece *piece = (const lm_piece *)data;
-  pass_on(o, PART);
-  switch (type->kind) {
-    case LOAM_TYPE_FIXED: {
-      const lm_fixed_layout *m = lm_layout_fixed(meta);
-      put_row(o, key, type->element, m->element, data, m->size, m->stride);
-      break;
-    }
+/* A missing value is written as null. */
+static void put_option(out *o, const char *key, lm_array_cursor spot) {
+  lm_assert(spot.type->kind == LOAM_TYPE_OPTION);
+  spot.type = spot.type->element;
+  if (lm_missing_is(spot.type, spot.data)) lm_json_text(&o->json, key, NULL);
+  else put(o, key, spot);
+}
+
+static void put(out *o, const char *key, lm_array_cursor spot) {
+  const lm_piece *piece = (const lm_piece *)spot.data;
+  flush(o, FLUSH_BYTES);
+  switch (spot.type->kind) {
+    case LOAM_TYPE_FIXED:
     case LOAM_TYPE_VAR: {
-      const lm_var_layout *m = lm_layout_var(meta);
-      put_row(o, key, type->element, m->element, lm_layout_first(m, piece), piece->size, m->stride);
+      lm_array_row row = lm_array_row_at(spot);
+      put_row(o, key, &row);
       break;
     }
-    case LOAM_TYPE_STRUCT: put_struct(o, key, type, meta, data); break;
-    case LOAM_TYPE_POINTER: put_pointer(o, key, type, meta, data); break;
-    case LOAM_TYPE_OPTION:
-      if (lm_missing_is(type->element, data)) lm_json_text(&o->json, key, NULL);
-      else put(o, key, type->element, meta, data);
-      break;
+    case LOAM_TYPE_STRUCT: put_struct(o, key, spot); break;
+    case LOAM_TYPE_POINTER: put_pointer(o, key, spot); break;
+    case LOAM_TYPE_OPTION: put_option(o, key, spot); break;
     case LOAM_TYPE_STRING:
     case LOAM_TYPE_BYTES: lm_json_text_n(&o->json, key, piece->begin, piece->size); break;
-    default: put_scalar(o, key, type->kind, data);
+    default: put_scalar(o, key, spot.type->kind, spot.data);
   }
 }
 
 loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx) {
   if (!array || !write) return lm_error(LOAM_EINVAL, "array or write: it is NULL");
   out o = { .write = write, .ctx = ctx };
-  put(&o, NULL, array->type, array->meta, array->data);
-  pass_on(&o, 1);
+  lm_verify(lm_array_is_valid(array));
+  put(&o, NULL, lm_array_start(array));
+  flush(&o, 1);
   loam_status status = o.json.failed ? lm_error(LOAM_ENOMEM, "no memory for the text") : LOAM_OK;
   lm_json_finish(&o.json);
   return status;

@@ -1,4 +1,4 @@
-/* array_repr.c - an array as its maker sees it: type, metadata tree, data, blocks. */
+/* array_repr.c - describes an array for debugging: its type, metadata tree, data and blocks. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,20 +7,22 @@
 #include "os/error.h"
 #include "script/json.h"
 
-typedef struct page {
+/* The lines so far, and how deep the next line is indented. */
+typedef struct description {
   lm_json text;
   int depth;
-} page;
+} description;
 
-static void line(page *p, const char *format, ...) LM_PRINTF(2, 3);
+/* Adds an indented line; a long line is cut. */
+static void line(description *p, const char *format, ...) LM_PRINTF(2, 3);
 
-/* Indented; what does not fit is cut. */
-static void line(page *p, const char *format, ...) {
+static void line(description *p, const char *format, ...) {
   char text[512];
   va_list arguments;
   va_start(arguments, format);
   int n = vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  lm_assert(n >= 0 && p->depth >= 0);
   for (int i = 0; i < p->depth; i++) lm_json_raw(&p->text, "  ", 2);
   lm_json_raw(&p->text, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
   lm_json_raw(&p->text, "\n", 1);
@@ -39,7 +41,8 @@ static const char *kind_name(loam_block_kind kind) {
   return "unknown";
 }
 
-static void show_block(page *p, const loam_block *b) {
+/* Adds a line about a block, which may be NULL. */
+static void show_block(description *p, const loam_block *b) {
   if (!b) {
     line(p, "block: none");
     return;
@@ -53,21 +56,25 @@ static void show_block(page *p, const loam_block *b) {
 
 /* ---- Metadata */
 
-static void show(page *p, const loam_type *type, const size_t *meta);
+/* Adds lines about the metadata of a type. */
+static void show(description *p, const loam_type *type, const size_t *meta);
 
-static void show_within(page *p, const loam_type *type, const size_t *meta) {
+/* Adds lines about the metadata of a part, one level deeper. */
+static void show_within(description *p, const loam_type *type, const size_t *meta) {
   p->depth++;
   show(p, type, meta);
   p->depth--;
+  lm_assert(p->depth >= 0);
 }
 
-static void show_fixed(page *p, const loam_type *type, const size_t *meta) {
+static void show_fixed(description *p, const loam_type *type, const size_t *meta) {
   const lm_fixed_layout *m = lm_layout_fixed(meta);
+  lm_assert(m->size == type->count);
   line(p, "fixed: %zu element%s, stride %td", m->size, plural(m->size), m->stride);
   show_within(p, type->element, m->element);
 }
 
-static void show_var(page *p, const loam_type *type, const size_t *meta) {
+static void show_var(description *p, const loam_type *type, const size_t *meta) {
   const lm_var_layout *m = lm_layout_var(meta);
   line(p, "var: stride %td, offset %td", m->stride, m->offset);
   p->depth++;
@@ -76,7 +83,7 @@ static void show_var(page *p, const loam_type *type, const size_t *meta) {
   p->depth--;
 }
 
-static void show_pointer(page *p, const loam_type *type, const size_t *meta) {
+static void show_pointer(description *p, const loam_type *type, const size_t *meta) {
   const lm_pointer_layout *m = lm_layout_pointer(meta);
   line(p, "pointer: offset %td", m->offset);
   p->depth++;
@@ -85,7 +92,7 @@ static void show_pointer(page *p, const loam_type *type, const size_t *meta) {
   p->depth--;
 }
 
-static void show_struct(page *p, const loam_type *type, const size_t *meta) {
+static void show_struct(description *p, const loam_type *type, const size_t *meta) {
   line(p, "struct: %zu field%s", type->count, plural(type->count));
   p->depth++;
   for (size_t i = 0; i < type->count; i++) {
@@ -97,7 +104,7 @@ static void show_struct(page *p, const loam_type *type, const size_t *meta) {
   p->depth--;
 }
 
-static void show(page *p, const loam_type *type, const size_t *meta) {
+static void show(description *p, const loam_type *type, const size_t *meta) {
   switch (type->kind) {
     case LOAM_TYPE_FIXED: show_fixed(p, type, meta); break;
     case LOAM_TYPE_VAR: show_var(p, type, meta); break;
@@ -116,9 +123,9 @@ static void show(page *p, const loam_type *type, const size_t *meta) {
   }
 }
 
-/* ---- The whole */
+/* ---- The array */
 
-static void show_data(page *p, const loam_array *a) {
+static void show_data(description *p, const loam_array *a) {
   line(p, "data: %p%s%s", (void *)a->data, a->owner ? "" : ", in the array itself",
        a->is_readonly ? ", read-only" : "");
   if (!a->owner) return;
@@ -127,7 +134,7 @@ static void show_data(page *p, const loam_array *a) {
   p->depth--;
 }
 
-static void show_array(page *p, const loam_array *a) {
+static void show_array(description *p, const loam_array *a) {
   size_t refs = loam_block_refcount(&a->block);
   line(p, "array at %p, %zu reference%s", (const void *)a, refs, plural(refs));
   p->depth++;
@@ -139,7 +146,7 @@ static void show_array(page *p, const loam_array *a) {
 
 loam_status loam_array_repr(const loam_array *array, loam_write_fn write, void *ctx) {
   if (!array || !write) return lm_error(LOAM_EINVAL, "array or write: it is NULL");
-  page p = { .depth = 0 };
+  description p = { .depth = 0 };
   show_array(&p, array);
   loam_status status = p.text.failed ? lm_error(LOAM_ENOMEM, "no memory for the text") : LOAM_OK;
   if (!status) write(ctx, p.text.text, p.text.length);

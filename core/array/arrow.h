@@ -1,27 +1,29 @@
-/* arrow.h - the structures of Arrow's C data interface, and what both ways through it share. */
+/* arrow.h - the structures of Arrow's C data interface, as its specification defines them, and the
+ * letters of its scalar formats. arrow_export.c and arrow_import.c use them. */
 #ifndef LM_ARROW_H
 #define LM_ARROW_H
 
 #include "array/array.h"
 
+/* A flag of a schema: values may be missing. */
 enum { ARROW_NULLABLE = 2 };
 
 struct ArrowSchema {
-  const char *format; /* the type, in Arrow's letters */
+  const char *format; /* the type, as a string in Arrow's format language */
   const char *name;
   const char *metadata;
   int64_t flags;
   int64_t n_children;
   struct ArrowSchema **children;
   struct ArrowSchema *dictionary;
-  void (*release)(struct ArrowSchema *self); /* NULL: it was released, or moved */
+  void (*release)(struct ArrowSchema *self); /* NULL: the struct was released or moved */
   void *private_data;
 };
 
 struct ArrowArray {
   int64_t length;
   int64_t null_count; /* -1: not counted */
-  int64_t offset;     /* elements of the buffers that are not the array's */
+  int64_t offset;     /* leading elements of the buffers that are not part of the array */
   int64_t n_buffers;
   int64_t n_children;
   const void **buffers;
@@ -31,7 +33,7 @@ struct ArrowArray {
   void *private_data;
 };
 
-/* The letter of a scalar; 0 for those that Arrow has not. */
+/* Returns Arrow's letter for a scalar kind, or 0 for kinds that Arrow does not have. */
 LM_INLINE char lm_arrow_letter(loam_type_kind kind) {
   static const char letters[] = "bcsilCSILefg"; /* in the order of the kinds */
   return (size_t)kind < sizeof letters - 1 ? letters[kind] : 0;

@@ -1,8 +1,11 @@
-/* arrow_export.c - arrays as Arrow's, a column at a time.
+/* arrow_export.c - exports arrays through Arrow's C data interface.
  *
- * A column is the values of one place in the type, found as runs: so many of them, at equal
- * distances. Rows and fields of a column's values are columns again. Numbers that make one dense
- * run are passed as they are; what Arrow keeps beside them, offsets and bits, is made. */
+ * The tree of an array's type becomes a tree of Arrow nodes. A node has a column: all values of one
+ * place in the type. A column is a list of runs; the values of a run are equal distances apart. The
+ * elements of rows and the fields of structs in a column are columns again.
+ *
+ * Numbers that make one dense run are shared. Everything that Arrow orders in another way than loam
+ * is made here: offsets of lists and text, validity bits, bools. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,27 +14,32 @@
 #include "os/error.h"
 #include "script/json.h"
 
+/* `count` values, `stride` bytes apart. The stride of a single value is not used. */
 typedef struct run {
   const char *first;
   size_t count;
   ptrdiff_t stride;
 } run;
 
+/* The values of one place in the type.
+ *
+ * Law: `count` is the sum of the counts of the runs; runs <= capacity; no run is empty. */
 typedef struct column {
   const loam_type *type;
   const size_t *meta;
-  size_t count; /* of values, in all runs */
-  run *run;
+  size_t count; /* values in all runs */
+  run *run;     /* an allocation of `capacity` runs; whoever makes the column frees it */
   size_t runs, capacity;
 } column;
 
-/* What is exported, for all of its nodes. */
-typedef struct work {
+/* One export, for all of its nodes. */
+typedef struct job {
   const loam_array *source;
-  loam_site *site;
+  loam_site *site; /* of everything that the export allocates */
   bool may_copy;
-} work;
+} job;
 
+/* Fails because Arrow cannot express a column. */
 static loam_status refuse(const column *c, const char *why) {
   char words[LM_TYPE_WORDS];
   return lm_error(LOAM_EUNSUPPORTED, "%s: %s", lm_type_words(words, c->type), why);
@@ -39,22 +47,25 @@ static loam_status refuse(const column *c, const char *why) {
 
 /* ---- Columns ------------------------------------------------------------------------------ */
 
-/* Whether the values go on where the last run ends. */
-static bool join(run *last, const char *first, size_t count, ptrdiff_t stride) {
-  ptrdiff_t far = (ptrdiff_t)((uintptr_t)first - (uintptr_t)last->first);
-  ptrdiff_t apart = last->count > 1 ? last->stride : far;
-  if (far != (ptrdiff_t)last->count * apart) return false;
-  if (count > 1 && stride != apart) return false;
-  last->stride = apart;
+/* Extends the last run by a run, if its values continue at the same stride. Returns whether it
+ * did. */
+static bool extend_run(run *last, const char *first, size_t count, ptrdiff_t stride) {
+  ptrdiff_t distance = (ptrdiff_t)((uintptr_t)first - (uintptr_t)last->first);
+  lm_assert(last->count && count);
+  ptrdiff_t stride_now = last->count > 1 ? last->stride : distance;
+  if (distance != (ptrdiff_t)last->count * stride_now) return false;
+  if (count > 1 && stride != stride_now) return false;
+  last->stride = stride_now;
   last->count += count;
   return true;
 }
 
-static loam_status push(const work *w, column *c, const char *first, size_t count,
-                        ptrdiff_t stride) {
+/* Adds a run to a column. Fails with LOAM_ENOMEM; the caller still frees the runs. */
+static loam_status add_run(const job *w, column *c, const char *first, size_t count,
+                           ptrdiff_t stride) {
   if (!count) return LOAM_OK;
   c->count += count;
-  if (c->runs && join(&c->run[c->runs - 1], first, count, stride)) return LOAM_OK;
+  if (c->runs && extend_run(&c->run[c->runs - 1], first, count, stride)) return LOAM_OK;
   if (c->runs == c->capacity) {
     size_t capacity = c->capacity ? 2 * c->capacity : 4;
     run *grown = loam_realloc(w->site, c->run, capacity * sizeof *grown);
@@ -62,23 +73,27 @@ static loam_status push(const work *w, column *c, const char *first, size_t coun
     c->run = grown;
     c->capacity = capacity;
   }
+  lm_assert(c->runs < c->capacity);
   c->run[c->runs++] = (run){ first, count, stride };
   return LOAM_OK;
 }
 
+/* Returns whether the values follow one another without gaps, if each has `each` bytes. */
 static bool is_dense(const column *c, size_t each) {
   return !c->runs || (c->runs == 1 && (c->count == 1 || c->run->stride == (ptrdiff_t)each));
 }
 
-/* One value after the other; NULL at the end. */
-typedef struct cursor {
+/* Reads the values of a column in order. */
+typedef struct reader {
   const column *c;
   size_t run, value;
-} cursor;
+} reader;
 
-static const char *next(cursor *at) {
+/* Returns the address of the next value, or NULL after the last one. */
+static const char *next_value(reader *at) {
   if (at->run == at->c->runs) return NULL;
   const run *r = &at->c->run[at->run];
+  lm_assert(at->value < r->count);
   const char *value = r->first + (ptrdiff_t)at->value * r->stride;
   if (++at->value == r->count) {
     at->run++;
@@ -89,28 +104,32 @@ static const char *next(cursor *at) {
 
 /* ---- Nodes -------------------------------------------------------------------------------- */
 
-/* What a node of ours keeps, whoever has moved it where. */
-typedef struct kept {
-  loam_array *source;
-  const void *buffer[3];
-  void *made[3];
-} kept;
+/* The memory of an exported Arrow array (its private_data). The importing library may move the
+ * Arrow struct, but this memory stays where it is. */
+typedef struct node_memory {
+  loam_array *source;    /* a reference: shared buffers point into its data */
+  const void *buffer[3]; /* the buffers that Arrow sees */
+  void *copy[3];         /* the buffers that were made here, NULL for shared ones */
+} node_memory;
 
-static void end_array(struct ArrowArray *a) {
-  kept *k = a->private_data;
+/* The release function of exported arrays. Arrow calls it once, in any thread. A child that was
+ * moved away has no release function any more. */
+static void release_array(struct ArrowArray *a) {
+  node_memory *k = a->private_data;
   for (int64_t i = 0; i < a->n_children; i++) {
     struct ArrowArray *child = a->children[i];
     if (child && child->release) child->release(child);
     loam_free(child);
   }
   loam_free(a->children);
-  for (size_t i = 0; i < LM_COUNT(k->made); i++) loam_free(k->made[i]);
+  for (size_t i = 0; i < LM_COUNT(k->copy); i++) loam_free(k->copy[i]);
   loam_array_release(k->source);
   loam_free(k);
   a->release = NULL;
 }
 
-static void end_schema(struct ArrowSchema *s) {
+/* The release function of exported schemas. */
+static void release_schema(struct ArrowSchema *s) {
   for (int64_t i = 0; i < s->n_children; i++) {
     struct ArrowSchema *child = s->children[i];
     if (child && child->release) child->release(child);
@@ -121,58 +140,74 @@ static void end_schema(struct ArrowSchema *s) {
   s->release = NULL;
 }
 
-/* A node, as its parent and its schema see it. */
+/* A node of the exported tree: its schema and its array. */
 typedef struct node {
   struct ArrowSchema *schema;
   struct ArrowArray *array;
 } node;
 
+/* The bytes that are reserved for a format, with its terminator. */
 enum { FORMAT = 24 };
 
-static loam_status set_schema(const work *w, struct ArrowSchema *s, const char *format,
-                              const char *name, bool is_nullable) {
+/* Initializes a schema. Its format and its name are one allocation, private_data. */
+static loam_status init_schema(const job *w, struct ArrowSchema *s, const char *name,
+                               bool is_nullable) {
   char *text = loam_malloc(w->site, FORMAT + strlen(name) + 1);
   if (!text) return LOAM_ENOMEM;
-  snprintf(text, FORMAT, "%s", format);
+  text[0] = 0;
   strcpy(text + FORMAT, name);
   *s = (struct ArrowSchema){ .format = text,
                              .name = text + FORMAT,
                              .flags = is_nullable ? ARROW_NULLABLE : 0,
-                             .release = end_schema,
+                             .release = release_schema,
                              .private_data = text };
   return LOAM_OK;
 }
 
-static loam_status set_array(const work *w, struct ArrowArray *a, size_t length, int buffers) {
-  kept *k = loam_calloc(w->site, 1, sizeof *k);
+/* Initializes an Arrow array without children, whose buffers are still NULL. */
+static loam_status init_array(const job *w, struct ArrowArray *a, size_t length, int buffers) {
+  node_memory *k = loam_calloc(w->site, 1, sizeof *k);
   if (!k) return LOAM_ENOMEM;
   k->source = loam_array_retain(w->source);
   *a = (struct ArrowArray){ .length = (int64_t)length,
                             .n_buffers = buffers,
                             .buffers = k->buffer,
-                            .release = end_array,
+                            .release = release_array,
                             .private_data = k };
   return LOAM_OK;
 }
 
-static void end_node(node n) {
+/* Releases the schema and the array of a node, those that are initialized. */
+static void release_node(node n) {
   if (n.schema->release) n.schema->release(n.schema);
   if (n.array->release) n.array->release(n.array);
 }
 
-static loam_status set_node(const work *w, node n, const char *format, const char *name,
-                            size_t length, int buffers, bool is_nullable) {
+/* The properties of a new node. */
+typedef struct node_shape {
+  const char *name;
+  size_t length; /* elements */
+  int buffers;
+  bool is_nullable; /* values may be missing */
+} node_shape;
+
+/* Initializes a node without children. Its format is "" until set_format. On failure either struct
+ * may be initialized: release_node accepts that. */
+static loam_status init_node(const job *w, node n, const node_shape *shape) {
+  lm_assert(shape->buffers >= 1 && shape->buffers <= 3);
   *n.array = (struct ArrowArray){ .release = NULL };
   *n.schema = (struct ArrowSchema){ .release = NULL };
-  loam_status status = set_schema(w, n.schema, format, name, is_nullable);
-  if (!status) status = set_array(w, n.array, length, buffers);
+  loam_status status = init_schema(w, n.schema, shape->name, shape->is_nullable);
+  if (!status) status = init_array(w, n.array, shape->length, shape->buffers);
   return status;
 }
 
-static loam_status add_children(const work *w, node n, size_t count) {
+/* Gives an initialized node `count` children, all zero. */
+static loam_status add_children(const job *w, node n, size_t count) {
   n.schema->children = loam_calloc(w->site, count, sizeof *n.schema->children);
   n.array->children = loam_calloc(w->site, count, sizeof *n.array->children);
   if (!n.schema->children || !n.array->children) return LOAM_ENOMEM;
+  lm_assert(!n.schema->n_children && !n.array->n_children);
   n.schema->n_children = n.array->n_children = (int64_t)count;
   for (size_t i = 0; i < count; i++) {
     n.schema->children[i] = loam_calloc(w->site, 1, sizeof **n.schema->children);
@@ -186,64 +221,72 @@ static node child_of(node n, size_t i) {
   return (node){ n.schema->children[i], n.array->children[i] };
 }
 
-/* A buffer of the node's own; zeroed. */
-static void *make_buffer(const work *w, node n, int which, size_t size) {
-  kept *k = n.array->private_data;
+/* Makes buffer `which` of a node: `size` bytes of zeros. Returns NULL without memory. */
+static void *make_buffer(const job *w, node n, int which, size_t size) {
+  lm_assert(which < n.array->n_buffers);
+  node_memory *k = n.array->private_data;
   void *made = loam_calloc(w->site, 1, size ? size : 1);
-  k->buffer[which] = k->made[which] = made;
+  k->buffer[which] = k->copy[which] = made;
   return made;
 }
 
-static void pass_buffer(node n, int which, const void *data) {
+/* Lets buffer `which` of a node be memory of the array. Arrow wants an address even without
+ * data. */
+static void share_buffer(node n, int which, const void *data) {
   static const char nothing[8];
-  ((kept *)n.array->private_data)->buffer[which] = data ? data : nothing;
+  lm_assert(which < n.array->n_buffers);
+  ((node_memory *)n.array->private_data)->buffer[which] = data ? data : nothing;
 }
 
+/* Sets the format of a node. */
 static void set_format(node n, const char *format) {
   snprintf(n.schema->private_data, FORMAT, "%s", format);
 }
 
 /* ---- Values ------------------------------------------------------------------------------- */
 
-/* Bits for what is there. Without any that is missing there is no buffer. */
-static loam_status put_validity(const work *w, const column *c, const loam_type *value, node n) {
+/* Makes the validity buffer of an option: one bit for each value, 1 if it is not missing. Counts
+ * the missing values. */
+static loam_status put_validity(const job *w, const column *c, const loam_type *value, node n) {
   uint8_t *bits = make_buffer(w, n, 0, (c->count + 7) / 8);
   if (!bits) return LOAM_ENOMEM;
-  cursor at = { .c = c };
+  reader at = { .c = c };
   const char *data;
-  for (size_t i = 0; (data = next(&at)); i++) {
+  for (size_t i = 0; (data = next_value(&at)); i++) {
     if (lm_missing_is(value, data)) n.array->null_count++;
     else bits[i / 8] |= (uint8_t)(1u << i % 8);
   }
   return LOAM_OK;
 }
 
-static loam_status put_bools(const work *w, const column *c, node n) {
+/* Makes the buffer of bools, one bit for each. */
+static loam_status put_bools(const job *w, const column *c, node n) {
   if (!w->may_copy) return refuse(c, "Arrow has a bit for each bool, which needs a copy");
   uint8_t *bits = make_buffer(w, n, 1, (c->count + 7) / 8);
   if (!bits) return LOAM_ENOMEM;
-  cursor at = { .c = c };
+  reader at = { .c = c };
   const char *data;
-  for (size_t i = 0; (data = next(&at)); i++)
+  for (size_t i = 0; (data = next_value(&at)); i++)
     if (*data == 1) bits[i / 8] |= (uint8_t)(1u << i % 8);
   return LOAM_OK;
 }
 
-static loam_status put_numbers(const work *w, const column *c, size_t each, node n) {
+/* Shares the numbers of a dense column; copies those of any other column. */
+static loam_status put_numbers(const job *w, const column *c, size_t each, node n) {
   if (is_dense(c, each)) {
-    pass_buffer(n, 1, c->runs ? c->run->first : NULL);
+    share_buffer(n, 1, c->runs ? c->run->first : NULL);
     return LOAM_OK;
   }
   if (!w->may_copy) return refuse(c, "values do not follow one another, which needs a copy");
   char *to = make_buffer(w, n, 1, c->count * each);
   if (!to) return LOAM_ENOMEM;
-  cursor at = { .c = c };
+  reader at = { .c = c };
   const char *data;
-  for (; (data = next(&at)); to += each) memcpy(to, data, each);
+  for (; (data = next_value(&at)); to += each) memcpy(to, data, each);
   return LOAM_OK;
 }
 
-static loam_status put_scalars(const work *w, const column *c, const loam_type *value, node n) {
+static loam_status put_scalars(const job *w, const column *c, const loam_type *value, node n) {
   char letter[] = { lm_arrow_letter(value->kind), 0 };
   if (!*letter) return refuse(c, "Arrow has no such numbers");
   set_format(n, letter);
@@ -253,14 +296,16 @@ static loam_status put_scalars(const work *w, const column *c, const loam_type *
 
 /* ---- Offsets ---- */
 
-/* Where each value's part begins, and the last one's ends: 32 bits where that is enough. */
+/* The offset buffer of lists and text, while it is written: where the part of each value begins,
+ * and where the last one ends. Offsets have 32 bits if the total fits, and else 64 bits. */
 typedef struct offsets {
   bool is_wide;
   void *at;
   size_t i;
 } offsets;
 
-static loam_status begin_offsets(const work *w, const column *c, size_t total, node n,
+/* Makes an offset buffer whose last offset will be `total`. */
+static loam_status begin_offsets(const job *w, const column *c, size_t total, node n,
                                  offsets *out) {
   *out = (offsets){ .is_wide = total > INT32_MAX };
   size_t each = out->is_wide ? sizeof(int64_t) : sizeof(int32_t);
@@ -269,44 +314,50 @@ static loam_status begin_offsets(const work *w, const column *c, size_t total, n
 }
 
 static void put_offset(offsets *o, size_t offset) {
+  lm_assert(o->is_wide || offset <= INT32_MAX);
   if (o->is_wide) ((int64_t *)o->at)[o->i++] = (int64_t)offset;
   else ((int32_t *)o->at)[o->i++] = (int32_t)offset;
 }
 
+/* Returns the size of the piece that is the value at `data`. */
 static size_t piece_size(const char *data) { return ((const lm_piece *)data)->size; }
 
-static loam_status put_piece_offsets(const work *w, const column *c, node n, bool *is_wide,
+/* Makes the offset buffer of a column of pieces. *total is the sum of their sizes. */
+static loam_status put_piece_offsets(const job *w, const column *c, node n, bool *is_wide,
                                      size_t *total) {
   const char *data;
   *total = 0;
-  for (cursor at = { .c = c }; (data = next(&at));) *total += piece_size(data);
+  for (reader at = { .c = c }; (data = next_value(&at));) *total += piece_size(data);
   offsets o;
   loam_status status = begin_offsets(w, c, *total, n, &o);
   if (status) return status;
   size_t end = 0;
   put_offset(&o, end);
-  for (cursor at = { .c = c }; (data = next(&at));) put_offset(&o, end += piece_size(data));
+  for (reader at = { .c = c }; (data = next_value(&at));) put_offset(&o, end += piece_size(data));
+  lm_assert(end == *total && o.i == c->count + 1);
   *is_wide = o.is_wide;
   return LOAM_OK;
 }
 
 /* ---- Text ---- */
 
+/* Checks that strings are UTF-8, which Arrow requires. */
 static loam_status check_text(const column *c, const loam_type *value) {
   const char *data;
   if (value->kind == LOAM_TYPE_BYTES) return LOAM_OK;
-  for (cursor at = { .c = c }; (data = next(&at));) {
+  for (reader at = { .c = c }; (data = next_value(&at));) {
     const lm_piece *piece = (const lm_piece *)data;
     if (!lm_json_is_utf8(piece->begin, piece->size))
-      return refuse(c, "not all of the text is UTF-8; as bytes it could be passed");
+      return refuse(c, "not all of the text is UTF-8; as bytes it could be exported");
   }
   return LOAM_OK;
 }
 
-/* Whether each begins where the one before it ends. */
-static bool follow_each_other(const column *c, const char **first) {
+/* Returns whether each text begins where the text before it ends; *first is then the beginning of
+ * all of them, NULL if there is none. */
+static bool is_contiguous_text(const column *c, const char **first) {
   const char *end = *first = NULL, *data;
-  for (cursor at = { .c = c }; (data = next(&at));) {
+  for (reader at = { .c = c }; (data = next_value(&at));) {
     const lm_piece *piece = (const lm_piece *)data;
     if (!piece->size) continue;
     if (end && piece->begin != end) return false;
@@ -316,16 +367,17 @@ static bool follow_each_other(const column *c, const char **first) {
   return true;
 }
 
-static loam_status gather_text(const work *w, const column *c, size_t total, node n) {
+/* Copies all texts into one buffer. */
+static loam_status copy_text(const job *w, const column *c, size_t total, node n) {
   char *to = make_buffer(w, n, 2, total);
   if (!to) return LOAM_ENOMEM;
   const char *data;
-  for (cursor at = { .c = c }; (data = next(&at)); to += piece_size(data))
+  for (reader at = { .c = c }; (data = next_value(&at)); to += piece_size(data))
     if (piece_size(data)) memcpy(to, ((const lm_piece *)data)->begin, piece_size(data));
   return LOAM_OK;
 }
 
-static loam_status put_text(const work *w, const column *c, const loam_type *value, node n) {
+static loam_status put_text(const job *w, const column *c, const loam_type *value, node n) {
   bool is_wide;
   size_t total;
   const char *first;
@@ -334,27 +386,29 @@ static loam_status put_text(const work *w, const column *c, const loam_type *val
   if (status) return status;
   bool is_string = value->kind == LOAM_TYPE_STRING;
   set_format(n, is_wide ? (is_string ? "U" : "Z") : is_string ? "u" : "z");
-  if (follow_each_other(c, &first)) {
-    pass_buffer(n, 2, first);
+  if (is_contiguous_text(c, &first)) {
+    share_buffer(n, 2, first);
     return LOAM_OK;
   }
-  return w->may_copy ? gather_text(w, c, total, n)
+  return w->may_copy ? copy_text(w, c, total, n)
                      : refuse(c, "text stands in pieces, which needs a copy");
 }
 
-/* ---- What has parts ----------------------------------------------------------------------- */
+/* ---- Nodes with children ------------------------------------------------------------------ */
 
-static loam_status put_column(const work *w, const column *c, const char *name, node n);
+/* Exports a column as a node. On failure the node may be incomplete; the caller releases the
+ * root. */
+static loam_status put_column(const job *w, const column *c, const char *name, node n);
 
-/* The column of a part, and its end. */
-static loam_status put_part(const work *w, column *part, loam_status status, const char *name,
-                            node n) {
+/* Exports the column of a part, unless `status` is a failure, and frees the runs of the column. */
+static loam_status put_and_free(const job *w, column *part, loam_status status, const char *name,
+                                node n) {
   if (!status) status = put_column(w, part, name, n);
   loam_free(part->run);
   return status;
 }
 
-static loam_status put_fixed(const work *w, const column *c, node n) {
+static loam_status put_fixed(const job *w, const column *c, node n) {
   const lm_fixed_layout *m = lm_layout_fixed(c->meta);
   column part = { .type = c->type->element, .meta = m->element };
   char format[FORMAT];
@@ -364,12 +418,12 @@ static loam_status put_fixed(const work *w, const column *c, node n) {
   loam_status status = add_children(w, n, 1);
   if (status) return status;
   const char *data;
-  for (cursor at = { .c = c }; !status && (data = next(&at));)
-    status = push(w, &part, data, m->size, m->stride);
-  return put_part(w, &part, status, "item", child_of(n, 0));
+  for (reader at = { .c = c }; !status && (data = next_value(&at));)
+    status = add_run(w, &part, data, m->size, m->stride);
+  return put_and_free(w, &part, status, "item", child_of(n, 0));
 }
 
-static loam_status put_var(const work *w, const column *c, node n) {
+static loam_status put_var(const job *w, const column *c, node n) {
   const lm_var_layout *m = lm_layout_var(c->meta);
   column part = { .type = c->type->element, .meta = m->element };
   bool is_wide;
@@ -379,24 +433,24 @@ static loam_status put_var(const work *w, const column *c, node n) {
   if (status) return status;
   set_format(n, is_wide ? "+L" : "+l");
   const char *data;
-  for (cursor at = { .c = c }; !status && (data = next(&at));) {
+  for (reader at = { .c = c }; !status && (data = next_value(&at));) {
     const lm_piece *piece = (const lm_piece *)data;
-    status = push(w, &part, lm_layout_first(m, piece), piece->size, m->stride);
+    status = add_run(w, &part, lm_layout_first(m, piece), piece->size, m->stride);
   }
-  return put_part(w, &part, status, "item", child_of(n, 0));
+  return put_and_free(w, &part, status, "item", child_of(n, 0));
 }
 
-static loam_status put_field(const work *w, const column *c, size_t i, node n) {
+static loam_status put_field(const job *w, const column *c, size_t i, node n) {
   const lm_field *f = &c->type->fields[i];
   column part = { .type = f->type, .meta = lm_layout_field(c->type, c->meta, i) };
   loam_status status = LOAM_OK;
   for (size_t k = 0; k < c->runs && !status; k++)
-    status = push(w, &part, c->run[k].first + lm_layout_offset(c->meta, i), c->run[k].count,
-                  c->run[k].stride);
-  return put_part(w, &part, status, f->name, n);
+    status = add_run(w, &part, c->run[k].first + lm_layout_offset(c->meta, i), c->run[k].count,
+                     c->run[k].stride);
+  return put_and_free(w, &part, status, f->name, n);
 }
 
-static loam_status put_struct(const work *w, const column *c, node n) {
+static loam_status put_struct(const job *w, const column *c, node n) {
   set_format(n, "+s");
   loam_status status = add_children(w, n, c->type->count);
   for (size_t i = 0; i < c->type->count && !status; i++)
@@ -404,19 +458,21 @@ static loam_status put_struct(const work *w, const column *c, node n) {
   return status;
 }
 
-/* The targets stand for the pointers. */
-static loam_status put_targets(const work *w, const column *c, const char *name, node n) {
+/* Exports a column of pointers as the column of their targets: Arrow has no pointers. */
+static loam_status put_targets(const job *w, const column *c, const char *name, node n) {
   const lm_pointer_layout *m = lm_layout_pointer(c->meta);
   column part = { .type = c->type->element, .meta = m->target };
   loam_status status = LOAM_OK;
-  const char *data, *target;
-  for (cursor at = { .c = c }; !status && (data = next(&at));)
-    status = lm_layout_follow(c->type, m, data, &target) ? push(w, &part, target, 1, 0)
+  const char *data;
+  char *target;
+  for (reader at = { .c = c }; !status && (data = next_value(&at));)
+    status = lm_layout_follow(c->type, m, data, &target) ? add_run(w, &part, target, 1, 0)
                                                          : refuse(c, "a pointer is NULL");
-  return put_part(w, &part, status, name, n);
+  return put_and_free(w, &part, status, name, n);
 }
 
-static int buffers_of(loam_type_kind kind) {
+/* Returns the number of buffers that Arrow requires for a kind of value. */
+static int count_buffers(loam_type_kind kind) {
   switch (kind) {
     case LOAM_TYPE_STRING:
     case LOAM_TYPE_BYTES: return 3;
@@ -426,7 +482,8 @@ static int buffers_of(loam_type_kind kind) {
   }
 }
 
-static loam_status put_value(const work *w, const column *c, const loam_type *value, node n) {
+/* Fills in a node by the kind of its values, of the type `value`. */
+static loam_status put_value(const job *w, const column *c, const loam_type *value, node n) {
   switch (value->kind) {
     case LOAM_TYPE_FIXED: return put_fixed(w, c, n);
     case LOAM_TYPE_VAR: return put_var(w, c, n);
@@ -437,33 +494,36 @@ static loam_status put_value(const work *w, const column *c, const loam_type *va
   }
 }
 
-/* On failure the node may be half made: its root ends it. */
-static loam_status put_column(const work *w, const column *c, const char *name, node n) {
+static loam_status put_column(const job *w, const column *c, const char *name, node n) {
   if (c->type->kind == LOAM_TYPE_POINTER) return put_targets(w, c, name, n);
   bool is_option = c->type->kind == LOAM_TYPE_OPTION;
   const loam_type *value = is_option ? c->type->element : c->type;
-  loam_status status = set_node(w, n, "", name, c->count, buffers_of(value->kind), is_option);
+  loam_status status = init_node(
+      w, n, &(node_shape){ name, c->count, count_buffers(value->kind), is_option });
   if (!status && is_option) status = put_validity(w, c, value, n);
   return status ? status : put_value(w, c, value, n);
 }
 
-/* ---- The whole ---------------------------------------------------------------------------- */
+/* ---- The root ----------------------------------------------------------------------------- */
 
-static loam_status put_row(const work *w, lm_array_cursor spot, const char *name, node n,
+/* Exports the elements of the dimension at a cursor as a node; *count is their number. */
+static loam_status put_row(const job *w, lm_array_cursor spot, const char *name, node n,
                            size_t *count) {
   lm_array_row row;
   loam_status status = lm_array_dimension(spot, &row);
   if (status) return status;
   column c = { .type = row.first.type, .meta = row.first.meta };
   *count = row.count;
-  status = push(w, &c, row.first.data, row.count, row.stride);
-  return put_part(w, &c, status, name, n);
+  status = add_run(w, &c, row.first.data, row.count, row.stride);
+  return put_and_free(w, &c, status, name, n);
 }
 
-/* A struct of columns of one length is a table. */
-static loam_status put_table(const work *w, lm_array_cursor spot, node n) {
+/* Exports a struct of dimensions as a table: a node whose children are the columns. They have to
+ * have one length. */
+static loam_status put_table(const job *w, lm_array_cursor spot, node n) {
   const loam_type *type = spot.type;
-  loam_status status = set_node(w, n, "+s", "", 0, 1, false);
+  loam_status status = init_node(w, n, &(node_shape){ .name = "", .buffers = 1 });
+  if (!status) set_format(n, "+s");
   if (!status) status = add_children(w, n, type->count);
   for (size_t i = 0; i < type->count && !status; i++) {
     size_t count = 0;
@@ -484,7 +544,7 @@ static loam_status put_table(const work *w, lm_array_cursor spot, node n) {
 loam_status loam_array_to_arrow(const loam_array *array, int may_copy, struct ArrowSchema *schema,
                                 struct ArrowArray *out) {
   if (!array || !schema || !out) return lm_error(LOAM_EINVAL, "array, schema or out: it is NULL");
-  work w = { array, array->block.site, may_copy != 0 };
+  job w = { array, array->block.site, may_copy != 0 };
   struct ArrowSchema made_schema = { .release = NULL };
   struct ArrowArray made_array = { .release = NULL };
   node n = { &made_schema, &made_array };
@@ -495,7 +555,7 @@ loam_status loam_array_to_arrow(const loam_array *array, int may_copy, struct Ar
     status = spot.type->kind == LOAM_TYPE_STRUCT ? put_table(&w, spot, n)
                                                  : put_row(&w, spot, "", n, &count);
   if (status) {
-    end_node(n);
+    release_node(n);
     return status;
   }
   *schema = made_schema;

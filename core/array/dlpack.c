@@ -1,4 +1,4 @@
-/* dlpack.c - arrays as DLPack's tensors, and tensors as arrays. */
+/* dlpack.c - exports arrays as tensors of DLPack, and imports tensors as arrays. */
 #include "array/dlpack.h"
 
 #include "array/array.h"
@@ -6,6 +6,7 @@
 
 /* ---- Types */
 
+/* The element type of a tensor for each scalar kind. */
 static const DLDataType dtypes[] = {
   [LOAM_TYPE_BOOL] = { DL_BOOL, 8, 1 },          [LOAM_TYPE_INT8] = { DL_INT, 8, 1 },
   [LOAM_TYPE_INT16] = { DL_INT, 16, 1 },         [LOAM_TYPE_INT32] = { DL_INT, 32, 1 },
@@ -16,6 +17,7 @@ static const DLDataType dtypes[] = {
   [LOAM_TYPE_COMPLEX64] = { DL_COMPLEX, 64, 1 }, [LOAM_TYPE_COMPLEX128] = { DL_COMPLEX, 128, 1 },
 };
 
+/* Finds the scalar kind of an element type. Returns false if there is none. */
 static bool find_kind(DLDataType t, loam_type_kind *out) {
   for (size_t i = 0; i < LM_COUNT(dtypes); i++) {
     if (dtypes[i].code != t.code || dtypes[i].bits != t.bits || t.lanes != 1) continue;
@@ -25,17 +27,22 @@ static bool find_kind(DLDataType t, loam_type_kind *out) {
   return false;
 }
 
-/* ---- Out ---------------------------------------------------------------------------------- */
+/* ---- Export ------------------------------------------------------------------------------- */
 
-/* What a tensor of ours has: the owner of its data, and its shape and strides. */
-typedef struct lent {
+/* A tensor that loam exports.
+ *
+ * Law: tensor.manager_ctx points to this struct; the shape is the first half of `dims` and the
+ * strides are the second half. */
+typedef struct exported {
   DLManagedTensor tensor;
-  loam_block *owner;
+  loam_block *owner; /* a reference to the block that owns the data */
   int64_t dims[];
-} lent;
+} exported;
 
-static void end_lent(DLManagedTensor *tensor) {
-  lent *l = tensor->manager_ctx;
+/* The deleter of exported tensors. The importing library may call it in any thread. */
+static void delete_exported(DLManagedTensor *tensor) {
+  exported *l = tensor->manager_ctx;
+  lm_assert(&l->tensor == tensor);
   loam_block_release(l->owner);
   loam_free(l);
 }
@@ -45,11 +52,13 @@ static loam_status refuse(const loam_type *type, const char *why) {
   return lm_error(LOAM_EUNSUPPORTED, "%s: %s", lm_type_words(words, type), why);
 }
 
-/* A float that is missing is a NaN for those who do not know the mark. */
+/* Returns whether a scalar kind has NaNs. A missing float is a NaN, so libraries that do not know
+ * about missing values can use it. */
 static bool is_float(loam_type_kind kind) {
   return kind >= LOAM_TYPE_FLOAT16 && kind <= LOAM_TYPE_COMPLEX128;
 }
 
+/* Checks that a tensor can have elements of this type. */
 static loam_status check_element(const loam_type *type) {
   if (type->kind == LOAM_TYPE_OPTION) {
     if (is_float(type->element->kind)) return LOAM_OK;
@@ -59,11 +68,12 @@ static loam_status check_element(const loam_type *type) {
                                        : refuse(type, "a tensor has scalars at equal distances");
 }
 
-static const loam_type *scalar_of(const loam_type *type) {
+static const loam_type *scalar_type(const loam_type *type) {
   return type->kind == LOAM_TYPE_OPTION ? type->element : type;
 }
 
-/* The fixed dimensions at the spot; what is behind them in *element. */
+/* Returns the number of fixed dimensions at the front of a type; *element is the type behind
+ * them. */
 static size_t count_dims(const loam_type *type, const loam_type **element) {
   size_t n = 0;
   for (; type->kind == LOAM_TYPE_FIXED; type = type->element) n++;
@@ -71,7 +81,10 @@ static size_t count_dims(const loam_type *type, const loam_type **element) {
   return n;
 }
 
+/* Sets dimension `i` of a tensor whose elements have `each` bytes. `stride` is in bytes; it has to
+ * be whole elements unless it is never used. */
 static loam_status set_dim(DLTensor *t, int i, size_t count, ptrdiff_t stride, size_t each) {
+  lm_assert(i >= 0 && i < t->ndim && each);
   t->shape[i] = (int64_t)count;
   t->strides[i] = stride / (ptrdiff_t)each;
   if (count < 2 || stride % (ptrdiff_t)each == 0) return LOAM_OK;
@@ -81,7 +94,8 @@ static loam_status set_dim(DLTensor *t, int i, size_t count, ptrdiff_t stride, s
                   i + 1, each, stride);
 }
 
-/* The first dimension is the row, which may be one of a var dimension; the rest is fixed. */
+/* Sets all dimensions of a tensor. Dimension 0 is `row`, which may be of a var dimension; the next
+ * dimensions are fixed dimensions of the elements of the row. */
 static loam_status set_dims(DLTensor *t, const lm_array_row *row, size_t each) {
   if (!t->ndim) return LOAM_OK;
   loam_status status = set_dim(t, 0, row->count, row->stride, each);
@@ -94,8 +108,10 @@ static loam_status set_dims(DLTensor *t, const lm_array_row *row, size_t each) {
   return status;
 }
 
-static loam_status lend(const lm_array_row *row, size_t ndim, const loam_type *element, lent *l) {
-  const loam_type *scalar = scalar_of(element);
+/* Fills in the tensor of an exported row of `element`s. */
+static loam_status fill_tensor(const lm_array_row *row, size_t ndim, const loam_type *element,
+                               exported *l) {
+  const loam_type *scalar = scalar_type(element);
   l->tensor.dl_tensor = (DLTensor){ .data = row->first.data,
                                     .device = { DL_CPU, 0 },
                                     .ndim = (int32_t)ndim,
@@ -105,16 +121,17 @@ static loam_status lend(const lm_array_row *row, size_t ndim, const loam_type *e
   return set_dims(&l->tensor.dl_tensor, row, scalar->size);
 }
 
-static loam_status make_lent(const loam_array *array, const lm_array_row *row, bool has_row,
-                             DLManagedTensor **out) {
+/* Exports a row. Without a dimension (has_row false) the row is one scalar. */
+static loam_status make_exported(const loam_array *array, const lm_array_row *row, bool has_row,
+                                 DLManagedTensor **out) {
   const loam_type *element;
   size_t ndim = count_dims(row->first.type, &element) + has_row;
   loam_status status = check_element(element);
   if (status) return status;
-  lent *l = loam_malloc(array->block.site, sizeof *l + 2 * ndim * sizeof *l->dims);
+  exported *l = loam_malloc(array->block.site, sizeof *l + 2 * ndim * sizeof *l->dims);
   if (!l) return LOAM_ENOMEM;
-  *l = (lent){ .tensor = { .manager_ctx = l, .deleter = end_lent } };
-  status = lend(row, ndim, element, l);
+  *l = (exported){ .tensor = { .manager_ctx = l, .deleter = delete_exported } };
+  status = fill_tensor(row, ndim, element, l);
   if (status) {
     loam_free(l);
     return status;
@@ -127,18 +144,19 @@ static loam_status make_lent(const loam_array *array, const lm_array_row *row, b
 loam_status loam_array_to_dlpack(const loam_array *array, DLManagedTensor **out) {
   if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
   if (array->is_readonly)
-    return lm_error(LOAM_EUNSUPPORTED, "the array is read-only, which DLPack cannot say");
+    return lm_error(LOAM_EUNSUPPORTED, "the array is read-only, which DLPack cannot express");
   lm_array_cursor spot = lm_array_start(array);
   loam_status status = lm_array_follow_all(&spot);
   if (status) return status;
   bool has_row = spot.type->kind == LOAM_TYPE_VAR || spot.type->kind == LOAM_TYPE_FIXED;
   lm_array_row row = { .count = 1, .first = spot };
   if (has_row) status = lm_array_dimension(spot, &row);
-  return status ? status : make_lent(array, &row, has_row, out);
+  return status ? status : make_exported(array, &row, has_row, out);
 }
 
-/* ---- In ----------------------------------------------------------------------------------- */
+/* ---- Import ------------------------------------------------------------------------------- */
 
+/* Checks the host's tensor, and finds the kind of its elements. */
 static loam_status check_tensor(const DLTensor *t, loam_type_kind *kind) {
   int32_t device = t->device.device_type;
   if (device != DL_CPU && device != DL_CUDA_HOST && device != DL_ROCM_HOST &&
@@ -157,7 +175,9 @@ static loam_status check_tensor(const DLTensor *t, loam_type_kind *kind) {
   return LOAM_OK;
 }
 
+/* Makes the array type of a tensor; *out is a reference for the caller. */
 static loam_status type_of(const DLTensor *t, loam_type_kind kind, loam_type **out) {
+  lm_assert(lm_type_is_scalar(kind) && t->ndim >= 0 && t->ndim < LM_TYPE_DEPTH);
   loam_type *type = lm_type_plain(kind);
   loam_status status = LOAM_OK;
   for (int i = t->ndim; i-- > 0 && !status;)
@@ -166,7 +186,9 @@ static loam_status type_of(const DLTensor *t, loam_type_kind kind, loam_type **o
   return status;
 }
 
+/* Computes the strides of a tensor in bytes. */
 static loam_status strides_of(const DLTensor *t, size_t each, int64_t *strides) {
+  lm_assert(each && t->ndim < LM_TYPE_DEPTH);
   for (int i = 0; i < t->ndim; i++)
     if (__builtin_mul_overflow(t->strides[i], (int64_t)each, &strides[i]))
       return lm_error(LOAM_EINVAL, "dimension %d of the tensor has a stride of %lld elements",
@@ -174,26 +196,30 @@ static loam_status strides_of(const DLTensor *t, size_t each, int64_t *strides) 
   return LOAM_OK;
 }
 
-static void end_tensor(void *ptr, size_t size, void *ctx) {
+/* The destructor of the block over an imported tensor. */
+static void delete_imported(void *ptr, size_t size, void *ctx) {
   (void)ptr;
   (void)size;
   DLManagedTensor *tensor = ctx;
   if (tensor->deleter) tensor->deleter(tensor);
 }
 
-/* The block does not end the tensor before nothing can fail any more. */
-static loam_status wrap(DLManagedTensor *tensor, const loam_type *type, const int64_t *strides,
-                        loam_array **out) {
+/* Makes an array over a tensor. The block gets its destructor last: if anything fails before, the
+ * tensor stays the caller's. */
+static loam_status wrap_tensor(DLManagedTensor *tensor, const loam_type *type,
+                               const int64_t *strides, loam_array **out) {
   const DLTensor *t = &tensor->dl_tensor;
   lm_array_bounds r;
   loam_status status = lm_array_bounds_of(type, strides, &r);
   if (status) return status;
+  lm_assert(r.low <= 0 && r.high >= 0);
   char *first = (char *)t->data + t->byte_offset;
   loam_block *block = loam_block_wrap(NULL, first + r.low, (size_t)(r.high - r.low), NULL, NULL);
   if (!block) return LOAM_ENOMEM;
+  lm_assert(!block->dtor);
   status = loam_array_wrap(block, (size_t)-r.low, type, strides, out);
   if (!status) {
-    block->dtor = end_tensor;
+    block->dtor = delete_imported;
     block->ctx = tensor;
   }
   loam_block_release(block);
@@ -210,7 +236,7 @@ loam_status loam_array_from_dlpack(DLManagedTensor *tensor, loam_array **out) {
   if (!status) status = type_of(t, kind, &type);
   if (status) return status;
   if (t->strides) status = strides_of(t, lm_type_plain(kind)->size, strides);
-  if (!status) status = wrap(tensor, type, t->strides ? strides : NULL, out);
+  if (!status) status = wrap_tensor(tensor, type, t->strides ? strides : NULL, out);
   loam_type_release(type);
   return status;
 }

@@ -1,13 +1,14 @@
-/* dlpack.h - DLPack's structures as version 0.8 has them in memory: tensors passed between
- * libraries, with a function that ends them. */
+/* dlpack.h - the structures of DLPack, with the memory layout of its version 0.8. A library passes
+ * a tensor to another library together with a function that deletes it. */
 #ifndef LM_DLPACK_H
 #define LM_DLPACK_H
 
 #include <stdint.h>
 
-/* Memory that the processor can read. */
+/* Device types whose memory the CPU can read. */
 enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_ROCM_HOST = 11, DL_CUDA_MANAGED = 13 };
 
+/* Codes of element types. */
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_COMPLEX = 5, DL_BOOL = 6 };
 
 typedef struct DLDevice {
@@ -17,8 +18,8 @@ typedef struct DLDevice {
 
 typedef struct DLDataType {
   uint8_t code;
-  uint8_t bits; /* of one lane */
-  uint16_t lanes;
+  uint8_t bits;   /* of one lane */
+  uint16_t lanes; /* of a vector type; 1 for scalars */
 } DLDataType;
 
 typedef struct DLTensor {
@@ -27,7 +28,7 @@ typedef struct DLTensor {
   int32_t ndim;
   DLDataType dtype;
   int64_t *shape;
-  int64_t *strides;     /* in elements; NULL: as C lays them out */
+  int64_t *strides;     /* in elements; NULL: C's layout */
   uint64_t byte_offset; /* from data to the first element */
 } DLTensor;
 

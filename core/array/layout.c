@@ -1,4 +1,4 @@
-/* layout.c - the metadata of an array, and the pieces that its data refer to. */
+/* layout.c - the metadata of an array, and the pieces to which its data refer. */
 #include "array/layout.h"
 
 #include <string.h>
@@ -6,9 +6,10 @@
 #include "block/arena.h"
 #include "os/error.h"
 
-/* ---- The tree: who has a block, and what stands beneath */
+/* ---- The tree and its blocks */
 
-/* Where the word for the block is, NULL if this type has none of its own. */
+/* Returns the address of the block in the words of the outermost type; NULL if a type of this kind
+ * has no block. */
 static loam_block **block_of(size_t *meta, const loam_type *type) {
   switch (type->kind) {
     case LOAM_TYPE_VAR:
@@ -19,39 +20,46 @@ static loam_block **block_of(size_t *meta, const loam_type *type) {
   }
 }
 
-/* Words of this type's own, after which the metadata of its element begin. */
-static size_t own_words(const loam_type *type) {
+/* Returns how many words a type with one part takes for itself. The metadata of the part follow. */
+static size_t count_words(const loam_type *type) {
+  lm_assert(type->meta >= type->element->meta && type->meta % sizeof(size_t) == 0);
   return (type->meta - type->element->meta) / sizeof(size_t);
 }
 
 typedef void (*visit_fn)(loam_block **block);
 
+/* Calls `visit` with the address of each block in the metadata. */
 static void each_block(size_t *meta, const loam_type *type, visit_fn visit) {
   if (!type->has_pieces) return;
   loam_block **block = block_of(meta, type);
   if (block) visit(block);
-  if (type->element) each_block(meta + own_words(type), type->element, visit);
+  if (type->element) each_block(meta + count_words(type), type->element, visit);
   if (type->kind != LOAM_TYPE_STRUCT) return;
   for (size_t i = 0; i < type->count; i++)
     each_block(meta + type->fields[i].meta / sizeof *meta, type->fields[i].type, visit);
 }
 
-static void retain(loam_block **block) { loam_block_retain(*block); }
+static void retain_block(loam_block **block) { loam_block_retain(*block); }
 
-static void release(loam_block **block) {
+static void release_block(loam_block **block) {
   loam_block_release(*block);
   *block = NULL;
 }
 
 void lm_layout_copy(size_t *to, const size_t *from, const loam_type *type) {
+  lm_assert(to != from);
+  lm_verify(lm_layout_is_valid(from, type));
   memcpy(to, from, type->meta);
-  each_block(to, type, retain);
+  each_block(to, type, retain_block);
 }
 
-void lm_layout_finish(size_t *meta, const loam_type *type) { each_block(meta, type, release); }
+void lm_layout_finish(size_t *meta, const loam_type *type) {
+  each_block(meta, type, release_block);
+}
 
-/* ---- As C lays it out */
+/* ---- The layout of C */
 
+/* Like lm_layout_init, but on failure the blocks that were made stay in the metadata. */
 static loam_status init(size_t *meta, const loam_type *type, loam_site *site);
 
 static loam_status init_fields(size_t *meta, const loam_type *type, loam_site *site) {
@@ -74,10 +82,11 @@ static loam_status init(size_t *meta, const loam_type *type, loam_site *site) {
   if (type->kind == LOAM_TYPE_VAR) ((lm_var_layout *)meta)->stride = (ptrdiff_t)type->element->size;
   loam_block **block = block_of(meta, type);
   if (block) {
+    lm_assert(!*block);
     *block = loam_arena_new(site, LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE, 0);
     if (!*block) return LOAM_ENOMEM;
   }
-  return type->element ? init(meta + own_words(type), type->element, site) : LOAM_OK;
+  return type->element ? init(meta + count_words(type), type->element, site) : LOAM_OK;
 }
 
 loam_status lm_layout_init(size_t *meta, const loam_type *type, loam_site *site) {
@@ -85,6 +94,8 @@ loam_status lm_layout_init(size_t *meta, const loam_type *type, loam_site *site)
   if (status) lm_layout_finish(meta, type);
   return status;
 }
+
+/* ---- The law */
 
 static bool are_valid_fields(const size_t *meta, const loam_type *type) {
   for (size_t i = 0; i < type->count; i++)
@@ -97,13 +108,14 @@ bool lm_layout_is_valid(const size_t *meta, const loam_type *type) {
   if (type->kind == LOAM_TYPE_FIXED && lm_layout_fixed(meta)->size != type->count) return false;
   loam_block **block = block_of((size_t *)meta, type);
   if (block && *block && !loam_block_refcount(*block)) return false;
-  return !type->element || lm_layout_is_valid(meta + own_words(type), type->element);
+  return !type->element || lm_layout_is_valid(meta + count_words(type), type->element);
 }
 
 /* ---- Pieces */
 
 loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t size) {
   char *piece = NULL;
+  lm_assert(loam_block_kind_of(block) == LOAM_BLOCK_POOLED);
   if (!size) {
     if (*begin) lm_arena_drop(block, *begin);
   } else {
@@ -114,28 +126,34 @@ loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t size)
   return LOAM_OK;
 }
 
-static void drop_elements(const loam_type *type, const size_t *meta, char *at, size_t count,
+/* Frees the pieces to which `count` values refer; the values are `stride` bytes apart. */
+static void free_elements(const loam_type *type, const size_t *meta, char *at, size_t count,
                           ptrdiff_t stride) {
+  lm_assert(!count || at);
   if (!type->has_pieces) return;
   for (size_t i = 0; i < count; i++) lm_layout_piece_free(type, meta, at + (ptrdiff_t)i * stride);
 }
 
-/* What stands in a piece goes before it does. */
-static void drop_var(const loam_type *type, const lm_var_layout *m, lm_piece *piece) {
+/* Frees the elements of a row and then the piece in which they stand; the row becomes empty. */
+static void free_var(const loam_type *type, const lm_var_layout *m, lm_piece *piece) {
   if (!piece->begin) return;
-  drop_elements(type->element, m->element, piece->begin + m->offset, piece->size, m->stride);
+  lm_assert(m->block);
+  free_elements(type->element, m->element, piece->begin + m->offset, piece->size, m->stride);
   lm_arena_drop(m->block, piece->begin);
   *piece = (lm_piece){ NULL, 0 };
 }
 
-static void drop_pointer(const loam_type *type, const lm_pointer_layout *m, char **pointer) {
+/* Frees the pieces of a pointer's target and then the target; the pointer becomes NULL. */
+static void free_pointer(const loam_type *type, const lm_pointer_layout *m, char **pointer) {
   if (!*pointer) return;
+  lm_assert(m->block);
   lm_layout_piece_free(type->element, m->target, *pointer + m->offset);
   lm_arena_drop(m->block, *pointer);
   *pointer = NULL;
 }
 
-static void drop_text(const lm_text_layout *m, lm_piece *piece) {
+/* Frees the bytes of text; the text becomes missing. Text without bytes has no piece. */
+static void free_text(const lm_text_layout *m, lm_piece *piece) {
   if (piece->begin && piece->size) lm_arena_drop(m->block, piece->begin);
   *piece = (lm_piece){ NULL, 0 };
 }
@@ -145,7 +163,7 @@ void lm_layout_piece_free(const loam_type *type, const size_t *meta, char *data)
   switch (type->kind) {
     case LOAM_TYPE_FIXED: {
       const lm_fixed_layout *m = lm_layout_fixed(meta);
-      drop_elements(type->element, m->element, data, m->size, m->stride);
+      free_elements(type->element, m->element, data, m->size, m->stride);
       break;
     }
     case LOAM_TYPE_STRUCT:
@@ -154,8 +172,8 @@ void lm_layout_piece_free(const loam_type *type, const size_t *meta, char *data)
                              data + lm_layout_offset(meta, i));
       break;
     case LOAM_TYPE_OPTION: lm_layout_piece_free(type->element, meta, data); break;
-    case LOAM_TYPE_VAR: drop_var(type, lm_layout_var(meta), (lm_piece *)data); break;
-    case LOAM_TYPE_POINTER: drop_pointer(type, lm_layout_pointer(meta), (char **)data); break;
-    default: drop_text(lm_layout_text(meta), (lm_piece *)data);
+    case LOAM_TYPE_VAR: free_var(type, lm_layout_var(meta), (lm_piece *)data); break;
+    case LOAM_TYPE_POINTER: free_pointer(type, lm_layout_pointer(meta), (char **)data); break;
+    default: free_text(lm_layout_text(meta), (lm_piece *)data);
   }
 }

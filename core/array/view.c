@@ -1,56 +1,72 @@
-/* view.c - views: indexing, slicing and selecting fields, with nothing copied.
+/* view.c - views of arrays by indices, ranges and field names. No data are copied.
  *
- * What is left of a type when its dimensions are indexed from the left, and its metadata:
+ * The indices select from the dimensions of the type, from the left. The kinds of type become:
  *
- *   a fixed dimension   at an index: its element, further on; over a range: fixed, with another
- *                       size and stride
- *   a pointer           that comes first is followed; any other stays, and what is selected of its
- *                       target moves its offset
- *   a var dimension     that comes first is one row in memory, so it becomes fixed; any other
- *                       stays where it is taken whole, and else becomes a pointer to the element
- *                       or to the range, for which every row has to have them
- *   a struct            of which fields are selected: the field, its offset added to whatever
- *                       offset comes before it; or a struct of some fields with their offsets
+ *   a fixed dimension   at an index: its element, at another address; over a range: a fixed
+ *                       dimension with another size and stride
+ *   a pointer           before any range it is followed; after a range it stays a pointer, whose
+ *                       offset grows by the offset of the selected part of its target
+ *   a var dimension     before any range it is one row in memory and becomes a fixed dimension;
+ *                       after a range it stays a var dimension if every element is selected, and
+ *                       else becomes a pointer to the selected element or range, which every row
+ *                       needs to have
+ *   a struct            one field: the field, whose offset is added to the nearest offset before
+ *                       it; several fields: a struct of these fields with their offsets
  *
- * So the result is always a type of the same language. It is made in two passes: `derive` makes the
- * type and can fail, `fill` writes the metadata and cannot. */
+ * So a view always has a type of the datashape language. A view is made in two passes: `derive`
+ * makes the type and can fail; `fill` writes the metadata and cannot fail. */
 #include <stdio.h>
 #include <string.h>
 
 #include "array/array.h"
 #include "os/error.h"
 
-/* An index, once it is known how many elements there are. */
+/* An index, resolved for a known number of elements. */
 typedef struct step {
-  size_t start, count;
-  ptrdiff_t step;
-  bool takes;    /* one element: the dimension goes */
-  bool is_whole; /* every element as it is */
+  size_t start, count; /* the first element, and how many elements are selected */
+  ptrdiff_t step;      /* from one selected element to the next, in elements */
+  bool takes;          /* one element is selected by its index: the dimension is removed */
+  bool is_whole;       /* every element is selected, in order */
 } step;
 
+/* A view that is being made. */
 typedef struct view {
   const loam_array *array;
   const loam_index *index;
   size_t indices;
   const char *const *name;
-  size_t names;   /* 0: no fields are selected */
-  bool is_single; /* the field itself, not a struct of one field */
-  char *data;     /* of the result, and who owns it */
-  loam_block *owner;
-  step step[LM_TYPE_DEPTH]; /* by index */
+  size_t names;             /* 0: no fields are selected */
+  bool is_single;           /* the view is of one field, not of a struct of fields */
+  char *data;               /* the address of the view's data, as far as `derive` has come */
+  loam_block *owner;        /* the owner of the memory at `data`; not retained */
+  step step[LM_TYPE_DEPTH]; /* for each index, from `derive` for `fill` */
 } view;
 
-/* What is told of a place in the tree: how many indices lie behind, whether no range does, and
- * whether offsets move the data of the array itself. */
-typedef struct at {
-  size_t index;
-  bool is_first, is_direct;
-} at;
+/* A place in the tree of the array's type, and how the indices lead to it. */
+typedef struct place {
+  const loam_type *type;
+  const size_t *meta;
+  size_t index;   /* how many indices are used before this place */
+  bool is_first;  /* no range is before this place, so there is only one value in memory */
+  bool is_direct; /* no offset of a var dimension or a pointer is before: offsets move v->data */
+} place;
 
-static bool is_done(const view *v, at where) { return where.index == v->indices && !v->names; }
+/* Returns the place of a part of the value at `at`. No index is used between the two places. */
+static place part_of(place at, const loam_type *type, const size_t *meta) {
+  at.type = type;
+  at.meta = meta;
+  return at;
+}
+
+/* Returns whether an index is left for the next dimension. */
+static bool has_index(const view *v, place at) { return at.index < v->indices; }
+
+/* Returns whether nothing more is selected: the view has the type and metadata of the place. */
+static bool is_done(const view *v, place at) { return !has_index(v, at) && !v->names; }
 
 /* ---- Indices ------------------------------------------------------------------------------ */
 
+/* Resolves the index of one element. `which` is the number of the index, from 0, for messages. */
 static loam_status resolve_one(int64_t start, size_t count, size_t which, step *out) {
   int64_t n = (int64_t)count, i = start < 0 ? start + n : start;
   if (i < 0 || i >= n)
@@ -64,7 +80,8 @@ static int64_t clamp(int64_t i, int64_t low, int64_t high) {
   return i < low ? low : i > high ? high : i;
 }
 
-/* As Python does: what is beyond the ends is cut off; a step back begins at the end. */
+/* Resolves an index or a range as Python does: a range is cut off at both ends, and with a negative
+ * step it begins at the end by default. */
 static loam_status resolve(const loam_index *x, size_t count, size_t which, step *out) {
   if (!x->step) return resolve_one(x->start, count, which, out);
   if (x->step == INT64_MIN)
@@ -74,33 +91,36 @@ static loam_status resolve(const loam_index *x, size_t count, size_t which, step
   start = start == LOAM_OPEN ? (s < 0 ? high : low)
                              : clamp(start < 0 ? start + n : start, low, high);
   stop = stop == LOAM_OPEN ? (s < 0 ? low : high) : clamp(stop < 0 ? stop + n : stop, low, high);
-  int64_t far = s < 0 ? start - stop : stop - start, by = s < 0 ? -s : s;
-  size_t length = far > 0 ? (size_t)((far - 1) / by + 1) : 0;
-  if (length <= 1) s = 1; /* as good as any, and no stride is multiplied beyond all addresses */
+  int64_t distance = s < 0 ? start - stop : stop - start, by = s < 0 ? -s : s;
+  size_t length = distance > 0 ? (size_t)((distance - 1) / by + 1) : 0;
+  lm_assert(length <= count);
+  if (length <= 1) s = 1; /* not used; a stride times a huge step would overflow */
   *out = (step){ length ? (size_t)start : 0, length, s, false, length == count && s == 1 };
   return LOAM_OK;
 }
 
-/* Every element whatever their number. */
+/* Returns whether a range selects every element of any row. */
 static bool is_open(const loam_index *x) {
   return x->step == 1 && (x->start == LOAM_OPEN || !x->start) && x->stop == LOAM_OPEN;
 }
 
-/* ---- Rows that are indexed together ------------------------------------------------------- */
+/* ---- One index for many rows -------------------------------------------------------------- */
 
-/* One index for all the rows that the indices before it have left: it has to come to the same
- * elements in each. */
+/* The check that index `which` selects the same elements in every row to which the indices before
+ * it lead. */
 typedef struct rows {
   const view *v;
-  size_t which; /* the index */
-  size_t seen;
-  step step; /* for the first of them, which has this many elements: */
-  size_t first;
+  size_t which; /* the number of the index, from 0 */
+  size_t seen;  /* how many rows were checked */
+  step step;    /* the index, resolved for row 0 */
+  size_t first; /* the number of elements of row 0 */
   loam_status status;
 } rows;
 
-static void look_at_row(rows *r, size_t count) {
+/* Checks the next row, which has `count` elements. */
+static void check_row(rows *r, size_t count) {
   step s;
+  lm_assert(r->which < r->v->indices);
   if (r->status) return;
   const loam_index *x = &r->v->index[r->which];
   r->status = resolve(x, count, r->which, &s);
@@ -114,148 +134,143 @@ static void look_at_row(rows *r, size_t count) {
   } else if (s.start != r->step.start || s.count != r->step.count) {
     r->status = lm_error(
         LOAM_EINVAL,
-        "index %zu: of the %zu elements of row %zu it takes others than of the %zu "
-        "of row 0; index each row by itself",
-        r->which + 1, count, r->seen - 1, r->first);
+        "index %zu selects other elements of row %zu, which has %zu, than of row 0, which has %zu; "
+        "index each row by itself",
+        r->which + 1, r->seen - 1, count, r->first);
   }
 }
 
-static void look(rows *r, const loam_type *type, const size_t *meta, const char *data,
-                 size_t index);
+/* Checks all rows at and behind a cursor, before which `index` indices are used. */
+static void check_rows(rows *r, lm_array_cursor spot, size_t index);
 
-static void look_along(rows *r, const loam_type *type, const size_t *meta, const char *data,
-                       ptrdiff_t stride, const step *s, size_t index) {
+/* Checks the elements of a row that an index selects. */
+static void check_selected(rows *r, const lm_array_row *row, const step *s, size_t index) {
+  lm_assert(s->is_whole || !s->count || s->start < row->count);
+  lm_array_cursor element = row->first;
   for (size_t i = 0; i < s->count && !r->status; i++) {
-    ptrdiff_t element = (ptrdiff_t)s->start + (ptrdiff_t)i * s->step;
-    look(r, type, meta, data + element * stride, index + 1);
+    ptrdiff_t number = (ptrdiff_t)s->start + (ptrdiff_t)i * s->step;
+    element.data = row->first.data + number * row->stride;
+    check_rows(r, element, index + 1);
   }
 }
 
-static void look_at_var(rows *r, const loam_type *type, const size_t *meta, const char *data,
-                        size_t index) {
-  const lm_var_layout *m = lm_layout_var(meta);
-  const lm_piece *piece = (const lm_piece *)data;
-  if (index == r->which) {
-    look_at_row(r, piece->size);
+/* Checks the rows behind a pointer. A NULL pointer leads to no row: it stays in the view, and is
+ * refused when the view is followed. */
+static void check_target(rows *r, lm_array_cursor spot, size_t index) {
+  const lm_pointer_layout *m = lm_layout_pointer(spot.meta);
+  lm_array_cursor target = { spot.type->element, m->target, NULL, m->block };
+  if (lm_layout_follow(spot.type, m, spot.data, &target.data)) check_rows(r, target, index);
+}
+
+static void check_rows(rows *r, lm_array_cursor spot, size_t index) {
+  if (spot.type->kind == LOAM_TYPE_POINTER) {
+    check_target(r, spot, index);
+    return;
+  }
+  lm_array_row row = lm_array_row_at(spot);
+  bool is_var = spot.type->kind == LOAM_TYPE_VAR;
+  if (is_var && index == r->which) {
+    check_row(r, row.count);
     return;
   }
   step s = r->v->step[index];
-  if (s.is_whole) s.count = piece->size;
-  if (!s.count) return;
-  look_along(r, type->element, m->element, lm_layout_first(m, piece), m->stride, &s, index);
+  if (is_var && s.is_whole) s.count = row.count; /* each row has a count of its own */
+  check_selected(r, &row, &s, index);
 }
 
-/* Behind a NULL pointer there is no row; it is refused when it is followed. */
-static void look(rows *r, const loam_type *type, const size_t *meta, const char *data,
-                 size_t index) {
-  if (type->kind == LOAM_TYPE_VAR) {
-    look_at_var(r, type, meta, data, index);
-  } else if (type->kind == LOAM_TYPE_POINTER) {
-    const lm_pointer_layout *m = lm_layout_pointer(meta);
-    const char *target;
-    if (lm_layout_follow(type, m, data, &target)) look(r, type->element, m->target, target, index);
-  } else {
-    const lm_fixed_layout *m = lm_layout_fixed(meta);
-    look_along(r, type->element, m->element, data, m->stride, &r->v->step[index], index);
-  }
-}
-
+/* Resolves index `which` for all rows of a var dimension. Without any row, nothing is selected. */
 static loam_status resolve_rows(view *v, size_t which, step *out) {
   rows r = { .v = v, .which = which };
   if (!v->index[which].step) r.step = (step){ 0, 1, 1, true, false };
-  look(&r, v->array->type, v->array->meta, v->array->data, 0);
+  check_rows(&r, lm_array_start(v->array), 0);
   *out = r.step;
   return r.status;
 }
 
 /* ---- Pass one: the type ------------------------------------------------------------------- */
 
-static loam_status derive(view *v, const loam_type *type, const size_t *meta, at where,
-                          loam_type **out);
+/* Makes the type of a view of the value at a place. *out is a reference for the caller. */
+static loam_status derive(view *v, place at, loam_type **out);
 
-/* The type around what is left of an element. */
-static loam_status derive_within(view *v, const loam_type *element, const size_t *meta, at where,
-                                 loam_status (*around)(loam_type *, loam_type **),
-                                 loam_type **out) {
+/* Derives the type of a part, and then the type around it by `wrap`. */
+static loam_status derive_within(view *v, place part,
+                                 loam_status (*wrap)(loam_type *, loam_type **), loam_type **out) {
   loam_type *inner;
-  loam_status status = derive(v, element, meta, where, &inner);
-  return status ? status : around(inner, out);
+  loam_status status = derive(v, part, &inner);
+  return status ? status : wrap(inner, out);
 }
 
-static loam_status keep(loam_type *inner, loam_type **out) {
-  *out = inner;
-  return LOAM_OK;
-}
-
-/* A row that stands at `first`, by the next index; without one it is taken whole. */
-static loam_status derive_row(view *v, const lm_array_row *row, at where, loam_type **out) {
+/* Derives the type of a row by the next index; without an index it is taken whole. */
+static loam_status derive_row(view *v, const lm_array_row *row, place at, loam_type **out) {
   step s = { 0, row->count, 1, false, true };
-  if (where.index < v->indices) {
-    loam_status status = resolve(&v->index[where.index], row->count, where.index, &s);
+  if (has_index(v, at)) {
+    loam_status status = resolve(&v->index[at.index], row->count, at.index, &s);
     if (status) return status;
-    v->step[where.index++] = s;
+    v->step[at.index++] = s;
   }
-  if (where.is_direct) v->data += (ptrdiff_t)s.start * row->stride;
-  if (!s.takes) where.is_first = false;
-  if (s.takes) return derive_within(v, row->first.type, row->first.meta, where, keep, out);
+  if (at.is_direct) v->data += (ptrdiff_t)s.start * row->stride;
+  place element = part_of(at, row->first.type, row->first.meta);
+  if (s.takes) return derive(v, element, out);
+  element.is_first = false;
   loam_type *inner;
-  loam_status status = derive(v, row->first.type, row->first.meta, where, &inner);
+  loam_status status = derive(v, element, &inner);
   return status ? status : lm_type_fixed(s.count, inner, out);
 }
 
-static loam_status derive_pointer(view *v, const loam_type *type, const size_t *meta, at where,
-                                  loam_type **out) {
-  const lm_pointer_layout *m = lm_layout_pointer(meta);
-  if (where.is_first) {
-    lm_array_cursor spot = { type, meta, v->data, v->owner };
+static loam_status derive_pointer(view *v, place at, loam_type **out) {
+  const lm_pointer_layout *m = lm_layout_pointer(at.meta);
+  place target = part_of(at, at.type->element, m->target);
+  if (at.is_first) {
+    lm_array_cursor spot = { at.type, at.meta, v->data, v->owner };
     loam_status status = lm_array_follow(&spot);
     if (status) return status;
     v->data = spot.data;
     v->owner = spot.owner;
-    return derive(v, type->element, m->target, where, out);
+    return derive(v, target, out);
   }
-  where.is_direct = false;
-  return derive_within(v, type->element, m->target, where, lm_type_pointer, out);
+  target.is_direct = false;
+  return derive_within(v, target, lm_type_pointer, out);
 }
 
-static loam_status derive_var(view *v, const loam_type *type, const size_t *meta, at where,
-                              loam_type **out) {
-  const lm_var_layout *m = lm_layout_var(meta);
-  bool has_index = where.index < v->indices;
-  if (where.is_first && has_index) {
-    lm_array_cursor spot = { type, meta, v->data, v->owner };
-    lm_array_row row;
-    loam_status status = lm_array_dimension(spot, &row);
-    if (status) return status;
-    v->data = row.first.data;
-    v->owner = row.first.owner;
-    return derive_row(v, &row, where, out);
-  }
-  where.is_first = where.is_direct = false;
-  if (!has_index) return derive_within(v, type->element, m->element, where, lm_type_var, out);
-  step *s = &v->step[where.index];
-  if (is_open(&v->index[where.index])) {
+/* A var dimension before any range is one row: its elements are where its piece says. */
+static loam_status derive_first_var(view *v, place at, loam_type **out) {
+  lm_array_row row = lm_array_row_at((lm_array_cursor){ at.type, at.meta, v->data, v->owner });
+  v->data = row.first.data;
+  v->owner = row.first.owner;
+  return derive_row(v, &row, at, out);
+}
+
+static loam_status derive_var(view *v, place at, loam_type **out) {
+  const lm_var_layout *m = lm_layout_var(at.meta);
+  if (at.is_first && has_index(v, at)) return derive_first_var(v, at, out);
+  place element = part_of(at, at.type->element, m->element);
+  element.is_first = element.is_direct = false;
+  if (!has_index(v, at)) return derive_within(v, element, lm_type_var, out);
+  step *s = &v->step[element.index++];
+  if (is_open(&v->index[at.index])) {
     *s = (step){ .step = 1, .is_whole = true };
-    where.index++;
-    return derive_within(v, type->element, m->element, where, lm_type_var, out);
+    return derive_within(v, element, lm_type_var, out);
   }
-  loam_status status = resolve_rows(v, where.index++, s);
+  loam_status status = resolve_rows(v, at.index, s);
   loam_type *inner;
-  if (!status) status = derive(v, type->element, m->element, where, &inner);
+  if (!status) status = derive(v, element, &inner);
   if (!status && !s->takes) status = lm_type_fixed(s->count, inner, &inner);
   return status ? status : lm_type_pointer(inner, out);
 }
 
+/* Finds a field of a struct type by its name. */
 static loam_status find_field(const loam_type *type, const char *name, size_t *out) {
+  lm_assert(type->kind == LOAM_TYPE_STRUCT);
   char words[LM_TYPE_WORDS], shown[LM_TYPE_WORDS];
   long i = lm_type_find(type, name);
   if (i < 0)
-    return lm_error(LOAM_EINVAL, "field %s: %s has none of that name",
+    return lm_error(LOAM_EINVAL, "field %s: %s has no field of that name",
                     lm_error_quote(shown, sizeof shown, name), lm_type_words(words, type));
   *out = (size_t)i;
   return LOAM_OK;
 }
 
+/* Makes a struct type of the selected fields. */
 static loam_status derive_fields(view *v, const loam_type *type, loam_type **out) {
   loam_type **types = loam_malloc(lm_type_site(), v->names * sizeof *types);
   if (!types) return LOAM_ENOMEM;
@@ -272,165 +287,171 @@ static loam_status derive_fields(view *v, const loam_type *type, loam_type **out
   return status;
 }
 
-static loam_status derive_struct(view *v, const loam_type *type, const size_t *meta, at where,
-                                 loam_type **out) {
+static loam_status derive_struct(view *v, place at, loam_type **out) {
   size_t field = 0;
-  if (!v->is_single) return derive_fields(v, type, out);
-  loam_status status = find_field(type, v->name[0], &field);
+  if (!v->is_single) return derive_fields(v, at.type, out);
+  loam_status status = find_field(at.type, v->name[0], &field);
   if (status) return status;
-  if (where.is_direct) v->data += lm_layout_offset(meta, field);
-  *out = loam_type_retain(type->fields[field].type);
+  if (at.is_direct) v->data += lm_layout_offset(at.meta, field);
+  *out = loam_type_retain(at.type->fields[field].type);
   return LOAM_OK;
 }
 
-static loam_status fail_at_value(const view *v, const loam_type *type, at where) {
+/* Refuses an index or a field name at a value that has neither dimensions nor fields. */
+static loam_status fail_at_value(const view *v, place at) {
   char words[LM_TYPE_WORDS];
-  lm_type_words(words, type);
-  if (where.index < v->indices)
-    return lm_error(LOAM_EINVAL, "index %zu: %s has no dimension", where.index + 1, words);
+  lm_type_words(words, at.type);
+  if (has_index(v, at))
+    return lm_error(LOAM_EINVAL, "index %zu: %s has no dimension", at.index + 1, words);
   return lm_error(LOAM_EINVAL, "%s has no fields", words);
 }
 
-static loam_status derive(view *v, const loam_type *type, const size_t *meta, at where,
-                          loam_type **out) {
-  if (is_done(v, where)) {
-    *out = loam_type_retain(type);
+static loam_status derive(view *v, place at, loam_type **out) {
+  lm_assert(at.index <= v->indices);
+  if (is_done(v, at)) {
+    *out = loam_type_retain(at.type);
     return LOAM_OK;
   }
-  bool has_index = where.index < v->indices;
-  switch (type->kind) {
-    case LOAM_TYPE_POINTER: return derive_pointer(v, type, meta, where, out);
-    case LOAM_TYPE_VAR: return derive_var(v, type, meta, where, out);
+  switch (at.type->kind) {
+    case LOAM_TYPE_POINTER: return derive_pointer(v, at, out);
+    case LOAM_TYPE_VAR: return derive_var(v, at, out);
     case LOAM_TYPE_FIXED: {
-      const lm_fixed_layout *m = lm_layout_fixed(meta);
-      lm_array_row row = { m->size, m->stride, { type->element, m->element, NULL, NULL } };
-      return derive_row(v, &row, where, out);
+      const lm_fixed_layout *m = lm_layout_fixed(at.meta);
+      lm_array_row row = { m->size, m->stride, { at.type->element, m->element, NULL, NULL } };
+      return derive_row(v, &row, at, out);
     }
     case LOAM_TYPE_STRUCT:
-      if (!has_index) return derive_struct(v, type, meta, where, out);
+      if (!has_index(v, at)) return derive_struct(v, at, out);
       break;
     default: break;
   }
-  return fail_at_value(v, type, where);
+  return fail_at_value(v, at);
 }
 
 /* ---- Pass two: the metadata --------------------------------------------------------------- */
 
-/* `base` is the offset that what is selected further on moves. */
-static void fill(const view *v, const loam_type *type, const size_t *meta, at where,
-                 ptrdiff_t *base, size_t *to);
+/* The address `meta` at which metadata of the view are written. `base` is the nearest offset before
+ * them, to which offsets of selected elements and fields are added. */
+typedef struct output {
+  ptrdiff_t *base;
+  size_t *meta;
+} output;
 
-static step step_at(const view *v, at *where, size_t count) {
-  if (where->index < v->indices) return v->step[where->index++];
-  return (step){ 0, count, 1, false, true };
-}
+/* Writes the metadata of a view of the value at a place. */
+static void fill(const view *v, place at, output to);
 
-static void fill_row(const view *v, const loam_type *element, const size_t *meta, at where,
-                     const step *s, ptrdiff_t stride, ptrdiff_t *base, size_t *to) {
-  *base += (ptrdiff_t)s->start * stride;
+/* Writes the metadata of a row of which `s` selects elements; `element` is the place of its
+ * elements, which are `stride` bytes apart. */
+static void fill_row(const view *v, place element, const step *s, ptrdiff_t stride, output to) {
+  *to.base += (ptrdiff_t)s->start * stride;
   if (!s->takes) {
-    lm_fixed_layout *m = (lm_fixed_layout *)to;
+    lm_fixed_layout *m = (lm_fixed_layout *)to.meta;
     m->size = s->count;
     m->stride = stride * s->step;
-    where.is_first = false;
-    to = m->element;
+    element.is_first = false;
+    to.meta = m->element;
   }
-  fill(v, element, meta, where, base, to);
+  fill(v, element, to);
 }
 
-static void fill_pointer(const view *v, const loam_type *type, const size_t *meta, at where,
-                         ptrdiff_t *base, size_t *to) {
-  const lm_pointer_layout *from = lm_layout_pointer(meta);
-  if (where.is_first) {
-    fill(v, type->element, from->target, where, base, to);
-    return;
-  }
-  lm_pointer_layout *m = (lm_pointer_layout *)to;
+static void fill_fixed(const view *v, place at, output to) {
+  const lm_fixed_layout *m = lm_layout_fixed(at.meta);
+  place element = part_of(at, at.type->element, m->element);
+  step s = { 0, m->size, 1, false, true };
+  if (has_index(v, at)) s = v->step[element.index++];
+  fill_row(v, element, &s, m->stride, to);
+}
+
+/* Begins the metadata of a pointer in the view. Returns where the metadata of its target go. */
+static output begin_pointer(loam_block *block, ptrdiff_t offset, output to) {
+  lm_pointer_layout *m = (lm_pointer_layout *)to.meta;
+  m->block = loam_block_retain(block);
+  m->offset = offset;
+  return (output){ &m->offset, m->target };
+}
+
+static void fill_pointer(const view *v, place at, output to) {
+  const lm_pointer_layout *from = lm_layout_pointer(at.meta);
+  if (!at.is_first) to = begin_pointer(from->block, from->offset, to);
+  fill(v, part_of(at, at.type->element, from->target), to);
+}
+
+/* Copies the metadata of a var dimension that is taken whole. */
+static void fill_whole_var(const view *v, place element, const lm_var_layout *from, output to) {
+  lm_var_layout *m = (lm_var_layout *)to.meta;
   m->block = loam_block_retain(from->block);
+  m->stride = from->stride;
   m->offset = from->offset;
-  fill(v, type->element, from->target, where, &m->offset, m->target);
+  fill(v, element, (output){ &m->offset, m->element });
 }
 
-static void fill_var(const view *v, const loam_type *type, const size_t *meta, at where,
-                     ptrdiff_t *base, size_t *to) {
-  const lm_var_layout *from = lm_layout_var(meta);
-  bool has_index = where.index < v->indices;
-  if (where.is_first && has_index) {
-    step s = step_at(v, &where, 0);
-    fill_row(v, type->element, from->element, where, &s, from->stride, base, to);
+static void fill_var(const view *v, place at, output to) {
+  const lm_var_layout *from = lm_layout_var(at.meta);
+  place element = part_of(at, at.type->element, from->element);
+  const step *s = &v->step[at.index];
+  element.index += has_index(v, at);
+  if (at.is_first && has_index(v, at)) {
+    fill_row(v, element, s, from->stride, to);
     return;
   }
-  where.is_first = false;
-  if (!has_index || is_open(&v->index[where.index])) {
-    lm_var_layout *m = (lm_var_layout *)to;
-    where.index += has_index;
-    m->block = loam_block_retain(from->block);
-    m->stride = from->stride;
-    m->offset = from->offset;
-    fill(v, type->element, from->element, where, &m->offset, m->element);
-    return;
-  }
-  lm_pointer_layout *m = (lm_pointer_layout *)to;
-  step s = step_at(v, &where, 0);
-  m->block = loam_block_retain(from->block);
-  m->offset = from->offset;
-  fill_row(v, type->element, from->element, where, &s, from->stride, &m->offset, m->target);
+  element.is_first = false;
+  if (!has_index(v, at) || is_open(&v->index[at.index])) fill_whole_var(v, element, from, to);
+  else fill_row(v, element, s, from->stride, begin_pointer(from->block, from->offset, to));
 }
 
-/* Of the fields, in the order of the names; the metadata of each as they were. */
-static void fill_struct(const view *v, const loam_type *type, const size_t *meta, ptrdiff_t *base,
-                        size_t *to) {
-  size_t *next = to + v->names;
+/* Writes the metadata of the selected fields, in the order of their names. The metadata of each
+ * field are copied unchanged. */
+static void fill_struct(const view *v, place at, output to) {
+  size_t *next = to.meta + v->names;
   for (size_t i = 0; i < v->names; i++) {
-    size_t field = (size_t)lm_type_find(type, v->name[i]);
-    const loam_type *t = type->fields[field].type;
-    size_t offset = lm_layout_offset(meta, field);
+    size_t field = (size_t)lm_type_find(at.type, v->name[i]);
+    lm_assert(field < at.type->count);
+    const loam_type *type = at.type->fields[field].type;
+    size_t offset = lm_layout_offset(at.meta, field);
     if (v->is_single) {
-      *base += (ptrdiff_t)offset;
-      next = to;
+      *to.base += (ptrdiff_t)offset;
+      next = to.meta;
     } else {
-      to[i] = offset;
+      to.meta[i] = offset;
     }
-    lm_layout_copy(next, lm_layout_field(type, meta, field), t);
-    next += t->meta / sizeof *next;
+    lm_layout_copy(next, lm_layout_field(at.type, at.meta, field), type);
+    next += type->meta / sizeof *next;
   }
 }
 
-static void fill(const view *v, const loam_type *type, const size_t *meta, at where,
-                 ptrdiff_t *base, size_t *to) {
-  if (is_done(v, where)) {
-    lm_layout_copy(to, meta, type);
+static void fill(const view *v, place at, output to) {
+  if (is_done(v, at)) {
+    lm_layout_copy(to.meta, at.meta, at.type);
     return;
   }
-  switch (type->kind) {
-    case LOAM_TYPE_POINTER: fill_pointer(v, type, meta, where, base, to); break;
-    case LOAM_TYPE_VAR: fill_var(v, type, meta, where, base, to); break;
-    case LOAM_TYPE_FIXED: {
-      const lm_fixed_layout *m = lm_layout_fixed(meta);
-      step s = step_at(v, &where, m->size);
-      fill_row(v, type->element, m->element, where, &s, m->stride, base, to);
-      break;
-    }
-    default: fill_struct(v, type, meta, base, to); /* nothing else has been derived */
+  switch (at.type->kind) {
+    case LOAM_TYPE_POINTER: fill_pointer(v, at, to); break;
+    case LOAM_TYPE_VAR: fill_var(v, at, to); break;
+    case LOAM_TYPE_FIXED: fill_fixed(v, at, to); break;
+    default:
+      lm_assert(at.type->kind == LOAM_TYPE_STRUCT); /* derive has refused all other kinds */
+      fill_struct(v, at, to);
   }
 }
 
 /* ---- Views -------------------------------------------------------------------------------- */
 
-static loam_status make(view *v, loam_array **out) {
+/* Makes the view that `v` describes; `v->data` and `v->owner` are set here. */
+static loam_status make_view(view *v, loam_array **out) {
   const loam_array *parent = v->array;
   lm_array_cursor root = lm_array_start(parent);
-  at where = { 0, true, true };
+  place start = { root.type, root.meta, 0, true, true };
   loam_type *type;
   v->data = root.data;
   v->owner = root.owner;
-  loam_status status = derive(v, root.type, root.meta, where, &type);
+  loam_status status = derive(v, start, &type);
   if (status) return status;
+  lm_assert(type && v->owner);
   loam_array *made = lm_array_make(parent->block.site, type, loam_block_retain(v->owner), v->data,
                                    0);
   if (!made) return LOAM_ENOMEM;
-  ptrdiff_t moved = 0; /* that v->data already are */
-  fill(v, root.type, root.meta, where, &moved, made->meta);
+  ptrdiff_t moved = 0; /* not used: `derive` has added these offsets to v->data */
+  fill(v, start, (output){ &moved, made->meta });
   made->is_readonly = parent->is_readonly;
   lm_verify(lm_array_is_valid(made));
   *out = made;
@@ -444,13 +465,13 @@ loam_status loam_array_index(const loam_array *array, size_t count, const loam_i
   if (count > LM_TYPE_DEPTH)
     return lm_error(LOAM_EINVAL, "%zu indices: no array has as many dimensions", count);
   view v = { .array = array, .index = index, .indices = count };
-  return make(&v, out);
+  return make_view(&v, out);
 }
 
 loam_status loam_array_field(const loam_array *array, const char *name, loam_array **out) {
   if (!array || !name || !out) return lm_error(LOAM_EINVAL, "array, name or out: it is NULL");
   view v = { .array = array, .name = &name, .names = 1, .is_single = true };
-  return make(&v, out);
+  return make_view(&v, out);
 }
 
 loam_status loam_array_fields(const loam_array *array, size_t count, const char *const *names,
@@ -458,7 +479,7 @@ loam_status loam_array_fields(const loam_array *array, size_t count, const char 
   if (!array || !names || !out) return lm_error(LOAM_EINVAL, "array, names or out: it is NULL");
   if (!count) return lm_error(LOAM_EINVAL, "no field is named");
   view v = { .array = array, .name = names, .names = count };
-  return make(&v, out);
+  return make_view(&v, out);
 }
 
 loam_status loam_array_follow(const loam_array *array, loam_array **out) {
@@ -474,6 +495,7 @@ loam_status loam_array_follow(const loam_array *array, loam_array **out) {
   if (!made) return LOAM_ENOMEM;
   lm_layout_copy(made->meta, spot.meta, spot.type);
   made->is_readonly = array->is_readonly;
+  lm_verify(lm_array_is_valid(made));
   *out = made;
   return LOAM_OK;
 }

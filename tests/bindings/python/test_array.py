@@ -127,7 +127,7 @@ class Views(Case):
                 (3, IndexError, "index 1 is 3: there are 3 elements"),
                 ((0, 2), IndexError, "index 2 is 2: there are 2 elements"),
                 ((slice(None), 0), IndexError, "there are 0 elements in row 1"),
-                ("z", KeyError, "has none of that name"),
+                ("z", KeyError, "has no field of that name"),
                 (1.5, TypeError, "integer"), ((0, 0, 0), IndexError, "has no dimension"),
                 (slice(0, 1, 0), ValueError, "a step of 0"), ([], KeyError, "no field is named"),
                 ([1], TypeError, "")]:

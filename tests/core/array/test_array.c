@@ -58,6 +58,24 @@ static void no_elements_are_an_array_too(void **state) {
   loam_array_release(a);
 }
 
+static void a_broken_array_breaks_its_laws(void **state) {
+  (void)state;
+  loam_array *a = new_array("3 * {x: int32, y: string}");
+  lm_fixed_layout *m = (lm_fixed_layout *)a->meta;
+  m->size++;
+  assert_false(lm_layout_is_valid(a->meta, a->type));
+  assert_false(lm_array_is_valid(a));
+  m->size--;
+  a->data += 16; /* not where embedded data begin */
+  assert_false(lm_array_is_valid(a));
+  a->data -= 16;
+  a->type->depth++;
+  assert_false(lm_type_is_valid(a->type));
+  a->type->depth--;
+  assert_true(lm_array_is_valid(a));
+  loam_array_release(a);
+}
+
 static void dims_are_sizes_and_strides(void **state) {
   (void)state;
   size_t shape[3] = { 9, 9, 9 };
@@ -259,7 +277,7 @@ static void what_cannot_be_filled_says_why(void **state) {
                "the row and fill the new element in its "
                "place");
   EXPECT_ERROR(loam_array_resize(x_row, 1), LOAM_ESTATE,
-               "a row of selected fields: resize that of the whole array");
+               "a row of selected fields: resize the row of the whole array");
   EXPECT_ERROR(loam_array_set_text(xs, "", 0), LOAM_EINVAL,
                "type 2 * var * int32: it is not a string or bytes");
   EXPECT_ERROR(loam_array_resize(row, SIZE_MAX / 8), LOAM_ENOMEM,
@@ -319,7 +337,7 @@ static void no_array_reaches_beyond_its_block(void **state) {
   expect_no_wrap(block, 0, "2 * float64", (int64_t[]){ 12 },
                  "2 * float64: not all elements would stand at multiples of 8");
   expect_no_wrap(block, 0, "2 * string", NULL,
-                 "type 2 * string: only what stands in the block itself can be wrapped");
+                 "type 2 * string: only values that stand in the block itself can be wrapped");
   loam_block *arena = loam_arena_new(arrays_site(), 0, 0);
   expect_no_wrap(arena, 0, "2 * int8", NULL, "the block is an arena: it has pieces, no data");
   loam_block_release(arena);
@@ -584,6 +602,7 @@ int main(void) {
     CASE(small_data_stand_in_the_array_itself),
     CASE(large_data_stand_in_a_block_of_their_own),
     CASE(no_elements_are_an_array_too),
+    CASE(a_broken_array_breaks_its_laws),
     CASE(dims_are_sizes_and_strides),
     CASE(rows_are_filled_element_by_element),
     CASE(a_row_is_appended_one_of_its_own),

@@ -112,7 +112,7 @@ static void what_no_tensor_can_say_is_refused(void **state) {
                "apart");
   x->is_readonly = true;
   EXPECT_ERROR(loam_array_to_dlpack(x, &t), LOAM_EUNSUPPORTED,
-               "the array is read-only, which DLPack cannot say");
+               "the array is read-only, which DLPack cannot express");
   loam_array_release(x);
   loam_array_release(a);
 }
@@ -300,7 +300,7 @@ static void what_is_missing_has_no_bit(void **state) {
   assert_ptr_equal(s.array.buffers[1], data);
   loam_array *back;
   EXPECT_ERROR(loam_array_from_arrow(&s.schema, &s.array, 0, &back), LOAM_EUNSUPPORTED,
-               "Arrow format \"c\": missing values are marked in the data, which needs a copy");
+               "Arrow format \"c\": missing values are special values in loam, which needs a copy");
   assert_int_equal(loam_array_from_arrow(&s.schema, &s.array, 1, &back), LOAM_OK);
   loam_array_release(a);
   expect_view(back, "10 * ?int8", "[0,0,0,null,0,0,0,0,0,null]");
@@ -384,7 +384,7 @@ static void what_arrow_has_not_is_refused(void **state) {
   loam_array *first = VIEW(text, LOAM_AT(0));
   assert_int_equal(loam_array_set_text(first, "\xff", 1), LOAM_OK);
   EXPECT_ERROR(loam_array_to_arrow(text, 1, &s.schema, &s.array), LOAM_EUNSUPPORTED,
-               "string: not all of the text is UTF-8; as bytes it could be passed");
+               "string: not all of the text is UTF-8; as bytes it could be exported");
   loam_array_release(first);
   loam_array_release(text);
   loam_array_release(a);
@@ -492,13 +492,12 @@ static void an_arrow_array_that_is_refused_stays_the_callers(void **state) {
   static const int32_t offsets[] = { 0, 5, 2 };
   arrow_of_others o;
   begin_others(&o, "tdD", 2, 2);
-  expect_no_import(
-      &o, LOAM_EUNSUPPORTED,
-      "Arrow format \"tdD\": what is known are numbers, bools, text, lists, and tables "
-      "of these");
+  expect_no_import(&o, LOAM_EUNSUPPORTED,
+                   "Arrow format \"tdD\": loam imports numbers, bools, text, lists, and tables "
+                   "of these");
   begin_others(&o, "c", 2, 2);
   o.s.schema.dictionary = &o.s.schema;
-  expect_no_import(&o, LOAM_EUNSUPPORTED, "Arrow format \"c\": dictionaries are not known");
+  expect_no_import(&o, LOAM_EUNSUPPORTED, "Arrow format \"c\": loam has no dictionaries");
   begin_others(&o, "c", 2, 3);
   expect_no_import(&o, LOAM_EINVAL, "Arrow format \"c\" with 3 buffers and 0 children");
   begin_others(&o, "c", -2, 2);
