@@ -356,16 +356,17 @@ static char *resizable_resize(arena *a, char *p, size_t size) {
 
 static bool is_resizable(const arena *a) { return a->flags & LOAM_ARENA_RESIZABLE; }
 
-/* Sets the error words and returns NULL. */
-static void *fail(loam_status status, const char *why) {
-  lm_error(status, "%s", why);
+/* Turns a failure, whose words are set, into a NULL result. */
+static void *fail(loam_status failure) {
+  lm_assert(failure);
+  (void)failure;
   return NULL;
 }
 
 /* The arena that a block is. NULL, with error words, if it is not an arena. */
 static arena *arena_of(const loam_block *b) {
   if (b && b->kind == LOAM_BLOCK_POOLED) return (arena *)b;
-  return fail(LOAM_EINVAL, b ? "the block is not an arena" : "the arena is NULL");
+  return fail(lm_error(LOAM_EINVAL, b ? "the block is not an arena" : "the arena is NULL"));
 }
 
 /* Frees all chunks except `kept`, which may be NULL. */
@@ -385,7 +386,9 @@ static void finish(void *data, size_t size, void *ctx) {
 
 loam_block *loam_arena_new(loam_site *site, int flags, size_t first) {
   if (flags & ~(LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE))
-    return fail(LOAM_EINVAL, "flags: they are a sum of LOAM_ARENA_*");
+    return fail(lm_error(
+        LOAM_EINVAL, "flags %d: an arena has the flags LOAM_ARENA_ZEROED and LOAM_ARENA_RESIZABLE",
+        flags));
   if (first > LM_SIZE_MAX)
     return lm_error_null("an arena of %zu bytes: no address space is that large", first);
   loam_block *b = lm_block_header(site, LOAM_BLOCK_POOLED, sizeof(arena) - sizeof *b);
@@ -407,11 +410,10 @@ static void zero_more(const arena *a, char *p, size_t from, size_t to) {
 void *loam_arena_alloc(loam_block *b, size_t alignment, size_t size) {
   arena *a = arena_of(b);
   if (!a) return NULL;
-  if (a->is_final) return fail(LOAM_ESTATE, "the arena is finished: it has no more pieces");
-  if (!lm_is_pow2(alignment)) {
-    lm_error(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment);
-    return NULL;
-  }
+  if (a->is_final)
+    return fail(lm_error(LOAM_ESTATE, "the arena is finalized: no pieces can be allocated"));
+  if (!lm_is_pow2(alignment))
+    return fail(lm_error(LOAM_EINVAL, "alignment %zu: it is not a power of two", alignment));
   char *p = is_resizable(a) ? resizable_new(a, alignment, size) : plain_new(a, alignment, size);
   zero_more(a, p, 0, size);
   if (p) a->block.size += size;
@@ -435,10 +437,14 @@ void *loam_arena_resize(loam_block *b, void *piece, size_t size) {
   if (!piece) return loam_arena_alloc(b, 16, size);
   arena *a = arena_of(b);
   if (!a) return NULL;
-  if (a->is_final) return fail(LOAM_ESTATE, "the arena is finished: its pieces stay");
+  if (a->is_final)
+    return fail(lm_error(LOAM_ESTATE, "the arena is finalized: no pieces can be resized"));
   if (!find_piece(a, piece, &was))
-    return fail(LOAM_EINVAL, is_resizable(a) ? "it is no live piece of a resizable arena"
-                                             : "only the arena's last piece can be resized");
+    return fail(lm_error(LOAM_EINVAL,
+                         is_resizable(a)
+                             ? "%p is not a live piece of the arena"
+                             : "%p is not the arena's last piece: only that one can be resized",
+                         piece));
   char *p = is_resizable(a) ? resizable_resize(a, piece, size) : plain_resize(a, piece, size);
   zero_more(a, p, was, size);
   lm_assert(a->block.size >= was || !p);

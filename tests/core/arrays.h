@@ -1,4 +1,5 @@
-/* arrays.h - what the tests of arrays share: arrays as text, and nothing left behind. */
+/* arrays.h - functions that the tests of arrays share: making and printing arrays, and a check that
+ * no array is left. */
 #ifndef ARRAYS_H
 #define ARRAYS_H
 
@@ -25,7 +26,7 @@ static inline loam_array *new_array(const char *text) {
   return array;
 }
 
-/* ---- Views that have to be there */
+/* ---- Views */
 
 static inline loam_array *view_of(const loam_array *array, size_t count, const loam_index *index) {
   loam_array *view = NULL;
@@ -66,7 +67,7 @@ static inline void expect_json(const loam_array *array, const char *json) {
   assert_string_equal(p.text, json);
 }
 
-/* The type and what it holds; the view ends. */
+/* Compares the type and the values of a view, and releases the view. */
 static inline void expect_view(loam_array *view, const char *type, const char *json) {
   assert_string_equal(loam_type_text(loam_array_type(view)), type);
   expect_json(view, json);
@@ -79,7 +80,7 @@ static inline void expect_view(loam_array *view, const char *type, const char *j
     assert_string_equal(loam_error(), words); \
   } while (0)
 
-/* ---- What is left */
+/* ---- Leaks */
 
 static inline void add_live(void *sum, const loam_stats_row *row) {
   if (!strncmp(row->tag, "test.array", 10) || !strncmp(row->tag, "loam.", 5))

@@ -1,4 +1,4 @@
-/* test_array.c - arrays: made, filled, looked at; and memory of others as an array. */
+/* test_array.c - making, filling and printing arrays; arrays over existing blocks. */
 #include <stdlib.h>
 
 #include "arrays.h"
@@ -13,7 +13,7 @@ static struct loam_array_info info_of(const loam_array *array) {
 
 /* ---- Made ---- */
 
-static void begins_with_zeros(void **state) {
+static void new_data_are_zero(void **state) {
   (void)state;
   loam_array *a = new_array("2 * {x: float64, y: ?int32, s: string, r: var * int8, "
                             "p: pointer[int8], b: bool}");
@@ -39,7 +39,7 @@ static void small_data_stand_in_the_array_itself(void **state) {
   loam_array_release(a);
 }
 
-static void large_data_stand_in_a_block_of_their_own(void **state) {
+static void large_data_have_a_block_of_their_own(void **state) {
   (void)state;
   loam_array *a = new_array("1000 * 1000 * float32");
   struct loam_array_info info = info_of(a);
@@ -50,7 +50,7 @@ static void large_data_stand_in_a_block_of_their_own(void **state) {
   loam_array_release(a);
 }
 
-static void no_elements_are_an_array_too(void **state) {
+static void an_array_may_have_no_elements(void **state) {
   (void)state;
   loam_array *a = new_array("0 * 3 * float64");
   expect_json(a, "[]");
@@ -117,7 +117,7 @@ static void rows_are_filled_element_by_element(void **state) {
   loam_array_release(rows);
 }
 
-static void a_row_is_appended_one_of_its_own(void **state) {
+static void a_row_can_append_one_of_its_own_elements(void **state) {
   (void)state;
   loam_array *rows = new_array("1 * var * int64");
   loam_array *row = VIEW(rows, LOAM_AT(0));
@@ -130,7 +130,7 @@ static void a_row_is_appended_one_of_its_own(void **state) {
   loam_array_release(rows);
 }
 
-static void a_row_that_grows_gets_zeros_and_keeps_what_it_has(void **state) {
+static void a_row_that_grows_keeps_its_values_and_gets_zeros(void **state) {
   (void)state;
   loam_array *rows = new_array("2 * var * var * int32");
   loam_array *outer = VIEW(rows, LOAM_AT(0));
@@ -260,7 +260,7 @@ static void a_pointer_gets_a_target(void **state) {
   loam_array_release(a);
 }
 
-static void what_cannot_be_filled_says_why(void **state) {
+static void arrays_that_cannot_be_filled_are_refused_in_words(void **state) {
   (void)state;
   loam_array *a = new_array("2 * var * {x: int32, s: string, y: float64}");
   loam_array *row = VIEW(a, LOAM_AT(0)), *xs = field_of(a, "x"), *x_row = VIEW(xs, LOAM_AT(0));
@@ -292,7 +292,7 @@ static void what_cannot_be_filled_says_why(void **state) {
 
 /* ---- Memory of others ---- */
 
-static void a_block_is_seen_as_an_array(void **state) {
+static void a_block_is_wrapped_as_an_array(void **state) {
   (void)state;
   loam_block *block = loam_block_new(arrays_site(), 48);
   for (int i = 0; i < 6; i++) ((double *)loam_block_data(block))[i] = i;
@@ -421,7 +421,7 @@ static void long_text_comes_in_pieces(void **state) {
   loam_array_release(a);
 }
 
-/* Addresses become stars. */
+/* Replaces addresses by stars. */
 static void hide_addresses(char *text) {
   char *to = text;
   for (char *from = text; *from;) {
@@ -497,7 +497,7 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   loam_array_release(a);
 }
 
-static void nothing_is_asked_of_nothing(void **state) {
+static void null_arguments_are_refused(void **state) {
   (void)state;
   loam_array *out;
   assert_int_equal(loam_array_new(NULL, NULL, &out), LOAM_EINVAL);
@@ -550,7 +550,7 @@ static loam_status make_all_sorts(void) {
   return status;
 }
 
-static void want_of_memory_is_refused_and_nothing_is_lost(void **state) {
+static void without_memory_calls_fail_and_leak_nothing(void **state) {
   (void)state;
   assert_true(refuse_each_block(make_all_sorts) > 30);
 }
@@ -598,27 +598,27 @@ static void threads_share_an_array_and_its_views(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    CASE(begins_with_zeros),
+    CASE(new_data_are_zero),
     CASE(small_data_stand_in_the_array_itself),
-    CASE(large_data_stand_in_a_block_of_their_own),
-    CASE(no_elements_are_an_array_too),
+    CASE(large_data_have_a_block_of_their_own),
+    CASE(an_array_may_have_no_elements),
     CASE(a_broken_array_breaks_its_laws),
     CASE(dims_are_sizes_and_strides),
     CASE(rows_are_filled_element_by_element),
-    CASE(a_row_is_appended_one_of_its_own),
-    CASE(a_row_that_grows_gets_zeros_and_keeps_what_it_has),
+    CASE(a_row_can_append_one_of_its_own_elements),
+    CASE(a_row_that_grows_keeps_its_values_and_gets_zeros),
     CASE(resizing_again_and_again_leaks_nothing),
     CASE(text_is_set_and_set_again),
     CASE(any_scalar_can_be_missing),
     CASE(a_pointer_gets_a_target),
-    CASE(what_cannot_be_filled_says_why),
-    CASE(a_block_is_seen_as_an_array),
+    CASE(arrays_that_cannot_be_filled_are_refused_in_words),
+    CASE(a_block_is_wrapped_as_an_array),
     CASE(no_array_reaches_beyond_its_block),
     CASE(json_writes_every_type),
     CASE(long_text_comes_in_pieces),
     CASE(repr_shows_type_metadata_data_and_blocks),
-    CASE(nothing_is_asked_of_nothing),
-    CASE(want_of_memory_is_refused_and_nothing_is_lost),
+    CASE(null_arguments_are_refused),
+    CASE(without_memory_calls_fail_and_leak_nothing),
     CASE(threads_share_an_array_and_its_views),
   };
   return cmocka_run_group_tests_name("array", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_interchange.c - arrays for other libraries, and theirs as arrays. */
+/* test_interchange.c - export to and import from other libraries: DLPack and Arrow. */
 #include <stdlib.h>
 
 #include "array/arrow.h"
@@ -25,7 +25,7 @@ static void expect_dims(const DLTensor *t, int ndim, const int64_t *shape, const
   }
 }
 
-static void a_tensor_shows_the_array_itself(void **state) {
+static void a_tensor_shares_the_data_of_the_array(void **state) {
   (void)state;
   loam_array *a = new_array("3 * 4 * float32");
   loam_array *v = VIEW(a, { LOAM_OPEN, LOAM_OPEN, -1 }, { 1, LOAM_OPEN, 2 });
@@ -49,7 +49,7 @@ static void a_tensor_keeps_its_memory_alive(void **state) {
   loam_array *y = field_of(row, "y");
   loam_block *rows = lm_layout_var(y->meta)->block;
   size_t owners = loam_block_refcount(rows);
-  DLManagedTensor *t = tensor_of(y); /* a row of a var dimension is as good as fixed */
+  DLManagedTensor *t = tensor_of(y); /* a row of a var dimension is a dimension of the tensor */
   assert_int_equal(loam_block_refcount(rows), owners + 1);
   loam_array_release(a);
   loam_array_release(row);
@@ -59,7 +59,7 @@ static void a_tensor_keeps_its_memory_alive(void **state) {
   t->deleter(t);
 }
 
-static void every_scalar_comes_back_as_it_went(void **state) {
+static void every_scalar_survives_export_and_import(void **state) {
   (void)state;
 #define EXPECT_BACK(kind, name, size, align)                                         \
   if (lm_type_is_scalar(kind)) {                                                     \
@@ -85,7 +85,7 @@ static void expect_no_tensor(const char *text, const char *words) {
   loam_array_release(a);
 }
 
-static void what_no_tensor_can_say_is_refused(void **state) {
+static void types_that_a_tensor_cannot_express_are_refused(void **state) {
   (void)state;
   expect_no_tensor("2 * var * int8", "var * int8: a tensor has scalars at equal distances");
   expect_no_tensor("2 * {x: int8}", "{x: int8}: a tensor has scalars at equal distances");
@@ -117,7 +117,7 @@ static void what_no_tensor_can_say_is_refused(void **state) {
   loam_array_release(a);
 }
 
-/* A tensor as another library makes it. */
+/* A tensor that another library has made. */
 typedef struct foreign {
   DLManagedTensor tensor;
   int64_t shape[3], strides[3];
@@ -140,7 +140,7 @@ static void begin_foreign(foreign *f) {
                                  .deleter = end_foreign };
 }
 
-static void a_foreign_tensor_ends_with_its_last_view(void **state) {
+static void an_imported_tensor_ends_with_its_last_view(void **state) {
   (void)state;
   foreign f;
   begin_foreign(&f);
@@ -153,7 +153,7 @@ static void a_foreign_tensor_ends_with_its_last_view(void **state) {
   assert_int_equal(f.ended, 1);
 }
 
-static void strides_and_offset_of_a_foreign_tensor_are_kept(void **state) {
+static void strides_and_offset_of_an_imported_tensor_are_kept(void **state) {
   (void)state;
   foreign f;
   loam_array *a;
@@ -211,7 +211,7 @@ static void a_tensor_that_is_refused_stays_the_callers(void **state) {
 
 /* ---- Arrow ---- */
 
-/* One array and its schema, as a consumer has them. */
+/* An exported array and its schema. */
 typedef struct shipped {
   struct ArrowSchema schema;
   struct ArrowArray array;
@@ -240,7 +240,7 @@ static void expect_node(const struct ArrowSchema *schema, const struct ArrowArra
   assert_int_equal(schema->n_children, array->n_children);
 }
 
-static void numbers_in_order_are_passed_as_they_are(void **state) {
+static void contiguous_numbers_are_shared(void **state) {
   (void)state;
   loam_array *a = new_array("3 * float64");
   ((double *)loam_array_data(a))[2] = 2.5;
@@ -251,7 +251,7 @@ static void numbers_in_order_are_passed_as_they_are(void **state) {
   assert_null(s.array.buffers[0]);
   assert_ptr_equal(s.array.buffers[1], loam_array_data(a));
   assert_int_equal(loam_block_refcount(&a->block), 2);
-  loam_array_release(a); /* the export keeps it */
+  loam_array_release(a); /* the export keeps the array alive */
   assert_float_equal(((const double *)s.array.buffers[1])[2], 2.5, 0);
   end_shipped(&s);
 }
@@ -286,7 +286,7 @@ static void dimensions_are_lists(void **state) {
   loam_array_release(a);
 }
 
-static void what_is_missing_has_no_bit(void **state) {
+static void a_missing_value_has_bit_0(void **state) {
   (void)state;
   loam_array *a = new_array("10 * ?int8");
   int8_t *data = loam_array_data(a);
@@ -352,7 +352,7 @@ static void rows_of_structs_need_a_copy(void **state) {
   loam_array_release(a);
 }
 
-/* As the interface has it: a consumer may take a child out and end the rest. */
+/* The interface allows this: a consumer may move a child out and release the rest. */
 static void a_child_that_was_moved_out_lives_on(void **state) {
   (void)state;
   loam_array *a = new_array("2 * 2 * int8");
@@ -373,7 +373,7 @@ static void expect_no_export(const char *text, const char *words) {
   loam_array_release(a);
 }
 
-static void what_arrow_has_not_is_refused(void **state) {
+static void types_that_arrow_lacks_are_refused(void **state) {
   (void)state;
   expect_no_export("2 * complex64", "complex64: Arrow has no such numbers");
   expect_no_export("2 * pointer[int8]", "pointer[int8]: a pointer is NULL");
@@ -390,7 +390,7 @@ static void what_arrow_has_not_is_refused(void **state) {
   loam_array_release(a);
 }
 
-/* An array as another library makes it. */
+/* An Arrow array that another library has made. */
 typedef struct arrow_of_others {
   shipped s;
   const void *buffer[3];
@@ -412,7 +412,7 @@ static void begin_others(arrow_of_others *o, const char *format, int64_t length,
   o->s.array.buffers = o->buffer;
 }
 
-static void others_numbers_are_used_where_they_are(void **state) {
+static void imported_numbers_are_not_copied(void **state) {
   (void)state;
   static const int32_t numbers[] = { 1, 2, 3, 4 };
   arrow_of_others o;
@@ -432,13 +432,13 @@ static void others_numbers_are_used_where_they_are(void **state) {
   assert_int_equal(o.ended, 1);
 }
 
-static void others_text_and_bools_are_read(void **state) {
+static void text_and_bools_are_imported(void **state) {
   (void)state;
   static const int32_t offsets[] = { 0, 2, 2, 5 };
   arrow_of_others o;
   loam_array *a;
   begin_others(&o, "u", 3, 3);
-  o.buffer[0] = "\5"; /* the second is missing */
+  o.buffer[0] = "\5"; /* element 1 is missing */
   o.buffer[1] = offsets;
   o.buffer[2] = "abcde";
   o.s.array.null_count = -1;
@@ -462,7 +462,7 @@ static void expect_no_import(arrow_of_others *o, loam_status status, const char 
   assert_int_equal(o->ended, 0);
 }
 
-static void no_list_of_others_reaches_beyond_its_child(void **state) {
+static void an_imported_list_must_not_reach_beyond_its_child(void **state) {
   (void)state;
   static const int32_t numbers[] = { 1, 2, 3 }, offsets[] = { 0, 1, 4 };
   arrow_of_others list, item;
@@ -562,7 +562,7 @@ static loam_status a_table_through_arrow(void) {
   return through_arrow("{a: 2 * ?string, b: 2 * var * bool, c: 2 * 2 * var * bytes, d: 2 * int8}");
 }
 
-static void want_of_memory_is_refused_and_nothing_is_lost(void **state) {
+static void without_memory_calls_fail_and_leak_nothing(void **state) {
   (void)state;
   assert_true(refuse_each_block(there_and_back) > 4);
   assert_true(refuse_each_block(a_table_through_arrow) > 50);
@@ -572,25 +572,25 @@ static void want_of_memory_is_refused_and_nothing_is_lost(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    CASE(a_tensor_shows_the_array_itself),
+    CASE(a_tensor_shares_the_data_of_the_array),
     CASE(a_tensor_keeps_its_memory_alive),
-    CASE(every_scalar_comes_back_as_it_went),
-    CASE(what_no_tensor_can_say_is_refused),
-    CASE(a_foreign_tensor_ends_with_its_last_view),
-    CASE(strides_and_offset_of_a_foreign_tensor_are_kept),
+    CASE(every_scalar_survives_export_and_import),
+    CASE(types_that_a_tensor_cannot_express_are_refused),
+    CASE(an_imported_tensor_ends_with_its_last_view),
+    CASE(strides_and_offset_of_an_imported_tensor_are_kept),
     CASE(a_tensor_that_is_refused_stays_the_callers),
-    CASE(numbers_in_order_are_passed_as_they_are),
+    CASE(contiguous_numbers_are_shared),
     CASE(dimensions_are_lists),
-    CASE(what_is_missing_has_no_bit),
+    CASE(a_missing_value_has_bit_0),
     CASE(a_struct_of_columns_is_a_table),
     CASE(rows_of_structs_need_a_copy),
     CASE(a_child_that_was_moved_out_lives_on),
-    CASE(what_arrow_has_not_is_refused),
-    CASE(others_numbers_are_used_where_they_are),
-    CASE(others_text_and_bools_are_read),
-    CASE(no_list_of_others_reaches_beyond_its_child),
+    CASE(types_that_arrow_lacks_are_refused),
+    CASE(imported_numbers_are_not_copied),
+    CASE(text_and_bools_are_imported),
+    CASE(an_imported_list_must_not_reach_beyond_its_child),
     CASE(an_arrow_array_that_is_refused_stays_the_callers),
-    CASE(want_of_memory_is_refused_and_nothing_is_lost),
+    CASE(without_memory_calls_fail_and_leak_nothing),
   };
   return cmocka_run_group_tests_name("interchange", tests, NULL, NULL);
 }

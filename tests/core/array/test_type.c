@@ -1,4 +1,4 @@
-/* test_type.c - types: what a datashape says, what it does not, and how one is laid out. */
+/* test_type.c - types: parsing datashapes, error words, and the layout of values. */
 #include "test.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void expect_text(const char *text, const char *canonical) {
   loam_type_release(again);
 }
 
-static void is_printed_as_it_is_read(void **state) {
+static void the_text_of_a_type_is_its_datashape(void **state) {
   (void)state;
 #define EXPECT_ITSELF(kind, name, size, align) expect_text(name, name);
   LOAM_TYPE_LIST(EXPECT_ITSELF)
@@ -89,7 +89,7 @@ static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
   expect_refused("N * T", "type \"N * T\": column 1: no type is called \"N\"");
 }
 
-static void what_has_no_sense_is_refused_where_it_begins(void **state) {
+static void an_invalid_type_is_refused_with_its_column(void **state) {
   (void)state;
   expect_refused("{a: int8, a: int8}",
                  "type \"{a: int8, a: int8}\": column 11: the struct has a field \"a\" already");
@@ -109,7 +109,7 @@ static void what_has_no_sense_is_refused_where_it_begins(void **state) {
   assert_string_equal(loam_error(), "text or out: it is NULL");
 }
 
-static void depth_and_length_have_ends(void **state) {
+static void depth_and_length_are_limited(void **state) {
   (void)state;
   char text[LM_TYPE_DEPTH * 4 + 16] = "";
   for (int i = 0; i < LM_TYPE_DEPTH - 1; i++) strcat(text, "1 * ");
@@ -172,7 +172,7 @@ static void a_value_is_laid_out_as_c_does(void **state) {
   loam_type_release(type);
 }
 
-static void tells_its_parts(void **state) {
+static void info_describes_the_parts(void **state) {
   (void)state;
   loam_type *type = parse("3 * var * {x: float64, y: ?int32}");
   struct loam_type_info info;
@@ -198,7 +198,7 @@ static void tells_its_parts(void **state) {
   loam_type_release(type);
 }
 
-static void equal_is_what_says_the_same(void **state) {
+static void types_with_equal_text_are_equal(void **state) {
   (void)state;
   loam_type *a = parse("2 * {x: int}"), *b = parse("2*{x:int32}"), *c = parse("2 * {y: int}");
   assert_true(loam_type_equal(a, b));
@@ -226,7 +226,7 @@ static void a_long_type_is_cut_in_a_message(void **state) {
 
 /* ---- Life */
 
-static void a_part_lives_as_long_as_somebody_has_it(void **state) {
+static void a_part_lives_as_long_as_its_references(void **state) {
   (void)state;
   loam_type *type = parse("3 * {x: var * int8}");
   loam_type *record = loam_type_retain(type->element);
@@ -267,7 +267,7 @@ static loam_status parse_all_sorts(void) {
   return status;
 }
 
-static void want_of_memory_is_refused_and_nothing_is_lost(void **state) {
+static void without_memory_calls_fail_and_leak_nothing(void **state) {
   (void)state;
   assert_true(refuse_each_block(parse_all_sorts) > 20);
 }
@@ -276,8 +276,8 @@ static void add_row(void *sum, const loam_stats_row *row) {
   if (!strcmp(row->tag, "loam.type")) *(uint64_t *)sum += row->live_blocks;
 }
 
-/* Stands last. */
-static void nothing_was_left_by_any_of_these(void **state) {
+/* Runs after all other tests. */
+static void the_tests_leave_no_type(void **state) {
   (void)state;
   uint64_t live = 0;
   assert_int_equal(loam_stats_by(LOAM_BY_TAG, add_row, &live), LOAM_OK);
@@ -286,19 +286,19 @@ static void nothing_was_left_by_any_of_these(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(is_printed_as_it_is_read),
+    cmocka_unit_test(the_text_of_a_type_is_its_datashape),
     cmocka_unit_test(a_refusal_names_the_column_and_what_was_expected),
     cmocka_unit_test(a_misspelt_word_is_answered_with_the_right_one),
-    cmocka_unit_test(what_has_no_sense_is_refused_where_it_begins),
-    cmocka_unit_test(depth_and_length_have_ends),
+    cmocka_unit_test(an_invalid_type_is_refused_with_its_column),
+    cmocka_unit_test(depth_and_length_are_limited),
     cmocka_unit_test(a_value_is_laid_out_as_c_does),
-    cmocka_unit_test(tells_its_parts),
-    cmocka_unit_test(equal_is_what_says_the_same),
+    cmocka_unit_test(info_describes_the_parts),
+    cmocka_unit_test(types_with_equal_text_are_equal),
     cmocka_unit_test(a_long_type_is_cut_in_a_message),
-    cmocka_unit_test(a_part_lives_as_long_as_somebody_has_it),
+    cmocka_unit_test(a_part_lives_as_long_as_its_references),
     cmocka_unit_test(threads_count_one_type_together),
-    cmocka_unit_test(want_of_memory_is_refused_and_nothing_is_lost),
-    cmocka_unit_test(nothing_was_left_by_any_of_these),
+    cmocka_unit_test(without_memory_calls_fail_and_leak_nothing),
+    cmocka_unit_test(the_tests_leave_no_type),
   };
   return cmocka_run_group_tests_name("type", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
-/* test_view.c - views: indices, ranges, fields; what they show, and what they keep alive. */
+/* test_view.c - views by indices, ranges and fields: their values, and the memory they keep. */
 #include "arrays.h"
 
-/* A matrix whose element is 10 * row + column. */
+/* Makes a matrix of 3 rows and 4 columns; an element is 10 * row + column. */
 static loam_array *matrix(void) {
   loam_array *a = new_array("3 * 4 * int32");
   int32_t *data = loam_array_data(a);
@@ -14,7 +14,8 @@ typedef struct sample {
   int32_t y;
 } sample;
 
-/* [[{x: 0.5, y: 1}, {1.5, 2}], [{10.5, 11}, {11.5, 12}, {12.5, 13}]] of `lengths` a row. */
+/* Makes `rows` rows; row i has lengths[i] elements, and element k of it is {x: i * 10 + k + 0.5, y:
+ * i * 10 + k + 1}. */
 static loam_array *samples(int rows, const int *lengths) {
   char text[64];
   snprintf(text, sizeof text, "%d * var * {x: float64, y: int32}", rows);
@@ -30,7 +31,7 @@ static loam_array *samples(int rows, const int *lengths) {
 
 static const loam_index backwards = { LOAM_OPEN, LOAM_OPEN, -1 };
 
-static void an_index_takes_its_dimension_away(void **state) {
+static void an_index_removes_its_dimension(void **state) {
   (void)state;
   loam_array *a = matrix();
   expect_view(VIEW(a, LOAM_AT(1)), "4 * int32", "[10,11,12,13]");
@@ -40,7 +41,7 @@ static void an_index_takes_its_dimension_away(void **state) {
   loam_array_release(a);
 }
 
-static void a_range_is_as_pythons(void **state) {
+static void a_range_is_like_pythons(void **state) {
   (void)state;
   loam_array *a = matrix();
   expect_view(VIEW(a, LOAM_RANGE(1, 3), LOAM_RANGE(-2, LOAM_OPEN)), "2 * 2 * int32",
@@ -69,7 +70,7 @@ static void nothing_is_copied(void **state) {
   loam_array_release(a);
 }
 
-static void what_is_not_there_is_refused_in_words(void **state) {
+static void elements_that_do_not_exist_are_refused_in_words(void **state) {
   (void)state;
   loam_array *a = matrix(), *out = (loam_array *)8;
   EXPECT_ERROR(loam_array_index(a, 1, &LOAM_AT(3), &out), LOAM_EINVAL,
@@ -110,7 +111,7 @@ static void a_slice_of_a_row_is_fixed(void **state) {
   loam_array_release(a);
 }
 
-static void an_empty_row_has_slices_too(void **state) {
+static void an_empty_row_has_slices(void **state) {
   (void)state;
   loam_array *a = samples(1, (int[]){ 0 }), *out;
   expect_view(VIEW(a, LOAM_AT(0), LOAM_ALL), "0 * {x: float64, y: int32}", "[]");
@@ -169,7 +170,7 @@ static void rows_that_differ_have_no_common_index(void **state) {
   loam_array_release(a);
 }
 
-static void rows_within_rows_are_looked_at_too(void **state) {
+static void rows_within_rows_are_checked(void **state) {
   (void)state;
   loam_array *a = new_array("2 * var * var * int16"), *out;
   static const int lengths[2][3] = { { 2, 3, 0 }, { 4, 0, 0 } };
@@ -196,7 +197,7 @@ static void rows_within_rows_are_looked_at_too(void **state) {
   loam_array_release(a);
 }
 
-static void every_row_of_whole_rows_is_looked_at(void **state) {
+static void every_row_of_whole_rows_is_checked(void **state) {
   (void)state;
   loam_array *a = new_array("1 * var * var * int16"), *out;
   loam_array *row = VIEW(a, LOAM_AT(0));
@@ -213,7 +214,7 @@ static void every_row_of_whole_rows_is_looked_at(void **state) {
   loam_array_release(a);
 }
 
-static void no_elements_of_an_empty_row_are_a_range_too(void **state) {
+static void an_empty_range_of_an_empty_row_is_a_view(void **state) {
   (void)state;
   loam_array *a = samples(2, (int[]){ 0, 2 });
   loam_array *none = VIEW(a, LOAM_ALL, LOAM_RANGE(0, 0));
@@ -265,7 +266,7 @@ static void some_fields_are_a_struct_of_them(void **state) {
   loam_array_release(a);
 }
 
-static void fields_of_fields_are_found_in_turn(void **state) {
+static void fields_of_fields_are_selected_in_turn(void **state) {
   (void)state;
   loam_array *a = new_array("2 * {id: int8, at: 3 * {x: float32, y: float32}}");
   loam_array *at = field_of(a, "at"), *y = field_of(at, "y");
@@ -299,7 +300,7 @@ static void a_pointer_that_comes_first_is_followed(void **state) {
   loam_array_release(a);
 }
 
-static void a_pointer_is_followed_when_asked(void **state) {
+static void follow_returns_the_target_of_a_pointer(void **state) {
   (void)state;
   loam_array *a = new_array("pointer[string]"), *out;
   EXPECT_ERROR(loam_array_follow(a, &out), LOAM_ESTATE, "pointer[string]: the pointer is NULL");
@@ -314,7 +315,7 @@ static void a_pointer_is_followed_when_asked(void **state) {
 
 /* ---- What a view keeps ---- */
 
-static void a_view_keeps_what_it_shows_alive(void **state) {
+static void a_view_keeps_its_data_alive(void **state) {
   (void)state;
   loam_array *small = matrix(), *view = VIEW(small, LOAM_AT(1));
   loam_array_release(small);
@@ -327,7 +328,7 @@ static void a_view_keeps_what_it_shows_alive(void **state) {
   expect_view(part, "2 * float64", "[11.5,12.5]");
 }
 
-/* The rows' data are no longer held when only a slice of a row is left. */
+/* A slice of a row keeps only the arena of the rows alive. */
 static void a_view_keeps_nothing_else(void **state) {
   (void)state;
   loam_array *a = samples(2, (int[]){ 2, 3 });
@@ -355,24 +356,24 @@ static void a_view_of_a_view_holds_the_data_not_the_view(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    CASE(an_index_takes_its_dimension_away),
-    CASE(a_range_is_as_pythons),
+    CASE(an_index_removes_its_dimension),
+    CASE(a_range_is_like_pythons),
     CASE(nothing_is_copied),
-    CASE(what_is_not_there_is_refused_in_words),
+    CASE(elements_that_do_not_exist_are_refused_in_words),
     CASE(a_slice_of_a_row_is_fixed),
-    CASE(an_empty_row_has_slices_too),
+    CASE(an_empty_row_has_slices),
     CASE(rows_taken_whole_stay_rows),
     CASE(one_index_for_all_rows_makes_pointers),
     CASE(rows_that_differ_have_no_common_index),
-    CASE(rows_within_rows_are_looked_at_too),
-    CASE(every_row_of_whole_rows_is_looked_at),
-    CASE(no_elements_of_an_empty_row_are_a_range_too),
+    CASE(rows_within_rows_are_checked),
+    CASE(every_row_of_whole_rows_is_checked),
+    CASE(an_empty_range_of_an_empty_row_is_a_view),
     CASE(a_field_is_selected_through_dimensions),
     CASE(some_fields_are_a_struct_of_them),
-    CASE(fields_of_fields_are_found_in_turn),
+    CASE(fields_of_fields_are_selected_in_turn),
     CASE(a_pointer_that_comes_first_is_followed),
-    CASE(a_pointer_is_followed_when_asked),
-    CASE(a_view_keeps_what_it_shows_alive),
+    CASE(follow_returns_the_target_of_a_pointer),
+    CASE(a_view_keeps_its_data_alive),
     CASE(a_view_keeps_nothing_else),
     CASE(a_view_of_a_view_holds_the_data_not_the_view),
   };

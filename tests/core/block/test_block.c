@@ -9,7 +9,7 @@
 
 static loam_site *here(void) { return loam_site_get("test.block"); }
 
-/* Blocks and bytes live under a tag. */
+/* The live blocks of a tag and their bytes. */
 typedef struct live {
   const char *tag;
   uint64_t blocks, bytes;
@@ -28,7 +28,7 @@ static live live_under(const char *tag) {
   return sum;
 }
 
-/* What all tests leave behind: nothing. */
+/* Fails if a test has left a live block. */
 static void expect_nothing_live(void) {
   assert_int_equal(live_under("test.block").blocks, 0);
   assert_int_equal(live_under("loam.block").blocks, 0);
@@ -155,7 +155,7 @@ static void note_end(void *ptr, size_t size, void *ctx) {
   log->n++;
   log->ptr = ptr;
   log->size = size;
-  loam_free(loam_malloc(here(), 100)); /* it may call loam */
+  loam_free(loam_malloc(here(), 100)); /* a destructor may call loam */
 }
 
 static void a_wrapped_block_calls_its_destructor_once(void **state) {
@@ -231,7 +231,7 @@ static void every_kind_of_block_keeps_its_law(void **state) {
   expect_nothing_live();
 }
 
-static void what_is_outside_the_parent_is_refused_in_words(void **state) {
+static void a_slice_beyond_its_parent_is_refused(void **state) {
   (void)state;
   loam_block *b = loam_block_new(here(), 100);
   static const size_t wrong[][2] = {
@@ -263,7 +263,7 @@ static void null_is_nothing(void **state) {
   assert_string_equal(loam_block_tag(NULL), "");
 }
 
-static void what_no_memory_is_large_enough_for_is_null(void **state) {
+static void a_block_beyond_the_address_space_is_null(void **state) {
   (void)state;
   assert_null(loam_block_new(here(), SIZE_MAX));
   assert_null(loam_block_new(here(), SIZE_MAX - 32));
@@ -279,7 +279,7 @@ static void note_event(void *ctx, const loam_event *event) {
   log->ptr = (void *)event->pointer;
 }
 
-static void a_release_too_many_is_told_and_does_nothing(void **state) {
+static void one_release_too_many_is_an_event_and_does_nothing(void **state) {
   (void)state;
   skip_if_poisoned();
   ended log = { 0 };
@@ -329,16 +329,16 @@ static void make_each(bool refused) {
   assert_int_equal(log.n, b[4] != NULL);
   assert_true(part || refused);
   loam_block_release(part);
-  (void)loam_trim(); /* so that each attempt needs the system anew */
+  (void)loam_trim(); /* so that every attempt needs memory of the system */
 }
 
-static void want_of_memory_is_null_and_leaves_nothing(void **state) {
+static void without_memory_the_result_is_null(void **state) {
   (void)state;
   assert_true(refuse_each(make_each) > 0);
   expect_nothing_live();
 }
 
-/* A policy that denies headers: data apart from them are had before. */
+/* The policy denies headers. Data that stand apart from their header are allocated before it. */
 static void without_a_header_nothing_is_kept(void **state) {
   (void)state;
   ended log = { 0 };
@@ -365,7 +365,7 @@ enum { THREADS = 8, TIMES = 20000 };
 
 static void count_end(void *ptr, size_t size, void *ctx) {
   (void)ctx;
-  assert_int_equal(*(long *)ptr, THREADS); /* what the owners wrote is seen */
+  assert_int_equal(*(long *)ptr, THREADS); /* sees the writes of all owners */
   *(long *)ptr = (long)size;
 }
 
@@ -415,12 +415,12 @@ int main(void) {
     cmocka_unit_test(a_slice_keeps_its_parent_alive),
     cmocka_unit_test(a_slice_of_a_slice_does_not_keep_the_slice),
     cmocka_unit_test(every_kind_of_block_keeps_its_law),
-    cmocka_unit_test(what_is_outside_the_parent_is_refused_in_words),
+    cmocka_unit_test(a_slice_beyond_its_parent_is_refused),
     cmocka_unit_test(null_is_nothing),
-    cmocka_unit_test(what_no_memory_is_large_enough_for_is_null),
-    cmocka_unit_test(a_release_too_many_is_told_and_does_nothing),
+    cmocka_unit_test(a_block_beyond_the_address_space_is_null),
+    cmocka_unit_test(one_release_too_many_is_an_event_and_does_nothing),
     cmocka_unit_test(a_block_with_too_many_owners_never_ends),
-    cmocka_unit_test(want_of_memory_is_null_and_leaves_nothing),
+    cmocka_unit_test(without_memory_the_result_is_null),
     cmocka_unit_test(without_a_header_nothing_is_kept),
     cmocka_unit_test(eight_threads_count_to_the_end_exactly),
   };

@@ -1,4 +1,4 @@
-/* test_ledger.c - how many blocks were made and ended, who is told, what leaks: ledger.h. */
+/* test_ledger.c - counts of blocks, events of blocks, and leak reports: ledger.h. */
 #include "block/ledger.h"
 #include "os/thread.h"
 
@@ -42,7 +42,7 @@ static void made_and_ended_are_counted_by_kind(void **state) {
   assert_int_equal(loam_block_stats(NULL), LOAM_EINVAL);
 }
 
-static void what_fails_is_not_counted(void **state) {
+static void blocks_that_were_not_made_are_not_counted(void **state) {
   (void)state;
   struct loam_block_stats before = stats();
   assert_null(loam_block_new(here(), SIZE_MAX));
@@ -78,26 +78,26 @@ static void counts_outlive_their_threads(void **state) {
   assert_int_equal(now.ended[1] - before.ended[1], THREADS * (TIMES + 1));
 }
 
-/* ---- Telling */
+/* ---- Events */
 
-typedef struct told {
+typedef struct event_log {
   char text[256];
-  const loam_block *of; /* of which we hear; NULL: all */
-} told;
+  const loam_block *of; /* the block whose events are logged; NULL: every block */
+} event_log;
 
 static void note(void *ctx, loam_block_verb verb, const loam_block *b, size_t references) {
   static const char *const verbs[] = { "", "made", "retained", "released", "ended" };
-  told *log = ctx;
+  event_log *log = ctx;
   if (log->of && b != log->of) return;
   size_t used = strlen(log->text);
   snprintf(log->text + used, sizeof log->text - used, "%s %zu of %s; ", verbs[verb], references,
            loam_block_tag(b));
-  loam_block_release(loam_block_new(here(), 10)); /* not told */
+  loam_block_release(loam_block_new(here(), 10)); /* no event: this is in the callback */
 }
 
-static void the_life_of_a_block_is_told(void **state) {
+static void each_event_of_a_block_is_reported(void **state) {
   (void)state;
-  told log = { "", NULL };
+  event_log log = { "", NULL };
   loam_block_hook before = loam_on_block(note, &log);
   assert_true(!before.callback);
   loam_block *b = loam_block_new(here(), 10);
@@ -114,10 +114,10 @@ static void the_life_of_a_block_is_told(void **state) {
   assert_null(strstr(log.text, "made 1 of test.ledger; made"));
 }
 
-static void a_slice_retains_its_parent_for_all_to_see(void **state) {
+static void a_slice_reports_a_retain_of_its_parent(void **state) {
   (void)state;
   loam_block *b = loam_block_new(here(), 10);
-  told log = { "", b };
+  event_log log = { "", b };
   loam_on_block(note, &log);
   loam_block *part = loam_block_slice(b, 1, 1);
   loam_block_release(b);
@@ -134,7 +134,7 @@ static void add_words(void *ctx, const char *tag, uint64_t blocks, uint64_t byte
   sprintf(text + strlen(text), "%s: %d blocks, %d bytes; ", tag, (int)blocks, (int)bytes);
 }
 
-static void leaks_are_not_known_unless_asked_for(void **state) {
+static void leaks_are_known_only_if_requested(void **state) {
   (void)state;
   char text[100] = "";
   assert_int_equal(loam_block_leaks(add_words, text), LOAM_ESTATE);
@@ -143,8 +143,8 @@ static void leaks_are_not_known_unless_asked_for(void **state) {
   assert_int_equal(loam_block_leaks(NULL, text), LOAM_EINVAL);
 }
 
-/* In a process of its own, which says at its end what it has forgotten; `step` is in what way. */
-static int forget(void *step) {
+/* Runs in a child process, which reports its leaks when it ends. `step` says which blocks leak. */
+static int leak_blocks(void *step) {
   static char text[200];
   loam_block *before = loam_block_new(here(), 10);
   loam_stop();
@@ -171,13 +171,13 @@ static void tell_leak(void *ctx, const loam_event *event) {
   dprintf(STDERR_FILENO, "event %d: %s\n", (int)event->kind, event->message);
 }
 
-static int forget_and_hear(void *step) {
+static int leak_blocks_with_a_callback(void *step) {
   loam_on_event(tell_leak, NULL);
-  return forget(step);
+  return leak_blocks(step);
 }
 
-/* What a child writes to standard error. */
-static void expect_said(int (*body)(void *), int step, const char *words) {
+/* Runs `body` in a child process and compares what it writes to standard error with `words`. */
+static void expect_output(int (*body)(void *), int step, const char *words) {
   int ends[2], saved = dup(STDERR_FILENO);
   char said[1000];
   assert_int_equal(pipe(ends), 0);
@@ -194,19 +194,19 @@ static void expect_said(int (*body)(void *), int step, const char *words) {
   assert_string_equal(said, words);
 }
 
-static void what_is_left_at_exit_is_told_by_tag(void **state) {
+static void leaks_are_reported_by_tag_at_exit(void **state) {
   (void)state;
-  skip_if_sanitized(); /* theirs would speak as well */
-  expect_said(forget, 0,
-              "loam: never released: 1 block of tag \"test.a\", 100 bytes\n"
-              "loam: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
-  expect_said(forget, 1, "loam: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
-  expect_said(forget, 2, "");
-  expect_said(forget_and_hear, 1,
-              "event 8: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
+  skip_if_sanitized(); /* a sanitizer would report the leaks too */
+  expect_output(leak_blocks, 0,
+                "loam: never released: 1 block of tag \"test.a\", 100 bytes\n"
+                "loam: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
+  expect_output(leak_blocks, 1, "loam: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
+  expect_output(leak_blocks, 2, "");
+  expect_output(leak_blocks_with_a_callback, 1,
+                "event 8: never released: 2 blocks of tag \"test.b\", 5000 bytes\n");
 }
 
-/* ---- All of it at once */
+/* ---- Threads, forks and callbacks together */
 
 static _Atomic long told_made, told_ended;
 static _Atomic bool enough;
@@ -235,8 +235,8 @@ static void add_blocks(void *ctx, const char *tag, uint64_t blocks, uint64_t byt
   if (strcmp(tag, "test.ledger") == 0) *(uint64_t *)ctx += blocks;
 }
 
-/* A child of a process whose other threads are amid all this. */
-static int go_on(void *shared) {
+/* Runs in a child process that was forked while other threads made and ended blocks. */
+static int go_on_in_child(void *shared) {
   uint64_t listed = 0;
   loam_block *b = loam_block_slice(shared, 0, 0);
   loam_block_release(b);
@@ -256,7 +256,7 @@ static void threads_forks_and_hooks_leave_the_list_whole(void **state) {
     thread[i] = start_thread(live_with_blocks, loam_block_retain(shared));
   for (int i = 0; i < 20; i++) {
     loam_on_block(i % 2 ? NULL : count_told, NULL);
-    assert_int_equal(run_in_child(go_on, shared), 0);
+    assert_int_equal(run_in_child(go_on_in_child, shared), 0);
   }
   loam_on_block(count_told, NULL);
   enough = true;
@@ -279,12 +279,12 @@ int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(made_and_ended_are_counted_by_kind),
-    cmocka_unit_test(what_fails_is_not_counted),
+    cmocka_unit_test(blocks_that_were_not_made_are_not_counted),
     cmocka_unit_test(counts_outlive_their_threads),
-    cmocka_unit_test(the_life_of_a_block_is_told),
-    cmocka_unit_test(a_slice_retains_its_parent_for_all_to_see),
-    cmocka_unit_test(leaks_are_not_known_unless_asked_for),
-    cmocka_unit_test(what_is_left_at_exit_is_told_by_tag),
+    cmocka_unit_test(each_event_of_a_block_is_reported),
+    cmocka_unit_test(a_slice_reports_a_retain_of_its_parent),
+    cmocka_unit_test(leaks_are_known_only_if_requested),
+    cmocka_unit_test(leaks_are_reported_by_tag_at_exit),
     cmocka_unit_test(threads_forks_and_hooks_leave_the_list_whole), /* last: it begins to list */
   };
   return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);

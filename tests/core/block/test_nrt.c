@@ -1,4 +1,4 @@
-/* test_nrt.c - blocks by the names of Numba's runtime: loam_nrt_api. */
+/* test_nrt.c - the function table of Numba's runtime: loam_nrt_api. */
 #include "loam.h"
 
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 
 #include "test.h"
 
-/* Numba's own, where it is installed: what is laid out differently does not compile. */
+/* Compares loam's table with Numba's header, if it is installed. A difference in layout does not
+ * compile. */
 #if __has_include(<numba/core/runtime/nrt_external.h>)
 #include <numba/core/runtime/nrt_external.h>
 #define SAME(ours, theirs)                                                                  \
@@ -147,7 +148,7 @@ static void want_of_memory_is_null_and_leaves_nothing(void **state) {
   assert_int_equal(live_blocks(), before);
 }
 
-/* A policy that denies headers: what a block is made of is had before they are asked for. */
+/* The policy denies headers. The data of a block are allocated before its header. */
 static void without_a_header_nothing_is_kept(void **state) {
   (void)state;
   counter c = { 0 };
