@@ -261,13 +261,12 @@ static loam_status import_list(const job *w, const source *s, bool is_wide, valu
 static loam_status import_fixed_list(const job *w, const source *s, size_t size, values *element,
                                      values *out) {
   loam_status status = check_node(s, 1, 1);
-  size_t from, count;
+  size_t end;
   if (status) return status;
   if (has_missing(s)) return refuse(s, "a row cannot be missing");
-  if (!lm_mul(s->from, size, &from) || !lm_mul(s->count, size, &count) ||
-      !is_in_child(s, 0, from + count))
+  if (!lm_mul(s->from + s->count, size, &end) || !is_in_child(s, 0, end))
     return lm_error(LOAM_EINVAL, "an Arrow list reaches beyond its child");
-  source child = child_of(s, 0, from, count);
+  source child = child_of(s, 0, s->from * size, s->count * size);
   status = import_node(w, &child, element);
   if (!status)
     status = wrap_values(element, lm_type_fixed(size, loam_type_retain(element->type), &out->type),

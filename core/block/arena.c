@@ -101,7 +101,7 @@ static void free_chunk(arena *a, chunk *c) {
   loam_free(c->base);
 }
 
-/* Whether the chunk can be reallocated: loam_realloc keeps an alignment of 16 at most. */
+/* Returns whether the chunk can be reallocated: loam_realloc guarantees an alignment of 16 only. */
 static bool can_resize(const chunk *c) { return c->alignment <= 16; }
 
 /* Resizes a chunk to `size` bytes of data and returns its new address; corrects the pointers of the

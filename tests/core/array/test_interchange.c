@@ -477,6 +477,11 @@ static void an_imported_list_must_not_reach_beyond_its_child(void **state) {
   list.s.schema.format = "+w:2";
   list.s.array.n_buffers = 1;
   expect_no_import(&list, LOAM_EINVAL, "an Arrow list reaches beyond its child");
+  list.s.schema.format = "+w:4294967295"; /* the end of the list overflows 64 bits */
+  list.s.array.offset = (int64_t)1 << 32;
+  item.s.array.length = (int64_t)1 << 33;
+  expect_no_import(&list, LOAM_EINVAL, "an Arrow list reaches beyond its child");
+  list.s.schema.format = "+w:2";
   list.s.array.length = 1;
   list.s.array.offset = 0;
   item.s.array.offset = 1;
