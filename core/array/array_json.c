@@ -24,7 +24,7 @@ typedef struct out {
 static void flush(out *o, size_t least) {
   if (o->json.failed || o->json.length < least) return;
   o->write(o->ctx, o->json.text, o->json.length);
-  o->json.length = 0;
+  lm_json_cut(&o->json, 0);
 }
 
 /* ---- Numbers ---- */
@@ -34,7 +34,7 @@ static void put_literal(out *o, const char *key, const char *word) {
   lm_json_int(&o->json, key, 0); /* writes the comma and the key */
   if (o->json.failed) return;
   lm_assert(o->json.length > 0);
-  o->json.length--; /* the literal replaces the 0 */
+  lm_json_cut(&o->json, o->json.length - 1); /* the literal replaces the 0 */
   lm_json_raw(&o->json, word, strlen(word));
 }
 

@@ -42,6 +42,12 @@ void lm_json_raw(lm_json *json, const char *text, size_t length) {
   lm_assert(lm_json_is_valid(json));
 }
 
+void lm_json_cut(lm_json *json, size_t length) {
+  lm_assert(length <= json->length);
+  json->length = length;
+  if (json->text) json->text[length] = 0;
+}
+
 /* The length of the well-formed UTF-8 sequence at `s`, of which `left` bytes may be read; 0: there
  * is none. */
 static size_t utf8_length(const unsigned char *s, size_t left) {

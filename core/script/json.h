@@ -30,6 +30,8 @@ void lm_json_finish(lm_json *json);
 
 /* Appends `length` bytes without a change: no comma, no escape sequences. */
 void lm_json_raw(lm_json *json, const char *text, size_t length);
+/* Shortens the text to its first `length` bytes. */
+void lm_json_cut(lm_json *json, size_t length);
 /* Opens an object or an array; `bracket` is '{' or '['. */
 void lm_json_open(lm_json *json, const char *key, char bracket);
 /* Closes an object or an array; `bracket` is '}' or ']'. */
