@@ -74,8 +74,8 @@ static bool record(lm_device_pool *c, const lm_gpu_ops *gpu, lm_stream_queue *q)
 static void know(lm_device_pool *c, const lm_gpu_ops *gpu, lm_stream_queue *q) {
   if (q->is_known || q == &c->lost) return;
   void *context = q->line.context ? q->line.context : gpu->context(c->device);
-  if ((uintptr_t)q->line.stream > LM_STREAM_DEFAULT) context = gpu->context_of(q->line.stream);
-  gpu->know(c->device, context);
+  if ((uintptr_t)q->line.stream > LM_STREAM_DEFAULT) context = gpu->stream_context(q->line.stream);
+  gpu->track_context(c->device, context);
   lm_lock_take(&c->lock);
   q->context = context;
   q->is_known = true;
@@ -194,7 +194,7 @@ void lm_device_pool_detach(int device) {
     part(c, gpu);
     lm_lock_drop(&c->slow);
   }
-  if (gpu) gpu->forget(device);
+  if (gpu) gpu->untrack_contexts(device);
 }
 
 /* ---- Ranges --------------------------------------------------------------------------------- */

@@ -1,12 +1,18 @@
-/* gpu.h - devices as a table of operations: what pools and managers ask of a GPU's driver.
+/* gpu.h - the GPUs of this machine: one table of operations for each driver.
  *
- * One implementation a driver (gpu_cuda.c), found at run time; a machine without one has no
- * devices, and lm_gpu_why() says why. Addresses of device memory are plain numbers to loam: nothing
- * here or above reads or writes through them.
+ * Pools and managers of device memory call a driver through lm_gpu_ops alone. Each driver has one
+ * implementation of the table (gpu_cuda.c for CUDA), which is found at run time. On a machine
+ * without a driver there are no devices, and lm_gpu_why() says why. An address in device memory is
+ * a plain number to loam: loam never reads or writes through it.
  *
- * Contexts. An operation that needs one uses the context that is current in the calling thread if
- * it is of the device asked for, else the device's primary context, retained once and never reset;
- * what was current before is current again afterwards. Frees need none. */
+ * Contexts. An operation that needs a context uses the current context of the calling thread if
+ * that context belongs to the operation's device. Otherwise it uses the primary context of the
+ * device, which loam retains once and never resets. The context that was current before the
+ * operation is current again after it. Operations that free memory need no context.
+ *
+ * The files, each of which calls only those after it: gpu.c (the driver of this process),
+ * gpu_cuda_find.c (finds CUDA), gpu_cuda.c (CUDA's operations), gpu_check.c (checks that need no
+ * driver). */
 #ifndef LM_GPU_H
 #define LM_GPU_H
 
@@ -15,117 +21,140 @@
 
 enum { LM_DEVICES_MAX = 32 };
 
-/* How an operation ended. What failed has set the thread's error words. */
+/* How an operation ended. An operation that failed has set the error words of the thread, except
+ * where it says otherwise. */
 typedef enum lm_gpu_result {
   LM_GPU_OK,
-  LM_GPU_NO_MEMORY, /* the device, or the host, has no more */
-  LM_GPU_BUSY,      /* of a query: work is still under way; no words */
-  LM_GPU_GONE,      /* the context is destroyed, or the driver is shutting down: what was in it has
-                         gone with it, and nothing of it need be freed */
-  LM_GPU_BROKEN,    /* a sticky error: the context answers nothing any more */
-  LM_GPU_UNSUPPORTED, /* this driver or device cannot */
-  LM_GPU_FORKED,      /* the driver was started in a parent process: a child must not touch it */
-  LM_GPU_FAILED       /* anything else */
+  LM_GPU_NO_MEMORY, /* the device, or the host, has no memory left */
+  LM_GPU_BUSY,      /* a query found that work is still under way; sets no words */
+  LM_GPU_GONE,   /* the context is destroyed or the driver is shutting down. Memory of that context
+                  is gone as well, and need not be freed */
+  LM_GPU_BROKEN, /* a sticky error: every later call in this context fails */
+  LM_GPU_UNSUPPORTED, /* this driver or this device does not have the operation */
+  LM_GPU_FORKED,      /* a parent process started the driver, so this process must not call it */
+  LM_GPU_FAILED       /* any other failure */
 } lm_gpu_result;
 
-loam_status lm_gpu_status(lm_gpu_result result);
-
-typedef uint64_t lm_devptr;     /* 0: none */
-typedef void *lm_stream;        /* a CUstream; NULL is the default stream */
-enum { LM_STREAM_DEFAULT = 2 }; /* numbers up to it are default streams, of each context its own */
-typedef void *lm_gpu_event;     /* a CUevent, without timing */
+typedef uint64_t lm_devptr; /* an address in device memory; 0: no address */
+typedef void *lm_stream;    /* a CUstream; NULL is the default stream */
+enum {
+  LM_STREAM_DEFAULT = 2
+};                          /* stream numbers 0 to 2 are default streams: each context has its
+                                   own default streams under these numbers */
+typedef void *lm_gpu_event; /* a CUevent, without timing */
 
 typedef struct lm_gpu_info {
   char name[128];
-  size_t total;       /* bytes */
-  int node;           /* NUMA node that the device is on; -1: not known */
-  bool has_vmm;       /* address ranges that memory is mapped to piece by piece */
+  size_t total;       /* bytes of memory */
+  int node;           /* NUMA node that the device is attached to; -1: not known */
+  bool has_vmm;       /* virtual memory management: addresses are reserved first, and memory is
+                         mapped to them piece by piece */
   bool has_pools;     /* stream-ordered allocation */
   bool has_managed;   /* managed memory */
-  bool has_exports;   /* what is mapped can be mapped by other processes as well */
-  size_t granularity; /* of what is mapped; 0 without has_vmm */
+  bool has_exports;   /* other processes can map memory that this process has mapped */
+  size_t granularity; /* mapped addresses and sizes are multiples of this; 0 without has_vmm */
 } lm_gpu_info;
 
-/* Flags of host memory. */
+/* Flags of pinned host memory. */
 enum { LM_GPU_MAPPED = 1, LM_GPU_PORTABLE = 2, LM_GPU_WRITE_COMBINED = 4 };
 
-enum { LM_GPU_IPC_SIZE = 64 };
+enum { LM_GPU_IPC_SIZE = 64 }; /* bytes of a handle that names memory to another process */
 
+/* The operations of a driver. Any thread may call them. The calling thread holds no lock that
+ * malloc needs and is not in an active section, because a driver may allocate and may wait. */
 typedef struct lm_gpu_ops {
   const char *name; /* "cuda" */
 
-  /* The device of the context that is current in this thread; -1: none is. No driver call where
-   * that can be known without. */
+  /* Returns the device of the calling thread's current context; -1: no context is current. */
   int (*current)(void);
+  /* Fills *out with the properties of a device. */
   lm_gpu_result (*info)(int device, lm_gpu_info *out);
+  /* Fills in how many bytes of device memory are free, and how many there are. */
   lm_gpu_result (*memory)(int device, size_t *free, size_t *total);
-  /* Waits for all work of the device: of its primary context, of the one that is current, and of
-   * those that `know` was told of. */
+  /* Waits for all work of a device: work in its primary context, in the current context, and in
+   * each context that was given to `track_context`. */
   lm_gpu_result (*synchronize)(int device);
 
-  /* The context of the device that a call would use, if it is at hand: the calling thread's own,
-   * else the primary one. NULL: that is not retained yet. */
+  /* Returns the context that an operation on the device would use: the calling thread's current
+   * context if it belongs to the device, else the primary context. NULL: loam has not retained the
+   * primary context yet. */
   void *(*context)(int device);
-  /* The context of a stream, not of a default one, that exists; NULL: not known. */
-  void *(*context_of)(lm_stream stream);
-  /* A context of the device may have work; until the device is forgotten. */
-  void (*know)(int device, void *context);
-  void (*forget)(int device);
+  /* Returns the context of a stream, which must exist and must not be a default stream. NULL: the
+   * driver does not say. */
+  void *(*stream_context)(lm_stream stream);
+  /* Adds a context of the device to those that `synchronize` waits for. It stays there until
+   * `untrack_contexts`, which removes all contexts of the device. */
+  void (*track_context)(int device, void *context);
+  void (*untrack_contexts)(int device);
 
-  /* Has a context of the device current in this thread until `pop`, for calls that use the current
-   * one. */
+  /* Makes a context of the device current in this thread until `pop`, for calls to the driver that
+   * use the current context. *scope is for `pop`. push_context does so with the named context;
+   * NULL: it acts like push. */
   lm_gpu_result (*push)(int device, void **scope);
-  lm_gpu_result (*push_context)(int device, void *context, void **scope); /* NULL: as push */
+  lm_gpu_result (*push_context)(int device, void *context, void **scope);
   void (*pop)(void *scope);
 
-  /* What follows, but `fill`, `copy` and the driver's pools on a captured stream, is no part of a
-   * graph that anybody captures, and does it no harm. */
+  /* Graph capture. No operation below becomes part of a CUDA graph that the host is capturing, and
+   * none breaks such a capture. Exceptions are fill, copy, pool_alloc and pool_free on a stream
+   * that is being captured: those do become part of the graph. */
 
-  /* Memory, aligned to 256 bytes at least. */
+  /* Device memory, aligned to at least 256 bytes. */
   lm_gpu_result (*alloc)(int device, size_t size, lm_devptr *out);
   lm_gpu_result (*release)(int device, lm_devptr at);
+  /* Managed memory, which `release` frees. managed_prefer is a hint where the memory should stand;
+   * device -1 is the host. */
   lm_gpu_result (*managed_alloc)(int device, size_t size, lm_devptr *out);
-  lm_gpu_result (*managed_prefer)(lm_devptr at, size_t size, int device); /* -1: the host */
+  lm_gpu_result (*managed_prefer)(lm_devptr at, size_t size, int device);
+  /* Pinned host memory that the driver allocates. `flags`: LM_GPU_MAPPED and so on. */
   lm_gpu_result (*host_alloc)(int device, size_t size, unsigned flags, void **out);
   lm_gpu_result (*host_free)(void *at);
+  /* Pins host memory that the caller allocated, and unpins it. */
   lm_gpu_result (*host_register)(int device, void *at, size_t size, unsigned flags);
   lm_gpu_result (*host_unregister)(void *at);
-  /* Where mapped or registered host memory is for a device. */
+  /* Fills in the address by which a device reaches host memory that is pinned and mapped. */
   lm_gpu_result (*host_address)(int device, void *at, lm_devptr *out);
+  /* Fills or copies memory in the order of a stream; returns before that is done. */
   lm_gpu_result (*fill)(int device, lm_devptr at, int byte, size_t size, lm_stream stream);
   lm_gpu_result (*copy)(int device, lm_devptr to, lm_devptr from, size_t size, lm_stream stream);
 
-  /* Order. `query` and `stream_query` are LM_GPU_BUSY while work is under way. */
-  /* Whether an event on the stream, which exists, would come: not while what is put there is
-   * captured for a graph, nor on a default one that would wait for such a stream. */
+  /* Returns whether an event that is recorded on the stream now would happen. It would not while
+   * the stream is captured for a graph, nor on a default stream that would wait for a captured
+   * stream. The stream must exist. */
   bool (*may_record)(int device, lm_stream stream);
+  /* Events. event_query and stream_query return LM_GPU_BUSY while work is under way. event_wait
+   * makes the calling thread wait; stream_wait makes later work on the stream wait. */
   lm_gpu_result (*event_create)(int device, lm_gpu_event *out);
   lm_gpu_result (*event_record)(lm_gpu_event event, int device, lm_stream stream);
   lm_gpu_result (*event_query)(lm_gpu_event event);
-  lm_gpu_result (*event_wait)(lm_gpu_event event); /* the calling thread waits */
+  lm_gpu_result (*event_wait)(lm_gpu_event event);
   lm_gpu_result (*stream_wait)(int device, lm_stream stream, lm_gpu_event event);
   lm_gpu_result (*event_destroy)(lm_gpu_event event);
   lm_gpu_result (*stream_query)(int device, lm_stream stream);
 
-  /* The driver's own pool. `threshold`: bytes that it keeps when a stream is synchronized. */
+  /* The driver's own stream-ordered pool. When a stream is synchronized, the pool keeps up to
+   * `threshold` bytes of free memory. pool_trim leaves it `keep` bytes. */
   lm_gpu_result (*pool_alloc)(int device, size_t size, size_t threshold, lm_stream stream,
                               lm_devptr *out);
   lm_gpu_result (*pool_free)(int device, lm_devptr at, lm_stream stream);
   lm_gpu_result (*pool_trim)(int device, size_t keep);
 
-  /* Address ranges (has_vmm): sizes and addresses are multiples of the granularity. What is mapped
-   * is readable and writable by the device. */
+  /* Address ranges (has_vmm). Sizes and addresses are multiples of the granularity. `map` makes new
+   * memory and maps it to reserved addresses, where the device can read and write it; *handle names
+   * the memory. `unmap` removes the mapping and frees the memory. */
   lm_gpu_result (*reserve)(int device, size_t size, lm_devptr *out);
   lm_gpu_result (*unreserve)(lm_devptr at, size_t size);
   lm_gpu_result (*map)(int device, lm_devptr at, size_t size, uint64_t *handle);
   lm_gpu_result (*unmap)(lm_devptr at, size_t size, uint64_t handle);
 
-  /* A descriptor of what was mapped, for another process (has_exports); it is the caller's. And
-   * that of another process, of `size` bytes, mapped and ended as by the above. */
+  /* Mapped memory in two processes (has_exports). map_export makes a file descriptor for mapped
+   * memory, which the caller closes. map_import maps the memory of another process's descriptor,
+   * of `size` bytes, to reserved addresses; `unmap` ends that mapping. */
   lm_gpu_result (*map_export)(uint64_t handle, int *fd);
   lm_gpu_result (*map_import)(int device, lm_devptr at, size_t size, int fd, uint64_t *handle);
 
-  /* Other processes. `base`, `size`: of the driver's allocation that holds `at`. */
+  /* Other memory in two processes. `range` fills in start and size of the driver's allocation that
+   * holds `at`. ipc_export makes a handle for an allocation that starts at `base`; ipc_open opens a
+   * handle of another process, and ipc_close closes what ipc_open has returned. */
   lm_gpu_result (*range)(lm_devptr at, lm_devptr *base, size_t *size);
   lm_gpu_result (*ipc_export)(lm_devptr base, unsigned char handle[LM_GPU_IPC_SIZE]);
   lm_gpu_result (*ipc_open)(int device, const unsigned char handle[LM_GPU_IPC_SIZE],
@@ -133,52 +162,85 @@ typedef struct lm_gpu_ops {
   lm_gpu_result (*ipc_close)(lm_devptr at);
 } lm_gpu_ops;
 
-/* The driver of this machine, started on first use; NULL: there is none, or it has no device, or
- * this process is a fork of the one that started it, or this call comes out of that start. */
-const lm_gpu_ops *lm_gpu(void);
-/* The same, if it was started: for those who may not start it. */
-const lm_gpu_ops *lm_gpu_started(void);
-/* Whether one was started, here or by a parent process. */
-bool lm_gpu_is_found(void);
-/* Why lm_gpu() is NULL, in words; lives as long as the process. */
-const char *lm_gpu_why(void);
-int lm_gpu_count(void);
-/* "device 0", "devices 0-1" */
-const char *lm_gpu_text(char *buffer, size_t size);
-/* NUMA node that a device is on; -1: not known, or its memory may not be used. Whether devices are
- * known to be on different ones: no call of the driver, for those who may not make one. */
-int lm_gpu_node(int device);
-bool lm_gpu_is_spread(void);
-/* Sets the thread's words if there is no such device. */
-bool lm_gpu_has(int device);
+/* ---- The driver of this process: gpu.c. Any thread may call these. */
 
-/* Gauges: neither starts a driver, and while one makes the calling thread allocate, neither calls
- * it. The device of the thread's current context; -1: none. */
+/* Returns the driver of this machine, and starts it on first use. NULL: the machine has no driver
+ * or the driver has no device; or this process is a fork of the process that started the driver; or
+ * the driver's own start has called this function. The caller is not in an active section. */
+const lm_gpu_ops *lm_gpu(void);
+/* Returns the driver if it was started, else NULL. Never starts it, so it may be called anywhere. */
+const lm_gpu_ops *lm_gpu_started(void);
+/* Returns whether a driver was started, in this process or in a parent process. Starts nothing. */
+bool lm_gpu_is_found(void);
+/* Returns in words why lm_gpu() is NULL. The words live as long as the process. */
+const char *lm_gpu_why(void);
+/* Returns how many devices there are; 0 where lm_gpu() is NULL. */
+int lm_gpu_count(void);
+/* Writes the devices of this machine to `buffer` ("device 0", "devices 0-1"), and returns it. */
+const char *lm_gpu_text(char *buffer, size_t size);
+/* Returns whether a device with this number exists. If not, sets the error words of the thread. */
+bool lm_gpu_has(int device);
+/* Returns the NUMA node that a device, 0 to LM_DEVICES_MAX - 1, is attached to. -1: the node is not
+ * known, or this process may not use its memory. The first call for a device calls the driver. */
+int lm_gpu_node(int device);
+/* Returns whether devices are known to be on different NUMA nodes. Never calls the driver. */
+bool lm_gpu_is_spread(void);
+
+/* Gauges. They never start a driver; while a driver call makes the calling thread allocate, they do
+ * not call the driver either. */
+/* Returns the device of the calling thread's current context; -1: no context is current. */
 int lm_gpu_current(void);
-/* Bytes free on a device, at most 100 ms old; 0 where nobody asked for that by lm_gpu_watch: it
- * begins to read them in a thread of its own, as whoever allocates may be the driver itself. */
+/* Returns the bytes of memory free on a device, read at most 100 ms ago; 0 if lm_gpu_watch was not
+ * called for the device. */
 uint64_t lm_gpu_free(unsigned device);
+/* Begins to read the free memory of a device regularly, in a thread of loam's own: the thread that
+ * allocates may not call the driver, because it may itself be inside the driver. */
 void lm_gpu_watch(unsigned device);
 
-/* What was found, or not, for people. Versions as CUDA has them, 12040 for 12.4; 0: not known. */
+/* What the search for a driver found, for messages. Versions are as CUDA writes them, 12040 for
+ * 12.4; 0: not known.
+ *
+ * Law: ops == NULL and count == 0, or ops != NULL and 1 <= count <= LM_DEVICES_MAX. */
 typedef struct lm_gpu_machine {
-  const lm_gpu_ops *ops; /* NULL: none, `why` says why */
-  int count;
-  int driver, toolkit;
+  const lm_gpu_ops *ops; /* NULL: there is no driver, and `why` says why */
+  int count;             /* devices */
+  int driver, toolkit;   /* versions of the driver, and of the toolkit loam was built with */
   char library[256], why[512];
 } lm_gpu_machine;
+/* Returns what the search found; the first call searches. */
 const lm_gpu_machine *lm_gpu_found(void);
+/* Returns whether the law holds. */
+bool lm_gpu_machine_is_valid(const lm_gpu_machine *machine);
 
-/* For loam's own threads: they may call the driver until lm_gpu_end, which must not be long. False
- * once the process ends, or if there is no driver. Not nested. */
+/* A thread of loam's own may call the driver only between lm_gpu_begin and lm_gpu_end, which must
+ * not be long apart: the end of the process waits for lm_gpu_end. Returns false, and then
+ * lm_gpu_end is not called, once the process ends or if there is no driver. Does not nest. */
 bool lm_gpu_begin(void);
 void lm_gpu_end(void);
 
-/* ---- For gpu.c and the files of drivers */
+/* ---- For gpu.c and drivers */
 
-/* Finds the driver and starts it. */
+/* Finds CUDA's driver, starts it and fills *out, which is zeroed; where that fails, fills in
+ * out->why and leaves out->ops NULL. Called once, by gpu.c. */
 void lm_gpu_cuda_find(lm_gpu_machine *out);
-/* This process is a fork of the one that started the driver: no call, and the words are set. */
+
+/* ---- Checks that call no driver: gpu_check.c */
+
+/* Returns the public status for a result. */
+loam_status lm_gpu_status(lm_gpu_result result);
+/* Returns whether this process is a fork of the process that started the driver, so that it must
+ * not call the driver. If so, sets the error words of the thread. */
 bool lm_gpu_is_barred(void);
+/* Returns the same without setting words. */
+bool lm_gpu_is_forked(void);
+/* Says from now on that the process is such a fork. Called in a child before it has a second
+ * thread. */
+void lm_gpu_set_forked(void);
+/* Returns the words for such a fork. */
+const char *lm_gpu_forked_text(void);
+/* Writes "device 0" or "devices 0-1" for this many devices to `buffer`, and returns it. */
+const char *lm_gpu_count_text(int count, char *buffer, size_t size);
+/* Sets the error words for a device number that is not among the machine's `count` devices. */
+void lm_gpu_refuse_device(int device, int count);
 
 #endif

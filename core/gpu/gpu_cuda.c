@@ -1,4 +1,4 @@
-/* gpu_cuda.c - CUDA's driver as a table of operations. */
+/* gpu_cuda.c - the operations of gpu.h by CUDA's driver. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +11,30 @@
 #include "os/thread.h"
 #include "pages/metadata.h"
 
-enum { ATTRIBUTE_NUMA = 134 }; /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, of 12.2 */
+enum { ATTRIBUTE_NUMA = 134 }; /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, since CUDA 12.2 */
 
-/* Who calls the driver is inside loam until it returns: it may allocate while it holds locks, and
- * where loam is its malloc too, memory that a policy pins could be wanted of the driver again. */
+lm_gpu_cuda_functions lm_gpu_cuda;
+int lm_gpu_cuda_count;
+LM_SPARSE lm_gpu_cuda_device lm_gpu_cuda_of[LM_DEVICES_MAX];
+
+bool lm_gpu_cuda_is_valid(const lm_gpu_cuda_device *device) {
+  return !device->has_vmm || lm_is_pow2(device->granularity);
+}
+
+/* A thread that calls the driver is marked as inside loam until the call returns. The driver may
+ * allocate while it holds locks of its own. Where loam is also the driver's malloc, a policy could
+ * give such an allocation pinned memory, and loam would call the driver again from inside it. The
+ * mark gives the allocation plain memory. */
+
+static bool has_device(int device) {
+  if (lm_likely(device >= 0 && device < lm_gpu_cuda_count)) return true;
+  lm_gpu_refuse_device(device, lm_gpu_cuda_count);
+  return false;
+}
 
 /* ---- How a call ended */
 
-/* Errors after which a context answers nothing but them. */
+/* Returns whether the error is sticky: every later call in the context fails with it. */
 static bool is_sticky(CUresult result) {
   switch ((int)result) {
     case 214: /* ECC_UNCORRECTABLE */
@@ -33,12 +49,12 @@ static bool is_sticky(CUresult result) {
     case 718: /* INVALID_PC */
     case 719: /* LAUNCH_FAILED */
     case 721: /* CONTAINED */
-    case 999: /* UNKNOWN */ return true;
+    case 999: /* UNTRACKED_MAX */ return true;
     default: return false;
   }
 }
 
-static lm_gpu_result judge(CUresult result) {
+static lm_gpu_result classify(CUresult result) {
   switch ((int)result) {
     case CUDA_SUCCESS: return LM_GPU_OK;
     case CUDA_ERROR_OUT_OF_MEMORY: return LM_GPU_NO_MEMORY;
@@ -65,37 +81,39 @@ const char *lm_gpu_cuda_error(CUresult result) {
              : "no words for it";
 }
 
-/* "cuMemAlloc of 4096 bytes on device 0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory" */
-static lm_gpu_result tell(CUresult result, const char *format, ...) LM_PRINTF(2, 3);
+/* Returns how a call ended. If it failed, sets the error words; `format` names the call, as in
+ * "cuMemAlloc of 4096 bytes on device 0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory". */
+static lm_gpu_result report(CUresult result, const char *format, ...) LM_PRINTF(2, 3);
 
-static lm_gpu_result tell(CUresult result, const char *format, ...) {
+static lm_gpu_result report(CUresult result, const char *format, ...) {
   char call[160];
   va_list arguments;
-  lm_gpu_result judged = judge(result);
-  if (judged == LM_GPU_OK || judged == LM_GPU_BUSY) return judged;
+  lm_gpu_result kind = classify(result);
+  if (kind == LM_GPU_OK || kind == LM_GPU_BUSY) return kind;
   va_start(arguments, format);
   vsnprintf(call, sizeof call, format, arguments);
   va_end(arguments);
   lm_thread *self = lm_thread_inside_begin();
-  lm_error(lm_gpu_status(judged), "%s: %s (%d), %s", call, lm_gpu_cuda_name(result), (int)result,
+  lm_error(lm_gpu_status(kind), "%s: %s (%d), %s", call, lm_gpu_cuda_name(result), (int)result,
            lm_gpu_cuda_error(result));
   lm_thread_inside_end(self);
-  return judged;
+  return kind;
 }
 
-/* The same of a call that ends something: what the driver does not know any more went with its
- * context. */
-static lm_gpu_result tell_end(CUresult result, const char *call, uint64_t at) {
-  lm_gpu_result judged = tell(result, "%s(0x%llx)", call, (unsigned long long)at);
+/* Returns how a call ended that frees the object at `at`, and sets the error words. An object that
+ * the driver does not know was destroyed with its context: LM_GPU_GONE. */
+static lm_gpu_result report_free(CUresult result, const char *call, uint64_t at) {
+  lm_gpu_result kind = report(result, "%s(0x%llx)", call, (unsigned long long)at);
   bool unknown = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
                  result == CUDA_ERROR_INVALID_HANDLE ||
                  result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  return unknown ? LM_GPU_GONE : judged;
+  return unknown ? LM_GPU_GONE : kind;
 }
 
 /* ---- Contexts */
 
-/* Twice at once is nothing: it is never released. */
+/* Two threads may do this for one device: that is harmless, because loam never releases the primary
+ * context. */
 static CUresult retain_primary(int device, CUcontext *out) {
   CUresult result = lm_gpu_cuda.DevicePrimaryCtxRetain(out, lm_gpu_cuda_of[device].handle);
   if (result == CUDA_SUCCESS)
@@ -103,7 +121,9 @@ static CUresult retain_primary(int device, CUcontext *out) {
   return result;
 }
 
-/* The host may have reset it, or reset it and retained it anew: then what is known is of no use. */
+/* Makes the primary context of a device current. The host may have reset that context since loam
+ * retained it, or reset it and made another: then the known pointer does not work, and loam retains
+ * the primary context again. */
 static CUresult push_primary(int device, CUcontext *out) {
   unsigned flags;
   int active = 0;
@@ -115,6 +135,8 @@ static CUresult push_primary(int device, CUcontext *out) {
   return result == CUDA_SUCCESS ? lm_gpu_cuda.CtxPushCurrent(*out) : result;
 }
 
+/* Returns the device of the current context; -1: none is current, or its device is beyond
+ * LM_DEVICES_MAX. */
 static int find_current(void) {
   CUdevice handle;
   lm_thread *self = lm_thread_inside_begin();
@@ -126,39 +148,40 @@ static int find_current(void) {
   return -1;
 }
 
+/* A stretch of calls in a context of a device: from `enter` to `leave`. */
 typedef struct scope {
   lm_gpu_result result;
-  CUcontext pushed; /* NULL: nothing was */
-  int mode;         /* as swap_mode gave it */
-  lm_thread *self;  /* inside, from `enter` to `leave` */
+  CUcontext pushed; /* the context that `enter` made current; NULL: it already was */
+  int mode;         /* the thread's capture mode before */
+  lm_thread *self;  /* marked as inside loam; NULL: it has no record */
 } scope;
 
 enum { RELAXED = 2 }; /* CU_STREAM_CAPTURE_MODE_RELAXED */
 
-/* Sets what this thread's calls mean to graphs that are captured; what they meant before. In
- * relaxed mode they mean nothing; in others those that may wait in secret spoil them. */
+/* Sets the capture mode of this thread and returns the mode before. In relaxed mode this thread's
+ * calls do not affect a graph that is being captured. In other modes a call that may wait
+ * implicitly makes the capture fail. */
 static int swap_mode(int mode) {
   if (lm_gpu_cuda.ThreadExchangeStreamCaptureMode)
     (void)lm_gpu_cuda.ThreadExchangeStreamCaptureMode(&mode);
   return mode;
 }
 
-/* LM_GPU_OK: a context of the device is current until `leave_context`. */
+/* Makes a context of the device current until `leave_context`. Other results than LM_GPU_OK: nothing
+ * was made current, and the error words are set. */
 static lm_gpu_result enter_context(scope *s, int device) {
   *s = (scope){ .result = LM_GPU_OK, .mode = RELAXED };
   if (lm_gpu_is_barred()) return s->result = LM_GPU_FORKED;
-  if (lm_unlikely(device < 0 || device >= lm_gpu_cuda_count)) {
-    (void)lm_gpu_has(device);
-    return s->result = LM_GPU_FAILED;
-  }
+  if (!has_device(device)) return s->result = LM_GPU_FAILED;
   if (find_current() == device) return LM_GPU_OK;
   CUcontext primary;
   CUresult result = push_primary(device, &primary);
   if (result == CUDA_SUCCESS) s->pushed = primary;
-  return s->result = tell(result, "the primary context of device %d", device);
+  return s->result = report(result, "the primary context of device %d", device);
 }
 
-/* What an earlier call left undone may be told by this one, and says nothing of the pop. */
+/* cuCtxPopCurrent may return the error of earlier asynchronous work although it has popped the
+ * context. So if it fails, this looks whether the context is still current before it pops again. */
 static void leave_context(const scope *s) {
   CUcontext ours;
   if (!s->pushed || lm_gpu_cuda.CtxPopCurrent(&ours) == CUDA_SUCCESS) return;
@@ -166,7 +189,8 @@ static void leave_context(const scope *s) {
     lm_gpu_cuda.CtxPopCurrent(&ours);
 }
 
-/* LM_GPU_OK: so it is until `leave`, and graphs are left alone. */
+/* Like enter_context, until `leave`. In between, calls do not affect graph capture, and the thread
+ * is marked as inside loam. */
 static lm_gpu_result enter(scope *s, int device) {
   lm_thread *self = lm_thread_inside_begin();
   if (enter_context(s, device) == LM_GPU_OK) s->mode = swap_mode(RELAXED);
@@ -176,6 +200,7 @@ static lm_gpu_result enter(scope *s, int device) {
 }
 
 static void leave(const scope *s) {
+  lm_assert(s->result == LM_GPU_OK);
   (void)swap_mode(s->mode);
   leave_context(s);
   lm_thread_inside_end(s->self);
@@ -183,6 +208,7 @@ static void leave(const scope *s) {
 
 static lm_gpu_result push(int device, void **out) {
   scope s;
+  lm_assert(out);
   lm_thread *self = lm_thread_inside_begin();
   if (enter_context(&s, device) == LM_GPU_OK) *out = s.pushed;
   lm_thread_inside_end(self);
@@ -200,7 +226,7 @@ static lm_gpu_result push_context(int device, void *context, void **out) {
   if (!is_current) result = lm_gpu_cuda.CtxPushCurrent(context);
   lm_thread_inside_end(self);
   if (!is_current && result == CUDA_SUCCESS) *out = context;
-  return tell(result, "context %p of device %d", context, device);
+  return report(result, "context %p of device %d", context, device);
 }
 
 static void pop(void *pushed) {
@@ -209,17 +235,19 @@ static void pop(void *pushed) {
   lm_thread_inside_end(self);
 }
 
-/* Ends the function with a call in a context of the device. */
+/* Makes a call in a context of the device and returns its result from the function. The arguments
+ * after `call` name the call for the error words. */
 #define IN_DEVICE(device, call, ...)                         \
   do {                                                       \
     scope s_;                                                \
     if (enter(&s_, (device)) != LM_GPU_OK) return s_.result; \
     CUresult result_ = (call);                               \
     leave(&s_);                                              \
-    return tell(result_, __VA_ARGS__);                       \
+    return report(result_, __VA_ARGS__);                     \
   } while (0)
 
-/* Most drivers end things without a context; for others any will do that there is. */
+/* Most drivers free objects without a current context. Where a driver wants one, any context works:
+ * this enters the primary context of some device. Returns false if loam has retained none. */
 static bool enter_some(scope *s) {
   for (int i = 0; i < lm_gpu_cuda_count; i++)
     if (atomic_load_explicit(&lm_gpu_cuda_of[i].primary, memory_order_relaxed))
@@ -227,6 +255,7 @@ static bool enter_some(scope *s) {
   return false;
 }
 
+/* Makes a call that needs no particular context, and puts how it ended into `result`. */
 #define ANYWHERE(result, call)                                       \
   do {                                                               \
     scope s_;                                                        \
@@ -257,7 +286,7 @@ static void *context(int device) {
   return find_current() == device ? now : primary;
 }
 
-static void *context_of(lm_stream stream) {
+static void *stream_context(lm_stream stream) {
   CUcontext of = NULL;
   if (lm_gpu_is_barred()) return NULL;
   lm_thread *self = lm_thread_inside_begin();
@@ -266,40 +295,50 @@ static void *context_of(lm_stream stream) {
   return result == CUDA_SUCCESS ? of : NULL;
 }
 
-/* Those beside the primary ones. A host with more of them at a time waits for their work itself. */
-enum { KNOWN = 64 };
+/* The contexts of each device, other than primary contexts, that `synchronize` waits for.
+ *
+ * Law: count[device] <= TRACKED_MAX.
+ *
+ * A 65th context takes the place of the first: a host with that many contexts on one device has to
+ * wait itself for the work in those that were replaced. */
+enum { TRACKED_MAX = 64 };
 static LM_SPARSE struct {
-  lm_lock lock;
+  lm_lock lock; /* guards the two arrays */
   unsigned count[LM_DEVICES_MAX];
-  CUcontext of[LM_DEVICES_MAX][KNOWN];
-} known;
+  CUcontext of[LM_DEVICES_MAX][TRACKED_MAX];
+} tracked;
 
-static void know(int device, void *context) {
+static void track_context(int device, void *context) {
+  lm_assert(device >= 0 && device < lm_gpu_cuda_count);
   if (!context || context == primary_of(device)) return;
-  lm_lock_take(&known.lock);
-  CUcontext *of = known.of[device];
-  unsigned n = known.count[device], i = 0;
+  lm_lock_take(&tracked.lock);
+  CUcontext *of = tracked.of[device];
+  unsigned n = tracked.count[device], i = 0;
   while (i < n && of[i] != context) i++;
-  if (i == n && n < KNOWN) known.count[device]++;
-  of[i < KNOWN ? i : 0] = context;
-  lm_lock_drop(&known.lock);
+  lm_assert(n <= TRACKED_MAX);
+  if (i == n && n < TRACKED_MAX) tracked.count[device]++;
+  of[i < TRACKED_MAX ? i : 0] = context;
+  lm_lock_drop(&tracked.lock);
 }
 
-static void forget(int device) {
-  lm_lock_take(&known.lock);
-  known.count[device] = 0;
-  lm_lock_drop(&known.lock);
+static void untrack_contexts(int device) {
+  lm_assert(device >= 0 && device < LM_DEVICES_MAX);
+  lm_lock_take(&tracked.lock);
+  tracked.count[device] = 0;
+  lm_lock_drop(&tracked.lock);
 }
 
-/* ---- What a device is */
+/* ---- Properties of a device */
 
 int lm_gpu_cuda_attribute(int device, int which, int otherwise) {
   int value;
+  lm_assert(device >= 0 && device < LM_DEVICES_MAX);
   CUresult result = lm_gpu_cuda.DeviceGetAttribute(&value, which, lm_gpu_cuda_of[device].handle);
   return result == CUDA_SUCCESS ? value : otherwise;
 }
 
-/* What the kernel knows of its slot, else what the driver says. */
+/* Returns the NUMA node of a device: as the kernel knows it from the device's PCI slot, else as the
+ * driver says. */
 static int find_node(int device) {
   char bus[32], path[80], text[32];
   size_t length;
@@ -321,7 +360,7 @@ static lm_gpu_result find_info(int device, lm_gpu_info *out) {
                         .granularity = lm_gpu_cuda_of[device].granularity };
   CUdevice handle = lm_gpu_cuda_of[device].handle;
   CUresult result = lm_gpu_cuda.DeviceTotalMem(&found.total, handle);
-  if (result != CUDA_SUCCESS) return tell(result, "cuDeviceTotalMem of device %d", device);
+  if (result != CUDA_SUCCESS) return report(result, "cuDeviceTotalMem of device %d", device);
   if (lm_gpu_cuda.DeviceGetName(found.name, sizeof found.name, handle) != CUDA_SUCCESS)
     *found.name = 0;
   found.node = find_node(device);
@@ -332,7 +371,8 @@ static lm_gpu_result find_info(int device, lm_gpu_info *out) {
 
 static lm_gpu_result info(int device, lm_gpu_info *out) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  if (!lm_gpu_has(device)) return LM_GPU_FAILED;
+  if (!has_device(device)) return LM_GPU_FAILED;
+  lm_assert(out);
   lm_thread *self = lm_thread_inside_begin();
   lm_gpu_result result = find_info(device, out);
   lm_thread_inside_end(self);
@@ -343,26 +383,28 @@ static lm_gpu_result memory(int device, size_t *free, size_t *total) {
   IN_DEVICE(device, lm_gpu_cuda.MemGetInfo(free, total), "cuMemGetInfo of device %d", device);
 }
 
-/* A context that is not there any more has no work. */
+/* Waits for all work in a context. A context that was destroyed has no work: LM_GPU_OK. */
 static lm_gpu_result synchronize_context(int device, CUcontext context) {
   if (lm_gpu_cuda.CtxPushCurrent(context) != CUDA_SUCCESS) return LM_GPU_OK;
-  lm_gpu_result result = tell(lm_gpu_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d",
-                              device);
+  lm_gpu_result result = report(lm_gpu_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d",
+                                device);
   leave_context(&(scope){ .pushed = context });
   return result == LM_GPU_GONE ? LM_GPU_OK : result;
 }
 
-static unsigned list_known(int device, CUcontext *out) {
-  lm_lock_take(&known.lock);
-  unsigned n = known.count[device];
-  memcpy(out, known.of[device], n * sizeof *out);
-  lm_lock_drop(&known.lock);
+/* Copies the tracked contexts of a device to `out`, of TRACKED_MAX entries, and returns how many. */
+static unsigned list_tracked(int device, CUcontext *out) {
+  lm_lock_take(&tracked.lock);
+  unsigned n = tracked.count[device];
+  memcpy(out, tracked.of[device], n * sizeof *out);
+  lm_lock_drop(&tracked.lock);
   return n;
 }
 
+/* Waits for the contexts of a device other than `done`. */
 static lm_gpu_result synchronize_others(int device, CUcontext done) {
-  CUcontext of[KNOWN], primary = primary_of(device);
-  unsigned flags, n = list_known(device, of);
+  CUcontext of[TRACKED_MAX], primary = primary_of(device);
+  unsigned flags, n = list_tracked(device, of);
   int active = 0;
   lm_gpu_result result = LM_GPU_OK;
   if (primary && primary != done)
@@ -377,8 +419,8 @@ static lm_gpu_result synchronize(int device) {
   CUcontext done = NULL;
   scope s;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
-  lm_gpu_result result = tell(lm_gpu_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d",
-                              device);
+  lm_gpu_result result = report(lm_gpu_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d",
+                                device);
   (void)lm_gpu_cuda.CtxGetCurrent(&done);
   leave(&s);
   if (result != LM_GPU_OK) return result;
@@ -393,11 +435,12 @@ static lm_gpu_result synchronize(int device) {
 static lm_gpu_result alloc(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
+  lm_assert(out);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   CUresult result = lm_gpu_cuda.MemAlloc(&at, size);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
-  return tell(result, "cuMemAlloc of %zu bytes on device %d", size, device);
+  return report(result, "cuMemAlloc of %zu bytes on device %d", size, device);
 }
 
 static lm_gpu_result release(int device, lm_devptr at) {
@@ -405,26 +448,27 @@ static lm_gpu_result release(int device, lm_devptr at) {
   (void)device;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   ANYWHERE(result, lm_gpu_cuda.MemFree(at));
-  return tell_end(result, "cuMemFree", at);
+  return report_free(result, "cuMemFree", at);
 }
 
 static lm_gpu_result managed_alloc(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
+  lm_assert(out);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   CUresult result = lm_gpu_cuda.MemAllocManaged(&at, size, CU_MEM_ATTACH_GLOBAL);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
-  return tell(result, "cuMemAllocManaged of %zu bytes on device %d", size, device);
+  return report(result, "cuMemAllocManaged of %zu bytes on device %d", size, device);
 }
 
 static lm_gpu_result managed_prefer(lm_devptr at, size_t size, int device) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  if (device >= 0 && !lm_gpu_has(device)) return LM_GPU_FAILED;
+  if (device >= 0 && !has_device(device)) return LM_GPU_FAILED;
   CUdevice where = device < 0 ? CU_DEVICE_CPU : lm_gpu_cuda_of[device].handle;
   CUresult result;
   ANYWHERE(result, lm_gpu_cuda.MemAdvise(at, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where));
-  return tell(result, "cuMemAdvise of %zu bytes to device %d", size, device);
+  return report(result, "cuMemAdvise of %zu bytes to device %d", size, device);
 }
 
 static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **out) {
@@ -433,18 +477,19 @@ static lm_gpu_result host_alloc(int device, size_t size, unsigned flags, void **
   unsigned wanted = (flags & LM_GPU_PORTABLE ? CU_MEMHOSTALLOC_PORTABLE : 0) |
                     (flags & LM_GPU_MAPPED ? CU_MEMHOSTALLOC_DEVICEMAP : 0) |
                     (flags & LM_GPU_WRITE_COMBINED ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
+  lm_assert(out);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   CUresult result = lm_gpu_cuda.MemHostAlloc(&at, size, wanted);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
-  return tell(result, "cuMemHostAlloc of %zu bytes", size);
+  return report(result, "cuMemHostAlloc of %zu bytes", size);
 }
 
 static lm_gpu_result host_free(void *at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   ANYWHERE(result, lm_gpu_cuda.MemFreeHost(at));
-  return tell_end(result, "cuMemFreeHost", (uintptr_t)at);
+  return report_free(result, "cuMemFreeHost", (uintptr_t)at);
 }
 
 static lm_gpu_result host_register(int device, void *at, size_t size, unsigned flags) {
@@ -458,17 +503,18 @@ static lm_gpu_result host_unregister(void *at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   ANYWHERE(result, lm_gpu_cuda.MemHostUnregister(at));
-  return tell_end(result, "cuMemHostUnregister", (uintptr_t)at);
+  return report_free(result, "cuMemHostUnregister", (uintptr_t)at);
 }
 
 static lm_gpu_result host_address(int device, void *at, lm_devptr *out) {
   CUdeviceptr there;
   scope s;
+  lm_assert(out);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   CUresult result = lm_gpu_cuda.MemHostGetDevicePointer(&there, at, 0);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = there;
-  return tell(result, "cuMemHostGetDevicePointer of %p on device %d", at, device);
+  return report(result, "cuMemHostGetDevicePointer of %p on device %d", at, device);
 }
 
 static lm_gpu_result fill(int device, lm_devptr at, int byte, size_t size, lm_stream stream) {
@@ -487,15 +533,16 @@ static lm_gpu_result copy(int device, lm_devptr to, lm_devptr from, size_t size,
 static lm_gpu_result event_create(int device, lm_gpu_event *out) {
   CUevent event;
   scope s;
+  lm_assert(out);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   CUresult result = lm_gpu_cuda.EventCreate(&event, CU_EVENT_DISABLE_TIMING);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = event;
-  return tell(result, "cuEventCreate on device %d", device);
+  return report(result, "cuEventCreate on device %d", device);
 }
 
-/* Where a default stream would wait for one that is captured, this says so, and does no harm: the
- * capture goes on. */
+/* cuStreamIsCapturing also fails for a default stream that would wait for a captured stream. Unlike
+ * an event on that stream, it does not make the capture fail. */
 static bool may_record(int device, lm_stream stream) {
   int status = 0;
   scope s;
@@ -515,14 +562,14 @@ static lm_gpu_result event_query(lm_gpu_event event) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
   ANYWHERE(result, lm_gpu_cuda.EventQuery(event));
-  return tell(result, "cuEventQuery(%p)", event);
+  return report(result, "cuEventQuery(%p)", event);
 }
 
 static lm_gpu_result event_wait(lm_gpu_event event) {
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
   ANYWHERE(result, lm_gpu_cuda.EventSynchronize(event));
-  return tell(result, "cuEventSynchronize(%p)", event);
+  return report(result, "cuEventSynchronize(%p)", event);
 }
 
 static lm_gpu_result stream_wait(int device, lm_stream stream, lm_gpu_event event) {
@@ -534,7 +581,7 @@ static lm_gpu_result event_destroy(lm_gpu_event event) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   ANYWHERE(result, lm_gpu_cuda.EventDestroy(event));
-  return tell_end(result, "cuEventDestroy", (uintptr_t)event);
+  return report_free(result, "cuEventDestroy", (uintptr_t)event);
 }
 
 static lm_gpu_result stream_query(int device, lm_stream stream) {
@@ -542,8 +589,9 @@ static lm_gpu_result stream_query(int device, lm_stream stream) {
             stream, device);
 }
 
-/* ---- The driver's pools */
+/* ---- The driver's own pools */
 
+/* Returns the pool with this threshold; NULL: none was made yet. */
 static lm_gpu_cuda_pool *search_pool(int device, size_t threshold) {
   lm_gpu_cuda_pool *p = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_acquire);
   while (p && p->threshold != threshold) p = p->next;
@@ -562,18 +610,20 @@ static CUresult create_pool(int device, size_t threshold, CUmemoryPool *out) {
   return result;
 }
 
-/* Two threads may make one each at the same time; both serve. */
+/* Two threads may each make a pool of one threshold at the same time. Both pools stay in the list,
+ * and searches use the newer. */
 static lm_gpu_result make_pool(int device, size_t threshold, lm_gpu_cuda_pool **out) {
   lm_gpu_cuda_pool *p = lm_metadata_alloc(sizeof *p);
   if (!p) {
-    lm_error(LOAM_ENOMEM, "no memory for a pool of the driver's");
+    lm_error(LOAM_ENOMEM, "device %d: no memory to describe a pool of the driver", device);
     return LM_GPU_NO_MEMORY;
   }
   CUresult result = create_pool(device, threshold, &p->pool);
   if (result != CUDA_SUCCESS) {
     lm_metadata_free(p);
-    return tell(result, "cuMemPoolCreate on device %d", device);
+    return report(result, "cuMemPoolCreate on device %d", device);
   }
+  lm_assert(p->pool);
   p->threshold = threshold;
   p->next = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&lm_gpu_cuda_of[device].pools, &p->next, p,
@@ -592,6 +642,7 @@ static lm_gpu_result pool_alloc(int device, size_t size, size_t threshold, lm_st
                                 lm_devptr *out) {
   CUdeviceptr at;
   scope s;
+  lm_assert(out);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   lm_gpu_cuda_pool *pool = search_pool(device, threshold);
   lm_gpu_result made = LM_GPU_OK;
@@ -602,7 +653,7 @@ static lm_gpu_result pool_alloc(int device, size_t size, size_t threshold, lm_st
   leave(&s);
   if (made != LM_GPU_OK) return made;
   if (result == CUDA_SUCCESS) *out = at;
-  return tell(result, "cuMemAllocFromPoolAsync of %zu bytes on device %d", size, device);
+  return report(result, "cuMemAllocFromPoolAsync of %zu bytes on device %d", size, device);
 }
 
 static lm_gpu_result pool_free(int device, lm_devptr at, lm_stream stream) {
@@ -610,25 +661,33 @@ static lm_gpu_result pool_free(int device, lm_devptr at, lm_stream stream) {
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   CUresult result = lm_gpu_cuda.MemFreeAsync(at, stream);
   leave(&s);
-  return tell_end(result, "cuMemFreeAsync", at);
+  return report_free(result, "cuMemFreeAsync", at);
 }
 
 static lm_gpu_result pool_trim(int device, size_t keep) {
   CUresult result = CUDA_SUCCESS;
   scope s;
-  if (!lm_gpu_has(device)) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_FAILED;
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  if (!has_device(device)) return LM_GPU_FAILED;
   lm_gpu_cuda_pool *p = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_acquire);
   if (!p) return LM_GPU_OK;
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   for (; p && result == CUDA_SUCCESS; p = p->next)
     result = lm_gpu_cuda.MemPoolTrimTo(p->pool, keep);
   leave(&s);
-  return tell(result, "cuMemPoolTrimTo on device %d", device);
+  return report(result, "cuMemPoolTrimTo on device %d", device);
 }
 
 /* ---- Address ranges */
 
+/* Returns whether an address or a size can be mapped on the device. */
+static bool is_granular(int device, uint64_t n) {
+  return device >= 0 && device < lm_gpu_cuda_count &&
+         (n & (lm_gpu_cuda_of[device].granularity - 1)) == 0;
+}
+
 CUmemAllocationProp lm_gpu_cuda_prop(int device) {
+  lm_assert(device >= 0 && device < LM_DEVICES_MAX);
   CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                .location = { CU_MEM_LOCATION_TYPE_DEVICE,
                                              lm_gpu_cuda_of[device].handle } };
@@ -640,27 +699,29 @@ CUmemAllocationProp lm_gpu_cuda_prop(int device) {
 static lm_gpu_result reserve(int device, size_t size, lm_devptr *out) {
   CUdeviceptr at;
   scope s;
+  lm_assert(out);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   CUresult result = lm_gpu_cuda_of[device].has_vmm
                         ? lm_gpu_cuda.MemAddressReserve(&at, size, 0, 0, 0)
                         : CUDA_ERROR_NOT_SUPPORTED;
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
-  return tell(result, "cuMemAddressReserve of %zu bytes on device %d", size, device);
+  return report(result, "cuMemAddressReserve of %zu bytes on device %d", size, device);
 }
 
 static lm_gpu_result unreserve(lm_devptr at, size_t size) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   ANYWHERE(result, lm_gpu_cuda.MemAddressFree(at, size));
-  return tell_end(result, "cuMemAddressFree", at);
+  return report_free(result, "cuMemAddressFree", at);
 }
 
-/* Nothing is left of what failed halfway. */
+/* Maps memory to addresses and lets the device read and write it. On failure nothing is mapped. */
 static CUresult map_memory(int device, lm_devptr at, size_t size,
                            CUmemGenericAllocationHandle memory) {
   CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, lm_gpu_cuda_of[device].handle },
                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+  lm_assert(is_granular(device, at) && is_granular(device, size) && size > 0);
   CUresult result = lm_gpu_cuda.MemMap(at, size, 0, memory, 0);
   if (result != CUDA_SUCCESS) return result;
   result = lm_gpu_cuda.MemSetAccess(at, size, &access, 1);
@@ -668,8 +729,9 @@ static CUresult map_memory(int device, lm_devptr at, size_t size,
   return result;
 }
 
-/* Some systems refuse memory that can be exported, though the device could. */
-static CUresult create(int device, size_t size, CUmemGenericAllocationHandle *out) {
+/* Makes memory that can be mapped. Some systems refuse exportable memory although the device says
+ * that it can export: then the memory is made without that, and so is all later memory. */
+static CUresult create_memory(int device, size_t size, CUmemGenericAllocationHandle *out) {
   CUmemAllocationProp prop = lm_gpu_cuda_prop(device);
   CUresult result = lm_gpu_cuda.MemCreate(out, size, &prop, 0);
   bool refused = result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED ||
@@ -681,6 +743,7 @@ static CUresult create(int device, size_t size, CUmemGenericAllocationHandle *ou
   return result;
 }
 
+/* Maps memory, which it takes over: on failure it is released. */
 static CUresult map_or_release(int device, lm_devptr at, size_t size,
                                CUmemGenericAllocationHandle memory, uint64_t *handle) {
   CUresult result = map_memory(device, at, size, memory);
@@ -691,7 +754,7 @@ static CUresult map_or_release(int device, lm_devptr at, size_t size,
 
 static CUresult create_and_map(int device, lm_devptr at, size_t size, uint64_t *handle) {
   CUmemGenericAllocationHandle memory;
-  CUresult result = create(device, size, &memory);
+  CUresult result = create_memory(device, size, &memory);
   return result == CUDA_SUCCESS ? map_or_release(device, at, size, memory, handle) : result;
 }
 
@@ -709,30 +772,34 @@ static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle
 
 static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
   CUresult result;
+  lm_assert(size > 0);
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   ANYWHERE(result, lm_gpu_cuda.MemUnmap(at, size));
-  if (result != CUDA_SUCCESS) return tell_end(result, "cuMemUnmap", at);
+  if (result != CUDA_SUCCESS) return report_free(result, "cuMemUnmap", at);
   ANYWHERE(result, lm_gpu_cuda.MemRelease(handle));
-  return tell_end(result, "cuMemRelease", handle);
+  return report_free(result, "cuMemRelease", handle);
 }
 
-/* ---- Other processes */
+/* ---- Memory shared with other processes */
 
 static lm_gpu_result has_no_exports(void) {
-  lm_error(LOAM_EUNSUPPORTED, "this driver cannot share memory that is mapped to addresses");
+  lm_error(LOAM_EUNSUPPORTED,
+           "this driver cannot share memory that is mapped to reserved addresses");
   return LM_GPU_UNSUPPORTED;
 }
 
 static lm_gpu_result map_export(uint64_t handle, int *fd) {
+  lm_assert(fd);
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   if (!lm_gpu_cuda.MemExportToShareableHandle) return has_no_exports();
   CUresult result;
   ANYWHERE(result, lm_gpu_cuda.MemExportToShareableHandle(
                        fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-  return tell(result, "cuMemExportToShareableHandle");
+  return report(result, "cuMemExportToShareableHandle");
 }
 
 static lm_gpu_result map_import(int device, lm_devptr at, size_t size, int fd, uint64_t *handle) {
+  lm_assert(handle && fd >= 0);
   if (!lm_gpu_cuda.MemImportFromShareableHandle) return has_no_exports();
   IN_DEVICE(device, import_and_map(device, at, size, fd, handle),
             "cuMemImportFromShareableHandle of %zu bytes on device %d", size, device);
@@ -740,11 +807,12 @@ static lm_gpu_result map_import(int device, lm_devptr at, size_t size, int fd, u
 
 static lm_gpu_result range(lm_devptr at, lm_devptr *base, size_t *size) {
   CUdeviceptr from;
+  lm_assert(base && size);
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   CUresult result;
   ANYWHERE(result, lm_gpu_cuda.MemGetAddressRange(&from, size, at));
   if (result == CUDA_SUCCESS) *base = from;
-  return tell(result, "cuMemGetAddressRange of 0x%llx", (unsigned long long)at);
+  return report(result, "cuMemGetAddressRange of 0x%llx", (unsigned long long)at);
 }
 
 static lm_gpu_result ipc_export(lm_devptr base, unsigned char handle[LM_GPU_IPC_SIZE]) {
@@ -753,7 +821,7 @@ static lm_gpu_result ipc_export(lm_devptr base, unsigned char handle[LM_GPU_IPC_
   CUresult result;
   ANYWHERE(result, lm_gpu_cuda.IpcGetMemHandle(&exported, base));
   if (result == CUDA_SUCCESS) memcpy(handle, &exported, LM_GPU_IPC_SIZE);
-  return tell(result, "cuIpcGetMemHandle of 0x%llx", (unsigned long long)base);
+  return report(result, "cuIpcGetMemHandle of 0x%llx", (unsigned long long)base);
 }
 
 static lm_gpu_result ipc_open(int device, const unsigned char handle[LM_GPU_IPC_SIZE],
@@ -761,20 +829,21 @@ static lm_gpu_result ipc_open(int device, const unsigned char handle[LM_GPU_IPC_
   CUipcMemHandle imported;
   CUdeviceptr at;
   scope s;
-  _Static_assert(sizeof imported == LM_GPU_IPC_SIZE, "the size that gpu.h tells");
+  _Static_assert(sizeof imported == LM_GPU_IPC_SIZE, "gpu.h has the size of a CUipcMemHandle");
+  lm_assert(out);
   memcpy(&imported, handle, LM_GPU_IPC_SIZE);
   if (enter(&s, device) != LM_GPU_OK) return s.result;
   CUresult result = lm_gpu_cuda.IpcOpenMemHandle(&at, imported, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   leave(&s);
   if (result == CUDA_SUCCESS) *out = at;
-  return tell(result, "cuIpcOpenMemHandle on device %d", device);
+  return report(result, "cuIpcOpenMemHandle on device %d", device);
 }
 
 static lm_gpu_result ipc_close(lm_devptr at) {
   CUresult result;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   ANYWHERE(result, lm_gpu_cuda.IpcCloseMemHandle(at));
-  return tell_end(result, "cuIpcCloseMemHandle", at);
+  return report_free(result, "cuIpcCloseMemHandle", at);
 }
 
 const lm_gpu_ops lm_gpu_cuda_ops = {
@@ -784,9 +853,9 @@ const lm_gpu_ops lm_gpu_cuda_ops = {
   .memory = memory,
   .synchronize = synchronize,
   .context = context,
-  .context_of = context_of,
-  .know = know,
-  .forget = forget,
+  .stream_context = stream_context,
+  .track_context = track_context,
+  .untrack_contexts = untrack_contexts,
   .push = push,
   .push_context = push_context,
   .pop = pop,

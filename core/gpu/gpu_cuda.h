@@ -1,7 +1,9 @@
-/* gpu_cuda.h - CUDA's driver API as loam asks for it: between the files gpu_cuda*.c alone.
+/* gpu_cuda.h - the functions of CUDA's driver API that loam calls, and what loam knows of devices.
+ * Only the files gpu_cuda*.c include it.
  *
- * Of the header only types and numbers are used: which form of a function is meant is said here, by
- * the version that brought it, so that every toolkit makes the same binary. */
+ * From cuda.h loam uses types and constants alone. cuda.h redirects a function name to the form
+ * (such as cuMemAlloc_v2) that its own toolkit prefers; loam instead names the form here. So every
+ * toolkit builds the same binary. */
 #ifndef LM_GPU_CUDA_H
 #define LM_GPU_CUDA_H
 
@@ -10,7 +12,8 @@
 
 #include "gpu/gpu.h"
 
-/* name, its suffix where libraries are asked by symbol, arguments. */
+/* Each row: the name without "cu"; the suffix of the symbol, for libraries that are searched with
+ * dlsym; the arguments. loam does not use a driver that lacks one of these functions. */
 #define LM_GPU_CUDA_REQUIRED(X)                                       \
   X(DeviceGetCount, "", int *)                                        \
   X(DeviceGet, "", CUdevice *, int)                                   \
@@ -51,6 +54,7 @@
   X(GetErrorName, "", CUresult, const char **)                        \
   X(GetErrorString, "", CUresult, const char **)
 
+/* Rows as above. loam asks before each call whether the driver has the function. */
 #define LM_GPU_CUDA_OPTIONAL(X)                                                                    \
   X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                                  \
   X(StreamIsCapturing, "", CUstream, int *)                                                        \
@@ -73,7 +77,8 @@
   X(MemExportToShareableHandle, "", void *, CUmemGenericAllocationHandle, int, unsigned long long) \
   X(MemImportFromShareableHandle, "", CUmemGenericAllocationHandle *, void *, int)
 
-/* The driver's functions; written while it is found, by one thread. */
+/* Pointers to the driver's functions; NULL: the driver lacks an optional function. The thread that
+ * finds the driver writes them; they are constant once lm_gpu() has returned it. */
 typedef struct lm_gpu_cuda_functions {
 #define DECLARE(name, suffix, ...) CUresult (*name)(__VA_ARGS__);
   LM_GPU_CUDA_REQUIRED(DECLARE)
@@ -82,33 +87,45 @@ typedef struct lm_gpu_cuda_functions {
 } lm_gpu_cuda_functions;
 extern lm_gpu_cuda_functions lm_gpu_cuda;
 
-/* A pool of the driver's for each threshold asked for; never taken off the list. */
+/* One of the driver's own pools. A device has one for each threshold that was asked for (rarely two,
+ * where two threads made it together). It is never removed from its list. */
 typedef struct lm_gpu_cuda_pool {
   struct lm_gpu_cuda_pool *next;
-  size_t threshold;
+  size_t threshold; /* bytes that the pool keeps when a stream is synchronized */
   CUmemoryPool pool;
 } lm_gpu_cuda_pool;
 
+/* A device. Law: granularity is a power of two if has_vmm. */
 typedef struct lm_gpu_cuda_device {
   CUdevice handle;
-  _Atomic(CUcontext) primary; /* retained; NULL: not yet. Release pairs with acquire, or both
-                                   retain it, which is nothing */
-  _Atomic(lm_gpu_cuda_pool *)
-      pools; /* release when it is filled in; pairs with the acquire of a search */
-  bool has_vmm, has_pools;
-  _Atomic bool has_exports; /* relaxed: taken away where the driver refuses it after all */
+  /* The primary context; NULL: loam has not retained it. The release of the thread that retains it
+   * pairs with the acquire of a thread that reads it. Two threads may both retain it: that does no
+   * harm, because loam never releases it. */
+  _Atomic(CUcontext) primary;
+  /* The release that links a filled-in pool pairs with the acquire of a thread that searches. */
+  _Atomic(lm_gpu_cuda_pool *) pools;
+  bool has_vmm, has_pools;  /* as in lm_gpu_info */
+  _Atomic bool has_exports; /* as in lm_gpu_info. Relaxed: it becomes false when the driver refuses
+                               exportable memory, and the thread that saw that acts on it */
   size_t granularity;
 } lm_gpu_cuda_device;
-extern int lm_gpu_cuda_count;
+extern int lm_gpu_cuda_count; /* devices in lm_gpu_cuda_of */
 extern lm_gpu_cuda_device lm_gpu_cuda_of[LM_DEVICES_MAX];
+
+/* Returns whether a device's law holds. */
+bool lm_gpu_cuda_is_valid(const lm_gpu_cuda_device *device);
 
 extern const lm_gpu_ops lm_gpu_cuda_ops;
 
-/* Of results, for people. */
+/* Return the name of a result ("CUDA_ERROR_OUT_OF_MEMORY") and its words ("out of memory"), as the
+ * driver gives them. Never NULL. */
 const char *lm_gpu_cuda_name(CUresult result);
 const char *lm_gpu_cuda_error(CUresult result);
+/* Returns attribute `which` (CU_DEVICE_ATTRIBUTE_*) of a device; `otherwise` if the driver does not
+ * know it. */
 int lm_gpu_cuda_attribute(int device, int which, int otherwise);
-/* What mapped memory of a device is. */
+/* Returns the properties that loam requests of memory that it maps on a device: pinned to the
+ * device, and exportable to other processes where the device can do so. */
 CUmemAllocationProp lm_gpu_cuda_prop(int device);
 
 #endif

@@ -1,5 +1,5 @@
-/* gpu_cuda_find.c - CUDA's driver, found at run time: the library is libcuda.so.1, or what
- * LOAM_CUDA_DRIVER names. */
+/* gpu_cuda_find.c - finds CUDA's driver at run time. The library is libcuda.so.1, or the one that
+ * the environment variable LOAM_CUDA_DRIVER names. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,16 +9,15 @@
 
 #define LIBRARY "libcuda.so.1"
 
-enum { LEAST_DRIVER = 11020 }; /* the first with all that is asked for; the forms of that version */
-
-lm_gpu_cuda_functions lm_gpu_cuda;
-int lm_gpu_cuda_count;
-LM_SPARSE lm_gpu_cuda_device lm_gpu_cuda_of[LM_DEVICES_MAX];
+/* CUDA 11.2 is the first version with all functions that loam uses. loam also asks cuGetProcAddress
+ * for the forms of functions that this version has. */
+enum { LEAST_DRIVER = 11020 };
 
 typedef CUresult (*get_address)(const char *name, void **out, int version, cuuint64_t flags,
                                 void *status);
 
-/* The first form of cuGetProcAddress has no fifth argument, and leaves it alone. */
+/* The oldest form of cuGetProcAddress has four arguments: it ignores the fifth, which the calling
+ * convention passes in a register. */
 static void *find_function(void *library, get_address get, const char *name, const char *symbol) {
   void *found = NULL;
   if (get && get(name, &found, LEAST_DRIVER, 0, NULL) == CUDA_SUCCESS && found) return found;
@@ -27,6 +26,7 @@ static void *find_function(void *library, get_address get, const char *name, con
 
 static bool refuse(lm_gpu_machine *out, const char *format, ...) LM_PRINTF(2, 3);
 
+/* Says in out->why why there is no driver. Returns false. */
 static bool refuse(lm_gpu_machine *out, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
@@ -55,9 +55,9 @@ static const char *version_text(int version, char buffer[16]) {
   return buffer;
 }
 
-/* The version is told before the driver is started, and by those that are too old as well. */
+/* cuDriverGetVersion works before cuInit, and in drivers that are too old for loam. */
 static bool check_version(void *library, lm_gpu_machine *out) {
-  char is[16], least[16], built[16];
+  char driver[16], least[16], built[16];
   CUresult (*version)(int *) = (CUresult(*)(int *))dlsym(library, "cuDriverGetVersion");
   if (!version || version(&out->driver) != CUDA_SUCCESS)
     return refuse(out, "%s does not tell its version", out->library);
@@ -65,11 +65,12 @@ static bool check_version(void *library, lm_gpu_machine *out) {
   return refuse(out,
                 "%s is a driver of CUDA %s: loam, built with the toolkit of %s, needs %s or "
                 "newer",
-                out->library, version_text(out->driver, is), version_text(CUDA_VERSION, built),
+                out->library, version_text(out->driver, driver), version_text(CUDA_VERSION, built),
                 version_text(LEAST_DRIVER, least));
 }
 
-/* 3 is also what a fork is told by a driver that a parent process started by itself. */
+/* cuInit gives CUDA_ERROR_NOT_INITIALIZED (3) in a fork of a process in which the host itself
+ * started the driver, and loam did not. */
 static bool start(void *library, lm_gpu_machine *out) {
   CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(library, "cuInit");
   CUresult result = init ? init(0) : CUDA_ERROR_NOT_FOUND;
@@ -83,7 +84,9 @@ static bool start(void *library, lm_gpu_machine *out) {
                     : "");
 }
 
+/* Fills in what a device can do. */
 static void examine(int device) {
+  lm_assert(device >= 0 && device < LM_DEVICES_MAX);
   bool vmm = lm_gpu_cuda.MemAddressReserve && lm_gpu_cuda.MemAddressFree && lm_gpu_cuda.MemCreate &&
              lm_gpu_cuda.MemRelease && lm_gpu_cuda.MemMap && lm_gpu_cuda.MemUnmap &&
              lm_gpu_cuda.MemSetAccess && lm_gpu_cuda.MemGetAllocationGranularity;
@@ -103,6 +106,7 @@ static void examine(int device) {
       lm_gpu_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 0) &&
       lm_gpu_cuda.MemGetAllocationGranularity(granularity, &prop,
                                               CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS;
+  if (!lm_gpu_cuda_is_valid(&lm_gpu_cuda_of[device])) lm_gpu_cuda_of[device].has_vmm = false;
 }
 
 static bool find_devices(lm_gpu_machine *out) {
@@ -121,6 +125,7 @@ static bool find_devices(lm_gpu_machine *out) {
 }
 
 void lm_gpu_cuda_find(lm_gpu_machine *out) {
+  lm_assert(!out->ops && !out->count);
   const char *named = lm_sys_getenv("LOAM_CUDA_DRIVER");
   snprintf(out->library, sizeof out->library, "%s", named && *named ? named : LIBRARY);
   out->toolkit = CUDA_VERSION;

@@ -1,4 +1,4 @@
-/* gpu_none.c - a build without the header of a GPU's driver: no devices, and why. */
+/* gpu_none.c - stands in for the drivers in a build without CUDA's header: finds no device. */
 #include <string.h>
 
 #include "gpu/gpu.h"

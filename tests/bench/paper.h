@@ -81,12 +81,12 @@ static void *context(int device) {
   return NULL;
 }
 
-static void *context_of(lm_stream stream) {
+static void *stream_context(lm_stream stream) {
   (void)stream;
   return NULL;
 }
 
-static void know(int device, void *context) { (void)device, (void)context; }
+static void track_context(int device, void *context) { (void)device, (void)context; }
 
 static lm_gpu_result push_context(int device, void *context, void **scope) {
   (void)device, (void)context;
@@ -123,8 +123,8 @@ static const lm_gpu_ops ops = {
   .info = info,
   .synchronize = synchronize,
   .context = context,
-  .context_of = context_of,
-  .know = know,
+  .stream_context = stream_context,
+  .track_context = track_context,
   .push_context = push_context,
   .pop = pop,
   .may_record = may_record,

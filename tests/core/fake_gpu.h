@@ -135,13 +135,13 @@ static inline void *fake_context(int device) {
   return NULL;
 }
 
-static inline void *fake_context_of(lm_stream stream) {
+static inline void *fake_stream_context(lm_stream stream) {
   (void)stream;
   return NULL;
 }
 
-static inline void fake_know(int device, void *context) { (void)device, (void)context; }
-static inline void fake_forget(int device) { (void)device; }
+static inline void fake_track_context(int device, void *context) { (void)device, (void)context; }
+static inline void fake_untrack_contexts(int device) { (void)device; }
 
 static inline lm_gpu_result fake_push_context(int device, void *context, void **out) {
   (void)device, (void)context;
@@ -192,9 +192,9 @@ static const lm_gpu_ops fake_ops = {
   .memory = fake_memory,
   .synchronize = fake_synchronize,
   .context = fake_context,
-  .context_of = fake_context_of,
-  .know = fake_know,
-  .forget = fake_forget,
+  .stream_context = fake_stream_context,
+  .track_context = fake_track_context,
+  .untrack_contexts = fake_untrack_contexts,
   .push_context = fake_push_context,
   .pop = fake_pop,
   .may_record = fake_may_record,
