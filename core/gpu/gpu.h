@@ -197,7 +197,7 @@ uint64_t lm_gpu_free(unsigned device);
  * allocates may not call the driver, because it may itself be inside the driver. */
 void lm_gpu_watch(unsigned device);
 
-/* What the search for a driver found, for messages. Versions are as CUDA writes them, 12040 for
+/* The result of the search for a driver, for messages. Versions are as CUDA writes them, 12040 for
  * 12.4; 0: not known.
  *
  * Law: ops == NULL and count == 0, or ops != NULL and 1 <= count <= LM_DEVICES_MAX. */
@@ -231,7 +231,7 @@ loam_status lm_gpu_status(lm_gpu_result result);
 /* Returns whether this process is a fork of the process that started the driver, so that it must
  * not call the driver. If so, sets the error words of the thread. */
 bool lm_gpu_is_barred(void);
-/* Returns the same without setting words. */
+/* Returns whether this process is such a fork, and sets no words. */
 bool lm_gpu_is_forked(void);
 /* Says from now on that the process is such a fork. Called in a child before it has a second
  * thread. */

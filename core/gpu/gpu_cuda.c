@@ -49,7 +49,7 @@ static bool is_sticky(CUresult result) {
     case 718: /* INVALID_PC */
     case 719: /* LAUNCH_FAILED */
     case 721: /* CONTAINED */
-    case 999: /* UNTRACKED_MAX */ return true;
+    case 999: /* UNKNOWN */ return true;
     default: return false;
   }
 }

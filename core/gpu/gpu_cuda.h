@@ -87,7 +87,7 @@ typedef struct lm_gpu_cuda_functions {
 } lm_gpu_cuda_functions;
 extern lm_gpu_cuda_functions lm_gpu_cuda;
 
-/* One of the driver's own pools. A device has one for each threshold that was asked for (rarely two,
+/* One of the driver's own pools. A device has one for each threshold that loam used (rarely two,
  * where two threads made it together). It is never removed from its list. */
 typedef struct lm_gpu_cuda_pool {
   struct lm_gpu_cuda_pool *next;
