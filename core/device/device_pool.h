@@ -49,15 +49,15 @@ typedef struct lm_stream_ref {
 } lm_stream_ref;
 
 typedef struct lm_stream_queue {
-  lm_stream_ref line;
+  lm_stream_ref ref;
   int thread;    /* whose default stream it is, where each thread has one; else 0 */
   void *context; /* of the stream, once it is known; NULL: the primary one */
   bool is_known; /* the context is; written under `slow` and the lock */
   struct lm_stream_queue *next;
   uint64_t batch, done;
-  size_t bytes;    /* FREE or KEPT, and of it */
-  bool wanted;     /* somebody else wants memory: record an event in the next call on the stream */
-  lm_extent *away; /* nodes of objects of host pools that wait for it, the latest batch first */
+  size_t bytes; /* FREE or KEPT, and of it */
+  bool wanted;  /* somebody else wants memory: record an event in the next call on the stream */
+  lm_extent *waiting; /* nodes of objects of host pools that wait for it, the latest batch first */
   lm_extents set[LM_ZONES];
   /* Lists of KEPT extents of one size each, by a hash of it: most are wanted again soon, as they
    * are. */
@@ -90,28 +90,30 @@ typedef struct lm_device_pool {
   struct {
     lm_gpu_event event;
     void *context;
-  } idle[LM_QUEUE_EVENTS * 4]; /* events to use again; under slow */
-  unsigned idles;
+  } idle_events[LM_QUEUE_EVENTS * 4]; /* events to use again; under slow */
+  unsigned idle_count;
   lm_lock lock;
   int device;
   struct lm_device_pool *older; /* of all there were */
   int node;                     /* NUMA node of the device; -1: not known */
   _Atomic bool gone;            /* the context went, and the memory with it */
-  bool maps;                    /* memory is mapped to ranges, */
+  bool uses_vmm;                /* memory is mapped to ranges, */
   size_t granularity;           /* in multiples of this */
   size_t total;                 /* of the device */
   size_t live, peak, mapped;
-  size_t recent, before;   /* the most that was live since the last tick of decay, and before it */
-  size_t cuts;             /* requests that the front did not have */
-  size_t remapped;         /* pieces given back so that it need not grow */
-  size_t unmapped;         /* pieces given back; under slow */
+  size_t recent_peak,
+      previous_peak;       /* the most that was live since the last tick of decay, and before it */
+  size_t front_misses;     /* requests that the front did not have */
+  size_t pieces_remapped;  /* pieces given back so that it need not grow */
+  size_t pieces_unmapped;  /* pieces given back; under slow */
   size_t slack;            /* bytes that fragments may take: device_pool_grow.c */
   lm_stream_queue *queues; /* the one used last first */
-  lm_stream_queue lost; /* of streams that there was no memory to know: done with the device only */
+  lm_stream_queue
+      unknown; /* of streams that there was no memory to know: done with the device only */
   lm_extents common[LM_ZONES], holes[LM_ZONES];
-  lm_extent_range *ranges, *spare;
+  lm_extent_range *ranges, *spare_ranges;
   lm_extent *nodes; /* to make extents of */
-  lm_extent *home;  /* of objects that waited and need not any more */
+  lm_extent *ready; /* of objects that waited and need not any more */
   unsigned spare_nodes;
 } lm_device_pool;
 
@@ -129,13 +131,13 @@ typedef struct lm_device_owner {
   uint32_t token, strategy;
   uint8_t want;
 } lm_device_owner;
-bool lm_device_pool_take(lm_device_pool *c, size_t size, lm_stream_ref line,
+bool lm_device_pool_take(lm_device_pool *pool, size_t size, lm_stream_ref ref,
                          const lm_device_owner *owner, lm_provided *out);
 /* By all that a driver can be asked for, in this order: events that have ended, more memory, events
- * that are waited for, other streams', what all caches of the device keep. The block is nobody's
+ * that are waited for, other streams', what all pools of the device keep. The block is nobody's
  * until lm_device_pool_set_owner. NULL: the thread's words say why. The thread is not active. */
-void *lm_device_pool_take_slow(lm_device_pool *c, size_t size, lm_stream_ref line);
-void lm_device_pool_set_owner(lm_device_pool *c, void *at, const lm_device_owner *owner,
+void *lm_device_pool_take_slow(lm_device_pool *pool, size_t size, lm_stream_ref ref);
+void lm_device_pool_set_owner(lm_device_pool *pool, void *at, const lm_device_owner *owner,
                               lm_provided *out);
 /* Frees the live block that begins at `p`; false if none does. `on`: on that stream; NULL: on the
  * one it was allocated for. *attend: call lm_device_pool_poll with it, or NULL. The thread may be
@@ -144,16 +146,16 @@ bool lm_device_pool_free(const void *p, const lm_stream_ref *on, lm_provided *ou
                          lm_device_pool **attend);
 /* Looks at a stream, and records an event on it for whoever wants its memory. The thread is not
  * active. */
-void lm_device_pool_poll(lm_device_pool *c, lm_stream_ref line);
+void lm_device_pool_poll(lm_device_pool *pool, lm_stream_ref ref);
 /* The stream that a caller names: of a cache, or for what p is in. The thread is not active. */
-lm_stream_ref lm_device_pool_stream(const lm_device_pool *c, lm_stream stream);
+lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_stream stream);
 lm_stream_ref lm_device_pool_stream_at(const void *p, lm_stream stream);
-lm_stream_ref lm_device_pool_stream_on(const lm_device_pool *c, lm_stream stream);
+lm_stream_ref lm_device_pool_stream_on(const lm_device_pool *pool, lm_stream stream);
 /* Objects of host pools (pinned.h) that work on a stream may still use: one that waits from now on,
  * by the stream's queue; false: no memory to note it by. *attend as above. One that need not wait
  * any more; NULL: there is none. */
-bool lm_device_pool_await(lm_device_pool *c, void *p, lm_stream_ref line, bool *attend);
-void *lm_device_pool_awaited(lm_device_pool *c);
+bool lm_device_pool_await(lm_device_pool *pool, void *p, lm_stream_ref ref, bool *attend);
+void *lm_device_pool_awaited(lm_device_pool *pool);
 /* Looks, without a wait, whether work that they wait for has ended. The thread is not active. */
 void lm_device_pool_poll_awaited(void);
 /* The live block that holds p. */
@@ -186,36 +188,36 @@ bool lm_device_pool_is_valid(void);
 /* The cache of an address, locked, and the range; NULL: nobody's. */
 lm_device_pool *lm_device_pool_lock_of(uintptr_t at, lm_extent_range **out);
 
-lm_extent *lm_device_pool_take_locked(lm_device_pool *c, lm_stream_queue *q, size_t size);
+lm_extent *lm_device_pool_take_locked(lm_device_pool *pool, lm_stream_queue *q, size_t size);
 /* Makes an extent that is in no set free: of its queue, joined with its neighbours. */
-void lm_device_pool_release_locked(lm_device_pool *c, lm_extent *e);
+void lm_device_pool_release_locked(lm_device_pool *pool, lm_extent *e);
 /* The same of addresses. */
-void lm_device_pool_hole_locked(lm_device_pool *c, lm_extent *e);
+void lm_device_pool_make_hole_locked(lm_device_pool *pool, lm_extent *e);
 /* Whether it is free, and of the queue or common. */
 bool lm_device_pool_can_join(const lm_stream_queue *q, const lm_extent *e);
 /* Makes an extent that is in no set free and the queue's, and one with its mates on either side.
  * What was common others have to wait for, then. */
-void lm_device_pool_adopt_locked(lm_device_pool *c, lm_stream_queue *q, lm_extent *e);
+void lm_device_pool_adopt_locked(lm_device_pool *pool, lm_stream_queue *q, lm_extent *e);
 /* Takes a part of a free extent or hole out; NULL if there is no node to cut it with. */
-lm_extent *lm_device_pool_cut_locked(lm_device_pool *c, lm_extent *e, uintptr_t at, size_t size);
-void lm_device_pool_join_fronts_locked(lm_device_pool *c, lm_stream_queue *q);
+lm_extent *lm_device_pool_cut_locked(lm_device_pool *pool, lm_extent *e, uintptr_t at, size_t size);
+void lm_device_pool_join_fronts_locked(lm_device_pool *pool, lm_stream_queue *q);
 /* Whether anything is in the queue. */
-LM_INLINE bool lm_device_pool_has_locked(const lm_stream_queue *q) {
-  return q->bytes > 0 || q->away;
+LM_INLINE bool lm_device_pool_queue_has_locked(const lm_stream_queue *q) {
+  return q->bytes > 0 || q->waiting;
 }
 /* What the queue is done with becomes common. */
-void lm_device_pool_reclaim_locked(lm_device_pool *c, lm_stream_queue *q);
-bool lm_device_pool_is_hosts(const lm_stream_queue *q); /* of no stream */
-lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *c, lm_stream_ref line);
+void lm_device_pool_reclaim_locked(lm_device_pool *pool, lm_stream_queue *q);
+bool lm_device_pool_is_host_queue(const lm_stream_queue *q); /* of no stream */
+lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *pool, lm_stream_ref ref);
 /* The one that blocks are allocated for. */
-lm_stream_queue *lm_device_pool_queue_for_locked(lm_device_pool *c, lm_stream_ref line);
+lm_stream_queue *lm_device_pool_queue_for_locked(lm_device_pool *pool, lm_stream_ref ref);
 /* Sees to it that there are nodes for a few cuts: without the lock, and with it. */
-bool lm_device_pool_add_nodes(lm_device_pool *c);
-bool lm_device_pool_add_nodes_locked(lm_device_pool *c);
-lm_extent *lm_device_pool_take_node_locked(lm_device_pool *c);
-void lm_device_pool_free_node_locked(lm_device_pool *c, lm_extent *e);
-/* The next of all caches that are of a device; -1: of any. NULL as `c`: the first. */
-lm_device_pool *lm_device_pool_next(const lm_device_pool *c, int device);
+bool lm_device_pool_add_nodes(lm_device_pool *pool);
+bool lm_device_pool_add_nodes_locked(lm_device_pool *pool);
+lm_extent *lm_device_pool_take_node_locked(lm_device_pool *pool);
+void lm_device_pool_free_node_locked(lm_device_pool *pool, lm_extent *e);
+/* The next of all pools that are of a device; -1: of any. NULL as `pool`: the first. */
+lm_device_pool *lm_device_pool_next(const lm_device_pool *pool, int device);
 
 LM_INLINE int lm_device_pool_zone(size_t size) {
   return size <= LM_DEVICE_POOL_SMALL ? LM_ZONE_SMALL : LM_ZONE_LARGE;

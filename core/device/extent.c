@@ -51,7 +51,7 @@ static void remove_below_locked(const lm_extent_range *r) {
       remove_locked(i);
 }
 
-static bool enter(lm_extent_range *r) {
+static bool insert_range(lm_extent_range *r) {
   lm_lock_take(&table.lock);
   remove_below_locked(r);
   uint32_t n = atomic_load(&table.n), i = n;
@@ -68,7 +68,7 @@ static bool enter(lm_extent_range *r) {
   return n < RANGES_MAX;
 }
 
-static void leave(const lm_extent_range *r) {
+static void remove_range(const lm_extent_range *r) {
   lm_lock_take(&table.lock);
   uint32_t n = atomic_load(&table.n), i = 0;
   while (i < n && atomic_load(&table.at[i].range) != r) i++;
@@ -107,33 +107,33 @@ static size_t granule_of(const lm_extent_range *r, uintptr_t at) {
 static void index_start(lm_extent_range *r, uintptr_t at, lm_extent *e) {
   size_t g = granule_of(r, at);
   r->start[g] = e;
-  if (e) r->mark[g / 64] |= (uint64_t)1 << g % 64;
-  else r->mark[g / 64] &= ~((uint64_t)1 << g % 64);
+  if (e) r->begins[g / 64] |= (uint64_t)1 << g % 64;
+  else r->begins[g / 64] &= ~((uint64_t)1 << g % 64);
 }
 
 static size_t start_bytes(const lm_extent_range *r) {
   return lm_align_up((r->size >> r->shift) * sizeof *r->start, LM_PAGE);
 }
 
-static size_t mark_bytes(const lm_extent_range *r) {
+static size_t begins_bytes(const lm_extent_range *r) {
   return lm_align_up(((r->size >> r->shift) + 63) / 8, LM_PAGE);
 }
 
 static bool map_index(lm_extent_range *r) {
-  void *start, *mark;
+  void *start, *begins;
   if (lm_sys_map(start_bytes(r), &start)) return false;
   r->start = start;
-  if (lm_sys_map(mark_bytes(r), &mark)) {
+  if (lm_sys_map(begins_bytes(r), &begins)) {
     lm_sys_unmap(start, start_bytes(r));
     return false;
   }
-  r->mark = mark;
+  r->begins = begins;
   return true;
 }
 
 static void unmap_index(lm_extent_range *r) {
   lm_sys_unmap(r->start, start_bytes(r));
-  lm_sys_unmap(r->mark, mark_bytes(r));
+  lm_sys_unmap(r->begins, begins_bytes(r));
 }
 
 bool lm_extent_range_init(lm_extent_range *r, uintptr_t base, size_t size, unsigned shift,
@@ -146,13 +146,13 @@ bool lm_extent_range_init(lm_extent_range *r, uintptr_t base, size_t size, unsig
   *whole = (lm_extent){ .at = base, .size = size, .range = r, .state = LM_EXTENT_HOLE };
   r->first = whole;
   index_start(r, base, whole);
-  if (enter(r)) return true;
+  if (insert_range(r)) return true;
   unmap_index(r);
   return false;
 }
 
 void lm_extent_range_finish(lm_extent_range *r) {
-  leave(r);
+  remove_range(r);
   unmap_index(r);
   r->start = NULL;
 }
@@ -165,8 +165,8 @@ lm_extent *lm_extent_range_start(const lm_extent_range *r, uintptr_t at) {
 /* The first granule of a range is always one. */
 lm_extent *lm_extent_range_find(const lm_extent_range *r, uintptr_t at) {
   size_t g = granule_of(r, at), word = g / 64;
-  uint64_t bits = r->mark[word] & (~(uint64_t)0 >> (63 - g % 64));
-  while (!bits) bits = r->mark[--word];
+  uint64_t bits = r->begins[word] & (~(uint64_t)0 >> (63 - g % 64));
+  while (!bits) bits = r->begins[--word];
   return r->start[word * 64 + 63 - (size_t)__builtin_clzll(bits)];
 }
 
@@ -194,7 +194,7 @@ lm_extent *lm_extent_join(lm_extent *e) {
   return gone;
 }
 
-static bool is_apart(const lm_extent *e, const lm_extent *after) {
+static bool is_separate(const lm_extent *e, const lm_extent *after) {
   if (e->state != after->state) return true;
   return e->state != LM_EXTENT_HOLE && (e->state != LM_EXTENT_FREE || e->queue != after->queue);
 }
@@ -207,7 +207,7 @@ bool lm_extent_range_is_valid(const lm_extent_range *r) {
     if (lm_extent_range_start(r, at) != e || lm_extent_range_find(r, at + e->size - 1) != e)
       return false;
     if (e->state == LM_EXTENT_NODE || (e->after && e->after->before != e)) return false;
-    if (e->after && !is_apart(e, e->after)) return false;
+    if (e->after && !is_separate(e, e->after)) return false;
   }
   return at == r->base + r->size;
 }
@@ -243,7 +243,7 @@ void lm_extents_remove(lm_extents *set, lm_extent *e) {
 }
 
 /* How many of a list are looked at. */
-enum { LOOK = 64 };
+enum { LOOK_MOST = 64 };
 
 /* Of equal ones the lowest, so that what is free stays together. */
 static bool is_better(const lm_extent *e, const lm_extent *best) {
@@ -252,7 +252,7 @@ static bool is_better(const lm_extent *e, const lm_extent *best) {
 
 static lm_extent *fit_in(lm_extent *e, size_t size) {
   lm_extent *best = NULL;
-  for (unsigned i = 0; e && i < LOOK; i++, e = e->next)
+  for (unsigned i = 0; e && i < LOOK_MOST; i++, e = e->next)
     if (e->size >= size && is_better(e, best)) best = e;
   return best;
 }

@@ -48,8 +48,8 @@ typedef struct lm_extent_range {
   size_t size;
   unsigned shift; /* of a granule */
   lm_extent **start;
-  uint64_t *mark;
-  struct lm_device_pool *cache;
+  uint64_t *begins;
+  struct lm_device_pool *pool;
   struct lm_extent_range *next;  /* of its cache's */
   struct lm_device_piece *piece; /* of memory mapped to it, by address; NULL: it is one piece */
   lm_extent *first;

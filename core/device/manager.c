@@ -236,7 +236,7 @@ const loam_manager *lm_manager(int device) {
   return is_ready || initialize(m, device) ? m : NULL;
 }
 
-bool lm_manager_is_foreign(lm_manager_kind kind) {
+bool lm_manager_is_custom(lm_manager_kind kind) {
   const loam_manager *m = seal();
   if (!m) return true;
   if (kind == LM_MANAGER_DEVICE) return m->memalloc != lm_manager_driver.memalloc;
@@ -276,7 +276,7 @@ static lm_gpu_result try_alloc(const loam_manager *m, lm_manager_kind kind, int 
                                unsigned flags, void **out) {
   void *at = NULL;
   loam_status status = ask(m, kind, device, size, flags, &at);
-  lm_gpu_result result = tell(!lm_manager_is_foreign(kind), status, verbs[kind], size, device);
+  lm_gpu_result result = tell(!lm_manager_is_custom(kind), status, verbs[kind], size, device);
   if (result != LM_GPU_OK) return result;
   if (!at || (uintptr_t)at % (kind == LM_MANAGER_HOST ? 1 : ALIGN) != 0)
     return refuse(kind, device, at, size);

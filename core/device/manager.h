@@ -28,7 +28,7 @@ typedef enum lm_manager_kind {
 
 /* Whether memory of the kind is made by a table of somebody's, not by the driver: then there is no
  * other way to it. */
-bool lm_manager_is_foreign(lm_manager_kind kind);
+bool lm_manager_is_custom(lm_manager_kind kind);
 
 /* `flags` (LM_GPU_*) is of host memory. When there is no memory, what is pending goes first. */
 lm_gpu_result lm_manager_alloc(lm_manager_kind kind, int device, size_t size, unsigned flags,

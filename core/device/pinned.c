@@ -26,7 +26,7 @@ static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; 
 
 bool lm_pinned_serves(const lm_strategy *whole, size_t size, size_t align) {
   return whole->twins && size <= LM_SMALL_EAGER && align <= LM_PAGE && lm_gpu() &&
-         !lm_manager_is_foreign(LM_MANAGER_HOST);
+         !lm_manager_is_custom(LM_MANAGER_HOST);
 }
 
 /* Asked first, so that it is known by then whether devices are on several nodes. */
@@ -200,9 +200,9 @@ void lm_pinned_free_after(void *p, lm_stream stream) {
   int device = gpu ? lm_pinned_device(p) : 0;
   lm_device_pool *c = gpu ? queues_of(device) : NULL;
   bool attend = false;
-  lm_stream_ref line = c ? lm_device_pool_stream_on(c, stream) : (lm_stream_ref){ 0 };
-  if (c && lm_device_pool_await(c, p, line, &attend)) {
-    if (attend) lm_device_pool_poll(c, line);
+  lm_stream_ref ref = c ? lm_device_pool_stream_on(c, stream) : (lm_stream_ref){ 0 };
+  if (c && lm_device_pool_await(c, p, ref, &attend)) {
+    if (attend) lm_device_pool_poll(c, ref);
     lm_decay_stir();
     return;
   }

@@ -12,7 +12,7 @@
  * A driver is called while no lock but lm_pools_pinned_lock is held, by threads that are in no
  * operation; threads that allocate, or free, do not wait for one. So a pool of pinned memory does
  * not grow by itself, and gives nothing back by itself: who asks it in vain calls lm_pinned_grow,
- * and the service thread takes out what idles.
+ * and the service thread takes out what idle_count.
  *
  * What is freed without a stream is had again at once. What a stream may still use is held (marked
  * free, but nobody's) until an event on that stream says it is done: in a queue of device_pool.h.

@@ -269,10 +269,10 @@ static void what_is_common_joins_what_is_a_streams(void **state) {
   for (int i = 0; i < 2; i++) p[i] = alloc(16 * LM_MIB, one);
   void *last = alloc(LM_MIB, one);
   loam_device_free(p[0], one);
-  lm_stream_ref line = { .stream = one };
+  lm_stream_ref ref = { .stream = one };
   lm_device_pool *c = lm_device_pool_of(0, false);
   lm_lock_take(&c->lock); /* as if an event had told */
-  lm_stream_queue *q = lm_device_pool_queue_locked(c, line);
+  lm_stream_queue *q = lm_device_pool_queue_locked(c, ref);
   q->done = q->batch++;
   lm_device_pool_reclaim_locked(c, q);
   lm_lock_drop(&c->lock);
@@ -553,10 +553,10 @@ static void no_stream_meets_anothers_work(void **state) {
 static void the_same_without_mapping(void **state) {
   (void)state;
   loam_device_trim(0);
-  lm_device_pool_of(0, false)->maps = false;
+  lm_device_pool_of(0, false)->uses_vmm = false;
   work_at_random(50, LM_GIB, 4 * LM_MIB, STEPS);
   loam_device_trim(0);
-  lm_device_pool_of(0, false)->maps = true;
+  lm_device_pool_of(0, false)->uses_vmm = true;
 }
 
 /* ---- Threads, each with a stream, that free what others allocated */
@@ -706,10 +706,10 @@ static void any_call_may_fail_for_want_of_memory(void **state) {
   };
   (void)state;
   for (size_t i = 0; i < LM_COUNT(functions); i++) refuse_each_call(functions[i]);
-  lm_device_pool_of(0, false)->maps = false;
+  lm_device_pool_of(0, false)->uses_vmm = false;
   refuse_each_call("cuMemAlloc");
   loam_device_trim(0);
-  lm_device_pool_of(0, false)->maps = true;
+  lm_device_pool_of(0, false)->uses_vmm = true;
 }
 
 int main(void) {
