@@ -1,4 +1,5 @@
-/* device_pool.c - what a cache has: taking, freeing, finding. device_pool_grow.c gets it. */
+/* device_pool.c - the memory that a pool has: blocks are allocated, freed and found without a call of
+ * the driver. device_pool_grow.c gets the memory from the driver. device_pool.h has the laws. */
 #include "device/device_pool.h"
 
 #include <string.h>
@@ -9,15 +10,19 @@
 #include "pages/metadata.h"
 
 static struct {
-  lm_lock making;
-  _Atomic(lm_device_pool *) of[2][LM_DEVICES_MAX]; /* mapped, in chunks */
-  _Atomic(lm_device_pool *) first;                 /* of all, those that are gone too */
+  lm_lock making; /* held by the thread that makes a pool or forgets one */
+  /* "cache" and "chunks" of each device. The release of the thread that made a pool pairs with the
+   * acquire of a thread that reads the pointer. */
+  _Atomic(lm_device_pool *) of[2][LM_DEVICES_MAX];
+  /* The list of all pools, by `older`. It also has those whose context is gone. The release of the
+   * thread that made a pool pairs with the acquire of a thread that walks the list. */
+  _Atomic(lm_device_pool *) first;
 } pools;
 
-/* ---- Making -------------------------------------------------------------------------------- */
+/* ---- Making a pool -------------------------------------------------------------------------------- */
 
 static lm_device_pool *pool_at(int device, bool in_chunks) {
-  /* Acquire pairs with the release in make_locked: the cache is seen made. */
+  lm_assert(device >= 0 && device < LM_DEVICES_MAX);
   return atomic_load_explicit(&pools.of[in_chunks][device], memory_order_acquire);
 }
 
@@ -35,7 +40,8 @@ static void renew_locks(lm_device_pool *pool) {
   lm_lock_renew(&pool->lock);
 }
 
-/* `slow` is not taken around a fork: a driver may fork itself, and a child asks none of it. */
+/* No hook takes `slow` around a fork: a driver may itself fork during a call, and a child makes no
+ * call of the driver. */
 static void fork_prepare(void) {
   lm_lock_take(&pools.making);
   visit_each(take_lock);
@@ -55,7 +61,7 @@ static lm_device_pool *make_locked(int device, bool in_chunks, const lm_pinned_d
   static bool has_hooks;
   lm_gpu_info info;
   lm_device_pool *pool = lm_metadata_alloc(sizeof *pool);
-  if (!pool) return lm_error_null("device %d: no memory for what loam keeps of it", device);
+  if (!pool) return lm_error_null("device %d: no memory to describe a pool", device);
   if (!has_hooks)
     lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
   has_hooks = true;
@@ -63,12 +69,14 @@ static lm_device_pool *make_locked(int device, bool in_chunks, const lm_pinned_d
   pool->in_chunks = in_chunks;
   if (pinned) pool->pinned = *pinned;
   pool->unknown.batch = 1;
+  pool->node = -1;
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (gpu && gpu->info(device, &info) == LM_GPU_OK) {
     pool->total = info.total;
     pool->uses_vmm = info.has_vmm && info.granularity && !pinned && !in_chunks;
     pool->node = info.node;
     pool->granularity = info.granularity;
+    lm_assert(!pool->uses_vmm || lm_is_pow2(pool->granularity));
   }
   pool->older = atomic_load_explicit(&pools.first, memory_order_relaxed);
   atomic_store_explicit(&pools.first, pool, memory_order_release);
@@ -76,6 +84,7 @@ static lm_device_pool *make_locked(int device, bool in_chunks, const lm_pinned_d
   return pool;
 }
 
+/* Returns whether the pool is the one for pinned memory of this kind. */
 static bool is_pinned_pool(const lm_device_pool *pool, int device, const lm_pinned_desc *p) {
   return pool->device == device && pool->pinned.is_pinned &&
          pool->pinned.write_combined == p->write_combined &&
@@ -95,6 +104,7 @@ static lm_device_pool *find_pinned(int device, const lm_pinned_desc *pinned) {
 }
 
 lm_device_pool *lm_device_pool_of_pinned(int device, const lm_pinned_desc *pinned) {
+  lm_assert(pinned->is_pinned && device >= 0 && device < LM_DEVICES_MAX);
   lm_device_pool *pool = find_pinned(device, pinned);
   if (lm_likely(pool != NULL)) return pool;
   lm_lock_take(&pools.making);
@@ -116,16 +126,20 @@ lm_device_pool *lm_device_pool_of(int device, bool in_chunks) {
 
 /* ---- Nodes --------------------------------------------------------------------------------- */
 
+/* Nodes are made NODES at a time, when fewer than NODES_LEAST are left: a cut takes two at most. */
 enum { NODES = 32, NODES_LEAST = 4 };
 
 lm_extent *lm_device_pool_take_node_locked(lm_device_pool *pool) {
   lm_extent *e = pool->nodes;
+  lm_assert(lm_device_pool_is_locked(pool));
+  lm_assert(!e == !pool->spare_nodes && (!e || e->state == LM_EXTENT_NODE));
   if (e) pool->nodes = e->next;
   if (e) pool->spare_nodes--;
   return e;
 }
 
 void lm_device_pool_free_node_locked(lm_device_pool *pool, lm_extent *e) {
+  lm_assert(lm_device_pool_is_locked(pool));
   e->state = LM_EXTENT_NODE;
   e->next = pool->nodes;
   pool->nodes = e;
@@ -148,7 +162,10 @@ bool lm_device_pool_add_nodes(lm_device_pool *pool) {
 
 /* ---- Sets ---------------------------------------------------------------------------------- */
 
+/* Returns the set that a FREE extent or a hole belongs in. */
 static lm_extents *set_of(lm_device_pool *pool, const lm_extent *e) {
+  lm_assert(e->state == LM_EXTENT_FREE || e->state == LM_EXTENT_HOLE);
+  lm_assert(e->zone < LM_ZONES && e->range->pool == pool);
   if (e->state == LM_EXTENT_HOLE) return &pool->holes[e->zone];
   return e->queue ? &e->queue->set[e->zone] : &pool->common[e->zone];
 }
@@ -163,12 +180,14 @@ static void take_from_own_set(lm_device_pool *pool, lm_extent *e) {
   lm_extents_remove(set_of(pool, e), e);
 }
 
-/* Makes one of two neighbours that are in no set; `e` goes on to be. */
+/* Joins `e` with its neighbour behind, which is in no set either. The joined extent has the later
+ * batch of the two: its memory is free only when the work of both has ended. */
 static void absorb_after(lm_device_pool *pool, lm_extent *e) {
   if (e->after->batch > e->batch) e->batch = e->after->batch;
   lm_device_pool_free_node_locked(pool, lm_extent_join(e));
 }
 
+/* Joins `e` with its neighbour in front, which becomes what `e` was. Returns it. */
 static lm_extent *absorb_before(lm_device_pool *pool, lm_extent *e) {
   lm_extent *front = e->before;
   if (front->batch > e->batch) e->batch = front->batch;
@@ -179,14 +198,17 @@ static lm_extent *absorb_before(lm_device_pool *pool, lm_extent *e) {
   return front;
 }
 
-/* While one stream uses the cache, what is common may as well be its own. */
+/* Returns whether `e`, of which the state is set, may join with a neighbour. While only one stream uses
+ * the pool, its memory also joins with common memory: no other stream has to wait for that. */
 static bool can_join(const lm_device_pool *pool, const lm_extent *e, const lm_extent *with) {
   if (!with || with->state != e->state) return false;
   if (e->state == LM_EXTENT_HOLE || with->queue == e->queue) return true;
   return !with->queue && pool->queues && !pool->queues->next && e->queue == pool->queues;
 }
 
+/* Joins an extent, which is in no set, with its neighbours, and puts it in its set. */
 static void join(lm_device_pool *pool, lm_extent *e) {
+  lm_assert(lm_device_pool_is_locked(pool));
   while (can_join(pool, e, e->after)) {
     take_from_own_set(pool, e->after);
     absorb_after(pool, e);
@@ -218,6 +240,7 @@ static lm_extent *cut_rest(lm_device_pool *pool, lm_extent *e, size_t size) {
 
 lm_extent *lm_device_pool_cut_locked(lm_device_pool *pool, lm_extent *e, uintptr_t at,
                                      size_t size) {
+  lm_assert(at >= e->at && at - e->at < e->size && size <= e->size - (at - e->at));
   if (pool->spare_nodes < 2) return NULL;
   take_from_own_set(pool, e);
   if (at > e->at) {
@@ -231,19 +254,20 @@ lm_extent *lm_device_pool_cut_locked(lm_device_pool *pool, lm_extent *e, uintptr
 
 /* ---- Queues -------------------------------------------------------------------------------- */
 
-enum { HOST_THREAD = -1 }; /* in place of a thread: of no stream */
+enum { HOST_THREAD = -1 }; /* the `thread` of a queue of memory that no stream uses */
 
 static const lm_stream per_thread = (lm_stream)2; /* CU_STREAM_PER_THREAD */
 
-/* Streams up to it are default ones, of every context. */
+/* Returns whether the stream is a default stream: each context has its own. */
 static bool is_default(lm_stream stream) { return (uintptr_t)stream <= LM_STREAM_DEFAULT; }
 
+/* Names a stream. A default stream belongs to the context that a driver call would use now. */
 static lm_stream_ref make_ref(int device, lm_stream stream) {
   const lm_gpu_ops *gpu = is_default(stream) ? lm_gpu_started() : NULL;
   return (lm_stream_ref){ stream, gpu ? gpu->context(device) : NULL };
 }
 
-/* What is freed for reuse by the host needs no order. */
+/* Blocks of pinned memory are allocated for no stream: the host may use them immediately. */
 lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_stream stream) {
   return pool->pinned.is_pinned ? (lm_stream_ref){ 0 } : make_ref(pool->device, stream);
 }
@@ -263,6 +287,7 @@ static bool is_queue_of(const lm_stream_queue *q, lm_stream_ref ref, int thread)
 
 bool lm_device_pool_is_host_queue(const lm_stream_queue *q) { return q->thread == HOST_THREAD; }
 
+/* Makes a queue; &pool->unknown if there is no memory. */
 static lm_stream_queue *make_queue(lm_device_pool *pool, lm_stream_ref ref, int thread) {
   lm_stream_queue *q = lm_metadata_alloc(sizeof *q);
   if (!q) return &pool->unknown;
@@ -275,8 +300,10 @@ static lm_stream_queue *make_queue(lm_device_pool *pool, lm_stream_ref ref, int 
   return pool->queues = q;
 }
 
+/* Returns the queue of a stream, which moves to the front of the list; makes it if need be. */
 static lm_stream_queue *find_queue_locked(lm_device_pool *pool, lm_stream_ref ref, int thread) {
   lm_stream_queue *q = pool->queues;
+  lm_assert(lm_device_pool_is_locked(pool));
   if (lm_likely(q && is_queue_of(q, ref, thread))) return q;
   for (lm_stream_queue **at = &pool->queues; (q = *at); at = &q->next) {
     if (!is_queue_of(q, ref, thread)) continue;
@@ -297,16 +324,19 @@ lm_stream_queue *lm_device_pool_queue_for_locked(lm_device_pool *pool, lm_stream
                                 : lm_device_pool_queue_locked(pool, ref);
 }
 
-/* ---- The front ----------------------------------------------------------------------------- */
+/* ---- Front lists ----------------------------------------------------------------------------- */
 
+/* Returns the front list of a size: by a hash of the size in units of 512 bytes. */
 static lm_extent **front_list(lm_stream_queue *q, size_t size) {
   uint64_t units = size >> 9;
   return &q->front[(units ^ units >> 6 ^ units >> 12) & (LM_QUEUE_FRONT - 1)];
 }
 
+/* Makes the extents of a front list FREE and joins them with their neighbours. */
 static void empty_front_list(lm_device_pool *pool, lm_stream_queue *q, lm_extent **front) {
   while (*front) {
     lm_extent *e = *front;
+    lm_assert(e->state == LM_EXTENT_KEPT && e->queue == q && q->bytes >= e->size);
     *front = e->next;
     q->bytes -= e->size;
     lm_device_pool_release_locked(pool, e);
@@ -317,8 +347,11 @@ void lm_device_pool_join_fronts_locked(lm_device_pool *pool, lm_stream_queue *q)
   for (int i = 0; i < LM_QUEUE_FRONT; i++) empty_front_list(pool, q, &q->front[i]);
 }
 
+/* Puts a freed block in the front list of its size. A list of another size with an equal hash is
+ * emptied first. */
 static void push_to_front_list(lm_device_pool *pool, lm_stream_queue *q, lm_extent *e) {
   lm_extent **front = front_list(q, e->size);
+  lm_assert(e->state == LM_EXTENT_LIVE && e->size > 0);
   if (*front && (*front)->size != e->size) empty_front_list(pool, q, front);
   e->state = LM_EXTENT_KEPT;
   e->queue = q;
@@ -336,7 +369,7 @@ static lm_extent *take_from_front_list(lm_stream_queue *q, size_t size) {
   return e;
 }
 
-/* ---- Taking -------------------------------------------------------------------------------- */
+/* ---- Allocation ------------------------------------------------------------------------------- */
 
 enum { SMALL_SHIFT = 9, LARGE_SHIFT = 12 };
 
@@ -350,10 +383,12 @@ size_t lm_device_pool_round_aligned(size_t size, size_t align) {
   return lm_device_pool_round(is_large ? LM_DEVICE_POOL_SMALL + 1 : size);
 }
 
+/* Takes `size` bytes out of a set; the whole extent if there is no node to cut it with. NULL: the set
+ * has no extent that is large enough. */
 static lm_extent *take_from_set(lm_device_pool *pool, const lm_extents *set, size_t size) {
   lm_extent *e = lm_extents_fit(set, size);
   if (!e) return NULL;
-  if (!lm_device_pool_add_nodes_locked(pool)) { /* whole, then */
+  if (!lm_device_pool_add_nodes_locked(pool)) {
     take_from_own_set(pool, e);
     return e;
   }
@@ -365,6 +400,7 @@ bool lm_device_pool_can_join(const lm_stream_queue *q, const lm_extent *e) {
 }
 
 void lm_device_pool_adopt_locked(lm_device_pool *pool, lm_stream_queue *q, lm_extent *e) {
+  lm_assert(lm_device_pool_is_locked(pool));
   e->state = LM_EXTENT_FREE;
   e->queue = q;
   while (lm_device_pool_can_join(q, e->after)) {
@@ -378,9 +414,10 @@ void lm_device_pool_adopt_locked(lm_device_pool *pool, lm_stream_queue *q, lm_ex
   put_in_own_set(pool, e);
 }
 
-enum { RUNS = 256 }; /* looked at */
+enum { RUNS = 256 }; /* a search looks at so many extents at most */
 
-/* Makes one of the queue's own and what is common beside it, where that is enough. */
+/* Looks for free memory of the queue that makes `size` bytes together with the common memory beside
+ * it, and joins that. Returns whether there was any. */
 static bool join_a_run(lm_device_pool *pool, lm_stream_queue *q, int zone, size_t size) {
   unsigned looked = 0;
   const lm_extents *set = &q->set[zone];
@@ -401,6 +438,7 @@ static bool join_a_run(lm_device_pool *pool, lm_stream_queue *q, int zone, size_
 
 lm_extent *lm_device_pool_take_locked(lm_device_pool *pool, lm_stream_queue *q, size_t size) {
   int zone = lm_device_pool_zone(size);
+  lm_assert(lm_device_pool_is_locked(pool) && size == lm_device_pool_round(size));
   lm_extent *e = take_from_front_list(q, size);
   if (lm_likely(e != NULL)) return e;
   pool->front_misses++;
@@ -427,8 +465,11 @@ static void describe(const lm_device_pool *pool, const lm_extent *e, lm_provided
   };
 }
 
+/* Makes an extent that is in no set a live block. */
 static void make_live(lm_device_pool *pool, lm_extent *e, lm_stream_queue *q,
                       const lm_device_owner *owner) {
+  lm_assert(e->state != LM_EXTENT_LIVE && e->state != LM_EXTENT_HOLE && e->state != LM_EXTENT_NODE);
+  lm_assert(owner->strategy <= UINT16_MAX);
   e->queue = q;
   e->token = owner->token;
   e->strategy = (uint16_t)owner->strategy;
@@ -459,12 +500,13 @@ void lm_device_pool_set_owner(lm_device_pool *pool, void *at, const lm_device_ow
                               lm_provided *out) {
   lm_lock_take(&pool->lock);
   lm_extent *e = lm_extent_range_start(lm_extent_range_of((uintptr_t)at), (uintptr_t)at);
+  lm_assert(e && e->state == LM_EXTENT_BUSY && e->queue);
   make_live(pool, e, e->queue, owner);
   describe(pool, e, out);
   lm_lock_drop(&pool->lock);
 }
 
-/* ---- Freeing ------------------------------------------------------------------------------- */
+/* ---- Free ------------------------------------------------------------------------------ */
 
 lm_device_pool *lm_device_pool_lock_of(uintptr_t at, lm_extent_range **out) {
   lm_extent_range *r = lm_extent_range_of(at);
@@ -488,6 +530,7 @@ bool lm_device_pool_free(const void *p, const lm_stream_ref *on, lm_provided *ou
   if (is_live) {
     describe(pool, e, out);
     lm_stream_queue *q = on ? lm_device_pool_queue_locked(pool, *on) : e->queue;
+    lm_assert(pool->live >= e->size);
     pool->live -= e->size;
     push_to_front_list(pool, q, e);
     if (on) out->stream = on->stream;
@@ -498,6 +541,7 @@ bool lm_device_pool_free(const void *p, const lm_stream_ref *on, lm_provided *ou
   return is_live;
 }
 
+/* Makes the extents of a queue's set common whose work has ended. */
 static void move_ended_to_common(lm_device_pool *pool, lm_stream_queue *q, lm_extents *set) {
   for (unsigned list = 0; list < LM_EXTENT_LISTS; list++) {
     lm_extent *next;
@@ -512,7 +556,8 @@ static void move_ended_to_common(lm_device_pool *pool, lm_stream_queue *q, lm_ex
   }
 }
 
-/* Batches only rise. */
+/* Makes the objects ready whose work has ended. They are the end of the list, because batches only
+ * rise. */
 static void reclaim_waiting(lm_device_pool *pool, lm_stream_queue *q) {
   lm_extent **at = &q->waiting;
   while (*at && (*at)->batch > q->done) at = &(*at)->next;
@@ -552,19 +597,21 @@ void *lm_device_pool_awaited(lm_device_pool *pool) {
 }
 
 void lm_device_pool_reclaim_locked(lm_device_pool *pool, lm_stream_queue *q) {
+  lm_assert(lm_device_pool_is_locked(pool) && q->done < q->batch);
   if (q->waiting) reclaim_waiting(pool, q);
   if (!q->bytes) return;
   lm_device_pool_join_fronts_locked(pool, q);
   for (int zone = 0; zone < LM_ZONES; zone++) move_ended_to_common(pool, q, &q->set[zone]);
 }
 
-/* ---- Finding ------------------------------------------------------------------------------- */
+/* ---- Search ------------------------------------------------------------------------------ */
 
 bool lm_device_pool_find(const void *p, lm_provided *out) {
   lm_extent_range *r;
   lm_device_pool *pool = lm_device_pool_lock_of((uintptr_t)p, &r);
   if (!pool) return false;
   lm_extent *e = lm_extent_range_find(r, (uintptr_t)p);
+  lm_assert(e && (uintptr_t)p - e->at < e->size);
   bool is_live = e->state == LM_EXTENT_LIVE;
   if (is_live) describe(pool, e, out);
   lm_lock_drop(&pool->lock);
@@ -654,11 +701,11 @@ static bool is_valid_locked(const lm_device_pool *pool) {
       if (e->state != LM_EXTENT_HOLE) mapped += e->size;
     }
   }
-  return has == mapped && mapped == pool->mapped;
+  return has == mapped && mapped == pool->mapped && pool->live <= pool->peak;
 }
 
 bool lm_device_pool_is_valid(void) {
-  bool valid = true;
+  bool valid = lm_extent_table_is_valid();
   lm_device_pool *pool = atomic_load_explicit(&pools.first, memory_order_acquire);
   for (; pool; pool = pool->older) {
     lm_lock_take(&pool->lock);

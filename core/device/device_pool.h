@@ -1,37 +1,43 @@
-/* device_pool.h - loam's own pools of a device's memory, `pool = "cache"` and "chunks": one of each
- * a device, for all strategies, so that a reload leaves nothing behind. And pools of pinned memory:
- * one for each device, kind and placement.
+/* device_pool.h - loam's own pools of device memory, `pool = "cache"` and `pool = "chunks"`. A device
+ * has one of each, which all strategies share: a reload of the policy leaves no pool behind. There
+ * are also pools of pinned host memory: one for each device, kind and placement.
  *
- * Memory comes from the driver in ranges of addresses (extent.h): where the device maps memory to
- * addresses, a range a zone, which grows; else, and in chunks always, a range a piece that the
- * manager allocates. Such a piece the driver's handles can name, for other processes, but between
- * pieces there is waste. Sizes up
- * to LM_DEVICE_POOL_SMALL have a zone of their own, so that they do not lie between large ones.
+ * Memory comes from the driver in ranges of addresses (extent.h). Where the driver can map memory to
+ * reserved addresses, "cache" has one range for each zone and maps memory to it piece by piece. Where
+ * it cannot, and in "chunks", each range is one allocation of the manager. The driver's handles can name
+ * such an allocation for other processes, but free memory never joins across two of them. Requests
+ * up to LM_DEVICE_POOL_SMALL have a zone of their own, so that small blocks do not stand between
+ * large ones.
  *
- * Order. What is freed on a stream can be had at once on that stream: work put there runs after
- * what used it. On others it can be had once it is known that this work has ended. A queue is what
- * a cache knows of a stream:
+ * Order of streams. Memory that is freed on a stream can be used again immediately on that stream:
+ * new work runs after the work that used the memory. On another stream it can be used once the old
+ * work is known to have ended. A queue is what a pool knows of one stream:
  *
- *   batch   of frees from now on; an event recorded on the stream ends it and begins the next
- *   done    batches up to this one have ended: an event says so, or the device was waited for
+ *   batch   the number of the frees that happen now. An event that is recorded on the stream ends
+ *           the batch, and batch + 1 begins
+ *   done    work that used memory of the batches up to this one has ended: an event said so, or
+ *           loam has waited for the whole device
  *
- * Law: memory that is FREE or KEPT and of no queue (`common`) is in use by no work; of queue q and
- * batch b, at most by work put on q's stream before the event that ends b. So it becomes common
- * only when q.done >= b.
+ * Law: memory that is FREE or KEPT without a queue ("common") is in use by no work. Memory of queue
+ * q and batch b is in use at most by work that was put on q's stream before the event that ends
+ * batch b. So memory becomes common only when q.done >= b.
  *
- * A device may have several contexts. Each has default streams of its own, its events are recorded
- * on its streams alone, and to wait for the device is to wait for each context in which a stream
- * was named (gpu.h): so a stream is looked at, away from the locks, before its queue is used.
+ * A device may have several contexts. Each context has default streams of its own; an event can only
+ * be recorded on streams of its own context; and to wait for the device is to wait for each context
+ * in which a stream was named (gpu.h). So before a queue is used the first time, loam asks the
+ * driver for the context of its stream. That is done without the pool's lock.
  *
- * Nothing is recorded while nobody else wants memory: most programs use one stream, and pay for no
- * event. A stream may be destroyed meanwhile, so an event is only recorded in a call on it (the
- * default streams are always there). What is never recorded waits for the device as a whole, which
- * is the last resort.
+ * Events are recorded only when another stream wants memory: most programs use one stream and never
+ * pay for an event. The host may destroy a stream at any time, so an event is recorded only during a
+ * call that names the stream; default streams always exist. Memory of a stream that is never named
+ * again waits until loam synchronizes the whole device, which is the last resort.
  *
- * Locks: `slow` is held by those who grow or shrink the cache, and around every call of a driver;
- * `lock`, below it, guards all else, for as long as a few loads and stores take. */
+ * Locks. `slow` is held while the pool grows or shrinks, and around every call of a driver. `lock`
+ * is taken after `slow`. It guards everything else and is held for a few loads and stores. */
 #ifndef LM_DEVICE_POOL_H
 #define LM_DEVICE_POOL_H
+
+#include <stdatomic.h>
 
 #include "device/extent.h"
 #include "gpu/gpu.h"
@@ -42,181 +48,240 @@
 enum { LM_ZONE_SMALL, LM_ZONE_LARGE, LM_ZONES };
 enum { LM_QUEUE_FRONT = 64, LM_QUEUE_EVENTS = 8 };
 
-/* A stream as a caller means it. */
+/* A stream that a caller names. Default streams of two contexts have one number, so the context is
+ * a part of the name. */
 typedef struct lm_stream_ref {
   lm_stream stream;
-  void *context; /* of a default stream; else NULL */
+  void *context; /* of a default stream; NULL for other streams */
 } lm_stream_ref;
 
+/* A queue: the state of one stream in a pool. The pool's lock guards it, except where a field says otherwise.
+ *
+ * Law: done < batch; bytes = the sum of the sizes of all extents in `set` and `front`; all extents
+ * in one front list have one size; events <= LM_QUEUE_EVENTS, and the batches of `event` rise. */
 typedef struct lm_stream_queue {
   lm_stream_ref ref;
-  int thread;    /* whose default stream it is, where each thread has one; else 0 */
-  void *context; /* of the stream, once it is known; NULL: the primary one */
-  bool is_known; /* the context is; written under `slow` and the lock */
+  int thread;    /* number of the thread, for the default stream that each thread has of its own
+                    (CU_STREAM_PER_THREAD); -1 for memory that no stream uses; else 0 */
+  void *context; /* the stream's context once is_known; NULL: the primary context */
+  bool is_known; /* `context` is known. Written with both locks held */
   struct lm_stream_queue *next;
   uint64_t batch, done;
-  size_t bytes; /* FREE or KEPT, and of it */
-  bool wanted;  /* somebody else wants memory: record an event in the next call on the stream */
-  lm_extent *waiting; /* nodes of objects of host pools that wait for it, the latest batch first */
+  size_t bytes; /* of memory that is FREE or KEPT and belongs to this queue */
+  bool wanted;  /* another stream wants memory: the next call on this stream records an event */
+  lm_extent
+      *waiting; /* objects of host pools (pinned.h) that wait for work on the stream, the latest
+                         batch first. The nodes describe no extents: `at` is the object */
   lm_extents set[LM_ZONES];
-  /* Lists of KEPT extents of one size each, by a hash of it: most are wanted again soon, as they
-   * are. */
+  /* The front: lists of KEPT extents. The list of a size is found by a hash of the size. Most freed
+   * blocks are soon wanted again in their size, and then need neither joining nor cutting. */
   lm_extent *front[LM_QUEUE_FRONT];
-  unsigned events; /* these two under `slow`: not yet seen to have ended, oldest first */
+  unsigned events; /* entries of `event`; both guarded by `slow` */
   struct {
     lm_gpu_event event;
-    uint64_t batch;
-  } event[LM_QUEUE_EVENTS];
+    uint64_t batch;         /* the batch that this event ended */
+  } event[LM_QUEUE_EVENTS]; /* recorded and not yet seen to have happened; oldest first */
 } lm_stream_queue;
 
-/* A piece of memory that is mapped to a range, at its first granule of the device's. */
+/* A piece of memory that is mapped to a range. Its entry belongs to the granule where it begins. */
 typedef struct lm_device_piece {
-  uint64_t handle;
-  size_t size; /* 0: none begins here */
+  uint64_t handle; /* the driver's name for the memory */
+  size_t size;     /* 0: no piece begins at this granule */
 } lm_device_piece;
 
-/* Law: mapped = what is no hole = live + common + what queues have + what is BUSY. */
-/* Of pinned memory: what is freed without a word of a stream can be had again at once, as of all
- * memory of the host. */
+/* The kind of a pool of pinned memory. Memory of such a pool that is freed without a stream can be
+ * used again immediately, like all host memory. */
 typedef struct lm_pinned_desc {
-  bool is_pinned, write_combined;
-  lm_placement placement; /* BIND_DEFAULT: the device's node */
+  bool is_pinned; /* false: a pool of device memory; the other fields are zero */
+  bool write_combined;
+  lm_placement placement; /* LM_BIND_DEFAULT: on the device's NUMA node */
 } lm_pinned_desc;
 
+/* A pool. It lives as long as the process. `lock` guards all fields below it, except where a field
+ * says otherwise.
+ *
+ * Law: mapped = the bytes of all extents that are no holes = live + the bytes of common + the bytes
+ * of all queues + the bytes of BUSY extents. live <= peak. */
 typedef struct lm_device_pool {
-  lm_pinned_desc pinned; /* these two are constant */
-  bool in_chunks;        /* of device memory: it is never mapped */
+  lm_pinned_desc
+      pinned;     /* constant, as are in_chunks, device, older, node, granularity and total */
+  bool in_chunks; /* each range is an allocation of the manager: nothing is mapped */
   lm_lock slow;
   struct {
     lm_gpu_event event;
     void *context;
-  } idle_events[LM_QUEUE_EVENTS * 4]; /* events to use again; under slow */
-  unsigned idle_count;
+  } idle_events[LM_QUEUE_EVENTS * 4]; /* events to use again; guarded by `slow` */
+  unsigned idle_count;                /* entries of idle_events; guarded by `slow` */
   lm_lock lock;
   int device;
-  struct lm_device_pool *older; /* of all there were */
+  struct lm_device_pool *older; /* the next in the list of all pools */
   int node;                     /* NUMA node of the device; -1: not known */
-  _Atomic bool gone;            /* the context went, and the memory with it */
-  bool uses_vmm;                /* memory is mapped to ranges, */
-  size_t granularity;           /* in multiples of this */
-  size_t total;                 /* of the device */
-  size_t live, peak, mapped;
-  size_t recent_peak,
-      previous_peak;       /* the most that was live since the last tick of decay, and before it */
-  size_t front_misses;     /* requests that the front did not have */
-  size_t pieces_remapped;  /* pieces given back so that it need not grow */
-  size_t pieces_unmapped;  /* pieces given back; under slow */
-  size_t slack;            /* bytes that fragments may take: device_pool_grow.c */
-  lm_stream_queue *queues; /* the one used last first */
+  /* The device's context is destroyed, and the pool's memory with it. Stored and loaded in the
+   * total order of all atomics; it pairs with nothing, because it only becomes true. */
+  _Atomic bool gone;
+  bool uses_vmm;           /* memory is mapped to ranges piece by piece; written with `slow` held */
+  size_t granularity;      /* pieces and their addresses are multiples of this */
+  size_t total;            /* bytes of memory that the device has */
+  size_t live;             /* bytes of LIVE extents */
+  size_t peak;             /* the most that `live` was since the last trim; decay lowers it */
+  size_t mapped;           /* bytes that the pool has from the driver */
+  size_t recent_peak;      /* the most that `live` was since the last tick of decay */
+  size_t previous_peak;    /* the most that `live` was in the interval before that */
+  size_t front_misses;     /* requests that a front list could not serve */
+  size_t pieces_remapped;  /* pieces unmapped so that memory could be mapped elsewhere */
+  size_t pieces_unmapped;  /* all pieces ever unmapped; guarded by `slow` */
+  size_t slack;            /* bytes that fragments may take beyond `peak`: device_pool_grow.c */
+  lm_stream_queue *queues; /* the queue used last comes first */
   lm_stream_queue
-      unknown; /* of streams that there was no memory to know: done with the device only */
+      unknown; /* shared by the streams for which there was no memory to make a queue: only
+                              a wait for the whole device makes its memory common */
   lm_extents common[LM_ZONES], holes[LM_ZONES];
   lm_extent_range *ranges, *spare_ranges;
-  lm_extent *nodes; /* to make extents of */
-  lm_extent *ready; /* of objects that waited and need not any more */
-  unsigned spare_nodes;
+  lm_extent *nodes;     /* spare structs for extents */
+  unsigned spare_nodes; /* how many */
+  lm_extent *ready;     /* objects of host pools that need not wait any more */
 } lm_device_pool;
 
-/* The cache of a device, made if need be; NULL, with words, without memory. */
+/* Returns whether some thread holds the pool's lock; for assertions. */
+LM_INLINE bool lm_device_pool_is_locked(const lm_device_pool *pool) {
+  return atomic_load_explicit(&pool->lock.state, memory_order_relaxed) != 0;
+}
+/* Returns whether some thread holds `slow`; for assertions. */
+LM_INLINE bool lm_device_pool_is_slow_locked(const lm_device_pool *pool) {
+  return atomic_load_explicit(&pool->slow.state, memory_order_relaxed) != 0;
+}
+
+/* Return the pool of a device that exists, and make it if need be. NULL, with the thread's error
+ * words set: there is no memory for it. */
 lm_device_pool *lm_device_pool_of(int device, bool in_chunks);
 lm_device_pool *lm_device_pool_of_pinned(int device, const lm_pinned_desc *pinned);
-/* Bytes that a request takes, and those of one that has to be aligned: 512 bytes are what all are,
- * a page is the most. */
+/* Return how many bytes a request takes: a multiple of 512 bytes, or of a page if it is larger than
+ * LM_DEVICE_POOL_SMALL. A request that must be aligned to more than 512 bytes (a page at most) is
+ * rounded up to a large one, because large blocks start at pages. */
 size_t lm_device_pool_round(size_t size);
 size_t lm_device_pool_round_aligned(size_t size, size_t align);
 
-/* From what the cache has, without a call of the driver. The block is live from then on, and *out
- * says what it is. The thread may be active. */
+/* Who owns a block: what lm_extent keeps of the request. */
 typedef struct lm_device_owner {
   uint32_t token, strategy;
-  uint8_t want;
+  uint8_t want; /* an lm_want */
 } lm_device_owner;
+
+/* Allocates a block from the memory that the pool has, without a call of the driver. Returns false
+ * if there is no such memory, or the stream's context is not known yet: then
+ * lm_device_pool_take_slow. *out describes the block. The thread may be in an active section. */
 bool lm_device_pool_take(lm_device_pool *pool, size_t size, lm_stream_ref ref,
                          const lm_device_owner *owner, lm_provided *out);
-/* By all that a driver can be asked for, in this order: events that have ended, more memory, events
- * that are waited for, other streams', what all pools of the device keep. The block is nobody's
- * until lm_device_pool_set_owner. NULL: the thread's words say why. The thread is not active. */
+/* Allocates a block by all means that a driver has. In this order: looks for events that have
+ * happened; takes more memory from the driver; waits for events; waits for the device; returns free
+ * memory of all pools of the device to the driver. The block is BUSY until
+ * lm_device_pool_set_owner. Returns NULL if all that failed: the thread's error words say why. The
+ * thread is not in an active section. */
 void *lm_device_pool_take_slow(lm_device_pool *pool, size_t size, lm_stream_ref ref);
+/* Makes the BUSY block at `at` live. *out describes it. */
 void lm_device_pool_set_owner(lm_device_pool *pool, void *at, const lm_device_owner *owner,
                               lm_provided *out);
-/* Frees the live block that begins at `p`; false if none does. `on`: on that stream; NULL: on the
- * one it was allocated for. *attend: call lm_device_pool_poll with it, or NULL. The thread may be
- * active. */
+/* Frees the live block that begins at `p`; returns false if none does. Work on stream `on` may still
+ * use the block; NULL: work on the stream that it was allocated for. *out describes the
+ * freed block. If *attend is not NULL, the caller has to call lm_device_pool_poll with that pool and the
+ * stream. The thread may be in an active section. */
 bool lm_device_pool_free(const void *p, const lm_stream_ref *on, lm_provided *out,
                          lm_device_pool **attend);
-/* Looks at a stream, and records an event on it for whoever wants its memory. The thread is not
- * active. */
+/* Asks the driver for the context of a stream if that is not known, and records an event on the
+ * stream if another stream wants memory. The stream exists. The thread is not in an active section. */
 void lm_device_pool_poll(lm_device_pool *pool, lm_stream_ref ref);
-/* The stream that a caller names: of a cache, or for what p is in. The thread is not active. */
+/* Return the name of a stream that a caller gave: for allocations in a pool (in a pool of pinned
+ * memory, they have no stream); for the pool that `p` is in; for frees in a pool. They may call the
+ * driver; the thread is not in an active section. */
 lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_stream stream);
 lm_stream_ref lm_device_pool_stream_at(const void *p, lm_stream stream);
 lm_stream_ref lm_device_pool_stream_on(const lm_device_pool *pool, lm_stream stream);
-/* Objects of host pools (pinned.h) that work on a stream may still use: one that waits from now on,
- * by the stream's queue; false: no memory to note it by. *attend as above. One that need not wait
- * any more; NULL: there is none. */
+
+/* Objects of host pools (pinned.h) that work on a stream may still use. lm_device_pool_await adds the
+ * object `p` to those that wait for the stream. It returns false if there is no memory to note it.
+ * *attend: the caller has to call lm_device_pool_poll. */
 bool lm_device_pool_await(lm_device_pool *pool, void *p, lm_stream_ref ref, bool *attend);
+/* Takes out and returns an object that need not wait any more; NULL: there is none. */
 void *lm_device_pool_awaited(lm_device_pool *pool);
-/* Looks, without a wait, whether work that they wait for has ended. The thread is not active. */
+/* Looks, without waiting, whether the work has ended that objects wait for. The thread is not in an
+ * active section. */
 void lm_device_pool_poll_awaited(void);
-/* The live block that holds p. */
+
+/* Fills in *out if `p` is in a live block of a pool; else returns false. */
 bool lm_device_pool_find(const void *p, lm_provided *out);
-/* Each live block, its cache locked: `visit` must not call into loam. May rewrite *token. */
+/* Calls `visit` for each live block, with the lock of its pool held: `visit` must not call into loam.
+ * It may write block->token. */
 void lm_device_pool_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);
 
-/* Gives what holds no live block back, after the work under way; -1: of all devices. The bytes. */
+/* Waits for the work of a device (-1: of all devices), and returns to the driver the memory of its
+ * pools that holds no live block. Returns the bytes. The thread is not in an active section. */
 size_t lm_device_pool_trim(int device);
-/* The same of pinned memory, of all devices. */
+/* Does that for the pools of pinned memory of all devices alone. */
 size_t lm_device_pool_trim_pinned(void);
-/* loam_device_keep's bytes. */
+/* Returns the bytes that loam_device_keep has set. */
 size_t lm_device_pool_keep_bytes(void);
-/* A tick of decay (decay.h): gives back what nobody has used for two, as far as the work that used
- * it is known to have ended; nothing is waited for but, where memory is not mapped, what the driver
- * itself waits for. By a thread of loam's own. Whether there is more to do. */
+/* A tick of decay (decay.h), by a thread of loam's own: returns to the driver the memory that was
+ * free for two ticks, as far as the work that used it is known to have ended. Does not wait for
+ * work, except that a driver itself may wait when memory that is not mapped is freed. Returns
+ * whether there is more to do at a later tick. */
 bool lm_device_pool_decay(void);
-/* A context of a device is about to go, and nothing of the cache is in use: streams and events that
- * were in it are forgotten. */
+/* A context of the device is about to be destroyed, and no memory of the pools is in use: forgets the
+ * streams and destroys the events of the device's contexts. */
 void lm_device_pool_detach(int device);
-/* The context of a device went: its memory is not touched again. */
+/* The device's context was destroyed: its pools never touch their memory again. */
 void lm_device_pool_forget(int device);
-/* Bytes that the cache of a device has from the driver, and those of live blocks. */
+/* Fills in the bytes that the pools of a device have from the driver, and the bytes of live blocks;
+ * without pinned memory. */
 void lm_device_pool_figures(int device, size_t *mapped, size_t *live);
+/* Returns whether the laws of all pools, queues and sets hold. */
 bool lm_device_pool_is_valid(void);
 
-/* ---- Between device_pool.c, device_pool_grow.c and device_export.c; all but the first and the
- * last with the lock held */
+/* ---- For device_pool.c, device_pool_grow.c, device_export.c and pinned.c. The caller of a function
+ * that ends in _locked holds the pool's lock. */
 
-/* The cache of an address, locked, and the range; NULL: nobody's. */
+/* Returns the pool of an address, locked, and its range in *out. NULL: no pool has the address. */
 lm_device_pool *lm_device_pool_lock_of(uintptr_t at, lm_extent_range **out);
 
+/* Takes an extent of at least `size` bytes from the queue's memory or from common memory. It is in no
+ * set; its state is not changed. NULL: there is none. */
 lm_extent *lm_device_pool_take_locked(lm_device_pool *pool, lm_stream_queue *q, size_t size);
-/* Makes an extent that is in no set free: of its queue, joined with its neighbours. */
+/* Makes an extent that is in no set free memory of its queue, and joins it with its neighbours. */
 void lm_device_pool_release_locked(lm_device_pool *pool, lm_extent *e);
-/* The same of addresses. */
+/* Makes an extent that is in no set a hole, and joins it with its neighbours. */
 void lm_device_pool_make_hole_locked(lm_device_pool *pool, lm_extent *e);
-/* Whether it is free, and of the queue or common. */
+/* Returns whether `e` is FREE, and common or of the queue. `e` may be NULL. */
 bool lm_device_pool_can_join(const lm_stream_queue *q, const lm_extent *e);
-/* Makes an extent that is in no set free and the queue's, and one with its mates on either side.
- * What was common others have to wait for, then. */
+/* Makes an extent that is in no set free memory of the queue, and joins it with neighbours that are
+ * common or the queue's. Common memory that it joins is the queue's from then on: other streams have
+ * to wait for it. */
 void lm_device_pool_adopt_locked(lm_device_pool *pool, lm_stream_queue *q, lm_extent *e);
-/* Takes a part of a free extent or hole out; NULL if there is no node to cut it with. */
+/* Cuts `size` bytes from `at` on out of a free extent or a hole, which is in its set. The part is in
+ * no set; the rest stays. NULL: there are no nodes to cut with. */
 lm_extent *lm_device_pool_cut_locked(lm_device_pool *pool, lm_extent *e, uintptr_t at, size_t size);
+/* Empties the front lists of a queue: their extents become FREE and join with neighbours. */
 void lm_device_pool_join_fronts_locked(lm_device_pool *pool, lm_stream_queue *q);
-/* Whether anything is in the queue. */
+/* Returns whether memory or objects wait in the queue. */
 LM_INLINE bool lm_device_pool_queue_has_locked(const lm_stream_queue *q) {
   return q->bytes > 0 || q->waiting;
 }
-/* What the queue is done with becomes common. */
+/* Makes the memory of batches up to q->done common, and the objects of those batches ready. */
 void lm_device_pool_reclaim_locked(lm_device_pool *pool, lm_stream_queue *q);
-bool lm_device_pool_is_host_queue(const lm_stream_queue *q); /* of no stream */
+/* Returns whether the queue has pinned memory that no stream uses. */
+bool lm_device_pool_is_host_queue(const lm_stream_queue *q);
+/* Returns the queue of a stream and makes it if need be; &pool->unknown if there is no memory. */
 lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *pool, lm_stream_ref ref);
-/* The one that blocks are allocated for. */
+/* Returns the queue that blocks for the stream are allocated from. In a pool of pinned memory that is
+ * the queue of memory that no stream uses. */
 lm_stream_queue *lm_device_pool_queue_for_locked(lm_device_pool *pool, lm_stream_ref ref);
-/* Sees to it that there are nodes for a few cuts: without the lock, and with it. */
+/* Makes sure that there are spare nodes for a few cuts. Returns false if there is no memory. */
 bool lm_device_pool_add_nodes(lm_device_pool *pool);
 bool lm_device_pool_add_nodes_locked(lm_device_pool *pool);
+/* Takes a spare node; NULL: there is none. */
 lm_extent *lm_device_pool_take_node_locked(lm_device_pool *pool);
+/* Makes `e`, which is in no set and no range, a spare node. */
 void lm_device_pool_free_node_locked(lm_device_pool *pool, lm_extent *e);
-/* The next of all pools that are of a device; -1: of any. NULL as `pool`: the first. */
+/* Returns the pool after `pool` (NULL: the first) in the list of the pools of a device (-1: of all
+ * devices) whose context exists. NULL: there are no more. */
 lm_device_pool *lm_device_pool_next(const lm_device_pool *pool, int device);
 
 LM_INLINE int lm_device_pool_zone(size_t size) {

@@ -1,9 +1,11 @@
-/* device_pool_grow.c - how a cache gets memory from a driver, and gives it back.
+/* device_pool_grow.c - a pool gets memory from a driver, and returns it.
  *
- * Where memory can be mapped to addresses, a cache does not grow for want of a long enough run: as
- * long as what it has is more than it ever needed at once (and a 64th), pieces of memory that stand
- * free elsewhere are unmapped first. So fragments cost time, not memory; but where pieces are
- * mapped anew for more than one cut in 32, it may have up to a quarter more. */
+ * Fragmentation. Where memory is mapped to addresses, a pool does not grow just because its free
+ * memory is not in one run. Its limit is the most memory that was live together, and a 64th more.
+ * Above the limit, pieces of memory that are free elsewhere are unmapped before new memory is mapped.
+ * So fragments cost time and not memory. But when more than one in 32 of the requests that no front
+ * list serves make a piece move, the limit rises step by step, by up to a quarter of the peak
+ * (`slack`). */
 #include "device/device_pool.h"
 #include "device/manager.h"
 #include "os/decay.h"
@@ -11,19 +13,20 @@
 #include "os/thread.h"
 #include "pages/metadata.h"
 
-#define PIECE_MOST (16 * LM_MIB) /* a larger one is seldom free as a whole */
-#define REMAPS_FREE 512          /* pieces mapped anew that are no habit yet */
-#define CHUNK_LEAST (2 * LM_MIB) /* without mapping */
+#define PIECE_MOST (16 * LM_MIB) /* a larger piece is seldom free as a whole */
+#define REMAPS_FREE 512          /* so many pieces may move before the limit rises */
+#define CHUNK_LEAST (2 * LM_MIB) /* allocations of a manager, where nothing is mapped */
 #define CHUNK_LARGE (16 * LM_MIB)
-#define PIN_MOST (64 * LM_MIB)
+#define PIN_MOST (64 * LM_MIB) /* the longest step by which pinned memory grows */
 
-static const unsigned shifts[LM_ZONES] = { 9, 12 };
+static const unsigned shifts[LM_ZONES] = { 9, 12 }; /* of granules: 512 bytes and a page */
 
-/* ---- Events; under `slow` ------------------------------------------------------------------- */
+/* ---- Events, with `slow` held ------------------------------------------------------------------- */
 
-/* An event of the queue's context, which is current. */
+/* Takes an event of the queue's context, which is current. Returns false if the driver has none. */
 static bool take_event(lm_device_pool *pool, const lm_gpu_ops *gpu, const lm_stream_queue *q,
                        lm_gpu_event *out) {
+  lm_assert(lm_device_pool_is_slow_locked(pool));
   for (unsigned i = pool->idle_count; i-- > 0;) {
     if (pool->idle_events[i].context != q->context) continue;
     *out = pool->idle_events[i].event;
@@ -33,6 +36,7 @@ static bool take_event(lm_device_pool *pool, const lm_gpu_ops *gpu, const lm_str
   return gpu->event_create(pool->device, out) == LM_GPU_OK;
 }
 
+/* Keeps an event for use again, or destroys it if enough are kept. */
 static void keep_event(lm_device_pool *pool, const lm_gpu_ops *gpu, const lm_stream_queue *q,
                        lm_gpu_event event) {
   if (pool->idle_count == LM_COUNT(pool->idle_events)) {
@@ -43,12 +47,14 @@ static void keep_event(lm_device_pool *pool, const lm_gpu_ops *gpu, const lm_str
   pool->idle_events[pool->idle_count++].event = event;
 }
 
-/* Ends the queue's batch by an event on its stream, which has to exist. */
+/* Ends the queue's batch by an event on its stream, which exists. Returns whether the event was
+ * recorded. The queue's context is current. */
 static bool record_here(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q) {
   lm_gpu_event event;
   if (q->events == LM_QUEUE_EVENTS || !gpu->may_record(pool->device, q->ref.stream)) return false;
   if (!take_event(pool, gpu, q, &event)) return false;
-  /* What is freed from here on may be freed after the event. */
+  /* The new batch begins before the event is recorded: memory that is freed between the two is
+   * counted to the later batch, which is safe. */
   lm_lock_take(&pool->lock);
   uint64_t batch = q->batch++;
   q->wanted = false;
@@ -57,11 +63,13 @@ static bool record_here(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_q
     keep_event(pool, gpu, q, event);
     return false;
   }
+  lm_assert(!q->events || q->event[q->events - 1].batch < batch);
   q->event[q->events].event = event;
   q->event[q->events++].batch = batch;
   return true;
 }
 
+/* Like record_here; makes the queue's context current for the call. */
 static bool record(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q) {
   void *scope;
   if (gpu->push_context(pool->device, q->context, &scope) != LM_GPU_OK) return false;
@@ -70,7 +78,7 @@ static bool record(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue 
   return done;
 }
 
-/* Looks whose stream it is, which has to exist, the first time. */
+/* Asks the driver once for the context of a queue's stream, which exists. */
 static void find_stream_context(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q) {
   if (q->is_known || q == &pool->unknown) return;
   void *context = q->ref.context ? q->ref.context : gpu->context(pool->device);
@@ -82,9 +90,10 @@ static void find_stream_context(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_
   lm_lock_drop(&pool->lock);
 }
 
-/* The oldest `n` events of a queue have ended. */
+/* The oldest `n` events of a queue have happened: makes the memory of their batches common. */
 static void complete_events(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                             unsigned n) {
+  lm_assert(lm_device_pool_is_slow_locked(pool) && n > 0 && n <= q->events);
   uint64_t done = q->event[n - 1].batch;
   for (unsigned i = 0; i < n; i++) keep_event(pool, gpu, q, q->event[i].event);
   for (unsigned i = n; i < q->events; i++) q->event[i - n] = q->event[i];
@@ -95,7 +104,8 @@ static void complete_events(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stre
   lm_lock_drop(&pool->lock);
 }
 
-/* The first queue, and the next one: the list's order changes, and it only grows at its front. */
+/* Copies up to `most` queues of the pool to `out` and returns how many. Without the lock the list
+ * itself could not be walked, because its order changes with each use. Queues are never freed. */
 static unsigned list_queues(lm_device_pool *pool, lm_stream_queue **out, unsigned most) {
   unsigned n = 0;
   lm_lock_take(&pool->lock);
@@ -104,9 +114,9 @@ static unsigned list_queues(lm_device_pool *pool, lm_stream_queue **out, unsigne
   return n;
 }
 
-enum { QUEUES = 256 }; /* looked at in one go */
+enum { QUEUES = 256 }; /* a pass looks at so many queues at most */
 
-/* Looks which events of a queue have ended, or waits for them. */
+/* Looks which events of a queue have happened; `wait`: waits for all of them first. */
 static void poll_events(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                         bool wait) {
   unsigned ended = 0;
@@ -116,16 +126,20 @@ static void poll_events(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_q
   if (ended) complete_events(pool, gpu, q, ended);
 }
 
+/* Looks which events of all queues have happened; `wait`: waits for them. */
 static void poll_all_events(lm_device_pool *pool, const lm_gpu_ops *gpu, bool wait) {
   lm_stream_queue *queues[QUEUES];
   unsigned n = list_queues(pool, queues, QUEUES);
   for (unsigned i = 0; i < n; i++) poll_events(pool, gpu, queues[i], wait);
 }
 
-/* A default stream; not what is of no stream. */
+/* Returns whether the queue belongs to a default stream, which always exists: an event can be recorded
+ * on it at any time. The default stream of each thread does not count, because only its thread can
+ * name it. */
 static bool is_default_stream(const lm_stream_queue *q) { return !q->ref.stream && !q->thread; }
 
-/* Asks the others for an event each. */
+/* Requests an event from each queue other than `mine` that has memory. Default streams record it
+ * now, other streams in the next call that names them. */
 static void request_events(lm_device_pool *pool, const lm_gpu_ops *gpu,
                            const lm_stream_queue *mine) {
   lm_stream_queue *queues[QUEUES];
@@ -155,8 +169,9 @@ void lm_device_pool_poll(lm_device_pool *pool, lm_stream_ref ref) {
   if (wanted) lm_decay_stir();
 }
 
-/* After the device is done with all work, everything is common. What is freed meanwhile is not: it
- * has another batch. */
+/* Waits until the device has done all work, and makes the memory of all queues common. Memory that is
+ * freed during the wait has a later batch and does not become common. Returns false if the driver
+ * failed. */
 static bool synchronize(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   lm_stream_queue *queues[QUEUES];
   uint64_t batch[QUEUES];
@@ -180,7 +195,7 @@ static bool synchronize(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   return true;
 }
 
-/* What has its place in a context. */
+/* Destroys the pool's events, and forgets the contexts of its streams. */
 static void forget_contexts(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   poll_all_events(pool, gpu, false);
   while (pool->idle_count) (void)gpu->event_destroy(pool->idle_events[--pool->idle_count].event);
@@ -203,6 +218,7 @@ void lm_device_pool_detach(int device) {
 
 /* ---- Ranges --------------------------------------------------------------------------------- */
 
+/* Returns the struct of a range that was closed, or a new one; NULL: there is no memory. */
 static lm_extent_range *new_range(lm_device_pool *pool) {
   lm_extent_range *r = pool->spare_ranges;
   if (r) pool->spare_ranges = r->next;
@@ -211,8 +227,10 @@ static lm_extent_range *new_range(lm_device_pool *pool) {
   return r;
 }
 
-/* A range that is one hole; NULL without memory for its index. Addresses are the caller's. */
+/* Makes a range of the pool that is one hole. NULL: there is no memory for its index. The caller has
+ * reserved the addresses, and keeps them on failure. */
 static lm_extent_range *open_range(lm_device_pool *pool, uintptr_t base, size_t size, int zone) {
+  lm_assert(zone >= 0 && zone < LM_ZONES && size > 0);
   lm_extent *whole = NULL;
   lm_lock_take(&pool->lock);
   lm_extent_range *r = pool->spare_nodes || lm_device_pool_add_nodes_locked(pool) ? new_range(pool)
@@ -233,8 +251,9 @@ static lm_extent_range *open_range(lm_device_pool *pool, uintptr_t base, size_t 
   return r;
 }
 
-/* Addresses for twice the device's memory, since what is unmapped leaves holes that may be too
- * short; small blocks seldom need much. */
+/* Returns how many bytes of addresses a zone reserves. Large blocks get twice the device's memory,
+ * because unmapped pieces leave holes that may be too short to be used. Small blocks seldom need
+ * much. */
 static size_t zone_bytes(const lm_device_pool *pool, int zone) {
   size_t most = zone == LM_ZONE_SMALL ? pool->total / 4 : pool->total * 2;
   if (zone == LM_ZONE_SMALL && most > 16 * LM_GIB) most = 16 * LM_GIB;
@@ -247,7 +266,7 @@ static bool has_range(lm_device_pool *pool, int zone) {
   return false;
 }
 
-/* The zone's addresses, reserved once; false where that is refused. */
+/* Reserves the addresses of a zone, once. Returns false if the driver refuses. */
 static bool reserve(lm_device_pool *pool, const lm_gpu_ops *gpu, int zone) {
   lm_devptr at;
   size_t size = zone_bytes(pool, zone);
@@ -271,18 +290,22 @@ static bool reserve(lm_device_pool *pool, const lm_gpu_ops *gpu, int zone) {
   return true;
 }
 
+/* Returns the entry of the device's granule at an address of the range. */
 static lm_device_piece *piece_at(const lm_extent_range *r, uintptr_t at) {
+  lm_assert(r->piece && at - r->base < r->size && lm_is_pow2(r->pool->granularity));
   return &r->piece[(at - r->base) / r->pool->granularity];
 }
 
 /* ---- Growing by mapping --------------------------------------------------------------------- */
 
-/* False if the driver refuses one: what becomes of that only it knows, so it is not used again. */
+/* Unmaps the pieces that stand in `size` bytes from `at` on. Returns false if the driver failed for
+ * one: then the state of that memory is not known, and its addresses are never used again. */
 static bool unmap_pieces(const lm_gpu_ops *gpu, const lm_extent_range *r, uintptr_t at,
                          size_t size) {
   bool ok = true;
   while (size) {
     lm_device_piece *p = piece_at(r, at);
+    lm_assert(p->size > 0 && p->size <= size);
     ok &= gpu->unmap(at, p->size, p->handle) == LM_GPU_OK;
     r->pool->pieces_unmapped++;
     at += p->size;
@@ -292,8 +315,11 @@ static bool unmap_pieces(const lm_gpu_ops *gpu, const lm_extent_range *r, uintpt
   return ok;
 }
 
+/* Maps new memory to a whole extent, in pieces. On failure nothing stays mapped; LM_GPU_BROKEN: that
+ * failed as well. */
 static lm_gpu_result map_pieces(lm_device_pool *pool, const lm_gpu_ops *gpu, const lm_extent *e) {
   size_t done = 0;
+  lm_assert(e->state == LM_EXTENT_BUSY && e->size % pool->granularity == 0);
   while (done < e->size) {
     size_t size = e->size - done < PIECE_MOST ? e->size - done : PIECE_MOST;
     lm_device_piece *p = piece_at(e->range, e->at + done);
@@ -307,14 +333,15 @@ static lm_gpu_result map_pieces(lm_device_pool *pool, const lm_gpu_ops *gpu, con
   return LM_GPU_OK;
 }
 
-/* Where to map, and how much. */
+/* Where to map memory: `more` bytes from `at` on, in a hole. */
 typedef struct place {
-  lm_extent *hole;
+  lm_extent *hole; /* NULL: no place was found */
   uintptr_t at;
   size_t more;
 } place;
 
-/* The least of a hole that makes `size` bytes with what is free on its one side, or on both. */
+/* Computes the smallest part of a hole that makes `size` free bytes together with the free memory
+ * beside it, and puts it in *best if it is smaller than the best so far. */
 static void measure_hole(const lm_device_pool *pool, const lm_stream_queue *q, lm_extent *hole,
                          size_t size, place *best) {
   size_t below = lm_device_pool_can_join(q, hole->before) ? hole->before->size : 0;
@@ -327,11 +354,13 @@ static void measure_hole(const lm_device_pool *pool, const lm_stream_queue *q, l
   *best = (place){ hole, below >= above ? hole->at : hole->at + hole->size - more, more };
 }
 
-enum { HOLES = 256 }; /* looked at */
+enum { HOLES = 256 }; /* a search looks at so many holes at most */
 
-/* Where `size` bytes can be had by mapping the least. */
-static place choose_place(lm_device_pool *pool, const lm_stream_queue *q, int zone, size_t size) {
+/* Returns the place where the least new memory makes a run of `size` free bytes. */
+static place choose_place_locked(lm_device_pool *pool, const lm_stream_queue *q, int zone,
+                                 size_t size) {
   place best = { 0 };
+  lm_assert(lm_device_pool_is_locked(pool));
   unsigned looked = 0;
   const lm_extents *holes = &pool->holes[zone];
   for (unsigned list = LM_EXTENT_LISTS; list-- > 0 && looked < HOLES;)
@@ -340,9 +369,10 @@ static place choose_place(lm_device_pool *pool, const lm_stream_queue *q, int zo
   return best;
 }
 
+/* Takes a part of a hole, to map memory there for `size` bytes. NULL: no hole is long enough. */
 static lm_extent *take_hole(lm_device_pool *pool, lm_stream_queue *q, int zone, size_t size) {
   lm_lock_take(&pool->lock);
-  place p = choose_place(pool, q, zone, size);
+  place p = choose_place_locked(pool, q, zone, size);
   lm_extent *e = p.hole ? lm_device_pool_cut_locked(pool, p.hole, p.at, p.more) : NULL;
   if (e) {
     e->state = LM_EXTENT_BUSY;
@@ -352,7 +382,7 @@ static lm_extent *take_hole(lm_device_pool *pool, lm_stream_queue *q, int zone, 
   return e;
 }
 
-/* An extent for the request out of what the cache has by now. */
+/* Takes an extent of at least `size` bytes from the free memory of the pool; NULL: there is none. */
 static lm_extent *find_and_take_locked(lm_device_pool *pool, lm_stream_queue *q, size_t size) {
   lm_extent *e = lm_device_pool_take_locked(pool, q, size);
   if (!e) return NULL;
@@ -361,14 +391,15 @@ static lm_extent *find_and_take_locked(lm_device_pool *pool, lm_stream_queue *q,
   return e;
 }
 
-/* In *out what was asked for; NULL: others have taken meanwhile what was free beside the hole. */
+/* Maps memory so that there are `size` free bytes in a run, and takes them. LM_GPU_OK and *out is
+ * NULL: memory was mapped, but other threads took the free memory beside it. */
 static lm_gpu_result grow_by_mapping(lm_device_pool *pool, const lm_gpu_ops *gpu,
                                      lm_stream_queue *q, size_t size, lm_extent **out) {
   int zone = lm_device_pool_zone(size);
   if (!reserve(pool, gpu, zone)) return LM_GPU_UNSUPPORTED;
   lm_extent *e = lm_device_pool_add_nodes(pool) ? take_hole(pool, q, zone, size) : NULL;
   if (!e) {
-    lm_error(LOAM_ENOMEM, "device %d: no %zu addresses left", pool->device, size);
+    lm_error(LOAM_ENOMEM, "device %d: no %zu bytes of address space left", pool->device, size);
     return LM_GPU_NO_MEMORY;
   }
   lm_gpu_result result = map_pieces(pool, gpu, e);
@@ -385,15 +416,17 @@ static lm_gpu_result grow_by_mapping(lm_device_pool *pool, const lm_gpu_ops *gpu
   return result;
 }
 
-/* ---- Growing by chunks ---------------------------------------------------------------------- */
+/* ---- Growing by allocations of a manager ---------------------------------------------------------------------- */
 
 enum { PIN_FLAGS = LM_GPU_MAPPED | LM_GPU_PORTABLE };
 
-/* Whether pinned memory is loam's own, bound before it is pinned; else a manager's. */
+/* Returns whether loam maps and pins the memory of a pinned pool itself. Else the manager allocates
+ * pinned memory: write-combined memory, and where the manager is not the driver. */
 static bool pins_itself(const lm_device_pool *pool) {
   return !pool->pinned.write_combined && !lm_manager_is_custom(LM_MANAGER_HOST);
 }
 
+/* Binds pages to the NUMA nodes of the pool's placement, before they exist. */
 static void bind(const lm_device_pool *pool, void *at, size_t size) {
   lm_placement near = { .mode = LM_BIND_PREFERRED };
   const lm_placement *placement = &pool->pinned.placement;
@@ -404,7 +437,8 @@ static void bind(const lm_device_pool *pool, void *at, size_t size) {
   if (placement->mode != LM_BIND_DEFAULT) (void)lm_numa_bind(at, size, placement);
 }
 
-/* Pages are bound and there before they are pinned, which then is short. */
+/* Maps pinned host memory. Pages are bound to their node and faulted in before they are pinned: the
+ * driver then pins them quickly. */
 static lm_gpu_result pin(lm_device_pool *pool, size_t size, void **out) {
   const loam_manager *m = lm_manager(pool->device);
   if (!m) return LM_GPU_FAILED;
@@ -420,6 +454,7 @@ static lm_gpu_result pin(lm_device_pool *pool, size_t size, void **out) {
   return status == LOAM_ENOMEM ? LM_GPU_NO_MEMORY : LM_GPU_FAILED;
 }
 
+/* Allocates memory that becomes a range of the pool. */
 static lm_gpu_result alloc_chunk(lm_device_pool *pool, size_t size, void **out) {
   unsigned flags = PIN_FLAGS | (pool->pinned.write_combined ? LM_GPU_WRITE_COMBINED : 0u);
   if (!pool->pinned.is_pinned)
@@ -428,6 +463,7 @@ static lm_gpu_result alloc_chunk(lm_device_pool *pool, size_t size, void **out) 
   return pin(pool, size, out);
 }
 
+/* Frees such memory. No lock is held, or `slow` alone. */
 static void free_chunk(lm_device_pool *pool, void *at, size_t size) {
   if (!pool->pinned.is_pinned) {
     lm_manager_free(LM_MANAGER_DEVICE, pool->device, at, size);
@@ -440,6 +476,7 @@ static void free_chunk(lm_device_pool *pool, void *at, size_t size) {
   }
 }
 
+/* Allocates a range of at least `fair` bytes and takes `asked` bytes of it. */
 static lm_gpu_result grow_by_chunk(lm_device_pool *pool, lm_stream_queue *q, size_t fair,
                                    size_t asked, lm_extent **out) {
   void *at;
@@ -449,7 +486,8 @@ static lm_gpu_result grow_by_chunk(lm_device_pool *pool, lm_stream_queue *q, siz
   lm_extent_range *r = open_range(pool, (uintptr_t)at, size, lm_device_pool_zone(asked));
   if (!r) {
     free_chunk(pool, at, size);
-    lm_error(LOAM_ENOMEM, "no memory for an index of %zu bytes", size);
+    lm_error(LOAM_ENOMEM, "device %d: no memory for the index of a range of %zu bytes",
+             pool->device, size);
     return LM_GPU_NO_MEMORY;
   }
   lm_lock_take(&pool->lock);
@@ -461,7 +499,8 @@ static lm_gpu_result grow_by_chunk(lm_device_pool *pool, lm_stream_queue *q, siz
   return LM_GPU_OK;
 }
 
-/* Pinning takes time: a quarter of what there is, so that nobody waits for more than he uses. */
+/* Returns by how much a pinned pool grows. Pinning takes time in proportion to the size, so the step
+ * is a quarter of the pool's memory: no thread waits for much more than the program uses. */
 static size_t pin_step(lm_device_pool *pool) {
   lm_lock_take(&pool->lock);
   size_t step = pool->mapped / 4;
@@ -492,7 +531,8 @@ static lm_gpu_result grow(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream
 
 /* ---- Giving back ---------------------------------------------------------------------------- */
 
-/* The longest run of whole pieces in a free extent, of at most `most` bytes (but one at least). */
+/* Returns the size of the first run of whole pieces in a free extent, and its start in *at. The run has
+ * one piece at least, and further ones up to `most` bytes in all. 0: no whole piece is inside. */
 static size_t whole_pieces(const lm_device_pool *pool, const lm_extent *e, size_t most,
                            uintptr_t *at) {
   uintptr_t end = e->at + e->size, from = e->range->base;
@@ -508,7 +548,8 @@ static size_t whole_pieces(const lm_device_pool *pool, const lm_extent *e, size_
   return size;
 }
 
-/* Takes out a common extent, or a part of one, that can be given back. */
+/* Takes a common extent, or a part of one, that can be returned to the driver: whole pieces, or a whole
+ * range. It becomes BUSY. NULL: there is none of at most `most` bytes (or one piece). */
 static lm_extent *take_idle_locked(lm_device_pool *pool, size_t most) {
   for (int zone = LM_ZONES; zone-- > 0;)
     for (unsigned list = LM_EXTENT_LISTS; list-- > 0;)
@@ -525,7 +566,9 @@ static lm_extent *take_idle_locked(lm_device_pool *pool, size_t most) {
   return NULL;
 }
 
+/* Ends a range of which `whole` is the only extent. Its structs are kept for use again. */
 static void close_range_locked(lm_device_pool *pool, lm_extent_range *r, lm_extent *whole) {
+  lm_assert(lm_device_pool_is_locked(pool) && whole == r->first && !whole->after);
   for (lm_extent_range **at = &pool->ranges; *at; at = &(*at)->next)
     if (*at == r) {
       *at = r->next;
@@ -537,8 +580,10 @@ static void close_range_locked(lm_device_pool *pool, lm_extent_range *r, lm_exte
   pool->spare_ranges = r;
 }
 
-/* Whether a chunk of that size is left at its place, to be ended. */
+/* Takes a BUSY extent from the pool and unmaps its pieces. Returns true if the memory is an allocation
+ * of a manager, which the caller has to free. */
 static bool return_to_driver(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_extent *e) {
+  lm_assert(e->state == LM_EXTENT_BUSY && pool->mapped >= e->size);
   if (e->range->piece && !unmap_pieces(gpu, e->range, e->at, e->size)) return false;
   lm_lock_take(&pool->lock);
   pool->mapped -= e->size;
@@ -555,7 +600,7 @@ static void give_back_extent(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_ext
   if (return_to_driver(pool, gpu, e)) free_chunk(pool, (void *)at, size);
 }
 
-/* Gives back what is common, `bytes` of it if there is as much. How much it was. */
+/* Returns common memory to the driver: about `bytes`, if there is so much. Returns how much it was. */
 static size_t give_back(lm_device_pool *pool, const lm_gpu_ops *gpu, size_t bytes) {
   size_t given = 0;
   while (given < bytes && lm_device_pool_add_nodes(pool)) {
@@ -569,8 +614,10 @@ static size_t give_back(lm_device_pool *pool, const lm_gpu_ops *gpu, size_t byte
   return given;
 }
 
-/* What was learnt of the peak goes with what was kept for it. */
+/* Returns all free memory of the pool to the driver, after the device's work. The pool forgets its peak,
+ * and with it the memory that it may keep. Returns the bytes. */
 static size_t trim(lm_device_pool *pool, const lm_gpu_ops *gpu) {
+  lm_assert(lm_device_pool_is_slow_locked(pool));
   lm_lock_take(&pool->lock);
   pool->peak = pool->live;
   pool->slack = pool->front_misses = pool->pieces_remapped = 0;
@@ -595,9 +642,9 @@ static size_t trim_all(int device, bool is_pinned) {
 size_t lm_device_pool_trim(int device) { return trim_all(device, false); }
 size_t lm_device_pool_trim_pinned(void) { return trim_all(-1, true); }
 
-/* ---- Giving back what is idle --------------------------------------------------------------- */
+/* ---- Giving back idle memory ---------------------------------------------------------------- */
 
-static _Atomic size_t kept; /* bytes of each cache; relaxed: a wish */
+static _Atomic size_t kept; /* bytes that each pool keeps; relaxed: a setting that orders nothing */
 
 void loam_device_keep(size_t bytes) {
   atomic_store_explicit(&kept, bytes, memory_order_relaxed);
@@ -606,7 +653,8 @@ void loam_device_keep(size_t bytes) {
 
 size_t lm_device_pool_keep_bytes(void) { return atomic_load_explicit(&kept, memory_order_relaxed); }
 
-/* Bytes that were free throughout the last interval. What was learnt of a peak goes with it. */
+/* Returns the bytes that were free throughout the last two intervals, and ends an interval. Lowers the
+ * peak to the memory that was used. *more: a later tick may find more. */
 static size_t idle_bytes(lm_device_pool *pool, bool *more) {
   size_t keeps = lm_device_pool_keep_bytes();
   lm_lock_take(&pool->lock);
@@ -621,8 +669,8 @@ static size_t idle_bytes(lm_device_pool *pool, bool *more) {
   return idle;
 }
 
-/* Sees which work has ended, without a wait: what was freed on a default stream, by an event on it
- * now; on others, by one in the next call on them. */
+/* Finds out which work has ended, without waiting. It records an event on default streams now, and asks
+ * for an event in the next call on each other stream. Returns whether events are still to happen. */
 static bool find_ended_work(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   lm_stream_queue *queues[QUEUES];
   bool is_pending = false;
@@ -643,7 +691,7 @@ static bool find_ended_work(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   return is_pending;
 }
 
-/* Whether objects of host pools wait for work. */
+/* Returns whether objects of host pools wait for work on streams. */
 static bool is_awaited(lm_device_pool *pool) {
   bool is = false;
   lm_lock_take(&pool->lock);
@@ -665,7 +713,8 @@ void lm_device_pool_poll_awaited(void) {
   }
 }
 
-/* One extent, of `most` bytes at most; a chunk is ended with no lock held, as that may wait. */
+/* Returns one extent of about `most` bytes to the driver; returns its size, 0 if there is none. An
+ * allocation of a manager is freed without a lock, because the driver may wait. */
 static size_t give_back_one(lm_device_pool *pool, const lm_gpu_ops *gpu, size_t most) {
   lm_lock_take(&pool->slow);
   lm_extent *e = NULL;
@@ -682,7 +731,7 @@ static size_t give_back_one(lm_device_pool *pool, const lm_gpu_ops *gpu, size_t 
   return size;
 }
 
-/* Whether there is something to do at a later tick. */
+/* A tick for one pool. Returns whether there is something to do at a later tick. */
 static bool decay(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   bool more;
   size_t given = 0, idle = idle_bytes(pool, &more);
@@ -704,12 +753,12 @@ bool lm_device_pool_decay(void) {
   if (!pool || !lm_gpu_begin()) return false;
   const lm_gpu_ops *gpu = lm_gpu_started();
   for (; gpu && pool; pool = lm_device_pool_next(pool, -1)) more |= decay(pool, gpu);
-  if (!more) (void)lm_manager_flush(-1); /* chunks too few to go by themselves */
+  if (!more) (void)lm_manager_flush(-1); /* frees that are deferred and too few to end otherwise */
   lm_gpu_end();
   return more;
 }
 
-/* ---- Supplying ------------------------------------------------------------------------------ */
+/* ---- Allocation ------------------------------------------------------------------------------ */
 
 static lm_extent *find_and_take(lm_device_pool *pool, lm_stream_queue *q, size_t size) {
   lm_lock_take(&pool->lock);
@@ -718,10 +767,11 @@ static lm_extent *find_and_take(lm_device_pool *pool, lm_stream_queue *q, size_t
   return e;
 }
 
-/* Bytes by which the cache would have more than it may for want of a run. */
+/* Returns by how many bytes the pool would be above its limit (see the head of this file) if it grew
+ * for a request; 0: it may grow. */
 static size_t bytes_over_limit(lm_device_pool *pool, const lm_stream_queue *q, size_t size) {
   lm_lock_take(&pool->lock);
-  place p = choose_place(pool, q, lm_device_pool_zone(size), size);
+  place p = choose_place_locked(pool, q, lm_device_pool_zone(size), size);
   size_t peak = pool->live + size > pool->peak ? pool->live + size : pool->peak;
   size_t may = peak + peak / 64 + pool->slack + 2 * LM_ZONES * pool->granularity;
   size_t has = pool->mapped + (p.hole ? p.more : size);
@@ -729,7 +779,7 @@ static size_t bytes_over_limit(lm_device_pool *pool, const lm_stream_queue *q, s
   return has > may ? has - may : 0;
 }
 
-/* Where more than a piece for 32 cuts is mapped anew, fragments may take memory after all. */
+/* Counts pieces that moved, and raises the limit if they are too many. */
 static void allow_more_slack(lm_device_pool *pool, size_t pieces) {
   lm_lock_take(&pool->lock);
   pool->pieces_remapped += pieces;
@@ -738,7 +788,8 @@ static void allow_more_slack(lm_device_pool *pool, size_t pieces) {
   lm_lock_drop(&pool->lock);
 }
 
-/* Before the cache grows: pieces that stand free elsewhere. This stream's are waited for. */
+/* Before the pool grows beyond its limit: returns pieces that are free elsewhere to the driver. If that
+ * is not enough, waits for the work of this stream and returns the stream's pieces. */
 static void make_room(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                       size_t size) {
   size_t over = pool->uses_vmm ? bytes_over_limit(pool, q, size) : 0;
@@ -751,7 +802,8 @@ static void make_room(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_que
   allow_more_slack(pool, pool->pieces_unmapped - before);
 }
 
-/* Where others take what it grew beside, it has grown all the same: so this ends. */
+/* Grows until the request can be served. When other threads take the free memory that the pool grew
+ * beside, the pool has still grown: so this ends. */
 static lm_extent *grow_and_find(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                                 size_t size, lm_gpu_result *result) {
   lm_extent *e;
@@ -760,7 +812,8 @@ static lm_extent *grow_and_find(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_
   return e;
 }
 
-/* Not in a call on a stream that is captured for a graph: its work does not come to an end. */
+/* Returns whether this thread may wait for the device. It must not wait in a call on a stream that is
+ * captured for a graph: that work does not run before the capture ends. */
 static bool may_wait(const lm_device_pool *pool, const lm_gpu_ops *gpu, const lm_stream_queue *q) {
   if (gpu->may_record(pool->device, q->ref.stream)) return true;
   lm_error(LOAM_ENOMEM, "device %d: no memory left, and stream %p is captured for a graph",
@@ -768,9 +821,12 @@ static bool may_wait(const lm_device_pool *pool, const lm_gpu_ops *gpu, const lm
   return false;
 }
 
-static lm_extent *supply_locked(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
-                                size_t size, bool *is_short) {
+/* Takes an extent for a request by all means, in the order that lm_device_pool_take_slow names.
+ * *is_short: the driver has no memory left. */
+static lm_extent *supply(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
+                         size_t size, bool *is_short) {
   lm_gpu_result result;
+  lm_assert(lm_device_pool_is_slow_locked(pool));
   lm_extent *e = find_and_take(pool, q, size);
   if (e) return e;
   poll_all_events(pool, gpu, false);
@@ -791,6 +847,7 @@ static lm_extent *supply_locked(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_
   return e;
 }
 
+/* Takes an extent for a request; *is_short: the driver has no memory left. */
 static lm_extent *supply_once(lm_device_pool *pool, const lm_gpu_ops *gpu, size_t size,
                               lm_stream_ref ref, bool *is_short) {
   lm_extent *e = NULL;
@@ -801,13 +858,14 @@ static lm_extent *supply_once(lm_device_pool *pool, const lm_gpu_ops *gpu, size_
   lm_lock_drop(&pool->lock);
   *is_short = false;
   find_stream_context(pool, gpu, q);
-  if (q == &pool->unknown) lm_error(LOAM_ENOMEM, "no memory to know a stream by");
-  else e = supply_locked(pool, gpu, q, size, is_short);
+  if (q == &pool->unknown)
+    lm_error(LOAM_ENOMEM, "device %d: no memory to note stream %p", pool->device, ref.stream);
+  else e = supply(pool, gpu, q, size, is_short);
   lm_lock_drop(&pool->slow);
   return e;
 }
 
-/* What the other pool of the device keeps. */
+/* Returns the free memory of the device's other pool to the driver. Returns whether there was any. */
 static bool trim_other(const lm_device_pool *pool, const lm_gpu_ops *gpu) {
   size_t bytes = 0;
   lm_device_pool *other = lm_device_pool_next(NULL, pool->device);

@@ -1,4 +1,5 @@
-/* extent.c - the index of a range, cutting and joining, sets by size, and the table of ranges. */
+/* extent.c - ranges cut into extents: the table of all ranges, the index of a range, and sets of
+ * extents by size. extent.h has the laws. */
 #include "device/extent.h"
 
 #include "os/thread.h"
@@ -7,11 +8,20 @@
 
 enum { RANGES_MAX = 4096 };
 
-/* Sorted by address. Written under the lock, with `version` odd meanwhile; read without one, again
- * when it was written. The structs behind are not freed (device_pool.c keeps them for reuse). */
+/* All ranges. A reader takes no lock: it searches again when `version` was odd or has changed (a
+ * sequence lock). The structs of ranges are never freed (device_pool_grow.c reuses them), so a
+ * reader may look at one that was removed.
+ *
+ * Law: n <= RANGES_MAX; while no thread writes, the rows 0 to n - 1 are sorted by address and do
+ * not overlap.
+ *
+ * Rows and `n` are stored and loaded relaxed: `version` orders them. A writer makes it odd and then
+ * has a release fence before it changes rows, which pairs with the acquire fence of a reader; it
+ * makes it even with a release, which pairs with a reader's acquire. */
 static LM_SPARSE struct {
-  lm_lock lock;
-  _Atomic uint32_t version, n;
+  lm_lock lock;             /* held by the thread that writes */
+  _Atomic uint32_t version; /* odd: a thread is writing */
+  _Atomic uint32_t n;       /* rows in use */
   struct {
     _Atomic uintptr_t base, end;
     _Atomic(lm_extent_range *) range;
@@ -26,43 +36,50 @@ static void copy_row(uint32_t to, uint32_t from) {
                         memory_order_relaxed);
 }
 
-/* Release pairs with the acquire in lm_extent_range_of; the fence keeps what is written after the
- * odd version. */
-static void begin_locked(void) {
+/* Begins a change of the table: the fence keeps changes of rows behind the odd version. */
+static void begin_write_locked(void) {
+  lm_assert(!(atomic_load(&table.version) & 1));
   atomic_fetch_add_explicit(&table.version, 1, memory_order_relaxed);
   atomic_thread_fence(memory_order_release);
 }
 
-static void end_locked(void) { atomic_fetch_add_explicit(&table.version, 1, memory_order_release); }
+/* Ends a change: the release pairs with the acquire in lm_extent_range_of. */
+static void end_write_locked(void) {
+  lm_assert(atomic_load(&table.version) & 1);
+  atomic_fetch_add_explicit(&table.version, 1, memory_order_release);
+}
 
 static void remove_locked(uint32_t i) {
   uint32_t n = atomic_load(&table.n);
-  begin_locked();
+  lm_assert(i < n && n <= RANGES_MAX);
+  begin_write_locked();
   for (; i + 1 < n; i++) copy_row(i, i + 1);
   atomic_store_explicit(&table.n, n - 1, memory_order_relaxed);
-  end_locked();
+  end_write_locked();
 }
 
-/* A driver gives addresses again only when what was there is gone, with its context. */
-static void remove_below_locked(const lm_extent_range *r) {
+/* Removes ranges that overlap with `r`. A driver returns addresses that it has returned before only
+ * after their memory went, together with its context. */
+static void remove_overlapping_locked(const lm_extent_range *r) {
   for (uint32_t i = atomic_load(&table.n); i-- > 0;)
     if (atomic_load(&table.at[i].base) < r->base + r->size &&
         atomic_load(&table.at[i].end) > r->base)
       remove_locked(i);
 }
 
+/* Adds a range to the table. Returns false if the table is full. */
 static bool insert_range(lm_extent_range *r) {
   lm_lock_take(&table.lock);
-  remove_below_locked(r);
+  remove_overlapping_locked(r);
   uint32_t n = atomic_load(&table.n), i = n;
   if (n < RANGES_MAX) {
-    begin_locked();
+    begin_write_locked();
     for (; i > 0 && atomic_load(&table.at[i - 1].base) > r->base; i--) copy_row(i, i - 1);
     atomic_store_explicit(&table.at[i].base, r->base, memory_order_relaxed);
     atomic_store_explicit(&table.at[i].end, r->base + r->size, memory_order_relaxed);
     atomic_store_explicit(&table.at[i].range, r, memory_order_relaxed);
     atomic_store_explicit(&table.n, n + 1, memory_order_relaxed);
-    end_locked();
+    end_write_locked();
   }
   lm_lock_drop(&table.lock);
   return n < RANGES_MAX;
@@ -76,7 +93,8 @@ static void remove_range(const lm_extent_range *r) {
   lm_lock_drop(&table.lock);
 }
 
-/* Index of the last that begins at or below. */
+/* Returns the range that an address is in, by binary search; NULL: none. The result counts only if no
+ * thread has written in the meantime. */
 static lm_extent_range *search(uintptr_t at) {
   uint32_t low = 0, high = atomic_load_explicit(&table.n, memory_order_relaxed);
   while (low < high) {
@@ -86,6 +104,18 @@ static lm_extent_range *search(uintptr_t at) {
   }
   if (!low || at >= atomic_load_explicit(&table.at[low - 1].end, memory_order_relaxed)) return NULL;
   return atomic_load_explicit(&table.at[low - 1].range, memory_order_relaxed);
+}
+
+bool lm_extent_table_is_valid(void) {
+  bool valid = true;
+  lm_lock_take(&table.lock);
+  uint32_t n = atomic_load(&table.n);
+  for (uint32_t i = 0; i < n && i < RANGES_MAX; i++) {
+    valid = valid && atomic_load(&table.at[i].base) < atomic_load(&table.at[i].end);
+    if (i) valid = valid && atomic_load(&table.at[i - 1].end) <= atomic_load(&table.at[i].base);
+  }
+  lm_lock_drop(&table.lock);
+  return valid && n <= RANGES_MAX;
 }
 
 lm_extent_range *lm_extent_range_of(uintptr_t at) {
@@ -101,9 +131,11 @@ lm_extent_range *lm_extent_range_of(uintptr_t at) {
 /* ---- The index ------------------------------------------------------------------------------ */
 
 static size_t granule_of(const lm_extent_range *r, uintptr_t at) {
+  lm_assert(at - r->base < r->size);
   return (at - r->base) >> r->shift;
 }
 
+/* Sets the index entry of the granule at `at`: `e` begins there; NULL: no extent does. */
 static void index_start(lm_extent_range *r, uintptr_t at, lm_extent *e) {
   size_t g = granule_of(r, at);
   r->start[g] = e;
@@ -119,6 +151,7 @@ static size_t begins_bytes(const lm_extent_range *r) {
   return lm_align_up(((r->size >> r->shift) + 63) / 8, LM_PAGE);
 }
 
+/* Maps zeroed memory for the index. Returns false where there is none. */
 static bool map_index(lm_extent_range *r) {
   void *start, *begins;
   if (lm_sys_map(start_bytes(r), &start)) return false;
@@ -138,6 +171,7 @@ static void unmap_index(lm_extent_range *r) {
 
 bool lm_extent_range_init(lm_extent_range *r, uintptr_t base, size_t size, unsigned shift,
                           lm_extent *whole) {
+  lm_assert(size > 0 && shift < 64 && size % ((size_t)1 << shift) == 0);
   lm_thread_add_fork_lock(&table.lock);
   r->base = base;
   r->size = size;
@@ -146,12 +180,16 @@ bool lm_extent_range_init(lm_extent_range *r, uintptr_t base, size_t size, unsig
   *whole = (lm_extent){ .at = base, .size = size, .range = r, .state = LM_EXTENT_HOLE };
   r->first = whole;
   index_start(r, base, whole);
-  if (insert_range(r)) return true;
+  if (insert_range(r)) {
+    lm_verify(lm_extent_table_is_valid());
+    return true;
+  }
   unmap_index(r);
   return false;
 }
 
 void lm_extent_range_finish(lm_extent_range *r) {
+  lm_assert(r->start && r->begins);
   remove_range(r);
   unmap_index(r);
   r->start = NULL;
@@ -162,7 +200,7 @@ lm_extent *lm_extent_range_start(const lm_extent_range *r, uintptr_t at) {
   return r->start[granule_of(r, at)];
 }
 
-/* The first granule of a range is always one. */
+/* The search backwards ends: an extent always begins at the first granule of a range. */
 lm_extent *lm_extent_range_find(const lm_extent_range *r, uintptr_t at) {
   size_t g = granule_of(r, at), word = g / 64;
   uint64_t bits = r->begins[word] & (~(uint64_t)0 >> (63 - g % 64));
@@ -171,7 +209,8 @@ lm_extent *lm_extent_range_find(const lm_extent_range *r, uintptr_t at) {
 }
 
 void lm_extent_split(lm_extent *e, size_t size, lm_extent *rest) {
-  lm_assert(size < e->size);
+  lm_assert(size > 0 && size < e->size && size % ((size_t)1 << e->range->shift) == 0);
+  lm_assert(rest != e);
   *rest = *e;
   rest->at = e->at + size;
   rest->size = e->size - size;
@@ -185,7 +224,7 @@ void lm_extent_split(lm_extent *e, size_t size, lm_extent *rest) {
 
 lm_extent *lm_extent_join(lm_extent *e) {
   lm_extent *gone = e->after;
-  lm_assert(e->at + e->size == gone->at);
+  lm_assert(gone && gone->range == e->range && e->at + e->size == gone->at);
   index_start(e->range, gone->at, NULL);
   e->size += gone->size;
   e->after = gone->after;
@@ -194,6 +233,7 @@ lm_extent *lm_extent_join(lm_extent *e) {
   return gone;
 }
 
+/* Returns whether two neighbours may be separate extents, by the law. */
 static bool is_separate(const lm_extent *e, const lm_extent *after) {
   if (e->state != after->state) return true;
   return e->state != LM_EXTENT_HOLE && (e->state != LM_EXTENT_FREE || e->queue != after->queue);
@@ -214,7 +254,8 @@ bool lm_extent_range_is_valid(const lm_extent_range *r) {
 
 /* ---- Sets ----------------------------------------------------------------------------------- */
 
-/* The list of a size: 8 to a doubling, from 512 bytes. */
+/* Returns the number of the list for a size: eight lists to a doubling, from 512 bytes on; the last
+ * list has all that is larger. */
 static unsigned list_of(size_t size) {
   size >>= 9;
   if (size < 8) return (unsigned)size;
@@ -225,6 +266,8 @@ static unsigned list_of(size_t size) {
 
 void lm_extents_put(lm_extents *set, lm_extent *e) {
   unsigned list = list_of(e->size);
+  lm_assert(e->state == LM_EXTENT_FREE || e->state == LM_EXTENT_HOLE);
+  lm_assert(e->size > 0);
   e->previous = NULL;
   e->next = set->head[list];
   if (e->next) e->next->previous = e;
@@ -235,6 +278,8 @@ void lm_extents_put(lm_extents *set, lm_extent *e) {
 
 void lm_extents_remove(lm_extents *set, lm_extent *e) {
   unsigned list = list_of(e->size);
+  lm_assert(set->head[list] && set->bytes >= e->size);
+  lm_assert(e->previous ? e->previous->next == e : set->head[list] == e);
   if (e->next) e->next->previous = e->previous;
   if (e->previous) e->previous->next = e->next;
   else set->head[list] = e->next;
@@ -242,10 +287,11 @@ void lm_extents_remove(lm_extents *set, lm_extent *e) {
   set->bytes -= e->size;
 }
 
-/* How many of a list are looked at. */
+/* A search looks at so many extents of a list at most. */
 enum { LOOK_MOST = 64 };
 
-/* Of equal ones the lowest, so that what is free stays together. */
+/* Returns whether `e` suits a request better: it is smaller, or of equal size and lower. The lowest
+ * is preferred so that free memory stays together. */
 static bool is_better(const lm_extent *e, const lm_extent *best) {
   return !best || e->size < best->size || (e->size == best->size && e->at < best->at);
 }
@@ -258,6 +304,7 @@ static lm_extent *fit_in(lm_extent *e, size_t size) {
 }
 
 lm_extent *lm_extents_fit(const lm_extents *set, size_t size) {
+  lm_assert(size > 0);
   unsigned list = list_of(size), word = list / 64;
   uint64_t bits = set->filled[word] & ~(uint64_t)0 << list % 64;
   for (;;) {
@@ -268,14 +315,6 @@ lm_extent *lm_extents_fit(const lm_extents *set, size_t size) {
     if (++word == LM_COUNT(set->filled)) return NULL;
     bits = set->filled[word];
   }
-}
-
-lm_extent *lm_extents_largest(const lm_extents *set) {
-  unsigned word = LM_COUNT(set->filled);
-  while (word-- > 0)
-    if (set->filled[word])
-      return set->head[word * 64 + 63 - (unsigned)__builtin_clzll(set->filled[word])];
-  return NULL;
 }
 
 bool lm_extents_is_valid(const lm_extents *set) {

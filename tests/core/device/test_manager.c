@@ -23,7 +23,7 @@ static void *take(lm_manager_kind kind, int device, size_t size) {
 TEST(the_driver_serves_where_nobody_else_does) {
   void *at[LM_MANAGER_KINDS];
   for (int kind = 0; kind < LM_MANAGER_KINDS; kind++) {
-    want(!lm_manager_is_foreign((lm_manager_kind)kind));
+    want(!lm_manager_is_custom((lm_manager_kind)kind));
     at[kind] = take((lm_manager_kind)kind, 1, MIB);
   }
   want(standin_used(1) >= MIB && standin_blocks() == 3);
@@ -168,7 +168,7 @@ TEST(a_table_serves_what_it_has_and_the_driver_the_rest) {
   void *at;
   m = table();
   ok(loam_manager_set(&m));
-  want(lm_manager_is_foreign(LM_MANAGER_DEVICE) && !lm_manager_is_foreign(LM_MANAGER_HOST));
+  want(lm_manager_is_custom(LM_MANAGER_DEVICE) && !lm_manager_is_foreign(LM_MANAGER_HOST));
   want(take(LM_MANAGER_DEVICE, 1, 4096) == (void *)0x100000 && mine.live == 4096);
   want(standin_used(1) == 0);
   lm_manager_free(LM_MANAGER_HOST, 1, take(LM_MANAGER_HOST, 1, 4096), 4096);
@@ -234,7 +234,7 @@ TEST(a_table_that_makes_no_sense_is_refused) {
   m = table();
   m.size = 8;
   want(loam_manager_set(&m) == LOAM_EINVAL && says("size is 8"));
-  want(!lm_manager_is_foreign(LM_MANAGER_DEVICE));
+  want(!lm_manager_is_custom(LM_MANAGER_DEVICE));
 }
 
 /* One whose header ended before what it is asked for here. */
@@ -294,7 +294,7 @@ TEST(a_library_that_brings_none_leaves_no_memory) {
     want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_UNSUPPORTED);
     want(says("LOAM_MANAGER: /nowhere/libmine.so"));
   }
-  want(lm_manager_is_foreign(LM_MANAGER_DEVICE));
+  want(lm_manager_is_custom(LM_MANAGER_DEVICE));
 }
 
 TEST(a_library_without_the_symbol_says_so) {
