@@ -1,10 +1,11 @@
-/* defer.c - what is freed is collected: see defer.h. */
+/* defer.c - frees of device memory that are collected and done together: see defer.h. */
 #include "device/defer.h"
 
 #include "os/error.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
 
+/* One piece of memory that is to be freed. */
 typedef struct lm_pending {
   struct lm_pending *next;
   int kind;
@@ -14,21 +15,25 @@ typedef struct lm_pending {
 
 void (*_Atomic lm_defer_on_change)(bool begins);
 
-/* Relaxed, all four: who begins to defer is not helped by what others do. */
-static _Atomic int deferred;
-static _Atomic int most = 10;
+/* Relaxed, all four: they are settings and a count that order nothing. A free that runs at the same
+ * time as loam_defer_enter may be done or deferred. */
+static _Atomic int deferred; /* calls of loam_defer_enter without loam_defer_leave */
+static _Atomic int most_count = 10;
 static _Atomic double most_ratio = 0.2;
-static _Atomic uint64_t total[LM_DEVICES_MAX];
+static _Atomic uint64_t total[LM_DEVICES_MAX]; /* bytes of memory of each device */
 
-static _Atomic(lm_defer *)
-    queues; /* release when it is linked; pairs with the acquire of a leave */
+/* The list of all queues that were ever used. The release of the thread that adds a queue pairs with
+ * the acquire in loam_defer_leave. */
+static _Atomic(lm_defer *) queues;
 
 static bool is_deferred(void) { return atomic_load_explicit(&deferred, memory_order_relaxed) > 0; }
 
 void lm_defer_total(int device, uint64_t bytes) {
+  lm_assert(device >= 0 && device < LM_DEVICES_MAX);
   atomic_store_explicit(&total[device], bytes, memory_order_relaxed);
 }
 
+/* Takes the pending list of a device, and its bytes. */
 static lm_pending *take_all(lm_defer *queue, int device, size_t *bytes) {
   lm_lock_take(&queue->lock);
   lm_pending *first = queue->of[device].first;
@@ -39,9 +44,11 @@ static lm_pending *take_all(lm_defer *queue, int device, size_t *bytes) {
   return first;
 }
 
-/* What is freed while `before` waits is not what it waited for: it stays for the next time. */
+/* The list is taken before the wait. A piece that is added during the wait may still be in use by newer
+ * work: it stays for the next time. */
 size_t lm_defer_drain(lm_defer *queue, int device) {
   size_t bytes;
+  lm_assert(queue->end && device >= 0 && device < LM_DEVICES_MAX);
   lm_pending *p = take_all(queue, device, &bytes);
   if (p && queue->before) queue->before(device);
   while (p) {
@@ -55,38 +62,41 @@ size_t lm_defer_drain(lm_defer *queue, int device) {
 
 size_t lm_defer_flush(lm_defer *queue, int device) {
   size_t bytes = 0;
+  lm_assert(device < LM_DEVICES_MAX);
   int first = device < 0 ? 0 : device, last = device < 0 ? LM_DEVICES_MAX - 1 : device;
   if (is_deferred() || lm_gpu_is_barred()) return 0;
   for (int i = first; i <= last; i++) bytes += lm_defer_drain(queue, i);
   return bytes;
 }
 
-static bool is_over_locked(const lm_defer *queue, int device) {
+static bool is_over_limit_locked(const lm_defer *queue, int device) {
   double size = (double)atomic_load_explicit(&total[device], memory_order_relaxed);
-  size_t count = (size_t)atomic_load_explicit(&most, memory_order_relaxed);
+  size_t count = (size_t)atomic_load_explicit(&most_count, memory_order_relaxed);
   double ratio = atomic_load_explicit(&most_ratio, memory_order_relaxed);
   return queue->of[device].count > count || (double)queue->of[device].bytes > size * ratio;
 }
 
-static bool is_over(lm_defer *queue, int device) {
+static bool is_over_limit(lm_defer *queue, int device) {
   lm_lock_take(&queue->lock);
-  bool over = is_over_locked(queue, device);
+  bool over = is_over_limit_locked(queue, device);
   lm_lock_drop(&queue->lock);
   return over;
 }
 
+/* Adds a piece; returns whether more is pending now than the limits allow. */
 static bool push(lm_defer *queue, int device, lm_pending *p) {
+  lm_assert(device >= 0 && device < LM_DEVICES_MAX);
   lm_lock_take(&queue->lock);
   p->next = queue->of[device].first;
   queue->of[device].first = p;
   queue->of[device].count++;
   queue->of[device].bytes += p->size;
-  bool over = is_over_locked(queue, device);
+  bool over = is_over_limit_locked(queue, device);
   lm_lock_drop(&queue->lock);
   return over;
 }
 
-static void list_once(lm_defer *queue) {
+static void add_to_list_once(lm_defer *queue) {
   if (atomic_exchange_explicit(&queue->listed, true, memory_order_relaxed)) return;
   lm_thread_add_fork_lock(&queue->lock);
   queue->next = atomic_load_explicit(&queues, memory_order_relaxed);
@@ -103,38 +113,53 @@ void lm_defer_free(lm_defer *queue, int kind, int device, void *at, size_t size)
     queue->end(kind, device, at, size);
     return;
   }
-  list_once(queue);
+  add_to_list_once(queue);
   *p = (lm_pending){ NULL, kind, at, size };
   if (push(queue, device, p)) (void)lm_defer_flush(queue, device);
+  lm_verify(lm_defer_is_valid(queue));
 }
 
-/* ---- Limits */
+bool lm_defer_is_valid(lm_defer *queue) {
+  bool valid = true;
+  lm_lock_take(&queue->lock);
+  for (int device = 0; device < LM_DEVICES_MAX; device++) {
+    size_t count = 0, bytes = 0;
+    for (const lm_pending *p = queue->of[device].first; p; p = p->next, count++) bytes += p->size;
+    valid = valid && count == queue->of[device].count && bytes == queue->of[device].bytes;
+  }
+  lm_lock_drop(&queue->lock);
+  return valid;
+}
+
+/* ---- Limits, and cleanup that the host defers */
 
 void loam_defer_limit(int count, double ratio) {
-  if (count >= 0) atomic_store_explicit(&most, count, memory_order_relaxed);
+  if (count >= 0) atomic_store_explicit(&most_count, count, memory_order_relaxed);
   if (ratio >= 0) atomic_store_explicit(&most_ratio, ratio, memory_order_relaxed);
 }
 
-static void tell(bool begins) {
-  void (*told)(bool) = atomic_load_explicit(&lm_defer_on_change, memory_order_acquire);
-  if (told) told(begins);
+static void notify(bool begins) {
+  void (*on_change)(bool) = atomic_load_explicit(&lm_defer_on_change, memory_order_acquire);
+  if (on_change) on_change(begins);
 }
 
 void loam_defer_enter(void) {
   atomic_fetch_add_explicit(&deferred, 1, memory_order_relaxed);
-  tell(true);
+  notify(true);
 }
 
 loam_status loam_defer_leave(void) {
   int depth = atomic_load_explicit(&deferred, memory_order_relaxed);
   do {
-    if (depth <= 0) return lm_error(LOAM_ESTATE, "cleanup is not deferred");
+    if (depth <= 0)
+      return lm_error(LOAM_ESTATE,
+                      "loam_defer_leave without loam_defer_enter: cleanup is not deferred");
   } while (!atomic_compare_exchange_weak_explicit(&deferred, &depth, depth - 1,
                                                   memory_order_relaxed, memory_order_relaxed));
-  tell(false);
+  notify(false);
   lm_defer *queue = atomic_load_explicit(&queues, memory_order_acquire);
   for (; queue; queue = queue->next)
     for (int device = 0; device < LM_DEVICES_MAX; device++)
-      if (is_over(queue, device)) (void)lm_defer_flush(queue, device);
+      if (is_over_limit(queue, device)) (void)lm_defer_flush(queue, device);
   return LOAM_OK;
 }

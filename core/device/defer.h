@@ -1,9 +1,10 @@
-/* defer.h - what is freed is collected by device and ended together, because to end it makes a
- * driver wait for all work.
+/* defer.h - deferred frees: memory that is to be freed is collected by device, and many pieces are
+ * freed together, because each such free makes a driver wait for all work of the device.
  *
- * Pending in a queue are at most so many pieces of a device and such a share of its memory as
- * loam_defer_limit says; while cleanup is deferred, any number. No lock is held while something is
- * ended. */
+ * loam_defer_limit sets how many pieces, and what share of a device's memory, may be pending in a
+ * queue. Between loam_defer_enter and loam_defer_leave any number may be pending. No lock is held
+ * while memory is freed. Any thread may call these functions; a forked child frees nothing, because
+ * it must not call the driver. */
 #ifndef LM_DEFER_H
 #define LM_DEFER_H
 
@@ -12,28 +13,36 @@
 #include "gpu/gpu.h"
 #include "os/lock.h"
 
+/* A queue of pending frees, zeroed but for `before` and `end`. It lives as long as the process.
+ *
+ * Law, for each device: count = the length of the list; bytes = the sum of its sizes. */
 typedef struct lm_defer {
-  void (*before)(int device); /* once, before some are ended; NULL: nothing */
-  void (*end)(int kind, int device, void *at, size_t size);
-  lm_lock lock;
+  void (*before)(int device); /* called once before some memory is freed; NULL: nothing is called */
+  void (*end)(int kind, int device, void *at, size_t size); /* frees one piece */
+  lm_lock lock;                                             /* guards `of` */
   struct {
     struct lm_pending *first;
     size_t count, bytes;
   } of[LM_DEVICES_MAX];
-  _Atomic bool listed;
-  struct lm_defer *next; /* of all that were ever used */
+  _Atomic bool listed;   /* in the list of all queues. Relaxed: the exchange alone decides */
+  struct lm_defer *next; /* in that list; constant once listed */
 } lm_defer;
 
-/* `kind` is passed on. Without memory for a note it is ended at once: late would be never. */
+/* Frees `size` bytes at `at` later; NULL: nothing. `kind` is passed on to queue->end. If there is no
+ * memory for a note the piece is freed now, since without a note it would never be freed. */
 void lm_defer_free(lm_defer *queue, int kind, int device, void *at, size_t size);
-/* Ends what is pending; -1: of all devices. The bytes; 0 while cleanup is deferred. */
+/* Frees all pending memory of a device; -1: of all devices. Returns the bytes. While cleanup is
+ * deferred it does nothing and returns 0. */
 size_t lm_defer_flush(lm_defer *queue, int device);
-/* The same of one device, deferred or not. */
+/* Frees all pending memory of one device, whether cleanup is deferred or not. Returns the bytes. */
 size_t lm_defer_drain(lm_defer *queue, int device);
+/* Returns whether the law holds. */
+bool lm_defer_is_valid(lm_defer *queue);
 
-/* Bytes of a device, from which a share is reckoned. */
+/* Sets how many bytes of memory a device has: the share that may be pending is a part of it. */
 void lm_defer_total(int device, uint64_t bytes);
-/* Told of each loam_defer_enter and _leave. */
+/* A function that each loam_defer_enter (true) and loam_defer_leave (false) calls; NULL: none. The
+ * release of the thread that stores it pairs with the acquire of a thread that calls it. */
 extern void (*_Atomic lm_defer_on_change)(bool begins);
 
 #endif

@@ -1,10 +1,14 @@
-/* device_export.c - blocks of mapped memory that other processes may map: see device_export.h. */
+/* device_export.c - makes descriptors of device memory for other processes: see device_export.h. */
 #include "device/device_export.h"
 
 #include <inttypes.h>
 
 #include "device/device_pool.h"
 #include "os/error.h"
+
+bool lm_device_export_piece_is_valid(const lm_device_export_piece *p) {
+  return p->begin <= p->at && p->size > 0 && p->at < p->end && p->size <= p->end - p->at;
+}
 
 static uint32_t make_key(void) {
   uint32_t key;
@@ -35,32 +39,45 @@ bool lm_device_export_key(const void *p, lm_device_export *out, loam_status *sta
   return true;
 }
 
-/* ---- Who comes with a key */
+/* ---- Requests of other processes. What they send is checked, not asserted. */
 
-/* The cache, locked, and the block; NULL: none has the key. */
-static lm_device_pool *find(uintptr_t base, uint32_t key, lm_extent **out) {
+/* A block, and an address in it. */
+typedef struct place {
+  uintptr_t base;
+  uint32_t key;
+  uint64_t at;
+} place;
+
+/* Returns the pool of the live block that begins at p->base and has the key, locked, and the block in
+ * *out. NULL: no such block. */
+static lm_device_pool *find(const place *p, lm_extent **out) {
   lm_extent_range *r;
-  lm_device_pool *pool = lm_device_pool_lock_of(base, &r);
+  lm_device_pool *pool = lm_device_pool_lock_of(p->base, &r);
   if (!pool) return NULL;
-  *out = lm_extent_range_start(r, base);
-  if (*out && (*out)->state == LM_EXTENT_LIVE && r->piece && key && (*out)->key == key) return pool;
+  *out = lm_extent_range_start(r, p->base);
+  bool has_key = *out && (*out)->state == LM_EXTENT_LIVE && p->key && (*out)->key == p->key;
+  if (has_key && r->piece) return pool;
   lm_lock_drop(&pool->lock);
   return NULL;
 }
 
+/* Returns the start of the device's granule that an address is in. */
 static uint64_t first_of(const lm_extent_range *r, uintptr_t at) {
   return r->base + (at - r->base) / r->pool->granularity * r->pool->granularity;
 }
 
-/* The piece that an address is in. Under `slow`. */
+/* Returns the piece that an address is in, and its start. `slow` is held. */
 static lm_device_piece *piece_of(const lm_extent_range *r, uintptr_t at, uint64_t *begin) {
+  lm_assert(r->piece && at - r->base < r->size && lm_device_pool_is_slow_locked(r->pool));
   for (*begin = first_of(r, at);; *begin -= r->pool->granularity) {
     lm_device_piece *piece = &r->piece[(*begin - r->base) / r->pool->granularity];
     if (piece->size) return piece;
+    lm_assert(*begin > r->base);
   }
 }
 
-/* The block is not ended meanwhile as far as its pieces go: that takes `slow`. */
+/* Fills in the piece at an address of a block. `slow` is held, so no piece is unmapped even if the host
+ * frees the block now. */
 static loam_status open_slow(const lm_gpu_ops *gpu, lm_extent *e, uint64_t at,
                              lm_device_export_piece *out, int *fd) {
   uint64_t last;
@@ -68,35 +85,40 @@ static loam_status open_slow(const lm_gpu_ops *gpu, lm_extent *e, uint64_t at,
   (void)piece_of(e->range, e->at, &out->begin);
   out->end = last + end->size;
   if (at < out->begin || at >= out->end)
-    return lm_error(LOAM_EINVAL, "0x%" PRIx64 " is not of the block", at);
+    return lm_error(LOAM_EINVAL, "0x%" PRIx64 " is not in the block at 0x%" PRIx64, at,
+                    (uint64_t)e->at);
   const lm_device_piece *piece = piece_of(e->range, at, &out->at);
   out->size = piece->size;
+  lm_assert(lm_device_export_piece_is_valid(out));
   return lm_gpu_status(gpu->map_export(piece->handle, fd));
 }
 
-static loam_status gone(void) {
-  return lm_error(LOAM_EBADPTR, "the block is not there any more: its owner has freed it");
+static loam_status gone(uint64_t base) {
+  return lm_error(LOAM_EBADPTR,
+                  "0x%" PRIx64 ": the block is not there any more: its owner has freed it", base);
 }
 
-static loam_status open_in(lm_device_pool *pool, const lm_gpu_ops *gpu, uintptr_t base,
-                           uint32_t key, uint64_t at, lm_device_export_piece *out, int *fd) {
+/* `slow` is held. */
+static loam_status open_in(lm_device_pool *pool, const lm_gpu_ops *gpu, const place *p,
+                           lm_device_export_piece *out, int *fd) {
   lm_extent *e;
-  if (!find(base, key, &e)) return gone();
-  lm_extent block = *e; /* a live one; its range and pieces stay as long as `slow` is held */
+  if (!find(p, &e)) return gone(p->base);
+  lm_extent block = *e; /* a copy: its range and its pieces stay as long as `slow` is held */
   lm_lock_drop(&pool->lock);
-  return open_slow(gpu, &block, at, out, fd);
+  return open_slow(gpu, &block, p->at, out, fd);
 }
 
 loam_status lm_device_export_open(uint64_t base, uint32_t key, uint64_t at,
                                   lm_device_export_piece *out, int *fd) {
   lm_extent *e;
+  place p = { .base = base, .key = key, .at = at };
   const lm_gpu_ops *gpu = lm_gpu_started();
-  lm_device_pool *pool = gpu ? find(base, key, &e) : NULL;
-  if (!pool) return gone();
+  lm_device_pool *pool = gpu ? find(&p, &e) : NULL;
+  if (!pool) return gone(base);
   lm_lock_drop(&pool->lock);
-  if (!lm_gpu_begin()) return lm_error(LOAM_ESTATE, "the block's owner is about to end");
+  if (!lm_gpu_begin()) return lm_error(LOAM_ESTATE, "the process that owns the block is ending");
   lm_lock_take(&pool->slow);
-  loam_status status = open_in(pool, gpu, base, key, at, out, fd);
+  loam_status status = open_in(pool, gpu, &p, out, fd);
   lm_lock_drop(&pool->slow);
   lm_gpu_end();
   return status;

@@ -1,4 +1,5 @@
-/* handler.c - the registry of handlers: a list that only grows, read without a lock. */
+/* handler.c - the registry of handlers: a list that only grows and is read without a lock; and the
+ * host's own allocator. */
 #include "device/handler.h"
 
 #include <malloc.h>
@@ -9,15 +10,18 @@
 #include "os/thread.h"
 #include "pages/metadata.h"
 
+/* A name, and the handler that was last registered under it. Law: handler is not NULL once the entry
+ * is in the list; no two entries have one name. */
 typedef struct entry {
-  struct entry *next;                    /* older */
-  _Atomic(const loam_handler *) handler; /* the last of this name */
+  struct entry *next; /* an older entry; constant once the entry is in the list */
+  /* Written with a release, which pairs with the acquire of a thread that reads it. */
+  _Atomic(const loam_handler *) handler;
   char name[sizeof((loam_handler *)0)->name];
 } entry;
 
-/* Under the lock: writes. Acquire pairs with the release of whoever wrote the pointer. */
 static struct {
-  lm_lock lock;
+  lm_lock lock; /* held by a thread that changes the list or an entry */
+  /* The release of the thread that adds an entry pairs with the acquire of a thread that searches. */
   _Atomic(entry *) first;
 } registry;
 
@@ -54,8 +58,10 @@ loam_status lm_handler_check(const loam_handler *h) {
   return missing ? lm_error(LOAM_EINVAL, "handler %s: its %s is NULL", name, missing) : LOAM_OK;
 }
 
-/* Puts `e` first, or, if somebody registered the name meanwhile, replaces there: false. */
-static bool put(entry *e, const loam_handler *handler) {
+/* Adds `e` to the list and returns true. If the list has an entry of this name, replaces that entry's
+ * handler and returns false. */
+static bool add_or_replace(entry *e, const loam_handler *handler) {
+  lm_assert(!strcmp(e->name, handler->name));
   lm_lock_take(&registry.lock);
   entry *same = find(handler->name);
   if (same) {
@@ -76,8 +82,16 @@ loam_status loam_handler_register(const loam_handler *handler) {
   lm_thread_add_fork_lock(&registry.lock);
   strcpy(e->name, handler->name);
   atomic_store_explicit(&e->handler, handler, memory_order_relaxed);
-  if (!put(e, handler)) lm_metadata_free(e);
+  if (!add_or_replace(e, handler)) lm_metadata_free(e);
+  lm_verify(lm_handler_is_valid());
   return LOAM_OK;
+}
+
+bool lm_handler_is_valid(void) {
+  const entry *e = atomic_load_explicit(&registry.first, memory_order_acquire);
+  for (; e; e = e->next)
+    if (!lm_handler_find(e->name) || find(e->name) != e) return false;
+  return true;
 }
 
 /* ---- The host's own allocator */
@@ -86,14 +100,15 @@ static const loam_system libc = {
   malloc, calloc, realloc, free, aligned_alloc, malloc_usable_size
 };
 
-static loam_system given;
+static loam_system of_host; /* a copy of what the host gave */
+/* The release of lm_handler_set_system pairs with the acquire of lm_handler_system. */
 static _Atomic(const loam_system *) current = &libc;
 
 const loam_system *lm_handler_system(void) {
-  return atomic_load_explicit(&current, memory_order_acquire); /* pairs with the release below */
+  return atomic_load_explicit(&current, memory_order_acquire);
 }
 
 void lm_handler_set_system(const loam_system *system) {
-  if (system) given = *system;
-  atomic_store_explicit(&current, system ? &given : &libc, memory_order_release);
+  if (system) of_host = *system;
+  atomic_store_explicit(&current, system ? &of_host : &libc, memory_order_release);
 }

@@ -1,18 +1,24 @@
-/* handler.h - NEP 49 tables: the registry of those that policies can name. */
+/* handler.h - handlers: tables of allocation functions (NEP 49) that the host registers and that
+ * policies name. Any thread may call these functions. */
 #ifndef LM_HANDLER_H
 #define LM_HANDLER_H
 
 #include "loam.h"
 #include "os/base.h"
 
-/* LOAM_EINVAL, in words, unless it can be called: terminated name, version, all four functions. */
+/* Returns LOAM_OK if a handler can be called: its name is terminated and not empty, it has a version,
+ * and all four functions. Else sets the thread's error words and returns LOAM_EINVAL. */
 loam_status lm_handler_check(const loam_handler *handler);
 
-/* The handler registered under a name; NULL if none. */
+/* Returns the handler that was last registered under a name; NULL: none was. Takes no lock. */
 const loam_handler *lm_handler_find(const char *name);
 
-/* The host's own allocator, of loam_config.system or the C library's. Never NULL. */
+/* Returns whether no two entries of the registry have one name, and each entry has a handler. */
+bool lm_handler_is_valid(void);
+
+/* Returns the host's own allocator: that of loam_config.system, or the C library's. Never NULL. */
 const loam_system *lm_handler_system(void);
+/* Sets it to a copy of *system; NULL: to the C library's. Called before other threads allocate. */
 void lm_handler_set_system(const loam_system *system);
 
 #endif

@@ -1,4 +1,4 @@
-/* manager.c - who memory of devices comes from: see manager.h. */
+/* manager.c - chooses the manager, and allocates and frees by it: see manager.h. */
 #include "device/manager.h"
 
 #include <dlfcn.h>
@@ -12,26 +12,34 @@
 
 enum { ALIGN = 256 };
 
-/* ---- Which one is in effect */
+/* ---- The choice of the manager */
 
+/* Law: all entries of `completed` are set once `in_effect` points to it. */
 static struct {
-  lm_lock lock;
-  const loam_manager *given;          /* by loam_manager_set; NULL: none */
-  loam_manager whole;                 /* what was given, completed: written before `live` */
-  char why[512];                      /* there is none */
-  _Atomic(const loam_manager *) live; /* release once it is whole; pairs with the acquire in seal */
-  _Atomic bool failed;                /* as `live`, of `why` */
+  lm_lock lock;              /* guards `given` and `why`, and is held while the choice is made */
+  const loam_manager *given; /* by loam_manager_set; NULL: none */
+  loam_manager completed;    /* a copy of the chosen table; constant once it is in effect */
+  char why[512];             /* why there is no manager; constant once `failed` */
+  /* NULL, or &completed. The release, after `completed` is written, pairs with the acquire in
+   * in_effect(). */
+  _Atomic(const loam_manager *) in_effect;
+  /* No manager could be had. The release, after `why` is written, pairs with the acquire in
+   * has_failed(). */
+  _Atomic bool failed;
 } manager;
 
-/* The library that LOAM_MANAGER names may ask for memory before it has brought its manager. */
+/* This thread is loading the library that LOAM_MANAGER names. The library may allocate before it has
+ * returned its manager. */
 static _Thread_local bool is_loading __attribute__((tls_model("initial-exec")));
 
-static const char *named(void) {
+/* Returns the library that LOAM_MANAGER names; NULL: none. */
+static const char *library_name(void) {
   const char *name = lm_sys_getenv("LOAM_MANAGER");
   return name && *name ? name : NULL;
 }
 
-/* Entries that make no sense without each other; of a plug-in that is as large as ours. */
+/* Returns the names of two entries of which a table has only one, though one makes no sense without the
+ * other; NULL: there are none. */
 static const char *half_pair(const loam_manager *m) {
   if (!m->memalloc != !m->memfree) return "memalloc and memfree";
   if (!m->memhostalloc != !m->memhostfree) return "memhostalloc and memhostfree";
@@ -43,7 +51,8 @@ static const char *half_pair(const loam_manager *m) {
   return NULL;
 }
 
-/* A copy of what is there of it: it may have been built with an older header. */
+/* Copies a table. It may be smaller than ours, if it was built with an older header: entries that it
+ * lacks are NULL in the copy. */
 static loam_manager read_table(const loam_manager *m) {
   loam_manager out = { 0 };
   memcpy(&out, m, m->size < sizeof out ? m->size : sizeof out);
@@ -64,24 +73,27 @@ static loam_status check(const loam_manager *m) {
   return LOAM_OK;
 }
 
-/* Device memory of somebody's is not asked of the driver either when a stream is named. */
-static loam_status memalloc_in_order(void *ctx, int device, size_t size, void *stream, void **out) {
+/* A manager that allocates device memory but has no stream-ordered entries: requests that name a stream
+ * go to it as well, and not to the driver. */
+static loam_status memalloc_any_stream(void *ctx, int device, size_t size, void *stream,
+                                       void **out) {
   (void)stream;
-  return manager.whole.memalloc(ctx, device, size, out);
+  return manager.completed.memalloc(ctx, device, size, out);
 }
 
-static void memfree_in_order(void *ctx, int device, void *at, size_t size, void *stream) {
+static void memfree_any_stream(void *ctx, int device, void *at, size_t size, void *stream) {
   (void)stream;
-  manager.whole.memfree(ctx, device, at, size);
+  manager.completed.memfree(ctx, device, at, size);
 }
 
 #define COMPLETE(entry) \
-  if (!whole->entry) whole->entry = lm_manager_driver.entry
+  if (!m->entry) m->entry = lm_manager_driver.entry
 
-static void complete(loam_manager *whole) {
-  if (whole->memalloc && !whole->memalloc_async) {
-    whole->memalloc_async = memalloc_in_order;
-    whole->memfree_async = memfree_in_order;
+/* Fills the entries that a table lacks with the driver's. */
+static void complete(loam_manager *m) {
+  if (m->memalloc && !m->memalloc_async) {
+    m->memalloc_async = memalloc_any_stream;
+    m->memfree_async = memfree_any_stream;
   }
   COMPLETE(initialize);
   COMPLETE(memalloc);
@@ -103,14 +115,16 @@ static void complete(loam_manager *whole) {
   COMPLETE(memfree_managed);
 }
 
-/* The manager of the library; NULL, with words. Its handle is kept. */
+/* Loads a library and returns its manager; the library is never closed. NULL: the thread's error words
+ * say why not. */
 static const loam_manager *load(const char *name) {
   void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!library) return lm_error_null("LOAM_MANAGER: %s", dlerror());
   loam_manager_plugin_fn plugin = (loam_manager_plugin_fn)dlsym(library, "loam_manager_plugin");
   if (!plugin) return lm_error_null("LOAM_MANAGER=%s: it exports no loam_manager_plugin", name);
   const loam_manager *m = plugin(&lm_manager_driver);
-  if (!m) return lm_error_null("LOAM_MANAGER=%s: its loam_manager_plugin gives no manager", name);
+  if (!m)
+    return lm_error_null("LOAM_MANAGER=%s: its loam_manager_plugin returned no manager", name);
   if (check(m) == LOAM_OK) return m;
   char why[sizeof manager.why];
   snprintf(why, sizeof why, "%s", loam_error());
@@ -118,7 +132,7 @@ static const loam_manager *load(const char *name) {
 }
 
 static const loam_manager *choose_locked(void) {
-  const char *name = named();
+  const char *name = library_name();
   if (!name) return manager.given ? manager.given : &lm_manager_driver;
   is_loading = true;
   const loam_manager *m = load(name);
@@ -128,74 +142,90 @@ static const loam_manager *choose_locked(void) {
 
 static void after_fork(void) { lm_lock_renew(&manager.lock); }
 
-/* Plug-ins put their own frees off as well. */
-static void tell_deferred(bool begins) {
-  const loam_manager *m = &manager.whole;
+/* Tells the manager when cleanup is deferred: a plug-in may defer frees of its own. */
+static void pass_on_deferral(bool begins) {
+  const loam_manager *m = &manager.completed;
   if (begins) m->defer_enter(m->ctx);
   else m->defer_leave(m->ctx);
 }
 
-static void seal_locked(void) {
+/* Chooses the manager for the rest of the process, or fails for the rest of it. */
+static void put_in_effect_locked(void) {
+  lm_assert(!manager.in_effect && !manager.failed);
   const loam_manager *m = choose_locked();
   if (!m) {
     snprintf(manager.why, sizeof manager.why, "%s", loam_error());
     atomic_store_explicit(&manager.failed, true, memory_order_release);
     return;
   }
-  manager.whole = read_table(m);
-  if (!manager.whole.name) manager.whole.name = "";
-  complete(&manager.whole);
-  atomic_store_explicit(&lm_defer_on_change, tell_deferred, memory_order_release);
-  atomic_store_explicit(&manager.live, &manager.whole, memory_order_release);
+  manager.completed = read_table(m);
+  if (!manager.completed.name) manager.completed.name = "";
+  complete(&manager.completed);
+  atomic_store_explicit(&lm_defer_on_change, pass_on_deferral, memory_order_release);
+  atomic_store_explicit(&manager.in_effect, &manager.completed, memory_order_release);
+  lm_assert(lm_manager_is_valid());
 }
 
-/* A hook only renews the lock in a child: a library that is loaded may fork. */
-static void take(void) {
+/* No hook takes the lock around a fork, because a library may fork while it is loaded. A forked child
+ * renews the lock. */
+static void take_lock(void) {
   static _Atomic bool is_hooked;
   if (!atomic_exchange(&is_hooked, true))
     lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = after_fork });
   lm_lock_take(&manager.lock);
 }
 
-static const loam_manager *live(void) {
-  return atomic_load_explicit(&manager.live, memory_order_acquire);
+static const loam_manager *in_effect(void) {
+  return atomic_load_explicit(&manager.in_effect, memory_order_acquire);
 }
 
 static bool has_failed(void) { return atomic_load_explicit(&manager.failed, memory_order_acquire); }
 
-static const loam_manager *seal(void) {
-  const loam_manager *m = live();
+/* Returns the manager; chooses it if need be. NULL: the error words say why there is none. */
+static const loam_manager *choose_once(void) {
+  const loam_manager *m = in_effect();
   if (lm_likely(m != NULL)) return m;
   if (is_loading) return lm_error_null("the manager that LOAM_MANAGER names is being loaded");
   if (!has_failed()) {
-    take();
-    if (!live() && !has_failed()) seal_locked();
+    take_lock();
+    if (!in_effect() && !has_failed()) put_in_effect_locked();
     lm_lock_drop(&manager.lock);
   }
-  return has_failed() ? lm_error_null("%s", manager.why) : live();
+  return has_failed() ? lm_error_null("%s", manager.why) : in_effect();
 }
 
 loam_status lm_manager_set(const loam_manager *m) {
   loam_status status = m ? check(m) : LOAM_OK;
   if (status != LOAM_OK) return status;
-  if (named()) {
+  if (library_name()) {
     (void)lm_error_event(LOAM_EVENT_MANAGER, 0, NULL,
                          "manager \"%.100s\" is not taken: LOAM_MANAGER names %s",
-                         m && m->name ? m->name : "", named());
+                         m && m->name ? m->name : "", library_name());
     return LOAM_OK;
   }
-  take();
-  bool late = live();
+  take_lock();
+  bool late = in_effect();
   if (!late) manager.given = m;
   lm_lock_drop(&manager.lock);
   if (!late) return LOAM_OK;
   return lm_error(LOAM_ESTATE, "memory of a device was asked for already: manager \"%s\" stays",
-                  live()->name);
+                  in_effect()->name);
+}
+
+bool lm_manager_is_valid(void) {
+  const loam_manager *m = in_effect();
+  return !m || (m->name && m->initialize && m->memalloc && m->memfree && m->memhostalloc &&
+                m->memhostfree && m->mempin && m->memunpin && m->get_memory_info &&
+                m->get_ipc_handle && m->open_ipc_handle && m->close_ipc_handle && m->reset &&
+                m->defer_enter && m->defer_leave && m->memalloc_async && m->memfree_async &&
+                m->memalloc_managed && m->memfree_managed);
 }
 
 /* ---- Devices */
 
-static _Atomic uint32_t ready; /* bits of those that were initialized; relaxed: twice is nothing */
+/* A bit for each device that the manager was initialized for. Relaxed: two threads may both initialize a
+ * device, which managers allow. */
+static _Atomic uint32_t ready;
 
 static lm_gpu_result result_of(loam_status status) {
   switch (status) {
@@ -207,21 +237,23 @@ static lm_gpu_result result_of(loam_status status) {
   }
 }
 
-/* A driver has said why; others may or may not. */
-static lm_gpu_result tell(bool is_own, loam_status status, const char *what, size_t size,
-                          int device) {
-  if (status == LOAM_OK || is_own) return result_of(status);
-  lm_error(status, "manager \"%s\": %s of %zu bytes on device %d: %s", manager.whole.name, what,
+/* Returns the result for a status of the manager. The driver has set error words itself; for another
+ * manager, which may not have, this sets them. */
+static lm_gpu_result report(bool is_driver, loam_status status, const char *what, size_t size,
+                            int device) {
+  if (status == LOAM_OK || is_driver) return result_of(status);
+  lm_error(status, "manager \"%s\": %s of %zu bytes on device %d: %s", manager.completed.name, what,
            size, device, loam_status_text(status));
   return result_of(status);
 }
 
+/* Initializes the manager for a device. Returns false, with error words, if that fails. */
 static bool initialize(const loam_manager *m, int device) {
   lm_gpu_info info;
   if (!lm_gpu_has(device)) return false;
   if (lm_gpu()->info(device, &info) == LM_GPU_OK) lm_defer_total(device, info.total);
   loam_status status = m->initialize(m->ctx, device);
-  if (tell(m->initialize == lm_manager_driver.initialize, status, "initialize", 0, device) !=
+  if (report(m->initialize == lm_manager_driver.initialize, status, "initialize", 0, device) !=
       LM_GPU_OK)
     return false;
   atomic_fetch_or_explicit(&ready, 1u << device, memory_order_relaxed);
@@ -229,7 +261,7 @@ static bool initialize(const loam_manager *m, int device) {
 }
 
 const loam_manager *lm_manager(int device) {
-  const loam_manager *m = seal();
+  const loam_manager *m = choose_once();
   if (!m || lm_gpu_is_barred()) return NULL;
   uint32_t known = atomic_load_explicit(&ready, memory_order_relaxed);
   bool is_ready = device >= 0 && device < LM_DEVICES_MAX && known >> device & 1;
@@ -237,7 +269,7 @@ const loam_manager *lm_manager(int device) {
 }
 
 bool lm_manager_is_custom(lm_manager_kind kind) {
-  const loam_manager *m = seal();
+  const loam_manager *m = choose_once();
   if (!m) return true;
   if (kind == LM_MANAGER_DEVICE) return m->memalloc != lm_manager_driver.memalloc;
   if (kind == LM_MANAGER_MANAGED) return m->memalloc_managed != lm_manager_driver.memalloc_managed;
@@ -248,59 +280,71 @@ bool lm_manager_is_custom(lm_manager_kind kind) {
 
 static const char *const verbs[] = { "memalloc", "memalloc_managed", "memhostalloc" };
 
-static loam_status ask(const loam_manager *m, lm_manager_kind kind, int device, size_t size,
-                       unsigned flags, void **out) {
-  if (kind == LM_MANAGER_DEVICE) return m->memalloc(m->ctx, device, size, out);
-  if (kind == LM_MANAGER_MANAGED) return m->memalloc_managed(m->ctx, device, size, out);
-  return m->memhostalloc(m->ctx, device, size, flags, out);
+/* A request for memory. */
+typedef struct request {
+  lm_manager_kind kind;
+  int device;
+  size_t size;
+  unsigned flags; /* LM_MANAGER_HOST */
+} request;
+
+static loam_status call_manager(const loam_manager *m, const request *r, void **out) {
+  lm_assert(r->kind < LM_MANAGER_KINDS);
+  if (r->kind == LM_MANAGER_DEVICE) return m->memalloc(m->ctx, r->device, r->size, out);
+  if (r->kind == LM_MANAGER_MANAGED) return m->memalloc_managed(m->ctx, r->device, r->size, out);
+  return m->memhostalloc(m->ctx, r->device, r->size, r->flags, out);
 }
 
-static void end(int kind, int device, void *at, size_t size) {
-  const loam_manager *m = live();
+/* Frees a piece of memory now. */
+static void free_now(int kind, int device, void *at, size_t size) {
+  const loam_manager *m = in_effect();
+  lm_assert(m && kind >= 0 && kind < LM_MANAGER_KINDS);
   if (kind == LM_MANAGER_DEVICE) m->memfree(m->ctx, device, at, size);
   else if (kind == LM_MANAGER_MANAGED) m->memfree_managed(m->ctx, device, at, size);
   else m->memhostfree(m->ctx, device, at, size);
 }
 
-static lm_defer queue = { .end = end };
+static lm_defer queue = { .end = free_now };
 
-/* What a table of somebody's gives is looked at. */
-static lm_gpu_result refuse(lm_manager_kind kind, int device, void *at, size_t size) {
-  lm_error(LOAM_EINTERNAL, "manager \"%s\": %s gave %p, which is not %s", manager.whole.name,
-           verbs[kind], at, at ? "aligned to 256 bytes" : "an address");
-  if (at) end(kind, device, at, size);
+/* Refuses memory of a manager that broke its promise, and returns the memory to it. */
+static lm_gpu_result refuse(const request *r, void *at) {
+  lm_error(LOAM_EINTERNAL, "manager \"%s\": %s gave %p, which is not %s", manager.completed.name,
+           verbs[r->kind], at, at ? "aligned to 256 bytes" : "an address");
+  if (at) free_now((int)r->kind, r->device, at, r->size);
   return LM_GPU_FAILED;
 }
 
-static lm_gpu_result try_alloc(const loam_manager *m, lm_manager_kind kind, int device, size_t size,
-                               unsigned flags, void **out) {
+static lm_gpu_result try_alloc(const loam_manager *m, const request *r, void **out) {
   void *at = NULL;
-  loam_status status = ask(m, kind, device, size, flags, &at);
-  lm_gpu_result result = tell(!lm_manager_is_custom(kind), status, verbs[kind], size, device);
+  loam_status status = call_manager(m, r, &at);
+  lm_gpu_result result = report(!lm_manager_is_custom(r->kind), status, verbs[r->kind], r->size,
+                                r->device);
   if (result != LM_GPU_OK) return result;
-  if (!at || (uintptr_t)at % (kind == LM_MANAGER_HOST ? 1 : ALIGN) != 0)
-    return refuse(kind, device, at, size);
+  if (!at || (uintptr_t)at % (r->kind == LM_MANAGER_HOST ? 1 : ALIGN) != 0) return refuse(r, at);
   *out = at;
   return LM_GPU_OK;
 }
 
 lm_gpu_result lm_manager_alloc(lm_manager_kind kind, int device, size_t size, unsigned flags,
                                void **out) {
+  lm_assert(size > 0 && out);
+  request r = { .kind = kind, .device = device, .size = size, .flags = flags };
   const loam_manager *m = lm_manager(device);
   if (!m) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_UNSUPPORTED;
-  lm_gpu_result result = try_alloc(m, kind, device, size, flags, out);
+  lm_gpu_result result = try_alloc(m, &r, out);
   if (result != LM_GPU_NO_MEMORY || !lm_manager_flush(device)) return result;
-  return try_alloc(m, kind, device, size, flags, out);
+  return try_alloc(m, &r, out);
 }
 
 void lm_manager_free(lm_manager_kind kind, int device, void *at, size_t size) {
+  lm_assert(kind < LM_MANAGER_KINDS && device >= 0 && device < LM_DEVICES_MAX);
   lm_defer_free(&queue, (int)kind, device, at, size);
 }
 
 size_t lm_manager_flush(int device) { return lm_defer_flush(&queue, device); }
 
 void lm_manager_reset(int device) {
-  const loam_manager *m = live();
+  const loam_manager *m = in_effect();
   if (!m || device < 0 || device >= LM_DEVICES_MAX) return;
   (void)lm_defer_drain(&queue, device);
   (void)m->reset(m->ctx, device);

@@ -1,23 +1,31 @@
-/* manager.h - who memory of devices, and pinned memory, comes from: the driver, or a table that the
- * host or LOAM_MANAGER brought, completed by the driver's.
+/* manager.h - the manager: the table of functions that allocates device memory and pinned memory
+ * (NBEP 7). It is the driver's own table, or one that the host or the library in LOAM_MANAGER gave;
+ * loam fills the entries that such a table lacks with the driver's.
  *
- * What is given back is collected first (defer.h). Results are as those of gpu.h: what failed has
- * set the thread's words. No lock is held while a manager or a driver is called. */
+ * Memory that is freed is collected first (defer.h). Results are those of gpu.h, and a call that
+ * failed has set the thread's error words. No lock is held while a manager or a driver is called.
+ * Any thread may call these functions, outside an active section. */
 #ifndef LM_MANAGER_H
 #define LM_MANAGER_H
 
 #include "gpu/gpu.h"
 
-enum { LM_MANAGER_INTERFACE = 1 }; /* of NBEP 7 */
+enum { LM_MANAGER_INTERFACE = 1 }; /* version of NBEP 7 */
 
-/* The driver, which completes all others. */
+/* The driver as a manager. All its entries are set. */
 extern const loam_manager lm_manager_driver;
 
-/* loam_manager_set, of another than loam itself. */
+/* Makes a table of the host the manager; NULL: the driver. LOAM_EINVAL or LOAM_EUNSUPPORTED: the table
+ * is not one that loam can use; LOAM_ESTATE: a manager is already in effect. Where LOAM_MANAGER names
+ * a library, an event says that the host's table is not used. */
 loam_status lm_manager_set(const loam_manager *manager);
-/* The manager in effect, complete, ready for the device; NULL, with words, if there is none. From
- * the first call on it stays. */
+/* Returns the manager with all entries set, initialized for the device. NULL: there is no manager or no
+ * such device, and the thread's error words say why. The first call chooses the manager for the
+ * rest of the process. */
 const loam_manager *lm_manager(int device);
+
+/* Returns whether all entries of the manager in effect are set; true if none is in effect. */
+bool lm_manager_is_valid(void);
 
 typedef enum lm_manager_kind {
   LM_MANAGER_DEVICE,
@@ -26,18 +34,21 @@ typedef enum lm_manager_kind {
   LM_MANAGER_KINDS
 } lm_manager_kind;
 
-/* Whether memory of the kind is made by a table of somebody's, not by the driver: then there is no
- * other way to it. */
+/* Returns whether memory of this kind is allocated by another table than the driver's. Then loam must
+ * not get such memory by calling the driver itself. */
 bool lm_manager_is_custom(lm_manager_kind kind);
 
-/* `flags` (LM_GPU_*) is of host memory. When there is no memory, what is pending goes first. */
+/* Allocates memory; `flags` (LM_GPU_*) count for LM_MANAGER_HOST. If the manager has no memory, frees
+ * what is pending and tries again. *out is written on success alone. */
 lm_gpu_result lm_manager_alloc(lm_manager_kind kind, int device, size_t size, unsigned flags,
                                void **out);
-/* Work that may still use it is waited for. */
+/* Frees memory, later (defer.h). The manager waits for the work that may still use it. */
 void lm_manager_free(lm_manager_kind kind, int device, void *at, size_t size);
-/* Ends what is pending; -1: of all devices. The bytes; 0 while cleanup is deferred. */
+/* Frees the pending memory of a device; -1: of all devices. Returns the bytes; does nothing and returns
+ * 0 while cleanup is deferred. */
 size_t lm_manager_flush(int device);
-/* Ends what is pending, and has the manager start anew when it is next asked. */
+/* Frees the pending memory of a device and resets the manager, which is initialized again on the next
+ * lm_manager of the device. */
 void lm_manager_reset(int device);
 
 #endif

@@ -1,4 +1,5 @@
-/* manager_driver.c - the driver as a manager: nothing is kept or put off here. */
+/* manager_driver.c - the driver as a manager: each entry is one operation of gpu.h. Nothing is kept or
+ * deferred here. */
 #include <unistd.h>
 
 #include "device/manager.h"
@@ -74,13 +75,15 @@ static loam_status get_ipc_handle(void *ctx, int device, void *at, loam_ipc *out
   if (!gpu) return no_driver();
   lm_gpu_result result = gpu->range((uintptr_t)at, &base, &size);
   if (result == LM_GPU_OK) result = gpu->ipc_export(base, found.handle);
-  /* What is mapped to a range of addresses, or of a pool of the driver's. */
+  /* The driver makes no handle for memory that is mapped to reserved addresses, or that is in the
+   * driver's own pool. */
   if (result == LM_GPU_FAILED)
     return lm_error(LOAM_EUNSUPPORTED,
                     "%p: the driver shares memory that it allocated by itself "
                     "alone, as for loam.device { pool = \"chunks\" }",
                     at);
   if (result != LM_GPU_OK) return lm_gpu_status(result);
+  lm_assert((uintptr_t)at - base < size);
   found.offset = (uintptr_t)at - base;
   found.size = size - found.offset;
   *out = found;
@@ -106,16 +109,17 @@ static void close_ipc_handle(void *ctx, int device, void *at) {
   if (gpu && gpu->range((uintptr_t)at, &base, &size) == LM_GPU_OK) (void)gpu->ipc_close(base);
 }
 
-/* What its pools have kept for reuse. */
+/* Returns the memory to the device that the driver's pools keep for reuse. */
 static loam_status reset(void *ctx, int device) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   (void)ctx;
   return gpu ? lm_gpu_status(gpu->pool_trim(device, 0)) : LOAM_OK;
 }
 
+/* The driver itself defers nothing. */
 static void defer(void *ctx) { (void)ctx; }
 
-/* Everything that was ever freed is kept for reuse, until a trim. */
+/* A threshold of SIZE_MAX: the driver's pool keeps all freed memory for reuse until it is trimmed. */
 static loam_status memalloc_async(void *ctx, int device, size_t size, void *stream, void **out) {
   const lm_gpu_ops *gpu = lm_gpu();
   lm_devptr at = 0;

@@ -176,6 +176,7 @@ static void threads_that_register_one_name_leave_one_of_theirs(void **state) {
     assert_null(wrong);
   }
   assert_non_null(lm_handler_find("shared"));
+  assert_true(lm_handler_is_valid());
 }
 
 /* ---- The host's own */
