@@ -13,7 +13,7 @@
 #include "gpu/gpu.h"
 #include "os/lock.h"
 
-/* A queue of pending frees, zeroed but for `before` and `end`. It lives as long as the process.
+/* A queue of pending frees. Its owner sets `before` and `end` and zeroes the rest. It lives as long as the process.
  *
  * Law, for each device: count = the length of the list; bytes = the sum of its sizes. */
 typedef struct lm_defer {

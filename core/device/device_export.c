@@ -39,7 +39,7 @@ bool lm_device_export_key(const void *p, lm_device_export *out, loam_status *sta
   return true;
 }
 
-/* ---- Requests of other processes. What they send is checked, not asserted. */
+/* ---- Requests of other processes. Their values are checked and not asserted. */
 
 /* A block, and an address in it. */
 typedef struct place {

@@ -3,8 +3,9 @@
  * are also pools of pinned host memory: one for each device, kind and placement.
  *
  * Memory comes from the driver in ranges of addresses (extent.h). Where the driver can map memory to
- * reserved addresses, "cache" has one range for each zone and maps memory to it piece by piece. Where
- * it cannot, and in "chunks", each range is one allocation of the manager. The driver's handles can name
+ * reserved addresses, "cache" has one range for each zone and maps memory to it piece by piece. Each
+ * range of "chunks" is one allocation of the manager, and so is each range of "cache" where the
+ * driver cannot map memory. The driver's handles can name
  * such an allocation for other processes, but free memory never joins across two of them. Requests
  * up to LM_DEVICE_POOL_SMALL have a zone of their own, so that small blocks do not stand between
  * large ones.

@@ -443,7 +443,7 @@ static lm_gpu_result pin(lm_device_pool *pool, size_t size, void **out) {
   const loam_manager *m = lm_manager(pool->device);
   if (!m) return LM_GPU_FAILED;
   if (lm_sys_map(size, out)) {
-    lm_error(LOAM_ENOMEM, "no memory for %zu bytes to pin", size);
+    lm_error(LOAM_ENOMEM, "no memory for %zu bytes of pinned memory", size);
     return LM_GPU_NO_MEMORY;
   }
   bind(pool, *out, size);

@@ -23,7 +23,7 @@ static struct {
   /* NULL, or &completed. The release, after `completed` is written, pairs with the acquire in
    * in_effect(). */
   _Atomic(const loam_manager *) in_effect;
-  /* No manager could be had. The release, after `why` is written, pairs with the acquire in
+  /* There is no manager. The release, after `why` is written, pairs with the acquire in
    * has_failed(). */
   _Atomic bool failed;
 } manager;
@@ -149,7 +149,7 @@ static void pass_on_deferral(bool begins) {
   else m->defer_leave(m->ctx);
 }
 
-/* Chooses the manager for the rest of the process, or fails for the rest of it. */
+/* Chooses the manager. The choice, or the failure, lasts as long as the process. */
 static void put_in_effect_locked(void) {
   lm_assert(!manager.in_effect && !manager.failed);
   const loam_manager *m = choose_locked();

@@ -16,12 +16,12 @@ enum { LM_MANAGER_INTERFACE = 1 }; /* version of NBEP 7 */
 extern const loam_manager lm_manager_driver;
 
 /* Makes a table of the host the manager; NULL: the driver. LOAM_EINVAL or LOAM_EUNSUPPORTED: the table
- * is not one that loam can use; LOAM_ESTATE: a manager is already in effect. Where LOAM_MANAGER names
+ * is not one that loam can use; LOAM_ESTATE: a manager is already in effect. If LOAM_MANAGER names
  * a library, an event says that the host's table is not used. */
 loam_status lm_manager_set(const loam_manager *manager);
 /* Returns the manager with all entries set, initialized for the device. NULL: there is no manager or no
- * such device, and the thread's error words say why. The first call chooses the manager for the
- * rest of the process. */
+ * such device, and the thread's error words say why. The first call chooses the manager, which
+ * then stays in effect. */
 const loam_manager *lm_manager(int device);
 
 /* Returns whether all entries of the manager in effect are set; true if none is in effect. */
@@ -39,7 +39,7 @@ typedef enum lm_manager_kind {
 bool lm_manager_is_custom(lm_manager_kind kind);
 
 /* Allocates memory; `flags` (LM_GPU_*) count for LM_MANAGER_HOST. If the manager has no memory, frees
- * what is pending and tries again. *out is written on success alone. */
+ * the pending memory and tries again. *out is written on success alone. */
 lm_gpu_result lm_manager_alloc(lm_manager_kind kind, int device, size_t size, unsigned flags,
                                void **out);
 /* Frees memory, later (defer.h). The manager waits for the work that may still use it. */

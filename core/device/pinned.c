@@ -1,4 +1,4 @@
-/* pinned.c - small objects of pinned memory. */
+/* pinned.c - small objects of pinned memory: see pinned.h. */
 #include "device/pinned.h"
 
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #include "os/decay.h"
 #include "os/error.h"
 
-/* Slots of the first region (half a MiB: registering it takes no time that is noticed), of the
- * largest, and of a pool until when it doubles. */
+/* Lengths of regions, in slots. The first is half a MiB, which is registered in unnoticeable time. A
+ * pool doubles until it has DOUBLES_UNTIL slots; after that it grows by a quarter. */
 enum { STEP_FIRST = 8, STEP_MOST = 256, DOUBLES_UNTIL = 64 };
-enum { ANY = -1 }; /* device */
-/* How long a refusal counts as the driver's answer. */
+enum { ANY_DEVICE = -1 };
+/* So long after a failure, requests fail without asking the driver again. */
 enum { REFUSAL_NS = 10000000 };
 enum { FLAGS = LM_GPU_MAPPED | LM_GPU_PORTABLE };
 
@@ -29,68 +29,77 @@ bool lm_pinned_serves(const lm_strategy *whole, size_t size, size_t align) {
          !lm_manager_is_custom(LM_MANAGER_HOST);
 }
 
-/* Asked first, so that it is known by then whether devices are on several nodes. */
+/* lm_gpu_node is called first: only then does lm_gpu_is_spread know whether devices are on several NUMA
+ * nodes. */
 lm_strategy *lm_pinned_twin(lm_strategy *whole, int device, bool asked) {
   int node = lm_gpu_node(device);
   bool by_node = whole->desc.placement.mode == LM_BIND_DEFAULT && lm_gpu_is_spread();
   return lm_strategy_twin(whole, by_node ? node : -1, asked);
 }
 
-/* ---- Pools at hand ------------------------------------------------------------------------- */
+/* ---- Pools in use ------------------------------------------------------------------------- */
 
-/* The pool of a strategy, which does not end until it is let go: retire.c looks for users after a
- * grace, and this is an operation. */
-static lm_pool *hold(lm_strategy *s, bool make) {
+/* Returns the registered pool of a strategy, which does not end until release_pool. `make`: makes it if
+ * need be. NULL: there is none. The active section covers the time before `users` counts: retire.c
+ * waits for active sections and then looks for users. */
+static lm_pool *acquire_pool(lm_strategy *s, bool make) {
   lm_thread *t = lm_thread_get();
   if (!t) return NULL;
   lm_thread_enter(t);
   lm_pool *pool = make || lm_pool_of(s) ? lm_pool_for(s) : NULL;
   if (pool && !pool->regions.how.registered) pool = NULL;
-  if (pool) atomic_fetch_add(&pool->users, 1);
+  if (pool) atomic_fetch_add(&pool->users, 1); /* pairs with release_pool and retire.c */
   lm_thread_leave(t);
   return pool;
 }
 
-static void let_go(lm_pool *pool) { atomic_fetch_sub(&pool->users, 1); }
+static void release_pool(lm_pool *pool) {
+  lm_assert(atomic_load(&pool->users) > 0);
+  atomic_fetch_sub(&pool->users, 1);
+}
 
+/* Calls `act` for each registered pool. */
 static void each_pool(void (*act)(lm_pool *pool, void *ctx), void *ctx) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++) {
     lm_strategy *s = lm_strategy_at(id);
-    lm_pool *pool = s->whole->twins ? hold(s, false) : NULL;
+    lm_pool *pool = s->whole->twins ? acquire_pool(s, false) : NULL;
     if (!pool) continue;
     act(pool, ctx);
-    let_go(pool);
+    release_pool(pool);
   }
 }
 
 /* ---- Regions ------------------------------------------------------------------------------- */
 
-/* Of a seal: the region's slots, and the device. Constant until the region ends. */
-static void seal(uint32_t slot, uint32_t slots, int device) {
+/* Describes the guard slot behind a region in the page map: it has the region's length and device, which
+ * are constant until the region ends. */
+static void describe_guard_slot(uint32_t slot, uint32_t slots, int device) {
   lm_span *span = lm_map_span(slot + slots);
+  lm_assert(slot && slots && device >= 0 && device < LM_DEVICES_MAX);
   span->next = (uint32_t)device;
   span->prev = slots;
   lm_map_extent(slot + slots, 1, LM_USE_SEAL);
   lm_map_extent(slot, slots, LM_USE_NONE);
 }
 
-static bool is_seal(uint32_t slot) {
+static bool is_guard_slot(uint32_t slot) {
   return atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed) == LM_USE_SEAL;
 }
 
-/* Whether a free run is a region of a device, whole. There is a seal behind it, if it is. */
+/* Returns whether a free run is a whole region of a device: then its guard slot is behind it. */
 static bool is_region(uint32_t slot, uint32_t slots, int device) {
   const lm_span *span = lm_map_span(slot + slots);
-  return is_seal(slot + slots) && span->prev == slots &&
-         (device == ANY || span->next == (uint32_t)device);
+  return is_guard_slot(slot + slots) && span->prev == slots &&
+         (device == ANY_DEVICE || span->next == (uint32_t)device);
 }
 
 int lm_pinned_device(const void *p) {
   const lm_span *span = lm_map_span(lm_map_slot(p));
   uint32_t slot = lm_map_slot((void *)atomic_load_explicit(&span->start, memory_order_relaxed));
-  while (lm_map_owns(lm_map_address(slot)) && !is_seal(slot)) {
+  while (lm_map_owns(lm_map_address(slot)) && !is_guard_slot(slot)) {
     uint32_t next = lm_map_next(slot);
-    slot = next > slot ? next : slot + 1; /* it is being split */
+    /* While another thread splits an extent, its length may read as 0. */
+    slot = next > slot ? next : slot + 1;
   }
   return lm_map_owns(lm_map_address(slot)) ? (int)lm_map_span(slot)->next : -1;
 }
@@ -100,6 +109,7 @@ bool lm_pinned_owns(const void *p) {
   return lm_pool_find(p, &object) && lm_strategy_at(object.strategy)->whole->twins;
 }
 
+/* Binds pages to the strategy's NUMA nodes; by default to the node of the device. */
 static void bind(const lm_strategy *s, int device, void *at, size_t size) {
   lm_placement near = { .mode = LM_BIND_PREFERRED };
   const lm_placement *placement = &s->desc.placement;
@@ -111,13 +121,14 @@ static void bind(const lm_strategy *s, int device, void *at, size_t size) {
   if (placement->mode != LM_BIND_DEFAULT) (void)lm_numa_bind(at, size, placement);
 }
 
-/* Pages are bound and there before they are registered, which then is short. */
+/* Commits, binds and faults in the pages of a region before it registers them: the driver then registers
+ * them quickly. */
 static loam_status make_ready(const lm_strategy *s, int device, void *at, size_t size) {
   const lm_placement *p = &s->desc.placement;
   const loam_manager *m = lm_manager(device);
   if (!m) return LOAM_EUNSUPPORTED;
   if (!lm_available_has(size, p->mode == LM_BIND_BIND ? p->nodes : 0) || lm_sys_commit(at, size))
-    return lm_error(LOAM_ENOMEM, "no memory for %zu bytes to pin", size);
+    return lm_error(LOAM_ENOMEM, "no memory for %zu bytes of pinned memory", size);
   bind(s, device, at, size);
   (void)lm_sys_prefault(at, size);
   loam_status status = m->mempin(m->ctx, device, at, size, FLAGS);
@@ -127,20 +138,25 @@ static loam_status make_ready(const lm_strategy *s, int device, void *at, size_t
   return status;
 }
 
+/* Adds a region to a pool. Fails, with error words, if there is no memory or the driver refuses. */
 static loam_status grow(lm_pool *pool, int device, uint32_t slots) {
   uint32_t slot = lm_map_take(slots + 1, LM_SLOT);
-  if (!slot) return lm_error(LOAM_ENOMEM, "no address space for %zu bytes to pin", bytes_of(slots));
+  if (!slot)
+    return lm_error(LOAM_ENOMEM, "no address space for %zu bytes of pinned memory",
+                    bytes_of(slots));
   loam_status status = make_ready(pool->strategy, device, lm_map_address(slot), bytes_of(slots));
   if (status != LOAM_OK) {
     lm_regions_return(slot, slots + 1);
     return status;
   }
-  seal(slot, slots, device);
+  describe_guard_slot(slot, slots, device);
+  lm_assert(is_region(slot, slots, device));
   lm_regions_add(&pool->regions, slot, slots);
   return LOAM_OK;
 }
 
-/* False: it is the driver's still. What went with its context, or its process, is not. */
+/* Unregisters memory. Returns false if the driver still has it registered. Memory that went with its
+ * context, or with the parent process, is not registered any more. */
 static bool unregister(void *at, size_t size, int device) {
   const loam_manager *m = lm_manager(device);
   if (!m) return true;
@@ -152,8 +168,10 @@ static bool unregister(void *at, size_t size, int device) {
   return result == LM_GPU_OK || result == LM_GPU_GONE;
 }
 
-/* A region that was taken out. What cannot be unregistered is nobody's from then on. */
+/* Ends a region that was taken out of its pool. If it cannot be unregistered, its addresses are never
+ * used again. */
 static void end_region(uint32_t slot, uint32_t slots) {
+  lm_assert(is_region(slot, slots, ANY_DEVICE));
   int device = (int)lm_map_span(slot + slots)->next;
   bool done = unregister(lm_map_address(slot), bytes_of(slots), device);
   lm_map_extent(slot + slots, 1, LM_USE_NONE);
@@ -161,7 +179,7 @@ static void end_region(uint32_t slot, uint32_t slots) {
   if (done) lm_regions_return(slot, slots + 1);
 }
 
-/* Ends regions that are free as wholes, of at most `most` slots. How many slots. */
+/* Ends whole free regions of a device, of at most `most` slots together. Returns how many slots. */
 static uint32_t end_regions(lm_pool *pool, uint32_t most, int device) {
   uint32_t slot, slots, before = most;
   lm_lock_take(&lm_pools_pinned_lock);
@@ -171,14 +189,15 @@ static uint32_t end_regions(lm_pool *pool, uint32_t most, int device) {
   return before - most;
 }
 
-/* ---- What a stream may still use ----------------------------------------------------------- */
+/* ---- Objects that a stream may still use ----------------------------------------------------------- */
 
-static lm_device_pool *queues_of(int device) {
+/* Returns the device pool in whose queues such objects wait; NULL: there is no memory for it. */
+static lm_device_pool *pool_of_queues(int device) {
   lm_pinned_desc pinned = { .is_pinned = true };
   return lm_device_pool_of_pinned(device, &pinned);
 }
 
-static void release(void *p) {
+static void free_object(void *p) {
   lm_thread *t = lm_thread_get();
   if (!t) return;
   lm_thread_enter(t);
@@ -186,19 +205,20 @@ static void release(void *p) {
   lm_thread_leave(t);
 }
 
-/* Whether there were any. */
-static bool release_ended(void) {
+/* Frees the objects whose work has ended. Returns whether there were any. */
+static bool free_ready_objects(void) {
   void *p, *any = NULL;
-  for (lm_device_pool *c = lm_device_pool_next(NULL, ANY); c; c = lm_device_pool_next(c, ANY))
-    while ((p = lm_device_pool_awaited(c)) != NULL) release(any = p);
+  for (lm_device_pool *c = lm_device_pool_next(NULL, ANY_DEVICE); c;
+       c = lm_device_pool_next(c, ANY_DEVICE))
+    while ((p = lm_device_pool_awaited(c)) != NULL) free_object(any = p);
   return any;
 }
 
-/* Without memory to note it by, the device is waited for. */
+/* If there is no memory to note the object, this waits for the device. */
 void lm_pinned_free_after(void *p, lm_stream stream) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   int device = gpu ? lm_pinned_device(p) : 0;
-  lm_device_pool *c = gpu ? queues_of(device) : NULL;
+  lm_device_pool *c = gpu ? pool_of_queues(device) : NULL;
   bool attend = false;
   lm_stream_ref ref = c ? lm_device_pool_stream_on(c, stream) : (lm_stream_ref){ 0 };
   if (c && lm_device_pool_await(c, p, ref, &attend)) {
@@ -207,18 +227,19 @@ void lm_pinned_free_after(void *p, lm_stream stream) {
     return;
   }
   if (gpu) (void)gpu->synchronize(device);
-  release(p);
+  free_object(p);
 }
 
-/* ---- Growing ------------------------------------------------------------------------------- */
+/* ---- Growth --------------------------------------------------------------------------------- */
 
-/* The last refusal; under lm_pools_pinned_lock. */
+/* The last failure to grow; guarded by lm_pools_pinned_lock. */
 static LM_SPARSE struct {
   const lm_pool *pool;
   int64_t at_ns;
   char words[LM_ERROR_SIZE / 2];
 } refusal;
 
+/* Returns the length of the next region, at least `slots`. */
 static uint32_t step_of(const lm_regions *r, uint32_t slots) {
   uint32_t step = r->held < DOUBLES_UNTIL ? r->held : DOUBLES_UNTIL;
   if (step < r->held / 4) step = r->held / 4;
@@ -227,16 +248,18 @@ static uint32_t step_of(const lm_regions *r, uint32_t slots) {
   return step < slots ? slots : step;
 }
 
+/* Ends all free regions of a pool; sets *ended if there were any. */
 static void end_idle(lm_pool *pool, void *ended) {
   uint32_t most = UINT32_MAX, slot, slots;
-  while ((slot = lm_regions_take_idle(&pool->regions, &most, is_region, ANY, &slots)) != 0) {
+  while ((slot = lm_regions_take_idle(&pool->regions, &most, is_region, ANY_DEVICE, &slots)) != 0) {
     end_region(slot, slots);
     *(bool *)ended = true;
   }
 }
 
-/* Less, where there is not as much; then with what other pools do not use. */
-static loam_status grow_somehow_locked(lm_pool *pool, int device, uint32_t slots) {
+/* Adds a region to the pool: of a whole step; if there is no memory, of `slots`; and then again after the
+ * free memory of all pinned pools was returned. */
+static loam_status grow_or_reclaim_locked(lm_pool *pool, int device, uint32_t slots) {
   uint32_t step = step_of(&pool->regions, slots);
   bool ended = false;
   loam_status status = grow(pool, device, step);
@@ -246,13 +269,15 @@ static loam_status grow_somehow_locked(lm_pool *pool, int device, uint32_t slots
   return lm_device_pool_trim_pinned() || ended ? grow(pool, device, slots) : status;
 }
 
-static const char *supply_locked(lm_pool *pool, int device, uint32_t slots) {
+/* Grows the pool unless it has a free run by now. Returns NULL, or the reason why it could not grow. */
+static const char *make_room_locked(lm_pool *pool, int device, uint32_t slots) {
+  lm_assert(slots > 0);
   if (lm_regions_has_dirty(&pool->regions, slots)) return NULL;
   if (refusal.pool == pool && lm_sys_clock_ns() - refusal.at_ns < REFUSAL_NS) {
     lm_error(LOAM_ENOMEM, "%s", refusal.words);
     return lm_provider_words;
   }
-  if (grow_somehow_locked(pool, device, slots) == LOAM_OK) {
+  if (grow_or_reclaim_locked(pool, device, slots) == LOAM_OK) {
     refusal.pool = NULL;
     return NULL;
   }
@@ -264,19 +289,21 @@ static const char *supply_locked(lm_pool *pool, int device, uint32_t slots) {
 
 const char *lm_pinned_grow(lm_strategy *twin, int device, size_t size) {
   lm_device_pool_poll_awaited();
-  if (release_ended()) return NULL;
-  lm_pool *pool = hold(twin, true);
-  if (!pool) return "loam has no memory to keep it by";
+  if (free_ready_objects()) return NULL;
+  lm_pool *pool = acquire_pool(twin, true);
+  if (!pool) return "loam has no memory to describe the pool";
   lm_lock_take(&lm_pools_pinned_lock);
-  const char *why = supply_locked(pool, device, lm_central_span_slots(lm_class_of(size)));
+  const char *why = make_room_locked(pool, device, lm_central_span_slots(lm_class_of(size)));
   lm_lock_drop(&lm_pools_pinned_lock);
-  let_go(pool);
+  release_pool(pool);
   return why;
 }
 
 /* ---- Giving back ---------------------------------------------------------------------------- */
 
-static void recall(lm_pool *pool, void *is_on) {
+/* Makes thread caches return the objects of the pool (lm_sweep_recall), or ends that. Relaxed: a thread
+ * that sees it later keeps objects a little longer. */
+static void set_recalled(lm_pool *pool, void *is_on) {
   atomic_store_explicit(&pool->recalled, *(bool *)is_on, memory_order_relaxed);
 }
 
@@ -294,10 +321,10 @@ static void trim_pool(lm_pool *pool, void *ctx) {
 size_t lm_pinned_trim(int device) {
   trimming t = { .device = device };
   if (!lm_gpu_started()) return 0;
-  (void)release_ended();
-  each_pool(recall, &(bool){ true });
+  (void)free_ready_objects();
+  each_pool(set_recalled, &(bool){ true });
   lm_sweep_recall();
-  each_pool(recall, &(bool){ false });
+  each_pool(set_recalled, &(bool){ false });
   each_pool(trim_pool, &t);
   return bytes_of(t.slots);
 }
@@ -308,32 +335,32 @@ static void decay_pool(lm_pool *pool, void *more) {
   size_t keeps = lm_device_pool_keep_bytes() >> LM_SLOT_SHIFT;
   uint32_t most = held > keeps ? held - (uint32_t)keeps : 0;
   if (most > idle) most = idle;
-  if (most && end_regions(pool, most, ANY)) later = true;
+  if (most && end_regions(pool, most, ANY_DEVICE)) later = true;
   if (later) *(bool *)more = true;
 }
 
 bool lm_pinned_decay(void) {
   if (!lm_gpu_begin()) return false;
-  bool more = release_ended();
+  bool more = free_ready_objects();
   each_pool(decay_pool, &more);
   lm_gpu_end();
   return more;
 }
 
-typedef struct roll {
+typedef struct used_strategies {
   const uint8_t *used;
   uint32_t n;
-} roll;
+} used_strategies;
 
 static void end_unused(lm_pool *pool, void *ctx) {
-  const roll *r = ctx;
+  const used_strategies *r = ctx;
   uint32_t id = lm_strategy_whole(pool->strategy->id);
-  if (id < r->n && !r->used[id]) (void)end_regions(pool, UINT32_MAX, ANY);
+  if (id < r->n && !r->used[id]) (void)end_regions(pool, UINT32_MAX, ANY_DEVICE);
 }
 
 void lm_pinned_end_unused(const uint8_t *used, uint32_t n) {
   if (!lm_gpu_begin()) return;
-  each_pool(end_unused, &(roll){ used, n });
+  each_pool(end_unused, &(used_strategies){ used, n });
   lm_gpu_end();
 }
 

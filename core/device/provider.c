@@ -1,4 +1,4 @@
-/* provider.c - blocks of handlers, of the host's own allocator and of drivers of devices. */
+/* provider.c - blocks of handlers, of the host's own allocator and of drivers: see provider.h. */
 #include "device/provider.h"
 
 #include <string.h>
@@ -10,8 +10,9 @@
 
 const char lm_provider_words[] = "";
 
-/* ---- Who may serve whom ------------------------------------------------------------------- */
+/* ---- Strategies and requests ------------------------------------------------------------------- */
 
+/* Returns whether the machine has no device; false in a fork of a process that used one. */
 static bool has_no_device(void) { return !lm_gpu() && !lm_gpu_is_barred(); }
 
 bool lm_provider_fits(const lm_request *request, const lm_strategy *s) {
@@ -32,9 +33,12 @@ static void describe_pinned(lm_desc *desc, unsigned flags) {
 }
 
 lm_strategy *lm_provider_default(const lm_request *request) {
-  static _Atomic(lm_strategy *) known[LM_WANT_PINNED + 1][8]; /* by what is wanted, and flags */
+  /* By kind of memory and flags. The release of the thread that interned a strategy pairs with the
+   * acquire of a thread that reads it. */
+  static _Atomic(lm_strategy *) known[LM_WANT_PINNED + 1][8];
   static const lm_kind kinds[] = { LM_KIND_HOST, LM_KIND_DEVICE, LM_KIND_MANAGED, LM_KIND_PINNED };
   lm_strategy *s;
+  lm_assert((unsigned)request->want < LM_COUNT(known));
   if (request->want == LM_WANT_HOST) return lm_strategy_at(0);
   _Atomic(lm_strategy *) *place = &known[request->want][request->flags % LM_COUNT(known[0])];
   s = atomic_load_explicit(place, memory_order_acquire);
@@ -49,14 +53,19 @@ lm_strategy *lm_provider_default(const lm_request *request) {
 
 /* ---- The host's own allocator ------------------------------------------------------------- */
 
+/* Returns the usable bytes of a block of the host's own allocator. */
 static size_t system_size(void *p, size_t size) {
   size_t usable = lm_handler_system()->usable_size(p);
   return usable > size ? usable : size;
 }
 
-static const char *made(lm_provided *out) { return out->made ? NULL : "it has no memory"; }
+/* Returns NULL if a block was made, else the reason why not. */
+static const char *result_of(const lm_provided *out) {
+  return out->made ? NULL : "it has no memory";
+}
 
-static const char *make_system(const lm_request *w, lm_provided *out) {
+/* aligned_alloc takes a size that is a multiple of the alignment, and has no form that zeroes. */
+static const char *alloc_system(const lm_request *w, lm_provided *out) {
   const loam_system *system = lm_handler_system();
   size_t size = w->size ? w->size : 1;
   if (w->align > 16) out->made = system->aligned_alloc(w->align, lm_align_up(size, w->align));
@@ -65,13 +74,14 @@ static const char *make_system(const lm_request *w, lm_provided *out) {
   out->base = out->made;
   out->size = out->made ? system_size(out->made, size) : 0;
   if (out->made && w->zero && w->align > 16) memset(out->made, 0, size);
-  return made(out);
+  return result_of(out);
 }
 
 /* ---- Handlers ----------------------------------------------------------------------------- */
 
-/* A handler knows no alignment: room for it is asked for as well. */
-static const char *make_handler(const lm_request *w, const lm_strategy *s, lm_provided *out) {
+/* A handler takes no alignment. So this requests as much more as the alignment may need, and `made` is
+ * what the handler returned. */
+static const char *alloc_handler(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   const loam_handler *handler = lm_handler_find(s->desc.handler);
   if (!handler) return "no handler of its name is registered";
   const loam_allocator *a = &handler->allocator;
@@ -81,34 +91,35 @@ static const char *make_handler(const lm_request *w, const lm_strategy *s, lm_pr
   size_t room = out->size + (w->align > 16 ? w->align - 16 : 0);
   out->made = w->zero ? a->calloc(a->ctx, 1, room) : a->malloc(a->ctx, room);
   out->base = (char *)lm_align_up((uintptr_t)out->made, w->align > 16 ? w->align : 1);
-  return made(out);
+  return result_of(out);
 }
 
-static void end_handler(const lm_provided *b) {
+static void free_handler(const lm_provided *b) {
   const loam_allocator *a = &((const loam_handler *)b->handler)->allocator;
   a->free(a->ctx, b->made, b->size + (size_t)((char *)b->base - (char *)b->made));
 }
 
 /* ---- Devices ------------------------------------------------------------------------------ */
 
-enum { DEVICE_ALIGN = 256 }; /* what every driver gives */
+enum { DEVICE_ALIGN = 256 }; /* bytes; every driver aligns device memory to it */
 
 int lm_provider_device(uint8_t device) {
   if (device) return device - 1;
-  if (lm_gpu_count() == 1) return 0; /* the current one can be no other */
+  if (lm_gpu_count() == 1) return 0; /* it is the current device, too */
   int current = lm_gpu_current();
   return current < 0 ? 0 : current;
 }
 
-/* The words of who failed are kept. */
-static const char *take(lm_provided *out, lm_provider maker, lm_manager_kind kind) {
+/* Takes memory from the manager. If that fails, the manager has set the error words. */
+static const char *take_from_manager(lm_provided *out, lm_provider maker, lm_manager_kind kind) {
   out->maker = maker;
   if (lm_manager_alloc(kind, out->device, out->size, 0, &out->made) != LM_GPU_OK) out->made = NULL;
   out->base = out->made;
   return out->made ? NULL : lm_provider_words;
 }
 
-static const char *take_ordered(lm_provided *out) {
+/* Takes memory from the driver's own pool, in the order of out->stream. */
+static const char *take_in_stream_order(lm_provided *out) {
   const loam_manager *m = lm_manager(out->device);
   out->maker = LM_PROVIDER_STREAM;
   if (!m || m->memalloc_async(m->ctx, out->device, out->size, out->stream, &out->made))
@@ -117,39 +128,40 @@ static const char *take_ordered(lm_provided *out) {
   return out->made ? NULL : lm_provider_words;
 }
 
-static const char *make_device(const lm_request *w, const lm_strategy *s, lm_provided *out) {
+static const char *alloc_device(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   out->stream = w->stream;
-  if (s->desc.supply == LM_DEVICE_POOL_DRIVER) return take_ordered(out);
-  return take(out, LM_PROVIDER_DEVICE, LM_MANAGER_DEVICE);
+  if (s->desc.supply == LM_DEVICE_POOL_DRIVER) return take_in_stream_order(out);
+  return take_from_manager(out, LM_PROVIDER_DEVICE, LM_MANAGER_DEVICE);
 }
 
-static const char *make_managed(const lm_request *w, const lm_strategy *s, lm_provided *out) {
+static const char *alloc_managed(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   out->stream = w->stream;
-  const char *why = take(out, LM_PROVIDER_MANAGED, LM_MANAGER_MANAGED);
-  /* A hint, which some drivers do not take. */
+  const char *why = take_from_manager(out, LM_PROVIDER_MANAGED, LM_MANAGER_MANAGED);
+  /* A hint: it does not matter if the driver refuses it. */
   if (!why && s->desc.prefer)
     (void)lm_gpu()->managed_prefer((lm_devptr)(uintptr_t)out->made, out->size,
                                    lm_provider_device(s->desc.prefer - 1));
   return why;
 }
 
-static const char *make_of_device(const lm_request *w, const lm_strategy *s, lm_provided *out) {
+static const char *alloc_on_device(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   if (!lm_gpu()) return lm_gpu_why();
   if (w->align > DEVICE_ALIGN) return "memory of a driver is aligned to 256 bytes";
   out->device = lm_provider_device(s->desc.device);
   out->size = w->size ? w->size : 1;
   if (!lm_gpu_has(out->device)) return lm_provider_words;
-  if (s->desc.kind == LM_KIND_DEVICE) return make_device(w, s, out);
-  const char *why = make_managed(w, s, out);
+  if (s->desc.kind == LM_KIND_DEVICE) return alloc_device(w, s, out);
+  const char *why = alloc_managed(w, s, out);
   if (!why && w->zero) memset(out->base, 0, w->size);
   return why;
 }
 
-static void end_of_device(const lm_provided *b, const lm_stream *on) {
+static void free_on_device(const lm_provided *b, const lm_stream *on) {
   static const lm_manager_kind kinds[] = {
     [LM_PROVIDER_DEVICE] = LM_MANAGER_DEVICE,
     [LM_PROVIDER_MANAGED] = LM_MANAGER_MANAGED,
   };
+  lm_assert(b->device >= 0 && b->device < LM_DEVICES_MAX);
   if (b->maker != LM_PROVIDER_STREAM) {
     lm_manager_free(kinds[b->maker], b->device, b->made, b->size);
     return;
@@ -163,6 +175,7 @@ bool lm_provider_is_pooled(const lm_strategy *s) {
          (s->desc.kind == LM_KIND_DEVICE && s->desc.supply <= LM_DEVICE_POOL_CHUNKS);
 }
 
+/* Returns whether the request needs memory that the driver's handles can name. */
 static bool wants_chunks(const lm_request *request, const lm_strategy *s) {
   if (s->desc.supply == LM_DEVICE_POOL_AUTO) return request->by_handle;
   return s->desc.supply == LM_DEVICE_POOL_CHUNKS;
@@ -190,19 +203,20 @@ bool lm_provider_copy(int device, void *to, const void *from, size_t size, lm_st
                           stream) == LM_GPU_OK;
 }
 
-/* ---- All ---------------------------------------------------------------------------------- */
+/* ---- All providers ---------------------------------------------------------------------------------- */
 
 bool lm_provider_serves(lm_kind kind) {
   return !lm_strategy_kind_is_pooled(kind) && kind != LM_KIND_DENY;
 }
 
 const char *lm_provider_alloc(const lm_request *request, const lm_strategy *s, lm_provided *out) {
+  lm_assert(lm_provider_serves(s->desc.kind) && lm_is_pow2(request->align));
   *out = (lm_provided){ .maker = LM_PROVIDER_SYSTEM, .device = -1 };
   out->want = (uint8_t)request->want;
   out->flags = (uint8_t)request->flags;
-  if (s->desc.kind == LM_KIND_SYSTEM) return make_system(request, out);
-  if (s->desc.kind == LM_KIND_HANDLER) return make_handler(request, s, out);
-  return make_of_device(request, s, out);
+  if (s->desc.kind == LM_KIND_SYSTEM) return alloc_system(request, out);
+  if (s->desc.kind == LM_KIND_HANDLER) return alloc_handler(request, s, out);
+  return alloc_on_device(request, s, out);
 }
 
 bool lm_provider_find(const void *p, lm_provided *out) {
@@ -221,9 +235,10 @@ const char *lm_provider_name(const lm_provided *block) {
 }
 
 void lm_provider_free(const lm_provided *block, const lm_stream *on) {
+  lm_assert(block->made && block->maker != LM_PROVIDER_POOL);
   if (block->maker == LM_PROVIDER_SYSTEM) lm_handler_system()->free(block->made);
-  else if (block->maker == LM_PROVIDER_HANDLER) end_handler(block);
-  else end_of_device(block, on);
+  else if (block->maker == LM_PROVIDER_HANDLER) free_handler(block);
+  else free_on_device(block, on);
 }
 
 bool lm_provider_can_resize(const lm_provided *b, const lm_strategy *s) {
@@ -234,6 +249,8 @@ bool lm_provider_can_resize(const lm_provided *b, const lm_strategy *s) {
 }
 
 void *lm_provider_resize(const lm_provided *b, size_t size) {
+  lm_assert(b->made == b->base);
+  lm_assert(b->maker == LM_PROVIDER_SYSTEM || b->maker == LM_PROVIDER_HANDLER);
   if (!size) size = 1;
   if (b->maker == LM_PROVIDER_SYSTEM) return lm_handler_system()->realloc(b->base, size);
   const loam_allocator *a = &((const loam_handler *)b->handler)->allocator;

@@ -169,6 +169,7 @@ TEST(a_table_serves_what_it_has_and_the_driver_the_rest) {
   m = table();
   ok(loam_manager_set(&m));
   want(lm_manager_is_custom(LM_MANAGER_DEVICE) && !lm_manager_is_custom(LM_MANAGER_HOST));
+  want(lm_manager_is_valid());
   want(take(LM_MANAGER_DEVICE, 1, 4096) == (void *)0x100000 && mine.live == 4096);
   want(standin_used(1) == 0);
   lm_manager_free(LM_MANAGER_HOST, 1, take(LM_MANAGER_HOST, 1, 4096), 4096);
