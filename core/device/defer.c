@@ -22,8 +22,8 @@ static _Atomic int most_count = 10;
 static _Atomic double most_ratio = 0.2;
 static _Atomic uint64_t total[LM_DEVICES_MAX]; /* bytes of memory of each device */
 
-/* The list of all queues that were ever used. The release of the thread that adds a queue pairs with
- * the acquire in loam_defer_leave. */
+/* The list of all queues that were ever used. The release of the thread that adds a queue pairs
+ * with the acquire in loam_defer_leave. */
 static _Atomic(lm_defer *) queues;
 
 static bool is_deferred(void) { return atomic_load_explicit(&deferred, memory_order_relaxed) > 0; }
@@ -44,8 +44,8 @@ static lm_pending *take_all(lm_defer *queue, int device, size_t *bytes) {
   return first;
 }
 
-/* The list is taken before the wait. A piece that is added during the wait may still be in use by newer
- * work: it stays for the next time. */
+/* The list is taken before the wait. A piece that is added during the wait may still be in use by
+ * newer work: it stays for the next time. */
 size_t lm_defer_drain(lm_defer *queue, int device) {
   size_t bytes;
   lm_assert(queue->end && device >= 0 && device < LM_DEVICES_MAX);

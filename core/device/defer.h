@@ -13,7 +13,8 @@
 #include "gpu/gpu.h"
 #include "os/lock.h"
 
-/* A queue of pending frees. Its owner sets `before` and `end` and zeroes the rest. It lives as long as the process.
+/* A queue of pending frees. Its owner sets `before` and `end` and zeroes the rest. It lives as long
+ * as the process.
  *
  * Law, for each device: count = the length of the list; bytes = the sum of its sizes. */
 typedef struct lm_defer {
@@ -28,8 +29,8 @@ typedef struct lm_defer {
   struct lm_defer *next; /* in that list; constant once listed */
 } lm_defer;
 
-/* Frees `size` bytes at `at` later; NULL: nothing. `kind` is passed on to queue->end. If there is no
- * memory for a note the piece is freed now, since without a note it would never be freed. */
+/* Frees `size` bytes at `at` later; NULL: nothing. `kind` is passed on to queue->end. If there is
+ * no memory for a note the piece is freed now, since without a note it would never be freed. */
 void lm_defer_free(lm_defer *queue, int kind, int device, void *at, size_t size);
 /* Frees all pending memory of a device; -1: of all devices. Returns the bytes. While cleanup is
  * deferred it does nothing and returns 0. */

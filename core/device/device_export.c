@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "device/device_pool.h"
+#include "device/device_pool_parts.h"
 #include "os/error.h"
 
 bool lm_device_export_piece_is_valid(const lm_device_export_piece *p) {
@@ -48,8 +48,8 @@ typedef struct place {
   uint64_t at;
 } place;
 
-/* Returns the pool of the live block that begins at p->base and has the key, locked, and the block in
- * *out. NULL: no such block. */
+/* Returns the pool of the live block that begins at p->base and has the key, locked, and the block
+ * in *out. NULL: no such block. */
 static lm_device_pool *find(const place *p, lm_extent **out) {
   lm_extent_range *r;
   lm_device_pool *pool = lm_device_pool_lock_of(p->base, &r);
@@ -76,8 +76,8 @@ static lm_device_piece *piece_of(const lm_extent_range *r, uintptr_t at, uint64_
   }
 }
 
-/* Fills in the piece at an address of a block. `slow` is held, so no piece is unmapped even if the host
- * frees the block now. */
+/* Fills in the piece at an address of a block. `slow` is held, so no piece is unmapped even if the
+ * host frees the block now. */
 static loam_status open_slow(const lm_gpu_ops *gpu, lm_extent *e, uint64_t at,
                              lm_device_export_piece *out, int *fd) {
   uint64_t last;

@@ -1,6 +1,6 @@
-/* device_pool.c - the memory that a pool has: blocks are allocated, freed and found without a call of
- * the driver. device_pool_grow.c gets the memory from the driver. device_pool.h has the laws. */
-#include "device/device_pool.h"
+/* device_pool.c - the memory that a pool has: blocks are allocated, freed and found without a call
+ * of the driver. device_pool_grow.c gets the memory from the driver. device_pool.h has the laws. */
+#include "device/device_pool_parts.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ static struct {
   _Atomic(lm_device_pool *) first;
 } pools;
 
-/* ---- Making a pool -------------------------------------------------------------------------------- */
+/* ---- Making a pool */
 
 static lm_device_pool *pool_at(int device, bool in_chunks) {
   lm_assert(device >= 0 && device < LM_DEVICES_MAX);
@@ -124,7 +124,7 @@ lm_device_pool *lm_device_pool_of(int device, bool in_chunks) {
   return pool;
 }
 
-/* ---- Nodes --------------------------------------------------------------------------------- */
+/* ---- Nodes */
 
 /* Nodes are made NODES at a time, when fewer than NODES_LEAST are left: a cut takes two at most. */
 enum { NODES = 32, NODES_LEAST = 4 };
@@ -160,7 +160,7 @@ bool lm_device_pool_add_nodes(lm_device_pool *pool) {
   return ok;
 }
 
-/* ---- Sets ---------------------------------------------------------------------------------- */
+/* ---- Sets */
 
 /* Returns the set that a FREE extent or a hole belongs in. */
 static lm_extents *set_of(lm_device_pool *pool, const lm_extent *e) {
@@ -198,8 +198,8 @@ static lm_extent *absorb_before(lm_device_pool *pool, lm_extent *e) {
   return front;
 }
 
-/* Returns whether `e`, of which the state is set, may join with a neighbour. While only one stream uses
- * the pool, its memory also joins with common memory: no other stream has to wait for that. */
+/* Returns whether `e`, of which the state is set, may join with a neighbour. While only one stream
+ * uses the pool, its memory also joins with common memory: no other stream has to wait for that. */
 static bool can_join(const lm_device_pool *pool, const lm_extent *e, const lm_extent *with) {
   if (!with || with->state != e->state) return false;
   if (e->state == LM_EXTENT_HOLE || with->queue == e->queue) return true;
@@ -252,7 +252,7 @@ lm_extent *lm_device_pool_cut_locked(lm_device_pool *pool, lm_extent *e, uintptr
   return e;
 }
 
-/* ---- Queues -------------------------------------------------------------------------------- */
+/* ---- Queues */
 
 enum { HOST_THREAD = -1 }; /* the `thread` of a queue of memory that no stream uses */
 
@@ -324,7 +324,7 @@ lm_stream_queue *lm_device_pool_queue_for_locked(lm_device_pool *pool, lm_stream
                                 : lm_device_pool_queue_locked(pool, ref);
 }
 
-/* ---- Front lists ----------------------------------------------------------------------------- */
+/* ---- Front lists */
 
 /* Returns the front list of a size: by a hash of the size in units of 512 bytes. */
 static lm_extent **front_list(lm_stream_queue *q, size_t size) {
@@ -369,7 +369,7 @@ static lm_extent *take_from_front_list(lm_stream_queue *q, size_t size) {
   return e;
 }
 
-/* ---- Allocation ------------------------------------------------------------------------------- */
+/* ---- Allocation */
 
 enum { SMALL_SHIFT = 9, LARGE_SHIFT = 12 };
 
@@ -383,8 +383,8 @@ size_t lm_device_pool_round_aligned(size_t size, size_t align) {
   return lm_device_pool_round(is_large ? LM_DEVICE_POOL_SMALL + 1 : size);
 }
 
-/* Takes `size` bytes out of a set; the whole extent if there is no node to cut it with. NULL: the set
- * has no extent that is large enough. */
+/* Takes `size` bytes out of a set; the whole extent if there is no node to cut it with. NULL: the
+ * set has no extent that is large enough. */
 static lm_extent *take_from_set(lm_device_pool *pool, const lm_extents *set, size_t size) {
   lm_extent *e = lm_extents_fit(set, size);
   if (!e) return NULL;
@@ -451,6 +451,14 @@ lm_extent *lm_device_pool_take_locked(lm_device_pool *pool, lm_stream_queue *q, 
   return e;
 }
 
+lm_extent *lm_device_pool_claim_locked(lm_device_pool *pool, lm_stream_queue *q, size_t size) {
+  lm_extent *e = lm_device_pool_take_locked(pool, q, size);
+  if (!e) return NULL;
+  e->state = LM_EXTENT_BUSY;
+  e->queue = q;
+  return e;
+}
+
 static void describe(const lm_device_pool *pool, const lm_extent *e, lm_provided *out) {
   *out = (lm_provided){
     .base = (void *)e->at,
@@ -506,7 +514,7 @@ void lm_device_pool_set_owner(lm_device_pool *pool, void *at, const lm_device_ow
   lm_lock_drop(&pool->lock);
 }
 
-/* ---- Free ------------------------------------------------------------------------------ */
+/* ---- Free */
 
 lm_device_pool *lm_device_pool_lock_of(uintptr_t at, lm_extent_range **out) {
   lm_extent_range *r = lm_extent_range_of(at);
@@ -604,7 +612,7 @@ void lm_device_pool_reclaim_locked(lm_device_pool *pool, lm_stream_queue *q) {
   for (int zone = 0; zone < LM_ZONES; zone++) move_ended_to_common(pool, q, &q->set[zone]);
 }
 
-/* ---- Search ------------------------------------------------------------------------------ */
+/* ---- Search */
 
 bool lm_device_pool_find(const void *p, lm_provided *out) {
   lm_extent_range *r;
@@ -650,7 +658,7 @@ void lm_device_pool_figures(int device, size_t *mapped, size_t *live) {
   }
 }
 
-/* ---- The end of a context ------------------------------------------------------------------ */
+/* ---- The end of a context */
 
 void lm_device_pool_forget(int device) {
   lm_lock_take(&pools.making);
@@ -663,7 +671,7 @@ void lm_device_pool_forget(int device) {
   lm_lock_drop(&pools.making);
 }
 
-/* ---- Validity ------------------------------------------------------------------------------ */
+/* ---- Validity */
 
 static bool is_set_of(const lm_extents *set, lm_extent_state state, const lm_stream_queue *q,
                       int zone) {

@@ -1,14 +1,13 @@
-/* device_pool.h - loam's own pools of device memory, `pool = "cache"` and `pool = "chunks"`. A device
- * has one of each, which all strategies share: a reload of the policy leaves no pool behind. There
- * are also pools of pinned host memory: one for each device, kind and placement.
+/* device_pool.h - loam's own pools of device memory, `pool = "cache"` and `pool = "chunks"`. A
+ * device has one of each, which all strategies share: a reload of the policy leaves no pool behind.
+ * There are also pools of pinned host memory: one for each device, kind and placement.
  *
- * Memory comes from the driver in ranges of addresses (extent.h). Where the driver can map memory to
- * reserved addresses, "cache" has one range for each zone and maps memory to it piece by piece. Each
- * range of "chunks" is one allocation of the manager, and so is each range of "cache" where the
- * driver cannot map memory. The driver's handles can name
- * such an allocation for other processes, but free memory never joins across two of them. Requests
- * up to LM_DEVICE_POOL_SMALL have a zone of their own, so that small blocks do not stand between
- * large ones.
+ * Memory comes from the driver in ranges of addresses (extent.h). Where the driver can map memory
+ * to reserved addresses, "cache" has one range for each zone and maps memory to it piece by piece.
+ * Each range of "chunks" is one allocation of the manager, and so is each range of "cache" where
+ * the driver cannot map memory. The driver's handles can name such an allocation for other
+ * processes, but free memory never joins across two of them. Requests up to LM_DEVICE_POOL_SMALL
+ * have a zone of their own, so that small blocks do not stand between large ones.
  *
  * Order of streams. Memory that is freed on a stream can be used again immediately on that stream:
  * new work runs after the work that used the memory. On another stream it can be used once the old
@@ -23,15 +22,15 @@
  * q and batch b is in use at most by work that was put on q's stream before the event that ends
  * batch b. So memory becomes common only when q.done >= b.
  *
- * A device may have several contexts. Each context has default streams of its own; an event can only
- * be recorded on streams of its own context; and to wait for the device is to wait for each context
- * in which a stream was named (gpu.h). So before a queue is used the first time, loam asks the
- * driver for the context of its stream. That is done without the pool's lock.
+ * A device may have several contexts. Each context has default streams of its own; an event can
+ * only be recorded on streams of its own context; and to wait for the device is to wait for each
+ * context in which a stream was named (gpu.h). So before a queue is used the first time, loam asks
+ * the driver for the context of its stream. That is done without the pool's lock.
  *
  * Events are recorded only when another stream wants memory: most programs use one stream and never
- * pay for an event. The host may destroy a stream at any time, so an event is recorded only during a
- * call that names the stream; default streams always exist. Memory of a stream that is never named
- * again waits until loam synchronizes the whole device, which is the last resort.
+ * pay for an event. The host may destroy a stream at any time, so an event is recorded only during
+ * a call that names the stream; default streams always exist. Memory of a stream that is never
+ * named again waits until loam synchronizes the whole device, which is the last resort.
  *
  * Locks. `slow` is held while the pool grows or shrinks, and around every call of a driver. `lock`
  * is taken after `slow`. It guards everything else and is held for a few loads and stores. */
@@ -56,7 +55,8 @@ typedef struct lm_stream_ref {
   void *context; /* of a default stream; NULL for other streams */
 } lm_stream_ref;
 
-/* A queue: the state of one stream in a pool. The pool's lock guards it, except where a field says otherwise.
+/* A queue: the state of one stream in a pool. The pool's lock guards it, except where a field says
+ * otherwise.
  *
  * Law: done < batch; bytes = the sum of the sizes of all extents in `set` and `front`; all extents
  * in one front list have one size; events <= LM_QUEUE_EVENTS, and the batches of `event` rise. */
@@ -143,15 +143,6 @@ typedef struct lm_device_pool {
   lm_extent *ready;     /* objects of host pools that need not wait any more */
 } lm_device_pool;
 
-/* Returns whether some thread holds the pool's lock; for assertions. */
-LM_INLINE bool lm_device_pool_is_locked(const lm_device_pool *pool) {
-  return atomic_load_explicit(&pool->lock.state, memory_order_relaxed) != 0;
-}
-/* Returns whether some thread holds `slow`; for assertions. */
-LM_INLINE bool lm_device_pool_is_slow_locked(const lm_device_pool *pool) {
-  return atomic_load_explicit(&pool->slow.state, memory_order_relaxed) != 0;
-}
-
 /* Return the pool of a device that exists, and make it if need be. NULL, with the thread's error
  * words set: there is no memory for it. */
 lm_device_pool *lm_device_pool_of(int device, bool in_chunks);
@@ -182,14 +173,15 @@ void *lm_device_pool_take_slow(lm_device_pool *pool, size_t size, lm_stream_ref 
 /* Makes the BUSY block at `at` live. *out describes it. */
 void lm_device_pool_set_owner(lm_device_pool *pool, void *at, const lm_device_owner *owner,
                               lm_provided *out);
-/* Frees the live block that begins at `p`; returns false if none does. Work on stream `on` may still
- * use the block; NULL: work on the stream that it was allocated for. *out describes the
- * freed block. If *attend is not NULL, the caller has to call lm_device_pool_poll with that pool and the
+/* Frees the live block that begins at `p`; returns false if none does. Work on stream `on` may
+ * still use the block; NULL: work on the stream that it was allocated for. *out describes the freed
+ * block. If *attend is not NULL, the caller has to call lm_device_pool_poll with that pool and the
  * stream. The thread may be in an active section. */
 bool lm_device_pool_free(const void *p, const lm_stream_ref *on, lm_provided *out,
                          lm_device_pool **attend);
 /* Asks the driver for the context of a stream if that is not known, and records an event on the
- * stream if another stream wants memory. The stream exists. The thread is not in an active section. */
+ * stream if another stream wants memory. The stream exists. The thread is not in an active
+ * section. */
 void lm_device_pool_poll(lm_device_pool *pool, lm_stream_ref ref);
 /* Return the name of a stream that a caller gave: for allocations in a pool (in a pool of pinned
  * memory, they have no stream); for the pool that `p` is in; for frees in a pool. They may call the
@@ -198,9 +190,9 @@ lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_stream stream
 lm_stream_ref lm_device_pool_stream_at(const void *p, lm_stream stream);
 lm_stream_ref lm_device_pool_stream_on(const lm_device_pool *pool, lm_stream stream);
 
-/* Objects of host pools (pinned.h) that work on a stream may still use. lm_device_pool_await adds the
- * object `p` to those that wait for the stream. It returns false if there is no memory to note it.
- * *attend: the caller has to call lm_device_pool_poll. */
+/* Objects of host pools (pinned.h) that work on a stream may still use. lm_device_pool_await adds
+ * the object `p` to those that wait for the stream. It returns false if there is no memory to note
+ * it. *attend: the caller has to call lm_device_pool_poll. */
 bool lm_device_pool_await(lm_device_pool *pool, void *p, lm_stream_ref ref, bool *attend);
 /* Takes out and returns an object that need not wait any more; NULL: there is none. */
 void *lm_device_pool_awaited(lm_device_pool *pool);
@@ -210,8 +202,8 @@ void lm_device_pool_poll_awaited(void);
 
 /* Fills in *out if `p` is in a live block of a pool; else returns false. */
 bool lm_device_pool_find(const void *p, lm_provided *out);
-/* Calls `visit` for each live block, with the lock of its pool held: `visit` must not call into loam.
- * It may write block->token. */
+/* Calls `visit` for each live block, with the lock of its pool held: `visit` must not call into
+ * loam. It may write block->token. */
 void lm_device_pool_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);
 
 /* Waits for the work of a device (-1: of all devices), and returns to the driver the memory of its
@@ -226,8 +218,8 @@ size_t lm_device_pool_keep_bytes(void);
  * work, except that a driver itself may wait when memory that is not mapped is freed. Returns
  * whether there is more to do at a later tick. */
 bool lm_device_pool_decay(void);
-/* A context of the device is about to be destroyed, and no memory of the pools is in use: forgets the
- * streams and destroys the events of the device's contexts. */
+/* A context of the device is about to be destroyed, and no memory of the pools is in use: forgets
+ * the streams and destroys the events of the device's contexts. */
 void lm_device_pool_detach(int device);
 /* The device's context was destroyed: its pools never touch their memory again. */
 void lm_device_pool_forget(int device);
@@ -237,56 +229,8 @@ void lm_device_pool_figures(int device, size_t *mapped, size_t *live);
 /* Returns whether the laws of all pools, queues and sets hold. */
 bool lm_device_pool_is_valid(void);
 
-/* ---- For device_pool.c, device_pool_grow.c, device_export.c and pinned.c. The caller of a function
- * that ends in _locked holds the pool's lock. */
-
-/* Returns the pool of an address, locked, and its range in *out. NULL: no pool has the address. */
-lm_device_pool *lm_device_pool_lock_of(uintptr_t at, lm_extent_range **out);
-
-/* Takes an extent of at least `size` bytes from the queue's memory or from common memory. It is in no
- * set; its state is not changed. NULL: there is none. */
-lm_extent *lm_device_pool_take_locked(lm_device_pool *pool, lm_stream_queue *q, size_t size);
-/* Makes an extent that is in no set free memory of its queue, and joins it with its neighbours. */
-void lm_device_pool_release_locked(lm_device_pool *pool, lm_extent *e);
-/* Makes an extent that is in no set a hole, and joins it with its neighbours. */
-void lm_device_pool_make_hole_locked(lm_device_pool *pool, lm_extent *e);
-/* Returns whether `e` is FREE, and common or of the queue. `e` may be NULL. */
-bool lm_device_pool_can_join(const lm_stream_queue *q, const lm_extent *e);
-/* Makes an extent that is in no set free memory of the queue, and joins it with neighbours that are
- * common or the queue's. Common memory that it joins is the queue's from then on: other streams have
- * to wait for it. */
-void lm_device_pool_adopt_locked(lm_device_pool *pool, lm_stream_queue *q, lm_extent *e);
-/* Cuts `size` bytes from `at` on out of a free extent or a hole, which is in its set. The part is in
- * no set; the rest stays. NULL: there are no nodes to cut with. */
-lm_extent *lm_device_pool_cut_locked(lm_device_pool *pool, lm_extent *e, uintptr_t at, size_t size);
-/* Empties the front lists of a queue: their extents become FREE and join with neighbours. */
-void lm_device_pool_join_fronts_locked(lm_device_pool *pool, lm_stream_queue *q);
-/* Returns whether memory or objects wait in the queue. */
-LM_INLINE bool lm_device_pool_queue_has_locked(const lm_stream_queue *q) {
-  return q->bytes > 0 || q->waiting;
-}
-/* Makes the memory of batches up to q->done common, and the objects of those batches ready. */
-void lm_device_pool_reclaim_locked(lm_device_pool *pool, lm_stream_queue *q);
-/* Returns whether the queue has pinned memory that no stream uses. */
-bool lm_device_pool_is_host_queue(const lm_stream_queue *q);
-/* Returns the queue of a stream and makes it if need be; &pool->unknown if there is no memory. */
-lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *pool, lm_stream_ref ref);
-/* Returns the queue that blocks for the stream are allocated from. In a pool of pinned memory that is
- * the queue of memory that no stream uses. */
-lm_stream_queue *lm_device_pool_queue_for_locked(lm_device_pool *pool, lm_stream_ref ref);
-/* Makes sure that there are spare nodes for a few cuts. Returns false if there is no memory. */
-bool lm_device_pool_add_nodes(lm_device_pool *pool);
-bool lm_device_pool_add_nodes_locked(lm_device_pool *pool);
-/* Takes a spare node; NULL: there is none. */
-lm_extent *lm_device_pool_take_node_locked(lm_device_pool *pool);
-/* Makes `e`, which is in no set and no range, a spare node. */
-void lm_device_pool_free_node_locked(lm_device_pool *pool, lm_extent *e);
 /* Returns the pool after `pool` (NULL: the first) in the list of the pools of a device (-1: of all
  * devices) whose context exists. NULL: there are no more. */
 lm_device_pool *lm_device_pool_next(const lm_device_pool *pool, int device);
-
-LM_INLINE int lm_device_pool_zone(size_t size) {
-  return size <= LM_DEVICE_POOL_SMALL ? LM_ZONE_SMALL : LM_ZONE_LARGE;
-}
 
 #endif

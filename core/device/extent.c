@@ -4,7 +4,7 @@
 
 #include "os/thread.h"
 
-/* ---- The table of ranges ------------------------------------------------------------------- */
+/* ---- The table of ranges */
 
 enum { RANGES_MAX = 4096 };
 
@@ -93,8 +93,8 @@ static void remove_range(const lm_extent_range *r) {
   lm_lock_drop(&table.lock);
 }
 
-/* Returns the range that an address is in, by binary search; NULL: none. The result counts only if no
- * thread has written in the meantime. */
+/* Returns the range that an address is in, by binary search; NULL: none. The result counts only if
+ * no thread has written in the meantime. */
 static lm_extent_range *search(uintptr_t at) {
   uint32_t low = 0, high = atomic_load_explicit(&table.n, memory_order_relaxed);
   while (low < high) {
@@ -128,7 +128,7 @@ lm_extent_range *lm_extent_range_of(uintptr_t at) {
   }
 }
 
-/* ---- The index ------------------------------------------------------------------------------ */
+/* ---- The index */
 
 static size_t granule_of(const lm_extent_range *r, uintptr_t at) {
   lm_assert(at - r->base < r->size);
@@ -252,7 +252,7 @@ bool lm_extent_range_is_valid(const lm_extent_range *r) {
   return at == r->base + r->size;
 }
 
-/* ---- Sets ----------------------------------------------------------------------------------- */
+/* ---- Sets */
 
 /* Returns the number of the list for a size: eight lists to a doubling, from 512 bytes on; the last
  * list has all that is larger. */

@@ -26,7 +26,8 @@ typedef enum lm_extent_state {
   LM_EXTENT_NODE  /* this struct describes no extent: it is a spare node */
 } lm_extent_state;
 
-/* An extent: consecutive addresses of a range, in one state. The lock of the range's pool guards it.
+/* An extent: consecutive addresses of a range, in one state. The lock of the range's pool guards
+ * it.
  *
  * Law: the extents of a range follow one another without a gap and cover it. Two neighbours are
  * never both holes, and never both FREE with one queue. */
@@ -65,19 +66,18 @@ typedef struct lm_extent_range {
   lm_extent *first;
 } lm_extent_range;
 
-/* Makes a range of `size` bytes from `base` on, with granules of 1 << shift bytes, counted from `base`,
- * which needs no alignment. `r` is zeroed or
- * was finished. `whole` becomes the one extent of the range, a hole. Then
- * lm_extent_range_of finds the range. Returns false where there is no memory for the index, or too
- * many ranges. */
+/* Makes a range of `size` bytes from `base` on, with granules of 1 << shift bytes, counted from
+ * `base`, which needs no alignment. `r` is zeroed or was finished. `whole` becomes the one extent
+ * of the range, a hole. Then lm_extent_range_of finds the range. Returns false where there is no
+ * memory for the index, or too many ranges. */
 bool lm_extent_range_init(lm_extent_range *r, uintptr_t base, size_t size, unsigned shift,
                           lm_extent *whole);
 /* Removes a range from the table of ranges and frees its index. The struct stays readable memory,
  * because a thread in lm_extent_range_of may still have its address. */
 void lm_extent_range_finish(lm_extent_range *r);
 /* Returns the range that an address is in; NULL: none. Takes no lock. The range cannot end while a
- * block in it is live; a caller that is not sure of that locks the pool and looks whether `start` is
- * set (lm_device_pool_lock_of). The struct of a range is never used for anything else. */
+ * block in it is live; a caller that is not sure of that locks the pool and looks whether `start`
+ * is set (lm_device_pool_lock_of). The struct of a range is never used for anything else. */
 lm_extent_range *lm_extent_range_of(uintptr_t at);
 /* Returns the extent that begins at an address of the range; NULL: none begins there. */
 lm_extent *lm_extent_range_start(const lm_extent_range *r, uintptr_t at);

@@ -10,8 +10,8 @@
 #include "os/thread.h"
 #include "pages/metadata.h"
 
-/* A name, and the handler that was last registered under it. Law: handler is not NULL once the entry
- * is in the list; no two entries have one name. */
+/* A name, and the handler that was last registered under it. Law: handler is not NULL once the
+ * entry is in the list; no two entries have one name. */
 typedef struct entry {
   struct entry *next; /* an older entry; constant once the entry is in the list */
   /* Written with a release, which pairs with the acquire of a thread that reads it. */
@@ -21,7 +21,8 @@ typedef struct entry {
 
 static struct {
   lm_lock lock; /* held by a thread that changes the list or an entry */
-  /* The release of the thread that adds an entry pairs with the acquire of a thread that searches. */
+  /* The release of the thread that adds an entry pairs with the acquire of a thread that
+   * searches. */
   _Atomic(entry *) first;
 } registry;
 
@@ -58,8 +59,8 @@ loam_status lm_handler_check(const loam_handler *h) {
   return missing ? lm_error(LOAM_EINVAL, "handler %s: its %s is NULL", name, missing) : LOAM_OK;
 }
 
-/* Adds `e` to the list and returns true. If the list has an entry of this name, replaces that entry's
- * handler and returns false. */
+/* Adds `e` to the list and returns true. If the list has an entry of this name, replaces that
+ * entry's handler and returns false. */
 static bool add_or_replace(entry *e, const loam_handler *handler) {
   lm_assert(!strcmp(e->name, handler->name));
   lm_lock_take(&registry.lock);

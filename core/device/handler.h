@@ -6,8 +6,9 @@
 #include "loam.h"
 #include "os/base.h"
 
-/* Returns LOAM_OK if a handler can be called: its name is terminated and not empty, it has a version,
- * and all four functions. If not, it sets the thread's error words and returns LOAM_EINVAL. */
+/* Returns LOAM_OK if a handler can be called: its name is terminated and not empty, it has a
+ * version, and all four functions. If not, it sets the thread's error words and returns
+ * LOAM_EINVAL. */
 loam_status lm_handler_check(const loam_handler *handler);
 
 /* Returns the handler that was last registered under a name; NULL: none was. Takes no lock. */

@@ -28,8 +28,8 @@ static struct {
   _Atomic bool failed;
 } manager;
 
-/* This thread is loading the library that LOAM_MANAGER names. The library may allocate before it has
- * returned its manager. */
+/* This thread is loading the library that LOAM_MANAGER names. The library may allocate before it
+ * has returned its manager. */
 static _Thread_local bool is_loading __attribute__((tls_model("initial-exec")));
 
 /* Returns the library that LOAM_MANAGER names; NULL: none. */
@@ -38,8 +38,8 @@ static const char *library_name(void) {
   return name && *name ? name : NULL;
 }
 
-/* Returns the names of two entries of which a table has only one, though one makes no sense without the
- * other; NULL: there are none. */
+/* Returns the names of two entries of which a table has only one, though one makes no sense without
+ * the other; NULL: there are none. */
 static const char *half_pair(const loam_manager *m) {
   if (!m->memalloc != !m->memfree) return "memalloc and memfree";
   if (!m->memhostalloc != !m->memhostfree) return "memhostalloc and memhostfree";
@@ -51,8 +51,8 @@ static const char *half_pair(const loam_manager *m) {
   return NULL;
 }
 
-/* Copies a table. It may be smaller than ours, if it was built with an older header: entries that it
- * lacks are NULL in the copy. */
+/* Copies a table. It may be smaller than ours, if it was built with an older header: entries that
+ * it lacks are NULL in the copy. */
 static loam_manager read_table(const loam_manager *m) {
   loam_manager out = { 0 };
   memcpy(&out, m, m->size < sizeof out ? m->size : sizeof out);
@@ -73,8 +73,8 @@ static loam_status check(const loam_manager *m) {
   return LOAM_OK;
 }
 
-/* A manager that allocates device memory but has no stream-ordered entries: requests that name a stream
- * go to it as well, and not to the driver. */
+/* A manager that allocates device memory but has no stream-ordered entries: requests that name a
+ * stream go to it as well, and not to the driver. */
 static loam_status memalloc_any_stream(void *ctx, int device, size_t size, void *stream,
                                        void **out) {
   (void)stream;
@@ -115,8 +115,8 @@ static void complete(loam_manager *m) {
   COMPLETE(memfree_managed);
 }
 
-/* Loads a library and returns its manager; the library is never closed. NULL: the thread's error words
- * say why not. */
+/* Loads a library and returns its manager; the library is never closed. NULL: the thread's error
+ * words say why not. */
 static const loam_manager *load(const char *name) {
   void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!library) return lm_error_null("LOAM_MANAGER: %s", dlerror());
@@ -166,8 +166,8 @@ static void put_in_effect_locked(void) {
   lm_assert(lm_manager_is_valid());
 }
 
-/* No hook takes the lock around a fork, because a library may fork while it is loaded. A forked child
- * renews the lock. */
+/* No hook takes the lock around a fork, because a library may fork while it is loaded. A forked
+ * child renews the lock. */
 static void take_lock(void) {
   static _Atomic bool is_hooked;
   if (!atomic_exchange(&is_hooked, true))
@@ -223,8 +223,8 @@ bool lm_manager_is_valid(void) {
 
 /* ---- Devices */
 
-/* A bit for each device that the manager was initialized for. Relaxed: two threads may both initialize a
- * device, which managers allow. */
+/* A bit for each device that the manager was initialized for. Relaxed: two threads may both
+ * initialize a device, which managers allow. */
 static _Atomic uint32_t ready;
 
 static lm_gpu_result result_of(loam_status status) {
@@ -237,8 +237,8 @@ static lm_gpu_result result_of(loam_status status) {
   }
 }
 
-/* Returns the result for a status of the manager. The driver has set error words itself; for another
- * manager, which may not have, this sets them. */
+/* Returns the result for a status of the manager. The driver has set error words itself; for
+ * another manager, which may not have, this sets them. */
 static lm_gpu_result report(bool is_driver, loam_status status, const char *what, size_t size,
                             int device) {
   if (status == LOAM_OK || is_driver) return result_of(status);

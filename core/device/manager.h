@@ -15,13 +15,13 @@ enum { LM_MANAGER_INTERFACE = 1 }; /* version of NBEP 7 */
 /* The driver as a manager. All its entries are set. */
 extern const loam_manager lm_manager_driver;
 
-/* Makes a table of the host the manager; NULL: the driver. LOAM_EINVAL or LOAM_EUNSUPPORTED: the table
- * is not one that loam can use; LOAM_ESTATE: a manager is already in effect. If LOAM_MANAGER names
- * a library, an event says that the host's table is not used. */
+/* Makes a table of the host the manager; NULL: the driver. LOAM_EINVAL or LOAM_EUNSUPPORTED: the
+ * table is not one that loam can use; LOAM_ESTATE: a manager is already in effect. If LOAM_MANAGER
+ * names a library, an event says that the host's table is not used. */
 loam_status lm_manager_set(const loam_manager *manager);
-/* Returns the manager with all entries set, initialized for the device. NULL: there is no manager or no
- * such device, and the thread's error words say why. The first call chooses the manager, which
- * then stays in effect. */
+/* Returns the manager with all entries set, initialized for the device. NULL: there is no manager
+ * or no such device, and the thread's error words say why. The first call chooses the manager,
+ * which then stays in effect. */
 const loam_manager *lm_manager(int device);
 
 /* Returns whether all entries of the manager in effect are set; true if none is in effect. */
@@ -34,21 +34,21 @@ typedef enum lm_manager_kind {
   LM_MANAGER_KINDS
 } lm_manager_kind;
 
-/* Returns whether memory of this kind is allocated by another table than the driver's. Then loam must
- * not get such memory by calling the driver itself. */
+/* Returns whether memory of this kind is allocated by another table than the driver's. Then loam
+ * must not get such memory by calling the driver itself. */
 bool lm_manager_is_custom(lm_manager_kind kind);
 
-/* Allocates memory; `flags` (LM_GPU_*) count for LM_MANAGER_HOST. If the manager has no memory, frees
- * the pending memory and tries again. *out is written on success alone. */
+/* Allocates memory; `flags` (LM_GPU_*) count for LM_MANAGER_HOST. If the manager has no memory,
+ * frees the pending memory and tries again. *out is written on success alone. */
 lm_gpu_result lm_manager_alloc(lm_manager_kind kind, int device, size_t size, unsigned flags,
                                void **out);
 /* Frees memory, later (defer.h). The manager waits for the work that may still use it. */
 void lm_manager_free(lm_manager_kind kind, int device, void *at, size_t size);
-/* Frees the pending memory of a device; -1: of all devices. Returns the bytes; does nothing and returns
- * 0 while cleanup is deferred. */
+/* Frees the pending memory of a device; -1: of all devices. Returns the bytes; does nothing and
+ * returns 0 while cleanup is deferred. */
 size_t lm_manager_flush(int device);
-/* Frees the pending memory of a device and resets the manager, which is initialized again on the next
- * lm_manager of the device. */
+/* Frees the pending memory of a device and resets the manager, which is initialized again on the
+ * next lm_manager of the device. */
 void lm_manager_reset(int device);
 
 #endif

@@ -1,5 +1,5 @@
-/* manager_driver.c - the driver as a manager: each entry is one operation of gpu.h. Nothing is kept or
- * deferred here. */
+/* manager_driver.c - the driver as a manager: each entry is one operation of gpu.h. Nothing is kept
+ * or deferred here. */
 #include <unistd.h>
 
 #include "device/manager.h"
@@ -119,7 +119,8 @@ static loam_status reset(void *ctx, int device) {
 /* The driver itself defers nothing. */
 static void defer(void *ctx) { (void)ctx; }
 
-/* A threshold of SIZE_MAX: the driver's pool keeps all freed memory for reuse until it is trimmed. */
+/* A threshold of SIZE_MAX: the driver's pool keeps all freed memory for reuse until it is
+ * trimmed. */
 static loam_status memalloc_async(void *ctx, int device, size_t size, void *stream, void **out) {
   const lm_gpu_ops *gpu = lm_gpu();
   lm_devptr at = 0;

@@ -14,8 +14,8 @@
 #include "os/decay.h"
 #include "os/error.h"
 
-/* Lengths of regions, in slots. The first is half a MiB, which is registered in unnoticeable time. A
- * pool doubles until it has DOUBLES_UNTIL slots; after that it grows by a quarter. */
+/* Lengths of regions, in slots. The first is half a MiB, which is registered in unnoticeable time.
+ * A pool doubles until it has DOUBLES_UNTIL slots; after that it grows by a quarter. */
 enum { STEP_FIRST = 8, STEP_MOST = 256, DOUBLES_UNTIL = 64 };
 enum { ANY_DEVICE = -1 };
 /* So long after a failure, requests fail without asking the driver again. */
@@ -29,19 +29,19 @@ bool lm_pinned_serves(const lm_strategy *whole, size_t size, size_t align) {
          !lm_manager_is_custom(LM_MANAGER_HOST);
 }
 
-/* lm_gpu_node is called first: only then does lm_gpu_is_spread know whether devices are on several NUMA
- * nodes. */
+/* lm_gpu_node is called first: only then does lm_gpu_is_spread know whether devices are on several
+ * NUMA nodes. */
 lm_strategy *lm_pinned_twin(lm_strategy *whole, int device, bool asked) {
   int node = lm_gpu_node(device);
   bool by_node = whole->desc.placement.mode == LM_BIND_DEFAULT && lm_gpu_is_spread();
   return lm_strategy_twin(whole, by_node ? node : -1, asked);
 }
 
-/* ---- Pools in use ------------------------------------------------------------------------- */
+/* ---- Pools in use */
 
-/* Returns the registered pool of a strategy, which does not end until release_pool. `make`: makes it if
- * need be. NULL: there is none. The active section covers the time before `users` counts: retire.c
- * waits for active sections and then looks for users. */
+/* Returns the registered pool of a strategy, which does not end until release_pool. `make`: makes
+ * it if need be. NULL: there is none. The active section covers the time before `users` counts:
+ * retire.c waits for active sections and then looks for users. */
 static lm_pool *acquire_pool(lm_strategy *s, bool make) {
   lm_thread *t = lm_thread_get();
   if (!t) return NULL;
@@ -69,10 +69,10 @@ static void each_pool(void (*act)(lm_pool *pool, void *ctx), void *ctx) {
   }
 }
 
-/* ---- Regions ------------------------------------------------------------------------------- */
+/* ---- Regions */
 
-/* Describes the guard slot behind a region in the page map: it has the region's length and device, which
- * are constant until the region ends. */
+/* Describes the guard slot behind a region in the page map: it has the region's length and device,
+ * which are constant until the region ends. */
 static void describe_guard_slot(uint32_t slot, uint32_t slots, int device) {
   lm_span *span = lm_map_span(slot + slots);
   lm_assert(slot && slots && device >= 0 && device < LM_DEVICES_MAX);
@@ -121,8 +121,8 @@ static void bind(const lm_strategy *s, int device, void *at, size_t size) {
   if (placement->mode != LM_BIND_DEFAULT) (void)lm_numa_bind(at, size, placement);
 }
 
-/* Commits, binds and faults in the pages of a region before it registers them: the driver then registers
- * them quickly. */
+/* Commits, binds and faults in the pages of a region before it registers them: the driver then
+ * registers them quickly. */
 static loam_status make_ready(const lm_strategy *s, int device, void *at, size_t size) {
   const lm_placement *p = &s->desc.placement;
   const loam_manager *m = lm_manager(device);
@@ -155,8 +155,8 @@ static loam_status grow(lm_pool *pool, int device, uint32_t slots) {
   return LOAM_OK;
 }
 
-/* Unregisters memory. Returns false if the driver still has it registered. Memory that went with its
- * context, or with the parent process, is not registered any more. */
+/* Unregisters memory. Returns false if the driver still has it registered. Memory that went with
+ * its context, or with the parent process, is not registered any more. */
 static bool unregister(void *at, size_t size, int device) {
   const loam_manager *m = lm_manager(device);
   if (!m) return true;
@@ -168,8 +168,8 @@ static bool unregister(void *at, size_t size, int device) {
   return result == LM_GPU_OK || result == LM_GPU_GONE;
 }
 
-/* Ends a region that was taken out of its pool. If it cannot be unregistered, its addresses are never
- * used again. */
+/* Ends a region that was taken out of its pool. If it cannot be unregistered, its addresses are
+ * never used again. */
 static void end_region(uint32_t slot, uint32_t slots) {
   lm_assert(is_region(slot, slots, ANY_DEVICE));
   int device = (int)lm_map_span(slot + slots)->next;
@@ -189,7 +189,7 @@ static uint32_t end_regions(lm_pool *pool, uint32_t most, int device) {
   return before - most;
 }
 
-/* ---- Objects that a stream may still use ----------------------------------------------------------- */
+/* ---- Objects that a stream may still use */
 
 /* Returns the device pool in whose queues such objects wait; NULL: there is no memory for it. */
 static lm_device_pool *pool_of_queues(int device) {
@@ -230,7 +230,7 @@ void lm_pinned_free_after(void *p, lm_stream stream) {
   free_object(p);
 }
 
-/* ---- Growth --------------------------------------------------------------------------------- */
+/* ---- Growth */
 
 /* The last failure to grow; guarded by lm_pools_pinned_lock. */
 static LM_SPARSE struct {
@@ -257,8 +257,8 @@ static void end_idle(lm_pool *pool, void *ended) {
   }
 }
 
-/* Adds a region to the pool: of a whole step; if there is no memory, of `slots`; and then again after the
- * free memory of all pinned pools was returned. */
+/* Adds a region to the pool: of a whole step; if there is no memory, of `slots`; and then again
+ * after the free memory of all pinned pools was returned. */
 static loam_status grow_or_reclaim_locked(lm_pool *pool, int device, uint32_t slots) {
   uint32_t step = step_of(&pool->regions, slots);
   bool ended = false;
@@ -269,7 +269,8 @@ static loam_status grow_or_reclaim_locked(lm_pool *pool, int device, uint32_t sl
   return lm_device_pool_trim_pinned() || ended ? grow(pool, device, slots) : status;
 }
 
-/* Grows the pool unless it has a free run by now. Returns NULL, or the reason why it could not grow. */
+/* Grows the pool unless it has a free run by now. Returns NULL, or the reason why it could not
+ * grow. */
 static const char *make_room_locked(lm_pool *pool, int device, uint32_t slots) {
   lm_assert(slots > 0);
   if (lm_regions_has_dirty(&pool->regions, slots)) return NULL;
@@ -299,10 +300,10 @@ const char *lm_pinned_grow(lm_strategy *twin, int device, size_t size) {
   return why;
 }
 
-/* ---- Giving back ---------------------------------------------------------------------------- */
+/* ---- Giving back */
 
-/* Makes thread caches return the objects of the pool (lm_sweep_recall), or ends that. Relaxed: a thread
- * that sees it later keeps objects a little longer. */
+/* Makes thread caches return the objects of the pool (lm_sweep_recall), or ends that. Relaxed: a
+ * thread that sees it later keeps objects a little longer. */
 static void set_recalled(lm_pool *pool, void *is_on) {
   atomic_store_explicit(&pool->recalled, *(bool *)is_on, memory_order_relaxed);
 }
@@ -364,7 +365,7 @@ void lm_pinned_end_unused(const uint8_t *used, uint32_t n) {
   lm_gpu_end();
 }
 
-/* ---- All of a device ----------------------------------------------------------------------- */
+/* ---- All of a device */
 
 typedef struct visiting {
   int device;

@@ -10,7 +10,7 @@
 
 const char lm_provider_words[] = "";
 
-/* ---- Strategies and requests ------------------------------------------------------------------- */
+/* ---- Strategies and requests */
 
 /* Returns whether the machine has no device; false in a fork of a process that used one. */
 static bool has_no_device(void) { return !lm_gpu() && !lm_gpu_is_barred(); }
@@ -51,7 +51,7 @@ lm_strategy *lm_provider_default(const lm_request *request) {
   return s;
 }
 
-/* ---- The host's own allocator ------------------------------------------------------------- */
+/* ---- The host's own allocator */
 
 /* Returns the usable bytes of a block of the host's own allocator. */
 static size_t system_size(void *p, size_t size) {
@@ -77,10 +77,10 @@ static const char *alloc_system(const lm_request *w, lm_provided *out) {
   return result_of(out);
 }
 
-/* ---- Handlers ----------------------------------------------------------------------------- */
+/* ---- Handlers */
 
-/* A handler takes no alignment. So this requests as much more as the alignment may need, and `made` is
- * what the handler returned. */
+/* A handler takes no alignment. So this requests as much more as the alignment may need, and `made`
+ * is what the handler returned. */
 static const char *alloc_handler(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   const loam_handler *handler = lm_handler_find(s->desc.handler);
   if (!handler) return "no handler of its name is registered";
@@ -99,7 +99,7 @@ static void free_handler(const lm_provided *b) {
   a->free(a->ctx, b->made, b->size + (size_t)((char *)b->base - (char *)b->made));
 }
 
-/* ---- Devices ------------------------------------------------------------------------------ */
+/* ---- Devices */
 
 enum { DEVICE_ALIGN = 256 }; /* bytes; every driver aligns device memory to it */
 
@@ -203,7 +203,7 @@ bool lm_provider_copy(int device, void *to, const void *from, size_t size, lm_st
                           stream) == LM_GPU_OK;
 }
 
-/* ---- All providers ---------------------------------------------------------------------------------- */
+/* ---- All providers */
 
 bool lm_provider_serves(lm_kind kind) {
   return !lm_strategy_kind_is_pooled(kind) && kind != LM_KIND_DENY;

@@ -28,8 +28,7 @@ static bool is_ready(void) {
   return atomic_load_explicit(&machine.progress, memory_order_acquire) == READY;
 }
 
-/* ---- Driver calls by loam's own threads. While a process ends, only the driver's own exit handlers
- * may run in the driver. */
+/* ---- Driver calls by loam's own threads: no such call may run while the process ends */
 
 static struct {
   pthread_mutex_t lock; /* held from lm_gpu_begin to lm_gpu_end */
@@ -75,8 +74,8 @@ static void find_locked(void) {
   lm_gpu_cuda_find(&machine.found);
   is_starting = false;
   lm_require(lm_gpu_machine_is_valid(&machine.found));
-  /* Exit handlers run in the reverse order of their registration. The driver has registered its
-   * own while it was loaded, so this one runs before them. */
+  /* Exit handlers run in the reverse order of their registration. The driver has registered its own
+   * while it was loaded, so this one runs before them. */
   if (machine.found.ops) atexit(forbid_own_calls);
   atomic_store_explicit(&machine.progress, READY, memory_order_release);
 }

@@ -147,8 +147,8 @@ typedef struct lm_gpu_ops {
   lm_gpu_result (*unmap)(lm_devptr at, size_t size, uint64_t handle);
 
   /* Mapped memory in two processes (has_exports). map_export makes a file descriptor for mapped
-   * memory, which the caller closes. map_import maps the memory of another process's descriptor,
-   * of `size` bytes, to reserved addresses; `unmap` ends that mapping. */
+   * memory, which the caller closes. map_import maps the memory of another process's descriptor, of
+   * `size` bytes, to reserved addresses; `unmap` ends that mapping. */
   lm_gpu_result (*map_export)(uint64_t handle, int *fd);
   lm_gpu_result (*map_import)(int device, lm_devptr at, size_t size, int fd, uint64_t *handle);
 
@@ -168,7 +168,8 @@ typedef struct lm_gpu_ops {
  * or the driver has no device; or this process is a fork of the process that started the driver; or
  * the driver's own start has called this function. The caller is not in an active section. */
 const lm_gpu_ops *lm_gpu(void);
-/* Returns the driver if it was started, else NULL. Never starts it, so it may be called anywhere. */
+/* Returns the driver if it was started, else NULL. Never starts it, so it may be called
+ * anywhere. */
 const lm_gpu_ops *lm_gpu_started(void);
 /* Returns whether a driver was started, in this process or in a parent process. Starts nothing. */
 bool lm_gpu_is_found(void);

@@ -167,8 +167,8 @@ static int swap_mode(int mode) {
   return mode;
 }
 
-/* Makes a context of the device current until `leave_context`. Other results than LM_GPU_OK: nothing
- * was made current, and the error words are set. */
+/* Makes a context of the device current until `leave_context`. Other results than LM_GPU_OK:
+ * nothing was made current, and the error words are set. */
 static lm_gpu_result enter_context(scope *s, int device) {
   *s = (scope){ .result = LM_GPU_OK, .mode = RELAXED };
   if (lm_gpu_is_barred()) return s->result = LM_GPU_FORKED;
@@ -392,7 +392,8 @@ static lm_gpu_result synchronize_context(int device, CUcontext context) {
   return result == LM_GPU_GONE ? LM_GPU_OK : result;
 }
 
-/* Copies the tracked contexts of a device to `out`, of TRACKED_MAX entries, and returns how many. */
+/* Copies the tracked contexts of a device to `out`, of TRACKED_MAX entries, and returns how
+ * many. */
 static unsigned list_tracked(int device, CUcontext *out) {
   lm_lock_take(&tracked.lock);
   unsigned n = tracked.count[device];

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device_pool.h"
+#include "device/device_pool_parts.h"
 #include "engine/engine.h"
 #include "names.h"
 #include "standin.h"
