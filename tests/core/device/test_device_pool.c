@@ -1,11 +1,13 @@
-/* test_device_pool.c - loam's own pool of a device's memory, on the stand-in: device_pool.h,
- * extent.h. The stand-in sees whether memory is used while work of another stream may still use it.
- * */
+/* test_device_pool.c - loam's own pools of device memory, on the stand-in for a driver:
+ * device_pool.h and extent.h. The stand-in notices when memory is used while work of another stream
+ * may still use it. */
 #include "test.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "device/device_export.h"
 #include "device/device_pool_parts.h"
 #include "engine/engine.h"
 #include "names.h"
@@ -25,13 +27,13 @@ static int start(void **state) {
   return 0;
 }
 
-/* Nothing was done that a driver may not be asked for, and nothing is left. */
+/* Ends a test: loam made no wrong call of the driver, and no memory is left. */
 static int end(void **state) {
   (void)state;
   standin_delay(0);
   standin_release();
   standin_fail(NULL, 0, 0, CUDA_SUCCESS);
-  if (!lm_device_pool_is_valid()) print_message("the cache is not valid\n");
+  if (!lm_device_pool_is_valid()) print_message("a pool is not valid\n");
   bool valid = lm_device_pool_is_valid();
   loam_device_trim(-1);
   size_t mapped, live;
@@ -58,7 +60,7 @@ static size_t mapped(void) {
   return mapped;
 }
 
-static void the_same_stream_has_it_again_at_once(void **state) {
+static void a_freed_block_serves_its_stream_again_immediately(void **state) {
   (void)state;
   CUstream stream = new_stream();
   standin_hold();
@@ -75,17 +77,17 @@ static void the_same_stream_has_it_again_at_once(void **state) {
   standin_release();
 }
 
-static void another_stream_has_it_when_its_work_has_ended(void **state) {
+static void a_freed_block_serves_another_stream_after_its_work(void **state) {
   (void)state;
   CUstream one = new_stream(), other = new_stream();
-  void *q = alloc(900 * LM_MIB, other); /* so much that nothing is given back meanwhile */
+  void *q = alloc(900 * LM_MIB, other); /* so much that the pool returns no memory in between */
   standin_hold();
   void *p = alloc(8 * LM_MIB, one);
   must(standin_write(one, (uintptr_t)p, 1, 8 * LM_MIB));
   loam_device_free(p, one);
-  void *wanted = alloc(8 * LM_MIB, other); /* asks for an event */
+  void *wanted = alloc(8 * LM_MIB, other); /* requests an event */
   assert_ptr_not_equal(wanted, p);
-  loam_device_free(alloc(512, one), one); /* is where it is recorded */
+  loam_device_free(alloc(512, one), one); /* the next call on the stream records it */
   loam_device_free(wanted, other);
   void *larger = alloc(9 * LM_MIB, other);
   assert_true((char *)larger + 9 * LM_MIB <= (char *)p || (char *)larger >= (char *)p + 8 * LM_MIB);
@@ -103,7 +105,7 @@ static void another_stream_has_it_when_its_work_has_ended(void **state) {
 
 static void go_to(CUcontext context) { must(cuCtxSetCurrent(context)); }
 
-/* What is current, and another that is made. */
+/* Fills in the current context, and makes another one for its device. */
 static void make_context(CUcontext *home, CUcontext *made) {
   (void)new_stream();
   must(cuCtxGetCurrent(home));
@@ -127,7 +129,7 @@ static CUstream stream_in(CUcontext context) {
   return stream;
 }
 
-static void a_stream_of_another_context_is_waited_for_as_well(void **state) {
+static void waits_for_streams_of_all_contexts(void **state) {
   (void)state;
   CUcontext home, away;
   make_context(&home, &away);
@@ -150,9 +152,10 @@ static void a_stream_of_another_context_is_waited_for_as_well(void **state) {
   end_context(away, home);
 }
 
-/* What one frees, and then has an event of, the other has without a wait for anything else. */
+/* One stream frees a block and records an event. Another stream gets the block without any other
+ * wait. */
 static void pass_on(CUstream one, CUstream other) {
-  void *p = alloc(8 * LM_MIB, one); /* a context of the same device will do */
+  void *p = alloc(8 * LM_MIB, one); /* any context of the device can be current */
   must(standin_write(one, (uintptr_t)p, 1, 8 * LM_MIB));
   loam_device_free(p, one);
   void *wanted = alloc(8 * LM_MIB, other);
@@ -167,12 +170,12 @@ static void pass_on(CUstream one, CUstream other) {
   loam_device_free(wanted, other);
 }
 
-static void its_events_are_of_its_context(void **state) {
+static void records_events_in_the_context_of_the_stream(void **state) {
   (void)state;
   CUcontext home, away;
   make_context(&home, &away);
   CUstream one = stream_in(away), other = stream_in(home);
-  void *much = alloc(900 * LM_MIB, other); /* so much that nothing is given back meanwhile */
+  void *much = alloc(900 * LM_MIB, other); /* so much that the pool returns no memory in between */
   pass_on(one, other);
   assert_int_equal(loam_device_trim(0) > 0, true);
   pass_on(other, one);
@@ -185,7 +188,7 @@ static void each_context_has_default_streams_of_its_own(void **state) {
   CUcontext home, away;
   make_context(&home, &away);
   standin_hold();
-  for (uintptr_t stream = 0; stream <= 2; stream++) { /* both that have a number as well */
+  for (uintptr_t stream = 0; stream <= 2; stream++) { /* all numbers of default streams */
     go_to(away);
     void *p = alloc(8 * LM_MIB, (CUstream)stream);
     must(standin_write((CUstream)stream, (uintptr_t)p, 1, 8 * LM_MIB));
@@ -203,7 +206,7 @@ static void each_context_has_default_streams_of_its_own(void **state) {
   end_context(away, home);
 }
 
-static void what_is_wanting_is_taken_from_other_streams_at_last(void **state) {
+static void takes_memory_of_other_streams_as_the_last_resort(void **state) {
   (void)state;
   CUstream one = new_stream(), other = new_stream();
   standin_limit(0, 64 * LM_MIB);
@@ -216,13 +219,13 @@ static void what_is_wanting_is_taken_from_other_streams_at_last(void **state) {
   assert_non_null(strstr(loam_error(), "strategy 'd' cannot serve it"));
   loam_device_free(q, other);
   void *small = alloc(1, other);
-  q = alloc(60 * LM_MIB, one); /* what is free in the wrong places goes back first */
+  q = alloc(60 * LM_MIB, one); /* memory that is free in the wrong places is returned first */
   loam_device_free(q, one);
   loam_device_free(small, other);
   standin_limit(0, LM_GIB);
 }
 
-static void fragments_are_mapped_anew_rather_than_kept(void **state) {
+static void unmaps_fragments_rather_than_grow(void **state) {
   (void)state;
   CUstream stream = new_stream();
   enum { BLOCKS = 32 };
@@ -231,7 +234,7 @@ static void fragments_are_mapped_anew_rather_than_kept(void **state) {
   size_t before = mapped();
   for (int i = 0; i < BLOCKS; i += 2) loam_device_free(p[i], stream);
   void *large = alloc(BLOCKS / 2 * 8 * LM_MIB, stream);
-  size_t may = before + before / 32 + 8 * LM_MIB; /* a 32nd, and pieces not yet filled */
+  size_t may = before + before / 32 + 8 * LM_MIB; /* a 32nd more, and pieces that are not full */
   if (mapped() > may) fail_msg("%zu bytes are mapped, %zu were", mapped(), before);
   must(standin_write(stream, (uintptr_t)large, 1, BLOCKS / 2 * 8 * LM_MIB));
   for (int i = 1; i < BLOCKS; i += 2) {
@@ -241,7 +244,7 @@ static void fragments_are_mapped_anew_rather_than_kept(void **state) {
   loam_device_free(large, stream);
 }
 
-/* What is free below a hole and above it, and as much mapped between them as is missing. */
+/* Memory is free below a hole and above it: just the missing memory is mapped between them. */
 static void a_hole_between_free_blocks_is_filled(void **state) {
   (void)state;
   CUstream stream = new_stream();
@@ -261,8 +264,8 @@ static void a_hole_between_free_blocks_is_filled(void **state) {
   loam_device_free(p[4], stream);
 }
 
-/* As a program of several streams has it: what is free beside a block's place is common. */
-static void what_is_common_joins_what_is_a_streams(void **state) {
+/* In a program of several streams, the free memory beside a stream's block may be common. */
+static void common_memory_joins_memory_of_a_stream(void **state) {
   (void)state;
   CUstream one = new_stream(), other = new_stream();
   void *kept = alloc(LM_MIB, other), *p[2];
@@ -271,7 +274,7 @@ static void what_is_common_joins_what_is_a_streams(void **state) {
   loam_device_free(p[0], one);
   lm_stream_ref ref = { .stream = one };
   lm_device_pool *c = lm_device_pool_of(0, false);
-  lm_lock_take(&c->lock); /* as if an event had told */
+  lm_lock_take(&c->lock); /* as if an event had happened */
   lm_stream_queue *q = lm_device_pool_queue_locked(c, ref);
   q->done = q->batch++;
   lm_device_pool_reclaim_locked(c, q);
@@ -300,7 +303,7 @@ static void let_another_take(void *unused) {
   pthread_join(start_thread(take_beside, NULL), NULL);
 }
 
-static void others_may_take_what_it_grows_beside(void **state) {
+static void another_thread_may_take_the_memory_beside_a_hole(void **state) {
   (void)state;
   taking = new_stream();
   void *beside = alloc(20 * LM_MIB, taking);
@@ -313,7 +316,7 @@ static void others_may_take_what_it_grows_beside(void **state) {
   loam_device_free(taken, taking);
 }
 
-static void owners_are_found_from_within(void **state) {
+static void finds_the_owner_of_an_interior_address(void **state) {
   (void)state;
   CUstream stream = new_stream();
   static const size_t sizes[] = { 1, 511, 512, 100000, 256 * LM_KIB, 256 * LM_KIB + 1, 5000000 };
@@ -339,7 +342,8 @@ static void *pinned(size_t size) {
   loam_owner_info owner;
   assert_int_equal(loam_owner(p + size - 1, &owner), LOAM_OK);
   assert_string_equal(owner.kind, "pinned");
-  assert_true(owner.size >= size && owner.size < size + 4096); /* no powers of two */
+  assert_true(owner.size >= size &&
+              owner.size < size + 4096); /* sizes are not rounded to powers of two */
   memset(p, 1, size);
   return p;
 }
@@ -351,7 +355,7 @@ static void pinned_memory_is_pooled_and_grows_in_steps(void **state) {
   unsigned long before = standin_calls("cuMemHostRegister");
   for (int i = 0; i < BLOCKS; i++) p[i] = pinned(1000 + (size_t)i * 1000);
   unsigned long made = standin_calls("cuMemHostRegister") - before;
-  assert_true(made > 2 && made < 40); /* 45 MB from 2 MiB on */
+  assert_true(made > 2 && made < 40); /* regions for 45 MB; the first has 2 MiB */
   for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
   for (int i = 0; i < BLOCKS; i++) p[i] = pinned(1000 + (size_t)i * 1000);
   assert_int_equal(standin_calls("cuMemHostRegister"), before + made);
@@ -374,9 +378,9 @@ static void pinned_memory_that_a_stream_reads_waits_for_it(void **state) {
   loam_free(q);
 }
 
-/* ---- What is idle goes back by itself: ticks are made by hand here */
+/* ---- Idle memory is returned: these tests call the ticks themselves */
 
-/* As many as it takes, and as many as there are while there is something to do. */
+/* Makes ticks while there is something to do, ten at most. Returns how many. */
 static unsigned tick(void) {
   unsigned ticks = 0;
   while (lm_device_pool_decay() && ++ticks < 10) {
@@ -384,7 +388,7 @@ static unsigned tick(void) {
   return ticks;
 }
 
-static void what_is_idle_goes_back_without_a_wait(void **state) {
+static void returns_idle_memory_without_waiting(void **state) {
   (void)state;
   must(cuCtxSynchronize());
   unsigned long waits = standin_calls("cuCtxSynchronize");
@@ -392,7 +396,7 @@ static void what_is_idle_goes_back_without_a_wait(void **state) {
   standin_hold();
   must(standin_write(NULL, (uintptr_t)p, 1, 64 * LM_MIB));
   loam_device_free(p, NULL);
-  assert_int_equal(tick(), 10); /* while its work is under way there is something to look at */
+  assert_int_equal(tick(), 10); /* work is under way, so each tick asks for another */
   assert_true(mapped() >= 64 * LM_MIB);
   standin_release();
   assert_true(tick() < 10);
@@ -406,19 +410,19 @@ static void what_is_idle_goes_back_without_a_wait(void **state) {
   assert_int_equal(standin_calls(NULL), calls);
 }
 
-static void of_a_stream_of_the_hosts_after_the_next_call_on_it(void **state) {
+static void returns_memory_of_a_stream_after_the_next_call_on_it(void **state) {
   (void)state;
   CUstream stream = new_stream();
   void *p = alloc(64 * LM_MIB, stream), *small = alloc(1, stream);
   loam_device_free(p, stream);
-  assert_true(tick() < 10); /* an event on a stream that may be gone is none of its business */
+  assert_true(tick() < 10); /* it records no event on a stream that may be destroyed */
   assert_true(mapped() >= 64 * LM_MIB);
   loam_device_free(small, stream);
   assert_true(tick() < 10);
   assert_true(mapped() <= 2 * LM_MIB);
 }
 
-static void what_is_used_between_ticks_stays(void **state) {
+static void keeps_memory_that_is_used_between_ticks(void **state) {
   (void)state;
   CUstream stream = new_stream();
   unsigned long unmapped = standin_calls("cuMemUnmap");
@@ -430,7 +434,7 @@ static void what_is_used_between_ticks_stays(void **state) {
   assert_true(mapped() >= 64 * LM_MIB);
 }
 
-static void as_much_stays_as_is_to_be_kept(void **state) {
+static void keeps_as_much_as_loam_device_keep_says(void **state) {
   (void)state;
   void *p[8];
   loam_device_keep(32 * LM_MIB);
@@ -443,7 +447,7 @@ static void as_much_stays_as_is_to_be_kept(void **state) {
   assert_int_equal(mapped(), 0);
 }
 
-static void pinned_memory_goes_back_whatever_streams_do(void **state) {
+static void returns_idle_pinned_memory_while_streams_work(void **state) {
   (void)state;
   standin_hold();
   loam_free(pinned(8 * LM_MIB));
@@ -452,7 +456,7 @@ static void pinned_memory_goes_back_whatever_streams_do(void **state) {
   standin_release();
 }
 
-static void chunks_go_back_whole(void **state) {
+static void returns_chunks_as_wholes(void **state) {
   (void)state;
   if (loam_policy_load_text("chunks",
                             "local d = loam.device { pool = 'chunks' } return loam.policy "
@@ -467,7 +471,7 @@ static void chunks_go_back_whole(void **state) {
   loam_device_free(q, NULL);
   (void)tick();
   assert_int_equal(mapped(), 0);
-  assert_int_equal(standin_used(0), 0); /* nor is it pending */
+  assert_int_equal(standin_used(0), 0); /* and no free of it is pending */
 }
 
 /* ---- Random work on several streams, against a model */
@@ -528,7 +532,7 @@ static void empty(work *w, slot *s) {
 
 static void work_at_random(unsigned delay, size_t limit, size_t most, unsigned steps) {
   work w = { .random = 88172645463325252u + delay, .most = most };
-  for (int i = 1; i < STREAMS; i++) w.stream[i] = new_stream(); /* and the default one */
+  for (int i = 1; i < STREAMS; i++) w.stream[i] = new_stream(); /* stream 0 is the default stream */
   standin_delay(delay);
   standin_limit(0, limit);
   for (unsigned i = 0; i < steps; i++) {
@@ -543,14 +547,14 @@ static void work_at_random(unsigned delay, size_t limit, size_t most, unsigned s
   standin_limit(0, LM_GIB);
 }
 
-static void no_stream_meets_anothers_work(void **state) {
+static void random_work_on_streams_never_shares_memory(void **state) {
   (void)state;
   work_at_random(0, LM_GIB, 4 * LM_MIB, STEPS);
   work_at_random(50, LM_GIB, 4 * LM_MIB, STEPS);
   work_at_random(1000, LM_GIB, 256 * LM_KIB, STEPS);
 }
 
-static void the_same_without_mapping(void **state) {
+static void random_work_on_streams_without_mapping(void **state) {
   (void)state;
   loam_device_trim(0);
   lm_device_pool_of(0, false)->uses_vmm = false;
@@ -574,13 +578,13 @@ static void *share(void *argument) {
     loam_owner_info owner;
     if (loam_owner(p, &owner) || owner.base != p) return argument;
     p = atomic_exchange(&shared[draw(&w) % SHARED], p);
-    if (p) loam_device_free(p, stream); /* no work was put anywhere */
+    if (p) loam_device_free(p, stream); /* no stream has any work */
     if (i % 500 == 499) loam_device_trim(0);
   }
   return NULL;
 }
 
-static void threads_share_a_cache(void **state) {
+static void threads_share_a_pool(void **state) {
   (void)state;
   pthread_t thread[THREADS];
   void *wrong;
@@ -594,8 +598,9 @@ static void threads_share_a_cache(void **state) {
 
 /* ---- Graphs */
 
-/* In global mode, where each call that may wait spoils it; the stand-in sees whether one does. */
-static void what_is_captured_is_not_disturbed(void **state) {
+/* In global capture mode each call that may wait breaks the capture; the stand-in notices such
+ * calls. */
+static void does_not_break_a_capture(void **state) {
   (void)state;
   CUstream one = new_stream(), other = new_stream();
   CUgraph graph;
@@ -603,12 +608,12 @@ static void what_is_captured_is_not_disturbed(void **state) {
   loam_device_free(before, one);
   standin_limit(0, 64 * LM_MIB);
   must(cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  void *p = alloc(20 * LM_MIB, one); /* mapped meanwhile */
+  void *p = alloc(20 * LM_MIB, one); /* maps memory during the capture */
   must(standin_write(one, (uintptr_t)p, 1, LM_MIB));
   loam_device_free(p, one);
-  void *q = alloc(30 * LM_MIB, other); /* which wants what `one` has freed */
+  void *q = alloc(30 * LM_MIB, other); /* wants the memory that `one` has freed */
   p = alloc(LM_MIB, one);
-  loam_device_free(p, one); /* and is not told when that is done */
+  loam_device_free(p, one); /* records no event, as it is captured */
   assert_null(loam_device_alloc(NULL, 60 * LM_MIB, one));
   assert_non_null(strstr(loam_error(), "captured"));
   loam_device_free(q, other);
@@ -619,8 +624,8 @@ static void what_is_captured_is_not_disturbed(void **state) {
   loam_device_free(p, one);
 }
 
-/* A default stream waits for a blocking one, so no event is recorded on it by the way. */
-static void nor_by_the_way_on_a_default_stream(void **state) {
+/* A default stream waits for a captured blocking stream, so loam records no event on it. */
+static void does_not_break_a_capture_by_a_default_stream(void **state) {
   (void)state;
   CUstream stream = new_stream(), blocking;
   CUgraph graph;
@@ -650,7 +655,7 @@ static void ask_where(const char *tag) {
   assert_int_equal(loam_rebalance(&options, NULL, note_placed, NULL), LOAM_OK);
 }
 
-static void a_rebalance_tells_of_what_it_leaves(void **state) {
+static void a_rebalance_reports_the_blocks_that_it_leaves(void **state) {
   (void)state;
   loam_site *site = loam_site_get("device.weights");
   void *p[3];
@@ -675,8 +680,8 @@ static void a_rebalance_tells_of_what_it_leaves(void **state) {
 
 /* ---- Faults */
 
-/* The nth call of a function of the driver fails, for each n in turn: a block or a clean refusal,
- * and whatever happens nothing is lost. */
+/* The nth call of a driver's function fails, for each n in turn. A request gets a block or an
+ * error, and no memory is lost. */
 static void refuse_each_call(const char *function) {
   CUstream one = new_stream(), other = new_stream();
   standin_limit(0, 40 * LM_MIB);
@@ -699,7 +704,39 @@ static void refuse_each_call(const char *function) {
   standin_limit(0, LM_GIB);
 }
 
-static void any_call_may_fail_for_want_of_memory(void **state) {
+/* ---- Other processes */
+
+static void exports_a_block_piece_by_piece(void **state) {
+  enum { SIZE = 40 };
+  lm_device_export block;
+  lm_device_export_piece piece;
+  loam_status status;
+  int fd;
+  (void)state;
+  CUstream stream = new_stream();
+  char *p = alloc(SIZE * LM_MIB, stream);
+  assert_true(lm_device_export_key(p + LM_MIB, &block, &status));
+  assert_int_equal(status, LOAM_OK);
+  assert_true(block.base == (uintptr_t)p && block.key != 0);
+  for (uint64_t at = block.base; at < block.base + block.size; at = piece.at + piece.size) {
+    assert_int_equal(lm_device_export_open(block.base, block.key, at, &piece, &fd), LOAM_OK);
+    assert_true(lm_device_export_piece_is_valid(&piece));
+    assert_true(piece.begin <= block.base && piece.end >= block.base + block.size);
+    assert_true(piece.at <= at && at < piece.at + piece.size);
+    close(fd);
+  }
+  assert_int_equal(lm_device_export_open(block.base, block.key, block.base + LM_GIB, &piece, &fd),
+                   LOAM_EINVAL);
+  assert_int_equal(lm_device_export_open(block.base, block.key + 1, block.base, &piece, &fd),
+                   LOAM_EBADPTR);
+  loam_device_free(p, stream);
+  assert_int_equal(lm_device_export_open(block.base, block.key, block.base, &piece, &fd),
+                   LOAM_EBADPTR);
+}
+
+/* ---- Failures */
+
+static void loses_nothing_when_a_call_of_the_driver_fails(void **state) {
   static const char *const functions[] = {
     "cuMemCreate",   "cuMemMap",           "cuMemSetAccess", "cuMemAddressReserve", "cuEventCreate",
     "cuEventRecord", "cuEventSynchronize", "cuEventQuery",   "cuCtxSynchronize",    "cuMemAlloc",
@@ -715,36 +752,37 @@ static void any_call_may_fail_for_want_of_memory(void **state) {
 int main(void) {
   setenv("STANDIN_DEVICES", "2", 1);
   setenv("STANDIN_MEMORY", "1G", 1);
-  setenv("LOAM_CONTROL", "0",
-         1); /* no service thread: what a call makes the driver do is counted */
+  /* No service thread, because these tests count calls of the driver. */
+  setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(the_same_stream_has_it_again_at_once, start, end),
-    cmocka_unit_test_setup_teardown(another_stream_has_it_when_its_work_has_ended, start, end),
-    cmocka_unit_test_setup_teardown(a_stream_of_another_context_is_waited_for_as_well, start, end),
-    cmocka_unit_test_setup_teardown(its_events_are_of_its_context, start, end),
+    cmocka_unit_test_setup_teardown(a_freed_block_serves_its_stream_again_immediately, start, end),
+    cmocka_unit_test_setup_teardown(a_freed_block_serves_another_stream_after_its_work, start, end),
+    cmocka_unit_test_setup_teardown(waits_for_streams_of_all_contexts, start, end),
+    cmocka_unit_test_setup_teardown(records_events_in_the_context_of_the_stream, start, end),
     cmocka_unit_test_setup_teardown(each_context_has_default_streams_of_its_own, start, end),
-    cmocka_unit_test_setup_teardown(what_is_wanting_is_taken_from_other_streams_at_last, start,
-                                    end),
-    cmocka_unit_test_setup_teardown(fragments_are_mapped_anew_rather_than_kept, start, end),
+    cmocka_unit_test_setup_teardown(takes_memory_of_other_streams_as_the_last_resort, start, end),
+    cmocka_unit_test_setup_teardown(unmaps_fragments_rather_than_grow, start, end),
     cmocka_unit_test_setup_teardown(a_hole_between_free_blocks_is_filled, start, end),
-    cmocka_unit_test_setup_teardown(what_is_common_joins_what_is_a_streams, start, end),
-    cmocka_unit_test_setup_teardown(others_may_take_what_it_grows_beside, start, end),
-    cmocka_unit_test_setup_teardown(owners_are_found_from_within, start, end),
+    cmocka_unit_test_setup_teardown(common_memory_joins_memory_of_a_stream, start, end),
+    cmocka_unit_test_setup_teardown(another_thread_may_take_the_memory_beside_a_hole, start, end),
+    cmocka_unit_test_setup_teardown(finds_the_owner_of_an_interior_address, start, end),
     cmocka_unit_test_setup_teardown(pinned_memory_is_pooled_and_grows_in_steps, start, end),
     cmocka_unit_test_setup_teardown(pinned_memory_that_a_stream_reads_waits_for_it, start, end),
-    cmocka_unit_test_setup_teardown(what_is_idle_goes_back_without_a_wait, start, end),
-    cmocka_unit_test_setup_teardown(of_a_stream_of_the_hosts_after_the_next_call_on_it, start, end),
-    cmocka_unit_test_setup_teardown(what_is_used_between_ticks_stays, start, end),
-    cmocka_unit_test_setup_teardown(as_much_stays_as_is_to_be_kept, start, end),
-    cmocka_unit_test_setup_teardown(pinned_memory_goes_back_whatever_streams_do, start, end),
-    cmocka_unit_test_setup_teardown(chunks_go_back_whole, start, end),
-    cmocka_unit_test_setup_teardown(no_stream_meets_anothers_work, start, end),
-    cmocka_unit_test_setup_teardown(the_same_without_mapping, start, end),
-    cmocka_unit_test_setup_teardown(threads_share_a_cache, start, end),
-    cmocka_unit_test_setup_teardown(what_is_captured_is_not_disturbed, start, end),
-    cmocka_unit_test_setup_teardown(nor_by_the_way_on_a_default_stream, start, end),
-    cmocka_unit_test_setup_teardown(a_rebalance_tells_of_what_it_leaves, start, end),
-    cmocka_unit_test_setup_teardown(any_call_may_fail_for_want_of_memory, start, end),
+    cmocka_unit_test_setup_teardown(returns_idle_memory_without_waiting, start, end),
+    cmocka_unit_test_setup_teardown(returns_memory_of_a_stream_after_the_next_call_on_it, start,
+                                    end),
+    cmocka_unit_test_setup_teardown(keeps_memory_that_is_used_between_ticks, start, end),
+    cmocka_unit_test_setup_teardown(keeps_as_much_as_loam_device_keep_says, start, end),
+    cmocka_unit_test_setup_teardown(returns_idle_pinned_memory_while_streams_work, start, end),
+    cmocka_unit_test_setup_teardown(returns_chunks_as_wholes, start, end),
+    cmocka_unit_test_setup_teardown(random_work_on_streams_never_shares_memory, start, end),
+    cmocka_unit_test_setup_teardown(random_work_on_streams_without_mapping, start, end),
+    cmocka_unit_test_setup_teardown(threads_share_a_pool, start, end),
+    cmocka_unit_test_setup_teardown(does_not_break_a_capture, start, end),
+    cmocka_unit_test_setup_teardown(does_not_break_a_capture_by_a_default_stream, start, end),
+    cmocka_unit_test_setup_teardown(a_rebalance_reports_the_blocks_that_it_leaves, start, end),
+    cmocka_unit_test_setup_teardown(exports_a_block_piece_by_piece, start, end),
+    cmocka_unit_test_setup_teardown(loses_nothing_when_a_call_of_the_driver_fails, start, end),
   };
-  return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("device_pool", tests, NULL, NULL);
 }

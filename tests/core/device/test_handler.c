@@ -48,7 +48,7 @@ static void a_handler_is_found_by_its_name(void **state) {
   assert_null(lm_handler_find(""));
 }
 
-static void a_second_one_of_a_name_replaces_the_first(void **state) {
+static void a_second_handler_of_a_name_replaces_the_first(void **state) {
   (void)state;
   static loam_handler first, second;
   first = named("replaced");
@@ -83,7 +83,7 @@ static void expect_refused(const loam_handler *h, const char *words) {
   assert_string_equal(loam_error(), words);
 }
 
-static void what_is_not_a_handler_is_refused_in_words(void **state) {
+static void refuses_an_incomplete_handler_in_words(void **state) {
   (void)state;
   loam_handler h = named("");
   expect_refused(NULL, "the handler is NULL");
@@ -141,7 +141,7 @@ static void register_a_new_one(bool refused) {
   assert_ptr_equal(lm_handler_find(name), status ? NULL : h);
 }
 
-static void want_of_memory_is_refused_and_changes_nothing(void **state) {
+static void without_memory_registration_fails_and_changes_nothing(void **state) {
   (void)state;
   refuse_each(register_a_new_one);
 }
@@ -162,7 +162,7 @@ static void *register_often(void *handler) {
   return NULL;
 }
 
-static void threads_that_register_one_name_leave_one_of_theirs(void **state) {
+static void threads_that_register_one_name_leave_one_handler(void **state) {
   (void)state;
   pthread_t thread[THREADS];
   for (int i = 0; i < THREADS; i++) {
@@ -179,11 +179,11 @@ static void threads_that_register_one_name_leave_one_of_theirs(void **state) {
   assert_true(lm_handler_is_valid());
 }
 
-/* ---- The host's own */
+/* ---- The host's own allocator */
 
 static void *own_malloc(size_t size) { return malloc(size); }
 
-static void the_system_is_the_c_librarys_until_given(void **state) {
+static void the_system_is_the_c_library_until_the_host_sets_it(void **state) {
   (void)state;
   const loam_system *system = lm_handler_system();
   void *p = system->aligned_alloc(256, 512);
@@ -204,15 +204,15 @@ static void the_system_is_the_c_librarys_until_given(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_handler_is_found_by_its_name),
-    cmocka_unit_test(a_second_one_of_a_name_replaces_the_first),
+    cmocka_unit_test(a_second_handler_of_a_name_replaces_the_first),
     cmocka_unit_test(replacing_takes_no_memory),
     cmocka_unit_test(names_are_kept_though_the_host_changes_them),
-    cmocka_unit_test(what_is_not_a_handler_is_refused_in_words),
+    cmocka_unit_test(refuses_an_incomplete_handler_in_words),
     cmocka_unit_test(a_later_version_is_read_as_the_first),
     cmocka_unit_test(the_longest_name_is_a_name),
-    cmocka_unit_test(want_of_memory_is_refused_and_changes_nothing),
-    cmocka_unit_test(threads_that_register_one_name_leave_one_of_theirs),
-    cmocka_unit_test(the_system_is_the_c_librarys_until_given),
+    cmocka_unit_test(without_memory_registration_fails_and_changes_nothing),
+    cmocka_unit_test(threads_that_register_one_name_leave_one_handler),
+    cmocka_unit_test(the_system_is_the_c_library_until_the_host_sets_it),
   };
   return cmocka_run_group_tests_name("handler", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_manager.c - who device memory comes from: the driver, a table, a library; and when it goes
- * back. Each test is a process of its own: a manager, once asked, stays. */
+/* test_manager.c - the manager that allocates device memory: the driver, a table of the host, a
+ * library; and when memory is freed. Each test is a process of its own, because the choice of the
+ * manager lasts as long as the process. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -18,9 +19,9 @@ static void *take(lm_manager_kind kind, int device, size_t size) {
   return at;
 }
 
-/* ---- The driver's */
+/* ---- The driver as the manager */
 
-TEST(the_driver_serves_where_nobody_else_does) {
+TEST(the_driver_is_the_manager_by_default) {
   void *at[LM_MANAGER_KINDS];
   for (int kind = 0; kind < LM_MANAGER_KINDS; kind++) {
     want(!lm_manager_is_custom((lm_manager_kind)kind));
@@ -47,7 +48,7 @@ static void take_and_free(int times, int device, size_t size) {
     lm_manager_free(LM_MANAGER_DEVICE, device, take(LM_MANAGER_DEVICE, device, size), size);
 }
 
-TEST(ten_frees_are_put_off_and_no_more) {
+TEST(defers_ten_frees_and_no_more) {
   unsigned long frees = standin_calls("cuMemFree");
   take_and_free(10, 0, 4096);
   take_and_free(10, 1, 4096);
@@ -57,8 +58,8 @@ TEST(ten_frees_are_put_off_and_no_more) {
   want(standin_used(0) == 0 && standin_used(1) > 0);
 }
 
-TEST(or_a_fifth_of_the_device) {
-  take_and_free(1, 0, 12 * MIB); /* of 64 */
+TEST(defers_a_fifth_of_the_device_at_most) {
+  take_and_free(1, 0, 12 * MIB); /* of 64 MiB */
   want(standin_used(0) == 12 * MIB);
   take_and_free(1, 0, 1 * MIB);
   want(standin_used(0) == 0);
@@ -75,7 +76,7 @@ TEST(the_limits_can_be_set) {
   want(standin_blocks() == 0);
 }
 
-TEST(nothing_goes_back_while_cleanup_is_deferred) {
+TEST(frees_nothing_while_cleanup_is_deferred) {
   void *at;
   loam_defer_enter();
   loam_defer_enter();
@@ -91,24 +92,24 @@ TEST(nothing_goes_back_while_cleanup_is_deferred) {
   want(loam_defer_leave() == LOAM_ESTATE && says("cleanup is not deferred"));
 }
 
-TEST(what_is_pending_goes_when_memory_is_wanted) {
+TEST(frees_pending_memory_when_memory_is_short) {
   take_and_free(4, 0, 3 * MIB);
   void *at = take(LM_MANAGER_DEVICE, 0, 60 * MIB);
   want(standin_used(0) == 60 * MIB);
   lm_manager_free(LM_MANAGER_DEVICE, 0, at, 60 * MIB);
 }
 
-TEST(a_reset_ends_what_is_pending_deferred_or_not) {
+TEST(a_reset_frees_pending_memory_deferred_or_not) {
   loam_defer_enter();
   take_and_free(3, 0, MIB);
   lm_manager_reset(0);
   want(standin_used(0) == 0);
-  lm_manager_reset(1); /* never used */
+  lm_manager_reset(1); /* this device was never used */
   lm_manager_reset(77);
   take_and_free(1, 0, MIB);
 }
 
-/* ---- A table of the host's */
+/* ---- A table of the host */
 
 static struct {
   int initialized[2], resets, deferred;
@@ -123,7 +124,7 @@ static loam_status my_initialize(void *ctx, int device) {
   return mine.readiness;
 }
 
-/* Addresses that nobody may look at. */
+/* Returns addresses that no code may access. */
 static loam_status my_memalloc(void *ctx, int device, size_t size, void **out) {
   want(ctx == &mine && device < 2);
   if (mine.answer != LOAM_OK) return mine.answer;
@@ -179,7 +180,8 @@ TEST(a_table_serves_what_it_has_and_the_driver_the_rest) {
   const loam_manager *whole_table = lm_manager(1);
   ok(whole_table->get_memory_info(&mine, 1, &free, &total));
   want(total == 64 * MIB);
-  ok(whole_table->memalloc_async(&mine, 1, 512, NULL, &at)); /* by its memalloc */
+  ok(whole_table->memalloc_async(&mine, 1, 512, NULL,
+                                 &at)); /* the table has no memalloc_async: its memalloc serves */
   want(mine.live == 512);
   whole_table->memfree_async(&mine, 1, at, 512, NULL);
   want(mine.live == 0);
@@ -203,7 +205,7 @@ TEST(each_device_is_initialized_once_and_after_a_reset) {
   want(mine.deferred == 0);
 }
 
-TEST(what_a_table_answers_is_looked_at) {
+TEST(checks_the_addresses_that_a_table_returns) {
   static loam_manager m;
   void *at;
   m = table();
@@ -224,7 +226,7 @@ TEST(what_a_table_answers_is_looked_at) {
   want(says("which is not an address"));
 }
 
-TEST(a_table_that_makes_no_sense_is_refused) {
+TEST(refuses_an_inconsistent_table) {
   loam_manager m = table();
   m.interface_version = 2;
   want(loam_manager_set(&m) == LOAM_EUNSUPPORTED);
@@ -238,8 +240,8 @@ TEST(a_table_that_makes_no_sense_is_refused) {
   want(!lm_manager_is_custom(LM_MANAGER_DEVICE));
 }
 
-/* One whose header ended before what it is asked for here. */
-TEST(a_shorter_table_is_of_an_older_header) {
+/* A table of an older header, without the last entries. */
+TEST(accepts_a_table_of_an_older_header) {
   static loam_manager m;
   m = table();
   m.size = offsetof(loam_manager, memhostalloc);
@@ -250,7 +252,7 @@ TEST(a_shorter_table_is_of_an_older_header) {
   want(mine.live == 256 && mine.resets == 0);
 }
 
-TEST(a_manager_stays_once_it_was_asked) {
+TEST(a_manager_stays_once_it_was_used) {
   static loam_manager m;
   m = table();
   ok(loam_manager_set(&m));
@@ -271,7 +273,7 @@ static void listen(void *ctx, const loam_event *event) {
   snprintf(words, sizeof words, "%s", event->message);
 }
 
-/* PLUGIN is examples/manager/budget.c, which gives 8 MiB. */
+/* PLUGIN is examples/manager/budget.c, which allows 8 MiB. */
 TEST(a_library_brings_a_manager_and_it_stays) {
   loam_manager m = table();
   void *at;
@@ -288,7 +290,7 @@ TEST(a_library_brings_a_manager_and_it_stays) {
   want(!strcmp(lm_manager(0)->name, "budget"));
 }
 
-TEST(a_library_that_brings_none_leaves_no_memory) {
+TEST(without_the_manager_of_the_library_nothing_is_allocated) {
   void *at;
   setenv("LOAM_MANAGER", "/nowhere/libmine.so", 1);
   for (int i = 0; i < 2; i++) {
@@ -314,7 +316,7 @@ TEST(a_library_of_another_version_is_refused) {
 
 /* ---- Pins */
 
-TEST(memory_that_there_is_can_be_pinned) {
+TEST(pins_memory_of_the_host) {
   char *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ok(loam_pin(at, 4096, LM_GPU_MAPPED));
   ok(loam_pin(at, 4096, 0));
@@ -360,7 +362,7 @@ TEST(nothing_is_lost_whichever_system_call_fails) {
   }
 }
 
-/* What a driver refuses to end is its own; all else is not lost. */
+/* Memory that a driver refuses to free stays the driver's; all other memory is freed. */
 TEST(nothing_is_lost_whichever_call_of_the_driver_fails) {
   unsigned nth = 1;
   use_all();
@@ -385,7 +387,7 @@ static int use_in_child(void *at) {
   return lm_manager_flush(-1) ? 4 : 0;
 }
 
-TEST(a_fork_has_no_memory_of_devices) {
+TEST(a_forked_child_gets_no_device_memory) {
   void *at = take(LM_MANAGER_DEVICE, 0, 64);
   take_and_free(3, 0, 64);
   want(run_in_child(use_in_child, at) == 0);
@@ -406,7 +408,7 @@ static void *use_much(void *arg) {
   return NULL;
 }
 
-TEST(any_thread_may_ask_and_give_back) {
+TEST(any_thread_may_allocate_and_free) {
   pthread_t threads[4];
   for (intptr_t i = 0; i < 4; i++) threads[i] = start_thread(use_much, (void *)i);
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
@@ -416,29 +418,29 @@ TEST(any_thread_may_ask_and_give_back) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_driver_serves_where_nobody_else_does),
+    cmocka_unit_test(the_driver_is_the_manager_by_default),
     cmocka_unit_test(refuses_a_device_that_is_not_there),
-    cmocka_unit_test(ten_frees_are_put_off_and_no_more),
-    cmocka_unit_test(or_a_fifth_of_the_device),
+    cmocka_unit_test(defers_ten_frees_and_no_more),
+    cmocka_unit_test(defers_a_fifth_of_the_device_at_most),
     cmocka_unit_test(the_limits_can_be_set),
-    cmocka_unit_test(nothing_goes_back_while_cleanup_is_deferred),
-    cmocka_unit_test(what_is_pending_goes_when_memory_is_wanted),
-    cmocka_unit_test(a_reset_ends_what_is_pending_deferred_or_not),
+    cmocka_unit_test(frees_nothing_while_cleanup_is_deferred),
+    cmocka_unit_test(frees_pending_memory_when_memory_is_short),
+    cmocka_unit_test(a_reset_frees_pending_memory_deferred_or_not),
     cmocka_unit_test(a_table_serves_what_it_has_and_the_driver_the_rest),
     cmocka_unit_test(each_device_is_initialized_once_and_after_a_reset),
-    cmocka_unit_test(what_a_table_answers_is_looked_at),
-    cmocka_unit_test(a_table_that_makes_no_sense_is_refused),
-    cmocka_unit_test(a_shorter_table_is_of_an_older_header),
-    cmocka_unit_test(a_manager_stays_once_it_was_asked),
+    cmocka_unit_test(checks_the_addresses_that_a_table_returns),
+    cmocka_unit_test(refuses_an_inconsistent_table),
+    cmocka_unit_test(accepts_a_table_of_an_older_header),
+    cmocka_unit_test(a_manager_stays_once_it_was_used),
     cmocka_unit_test(a_library_brings_a_manager_and_it_stays),
-    cmocka_unit_test(a_library_that_brings_none_leaves_no_memory),
+    cmocka_unit_test(without_the_manager_of_the_library_nothing_is_allocated),
     cmocka_unit_test(a_library_without_the_symbol_says_so),
     cmocka_unit_test(a_library_of_another_version_is_refused),
-    cmocka_unit_test(memory_that_there_is_can_be_pinned),
+    cmocka_unit_test(pins_memory_of_the_host),
     cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
     cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),
-    cmocka_unit_test(a_fork_has_no_memory_of_devices),
-    cmocka_unit_test(any_thread_may_ask_and_give_back),
+    cmocka_unit_test(a_forked_child_gets_no_device_memory),
+    cmocka_unit_test(any_thread_may_allocate_and_free),
   };
   setenv("STANDIN_DEVICES", "2", 0);
   setenv("STANDIN_MEMORY", "64M", 0);

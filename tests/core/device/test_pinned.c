@@ -1,5 +1,6 @@
-/* test_pinned.c - small objects of pinned memory, on the stand-in: pinned.h. The stand-in sees
- * whether memory is registered while work uses it, and gone while it is registered. */
+/* test_pinned.c - small objects of pinned memory, on the stand-in for a driver: pinned.h. The
+ * stand-in notices when work uses memory that is not registered, and when registered memory is
+ * unmapped. */
 #include "apart.h"
 
 #include <pthread.h>
@@ -39,7 +40,7 @@ static bool is_of(const void *p, const char *kind) { return p && !strcmp(owner_o
 
 static unsigned long registrations(void) { return standin_calls("cuMemHostRegister"); }
 
-/* As many as the service thread would make, and a few. */
+/* Makes as many ticks as the service thread would, and a few more. */
 static void tick(void) {
   for (int i = 0; i < 8; i++) {
     lm_sweep_decay();
@@ -48,16 +49,16 @@ static void tick(void) {
   }
 }
 
-/* Nothing is left that is registered. */
+/* Trims, and then no memory is registered any more. */
 static void all_goes_back(void) {
   (void)loam_device_trim(-1);
   want(standin_registered() == 0);
   want(lm_pool_is_valid() && lm_device_pool_is_valid());
 }
 
-/* ---- Serving */
+/* ---- Allocation */
 
-TEST(an_object_comes_from_a_bin_without_a_call_of_the_driver) {
+TEST(a_thread_cache_serves_without_a_call_of_the_driver) {
   load(PINNED, "return p");
   loam_site *site = loam_site_get("pinned.pair");
   char *p = loam_malloc(site, 100), *q = loam_pinned_alloc(site, 100, 0);
@@ -93,12 +94,12 @@ TEST(every_object_can_be_used_by_the_device_as_a_whole) {
     must(standin_check(stream, (uintptr_t)p[i], (int)(i & 255), loam_usable_size(p[i])));
   }
   must(cuStreamSynchronize(stream));
-  want(registrations() > 3 && registrations() < 40); /* by steps that grow */
+  want(registrations() > 3 && registrations() < 40); /* regions grow with the pool */
   for (size_t i = 0; i < N; i++) loam_free(p[i]);
   all_goes_back();
 }
 
-/* What a driver allocates while it is called, as many blocks as no pool has. */
+/* Allocates as a driver may during a call: more blocks than any pool has free. */
 typedef struct burst {
   unsigned bursts, calls;
 } burst;
@@ -114,7 +115,7 @@ static void allocate_much(void *ctx) {
   b->calls += (unsigned)(standin_calls(NULL) - before);
 }
 
-/* It holds its locks then, and would wait for itself. */
+/* The driver holds its own locks then: if loam called it again, it would wait for itself. */
 TEST(a_driver_that_allocates_while_it_is_called_is_not_called) {
   static const char *const in[] = { "cuMemHostRegister", "cuMemHostUnregister", "cuMemGetInfo",
                                     "cuCtxGetDevice",    "cuDeviceTotalMem",    "cuMemUnmap" };
@@ -147,7 +148,7 @@ TEST(the_first_region_is_small) {
   all_goes_back();
 }
 
-TEST(what_is_large_or_write_combined_is_of_the_devices_pool) {
+TEST(large_or_write_combined_blocks_come_from_the_device_pool) {
   load(PINNED, "return p");
   char *large = loam_malloc(NULL, 100000), *fast = loam_pinned_alloc(NULL, 64, 4);
   want(is_of(large, "pinned") && is_of(fast, "pinned") && !lm_pool_owns(large));
@@ -159,7 +160,7 @@ TEST(what_is_large_or_write_combined_is_of_the_devices_pool) {
   all_goes_back();
 }
 
-TEST(a_wrong_free_is_told) {
+TEST(reports_a_wrong_free) {
   struct loam_stats stats;
   load(PINNED, "return p");
   char *p = loam_malloc(NULL, 64);
@@ -179,7 +180,7 @@ TEST(each_request_is_decided_by_the_live_policy) {
   load("local a, b = loam.pinned { name = 'a' }, loam.pinned { name = 'b' } ",
        "return req.size > 100 and b or a");
   for (int i = 0; i < 200; i++) {
-    size_t size = 90 + (size_t)(i * 7) % 20; /* on both sides, and of one class */
+    size_t size = 90 + (size_t)(i * 7) % 20; /* above and below 100 bytes, in one size class */
     void *p = i % 3 ? loam_pinned_alloc(NULL, size, 0) : loam_malloc(NULL, size);
     want(!strcmp(owner_of(p).strategy, size > 100 ? "b" : "a"));
     loam_free(p);
@@ -213,8 +214,8 @@ TEST(a_limit_holds) {
   all_goes_back();
 }
 
-/* Nobody ticks here, and nobody trims. */
-TEST(what_no_policy_names_goes_back_with_the_next_load) {
+/* No tick and no trim happens in this test. */
+TEST(a_load_ends_regions_that_no_policy_names) {
   char strategies[100];
   for (int i = 0; i < 20; i++) {
     snprintf(strategies, sizeof strategies, "local p = loam.pinned { name = 'p%d' }", i);
@@ -229,7 +230,7 @@ TEST(what_no_policy_names_goes_back_with_the_next_load) {
   all_goes_back();
 }
 
-TEST(what_was_asked_to_be_pinned_stays_so) {
+TEST(pinned_requests_stay_pinned_when_reallocated) {
   load(PINNED HOST, "return h");
   char *asked = loam_pinned_alloc(NULL, 100, 0);
   load(PINNED HOST, "return p");
@@ -238,7 +239,7 @@ TEST(what_was_asked_to_be_pinned_stays_so) {
   memset(decided, 2, 100);
   load(PINNED HOST, "return h");
   for (size_t size = 50; size < 200000; size *= 7) {
-    loam_free(loam_malloc(NULL, size)); /* so that lanes know it */
+    loam_free(loam_malloc(NULL, size)); /* so that the decision cache has the decision */
     asked = loam_realloc(NULL, asked, size);
     want(is_of(asked, "pinned") && asked[40] == 1);
   }
@@ -249,7 +250,7 @@ TEST(what_was_asked_to_be_pinned_stays_so) {
   all_goes_back();
 }
 
-TEST(figures_count_it) {
+TEST(figures_count_pinned_memory) {
   load(PINNED, "return p");
   struct loam_stats before, after;
   ok(loam_stats(&before));
@@ -263,7 +264,7 @@ TEST(figures_count_it) {
 
 /* ---- Streams */
 
-TEST(what_a_stream_reads_is_not_had_again_before_it_is_done) {
+TEST(memory_that_a_stream_reads_is_not_reused_before_that_ends) {
   load(PINNED, "return p");
   CUstream stream = new_stream();
   char *p = loam_pinned_alloc(NULL, 1000, 0);
@@ -280,7 +281,7 @@ TEST(what_a_stream_reads_is_not_had_again_before_it_is_done) {
   }
   tick();
   standin_release();
-  loam_device_free(q[0], stream); /* a call on it, for an event */
+  loam_device_free(q[0], stream); /* a call that names the stream, which records an event */
   tick();
   bool is_back = false;
   for (int i = 1; i < 2000; i++) loam_free(q[i]);
@@ -306,13 +307,13 @@ TEST(a_loop_over_streams_does_not_grow) {
 
 /* ---- Giving back */
 
-TEST(what_is_idle_goes_back_by_itself) {
+TEST(returns_idle_regions_by_itself) {
   load(PINNED, "return p");
   static void *p[5000];
   for (int i = 0; i < 5000; i++) p[i] = loam_malloc(NULL, 2000);
   want(standin_registered() > 8 * MIB);
   for (int i = 1; i < 5000; i++) loam_free(p[i]);
-  standin_hold(); /* no stream has a say in it */
+  standin_hold(); /* no stream uses the memory */
   tick();
   want(standin_registered() <= MIB);
   loam_free(p[0]);
@@ -327,7 +328,7 @@ static bool is_resident(void *at) {
   return mincore((void *)lm_align_down((uintptr_t)at, LM_PAGE), LM_PAGE, &in) == 0 && in & 1;
 }
 
-TEST(pages_of_what_is_registered_stay) {
+TEST(pages_of_registered_memory_stay) {
   static char *p[256];
   load(PINNED, "return p");
   for (int i = 0; i < 256; i++) memset(p[i] = loam_malloc(NULL, LM_PAGE), 1, LM_PAGE);
@@ -340,7 +341,7 @@ TEST(pages_of_what_is_registered_stay) {
   all_goes_back();
 }
 
-TEST(moving_leaves_it_alone) {
+TEST(a_move_leaves_pinned_memory_where_it_is) {
   static char *p[100];
   load(PINNED HOST, "return p");
   for (int i = 0; i < 100; i++)
@@ -353,7 +354,7 @@ TEST(moving_leaves_it_alone) {
   all_goes_back();
 }
 
-TEST(as_much_stays_as_is_to_be_kept) {
+TEST(keeps_as_much_as_loam_device_keep_says) {
   load(PINNED, "return p");
   static void *p[5000];
   loam_device_keep(3 * MIB);
@@ -367,7 +368,7 @@ TEST(as_much_stays_as_is_to_be_kept) {
   all_goes_back();
 }
 
-TEST(a_strategy_that_nobody_names_ends) {
+TEST(ends_a_strategy_that_no_policy_names) {
   lm_strategy *s;
   load(PINNED, "return p");
   loam_free(loam_malloc(NULL, 64));
@@ -390,7 +391,7 @@ TEST(a_strategy_that_nobody_names_ends) {
 
 /* ---- Refusals */
 
-TEST(a_refusal_of_the_driver_goes_to_or_else_in_its_words) {
+TEST(or_else_serves_when_the_driver_fails_and_has_its_words) {
   load(PINNED HOST, "if req.tag:is'strict' then return p end return p:or_else(h)");
   loam_site *strict = loam_site_get("strict");
   lm_pool_figures before, after;
@@ -403,14 +404,14 @@ TEST(a_refusal_of_the_driver_goes_to_or_else_in_its_words) {
   want(is_of(p, "host"));
   want(!loam_pinned_alloc(strict, 64, 0) && says("cuMemHostRegister of "));
   standin_fail(NULL, 0, 0, CUDA_SUCCESS);
-  lm_sys_sleep(20000000); /* a refusal counts as the answer for a while */
+  lm_sys_sleep(20000000); /* for 10 ms after a failure loam does not ask the driver again */
   loam_free(p);
   want(is_of(p = loam_malloc(NULL, 64), "pinned"));
   loam_free(p);
   all_goes_back();
 }
 
-TEST(less_is_registered_where_not_much_may_be) {
+TEST(registers_less_where_memory_is_short) {
   static void *p[8000];
   load(PINNED HOST, "return p:or_else(h)");
   standin_lockable(5 * MIB);
@@ -421,7 +422,8 @@ TEST(less_is_registered_where_not_much_may_be) {
   all_goes_back();
 }
 
-/* All of it: each place is refused once, and the next try serves. */
+/* Allocates, frees and trims through all code of pinned memory. Returns whether all allocations
+ * succeeded. In the tests below each call fails once; after that all allocations succeed again. */
 static bool go_through(CUstream stream) {
   static void *p[400];
   bool all = true;
@@ -481,7 +483,7 @@ static int in_child(void *kept) {
   want(is_of(q, "host"));
   loam_free(q);
   loam_free(p);
-  want(is_of(q = loam_malloc(NULL, 64), "host")); /* not the one that was freed */
+  want(is_of(q = loam_malloc(NULL, 64), "host")); /* not the block that was freed */
   loam_device_free(q, NULL);
   char *other = loam_pinned_alloc(NULL, 64, 0);
   want(!other);
@@ -491,11 +493,11 @@ static int in_child(void *kept) {
   return 0;
 }
 
-TEST(a_child_gets_none_and_touches_no_driver) {
+TEST(a_forked_child_gets_no_pinned_memory_and_calls_no_driver) {
   load(PINNED HOST, "return p:or_else(h)");
   char *p = loam_malloc(NULL, 64), *q = loam_malloc(NULL, 64);
   p[0] = 7;
-  loam_free(q); /* the thread has it in a bin */
+  loam_free(q); /* the thread cache has it */
   int status;
   pid_t child = fork();
   if (!child) _exit(in_child(p));
@@ -506,7 +508,7 @@ TEST(a_child_gets_none_and_touches_no_driver) {
   all_goes_back();
 }
 
-TEST(a_reset_ends_what_is_pinned_for_the_device) {
+TEST(a_reset_ends_the_regions_of_the_device) {
   load(PINNED, "return p");
   loam_owner_info owner;
   void *small = loam_malloc(NULL, 64), *asked = loam_pinned_alloc(NULL, 64, 0);
@@ -524,7 +526,7 @@ TEST(memory_outlives_the_context_that_it_was_pinned_in) {
   load(PINNED, "return p");
   char *p = loam_malloc(NULL, 64), *q = loam_pinned_alloc(NULL, 64, 0);
   p[0] = 5, q[0] = 6;
-  must(cuDevicePrimaryCtxReset_v2(0)); /* without a word to loam */
+  must(cuDevicePrimaryCtxReset_v2(0)); /* the host does not tell loam */
   want(p[0] == 5 && q[0] == 6 && is_of(p, "pinned"));
   loam_free(p);
   loam_free(q);
@@ -534,7 +536,7 @@ TEST(memory_outlives_the_context_that_it_was_pinned_in) {
   all_goes_back();
 }
 
-TEST(it_is_known_which_device_it_is_pinned_for) {
+TEST(knows_the_device_that_memory_is_pinned_for) {
   setenv("STANDIN_DEVICES", "2", 1);
   load(PINNED, "return p");
   CUcontext one;
@@ -590,7 +592,7 @@ static void host_free(void *ctx, int device, void *at, size_t size) {
   free(at);
 }
 
-TEST(a_manager_of_somebodys_makes_all_of_it) {
+TEST(a_manager_of_the_host_allocates_all_pinned_memory) {
   static const loam_manager mine = { .size = sizeof mine,
                                      .interface_version = 1,
                                      .name = "mine",
@@ -627,7 +629,7 @@ static void *work(void *seed) {
   return NULL;
 }
 
-TEST(threads_share_it_while_it_is_given_back) {
+TEST(threads_allocate_while_regions_are_returned) {
   pthread_t thread[THREADS];
   load(PINNED HOST, "return p:or_else(h)");
   for (uintptr_t i = 0; i < THREADS; i++)
@@ -647,37 +649,37 @@ TEST(threads_share_it_while_it_is_given_back) {
 }
 
 int main(void) {
-  setenv("LOAM_CONTROL", "0", 1); /* ticks are made by hand here */
+  setenv("LOAM_CONTROL", "0", 1); /* these tests call the ticks themselves */
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(an_object_comes_from_a_bin_without_a_call_of_the_driver),
+    cmocka_unit_test(a_thread_cache_serves_without_a_call_of_the_driver),
     cmocka_unit_test(every_object_can_be_used_by_the_device_as_a_whole),
     cmocka_unit_test(a_driver_that_allocates_while_it_is_called_is_not_called),
     cmocka_unit_test(the_first_region_is_small),
-    cmocka_unit_test(what_is_large_or_write_combined_is_of_the_devices_pool),
-    cmocka_unit_test(a_wrong_free_is_told),
+    cmocka_unit_test(large_or_write_combined_blocks_come_from_the_device_pool),
+    cmocka_unit_test(reports_a_wrong_free),
     cmocka_unit_test(each_request_is_decided_by_the_live_policy),
     cmocka_unit_test(a_limit_holds),
-    cmocka_unit_test(what_no_policy_names_goes_back_with_the_next_load),
-    cmocka_unit_test(what_was_asked_to_be_pinned_stays_so),
-    cmocka_unit_test(figures_count_it),
-    cmocka_unit_test(what_a_stream_reads_is_not_had_again_before_it_is_done),
+    cmocka_unit_test(a_load_ends_regions_that_no_policy_names),
+    cmocka_unit_test(pinned_requests_stay_pinned_when_reallocated),
+    cmocka_unit_test(figures_count_pinned_memory),
+    cmocka_unit_test(memory_that_a_stream_reads_is_not_reused_before_that_ends),
     cmocka_unit_test(a_loop_over_streams_does_not_grow),
-    cmocka_unit_test(what_is_idle_goes_back_by_itself),
-    cmocka_unit_test(pages_of_what_is_registered_stay),
-    cmocka_unit_test(moving_leaves_it_alone),
-    cmocka_unit_test(as_much_stays_as_is_to_be_kept),
-    cmocka_unit_test(a_strategy_that_nobody_names_ends),
-    cmocka_unit_test(a_refusal_of_the_driver_goes_to_or_else_in_its_words),
-    cmocka_unit_test(less_is_registered_where_not_much_may_be),
+    cmocka_unit_test(returns_idle_regions_by_itself),
+    cmocka_unit_test(pages_of_registered_memory_stay),
+    cmocka_unit_test(a_move_leaves_pinned_memory_where_it_is),
+    cmocka_unit_test(keeps_as_much_as_loam_device_keep_says),
+    cmocka_unit_test(ends_a_strategy_that_no_policy_names),
+    cmocka_unit_test(or_else_serves_when_the_driver_fails_and_has_its_words),
+    cmocka_unit_test(registers_less_where_memory_is_short),
     cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),
     cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
-    cmocka_unit_test(a_child_gets_none_and_touches_no_driver),
-    cmocka_unit_test(a_reset_ends_what_is_pinned_for_the_device),
+    cmocka_unit_test(a_forked_child_gets_no_pinned_memory_and_calls_no_driver),
+    cmocka_unit_test(a_reset_ends_the_regions_of_the_device),
     cmocka_unit_test(memory_outlives_the_context_that_it_was_pinned_in),
-    cmocka_unit_test(it_is_known_which_device_it_is_pinned_for),
+    cmocka_unit_test(knows_the_device_that_memory_is_pinned_for),
     cmocka_unit_test(devices_on_several_nodes_have_pools_of_their_own),
-    cmocka_unit_test(a_manager_of_somebodys_makes_all_of_it),
-    cmocka_unit_test(threads_share_it_while_it_is_given_back),
+    cmocka_unit_test(a_manager_of_the_host_allocates_all_pinned_memory),
+    cmocka_unit_test(threads_allocate_while_regions_are_returned),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

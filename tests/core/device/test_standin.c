@@ -1,4 +1,5 @@
-/* test_standin.c - the stand-in for a CUDA driver: that it serves, and that it tells of misuse. */
+/* test_standin.c - the stand-in for a CUDA driver: it does what a driver does, and reports
+ * misuse. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static int start(void **state) {
   return 0;
 }
 
-/* What a test provoked it has to name; nothing else may have gone wrong. */
+/* Ends a test: the stand-in has named the misuse that the test provoked, and no other. */
 static int end(void **state) {
   (void)state;
   if (standin_violations()) print_message("%s\n", standin_violation());
@@ -376,7 +377,7 @@ static void pools_keep_what_their_threshold_says(void **state) {
   assert_int_equal(standin_used(0), 0);
 }
 
-/* The host may well get the same addresses again, and give them to another stream. */
+/* The driver may return these addresses again, and the host may use them on another stream. */
 static void pools_forget_what_they_give_back(void **state) {
   (void)state;
   CUmemoryPool pool;
@@ -487,7 +488,7 @@ static void refuses_a_forked_child(void **state) {
   assert_int_equal(status, 0);
 }
 
-/* In a process that never was this one's child after cuInit: this program, run again. */
+/* Runs this program again, so that the process is not a fork made after cuInit. */
 static int read_elsewhere(int argc, char **argv) {
   CUipcMemHandle handle;
   CUdeviceptr at;

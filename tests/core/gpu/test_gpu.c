@@ -1,4 +1,5 @@
-/* test_gpu.c - a driver found at run time, its operations, contexts and ends, on the stand-in. */
+/* test_gpu.c - gpu.h on the stand-in for a driver: how it is found, its operations, contexts and
+ * forks. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static void assert_words(const char *words) {
   if (!strstr(loam_error(), words)) fail_msg("\"%s\" has no \"%s\"", loam_error(), words);
 }
 
-/* Two devices, no context is current. */
+/* Starts with two devices and no current context. */
 static int start(void **state) {
   (void)state;
   gpu = lm_gpu();
@@ -54,7 +55,7 @@ static CUcontext current(void) {
 
 /* ---- Finding it ---- */
 
-/* This program anew, as one that only says what it found. */
+/* Runs this program again with `environment`; that process only prints which driver it found. */
 static void assert_finds(const char *environment, const char *words) {
   char command[512], found[1024];
   snprintf(command, sizeof command, "env %s /proc/%d/exe find 2>&1", environment, (int)getpid());
@@ -68,6 +69,7 @@ static void assert_finds(const char *environment, const char *words) {
 
 static int find(void) {
   const lm_gpu_machine *found = lm_gpu_found();
+  assert_true(lm_gpu_machine_is_valid(found));
   printf("%d devices, driver %d: %s\n", found->count, found->driver, lm_gpu_why());
   return !!lm_gpu() != !!found->count;
 }
@@ -89,7 +91,7 @@ static void finds_the_driver_and_its_devices(void **state) {
   assert_words("device 2: this machine has devices 0-1");
 }
 
-static void says_why_there_is_none(void **state) {
+static void says_why_there_is_no_driver(void **state) {
   (void)state;
   assert_finds("LOAM_CUDA_DRIVER=/nowhere/libcuda.so.1", "there is no driver: /nowhere/libcuda.so");
   assert_finds("LOAM_CUDA_DRIVER=libm.so.6", "libm.so.6 does not tell its version");
@@ -121,7 +123,7 @@ static void uses_the_current_context_of_the_device(void **state) {
   must(cuCtxDestroy_v2(mine));
 }
 
-static void else_the_primary_one_and_restores_what_was(void **state) {
+static void else_uses_the_primary_context_and_restores_the_current_one(void **state) {
   unsigned long resets = standin_calls("cuDevicePrimaryCtxReset");
   lm_devptr here, there;
   (void)state;
@@ -139,19 +141,19 @@ static void else_the_primary_one_and_restores_what_was(void **state) {
   assert_int_equal(standin_calls("cuDevicePrimaryCtxReset"), resets);
 }
 
-static void makes_a_primary_context_anew_that_the_host_has_reset(void **state) {
+static void retains_a_primary_context_again_that_the_host_has_reset(void **state) {
   lm_devptr before, at;
   (void)state;
   good(gpu->alloc(0, 1000, &before));
   must(cuDevicePrimaryCtxReset_v2(0));
   assert_int_equal(gpu->release(0, before), LM_GPU_GONE);
-  standin_forgive(); /* it is strict about that free */
+  standin_forgive(); /* the stand-in reports that free as misuse */
   good(gpu->alloc(0, 1000, &at));
   good(gpu->release(0, at));
 }
 
-/* A driver that wants one, as none is current. */
-static void ends_things_in_any_context_that_there_is(void **state) {
+/* The stand-in acts like a driver that frees nothing without a current context. */
+static void frees_objects_in_any_context(void **state) {
   lm_devptr at, managed;
   lm_gpu_event event;
   void *host;
@@ -173,7 +175,7 @@ static void ends_things_in_any_context_that_there_is(void **state) {
   assert_int_equal(standin_blocks(), 0);
 }
 
-static void tells_what_went_with_a_context_from_what_failed(void **state) {
+static void tells_memory_that_went_with_a_context_from_a_failure(void **state) {
   CUcontext mine;
   lm_devptr at;
   lm_gpu_event event;
@@ -187,7 +189,7 @@ static void tells_what_went_with_a_context_from_what_failed(void **state) {
   standin_forgive();
 }
 
-static void tells_a_sticky_error(void **state) {
+static void recognizes_a_sticky_error(void **state) {
   lm_devptr at;
   (void)state;
   make_current(0);
@@ -210,8 +212,8 @@ static void refuses_a_device_that_is_not_there(void **state) {
 
 /* ---- Operations ---- */
 
-/* Each operation once, in an order in which all can succeed. The first failure's words are kept;
- * what was made is ended again. */
+/* Calls each operation once, in an order in which all can succeed. Keeps the words of the first
+ * failure, and frees everything that it made. */
 typedef struct walk {
   int ok, failed;
 } walk;
@@ -280,7 +282,7 @@ static walk walk_all(void) {
   return w;
 }
 
-static void does_all_that_a_driver_can(void **state) {
+static void has_all_operations_of_a_driver(void **state) {
   (void)state;
   walk w = walk_all();
   assert_int_equal(w.failed, 0);
@@ -290,11 +292,11 @@ static void does_all_that_a_driver_can(void **state) {
   assert_int_equal(standin_used(0), 0);
 }
 
-/* The nth call of the driver fails. What could not be ended then stays; all else has ended. */
-static void fails_in_words_whichever_call_fails(void **state) {
+/* The nth call of the driver fails. Only the object whose free failed may stay. */
+static void sets_error_words_whichever_call_fails(void **state) {
   unsigned nth = 1;
   (void)state;
-  walk_all(); /* what is made once is there */
+  walk_all(); /* makes the objects that live as long as the process */
   for (bool reached = true; reached; nth++) {
     unsigned long before = standin_calls(NULL);
     lm_error(LOAM_OK, "%s", "");
@@ -325,7 +327,7 @@ static void copies_between_devices_and_host(void **state) {
   good(gpu->release(1, b));
 }
 
-static void registers_memory_that_there_is(void **state) {
+static void registers_memory_of_the_host(void **state) {
   lm_devptr there;
   void *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   (void)state;
@@ -337,7 +339,7 @@ static void registers_memory_that_there_is(void **state) {
   munmap(at, 8192);
 }
 
-static void has_a_pool_of_the_drivers_for_each_threshold(void **state) {
+static void makes_a_driver_pool_for_each_threshold(void **state) {
   lm_devptr a, b, c;
   (void)state;
   unsigned long before = standin_calls("cuMemPoolCreate");
@@ -369,7 +371,7 @@ static bool becomes(uint64_t (*read)(unsigned), unsigned device, uint64_t least,
   return now >= least && now <= most;
 }
 
-static void reads_what_is_free_in_a_thread_of_its_own(void **state) {
+static void reads_free_memory_in_a_thread_of_its_own(void **state) {
   lm_devptr at;
   (void)state;
   assert_int_equal(lm_gpu_free(1), 0);
@@ -378,7 +380,7 @@ static void reads_what_is_free_in_a_thread_of_its_own(void **state) {
   good(gpu->alloc(1, 32 * MIB, &at));
   assert_true(becomes(lm_gpu_free, 1, 28 * MIB, 32 * MIB));
   unsigned long calls = standin_calls("cuMemGetInfo");
-  enum { READS = 1000000 }; /* its thread may get on meanwhile, a read a period */
+  enum { READS = 1000000 }; /* the reader's thread may read once a period in this time */
   for (int i = 0; i < READS; i++) lm_gpu_free(1);
   assert_true(standin_calls("cuMemGetInfo") < calls + READS / 10);
   assert_int_equal(lm_gpu_free(0), 0);
@@ -402,7 +404,7 @@ static int try_in_child(void *at) {
   return standin_calls(NULL) == calls ? 0 : 7;
 }
 
-static void a_fork_never_touches_the_driver(void **state) {
+static void a_forked_child_never_calls_the_driver(void **state) {
   lm_devptr at;
   (void)state;
   good(gpu->alloc(0, 4096, &at));
@@ -413,23 +415,25 @@ static void a_fork_never_touches_the_driver(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(finds_the_driver_and_its_devices, start, end),
-    cmocka_unit_test_setup_teardown(says_why_there_is_none, start, end),
+    cmocka_unit_test_setup_teardown(says_why_there_is_no_driver, start, end),
     cmocka_unit_test_setup_teardown(uses_the_current_context_of_the_device, start, end),
-    cmocka_unit_test_setup_teardown(else_the_primary_one_and_restores_what_was, start, end),
-    cmocka_unit_test_setup_teardown(makes_a_primary_context_anew_that_the_host_has_reset, start,
+    cmocka_unit_test_setup_teardown(else_uses_the_primary_context_and_restores_the_current_one,
+                                    start, end),
+    cmocka_unit_test_setup_teardown(retains_a_primary_context_again_that_the_host_has_reset, start,
                                     end),
-    cmocka_unit_test_setup_teardown(ends_things_in_any_context_that_there_is, start, end),
-    cmocka_unit_test_setup_teardown(tells_what_went_with_a_context_from_what_failed, start, end),
-    cmocka_unit_test_setup_teardown(tells_a_sticky_error, start, end),
+    cmocka_unit_test_setup_teardown(frees_objects_in_any_context, start, end),
+    cmocka_unit_test_setup_teardown(tells_memory_that_went_with_a_context_from_a_failure, start,
+                                    end),
+    cmocka_unit_test_setup_teardown(recognizes_a_sticky_error, start, end),
     cmocka_unit_test_setup_teardown(refuses_a_device_that_is_not_there, start, end),
-    cmocka_unit_test_setup_teardown(does_all_that_a_driver_can, start, end),
+    cmocka_unit_test_setup_teardown(has_all_operations_of_a_driver, start, end),
     cmocka_unit_test_setup_teardown(copies_between_devices_and_host, start, end),
-    cmocka_unit_test_setup_teardown(registers_memory_that_there_is, start, end),
-    cmocka_unit_test_setup_teardown(has_a_pool_of_the_drivers_for_each_threshold, start, end),
+    cmocka_unit_test_setup_teardown(registers_memory_of_the_host, start, end),
+    cmocka_unit_test_setup_teardown(makes_a_driver_pool_for_each_threshold, start, end),
     cmocka_unit_test_setup_teardown(knows_the_current_device_of_a_thread, start, end),
-    cmocka_unit_test_setup_teardown(reads_what_is_free_in_a_thread_of_its_own, start, end),
-    cmocka_unit_test_setup_teardown(a_fork_never_touches_the_driver, start, end),
-    cmocka_unit_test_setup_teardown(fails_in_words_whichever_call_fails, start, end),
+    cmocka_unit_test_setup_teardown(reads_free_memory_in_a_thread_of_its_own, start, end),
+    cmocka_unit_test_setup_teardown(a_forked_child_never_calls_the_driver, start, end),
+    cmocka_unit_test_setup_teardown(sets_error_words_whichever_call_fails, start, end),
   };
   setenv("STANDIN_DEVICES", "2", 0);
   setenv("STANDIN_MEMORY", "64M", 0);
