@@ -11,8 +11,8 @@
  * operation is current again after it. Operations that free memory need no context.
  *
  * The files, each of which calls only those after it: gpu.c (the driver of this process),
- * gpu_cuda_find.c (finds CUDA), gpu_cuda.c (CUDA's operations), gpu_check.c (checks that need no
- * driver). */
+ * gpu_cuda_find.c (finds CUDA), gpu_cuda.c (CUDA's operations), gpu_cuda_context.c (calls in a
+ * context), gpu_check.c (checks that need no driver). */
 #ifndef LM_GPU_H
 #define LM_GPU_H
 

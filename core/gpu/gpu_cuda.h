@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "gpu/gpu.h"
+#include "os/thread.h"
 
 /* Each row: the name without "cu"; the suffix of the symbol, for libraries that are searched with
  * dlsym; the arguments. loam does not use a driver that lacks one of these functions. */
@@ -105,8 +106,8 @@ typedef struct lm_gpu_cuda_device {
   /* The release that links a filled-in pool pairs with the acquire of a thread that searches. */
   _Atomic(lm_gpu_cuda_pool *) pools;
   bool has_vmm, has_pools;  /* as in lm_gpu_info */
-  _Atomic bool has_exports; /* as in lm_gpu_info. Relaxed: it becomes false when the driver refuses
-                               exportable memory, and the thread that saw that acts on it */
+  _Atomic bool has_exports; /* as in lm_gpu_info. It becomes false when the driver refuses
+                               exportable memory. Default ordering; it pairs with nothing */
   size_t granularity;
 } lm_gpu_cuda_device;
 extern int lm_gpu_cuda_count; /* devices in lm_gpu_cuda_of */
@@ -127,5 +128,81 @@ int lm_gpu_cuda_attribute(int device, int which, int otherwise);
 /* Returns the properties that loam requests of memory that it maps on a device: pinned to the
  * device, and exportable to other processes where the device can do so. */
 CUmemAllocationProp lm_gpu_cuda_prop(int device);
+
+/* ---- Calls in a context: gpu_cuda_context.c */
+
+/* A thread that calls the driver is marked as inside loam until the call returns. The driver may
+ * allocate while it holds locks of its own. Where loam is also the driver's malloc, a policy could
+ * give such an allocation pinned memory, and loam would call the driver again from inside it. The
+ * mark gives the allocation plain memory. */
+
+/* Returns whether the device exists; if not, sets the error words. */
+bool lm_gpu_cuda_has_device(int device);
+/* Returns how a call ended. If it failed, sets the error words; `format` names the call, as in
+ * "cuMemAlloc of 4096 bytes on device 0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory". */
+lm_gpu_result lm_gpu_cuda_report(CUresult result, const char *format, ...) LM_PRINTF(2, 3);
+/* Returns how a call ended that frees the object at `at`, and sets the error words. An object that
+ * the driver does not know was destroyed with its context: LM_GPU_GONE. */
+lm_gpu_result lm_gpu_cuda_report_free(CUresult result, const char *call, uint64_t at);
+
+enum { LM_GPU_CUDA_RELAXED = 2 }; /* CU_STREAM_CAPTURE_MODE_RELAXED */
+/* Sets the capture mode of this thread and returns the mode before. In relaxed mode this thread's
+ * calls do not affect a graph that is being captured. In other modes a call that may wait
+ * implicitly makes the capture fail. */
+int lm_gpu_cuda_swap_mode(int mode);
+
+/* A stretch of calls in a context of a device: from lm_gpu_cuda_enter to lm_gpu_cuda_leave. */
+typedef struct lm_gpu_cuda_scope {
+  lm_gpu_result result;
+  CUcontext pushed; /* the context that was made current; NULL: it already was */
+  int mode;         /* the thread's capture mode before */
+  lm_thread *self;  /* marked as inside loam; NULL: it has no record */
+} lm_gpu_cuda_scope;
+
+/* Makes a context of the device current until lm_gpu_cuda_leave. In between, calls do not affect
+ * graph capture, and the thread is marked as inside loam. Other results than LM_GPU_OK: nothing was
+ * made current, the error words are set, and lm_gpu_cuda_leave must not be called. */
+lm_gpu_result lm_gpu_cuda_enter(lm_gpu_cuda_scope *s, int device);
+void lm_gpu_cuda_leave(const lm_gpu_cuda_scope *s);
+/* Most drivers free objects without a current context. Where a driver wants one, any context works:
+ * this enters the primary context of some device. Returns false if loam has retained none. */
+bool lm_gpu_cuda_enter_some(lm_gpu_cuda_scope *s);
+
+/* Makes a call in a context of the device and returns its result from the function. The arguments
+ * after `call` name the call for the error words. */
+#define LM_GPU_CUDA_IN_DEVICE(device, call, ...)                         \
+  do {                                                                   \
+    lm_gpu_cuda_scope s_;                                                \
+    if (lm_gpu_cuda_enter(&s_, (device)) != LM_GPU_OK) return s_.result; \
+    CUresult result_ = (call);                                           \
+    lm_gpu_cuda_leave(&s_);                                              \
+    return lm_gpu_cuda_report(result_, __VA_ARGS__);                     \
+  } while (0)
+
+/* Makes a call that needs no particular context, and puts how it ended into `result`. */
+#define LM_GPU_CUDA_ANYWHERE(result, call)                                       \
+  do {                                                                           \
+    lm_gpu_cuda_scope s_;                                                        \
+    lm_thread *self_ = lm_thread_inside_begin();                                 \
+    int mode_ = lm_gpu_cuda_swap_mode(LM_GPU_CUDA_RELAXED);                      \
+    (result) = (call);                                                           \
+    if ((result) == CUDA_ERROR_INVALID_CONTEXT && lm_gpu_cuda_enter_some(&s_)) { \
+      (result) = (call);                                                         \
+      lm_gpu_cuda_leave(&s_);                                                    \
+    }                                                                            \
+    (void)lm_gpu_cuda_swap_mode(mode_);                                          \
+    lm_thread_inside_end(self_);                                                 \
+  } while (0)
+
+/* The operations of gpu.h with these names. */
+int lm_gpu_cuda_current(void);
+void *lm_gpu_cuda_context(int device);
+void *lm_gpu_cuda_stream_context(lm_stream stream);
+lm_gpu_result lm_gpu_cuda_push(int device, void **out);
+lm_gpu_result lm_gpu_cuda_push_context(int device, void *context, void **out);
+void lm_gpu_cuda_pop(void *pushed);
+void lm_gpu_cuda_track_context(int device, void *context);
+void lm_gpu_cuda_untrack_contexts(int device);
+lm_gpu_result lm_gpu_cuda_synchronize(int device);
 
 #endif
