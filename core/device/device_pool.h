@@ -67,12 +67,12 @@ typedef struct lm_stream_queue {
   void *context; /* the stream's context once is_known; NULL: the primary context */
   bool is_known; /* `context` is known. Written with both locks held */
   struct lm_stream_queue *next;
-  uint64_t batch, done;
-  size_t bytes; /* of memory that is FREE or KEPT and belongs to this queue */
-  bool wanted;  /* another stream wants memory: the next call on this stream records an event */
-  lm_extent
-      *waiting; /* objects of host pools (pinned.h) that wait for work on the stream, the latest
-                         batch first. The nodes describe no extents: `at` is the object */
+  uint64_t batch, done; /* see the head of this file */
+  size_t bytes;         /* of memory that is FREE or KEPT and belongs to this queue */
+  bool wanted; /* another stream wants memory: the next call on this stream records an event */
+  /* Objects of host pools (pinned.h) that wait for work on the stream, the latest batch first. The
+   * nodes describe no extents: `at` is the object. */
+  lm_extent *waiting;
   lm_extents set[LM_ZONES];
   /* The front: lists of KEPT extents. The list of a size is found by a hash of the size. Most freed
    * blocks are soon wanted again in their size, and then need neither joining nor cutting. */
@@ -104,8 +104,8 @@ typedef struct lm_pinned_desc {
  * Law: mapped = the bytes of all extents that are no holes = live + the bytes of common + the bytes
  * of all queues + the bytes of BUSY extents. live <= peak. */
 typedef struct lm_device_pool {
-  lm_pinned_desc
-      pinned;     /* constant, as are in_chunks, device, older, node, granularity and total */
+  /* Constant: pinned, in_chunks, device, older, node, granularity and total. */
+  lm_pinned_desc pinned;
   bool in_chunks; /* each range is an allocation of the manager: nothing is mapped */
   lm_lock slow;
   struct {
@@ -133,9 +133,9 @@ typedef struct lm_device_pool {
   size_t pieces_unmapped;  /* all pieces ever unmapped; guarded by `slow` */
   size_t slack;            /* bytes that fragments may take beyond `peak`: device_pool_grow.c */
   lm_stream_queue *queues; /* the queue used last comes first */
-  lm_stream_queue
-      unknown; /* shared by the streams for which there was no memory to make a queue: only
-                              a wait for the whole device makes its memory common */
+  /* Shared by the streams for which there was no memory to make a queue: only a wait for the whole
+   * device makes its memory common. */
+  lm_stream_queue unknown;
   lm_extents common[LM_ZONES], holes[LM_ZONES];
   lm_extent_range *ranges, *spare_ranges;
   lm_extent *nodes;     /* spare structs for extents */

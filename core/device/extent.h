@@ -38,9 +38,9 @@ typedef struct lm_extent {
   struct lm_extent *next, *previous; /* in a list of a set; in a front list or a list of nodes,
                                         which use `next` alone */
   struct lm_extent_range *range;
-  struct lm_stream_queue
-      *queue;        /* FREE, KEPT: work of this queue's stream may still use the memory;
-                                    NULL: no work does. LIVE: the queue it was allocated for */
+  /* FREE, KEPT: work of this queue's stream may still use the memory; NULL: no work does. LIVE: the
+   * queue that the block was allocated for. */
+  struct lm_stream_queue *queue;
   uint64_t batch;    /* FREE, KEPT: the queue's batch when the memory was freed */
   uint32_t token;    /* LIVE: site and generation of the allocation */
   uint16_t strategy; /* LIVE: identity of the strategy that decided */

@@ -14,8 +14,9 @@
 #include "os/decay.h"
 #include "os/error.h"
 
-/* Lengths of regions, in slots. The first is half a MiB, which is registered in unnoticeable time.
- * A pool doubles until it has DOUBLES_UNTIL slots; after that it grows by a quarter. */
+/* Lengths of regions, in slots. The first region has half a MiB: the driver registers that in
+ * unnoticeable time. A pool doubles until it has DOUBLES_UNTIL slots; after that it grows by a
+ * quarter. */
 enum { STEP_FIRST = 8, STEP_MOST = 256, DOUBLES_UNTIL = 64 };
 enum { ANY_DEVICE = -1 };
 /* So long after a failure, requests fail without asking the driver again. */
@@ -208,9 +209,9 @@ static void free_object(void *p) {
 /* Frees the objects whose work has ended. Returns whether there were any. */
 static bool free_ready_objects(void) {
   void *p, *any = NULL;
-  for (lm_device_pool *c = lm_device_pool_next(NULL, ANY_DEVICE); c;
-       c = lm_device_pool_next(c, ANY_DEVICE))
-    while ((p = lm_device_pool_awaited(c)) != NULL) free_object(any = p);
+  for (lm_device_pool *queues = lm_device_pool_next(NULL, ANY_DEVICE); queues;
+       queues = lm_device_pool_next(queues, ANY_DEVICE))
+    while ((p = lm_device_pool_awaited(queues)) != NULL) free_object(any = p);
   return any;
 }
 
@@ -218,11 +219,11 @@ static bool free_ready_objects(void) {
 void lm_pinned_free_after(void *p, lm_stream stream) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   int device = gpu ? lm_pinned_device(p) : 0;
-  lm_device_pool *c = gpu ? pool_of_queues(device) : NULL;
+  lm_device_pool *queues = gpu ? pool_of_queues(device) : NULL;
   bool attend = false;
-  lm_stream_ref ref = c ? lm_device_pool_stream_on(c, stream) : (lm_stream_ref){ 0 };
-  if (c && lm_device_pool_await(c, p, ref, &attend)) {
-    if (attend) lm_device_pool_poll(c, ref);
+  lm_stream_ref ref = queues ? lm_device_pool_stream_on(queues, stream) : (lm_stream_ref){ 0 };
+  if (queues && lm_device_pool_await(queues, p, ref, &attend)) {
+    if (attend) lm_device_pool_poll(queues, ref);
     lm_decay_stir();
     return;
   }

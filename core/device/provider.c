@@ -33,8 +33,8 @@ static void describe_pinned(lm_desc *desc, unsigned flags) {
 }
 
 lm_strategy *lm_provider_default(const lm_request *request) {
-  /* By kind of memory and flags. The release of the thread that interned a strategy pairs with the
-   * acquire of a thread that reads it. */
+  /* The strategies that were made, by kind of memory and flags. The release of the thread that
+   * interned a strategy pairs with the acquire of a thread that reads it. */
   static _Atomic(lm_strategy *) known[LM_WANT_PINNED + 1][8];
   static const lm_kind kinds[] = { LM_KIND_HOST, LM_KIND_DEVICE, LM_KIND_MANAGED, LM_KIND_PINNED };
   lm_strategy *s;

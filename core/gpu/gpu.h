@@ -27,9 +27,10 @@ typedef enum lm_gpu_result {
   LM_GPU_OK,
   LM_GPU_NO_MEMORY, /* the device, or the host, has no memory left */
   LM_GPU_BUSY,      /* a query found that work is still under way; sets no words */
-  LM_GPU_GONE,   /* the context is destroyed or the driver is shutting down. Memory of that context
-                  is gone as well, and need not be freed */
-  LM_GPU_BROKEN, /* a sticky error: every later call in this context fails */
+  /* The context is destroyed or the driver is shutting down. Memory of that context is gone as
+   * well, and need not be freed. */
+  LM_GPU_GONE,
+  LM_GPU_BROKEN,      /* a sticky error: every later call in this context fails */
   LM_GPU_UNSUPPORTED, /* this driver or this device does not have the operation */
   LM_GPU_FORKED,      /* a parent process started the driver, so this process must not call it */
   LM_GPU_FAILED       /* any other failure */
@@ -37,10 +38,8 @@ typedef enum lm_gpu_result {
 
 typedef uint64_t lm_devptr; /* an address in device memory; 0: no address */
 typedef void *lm_stream;    /* a CUstream; NULL is the default stream */
-enum {
-  LM_STREAM_DEFAULT = 2
-};                          /* stream numbers 0 to 2 are default streams: each context has its
-                                   own default streams under these numbers */
+/* Stream numbers 0 to 2 are default streams: each context has its own streams of these numbers. */
+enum { LM_STREAM_DEFAULT = 2 };
 typedef void *lm_gpu_event; /* a CUevent, without timing */
 
 typedef struct lm_gpu_info {
@@ -61,7 +60,8 @@ enum { LM_GPU_MAPPED = 1, LM_GPU_PORTABLE = 2, LM_GPU_WRITE_COMBINED = 4 };
 enum { LM_GPU_IPC_SIZE = 64 }; /* bytes of a handle that names memory to another process */
 
 /* The operations of a driver. Any thread may call them. The calling thread holds no lock that
- * malloc needs and is not in an active section, because a driver may allocate and may wait. */
+ * malloc needs and, except for `current`, is not in an active section, because a driver may
+ * allocate and may wait. */
 typedef struct lm_gpu_ops {
   const char *name; /* "cuda" */
 
