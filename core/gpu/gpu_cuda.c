@@ -320,7 +320,7 @@ static lm_gpu_result pool_trim(int device, size_t keep) {
 /* ---- Address ranges */
 
 /* Returns whether an address or a size can be mapped on the device. */
-static bool is_granular(int device, uint64_t n) {
+LM_INLINE bool is_granular(int device, uint64_t n) {
   return device >= 0 && device < lm_gpu_cuda_count &&
          (n & (lm_gpu_cuda_of[device].granularity - 1)) == 0;
 }
