@@ -315,7 +315,7 @@ static lm_stream_queue *find_queue_locked(lm_device_pool *pool, lm_stream_ref re
 }
 
 lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *pool, lm_stream_ref ref) {
-  int thread = ref.stream == per_thread && lm_thread_self ? lm_thread_self->number : 0;
+  int thread = ref.stream == per_thread && lm_thread_self ? lm_thread_self->tid : 0;
   return find_queue_locked(pool, ref, thread);
 }
 

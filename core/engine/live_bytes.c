@@ -36,7 +36,7 @@ static void tell(lm_live_pending *u) {
 }
 
 void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {
-  lm_live_pending *u = &t->untold[site->tag_index % LM_LIVE_PLACES];
+  lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
   lm_assert(site->live);
   if (lm_unlikely(u->live != site->live)) {
     tell(u);
@@ -47,14 +47,14 @@ void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {
 }
 
 int64_t lm_live_of(const lm_thread *t, const loam_site *site) {
-  const lm_live_pending *u = &t->untold[site->tag_index % LM_LIVE_PLACES];
+  const lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
   int64_t live = atomic_load_explicit(site->live, memory_order_relaxed);
   if (u->live == site->live) live += (int64_t)u->bytes - LM_LIVE_UNTOLD;
   return live > 0 ? live : 0;
 }
 
 static void leave(lm_thread *t) {
-  for (int i = 0; i < LM_LIVE_PLACES; i++) tell(&t->untold[i]);
+  for (int i = 0; i < LM_LIVE_PLACES; i++) tell(&t->live_pending[i]);
 }
 
 /* ---- Beginning to count ------------------------------------------------------------------- */

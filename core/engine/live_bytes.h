@@ -2,7 +2,7 @@
  *
  * Only such tags are counted. If each thread added to the tag's counter at each allocation, all
  * threads would write one cache line. So a thread keeps a sum of its own for each tag, in
- * lm_thread.untold, and adds it to the counter when the sum passes LM_LIVE_UNTOLD, when another tag
+ * lm_thread.live_pending, and adds it to the counter when the sum passes LM_LIVE_UNTOLD, when another tag
  * needs the place, and when the thread ends. What a thread reads is the counter plus its own sum,
  * so req.live is exact except for what each other thread has not added yet. */
 #ifndef LM_LIVE_BYTES_H

@@ -24,9 +24,9 @@ static bool is_in(const lm_freed_entry *d, search *s) {
 /* Of several that stood there, one that its thread freed last. */
 static void search_thread(lm_thread *t, void *ctx) {
   search *s = ctx;
-  uint32_t last = atomic_load_explicit(&t->deaths, memory_order_relaxed);
+  uint32_t last = atomic_load_explicit(&t->freed_count, memory_order_relaxed);
   for (uint32_t i = 1; i <= LM_FREED_ENTRIES && !s->found; i++)
-    s->found = is_in(&t->dead[(last - i) % LM_FREED_ENTRIES], s);
+    s->found = is_in(&t->freed[(last - i) % LM_FREED_ENTRIES], s);
 }
 
 bool lm_freed_log_find(const void *p, lm_object *out) {

@@ -9,9 +9,9 @@
 
 /* Of a large block that this thread has just freed. */
 LM_INLINE void lm_freed_log_add(lm_thread *t, const lm_object *object) {
-  uint32_t n = atomic_load_explicit(&t->deaths, memory_order_relaxed);
-  lm_freed_entry *d = &t->dead[n % LM_FREED_ENTRIES];
-  atomic_store_explicit(&t->deaths, n + 1, memory_order_relaxed);
+  uint32_t n = atomic_load_explicit(&t->freed_count, memory_order_relaxed);
+  lm_freed_entry *d = &t->freed[n % LM_FREED_ENTRIES];
+  atomic_store_explicit(&t->freed_count, n + 1, memory_order_relaxed);
   /* Release, twice: one who finds the same base before and after has read what belongs to it. */
   atomic_store_explicit(&d->base, 0, memory_order_relaxed);
   atomic_store_explicit(&d->size, object->size, memory_order_release);

@@ -324,7 +324,7 @@ LM_INLINE bool lm_pool_locate_fast(lm_thread *t, const void *p, lm_located *out,
 /* Lets the calling thread's frees look so, once there is a whole range. */
 LM_INLINE void lm_pool_set_reach(lm_thread *t) {
   uintptr_t reach = atomic_load_explicit(&lm_map.reach, memory_order_acquire);
-  if (reach && lm_load(uintptr_t, &t->reach) != reach && !lm_load(uint32_t, &t->wary))
+  if (reach && lm_load(uintptr_t, &t->reach) != reach && !lm_load(uint32_t, &t->slow_reasons))
     lm_thread_set_reach(t, reach);
 }
 

@@ -79,12 +79,12 @@ static void claim(lm_thread *t, void *ctx) {
 }
 
 static void take_claimed(lm_thread *t, void *ctx) {
-  uint32_t wary = atomic_load_explicit(&t->wary, memory_order_relaxed);
+  uint32_t wary = atomic_load_explicit(&t->slow_reasons, memory_order_relaxed);
   do {
     if (!(wary & LM_SLOW_CLAIMED)) return;
   } while (!atomic_compare_exchange_weak_explicit(
-      &t->wary, &wary, (wary & ~(uint32_t)LM_SLOW_CLAIMED) | LM_SLOW_TAKING, memory_order_acq_rel,
-      memory_order_relaxed));
+      &t->slow_reasons, &wary, (wary & ~(uint32_t)LM_SLOW_CLAIMED) | LM_SLOW_TAKING,
+      memory_order_acq_rel, memory_order_relaxed));
   sweep_thread(ctx, t);
   lm_thread_clear_slow(t, LM_SLOW_TAKING);
 }

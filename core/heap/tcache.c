@@ -137,7 +137,7 @@ static uint32_t draw(lm_thread *t, lm_pool *pool, unsigned class_, lm_cached_obj
                    ? 0
                    : lm_strategy_limit_take_some(pool->strategy, size, want);
   if (!n) return 0;
-  uint32_t got = lm_central_pull(&pool->store[class_], t ? (unsigned)t->number : 0, items, n);
+  uint32_t got = lm_central_pull(&pool->store[class_], t ? (unsigned)t->tid : 0, items, n);
   lm_strategy_limit_give(pool->strategy, (int64_t)((n - got) * size));
   return got;
 }

@@ -1,12 +1,16 @@
 /* lock.h - a lock of four bytes, for the supply of memory.
  *
- * Not a pthread_mutex_t, because a pool has one for each size class and all of them are taken
- * around fork: four bytes that a child can simply renew, and no limit on how many are held.
- * Free: 0; held: 1; held and perhaps waited for: 2 (Drepper, "Futexes are tricky", mutex 2).
+ * loam does not use pthread_mutex_t, because a pool has a lock for each size class and fork takes
+ * all of them: a child process renews a lock of four bytes with one store, and there is no limit on
+ * how many locks a thread holds. The algorithm is Drepper, "Futexes are tricky", mutex 2.
  *
- * A thread that has asked to be cancelled at any instruction is not while it holds a lock, which
- * nobody would drop: the first that it takes shields it, the last that it drops ends that. System
- * calls that would have any cancelled thread end are made calmly (sys.h). */
+ * Law: `state` is 0 when the lock is free, 1 when it is held, 2 when it is held and perhaps a
+ * thread sleeps on it.
+ *
+ * Cancellation. A thread whose cancellation type is asynchronous could be cancelled while it holds
+ * a lock, and then no thread would drop that lock. So the first lock that a thread takes makes its
+ * type deferred, and the last lock that it drops restores the type. System calls that are
+ * cancellation points are made between lm_sys_cancel_off and lm_sys_cancel_restore (sys.h). */
 #ifndef LM_LOCK_H
 #define LM_LOCK_H
 
@@ -16,28 +20,48 @@ typedef struct lm_lock {
   _Atomic uint32_t state;
 } lm_lock;
 
-/* Shields that this thread is under: a lock each, or without one. */
+/* ---- Cancellation */
+
+/* How many locks this thread holds, and calls of lm_lock_hold_cancel without its counterpart. */
 extern _Thread_local uint32_t lm_lock_cancel_holds
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
-extern _Thread_local bool lm_lock_cancel_was_async /* a wish to be cancelled at any instruction */
+/* The thread's type was asynchronous before lm_lock_cancel_holds became 1. */
+extern _Thread_local bool lm_lock_cancel_was_async
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/* Make the type deferred, and asynchronous again: for the two functions below alone. */
 void lm_lock_hold_cancel_first(void);
 void lm_lock_allow_cancel_last(void);
 
+/* From lm_lock_hold_cancel to the matching lm_lock_allow_cancel the calling thread is not cancelled
+ * at an arbitrary instruction. Pairs nest. lm_lock_allow_cancel does not return if the thread was
+ * cancelled in the meantime and the last pair ends. */
 LM_INLINE void lm_lock_hold_cancel(void) {
   if (lm_lock_cancel_holds++ == 0) lm_lock_hold_cancel_first();
 }
 LM_INLINE void lm_lock_allow_cancel(void) {
+  lm_assert(lm_lock_cancel_holds > 0);
   if (--lm_lock_cancel_holds == 0 && lm_unlikely(lm_lock_cancel_was_async))
     lm_lock_allow_cancel_last();
 }
-/* In a forked child, where locks were renewed, not dropped. */
+/* Ends all pairs of the calling thread. A forked child calls it, since a child renews locks instead
+ * of dropping them. */
 void lm_lock_cancel_reset(void);
 
+/* ---- The lock */
+
+/* Spins for a moment, then sleeps, until the calling thread holds the lock. Only lm_lock_take calls
+ * it. */
 void lm_lock_wait(lm_lock *lock);
 
-/* Acquire pairs with the release of lm_lock_drop. */
+/* Returns whether a thread holds the lock. Assertions use it: the answer is true in the thread that
+ * holds the lock. In other threads it may be out of date when it arrives. */
+LM_INLINE bool lm_lock_is_held(const lm_lock *lock) {
+  return atomic_load_explicit(&lock->state, memory_order_relaxed) != 0;
+}
+
+/* Waits until the lock is free and takes it. The caller does not hold it. Acquire pairs with the
+ * release of lm_lock_drop. */
 LM_INLINE void lm_lock_take(lm_lock *lock) {
   lm_lock_hold_cancel();
   uint32_t free = 0;
@@ -46,7 +70,8 @@ LM_INLINE void lm_lock_take(lm_lock *lock) {
     lm_lock_wait(lock);
 }
 
-/* Takes it if it is free; whether it was. */
+/* Takes the lock and returns true if it is free; else returns false. Acquire pairs with the release
+ * of lm_lock_drop. */
 LM_INLINE bool lm_lock_try(lm_lock *lock) {
   uint32_t free = 0;
   lm_lock_hold_cancel();
@@ -57,16 +82,24 @@ LM_INLINE bool lm_lock_try(lm_lock *lock) {
   return false;
 }
 
+/* Drops the lock, which the caller holds, and wakes one sleeper. Release pairs with the acquire of
+ * lm_lock_take. */
 LM_INLINE void lm_lock_drop(lm_lock *lock) {
-  lm_assert(atomic_load_explicit(&lock->state, memory_order_relaxed) != 0);
+  lm_assert(lm_lock_is_held(lock));
   if (lm_unlikely(atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2))
     lm_sys_wake(&lock->state);
   lm_lock_allow_cancel();
 }
 
-/* In a forked child, by the thread that took it before the fork: its waiters are gone. */
+/* Makes the lock free in a forked child, where the threads that waited for it do not exist. Only
+ * the thread that forked calls it. Release, for symmetry with lm_lock_drop. */
 LM_INLINE void lm_lock_renew(lm_lock *lock) {
   atomic_store_explicit(&lock->state, 0, memory_order_release);
+}
+
+/* Returns whether the law of the lock holds. */
+LM_INLINE bool lm_lock_is_valid(const lm_lock *lock) {
+  return atomic_load_explicit(&lock->state, memory_order_relaxed) <= 2;
 }
 
 #endif

@@ -1,50 +1,57 @@
-/* thread.c - areas of threads: their birth and end, the grace period, fork.
+/* thread.c - the areas of threads: how they begin and end, grace periods, fork.
  *
- * An area ends with its thread, by a pthread key's destructor. Other libraries' destructors still
- * allocate and free, so ours lets most rounds of destructors pass first. What comes after that,
- * even in the C library's own last steps, gets a late area: nothing will tell when that is no
- * longer needed, so late areas queue, and whoever needs an area takes back those of threads that
- * are gone.
+ * An area ends with its thread, in the destructor of a pthread key. Destructors of other libraries
+ * may still allocate and free, so ours asks for another round until few rounds are left. A thread
+ * that uses loam after its destructor, even in the C library's own last steps, gets a late area.
+ * Nothing tells loam when a late area is no longer needed. So late areas stand in a queue, and
+ * every thread that makes an area takes back late areas whose threads are gone.
  *
- * Locks: `fork`, then those of the modules' hooks, then leaves, then `hooks`, then `list`. `grace`
- * is above `list` and beside the others. A hook's exit runs with none of them held, a grace waits
- * with none but its own. */
+ * Order of locks: `fork_lock`, then the locks of the modules' hooks, then the locks that
+ * lm_thread_add_fork_lock knows, then `hooks.lock`, then `list.lock`. `grace_lock` is taken before
+ * `list.lock` and never together with the others. A module's exit hook runs while none of these
+ * locks is held; lm_thread_grace waits with `grace_lock` alone. */
 #define _GNU_SOURCE 1
 #include "os/thread.h"
 
 #include <limits.h>
 #include <signal.h>
+#include <string.h>
 
 _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
-static LM_SPARSE lm_thread nobody;
+static LM_SPARSE lm_thread empty_area;
 _Thread_local lm_thread *lm_thread_self_or_empty
-    __attribute__((tls_model("initial-exec"))) = &nobody;
+    __attribute__((tls_model("initial-exec"))) = &empty_area;
 
-/* The destructor ran: any further area of this thread is a late one. */
-static _Thread_local bool ended __attribute__((tls_model("initial-exec")));
+/* The destructor of this thread has run: an area that it makes from now on is a late one. */
+static _Thread_local bool has_ended __attribute__((tls_model("initial-exec")));
 
-enum { FAREWELLS = PTHREAD_DESTRUCTOR_ITERATIONS - 2 };
+/* Rounds of destructors that ours lets pass. */
+enum { DELAYED_ENDS = PTHREAD_DESTRUCTOR_ITERATIONS - 2 };
 
+/* All areas. Law: `previous` is NULL in the first area, and in every other area it is the area
+ * whose `next` leads here. Every area in the queue of late areas is in the list too. */
 static struct {
   lm_lock lock;
   lm_thread *first;
-  lm_thread *late, *last_late; /* oldest first */
-  uint32_t graces;             /* begun so far */
-  uint32_t wary;               /* of all threads, new ones too */
+  lm_thread *late, *last_late; /* the queue, oldest first; last_late counts only if late is set */
+  uint32_t graces;             /* how many grace periods have begun */
+  uint32_t slow_reasons;       /* the reasons that every thread has, new ones too */
 } list;
 
+/* The hooks and locks that modules registered. Law: n <= LM_HOOKS and fork_locks <= LM_FORK_LOCKS;
+ * an entry below these numbers never changes. */
 static struct {
   lm_lock lock;
   uint32_t n;
   lm_thread_hooks of[LM_HOOKS];
-  uint32_t leaves;
-  lm_lock *leaf[LM_FORK_LOCKS];
+  uint32_t fork_locks;
+  lm_lock *fork_lock[LM_FORK_LOCKS];
 } hooks;
 
-static lm_lock grace_lock;
+static lm_lock grace_lock; /* one grace period at a time */
 
 static lm_lock start_lock;
-static _Atomic bool started; /* release when the key is there; pairs with the acquire in start() */
+static _Atomic bool started; /* release once `key` is ready; pairs with the acquire in start() */
 static bool has_key;
 static pthread_key_t key;
 
@@ -57,67 +64,95 @@ void lm_thread_add_hooks(const lm_thread_hooks *added) {
   lm_lock_drop(&hooks.lock);
 }
 
-static bool is_leaf_locked(const lm_lock *lock) {
-  for (uint32_t i = 0; i < hooks.leaves; i++)
-    if (hooks.leaf[i] == lock) return true;
+static bool is_fork_lock_locked(const lm_lock *lock) {
+  for (uint32_t i = 0; i < hooks.fork_locks; i++)
+    if (hooks.fork_lock[i] == lock) return true;
   return false;
 }
 
 void lm_thread_add_fork_lock(lm_lock *lock) {
   lm_lock_take(&hooks.lock);
-  if (!is_leaf_locked(lock)) {
-    lm_require(hooks.leaves < LM_FORK_LOCKS);
-    hooks.leaf[hooks.leaves++] = lock;
+  if (!is_fork_lock_locked(lock)) {
+    lm_require(hooks.fork_locks < LM_FORK_LOCKS);
+    hooks.fork_lock[hooks.fork_locks++] = lock;
   }
   lm_lock_drop(&hooks.lock);
 }
 
-static void run_exits(lm_thread *t, const lm_thread_hooks *of, uint32_t n) {
+static void call_exit_hooks(lm_thread *t, const lm_thread_hooks *of, uint32_t n) {
   while (n-- > 0)
     if (of[n].exit) of[n].exit(t);
 }
 
-/* From a copy: a hook may allocate, and a first allocation may register another hook. */
-static void say_farewell(lm_thread *t) {
+/* Calls the exit hooks from a copy, without the lock: a hook may allocate, and a first allocation
+ * may register another module. */
+static void run_exit_hooks(lm_thread *t) {
   lm_thread_hooks copy[LM_HOOKS];
+  lm_assert(t->dying);
   lm_lock_take(&hooks.lock);
   uint32_t n = hooks.n;
   for (uint32_t i = 0; i < n; i++) copy[i] = hooks.of[i];
   lm_lock_drop(&hooks.lock);
-  run_exits(t, copy, n);
+  call_exit_hooks(t, copy, n);
 }
 
-/* ---- The list */
+/* ---- The list of areas */
+
+static bool list_is_valid_locked(void) {
+  const lm_thread *previous = NULL;
+  for (const lm_thread *t = list.first; t; previous = t, t = t->next)
+    if (t->previous != previous || t->tid <= 0) return false;
+  for (const lm_thread *t = list.late; t; t = t->next_late) {
+    if (!t->late) return false;
+    if (!t->next_late && t != list.last_late) return false;
+  }
+  return true;
+}
+
+bool lm_thread_list_is_valid(void) {
+  lm_lock_take(&list.lock);
+  bool is_valid = list_is_valid_locked();
+  lm_lock_drop(&list.lock);
+  return is_valid;
+}
 
 static void link_locked(lm_thread *t) {
-  if (list.wary) lm_thread_set_slow(t, list.wary);
-  t->passed = list.graces; /* its operations begin after the state that such a grace published */
+  lm_assert(lm_lock_is_held(&list.lock) && !t->next && !t->previous);
+  if (list.slow_reasons) lm_thread_set_slow(t, list.slow_reasons);
+  /* No grace that has begun waits for t: its sections begin after the state that it published. */
+  t->passed_grace = list.graces;
   t->next = list.first;
   if (list.first) list.first->previous = t;
   list.first = t;
+  lm_verify(list_is_valid_locked());
 }
 
 static void unlink_locked(lm_thread *t) {
+  lm_assert(lm_lock_is_held(&list.lock));
+  lm_assert(t->previous ? t->previous->next == t : list.first == t);
   if (t->next) t->next->previous = t->previous;
   if (t->previous) t->previous->next = t->next;
   else list.first = t->next;
 }
 
 static void push_late_locked(lm_thread *t) {
+  lm_assert(lm_lock_is_held(&list.lock) && t->late);
   t->next_late = NULL;
   if (list.late) list.last_late->next_late = t;
   else list.late = t;
   list.last_late = t;
 }
 
-/* Acquire pairs with the release of lm_thread_leave: what the thread did last is seen. */
+/* Asks the kernel whether the area's thread has ended. Acquire pairs with the release of
+ * lm_thread_leave: the caller sees everything that the thread wrote. */
 static bool is_gone(lm_thread *t) {
-  if (lm_sys_thread_lives(t->number)) return false;
+  if (lm_sys_thread_lives(t->tid)) return false;
   (void)atomic_load_explicit(&t->active, memory_order_acquire);
   return true;
 }
 
-/* The oldest late area if its thread is gone; else that one goes to the end of the queue. */
+/* Takes the oldest late area off the queue and returns it if its thread is gone. Otherwise moves it
+ * to the end of the queue and returns NULL. */
 static lm_thread *pop_gone_locked(void) {
   lm_thread *t = list.late;
   if (!t) return NULL;
@@ -128,8 +163,10 @@ static lm_thread *pop_gone_locked(void) {
 }
 
 static void destroy(lm_thread *t) {
+  lm_assert(t->dying && t != lm_thread_self);
   lm_lock_take(&list.lock);
   unlink_locked(t);
+  lm_verify(list_is_valid_locked());
   lm_lock_drop(&list.lock);
   lm_sys_unmap(t, LM_THREAD_SIZE);
 }
@@ -140,7 +177,7 @@ static void queue_late(lm_thread *t) {
   lm_lock_drop(&list.lock);
 }
 
-/* Two for each that comes, so that the queue shrinks while threads end. */
+/* Looks at two late areas for each area that is made, so the queue shrinks while threads end. */
 static void collect_late(void) {
   for (int i = 0; i < 2; i++) {
     lm_lock_take(&list.lock);
@@ -148,7 +185,7 @@ static void collect_late(void) {
     lm_lock_drop(&list.lock);
     if (!gone) continue;
     gone->dying = true;
-    say_farewell(gone);
+    run_exit_hooks(gone);
     destroy(gone);
   }
 }
@@ -167,17 +204,34 @@ uint32_t lm_thread_count(void) {
   return n;
 }
 
-/* ---- Birth and end */
+static bool epoch_is_valid(uint64_t epoch, uint32_t reasons) {
+  uint64_t number = epoch & ~LM_EPOCH_FAST;
+  if (number < LM_EPOCH_FIRST || number >= LM_SCOPED || number % LM_EPOCH_FIRST) return false;
+  return !(epoch & LM_EPOCH_FAST) == (reasons != 0);
+}
 
-/* Puts the end off while it can, so that other libraries' destructors find a whole thread. */
+bool lm_thread_is_valid(const lm_thread *t) {
+  uint32_t reasons = atomic_load(&t->slow_reasons);
+  if (reasons & ~(uint32_t)LM_SLOW_ANY) return false;
+  if (!epoch_is_valid(atomic_load(&t->epoch), reasons)) return false;
+  if (reasons && atomic_load(&t->reach) != LM_REACH_NONE) return false;
+  if (t->scoped != (t->site ? LM_SCOPED : 0)) return false;
+  return t->tid > 0 && memchr(t->error, 0, sizeof t->error) != NULL;
+}
+
+/* ---- Begin and end of an area */
+
+/* The pthread key's destructor. Asks for another round while it can, so that destructors of other
+ * libraries find a complete area. */
 static void end_thread(void *area) {
   lm_thread *t = area;
-  if (t->farewells++ < FAREWELLS && pthread_setspecific(key, t) == 0) return;
+  lm_assert(t == lm_thread_self && !t->dying);
+  if (t->delayed_ends++ < DELAYED_ENDS && pthread_setspecific(key, t) == 0) return;
   t->dying = true;
-  say_farewell(t);
-  ended = true;
+  run_exit_hooks(t);
+  has_ended = true;
   lm_thread_self = NULL;
-  lm_thread_self_or_empty = &nobody;
+  lm_thread_self_or_empty = &empty_area;
   destroy(t);
 }
 
@@ -185,13 +239,14 @@ static void before_fork(void);
 static void after_fork_parent(void);
 static void after_fork_child(void);
 
-/* Neither call allocates, unless the process has very many fork handlers: then malloc comes back
- * here, finds lm_thread_self set, and does not get as far as this. */
+/* Registers with the C library, once in a process. The two calls allocate only if the process has
+ * very many fork handlers. The malloc of that allocation finds lm_thread_self set, so it does not
+ * come back here. */
 static void start(void) {
   if (atomic_load_explicit(&started, memory_order_acquire)) return;
   lm_lock_take(&start_lock);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
-    nobody.reach = LM_REACH_NONE;
+    empty_area.reach = LM_REACH_NONE;
     has_key = pthread_key_create(&key, end_thread) == 0;
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     atomic_store_explicit(&started, true, memory_order_release);
@@ -199,23 +254,25 @@ static void start(void) {
   lm_lock_drop(&start_lock);
 }
 
-/* When the library is loaded: as a rule, before there are threads to fork. */
+/* Runs when the library is loaded: usually before the process has threads that could fork. */
 __attribute__((constructor)) static void begin(void) { start(); }
 
-/* For a key beyond the first 32 the C library callocs. */
+/* Gives the area to the destructor, if there will be one. pthread_setspecific callocs for a key
+ * beyond the first 32. */
 static bool has_destructor(lm_thread *t) {
   return !t->dying && has_key && pthread_setspecific(key, t) == 0;
 }
 
-/* The area is found and listed before anything that may come back here by way of malloc. */
+/* lm_thread_self is set and the area is on the list before any call that may allocate: such a call
+ * comes back here through malloc. */
 LM_NOINLINE lm_thread *lm_thread_make(void) {
   if (lm_thread_self) return lm_thread_self;
   void *area = NULL;
   if (lm_sys_map(LM_THREAD_SIZE, &area)) return NULL;
-  (void)lm_sys_advise_huge(area, LM_THREAD_SIZE, 0); /* it is touched here and there */
+  (void)lm_sys_advise_huge(area, LM_THREAD_SIZE, 0); /* few of its pages are used */
   lm_thread *t = area;
-  t->number = lm_sys_thread_id();
-  t->dying = ended;
+  t->tid = lm_sys_thread_id();
+  t->dying = has_ended;
   t->epoch = LM_EPOCH_FIRST | LM_EPOCH_FAST;
   t->reach = LM_REACH_NONE;
   lm_thread_self = lm_thread_self_or_empty = t;
@@ -231,10 +288,10 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
 
 /* ---- Threads of loam's own */
 
-enum { STACK = 1 << 20 }; /* address space; Lua's parser recurses */
+enum { STACK = 1 << 20 }; /* bytes of address space; Lua's parser recurses */
 
-/* By itself: another's name is written by way of /proc, and what that leaves in the kernel's tables
- * costs whoever waits for the process milliseconds. */
+/* The thread names itself. Naming another thread goes through /proc, and what that leaves in the
+ * kernel's tables makes waiting for the process take milliseconds longer. */
 static void *begin_named(void *run) {
   pthread_setname_np(pthread_self(), "loam");
   return ((void *(*)(void *))run)(NULL);
@@ -243,6 +300,7 @@ static void *begin_named(void *run) {
 int lm_thread_start(pthread_t *out, void *(*run)(void *)) {
   pthread_attr_t attributes;
   sigset_t all, before;
+  lm_assert(out && run);
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, STACK);
   sigfillset(&all);
@@ -253,52 +311,58 @@ int lm_thread_start(pthread_t *out, void *(*run)(void *)) {
   return error;
 }
 
-/* ---- Wary threads */
+/* ---- Reasons for the slow path */
 
+/* lm_thread_on_claim stores it before any thread can be claimed, so relaxed is enough. */
 static void (*_Atomic on_claim)(lm_thread *t);
 
-/* The reason before the bit in `epoch`, which is what is looked at. Release pairs with the acquire
- * of lm_thread_try_enter. */
-void lm_thread_set_slow(lm_thread *t, uint32_t wary) {
-  atomic_fetch_or(&t->wary, wary);
+/* The reason is there before the fast path is closed: a thread that finds the fast path closed also
+ * finds the reason. The atomic operations release, which pairs with the acquire of
+ * lm_thread_try_enter's caller (lm_load_fence). */
+void lm_thread_set_slow(lm_thread *t, uint32_t reasons) {
+  lm_assert(!(reasons & ~(uint32_t)LM_SLOW_ANY));
+  atomic_fetch_or(&t->slow_reasons, reasons);
   atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
   atomic_store(&t->reach, LM_REACH_NONE);
 }
 
-/* If a reason came meanwhile, either it is seen here, or whoever brought it comes after the first
- * store. */
+/* Another thread may add a reason during this call. Either the load sees that reason, or that
+ * thread's store of LM_REACH_NONE comes after the first store here. The operations are sequentially
+ * consistent, and so are those of lm_thread_set_slow. */
 void lm_thread_set_reach(lm_thread *t, uintptr_t reach) {
+  lm_assert(t == lm_thread_self);
   atomic_store(&t->reach, reach);
-  if (atomic_load(&t->wary)) atomic_store(&t->reach, LM_REACH_NONE);
+  if (atomic_load(&t->slow_reasons)) atomic_store(&t->reach, LM_REACH_NONE);
 }
 
-/* The bit comes first: whoever adds a reason meanwhile clears it again. What is taken back is
- * told. */
-static uint32_t take_back(lm_thread *t, uint32_t wary) {
+/* Clears reasons and returns which reasons there were before. LM_EPOCH_FAST is set first: a thread
+ * that adds a reason during this call clears the bit again after that. */
+static uint32_t clear_reasons(lm_thread *t, uint32_t reasons) {
   atomic_fetch_or(&t->epoch, LM_EPOCH_FAST);
-  uint32_t before = atomic_fetch_and(&t->wary, ~wary);
-  if (before & ~wary) atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
+  uint32_t before = atomic_fetch_and(&t->slow_reasons, ~reasons);
+  if (before & ~reasons) atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
   return before;
 }
 
-void lm_thread_clear_slow(lm_thread *t, uint32_t wary) { (void)take_back(t, wary); }
+void lm_thread_clear_slow(lm_thread *t, uint32_t reasons) { (void)clear_reasons(t, reasons); }
 
-void lm_thread_set_slow_all(uint32_t wary) {
+void lm_thread_set_slow_all(uint32_t reasons) {
   lm_lock_take(&list.lock);
-  list.wary |= wary & ~(uint32_t)LM_SLOW_STALE;
-  for (lm_thread *t = list.first; t; t = t->next) lm_thread_set_slow(t, wary);
+  list.slow_reasons |= reasons & ~(uint32_t)LM_SLOW_STALE;
+  for (lm_thread *t = list.first; t; t = t->next) lm_thread_set_slow(t, reasons);
   lm_lock_drop(&list.lock);
 }
 
-void lm_thread_clear_slow_all(uint32_t wary) {
+void lm_thread_clear_slow_all(uint32_t reasons) {
   lm_lock_take(&list.lock);
-  list.wary &= ~wary;
-  for (lm_thread *t = list.first; t; t = t->next) lm_thread_clear_slow(t, wary);
+  list.slow_reasons &= ~reasons;
+  for (lm_thread *t = list.first; t; t = t->next) lm_thread_clear_slow(t, reasons);
   lm_lock_drop(&list.lock);
 }
 
-/* No key of an older epoch is met any more; once they come round, none is left. */
-static void forget_lanes(lm_thread *t) {
+/* Gives the thread the next epoch, so no key of an older decision matches any more. When the
+ * numbers start again at 1, old keys could match: then all decisions are erased. */
+static void forget_decisions(lm_thread *t) {
   uint64_t now = atomic_load(&t->epoch), next;
   do {
     next = (now + LM_EPOCH_FIRST) & (LM_SCOPED - 1);
@@ -308,20 +372,26 @@ static void forget_lanes(lm_thread *t) {
   for (int i = 0; i < LM_DECISIONS; i++) t->decision[i].key = 0;
 }
 
+/* Acquire pairs with the release with which lm_thread_clear_slow clears LM_SLOW_TAKING: the thread
+ * sees its bins as the other thread left them. */
 LM_NOINLINE void lm_thread_handle_slow(lm_thread *t) {
-  while (atomic_load_explicit(&t->wary, memory_order_acquire) & LM_SLOW_TAKING) lm_sys_yield();
-  uint32_t wary = take_back(t, LM_SLOW_STALE | LM_SLOW_CLAIMED);
-  if (wary & LM_SLOW_STALE) forget_lanes(t);
+  lm_assert(t != lm_thread_self || !atomic_load_explicit(&t->active, memory_order_relaxed));
+  while (atomic_load_explicit(&t->slow_reasons, memory_order_acquire) & LM_SLOW_TAKING)
+    lm_sys_yield();
+  uint32_t reasons = clear_reasons(t, LM_SLOW_STALE | LM_SLOW_CLAIMED);
+  if (reasons & LM_SLOW_STALE) forget_decisions(t);
   void (*give_up)(lm_thread *) = atomic_load_explicit(&on_claim, memory_order_relaxed);
-  if (wary & LM_SLOW_CLAIMED && give_up) give_up(t);
+  if (reasons & LM_SLOW_CLAIMED && give_up) give_up(t);
 }
 
 void lm_thread_on_claim(void (*give_up)(lm_thread *t)) {
   atomic_store_explicit(&on_claim, give_up, memory_order_relaxed);
 }
 
-/* ---- Grace */
+/* ---- Grace periods */
 
+/* A grace first yields YIELDS times, then sleeps longer each time up to NAP_MAX_NS. After PATIENCE
+ * tries it asks the kernel whether the thread still exists. */
 enum { YIELDS = 32, PATIENCE = 128, NAP_MIN_NS = 20000, NAP_MAX_NS = 1000000 };
 
 static void wait_a_little(int tries) {
@@ -333,11 +403,12 @@ static void wait_a_little(int tries) {
   lm_sys_sleep(ns < NAP_MAX_NS ? ns : NAP_MAX_NS);
 }
 
-/* A thread can be gone without a word: cancelled amid an operation, or lost by a fork that ran no
- * handlers. That costs a system call to find out, so only once patience has run out. */
+/* Returns whether the current grace need not wait for t any more. A thread can disappear inside an
+ * active section: it was cancelled there, or a fork that ran no handlers lost it. Only a system
+ * call can tell that, so it is the last resort. */
 static bool has_passed(lm_thread *t, int tries) {
-  if (t->passed == list.graces || t == lm_thread_self) return true;
-  /* Acquire pairs with the release of lm_thread_leave: what it read, it has read. */
+  if (t->passed_grace == list.graces || t == lm_thread_self) return true;
+  /* Acquire pairs with the release of lm_thread_leave: the section's reads are over. */
   if (atomic_load_explicit(&t->active, memory_order_acquire) == 0) return true;
   return tries > PATIENCE && is_gone(t);
 }
@@ -346,7 +417,7 @@ static bool have_all_passed(int tries) {
   bool all = true;
   lm_lock_take(&list.lock);
   for (lm_thread *t = list.first; t; t = t->next) {
-    if (has_passed(t, tries)) t->passed = list.graces;
+    if (has_passed(t, tries)) t->passed_grace = list.graces;
     else all = false;
   }
   lm_lock_drop(&list.lock);
@@ -354,10 +425,11 @@ static bool have_all_passed(int tries) {
 }
 
 static bool grace_locked(void) {
+  lm_assert(lm_lock_is_held(&grace_lock));
   lm_lock_take(&list.lock);
   list.graces++;
   lm_lock_drop(&list.lock);
-  if (lm_sys_membarrier()) return false; /* pairs with the fence of lm_thread_enter */
+  if (lm_sys_membarrier()) return false; /* pairs with the fence of lm_thread_begin */
   for (int tries = 0; !have_all_passed(tries); tries += tries < INT_MAX) wait_a_little(tries);
   return true;
 }
@@ -373,41 +445,44 @@ bool lm_thread_grace(void) {
 
 /* ---- Fork */
 
-static lm_lock fork_lock; /* guards the two numbers below: what this fork has locked */
-static uint32_t forking_hooks, forking_leaves;
+static lm_lock fork_lock; /* guards the two numbers: how many hooks and locks this fork has taken */
+static uint32_t taken_hooks, taken_locks;
 
 void lm_thread_hold_forks(void) { lm_lock_take(&fork_lock); }
 void lm_thread_allow_forks(void) { lm_lock_drop(&fork_lock); }
 
 static void lock_modules(void) {
+  lm_assert(lm_lock_is_held(&fork_lock));
   lm_lock_take(&hooks.lock);
-  forking_hooks = hooks.n;
-  forking_leaves = hooks.leaves;
+  taken_hooks = hooks.n;
+  taken_locks = hooks.fork_locks;
   lm_lock_drop(&hooks.lock);
-  for (uint32_t n = forking_hooks; n-- > 0;)
+  for (uint32_t n = taken_hooks; n-- > 0;)
     if (hooks.of[n].fork_prepare) hooks.of[n].fork_prepare();
-  for (uint32_t i = 0; i < forking_leaves; i++) lm_lock_take(hooks.leaf[i]);
+  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_take(hooks.fork_lock[i]);
 }
 
 static void unlock_modules(void) {
-  for (uint32_t i = 0; i < forking_leaves; i++) lm_lock_drop(hooks.leaf[i]);
-  for (uint32_t i = 0; i < forking_hooks; i++)
+  lm_assert(taken_hooks <= LM_HOOKS && taken_locks <= LM_FORK_LOCKS);
+  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_drop(hooks.fork_lock[i]);
+  for (uint32_t i = 0; i < taken_hooks; i++)
     if (hooks.of[i].fork_parent) hooks.of[i].fork_parent();
 }
 
 static void renew_modules(void) {
-  for (uint32_t i = 0; i < forking_leaves; i++) lm_lock_renew(hooks.leaf[i]);
-  for (uint32_t i = 0; i < forking_hooks; i++)
+  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_renew(hooks.fork_lock[i]);
+  for (uint32_t i = 0; i < taken_hooks; i++)
     if (hooks.of[i].fork_child) hooks.of[i].fork_child();
 }
 
-/* Whoever registers may hold its own locks, so `hooks` is taken after them all; and again, if
- * somebody registered meanwhile. */
+/* A module that registers may hold its own locks, so `hooks.lock` is taken after all of those. If a
+ * module registered while they were being taken, all is dropped and taken again with that
+ * module. */
 static void before_fork(void) {
   lm_lock_take(&fork_lock);
   lock_modules();
   lm_lock_take(&hooks.lock);
-  while (forking_hooks != hooks.n || forking_leaves != hooks.leaves) {
+  while (taken_hooks != hooks.n || taken_locks != hooks.fork_locks) {
     lm_lock_drop(&hooks.lock);
     unlock_modules();
     lock_modules();
@@ -423,21 +498,22 @@ static void after_fork_parent(void) {
   lm_lock_drop(&fork_lock);
 }
 
-/* Leaves only the caller on the list and gives back the chain of the others. */
+/* Leaves only the caller's area on the list and returns the chain of all other areas. */
 static lm_thread *keep_only_self(void) {
   lm_thread *self = lm_thread_self;
   if (self) unlink_locked(self);
   lm_thread *lost = list.first;
   list.first = list.late = NULL;
   if (!self) return lost;
-  self->number = lm_sys_thread_id();
+  self->tid = lm_sys_thread_id();
   self->next = self->previous = NULL;
   link_locked(self);
   if (self->late) push_late_locked(self);
   return lost;
 }
 
-/* A grace, or a start, that was under way in another thread is not any more. */
+/* A grace period or a start() that another thread was in does not go on in the child, so their
+ * locks are renewed too. */
 static void after_fork_child(void) {
   lm_lock_renew(&grace_lock);
   lm_lock_renew(&start_lock);
@@ -451,7 +527,7 @@ static void after_fork_child(void) {
     lm_thread *t = lost;
     lost = t->next;
     t->dying = true;
-    say_farewell(t);
+    run_exit_hooks(t);
     lm_sys_unmap(t, LM_THREAD_SIZE);
   }
 }

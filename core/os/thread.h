@@ -1,14 +1,24 @@
-/* thread.h - what each thread has of loam, and how the engine knows that no thread still reads.
+/* thread.h - what loam keeps for each thread, and how loam knows that no thread reads old data.
  *
- * One page-aligned area a thread, found by one initial-exec TLS pointer (a library opened with
- * dlopen gets little such TLS, so only the pointer lives there). The area ends in the bins of the
- * pools: fixed offsets, so that a decision table can hold "where in the thread" as one number.
+ * Each thread has one area: an lm_thread, followed by the thread caches of the pools. The area is
+ * aligned to a page. One initial-exec TLS pointer leads to it, because a library that was opened
+ * with dlopen gets little TLS of that kind. The thread caches stand at fixed offsets in every area,
+ * so a decision table can name a thread cache by one number.
  *
- * Grace. Readers of plans and pools store 1 to their own `active` on entry and 0 on exit, with
- * compiler ordering only. Whoever wants to reclaim publishes the new state, then calls
- * lm_thread_grace(): a membarrier makes each thread's stores visible, then every thread is waited
- * for until its `active` was seen 0 once. An operation that began later sees the new state.
- * `active` is never held across a call into foreign code (handlers, callbacks, Lua). */
+ * Active sections. A thread reads plans, the page map and pools inside an active section: it stores
+ * 1 to its own `active` on entry and 0 on exit, with compiler ordering only. A section does not
+ * contain another section, and no foreign code (handlers, callbacks, Lua) runs inside one.
+ *
+ * Grace periods. Before loam reclaims something that threads may be reading, it publishes the new
+ * state and then calls lm_thread_grace(). That function calls membarrier(2), which makes the stores
+ * of every thread visible, and then waits until it has seen `active` == 0 once for each thread.
+ * Every section that begins later sees the new state. This is the asymmetric barrier of user-space
+ * RCU (liburcu's "memb" flavour): readers pay a store, and only the reclaimer pays for a barrier.
+ *
+ * Fast path and slow path. A reason for the slow path (LM_SLOW_*) sends every operation of a thread
+ * to code that looks at the reason. The fast paths never test for reasons. A reason instead takes
+ * LM_EPOCH_FAST out of `epoch`, so that malloc finds no entry in the decision cache, and sets
+ * `reach` to LM_REACH_NONE, so that free finds no object. */
 #ifndef LM_THREAD_H
 #define LM_THREAD_H
 
@@ -18,131 +28,170 @@
 #include "loam.h"
 #include "os/lock.h"
 
-#define LM_SCOPES 64
-#define LM_ERROR_SIZE 4096
-#define LM_TALLIES 1024                    /* power of two */
-#define LM_DECISIONS 2048                  /* power of two */
-#define LM_FREED_ENTRIES 64                /* power of two */
-#define LM_LIVE_PLACES 128                 /* power of two */
-#define LM_EPOCH_FIRST ((uint64_t)1 << 56) /* one more, and up to bit 61, each time */
-#define LM_SCOPED ((uint64_t)1 << 62)
-#define LM_EPOCH_FAST ((uint64_t)1 << 63)
+#define LM_SCOPES 64        /* scopes that a thread remembers; deeper ones are only counted */
+#define LM_ERROR_SIZE 4096  /* bytes of an error's text, with the terminator */
+#define LM_TALLIES 1024     /* power of two */
+#define LM_DECISIONS 2048   /* power of two */
+#define LM_FREED_ENTRIES 64 /* power of two */
+#define LM_LIVE_PLACES 128  /* power of two */
+#define LM_REACH_NONE ((uintptr_t)1 << 63) /* the `reach` of a range that contains no address */
 
-/* Blocks and bytes a thread allocated under one (site, strategy) since it last told the totals.
- * Written by the thread, read by whoever asks; the key changes under stats.c's lock of totals. */
+/* Parts of lm_thread.epoch, which are also the highest bits of every key in the decision cache. */
+#define LM_EPOCH_FIRST ((uint64_t)1 << 56) /* the number of the epoch is in bits 56 to 61 */
+#define LM_SCOPED ((uint64_t)1 << 62)      /* in lm_thread.scoped only, never in an epoch */
+#define LM_EPOCH_FAST ((uint64_t)1 << 63) /* set while the thread has no reason for the slow path */
+
+/* Blocks and bytes that the thread allocated under one site and strategy, and that are not in the
+ * common totals yet (engine/stats.c). The thread writes `blocks` and `bytes`; any thread may read
+ * them. `key` changes only while the lock of the totals is held. */
 typedef struct lm_tally {
-  _Atomic uint64_t key; /* site index, strategy id << 32; 0: none yet */
+  _Atomic uint64_t key; /* index of the site, and id of the strategy from bit 32 on; 0: unused */
   _Atomic uint64_t blocks, bytes;
 } lm_tally;
 
 /* An entry of the thread's decision cache: what the policy decided for one size class at one site,
- * or for one return address, so that the next such request need not be decided again. Its law is in
- * engine/decision.h. The thread also counts here the blocks that it served from the entry. */
+ * or for one return address. The next such request need not evaluate the plan. The law of an entry
+ * is in engine/decision.h. The thread counts here the blocks that it served from the entry. */
 typedef struct lm_decision {
-  uint64_t key;   /* made of the site or the code address, the class, and the epoch; 0: unused */
+  uint64_t key;   /* from the site or return address, the class and the epoch; 0: unused */
   uint32_t bin;   /* offset of the bin in the thread's area */
-  uint32_t token; /* plan/site.h */
-  /* Site, strategy and class say what `blocks` counts. They change under the lock of totals. */
-  _Atomic uint32_t site; /* index; 0: the entry counts nothing */
-  uint16_t strategy;     /* id */
-  uint8_t mark;          /* the mark that the token has in most spans: pages/state.h */
-  uint8_t class_;
-  uint64_t blocks; /* written by lm_add_relaxed */
+  uint32_t token; /* the token of the objects that the entry serves (plan/site.h) */
+  /* `site`, `strategy` and `class_` say what `blocks` counts. They change only while the lock of
+   * the totals is held (engine/stats.c). */
+  _Atomic uint32_t site; /* index of the site; 0: the entry counts nothing */
+  uint16_t strategy;     /* id of the strategy */
+  uint8_t mark;          /* the state of an object with this token in most spans: pages/state.h */
+  uint8_t class_;        /* the size class of the objects */
+  uint64_t blocks;       /* written with lm_add_relaxed by the thread alone */
 } lm_decision;
 
-/* Bytes that the thread added to what lives under a tag, or took from it, and has not told yet; and
- * LM_LIVE_UNTOLD more, so that one comparison shows that they are too many: live.h. */
+/* Bytes that the thread added to the live bytes of a tag, or took from them, and that are not in
+ * the tag's counter yet: engine/live_bytes.h. */
 typedef struct lm_live_pending {
-  _Atomic int64_t *live; /* the tag's; NULL: nobody's */
-  uint64_t bytes;
+  _Atomic int64_t *live; /* the tag's counter; NULL: the entry is unused */
+  uint64_t bytes;        /* the sum plus LM_LIVE_UNTOLD, so that one comparison tests both limits */
 } lm_live_pending;
 
-/* A large block that the thread freed: freed_log.h. */
+/* A large block that the thread freed: heap/freed_log.h. */
 typedef struct lm_freed_entry {
-  _Atomic uintptr_t base; /* 0: none, or being written */
+  _Atomic uintptr_t base; /* 0: the entry is empty or is being written */
   _Atomic size_t size;
   _Atomic uint32_t token, strategy;
 } lm_freed_entry;
 
-/* Why the next operation of a thread takes the long way: bits of `wary`. Set by others; each says
- * who takes it back. While there is none, `epoch` has LM_EPOCH_FAST, which every lane's key has:
- * finding no lane is also how the fast path of malloc finds that it has to be wary. And while there
- * is one, `reach` is LM_REACH_NONE: so does that of free by finding nothing. */
+/* Reasons why the next operations of a thread take the slow path: bits of `slow_reasons`. Any
+ * thread may set a reason for another thread. The comment says who clears it. */
 enum {
-  LM_SLOW_STALE = 1,     /* its lanes are of an older generation: it forgets them */
-  LM_SLOW_CLAIMED = 2,   /* its idle bins are asked for: it takes the bit back and gives them up;
-                           if it does nothing, what follows is: */
-  LM_SLOW_TAKING = 4,    /* they are being taken: it waits until whoever takes them is done */
-  LM_SLOW_COUNTING = 8,  /* frees take tokens by compare and exchange: lm_thread_clear_slow_all */
-  LM_SLOW_HOOKED = 16,   /* the host hears of each block (memory_hook.c): likewise */
-  LM_SLOW_LISTING = 32,  /* so do those who debug loam_blocks (ledger.c): likewise */
-  LM_SLOW_UNSERVED = 64, /* nobody serves this process for now (control.h): likewise */
+  /* The decisions in the thread's cache belong to an older generation. The thread clears the bit
+   * and forgets its decisions. */
+  LM_SLOW_STALE = 1,
+  /* Another thread wants the idle bins of this thread. The thread clears the bit and gives the bins
+   * up. If the thread is in no operation, the other thread replaces the bit by LM_SLOW_TAKING. */
+  LM_SLOW_CLAIMED = 2,
+  /* Another thread takes the idle bins at this moment. This thread waits until the other thread has
+   * cleared the bit. */
+  LM_SLOW_TAKING = 4,
+  /* The four reasons below hold for all threads: lm_thread_set_slow_all sets them, and
+   * lm_thread_clear_slow_all clears them. */
+  LM_SLOW_COUNTING = 8, /* a free takes an object's token with compare and exchange: live_bytes.c */
+  LM_SLOW_HOOKED = 16,  /* the host's callback hears of each block: memory_hook.c */
+  LM_SLOW_LISTING = 32, /* memory blocks are reported or kept in a list: block_watch.h */
+  LM_SLOW_UNSERVED = 64, /* this process has no service thread at the moment: control.h */
 };
+/* The reasons that lm_thread_handle_slow deals with. */
+#define LM_SLOW_OWN (LM_SLOW_STALE | LM_SLOW_CLAIMED | LM_SLOW_TAKING)
+#define LM_SLOW_ANY (2 * LM_SLOW_UNSERVED - 1) /* all of them */
 
-/* Blocks made and ended by a thread, by loam_block_kind; by lm_add_relaxed. */
+/* Memory blocks (block/) that a thread made and ended, by loam_block_kind. The thread writes with
+ * lm_add_relaxed; any thread may read. */
 enum { LM_BLOCK_KINDS = LOAM_BLOCK_POOLED + 1 };
 typedef struct lm_block_tally {
   uint64_t made[LM_BLOCK_KINDS], ended[LM_BLOCK_KINDS];
 } lm_block_tally;
 
-#define LM_REACH_NONE ((uintptr_t)1 << 63) /* that of a range where no address is */
-
+/* The fixed part of a thread's area. Only the thread itself writes to it, except where a comment
+ * says otherwise. A new area is all zeros, except for the fields that lm_thread_make sets.
+ *
+ * Laws, when no other thread is changing `slow_reasons` (lm_thread_is_valid):
+ *   (epoch & LM_EPOCH_FAST) != 0   if and only if   slow_reasons == 0
+ *   slow_reasons != 0              implies          reach == LM_REACH_NONE
+ *   1 <= number of the epoch <= 63, and epoch has no other bit than those and LM_EPOCH_FAST
+ *   scoped == (site ? LM_SCOPED : 0) */
 typedef struct lm_thread {
-  _Atomic uint32_t active; /* 1 inside an operation; pairs with lm_thread_grace's barrier */
-  _Atomic uint32_t wary;   /* LM_WARY_* */
-  _Atomic uint64_t epoch;  /* of its lanes, never 0: bits of their keys; and LM_EPOCH_FAST */
-  /* By which its frees find objects without a second thought: lm_map.reach; LM_REACH_NONE while it
-   * is wary, and before it has seen the range. Set to the former by the thread alone. */
+  /* 1 inside an active section, else 0. Relaxed on entry, which pairs with the membarrier of
+   * lm_thread_grace; release on exit, which pairs with the acquire that finds the 0. */
+  _Atomic uint32_t active;
+  /* LM_SLOW_* bits. Any thread may set a bit, with sequentially consistent operations. */
+  _Atomic uint32_t slow_reasons;
+  /* The number of the epoch (bits 56 to 61) and LM_EPOCH_FAST. The number is part of the key of
+   * each decision, so a new number forgets all decisions. */
+  _Atomic uint64_t epoch;
+  /* A copy of lm_map.reach (pages/map.h), with which free finds objects. LM_REACH_NONE while the
+   * thread has a reason for the slow path, and before the thread has seen the range. Other threads
+   * may set LM_REACH_NONE, but only the thread itself sets another value. */
   _Atomic uintptr_t reach;
-  uint64_t scoped; /* LM_SCOPED, which no lane's key has, if there is a scope; else 0 */
-  loam_site *site; /* the scope's; NULL: none */
-  uint32_t inside; /* > 0: loam itself is at work in this thread; see lm_thread_inside_begin */
-  const loam_handler *handler;
-  uint32_t depth;     /* scopes entered, may exceed LM_SCOPES */
-  _Atomic bool dying; /* its destructor ran: use the central lists, keep no caches */
-  bool late;          /* no destructor will run: it is taken back once its thread is gone */
-  uint8_t farewells;  /* times that its destructor put the end off */
-  int number;         /* the kernel's, of the thread */
-  const void *caller; /* where its latest free that took the long way, or realloc, returns to */
-  uint32_t passed;    /* last grace that need not wait for it; under the list lock */
-  struct lm_thread *next, *previous; /* list of all threads, under the list lock */
-  struct lm_thread *next_late;       /* queue of late ones, under the list lock */
-  lm_block_tally blocks;             /* of ledger.c */
-  _Atomic uint32_t deaths;           /* of large blocks, so far: written by the thread alone */
-  lm_freed_entry dead[LM_FREED_ENTRIES];
-  loam_site *scope[LM_SCOPES];
-  char error[LM_ERROR_SIZE];
-  lm_live_pending untold[LM_LIVE_PLACES];
-  /* Of each 32nd of them, from bit 0 on: whether any was ever somebody's. The others are not
-   * touched by who asks. Written by the thread alone, before what it says, under stats.c's lock. */
+  /* LM_SCOPED while `site` is set, so that the key of a code address matches no decision. */
+  uint64_t scoped;
+  loam_site *site; /* site of the innermost scope; NULL: none */
+  /* Above 0 while loam, or code that loam calls, runs in this thread: lm_thread_inside_begin. */
+  uint32_t inside;
+  const loam_handler *handler; /* what loam_handler_set chose; NULL: the default */
+  uint32_t depth;              /* scopes entered; may exceed LM_SCOPES */
+  /* The thread's destructor has run: the thread uses the central lists and caches nothing. */
+  _Atomic bool dying;
+  bool late;            /* no destructor will run: the area is taken back when the thread is gone */
+  uint8_t delayed_ends; /* how often the destructor has asked for another round */
+  int tid;              /* the kernel's number of the thread */
+  const void *caller;   /* return address of the latest realloc or free that took the slow path */
+  uint32_t passed_grace; /* the latest grace that need not wait for this thread; under list.lock */
+  struct lm_thread *next, *previous; /* the list of all areas; under list.lock */
+  struct lm_thread *next_late;       /* the queue of late areas; under list.lock */
+  lm_block_tally blocks;             /* block/ledger.c */
+  _Atomic uint32_t freed_count;      /* large blocks that the thread has freed: heap/freed_log.h */
+  /* The latest of those blocks: number n is at n % LM_FREED_ENTRIES. */
+  lm_freed_entry freed[LM_FREED_ENTRIES];
+  loam_site *scope[LM_SCOPES]; /* sites of the scopes, outermost first */
+  char error[LM_ERROR_SIZE];   /* what loam_error() returns */
+  lm_live_pending live_pending[LM_LIVE_PLACES];
+  /* Bit i is set once an entry of part i of `tally` (or `decision`) has been used; a part is a 32nd
+   * of the entries. Readers skip parts without the bit, so they do not touch pages that were never
+   * used. Written by the thread before the entry, under the lock of the totals (engine/stats.c). */
   _Atomic uint32_t used_tallies, used_decisions;
   lm_tally tally[LM_TALLIES];
   lm_decision decision[LM_DECISIONS] __attribute__((aligned(LM_CACHE_LINE)));
 } lm_thread;
 
-/* Bins of the pools start here and go on to LM_THREAD_SIZE, touched as they are used: most of an
- * area is address space and no more. */
+/* The bins (heap/tcache.h) fill an area from LM_THREAD_BINS to LM_THREAD_SIZE. A page of them gets
+ * memory when it is first used, so most of an area is address space alone. */
 #define LM_THREAD_BINS ((size_t)1 << 17)
 #define LM_THREAD_SIZE (4 * LM_MIB)
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
+/* The calling thread's area; NULL before lm_thread_make has made one. */
 extern _Thread_local lm_thread *lm_thread_self
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
-/* The same for the fast paths, which need not ask then whether there is one: a thread that has no
- * area has nobody's, all zeros but for `active` and `reach`, in which nothing is ever met. */
+/* The calling thread's area, or the empty area if the thread has none; never NULL. The fast paths
+ * use it, so they need not test for NULL. All threads without an area share the empty area. It is
+ * all zeros, except `active`, which they write, and `reach`, which is LM_REACH_NONE. So no request
+ * finds a decision in it and no free finds an object. */
 extern _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* The calling thread's area, made on first use; NULL only when the system has no memory left. */
+/* Makes the calling thread's area if it has none, and returns the area. Returns NULL when the
+ * system has no memory left. */
 lm_thread *lm_thread_make(void);
+
+/* Returns the calling thread's area, which the first call makes. Returns NULL when the system has
+ * no memory left. */
 LM_INLINE lm_thread *lm_thread_get(void) {
   return lm_likely(lm_thread_self != NULL) ? lm_thread_self : lm_thread_make();
 }
 
-/* Loam itself is at work in the thread, or foreign code that it calls, until lm_thread_inside_end
- * with what this gave: what is asked of loam then is served under the default plan, no site is
- * made, and nobody cancels the thread. */
+/* Says that loam itself, or foreign code that loam calls, runs in this thread until the matching
+ * lm_thread_inside_end. Until then loam serves the thread's requests under the default plan, makes
+ * no site for them, and the thread is not cancelled. Returns the thread's area, or NULL where there
+ * is no memory for one; pass it to lm_thread_inside_end. Pairs nest. */
 LM_INLINE lm_thread *lm_thread_inside_begin(void) {
   lm_thread *self = lm_thread_get();
   lm_sys_cancel_off();
@@ -150,87 +199,134 @@ LM_INLINE lm_thread *lm_thread_inside_begin(void) {
   return self;
 }
 LM_INLINE void lm_thread_inside_end(lm_thread *self) {
+  lm_assert(!self || self->inside > 0);
   if (self) self->inside--;
   lm_sys_cancel_restore();
 }
 
-/* A thread of loam's own, with every signal blocked: they are for the host's. 0 or an errno. */
+/* Starts a thread of loam's own that calls `run`, with all signals blocked: signals are for the
+ * host's threads. Sets *out and returns 0, or returns an errno value. */
 int lm_thread_start(pthread_t *out, void *(*run)(void *));
 
-/* Does what `wary` asks of the thread. Not while active. */
+/* ---- Active sections */
+
+/* Deals with the reasons LM_SLOW_STALE, LM_SLOW_CLAIMED and LM_SLOW_TAKING of the calling thread's
+ * area `t`. May wait for another thread. The caller is not in an active section. */
 void lm_thread_handle_slow(lm_thread *t);
-/* What a thread does that is asked for its idle bins; set once. */
+
+/* Sets the function that LM_SLOW_CLAIMED makes a thread call, outside an active section, to give up
+ * its idle bins. It is set once, by heap/pools.c. */
 void lm_thread_on_claim(void (*give_up)(lm_thread *t));
 
-/* Enters, to look at `reach` or `epoch`. */
+/* Begins an active section of the calling thread `t`, whatever reasons the thread has for the slow
+ * path. The caller then looks at `reach` or `epoch`, and leaves with lm_thread_leave. */
 LM_INLINE void lm_thread_begin(lm_thread *t) {
+  lm_assert(t == lm_thread_self_or_empty);
+  lm_assert(t != lm_thread_self || !atomic_load_explicit(&t->active, memory_order_relaxed));
   atomic_store_explicit(&t->active, 1, memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier of lm_thread_grace */
 }
-/* The same, and the epoch: without LM_EPOCH_FAST the long way is to be taken, and this one left at
- * once. Once that is known, lm_load_fence, which pairs with whoever set or took back a reason: his
- * doings are seen. */
+
+/* Begins an active section and returns the thread's epoch. If the epoch lacks LM_EPOCH_FAST, the
+ * thread has a reason for the slow path: the caller leaves the section without using anything. If
+ * it has the bit, the caller calls lm_load_fence before it uses anything. That fence pairs with the
+ * release of whoever set or cleared a reason: the caller sees what that thread had written. */
 LM_INLINE uint64_t lm_thread_try_enter(lm_thread *t) {
   lm_thread_begin(t);
   return lm_load_first(uint64_t, &t->epoch);
 }
+
+/* Ends the calling thread's active section. Release pairs with the acquire of lm_thread_grace: what
+ * the section read, it has read before the grace ends. */
 LM_INLINE void lm_thread_leave(lm_thread *t) {
+  lm_assert(t == lm_thread_self_or_empty);
   atomic_signal_fence(memory_order_seq_cst);
   atomic_store_explicit(&t->active, 0, memory_order_release);
 }
 
+/* Begins an active section in which the thread may use its bins and its decisions: the decisions
+ * are of the live generation, and no other thread takes the bins. Handles the reasons in
+ * LM_SLOW_OWN first, which may wait for another thread. */
 LM_INLINE void lm_thread_enter(lm_thread *t) {
   while (lm_unlikely(!(lm_thread_try_enter(t) & LM_EPOCH_FAST)) &&
-         atomic_load_explicit(&t->wary, memory_order_acquire) &
-             (LM_SLOW_STALE | LM_SLOW_CLAIMED | LM_SLOW_TAKING)) {
+         atomic_load_explicit(&t->slow_reasons, memory_order_acquire) & LM_SLOW_OWN) {
     lm_thread_leave(t);
     lm_thread_handle_slow(t);
   }
   lm_load_fence();
 }
 
-/* Sets the calling thread's `reach`, unless it is wary. */
-void lm_thread_set_reach(lm_thread *t, uintptr_t reach);
-/* A reason more for a thread, or less. */
-void lm_thread_set_slow(lm_thread *t, uint32_t wary);
-void lm_thread_clear_slow(lm_thread *t, uint32_t wary);
-/* Makes every thread wary, those to come as well; and takes back what only we may (LM_SLOW_STALE is
- * taken back by each thread, and means nothing to new ones). Who sets one and then waits for a
- * grace, or knows that he need not, has every later operation see it. */
-void lm_thread_set_slow_all(uint32_t wary);
-void lm_thread_clear_slow_all(uint32_t wary);
+/* ---- Reasons for the slow path */
 
-/* Waits until every operation that was under way has ended. The caller is not inside one. False
- * where the machine has no membarrier: then nothing may be reclaimed. */
+/* Sets the calling thread's `reach`, or LM_REACH_NONE if the thread has a reason for the slow
+ * path. */
+void lm_thread_set_reach(lm_thread *t, uintptr_t reach);
+
+/* Adds reasons for thread `t`, or removes them. Any thread may call these for an area that is on
+ * the list of areas and stays there: its own, or one that lm_thread_each visits. */
+void lm_thread_set_slow(lm_thread *t, uint32_t reasons);
+void lm_thread_clear_slow(lm_thread *t, uint32_t reasons);
+
+/* Adds reasons for all threads, also for threads that start later, or removes them. LM_SLOW_STALE
+ * is not given to new threads, which have no decisions yet; each thread clears it by itself. Once
+ * lm_thread_grace has returned true after lm_thread_set_slow_all, every operation sees the reasons.
+ * Both take list.lock. */
+void lm_thread_set_slow_all(uint32_t reasons);
+void lm_thread_clear_slow_all(uint32_t reasons);
+
+/* ---- Grace periods and all threads */
+
+/* Waits until every active section that had begun before the call has ended. Returns false, without
+ * having waited, where the machine has no membarrier(2): then the caller must not reclaim. The
+ * caller is not in an active section, and holds no lock that a thread takes inside one. */
 bool lm_thread_grace(void);
 
-/* Calls `visit` for every area, the list locked; `visit` takes no lock that a hook takes. */
+/* Calls `visit` for every area while list.lock is held. `visit` takes no lock that a fork hook
+ * takes, and makes no area. */
 void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);
-/* Areas of threads that have not ended. */
+
+/* Returns how many areas belong to threads whose destructor has not run. */
 uint32_t lm_thread_count(void);
 
-/* Hooks of the modules, at most LM_HOOKS: when a thread ends; around fork. fork_parent and
- * fork_child run in order of registration; exit and fork_prepare in reverse, so that what
- * registered first (memory) is locked last and outlives the rest. Register after your first
- * lm_metadata_alloc, and before another thread can want your locks. Any of the four may be NULL. */
+/* Returns whether the laws of lm_thread hold for an area whose thread, and whose reasons, do not
+ * change during the call. */
+bool lm_thread_is_valid(const lm_thread *t);
+
+/* Returns whether the list of areas is linked both ways, and the queue of late areas holds late
+ * areas only. Takes list.lock. */
+bool lm_thread_list_is_valid(void);
+
+/* ---- Hooks for the end of a thread and for fork */
+
+/* The hooks of one module; any of them may be NULL. At most LM_HOOKS modules register.
+ *
+ * fork_parent and fork_child run in the order of registration. exit and fork_prepare run in the
+ * reverse order, so a module that registered early (memory) is locked last and outlives the others.
+ * A module registers after its first lm_metadata_alloc, and before another thread can want the
+ * module's locks. */
 enum { LM_HOOKS = 16 };
 typedef struct lm_thread_hooks {
-  /* Give back what the thread caches. Not always called by the thread: also for those that a forked
-   * child lost, perhaps in the middle of an operation, and for late ones. */
+  /* Gives back what the thread `t` caches. Runs with no lock held. The caller is the thread itself,
+   * or another thread: for a late area, and in a forked child for the threads that the child lost,
+   * perhaps in the middle of an operation. */
   void (*exit)(lm_thread *t);
-  void (*fork_prepare)(void); /* take your locks */
-  void (*fork_parent)(void);  /* release them */
-  void (*fork_child)(void);   /* release or renew them */
+  void (*fork_prepare)(void); /* before fork: takes the module's locks */
+  void (*fork_parent)(void);  /* in the parent after fork: drops them */
+  void (*fork_child)(void);   /* in the child after fork: drops or renews them */
 } lm_thread_hooks;
+
+/* Registers a module's hooks, which are copied. The caller may hold its own locks. */
 void lm_thread_add_hooks(const lm_thread_hooks *hooks);
 
-/* No thread of the process forks in between: for what registers hooks, and is to be whole in a
- * child. Before any lock that a hook takes. */
+/* Between these two calls no thread of the process forks. A module that makes something and
+ * registers hooks for it calls them, so that a child has all of it or nothing. The caller takes no
+ * lock of a hook before lm_thread_hold_forks. */
 void lm_thread_hold_forks(void);
 void lm_thread_allow_forks(void);
 
-/* All that fork asks of a lock under which no other is taken: nobody holds it meanwhile. At most
- * LM_FORK_LOCKS; again for the same lock: nothing. */
+/* Makes fork safe for a lock under which no other lock is taken: fork takes it before and drops it
+ * (in the child: renews it) afterwards. At most LM_FORK_LOCKS locks; a lock that is already known
+ * is not added again. */
 enum { LM_FORK_LOCKS = 16 };
 void lm_thread_add_fork_lock(lm_lock *lock);
 

@@ -300,7 +300,7 @@ static loam_status start_thread_locked(void) {
 
 /* Runs in each thread that ends. The number of the main thread is the process id. */
 static void on_thread_end(lm_thread *t) {
-  if (t->number != getpid()) return;
+  if (t->tid != getpid()) return;
   atomic_store(&is_main_ended, true);
   (void)wake_service();
 }

@@ -81,7 +81,7 @@ static void counting_begins_exactly_while_threads_allocate(void **state) {
     put(held[i]);
     assert_int_equal(live_of(racing[i]), 0);
   }
-  assert_int_equal(lm_thread_get()->wary & LM_SLOW_COUNTING, 0);
+  assert_int_equal(lm_thread_get()->slow_reasons & LM_SLOW_COUNTING, 0);
 }
 
 int main(void) {

@@ -8,14 +8,14 @@
 #include "os/error.h"
 #include "os/thread.h"
 
-/* What a thread returns that found something wrong. */
+/* What a test's thread returns if it has found something wrong. */
 #define WRONG ((void *)1)
 
 enum { SOMEWHERE = 65536 };
 
-/* Sanitizers keep memory of their own for each thread. The thread sanitizer's is gone in the last
- * round of destructors, so its instrumented code ends before; and it writes a shadow of all that
- * is mapped. */
+/* Sanitizers keep memory of their own for each thread. The memory of the thread sanitizer is gone in
+ * the last round of destructors, so instrumented code must end one round earlier. The thread
+ * sanitizer also writes shadow memory for everything that is mapped. */
 #if defined(__SANITIZE_THREAD__)
 enum { CAN_MEASURE = false, ROUNDS_OF_DESTRUCTORS = 3, MANY_THREADS = 200 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -90,12 +90,12 @@ static void run_threads(int n, void *(*run)(void *)) {
 
 static void thousands_of_threads_leave_nothing(void **state) {
   (void)state;
-  run_threads(20, touch_area); /* stacks and the like that the C library keeps */
+  run_threads(20, touch_area); /* the C library keeps stacks of ended threads */
   int areas = count_areas();
   long pages = resident_pages();
   run_threads(MANY_THREADS, touch_area);
   assert_int_equal(count_areas(), areas);
-  /* Each that stayed would be 60 pages. */
+  /* An area that stayed would have 60 pages. */
   assert_true(!CAN_MEASURE || resident_pages() - pages < 1000);
 }
 
@@ -113,20 +113,20 @@ static void *meet_refusals(void *calls) {
   return NULL;
 }
 
-static void *go_by_nobody(void *unused) {
+static void *use_the_empty_area(void *unused) {
   (void)unused;
-  lm_thread *nobody = lm_thread_self_or_empty;
-  bool wary = !(lm_thread_try_enter(nobody) & LM_EPOCH_FAST), empty = true;
-  lm_thread_leave(nobody);
-  for (int i = 0; i < LM_DECISIONS; i++) empty = empty && !nobody->decision[i].key;
+  lm_thread *empty_one = lm_thread_self_or_empty;
+  bool is_slow = !(lm_thread_try_enter(empty_one) & LM_EPOCH_FAST), empty = true;
+  lm_thread_leave(empty_one);
+  for (int i = 0; i < LM_DECISIONS; i++) empty = empty && !empty_one->decision[i].key;
   lm_thread *t = lm_thread_get();
-  return wary && empty && t != nobody && lm_thread_self_or_empty == t ? NULL : WRONG;
+  return is_slow && empty && t != empty_one && lm_thread_self_or_empty == t ? NULL : WRONG;
 }
 
-static void a_thread_without_an_area_meets_nothing_in_nobodys(void **state) {
+static void a_thread_without_an_area_finds_nothing_in_the_empty_one(void **state) {
   (void)state;
   void *result;
-  pthread_join(start_thread(go_by_nobody, NULL), &result);
+  pthread_join(start_thread(use_the_empty_area, NULL), &result);
   assert_null(result);
 }
 
@@ -142,7 +142,7 @@ static void want_of_memory_is_no_area(void **state) {
 static pthread_key_t last_key;
 static _Atomic int late_ones, dying_ones, ends;
 
-/* In each round of destructors, also those after the area's own. */
+/* A destructor that uses loam in each round, also in rounds after the area has ended. */
 static void use_loam_again(void *rounds) {
   lm_thread *t = lm_thread_get();
   assert_non_null(t);
@@ -170,7 +170,7 @@ static void late_areas_are_taken_back(void **state) {
   run_threads(MANY_THREADS / 4, end_late);
   assert_true(late_ones >= MANY_THREADS / 4);
   assert_int_equal(lm_thread_count(), threads);
-  /* Some of the last ones' stay; the kernel may not have ended all of those yet. */
+  /* The areas of the latest threads stay; the kernel may not have ended all those threads yet. */
   for (int naps = 0; count_areas() - areas > 30 && be_patient(&naps);) run_threads(10, end_late);
   assert_true(count_areas() - areas <= 30);
   pthread_key_delete(last_key);
@@ -267,7 +267,7 @@ static void *stay_inside(void *unused) {
   return NULL;
 }
 
-/* Has no area, and gets none by this. */
+/* This thread has no area, and a grace makes none for it. */
 static void *ask_for_grace(void *unused) {
   (void)unused;
   bool done = lm_thread_grace();
@@ -293,7 +293,7 @@ static void a_grace_waits_for_whoever_is_inside(void **state) {
 /* ---- Reach */
 
 static _Atomic unsigned reached;
-static _Atomic unsigned raised; /* odd while a reason is */
+static _Atomic unsigned raised; /* odd while the threads have a reason for the slow path */
 
 static void *reach_on(void *unused) {
   (void)unused;
@@ -305,11 +305,11 @@ static void *reach_on(void *unused) {
     uintptr_t reach = t->reach;
     if (before % 2 && before == raised && reach != LM_REACH_NONE) wrong = true;
   }
-  lm_thread_set_reach(t, SOMEWHERE); /* none is wary any more */
+  lm_thread_set_reach(t, SOMEWHERE); /* no thread has a reason for the slow path any more */
   return !wrong && t->reach == SOMEWHERE ? NULL : WRONG;
 }
 
-/* One that has no area yet, or has seen no range. */
+/* A thread that has no area yet, and then has an area but has not seen the range. */
 static void *begin_without_reach(void *unused) {
   (void)unused;
   if (lm_thread_self || lm_thread_self_or_empty->reach != LM_REACH_NONE) return WRONG;
@@ -323,7 +323,7 @@ static void a_new_thread_reaches_nothing(void **state) {
   assert_null(result);
 }
 
-static void a_wary_thread_reaches_nothing(void **state) {
+static void a_thread_on_the_slow_path_reaches_nothing(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get();
   lm_thread_set_reach(t, SOMEWHERE);
@@ -338,8 +338,8 @@ static void a_wary_thread_reaches_nothing(void **state) {
   lm_thread_set_reach(t, LM_REACH_NONE);
 }
 
-/* Nor one that was just about to reach something. */
-static void who_becomes_wary_meanwhile_reaches_nothing(void **state) {
+/* The reason arrives while the thread sets its `reach`. */
+static void a_reason_that_arrives_amid_set_reach_wins(void **state) {
   (void)state;
   is_inside = may_leave = false;
   pthread_t other = start_thread(reach_on, NULL);
@@ -392,22 +392,88 @@ static void a_refused_barrier_is_no_grace(void **state) {
   assert_true(lm_thread_grace());
 }
 
+/* ---- Laws */
+
+static void reasons_close_the_fast_path_and_open_it_again(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  assert_true(lm_thread_is_valid(t) && t->epoch & LM_EPOCH_FAST);
+  lm_thread_set_slow(t, LM_SLOW_HOOKED | LM_SLOW_LISTING);
+  assert_true(lm_thread_is_valid(t) && !(t->epoch & LM_EPOCH_FAST));
+  lm_thread_clear_slow(t, LM_SLOW_HOOKED);
+  assert_true(lm_thread_is_valid(t) && !(t->epoch & LM_EPOCH_FAST));
+  lm_thread_clear_slow(t, LM_SLOW_LISTING);
+  assert_true(lm_thread_is_valid(t) && t->epoch & LM_EPOCH_FAST);
+}
+
+static void old_decisions_never_match_a_later_epoch(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  uint64_t epochs = LM_SCOPED / LM_EPOCH_FIRST;
+  for (uint64_t i = 0; i < 2 * epochs; i++) {
+    t->decision[3].key = t->epoch + 7;
+    lm_thread_set_slow(t, LM_SLOW_STALE);
+    lm_thread_handle_slow(t);
+    assert_true(lm_thread_is_valid(t));
+    assert_int_not_equal(t->decision[3].key, t->epoch + 7);
+  }
+  t->decision[3].key = 0;
+}
+
+static void an_area_that_breaks_a_law_is_not_valid(void **state) {
+  (void)state;
+  lm_thread *t = calloc(1, sizeof *t);
+  assert_false(lm_thread_is_valid(t)); /* no thread, no epoch */
+  t->tid = 1;
+  t->epoch = LM_EPOCH_FIRST | LM_EPOCH_FAST;
+  assert_true(lm_thread_is_valid(t));
+  t->slow_reasons = LM_SLOW_STALE; /* the fast path is open all the same */
+  assert_false(lm_thread_is_valid(t));
+  t->epoch = LM_EPOCH_FIRST;
+  assert_false(lm_thread_is_valid(t)); /* free still finds objects */
+  t->reach = LM_REACH_NONE;
+  assert_true(lm_thread_is_valid(t));
+  t->scoped = LM_SCOPED; /* without a scope */
+  assert_false(lm_thread_is_valid(t));
+  free(t);
+}
+
+static void *check_list(void *unused) {
+  (void)unused;
+  lm_thread_get();
+  return lm_thread_list_is_valid() && lm_thread_is_valid(lm_thread_self) ? NULL : WRONG;
+}
+
+static void the_list_of_areas_is_whole_while_threads_come_and_go(void **state) {
+  (void)state;
+  stop = false;
+  pthread_t life = start_thread(born_and_dying, NULL);
+  for (int i = 0; i < 200; i++) {
+    void *result;
+    pthread_join(start_thread(check_list, NULL), &result);
+    assert_null(result);
+  }
+  stop = true;
+  pthread_join(life, NULL);
+  assert_true(lm_thread_list_is_valid());
+}
+
 /* ---- Fork */
 
 static _Atomic int prepared, in_parent, in_child, busy;
-static lm_lock own = { 0 }, leaf = { 0 };
+static lm_lock hook_lock = { 0 }, leaf = { 0 };
 
 static void prepare(void) {
-  lm_lock_take(&own);
+  lm_lock_take(&hook_lock);
   prepared++;
 }
 static void parent(void) {
   in_parent++;
-  lm_lock_drop(&own);
+  lm_lock_drop(&hook_lock);
 }
 static void child(void) {
   in_child++;
-  lm_lock_renew(&own);
+  lm_lock_renew(&hook_lock);
 }
 
 static void *be_busy(void *unused) {
@@ -415,11 +481,11 @@ static void *be_busy(void *unused) {
   lm_thread *t = lm_thread_get();
   busy++;
   while (!stop) {
-    lm_lock_take(&own);
+    lm_lock_take(&hook_lock);
     lm_lock_take(&leaf);
     lm_thread_enter(t);
     lm_lock_drop(&leaf);
-    lm_lock_drop(&own);
+    lm_lock_drop(&hook_lock);
     lm_thread_leave(t);
     pthread_join(start_thread(get_area, NULL), NULL);
   }
@@ -432,7 +498,7 @@ static int look_around(void *ends_before) {
   if (in_child != 1) return CHILD_NO_HOOK;
   if (lm_thread_count() != 1) return CHILD_THREADS;
   if (ends < *(int *)ends_before + 2) return CHILD_FAREWELLS;
-  lm_lock_take(&own);
+  lm_lock_take(&hook_lock);
   lm_lock_take(&leaf);
   if (!lm_thread_grace()) return CHILD_GRACE;
   return lm_thread_get()->active ? CHILD_AREA : CHILD_FINE;
@@ -492,17 +558,21 @@ int main(void) {
     cmocka_unit_test(a_thread_keeps_one_zeroed_area),
     cmocka_unit_test(an_area_goes_with_its_thread),
     cmocka_unit_test(thousands_of_threads_leave_nothing),
-    cmocka_unit_test(a_thread_without_an_area_meets_nothing_in_nobodys),
+    cmocka_unit_test(a_thread_without_an_area_finds_nothing_in_the_empty_one),
     cmocka_unit_test(want_of_memory_is_no_area),
     cmocka_unit_test(late_areas_are_taken_back),
     cmocka_unit_test(exit_hooks_run_once_last_registered_first),
     cmocka_unit_test(no_reader_sees_what_was_reclaimed),
     cmocka_unit_test(a_grace_waits_for_whoever_is_inside),
     cmocka_unit_test(a_new_thread_reaches_nothing),
-    cmocka_unit_test(a_wary_thread_reaches_nothing),
-    cmocka_unit_test(who_becomes_wary_meanwhile_reaches_nothing),
+    cmocka_unit_test(a_thread_on_the_slow_path_reaches_nothing),
+    cmocka_unit_test(a_reason_that_arrives_amid_set_reach_wins),
     cmocka_unit_test(graces_of_several_threads_end_while_threads_come_and_go),
     cmocka_unit_test(a_refused_barrier_is_no_grace),
+    cmocka_unit_test(reasons_close_the_fast_path_and_open_it_again),
+    cmocka_unit_test(old_decisions_never_match_a_later_epoch),
+    cmocka_unit_test(an_area_that_breaks_a_law_is_not_valid),
+    cmocka_unit_test(the_list_of_areas_is_whole_while_threads_come_and_go),
     cmocka_unit_test(a_child_of_a_busy_process_is_whole),
     cmocka_unit_test(a_grace_does_not_wait_for_a_thread_that_is_lost),
     cmocka_unit_test(children_have_children),
