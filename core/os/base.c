@@ -1,11 +1,12 @@
-/* base.c - the end of a process that broke a promise. */
+/* base.c - ends a process in which an assertion failed. */
 #include "os/base.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* What is said must not depend on the memory that may be broken: no stdio, one buffer. */
+/* A line of text in one buffer. The message must not depend on memory that may be corrupt, so this
+ * file uses no stdio. */
 typedef struct line {
   char text[512];
   size_t used;
@@ -13,7 +14,7 @@ typedef struct line {
 
 static void add(line *l, const char *text) {
   size_t n = strlen(text);
-  size_t room = sizeof l->text - 1 - l->used; /* one for the newline */
+  size_t room = sizeof l->text - 1 - l->used; /* one byte stays for the newline */
   if (n > room) n = room;
   memcpy(l->text + l->used, text, n);
   l->used += n;
@@ -38,6 +39,6 @@ _Noreturn void lm_abort(const char *file, int line_number, const char *expressio
   add(&l, expression);
   l.text[l.used++] = '\n';
   ssize_t written = write(STDERR_FILENO, l.text, l.used);
-  (void)written; /* nobody is left to be told */
+  (void)written; /* a failed write cannot be reported to anything */
   abort();
 }

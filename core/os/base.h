@@ -1,9 +1,9 @@
-/* base.h - what every file of the core may use: assertions, annotations, size arithmetic.
+/* base.h - what every file of the core may use: assertions, attributes, relaxed loads, alignment.
  *
- * Assertions come in three tiers, chosen by LOAM_CHECKS (0, 1 or 2):
- *   lm_require  always on: a broken promise that would corrupt the host's memory
- *   lm_assert   from 1: constant time
- *   lm_verify   from 2: walks a whole structure */
+ * Assertions come in three tiers, which LOAM_CHECKS (0, 1 or 2) chooses:
+ *   lm_require  always on: a broken rule would corrupt the host's memory
+ *   lm_assert   from 1 on: tests in constant time
+ *   lm_verify   from 2 on: tests that walk a whole structure */
 #ifndef LM_BASE_H
 #define LM_BASE_H
 
@@ -15,11 +15,12 @@
 #define LOAM_CHECKS 0
 #endif
 
-/* Of what is called where something fails: gcc then puts each way to it apart from the code that
- * programs run, which so shares fewer pages with it. */
+/* Marks functions that run when something fails. gcc then moves the code that leads to such a call
+ * away from the code that programs run, so that code fills fewer pages. */
 #define LM_COLD __attribute__((cold))
 
-/* Writes "loam: FILE:LINE: not true: EXPRESSION" to standard error and aborts. */
+/* Writes "loam: FILE:LINE: not true: EXPRESSION" to standard error and aborts the process. Uses no
+ * memory but its stack. */
 _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expression);
 
 #define lm_require(e) ((e) ? (void)0 : lm_abort(__FILE__, __LINE__, #e))
@@ -38,11 +39,11 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 #define lm_unlikely(e) __builtin_expect(!!(e), 0)
 #define LM_INLINE static inline __attribute__((always_inline))
 #define LM_NOINLINE __attribute__((noinline))
-/* Of functions that programs call all the time. They begin a line, so that how fast they are is not
- * a matter of what stands before them. */
+/* Marks functions that programs call all the time. They begin at a cache line, so their speed does
+ * not depend on the code in front of them. */
 #define LM_HOT __attribute__((aligned(LM_CACHE_LINE)))
-/* Of tables, zeros at first, that are much larger than what is used of them. They lie together,
- * behind all other variables, which so share few pages. */
+/* Marks tables that begin as zeros and of which a process uses a small part. The linker puts them
+ * together behind all other variables, so they share few pages with those. */
 #define LM_SPARSE __attribute__((section(".sbss.loam")))
 #define LM_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define LM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -53,9 +54,14 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 #define LM_CACHE_LINE 64
 #define LM_PAGE ((size_t)4096) /* the smallest page of every port */
 
-/* A relaxed load of an _Atomic object of this type that is used once, or does not change while it
- * is looked at. As plain as it is, gcc can make it part of another instruction; of an atomic load,
- * it makes one of its own and keeps a register for it. */
+/* lm_load(type, object) is a relaxed load of an _Atomic object of this type. It is written as a
+ * plain load: gcc can make a plain load part of another instruction, but gives an atomic load an
+ * instruction and a register of its own. The compiler may repeat a plain load, so the caller uses
+ * the value once, or the object does not change while the caller uses the value.
+ *
+ * lm_load_first is lm_load for a value that leads to other data: the caller calls lm_load_fence
+ * after it and before it reads that data. Both together are an acquire load, which pairs with the
+ * release store of whoever wrote the object. */
 #ifdef __SANITIZE_THREAD__
 #define lm_load(type, object) __atomic_load_n((type const *)(object), __ATOMIC_RELAXED)
 #define lm_load_first(type, object) __atomic_load_n((type const *)(object), __ATOMIC_ACQUIRE)
@@ -63,14 +69,15 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 #define lm_load(type, object) (*(type const *)(object))
 #define lm_load_first(type, object) lm_load(type, object)
 #endif
-/* With lm_load_first, which is used before it: an acquire of what was loaded. */
 LM_INLINE void lm_load_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 
 /* Stops the compiler from computing the value again: from here on it is kept in a register. */
 #define lm_keep(value) __asm__("" : "+r"(value))
 
-/* More on a counter that one thread writes and others read. Relaxed, as if by a load and a store;
- * but of those gcc does not make one instruction. lm_add_release of an _Atomic one is a release. */
+/* Adds to a counter that one thread writes and others read. lm_add_relaxed orders nothing.
+ * lm_add_release takes an _Atomic object and releases, which pairs with the acquire load of a
+ * reader. Both are plain additions, because gcc makes two instructions of an atomic load and an
+ * atomic store. */
 #ifdef __SANITIZE_THREAD__
 #define lm_add_relaxed(counter, more) \
   __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + (more), __ATOMIC_RELAXED)
@@ -85,13 +92,15 @@ LM_INLINE void lm_load_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 
 LM_INLINE bool lm_is_pow2(size_t n) { return n && !(n & (n - 1)); }
 
-/* `align` is a power of two; wraps to 0 near SIZE_MAX, which callers exclude by LM_SIZE_MAX. */
+/* Round n up or down to a multiple of `align`, which is a power of two. Rounding up wraps to 0 near
+ * SIZE_MAX; callers accept sizes up to LM_SIZE_MAX only. */
 LM_INLINE size_t lm_align_up(size_t n, size_t align) { return (n + align - 1) & ~(align - 1); }
 LM_INLINE size_t lm_align_down(size_t n, size_t align) { return n & ~(align - 1); }
 
-/* The largest request that is looked at: user addresses have 47 bits. */
+/* The largest size that loam accepts, since user addresses have 47 bits. */
 #define LM_SIZE_MAX ((size_t)1 << 47)
 
+/* Sets *out to a * b and returns true, or returns false if the product needs more than 64 bits. */
 LM_INLINE bool lm_mul(size_t a, size_t b, size_t *out) {
   return !__builtin_mul_overflow(a, b, out);
 }

@@ -1,4 +1,4 @@
-/* descriptor.c - a descriptor of ours in the host's table. */
+/* descriptor.c - file descriptors of loam in the host's table. */
 #define _GNU_SOURCE 1
 #include "os/descriptor.h"
 
@@ -10,13 +10,15 @@
 
 #include "os/sys.h"
 
-/* Below what select(2) can hold and most limits allow; the table of a process is as long as its
- * highest number, and is copied by fork. */
-enum { PLACE_FROM = 960 };
+/* The lowest number for loam's descriptors. It is below 1024, which select(2) and most limits need,
+ * and not higher than that, because the table of a process is as long as its highest number and
+ * fork copies it. */
+enum { FIRST_NUMBER = 960 };
 
-static int high_place(void) {
+/* Returns FIRST_NUMBER, or three quarters of a limit that is too low for it. */
+static int first_number(void) {
   struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > PLACE_FROM + 64) return PLACE_FROM;
+  if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > FIRST_NUMBER + 64) return FIRST_NUMBER;
   return (int)(limit.rlim_cur - limit.rlim_cur / 4);
 }
 
@@ -31,13 +33,13 @@ lm_descriptor lm_descriptor_keep_here(int fd) {
   return fstat(fd, &st) ? lost() : (lm_descriptor){ fd, st.st_dev, st.st_ino };
 }
 
-/* Another thread of the host's may at any moment put its own at the low number: then that is its
- * own, and a copy of it is none of ours. */
-static lm_descriptor keep(int fd) {
+/* Another thread of the host may replace the low number at any moment: before the copy, then the
+ * copy is not loam's and is closed; or after it, then the low number is left alone. */
+static lm_descriptor move_up(int fd) {
   int before = errno;
   lm_descriptor low = lm_descriptor_keep_here(fd), high = low;
   if (low.fd < 0) return low;
-  high.fd = fcntl(fd, F_DUPFD_CLOEXEC, high_place());
+  high.fd = fcntl(fd, F_DUPFD_CLOEXEC, first_number());
   errno = before;
   if (high.fd < 0) return low;
   if (lm_descriptor_is_ours(&low)) close(fd);
@@ -49,18 +51,20 @@ static lm_descriptor keep(int fd) {
 lm_descriptor lm_descriptor_keep(int fd) {
   if (fd < 0) return LM_DESCRIPTOR_NONE;
   lm_sys_cancel_off();
-  lm_descriptor kept = keep(fd);
+  lm_descriptor kept = move_up(fd);
   lm_sys_cancel_restore();
   return kept;
 }
 
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor) {
+  lm_assert(descriptor && descriptor->fd >= -1);
   struct stat st;
   return descriptor->fd >= 0 && !fstat(descriptor->fd, &st) && st.st_dev == descriptor->device &&
          st.st_ino == descriptor->inode;
 }
 
 void lm_descriptor_close(lm_descriptor *descriptor) {
+  lm_assert(descriptor && descriptor->fd >= -1);
   lm_sys_cancel_off();
   if (lm_descriptor_is_ours(descriptor)) close(descriptor->fd);
   lm_sys_cancel_restore();

@@ -1,14 +1,16 @@
-/* descriptor.h - a descriptor of ours in the host's table.
+/* descriptor.h - file descriptors of loam in the host's table.
  *
- * The numbers are the host's: a shell puts its own at 3 and 4, a daemon closes whatever it did not
- * open, a program counts on the next number. So ours stand high, where few look, and before each
- * use they are asked whether they still are what they were. What is not is the host's by now: it
- * is neither read nor closed.
+ * The numbers belong to the host: a shell puts its own descriptors at 3 and 4, a daemon closes
+ * every descriptor that it did not open, a program expects the next free number. So loam keeps its
+ * descriptors at high numbers, where few programs look. Before each use it checks that the number
+ * still leads to the file that it opened. If not, the host has taken the number, and loam neither
+ * reads nor closes the host's descriptor.
  *
- * What is opened has the lowest number for a moment, and between the question and the use there is
- * one too. A host with one thread meets neither where loam opens amid a call of that thread's: so
- * what can wait for such a call does (control.c). The service thread opens by itself only what it
- * reads, and whoever calls. */
+ * Two short races remain: a new descriptor has the lowest free number until it is moved, and the
+ * host may act between the check and the use. A host with one thread meets neither if loam opens
+ * files during calls of that thread, so control.c postpones the opening of files to such calls
+ * where it can. The service thread by itself opens only files that it reads and connections that it
+ * accepts. */
 #ifndef LM_DESCRIPTOR_H
 #define LM_DESCRIPTOR_H
 
@@ -16,7 +18,8 @@
 
 #include "os/base.h"
 
-/* Initialised with LM_DESCRIPTOR_NONE, since 0 is a number. */
+/* A descriptor and the identity of its file. Initialise with LM_DESCRIPTOR_NONE, since 0 is a valid
+ * number. Law: fd >= -1. */
 typedef struct lm_descriptor {
   int fd; /* -1: none */
   dev_t device;
@@ -25,15 +28,21 @@ typedef struct lm_descriptor {
 
 #define LM_DESCRIPTOR_NONE ((lm_descriptor){ .fd = -1 })
 
-/* Moves a descriptor just opened to its place; -1, with errno set by its opening, gives none. So
- * does one that the host has taken meanwhile, with EBADF. */
+/* Takes a descriptor that was just opened, moves it to a high number and returns it. Returns none
+ * if `fd` is -1; errno then is the error of the open. Returns none and sets errno to EBADF if the
+ * host has taken the number in the meantime. */
 lm_descriptor lm_descriptor_keep(int fd);
-/* The same where it is: what is closed at once is not worth a longer table. */
+
+/* Like lm_descriptor_keep, but leaves the descriptor at its number: for one that is closed soon,
+ * which is not worth a longer table. */
 lm_descriptor lm_descriptor_keep_here(int fd);
-/* A socket or a pipe has an inode of its own and is known for certain; all inotify's and eventfd's
- * share one, so that of those another of its like at our number is taken for ours. */
+
+/* Returns whether the number still leads to the file that loam opened. A socket and a pipe have an
+ * inode of their own, so the answer is certain. All inotify and all eventfd descriptors share one
+ * inode: another of the same type at loam's number is taken for loam's. */
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor);
-/* Closes it if it still is ours; in any case there is none afterwards. */
+
+/* Closes the descriptor if it still is loam's. Afterwards *descriptor is none in either case. */
 void lm_descriptor_close(lm_descriptor *descriptor);
 
 #endif

@@ -1,4 +1,4 @@
-/* error.c - the last failure of a thread, in words; and events for people. */
+/* error.c - the text of a thread's latest error, and events for the host's callback. */
 #include "os/error.h"
 
 #include <stdarg.h>
@@ -9,23 +9,24 @@
 
 /* ---- Failures */
 
-/* This thread failed before there was memory for its words. */
-static _Thread_local bool is_mute __attribute__((tls_model("initial-exec")));
+/* The thread's latest error has no text, because there was no memory for the thread's area. */
+static _Thread_local bool has_no_text __attribute__((tls_model("initial-exec")));
 
-/* By way of the stack, because the new words often quote the old ones. */
-static void set_words(const char *format, va_list arguments) {
+/* Formats on the stack first, because the arguments often contain the old text. */
+static void set_text(const char *format, va_list arguments) {
   lm_thread *t = lm_thread_get();
-  is_mute = !t;
+  has_no_text = !t;
   if (!t) return;
-  char words[LM_ERROR_SIZE];
-  vsnprintf(words, sizeof words, format, arguments);
-  strcpy(t->error, words);
+  char text[LM_ERROR_SIZE];
+  vsnprintf(text, sizeof text, format, arguments);
+  strcpy(t->error, text);
 }
 
 loam_status lm_error(loam_status status, const char *format, ...) {
+  lm_assert(status != LOAM_OK);
   va_list arguments;
   va_start(arguments, format);
-  set_words(format, arguments);
+  set_text(format, arguments);
   va_end(arguments);
   return status;
 }
@@ -33,14 +34,14 @@ loam_status lm_error(loam_status status, const char *format, ...) {
 void *lm_error_null(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  set_words(format, arguments);
+  set_text(format, arguments);
   va_end(arguments);
   return NULL;
 }
 
 const char *loam_error(void) {
   if (lm_thread_self) return lm_thread_self->error;
-  return is_mute ? "no memory: not even for a thread's bookkeeping" : "";
+  return has_no_text ? "no memory: not even for a thread's bookkeeping" : "";
 }
 
 const char *loam_status_text(loam_status status) {
@@ -55,6 +56,8 @@ const char *loam_status_text(loam_status status) {
 
 /* ---- Events */
 
+/* The host's callback. A callback and its ctx belong together, so both change and are read under
+ * the lock. */
 static struct {
   lm_lock lock;
   loam_event_fn callback;
@@ -69,8 +72,8 @@ void loam_on_event(loam_event_fn callback, void *ctx) {
   lm_lock_drop(&listener.lock);
 }
 
-/* Whether anybody listens, and who. */
-static bool is_heard(loam_event_fn *callback, void **ctx) {
+/* Copies the callback and its ctx. Returns whether there is a callback. */
+static bool get_listener(loam_event_fn *callback, void **ctx) {
   lm_lock_take(&listener.lock);
   *callback = listener.callback;
   *ctx = listener.ctx;
@@ -78,7 +81,8 @@ static bool is_heard(loam_event_fn *callback, void **ctx) {
   return *callback;
 }
 
-/* Whoever allocates or frees is not cancelled by what others have to say about it. */
+/* The callback may contain cancellation points. The thread is not cancelled there, since it is in
+ * the middle of an allocation or a free. */
 static void call(loam_event_fn callback, void *ctx, const loam_event *event) {
   lm_sys_cancel_off();
   callback(ctx, event);
@@ -86,16 +90,17 @@ static void call(loam_event_fn callback, void *ctx, const loam_event *event) {
 }
 
 void lm_error_event_tell(const loam_event *event) {
+  lm_assert(event && event->message);
   loam_event_fn callback;
   void *ctx;
-  if (is_heard(&callback, &ctx)) call(callback, ctx, event);
+  if (get_listener(&callback, &ctx)) call(callback, ctx, event);
 }
 
 bool lm_error_event(loam_event_kind kind, uint64_t generation, const void *pointer,
                     const char *format, ...) {
   loam_event_fn callback;
   void *ctx;
-  if (!is_heard(&callback, &ctx)) return false;
+  if (!get_listener(&callback, &ctx)) return false;
   char message[LM_ERROR_SIZE];
   va_list arguments;
   va_start(arguments, format);
@@ -108,9 +113,9 @@ bool lm_error_event(loam_event_kind kind, uint64_t generation, const void *point
   return true;
 }
 
-/* ---- Words */
+/* ---- Quoted text */
 
-/* How one byte is shown; returns the length, at most 4. */
+/* Writes how one byte is shown to `out`. Returns the length, which is at most 4. */
 static size_t show_byte(char *out, unsigned char c) {
   static const char digits[] = "0123456789ABCDEF";
   if (c == '"' || c == '\\') {
@@ -129,10 +134,9 @@ static size_t show_byte(char *out, unsigned char c) {
   return 4;
 }
 
-/* What does not fit ends in three dots, inside the quotes. */
 const char *lm_error_quote(char *buffer, size_t size, const char *text) {
-  enum { CLOSE = sizeof "...\"" }; /* with the terminator */
-  lm_require(size >= 1 + CLOSE);
+  enum { CLOSE = sizeof "...\"" }; /* room for three dots, the quote and the terminator */
+  lm_require(buffer && size >= 1 + CLOSE);
   size_t used = 0;
   buffer[used++] = '"';
   for (; text && *text; text++) {

@@ -1,4 +1,4 @@
-/* kernel_support.c - what this process may do with its memory. */
+/* kernel_support.c - what this process may do with its memory, found by trying. */
 #include "os/kernel_support.h"
 
 #include "os/numa.h"
@@ -8,6 +8,7 @@ bool lm_kernel_support_probe(lm_kernel_support *out) {
   void *page = NULL;
   int status;
   uint64_t nodes = lm_numa_nodes(), first = nodes & -nodes;
+  lm_assert(nodes);
   *out = (lm_kernel_support){ 0 };
   if (lm_sys_map(LM_PAGE, &page)) return false;
   *(volatile char *)page = 1;

@@ -1,17 +1,18 @@
-/* memory_hook.c - the host's callback for each block made, resized or freed. */
+/* memory_hook.c - the host's callback for each block that is made, resized or freed. */
 #include "os/memory_hook.h"
 
 #include "os/thread.h"
 
 _Atomic bool lm_memory_hook_is_set;
 
+/* The callback and its ctx belong together, so both change and are read under the lock. */
 static struct {
   lm_lock lock;
   loam_memory_hook hook;
 } listener;
 
-/* This thread is in its callback. */
-static _Thread_local bool is_telling __attribute__((tls_model("initial-exec")));
+/* This thread is in the callback: what the callback itself allocates is not reported. */
+static _Thread_local bool is_calling __attribute__((tls_model("initial-exec")));
 
 loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx) {
   lm_thread_add_fork_lock(&listener.lock);
@@ -26,12 +27,13 @@ loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx) {
 }
 
 void lm_memory_hook_call(void *from, void *to, size_t size) {
-  if (is_telling) return;
+  lm_assert(from || to);
+  if (is_calling) return;
   lm_lock_take(&listener.lock);
   loam_memory_hook hook = listener.hook;
   lm_lock_drop(&listener.lock);
   if (!hook.callback) return;
-  is_telling = true;
+  is_calling = true;
   hook.callback(hook.ctx, from, to, size);
-  is_telling = false;
+  is_calling = false;
 }

@@ -1,9 +1,9 @@
-/* poison.h - tells the address sanitizer which of loam's memory may be used.
+/* poison.h - tells the address sanitizer which bytes of loam's memory the host may use.
  *
- * Memory of pools is poisoned when it comes from the range, but for the usable bytes of live
- * objects; so in a build with -fsanitize=address a use after free, or past the end, of memory that
- * loam gave is reported as of malloc's. Guarded blocks are left to their pages. In other builds
- * nothing is evaluated. */
+ * In a build with -fsanitize=address, pool memory is poisoned, except for the usable bytes of live
+ * objects. So the sanitizer reports a use after free, or past the end, of loam's memory as it does
+ * for malloc's memory. Guarded blocks are not poisoned, since their guard pages find such a use. In
+ * other builds the macros evaluate nothing. */
 #ifndef LM_POISON_H
 #define LM_POISON_H
 
