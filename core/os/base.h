@@ -23,14 +23,15 @@
  * memory but its stack. */
 _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expression);
 
+/* Each stringizes its own argument: a macro in the argument is shown by its name. */
 #define lm_require(e) ((e) ? (void)0 : lm_abort(__FILE__, __LINE__, #e))
 #if LOAM_CHECKS >= 1
-#define lm_assert(e) lm_require(e)
+#define lm_assert(e) ((e) ? (void)0 : lm_abort(__FILE__, __LINE__, #e))
 #else
 #define lm_assert(e) ((void)0)
 #endif
 #if LOAM_CHECKS >= 2
-#define lm_verify(e) lm_require(e)
+#define lm_verify(e) ((e) ? (void)0 : lm_abort(__FILE__, __LINE__, #e))
 #else
 #define lm_verify(e) ((void)0)
 #endif

@@ -12,7 +12,7 @@ bool lm_kernel_support_probe(lm_kernel_support *out) {
   *out = (lm_kernel_support){ 0 };
   if (lm_sys_map(LM_PAGE, &page)) return false;
   *(volatile char *)page = 1;
-  out->mbind = lm_sys_bind(page, LM_PAGE, LM_BIND_PREFERRED, &first, LM_NODES_MAX);
+  out->mbind = lm_sys_bind(page, LM_PAGE, LM_BIND_PREFERRED, &first);
   out->move_pages = lm_sys_move_pages(&page, NULL, &status, 1);
   out->prefault = lm_sys_prefault(page, LM_PAGE);
   out->huge = lm_sys_advise_huge(page, LM_PAGE, 1);

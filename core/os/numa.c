@@ -413,15 +413,14 @@ bool lm_numa_stripes_next(lm_numa_stripes *runs, lm_numa_stripe *out) {
 }
 
 /* A node that went is as one that is full: where it is only preferred, others serve. */
-static int bind_preferring(void *at, size_t size, int mode, const uint64_t *mask,
-                           unsigned mask_bits) {
-  int error = lm_sys_bind(at, size, mode, mask, mask_bits);
+static int bind_preferring(void *at, size_t size, int mode, const uint64_t *mask) {
+  int error = lm_sys_bind(at, size, mode, mask);
   if (error != EINVAL) return error;
   lm_numa_refresh();
   return lm_numa_has((unsigned)__builtin_ctzll(*mask)) ? error : 0;
 }
 
-typedef int bind_fn(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
+typedef int bind_fn(void *at, size_t size, int mode, const uint64_t *mask);
 
 static int bind_cells(bind_fn *bind, void *at, size_t size, size_t cell,
                       const lm_placement *placement) {
@@ -430,7 +429,7 @@ static int bind_cells(bind_fn *bind, void *at, size_t size, size_t cell,
   if (!lm_numa_stripes_start(&runs, at, size, cell, placement)) return EINVAL;
   while (lm_numa_stripes_next(&runs, &run)) {
     uint64_t mask = (uint64_t)1 << run.node;
-    int error = bind((void *)run.from, run.to - run.from, LM_BIND_PREFERRED, &mask, LM_NODES_MAX);
+    int error = bind((void *)run.from, run.to - run.from, LM_BIND_PREFERRED, &mask);
     if (error) return error;
   }
   return 0;
@@ -465,8 +464,7 @@ static int bind_all_cells(bind_fn *bind, void *at, size_t size, const lm_placeme
 }
 
 static int bind_weighted(void *at, size_t size, const lm_placement *placement) {
-  if (has_weights(placement) &&
-      !lm_sys_bind(at, size, LM_BIND_WEIGHTED, &placement->nodes, LM_NODES_MAX))
+  if (has_weights(placement) && !lm_sys_bind(at, size, LM_BIND_WEIGHTED, &placement->nodes))
     return 0;
   return bind_all_cells(bind_preferring, at, size, placement);
 }
@@ -475,13 +473,11 @@ int lm_numa_bind(void *at, size_t size, const lm_placement *placement) {
   switch (placement->mode) {
     case LM_BIND_DEFAULT: return 0;
     case LM_BIND_LOCAL:
-      if (placement->nodes)
-        return bind_preferring(at, size, LM_BIND_PREFERRED, &placement->nodes, LM_NODES_MAX);
-      return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL, 0);
-    case LM_BIND_PREFERRED:
-      return bind_preferring(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
+      if (placement->nodes) return bind_preferring(at, size, LM_BIND_PREFERRED, &placement->nodes);
+      return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL);
+    case LM_BIND_PREFERRED: return bind_preferring(at, size, placement->mode, &placement->nodes);
     case LM_BIND_WEIGHTED: return bind_weighted(at, size, placement);
-    default: return lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
+    default: return lm_sys_bind(at, size, placement->mode, &placement->nodes);
   }
 }
 
@@ -517,20 +513,19 @@ static int spread(uintptr_t at, size_t size, uint64_t nodes, size_t unit) {
 static int rebind_interleaved(void *at, size_t size, const lm_placement *placement, size_t unit) {
   int error = lm_sys_move_pages(NULL, NULL, NULL, 0);
   if (error == EPERM || error == ENOSYS) return error;
-  error = lm_sys_bind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
+  error = lm_sys_bind(at, size, placement->mode, &placement->nodes);
   return error ? error : spread((uintptr_t)at, size, placement->nodes, unit);
 }
 
 int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t unit) {
   switch (placement->mode) {
-    case LM_BIND_DEFAULT: return lm_sys_bind(at, size, LM_BIND_DEFAULT, NULL, 0);
+    case LM_BIND_DEFAULT: return lm_sys_bind(at, size, LM_BIND_DEFAULT, NULL);
     case LM_BIND_LOCAL:
-      if (placement->nodes)
-        return lm_sys_rebind(at, size, LM_BIND_PREFERRED, &placement->nodes, LM_NODES_MAX);
-      return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL, 0);
+      if (placement->nodes) return lm_sys_rebind(at, size, LM_BIND_PREFERRED, &placement->nodes);
+      return lm_sys_bind(at, size, LM_BIND_LOCAL, NULL);
     case LM_BIND_WEIGHTED: return bind_all_cells(lm_sys_rebind, at, size, placement);
     case LM_BIND_INTERLEAVE: return rebind_interleaved(at, size, placement, unit);
-    default: return lm_sys_rebind(at, size, placement->mode, &placement->nodes, LM_NODES_MAX);
+    default: return lm_sys_rebind(at, size, placement->mode, &placement->nodes);
   }
 }
 

@@ -1,9 +1,11 @@
-/* sys.h - all that is asked of the operating system, one contract; sys_linux.c is the port.
+/* sys.h - everything that loam asks of the operating system, under one contract. The port for Linux
+ * is sys_linux.c, sys_read.c and (for sys_file.h) sys_file.c.
  *
- * Every function that can fail returns 0 or a positive errno value and changes nothing on
- * failure; errno itself is as it was, whatever happens. None calls malloc. In builds with
- * LOAM_CHECKS >= 1, lm_sys_refuse(n) makes the nth call from now fail with ENOMEM (once), so that
- * every path of failure can be walked. */
+ * Contract: a function that can fail returns 0 or a positive errno value, and changes nothing when
+ * it fails. No function changes errno. No function calls malloc. Any thread may call any of them.
+ * In builds with LOAM_CHECKS >= 1, lm_sys_refuse(n) makes the nth call from now on fail, once, so
+ * that tests can walk every path of failure. Addresses of ranges are multiples of LM_PAGE; the
+ * kernel rounds sizes up to whole pages. */
 #ifndef LM_SYS_H
 #define LM_SYS_H
 
@@ -11,126 +13,181 @@
 
 #include "os/base.h"
 
-/* Address space with no memory behind it and no access; `align` is a power of two >= LM_PAGE. */
+/* ---- Address space */
+
+/* Reserves address space without memory and without access, at a multiple of `align`, which is a
+ * power of two and at least LM_PAGE. The functions below say which of them need a reservation. */
 int lm_sys_reserve(size_t size, size_t align, void **out);
-/* Readable, writable, zero on first touch; only inside a reservation. */
+
+/* Makes part of a reservation readable and writable. Its pages are zero when first touched. */
 int lm_sys_commit(void *at, size_t size);
-/* Gives the memory back and takes access away; the reservation stays. */
+
+/* Gives back the memory of part of a reservation and takes access away; the reservation stays. */
 int lm_sys_decommit(void *at, size_t size);
-/* Gives the memory back, keeps access: the next touch finds zeros. */
+
+/* Gives back the memory of a range and keeps access: the next touch finds zeros. */
 int lm_sys_purge(void *at, size_t size);
-/* Which pages have memory, by bit 0 of an entry each. What is swapped out has none, but content. */
+
+/* Says which pages of a range have memory: bit 0 of in[i] for page i. A page in swap has content
+ * but no memory. */
 int lm_sys_resident(const void *at, size_t size, unsigned char *in);
-/* Of a file that is mapped and not written to: its pages are read again when they are touched. Not
- * if the host has locked them. */
+
+/* Gives back the memory of pages that map a file and were not written to. The next touch reads the
+ * file again. Fails if the host has locked the pages. */
 int lm_sys_evict_file(void *at, size_t size);
-/* Fresh readable, writable, zeroed memory outside any reservation, and its end. */
+
+/* Maps fresh, readable, writable, zeroed memory outside any reservation. */
 int lm_sys_map(size_t size, void **out);
+
+/* Ends a reservation or a mapping. If the kernel has no memory to do so, the range stays,
+ * unused. */
 void lm_sys_unmap(void *at, size_t size);
-/* Readable, zero, without memory behind it until it is committed; only inside a reservation. */
+
+/* Makes part of a reservation readable: it reads as zeros and takes no memory until it is
+ * committed. */
 int lm_sys_make_readable(void *at, size_t size);
-/* Takes access away (a guard page) or gives it back. */
+
+/* Takes access to a range away (a guard page), or gives it back. */
 int lm_sys_protect(void *at, size_t size, bool access);
-/* Commits pages of exactly `page` bytes (2 MiB, 1 GiB) at an aligned place in a reservation. They
- * are set aside, but not on the nodes of a later lm_sys_bind: a first touch can still find none
- * there and kill the process, so bound ones are prefaulted, which fails with words instead. */
+
+/* Commits huge pages of exactly `page` bytes (2 MiB or 1 GiB) in part of a reservation; `at` and
+ * `size` are multiples of `page`. The kernel sets the pages aside, but not on the nodes of a later
+ * lm_sys_bind: there a first touch may find no page and kill the process. So bound pages are
+ * prefaulted, which reports that failure. */
 int lm_sys_commit_huge(void *at, size_t size, size_t page);
-/* Transparent huge pages: 1 wanted, 0 refused. */
+
+/* Asks the kernel for transparent huge pages in a range (`wanted` is 1), or not to use any (0). */
 int lm_sys_advise_huge(void *at, size_t size, int wanted);
-/* Every page has memory afterwards; EFAULT where the nodes bound have none. Linux 5.14. */
+
+/* Gives memory to every page of a range. EFAULT: the nodes that the range is bound to have none
+ * left. EINVAL before Linux 5.14. */
 int lm_sys_prefault(void *at, size_t size);
+
+/* Locks the pages of a range in memory, or unlocks them. */
 int lm_sys_mlock(void *at, size_t size);
 int lm_sys_munlock(void *at, size_t size);
-/* Pages that are there become transparent huge ones, as far as that is possible. Linux 6.1. */
+
+/* Makes transparent huge pages of pages that have memory, where that is possible. EINVAL before
+ * Linux 6.1. */
 int lm_sys_collapse(void *at, size_t size);
-/* What is not touched soon may go first when memory is short; and goes now, to swap. A huge page
- * that the range cuts is split. EINVAL for locked pages. */
+
+/* lm_sys_advise_cold says that a range will not be touched soon, so its pages go first when memory
+ * is short. lm_sys_page_out moves the pages to swap in this call. Both split a huge page at the
+ * ends of the range, and return EINVAL for locked pages. */
 int lm_sys_advise_cold(void *at, size_t size);
 int lm_sys_page_out(void *at, size_t size);
-/* Moves pages, not bytes: the memory of `from` appears at `to` (both inside a reservation),
- * `from` is left reserved with no access. Before Linux 6.17 only of what was committed as one
- * piece, else EFAULT: the caller copies. */
+
+/* Moves pages without copying bytes: the memory of `from` appears at `to`, and `from` becomes
+ * reserved without access. Both are inside reservations. Before Linux 6.17 `from` must be one
+ * mapping, else the call fails with EFAULT and the caller copies. */
 int lm_sys_move(void *from, size_t size, void *to);
 
-/* Memory policy of a range (mbind). `mode` is an LM_BIND_* of numa.h; mask has a bit a node. */
-int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
-/* The same of a range in use: pages that are not where the mode wants them move there, as far as
- * there is room. Where `mask` has several nodes, a page on any of them stays. */
-int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits);
-/* Moves page i to node[i], as far as there is room; `node` NULL: moves none. status[i]: the node it
- * is on then, or a negative errno (-ENOENT: never touched). */
+/* ---- NUMA nodes. A mask has a bit for each of the first 64 nodes. */
+
+/* Sets the memory policy of a range (mbind). `mode` is LM_BIND_* of numa.h; `nodes` is NULL for a
+ * mode that takes no nodes. Pages that have memory stay where they are. */
+int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *nodes);
+
+/* Like lm_sys_bind, and moves the pages that are on a wrong node, as far as the right nodes have
+ * room. A page on any of the nodes stays. */
+int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *nodes);
+
+/* Moves page i to node[i] if that node has room; moves nothing if `node` is NULL. Sets status[i] to
+ * the node that the page is on afterwards, or to a negative errno value (-ENOENT: the page was
+ * never touched). */
 int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pages);
-/* Bits of the nodes below 64 that this process may take memory from. */
+
+/* Sets *mask to the nodes that this process may take memory from. */
 int lm_sys_nodes_allowed(uint64_t *mask);
-/* The node that the caller runs on, without a system call where the kernel allows. */
+
+/* Returns the node of the CPU that the caller runs on; 0 where the kernel does not say. Makes no
+ * system call where the kernel keeps the number in the thread's rseq area. */
 unsigned lm_sys_node(void);
-/* Where the kernel keeps that for a thread, from its thread pointer; relaxed, it is set once. */
+
+/* Offset of the thread's rseq area from its thread pointer, or one of the two values below.
+ * Relaxed: it is set once, to one value, by the first lm_sys_node. */
 enum { LM_SYS_RSEQ_UNKNOWN, LM_SYS_RSEQ_NONE };
 extern _Atomic ptrdiff_t lm_sys_rseq __attribute__((visibility("hidden")));
-/* The same without a call; -1: it has to be called. */
+
+/* Returns what lm_sys_node returns, without a call; -1: lm_sys_node must be called. */
 LM_INLINE int lm_sys_node_fast(void) {
-  enum { CPU_ID = 1, NODE_ID = 5 }; /* of struct rseq, in words */
+  enum { CPU_ID = 1, NODE_ID = 5 }; /* places in struct rseq, counted in words */
   ptrdiff_t at = atomic_load_explicit(&lm_sys_rseq, memory_order_relaxed);
   if (lm_unlikely(at == LM_SYS_RSEQ_UNKNOWN || at == LM_SYS_RSEQ_NONE)) return -1;
   const volatile int *area = (const int *)((const char *)__builtin_thread_pointer() + at);
   return lm_likely(area[CPU_ID] >= 0) ? area[NODE_ID] : -1;
 }
-/* Bytes of memory in the machine, and free ones. */
+
+/* Sets *total and *free to the bytes of memory in the machine and to how many are free. */
 int lm_sys_memory(uint64_t *total, uint64_t *free);
 
-/* After it returns, every store that another thread of the process made before is seen by us,
- * and ours by it. ENOSYS where the kernel has no membarrier(2). */
+/* ---- Threads */
+
+/* When it returns 0, the caller sees every store that another thread of the process made before the
+ * call, and other threads see the caller's. ENOSYS where the kernel has no membarrier(2). */
 int lm_sys_membarrier(void);
 
-/* Sleeps while *word is `value`, until a wake (spurious returns allowed). Never refused. */
+/* Sleeps while *word is `value`, until a lm_sys_wake. May also return without a reason. Tests
+ * cannot make it fail. */
 void lm_sys_wait(_Atomic uint32_t *word, uint32_t value);
-/* Wakes one sleeper. */
+/* Wakes one thread that sleeps in lm_sys_wait on this word. */
 void lm_sys_wake(_Atomic uint32_t *word);
 
-/* Until the matching lm_sys_cancel_restore the thread is not cancelled, be it at any instruction or
- * where a system call would have it end (read, send, close): what it holds, nobody else gives back.
- * Nests. */
+/* From lm_sys_cancel_off to the matching lm_sys_cancel_restore the calling thread is not cancelled,
+ * neither at an arbitrary instruction nor in a system call that is a cancellation point (read,
+ * send, close). No other thread would give back what a cancelled thread holds. Pairs nest. */
 void lm_sys_cancel_off(void);
 void lm_sys_cancel_restore(void);
 
-/* Lets others run: for a moment, or for `ns`. */
+/* Let other threads run: for a moment, or for `ns` nanoseconds. */
 void lm_sys_yield(void);
 void lm_sys_sleep(int64_t ns);
 
-/* From now on `tell` is called for each fault (SIGSEGV) of an instruction of this process, in the
- * signal's handler, with the address that was touched. Afterwards the fault goes the way it would
- * have gone: to the handler that was there, or it ends the process. Once in a process. */
-int lm_sys_on_fault(void (*tell)(const void *address));
-
-/* The kernel's number of the calling thread; whether a thread of this process still has it. */
+/* Returns the kernel's number of the calling thread. */
 int lm_sys_thread_id(void);
+/* Returns whether a thread of this process has the number. */
 bool lm_sys_thread_lives(int thread);
 
-int64_t lm_sys_unix_ns(void);
+/* Installs a handler for SIGSEGV. It calls `report` with the address that the faulting instruction
+ * touched; `report` may do only what signal-safety(7) allows. Then the fault takes the way that it
+ * would have taken without loam: to the previous handler, or it ends the process. Called once in a
+ * process. */
+int lm_sys_on_fault(void (*report)(const void *address));
+
+/* ---- Clocks and random numbers */
+
+int64_t lm_sys_unix_ns(void);   /* nanoseconds since 1970 */
 int64_t lm_sys_clock_ns(void);  /* monotonic */
-int64_t lm_sys_coarse_ns(void); /* the same, some milliseconds late, but cheap */
-int64_t lm_sys_cpu_ns(void);    /* that the calling thread has run */
+int64_t lm_sys_coarse_ns(void); /* monotonic, some milliseconds late, at a fifth of the cost */
+int64_t lm_sys_cpu_ns(void);    /* time that the calling thread has run on a CPU */
 uint64_t lm_sys_random(void);
 
-/* The value of an environment variable, or NULL where it is not set. Always NULL in a process whose
- * program was started with more rights than the user who started it has (the kernel's AT_SECURE: a
- * set-user-ID or set-group-ID program, or one with file capabilities), also after it has given
- * those rights up: its environment was written by that user. All of loam reads the environment
- * through this function. The text belongs to the environment. */
+/* ---- Environment and small files */
+
+/* Returns the value of an environment variable, or NULL where it is not set. Always returns NULL in
+ * a process whose program was started with more rights than the user who started it has (the
+ * kernel's AT_SECURE: a set-user-ID or set-group-ID program, or one with file capabilities), also
+ * after it has given those rights up: that user wrote its environment. All of loam reads the
+ * environment through this function. The text belongs to the environment. */
 const char *lm_sys_getenv(const char *name);
 
-/* Reads at most `size` - 1 bytes of a small file and terminates it; *out is the length. */
+/* Reads at most `size` - 1 bytes of a small file into `buffer`, terminates them, and sets *out to
+ * their number. `size` is at least 1. */
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
-/* Calls `tell` for each line of a text, however long that is; of a line above 511 bytes, for pieces
- * of it. The line is terminated, without its end, and lives for the call. */
-int lm_sys_each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx);
+
+/* Calls `visit` for each line of a text file of any length; for a line above 511 bytes, for pieces
+ * of the line. The line is terminated, has no newline, and lives for the call. */
+int lm_sys_each_line(const char *path, void (*visit)(void *ctx, const char *line), void *ctx);
+
+/* ---- For tests: calls that fail */
 
 #if LOAM_CHECKS >= 1
-void lm_sys_refuse(long nth);              /* 0: none */
-void lm_sys_refuse_from(long nth);         /* that one and all after it; 0: none */
-long lm_sys_calls(void);                   /* calls made so far that could be refused */
-bool lm_sys_refuses(const char *function); /* of the port: whether this call is refused */
-const char *lm_sys_refused(void);          /* the function that was refused last; "": none was */
+void lm_sys_refuse(long nth);      /* makes the nth call from now on fail; 0: none */
+void lm_sys_refuse_from(long nth); /* makes that call and all after it fail; 0: none */
+long lm_sys_calls(void);           /* how many calls have been made that can be made to fail */
+const char *lm_sys_refused(void);  /* the function that was last made to fail; "": none was */
+/* For the port: counts a call of `function`, and returns whether it is to fail. */
+bool lm_sys_refuses(const char *function);
 #endif
 
 #endif

@@ -17,6 +17,7 @@
 
 #include "os/outcome.h"
 
+/* Returns the result of an open: sets *out to `fd`, or returns the errno value if `fd` is -1. */
 static int opened(int fd, int before, int *out) {
   if (fd < 0) return outcome(fd, before);
   *out = fd;
@@ -30,7 +31,7 @@ int lm_sys_file_memfd(int *out) {
   return opened(fd, before, out);
 }
 
-/* Where the filesystem has no files without a name, one that loses it at once. */
+/* Opens a file and removes its name: for filesystems that cannot make a file without a name. */
 static int open_briefly(const char *dir) {
   char path[4096];
   int n = snprintf(path, sizeof path, "%s/.loam-XXXXXX", dir);
@@ -43,7 +44,8 @@ static int open_briefly(const char *dir) {
   return fd;
 }
 
-/* A filesystem that writes elsewhere what is written again needs room each time: not this file. */
+/* Turns copy-on-write off for the file: a filesystem that writes changed data to a new place would
+ * need new room for each write. Filesystems without the flag fail, which is no error. */
 static void write_in_place(int fd) {
   int flags;
   if (ioctl(fd, FS_IOC_GETFLAGS, &flags)) return;
@@ -63,7 +65,8 @@ int lm_sys_file_unnamed(const char *dir, int *out) {
   return error;
 }
 
-/* Asked first, because the kernel's answer is a signal that ends the process. */
+/* Returns whether the process may not make a file so long. loam tests this first, because the
+ * kernel would send SIGXFSZ, which ends the process. */
 static bool is_too_long(uint64_t length) {
   struct rlimit limit;
   if (length > INT64_MAX) return true;
@@ -78,9 +81,10 @@ int lm_sys_file_resize(int fd, uint64_t length) {
   return outcome(ftruncate(fd, (off_t)length), before);
 }
 
-/* In steps, because a signal undoes what a call has done so far. */
+/* Allocates in steps: a signal that interrupts a call undoes what that call has done so far. */
 int lm_sys_file_allocate(int fd, uint64_t offset, uint64_t size) {
   const uint64_t step = 16 * LM_MIB;
+  lm_assert(fd >= 0 && offset % LM_PAGE == 0);
   if (is_refused()) return ENOSPC;
   if (is_too_long(offset + size)) return EFBIG;
   int before = errno, error = 0;
@@ -95,9 +99,17 @@ int lm_sys_file_allocate(int fd, uint64_t offset, uint64_t size) {
   return error;
 }
 
-static int map(void *at, size_t size, int access, int flags, int fd, uint64_t offset, void **out) {
+/* A range of a file that is open. */
+typedef struct part {
+  int fd;
+  uint64_t offset;
+  size_t size;
+} part;
+
+static int map(const part *of, void *at, int access, int flags, void **out) {
   int before = errno;
-  void *p = mmap(at, size, access, flags, fd, (off_t)offset);
+  lm_assert(of->fd >= 0 && of->size && of->offset % LM_PAGE == 0);
+  void *p = mmap(at, of->size, access, flags, of->fd, (off_t)of->offset);
   if (p == MAP_FAILED) return outcome(-1, before);
   *out = p;
   return 0;
@@ -107,24 +119,29 @@ int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private
   if (is_refused()) return ENOMEM;
   void *same;
   int kind = private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
-  return map(at, size, PROT_READ | PROT_WRITE, kind | MAP_FIXED, fd, offset, &same);
+  part of = { fd, offset, size };
+  lm_assert(at && (uintptr_t)at % LM_PAGE == 0);
+  return map(&of, at, PROT_READ | PROT_WRITE, kind | MAP_FIXED, &same);
 }
 
 int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out) {
   if (is_refused()) return ENOMEM;
   int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  return map(NULL, size, access, MAP_SHARED, fd, offset, out);
+  part of = { fd, offset, size };
+  return map(&of, NULL, access, MAP_SHARED, out);
 }
 
 int lm_sys_file_punch(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;
+  lm_assert((uintptr_t)at % LM_PAGE == 0);
   return outcome(madvise(at, size, MADV_REMOVE), before);
 }
 
 void lm_sys_file_close(int fd) {
   int before = errno;
   lm_sys_cancel_off();
+  lm_assert(fd >= 0);
   close(fd);
   lm_sys_cancel_restore();
   errno = before;
@@ -141,7 +158,8 @@ int lm_sys_file_reopen(int fd, int *out) {
   return error;
 }
 
-/* Locks of the description, not of the process: they end with it, also when it was forked. */
+/* The lock belongs to the open file description (F_OFD_SETLK), not to the process: it ends with the
+ * last copy of the descriptor, also if that copy is in a forked child. */
 int lm_sys_file_lock(int fd, uint64_t offset, uint64_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;
@@ -166,6 +184,7 @@ typedef struct magic {
   bool is_memory, is_remote;
 } magic;
 
+/* The numbers of statfs(2), from linux/magic.h. */
 static const magic magics[] = {
   { 0x01021994, "tmpfs", true, false },
   { 0x858458f6, "ramfs", true, false },
@@ -189,6 +208,7 @@ static const magic magics[] = {
 
 int lm_sys_filesystem(const char *dir, lm_filesystem *out) {
   struct statfs st;
+  lm_assert(dir && out);
   if (is_refused()) return ENOMEM;
   int before = errno, error = outcome(statfs(dir, &st), before);
   if (error) return error;

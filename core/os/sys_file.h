@@ -1,43 +1,59 @@
-/* sys_file.h - files as memory: what is asked of the operating system for it. The contract is that
- * of sys.h; offsets and sizes are multiples of a page. */
+/* sys_file.h - files as memory, of the operating system. The contract of sys.h holds. Offsets and
+ * sizes are multiples of a page. */
 #ifndef LM_SYS_FILE_H
 #define LM_SYS_FILE_H
 
 #include "os/sys.h"
 
-/* A file in memory that has no name; nobody can make it shorter. */
+/* Opens a file in memory (memfd) that has no name. No process can make it shorter. */
 int lm_sys_file_memfd(int *out);
-/* A file in a folder that has no name there, so that nothing of it outlives its last user. */
+
+/* Opens a new file in the folder `dir`. The file has no name there, so it ends with its last
+ * user. */
 int lm_sys_file_unnamed(const char *dir, int *out);
-/* Makes it `length` bytes long; EFBIG, and no signal, where the process may not. */
+
+/* Makes the file `length` bytes long. EFBIG, and no signal, if the process may not write such a
+ * long file. */
 int lm_sys_file_resize(int fd, uint64_t length);
-/* Sees to it that a part of it has its memory or room on the disk: a touch will not find that there
- * is none, and kill the process. ENOSPC where there is not; part of it may have been had then. */
+
+/* Gives memory, or room on the disk, to part of a file, so that a later touch cannot fail and kill
+ * the process. ENOSPC if there is not enough; part of the range may have room then. */
 int lm_sys_file_allocate(int fd, uint64_t offset, uint64_t size);
-/* Puts a part of it at a place in a reservation: as all see it, or `private`: the stores of this
- * process are seen by itself alone. */
+
+/* Maps part of a file at a place in a reservation, readable and writable. If `private` is true, no
+ * other process sees the stores of this process there. */
 int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private);
-/* A part of it wherever there is room; ended by lm_sys_unmap. */
+
+/* Maps part of a file, shared, at a place that the kernel chooses. lm_sys_unmap ends the
+ * mapping. */
 int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out);
-/* Gives back the memory, and the room on the disk, of what is mapped at a place: all who look see
- * zeros. EINVAL for what is locked, EACCES for what is mapped privately. */
+
+/* Gives back the memory, and the room on the disk, of the part of a file that is mapped here: every
+ * process then reads zeros there. EINVAL for locked pages, EACCES for a private mapping. */
 int lm_sys_file_punch(void *at, size_t size);
+
+/* Closes the descriptor. */
 void lm_sys_file_close(int fd);
 
-/* The same file, opened once more: such a one has locks of its own. Needs /proc. */
+/* Opens the same file again. The new descriptor has locks of its own. Needs /proc. */
 int lm_sys_file_reopen(int fd, int *out);
-/* Says that a part is in use, until the descriptor, and each copy of it, is closed. */
+
+/* Locks part of a file, for reading, until the descriptor and all its copies are closed. The lock
+ * says that this part is in use. */
 int lm_sys_file_lock(int fd, uint64_t offset, uint64_t size);
-/* Whether it is in use by any that is opened apart from this one. */
+
+/* Sets *out to whether a descriptor that was opened separately from this one has locked the
+ * part. */
 int lm_sys_file_is_locked(int fd, uint64_t offset, uint64_t size, bool *out);
 
 typedef struct lm_filesystem {
-  char name[16];  /* "ext4"; a number where it is not known */
-  bool is_memory; /* what is on it is in memory */
-  bool is_remote; /* a server has it: it can go away */
-  uint64_t free;  /* bytes that this user may take */
+  char name[16];  /* "ext4"; "type 0x..." where loam does not know the filesystem */
+  bool is_memory; /* its files are in memory */
+  bool is_remote; /* its files are on a server, which can become unreachable */
+  uint64_t free;  /* bytes that this user may still take */
 } lm_filesystem;
 
+/* Describes the filesystem of a folder. */
 int lm_sys_filesystem(const char *dir, lm_filesystem *out);
 
 #endif

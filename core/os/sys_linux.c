@@ -1,9 +1,9 @@
-/* sys_linux.c - the operating system, for Linux on x86-64 and arm64. */
+/* sys_linux.c - the operating system, for Linux on x86-64 and arm64: address space, NUMA nodes,
+ * threads, faults, clocks. Small files are in sys_read.c, files as memory in sys_file.c. */
 #define _GNU_SOURCE 1
 #include "os/sys.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -21,10 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "os/descriptor.h"
 #include "os/outcome.h"
 
-/* Constants younger than some headers that this is built with. */
+/* Constants that are missing from older kernel headers. */
 enum {
   ADVICE_POPULATE_WRITE = 23,  /* MADV_POPULATE_WRITE */
   ADVICE_DONTNEED_LOCKED = 24, /* MADV_DONTNEED_LOCKED */
@@ -38,8 +37,10 @@ enum {
   POLICY_MOVE = 2              /* MPOL_MF_MOVE */
 };
 
-/* ---- Refusals, for tests */
+/* ---- Calls that fail, for tests */
 
+/* The calls from refused_call to last_refused_call fail; refused_call is 0 if none does. Relaxed: a
+ * test sets these before the calls that it wants to fail. */
 #if LOAM_CHECKS >= 1
 static _Atomic long calls, refused_call, last_refused_call;
 static _Atomic(const char *) refused_function;
@@ -78,6 +79,8 @@ const char *lm_sys_refused(void) {
 
 enum { ANONYMOUS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
 
+LM_INLINE bool is_page(const void *at) { return (uintptr_t)at % LM_PAGE == 0; }
+
 static int map(void *at, size_t size, int access, int flags, void **out) {
   int before = errno;
   void *p = mmap(at, size, access, flags, -1, 0);
@@ -89,19 +92,20 @@ static int map(void *at, size_t size, int access, int flags, void **out) {
 static void unmap(void *at, size_t size) {
   if (size == 0) return;
   int before = errno;
-  munmap(at, size); /* fails only for want of kernel memory; then the range stays, unused */
+  munmap(at, size); /* fails only if the kernel has no memory; then the range stays, unused */
   errno = before;
 }
 
-/* Replaces whatever is there in one step: no moment in which another mapping could slip in. It also
- * forgets the old mapping's node policy, advice and locks, which mprotect would keep. */
+/* Replaces the mapping of a range in one step, so no other mapping can take the range in between.
+ * The new mapping also has no node policy, advice or locks, which mprotect would keep. */
 static int make_reserved(void *at, size_t size) {
   void *same;
+  lm_assert(is_page(at) && size % LM_PAGE == 0);
   return map(at, size, PROT_NONE, ANONYMOUS | MAP_FIXED, &same);
 }
 
 int lm_sys_reserve(size_t size, size_t align, void **out) {
-  lm_assert(lm_is_pow2(align) && align >= LM_PAGE);
+  lm_assert(out && size && lm_is_pow2(align) && align >= LM_PAGE);
   if (is_refused()) return ENOMEM;
   size_t slack = align - LM_PAGE;
   if (size > SIZE_MAX - slack) return ENOMEM;
@@ -112,11 +116,13 @@ int lm_sys_reserve(size_t size, size_t align, void **out) {
   size_t head = start - (uintptr_t)p;
   unmap(p, head);
   unmap((void *)(start + size), slack - head);
+  lm_assert(start % align == 0);
   *out = (void *)start;
   return 0;
 }
 
 int lm_sys_protect(void *at, size_t size, bool access) {
+  lm_assert(is_page(at));
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(mprotect(at, size, access ? PROT_READ | PROT_WRITE : PROT_NONE), before);
@@ -125,6 +131,7 @@ int lm_sys_protect(void *at, size_t size, bool access) {
 int lm_sys_commit(void *at, size_t size) { return lm_sys_protect(at, size, true); }
 
 int lm_sys_make_readable(void *at, size_t size) {
+  lm_assert(is_page(at));
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(mprotect(at, size, PROT_READ), before);
@@ -137,17 +144,19 @@ int lm_sys_decommit(void *at, size_t size) {
 
 static int advise(void *at, size_t size, int advice) {
   int before = errno;
+  lm_assert(is_page(at));
   return outcome(madvise(at, size, advice), before);
 }
 
 int lm_sys_purge(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int error = advise(at, size, MADV_DONTNEED);
-  /* EINVAL is also what locked pages answer; Linux 5.18 has a word for those. */
+  /* Locked pages also give EINVAL. Linux 5.18 has an advice that purges those too. */
   return error == EINVAL ? advise(at, size, ADVICE_DONTNEED_LOCKED) : error;
 }
 
 int lm_sys_resident(const void *at, size_t size, unsigned char *in) {
+  lm_assert(is_page(at) && in);
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(mincore((void *)(uintptr_t)at, size, in), before);
@@ -159,14 +168,15 @@ int lm_sys_evict_file(void *at, size_t size) {
 }
 
 int lm_sys_map(size_t size, void **out) {
+  lm_assert(out && size);
   if (is_refused()) return ENOMEM;
   return map(NULL, size, PROT_READ | PROT_WRITE, ANONYMOUS, out);
 }
 
 void lm_sys_unmap(void *at, size_t size) { unmap(at, size); }
 
-/* A fixed mapping that finds too few pages in the pool has already torn a hole into the
- * reservation. So the pages are had elsewhere first, then moved over it. */
+/* A fixed mapping that finds too few huge pages has already removed part of the reservation. So the
+ * pages are mapped elsewhere first and then moved over the reservation. */
 int lm_sys_commit_huge(void *at, size_t size, size_t page) {
   lm_assert(lm_is_pow2(page) && ((uintptr_t)at | size) % page == 0);
   if (is_refused()) return ENOMEM;
@@ -219,39 +229,43 @@ int lm_sys_page_out(void *at, size_t size) {
   return advise(at, size, ADVICE_PAGE_OUT);
 }
 
-/* DONTUNMAP, so that `from` is never a hole that another thread's mmap could fall into. */
+/* REMAP_DONTUNMAP keeps a mapping at `from`, so no mmap of another thread can take that range. */
 int lm_sys_move(void *from, size_t size, void *to) {
+  lm_assert(is_page(to) && size && size % LM_PAGE == 0);
   if (is_refused()) return ENOMEM;
   int before = errno;
   int flags = MREMAP_MAYMOVE | MREMAP_FIXED | REMAP_DONTUNMAP;
   if (mremap(from, size, size, flags, to) == MAP_FAILED) return outcome(-1, before);
-  make_reserved(from, size); /* a failure leaves it empty and accessible, which is harmless */
+  make_reserved(from, size); /* if it fails, `from` is empty and accessible, which is harmless */
   return 0;
 }
 
 /* ---- Nodes and memory */
 
-/* The kernel reads one bit less than it is told of. Nodes are always those that were named: without
- * that flag it puts others in their place when one goes or the cpuset changes, and leaves it so. */
-static int bind_range(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits,
-                      int flags) {
+enum { MASK_BITS = 64 };
+
+/* The kernel reads one bit less than the number of bits that it is given. Without POLICY_STATIC it
+ * would replace the nodes by others, for good, when a node goes or the cpuset changes. */
+static int bind_range(void *at, size_t size, int mode, const uint64_t *nodes, int flags) {
   int before = errno;
-  unsigned long bits = mask ? mask_bits + 1 : 0;
-  if (mask) mode |= POLICY_STATIC;
-  return outcome(syscall(SYS_mbind, at, size, mode, mask, bits, flags), before);
+  lm_assert(is_page(at) && mode >= 0 && mode < POLICY_STATIC);
+  unsigned long bits = nodes ? MASK_BITS + 1 : 0;
+  if (nodes) mode |= POLICY_STATIC;
+  return outcome(syscall(SYS_mbind, at, size, mode, nodes, bits, flags), before);
 }
 
-int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits) {
+int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *nodes) {
   if (is_refused()) return ENOMEM;
-  return bind_range(at, size, mode, mask, mask_bits, 0);
+  return bind_range(at, size, mode, nodes, 0);
 }
 
-int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *mask, unsigned mask_bits) {
+int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *nodes) {
   if (is_refused()) return ENOMEM;
-  return bind_range(at, size, mode, mask, mask_bits, POLICY_MOVE);
+  return bind_range(at, size, mode, nodes, POLICY_MOVE);
 }
 
 int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pages) {
+  lm_assert(!pages || (page && status));
   if (is_refused()) return ENOMEM;
   int before = errno;
   return outcome(syscall(SYS_move_pages, 0, pages, page, node, status, POLICY_MOVE), before);
@@ -259,7 +273,8 @@ int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pa
 
 int lm_sys_nodes_allowed(uint64_t *mask) {
   if (is_refused()) return ENOMEM;
-  uint64_t bits[1024 / 64] = { 0 }; /* at least as many as the kernel was built for */
+  uint64_t bits[1024 / 64] = { 0 }; /* the kernel wants room for all nodes it was built for */
+  lm_assert(mask);
   int before = errno;
   int error = outcome(
       syscall(SYS_get_mempolicy, NULL, bits, sizeof bits * 8, NULL, POLICY_MEMS_ALLOWED), before);
@@ -267,10 +282,10 @@ int lm_sys_nodes_allowed(uint64_t *mask) {
   return error;
 }
 
-/* The head of the kernel's struct rseq, of which older headers end before node_id. */
+/* The first fields of the kernel's struct rseq. In older headers the struct ends before node_id. */
 typedef struct rseq_area {
   uint32_t cpu_id_start;
-  int32_t cpu_id; /* negative where the thread is not registered */
+  int32_t cpu_id; /* negative while the thread is not registered */
   uint64_t rseq_cs;
   uint32_t flags;
   uint32_t node_id; /* Linux 6.3 */
@@ -278,26 +293,29 @@ typedef struct rseq_area {
 
 _Static_assert(offsetof(rseq_area, node_id) == 5 * sizeof(int) &&
                    offsetof(rseq_area, cpu_id) == sizeof(int),
-               "lm_sys_node_fast knows where these are");
+               "lm_sys_node_fast reads these fields");
 
 _Atomic ptrdiff_t lm_sys_rseq = LM_SYS_RSEQ_UNKNOWN;
 
+/* Returns the offset of the rseq area if the C library has registered one and the kernel keeps the
+ * node in it, else LM_SYS_RSEQ_NONE. */
 static ptrdiff_t find_rseq(void) {
   size_t needed = offsetof(rseq_area, node_id) + sizeof(uint32_t);
-  bool told = __rseq_size > 0 && getauxval(AUX_RSEQ_FEATURES) >= needed;
-  return told ? __rseq_offset : LM_SYS_RSEQ_NONE;
+  bool has_node = __rseq_size > 0 && getauxval(AUX_RSEQ_FEATURES) >= needed;
+  return has_node ? __rseq_offset : LM_SYS_RSEQ_NONE;
 }
 
 unsigned lm_sys_node(void) {
   if (atomic_load_explicit(&lm_sys_rseq, memory_order_relaxed) == LM_SYS_RSEQ_UNKNOWN)
     atomic_store_explicit(&lm_sys_rseq, find_rseq(), memory_order_relaxed);
-  int at_once = lm_sys_node_fast();
-  if (at_once >= 0) return (unsigned)at_once;
+  int fast = lm_sys_node_fast();
+  if (fast >= 0) return (unsigned)fast;
   unsigned cpu, node;
   return getcpu(&cpu, &node) == 0 ? node : 0;
 }
 
 int lm_sys_memory(uint64_t *total, uint64_t *free) {
+  lm_assert(total && free);
   if (is_refused()) return ENOMEM;
   struct sysinfo info;
   int before = errno;
@@ -315,8 +333,8 @@ static int membarrier(int command) {
   return outcome(syscall(SYS_membarrier, command, 0, 0), before);
 }
 
-/* Registration is the process's and lasts until exec; asking for it only when it turns out to be
- * missing is right in a forked child too. */
+/* A process registers once, until exec. Registering only when the call says that it is missing is
+ * right in a forked child too. */
 static int barrier_expedited(void) {
   int error = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
   if (error != EPERM) return error;
@@ -327,7 +345,7 @@ static int barrier_expedited(void) {
 int lm_sys_membarrier(void) {
   if (is_refused()) return ENOMEM;
   if (barrier_expedited() == 0) return 0;
-  return membarrier(MEMBARRIER_CMD_GLOBAL) == 0 ? 0 : ENOSYS; /* slow, needs nothing */
+  return membarrier(MEMBARRIER_CMD_GLOBAL) == 0 ? 0 : ENOSYS; /* slow, needs no registration */
 }
 
 void lm_sys_wait(_Atomic uint32_t *word, uint32_t value) {
@@ -345,6 +363,7 @@ void lm_sys_wake(_Atomic uint32_t *word) {
 void lm_sys_yield(void) { sched_yield(); }
 
 void lm_sys_sleep(int64_t ns) {
+  lm_assert(ns >= 0);
   struct timespec time = { ns / 1000000000, ns % 1000000000 };
   int before = errno;
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
@@ -354,19 +373,22 @@ void lm_sys_sleep(int64_t ns) {
 int lm_sys_thread_id(void) { return (int)syscall(SYS_gettid); }
 
 bool lm_sys_thread_lives(int thread) {
+  lm_assert(thread > 0);
   int before = errno;
   return outcome(syscall(SYS_tgkill, getpid(), thread, 0), before) != ESRCH;
 }
 
 /* ---- Faults */
 
-/* Written before the handler is there. */
-static void (*fault_tell)(const void *address);
+/* The function that lm_sys_on_fault was given, and the handler that SIGSEGV had before. Both are
+ * written before loam's handler is installed. */
+static void (*report_fault)(const void *address);
 static struct sigaction fault_before;
 
-/* As it would have gone without us. Back in the program the instruction faults again, now for the
- * default; a signal that somebody sent has to be sent again. */
-static void pass_on(int number, siginfo_t *info, void *context) {
+/* Treats the signal as the process would without loam. If that is the default action, this restores
+ * it, and the instruction faults again when the handler returns. A signal that a process sent must
+ * be sent again. */
+static void treat_as_before(int number, siginfo_t *info, void *context) {
   if (fault_before.sa_flags & SA_SIGINFO) {
     fault_before.sa_sigaction(number, info, context);
     return;
@@ -383,22 +405,23 @@ static void pass_on(int number, siginfo_t *info, void *context) {
 
 static void on_fault(int number, siginfo_t *info, void *context) {
   int before = errno;
-  if (info->si_code > 0) fault_tell(info->si_addr);
+  if (info->si_code > 0) report_fault(info->si_addr);
   errno = before;
-  pass_on(number, info, context);
+  treat_as_before(number, info, context);
 }
 
-int lm_sys_on_fault(void (*tell)(const void *address)) {
+int lm_sys_on_fault(void (*report)(const void *address)) {
   if (is_refused()) return ENOMEM;
   int before = errno;
   if (sigaction(SIGSEGV, NULL, &fault_before)) return outcome(-1, before);
   struct sigaction ours = { .sa_sigaction = on_fault, .sa_mask = fault_before.sa_mask };
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (fault_before.sa_flags & (SA_NODEFER | SA_RESTART));
-  fault_tell = tell;
+  lm_assert(report && !report_fault);
+  report_fault = report;
   return outcome(sigaction(SIGSEGV, &ours, NULL), before);
 }
 
-/* ---- Clocks, chance, small files */
+/* ---- Clocks, random numbers */
 
 static int64_t clock_ns(clockid_t clock) {
   struct timespec now = { 0 };
@@ -411,7 +434,8 @@ int64_t lm_sys_clock_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 int64_t lm_sys_coarse_ns(void) { return clock_ns(CLOCK_MONOTONIC_COARSE); }
 int64_t lm_sys_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
-/* Without the kernel's numbers, the time and the place of the stack through splitmix64's mixer. */
+/* Where the kernel has no random number yet: the time and the address of the stack, mixed as in
+ * splitmix64 (Steele, Lea, Flood, 2014). */
 uint64_t lm_sys_random(void) {
   uint64_t x;
   int before = errno;
@@ -426,100 +450,30 @@ uint64_t lm_sys_random(void) {
   return x ^ x >> 31;
 }
 
+/* ---- Cancellation */
+
+/* Law: depth is the number of calls of lm_sys_cancel_off without lm_sys_cancel_restore. */
 static _Thread_local struct {
   uint32_t depth;
-  int state, type; /* as they were */
-} calm __attribute__((tls_model("initial-exec")));
+  int state, type; /* what the thread had before depth became 1 */
+} cancel_off __attribute__((tls_model("initial-exec")));
 
-/* The type as well: a cancellation that was on its way when the state is changed arrives all the
- * same, and the C library then looks at the type alone. */
+/* Changes the type as well as the state: a cancellation that was being sent when the state changes
+ * still arrives, and the C library then looks at the type alone. */
 void lm_sys_cancel_off(void) {
-  if (calm.depth++ > 0) return;
-  pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &calm.type);
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &calm.state);
+  if (cancel_off.depth++ > 0) return;
+  pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &cancel_off.type);
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_off.state);
 }
 
 void lm_sys_cancel_restore(void) {
-  int same;
-  if (--calm.depth > 0) return;
-  pthread_setcancelstate(calm.state, &same);
-  pthread_setcanceltype(calm.type, &same);
+  int ignored;
+  lm_assert(cancel_off.depth > 0);
+  if (--cancel_off.depth > 0) return;
+  pthread_setcancelstate(cancel_off.state, &ignored);
+  pthread_setcanceltype(cancel_off.type, &ignored);
 }
+
+/* ---- Environment */
 
 const char *lm_sys_getenv(const char *name) { return secure_getenv(name); }
-
-/* Not read: where the host has put a pipe of its own at the number, nothing is taken out of it. */
-static ssize_t read_some(int fd, char *buffer, size_t size, size_t offset) {
-  ssize_t n;
-  do n = pread(fd, buffer, size, (off_t)offset);
-  while (n < 0 && errno == EINTR);
-  return n;
-}
-
-static int read_all(int fd, char *buffer, size_t size, size_t *out) {
-  size_t used = 0;
-  ssize_t n = 1;
-  while (used < size && n > 0) {
-    n = read_some(fd, buffer + used, size - used, used);
-    if (n < 0) return errno;
-    used += (size_t)n;
-  }
-  *out = used;
-  return 0;
-}
-
-static int read_file(const char *path, char *buffer, size_t size, size_t *out) {
-  int before = errno;
-  lm_descriptor file = lm_descriptor_keep_here(open(path, O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) return outcome(-1, before);
-  int error = read_all(file.fd, buffer, size - 1, out);
-  buffer[error ? 0 : *out] = 0;
-  lm_descriptor_close(&file);
-  errno = before;
-  return error;
-}
-
-int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
-  if (is_refused()) return ENOMEM;
-  lm_sys_cancel_off();
-  int error = read_file(path, buffer, size, out);
-  lm_sys_cancel_restore();
-  return error;
-}
-
-/* Tells the whole lines of a piece; what is left of it goes to the front. Its length. */
-static size_t tell_lines(char *text, size_t length, size_t most,
-                         void (*tell)(void *ctx, const char *line), void *ctx) {
-  size_t from = 0;
-  for (size_t at = 0; at < length; at++) {
-    if (text[at] != '\n' && at - from < most) continue;
-    text[at] = 0;
-    tell(ctx, text + from);
-    from = at + 1;
-  }
-  for (size_t at = from; at < length; at++) text[at - from] = text[at];
-  return length - from;
-}
-
-static int each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx) {
-  char text[4096];
-  int before = errno;
-  lm_descriptor file = lm_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) return outcome(-1, before);
-  size_t left = 0, done = 0;
-  ssize_t n;
-  for (; (n = read_some(file.fd, text + left, sizeof text - left, done)) > 0; done += (size_t)n)
-    left = tell_lines(text, left + (size_t)n, 511, tell, ctx);
-  int error = n < 0 ? errno : 0;
-  lm_descriptor_close(&file);
-  errno = before;
-  return error;
-}
-
-int lm_sys_each_line(const char *path, void (*tell)(void *ctx, const char *line), void *ctx) {
-  if (is_refused()) return ENOMEM;
-  lm_sys_cancel_off();
-  int error = each_line(path, tell, ctx);
-  lm_sys_cancel_restore();
-  return error;
-}

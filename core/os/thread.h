@@ -6,8 +6,8 @@
  * so a decision table can name a thread cache by one number.
  *
  * Active sections. A thread reads plans, the page map and pools inside an active section: it stores
- * 1 to its own `active` on entry and 0 on exit, with compiler ordering only. A section does not
- * contain another section, and no foreign code (handlers, callbacks, Lua) runs inside one.
+ * 1 to its own `active` on entry and 0 on exit, with compiler ordering only. Sections do not nest:
+ * the first exit ends the section. No foreign code (handlers, callbacks, Lua) runs inside one.
  *
  * Grace periods. Before loam reclaims something that threads may be reading, it publishes the new
  * state and then calls lm_thread_grace(). That function calls membarrier(2), which makes the stores
@@ -222,7 +222,6 @@ void lm_thread_on_claim(void (*give_up)(lm_thread *t));
  * path. The caller then looks at `reach` or `epoch`, and leaves with lm_thread_leave. */
 LM_INLINE void lm_thread_begin(lm_thread *t) {
   lm_assert(t == lm_thread_self_or_empty);
-  lm_assert(t != lm_thread_self || !atomic_load_explicit(&t->active, memory_order_relaxed));
   atomic_store_explicit(&t->active, 1, memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier of lm_thread_grace */
 }

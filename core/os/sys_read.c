@@ -1,0 +1,92 @@
+/* sys_read.c - small files and text files, for Linux. */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "os/descriptor.h"
+#include "os/outcome.h"
+#include "os/sys.h"
+
+enum { LINE_MAX_BYTES = 511 }; /* a longer line is given out in pieces of this size */
+
+/* Uses pread: if the host has replaced the number by a pipe of its own, pread fails, but read would
+ * take bytes out of that pipe. */
+static ssize_t read_some(int fd, char *buffer, size_t size, size_t offset) {
+  ssize_t n;
+  do n = pread(fd, buffer, size, (off_t)offset);
+  while (n < 0 && errno == EINTR);
+  return n;
+}
+
+static int read_all(int fd, char *buffer, size_t size, size_t *out) {
+  size_t used = 0;
+  ssize_t n = 1;
+  while (used < size && n > 0) {
+    n = read_some(fd, buffer + used, size - used, used);
+    if (n < 0) return errno;
+    used += (size_t)n;
+  }
+  *out = used;
+  return 0;
+}
+
+static int read_file(const char *path, char *buffer, size_t size, size_t *out) {
+  int before = errno;
+  lm_descriptor file = lm_descriptor_keep_here(open(path, O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return outcome(-1, before);
+  int error = read_all(file.fd, buffer, size - 1, out);
+  buffer[error ? 0 : *out] = 0;
+  lm_descriptor_close(&file);
+  errno = before;
+  return error;
+}
+
+int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
+  lm_assert(path && buffer && size && out);
+  if (is_refused()) return ENOMEM;
+  lm_sys_cancel_off();
+  int error = read_file(path, buffer, size, out);
+  lm_sys_cancel_restore();
+  return error;
+}
+
+/* Calls `visit` for each whole line in the first `length` bytes of `text`. Moves the incomplete
+ * line at the end to the front of `text` and returns its length. */
+static size_t visit_lines(char *text, size_t length, void (*visit)(void *ctx, const char *line),
+                          void *ctx) {
+  size_t from = 0;
+  for (size_t at = 0; at < length; at++) {
+    if (text[at] != '\n' && at - from < LINE_MAX_BYTES) continue;
+    text[at] = 0;
+    visit(ctx, text + from);
+    from = at + 1;
+  }
+  for (size_t at = from; at < length; at++) text[at - from] = text[at];
+  lm_assert(length - from <= LINE_MAX_BYTES);
+  return length - from;
+}
+
+static int each_line(const char *path, void (*visit)(void *ctx, const char *line), void *ctx) {
+  char text[4096];
+  int before = errno;
+  lm_descriptor file = lm_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return outcome(-1, before);
+  size_t left = 0, done = 0;
+  ssize_t n;
+  for (; (n = read_some(file.fd, text + left, sizeof text - left, done)) > 0; done += (size_t)n)
+    left = visit_lines(text, left + (size_t)n, visit, ctx);
+  int error = n < 0 ? errno : 0;
+  lm_descriptor_close(&file);
+  errno = before;
+  return error;
+}
+
+int lm_sys_each_line(const char *path, void (*visit)(void *ctx, const char *line), void *ctx) {
+  lm_assert(path && visit);
+  if (is_refused()) return ENOMEM;
+  lm_sys_cancel_off();
+  int error = each_line(path, visit, ctx);
+  lm_sys_cancel_restore();
+  return error;
+}
