@@ -146,7 +146,9 @@ size_t lm_migrate_pages_misplaced(const lm_preparation *from, const lm_preparati
 size_t lm_migrate_pages_fetch(const lm_preparation *how, void *at, size_t size, size_t *left,
                               int *why) {
   lm_assert(how->placement && how->placement->nodes);
-  size_t came = lm_numa_fetch(at, size, how->placement, unit_of(how, at, size), left, why);
-  if (how->thp > 0 && (came || *left)) collapse(at, size);
-  return came;
+  lm_numa_fetched done = lm_numa_fetch(at, size, how->placement, unit_of(how, at, size));
+  *left = done.left;
+  *why = done.why;
+  if (how->thp > 0 && (done.came || done.left)) collapse(at, size);
+  return done.came;
 }

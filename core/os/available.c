@@ -1,5 +1,5 @@
-/* available.c - whether memory can be had at once: free memory of nodes, limits of control groups,
- * whose files cgroups(7) and the kernel's cgroup-v2.rst describe. */
+/* available.c - whether memory is available now: the free memory of nodes, and the limits of
+ * control groups. cgroups(7) and the kernel's cgroup-v2.rst describe the files. */
 #include "os/available.h"
 
 #include <stdio.h>
@@ -10,9 +10,11 @@
 #include "os/sys.h"
 
 enum { PATH_SIZE = 512, FILE_SIZE = 4096 };
-/* What is left over of a node and of a group: others take too, and page tables are counted. */
+/* Memory that is kept back, since other processes take memory too, and page tables need some: of a
+ * node 1/NODE_SHARE, but at most NODE_SPARE_MAX; of a group GROUP_SPARE and 1/256 of the
+ * request. */
 enum { NODE_SHARE = 32 };
-#define NODE_MOST ((uint64_t)256 << 20)
+#define NODE_SPARE_MAX ((uint64_t)256 << 20)
 #define GROUP_SPARE ((uint64_t)4 << 20)
 
 static const char *self_file = "/proc/self/cgroup";
@@ -30,17 +32,18 @@ void lm_available_pretend(const char *self, const char *groups, const char *mach
 
 /* ---- Control groups */
 
-/* Where a version of groups keeps its figures. */
+/* The files of one version of control groups. */
 typedef struct layout {
-  const char *folder; /* below groups_folder */
+  const char *folder; /* under groups_folder */
   const char *limit, *used;
-  const char *unused; /* in memory.stat: files that nobody has used for long, which can go */
+  const char *inactive; /* a field of memory.stat: cached files not used for long, which can go */
 } layout;
 
 static const layout unified = { "", "memory.max", "memory.current", "\ninactive_file " };
 static const layout legacy = { "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                                "\ntotal_inactive_file " };
 
+/* Reads a file of a group into `text`, which has FILE_SIZE bytes. False if it cannot be read. */
 static bool read_group(const layout *l, const char *group, const char *name, char *text) {
   char path[PATH_SIZE];
   size_t length;
@@ -48,32 +51,35 @@ static bool read_group(const layout *l, const char *group, const char *name, cha
   return n < PATH_SIZE && lm_sys_read_file(path, text, FILE_SIZE, &length) == 0;
 }
 
-/* "max" is no limit, and so is what is above every machine's memory. */
-static uint64_t limit_of(const layout *l, const char *group) {
+/* Returns the limit of a group; UINT64_MAX for "max" and for numbers above every machine's
+ * memory. */
+static uint64_t group_limit(const layout *l, const char *group) {
   char text[FILE_SIZE];
   if (!read_group(l, group, l->limit, text) || text[0] == 'm') return UINT64_MAX;
   uint64_t limit = strtoull(text, NULL, 10);
   return limit < (uint64_t)1 << 60 ? limit : UINT64_MAX;
 }
 
-static uint64_t left_of(const layout *l, const char *group, uint64_t limit) {
+/* Returns how many bytes a group with a limit still allows. Inactive cached files count as free. */
+static uint64_t left_in_group(const layout *l, const char *group, uint64_t limit) {
   char text[FILE_SIZE];
   if (!read_group(l, group, l->used, text)) return UINT64_MAX;
-  uint64_t used = strtoull(text, NULL, 10), unused = 0;
-  const char *at = read_group(l, group, "memory.stat", text) ? strstr(text, l->unused) : NULL;
-  if (at) unused = strtoull(at + strlen(l->unused), NULL, 10);
-  used = used > unused ? used - unused : 0;
+  uint64_t used = strtoull(text, NULL, 10), inactive = 0;
+  const char *at = read_group(l, group, "memory.stat", text) ? strstr(text, l->inactive) : NULL;
+  if (at) inactive = strtoull(at + strlen(l->inactive), NULL, 10);
+  used = used > inactive ? used - inactive : 0;
   return limit > used ? limit - used : 0;
 }
 
-/* A group and those above it; one that we cannot see has the files of what is there in its place,
- * as in a container. */
-static uint64_t left_in(const layout *l, char *group, uint64_t *limit) {
+/* Returns the least that a group and the groups above it allow, and lowers *limit to their lowest
+ * limit. Overwrites `group`. In a container the path of the group is often not visible; then only
+ * the root has files, and these are the container's. */
+static uint64_t left_in_groups(const layout *l, char *group, uint64_t *limit) {
   uint64_t least = UINT64_MAX;
   for (;;) {
-    uint64_t most = limit_of(l, group);
+    uint64_t most = group_limit(l, group);
     if (most != UINT64_MAX) {
-      uint64_t left = left_of(l, group, most);
+      uint64_t left = left_in_group(l, group, most);
       if (left < least) least = left;
       if (most < *limit) *limit = most;
     }
@@ -83,14 +89,16 @@ static uint64_t left_in(const layout *l, char *group, uint64_t *limit) {
   }
 }
 
-/* The path in a line of /proc/self/cgroup, "0::/a/b" or "5:memory:/a/b"; without the end "/". */
-static bool find_group(const char *text, const char *mark, char *group) {
-  const char *at = strstr(text, mark);
+/* Finds the line of /proc/self/cgroup that contains `key`, such as "0::/a/b" or "5:memory:/a/b",
+ * and copies the path, without a slash at its end. */
+static bool find_group(const char *text, const char *key, char *group) {
+  const char *at = strstr(text, key);
   if (!at) return false;
-  at += strlen(mark);
+  at += strlen(key);
   size_t length = strcspn(at, "\n");
   if (length >= PATH_SIZE) return false;
   while (length && at[length - 1] == '/') length--;
+  lm_assert(length < PATH_SIZE);
   memcpy(group, at, length);
   group[length] = 0;
   return true;
@@ -99,12 +107,13 @@ static bool find_group(const char *text, const char *mark, char *group) {
 uint64_t lm_available_in_group(uint64_t *limit) {
   char text[FILE_SIZE], group[PATH_SIZE];
   size_t length;
+  lm_assert(limit);
   *limit = UINT64_MAX;
   if (lm_sys_read_file(self_file, text, sizeof text, &length)) return UINT64_MAX;
   uint64_t left = UINT64_MAX;
-  if (find_group(text, "0::", group)) left = left_in(&unified, group, limit);
+  if (find_group(text, "0::", group)) left = left_in_groups(&unified, group, limit);
   if (find_group(text, ":memory:", group)) {
-    uint64_t other = left_in(&legacy, group, limit);
+    uint64_t other = left_in_groups(&legacy, group, limit);
     if (other < left) left = other;
   }
   return left;
@@ -112,25 +121,28 @@ uint64_t lm_available_in_group(uint64_t *limit) {
 
 /* ---- Nodes */
 
-static uint64_t total_of(uint64_t nodes) {
+static uint64_t total_memory(uint64_t nodes) {
   uint64_t sum = 0;
   for (; nodes; nodes &= nodes - 1) sum += lm_numa_total((unsigned)__builtin_ctzll(nodes));
   return sum;
 }
 
-/* What the kernel keeps free of a node, its "high" mark: its share of this, and half as much. */
-static uint64_t kept_free(uint64_t total) {
+/* Returns how much the kernel keeps free on a node with `total` bytes (its "high" watermark): the
+ * node's share of min_free_kbytes, times 1.5. */
+static uint64_t kernel_reserve(uint64_t total) {
   char text[32];
   size_t length;
-  uint64_t all = total_of(lm_numa_nodes());
+  uint64_t all = total_memory(lm_numa_nodes());
   if (!all || lm_sys_read_file(min_free_file, text, sizeof text, &length)) return 0;
   return (uint64_t)((double)strtoull(text, NULL, 10) * LM_KIB * 1.5 * (double)total / (double)all);
 }
 
+/* Returns the bytes of a node that loam leaves to others. */
 static uint64_t spare_of(unsigned node) {
-  uint64_t total = lm_numa_total(node), spare = total / NODE_SHARE, kept = kept_free(total);
-  if (spare > NODE_MOST) spare = NODE_MOST;
-  return spare > kept ? spare : kept;
+  lm_assert(node < LM_NODES_MAX);
+  uint64_t total = lm_numa_total(node), spare = total / NODE_SHARE, reserve = kernel_reserve(total);
+  if (spare > NODE_SPARE_MAX) spare = NODE_SPARE_MAX;
+  return spare > reserve ? spare : reserve;
 }
 
 static uint64_t left_on(uint64_t nodes) {
@@ -145,14 +157,17 @@ static uint64_t left_on(uint64_t nodes) {
 
 /* ---- The machine */
 
-/* "MemTotal:  1234 kB" */
+/* Sets *out to the bytes of a field, "MemTotal:  1234 kB". Returns false if the field is
+ * missing. */
 static bool find_figure(const char *text, const char *field, uint64_t *out) {
   const char *at = strstr(text, field);
   if (at) *out = strtoull(at + strlen(field), NULL, 10) * LM_KIB;
   return at;
 }
 
-/* With what the kernel can make free, and put into swap. It does not tell that of nodes. */
+/* Returns how many bytes the machine has left, with memory that the kernel can free and free swap.
+ * The kernel has these figures for the machine alone, so a process that may not use all nodes
+ * counts its nodes. */
 static uint64_t left_on_machine(void) {
   char text[FILE_SIZE];
   size_t length;
@@ -162,7 +177,7 @@ static uint64_t left_on_machine(void) {
       !find_figure(text, "MemTotal:", &total) || !find_figure(text, "MemAvailable:", &available))
     return UINT64_MAX;
   (void)find_figure(text, "SwapFree:", &swap);
-  uint64_t spare = total / NODE_SHARE < NODE_MOST ? total / NODE_SHARE : NODE_MOST;
+  uint64_t spare = total / NODE_SHARE < NODE_SPARE_MAX ? total / NODE_SHARE : NODE_SPARE_MAX;
   return available + swap > spare ? available + swap - spare : 0;
 }
 

@@ -1,21 +1,22 @@
-/* available.h - whether memory can be had at once, asked before it is taken: a kernel that finds
- * none on the nodes that are bound, or in the control group, does not refuse, it ends the process.
- * */
+/* available.h - whether memory is available now. loam tests this before it takes memory: if the
+ * bound nodes or the control group have none left, the kernel does not refuse, it kills the
+ * process. */
 #ifndef LM_AVAILABLE_H
 #define LM_AVAILABLE_H
 
 #include "os/base.h"
 
-/* Whether `bytes` can be taken now: from these nodes (a bit each; 0: any), by this process. A
- * little less than there is, since others take too. Costs some system calls. */
+/* Returns whether this process can take `bytes` now, from the nodes of a mask (0: from any node).
+ * Keeps a little of the free memory back, since other processes take memory too. Returns true for
+ * limits that it cannot read. Makes some system calls. Any thread may call it. */
 bool lm_available_has(size_t bytes, uint64_t nodes);
 
-/* What the control groups of this process leave it; UINT64_MAX: no limit. *limit: the lowest. */
+/* Returns how many bytes the control groups of this process still allow; UINT64_MAX: there is no
+ * limit. Sets *limit to the lowest limit, or UINT64_MAX. */
 uint64_t lm_available_in_group(uint64_t *limit);
 
 #if LOAM_CHECKS >= 1
-/* For tests: the file that says which group we are in, the folder of all groups, and the file that
- * says what the machine has. */
+/* For tests: replaces /proc/self/cgroup, /sys/fs/cgroup and /proc/meminfo by these paths. */
 void lm_available_pretend(const char *self, const char *groups, const char *machine);
 #endif
 

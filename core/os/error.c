@@ -23,7 +23,6 @@ static void set_text(const char *format, va_list arguments) {
 }
 
 loam_status lm_error(loam_status status, const char *format, ...) {
-  lm_assert(status != LOAM_OK);
   va_list arguments;
   va_start(arguments, format);
   set_text(format, arguments);

@@ -1,6 +1,9 @@
-/* numa.h - NUMA nodes of this machine: which there are, which this process may use, their free
- * memory, and the binding of a range. Read from sysfs on first use; a machine without /sys has
- * one node, 0. */
+/* numa.h - the NUMA nodes of this machine: which exist, which this process may use, how much memory
+ * they have free; and on which nodes the pages of a range are.
+ *
+ * The nodes are read from sysfs on first use. A machine without /sys has one node, number 0. Nodes
+ * from LM_NODES_MAX on are ignored. Any thread may call any function, except where a comment names
+ * the service thread. numa.c has the nodes, numa_bind.c the pages. */
 #ifndef LM_NUMA_H
 #define LM_NUMA_H
 
@@ -10,7 +13,79 @@
 
 enum { LM_NODES_MAX = 64 };
 
-/* The kernel's MPOL_* values. */
+/* ---- Nodes. A mask has a bit for each node. */
+
+/* Returns the nodes that have memory and that this process may use; never 0. The answer is of the
+ * time when loam first asked, or of the latest lm_numa_refresh, since nodes and cpusets change. */
+uint64_t lm_numa_nodes(void);
+
+/* Returns the nodes that have memory and that this process may not use, of the same time. */
+uint64_t lm_numa_others(void);
+
+/* Reads again which nodes exist and which the process may use. A file that cannot be read changes
+ * nothing. */
+void lm_numa_refresh(void);
+
+/* Returns whether a node is in lm_numa_nodes(). Any number may be passed. */
+bool lm_numa_has(unsigned node);
+
+/* Returns whether a node has CPUs, as when loam first asked. Any number may be passed. */
+bool lm_numa_has_cpus(unsigned node);
+
+/* Writes a mask as the kernel does, "0-1,3", and returns `buffer`. Text that does not fit is
+ * cut. */
+const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
+
+/* Writes why a policy cannot name a node, and returns `buffer`: "this machine has nodes 0-1" or
+ * "this process may use node 1". */
+const char *lm_numa_why_absent(double node, char *buffer, size_t size);
+
+/* Returns the distance between two nodes as the firmware reports it: 10 from a node to itself, 20
+ * where it is unknown. */
+unsigned lm_numa_distance(unsigned from, unsigned to);
+
+/* Returns the node of the CPU that the caller runs on. */
+LM_INLINE unsigned lm_numa_here(void);
+
+/* Returns the node in lm_numa_nodes() that is nearest to lm_numa_here(). */
+unsigned lm_numa_nearest(void);
+
+/* Returns the nearest node that has memory and no CPU; -1 if every node has a CPU. */
+int lm_numa_memory_only(void);
+
+/* If no node of `nodes` has a CPU, returns the nearest node that has CPUs and memory; -1 if there
+ * is none, or if a node of `nodes` has a CPU. */
+int lm_numa_nearest_with_cpus(uint64_t nodes);
+
+/* ---- Memory of nodes */
+
+/* Returns the bytes of memory that a node has; 0 for a node that is not in lm_numa_nodes(). */
+uint64_t lm_numa_total(unsigned node);
+
+/* Returns the bytes that are free on a node; 0 for a node that is not in lm_numa_nodes(). The
+ * figure is at most 100 ms old. While threads ask, the service thread reads it for them, so asking
+ * takes a load or two. Where no service thread runs, or while it loads a policy, one of the asking
+ * threads reads it every 100 ms. Allocates nothing. */
+LM_INLINE uint64_t lm_numa_free(unsigned node);
+
+/* Returns the bytes that a node can give at this moment: those that are free, and half of the pages
+ * of files, which the kernel can soon free. Reads a file each time. It returns a large number if
+ * the file cannot be read. */
+uint64_t lm_numa_available(unsigned node);
+
+/* The service thread calls these three to keep the figures of lm_numa_free. lm_numa_free_is_wanted
+ * says whether a thread asks for one. lm_numa_free_refresh reads the figures that threads ask for;
+ * it is called each LM_NUMA_REFRESH_MS, and a figure that no thread read during
+ * LM_NUMA_REFRESH_UNUSED calls is dropped. lm_numa_free_pause says that the next call will be
+ * late. */
+enum { LM_NUMA_REFRESH_MS = 50, LM_NUMA_REFRESH_UNUSED = 20 };
+bool lm_numa_free_is_wanted(void);
+void lm_numa_free_refresh(void);
+void lm_numa_free_pause(void);
+
+/* ---- Where the pages of a range go */
+
+/* Modes of a placement. The values are the kernel's (MPOL_*). */
 enum {
   LM_BIND_DEFAULT = 0,
   LM_BIND_PREFERRED = 1,
@@ -21,114 +96,118 @@ enum {
   LM_BIND_WEIGHTED = 6
 };
 
-/* Bits of the nodes that have memory and that this process may use: as it was when the process
- * began, or at the last refresh, since nodes and cpusets change. */
-uint64_t lm_numa_nodes(void);
-uint64_t lm_numa_others(void); /* likewise, those that it may not use */
-void lm_numa_refresh(void);
-bool lm_numa_has(unsigned node);
-bool lm_numa_has_cpus(unsigned node);
-/* "0-1,3" */
-const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
-/* Why a node cannot be named: "this machine has nodes 0-1", or that the process may not use it. */
-const char *lm_numa_why_absent(double node, char *buffer, size_t size);
-unsigned lm_numa_distance(unsigned from, unsigned to); /* 10 is local */
-/* Bytes free on a node, total bytes; 0 for a node that is not there. What is free is at most 100 ms
- * old: the service thread reads it while it is asked for, so that asking is a load or two; where
- * there is none, or while it loads a policy, one of those who ask does, each 100 ms. Nothing is
- * allocated for that. */
-LM_INLINE uint64_t lm_numa_free(unsigned node);
-uint64_t lm_numa_total(unsigned node);
-/* The same at this moment, with what the kernel can soon make free: files' pages. */
-uint64_t lm_numa_available(unsigned node);
-LM_INLINE unsigned lm_numa_here(void); /* node of the calling CPU */
-unsigned lm_numa_nearest(void);        /* the nearest to it of those with memory that may be used */
-
-/* The service thread's: whether somebody asks; reads anew what is asked for, to be called each
- * LM_NUMA_REFRESH_MS; says that it does not for a while. */
-enum { LM_NUMA_REFRESH_MS = 50, LM_NUMA_REFRESH_UNUSED = 20 };
-bool lm_numa_free_is_wanted(void);
-void lm_numa_free_refresh(void);
-void lm_numa_free_pause(void);
-
 /* How a strategy places its pages. */
 typedef struct lm_placement {
   int mode;       /* LM_BIND_* */
-  uint64_t nodes; /* the mask, where the mode has one; LOCAL of one node: prefers it */
-  uint8_t weight[LM_NODES_MAX]; /* LM_BIND_WEIGHTED */
-  bool huge;                    /* likewise: in pieces that can be pages of 2 MiB */
+  uint64_t nodes; /* a mask, for modes that take nodes; LOCAL with a node prefers that node */
+  uint8_t weight[LM_NODES_MAX]; /* WEIGHTED: the share of each node; 0 for nodes outside `nodes` */
+  bool huge;                    /* WEIGHTED: share out pieces that can be huge pages of 2 MiB */
 } lm_placement;
 
-/* Applies a placement to a range not yet touched; 0 or an errno. WEIGHTED is the kernel's own mode,
- * page by page, where it has one (Linux 6.9) and the machine's weights are in these proportions.
- * Else nodes are preferred for runs of pages in proportion to the weights: exact to about a 64th of
- * the range, but to no less than 64 KiB, or 2 MiB where pages are to be `huge`. */
+/* Applies a placement to a range whose pages were not touched yet. Returns 0 or an errno value.
+ *
+ * WEIGHTED uses the kernel's weighted mode, which works page by page, if the kernel has it (Linux
+ * 6.9) and the weights of the machine have the same proportions. Otherwise runs of pages prefer one
+ * node each, in the proportion of the weights: exact to about a 64th of the range, but not below 64
+ * KiB, or 2 MiB with `huge`. */
 int lm_numa_bind(void *at, size_t size, const lm_placement *placement);
 
-/* The same for a range in use: pages that are elsewhere move, as far as there is room; interleaved
- * in pieces of `unit` bytes. "local" and the default only forget what was bound: each page is local
- * to somebody. */
+/* Applies a placement to a range that is in use: pages on a wrong node move, as far as the right
+ * nodes have room. INTERLEAVE shares out pieces of `unit` bytes. LOCAL without a node, and DEFAULT,
+ * remove the old policy and move nothing, since each page is local to some thread. Returns 0 or an
+ * errno value. */
 int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t unit);
-/* Bytes of touched pages of a range that was rebound which are not on the node whose turn it is, or
- * on any of those named; 0 also where none can tell. *why: ENOSPC, EACCES where another process
- * shares them (a forked one), or EBUSY. */
+
+/* Returns the bytes of touched pages that lm_numa_rebind with these arguments left on a wrong node;
+ * 0 also where the kernel does not say. Sets *why to 0, or to the reason for the first such page:
+ * ENOSPC, EACCES (another process shares the page, such as a forked child), or EBUSY. */
 size_t lm_numa_misplaced(const void *at, size_t size, const lm_placement *placement, size_t unit,
                          int *why);
-/* Bytes of touched pages of a range in use that are on none of the nodes named: they spilled over
- * when these were full. Of a range above 4 MiB about that, by a sample. 0 where none can tell. */
+
+/* Returns the bytes of touched pages that are on none of the placement's nodes: they spilled over
+ * while those nodes were full. Above 4 MiB it looks at a sample of pages, so the result is
+ * approximate. 0 also where the kernel does not say. */
 size_t lm_numa_spilled(const void *at, size_t size, const lm_placement *placement);
-/* Brings such pages where they were to be, as far as there is room, and nothing else; `unit` as
- * above. Bytes that came; *left: that did not, and *why, as of lm_numa_misplaced, or EPERM. */
-size_t lm_numa_fetch(void *at, size_t size, const lm_placement *placement, size_t unit,
-                     size_t *left, int *why);
-/* Bytes of pages that have memory. */
+
+/* The result of lm_numa_fetch. */
+typedef struct lm_numa_fetched {
+  size_t came; /* bytes of pages that are on a right node now */
+  size_t left; /* bytes of pages that are still on a wrong node */
+  int why; /* why pages are left, as of lm_numa_misplaced, or EPERM or ENOSYS; 0: none is left */
+} lm_numa_fetched;
+
+/* Moves the pages that spilled over (lm_numa_spilled) to the placement's nodes, as far as these
+ * have room. Leaves all other pages and the policy of the range alone. The placement has nodes. */
+lm_numa_fetched lm_numa_fetch(void *at, size_t size, const lm_placement *placement, size_t unit);
+
+/* Returns the bytes of a range's pages that have memory; 0 also where the kernel does not say. */
 size_t lm_numa_resident(const void *at, size_t size);
-/* The nearest node with memory that has no CPU; -1: all have. */
-int lm_numa_memory_only(void);
-/* Where none of these nodes has CPUs: the nearest that has some, and memory. -1: one has, or there
- * is no such node. */
-int lm_numa_nearest_with_cpus(uint64_t nodes);
-/* The node that the page of an address is on; -1: none, or nobody knows. */
+
+/* Returns the node that the page of an address is on; -1 if the page has no memory, or where the
+ * kernel does not say. */
 int lm_numa_of(const void *at);
 
-/* The runs of a weighted range, one after the other. */
+/* ---- Weighted ranges. The address space is cut into cells. Each cell has the node whose turn it
+ * is in a smooth weighted round robin (the algorithm of nginx), which begins at address 0. */
+
+/* Consecutive cells of one node in a range. */
 typedef struct lm_numa_stripe {
   uintptr_t from, to;
   unsigned node;
 } lm_numa_stripe;
 
+/* A walk over the stripes of a range. Law: sum is the sum of the weights, and the credits add up to
+ * 0 between turns. */
 typedef struct lm_numa_stripes {
   const lm_placement *placement;
-  uintptr_t at, end;
-  size_t cell;
-  unsigned node; /* of the cell at `at` */
+  uintptr_t at,
+      end;       /* the part of the range that is left; `at` is past `end` after the last cell */
+  size_t cell;   /* bytes of a cell */
+  unsigned node; /* the node of the cell at `at` */
   int sum, credit[LM_NODES_MAX];
 } lm_numa_stripes;
 
-/* `cell` 0: chosen. False if no node has a weight. */
+/* Begins a walk. `cell` is the size of a cell, a power of two, or 0 to choose one. Returns false if
+ * no node has a weight. */
 bool lm_numa_stripes_start(lm_numa_stripes *runs, const void *at, size_t size, size_t cell,
                            const lm_placement *placement);
+
+/* Sets *out to the next stripe and returns true, or returns false at the end of the range. */
 bool lm_numa_stripes_next(lm_numa_stripes *runs, lm_numa_stripe *out);
 
-/* What gauges read without a call. `kept`: 0, or by the service thread what is free and 1 more;
- * below 0, the same, until somebody reads it: so that it is known whether anybody does. */
+/* Returns whether the law of a walk holds. */
+bool lm_numa_stripes_is_valid(const lm_numa_stripes *runs);
+
+/* ---- Figures that are read without a call */
+
+/* The free memory of a node. All loads and stores are relaxed: each figure is a hint that stands
+ * for itself.
+ *
+ * `kept` says in one word whether the service thread keeps the figure, and whether a thread read
+ * it:
+ *   0       the service thread does not keep the figure
+ *   n > 0   the figure is n - 1, and a thread has read it since the latest refresh
+ *   n < 0   the figure is -n - 1, and no thread has read it since; the first reader negates n */
 typedef struct lm_numa_gauge {
   _Atomic int64_t kept;
-  uint32_t unused;         /* times it was kept since somebody read it; the service thread's */
-  _Atomic int64_t read_at; /* whoever moves it reads the file; relaxed, the figure is a hint */
-  _Atomic uint64_t free;
+  uint32_t unused; /* refreshes since a thread read it; the service thread's alone */
+  _Atomic int64_t
+      read_at;           /* coarse clock, when the file was read; who advances it reads the file */
+  _Atomic uint64_t free; /* the figure that was read last */
 } lm_numa_gauge;
 extern lm_numa_gauge lm_numa_gauges[LM_NODES_MAX] __attribute__((visibility("hidden")));
 
-/* The node of every CPU, where that is one. */
+/* The one node of every CPU of the machine, or one of the two values. Relaxed: it stands for
+ * itself. */
 enum { LM_NUMA_UNREAD = -2, LM_NUMA_SEVERAL = -1 };
 extern _Atomic int lm_numa_only_node __attribute__((visibility("hidden")));
 
+/* The slow paths of lm_numa_free and lm_numa_here, which are below. */
 uint64_t lm_numa_free_slow(unsigned node);
 unsigned lm_numa_here_slow(void);
 
-/* The same as the two without, or below 0: they may have to call somebody. `node` is below
- * LM_NODES_MAX. */
+/* Return what lm_numa_free and lm_numa_here return, or a number below 0 if these would have to call
+ * a function. `node` is below LM_NODES_MAX. */
 LM_INLINE int64_t lm_numa_free_fast(unsigned node) {
   return atomic_load_explicit(&lm_numa_gauges[node].kept, memory_order_relaxed) - 1;
 }
@@ -149,7 +228,8 @@ LM_INLINE unsigned lm_numa_here(void) {
 }
 
 #if LOAM_CHECKS >= 1
-/* For tests: the machine is what this folder says, and the process may use `allowed`. */
+/* For tests: pretends that the machine is what the folder `sysfs` says, and that the process may
+ * use the nodes of `allowed`. */
 void lm_numa_pretend(const char *sysfs, uint64_t allowed);
 #endif
 

@@ -225,7 +225,7 @@ bool lm_thread_is_valid(const lm_thread *t) {
  * libraries find a complete area. */
 static void end_thread(void *area) {
   lm_thread *t = area;
-  lm_assert(t == lm_thread_self && !t->dying);
+  lm_assert(t == lm_thread_self && !t->late);
   if (t->delayed_ends++ < DELAYED_ENDS && pthread_setspecific(key, t) == 0) return;
   t->dying = true;
   run_exit_hooks(t);

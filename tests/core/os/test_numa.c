@@ -10,7 +10,8 @@
 #include "folder.h"
 #include "os/numa.h"
 
-/* ---- A made-up machine: nodes 0, 1, 3 with memory, 2 with CPUs only; 4 is possible, not there. */
+/* ---- A made-up machine: nodes 0, 1 and 3 have memory, node 2 has CPUs only, node 4 is possible
+ * but does not exist. */
 
 static void write_free(unsigned node, unsigned total_kib, unsigned free_kib) {
   char name[32], text[256];
@@ -92,7 +93,7 @@ static void nodes_come_and_go(void **state) {
   lm_numa_refresh();
   assert_int_equal(lm_numa_nodes(), 0x3);
   assert_int_equal(lm_numa_total(3), 0);
-  lm_sys_refuse_from(1); /* what cannot be read is as it was */
+  lm_sys_refuse_from(1); /* a file that cannot be read changes nothing */
   lm_numa_refresh();
   lm_sys_refuse_from(0);
   assert_int_equal(lm_numa_nodes(), 0x3);
@@ -193,8 +194,9 @@ static char *new_range(void) {
   return at;
 }
 
-/* What the kernel has been told of an address: the mode, and the mask's first 64 nodes, which stay
- * the same whatever becomes of them. */
+/* Returns the mode of the kernel's memory policy at an address and sets *nodes to the first 64
+ * nodes of its mask. The mask must have MPOL_F_STATIC_NODES, so that the kernel never replaces
+ * these nodes. */
 static int policy_at(const void *at, uint64_t *nodes) {
   enum { BY_ADDRESS = 2, BITS = 1024, STAYS = 1 << 15 };
   uint64_t mask[BITS / 64] = { 0 };
@@ -264,7 +266,7 @@ static void one_weight_is_one_preference(void **state) {
 
 enum { A, B, C = 3 };
 
-/* Adds each node's bytes of the range to bytes[]; returns the number of runs. */
+/* Adds the bytes of the range that each node gets to bytes[], and returns the number of stripes. */
 static int share_out(uintptr_t at, size_t size, size_t cell, size_t bytes[LM_NODES_MAX]) {
   lm_placement placement = { .mode = LM_BIND_WEIGHTED };
   placement.weight[A] = 3;
@@ -275,6 +277,7 @@ static int share_out(uintptr_t at, size_t size, size_t cell, size_t bytes[LM_NOD
   int n = 0;
   assert_true(lm_numa_stripes_start(&runs, (void *)at, size, cell, &placement));
   for (uintptr_t expected = at;; n++, expected = run.to) {
+    assert_true(lm_numa_stripes_is_valid(&runs));
     if (!lm_numa_stripes_next(&runs, &run)) {
       assert_int_equal(expected, at + size);
       return n;
@@ -328,6 +331,19 @@ static void odd_places_and_sizes_are_covered_whole(void **state) {
   }
 }
 
+static void a_walk_with_unpaid_credit_is_not_valid(void **state) {
+  (void)state;
+  lm_placement placement = { .mode = LM_BIND_WEIGHTED, .weight = { 3, 1 } };
+  lm_numa_stripes runs;
+  assert_true(lm_numa_stripes_start(&runs, (void *)place, LM_GIB, 0, &placement));
+  assert_true(lm_numa_stripes_is_valid(&runs));
+  runs.credit[1]++;
+  assert_false(lm_numa_stripes_is_valid(&runs));
+  runs.credit[1]--;
+  placement.weight[1] = 2; /* changed during the walk */
+  assert_false(lm_numa_stripes_is_valid(&runs));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(nodes_with_memory_are_the_nodes, pretend),
@@ -350,6 +366,7 @@ int main(void) {
     cmocka_unit_test(many_small_ranges_are_shared_out_by_weight),
     cmocka_unit_test(runs_begin_and_end_where_huge_pages_do),
     cmocka_unit_test(odd_places_and_sizes_are_covered_whole),
+    cmocka_unit_test(a_walk_with_unpaid_credit_is_not_valid),
   };
   return cmocka_run_group_tests_name("numa", tests, make_machine, remove_folder);
 }
