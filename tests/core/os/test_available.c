@@ -1,4 +1,4 @@
-/* test_available.c - limits of control groups and free memory of nodes, all of them made up:
+/* test_available.c - limits of control groups and free memory of nodes, read from made-up files:
  * available.h. */
 #include "test.h"
 
@@ -66,10 +66,11 @@ static void what_only_caches_files_can_go(void **state) {
   write_file("groups/a/memory.stat", "anon 9\ninactive_file 50000000\nactive_file 7\n");
   assert_int_equal(lm_available_in_group(&limit), 70000000);
   assert_true(lm_available_has(60000000, 0));
-  assert_false(lm_available_has(69000000, 0)); /* a little is left for others */
+  assert_false(lm_available_has(69000000, 0)); /* a little is kept back for other processes */
 }
 
-/* Its group is not to be seen from inside; what is there is its root. */
+/* Inside a container the path of its group is not visible: the root has the files of the
+ * container. */
 static void a_container_has_its_limit_at_the_root(void **state) {
   (void)state;
   uint64_t limit;
@@ -116,12 +117,12 @@ static void a_node_has_room_for_less_than_is_free(void **state) {
   lm_numa_pretend(folder, UINT64_MAX);
   size_t first = (size_t)2000000 << 10, second = (size_t)3500000 << 10; /* half of files' pages */
   assert_true(lm_available_has(first - (256 << 20), 1));
-  assert_false(lm_available_has(first, 1)); /* a little is left for others */
+  assert_false(lm_available_has(first, 1)); /* a little is kept back for other processes */
   assert_true(lm_available_has(second - (256 << 20), 2));
   assert_false(lm_available_has(second, 2));
   assert_true(lm_available_has(first + (256 << 20), 3));
   assert_false(lm_available_has(first + second, 3));
-  assert_true(lm_available_has(first + second, 0)); /* of no node in particular */
+  assert_true(lm_available_has(first + second, 0)); /* from any node */
 }
 
 static void a_machine_has_room_for_less_than_is_free_with_swap(void **state) {
@@ -130,12 +131,12 @@ static void a_machine_has_room_for_less_than_is_free_with_swap(void **state) {
   write_file("meminfo", "MemTotal: 8000000 kB\nMemFree: 10 kB\nMemAvailable: 2000000 kB\n"
                         "SwapTotal: 3000000 kB\nSwapFree: 1000000 kB\n");
   assert_true(lm_available_has(all - (256 << 20), 0));
-  assert_false(lm_available_has(all, 0)); /* a little is left for others */
+  assert_false(lm_available_has(all, 0)); /* a little is kept back for other processes */
   write_file("meminfo", "MemTotal: 8000000 kB\nMemFree: 7000000 kB\n");
-  assert_true(lm_available_has(all, 0)); /* a kernel that does not tell */
+  assert_true(lm_available_has(all, 0)); /* a kernel without MemAvailable */
 }
 
-/* What other nodes have is of no use. */
+/* The memory of nodes that the process may not use does not count. */
 static void a_process_on_some_nodes_has_the_room_of_these(void **state) {
   (void)state;
   size_t first = (size_t)2000000 << 10;
@@ -158,5 +159,5 @@ int main(void) {
     cmocka_unit_test(a_machine_has_room_for_less_than_is_free_with_swap),
     cmocka_unit_test(a_process_on_some_nodes_has_the_room_of_these),
   };
-  return cmocka_run_group_tests_name("room", tests, make_groups, remove_groups);
+  return cmocka_run_group_tests_name("available", tests, make_groups, remove_groups);
 }

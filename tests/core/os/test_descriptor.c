@@ -1,4 +1,4 @@
-/* test_descriptor.c - descriptors of ours in a table that is the host's. */
+/* test_descriptor.c - file descriptors of loam in the host's table: descriptor.h. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <sys/inotify.h>
@@ -59,8 +59,8 @@ static void does_not_close_what_the_host_put_in_its_place(void **state) {
   close(other);
 }
 
-/* What another thread of the host's does when a descriptor of ours is copied: it puts its own at
- * the number, before or after. */
+/* Acts as another thread of the host while loam copies a descriptor: puts a descriptor of the host
+ * at the number, before the copy or after it. */
 static int hosts = -1;
 static bool is_before;
 
@@ -101,13 +101,13 @@ static void the_host_may_take_the_number_meanwhile(void **state) {
     assert_int_equal(read(ends[0], (char[8]){ 0 }, 8), 4);
     close(ends[0]);
     close(ends[1]);
-    next = open("/dev/null", O_RDONLY); /* no copy is left below */
+    next = open("/dev/null", O_RDONLY); /* loam left no copy at a low number */
     assert_int_equal(next, low);
     close(next);
   }
 }
 
-static void none_is_nobodys(void **state) {
+static void none_belongs_to_no_one(void **state) {
   (void)state;
   lm_descriptor d = lm_descriptor_keep(-1);
   assert_int_equal(d.fd, -1);
@@ -132,7 +132,7 @@ int main(void) {
     cmocka_unit_test(is_ours_until_the_host_closes_it),
     cmocka_unit_test(does_not_close_what_the_host_put_in_its_place),
     cmocka_unit_test(the_host_may_take_the_number_meanwhile),
-    cmocka_unit_test(none_is_nobodys),
+    cmocka_unit_test(none_belongs_to_no_one),
     cmocka_unit_test(knows_inotify_from_a_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

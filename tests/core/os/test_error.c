@@ -1,4 +1,4 @@
-/* test_error.c - a thread's last failure, events, quoted text: error.h. */
+/* test_error.c - the text of a thread's latest error, events, quoted text: error.h. */
 #include "test.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void long_words_are_cut(void **state) {
   assert_int_equal(strlen(loam_error()), LM_ERROR_SIZE - 1);
 }
 
-/* NULL, or what was wrong. */
+/* Returns NULL if all is right. */
 static void *fail_alone(void *unused) {
   (void)unused;
   if (strcmp(loam_error(), "") != 0 || lm_thread_self) return (void *)1;
@@ -119,7 +119,8 @@ static void a_listener_may_call_loam(void **state) {
   loam_on_event(NULL, NULL);
 }
 
-/* A callback is never called with another's ctx. */
+/* While one thread replaces the callback, no callback is called with the ctx of another
+ * callback. */
 static _Atomic bool stop;
 static _Atomic int mixed_up;
 static int one, two;

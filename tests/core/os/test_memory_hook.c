@@ -1,4 +1,5 @@
-/* test_memory_hook.c - the callback for each block made, resized or freed: loam_on_memory. */
+/* test_memory_hook.c - the callback for each block that is made, resized or freed:
+ * loam_on_memory. */
 #include "loam.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static void note(void *ctx, void *from, void *to, size_t size) {
   log->last = (told){ from, to, size };
 }
 
-/* The next thing told, and nothing else. */
+/* Checks the number of calls so far and the arguments of the latest call. */
 static void expect(record *log, unsigned n, void *from, void *to, size_t size) {
   assert_int_equal(log->n, n);
   assert_ptr_equal(log->last.from, from);

@@ -1,5 +1,5 @@
-/* test_poison - in a build with the address sanitizer, what is wrong with memory that loam gave is
- * reported as of malloc's, and what is right is not. */
+/* test_poison.c - in a build with the address sanitizer, a wrong use of loam's memory is reported
+ * as it is for malloc's memory, and a right use is not reported: poison.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "loam.h"
 #include "test.h"
 
-/* Each of these ends the process by a report; `size` is what is asked for. */
+/* A function that uses a block of `size` bytes wrongly, so that a report ends the process. */
 typedef void wrong_fn(size_t size);
 
 static volatile char *block(size_t size) {
@@ -30,7 +30,7 @@ static void writes_after_free(size_t size) {
   p[0] = 1;
 }
 
-/* By the way that takes a token by compare and exchange. */
+/* A sized free takes the object's token with compare and exchange, unlike loam_free. */
 static void reads_after_sized_free(size_t size) {
   volatile char *p = block(size);
   loam_free_sized((void *)p, size);
@@ -44,7 +44,7 @@ static void reads_after_realloc(size_t size) {
   sink = beside[0];
 }
 
-/* Nothing lives behind it: all of the first span but one object is dead. */
+/* No live object is behind the block: it is the only object in its span. */
 static void writes_past_the_end(size_t size) {
   volatile char *p = block(size);
   p[loam_usable_size((void *)p)] = 1;
@@ -57,7 +57,7 @@ static void writes_before_the_start(size_t size) {
   high[-1] = 1;
 }
 
-/* By a call of the C library. */
+/* The C library makes the wrong access. */
 static void copies_into_freed(size_t size) {
   char *p = (char *)block(size), *from = malloc(size);
   memset(from, 0, size);
@@ -70,7 +70,7 @@ typedef struct attempt {
   size_t size;
 } attempt;
 
-/* What a child says on standard error that makes the attempt. */
+/* Makes the attempt in a child process and copies the child's standard error to `text`. */
 static void report_of(const attempt *a, char *text, size_t room) {
   int ends[2], status;
   assert_int_equal(pipe(ends), 0);
@@ -125,7 +125,7 @@ REPORTED(writes_past_the_end)
 REPORTED(writes_before_the_start)
 REPORTED(copies_into_freed)
 
-/* ---- what is right */
+/* ---- Right uses */
 
 static uint64_t seed = 3;
 static uint32_t chance(uint32_t n) {

@@ -1,4 +1,4 @@
-/* test_sys.c - the operating system's contract: sys.h. */
+/* test_sys.c - the contract with the operating system: sys.h. */
 #include "test.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static bool is_all(const char *at, size_t size, char byte) {
   return true;
 }
 
-/* The range is mapped, with or without access. */
+/* Returns whether the range is mapped, with or without access. */
 static bool is_taken(void *at, size_t size) {
   void *p = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   if (p == MAP_FAILED) return errno == EEXIST;
@@ -103,7 +103,7 @@ static void purges_locked_memory_too(void **state) {
   lm_sys_unmap(at, 2 * LM_PAGE);
 }
 
-/* This program's own code and what is read only of it, as long as nobody has locked it. */
+/* The pages are of this program's constants, which a file backs and which are not locked. */
 static void pages_of_a_file_that_rest_are_read_again(void **state) {
   (void)state;
   static const char words[3 * LM_PAGE] = { [LM_PAGE] = 'w', [3 * LM_PAGE - 1] = 'e' };
@@ -176,7 +176,7 @@ static void moves_pages_and_leaves_the_source_reserved(void **state) {
   lm_sys_unmap(to, SIZE);
 }
 
-/* Which of the two it is, is the kernel's to say: Linux 6.17 moves several pieces. */
+/* Linux 6.17 moves several pieces; older kernels move none of them. */
 static void moves_several_pieces_or_changes_nothing(void **state) {
   (void)state;
   char *from = reserve_and_commit(SIZE), *to = reserve(SIZE);
@@ -190,7 +190,7 @@ static void moves_several_pieces_or_changes_nothing(void **state) {
   lm_sys_unmap(to, SIZE);
 }
 
-/* Whatever the machine has, this many pages of 1 GiB it has not. */
+/* No machine has so many free pages of 1 GiB. */
 static void a_failed_huge_commit_leaves_the_reservation_whole(void **state) {
   (void)state;
   void *at;
@@ -293,7 +293,8 @@ static void sleeps_until_woken_and_knows_who_lives(void **state) {
   word = 1;
   lm_sys_wake(&word);
   pthread_join(thread, NULL);
-  while (lm_sys_thread_lives((int)thread_number)) lm_sys_sleep(100000); /* soon after the join */
+  while (lm_sys_thread_lives((int)thread_number))
+    lm_sys_sleep(100000); /* the kernel ends it soon after the join */
 }
 
 static void a_wait_for_a_changed_word_returns(void **state) {
@@ -322,7 +323,7 @@ static void reads_small_files_whole_and_long_ones_in_part(void **state) {
   assert_int_equal(length, 3);
 }
 
-/* As where the host has put one of its own at the number meanwhile. */
+/* The host may have put a pipe of its own at the number of loam's file. */
 static void takes_nothing_out_of_a_pipe(void **state) {
   (void)state;
   char path[64], text[5] = "";

@@ -8,13 +8,13 @@
 #include "os/error.h"
 #include "os/thread.h"
 
-/* What a test's thread returns if it has found something wrong. */
+/* A test's thread returns this if it has found something wrong. */
 #define WRONG ((void *)1)
 
 enum { SOMEWHERE = 65536 };
 
-/* Sanitizers keep memory of their own for each thread. The memory of the thread sanitizer is gone in
- * the last round of destructors, so instrumented code must end one round earlier. The thread
+/* Sanitizers keep memory of their own for each thread. The memory of the thread sanitizer is gone
+ * in the last round of destructors, so instrumented code must end one round earlier. The thread
  * sanitizer also writes shadow memory for everything that is mapped. */
 #if defined(__SANITIZE_THREAD__)
 enum { CAN_MEASURE = false, ROUNDS_OF_DESTRUCTORS = 3, MANY_THREADS = 200 };

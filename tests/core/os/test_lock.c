@@ -1,0 +1,85 @@
+/* test_lock.c - a lock of four bytes: lock.h. */
+#include "test.h"
+
+#include "os/lock.h"
+
+enum { THREADS = 4, ROUNDS = 20000 };
+
+static lm_lock lock;
+static long guarded;
+
+static void a_lock_is_held_between_take_and_drop(void **state) {
+  (void)state;
+  assert_true(lm_lock_is_valid(&lock) && !lm_lock_is_held(&lock));
+  lm_lock_take(&lock);
+  assert_true(lm_lock_is_valid(&lock) && lm_lock_is_held(&lock));
+  assert_false(lm_lock_try(&lock));
+  lm_lock_drop(&lock);
+  assert_false(lm_lock_is_held(&lock));
+  assert_true(lm_lock_try(&lock));
+  assert_true(lm_lock_is_held(&lock));
+  lm_lock_drop(&lock);
+}
+
+static void *add_under_the_lock(void *unused) {
+  (void)unused;
+  for (int i = 0; i < ROUNDS; i++) {
+    lm_lock_take(&lock);
+    guarded++;
+    if (i % 100 == 0) lm_sys_yield(); /* so that other threads sleep on the lock */
+    lm_lock_drop(&lock);
+  }
+  return NULL;
+}
+
+static void one_thread_at_a_time_is_between_take_and_drop(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  guarded = 0;
+  for (int i = 0; i < THREADS; i++) thread[i] = start_thread(add_under_the_lock, NULL);
+  for (int i = 0; i < 1000; i++) assert_true(lm_lock_is_valid(&lock));
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  assert_int_equal(guarded, THREADS * ROUNDS);
+  assert_true(lm_lock_is_valid(&lock) && !lm_lock_is_held(&lock));
+}
+
+static void a_state_above_two_is_not_valid(void **state) {
+  (void)state;
+  lm_lock broken = { 3 };
+  assert_false(lm_lock_is_valid(&broken));
+}
+
+/* The thread would end at pthread_testcancel, or in between with the asynchronous type. */
+static void *be_cancelled_under_two_locks(void *reached) {
+  static lm_lock inner;
+  int before;
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+  lm_lock_take(&lock);
+  lm_lock_take(&inner);
+  pthread_cancel(pthread_self());
+  lm_lock_drop(&inner);
+  *(int *)reached = 1;
+  lm_lock_drop(&lock); /* the thread ends here */
+  *(int *)reached = 2;
+  return NULL;
+}
+
+static void a_cancelled_thread_drops_its_locks_first(void **state) {
+  (void)state;
+  static int reached;
+  void *end;
+  pthread_join(start_thread(be_cancelled_under_two_locks, &reached), &end);
+  assert_ptr_equal(end, PTHREAD_CANCELED);
+  assert_int_equal(reached, 1);
+  assert_false(lm_lock_is_held(&lock));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_lock_is_held_between_take_and_drop),
+    cmocka_unit_test(one_thread_at_a_time_is_between_take_and_drop),
+    cmocka_unit_test(a_state_above_two_is_not_valid),
+    cmocka_unit_test(a_cancelled_thread_drops_its_locks_first),
+  };
+  return cmocka_run_group_tests_name("lock", tests, NULL, NULL);
+}
