@@ -2,9 +2,9 @@
  *
  * Only such tags are counted. If each thread added to the tag's counter at each allocation, all
  * threads would write one cache line. So a thread keeps a sum of its own for each tag, in
- * lm_thread.live_pending, and adds it to the counter when the sum passes LM_LIVE_UNTOLD, when another tag
- * needs the place, and when the thread ends. What a thread reads is the counter plus its own sum,
- * so req.live is exact except for what each other thread has not added yet. */
+ * lm_thread.live_pending, and adds it to the counter when the sum passes LM_LIVE_UNTOLD, when
+ * another tag needs the place, and when the thread ends. What a thread reads is the counter plus
+ * its own sum, so req.live is exact except for what each other thread has not added yet. */
 #ifndef LM_LIVE_BYTES_H
 #define LM_LIVE_BYTES_H
 
@@ -22,8 +22,8 @@ int64_t lm_live_of(const lm_thread *t, const loam_site *site);
 
 /* Tags begin to be counted before a plan that reads req.live goes live: the loader marks each such
  * tag, then calls lm_live_begin once. That walks live memory if any marked tag is new. When it
- * returns, every live block of a marked tag is counted, and each one to come will be. The caller
- * is not active. */
+ * returns, every live block of a marked tag is counted, and each one to come will be. The caller is
+ * not active. */
 void lm_live_mark(loam_site *site);
 void lm_live_begin(void);
 
