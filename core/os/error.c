@@ -135,7 +135,8 @@ static size_t show_byte(char *out, unsigned char c) {
 
 const char *lm_error_quote(char *buffer, size_t size, const char *text) {
   enum { CLOSE = sizeof "...\"" }; /* room for three dots, the quote and the terminator */
-  lm_require(buffer && size >= 1 + CLOSE);
+  lm_assert(buffer);
+  lm_require(size >= 1 + CLOSE);
   size_t used = 0;
   buffer[used++] = '"';
   for (; text && *text; text++) {
