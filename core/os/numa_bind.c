@@ -16,10 +16,11 @@ static const char weights[] = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
 /* ---- Weighted ranges */
 
-/* A range has at most so many cells, because a process may have only 65,530 mappings. */
+/* A range has at most so many cells, and one more if it begins inside a cell: a process may have
+ * only 65,530 mappings. */
 enum { CELLS_MAX = 64 };
 
-/* Returns 64 KiB (2 MiB for huge pages), doubled until the range has at most CELLS_MAX cells. */
+/* Returns 64 KiB (2 MiB for huge pages), doubled until CELLS_MAX cells cover the range. */
 static size_t choose_cell(size_t size, const lm_placement *placement) {
   size_t unit = placement->huge ? 2 * LM_MIB : 64 * LM_KIB;
   while (unit * CELLS_MAX < size) unit *= 2;

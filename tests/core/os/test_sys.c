@@ -104,7 +104,7 @@ static void purges_locked_memory_too(void **state) {
 }
 
 /* The pages are of this program's constants, which a file backs and which are not locked. */
-static void pages_of_a_file_that_rest_are_read_again(void **state) {
+static void evicted_pages_of_a_file_are_read_again(void **state) {
   (void)state;
   static const char words[3 * LM_PAGE] = { [LM_PAGE] = 'w', [3 * LM_PAGE - 1] = 'e' };
   uintptr_t from = lm_align_up((uintptr_t)words, LM_PAGE);
@@ -113,7 +113,7 @@ static void pages_of_a_file_that_rest_are_read_again(void **state) {
   assert_int_equal(words[3 * LM_PAGE - 1], 'e');
 }
 
-static void locked_memory_does_not_rest(void **state) {
+static void locked_memory_is_not_evicted(void **state) {
   (void)state;
   if (SANITIZED) {
     print_message("not tried: a sanitizer's mlock locks nothing\n");
@@ -413,8 +413,8 @@ int main(void) {
     cmocka_unit_test(commits_zeroed_memory_and_takes_it_back),
     cmocka_unit_test(purges_and_keeps_access),
     cmocka_unit_test(purges_locked_memory_too),
-    cmocka_unit_test(pages_of_a_file_that_rest_are_read_again),
-    cmocka_unit_test(locked_memory_does_not_rest),
+    cmocka_unit_test(evicted_pages_of_a_file_are_read_again),
+    cmocka_unit_test(locked_memory_is_not_evicted),
     cmocka_unit_test(guards_a_page_and_opens_it_again),
     cmocka_unit_test(maps_zeroed_memory),
     cmocka_unit_test(prefaults_every_page),
