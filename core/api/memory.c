@@ -265,7 +265,7 @@ LM_HOT size_t loam_live_size(const void *ptr) {
 
 int loam_owns(const void *ptr) {
   lm_provided block;
-  return lm_pool_owns(ptr) || lm_provider_find(ptr, &block) || lm_map_reserves(ptr);
+  return lm_pool_owns(ptr) || lm_provider_find(ptr, &block) || lm_range_reserves(ptr);
 }
 
 loam_status loam_owner(const void *ptr, loam_owner_info *out) {

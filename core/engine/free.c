@@ -50,7 +50,7 @@ bool lm_engine_ask_foreign(void *p) {
 
 static void free_unknown(lm_thread *t, void *p) {
   t->inside++;
-  bool done = !lm_map_reserves(p) && lm_engine_ask_foreign(p);
+  bool done = !lm_range_reserves(p) && lm_engine_ask_foreign(p);
   t->inside--;
   if (!done) lm_bad_free_wrong("free", p);
 }

@@ -5,6 +5,7 @@
 
 #include "os/decay.h"
 #include "pages/metadata.h"
+#include "pages/states.h"
 
 enum { OBJECTS_LEAST = 16 };
 /* A depot holds at most this many objects and about this many bytes. */
@@ -537,7 +538,7 @@ bool lm_central_retoken(lm_central *s, const void *p, lm_token old, lm_token new
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
     uint8_t hint = lm_state_hint(new_token);
-    lm_state mark = lm_map_assign(p, place.side, new_token, &hint);
+    lm_state mark = lm_states_assign_at(p, place.side, new_token, &hint);
     done = mark != 0;
     atomic_store_explicit(place.side, done ? mark : place.mark, memory_order_release);
   }
@@ -657,7 +658,7 @@ static void renew_locked(uint32_t slot, unsigned class_, lm_retoken_fn *renew, v
         !atomic_compare_exchange_strong_explicit(&side[i], &mark, LM_STATE_BUSY,
                                                  memory_order_acq_rel, memory_order_relaxed))
       continue;
-    lm_state next = lm_map_assign(start + i * size, &side[i], now, &hint);
+    lm_state next = lm_states_assign_at(start + i * size, &side[i], now, &hint);
     atomic_store_explicit(&side[i], next ? next : mark, memory_order_release);
   }
 }
@@ -714,7 +715,7 @@ static bool is_counted_told(const lm_central *s, uint32_t slot, lm_state_cell *s
 static bool is_open(const lm_state_cell *side, uint32_t count) {
   uint64_t ids = 0;
   for (uint32_t i = 0; i < count; i++) ids |= (uint64_t)1 << mark_at(side, i) % LM_STATE_IDS;
-  return !(ids & lm_states_vacant_ids());
+  return !(ids & lm_state_vacant_ids());
 }
 
 /* Spans listed from `slot` on, or UINT32_MAX if one of them breaks the law. */

@@ -26,7 +26,7 @@
 #define LM_CENTRAL_H
 
 #include "pages/class.h"
-#include "pages/region.h"
+#include "pages/regions.h"
 
 enum { LM_CENTRAL_CURRENT = 4 };
 

@@ -128,7 +128,7 @@ void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token toke
   size_t page = lm_region_page_size(&l->regions->how);
   if (!size) size = 1;
   uint32_t slots = guard_slots(size, page);
-  uint32_t slot = lm_map_take(slots, align > page ? align : page);
+  uint32_t slot = lm_range_take(slots, align > page ? align : page);
   if (!slot) return NULL;
   guard_layout g = lay_out(slot, size, align, page);
   const lm_preparation *how = &l->regions->how;
@@ -149,7 +149,7 @@ static void give_up_locked(uint32_t slot) {
   uint32_t slots = slots_at(slot);
   lm_map_forget_large(slot, slots);
   lm_map_extent(slot, slots, LM_USE_NONE);
-  lm_map_put(slot, slots);
+  lm_range_put(slot, slots);
 }
 
 static void leave_locked(lm_large *l) {

@@ -19,7 +19,7 @@
 #ifndef LM_LARGE_H
 #define LM_LARGE_H
 
-#include "pages/region.h"
+#include "pages/regions.h"
 
 typedef struct lm_large {
   lm_lock lock;             /* of the quarantine; also keeps descriptions for lm_large_retoken */

@@ -26,7 +26,7 @@
 #include "pages/class.h"
 #include "pages/map.h"
 #include "pages/metadata.h"
-#include "pages/region.h"
+#include "pages/regions.h"
 
 /* An object as the map knows it. */
 typedef struct lm_object {
@@ -57,7 +57,7 @@ bool lm_pool_reserve(lm_strategy *strategy);
 uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c);
 
 /* An object of the bin at this offset, now `token`'s; NULL only when there is no memory. The caller
- * is between lm_thread_enter and _leave. *hint: as lm_state_assign's. */
+ * is between lm_thread_enter and _leave. *hint: as lm_states_assign's. */
 void *lm_tcache_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint);
 /* A lane of the thread is going to name this bin, from which something has been taken. */
 void lm_tcache_name_bin(lm_thread *t, uint32_t offset);

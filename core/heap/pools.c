@@ -4,6 +4,7 @@
 
 #include "heap/sweep.h"
 #include "os/decay.h"
+#include "pages/states.h"
 
 lm_lock lm_pools_end_lock, lm_pools_make_lock, lm_pools_pinned_lock;
 
@@ -128,8 +129,8 @@ void lm_pools_flush(lm_thread *t) {
 
 void lm_pool_figures_get(lm_pool_figures *out) {
   out->reserved = lm_map.size;
-  out->regions = lm_map_used() - lm_metadata_taken() - lm_states_taken();
-  out->metadata = lm_metadata_held() + lm_states_held() + lm_map_overhead();
+  out->regions = lm_range_used() - lm_metadata_taken() - lm_states_taken();
+  out->metadata = lm_metadata_held() + lm_states_held() + lm_range_overhead();
 }
 
 /* ---- Laws */
@@ -280,5 +281,5 @@ bool lm_pool_is_valid(void) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     valid = valid && (!lm_pools_at(id) || is_pool_valid_locked(lm_pools_at(id)));
   unlock_all();
-  return valid && lm_states_are_valid() && lm_metadata_is_valid() && lm_map_is_valid();
+  return valid && lm_states_are_valid() && lm_metadata_is_valid() && lm_range_is_valid();
 }

@@ -3,6 +3,7 @@
 
 #include "heap/pools.h"
 #include "os/decay.h"
+#include "pages/states.h"
 
 /* What one tick of decay gives back at most, in slots (512 MiB): the system takes some 50 ms to. */
 enum { DECAY_MOST = 8192 };

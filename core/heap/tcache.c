@@ -5,6 +5,7 @@
 
 #include "heap/pools.h"
 #include "os/decay.h"
+#include "pages/states.h"
 
 /* With nobody's, whose place is before them, items of a bin are a power of two. */
 enum { CAPACITY_MOST = 1023 };
@@ -116,7 +117,7 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
 /* Makes a cached object `token`'s; false when there is no memory to note that. */
 static bool stamp(const lm_cached_object *item, lm_token token, uint8_t *hint) {
   lm_assert(token != LM_TOKEN_NONE);
-  lm_state mark = lm_map_assign(item->p, item->mark, token, hint);
+  lm_state mark = lm_states_assign_at(item->p, item->mark, token, hint);
   if (!mark) return false;
   lm_pool_set_state(item->mark, mark);
   lm_pool_unpoison(item->p);

@@ -65,13 +65,13 @@ static bool look_at_all(lm_central_look_fn *look, void *ctx) {
   return true;
 }
 
-void lm_token_ids_reclaim(lm_states_wanted_fn *is_wanted) {
-  uint64_t ids = lm_states_idle_ids(is_wanted);
+void lm_token_ids_reclaim(lm_state_wanted_fn *is_wanted) {
+  uint64_t ids = lm_state_idle_ids(is_wanted);
   if (!ids) return;
-  lm_states_close_ids(ids);
+  lm_state_close_ids(ids);
   bool done = lm_thread_grace();
   lm_lock_take(&lm_pools_end_lock);
   done = done && look_at_all(keep_live, &ids) && (!ids || look_at_all(forget_dead, &ids));
   lm_lock_drop(&lm_pools_end_lock);
-  lm_states_vacate_ids(done ? ids : 0);
+  lm_state_vacate_ids(done ? ids : 0);
 }

@@ -7,6 +7,6 @@
 /* Makes those vacant whose token no live object has, and is not wanted: nobody decides on such any
  * more. Only where fewer than half of all are to be had, since it looks at every mark. Not inside
  * an operation; one at a time. */
-void lm_token_ids_reclaim(lm_states_wanted_fn *is_wanted);
+void lm_token_ids_reclaim(lm_state_wanted_fn *is_wanted);
 
 #endif

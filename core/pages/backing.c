@@ -1,4 +1,4 @@
-/* backing.c - the file that a pool's memory is in. */
+/* backing.c - the file that holds a pool's memory. */
 #include "pages/backing.h"
 
 #include <errno.h>
@@ -7,9 +7,10 @@
 
 #include "os/sys_file.h"
 
-/* The kernel counts memory strictly: then a touch of memory that was not counted before is fatal
- * where it is a file's. */
-static bool is_counted_strictly(void) {
+/* Whether the kernel limits the memory that processes may commit (vm.overcommit_memory is 2). Pages
+ * of a file in memory are then counted when they are touched, and a touch that is over the limit
+ * ends the process. So such memory is taken before it is touched. */
+static bool is_commit_limited(void) {
   char text[16];
   size_t length;
   if (lm_sys_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text, &length)) return false;
@@ -17,60 +18,70 @@ static bool is_counted_strictly(void) {
 }
 
 void lm_backing_init(lm_backing *b, const char *dir) {
+  lm_assert(!b->is_open && !b->lost);
   b->dir = dir;
-  b->reserves = dir || is_counted_strictly();
+  b->reserves = dir || is_commit_limited();
   b->file = LM_DESCRIPTOR_NONE;
 }
 
 void lm_backing_finish(lm_backing *b) { lm_descriptor_close(&b->file); }
 
-static bool failed(lm_backing *b, int error) {
+/* Notes an errno for lm_backing_why. Returns whether there is an error. */
+static bool note_failure(lm_backing *b, int error) {
   if (error) atomic_store_explicit(&b->error, error, memory_order_relaxed);
   return error != 0;
 }
 
-/* Where a file must not be: also a folder that was another when the policy was loaded, or for which
- * an or_else is there. */
-static int judge(const char *dir, lm_filesystem *out) {
+/* Returns an errno if a file in this folder would not do: its filesystem is memory itself, or on a
+ * server. A policy is refused for that when it is loaded. But the folder may have changed since, and
+ * a policy with an `or_else` is loaded all the same, so this is checked for every file. */
+static int check_folder(const char *dir, lm_filesystem *out) {
   int error = lm_sys_filesystem(dir, out);
   return error ? error : out->is_memory ? EMEDIUMTYPE : out->is_remote ? EREMOTE : 0;
 }
 
 static int open_in(const char *dir, int *fd) {
   lm_filesystem fs;
-  int error = judge(dir, &fs);
+  int error = check_folder(dir, &fs);
   return error ? error : lm_sys_file_unnamed(dir, fd);
 }
 
-static bool is_open(lm_backing *b) {
+/* Opens a file if there is none, or the host has closed it. False: the system refuses. */
+static bool ensure_open(lm_backing *b) {
   if (lm_descriptor_is_ours(&b->file)) return true;
   int fd = -1;
   int error = b->dir ? open_in(b->dir, &fd) : lm_sys_file_memfd(&fd);
-  if (failed(b, error)) return false;
+  if (note_failure(b, error)) return false;
   b->file = lm_descriptor_keep(fd);
-  if (b->file.fd < 0) return !failed(b, EMFILE);
+  if (b->file.fd < 0) return !note_failure(b, EMFILE);
   b->length = 0;
   b->lost = b->is_open;
   b->is_open = true;
+  lm_assert(lm_backing_is_valid(b));
   return true;
 }
 
 bool lm_backing_map(lm_backing *b, void *at, size_t size) {
+  lm_assert(lm_map_owns(at) && (uintptr_t)at % LM_PAGE == 0 && size % LM_PAGE == 0);
   uint64_t offset = lm_backing_offset(at), end = offset + size;
-  if (!is_open(b)) return false;
+  if (!ensure_open(b)) return false;
   if (end > b->length) {
-    if (failed(b, lm_sys_file_resize(b->file.fd, end))) return false;
+    if (note_failure(b, lm_sys_file_resize(b->file.fd, end))) return false;
     b->length = end;
   }
-  return !failed(b, lm_sys_file_map(b->file.fd, offset, at, size, false));
+  return !note_failure(b, lm_sys_file_map(b->file.fd, offset, at, size, false));
 }
 
 bool lm_backing_reserve(lm_backing *b, void *at, size_t size) {
-  return !b->reserves || !failed(b, lm_sys_file_allocate(b->file.fd, lm_backing_offset(at), size));
+  lm_assert(lm_backing_offset(at) + size <= b->length);
+  return !b->reserves ||
+         !note_failure(b, lm_sys_file_allocate(b->file.fd, lm_backing_offset(at), size));
 }
 
-/* EACCES: a child's private view of its parent's file, in which nothing is ours to take. */
+/* EACCES: the place is a private mapping of the file of a forked child's parent. Nothing may be
+ * removed from that file, and the private pages go when the place is unmapped. */
 bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked) {
+  lm_assert(b && lm_map_owns(at) && size > 0);
   (void)b;
   if (locked && lm_sys_munlock(at, size)) return false;
   int error = lm_sys_file_punch(at, size);
@@ -78,7 +89,6 @@ bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked) {
   return !error || error == EACCES;
 }
 
-/* What cannot be known is held. */
 bool lm_backing_is_held(const lm_backing *b, void *at, size_t size) {
   bool held = true;
   if (!b->lost && lm_descriptor_is_ours(&b->file))
@@ -86,7 +96,6 @@ bool lm_backing_is_held(const lm_backing *b, void *at, size_t size) {
   return held;
 }
 
-/* Where the system refuses, parent and child go on seeing each other's stores. */
 void lm_backing_inherit(const lm_backing *b, void *at, size_t size) {
   if (lm_descriptor_is_ours(&b->file))
     (void)lm_sys_file_map(b->file.fd, lm_backing_offset(at), at, size, true);
@@ -97,9 +106,15 @@ void lm_backing_fork_child(lm_backing *b) {
   b->is_open = b->lost = false;
 }
 
+bool lm_backing_is_valid(const lm_backing *b) {
+  if (!b->is_open) return b->file.fd < 0 && !b->lost;
+  return b->length % LM_PAGE == 0;
+}
+
 /* ---- Words */
 
-static const char *try_dir(const char *dir, char *words, size_t size) {
+/* Makes an unnamed file, and tries on it what lm_backing_reserve and lm_backing_punch do. */
+static const char *try_folder(const char *dir, char *words, size_t size) {
   int fd = -1, error = lm_sys_file_unnamed(dir, &fd);
   if (error) {
     snprintf(words, size, "no file can be made there: %s", strerrordesc_np(error));
@@ -121,8 +136,9 @@ static const char *try_dir(const char *dir, char *words, size_t size) {
 
 const char *lm_backing_refusal(const char *dir, char *words, size_t size) {
   lm_filesystem fs;
-  int error = judge(dir, &fs);
-  if (!error) return try_dir(dir, words, size);
+  lm_assert(dir && words && size > 0);
+  int error = check_folder(dir, &fs);
+  if (!error) return try_folder(dir, words, size);
   if (error == EMEDIUMTYPE) snprintf(words, size, "it is on %s, which is memory itself", fs.name);
   else if (error == EREMOTE)
     snprintf(words, size, "it is on %s: a touch of memory must not wait for a server", fs.name);

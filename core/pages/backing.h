@@ -1,55 +1,73 @@
-/* backing.h - the file that a pool's memory is in, where it is not plain memory: one in memory that
- * other processes may be let into, or one on a disk that may be larger than memory.
+/* backing.h - the file that holds a pool's memory, for a pool that does not use plain memory: a file
+ * in memory, which other processes may map, or a file on a disk, which may be larger than memory.
  *
- * What stands at an address of the range stands in the file as far from its beginning as the
- * address is from the range's: so nothing has to be kept of where a region is in its file, and
- * regions join as those of plain memory do. The file has holes wherever the pool has no region.
+ * An address of the range has the offset (address - lm_map.base) in the file. So nothing has to be
+ * noted about where a region is in its file, and regions join like those of plain memory do. The
+ * file has a hole wherever the pool has no region.
  *
- * The file has no name. Its descriptor is the host's to close, like all that loam opens
- * (descriptor.h): what is mapped stays, and the next region is another file's; only blocks of the
- * file that is gone can then not be shown to other processes.
+ * The file has no name. The host may close its descriptor, like all descriptors that loam opens
+ * (os/descriptor.h). What is mapped stays mapped, and the next region is in a new file. Blocks in
+ * the old file can then not be shown to other processes.
  *
- * Fork. The memory, and the file, are the parent's. The child sees in its blocks what the parent
- * sees, up to the first store to a page: from then on it has that page for itself. So a child never
- * disturbs its parent. What it allocates is in a file of its own. */
+ * Fork: the memory and the file belong to the parent. The child sees in its blocks what the parent
+ * writes to them, up to the child's first store to a page: from then on it has its own copy of the
+ * page. So a child never changes what its parent sees. What the child allocates is in a new file. */
 #ifndef LM_BACKING_H
 #define LM_BACKING_H
 
 #include "os/descriptor.h"
 #include "pages/map.h"
 
-/* Under the lock of the regions that are in it, but for `dir` and `reserves`, which are constant,
- * and `error`. */
+/* The file of one pool. The lock of the regions in it guards all fields except `dir` and
+ * `reserves`, which are constant, and `error`.
+ *
+ * Law: without `is_open` there is no file and `lost` is false. A region of the current file ends at
+ * offset `length` or before. */
 typedef struct lm_backing {
-  const char *dir;    /* of the file; NULL: it is in memory */
-  bool reserves;      /* regions have their memory, or room on the disk, before a touch */
-  bool is_open, lost; /* it has had a file; one of those was closed by the host */
-  lm_descriptor file;
-  uint64_t length;
-  _Atomic int error; /* why there is no further region: an errno */
+  const char *dir;    /* folder of the file on a disk; NULL: the file is in memory */
+  bool reserves;      /* a region gets its memory, or its room on the disk, before it is touched */
+  bool is_open;       /* a file was opened, and not given up by a fork */
+  bool lost;          /* the host closed the descriptor of a file: some regions are in that file */
+  lm_descriptor file; /* of the current file */
+  uint64_t length;    /* bytes of the current file, with its holes */
+  _Atomic int error;  /* errno of the last failure to make a region; 0: none; relaxed, a hint */
 } lm_backing;
 
-/* `b` is zeroed memory. Nothing is opened yet. */
+/* Prepares zeroed memory. Opens nothing: the first region does. `dir` must stay valid. */
 void lm_backing_init(lm_backing *b, const char *dir);
+/* Closes the descriptor. */
 void lm_backing_finish(lm_backing *b);
-/* Puts the file's memory at a place in the range. */
+
+/* Maps the file at a place in the range, readable and writable; opens and lengthens the file if
+ * that is needed. False: the system refuses (lm_backing_why). The lock is held. */
 bool lm_backing_map(lm_backing *b, void *at, size_t size);
-/* Once it is bound and advised: the memory is there, where it has to be. */
+/* Takes the memory or the room on the disk for a mapped place, if this backing reserves at all. To
+ * be called after the place was bound to nodes and advised. False: there is none. The lock is
+ * held. */
 bool lm_backing_reserve(lm_backing *b, void *at, size_t size);
-/* Takes the memory of a place out of the file; false if the system does not. */
+/* Removes the content of a place from the file, and its memory or room with it. `locked`: the place
+ * is locked in memory (mlock). False if the system refuses: then nothing has changed. Needs no
+ * lock. */
 bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked);
-/* Whether another process has what is at a place, which was shown to others. */
+/* Whether another process still uses a place that was shown to it; also true when that cannot be
+ * found out. */
 bool lm_backing_is_held(const lm_backing *b, void *at, size_t size);
-/* In a forked child: what was the parent's at a place becomes a private view of it; and, when that
- * has been done of all places, the file is let go. */
+
+/* In a forked child, for each place in use: replaces the parent's shared mapping by a private one.
+ * Where the system refuses, parent and child go on seeing each other's stores. */
 void lm_backing_inherit(const lm_backing *b, void *at, size_t size);
+/* In a forked child, after lm_backing_inherit for all places: closes the parent's file. */
 void lm_backing_fork_child(lm_backing *b);
 
-/* Why a folder will not do, in words; NULL: it will, so far as can be tried. */
+/* Says why a folder cannot hold such a file, in `words` or in a static text; NULL: it can, as far as
+ * a trial shows. Makes and removes an unnamed file there. Any thread. */
 const char *lm_backing_refusal(const char *dir, char *words, size_t size);
-/* Why the last region could not be had. */
+/* Says why the last region could not be made. Static text. Any thread. */
 const char *lm_backing_why(const lm_backing *b);
+/* Whether the law above holds. The lock is held. */
+bool lm_backing_is_valid(const lm_backing *b);
 
+/* Returns the offset in the file of an address of the range. */
 LM_INLINE uint64_t lm_backing_offset(const void *at) { return (uintptr_t)at - lm_map.base; }
 
 #endif

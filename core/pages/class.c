@@ -1,4 +1,4 @@
-/* class.c - the table from sizes to classes. */
+/* class.c - the table that gives the class of each size up to 64 KiB. */
 #include "pages/class.h"
 
 #define X2(c) c, c
@@ -10,7 +10,8 @@
 #define X128(c) X64(c), X64(c)
 #define X256(c) X128(c), X128(c)
 #define X512(c) X256(c), X256(c)
-/* The four classes of a doubling, each as many units wide. */
+/* The four classes of one doubling, from class c on. Macro x says how many entries of the table,
+ * which stand for 16 bytes each, a class has. */
 #define FOUR(x, c) x(S(c)), x(S(c + 1)), x(S(c + 2)), x(S(c + 3))
 #define S(c) ((c)*LM_DECISION_STEP)
 #define ONE(c) c

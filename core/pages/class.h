@@ -1,78 +1,96 @@
-/* class.h - size classes: 16-byte steps to 128, then four to a doubling, to 64 KiB. Beyond, classes
- * of large blocks: steps of a slot (64 KiB) to eight, then four to a doubling, to 32 MiB.
+/* class.h - the size classes: which object size serves a request of a given size.
  *
- * The cores of a machine find the first bytes of objects that lie 64 KiB apart in one and the same
- * place of their caches, which has room for few. So those of the class for 64 KiB lie a cache line
- * further apart; and since then they are at no multiple of anything larger, there is one more class
- * for those that have to be. */
+ * Small objects (up to 64 KiB) have 45 classes: steps of 16 bytes up to 128 bytes, then four classes
+ * for each doubling. Large blocks (above 64 KiB, up to 32 MiB) have 32 classes: steps of one slot
+ * (64 KiB) up to eight slots, then four classes for each doubling.
+ *
+ * Objects of exactly 64 KiB would all begin at one set of the CPU's caches, and a set holds only a
+ * few cache lines. So each object of the class for 64 KiB (LM_CLASS_SKEWED) is one cache line
+ * longer than 64 KiB, and consecutive objects begin at different sets. Such objects are not aligned
+ * to more than a cache line. One more class (LM_CLASS_ALIGNED) therefore serves the requests of
+ * this size that ask for an alignment of up to a page. */
 #ifndef LM_CLASS_H
 #define LM_CLASS_H
 
 #include "os/base.h"
 
 enum {
-  LM_CLASSES = 45,
-  LM_CLASS_SKEWED = LM_CLASSES - 2,
-  LM_CLASS_ALIGNED = LM_CLASSES - 1, /* of no size by itself */
-  LM_CLASSES_LARGE = 32,
+  LM_CLASSES = 45,                   /* small classes: 0 to LM_CLASSES - 1 */
+  LM_CLASS_SKEWED = LM_CLASSES - 2,  /* objects of 64 KiB and a cache line */
+  LM_CLASS_ALIGNED = LM_CLASSES - 1, /* objects of 64 KiB and a page; no size alone selects it */
+  LM_CLASSES_LARGE = 32,             /* large classes: LM_CLASSES to LM_CLASSES_ALL - 1 */
   LM_CLASSES_ALL = LM_CLASSES + LM_CLASSES_LARGE
 };
-#define LM_SMALL_MAX ((size_t)64 << 10)
-/* Up to here the bytes of a class's objects are the most that it is asked for. */
+#define LM_SMALL_MAX ((size_t)64 << 10) /* bytes of the largest small request */
+/* Up to 56 KiB, the largest request that a class serves is exactly as long as its objects. */
 #define LM_SMALL_EVEN ((size_t)56 << 10)
-/* Where memory costs more than what is touched of it, spans are of smaller objects only. */
+/* Bytes of the largest small object in a pool whose memory is paid for before it is touched
+ * (lm_region_is_eager). Larger requests get a large block there, so that less memory is unused. */
 #define LM_SMALL_EAGER ((size_t)32 << 10)
-#define LM_LARGE_MAX ((size_t)32 << 20)
+#define LM_LARGE_MAX ((size_t)32 << 20) /* bytes of the largest block that has a class */
 
-/* A site has a lane of a thread (thread.h) for each class. Keys of lanes lie as far apart as lanes
- * do, in bytes, so that a key says at once where its lane is: so far those of two sites. */
+/* A thread's decision cache has an entry of LM_DECISION_STEP bytes for each class of a site. The
+ * low bits of an entry's key are the byte offset of the entry, so a key gives the place of its
+ * entry without a multiplication. The keys of two neighbouring sites differ by LM_DECISION_STRIDE:
+ * one step for each class, and one more. */
 enum { LM_DECISION_STEP = 32, LM_DECISION_STRIDE = (LM_CLASSES_ALL + 1) * LM_DECISION_STEP };
 
-/* Classes in such steps, by 16-byte units of a size, rounded up. */
+/* Entry i: the class of requests of 16 * (i - 1) + 1 to 16 * i bytes, times LM_DECISION_STEP. */
 extern const uint16_t lm_class_steps[LM_SMALL_MAX / 16 + 1] __attribute__((visibility("hidden")));
 
-/* The least class that holds `size` bytes, which are at most LM_SMALL_MAX; and in steps. */
-LM_INLINE unsigned lm_class_step(size_t size) { return lm_class_steps[(size + 15) / 16]; }
+/* Returns the least class whose objects hold `size` bytes, times LM_DECISION_STEP. `size` is at
+ * most LM_SMALL_MAX. */
+LM_INLINE unsigned lm_class_step(size_t size) {
+  lm_assert(size <= LM_SMALL_MAX);
+  return lm_class_steps[(size + 15) / 16];
+}
+/* Returns the least class whose objects hold `size` bytes. `size` is at most LM_SMALL_MAX. */
 LM_INLINE unsigned lm_class_of(size_t size) { return lm_class_step(size) / LM_DECISION_STEP; }
 
-/* Bytes of an object of a class. */
+/* Returns the bytes of an object of a small class. */
 LM_INLINE size_t lm_class_size(unsigned class_) {
+  lm_assert(class_ < LM_CLASSES);
   if (class_ < 8) return 16 * (size_t)(class_ + 1);
   if (class_ >= LM_CLASS_SKEWED)
     return LM_SMALL_MAX + (class_ == LM_CLASS_SKEWED ? LM_CACHE_LINE : LM_PAGE);
   return (size_t)(5 + class_ % 4) << (class_ / 4 + 3);
 }
 
-/* The sizes that it is for, but for what alignment adds. */
+/* Returns the largest request, in bytes, that a small class serves. */
 LM_INLINE size_t lm_class_max_size(unsigned class_) {
   return class_ < LM_CLASS_SKEWED ? lm_class_size(class_) : LM_SMALL_MAX;
 }
+/* Returns the smallest request, in bytes, that a small class serves. A request with an alignment
+ * may be smaller: it is rounded up to a multiple of its alignment before its class is chosen. */
 LM_INLINE size_t lm_class_min_size(unsigned class_) {
   if (class_ >= LM_CLASS_SKEWED) return LM_SMALL_EVEN + 1;
   return class_ ? lm_class_size(class_ - 1) + 1 : 0;
 }
 
-/* The class whose objects have so many bytes. */
+/* Returns the small class whose objects have exactly `usable` bytes. */
 LM_INLINE unsigned lm_class_of_usable(size_t usable) {
   if (lm_likely(usable <= LM_SMALL_EVEN)) return lm_class_of(usable);
   return usable == lm_class_size(LM_CLASS_SKEWED) ? LM_CLASS_SKEWED : LM_CLASS_ALIGNED;
 }
 
-/* Whether an object with so many usable bytes is a fair place for `size` bytes. An object that is
- * twice as large as needed is not, unless it is small. */
+/* Whether an object with `usable` bytes is a good place for `size` bytes: the bytes fit, and the
+ * object is less than twice as long as they are, or it is small (at most 64 bytes). */
 LM_INLINE bool lm_class_fits(size_t usable, size_t size) {
   return size <= usable && (size > usable / 2 || usable <= 64);
 }
 
-/* Slots that a block of a large class has. */
+/* Returns the number of slots of a block of a large class. */
 LM_INLINE uint32_t lm_class_slots(unsigned class_) {
+  lm_assert(class_ >= LM_CLASSES && class_ < LM_CLASSES_ALL);
   unsigned c = class_ - LM_CLASSES;
   return c < 8 ? c + 1 : (5 + c % 4) << (c / 4 - 1);
 }
 
-/* The class of large blocks of `size` bytes, above LM_SMALL_MAX and at most LM_LARGE_MAX. */
+/* Returns the least large class whose blocks hold `size` bytes: at least 1, at most LM_LARGE_MAX. A
+ * size below LM_SMALL_MAX is allowed, since pools with paid memory have blocks of one slot for it. */
 LM_INLINE unsigned lm_class_large(size_t size) {
-  unsigned last = (unsigned)((size - 1) >> 16); /* slot of the last byte */
+  lm_assert(size > 0 && size <= LM_LARGE_MAX);
+  unsigned last = (unsigned)((size - 1) >> 16); /* index of the slot of the last byte */
   if (last < 8) return LM_CLASSES + last;
   unsigned shift = 29 - (unsigned)__builtin_clz(last);
   return LM_CLASSES + 4 * shift + (last >> shift);

@@ -1,7 +1,7 @@
 /* metadata.c - memory for loam's own structures.
  *
- * Small sizes: a slab for each size class; but the first pieces of all classes are cut from one
- * slot, since most processes have few of many. Larger ones: runs of slots. */
+ * Small sizes have a slab for each size class. But the first pieces of all classes are cut from one
+ * slot, since most processes have few pieces of many classes. Larger sizes are runs of slots. */
 #include "pages/metadata.h"
 
 #include <string.h>
@@ -11,47 +11,57 @@
 #include "pages/class.h"
 #include "pages/slab.h"
 
-enum { OWN_CLASSES = 36 }; /* to 16 KiB */
-#define OWN_SMALL_MAX ((size_t)16 << 10)
+enum { SMALL_CLASSES = 36 }; /* size classes of small pieces: up to 16 KiB */
+#define SMALL_MAX ((size_t)16 << 10)
 
-typedef struct own_class {
-  lm_lock lock;
+typedef struct small_class {
+  lm_lock lock; /* guards `slab` */
   lm_slab slab;
-} own_class;
+} small_class;
 
-static own_class classes[OWN_CLASSES];
+static small_class classes[SMALL_CLASSES];
 static lm_regions regions;
 
 enum { UNIT = LM_CACHE_LINE, UNITS = LM_SLOT / UNIT };
 
-/* The first slot: pieces of whole units, cut up to `at`. Its entry in the map says 0 bytes. */
+/* The first slot: a byte for each of its units, then pieces of whole units. Its entry in the page
+ * map has size 0.
+ *
+ * Law: pieces are cut from `base` + UNITS up to `at`. Byte number i of the slot is the class of the
+ * piece that begins at unit i. A piece is in the list `unused` of its class, once, or taken. */
 static struct {
-  lm_lock lock;
+  lm_lock lock; /* guards all fields that are not atomic, and writing those */
   bool begun;
-  _Atomic(char *) base; /* where it begins; NULL: there is none, or not yet */
-  char *at;
-  /* By class, pieces that came back, each with the next in its first word. Read without lock. */
-  _Atomic(char *) unused[OWN_CLASSES];
-  _Atomic bool full; /* relaxed: nothing is cut any more */
-  uint8_t *class_of; /* of the piece that begins at a unit: at the beginning of the slot */
+  /* Where the slot begins; NULL: there is none, or not yet. The release that sets it pairs with the
+   * acquire of unit_of. */
+  _Atomic(char *) base;
+  char *at; /* where the next piece is cut */
+  /* By class: freed pieces; the first word of each points at the next. Relaxed: a read without the
+   * lock only asks whether there is one. */
+  _Atomic(char *) unused[SMALL_CLASSES];
+  _Atomic bool full; /* no piece is cut any more; relaxed, a hint */
+  uint8_t *class_of; /* the bytes of the units */
 } first;
-static lm_lock starting;
+
+static lm_lock starting; /* guards writing `started` */
+/* The release that sets it pairs with the acquires of its readers: `regions` is initialised. */
 static _Atomic bool started;
 
 static void lock_all(void);
 static void unlock_all(void);
 static void renew_all(void);
 
-/* Registered before the first lock is taken, and first of all modules: locked last at a fork. */
-static void hook(void) {
+/* Registers what is done around a fork: before the first lock is taken, and before all other modules,
+ * so that these locks are taken last at a fork. */
+static void register_fork_hooks(void) {
   static _Atomic bool hooked;
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
-  (void)lm_thread_get(); /* the first one asks the C library to be told of forks */
+  (void)lm_thread_get(); /* the first thread area made also registers with pthread_atfork */
   lm_thread_add_hooks(&(lm_thread_hooks){ NULL, lock_all, unlock_all, renew_all });
 }
 
 void lm_metadata_start(void) {
-  hook();
+  register_fork_hooks();
   lm_lock_take(&starting);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
     lm_regions_init(&regions, &(lm_preparation){ 0 });
@@ -60,6 +70,7 @@ void lm_metadata_start(void) {
   lm_lock_drop(&starting);
 }
 
+/* Takes slots from the regions and describes them. NULL: no memory. */
 static void *take_slots(uint32_t slots, bool *clean) {
   uint32_t slot = lm_regions_take(&regions, slots, LM_SLOT, clean);
   if (!slot) return NULL;
@@ -70,6 +81,7 @@ static void *take_slots(uint32_t slots, bool *clean) {
   return lm_map_address(slot);
 }
 
+/* Returns the entry of a piece or of a run of slots. Aborts if p is not memory of this module. */
 static lm_span *span_of(const void *p) {
   lm_require(lm_map_owns(p));
   lm_span *span = lm_map_span(lm_map_slot(p));
@@ -79,7 +91,7 @@ static lm_span *span_of(const void *p) {
 
 /* ---- The first slot */
 
-/* Once; without memory there is none. */
+/* Takes the first slot, on the first call. If there is no memory then, there is none ever. */
 static void begin_first_locked(void) {
   bool clean;
   char *base = first.begun ? NULL : take_slots(1, &clean);
@@ -89,10 +101,11 @@ static void begin_first_locked(void) {
   atomic_store_explicit(&lm_map_span(lm_map_slot(base))->size, 0, memory_order_relaxed);
   first.class_of = (uint8_t *)base;
   first.at = base + UNITS;
-  /* Release pairs with the acquire of unit_of. */
+  /* Release pairs with the acquire of unit_of: the slot is described and zeroed. */
   atomic_store_explicit(&first.base, base, memory_order_release);
 }
 
+/* Cuts a piece of class i from the first slot; NULL: it does not fit. */
 static char *cut_locked(unsigned i) {
   char *base = atomic_load_explicit(&first.base, memory_order_relaxed), *piece = first.at;
   size_t room = lm_align_up(lm_class_size(i), UNIT);
@@ -100,13 +113,15 @@ static char *cut_locked(unsigned i) {
     atomic_store_explicit(&first.full, true, memory_order_relaxed);
     return NULL;
   }
+  lm_assert((piece - base) % UNIT == 0 && piece >= base + UNITS);
   first.class_of[(piece - base) / UNIT] = (uint8_t)i;
   first.at += room;
   return piece;
 }
 
-/* NULL: there is none left. */
-static void *take_first(unsigned i) {
+/* Returns a zeroed piece of class i of the first slot; NULL: there is none left. */
+static void *take_from_first_slot(unsigned i) {
+  lm_assert(i < SMALL_CLASSES);
   if (atomic_load_explicit(&first.full, memory_order_relaxed) &&
       !atomic_load_explicit(&first.unused[i], memory_order_relaxed))
     return NULL;
@@ -120,14 +135,15 @@ static void *take_first(unsigned i) {
   return piece && !clean ? memset(piece, 0, lm_class_size(i)) : piece;
 }
 
-static void put_first(unsigned i, void *piece) {
+static void put_in_first_slot(unsigned i, void *piece) {
+  lm_assert(i < SMALL_CLASSES && (uintptr_t)piece % UNIT == 0);
   lm_lock_take(&first.lock);
   *(char **)piece = atomic_load_explicit(&first.unused[i], memory_order_relaxed);
   atomic_store_explicit(&first.unused[i], piece, memory_order_relaxed);
   lm_lock_drop(&first.lock);
 }
 
-/* Where its class stands; NULL: it is no piece of the first slot. */
+/* Returns the byte that has the class of the piece at p; NULL: p is not in the first slot. */
 static const uint8_t *unit_of(const void *p) {
   char *base = atomic_load_explicit(&first.base, memory_order_acquire);
   size_t offset = (size_t)((const char *)p - base);
@@ -144,9 +160,9 @@ size_t lm_metadata_size(const void *p) {
 
 static void *alloc_small(size_t size, bool zero) {
   unsigned i = lm_class_of(size);
-  void *early = take_first(i);
+  void *early = take_from_first_slot(i);
   if (early) return early;
-  own_class *c = &classes[i];
+  small_class *c = &classes[i];
   lm_lock_take(&c->lock);
   bool clean;
   void *p = lm_slab_take(&c->slab, &regions, lm_class_size(i), &clean);
@@ -154,8 +170,11 @@ static void *alloc_small(size_t size, bool zero) {
   return p && zero && !clean ? memset(p, 0, lm_class_size(i)) : p;
 }
 
-/* Of large tables little is used: pages of zeros cost less than zeroing pages. */
-static void *zeroed(void *p, size_t size) { return lm_sys_purge(p, size) ? memset(p, 0, size) : p; }
+/* Makes large memory zero by giving its pages back to the system. Of a large table often only a
+ * part is used, and then that costs less than to write zeros. */
+static void *make_zero(void *p, size_t size) {
+  return lm_sys_purge(p, size) ? memset(p, 0, size) : p;
+}
 
 static void *alloc_large(size_t size, bool zero) {
   if (size > LM_SIZE_MAX) return NULL;
@@ -163,19 +182,20 @@ static void *alloc_large(size_t size, bool zero) {
   size_t room = (size_t)slots << LM_SLOT_SHIFT;
   bool clean;
   void *p = take_slots(slots, &clean);
-  return p && zero && !clean ? zeroed(p, room) : p;
+  return p && zero && !clean ? make_zero(p, room) : p;
 }
 
 static void *alloc(size_t size, bool zero) {
   if (lm_unlikely(!atomic_load_explicit(&started, memory_order_acquire))) lm_metadata_start();
-  return size <= OWN_SMALL_MAX ? alloc_small(size, zero) : alloc_large(size, zero);
+  return size <= SMALL_MAX ? alloc_small(size, zero) : alloc_large(size, zero);
 }
 
 void *lm_metadata_alloc(size_t size) { return alloc(size, true); }
 void *lm_metadata_take(size_t size) { return alloc(size, false); }
 
 static void free_small(void *p, size_t size) {
-  own_class *c = &classes[lm_class_of_usable(size)];
+  lm_assert(lm_class_of_usable(size) < SMALL_CLASSES);
+  small_class *c = &classes[lm_class_of_usable(size)];
   lm_lock_take(&c->lock);
   lm_slab_put(&c->slab, &regions, p);
   lm_lock_drop(&c->lock);
@@ -184,12 +204,13 @@ static void free_small(void *p, size_t size) {
 void lm_metadata_free(void *p) {
   if (!p) return;
   lm_span *span = span_of(p);
+  lm_assert((uintptr_t)p % 16 == 0);
   size_t size = atomic_load_explicit(&span->size, memory_order_relaxed);
   if (!size) {
-    put_first(*unit_of(p), p);
+    put_in_first_slot(*unit_of(p), p);
     return;
   }
-  if (size <= OWN_SMALL_MAX) {
+  if (size <= SMALL_MAX) {
     free_small(p, size);
     return;
   }
@@ -198,14 +219,15 @@ void lm_metadata_free(void *p) {
   lm_regions_put(&regions, slot, slots);
 }
 
-/* Whether a block with this much room is a fair home for `size` bytes. */
+/* Whether memory of `room` bytes is a good place for `size` bytes: they fit, and need at least half
+ * of it, or it is small. */
 static bool fits(size_t room, size_t size) {
   return size <= room && (size >= room / 2 || room <= 64);
 }
 
-/* A large block that can have the slots behind it. */
+/* Lengthens a run of slots to hold `size` bytes if the slots behind it are free. */
 static bool grow_in_place(void *p, size_t room, size_t size) {
-  if (room <= OWN_SMALL_MAX || size <= room || size > LM_SIZE_MAX) return false;
+  if (room <= SMALL_MAX || size <= room || size > LM_SIZE_MAX) return false;
   uint32_t slot = lm_map_slot(p), slots = lm_map_slots(room), more = lm_map_slots(size) - slots;
   if (!lm_regions_extend(&regions, slot + slots, more)) return false;
   atomic_store_explicit(&lm_map_span(slot)->size, (size_t)(slots + more) << LM_SLOT_SHIFT,
@@ -226,19 +248,8 @@ void *lm_metadata_realloc(void *p, size_t size) {
   return q;
 }
 
-size_t lm_metadata_held(void) {
-  lm_lock_take(&regions.lock);
-  size_t slots = regions.held - regions.clean.slots;
-  lm_lock_drop(&regions.lock);
-  return slots << LM_SLOT_SHIFT;
-}
-
-size_t lm_metadata_taken(void) {
-  lm_lock_take(&regions.lock);
-  size_t slots = regions.held;
-  lm_lock_drop(&regions.lock);
-  return slots << LM_SLOT_SHIFT;
-}
+size_t lm_metadata_held(void) { return lm_regions_memory(&regions); }
+size_t lm_metadata_taken(void) { return lm_regions_size(&regions); }
 
 void lm_metadata_trim(void) {
   if (atomic_load_explicit(&started, memory_order_acquire)) lm_regions_trim(&regions);
@@ -248,43 +259,48 @@ bool lm_metadata_decay(uint32_t *most) {
   return atomic_load_explicit(&started, memory_order_acquire) && lm_regions_decay(&regions, most);
 }
 
+/* ---- Fork */
+
 static void lock_all(void) {
   lm_lock_take(&first.lock);
-  for (int i = 0; i < OWN_CLASSES; i++) lm_lock_take(&classes[i].lock);
+  for (int i = 0; i < SMALL_CLASSES; i++) lm_lock_take(&classes[i].lock);
   lm_lock_take(&starting);
   lm_lock_take(&regions.lock);
-  lm_lock_take(lm_map_lock());
+  lm_lock_take(lm_range_lock());
 }
 
 static void unlock_all(void) {
-  lm_lock_drop(lm_map_lock());
+  lm_lock_drop(lm_range_lock());
   lm_lock_drop(&regions.lock);
   lm_lock_drop(&starting);
-  for (int i = OWN_CLASSES; i-- > 0;) lm_lock_drop(&classes[i].lock);
+  for (int i = SMALL_CLASSES; i-- > 0;) lm_lock_drop(&classes[i].lock);
   lm_lock_drop(&first.lock);
 }
 
 static void renew_all(void) {
-  lm_lock_renew(lm_map_lock());
+  lm_lock_renew(lm_range_lock());
   lm_lock_renew(&regions.lock);
   lm_lock_renew(&starting);
-  for (int i = 0; i < OWN_CLASSES; i++) lm_lock_renew(&classes[i].lock);
+  for (int i = 0; i < SMALL_CLASSES; i++) lm_lock_renew(&classes[i].lock);
   lm_lock_renew(&first.lock);
 }
 
-static bool is_class_valid(own_class *c) {
+/* ---- Laws */
+
+static bool is_class_valid(small_class *c) {
   lm_lock_take(&c->lock);
   bool valid = lm_slab_is_valid(&c->slab);
   lm_lock_drop(&c->lock);
   return valid;
 }
 
-/* What came back is of its class, and not there twice. */
+/* Every freed piece is in the list of its class. No list is circular: there are at most as many
+ * pieces as units. */
 static bool is_first_valid(void) {
   bool valid = true;
   size_t left = UNITS;
   lm_lock_take(&first.lock);
-  for (unsigned i = 0; i < OWN_CLASSES; i++) {
+  for (unsigned i = 0; i < SMALL_CLASSES; i++) {
     const char *piece = atomic_load_explicit(&first.unused[i], memory_order_relaxed);
     for (; valid && piece; piece = *(char *const *)(const void *)piece)
       valid = left-- > 0 && piece < first.at && *unit_of(piece) == i;
@@ -295,7 +311,7 @@ static bool is_first_valid(void) {
 
 bool lm_metadata_is_valid(void) {
   if (!is_first_valid()) return false;
-  for (int i = 0; i < OWN_CLASSES; i++)
+  for (int i = 0; i < SMALL_CLASSES; i++)
     if (!is_class_valid(&classes[i])) return false;
   lm_lock_take(&regions.lock);
   bool valid = lm_regions_is_valid(&regions);

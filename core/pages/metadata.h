@@ -1,31 +1,41 @@
-/* metadata.h - memory for loam's own structures, from the same range as the pools', never from
- * malloc.
+/* metadata.h - memory for loam's own structures. It comes from the range, as the pools' memory does,
+ * and never from malloc.
  *
- * Thread-safe, usable before anything else and inside an allocation: it takes locks of its own only
- * and knows neither policies nor thread caches. Counted as metadata. */
+ * Any thread may call these functions, before anything else and inside an allocation: they take
+ * locks of this folder only, and use neither policies nor thread caches. What they hold is counted
+ * as metadata. */
 #ifndef LM_METADATA_H
 #define LM_METADATA_H
 
 #include "pages/map.h"
 
-/* Zeroed, aligned to 16, and to a cache line if `size` is a multiple of one; NULL when there is no
- * memory. */
+/* Returns `size` zeroed bytes, aligned to 16 bytes, and to a cache line if `size` is a multiple of
+ * one. The caller owns them until lm_metadata_free. NULL: no memory. */
 void *lm_metadata_alloc(size_t size);
-/* The same, with whatever stands in it. */
+/* Like lm_metadata_alloc, but the bytes may hold anything. */
 void *lm_metadata_take(size_t size);
+/* Returns `size` bytes that begin with the bytes of `p`, which is freed if they had to move. Added
+ * bytes may hold anything. NULL: no memory, and p is as it was. NULL for p: as lm_metadata_alloc. */
 void *lm_metadata_realloc(void *p, size_t size);
+/* Frees what the functions above returned; NULL is allowed. */
 void lm_metadata_free(void *p);
-size_t lm_metadata_size(const void *p); /* usable bytes */
+/* Returns the usable bytes at p, at least as many as were asked for; 0 for NULL. */
+size_t lm_metadata_size(const void *p);
 
-/* Makes sure that its locks are hooked to fork; before a module above it hooks its own. */
+/* Makes sure that this module's locks are taken around a fork. A module calls it before it
+ * registers its own locks, which are then taken first. */
 void lm_metadata_start(void);
-/* Bytes of the range that it has memory for; that it has at all. */
+/* Returns the bytes of the range that this module may have memory in. */
 size_t lm_metadata_held(void);
+/* Returns the bytes of the range that belong to this module. */
 size_t lm_metadata_taken(void);
-/* Gives back what is unused, or was since the last tick (decay.h). */
+/* Gives all unused memory back to the system. */
 void lm_metadata_trim(void);
+/* One tick of decay (os/decay.h): gives back what was unused throughout the last interval, at most
+ * *most slots, and subtracts these from *most. Returns whether a later tick has more to do. */
 bool lm_metadata_decay(uint32_t *most);
 
+/* Whether all structures of this module obey their laws. Takes the module's locks. */
 bool lm_metadata_is_valid(void);
 
 #endif

@@ -1,45 +1,51 @@
-/* provided.h - blocks that loam decided but did not cut itself: of handlers, of the system, of the
- * drivers of devices.
+/* provided.h - an ordered map of the blocks that loam decided about but did not cut itself: those of
+ * handlers, of the system, and of the drivers of devices.
  *
- * Their addresses are nobody's to choose, so they stand in an ordered map (a treap under one
- * lock), keyed by start, found from any interior pointer. This is not the path that must be
- * fast. */
+ * Loam does not choose their addresses, so they have no entries in the page map. They are in a treap
+ * under one lock, ordered by start address, and found from any pointer into them. This path need
+ * not be fast. */
 #ifndef LM_PROVIDED_H
 #define LM_PROVIDED_H
 
 #include "os/base.h"
 
-/* Who made a block. */
+/* Who provides the memory of a block. */
 typedef enum lm_provider {
   LM_PROVIDER_SYSTEM,
   LM_PROVIDER_HANDLER,
-  LM_PROVIDER_DEVICE, /* the device's driver, of its memory */
-  LM_PROVIDER_STREAM, /* the driver's pool, in the order of a stream */
-  LM_PROVIDER_MANAGED,
-  LM_PROVIDER_POOL /* loam, of what it has of a device: device_pool.h */
+  LM_PROVIDER_DEVICE,  /* the driver of a device: memory of the device */
+  LM_PROVIDER_STREAM,  /* the driver's own pool, in the order of a stream */
+  LM_PROVIDER_MANAGED, /* the driver: managed memory, which moves between host and device */
+  LM_PROVIDER_POOL     /* loam's pool of device memory: device/device_pool.h */
 } lm_provider;
 
+/* A block. */
 typedef struct lm_provided {
-  void *base;
-  void *made;     /* what its allocator gave: base, or below it for alignment's sake */
-  size_t size;    /* usable bytes, at least 1 */
-  uint32_t token; /* as a pool object's */
-  uint32_t strategy;
-  const void *handler; /* const loam_handler *, of LM_PROVIDER_HANDLER */
-  void *stream;        /* where it was allocated, of a device's */
+  void *base;        /* where the block begins: the key */
+  void *made;        /* what the provider returned: `base`, or an address below it if `base` had to
+                          be aligned */
+  size_t size;       /* usable bytes, at least 1 */
+  uint32_t token;    /* plan/site.h */
+  uint32_t strategy; /* id */
+  const void *handler; /* const loam_handler *; of LM_PROVIDER_HANDLER */
+  void *stream;        /* the stream of the allocation; of a device's block */
   lm_provider maker;
-  int device;          /* -1: none */
-  uint8_t want, flags; /* what was asked for: provider.h */
+  int device;          /* number of the device; -1: none */
+  uint8_t want, flags; /* what the request asked for: device/provider.h */
 } lm_provided;
 
-/* False when there is no memory for the entry. */
+/* Adds a copy of *block. If a block with this start is there already, its provider has freed it
+ * without loam: the new one replaces it. False: no memory, and nothing has changed. */
 bool lm_provided_put(const lm_provided *block);
-/* The block that holds `p` (start or interior). */
+/* Copies the block that holds the byte at `p` to *out. False: there is none. */
 bool lm_provided_find(const void *p, lm_provided *out);
-/* Takes out the block that starts at `p`. */
+/* Removes the block that begins at `p`, and copies it to *out. False: there is none, and *out is as
+ * it was. */
 bool lm_provided_take(const void *p, lm_provided *out);
-/* Each block, the map locked: `visit` must not call into loam. May rewrite *token. */
+/* Calls `visit` for each block, in the order of addresses, with the lock held: `visit` must not call
+ * loam. It may change the block's token, and nothing else. */
 void lm_provided_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);
+/* Whether the law of the treap (provided.c) holds. Takes the lock. */
 bool lm_provided_is_valid(void);
 
 #endif

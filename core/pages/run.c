@@ -1,13 +1,15 @@
 /* run.c - sets of free runs of slots. */
 #include "pages/run.h"
 
+/* From EXACT slots on, a list has runs of several lengths. Of a list, at most LOOKS runs are tried:
+ * lists above have longer runs. */
 enum { EXACT = 16, LOOKS = 32 };
 
-static _Atomic uint32_t sets;
+static _Atomic uint32_t sets; /* made so far; relaxed: each set gets another number */
 
-/* Values of `use`, and the next one says "last". */
-static uint32_t first_of(const lm_runs *runs) { return LM_USE_RUNS + 2 * runs->id; }
-static uint32_t last_of(const lm_runs *runs) { return first_of(runs) + 1; }
+/* The tags of a set: values of `use` in the page map. */
+static uint32_t tag_first(const lm_runs *runs) { return LM_USE_RUNS + 2 * runs->id; }
+static uint32_t tag_last(const lm_runs *runs) { return tag_first(runs) + 1; }
 
 static void set_use(uint32_t slot, uint32_t use) {
   atomic_store_explicit(&lm_map_span(slot)->use, use, memory_order_relaxed);
@@ -19,8 +21,9 @@ static uint32_t length_of(uint32_t slot) {
 
 static unsigned log2_of(uint32_t n) { return 31u - (unsigned)__builtin_clz(n); }
 
-/* The list of runs of this length: lists above it hold longer runs only. */
+/* Returns the list of runs of this length. All lists above it have longer runs. */
 static unsigned list_of(uint32_t slots) {
+  lm_assert(slots > 0);
   if (slots < EXACT) return slots;
   unsigned e = log2_of(slots);
   unsigned list = EXACT + (e - 4) * 4 + ((slots >> (e - 2)) & 3);
@@ -31,6 +34,8 @@ void lm_runs_init(lm_runs *runs) {
   runs->id = atomic_fetch_add_explicit(&sets, 1, memory_order_relaxed);
 }
 
+/* Relaxed: of the values of other owners none is a tag of this set, so an old one does no harm. A
+ * slot above the top may have no readable entry. */
 static uint32_t use_of(uint32_t slot) {
   size_t top = atomic_load_explicit(&lm_map.top, memory_order_relaxed);
   if ((size_t)slot << LM_SLOT_SHIFT >= top) return LM_USE_NONE;
@@ -38,7 +43,7 @@ static uint32_t use_of(uint32_t slot) {
 }
 
 static void link_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
-  lm_assert(slot && slots && use_of(slot) == LM_USE_NONE);
+  lm_assert(slot >= LM_MAP_FIRST && slots > 0 && use_of(slot) == LM_USE_NONE);
   unsigned list = list_of(slots);
   lm_span *s = lm_map_span(slot);
   s->prev = 0;
@@ -47,13 +52,14 @@ static void link_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
   runs->head[list] = slot;
   runs->filled[list / 64] |= 1ull << (list % 64);
   runs->slots += slots;
-  set_use(slot + slots - 1, last_of(runs));
+  set_use(slot + slots - 1, tag_last(runs));
   atomic_store_explicit(&lm_map_span(slot + slots - 1)->length, slots, memory_order_relaxed);
-  lm_map_extent(slot, slots, first_of(runs));
+  lm_map_extent(slot, slots, tag_first(runs));
 }
 
 static void unlink_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
   lm_assert(length_of(slot) == slots && runs->slots >= slots);
+  lm_assert(use_of(slot) == tag_first(runs) && runs->filled[list_of(slots) / 64]);
   unsigned list = list_of(slots);
   lm_span *s = lm_map_span(slot);
   if (s->next) lm_map_span(s->next)->prev = s->prev;
@@ -65,17 +71,20 @@ static void unlink_run(lm_runs *runs, uint32_t slot, uint32_t slots) {
   set_use(slot, LM_USE_NONE);
 }
 
-/* Length of the run of this set that begins at, or ends with, a slot; 0: there is none. */
+/* Returns the length of the run of this set that begins at a slot; 0: there is none. */
 static uint32_t run_from(const lm_runs *runs, uint32_t slot) {
-  return use_of(slot) == first_of(runs) ? length_of(slot) : 0;
+  return use_of(slot) == tag_first(runs) ? length_of(slot) : 0;
 }
+/* Returns the length of the run of this set whose last slot this is; 0: there is none. */
 static uint32_t run_until(const lm_runs *runs, uint32_t slot) {
   uint32_t use = use_of(slot);
-  if (use != first_of(runs) && use != last_of(runs)) return 0;
+  if (use != tag_first(runs) && use != tag_last(runs)) return 0;
   return atomic_load_explicit(&lm_map_span(slot)->length, memory_order_relaxed);
 }
 
 void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots) {
+  lm_assert(slot >= LM_MAP_FIRST && slots > 0);
+  lm_assert(!run_from(runs, slot) && !run_until(runs, slot + slots - 1)); /* it is not put twice */
   uint32_t after = run_from(runs, slot + slots);
   if (after) {
     unlink_run(runs, slot + slots, after);
@@ -90,17 +99,19 @@ void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots) {
   link_run(runs, slot, slots);
 }
 
-/* The first slot in [slot, slot + length) where `slots` slots fit with this alignment; 0: none. */
-static uint32_t fit(uint32_t slot, uint32_t length, uint32_t slots, size_t align) {
+/* Returns the first slot of a run where `slots` slots with this alignment fit; 0: they do not. */
+static uint32_t place_in_run(uint32_t slot, uint32_t length, uint32_t slots, size_t align) {
   uintptr_t first = (uintptr_t)lm_map_address(slot);
   uintptr_t at = align <= LM_SLOT ? first : lm_align_up(first, align);
   uint32_t skip = (uint32_t)((at - first) >> LM_SLOT_SHIFT);
   return skip <= length && length - skip >= slots ? slot + skip : 0;
 }
 
-/* Cuts [at, at + slots) out of the run. The parts left over cannot be neighbours of another run
- * of the set, so they are linked as they are; the further first, as the law of extents asks. */
-static void carve(lm_runs *runs, uint32_t slot, uint32_t length, uint32_t at, uint32_t slots) {
+/* Cuts [at, at + slots) out of a run. The parts that are left have no neighbour in the set, so they
+ * are linked as they are. The further part is described first, as the law of extents asks. */
+static void cut_from_run(lm_runs *runs, uint32_t slot, uint32_t length, uint32_t at,
+                         uint32_t slots) {
+  lm_assert(at >= slot && slots > 0 && slots <= length && at - slot <= length - slots);
   unlink_run(runs, slot, length);
   uint32_t end = slot + length;
   if (at + slots < end) link_run(runs, at + slots, end - at - slots);
@@ -108,27 +119,29 @@ static void carve(lm_runs *runs, uint32_t slot, uint32_t length, uint32_t at, ui
   if (slot < at) link_run(runs, slot, at - slot);
 }
 
-/* Where the last whole unit of a long run begins, which slots that fit are to be cut from. */
+/* Returns where the last whole unit of a run of two units or more begins. */
 static uint32_t last_unit(uint32_t slot, uint32_t length, uint32_t unit) {
+  lm_assert(lm_is_pow2(unit) && length >= 2 * unit);
   return (uint32_t)lm_align_down(slot + length - unit, unit);
 }
 
-/* A run of this list that fits, among the first few. */
-static uint32_t take_from(lm_runs *runs, unsigned list, uint32_t slots, size_t align,
-                          uint32_t unit) {
+/* Takes slots from one of the first runs of a list in which they fit; 0: they fit in none. `unit`
+ * other than 0: as lm_runs_take_spaced says. */
+static uint32_t take_from_list(lm_runs *runs, unsigned list, uint32_t slots, size_t align,
+                               uint32_t unit) {
   int looks = LOOKS;
   for (uint32_t slot = runs->head[list]; slot && looks--; slot = lm_map_span(slot)->next) {
     uint32_t length = length_of(slot);
-    uint32_t at = fit(slot, length, slots, align);
+    uint32_t at = place_in_run(slot, length, slots, align);
     if (!at) continue;
     if (unit && length >= 2 * unit) at = last_unit(slot, length, unit);
-    carve(runs, slot, length, at, slots);
+    cut_from_run(runs, slot, length, at, slots);
     return at;
   }
   return 0;
 }
 
-/* The first list from `list` on that has a run; LM_RUN_LISTS: none. */
+/* Returns the first list from `list` on that has a run; LM_RUN_LISTS: there is none. */
 static unsigned next_filled(const lm_runs *runs, unsigned list) {
   for (unsigned word = list / 64; word < LM_COUNT(runs->filled); word++) {
     uint64_t bits = runs->filled[word];
@@ -138,28 +151,30 @@ static unsigned next_filled(const lm_runs *runs, unsigned list) {
   return LM_RUN_LISTS;
 }
 
-static uint32_t take(lm_runs *runs, uint32_t slots, size_t align, uint32_t unit) {
+static uint32_t take_any(lm_runs *runs, uint32_t slots, size_t align, uint32_t unit) {
   for (unsigned list = next_filled(runs, list_of(slots)); list < LM_RUN_LISTS;
        list = next_filled(runs, list + 1)) {
-    uint32_t slot = take_from(runs, list, slots, align, unit);
+    uint32_t slot = take_from_list(runs, list, slots, align, unit);
     if (slot) return slot;
   }
   return 0;
 }
 
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align) {
-  return take(runs, slots, align, 0);
+  lm_assert(lm_is_pow2(align));
+  return take_any(runs, slots, align, 0);
 }
 
 uint32_t lm_runs_take_spaced(lm_runs *runs, uint32_t slots, uint32_t unit) {
-  lm_assert(slots <= unit);
-  return take(runs, slots, LM_SLOT, unit);
+  lm_assert(slots <= unit && lm_is_pow2(unit));
+  return take_any(runs, slots, LM_SLOT, unit);
 }
 
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots) {
+  lm_assert(slots > 0);
   uint32_t length = run_from(runs, slot);
   if (!length || length < slots) return false;
-  carve(runs, slot, length, slot, slots);
+  cut_from_run(runs, slot, length, slot, slots);
   return true;
 }
 

@@ -1,14 +1,18 @@
-/* run.h - sets of free runs of slots: put, take, join.
+/* run.h - a set of free runs of slots: put, take, join.
  *
- * Segregated fit with boundary tags, after Knuth 2.5 and dlmalloc: a list for each length up to 15
- * slots, then four to a doubling; a bit for each list that is not empty. The tags are in the span
- * entries of a run's first slot (`use` says "first, of set id", `slots` how long) and, when it is
- * another, last slot (`use` says "last, of set id"; `length`, in either case, how long), so a set
- * needs no memory of its own.
+ * Segregated fit with boundary tags (Knuth, "The Art of Computer Programming" 1, 2.5; dlmalloc).
+ * There is a list of runs for each length up to 15 slots, then four lists for each doubling of the
+ * length, and a bit for each list that is not empty. The tags stand in the entries of the page map,
+ * so a set needs no memory of its own:
  *
- * Law: no two runs of one set are neighbours, and no slot but their first and last says `use` of
- * the set. Whoever holds the set's lock is the only one to write that value, so reading a
- * neighbour's tag is decisive, whoever the neighbour is. */
+ *   first slot of a run   `use`: "first slot, set ID"; `slots`: the length
+ *   last slot of a run    `use`: "last slot, set ID" (if the run has more than one slot);
+ *                         `length`: the length
+ *
+ * Law: no two runs of a set are neighbours. A slot has a `use` of the set if and only if it is the
+ * first or the last slot of one of its runs. Only the thread that holds the set's lock writes these
+ * values. So the tag of a slot beside a run tells for certain whether a run of this set is there,
+ * whoever the slot belongs to. */
 #ifndef LM_RUN_H
 #define LM_RUN_H
 
@@ -16,37 +20,50 @@
 
 enum { LM_RUN_LISTS = 104 };
 
+/* A set. Law: `slots` is the sum of the lengths of all runs; bit i of `filled` is set if and only
+ * if head[i] is not 0; each run is in the list of its length. */
 typedef struct lm_runs {
-  uint32_t id;
+  uint32_t id;                 /* the number that the tags bear; constant */
   uint32_t slots;              /* in all runs */
   uint64_t filled[2];          /* a bit for each list that has a run */
-  uint32_t head[LM_RUN_LISTS]; /* first slot of the first run, 0 for none */
+  uint32_t head[LM_RUN_LISTS]; /* first slot of the first run of each list; 0: none */
 } lm_runs;
 
-/* `runs` is zeroed memory. */
+/* Makes an empty set of zeroed memory, with an id that no other set has. */
 void lm_runs_init(lm_runs *runs);
-/* Adds a run and joins it with its neighbours in the set. */
+
+/* All other functions: the caller holds the lock of the set, which the set's owner provides. */
+
+/* Adds a run and joins it with its neighbours in the set. The slots are described by the page map
+ * and have no use. */
 void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots);
-/* Takes a run whose address is a multiple of `align` (a power of two; below a slot is no demand).
- * 0: there is none. The run is then an extent of LM_USE_NONE. */
+/* Takes `slots` slots that begin at a multiple of `align` bytes (a power of two; any alignment below
+ * a slot is met). Returns the first slot, or 0 if no run fits. The slots are then an extent of
+ * LM_USE_NONE. */
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align);
-/* The same of at most `unit` slots (a power of two). Where the run is long they are the first of
- * its last whole unit, so that those that come after are beside them, and not at its start. */
+/* Takes at most `unit` slots (a power of two). From a run of two units or more, they are cut at the
+ * beginning of its last whole unit, so that later small requests are served beside them and the
+ * beginning of the run stays whole. Returns the first slot, or 0 if no run fits. */
 uint32_t lm_runs_take_spaced(lm_runs *runs, uint32_t slots, uint32_t unit);
-/* Takes exactly these slots if a run begins with them. */
+/* Takes exactly these slots if a run begins with them. Returns whether it did. */
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots);
-/* Takes the run that begins with, or ends with, a slot, if it has at most so many: how many it has;
- * 0: there is none. The run is then still an extent of the set's, to be put with a neighbour. */
+/* Takes the run that begins at `slot` if it has at most `most` slots. Returns its length, or 0 if
+ * there is no such run. The caller puts it back together with a neighbour: until then its first
+ * entry still has its length. */
 uint32_t lm_runs_take_from(lm_runs *runs, uint32_t slot, uint32_t most);
+/* Like lm_runs_take_from, for the run whose last slot is `slot`. */
 uint32_t lm_runs_take_until(lm_runs *runs, uint32_t slot, uint32_t most);
-/* Takes one of the longest runs, whole. 0: the set is empty. */
+/* Takes a whole run of the list with the longest runs. Returns its first slot and sets *slots to
+ * its length; 0: the set is empty. */
 uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots);
-/* Takes a run of at most `most` slots of which `suits` is true, whole; a long one. 0: none. */
+/* Takes a whole run of at most `most` slots that `suits` accepts; lists of longer runs are searched
+ * first. Returns its first slot and sets *slots to its length; 0: there is none. */
 typedef bool lm_runs_suits(uint32_t slot, uint32_t slots, int ctx);
 uint32_t lm_runs_take_suitable(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
                                uint32_t *slots);
-/* Whether it has a run of at least so many. */
+/* Whether a run has at least `slots` slots. */
 bool lm_runs_has(const lm_runs *runs, uint32_t slots);
+/* Whether both laws above hold. Walks all runs. */
 bool lm_runs_is_valid(const lm_runs *runs);
 
 #endif

@@ -1,27 +1,33 @@
-/* slab.h - pieces of one size, cut from chunks of a slot (Bonwick, "The Slab Allocator", 1994): a
- * chunk of which nothing is used goes back to the regions that it came from. */
+/* slab.h - pieces of memory of one size, cut from chunks of one slot each (Bonwick, "The Slab
+ * Allocator", 1994). A chunk without a used piece goes back to the regions that it came from. */
 #ifndef LM_SLAB_H
 #define LM_SLAB_H
 
-#include "pages/region.h"
+#include "pages/regions.h"
 
 typedef struct lm_chunk lm_chunk;
 
-/* What changes it is under its owner's lock. Law: `first` lists the chunks that have an unused
- * piece or can cut one, and no others. */
+/* A slab: the chunks of one size of piece. The lock of the slab's owner guards it and its chunks.
+ *
+ * Law: `first` begins the list of all chunks that have an unused piece or room to cut one, and of no
+ * other chunk. */
 typedef struct lm_slab {
   lm_chunk *first;
-  /* Pieces are zeros when they are given and put, and others may look at what was one: so a new
-   * chunk costs, and one is kept. */
+  /* Constant. True: a piece is all zero when it is taken and when it is put, except for the last
+   * word of an unused piece, and other threads may read pieces at any time. A new chunk may have to
+   * be cleared then, so the last chunk is kept when it is unused. */
   bool zeroed;
 } lm_slab;
 
-/* A piece of `size` bytes, a multiple of 16 and always the same; its slot's entry tells it. NULL:
- * there is no memory. *clean: whether it is known to be all zero. */
+/* Takes a piece of `size` bytes: a multiple of 16, and for one slab always the same. `r` is where
+ * chunks come from, for one slab always the same. *clean becomes whether the piece is known to be
+ * all zero. The entry of the piece's slot in the page map has its `size`. NULL: no memory. */
 void *lm_slab_take(lm_slab *s, lm_regions *r, size_t size, bool *clean);
+/* Puts a piece back. */
 void lm_slab_put(lm_slab *s, lm_regions *r, void *piece);
-/* Zeroes so many bytes (in whole words) of memory that others may look at meanwhile. */
+/* Zeroes memory that other threads may read, by whole words: `size` is rounded up to 8 bytes. */
 void lm_slab_clear(void *at, size_t size);
+/* Whether the law holds, and the pieces of each listed chunk are all accounted for. */
 bool lm_slab_is_valid(const lm_slab *s);
 
 #endif

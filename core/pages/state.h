@@ -1,34 +1,47 @@
-/* state.h - one byte an object: what it is, and whose it is or was.
+/* state.h - the state of an object: one byte that says what the object is used for and where its
+ * token stands.
  *
- *   mark = state + id, two bits and six
+ *   state = kind + id      kind: the two high bits; id: the six low bits
  *
- *   state  FREE in its span; CACHED in a thread's bin or its class's depot; LIVE with a caller
- *   id     0: nobody's so far; else where its token is: up to LM_COMMON_TOKENS, among those that
- *          are common to all spans, whichever asked first; then in the span's palette, with room
- *          for 23 more, and (LM_ID_COUNTED) for one that the engine counts, the first of these to
- *          come; or (LM_ID_WIDE) in a table of a token for each object, which a span gets when
- *          there is no more room in its palette
+ *   kind   FREE     the object is unused in its span
+ *          CACHED   it waits in a thread's bin or in the depot of its central list
+ *          LIVE     the host uses it
+ *   id     0                           the object never had a token
+ *          1 to LM_COMMON_TOKENS       the token stands in lm_state_common, which all spans share
+ *          LM_ID_PALETTE and more      it stands in the palette of the span (23 places)
+ *          LM_ID_COUNTED               it is the counted token of the palette
+ *          LM_ID_WIDE                  it stands in the wide table of the span: one token for each
+ *                                      object, made when the palette is full
  *
- * Most programs have few sites, and most of the spans of others few, so most objects cost a byte,
- * and who allocates one need not look where a common token is. Because only the state changes when
- * one is freed, a second free can still tell whose it was. Three marks stand for themselves, and
- * the fast free refuses them: COUNTED, live with the counted token of the palette; COUNTED_WIDE,
- * live with a counted one of the table; and BUSY, live while its token is being replaced.
+ * The token of an object names its site and generation (plan/site.h). A token is counted when the
+ * engine counts the live bytes of its tag. Most programs have few sites, and most spans hold
+ * objects of few sites. So most objects cost one byte, and an allocation with a common token need
+ * not look at the span. A free changes the kind alone. So a second free of an object can still tell
+ * which token the object had.
  *
- * Law: a LIVE mark's id is not 0. A mark whose id is not 0 names a token that stays in its place as
- *      long as the span is one, and a common one as long as any mark has the id. Equal tokens may
- *      stand in a palette twice, or be common twice. No LIVE mark names a token that is counted,
- *      and COUNTED and COUNTED_WIDE no other.
+ * Three states are values of their own, and the fast path of free refuses them:
+ *   COUNTED        live; the token is the counted token of the palette
+ *   COUNTED_WIDE   live; the token is a counted one in the wide table
+ *   BUSY           live; another thread is replacing the token
  *
- * Each generation has tokens of its own, and nobody decides on those of one gone by. So before a
- * swap their common places become vacant (token_ids.c): one is closed first, so that after a grace
- * no mark gets its id; then, if no LIVE mark has it, it is taken from the dead ones. Its token
- * stays there, to be read, until another moves in.
+ * Law of a state:
+ *   The id of a LIVE state is not 0, except in BUSY.
+ *   An id names a place whose token does not change: in a palette for as long as the span exists,
+ *   in the common table for as long as any state has the id.
+ *   The token of a LIVE state is not counted. That of COUNTED and of COUNTED_WIDE is.
+ *   One token may stand at two places of a palette, or of the common table.
  *
- * Law of places: no mark has the id of a vacant one; what is vacant is closed.
+ * Law of the common table: no state has the id of a vacant place; a vacant place is closed.
  *
- * Memory of marks never becomes anything but marks or zeros, so that one who reads a span just as
- * it goes reads no nonsense. */
+ * Every generation of the policy has tokens of its own, and no request is decided under an old
+ * generation. So before a new policy goes live, heap/token_ids.c makes the places of old tokens
+ * vacant. It closes a place, so that no state gets the id after a grace (os/thread.h). If no LIVE
+ * state has the id by then, it takes the id out of the states of dead objects. The token stays
+ * readable in its vacant place until a new token is put there.
+ *
+ * Memory that held states stays readable for ever and changes by atomic stores alone. A thread that
+ * reads the states of a span while the span ends reads wrong bytes at worst. The version of the
+ * span's entry in the page map then tells the thread not to use them. */
 #ifndef LM_STATE_H
 #define LM_STATE_H
 
@@ -36,152 +49,189 @@
 
 #include "pages/class.h"
 
-typedef uint32_t lm_token;           /* site.h */
-#define LM_TOKEN_COUNTED 0x80000000u /* frees of it are counted by the engine */
-enum { LM_TOKEN_NONE = 0 };          /* a token that is none */
+typedef uint32_t lm_token;           /* made in plan/site.c */
+#define LM_TOKEN_COUNTED 0x80000000u /* this bit: the token is counted */
+enum { LM_TOKEN_NONE = 0 };          /* no token */
 
 typedef uint8_t lm_state;
-typedef _Atomic(lm_state) lm_state_cell;
+typedef _Atomic(lm_state) lm_state_cell; /* where the state of one object is stored */
 
 enum {
-  LM_STATE_IDS = 64,
-  LM_COMMON_TOKENS = 38,
-  LM_ID_PALETTE = LM_COMMON_TOKENS + 1, /* the first of a palette's */
+  LM_STATE_IDS = 64,                    /* number of ids */
+  LM_COMMON_TOKENS = 38,                /* places of the common table */
+  LM_ID_PALETTE = LM_COMMON_TOKENS + 1, /* the first id of a palette */
   LM_ID_WIDE = LM_STATE_IDS - 1,
-  LM_ID_COUNTED = LM_STATE_IDS - 2, /* of dead objects only */
+  LM_ID_COUNTED = LM_STATE_IDS - 2, /* only in states of dead objects: a live one is COUNTED */
   LM_PALETTE_TOKENS = LM_ID_COUNTED - LM_ID_PALETTE
 };
 enum {
-  LM_STATE_FREE = 0,
-  LM_STATE_LIVE = LM_STATE_IDS,
-  LM_STATE_COMMON_LAST = LM_STATE_LIVE +
-                         LM_COMMON_TOKENS, /* the greatest live one of a common token */
-  LM_STATE_CACHED = 2 * LM_STATE_IDS,
+  LM_STATE_FREE = 0,                                       /* and 63 more, by id */
+  LM_STATE_LIVE = LM_STATE_IDS,                            /* and 63 more, by id */
+  LM_STATE_COMMON_LAST = LM_STATE_LIVE + LM_COMMON_TOKENS, /* last live one, common token */
+  LM_STATE_CACHED = 2 * LM_STATE_IDS,                      /* and 63 more, by id */
   LM_STATE_COUNTED = 3 * LM_STATE_IDS,
   LM_STATE_COUNTED_WIDE = LM_STATE_COUNTED + LM_ID_COUNTED,
   LM_STATE_BUSY = LM_STATE_LIVE
 };
 
-/* A cached object and its mark. Who takes it need not find out where that is: a store whose address
- * is known late holds up what is read after it. */
+/* A cached object and the cell of its state. The cell's address is kept with the object because
+ * computing it at an allocation would delay the loads that come after the store to the cell. */
 typedef struct lm_cached_object {
   void *p;
   lm_state_cell *mark;
 } lm_cached_object;
 
-/* Stands before the marks of a span. */
+/* Stands in memory right before the states of a span.
+ *
+ * Law: a token of the palette never changes once it is not LM_TOKEN_NONE. Only the last place, of
+ * LM_ID_COUNTED, holds a counted token. The span has `count` objects, and its cell number `count`
+ * is always FREE, as an end for searches. */
 typedef struct lm_palette {
-  _Atomic(lm_token) owner[LM_PALETTE_TOKENS + 1]; /* by id, from LM_ID_PALETTE to LM_ID_COUNTED */
+  /* Tokens by id, from LM_ID_PALETTE to LM_ID_COUNTED. Set by a relaxed compare and exchange: the
+   * value alone matters, nothing else is read through it. */
+  _Atomic(lm_token) owner[LM_PALETTE_TOKENS + 1];
+  /* The wide table, by index of the object; NULL: none yet. The release of the exchange that sets
+   * it (states.c) pairs with the acquire of those who read it: the table is zeroed. */
   _Atomic(_Atomic(lm_token) *) wide;
-  uint32_t class_, count; /* of the span */
-  uint32_t free, hint;    /* marks that are FREE, and where to look for one: central.c */
+  uint32_t class_, count; /* size class and number of the objects; constant while the span exists */
+  /* Number of FREE objects, and where the next search for one begins: heap/central.c, under its
+   * lock. */
+  uint32_t free, hint;
 } __attribute__((aligned(LM_CACHE_LINE))) lm_palette;
 
-LM_INLINE lm_palette *lm_state_palette(lm_state_cell *side) { return (lm_palette *)side - 1; }
+/* Returns the palette of the span whose states begin at `cells`. */
+LM_INLINE lm_palette *lm_state_palette(lm_state_cell *cells) { return (lm_palette *)cells - 1; }
 
-/* By id; [0] is nobody's. */
+/* The common tokens by id; [0] is LM_TOKEN_NONE. Relaxed: lm_state_closed_ids orders a change. */
 extern _Atomic(lm_token) lm_state_common[LM_COMMON_TOKENS + 1]
     __attribute__((visibility("hidden")));
+/* A bit for each closed place of the common table. No new state gets the id of a closed place.
+ * Cleared with release when a token has been put in the place; lm_state_is_closed acquires. */
+extern _Atomic uint64_t lm_state_closed_ids __attribute__((visibility("hidden")));
 
-/* Where the token of a plain mark is that is in a palette; or among the common ones as well. */
-LM_INLINE _Atomic(lm_token) *lm_state_palette_token(lm_state_cell *side, lm_state live) {
-  return &lm_state_palette(side)->owner[(size_t)live - LM_STATE_LIVE - LM_ID_PALETTE];
+LM_INLINE bool lm_state_is_closed(unsigned id) {
+  /* Acquire pairs with the release of put_in_vacant (state.c): an open place has its token. */
+  return atomic_load_explicit(&lm_state_closed_ids, memory_order_acquire) >> id & 1;
 }
-LM_INLINE _Atomic(lm_token) *lm_state_plain_token(lm_state_cell *side, lm_state live) {
+
+/* Returns where the token of a LIVE state stands whose id is of the palette. */
+LM_INLINE _Atomic(lm_token) *lm_state_palette_token(lm_state_cell *cells, lm_state live) {
+  lm_assert(live >= LM_STATE_LIVE + LM_ID_PALETTE && live <= LM_STATE_LIVE + LM_ID_COUNTED);
+  return &lm_state_palette(cells)->owner[(size_t)live - LM_STATE_LIVE - LM_ID_PALETTE];
+}
+/* Returns where the token of a LIVE state stands whose id is of the palette or common. */
+LM_INLINE _Atomic(lm_token) *lm_state_plain_token(lm_state_cell *cells, lm_state live) {
   return live <= LM_STATE_COMMON_LAST ? &lm_state_common[live - LM_STATE_LIVE]
-                                      : lm_state_palette_token(side, live);
+                                      : lm_state_palette_token(cells, live);
 }
 
 LM_INLINE bool lm_state_is_free(lm_state m) { return m < LM_STATE_LIVE; }
 LM_INLINE bool lm_state_is_cached(lm_state m) {
   return m >= LM_STATE_CACHED && m < LM_STATE_COUNTED;
 }
+/* Whether the object is live and its token is counted. */
 LM_INLINE bool lm_state_is_counted(lm_state m) {
   return m == LM_STATE_COUNTED || m == LM_STATE_COUNTED_WIDE;
 }
+/* Whether the object is live; true for BUSY too. */
 LM_INLINE bool lm_state_is_live(lm_state m) {
   return (m >= LM_STATE_LIVE && m < LM_STATE_CACHED) || lm_state_is_counted(m);
 }
-/* Live, and nothing but a free to do about it: one signed comparison. */
+/* Whether the object is live, and its free need only change the state: not COUNTED, COUNTED_WIDE or
+ * BUSY. One signed comparison. */
 LM_INLINE bool lm_state_is_plain(lm_state m) { return (int8_t)m > (int8_t)LM_STATE_LIVE; }
 _Static_assert(LM_STATE_LIVE + LM_STATE_IDS == LM_STATE_CACHED && LM_STATE_CACHED == INT8_MAX + 1,
-               "as signed numbers, plain marks are the greatest");
-/* The same of CACHED ones, which as signed numbers are the least, and become FREE. */
+               "as signed numbers, plain states are the greatest");
+/* Whether the state in a cell is CACHED. One signed comparison with memory: as signed numbers,
+ * CACHED states are the least. Relaxed. */
 LM_INLINE bool lm_state_is_cached_at(const lm_state_cell *at) {
   return lm_load(int8_t, at) < (int8_t)LM_STATE_COUNTED;
 }
+/* Makes a CACHED state FREE and keeps its id. Relaxed; the caller is the only one to write it. */
 LM_INLINE void lm_state_end_cached(lm_state_cell *at) {
+  lm_assert(lm_state_is_cached_at(at));
   lm_add_relaxed((lm_state *)at, LM_STATE_CACHED);
 }
-/* Of a live large block with this token, which stands beside it. */
+/* Returns the state of a live large block with this token. The token itself stands in the block's
+ * entry of the page map. */
 LM_INLINE lm_state lm_state_of_large(lm_token token) {
   return token & LM_TOKEN_COUNTED ? LM_STATE_COUNTED : LM_STATE_LIVE + LM_ID_WIDE;
 }
-/* What becomes of a live mark when its object is freed. */
+/* Returns the CACHED state that follows a live one (not BUSY) when the object is freed. */
 LM_INLINE lm_state lm_state_when_freed(lm_state m) {
   if (m == LM_STATE_COUNTED) return LM_STATE_CACHED + LM_ID_COUNTED;
   return m > LM_STATE_COUNTED ? LM_STATE_CACHED + LM_ID_WIDE : (lm_state)(m + LM_STATE_IDS);
 }
 
-/* Where a search for a token begins, among the common ones and in a palette. */
+/* Returns a number below `places`: where the search for a token begins. Multiplicative hashing
+ * (Knuth, "The Art of Computer Programming" 3, 6.4). */
 LM_INLINE unsigned lm_state_hash(lm_token token, unsigned places) {
   return ((token * 0x9e3779b1u) >> 16) * places >> 16;
 }
+/* Returns the common id that a search for the token tries first. */
 LM_INLINE unsigned lm_state_common_first(lm_token token) {
   return 1 + lm_state_hash(token, LM_COMMON_TOKENS);
 }
+/* Returns the palette id that a search for the token tries first. */
 LM_INLINE unsigned lm_state_palette_first(lm_token token) {
   return LM_ID_PALETTE + lm_state_hash(token, LM_ID_COUNTED - LM_ID_PALETTE);
 }
-/* The id to try first. */
+/* Returns a guess at the id of a token: common if the token stands at its first place there. */
 LM_INLINE uint8_t lm_state_hint(lm_token token) {
   bool is_common = lm_load(lm_token, &lm_state_common[lm_state_common_first(token)]) == token;
   return (uint8_t)(is_common ? lm_state_common_first(token) : lm_state_palette_first(token));
 }
 
-/* Once, before a module above it hooks its own locks: those are taken first. */
-void lm_states_start(void);
+/* Whether `place` holds the token, or was empty and holds it now. Any thread may call it. Relaxed:
+ * the value alone matters. */
+LM_INLINE bool lm_state_claim_place(_Atomic(lm_token) *place, lm_token token) {
+  lm_assert(token != LM_TOKEN_NONE);
+  lm_token now = atomic_load_explicit(place, memory_order_relaxed);
+  if (now == token) return true;
+  return now == LM_TOKEN_NONE &&
+         (atomic_compare_exchange_strong_explicit(place, &now, token, memory_order_relaxed,
+                                                  memory_order_relaxed) ||
+          now == token);
+}
 
-/* The marks of a span of a class, after its palette, all FREE and nobody's, with one more at the
- * end that always is; NULL when there is no memory. And back. */
-lm_state_cell *lm_states_alloc(unsigned class_, uint32_t count);
-void lm_states_free(lm_state_cell *side);
-/* Gives back what is unused, or was since the last tick (decay.h). Bytes that are held. */
-void lm_states_trim(void);
-bool lm_states_decay(uint32_t *most);
-size_t lm_states_held(void);
-/* Bytes of the range that it has at all. */
-size_t lm_states_taken(void);
-bool lm_states_are_valid(void);
+/* Returns the common id of a token. A token without one gets a place if a place near its first is
+ * empty or vacant. Returns 0 if there is none. Any thread, inside an active section. */
+unsigned lm_state_find_common(lm_token token);
 
-/* Sets of common ids, a bit for each; one thread at a time does all this. Those whose token is not
- * wanted, if fewer than half of all are to be had; 0 else. */
-typedef bool lm_states_wanted_fn(lm_token token);
-uint64_t lm_states_idle_ids(lm_states_wanted_fn *is_wanted);
-/* From the next grace on no mark gets one of these. */
-void lm_states_close_ids(uint64_t ids);
-/* Of those, no mark has these: they become vacant, and the others open. */
-void lm_states_vacate_ids(uint64_t ids);
-uint64_t lm_states_vacant_ids(void);
+/* The next four work on sets of common ids, a bit for each. Only one thread at a time may make ids
+ * vacant. */
+typedef bool lm_state_wanted_fn(lm_token token);
+/* Returns the ids whose token `is_wanted` refuses; 0 while half or more of all places are empty or
+ * vacant. First opens what an earlier thread closed and did not finish, as a fork can cause. */
+uint64_t lm_state_idle_ids(lm_state_wanted_fn *is_wanted);
+/* Closes these places: after the next grace no state gets one of the ids. */
+void lm_state_close_ids(uint64_t ids);
+/* Makes the places of `ids` vacant and opens all others that lm_state_close_ids closed. The caller
+ * knows that no state has one of the ids. */
+void lm_state_vacate_ids(uint64_t ids);
+/* Returns the ids of vacant places. Any thread. */
+uint64_t lm_state_vacant_ids(void);
+/* Whether the law of the common table holds, as far as the table shows it. No other thread may
+ * change the table during the call. */
+bool lm_state_common_is_valid(void);
 
-/* The mark for an object at `index` with a token, which is noted where it has to be; 0 when there
- * is no memory for that. *hint is an id to try first, and becomes the one that fitted, if any. */
-lm_state lm_state_assign(lm_state_cell *side, size_t index, lm_token token, uint8_t *hint);
-
-/* Where the token stands that a mark of an object names; NULL: nowhere. */
-LM_INLINE _Atomic(lm_token) *lm_state_token_ref(lm_state_cell *side, size_t index, lm_state mark) {
-  lm_palette *palette = lm_state_palette(side);
-  unsigned id = mark < LM_STATE_COUNTED ? mark % LM_STATE_IDS : LM_ID_WIDE;
-  if (mark == LM_STATE_COUNTED) id = LM_ID_COUNTED;
+/* Returns where the token stands that a state of the object at `index` names; NULL: nowhere. */
+LM_INLINE _Atomic(lm_token) *lm_state_token_ref(lm_state_cell *cells, size_t index,
+                                                lm_state state) {
+  lm_palette *palette = lm_state_palette(cells);
+  unsigned id = state < LM_STATE_COUNTED ? state % LM_STATE_IDS : LM_ID_WIDE;
+  if (state == LM_STATE_COUNTED) id = LM_ID_COUNTED;
   if (id <= LM_COMMON_TOKENS) return &lm_state_common[id];
   if (id != LM_ID_WIDE) return &palette->owner[id - LM_ID_PALETTE];
+  /* Acquire pairs with the exchange of wide_of (states.c): the table is zeroed. */
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire);
   return wide ? &wide[index] : NULL;
 }
 
-/* The token itself, of a span that stays as it is. */
-LM_INLINE lm_token lm_state_token(lm_state_cell *side, size_t index, lm_state mark) {
-  _Atomic(lm_token) *at = lm_state_token_ref(side, index, mark);
+/* Returns the token that a state of the object at `index` names. The span must not end during the
+ * call. */
+LM_INLINE lm_token lm_state_token(lm_state_cell *cells, size_t index, lm_state state) {
+  _Atomic(lm_token) *at = lm_state_token_ref(cells, index, state);
   return at ? atomic_load_explicit(at, memory_order_relaxed) : LM_TOKEN_NONE;
 }
 

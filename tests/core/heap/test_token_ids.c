@@ -69,7 +69,7 @@ static void a_pair_is_common_after_any_number_of_reloads(void **state) {
   for (int i = 0; i < SITES; i++) site[i] = site_of(i);
   for (int n = 0; n < RELOADS; n++) {
     reload();
-    assert_false(lm_states_vacant_ids() & used); /* up to the swap a thread could ask for such */
+    assert_false(lm_state_vacant_ids() & used); /* up to the swap a thread could ask for such */
     used = 0;
     for (int i = 0; i < SITES; i++) assert_true(is_cheap(site[i]));
     if (n % 10 == 0) {

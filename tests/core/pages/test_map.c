@@ -4,7 +4,7 @@
 #include "heap/central.h"
 #include "heap/pool.h"
 #include "pages/map.h"
-#include "pages/region.h"
+#include "pages/regions.h"
 #include "test.h"
 
 static uint64_t seed = 1;
@@ -37,35 +37,35 @@ static void multiplies_to_exact_indices_at_every_offset(void **state) {
 static void hands_out_runs_at_any_alignment(void **state) {
   (void)state;
   for (size_t align = LM_SLOT; align <= LM_GIB; align *= 2) {
-    uint32_t slot = lm_map_take(3, align);
+    uint32_t slot = lm_range_take(3, align);
     assert_int_not_equal(slot, 0);
     assert_int_equal((uintptr_t)lm_map_address(slot) % align, 0);
     assert_true(lm_map_owns(lm_map_address(slot)));
-    assert_true(lm_map_is_valid());
-    lm_map_put(slot, 3);
-    assert_true(lm_map_is_valid());
+    assert_true(lm_range_is_valid());
+    lm_range_put(slot, 3);
+    assert_true(lm_range_is_valid());
   }
 }
 
 static void knows_all_that_it_reserved(void **state) {
   (void)state;
-  uint32_t slot = lm_map_take(1, LM_SLOT);
+  uint32_t slot = lm_range_take(1, LM_SLOT);
   const char *handed = lm_map_address(slot), *last = (const char *)lm_map.base + lm_map.size - 1;
-  assert_true(lm_map_reserves(handed) && lm_map_reserves(lm_map_span(slot)));
-  assert_true(lm_map_reserves(last) && !lm_map_owns(last));
-  assert_true(lm_map_reserves((const char *)lm_map.base - 1));
-  assert_true(lm_map_reserves(lm_map_span(lm_map_slot(last))));
-  assert_true(lm_map_reserves((void *)&lm_map.born[lm_map_slot(last)]));
+  assert_true(lm_range_reserves(handed) && lm_range_reserves(lm_map_span(slot)));
+  assert_true(lm_range_reserves(last) && !lm_map_owns(last));
+  assert_true(lm_range_reserves((const char *)lm_map.base - 1));
+  assert_true(lm_range_reserves(lm_map_span(lm_map_slot(last))));
+  assert_true(lm_range_reserves((void *)&lm_map.born[lm_map_slot(last)]));
   assert_ptr_equal(&lm_map.born[lm_map_slot(last) + 1], lm_map_span(lm_map_slot(last)));
-  assert_true(lm_map_reserves((void *)lm_map.born));
-  assert_false(lm_map_reserves((const char *)lm_map.born - 1) || lm_map_reserves(last + 1));
-  assert_false(lm_map_reserves(NULL) || lm_map_reserves(&slot));
-  lm_map_put(slot, 1);
+  assert_true(lm_range_reserves((void *)lm_map.born));
+  assert_false(lm_range_reserves((const char *)lm_map.born - 1) || lm_range_reserves(last + 1));
+  assert_false(lm_range_reserves(NULL) || lm_range_reserves(&slot));
+  lm_range_put(slot, 1);
 }
 
 static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
   (void)state;
-  uint32_t slot = lm_map_take(3, LM_SLOT);
+  uint32_t slot = lm_range_take(3, LM_SLOT);
   for (uint32_t at = slot; at < slot + 3; at++) {
     const char *last = (const char *)lm_map_address(at) + LM_SLOT - 1;
     assert_ptr_equal(lm_map_span_of(last), lm_map_span(at));
@@ -73,13 +73,13 @@ static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
     assert_int_equal(lm_map_slot_of(lm_map_span(at)), at);
     assert_int_equal(lm_map_slot(last), at);
   }
-  lm_map_put(slot, 3);
+  lm_range_put(slot, 3);
 }
 
 /* So a free need not ask how far the range is described. */
 static void every_address_of_a_whole_range_has_an_entry(void **state) {
   (void)state;
-  uint32_t slot = lm_map_take(1, LM_SLOT);
+  uint32_t slot = lm_range_take(1, LM_SLOT);
   const char *first = (const char *)lm_map.base, *end = first + LM_RANGE, *handed;
   const lm_span *s;
   if (!lm_map.reach) skip(); /* address space is short */
@@ -98,28 +98,28 @@ static void every_address_of_a_whole_range_has_an_entry(void **state) {
   }
   for (size_t i = 0; i < LM_COUNT(inside); i++)
     assert_false(lm_map_span_in(LM_REACH_NONE, inside[i], &s));
-  lm_map_put(slot, 1);
+  lm_range_put(slot, 1);
 }
 
 static void reuses_what_came_back(void **state) {
   (void)state;
-  uint32_t slot = lm_map_take(100, LM_SLOT);
-  size_t top = lm_map.top, handed = lm_map_used();
-  lm_map_put(slot, 100);
-  assert_int_equal(lm_map_used(), handed - 100 * LM_SLOT);
+  uint32_t slot = lm_range_take(100, LM_SLOT);
+  size_t top = lm_map.top, handed = lm_range_used();
+  lm_range_put(slot, 100);
+  assert_int_equal(lm_range_used(), handed - 100 * LM_SLOT);
   for (int i = 0; i < 1000; i++) {
-    slot = lm_map_take(100, LM_SLOT);
-    lm_map_put(slot, 100);
+    slot = lm_range_take(100, LM_SLOT);
+    lm_range_put(slot, 100);
   }
   assert_int_equal(lm_map.top, top);
 }
 
 static void refuses_more_than_there_is(void **state) {
   (void)state;
-  assert_int_equal(lm_map_take((uint32_t)(lm_map.size >> LM_SLOT_SHIFT), LM_SLOT), 0);
-  assert_int_equal(lm_map_take(UINT32_MAX, LM_SLOT), 0);
-  assert_int_equal(lm_map_take(1, (size_t)1 << 46), 0);
-  assert_true(lm_map_is_valid());
+  assert_int_equal(lm_range_take((uint32_t)(lm_map.size >> LM_SLOT_SHIFT), LM_SLOT), 0);
+  assert_int_equal(lm_range_take(UINT32_MAX, LM_SLOT), 0);
+  assert_int_equal(lm_range_take(1, (size_t)1 << 46), 0);
+  assert_true(lm_range_is_valid());
 }
 
 /* A large block at these slots is found from each of its bytes' slots, and from no other. */
@@ -148,7 +148,7 @@ static void describe(uint32_t slot, uint32_t slots, size_t size) {
 
 static void finds_a_large_block_from_any_byte(void **state) {
   (void)state;
-  uint32_t room = 1200, first = lm_map_take(room, LM_SLOT);
+  uint32_t room = 1200, first = lm_range_take(room, LM_SLOT);
   for (int i = 0; i < 500; i++) {
     uint32_t at = first + chance(200), slots = 1 + chance(900);
     size_t size = ((size_t)slots << LM_SLOT_SHIFT) - chance(LM_SLOT);
@@ -163,14 +163,14 @@ static void finds_a_large_block_from_any_byte(void **state) {
     for (uint32_t s = first; s < first + room; s++)
       assert_false(lm_map_find(lm_map_address(s), &place));
   }
-  lm_map_put(first, room);
+  lm_range_put(first, room);
 }
 
 /* The fast free takes what has a key for a block's start. */
 static void only_the_start_of_a_large_block_has_a_key(void **state) {
   (void)state;
   enum { SLOTS = 37, BIN = 4096 };
-  uint32_t slot = lm_map_take(SLOTS, LM_SLOT);
+  uint32_t slot = lm_range_take(SLOTS, LM_SLOT);
   lm_span *head = lm_map_span(slot);
   size_t size = SLOTS * LM_SLOT;
   lm_span_info view = { (uintptr_t)lm_map_address(slot), BIN, &head->mark, BIN, 5, size };
@@ -181,12 +181,12 @@ static void only_the_start_of_a_large_block_has_a_key(void **state) {
   lm_map_resize_large(slot, SLOTS, SLOTS - 1, size - LM_SLOT);
   for (uint32_t i = 0; i < SLOTS; i++) assert_int_equal(lm_map_span(slot + i)->key, 0);
   lm_map_forget_large(slot, SLOTS - 1);
-  lm_map_put(slot, SLOTS);
+  lm_range_put(slot, SLOTS);
 }
 
 static void finds_each_of_two_neighbours(void **state) {
   (void)state;
-  uint32_t first = lm_map_take(64, LM_SLOT);
+  uint32_t first = lm_range_take(64, LM_SLOT);
   for (uint32_t cut = 1; cut < 64; cut++) {
     size_t left = (size_t)cut << LM_SLOT_SHIFT, right = (size_t)(64 - cut) << LM_SLOT_SHIFT;
     describe(first, cut, left);
@@ -196,7 +196,7 @@ static void finds_each_of_two_neighbours(void **state) {
     lm_map_forget_large(first, cut);
     lm_map_forget_large(first + cut, 64 - cut);
   }
-  lm_map_put(first, 64);
+  lm_range_put(first, 64);
 }
 
 static void knows_nothing_of_other_addresses(void **state) {
@@ -214,7 +214,7 @@ static void knows_nothing_of_other_addresses(void **state) {
 static int take_under_limit(size_t limit) {
   struct rlimit r = { limit, limit };
   if (setrlimit(RLIMIT_AS, &r)) return 1;
-  uint32_t slot = lm_map_take(16, LM_SLOT);
+  uint32_t slot = lm_range_take(16, LM_SLOT);
   if (!slot || lm_map.size >= limit) return 2;
   void *rest;
   return lm_sys_map(limit / 8, &rest) ? 3 : 0;

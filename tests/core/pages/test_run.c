@@ -31,7 +31,7 @@ static void mark(uint32_t slot, uint32_t slots, bool free) {
 static int begin(void **state) {
   (void)state;
   memset(&world, 0, sizeof world);
-  world.first = lm_map_take(ROOM, 2 * LM_MIB);
+  world.first = lm_range_take(ROOM, 2 * LM_MIB);
   lm_runs_init(&world.runs);
   return world.first ? 0 : -1;
 }

@@ -1,8 +1,7 @@
 /* test_state - memory for marks: whose tables stand where, and what they are when they come back.
  * */
 #include "heap/central.h"
-#include "pages/map.h"
-#include "pages/state.h"
+#include "pages/states.h"
 #include "test.h"
 
 static lm_state_cell *marks_of(unsigned class_) {
@@ -44,8 +43,8 @@ static void a_table_comes_back_as_its_classs_and_unused(void **state) {
         lm_state_cell *s = side[c][i] = marks_of(c);
         expect_unused(s, c);
         assert_int_equal(lm_state_palette(s)->class_, c);
-        atomic_store(&s[1], lm_state_assign(s, 1, 7, &hint));
-        atomic_store(&s[2], lm_state_assign(s, 2, 7 | LM_TOKEN_COUNTED, &hint));
+        atomic_store(&s[1], lm_states_assign(s, 1, 7, &hint));
+        atomic_store(&s[2], lm_states_assign(s, 2, 7 | LM_TOKEN_COUNTED, &hint));
       }
     for (int i = 0; i < N; i++)
       for (unsigned c = 0; c < CLASSES; c++) {
@@ -60,7 +59,7 @@ static void a_table_comes_back_as_its_classs_and_unused(void **state) {
 
 static lm_state assigned(lm_state_cell *side, lm_token token) {
   uint8_t hint = lm_state_hint(token);
-  lm_state mark = lm_state_assign(side, 1, token, &hint);
+  lm_state mark = lm_states_assign(side, 1, token, &hint);
   assert_int_equal(lm_state_token(side, 1, mark), token);
   if (mark != LM_STATE_LIVE + LM_ID_WIDE) assert_int_equal(mark, LM_STATE_LIVE + hint);
   return mark;
@@ -105,24 +104,24 @@ static void a_common_place_is_anothers_once_it_is_vacant(void **state) {
   for (lm_token token = 1; token < 4 * LM_COMMON_TOKENS; token++) assigned(side, token);
   lm_token old[LM_COMMON_TOKENS + 1];
   for (int id = 1; id <= LM_COMMON_TOKENS; id++) old[id] = atomic_load(&lm_state_common[id]);
-  uint64_t idle = lm_states_idle_ids(is_odd);
+  uint64_t idle = lm_state_idle_ids(is_odd);
   for (unsigned id = 1; id <= LM_COMMON_TOKENS; id++) {
     assert_int_equal(idle >> id & 1, !is_odd(old[id]));
     assert_int_equal(id_of(side, old[id]), id);
   }
-  lm_states_close_ids(idle);
+  lm_state_close_ids(idle);
   for (unsigned id = 1; id <= LM_COMMON_TOKENS; id++)
     assert_true(id_of(side, old[id]) == id ? is_odd(old[id]) : !is_odd(old[id]));
   assert_true(id_of(side, NEW) > LM_COMMON_TOKENS);
   lm_token token = NEW;
   uint64_t first = (uint64_t)1 << lm_state_common_first(token);
   while (!(idle & first)) first = (uint64_t)1 << lm_state_common_first(++token);
-  lm_states_vacate_ids(first);
-  assert_int_equal(lm_states_vacant_ids(), first);
+  lm_state_vacate_ids(first);
+  assert_int_equal(lm_state_vacant_ids(), first);
   for (unsigned id = 1; id <= LM_COMMON_TOKENS; id++)
     if (!(first >> id & 1)) assert_int_equal(id_of(side, old[id]), id);
   for (int i = 0; i < 2; i++) assert_int_equal((uint64_t)1 << id_of(side, token), first);
-  assert_int_equal(lm_states_vacant_ids(), 0);
+  assert_int_equal(lm_state_vacant_ids(), 0);
   assert_true(id_of(side, token + 1) > LM_COMMON_TOKENS);
   lm_states_free(side);
 }
@@ -135,17 +134,17 @@ static void the_first_counted_token_has_a_place_in_the_palette(void **state) {
   lm_state_cell *s = marks_of(3);
   const lm_palette *palette = lm_state_palette(s);
   uint8_t hint = lm_state_hint(counted);
-  assert_true(lm_state_is_plain(lm_state_assign(s, 2, TOKEN, &hint)));
-  assert_int_equal(lm_state_assign(s, 1, counted, &hint), LM_STATE_COUNTED);
+  assert_true(lm_state_is_plain(lm_states_assign(s, 2, TOKEN, &hint)));
+  assert_int_equal(lm_states_assign(s, 1, counted, &hint), LM_STATE_COUNTED);
   assert_true(lm_state_is_live(LM_STATE_COUNTED) && !lm_state_is_plain(LM_STATE_COUNTED));
   assert_int_equal(lm_state_token(s, 1, LM_STATE_COUNTED), counted);
   assert_int_equal(lm_state_token(s, 1, lm_state_when_freed(LM_STATE_COUNTED)), counted);
   assert_null(atomic_load(&palette->wide));
-  assert_int_equal(lm_state_assign(s, 1, later, &hint), LM_STATE_COUNTED_WIDE);
+  assert_int_equal(lm_states_assign(s, 1, later, &hint), LM_STATE_COUNTED_WIDE);
   assert_true(lm_state_is_live(LM_STATE_COUNTED_WIDE) && !lm_state_is_plain(LM_STATE_COUNTED_WIDE));
   assert_int_equal(lm_state_token(s, 1, LM_STATE_COUNTED_WIDE), later);
   assert_int_equal(lm_state_token(s, 1, lm_state_when_freed(LM_STATE_COUNTED_WIDE)), later);
-  assert_int_equal(lm_state_assign(s, 1, counted, &hint), LM_STATE_COUNTED);
+  assert_int_equal(lm_states_assign(s, 1, counted, &hint), LM_STATE_COUNTED);
   assert_int_equal(lm_state_token(s, 1, LM_STATE_COUNTED), counted);
   lm_states_free(s);
 }
