@@ -1,4 +1,4 @@
-/* test_backing - pools whose memory is a file's: backing.h. */
+/* test_backing - pools whose memory is in a file. */
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ static lm_strategy *file(const char *name) { return file_in(name, dir); }
 
 static lm_backing *backing_of(const lm_strategy *s) { return &lm_pool_of(s)->backing; }
 
-/* Bytes that its file takes of memory or of the disk. */
+/* Returns the bytes of memory or disk that the file of a strategy takes. */
 static size_t taken(const lm_strategy *s) {
   struct stat st;
   assert_int_equal(fstat(backing_of(s)->file.fd, &st), 0);
@@ -70,7 +70,7 @@ static void files_serve_every_size(void **state) {
   serves_every_size(file("every"), "file");
 }
 
-/* Whoever is shown a block sees whole pages. */
+/* A process that is shown a block sees whole pages. */
 static void no_two_blocks_of_shared_memory_have_a_page_in_common(void **state) {
   (void)state;
   CHAIN(shared("alone"));
@@ -168,7 +168,8 @@ static void the_largest_size_of_a_file_is_no_signal(void **state) {
 
 enum { CANNOT_MOUNT = 77 };
 
-/* A filesystem of 1 MiB that is not memory by its name: over one that is. */
+/* Mounts a filesystem of 1 MiB whose name is not that of a filesystem in memory: an overlay over a
+ * tmpfs. */
 static bool mount_small(const char *where, char *disk, size_t size) {
   char options[300], path[4][80];
   static const char *const names[] = { "low", "up", "work", "disk" };
@@ -211,7 +212,7 @@ static int is_on_a_full_disk(void *unused) {
   return result;
 }
 
-static void a_full_disk_is_known_when_memory_is_asked_for(void **state) {
+static void a_full_disk_is_noticed_when_a_block_is_requested(void **state) {
   (void)state;
   int status = run_in_child(is_on_a_full_disk, NULL);
   if (status == CANNOT_MOUNT) {
@@ -221,14 +222,14 @@ static void a_full_disk_is_known_when_memory_is_asked_for(void **state) {
   assert_int_equal(status, 0);
 }
 
-static void a_folder_that_is_gone_is_said(void **state) {
+static void a_folder_that_is_gone_is_named_in_the_error(void **state) {
   (void)state;
   CHAIN(file_in("gone", "/nowhere/at/all"));
   assert_null(get(100));
   assert_non_null(strstr(loam_error(), "its folder is not there"));
 }
 
-/* As where an or_else follows: then the policy loads. */
+/* A policy that names such a folder, with an or_else, is loaded all the same. */
 static void a_folder_in_memory_is_not_used(void **state) {
   (void)state;
   lm_filesystem fs;
@@ -300,7 +301,7 @@ static int live_as_a_child(void *s) {
   for (int i = 0; i < BLOCKS; i++) check(is_all(block[i], (char)i, sizes[i]));
   for (int i = 0; i < BLOCKS; i++) memset(block[i], 50 + i, sizes[i]);
   tell(to_parent[1]);
-  hear(to_child[0]); /* the parent has written, freed, trimmed and allocated anew */
+  hear(to_child[0]); /* the parent has written, freed, trimmed and allocated again */
   for (int i = 0; i < BLOCKS; i++) check(is_all(block[i], (char)(50 + i), sizes[i]));
   for (int i = 0; i < BLOCKS; i++) put(block[i]);
   check(lm_pool_is_valid());
@@ -374,6 +375,21 @@ static void a_child_allocates_in_a_file_of_its_own(void **state) {
   put(p);
 }
 
+static void a_lost_file_without_a_file_breaks_the_law(void **state) {
+  (void)state;
+  lm_backing b = { 0 };
+  lm_backing_init(&b, dir);
+  assert_true(lm_backing_is_valid(&b));
+  b.lost = true;
+  assert_false(lm_backing_is_valid(&b));
+  b.lost = false;
+  lm_strategy *s = file("law");
+  CHAIN(s);
+  char *p = get(100000);
+  assert_true(lm_backing_is_valid(backing_of(s)));
+  put(p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(shared_memory_serves_every_size),
@@ -385,14 +401,15 @@ int main(void) {
     cmocka_unit_test(a_limit_holds),
     cmocka_unit_test(a_block_grows_and_keeps_what_it_holds),
     cmocka_unit_test(the_largest_size_of_a_file_is_no_signal),
-    cmocka_unit_test(a_full_disk_is_known_when_memory_is_asked_for),
-    cmocka_unit_test(a_folder_that_is_gone_is_said),
+    cmocka_unit_test(a_full_disk_is_noticed_when_a_block_is_requested),
+    cmocka_unit_test(a_folder_that_is_gone_is_named_in_the_error),
     cmocka_unit_test(a_folder_in_memory_is_not_used),
     cmocka_unit_test(refusals_of_folders_are_words),
     cmocka_unit_test(goes_on_when_the_host_closes_every_descriptor),
     cmocka_unit_test(parent_and_child_do_not_disturb_each_other_in_shared_memory),
     cmocka_unit_test(parent_and_child_do_not_disturb_each_other_in_a_file),
     cmocka_unit_test(a_child_allocates_in_a_file_of_its_own),
+    cmocka_unit_test(a_lost_file_without_a_file_breaks_the_law),
   };
   return cmocka_run_group_tests(tests, set_up, NULL);
 }

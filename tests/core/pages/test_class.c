@@ -33,7 +33,7 @@ static void tells_a_class_by_the_bytes_of_its_objects(void **state) {
     assert_int_equal(lm_class_of_usable(lm_class_size(c)), c);
 }
 
-/* Sets of a cache are lines of a page. */
+/* An address selects the set of a cache by its cache line within the page. */
 static void begins_objects_of_64_KiB_in_different_sets(void **state) {
   (void)state;
   bool taken[64] = { false };

@@ -1,10 +1,8 @@
-/* test_map - addresses to slots, spans, objects and back. */
-#include <sys/resource.h>
-
+/* test_map - the page map: from addresses to slots, entries and objects, and back. */
 #include "heap/central.h"
 #include "heap/pool.h"
-#include "pages/map.h"
-#include "pages/regions.h"
+#include "pages/range.h"
+#include "pages/states.h"
 #include "test.h"
 
 static uint64_t seed = 1;
@@ -34,35 +32,6 @@ static void multiplies_to_exact_indices_at_every_offset(void **state) {
   }
 }
 
-static void hands_out_runs_at_any_alignment(void **state) {
-  (void)state;
-  for (size_t align = LM_SLOT; align <= LM_GIB; align *= 2) {
-    uint32_t slot = lm_range_take(3, align);
-    assert_int_not_equal(slot, 0);
-    assert_int_equal((uintptr_t)lm_map_address(slot) % align, 0);
-    assert_true(lm_map_owns(lm_map_address(slot)));
-    assert_true(lm_range_is_valid());
-    lm_range_put(slot, 3);
-    assert_true(lm_range_is_valid());
-  }
-}
-
-static void knows_all_that_it_reserved(void **state) {
-  (void)state;
-  uint32_t slot = lm_range_take(1, LM_SLOT);
-  const char *handed = lm_map_address(slot), *last = (const char *)lm_map.base + lm_map.size - 1;
-  assert_true(lm_range_reserves(handed) && lm_range_reserves(lm_map_span(slot)));
-  assert_true(lm_range_reserves(last) && !lm_map_owns(last));
-  assert_true(lm_range_reserves((const char *)lm_map.base - 1));
-  assert_true(lm_range_reserves(lm_map_span(lm_map_slot(last))));
-  assert_true(lm_range_reserves((void *)&lm_map.born[lm_map_slot(last)]));
-  assert_ptr_equal(&lm_map.born[lm_map_slot(last) + 1], lm_map_span(lm_map_slot(last)));
-  assert_true(lm_range_reserves((void *)lm_map.born));
-  assert_false(lm_range_reserves((const char *)lm_map.born - 1) || lm_range_reserves(last + 1));
-  assert_false(lm_range_reserves(NULL) || lm_range_reserves(&slot));
-  lm_range_put(slot, 1);
-}
-
 static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
   (void)state;
   uint32_t slot = lm_range_take(3, LM_SLOT);
@@ -76,7 +45,7 @@ static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
   lm_range_put(slot, 3);
 }
 
-/* So a free need not ask how far the range is described. */
+/* So the fast path of free need not know how far the range is described. */
 static void every_address_of_a_whole_range_has_an_entry(void **state) {
   (void)state;
   uint32_t slot = lm_range_take(1, LM_SLOT);
@@ -101,28 +70,8 @@ static void every_address_of_a_whole_range_has_an_entry(void **state) {
   lm_range_put(slot, 1);
 }
 
-static void reuses_what_came_back(void **state) {
-  (void)state;
-  uint32_t slot = lm_range_take(100, LM_SLOT);
-  size_t top = lm_map.top, handed = lm_range_used();
-  lm_range_put(slot, 100);
-  assert_int_equal(lm_range_used(), handed - 100 * LM_SLOT);
-  for (int i = 0; i < 1000; i++) {
-    slot = lm_range_take(100, LM_SLOT);
-    lm_range_put(slot, 100);
-  }
-  assert_int_equal(lm_map.top, top);
-}
-
-static void refuses_more_than_there_is(void **state) {
-  (void)state;
-  assert_int_equal(lm_range_take((uint32_t)(lm_map.size >> LM_SLOT_SHIFT), LM_SLOT), 0);
-  assert_int_equal(lm_range_take(UINT32_MAX, LM_SLOT), 0);
-  assert_int_equal(lm_range_take(1, (size_t)1 << 46), 0);
-  assert_true(lm_range_is_valid());
-}
-
-/* A large block at these slots is found from each of its bytes' slots, and from no other. */
+/* Checks that a large block is found from every slot that one of its bytes is in, and from no other
+ * slot. */
 static void check_large(uint32_t slot, uint32_t slots, size_t size) {
   lm_map_object place;
   char *base = lm_map_address(slot);
@@ -166,7 +115,7 @@ static void finds_a_large_block_from_any_byte(void **state) {
   lm_range_put(first, room);
 }
 
-/* The fast free takes what has a key for a block's start. */
+/* The fast path of free takes an address whose entry has a key for the start of a block. */
 static void only_the_start_of_a_large_block_has_a_key(void **state) {
   (void)state;
   enum { SLOTS = 37, BIN = 4096 };
@@ -210,88 +159,58 @@ static void knows_nothing_of_other_addresses(void **state) {
   assert_false(lm_map_find((void *)UINTPTR_MAX, &place));
 }
 
-/* In a child, because a limit on the address space is the process's. */
-static int take_under_limit(size_t limit) {
-  struct rlimit r = { limit, limit };
-  if (setrlimit(RLIMIT_AS, &r)) return 1;
-  uint32_t slot = lm_range_take(16, LM_SLOT);
-  if (!slot || lm_map.size >= limit) return 2;
-  void *rest;
-  return lm_sys_map(limit / 8, &rest) ? 3 : 0;
-}
-
-static void takes_less_where_address_space_is_limited(void **state) {
-  (void)state;
-  skip_if_sanitized();
-  for (size_t limit = LM_GIB / 2; limit <= 64 * LM_GIB; limit *= 2) {
-    pid_t child = fork();
-    if (!child) _exit(take_under_limit(limit));
-    int status;
-    waitpid(child, &status, 0);
-    assert_int_equal(status, 0);
-  }
-}
-
-/* Marks that are somebody else's by now: a byte that looks as if it were being changed, and a table
- * of tokens that is nowhere. Believed, they would be waited for without end, and followed. */
-static void marks_of_a_span_that_went_are_not_followed(void **state) {
+/* A thread that reads a span while the span ends may read states of another span: here a state that
+ * looks as if a token were being replaced, and a wide table that does not exist. If the thread
+ * believed them, it would wait for ever, and follow a wild pointer. */
+static void states_of_a_span_that_ended_are_not_followed(void **state) {
   (void)state;
   static struct {
     lm_palette palette;
-    lm_state_cell side[64];
-  } marks;
+    lm_state_cell cells[64];
+  } states;
   static lm_span span;
   static _Atomic(lm_token) table[64];
   lm_token token = 0;
   table[2] = 77;
   atomic_store(&span.version, 4);
-  atomic_store(&marks.side[1], LM_STATE_BUSY);
-  atomic_store(&marks.side[2], LM_STATE_COUNTED_WIDE);
-  atomic_store(&marks.palette.wide, table);
-  assert_int_equal(lm_map_object_state_in(&span, 4, marks.side, 2, &token), LM_STATE_COUNTED_WIDE);
+  atomic_store(&states.cells[1], LM_STATE_BUSY);
+  atomic_store(&states.cells[2], LM_STATE_COUNTED_WIDE);
+  atomic_store(&states.palette.wide, table);
+  assert_int_equal(lm_map_object_state_in(&span, 4, states.cells, 2, &token),
+                   LM_STATE_COUNTED_WIDE);
   assert_int_equal(token, 77);
-  atomic_store(&marks.palette.wide, (void *)(uintptr_t)64);
+  atomic_store(&states.palette.wide, (void *)(uintptr_t)64);
   for (unsigned i = 1; i <= 2; i++) {
-    (void)lm_map_object_state_in(&span, 2, marks.side, i, &token);
+    (void)lm_map_object_state_in(&span, 2, states.cells, i, &token);
     assert_int_equal(token, LM_TOKEN_NONE);
   }
 }
 
-/* Who looks at marks just as they go finds memory there, empty or somebody else's. */
-static void memory_that_stays_can_be_read_once_it_is_given_back(void **state) {
+static void an_extent_without_a_length_breaks_the_law(void **state) {
   (void)state;
-  enum { MANY = 2048 }; /* slots: more than are kept */
-  static lm_regions regions;
-  bool clean;
-  lm_pool_start();
-  lm_regions_init(&regions, &(lm_preparation){ .stays = true });
-  uint32_t slot = lm_regions_take(&regions, MANY, LM_SLOT, &clean);
-  assert_int_not_equal(slot, 0);
-  volatile char *at = lm_map_address(slot);
-  lm_unpoison((void *)at, (size_t)MANY << LM_SLOT_SHIFT);
-  at[0] = 1;
-  lm_regions_put(&regions, slot, MANY);
-  lm_regions_trim(&regions);
-  assert_int_equal(at[0], 0);
-  assert_true(regions.held >= MANY);
+  uint32_t slot = lm_range_take(4, LM_SLOT);
+  lm_span *head = lm_map_span(slot);
+  assert_true(lm_map_is_valid());
+  atomic_store(&head->slots, 0);
+  assert_false(lm_map_is_valid());
+  atomic_store(&head->slots, (uint32_t)(lm_map.size >> LM_SLOT_SHIFT));
+  assert_false(lm_map_is_valid());
+  atomic_store(&head->slots, 4);
+  assert_true(lm_map_is_valid());
+  lm_range_put(slot, 4);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(takes_less_where_address_space_is_limited), /* before a range is reserved */
     cmocka_unit_test(multiplies_to_exact_indices_at_every_offset),
-    cmocka_unit_test(hands_out_runs_at_any_alignment),
-    cmocka_unit_test(knows_all_that_it_reserved),
     cmocka_unit_test(an_address_tells_its_entry_and_an_entry_its_slot),
     cmocka_unit_test(every_address_of_a_whole_range_has_an_entry),
-    cmocka_unit_test(reuses_what_came_back),
-    cmocka_unit_test(refuses_more_than_there_is),
     cmocka_unit_test(finds_a_large_block_from_any_byte),
     cmocka_unit_test(only_the_start_of_a_large_block_has_a_key),
     cmocka_unit_test(finds_each_of_two_neighbours),
     cmocka_unit_test(knows_nothing_of_other_addresses),
-    cmocka_unit_test(marks_of_a_span_that_went_are_not_followed),
-    cmocka_unit_test(memory_that_stays_can_be_read_once_it_is_given_back),
+    cmocka_unit_test(states_of_a_span_that_ended_are_not_followed),
+    cmocka_unit_test(an_extent_without_a_length_breaks_the_law),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static const size_t sizes[] = { 0,
                                 10 * LM_MIB,
                                 (SANITIZED ? 30 : 100) * LM_MIB };
 
-/* In a process that has nothing yet. */
+/* This test runs first, in a process that has no metadata yet. */
 static void first_pieces_of_all_sizes_share_pages(void **state) {
   (void)state;
   enum { SIZES = 20 };
@@ -153,7 +153,7 @@ static void serves_many_threads(void **state) {
 
 static _Atomic bool stop;
 
-static void *churn_until_told(void *arg) {
+static void *churn_until_stopped(void *arg) {
   while (!stop) churn(arg);
   return NULL;
 }
@@ -162,7 +162,8 @@ static void serves_a_child_forked_amid_use(void **state) {
   (void)state;
   pthread_t thread[2];
   stop = false;
-  for (uintptr_t i = 0; i < 2; i++) pthread_create(&thread[i], NULL, churn_until_told, (void *)i);
+  for (uintptr_t i = 0; i < 2; i++)
+    pthread_create(&thread[i], NULL, churn_until_stopped, (void *)i);
   for (int i = 0; i < CHILDREN; i++) {
     pid_t child = fork();
     if (!child) {

@@ -1,4 +1,4 @@
-/* test_provided.c - the map of blocks that loam did not cut: provided.h. */
+/* test_provided - the map of blocks that loam did not cut itself. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static void a_walk_may_rewrite_tokens(void **state) {
   assert_int_equal(seen.token, 9);
 }
 
-/* ---- Against an array: slot i may hold a block at (i + 1) * 0x100, of size[i] bytes. */
+/* ---- Compared with an array: slot i may hold a block at (i + 1) * 0x100, of size[i] bytes. */
 
 enum { SLOTS = 500, STEPS = 40000 };
 static size_t size[SLOTS];
@@ -134,7 +134,8 @@ static void blocks_that_come_in_order_make_no_list(void **state) {
   enum { MANY = 200000 };
   int64_t before = lm_sys_clock_ns();
   for (uintptr_t i = 1; i <= MANY; i++) put(i * 16, 16, 2);
-  assert_int_equal(count_blocks(), MANY); /* by recursion: a list would end the stack */
+  assert_int_equal(count_blocks(),
+                   MANY); /* recursive: with a list for a tree, the stack would overflow */
   lm_provided taken;
   for (uintptr_t i = 1; i <= MANY; i++) assert_true(lm_provided_take(at(i * 16), &taken));
   print_message("%d blocks in and out: %.0f ns each\n", MANY,
@@ -150,7 +151,7 @@ static void put_and_take(bool refused) {
   assert_int_equal(lm_provided_take(at(0x1000), &taken), done);
 }
 
-static void want_of_memory_is_refused_and_changes_nothing(void **state) {
+static void without_memory_a_block_is_refused_and_nothing_changes(void **state) {
   (void)state;
   refuse_each(put_and_take);
   assert_int_equal(count_blocks(), 0);
@@ -201,8 +202,8 @@ int main(void) {
     cmocka_unit_test(a_walk_may_rewrite_tokens),
     cmocka_unit_test(agrees_with_an_array_over_many_random_changes),
     cmocka_unit_test(blocks_that_come_in_order_make_no_list),
-    cmocka_unit_test(want_of_memory_is_refused_and_changes_nothing),
+    cmocka_unit_test(without_memory_a_block_is_refused_and_nothing_changes),
     cmocka_unit_test(children_of_busy_threads_can_use_it),
   };
-  return cmocka_run_group_tests_name("foreign", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("provided", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
-/* test_run - sets of free runs against a plain picture of which slots are free. */
+/* test_run - sets of free runs, compared with an array that says which slots are free. */
 #include <string.h>
 
+#include "pages/range.h"
 #include "pages/run.h"
 #include "test.h"
 
@@ -19,7 +20,7 @@ static uint32_t chance(uint32_t n) {
   return (uint32_t)(seed >> 33) % n;
 }
 
-static void mark(uint32_t slot, uint32_t slots, bool free) {
+static void set_free(uint32_t slot, uint32_t slots, bool free) {
   for (uint32_t i = slot - world.first; i < slot - world.first + slots; i++) {
     assert_int_not_equal(world.free[i], free);
     world.free[i] = free;
@@ -38,7 +39,7 @@ static int begin(void **state) {
 
 static void put(uint32_t slot, uint32_t slots) {
   lm_runs_put(&world.runs, slot, slots);
-  mark(slot, slots, true);
+  set_free(slot, slots, true);
 }
 
 static void joins_neighbours_whatever_the_order(void **state) {
@@ -82,7 +83,7 @@ static void honours_alignment_and_keeps_the_rest(void **state) {
     assert_int_not_equal(slot, 0);
     assert_int_equal((uintptr_t)lm_map_address(slot) % align, 0);
     assert_true(lm_runs_is_valid(&world.runs));
-    mark(slot, 3, false);
+    set_free(slot, 3, false);
   }
 }
 
@@ -91,7 +92,7 @@ static void takes_few_from_the_far_end_of_many(void **state) {
   enum { UNIT = 32 };
   uint32_t last = world.first + 3 * UNIT;
   put(world.first + 1, 4 * UNIT);
-  for (uint32_t i = 0; i < 4; i++) /* what follows is beside it */
+  for (uint32_t i = 0; i < 4; i++) /* the later ones are beside the first */
     assert_int_equal(lm_runs_take_spaced(&world.runs, 5, UNIT), last + 5 * i);
   assert_true(lm_runs_is_valid(&world.runs));
   assert_int_equal(lm_runs_take_spaced(&world.runs, UNIT, UNIT), world.first + 2 * UNIT);
@@ -136,13 +137,28 @@ static void agrees_with_the_picture_over_many_steps(void **state) {
       if (!p->slot) continue;
       assert_int_equal((uintptr_t)lm_map_address(p->slot) % align, 0);
       p->slots = want;
-      mark(p->slot, want, false);
+      set_free(p->slot, want, false);
     }
     if (step % 1000 == 0) assert_true(lm_runs_is_valid(&world.runs));
   }
   for (int i = 0; i < PIECES; i++)
     if (held[i].slots) put(held[i].slot, held[i].slots);
   assert_int_equal(lm_runs_take(&world.runs, ROOM, LM_SLOT), world.first);
+}
+
+static void a_broken_tag_breaks_the_law(void **state) {
+  (void)state;
+  put(world.first + 10, 20);
+  lm_span *last = lm_map_span(world.first + 29);
+  uint32_t use = atomic_load(&last->use);
+  assert_true(lm_runs_is_valid(&world.runs));
+  atomic_store(&last->use, LM_USE_NONE);
+  assert_false(lm_runs_is_valid(&world.runs));
+  atomic_store(&last->use, use);
+  world.runs.slots++;
+  assert_false(lm_runs_is_valid(&world.runs));
+  world.runs.slots--;
+  assert_true(lm_runs_is_valid(&world.runs));
 }
 
 int main(void) {
@@ -153,6 +169,7 @@ int main(void) {
     cmocka_unit_test_setup(honours_alignment_and_keeps_the_rest, begin),
     cmocka_unit_test_setup(takes_few_from_the_far_end_of_many, begin),
     cmocka_unit_test_setup(takes_the_longest, begin),
+    cmocka_unit_test_setup(a_broken_tag_breaks_the_law, begin),
     cmocka_unit_test_setup(agrees_with_the_picture_over_many_steps, begin),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,46 +1,46 @@
-/* test_state - memory for marks: whose tables stand where, and what they are when they come back.
- * */
+/* test_state - states and their tokens: the tables of spans, the palettes, the common table. */
 #include "heap/central.h"
 #include "pages/states.h"
 #include "test.h"
 
-static lm_state_cell *marks_of(unsigned class_) {
-  lm_state_cell *side = lm_states_alloc(class_, lm_central_span_count(class_));
-  assert_non_null(side);
-  return side;
+static lm_state_cell *cells_of(unsigned class_) {
+  lm_state_cell *cells = lm_states_alloc(class_, lm_central_span_count(class_));
+  assert_non_null(cells);
+  return cells;
 }
 
-/* A program with a few objects of many sizes pays for few pages. First of all: the slot is new. */
+/* So a program with a few objects of many sizes pays for few pages. This test runs first, when the
+ * first slot is new. */
 static void the_first_tables_of_all_classes_are_neighbours(void **state) {
-  lm_state_cell *side[20];
+  lm_state_cell *cells[20];
   (void)state;
-  for (unsigned c = 0; c < LM_COUNT(side); c++) {
-    side[c] = marks_of(c);
-    if (c) assert_in_range((char *)side[c] - (char *)side[c - 1], 1, 6000);
+  for (unsigned c = 0; c < LM_COUNT(cells); c++) {
+    cells[c] = cells_of(c);
+    if (c) assert_in_range((char *)cells[c] - (char *)cells[c - 1], 1, 6000);
   }
-  for (unsigned c = 0; c < LM_COUNT(side); c++) lm_states_free(side[c]);
+  for (unsigned c = 0; c < LM_COUNT(cells); c++) lm_states_free(cells[c]);
   assert_true(lm_states_are_valid());
 }
 
-static void expect_unused(lm_state_cell *side, unsigned class_) {
-  const lm_palette *palette = lm_state_palette(side);
+static void expect_unused(lm_state_cell *cells, unsigned class_) {
+  const lm_palette *palette = lm_state_palette(cells);
   for (uint32_t i = 0; i <= lm_central_span_count(class_); i++)
-    assert_int_equal(atomic_load(&side[i]), LM_STATE_FREE);
+    assert_int_equal(atomic_load(&cells[i]), LM_STATE_FREE);
   for (int i = 0; i < LM_PALETTE_TOKENS; i++)
     assert_int_equal(atomic_load(&palette->owner[i]), LM_TOKEN_NONE);
   assert_null(atomic_load(&palette->wide));
 }
 
-/* By hundreds, so that they are of slots of their class as well. */
-static void a_table_comes_back_as_its_classs_and_unused(void **state) {
+/* Hundreds of tables, so that not all of them are cut from the first slot. */
+static void a_freed_table_is_taken_again_unused_and_by_its_class(void **state) {
   enum { N = 200, CLASSES = 6 };
-  static lm_state_cell *side[CLASSES][N];
+  static lm_state_cell *cells[CLASSES][N];
   (void)state;
   for (int round = 0; round < 3; round++) {
     for (int i = 0; i < N; i++)
       for (unsigned c = 0; c < CLASSES; c++) {
         uint8_t hint = lm_state_hint(7);
-        lm_state_cell *s = side[c][i] = marks_of(c);
+        lm_state_cell *s = cells[c][i] = cells_of(c);
         expect_unused(s, c);
         assert_int_equal(lm_state_palette(s)->class_, c);
         atomic_store(&s[1], lm_states_assign(s, 1, 7, &hint));
@@ -48,7 +48,7 @@ static void a_table_comes_back_as_its_classs_and_unused(void **state) {
       }
     for (int i = 0; i < N; i++)
       for (unsigned c = 0; c < CLASSES; c++) {
-        lm_state_cell *s = side[c][i];
+        lm_state_cell *s = cells[c][i];
         assert_int_equal(lm_state_token(s, 1, atomic_load(&s[1])), 7);
         assert_int_equal(lm_state_token(s, 2, atomic_load(&s[2])), 7 | LM_TOKEN_COUNTED);
         lm_states_free(s);
@@ -57,32 +57,32 @@ static void a_table_comes_back_as_its_classs_and_unused(void **state) {
   }
 }
 
-static lm_state assigned(lm_state_cell *side, lm_token token) {
+static lm_state assigned(lm_state_cell *cells, lm_token token) {
   uint8_t hint = lm_state_hint(token);
-  lm_state mark = lm_states_assign(side, 1, token, &hint);
-  assert_int_equal(lm_state_token(side, 1, mark), token);
-  if (mark != LM_STATE_LIVE + LM_ID_WIDE) assert_int_equal(mark, LM_STATE_LIVE + hint);
-  return mark;
+  lm_state given = lm_states_assign(cells, 1, token, &hint);
+  assert_int_equal(lm_state_token(cells, 1, given), token);
+  if (given != LM_STATE_LIVE + LM_ID_WIDE) assert_int_equal(given, LM_STATE_LIVE + hint);
+  return given;
 }
 
 /* More tokens than are common, and more than a palette holds. */
 static void the_first_tokens_are_common_to_all_tables(void **state) {
   enum { FROM = 100, MANY = LM_COMMON_TOKENS + LM_PALETTE_TOKENS + 1 };
   (void)state;
-  lm_state_cell *one = marks_of(3), *other = marks_of(4);
-  int common = 0, own = 0;
+  lm_state_cell *one = cells_of(3), *other = cells_of(4);
+  int common = 0, in_palette = 0;
   for (lm_token token = FROM; token < FROM + MANY; token++) {
-    lm_state mark = assigned(one, token);
-    if (mark <= LM_STATE_COMMON_LAST) {
-      assert_int_equal(assigned(other, token), mark);
+    lm_state given = assigned(one, token);
+    if (given <= LM_STATE_COMMON_LAST) {
+      assert_int_equal(assigned(other, token), given);
       common++;
-    } else if (mark < LM_STATE_LIVE + LM_ID_WIDE) {
-      assert_int_equal(atomic_load(lm_state_palette_token(other, mark)), LM_TOKEN_NONE);
-      own++;
+    } else if (given < LM_STATE_LIVE + LM_ID_WIDE) {
+      assert_int_equal(atomic_load(lm_state_palette_token(other, given)), LM_TOKEN_NONE);
+      in_palette++;
     }
   }
-  assert_in_range(common, LM_COMMON_TOKENS - 1, LM_COMMON_TOKENS); /* another test has one */
-  assert_in_range(own, LM_PALETTE_TOKENS / 2, LM_PALETTE_TOKENS);
+  assert_in_range(common, LM_COMMON_TOKENS - 1, LM_COMMON_TOKENS); /* another test took one */
+  assert_in_range(in_palette, LM_PALETTE_TOKENS / 2, LM_PALETTE_TOKENS);
   assert_non_null(atomic_load(&lm_state_palette(one)->wide));
   for (lm_token token = FROM; token < FROM + MANY; token++) assigned(one, token);
   assert_null(atomic_load(&lm_state_palette(other)->wide));
@@ -92,46 +92,49 @@ static void the_first_tokens_are_common_to_all_tables(void **state) {
 
 static bool is_odd(lm_token token) { return token % 2; }
 
-static unsigned id_of(lm_state_cell *side, lm_token token) {
-  return assigned(side, token) % LM_STATE_IDS;
+static unsigned id_of(lm_state_cell *cells, lm_token token) {
+  return assigned(cells, token) % LM_STATE_IDS;
 }
 
-/* While the places of common tokens are all taken, as above. */
-static void a_common_place_is_anothers_once_it_is_vacant(void **state) {
+/* All places of the common table are taken by then. */
+static void a_vacant_common_place_takes_another_token(void **state) {
   enum { NEW = 20000 };
   (void)state;
-  lm_state_cell *side = marks_of(3);
-  for (lm_token token = 1; token < 4 * LM_COMMON_TOKENS; token++) assigned(side, token);
+  lm_state_cell *cells = cells_of(3);
+  for (lm_token token = 1; token < 4 * LM_COMMON_TOKENS; token++) assigned(cells, token);
   lm_token old[LM_COMMON_TOKENS + 1];
   for (int id = 1; id <= LM_COMMON_TOKENS; id++) old[id] = atomic_load(&lm_state_common[id]);
   uint64_t idle = lm_state_idle_ids(is_odd);
   for (unsigned id = 1; id <= LM_COMMON_TOKENS; id++) {
     assert_int_equal(idle >> id & 1, !is_odd(old[id]));
-    assert_int_equal(id_of(side, old[id]), id);
+    assert_int_equal(id_of(cells, old[id]), id);
   }
   lm_state_close_ids(idle);
+  assert_true(lm_state_common_is_valid());
   for (unsigned id = 1; id <= LM_COMMON_TOKENS; id++)
-    assert_true(id_of(side, old[id]) == id ? is_odd(old[id]) : !is_odd(old[id]));
-  assert_true(id_of(side, NEW) > LM_COMMON_TOKENS);
+    assert_true(id_of(cells, old[id]) == id ? is_odd(old[id]) : !is_odd(old[id]));
+  assert_true(id_of(cells, NEW) > LM_COMMON_TOKENS);
   lm_token token = NEW;
   uint64_t first = (uint64_t)1 << lm_state_common_first(token);
   while (!(idle & first)) first = (uint64_t)1 << lm_state_common_first(++token);
   lm_state_vacate_ids(first);
   assert_int_equal(lm_state_vacant_ids(), first);
+  assert_true(lm_state_common_is_valid());
   for (unsigned id = 1; id <= LM_COMMON_TOKENS; id++)
-    if (!(first >> id & 1)) assert_int_equal(id_of(side, old[id]), id);
-  for (int i = 0; i < 2; i++) assert_int_equal((uint64_t)1 << id_of(side, token), first);
+    if (!(first >> id & 1)) assert_int_equal(id_of(cells, old[id]), id);
+  for (int i = 0; i < 2; i++) assert_int_equal((uint64_t)1 << id_of(cells, token), first);
   assert_int_equal(lm_state_vacant_ids(), 0);
-  assert_true(id_of(side, token + 1) > LM_COMMON_TOKENS);
-  lm_states_free(side);
+  assert_true(lm_state_common_is_valid());
+  assert_true(id_of(cells, token + 1) > LM_COMMON_TOKENS);
+  lm_states_free(cells);
 }
 
-/* Neither a table nor another place is needed for it, also once the span has a table. */
+/* It needs no wide table. It keeps its place when the span has a wide table for a later token. */
 static void the_first_counted_token_has_a_place_in_the_palette(void **state) {
   enum { TOKEN = 7, OTHER = 8 };
   const lm_token counted = TOKEN | LM_TOKEN_COUNTED, later = OTHER | LM_TOKEN_COUNTED;
   (void)state;
-  lm_state_cell *s = marks_of(3);
+  lm_state_cell *s = cells_of(3);
   const lm_palette *palette = lm_state_palette(s);
   uint8_t hint = lm_state_hint(counted);
   assert_true(lm_state_is_plain(lm_states_assign(s, 2, TOKEN, &hint)));
@@ -149,13 +152,38 @@ static void the_first_counted_token_has_a_place_in_the_palette(void **state) {
   lm_states_free(s);
 }
 
+static void a_state_that_names_no_token_breaks_the_law(void **state) {
+  enum { TOKEN = 9 };
+  (void)state;
+  lm_state_cell *s = cells_of(3);
+  uint8_t hint = lm_state_hint(TOKEN);
+  assert_true(lm_states_span_is_valid(s));
+  atomic_store(&s[1], lm_states_assign(s, 1, TOKEN, &hint));
+  atomic_store(&s[2], lm_states_assign(s, 2, TOKEN | LM_TOKEN_COUNTED, &hint));
+  atomic_store(&s[3], lm_state_when_freed(atomic_load(&s[1])));
+  assert_true(lm_states_span_is_valid(s));
+  const lm_state broken[] = { LM_STATE_BUSY, LM_STATE_LIVE + LM_ID_WIDE, LM_STATE_COUNTED_WIDE,
+                              LM_STATE_COUNTED + 1, LM_STATE_LIVE + LM_ID_COUNTED - 1 };
+  for (size_t i = 0; i < LM_COUNT(broken); i++) {
+    atomic_store(&s[4], broken[i]);
+    assert_false(lm_states_span_is_valid(s));
+  }
+  atomic_store(&s[4], LM_STATE_FREE);
+  uint32_t count = lm_state_palette(s)->count;
+  atomic_store(&s[count], LM_STATE_CACHED);
+  assert_false(lm_states_span_is_valid(s));
+  atomic_store(&s[count], LM_STATE_FREE);
+  lm_states_free(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_first_tables_of_all_classes_are_neighbours),
-    cmocka_unit_test(a_table_comes_back_as_its_classs_and_unused),
+    cmocka_unit_test(a_freed_table_is_taken_again_unused_and_by_its_class),
     cmocka_unit_test(the_first_tokens_are_common_to_all_tables),
-    cmocka_unit_test(a_common_place_is_anothers_once_it_is_vacant),
+    cmocka_unit_test(a_vacant_common_place_takes_another_token),
     cmocka_unit_test(the_first_counted_token_has_a_place_in_the_palette),
+    cmocka_unit_test(a_state_that_names_no_token_breaks_the_law),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

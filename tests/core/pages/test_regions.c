@@ -1,0 +1,128 @@
+/* test_regions - the slots of one pool: clean and dirty runs, and what goes back to the system. */
+#include "os/poison.h"
+#include "pages/metadata.h"
+#include "pages/regions.h"
+#include "test.h"
+
+static bool is_valid(lm_regions *r) {
+  lm_lock_take(&r->lock);
+  bool valid = lm_regions_is_valid(r);
+  lm_lock_drop(&r->lock);
+  return valid;
+}
+
+/* Returns the address of slots, all bytes of which may be used. */
+static char *bytes_at(uint32_t slot, uint32_t slots) {
+  lm_unpoison(lm_map_address(slot), (size_t)slots << LM_SLOT_SHIFT);
+  return lm_map_address(slot);
+}
+
+static void touched_slots_are_taken_first(void **state) {
+  (void)state;
+  static lm_regions regions;
+  bool clean;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  uint32_t slot = lm_regions_take(&regions, 10, LM_SLOT, &clean);
+  assert_int_not_equal(slot, 0);
+  assert_true(clean);
+  assert_int_equal(bytes_at(slot, 10)[0], 0);
+  assert_false(lm_regions_has_dirty(&regions, 1));
+  assert_int_equal(lm_regions_memory(&regions), 10 * LM_SLOT);
+  lm_regions_put(&regions, slot, 10);
+  assert_true(lm_regions_has_dirty(&regions, 10));
+  assert_int_equal(lm_regions_take(&regions, 10, LM_SLOT, &clean), slot);
+  assert_false(clean);
+  lm_regions_put(&regions, slot, 10);
+  assert_true(is_valid(&regions));
+  assert_true(lm_regions_drain(&regions));
+  assert_int_equal(lm_regions_size(&regions), 0);
+}
+
+static void slots_that_follow_can_be_added(void **state) {
+  (void)state;
+  static lm_regions regions;
+  bool clean;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  uint32_t slot = lm_regions_take(&regions, 40, LM_SLOT, &clean);
+  lm_regions_put(&regions, slot + 10, 30);
+  assert_false(lm_regions_extend(&regions, slot + 11, 1)); /* no run begins there */
+  assert_true(lm_regions_extend(&regions, slot + 10, 5));
+  assert_true(lm_regions_extend(&regions, slot + 15, 25));
+  assert_true(is_valid(&regions));
+  lm_regions_put(&regions, slot, 40);
+  assert_true(lm_regions_drain(&regions));
+}
+
+static void a_tick_gives_back_what_was_free_since_the_last_one(void **state) {
+  (void)state;
+  enum { ALL = 128 }; /* a whole region */
+  static lm_regions regions;
+  bool clean;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  uint32_t slot = lm_regions_take(&regions, ALL, LM_SLOT, &clean), most = 60;
+  bytes_at(slot, ALL)[0] = 1;
+  lm_regions_put(&regions, slot, ALL);
+  assert_true(lm_regions_decay(&regions, &most)); /* it was not free throughout the interval */
+  assert_int_equal(most, 60);
+  assert_true(lm_regions_decay(&regions, &most)); /* some are left for a later tick */
+  assert_int_equal(most, 0);
+  assert_int_equal(lm_regions_memory(&regions), (ALL - 60) * LM_SLOT);
+  most = ALL;
+  assert_false(lm_regions_decay(&regions, &most));
+  assert_int_equal(lm_regions_memory(&regions), 0);
+  assert_true(is_valid(&regions));
+  assert_true(lm_regions_drain(&regions));
+}
+
+static void a_wrong_count_breaks_the_law(void **state) {
+  (void)state;
+  static lm_regions regions;
+  bool clean;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  uint32_t slot = lm_regions_take(&regions, 10, LM_SLOT, &clean);
+  lm_regions_put(&regions, slot, 10);
+  uint32_t held = regions.held;
+  assert_true(is_valid(&regions));
+  regions.held = 9;
+  assert_false(is_valid(&regions));
+  regions.held = held;
+  regions.idle = 11;
+  assert_false(is_valid(&regions));
+  regions.idle = 0;
+  assert_true(lm_regions_drain(&regions));
+}
+
+/* A thread that reads states while their span ends always finds readable memory. */
+static void memory_that_stays_can_be_read_once_it_is_given_back(void **state) {
+  (void)state;
+  enum { MANY = 2048 }; /* slots: more than are kept */
+  static lm_regions regions;
+  bool clean;
+  lm_regions_init(&regions, &(lm_preparation){ .stays = true });
+  uint32_t slot = lm_regions_take(&regions, MANY, LM_SLOT, &clean);
+  assert_int_not_equal(slot, 0);
+  volatile char *at = lm_map_address(slot);
+  lm_unpoison((void *)at, (size_t)MANY << LM_SLOT_SHIFT);
+  at[0] = 1;
+  lm_regions_put(&regions, slot, MANY);
+  lm_regions_trim(&regions);
+  assert_int_equal(at[0], 0);
+  assert_true(regions.held >= MANY);
+}
+
+static int start(void **state) {
+  (void)state;
+  lm_metadata_start();
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(touched_slots_are_taken_first),
+    cmocka_unit_test(slots_that_follow_can_be_added),
+    cmocka_unit_test(a_tick_gives_back_what_was_free_since_the_last_one),
+    cmocka_unit_test(a_wrong_count_breaks_the_law),
+    cmocka_unit_test(memory_that_stays_can_be_read_once_it_is_given_back),
+  };
+  return cmocka_run_group_tests(tests, start, NULL);
+}
