@@ -7,9 +7,9 @@
 
 #include "os/sys_file.h"
 
-/* Whether the kernel limits the memory that processes may commit (vm.overcommit_memory is 2). Pages
- * of a file in memory are then counted when they are touched, and a touch that is over the limit
- * ends the process. So such memory is taken before it is touched. */
+/* Returns whether the kernel limits the memory that processes may commit (vm.overcommit_memory is
+ * 2). Pages of a file in memory are then counted when they are touched, and a touch that is over
+ * the limit ends the process. So such memory is taken before it is touched. */
 static bool is_commit_limited(void) {
   char text[16];
   size_t length;
@@ -33,8 +33,8 @@ static bool note_failure(lm_backing *b, int error) {
 }
 
 /* Returns an errno if a file in this folder would not do: its filesystem is memory itself, or on a
- * server. A policy is refused for that when it is loaded. But the folder may have changed since, and
- * a policy with an `or_else` is loaded all the same, so this is checked for every file. */
+ * server. A policy is refused for that when it is loaded. But the folder may have changed since,
+ * and a policy with an `or_else` is loaded all the same, so this is checked for every file. */
 static int check_folder(const char *dir, lm_filesystem *out) {
   int error = lm_sys_filesystem(dir, out);
   return error ? error : out->is_memory ? EMEDIUMTYPE : out->is_remote ? EREMOTE : 0;

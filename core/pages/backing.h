@@ -1,17 +1,19 @@
-/* backing.h - the file that holds a pool's memory, for a pool that does not use plain memory: a file
- * in memory, which other processes may map, or a file on a disk, which may be larger than memory.
+/* backing.h - the file that holds a pool's memory, for a pool that does not use plain memory: a
+ * file in memory, which other processes may map, or a file on a disk, which may be larger than
+ * memory.
  *
  * An address of the range has the offset (address - lm_map.base) in the file. So nothing has to be
  * noted about where a region is in its file, and regions join like those of plain memory do. The
- * file has a hole wherever the pool has no region.
+ * file has holes at the addresses that are in no region of the pool.
  *
  * The file has no name. The host may close its descriptor, like all descriptors that loam opens
- * (os/descriptor.h). What is mapped stays mapped, and the next region is in a new file. Blocks in
- * the old file can then not be shown to other processes.
+ * (os/descriptor.h). Memory that is mapped stays mapped, and the next region is in a new file.
+ * Blocks in the old file can then not be shown to other processes.
  *
  * Fork: the memory and the file belong to the parent. The child sees in its blocks what the parent
  * writes to them, up to the child's first store to a page: from then on it has its own copy of the
- * page. So a child never changes what its parent sees. What the child allocates is in a new file. */
+ * page. So a child never changes what its parent sees. New blocks of the child are in a new file.
+ */
 #ifndef LM_BACKING_H
 #define LM_BACKING_H
 
@@ -49,22 +51,22 @@ bool lm_backing_reserve(lm_backing *b, void *at, size_t size);
  * is locked in memory (mlock). False if the system refuses: then nothing has changed. Needs no
  * lock. */
 bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked);
-/* Whether another process still uses a place that was shown to it; also true when that cannot be
- * found out. */
+/* Returns whether another process still uses a place that was shown to it; also true when that
+ * cannot be found out. */
 bool lm_backing_is_held(const lm_backing *b, void *at, size_t size);
 
 /* In a forked child, for each place in use: replaces the parent's shared mapping by a private one.
- * Where the system refuses, parent and child go on seeing each other's stores. */
+ * If the system refuses, parent and child go on seeing each other's stores. */
 void lm_backing_inherit(const lm_backing *b, void *at, size_t size);
 /* In a forked child, after lm_backing_inherit for all places: closes the parent's file. */
 void lm_backing_fork_child(lm_backing *b);
 
-/* Says why a folder cannot hold such a file, in `words` or in a static text; NULL: it can, as far as
- * a trial shows. Makes and removes an unnamed file there. Any thread. */
+/* Says why a folder cannot hold such a file, in `words` or in a static text; NULL: it can, as far
+ * as a trial shows. Makes and removes an unnamed file there. Any thread. */
 const char *lm_backing_refusal(const char *dir, char *words, size_t size);
 /* Says why the last region could not be made. Static text. Any thread. */
 const char *lm_backing_why(const lm_backing *b);
-/* Whether the law above holds. The lock is held. */
+/* Returns whether the law above holds. The lock is held. */
 bool lm_backing_is_valid(const lm_backing *b);
 
 /* Returns the offset in the file of an address of the range. */

@@ -1,8 +1,8 @@
 /* class.h - the size classes: which object size serves a request of a given size.
  *
- * Small objects (up to 64 KiB) have 45 classes: steps of 16 bytes up to 128 bytes, then four classes
- * for each doubling. Large blocks (above 64 KiB, up to 32 MiB) have 32 classes: steps of one slot
- * (64 KiB) up to eight slots, then four classes for each doubling.
+ * Small objects (up to 64 KiB) have 45 classes: steps of 16 bytes up to 128 bytes, then four
+ * classes for each doubling. Large blocks (above 64 KiB, up to 32 MiB) have 32 classes: steps of
+ * one slot (64 KiB) up to eight slots, then four classes for each doubling.
  *
  * Objects of exactly 64 KiB would all begin at one set of the CPU's caches, and a set holds only a
  * few cache lines. So each object of the class for 64 KiB (LM_CLASS_SKEWED) is one cache line
@@ -73,8 +73,8 @@ LM_INLINE unsigned lm_class_of_usable(size_t usable) {
   return usable == lm_class_size(LM_CLASS_SKEWED) ? LM_CLASS_SKEWED : LM_CLASS_ALIGNED;
 }
 
-/* Whether an object with `usable` bytes is a good place for `size` bytes: the bytes fit, and the
- * object is less than twice as long as they are, or it is small (at most 64 bytes). */
+/* Returns whether an object with `usable` bytes is a good place for `size` bytes: the bytes fit,
+ * and they need more than half of the object, or the object is small (at most 64 bytes). */
 LM_INLINE bool lm_class_fits(size_t usable, size_t size) {
   return size <= usable && (size > usable / 2 || usable <= 64);
 }
@@ -87,7 +87,8 @@ LM_INLINE uint32_t lm_class_slots(unsigned class_) {
 }
 
 /* Returns the least large class whose blocks hold `size` bytes: at least 1, at most LM_LARGE_MAX. A
- * size below LM_SMALL_MAX is allowed, since pools with paid memory have blocks of one slot for it. */
+ * size below LM_SMALL_MAX is allowed, since pools with paid memory have blocks of one slot for it.
+ */
 LM_INLINE unsigned lm_class_large(size_t size) {
   lm_assert(size > 0 && size <= LM_LARGE_MAX);
   unsigned last = (unsigned)((size - 1) >> 16); /* index of the slot of the last byte */

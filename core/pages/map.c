@@ -1,4 +1,4 @@
-/* map.c - the page map: describing what stands in the range, and finding it by address. */
+/* map.c - the page map: describing spans and large blocks, and finding objects by address. */
 #include "pages/map.h"
 
 lm_map_state lm_map;
@@ -17,7 +17,7 @@ static void begin_change(lm_span *s) {
 }
 static void end_change(lm_span *s) {
   uint32_t version = atomic_load_explicit(&s->version, memory_order_relaxed);
-  /* Release pairs with the acquire of read_entry: the fields are as they were written. */
+  /* Release pairs with the acquire of read_entry: all fields are written. */
   atomic_store_explicit(&s->version, version + 1, memory_order_release);
 }
 
@@ -33,7 +33,7 @@ static void write_entry(lm_span *s, const lm_span_info *view, uint64_t key) {
   end_change(s);
 }
 
-static bool is_in_range(uint32_t slot, uint32_t slots) {
+LM_INLINE bool is_in_range(uint32_t slot, uint32_t slots) {
   size_t top = atomic_load_explicit(&lm_map.top, memory_order_relaxed) >> LM_SLOT_SHIFT;
   return slot >= LM_MAP_FIRST && slots > 0 && slot < top && slots <= top - slot;
 }
@@ -54,7 +54,7 @@ void lm_map_forget_small(uint32_t slot, uint32_t slots) {
 }
 
 /* Returns the length of the binary part that begins at `slot`, of an extent that ends at `end`: the
- * greatest power of two that divides `slot` and is not longer than what is left. */
+ * greatest power of two that divides `slot` and is at most end - slot. */
 static uint32_t next_binary_part(uint32_t slot, uint32_t end) {
   lm_assert(slot > 0 && slot < end);
   uint32_t by_place = slot & -slot, by_room = 1u << (31 - __builtin_clz(end - slot));

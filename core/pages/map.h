@@ -1,4 +1,4 @@
-/* map.h - the page map: what stands at each address of the range.
+/* map.h - the page map: it tells which object is at an address of the range.
  *
  * The range is the address space that all memory of pools lies in (range.h). It is cut into slots
  * of 64 KiB. A dense array that ends where the range begins has one entry (lm_span) for each slot,
@@ -10,9 +10,9 @@
  *
  * With a key of ceil(2^64 / size) the index is exact for every offset in a span, and the address is
  * an object's start if and only if fraction < key (Lemire, Kaser, Kurz, "Faster remainder by direct
- * computation", 2019). Both stay true if the key is greater by less than 2^26, since a span has less
- * than 2^21 bytes and an object less than 2^17. So the low 22 bits of the key hold another number:
- * the offset of the bin that caches the objects. An entry of zeros fails the test of the
+ * computation", 2019). Both stay true if the key is greater by less than 2^26, since a span has
+ * less than 2^21 bytes and an object less than 2^17. So the low 22 bits of the key hold another
+ * number: the offset of the bin that caches the objects. An entry of zeros fails the test of the
  * fraction by itself, so the fast path of free has no test for an empty entry.
  *
  * Law of extents: below `top` the slots are cut into extents (spans, large blocks, runs of free
@@ -63,7 +63,7 @@ enum {
   LM_USE_RUNS = 16
 };
 
-/* Whether a use is that of a large block which is not guarded. */
+/* Returns whether a use belongs to a large block. A guarded block is not one here. */
 LM_INLINE bool lm_map_use_is_large(uint32_t use) {
   return use == LM_USE_LARGE || (use >= LM_USE_MOVING && use <= LM_USE_UNPREPARED);
 }
@@ -162,7 +162,7 @@ LM_INLINE bool lm_map_span_in(uintptr_t reach, const void *p, const lm_span **ou
 LM_INLINE uint32_t lm_map_slot(const void *p) {
   return (uint32_t)(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
 }
-/* Whether any address p is in the part of the range that is described as extents. */
+/* Returns whether any address p is in the part of the range that is described as extents. */
 LM_INLINE bool lm_map_owns(const void *p) {
   /* Acquire pairs with the release that raises `top` in range.c: whoever sees the new top sees the
    * base and the entries below the top. */
@@ -228,8 +228,8 @@ LM_INLINE uint64_t lm_map_key(size_t size, uint32_t bin) {
 }
 /* Returns the offset of the bin that a key holds. */
 LM_INLINE uint32_t lm_map_key_bin(uint64_t key) { return (uint32_t)key % LM_MAP_KEY_LOW; }
-/* Whether a key is that of a large block. Since such a key is the bin's offset alone, only offset
- * 0, the start of the block, passes the test of the fraction (see the head of this file). */
+/* Returns whether a large block has this key. Since such a key is the bin's offset alone, only
+ * offset 0, the start of the block, passes the test of the fraction (see the head of this file). */
 LM_INLINE bool lm_map_is_large(uint64_t key) { return key < LM_MAP_KEY_LOW; }
 
 /* How often a thread that finds an entry being changed reads it again before it gives up. */
@@ -237,18 +237,19 @@ enum { LM_MAP_RETRIES = 10000 };
 /* Copies an entry to *out, and its version to *version. False when the entry describes nothing, or
  * another thread is changing it. Any thread, without a lock. */
 bool lm_map_read(const lm_span *span, lm_span_info *out, uint32_t *version);
-/* Whether an entry still has the version that was read before. Then all that was loaded from it by
- * acquire since belongs together. */
+/* Returns whether an entry still has the version that was read before. Then all that was loaded
+ * from it by acquire since belongs together. */
 LM_INLINE bool lm_map_is_unchanged(const lm_span *span, uint32_t version) {
   return atomic_load_explicit(&span->version, memory_order_relaxed) == version;
 }
 
-/* Returns the entry whose `mark` this cell is: that of the first slot of a large block. */
+/* Returns the entry whose `mark` this cell is: the entry of the first slot of a large
+ * block. */
 LM_INLINE lm_span *lm_map_span_of_state(lm_state_cell *cell) {
   return (lm_span *)((char *)cell - offsetof(lm_span, mark));
 }
 
-/* What lm_map_find found out about an object, as it was at one moment. */
+/* An object as lm_map_find found it at one moment. */
 typedef struct lm_map_object {
   uintptr_t base;      /* where the object begins */
   size_t size;         /* usable bytes */
@@ -266,8 +267,8 @@ typedef struct lm_map_object {
  * active section. */
 bool lm_map_find(const void *p, lm_map_object *out);
 
-/* Does what lm_map_find does, but for live objects alone, and without a second look: false does not
- * mean that there is no object. Does not set `span`, `version` and `side` of *out. */
+/* Like lm_map_find, but finds live objects alone, and reads their entry once: false does not mean
+ * that there is no object. Does not set `span`, `version` and `side` of *out. */
 LM_INLINE bool lm_map_find_fast(const void *p, lm_map_object *out) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
@@ -313,8 +314,8 @@ lm_state lm_map_object_state(lm_state_cell *cell);
 lm_state lm_map_object_state_in(const lm_span *span, uint32_t version, lm_state_cell *cells,
                                 size_t index, lm_token *token);
 
-/* Whether the law of extents holds. No thread may take slots from the range during the call (hold
- * lm_range_lock). */
+/* Returns whether the law of extents holds. No thread may take slots from the range during the call
+ * (hold lm_range_lock). */
 bool lm_map_is_valid(void);
 
 #endif

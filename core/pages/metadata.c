@@ -51,8 +51,8 @@ static void lock_all(void);
 static void unlock_all(void);
 static void renew_all(void);
 
-/* Registers what is done around a fork: before the first lock is taken, and before all other modules,
- * so that these locks are taken last at a fork. */
+/* Registers the fork hooks of this module, before its first lock is taken, and before all other
+ * modules do so: then a fork takes these locks last. */
 static void register_fork_hooks(void) {
   static _Atomic bool hooked;
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
@@ -219,8 +219,8 @@ void lm_metadata_free(void *p) {
   lm_regions_put(&regions, slot, slots);
 }
 
-/* Whether memory of `room` bytes is a good place for `size` bytes: they fit, and need at least half
- * of it, or it is small. */
+/* Returns whether memory of `room` bytes is a good place for `size` bytes: they fit, and need at
+ * least half of it, or it is small. */
 static bool fits(size_t room, size_t size) {
   return size <= room && (size >= room / 2 || room <= 64);
 }

@@ -1,9 +1,9 @@
-/* metadata.h - memory for loam's own structures. It comes from the range, as the pools' memory does,
- * and never from malloc.
+/* metadata.h - memory for loam's own structures. It comes from the range, as the pools' memory
+ * does, and never from malloc.
  *
  * Any thread may call these functions, before anything else and inside an allocation: they take
- * locks of this folder only, and use neither policies nor thread caches. What they hold is counted
- * as metadata. */
+ * locks of this folder only, and use neither policies nor thread caches. Their memory is counted as
+ * metadata. */
 #ifndef LM_METADATA_H
 #define LM_METADATA_H
 
@@ -15,7 +15,8 @@ void *lm_metadata_alloc(size_t size);
 /* Like lm_metadata_alloc, but the bytes may hold anything. */
 void *lm_metadata_take(size_t size);
 /* Returns `size` bytes that begin with the bytes of `p`, which is freed if they had to move. Added
- * bytes may hold anything. NULL: no memory, and p is as it was. NULL for p: as lm_metadata_alloc. */
+ * bytes may hold anything. NULL: no memory, and p has not changed. NULL for p: as
+ * lm_metadata_alloc. */
 void *lm_metadata_realloc(void *p, size_t size);
 /* Frees what the functions above returned; NULL is allowed. */
 void lm_metadata_free(void *p);
@@ -31,11 +32,12 @@ size_t lm_metadata_held(void);
 size_t lm_metadata_taken(void);
 /* Gives all unused memory back to the system. */
 void lm_metadata_trim(void);
-/* One tick of decay (os/decay.h): gives back what was unused throughout the last interval, at most
- * *most slots, and subtracts these from *most. Returns whether a later tick has more to do. */
+/* One tick of decay (os/decay.h): gives back slots that were unused throughout the last interval,
+ * at most *most, and subtracts their number from *most. Returns whether a later tick has more to
+ * do. */
 bool lm_metadata_decay(uint32_t *most);
 
-/* Whether all structures of this module obey their laws. Takes the module's locks. */
+/* Returns whether all structures of this module obey their laws. Takes the module's locks. */
 bool lm_metadata_is_valid(void);
 
 #endif

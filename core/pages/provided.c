@@ -1,6 +1,6 @@
 /* provided.c - a treap of blocks: a search tree by address that is also a heap by a hash of the
- * address (Seidel, Aragon, "Randomized search trees", 1996). So its depth is logarithmic in whatever
- * order blocks come. */
+ * address (Seidel, Aragon, "Randomized search trees", 1996). So its depth is logarithmic in
+ * whatever order blocks come. */
 #include "pages/provided.h"
 
 #include "os/thread.h"
@@ -143,12 +143,12 @@ void lm_provided_each(void (*visit)(void *ctx, lm_provided *block), void *ctx) {
   lm_lock_drop(&blocks.lock);
 }
 
-/* Whether a child, or NULL, is in order with its parent n. */
+/* Returns whether a child, or NULL, is in order with its parent n. */
 static bool is_child_valid(const node *child, const node *n) {
   return !child || (child->rank <= n->rank && child->rank == rank_of(key_of(child)));
 }
 
-/* Whether the law holds in tree `n`, and all its addresses are in [low, high]. */
+/* Returns whether the law holds in tree `n`, and all its addresses are in [low, high]. */
 static bool is_valid(const node *n, uintptr_t low, uintptr_t high) {
   for (; n; low = key_of(n) + 1, n = n->right) {
     if (key_of(n) < low || key_of(n) > high) return false;

@@ -1,9 +1,9 @@
-/* provided.h - an ordered map of the blocks that loam decided about but did not cut itself: those of
- * handlers, of the system, and of the drivers of devices.
+/* provided.h - an ordered map of the blocks that loam decided about but did not cut itself: those
+ * of handlers, of the system, and of the drivers of devices.
  *
- * Loam does not choose their addresses, so they have no entries in the page map. They are in a treap
- * under one lock, ordered by start address, and found from any pointer into them. This path need
- * not be fast. */
+ * Loam does not choose their addresses, so they have no entries in the page map. They are in a
+ * treap under one lock, ordered by start address, and found from any pointer into them. This path
+ * need not be fast. */
 #ifndef LM_PROVIDED_H
 #define LM_PROVIDED_H
 
@@ -39,13 +39,13 @@ typedef struct lm_provided {
 bool lm_provided_put(const lm_provided *block);
 /* Copies the block that holds the byte at `p` to *out. False: there is none. */
 bool lm_provided_find(const void *p, lm_provided *out);
-/* Removes the block that begins at `p`, and copies it to *out. False: there is none, and *out is as
- * it was. */
+/* Removes the block that begins at `p`, and copies it to *out. False: there is none, and *out has
+ * not changed. */
 bool lm_provided_take(const void *p, lm_provided *out);
-/* Calls `visit` for each block, in the order of addresses, with the lock held: `visit` must not call
- * loam. It may change the block's token, and nothing else. */
+/* Calls `visit` for each block, in the order of addresses, with the lock held: `visit` must not
+ * call loam. It may change the block's token, and nothing else. */
 void lm_provided_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);
-/* Whether the law of the treap (provided.c) holds. Takes the lock. */
+/* Returns whether the law of the treap (provided.c) holds. Takes the lock. */
 bool lm_provided_is_valid(void);
 
 #endif

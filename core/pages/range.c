@@ -41,9 +41,9 @@ static void make_entries_readable(void) {
 }
 
 /* Reserves the range and, before it, its two arrays: the times, then the entries, which end where
- * the range begins. Half as much address space again is reserved and given back, so that where
- * address space is limited, the host keeps at least a third of what was left. What the alignment
- * leaves is given back too. */
+ * the range begins. Half as much address space again is reserved and given back: so if address
+ * space is limited, the host keeps at least a third of it. The rest that the alignment leaves is
+ * given back too. */
 static bool reserve(size_t size) {
   size_t arrays = entry_bytes(size) + time_bytes(size), align = alignment_of(size);
   size_t whole = arrays + align + size + size / 2;

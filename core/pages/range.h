@@ -15,8 +15,8 @@ uint32_t lm_range_take(uint32_t slots, size_t align);
 /* Gives slots back that were taken. They have no memory and no access any more (lm_sys_decommit).
  * Any thread; takes the range's lock. */
 void lm_range_put(uint32_t slot, uint32_t slots);
-/* Whether p is in the address space that loam reserved: also where no slot was taken yet, and in
- * the arrays before the range. Any p, any thread. */
+/* Returns whether p is in the address space that loam reserved: also where no slot was taken yet,
+ * and in the arrays before the range. Any p, any thread. */
 bool lm_range_reserves(const void *p);
 
 /* Returns the bytes of the range that are taken. */
@@ -26,7 +26,8 @@ size_t lm_range_overhead(void);
 
 /* Returns the lock of the range, to be held around a fork. It is taken after all other locks. */
 lm_lock *lm_range_lock(void);
-/* Whether the law of extents (map.h) holds and the free runs are valid. Takes the range's lock. */
+/* Returns whether the law of extents (map.h) holds and the free runs are valid. Takes the range's
+ * lock. */
 bool lm_range_is_valid(void);
 
 #endif

@@ -29,8 +29,9 @@ static const char *bind_range(const lm_placement *placement, void *at, size_t si
                            : lm_region_no_memory;
 }
 
-/* Whether every page must get its memory in lm_region_prepare. A huge page that is reserved, but
- * bound to a node without a free one, would end the process with SIGBUS at its first touch. */
+/* Returns whether every page must get its memory in lm_region_prepare. A huge page that is
+ * reserved, but bound to a node without a free one, would end the process with SIGBUS at its first
+ * touch. */
 static bool must_prefault(const lm_preparation *how) {
   return how->prefault || (how->page && how->placement);
 }
@@ -40,7 +41,7 @@ static uint64_t bound_nodes(const lm_preparation *how) {
   return how->placement && how->placement->mode == LM_BIND_BIND ? how->placement->nodes : 0;
 }
 
-/* Whether lm_region_prepare takes usual pages of the system for all of the memory. */
+/* Returns whether lm_region_prepare takes usual pages of the system for all of the memory. */
 static bool takes_all(const lm_preparation *how) {
   return (how->prefault || how->lock) && !how->page && !how->backing;
 }

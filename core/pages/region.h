@@ -1,5 +1,5 @@
-/* region.h - preparing memory of the range as a strategy asks: which pages, on which NUMA nodes, with
- * memory before the first touch or not. */
+/* region.h - preparing memory of the range as a strategy asks: which pages, on which NUMA nodes,
+ * with memory before the first touch or not. */
 #ifndef LM_REGION_H
 #define LM_REGION_H
 
@@ -23,19 +23,19 @@ typedef struct lm_preparation {
  * the caller holds the lock of the regions in it. */
 
 /* Prepares `size` reserved bytes at `at` in the range. Returns NULL, or a static text that says why
- * it cannot. Then lm_region_punch and lm_regions_return undo what was done. */
+ * it cannot. Then lm_region_punch and lm_regions_return undo the part that was done. */
 const char *lm_region_prepare(const lm_preparation *how, void *at, size_t size);
 /* Gives prepared bytes their memory, if lm_region_populates says so, when they are handed out.
  * Returns NULL, or a static text that says why there is none. */
 const char *lm_region_populate(const lm_preparation *how, void *at, size_t size);
-/* Whether prepared memory gets its pages when it is handed out. True for plain memory that must be
- * on certain nodes: if these had none left at the first touch, the kernel would end the process,
- * while a request that fails can be served by the next strategy of the chain (or_else). */
+/* Returns whether prepared memory gets its pages when it is handed out. True for plain memory that
+ * must be on certain nodes: if these had none left at the first touch, the kernel would end the
+ * process, while a request that fails can be served by the next strategy of the chain (or_else). */
 bool lm_region_populates(const lm_preparation *how);
 /* Removes the content of a place from the file of the preparation, if it has one: the first step to
  * undo a preparation. False: the system refuses. */
 bool lm_region_punch(const lm_preparation *how, void *at, size_t size);
-/* Whether preparing costs memory, before the memory is touched. */
+/* Returns whether preparing costs memory, before the memory is touched. */
 bool lm_region_is_eager(const lm_preparation *how);
 /* Returns the bytes of a page of prepared memory. */
 size_t lm_region_page_size(const lm_preparation *how);

@@ -5,18 +5,18 @@
 #include "os/poison.h"
 #include "os/thread.h"
 
-/* Slots of a new region: a quarter of what the pool has, within 4 and 64 MiB; if preparing costs
+/* Slots of a new region: a quarter of the pool's slots, within 4 and 64 MiB; if preparing costs
  * memory, 256 KiB. HUGE_SLOTS is a huge page of 2 MiB. */
 enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
 /* A pool of this many slots (16 MiB) or more takes small requests at the far ends of clean runs. */
 enum { SPACED_FROM = 256 };
 /* Dirty slots that are kept for reuse: a quarter of the slots in use, but at least 96 MiB; 4 MiB
  * where a free slot costs more than plain memory. This bound is for bursts: in the long run, decay
- * gives back what is not needed. */
+ * gives back the slots that are not needed. */
 enum { DIRTY_KEPT = 1536, DIRTY_KEPT_EAGER = 64 };
 /* A clean run of this many slots (64 MiB) or more goes back to the range. */
 enum { WORTH_RETURNING = 1024 };
-/* For so long after the system has refused a region, no other is tried. */
+/* After the system has refused a region, no other is tried for this time. */
 enum { REFUSAL_NS = 10000000 };
 
 static _Atomic size_t released; /* slots, by all regions so far; relaxed: a figure */
@@ -50,7 +50,7 @@ LM_INLINE bool is_locked(const lm_lock *lock) {
 
 /* ---- Giving slots back to the range --------------------------------------------------------- */
 
-/* Runs that belong to no pool and that the system did not decommit when it was asked. */
+/* Runs that belong to no pool and that the system refused to decommit. */
 static struct {
   lm_lock lock;
   bool begun;
@@ -123,7 +123,7 @@ void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots) {
 
 /* ---- Taking --------------------------------------------------------------------------------- */
 
-/* Takes a region of exactly these slots from the range; 0: it cannot be had. */
+/* Takes a region of exactly these slots from the range; 0: there is none. */
 static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
   lm_assert(is_locked(&r->lock));
   uint32_t slot = lm_range_take(slots, align);
@@ -140,7 +140,7 @@ static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
   return slot;
 }
 
-/* Returns the slots of the next region: at least `slots`, those of the request. */
+/* Returns the slots of the next region: at least `slots`, which the request needs. */
 static uint32_t region_step(const lm_regions *r, uint32_t slots) {
   if (lm_region_is_eager(&r->how)) return slots > STEP_EAGER ? slots : STEP_EAGER;
   uint32_t step = r->held / 4;
@@ -149,8 +149,8 @@ static uint32_t region_step(const lm_regions *r, uint32_t slots) {
   return (uint32_t)lm_align_up(slots > step ? slots : step, HUGE_SLOTS);
 }
 
-/* Whether the system refused such a region a moment ago. A request then goes on to the next strategy
- * of its chain without two system calls that would fail again. */
+/* Returns whether the system refused such a region a moment ago. A request then goes on to the next
+ * strategy of its chain without two system calls that would fail again. */
 static bool was_refused(const lm_regions *r, uint32_t slots) {
   return r->refused && slots >= r->refused && lm_sys_clock_ns() - r->refused_ns < REFUSAL_NS;
 }
@@ -161,9 +161,9 @@ static void note_refusal(lm_regions *r, uint32_t slots) {
   r->refused_ns = lm_sys_clock_ns();
 }
 
-/* Takes a new region and returns the first slot of the request, 0 if none can be had. What the
- * request does not need becomes free: clean, or dirty where it has its memory already, so that it
- * joins what is put there later, and the system can take both back together. */
+/* Takes a new region and returns the first slot of the request, 0 if there is none. The slots that
+ * the request does not need become free: clean, or dirty where they have their memory already, so
+ * that they join slots that are put there later, and the system can take both back together. */
 static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   uint32_t unit = (uint32_t)(lm_region_page_size(&r->how) >> LM_SLOT_SHIFT);
   size_t floor = bytes_of(unit ? unit : lm_region_is_eager(&r->how) ? 1 : HUGE_SLOTS);
@@ -247,8 +247,8 @@ static void put_dirty(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_drop(&r->lock);
 }
 
-/* Removes all preparation from a run and gives it to the range. Returns false if the system refuses:
- * then the run is as it was. But a run that is out of its file cannot be used again without
+/* Removes all preparation from a run and gives it to the range. Returns false if the system
+ * refuses: then nothing has changed. But a run that is out of its file cannot be used again without
  * preparation, so it leaves `r` whether it can be decommitted or not. */
 static bool return_to_range(lm_regions *r, uint32_t slot, uint32_t slots) {
   if (!punch(r, slot, slots)) return false;
@@ -334,7 +334,7 @@ void lm_regions_trim(lm_regions *r) {
   return_queued();
   lm_lock_take(&r->lock);
   bool has_some = r->dirty.slots > 0;
-  if (has_some) r->refused = 0; /* the system has memory again, by what is given back here */
+  if (has_some) r->refused = 0; /* the slots given back here may serve it */
   lm_lock_drop(&r->lock);
   if (has_some) (void)trim(r, 0);
 }

@@ -1,5 +1,5 @@
-/* regions.h - the slots of one pool: taken from the range in regions, prepared as the pool's strategy
- * asks, and kept for reuse in two sets of free runs.
+/* regions.h - the slots of one pool: taken from the range in regions, prepared as the pool's
+ * strategy asks, and kept for reuse in two sets of free runs.
  *
  *   clean   never touched, or given back to the system since: all zero, costs no memory
  *   dirty   touched. Taken first, because it is in the CPU's caches and page tables. Kept up to a
@@ -67,22 +67,23 @@ void lm_regions_add_used(lm_regions *r, uint32_t slots);
 /* Slots in use are no slots of `r` any more, for the same reason. */
 void lm_regions_remove_used(lm_regions *r, uint32_t slots);
 
-/* Whether there is a dirty run of at least `slots` slots. */
+/* Returns whether there is a dirty run of at least `slots` slots. */
 bool lm_regions_has_dirty(lm_regions *r, uint32_t slots);
 /* Returns the bytes of all slots of `r`. */
 size_t lm_regions_size(lm_regions *r);
 /* Returns the bytes of the slots of `r` that are not clean: those that may have memory. */
 size_t lm_regions_memory(lm_regions *r);
 
-/* For registered memory, by device/pinned.c alone. Adds a region that the caller has made; it is
- * free, and dirty. */
+/* Adds a region that the caller has made, as a dirty run. This and the next two functions serve
+ * registered memory: device/pinned.c alone calls them. */
 void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots);
-/* For registered memory. Takes a free run of at most *most slots that `suits` accepts out of `r`,
- * and subtracts its length from *most. Returns its first slot and sets *slots; 0: none. */
+/* Serves registered memory. Takes a free run of at most *most slots that `suits` accepts out of
+ * `r`, and subtracts its length from *most. Returns its first slot and sets *slots; 0: none. */
 uint32_t lm_regions_take_idle(lm_regions *r, uint32_t *most, lm_runs_suits *suits, int ctx,
                               uint32_t *slots);
-/* For registered memory. Returns the dirty slots that no request needed since the last such call,
- * and begins a new interval. *held becomes the slots of `r`, *more whether other slots are free. */
+/* Serves registered memory. Returns the dirty slots that no request needed since the last such
+ * call, and begins a new interval. *held becomes the slots of `r`, *more whether other slots are
+ * free. */
 uint32_t lm_regions_idle_slots(lm_regions *r, uint32_t *held, bool *more);
 
 /* Gives all free runs back to the range. Returns whether `r` has no slot left. */
@@ -91,13 +92,13 @@ bool lm_regions_drain(lm_regions *r);
 void lm_regions_trim(lm_regions *r);
 /* Returns the bytes that all regions of the process have given back so far. */
 size_t lm_regions_released(void);
-/* One tick of decay: gives back what was free since the last tick, at most *most slots, and
- * subtracts these from *most. Returns whether a later tick has more to do. */
+/* One tick of decay: gives back slots that were free since the last tick, at most *most, and
+ * subtracts their number from *most. Returns whether a later tick has more to do. */
 bool lm_regions_decay(lm_regions *r, uint32_t *most);
-/* Whether the law of `r` holds and both sets are valid. The caller holds the lock. */
+/* Returns whether the law of `r` holds and both sets are valid. The caller holds the lock. */
 bool lm_regions_is_valid(const lm_regions *r);
 /* In a forked child, for a pool whose memory is in a file, when no other thread exists: gives back
- * what was free, and the file. */
+ * the free slots, and the file. */
 void lm_regions_fork_child(lm_regions *r);
 /* Returns why the last region could not be made. Static text. Takes no lock. */
 const char *lm_regions_why(const lm_regions *r);

@@ -1,7 +1,7 @@
 /* run.c - sets of free runs of slots. */
 #include "pages/run.h"
 
-/* From EXACT slots on, a list has runs of several lengths. Of a list, at most LOOKS runs are tried:
+/* Below EXACT slots, all runs of a list have one length. Of a list, at most LOOKS runs are tried:
  * lists above have longer runs. */
 enum { EXACT = 16, LOOKS = 32 };
 
@@ -108,7 +108,7 @@ static uint32_t place_in_run(uint32_t slot, uint32_t length, uint32_t slots, siz
 }
 
 /* Cuts [at, at + slots) out of a run. The parts that are left have no neighbour in the set, so they
- * are linked as they are. The further part is described first, as the law of extents asks. */
+ * are linked without joining. The further part is described first, as the law of extents asks. */
 static void cut_from_run(lm_runs *runs, uint32_t slot, uint32_t length, uint32_t at,
                          uint32_t slots) {
   lm_assert(at >= slot && slots > 0 && slots <= length && at - slot <= length - slots);

@@ -37,9 +37,9 @@ void lm_runs_init(lm_runs *runs);
 /* Adds a run and joins it with its neighbours in the set. The slots are described by the page map
  * and have no use. */
 void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots);
-/* Takes `slots` slots that begin at a multiple of `align` bytes (a power of two; any alignment below
- * a slot is met). Returns the first slot, or 0 if no run fits. The slots are then an extent of
- * LM_USE_NONE. */
+/* Takes `slots` slots that begin at a multiple of `align` bytes (a power of two; any alignment
+ * below a slot is met). Returns the first slot, or 0 if no run fits. The slots are then an extent
+ * of LM_USE_NONE. */
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align);
 /* Takes at most `unit` slots (a power of two). From a run of two units or more, they are cut at the
  * beginning of its last whole unit, so that later small requests are served beside them and the
@@ -61,9 +61,9 @@ uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots);
 typedef bool lm_runs_suits(uint32_t slot, uint32_t slots, int ctx);
 uint32_t lm_runs_take_suitable(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
                                uint32_t *slots);
-/* Whether a run has at least `slots` slots. */
+/* Returns whether a run has at least `slots` slots. */
 bool lm_runs_has(const lm_runs *runs, uint32_t slots);
-/* Whether both laws above hold. Walks all runs. */
+/* Returns whether both laws above hold. Walks all runs. */
 bool lm_runs_is_valid(const lm_runs *runs);
 
 #endif

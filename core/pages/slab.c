@@ -11,8 +11,8 @@ typedef struct link {
 
 /* Stands at the beginning of a chunk. The pieces follow.
  *
- * Law: the pieces cut so far, (at - end of this struct) / size, are `used` ones and those of the
- * list `unused`. */
+ * Law: the pieces cut so far, (at - end of this struct) / size, are `used` taken ones and
+ * the pieces of the list `unused`. */
 struct lm_chunk {
   lm_chunk *next, *previous; /* in the list of the slab, if the chunk is in it */
   lm_slab *slab;

@@ -9,8 +9,8 @@ typedef struct lm_chunk lm_chunk;
 
 /* A slab: the chunks of one size of piece. The lock of the slab's owner guards it and its chunks.
  *
- * Law: `first` begins the list of all chunks that have an unused piece or room to cut one, and of no
- * other chunk. */
+ * Law: `first` begins the list of all chunks that have an unused piece or room to cut one, and of
+ * no other chunk. */
 typedef struct lm_slab {
   lm_chunk *first;
   /* Constant. True: a piece is all zero when it is taken and when it is put, except for the last
@@ -27,7 +27,7 @@ void *lm_slab_take(lm_slab *s, lm_regions *r, size_t size, bool *clean);
 void lm_slab_put(lm_slab *s, lm_regions *r, void *piece);
 /* Zeroes memory that other threads may read, by whole words: `size` is rounded up to 8 bytes. */
 void lm_slab_clear(void *at, size_t size);
-/* Whether the law holds, and the pieces of each listed chunk are all accounted for. */
+/* Returns whether the law holds, and the pieces of each listed chunk are all accounted for. */
 bool lm_slab_is_valid(const lm_slab *s);
 
 #endif

@@ -56,7 +56,7 @@ static uint64_t closing;
 uint64_t lm_state_idle_ids(lm_state_wanted_fn *is_wanted) {
   lm_assert(is_wanted);
   lm_state_vacate_ids(0); /* a fork may have lost the thread that closed some */
-  /* From here on a closed place is vacant, or a thread is putting a token there. */
+  /* A place that is still closed is vacant, or a thread is putting a token there. */
   uint64_t closed = atomic_load_explicit(&lm_state_closed_ids, memory_order_acquire), idle = 0;
   unsigned usable = (unsigned)__builtin_popcountll(closed);
   for (unsigned id = FIRST_ID; id <= LM_COMMON_TOKENS; id++) {

@@ -1,4 +1,4 @@
-/* state.h - the state of an object: one byte that says what the object is used for and where its
+/* state.h - the state of an object: one byte. It tells whether the object is used, and where its
  * token stands.
  *
  *   state = kind + id      kind: the two high bits; id: the six low bits
@@ -129,21 +129,21 @@ LM_INLINE bool lm_state_is_free(lm_state m) { return m < LM_STATE_LIVE; }
 LM_INLINE bool lm_state_is_cached(lm_state m) {
   return m >= LM_STATE_CACHED && m < LM_STATE_COUNTED;
 }
-/* Whether the object is live and its token is counted. */
+/* Returns whether the object is live and its token is counted. */
 LM_INLINE bool lm_state_is_counted(lm_state m) {
   return m == LM_STATE_COUNTED || m == LM_STATE_COUNTED_WIDE;
 }
-/* Whether the object is live; true for BUSY too. */
+/* Returns whether the object is live; true for BUSY too. */
 LM_INLINE bool lm_state_is_live(lm_state m) {
   return (m >= LM_STATE_LIVE && m < LM_STATE_CACHED) || lm_state_is_counted(m);
 }
-/* Whether the object is live, and its free need only change the state: not COUNTED, COUNTED_WIDE or
- * BUSY. One signed comparison. */
+/* Returns whether the object is live, and its free need only change the state: not COUNTED,
+ * COUNTED_WIDE or BUSY. One signed comparison. */
 LM_INLINE bool lm_state_is_plain(lm_state m) { return (int8_t)m > (int8_t)LM_STATE_LIVE; }
 _Static_assert(LM_STATE_LIVE + LM_STATE_IDS == LM_STATE_CACHED && LM_STATE_CACHED == INT8_MAX + 1,
                "as signed numbers, plain states are the greatest");
-/* Whether the state in a cell is CACHED. One signed comparison with memory: as signed numbers,
- * CACHED states are the least. Relaxed. */
+/* Returns whether the state in a cell is CACHED. One signed comparison with memory: as signed
+ * numbers, CACHED states are the least. Relaxed. */
 LM_INLINE bool lm_state_is_cached_at(const lm_state_cell *at) {
   return lm_load(int8_t, at) < (int8_t)LM_STATE_COUNTED;
 }
@@ -182,8 +182,8 @@ LM_INLINE uint8_t lm_state_hint(lm_token token) {
   return (uint8_t)(is_common ? lm_state_common_first(token) : lm_state_palette_first(token));
 }
 
-/* Whether `place` holds the token, or was empty and holds it now. Any thread may call it. Relaxed:
- * the value alone matters. */
+/* Returns whether `place` holds the token, or was empty and holds it now. Any thread may call it.
+ * Relaxed: the value alone matters. */
 LM_INLINE bool lm_state_claim_place(_Atomic(lm_token) *place, lm_token token) {
   lm_assert(token != LM_TOKEN_NONE);
   lm_token now = atomic_load_explicit(place, memory_order_relaxed);
@@ -211,8 +211,8 @@ void lm_state_close_ids(uint64_t ids);
 void lm_state_vacate_ids(uint64_t ids);
 /* Returns the ids of vacant places. Any thread. */
 uint64_t lm_state_vacant_ids(void);
-/* Whether the law of the common table holds, as far as the table shows it. No other thread may
- * change the table during the call. */
+/* Returns whether the law of the common table holds, as far as the table shows it. No other thread
+ * may change the table during the call. */
 bool lm_state_common_is_valid(void);
 
 /* Returns where the token stands that a state of the object at `index` names; NULL: nowhere. */

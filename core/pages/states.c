@@ -5,7 +5,7 @@
  * tables of many kinds.
  *
  * A thread that reads a span while the span ends (map.c, heap/walk.c) may read a table that belongs
- * to another span by then; it notices that, and does not use what it read. Therefore tables are
+ * to another span by then; it notices that, and does not use the bytes. Therefore tables are
  * only changed by atomic stores, and their memory stays readable for ever. */
 #include "pages/states.h"
 
@@ -146,8 +146,8 @@ void lm_states_free(lm_state_cell *cells) {
   put_table(class_, palette, sizeof *palette + count + 1);
 }
 
-/* Returns the wide table of a span, made if it has none; NULL: no memory. If two threads make one,
- * the table of the first is used. */
+/* Returns the wide table of a span, made if it has none; NULL: no memory. If two threads make
+ * one, the thread that is later frees its own. */
 static _Atomic(lm_token) *wide_of(lm_palette *palette) {
   /* Acquire pairs with the release of the exchange below: the table is zeroed. */
   _Atomic(lm_token) *wide = atomic_load_explicit(&palette->wide, memory_order_acquire), *made;
@@ -162,7 +162,7 @@ static _Atomic(lm_token) *wide_of(lm_palette *palette) {
 
 /* ---- Tokens ------------------------------------------------------------------------------- */
 
-/* Whether an id of the span, common or of the palette, names the token. */
+/* Returns whether an id of the span, common or of the palette, names the token. */
 static bool is_id_of(lm_state_cell *cells, unsigned id, lm_token token) {
   lm_assert(id < LM_ID_COUNTED);
   const _Atomic(lm_token) *place = lm_state_plain_token(cells, (lm_state)(LM_STATE_LIVE + id));

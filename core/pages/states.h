@@ -35,18 +35,19 @@ LM_INLINE lm_state lm_states_assign_at(const void *p, lm_state_cell *at, lm_toke
 
 /* Gives back to the system all memory of this module that is unused. */
 void lm_states_trim(void);
-/* One tick of decay (os/decay.h): gives back what was unused throughout the last interval, at most
- * *most slots, and subtracts these from *most. Returns whether a later tick has more to do. */
+/* One tick of decay (os/decay.h): gives back slots that were unused throughout the last interval,
+ * at most *most, and subtracts their number from *most. Returns whether a later tick has more to
+ * do. */
 bool lm_states_decay(uint32_t *most);
 /* Returns the bytes of the range that this module has memory in. */
 size_t lm_states_held(void);
 /* Returns the bytes of the range that belong to this module, with or without memory. */
 size_t lm_states_taken(void);
 
-/* Whether all structures of this module obey their laws. Takes the module's locks. */
+/* Returns whether all structures of this module obey their laws. Takes the module's locks. */
 bool lm_states_are_valid(void);
-/* Whether the states of one span obey the laws of state.h. No thread may be replacing a token of
- * the span during the call. */
+/* Returns whether the states of one span obey the laws of state.h. No thread may be replacing a
+ * token of the span during the call. */
 bool lm_states_span_is_valid(lm_state_cell *cells);
 
 #endif

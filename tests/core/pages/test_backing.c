@@ -168,8 +168,7 @@ static void the_largest_size_of_a_file_is_no_signal(void **state) {
 
 enum { CANNOT_MOUNT = 77 };
 
-/* Mounts a filesystem of 1 MiB whose name is not that of a filesystem in memory: an overlay over a
- * tmpfs. */
+/* Mounts a filesystem of 1 MiB that loam does not know as memory: an overlay over a tmpfs. */
 static bool mount_small(const char *where, char *disk, size_t size) {
   char options[300], path[4][80];
   static const char *const names[] = { "low", "up", "work", "disk" };

@@ -65,7 +65,7 @@ static void a_piece_that_is_lost_breaks_the_law(void **state) {
   lm_slab_put(&slab, &regions, other);
   lm_slab_put(&slab, &regions, third);
   assert_true(lm_slab_is_valid(&slab));
-  /* The last word of the piece put last is its link to the one before. */
+  /* The last word of `third` links it to the next unused piece. */
   memcpy(&link, third + SIZE - sizeof link, sizeof link);
   memcpy(third + SIZE - sizeof link, &none, sizeof none);
   assert_false(lm_slab_is_valid(&slab));
