@@ -13,6 +13,7 @@
 #include "heap/sweep.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
+#include "pages/range.h"
 #include "service/control.h"
 
 /* ---- Slow ends ---------------------------------------------------------------------------- */

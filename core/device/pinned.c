@@ -13,6 +13,7 @@
 #include "os/available.h"
 #include "os/decay.h"
 #include "os/error.h"
+#include "pages/range.h"
 
 /* Lengths of regions, in slots. The first region has half a MiB: the driver registers that in
  * unnoticeable time. A pool doubles until it has DOUBLES_UNTIL slots; after that it grows by a

@@ -7,6 +7,7 @@
 #include "heap/age.h"
 #include "os/poison.h"
 #include "pages/metadata.h"
+#include "pages/range.h"
 
 /* The quarantine of a pool holds at most this many blocks and slots (256 MiB). */
 enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };

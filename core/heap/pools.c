@@ -4,6 +4,7 @@
 
 #include "heap/sweep.h"
 #include "os/decay.h"
+#include "pages/range.h"
 #include "pages/states.h"
 
 lm_lock lm_pools_end_lock, lm_pools_make_lock, lm_pools_pinned_lock;
