@@ -74,8 +74,9 @@ LM_INLINE bool lm_map_use_is_large(uint32_t use) {
  * The fields from `key` to `strategy`, and `size`, are written in every slot of a span of small
  * objects, and in the first slot of each binary part of a large block. They are written under the
  * lock of the span's owner, and any thread may read them: `version` is odd while they change (see
- * lm_map_read). All other fields are used in the first slot of an extent only, except that the last
- * slot of a free run has `use` and `length`.
+ * lm_map_read). All other fields are used in the first slot of an extent only. There are three
+ * exceptions: `token` of small objects; `use` and `length` in the last slot of a free run; and
+ * `size` alone in the first slot of metadata, where it is the bytes of a piece.
  *
  * Law of `token` in each slot of a span of small objects: it is LM_TOKEN_NONE or the counted token
  * of the span's palette, and does not change again while the span exists. It is that token in every
@@ -88,11 +89,13 @@ typedef struct lm_span {
   _Atomic uintptr_t start;       /* address of the first object; 0: no object is described here */
   _Atomic uint32_t bin;          /* offset of its bin in a thread's area; 0: it has none */
   _Atomic uint16_t strategy;     /* id */
-  lm_state_cell mark;            /* state of the large block that begins here */
-  _Atomic size_t size;           /* usable bytes of an object */
-  _Atomic uint32_t version;      /* odd while the fields above change */
-  _Atomic uint32_t use;          /* LM_USE_*; relaxed */
-  _Atomic uint32_t slots;        /* length of the extent; release and acquire: lm_map_extent */
+  /* State of the large block that begins here. In the first slot of a span of small objects:
+   * the list that the span is in (heap/central.c, under its lock). */
+  lm_state_cell mark;
+  _Atomic size_t size;      /* usable bytes of an object */
+  _Atomic uint32_t version; /* odd while the fields above change */
+  _Atomic uint32_t use;     /* LM_USE_*; relaxed */
+  _Atomic uint32_t slots;   /* length of the extent; release and acquire: lm_map_extent */
   union {
     /* Of a large block, in its first slot: relaxed, since a thread that found the block may read it
      * after the block is gone. Of small objects, in every slot: see the law above. */
@@ -258,7 +261,7 @@ typedef struct lm_map_object {
   lm_token token;      /* LM_TOKEN_NONE: it never had one */
   bool large;          /* it has slots of its own */
   uint32_t bin, strategy;
-  const lm_span *span; /* the entry that told this, and its version then */
+  const lm_span *span; /* the entry that describes the object, and its version then */
   uint32_t version;
 } lm_map_object;
 
