@@ -142,7 +142,7 @@ static loam_status make_ready(const lm_strategy *s, int device, void *at, size_t
 
 /* Adds a region to a pool. Fails, with error words, if there is no memory or the driver refuses. */
 static loam_status grow(lm_pool *pool, int device, uint32_t slots) {
-  uint32_t slot = lm_map_take(slots + 1, LM_SLOT);
+  uint32_t slot = lm_range_take(slots + 1, LM_SLOT);
   if (!slot)
     return lm_error(LOAM_ENOMEM, "no address space for %zu bytes of pinned memory",
                     bytes_of(slots));

@@ -521,7 +521,7 @@ static void begin_locked(const lm_job_order *order, lm_job_owner owner) {
   job.last_step_ns = lm_sys_clock_ns();
   job.is_watched = false;
   job.at = lm_map_first();
-  /* Acquire pairs with the raise of lm_map.top in lm_map_take. */
+  /* Acquire pairs with the raise of lm_map.top in lm_range_take. */
   job.end = (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >> LM_SLOT_SHIFT);
   job.progress = (loam_progress){ .bytes = sum_of_extents(job.end), .running = 1 };
   job.phase = WALKING;
