@@ -11,6 +11,7 @@
 #include "device/provider.h"
 #include "engine/engine.h"
 #include "heap/sweep.h"
+#include "heap/tcache_slow.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
 #include "pages/range.h"
@@ -212,7 +213,7 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 /* A live object whose token is counted, or whose bin is full. */
 static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
-  bool done = lm_engine_free_counted(t, ptr, met) || lm_pool_give_full(t, ptr, met);
+  bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met);
   lm_thread_leave(t);
   errno = before;
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
@@ -224,11 +225,11 @@ static LM_NOINLINE void free_unmet(void *ptr, lm_thread *t, const void *caller) 
   lm_located met;
   bool is_easy = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
   lm_load_fence();
-  if (is_easy) lm_pool_set_reach(t);
-  if (lm_unlikely(!is_easy || !lm_pool_locate(ptr, &met))) {
+  if (is_easy) lm_tcache_set_reach(t);
+  if (lm_unlikely(!is_easy || !lm_tcache_locate(ptr, &met))) {
     lm_thread_leave(t);
     lm_memory_free(ptr, SIZE_MAX, NULL, caller);
-  } else if (lm_unlikely(!lm_pool_give_located(t, ptr, met))) {
+  } else if (lm_unlikely(!lm_tcache_give_located(t, ptr, met))) {
     free_counted(ptr, t, met, caller);
   } else {
     lm_thread_leave(t);
@@ -240,9 +241,9 @@ LM_HOT void loam_free(void *ptr) {
   lm_located met;
   size_t bin;
   lm_thread_begin(t);
-  if (lm_unlikely(!lm_pool_locate_fast(t, ptr, &met, &bin)))
+  if (lm_unlikely(!lm_tcache_locate_fast(t, ptr, &met, &bin)))
     free_unmet(ptr, t, __builtin_return_address(0));
-  else if (lm_unlikely(!lm_pool_give_to(t, ptr, met, bin)))
+  else if (lm_unlikely(!lm_tcache_give_to(t, ptr, met, bin)))
     free_counted(ptr, t, met, __builtin_return_address(0));
   else lm_thread_leave(t);
 }

@@ -317,7 +317,7 @@ typedef struct trimming {
 
 static void trim_pool(lm_pool *pool, void *ctx) {
   trimming *t = ctx;
-  for (unsigned c = 0; c < LM_CLASSES; c++) lm_central_trim(&pool->store[c]);
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_central_trim(&pool->central[c]);
   t->slots += end_regions(pool, UINT32_MAX, t->device);
 }
 

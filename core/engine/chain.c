@@ -58,7 +58,7 @@ static bool pool_take(lm_order *o, lm_strategy *s, lm_token token, lm_record *ou
   size_t align = o->r.align > s->desc.align ? o->r.align : s->desc.align;
   lm_thread_enter(o->t);
   token = lm_site_token_now(o->r.site, token);
-  void *p = lm_pool_alloc(o->t, s, o->r.size, align, token, zeroed);
+  void *p = lm_pool_alloc(o->t, s, &(lm_pool_request){ o->r.size, align, token }, zeroed);
   if (p) {
     lm_require(lm_pool_find(p, &object));
     lm_site_add_live(token, (int64_t)object.size);

@@ -98,10 +98,10 @@ static void fill(lm_thread *t, const lm_request *r, const choice *c, uint8_t mar
 LM_INLINE void *take(lm_thread *t, const choice *c, uint8_t *hint) {
   void *p = NULL;
   lm_decision d = { .bin = c->serve.bin, .token = c->token, .mark = LM_STATE_LIVE + *hint };
-  bool is_open = lm_pool_bin_top(lm_pool_bin_at(t, d.bin)); /* else it may have no items */
+  bool is_open = lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin)); /* else it may have no items */
   if (lm_likely(is_open))
-    p = d.token & LM_TOKEN_COUNTED ? lm_pool_take_counted(t, d.bin, d.token)
-                                   : lm_pool_take_ready(t, &d);
+    p = d.token & LM_TOKEN_COUNTED ? lm_tcache_take_counted(t, d.bin, d.token)
+                                   : lm_tcache_take_ready(t, &d);
   return lm_likely(p != NULL) ? p : lm_tcache_take(t, c->serve.bin, c->token, hint);
 }
 
@@ -141,7 +141,7 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
   if (lm_likely(d->key == key)) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
     lm_load_fence();
-    p = lm_pool_take_large(t, d, r->size);
+    p = lm_tcache_take_large_ready(t, d, r->size);
     if (p) lm_stats_note(t, site, d->strategy, 1, lm_align_up(r->size, LM_PAGE));
   }
   lm_thread_leave(t);

@@ -14,7 +14,8 @@
 #define LM_DECISION_H
 
 #include "device/request.h"
-#include "heap/pool.h"
+#include "heap/strategy.h"
+#include "heap/tcache_slow.h"
 #include "plan/site.h"
 
 /* Keys, from the lowest bit:
@@ -97,7 +98,7 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, const lm_request *r, bool *holds
   *holds = lm_likely(d->key == key);
   if (lm_likely(*holds)) {
     lm_load_fence();
-    p = lm_pool_take_ready(t, d);
+    p = lm_tcache_take_ready(t, d);
     if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
   }
   lm_thread_leave(t);

@@ -31,7 +31,7 @@ LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
   lm_token token;
   size_t size = lm_load(size_t, &met.span->size);
   if (lm_unlikely(lm_load(uint64_t, &lm_record_nested))) return false;
-  if (!lm_pool_give_counted(t, ptr, met, &token)) return false;
+  if (!lm_tcache_give_counted(t, ptr, met, &token)) return false;
   lm_live_count(t, lm_site_of(token), -(int64_t)size);
   return true;
 }

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/live_bytes.h"
 #include "heap/freed_log.h"
+#include "heap/tcache_slow.h"
 #include "pages/range.h"
 
 static bool free_foreign(lm_thread *t, void *p, const lm_stream *on) {

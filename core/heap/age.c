@@ -6,13 +6,13 @@
 
 _Atomic bool lm_age_idle = true;
 
-/* The id that says so, in marks of large blocks, where ids mean nothing else. */
+/* The id in the state of a block that has a time. Ids of large blocks have no other meaning. */
 enum { DATED = 1 };
 
-/* Seconds, from 1 on: 0 is no time. */
+/* The time in seconds, never 0, which means that a block has no time. */
 static uint32_t now(void) { return (uint32_t)(lm_sys_clock_ns() / 1000000000) + 1; }
 
-/* Of plain memory. */
+/* Tells whether a large block of plain memory begins at the slot. */
 static bool is_large(uint32_t slot) {
   const lm_span *head = lm_map_span(slot);
   uint32_t strategy = atomic_load_explicit(&head->strategy, memory_order_relaxed);
@@ -20,27 +20,30 @@ static bool is_large(uint32_t slot) {
          lm_strategy_at(strategy)->desc.kind == LM_KIND_HOST;
 }
 
-/* By compare and exchange: whoever frees the block at this moment may lose our mark, not we his. A
- * time that is written late is as young as the block that took the place. */
+/* Gives a block its time, if it has none yet. Compare and exchange, so that a free at this moment
+ * is not overwritten. Release pairs with the acquire in lm_age_of: the time is seen with the state.
+ * If the time is written too late, it belongs to the block that follows, and that is as young. */
 static void date(uint32_t slot, uint32_t time) {
   lm_span *head = lm_map_span(slot);
   _Atomic uint32_t *born = &lm_map.born[slot];
-  lm_state fresh = LM_STATE_LIVE + LM_ID_WIDE, none = LM_STATE_COUNTED;
-  lm_state mark = atomic_load_explicit(&head->mark, memory_order_relaxed);
-  if (mark == fresh) {
+  lm_assert(time > 0);
+  lm_state fresh = LM_STATE_LIVE + LM_ID_WIDE;
+  lm_state state = atomic_load_explicit(&head->mark, memory_order_relaxed);
+  if (state == fresh) {
     atomic_store_explicit(born, time, memory_order_relaxed);
     (void)atomic_compare_exchange_strong_explicit(&head->mark, &fresh, LM_STATE_LIVE + DATED,
                                                   memory_order_release, memory_order_relaxed);
-  } else if (mark == none && !atomic_load_explicit(born, memory_order_relaxed)) {
+  } else if (state == LM_STATE_COUNTED && !atomic_load_explicit(born, memory_order_relaxed)) {
     atomic_store_explicit(born, time, memory_order_relaxed);
   }
 }
 
 uint32_t lm_age_of(uint32_t slot) {
+  lm_assert(slot);
   const lm_span *head = lm_map_span(slot);
-  lm_state mark = atomic_load_explicit(&head->mark, memory_order_acquire);
+  lm_state state = atomic_load_explicit(&head->mark, memory_order_acquire);
   uint32_t born = atomic_load_explicit(&lm_map.born[slot], memory_order_relaxed);
-  bool dated = mark == LM_STATE_LIVE + DATED || mark == LM_STATE_COUNTED;
+  bool dated = state == LM_STATE_LIVE + DATED || state == LM_STATE_COUNTED;
   uint32_t time = now();
   return is_large(slot) && dated && born && time > born ? time - born : 0;
 }
@@ -50,7 +53,7 @@ void lm_age_wake(void) {
   lm_decay_stir();
 }
 
-/* Idle before the walk: a block that is made behind it says otherwise. */
+/* The rounds are declared idle before the walk: a block that is made behind it then ends that. */
 void lm_age_tick(void) {
   bool any = false;
   size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);

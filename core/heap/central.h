@@ -1,27 +1,22 @@
-/* central.h - the central store of small objects of one (pool, class): spans, and a depot.
+/* central.h - the central list of one (pool, size class): the spans of small objects, and a depot.
  *
- * A span's only record of what is free is its marks; objects are drawn by looking for FREE ones
- * from where the last one was found. In front of the spans stands a depot, a stack of
- * objects that threads gave back and others take again by copying items, their marks CACHED
+ * What is free in a span is known only from its states: objects are taken by looking for FREE ones,
+ * from where the last one was found. In front of the spans is a depot: a stack of objects that
+ * threads gave back, and that other threads take again by copying items. Their states stay CACHED
  * all the while (the depot of Bonwick and Adams, "Magazines and Vmem", 2001; tcmalloc's transfer
- * cache). While much is freed and nothing is taken, the depot is given up, because one object in it
- * keeps a whole span.
+ * cache). While a program frees much and allocates nothing, the depot is given up, because one
+ * object in it keeps a whole span.
  *
- * Threads draw from spans of their own as far as LM_CENTRAL_CURRENT goes, because the marks of 64
- * objects share a cache line, and their memory may: what two threads keep freeing and taking should
- * not.
+ * Threads take from up to LM_CENTRAL_CURRENT different spans, chosen by the thread's number. The
+ * states of 64 objects share a cache line, and small objects share one too. Two threads that
+ * allocate and free all the time should not write to the same lines.
  *
- * A span that goes to another pool while its objects live (migrate.c) is set apart first: its entry
- * then names a bin that no thread has, so that frees take the long way and each object comes home
- * by itself, and nothing is drawn from it.
+ * A span that goes to another pool while its objects live (migrate.c) is detached first. Its
+ * entries then name a bin that no thread has, so every free of its objects takes the slow path and
+ * gives the object back to the span, and nothing is taken from the span.
  *
- * Empty spans are kept for their class until memory that nobody touched would be taken for another
- * one of the pool: then that has them. A pool's stores stand in one array, by class.
- *
- * Law: every span of the store with free > 0 that is not apart is in one place: in `drawing`, or
- * else in the list `empty` if free == count, and if not in `purged` from when the pages of its free
- * objects went back until an object of it comes back, before and after in `partial`; `spans` counts
- * all. `spare` of the regions is the sum of the slots of all empty ones of the pool's stores. */
+ * Empty spans are kept for their class, until the pool would have to take untouched memory for
+ * another class: then that class gets them. The central lists of a pool are one array, by class. */
 #ifndef LM_CENTRAL_H
 #define LM_CENTRAL_H
 
@@ -30,75 +25,96 @@
 
 enum { LM_CENTRAL_CURRENT = 4 };
 
+/* Law: a span that is not detached and has free objects is in exactly one place: in `current`, or
+ * in one of three lists. `empty` has the spans whose objects are all free. `purged` has those whose
+ * free pages went back to the system, until an object comes back to them. `partial` has the others.
+ * `spans` counts all spans, detached ones too, and `empties` those in `empty`. The `spare` of the
+ * regions is the sum of the slots of all empty spans of the pool. The objects in the depot are
+ * CACHED. lm_central_is_valid checks this. */
 typedef struct lm_central {
   lm_lock lock;
-  uint32_t drawing[LM_CENTRAL_CURRENT]; /* first slots of the spans that threads draw from, or 0 */
-  uint32_t partial, purged, empty;      /* first slots of listed spans, 0 for none */
+  uint32_t current[LM_CENTRAL_CURRENT]; /* first slots of the spans that threads take from, or 0 */
+  uint32_t partial, purged, empty;      /* first slots of the first spans in the lists, or 0 */
   uint32_t spans, empties;
   uint32_t stocked;        /* objects in the depot */
   uint32_t surplus;        /* objects pushed since one was last pulled */
-  _Atomic bool sheds;      /* there is no depot: so many that what comes goes to its spans */
-  bool drawn;              /* some were pulled since the last tick (decay.h) */
-  _Atomic bool fed;        /* some came from a bin that ran over since then: more may come */
+  _Atomic bool sheds;      /* no depot is kept: objects that come back go to their spans. Relaxed */
+  bool pulled;             /* objects were pulled since the last tick (decay.h) */
+  _Atomic bool fed;        /* since then a bin ran over, so more objects may come. Relaxed */
   lm_cached_object *depot; /* NULL until first used */
-  lm_regions *regions;     /* these four are constant */
-  uint32_t strategy, bin;
+  lm_regions *regions;     /* constant, as the next three */
+  uint32_t strategy, bin;  /* id; offset of the threads' bins */
   unsigned class_;
-  _Atomic uint32_t apart; /* spans that are being moved; written under the lock */
+  _Atomic uint32_t detached; /* detached spans; written under the lock, a hint for others */
 } __attribute__((aligned(LM_CACHE_LINE))) lm_central;
 
-/* Slots of a span of a class: enough for 16 objects, and for at most an eighth wasted. */
+/* The slots of a span of a class: enough for 16 objects, so less than a 16th of it is wasted. */
 uint32_t lm_central_span_slots(unsigned class_);
-/* Objects in it. */
+/* The objects in a span of a class. */
 uint32_t lm_central_span_count(unsigned class_);
 
-/* `s` is zeroed memory. */
-void lm_central_init(lm_central *s, lm_regions *regions, uint32_t strategy, uint32_t bin,
+/* `c` is zeroed memory. */
+void lm_central_init(lm_central *c, lm_regions *regions, uint32_t strategy, uint32_t bin,
                      unsigned class_);
-/* Takes at most `want` objects, CACHED: of those in the depot, or where it is empty, of spans. 0
- * only when there is no memory. `who` tells threads apart. */
-unsigned lm_central_pull(lm_central *s, unsigned who, lm_cached_object *items, unsigned want);
-/* Gives back objects that are CACHED; others are passed over (a forked child may inherit a
- * thread's bin at the moment an object left it). */
-void lm_central_push(lm_central *s, const lm_cached_object *items, unsigned n);
-/* The same of what nobody wanted for a while: past the depot. */
-void lm_central_return(lm_central *s, const lm_cached_object *items, unsigned n);
-/* Whether what is given back is likely to be wanted no more. */
-LM_INLINE bool lm_central_is_shedding(const lm_central *s) {
-  return atomic_load_explicit(&s->sheds, memory_order_relaxed);
-}
-/* Gives back the depot and every empty span; true if that leaves nothing. */
-bool lm_central_drain(lm_central *s);
-/* Gives up the depot and the empty spans. */
-void lm_central_trim(lm_central *s);
-/* A tick: the same if nothing was pulled since the last one, and no bin ran over: while a program
- * frees what it has, most spans are about to be empty, and cost nothing page by page. True if there
- * is something to give up at a later one. */
-bool lm_central_decay(lm_central *s);
-/* Shows the marks of its span at `slot`, which may be apart, under the lock; false: it has none. */
-typedef void lm_central_look_fn(void *ctx, lm_state_cell *side, uint32_t count);
-bool lm_central_show_states(lm_central *s, uint32_t slot, lm_central_look_fn *look, void *ctx);
-/* Exchanges the token of the object at p under the lock that keeps its span. */
-bool lm_central_retoken(lm_central *s, const void *p, lm_token old, lm_token new_token);
+/* The laws; the caller holds the lock. */
+bool lm_central_is_valid(const lm_central *c);
 
-/* Sets a span apart that has live objects; `bin` says its class and is nobody's. False if it is not
- * a span of this store with such. Threads may still free objects of it into their bins until a
- * grace has passed. */
-bool lm_central_detach(lm_central *s, uint32_t slot, uint32_t bin);
-/* Takes back an object that no bin takes; false if its span is another store's by now. */
-bool lm_central_free_detached(lm_central *s, lm_cached_object item);
-/* Objects of a span that is apart, live or on their way home. */
-uint32_t lm_central_detached_count(lm_central *s, uint32_t slot);
-/* Ends its being apart: as before; as a span of another store, of the same class, its live objects
- * with the token that `renew` says (the number of objects held comes back); or for good, until its
- * last object is freed: its memory then goes back to the range. */
-void lm_central_reattach(lm_central *s, uint32_t slot);
+/* ---- Objects. These take the lock; any thread calls them. */
+
+/* Takes at most `want` objects, which become CACHED: from the depot, or if it is empty from spans.
+ * `who` is a number that tells threads apart. Returns how many; 0 only without memory. */
+unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, unsigned want);
+/* Gives back objects that are CACHED. Others are passed over, because a forked child may inherit a
+ * thread's bin at the moment when an object left it. */
+void lm_central_push(lm_central *c, const lm_cached_object *items, unsigned n);
+/* Like lm_central_push, for objects that were idle: they go to their spans, not to the depot. */
+void lm_central_return(lm_central *c, const lm_cached_object *items, unsigned n);
+/* Tells whether the list keeps no depot at present, because objects come back and none are
+ * taken. */
+LM_INLINE bool lm_central_is_shedding(const lm_central *c) {
+  return atomic_load_explicit(&c->sheds, memory_order_relaxed);
+}
+/* Exchanges the token of the live object at p. False: it is not of this list, its token is not
+ * `old`, or there is no memory to note the new one. */
+bool lm_central_retoken(lm_central *c, const void *p, lm_token old, lm_token new_token);
+
+/* ---- Giving memory back. These take the lock. */
+
+/* Gives back the depot and every empty span. True: no span is left. */
+bool lm_central_drain(lm_central *c);
+/* Gives back the depot, the empty spans, and the pages of other spans where nothing lives. */
+void lm_central_trim(lm_central *c);
+/* A tick: does lm_central_trim, unless objects were pulled or a bin ran over since the last tick.
+ * While a program frees much, most spans are about to become empty and then go back as wholes,
+ * which costs less than page by page. True: there is something to give back at a later tick. */
+bool lm_central_decay(lm_central *c);
+
+/* ---- Spans */
+
+/* Calls `look` for the states of the list's span at `slot`, which may be detached, with the lock
+ * held. False: the list has no span there. */
+typedef void lm_central_look_fn(void *ctx, lm_state_cell *states, uint32_t count);
+bool lm_central_show_states(lm_central *c, uint32_t slot, lm_central_look_fn *look, void *ctx);
+
+/* Detaches a span that has objects which are not free. `bin` says the class and is no thread's
+ * bin. False: there is no such span of this list. Threads that were in an active section may still
+ * free objects of it into their bins, until a grace has passed. */
+bool lm_central_detach(lm_central *c, uint32_t slot, uint32_t bin);
+/* Gives back an object of a detached span. False: the span is now another list's. */
+bool lm_central_free_detached(lm_central *c, lm_cached_object item);
+/* The objects of a detached span that are live, or on their way back to it. */
+uint32_t lm_central_detached_count(lm_central *c, uint32_t slot);
+/* Ends the detachment in one of three ways. Reattach: the span is used as before. */
+void lm_central_reattach(lm_central *c, uint32_t slot);
+/* Adopt: the span becomes one of another list, of the same class. Each live object gets the token
+ * that `renew` returns, if there is memory to note it. Returns the objects that are not free. */
 typedef lm_token lm_retoken_fn(void *ctx, lm_token old);
 uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_retoken_fn *renew,
                           void *ctx);
-void lm_central_abandon(lm_central *s, uint32_t slot);
-bool lm_central_has_abandoned(uint32_t slot); /* a span's */
-/* The laws; the lock held. */
-bool lm_central_is_valid(const lm_central *s);
+/* Abandon: the span stays detached. When its last object is freed, its slots go back to the
+ * range. */
+void lm_central_abandon(lm_central *c, uint32_t slot);
+/* Tells whether the span at `slot` was abandoned. */
+bool lm_central_has_abandoned(uint32_t slot);
 
 #endif

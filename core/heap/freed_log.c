@@ -1,4 +1,4 @@
-/* freed_log.c - whose a block was that has been freed: the search. */
+/* freed_log.c - to whom a freed block belonged: the search. */
 #include "heap/freed_log.h"
 
 typedef struct search {
@@ -7,23 +7,27 @@ typedef struct search {
   bool found;
 } search;
 
-static bool is_in(const lm_freed_entry *d, search *s) {
-  uintptr_t base = atomic_load_explicit(&d->base, memory_order_acquire);
+/* Tells whether the entry is of a block around the searched address; copies it then. The acquires
+ * pair with the releases in lm_freed_log_add. */
+static bool is_in(const lm_freed_entry *entry, search *s) {
+  uintptr_t base = atomic_load_explicit(&entry->base, memory_order_acquire);
   lm_object object = {
     .base = (void *)base,
-    .size = atomic_load_explicit(&d->size, memory_order_acquire),
-    .token = atomic_load_explicit(&d->token, memory_order_acquire),
-    .strategy = atomic_load_explicit(&d->strategy, memory_order_acquire),
+    .size = atomic_load_explicit(&entry->size, memory_order_acquire),
+    .token = atomic_load_explicit(&entry->token, memory_order_acquire),
+    .strategy = atomic_load_explicit(&entry->strategy, memory_order_acquire),
   };
   if (!base || s->p - base >= object.size) return false;
-  if (atomic_load_explicit(&d->base, memory_order_relaxed) != base) return false;
+  if (atomic_load_explicit(&entry->base, memory_order_relaxed) != base) return false;
   *s->out = object;
   return true;
 }
 
-/* Of several that stood there, one that its thread freed last. */
+/* Searches the log of one thread, the latest entry first: several logged blocks may have been at
+ * the searched address. */
 static void search_thread(lm_thread *t, void *ctx) {
   search *s = ctx;
+  lm_assert(s->out);
   uint32_t last = atomic_load_explicit(&t->freed_count, memory_order_relaxed);
   for (uint32_t i = 1; i <= LM_FREED_ENTRIES && !s->found; i++)
     s->found = is_in(&t->freed[(last - i) % LM_FREED_ENTRIES], s);

@@ -1,4 +1,4 @@
-/* large.c - blocks that have slots of their own. */
+/* large.c - blocks that have slots of their own: large blocks and guarded blocks. */
 #include "heap/large.h"
 
 #include <stdlib.h>
@@ -11,14 +11,16 @@
 
 /* The quarantine of a pool holds at most this many blocks and slots (256 MiB). */
 enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };
-/* From this size on, moving pages is cheaper than copying bytes. */
-#define MOVE_LEAST LM_MIB
+/* Moving pages is cheaper than copying bytes from this size on. */
+#define MOVE_MIN LM_MIB
+/* A transparent huge page. */
 #define THP_SIZE (2 * LM_MIB)
-/* Mappings of a process where the kernel does not say. */
-enum { USUAL_MAPPINGS = 65530 };
+/* The mappings that a process may have, if the kernel's setting cannot be read: its default. */
+enum { DEFAULT_MAPPINGS = 65530 };
 
 static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
 static size_t usable_of(size_t size) { return lm_align_up(size ? size : 1, LM_PAGE); }
+/* Relaxed, as for slots_at: the caller owns the block, or checks the use again under the lock. */
 static uint32_t use_of(uint32_t slot) {
   return atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
 }
@@ -26,31 +28,50 @@ static uint32_t slots_at(uint32_t slot) {
   return atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed);
 }
 
+/* Tells whether a thread holds the lock; assertions use it. */
+LM_INLINE bool is_locked(const lm_large *l) { return lm_load(uint32_t, &l->lock.state) != 0; }
+
 void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
+  lm_assert(!l->ring && !l->waiting && !l->parked);
   l->regions = regions;
   l->strategy = strategy;
 }
 
-static uint32_t head_slot(lm_state_cell *mark) {
-  return lm_map_slot_of(lm_map_span_of_state(mark));
+/* The first slot of the block with this state cell. */
+static uint32_t head_slot(lm_state_cell *state) {
+  return lm_map_slot_of(lm_map_span_of_state(state));
 }
 
-/* Makes a run of slots a block that others can find. */
-static void publish(const lm_large *l, uint32_t slot, uint32_t slots, uint32_t use, uint32_t bin,
-                    uintptr_t start, size_t size, lm_token token) {
-  lm_span *head = lm_map_span(slot);
-  lm_unpoison((void *)start, size);
+/* ---- Large blocks ------------------------------------------------------------------------- */
+
+/* A block before it can be found. */
+typedef struct block {
+  uint32_t slot, slots;
+  uint32_t use; /* LM_USE_LARGE or LM_USE_GUARDED */
+  uint32_t bin; /* 0: threads do not cache it */
+  uintptr_t start;
+  size_t size; /* usable bytes */
+} block;
+
+/* Writes the entries of a block, which can be found by its addresses from then on. */
+static void describe_block(const lm_large *l, const block *b, lm_token token) {
+  lm_span *head = lm_map_span(b->slot);
+  lm_assert(b->slot && b->slots && token != LM_TOKEN_NONE);
+  lm_assert(b->start >= (uintptr_t)lm_map_address(b->slot));
+  lm_assert(b->start - (uintptr_t)lm_map_address(b->slot) + b->size <= bytes_of(b->slots));
+  lm_unpoison((void *)b->start, b->size);
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
   atomic_store_explicit(&head->mark, lm_state_of_large(token), memory_order_relaxed);
   if (l->regions->how.backing) atomic_store(&head->lent, LM_LARGE_LENT_NEVER);
-  else lm_age_reset(slot);
-  lm_span_info view = { start, bin, &head->mark, bin, l->strategy, size };
-  lm_map_describe_large(slot, slots, &view);
-  lm_map_extent(slot, slots, use);
+  else lm_age_reset(b->slot);
+  lm_span_info view = { b->start, b->bin, &head->mark, b->bin, l->strategy, b->size };
+  lm_map_describe_large(b->slot, b->slots, &view);
+  lm_map_extent(b->slot, b->slots, b->use);
 }
 
-/* The lock keeps a retoken from writing to a token that is about to be something else. */
-static void unpublish(lm_large *l, uint32_t slot, uint32_t slots) {
+/* Makes the slots of a block an extent of no use. The lock keeps lm_large_retoken from writing a
+ * token to an entry that is about to be something else's. */
+static void forget_block(lm_large *l, uint32_t slot, uint32_t slots) {
   lm_lock_take(&l->lock);
   lm_map_forget_large(slot, slots);
   lm_map_extent(slot, slots, LM_USE_NONE);
@@ -59,29 +80,36 @@ static void unpublish(lm_large *l, uint32_t slot, uint32_t slots) {
 
 static uint32_t take_slots(lm_large *l, uint32_t slots, size_t align, bool *clean) {
   bool thp = l->regions->how.thp > 0 && bytes_of(slots) >= THP_SIZE;
+  lm_assert(slots && lm_is_pow2(align));
   return lm_regions_take(l->regions, slots, thp && align < THP_SIZE ? THP_SIZE : align, clean);
 }
 
-static void *make(lm_large *l, uint32_t slots, uint32_t bin, size_t size, size_t align,
-                  lm_token token, bool *clean) {
-  size = usable_of(size);
-  uint32_t slot = take_slots(l, slots, align, clean);
-  if (!slot) return NULL;
-  void *p = lm_map_address(slot);
-  publish(l, slot, slots, LM_USE_LARGE, bin, (uintptr_t)p, size, token);
-  return p;
+/* Takes slots for a large block, of which `slots`, `bin` and `size` are given. */
+static void *make_large(lm_large *l, block *b, size_t align, lm_token token, bool *clean) {
+  b->slot = take_slots(l, b->slots, align, clean);
+  if (!b->slot) return NULL;
+  b->use = LM_USE_LARGE;
+  b->start = (uintptr_t)lm_map_address(b->slot);
+  describe_block(l, b, token);
+  return (void *)b->start;
 }
 
 void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, bool *clean) {
-  return make(l, lm_map_slots(usable_of(size)), 0, size, align, token, clean);
+  block b = { .size = usable_of(size) };
+  b.slots = lm_map_slots(b.size);
+  return make_large(l, &b, align, token, clean);
 }
 
-void *lm_large_alloc_class(lm_large *l, unsigned class_, uint32_t bin, size_t size, lm_token token,
-                           bool *clean) {
-  return make(l, lm_class_slots(class_), bin, size, LM_SLOT, token, clean);
+void *lm_large_alloc_class(lm_large *l, size_t size, uint32_t bin, lm_token token, bool *clean) {
+  block b = { .bin = bin, .size = usable_of(size), .slots = lm_class_slots(lm_class_large(size)) };
+  lm_assert(size && size <= LM_LARGE_MAX && bin);
+  return make_large(l, &b, LM_SLOT, token, clean);
 }
 
-/* Where a guarded block stands in its slots: memory [ready, end), then at least a page without. */
+/* ---- Guarded blocks ----------------------------------------------------------------------- */
+
+/* The place of a guarded block in its slots. Law: ready <= start < end; [ready, end) is whole pages
+ * of memory, and the page that begins at `end` is in the slots and has no memory. */
 typedef struct guard_layout {
   uint32_t slots;
   uintptr_t ready, start, end;
@@ -98,25 +126,29 @@ static guard_layout lay_out(uint32_t slot, size_t size, size_t align, size_t pag
   g.end = page == LM_PAGE ? first + bytes_of(g.slots) - LM_PAGE : first + lm_align_up(size, page);
   g.start = lm_align_down(g.end - size, align);
   g.ready = lm_align_down(g.start, page);
+  lm_assert(first <= g.ready && g.start < g.end && g.end + LM_PAGE <= first + bytes_of(g.slots));
   return g;
 }
 
-static _Atomic uint32_t guarded; /* live guarded blocks */
+/* Live guarded blocks, of all pools. Relaxed: it orders nothing, and may pass the bound by one for
+ * each thread. */
+static _Atomic uint32_t guarded;
 
-static uint32_t read_most_guarded(void) {
+static uint32_t read_guard_max(void) {
   char text[32];
   size_t length;
   if (lm_sys_read_file("/proc/sys/vm/max_map_count", text, sizeof text, &length))
-    return USUAL_MAPPINGS / 4;
+    return DEFAULT_MAPPINGS / 4;
   unsigned long mappings = strtoul(text, NULL, 10);
   return mappings < UINT32_MAX ? (uint32_t)(mappings / 4) : UINT32_MAX;
 }
 
 uint32_t lm_large_guard_max(void) {
-  static _Atomic uint32_t most; /* read once; threads that read it twice read the same */
+  /* Relaxed: threads that read the setting at the same time read one value. */
+  static _Atomic uint32_t most;
   uint32_t limit = atomic_load_explicit(&most, memory_order_relaxed);
   if (limit) return limit;
-  limit = read_most_guarded();
+  limit = read_guard_max();
   atomic_store_explicit(&most, limit, memory_order_relaxed);
   return limit;
 }
@@ -141,45 +173,56 @@ void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token toke
     return NULL;
   }
   lm_unpoison(lm_map_address(slot), bytes_of(slots));
-  publish(l, slot, slots, LM_USE_GUARDED, 0, g.start, g.end - g.start, token);
+  block b = { slot, slots, LM_USE_GUARDED, 0, g.start, g.end - g.start };
+  describe_block(l, &b, token);
   atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
   return (void *)g.start;
 }
 
-static void give_up_locked(uint32_t slot) {
+/* ---- Quarantine --------------------------------------------------------------------------- */
+
+static void return_to_range_locked(uint32_t slot) {
   uint32_t slots = slots_at(slot);
+  lm_assert(use_of(slot) == LM_USE_GUARDED);
   lm_map_forget_large(slot, slots);
   lm_map_extent(slot, slots, LM_USE_NONE);
   lm_range_put(slot, slots);
 }
 
-static void leave_locked(lm_large *l) {
+/* Ends the quarantine of the oldest block. */
+static void release_oldest_locked(lm_large *l) {
+  lm_assert(is_locked(l) && l->waiting);
   uint32_t slot = l->ring[l->oldest];
   l->oldest = (l->oldest + 1) % QUARANTINE_BLOCKS;
   l->waiting--;
   l->slots -= slots_at(slot);
-  give_up_locked(slot);
+  return_to_range_locked(slot);
 }
 
+/* Without memory for the ring, a block that is freed skips the quarantine. */
 static void enter_locked(lm_large *l, uint32_t slot) {
   uint32_t slots = slots_at(slot);
+  lm_assert(is_locked(l));
   if (!l->ring) l->ring = lm_metadata_alloc(QUARANTINE_BLOCKS * sizeof *l->ring);
   if (!l->ring || slots > QUARANTINE_SLOTS) {
-    give_up_locked(slot);
+    return_to_range_locked(slot);
     return;
   }
-  while (l->waiting == QUARANTINE_BLOCKS || l->slots + slots > QUARANTINE_SLOTS) leave_locked(l);
+  while (l->waiting == QUARANTINE_BLOCKS || l->slots + slots > QUARANTINE_SLOTS)
+    release_oldest_locked(l);
   l->ring[(l->oldest + l->waiting++) % QUARANTINE_BLOCKS] = slot;
   l->slots += slots;
+  lm_verify(lm_large_is_valid(l));
 }
 
+/* Makes a guarded block that was freed inaccessible, and puts it into the quarantine. */
 static void quarantine(lm_large *l, uint32_t slot) {
   void *at = lm_map_address(slot);
   uint32_t slots = slots_at(slot);
-  /* The system can be out of room for one more mapping. */
+  /* This fails if the process has as many mappings as the kernel allows. */
   if (lm_sys_decommit(at, bytes_of(slots))) {
     (void)lm_sys_purge(at, bytes_of(slots));
-    unpublish(l, slot, slots);
+    forget_block(l, slot, slots);
     lm_regions_return(slot, slots);
     return;
   }
@@ -188,7 +231,31 @@ static void quarantine(lm_large *l, uint32_t slot) {
   lm_lock_drop(&l->lock);
 }
 
-/* Who asks whether it is in use has the lock of the file. */
+void lm_large_drain(lm_large *l) {
+  lm_lock_take(&l->lock);
+  while (l->waiting) release_oldest_locked(l);
+  lm_metadata_free(l->ring);
+  l->ring = NULL;
+  lm_lock_drop(&l->lock);
+}
+
+bool lm_large_is_valid(const lm_large *l) {
+  uint32_t slots = 0;
+  if (l->waiting > (l->ring ? QUARANTINE_BLOCKS : 0) || l->oldest >= QUARANTINE_BLOCKS)
+    return false;
+  for (uint32_t i = 0; i < l->waiting; i++) {
+    uint32_t slot = l->ring[(l->oldest + i) % QUARANTINE_BLOCKS];
+    if (use_of(slot) != LM_USE_GUARDED) return false;
+    slots += slots_at(slot);
+  }
+  for (uint32_t slot = l->parked; slot; slot = lm_map_span(slot)->next)
+    if (use_of(slot) != LM_USE_NONE) return false;
+  return slots == l->slots && slots <= QUARANTINE_SLOTS;
+}
+
+/* ---- Blocks that other processes map ------------------------------------------------------- */
+
+/* Tells whether another process maps the block. The regions' lock guards the file too. */
 static bool is_held(lm_large *l, uint32_t slot) {
   lm_regions *r = l->regions;
   lm_lock_take(&r->lock);
@@ -197,22 +264,25 @@ static bool is_held(lm_large *l, uint32_t slot) {
   return held;
 }
 
-static void park(lm_large *l, uint32_t slot) {
+static void keep_until_unmapped(lm_large *l, uint32_t slot) {
+  lm_assert(use_of(slot) == LM_USE_NONE);
   lm_lock_take(&l->lock);
   lm_map_span(slot)->next = l->parked;
   l->parked = slot;
   lm_lock_drop(&l->lock);
 }
 
-/* Slots of a block whose memory is a file's; they are an extent of no use by now. */
-static void let_go(lm_large *l, uint32_t slot, uint64_t lent) {
+/* Gives back the slots of a block in a file, which are an extent of no use by now, or parks them.
+ * `lent` is what the block's entry said. */
+static void return_or_park(lm_large *l, uint32_t slot, uint64_t lent) {
   uint32_t slots = slots_at(slot);
   if (lent == LM_LARGE_LENT_INHERITED) lm_regions_give_up(l->regions, slot, slots);
   else if (lent && l->regions->how.backing->lost) lm_regions_give_up(l->regions, slot, slots);
-  else if (lent && is_held(l, slot)) park(l, slot);
+  else if (lent && is_held(l, slot)) keep_until_unmapped(l, slot);
   else lm_regions_put(l->regions, slot, slots);
 }
 
+/* Empties the list of parked runs, and returns its first. */
 static uint32_t take_parked(lm_large *l) {
   lm_lock_take(&l->lock);
   uint32_t all = l->parked;
@@ -226,7 +296,7 @@ bool lm_large_unpark(lm_large *l) {
   for (uint32_t slot = take_parked(l), next; slot; slot = next) {
     next = lm_map_span(slot)->next;
     if (is_held(l, slot)) {
-      park(l, slot);
+      keep_until_unmapped(l, slot);
       more = true;
     } else {
       lm_regions_put(l->regions, slot, slots_at(slot));
@@ -242,8 +312,11 @@ void lm_large_fork_child(lm_large *l) {
   }
 }
 
-void lm_large_free(lm_large *l, lm_state_cell *mark) {
-  uint32_t slot = head_slot(mark), slots = slots_at(slot);
+/* ---- Freeing ------------------------------------------------------------------------------ */
+
+void lm_large_free(lm_large *l, lm_state_cell *state) {
+  uint32_t slot = head_slot(state), slots = slots_at(slot);
+  lm_assert(slots);
   if (use_of(slot) == LM_USE_GUARDED) {
     atomic_fetch_sub_explicit(&guarded, 1, memory_order_relaxed);
     quarantine(l, slot);
@@ -252,17 +325,20 @@ void lm_large_free(lm_large *l, lm_state_cell *mark) {
   bool backed = l->regions->how.backing, stray = use_of(slot) == LM_USE_UNPREPARED;
   uint64_t lent = backed ? atomic_exchange(&lm_map_span(slot)->lent, LM_LARGE_LENT_NEVER) : 0;
   lm_poison(lm_map_address(slot), bytes_of(slots));
-  unpublish(l, slot, slots);
-  if (backed) let_go(l, slot, lent);
+  forget_block(l, slot, slots);
+  if (backed) return_or_park(l, slot, lent);
   else if (stray) lm_regions_give_up(l->regions, slot, slots);
   else lm_regions_put(l->regions, slot, slots);
 }
 
+/* ---- Zeroing ------------------------------------------------------------------------------ */
+
+/* Gives the memory of these pages back, so that they read as zeros; or writes zeros. */
 static void empty(char *from, char *end) {
   if (from < end && lm_sys_purge(from, (size_t)(end - from))) memset(from, 0, (size_t)(end - from));
 }
 
-/* How many pages from the first on are alike. */
+/* How many pages, from the first on, are resident like the first, or like it are not. */
 static size_t run_of(const unsigned char *in, size_t pages) {
   size_t n = 1;
   while (n < pages && !((in[n] ^ *in) & 1)) n++;
@@ -280,7 +356,7 @@ void lm_large_zero(void *p, size_t size) {
     for (size_t i = 0, n; i < pages; i += n, at += n * LM_PAGE) {
       n = run_of(&in[i], pages - i);
       if (!(in[i] & 1)) continue;
-      empty(bare, at); /* what is swapped out goes too */
+      empty(bare, at); /* pages that are not resident may be swapped out: those go too */
       memset(at, 0, n * LM_PAGE);
       bare = at + n * LM_PAGE;
     }
@@ -289,35 +365,34 @@ void lm_large_zero(void *p, size_t size) {
   memset(end, 0, size % LM_PAGE);
 }
 
-void lm_large_drain(lm_large *l) {
-  lm_lock_take(&l->lock);
-  while (l->waiting) leave_locked(l);
-  lm_metadata_free(l->ring);
-  l->ring = NULL;
-  lm_lock_drop(&l->lock);
-}
+/* ---- Resizing and moving ------------------------------------------------------------------ */
 
+/* Gives back all but the first `less` slots of a block. */
 static void shrink(lm_large *l, uint32_t slot, uint32_t slots, uint32_t less, size_t size) {
+  lm_assert(less > 0 && less < slots);
   lm_map_resize_large(slot, slots, less, size);
   lm_map_extent(slot + less, slots - less, LM_USE_NONE);
   lm_map_extent(slot, less, LM_USE_LARGE);
   lm_regions_put(l->regions, slot + less, slots - less);
 }
 
+/* Takes the slots behind a block until it has `more`. False: they are not free. */
 static bool grow(lm_large *l, uint32_t slot, uint32_t slots, uint32_t more, size_t size) {
+  lm_assert(more > slots);
   if (!lm_regions_extend(l->regions, slot + slots, more - slots)) return false;
   lm_map_extent(slot, more, LM_USE_LARGE);
   lm_map_resize_large(slot, slots, more, size);
   return true;
 }
 
-/* Its slots are its own as long as it is there for others. */
+/* Tells whether other processes may map the block. Its slots must not change then. */
 static bool is_lent(const lm_large *l, uint32_t slot) {
   return l->regions->how.backing && atomic_load(&lm_map_span(slot)->lent);
 }
 
 bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
   uint32_t slot = head_slot(place->side), slots = slots_at(slot);
+  lm_assert(place->large && place->strategy == l->strategy);
   if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
   if (size < LM_SLOT / 4 || use_of(slot) != LM_USE_LARGE) return false;
   size = usable_of(size);
@@ -334,26 +409,30 @@ bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
 void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size) {
   uint32_t from = head_slot(place->side), slots = slots_at(from);
   const lm_preparation *how = &l->regions->how;
+  lm_assert(place->large && place->strategy == l->strategy);
   size = usable_of(size);
-  if (use_of(from) != LM_USE_LARGE || place->size < MOVE_LEAST || size < bytes_of(slots))
-    return NULL;
+  if (use_of(from) != LM_USE_LARGE || place->size < MOVE_MIN || size < bytes_of(slots)) return NULL;
   if (how->page || how->lock || how->backing) return NULL;
   bool clean;
   uint32_t to = take_slots(l, lm_map_slots(size), LM_SLOT, &clean);
   if (!to) return NULL;
   if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to))) {
-    lm_regions_give_up(l->regions, to, lm_map_slots(size)); /* the target may be a hole now */
+    /* The system may have left a hole where the target was. */
+    lm_regions_give_up(l->regions, to, lm_map_slots(size));
     return NULL;
   }
   lm_token token = atomic_load_explicit(&lm_map_span_of_state(place->side)->token,
                                         memory_order_relaxed);
   atomic_store_explicit(place->side, lm_state_when_freed(place->mark), memory_order_release);
-  unpublish(l, from, slots);
-  publish(l, to, lm_map_slots(size), LM_USE_LARGE, 0, (uintptr_t)lm_map_address(to), size, token);
+  forget_block(l, from, slots);
+  block b = { to, lm_map_slots(size), LM_USE_LARGE, 0, (uintptr_t)lm_map_address(to), size };
+  describe_block(l, &b, token);
   lm_regions_forget(l->regions, from, slots);
   return lm_map_address(to);
 }
 
+/* BUSY keeps the block from being freed while its token changes. Release pairs with the acquire of
+ * whoever reads the state: the new token is seen with it. */
 bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_token) {
   lm_map_object place;
   lm_lock_take(&l->lock);
@@ -362,7 +441,7 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
               atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_STATE_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
-    /* It is another block, or becomes a larger one. */
+    /* Its age begins again: the token changes when realloc makes another block of it. */
     if (!l->regions->how.backing) lm_age_reset(head_slot(place.side));
     atomic_store_explicit(&lm_map_span_of_state(place.side)->token, new_token,
                           memory_order_relaxed);
@@ -372,25 +451,27 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
   return done;
 }
 
-/* ---- Moving to another pool */
+/* ---- Moving to another pool --------------------------------------------------------------- */
 
 static bool is_live_at(uint32_t slot) {
   return lm_state_is_live(lm_map_object_state(&lm_map_span(slot)->mark));
 }
 
-/* Only the first slot's is asked by a free. */
+/* Says in the block's first slot, the one that a free reads, whether threads may cache the
+ * block. */
 static void set_cacheable(uint32_t slot, bool cacheable) {
   lm_span *head = lm_map_span(slot);
   uint32_t bin = cacheable ? atomic_load_explicit(&head->bin, memory_order_relaxed) : 0;
   atomic_store_explicit(&head->key, bin, memory_order_relaxed);
 }
 
+/* Acquire and release: a free and whoever moves the block each see what the other did before. */
 static bool change_use(uint32_t slot, uint32_t from, uint32_t to) {
   return atomic_compare_exchange_strong_explicit(&lm_map_span(slot)->use, &from, to,
                                                  memory_order_acq_rel, memory_order_relaxed);
 }
 
-/* Under the lock, so that what is there is not unpublished meanwhile. */
+/* The lock keeps the block at `slot` from being forgotten between the checks. */
 bool lm_large_claim(lm_large *l, uint32_t slot) {
   lm_span_info view;
   uint32_t version;
@@ -403,12 +484,11 @@ bool lm_large_claim(lm_large *l, uint32_t slot) {
   return done;
 }
 
-bool lm_large_hand_over(lm_state_cell *mark) {
-  uint32_t slot = head_slot(mark);
+bool lm_large_hand_over(lm_state_cell *state) {
+  uint32_t slot = head_slot(state);
   if (lm_likely(use_of(slot) != LM_USE_MOVING)) return false;
   lm_poison(lm_map_address(slot), bytes_of(slots_at(slot)));
-  if (change_use(slot, LM_USE_MOVING, LM_USE_MOVING_FREED)) return true;
-  return false;
+  return change_use(slot, LM_USE_MOVING, LM_USE_MOVING_FREED);
 }
 
 size_t lm_large_release(lm_large *l, uint32_t slot, bool stray) {
@@ -428,7 +508,7 @@ size_t lm_large_release(lm_large *l, uint32_t slot, bool stray) {
   return left ? size : 0;
 }
 
-/* A block that a thread freed into a bin just before the grace is no more moved. */
+/* A block that a thread freed into a bin just before the grace is not moved. */
 bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed) {
   *freed = 0;
   lm_lock_take(&l->lock);
@@ -439,32 +519,35 @@ bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed) {
   return live;
 }
 
-static void renew_locked(uint32_t slot, lm_token old, lm_token token) {
-  lm_span *head = lm_map_span(slot);
-  lm_state mark = lm_map_object_state(&head->mark);
-  if (!lm_state_is_live(mark) || atomic_load_explicit(&head->token, memory_order_relaxed) != old)
-    return;
-  if (!atomic_compare_exchange_strong_explicit(&head->mark, &mark, LM_STATE_BUSY,
+/* Gives the live block at `slot` its new token, unless another thread changed or frees it. */
+static void retoken_locked(const lm_large_adoption *as) {
+  lm_span *head = lm_map_span(as->slot);
+  lm_state state = lm_map_object_state(&head->mark);
+  if (!lm_state_is_live(state)) return;
+  if (atomic_load_explicit(&head->token, memory_order_relaxed) != as->old) return;
+  if (!atomic_compare_exchange_strong_explicit(&head->mark, &state, LM_STATE_BUSY,
                                                memory_order_acq_rel, memory_order_relaxed))
     return;
-  atomic_store_explicit(&head->token, token, memory_order_relaxed);
-  atomic_store_explicit(&head->mark, mark, memory_order_release);
+  atomic_store_explicit(&head->token, as->token, memory_order_relaxed);
+  atomic_store_explicit(&head->mark, state, memory_order_release);
 }
 
-void lm_large_adopt(lm_large *to, lm_large *from, uint32_t slot, uint32_t bin, lm_token old,
-                    lm_token token) {
+void lm_large_adopt(lm_large *to, lm_large *from, const lm_large_adoption *as) {
   lm_large *first = from->strategy < to->strategy ? from : to, *second = first == from ? to : from;
+  lm_span *head = lm_map_span(as->slot);
   lm_span_info view;
   uint32_t version;
-  lm_lock_take(&first->lock); /* in the order of fork's */
+  lm_assert(to != from && as->token != LM_TOKEN_NONE);
+  lm_lock_take(&first->lock); /* in the order in which fork takes them */
   lm_lock_take(&second->lock);
-  lm_require(lm_map_read(lm_map_span(slot), &view, &version));
+  lm_assert(use_of(as->slot) == LM_USE_MOVING || use_of(as->slot) == LM_USE_MOVING_FREED);
+  lm_require(lm_map_read(head, &view, &version));
   view.strategy = to->strategy;
-  view.bin = bin;
-  if (view.key) view.key = bin;
-  view.size = atomic_load_explicit(&lm_map_span(slot)->size, memory_order_relaxed);
-  lm_map_describe_large(slot, slots_at(slot), &view);
-  renew_locked(slot, old, token);
+  view.bin = as->bin;
+  if (view.key) view.key = as->bin;
+  view.size = atomic_load_explicit(&head->size, memory_order_relaxed);
+  lm_map_describe_large(as->slot, slots_at(as->slot), &view);
+  retoken_locked(as);
   lm_lock_drop(&second->lock);
   lm_lock_drop(&first->lock);
 }

@@ -1,34 +1,75 @@
-/* pools.h - the pools that there are, for the files that go through all of them: pools.c, sweep.c,
- * retire.c. One pool a strategy; where its bins are in each thread is its place. */
+/* pools.h - the table of pools: one pool for each strategy that has needed memory.
+ *
+ * For the files that work on pools as such: tcache_slow.c, sweep.c, retire.c, pool_fork.c and
+ * device/pinned.c. pool.h has the requests to a pool. */
 #ifndef LM_POOLS_H
 #define LM_POOLS_H
 
-#include "heap/tcache.h"
+#include "heap/central.h"
+#include "heap/large.h"
+#include "heap/strategy.h"
 #include "os/lock.h"
+#include "pages/backing.h"
 
-/* Held, before lm_pools_make_lock, by whoever ends a pool and by whoever goes through pools for
- * long: none ends under them. Fork does not wait for it. */
+/* All memory of one strategy. A pool's memory never serves another strategy, except what migrate.c
+ * hands over. lm_pool_is_valid checks the laws of all pools. */
+typedef struct lm_pool {
+  lm_strategy *strategy;
+  /* These three are used for memory that is registered with a driver. Relaxed: each is a hint for
+   * later operations, or is checked again under lm_pools_end_lock. */
+  _Atomic bool closed;    /* in a forked child: objects are neither taken from it nor cached */
+  _Atomic bool recalled;  /* threads are to give up the objects that they cache of it */
+  _Atomic uint32_t users; /* threads at work on its regions, which keep it from ending */
+  lm_backing backing;     /* where the memory is in a file */
+  lm_regions regions;
+  lm_large large;
+  lm_central central[LM_CLASSES]; /* by class */
+} lm_pool;
+
+/* Held by whoever ends a pool, and by whoever goes through all pools for a long time, so that none
+ * ends during that. Taken before lm_pools_make_lock. Fork does not wait for it. */
 extern lm_lock lm_pools_end_lock;
-/* Keeps pools from being made and ended at the same time, and the places of their bins. */
+/* Held while a pool is made or ended, or gets or loses the place of its bins. */
 extern lm_lock lm_pools_make_lock;
-/* pinned.c's, held around calls of a driver: so under none of these, and fork does not wait for
- * it. */
+/* pinned.c holds it around calls of a driver. So it is taken under neither of the other two, and
+ * fork does not wait for it. */
 extern lm_lock lm_pools_pinned_lock;
 
-/* Of a strategy, as lm_strategy.retiring has it: retire.c goes from one to the next, and whoever
- * asks the strategy meanwhile goes back. */
+/* Values of lm_strategy.retiring. retire.c sets them one after the other; a request to the strategy
+ * sets LM_POOL_OPEN again (lm_pools_make). */
 enum { LM_POOL_OPEN, LM_POOL_CLOSING, LM_POOL_CLOSED };
 
+/* The place of the strategy's bins in each thread; 0: it has none. Acquire pairs with the release
+ * that set it, so that lm_pool_holder(place) is known too. */
 LM_INLINE uint32_t lm_pools_place(const lm_strategy *strategy) {
   return atomic_load_explicit(&strategy->place, memory_order_acquire);
 }
+/* The strategy that has this place; NULL: none has. */
+lm_strategy *lm_pool_holder(uint32_t place);
 
+/* The pool of a strategy, which may be NULL; NULL: it has none. */
+lm_pool *lm_pool_of(const lm_strategy *strategy);
+/* The pool of the strategy with this id; NULL: it has none. */
 LM_INLINE lm_pool *lm_pools_at(uint32_t id) { return lm_pool_of(lm_strategy_at(id)); }
-
-void lm_pools_each(void (*act)(lm_pool *pool));
-/* Takes a pool that is empty, and the place of its bins, from its strategy. */
+/* The pool of a strategy, which is made if it is new. Ends a retirement of the strategy that is
+ * under way. NULL: the strategy is NULL, there is no memory, or no place is left. lm_pool_start has
+ * been called. */
+lm_pool *lm_pools_make(lm_strategy *strategy);
+/* Calls lm_pool_start first where that is needed; else as lm_pools_make. */
+lm_pool *lm_pool_for(lm_strategy *strategy);
+/* Gives the strategy's bins a place in every thread. False: all places are taken. lm_pool_start has
+ * been called. */
+bool lm_pools_reserve(lm_strategy *strategy);
+/* Takes from a strategy its pool, which is empty, and the place of its bins. lm_pools_make_lock is
+ * held, and no thread has objects of the pool in its bins. */
 void lm_pools_forget_locked(lm_strategy *strategy);
-/* Gives back all that a thread caches. */
-void lm_pools_flush(lm_thread *t);
+
+/* Calls `act` for each pool. No pool ends during the call: the caller holds one of the two locks,
+ * or is in a forked child. */
+void lm_pools_each(void (*act)(lm_pool *pool));
+/* Takes lm_pools_make_lock and the locks of every pool, in the order in which lm_central_adopt and
+ * lm_large_adopt take two of them. Fork and lm_pool_is_valid use them. */
+void lm_pools_lock_all(void);
+void lm_pools_unlock_all(void);
 
 #endif

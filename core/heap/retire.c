@@ -1,73 +1,79 @@
-/* retire.c - a strategy that nobody names, and of which nothing lives, gives its memory back. */
+/* retire.c - ends the pools of strategies that no policy names and that hold no live block. */
 #include "heap/retire.h"
 
 #include <string.h>
 
 #include "heap/pools.h"
+#include "heap/tcache_slow.h"
 #include "heap/walk.h"
 
-/* The bins of one pool in all threads, a thread at a time: the list of threads is locked below the
- * stores. Nobody is in an operation on the pool. */
+/* The objects that one thread had in its bins of one pool. The bins are emptied a thread at a time,
+ * because the list of threads is locked below the central lists: batches are returned after that
+ * lock was released. No thread is in an operation on the pool. */
 typedef struct recall {
   uint32_t place, n;
   unsigned class_[LM_CLASSES_ALL];
-  lm_tcache_batch haul[LM_CLASSES_ALL];
+  lm_tcache_batch batch[LM_CLASSES_ALL];
 } recall;
 
 static void take_bins(lm_thread *t, void *ctx) {
   recall *r = ctx;
-  lm_pool_bins *bins = &lm_pool_bins_of(t)->pool[r->place];
+  lm_pool_bins *bins = &lm_tcache_of(t)->pool[r->place];
   if (r->n || !bins->listed) return;
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
     if (!lm_tcache_bin_is_open(&bins->bin[c])) continue;
     r->class_[r->n] = c;
-    r->haul[r->n++] = lm_tcache_bin_close(bins, c);
+    r->batch[r->n++] = lm_tcache_bin_close(bins, c);
   }
 }
 
 static void flush_bins_of_all_locked(lm_pool *pool) {
+  lm_assert(lm_pools_place(pool->strategy));
   recall r = { .place = lm_pools_place(pool->strategy) };
   do {
     r.n = 0;
     lm_thread_each(take_bins, &r);
-    for (uint32_t i = 0; i < r.n; i++) lm_tcache_batch_return(pool, r.class_[i], &r.haul[i]);
+    for (uint32_t i = 0; i < r.n; i++) lm_tcache_batch_return(pool, r.class_[i], &r.batch[i]);
   } while (r.n);
 }
 
-/* False if something of the pool is still about: an object that a thread took with it when it was
- * cancelled, or memory that the system does not take back. */
+/* Gives back all memory of a pool. False: some is left, because a thread was cancelled while it
+ * held an object, or because the system refuses to take memory back. */
 static bool drain_locked(lm_pool *pool) {
   bool drained = true;
   flush_bins_of_all_locked(pool);
-  for (unsigned c = 0; c < LM_CLASSES; c++) drained = lm_central_drain(&pool->store[c]) && drained;
+  for (unsigned c = 0; c < LM_CLASSES; c++)
+    drained = lm_central_drain(&pool->central[c]) && drained;
   lm_large_drain(&pool->large);
   return lm_regions_drain(&pool->regions) && drained;
 }
 
 static void end_locked(lm_strategy *strategy) {
+  lm_assert(atomic_load(&strategy->retiring) == LM_POOL_CLOSED);
   lm_pool *pool = lm_pools_at(strategy->id);
   if (pool && (atomic_load(&pool->users) || !drain_locked(pool))) return;
   lm_pools_forget_locked(strategy);
 }
 
-/* Of the strategies that there were when it began, those that are to stay. */
+/* The strategies that stay, of those that existed when the call began. */
 typedef struct roll {
   uint32_t count;
   uint8_t *stays;
 } roll;
 
-/* A share stays while a policy names the whole. */
-static void keep_shares(const roll *r) {
+/* Keeps the shares and twins of strategies that a policy names. */
+static void keep_parts(const roll *r) {
   for (uint32_t id = 0; id < r->count; id++)
     if (r->stays[lm_strategy_whole(id)]) r->stays[id] = 1;
 }
 
-static void mark_live(void *ctx, const lm_object *object) {
+/* Keeps the strategy of a live object. */
+static void keep_live(void *ctx, const lm_object *object) {
   roll *r = ctx;
   if (object->strategy < r->count) r->stays[object->strategy] = 1;
 }
 
-/* Begins to close those that need not stay; whether there are any. */
+/* Begins to close the strategies that need not stay. True: there are some. */
 static bool close_idle(const roll *r) {
   bool any = false;
   for (uint32_t id = 1; id < r->count; id++) {
@@ -78,6 +84,7 @@ static bool close_idle(const roll *r) {
   return any;
 }
 
+/* Ends the pool of a closed strategy, if it can be emptied, and opens the strategy again. */
 static void end(lm_strategy *strategy) {
   lm_lock_take(&lm_pools_end_lock);
   lm_lock_take(&lm_pools_make_lock);
@@ -87,7 +94,7 @@ static void end(lm_strategy *strategy) {
   atomic_store(&strategy->retiring, LM_POOL_OPEN);
 }
 
-/* Ends those that nobody asked meanwhile and that have no live block. */
+/* Ends the strategies that got no request since they began to close and that hold no live block. */
 static void end_closing(const roll *r) {
   for (uint32_t id = 1; id < r->count; id++) {
     lm_strategy *strategy = lm_strategy_at(id);
@@ -98,18 +105,20 @@ static void end_closing(const roll *r) {
   }
 }
 
-/* Closed first, so that who asks from now on says so (reopen). After the grace nobody is amid an
- * operation on one that is still closing: what has no live block then gets none and frees none. */
+/* Strategies begin to close first, so that a later request opens them again (lm_pools_make). After
+ * the grace no thread is in an operation on a strategy that is still closing. If it holds no live
+ * block then, none is allocated from it and none is freed. */
 void lm_retire_unused(const uint8_t *used, uint32_t n) {
+  lm_assert(used || n == 0);
   roll r = { .count = lm_strategy_count() };
   r.stays = lm_metadata_alloc(r.count);
   if (!r.stays) return;
   memcpy(r.stays, used, n < r.count ? n : r.count);
-  keep_shares(&r);
-  lm_walk_each(mark_live, &r);
+  keep_parts(&r);
+  lm_walk_each(keep_live, &r);
   if (close_idle(&r)) {
     if (!lm_thread_grace()) memset(r.stays, 1, r.count);
-    lm_walk_each(mark_live, &r);
+    lm_walk_each(keep_live, &r);
     end_closing(&r);
   }
   lm_metadata_free(r.stays);

@@ -6,11 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "heap/tcache.h"
+#include "heap/pool.h"
+#include "heap/pools.h"
 #include "os/error.h"
 #include "os/sys_file.h"
 
-/* The live block that begins at p, if it is shared memory's; NULL: its pool. */
+/* Finds the live block of shared memory that begins at p. Returns its pool; NULL: there is none. */
 static lm_pool *find(const void *p, lm_map_object *out) {
   if (!lm_map_find(p, out) || !lm_state_is_live(out->mark) || out->base != (uintptr_t)p)
     return NULL;
@@ -18,7 +19,10 @@ static lm_pool *find(const void *p, lm_map_object *out) {
   return s->desc.kind == LM_KIND_SHARED && out->large ? lm_pool_of(s) : NULL;
 }
 
+/* The key of a block, or LM_LARGE_LENT_*. Sequentially consistent, as the lock of the file orders
+ * it against a free in another thread. */
 static _Atomic uint64_t *lent_of(const lm_map_object *place) {
+  lm_assert(place->large);
   return &lm_map_span_of_state(place->side)->lent;
 }
 
@@ -35,7 +39,7 @@ static loam_status refuse(const void *p) {
                   (size_t)((const char *)p - (const char *)object.base));
 }
 
-/* The block's key, made if it has none. */
+/* The block's key, which is made if it has none. If two threads make one, the first stays. */
 static uint64_t key_of(_Atomic uint64_t *lent) {
   uint64_t key = atomic_load(lent), made;
   do made = lm_sys_random();
@@ -44,6 +48,7 @@ static uint64_t key_of(_Atomic uint64_t *lent) {
   return key;
 }
 
+/* Tells whether the host has closed the descriptor of the pool's file. */
 static bool is_lost(lm_pool *pool) {
   lm_lock_take(&pool->regions.lock);
   bool lost = pool->backing.lost || !lm_descriptor_is_ours(&pool->backing.file);
@@ -67,10 +72,10 @@ loam_status lm_share_export_key(const void *p, loam_share *out) {
   return LOAM_OK;
 }
 
-/* ---- Who comes with a handle */
+/* ---- Opening a handle --------------------------------------------------------------------- */
 
-/* A descriptor of the file for others, with the lock of a part. */
-static int give_out(lm_pool *pool, uint64_t offset, size_t size, int *out) {
+/* Opens the pool's file again, with a lock on a part of it. Returns 0 or an errno. */
+static int open_locked_part(lm_pool *pool, uint64_t offset, size_t size, int *out) {
   int fd = -1, error = EBADF;
   lm_lock_take(&pool->regions.lock);
   if (!pool->backing.lost && lm_descriptor_is_ours(&pool->backing.file))
@@ -83,10 +88,11 @@ static int give_out(lm_pool *pool, uint64_t offset, size_t size, int *out) {
   return error;
 }
 
-/* Whether the block at p lives and is known by the key. A free waits for the lock before the span
- * becomes something else's. */
+/* Tells whether the block at p lives and has this key. A free waits for the lock before the span
+ * becomes a part of something else. */
 static bool is_known(lm_pool *pool, const void *p, uint64_t key) {
   lm_map_object place;
+  lm_assert(key != LM_LARGE_LENT_NEVER && key != LM_LARGE_LENT_INHERITED);
   lm_lock_take(&pool->large.lock);
   bool known = find(p, &place) == pool && atomic_load(lent_of(&place)) == key;
   lm_lock_drop(&pool->large.lock);
@@ -104,7 +110,7 @@ static loam_status open_block(uint64_t key, uint64_t offset, int *fd, size_t *si
   bool has_key = key != LM_LARGE_LENT_NEVER && key != LM_LARGE_LENT_INHERITED;
   if (!pool || !has_key || !is_known(pool, p, key)) return gone();
   size_t slots = (size_t)atomic_load(&lm_map_span_of_state(place.side)->slots) << LM_SLOT_SHIFT;
-  int given, error = give_out(pool, offset, slots, &given);
+  int given, error = open_locked_part(pool, offset, slots, &given);
   if (error)
     return lm_error(LOAM_EIO, "the block's owner cannot open its file: %s", strerrordesc_np(error));
   if (!is_known(pool, p, key)) {
@@ -116,7 +122,7 @@ static loam_status open_block(uint64_t key, uint64_t offset, int *fd, size_t *si
   return LOAM_OK;
 }
 
-/* Active, so that the pool does not end meanwhile. */
+/* The thread is active, so the pool does not end during this. */
 loam_status lm_share_export_open(uint64_t key, uint64_t offset, int *fd, size_t *size) {
   lm_thread *t = lm_thread_get();
   if (!t) return lm_error(LOAM_ENOMEM, "no memory for what a thread has of loam");

@@ -1,5 +1,5 @@
-/* strategy.c - interned descriptions of memory: a table by id that only grows, and chains by hash,
- * which nothing ever leaves. */
+/* strategy.c - strategies: a table by id, and chains by the hash of the description. Both only
+ * grow, so a lookup takes no lock. */
 #include "heap/strategy.h"
 
 #include <string.h>
@@ -15,14 +15,14 @@ lm_strategy lm_strategy_builtin = { .desc = { .name = "default" },
 
 enum { CHAINS = 1024 };
 
-/* Under the lock: writes. In a chain the newest is first; the built-in one is in none, and not in
- * the table. */
+/* The lock is held for writes. A chain begins with its newest strategy. The built-in one is in
+ * no chain and not in the table. */
 static lm_lock lock;
-static _Atomic uint32_t added;
+static _Atomic uint32_t added; /* strategies in the table */
 static LM_SPARSE _Atomic(lm_strategy *) chain[CHAINS];
 LM_SPARSE _Atomic(lm_strategy *) lm_strategy_table[LM_STRATEGIES_MAX];
 
-/* ---- Descriptions */
+/* ---- Descriptions ------------------------------------------------------------------------- */
 
 static bool needs_device(lm_kind kind) { return kind == LM_KIND_DEVICE || kind == LM_KIND_MANAGED; }
 
@@ -63,7 +63,8 @@ static bool has_mask(int mode) {
          mode == LM_BIND_PREFERRED_MANY;
 }
 
-static void place(lm_placement *out, const lm_placement *p, lm_huge huge) {
+/* Copies the fields of a placement that its mode uses. */
+static void copy_placement(lm_placement *out, const lm_placement *p, lm_huge huge) {
   out->mode = p->mode;
   if (has_mask(p->mode)) out->nodes = p->nodes;
   if (p->mode != LM_BIND_WEIGHTED) return;
@@ -74,18 +75,18 @@ static void place(lm_placement *out, const lm_placement *p, lm_huge huge) {
   out->huge = huge >= LM_HUGE_THP;
 }
 
-/* Whether its memory is a file's. */
+/* Tells whether memory of the kind is in a file. */
 static bool is_backed(lm_kind kind) { return kind == LM_KIND_SHARED || kind == LM_KIND_FILE; }
 
-/* Equal descriptions become equal bytes: padding, what stands behind a name and what the kind or
- * mode does not use are zero. */
+/* Makes equal descriptions equal bytes: padding, the bytes behind a text, and the fields that the
+ * kind or mode does not use become zero. */
 static void canonicalise(lm_desc *out, const lm_desc *d) {
   memset(out, 0, sizeof *out);
   strcpy(out->name, d->name);
   out->kind = d->kind;
   out->align = d->align;
   out->limit = d->limit;
-  place(&out->placement, &d->placement, d->huge);
+  copy_placement(&out->placement, &d->placement, d->huge);
   out->huge = d->huge;
   out->zero = d->zero;
   out->prefault = d->prefault;
@@ -102,8 +103,9 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
   out->write_combined = d->write_combined;
 }
 
-/* ---- The table */
+/* ---- The table ---------------------------------------------------------------------------- */
 
+/* Acquire pairs with the release in add_locked: strategies below the count are in the table. */
 uint32_t lm_strategy_count(void) { return 1 + atomic_load_explicit(&added, memory_order_acquire); }
 
 static uint32_t hash_bytes(uint32_t h, const void *bytes, size_t n) {
@@ -111,10 +113,11 @@ static uint32_t hash_bytes(uint32_t h, const void *bytes, size_t n) {
   return h;
 }
 
-/* What is before the limit, and behind it. */
+/* The bytes of a description before its limit, and from where those behind the limit begin. */
 enum { BEFORE = offsetof(lm_desc, limit), BEHIND = BEFORE + sizeof(size_t) };
 
-static uint32_t hash_of(const lm_desc *desc) { /* FNV-1a */
+/* FNV-1a of the description without its limit. */
+static uint32_t hash_of(const lm_desc *desc) {
   uint32_t h = hash_bytes(0x811c9dc5u, desc, BEFORE);
   return hash_bytes(h, (const char *)desc + BEHIND, sizeof *desc - BEHIND);
 }
@@ -133,8 +136,9 @@ static lm_strategy *find(const lm_desc *desc, uint32_t hash) {
   return s;
 }
 
-/* Of a part, that of its whole. */
+/* The account of a new strategy: a part has the account of its whole. */
 static lm_strategy *account_of(lm_strategy *made) {
+  lm_assert(made->whole);
   if (made->whole != made) return made->whole->account;
   lm_strategy *s = atomic_load_explicit(chain_of(made->hash), memory_order_acquire);
   while (made->desc.limit && s) {
@@ -145,21 +149,25 @@ static lm_strategy *account_of(lm_strategy *made) {
   return made;
 }
 
-/* The pointer before the count: every id below the count can be looked up. The count before the
- * chain: who finds it by description knows an id below the count. Each release is for an acquire of
- * who finds it: by id, by the count, by description. */
+/* The pointer is stored before the count, so that every id below the count can be looked up. The
+ * count is stored before the chain, so that whoever finds the strategy by its description knows an
+ * id below the count. The three releases pair with the acquires in lm_strategy_at,
+ * lm_strategy_count and find. */
 static void add_locked(lm_strategy *s) {
   uint32_t id = 1 + atomic_load_explicit(&added, memory_order_relaxed);
+  lm_assert(id < LM_STRATEGIES_MAX && !lm_load(lm_strategy *, &lm_strategy_table[id]));
   s->id = id;
   s->account = account_of(s);
+  lm_assert(s->account->account == s->account);
   s->older = atomic_load_explicit(chain_of(s->hash), memory_order_relaxed);
   atomic_store_explicit(&lm_strategy_table[id], s, memory_order_release);
   atomic_store_explicit(&added, id, memory_order_release);
   atomic_store_explicit(chain_of(s->hash), s, memory_order_release);
 }
 
-/* The strategy that another thread made meanwhile, or `made`; NULL if the table is full. */
-static lm_strategy *settle(lm_strategy *made) {
+/* Adds a new strategy, unless another thread added an equal one first. Returns the one that is in
+ * the table; NULL: the table is full. */
+static lm_strategy *add_or_find(lm_strategy *made) {
   lm_lock_take(&lock);
   lm_strategy *s = find(&made->desc, made->hash);
   if (!s && lm_strategy_count() < LM_STRATEGIES_MAX) {
@@ -170,6 +178,22 @@ static lm_strategy *settle(lm_strategy *made) {
   return s;
 }
 
+static bool is_one_valid(uint32_t id) {
+  const lm_strategy *s = lm_strategy_at(id);
+  if (s->id != id || s->whole->whole != s->whole || s->account->account != s->account) return false;
+  if (s->whole != s && (s->shares || s->twins || s->account != s->whole->account)) return false;
+  if (s->account != s && !is_same_but_limit(&s->account->desc, &s->whole->desc)) return false;
+  return find(&s->desc, s->hash) == s;
+}
+
+bool lm_strategy_is_valid(void) {
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (!is_one_valid(id)) return false;
+  return true;
+}
+
+/* ---- Making ------------------------------------------------------------------------------- */
+
 static bool wants_shares(const lm_desc *d) {
   return d->kind == LM_KIND_HOST && d->placement.mode == LM_BIND_LOCAL && !d->placement.nodes &&
          !lm_is_pow2((size_t)lm_numa_nodes());
@@ -179,17 +203,18 @@ static bool wants_twins(const lm_desc *d) {
   return d->kind == LM_KIND_PINNED && !d->write_combined;
 }
 
+/* Frees a strategy that was not added. */
 static void discard(lm_strategy *made) {
   lm_metadata_free(made->shares);
   lm_metadata_free(made->twins);
   lm_metadata_free(made);
 }
 
-/* NULL without memory. */
+/* A strategy that is not in the table yet; NULL: there is no memory. */
 static lm_strategy *prepare(const lm_desc *desc, uint32_t hash) {
   lm_strategy *made = lm_metadata_alloc(sizeof *made);
   if (!made) return NULL;
-  memcpy(&made->desc, desc, sizeof *desc); /* with the padding */
+  memcpy(&made->desc, desc, sizeof *desc); /* with the padding: find compares bytes */
   made->hash = hash;
   made->whole = made;
   if (wants_shares(desc)) made->shares = lm_metadata_alloc(sizeof *made->shares);
@@ -200,12 +225,12 @@ static lm_strategy *prepare(const lm_desc *desc, uint32_t hash) {
   return NULL;
 }
 
-/* Memory is had before the lock is taken, which so is a leaf. */
+/* Memory is allocated before the lock is taken, so no lock is taken under it. */
 static loam_status make(const lm_desc *desc, uint32_t hash, lm_strategy **out) {
   lm_strategy *made = prepare(desc, hash);
   if (!made) return lm_error(LOAM_ENOMEM, "no memory for strategy \"%s\"", desc->name);
   lm_thread_add_fork_lock(&lock);
-  lm_strategy *s = settle(made);
+  lm_strategy *s = add_or_find(made);
   if (s != made) discard(made);
   if (!s)
     return lm_error(LOAM_EBUDGET,
@@ -229,14 +254,16 @@ loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out) {
 
 /* ---- Shares and twins --------------------------------------------------------------------- */
 
-/* A part of a whole, whose description is no other's (see canonicalise). */
+/* A part of a whole: a share or a twin. Its description equals no other's, because canonicalise
+ * clears the fields that tell parts apart. NULL: there is no memory, or the table is full. */
 static lm_strategy *make_part(lm_strategy *whole, const lm_desc *desc) {
   lm_strategy *part = lm_metadata_alloc(sizeof *part);
   if (!part) return NULL;
+  lm_assert(whole->whole == whole);
   memcpy(&part->desc, desc, sizeof *desc);
   part->hash = hash_of(desc);
   part->whole = whole;
-  lm_strategy *s = settle(part);
+  lm_strategy *s = add_or_find(part);
   if (s != part) lm_metadata_free(part);
   return s;
 }
@@ -248,7 +275,9 @@ static lm_strategy *make_share(lm_strategy *whole, unsigned node) {
   return make_part(whole, &desc);
 }
 
+/* Acquire and release pair with each other: whoever finds the share finds it complete. */
 static lm_strategy *share_of(lm_strategy *whole, unsigned node) {
+  lm_assert(whole->shares && node < LM_NODES_MAX);
   _Atomic(lm_strategy *) *at = &whole->shares->of[node];
   lm_strategy *share = atomic_load_explicit(at, memory_order_acquire);
   if (lm_likely(share != NULL)) return share;
@@ -267,6 +296,7 @@ static lm_strategy *make_twin(lm_strategy *whole, int node, bool asked) {
 }
 
 lm_strategy *lm_strategy_twin(lm_strategy *whole, int node, bool asked) {
+  lm_assert(node >= -1 && node < LM_NODES_MAX);
   if (!whole->twins || (node < 0 && !asked)) return whole;
   _Atomic(lm_strategy *) *at = &whole->twins->of[node + 1][asked];
   lm_strategy *twin = atomic_load_explicit(at, memory_order_acquire);
@@ -296,6 +326,7 @@ static size_t left_of(const lm_strategy *s, int64_t used) {
 }
 
 uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
+  lm_assert(s->account);
   if (!s->desc.limit || !size) return want;
   int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
   size_t n;

@@ -1,49 +1,55 @@
-/* sweep.c - bins that idle are emptied, and what nobody needs goes back to the system. */
+/* sweep.c - idle bins are emptied, and free memory goes back to the system.
+ *
+LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
+ * next operation takes the bit back and does that. If the bit is still set after a grace, the
+ * thread is in no operation. The thread that sweeps then sets LM_SLOW_TAKING, which keeps the other
+ * thread out of its next operation, and empties the bins itself. */
 #include "heap/sweep.h"
 
 #include "heap/pools.h"
+#include "heap/tcache_slow.h"
 #include "os/decay.h"
+#include "pages/metadata.h"
 #include "pages/states.h"
 
-/* What one tick of decay gives back at most, in slots (512 MiB): the system takes some 50 ms to. */
-enum { DECAY_MOST = 8192 };
+/* The slots (512 MiB) that one tick gives back at most. The system needs about 50 ms for that. */
+enum { DECAY_MAX = 8192 };
 
-/* Held, before those of pools.h, from the claims of a sweep until what was claimed is taken: a
- * claim that somebody else made since is not covered by this sweep's grace. Fork does not wait for
- * it. */
+/* Held from the claims of a sweep until the claimed bins are taken: a claim that another thread
+ * makes later is not covered by the grace of this sweep. Taken before the locks of pools.h. Fork
+ * does not wait for it. */
 static lm_lock sweeping;
 
-/* ---- Idle bins
- *
- * A thread is asked to give up the bins that it did not use since it was last asked, by
- * LM_SLOW_CLAIMED. Its next operation takes that back, and does it; if after a grace it has not, it
- * is in no operation, and while LM_SLOW_TAKING keeps it out of the next one, whoever asked does. */
+/* ---- Idle bins ---------------------------------------------------------------------------- */
 
-enum { HAULS = 4096 };
+enum { BATCHES_MAX = 4096 };
 
-/* While set, what is asked of threads is what is_recalled says, only that. */
+/* While true, claimed threads give up the bins for which is_recalled holds, and no others. Relaxed:
+ * the claim itself orders it. */
 static _Atomic bool recalling;
 
+/* The bins that one sweep closed. Law: n <= BATCHES_MAX. */
 typedef struct sweep {
-  bool all; /* idle or not */
-  bool recall;
-  bool more; /* some were not idle */
+  bool all;    /* bins that are not idle are closed too */
+  bool recall; /* only bins for which is_recalled holds are closed */
+  bool more;   /* some bins with objects were not idle */
   uint32_t n;
   struct {
-    lm_tcache_batch what;
+    lm_tcache_batch objects;
     lm_pool *pool;
     unsigned class_;
-  } haul[HAULS];
+  } batch[BATCHES_MAX];
 } sweep;
 
 static bool is_recalled(const lm_pool *pool, unsigned class_) {
   return class_ < LM_CLASSES &&
-         (atomic_load_explicit(&pool->store[class_].apart, memory_order_relaxed) ||
+         (atomic_load_explicit(&pool->central[class_].detached, memory_order_relaxed) ||
           atomic_load_explicit(&pool->recalled, memory_order_relaxed));
 }
 
+/* Tells whether the bin was not used since the last sweep, and begins the next interval. */
 static bool is_idle(sweep *w, lm_bin *bin) {
-  lm_cached_object *top = lm_pool_bin_top(bin);
+  lm_cached_object *top = lm_tcache_bin_top(bin);
   bool idle = w->all || top == bin->seen;
   bin->seen = top;
   if (!idle && top > bin->low) w->more = true;
@@ -51,26 +57,27 @@ static bool is_idle(sweep *w, lm_bin *bin) {
 }
 
 static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
-  for (unsigned c = 0; c < LM_CLASSES_ALL && w->n < HAULS; c++) {
+  lm_assert(w->n <= BATCHES_MAX);
+  for (unsigned c = 0; c < LM_CLASSES_ALL && w->n < BATCHES_MAX; c++) {
     if (!lm_tcache_bin_is_open(&bins->bin[c])) continue;
     if (w->recall ? !is_recalled(pool, c) : !is_idle(w, &bins->bin[c])) continue;
-    w->haul[w->n].pool = pool;
-    w->haul[w->n].class_ = c;
-    w->haul[w->n++].what = lm_tcache_bin_close(bins, c);
+    w->batch[w->n].pool = pool;
+    w->batch[w->n].class_ = c;
+    w->batch[w->n++].objects = lm_tcache_bin_close(bins, c);
   }
 }
 
 static void sweep_thread(sweep *w, lm_thread *t) {
-  lm_thread_bins *bins = lm_pool_bins_of(t);
+  lm_thread_bins *bins = lm_tcache_of(t);
   for (uint32_t place = bins->first; place; place = bins->pool[place].next) {
     lm_strategy *strategy = lm_pool_holder(place);
     if (strategy && lm_pool_of(strategy)) sweep_pool(w, lm_pool_of(strategy), &bins->pool[place]);
   }
 }
 
-static void stow_all(sweep *w) {
+static void return_all(sweep *w) {
   for (uint32_t i = 0; i < w->n; i++)
-    lm_tcache_batch_return(w->haul[i].pool, w->haul[i].class_, &w->haul[i].what);
+    lm_tcache_batch_return(w->batch[i].pool, w->batch[i].class_, &w->batch[i].objects);
   w->n = 0;
 }
 
@@ -79,19 +86,23 @@ static void claim(lm_thread *t, void *ctx) {
   if (t != lm_thread_self) lm_thread_set_slow(t, LM_SLOW_CLAIMED);
 }
 
+/* Empties the bins of a thread that has not taken back its claim. The grace has made the thread's
+ * last operation visible. Release pairs with the acquire in lm_thread_enter: the thread's next
+ * operation sees the bins as they are left here. */
 static void take_claimed(lm_thread *t, void *ctx) {
-  uint32_t wary = atomic_load_explicit(&t->slow_reasons, memory_order_relaxed);
+  uint32_t slow = atomic_load_explicit(&t->slow_reasons, memory_order_relaxed);
   do {
-    if (!(wary & LM_SLOW_CLAIMED)) return;
+    if (!(slow & LM_SLOW_CLAIMED)) return;
   } while (!atomic_compare_exchange_weak_explicit(
-      &t->slow_reasons, &wary, (wary & ~(uint32_t)LM_SLOW_CLAIMED) | LM_SLOW_TAKING,
+      &t->slow_reasons, &slow, (slow & ~(uint32_t)LM_SLOW_CLAIMED) | LM_SLOW_TAKING,
       memory_order_acq_rel, memory_order_relaxed));
   sweep_thread(ctx, t);
   lm_thread_clear_slow(t, LM_SLOW_TAKING);
 }
 
-/* Made once: what a tick takes and gives back would itself be something to give back. */
-static sweep *sweep_locked(bool all) {
+/* The struct of a sweep; NULL: there is no memory. It is made once, because memory that each tick
+ * takes and frees would itself be idle memory to give back. */
+static sweep *begin_locked(bool all) {
   static sweep *kept;
   if (!kept && !(kept = lm_metadata_alloc(sizeof *kept))) return NULL;
   kept->n = 0;
@@ -102,21 +113,22 @@ static sweep *sweep_locked(bool all) {
 }
 
 static bool sweep_threads_locked(bool all) {
-  sweep *w = sweep_locked(all);
+  sweep *w = begin_locked(all);
   if (!w) return false;
   lm_thread_each(claim, NULL);
   if (!lm_thread_grace()) return false;
   lm_lock_take(&lm_pools_make_lock);
   lm_thread_each(take_claimed, w);
   if (lm_thread_self) sweep_thread(w, lm_thread_self);
-  stow_all(w);
+  return_all(w);
   lm_lock_drop(&lm_pools_make_lock);
   return w->more;
 }
 
-/* True if there are bins in use. Not under lm_pools_end_lock, since it waits for who may wait for
- * that. */
+/* Empties the bins of all threads, as `all` and `recall` say. True: some bins are in use. Not under
+ * lm_pools_end_lock, because it waits for threads that may wait for that lock. */
 static bool sweep_threads(bool all, bool recall) {
+  lm_assert(!(all && recall));
   lm_lock_take(&sweeping);
   atomic_store_explicit(&recalling, recall, memory_order_relaxed);
   bool more = sweep_threads_locked(all);
@@ -125,14 +137,14 @@ static bool sweep_threads(bool all, bool recall) {
   return more;
 }
 
-/* The thread's own: it was asked, and is at work. */
+/* The thread has memory of its own for this, because the sweep's struct is in use. */
 void lm_sweep_claimed_thread(lm_thread *t) {
   sweep *w = lm_metadata_alloc(sizeof *w);
   if (!w) return;
   w->recall = atomic_load_explicit(&recalling, memory_order_relaxed);
   lm_lock_take(&lm_pools_make_lock);
   sweep_thread(w, t);
-  stow_all(w);
+  return_all(w);
   lm_lock_drop(&lm_pools_make_lock);
   lm_metadata_free(w);
   lm_decay_stir();
@@ -142,17 +154,17 @@ void lm_sweep_fork_child(void) { lm_lock_renew(&sweeping); }
 
 void lm_sweep_recall(void) { (void)sweep_threads(false, true); }
 
-/* ---- Memory that nobody needs */
+/* ---- Free memory -------------------------------------------------------------------------- */
 
 static void trim_pool(lm_pool *pool) {
-  for (unsigned c = 0; c < LM_CLASSES; c++) lm_central_trim(&pool->store[c]);
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_central_trim(&pool->central[c]);
   (void)lm_large_unpark(&pool->large);
   lm_regions_trim(&pool->regions);
 }
 
 size_t lm_sweep_trim(void) {
   size_t before = lm_regions_released();
-  if (lm_thread_self) lm_pools_flush(lm_thread_self);
+  if (lm_thread_self) lm_tcache_flush_thread(lm_thread_self);
   (void)sweep_threads(true, false);
   lm_lock_take(&lm_pools_end_lock);
   lm_pools_each(trim_pool);
@@ -164,13 +176,13 @@ size_t lm_sweep_trim(void) {
 
 static bool decay_pool(lm_pool *pool, uint32_t *most) {
   bool more = false;
-  for (unsigned c = 0; c < LM_CLASSES; c++) more |= lm_central_decay(&pool->store[c]);
+  for (unsigned c = 0; c < LM_CLASSES; c++) more |= lm_central_decay(&pool->central[c]);
   more |= lm_large_unpark(&pool->large);
   return lm_regions_decay(&pool->regions, most) || more;
 }
 
 void lm_sweep_decay(void) {
-  uint32_t most = DECAY_MOST;
+  uint32_t most = DECAY_MAX;
   lm_decay_begin();
   bool more = sweep_threads(false, false);
   lm_lock_take(&lm_pools_end_lock);

@@ -1,23 +1,24 @@
-/* sweep.h - memory that nobody needs: threads give up bins that idle, and stores, regions and
- * loam's own memory give back what is free. */
+/* sweep.h - idle memory goes back: threads give up idle bins, and central lists, regions and
+ * metadata give free memory back to the system. */
 #ifndef LM_SWEEP_H
 #define LM_SWEEP_H
 
 #include "os/thread.h"
 
-/* Has threads give back what they cache of stores that have spans apart, and of pools that are
- * recalled: as far as that goes. */
+/* Makes threads give back the objects that they cache of central lists with detached spans, and of
+ * pools that are recalled. Threads that do not come to rest may keep theirs. Not while active. */
 void lm_sweep_recall(void);
-/* Gives back to the system what holds no live object: what threads, stores and regions keep for
- * reuse. Bytes, in whole slots; what others gave back meanwhile too. The caller is not inside an
- * operation. */
+/* Gives back to the system all memory that holds no live object: bins of all threads, central
+ * lists, regions, metadata. Returns the bytes of the slots that went back during the call, also
+ * those that other threads gave back. Not while active. */
 size_t lm_sweep_trim(void);
-/* A tick of decay.h, by the service thread: the same for what was not needed since the last one, in
- * a bounded amount. */
+/* A tick of decay.h, by the service thread: gives back memory that was idle since the last tick, up
+ * to a bound. */
 void lm_sweep_decay(void);
 
-/* Pools' own: what a thread that was claimed does, and what a forked child does. */
+/* Called by a thread in its next operation, when it was claimed (sweep.c): it gives up its bins. */
 void lm_sweep_claimed_thread(lm_thread *t);
+/* Called in a forked child. */
 void lm_sweep_fork_child(void);
 
 #endif

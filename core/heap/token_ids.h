@@ -1,12 +1,13 @@
-/* token_ids.h - places of common tokens (state.h) that are nobody's any more. */
+/* token_ids.h - takes back ids of common tokens (state.h) that no live object needs. */
 #ifndef LM_TOKEN_IDS_H
 #define LM_TOKEN_IDS_H
 
 #include "pages/state.h"
 
-/* Makes those vacant whose token no live object has, and is not wanted: nobody decides on such any
- * more. Only where fewer than half of all are to be had, since it looks at every mark. Not inside
- * an operation; one at a time. */
+/* Makes the ids vacant whose token is not wanted and belongs to no live object. A token is not
+ * wanted when no thread can decide for it any more. The function looks at the state of every small
+ * object, so it does nothing while at least half of the ids are available. Not inside an operation;
+ * one call at a time. */
 void lm_token_ids_reclaim(lm_state_wanted_fn *is_wanted);
 
 #endif

@@ -1,11 +1,12 @@
-/* walk.c - goes over the live objects while the program allocates and frees. */
+/* walk.c - visits the live objects while the program allocates and frees. */
 #include "heap/walk.h"
 
-#include "heap/tcache.h"
+#include "heap/central.h"
 #include "pages/state.h"
 
-/* A description that is not being changed at the moment; whoever changes one is done at once. */
-static bool settled_view(const lm_span *span, lm_span_info *view, uint32_t *version) {
+/* Reads the description of an extent. Another thread may be changing it; then it is read again, and
+ * that does not take long. False: the entry is empty, or keeps changing. */
+static bool read_stable(const lm_span *span, lm_span_info *view, uint32_t *version) {
   for (int tries = 0; tries < LM_MAP_RETRIES; tries++) {
     if (lm_map_read(span, view, version)) return true;
     if (!(*version & 1) && lm_map_is_unchanged(span, *version)) return false;
@@ -14,31 +15,32 @@ static bool settled_view(const lm_span *span, lm_span_info *view, uint32_t *vers
   return false;
 }
 
-/* Whether two views are of one extent, which may be another strategy's since. */
+/* Tells whether two descriptions are of one extent. Its strategy may have changed in between. */
 static bool is_same_extent(const lm_span_info *a, const lm_span_info *b) {
   return a->start == b->start && a->side == b->side &&
          lm_map_is_large(a->key) == lm_map_is_large(b->key);
 }
 
-/* The live objects of the extent at `slot`; ends early if it becomes another extent meanwhile. */
+/* Visits the live objects of the extent at `slot`. Ends early if it becomes another extent. */
 static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
+  lm_assert(slot && visit);
   const lm_span *span = lm_map_span(slot);
   lm_span_info view, now;
   uint32_t version;
-  if (!settled_view(span, &view, &version)) return;
+  if (!read_stable(span, &view, &version)) return;
   bool large = lm_map_is_large(view.key);
   uint32_t count = large ? 1 : lm_central_span_count(lm_class_of_usable(view.size));
   for (uint32_t i = 0; i < count;) {
     lm_token token = large ? atomic_load(&span->token) : LM_TOKEN_NONE;
-    lm_state mark = large ? lm_map_object_state(view.side)
-                          : lm_map_object_state_in(span, version, view.side, i, &token);
+    lm_state state = large ? lm_map_object_state(view.side)
+                           : lm_map_object_state_in(span, version, view.side, i, &token);
     size_t size = large ? atomic_load(&span->size) : view.size;
     if (!lm_map_is_unchanged(span, version)) {
-      if (!settled_view(span, &now, &version) || !is_same_extent(&view, &now)) return;
+      if (!read_stable(span, &now, &version) || !is_same_extent(&view, &now)) return;
       view = now;
       continue;
     }
-    if (lm_state_is_live(mark))
+    if (lm_state_is_live(state))
       visit(ctx,
             &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy, large });
     i++;
@@ -54,30 +56,30 @@ void lm_walk_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   if (holds_objects(slot)) visit_extent(slot, visit, ctx);
 }
 
-/* Eight marks of which none is above COUNTED, where the dead are among the living: those with the
- * bit of LIVE, and without that of CACHED. */
-typedef uint64_t __attribute__((may_alias)) marks;
-static const marks each = UINT64_MAX / UINT8_MAX;
+/* Eight states in one word. The live ones are those with the bit of LIVE and without the bit of
+ * CACHED, and also COUNTED ones, which has_counted finds. */
+typedef uint64_t __attribute__((may_alias)) eight;
+static const eight each = UINT64_MAX / UINT8_MAX;
 
-static bool has_slow(marks m) { return m & m >> 1 & each * LM_STATE_LIVE; }
-static uint32_t live_of(marks m) {
+static bool has_counted(eight m) { return m & m >> 1 & each * LM_STATE_LIVE; }
+static uint32_t live_of(eight m) {
   return (uint32_t)__builtin_popcountll(m & ~(m >> 1) & each * LM_STATE_LIVE);
 }
 
-static uint32_t count_one_by_one(const lm_state_cell *side, uint32_t count) {
+static uint32_t count_one_by_one(const lm_state_cell *states, uint32_t count) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < count; i++)
-    n += lm_state_is_live(atomic_load_explicit(&side[i], memory_order_acquire));
+    n += lm_state_is_live(atomic_load_explicit(&states[i], memory_order_acquire));
   return n;
 }
 
-static uint32_t count_live(const lm_state_cell *side, uint32_t count) {
+static uint32_t count_live(const lm_state_cell *states, uint32_t count) {
   uint32_t n = 0, i = 0;
-  for (; i + sizeof(marks) <= count; i += (uint32_t)sizeof(marks)) {
-    marks m = __atomic_load_n((const marks *)&side[i], __ATOMIC_ACQUIRE);
-    n += lm_unlikely(has_slow(m)) ? count_one_by_one(&side[i], sizeof(marks)) : live_of(m);
+  for (; i + sizeof(eight) <= count; i += (uint32_t)sizeof(eight)) {
+    eight m = __atomic_load_n((const eight *)&states[i], __ATOMIC_ACQUIRE);
+    n += lm_unlikely(has_counted(m)) ? count_one_by_one(&states[i], sizeof(eight)) : live_of(m);
   }
-  return n + count_one_by_one(&side[i], count - i);
+  return n + count_one_by_one(&states[i], count - i);
 }
 
 static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
@@ -85,23 +87,25 @@ static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
   lm_span_info view, now;
   uint32_t version, n;
   size_t size;
-  if (!settled_view(span, &view, &version)) return;
+  if (!read_stable(span, &view, &version)) return;
   for (;; view = now) {
     bool large = lm_map_is_large(view.key);
     n = count_live(view.side, large ? 1 : lm_central_span_count(lm_class_of_usable(view.size)));
     size = large ? atomic_load(&span->size) : view.size;
     if (lm_map_is_unchanged(span, version)) break;
-    if (!settled_view(span, &now, &version) || !is_same_extent(&view, &now)) return;
+    if (!read_stable(span, &now, &version) || !is_same_extent(&view, &now)) return;
   }
   if (n) visit(ctx, view.strategy, size, n);
 }
 
-/* One of the two sees each extent. */
+/* Goes over all extents, and calls `visit` or `count`; one of the two is NULL. */
 static void go(lm_walk_visit *visit, lm_walk_count *count, void *ctx) {
+  lm_assert(!visit != !count);
   size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
   uint32_t end = (uint32_t)(top >> LM_SLOT_SHIFT);
   for (uint32_t slot = lm_map_first(); slot < end;) {
-    /* The length is read before the objects: it is of the extent seen here or an older one. */
+    /* The length is read before the objects: it belongs to the extent that is seen here, or to an
+     * older one. */
     uint32_t next = lm_map_next(slot);
     if (holds_objects(slot)) {
       if (visit) visit_extent(slot, visit, ctx);

@@ -3,8 +3,9 @@
 
 #include <errno.h>
 
+#include "heap/pools.h"
 #include "heap/sweep.h"
-#include "heap/tcache.h"
+#include "heap/tcache_slow.h"
 #include "heap/walk.h"
 #include "move/migrate_pages.h"
 
@@ -14,7 +15,7 @@ enum { RECALLS = 8, RECALL_PAUSE_NS = 20000 };
 
 static lm_central *central_of(const lm_strategy *s, unsigned class_) {
   lm_assert(class_ < LM_CLASSES && lm_pool_of(s));
-  return &lm_pool_of(s)->store[class_];
+  return &lm_pool_of(s)->central[class_];
 }
 
 static size_t length_of(const lm_migration *m) { return (size_t)m->slots << LM_SLOT_SHIFT; }
@@ -225,7 +226,7 @@ static lm_token token_of(const lm_migration *m) {
 /* Objects that were freed after lm_migrate_accept are not counted in the limit of the new strategy:
  * their bytes go back to it. The old strategy gets back the bytes of the others. */
 static void adopt_span(lm_migration *m, lm_pool *to, lm_retoken_fn *renew, void *ctx) {
-  uint32_t held = lm_central_adopt(&to->store[m->class_], central_of(m->from, m->class_), m->slot,
+  uint32_t held = lm_central_adopt(&to->central[m->class_], central_of(m->from, m->class_), m->slot,
                                    renew, ctx);
   size_t now = held * lm_class_size(m->class_);
   lm_assert(now <= m->bytes);
@@ -242,8 +243,9 @@ static unsigned large_class(const lm_migration *m) {
 static void adopt_large(lm_migration *m, lm_pool *to, lm_retoken_fn *renew, void *ctx) {
   unsigned class_ = large_class(m);
   lm_token old = token_of(m);
-  lm_large_adopt(&to->large, &lm_pool_of(m->from)->large, m->slot,
-                 class_ ? lm_pool_bin(m->to, class_) : 0, old, renew(ctx, old));
+  lm_large_adoption as = { .slot = m->slot, .old = old, .token = renew(ctx, old) };
+  if (class_) as.bin = lm_pool_bin(m->to, class_);
+  lm_large_adopt(&to->large, &lm_pool_of(m->from)->large, &as);
   give_to_limit(m, m->from, m->bytes);
 }
 

@@ -3,6 +3,7 @@
  * measures that. */
 #include "bench.h"
 #include "heap/pool.h"
+#include "heap/tcache_slow.h"
 
 enum { BATCH = 512, REPEATS = 15, TOKEN = 2 };
 
@@ -22,7 +23,7 @@ static void *take_slow(pair *c) {
 
 static void *take(pair *c) {
   lm_thread_enter(c->t);
-  char *p = lm_pool_take_ready(c->t, &c->lane);
+  char *p = lm_tcache_take_ready(c->t, &c->lane);
   if (!p) p = take_slow(c);
   lm_thread_leave(c->t);
   *p = 1;
@@ -32,7 +33,7 @@ static void *take(pair *c) {
 static void give(pair *c, void *p) {
   lm_thread_enter(c->t);
   lm_object object;
-  if (!lm_pool_give(c->t, p) && lm_pool_free(c->t, p, &object)) abort();
+  if (!lm_tcache_give(c->t, p) && lm_pool_free(c->t, p, &object)) abort();
   lm_thread_leave(c->t);
 }
 

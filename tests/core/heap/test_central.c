@@ -1,11 +1,12 @@
-/* test_central - the central stores: what is drawn from them, what comes back, and what a new span
- * touches. */
+/* test_central - the central lists: taking objects and giving them back, and the pages that a new
+ * span touches. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "heap/pool.h"
-#include "heap/tcache.h"
+#include "heap/pools.h"
+#include "heap/tcache_slow.h"
 #include "os/sys.h"
 #include "pages/map.h"
 #include "test.h"
@@ -32,17 +33,18 @@ static lm_pool *pool_called(const char *name) {
   return pool;
 }
 
-/* ---- What is drawn, and comes back ---- */
+/* ---- Taking objects and giving them back ---- */
 
-/* As many objects, by as many calls as it takes. */
-static void pull(lm_central *store, lm_cached_object *item, uint32_t n) {
+/* Takes n objects, with as many calls as needed. */
+static void pull(lm_central *list, lm_cached_object *item, uint32_t n) {
   for (uint32_t got = 0, more; got < n; got += more) {
-    more = lm_central_pull(store, 0, item + got, n - got);
+    more = lm_central_pull(list, 0, item + got, n - got);
     assert_in_range(more, 1, n - got);
   }
 }
 
-/* Whole words of marks that are free or used, and words that are neither. */
+/* Patterns of free objects: words of eight states that are all free or all used, and mixed
+ * words. */
 static bool stays_taken(int pattern, uint32_t i) {
   switch (pattern) {
     case 0: return i % 2;
@@ -58,30 +60,30 @@ static void draws_all_that_is_free_in_the_spans_there_are(void **state) {
   for (int pattern = 0; pattern < 4; pattern++) {
     unsigned class_ = lm_class_of(16 + 48 * (size_t)pattern);
     uint32_t n = 2 * lm_central_span_count(class_), kept = 0, rest;
-    lm_central *store = &pool->store[class_];
+    lm_central *list = &pool->central[class_];
     lm_cached_object *item = malloc(n * sizeof *item);
     assert_non_null(item);
-    pull(store, item, n);
+    pull(list, item, n);
     for (uint32_t i = 0; i < n; i++)
       if (stays_taken(pattern, i)) item[kept++] = item[i];
-      else lm_central_push(store, &item[i], 1);
-    lm_central_trim(store);
-    assert_int_equal(store->spans, 2);
+      else lm_central_push(list, &item[i], 1);
+    lm_central_trim(list);
+    assert_int_equal(list->spans, 2);
     for (rest = n - kept; rest > 0; rest -= rest < 5 ? rest : 5)
-      pull(store, &item[n - rest], rest < 5 ? rest : 5);
-    assert_int_equal(store->spans, 2);
-    lm_central_push(store, item, n);
-    assert_true(lm_central_drain(store));
+      pull(list, &item[n - rest], rest < 5 ? rest : 5);
+    assert_int_equal(list->spans, 2);
+    lm_central_push(list, item, n);
+    assert_true(lm_central_drain(list));
     free(item);
   }
 }
 
-/* Takes `n` objects of a class from its store, and gives them back as what nobody wants. */
-static void pull_and_return(lm_central *store, uint32_t n) {
+/* Takes `n` objects of a class from its central list, and gives them back as idle ones. */
+static void pull_and_return(lm_central *list, uint32_t n) {
   lm_cached_object *item = malloc(n * sizeof *item);
   assert_non_null(item);
-  pull(store, item, n);
-  lm_central_return(store, item, n);
+  pull(list, item, n);
+  lm_central_return(list, item, n);
   free(item);
 }
 
@@ -90,13 +92,13 @@ static void what_one_class_has_left_another_has_before_fresh_memory(void **state
   enum { FEW = 4 };
   lm_pool *pool = pool_called("left by others");
   unsigned from = lm_class_of(64), to = lm_class_of(96);
-  pull_and_return(&pool->store[from], FEW * lm_central_span_count(from));
-  assert_int_equal(pool->store[from].empties, FEW);
+  pull_and_return(&pool->central[from], FEW * lm_central_span_count(from));
+  assert_int_equal(pool->central[from].empties, FEW);
   uint32_t fresh = pool->regions.clean.slots;
-  pull_and_return(&pool->store[to], FEW * lm_central_span_count(to));
+  pull_and_return(&pool->central[to], FEW * lm_central_span_count(to));
   assert_int_equal(pool->regions.clean.slots, fresh);
-  assert_int_equal(pool->store[from].empties, 0);
-  assert_int_equal(pool->store[to].empties, FEW);
+  assert_int_equal(pool->central[from].empties, 0);
+  assert_int_equal(pool->central[to].empties, FEW);
 }
 
 static void keeps_what_others_have_left_while_touched_memory_is_free(void **state) {
@@ -104,42 +106,42 @@ static void keeps_what_others_have_left_while_touched_memory_is_free(void **stat
   lm_pool *pool = pool_called("kept from others");
   unsigned keeps = lm_class_of(64), takes = lm_class_of(96);
   uint32_t slots = lm_central_span_slots(takes);
-  pull_and_return(&pool->store[keeps], lm_central_span_count(keeps));
+  pull_and_return(&pool->central[keeps], lm_central_span_count(keeps));
   bool clean;
   uint32_t slot = lm_regions_take(&pool->regions, slots, LM_SLOT, &clean);
   assert_true(slot);
   lm_regions_put(&pool->regions, slot, slots);
-  pull_and_return(&pool->store[takes], lm_central_span_count(takes));
-  assert_int_equal(pool->store[keeps].empties, 1);
+  pull_and_return(&pool->central[takes], lm_central_span_count(takes));
+  assert_int_equal(pool->central[keeps].empties, 1);
 }
 
 static void what_nobody_wants_goes_past_the_depot(void **state) {
   (void)state;
   lm_pool *pool = pool_called("past the depot");
-  lm_central *store = &pool->store[lm_class_of(80)];
-  pull_and_return(store, 10);
-  assert_null(store->depot);
-  assert_int_equal(store->stocked, 0);
+  lm_central *list = &pool->central[lm_class_of(80)];
+  pull_and_return(list, 10);
+  assert_null(list->depot);
+  assert_int_equal(list->stocked, 0);
 }
 
-/* Of large objects few: what one thread drew and does not use, no other can. */
+/* Few large objects are taken at a time: other threads cannot use what one thread took. */
 static void few_large_objects_are_drawn_from_spans_at_once(void **state) {
   (void)state;
-  lm_central *store = &pool_called("drawn")->store[lm_class_of(4096)];
+  lm_central *list = &pool_called("drawn")->central[lm_class_of(4096)];
   lm_cached_object item[32];
-  assert_int_equal(lm_central_pull(store, 0, item, 32), 16);
-  assert_int_equal(lm_central_pull(store, 0, item + 16, 16), 16);
-  lm_central_push(store, item, 32);
-  assert_int_equal(store->stocked, 32);
-  assert_int_equal(lm_central_pull(store, 0, item, 20), 20);
-  assert_int_equal(lm_central_pull(store, 0, item + 20, 20), 12);
-  lm_central_push(store, item, 32);
-  assert_true(lm_central_drain(store));
+  assert_int_equal(lm_central_pull(list, 0, item, 32), 16);
+  assert_int_equal(lm_central_pull(list, 0, item + 16, 16), 16);
+  lm_central_push(list, item, 32);
+  assert_int_equal(list->stocked, 32);
+  assert_int_equal(lm_central_pull(list, 0, item, 20), 20);
+  assert_int_equal(lm_central_pull(list, 0, item + 20, 20), 12);
+  lm_central_push(list, item, 32);
+  assert_true(lm_central_drain(list));
 }
 
-/* ---- Where a new span is, and what it touches ---- */
+/* ---- The place of a new span, and the pages that it touches ---- */
 
-/* How many pages of the span of an object have memory. */
+/* The number of pages with memory in the span of an object. */
 static int touched_pages(const void *p) {
   unsigned char in[PAGES];
   int n = 0;
@@ -148,15 +150,15 @@ static int touched_pages(const void *p) {
   return n;
 }
 
-/* Takes objects until so many slots have been begun, which are spans if the objects are small. The
- * latest object. */
+/* Takes objects until they are in so many new slots (spans, if the objects are small). Returns the
+ * last object. */
 static void *begin_slots(lm_strategy *s, size_t size, int slots) {
   lm_thread *t = lm_thread_get();
   uintptr_t latest = 0;
   void *p = NULL;
   for (int begun = 0; begun < slots;) {
     bool zeroed;
-    p = lm_pool_alloc(t, s, size, 16, TOKEN, &zeroed);
+    p = lm_pool_alloc(t, s, &(lm_pool_request){ size, 16, TOKEN }, &zeroed);
     assert_non_null(p);
     uintptr_t slot = (uintptr_t)p / LM_SLOT;
     begun += slot != latest;
@@ -167,12 +169,12 @@ static void *begin_slots(lm_strategy *s, size_t size, int slots) {
 
 static char *large(lm_strategy *s, size_t size) {
   bool zeroed;
-  char *p = lm_pool_alloc(lm_thread_get(), s, size, 16, TOKEN, &zeroed);
+  char *p = lm_pool_alloc(lm_thread_get(), s, &(lm_pool_request){ size, 16, TOKEN }, &zeroed);
   assert_non_null(p);
   return p;
 }
 
-/* So that blocks that were freed are one run. */
+/* Large blocks that are neighbours become one run when they are freed. */
 static void no_span_is_between_large_blocks(void **state) {
   (void)state;
   enum { MANY = 100 << 20, SOME = 4 << 20 };
@@ -208,7 +210,7 @@ static void a_class_that_is_small_has_them_one_by_one(void **state) {
   assert_in_range(touched_pages(begin_slots(strategy_called("few"), 1024, 1)), 0, PAGES / 2);
 }
 
-/* Of which most pages may never be touched. */
+/* Most pages of such objects may never be touched, so they are not faulted in ahead. */
 static void objects_of_many_pages_have_those_that_are_touched(void **state) {
   (void)state;
   assert_in_range(touched_pages(begin_slots(strategy_called("sparse"), 32768, 8 * SPANS)), 0, 1);

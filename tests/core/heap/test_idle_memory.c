@@ -1,4 +1,4 @@
-/* test_idle_memory - memory that nobody needs goes back to the system: on request, by ticks, by
+/* test_idle_memory - memory that is not needed goes back to the system: on request, by ticks, by
  * time. */
 #include "os/decay.h"
 
@@ -52,7 +52,7 @@ static void fall(void) {
   for (int i = 0; i < LARGE; i++) loam_free(large[i]);
 }
 
-/* What is resident before a peak, loam's own records of one included. */
+/* The resident bytes before a peak, with the metadata that a peak leaves behind. */
 static size_t baseline(void) {
   rise();
   fall();
@@ -97,7 +97,8 @@ static void trim_keeps_every_live_block(void **state) {
   }
 }
 
-/* Blocks of pages: what lies between those that live on goes, and reads as zero again. */
+/* The objects have pages of their own: pages between live objects go back, and the live ones keep
+ * their bytes. */
 static void ticks_give_back_the_pages_between_survivors(void **state) {
   (void)state;
   enum { BLOCKS = 4000, SIZE = 16384 };
@@ -113,7 +114,7 @@ static void ticks_give_back_the_pages_between_survivors(void **state) {
   }
 }
 
-/* Most of its spans are about to be empty, and go as a whole. */
+/* Most spans are about to become empty then, and go back as wholes. */
 static void ticks_leave_the_pages_of_what_is_being_freed(void **state) {
   (void)state;
   skip_if_sanitized();
@@ -166,7 +167,7 @@ static void ticks_leave_what_is_taken_over_and_over(void **state) {
 
 enum { TALL = 8 };
 
-/* What goes back of one of 320 MiB, in blocks that no thread keeps. */
+/* The bytes that go back during a peak of 320 MiB, in blocks that no thread caches. */
 static size_t released_by_a_peak(void) {
   static char *p[TALL];
   size_t before = lm_regions_released();
@@ -186,7 +187,7 @@ static void a_peak_that_comes_again_and_again_is_kept_until_it_is_idle(void **st
   lm_sweep_decay();
   size_t gone = released_by_a_peak();
   assert_true(gone > 100 * LM_MIB);
-  for (int i = 0; i < 50 && gone; i++) { /* on a slow machine a tick may be long ago */
+  for (int i = 0; i < 50 && gone; i++) { /* on a slow machine the last tick may be long ago */
     lm_sweep_decay();
     (void)released_by_a_peak();
     gone = released_by_a_peak();
@@ -200,13 +201,13 @@ static void a_peak_that_comes_again_and_again_is_kept_until_it_is_idle(void **st
 
 static void without_ticks_no_peak_is_kept(void **state) {
   (void)state;
-  lm_decay_stir_slow(); /* whom nothing follows */
+  lm_decay_stir_slow(); /* says that there is idle memory, but no tick follows */
   sleep(4);
   for (int i = 0; i < 6; i++) assert_true(released_by_a_peak() > 100 * LM_MIB);
   loam_trim();
 }
 
-/* A few warm pages are not worth a wake-up. */
+/* Idle metadata goes back too; a few pages of it are not worth waking the service thread. */
 static void ticks_give_back_what_loam_itself_used(void **state) {
   (void)state;
   loam_trim();
@@ -250,13 +251,10 @@ static void *trim_often(void *argument) {
   return NULL;
 }
 
-/* One sweep must not take what only another has claimed. */
+/* A sweep must not take bins that only another sweep has claimed. */
 static void trims_and_ticks_beside_threads_that_allocate(void **state) {
   (void)state;
-  enum {
-    ROUNDS = 200,
-    FEWEST = 20
-  }; /* few where others have the machine: a round may take seconds */
+  enum { ROUNDS = 200, FEWEST = 20 }; /* on a busy machine a round may take seconds */
   pthread_t threads[4];
   int64_t end = lm_sys_clock_ns() + 10000000000;
   atomic_store(&churning, true);
@@ -270,7 +268,7 @@ static void trims_and_ticks_beside_threads_that_allocate(void **state) {
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }
 
-/* ---- the service thread */
+/* ---- The service thread */
 
 static char folder[64];
 
@@ -286,8 +284,7 @@ static int stop_serving(void **state) {
   return check_laws(state);
 }
 
-/* How long the service thread has been on a processor, in nanoseconds; -1 where the kernel does not
- * tell. */
+/* The processor time of the service thread in nanoseconds; -1: the kernel does not say. */
 static long busy_ns(void) {
   char path[64], text[2048];
   size_t length;
@@ -326,7 +323,8 @@ static void *rise_and_fall(void *argument) {
   return argument;
 }
 
-/* An object in a bin keeps its span, so a peak in no order shows that bins end with threads. */
+/* An object in a bin keeps its span. So if a peak that was freed in random order goes back, the
+ * bins ended with their thread. */
 static void time_gives_back_a_peak_of_a_thread_that_ended(void **state) {
   (void)state;
   size_t before = baseline();
@@ -335,8 +333,8 @@ static void time_gives_back_a_peak_of_a_thread_that_ended(void **state) {
   if (!SANITIZED) assert_true(resident() < before + NEAR);
 }
 
-/* Three ticks long. A thread that ticks, or spins, runs in each such while; one that does not may
- * still be on its way to sleep, and is then looked at again. */
+/* Waits for three ticks. A service thread that ticks or spins runs during that time. One that does
+ * not may still be on its way to sleep, so the caller tries again. */
 static bool is_quiet_for_a_while(void) {
   long before = busy_ns();
   assert_true(before > 0);
@@ -400,6 +398,7 @@ int main(void) {
     SERVED(it_ticks_again_after_it_slept),
     SERVED(a_forked_child_gives_back_its_own),
   };
-  setenv("LOAM_CONTROL", "0", 1); /* no start of its own by the first allocation */
+  setenv("LOAM_CONTROL", "0",
+         1); /* so that the first allocation does not start the service thread */
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

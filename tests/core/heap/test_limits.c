@@ -1,5 +1,6 @@
-/* test_limits - limits of strategies under eight threads: never passed, wholly given back by frees
- * of any thread, kept when they are edited, and fallbacks accounted to whom they served. */
+/* test_limits - limits of strategies under eight threads: they are never exceeded, frees of any
+ * thread give them back completely, they hold when they are edited, and a fallback counts for the
+ * strategy that served. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,10 +8,10 @@
 #include "loam.h"
 #include "test.h"
 
-/* What is held is twice what the limits are, whoever runs when. */
+/* The threads together want to hold twice the bytes of all limits. */
 enum { THREADS = 8, HELD = 128, ROUNDS = 6, STEPS = SANITIZED ? 5000 : 40000 };
 
-/* Three strategies that fall back on each other, and who has the rest. */
+/* Three strategies that fall back on each other, and one without a limit for the rest. */
 enum { FIRST, SECOND, THIRD, REST, STRATEGIES };
 static const char *const names[STRATEGIES] = { "first", "second", "third", "rest" };
 static const size_t limits[STRATEGIES] = { 256 * LM_KIB, 400 * LM_KIB, 100000, 0 };
@@ -39,16 +40,16 @@ static int check_laws(void **state) {
   return !loam_stats(&stats) && !stats.live_blocks && lm_pool_is_valid() ? 0 : -1;
 }
 
-/* ---- what the test knows */
+/* ---- What the test counts itself */
 
 typedef struct block {
   char *p;
-  size_t size; /* usable */
+  size_t size; /* usable bytes */
   int strategy;
 } block;
 
-/* Added to after a block was made and taken from before it is freed: at no moment more than what
- * is live. */
+/* Increased after a block was made and decreased before it is freed, so never more than the bytes
+ * that are live. */
 static _Atomic int64_t live_bytes[STRATEGIES], live_blocks[STRATEGIES];
 static _Atomic uint64_t passed, denied, made[STRATEGIES];
 
@@ -83,11 +84,11 @@ static size_t some_size(uint64_t *seed) {
   return chance(seed, 40) ? 1 + chance(seed, 3000) : 1 + chance(seed, 60000);
 }
 
-/* ---- threads that allocate, give each other blocks, and rest so that figures can be compared */
+/* ---- Threads that allocate, give each other blocks, and pause so that figures can be compared */
 
-static _Atomic(void *) shelf[THREADS]; /* blocks that another is to free */
+static _Atomic(void *) shelf[THREADS]; /* blocks that another thread is to free */
 static pthread_barrier_t rest;
-static loam_site *sites[2]; /* one that is denied, one that is not */
+static loam_site *sites[2]; /* the first is denied memory, the other is not */
 
 static void give_away(block *b, uint32_t at) {
   block *mine = malloc(sizeof *mine);
@@ -192,12 +193,12 @@ static void eight_threads_pass_no_limit_and_every_fallback_is_accounted(void **s
   for (int i = 0; i < STRATEGIES; i++) assert_true(made[i] > 0);
 }
 
-/* ---- what frees give back */
+/* ---- Frees give the limit back */
 
 enum { SIZE = 1000, MOST = 4096 };
 static char *taken[MOST];
 
-/* As many blocks as the limit lets, and one more that is refused. */
+/* Takes as many blocks as the limit allows, and one more, which is refused. */
 static int take_all(void) {
   int n = 0;
   while (n < MOST && (taken[n] = loam_malloc(loam_site_get("single"), SIZE))) n++;
@@ -209,7 +210,7 @@ static void *free_all(void *count) {
   return NULL;
 }
 
-/* Whether or not what waits in its bins counts, it is its own. */
+/* Objects in a thread's bins count against the limit, but the thread can use them. */
 static void what_a_thread_keeps_for_reuse_it_can_have_again(void **state) {
   int n = take_all(), again = n;
   (void)state;
@@ -250,7 +251,7 @@ static void *resize_throughout(void *p) {
   return p;
 }
 
-/* Beside it there is never room for the other. */
+/* The limit never leaves room for a second block beside the one that is resized. */
 static void what_is_resized_counts_all_the_while(void **state) {
   loam_site *site = loam_site_get("system");
   void *p = loam_malloc(site, 58000), *q;
@@ -268,7 +269,7 @@ static void what_is_resized_counts_all_the_while(void **state) {
   assert_int_equal(had, 0);
 }
 
-/* A program that gives back what it does not need has had no use for a failure. */
+/* A program that shrinks a block cannot do anything useful about a failure. */
 static void what_is_to_shrink_stays_where_there_is_no_room(void **state) {
   int n = take_all();
   (void)state;
@@ -283,7 +284,7 @@ static void what_is_to_shrink_stays_where_there_is_no_room(void **state) {
   free_all(&n);
 }
 
-/* ---- limits that are edited */
+/* ---- Limits that are edited */
 
 static void set_limit(int kib, const char *more) {
   char text[200];
@@ -294,7 +295,7 @@ static void set_limit(int kib, const char *more) {
   assert_int_equal(loam_policy_load_text("edited", text), LOAM_OK);
 }
 
-/* Bytes of the blocks that are had. */
+/* Takes blocks until one is refused. Returns their bytes. */
 static size_t take_more(int *n) {
   int before = *n;
   while (*n < MOST && (taken[*n] = loam_malloc(NULL, SIZE))) ++*n;
@@ -315,7 +316,7 @@ static void what_lives_counts_when_a_limit_is_edited(void **state) {
   while (n > 64) loam_free(taken[--n]);
   assert_in_range(take_more(&n), 48 * LM_KIB, 64 * LM_KIB);
   assert_true(lm_pool_is_valid());
-  set_limit(128, ", align = 64"); /* something else */
+  set_limit(128, ", align = 64"); /* a strategy that differs in more than its limit */
   assert_in_range(take_more(&n), 112 * LM_KIB, 128 * LM_KIB);
   free_all(&n);
 }
@@ -324,7 +325,7 @@ static void note_refused(void *ctx, const loam_placed *row) {
   if (!strcmp(row->what, "refused")) *(uint64_t *)ctx += row->bytes;
 }
 
-/* What moves takes nothing of a limit that has it already. */
+/* A block that moves to a strategy with the same account already counts there. */
 static void what_lives_moves_to_an_edited_limit_be_it_full_or_not(void **state) {
   enum { LARGE = 5 << 20 };
   loam_owner_info was, is;
@@ -347,7 +348,7 @@ static void what_lives_moves_to_an_edited_limit_be_it_full_or_not(void **state) 
   free_all(&n);
 }
 
-/* To another strategy and back, by policies that differ. */
+/* The blocks move to another strategy and back, by two different policies. */
 static void a_block_that_moves_leaves_its_limit(void **state) {
   int n = take_all(), again;
   (void)state;

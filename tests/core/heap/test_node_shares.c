@@ -1,5 +1,5 @@
-/* test_node_shares.c - local memory by node (strategy.h), on a machine that says it has two; the
- * rest, on real nodes, is in tests/vm. */
+/* test_node_shares.c - shares of local memory by NUMA node (strategy.h), on a pretended machine of
+ * two nodes; tests/vm tests real nodes. */
 #include "by_hand.h"
 #include "folder.h"
 #include "heap/retire.h"
@@ -35,7 +35,7 @@ static void a_share_is_served_and_the_whole_is_told(void **state) {
     kept(p, size, size);
     put(p);
   }
-  assert_ptr_equal(local("share.told", 0), whole); /* a policy that says the same has the same */
+  assert_ptr_equal(local("share.told", 0), whole); /* an equal description is one strategy */
 }
 
 static void every_share_counts_against_the_limit(void **state) {
@@ -64,7 +64,7 @@ static void a_share_ends_with_its_whole(void **state) {
   uint8_t stays[LM_STRATEGIES_MAX] = { 0 };
   stays[whole->id] = 1;
   lm_retire_unused(stays, lm_strategy_count());
-  assert_non_null(share->pool); /* a policy names the whole */
+  assert_non_null(share->pool); /* the policy names the whole, so its share keeps its pool */
   CHAIN(host("share.other"));
   stays[whole->id] = 0;
   lm_retire_unused(stays, lm_strategy_count());

@@ -6,8 +6,9 @@
 
 #include "heap/central.h"
 #include "heap/pool.h"
+#include "heap/pools.h"
 #include "heap/sweep.h"
-#include "heap/tcache.h"
+#include "heap/tcache_slow.h"
 #include "heap/walk.h"
 #include "test.h"
 
@@ -30,7 +31,7 @@ static lm_strategy *intern(lm_desc desc) {
 
 static void *take(lm_strategy *s, size_t size, size_t align) {
   bool zeroed;
-  return lm_pool_alloc(t, s, size, align, TOKEN, &zeroed);
+  return lm_pool_alloc(t, s, &(lm_pool_request){ size, align, TOKEN }, &zeroed);
 }
 
 static lm_free_result release(void *p) {
@@ -66,20 +67,21 @@ static void serves_any_size_at_any_alignment(void **state) {
     }
 }
 
-/* A thread to which the range is new: its first free there takes the long way, and no later one. */
+/* A thread that has not seen the range yet: its first free takes the slow path, later ones do
+ * not. */
 static void a_long_free_lets_the_next_reach_the_range(void **state) {
   (void)state;
   if (!lm_map.reach) skip(); /* address space is short */
   void *two[] = { take(lm_strategy_at(0), 100, 16), take(lm_strategy_at(0), 100, 16) };
   lm_thread_set_reach(t, LM_REACH_NONE);
-  assert_false(lm_pool_give(t, two[0]));
+  assert_false(lm_tcache_give(t, two[0]));
   assert_int_equal(release(two[0]), LM_FREE_DONE);
   assert_int_equal(t->reach, lm_map.reach);
-  assert_true(lm_pool_give(t, two[1]));
-  assert_false(lm_pool_give(t, two[0]) || lm_pool_give(t, two[1]));
+  assert_true(lm_tcache_give(t, two[1]));
+  assert_false(lm_tcache_give(t, two[0]) || lm_tcache_give(t, two[1]));
 }
 
-/* But what a bin is filled with is reached at once. */
+/* Filling a bin lets the thread reach the range, so the first free is a fast one already. */
 static void what_a_bin_is_filled_with_is_reached(void **state) {
   (void)state;
   if (!lm_map.reach) skip();
@@ -89,7 +91,7 @@ static void what_a_bin_is_filled_with_is_reached(void **state) {
   uint8_t id = hint;
   void *p = lm_tcache_take(t, lm_pool_bin(s, lm_class_of(200)), TOKEN, &id);
   assert_int_equal(t->reach, lm_map.reach);
-  assert_true(lm_pool_give(t, p));
+  assert_true(lm_tcache_give(t, p));
 }
 
 static void rounds_a_large_block_to_pages_only(void **state) {
@@ -121,7 +123,7 @@ static void a_strategy_raises_the_alignment(void **state) {
 
 static void *take_by_decision(uint32_t bin, lm_token token, uint8_t mark) {
   lm_decision d = { .bin = bin, .token = token, .mark = mark };
-  return lm_pool_take_ready(t, &d);
+  return lm_tcache_take_ready(t, &d);
 }
 
 static void expect_owner(void *p, lm_token token) {
@@ -130,7 +132,7 @@ static void expect_owner(void *p, lm_token token) {
   assert_int_equal(release(p), LM_FREE_DONE);
 }
 
-/* A token that is not common, once so many others are. */
+/* Makes tokens until one is not common any more. Returns that one, and its id. */
 static lm_token uncommon(uint32_t bin, uint8_t *id) {
   lm_token token = 1000;
   do {
@@ -140,7 +142,7 @@ static lm_token uncommon(uint32_t bin, uint8_t *id) {
   return token;
 }
 
-static void a_lane_meets_common_tokens_and_those_of_a_span(void **state) {
+static void a_decision_meets_common_tokens_and_those_of_a_span(void **state) {
   (void)state;
   lm_strategy *s = intern((lm_desc){ .name = "common and others" });
   uint8_t id = lm_state_hint(TOKEN), other;
@@ -166,16 +168,17 @@ static void *take_counted(uint32_t bin, lm_token token) {
   return lm_tcache_take(t, bin, token, &id);
 }
 
-/* Frees an object whose token is counted; true if its state was this one. */
+/* Frees an object whose token is counted. False: its state was not this one. */
 static bool give_counted(void *p, lm_state state) {
   lm_token token;
   lm_located refused = { 0 };
-  assert_false(lm_pool_give_or(t, p, &refused));
-  if (*refused.mark != state) return false;
-  return lm_pool_give_counted(t, p, refused, &token) && token & LM_TOKEN_COUNTED;
+  assert_false(lm_tcache_give_or(t, p, &refused));
+  if (*refused.cell != state) return false;
+  return lm_tcache_give_counted(t, p, refused, &token) && token & LM_TOKEN_COUNTED;
 }
 
-/* The first needs no table; others do, beside it; and what changes hands finds its way between. */
+/* The first counted token of a span needs no table of tokens; further ones do. Retoken moves
+ * objects between the two forms. */
 static void a_span_with_a_counted_token_gets_another(void **state) {
   const lm_token counted = TOKEN | LM_TOKEN_COUNTED, next = OTHER | LM_TOKEN_COUNTED;
   (void)state;
@@ -201,7 +204,7 @@ static void a_span_with_a_counted_token_gets_another(void **state) {
   is_told_as(first, next);
   is_told_as(later, counted);
   is_told_as(plain, counted);
-  lm_central *store = &lm_pool_of(s)->store[lm_tcache_bin_class(bin)];
+  lm_central *store = &lm_pool_of(s)->central[lm_tcache_bin_class(bin)];
   assert_true(lm_central_detach(store, slot, lm_tcache_bin_offset(0, lm_tcache_bin_class(bin))));
   lm_central_reattach(store, slot);
   assert_true(lm_pool_is_valid());
@@ -216,7 +219,7 @@ static void a_span_with_a_counted_token_gets_another(void **state) {
   expect_owner(anew, counted);
 }
 
-/* A span that goes takes what it said with it. */
+/* The counted token of a span ends with the span. */
 static void forgets_the_counted_token_with_the_span(void **state) {
   (void)state;
   lm_strategy *s = intern((lm_desc){ .name = "counted, again" });
@@ -234,26 +237,26 @@ static void forgets_the_counted_token_with_the_span(void **state) {
   }
 }
 
-/* One thread's items on the lines of another's cost both of them a line's way at each pair. */
+/* If items of two threads shared a cache line, the line would travel at every malloc and free. */
 static void keeps_the_items_of_each_bin_on_lines_of_their_own(void **state) {
   (void)state;
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
     size_t size = c < LM_CLASSES ? lm_class_size(c) : lm_class_slots(c) * LM_SLOT;
-    const lm_bin *bin = lm_pool_bin_at(t, lm_pool_bin(lm_strategy_at(0), c));
+    const lm_bin *bin = lm_tcache_bin_at(t, lm_pool_bin(lm_strategy_at(0), c));
     void *p[40];
     int n = c < LM_CLASSES ? (int)LM_COUNT(p) : 4;
     for (int i = 0; i < n; i++) p[i] = take(lm_strategy_at(0), size, 16);
     for (int i = 0; i < n; i++) {
       release(p[i]);
       if (!lm_tcache_bin_is_open(bin) && c >= LM_CLASS_SKEWED) continue;
-      assert_true(lm_pool_bin_is_sentinel(bin->low - 1));
+      assert_true(lm_tcache_is_sentinel(bin->low - 1));
       assert_int_equal((uintptr_t)(bin->low - 1) % LM_CACHE_LINE, 0);
       assert_int_equal(lm_metadata_size(bin->low - 1) % LM_CACHE_LINE, 0);
     }
   }
 }
 
-/* Each of the two added to the mark: see state.h. */
+/* Guarded and zeroed memory, and memory of other kinds, takes the slow path. */
 static void has_no_bins_for_what_must_be_looked_at(void **state) {
   (void)state;
   assert_int_equal(lm_pool_bin(intern((lm_desc){ .guard = 1 }), 0), 0);
@@ -272,7 +275,7 @@ static void gives_each_object_to_one_caller(void **state) {
     if (held[i]) {
       size_t last = size[i] / sizeof(unsigned) - 1;
       assert_true(held[i][0] == i && held[i][last] == i);
-      if (chance(2)) assert_true(lm_pool_give(t, held[i]) || release(held[i]) == LM_FREE_DONE);
+      if (chance(2)) assert_true(lm_tcache_give(t, held[i]) || release(held[i]) == LM_FREE_DONE);
       else assert_int_equal(release(held[i]), LM_FREE_DONE);
       held[i] = NULL;
       continue;
@@ -288,7 +291,7 @@ static void gives_each_object_to_one_caller(void **state) {
 }
 
 static ptrdiff_t room_of(uint32_t offset) {
-  const lm_bin *bin = lm_pool_bin_at(t, offset);
+  const lm_bin *bin = lm_tcache_bin_at(t, offset);
   return bin->high - bin->low;
 }
 
@@ -309,8 +312,8 @@ static void a_bin_is_narrow_while_all_is_freed(void **state) {
   free(p);
 }
 
-/* Objects that come from elsewhere do not widen the bin of who frees them, and those that a thread
- * also takes do. */
+/* A bin stays narrow where a thread only frees objects that others allocated, and becomes wider
+ * where it allocates too. */
 static void a_bin_is_narrow_where_objects_only_come_in(void **state) {
   (void)state;
   enum { MANY = 2000 };
@@ -319,10 +322,10 @@ static void a_bin_is_narrow_where_objects_only_come_in(void **state) {
   lm_pool *pool = lm_pool_for(s);
   uint32_t bin = lm_pool_bin(s, lm_class_of(1024));
   for (int i = 0; i < MANY; i++) assert_non_null(p[i] = lm_tcache_take(t, bin, TOKEN, &hint));
-  lm_tcache_flush(pool, &lm_pool_bins_of(t)->pool[lm_tcache_bin_place(bin)]);
+  lm_tcache_flush(pool, &lm_tcache_of(t)->pool[lm_tcache_bin_place(bin)]);
   for (int i = 0; i < MANY / 2; i++) assert_int_equal(release(p[i]), LM_FREE_DONE);
   assert_in_range(room_of(bin), 15, 31);
-  lm_tcache_flush(pool, &lm_pool_bins_of(t)->pool[lm_tcache_bin_place(bin)]);
+  lm_tcache_flush(pool, &lm_tcache_of(t)->pool[lm_tcache_bin_place(bin)]);
   for (int i = 0; i < 20; i++) assert_non_null(p[i] = lm_tcache_take(t, bin, TOKEN, &hint));
   assert_int_equal(room_of(bin), 31);
   for (int i = 0; i < 20; i++) assert_int_equal(release(p[i]), LM_FREE_DONE);
@@ -339,8 +342,8 @@ static void a_closed_bin_opens_for_what_is_freed_whatever_its_size(void **state)
     uint32_t bin = lm_pool_bin(s, lm_class_of(sizes[i]));
     void *p = lm_tcache_take(t, bin, TOKEN, &hint);
     assert_non_null(p);
-    lm_tcache_flush(lm_pool_for(s), &lm_pool_bins_of(t)->pool[lm_tcache_bin_place(bin)]);
-    lm_pool_bins_of(t)->pool[lm_tcache_bin_place(bin)].drawn = 0;
+    lm_tcache_flush(lm_pool_for(s), &lm_tcache_of(t)->pool[lm_tcache_bin_place(bin)]);
+    lm_tcache_of(t)->pool[lm_tcache_bin_place(bin)].drawn = 0;
     assert_int_equal(room_of(bin), 0);
     assert_int_equal(release(p), LM_FREE_DONE);
     assert_true(room_of(bin) > 0);
@@ -354,23 +357,23 @@ static void tells_bad_frees_apart(void **state) {
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
     char *p = take(lm_strategy_at(0), sizes[i], 16);
     for (size_t offset = 1; offset < sizes[i]; offset += 1 + sizes[i] / 97) {
-      assert_false(lm_pool_give(t, p + offset));
+      assert_false(lm_tcache_give(t, p + offset));
       assert_int_equal(lm_pool_free(t, p + offset, &o), LM_FREE_INTERIOR);
       assert_true(o.base == p && o.token == TOKEN);
     }
     assert_true(lm_pool_find(p, &o));
     assert_int_equal(release(p), LM_FREE_DONE);
-    assert_false(lm_pool_give(t, p));
+    assert_false(lm_tcache_give(t, p));
     assert_int_equal(release(p), LM_FREE_DOUBLE);
     assert_false(lm_pool_find(p, &o));
   }
   int local;
-  assert_false(lm_pool_give(t, &local));
+  assert_false(lm_tcache_give(t, &local));
   assert_int_equal(release(&local), LM_FREE_FOREIGN);
   assert_int_equal(release((void *)8), LM_FREE_FOREIGN);
   assert_int_equal(release((void *)UINTPTR_MAX), LM_FREE_FOREIGN);
   void *own = lm_metadata_alloc(100);
-  assert_false(lm_pool_give(t, own));
+  assert_false(lm_tcache_give(t, own));
   assert_int_equal(release(own), LM_FREE_FOREIGN);
   lm_metadata_free(own);
 }
@@ -382,12 +385,12 @@ static void knows_a_double_free_after_the_span_is_gone(void **state) {
   for (int i = 0; i < N; i++) p[i] = take(lm_strategy_at(0), 9000, 16);
   for (int i = 0; i < N; i++) assert_int_equal(release(p[i]), LM_FREE_DONE);
   for (int i = 0; i < N; i++) {
-    assert_false(lm_pool_give(t, p[i]));
+    assert_false(lm_tcache_give(t, p[i]));
     assert_int_equal(release(p[i]), LM_FREE_DOUBLE);
   }
 }
 
-/* As free does: a full bin is one that no bad free gets past. */
+/* A bad free is refused also when the bin is full. */
 static void gives_to_a_full_bin_what_lives_and_nothing_else(void **state) {
   (void)state;
   enum { N = 5000 };
@@ -396,10 +399,10 @@ static void gives_to_a_full_bin_what_lives_and_nothing_else(void **state) {
   for (int i = 0; i < N; i++) p[i] = take(lm_strategy_at(0), 48, 16);
   for (int i = 0; i < N; i++) {
     lm_located refused = { 0 };
-    if (lm_pool_give_or(t, p[i], &refused)) continue;
-    assert_non_null(refused.mark);
-    assert_true(lm_pool_give_full(t, p[i], refused));
-    assert_false(lm_pool_give_full(t, p[i], refused));
+    if (lm_tcache_give_or(t, p[i], &refused)) continue;
+    assert_non_null(refused.cell);
+    assert_true(lm_tcache_give_full(t, p[i], refused));
+    assert_false(lm_tcache_give_full(t, p[i], refused));
     full++;
   }
   assert_in_range(full, 1, N / 2);
@@ -410,7 +413,7 @@ static void leaves_counted_tokens_to_the_slow_path(void **state) {
   (void)state;
   uint32_t bin = lm_pool_bin(lm_strategy_at(0), 0);
   void *p = lm_tcache_take(t, bin, TOKEN | LM_TOKEN_COUNTED, &hint);
-  assert_false(lm_pool_give(t, p));
+  assert_false(lm_tcache_give(t, p));
   lm_object o;
   assert_int_equal(lm_pool_free(t, p, &o), LM_FREE_DONE);
   assert_int_equal(o.token, TOKEN | LM_TOKEN_COUNTED);
@@ -450,7 +453,8 @@ static void walks_exactly_what_is_live(void **state) {
   bool zeroed;
   for (int i = 0; i < N; i++) {
     size_t size = i % 50 ? chance(5000) : chance(500000);
-    p[i] = lm_pool_alloc(t, i % 3 ? lm_strategy_at(0) : guarded, size, 16, OTHER, &zeroed);
+    p[i] = lm_pool_alloc(t, i % 3 ? lm_strategy_at(0) : guarded,
+                         &(lm_pool_request){ size, 16, OTHER }, &zeroed);
   }
   for (int i = 0; i < N; i += 2) release(p[i]);
   for (int i = 1; i < N; i += 2) {
@@ -475,10 +479,10 @@ static void grows_and_shrinks_a_large_block_where_it_is(void **state) {
   memset(p, 7, 4 * LM_MIB);
   assert_true(lm_pool_resize(p, 100000));
   assert_true(lm_pool_find(p, &o) && o.size == lm_align_up(100000, LM_PAGE));
-  assert_true(lm_pool_resize(p, 3 * LM_MIB)); /* into what it gave up */
+  assert_true(lm_pool_resize(p, 3 * LM_MIB)); /* into slots that the block gave back before */
   assert_true(lm_pool_find(p + 3 * LM_MIB - 1, &o) && o.base == p && o.size == 3 * LM_MIB);
   for (size_t i = 0; i < 100000; i++) assert_int_equal(p[i], 7);
-  assert_false(lm_pool_resize(p, LM_GIB)); /* somebody is in the way, or the region ends */
+  assert_false(lm_pool_resize(p, LM_GIB)); /* another block is in the way, or the region ends */
   assert_false(lm_pool_resize(p, 100));    /* a small object would do */
   assert_false(lm_pool_resize(p + 1, 2 * LM_MIB));
   assert_true(lm_pool_find(p, &o) && o.size == 3 * LM_MIB);
@@ -497,7 +501,7 @@ static void resizes_a_small_object_within_its_class(void **state) {
   release(p);
 }
 
-/* Though each begins at a huge page, so that there is a gap behind it. */
+/* Each block begins at a huge page, so there is a gap behind each; the gaps join too. */
 static void blocks_that_were_freed_one_by_one_are_room_for_a_larger_one(void **state) {
   (void)state;
   lm_strategy *s = intern((lm_desc){ .name = "one by one", .huge = LM_HUGE_THP });
@@ -513,7 +517,7 @@ static void blocks_that_were_freed_one_by_one_are_room_for_a_larger_one(void **s
   for (int i = 0; i < 6; i++) release(i == at ? larger : i == at + 1 ? NULL : p[i]);
 }
 
-/* Though the region of each is larger than it, so that there is a part of that behind it. */
+/* The region of each block is larger than the block; the spare parts join too. */
 static void blocks_of_regions_with_room_to_spare_are_too(void **state) {
   (void)state;
   enum { N = 8, SIZE = 12 << 20, LARGER = 2 * SIZE };
@@ -537,7 +541,7 @@ static void moves_a_large_block_by_its_pages(void **state) {
   unsigned *p = take(lm_strategy_at(0), size, 16);
   for (size_t i = 0; i < size / 4; i++) p[i] = (unsigned)i;
   for (; size < 300 * LM_MIB; size *= 3) {
-    unsigned *q = lm_pool_move(t, p, size * 3);
+    unsigned *q = lm_pool_move(p, size * 3);
     assert_non_null(q);
     lm_object o;
     assert_false(lm_pool_find(p, &o));
@@ -554,8 +558,8 @@ static void moves_a_large_block_by_its_pages(void **state) {
 static void moves_nothing_small(void **state) {
   (void)state;
   void *p = take(lm_strategy_at(0), 100, 16), *q = take(lm_strategy_at(0), 100000, 16);
-  assert_null(lm_pool_move(t, p, 4 * LM_MIB));
-  assert_null(lm_pool_move(t, q, 4 * LM_MIB));
+  assert_null(lm_pool_move(p, 4 * LM_MIB));
+  assert_null(lm_pool_move(q, 4 * LM_MIB));
   release(p);
   release(q);
 }
@@ -587,12 +591,12 @@ static void gives_back_memory_of_small_objects_after_a_peak(void **state) {
     p[other] = p[i];
     p[i] = swapped;
   }
-  for (int i = 0; i < N; i++) assert_true(lm_pool_give(t, p[i]) || release(p[i]) == LM_FREE_DONE);
+  for (int i = 0; i < N; i++) assert_true(lm_tcache_give(t, p[i]) || release(p[i]) == LM_FREE_DONE);
   for (int i = 0; i < 3; i++) lm_sweep_decay();
   assert_true(resident() < before + 60 * LM_MIB);
 }
 
-/* In a child, because a limit on the address space is the process's. */
+/* Runs in a child process, because the limit on address space holds for a whole process. */
 static int exhaust(void *arg) {
   enum { N = 20000 };
   static const size_t sizes[] = { 32768, 100000, 3 * LM_MIB };
@@ -605,7 +609,9 @@ static int exhaust(void *arg) {
     int n = 0;
     bool zeroed;
     size_t size = sizes[round % LM_COUNT(sizes)];
-    while (n < N && (p[n] = lm_pool_alloc(t, lm_strategy_at(0), size, 16, TOKEN, &zeroed))) n++;
+    while (n < N && (p[n] = lm_pool_alloc(t, lm_strategy_at(0),
+                                          &(lm_pool_request){ size, 16, TOKEN }, &zeroed)))
+      n++;
     if (n == N || (size_t)n * size < 200 * LM_MIB) return 2;
     while (n-- > 0)
       if (release(p[n]) != LM_FREE_DONE) return 3;
@@ -620,7 +626,7 @@ static void serves_again_after_running_out(void **state) {
   assert_int_equal(run_in_child(exhaust, NULL), 0);
 }
 
-/* Of spans in which something lives: what went back is not gone through again at each tick. */
+/* Free pages of spans with live objects are given back once, not at each tick again. */
 static void gives_back_free_pages_of_a_span_once(void **state) {
   (void)state;
   enum { N = 8192, EACH = 16 };
@@ -639,7 +645,7 @@ static void gives_back_free_pages_of_a_span_once(void **state) {
     if (i % EACH == 0 && i % (2 * EACH)) release(p[i]);
   before = lm_sys_calls();
   lm_sweep_trim();
-  assert_true(lm_sys_calls() - before >= N / (2 * EACH)); /* one where each was, at least */
+  assert_true(lm_sys_calls() - before >= N / (2 * EACH)); /* at least one for each freed object */
   for (int i = 0; i < N; i++)
     if (i % (2 * EACH)) assert_non_null(p[i] = take(s, 1024, 16));
   assert_true(lm_pool_is_valid());
@@ -651,11 +657,11 @@ static void reports_fresh_memory_as_zero(void **state) {
   (void)state;
   lm_strategy *s = intern((lm_desc){ .name = "fresh" });
   bool zeroed;
-  unsigned char *p = lm_pool_alloc(t, s, LM_MIB, 16, TOKEN, &zeroed);
+  unsigned char *p = lm_pool_alloc(t, s, &(lm_pool_request){ LM_MIB, 16, TOKEN }, &zeroed);
   assert_true(zeroed);
   memset(p, 1, LM_MIB);
   release(p);
-  p = lm_pool_alloc(t, s, LM_MIB, 16, TOKEN, &zeroed);
+  p = lm_pool_alloc(t, s, &(lm_pool_request){ LM_MIB, 16, TOKEN }, &zeroed);
   assert_false(zeroed);
   release(p);
 }
@@ -671,13 +677,13 @@ static void stays_small_with_many_strategies(void **state) {
     lm_strategy *s = intern(desc);
     for (unsigned c = 0; c < SIZES; c++) assert_non_null(take(s, lm_class_size(c), 16));
   }
-  /* Half of what one small object's page, its tokens and its bins would come to without sharing. */
+  /* Half of the pages that an object, its states and its bin would take without sharing pages. */
   size_t each = (resident() - before) / STRATEGIES;
   print_message("%zu KiB for each strategy with %d small objects\n", each / 1024, SIZES);
   assert_true(each < SIZES * 10 * LM_KIB);
 }
 
-/* Whether a child that writes one byte there is killed by a fault. */
+/* Tells whether a child that writes one byte there is killed by a fault. */
 static bool faults(volatile char *p) {
   pid_t child = fork();
   if (!child) {
@@ -719,7 +725,7 @@ static void guards_one_in_n(void **state) {
   int guarded = 0;
   for (int i = 0; i < N; i++) {
     p[i] = take(s, 64, 16);
-    guarded += (uintptr_t)(p[i] + 64) % LM_PAGE == 0 && !lm_pool_give(t, p[i]);
+    guarded += (uintptr_t)(p[i] + 64) % LM_PAGE == 0 && !lm_tcache_give(t, p[i]);
   }
   assert_int_equal(guarded, N / EVERY);
 }
@@ -811,7 +817,7 @@ static void work(lm_strategy *s) {
   for (int i = 0; i < N; i++) {
     p[i] = take(s, sizes[i % LM_COUNT(sizes)], i % 7 ? 16 : 65536 * 4);
     if (p[i]) p[i][0] = 1;
-    char *q = p[i] ? lm_pool_move(t, p[i], 3 * sizes[i % LM_COUNT(sizes)]) : NULL;
+    char *q = p[i] ? lm_pool_move(p[i], 3 * sizes[i % LM_COUNT(sizes)]) : NULL;
     if (q) p[i] = q;
   }
   for (int i = 0; i < N; i++)
@@ -841,14 +847,14 @@ static void stays_whole_when_any_system_call_is_refused(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, check_laws)
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(serves_again_after_running_out), /* before there is a range */
-    TEST(stays_small_with_many_strategies),           /* before others leave memory to reuse */
+    cmocka_unit_test(serves_again_after_running_out), /* first, while there is no range */
+    TEST(stays_small_with_many_strategies), /* early, before other tests leave memory to reuse */
     TEST(serves_any_size_at_any_alignment),
     TEST(a_long_free_lets_the_next_reach_the_range),
     TEST(what_a_bin_is_filled_with_is_reached),
     TEST(rounds_a_large_block_to_pages_only),
     TEST(a_strategy_raises_the_alignment),
-    TEST(a_lane_meets_common_tokens_and_those_of_a_span),
+    TEST(a_decision_meets_common_tokens_and_those_of_a_span),
     TEST(a_span_with_a_counted_token_gets_another),
     TEST(forgets_the_counted_token_with_the_span),
     TEST(keeps_the_items_of_each_bin_on_lines_of_their_own),

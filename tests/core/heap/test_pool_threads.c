@@ -1,11 +1,12 @@
-/* test_pool_threads - pools under several threads: frees of others' objects, ends of threads, walks
- * and changes of owner meanwhile, forks. */
+/* test_pool_threads - pools under several threads: frees of other threads' objects, ends of
+ * threads, walks and changes of tokens during allocations, forks. */
 #include <string.h>
 
 #include "heap/central.h"
 #include "heap/pool.h"
+#include "heap/pools.h"
 #include "heap/sweep.h"
-#include "heap/tcache.h"
+#include "heap/tcache_slow.h"
 #include "heap/walk.h"
 #include "test.h"
 
@@ -16,7 +17,7 @@ enum { SCALE = SANITIZED ? 10 : 1 };
 static void *take(lm_thread *t, lm_strategy *s, size_t size, lm_token token) {
   bool zeroed;
   lm_thread_enter(t);
-  void *p = lm_pool_alloc(t, s, size, 16, token, &zeroed);
+  void *p = lm_pool_alloc(t, s, &(lm_pool_request){ size, 16, token }, &zeroed);
   lm_thread_leave(t);
   return p;
 }
@@ -24,7 +25,7 @@ static void *take(lm_thread *t, lm_strategy *s, size_t size, lm_token token) {
 static bool release(lm_thread *t, void *p) {
   lm_object object;
   lm_thread_enter(t);
-  bool freed = lm_pool_give(t, p) || lm_pool_free(t, p, &object) == LM_FREE_DONE;
+  bool freed = lm_tcache_give(t, p) || lm_pool_free(t, p, &object) == LM_FREE_DONE;
   lm_thread_leave(t);
   return freed;
 }
@@ -108,7 +109,7 @@ static void takes_back_what_an_ended_thread_cached(void **state) {
   for (int i = 0; i < 100; i++) run_threads(1, leave_a_cache);
   lm_pool_figures_get(&after);
   assert_int_equal(wrong, 0);
-  /* Threads draw from spans of their own, of 8 MiB in all classes. */
+  /* Threads take from different current spans: 8 MiB over all classes for each. */
   assert_true(after.regions <= before.regions + (8 + 8 * LM_CENTRAL_CURRENT) * LM_MIB);
   assert_true(lm_pool_is_valid());
 }
@@ -119,7 +120,7 @@ static void *serve_while_dying(void *arg) {
   void *p = take(t, lm_strategy_at(0), 100, TOKEN), *q = take(t, lm_strategy_at(0), 200, TOKEN);
   wrong += !p || !q || !release(t, p) || !release(t, q) || release(t, q);
   for (unsigned c = 0; c < LM_CLASSES; c++)
-    wrong += lm_tcache_bin_is_open(&lm_pool_bins_of(t)->pool[lm_strategy_at(0)->place].bin[c]);
+    wrong += lm_tcache_bin_is_open(&lm_tcache_of(t)->pool[lm_strategy_at(0)->place].bin[c]);
   return arg;
 }
 
@@ -136,7 +137,7 @@ static void *exchange_until_told(void *arg) {
   return NULL;
 }
 
-/* These live throughout: each walk must see each of them once. */
+/* These objects live during all walks: each walk must visit each of them once. */
 enum { MARKED = 3000, MARK = 99 };
 
 static void count_marked(void *ctx, const lm_object *o) {
@@ -164,15 +165,15 @@ static void a_walk_sees_each_lasting_object_once(void **state) {
   assert_int_equal(wrong, 0);
 }
 
-/* The engine's transition to exact counting, in small: from some moment on every new object has a
- * counted token; a walk re-owns the old ones; frees of counted ones subtract. */
+/* The engine's transition to exact counting, in small: from some moment on, every new object has a
+ * counted token. A walk gives older objects counted tokens. Frees of counted objects subtract. */
 static _Atomic lm_token now_token;
 static _Atomic int64_t counted;
 
 static bool release_counted(lm_thread *t, void *p) {
   lm_object o;
   lm_thread_enter(t);
-  bool freed = lm_pool_give(t, p);
+  bool freed = lm_tcache_give(t, p);
   if (!freed) {
     freed = lm_pool_free(t, p, &o) == LM_FREE_DONE;
     if (o.token & LM_TOKEN_COUNTED) counted -= (int64_t)o.size;
@@ -186,7 +187,7 @@ static void *take_counted(lm_thread *t, size_t size) {
   bool zeroed;
   lm_thread_enter(t);
   lm_token token = now_token;
-  void *p = lm_pool_alloc(t, lm_strategy_at(0), size, 16, token, &zeroed);
+  void *p = lm_pool_alloc(t, lm_strategy_at(0), &(lm_pool_request){ size, 16, token }, &zeroed);
   if (token & LM_TOKEN_COUNTED && lm_pool_find(p, &o)) counted += (int64_t)o.size;
   lm_thread_leave(t);
   return p;
@@ -244,7 +245,7 @@ static int allocate_in_child(void *arg) {
     for (int n = 0; n < 3000; n++)
       leave_one(t, take(t, lm_strategy_at(0), some_size(&seed), TOKEN), step(&seed, SHELF));
   }
-  /* A thread sanitizer lets such a child start none. */
+  /* The thread sanitizer does not let such a child start threads. */
   if (SANITIZED) leave_a_cache(arg);
   else run_threads(1, leave_a_cache);
   clear_shelf();
@@ -290,19 +291,20 @@ static void one_of_two_frees_wins(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* What two threads may do that free at the same moment: neither sees what the other does. */
+/* Two threads may free one object at the same moment. Neither sees the free of the other, so the
+ * object is in two bins. */
 static void puts_back_but_once_what_two_threads_freed_at_once(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get();
   void *p = take(t, lm_strategy_at(0), 100, TOKEN),
        *neighbour = take(t, lm_strategy_at(0), 100, TOKEN);
-  lm_state_cell *mark = lm_pool_state_of(p);
-  lm_state live_mark = *mark;
-  assert_true(lm_pool_give(t, p));
-  *mark = live_mark;
-  assert_true(lm_pool_give(t, p));
+  lm_state_cell *state_cell = lm_pool_state_of(p);
+  lm_state live_state = *state_cell;
+  assert_true(lm_tcache_give(t, p));
+  *state_cell = live_state;
+  assert_true(lm_tcache_give(t, p));
   (void)lm_sweep_trim();
-  assert_true(lm_state_is_free(*mark));
+  assert_true(lm_state_is_free(*state_cell));
   assert_true(lm_pool_is_valid());
   assert_true(release(t, neighbour));
 }

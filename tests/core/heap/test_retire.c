@@ -11,7 +11,7 @@
 
 enum { BLOCKS = 200, LARGE = 3 << 20, EDITS = SANITIZED ? 150 : 600, WARM = 20 };
 
-/* A policy whose strategies nobody has seen before. */
+/* Loads a policy whose strategies are new. */
 static void edit(int n) {
   char text[512];
   snprintf(text, sizeof text,
@@ -128,6 +128,6 @@ int main(void) {
     cmocka_unit_test(guarded_blocks_leave_their_quarantine),
     cmocka_unit_test(threads_go_on_while_strategies_come_and_go),
   };
-  setenv("LOAM_CONTROL", "0", 1); /* no other thread sweeps meanwhile */
+  setenv("LOAM_CONTROL", "0", 1); /* so that no service thread sweeps */
   return cmocka_run_group_tests_name("retire", tests, NULL, NULL);
 }

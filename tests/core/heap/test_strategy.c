@@ -1,4 +1,4 @@
-/* test_strategy.c - interned descriptions of memory: strategy.h. */
+/* test_strategy.c - interned descriptions of memory (strategy.h). */
 #include "test.h"
 
 #include <stdio.h>
@@ -34,12 +34,12 @@ static void strategy_0_is_there_before_anything(void **state) {
 static void equal_descriptions_are_one_strategy(void **state) {
   (void)state;
   lm_desc a = named("scratch"), b;
-  memset(&b, 0xff, sizeof b); /* padding, and what stands behind the name */
+  memset(&b, 0xff, sizeof b); /* padding, and the bytes behind the name */
   strcpy(b.name, "scratch");
   b.kind = LM_KIND_HOST;
   b.align = 64;
   b.limit = 0;
-  b.placement.mode = LM_BIND_DEFAULT; /* its nodes and weights mean nothing */
+  b.placement.mode = LM_BIND_DEFAULT; /* this mode uses neither nodes nor weights */
   b.huge = LM_HUGE_DEFAULT;
   b.zero = b.prefault = b.lock = false;
   b.guard = 0;
@@ -156,7 +156,7 @@ static void want_of_memory_is_refused_and_changes_nothing(void **state) {
   refuse_each(intern_a_new_one);
 }
 
-/* Each thread interns the same names; all must have been given the same strategies. */
+/* All threads intern one set of names, and must get one set of strategies. */
 enum { THREADS = 4, NAMES = 100 };
 static pthread_barrier_t together;
 

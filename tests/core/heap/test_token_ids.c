@@ -1,4 +1,4 @@
-/* test_token_ids - places of common tokens that generations gone by leave: token_ids.h. */
+/* test_token_ids - ids of common tokens of older generations are used again (token_ids.h). */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static uint64_t generation(void) {
   return info.generation;
 }
 
-/* A policy that is none of those before. */
+/* Loads a policy that differs from all before. */
 static void reload(void) {
   static int n;
   char text[256];
@@ -41,18 +41,19 @@ static loam_site *site_of(int i) {
   return loam_site_get(tag);
 }
 
-static lm_state mark_of(const void *p) { return atomic_load(lm_pool_state_of(p)); }
+static lm_state state_of(const void *p) { return atomic_load(lm_pool_state_of(p)); }
 
-static uint64_t used; /* ids of the blocks of below */
+static uint64_t used; /* the ids that is_cheap saw */
 
-/* Whose a block is costs a request nothing: it need not look for the token in the span. */
+/* Tells whether the token of a block of the site is common, so that a request need not look for it
+ * in the span. */
 static bool is_cheap(loam_site *s) {
   char *p = loam_malloc(s, SIZE);
   assert_non_null(p);
-  lm_state mark = mark_of(p);
+  lm_state state = state_of(p);
   loam_free(p);
-  used |= (uint64_t)1 << mark % LM_STATE_IDS;
-  return mark > LM_STATE_LIVE && mark <= LM_STATE_COMMON_LAST;
+  used |= (uint64_t)1 << state % LM_STATE_IDS;
+  return state > LM_STATE_LIVE && state <= LM_STATE_COMMON_LAST;
 }
 
 static void expect_owner(const void *p, const char *tag, uint64_t born) {
@@ -69,7 +70,7 @@ static void a_pair_is_common_after_any_number_of_reloads(void **state) {
   for (int i = 0; i < SITES; i++) site[i] = site_of(i);
   for (int n = 0; n < RELOADS; n++) {
     reload();
-    assert_false(lm_state_vacant_ids() & used); /* up to the swap a thread could ask for such */
+    assert_false(lm_state_vacant_ids() & used); /* a thread could use such an id up to the swap */
     used = 0;
     for (int i = 0; i < SITES; i++) assert_true(is_cheap(site[i]));
     if (n % 10 == 0) {
@@ -84,7 +85,8 @@ static void a_pair_is_common_after_any_number_of_reloads(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* Each tells of its death; the sizes are others than those of what comes after. */
+/* Each second free is reported, and names no tag of a later block. Later blocks have other sizes,
+ * so the spans of the dead objects stay. */
 static void what_died_long_ago_is_nobody_elses(void **state) {
   (void)state;
   skip_if_poisoned();
@@ -115,7 +117,7 @@ static bool is_owned(const void *p, const loam_site *s) {
   return loam_owner(p, &owner) == LOAM_OK && !strcmp(owner.tag, s->where.tag);
 }
 
-/* The first has many blocks at a time, the second two, the third one. */
+/* Thread 1 has many blocks at a time, thread 2 has two, thread 3 has one. */
 static void *churn(void *number) {
   enum { BLOCKS = 64 };
   struct {

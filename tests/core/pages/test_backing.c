@@ -8,7 +8,8 @@
 
 #include "by_hand.h"
 #include "heap/sweep.h"
-#include "heap/tcache.h"
+#include "heap/pools.h"
+#include "heap/tcache_slow.h"
 #include "os/sys_file.h"
 
 static const char dir[] = "/var/tmp";

@@ -256,7 +256,7 @@ static void *block_of(lm_token token) {
   bool zeroed;
   lm_thread *t = lm_thread_get();
   lm_thread_enter(t);
-  void *p = lm_pool_alloc(t, lm_strategy_at(0), 100, 16, token, &zeroed);
+  void *p = lm_pool_alloc(t, lm_strategy_at(0), &(lm_pool_request){ 100, 16, token }, &zeroed);
   lm_thread_leave(t);
   return p;
 }

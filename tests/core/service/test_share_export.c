@@ -7,7 +7,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "heap/tcache.h"
+#include "heap/pool.h"
+#include "heap/pools.h"
+#include "heap/tcache_slow.h"
 #include "loam.h"
 #include "test.h"
 

@@ -1,0 +1,410 @@
+/* tcache_slow.c - the slow path of the thread cache: bins open, grow, are filled, run over and are
+ * emptied.
+ *
+ * A bin starts small and doubles each time it was empty or full, so threads that allocate or free
+ * much go to the central lists less and less often ("slow start" of tcmalloc's thread lists). */
+#include "heap/tcache_slow.h"
+
+#include <string.h>
+
+#include "heap/pools.h"
+#include "os/decay.h"
+#include "pages/metadata.h"
+#include "pages/states.h"
+
+/* The greatest number of items in a bin. With the sentinel before them, the array has a power of
+ * two of items. */
+enum { CAPACITY_MAX = 1023 };
+/* The greatest number while a program frees much and allocates nothing. */
+enum { CAPACITY_SHEDDING = 255 };
+/* A bin holds at most 1/1024 of its strategy's limit, so a thread holds at most about a 25th. */
+enum { LIMIT_SHARE = 1024 };
+/* The greatest number of bytes in a bin into which objects are only freed: other threads allocate
+ * them, by way of the depot of the central list. */
+#define PASSING_BYTES ((size_t)32 << 10)
+/* The greatest number of objects that an empty bin takes at a time. They should be handed out while
+ * their items are still in the processor's cache. */
+enum { FILL_MAX = 128 };
+/* An idle bin is worth waking the service thread for from this many bytes on. */
+#define NOTIFY_BYTES ((size_t)256 << 10)
+/* The greatest number of slots (2 MiB) of large blocks that a thread caches of one pool. */
+enum { LARGE_SLOTS_MAX = 32 };
+
+static uint32_t capacity_first(unsigned class_) {
+  return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 15 : 3;
+}
+
+/* The greatest capacity: for a MiB of objects; for one or two of the larger blocks. Cached objects
+ * count against the strategy's limit, so a bin takes little of a limit, and nothing of a low
+ * one. */
+static uint32_t capacity_max(const lm_strategy *strategy, unsigned class_) {
+  if (class_ >= LM_CLASSES) return 1 + 15 / lm_class_slots(class_);
+  size_t bytes = LM_MIB, limit = strategy->desc.limit;
+  if (limit && limit / LIMIT_SHARE < bytes) bytes = limit / LIMIT_SHARE;
+  size_t n = bytes / lm_class_size(class_);
+  return n < CAPACITY_MAX ? (uint32_t)n : CAPACITY_MAX;
+}
+
+static lm_pool_bins *bins_at(lm_thread *t, uint32_t offset) {
+  uint32_t place = lm_tcache_bin_place(offset);
+  lm_assert(place > 0 && place < LM_POOL_PLACES);
+  return &lm_tcache_of(t)->pool[place];
+}
+
+/* Puts a pool's bins into the thread's list, by which they are emptied. Called when a bin
+ * opens. */
+static void list_bins(lm_thread *t, uint32_t place) {
+  lm_thread_bins *bins = lm_tcache_of(t);
+  if (bins->pool[place].listed) return;
+  bins->pool[place].listed = true;
+  bins->pool[place].next = bins->first;
+  bins->first = place;
+}
+
+/* The number of items in a bin; 0 also while they are moved. */
+static uint32_t count_of(const lm_bin *bin) {
+  lm_cached_object *top = lm_tcache_bin_top(bin);
+  return top ? (uint32_t)(top - bin->low) : 0;
+}
+
+static uint32_t capacity_of(const lm_bin *bin) { return (uint32_t)(bin->high - bin->low); }
+
+/* The array of the sentinel and the items. NULL: the bin is not open, or its items are being moved,
+ * so that a forked child cannot tell where the array is. */
+static lm_cached_object *array_of(const lm_bin *bin) {
+  return lm_tcache_bin_top(bin) && lm_tcache_bin_is_open(bin) ? bin->low - 1 : NULL;
+}
+
+/* Hides the items before they are moved: a forked child that lost the thread amid the move, and
+ * empties the bin, then finds none. The fence keeps every later store behind this one. */
+static void unset_top(lm_bin *bin) {
+  atomic_store_explicit(&bin->top, NULL, memory_order_relaxed);
+  atomic_thread_fence(memory_order_release);
+}
+
+/* Makes a bin one that is not open. The caller has taken over its items. */
+static void reset_bin(lm_pool_bins *bins, lm_bin *bin) {
+  unset_top(bin);
+  bins->none = lm_tcache_sentinel();
+  bin->low = bin->high = &bins->none + 1;
+  bin->seen = NULL;
+  lm_tcache_bin_set_top(bin, bin->low);
+}
+
+void lm_tcache_name_bin(lm_thread *t, uint32_t offset) {
+  lm_bin *bin = lm_tcache_bin_at(t, offset);
+  if (!lm_tcache_bin_top(bin)) reset_bin(bins_at(t, offset), bin);
+}
+
+bool lm_bin_is_valid(const lm_bin *bin) {
+  lm_cached_object *top = lm_tcache_bin_top(bin);
+  if (!top) return !bin->low && !bin->high;
+  if (top < bin->low || top > bin->high || !lm_tcache_is_sentinel(bin->low - 1)) return false;
+  for (const lm_cached_object *item = bin->low; item < top; item++)
+    if (!item->p || !item->mark || !lm_state_is_cached_at(item->mark)) return false;
+  return true;
+}
+
+/* ---- Growing ------------------------------------------------------------------------------ */
+
+/* Gives the bin an array for `capacity` items. Without memory for that the bin does not change. */
+static void grow_bin(lm_bin *bin, uint32_t capacity) {
+  size_t room = lm_align_up((1 + capacity) * sizeof(lm_cached_object), LM_CACHE_LINE);
+  lm_cached_object *old = array_of(bin), *items = lm_metadata_take(room);
+  lm_assert(capacity > capacity_of(bin));
+  if (!items) return;
+  uint32_t n = count_of(bin);
+  unset_top(bin);
+  items[0] = lm_tcache_sentinel();
+  if (n) memcpy(items + 1, old + 1, n * sizeof *items);
+  bin->low = items + 1;
+  bin->high = bin->low + capacity;
+  lm_tcache_bin_set_top(bin, bin->low + n);
+  lm_metadata_free(old);
+}
+
+/* Relaxed: whoever closes a pool then makes threads give up its bins. */
+static bool is_closed(const lm_pool *pool) {
+  return pool && lm_unlikely(atomic_load_explicit(&pool->closed, memory_order_relaxed));
+}
+
+/* Opens the bin, or doubles its capacity, as far as it may grow. */
+static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
+  uint32_t place = lm_tcache_bin_place(offset), now = capacity_of(bin);
+  unsigned class_ = lm_tcache_bin_class(offset);
+  lm_strategy *strategy = lm_pool_holder(place);
+  uint32_t most = capacity_max(strategy, class_);
+  uint32_t next = !now ? capacity_first(class_) : class_ < LM_CLASSES ? now * 2 + 1 : now * 2;
+  if (next > most) next = most;
+  if (t->dying || now >= most || is_closed(lm_pool_of(strategy))) return;
+  lm_pool_bins *bins = bins_at(t, offset);
+  uint32_t slots = class_ < LM_CLASSES ? 0 : (next - now) * lm_class_slots(class_);
+  if (slots > LARGE_SLOTS_MAX - bins->large) return;
+  if (!now) list_bins(t, place);
+  grow_bin(bin, next);
+  if (capacity_of(bin) > now) bins->large += slots;
+}
+
+/* ---- Taking ------------------------------------------------------------------------------- */
+
+/* Makes a cached object live with this token. False: there is no memory to note the token. */
+static bool set_token(const lm_cached_object *item, lm_token token, uint8_t *hint) {
+  lm_assert(token != LM_TOKEN_NONE);
+  lm_state state = lm_states_assign_at(item->p, item->mark, token, hint);
+  if (!state) return false;
+  lm_tcache_set_state(item->mark, state);
+  lm_tcache_unpoison(item->p);
+  return true;
+}
+
+void lm_tcache_give_back(lm_pool *pool, unsigned class_, const lm_cached_object *items,
+                         uint32_t n) {
+  lm_assert(class_ < LM_CLASSES);
+  lm_central_push(&pool->central[class_], items, n);
+  lm_strategy_limit_give(pool->strategy, (int64_t)(n * lm_class_size(class_)));
+}
+
+/* Takes at most `want` objects from their central list, as far as the limit goes. Returns how
+ * many. `t` may be NULL. */
+static uint32_t take_from_central(lm_thread *t, lm_pool *pool, unsigned class_,
+                                  lm_cached_object *items, uint32_t want) {
+  size_t size = lm_class_size(class_);
+  lm_assert(class_ < LM_CLASSES && want > 0);
+  uint32_t n = is_closed(pool) ? 0 : lm_strategy_limit_take_some(pool->strategy, size, want);
+  if (!n) return 0;
+  uint32_t got = lm_central_pull(&pool->central[class_], t ? (unsigned)t->tid : 0, items, n);
+  lm_assert(got <= n);
+  lm_strategy_limit_give(pool->strategy, (int64_t)((n - got) * size));
+  return got;
+}
+
+void *lm_tcache_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
+  lm_cached_object item;
+  uint8_t hint = lm_state_hint(token);
+  if (!take_from_central(t, pool, class_, &item, 1)) return NULL;
+  if (set_token(&item, token, &hint)) return item.p;
+  lm_tcache_give_back(pool, class_, &item, 1);
+  return NULL;
+}
+
+/* Wakes the service thread if the bin may hold enough to be worth a look when it is idle. Bins of
+ * registered memory always are. */
+static void notify_decay_if_large(const lm_pool *pool, const lm_bin *bin, uint32_t offset) {
+  size_t bytes = capacity_of(bin) * lm_class_size(lm_tcache_bin_class(offset));
+  if (pool->regions.how.registered || bytes >= NOTIFY_BYTES) lm_decay_stir();
+}
+
+/* Fills an empty bin. If the limit leaves nothing, objects of other classes that the thread caches
+ * may use it up: they are given back, and one object is tried. */
+static bool fill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
+  unsigned class_ = lm_tcache_bin_class(offset);
+  widen(t, bin, offset);
+  if (!lm_tcache_bin_is_open(bin)) return false;
+  uint32_t want = (capacity_of(bin) + 1) / 2;
+  if (want > FILL_MAX) want = FILL_MAX;
+  uint32_t n = take_from_central(t, pool, class_, bin->low, want);
+  if (!n && pool->strategy->desc.limit) {
+    lm_tcache_flush_account(pool->strategy, t);
+    widen(t, bin, offset);
+    n = lm_tcache_bin_is_open(bin) ? take_from_central(t, pool, class_, bin->low, 1) : 0;
+  }
+  lm_tcache_bin_set_top(bin, bin->low + n);
+  bins_at(t, offset)->drawn |= (uint64_t)1 << class_;
+  lm_verify(lm_bin_is_valid(bin));
+  notify_decay_if_large(pool, bin, offset);
+  lm_tcache_set_reach(t);
+  return n;
+}
+
+/* Fills an empty bin. False: there is no memory for the bin, or for an object. The thread cannot be
+ * cancelled here, because objects on their way between list and bin would be lost. */
+static bool refill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
+  lm_lock_hold_cancel();
+  bool filled = fill(t, bin, offset, pool);
+  lm_lock_allow_cancel();
+  return filled;
+}
+
+LM_NOINLINE void *lm_tcache_take(lm_thread *t, uint32_t offset, lm_token token, uint8_t *hint) {
+  lm_bin *bin = lm_tcache_bin_at(t, offset);
+  lm_assert(lm_tcache_bin_class(offset) < LM_CLASSES);
+  if (lm_tcache_bin_top(bin) == bin->low) {
+    lm_pool *pool = lm_pools_make(lm_pool_holder(lm_tcache_bin_place(offset)));
+    if (!pool) return NULL;
+    if (!refill(t, bin, offset, pool))
+      return lm_tcache_bin_is_open(bin)
+                 ? NULL
+                 : lm_tcache_take_one(t, pool, lm_tcache_bin_class(offset), token);
+  }
+  lm_cached_object *top = lm_tcache_bin_top(bin) - 1, item = *top;
+  lm_assert(top >= bin->low);
+  lm_tcache_bin_set_top(bin, top);
+  if (set_token(&item, token, hint)) return item.p;
+  lm_tcache_bin_set_top(bin, top + 1);
+  return NULL;
+}
+
+void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token token,
+                           bool *zeroed) {
+  lm_decision d = { .bin = offset, .token = token };
+  lm_assert(token != LM_TOKEN_NONE);
+  lm_assert(lm_tcache_bin_class(offset) == lm_class_large(size));
+  void *p = lm_tcache_take_large_as(t, &d, size, lm_state_of_large(token));
+  *zeroed = false;
+  if (p) return p;
+  lm_pool *pool = lm_pools_make(lm_pool_holder(lm_tcache_bin_place(offset)));
+  return pool ? lm_large_alloc_class(&pool->large, size, offset, token, zeroed) : NULL;
+}
+
+/* ---- Giving back -------------------------------------------------------------------------- */
+
+bool lm_tcache_give_full(lm_thread *t, void *p, lm_located refused) {
+  uint32_t bin = lm_load(uint32_t, &refused.span->bin);
+  lm_state state = lm_load(lm_state, refused.cell);
+  if (!lm_state_is_plain(state) || !lm_tcache_bin_place(bin) ||
+      lm_tcache_bin_class(bin) >= LM_CLASSES)
+    return false;
+  atomic_store_explicit(refused.cell, lm_state_when_freed(state), memory_order_relaxed);
+  lm_poison(p, lm_load(size_t, &refused.span->size));
+  lm_tcache_overflow(t, bin, (lm_cached_object){ p, refused.cell });
+  return true;
+}
+
+void lm_tcache_put(lm_bin *bin, lm_cached_object item) {
+  lm_cached_object *top = lm_tcache_bin_top(bin);
+  lm_assert(top >= bin->low && top < bin->high);
+  lm_assert(item.p && lm_state_is_cached_at(item.mark));
+  *top = item;
+  lm_tcache_bin_set_top(bin, top + 1);
+}
+
+/* Gives the older half of a full bin back: the objects that were freed last are still in the
+ * processor's cache. While the central list sheds its objects, the bin keeps no more than the
+ * nearest cache has state bytes of. The items are given back from where they are, because a bin
+ * whose top is unset has no other reader. */
+static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, bool sheds) {
+  uint32_t n = count_of(bin), keep = n - n / 2;
+  bool narrow = sheds && capacity_of(bin) > CAPACITY_SHEDDING;
+  if (narrow) keep = CAPACITY_SHEDDING / 2;
+  lm_assert(keep <= n);
+  unset_top(bin);
+  atomic_store_explicit(&pool->central[class_].fed, true, memory_order_relaxed);
+  lm_tcache_give_back(pool, class_, bin->low, n - keep);
+  memmove(bin->low, bin->low + n - keep, keep * sizeof *bin->low);
+  if (narrow) bin->high = bin->low + CAPACITY_SHEDDING;
+  lm_tcache_bin_set_top(bin, bin->low + keep);
+  lm_verify(lm_bin_is_valid(bin));
+}
+
+/* Tells whether a full bin becomes wider. Forgets that the bin was filled since it last ran over. A
+ * bin that is closed opens for objects of any size. */
+static bool may_widen(lm_pool_bins *bins, unsigned class_, bool sheds) {
+  uint64_t bit = (uint64_t)1 << class_;
+  bool was_filled = bins->drawn & bit;
+  uint32_t most = sheds ? CAPACITY_SHEDDING : CAPACITY_MAX;
+  uint32_t passing = 1 + PASSING_BYTES / lm_class_size(class_);
+  if (!was_filled && passing < most) most = passing;
+  bins->drawn &= ~bit;
+  return 2 * capacity_of(&bins->bin[class_]) < most;
+}
+
+static void overflow_small(lm_thread *t, uint32_t offset, lm_cached_object item) {
+  lm_pool *pool = lm_pool_of(lm_pool_holder(lm_tcache_bin_place(offset)));
+  unsigned class_ = lm_tcache_bin_class(offset);
+  lm_bin *bin = lm_tcache_bin_at(t, offset);
+  lm_assert(pool); /* it cannot end while one of its objects is neither live nor in a bin */
+  bool sheds = lm_central_is_shedding(&pool->central[class_]);
+  if (may_widen(bins_at(t, offset), class_, sheds)) widen(t, bin, offset);
+  if (capacity_of(bin) < 2 && lm_tcache_bin_top(bin) == bin->high) {
+    lm_tcache_give_back(pool, class_, &item, 1);
+    return;
+  }
+  if (lm_tcache_bin_top(bin) == bin->high) halve(bin, pool, class_, sheds);
+  lm_tcache_put(bin, item);
+  notify_decay_if_large(pool, bin, offset);
+}
+
+static void overflow_large(lm_thread *t, uint32_t offset, lm_cached_object item) {
+  lm_large *large = &lm_pool_of(lm_pool_holder(lm_tcache_bin_place(offset)))->large;
+  lm_bin *bin = lm_tcache_bin_at(t, offset);
+  widen(t, bin, offset);
+  if (lm_tcache_bin_top(bin) < bin->high) {
+    lm_tcache_put(bin, item);
+    if (bins_at(t, offset)->large >= LM_DECAY_MIN_SLOTS) lm_decay_stir();
+    return;
+  }
+  lm_large_free(large, item.mark);
+}
+
+void lm_tcache_overflow(lm_thread *t, uint32_t offset, lm_cached_object item) {
+  lm_assert(lm_state_is_cached_at(item.mark));
+  lm_assert(lm_tcache_bin_top(lm_tcache_bin_at(t, offset)) == lm_tcache_bin_at(t, offset)->high);
+  lm_lock_hold_cancel();
+  if (lm_tcache_bin_class(offset) < LM_CLASSES) overflow_small(t, offset, item);
+  else overflow_large(t, offset, item);
+  lm_lock_allow_cancel();
+}
+
+/* ---- Emptying ----------------------------------------------------------------------------- */
+
+lm_tcache_batch lm_tcache_bin_close(lm_pool_bins *bins, unsigned class_) {
+  lm_assert(class_ < LM_CLASSES_ALL);
+  lm_bin *bin = &bins->bin[class_];
+  lm_tcache_batch batch = { array_of(bin), count_of(bin) };
+  if (class_ >= LM_CLASSES) bins->large -= capacity_of(bin) * lm_class_slots(class_);
+  reset_bin(bins, bin);
+  return batch;
+}
+
+void lm_tcache_batch_return(lm_pool *pool, unsigned class_, const lm_tcache_batch *batch) {
+  lm_assert(!batch->n || lm_tcache_is_sentinel(&batch->array[0]));
+  if (batch->n && class_ < LM_CLASSES) {
+    lm_central_return(&pool->central[class_], batch->array + 1, batch->n);
+    lm_strategy_limit_give(pool->strategy, (int64_t)(batch->n * lm_class_size(class_)));
+  }
+  for (uint32_t i = 1; i <= batch->n && class_ >= LM_CLASSES; i++)
+    lm_large_free(&pool->large, batch->array[i].mark);
+  lm_metadata_free(batch->array);
+}
+
+void lm_tcache_flush(lm_pool *pool, lm_pool_bins *bins) {
+  lm_lock_hold_cancel();
+  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+    lm_tcache_batch batch = lm_tcache_bin_close(bins, c);
+    if (batch.n && c < LM_CLASSES) lm_tcache_give_back(pool, c, batch.array + 1, batch.n);
+    if (c < LM_CLASSES) batch.n = 0;
+    lm_tcache_batch_return(pool, c, &batch);
+  }
+  lm_lock_allow_cancel();
+}
+
+/* Tells whether the calling thread may touch its bins of a strategy. While the strategy is being
+ * retired, another thread may be emptying them. If the strategy is open now, a retirement that
+ * begins later waits until the calling thread has left its active section. */
+static bool is_open(const lm_strategy *s) {
+  return s && atomic_load_explicit(&s->retiring, memory_order_acquire) == LM_POOL_OPEN;
+}
+
+void lm_tcache_flush_account(const lm_strategy *strategy, lm_thread *t) {
+  lm_thread_bins *bins = lm_tcache_of(t);
+  for (uint32_t place = bins->first; place; place = bins->pool[place].next) {
+    lm_strategy *s = lm_pool_holder(place);
+    lm_pool *pool = is_open(s) && lm_strategy_limit_is_shared(s, strategy) ? lm_pool_of(s) : NULL;
+    if (pool) lm_tcache_flush(pool, &bins->pool[place]);
+  }
+}
+
+/* Bins of a pool that was retired are still in the list, and empty. The lock keeps pools from being
+ * retired during this. */
+void lm_tcache_flush_thread(lm_thread *t) {
+  lm_thread_bins *bins = lm_tcache_of(t);
+  lm_lock_take(&lm_pools_make_lock);
+  while (bins->first) {
+    uint32_t place = bins->first;
+    bins->first = bins->pool[place].next;
+    bins->pool[place].listed = false;
+    lm_pool *pool = lm_pool_of(lm_pool_holder(place));
+    if (pool) lm_tcache_flush(pool, &bins->pool[place]);
+  }
+  lm_lock_drop(&lm_pools_make_lock);
+}

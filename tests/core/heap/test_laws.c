@@ -1,0 +1,143 @@
+/* test_laws - the laws of bins, blocks and strategies hold through their life, and breaking one is
+ * found. */
+#include "heap/pool.h"
+#include "heap/pools.h"
+#include "heap/tcache_slow.h"
+#include "test.h"
+
+enum { TOKEN = 2, MANY = 500 };
+
+static lm_thread *t;
+
+static int begin(void **state) {
+  (void)state;
+  t = lm_thread_get();
+  return t ? 0 : -1;
+}
+
+static lm_strategy *intern(lm_desc desc) {
+  lm_strategy *s;
+  assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
+  return s;
+}
+
+static void release(void *p) {
+  lm_object object;
+  assert_int_equal(lm_pool_free(t, p, &object), LM_FREE_DONE);
+}
+
+/* ---- Bins */
+
+static uint32_t fill_a_bin(const char *name, void **p, uint32_t n) {
+  lm_desc desc = { 0 };
+  uint8_t hint = 1;
+  for (size_t i = 0; name[i]; i++) desc.name[i] = name[i];
+  uint32_t offset = lm_pool_bin(intern(desc), lm_class_of(48));
+  for (uint32_t i = 0; i < n; i++) assert_non_null(p[i] = lm_tcache_take(t, offset, TOKEN, &hint));
+  return offset;
+}
+
+static void a_bin_is_valid_as_it_opens_fills_runs_over_and_closes(void **state) {
+  (void)state;
+  static void *p[MANY];
+  uint32_t offset = fill_a_bin("a valid bin", p, MANY);
+  const lm_bin *bin = lm_tcache_bin_at(t, offset);
+  assert_true(lm_bin_is_valid(bin) && lm_tcache_bin_is_open(bin));
+  for (uint32_t i = 0; i < MANY; i++) {
+    release(p[i]);
+    assert_true(lm_bin_is_valid(bin));
+  }
+  lm_pool *pool = lm_pool_of(lm_pool_holder(lm_tcache_bin_place(offset)));
+  lm_tcache_flush(pool, &lm_tcache_of(t)->pool[lm_tcache_bin_place(offset)]);
+  assert_true(lm_bin_is_valid(bin) && !lm_tcache_bin_is_open(bin));
+  assert_true(lm_pool_is_valid());
+}
+
+static void a_bin_that_no_decision_names_is_valid(void **state) {
+  (void)state;
+  lm_bin bin = { .low = NULL };
+  assert_true(lm_bin_is_valid(&bin));
+}
+
+static void a_bin_with_a_live_object_or_no_sentinel_is_not_valid(void **state) {
+  (void)state;
+  void *p[1];
+  lm_bin *bin = lm_tcache_bin_at(t, fill_a_bin("a broken bin", p, 1));
+  lm_cached_object before = bin->low[-1];
+  bin->low[-1] = (lm_cached_object){ p[0], lm_pool_state_of(p[0]) };
+  assert_false(lm_bin_is_valid(bin));
+  bin->low[-1] = before;
+  assert_true(lm_bin_is_valid(bin));
+  lm_cached_object *top = lm_tcache_bin_top(bin);
+  *top = (lm_cached_object){ p[0], lm_pool_state_of(p[0]) };
+  lm_tcache_bin_set_top(bin, top + 1);
+  assert_false(lm_bin_is_valid(bin));
+  lm_tcache_bin_set_top(bin, top);
+  release(p[0]);
+}
+
+static void an_offset_says_the_place_and_the_class_of_its_bin(void **state) {
+  (void)state;
+  for (uint32_t place = 1; place < LM_POOL_PLACES; place += 93)
+    for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+      uint32_t offset = lm_tcache_bin_offset(place, c);
+      assert_int_equal(lm_tcache_bin_place(offset), place);
+      assert_int_equal(lm_tcache_bin_class(offset), c);
+      assert_ptr_equal(lm_tcache_bin_at(t, offset), &lm_tcache_of(t)->pool[place].bin[c]);
+    }
+}
+
+/* ---- Blocks */
+
+static void the_quarantine_is_valid_as_it_fills_turns_over_and_drains(void **state) {
+  (void)state;
+  lm_strategy *s = intern((lm_desc){ .name = "guards", .guard = 1 });
+  lm_large *large = &lm_pool_for(s)->large;
+  bool zeroed;
+  for (uint32_t i = 0; i < 3 * MANY; i++) {
+    size_t size = 1 + i % 7 * LM_SLOT;
+    void *p = lm_pool_alloc(t, s, &(lm_pool_request){ size, 16, TOKEN }, &zeroed);
+    assert_true(p && zeroed);
+    release(p);
+    assert_true(lm_large_is_valid(large));
+  }
+  assert_true(large->waiting > 0 && large->oldest > 0);
+  large->slots++;
+  assert_false(lm_large_is_valid(large));
+  large->slots--;
+  lm_large_drain(large);
+  assert_true(lm_large_is_valid(large) && !large->ring && !large->waiting && !large->slots);
+}
+
+/* ---- Strategies */
+
+static void strategies_are_valid_whatever_parts_and_limits_they_have(void **state) {
+  (void)state;
+  lm_strategy *plain = intern((lm_desc){ .name = "limited" });
+  lm_strategy *one = intern((lm_desc){ .name = "limited", .limit = LM_MIB });
+  lm_strategy *two = intern((lm_desc){ .name = "limited", .limit = 2 * LM_MIB });
+  lm_strategy *pinned = intern((lm_desc){ .name = "twins", .kind = LM_KIND_PINNED });
+  lm_strategy *twin = lm_strategy_twin(pinned, 0, true);
+  assert_true(lm_strategy_is_valid());
+  assert_ptr_equal(two->account, one);
+  assert_ptr_equal(plain->account, plain);
+  assert_ptr_equal(twin->whole, pinned);
+  two->account = plain;
+  plain->account = one;
+  assert_false(lm_strategy_is_valid());
+  two->account = one;
+  plain->account = plain;
+  assert_true(lm_strategy_is_valid());
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_bin_is_valid_as_it_opens_fills_runs_over_and_closes),
+    cmocka_unit_test(a_bin_that_no_decision_names_is_valid),
+    cmocka_unit_test(a_bin_with_a_live_object_or_no_sentinel_is_not_valid),
+    cmocka_unit_test(an_offset_says_the_place_and_the_class_of_its_bin),
+    cmocka_unit_test(the_quarantine_is_valid_as_it_fills_turns_over_and_drains),
+    cmocka_unit_test(strategies_are_valid_whatever_parts_and_limits_they_have),
+  };
+  return cmocka_run_group_tests_name("laws", tests, begin, NULL);
+}
