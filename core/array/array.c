@@ -231,6 +231,7 @@ lm_array_row lm_array_row_at(lm_array_cursor spot) {
 }
 
 loam_status lm_array_dimension(lm_array_cursor spot, lm_array_row *out) {
+  *out = (lm_array_row){ 0 };
   loam_status status = lm_array_follow_all(&spot);
   if (status) return status;
   if (spot.type->kind == LOAM_TYPE_FIXED || spot.type->kind == LOAM_TYPE_VAR) {
