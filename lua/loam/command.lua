@@ -32,7 +32,7 @@ end
 -- ---- help
 
 local function general_help(context)
-  context.write("loam - memory whose kind a policy decides\n\nUsage: loam COMMAND ...\n\n")
+  context.write("loam - memory policies for running programs\n\nUsage: loam COMMAND ...\n\n")
   for _, name in ipairs(VERBS) do
     context.write(("  %-9s  %s\n"):format(name, load_verb(name).summary))
   end

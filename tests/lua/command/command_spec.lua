@@ -233,7 +233,7 @@ describe_built("the built command", function()
   describe("where its output goes", function()
     it("ends quietly when nobody reads on", function()
       local _, out, err = loam("--help | head -1")
-      assert.equal("loam - memory whose kind a policy decides\n", out)
+      assert.equal("loam - memory policies for running programs\n", out)
       assert.equal("", err)
       local deaf = "trap '' PIPE; for i in 1 2 3; do \"$LOAM\" --help; done | :"
       assert.equal("", select(3, shell(deaf)))
