@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 #include "by_hand.h"
-#include "heap/sweep.h"
 #include "heap/pools.h"
+#include "heap/sweep.h"
 #include "heap/tcache_slow.h"
 #include "os/sys_file.h"
 
