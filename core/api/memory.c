@@ -1,6 +1,6 @@
 /* memory.c - loam_malloc and its family.
  *
- * Each function describes what it asks for (lm_request) and tries lm_decision_serve, which is
+ * Each function describes its request (lm_request) and tries lm_decision_serve, which is
  * inlined and serves most requests. Whatever that does not serve goes to lm_memory_alloc. */
 #include "api/memory.h"
 
@@ -19,7 +19,7 @@
 
 /* ---- Slow ends ---------------------------------------------------------------------------- */
 
-/* Success leaves errno as it was, whatever system calls it took. */
+/* Ends a slow call. After success errno has the value that it had before the call. */
 static void *answer(void *from, void *to, size_t size, int before) {
   if (lm_unlikely(lm_memory_hook_is_wanted()) && to) lm_memory_hook_call(from, to, size);
   errno = to ? before : ENOMEM;

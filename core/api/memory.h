@@ -5,7 +5,7 @@
 #include "device/request.h"
 
 /* Serves any request: starts loam if need be, asks the engine, calls the host's hook. On success
- * errno is as it was; on failure it is ENOMEM. */
+ * errno is unchanged; on failure it is ENOMEM. */
 void *lm_memory_alloc(const lm_request *r);
 
 /* Frees a block of any kind. `size`, `on`: as in lm_engine_free_on. `caller` is the return address

@@ -21,8 +21,8 @@ _Atomic uint32_t lm_start_state = LM_START_COLD;
 static _Atomic pid_t
     starter; /* of LM_START_STARTING, which a forked child inherits without the thread */
 
-/* Whether a variable is 1, not 0. What is neither is told, and taken for the usual: a misspelt wish
- * would else be one that nobody heard. */
+/* Returns whether a variable is 1, not 0; `usual` if it is not set. Any other value is reported as
+ * an event, so that a misspelt value is noticed, and `usual` is returned. */
 static bool is_on(const char *name, bool usual) {
   const char *value = lm_sys_getenv(name);
   if (!value || !*value) return usual;
@@ -97,7 +97,7 @@ static loam_status start(const loam_config *config) {
   return status;
 }
 
-/* Calmly: a start that nobody ends would be waited for. */
+/* Cancellation is off: a thread cancelled here would leave a start that never ends. */
 loam_status loam_start(const loam_config *given) {
   loam_config config;
   loam_status status = read_config(given, &config);

@@ -1,13 +1,14 @@
-/* request.h - one allocation that is asked for.
+/* request.h - the description of one allocation.
  *
- * Each public function fills one with constants for what it does not take from its caller. The
- * functions of the fast path are inlined, so those constants cost nothing. */
+ * Each public function fills one, with constants for the fields that its caller does not choose.
+ * The functions of the fast path are inlined, so those constants cost nothing. */
 #ifndef LM_REQUEST_H
 #define LM_REQUEST_H
 
 #include "gpu/gpu.h"
 
-/* What kind of memory the call promises. The policy chooses among strategies that can keep it. */
+/* The kind of memory that the call promises. The policy chooses among strategies that can keep
+ * it. */
 typedef enum lm_want { LM_WANT_HOST, LM_WANT_DEVICE, LM_WANT_MANAGED, LM_WANT_PINNED } lm_want;
 
 typedef struct lm_request {

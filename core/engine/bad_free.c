@@ -30,14 +30,14 @@ static void LM_PRINTF(3, 4) tell(uint64_t generation, const void *p, const char 
                  under ? "'" : "");
 }
 
-/* Whether a token names a site. */
+/* Returns whether a token names a site. */
 static bool is_known(lm_token token) { return (token & ~LM_TOKEN_COUNTED) != LM_TOKEN_NONE; }
 
 static uint64_t generation_of(lm_token token) {
   return is_known(token) ? lm_site_generation_of(lm_site_token_slot(token)) : live_generation();
 }
 
-/* Writes what is known of a block, live or dead, in at most WORDS bytes. */
+/* Describes a block, live or freed, in at most WORDS bytes. */
 static const char *describe(char *words, const lm_object *object) {
   lm_token token = object->token;
   const char *name = lm_strategy_at(object->strategy)->desc.name;
@@ -50,7 +50,7 @@ static const char *describe(char *words, const lm_object *object) {
   return words;
 }
 
-/* `what` was called with p, which points into this object; `state` says what the object is. */
+/* `what` was called with p, which points into this object; `state` is "block" or "freed block". */
 static void tell_object(const char *what, const void *p, const lm_object *object,
                         const char *state) {
   char whose[WORDS], into[48] = "";

@@ -140,14 +140,16 @@ static bool serve_cached(lm_order *o, lm_strategy *s, lm_token token, lm_record 
   return true;
 }
 
-/* The pool of host memory that serves what is asked of pinned memory, NULL: that of the device. */
+/* Returns the pool of host memory that serves a pinned request. NULL: the device's pool serves
+ * it. */
 static lm_strategy *pinned_pool(const lm_order *o, lm_strategy *s, int device) {
   bool for_host = o->r.want == LM_WANT_HOST || o->r.want == LM_WANT_PINNED;
   if (!s->twins || !for_host || o->r.flags & LM_GPU_WRITE_COMBINED) return NULL;
   return lm_pinned_twin(s, device, o->r.want == LM_WANT_PINNED);
 }
 
-/* What is asked again is what another thread took first. */
+/* Serves a pinned request from a twin. The loop is for memory that this thread added to the pool
+ * and another thread took first. */
 static bool serve_pinned(lm_order *o, lm_strategy *s, int device, lm_token token, lm_record *out) {
   enum { TRIES = 8 };
   const char *why = NULL;
@@ -193,7 +195,8 @@ static void copy_why(const lm_order *o, char *words, size_t size) {
   snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 
-/* A member could not serve. Who is told may call loam, and the words are asked for after that. */
+/* Reports that a member could not serve. The host's callback may call loam and so change the error
+ * words of the thread, so they are copied before and set again after. */
 static LM_NOINLINE void missed(const lm_order *o, lm_strategy *s) {
   char words[LM_ERROR_SIZE / 2];
   lm_stats_bump(&s->failed);
@@ -225,7 +228,8 @@ static void *served(lm_order *o, lm_strategy *s, uint32_t at, const lm_record *b
   return b->base;
 }
 
-/* A block that became another without moving to another strategy is told as what it grew by. */
+/* Counts a block that was resized: as a new block if its site or strategy changed, else as the
+ * bytes by which it grew. */
 static void *resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm_record *is) {
   if (lm_site_token_index(was->token) != o->r.site->index ||
       lm_strategy_whole(was->strategy) != s->id)
@@ -283,7 +287,7 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
     void *p = s ? serve_by(o, s, a.token, 1, was) : NULL;
     if (p || !s) return p;
   } else if (was && o->r.size <= was->size) {
-    lm_pool_note_oversized(o->r.size, was->size); /* a block that is to shrink may stay as it is */
+    lm_pool_note_oversized(o->r.size, was->size); /* a larger block serves too */
     return was->base;
   }
   return failed(o, s, asked ? a.n : 1);

@@ -8,7 +8,7 @@
 typedef struct lm_order {
   lm_thread *t;
   lm_request r;    /* r.site is not NULL */
-  const char *why; /* why the member that was asked last could not serve */
+  const char *why; /* why the last member that was tried could not serve */
 } lm_order;
 
 /* Serves the order by the first member of its chain that can. `was` is the block that a realloc

@@ -17,7 +17,7 @@ double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
   return input == LM_IN_DEVICE ? lm_gpu_current() : (double)lm_gpu_free(arg);
 }
 
-/* What a plan decides for one request. */
+/* The decision of a plan for one request. */
 typedef struct choice {
   lm_serve serve; /* .bin is a bin, or LM_BIN_NONE */
   lm_token token;
@@ -46,7 +46,7 @@ static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
   return at;
 }
 
-/* What serves a request that passes the node. */
+/* Returns the bin that serves a request which reaches the node. */
 LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_request *r,
                               unsigned class_) {
   int32_t at = pass_sizes(plan, (int32_t)node, r->size);

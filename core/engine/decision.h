@@ -51,7 +51,7 @@ LM_INLINE size_t lm_decision_bytes(const lm_request *r) {
   return r->align > 16 ? lm_align_up(r->size, r->align) : r->size;
 }
 
-/* Whether thread caches can serve such a request at all. */
+/* Returns whether thread caches can serve a request of this size and alignment. */
 LM_INLINE bool lm_decision_can(const lm_request *r) {
   if (r->align <= 16) return r->size <= LM_LARGE_MAX;
   return r->align <= LM_PAGE && lm_decision_bytes(r) - 1 < LM_SMALL_EVEN;
@@ -63,8 +63,8 @@ LM_INLINE unsigned lm_decision_step(size_t bytes) {
   return lm_class_large(bytes) * LM_DECISION_STEP;
 }
 
-/* The key of a request with a site. Enters an active section, so that no generation that the entry
- * holds for ends meanwhile. */
+/* The key of a request with a site. Enters an active section: until the section ends, the
+ * generation of the entry does not end. */
 LM_INLINE uint64_t lm_decision_key(lm_thread *t, const lm_request *r) {
   uint64_t step = lm_decision_step(lm_decision_bytes(r));
   if (r->by_code)
@@ -78,7 +78,7 @@ LM_INLINE uint64_t lm_decision_key(lm_thread *t, const lm_request *r) {
   return key;
 }
 
-/* Where in the thread the entry for a request is, if there is one. */
+/* Returns the place of the entry for a request; the entry may be for another request. */
 LM_INLINE lm_decision *lm_decision_at(lm_thread *t, const lm_request *r, uint64_t key) {
   uint64_t place = key;
   if (r->by_code) place = (r->code + lm_decision_step(lm_decision_bytes(r))) * LM_DECISION_STEP;
@@ -139,9 +139,9 @@ bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, 
  * all of the size class. p is an object that the request just got. Not while active. */
 void lm_decision_keep_pinned(lm_thread *t, const lm_request *r, const void *p, lm_strategy *twin);
 
-/* What the live generation has for a site. While active. */
+/* Returns the plan and token of a site under the live generation. While active. */
 LM_INLINE lm_site_plan *lm_decision_now(loam_site *site) {
-  /* Acquire pairs with the swap of generations: what was written for this parity is seen. */
+  /* Acquire pairs with the swap of generations: the writes to this half of the pair are seen. */
   return &site->now[atomic_load_explicit(&lm_site_generation, memory_order_acquire) & 1];
 }
 

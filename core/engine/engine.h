@@ -14,7 +14,8 @@
 void *lm_engine_alloc(const lm_request *r);
 
 /* A block of `size` bytes with the contents of the block at ptr, as far as they go. ptr may be
- * NULL. A NULL site: the block keeps its own. On failure NULL, and the block is as it was. */
+ * NULL. A NULL site: the block keeps its own. On failure it returns NULL, and the block is
+ * unchanged. */
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
 /* lm_engine_realloc for most blocks, without asking the chain: objects of a pool, to at most
  * LM_LARGE_MAX bytes. NULL: nothing was done. */
@@ -36,12 +37,12 @@ LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
   return true;
 }
 
-/* Who is asked first when a pointer that is not loam's is freed; it returns 1 if it freed the
- * pointer. NULL: no function. */
+/* Sets the function that gets a pointer which is not loam's before the free of it is reported as
+ * wrong. The function returns 1 if it freed the pointer. NULL: no function. */
 void lm_engine_set_foreign(int (*free_it)(void *ptr));
 bool lm_engine_ask_foreign(void *ptr);
 
-/* The site for a NULL one: that of the thread's scope, else the default site. */
+/* Returns the site to use for NULL: the site of the thread's scope, else the default site. */
 loam_site *lm_engine_site(loam_site *site);
 
 /* Registers with threads, once; before anything is allocated. */

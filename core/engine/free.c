@@ -19,7 +19,8 @@ static bool free_foreign(lm_thread *t, void *p, const lm_stream *on) {
   return true;
 }
 
-/* What a stream may still use of pinned memory waits for it. */
+/* Frees an object of a pool. Pinned memory that a stream may still use is freed after the
+ * stream. */
 static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
   lm_object object;
   bool waits = on && lm_pinned_owns(p);

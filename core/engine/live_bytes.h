@@ -13,7 +13,7 @@
 /* The most bytes that a thread keeps to itself, allocated or freed. */
 enum { LM_LIVE_UNTOLD = 128 << 10 };
 
-/* Adds bytes to what lives under the site's tag; `bytes` is below 0 for a free. The calling thread
+/* Adds bytes to the live bytes of the site's tag; `bytes` is below 0 for a free. The calling thread
  * is active and the tag is counted. */
 void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes);
 

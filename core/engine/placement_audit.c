@@ -1,8 +1,9 @@
-/* placement_audit.c - asked versus got.
+/* placement_audit.c - compares the placement that strategies ask for with the placement they got.
  *
- * Nodes are asked of the kernel page by page (move_pages without nodes moves nothing), of at most
- * PAGES_MOST pages a strategy, evenly spread. Huge pages are told by mapping, in smaps; a mapping
- * is of one preparation, so what it has of them is shared out evenly among what is in it. */
+ * The kernel tells the node of each page (move_pages without nodes moves nothing). At most
+ * PAGES_MOST pages of a strategy are looked up, evenly spread. The kernel tells huge pages only for
+ * each mapping, in smaps. All memory of one mapping was prepared alike, so the huge pages of a
+ * mapping are divided evenly among the objects in it. */
 #include "engine/placement_audit.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 enum { PAGES_MOST = 16384, BATCH = 256 };
 #define HUGE_PAGE (2 * LM_MIB)
 
-/* Of one strategy, the shares of it together. */
+/* The findings about one strategy, with all of its shares. */
 typedef struct row {
   lm_strategy *strategy; /* the whole */
   uint64_t pages;        /* of its live blocks */
@@ -48,7 +49,7 @@ typedef struct look {
   uint64_t resident;
 } look;
 
-/* ---- What was asked for */
+/* ---- The placement that strategies ask for */
 
 static bool asks_nodes(const lm_desc *d) { return d->placement.mode != LM_BIND_DEFAULT; }
 static bool asks_huge(const lm_desc *d) { return d->huge == LM_HUGE_THP; }

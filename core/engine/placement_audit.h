@@ -1,6 +1,6 @@
-/* placement_audit.h - asked versus got: where the kernel put the live memory of each strategy. It
- * may silently take another node than the one that was asked for, or small pages for huge ones:
- * that is known only afterwards, and so looked up when somebody asks (loam_got). */
+/* placement_audit.h - where the kernel put the live memory of each strategy. The kernel may
+ * silently take another node than the strategy names, or small pages in place of huge ones. loam
+ * can see that only afterwards, so it looks when the host calls loam_got_each. */
 #ifndef LM_PLACEMENT_AUDIT_H
 #define LM_PLACEMENT_AUDIT_H
 

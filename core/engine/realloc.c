@@ -16,7 +16,7 @@ static void give_back(lm_thread *t, void *ptr) {
   if (!done) lm_engine_free(ptr, SIZE_MAX);
 }
 
-/* Whether the object may stay where it is, if the policy still decides so. */
+/* Returns whether the object is a fair place for the new size, if the policy decides as before. */
 static bool may_stay(const lm_map_object *place, size_t size) {
   return place->large ? lm_align_up(size, LM_PAGE) == place->size
                       : lm_class_fits(place->size, size);

@@ -28,7 +28,7 @@ typedef struct lm_record {
 /* How many nested blocks live. */
 extern _Atomic uint64_t lm_record_nested __attribute__((visibility("hidden")));
 
-/* Whether p may be a nested block. */
+/* Returns whether p may be a nested block. */
 LM_INLINE bool lm_record_is_nested(const void *p) {
   return lm_unlikely(atomic_load_explicit(&lm_record_nested, memory_order_relaxed)) &&
          lm_pool_owns(p);

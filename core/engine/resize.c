@@ -6,8 +6,9 @@
 #include "heap/freed_log.h"
 #include "heap/large.h"
 
-/* Grows or shrinks a pool block where it is, or by moving its pages; NULL: it is as it was. The
- * token is replaced first, so that whoever walks meanwhile counts the old size, whole. */
+/* Grows or shrinks a pool's block in place, or by moving its pages. NULL: nothing changed. The
+ * token is replaced before the size, so that a walk of live memory at this moment counts the old
+ * size. */
 static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_record *b) {
   lm_object object;
   lm_token old = b->token;
@@ -34,7 +35,7 @@ static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_r
 
 static bool resize_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   size_t was = b->size;
-  /* What a large block can become; a small one stays as it is. */
+  /* Only a large block can grow in place, and then by whole pages. */
   size_t whole = lm_align_up(o->r.size, LM_PAGE), more = o->r.size > was ? whole - was : 0;
   if (!lm_strategy_limit_take(s, more)) return false;
   char *p = pool_resize(o, s, token, b);
@@ -43,14 +44,16 @@ static bool resize_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *
   return p;
 }
 
-/* What the system's allocator may have more in a block than was asked for: a share, as some round
- * up to classes. Taken of a limit beforehand, since a block that was resized cannot be refused. */
+/* The most bytes by which the system's allocator may exceed the size of a request, since some
+ * allocators round up to size classes. The bytes are taken from the limit before the resize,
+ * because a block that was resized cannot be refused. */
 static size_t spare_of(const lm_strategy *s, size_t size) {
   return s->desc.kind == LM_KIND_SYSTEM ? size / 4 + 64 : 0;
 }
 
-/* By its own allocator. The block is out of the books meanwhile: once its allocator has it, its
- * address may be somebody else's block before we know. */
+/* Resizes a provided block by the allocator that made it. During the call the table of provided
+ * blocks does not have the block: as soon as the allocator frees the old address, another thread
+ * may get a block there. */
 static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_record old;
   lm_strategy *from = lm_strategy_at(b->strategy);
@@ -72,7 +75,7 @@ static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_recor
   old.foreign.base = old.foreign.made = p;
   old.foreign.size = lm_provider_size(&old.foreign, p, o->r.size);
   lm_record_of_foreign(&old.foreign, b);
-  /* At no moment less than what lives. */
+  /* In this order the account is never below the bytes that live. */
   bool stays = lm_strategy_limit_is_shared(from, s);
   lm_strategy_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)old.size : 0));
   if (!stays) lm_strategy_limit_give(from, (int64_t)old.size);
@@ -80,7 +83,7 @@ static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_recor
   return true;
 }
 
-/* Whether a member of the chain is what made the block, and can change it where it is. */
+/* Returns whether this strategy made the block and can resize it. */
 static bool is_own(const lm_strategy *s, const lm_record *b) {
   return b->is_foreign ? lm_provider_can_resize(&b->foreign, s)
                        : s->id == lm_strategy_whole(b->strategy);

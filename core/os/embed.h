@@ -10,8 +10,8 @@ typedef struct {
   size_t size;
 } lm_embedded;
 
-/* Two tables, each ended by an entry whose name is NULL. Only the `loam` executable has the second
- * one, the command's own modules. */
+/* Two tables, each ended by an entry whose name is NULL. Only the `loam` executable has
+ * lm_command_modules, the command's own modules. */
 extern const lm_embedded lm_embedded_modules[];
 extern const lm_embedded lm_command_modules[];
 
