@@ -1,4 +1,4 @@
-/* block_watch.c - whether the host wants to hear of memory blocks, or have them listed. */
+/* block_watch.c - whether the host wants to be told of memory blocks, or have them listed. */
 #include "engine/block_watch.h"
 
 #include "os/thread.h"
@@ -6,6 +6,7 @@
 _Atomic uint32_t lm_block_watched;
 
 void lm_block_watch_want(uint32_t bit, bool wanted) {
+  lm_assert(bit == LM_BLOCK_WATCH_TELL || bit == LM_BLOCK_WATCH_LIST);
   if (wanted) atomic_fetch_or_explicit(&lm_block_watched, bit, memory_order_relaxed);
   else atomic_fetch_and_explicit(&lm_block_watched, ~bit, memory_order_relaxed);
   if (lm_block_watch_is_on()) lm_thread_set_slow_all(LM_SLOW_LISTING);

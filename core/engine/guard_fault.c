@@ -1,8 +1,9 @@
-/* guard_fault.c - says whose block it was, when guarded memory stops the program.
+/* guard_fault.c - reports which block was accessed wrongly when guarded memory faults (SIGSEGV).
  *
- * All of it but the beginning runs in a signal handler, at an instruction of the host's: no lock is
- * taken but the listener's, nothing is allocated, and the words are put together by hand. What the
- * map says is read as any thread may read it. */
+ * Everything above the section "Installing" runs in the signal handler, which interrupts an
+ * instruction of the host. So it takes no lock except the one around the host's event callback
+ * (lm_error_event_tell), allocates nothing, and does not call printf: the text is put together
+ * here. The page map is read without a lock, as every thread may read it. */
 #include "engine/guard_fault.h"
 
 #include <string.h>
@@ -12,24 +13,32 @@
 #include "pages/map.h"
 #include "plan/site.h"
 
-static _Atomic bool is_wanted, is_watching, is_telling;
+static _Atomic bool is_wanted;    /* the host wants reports; relaxed: publishes no other data */
+static _Atomic bool is_installed; /* a thread has installed the handler, or is doing so; relaxed */
+static _Atomic bool is_reporting; /* a thread uses `text`: acquired by exchange, then released */
 
-/* ---- Words */
+/* ---- The text of a report ----------------------------------------------------------------- */
 
-/* Static, because a handler's stack may be small: one fault is told at a time. */
+/* The text is static, because the stack of a signal handler may be small. One thread uses it at a
+ * time (is_reporting).
+ *
+ * Law: length < sizeof at, and at[length] is 0. */
 static LM_SPARSE struct {
-  size_t n;
+  size_t length;
   char at[1024];
-} words;
+} text;
 
-static void add(const char *text) {
-  size_t length = strnlen(text, sizeof words.at - 1 - words.n);
-  memcpy(words.at + words.n, text, length);
-  words.n += length;
-  words.at[words.n] = 0;
+/* Appends a string, cut off where the text is full. */
+static void add(const char *words) {
+  lm_assert(text.length < sizeof text.at);
+  size_t length = strnlen(words, sizeof text.at - 1 - text.length);
+  memcpy(text.at + text.length, words, length);
+  text.length += length;
+  text.at[text.length] = 0;
 }
 
 static void add_number(uint64_t n, unsigned base) {
+  lm_assert(base >= 10 && base <= 16); /* so 24 digits suffice for 64 bits */
   char digits[24], *at = digits + sizeof digits - 1;
   *at = 0;
   do *--at = "0123456789abcdef"[n % base];
@@ -37,42 +46,58 @@ static void add_number(uint64_t n, unsigned base) {
   add(at);
 }
 
-/* ---- The block */
+/* ---- The block ---------------------------------------------------------------------------- */
 
-/* The first slot of the extent that an address of the range is in. */
+/* Returns the first slot of the extent that holds p, which is in the range of the pools. */
 static uint32_t extent_of(const void *p) {
   uint32_t slot = lm_map_first(), target = lm_map_slot(p);
+  lm_assert(slot <= target);
   for (uint32_t next; (next = lm_map_next(slot)) <= target && next > slot;) slot = next;
   return slot;
 }
 
-/* The block that the extent at an address is, or was while its memory was last in use. */
-static bool find_block(const void *p, lm_span_info *view, lm_token *token, bool *is_live) {
+/* A block at which a fault occurred. */
+typedef struct faulted {
+  lm_span_info span;
+  lm_token token; /* LM_TOKEN_NONE: not known */
+  bool is_live;   /* false: it has been freed */
+} faulted;
+
+/* Finds the block to which the extent at p belongs, or belonged before it was freed. False: the
+ * extent holds no guarded and no large block. */
+static bool find_block(const void *p, faulted *out) {
   uint32_t version, slot = extent_of(p);
   const lm_span *head = lm_map_span(slot);
   uint32_t use = atomic_load_explicit(&head->use, memory_order_relaxed);
   if (use != LM_USE_GUARDED && !lm_map_use_is_large(use)) return false;
-  if (!lm_map_read(head, view, &version)) return false;
-  *is_live = lm_state_is_live(atomic_load_explicit(view->side, memory_order_acquire));
-  *token = atomic_load_explicit(&head->token, memory_order_relaxed);
+  if (!lm_map_read(head, &out->span, &version)) return false;
+  /* Acquire pairs with the release of the thread that wrote the state: the token is not older. */
+  out->is_live = lm_state_is_live(atomic_load_explicit(out->span.side, memory_order_acquire));
+  out->token = atomic_load_explicit(&head->token, memory_order_relaxed);
   return true;
 }
 
-static void add_place(uintptr_t p, const lm_span_info *block, bool is_live) {
-  uintptr_t end = block->start + block->size;
-  uint64_t distance = p >= end ? p - end : p < block->start ? block->start - p : p - block->start;
+/* Appends where p lies, compared with the block. */
+static void add_place(uintptr_t p, const faulted *block) {
+  uintptr_t start = block->span.start, end = start + block->span.size;
+  uint64_t distance = p >= end ? p - end : p < start ? start - p : p - start;
+  lm_assert(start < end);
   add(", ");
   add_number(distance, 10);
-  add(p >= end           ? " bytes past the end of a"
-      : p < block->start ? " bytes before a"
-                         : " bytes into a");
-  add(is_live ? " block of " : " freed block of ");
-  add_number(block->size, 10);
+  add(p >= end ? " bytes past the end of a" : p < start ? " bytes before a" : " bytes into a");
+  add(block->is_live ? " block of " : " freed block of ");
+  add_number(block->span.size, 10);
   add(" bytes");
 }
 
-/* Returns the generation that decided it. */
-static uint64_t add_owner(const lm_span_info *block, lm_token token) {
+static uint64_t live_generation(void) {
+  return atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
+}
+
+/* Appends the tag and the strategy of the block. Returns the generation whose policy decided the
+ * block; the live generation if the block's site is not known. */
+static uint64_t add_owner(const faulted *block) {
+  lm_token token = block->token;
   const loam_site *site = token != LM_TOKEN_NONE ? lm_site_at(lm_site_token_index(token)) : NULL;
   if (site) {
     add(" of tag '");
@@ -81,39 +106,41 @@ static uint64_t add_owner(const lm_span_info *block, lm_token token) {
   } else {
     add(" of strategy '");
   }
-  add(lm_strategy_at(block->strategy)->desc.name);
+  add(lm_strategy_at(block->span.strategy)->desc.name);
   add("'");
-  if (!site) return atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
+  if (!site) return live_generation();
   uint64_t generation = lm_site_generation_of(lm_site_token_slot(token));
   add(", decided by generation ");
   add_number(generation, 10);
   return generation;
 }
 
+/* Writes the text for a fault at an address. Returns the generation to report. */
 static uint64_t describe(const void *address) {
-  lm_span_info block;
-  lm_token token;
-  bool is_live;
-  words.n = 0;
+  faulted block;
+  text.length = 0;
   add("fault at 0x");
   add_number((uintptr_t)address, 16);
-  if (!find_block(address, &block, &token, &is_live)) {
-    add(", where no block lives");
-    return atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
+  if (!find_block(address, &block)) {
+    add(", which is in no guarded or large block");
+    return live_generation();
   }
-  add_place((uintptr_t)address, &block, is_live);
-  return add_owner(&block, token);
+  add_place((uintptr_t)address, &block);
+  return add_owner(&block);
 }
 
-static void tell(const void *address) {
+/* Sends the event for a fault in the range of the pools. If another thread's fault is being
+ * reported, or a fault occurs in the report itself, there is no event for this one. The acquire of
+ * the exchange pairs with the release below. */
+static void report(const void *address) {
   if (!lm_map_owns(address)) return;
-  if (atomic_exchange_explicit(&is_telling, true, memory_order_acquire)) return;
+  if (atomic_exchange_explicit(&is_reporting, true, memory_order_acquire)) return;
   uint64_t generation = describe(address);
-  lm_error_event_tell(&(loam_event){ LOAM_EVENT_FAULT, generation, address, words.at, NULL });
-  atomic_store_explicit(&is_telling, false, memory_order_release);
+  lm_error_event_tell(&(loam_event){ LOAM_EVENT_FAULT, generation, address, text.at, NULL });
+  atomic_store_explicit(&is_reporting, false, memory_order_release);
 }
 
-/* ---- The beginning */
+/* ---- Installing --------------------------------------------------------------------------- */
 
 static bool is_any_guarded(void) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
@@ -127,6 +154,6 @@ void lm_guard_fault_enable(bool wanted) {
 
 void lm_guard_fault_install(void) {
   if (!atomic_load_explicit(&is_wanted, memory_order_relaxed) || !is_any_guarded()) return;
-  if (atomic_exchange_explicit(&is_watching, true, memory_order_relaxed)) return;
-  if (lm_sys_on_fault(tell)) atomic_store_explicit(&is_watching, false, memory_order_relaxed);
+  if (atomic_exchange_explicit(&is_installed, true, memory_order_relaxed)) return;
+  if (lm_sys_on_fault(report)) atomic_store_explicit(&is_installed, false, memory_order_relaxed);
 }

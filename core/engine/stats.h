@@ -1,57 +1,102 @@
-/* stats.h - figures: totals that threads tally, live bytes read off the memory. */
+/* stats.h - statistics: totals of what was allocated, which threads tally, and live bytes, which
+ * are read off the memory when a host asks (stats_query.c).
+ *
+ * A thread counts the blocks that it allocates in two places of its own: in an entry of its
+ * decision cache (lm_decision.blocks), if an entry served the block, and else in an lm_tally. An
+ * entry or tally that is reused for another site or strategy is first added to the totals of the
+ * process (stats.c).
+ *
+ * Law: for each site and strategy, the blocks allocated so far are the row of the totals, plus the
+ * entries and tallies of all threads for that site and strategy. */
 #ifndef LM_STATS_H
 #define LM_STATS_H
 
+#include "engine/sums.h"
 #include "plan/site.h"
 
-/* Adds what an entry has to the totals and makes it `key`'s. */
-void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key);
-
-/* The thread's entry for blocks of a site under a strategy, direct-mapped; perhaps not its yet. */
-LM_INLINE lm_tally *lm_stats_entry(lm_thread *t, uint32_t site, uint32_t strategy) {
-  return &t->tally[(site + strategy * 37) & (LM_TALLIES - 1)];
-}
+/* The key of a total: index of the site, and id of the strategy from bit 32 on. No such key is 0,
+ * because no site has the index 0. */
 LM_INLINE uint64_t lm_stats_key(uint32_t site, uint32_t strategy) {
   return site | (uint64_t)strategy << 32;
 }
+
+/* Returns the place of the thread's tally for a site and a strategy. Places are direct-mapped, so
+ * the tally may now count another site and strategy (lm_stats_is_of). */
+LM_INLINE lm_tally *lm_stats_entry(lm_thread *t, uint32_t site, uint32_t strategy) {
+  return &t->tally[(site + strategy * 37) & (LM_TALLIES - 1)];
+}
+
+/* Returns whether a tally of the calling thread counts this site and strategy. Relaxed: only the
+ * calling thread writes the key. */
 LM_INLINE bool lm_stats_is_of(lm_tally *entry, uint32_t site, uint32_t strategy) {
   return atomic_load_explicit(&entry->key, memory_order_relaxed) == lm_stats_key(site, strategy);
 }
 
-/* Only this thread writes; release, so that who sees the sum sees the key that it is of. */
+/* Adds the figures of a tally to the totals, and lets the tally count `key` from zero. Called by
+ * the thread that has the tally, or for a thread that is gone. Takes a lock of the totals. */
+void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key);
+
+/* Adds to a figure that only the calling thread writes. The release pairs with the acquire in
+ * stats.c: a thread that reads the sum then also reads the key to which the sum belongs. */
 LM_INLINE void lm_stats_add(_Atomic uint64_t *sum, uint64_t more) {
   uint64_t now = atomic_load_explicit(sum, memory_order_relaxed);
+  lm_assert(now + more >= now);
   atomic_store_explicit(sum, now + more, memory_order_release);
 }
 
-/* Makes a lane's count that of blocks of a site that an entry serves; what it has of others is told
- * first. */
-void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve);
-
+/* Adds blocks, of `bytes` usable bytes together, to a tally of the calling thread. */
 LM_INLINE void lm_stats_count(lm_tally *entry, uint32_t blocks, size_t bytes) {
   lm_stats_add(&entry->blocks, blocks);
   lm_stats_add(&entry->bytes, bytes);
 }
 
-/* So many blocks of so many bytes in all were allocated. */
+/* Counts blocks of `bytes` usable bytes together, which the calling thread allocated for a site
+ * under a strategy. `blocks` is 0 for a block that only grew. */
 LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uint32_t blocks,
                              size_t bytes) {
+  lm_assert(site >= LM_SITE_FIRST && strategy < LM_STRATEGIES_MAX);
   lm_tally *e = lm_stats_entry(t, site, strategy);
   if (lm_unlikely(!lm_stats_is_of(e, site, strategy)))
     lm_stats_rekey(t, e, lm_stats_key(site, strategy));
   lm_stats_count(e, blocks, bytes);
 }
 
+/* Prepares an entry of the thread's decision cache to count blocks of a site that are served as
+ * `serve` says. If the entry counted another site, strategy or class, that count is first added to
+ * the totals. Called by the thread that has the entry. */
+void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve);
+
+/* Requests that the policy denied, that a later member of a chain served, and that no member could
+ * serve; and calls of free or realloc with a wrong pointer. */
 extern _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_bad_frees;
 
+/* Adds 1 to such a figure. Relaxed: it publishes no other data. */
 LM_INLINE void lm_stats_bump(_Atomic uint64_t *figure) {
   atomic_fetch_add_explicit(figure, 1, memory_order_relaxed);
 }
 
-/* Registers with threads, once. */
+/* Registers with the ends of threads and with fork. Later calls do nothing. */
 void lm_stats_start(void);
 
-/* loam_stats and loam_stats_by. */
+/* Reading the totals. Between lm_stats_lock and lm_stats_unlock no thread can move a count from a
+ * tally or entry to the totals, so no block is missed or counted twice. lm_stats_each calls `visit`
+ * for each row of the process's totals; lm_stats_each_thread for each tally and entry of each
+ * thread. The second runs under the lock of the list of threads, so there `visit` must not allocate
+ * memory. `key` is lm_stats_key of a site and a strategy, or 0 for counts that the totals had no
+ * memory to keep apart. */
+typedef void lm_stats_visit(void *ctx, uint64_t key, uint64_t blocks, uint64_t bytes);
+void lm_stats_lock(void);
+void lm_stats_unlock(void);
+void lm_stats_each(lm_stats_visit *visit, void *ctx);
+void lm_stats_each_thread(lm_stats_visit *visit, void *ctx);
+
+/* Returns whether the totals obey the law of their tables. For tests: takes all locks of the
+ * totals. */
+bool lm_stats_is_valid(void);
+
+/* Serve loam_stats and loam_stats_by; `out` and `callback` are not NULL. lm_stats_get fills *out.
+ * lm_stats_by calls `callback` for each row, most live bytes first; LOAM_ENOMEM if there is no
+ * memory for the rows. No lock is held while `callback` runs. */
 loam_status lm_stats_get(struct loam_stats *out);
 loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx);
 

@@ -1,0 +1,63 @@
+/* sums.h - a table of sums by key, for statistics.
+ *
+ * The table is open-addressed with linear probing; its memory is loam's own metadata. If there is
+ * no memory for a further row, the table adds to one common row, `spill`, and the caller reports
+ * that the table is incomplete. Whoever owns a table guards it: these functions take no lock. */
+#ifndef LM_SUMS_H
+#define LM_SUMS_H
+
+#include "os/base.h"
+
+/* A row of the table. */
+typedef struct lm_sums {
+  uint64_t key; /* 0: the row is free */
+  uint64_t live_bytes, live_blocks, total_bytes, total_blocks;
+} lm_sums;
+
+/* A zeroed table is empty.
+ *
+ * Law: size is 0, or a power of two; then `row` points to `size` rows.
+ *      n is the number of rows whose key is not 0, and 2 * n <= size.
+ *      From the place of each key on (lm_sums_mix), no row is free before the row of that key. */
+typedef struct lm_sums_table {
+  lm_sums *row;
+  size_t size, n;
+  lm_sums spill; /* what was added for keys that got no row; its key is 0 */
+  bool is_fixed; /* the owner holds a lock under which no memory may be allocated */
+} lm_sums_table;
+
+/* Scatters the bits of a key. */
+LM_INLINE uint64_t lm_sums_mix(uint64_t key) {
+  key *= 0x9e3779b97f4a7c15u; /* Fibonacci hashing: 2^64 divided by the golden ratio */
+  return key ^ key >> 32;
+}
+
+/* Returns the row of a key, which is not 0. A new row has only zeros. Returns &table->spill if the
+ * key has no row and there is no memory for one. */
+lm_sums *lm_sums_get(lm_sums_table *table, uint64_t key);
+
+/* Doubles the size of the table; an empty one gets its first rows. False: there is no memory, and
+ * the table is as it was. */
+bool lm_sums_grow(lm_sums_table *table);
+
+/* Makes all rows and the spill zero, and keeps the memory. */
+void lm_sums_clear(lm_sums_table *table);
+
+/* Adds the figures of `more` to a row. The key of the row stays. */
+void lm_sums_add(lm_sums *row, const lm_sums *more);
+
+/* Returns whether all figures of a row are 0. */
+bool lm_sums_is_empty(const lm_sums *row);
+
+/* Moves the rows that have a key to the front of table->row and sorts them: most live bytes first,
+ * then most total bytes, then by key. Returns their number. Afterwards the law of places does not
+ * hold: only lm_sums_finish may be called. Allocates nothing. */
+size_t lm_sums_sort(lm_sums_table *table);
+
+/* Frees the rows. */
+void lm_sums_finish(lm_sums_table *table);
+
+/* Returns whether the table obeys its law. For LOAM_CHECKS=2 and tests: visits all rows. */
+bool lm_sums_is_valid(const lm_sums_table *table);
+
+#endif
