@@ -26,7 +26,7 @@ static struct stripe *stripe_of(uint64_t key) {
   return &totals[lm_sums_mix(key) >> 16 & (STRIPES - 1)];
 }
 
-static bool is_locked(const struct stripe *stripe) {
+LM_INLINE bool is_locked(const struct stripe *stripe) {
   return atomic_load_explicit(&stripe->lock.state, memory_order_relaxed) != 0;
 }
 
