@@ -184,17 +184,18 @@ static int run_demote(char *answer, size_t room) {
   return pclose(pipe);
 }
 
-/* From outside, by the command: once more where it was held up for so long that the job, which ends
- * when nobody has asked after it for three seconds, had ended. */
+/* From outside, by the command. The job ends when no command has asked about it for three seconds.
+ * A slow machine can hold the command up for longer, so the command has three tries. */
 static void an_operator_sends_it_out(void **state) {
   (void)state;
   char answer[2000];
   char *p = filled("cold.cache", EACH), *q = filled("warm.cache", EACH);
-  int status = 0, naps = 0;
-  do {
+  int status = 0;
+  *answer = 0;
+  for (int tries = 0; tries < 3 && !strstr(answer, "8 MiB moved, 0 B in place"); tries++) {
     is_filled(p, EACH); /* and so in memory */
     status = run_demote(answer, sizeof answer);
-  } while (!strstr(answer, "8 MiB moved, 0 B were") && be_patient(&naps));
+  }
   if (status || !strstr(answer, "cold.cache  moved"))
     fail_msg("loam demote ended with %d and said: %s", status, answer);
   is_mostly_out(p, EACH);
