@@ -67,7 +67,7 @@ static loam_status make_embedded(loam_site *site, const loam_type *type, loam_ar
 
 loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out) {
   loam_array *a;
-  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
+  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
   loam_status status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
                                                           : make_embedded(site, type, &a);
   if (status) return status;
@@ -166,7 +166,8 @@ static loam_status set_layout(loam_array *a, const loam_block *block, size_t off
 
 loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
                             const int64_t *strides, loam_array **out) {
-  if (!block || !type || !out) return lm_error(LOAM_EINVAL, "block, type or out: it is NULL");
+  if (!block || !type || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !block ? "block" : type ? "out" : "type");
   char words[LM_TYPE_WORDS];
   if (type->has_pieces)
     return lm_error(LOAM_EINVAL,
@@ -267,7 +268,8 @@ static loam_status walk(lm_array_cursor *spot, size_t count, const int64_t *inde
 }
 
 void *loam_array_at(const loam_array *array, size_t count, const int64_t *index) {
-  if (!array || (count && !index)) return lm_error_null("array or index: it is NULL");
+  if (!array || (count && !index))
+    return lm_error_null("%s: it is NULL", array ? "index" : "array");
   lm_array_cursor spot = lm_array_start(array);
   return walk(&spot, count, index) ? NULL : spot.data;
 }
@@ -333,7 +335,8 @@ loam_status loam_array_resize(loam_array *array, size_t count) {
 }
 
 loam_status loam_array_append(loam_array *array, const void *element) {
-  if (!array || !element) return lm_error(LOAM_EINVAL, "array or element: it is NULL");
+  if (!array || !element)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "element" : "array");
   const loam_type *type = array->type;
   char words[LM_TYPE_WORDS];
   if (type->kind != LOAM_TYPE_VAR)
@@ -374,7 +377,8 @@ static loam_status set_text(loam_block *block, lm_piece *piece, const char *byte
 }
 
 loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
-  if (!array || (size && !bytes)) return lm_error(LOAM_EINVAL, "array or bytes: it is NULL");
+  if (!array || (size && !bytes))
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "bytes" : "array");
   char words[LM_TYPE_WORDS];
   if (!lm_type_is_text(value_type(array->type)->kind))
     return lm_error(LOAM_EINVAL, "type %s: it is not a string or bytes",
@@ -404,7 +408,7 @@ size_t loam_array_dims(const loam_array *array, size_t most, size_t *shape, int6
 }
 
 loam_status loam_array_info(const loam_array *array, struct loam_array_info *out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
   lm_array_cursor spot = lm_array_start(array);
   *out = (struct loam_array_info){ .type = array->type,
                                    .data = array->data,

@@ -10,17 +10,20 @@
 #include "os/error.h"
 #include "script/json.h"
 
-/* The text is passed to the host in parts, whenever it has at least so many bytes. */
+/* The JSON text goes to the host in parts. A part is complete when it has at least this many
+ * bytes. */
 enum { FLUSH_BYTES = 32768 };
 
-/* The text that is not passed on yet, and the function of the host that takes it. */
+/* `json` has the text that the host did not get yet. `write` is the host's function that takes the
+ * next part of the text, and `ctx` is passed to it. */
 typedef struct out {
   lm_json json;
   loam_write_fn write;
   void *ctx;
 } out;
 
-/* Passes the text to the host if it has at least `least` bytes. */
+/* Passes the text in `json` to the host and empties `json`, if the text has at least `least` bytes.
+ * Does nothing after memory ran out. */
 static void flush(out *o, size_t least) {
   if (o->json.failed || o->json.length < least) return;
   o->write(o->ctx, o->json.text, o->json.length);
@@ -29,16 +32,17 @@ static void flush(out *o, size_t least) {
 
 /* ---- Numbers ---- */
 
-/* Writes a number or another literal that lm_json has no function for. */
+/* Writes `word` without quotes: a float or another literal for which lm_json has no function. */
 static void put_literal(out *o, const char *key, const char *word) {
-  lm_json_int(&o->json, key, 0); /* writes the comma and the key */
+  lm_json_int(&o->json, key, 0); /* the number 0, after the comma and key that JSON needs */
   if (o->json.failed) return;
   lm_assert(o->json.length > 0);
-  lm_json_cut(&o->json, o->json.length - 1); /* the literal replaces the 0 */
+  lm_json_cut(&o->json, o->json.length - 1); /* `word` replaces the 0 */
   lm_json_raw(&o->json, word, strlen(word));
 }
 
-/* Replaces the decimal point of the locale, which may be several bytes, by a point. */
+/* `text` is a number that snprintf wrote with the decimal separator of the locale, which may be a
+ * comma or several bytes. Replaces the separator by a point, as JSON requires. */
 static void normalize_point(char *text) {
   char *from = text + strspn(text, "-0123456789"), *to = from;
   if (!*from || *from == 'e') return;
@@ -47,9 +51,10 @@ static void normalize_point(char *text) {
   memmove(to, from, strlen(from) + 1);
 }
 
-/* How many decimal digits a float may need. With `most` digits, the text of every number reads back
- * as the same number; fewer digits, from `least` on, are tried first. A single is read back as a
- * float, any other number as a double. */
+/* How many decimal digits put_float writes for one kind of float. Any number that is written with
+ * `most` digits and then read as a number of its own kind has its old value. For many numbers
+ * `least` digits are enough, so put_float tries each number of digits from `least` to `most`. If
+ * `is_single`, the number is read as a float for the comparison, otherwise as a double. */
 typedef struct digits {
   int least, most;
   bool is_single;
@@ -58,7 +63,8 @@ typedef struct digits {
 static const digits half_digits = { 5, 5, false }, single_digits = { 6, 9, true },
                     double_digits = { 15, 17, false };
 
-/* Writes the shortest text, in digits, that reads back as the same number. */
+/* Writes `x` with the fewest digits from d->least to d->most that give `x` again when the text is
+ * read, or with d->most digits. */
 static void put_float(out *o, const char *key, double x, const digits *d) {
   char text[64];
   if (isnan(x) || isinf(x)) {
@@ -74,8 +80,8 @@ static void put_float(out *o, const char *key, double x, const digits *d) {
   put_literal(o, key, text);
 }
 
-/* The value of a half, which is binary16 of IEEE 754: 1 bit of sign, 5 of exponent, 10 of
- * fraction. */
+/* Returns the value of a half, the format binary16 of IEEE 754: 1 bit is the sign, 5 bits are the
+ * exponent and 10 bits the fraction. */
 static double half_to_double(uint16_t h) {
   unsigned exponent = h >> 10 & 31, fraction = h & 1023;
   double x = exponent == 31  ? (fraction ? (double)NAN : (double)INFINITY)
@@ -84,7 +90,7 @@ static double half_to_double(uint16_t h) {
   return h & 0x8000 ? -x : x;
 }
 
-/* Writes a complex number as an array of its real and imaginary part. */
+/* Writes a complex number as a JSON array of two numbers: the real and the imaginary part. */
 static void put_complex(out *o, const char *key, double re, double im, const digits *d) {
   lm_json_open(&o->json, key, '[');
   put_float(o, NULL, re, d);
@@ -92,7 +98,7 @@ static void put_complex(out *o, const char *key, double re, double im, const dig
   lm_json_close(&o->json, ']');
 }
 
-/* The value of a C type at `data`. */
+/* Reads a value of the C type `type_` from the variable `data`, the address of the value. */
 #define READ(type_) (*(const type_ *)data)
 
 static void put_integer(out *o, const char *key, loam_type_kind kind, const char *data) {
@@ -126,8 +132,8 @@ static void put_scalar(out *o, const char *key, loam_type_kind kind, const char 
 
 /* ---- Values ---- */
 
-/* Writes the value at a cursor; `key` is the name of the value in an object;
- * outside an object it is NULL. */
+/* Writes the value at a cursor. `key` is the name of the value in its JSON object, or NULL if the
+ * value is not a member of an object. */
 static void put(out *o, const char *key, lm_array_cursor spot);
 
 static void put_row(out *o, const char *key, const lm_array_row *row) {
@@ -152,7 +158,8 @@ static void put_struct(out *o, const char *key, lm_array_cursor spot) {
   lm_json_close(&o->json, '}');
 }
 
-/* A pointer is written as its target, and a NULL pointer as null. */
+/* Writes the target of a pointer; writes null for a NULL pointer, unless its target has no
+ * bytes. */
 static void put_pointer(out *o, const char *key, lm_array_cursor spot) {
   const lm_pointer_layout *m = lm_layout_pointer(spot.meta);
   lm_array_cursor target = { spot.type->element, m->target, NULL, m->block };
@@ -160,7 +167,7 @@ static void put_pointer(out *o, const char *key, lm_array_cursor spot) {
   else lm_json_text(&o->json, key, NULL);
 }
 
-/* A missing value is written as null. */
+/* Writes the value of an option, or null if the value is missing. */
 static void put_option(out *o, const char *key, lm_array_cursor spot) {
   lm_assert(spot.type->kind == LOAM_TYPE_OPTION);
   spot.type = spot.type->element;
@@ -188,7 +195,7 @@ static void put(out *o, const char *key, lm_array_cursor spot) {
 }
 
 loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx) {
-  if (!array || !write) return lm_error(LOAM_EINVAL, "array or write: it is NULL");
+  if (!array || !write) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "write" : "array");
   out o = { .write = write, .ctx = ctx };
   lm_verify(lm_array_is_valid(array));
   put(&o, NULL, lm_array_start(array));

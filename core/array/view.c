@@ -461,7 +461,7 @@ static loam_status make_view(view *v, loam_array **out) {
 loam_status loam_array_index(const loam_array *array, size_t count, const loam_index *index,
                              loam_array **out) {
   if (!array || !out || (count && !index))
-    return lm_error(LOAM_EINVAL, "array, index or out: it is NULL");
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : out ? "index" : "out");
   if (count > LM_TYPE_DEPTH)
     return lm_error(LOAM_EINVAL, "%zu indices: no array has as many dimensions", count);
   view v = { .array = array, .index = index, .indices = count };
@@ -469,21 +469,23 @@ loam_status loam_array_index(const loam_array *array, size_t count, const loam_i
 }
 
 loam_status loam_array_field(const loam_array *array, const char *name, loam_array **out) {
-  if (!array || !name || !out) return lm_error(LOAM_EINVAL, "array, name or out: it is NULL");
+  if (!array || !name || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : name ? "out" : "name");
   view v = { .array = array, .name = &name, .names = 1, .is_single = true };
   return make_view(&v, out);
 }
 
 loam_status loam_array_fields(const loam_array *array, size_t count, const char *const *names,
                               loam_array **out) {
-  if (!array || !names || !out) return lm_error(LOAM_EINVAL, "array, names or out: it is NULL");
+  if (!array || !names || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : names ? "out" : "names");
   if (!count) return lm_error(LOAM_EINVAL, "no field is named");
   view v = { .array = array, .name = names, .names = count };
   return make_view(&v, out);
 }
 
 loam_status loam_array_follow(const loam_array *array, loam_array **out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
   lm_array_cursor spot = lm_array_start(array);
   char words[LM_TYPE_WORDS];
   if (spot.type->kind != LOAM_TYPE_POINTER)

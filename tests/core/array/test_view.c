@@ -84,8 +84,9 @@ static void elements_that_do_not_exist_are_refused_in_words(void **state) {
   EXPECT_ERROR(loam_array_field(a, "x", &out), LOAM_EINVAL, "int32 has no fields");
   EXPECT_ERROR(loam_array_index(a, 65, (loam_index[65]){ { 0 } }, &out), LOAM_EINVAL,
                "65 indices: no array has as many dimensions");
-  EXPECT_ERROR(loam_array_index(NULL, 0, NULL, &out), LOAM_EINVAL,
-               "array, index or out: it is NULL");
+  EXPECT_ERROR(loam_array_index(NULL, 0, NULL, &out), LOAM_EINVAL, "array: it is NULL");
+  EXPECT_ERROR(loam_array_index(a, 1, NULL, &out), LOAM_EINVAL, "index: it is NULL");
+  EXPECT_ERROR(loam_array_index(a, 0, NULL, NULL), LOAM_EINVAL, "out: it is NULL");
   assert_null(loam_array_at(a, 2, (int64_t[]){ 0, 4 }));
   assert_string_equal(loam_error(), "index 4: there are 4 elements");
   assert_null(loam_array_at(a, 3, (int64_t[]){ 0, 0, 0 }));
