@@ -1,4 +1,5 @@
--- explain.lua - shows which memory one request gets, and the lines of the policy that decided.
+-- explain.lua - the command `loam explain`: which memory one request gets, and which lines of the
+-- policy decided so.
 
 local describe = require("loam.command.describe")
 local arguments = require("loam.command.arguments")
@@ -13,11 +14,14 @@ local explain = {
     .. "       OPTION: --node N, --live N, --device N, --file F, --func F, --module M, --line N",
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [=[
-Options that are not given have the values of a plain malloc: alignment 16, not zeroed,
-node 0, no live bytes. Each node has as much free memory as it has on this machine now;
-devices have none. To see decisions with other figures, write tests (`loam test`). A batch
-file has lines of `tag<TAB>size[<TAB>align[<TAB>zero]]`; each is answered by one JSON
-object a line, in the order of the file.]=],
+Without options, the request is a plain malloc: alignment 16, not zeroed, from a CPU of node
+0, under a tag without live bytes. The free memory of each node is what this machine has
+now, and devices have no free memory. To see decisions with other figures, write tests
+(`loam test`).
+
+--batch FILE explains many requests. Each line of FILE is one request:
+`tag<TAB>size[<TAB>align[<TAB>zero]]`. The answer to each line is one line with a JSON
+object, in the order of FILE.]=],
   options = {
     { "tag", "T", "the tag of the request", kind = "tag" },
     { "size", "N", "bytes asked for", kind = "size" },
