@@ -92,7 +92,7 @@ void lm_bad_free_check_size(const void *p, size_t size) {
   char whose[WORDS];
   if (!lm_record_find(p, &b) || b.base != p) return;
   bool can_be = size <= b.size;
-  if (!b.is_foreign && lm_pool_find(p, &object)) can_be = lm_pool_fits_request(&object, size);
+  if (!b.is_provided && lm_pool_find(p, &object)) can_be = lm_pool_fits_request(&object, size);
   if (can_be) return;
   object = object_of(&b);
   tell(generation_of(b.token), p, "free of %p with size %zu: the block has %s", p, size,

@@ -80,25 +80,25 @@ static bool serve_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *o
   return true;
 }
 
-static void foreign_release(lm_thread *t, const lm_provided *f, const lm_stream *on) {
+static void release_provided(lm_thread *t, const lm_provided *f, const lm_stream *on) {
   t->inside++;
   lm_provider_free(f, on);
   t->inside--;
 }
 
-static bool serve_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   lm_provided f;
   if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, "it is at its limit");
   o->t->inside++;
   o->why = lm_provider_alloc(&o->r, s, &f);
   o->t->inside--;
-  lm_record_of_foreign(&f, out);
+  lm_record_of_provided(&f, out);
   bool in_limit = !o->why && lm_strategy_limit_take(s, f.size - o->r.size);
   if (in_limit && lm_record_enter(o->t, o->r.site, s, token, out)) return true;
   if (in_limit) lm_strategy_limit_give(s, (int64_t)(f.size - o->r.size));
   lm_strategy_limit_give(s, (int64_t)o->r.size);
   if (o->why) return false;
-  foreign_release(o->t, &f, NULL);
+  release_provided(o->t, &f, NULL);
   return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
 }
 
@@ -135,7 +135,7 @@ static bool serve_cached(lm_order *o, lm_strategy *s, lm_token token, lm_record 
   bool ok = cache_take(o, c, size, (lm_device_owner){ token, s->id, (uint8_t)o->r.want }, &f);
   lm_strategy_limit_give(s, (int64_t)size - (ok ? (int64_t)f.size : 0));
   if (!ok) return false;
-  lm_record_of_foreign(&f, out);
+  lm_record_of_provided(&f, out);
   if (o->r.zero) memset(out->base, 0, o->r.size);
   return true;
 }
@@ -179,7 +179,7 @@ static bool serve_near(lm_order *o, lm_strategy *s, lm_token token, lm_record *o
 static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   if (s->twins) return serve_near(o, s, token, out);
   if (lm_provider_is_pooled(s)) return serve_cached(o, s, token, out);
-  return lm_provider_serves(s->desc.kind) ? serve_foreign(o, s, token, out)
+  return lm_provider_serves(s->desc.kind) ? serve_provided(o, s, token, out)
                                           : serve_host(o, s, token, out);
 }
 
@@ -242,7 +242,7 @@ static void *resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm
 static bool copy(const lm_order *o, const lm_record *from, const lm_record *to) {
   size_t size = from->size < o->r.size ? from->size : o->r.size;
   if (o->r.want == LM_WANT_DEVICE)
-    return lm_provider_copy(from->foreign.device, to->base, from->base, size, o->r.stream);
+    return lm_provider_copy(from->provided.device, to->base, from->base, size, o->r.stream);
   memcpy(to->base, from->base, size);
   return true;
 }
@@ -251,7 +251,7 @@ static void *moved(lm_order *o, lm_strategy *s, uint32_t at, const lm_record *fr
                    const lm_record *to) {
   bool copied = copy(o, from, to);
   const lm_record *gone = copied ? from : to;
-  lm_engine_free_on(gone->base, SIZE_MAX, gone->is_foreign ? &o->r.stream : NULL);
+  lm_engine_free_on(gone->base, SIZE_MAX, gone->is_provided ? &o->r.stream : NULL);
   return copied ? served(o, s, at, to) : NULL;
 }
 

@@ -77,8 +77,10 @@ static void count_object(void *ctx, const lm_object *object) {
     lm_site_add_live(slow, (int64_t)object->size);
 }
 
-/* Runs under the lock of foreign blocks, which a free takes. */
-static void count_foreign(void *ctx, lm_provided *entry) {
+/* Begins to count a provided block (pages/provided.h). The caller holds the lock of provided
+ * blocks. A free takes this lock before it reads the token, so it finds the block counted or not
+ * counted. */
+static void count_provided(void *ctx, lm_provided *entry) {
   (void)ctx;
   if (lm_pool_owns(entry->base) || !begins_to_count(entry->token)) return;
   entry->token |= LM_TOKEN_COUNTED;
@@ -96,7 +98,7 @@ void lm_live_begin(void) {
     lm_thread_set_slow_all(LM_SLOW_COUNTING | LM_SLOW_STALE);
     (void)lm_thread_grace();
     lm_walk_each(count_object, NULL);
-    lm_provider_each(count_foreign, NULL);
+    lm_provider_each(count_provided, NULL);
     lm_thread_clear_slow_all(LM_SLOW_COUNTING);
   }
   lm_lock_drop(&beginning.lock);

@@ -57,10 +57,10 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   }
   lm_order o = { .t = t, .why = "" };
   o.r = (lm_request){ .site = site ? site : lm_site_of(b.token), .size = size, .align = 16 };
-  if (b.is_foreign) {
-    o.r.want = (lm_want)b.foreign.want;
-    o.r.flags = b.foreign.flags;
-    o.r.stream = b.foreign.stream;
+  if (b.is_provided) {
+    o.r.want = (lm_want)b.provided.want;
+    o.r.flags = b.provided.flags;
+    o.r.stream = b.provided.stream;
   } else if (lm_strategy_at(b.strategy)->desc.asked) {
     o.r.want = LM_WANT_PINNED;
   }

@@ -1,6 +1,6 @@
 /* sweep.c - idle bins are emptied, and free memory goes back to the system.
  *
-LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
+ * LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
  * next operation takes the bit back and does that. If the bit is still set after a grace, the
  * thread is in no operation. The thread that sweeps then sets LM_SLOW_TAKING, which keeps the other
  * thread out of its next operation, and empties the bins itself. */
