@@ -3,12 +3,13 @@
  * Blocks of the pools are described by the page map. Blocks that handlers, the system's allocator
  * or a driver made are entries in a table of provided blocks (pages/provided.h).
  *
- * Law: the bytes of a live block are part of what lives under its tag exactly if its token is
- * COUNTED; they are in strategy->used exactly if its strategy has a limit.
+ * Law: the bytes of a live block are counted as live bytes of its tag exactly if its token is
+ * COUNTED. They are counted in strategy->used exactly if its strategy has a limit.
  *
- * A nested block is a handler's block that is itself loam's memory, because the handler's allocator
- * is loam. It is known twice: to the page map, with a COUNTED token of the request's site, by which
- * it is counted; and to the table of provided blocks, with a token that is not counted. */
+ * A nested block is a handler's block in memory of loam's pools, because the handler itself
+ * allocates from loam. loam knows it twice. The page map has it with a COUNTED token of the
+ * request's site, and this token makes it counted. The table of provided blocks has it with a token
+ * that is not counted. */
 #ifndef LM_RECORD_H
 #define LM_RECORD_H
 

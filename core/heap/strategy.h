@@ -83,10 +83,11 @@ typedef struct lm_desc {
   bool asked; /* LM_KIND_PINNED: the host requested pinned memory; of twins only */
 } lm_desc;
 
-/* Law: `whole` and `account` are their own whole and account. A part has the account of its whole.
- * A whole that has a limit, and differs from an older strategy only in that, has the account of the
- * older one. Any other whole is its own account. Equal descriptions have equal ids.
- * lm_strategy_is_valid checks all strategies. */
+/* Law: a strategy that is a part has another strategy as its `whole`; the `whole` of a whole is the
+ * whole itself. The `account` of a part is the account of its whole. Wholes that have limits and
+ * differ only in the value of the limit have one account, the oldest of them. The account of any
+ * other whole is the whole itself. Equal descriptions have equal ids. lm_strategy_is_valid checks
+ * all strategies. */
 typedef struct lm_strategy {
   uint32_t id;
   uint32_t hash; /* of desc without the limit */

@@ -54,8 +54,8 @@ local function explained(made, where, point)
   }
 end
 
--- Answers one line of a batch, `tag<TAB>size[<TAB>align[<TAB>zero]]`. What the line does not say is
--- taken from `asked`. Returns the answer; or nil and a message if the line is not valid.
+-- Answers one line of a batch, `tag<TAB>size[<TAB>align[<TAB>zero]]`. The other inputs, such as the
+-- node, are those of `asked`. Returns the answer, or nil and a message if the line is not valid.
 local function batch_line(made, asked, text)
   local fields = {}
   for field in string.gmatch(text .. "\t", "([^\t]*)\t") do fields[#fields + 1] = field end
