@@ -1,7 +1,8 @@
 /* memory.c - loam_malloc and its family.
  *
- * Each function describes its request (lm_request) and tries lm_decision_serve, which is
- * inlined and serves most requests. Whatever that does not serve goes to lm_memory_alloc. */
+ * Each allocating function makes the key of its request and tries lm_decision_serve, which is
+ * inlined and serves most requests. For any other request it describes the request (lm_request),
+ * and `serve` makes a decision or passes the request to lm_memory_alloc. */
 #include "api/memory.h"
 
 #include <errno.h>
@@ -86,7 +87,7 @@ LM_HOT void *loam_malloc(loam_site *site, size_t size) {
   if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
   if (!site) site = lm_decision_scope(t);
   bool holds;
-  void *p = lm_decision_serve(t, &(lm_request){ .site = site, .size = size, .align = 16 }, &holds);
+  void *p = lm_decision_serve(t, lm_decision_key_of(site, size), &holds);
   return lm_likely(p != NULL) ? p : malloc_slow(site, size, holds);
 }
 
@@ -106,7 +107,7 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
   if (!site) site = lm_decision_scope(t);
   bool holds;
-  void *p = lm_decision_serve(t, &(lm_request){ .site = site, .size = bytes, .align = 16 }, &holds);
+  void *p = lm_decision_serve(t, lm_decision_key_of(site, bytes), &holds);
   return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_slow(site, bytes, holds);
 }
 
@@ -118,20 +119,25 @@ static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
 
+/* Serves a small request as far as an entry for the return address does. */
+LM_INLINE void *code_serve(size_t size, const void *code, bool *holds) {
+  lm_thread *t = lm_thread_self_or_empty;
+  uint64_t step = lm_decision_step(size);
+  return lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, step), holds);
+}
+
 LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
-  void *p = lm_decision_serve(lm_thread_self_or_empty, &r, &holds);
+  void *p = code_serve(size, code, &holds);
   if (lm_likely(p != NULL)) return p;
   return holds ? code_refill(size, code, miss) : miss(size, code);
 }
 
 LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
-  void *p = lm_decision_serve(lm_thread_self_or_empty, &r, &holds);
+  void *p = code_serve(size, code, &holds);
   return lm_likely(p != NULL) ? memset(p, 0, size) : miss(size, code);
 }
 
@@ -144,13 +150,13 @@ static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
 }
 
 void *loam_code_learn(size_t size, const void *code, loam_site *site) {
-  loam_site *scope = loam_scope_get();
+  loam_site *scope = lm_thread_self_or_empty->site;
   if (size > LM_SMALL_MAX) return malloc_large(scope ? scope : site, size);
   return scope ? loam_malloc(scope, size) : learn(size, code, site, false);
 }
 
 void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
-  loam_site *scope = loam_scope_get();
+  loam_site *scope = lm_thread_self_or_empty->site;
   return scope ? loam_calloc(scope, 1, size) : learn(size, code, site, true);
 }
 
@@ -173,7 +179,8 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
   bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can(&r);
   bool holds = false;
-  void *p = lm_likely(is_quick) ? lm_decision_serve(t, &r, &holds) : NULL;
+  void *p = NULL;
+  if (lm_likely(is_quick)) p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);
   return lm_likely(p != NULL) ? p : aligned_slow(&r, holds);
 }
 
@@ -187,7 +194,7 @@ void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
   r.align = 16;
   bool is_quick = size <= LM_SMALL_EAGER && !(flags & ~(unsigned)PINNED_FLAGS);
   bool holds;
-  void *p = is_quick ? lm_decision_serve(t, &r, &holds) : NULL;
+  void *p = is_quick ? lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds) : NULL;
   if (lm_likely(p != NULL)) return p;
   if (!(flags & ~(unsigned)(PINNED_FLAGS | LOAM_PINNED_WRITE_COMBINED))) return lm_memory_alloc(&r);
   lm_error(LOAM_EINVAL, "flags %#x: they must be a sum of LOAM_PINNED_*", flags);
@@ -210,7 +217,8 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 
 /* ---- free --------------------------------------------------------------------------------- */
 
-/* A live object whose token is counted, or whose bin is full. */
+/* Frees an object that lm_tcache_give_to refused: its token is counted, or its bin is full, or it
+ * is not live. */
 static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
   bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met);
@@ -219,8 +227,8 @@ static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, co
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
 }
 
-/* An address where the thread does not look on the short way: of a thread that is wary, or has not
- * seen the range of the pools yet, or where the range is not whole. */
+/* Frees an address that lm_tcache_locate_fast refused: the thread is on the slow path, or it has
+ * not seen the range of the pools yet, or the range is not whole, or no object begins there. */
 static LM_NOINLINE void free_unmet(void *ptr, lm_thread *t, const void *caller) {
   lm_located met;
   bool is_easy = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;

@@ -24,7 +24,7 @@ typedef struct choice {
   bool is_kept; /* an entry may be filled with it: it holds for every request with the key */
 } choice;
 
-static unsigned class_of(size_t bytes) { return lm_decision_step(bytes) / LM_DECISION_STEP; }
+static unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM_DECISION_STEP; }
 
 /* Evaluates the decision tree from a node on. */
 static LM_NOINLINE unsigned evaluate(const lm_plan *plan, uint32_t node, const lm_request *r) {
@@ -83,8 +83,11 @@ LM_INLINE choice choose(const lm_request *r) {
 /* ---- Filling entries ---------------------------------------------------------------------- */
 
 static void fill(lm_thread *t, const lm_request *r, const choice *c, uint8_t mark) {
-  uint64_t key = lm_decision_key(t, r) | LM_EPOCH_FAST; /* a wary thread will find it later */
-  lm_decision *d = lm_decision_at(t, r, key);
+  lm_decision_key k = lm_decision_key_of_request(t, r);
+  /* LM_EPOCH_FAST: a thread that is on the slow path now finds the entry later. */
+  uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
+  uint64_t key = k.key + (epoch | LM_EPOCH_FAST);
+  lm_decision *d = lm_decision_at(t, k);
   lm_assert(!(key & LM_SCOPED) && !(c->token & LM_TOKEN_COUNTED));
   lm_stats_reuse(t, d, r->site->index, &c->serve);
   lm_tcache_name_bin(t, c->serve.bin);
@@ -135,8 +138,9 @@ bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, 
 /* ---- Large blocks ------------------------------------------------------------------------- */
 
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
-  uint64_t key = lm_decision_key(t, r);
-  const lm_decision *d = lm_decision_at(t, r, key);
+  lm_decision_key k = lm_decision_key_of_request(t, r);
+  uint64_t key = k.key + lm_thread_try_enter(t);
+  const lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
   if (lm_likely(d->key == key)) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
