@@ -35,16 +35,16 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
 
 /* Serves what lm_decision_serve did not serve of malloc's family: by the decision that holds, else
  * by a new one, else by the engine. */
-LM_INLINE void *serve(lm_request r, bool holds) {
+LM_INLINE void *serve(lm_request *r, bool holds) {
   lm_thread *t = lm_thread_self;
   lm_control_wake_if_asleep();
   if (lm_unlikely(!t || !lm_start_is_running() || lm_memory_hook_is_wanted()))
-    return lm_memory_alloc(&r);
-  if (!r.site) r.site = lm_decision_scope(t);
-  void *p = holds ? lm_decision_refill(t, &r) : NULL;
-  if (p) return r.zero ? memset(p, 0, r.size) : p;
-  p = lm_decision_make(t, &r);
-  return lm_likely(p != NULL) ? p : lm_memory_alloc(&r);
+    return lm_memory_alloc(r);
+  if (!r->site) r->site = lm_decision_scope(t);
+  void *p = holds ? lm_decision_refill(t, r) : NULL;
+  if (p) return r->zero ? memset(p, 0, r->size) : p;
+  p = lm_decision_make(t, r);
+  return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
 }
 
 /* Remembers where a free or realloc was called, to name it if the call turns out to be wrong. */
@@ -72,14 +72,14 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve((lm_request){ .site = site, .size = size, .align = 16 }, holds);
+  return serve(&(lm_request){ .site = site, .size = size, .align = 16 }, holds);
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = 16 };
   void *p = size <= LM_LARGE_MAX ? lm_decision_serve_large(t, &r) : NULL;
-  return lm_likely(p != NULL) ? p : serve(r, false);
+  return lm_likely(p != NULL) ? p : serve(&r, false);
 }
 
 LM_HOT void *loam_malloc(loam_site *site, size_t size) {
@@ -92,7 +92,7 @@ LM_HOT void *loam_malloc(loam_site *site, size_t size) {
 }
 
 static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve((lm_request){ .site = site, .size = size, .align = 16, .zero = true }, holds);
+  return serve(&(lm_request){ .site = site, .size = size, .align = 16, .zero = true }, holds);
 }
 
 static LM_NOINLINE void *calloc_overflow(size_t count, size_t size) {
@@ -146,7 +146,7 @@ static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
   lm_request r = { .site = site, .size = size, .align = 16, .zero = zero };
   r.by_code = fits;
   r.code = (uintptr_t)code;
-  return serve(r, false);
+  return serve(&r, false);
 }
 
 void *loam_code_learn(size_t size, const void *code, loam_site *site) {
@@ -164,10 +164,10 @@ void loam_code_forget(void) { lm_thread_set_slow_all(LM_SLOW_STALE); }
 
 /* ---- Aligned and pinned ------------------------------------------------------------------- */
 
-static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
+static LM_NOINLINE void *aligned_slow(lm_request *r, bool holds) {
   if (lm_is_pow2(r->align)) {
     lm_pool_note_oversized(r->size, r->align);
-    return serve(*r, holds);
+    return serve(r, holds);
   }
   lm_error(LOAM_EINVAL, "alignment %zu: it must be a power of two", r->align);
   errno = EINVAL;

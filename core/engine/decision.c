@@ -30,6 +30,8 @@ static unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM
 static LM_NOINLINE unsigned evaluate(const lm_plan *plan, uint32_t node, const lm_request *r) {
   lm_inputs inputs; /* its other fields are for those who pass no gauge */
   inputs.size = r->size;
+  /* Else gcc loads size and alignment as one vector, which waits until both stores have ended. */
+  lm_keep(inputs.size);
   inputs.align = r->align;
   inputs.zero = r->zero;
   inputs.gauge = lm_decision_gauge;

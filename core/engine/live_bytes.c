@@ -12,7 +12,7 @@
  *      either is COUNTED and counted, or has a plain token that only the walk of step 4 or its free
  *      can change.
  *   4. The walk exchanges each plain token for its COUNTED one, and counts the block if the
- *      exchange succeeds. If the block is freed before the exchange, the exchange fails, and neither
+ *      exchange succeeds. If the block is freed before the exchange, that fails, and neither
  *      the walk nor the free counts. If it is freed after the exchange, the free finds COUNTED and
  *      takes away the bytes that the walk adds. It may do so before the walk adds them, so the
  *      counter is signed.
