@@ -33,14 +33,19 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   return answer(NULL, lm_engine_alloc(r), r->size, before);
 }
 
+/* Returns whether the thread may decide by itself: loam is started, and the host has no callback
+ * for each block. `t` is lm_thread_self. */
+LM_INLINE bool may_decide(const lm_thread *t) {
+  lm_control_wake_if_asleep();
+  return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
+}
+
 /* Serves what lm_decision_serve did not serve of malloc's family: by the decision that holds, else
  * by a new one, else by the engine. */
-LM_INLINE void *serve(lm_request *r, bool holds) {
+static void *serve(const lm_request *r, bool holds) {
   lm_thread *t = lm_thread_self;
-  lm_control_wake_if_asleep();
-  if (lm_unlikely(!t || !lm_start_is_running() || lm_memory_hook_is_wanted()))
-    return lm_memory_alloc(r);
-  if (!r->site) r->site = lm_decision_scope(t);
+  lm_assert(r->site && r->want == LM_WANT_HOST);
+  if (lm_unlikely(!may_decide(t))) return lm_memory_alloc(r);
   void *p = holds ? lm_decision_refill(t, r) : NULL;
   if (p) return r->zero ? memset(p, 0, r->size) : p;
   p = lm_decision_make(t, r);
@@ -71,8 +76,17 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
+/* `serve` for malloc. Describes the request only where it is needed, so that a decision which is not
+ * kept costs less. */
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve(&(lm_request){ .site = site, .size = size, .align = 16 }, holds);
+  lm_thread *t = lm_thread_self;
+  void *p = NULL;
+  if (may_decide(t)) {
+    if (holds) p = lm_decision_refill(t, &(lm_request){ .site = site, .size = size, .align = 16 });
+    if (!p) p = lm_decision_make_small(t, site, size);
+    if (lm_likely(p != NULL)) return p;
+  }
+  return lm_memory_alloc(&(lm_request){ .site = site, .size = size, .align = 16 });
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
@@ -104,8 +118,8 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(!lm_mul(count, size, &bytes))) return calloc_overflow(count, size);
-  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
   if (!site) site = lm_decision_scope(t);
+  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
   bool holds;
   void *p = lm_decision_serve(t, lm_decision_key_of(site, bytes), &holds);
   return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_slow(site, bytes, holds);
@@ -143,7 +157,7 @@ LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) 
 
 static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
   bool fits = site && code && size <= LM_SMALL_MAX && (uintptr_t)code >> LM_DECISION_CODE_BITS == 0;
-  lm_request r = { .site = site, .size = size, .align = 16, .zero = zero };
+  lm_request r = { .site = site ? site : &lm_site_empty, .size = size, .align = 16, .zero = zero };
   r.by_code = fits;
   r.code = (uintptr_t)code;
   return serve(&r, false);
@@ -164,7 +178,7 @@ void loam_code_forget(void) { lm_thread_set_slow_all(LM_SLOW_STALE); }
 
 /* ---- Aligned and pinned ------------------------------------------------------------------- */
 
-static LM_NOINLINE void *aligned_slow(lm_request *r, bool holds) {
+static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
   if (lm_is_pow2(r->align)) {
     lm_pool_note_oversized(r->size, r->align);
     return serve(r, holds);

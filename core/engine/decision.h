@@ -163,6 +163,10 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
  * NULL. */
 void *lm_decision_make(lm_thread *t, const lm_request *r);
 
+/* Like lm_decision_make, for a malloc: of `size` bytes, at most LM_SMALL_MAX, without an
+ * alignment. */
+void *lm_decision_make_small(lm_thread *t, loam_site *site, size_t size);
+
 /* Whether the policy would now decide a request of the site for `size` bytes, at most LM_LARGE_MAX,
  * as it decided an object that bears this token and is of this strategy. Not while active. */
 bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, uint32_t strategy);
