@@ -29,6 +29,7 @@ static void *answer(void *from, void *to, size_t size, int before) {
 
 LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   int before = errno;
+  lm_assert(!r->by_code || r->site);
   lm_start_awake();
   return answer(NULL, lm_engine_alloc(r), r->size, before);
 }
@@ -63,6 +64,7 @@ static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_o
 
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
   int before = errno;
+  lm_assert(!lm_thread_is_active());
   if (!ptr) return;
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
@@ -76,11 +78,12 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
-/* `serve` for malloc. Describes the request only where it is needed, so that a decision which is not
- * kept costs less. */
+/* Like `serve`, for malloc. Describes the request only where it is needed, so that a decision which
+ * is not kept costs less. */
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
   lm_thread *t = lm_thread_self;
   void *p = NULL;
+  lm_assert(site && size <= LM_SMALL_MAX);
   if (may_decide(t)) {
     if (holds) p = lm_decision_refill(t, &(lm_request){ .site = site, .size = size, .align = 16 });
     if (!p) p = lm_decision_make_small(t, site, size);
@@ -91,6 +94,7 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
+  lm_assert(size > LM_SMALL_MAX);
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = 16 };
   void *p = size <= LM_LARGE_MAX ? lm_decision_serve_large(t, &r) : NULL;
   return lm_likely(p != NULL) ? p : serve(&r, false);
@@ -235,6 +239,7 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
  * is not live. */
 static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
+  lm_assert(met.cell && met.span && lm_thread_is_active());
   bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met);
   lm_thread_leave(t);
   errno = before;

@@ -11,6 +11,7 @@
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
 
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
+  lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
   if (input == LM_IN_NODE) return lm_numa_here();
   if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
   if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
@@ -83,6 +84,32 @@ LM_INLINE choice choose(const lm_request *r) {
 
 /* ---- Filling entries ---------------------------------------------------------------------- */
 
+/* Returns the place that a key, which is not 0, has in the cache (lm_decision_key). */
+static uint64_t place_of(uint64_t key) {
+  uint64_t code = key & (((uint64_t)1 << LM_DECISION_CODE_BITS) - 1);
+  uint64_t class_ = key >> LM_DECISION_CODE_CLASS & 63;
+  return key & LM_SITE_KEY_BIT ? key : (code + class_ * LM_DECISION_STEP) * LM_DECISION_STEP;
+}
+
+/* Returns whether a bin of the thread is one that an entry may name. */
+static bool has_sentinel(lm_thread *t, uint32_t bin) {
+  uint32_t place = bin < LM_THREAD_BINS ? 0 : lm_tcache_bin_place(bin);
+  return place > 0 && place < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, bin));
+}
+
+bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
+  size_t offset = (size_t)((const char *)d - (const char *)t->decision);
+  uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed) | LM_EPOCH_FAST;
+  uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
+  if (!d->key) return true;
+  if (!(d->key & LM_EPOCH_FAST) || d->key & LM_SCOPED) return false;
+  if (place_of(d->key) % sizeof t->decision != offset) return false;
+  if (d->token & LM_TOKEN_COUNTED || lm_site_token_index(d->token) != site) return false;
+  if (site < LM_SITE_FIRST || !lm_state_is_plain(d->mark)) return false;
+  bool is_now = (d->key & -LM_EPOCH_FIRST) == epoch;
+  return !is_now || has_sentinel(t, d->bin);
+}
+
 static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *site,
                              const choice *c) {
   /* LM_EPOCH_FAST: a thread that is on the slow path now finds the entry later. */
@@ -96,6 +123,7 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
   d->token = c->token;
   d->mark = LM_STATE_LIVE + c->id;
   d->key = key;
+  lm_assert(lm_decision_is_valid(t, d));
 }
 
 /* Takes an object from the bin that was chosen; the fast path's way if the bin has objects. */
@@ -116,6 +144,7 @@ LM_INLINE void *take(lm_thread *t, choice *c) {
 /* Inlined for each kind of request, so that what is constant in a kind costs nothing. */
 LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false;
+  lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
   if (t->inside || !lm_decision_can(r)) return NULL;
   lm_thread_enter(t);
   choice c = choose(r);
@@ -139,12 +168,14 @@ LM_INLINE void *make(lm_thread *t, const lm_request *r) {
 LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) { return make(t, r); }
 
 LM_NOINLINE void *lm_decision_make_small(lm_thread *t, loam_site *site, size_t size) {
+  lm_assert(size <= LM_SMALL_MAX);
   if (size > LM_SMALL_MAX) __builtin_unreachable();
   return make(t, &(lm_request){ .site = site, .size = size, .align = 16 });
 }
 
 bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, uint32_t strategy) {
   lm_request r = { .site = site, .size = size, .align = 16 };
+  lm_assert(site && lm_decision_can(&r) && !lm_thread_is_active());
   lm_thread_enter(t);
   choice c = choose(&r);
   lm_thread_leave(t);
@@ -158,6 +189,7 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
   uint64_t key = k.key + lm_thread_try_enter(t);
   const lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
+  lm_assert(r->size > LM_SMALL_MAX && !r->by_code);
   if (lm_likely(d->key == key)) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
     lm_load_fence();
@@ -194,6 +226,7 @@ static uint8_t id_of(const void *p, lm_token token) {
 }
 
 void lm_decision_keep_pinned(lm_thread *t, const lm_request *r, const void *p, lm_strategy *twin) {
+  lm_assert(p && twin->whole != twin && !lm_thread_is_active());
   if (t->inside || lm_gpu_is_spread()) return;
   lm_thread_enter(t);
   lm_site_plan *now = lm_decision_now(r->site);

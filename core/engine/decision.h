@@ -9,7 +9,13 @@
  * generation that was live when the thread last took LM_SLOW_STALE back; every later swap raises
  * LM_SLOW_STALE again, and then the thread begins a new epoch. So decisions that depend on anything
  * that is not in the key are not kept: those that read a gauge, that part the sizes of one class,
- * and those of tags whose live bytes are counted. */
+ * and those of tags whose live bytes are counted.
+ *
+ * What an entry shows of this (lm_decision_is_valid): it is unused, or
+ *   its key has LM_EPOCH_FAST and lacks LM_SCOPED, and the entry is at the place of its key;
+ *   its token is not counted, and names the site that the entry counts;
+ *   its `mark` is a plain state;
+ *   if its key has the thread's epoch, `bin` is the bin of a pool, and the bin has a sentinel. */
 #ifndef LM_DECISION_H
 #define LM_DECISION_H
 
@@ -39,6 +45,10 @@ _Static_assert(((uint64_t)1 << LM_SITE_BITS) * LM_DECISION_STRIDE < (uint64_t)1 
                    LM_CLASSES <= 1 << (54 - LM_DECISION_CODE_CLASS) &&
                    LM_SITE_KEY_BIT == (uint64_t)1 << 55 && LM_EPOCH_FIRST == (uint64_t)1 << 56,
                "the parts of a key do not overlap");
+
+/* Returns whether an entry of the thread's cache shows the law above. Constant time. By the thread
+ * itself. */
+bool lm_decision_is_valid(lm_thread *t, const lm_decision *d);
 
 /* The site of the thread's scope, else the default site. */
 LM_INLINE loam_site *lm_decision_scope(const lm_thread *t) {
@@ -148,13 +158,15 @@ LM_INLINE void *lm_decision_refill(lm_thread *t, const lm_request *r) {
     uint8_t hint = d->mark % LM_STATE_IDS;
     p = lm_tcache_take(t, d->bin, d->token, &hint);
     d->mark = LM_STATE_LIVE + hint;
+    lm_assert(lm_decision_is_valid(t, d));
     if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
   }
   lm_thread_leave(t);
   return p;
 }
 
-/* lm_decision_serve for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX, by a site. */
+/* Like lm_decision_serve, for a request by site of more than LM_SMALL_MAX and at most LM_LARGE_MAX
+ * bytes. NULL: no entry holds, or its bin is empty. */
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
 
 /* Evaluates the plan of the request's site, takes an object from the thread cache that it leads to,

@@ -48,6 +48,7 @@ void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {
 
 int64_t lm_live_of(const lm_thread *t, const loam_site *site) {
   const lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
+  lm_assert(site->live && site->tag_index);
   int64_t live = atomic_load_explicit(site->live, memory_order_relaxed);
   if (u->live == site->live) live += (int64_t)u->bytes - LM_LIVE_UNTOLD;
   return live > 0 ? live : 0;
@@ -91,6 +92,7 @@ void lm_live_mark(loam_site *site) {
 }
 
 void lm_live_begin(void) {
+  lm_assert(!lm_thread_is_active());
   lm_lock_take(&beginning.lock);
   if (atomic_exchange_explicit(&beginning.wanted, false, memory_order_relaxed)) {
     lm_thread_set_slow_all(LM_SLOW_COUNTING | LM_SLOW_STALE);

@@ -8,7 +8,11 @@
  *
  * A nested block is a handler's block that is itself loam's memory, because the handler's allocator
  * is loam. It is known twice: to the page map, with a COUNTED token of the request's site, by which
- * it is counted; and to the table of foreign blocks, with a token that is not counted. */
+ * it is counted; and to the table of foreign blocks, with a token that is not counted.
+ *
+ * What a record shows of this (lm_record_is_valid): base is not NULL, size is above 0, the token
+ * names a site and `strategy` a strategy; a block that is not foreign is in the range of the pools,
+ * and `foreign` of one that is has its base and size. */
 #ifndef LM_RECORD_H
 #define LM_RECORD_H
 
@@ -33,6 +37,9 @@ LM_INLINE bool lm_record_is_nested(const void *p) {
   return lm_unlikely(atomic_load_explicit(&lm_record_nested, memory_order_relaxed)) &&
          lm_pool_owns(p);
 }
+
+/* Returns whether a record of a live block shows the law above. Constant time. */
+bool lm_record_is_valid(const lm_record *b);
 
 /* Describes the live block that p points into. False: there is none. */
 bool lm_record_find(const void *p, lm_record *out);
