@@ -47,7 +47,7 @@ static void *serve(const lm_request *r, bool holds) {
   lm_thread *t = lm_thread_self;
   lm_assert(r->site && r->want == LM_WANT_HOST);
   if (lm_unlikely(!may_decide(t))) return lm_memory_alloc(r);
-  void *p = holds ? lm_decision_refill(t, r) : NULL;
+  void *p = holds ? lm_decision_refill(t, lm_decision_key_of_request(t, r)) : NULL;
   if (p) return r->zero ? memset(p, 0, r->size) : p;
   p = lm_decision_make(t, r);
   return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
@@ -82,10 +82,10 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
  * is not kept costs less. */
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
   lm_thread *t = lm_thread_self;
-  void *p = NULL;
   lm_assert(site && size <= LM_SMALL_MAX);
   if (may_decide(t)) {
-    if (holds) p = lm_decision_refill(t, &(lm_request){ .site = site, .size = size, .align = 16 });
+    void *p = NULL;
+    if (holds) p = lm_decision_refill(t, lm_decision_key_of(site, size));
     if (!p) p = lm_decision_make_small(t, site, size);
     if (lm_likely(p != NULL)) return p;
   }
@@ -132,22 +132,16 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 /* ---- By the code that calls --------------------------------------------------------------- */
 
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
-  void *p = lm_decision_refill(lm_thread_self_or_empty, &r);
-  return lm_likely(p != NULL) ? p : miss(size, code);
-}
-
-/* Serves a small request as far as an entry for the return address does. */
-LM_INLINE void *code_serve(size_t size, const void *code, bool *holds) {
   lm_thread *t = lm_thread_self_or_empty;
-  uint64_t step = lm_decision_step(size);
-  return lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, step), holds);
+  void *p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));
+  return lm_likely(p != NULL) ? p : miss(size, code);
 }
 
 LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
-  void *p = code_serve(size, code, &holds);
+  lm_thread *t = lm_thread_self_or_empty;
+  void *p = lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, size), &holds);
   if (lm_likely(p != NULL)) return p;
   return holds ? code_refill(size, code, miss) : miss(size, code);
 }
@@ -155,7 +149,8 @@ LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) 
 LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
-  void *p = code_serve(size, code, &holds);
+  lm_thread *t = lm_thread_self_or_empty;
+  void *p = lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, size), &holds);
   return lm_likely(p != NULL) ? memset(p, 0, size) : miss(size, code);
 }
 

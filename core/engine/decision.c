@@ -58,13 +58,10 @@ LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_reque
   return lm_size_table_serve((uint32_t)first, class_);
 }
 
-/* What of a request beside its size class the plan may ask, though the entry's key lacks it. A key
- * has neither whether memory is to be zeroed, nor which alignment raised the class. */
-LM_INLINE uint32_t unkeyed_inputs(const lm_request *r) {
-  return 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
-}
-
 LM_INLINE choice choose(const lm_request *r) {
+  /* What the plan may ask of a request though the entry's key lacks it: a key has neither whether
+   * memory is to be zeroed, nor which alignment raised the class. */
+  uint32_t unkeyed = 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
@@ -72,7 +69,7 @@ LM_INLINE choice choose(const lm_request *r) {
   unsigned taken = r->align > 16 ? class_of(lm_decision_bytes(r)) : own;
   choice c = { .serve = plan->table.serve[own], .token = lm_site_token_now(r->site, token) };
   c.id = lm_state_hint(c.token);
-  bool is_keyed = !(plan->reads & unkeyed_inputs(r));
+  bool is_keyed = !(plan->reads & unkeyed);
   if ((r->align > 16 || r->zero) && !is_keyed) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
   c.is_kept = c.serve.bin != LM_BIN_ASKS && is_keyed && !(c.token & LM_TOKEN_COUNTED);
   if (c.serve.bin == LM_BIN_ASKS) c.serve = serve_from(plan, c.serve.node, r, taken);
@@ -84,30 +81,22 @@ LM_INLINE choice choose(const lm_request *r) {
 
 /* ---- Filling entries ---------------------------------------------------------------------- */
 
-/* Returns the place that a key, which is not 0, has in the cache (lm_decision_key). */
+/* Returns the place that a key has in the cache, as lm_decision_key has it. */
 static uint64_t place_of(uint64_t key) {
   uint64_t code = key & (((uint64_t)1 << LM_DECISION_CODE_BITS) - 1);
   uint64_t class_ = key >> LM_DECISION_CODE_CLASS & 63;
   return key & LM_SITE_KEY_BIT ? key : (code + class_ * LM_DECISION_STEP) * LM_DECISION_STEP;
 }
 
-/* Returns whether a bin of the thread is one that an entry may name. */
-static bool has_sentinel(lm_thread *t, uint32_t bin) {
-  uint32_t place = bin < LM_THREAD_BINS ? 0 : lm_tcache_bin_place(bin);
-  return place > 0 && place < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, bin));
-}
-
 bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
-  size_t offset = (size_t)((const char *)d - (const char *)t->decision);
-  uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed) | LM_EPOCH_FAST;
   uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
+  uint32_t pool = lm_tcache_bin_place(d->bin);
   if (!d->key) return true;
   if (!(d->key & LM_EPOCH_FAST) || d->key & LM_SCOPED) return false;
-  if (place_of(d->key) % sizeof t->decision != offset) return false;
+  if (place_of(d->key) % sizeof t->decision / sizeof *d != (size_t)(d - t->decision)) return false;
   if (d->token & LM_TOKEN_COUNTED || lm_site_token_index(d->token) != site) return false;
   if (site < LM_SITE_FIRST || !lm_state_is_plain(d->mark)) return false;
-  bool is_now = (d->key & -LM_EPOCH_FIRST) == epoch;
-  return !is_now || has_sentinel(t, d->bin);
+  return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
 }
 
 static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *site,
@@ -116,7 +105,6 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
   uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST);
   lm_decision *d = lm_decision_at(t, k);
-  lm_assert(!(key & LM_SCOPED) && !(c->token & LM_TOKEN_COUNTED));
   lm_stats_reuse(t, d, site->index, &c->serve);
   lm_tcache_name_bin(t, c->serve.bin);
   d->bin = c->serve.bin;

@@ -15,7 +15,7 @@
  *   its key has LM_EPOCH_FAST and lacks LM_SCOPED, and the entry is at the place of its key;
  *   its token is not counted, and names the site that the entry counts;
  *   its `mark` is a plain state;
- *   if its key has the thread's epoch, `bin` is the bin of a pool, and the bin has a sentinel. */
+ *   `bin` is the bin of a pool, and the bin has a sentinel. */
 #ifndef LM_DECISION_H
 #define LM_DECISION_H
 
@@ -104,6 +104,24 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) 
   return p;
 }
 
+/* Serves a small request whose entry holds though lm_decision_serve got nothing: the bin is empty,
+ * or the span of its next object does not know the token yet. NULL: the entry does not hold, or the
+ * thread may have come to another NUMA node since then, and is to use that node's share. */
+LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
+  uint64_t key = k.key + lm_thread_try_enter(t);
+  lm_decision *d = lm_decision_at(t, k);
+  void *p = NULL;
+  if (lm_likely(d->key == key && !lm_strategy_at(d->strategy)->shares)) {
+    uint8_t hint = d->mark % LM_STATE_IDS;
+    p = lm_tcache_take(t, d->bin, d->token, &hint);
+    d->mark = LM_STATE_LIVE + hint;
+    lm_assert(lm_decision_is_valid(t, d));
+    if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
+  }
+  lm_thread_leave(t);
+  return p;
+}
+
 /* ---- Keys of other requests --------------------------------------------------------------- */
 
 /* Bytes that are taken for a request: its size, rounded up to its alignment. An object of the least
@@ -123,10 +141,10 @@ LM_INLINE unsigned lm_decision_step_any(size_t bytes) {
   return bytes <= LM_SMALL_MAX ? lm_decision_step(bytes) : lm_class_large(bytes) * LM_DECISION_STEP;
 }
 
-/* Returns the key of a request by code: of `step`, the class of its size times LM_DECISION_STEP.
- * `t` is the calling thread. */
-LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t code,
-                                                  uint64_t step) {
+/* Returns the key of a malloc that is known by its return address `code`: of `size` bytes, at most
+ * LM_SMALL_MAX, without an alignment. `t` is the calling thread. */
+LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t code, size_t size) {
+  uint64_t step = lm_decision_step(size);
   uint64_t class_ = step * (((uint64_t)1 << LM_DECISION_CODE_CLASS) / LM_DECISION_STEP);
   return (lm_decision_key){ class_ + code + t->scoped, (code + step) * LM_DECISION_STEP };
 }
@@ -134,9 +152,8 @@ LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t 
 /* Returns the key of any request that thread caches can serve (lm_decision_can), by site or by
  * code. `t` is the calling thread. */
 LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
-  uint64_t step = lm_decision_step_any(lm_decision_bytes(r));
-  if (r->by_code) return lm_decision_key_of_code(t, r->code, step);
-  uint64_t key = step + r->site->key;
+  if (r->by_code) return lm_decision_key_of_code(t, r->code, r->size);
+  uint64_t key = r->site->key + lm_decision_step_any(lm_decision_bytes(r));
   if (r->align > 16)
     key += LM_DECISION_ALIGNED + lm_decision_step_any(r->size) * (((uint64_t)1 << 28) + 37);
   if (r->want == LM_WANT_PINNED)
@@ -144,26 +161,7 @@ LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const l
   return (lm_decision_key){ key, key };
 }
 
-/* ---- The slow path ------------------------------------------------------------------------ */
-
-/* Serves a small request whose entry holds though lm_decision_serve got nothing: the bin is empty,
- * or the span of its next object does not know the token yet. NULL: the entry does not hold, or the
- * thread may have come to another NUMA node since then, and is to use that node's share. */
-LM_INLINE void *lm_decision_refill(lm_thread *t, const lm_request *r) {
-  void *p = NULL;
-  lm_decision_key k = lm_decision_key_of_request(t, r);
-  uint64_t key = k.key + lm_thread_try_enter(t);
-  lm_decision *d = lm_decision_at(t, k);
-  if (lm_likely(d->key == key && !lm_strategy_at(d->strategy)->shares)) {
-    uint8_t hint = d->mark % LM_STATE_IDS;
-    p = lm_tcache_take(t, d->bin, d->token, &hint);
-    d->mark = LM_STATE_LIVE + hint;
-    lm_assert(lm_decision_is_valid(t, d));
-    if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
-  }
-  lm_thread_leave(t);
-  return p;
-}
+/* ---- New decisions ------------------------------------------------------------------------- */
 
 /* Like lm_decision_serve, for a request by site of more than LM_SMALL_MAX and at most LM_LARGE_MAX
  * bytes. NULL: no entry holds, or its bin is empty. */

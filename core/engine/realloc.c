@@ -34,8 +34,9 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
   if (place.large || size > LM_SMALL_MAX) return NULL;
   if (lm_strategy_at(place.strategy)->desc.asked) return NULL; /* pinned memory stays pinned */
   bool holds;
-  void *p = lm_decision_serve(t, lm_decision_key_of(r.site, size), &holds);
-  if (!p && holds) p = lm_decision_refill(t, &r);
+  lm_decision_key k = lm_decision_key_of(r.site, size);
+  void *p = lm_decision_serve(t, k, &holds);
+  if (!p && holds) p = lm_decision_refill(t, k);
   if (!p) p = lm_decision_make(t, &r);
   if (!p) return NULL;
   memcpy(p, ptr, place.size < size ? place.size : size);

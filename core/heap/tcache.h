@@ -17,7 +17,8 @@
  * The state of an object is one byte in its state cell. Its two high bits say whether the object is
  * FREE (0), LIVE (64) or CACHED (128). Its six low bits are an id that leads to the object's token.
  * A free changes LIVE + id to CACHED + id. "Plain" states are LIVE + id with an id above 0: as
- * signed bytes, they are the greatest, so one comparison refuses all others. The states from
+ * signed bytes, they are the greatest, so one comparison (lm_state_is_plain) refuses all others:
+ * FREE and CACHED ones, and live ones whose token is counted or just changes. The states from
  * LM_STATE_LIVE + 1 to LM_STATE_COMMON_LAST mean one token in all spans. pages/state.h has the
  * rest. */
 #ifndef LM_TCACHE_H
