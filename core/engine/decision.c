@@ -23,12 +23,13 @@ typedef struct choice {
   lm_serve serve; /* .bin is a bin, or LM_BIN_NONE */
   lm_token token;
   uint8_t id;   /* a guess at the id of the token in the states of objects: lm_state_hint */
-  bool is_kept; /* an entry may be filled with it: it holds for every request with the key */
+  bool is_kept; /* an entry may keep the decision: it holds for every request with the key */
 } choice;
 
 static unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM_DECISION_STEP; }
 
-/* The node, or ~leaf, to which comparisons of the size lead from a node. */
+/* Follows comparisons of the size from a node on. Returns the first node that compares something
+ * else, or ~leaf. */
 static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
   while (at >= 0 && plan->node[at].input == LM_IN_SIZE && !plan->node[at].code_n) {
     const lm_node *node = &plan->node[at];
@@ -41,7 +42,7 @@ static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
 LM_INLINE unsigned leaf_from(const lm_plan *plan, uint32_t node, const lm_request *r) {
   int32_t at = pass_sizes(plan, (int32_t)node, r->size);
   if (at < 0) return (unsigned)~at;
-  lm_inputs inputs; /* its other fields are for those who pass no gauge */
+  lm_inputs inputs; /* the other fields are used only if `gauge` is NULL */
   inputs.size = r->size;
   inputs.align = r->align;
   inputs.zero = r->zero;
@@ -114,7 +115,7 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
   lm_assert(lm_decision_is_valid(t, d));
 }
 
-/* Takes an object from the bin that was chosen; the fast path's way if the bin has objects. */
+/* Takes an object from the bin that was chosen, as the fast path does if the bin has objects. */
 LM_INLINE void *take(lm_thread *t, choice *c) {
   void *p = NULL;
   lm_decision d = { .bin = c->serve.bin, .token = c->token, .mark = LM_STATE_LIVE + c->id };
@@ -129,7 +130,7 @@ LM_INLINE void *take(lm_thread *t, choice *c) {
   return p;
 }
 
-/* Inlined for each kind of request, so that what is constant in a kind costs nothing. */
+/* lm_decision_make, inlined for each kind of request, so that constants of a kind cost nothing. */
 LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
@@ -190,8 +191,9 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
 
 /* ---- Pinned requests ---------------------------------------------------------------------- */
 
-/* The strategy that serves every pinned request of the size class: the one that the plan names for
- * the class, or the one that serves where the plan has a single leaf. NULL: it depends. */
+/* Returns the strategy that serves every pinned request of the size class: the strategy that the
+ * plan names for the class, or the strategy that serves where the plan has a single leaf. NULL: it
+ * depends on more than the class. */
 static const lm_strategy *pinned_of(const lm_plan *plan, const lm_request *r) {
   lm_serve serve = plan->table.serve[class_of(r->size)];
   bool is_named = serve.bin != LM_BIN_NONE && serve.bin != LM_BIN_ASKS;
@@ -204,7 +206,8 @@ static const lm_strategy *pinned_of(const lm_plan *plan, const lm_request *r) {
   return lm_provider_default(r);
 }
 
-/* The id of the token in the span of a live object, as far as the object's mark tells. */
+/* Returns the id of the token of the live object at p, or a guess at it where the object's state
+ * does not show the id. */
 static uint8_t id_of(const void *p, lm_token token) {
   lm_state mark = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
   bool says = lm_state_is_plain(mark) && mark != LM_STATE_LIVE + LM_ID_WIDE;

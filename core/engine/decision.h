@@ -46,8 +46,7 @@ _Static_assert(((uint64_t)1 << LM_SITE_BITS) * LM_DECISION_STRIDE < (uint64_t)1 
                    LM_SITE_KEY_BIT == (uint64_t)1 << 55 && LM_EPOCH_FIRST == (uint64_t)1 << 56,
                "the parts of a key do not overlap");
 
-/* Returns whether an entry of the thread's cache shows the law above. Constant time. By the thread
- * itself. */
+/* Returns whether an entry of the calling thread's cache shows the law above. Constant time. */
 bool lm_decision_is_valid(lm_thread *t, const lm_decision *d);
 
 /* The site of the thread's scope, else the default site. */
