@@ -222,6 +222,7 @@ static void *failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
 
 /* A member served; those before it could not. */
 static void *served(lm_order *o, lm_strategy *s, uint32_t at, const lm_record *b) {
+  lm_assert(lm_record_is_valid(b));
   lm_stats_note(o->t, o->r.site->index, s->id, 1, b->size);
   if (at) {
     lm_stats_bump(&s->served_late);
@@ -267,10 +268,7 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t aske
     b = *was;
     if (lm_resize(o, s, token, &b)) return resized(o, s, was, &b);
   }
-  if (serve(o, s, token, &b)) {
-    lm_assert(lm_record_is_valid(&b));
-    return was ? moved(o, s, asked, was, &b) : served(o, s, asked, &b);
-  }
+  if (serve(o, s, token, &b)) return was ? moved(o, s, asked, was, &b) : served(o, s, asked, &b);
   missed(o, s);
   return NULL;
 }
