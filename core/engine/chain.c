@@ -41,6 +41,7 @@ static void decide(const lm_order *o, answer *out) {
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
   out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
   out->n = leaf->n;
+  lm_assert(leaf->n > 0 && leaf->n <= LM_CHAIN_MAX);
   for (uint32_t i = 0; i < leaf->n; i++) out->chain[i] = plan->chain[leaf->first + i];
   lm_thread_leave(o->t);
 }
@@ -81,6 +82,7 @@ static bool serve_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *o
 }
 
 static void release_provided(lm_thread *t, const lm_provided *f, const lm_stream *on) {
+  lm_assert(!lm_thread_is_active());
   t->inside++;
   lm_provider_free(f, on);
   t->inside--;
@@ -220,6 +222,7 @@ static void *failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
 
 /* A member served; those before it could not. */
 static void *served(lm_order *o, lm_strategy *s, uint32_t at, const lm_record *b) {
+  lm_assert(lm_record_is_valid(b));
   lm_stats_note(o->t, o->r.site->index, s->id, 1, b->size);
   if (at) {
     lm_stats_bump(&s->served_late);
@@ -274,6 +277,8 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
   answer a;
   uint32_t asked = 0;
   lm_strategy *s = NULL;
+  lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
+  lm_assert(!was || lm_record_is_valid(was));
   decide(o, &a);
   for (uint32_t i = 0; i < a.n; i++) {
     s = lm_strategy_at(a.chain[i]);

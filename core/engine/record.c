@@ -6,6 +6,13 @@
 
 _Atomic uint64_t lm_record_nested;
 
+bool lm_record_is_valid(const lm_record *b) {
+  if (!b->base || !b->size || b->strategy >= lm_strategy_count()) return false;
+  if (!lm_site_at(lm_site_token_index(b->token))) return false;
+  if (!b->is_provided) return lm_pool_owns(b->base);
+  return b->provided.base == b->base && b->provided.size == b->size;
+}
+
 /* ---- Finding ------------------------------------------------------------------------------ */
 
 void lm_record_of_pool(const lm_object *object, lm_record *out) {
@@ -24,6 +31,7 @@ static bool find_provided(const void *p, lm_record *out) {
   lm_provided f;
   if (!lm_provider_find(p, &f)) return false;
   lm_record_of_provided(&f, out);
+  lm_assert(lm_record_is_valid(out));
   return true;
 }
 
@@ -33,12 +41,14 @@ bool lm_record_find(const void *p, lm_record *out) {
   if (!lm_pool_owns(p)) return find_provided(p, out);
   if (!lm_pool_find(p, &object)) return false;
   lm_record_of_pool(&object, out);
+  lm_assert(lm_record_is_valid(out));
   return true;
 }
 
 /* ---- Account ------------------------------------------------------------------------------ */
 
 void lm_record_retoken(lm_record *b, lm_token token) {
+  lm_assert(token != LM_TOKEN_NONE && lm_thread_is_active());
   lm_object now = { .token = b->token, .size = b->size };
   while (now.token != token && !lm_pool_retoken(b->base, now.token, token))
     if (!lm_pool_find(b->base, &now))
@@ -51,7 +61,7 @@ void lm_record_retoken(lm_record *b, lm_token token) {
 bool lm_record_enter(lm_thread *t, const loam_site *site, const lm_strategy *s, lm_token token,
                      lm_record *b) {
   lm_object object;
-  lm_assert(b->is_provided);
+  lm_assert(b->is_provided && b->base && b->size && !lm_thread_is_active());
   lm_thread_enter(t);
   b->token = lm_site_token_now(site, token);
   b->strategy = s->id;

@@ -9,7 +9,11 @@
  * A nested block is a handler's block in memory of loam's pools, because the handler itself
  * allocates from loam. loam knows it twice. The page map has it with a COUNTED token of the
  * request's site, and this token makes it counted. The table of provided blocks has it with a token
- * that is not counted. */
+ * that is not counted.
+ *
+ * A record alone shows a part of this, which lm_record_is_valid checks: `base` is not NULL, `size`
+ * is above 0, the token names a site, and `strategy` a strategy. If the block is not provided, it
+ * is in the range of the pools. If it is provided, `provided` has its base and size. */
 #ifndef LM_RECORD_H
 #define LM_RECORD_H
 
@@ -34,6 +38,9 @@ LM_INLINE bool lm_record_is_nested(const void *p) {
   return lm_unlikely(atomic_load_explicit(&lm_record_nested, memory_order_relaxed)) &&
          lm_pool_owns(p);
 }
+
+/* Returns whether a record of a live block shows the law above. Constant time. */
+bool lm_record_is_valid(const lm_record *b);
 
 /* Describes the live block that p points into. False: there is none. */
 bool lm_record_find(const void *p, lm_record *out);

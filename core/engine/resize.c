@@ -90,6 +90,7 @@ static bool is_own(const lm_strategy *s, const lm_record *b) {
 }
 
 bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
+  lm_assert(lm_record_is_valid(b));
   if (!is_own(s, b)) return false;
   return b->is_provided ? resize_provided(o, s, token, b) : resize_host(o, s, token, b);
 }

@@ -12,7 +12,15 @@
  *
  * Each function here does nothing and says so if the bin is empty or full, or if the object needs
  * more than a push. tcache_slow.h then opens, fills and empties bins. The thread is in an active
- * section (lm_thread_enter) during all of this, except where a comment says otherwise. */
+ * section (lm_thread_enter) during all of this, except where a comment says otherwise.
+ *
+ * The state of an object is one byte in its state cell. Its two high bits say whether the object is
+ * FREE (0), LIVE (64) or CACHED (128). Its six low bits are an id that leads to the object's token.
+ * A free changes LIVE + id to CACHED + id. "Plain" states are LIVE + id with an id above 0: as
+ * signed bytes, they are the greatest, so one comparison (lm_state_is_plain) refuses all others:
+ * FREE and CACHED ones, and live ones whose token is counted or just changes. The states from
+ * LM_STATE_LIVE + 1 to LM_STATE_COMMON_LAST mean one token in all spans. pages/state.h has the
+ * rest. */
 #ifndef LM_TCACHE_H
 #define LM_TCACHE_H
 
@@ -24,6 +32,13 @@
 /* ---- Bins --------------------------------------------------------------------------------- */
 
 enum { LM_POOL_PLACES = 1024 };
+
+/* A cached object and the cell of its state. The cell's address is kept with the object because
+ * computing it at an allocation would delay the loads that come after the store to the cell. */
+typedef struct lm_cached_object {
+  void *p;
+  lm_state_cell *mark;
+} lm_cached_object;
 
 /* A stack of cached objects of one pool and one size class.
  *

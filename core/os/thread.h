@@ -243,6 +243,12 @@ LM_INLINE void lm_thread_leave(lm_thread *t) {
   atomic_store_explicit(&t->active, 0, memory_order_release);
 }
 
+/* Returns whether the calling thread is in an active section; false if it has no area. For
+ * assertions. */
+LM_INLINE bool lm_thread_is_active(void) {
+  return lm_thread_self && lm_load(uint32_t, &lm_thread_self->active);
+}
+
 /* Begins an active section in which the thread may use its bins and its decisions: the decisions
  * are of the live generation, and no other thread takes the bins. Handles the reasons in
  * LM_SLOW_OWN first, which may wait for another thread. */

@@ -108,7 +108,7 @@ static lm_serve serve_of(const lm_plan *plan, unsigned c) {
   int id = walk_from(&w, plan->nodes ? 0 : ~0, lo, hi);
   if (id == NOWHERE) return (lm_serve){ LM_BIN_NONE };
   if (id >= NODE) return (lm_serve){ LM_BIN_ASKS, { .node = (uint32_t)(id - NODE) } };
-  return lm_size_table_serve(lm_strategy_at((uint32_t)id), c);
+  return lm_size_table_serve((uint32_t)id, c);
 }
 
 void lm_size_table_fill(lm_size_table *table, const lm_plan *plan) {
