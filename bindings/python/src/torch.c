@@ -120,8 +120,8 @@ static bool is_own_stream(const void *ptr, const void *stream) {
          info.stream == stream;
 }
 
-/* Records that work on `stream` uses a block. Does nothing for the block's own stream, and for NULL,
- * which an empty tensor has. */
+/* Records that work on `stream` uses a block. Does nothing for the block's own stream, and for
+ * NULL, which an empty tensor has. */
 EXPORT void loam_torch_record(void *ptr, void *stream) {
   if (!ptr || is_own_stream(ptr, stream)) return;
   pthread_mutex_lock(&shared.lock);
