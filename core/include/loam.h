@@ -1222,9 +1222,9 @@ LOAM_API loam_status loam_array_to_arrow(const loam_array *array, int may_copy,
  * n * string, lists become n * var * type or n * size * type, a table becomes {name: pointer[n *
  * type], ...}; missing values make options. It takes both structs over: it releases the schema, and
  * the array when the last view is gone. On failure both stay the caller's. With `may_copy` 1 it
- * copies bools and numbers with missing values; with 0 they fail with LOAM_EUNSUPPORTED, as other
- * types do that loam does not have. Fails with LOAM_EINVAL if the structs contradict themselves or
- * were released. */
+ * copies bools, numbers with missing values and numbers that are not aligned; with 0 they fail with
+ * LOAM_EUNSUPPORTED, as other types do that loam does not have. Fails with LOAM_EINVAL if the
+ * structs contradict themselves or were released. */
 LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
                                            int may_copy, loam_array **out);
 
