@@ -157,7 +157,7 @@ static void put_row(out *o, const char *key, const lm_array_row *row) {
   lm_array_cursor element = row->first;
   lm_json_open(&o->json, key, '[');
   for (size_t i = 0; i < row->count && !o->json.failed; i++) {
-    element.data = row->first.data + (ptrdiff_t)i * row->stride;
+    element.data = lm_layout_move(row->first.data, (ptrdiff_t)i * row->stride);
     put(o, NULL, element);
   }
   lm_json_close(&o->json, ']');
@@ -168,8 +168,9 @@ static void put_struct(out *o, const char *key, lm_array_cursor spot) {
   lm_json_open(&o->json, key, '{');
   for (size_t i = 0; i < spot.type->count; i++) {
     const lm_field *f = &spot.type->fields[i];
+    ptrdiff_t offset = (ptrdiff_t)lm_layout_offset(spot.meta, i);
     lm_array_cursor field = { f->type, lm_layout_field(spot.type, spot.meta, i),
-                              spot.data + lm_layout_offset(spot.meta, i), spot.owner };
+                              lm_layout_move(spot.data, offset), spot.owner };
     put(o, f->name, field);
   }
   lm_json_close(&o->json, '}');

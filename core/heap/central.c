@@ -424,7 +424,7 @@ static void put_all_back_locked(lm_central *c, const lm_cached_object *items, un
 }
 
 static void empty_depot_locked(lm_central *c) {
-  put_all_back_locked(c, c->depot, c->stocked);
+  if (c->stocked) put_all_back_locked(c, c->depot, c->stocked); /* C has no sum NULL + 0 */
   c->stocked = 0;
 }
 

@@ -176,6 +176,23 @@ static void strides_and_offset_of_an_imported_tensor_are_kept(void **state) {
   assert_int_equal(f.ended, 1);
 }
 
+/* DLPack: the data of a tensor without elements may be NULL. */
+static void a_tensor_without_elements_needs_no_memory(void **state) {
+  (void)state;
+  foreign f;
+  loam_array *a;
+  begin_foreign(&f);
+  f.shape[1] = 0;
+  f.tensor.dl_tensor.data = NULL;
+  f.tensor.dl_tensor.byte_offset = 8;
+  assert_int_equal(loam_array_from_dlpack(&f.tensor, &a), LOAM_OK);
+  loam_array *row = VIEW(a, LOAM_AT(1));
+  assert_null(loam_array_data(row));
+  expect_view(row, "0 * 4 * float64", "[]");
+  expect_view(a, "2 * 0 * 4 * float64", "[[],[]]");
+  assert_int_equal(f.ended, 1);
+}
+
 static void expect_no_array(foreign *f, loam_status status, const char *words) {
   loam_array *out = (loam_array *)8;
   EXPECT_ERROR(loam_array_from_dlpack(&f->tensor, &out), status, words);
@@ -668,6 +685,7 @@ int main(void) {
     CASE(types_that_a_tensor_cannot_express_are_refused),
     CASE(an_imported_tensor_ends_with_its_last_view),
     CASE(strides_and_offset_of_an_imported_tensor_are_kept),
+    CASE(a_tensor_without_elements_needs_no_memory),
     CASE(a_tensor_that_is_refused_stays_the_callers),
     CASE(contiguous_numbers_are_shared),
     CASE(dimensions_are_lists),
