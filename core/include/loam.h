@@ -566,7 +566,9 @@ LOAM_API loam_status loam_device_reset(int device);
  * the layout of NumPy's NEP 49, byte for byte, so a PyDataMem_Handler can be passed in place of a
  * loam_handler. A block keeps the handler that made it until it is freed. */
 
-/* The functions of a handler. Any thread may call them, several at the same time. */
+/* The functions of a handler. Any thread may call them, several at the same time. They may call
+ * loam: while loam calls them, host memory that they ask of loam comes from loam's own pools,
+ * whatever the policy says, so a handler is not called for its own memory. */
 typedef struct loam_allocator {
   void *ctx;
   void *(*malloc)(void *ctx, size_t size);
