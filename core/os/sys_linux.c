@@ -162,11 +162,6 @@ int lm_sys_resident(const void *at, size_t size, unsigned char *in) {
   return outcome(mincore((void *)(uintptr_t)at, size, in), before);
 }
 
-int lm_sys_evict_file(void *at, size_t size) {
-  if (is_refused()) return ENOMEM;
-  return advise(at, size, MADV_DONTNEED);
-}
-
 int lm_sys_map(size_t size, void **out) {
   lm_assert(out && size);
   if (is_refused()) return ENOMEM;
