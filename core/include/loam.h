@@ -798,7 +798,9 @@ LOAM_API loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, lo
 
 /* Returns a new block over `size` bytes of `parent`, beginning at `offset`; nothing is copied. It
  * holds a reference to the block that has the memory (for a slice of a slice, to the original
- * block). Returns NULL if the range does not fit, if `parent` is NULL, or without memory. */
+ * block). Returns NULL if the range does not fit, if `parent` is NULL, or without memory. A slice of
+ * an arena is NULL too, whatever the range, because an arena has pieces and no data; loam_error()
+ * then says so. */
 LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size);
 
 /* Adds one reference and returns `block`. NULL does nothing. */
