@@ -538,8 +538,9 @@ struct loam_device_info {
  * device does not exist, and with LOAM_EUNSUPPORTED if there are no devices. */
 LOAM_API loam_status loam_device_info(int device, struct loam_device_info *out);
 
-/* Reads from the driver how many bytes of the device are free, for all processes, and how many
- * there are. Either pointer may be NULL. Fails like loam_device_info. */
+/* Reads how many bytes of the device are free and how many there are, for all processes: from the
+ * driver, or from get_memory_info of the manager that loam uses, inside which it asks the driver.
+ * Either pointer may be NULL. Fails like loam_device_info, and with the manager's status. */
 LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total);
 
 /* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
@@ -566,9 +567,8 @@ LOAM_API loam_status loam_device_reset(int device);
  * the layout of NumPy's NEP 49, byte for byte, so a PyDataMem_Handler can be passed in place of a
  * loam_handler. A block keeps the handler that made it until it is freed. */
 
-/* The functions of a handler. Any thread may call them, several at the same time. They may call
- * loam: while loam calls them, host memory that they ask of loam comes from loam's own pools,
- * whatever the policy says, so a handler is not called for its own memory. */
+/* The functions of a handler. Any thread may call them, several at the same time. What they
+ * ask of loam_malloc while loam calls them comes from pools of loam, whatever the policy says. */
 typedef struct loam_allocator {
   void *ctx;
   void *(*malloc)(void *ctx, size_t size);
@@ -653,7 +653,8 @@ typedef struct loam_manager {
   /* Pins existing memory, in whole pages, until memunpin. Unpinning is never deferred. */
   loam_status (*mempin)(void *ctx, int device, void *ptr, size_t size, unsigned flags);
   void (*memunpin)(void *ctx, int device, void *ptr, size_t size);
-  /* Bytes of the device, free and in total; neither pointer is NULL. */
+  /* Bytes of the device, free and in total; neither pointer is NULL. Where a policy reads
+   * loam.device(n).free, a thread of loam calls this every 80 ms. */
   loam_status (*get_memory_info)(void *ctx, int device, size_t *free, size_t *total);
   /* A handle for another process. `ptr` may point into memory of memalloc. */
   loam_status (*get_ipc_handle)(void *ctx, int device, void *ptr, loam_ipc *out);
@@ -798,9 +799,8 @@ LOAM_API loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, lo
 
 /* Returns a new block over `size` bytes of `parent`, beginning at `offset`; nothing is copied. It
  * holds a reference to the block that has the memory (for a slice of a slice, to the original
- * block). Returns NULL if the range does not fit, if `parent` is NULL, or without memory. A slice of
- * an arena is NULL too, whatever the range, because an arena has pieces and no data; loam_error()
- * then says so. */
+ * block). Returns NULL if the range does not fit, if `parent` is NULL or an arena, which has pieces
+ * and no data, or without memory. */
 LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size);
 
 /* Adds one reference and returns `block`. NULL does nothing. */

@@ -177,6 +177,10 @@ const char *lm_sys_getenv(const char *name);
  * their number. `size` is at least 1. */
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
 
+/* Like lm_sys_read_file, but reads from a byte `offset` of the file on, `size` bytes at most, and
+ * terminates nothing. */
+int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size, size_t *out);
+
 /* Calls `visit` for each line of a text file of any length; for a line above 511 bytes, for pieces
  * of the line. The line is terminated, has no newline, and lives for the call. */
 int lm_sys_each_line(const char *path, void (*visit)(void *ctx, const char *line), void *ctx);

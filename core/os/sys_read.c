@@ -1,9 +1,7 @@
-/* sys_read.c - small files, text files and the page table, for Linux. */
+/* sys_read.c - small files and text files, for Linux. */
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "os/descriptor.h"
@@ -53,62 +51,18 @@ int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
   return error;
 }
 
-/* ---- The page table ------------------------------------------------------------------------- */
-
-/* A page of a range is one of these, from the kernel's pagemap.rst: not mapped; a page of a file
- * that is mapped as it is; or a page that was written to and so is the process's own, perhaps in
- * swap. */
-enum { PAGE_IN_FILE = 61, PAGE_SWAPPED = 62, PAGE_PRESENT = 63 };
-
-static bool has_bit(uint64_t entry, int bit) { return entry >> bit & 1; }
-
-static bool is_own_page(uint64_t entry) {
-  return has_bit(entry, PAGE_SWAPPED) ||
-         (has_bit(entry, PAGE_PRESENT) && !has_bit(entry, PAGE_IN_FILE));
-}
-
-/* Gives back the runs of pages that are not the process's own. `entry` has the `n` pages at `at`. */
-static int evict_runs(char *at, const uint64_t *entry, size_t n) {
-  int error = 0;
-  size_t run = 0;
-  for (size_t i = 0; i <= n && !error; i++) {
-    if (i < n && !is_own_page(entry[i])) {
-      run++;
-    } else if (run) {
-      if (madvise(at + (i - run) * LM_PAGE, run * LM_PAGE, MADV_DONTNEED)) error = errno;
-      run = 0;
-    }
-  }
-  return error;
-}
-
-static int evict_pages(int pagemap, char *at, size_t pages) {
-  enum { ENTRIES = 128 };
-  uint64_t entry[ENTRIES];
-  int error = 0;
-  for (size_t n; pages && !error; at += n * LM_PAGE, pages -= n) {
-    size_t got = 0, first = (uintptr_t)at / LM_PAGE;
-    n = pages < ENTRIES ? pages : ENTRIES;
-    error = read_all(pagemap, (char *)entry, n * sizeof *entry, first * sizeof *entry, &got);
-    if (!error) error = got == n * sizeof *entry ? evict_runs(at, entry, n) : EIO;
-  }
-  return error;
-}
-
-int lm_sys_evict_file(void *at, size_t size) {
-  lm_assert((uintptr_t)at % LM_PAGE == 0 && size % LM_PAGE == 0);
+int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size, size_t *out) {
+  lm_assert(path && buffer && out);
   if (is_refused()) return ENOMEM;
-  int before = errno;
   lm_sys_cancel_off();
-  lm_descriptor file = lm_descriptor_keep_here(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  int error = file.fd < 0 ? errno : evict_pages(file.fd, at, size / LM_PAGE);
+  int before = errno;
+  lm_descriptor file = lm_descriptor_keep_here(open(path, O_RDONLY | O_CLOEXEC));
+  int error = file.fd < 0 ? errno : read_all(file.fd, buffer, size, offset, out);
   lm_descriptor_close(&file);
-  lm_sys_cancel_restore();
   errno = before;
+  lm_sys_cancel_restore();
   return error;
 }
-
-/* ---- Text files ----------------------------------------------------------------------------- */
 
 /* Calls `visit` for each whole line in the first `length` bytes of `text`. Moves the incomplete
  * line at the end to the front of `text` and returns its length. */
