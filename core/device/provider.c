@@ -181,6 +181,14 @@ static bool wants_chunks(const lm_request *request, const lm_strategy *s) {
   return s->desc.supply == LM_DEVICE_POOL_CHUNKS;
 }
 
+/* Returns the pool of device memory that serves a request. "cache" serves only memory that is
+ * mapped to addresses, since any other memory belongs to a context. */
+static lm_device_pool *device_pool(int device, bool in_chunks) {
+  lm_device_pool *cache = in_chunks ? NULL : lm_device_pool_of(device, false);
+  bool maps = cache && lm_device_pool_maps(cache) && !lm_manager_is_custom(LM_MANAGER_DEVICE);
+  return maps ? cache : lm_device_pool_of(device, true);
+}
+
 lm_device_pool *lm_provider_pool(const lm_request *request, const lm_strategy *s,
                                  const char **why) {
   int count = lm_gpu_count();
@@ -188,7 +196,7 @@ lm_device_pool *lm_provider_pool(const lm_request *request, const lm_strategy *s
   if (lm_unlikely(!count)) return NULL;
   int device = count == 1 && !s->desc.device ? 0 : lm_provider_device(s->desc.device);
   if (lm_unlikely(device >= count) && !lm_gpu_has(device)) return NULL;
-  if (s->desc.kind == LM_KIND_DEVICE) return lm_device_pool_of(device, wants_chunks(request, s));
+  if (s->desc.kind == LM_KIND_DEVICE) return device_pool(device, wants_chunks(request, s));
   *why = "pinned memory is aligned to a page at most";
   if (request->align > LM_PAGE) return NULL;
   *why = lm_provider_words;
