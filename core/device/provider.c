@@ -88,15 +88,16 @@ static const char *alloc_handler(const lm_request *w, const lm_strategy *s, lm_p
   out->maker = LM_PROVIDER_HANDLER;
   out->handler = handler;
   out->size = w->size ? w->size : 1;
-  size_t room = out->size + (w->align > 16 ? w->align - 16 : 0);
-  out->made = w->zero ? a->calloc(a->ctx, 1, room) : a->malloc(a->ctx, room);
+  out->asked = out->size + (w->align > 16 ? w->align - 16 : 0);
+  /* As NumPy calls it: `count` elements of one byte. NEP 49's own sample relies on that. */
+  out->made = w->zero ? a->calloc(a->ctx, out->asked, 1) : a->malloc(a->ctx, out->asked);
   out->base = (char *)lm_align_up((uintptr_t)out->made, w->align > 16 ? w->align : 1);
   return result_of(out);
 }
 
 static void free_handler(const lm_provided *b) {
   const loam_allocator *a = &((const loam_handler *)b->handler)->allocator;
-  a->free(a->ctx, b->made, b->size + (size_t)((char *)b->base - (char *)b->made));
+  a->free(a->ctx, b->made, b->asked);
 }
 
 /* ---- Devices */
