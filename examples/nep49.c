@@ -1,6 +1,6 @@
 /* nep49.c - the sample of NumPy's NEP 49 under loam: a handler that writes the size of each block
- * into a header of 64 bytes and reports frees with a different size. A policy chooses the handler by
- * its name. */
+ * into a header of 64 bytes and reports frees with a different size. A policy chooses the handler
+ * by its name. */
 #include <loam.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -305,7 +305,8 @@ static lm_stream_ref make_ref(int device, lm_stream stream) {
 
 /* Blocks of pinned memory are allocated for no stream: the host may use them immediately. */
 lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_stream stream) {
-  return pool->pinned.is_pinned ? (lm_stream_ref){ 0 } : make_ref(pool->device, stream);
+  if (pool->pinned.is_pinned) return (lm_stream_ref){ 0 };
+  return (lm_stream_ref){ stream, is_default(stream) ? context_of(pool->device) : NULL };
 }
 
 lm_stream_ref lm_device_pool_stream_on(const lm_device_pool *pool, lm_stream stream) {
@@ -503,6 +504,7 @@ static void describe(const lm_device_pool *pool, const lm_extent *e, lm_provided
     .token = e->token,
     .strategy = e->strategy,
     .stream = e->queue->ref.stream,
+    .context = pool->in_chunks ? pool->context : e->queue->context,
     .maker = LM_PROVIDER_POOL,
     .device = pool->device,
     .want = e->want,

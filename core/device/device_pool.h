@@ -227,9 +227,10 @@ size_t lm_device_pool_keep_bytes(void);
  * work, except that a driver itself may wait when memory that is not mapped is freed. Returns
  * whether there is more to do at a later tick. */
 bool lm_device_pool_decay(void);
-/* A context of the device is about to be destroyed, and no memory of the pools is in use: forgets
- * the streams and destroys the events of the device's contexts. */
-void lm_device_pool_detach(int device);
+/* A context of the device is about to be destroyed, and no memory of it in the pools is in use:
+ * forgets the streams and destroys the events of the context; NULL: of all contexts of the
+ * device. */
+void lm_device_pool_detach(int device, const void *context);
 /* The context of a pool's memory was destroyed or is broken: the pool never touches its memory
  * again. Pools of other contexts go on. For "cache", the "chunks" of the context that a driver call
  * would use now is forgotten too. A pool of pinned memory itself goes on: only that "chunks" is

@@ -151,10 +151,12 @@ static const char *alloc_on_device(const lm_request *w, const lm_strategy *s, lm
   out->device = lm_provider_device(s->desc.device);
   out->size = w->size ? w->size : 1;
   if (!lm_gpu_has(out->device)) return lm_provider_words;
-  if (s->desc.kind == LM_KIND_DEVICE) return alloc_device(w, s, out);
-  const char *why = alloc_managed(w, s, out);
-  if (!why && w->zero) memset(out->base, 0, w->size);
-  return why;
+  bool is_device = s->desc.kind == LM_KIND_DEVICE;
+  const char *why = is_device ? alloc_device(w, s, out) : alloc_managed(w, s, out);
+  if (why) return why;
+  out->context = lm_gpu()->context(out->device);
+  if (w->zero && !is_device) memset(out->base, 0, w->size);
+  return NULL;
 }
 
 static void free_on_device(const lm_provided *b, const lm_stream *on) {

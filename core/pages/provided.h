@@ -30,6 +30,7 @@ typedef struct lm_provided {
   uint32_t strategy; /* id */
   const void *handler; /* const loam_handler *; of LM_PROVIDER_HANDLER */
   void *stream;        /* the stream of the allocation; of a device's block */
+  void *context;       /* the device's context that the block was made for; NULL: not known */
   lm_provider maker;
   int device;          /* number of the device; -1: none */
   uint8_t want, flags; /* what the request asked for: device/provider.h */
