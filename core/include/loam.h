@@ -557,8 +557,8 @@ LOAM_API void loam_device_keep(size_t bytes);
 
 /* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
  * and returns the memory to the driver. No thread may be using that memory. Call it before the host
- * resets the device; for one context, call `reset` of loam_manager_get while the context is current.
- * Fails like loam_device_info. */
+ * resets the device; to end one context, call `reset` of loam_manager_get while it is current. Fails
+ * like loam_device_info. */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
@@ -661,9 +661,8 @@ typedef struct loam_manager {
   /* Opens a handle of another process. */
   loam_status (*open_ipc_handle)(void *ctx, int device, const loam_ipc *handle, void **out);
   void (*close_ipc_handle)(void *ctx, int device, void *ptr);
-  /* Ends everything that was made in the device's current context, deferred frees included. loam's
-   * own entry ends pinned memory only when no other context has blocks. May be called before
-   * initialize. */
+  /* Ends what was made in the device's current context, deferred frees included; loam's own entry
+   * ends pinned memory with the last context. May be called before initialize. */
   loam_status (*reset)(void *ctx, int device);
   /* From defer_enter to defer_leave, which nest, frees are deferred, so that no call waits for a
    * device. */
