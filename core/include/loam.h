@@ -557,7 +557,7 @@ LOAM_API void loam_device_keep(size_t bytes);
 
 /* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
  * and returns the memory to the driver. No thread may be using that memory. Call it before the host
- * resets the device; to end one context, call `reset` of loam_manager_get while it is current. Fails
+ * resets the device; to end one context, call `reset` of loam_manager_get in that context. Fails
  * like loam_device_info. */
 LOAM_API loam_status loam_device_reset(int device);
 
