@@ -74,10 +74,14 @@ LM_INLINE const lm_text_layout *lm_layout_text(const size_t *m) {
   return (const lm_text_layout *)m;
 }
 
+/* Returns the address `offset` bytes from `data`. NULL stays NULL: values without bytes need no
+ * memory, and C does not define a sum with NULL, not even NULL + 0. */
+LM_INLINE char *lm_layout_move(char *data, ptrdiff_t offset) { return data ? data + offset : NULL; }
+
 /* Returns the address of the first element of a var dimension, whose data are `piece`. Returns NULL
  * if it has no elements. */
 LM_INLINE char *lm_layout_first(const lm_var_layout *m, const lm_piece *piece) {
-  return piece->size ? piece->begin + m->offset : NULL;
+  return piece->size ? lm_layout_move(piece->begin, m->offset) : NULL;
 }
 
 /* Reads the pointer at `data`, whose type is `type`, and sets *out to the address of its target. If
@@ -87,7 +91,7 @@ LM_INLINE char *lm_layout_first(const lm_var_layout *m, const lm_piece *piece) {
 LM_INLINE bool lm_layout_follow(const loam_type *type, const lm_pointer_layout *m, const char *data,
                                 char **out) {
   char *target = *(char *const *)data;
-  *out = target ? target + m->offset : NULL;
+  *out = lm_layout_move(target, m->offset);
   return target || !type->element->size;
 }
 

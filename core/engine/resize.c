@@ -74,6 +74,7 @@ static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   }
   old.provided.base = old.provided.made = p;
   old.provided.size = lm_provider_size(&old.provided, p, o->r.size);
+  old.provided.asked = o->r.size ? o->r.size : 1;
   lm_record_of_provided(&old.provided, b);
   /* In this order the account is never below the bytes that live. */
   bool stays = lm_strategy_limit_is_shared(from, s);

@@ -47,16 +47,22 @@ static int make_socket(void) {
   return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Returns whether the socket at `address` is left over from a process that has ended: connect(2)
- * then fails with ECONNREFUSED. If it does not fail, another process listens there, for example a
- * process of another container whose id is equal to ours. If it fails with EAGAIN, a process
- * listens, but too many clients are waiting for it. */
-static bool is_stale(const struct sockaddr_un *address) {
+/* Removes the socket at `address` if it is left over from a process that has ended: connect(2) then
+ * fails with ECONNREFUSED. ENOENT means that the socket has been removed already. Fails if another
+ * process listens there, for example a process of another container whose id is equal to ours.
+ * EAGAIN means that a process listens, but too many clients are waiting for it. Fails also if
+ * connect(2) gives no answer to this question. */
+static loam_status remove_stale(const struct sockaddr_un *address) {
+  const char *path = address->sun_path;
   int fd = make_socket();
-  bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) &&
-               errno == ECONNREFUSED;
-  if (fd >= 0) close(fd);
-  return stale;
+  if (fd < 0) return fail_path(path);
+  int failure = connect(fd, (const struct sockaddr *)address, sizeof *address) ? errno : 0;
+  close(fd);
+  if (!failure || failure == EAGAIN)
+    return lm_error(LOAM_EIO, "control socket: %s: another process listens there", path);
+  errno = failure;
+  bool is_gone = failure == ENOENT || (failure == ECONNREFUSED && !unlink(path));
+  return is_gone ? LOAM_OK : fail_path(path);
 }
 
 /* Binds `fd` to `address` and listens. Replaces a socket that is left over from a process that has
@@ -66,10 +72,9 @@ static loam_status bind_at(int fd, const struct sockaddr_un *address) {
   if (bind(fd, (const struct sockaddr *)address, sizeof *address)) {
     if (errno != EADDRINUSE) return fail_path(path);
     if (!is_socket(path)) return lm_error(LOAM_EIO, "control socket: %s: is no socket", path);
-    if (!is_stale(address))
-      return lm_error(LOAM_EIO, "control socket: %s: another process listens there", path);
-    if (unlink(path) || bind(fd, (const struct sockaddr *)address, sizeof *address))
-      return fail_path(path);
+    loam_status status = remove_stale(address);
+    if (status != LOAM_OK) return status;
+    if (bind(fd, (const struct sockaddr *)address, sizeof *address)) return fail_path(path);
   }
   /* chmod comes before listen, and no client can connect before listen. So no client of another
    * user can connect. */
@@ -99,8 +104,9 @@ loam_status lm_control_socket_open(lm_control_socket *s, const char *directory) 
   s->listener = lm_descriptor_keep(fd);
   lm_assert(lm_control_socket_is_valid(s));
   if (s->listener.fd >= 0) return LOAM_OK;
+  status = fail_path(s->path); /* before unlink, which may change errno */
   unlink(s->path);
-  return fail_path(s->path);
+  return status;
 }
 
 void lm_control_socket_unlink(const lm_control_socket *s) {

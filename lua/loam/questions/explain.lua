@@ -14,8 +14,11 @@ local strategy = require("loam.language.strategy")
 
 local explain = {}
 
--- The greatest number of leaves that keep their answer in the field `told`, and how many do so now.
+-- The greatest number of leaves that keep their answer in the field `told`. More answers would fill
+-- the memory of a long batch.
 local MOST_KEPT = 256
+-- The number of leaves that keep their answer. A Lua state has one policy and answers one query
+-- (lm_script_inspect in core/script/script.c), so each of these leaves belongs to this policy.
 local kept = 0
 
 -- Returns the answer for the leaf of the plan that a request reaches: the conditions on the way to
