@@ -96,7 +96,7 @@ bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
   if (!(d->key & LM_EPOCH_FAST) || d->key & LM_SCOPED) return false;
   if (place_of(d->key) % sizeof t->decision / sizeof *d != (size_t)(d - t->decision)) return false;
   if (d->token & LM_TOKEN_COUNTED || lm_site_token_index(d->token) != site) return false;
-  if (site < LM_SITE_FIRST || !lm_state_is_plain(d->mark)) return false;
+  if (site < LM_SITE_FIRST || !lm_state_is_plain(d->state)) return false;
   return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
 }
 
@@ -110,7 +110,7 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
   lm_tcache_name_bin(t, c->serve.bin);
   d->bin = c->serve.bin;
   d->token = c->token;
-  d->mark = LM_STATE_LIVE + c->id;
+  d->state = LM_STATE_LIVE + c->id;
   d->key = key;
   lm_assert(lm_decision_is_valid(t, d));
 }
@@ -118,7 +118,7 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
 /* Takes an object from the bin that was chosen, as the fast path does if the bin has objects. */
 LM_INLINE void *take(lm_thread *t, choice *c) {
   void *p = NULL;
-  lm_decision d = { .bin = c->serve.bin, .token = c->token, .mark = LM_STATE_LIVE + c->id };
+  lm_decision d = { .bin = c->serve.bin, .token = c->token, .state = LM_STATE_LIVE + c->id };
   bool is_open = lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin)); /* else it may have no items */
   if (lm_likely(is_open))
     p = d.token & LM_TOKEN_COUNTED ? lm_tcache_take_counted(t, d.bin, d.token)
@@ -209,11 +209,11 @@ static const lm_strategy *pinned_of(const lm_plan *plan, const lm_request *r) {
 /* Returns the id of the token of the live object at p, or a guess at it where the object's state
  * does not show the id. */
 static uint8_t id_of(const void *p, lm_token token) {
-  lm_state mark = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
-  bool says = lm_state_is_plain(mark) && mark != LM_STATE_LIVE + LM_ID_WIDE;
-  if (says && mark <= LM_STATE_COMMON_LAST)
-    says = lm_load(lm_token, lm_state_plain_token(NULL, mark)) == token;
-  return says ? mark - LM_STATE_LIVE : lm_state_hint(token);
+  lm_state state = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
+  bool says = lm_state_is_plain(state) && state != LM_STATE_LIVE + LM_ID_WIDE;
+  if (says && state <= LM_STATE_COMMON_LAST)
+    says = lm_load(lm_token, lm_state_plain_token(NULL, state)) == token;
+  return says ? state - LM_STATE_LIVE : lm_state_hint(token);
 }
 
 void lm_decision_keep_pinned(lm_thread *t, const lm_request *r, const void *p, lm_strategy *twin) {

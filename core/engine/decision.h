@@ -14,7 +14,7 @@
  * What an entry shows of this (lm_decision_is_valid): it is unused, or
  *   its key has LM_EPOCH_FAST and lacks LM_SCOPED, and the entry is at the place of its key;
  *   its token is not counted, and names the site that the entry counts;
- *   its `mark` is a plain state;
+ *   its `state` is a plain state;
  *   `bin` is the bin of a pool, and the bin has a sentinel. */
 #ifndef LM_DECISION_H
 #define LM_DECISION_H
@@ -111,9 +111,9 @@ LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
   lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
   if (lm_likely(d->key == key && !lm_strategy_at(d->strategy)->shares)) {
-    uint8_t hint = d->mark % LM_STATE_IDS;
+    uint8_t hint = d->state % LM_STATE_IDS;
     p = lm_tcache_take(t, d->bin, d->token, &hint);
-    d->mark = LM_STATE_LIVE + hint;
+    d->state = LM_STATE_LIVE + hint;
     lm_assert(lm_decision_is_valid(t, d));
     if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
   }

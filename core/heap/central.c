@@ -52,7 +52,7 @@ LM_INLINE bool is_locked(const lm_central *c) { return lm_load(uint32_t, &c->loc
 /* Returns the palette of a span. The caller holds the lock of the span's list; under this lock the
  * states of the span do not move, so a relaxed load is enough. */
 static lm_palette *palette_of(const lm_span *span) {
-  return lm_state_palette(atomic_load_explicit(&span->side, memory_order_relaxed));
+  return lm_state_palette(atomic_load_explicit(&span->cells, memory_order_relaxed));
 }
 
 /* Returns the number of FREE objects of a span. The caller holds the lock of the span's list. */
@@ -90,11 +90,11 @@ _Static_assert(LM_STATE_LIVE == 0x40 && LM_STATE_CACHED == 0x80,
 enum { NOTE_NONE, NOTE_PURGED, NOTE_ABANDONED };
 
 static uint32_t span_note(const lm_span *span) {
-  return atomic_load_explicit(&span->mark, memory_order_relaxed);
+  return atomic_load_explicit(&span->cell, memory_order_relaxed);
 }
 
 static void set_span_note(lm_span *span, uint32_t note) {
-  atomic_store_explicit(&span->mark, note, memory_order_relaxed);
+  atomic_store_explicit(&span->cell, note, memory_order_relaxed);
 }
 
 static void link_span(uint32_t *list, uint32_t slot) {
@@ -125,7 +125,7 @@ static void add_empties(lm_central *c, int more) {
 
 /* Gives a span of the list `empty` back to the regions. */
 static void retire_locked(lm_central *c, uint32_t slot) {
-  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   uint32_t slots = lm_central_span_slots(c->class_);
   lm_assert(is_locked(c) && c->spans > 0 && c->empties > 0);
   lm_assert(free_of(lm_map_span(slot)) == lm_central_span_count(c->class_));
@@ -313,7 +313,7 @@ static unsigned take_locked(lm_central *c, uint32_t *current, lm_cached_object *
                             unsigned want) {
   uint32_t slot = *current;
   lm_span *span = lm_map_span(slot);
-  lm_state_cell *states = atomic_load_explicit(&span->side, memory_order_relaxed);
+  lm_state_cell *states = atomic_load_explicit(&span->cells, memory_order_relaxed);
   char *start = lm_map_address(slot);
   size_t size = lm_class_size(c->class_);
   uint32_t count = lm_central_span_count(c->class_), free = free_of(span);
@@ -437,7 +437,7 @@ static const lm_cached_object *put_back_locked(lm_central *c, const lm_cached_ob
   const lm_cached_object *first = item;
   uint32_t passed = 0;
   do {
-    if (lm_likely(lm_state_is_cached_at(item->mark))) lm_state_end_cached(item->mark);
+    if (lm_likely(lm_state_is_cached_at(item->cell))) lm_state_end_cached(item->cell);
     else passed++;
   } while (++item < end && (uintptr_t)item->p - start < whole);
   lm_palette *palette = palette_of(span);
@@ -529,7 +529,7 @@ static void purge_range(uintptr_t from, uintptr_t to) {
 /* Gives back the pages of a span on which all objects are FREE. */
 static void purge_span(lm_central *c, const lm_span *span) {
   lm_assert(!c->regions->how.backing && !c->regions->how.registered);
-  const lm_state_cell *states = atomic_load_explicit(&span->side, memory_order_relaxed);
+  const lm_state_cell *states = atomic_load_explicit(&span->cells, memory_order_relaxed);
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
   size_t size = lm_class_size(c->class_), run = 0;
   uint32_t count = lm_central_span_count(c->class_);
@@ -611,7 +611,7 @@ bool lm_central_show_states(lm_central *c, uint32_t slot, lm_central_look_fn *lo
   bool is_its = lm_map_read(span, &view, &version) && view.strategy == c->strategy &&
                 view.start == (uintptr_t)lm_map_address(slot) &&
                 view.size == lm_class_size(c->class_) && !lm_map_is_large(view.key);
-  if (is_its) look(ctx, view.side, lm_central_span_count(c->class_));
+  if (is_its) look(ctx, view.cells, lm_central_span_count(c->class_));
   lm_lock_drop(&c->lock);
   return is_its;
 }
@@ -623,14 +623,14 @@ bool lm_central_retoken(lm_central *c, const void *p, lm_token old, lm_token new
   lm_map_object place;
   lm_lock_take(&c->lock);
   bool done = lm_map_find(p, &place) && is_in(c, &place) && place.base == (uintptr_t)p &&
-              place.token == old && lm_state_is_live(place.mark) &&
-              atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_STATE_BUSY,
+              place.token == old && lm_state_is_live(place.state) &&
+              atomic_compare_exchange_strong_explicit(place.cell, &place.state, LM_STATE_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
     uint8_t hint = lm_state_hint(new_token);
-    lm_state state = lm_states_assign_at(p, place.side, new_token, &hint);
+    lm_state state = lm_states_assign_at(p, place.cell, new_token, &hint);
     done = state != 0;
-    atomic_store_explicit(place.side, done ? state : place.mark, memory_order_release);
+    atomic_store_explicit(place.cell, done ? state : place.state, memory_order_release);
   }
   lm_lock_drop(&c->lock);
   return done;
@@ -697,7 +697,7 @@ bool lm_central_detach(lm_central *c, uint32_t slot, uint32_t bin) {
  * are freed. The caller then gives its slots back, after it has dropped the lock. */
 static void end_abandoned_locked(lm_central *c, uint32_t slot, uint32_t slots) {
   lm_assert(is_locked(c) && c->spans > 0);
-  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   lm_map_forget_small(slot, slots);
   lm_map_extent(slot, slots, LM_USE_NONE);
   lm_states_free(states);
@@ -745,7 +745,7 @@ void lm_central_reattach(lm_central *c, uint32_t slot) {
 /* Gives each live object of a span the token that `renew` returns for its old token. If there is no
  * memory to note the new token, the object keeps the old one. */
 static void retoken_all_locked(uint32_t slot, unsigned class_, lm_retoken_fn *renew, void *ctx) {
-  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   const char *start = lm_map_address(slot);
   size_t size = lm_class_size(class_);
   uint32_t count = lm_central_span_count(class_);
@@ -834,7 +834,7 @@ static uint32_t check_list(const lm_central *c, uint32_t slot, bool empty, uint3
   uint32_t n = 0, count = lm_central_span_count(c->class_);
   for (uint32_t prev = 0; slot; prev = slot, slot = lm_map_span(slot)->next, n++) {
     const lm_span *span = lm_map_span(slot);
-    lm_state_cell *states = atomic_load(&span->side);
+    lm_state_cell *states = atomic_load(&span->cells);
     uint32_t free = free_of(span);
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == c->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
@@ -852,8 +852,8 @@ static bool is_depot_valid(const lm_central *c) {
     lm_map_object place;
     const lm_cached_object *item = &c->depot[i];
     if (!lm_map_find(item->p, &place) || place.bin != c->bin) return false;
-    if (place.base != (uintptr_t)item->p || place.side != item->mark) return false;
-    if (!lm_state_is_cached(place.mark)) return false;
+    if (place.base != (uintptr_t)item->p || place.cell != item->cell) return false;
+    if (!lm_state_is_cached(place.state)) return false;
   }
   return true;
 }

@@ -60,7 +60,7 @@ typedef struct lm_decision {
    * the totals is held (engine/stats.c). */
   _Atomic uint32_t site; /* index of the site; 0: the entry counts nothing */
   uint16_t strategy;     /* id of the strategy */
-  uint8_t mark;          /* the state of an object with this token in most spans: pages/state.h */
+  uint8_t state;         /* the state of an object with this token in most spans: pages/state.h */
   uint8_t class_;        /* the size class of the objects */
   uint64_t blocks;       /* written with lm_add_relaxed by the thread alone */
 } lm_decision;

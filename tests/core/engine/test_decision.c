@@ -49,8 +49,8 @@ static void an_entry_with_a_wrong_field_is_not_valid(void **state) {
   BREAK(token, good.token | LM_TOKEN_COUNTED);
   BREAK(token, good.token + 1);
   BREAK(site, 0);
-  BREAK(mark, LM_STATE_COUNTED);
-  BREAK(mark, LM_STATE_LIVE);
+  BREAK(state, LM_STATE_COUNTED);
+  BREAK(state, LM_STATE_LIVE);
   BREAK(bin, 0);
   BREAK(bin, lm_tcache_bin_offset(LM_POOL_PLACES - 1, 0)); /* a bin that no entry names */
 #undef BREAK
