@@ -48,8 +48,8 @@ static void normalize_point(char *text) {
   memmove(to, from, strlen(from) + 1);
 }
 
-/* Reads text as the nearest half. Of two halves at equal distances it is the half with an even
- * fraction. The text is near a finite half and has so few digits that its double, between two
+/* Reads text as the nearest half. If two halves are equally near, the one with an even fraction is
+ * taken. The text is near a finite half and has so few digits that its double, between two
  * halves, is at the right side of the middle. */
 static double read_half(const char *text) {
   enum { PRECISION = 11, EXPONENT_MIN = -13 }; /* as frexp counts exponents */
@@ -81,7 +81,8 @@ static const digits half_digits = { 3, 5, 0x1p-14, read_half },
                     double_digits = { DBL_DIG, 17, DBL_MIN, read_double };
 
 /* Writes a number in the fewest digits with which the text, as printf rounds it, reads back as this
- * number. For some powers of two another text of one digit less would read back too. */
+ * number. For some powers of two, printf does not find the shortest text, and one digit more is
+ * written. */
 static void put_float(out *o, const char *key, double x, const digits *d) {
   char text[64];
   if (isnan(x) || isinf(x)) {
