@@ -174,7 +174,7 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
                     lm_type_words(words, type));
   if (loam_block_kind_of(block) == LOAM_BLOCK_POOLED)
     return lm_error(LOAM_EINVAL, "the block is an arena: it has pieces, no data");
-  char *data = (char *)loam_block_data(block) + offset;
+  char *data = lm_layout_move(loam_block_data(block), (ptrdiff_t)offset);
   loam_array *a = lm_array_make(block->site, loam_type_retain(type), loam_block_retain(block), data,
                                 0);
   if (!a) return LOAM_ENOMEM;
@@ -261,7 +261,7 @@ static loam_status walk(lm_array_cursor *spot, size_t count, const int64_t *inde
     if (!status) status = check_index(index[i], row.count, &at);
     if (status) return status;
     *spot = row.first;
-    spot->data += (ptrdiff_t)at * row.stride;
+    spot->data = lm_layout_move(spot->data, (ptrdiff_t)at * row.stride);
   }
   return lm_array_follow_all(spot);
 }
@@ -299,7 +299,8 @@ static loam_status resize_var(const loam_type *type, const lm_var_layout *m, lm_
     return lm_error(LOAM_ENOMEM, "%zu elements of %zu bytes: no address space is that large", count,
                     element_size);
   for (size_t i = count; i < piece->size; i++)
-    lm_layout_piece_free(type->element, m->element, piece->begin + (ptrdiff_t)i * m->stride);
+    lm_layout_piece_free(type->element, m->element,
+                         lm_layout_move(piece->begin, (ptrdiff_t)i * m->stride));
   loam_status status = lm_layout_piece_resize(m->block, &piece->begin, bytes);
   if (status && count < piece->size)
     status = LOAM_OK; /* shrinking without memory keeps the larger piece */

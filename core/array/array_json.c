@@ -1,5 +1,6 @@
 /* array_json.c - writes the values of an array as JSON: dimensions are arrays, structs are
  * objects. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,18 +48,41 @@ static void normalize_point(char *text) {
   memmove(to, from, strlen(from) + 1);
 }
 
-/* How many decimal digits a float may need. With `most` digits, the text of every number reads back
- * as the same number; fewer digits, from `least` on, are tried first. A single is read back as a
- * float, any other number as a double. */
+/* Reads text as the nearest half. If two halves are equally near, the one with an even fraction is
+ * taken. The text is near a finite half and has so few digits that its double, between two
+ * halves, is at the right side of the middle. */
+static double read_half(const char *text) {
+  enum { PRECISION = 11, EXPONENT_MIN = -13 }; /* as frexp counts exponents */
+  int exponent;
+  double x = strtod(text, NULL);
+  (void)frexp(x, &exponent);
+  double unit = ldexp(1, (exponent > EXPONENT_MIN ? exponent : EXPONENT_MIN) - PRECISION);
+  double units = fabs(x / unit), rest = units - (int)units;
+  int whole = (int)units;
+  if (rest > 0.5 || (rest >= 0.5 && whole % 2)) whole++;
+  return copysign(whole * unit, x);
+}
+
+static double read_single(const char *text) { return (double)strtof(text, NULL); }
+
+static double read_double(const char *text) { return strtod(text, NULL); }
+
+/* How many decimal digits a floating-point format may need. The text of every number of the format
+ * with `most` digits reads back as the number. A number that is at least `normal` may have any
+ * `least` digits, so no fewer digits need be tried. `read` reads text as a number of the format. */
 typedef struct digits {
   int least, most;
-  bool is_single;
+  double normal;
+  double (*read)(const char *text);
 } digits;
 
-static const digits half_digits = { 5, 5, false }, single_digits = { 6, 9, true },
-                    double_digits = { 15, 17, false };
+static const digits half_digits = { 3, 5, 0x1p-14, read_half },
+                    single_digits = { FLT_DIG, 9, FLT_MIN, read_single },
+                    double_digits = { DBL_DIG, 17, DBL_MIN, read_double };
 
-/* Writes the shortest text, in digits, that reads back as the same number. */
+/* Writes a number in the fewest digits with which the text, as printf rounds it, reads back as this
+ * number. For some powers of two, printf does not find the shortest text, and one digit more is
+ * written. */
 static void put_float(out *o, const char *key, double x, const digits *d) {
   char text[64];
   if (isnan(x) || isinf(x)) {
@@ -66,9 +90,9 @@ static void put_float(out *o, const char *key, double x, const digits *d) {
     return;
   }
   lm_assert(d->least <= d->most && d->most < (int)sizeof text - 10);
-  for (int n = d->least; n <= d->most; n++) {
+  for (int n = fabs(x) < d->normal ? 1 : d->least; n <= d->most; n++) {
     snprintf(text, sizeof text, "%.*g", n, x);
-    if (d->is_single ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x) break;
+    if (d->read(text) == x) break;
   }
   normalize_point(text);
   put_literal(o, key, text);
@@ -134,7 +158,7 @@ static void put_row(out *o, const char *key, const lm_array_row *row) {
   lm_array_cursor element = row->first;
   lm_json_open(&o->json, key, '[');
   for (size_t i = 0; i < row->count && !o->json.failed; i++) {
-    element.data = row->first.data + (ptrdiff_t)i * row->stride;
+    element.data = lm_layout_move(row->first.data, (ptrdiff_t)i * row->stride);
     put(o, NULL, element);
   }
   lm_json_close(&o->json, ']');
@@ -145,8 +169,9 @@ static void put_struct(out *o, const char *key, lm_array_cursor spot) {
   lm_json_open(&o->json, key, '{');
   for (size_t i = 0; i < spot.type->count; i++) {
     const lm_field *f = &spot.type->fields[i];
+    ptrdiff_t offset = (ptrdiff_t)lm_layout_offset(spot.meta, i);
     lm_array_cursor field = { f->type, lm_layout_field(spot.type, spot.meta, i),
-                              spot.data + lm_layout_offset(spot.meta, i), spot.owner };
+                              lm_layout_move(spot.data, offset), spot.owner };
     put(o, f->name, field);
   }
   lm_json_close(&o->json, '}');

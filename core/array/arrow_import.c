@@ -72,7 +72,8 @@ static bool has_missing(const source *s) {
   return false;
 }
 
-/* Checks the length and offset of a node, and that it has so many buffers and children. */
+/* Checks the length and offset of a node, and that it has so many buffers and children. A buffer
+ * that has no bytes may be NULL. */
 static loam_status check_node(const source *s, int64_t buffers, int64_t children) {
   const struct ArrowArray *a = s->array;
   if (s->schema->dictionary) return refuse(s, "loam has no dictionaries");
@@ -83,6 +84,9 @@ static loam_status check_node(const source *s, int64_t buffers, int64_t children
   if (a->n_buffers != buffers || a->n_children != children || s->schema->n_children != children)
     return lm_error(LOAM_EINVAL, "Arrow format \"%s\" with %lld buffers and %lld children",
                     s->schema->format, (long long)a->n_buffers, (long long)a->n_children);
+  if (buffers > 1 && s->count && !a->buffers[1])
+    return lm_error(LOAM_EINVAL, "Arrow format \"%s\": %zu elements and no buffer for them",
+                    s->schema->format, s->count);
   return LOAM_OK;
 }
 
@@ -154,7 +158,20 @@ static loam_status copy_scalars(const source *s, const loam_type *value, bool ha
   return status;
 }
 
-/* Imports numbers and bools. Bools and numbers with missing values are copied. */
+/* Returns whether the elements begin at a multiple of their alignment. */
+static bool is_aligned(const source *s, const loam_type *value) {
+  return !s->count || !((uintptr_t)s->array->buffers[1] & (value->align - 1));
+}
+
+/* Returns why scalars have to be copied, or NULL if they can be used where they stand. */
+static const char *why_copy(const source *s, const loam_type *value, bool has_option) {
+  if (has_option) return "missing values are special values in loam, which needs a copy";
+  if (value->kind == LOAM_TYPE_BOOL) return "bools are bits, which needs a copy";
+  return is_aligned(s, value) ? NULL : "its buffer is not aligned, which needs a copy";
+}
+
+/* Imports numbers and bools. Bools, numbers with missing values and numbers that are not aligned
+ * are copied. */
 static loam_status import_scalars(const job *w, const source *s, loam_type_kind kind, values *out) {
   loam_type *value = lm_type_plain(kind);
   loam_status status = check_node(s, 2, 0);
@@ -165,30 +182,30 @@ static loam_status import_scalars(const job *w, const source *s, loam_type_kind 
   status = alloc_meta(status, out);
   if (status) return status;
   out->stride = (ptrdiff_t)value->size;
-  if (has_option || kind == LOAM_TYPE_BOOL) {
-    if (!w->may_copy)
-      return refuse(s, has_option ? "missing values are special values in loam, which needs a copy"
-                                  : "bools are bits, which needs a copy");
-    return copy_scalars(s, value, has_option, out);
-  }
-  out->first = (char *)s->array->buffers[1] + s->from * value->size;
+  const char *why = why_copy(s, value, has_option);
+  if (why) return w->may_copy ? copy_scalars(s, value, has_option, out) : refuse(s, why);
+  if (s->count) out->first = (char *)s->array->buffers[1] + s->from * value->size;
   out->owner = loam_block_retain(w->holder);
-  if (!((uintptr_t)out->first & (value->align - 1))) return LOAM_OK;
-  return refuse(s, "its buffer is not aligned");
+  return LOAM_OK;
 }
 
 /* ---- Pieces ------------------------------------------------------------------------------- */
 
-/* Returns offset `i` of a list or text. An array without elements may have no offsets. */
+/* Returns offset `i` of a list or text, which need not be aligned. An array without elements may
+ * have no offsets. */
 static size_t offset_at(const source *s, bool is_wide, size_t i) {
-  const void *offsets = s->array->buffers[1];
-  if (!offsets) return 0;
-  return is_wide ? (size_t)((const int64_t *)offsets)[s->from + i]
-                 : (size_t)((const int32_t *)offsets)[s->from + i];
+  const char *offsets = s->array->buffers[1];
+  if (!s->count) return 0;
+  int32_t narrow;
+  int64_t wide;
+  if (is_wide) memcpy(&wide, offsets + (s->from + i) * sizeof wide, sizeof wide);
+  else memcpy(&narrow, offsets + (s->from + i) * sizeof narrow, sizeof narrow);
+  return is_wide ? (size_t)wide : (size_t)narrow;
 }
 
-/* Makes a piece for each element of a list or text. The parts of the elements stand at `base`,
- * `stride` bytes apart. A missing element keeps a piece of zeros, which means missing text. */
+/* Makes a piece for each element of a list or text. The parts of the elements stand `stride` bytes
+ * apart, and the part at the first offset stands at `base`. A missing element keeps a piece of
+ * zeros, which means missing text. */
 static loam_status make_pieces(const source *s, bool is_wide, char *base, ptrdiff_t stride,
                                values *out) {
   out->owner = loam_block_zeroed(NULL, s->count * sizeof(lm_piece));
@@ -196,11 +213,14 @@ static loam_status make_pieces(const source *s, bool is_wide, char *base, ptrdif
   lm_piece *piece = loam_block_data(out->owner);
   out->first = (char *)piece;
   out->stride = sizeof *piece;
+  size_t first = offset_at(s, is_wide, 0);
   for (size_t i = 0; i < s->count; i++) {
-    size_t begin = offset_at(s, is_wide, i), end = offset_at(s, is_wide, i + 1);
+    size_t begin = offset_at(s, is_wide, i), end = offset_at(s, is_wide, i + 1), size = end - begin;
     if (end < begin || end > LM_SIZE_MAX)
       return lm_error(LOAM_EINVAL, "element %zu of an Arrow array ends before it begins", i);
-    if (is_present(s, i)) piece[i] = (lm_piece){ base + (ptrdiff_t)begin * stride, end - begin };
+    if (!is_present(s, i)) continue;
+    /* The base is NULL if there are no parts, and NULL + 0 is not defined in C. */
+    piece[i] = (lm_piece){ size ? base + (ptrdiff_t)(begin - first) * stride : base, size };
   }
   return LOAM_OK;
 }
@@ -216,8 +236,15 @@ static loam_status import_text(const job *w, const source *s, loam_type_kind kin
   status = alloc_meta(status, out);
   if (status) return status;
   ((lm_text_layout *)out->meta)->block = loam_block_retain(w->holder);
+  size_t begin = offset_at(s, is_wide, 0), end = offset_at(s, is_wide, s->count);
   char *text = (char *)s->array->buffers[2];
-  return make_pieces(s, is_wide, text ? text : empty, 1, out);
+  if (begin > end || end > LM_SIZE_MAX)
+    return lm_error(LOAM_EINVAL, "Arrow text from byte %lld to byte %lld", (long long)begin,
+                    (long long)end);
+  if (!text && begin != end)
+    return lm_error(LOAM_EINVAL, "Arrow format \"%s\": text and no buffer for it",
+                    s->schema->format);
+  return make_pieces(s, is_wide, begin == end ? empty : text + begin, 1, out);
 }
 
 /* ---- Nodes with children ------------------------------------------------------------------ */
@@ -243,10 +270,10 @@ static loam_status import_list(const job *w, const source *s, bool is_wide, valu
   loam_status status = check_node(s, 2, 1);
   if (status) return status;
   if (has_missing(s)) return refuse(s, "a row cannot be missing");
-  size_t end = s->count ? offset_at(s, is_wide, s->count) : 0;
-  if (!is_in_child(s, 0, end))
+  size_t begin = offset_at(s, is_wide, 0), end = offset_at(s, is_wide, s->count);
+  if (begin > end || !is_in_child(s, 0, end))
     return lm_error(LOAM_EINVAL, "an Arrow list reaches beyond its child");
-  source child = child_of(s, 0, 0, end);
+  source child = child_of(s, 0, begin, end - begin);
   status = import_node(w, &child, element);
   if (!status)
     status = wrap_values(element, lm_type_var(loam_type_retain(element->type), &out->type), out);

@@ -213,8 +213,8 @@ static loam_status wrap_tensor(DLManagedTensor *tensor, const loam_type *type,
   loam_status status = lm_array_bounds_of(type, strides, &r);
   if (status) return status;
   lm_assert(r.low <= 0 && r.high >= 0);
-  char *first = (char *)t->data + t->byte_offset;
-  loam_block *block = loam_block_wrap(NULL, first + r.low, (size_t)(r.high - r.low), NULL, NULL);
+  char *low = lm_layout_move(t->data, (ptrdiff_t)t->byte_offset + r.low);
+  loam_block *block = loam_block_wrap(NULL, low, (size_t)(r.high - r.low), NULL, NULL);
   if (!block) return LOAM_ENOMEM;
   lm_assert(!block->dtor);
   status = loam_array_wrap(block, (size_t)-r.low, type, strides, out);

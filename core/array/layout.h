@@ -67,9 +67,13 @@ LM_INLINE const lm_text_layout *lm_layout_text(const size_t *m) {
   return (const lm_text_layout *)m;
 }
 
+/* Returns the address `offset` bytes from `data`. NULL stays NULL: values without bytes need no
+ * memory, and C does not define a sum with NULL, not even NULL + 0. */
+LM_INLINE char *lm_layout_move(char *data, ptrdiff_t offset) { return data ? data + offset : NULL; }
+
 /* Returns the address of the first element of a row, or NULL if the row is empty. */
 LM_INLINE char *lm_layout_first(const lm_var_layout *m, const lm_piece *piece) {
-  return piece->size ? piece->begin + m->offset : NULL;
+  return piece->size ? lm_layout_move(piece->begin, m->offset) : NULL;
 }
 
 /* Sets *out to the address of the target of the pointer at `data`. Returns false for a NULL pointer
@@ -78,7 +82,7 @@ LM_INLINE char *lm_layout_first(const lm_var_layout *m, const lm_piece *piece) {
 LM_INLINE bool lm_layout_follow(const loam_type *type, const lm_pointer_layout *m, const char *data,
                                 char **out) {
   char *target = *(char *const *)data;
-  *out = target ? target + m->offset : NULL;
+  *out = lm_layout_move(target, m->offset);
   return target || !type->element->size;
 }
 

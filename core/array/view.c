@@ -149,7 +149,7 @@ static void check_selected(rows *r, const lm_array_row *row, const step *s, size
   lm_array_cursor element = row->first;
   for (size_t i = 0; i < s->count && !r->status; i++) {
     ptrdiff_t number = (ptrdiff_t)s->start + (ptrdiff_t)i * s->step;
-    element.data = row->first.data + number * row->stride;
+    element.data = lm_layout_move(row->first.data, number * row->stride);
     check_rows(r, element, index + 1);
   }
 }
@@ -208,7 +208,7 @@ static loam_status derive_row(view *v, const lm_array_row *row, place at, loam_t
     if (status) return status;
     v->step[at.index++] = s;
   }
-  if (at.is_direct) v->data += (ptrdiff_t)s.start * row->stride;
+  if (at.is_direct) v->data = lm_layout_move(v->data, (ptrdiff_t)s.start * row->stride);
   place element = part_of(at, row->first.type, row->first.meta);
   if (s.takes) return derive(v, element, out);
   element.is_first = false;
@@ -292,7 +292,7 @@ static loam_status derive_struct(view *v, place at, loam_type **out) {
   if (!v->is_single) return derive_fields(v, at.type, out);
   loam_status status = find_field(at.type, v->name[0], &field);
   if (status) return status;
-  if (at.is_direct) v->data += lm_layout_offset(at.meta, field);
+  if (at.is_direct) v->data = lm_layout_move(v->data, (ptrdiff_t)lm_layout_offset(at.meta, field));
   *out = loam_type_retain(at.type->fields[field].type);
   return LOAM_OK;
 }

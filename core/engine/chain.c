@@ -2,8 +2,9 @@
  *
  * A request is decided while its thread is active. Then the members of the chain are tried in
  * order. Handlers, the system's allocator, drivers and the host's callbacks are foreign code. They
- * are called while the thread is not active, and with `inside` raised where they may allocate: what
- * such code asks of loam is served under the default plan. So a handler that is built on an
+ * are called while the thread is not active, and with `inside` raised where they may allocate. What
+ * such code asks of loam is then served by a decision that the thread has kept (engine/decision.h),
+ * or else under the default plan. Both name a pool of loam, so a handler that is built on an
  * allocator which loam has replaced does not call itself for ever. */
 #include "engine/chain.h"
 

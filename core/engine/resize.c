@@ -74,6 +74,7 @@ static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_recor
   }
   old.foreign.base = old.foreign.made = p;
   old.foreign.size = lm_provider_size(&old.foreign, p, o->r.size);
+  old.foreign.asked = o->r.size ? o->r.size : 1;
   lm_record_of_foreign(&old.foreign, b);
   /* In this order the account is never below the bytes that live. */
   bool stays = lm_strategy_limit_is_shared(from, s);

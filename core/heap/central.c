@@ -424,7 +424,7 @@ static void put_all_back_locked(lm_central *c, const lm_cached_object *items, un
 }
 
 static void empty_depot_locked(lm_central *c) {
-  put_all_back_locked(c, c->depot, c->stocked);
+  if (c->stocked) put_all_back_locked(c, c->depot, c->stocked); /* C has no sum NULL + 0 */
   c->stocked = 0;
 }
 
@@ -475,7 +475,9 @@ static bool retire_some(lm_central *c) {
 
 /* ---- Pages of spans that are not empty ---------------------------------------------------- */
 
-/* Tells whether pages may be given back: not where the strategy pays for them in advance. */
+/* Tells whether pages may be given back: not where the strategy pays for them in advance. That
+ * includes memory that is registered with a driver, and memory in a file on a disk. Shared memory,
+ * which is in a file too, has no small objects (has_small in heap/pool.c). */
 static bool can_purge(const lm_central *c) { return !lm_region_is_eager(&c->regions->how); }
 
 static void purge_range(uintptr_t from, uintptr_t to) {
@@ -486,6 +488,7 @@ static void purge_range(uintptr_t from, uintptr_t to) {
 
 /* Gives back the pages on which all objects are free. */
 static void purge_span(lm_central *c, const lm_span *span) {
+  lm_assert(!c->regions->how.backing && !c->regions->how.registered);
   const lm_state_cell *states = atomic_load_explicit(&span->side, memory_order_relaxed);
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
   size_t size = lm_class_size(c->class_), run = 0;

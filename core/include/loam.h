@@ -538,8 +538,9 @@ struct loam_device_info {
  * device does not exist, and with LOAM_EUNSUPPORTED if there are no devices. */
 LOAM_API loam_status loam_device_info(int device, struct loam_device_info *out);
 
-/* Reads from the driver how many bytes of the device are free, for all processes, and how many
- * there are. Either pointer may be NULL. Fails like loam_device_info. */
+/* Reads how many bytes of the device are free and how many there are, for all processes: from the
+ * driver, or from get_memory_info of the manager that loam uses, inside which it asks the driver.
+ * Either pointer may be NULL. Fails like loam_device_info, and with the manager's status. */
 LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total);
 
 /* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
@@ -556,8 +557,8 @@ LOAM_API void loam_device_keep(size_t bytes);
 
 /* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
  * and returns the memory to the driver. No thread may be using that memory. Call it before the host
- * resets the device or destroys a context of its own that has memory of loam. Fails like
- * loam_device_info. */
+ * resets the device; to end one context, call `reset` of loam_manager_get in that context. Fails
+ * like loam_device_info. */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
@@ -566,7 +567,8 @@ LOAM_API loam_status loam_device_reset(int device);
  * the layout of NumPy's NEP 49, byte for byte, so a PyDataMem_Handler can be passed in place of a
  * loam_handler. A block keeps the handler that made it until it is freed. */
 
-/* The functions of a handler. Any thread may call them, several at the same time. */
+/* The functions of a handler. Any thread may call them, several at the same time. What they
+ * ask of loam_malloc while loam calls them comes from pools of loam, whatever the policy says. */
 typedef struct loam_allocator {
   void *ctx;
   void *(*malloc)(void *ctx, size_t size);
@@ -651,15 +653,16 @@ typedef struct loam_manager {
   /* Pins existing memory, in whole pages, until memunpin. Unpinning is never deferred. */
   loam_status (*mempin)(void *ctx, int device, void *ptr, size_t size, unsigned flags);
   void (*memunpin)(void *ctx, int device, void *ptr, size_t size);
-  /* Bytes of the device, free and in total; neither pointer is NULL. */
+  /* Bytes of the device, free and in total; neither pointer is NULL. Where a policy reads
+   * loam.device(n).free, a thread of loam calls this every 80 ms. */
   loam_status (*get_memory_info)(void *ctx, int device, size_t *free, size_t *total);
   /* A handle for another process. `ptr` may point into memory of memalloc. */
   loam_status (*get_ipc_handle)(void *ctx, int device, void *ptr, loam_ipc *out);
   /* Opens a handle of another process. */
   loam_status (*open_ipc_handle)(void *ctx, int device, const loam_ipc *handle, void **out);
   void (*close_ipc_handle)(void *ctx, int device, void *ptr);
-  /* Ends everything that was made on the device, deferred frees included. May be called before
-   * initialize. */
+  /* Ends the memory of the device's current context, deferred frees included; loam's own entry ends
+   * pinned memory with the last context. May be called before initialize. */
   loam_status (*reset)(void *ctx, int device);
   /* From defer_enter to defer_leave, which nest, frees are deferred, so that no call waits for a
    * device. */
@@ -796,7 +799,8 @@ LOAM_API loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, lo
 
 /* Returns a new block over `size` bytes of `parent`, beginning at `offset`; nothing is copied. It
  * holds a reference to the block that has the memory (for a slice of a slice, to the original
- * block). Returns NULL if the range does not fit, if `parent` is NULL, or without memory. */
+ * block). Returns NULL if the range does not fit, if `parent` is NULL or an arena, which has pieces
+ * and no data, or without memory. */
 LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size);
 
 /* Adds one reference and returns `block`. NULL does nothing. */
@@ -1222,9 +1226,9 @@ LOAM_API loam_status loam_array_to_arrow(const loam_array *array, int may_copy,
  * n * string, lists become n * var * type or n * size * type, a table becomes {name: pointer[n *
  * type], ...}; missing values make options. It takes both structs over: it releases the schema, and
  * the array when the last view is gone. On failure both stay the caller's. With `may_copy` 1 it
- * copies bools and numbers with missing values; with 0 they fail with LOAM_EUNSUPPORTED, as other
- * types do that loam does not have. Fails with LOAM_EINVAL if the structs contradict themselves or
- * were released. */
+ * copies bools, numbers with missing values and numbers that are not aligned; with 0 they fail with
+ * LOAM_EUNSUPPORTED, as other types do that loam does not have. Fails with LOAM_EINVAL if the
+ * structs contradict themselves or were released. */
 LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
                                            int may_copy, loam_array **out);
 

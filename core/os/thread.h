@@ -189,9 +189,10 @@ LM_INLINE lm_thread *lm_thread_get(void) {
 }
 
 /* Says that loam itself, or foreign code that loam calls, runs in this thread until the matching
- * lm_thread_inside_end. Until then loam serves the thread's requests under the default plan, makes
- * no site for them, and the thread is not cancelled. Returns the thread's area, or NULL where there
- * is no memory for one; pass it to lm_thread_inside_end. Pairs nest. */
+ * lm_thread_inside_end. Until then loam serves the thread's requests by the decisions that the
+ * thread has kept (they name pools of loam alone), any other request under the default plan; it
+ * makes no site for them, and the thread is not cancelled. Returns the thread's area, or NULL where
+ * there is no memory for one; pass it to lm_thread_inside_end. Pairs nest. */
 LM_INLINE lm_thread *lm_thread_inside_begin(void) {
   lm_thread *self = lm_thread_get();
   lm_sys_cancel_off();

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "device/handler.h"
+#include "device/manager.h"
 #include "gpu/gpu.h"
 #include "heap/pool.h"
 #include "heap/strategy.h"
@@ -374,17 +375,17 @@ static bool make_room(lm_script *script) {
 }
 
 /* Starts what fills the gauges of devices that the plan reads: the GPU's driver, and a thread that
- * reads free memory (lm_gpu_watch). Nothing is started for a policy that is only inspected. */
+ * reads free memory (lm_manager_watch). Nothing is started for a policy that is only inspected. */
 static void watch_devices(lua_State *L, const lm_plan *plan) {
   uint32_t devices = 1u << LM_IN_DEVICE | 1u << LM_IN_DEVICE_FREE;
   if (!script_of(L)->is_host || !(plan->reads & devices)) return;
   (void)lm_gpu();
   for (uint32_t i = 0; i < plan->nodes; i++)
     if (plan->node[i].code_n == 0 && plan->node[i].input == LM_IN_DEVICE_FREE)
-      lm_gpu_watch(plan->node[i].arg);
+      lm_manager_watch(plan->node[i].arg);
   for (uint32_t i = 0; i < plan->codes; i++)
     if (plan->code[i].op == LM_OP_INPUT && plan->code[i].input == LM_IN_DEVICE_FREE)
-      lm_gpu_watch(plan->code[i].arg);
+      lm_manager_watch(plan->code[i].arg);
   restart_step(L);
 }
 

@@ -44,14 +44,21 @@ static int make_socket(void) {
   return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Tells whether no process listens at the address any more. Otherwise a process with the same id in
- * another container may listen there. EAGAIN means that it has too many clients waiting. */
-static bool is_stale(const struct sockaddr_un *address) {
+/* Removes the socket of a process that has ended. Fails if another process listens at the address,
+ * for example one in another container that has the same id; and if that cannot be found out.
+ * EAGAIN means that a listener has too many clients waiting. ENOENT means that the socket has been
+ * removed already. */
+static loam_status remove_stale(const struct sockaddr_un *address) {
+  const char *path = address->sun_path;
   int fd = make_socket();
-  bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) &&
-               errno == ECONNREFUSED;
-  if (fd >= 0) close(fd);
-  return stale;
+  if (fd < 0) return fail_path(path);
+  int failure = connect(fd, (const struct sockaddr *)address, sizeof *address) ? errno : 0;
+  close(fd);
+  if (!failure || failure == EAGAIN)
+    return lm_error(LOAM_EIO, "control socket: %s: another process listens there", path);
+  errno = failure;
+  bool is_gone = failure == ENOENT || (failure == ECONNREFUSED && !unlink(path));
+  return is_gone ? LOAM_OK : fail_path(path);
 }
 
 static loam_status bind_at(int fd, const struct sockaddr_un *address) {
@@ -59,10 +66,9 @@ static loam_status bind_at(int fd, const struct sockaddr_un *address) {
   if (bind(fd, (const struct sockaddr *)address, sizeof *address)) {
     if (errno != EADDRINUSE) return fail_path(path);
     if (!is_socket(path)) return lm_error(LOAM_EIO, "control socket: %s: is no socket", path);
-    if (!is_stale(address))
-      return lm_error(LOAM_EIO, "control socket: %s: another process listens there", path);
-    if (unlink(path) || bind(fd, (const struct sockaddr *)address, sizeof *address))
-      return fail_path(path);
+    loam_status status = remove_stale(address);
+    if (status != LOAM_OK) return status;
+    if (bind(fd, (const struct sockaddr *)address, sizeof *address)) return fail_path(path);
   }
   /* No client can connect before listen(), so the mode is right for all of them. */
   if (!chmod(path, 0600) && !listen(fd, BACKLOG)) return LOAM_OK;
@@ -91,8 +97,9 @@ loam_status lm_control_socket_open(lm_control_socket *s, const char *directory) 
   s->listener = lm_descriptor_keep(fd);
   lm_assert(lm_control_socket_is_valid(s));
   if (s->listener.fd >= 0) return LOAM_OK;
+  status = fail_path(s->path); /* before unlink, which may change errno */
   unlink(s->path);
-  return fail_path(s->path);
+  return status;
 }
 
 void lm_control_socket_unlink(const lm_control_socket *s) {

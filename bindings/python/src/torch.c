@@ -2,6 +2,7 @@
  * PyTorch's own allocator would provide. */
 #include "entries.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdatomic.h>
@@ -46,13 +47,22 @@ static void count_free(int device, Py_ssize_t size) {
   atomic_fetch_sub_explicit(&figures[row].blocks, 1, memory_order_relaxed);
 }
 
+/* Returns the row of a device that Python names by its number. Returns -1 and sets an exception if
+ * no device can have that number. */
+static int row_of_number(PyObject *number) {
+  long device = PyLong_AsLong(number);
+  if (device == -1 && PyErr_Occurred()) return -1;
+  if (device >= 0 && device <= INT_MAX) return row_of((int)device);
+  PyErr_Format(PyExc_ValueError, "device %ld: there is no such device", device);
+  return -1;
+}
+
 /* torch_figures(device): returns bytes live, at most and ever; blocks live, at most and ever; and
  * the number of failed allocations. */
 static PyObject *torch_figures(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
-  int row = row_of((int)device);
+  int row = row_of_number(number);
+  if (row < 0) return NULL;
   return Py_BuildValue("LLLLLLL", atomic_load(&figures[row].bytes),
                        atomic_load(&figures[row].most_bytes), atomic_load(&figures[row].made_bytes),
                        atomic_load(&figures[row].blocks), atomic_load(&figures[row].most_blocks),
@@ -62,9 +72,8 @@ static PyObject *torch_figures(PyObject *self, PyObject *number) {
 /* torch_reset_peaks(device): sets both peaks to the present values. */
 static PyObject *torch_reset_peaks(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
-  int row = row_of((int)device);
+  int row = row_of_number(number);
+  if (row < 0) return NULL;
   atomic_store(&figures[row].most_bytes, atomic_load(&figures[row].bytes));
   atomic_store(&figures[row].most_blocks, atomic_load(&figures[row].blocks));
   Py_RETURN_NONE;
@@ -102,8 +111,19 @@ static int compare(const void *left, const void *right) {
   return (uintptr_t)left < (uintptr_t)right ? -1 : (uintptr_t)left > (uintptr_t)right;
 }
 
+/* Tells whether a block was allocated on this stream. The stream CU_STREAM_PER_THREAD is another
+ * one in each thread, so it equals no stream here. */
+static bool is_own_stream(const void *ptr, const void *stream) {
+  enum { STREAM_PER_THREAD = 2 };
+  loam_owner_info info;
+  return (uintptr_t)stream != STREAM_PER_THREAD && loam_owner(ptr, &info) == LOAM_OK &&
+         info.stream == stream;
+}
+
+/* Records that work on `stream` uses a block. Does nothing for the block's own stream, and for
+ * NULL, which an empty tensor has. */
 EXPORT void loam_torch_record(void *ptr, void *stream) {
-  (void)stream;
+  if (!ptr || is_own_stream(ptr, stream)) return;
   pthread_mutex_lock(&shared.lock);
   if (!tfind(ptr, &shared.tree, compare)) {
     if (!tsearch(ptr, &shared.tree, compare)) atomic_store(&shared.all, true);
@@ -122,8 +142,10 @@ static bool take_shared(void *ptr) {
   return is_shared || all;
 }
 
-/* A block that several streams use is collected and waits for all work of the device. */
+/* A block that several streams use is collected and waits for all work of the device. PyTorch also
+ * frees the NULL that it got for 0 bytes. */
 EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream) {
+  if (!ptr) return;
   count_free(device, size);
   if (take_shared(ptr)) {
     const loam_manager *m = loam_manager_get();

@@ -13,7 +13,9 @@ local strategy = require("loam.language.strategy")
 
 local explain = {}
 
-local MOST_KEPT = 256 -- leaves whose story is kept
+local MOST_KEPT = 256 -- leaves whose story is kept; more would fill the memory of a long batch
+-- How many stories are kept. A Lua state has one policy and answers one query (lm_script_inspect in
+-- core/script/script.c), so every story that is counted belongs to this policy.
 local kept = 0
 
 -- Returns how a request reaches its leaf: the story, and the chain with its names. All requests
