@@ -87,8 +87,8 @@ static const digits half_digits = { 3, 5, 0x1p-14, read_half },
                     single_digits = { FLT_DIG, 9, FLT_MIN, read_single },
                     double_digits = { DBL_DIG, 17, DBL_MIN, read_double };
 
-/* Writes a number with the fewest digits with which the text, as printf rounds it, reads back as
- * this number. For some powers of two another text of one digit less would read back too. */
+/* Writes a number with as few digits as printf needs so that the text, when read, gives this number
+ * again. For some powers of two there is a text of one digit less, which printf does not find. */
 static void put_float(out *o, const char *key, double x, const digits *d) {
   char text[64];
   if (isnan(x) || isinf(x)) {
