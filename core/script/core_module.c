@@ -449,6 +449,7 @@ static int core_decide(lua_State *L) {
   if (is_read(plan, LM_IN_SIZE)) request.size = (size_t)number_field(L, 2, "size", 0);
   if (is_read(plan, LM_IN_ALIGN)) request.align = (size_t)number_field(L, 2, "align", 16);
   if (is_read(plan, LM_IN_ZERO)) request.zero = bool_field(L, 2, "zero");
+  if (is_read(plan, LM_IN_LINE)) request.line = (long)number_field(L, 2, "line", 0);
   if (is_read(plan, LM_IN_NODE)) fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
   if (is_read(plan, LM_IN_DEVICE)) fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
   if (is_read(plan, LM_IN_LIVE)) fixed[LM_IN_LIVE] = number_field(L, 2, "live", 0);
