@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "os/error.h"
+#include "os/hash.h"
 
 /* ---- Checking an image -------------------------------------------------------------------- */
 
@@ -101,12 +102,6 @@ uint32_t lm_plan_node_reads(const lm_plan *plan, uint32_t index) {
 
 /* ---- Making ------------------------------------------------------------------------------- */
 
-static uint64_t hash_of(const void *bytes, size_t size) {
-  uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-  for (size_t i = 0; i < size; i++) h = (h ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
-  return h;
-}
-
 /* Sets the arrays of a plan: `body` is the part of the image behind its head. */
 static void lay_out(lm_plan *plan, const lm_image *head, const char *body) {
   lm_assert((uintptr_t)body % _Alignof(lm_node) == 0);
@@ -186,13 +181,37 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
     return status;
   }
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= lm_plan_node_reads(plan, i);
-  plan->hash = hash_of(image, size);
+  plan->hash = lm_hash_bytes(image, size);
   find_first(plan, (int32_t *)(body + size - sizeof head));
   note_serves(plan);
   lm_size_table_fill(&plan->table, plan);
   lm_verify(lm_plan_is_valid(plan));
   *out = plan;
   return LOAM_OK;
+}
+
+static lm_image head_of(const lm_plan *plan) {
+  return (lm_image){ LM_PLAN_MAGIC, plan->nodes, plan->codes, plan->leaves, plan->chains, 0 };
+}
+
+size_t lm_plan_image_size(const lm_plan *plan) {
+  lm_image head = head_of(plan);
+  return size_of(&head);
+}
+
+static char *put(char *out, const void *part, size_t size) {
+  memcpy(out, part, size);
+  return out + size;
+}
+
+uint32_t *lm_plan_write(const lm_plan *plan, void *image) {
+  lm_image head = head_of(plan);
+  char *out = put(image, &head, sizeof head);
+  out = put(out, plan->node, plan->nodes * sizeof *plan->node);
+  out = put(out, plan->code, plan->codes * sizeof *plan->code);
+  out = put(out, plan->leaf, plan->leaves * sizeof *plan->leaf);
+  put(out, plan->chain, plan->chains * sizeof *plan->chain);
+  return (uint32_t *)(void *)out;
 }
 
 void lm_plan_destroy(lm_plan *plan) {

@@ -127,6 +127,11 @@ extern _Atomic(lm_power_fn *) lm_plan_power;
  * LOAM_EUNSUPPORTED for powers without lm_plan_power, LOAM_EBUDGET if its strategies are too many
  * to have bins, and LOAM_ENOMEM. */
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out);
+/* Returns the size of the image of a plan that lm_plan_make has made. */
+size_t lm_plan_image_size(const lm_plan *plan);
+/* Writes the image of such a plan to memory of that size, aligned to 8 bytes. Returns where its
+ * plan->chains strategy ids stand. */
+uint32_t *lm_plan_write(const lm_plan *plan, void *image);
 /* Makes the plan of the sites on one line, from a plan that reads LM_IN_LINE. It decides every
  * request as `plan` does for that line, and does not read LM_IN_LINE. Sites get only such plans.
  * On failure *out is NULL: LOAM_ENOMEM. */

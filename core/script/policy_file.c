@@ -25,14 +25,13 @@
 #include "heap/pool.h"
 #include "os/descriptor.h"
 #include "os/error.h"
+#include "os/hash.h"
 
 #define SOURCE_MAX LM_MIB
 enum { TRIES = 5, PAUSE_MS = 20 };
 
 uint64_t lm_policy_file_hash(const char *text, size_t length) {
-  uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-  for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-  return hash;
+  return lm_hash_bytes(text, length);
 }
 
 const char *lm_policy_file_absolute(const char *path, char *buffer, size_t size) {
