@@ -5,29 +5,29 @@
 
 #include "cli/plan_text_write.h"
 #include "pages/metadata.h"
+#include "plan/policy_image.h"
 #include "script/policy_file.h"
 #include "service/policy.h"
 
-/* Runs the policy's tests and compiles the empty tag, which shows whether there is only
- * one plan. */
-static loam_status check(lm_script *script, char carried[LM_PLAN_TEXT_SIZE]) {
-  const lm_plan *plan;
-  loam_status status = lm_script_vet(script);
-  if (status == LOAM_OK) status = lm_script_plan(script, &(loam_where){ .tag = "" }, &plan);
-  if (status != LOAM_OK) return status;
-  const lm_plan *only = lm_script_only_plan(script);
-  if (!only ||
-      !lm_plan_text_write(only, lm_script_name(script), lm_script_applies_live(script), carried))
+/* Writes the policy's only plan as text, if it has only one and that can be carried; else "". */
+static void carry(const lm_policy_image *image, char carried[LM_PLAN_TEXT_SIZE]) {
+  const lm_plan *only = lm_policy_image_only_plan(image);
+  if (!only || !lm_plan_text_write(only, lm_policy_image_name(image),
+                                   lm_policy_image_applies_live(image), carried))
     *carried = 0;
-  return LOAM_OK;
 }
 
 loam_status lm_vet_text(const lm_script_source *source, char carried[LM_PLAN_TEXT_SIZE]) {
-  lm_script *script;
+  void *bytes;
+  size_t size;
+  lm_policy_image *image;
   lm_assert(!source->is_host);
-  loam_status status = lm_script_open(source, &script);
-  if (status == LOAM_OK) status = check(script, carried);
-  lm_script_close(script);
+  loam_status status = lm_script_compile(source, false, &bytes, &size);
+  if (status != LOAM_OK) return status;
+  status = lm_policy_image_open(bytes, size, false, &image);
+  if (status == LOAM_OK) carry(image, carried);
+  else lm_metadata_free(bytes);
+  lm_policy_image_close(image);
   return status;
 }
 

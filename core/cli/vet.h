@@ -2,6 +2,7 @@
 #ifndef LM_VET_H
 #define LM_VET_H
 
+#include "plan/plan_text.h"
 #include "script/script.h"
 
 /* The hash of a text in hexadecimal, a colon, and a plan as text. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "heap/strategy.h"
+#include "plan/policy_image.h"
 
 /* ---- Strategies */
 
@@ -96,4 +97,33 @@ bool lm_plan_text_read(const char *text, lm_plan_text *out) {
   out->image = out->bytes + at;
   out->size = size - at;
   return true;
+}
+
+/* ---- Images */
+
+static void *write_image(const lm_plan_text *c, const char *text, size_t length, size_t *size) {
+  const lm_class_head tree = { .magic = LM_CLASS_MAGIC, .plans = 1 };
+  lm_plan *plan;
+  void *bytes = NULL;
+  if (lm_plan_make(c->image, c->size, &plan)) return NULL;
+  lm_policy_image_source source = { .plan = (const lm_plan *const *)&plan,
+                                    .plans = 1,
+                                    .tree = &tree,
+                                    .tree_size = sizeof tree,
+                                    .name = c->policy,
+                                    .applies_live = c->applies_live,
+                                    .text = text,
+                                    .length = length,
+                                    .devices = -1 };
+  (void)lm_policy_image_write(&source, &bytes, size);
+  lm_plan_destroy(plan);
+  return bytes;
+}
+
+void *lm_plan_text_image(const char *carried, const char *text, size_t length, size_t *size) {
+  lm_plan_text *c = lm_metadata_alloc(sizeof *c);
+  bool is_read = c && lm_plan_text_read(carried, c);
+  void *bytes = is_read ? write_image(c, text, length, size) : NULL;
+  lm_metadata_free(c);
+  return bytes;
 }

@@ -451,6 +451,11 @@ bool lm_policy_image_applies_live(const lm_policy_image *image) {
 uint64_t lm_policy_image_hash(const lm_policy_image *image) { return image->head->frame.text_hash; }
 uint32_t lm_policy_image_plans(const lm_policy_image *image) { return image->set.count; }
 
+const lm_plan *lm_policy_image_only_plan(const lm_policy_image *image) {
+  bool is_only = !image->tree.head.nodes && !(image->plan[0]->reads & 1u << LM_IN_LINE);
+  return is_only ? image->plan[0] : NULL;
+}
+
 void lm_policy_image_mark_used(const lm_policy_image *image, uint8_t *used, uint32_t n) {
   lm_plan_set_mark_used(&image->set, used, n);
 }

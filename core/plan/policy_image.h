@@ -78,6 +78,7 @@ typedef struct lm_policy_image_strategy {
 /* What an image is made of. All pointers belong to the caller. */
 typedef struct lm_policy_image_source {
   const lm_plan *const *plan; /* by the index in the class tree; equal pointers are written once */
+  uint32_t plans;             /* entries of `plan`: as many as the tree's head says */
   const void *tree;
   size_t tree_size;
   const char *name;
@@ -88,7 +89,7 @@ typedef struct lm_policy_image_source {
 } lm_policy_image_source;
 
 /* Writes an image into lm_metadata memory, which the caller frees. Fails with LOAM_ENOMEM; with
- * LOAM_EINVAL if the tree is not valid; and with LOAM_EBUDGET if the image would have more than
+ * LOAM_EINVAL if the tree is not valid or has another number of plans; and with LOAM_EBUDGET if the image would have more than
  * LM_POLICY_IMAGE_MAX bytes. */
 loam_status lm_policy_image_write(const lm_policy_image_source *source, void **bytes, size_t *size);
 
@@ -131,6 +132,8 @@ bool lm_policy_image_applies_live(const lm_policy_image *image);
 uint64_t lm_policy_image_hash(const lm_policy_image *image);
 /* Returns the number of different plans, with those that lm_policy_image_find has made for lines. */
 uint32_t lm_policy_image_plans(const lm_policy_image *image);
+/* Returns the plan of every site, if the policy asks nothing about a site; else NULL. */
+const lm_plan *lm_policy_image_only_plan(const lm_policy_image *image);
 /* Sets used[id] to 1 for each strategy id below `n` that a plan of the image names. */
 void lm_policy_image_mark_used(const lm_policy_image *image, uint8_t *used, uint32_t n);
 /* Starts what fills the gauges of devices that the plans read: the GPU's driver, and a thread that

@@ -168,6 +168,9 @@ loam_status lm_policy_image_write(const lm_policy_image_source *source, void **b
   *bytes = NULL;
   loam_status status = lm_class_tree_check(source->tree, source->tree_size, &w.tree);
   if (status) return status;
+  if (w.tree.head.plans != source->plans)
+    return lm_error(LOAM_EINVAL, "policy image: %u plans for a class tree of %u", source->plans,
+                    w.tree.head.plans);
   status = write_image(&w, bytes, size);
   lm_metadata_free(w.block);
   lm_metadata_free(w.plan);

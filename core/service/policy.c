@@ -2,11 +2,11 @@
  * one.
  *
  * Each site has a plan of the live generation. The thread that makes a site calls on_new_site,
- * which compiles the site's plan with the live script, under `live_lock`; lm_site_at finds the site
- * by then. A load compiles all sites that lm_site_at finds, repeats that for the sites that came
- * during the load, and becomes live; the last repetition happens under `live_lock`. So a new site
- * either takes the lock before the swap and is seen by the load, or takes it afterwards and is
- * compiled by the new script. */
+ * which finds the site's plan in the live image, under `live_lock`; lm_site_at finds the site by
+ * then. A load finds the plans of all sites that lm_site_at finds, repeats that for the sites that
+ * came during the load, and becomes live; the last repetition happens under `live_lock`. So a new
+ * site either takes the lock before the swap and is seen by the load, or takes it afterwards and
+ * gets its plan from the new image. */
 #include "service/policy.h"
 
 #include <pthread.h>
@@ -21,15 +21,10 @@
 #include "heap/pool.h"
 #include "heap/retire.h"
 #include "heap/token_ids.h"
-#include "os/decay.h"
 #include "os/error.h"
 #include "os/sys.h"
-
-/* After this many new tags of one generation exceeded the budget, further new tags are refused
- * without a try: each try may keep its thread waiting for a whole step. */
-enum { LATE_EXCESSES = 8 };
-/* The live script is suspended after this many ticks without a new tag. */
-enum { TICKS_AWAKE = 4 };
+#include "plan/plan_text.h"
+#include "plan/policy_image.h"
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_script_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
@@ -40,10 +35,8 @@ static uint64_t refused_hash;
 /* Taken after `load_lock` and before any lock of memory.
  * Law: record.generation = lm_site_generation. live is NULL exactly while that is 0. */
 static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
-static lm_script *live;        /* NULL: the built-in default policy */
-static uint32_t live_slot;     /* the generation slot in tokens of the live generation */
-static unsigned late_excesses; /* new tags that exceeded the budget, up to LATE_EXCESSES */
-static unsigned ticks_awake;   /* ticks since the live script compiled its last tag */
+static lm_policy_image *live; /* NULL: the built-in default policy */
+static uint32_t live_slot;    /* the generation slot in tokens of the live generation */
 static LM_SPARSE struct loam_policy_info record;
 
 /* Written by the service layer, read by any thread; relaxed: no other memory depends on them. */
@@ -91,46 +84,12 @@ static void count_live_bytes(loam_site *site, const lm_plan *plan) {
   if (plan->reads & 1u << LM_IN_LIVE) lm_live_mark(site);
 }
 
-/* Notes that the live script was used. If its Lua state is open, ticks are needed to suspend it. */
-static void stay_awake_locked(void) {
-  lm_assert(live);
-  ticks_awake = 0;
-  if (!lm_script_is_suspended(live)) lm_decay_stir();
-}
-
-static loam_status plan_late_locked(loam_site *site, const lm_plan **out) {
-  loam_status status = lm_script_plan(live, &site->where, out);
-  stay_awake_locked();
-  return status;
-}
-
-/* Compiles the plan of a site that is newer than the live policy. On failure *out is the default
- * plan. */
-static loam_status compile_late_locked(loam_site *site, const lm_plan **out) {
-  *out = lm_plan_default();
-  if (!live) return LOAM_OK;
-  char tag[96];
-  loam_status status;
-  const lm_plan *plan = NULL;
-  if (late_excesses >= LATE_EXCESSES)
-    status = lm_error(LOAM_EBUDGET,
-                      "%s: tag %s was not tried: %u new tags before it exceeded the budget",
-                      record.name, lm_error_quote(tag, sizeof tag, site->where.tag), late_excesses);
-  else status = plan_late_locked(site, &plan);
-  if (status == LOAM_OK) {
-    *out = plan;
-    return status;
-  }
-  record.tags_refused++;
-  if (status == LOAM_EBUDGET && late_excesses < LATE_EXCESSES) late_excesses++;
-  return status;
-}
-
-/* Gives a new site the live policy's plan. On failure the site gets the default plan, and the
- * error's words say why. */
+/* Gives a new site the live policy's plan. If there is no memory for it, the site gets the default
+ * plan, and the error's words say so. */
 static loam_status set_late_plan_locked(loam_site *site) {
-  const lm_plan *plan;
-  loam_status status = compile_late_locked(site, &plan);
+  const lm_plan *plan = lm_plan_default();
+  loam_status status = live ? lm_policy_image_find(live, &site->where, &plan) : LOAM_OK;
+  if (status != LOAM_OK) record.tags_refused++;
   count_live_bytes(site, plan);
   lm_live_begin();
   set_site_plan(site, atomic_load(&lm_site_generation), plan);
@@ -191,7 +150,7 @@ typedef struct load {
   lm_script_source source;
   const char *path; /* absolute; "" for a text from no file */
   uint64_t hash;    /* of the text */
-  lm_script *script;
+  lm_policy_image *image;
   const lm_plan **plan;
   uint32_t sites, room;
 } load;
@@ -208,14 +167,14 @@ static loam_status make_room(load *l, uint32_t sites) {
   return LOAM_OK;
 }
 
-/* Compiles the sites that were made since the last call, and completes the counts of live bytes
- * that their plans read. */
-static loam_status compile_sites(load *l) {
+/* Finds the plans of the sites that were made since the last call, and completes the counts of live
+ * bytes that these plans read. */
+static loam_status plan_sites(load *l) {
   uint32_t sites = lm_site_count();
   loam_status status = make_room(l, sites);
   for (; status == LOAM_OK && l->sites < sites; l->sites++) {
     loam_site *site = lm_site_at(LM_SITE_FIRST + l->sites);
-    status = lm_script_plan(l->script, &site->where, &l->plan[l->sites]);
+    status = lm_policy_image_find(l->image, &site->where, &l->plan[l->sites]);
     if (status == LOAM_OK) count_live_bytes(site, l->plan[l->sites]);
   }
   lm_assert(l->sites <= l->room);
@@ -225,7 +184,7 @@ static loam_status compile_sites(load *l) {
 
 /* Fills the record of the live policy. */
 static void describe_locked(const load *l, uint64_t generation) {
-  const char *name = lm_script_name(l->script);
+  const char *name = lm_policy_image_name(l->image);
   record.generation = generation;
   record.hash = l->hash;
   record.loaded_at = lm_sys_unix_ns();
@@ -237,16 +196,13 @@ static void describe_locked(const load *l, uint64_t generation) {
 /* Makes the loaded policy live: writes every site's plan for the new generation, then the
  * generation's number, which makes these plans the valid ones. */
 static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
-  lm_assert(l->script && generation == atomic_load(&lm_site_generation) + 1);
+  lm_assert(l->image && generation == atomic_load(&lm_site_generation) + 1);
   lm_assert(l->sites <= lm_site_count()); /* a newer site takes `live_lock` after this */
-  live = l->script;
+  live = l->image;
   live_slot = slot;
-  late_excesses = 0;
   for (uint32_t i = 0; i < l->sites; i++)
     set_site_plan(lm_site_at(LM_SITE_FIRST + i), generation, l->plan[i]);
   describe_locked(l, generation);
-  if (lm_script_only_plan(live)) lm_script_suspend(live);
-  stay_awake_locked();
   /* The release pairs with the acquire of a thread that picks a site's plan by the parity. */
   atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
@@ -259,7 +215,7 @@ static void retire_strategies(void) {
   if (!used) return;
   lock(&live_lock);
   lm_assert(live);
-  lm_script_mark_used(live, used, n);
+  lm_policy_image_mark_used(live, used, n);
   lm_retire_unused(used, n);
   unlock(&live_lock);
   lm_pinned_end_unused(used, n);
@@ -269,24 +225,24 @@ static void retire_strategies(void) {
 /* Tells whether a token carries the live generation's slot. */
 static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == live_slot; }
 
-/* Makes the loaded policy live. Sites that were made during the load are compiled here, under the
- * lock: only that keeps threads with new tags waiting. */
+/* Makes the loaded policy live. Sites that were made during the load get their plans here, under
+ * the lock: only that keeps threads with new tags waiting. */
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_site_generation) + 1;
   uint32_t slot = lm_site_generation_slot(generation);
   lm_token_ids_reclaim(is_of_live);
   lock(&live_lock);
-  lm_script *old = live;
-  loam_status status = compile_sites(l);
+  lm_policy_image *old = live;
+  loam_status status = plan_sites(l);
   if (status == LOAM_OK) swap_locked(l, generation, slot);
   unlock(&live_lock);
   if (status != LOAM_OK) return status;
   lm_thread_set_slow_all(LM_SLOW_STALE);
-  l->script = NULL;
+  l->image = NULL;
   /* Where the kernel has no membarrier, loam cannot tell when the last thread has read an old plan.
    * The old plans then stay. */
   if (!old || !lm_thread_grace()) return LOAM_OK;
-  lm_script_close(old);
+  lm_policy_image_close(old);
   retire_strategies();
   return LOAM_OK;
 }
@@ -302,23 +258,24 @@ static const char *vetted(uint64_t hash) {
   return is_it ? rest : NULL;
 }
 
-/* Compiles the empty tag: that shows whether the policy has only one plan. */
-static loam_status compile_empty_tag(const load *l) {
-  const lm_plan *plan;
-  return lm_script_plan(l->script, &(loam_where){ .tag = "" }, &plan);
+/* Opens the image in `bytes`, which are freed on failure. */
+static loam_status open_image(load *l, void *bytes, size_t size) {
+  loam_status status = lm_policy_image_open(bytes, size, true, &l->image);
+  if (status == LOAM_OK) lm_policy_image_watch_devices(l->image);
+  else lm_metadata_free(bytes);
+  return status;
 }
 
-/* Opens the script, compiles all sites and runs the policy's tests. Sites are compiled again after
- * the tests, because the tests take long. */
-static loam_status compile_and_vet(load *l) {
+/* Compiles the policy and runs its tests, unless `loam run` has done both. */
+static loam_status make_image(load *l) {
+  const lm_script_source *source = &l->source;
   const char *rest = vetted(l->hash);
-  if (rest && *rest == ':') l->script = lm_script_from_plan_text(&l->source, rest + 1);
-  if (l->script) return compile_sites(l);
-  loam_status status = lm_script_open(&l->source, &l->script);
-  if (status == LOAM_OK) status = compile_sites(l);
-  if (status == LOAM_OK && !rest) status = lm_script_vet(l->script);
-  if (status == LOAM_OK) status = compile_sites(l);
-  return status == LOAM_OK ? compile_empty_tag(l) : status;
+  size_t size = 0;
+  void *bytes = rest && *rest == ':'
+                    ? lm_plan_text_image(rest + 1, source->text, source->length, &size)
+                    : NULL;
+  loam_status status = bytes ? LOAM_OK : lm_script_compile(source, rest, &bytes, &size);
+  return status == LOAM_OK ? open_image(l, bytes, size) : status;
 }
 
 /* A number that stands for one attempt to load this text from this path. */
@@ -345,19 +302,20 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
              .path = path,
              .hash = lm_policy_file_hash(text, length) };
   lm_numa_free_pause(); /* this may be the service thread, which cannot read gauges during a load */
-  loam_status status = compile_and_vet(&l);
+  loam_status status = make_image(&l);
+  if (status == LOAM_OK) status = plan_sites(&l);
   if (status == LOAM_OK) status = go_live(&l);
   if (status == LOAM_OK) lm_guard_fault_install();
   lm_verify(status != LOAM_OK || lm_policy_is_valid());
   note_attempt(status, path, l.hash);
-  lm_script_close(l.script); /* NULL if it became live */
+  lm_policy_image_close(l.image); /* NULL if it became live */
   lm_metadata_free(l.plan);
   return status;
 }
 
 bool lm_policy_is_followed(void) {
   lock(&live_lock);
-  bool wanted = live && lm_script_applies_live(live);
+  bool wanted = live && lm_policy_image_applies_live(live);
   unlock(&live_lock);
   return wanted;
 }
@@ -441,15 +399,6 @@ loam_status lm_policy_load_followed(const char *path, bool if_changed) {
   return load_file(path, LM_READ_TO_FOLLOW, if_changed);
 }
 
-bool lm_policy_decay(void) {
-  lock(&live_lock);
-  bool awake = live && !lm_script_is_suspended(live);
-  bool later = awake && ticks_awake++ < TICKS_AWAKE;
-  if (awake && !later) lm_script_suspend(live);
-  unlock(&live_lock);
-  return later;
-}
-
 /* ---- the service layer, figures ---- */
 
 void lm_policy_on_live(void (*announce_live)(bool is_followed)) {
@@ -466,7 +415,7 @@ void lm_policy_info_get(struct loam_policy_info *out) {
   lm_assert(out);
   lock(&live_lock);
   *out = record;
-  out->plans = live ? lm_script_plans(live) : 0;
+  out->plans = live ? lm_policy_image_plans(live) : 0;
   unlock(&live_lock);
   out->sites = lm_site_count();
   out->watching = lm_policy_is_watched();
@@ -476,7 +425,7 @@ bool lm_policy_is_valid(void) {
   lock(&live_lock);
   uint64_t generation = atomic_load(&lm_site_generation);
   bool is_valid = record.generation == generation && !live == !generation;
-  if (is_valid && live) is_valid = lm_script_is_valid(live);
+  if (is_valid && live) is_valid = lm_policy_image_is_valid(live);
   unlock(&live_lock);
   return is_valid && record.refused <= record.loads;
 }

@@ -69,6 +69,7 @@ static inline char *bytes_write(lm_plan *const *plan, size_t *size) {
   static _Alignas(8) char tree_bytes[TREE_BYTES];
   const lm_plan *by_index[BYTES_PLANS + 1] = { plan[0], plan[1], plan[2], plan[3], plan[0] };
   lm_policy_image_source source = { .plan = by_index,
+                                    .plans = BYTES_PLANS + 1,
                                     .tree = tree_bytes,
                                     .tree_size = bytes_tree(tree_bytes),
                                     .name = "small",

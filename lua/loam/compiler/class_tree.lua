@@ -4,12 +4,10 @@
 -- Equal subtrees are one node. A question with one possible answer, or whose answers lead to one
 -- plan, is left out.
 
-local core = require("loam.core")
+require("loam.compiler.emit") -- declares core's structs
 local ffi = require("ffi")
 
 local class_tree = {}
-
-if core.class_cdef then ffi.cdef(core.class_cdef) end
 
 local C = ffi.C
 local FIELD = { tag = C.LM_FIELD_TAG, file = C.LM_FIELD_FILE, func = C.LM_FIELD_FUNC,

@@ -55,14 +55,33 @@ static struct loam_policy_info info(void) {
   return out;
 }
 
-/* The name of the strategy that a request with this tag gets. */
-static const char *picked(const char *tag, size_t size) {
-  loam_site *site = loam_site_get(tag);
+/* The name of the strategy that a request of this site gets. */
+static const char *picked_at(loam_site *site, size_t size) {
   const lm_plan *plan = atomic_load(&site->now[atomic_load(&lm_site_generation) & 1].plan);
   double fixed[LM_INPUTS] = { 0 };
   lm_inputs request = { .size = size, .align = 16, .site = site, .fixed = fixed };
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
   return lm_strategy_at(plan->chain[leaf->first])->desc.name;
+}
+
+static const char *picked(const char *tag, size_t size) {
+  return picked_at(loam_site_get(tag), size);
+}
+
+static void *pick_one(void *tag) { return (void *)(uintptr_t)picked(tag, 1); }
+
+/* Like picked, but the site is made by a thread with the smallest stack that the system allows. */
+static const char *on_small_stack(const char *tag) {
+  void *name;
+  pthread_t thread;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  size_t size = SANITIZED ? 1 << 20 : (size_t)sysconf(_SC_THREAD_STACK_MIN);
+  assert_int_equal(pthread_attr_setstacksize(&attributes, size), 0);
+  assert_int_equal(pthread_create(&thread, &attributes, pick_one, (void *)(uintptr_t)tag), 0);
+  pthread_join(thread, &name);
+  pthread_attr_destroy(&attributes);
+  return name;
 }
 
 /* ---- one load after another */
@@ -106,20 +125,30 @@ static void a_tag_seen_later_obeys_the_live_policy(void **state) {
   assert_string_equal(picked("other", 101), "a");
 }
 
-static void its_lua_rests_after_some_ticks_and_wakes_for_a_new_tag(void **state) {
+/* The text of the policy does not matter any more: a new tag needs no Lua. */
+static void a_new_tag_needs_little_stack_and_no_lua(void **state) {
   (void)state;
   assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
                         "return loam.policy { pick = function(req)\n"
-                        "  return req.tag:under('waker') and b or a\nend }\n"),
+                        "  return req.tag:glob('*.small.?') and b or a\nend }\n"),
                    LOAM_OK);
-  int ticks = 0;
-  while (lm_policy_decay()) assert_in_range(ticks++, 0, 10);
-  assert_true(ticks > 1);
-  assert_string_equal(picked("waker.one", 1), "b");
-  assert_true(lm_policy_decay());
-  assert_int_equal(load(ALL_OF("alike")), LOAM_OK);
-  assert_false(lm_policy_decay());
-  assert_string_equal(picked("alike.one", 1), "alike");
+  assert_string_equal(on_small_stack("on.small.s"), "b");
+  assert_string_equal(on_small_stack("on.small.ss"), "a");
+}
+
+static void a_line_has_a_plan_of_its_own(void **state) {
+  (void)state;
+  assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                        "return loam.policy { pick = function(req)\n"
+                        "  return req.line >= 100 and req.size > 10 and b or a\nend }\n"),
+                   LOAM_OK);
+  for (int line = 98; line < 110; line++) {
+    loam_site *site = loam_site_at(&(loam_where){ .tag = "line", .line = line });
+    assert_string_equal(picked_at(site, 11), line >= 100 ? "b" : "a");
+    assert_string_equal(picked_at(site, 10), "a");
+  }
+  assert_int_equal(info().plans, 3); /* of all lines, below 100, and from 100 on */
+  assert_int_equal(load(ALL_OF("unlined")), LOAM_OK);
 }
 
 static void sites_that_a_policy_cannot_tell_apart_share_a_plan(void **state) {
@@ -531,7 +560,8 @@ int main(void) {
     cmocka_unit_test(a_load_makes_the_next_generation),
     cmocka_unit_test(every_known_site_obeys_the_new_policy),
     cmocka_unit_test(a_tag_seen_later_obeys_the_live_policy),
-    cmocka_unit_test(its_lua_rests_after_some_ticks_and_wakes_for_a_new_tag),
+    cmocka_unit_test(a_new_tag_needs_little_stack_and_no_lua),
+    cmocka_unit_test(a_line_has_a_plan_of_its_own),
     cmocka_unit_test(sites_that_a_policy_cannot_tell_apart_share_a_plan),
     cmocka_unit_test(it_keeps_the_last_good_policy),
     cmocka_unit_test(a_failing_test_refuses_the_policy),
