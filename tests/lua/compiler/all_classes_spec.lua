@@ -52,10 +52,10 @@ describe("the classes of a policy", function()
   end)
 
   it("are refused where they are too many", function()
-    local lines = {}
-    for i = 1, 13 do lines[i] = ("n = n + (req.tag:glob('*g%02d*') and 1 or 0)"):format(i) end
-    local _, errors = classes("local n = 0 " .. table.concat(lines, " ")
-      .. " return n > 100 and a or b")
+    local keys = {}
+    for i = 1, 5000 do keys[i] = ("k%d = %d"):format(i, i) end
+    local _, errors = classes("return by[req.tag] == req.size and a or b",
+      "local by = { " .. table.concat(keys, ", ") .. " } ")
     assert.equal("classes", errors[1].class)
     assert.matches("more than 4096 classes of tags", errors[1].reason)
   end)
