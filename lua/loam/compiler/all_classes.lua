@@ -1,8 +1,9 @@
 -- all_classes.lua - finds a site of every class of sites that a policy tells apart.
 --
 -- The trie of site_classes.lua holds the questions that the replays have asked so far, with the
--- answers that were seen. For an answer that was not seen, automaton.lua finds a site that gives it,
--- or shows that there is none. The policy is compiled for that site, which may ask new questions.
+-- answers that were seen. For an answer that was not seen, automaton.lua finds a site that gives
+-- it, or shows that there is none. The policy is compiled for that site, which may ask new
+-- questions.
 -- This ends when every answer in the trie has a class or is impossible: then every site that will
 -- ever come has its class. (The method is that of concolic testing: Godefroid, Klarlund and Sen,
 -- DART, 2005.)
@@ -67,8 +68,8 @@ local function site_on(path, site)
   return where
 end
 
--- Calls `compile(where)` for a site of each class that the trie does not have yet; it adds the class
--- to the trie, and returns false to end the search.
+-- Calls `compile(where)` for a site of each class that the trie does not have yet. `compile` adds
+-- the class to the trie, and returns false to end the search.
 ---@param trie table of site_classes.lua
 function all_classes.find(trie, compile)
   local path = {}

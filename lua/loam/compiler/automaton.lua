@@ -190,9 +190,9 @@ local function of_part(index)
   }
 end
 
--- A state before part `index` is the number of the part that it is in; 0 is the empty string. Within
--- the part it is a state of `inner`. After the part, or when no byte of the part can change it, it
--- is the answer.
+-- A state before part `index` is the number of the part that it is in; 0 is the empty string.
+-- Within the part it is a state of `inner`. After the part, or when no byte of the part can change
+-- it, it is the answer.
 local function of_part_of(index, inner)
   local function inside(number)
     local fixed = inner.states[number].fixed
