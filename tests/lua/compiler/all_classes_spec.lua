@@ -81,6 +81,13 @@ describe("the tree of all classes", function()
     assert.equal(1, tree.nodes)
   end)
 
+  it("asks whether there is a part", function()
+    classes("return req.tag:part(3) and a or b")
+    local _, find = core.class_tree((policy.tree()))
+    assert.equal(find { tag = "x" }, find { tag = "x.y" })
+    assert.are_not.equal(find { tag = "x.y" }, find { tag = "x.y.z" })
+  end)
+
   it("leads keys to their plans and all other strings elsewhere", function()
     classes("return by[req.tag:part(2)] or c", "local by = { k1 = a, k2 = b, k3 = a } ")
     local bytes, plans = policy.tree()
