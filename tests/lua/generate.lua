@@ -82,7 +82,9 @@ end
 
 local function word() return random.of { "a", "b", "a.b", "numpy", "tensor", "x.y", "c", "" } end
 
-local function pattern() return random.of { "a*", "*.b", "*", "?", "num*data", "", "*a*", "?.*" } end
+local function pattern()
+  return random.of { "a*", "*.b", "*", "?", "num*data", "", "*a*", "?.*" }
+end
 
 local TESTS = {
   function() return number(2) .. comparison() .. constant() end,
@@ -103,7 +105,9 @@ local TESTS = {
   function()
     return ("(req.tag:part(%d) or 'none'):glob(%q)"):format(1 + random.below(3), pattern())
   end,
-  function() return ("req.%s:glob(%q)"):format(random.of { "file", "func", "module" }, pattern()) end,
+  function()
+    return ("req.%s:glob(%q)"):format(random.of { "file", "func", "module" }, pattern())
+  end,
   function() return ("req.line %s %d"):format(comparison(), random.below(100)) end,
   function() return ("type(%s) == \"number\""):format(number(0)) end,
 }
@@ -275,8 +279,8 @@ end
 
 local function fault(d) return ("line %s: %s: %s"):format(d.line, d.class, d.reason) end
 
--- Compares the plan of a site with plain Lua at `points` requests, and the class tree with the trie.
--- Returns a message if they differ.
+-- Compares the plan of a site with plain Lua at `points` requests, and the class tree with the
+-- trie. Returns a message if they differ.
 local function compare_site(find, plans, pick, where, numbers, points)
   local before = #policy.classes()
   local class = policy.class(where)

@@ -1,9 +1,9 @@
 -- automaton.lua - the questions of a policy about a string, as automata that read it byte by byte;
--- and the shortest string that gives chosen answers.
+-- and a string that gives chosen answers.
 --
 -- Every question of symbolic/site.lua is a regular language, so "is there a tag for which these
 -- questions have these answers?" can be decided: run the automata of all questions beside each
--- other, and search the states that they reach together, breadth first. (Rabin and Scott, Finite
+-- other, and search the states that they reach together. (Rabin and Scott, Finite
 -- automata and their decision problems, 1959.) States are made when they are first reached.
 --
 -- Only bytes that some automaton tells apart are tried, and one byte for all others. An automaton
@@ -190,9 +190,9 @@ local function of_part(index)
   }
 end
 
--- A state before part `index` is the number of the part that it is in; 0 is the empty string. Within
--- the part it is a state of `inner`. After the part, or when no byte of the part can change it, it
--- is the answer.
+-- A state before part `index` is the number of the part that it is in; 0 is the empty string.
+-- Within the part it is a state of `inner`. After the part, or when no byte of the part can change
+-- it, it is the answer.
 local function of_part_of(index, inner)
   local function inside(number)
     local fixed = inner.states[number].fixed
@@ -284,27 +284,21 @@ end
 -- Adds an automaton in a state to `live`. Leaves out an automaton whose answer is fixed. Returns
 -- false if that is not the wanted answer.
 local function add_live(live, made, number, wanted)
-  local fixed = made.states[number].fixed
-  if fixed ~= nil then return fixed == wanted end
+  local state = made.states[number]
+  if state.fixed ~= nil then return state.fixed == wanted end
   live[#live + 1] = { made = made, number = number, wanted = wanted }
+  if state.ends ~= wanted then live.missing = live.missing + 1 end
   return true
 end
 
 local function advanced(live, b)
-  local out = {}
+  local out = { missing = 0 }
   for _, entry in ipairs(live) do
     if not add_live(out, entry.made, step(entry.made, entry.number, b), entry.wanted) then
       return nil
     end
   end
   return out
-end
-
-local function all_end(live)
-  for _, entry in ipairs(live) do
-    if entry.made.states[entry.number].ends ~= entry.wanted then return false end
-  end
-  return true
 end
 
 -- Names the states of all automata. Those that are left out have the wanted answer in every string
@@ -315,34 +309,85 @@ local function name_of(live)
   return table.concat(names, " ")
 end
 
--- Finds a shortest string with the wanted answers, of at most `longest` bytes.
----@param wanted table[] pairs { automaton, answer }
----@return string|nil
-function automaton.search(wanted, longest)
-  local live = {}
-  for i, one in ipairs(wanted) do
-    one[1].id = i
-    if not add_live(live, one[1], one[1].start, one[2]) then return nil end
-  end
-  if all_end(live) then return "" end
-  local seen, queue, head, tail = { [name_of(live)] = true }, { { live = live, text = "" } }, 1, 1
-  while head <= tail do
-    local from = queue[head]
-    queue[head], head = nil, head + 1
-    if #from.text == longest then return nil end
-    for _, b in ipairs(bytes_after(from.live)) do
-      local to = advanced(from.live, b)
-      local name = to and name_of(to)
-      if to and not seen[name] then
-        seen[name] = true
-        local text = from.text .. char(b)
-        if all_end(to) then return text end
-        tail = tail + 1
-        queue[tail] = { live = to, text = text }
+-- Returns the states at the start; nil if no string has the wanted answers. Answers other than
+-- false stand first: they soon exclude most bytes, before the many others are asked.
+local function starts(wanted)
+  local live, id = { missing = 0 }, 0
+  for pass = 1, 2 do
+    for _, one in ipairs(wanted) do
+      if (one[2] ~= false) == (pass == 1) then
+        id = id + 1
+        one[1].id = id
+        if not add_live(live, one[1], one[1].start, one[2]) then return nil end
       end
     end
   end
+  return live
+end
+
+-- States that wait to be looked at: a list for each number of missing answers.
+local function push(waiting, missing, entry)
+  local list = waiting[missing] or { first = 1, last = 0 }
+  waiting[missing] = list
+  list.last = list.last + 1
+  list[list.last] = entry
+  if missing < waiting.least then waiting.least = missing end
+  if missing > waiting.most then waiting.most = missing end
+end
+
+local function pop(waiting)
+  for missing = waiting.least, waiting.most do
+    local list = waiting[missing]
+    if list and list.first <= list.last then
+      local entry = list[list.first]
+      list[list.first], list.first = nil, list.first + 1
+      waiting.least = missing
+      return entry
+    end
+  end
   return nil
+end
+
+-- Looks at the states in the order of `rank(live)`. Returns a string, or nil; and whether a string
+-- was too long to go on from, so that states beyond it were not seen.
+local function search(live, longest, rank)
+  local seen, cut, waiting = { [name_of(live)] = true }, false, { least = 0, most = 0 }
+  push(waiting, rank(live), { live = live, text = "" })
+  for from in pop, waiting do
+    if #from.text == longest then
+      cut = true
+    else
+      for _, b in ipairs(bytes_after(from.live)) do
+        local to = advanced(from.live, b)
+        local name = to and name_of(to)
+        if to and not seen[name] then
+          seen[name] = true
+          local text = from.text .. char(b)
+          if to.missing == 0 then return text, cut end
+          push(waiting, rank(to), { live = to, text = text })
+        end
+      end
+    end
+  end
+  return nil, cut
+end
+
+local function by_missing(live) return live.missing end
+local function by_length() return 0 end
+
+-- Finds a string with the wanted answers, of at most `longest` bytes; nil if there is none. It is
+-- short: states with the fewest missing answers are looked at first, and shorter strings first
+-- among them. Where that gives only strings that are too long, the search is repeated for a
+-- shortest string.
+---@param wanted table[] pairs { automaton, answer }
+---@return string|nil
+function automaton.search(wanted, longest)
+  local live = starts(wanted)
+  if not live then return nil end
+  if live.missing == 0 then return "" end
+  local text, cut = search(live, longest, by_missing)
+  if text or not cut then return text end
+  return (search(live, longest, by_length))
 end
 
 return automaton

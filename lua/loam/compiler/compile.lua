@@ -188,8 +188,8 @@ local function prepare(where)
   site.begin(where)
 end
 
--- Compiles for the class of the site `where`, class number `number` from 1. The result, also a diagnostic, depends on `where`
--- only by the observations that site.asked() then lists.
+-- Compiles for the class of the site `where`, class number `number` from 1. The result, also a
+-- diagnostic, depends on `where` only by the observations that site.asked() then lists.
 ---@return loam.Compiled|nil, loam.Diagnostic|nil
 function compile.run(policy, where, number)
   budget.step("tracing tag '" .. where.tag .. "'")

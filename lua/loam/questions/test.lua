@@ -54,7 +54,9 @@ local function cover(made, classes, covered)
           hit = hit + 1
         else
           local row = leaves.row(made, class.where, leaf, total)
-          missed[#missed + 1] = { line = row.line, tag = class.where.tag, conditions = row.conditions }
+          missed[#missed + 1] = {
+            line = row.line, tag = class.where.tag, conditions = row.conditions,
+          }
         end
       end)
     end

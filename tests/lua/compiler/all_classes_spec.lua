@@ -52,10 +52,10 @@ describe("the classes of a policy", function()
   end)
 
   it("are refused where they are too many", function()
-    local lines = {}
-    for i = 1, 13 do lines[i] = ("n = n + (req.tag:glob('*g%02d*') and 1 or 0)"):format(i) end
-    local _, errors = classes("local n = 0 " .. table.concat(lines, " ")
-      .. " return n > 100 and a or b")
+    local keys = {}
+    for i = 1, 4200 do keys[i] = ("k%d = %d"):format(i, i) end
+    local _, errors = classes("local n = by[req.tag] return n and req.size > n and a or b",
+      "local by = { " .. table.concat(keys, ", ") .. " } ")
     assert.equal("classes", errors[1].class)
     assert.matches("more than 4096 classes of tags", errors[1].reason)
   end)
@@ -79,6 +79,13 @@ describe("the tree of all classes", function()
       .. "return b")
     local tree = core.class_tree((policy.tree()))
     assert.equal(1, tree.nodes)
+  end)
+
+  it("asks whether there is a part", function()
+    classes("return req.tag:part(3) and a or b")
+    local _, find = core.class_tree((policy.tree()))
+    assert.equal(find { tag = "x" }, find { tag = "x.y" })
+    assert.are_not.equal(find { tag = "x.y" }, find { tag = "x.y.z" })
   end)
 
   it("leads keys to their plans and all other strings elsewhere", function()
