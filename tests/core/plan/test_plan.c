@@ -437,6 +437,37 @@ static void a_plan_at_a_line_decides_as_the_plan_does_there(void **state) {
   assert_true(shorter > 1000);
 }
 
+/* The conditions on a gauge follow each other, so a walk through them could go deep. */
+static void *make_deep_plan(void *result) {
+  static image m;
+  lm_plan *plan, *derived = NULL;
+  m = (image){ 0 };
+  int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 });
+  for (int i = 0; i < IMAGE_NODES; i++)
+    image_node(&m, i ? LM_IN_LIVE : LM_IN_LINE, LM_CMP_LT, i + 1, i + 1 < IMAGE_NODES ? i + 1 : a,
+               a);
+  *(loam_status *)result = image_make(&m, &plan);
+  if (*(loam_status *)result == LOAM_OK)
+    *(loam_status *)result = lm_plan_at_line(plan, 0, &derived);
+  lm_plan_destroy(derived);
+  lm_plan_destroy(plan);
+  return NULL;
+}
+
+static void a_deep_plan_needs_little_stack(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  pthread_t thread;
+  pthread_attr_t attributes;
+  loam_status status = LOAM_EINVAL;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, (size_t)sysconf(_SC_THREAD_STACK_MIN));
+  assert_int_equal(pthread_create(&thread, &attributes, make_deep_plan, &status), 0);
+  pthread_join(thread, NULL);
+  pthread_attr_destroy(&attributes);
+  assert_int_equal(status, LOAM_OK);
+}
+
 static lm_plan *of_lines;
 
 static void make_at_line(bool refused) {
@@ -493,6 +524,7 @@ int main(void) {
     cmocka_unit_test(sizes_that_ask_a_gauge_begin_where_it_is_asked),
     cmocka_unit_test(equal_images_have_equal_hashes),
     cmocka_unit_test(a_plan_at_a_line_decides_as_the_plan_does_there),
+    cmocka_unit_test(a_deep_plan_needs_little_stack),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(the_default_is_one_leaf_of_strategy_0),
   };
