@@ -5,8 +5,8 @@
 
 #include "cli/plan_text_write.h"
 #include "pages/metadata.h"
-#include "plan/policy_image.h"
 #include "script/policy_file.h"
+#include "script/policy_open.h"
 #include "service/policy.h"
 
 /* Writes the policy's only plan as text, if it has only one and that can be carried; else "". */
@@ -18,16 +18,11 @@ static void carry(const lm_policy_image *image, char carried[LM_PLAN_TEXT_SIZE])
 }
 
 loam_status lm_vet_text(const lm_script_source *source, char carried[LM_PLAN_TEXT_SIZE]) {
-  void *bytes;
-  size_t size;
-  lm_policy_image *image;
+  lm_policy_opened opened;
   lm_assert(!source->is_host);
-  loam_status status = lm_script_compile(source, false, &bytes, &size);
-  if (status != LOAM_OK) return status;
-  status = lm_policy_image_open(bytes, size, false, &image);
-  if (status == LOAM_OK) carry(image, carried);
-  else lm_metadata_free(bytes);
-  lm_policy_image_close(image);
+  loam_status status = lm_policy_open(source, false, &opened);
+  if (status == LOAM_OK) carry(opened.image, carried);
+  lm_policy_image_close(opened.image);
   return status;
 }
 
@@ -39,9 +34,11 @@ loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE]) {
   if (status != LOAM_OK) return status;
   status = lm_vet_text(&(lm_script_source){ path, text, length, lm_policy_limits(), false },
                        carried);
+  const char *policy = text;
+  if (status == LOAM_OK) status = lm_policy_open_text(path, &policy, &length);
   if (status == LOAM_OK)
     snprintf(vetted, LM_VET_SIZE, "%016llx%s%s",
-             (unsigned long long)lm_policy_file_hash(text, length), *carried ? ":" : "", carried);
+             (unsigned long long)lm_policy_file_hash(policy, length), *carried ? ":" : "", carried);
   lm_metadata_free(text);
   return status;
 }

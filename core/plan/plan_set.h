@@ -4,9 +4,9 @@
 
 #include "plan/plan.h"
 
-/* A hash table of plans. One thread at a time may use it. Zeroed, it is empty.
- * Law: `slots` is 0, or a power of two and at least 2 * count. Each of the `count` plans is found by
- *      linear probing from its hash. No two plans of a set have equal images. */
+/* A hash table of plans. One thread at a time may use it. Zeroed, it is empty. Law: `slots` is 0,
+ * or a power of two and at least 2 * count. Each of the `count` plans is found by linear probing
+ * from its hash. No two plans of a set have equal images. */
 typedef struct lm_plan_set {
   lm_plan **place;
   uint32_t count, slots;

@@ -47,8 +47,8 @@ LM_INLINE bool lm_plan_text_has_kind(lm_kind kind) {
 bool lm_plan_text_read(const char *text, lm_plan_text *out);
 
 /* Writes the policy image of a plan that came as text in `carried`; `text` is the policy's text, of
- * `length` bytes. Returns the image in lm_metadata memory, which the caller frees; NULL if `carried`
- * cannot be used or there is no memory. */
+ * `length` bytes. Returns the image in lm_metadata memory, which the caller frees; NULL if
+ * `carried` cannot be used or there is no memory. */
 void *lm_plan_text_image(const char *carried, const char *text, size_t length, size_t *size);
 
 #endif

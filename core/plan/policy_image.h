@@ -89,8 +89,8 @@ typedef struct lm_policy_image_source {
 } lm_policy_image_source;
 
 /* Writes an image into lm_metadata memory, which the caller frees. Fails with LOAM_ENOMEM; with
- * LOAM_EINVAL if the tree is not valid or has another number of plans; and with LOAM_EBUDGET if the image would have more than
- * LM_POLICY_IMAGE_MAX bytes. */
+ * LOAM_EINVAL if the tree is not valid or has another number of plans; and with LOAM_EBUDGET if the
+ * image would have more than LM_POLICY_IMAGE_MAX bytes. */
 loam_status lm_policy_image_write(const lm_policy_image_source *source, void **bytes, size_t *size);
 
 /* Returns the checksum that belongs into an image of `size` bytes. */
@@ -130,7 +130,7 @@ const char *lm_policy_image_name(const lm_policy_image *image);
 bool lm_policy_image_applies_live(const lm_policy_image *image);
 /* Returns the hash of the policy's text. */
 uint64_t lm_policy_image_hash(const lm_policy_image *image);
-/* Returns the number of different plans, with those that lm_policy_image_find has made for lines. */
+/* Returns the number of different plans; those that were made for lines count too. */
 uint32_t lm_policy_image_plans(const lm_policy_image *image);
 /* Returns the plan of every site, if the policy asks nothing about a site; else NULL. */
 const lm_plan *lm_policy_image_only_plan(const lm_policy_image *image);

@@ -6,8 +6,8 @@
 #include "plan/plan.h"
 
 /* Sizes lo..hi on their way down the tree. A node that they answer differently is followed both
- * ways, which could double the work at each such node, so `fuel` bounds it. `depth` bounds the stack
- * that a walk needs, because the plan of a new line may be made on any stack. */
+ * ways, which could double the work at each such node, so `fuel` bounds it. `depth` bounds the
+ * stack that a walk needs, because the plan of a new line may be made on any stack. */
 typedef struct walk {
   const lm_plan *plan;
   unsigned fuel, depth;

@@ -42,8 +42,8 @@ bool lm_script_is_available(void);
  * (no LuaJIT). */
 loam_status lm_script_open(const lm_script_source *source, lm_script **out);
 /* Compiles the policy for every class of sites, compares the plans with plain Lua, and decides
- * `always` over every leaf of every plan. Writes the image into lm_metadata memory, which the caller
- * frees. On failure *bytes is NULL. */
+ * `always` over every leaf of every plan. Writes the image into lm_metadata memory, which the
+ * caller frees. On failure *bytes is NULL. */
 loam_status lm_script_image(lm_script *script, void **bytes, size_t *size);
 /* Runs the policy's `tests`, after lm_script_image. */
 loam_status lm_script_vet(lm_script *script);

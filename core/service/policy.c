@@ -24,7 +24,7 @@
 #include "os/error.h"
 #include "os/sys.h"
 #include "plan/plan_text.h"
-#include "plan/policy_image.h"
+#include "script/policy_open.h"
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_script_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
@@ -150,7 +150,7 @@ typedef struct load {
   lm_script_source source;
   const char *path; /* absolute; "" for a text from no file */
   uint64_t hash;    /* of the text */
-  lm_policy_image *image;
+  lm_policy_opened opened;
   const lm_plan **plan;
   uint32_t sites, room;
 } load;
@@ -174,7 +174,7 @@ static loam_status plan_sites(load *l) {
   loam_status status = make_room(l, sites);
   for (; status == LOAM_OK && l->sites < sites; l->sites++) {
     loam_site *site = lm_site_at(LM_SITE_FIRST + l->sites);
-    status = lm_policy_image_find(l->image, &site->where, &l->plan[l->sites]);
+    status = lm_policy_image_find(l->opened.image, &site->where, &l->plan[l->sites]);
     if (status == LOAM_OK) count_live_bytes(site, l->plan[l->sites]);
   }
   lm_assert(l->sites <= l->room);
@@ -184,7 +184,7 @@ static loam_status plan_sites(load *l) {
 
 /* Fills the record of the live policy. */
 static void describe_locked(const load *l, uint64_t generation) {
-  const char *name = lm_policy_image_name(l->image);
+  const char *name = lm_policy_image_name(l->opened.image);
   record.generation = generation;
   record.hash = l->hash;
   record.loaded_at = lm_sys_unix_ns();
@@ -196,9 +196,9 @@ static void describe_locked(const load *l, uint64_t generation) {
 /* Makes the loaded policy live: writes every site's plan for the new generation, then the
  * generation's number, which makes these plans the valid ones. */
 static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
-  lm_assert(l->image && generation == atomic_load(&lm_site_generation) + 1);
+  lm_assert(l->opened.image && generation == atomic_load(&lm_site_generation) + 1);
   lm_assert(l->sites <= lm_site_count()); /* a newer site takes `live_lock` after this */
-  live = l->image;
+  live = l->opened.image;
   live_slot = slot;
   for (uint32_t i = 0; i < l->sites; i++)
     set_site_plan(lm_site_at(LM_SITE_FIRST + i), generation, l->plan[i]);
@@ -238,7 +238,7 @@ static loam_status go_live(load *l) {
   unlock(&live_lock);
   if (status != LOAM_OK) return status;
   lm_thread_set_slow_all(LM_SLOW_STALE);
-  l->image = NULL;
+  l->opened.image = NULL;
   /* Where the kernel has no membarrier, loam cannot tell when the last thread has read an old plan.
    * The old plans then stay. */
   if (!old || !lm_thread_grace()) return LOAM_OK;
@@ -258,24 +258,30 @@ static const char *vetted(uint64_t hash) {
   return is_it ? rest : NULL;
 }
 
-/* Opens the image in `bytes`, which are freed on failure. */
-static loam_status open_image(load *l, void *bytes, size_t size) {
-  loam_status status = lm_policy_image_open(bytes, size, true, &l->image);
-  if (status == LOAM_OK) lm_policy_image_watch_devices(l->image);
-  else lm_metadata_free(bytes);
+/* Opens the image of the policy that `loam run` carries as text (plan_text.h). Returns false if it
+ * cannot be used. */
+static bool open_carried(load *l, const char *carried) {
+  size_t size;
+  void *bytes = lm_plan_text_image(carried, l->source.text, l->source.length, &size);
+  if (!bytes) return false;
+  if (lm_policy_image_open(bytes, size, true, &l->opened.image) == LOAM_OK) return true;
+  lm_metadata_free(bytes);
+  return false;
+}
+
+/* Compiles the policy and runs its tests, unless `loam run` has done both; or opens its image. */
+static loam_status make_image(load *l) {
+  const char *rest = vetted(l->hash);
+  if (rest && *rest == ':' && open_carried(l, rest + 1)) return LOAM_OK;
+  loam_status status = lm_policy_open(&l->source, rest, &l->opened);
+  if (status == LOAM_OK) lm_policy_image_watch_devices(l->opened.image);
   return status;
 }
 
-/* Compiles the policy and runs its tests, unless `loam run` has done both. */
-static loam_status make_image(load *l) {
-  const lm_script_source *source = &l->source;
-  const char *rest = vetted(l->hash);
-  size_t size = 0;
-  void *bytes = rest && *rest == ':'
-                    ? lm_plan_text_image(rest + 1, source->text, source->length, &size)
-                    : NULL;
-  loam_status status = bytes ? LOAM_OK : lm_script_compile(source, rest, &bytes, &size);
-  return status == LOAM_OK ? open_image(l, bytes, size) : status;
+/* Returns the hash of a policy's text. That of an image is the hash of the text in it. */
+static uint64_t hash_policy(const char *text, size_t length) {
+  (void)lm_policy_open_text("", &text, &length); /* a damaged image has a hash too */
+  return lm_policy_file_hash(text, length);
 }
 
 /* A number that stands for one attempt to load this text from this path. */
@@ -295,12 +301,18 @@ static void note_attempt(loam_status status, const char *path, uint64_t hash) {
   refused_hash = status == LOAM_OK ? 0 : hash_attempt(path, hash);
 }
 
-/* Loads a text under `load_lock`. */
-static loam_status load_text_locked(const char *name, const char *path, const char *text,
-                                    size_t length) {
+/* What a load reports when it ends. */
+typedef struct report {
+  loam_status status;
+  char recompiled[sizeof((lm_policy_opened *)0)->recompiled]; /* of lm_policy_opened */
+} report;
+
+/* Loads a text, or the bytes of an image, under `load_lock`. */
+static report load_text_locked(const char *name, const char *path, const char *text,
+                               size_t length) {
   load l = { .source = { name, text, length, &limits, .is_host = true },
              .path = path,
-             .hash = lm_policy_file_hash(text, length) };
+             .hash = hash_policy(text, length) };
   lm_numa_free_pause(); /* this may be the service thread, which cannot read gauges during a load */
   loam_status status = make_image(&l);
   if (status == LOAM_OK) status = plan_sites(&l);
@@ -308,9 +320,11 @@ static loam_status load_text_locked(const char *name, const char *path, const ch
   if (status == LOAM_OK) lm_guard_fault_install();
   lm_verify(status != LOAM_OK || lm_policy_is_valid());
   note_attempt(status, path, l.hash);
-  lm_policy_image_close(l.image); /* NULL if it became live */
+  lm_policy_image_close(l.opened.image); /* NULL if it became live */
   lm_metadata_free(l.plan);
-  return status;
+  report result = { .status = status };
+  memcpy(result.recompiled, l.opened.recompiled, sizeof result.recompiled);
+  return result;
 }
 
 bool lm_policy_is_followed(void) {
@@ -322,12 +336,14 @@ bool lm_policy_is_followed(void) {
 
 /* Reports the end of a load as an event, and to the service layer. With no lock held. The host's
  * event callback may change the thread's error words, so they are set again. */
-static loam_status announce(loam_status status, const char *name) {
+static loam_status announce(const report *r, const char *name) {
   char words[LM_ERROR_SIZE];
+  loam_status status = r->status;
+  const char *again = *r->recompiled ? "; it was compiled again: " : "";
   uint64_t generation = atomic_load(&lm_site_generation);
   if (status == LOAM_OK) {
-    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu", name,
-                   (unsigned long long)generation);
+    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu%s%s",
+                   name, (unsigned long long)generation, again, r->recompiled);
     void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
     if (announce_live) announce_live(lm_policy_is_followed());
     return status;
@@ -341,9 +357,9 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
   lm_assert(name && path && text);
   lm_policy_start();
   lock(&load_lock);
-  loam_status status = load_text_locked(name, path, text, length);
+  report result = load_text_locked(name, path, text, length);
   unlock(&load_lock);
-  return announce(status, name);
+  return announce(&result, name);
 }
 
 /* ---- files ---- */
@@ -365,19 +381,20 @@ static bool is_known_locked(const char *path, uint64_t hash) {
 }
 
 /* Sets *known to true if the file was not loaded because nothing changed. */
-static loam_status load_file_locked(const char *path, const char *full, lm_reading reading,
-                                    bool if_changed, bool *known) {
+static report load_file_locked(const char *path, const char *full, lm_reading reading,
+                               bool if_changed, bool *known) {
   char *text = NULL;
   size_t length = 0;
-  loam_status status = lm_policy_file_read(path, reading, &text, &length);
-  uint64_t hash = status == LOAM_OK ? lm_policy_file_hash(text, length)
-                                    : lm_policy_file_hash(loam_error(), strlen(loam_error()));
+  report result = { .status = lm_policy_file_read(path, reading, &text, &length) };
+  uint64_t hash = result.status == LOAM_OK
+                      ? hash_policy(text, length)
+                      : lm_policy_file_hash(loam_error(), strlen(loam_error()));
   *known = if_changed && is_known_locked(full, hash);
-  if (*known) status = LOAM_OK;
-  else if (status == LOAM_OK) status = load_text_locked(path, full, text, length);
-  else note_attempt(status, full, hash);
+  if (*known) result.status = LOAM_OK;
+  else if (result.status == LOAM_OK) result = load_text_locked(path, full, text, length);
+  else note_attempt(result.status, full, hash);
   lm_metadata_free(text);
-  return status;
+  return result;
 }
 
 static loam_status load_file(const char *path, lm_reading reading, bool if_changed) {
@@ -386,9 +403,9 @@ static loam_status load_file(const char *path, lm_reading reading, bool if_chang
   const char *full = lm_policy_file_absolute(path, buffer, sizeof buffer);
   lm_policy_start();
   lock(&load_lock);
-  loam_status status = load_file_locked(path, full, reading, if_changed, &known);
+  report result = load_file_locked(path, full, reading, if_changed, &known);
   unlock(&load_lock);
-  return known ? LOAM_OK : announce(status, path);
+  return known ? LOAM_OK : announce(&result, path);
 }
 
 loam_status lm_policy_load_file(const char *path, bool if_changed) {

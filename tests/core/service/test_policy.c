@@ -13,6 +13,7 @@
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "pages/metadata.h"
+#include "plan/policy_image.h"
 #include "service/policy.h"
 
 /* A policy that gives all memory the strategy `name`. */
@@ -417,6 +418,76 @@ static void a_refused_file_is_told_once_and_forgotten_when_mended(void **state) 
   assert_string_equal(info().last_error, "");
 }
 
+/* ---- images */
+
+/* Writes the image of a policy into the file. Its text is `text`, which has as many bytes as
+ * `compiled`, whose plans it holds: so a test sees which of the two was used. */
+static void save_image(const char *compiled, const char *text, uint32_t format) {
+  void *bytes;
+  size_t size;
+  lm_script_source source = { "p.lua", compiled, strlen(compiled), lm_policy_limits(), true };
+  assert_int_equal(lm_script_compile(&source, false, &bytes, &size), LOAM_OK);
+  lm_policy_image_frame *frame = bytes;
+  assert_int_equal(frame->text.size, strlen(text));
+  memcpy((char *)bytes + frame->text.at, text, strlen(text));
+  frame->text_hash = lm_policy_file_hash(text, strlen(text));
+  frame->format = format;
+  frame->checksum = lm_policy_image_checksum(bytes, size);
+  save(bytes, size);
+  lm_metadata_free(bytes);
+}
+
+static void an_image_is_loaded_like_a_text_and_not_compiled(void **state) {
+  (void)state;
+  save_image(ALL_OF("in.plan"), ALL_OF("in.text"), LM_POLICY_IMAGE_FORMAT);
+  loam_on_event(note_event, NULL);
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  loam_on_event(NULL, NULL);
+  assert_null(strstr(event_words, "again"));
+  assert_string_equal(picked("known.a", 10), "in.plan");
+  assert_string_equal(info().name, "in.plan");
+  assert_true(info().hash == lm_policy_file_hash(ALL_OF("in.text"), strlen(ALL_OF("in.text"))));
+  uint64_t generation = info().generation;
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(info().generation, generation);
+}
+
+static void an_image_of_another_format_is_compiled_again(void **state) {
+  (void)state;
+  save_image(ALL_OF("in.plan"), ALL_OF("in.text"), LM_POLICY_IMAGE_FORMAT + 1);
+  loam_on_event(note_event, NULL);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  loam_on_event(NULL, NULL);
+  assert_int_equal(event_kind, LOAM_EVENT_POLICY_LIVE);
+  assert_non_null(strstr(event_words, "it was compiled again: policy image: it has format 2"));
+  assert_string_equal(picked("known.a", 10), "in.text");
+}
+
+static void a_damaged_image_is_refused_in_words(void **state) {
+  (void)state;
+  char bytes[sizeof(lm_policy_image_head)];
+  assert_int_equal(load(ALL_OF("good")), LOAM_OK);
+  save_image(ALL_OF("in.plan"), ALL_OF("in.text"), LM_POLICY_IMAGE_FORMAT);
+  int fd = open(file, O_RDWR);
+  assert_int_equal(pread(fd, bytes, sizeof bytes, 0), sizeof bytes);
+  bytes[100]++;
+  assert_int_equal(pwrite(fd, bytes, sizeof bytes, 0), sizeof bytes);
+  refused_file(file, LOAM_EINVAL, "checksum");
+  assert_int_equal(ftruncate(fd, 5), 0);
+  refused_file(file, LOAM_EPOLICY, "");
+  assert_int_equal(ftruncate(fd, LM_MIB + 1), 0);
+  refused_file(file, LOAM_EIO, "at most");
+  close(fd);
+  assert_string_equal(picked("known.a", 10), "good");
+}
+
+static void an_image_may_be_larger_than_a_text(void **state) {
+  (void)state;
+  save_image(ALL_OF("in.plan"), ALL_OF("in.plan"), LM_POLICY_IMAGE_FORMAT);
+  assert_int_equal(truncate(file, 2 * LM_MIB), 0);
+  refused_file(file, LOAM_EINVAL, "2097152 bytes, but its head says");
+}
+
 /* ---- fork */
 
 /* A policy of many classes: its load takes a while. */
@@ -589,6 +660,10 @@ int main(void) {
     cmocka_unit_test(a_file_of_more_than_a_megabyte_is_refused),
     cmocka_unit_test(an_unchanged_file_is_left_alone),
     cmocka_unit_test(a_refused_file_is_told_once_and_forgotten_when_mended),
+    cmocka_unit_test(an_image_is_loaded_like_a_text_and_not_compiled),
+    cmocka_unit_test(an_image_of_another_format_is_compiled_again),
+    cmocka_unit_test(a_damaged_image_is_refused_in_words),
+    cmocka_unit_test(an_image_may_be_larger_than_a_text),
     cmocka_unit_test(a_child_forked_during_a_load_can_allocate_and_load),
     cmocka_unit_test(a_fork_and_a_load_do_not_wait_for_each_other),
     cmocka_unit_test(a_load_fails_cleanly_when_the_system_refuses),
