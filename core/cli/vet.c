@@ -3,31 +3,25 @@
 
 #include <stdio.h>
 
-#include "cli/plan_text_write.h"
 #include "pages/metadata.h"
 #include "script/policy_file.h"
 #include "script/policy_open.h"
 #include "service/policy.h"
 
-/* Writes the policy's only plan as text, if it has only one and that can be carried; else "". */
-static void carry(const lm_policy_image *image, char carried[LM_PLAN_TEXT_SIZE]) {
-  const lm_plan *only = lm_policy_image_only_plan(image);
-  if (!only || !lm_plan_text_write(only, lm_policy_image_name(image),
-                                   lm_policy_image_applies_live(image), carried))
-    *carried = 0;
-}
-
-loam_status lm_vet_text(const lm_script_source *source, char carried[LM_PLAN_TEXT_SIZE]) {
+loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE]) {
   lm_policy_opened opened;
   lm_assert(!source->is_host);
   loam_status status = lm_policy_open(source, false, &opened);
-  if (status == LOAM_OK) carry(opened.image, carried);
+  if (status != LOAM_OK) return status;
+  size_t size;
+  const void *bytes = lm_policy_image_bytes(opened.image, &size);
+  if (!lm_image_text_write(bytes, size, carried)) *carried = 0;
   lm_policy_image_close(opened.image);
   return status;
 }
 
 loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE]) {
-  char *text, carried[LM_PLAN_TEXT_SIZE];
+  char *text, carried[LM_IMAGE_TEXT_SIZE];
   size_t length;
   lm_assert(path);
   loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);

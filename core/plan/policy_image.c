@@ -91,11 +91,22 @@ static loam_status fail_machine(const char *what, long long has, long long wants
                   wants, has);
 }
 
-/* Nodes may have come or gone since loam asked for them. */
+/* Returns whether the machine has exactly these nodes. They may have come or gone since loam asked
+ * for them. */
 static bool has_nodes(uint64_t nodes) {
-  if (lm_numa_nodes() == nodes) return true;
+  if (!nodes || lm_numa_nodes() == nodes) return true;
   lm_numa_refresh();
   return lm_numa_nodes() == nodes;
+}
+
+uint64_t lm_policy_image_nodes_hash(uint64_t nodes) {
+  uint64_t hash = LM_HASH_NONE;
+  for (uint64_t left = nodes; left; left &= left - 1) {
+    unsigned node = (unsigned)__builtin_ctzll(left);
+    uint64_t words[] = { node, lm_numa_total(node), lm_numa_has_cpus(node) };
+    hash = lm_hash_more(hash, words, sizeof words);
+  }
+  return nodes ? hash : 0;
 }
 
 static loam_status check_format(const lm_policy_image_frame *frame) {
@@ -113,6 +124,10 @@ static loam_status check_machine(const lm_policy_image_head *head) {
   if (!has_nodes(head->nodes))
     return fail_machine("the NUMA nodes (mask)", (long long)lm_numa_nodes(),
                         (long long)head->nodes);
+  uint64_t hash = lm_policy_image_nodes_hash(head->nodes);
+  if (hash != head->nodes_hash)
+    return fail_machine("NUMA nodes with memory and CPUs of hash", (long long)hash,
+                        (long long)head->nodes_hash);
   if (head->devices < -1 || head->devices > LM_DEVICES_MAX)
     return refuse("number of devices", (uint64_t)head->devices);
   if (head->devices >= 0 && head->devices != lm_gpu_count())
@@ -444,17 +459,17 @@ loam_status lm_policy_image_find(lm_policy_image *image, const loam_where *where
 
 /* ---- What an image says */
 
+const void *lm_policy_image_bytes(const lm_policy_image *image, size_t *size) {
+  *size = image->size;
+  return image->bytes;
+}
+
 const char *lm_policy_image_name(const lm_policy_image *image) { return image->head->name; }
 bool lm_policy_image_applies_live(const lm_policy_image *image) {
   return image->head->applies_live;
 }
 uint64_t lm_policy_image_hash(const lm_policy_image *image) { return image->head->frame.text_hash; }
 uint32_t lm_policy_image_plans(const lm_policy_image *image) { return image->set.count; }
-
-const lm_plan *lm_policy_image_only_plan(const lm_policy_image *image) {
-  bool is_only = !image->tree.head.nodes && !(image->plan[0]->reads & 1u << LM_IN_LINE);
-  return is_only ? image->plan[0] : NULL;
-}
 
 void lm_policy_image_mark_used(const lm_policy_image *image, uint8_t *used, uint32_t n) {
   lm_plan_set_mark_used(&image->set, used, n);

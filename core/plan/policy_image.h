@@ -54,7 +54,8 @@ typedef struct lm_policy_image_frame {
 
 typedef struct lm_policy_image_head {
   lm_policy_image_frame frame;
-  uint64_t nodes;        /* mask of the NUMA nodes with memory that the policy was compiled for */
+  uint64_t nodes;        /* mask of the NUMA nodes with memory; 0 if the policy did not ask */
+  uint64_t nodes_hash;   /* of their bytes, and of which of them have CPUs; 0 if `nodes` is 0 */
   uint32_t page;         /* bytes */
   int32_t devices;       /* number of GPUs; -1 if the policy does not depend on them */
   uint32_t plans;        /* different ones */
@@ -85,7 +86,8 @@ typedef struct lm_policy_image_source {
   bool applies_live;
   const char *text;
   size_t length;
-  int devices;
+  uint64_t nodes; /* of the head */
+  int devices;    /* of the head */
 } lm_policy_image_source;
 
 /* Writes an image into lm_metadata memory, which the caller frees. Fails with LOAM_ENOMEM; with
@@ -93,6 +95,8 @@ typedef struct lm_policy_image_source {
  * image would have more than LM_POLICY_IMAGE_MAX bytes. */
 loam_status lm_policy_image_write(const lm_policy_image_source *source, void **bytes, size_t *size);
 
+/* Returns the nodes_hash of a mask of nodes on this machine. */
+uint64_t lm_policy_image_nodes_hash(uint64_t nodes);
 /* Returns the checksum that belongs into an image of `size` bytes. */
 uint64_t lm_policy_image_checksum(const void *bytes, size_t size);
 
@@ -125,6 +129,8 @@ void lm_policy_image_close(lm_policy_image *image);
 loam_status lm_policy_image_find(lm_policy_image *image, const loam_where *where,
                                  const lm_plan **out);
 
+/* Returns the bytes that the image was opened with. */
+const void *lm_policy_image_bytes(const lm_policy_image *image, size_t *size);
 const char *lm_policy_image_name(const lm_policy_image *image);
 /* Returns whether a load shall also move live memory: apply = "live". */
 bool lm_policy_image_applies_live(const lm_policy_image *image);
@@ -132,8 +138,6 @@ bool lm_policy_image_applies_live(const lm_policy_image *image);
 uint64_t lm_policy_image_hash(const lm_policy_image *image);
 /* Returns the number of different plans; those that were made for lines count too. */
 uint32_t lm_policy_image_plans(const lm_policy_image *image);
-/* Returns the plan of every site, if the policy asks nothing about a site; else NULL. */
-const lm_plan *lm_policy_image_only_plan(const lm_policy_image *image);
 /* Sets used[id] to 1 for each strategy id below `n` that a plan of the image names. */
 void lm_policy_image_mark_used(const lm_policy_image *image, uint8_t *used, uint32_t n);
 /* Starts what fills the gauges of devices that the plans read: the GPU's driver, and a thread that

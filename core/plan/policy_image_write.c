@@ -88,7 +88,8 @@ static void describe(work *w, size_t size) {
   frame->text_hash = lm_hash_bytes(s->text, s->length);
   frame->format = LM_POLICY_IMAGE_FORMAT;
   frame->version = LM_POLICY_IMAGE_VERSION;
-  w->head.nodes = lm_numa_nodes();
+  w->head.nodes = s->nodes;
+  w->head.nodes_hash = lm_policy_image_nodes_hash(s->nodes);
   w->head.page = (uint32_t)LM_PAGE;
   w->head.devices = s->devices;
   w->head.plans = w->plans;

@@ -118,7 +118,7 @@ static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *
 /* core.machine(): a table that describes NUMA nodes, huge pages and limits of this machine. */
 static int core_machine(lua_State *L) {
   lm_numa_refresh();
-  uint64_t nodes = lm_numa_nodes();
+  uint64_t nodes = script_of(L)->nodes = lm_numa_nodes();
   lua_createtable(L, 0, 8);
   lua_createtable(L, LM_NODES_MAX, 0);
   for (int node = 0, n = 0; node < LM_NODES_MAX; node++) {
@@ -256,6 +256,7 @@ static bool read_placement(lua_State *L, int desc, lm_placement *out) {
       out->mode = modes[mode];
       read_nodes(L, numa, out);
       read_weights(L, numa, out);
+      script_of(L)->nodes = lm_numa_nodes();
       if (out->mode == LM_BIND_INTERLEAVE && !out->nodes) out->nodes = lm_numa_nodes();
     }
   }

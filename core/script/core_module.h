@@ -11,8 +11,9 @@
  * Law: text[length] is 0. */
 struct lm_script {
   lm_vm vm; /* must be first: loam.core's functions cast the lm_vm of a Lua state to its script */
-  bool is_host; /* lm_script_source.is_host */
-  int devices;  /* GPUs that core.devices told the policy of; -1 if it was not called */
+  bool is_host;   /* lm_script_source.is_host */
+  uint64_t nodes; /* NUMA nodes that the policy was told of; 0 if it did not ask */
+  int devices;    /* GPUs that the policy was told of; -1 if it did not ask */
   lm_plan_set plans;
   lm_json answer;      /* what core.write has gathered and lm_core_module_flush has not written */
   loam_write_fn write; /* of lm_script_inspect; NULL: no answer is wanted */

@@ -143,6 +143,7 @@ static loam_status write_image(lua_State *L, image_request *r, const lm_plan **p
                                     .applies_live = script->applies_live,
                                     .text = script->text,
                                     .length = script->length,
+                                    .nodes = script->nodes,
                                     .devices = script->devices };
   return lm_policy_image_write(&source, &r->bytes, &r->size);
 }

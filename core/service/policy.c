@@ -23,7 +23,7 @@
 #include "heap/token_ids.h"
 #include "os/error.h"
 #include "os/sys.h"
-#include "plan/plan_text.h"
+#include "plan/image_text.h"
 #include "script/policy_open.h"
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -250,7 +250,7 @@ static loam_status go_live(load *l) {
 /* `loam run` checks the policy before it starts the program, and sets LOAM_VETTED to the hash of
  * the checked text, so that the program need not check the text again. Returns NULL if the variable
  * is not set, names another text, or this is not the first load of the process. Else returns the
- * text after the hash: "", or a colon and the policy's only plan as text (plan_text.h). */
+ * text after the hash: "", or a colon and the policy's image as text (image_text.h). */
 static const char *vetted(uint64_t hash) {
   char *rest = NULL;
   const char *text = lm_sys_getenv("LOAM_VETTED");
@@ -258,11 +258,11 @@ static const char *vetted(uint64_t hash) {
   return is_it ? rest : NULL;
 }
 
-/* Opens the image of the policy that `loam run` carries as text (plan_text.h). Returns false if it
+/* Opens the image of the policy that `loam run` carries as text (image_text.h). Returns false if it
  * cannot be used. */
 static bool open_carried(load *l, const char *carried) {
   size_t size;
-  void *bytes = lm_plan_text_image(carried, l->source.text, l->source.length, &size);
+  void *bytes = lm_image_text_read(carried, l->source.text, l->source.length, &size);
   if (!bytes) return false;
   if (lm_policy_image_open(bytes, size, true, &l->opened.image) == LOAM_OK) return true;
   lm_metadata_free(bytes);
@@ -272,8 +272,8 @@ static bool open_carried(load *l, const char *carried) {
 /* Compiles the policy and runs its tests, unless `loam run` has done both; or opens its image. */
 static loam_status make_image(load *l) {
   const char *rest = vetted(l->hash);
-  if (rest && *rest == ':' && open_carried(l, rest + 1)) return LOAM_OK;
-  loam_status status = lm_policy_open(&l->source, rest, &l->opened);
+  bool is_open = rest && *rest == ':' && open_carried(l, rest + 1);
+  loam_status status = is_open ? LOAM_OK : lm_policy_open(&l->source, rest, &l->opened);
   if (status == LOAM_OK) lm_policy_image_watch_devices(l->opened.image);
   return status;
 }

@@ -76,6 +76,7 @@ static inline char *bytes_write(lm_plan *const *plan, size_t *size) {
                                     .applies_live = true,
                                     .text = bytes_text,
                                     .length = sizeof bytes_text - 1,
+                                    .nodes = lm_numa_nodes(),
                                     .devices = -1 };
   void *bytes;
   if (lm_policy_image_write(&source, &bytes, size)) return NULL;

@@ -234,6 +234,7 @@ static void refuses_an_image_of_another_machine_but_gives_its_text(void **state)
   uint32_t other = 8192;
   refuses(LOAM_EUNSUPPORTED, AT(page), &other, sizeof other, "0x2000");
   refuses_u64(LOAM_EUNSUPPORTED, AT(nodes), 1ull << 63, "NUMA nodes");
+  refuses_u64(LOAM_EUNSUPPORTED, AT(nodes_hash), 1, "NUMA nodes with memory and CPUs");
   refuses(LOAM_EUNSUPPORTED, AT(frame.format), &other, sizeof other, "format 8192");
   refuses(LOAM_EUNSUPPORTED, AT(frame.version), &other, sizeof other, "0.32.0");
   other = 32;
@@ -246,6 +247,35 @@ static void refuses_an_image_of_another_machine_but_gives_its_text(void **state)
   assert_int_equal(lm_policy_image_text(bytes, size, &text, &length), LOAM_OK);
   assert_memory_equal(text, bytes_text, length);
   lm_metadata_free(bytes);
+}
+
+/* What a policy has not asked about a machine may be anything. */
+static void accepts_nodes_that_the_policy_does_not_depend_on(void **state) {
+  (void)state;
+  lm_policy_image *policy;
+  static _Alignas(8) char tree_bytes[TREE_BYTES];
+  lm_plan *made;
+  image m = { 0 };
+  void *bytes;
+  size_t n;
+  image_leaf(&m, 1, (uint32_t[]){ 0 });
+  assert_int_equal(image_make(&m, &made), LOAM_OK);
+  const lm_plan *only = made;
+  tree t = { .plans = 1 };
+  lm_policy_image_source source = { .plan = &only,
+                                    .plans = 1,
+                                    .tree = tree_bytes,
+                                    .tree_size = tree_write(&t, tree_bytes),
+                                    .name = "",
+                                    .text = "",
+                                    .devices = -1 };
+  assert_int_equal(lm_policy_image_write(&source, &bytes, &n), LOAM_OK);
+  assert_int_equal(((lm_policy_image_head *)bytes)->nodes_hash, 0);
+  assert_int_equal(lm_policy_image_open(bytes, n, true, &policy), LOAM_OK);
+  lm_policy_image_close(policy);
+  source.plans = 2;
+  assert_int_equal(lm_policy_image_write(&source, &bytes, &n), LOAM_EINVAL);
+  lm_plan_destroy(made);
 }
 
 static void refuses_ranges_that_are_not_those_of_the_parts(void **state) {
@@ -379,6 +409,7 @@ int main(void) {
     cmocka_unit_test(follows_no_changed_byte_under_a_good_checksum),
     cmocka_unit_test(follows_no_shorter_image_under_a_good_checksum),
     cmocka_unit_test(refuses_an_image_of_another_machine_but_gives_its_text),
+    cmocka_unit_test(accepts_nodes_that_the_policy_does_not_depend_on),
     cmocka_unit_test(refuses_ranges_that_are_not_those_of_the_parts),
     cmocka_unit_test(refuses_a_damaged_head),
     cmocka_unit_test(refuses_a_damaged_strategy),

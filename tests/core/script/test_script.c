@@ -113,17 +113,6 @@ static void tags_that_are_told_apart_have_their_own_plans(void **state) {
   assert_int_equal(lm_policy_image_plans(policy), 2);
 }
 
-static void a_policy_that_asks_nothing_about_a_site_has_one_plan(void **state) {
-  (void)state;
-  open_image(two);
-  assert_ptr_equal(lm_policy_image_only_plan(policy), plan_of("a"));
-  close_script(NULL);
-  open_image("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
-             "return loam.policy { pick = function(req)\n"
-             "  return req.line == 3 and a or b\nend }\n");
-  assert_null(lm_policy_image_only_plan(policy));
-}
-
 static void an_image_needs_its_script_no_more(void **state) {
   (void)state;
   open_image("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
@@ -398,7 +387,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(a_policy_becomes_a_plan),
     TEST(tags_that_are_told_apart_have_their_own_plans),
-    TEST(a_policy_that_asks_nothing_about_a_site_has_one_plan),
     TEST(an_image_needs_its_script_no_more),
     TEST(compiling_is_all_steps_in_one),
     TEST(a_site_is_its_file_function_module_and_line_too),

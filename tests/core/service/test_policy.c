@@ -600,7 +600,7 @@ static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
 
 /* Sets LOAM_VETTED as `loam run` sets it for `text`, but with the plan of `other`. */
 static void set_carried(const char *other, const char *text) {
-  static char carried[LM_PLAN_TEXT_SIZE], vetted[LM_VET_SIZE];
+  static char carried[LM_IMAGE_TEXT_SIZE], vetted[LM_VET_SIZE];
   lm_script_limits limits = { .max_leaves = 1000, .step_ms = 1000, .step_bytes = 4 * LM_MIB };
   lm_script_source source = { "p.lua", other, strlen(other), &limits, .is_host = false };
   if (lm_vet_text(&source, carried) != LOAM_OK) return;
