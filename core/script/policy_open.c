@@ -6,11 +6,12 @@
 
 #include "os/error.h"
 
-/* Puts the name of a policy before the error words. */
+/* Puts the name of a policy before the error words. An image that is not valid is a policy that is
+ * refused. */
 static loam_status name_error(loam_status status, const char *name) {
   char words[LM_ERROR_SIZE];
   snprintf(words, sizeof words, "%s", loam_error());
-  return lm_error(status, "%s: %s", name, words);
+  return lm_error(status == LOAM_EINVAL ? LOAM_EPOLICY : status, "%s: %s", name, words);
 }
 
 /* Opens an image whose bytes are freed on failure. */

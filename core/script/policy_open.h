@@ -16,11 +16,11 @@ typedef struct lm_policy_opened {
 /* Opens a policy. source->text is the text of a policy or the bytes of an image. A text is
  * compiled, and its tests are run, unless `is_vetted`. An image is used as it is, because its tests
  * were run when it was made; if it was made for another machine or version, the text that it holds
- * is compiled instead. On failure out->image is NULL; the status is one of lm_script_compile or of
- * lm_policy_image_open. */
+ * is compiled instead. On failure out->image is NULL; the status is one of lm_script_compile, or of
+ * lm_policy_image_open with LOAM_EPOLICY in place of LOAM_EINVAL. */
 loam_status lm_policy_open(const lm_script_source *source, bool is_vetted, lm_policy_opened *out);
 /* Replaces the bytes of an image by the text that it holds; a text stays as it is. Fails with
- * LOAM_EINVAL for an image that was damaged. */
+ * LOAM_EPOLICY for an image that was damaged. */
 loam_status lm_policy_open_text(const char *name, const char **text, size_t *length);
 
 #endif

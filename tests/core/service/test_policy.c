@@ -472,7 +472,7 @@ static void a_damaged_image_is_refused_in_words(void **state) {
   assert_int_equal(pread(fd, bytes, sizeof bytes, 0), sizeof bytes);
   bytes[100]++;
   assert_int_equal(pwrite(fd, bytes, sizeof bytes, 0), sizeof bytes);
-  refused_file(file, LOAM_EINVAL, "checksum");
+  refused_file(file, LOAM_EPOLICY, "checksum");
   assert_int_equal(ftruncate(fd, 5), 0);
   refused_file(file, LOAM_EPOLICY, "");
   assert_int_equal(ftruncate(fd, LM_MIB + 1), 0);
@@ -485,7 +485,7 @@ static void an_image_may_be_larger_than_a_text(void **state) {
   (void)state;
   save_image(ALL_OF("in.plan"), ALL_OF("in.plan"), LM_POLICY_IMAGE_FORMAT);
   assert_int_equal(truncate(file, 2 * LM_MIB), 0);
-  refused_file(file, LOAM_EINVAL, "2097152 bytes, but its head says");
+  refused_file(file, LOAM_EPOLICY, "2097152 bytes, but its head says");
 }
 
 /* ---- fork */
