@@ -295,6 +295,8 @@ static void refuses_ranges_that_are_not_those_of_the_parts(void **state) {
 
 static void refuses_a_damaged_head(void **state) {
   (void)state;
+  refuses_u64(LOAM_EINVAL, AT(frame.size), size + 8, "but its head says");
+  refuses_u64(LOAM_EINVAL, AT(frame.size), size - 8, "but its head says");
   char name[LM_POLICY_IMAGE_NAME];
   memset(name, 'a', sizeof name);
   refuses(LOAM_EINVAL, AT(name), name, sizeof name, "name");
