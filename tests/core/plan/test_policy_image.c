@@ -233,7 +233,7 @@ static void refuses_an_image_of_another_machine_but_gives_its_text(void **state)
   (void)state;
   uint32_t other = 8192;
   refuses(LOAM_EUNSUPPORTED, AT(page), &other, sizeof other, "0x2000");
-  refuses_u64(LOAM_EUNSUPPORTED, AT(nodes), 1ull << 63, "NUMA nodes");
+  refuses_u64(LOAM_EUNSUPPORTED, AT(nodes), 1ull << 63, "the NUMA nodes (mask)");
   refuses_u64(LOAM_EUNSUPPORTED, AT(nodes_hash), 1, "NUMA nodes with memory and CPUs");
   refuses(LOAM_EUNSUPPORTED, AT(frame.format), &other, sizeof other, "format 8192");
   refuses(LOAM_EUNSUPPORTED, AT(frame.version), &other, sizeof other, "0.32.0");
@@ -291,6 +291,14 @@ static void refuses_ranges_that_are_not_those_of_the_parts(void **state) {
   refuses_u64(LOAM_EINVAL, AT(frame.text.at), UINT64_MAX, "offset of the text");
   refuses_u64(LOAM_EINVAL, AT(frame.text.size), head()->frame.text.size - 1, "hash of the text");
   refuses_u64(LOAM_EINVAL, AT(frame.text_hash), 0, "hash of the text");
+}
+
+static void refuses_bytes_behind_the_text(void **state) {
+  (void)state;
+  lm_policy_image_frame frame = head()->frame;
+  frame.text.size--;
+  frame.text_hash = lm_hash_bytes(bytes_text, sizeof bytes_text - 2);
+  refuses(LOAM_EINVAL, 0, &frame, sizeof frame, "size of the text");
 }
 
 static void refuses_a_damaged_head(void **state) {
@@ -413,6 +421,7 @@ int main(void) {
     cmocka_unit_test(refuses_an_image_of_another_machine_but_gives_its_text),
     cmocka_unit_test(accepts_nodes_that_the_policy_does_not_depend_on),
     cmocka_unit_test(refuses_ranges_that_are_not_those_of_the_parts),
+    cmocka_unit_test(refuses_bytes_behind_the_text),
     cmocka_unit_test(refuses_a_damaged_head),
     cmocka_unit_test(refuses_a_damaged_strategy),
     cmocka_unit_test(refuses_a_damaged_plan),
