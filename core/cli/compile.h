@@ -5,7 +5,7 @@
 #include "loam.h"
 #include "os/base.h"
 
-/* What lm_compile has written. */
+/* The figures of an image that lm_compile has written. */
 typedef struct lm_compiled {
   size_t bytes;
   uint32_t plans; /* different ones */

@@ -16,8 +16,8 @@
 #include "os/base.h"
 #endif
 
-/* The questions. Each is asked about a whole field of the site or about one part of it, and its
- * literal is a string of the policy. Parts are what the dots of a field separate, counted from 1;
+/* The questions. A question is about a whole field of the site or about one part of it. It compares
+ * the field with its literal, a string of the policy. Parts are what the dots of a field separate, counted from 1;
  * a field that is "" has no part. A part that does not exist answers no to every question.
  * The answers are exactly those of lua/loam/symbolic/tag.lua. */
 enum {

@@ -11,8 +11,8 @@
 /* The work on one plan. Both arrays have an entry for each node of the plan.
  * Law: way[i] is the node, or ~leaf, to which requests on the line go on from node i if its
  *      condition is decided; else way[i] is i.
- *      number[i] is 0 if node i is left out. Else it is 1 + the node's index in the new plan, or
- *      REACHED until the node has one. */
+ *      number[i] is 0 if node i is left out, REACHED if node i is reached and has no index in the
+ *      new plan yet, and 1 + that index afterwards. */
 typedef struct work {
   const lm_plan *plan;
   lm_inputs request; /* a request on the line */

@@ -17,7 +17,7 @@ typedef struct line_plan {
 } line_plan;
 
 /* An open image.
- * Law: head, tree and strategy point into `bytes`, which are as they were when they were checked.
+ * Law: head, tree and strategy point into `bytes`, which have not changed since they were checked.
  *      plan[i] is the plan of index i in the tree, for i < tree.head.plans; all are in `set`.
  *      `lines` is a hash table of line_slots places (0, or a power of two and at least 2 * line_n)
  *      with linear probing: each plan of it is in `set` and does not read LM_IN_LINE, and the plan

@@ -2,7 +2,7 @@
  *
  * An image holds everything that serving memory under a policy needs: the class tree, which gives a
  * site its plan, the plans, and the strategies that they name. So a process that has an image needs
- * no Lua. The bytes contain no address, and are the same wherever the image was made. They also
+ * no Lua. The bytes contain no address: any process can open them. They also
  * hold the policy's text, and what the image assumes of the machine: on another machine, or for
  * another version of loam, the policy is compiled again from that text.
  *
@@ -40,8 +40,8 @@ typedef enum lm_policy_image_part {
   LM_PARTS       /* behind them comes the text, up to the end of the image */
 } lm_policy_image_part;
 
-/* The beginning of an image. It is the same in every format, so that the text of an image can be
- * read by every version of loam. */
+/* The beginning of an image. No later format changes it, so every version of loam can read the text
+ * of an image. */
 typedef struct lm_policy_image_frame {
   char magic[8];
   uint64_t size;      /* of the whole image, in bytes */
@@ -76,7 +76,7 @@ typedef struct lm_policy_image_strategy {
 
 /* ---- Writing */
 
-/* What an image is made of. All pointers belong to the caller. */
+/* The contents of an image to be written. All pointers belong to the caller. */
 typedef struct lm_policy_image_source {
   const lm_plan *const *plan; /* by the index in the class tree; equal pointers are written once */
   uint32_t plans;             /* entries of `plan`: as many as the tree's head says */

@@ -258,10 +258,11 @@ static const char *vetted(uint64_t hash) {
   return is_it ? rest : NULL;
 }
 
-/* Opens the image of the policy that `loam run` carries as text (image_text.h). Returns false if it
- * cannot be used. */
+/* Opens the image of a policy's text that `loam run` carries (image_text.h). Returns false if it
+ * cannot be used, or if the policy itself is an image, which needs no other. */
 static bool open_carried(load *l, const char *carried) {
   size_t size;
+  if (lm_policy_image_is(l->source.text, l->source.length)) return false;
   void *bytes = lm_image_text_read(carried, l->source.text, l->source.length, &size);
   if (!bytes) return false;
   if (lm_policy_image_open(bytes, size, true, &l->opened.image) == LOAM_OK) return true;
@@ -301,7 +302,7 @@ static void note_attempt(loam_status status, const char *path, uint64_t hash) {
   refused_hash = status == LOAM_OK ? 0 : hash_attempt(path, hash);
 }
 
-/* What a load reports when it ends. */
+/* The result of a load, for the event that tells of it. */
 typedef struct report {
   loam_status status;
   char recompiled[sizeof((lm_policy_opened *)0)->recompiled]; /* of lm_policy_opened */
