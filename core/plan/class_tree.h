@@ -17,9 +17,9 @@
 #endif
 
 /* The questions. A question is about a whole field of the site or about one part of it. It compares
- * the field with its literal, a string of the policy. Parts are what the dots of a field separate, counted from 1;
- * a field that is "" has no part. A part that does not exist answers no to every question.
- * The answers are exactly those of lua/loam/symbolic/tag.lua. */
+ * the field with its literal, a string of the policy. Parts are what the dots of a field separate,
+ * counted from 1; a field that is "" has no part. A part that does not exist answers no to every
+ * question. The answers are exactly those of lua/loam/symbolic/tag.lua. */
 enum {
   LM_ASK_IS,    /* is it equal to the literal? */
   LM_ASK_UNDER, /* is it the literal, or the literal, a dot and more; is the literal empty? */
