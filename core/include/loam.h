@@ -108,7 +108,7 @@ LOAM_API const char *loam_status_text(loam_status status);
 typedef enum loam_event_kind {
   LOAM_EVENT_POLICY_LIVE = 1,    /* a policy was swapped in; `generation` is the new one */
   LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused; the live one stays */
-  LOAM_EVENT_TAG_REFUSED = 3,    /* the policy fails for a new tag, which gets default memory */
+  LOAM_EVENT_TAG_REFUSED = 3,    /* no memory for the plan of a new site: it gets default memory */
   LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; `pointer` is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the policy file degraded or recovered */
   LOAM_EVENT_CONTROL = 6,        /* there is no control socket: `loam status` cannot find us */
@@ -199,18 +199,19 @@ LOAM_API const char *loam_version(void);
 
 /* ---- Policy ----------------------------------------------------------------------------------
  *
- * A load compiles the policy for every known tag, compares the result with the policy run as plain
- * Lua, checks the policy's invariants, runs its tests and checks it against this machine. Only then
- * it swaps the new policy in, for all threads in one step, as a new generation. If any step fails,
- * the live generation stays.
+ * A load compiles the policy for every tag that can come, compares the result with the policy run
+ * as plain Lua, checks the policy's invariants, runs its tests and checks it against this machine.
+ * Only then it swaps the new policy in, for all threads in one step, as a new generation. If any
+ * step fails, the live generation stays.
  *
  * A load runs in the calling thread. Other threads do not wait for it, with two exceptions: loads
  * run one after another, and a thread that uses a new tag waits while the swap is made. */
 
-/* Loads the policy file at `path` and makes it live. Fails with LOAM_EIO if the file cannot be
- * read, LOAM_EPOLICY if the policy is refused, LOAM_EBUDGET if a step exceeds its time, its Lua
- * heap or a size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if
- * another user can change the file: loam_policy_watch has the rule. */
+/* Loads the policy file at `path` and makes it live. The file holds the text of a policy, or an
+ * image that `loam compile` has made of one. Fails with LOAM_EIO if the file cannot be read,
+ * LOAM_EPOLICY if the policy is refused, LOAM_EBUDGET if a step exceeds its time, its Lua heap or a
+ * size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if another user can
+ * change the file: loam_policy_watch has the rule. */
 LOAM_API loam_status loam_policy_load(const char *path);
 
 /* Loads a policy from `text` and makes it live; error messages show `name` in place of a file name
@@ -254,7 +255,7 @@ struct loam_policy_info {
   uint64_t refused;      /* attempts that failed */
   int64_t last_at;       /* Unix time in ns of the last attempt */
   loam_status last;      /* the result of the last attempt */
-  uint64_t tags_refused; /* new tags for which the live policy could not be compiled */
+  uint64_t tags_refused; /* new sites for whose plan there was no memory; nearly always 0 */
   uint32_t plans;        /* distinct plans of the live generation */
   uint32_t sites;        /* known sites */
   int watching;          /* 1 while a file is followed */

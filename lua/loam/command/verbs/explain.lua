@@ -49,11 +49,26 @@ object, in the order of FILE.]=],
 ]],
 }
 
+-- Returns the number of 8 bytes at an offset: the lowest byte comes first.
+local function number_at(bytes, offset)
+  local n = 0
+  for i = 8, 1, -1 do n = n * 256 + bytes:byte(offset + i) end
+  return n
+end
+
+-- Returns the text of a policy: an image (plan/policy_image.h) says at byte 32 where its text is.
+local function text_of(bytes)
+  if bytes:sub(1, 8) ~= "\127loamimg" or #bytes < 48 then return bytes end
+  local at, size = number_at(bytes, 32), number_at(bytes, 40)
+  return bytes:sub(at + 1, at + size)
+end
+
+-- Returns the lines of a policy file; none if it cannot be read.
 local function read_lines(path)
   local lines = {}
-  local file = io.open(path)
+  local file = io.open(path, "rb")
   if not file then return lines end
-  for line in file:lines() do lines[#lines + 1] = line end
+  for line in text_of(file:read("*a") or ""):gmatch("([^\n]*)\n?") do lines[#lines + 1] = line end
   file:close()
   return lines
 end
