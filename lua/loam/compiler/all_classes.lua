@@ -27,11 +27,28 @@ local function answers_of(observation)
   return list
 end
 
-local automata = setmetatable({}, { __mode = "k" }) -- observation -> automaton
+-- Returns a look-up in a table as a question about the keys with one value alone, whose automaton
+-- is much smaller.
+local function narrowed(observation, answer)
+  local about = { words = {}, first = {} }
+  for _, word in ipairs(observation.about.words) do
+    if observation.about.first[word] == answer then
+      about.words[#about.words + 1], about.first[word] = word, answer
+    end
+  end
+  return { how = "key", part = observation.part, about = about }
+end
 
-local function automaton_of(observation)
-  automata[observation] = automata[observation] or automaton.of(observation)
-  return automata[observation]
+local automata = setmetatable({}, { __mode = "k" }) -- observation -> answer -> automaton
+
+-- Returns an automaton that gives this answer for a string if and only if the observation does.
+local function automaton_of(observation, answer)
+  local made = automata[observation] or {}
+  automata[observation] = made
+  local is_key = observation.how == "key" and answer ~= false
+  local id = is_key and answer or false
+  made[id] = made[id] or automaton.of(is_key and narrowed(observation, answer) or observation)
+  return made[id]
 end
 
 -- Returns whether the last of the wanted answers excludes another one. Most answers that no string
@@ -50,7 +67,10 @@ end
 local function search(path, field)
   local wanted, longest = {}, LONGEST[field]
   for _, step in ipairs(path) do
-    if step[1].field == field then wanted[#wanted + 1] = { automaton_of(step[1]), step[2] } end
+    local observation, answer = step[1], step[2]
+    if observation.field == field then
+      wanted[#wanted + 1] = { automaton_of(observation, answer), answer }
+    end
   end
   if #wanted > 2 and is_excluded(wanted, longest) then return nil end
   return automaton.search(wanted, longest)
