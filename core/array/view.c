@@ -499,3 +499,13 @@ loam_status loam_array_follow(const loam_array *array, loam_array **out) {
   *out = made;
   return LOAM_OK;
 }
+
+loam_status loam_array_readonly(const loam_array *array, loam_array **out) {
+  loam_array *made;
+  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  loam_status status = loam_array_index(array, 0, NULL, &made);
+  if (status) return status;
+  made->is_readonly = true;
+  *out = made;
+  return LOAM_OK;
+}

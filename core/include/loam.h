@@ -1144,6 +1144,10 @@ LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
  * pointer, and with LOAM_ESTATE if the pointer is NULL. */
 LOAM_API loam_status loam_array_follow(const loam_array *array, loam_array **out);
 
+/* Makes a view of the whole array through which the memory must not be written, and with it all
+ * views of that view. `array` itself is unchanged. Fails with LOAM_ENOMEM. */
+LOAM_API loam_status loam_array_readonly(const loam_array *array, loam_array **out);
+
 /* Returns the address of an element, with one index for each dimension, without making a view: for
  * loops. Fewer indices than dimensions lead to a row. Returns NULL if the element does not exist or
  * a pointer on the way is NULL. */

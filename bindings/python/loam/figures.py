@@ -61,6 +61,8 @@ def totals() -> dict[str, int]:
 def _address(of: Any) -> int:
     if isinstance(of, int):
         return of
+    if isinstance(of, _loam.Array):  # one of rows, text or pointers has no buffer
+        return of.address
     pointer = getattr(of, "data_ptr", None)  # PyTorch: a tensor with a gradient has no interface
     if callable(pointer):
         return int(pointer())

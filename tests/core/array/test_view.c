@@ -41,6 +41,24 @@ static void an_index_removes_its_dimension(void **state) {
   loam_array_release(a);
 }
 
+static void a_read_only_view_refuses_every_writer(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * var * string"), *constant, *row;
+  struct loam_array_info info;
+  assert_int_equal(loam_array_readonly(a, &constant), LOAM_OK);
+  row = VIEW(constant, LOAM_AT(0));
+  assert_true(!loam_array_info(row, &info) && info.readonly);
+  assert_int_equal(loam_array_resize(row, 1), LOAM_ESTATE);
+  loam_array_release(row);
+  row = VIEW(a, LOAM_AT(0));
+  assert_int_equal(loam_array_resize(row, 1), LOAM_OK);
+  loam_array_release(row);
+  expect_view(constant, "2 * var * string", "[[\"\"],[]]");
+  assert_int_equal(loam_array_readonly(NULL, &constant), LOAM_EINVAL);
+  assert_int_equal(loam_array_readonly(a, NULL), LOAM_EINVAL);
+  loam_array_release(a);
+}
+
 static void a_range_is_like_pythons(void **state) {
   (void)state;
   loam_array *a = matrix();
@@ -357,6 +375,7 @@ static void a_view_of_a_view_holds_the_data_not_the_view(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     CASE(an_index_removes_its_dimension),
+    CASE(a_read_only_view_refuses_every_writer),
     CASE(a_range_is_like_pythons),
     CASE(nothing_is_copied),
     CASE(elements_that_do_not_exist_are_refused_in_words),
