@@ -114,6 +114,7 @@ LM_INLINE void tell_owner(const lm_object *object, const lm_provided *foreign,
   if (lm_unlikely(s->whole->twins != NULL) && !foreign)
     out->device = lm_pinned_device(object->base);
   out->stream = foreign ? foreign->stream : NULL;
+  out->handler_version = foreign ? lm_provider_version(foreign) : 0;
 }
 
 static LM_NOINLINE bool find_owner(const void *p, loam_owner_info *out) {

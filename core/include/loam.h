@@ -423,6 +423,7 @@ typedef struct loam_owner_info {
   size_t size;         /* usable bytes of the block */
   int device;          /* the device that has, pins or manages the memory; -1: none */
   void *stream;        /* the allocation's stream; NULL: the default stream, or no device memory */
+  unsigned handler_version; /* the version of the handler that made the block; 0: no handler did */
 } loam_owner_info;
 
 /* Finds the block that `ptr` points into, at its start or inside it, and fills in its owner. Fails
@@ -734,6 +735,11 @@ LOAM_API loam_status loam_unpin(void *ptr);
  * the control socket is needed and does not exist, and LOAM_EUNSUPPORTED if the driver cannot share
  * this kind of memory. */
 LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
+
+/* Returns 1 if a handle is the driver's, or of the manager in its place: other libraries can open
+ * it, and the memory is at `offset` from there. Returns 0 for a handle of loam, which only
+ * loam_ipc_open can open, and for NULL. */
+LOAM_API int loam_ipc_is_plain(const loam_ipc *handle);
 
 /* Opens memory of another process on a device of this process; `*out` becomes its address here.
  * Opening the same memory again gives the same address. For handles of loam it fails with
@@ -1105,6 +1111,10 @@ struct loam_array_info {
 
 /* Fills in the parts of an array. Fails only if an argument is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_array_info(const loam_array *array, struct loam_array_info *out);
+
+/* Returns the bytes that an array shows or owns: those of its values in place, and those of all
+ * rows, text and pointer targets in its arenas, which views share. 0 for NULL. */
+LOAM_API size_t loam_array_bytes(const loam_array *array);
 
 /* ---- Views */
 

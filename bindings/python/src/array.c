@@ -54,6 +54,12 @@ static PyObject *wrap_view(PyObject *self, loam_array *array) {
   return wrap(array, of->family, is_view ? of->base : self);
 }
 
+/* Tells tracemalloc of the array's memory, which the Array with which the family began has. */
+static void trace_memory(const Array *self) {
+  while (self->base && Py_IS_TYPE(self->base, array_type)) self = (const Array *)self->base;
+  if (!self->base) binding_trace(loam_array_data(self->array), loam_array_bytes(self->array));
+}
+
 static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   static const char *names[] = { "type", "value", "tag", NULL };
   const char *text, *tag = NULL;
@@ -71,6 +77,7 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   status = loam_array_new(site, parsed, &array);
   loam_type_release(parsed);
   PyObject *self = status ? binding_fail(status) : array_wrap(array, NULL);
+  if (self) trace_memory((Array *)self);
   if (self && value && value != Py_None) {
     PyObject *all = PyTuple_New(0);
     if (!all || PyObject_SetItem(self, all, value)) Py_CLEAR(self);
@@ -82,6 +89,7 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 static void array_dealloc(PyObject *self) {
   Array *a = (Array *)self;
   PyTypeObject *type = Py_TYPE(self);
+  if (!a->base) binding_untrace(loam_array_data(a->array));
   loam_array_release(a->array);
   a->family->inside -= a->is_inside;
   if (--a->family->members == 0) PyMem_Free(a->family);
@@ -110,6 +118,7 @@ static int assign(PyObject *self, loam_array *array, PyObject *value) {
   f->inside++;
   int status = array_assign(array, value, &rows);
   f->inside--;
+  trace_memory((Array *)self);
   return status;
 }
 
@@ -121,7 +130,9 @@ static PyObject *array_resize(PyObject *self, PyObject *count) {
   f->inside++;
   bool is_possible = may_resize(self);
   f->inside--;
-  return is_possible ? binding_done(loam_array_resize(array_of(self), (size_t)n)) : NULL;
+  loam_status status = is_possible ? loam_array_resize(array_of(self), (size_t)n) : LOAM_OK;
+  trace_memory((Array *)self);
+  return is_possible ? binding_done(status) : NULL;
 }
 
 /* Appends an element and assigns a value to it. If the assignment fails, the element is removed. */
@@ -361,6 +372,11 @@ static PyObject *get_refcount(PyObject *self, void *none) {
   return status ? binding_fail(status) : PyLong_FromSize_t(info.references);
 }
 
+static PyObject *get_nbytes(PyObject *self, void *none) {
+  (void)none;
+  return PyLong_FromSize_t(loam_array_bytes(array_of(self)));
+}
+
 static PyGetSetDef properties[] = {
   { "type", get_type, NULL, "The datashape, as a str.", NULL },
   { "shape", get_shape, NULL, "Sizes of the fixed dimensions at the front of the type.", NULL },
@@ -368,6 +384,8 @@ static PyGetSetDef properties[] = {
     "Bytes from one element to the next, for each dimension in shape.", NULL },
   { "address", get_address, NULL, "The address of the data.", NULL },
   { "readonly", get_readonly, NULL, "True if the memory must not be written.", NULL },
+  { "nbytes", get_nbytes, NULL,
+    "Bytes of the values in place, and of all rows, text and pointer targets of the array.", NULL },
   { "base", get_base, NULL,
     "The object whose memory this Array shows: the Array of which it is a view, or the object\n"
     "from which it was made. None if the Array has memory of its own.",

@@ -23,12 +23,23 @@ PyObject *binding_put(PyObject *dict, const char *key, PyObject *value);
 /* Returns a str. Bytes that are not UTF-8 are escaped, because file names may have any bytes. */
 PyObject *binding_text(const char *text);
 
+/* The domain under which loam tells Python's tracemalloc of its memory: "loam" in ASCII. */
+enum { BINDING_DOMAIN = 0x6c6f616d };
+
+/* Tells tracemalloc that `bytes` bytes at an address are in use, or are not any more. An address
+ * that is told again gets the new number. Does nothing while tracemalloc does not trace. */
+void binding_trace(const void *address, size_t bytes);
+void binding_untrace(const void *address);
+
+/* Returns 1 if the process runs under `loam run`, whose preload library then reports events. */
+int binding_is_preloaded(void);
+
 /* Returns the site of `tag`. A NULL `tag` means the tag of the current context or, if it has none,
  * `otherwise`. Returns NULL with an exception set. */
 loam_site *binding_site(const char *tag, const char *otherwise);
 
 /* The methods of the parts; each list ends in a zero. */
 extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[],
-    device_methods[], entries_methods[], torch_methods[];
+    device_methods[], entries_methods[], torch_methods[], hooks_methods[];
 
 #endif

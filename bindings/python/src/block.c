@@ -28,6 +28,7 @@ static PyObject *wrap(PyTypeObject *type, loam_block *block, PyObject *base) {
   if (self) {
     self->block = block;
     self->base = Py_XNewRef(base);
+    if (!base) binding_trace(loam_block_data(block), loam_block_size(block));
   } else loam_block_release(block);
   return (PyObject *)self;
 }
@@ -106,10 +107,18 @@ static PyObject *block_wrap(PyObject *type, PyObject *arguments) {
 
 /* ---- Ending */
 
+/* Releases the reference of the Python object, if it has one. */
+static void end(Block *self) {
+  loam_block *block = self->block;
+  self->block = NULL;
+  if (block && !self->base) binding_untrace(loam_block_data(block));
+  loam_block_release(block);
+  Py_CLEAR(self->base);
+}
+
 static void block_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
-  loam_block_release(((Block *)self)->block);
-  Py_XDECREF(((Block *)self)->base);
+  end((Block *)self);
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -119,10 +128,7 @@ static PyObject *block_release(PyObject *self, PyObject *none) {
   Block *b = (Block *)self;
   if (b->exports)
     return PyErr_Format(PyExc_BufferError, "%zd buffers of the block are in use", b->exports);
-  loam_block *block = b->block;
-  b->block = NULL;
-  loam_block_release(block);
-  Py_CLEAR(b->base);
+  end(b);
   Py_RETURN_NONE;
 }
 

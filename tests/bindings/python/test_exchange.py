@@ -225,4 +225,5 @@ class Whose(Case):
         self.assertEqual(array.refcount, 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

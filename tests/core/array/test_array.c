@@ -39,6 +39,21 @@ static void small_data_stand_in_the_array_itself(void **state) {
   loam_array_release(a);
 }
 
+static void bytes_are_those_in_place_and_in_arenas(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * {x: ?int32, rows: var * string}"), *row, *text;
+  size_t none = loam_array_bytes(a);
+  assert_int_equal(none, 2 * 24);
+  assert_int_equal(loam_array_field(a, "rows", &text), LOAM_OK);
+  assert_int_equal(loam_array_index(text, 1, &LOAM_AT(1), &row), LOAM_OK);
+  assert_int_equal(loam_array_resize(row, 1000), LOAM_OK);
+  assert_in_range(loam_array_bytes(a), none + 16000, none + 2 * 16384);
+  assert_int_equal(loam_array_bytes(NULL), 0);
+  loam_array_release(row);
+  loam_array_release(text);
+  loam_array_release(a);
+}
+
 static void large_data_have_a_block_of_their_own(void **state) {
   (void)state;
   loam_array *a = new_array("1000 * 1000 * float32");
@@ -600,6 +615,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     CASE(new_data_are_zero),
     CASE(small_data_stand_in_the_array_itself),
+    CASE(bytes_are_those_in_place_and_in_arenas),
     CASE(large_data_have_a_block_of_their_own),
     CASE(an_array_may_have_no_elements),
     CASE(a_broken_array_breaks_its_laws),
