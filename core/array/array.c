@@ -68,8 +68,10 @@ static loam_status make_embedded(loam_site *site, const loam_type *type, loam_ar
 loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out) {
   loam_array *a;
   if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
-  loam_status status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
-                                                          : make_embedded(site, type, &a);
+  loam_status status = lm_type_check_sized(type);
+  if (status) return status;
+  status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
+                                              : make_embedded(site, type, &a);
   if (status) return status;
   status = lm_layout_init(a->meta, a->type, site);
   if (status) {
@@ -168,6 +170,7 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
                             const int64_t *strides, loam_array **out) {
   if (!block || !type || !out) return lm_error(LOAM_EINVAL, "block, type or out: it is NULL");
   char words[LM_TYPE_WORDS];
+  if (lm_type_check_sized(type)) return LOAM_EINVAL;
   if (type->has_pieces)
     return lm_error(LOAM_EINVAL,
                     "type %s: only values that stand in the block itself can be wrapped",

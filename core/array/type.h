@@ -38,6 +38,7 @@ struct loam_type {
   uint32_t depth;
   uint32_t text_length;
   bool has_pieces;    /* parts of a value stand outside it: in var dimensions, pointers, text */
+  bool is_symbolic;   /* it has a `fixed *` dimension, so that no array can have this type */
   size_t size, align; /* of one value, laid out as C does */
   size_t meta;        /* bytes of metadata; a multiple of a word */
   size_t count;       /* elements of a fixed dimension, or fields of a struct */
@@ -52,6 +53,9 @@ struct loam_type {
 
 /* Makes `count * element`. Fails with LOAM_EINVAL if a value exceeds the address space. */
 loam_status lm_type_fixed(size_t count, loam_type *element, loam_type **out);
+
+/* Makes `fixed * element`, a dimension of any size. Its count is LOAM_ANY and its size is 0. */
+loam_status lm_type_symbolic(loam_type *element, loam_type **out);
 
 /* Makes `var * element`. */
 loam_status lm_type_var(loam_type *element, loam_type **out);
@@ -77,6 +81,9 @@ LM_INLINE bool lm_type_is_scalar(loam_type_kind kind) { return kind < LOAM_TYPE_
 LM_INLINE bool lm_type_is_text(loam_type_kind kind) {
   return kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_BYTES;
 }
+
+/* Fails with LOAM_EINVAL if a type is symbolic. */
+loam_status lm_type_check_sized(const loam_type *type);
 
 /* Returns the site of the memory of types, with the tag "loam.type". */
 loam_site *lm_type_site(void);

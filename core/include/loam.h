@@ -960,11 +960,13 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  *   3 * var * {x: float64, y: ?int32}
  *
  * A number and a star are a dimension of that many elements. `var *` is a dimension whose length
- * stands in the data, so that each row has a length of its own. `{name: type, ...}` is a struct;
+ * stands in the data, so that each row has a length of its own. `fixed *` is a dimension of any
+ * size: such a type is a pattern (loam_type_sized), and no array has it. `{name: type, ...}` is a
+ * struct, and the tuple `(type, ...)` is a struct with the field names 0, 1 and so on;
  * `pointer[type]` is a value that stands elsewhere; `?type` is an option, a value that may be
  * missing (a scalar, a string or bytes). A name that is not an identifier stands in quotes. The
- * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128. `#`
- * begins a comment.
+ * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128, and
+ * `intptr` and `uintptr` are int64 and uint64. `#` begins a comment.
  *
  * A missing value is marked in the data: an integer by the smallest value of its type, an unsigned
  * integer by the largest, a bool by 2, a float by one NaN (with the payload 1954, as in R), a
@@ -1020,11 +1022,22 @@ LOAM_API const char *loam_type_text(const loam_type *type);
 /* Returns 1 if both types have the same datashape, otherwise 0. */
 LOAM_API int loam_type_equal(const loam_type *a, const loam_type *b);
 
+/* The number of elements of a dimension of any size, `fixed *`. */
+#define LOAM_ANY SIZE_MAX
+
+/* Makes a type from one with dimensions of any size (`fixed * fixed * float64`): they get the
+ * `count` sizes at `shape`, the outermost first. `*out` is a type with one reference for the
+ * caller. Fails with LOAM_EINVAL if the type has more or fewer such dimensions, or has one inside a
+ * struct, and with LOAM_ENOMEM. */
+LOAM_API loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *shape,
+                                     loam_type **out);
+
 /* The properties of a type. */
 struct loam_type_info {
   loam_type_kind kind;
   size_t size, align;       /* of one value, laid out as C does; a var dimension takes 16 bytes */
-  size_t count;             /* elements of a fixed dimension, fields of a struct, otherwise 0 */
+  size_t count;             /* elements of a fixed dimension (LOAM_ANY: `fixed *`), fields of a
+                             * struct, otherwise 0 */
   const loam_type *element; /* of a dimension, pointer or option, otherwise NULL; lives as long as
                              * the type */
 };
@@ -1069,8 +1082,8 @@ LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
  * is for one thread at a time. */
 typedef struct loam_array loam_array;
 
-/* Makes a new array under a site; `*out` has one reference for the caller. Fails with
- * LOAM_ENOMEM. */
+/* Makes a new array under a site; `*out` has one reference for the caller. Fails with LOAM_ENOMEM,
+ * and with LOAM_EINVAL for a type with a dimension of any size. */
 LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out);
 
 /* Makes an array over the data of a block, beginning at `offset`, which keeps the block alive.

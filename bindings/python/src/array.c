@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+enum { MOST = ARRAY_MOST };
+
 static PyTypeObject *array_type; /* there is one, because the module serves one interpreter */
 
 static loam_array *array_of(PyObject *self) { return ((Array *)self)->array; }
@@ -60,6 +62,39 @@ static void trace_memory(const Array *self) {
   if (!self->base) binding_trace(loam_array_data(self->array), loam_array_bytes(self->array));
 }
 
+/* Finds the sizes of a value's dimensions where the type has `fixed *`. Returns how many there are;
+ * -1 with an exception set. */
+static int sizes_of(const loam_type *type, PyObject *value, size_t *shape) {
+  struct loam_type_info info;
+  int n = 0;
+  Py_XINCREF(value);
+  for (; n < MOST && n >= 0 && !loam_type_info(type, &info) && info.kind == LOAM_TYPE_FIXED;
+       type = info.element) {
+    Py_ssize_t size = value && value != Py_None ? PySequence_Size(value) : 0;
+    PyObject *first = size > 0 ? PySequence_GetItem(value, 0) : NULL;
+    Py_XDECREF(value);
+    value = first;
+    if (PyErr_Occurred()) n = -1;
+    else if (info.count == LOAM_ANY) shape[n++] = (size_t)size;
+  }
+  Py_XDECREF(value);
+  return n;
+}
+
+/* Gives the dimensions of any size of a type the sizes that a value has. */
+static bool give_sizes(loam_type **type, PyObject *value) {
+  size_t shape[MOST];
+  loam_type *sized;
+  if (!strstr(loam_type_text(*type), "fixed *") || !value || value == Py_None) return true;
+  int n = sizes_of(*type, value, shape);
+  if (n < 0) return false;
+  loam_status status = loam_type_sized(*type, (size_t)n, shape, &sized);
+  if (status) return binding_fail(status), false;
+  loam_type_release(*type);
+  *type = sized;
+  return true;
+}
+
 static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   static const char *names[] = { "type", "value", "tag", NULL };
   const char *text, *tag = NULL;
@@ -74,6 +109,10 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   if (!site) return NULL;
   loam_status status = loam_type_parse(text, &parsed);
   if (status) return binding_fail(status);
+  if (!give_sizes(&parsed, value)) {
+    loam_type_release(parsed);
+    return NULL;
+  }
   status = loam_array_new(site, parsed, &array);
   loam_type_release(parsed);
   PyObject *self = status ? binding_fail(status) : array_wrap(array, NULL);
@@ -159,8 +198,6 @@ static PyObject *array_append(PyObject *self, PyObject *value) {
 }
 
 /* ---- Indices ---- */
-
-enum { MOST = ARRAY_MOST };
 
 /* The state while a key is resolved, part by part. Indices after a field continue where the indices
  * before the field ended: dimensions that already have a range are skipped. */
@@ -438,7 +475,8 @@ static PyMethodDef methods[] = {
 static const char prose[] =
     "Array(type, value=None, tag=None)\n--\n\n"
     "An array of a type. The type is a datashape, such as \"3 * var * {x: float64, y: ?int32}\".\n"
-    "The array is zeroed, or holds `value`, which is made of lists and dicts. `tag` says what\n"
+    "The array is zeroed, or holds `value`, which is made of lists and dicts. A dimension\n"
+    "\"fixed *\" gets the size that the value has. `tag` says what\n"
     "the memory is for; None means the tag of the context, or else \"python.array\".\n\n"
     "Indices, slices and fields make views without a copy: a[1, 0:2], a[\"x\"], a[:, \"x\", 0],\n"
     "a[[\"y\", \"x\"]]. Assigning to a view changes the array. Other libraries can use arrays of\n"

@@ -33,6 +33,28 @@ class Values(Case):
                 array = loam.Array(text, value)
                 self.assertEqual((array.type, array.tolist()), (text, value))
 
+    def test_a_dimension_of_any_size_gets_the_values(self):
+        for text, value, made in [
+                ("fixed * float64", [1, 2, 3], "3 * float64"),
+                ("fixed * fixed * int8", [[1, 2], [3, 4], [5, 6]], "3 * 2 * int8"),
+                ("fixed * 2 * var * int8", [[[], [1]]], "1 * 2 * var * int8"),
+                ("fixed * fixed * int8", [], "0 * 0 * int8"),
+                ("fixed * string", ["a"], "1 * string")]:
+            array = loam.Array(text, value)
+            self.assertEqual((array.type, array.tolist()), (made, value))
+        with self.assertRaisesRegex(ValueError, "needs the size of each `fixed \\*`"):
+            loam.Array("fixed * float64")
+        for wrong in (7, [[1], 2], [[1, 2], [3]]):
+            with self.assertRaises((TypeError, ValueError)):
+                loam.Array("fixed * fixed * int8", wrong)
+
+    def test_a_tuple_is_a_struct_with_numbers_as_names(self):
+        array = loam.Array("2 * (int32, ?float64, (intptr, string))", [(1, None, (2, "a"))] * 2)
+        self.assertEqual(array.type,
+                         "2 * {'0': int32, '1': ?float64, '2': {'0': int64, '1': string}}")
+        self.assertEqual(array[1].tolist(), {"0": 1, "1": None, "2": {"0": 2, "1": "a"}})
+        self.assertEqual(array[:, "2", "1"].tolist(), ["a", "a"])
+
     def test_integers_have_ends(self):
         for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
             bits = int(kind.strip("uint"))
