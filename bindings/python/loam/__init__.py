@@ -60,12 +60,9 @@ def start(policy: str | _os.PathLike[str] | None = None, *, watch: bool = False,
     Raises StateError if the engine is already started, PolicyError if the policy is refused, and
     FileError if the file cannot be read.
     """
-    events.start()
-    try:
+    with events.reporting():
         _loam.start(policy, watch, 0 if control is None else 1 if control else -1, lenient,
                     guard_report, leaks)
-    finally:
-        events.deliver()
 
 
 def include_path() -> str:

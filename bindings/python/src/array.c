@@ -360,12 +360,33 @@ static PyObject *array_debug(PyObject *self, PyObject *none) {
 }
 
 static PyObject *array_repr(PyObject *self) {
-  return PyUnicode_FromFormat("<loam.Array %s>", type_text(self));
+  PyObject *values = array_show(array_of(self));
+  PyObject *text = values ? PyUnicode_FromFormat("<loam.Array %s %U>", type_text(self), values)
+                          : NULL;
+  Py_XDECREF(values);
+  return text;
 }
 
 static PyObject *array_tolist(PyObject *self, PyObject *none) {
   (void)none;
   return array_value(array_of(self));
+}
+
+/* A copy is made from the contents, and has memory of its own under the tag of the data. */
+static PyObject *array_reduce(PyObject *self, PyObject *none) {
+  (void)none;
+  struct loam_array_info info;
+  loam_status status = loam_array_info(array_of(self), &info);
+  PyObject *copies = status ? binding_fail(status) : PyImport_ImportModule("loam.copies");
+  PyObject *make = copies ? PyObject_GetAttrString(copies, "array") : NULL;
+  PyObject *value = make ? array_value(array_of(self)) : NULL;
+  PyObject *made = value ? Py_BuildValue("(O(sOs))", make, type_text(self), value,
+                                         loam_block_tag(info.block))
+                         : NULL;
+  Py_XDECREF(value);
+  Py_XDECREF(make);
+  Py_XDECREF(copies);
+  return made;
 }
 
 static PyObject *get_type(PyObject *self, void *none) {
@@ -463,6 +484,7 @@ static PyMethodDef methods[] = {
     "block with its references." },
   { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
     "__dlpack__(stream=None): returns a DLPack capsule of the scalars." },
+  { "__reduce__", array_reduce, METH_NOARGS, "For pickle and copy: a copy of the contents." },
   { "to_arrow", (PyCFunction)(void (*)(void))array_to_arrow, METH_VARARGS | METH_KEYWORDS,
     "to_arrow(*, copy=False): returns two capsules, Arrow's schema and array. With `copy`, values\n"
     "that Arrow orders in another way are copied, otherwise they are refused (StateError)." },

@@ -35,6 +35,9 @@ typedef struct array_rows {
  * structs. Returns NULL with an exception set. */
 PyObject *array_value(const loam_array *array);
 
+/* Returns a short text of the contents; NULL with an exception set. */
+PyObject *array_show(const loam_array *array);
+
 /* Assigns a value to an array; rows get the length of their list. Returns -1 with an exception set;
  * the elements that were assigned before the failure keep their new values. */
 int array_assign(loam_array *array, PyObject *value, const array_rows *rows);

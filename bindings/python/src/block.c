@@ -230,6 +230,20 @@ static const char *kind_text(loam_block_kind kind) {
   return (size_t)kind < sizeof texts / sizeof texts[0] ? texts[kind] : "";
 }
 
+/* A copy is made from the bytes, and has memory of its own under the tag. */
+static PyObject *block_reduce(PyObject *self, PyObject *none) {
+  (void)none;
+  loam_block *block = block_of(self);
+  PyObject *copies = block ? PyImport_ImportModule("loam.copies") : NULL;
+  PyObject *make = copies ? PyObject_GetAttrString(copies, "block") : NULL;
+  PyObject *made = make ? Py_BuildValue("(O(y#s))", make, (const char *)loam_block_data(block),
+                                        (Py_ssize_t)loam_block_size(block), loam_block_tag(block))
+                        : NULL;
+  Py_XDECREF(make);
+  Py_XDECREF(copies);
+  return made;
+}
+
 static PyObject *block_repr(PyObject *self) {
   loam_block *block = ((Block *)self)->block;
   if (!block) return PyUnicode_FromString("<loam.Block, released>");
@@ -295,6 +309,7 @@ static PyMethodDef methods[] = {
   { "release", block_release, METH_NOARGS,
     "release(): releases this object's reference now. BufferError while buffers of the block\n"
     "are in use." },
+  { "__reduce__", block_reduce, METH_NOARGS, "For pickle and copy: a copy of the bytes." },
   { "__dlpack__", (PyCFunction)(void (*)(void))block_dlpack, METH_VARARGS | METH_KEYWORDS,
     "__dlpack__(stream=None): returns a DLPack capsule of the bytes." },
   { "__dlpack_device__", block_dlpack_device, METH_NOARGS, "Returns (1, 0): host memory." },

@@ -351,8 +351,10 @@ static int write_struct(loam_array *array, size_t count, PyObject *value, const 
   return -1;
 }
 
+/* None leaves a NULL pointer as it is. */
 static int write_target(loam_array *array, PyObject *value, const array_rows *rows) {
   loam_array *target;
+  if (value == Py_None && !*(void *const *)loam_array_data(array)) return 0;
   if (done(loam_array_resize(array, 1)) || done(loam_array_follow(array, &target))) return -1;
   return assign_and_release(target, value, rows);
 }

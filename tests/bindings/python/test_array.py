@@ -1,6 +1,8 @@
 """test_array - loam.Array: types, views, rows that grow, and real NumPy as what it is lent to."""
 
+import copy
 import gc
+import pickle
 import struct
 import threading
 
@@ -332,7 +334,42 @@ class Ending(Case):
         for words in ("type: 3 * var * {x", "fixed: 3 elements, stride 16", "field \"y\": offset 8",
                       "pooled at 0x", "tag \"array.shown\"", "data: 0x"):
             self.assertIn(words, text)
-        self.assertEqual(repr(loam.Array("2 * int8")), "<loam.Array 2 * int8>")
+
+    def test_its_repr_shows_values(self):
+        for text, value, shown in [
+                ("2 * int8", [1, 2], "[1, 2]"), ("float64", 1.5, "1.5"), ("0 * int8", [], "[]"),
+                ("100 * int8", list(range(100)), "[0, 1, 2, ..., 97, 98, 99]"),
+                (TYPE, VALUE, "[[{x: 1.5, y: 2}, {x: 3.0, y: None}], [], [{x: 7.0, y: -1}]]"),
+                ("pointer[int8]", None, "None"), ("string", "a" * 1000, "'" + "a" * 59 + "...")]:
+            self.assertEqual(repr(loam.Array(text, value)), f"<loam.Array {text} {shown}>")
+        self.assertLess(len(repr(loam.Array("100 * 100 * 100 * 100 * int8"))), 500)
+
+
+class Copying(Case):
+    def test_a_copy_has_memory_of_its_own(self):
+        for text, value in [(TYPE, VALUE), ("2 * pointer[int8]", [None, 3]), ("2 * (int8, string)",
+                            [(1, "a"), (2, "b")]), ("2 * ?float32", [None, 1.5])]:
+            array = loam.Array(text, value, "copy.array")
+            for made in (pickle.loads(pickle.dumps(array)), copy.copy(array), copy.deepcopy(array)):
+                self.assertEqual((made.type, made.tolist()), (array.type, array.tolist()))
+                self.assertNotEqual(made.address, array.address)
+                self.assertEqual(loam.owner(made).tag, "copy.array")
+        view = loam.Array(TYPE, VALUE)[::2, "x"]
+        self.assertEqual(copy.copy(view).tolist(), view.tolist())
+
+    def test_a_block_is_copied_with_its_bytes_and_tag(self):
+        block = loam.Block(100, "copy.block", zero=True)
+        memoryview(block)[7] = 9
+        for made in (pickle.loads(pickle.dumps(block)), copy.copy(block), copy.deepcopy(block)):
+            self.assertEqual((bytes(made), made.tag), (bytes(block), "copy.block"))
+            self.assertNotEqual(made.address, block.address)
+
+    def test_an_arena_is_not_copied(self):
+        arena = loam.Arena()
+        for use in (pickle.dumps, copy.copy):
+            for wrong in (arena, arena.alloc(5)):
+                with self.assertRaisesRegex(TypeError, "cannot pickle 'loam"):
+                    use(wrong)
 
 
 if __name__ == "__main__":
