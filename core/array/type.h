@@ -74,9 +74,11 @@ loam_status lm_type_struct(size_t count, const char *const *names, loam_type **t
 /* Returns the static type of a plain kind: a scalar, string or bytes. */
 loam_type *lm_type_plain(loam_type_kind kind);
 
-/* Return whether a kind is plain, a scalar, or text. The data of text are an lm_piece. */
+/* Return whether a kind is plain, a number, a scalar, or text. The data of text are an lm_piece. */
 
 LM_INLINE bool lm_type_is_plain(loam_type_kind kind) { return kind <= LOAM_TYPE_BYTES; }
+/* A number is a scalar that is no date or time. */
+LM_INLINE bool lm_type_is_number(loam_type_kind kind) { return kind <= LOAM_TYPE_COMPLEX128; }
 LM_INLINE bool lm_type_is_scalar(loam_type_kind kind) { return kind < LOAM_TYPE_STRING; }
 LM_INLINE bool lm_type_is_text(loam_type_kind kind) {
   return kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_BYTES;

@@ -966,11 +966,13 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  * `pointer[type]` is a value that stands elsewhere; `?type` is an option, a value that may be
  * missing (a scalar, a string or bytes). A name that is not an identifier stands in quotes. The
  * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128, and
- * `intptr` and `uintptr` are int64 and uint64. `#` begins a comment.
+ * `intptr` and `uintptr` are int64 and uint64. A date is an int32, the days since 1970-01-01; a
+ * time is an int64, the microseconds since midnight; a datetime is an int64, the microseconds since
+ * 1970-01-01 without a time zone. `#` begins a comment.
  *
- * A missing value is marked in the data: an integer by the smallest value of its type, an unsigned
- * integer by the largest, a bool by 2, a float by one NaN (with the payload 1954, as in R), a
- * string or bytes by a NULL `begin`. */
+ * A missing value is marked in the data: an integer (a date, time or datetime too) by the smallest
+ * value of its type, an unsigned integer by the largest, a bool by 2, a float by one NaN (with the
+ * payload 1954, as in R), a string or bytes by a NULL `begin`. */
 
 #define LOAM_TYPE_LIST(X)                      \
   X(LOAM_TYPE_BOOL, "bool", 1, 1)              \
@@ -987,6 +989,9 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
   X(LOAM_TYPE_FLOAT64, "float64", 8, 8)        \
   X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)    \
   X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8) \
+  X(LOAM_TYPE_DATE, "date", 4, 4)              \
+  X(LOAM_TYPE_TIME, "time", 8, 8)              \
+  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)      \
   X(LOAM_TYPE_STRING, "string", 16, 8)         \
   X(LOAM_TYPE_BYTES, "bytes", 16, 8)
 
@@ -1203,9 +1208,9 @@ LOAM_API int loam_array_is_missing(const loam_array *array);
 
 /* ---- Printing */
 
-/* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, complex
- * numbers are pairs, missing values and NULL pointers are null, bytes are Latin-1 text; NaN and
- * Infinity stand as these words. Fails with LOAM_ENOMEM. */
+/* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, dates and
+ * times are text as in ISO 8601, complex numbers are pairs, missing values and NULL pointers are
+ * null, bytes are Latin-1 text; NaN and Infinity stand as these words. Fails with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx);
 
 /* Describes an array for debugging: its type, metadata and data, and each block with its

@@ -70,7 +70,7 @@ PyObject *array_shape(const size_t *shape, int n);
 /* The values of an array as other libraries describe them: scalars, and structs of scalars. */
 typedef struct array_values {
   size_t size;      /* bytes from the first byte of a value to behind its last */
-  PyObject *format; /* a str, as Python's struct module writes it; NULL: the value has no format */
+  PyObject *format; /* a str, as Python's struct module writes it; NULL: no format can say it */
   PyObject *descr;  /* for NumPy: a str for a scalar, a list of tuples for a struct */
 } array_values;
 

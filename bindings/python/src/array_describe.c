@@ -9,7 +9,8 @@
 
 #include "array.h"
 
-/* Adds text to the format, which becomes NULL on failure. */
+/* Adds text to the format. A format becomes NULL on failure, and for dates and times, for which
+ * there is none. */
 static void put(PyObject **format, PyObject *text) {
   if (*format && text) PyUnicode_Append(format, text);
   else Py_CLEAR(*format);
@@ -89,7 +90,7 @@ static bool put_field(fields *s, const char *name, const loam_array *at, int ndi
   int n = inner_dimensions(at, ndim, shape);
   if (n < 0) return false;
   if (n) put(&s->out->format, shape_text(shape, n));
-  put(&s->out->format, Py_NewRef(value->format));
+  put(&s->out->format, Py_XNewRef(value->format));
   put(&s->out->format, PyUnicode_FromFormat(":%s:", name));
   PyObject *item = n ? Py_BuildValue("(sON)", name, value->descr, array_shape(shape, n))
                      : Py_BuildValue("(sO)", name, value->descr);
@@ -132,7 +133,7 @@ static int describe_struct(const loam_array *array, int ndim, const loam_type *t
   out->size = s.is_c ? size_of(type) : s.end;
   if (is_done) is_done = put_pad(&s, out->size - s.end);
   put(&out->format, PyUnicode_FromString("}"));
-  if (is_done && out->format) return 0;
+  if (is_done && !PyErr_Occurred()) return 0;
   array_values_end(out);
   return -1;
 }
@@ -146,11 +147,11 @@ static int describe(const loam_array *array, int ndim, array_values *out) {
   *out = (array_values){ .size = size_of(type) };
   if (!loam_type_info(type, &info) && info.kind == LOAM_TYPE_STRUCT)
     return describe_struct(array, ndim, type, info.count, out);
-  const char *format = array_format(type);
-  if (!format) return fail(array, "; take a row or a field");
-  out->format = PyUnicode_FromString(format);
-  out->descr = PyUnicode_FromString(array_typestr(type));
-  if (out->format && out->descr) return 0;
+  const char *format = array_format(type), *typestr = array_typestr(type);
+  if (!typestr) return fail(array, "; take a row or a field");
+  out->format = format ? PyUnicode_FromString(format) : NULL;
+  out->descr = PyUnicode_FromString(typestr);
+  if (out->descr && !PyErr_Occurred()) return 0;
   array_values_end(out);
   return -1;
 }

@@ -80,6 +80,7 @@ static bool is_contiguous(const layout *l) {
 
 static int check_flags(const layout *l, int flags) {
   const char *wrong = NULL;
+  if (!l->values.format) wrong = "buffers have no dates and times; NumPy reads them by itself";
   if ((flags & PyBUF_WRITABLE) && array_is_readonly(l->array)) wrong = "the array is read-only";
   bool wants_order = (flags & PyBUF_STRIDES) != PyBUF_STRIDES ||
                      (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS ||

@@ -1,6 +1,7 @@
 """test_array - loam.Array: types, views, rows that grow, and real NumPy as what it is lent to."""
 
 import copy
+import datetime
 import gc
 import pickle
 import struct
@@ -56,6 +57,34 @@ class Values(Case):
                          "2 * {'0': int32, '1': ?float64, '2': {'0': int64, '1': string}}")
         self.assertEqual(array[1].tolist(), {"0": 1, "1": None, "2": {"0": 2, "1": "a"}})
         self.assertEqual(array[:, "2", "1"].tolist(), ["a", "a"])
+
+    def test_dates_and_times_are_pythons(self):
+        day, time = datetime.date(2024, 2, 29), datetime.time(23, 59, 59, 999999)
+        moment = datetime.datetime(1969, 12, 31, 23, 59, 59, 1)
+        for text, values in [("date", [day, datetime.date.min, datetime.date.max]),
+                             ("time", [time, datetime.time()]),
+                             ("datetime", [moment, datetime.datetime.min, datetime.datetime.max]),
+                             ("?date", [day, None]),
+                             ("{d: date, t: ?time}", [{"d": day, "t": time}])]:
+            array = loam.Array(f"{len(values)} * {text}", values)
+            self.assertEqual(array.tolist(), values)
+            self.assertEqual(pickle.loads(pickle.dumps(array)).tolist(), values)
+        array = loam.Array("2 * datetime", [moment, datetime.datetime(2024, 2, 29)])
+        seen = numpy.asarray(array)
+        self.assertEqual((seen.dtype, seen.tolist()), (numpy.dtype("M8[us]"), array.tolist()))
+        self.assertEqual(seen.ctypes.data, array.address)
+        seen = numpy.asarray(loam.Array("1 * date", [day]))
+        self.assertEqual((seen.dtype, seen[0]), (numpy.dtype("M8[D]"), numpy.datetime64(day)))
+        back = loam.Array.from_arrow(loam.Array("1 * {d: date, t: time, m: datetime}",
+                                                [(day, time, moment)])["m"], copy=True)
+        self.assertEqual((back.type, back.tolist()), ("1 * datetime", [moment]))
+        with self.assertRaises(BufferError):
+            memoryview(array)
+        aware = moment.replace(tzinfo=datetime.timezone.utc)
+        for text, wrong in [("date", moment), ("date", 5), ("datetime", day), ("datetime", aware),
+                            ("time", time.replace(tzinfo=datetime.timezone.utc)), ("time", "now")]:
+            with self.assertRaises(TypeError):
+                loam.Array(text, wrong)
 
     def test_integers_have_ends(self):
         for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):

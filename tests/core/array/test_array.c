@@ -231,6 +231,26 @@ static void text_is_set_and_set_again(void **state) {
   loam_array_release(a);
 }
 
+static void expect_moment(const char *text, int64_t value, const char *json) {
+  loam_array *a = new_array(text);
+  memcpy(loam_array_data(a), &value, strcmp(text, "date") ? 8 : 4);
+  expect_json(a, json);
+  loam_array_release(a);
+}
+
+static void dates_and_times_are_written_as_iso_8601(void **state) {
+  (void)state;
+  expect_moment("date", 0, "\"1970-01-01\"");
+  expect_moment("date", 19782, "\"2024-02-29\"");
+  expect_moment("date", -719528, "\"0000-01-01\"");
+  expect_moment("date", 2932896, "\"9999-12-31\"");
+  expect_moment("time", 0, "\"00:00:00\"");
+  expect_moment("time", 86399999999, "\"23:59:59.999999\"");
+  expect_moment("datetime", -1, "\"1969-12-31T23:59:59.999999\"");
+  expect_moment("datetime", 1709164800000000, "\"2024-02-29T00:00:00\"");
+  expect_moment("datetime", INT64_MIN, "\"-290308-12-21T19:59:05.224192\"");
+}
+
 static void any_scalar_can_be_missing(void **state) {
   (void)state;
 #define EXPECT_MISSING(kind, name, size, align)                          \
@@ -625,6 +645,7 @@ int main(void) {
     CASE(a_row_that_grows_keeps_its_values_and_gets_zeros),
     CASE(resizing_again_and_again_leaks_nothing),
     CASE(text_is_set_and_set_again),
+    CASE(dates_and_times_are_written_as_iso_8601),
     CASE(any_scalar_can_be_missing),
     CASE(a_pointer_gets_a_target),
     CASE(arrays_that_cannot_be_filled_are_refused_in_words),
