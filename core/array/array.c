@@ -376,8 +376,22 @@ static loam_status set_text(loam_block *block, lm_piece *piece, const char *byte
   return LOAM_OK;
 }
 
+/* Replaces a fixed string, and fills the rest of its bytes with zeros. */
+static loam_status set_fixed_string(loam_array *array, const char *bytes, size_t size) {
+  size_t room = array->type->count;
+  if (size > room)
+    return lm_error(LOAM_EINVAL, "text of %zu bytes: %s has no room for it", size,
+                    array->type->text);
+  loam_status status = lm_array_check_writable(array);
+  if (status) return status;
+  if (size) memcpy(array->data, bytes, size);
+  memset(array->data + size, 0, room - size);
+  return LOAM_OK;
+}
+
 loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
   if (!array || (size && !bytes)) return lm_error(LOAM_EINVAL, "array or bytes: it is NULL");
+  if (array->type->kind == LOAM_TYPE_FIXED_STRING) return set_fixed_string(array, bytes, size);
   char words[LM_TYPE_WORDS];
   if (!lm_type_is_text(value_type(array->type)->kind))
     return lm_error(LOAM_EINVAL, "type %s: it is not a string or bytes",

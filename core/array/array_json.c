@@ -222,6 +222,9 @@ static void put(out *o, const char *key, lm_array_cursor spot) {
     case LOAM_TYPE_OPTION: put_option(o, key, spot); break;
     case LOAM_TYPE_STRING:
     case LOAM_TYPE_BYTES: lm_json_text_n(&o->json, key, piece->begin, piece->size); break;
+    case LOAM_TYPE_FIXED_STRING:
+      lm_json_text_n(&o->json, key, spot.data, strnlen(spot.data, spot.type->count));
+      break;
     default: put_scalar(o, key, spot.type->kind, spot.data);
   }
 }

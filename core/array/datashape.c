@@ -6,6 +6,7 @@
  *   type      = dimension "*" type | value
  *   dimension = number | "var" | "fixed" [ "[" number "]" ]
  *   value     = "?" value | "option" "[" value "]" | "pointer" "[" type "]" | struct | tuple | name
+ *             | "string" "[" number "]"
  *   struct    = "{" field { "," field } [ "," ] "}"
  *   field     = ( name | quoted ) ":" type
  *   tuple     = "(" type { "," type } [ "," ] ")"
@@ -144,6 +145,8 @@ static loam_status expect(parser *p, const char *text, const char *what) {
   return LOAM_OK;
 }
 
+static loam_status parse_count(parser *p, size_t *out);
+
 /* ---- Names of types */
 
 typedef struct type_name {
@@ -197,11 +200,23 @@ static const char *nearest_word(const parser *p) {
   return best;
 }
 
-/* Parses the name of a plain type. */
+/* Parses the rest of `"string" "[" number "]"` from the bracket on; `start` is where it begins. */
+static loam_status parse_fixed_string(parser *p, const char *start, loam_type **out) {
+  size_t count;
+  advance(p);
+  loam_status status = parse_count(p, &count);
+  if (!status) status = expect(p, "]", "\"]\" after the number of bytes");
+  return status ? status : with_place(p, start, lm_type_fixed_string(count, out));
+}
+
+/* Parses the name of a plain type, and a fixed string. */
 static loam_status parse_name(parser *p, loam_type **out) {
   for (size_t i = 0; i < LM_COUNT(names); i++) {
     if (!is_token(p, names[i].name)) continue;
+    const char *start = p->at;
     advance(p);
+    if (names[i].kind == LOAM_TYPE_STRING && is_token(p, "["))
+      return parse_fixed_string(p, start, out);
     *out = lm_type_plain(names[i].kind);
     return LOAM_OK;
   }

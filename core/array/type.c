@@ -212,6 +212,26 @@ loam_status lm_type_var(loam_type *element, loam_type **out) {
   return make_wrapped_type(&shape, "var * ", "", out);
 }
 
+loam_status lm_type_fixed_string(size_t count, loam_type **out) {
+  char words[40];
+  if (!count || count > LM_SIZE_MAX)
+    return lm_error(LOAM_EINVAL, "string[%zu]: a fixed string has 1 byte or more", count);
+  int length = snprintf(words, sizeof words, "string[%zu]", count);
+  loam_type *t = loam_malloc(lm_type_site(), sizeof *t + (size_t)length + 1);
+  if (!t) return fail_memory();
+  *t = (loam_type){ .kind = LOAM_TYPE_FIXED_STRING,
+                    .depth = 1,
+                    .size = count,
+                    .align = 1,
+                    .count = count,
+                    .text = strcpy((char *)(t + 1), words),
+                    .text_length = (uint32_t)length };
+  atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
+  lm_verify(lm_type_is_valid(t));
+  *out = t;
+  return LOAM_OK;
+}
+
 loam_status lm_type_pointer(loam_type *target, loam_type **out) {
   lm_assert(target && out);
   loam_type shape = { .kind = LOAM_TYPE_POINTER,
@@ -409,6 +429,7 @@ bool lm_type_is_valid(const loam_type *type) {
   if (lm_type_is_plain(type->kind)) return type == &plain[type->kind];
   if (!atomic_load_explicit(&type->refs, memory_order_relaxed)) return false;
   if (type->kind == LOAM_TYPE_STRUCT) return is_valid_struct(type);
+  if (type->kind == LOAM_TYPE_FIXED_STRING) return type->size == type->count && !type->element;
   return type->element && type->depth == type->element->depth + 1 &&
          lm_type_is_valid(type->element);
 }

@@ -41,13 +41,13 @@ struct loam_type {
   bool is_symbolic;   /* it has a `fixed *` dimension, so that no array can have this type */
   size_t size, align; /* of one value, laid out as C does */
   size_t meta;        /* bytes of metadata; a multiple of a word */
-  size_t count;       /* elements of a fixed dimension, or fields of a struct */
+  size_t count;       /* elements of a fixed dimension, fields of a struct, bytes of string[n] */
   loam_type *element; /* the element of a dimension, target of a pointer, or value of an option */
   lm_field *fields;   /* of a struct */
   const char *text;
 };
 
-/* Each of the next five functions makes a type from its parts; *out is a reference for the caller.
+/* Each of the next seven functions makes a type from its parts; *out is a reference for the caller.
  * It takes over the references to the parts, on failure too. `out` may point to one of these
  * references. Each fails with LOAM_EINVAL if a limit is exceeded, and with LOAM_ENOMEM. */
 
@@ -59,6 +59,9 @@ loam_status lm_type_symbolic(loam_type *element, loam_type **out);
 
 /* Makes `var * element`. */
 loam_status lm_type_var(loam_type *element, loam_type **out);
+
+/* Makes `string[count]`; count is not 0. */
+loam_status lm_type_fixed_string(size_t count, loam_type **out);
 
 /* Makes `pointer[target]`. */
 loam_status lm_type_pointer(loam_type *target, loam_type **out);

@@ -963,6 +963,7 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  * stands in the data, so that each row has a length of its own. `fixed *` is a dimension of any
  * size: such a type is a pattern (loam_type_sized), and no array has it. `{name: type, ...}` is a
  * struct, and the tuple `(type, ...)` is a struct with the field names 0, 1 and so on;
+ * `string[10]` is text of at most 10 bytes that stands in its place, padded with zeros;
  * `pointer[type]` is a value that stands elsewhere; `?type` is an option, a value that may be
  * missing (a scalar, a string or bytes). A name that is not an identifier stands in quotes. The
  * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128, and
@@ -1003,7 +1004,8 @@ typedef enum loam_type_kind {
   LOAM_TYPE_POINTER,
   LOAM_TYPE_FIXED,
   LOAM_TYPE_VAR,
-  LOAM_TYPE_STRUCT
+  LOAM_TYPE_STRUCT,
+  LOAM_TYPE_FIXED_STRING /* string[count] */
 } loam_type_kind;
 
 /* A type is immutable and counted by reference; any number of threads may use one. */
@@ -1042,7 +1044,7 @@ struct loam_type_info {
   loam_type_kind kind;
   size_t size, align;       /* of one value, laid out as C does; a var dimension takes 16 bytes */
   size_t count;             /* elements of a fixed dimension (LOAM_ANY: `fixed *`), fields of a
-                             * struct, otherwise 0 */
+                             * struct, bytes of a fixed string, otherwise 0 */
   const loam_type *element; /* of a dimension, pointer or option, otherwise NULL; lives as long as
                              * the type */
 };
@@ -1196,8 +1198,9 @@ LOAM_API loam_status loam_array_resize(loam_array *array, size_t count);
  * loam_array_resize, and with LOAM_EINVAL if parts of the element type stand elsewhere. */
 LOAM_API loam_status loam_array_append(loam_array *array, const void *element);
 
-/* Sets a string or bytes (an array without dimensions) to a copy of `size` bytes, which must not be
- * part of its present text. Fails with LOAM_EINVAL for other types, and LOAM_ENOMEM. */
+/* Sets a string, a fixed string or bytes (an array without dimensions) to a copy of `size` bytes,
+ * which must not be part of its present text. Fails with LOAM_EINVAL for other types and for text
+ * that is longer than a fixed string, and with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size);
 
 /* Makes an option (an array without dimensions) missing. Fails with LOAM_EINVAL for other types. */

@@ -85,6 +85,11 @@ class _Reader:
         self.at, self.order = found.end(), (found["order"] or self.order)[-1]
         if found["code"] == "x":
             return None, int(found["count"] or 1)
+        if found["code"] == "s":
+            length = int(found["count"] or 1)
+            if not length or found["shape"]:
+                raise self.fail("its strings have no length")
+            return _Value(f"string[{length}]", length, 1), 0
         value = self.struct() if found["code"] == "T{" else self.scalar(found["code"])
         shape = [int(n) for n in (found["shape"] or found["count"] or "").split(",") if n.strip()]
         for length in reversed(shape):

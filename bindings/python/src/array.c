@@ -310,7 +310,8 @@ static PyObject *present(PyObject *self, loam_array *array) {
     array = target;
   }
   if (!array) return NULL;
-  if (array_kind(array) > LOAM_TYPE_POINTER) return wrap_view(self, array);
+  loam_type_kind kind = array_kind(array);
+  if (kind > LOAM_TYPE_POINTER && kind != LOAM_TYPE_FIXED_STRING) return wrap_view(self, array);
   PyObject *value = array_value(array);
   loam_array_release(array);
   return value;

@@ -140,13 +140,23 @@ static int describe_struct(const loam_array *array, int ndim, const loam_type *t
 
 /* ---- Values ---- */
 
+/* A fixed string is text padded with zeros for others too. */
+static int describe_fixed_string(size_t count, array_values *out) {
+  out->format = PyUnicode_FromFormat("%zus", count);
+  out->descr = PyUnicode_FromFormat("|S%zu", count);
+  if (out->format && out->descr) return 0;
+  array_values_end(out);
+  return -1;
+}
+
 /* Describes the values behind the first `ndim` dimensions, of which none may be a dimension. */
 static int describe(const loam_array *array, int ndim, array_values *out) {
-  struct loam_type_info info;
+  struct loam_type_info info = { .size = 0 };
   const loam_type *type = value_type(array, ndim);
   *out = (array_values){ .size = size_of(type) };
   if (!loam_type_info(type, &info) && info.kind == LOAM_TYPE_STRUCT)
     return describe_struct(array, ndim, type, info.count, out);
+  if (info.kind == LOAM_TYPE_FIXED_STRING) return describe_fixed_string(info.count, out);
   const char *format = array_format(type), *typestr = array_typestr(type);
   if (!typestr) return fail(array, "; take a row or a field");
   out->format = format ? PyUnicode_FromString(format) : NULL;

@@ -218,6 +218,8 @@ PyObject *array_value(const loam_array *array) {
   switch (info.kind) {
     case LOAM_TYPE_STRING: return PyUnicode_DecodeUTF8(text->begin, (Py_ssize_t)text->size, NULL);
     case LOAM_TYPE_BYTES: return PyBytes_FromStringAndSize(text->begin, (Py_ssize_t)text->size);
+    case LOAM_TYPE_FIXED_STRING:
+      return PyUnicode_DecodeUTF8(data, (Py_ssize_t)strnlen(data, info.count), NULL);
     case LOAM_TYPE_FIXED:
     case LOAM_TYPE_VAR: return read_list(array);
     case LOAM_TYPE_STRUCT: return read_dict(array);
@@ -362,7 +364,7 @@ static int write_plain(loam_array *array, loam_type_kind kind, bool is_option, P
   const loam_type *type = loam_array_type(array);
   struct loam_array_info info;
   if (is_option && value == Py_None) return done(loam_array_omit(array));
-  if (kind == LOAM_TYPE_STRING) return write_string(array, value);
+  if (kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_FIXED_STRING) return write_string(array, value);
   if (kind == LOAM_TYPE_BYTES) return write_bytes(array, value);
   if (!loam_array_info(array, &info) && info.readonly) {
     PyErr_SetString(PyExc_ValueError, "the array is read-only");

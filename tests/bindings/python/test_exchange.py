@@ -172,6 +172,22 @@ class Structs(Case):
         self.assertEqual(array[1, "d"].tolist(), [[1, 2], [3, 4]])
 
 
+    def test_fixed_strings_are_numpys(self):
+        array = loam.Array("2 * {name: string[5], n: int32}", [("größ"[:3], 1), ("abcde", 2)])
+        seen = numpy.asarray(array)
+        self.assertEqual((seen.dtype["name"], seen["name"].tolist()),
+                         (numpy.dtype("S5"), ["grö".encode(), b"abcde"]))
+        self.assertEqual(numpy.asarray(loam.Array("1 * string[3]", ["a"])).tolist(), [b"a"])
+        back = loam.Array.from_buffer(numpy.array([b"x", b"yz"]))
+        self.assertEqual((back.type, back.tolist()), ("2 * string[2]", ["x", "yz"]))
+        array[0, "name"] = ""
+        self.assertEqual((array[0, "name"], array[:, "name"].tolist()), ("", ["", "abcde"]))
+        with self.assertRaisesRegex(ValueError, "text of 6 bytes: string.5. has no room"):
+            array[0, "name"] = "abcdef"
+        with self.assertRaises(TypeError):
+            array[0, "name"] = b"abc"
+
+
 class Arrow(Case):
     def test_arrays_go_through_arrow_and_come_back(self):
         array = loam.Array("3 * int32", [1, 2, 3])

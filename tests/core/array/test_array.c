@@ -231,6 +231,27 @@ static void text_is_set_and_set_again(void **state) {
   loam_array_release(a);
 }
 
+static void a_fixed_string_stands_in_its_place(void **state) {
+  (void)state;
+  loam_array *a = new_array("{x: int8, s: string[4]}"), *s;
+  assert_int_equal(loam_array_field(a, "s", &s), LOAM_OK);
+  assert_ptr_equal(loam_array_data(s), (char *)loam_array_data(a) + 1);
+  assert_int_equal(loam_array_set_text(s, "abcd", 4), LOAM_OK);
+  expect_json(a, "{\"x\":0,\"s\":\"abcd\"}");
+  assert_int_equal(loam_array_set_text(s, "e", 1), LOAM_OK);
+  assert_memory_equal(loam_array_data(s), "e\0\0\0", 4);
+  EXPECT_ERROR(loam_array_set_text(s, "abcde", 5), LOAM_EINVAL,
+               "text of 5 bytes: string[4] has no room for it");
+  expect_json(a, "{\"x\":0,\"s\":\"e\"}");
+  loam_array_release(s);
+  loam_array_release(a);
+  loam_type *type;
+  EXPECT_ERROR(loam_type_parse("string[0]", &type), LOAM_EINVAL,
+               "type \"string[0]\": column 1: string[0]: a fixed string has 1 byte or more");
+  assert_int_equal(loam_type_parse("string[10", &type), LOAM_EINVAL);
+  assert_int_equal(loam_type_parse("?string[10]", &type), LOAM_EINVAL);
+}
+
 static void expect_moment(const char *text, int64_t value, const char *json) {
   loam_array *a = new_array(text);
   memcpy(loam_array_data(a), &value, strcmp(text, "date") ? 8 : 4);
@@ -645,6 +666,7 @@ int main(void) {
     CASE(a_row_that_grows_keeps_its_values_and_gets_zeros),
     CASE(resizing_again_and_again_leaks_nothing),
     CASE(text_is_set_and_set_again),
+    CASE(a_fixed_string_stands_in_its_place),
     CASE(dates_and_times_are_written_as_iso_8601),
     CASE(any_scalar_can_be_missing),
     CASE(a_pointer_gets_a_target),

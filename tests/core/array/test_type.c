@@ -33,6 +33,7 @@ static void the_text_of_a_type_is_its_datashape(void **state) {
   expect_text("pointer[2 * pointer[string]]", "pointer[2 * pointer[string]]");
   expect_text("option[int]", "?int32");
   expect_text("fixed[4] * real", "4 * float64");
+  expect_text("2 * string[ 10 ]", "2 * string[10]");
   expect_text("fixed*2 * fixed * intptr", "fixed * 2 * fixed * int64");
   expect_text("(int8, ?uintptr, (string,),)", "{'0': int8, '1': ?uint64, '2': {'0': string}}");
   expect_text("007 * complex", "7 * complex128");
