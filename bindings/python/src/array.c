@@ -59,7 +59,7 @@ static PyObject *wrap_view(PyObject *self, loam_array *array) {
 /* Tells tracemalloc of the array's memory, which the Array with which the family began has. */
 static void trace_memory(const Array *self) {
   while (self->base && Py_IS_TYPE(self->base, array_type)) self = (const Array *)self->base;
-  if (!self->base) binding_trace(loam_array_data(self->array), loam_array_bytes(self->array));
+  if (!self->base) binding_trace(self->array, loam_array_bytes(self->array));
 }
 
 /* Finds the sizes of a value's dimensions where the type has `fixed *`. Returns how many there are;
@@ -128,7 +128,7 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 static void array_dealloc(PyObject *self) {
   Array *a = (Array *)self;
   PyTypeObject *type = Py_TYPE(self);
-  if (!a->base) binding_untrace(loam_array_data(a->array));
+  if (!a->base) binding_untrace(a->array);
   loam_array_release(a->array);
   a->family->inside -= a->is_inside;
   if (--a->family->members == 0) PyMem_Free(a->family);

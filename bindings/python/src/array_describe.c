@@ -90,6 +90,8 @@ static bool put_field(fields *s, const char *name, const loam_array *at, int ndi
   int n = inner_dimensions(at, ndim, shape);
   if (n < 0) return false;
   if (n) put(&s->out->format, shape_text(shape, n));
+  /* "=" means that no pad bytes are implied. NumPy reads it behind a shape, not before. */
+  if (PyUnicode_Check(value->descr)) put(&s->out->format, PyUnicode_FromString("="));
   put(&s->out->format, Py_XNewRef(value->format));
   put(&s->out->format, PyUnicode_FromFormat(":%s:", name));
   PyObject *item = n ? Py_BuildValue("(sON)", name, value->descr, array_shape(shape, n))
@@ -123,7 +125,7 @@ static bool describe_field(fields *s, const loam_array *array, int ndim,
 static int describe_struct(const loam_array *array, int ndim, const loam_type *type, size_t count,
                            array_values *out) {
   fields s = { out, 0, true };
-  out->format = PyUnicode_FromString("T{=");
+  out->format = PyUnicode_FromString("T{");
   out->descr = PyList_New(0);
   bool is_done = out->format && out->descr;
   for (size_t i = 0; i < count && is_done; i++) {

@@ -33,12 +33,12 @@ PyObject *binding_text(const char *text) {
   return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
 
-void binding_trace(const void *address, size_t bytes) {
-  (void)PyTraceMalloc_Track(BINDING_DOMAIN, (uintptr_t)address, bytes);
+void binding_trace(const void *owner, size_t bytes) {
+  (void)PyTraceMalloc_Track(BINDING_DOMAIN, (uintptr_t)owner, bytes);
 }
 
-void binding_untrace(const void *address) {
-  (void)PyTraceMalloc_Untrack(BINDING_DOMAIN, (uintptr_t)address);
+void binding_untrace(const void *owner) {
+  (void)PyTraceMalloc_Untrack(BINDING_DOMAIN, (uintptr_t)owner);
 }
 
 int binding_is_preloaded(void) {

@@ -26,10 +26,11 @@ PyObject *binding_text(const char *text);
 /* The domain under which loam tells Python's tracemalloc of its memory: "loam" in ASCII. */
 enum { BINDING_DOMAIN = 0x6c6f616d };
 
-/* Tells tracemalloc that `bytes` bytes at an address are in use, or are not any more. An address
- * that is told again gets the new number. Does nothing while tracemalloc does not trace. */
-void binding_trace(const void *address, size_t bytes);
-void binding_untrace(const void *address);
+/* Tells tracemalloc that the memory of a block or an array takes `bytes` bytes, or has ended. A
+ * second call for an owner replaces its number. Data of no bytes can have the address of other
+ * data, so memory goes by its owner. Does nothing while tracemalloc does not trace. */
+void binding_trace(const void *owner, size_t bytes);
+void binding_untrace(const void *owner);
 
 /* Returns 1 if the process runs under `loam run`, whose preload library then reports events. */
 int binding_is_preloaded(void);

@@ -28,7 +28,7 @@ static PyObject *wrap(PyTypeObject *type, loam_block *block, PyObject *base) {
   if (self) {
     self->block = block;
     self->base = Py_XNewRef(base);
-    if (!base) binding_trace(loam_block_data(block), loam_block_size(block));
+    if (!base) binding_trace(block, loam_block_size(block));
   } else loam_block_release(block);
   return (PyObject *)self;
 }
@@ -111,7 +111,7 @@ static PyObject *block_wrap(PyObject *type, PyObject *arguments) {
 static void end(Block *self) {
   loam_block *block = self->block;
   self->block = NULL;
-  if (block && !self->base) binding_untrace(loam_block_data(block));
+  if (block && !self->base) binding_untrace(block);
   loam_block_release(block);
   Py_CLEAR(self->base);
 }

@@ -185,6 +185,15 @@ class Tracing(Case):
         source = numpy.ones(100)
         self.assertEqual((loam.Array.from_buffer(source).nbytes, traced()), (800, 0))
 
+    def test_memory_of_no_bytes_hides_no_other(self):
+        blocks = [loam.Block(100) for _ in range(50)]
+        empty = [make() for _ in range(50) for make in (lambda: loam.Array("0 * int8"),
+                                                        lambda: loam.Block(0))]
+        blocks += [loam.Block(100) for _ in range(50)]
+        self.assertEqual(traced(), 10000)
+        del empty
+        self.assertEqual(traced(), 10000)
+
     def test_arenas_are_traced(self):
         arena = loam.Arena(resizable=True)
         piece = arena.alloc(10000)

@@ -4,11 +4,13 @@ import array as arrays
 import ctypes
 import gc
 import mmap
+import random
 import weakref
 
 import numpy
 
 import loam
+from loam import formats
 
 from _support import Case, main
 
@@ -113,7 +115,54 @@ class Coming(Case):
                 loam.Array.from_buffer(source)
 
 
+SCALARS = ("i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "?", "S3")
+
+
+def random_dtype(depth):
+    """A scalar, or an aligned struct of scalars, structs and dimensions of them."""
+    if not depth or random.random() < 0.6:
+        return random.choice(SCALARS)
+    fields = []
+    for i in range(random.randint(1, 4)):
+        shape = tuple(random.randint(1, 3) for _ in range(random.randint(0, 2)))
+        fields.append((f"f{i}", random_dtype(depth - 1), shape))
+    return numpy.dtype(fields, align=True)
+
+
+def places(dtype, base=0):
+    """The offset, shape and scalar of each field, through all inner structs."""
+    if dtype.names is None:
+        return [(base, dtype.str)]
+    found = []
+    for name in dtype.names:
+        kind, offset = dtype.fields[name][:2]
+        found += [(base + offset, kind.shape)] + places(kind.base, base + offset)
+    return found
+
+
 class Structs(Case):
+    def test_all_aligned_structs_of_numpy_come_in_and_go_back(self):
+        random.seed(1)
+        for _ in range(500):
+            kind = numpy.dtype(random_dtype(3))
+            source = numpy.zeros(3, kind)
+            with self.subTest(dtype=kind):
+                array = loam.Array.from_buffer(source)
+                seen = numpy.asarray(array)
+                self.assertEqual(seen.dtype.itemsize, kind.itemsize)
+                self.assertEqual(places(seen.dtype), places(kind))
+                self.assertEqual((seen.ctypes.data, array.strides),
+                                 (source.ctypes.data, source.strides))
+
+    def test_any_format_is_read_or_refused(self):
+        random.seed(2)
+        for _ in range(20000):
+            text = "".join(random.choice("T{}:a()23xidZfs=@<>^ ,") for _ in range(12))
+            try:
+                formats.datashape(text, random.randint(0, 9))
+            except BufferError:
+                pass
+
     TYPE = "3 * {a: int8, x: float64, p: {r: float32, n: 2 * int16}, z: complex64, ok: bool}"
     VALUE = [{"a": i, "x": i / 2, "p": {"r": 1.5, "n": [i, -i]}, "z": 1j, "ok": i > 1}
              for i in range(3)]
