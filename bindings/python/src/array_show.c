@@ -20,7 +20,9 @@ static void put(shown *s, PyObject *part) {
   Py_XDECREF(part);
 }
 
-static void put_words(shown *s, const char *words) { put(s, PyUnicode_FromString(words)); }
+static void put_words(shown *s, const char *words) {
+  if (s->text) put(s, PyUnicode_FromString(words));
+}
 
 static void show(shown *s, const loam_array *array);
 
@@ -37,6 +39,7 @@ static void show_part(shown *s, loam_status status, loam_array *part) {
 
 static void show_row(shown *s, const loam_array *array) {
   Py_ssize_t n = array_length(array);
+  if (n < 0) Py_CLEAR(s->text);
   put_words(s, "[");
   for (Py_ssize_t i = 0; i < n && s->text && s->left > 0; i++) {
     loam_array *element = NULL;
