@@ -436,6 +436,13 @@ static PyObject *get_nbytes(PyObject *self, void *none) {
   return PyLong_FromSize_t(loam_array_bytes(array_of(self)));
 }
 
+static PyObject *get_transpose(PyObject *self, void *none) {
+  (void)none;
+  loam_array *made;
+  loam_status status = loam_array_transpose(array_of(self), &made);
+  return status ? binding_fail(status) : wrap_view(self, made);
+}
+
 static PyGetSetDef properties[] = {
   { "type", get_type, NULL, "The datashape, as a str.", NULL },
   { "shape", get_shape, NULL, "Sizes of the fixed dimensions at the front of the type.", NULL },
@@ -443,6 +450,7 @@ static PyGetSetDef properties[] = {
     "Bytes from one element to the next, for each dimension in shape.", NULL },
   { "address", get_address, NULL, "The address of the data.", NULL },
   { "readonly", get_readonly, NULL, "True if the memory must not be written.", NULL },
+  { "T", get_transpose, NULL, "A view with the fixed dimensions at the front in reverse.", NULL },
   { "nbytes", get_nbytes, NULL,
     "Bytes of the values in place, and of all rows, text and pointer targets of the array.", NULL },
   { "base", get_base, NULL,

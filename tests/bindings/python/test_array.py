@@ -166,6 +166,13 @@ class Views(Case):
                     part = slice(start, stop, step)
                     self.assertEqual(array[part].tolist(), numbers[part], part)
 
+    def test_a_transpose_is_a_view(self):
+        array = loam.Array("2 * 3 * {x: int16}", [[(0,), (1,), (2,)], [(3,), (4,), (5,)]])
+        self.assertEqual((array.T.type, array.T["x"].tolist()),
+                         ("3 * 2 * {x: int16}", [[0, 3], [1, 4], [2, 5]]))
+        numpy.asarray(array["x"].T)[2, 0] = -7
+        self.assertEqual((array[0, 2, "x"], array.T.base is array), (-7, True))
+
     def test_a_view_writes_into_the_array(self):
         array = loam.Array(TYPE, VALUE)
         array[0, :, "x"] = [10, 20]

@@ -300,9 +300,21 @@ static loam_status parse_all_sorts(void) {
   return status;
 }
 
+static loam_status size_all_sorts(void) {
+  loam_type *type = NULL, *sized = NULL;
+  loam_status status = loam_type_parse("fixed * 2 * var * fixed * (string[4], ?date, (int8,))",
+                                       &type);
+  if (!status) status = loam_type_sized(type, 2, (size_t[]){ 3, 4 }, &sized);
+  assert_true(!sized == !!status);
+  loam_type_release(type);
+  loam_type_release(sized);
+  return status;
+}
+
 static void without_memory_calls_fail_and_leak_nothing(void **state) {
   (void)state;
   assert_true(refuse_each_block(parse_all_sorts) > 20);
+  assert_true(refuse_each_block(size_all_sorts) > 10);
 }
 
 static void add_row(void *sum, const loam_stats_row *row) {
