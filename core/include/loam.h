@@ -1174,8 +1174,8 @@ LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
  * pointer, and with LOAM_ESTATE if the pointer is NULL. */
 LOAM_API loam_status loam_array_follow(const loam_array *array, loam_array **out);
 
-/* Makes a view whose fixed dimensions at the front are in reverse: of 2 * 3 * float64, it is 3 * 2 *
- * float64. Fails with LOAM_ENOMEM. */
+/* Makes a view whose fixed dimensions at the front are in reverse: the transpose of a 2 * 3 *
+ * float64 is a 3 * 2 * float64. Fails with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_transpose(const loam_array *array, loam_array **out);
 
 /* Makes a view of the whole array through which the memory must not be written, and with it all

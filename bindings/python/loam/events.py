@@ -81,9 +81,10 @@ def deliver(raised: str | None = None) -> None:
 
 @contextlib.contextmanager
 def reporting() -> Iterator[None]:
-    """Starts the thread that logs events, and logs those of the body before it ends.
+    """Starts the thread that logs events, and logs all events of the body before the body ends.
 
-    The thread waits meanwhile, so that it does not log a refusal that the body raises.
+    The thread waits until the body has ended, so that it does not log a refusal that the body
+    raises.
     """
     start()
     raised = None

@@ -31,7 +31,7 @@ PyObject *array_from_dlpack(PyObject *type, PyObject *of) {
 
 /* ---- Buffers ---- */
 
-/* What an array over a buffer is to be. */
+/* The type and the strides of an array that is to be made over a buffer. */
 typedef struct plan {
   loam_type *type;  /* a reference */
   PyObject *fields; /* a tuple of the fields to select, if the struct has pad bytes; or None */
