@@ -450,8 +450,8 @@ static int write_struct(loam_array *array, size_t count, PyObject *value, const 
   return -1;
 }
 
-/* Assigns a value to the target of a pointer, which it makes if the pointer is NULL. If the value is
- * None and the pointer is NULL, the pointer stays NULL. */
+/* Assigns a value to the target of a pointer, and makes the target of a NULL pointer. If the value
+ * is None, a NULL pointer stays NULL. */
 static int write_target(loam_array *array, PyObject *value, const array_rows *rows) {
   loam_array *target;
   if (value == Py_None && !*(void *const *)loam_array_data(array)) return 0;
