@@ -68,8 +68,10 @@ static loam_status make_embedded(loam_site *site, const loam_type *type, loam_ar
 loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out) {
   loam_array *a;
   if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
-  loam_status status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
-                                                          : make_embedded(site, type, &a);
+  loam_status status = lm_type_check_sized(type);
+  if (status) return status;
+  status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
+                                              : make_embedded(site, type, &a);
   if (status) return status;
   status = lm_layout_init(a->meta, a->type, site);
   if (status) {
@@ -169,6 +171,7 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
   if (!block || !type || !out)
     return lm_error(LOAM_EINVAL, "%s: it is NULL", !block ? "block" : type ? "out" : "type");
   char words[LM_TYPE_WORDS];
+  if (lm_type_check_sized(type)) return LOAM_EINVAL;
   if (type->has_pieces)
     return lm_error(LOAM_EINVAL,
                     "type %s: only values that stand in the block itself can be wrapped",
@@ -377,9 +380,23 @@ static loam_status set_text(loam_block *block, lm_piece *piece, const char *byte
   return LOAM_OK;
 }
 
+/* Replaces a fixed string, and fills the rest of its bytes with zeros. */
+static loam_status set_fixed_string(loam_array *array, const char *bytes, size_t size) {
+  size_t room = array->type->count;
+  if (size > room)
+    return lm_error(LOAM_EINVAL, "text of %zu bytes: %s has no room for it", size,
+                    array->type->text);
+  loam_status status = lm_array_check_writable(array);
+  if (status) return status;
+  if (size) memcpy(array->data, bytes, size);
+  memset(array->data + size, 0, room - size);
+  return LOAM_OK;
+}
+
 loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
   if (!array || (size && !bytes))
     return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "bytes" : "array");
+  if (array->type->kind == LOAM_TYPE_FIXED_STRING) return set_fixed_string(array, bytes, size);
   char words[LM_TYPE_WORDS];
   if (!lm_type_is_text(value_type(array->type)->kind))
     return lm_error(LOAM_EINVAL, "type %s: it is not a string or bytes",
@@ -418,6 +435,34 @@ loam_status loam_array_info(const loam_array *array, struct loam_array_info *out
                                    .embedded = !array->owner,
                                    .readonly = (int)array->is_readonly };
   return LOAM_OK;
+}
+
+static size_t arena_bytes(const loam_block *block) {
+  return block && loam_block_kind_of(block) == LOAM_BLOCK_POOLED ? loam_block_size(block) : 0;
+}
+
+/* Returns the bytes in the arenas of a part of an array. */
+static size_t bytes_apart(const loam_type *type, const size_t *meta) {
+  size_t bytes = 0;
+  switch (type->kind) {
+    case LOAM_TYPE_FIXED: return bytes_apart(type->element, lm_layout_fixed(meta)->element);
+    case LOAM_TYPE_OPTION: return bytes_apart(type->element, meta);
+    case LOAM_TYPE_VAR:
+      return arena_bytes(lm_layout_var(meta)->block) +
+             bytes_apart(type->element, lm_layout_var(meta)->element);
+    case LOAM_TYPE_POINTER:
+      return arena_bytes(lm_layout_pointer(meta)->block) +
+             bytes_apart(type->element, lm_layout_pointer(meta)->target);
+    case LOAM_TYPE_STRUCT:
+      for (size_t i = 0; i < type->count; i++)
+        bytes += bytes_apart(type->fields[i].type, lm_layout_field(type, meta, i));
+      return bytes;
+    default: return lm_type_is_text(type->kind) ? arena_bytes(lm_layout_text(meta)->block) : 0;
+  }
+}
+
+size_t loam_array_bytes(const loam_array *array) {
+  return array ? array->type->size + bytes_apart(array->type, array->meta) : 0;
 }
 
 bool lm_array_is_valid(const loam_array *a) {

@@ -138,6 +138,42 @@ static void put_integer(out *o, const char *key, loam_type_kind kind, const char
   }
 }
 
+/* The date of a number of days since 1970-01-01, in the Gregorian calendar. The algorithm is Howard
+ * Hinnant's civil_from_days: years begin in March, so that the leap day is the last of a year. */
+static void put_date(char text[32], int64_t days) {
+  int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097;
+  int64_t of_era = z - era * 146097;
+  int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+  int64_t of_year = of_era - (365 * year + year / 4 - year / 100);
+  int64_t month = (5 * of_year + 2) / 153, day = of_year - (153 * month + 2) / 5 + 1;
+  month += month < 10 ? 3 : -9;
+  snprintf(text, 32, "%04lld-%02d-%02d", (long long)(year + era * 400 + (month <= 2)), (int)month,
+           (int)day);
+}
+
+/* The time of a number of microseconds since midnight; a fraction is shown if it is not 0. */
+static void put_time(char *text, size_t room, int64_t us) {
+  int64_t seconds = us / 1000000;
+  int n = snprintf(text, room, "%02lld:%02d:%02d", (long long)(seconds / 3600),
+                   (int)(seconds / 60 % 60), (int)(seconds % 60));
+  if (us % 1000000) snprintf(text + n, room - (size_t)n, ".%06d", (int)(us % 1000000));
+}
+
+static void put_moment(out *o, const char *key, loam_type_kind kind, const char *data) {
+  static const int64_t day = 86400000000;
+  char text[80];
+  if (kind == LOAM_TYPE_DATE) put_date(text, READ(int32_t));
+  else if (kind == LOAM_TYPE_TIME) put_time(text, sizeof text, READ(int64_t));
+  else {
+    int64_t us = READ(int64_t), of_day = (us % day + day) % day;
+    put_date(text, us / day - (us % day < 0));
+    size_t length = strlen(text);
+    text[length] = 'T';
+    put_time(text + length + 1, sizeof text - length - 1, of_day);
+  }
+  lm_json_text(&o->json, key, text);
+}
+
 static void put_scalar(out *o, const char *key, loam_type_kind kind, const char *data) {
   switch (kind) {
     case LOAM_TYPE_BOOL: lm_json_bool(&o->json, key, READ(uint8_t) != 0); break;
@@ -150,6 +186,9 @@ static void put_scalar(out *o, const char *key, loam_type_kind kind, const char 
     case LOAM_TYPE_COMPLEX128:
       put_complex(o, key, READ(double), ((const double *)data)[1], &double_digits);
       break;
+    case LOAM_TYPE_DATE:
+    case LOAM_TYPE_TIME:
+    case LOAM_TYPE_DATETIME: put_moment(o, key, kind, data); break;
     default: put_integer(o, key, kind, data);
   }
 }
@@ -215,6 +254,9 @@ static void put(out *o, const char *key, lm_array_cursor spot) {
     case LOAM_TYPE_OPTION: put_option(o, key, spot); break;
     case LOAM_TYPE_STRING:
     case LOAM_TYPE_BYTES: lm_json_text_n(&o->json, key, piece->begin, piece->size); break;
+    case LOAM_TYPE_FIXED_STRING:
+      lm_json_text_n(&o->json, key, spot.data, strnlen(spot.data, spot.type->count));
+      break;
     default: put_scalar(o, key, spot.type->kind, spot.data);
   }
 }

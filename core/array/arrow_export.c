@@ -287,9 +287,9 @@ static loam_status put_numbers(const job *w, const column *c, size_t each, node 
 }
 
 static loam_status put_scalars(const job *w, const column *c, const loam_type *value, node n) {
-  char letter[] = { lm_arrow_letter(value->kind), 0 };
-  if (!*letter) return refuse(c, "Arrow has no such numbers");
-  set_format(n, letter);
+  const char *format = lm_arrow_format(value->kind);
+  if (!*format) return refuse(c, "Arrow has no such numbers");
+  set_format(n, format);
   if (value->kind == LOAM_TYPE_BOOL) return put_bools(w, c, n);
   return put_numbers(w, c, value->size, n);
 }

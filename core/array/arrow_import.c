@@ -128,9 +128,9 @@ static loam_status alloc_meta(loam_status made, values *out) {
 /* Sets *out to the kind of scalar that an Arrow format means. Returns false if the format does not
  * mean a scalar of loam. */
 static bool find_scalar(const char *format, loam_type_kind *out) {
-  if (!format[0] || format[1]) return false;
+  if (!format[0]) return false;
   for (int kind = 0; kind < LOAM_TYPE_STRING; kind++) {
-    if (lm_arrow_letter((loam_type_kind)kind) != format[0]) continue;
+    if (strcmp(lm_arrow_format((loam_type_kind)kind), format) != 0) continue;
     *out = (loam_type_kind)kind;
     return true;
   }

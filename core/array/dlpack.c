@@ -64,8 +64,8 @@ static loam_status check_element(const loam_type *type) {
     if (is_float(type->element->kind)) return LOAM_OK;
     return refuse(type, "a tensor has no missing values");
   }
-  return lm_type_is_scalar(type->kind) ? LOAM_OK
-                                       : refuse(type, "a tensor has scalars at equal distances");
+  return lm_type_is_number(type->kind) ? LOAM_OK
+                                       : refuse(type, "a tensor has numbers at equal distances");
 }
 
 static const loam_type *scalar_type(const loam_type *type) {

@@ -44,15 +44,16 @@ struct loam_type {
   uint32_t depth;
   uint32_t text_length;
   bool has_pieces;    /* a value has data outside itself: a var dimension, a pointer or text */
+  bool is_symbolic;   /* it has a `fixed *` dimension, so that no array can have this type */
   size_t size, align; /* size and alignment that C gives to one value */
   size_t meta;        /* bytes of its metadata; a multiple of sizeof(size_t) */
-  size_t count;       /* elements of a fixed dimension, or fields of a struct */
+  size_t count;       /* elements of a fixed dimension, fields of a struct, bytes of string[n] */
   loam_type *element; /* the element of a dimension, target of a pointer, or value of an option */
   lm_field *fields;   /* the fields of a struct; NULL in other types */
   const char *text;   /* the canonical datashape */
 };
 
-/* Each of the next five functions makes a type from its parts and sets *out to it; the caller owns
+/* Each of the next seven functions makes a type from its parts and sets *out to it; the caller owns
  * this reference. The function takes over the caller's references to the parts, and if it fails, it
  * releases them. `out` may be the address of the variable from which the caller passes a part. Each
  * function fails with LOAM_EINVAL if the type would exceed a limit, and with LOAM_ENOMEM. */
@@ -60,8 +61,14 @@ struct loam_type {
 /* Makes `count * element`. Fails with LOAM_EINVAL if a value exceeds the address space. */
 loam_status lm_type_fixed(size_t count, loam_type *element, loam_type **out);
 
+/* Makes `fixed * element`, a dimension of any size. Its count is LOAM_ANY and its size is 0. */
+loam_status lm_type_symbolic(loam_type *element, loam_type **out);
+
 /* Makes `var * element`. */
 loam_status lm_type_var(loam_type *element, loam_type **out);
+
+/* Makes `string[count]`; count is not 0. */
+loam_status lm_type_fixed_string(size_t count, loam_type **out);
 
 /* Makes `pointer[target]`. */
 loam_status lm_type_pointer(loam_type *target, loam_type **out);
@@ -80,13 +87,18 @@ loam_type *lm_type_plain(loam_type_kind kind);
 /* Returns whether a type of this kind is plain, which means that it has no parts: a scalar, a
  * string or bytes. */
 LM_INLINE bool lm_type_is_plain(loam_type_kind kind) { return kind <= LOAM_TYPE_BYTES; }
-/* Returns whether a type of this kind is a scalar: a bool, an integer, a float or a complex
- * number. */
+/* Returns whether a type of this kind is a number: a scalar that is no date or time. */
+LM_INLINE bool lm_type_is_number(loam_type_kind kind) { return kind <= LOAM_TYPE_COMPLEX128; }
+/* Returns whether a type of this kind is a scalar: a bool, an integer, a float, a complex number, a
+ * date or a time. */
 LM_INLINE bool lm_type_is_scalar(loam_type_kind kind) { return kind < LOAM_TYPE_STRING; }
 /* Returns whether a type of this kind is text: a string or bytes. Its value is an lm_piece. */
 LM_INLINE bool lm_type_is_text(loam_type_kind kind) {
   return kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_BYTES;
 }
+
+/* Fails with LOAM_EINVAL if a type is symbolic. */
+loam_status lm_type_check_sized(const loam_type *type);
 
 /* Returns the call site under which types are allocated; its tag is "loam.type". */
 loam_site *lm_type_site(void);

@@ -501,3 +501,50 @@ loam_status loam_array_follow(const loam_array *array, loam_array **out) {
   *out = made;
   return LOAM_OK;
 }
+
+/* Makes the type of `n` fixed dimensions in reverse, around the element type; `shape` has the sizes
+ * in the present order. */
+static loam_status reverse_type(const loam_type *element, size_t n, const size_t *shape,
+                                loam_type **out) {
+  loam_type *type = loam_type_retain(element);
+  loam_status status = LOAM_OK;
+  for (size_t i = 0; i < n && !status; i++) status = lm_type_fixed(shape[i], type, &type);
+  if (!status) *out = type;
+  return status;
+}
+
+loam_status loam_array_transpose(const loam_array *array, loam_array **out) {
+  size_t shape[LM_TYPE_DEPTH];
+  int64_t strides[LM_TYPE_DEPTH];
+  loam_type *type;
+  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  size_t n = loam_array_dims(array, LM_TYPE_DEPTH, shape, strides);
+  lm_array_cursor element = lm_array_start(array);
+  for (size_t i = 0; i < n; i++) {
+    element.type = element.type->element;
+    element.meta = lm_layout_fixed(element.meta)->element;
+  }
+  loam_status status = reverse_type(element.type, n, shape, &type);
+  if (status) return status;
+  loam_array *made = lm_array_make(array->block.site, type, loam_block_retain(element.owner),
+                                   array->data, 0);
+  if (!made) return LOAM_ENOMEM;
+  size_t *meta = made->meta;
+  for (size_t i = n; i-- > 0; meta = ((lm_fixed_layout *)meta)->element)
+    *(lm_fixed_layout *)meta = (lm_fixed_layout){ .size = shape[i], .stride = strides[i] };
+  lm_layout_copy(meta, element.meta, element.type);
+  made->is_readonly = array->is_readonly;
+  lm_verify(lm_array_is_valid(made));
+  *out = made;
+  return LOAM_OK;
+}
+
+loam_status loam_array_readonly(const loam_array *array, loam_array **out) {
+  loam_array *made;
+  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  loam_status status = loam_array_index(array, 0, NULL, &made);
+  if (status) return status;
+  made->is_readonly = true;
+  *out = made;
+  return LOAM_OK;
+}

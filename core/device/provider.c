@@ -245,6 +245,11 @@ const char *lm_provider_name(const lm_provided *block) {
   return block->maker == LM_PROVIDER_POOL ? "loam" : "driver";
 }
 
+unsigned lm_provider_version(const lm_provided *block) {
+  if (block->maker != LM_PROVIDER_HANDLER) return 0;
+  return ((const loam_handler *)block->handler)->version;
+}
+
 void lm_provider_free(const lm_provided *block, const lm_stream *on) {
   lm_assert(block->made && block->maker != LM_PROVIDER_POOL);
   if (block->maker == LM_PROVIDER_SYSTEM) lm_handler_system()->free(block->made);

@@ -33,6 +33,8 @@ const char *lm_provider_alloc(const lm_request *request, const lm_strategy *s, l
 extern const char lm_provider_words[];
 /* Returns the name of the block's provider: a handler's own name, "system", "driver" or "loam". */
 const char *lm_provider_name(const lm_provided *block);
+/* Returns the version of the block's handler; 0 if another provider made the block. */
+unsigned lm_provider_version(const lm_provided *block);
 
 /* Fills in *out if `p` is in a live provided block or a live block of device_pool.h; else returns
  * false. */

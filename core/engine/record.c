@@ -124,6 +124,7 @@ LM_INLINE void tell_owner(const lm_object *object, const lm_provided *provided,
   if (lm_unlikely(s->whole->twins != NULL) && !provided)
     out->device = lm_pinned_device(object->base);
   out->stream = provided ? provided->stream : NULL;
+  out->handler_version = provided ? lm_provider_version(provided) : 0;
 }
 
 static LM_NOINLINE bool find_owner(const void *p, loam_owner_info *out) {

@@ -424,6 +424,7 @@ typedef struct loam_owner_info {
   size_t size;         /* usable bytes of the block */
   int device;          /* the device that has, pins or manages the memory; -1: none */
   void *stream;        /* the allocation's stream; NULL: the default stream, or no device memory */
+  unsigned handler_version; /* the version of the handler that made the block; 0: no handler did */
 } loam_owner_info;
 
 /* Finds the block that `ptr` points into, at its start or inside it, and fills in its owner. Fails
@@ -739,6 +740,11 @@ LOAM_API loam_status loam_unpin(void *ptr);
  * this kind of memory. */
 LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
 
+/* Returns 1 if a handle is the driver's, or of the manager in its place: other libraries can open
+ * it, and the memory is at `offset` from there. Returns 0 for a handle of loam, which only
+ * loam_ipc_open can open, and for NULL. */
+LOAM_API int loam_ipc_is_plain(const loam_ipc *handle);
+
 /* Opens memory of another process on a device of this process; `*out` becomes its address here.
  * Opening the same memory again gives the same address. For handles of loam it fails with
  * LOAM_EBADPTR if the block no longer exists, and with LOAM_EIO if its owner has ended or does not
@@ -959,15 +965,20 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  *   3 * var * {x: float64, y: ?int32}
  *
  * A number and a star are a dimension of that many elements. `var *` is a dimension whose length
- * stands in the data, so that each row has a length of its own. `{name: type, ...}` is a struct;
+ * stands in the data, so that each row has a length of its own. `fixed *` is a dimension of any
+ * size: such a type is a pattern (loam_type_sized), and no array has it. `{name: type, ...}` is a
+ * struct, and the tuple `(type, ...)` is a struct with the field names 0, 1 and so on;
+ * `string[10]` is text of at most 10 bytes that stands in its place, padded with zeros;
  * `pointer[type]` is a value that stands elsewhere; `?type` is an option, a value that may be
  * missing (a scalar, a string or bytes). A name that is not an identifier stands in quotes. The
- * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128. `#`
- * begins a comment.
+ * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128, and
+ * `intptr` and `uintptr` are int64 and uint64. A date is an int32, the days since 1970-01-01; a
+ * time is an int64, the microseconds since midnight; a datetime is an int64, the microseconds since
+ * 1970-01-01 without a time zone. `#` begins a comment.
  *
- * A missing value is marked in the data: an integer by the smallest value of its type, an unsigned
- * integer by the largest, a bool by 2, a float by one NaN (with the payload 1954, as in R), a
- * string or bytes by a NULL `begin`. */
+ * A missing value is marked in the data: an integer (a date, time or datetime too) by the smallest
+ * value of its type, an unsigned integer by the largest, a bool by 2, a float by one NaN (with the
+ * payload 1954, as in R), a string or bytes by a NULL `begin`. */
 
 #define LOAM_TYPE_LIST(X)                      \
   X(LOAM_TYPE_BOOL, "bool", 1, 1)              \
@@ -984,6 +995,9 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
   X(LOAM_TYPE_FLOAT64, "float64", 8, 8)        \
   X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)    \
   X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8) \
+  X(LOAM_TYPE_DATE, "date", 4, 4)              \
+  X(LOAM_TYPE_TIME, "time", 8, 8)              \
+  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)      \
   X(LOAM_TYPE_STRING, "string", 16, 8)         \
   X(LOAM_TYPE_BYTES, "bytes", 16, 8)
 
@@ -995,7 +1009,8 @@ typedef enum loam_type_kind {
   LOAM_TYPE_POINTER,
   LOAM_TYPE_FIXED,
   LOAM_TYPE_VAR,
-  LOAM_TYPE_STRUCT
+  LOAM_TYPE_STRUCT,
+  LOAM_TYPE_FIXED_STRING /* string[count] */
 } loam_type_kind;
 
 /* A type is immutable and counted by reference; any number of threads may use one. */
@@ -1019,11 +1034,22 @@ LOAM_API const char *loam_type_text(const loam_type *type);
 /* Returns 1 if both types have the same datashape, otherwise 0. */
 LOAM_API int loam_type_equal(const loam_type *a, const loam_type *b);
 
+/* The number of elements of a dimension of any size, `fixed *`. */
+#define LOAM_ANY SIZE_MAX
+
+/* Makes a type from one with dimensions of any size (`fixed * fixed * float64`): they get the
+ * `count` sizes at `shape`, the outermost first. `*out` is a type with one reference for the
+ * caller. Fails with LOAM_EINVAL if the type has more or fewer such dimensions, or has one inside a
+ * struct, and with LOAM_ENOMEM. */
+LOAM_API loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *shape,
+                                     loam_type **out);
+
 /* The properties of a type. */
 struct loam_type_info {
   loam_type_kind kind;
   size_t size, align;       /* of one value, laid out as C does; a var dimension takes 16 bytes */
-  size_t count;             /* elements of a fixed dimension, fields of a struct, otherwise 0 */
+  size_t count;             /* elements of a fixed dimension (LOAM_ANY: `fixed *`), fields of a
+                             * struct, bytes of a fixed string, otherwise 0 */
   const loam_type *element; /* of a dimension, pointer or option, otherwise NULL; lives as long as
                              * the type */
 };
@@ -1068,8 +1094,8 @@ LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
  * is for one thread at a time. */
 typedef struct loam_array loam_array;
 
-/* Makes a new array under a site; `*out` has one reference for the caller. Fails with
- * LOAM_ENOMEM. */
+/* Makes a new array under a site; `*out` has one reference for the caller. Fails with LOAM_ENOMEM,
+ * and with LOAM_EINVAL for a type with a dimension of any size. */
 LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out);
 
 /* Makes an array over the data of a block, beginning at `offset`, which keeps the block alive.
@@ -1111,6 +1137,10 @@ struct loam_array_info {
 /* Fills in the parts of an array. Fails only if an argument is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_array_info(const loam_array *array, struct loam_array_info *out);
 
+/* Returns the bytes that an array shows or owns: those of its values in place, and those of all
+ * rows, text and pointer targets in its arenas, which views share. 0 for NULL. */
+LOAM_API size_t loam_array_bytes(const loam_array *array);
+
 /* ---- Views */
 
 /* Selects from one dimension, as Python does: negative numbers count from the end, and a range is
@@ -1149,6 +1179,14 @@ LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
  * pointer, and with LOAM_ESTATE if the pointer is NULL. */
 LOAM_API loam_status loam_array_follow(const loam_array *array, loam_array **out);
 
+/* Makes a view whose fixed dimensions at the front are in reverse: the transpose of a 2 * 3 *
+ * float64 is a 3 * 2 * float64. Fails with LOAM_ENOMEM. */
+LOAM_API loam_status loam_array_transpose(const loam_array *array, loam_array **out);
+
+/* Makes a view of the whole array through which the memory must not be written, and with it all
+ * views of that view. `array` itself is unchanged. Fails with LOAM_ENOMEM. */
+LOAM_API loam_status loam_array_readonly(const loam_array *array, loam_array **out);
+
 /* Returns the address of an element, with one index for each dimension, without making a view: for
  * loops. Fewer indices than dimensions lead to a row. Returns NULL if the element does not exist or
  * a pointer on the way is NULL. */
@@ -1169,8 +1207,9 @@ LOAM_API loam_status loam_array_resize(loam_array *array, size_t count);
  * loam_array_resize, and with LOAM_EINVAL if parts of the element type stand elsewhere. */
 LOAM_API loam_status loam_array_append(loam_array *array, const void *element);
 
-/* Sets a string or bytes (an array without dimensions) to a copy of `size` bytes, which must not be
- * part of its present text. Fails with LOAM_EINVAL for other types, and LOAM_ENOMEM. */
+/* Sets a string, a fixed string or bytes (an array without dimensions) to a copy of `size` bytes,
+ * which must not be part of its present text. Fails with LOAM_EINVAL for other types and for text
+ * that is longer than a fixed string, and with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size);
 
 /* Makes an option (an array without dimensions) missing. Fails with LOAM_EINVAL for other types. */
@@ -1181,9 +1220,9 @@ LOAM_API int loam_array_is_missing(const loam_array *array);
 
 /* ---- Printing */
 
-/* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, complex
- * numbers are pairs, missing values and NULL pointers are null, bytes are Latin-1 text; NaN and
- * Infinity stand as these words. Fails with LOAM_ENOMEM. */
+/* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, dates and
+ * times are text as in ISO 8601, complex numbers are pairs, missing values and NULL pointers are
+ * null, bytes are Latin-1 text; NaN and Infinity stand as these words. Fails with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx);
 
 /* Describes an array for debugging: its type, metadata and data, and each block with its

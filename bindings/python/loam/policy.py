@@ -62,14 +62,11 @@ def load(path: _Path | None = None, *, text: str | None = None, name: str = "pol
     """
     if (path is None) == (text is None):
         raise TypeError("load() takes either a path or a text")
-    events.start()
-    try:
+    with events.reporting():
         if text is None:
             _loam.policy_load(path)
         else:
             _loam.policy_load_text(name, text if text.endswith("\n") else text + "\n")
-    finally:
-        events.deliver()
     return info()
 
 
@@ -80,11 +77,8 @@ def watch(path: _Path) -> Info:
     switched. If the first load fails, its exception is raised and the file is followed
     nevertheless. Later failures are events (see loam.events), and the live policy stays.
     """
-    events.start()
-    try:
+    with events.reporting():
         _loam.policy_watch(path)
-    finally:
-        events.deliver()
     return info()
 
 

@@ -267,6 +267,7 @@ static void share(const char *strategies, const char *pick) {
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)a, 5, LARGE) == CUDA_SUCCESS);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)b, 6, 5000) == CUDA_SUCCESS);
   ok(loam_ipc_get(a + 500, &l.first)); /* inside a block */
+  want(loam_ipc_is_plain(&l.first) == (strategies != MAPPED));
   want(l.first.size >= LARGE - 500 && l.first.size < LARGE + 4096);
   l.first.size = LARGE - 500;
   ok(emm->get_ipc_handle(emm->ctx, 0, b, &l.second));
@@ -337,6 +338,7 @@ TEST(a_handle_is_dead_when_its_block_is_freed) {
   char *at = take(0, 3 * MIB);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 5, 3 * MIB) != CUDA_SUCCESS); /* no context */
   ok(loam_ipc_get(at + MIB, &handle));
+  want(!loam_ipc_is_plain(&handle) && !loam_ipc_is_plain(NULL));
   ok(loam_ipc_open(&handle, 0, &there));
   want(there != at + MIB);
   memset(at + MIB, 7, 1); /* memory of the stand-in is the host's */

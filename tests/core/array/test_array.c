@@ -40,6 +40,21 @@ static void small_data_stand_in_the_array_itself(void **state) {
   loam_array_release(a);
 }
 
+static void bytes_are_those_in_place_and_in_arenas(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * {x: ?int32, rows: var * string}"), *row, *text;
+  size_t none = loam_array_bytes(a);
+  assert_int_equal(none, 2 * 24);
+  assert_int_equal(loam_array_field(a, "rows", &text), LOAM_OK);
+  assert_int_equal(loam_array_index(text, 1, &LOAM_AT(1), &row), LOAM_OK);
+  assert_int_equal(loam_array_resize(row, 1000), LOAM_OK);
+  assert_in_range(loam_array_bytes(a), none + 16000, none + 2 * 16384);
+  assert_int_equal(loam_array_bytes(NULL), 0);
+  loam_array_release(row);
+  loam_array_release(text);
+  loam_array_release(a);
+}
+
 static void large_data_have_a_block_of_their_own(void **state) {
   (void)state;
   loam_array *a = new_array("1000 * 1000 * float32");
@@ -215,6 +230,47 @@ static void text_is_set_and_set_again(void **state) {
   loam_array_release(b);
   loam_array_release(o);
   loam_array_release(a);
+}
+
+static void a_fixed_string_stands_in_its_place(void **state) {
+  (void)state;
+  loam_array *a = new_array("{x: int8, s: string[4]}"), *s;
+  assert_int_equal(loam_array_field(a, "s", &s), LOAM_OK);
+  assert_ptr_equal(loam_array_data(s), (char *)loam_array_data(a) + 1);
+  assert_int_equal(loam_array_set_text(s, "abcd", 4), LOAM_OK);
+  expect_json(a, "{\"x\":0,\"s\":\"abcd\"}");
+  assert_int_equal(loam_array_set_text(s, "e", 1), LOAM_OK);
+  assert_memory_equal(loam_array_data(s), "e\0\0\0", 4);
+  EXPECT_ERROR(loam_array_set_text(s, "abcde", 5), LOAM_EINVAL,
+               "text of 5 bytes: string[4] has no room for it");
+  expect_json(a, "{\"x\":0,\"s\":\"e\"}");
+  loam_array_release(s);
+  loam_array_release(a);
+  loam_type *type;
+  EXPECT_ERROR(loam_type_parse("string[0]", &type), LOAM_EINVAL,
+               "type \"string[0]\": column 1: string[0]: a fixed string has 1 byte or more");
+  assert_int_equal(loam_type_parse("string[10", &type), LOAM_EINVAL);
+  assert_int_equal(loam_type_parse("?string[10]", &type), LOAM_EINVAL);
+}
+
+static void expect_moment(const char *text, int64_t value, const char *json) {
+  loam_array *a = new_array(text);
+  memcpy(loam_array_data(a), &value, strcmp(text, "date") ? 8 : 4);
+  expect_json(a, json);
+  loam_array_release(a);
+}
+
+static void dates_and_times_are_written_as_iso_8601(void **state) {
+  (void)state;
+  expect_moment("date", 0, "\"1970-01-01\"");
+  expect_moment("date", 19782, "\"2024-02-29\"");
+  expect_moment("date", -719528, "\"0000-01-01\"");
+  expect_moment("date", 2932896, "\"9999-12-31\"");
+  expect_moment("time", 0, "\"00:00:00\"");
+  expect_moment("time", 86399999999, "\"23:59:59.999999\"");
+  expect_moment("datetime", -1, "\"1969-12-31T23:59:59.999999\"");
+  expect_moment("datetime", 1709164800000000, "\"2024-02-29T00:00:00\"");
+  expect_moment("datetime", INT64_MIN, "\"-290308-12-21T19:59:05.224192\"");
 }
 
 static void any_scalar_can_be_missing(void **state) {
@@ -647,6 +703,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     CASE(new_data_are_zero),
     CASE(small_data_stand_in_the_array_itself),
+    CASE(bytes_are_those_in_place_and_in_arenas),
     CASE(large_data_have_a_block_of_their_own),
     CASE(an_array_may_have_no_elements),
     CASE(a_broken_array_breaks_its_laws),
@@ -656,6 +713,8 @@ int main(void) {
     CASE(a_row_that_grows_keeps_its_values_and_gets_zeros),
     CASE(resizing_again_and_again_leaks_nothing),
     CASE(text_is_set_and_set_again),
+    CASE(a_fixed_string_stands_in_its_place),
+    CASE(dates_and_times_are_written_as_iso_8601),
     CASE(any_scalar_can_be_missing),
     CASE(a_pointer_gets_a_target),
     CASE(arrays_that_cannot_be_filled_are_refused_in_words),

@@ -41,6 +41,47 @@ static void an_index_removes_its_dimension(void **state) {
   loam_array_release(a);
 }
 
+static void a_transpose_reverses_the_dimensions(void **state) {
+  (void)state;
+  loam_array *a = matrix(), *t, *rows;
+  assert_int_equal(loam_array_transpose(a, &t), LOAM_OK);
+  assert_ptr_equal(loam_array_data(t), loam_array_data(a));
+  loam_array_release(a);
+  expect_view(VIEW(t, LOAM_AT(1)), "3 * int32", "[1,11,21]");
+  expect_view(t, "4 * 3 * int32", "[[0,10,20],[1,11,21],[2,12,22],[3,13,23]]");
+  a = new_array("2 * 1 * {x: int8, s: var * string}");
+  assert_int_equal(loam_array_readonly(a, &rows), LOAM_OK);
+  assert_int_equal(loam_array_transpose(rows, &t), LOAM_OK);
+  struct loam_array_info info;
+  assert_true(!loam_array_info(t, &info) && info.readonly);
+  loam_array_release(rows);
+  loam_array_release(a);
+  expect_view(t, "1 * 2 * {x: int8, s: var * string}", "[[{\"x\":0,\"s\":[]},{\"x\":0,\"s\":[]}]]");
+  a = new_array("var * int8");
+  assert_int_equal(loam_array_transpose(a, &t), LOAM_OK);
+  expect_view(t, "var * int8", "[]");
+  loam_array_release(a);
+  assert_int_equal(loam_array_transpose(NULL, &t), LOAM_EINVAL);
+}
+
+static void a_read_only_view_refuses_every_writer(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * var * string"), *constant, *row;
+  struct loam_array_info info;
+  assert_int_equal(loam_array_readonly(a, &constant), LOAM_OK);
+  row = VIEW(constant, LOAM_AT(0));
+  assert_true(!loam_array_info(row, &info) && info.readonly);
+  assert_int_equal(loam_array_resize(row, 1), LOAM_ESTATE);
+  loam_array_release(row);
+  row = VIEW(a, LOAM_AT(0));
+  assert_int_equal(loam_array_resize(row, 1), LOAM_OK);
+  loam_array_release(row);
+  expect_view(constant, "2 * var * string", "[[\"\"],[]]");
+  assert_int_equal(loam_array_readonly(NULL, &constant), LOAM_EINVAL);
+  assert_int_equal(loam_array_readonly(a, NULL), LOAM_EINVAL);
+  loam_array_release(a);
+}
+
 static void a_range_is_like_pythons(void **state) {
   (void)state;
   loam_array *a = matrix();
@@ -380,6 +421,8 @@ static void a_view_of_a_view_holds_the_data_not_the_view(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     CASE(an_index_removes_its_dimension),
+    CASE(a_transpose_reverses_the_dimensions),
+    CASE(a_read_only_view_refuses_every_writer),
     CASE(a_range_is_like_pythons),
     CASE(nothing_is_copied),
     CASE(elements_that_do_not_exist_are_refused_in_words),

@@ -167,6 +167,7 @@ static void a_handler_reallocates_its_own_blocks(void **state) {
   char *p = get(100);
   fill(p, 100);
   assert_string_equal(owner(p).handler, "counting");
+  assert_int_equal(owner(p).handler_version, 1);
   handler_reallocs = 0;
   p = again(NULL, p, 3000);
   assert_int_equal(handler_reallocs, 1);
@@ -177,6 +178,7 @@ static void a_handler_reallocates_its_own_blocks(void **state) {
   assert_int_equal(handler_reallocs, 1);
   assert_int_equal(handler_live, 0);
   assert_string_equal(owner(p).handler, "loam");
+  assert_int_equal(owner(p).handler_version, 0);
   put(p);
 }
 
