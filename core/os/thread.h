@@ -172,9 +172,10 @@ _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the th
 extern _Thread_local lm_thread *lm_thread_self
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The calling thread's area, or the empty area if the thread has none; never NULL. The fast paths
- * use it, so they need not test for NULL. All threads without an area share the empty area. It is
- * all zeros, except `active`, which they write, and `reach`, which is LM_REACH_NONE. So no request
- * finds a decision in it and no free finds an object. */
+ * use it, so they need not test for NULL. All threads without an area share the empty area. Its
+ * fields are zeros, except three: `active`, which these threads write; `reach`, which is
+ * LM_REACH_NONE, so that no free finds an object; and `epoch`, which is LM_EPOCH_FIRST. With that
+ * epoch no request has the key 0, so a request does not match the empty area's unused decisions. */
 extern _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
