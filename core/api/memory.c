@@ -190,7 +190,7 @@ static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
-  bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can(&r);
+  bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can_serve(&r);
   bool holds = false;
   void *p = NULL;
   if (lm_likely(is_quick)) p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);

@@ -170,7 +170,7 @@ static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token to
   size_t size = lm_class_size(lm_class_of(o->r.size));
   for (int i = 0; i < TRIES; i++) {
     if (serve_from_pool(o, s, token, out)) {
-      if (s->desc.asked) lm_decision_keep_pinned(o->t, &o->r, out->base, s);
+      if (s->desc.asked) lm_decision_remember_pinned(o->t, &o->r, out->base, s);
       return true;
     }
     if (lm_strategy_limit_left(s) < size) return cannot(o, "it is at its limit");

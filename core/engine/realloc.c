@@ -30,7 +30,7 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
   if (!lm_map_find_fast(ptr, &place) || place.base != (uintptr_t)ptr) return NULL;
   lm_request r = { .site = site ? site : lm_site_of(place.token), .size = size, .align = 16 };
   if (may_stay(&place, size))
-    return lm_decision_is(t, r.site, size, place.token, place.strategy) ? ptr : NULL;
+    return lm_decision_is_current(t, r.site, size, place.token, place.strategy) ? ptr : NULL;
   if (place.large || size > LM_SMALL_MAX) return NULL;
   if (lm_strategy_at(place.strategy)->desc.asked) return NULL; /* pinned memory stays pinned */
   bool holds;
