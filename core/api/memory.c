@@ -247,7 +247,7 @@ static LM_NOINLINE void free_unmet(void *ptr, lm_thread *t, const void *caller) 
   lm_located met;
   bool is_easy = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
   lm_load_fence();
-  if (is_easy) lm_tcache_set_reach(t);
+  if (is_easy) lm_tcache_update_reach(t);
   if (lm_unlikely(!is_easy || !lm_tcache_locate(ptr, &met))) {
     lm_thread_leave(t);
     lm_memory_free(ptr, SIZE_MAX, NULL, caller);

@@ -313,7 +313,7 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
     void *p = s ? serve_by(o, s, a.token, 1, was) : NULL; /* 1: the default is a fallback */
     if (p || !s) return p;
   } else if (was && o->r.size <= was->size) {
-    lm_pool_note_oversized(o->r.size, was->size); /* the block is larger, so it serves as it is */
+    lm_pool_note_oversized(o->r.size, was->size); /* the old block is large enough */
     return was->base;
   }
   return report_failed(o, s, misses ? a.n : 1);

@@ -134,8 +134,8 @@ LM_INLINE void *take(lm_thread *t, choice *c) {
   return p;
 }
 
-/* lm_decision_make, inlined into both of its functions: what is constant for a malloc costs it no
- * test. */
+/* lm_decision_make, inlined into both of its functions, so that gcc removes what a malloc does not
+ * need. */
 LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());

@@ -10,12 +10,12 @@
  * token `token`. A new policy sets LM_SLOW_STALE in every thread (os/thread.h). A thread that
  * clears LM_SLOW_STALE begins a new epoch, so it never uses a decision of an older policy.
  *
- * So a decision is kept only if it depends on nothing but the key. These decisions are not kept:
- *   - those of a plan that reads a gauge for the request;
- *   - those of a plan that treats the sizes of one class in different ways;
- *   - those of a plan that reads req.zero, and, for a request with an alignment above 16, those of
- *     a plan that reads req.align;
- *   - those of a tag whose live bytes are counted (engine/live_bytes.h).
+ * So a decision is kept only if it depends on nothing but the key. It is not kept if
+ *   - the plan reads a gauge for the request;
+ *   - the plan treats sizes of the request's class in different ways;
+ *   - the plan reads req.zero, or the request has an alignment above 16 and the plan reads
+ *     req.align;
+ *   - the live bytes of the tag are counted (engine/live_bytes.h).
  *
  * One exception: the decision for a strategy with one share for each NUMA node is kept, and names
  * the bin of the node where the thread decided. The thread may run on another node later. It
@@ -75,7 +75,7 @@ LM_INLINE loam_site *lm_decision_scope(const lm_thread *t) {
 
 /* ---- The fast path ------------------------------------------------------------------------ */
 
-/* What finds the entry of a request. */
+/* The key of a request, and the place where its entry stands. */
 typedef struct lm_decision_key {
   uint64_t key;   /* the key of the entry, without the epoch and LM_EPOCH_FAST */
   uint64_t place; /* modulo the bytes of the cache, this is the entry's byte offset in the cache */
