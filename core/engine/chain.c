@@ -3,10 +3,9 @@
  * The plan of the request's site is evaluated in an active section. After that, the members of the
  * chain are tried in order. Handlers, the system's allocator, drivers and the host's callbacks are
  * foreign code: they are called outside an active section, and with `inside` raised where they may
- * allocate. If such code requests memory from loam, a decision that the thread has kept
- * (engine/decision.h) serves the request, or else the default plan. A kept decision and the default
- * plan name pools of loam alone. So a handler that is built on an allocator which loam has replaced
- * does not call itself for ever. */
+ * allocate. A request of such code is served by a decision that the thread has kept
+ * (engine/decision.h), or else under the default plan. Both name pools of loam alone, so a handler
+ * on top of an allocator which loam has replaced does not call itself for ever. */
 #include "engine/chain.h"
 
 #include <stdio.h>
@@ -22,8 +21,8 @@
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
 
-/* A copy of the chain that a plan named, and the token of the plan's generation. The chain is copied
- * because the plan may be reclaimed once the thread has left its active section. */
+/* The chain that a plan named, and the token of the plan's generation. The chain is a copy, because
+ * the plan may be reclaimed once the thread has left its active section. */
 typedef struct answer {
   lm_token token;
   uint32_t n;
@@ -35,11 +34,8 @@ static void decide(const lm_order *o, answer *out) {
   lm_site_plan *d = lm_decision_now(o->r.site);
   const lm_plan *plan = o->t->inside ? lm_plan_default()
                                      : atomic_load_explicit(&d->plan, memory_order_acquire);
-  lm_inputs inputs = { .size = o->r.size,
-                       .align = o->r.align,
-                       .zero = o->r.zero,
-                       .gauge = lm_decision_gauge,
-                       .site = o->r.site };
+  lm_inputs inputs;
+  lm_decision_inputs(&o->r, &inputs);
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
   out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
   out->n = leaf->n;
@@ -56,9 +52,8 @@ static bool cannot(lm_order *o, const char *why) {
   return false;
 }
 
-/* Takes an object from the strategy's pool. The object gets its token and is counted in one active
- * section (step 1 in live_bytes.c). lm_site_add_live adds to the tag's own counter: few requests
- * come here, so the thread's own sum (lm_live_count) would save little. */
+/* Takes an object from the strategy's pool. One active section stamps and counts it (step 1 in
+ * live_bytes.c). Few requests come here, so the thread's own sum (lm_live_count) is not used. */
 static bool take_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out,
                            bool *zeroed) {
   lm_object object;
@@ -87,15 +82,8 @@ static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   return true;
 }
 
-static void release_provided(lm_thread *t, const lm_provided *f, const lm_stream *on) {
-  lm_assert(!lm_thread_is_active());
-  t->inside++;
-  lm_provider_free(f, on);
-  t->inside--;
-}
-
-/* Serves the order by a handler, the system's allocator or a driver. The block may be larger than
- * the request; its further bytes are then taken from the limit too. */
+/* Serves the order by a handler, the system's allocator or a driver. The limit counts the request's
+ * size before the call, and the block's size after it. */
 static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   lm_provided f;
   if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, "it is at its limit");
@@ -108,7 +96,9 @@ static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_recor
   if (in_limit) lm_strategy_limit_give(s, (int64_t)(f.size - o->r.size));
   lm_strategy_limit_give(s, (int64_t)o->r.size);
   if (o->why) return false;
-  release_provided(o->t, &f, NULL);
+  o->t->inside++;
+  lm_provider_free(&f, NULL);
+  o->t->inside--;
   return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
 }
 
@@ -153,14 +143,6 @@ static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, 
   return true;
 }
 
-/* Returns the twin of a pinned strategy whose pool serves the order: a pinned request, or a request
- * of malloc's family. NULL: the device's pool serves the order. */
-static lm_strategy *twin_for(const lm_order *o, lm_strategy *s, int device) {
-  bool for_host = o->r.want == LM_WANT_HOST || o->r.want == LM_WANT_PINNED;
-  if (!s->twins || !for_host || o->r.flags & LM_GPU_WRITE_COMBINED) return NULL;
-  return lm_pinned_twin(s, device, o->r.want == LM_WANT_PINNED);
-}
-
 /* Serves the order from the pool of a twin, which grows if it has no memory for the order. The loop
  * tries again because another thread may take the memory that this thread added to the pool. */
 static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token token,
@@ -182,12 +164,16 @@ static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token to
   return false;
 }
 
-/* Serves the order by a strategy of pinned memory that has twins. */
+/* Serves the order by a strategy of pinned memory that has twins: by the pool of a twin where that
+ * is possible, else by the device's pool. */
 static bool serve_pinned(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  if (!lm_pinned_serves(s, o->r.size, o->r.align)) return serve_from_device_pool(o, s, token, out);
+  bool for_host = o->r.want == LM_WANT_HOST || o->r.want == LM_WANT_PINNED;
+  if (!for_host || o->r.flags & LM_GPU_WRITE_COMBINED ||
+      !lm_pinned_serves(s, o->r.size, o->r.align))
+    return serve_from_device_pool(o, s, token, out);
   int device = lm_provider_device(s->desc.device);
-  lm_strategy *twin = twin_for(o, s, device);
-  if (!twin || !lm_pool_reserve(twin)) return serve_from_device_pool(o, s, token, out);
+  lm_strategy *twin = lm_pinned_twin(s, device, o->r.want == LM_WANT_PINNED);
+  if (!lm_pool_reserve(twin)) return serve_from_device_pool(o, s, token, out);
   return serve_from_twin(o, twin, device, token, out);
 }
 
@@ -246,8 +232,8 @@ static void *note_served(lm_order *o, lm_strategy *s, uint32_t misses, const lm_
   return b->base;
 }
 
-/* Counts a block that was resized, and returns its address. If its site or strategy changed, it
- * counts as a new block, else by the bytes that it grew. */
+/* Counts a resized block and returns its address. It counts as a new block if its site or strategy
+ * changed, else by the bytes that it grew. */
 static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm_record *is) {
   if (lm_site_token_index(was->token) != o->r.site->index ||
       lm_strategy_whole(was->strategy) != s->id)

@@ -42,12 +42,8 @@ static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
 LM_INLINE unsigned leaf_from(const lm_plan *plan, uint32_t node, const lm_request *r) {
   int32_t at = pass_sizes(plan, (int32_t)node, r->size);
   if (at < 0) return (unsigned)~at;
-  lm_inputs inputs; /* the other fields are used only if `gauge` is NULL */
-  inputs.size = r->size;
-  inputs.align = r->align;
-  inputs.zero = r->zero;
-  inputs.gauge = lm_decision_gauge;
-  inputs.site = r->site;
+  lm_inputs inputs;
+  lm_decision_inputs(r, &inputs);
   return lm_plan_decide_from(plan, (uint32_t)at, &inputs);
 }
 
@@ -118,8 +114,8 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
   lm_assert(lm_decision_is_valid(t, d));
 }
 
-/* Takes an object from the chosen bin, as the fast path does where it can, and else by the slow path
- * of the thread cache. Sets c->id to the id that the object's token really has. */
+/* Takes an object from the chosen bin. If the fast path cannot, the slow path of the thread cache
+ * does, and sets c->id to the id of the object's token. */
 LM_INLINE void *take(lm_thread *t, choice *c) {
   void *p = NULL;
   lm_decision d = { .bin = c->serve.bin, .token = c->token, .state = LM_STATE_LIVE + c->id };
@@ -134,8 +130,7 @@ LM_INLINE void *take(lm_thread *t, choice *c) {
   return p;
 }
 
-/* lm_decision_make, inlined into both of its functions, so that gcc removes what a malloc does not
- * need. */
+/* The body of both functions below, inlined so that gcc removes what a malloc does not need. */
 LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
@@ -179,8 +174,6 @@ bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token
 
 /* ---- Large blocks ------------------------------------------------------------------------- */
 
-/* Counts the block in a tally and not in d->blocks, because blocks of a large class have different
- * sizes. */
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
   lm_decision_key k = lm_decision_key_of_request(t, r);
   uint64_t key = k.key + lm_thread_try_enter(t);

@@ -181,8 +181,8 @@ LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t 
   return (lm_decision_key){ class_ + code + t->scoped, (code + step) * LM_DECISION_STEP };
 }
 
-/* Returns the key of any request that thread caches can serve (lm_decision_can_serve), by site or by
- * code. `t` is the calling thread. */
+/* Returns the key, by site or by code, of any request that thread caches can serve
+ * (lm_decision_can_serve). `t` is the calling thread. */
 LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
   if (r->by_code) return lm_decision_key_of_code(t, r->code, r->size);
   uint64_t key = r->site->key + lm_decision_step_any(lm_decision_bytes(r));
@@ -198,7 +198,8 @@ LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const l
 /* ---- New decisions ------------------------------------------------------------------------- */
 
 /* Like lm_decision_serve, for a request by site of more than LM_SMALL_MAX and at most LM_LARGE_MAX
- * bytes. Returns NULL if no entry holds, or if its bin is empty. */
+ * bytes. Counts the block in a tally (engine/stats.h) and not in the entry, because the blocks of a
+ * large class have different sizes. Returns NULL if no entry holds, or if its bin is empty. */
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
 
 /* Evaluates the plan of the request's site, and takes an object from the thread cache that the plan
@@ -233,5 +234,15 @@ LM_INLINE lm_site_plan *lm_decision_now(loam_site *site) {
 
 /* Reads a gauge: the function that lm_plan_decide calls for an input that changes with time. */
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg);
+
+/* Fills in what a plan may read of a request. Sets no field for the fixed value of a gauge, because
+ * `gauge` is set. */
+LM_INLINE void lm_decision_inputs(const lm_request *r, lm_inputs *out) {
+  out->size = r->size;
+  out->align = r->align;
+  out->zero = r->zero;
+  out->gauge = lm_decision_gauge;
+  out->site = r->site;
+}
 
 #endif

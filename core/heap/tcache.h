@@ -158,8 +158,8 @@ LM_INLINE void lm_tcache_unpoison(void *p) {
   lm_unpoison(p, lm_load(size_t, &lm_map_span(lm_map_slot(p))->size));
 }
 
-/* Makes a cached object live. Release pairs with the acquire of a thread that finds the object by an
- * address (lm_map_find): the place that the id names has the token. */
+/* Makes a cached object live. Release pairs with the acquire of a thread that finds the object by
+ * an address (lm_map_find): the place that the id names has the token. */
 LM_INLINE void lm_tcache_set_state(lm_state_cell *cell, lm_state state) {
   lm_assert(lm_state_is_cached(atomic_load_explicit(cell, memory_order_relaxed)));
   lm_assert(lm_state_is_live(state));
@@ -223,7 +223,7 @@ LM_INLINE void *lm_tcache_take_counted(lm_thread *t, size_t bin, lm_token token)
   return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].cell, LM_STATE_COUNTED);
 }
 
-/* Pops a block for `size` bytes from the bin of a decision for a large class, and makes it live with
+/* Pops a block for `size` bytes from the bin of a decision for a large class. Makes it live with
  * the decision's token and with `state`, which says whether that token is counted. Returns NULL if
  * the bin is empty. The token of a large block stands in the block's entry of the page map, beside
  * its state cell. */
