@@ -109,8 +109,8 @@ LM_INLINE lm_decision *lm_decision_at(lm_thread *t, lm_decision_key k) {
  * in three cases:
  *   - no entry holds. lm_decision_make then makes a new decision;
  *   - an entry holds, but its bin is empty. lm_decision_refill then serves the request;
- *   - an entry holds, but the span of the bin's last object has no place for the entry's token yet
- *     (lm_tcache_take_ready). lm_decision_refill then serves the request.
+ *   - an entry holds, but the palette of the last object's span lacks the entry's token
+ *     (heap/tcache.h). lm_decision_refill then serves the request.
  * The thread is not active. This function enters a section, and loam waits for the end of such
  * sections before it reclaims what a replaced policy used. `t` may be the empty area
  * (lm_thread_self_or_empty); no entry of that area holds. */

@@ -48,7 +48,8 @@
  * section (lm_thread_enter) during all of this, except where a comment says otherwise.
  *
  * lm_load (os/base.h) is a relaxed load, written as a plain one, because gcc makes better code of
- * that. lm_keep(x) makes gcc hold x in a register. */
+ * that. lm_keep(x) makes gcc hold x in a register. lm_poison and lm_unpoison call the address
+ * sanitizer, and do nothing in builds without it. */
 #ifndef LM_TCACHE_H
 #define LM_TCACHE_H
 
@@ -59,7 +60,7 @@
 
 /* ---- Bins --------------------------------------------------------------------------------- */
 
-enum { LM_POOL_PLACES = 1024 };
+enum { LM_POOL_PLACES = 1024 }; /* how many pools can have bins, plus 1: see lm_pool_bins */
 
 /* A cached object and the cell of its state. The cell's address is kept with the object because
  * computing it at an allocation would delay the loads that come after the store to the cell. */
@@ -94,8 +95,8 @@ typedef struct lm_pool_bins {
   uint32_t next;         /* place of the next pool in the list of lm_thread_bins; 0: none */
   bool listed;           /* the pool is in that list */
   uint32_t until_guard;  /* requests until the next guarded block (lm_desc.guard) */
-  uint32_t large;        /* slots of memory that full bins of large classes would hold */
-  uint64_t drawn;        /* a bit for each class: the bin was filled since it last ran over */
+  uint32_t large;        /* slots (64 KiB) of the large blocks that the open bins have room for */
+  uint64_t drawn;        /* a bit for each class: the bin was filled since it last was full */
   lm_cached_object none; /* the sentinel of all bins that are not open */
   lm_bin bin[LM_CLASSES_ALL];
 } lm_pool_bins;
@@ -178,7 +179,9 @@ LM_INLINE bool lm_tcache_palette_has(const lm_cached_object *item, const lm_deci
 }
 
 /* Pops the last item of a bin, makes its object live with this state, and returns the object. `p`
- * and `cell` are the two words of that item, which the caller has read. */
+ * and `cell` are the two words of that item, which the caller has read. lm_add_release lowers `top`
+ * by one instruction and releases, like lm_tcache_bin_set_top. gcc is told that p is not NULL, so
+ * that it removes tests of the result. */
 LM_INLINE void *lm_tcache_take_last(lm_bin *bin, void *p, lm_state_cell *cell, lm_state state) {
   lm_assert(lm_tcache_bin_top(bin) > bin->low);
   lm_add_release(lm_cached_object *, &bin->top, -1);
@@ -252,7 +255,7 @@ LM_INLINE void *lm_tcache_take_large_ready(lm_thread *t, const lm_decision *d, s
 
 /* ---- Giving back: free -------------------------------------------------------------------- */
 
-/* The places where a function of this file found what belongs to an object. */
+/* The state and the page map's entry of an object that begins at a given address. */
 typedef struct lm_located {
   lm_state_cell *cell; /* the cell of its state */
   const lm_span *span; /* the entry of the page map for the slot where the object begins */
@@ -275,7 +278,8 @@ LM_INLINE bool lm_tcache_locate_in(const lm_span *s, const void *p, lm_located *
 }
 /* Finds the object that begins at any address p, by the bounds of the range. Works on the slow path
  * too, and for a range that is not whole. The thread need not be active if it knows that a live
- * object begins at p. */
+ * object begins at p. The acquire of lm_map.top (lm_load_first with lm_load_fence) pairs with the
+ * release in range.c that raises `top`: the entries below it are readable. */
 LM_INLINE bool lm_tcache_locate(const void *p, lm_located *out) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   size_t bin;
@@ -285,8 +289,8 @@ LM_INLINE bool lm_tcache_locate(const void *p, lm_located *out) {
 }
 /* Finds the object that begins at any address p, by the thread's `reach`. Finds nothing while
  * `reach` is LM_REACH_NONE: while the thread has a reason for the slow path, and until the thread
- * has copied lm_map.reach. lm_load_first and lm_load_fence together are an acquire load, which
- * pairs with the release of the thread that set `reach` or described the slot. */
+ * has copied lm_map.reach. lm_load_first and lm_load_fence together are an acquire load: the entry
+ * is read after `reach`. */
 LM_INLINE bool lm_tcache_locate_fast(lm_thread *t, const void *p, lm_located *out, size_t *bin) {
   uintptr_t reach = lm_load_first(uintptr_t, &t->reach);
   const lm_span *s;
