@@ -134,7 +134,7 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 
 /* ---- By the code that calls --------------------------------------------------------------- */
 
-/* Serves a request whose decision holds, but for which lm_decision_serve got no object. */
+/* Serves a request whose decision holds although lm_decision_serve returned NULL. */
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_thread_self_or_empty;
   void *p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));

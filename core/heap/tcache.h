@@ -180,8 +180,8 @@ LM_INLINE bool lm_tcache_palette_has(const lm_cached_object *item, const lm_deci
 
 /* Pops the last item of a bin, makes its object live with this state, and returns the object. `p`
  * and `cell` are the two words of that item, which the caller has read. lm_add_release lowers `top`
- * by one instruction and releases, like lm_tcache_bin_set_top. gcc is told that p is not NULL, so
- * that it removes tests of the result. */
+ * by one instruction and releases, like lm_tcache_bin_set_top. __builtin_unreachable tells gcc
+ * that p is not NULL, so gcc removes tests of the result. */
 LM_INLINE void *lm_tcache_take_last(lm_bin *bin, void *p, lm_state_cell *cell, lm_state state) {
   lm_assert(lm_tcache_bin_top(bin) > bin->low);
   lm_add_release(lm_cached_object *, &bin->top, -1);
