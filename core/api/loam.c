@@ -1,5 +1,4 @@
-/* loam.c - the public functions for policies, sites, scopes, handlers, figures and other processes.
- * */
+/* loam.c - the public functions for policies, sites, scopes, handlers and figures. */
 #include "loam.h"
 
 #include <string.h>
@@ -124,8 +123,7 @@ static void *handler_realloc(void *ctx, void *ptr, size_t size) {
   return loam_realloc(ctx, ptr, size);
 }
 static void handler_free(void *ctx, void *ptr, size_t size) {
-  (void)ctx;
-  (void)size; /* a guess: NumPy's may be of an array that shares the memory */
+  (void)ctx, (void)size; /* a guess: NumPy's may be of an array that shares the memory */
   loam_free(ptr);
 }
 
@@ -140,10 +138,7 @@ const loam_handler *loam_handler_of(loam_site *site) {
   if (found) return found;
   lm_assert(site->index >= LM_SITE_FIRST);
   loam_handler *made = lm_metadata_alloc(sizeof *made);
-  if (!made) {
-    lm_error(LOAM_ENOMEM, "tag '%s': no memory for its handler", site->where.tag);
-    return NULL;
-  }
+  if (!made) return lm_error_null("tag '%s': no memory for its handler", site->where.tag);
   *made = scope_handler;
   made->allocator.ctx = site;
   /* Whoever is first; release pairs with the acquire above. */

@@ -2,7 +2,11 @@
  *
  * Each allocating function makes the key of its request and tries lm_decision_serve, which is
  * inlined and serves most requests. For any other request it describes the request (lm_request),
- * and `serve` makes a decision or passes the request to lm_memory_alloc. */
+ * and `serve` makes a decision or passes the request to lm_memory_alloc.
+ *
+ * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
+ * lm_memory_free. lm_thread_self_or_empty is never NULL, so the fast paths do not test it. LM_HOT
+ * makes a function begin at a cache line. */
 #include "api/memory.h"
 
 #include <errno.h>
@@ -34,15 +38,15 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   return answer(NULL, lm_engine_alloc(r), r->size, before);
 }
 
-/* Returns whether the thread may decide by itself: loam is started, and the host has no callback
- * for each block. `t` is lm_thread_self. */
+/* Returns whether the thread `t`, which is lm_thread_self, may decide by itself: it has an area,
+ * loam is started, and the host has no callback for blocks. */
 LM_INLINE bool may_decide(const lm_thread *t) {
   lm_control_wake_if_asleep();
   return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
 }
 
-/* Serves what lm_decision_serve did not serve of malloc's family: by the decision that holds, else
- * by a new one, else by the engine. */
+/* Serves a request of malloc's family that lm_decision_serve did not serve: by the decision, if one
+ * `holds`, else by a new decision, else by the engine. */
 static void *serve(const lm_request *r, bool holds) {
   lm_thread *t = lm_thread_self;
   lm_assert(r->site && r->want == LM_WANT_HOST);
@@ -59,7 +63,7 @@ static void note_caller(const void *caller) {
   if (t) t->caller = caller;
 }
 
-/* Whether another allocator may have made the block: before the start loam has made few. */
+/* Returns whether another allocator may have made the block, before loam started. */
 static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_owns(ptr); }
 
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
@@ -78,8 +82,7 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
-/* Like `serve`, for malloc. Describes the request only where it is needed, so that a decision which
- * is not kept costs less. */
+/* `serve` for malloc. Only the engine needs a description of the request. */
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
   lm_thread *t = lm_thread_self;
   lm_assert(site && size <= LM_SMALL_MAX);
@@ -131,6 +134,7 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 
 /* ---- By the code that calls --------------------------------------------------------------- */
 
+/* Serves a request whose decision holds although lm_decision_serve returned NULL. */
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_thread_self_or_empty;
   void *p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));
@@ -154,6 +158,8 @@ LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) 
   return lm_likely(p != NULL) ? memset(p, 0, size) : miss(size, code);
 }
 
+/* Serves a request of a site, and keeps the decision under `code` if the request is small and a key
+ * has room for that address. */
 static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
   bool fits = site && code && size <= LM_SMALL_MAX && (uintptr_t)code >> LM_DECISION_CODE_BITS == 0;
   lm_request r = { .site = site ? site : &lm_site_empty, .size = size, .align = 16, .zero = zero };
@@ -190,7 +196,7 @@ static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
-  bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can(&r);
+  bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can_serve(&r);
   bool holds = false;
   void *p = NULL;
   if (lm_likely(is_quick)) p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);
@@ -231,8 +237,8 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 /* ---- free --------------------------------------------------------------------------------- */
 
 /* Frees an object that lm_tcache_give_to refused: its token is counted, or its bin is full, or it
- * is not live. */
-static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, const void *caller) {
+ * is not live. Ends the active section. */
+static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
   lm_assert(met.cell && met.span && lm_thread_is_active());
   bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met);
@@ -241,32 +247,34 @@ static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, co
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
 }
 
-/* Frees an address that lm_tcache_locate_fast refused: the thread is on the slow path, or it has
- * not seen the range of the pools yet, or the range is not whole, or no object begins there. */
-static LM_NOINLINE void free_unmet(void *ptr, lm_thread *t, const void *caller) {
+/* Frees an address where lm_tcache_locate_fast found no object: the thread is on the slow path or
+ * has not copied lm_map.reach yet, or the range is not whole, or no object of a size class begins
+ * at the address. Ends the active section. */
+static LM_NOINLINE void free_unlocated(void *ptr, lm_thread *t, const void *caller) {
   lm_located met;
-  bool is_easy = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
+  bool is_fast = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
   lm_load_fence();
-  if (is_easy) lm_tcache_set_reach(t);
-  if (lm_unlikely(!is_easy || !lm_tcache_locate(ptr, &met))) {
+  if (is_fast) lm_tcache_update_reach(t);
+  if (lm_unlikely(!is_fast || !lm_tcache_locate(ptr, &met))) {
     lm_thread_leave(t);
     lm_memory_free(ptr, SIZE_MAX, NULL, caller);
   } else if (lm_unlikely(!lm_tcache_give_located(t, ptr, met))) {
-    free_counted(ptr, t, met, caller);
+    free_refused(ptr, t, met, caller);
   } else {
     lm_thread_leave(t);
   }
 }
 
+/* Does not look at the epoch: while the thread is on the slow path its `reach` finds no object. */
 LM_HOT void loam_free(void *ptr) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_located met;
   size_t bin;
   lm_thread_begin(t);
   if (lm_unlikely(!lm_tcache_locate_fast(t, ptr, &met, &bin)))
-    free_unmet(ptr, t, __builtin_return_address(0));
+    free_unlocated(ptr, t, __builtin_return_address(0));
   else if (lm_unlikely(!lm_tcache_give_to(t, ptr, met, bin)))
-    free_counted(ptr, t, met, __builtin_return_address(0));
+    free_refused(ptr, t, met, __builtin_return_address(0));
   else lm_thread_leave(t);
 }
 

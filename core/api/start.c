@@ -53,10 +53,6 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
   return LOAM_OK;
 }
 
-static bool wants_socket(const loam_config *config) {
-  return config->control ? config->control > 0 : is_on("LOAM_CONTROL", true);
-}
-
 /* A policy that a lenient host's start refuses has been told as an event. */
 static loam_status start_policy(const loam_config *config) {
   if (!config->policy) return LOAM_OK;
@@ -77,7 +73,8 @@ static loam_status start_as(const loam_config *config) {
   lm_guard_fault_enable(config->guard_report);
   loam_status status = start_policy(config);
   if (status) return status;
-  (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */
+  bool has_socket = config->control ? config->control > 0 : is_on("LOAM_CONTROL", true);
+  (void)lm_control_start(config->control_dir, has_socket); /* its failure is an event */
   return LOAM_OK;
 }
 

@@ -233,7 +233,7 @@ LM_INLINE bool end_embedded(loam_block *b) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(b->kind != LOAM_BLOCK_EMBEDDED)) return false;
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
-  if (lm_likely(lm_tcache_give_quick(t, b))) {
+  if (lm_likely(lm_tcache_give_in_section(t, b))) {
     lm_add_relaxed(&t->blocks.ended[LOAM_BLOCK_EMBEDDED], 1);
     return true;
   }

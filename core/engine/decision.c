@@ -22,8 +22,8 @@ double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
 typedef struct choice {
   lm_serve serve; /* .bin is a bin, or LM_BIN_NONE */
   lm_token token;
-  uint8_t id;   /* a guess at the id of the token in the states of objects: lm_state_hint */
-  bool is_kept; /* an entry may keep the decision: it holds for every request with the key */
+  uint8_t id;   /* probably the id of the token in the state bytes of objects: lm_state_hint */
+  bool is_kept; /* an entry may keep the decision: it depends on the key alone */
 } choice;
 
 static unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM_DECISION_STEP; }
@@ -42,12 +42,8 @@ static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
 LM_INLINE unsigned leaf_from(const lm_plan *plan, uint32_t node, const lm_request *r) {
   int32_t at = pass_sizes(plan, (int32_t)node, r->size);
   if (at < 0) return (unsigned)~at;
-  lm_inputs inputs; /* the other fields are used only if `gauge` is NULL */
-  inputs.size = r->size;
-  inputs.align = r->align;
-  inputs.zero = r->zero;
-  inputs.gauge = lm_decision_gauge;
-  inputs.site = r->site;
+  lm_inputs inputs;
+  lm_decision_inputs(r, &inputs);
   return lm_plan_decide_from(plan, (uint32_t)at, &inputs);
 }
 
@@ -59,9 +55,11 @@ LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_reque
   return lm_size_table_serve((uint32_t)first, class_);
 }
 
+/* Decides a request. The plan's table has the decision for each class of sizes, for requests that
+ * have align <= 16 and need no zeroed memory. The tree is evaluated where the table refers to it,
+ * and for other requests if the plan reads what sets them apart. */
 LM_INLINE choice choose(const lm_request *r) {
-  /* What the plan may ask of a request though the entry's key lacks it: a key has neither whether
-   * memory is to be zeroed, nor which alignment raised the class. */
+  /* Inputs that the plan may read although no key contains them. */
   uint32_t unkeyed = 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
@@ -82,7 +80,7 @@ LM_INLINE choice choose(const lm_request *r) {
 
 /* ---- Filling entries ---------------------------------------------------------------------- */
 
-/* Returns the place that a key has in the cache, as lm_decision_key has it. */
+/* Returns the place (lm_decision_key.place) of a complete key. */
 static uint64_t place_of(uint64_t key) {
   uint64_t code = key & (((uint64_t)1 << LM_DECISION_CODE_BITS) - 1);
   uint64_t class_ = key >> LM_DECISION_CODE_CLASS & 63;
@@ -100,9 +98,10 @@ bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
   return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
 }
 
+/* Makes the entry of a key keep a decision. */
 static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *site,
                              const choice *c) {
-  /* LM_EPOCH_FAST: a thread that is on the slow path now finds the entry later. */
+  /* With LM_EPOCH_FAST a thread that is on the slow path finds the entry once it has left it. */
   uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST);
   lm_decision *d = lm_decision_at(t, k);
@@ -115,12 +114,13 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
   lm_assert(lm_decision_is_valid(t, d));
 }
 
-/* Takes an object from the bin that was chosen, as the fast path does if the bin has objects. */
+/* Takes an object from the chosen bin. If the fast path cannot, the slow path of the thread cache
+ * does, and sets c->id to the id of the object's token. */
 LM_INLINE void *take(lm_thread *t, choice *c) {
   void *p = NULL;
   lm_decision d = { .bin = c->serve.bin, .token = c->token, .state = LM_STATE_LIVE + c->id };
-  bool is_open = lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin)); /* else it may have no items */
-  if (lm_likely(is_open))
+  bool is_used = lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin)); /* else the bin is all zeros */
+  if (lm_likely(is_used))
     p = d.token & LM_TOKEN_COUNTED ? lm_tcache_take_counted(t, d.bin, d.token)
                                    : lm_tcache_take_ready(t, &d);
   if (lm_likely(p != NULL)) return p;
@@ -130,11 +130,11 @@ LM_INLINE void *take(lm_thread *t, choice *c) {
   return p;
 }
 
-/* lm_decision_make, inlined for each kind of request, so that constants of a kind cost nothing. */
+/* The body of both functions below, inlined so that gcc removes what a malloc does not need. */
 LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
-  if (t->inside || !lm_decision_can(r)) return NULL;
+  if (t->inside || !lm_decision_can_serve(r)) return NULL;
   lm_thread_enter(t);
   choice c = choose(r);
   size_t bytes = lm_decision_bytes(r);
@@ -144,7 +144,7 @@ LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   bool is_small = bytes <= LM_SMALL_MAX;
   size_t usable = is_small ? c.serve.units * (size_t)16 : lm_align_up(r->size, LM_PAGE);
   if (p && c.is_kept) {
-    choice kept = c; /* so that c itself need not be in memory */
+    choice kept = c; /* a copy, so that gcc can hold c itself in registers */
     fill(t, lm_decision_key_of_request(t, r), r->site, &kept);
   }
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
@@ -162,9 +162,10 @@ LM_NOINLINE void *lm_decision_make_small(lm_thread *t, loam_site *site, size_t s
   return make(t, &(lm_request){ .site = site, .size = size, .align = 16 });
 }
 
-bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, uint32_t strategy) {
+bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token token,
+                            uint32_t strategy) {
   lm_request r = { .site = site, .size = size, .align = 16 };
-  lm_assert(site && lm_decision_can(&r) && !lm_thread_is_active());
+  lm_assert(site && lm_decision_can_serve(&r) && !lm_thread_is_active());
   lm_thread_enter(t);
   choice c = choose(&r);
   lm_thread_leave(t);
@@ -192,9 +193,10 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
 /* ---- Pinned requests ---------------------------------------------------------------------- */
 
 /* Returns the strategy that serves every pinned request of the size class: the strategy that the
- * plan names for the class, or the strategy that serves where the plan has a single leaf. NULL: it
- * depends on more than the class. */
-static const lm_strategy *pinned_of(const lm_plan *plan, const lm_request *r) {
+ * table names, if it has twins (other strategies do not make pinned memory in pools); or, in a plan
+ * of a single leaf, the first member that can serve the request. NULL: it depends on more than the
+ * class. */
+static const lm_strategy *pinned_strategy(const lm_plan *plan, const lm_request *r) {
   lm_serve serve = plan->table.serve[class_of(r->size)];
   bool is_named = serve.bin != LM_BIN_NONE && serve.bin != LM_BIN_ASKS;
   if (is_named && lm_strategy_at(serve.strategy)->twins) return lm_strategy_at(serve.strategy);
@@ -207,16 +209,17 @@ static const lm_strategy *pinned_of(const lm_plan *plan, const lm_request *r) {
 }
 
 /* Returns the id of the token of the live object at p, or a guess at it where the object's state
- * does not show the id. */
-static uint8_t id_of(const void *p, lm_token token) {
+ * does not show it. A right id saves the next request the slow path of the thread cache. */
+static uint8_t token_id(const void *p, lm_token token) {
   lm_state state = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
-  bool says = lm_state_is_plain(state) && state != LM_STATE_LIVE + LM_ID_WIDE;
-  if (says && state <= LM_STATE_COMMON_LAST)
-    says = lm_load(lm_token, lm_state_plain_token(NULL, state)) == token;
-  return says ? state - LM_STATE_LIVE : lm_state_hint(token);
+  bool shows = lm_state_is_plain(state) && state != LM_STATE_LIVE + LM_ID_WIDE;
+  if (shows && state <= LM_STATE_COMMON_LAST)
+    shows = lm_load(lm_token, lm_state_plain_token(NULL, state)) == token;
+  return shows ? state - LM_STATE_LIVE : lm_state_hint(token);
 }
 
-void lm_decision_keep_pinned(lm_thread *t, const lm_request *r, const void *p, lm_strategy *twin) {
+void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, const void *p,
+                                 lm_strategy *twin) {
   lm_assert(p && twin->whole != twin && !lm_thread_is_active());
   if (t->inside || lm_gpu_is_spread()) return;
   lm_thread_enter(t);
@@ -224,10 +227,10 @@ void lm_decision_keep_pinned(lm_thread *t, const lm_request *r, const void *p, l
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   choice c = { .token = lm_site_token_now(r->site, token) };
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
-  if (!(c.token & LM_TOKEN_COUNTED) && pinned_of(plan, r) == twin->whole)
+  if (!(c.token & LM_TOKEN_COUNTED) && pinned_strategy(plan, r) == twin->whole)
     c.serve = lm_size_table_serve(twin->id, class_of(r->size));
   c.serve.strategy = (uint16_t)twin->whole->id;
-  c.id = id_of(p, c.token);
+  c.id = token_id(p, c.token);
   if (c.serve.bin) fill(t, lm_decision_key_of_request(t, r), r->site, &c);
   lm_thread_leave(t);
 }

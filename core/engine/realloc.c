@@ -12,7 +12,8 @@ static void give_back(lm_thread *t, void *ptr) {
   lm_located met = { 0 };
   lm_assert(ptr);
   lm_thread_begin(t);
-  bool done = lm_tcache_give_or(t, ptr, &met) || (met.cell && lm_engine_free_counted(t, ptr, met));
+  bool done = lm_tcache_give_or_locate(t, ptr, &met) ||
+              (met.cell && lm_engine_free_counted(t, ptr, met));
   lm_thread_leave(t);
   if (!done) lm_engine_free(ptr, SIZE_MAX);
 }
@@ -30,7 +31,7 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
   if (!lm_map_find_fast(ptr, &place) || place.base != (uintptr_t)ptr) return NULL;
   lm_request r = { .site = site ? site : lm_site_of(place.token), .size = size, .align = 16 };
   if (may_stay(&place, size))
-    return lm_decision_is(t, r.site, size, place.token, place.strategy) ? ptr : NULL;
+    return lm_decision_is_current(t, r.site, size, place.token, place.strategy) ? ptr : NULL;
   if (place.large || size > LM_SMALL_MAX) return NULL;
   if (lm_strategy_at(place.strategy)->desc.asked) return NULL; /* pinned memory stays pinned */
   bool holds;

@@ -84,14 +84,10 @@ static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   return true;
 }
 
-/* Returns whether this strategy made the block and can resize it. */
-static bool is_own(const lm_strategy *s, const lm_record *b) {
-  return b->is_provided ? lm_provider_can_resize(&b->provided, s)
-                        : s->id == lm_strategy_whole(b->strategy);
-}
-
 bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_assert(lm_record_is_valid(b));
-  if (!is_own(s, b)) return false;
+  bool is_own = b->is_provided ? lm_provider_can_resize(&b->provided, s)
+                               : s->id == lm_strategy_whole(b->strategy);
+  if (!is_own) return false;
   return b->is_provided ? resize_provided(o, s, token, b) : resize_host(o, s, token, b);
 }

@@ -251,7 +251,7 @@ lm_free_result lm_pool_hold(void *p, lm_object *out) {
 
 lm_free_result lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   lm_map_object place;
-  lm_tcache_set_reach(t); /* the next free may then take the fast path */
+  lm_tcache_update_reach(t); /* the next free may then take the fast path */
   if (!lm_map_find(p, &place)) return classify_miss(p, out);
   bool is_start = place.base == (uintptr_t)p;
   bool is_freed = is_start && mark_freed(&place, p);

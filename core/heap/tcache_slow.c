@@ -212,7 +212,7 @@ static bool fill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   bins_at(t, offset)->drawn |= (uint64_t)1 << class_;
   lm_verify(lm_bin_is_valid(bin));
   notify_decay_if_large(pool, bin, offset);
-  lm_tcache_set_reach(t);
+  lm_tcache_update_reach(t);
   return n;
 }
 

@@ -247,6 +247,7 @@ static void start(void) {
   lm_lock_take(&start_lock);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
     empty_area.reach = LM_REACH_NONE;
+    empty_area.epoch = LM_EPOCH_FIRST; /* so that no request has the key 0 of an unused entry */
     has_key = pthread_key_create(&key, end_thread) == 0;
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     atomic_store_explicit(&started, true, memory_order_release);

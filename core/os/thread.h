@@ -60,7 +60,7 @@ typedef struct lm_decision {
    * the totals is held (engine/stats.c). */
   _Atomic uint32_t site; /* index of the site; 0: the entry counts nothing */
   uint16_t strategy;     /* id of the strategy */
-  uint8_t state;         /* the state of an object with this token in most spans: pages/state.h */
+  uint8_t state;         /* the state byte that most spans have for this token: heap/tcache.h */
   uint8_t class_;        /* the size class of the objects */
   uint64_t blocks;       /* written with lm_add_relaxed by the thread alone */
 } lm_decision;
@@ -172,9 +172,10 @@ _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the th
 extern _Thread_local lm_thread *lm_thread_self
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The calling thread's area, or the empty area if the thread has none; never NULL. The fast paths
- * use it, so they need not test for NULL. All threads without an area share the empty area. It is
- * all zeros, except `active`, which they write, and `reach`, which is LM_REACH_NONE. So no request
- * finds a decision in it and no free finds an object. */
+ * use it, so they need not test for NULL. All threads without an area share the empty area. Its
+ * fields are zeros, except three: `active`, which these threads write; `reach`, which is
+ * LM_REACH_NONE, so that no free finds an object; and `epoch`, which is LM_EPOCH_FIRST. With that
+ * epoch no request has the key 0, so a request does not match the empty area's unused decisions. */
 extern _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -229,8 +230,9 @@ LM_INLINE void lm_thread_begin(lm_thread *t) {
 
 /* Begins an active section and returns the thread's epoch. If the epoch lacks LM_EPOCH_FAST, the
  * thread has a reason for the slow path: the caller leaves the section without using anything. If
- * it has the bit, the caller calls lm_load_fence before it uses anything. That fence pairs with the
- * release of whoever set or cleared a reason: the caller sees what that thread had written. */
+ * it has the bit, the caller calls lm_load_fence before it uses anything. lm_load_first (os/base.h)
+ * is a plain load; with the fence it is an acquire load. It pairs with the release of the thread
+ * that set or cleared a reason: the caller sees what that thread had written. */
 LM_INLINE uint64_t lm_thread_try_enter(lm_thread *t) {
   lm_thread_begin(t);
   return lm_load_first(uint64_t, &t->epoch);

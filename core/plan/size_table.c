@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "heap/tcache_slow.h"
 #include "plan/plan.h"
 
 /* Sizes lo..hi on their way down the tree. A node that they answer differently is followed both
@@ -62,17 +63,10 @@ static int walk_from(walk *w, int32_t at, size_t lo, size_t hi) {
 
 /* ---- Filling ------------------------------------------------------------------------------ */
 
-/* Usable bytes of the objects of a bin. */
-static size_t size_of_bin(uint32_t bin) {
-  size_t at = bin - LM_THREAD_BINS - offsetof(lm_thread_bins, pool);
-  return lm_class_size(
-      (unsigned)((at % sizeof(lm_pool_bins) - offsetof(lm_pool_bins, bin)) / sizeof(lm_bin)));
-}
-
 lm_serve lm_size_table_find(lm_strategy *s, unsigned c) {
   uint32_t bin = lm_pool_bin(s, c);
   if (!bin) return (lm_serve){ LM_BIN_NONE };
-  uint16_t units = c < LM_CLASSES ? (uint16_t)(size_of_bin(bin) / 16) : 0;
+  uint16_t units = c < LM_CLASSES ? (uint16_t)(lm_class_size(lm_tcache_bin_class(bin)) / 16) : 0;
   /* The share of a thread is known only when the thread asks. */
   return (lm_serve){ s->shares ? LM_BIN_HERE : bin, { { (uint16_t)s->id, units } } };
 }

@@ -172,7 +172,7 @@ static void *take_counted(uint32_t bin, lm_token token) {
 static bool give_counted(void *p, lm_state state) {
   lm_token token;
   lm_located refused = { 0 };
-  assert_false(lm_tcache_give_or(t, p, &refused));
+  assert_false(lm_tcache_give_or_locate(t, p, &refused));
   if (*refused.cell != state) return false;
   return lm_tcache_give_counted(t, p, refused, &token) && token & LM_TOKEN_COUNTED;
 }
@@ -399,7 +399,7 @@ static void gives_to_a_full_bin_what_lives_and_nothing_else(void **state) {
   for (int i = 0; i < N; i++) p[i] = take(lm_strategy_at(0), 48, 16);
   for (int i = 0; i < N; i++) {
     lm_located refused = { 0 };
-    if (lm_tcache_give_or(t, p[i], &refused)) continue;
+    if (lm_tcache_give_or_locate(t, p[i], &refused)) continue;
     assert_non_null(refused.cell);
     assert_true(lm_tcache_give_full(t, p[i], refused));
     assert_false(lm_tcache_give_full(t, p[i], refused));
