@@ -27,7 +27,7 @@ _Atomic int host_state;
 typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
 
 static bad_free on_bad_free;
-static bool tell_events, strict, follow, guard_report;
+static bool tell_events, strict, is_told, follow, guard_report;
 
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
  * streams belong to the program. */
@@ -74,7 +74,7 @@ static void on_event(void *ctx, const loam_event *event) {
   }
   bool starting = atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_WAKING;
   if (tell_events) tell("%s", event->message);
-  else if (event->kind == LOAM_EVENT_POLICY_REFUSED && starting && !strict)
+  else if (event->kind == LOAM_EVENT_POLICY_REFUSED && starting && !strict && !is_told)
     tell("warning: policy refused, the built-in default is used: %s", event->message);
 }
 
@@ -94,15 +94,25 @@ static int read_word(const char *name, const char *words) {
   return 0;
 }
 
+/* Tells whether `loam run` became this process. */
+static bool is_run(const char *run) { return run && atol(run) == (long)getpid(); }
+
 static bool is_lenient(void) {
   const char *run = secure_getenv("LOAM_RUN");
-  return read_word("LOAM_LENIENT", "0|1") || (run && atol(run) != (long)getpid());
+  return read_word("LOAM_LENIENT", "0|1") || (run && !is_run(run));
+}
+
+/* Tells whether `loam run --lenient` has shown the errors of the policy before it became this
+ * process. It sets LOAM_VETTED only for a policy without errors. */
+static bool is_refusal_told(void) {
+  return is_run(secure_getenv("LOAM_RUN")) && !secure_getenv("LOAM_VETTED");
 }
 
 static void read_environment(void) {
   on_bad_free = (bad_free)read_word("LOAM_BAD_FREE", "abort|report|ignore");
   tell_events = read_word("LOAM_EVENTS", "none|stderr");
   strict = !is_lenient();
+  is_told = is_refusal_told();
   follow = read_word("LOAM_WATCH", "0|1");
   guard_report = !read_word("LOAM_GUARD_REPORT", "1|0");
 }

@@ -304,6 +304,12 @@ describe("loam ps, status, stats, reload", function()
     assert.equal("loam: 41 has no answer\n", select(2, run("ps", { hosts = { 41 } })).err)
   end)
 
+  it("does not list the command itself", function()
+    local _, context = run("ps", { hosts = { 42, 4242 }, [42] = STATUS, [4242] = STATUS })
+    assert.equal(1, #context.queries)
+    assert.equal(0, (run("status", { hosts = { 42, 4242 }, [42] = STATUS })))
+  end)
+
   it("lists none as an empty array", function()
     assert.equal("[]\n", select(2, run("ps --json")).out)
   end)
