@@ -52,6 +52,9 @@ static bool cannot(lm_order *o, const char *why) {
   return false;
 }
 
+/* The reason of a member of which too little of the limit is left; compared by address. */
+static const char at_limit[] = "it is at its limit";
+
 /* The token is stamped and counted in one active section, as live_bytes.c wants. */
 static bool pool_take(lm_order *o, lm_strategy *s, lm_token token, lm_record *out, bool *zeroed) {
   lm_object object;
@@ -71,7 +74,7 @@ static bool pool_take(lm_order *o, lm_strategy *s, lm_token token, lm_record *ou
 static bool serve_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   bool zeroed;
   if (!pool_take(o, s, token, out, &zeroed))
-    return cannot(o, lm_strategy_limit_left(s) < o->r.size ? "it is at its limit" : lm_pool_why(s));
+    return cannot(o, lm_strategy_limit_left(s) < o->r.size ? at_limit : lm_pool_why(s));
   if (zeroed || !(o->r.zero || s->desc.zero)) return true;
   size_t size = s->desc.zero ? out->size : o->r.size;
   bool is_sparse = size > LM_LARGE_MAX && s->desc.kind == LM_KIND_HOST;
@@ -88,7 +91,7 @@ static void foreign_release(lm_thread *t, const lm_provided *f, const lm_stream 
 
 static bool serve_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   lm_provided f;
-  if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, "it is at its limit");
+  if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, at_limit);
   o->t->inside++;
   o->why = lm_provider_alloc(&o->r, s, &f);
   o->t->inside--;
@@ -99,7 +102,7 @@ static bool serve_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record
   lm_strategy_limit_give(s, (int64_t)o->r.size);
   if (o->why) return false;
   foreign_release(o->t, &f, NULL);
-  return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
+  return cannot(o, in_limit ? "loam has no memory to keep its block" : at_limit);
 }
 
 /* From what loam has of a device; by the driver if need be. */
@@ -131,7 +134,7 @@ static bool serve_cached(lm_order *o, lm_strategy *s, lm_token token, lm_record 
   const char *why = NULL;
   lm_device_pool *c = lm_provider_pool(&o->r, s, &why);
   if (!c) return cannot(o, why);
-  if (!lm_strategy_limit_take(s, size)) return cannot(o, "it is at its limit");
+  if (!lm_strategy_limit_take(s, size)) return cannot(o, at_limit);
   bool ok = cache_take(o, c, size, (lm_device_owner){ token, s->id, (uint8_t)o->r.want }, &f);
   lm_strategy_limit_give(s, (int64_t)size - (ok ? (int64_t)f.size : 0));
   if (!ok) return false;
@@ -159,7 +162,7 @@ static bool serve_pinned(lm_order *o, lm_strategy *s, int device, lm_token token
       if (s->desc.asked) lm_decision_keep_pinned(o->t, &o->r, out->base, s);
       return true;
     }
-    if (lm_strategy_limit_left(s) < size) return cannot(o, "it is at its limit");
+    if (lm_strategy_limit_left(s) < size) return cannot(o, at_limit);
     o->t->inside++;
     why = lm_pinned_grow(s, device, o->r.size);
     o->t->inside--;
@@ -191,8 +194,12 @@ static void *denied(const lm_order *o) {
                        o->r.site->where.tag);
 }
 
-static void copy_why(const lm_order *o, char *words, size_t size) {
-  snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
+/* Writes why a member could not serve. */
+static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
+  size_t limit = s->desc.limit, left = lm_strategy_limit_left(s);
+  if (o->why == at_limit)
+    snprintf(words, size, "%s: %zu of %zu bytes are used", at_limit, limit - left, limit);
+  else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 
 /* Reports that a member could not serve. The host's callback may call loam and so change the error
@@ -200,8 +207,9 @@ static void copy_why(const lm_order *o, char *words, size_t size) {
 static LM_NOINLINE void missed(const lm_order *o, lm_strategy *s) {
   char words[LM_ERROR_SIZE / 2];
   lm_stats_bump(&s->failed);
+  if (o->why == at_limit) lm_stats_bump(&s->at_limit);
   if (!lm_site_generation_first(&s->told_failed)) return;
-  copy_why(o, words, sizeof words);
+  copy_why(o, s, words, sizeof words);
   lm_error_event(
       LOAM_EVENT_SHORTFALL, atomic_load(&lm_site_generation), NULL,
       "strategy '%s' cannot serve size %zu under tag '%s': %s (told once; loam stats counts)",
@@ -211,7 +219,7 @@ static LM_NOINLINE void missed(const lm_order *o, lm_strategy *s) {
 
 static void *failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
   char words[LM_ERROR_SIZE / 2];
-  copy_why(o, words, sizeof words);
+  copy_why(o, last, words, sizeof words);
   lm_stats_bump(&lm_stats_failed);
   return lm_error_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->r.size,
                        o->r.site->where.tag, last->desc.name,

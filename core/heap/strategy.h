@@ -83,7 +83,9 @@ typedef struct lm_desc {
   bool asked; /* LM_KIND_PINNED: the host requested pinned memory; of twins only */
 } lm_desc;
 
-/* Law: `whole` and `account` are their own whole and account. A part has the account of its whole.
+/* Law: `whole`, `account` and `family` are their own whole, account and family. A part has the
+ * account and the family of its whole. The family of a whole is the oldest whole that differs from
+ * it at most in the limit.
  * A whole that has a limit, and differs from an older strategy only in that, has the account of the
  * older one. Any other whole is its own account. Equal descriptions have equal ids.
  * lm_strategy_is_valid checks all strategies. */
@@ -95,9 +97,11 @@ typedef struct lm_strategy {
   struct lm_shares *shares;     /* NULL: it has no shares; constant */
   struct lm_twins *twins;       /* NULL: it has no twins; constant */
   struct lm_strategy *account;  /* the strategy whose `used` counts its bytes; constant */
+  struct lm_strategy *family;   /* figures of strategies with one family are joined; constant */
   _Atomic int64_t used;         /* of an account: bytes taken of the limit, if there is one */
   _Atomic uint64_t served_late; /* requests that it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests that it could not serve */
+  _Atomic uint64_t at_limit;    /* the part of `failed` because of its limit */
   struct lm_pool *pool;         /* NULL until the first block; see pools.h */
   _Atomic uint32_t place;       /* of its bins in every thread; 0: none; see pools.h */
   _Atomic uint32_t retiring;    /* LM_POOL_OPEN, ...; see pools.h */

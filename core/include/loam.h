@@ -1263,11 +1263,13 @@ typedef struct loam_stats_row {
   uint64_t generation;  /* 0 when not grouped by generation */
   uint64_t live_bytes, live_blocks;
   uint64_t total_bytes, total_blocks; /* ever allocated; 0 when grouped by generation */
+  uint64_t limit, limit_used; /* the strategy's limit under the live policy, or 0; of all tags */
 } loam_stats_row;
 
 typedef void (*loam_row_fn)(void *ctx, const loam_stats_row *row);
 
-/* Calls `callback` with a row for each pair of tag and strategy, the largest live_bytes first. The
+/* Calls `callback` with a row for each pair of tag and strategy, the largest live_bytes first.
+ * Strategies that differ only in their limit share a row, so an edited limit makes no new row. The
  * callback may allocate. Fails with LOAM_ENOMEM if there is no memory for all rows; the callback
  * may then have seen some. */
 LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
@@ -1425,6 +1427,8 @@ typedef struct loam_got {
   uint64_t huge_asked_bytes; /* of live_bytes, whole pages of 2 MiB for which huge = "thp" is set */
   uint64_t huge_bytes;       /* the part of huge_asked_bytes on huge pages, as far as touched */
   uint64_t unknown_bytes;    /* bytes whose node the kernel does not tell (a container's filter) */
+  uint64_t at_limit;         /* the part of `failed` because of its limit */
+  uint64_t limit, limit_used; /* like loam_stats_row */
 } loam_got;
 
 typedef void (*loam_got_fn)(void *ctx, const loam_got *got);

@@ -86,6 +86,8 @@ static void put_row(void *ctx, const loam_stats_row *row) {
   lm_json_uint(out, "live_blocks", row->live_blocks);
   lm_json_uint(out, "total_bytes", row->total_bytes);
   lm_json_uint(out, "total_blocks", row->total_blocks);
+  if (row->limit) lm_json_uint(out, "limit", row->limit);
+  if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
   lm_json_close(out, '}');
 }
 
@@ -109,6 +111,9 @@ static void put_got(void *ctx, const loam_got *got) {
   lm_json_open(out, NULL, '{');
   lm_json_text(out, "strategy", got->strategy);
   lm_json_uint(out, "failed", got->failed);
+  lm_json_uint(out, "at_limit", got->at_limit);
+  if (got->limit) lm_json_uint(out, "limit", got->limit);
+  if (got->limit) lm_json_uint(out, "limit_used", got->limit_used);
   lm_json_uint(out, "served_late", got->served_late);
   lm_json_uint(out, "live_bytes", got->live_bytes);
   lm_json_uint(out, "checked_bytes", got->checked_bytes);

@@ -258,7 +258,7 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
   assert_int_equal(lm_stats_failed, failed + 1);
   assert_string_equal(loam_error(),
                       "size 1000 under tag 'engine.test': strategy 'small', the last of "
-                      "its chain, cannot serve it: it is at its limit");
+                      "its chain, cannot serve it: it is at its limit: 0 of 100 bytes are used");
 }
 
 static struct {
@@ -291,7 +291,7 @@ static void a_shortfall_is_told_once_a_generation(void **state) {
   assert_int_equal(shortfall.generation, lm_site_generation);
   assert_string_equal(shortfall.words,
                       "strategy 'short.a' cannot serve size 900 under tag 'engine.test': it is at "
-                      "its limit (told once; loam stats counts)");
+                      "its limit: 1024 of 1500 bytes are used (told once; loam stats counts)");
   CHAIN(a, b);
   p = lm_engine_realloc(site, p, 3000);
   assert_int_equal(shortfall.n, 2);

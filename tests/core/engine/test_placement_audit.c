@@ -76,6 +76,28 @@ static void what_could_not_serve_is_told(void **state) {
   assert_false(find_got("got.content"));
 }
 
+static void requests_beyond_a_limit_are_told_across_edits(void **state) {
+  (void)state;
+  CHAIN(limited("got.edited", 100000), host("got.rest"));
+  put(get(200000));
+  CHAIN(limited("got.edited", 150000), host("got.rest"));
+  put(get(200000));
+  put(get(200000));
+  char *p = get(100000);
+  assert_true(find_got("got.edited"));
+  assert_int_equal(rows, 1);
+  assert_int_equal(found.failed, 3);
+  assert_int_equal(found.at_limit, 3);
+  assert_int_equal(found.limit, 150000);
+  assert_in_range(found.limit_used, 100000, 150000);
+  put(p);
+  CHAIN(handled("got.nobody"), host("got.rest"));
+  put(get(100));
+  assert_true(find_got("got.nobody"));
+  assert_int_equal(found.failed, 1);
+  assert_int_equal(found.at_limit, 0);
+}
+
 static void huge_pages_are_told_as_far_as_there_are(void **state) {
   (void)state;
   skip_if_none_is_placed();
@@ -108,6 +130,7 @@ int main(void) {
     cmocka_unit_test(pages_are_told_once_and_by_node),
     cmocka_unit_test(large_strategies_are_sampled),
     cmocka_unit_test(what_could_not_serve_is_told),
+    cmocka_unit_test(requests_beyond_a_limit_are_told_across_edits),
     cmocka_unit_test(huge_pages_are_told_as_far_as_there_are),
     cmocka_unit_test(any_call_may_be_refused),
   };

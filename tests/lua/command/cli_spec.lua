@@ -356,6 +356,32 @@ describe("loam ps, status, stats, reload", function()
       .. "1 request served by a fallback\n", context.out)
   end)
 
+  it("shows how full limits are, and which requests they refused", function()
+    local function got(failed, at_limit)
+      return { strategy = "tight", failed = failed, at_limit = at_limit, limit = 2 ^ 21,
+               limit_used = 1.5 * 2 ^ 20, elsewhere_bytes = 0, huge_bytes = 0,
+               huge_asked_bytes = 0, nodes = {} }
+    end
+    local function row(name, limit)
+      return { tag = name, strategy = name, kind = "host", live_bytes = 1024, live_blocks = 1,
+               total_bytes = 1024, total_blocks = 1, limit = limit,
+               limit_used = limit and limit * 3 / 4 }
+    end
+    local _, context = run("stats 42", { [42] = {
+      pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
+      total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
+      denied = 0, fallbacks = 0, failed = 0, bad_frees = 0,
+      rows = { row("tight", 2 ^ 21), row("free") }, got = { got(26, 26), got(26, 20) },
+    } })
+    assert.matches("TAG    STRATEGY   LIVE  BLOCKS   EVER  BLOCKS         LIMIT\n"
+      .. "tight  tight     1 KiB       1  1 KiB       1  75% of 2 MiB\n"
+      .. "free   free      1 KiB       1  1 KiB       1\n", context.out, 1, true)
+    assert.matches("\ntight: could not serve 26 requests, because it was at its limit of 2 MiB, "
+      .. "of which 1.5 MiB are used now\n"
+      .. "tight: could not serve 26 requests, 20 of them because it was at its limit of 2 MiB, ",
+      context.out, 1, true)
+  end)
+
   it("says what a strategy asked for and did not get", function()
     local NODES = { { node = 0, bytes = 2 ^ 20 }, { node = 2, bytes = 3 * 2 ^ 20 } }
     local function got(name, elsewhere, huge, failed, nodes, unknown)
