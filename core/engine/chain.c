@@ -188,10 +188,21 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
 
+/* Reports that the policy left a request without memory: the first one of a generation. `words` is
+ * the reason. A shortage that the policy did not cause is not reported here. */
+static LM_NOINLINE void tell_unserved(const lm_order *o, const char *words) {
+  static _Atomic uint64_t told;
+  if (!lm_site_generation_first(&told)) return;
+  lm_error_event(LOAM_EVENT_UNSERVED, atomic_load(&lm_site_generation), NULL,
+                 "size %zu under tag '%s': %s (told once; loam stats counts)", o->r.size,
+                 o->r.site->where.tag, words);
+}
+
 static void *denied(const lm_order *o) {
+  static const char words[] = "the policy denies it";
   lm_stats_bump(&lm_stats_denied);
-  return lm_error_null("size %zu under tag '%s': the policy denies it", o->r.size,
-                       o->r.site->where.tag);
+  tell_unserved(o, words);
+  return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
 }
 
 /* Writes why a member could not serve. */
@@ -218,12 +229,13 @@ static LM_NOINLINE void missed(const lm_order *o, lm_strategy *s) {
 }
 
 static void *failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
-  char words[LM_ERROR_SIZE / 2];
-  copy_why(o, last, words, sizeof words);
+  char why[LM_ERROR_SIZE / 2], words[LM_ERROR_SIZE];
+  copy_why(o, last, why, sizeof why);
+  snprintf(words, sizeof words, "strategy '%s'%s cannot serve it: %s", last->desc.name,
+           n > 1 ? ", the last of its chain," : "", why);
   lm_stats_bump(&lm_stats_failed);
-  return lm_error_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->r.size,
-                       o->r.site->where.tag, last->desc.name,
-                       n > 1 ? ", the last of its chain," : "", words);
+  if (o->why == at_limit) tell_unserved(o, words);
+  return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
 }
 
 /* A member served; those before it could not. */

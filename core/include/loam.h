@@ -117,7 +117,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, because LOAM_MANAGER names another */
   LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; how much */
   LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get the memory it asks for: see loam_got */
-  LOAM_EVENT_ENVIRONMENT = 12    /* a LOAM_* variable has a value without meaning */
+  LOAM_EVENT_ENVIRONMENT = 12,   /* a LOAM_* variable has a value without meaning */
+  LOAM_EVENT_UNSERVED = 13       /* a limit or loam.deny left a request without memory; the first */
 } loam_event_kind;
 
 /* One event. It lives for the duration of the callback, in the thread that called it. */

@@ -27,6 +27,15 @@ typedef struct reply {
 
 /* ---- the host and its figures ---- */
 
+/* The name of the program, which a constructor copies before main. Later the text behind
+ * program_invocation_short_name may be another: servers write what they are at work on where the
+ * kernel put argv. */
+static char program[64];
+
+static __attribute__((constructor)) void copy_program_name(void) {
+  snprintf(program, sizeof program, "%s", program_invocation_short_name);
+}
+
 static void write_error(lm_json *out, const char *words) {
   lm_json_open(out, NULL, '{');
   lm_json_bool(out, "ok", false);
@@ -58,7 +67,7 @@ static void answer_status(const reply *r) {
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.hash);
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "pid", getpid());
-  lm_json_text(out, "program", program_invocation_short_name);
+  lm_json_text(out, "program", program);
   lm_json_text(out, "version", LM_VERSION);
   lm_json_uint(out, "generation", info.generation);
   lm_json_text(out, "name", info.name);

@@ -105,7 +105,7 @@ function run.run(context, given)
   local refused, vetted = check(context, given.policy)
   if refused then
     if not given.lenient then return 2 end
-    context.warn("loam: " .. given[1] .. " runs with the built-in default\n")
+    context.warn("loam: warning: " .. given[1] .. " runs with the built-in default\n")
   end
   prepare(context, given, vetted)
   context.finish()
