@@ -10,6 +10,7 @@
 
 #include "device/device_export.h"
 #include "engine/placement_audit.h"
+#include "engine/resident.h"
 #include "engine/stats.h"
 #include "heap/share_export.h"
 #include "move/rebalance.h"
@@ -115,6 +116,13 @@ static void put_sums(lm_json *out, const struct loam_stats *s) {
   lm_json_uint(out, "bad_frees", s->bad_frees);
 }
 
+static void put_resident(lm_json *out) {
+  lm_resident now = lm_resident_read();
+  if (!now.all) return;
+  lm_json_uint(out, "resident_bytes", now.all);
+  lm_json_uint(out, "resident_own_bytes", now.own);
+}
+
 static void put_got(void *ctx, const loam_got *got) {
   lm_json *out = ctx;
   lm_json_open(out, NULL, '{');
@@ -153,6 +161,7 @@ static void answer_stats(const reply *r) {
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "pid", getpid());
   put_sums(out, &stats);
+  put_resident(out);
   lm_json_open(out, "rows", '[');
   lm_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY, put_row, out);
   lm_json_close(out, ']');

@@ -241,6 +241,13 @@ describe("loam run", function()
     }, context.set)
   end)
 
+  it("makes Python call malloc for each object where it is told to", function()
+    local _, context = run("run --policy p.lua --python-malloc -- python3 x.py", FINE)
+    assert.equal("malloc", context.set.PYTHONMALLOC)
+    _, context = run("run --policy p.lua -- python3 x.py", FINE)
+    assert.is_nil(context.set.PYTHONMALLOC)
+  end)
+
   it("lets the program check a policy that was mended meanwhile", function()
     local _, context = run("run --policy p.lua prog", { check = { ok = true } })
     assert.equal("prog", context.executed[1])
@@ -354,6 +361,17 @@ describe("loam ps, status, stats, reload", function()
       .. "live 2 MiB in 3 blocks; ever 2 GiB in 1,234,567 blocks; "
       .. "4 MiB held by pools, 100 B of bookkeeping\n"
       .. "1 request served by a fallback\n", context.out)
+  end)
+
+  it("shows how much of the resident memory is not loam's", function()
+    local _, context = run("stats 42", { [42] = {
+      pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
+      total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
+      denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {}, got = {},
+      resident_bytes = 184 * 2 ^ 20, resident_own_bytes = 6 * 2 ^ 20,
+    } })
+    assert.matches("\nresident 184 MiB, of which 6 MiB are loam's; the rest is mapped by others\n",
+      context.out, 1, true)
   end)
 
   it("shows how full limits are, and which requests they refused", function()

@@ -50,6 +50,10 @@ local function show_totals(context, answer)
     units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"),
     units.bytes(answer.total_bytes), units.plural(answer.total_blocks, "block"),
     units.bytes(answer.region_bytes), units.bytes(answer.metadata_bytes)))
+  if answer.resident_bytes then
+    context.write(("resident %s, of which %s are loam's; the rest is mapped by others\n"):format(
+      units.bytes(answer.resident_bytes), units.bytes(answer.resident_own_bytes)))
+  end
   for _, trouble in ipairs(TROUBLES) do
     local n = answer[trouble[1]] or 0
     if n > 0 then context.write(("%s %s\n"):format(units.plural(n, "request"), trouble[2])) end
