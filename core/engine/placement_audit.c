@@ -55,11 +55,16 @@ typedef struct look {
 static bool asks_nodes(const lm_desc *d) { return d->placement.mode != LM_BIND_DEFAULT; }
 static bool asks_huge(const lm_desc *d) { return d->huge == LM_HUGE_THP; }
 
+/* With huge = false a program may still advise huge pages for the memory that it got, as NumPy
+ * does. */
+static bool has_wish_for_huge(const lm_desc *d) { return asks_huge(d) || d->huge == LM_HUGE_NEVER; }
+
 static bool is_of_interest(const lm_strategy *s) {
   if (s->whole != s) return false;
   bool told = atomic_load_explicit(&s->failed, memory_order_relaxed) ||
               atomic_load_explicit(&s->served_late, memory_order_relaxed);
-  return told || (s->desc.kind == LM_KIND_HOST && (asks_nodes(&s->desc) || asks_huge(&s->desc)));
+  return told ||
+         (s->desc.kind == LM_KIND_HOST && (asks_nodes(&s->desc) || has_wish_for_huge(&s->desc)));
 }
 
 /* Adds the requests that a member of a row's family could not serve, or served late. */
@@ -222,24 +227,24 @@ static const mapping *mapping_behind(const look *l, uintptr_t at) {
 static void look_at_huge(void *ctx, const lm_object *object) {
   look *l = ctx;
   row *r = row_of(l, object);
-  if (!r || !asks_huge(&r->strategy->desc)) return;
+  if (!r || !has_wish_for_huge(&r->strategy->desc)) return;
   uintptr_t from = lm_align_up((uintptr_t)object->base, HUGE_PAGE);
   uintptr_t end = lm_align_down((uintptr_t)object->base + object->size, HUGE_PAGE);
   if (from >= end) return;
-  r->got.huge_asked_bytes += end - from;
+  if (asks_huge(&r->strategy->desc)) r->got.huge_asked_bytes += end - from;
   const mapping *m = mapping_behind(l, from);
   for (; m < l->map + l->maps && m->from < end; m++) {
     uintptr_t a = m->from > from ? m->from : from, b = m->to < end ? m->to : end;
     double part = (double)(b - a), share = (double)m->huge / (double)m->resident;
     r->got.huge_bytes += (uint64_t)(part * (share < 1 ? share : 1));
-    if (share < 1)
+    if (share < 1 && asks_huge(&r->strategy->desc))
       r->small += (uint64_t)(part * (1 - share) * (double)m->resident / (double)(m->to - m->from));
   }
 }
 
 static bool has_huge(const look *l) {
   for (uint32_t i = 0; i < l->rows; i++)
-    if (asks_huge(&l->row[i].strategy->desc) && l->row[i].pages) return true;
+    if (has_wish_for_huge(&l->row[i].strategy->desc) && l->row[i].pages) return true;
   return false;
 }
 
@@ -280,7 +285,8 @@ static void tell(const row *r, const lm_live_limits *limits, loam_got_fn callbac
   got.limit = use.limit;
   got.limit_used = use.used;
   got.live_bytes = r->pages * LM_PAGE;
-  if (got.huge_bytes > got.huge_asked_bytes) got.huge_bytes = got.huge_asked_bytes;
+  if (asks_huge(&r->strategy->desc) && got.huge_bytes > got.huge_asked_bytes)
+    got.huge_bytes = got.huge_asked_bytes;
   callback(ctx, &got);
 }
 

@@ -408,17 +408,21 @@ describe("loam ps, status, stats, reload", function()
                nodes = { unpack(NODES, 1, nodes) }, unknown_bytes = unknown or 0,
                huge_asked_bytes = 2 ^ 22, huge_bytes = huge }
     end
+    local forced = got("forced", 0, 2 ^ 22, 0, 1)
+    forced.huge_asked_bytes = 0
     local _, context = run("stats 42", { [42] = {
       pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
       total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
       denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {},
       got = { got("content", 0, 2 ^ 22, 0, 1), got("astray", 2 ^ 20, 2 ^ 21, 3, 2),
-              got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22) },
+              got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22), forced },
     } })
     assert.matches("\nastray: could not serve 3 requests\n"
       .. "astray: 1 MiB of the 4 MiB examined are on other nodes than it asks for "
       .. "(1 MiB on node 0, 3 MiB on node 2)\n"
       .. "astray: only 2 MiB of 4 MiB have huge pages\n", context.out, 1, true)
+    assert.matches("\nforced: 4 MiB have huge pages against huge = false: the program itself asked "
+      .. "the kernel for them\n", context.out, 1, true)
     assert.not_matches("content", context.out, 1, true)
     assert.matches("\nspread: of the 4 MiB examined, 1 MiB on node 0, 3 MiB on node 2\n",
       context.out, 1, true)

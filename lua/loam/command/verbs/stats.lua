@@ -99,7 +99,10 @@ local function show_got(context, got)
   if (got.unknown_bytes or 0) > 0 then
     complain("the kernel does not show on which nodes its memory is (see `loam doctor`)")
   end
-  if got.huge_bytes < got.huge_asked_bytes then
+  if got.huge_asked_bytes == 0 and got.huge_bytes > 0 then
+    complain("%s have huge pages against huge = false: the program itself asked the kernel for "
+      .. "them", units.bytes(got.huge_bytes))
+  elseif got.huge_bytes < got.huge_asked_bytes then
     complain("only %s of %s have huge pages", units.bytes(got.huge_bytes),
       units.bytes(got.huge_asked_bytes))
   end
