@@ -1,7 +1,7 @@
 # needs.cmake - what the build needs of the machine, each with the Debian package that brings it.
 find_package(Threads REQUIRED)
 
-# All that is missing is told together, at the end.
+# The names of missing things and of their packages are collected; one message names all of them.
 set(missing "")
 set(packages "")
 function(note_missing what package)

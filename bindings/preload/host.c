@@ -68,8 +68,8 @@ static void tell_fault(const char *words) {
   if (write(STDERR_FILENO, line, before + length + 1) < 0) return;
 }
 
-/* Tells whether descriptor 2 is the file that it was at the start. Else it may be a data file that
- * the program opened. */
+/* Tells whether descriptor 2 is the file that it was at the start. If it is another file, that may
+ * be a data file of the program. */
 static bool has_stderr(void) {
   struct stat now;
   return stderr_first.st_mode && !fstat(STDERR_FILENO, &now) && now.st_dev == stderr_first.st_dev &&

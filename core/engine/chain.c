@@ -188,27 +188,33 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
 
-/* Reports that the policy left a request without memory: the first one of a generation. `words` is
- * the reason. A shortage that the policy did not cause is not reported here. */
-static LM_NOINLINE void tell_unserved(const lm_order *o, const char *words) {
+/* Reports that the policy left a request without memory, once in each generation, in the words of
+ * loam_error(). A shortage that the policy did not cause is not reported here. The host's callback
+ * may call loam and so change the error words of the thread: the caller sets them again. */
+static LM_NOINLINE void tell_unserved(void) {
   static _Atomic uint64_t told;
   if (!lm_site_generation_first(&told)) return;
   lm_error_event(LOAM_EVENT_UNSERVED, atomic_load(&lm_site_generation), NULL,
-                 "size %zu under tag '%s': %s (told once; loam stats counts)", o->r.size,
-                 o->r.site->where.tag, words);
+                 "%s (told once; loam stats counts)", loam_error());
+}
+
+static void *say_denied(const lm_order *o) {
+  return lm_error_null("size %zu under tag '%s': the policy denies it", o->r.size,
+                       o->r.site->where.tag);
 }
 
 static void *denied(const lm_order *o) {
-  static const char words[] = "the policy denies it";
   lm_stats_bump(&lm_stats_denied);
-  tell_unserved(o, words);
-  return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
+  say_denied(o);
+  tell_unserved();
+  return say_denied(o);
 }
 
-/* Writes why a member could not serve. */
+/* Writes why a member could not serve. The last member of a chain may be one that the call cannot
+ * use; then the reason is of a member before it. */
 static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
   size_t limit = s->desc.limit, left = lm_strategy_limit_left(s);
-  if (o->why == at_limit)
+  if (o->why == at_limit && limit)
     snprintf(words, size, "%s: %zu of %zu bytes are used", at_limit, limit - left, limit);
   else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
@@ -228,14 +234,20 @@ static LM_NOINLINE void missed(const lm_order *o, lm_strategy *s) {
   if (o->why == lm_provider_words) (void)lm_error_null("%s", words);
 }
 
+static void *say_failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
+  char words[LM_ERROR_SIZE / 2];
+  copy_why(o, last, words, sizeof words);
+  return lm_error_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->r.size,
+                       o->r.site->where.tag, last->desc.name,
+                       n > 1 ? ", the last of its chain," : "", words);
+}
+
 static void *failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
-  char why[LM_ERROR_SIZE / 2], words[LM_ERROR_SIZE];
-  copy_why(o, last, why, sizeof why);
-  snprintf(words, sizeof words, "strategy '%s'%s cannot serve it: %s", last->desc.name,
-           n > 1 ? ", the last of its chain," : "", why);
   lm_stats_bump(&lm_stats_failed);
-  if (o->why == at_limit) tell_unserved(o, words);
-  return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
+  say_failed(o, last, n);
+  if (o->why != at_limit) return NULL;
+  tell_unserved();
+  return say_failed(o, last, n);
 }
 
 /* A member served; those before it could not. */

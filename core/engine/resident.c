@@ -8,10 +8,10 @@
 #include "os/sys.h"
 #include "pages/map.h"
 
-/* What has been read so far, and whether the mapping that is being read is loam's. */
+/* The state of reading smaps: its lines come one after the other. */
 typedef struct reading {
-  lm_resident sum;
-  bool is_own;
+  lm_resident sum; /* of the mappings so far */
+  bool is_own;     /* the last mapping is in loam's address range */
 } reading;
 
 /* A line of smaps begins a mapping with its addresses in lower-case hexadecimal digits, or tells a

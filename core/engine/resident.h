@@ -10,8 +10,9 @@ typedef struct lm_resident {
   uint64_t all, own;
 } lm_resident;
 
-/* Reads /proc/self/smaps, for which the kernel visits every page table of the process: a
- * millisecond, and more for many gigabytes. For answers to people. */
+/* Reads /proc/self/smaps, for which the kernel visits every page table of the process. This takes a
+ * millisecond, and more for many gigabytes, so only answers to people call it. Allocates nothing
+ * and takes no lock of loam. */
 lm_resident lm_resident_read(void);
 
 #endif

@@ -48,14 +48,14 @@ end
 
 local PAGE = 4096
 
--- Returns what is probably a mistake about a limit; nil if nothing is.
+-- Returns the reason and the suggestion of a warning about a limit; nil if the limit is plausible.
 local function limit_mistake(limit)
   if not limit or limit >= PAGE then return nil end
   return ("limit = %d is in bytes, and less than a page"):format(limit),
     ("did you mean %d * loam.MiB?"):format(limit)
 end
 
--- Calls `warn(member, class, reason, suggestion)` for what is probably a mistake about a strategy.
+-- Calls `warn(member, class, reason, suggestion)` for each probable mistake about a strategy.
 -- `first` has the first member of each name so far.
 local function each_mistake(member, first, warn)
   local older = first[member.name]
