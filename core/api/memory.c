@@ -1,7 +1,8 @@
 /* memory.c - loam_malloc and its family.
  *
- * Each function describes its request (lm_request) and tries lm_decision_serve, which is
- * inlined and serves most requests. Whatever that does not serve goes to lm_memory_alloc. */
+ * Each allocating function makes the key of its request and tries lm_decision_serve, which is
+ * inlined and serves most requests. For any other request it describes the request (lm_request),
+ * and `serve` makes a decision or passes the request to lm_memory_alloc. */
 #include "api/memory.h"
 
 #include <errno.h>
@@ -28,22 +29,28 @@ static void *answer(void *from, void *to, size_t size, int before) {
 
 LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   int before = errno;
+  lm_assert(!r->by_code || r->site);
   lm_start_awake();
   return answer(NULL, lm_engine_alloc(r), r->size, before);
 }
 
+/* Returns whether the thread may decide by itself: loam is started, and the host has no callback
+ * for each block. `t` is lm_thread_self. */
+LM_INLINE bool may_decide(const lm_thread *t) {
+  lm_control_wake_if_asleep();
+  return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
+}
+
 /* Serves what lm_decision_serve did not serve of malloc's family: by the decision that holds, else
  * by a new one, else by the engine. */
-LM_INLINE void *serve(lm_request r, bool holds) {
+static void *serve(const lm_request *r, bool holds) {
   lm_thread *t = lm_thread_self;
-  lm_control_wake_if_asleep();
-  if (lm_unlikely(!t || !lm_start_is_running() || lm_memory_hook_is_wanted()))
-    return lm_memory_alloc(&r);
-  if (!r.site) r.site = lm_decision_scope(t);
-  void *p = holds ? lm_decision_refill(t, &r) : NULL;
-  if (p) return r.zero ? memset(p, 0, r.size) : p;
-  p = lm_decision_make(t, &r);
-  return lm_likely(p != NULL) ? p : lm_memory_alloc(&r);
+  lm_assert(r->site && r->want == LM_WANT_HOST);
+  if (lm_unlikely(!may_decide(t))) return lm_memory_alloc(r);
+  void *p = holds ? lm_decision_refill(t, lm_decision_key_of_request(t, r)) : NULL;
+  if (p) return r->zero ? memset(p, 0, r->size) : p;
+  p = lm_decision_make(t, r);
+  return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
 }
 
 /* Remembers where a free or realloc was called, to name it if the call turns out to be wrong. */
@@ -57,6 +64,7 @@ static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_o
 
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
   int before = errno;
+  lm_assert(!lm_thread_is_active());
   if (!ptr) return;
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
@@ -70,15 +78,26 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
+/* Like `serve`, for malloc. Describes the request only where it is needed, so that a decision which
+ * is not kept costs less. */
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve((lm_request){ .site = site, .size = size, .align = 16 }, holds);
+  lm_thread *t = lm_thread_self;
+  lm_assert(site && size <= LM_SMALL_MAX);
+  if (may_decide(t)) {
+    void *p = NULL;
+    if (holds) p = lm_decision_refill(t, lm_decision_key_of(site, size));
+    if (!p) p = lm_decision_make_small(t, site, size);
+    if (lm_likely(p != NULL)) return p;
+  }
+  return lm_memory_alloc(&(lm_request){ .site = site, .size = size, .align = 16 });
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
+  lm_assert(size > LM_SMALL_MAX);
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = 16 };
   void *p = size <= LM_LARGE_MAX ? lm_decision_serve_large(t, &r) : NULL;
-  return lm_likely(p != NULL) ? p : serve(r, false);
+  return lm_likely(p != NULL) ? p : serve(&r, false);
 }
 
 LM_HOT void *loam_malloc(loam_site *site, size_t size) {
@@ -86,12 +105,12 @@ LM_HOT void *loam_malloc(loam_site *site, size_t size) {
   if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
   if (!site) site = lm_decision_scope(t);
   bool holds;
-  void *p = lm_decision_serve(t, &(lm_request){ .site = site, .size = size, .align = 16 }, &holds);
+  void *p = lm_decision_serve(t, lm_decision_key_of(site, size), &holds);
   return lm_likely(p != NULL) ? p : malloc_slow(site, size, holds);
 }
 
 static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve((lm_request){ .site = site, .size = size, .align = 16, .zero = true }, holds);
+  return serve(&(lm_request){ .site = site, .size = size, .align = 16, .zero = true }, holds);
 }
 
 static LM_NOINLINE void *calloc_overflow(size_t count, size_t size) {
@@ -103,54 +122,54 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(!lm_mul(count, size, &bytes))) return calloc_overflow(count, size);
-  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
   if (!site) site = lm_decision_scope(t);
+  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
   bool holds;
-  void *p = lm_decision_serve(t, &(lm_request){ .site = site, .size = bytes, .align = 16 }, &holds);
+  void *p = lm_decision_serve(t, lm_decision_key_of(site, bytes), &holds);
   return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_slow(site, bytes, holds);
 }
 
 /* ---- By the code that calls --------------------------------------------------------------- */
 
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
-  void *p = lm_decision_refill(lm_thread_self_or_empty, &r);
+  lm_thread *t = lm_thread_self_or_empty;
+  void *p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
 
 LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
-  void *p = lm_decision_serve(lm_thread_self_or_empty, &r, &holds);
+  lm_thread *t = lm_thread_self_or_empty;
+  void *p = lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, size), &holds);
   if (lm_likely(p != NULL)) return p;
   return holds ? code_refill(size, code, miss) : miss(size, code);
 }
 
 LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
-  void *p = lm_decision_serve(lm_thread_self_or_empty, &r, &holds);
+  lm_thread *t = lm_thread_self_or_empty;
+  void *p = lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, size), &holds);
   return lm_likely(p != NULL) ? memset(p, 0, size) : miss(size, code);
 }
 
 static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
   bool fits = site && code && size <= LM_SMALL_MAX && (uintptr_t)code >> LM_DECISION_CODE_BITS == 0;
-  lm_request r = { .site = site, .size = size, .align = 16, .zero = zero };
+  lm_request r = { .site = site ? site : &lm_site_empty, .size = size, .align = 16, .zero = zero };
   r.by_code = fits;
   r.code = (uintptr_t)code;
-  return serve(r, false);
+  return serve(&r, false);
 }
 
 void *loam_code_learn(size_t size, const void *code, loam_site *site) {
-  loam_site *scope = loam_scope_get();
+  loam_site *scope = lm_thread_self_or_empty->site;
   if (size > LM_SMALL_MAX) return malloc_large(scope ? scope : site, size);
   return scope ? loam_malloc(scope, size) : learn(size, code, site, false);
 }
 
 void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
-  loam_site *scope = loam_scope_get();
+  loam_site *scope = lm_thread_self_or_empty->site;
   return scope ? loam_calloc(scope, 1, size) : learn(size, code, site, true);
 }
 
@@ -161,7 +180,7 @@ void loam_code_forget(void) { lm_thread_set_slow_all(LM_SLOW_STALE); }
 static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
   if (lm_is_pow2(r->align)) {
     lm_pool_note_oversized(r->size, r->align);
-    return serve(*r, holds);
+    return serve(r, holds);
   }
   lm_error(LOAM_EINVAL, "alignment %zu: it must be a power of two", r->align);
   errno = EINVAL;
@@ -173,7 +192,8 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
   bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can(&r);
   bool holds = false;
-  void *p = lm_likely(is_quick) ? lm_decision_serve(t, &r, &holds) : NULL;
+  void *p = NULL;
+  if (lm_likely(is_quick)) p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);
   return lm_likely(p != NULL) ? p : aligned_slow(&r, holds);
 }
 
@@ -187,7 +207,7 @@ void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
   r.align = 16;
   bool is_quick = size <= LM_SMALL_EAGER && !(flags & ~(unsigned)PINNED_FLAGS);
   bool holds;
-  void *p = is_quick ? lm_decision_serve(t, &r, &holds) : NULL;
+  void *p = is_quick ? lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds) : NULL;
   if (lm_likely(p != NULL)) return p;
   if (!(flags & ~(unsigned)(PINNED_FLAGS | LOAM_PINNED_WRITE_COMBINED))) return lm_memory_alloc(&r);
   lm_error(LOAM_EINVAL, "flags %#x: they must be a sum of LOAM_PINNED_*", flags);
@@ -210,17 +230,19 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 
 /* ---- free --------------------------------------------------------------------------------- */
 
-/* A live object whose token is counted, or whose bin is full. */
+/* Frees an object that lm_tcache_give_to refused: its token is counted, or its bin is full, or it
+ * is not live. */
 static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
+  lm_assert(met.cell && met.span && lm_thread_is_active());
   bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met);
   lm_thread_leave(t);
   errno = before;
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
 }
 
-/* An address where the thread does not look on the short way: of a thread that is wary, or has not
- * seen the range of the pools yet, or where the range is not whole. */
+/* Frees an address that lm_tcache_locate_fast refused: the thread is on the slow path, or it has
+ * not seen the range of the pools yet, or the range is not whole, or no object begins there. */
 static LM_NOINLINE void free_unmet(void *ptr, lm_thread *t, const void *caller) {
   lm_located met;
   bool is_easy = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;

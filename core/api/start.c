@@ -68,6 +68,7 @@ static loam_status start_policy(const loam_config *config) {
 }
 
 static loam_status start_as(const loam_config *config) {
+  lm_assert(atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING);
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_policy_start();
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
@@ -81,6 +82,7 @@ static loam_status start_as(const loam_config *config) {
 }
 
 static bool begin_from(uint32_t from) {
+  lm_assert(from == LM_START_COLD || from == LM_START_STOPPED);
   if (!atomic_compare_exchange_strong_explicit(&lm_start_state, &from, LM_START_STARTING,
                                                memory_order_acq_rel, memory_order_relaxed))
     return false;
@@ -130,6 +132,7 @@ static LM_NOINLINE void start_calmly(void) {
 }
 
 void lm_start_awake(void) {
+  lm_assert(!lm_thread_is_active());
   uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
   if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
   lm_control_wake_if_asleep();

@@ -432,6 +432,6 @@ loam_status lm_datashape_parse(const char *text, loam_type **out) {
 }
 
 loam_status loam_type_parse(const char *text, loam_type **out) {
-  if (!text || !out) return lm_error(LOAM_EINVAL, "text or out: it is NULL");
+  if (!text || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", text ? "out" : "text");
   return lm_datashape_parse(text, out);
 }

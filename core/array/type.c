@@ -361,7 +361,7 @@ int loam_type_equal(const loam_type *a, const loam_type *b) {
 }
 
 loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
-  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
+  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
   *out = (struct loam_type_info){ .kind = type->kind,
                                   .size = type->size,
                                   .align = type->align,
@@ -371,7 +371,7 @@ loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
 }
 
 loam_status loam_type_field(const loam_type *type, size_t index, struct loam_type_field *out) {
-  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
+  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
   if (type->kind != LOAM_TYPE_STRUCT) {
     char words[LM_TYPE_WORDS];
     return lm_error(LOAM_EINVAL, "type %s: it is not a struct", lm_type_words(words, type));

@@ -149,7 +149,7 @@ static void check_selected(rows *r, const lm_array_row *row, const step *s, size
   lm_array_cursor element = row->first;
   for (size_t i = 0; i < s->count && !r->status; i++) {
     ptrdiff_t number = (ptrdiff_t)s->start + (ptrdiff_t)i * s->step;
-    element.data = row->first.data + number * row->stride;
+    element.data = lm_layout_move(row->first.data, number * row->stride);
     check_rows(r, element, index + 1);
   }
 }
@@ -208,7 +208,7 @@ static loam_status derive_row(view *v, const lm_array_row *row, place at, loam_t
     if (status) return status;
     v->step[at.index++] = s;
   }
-  if (at.is_direct) v->data += (ptrdiff_t)s.start * row->stride;
+  if (at.is_direct) v->data = lm_layout_move(v->data, (ptrdiff_t)s.start * row->stride);
   place element = part_of(at, row->first.type, row->first.meta);
   if (s.takes) return derive(v, element, out);
   element.is_first = false;
@@ -292,7 +292,7 @@ static loam_status derive_struct(view *v, place at, loam_type **out) {
   if (!v->is_single) return derive_fields(v, at.type, out);
   loam_status status = find_field(at.type, v->name[0], &field);
   if (status) return status;
-  if (at.is_direct) v->data += lm_layout_offset(at.meta, field);
+  if (at.is_direct) v->data = lm_layout_move(v->data, (ptrdiff_t)lm_layout_offset(at.meta, field));
   *out = loam_type_retain(at.type->fields[field].type);
   return LOAM_OK;
 }
@@ -461,7 +461,7 @@ static loam_status make_view(view *v, loam_array **out) {
 loam_status loam_array_index(const loam_array *array, size_t count, const loam_index *index,
                              loam_array **out) {
   if (!array || !out || (count && !index))
-    return lm_error(LOAM_EINVAL, "array, index or out: it is NULL");
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : out ? "index" : "out");
   if (count > LM_TYPE_DEPTH)
     return lm_error(LOAM_EINVAL, "%zu indices: no array has as many dimensions", count);
   view v = { .array = array, .index = index, .indices = count };
@@ -469,21 +469,23 @@ loam_status loam_array_index(const loam_array *array, size_t count, const loam_i
 }
 
 loam_status loam_array_field(const loam_array *array, const char *name, loam_array **out) {
-  if (!array || !name || !out) return lm_error(LOAM_EINVAL, "array, name or out: it is NULL");
+  if (!array || !name || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : name ? "out" : "name");
   view v = { .array = array, .name = &name, .names = 1, .is_single = true };
   return make_view(&v, out);
 }
 
 loam_status loam_array_fields(const loam_array *array, size_t count, const char *const *names,
                               loam_array **out) {
-  if (!array || !names || !out) return lm_error(LOAM_EINVAL, "array, names or out: it is NULL");
+  if (!array || !names || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : names ? "out" : "names");
   if (!count) return lm_error(LOAM_EINVAL, "no field is named");
   view v = { .array = array, .name = names, .names = count };
   return make_view(&v, out);
 }
 
 loam_status loam_array_follow(const loam_array *array, loam_array **out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
   lm_array_cursor spot = lm_array_start(array);
   char words[LM_TYPE_WORDS];
   if (spot.type->kind != LOAM_TYPE_POINTER)

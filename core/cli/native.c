@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/compile.h"
 #include "cli/vet.h"
 #include "loam.h"
 #include "os/sys.h"
@@ -105,6 +106,17 @@ static int native_vet(lua_State *L) {
   return status == LOAM_OK ? push_text(L, vetted) : refuse(L, status);
 }
 
+/* compile(path, file): writes the image of a policy; the bytes of the image and its number of
+ * plans. */
+static int native_compile(lua_State *L) {
+  lm_compiled made;
+  loam_status status = lm_compile(text_at(L, 1), text_at(L, 2), &made);
+  if (status != LOAM_OK) return refuse(L, status);
+  lua_pushnumber(L, (lua_Number)made.bytes);
+  lua_pushnumber(L, made.plans);
+  return 2;
+}
+
 /* ---- the operating system ---- */
 
 /* is_terminal(descriptor), exists(path), is_readable(path): a boolean. */
@@ -186,31 +198,26 @@ void lm_native_open(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "version", native_version },
-    { "inspect", native_inspect },
-    { "ask", native_ask },
-    { "machine", native_machine },
-    { "hosts", native_hosts },
-    { "vet", native_vet },
-    { "is_terminal", native_is_terminal },
-    { "exists", native_exists },
-    { "is_readable", native_is_readable },
-    { "process", native_process },
-    { "readlink", native_readlink },
-    { "folder", native_folder },
-    { "getenv", native_getenv },
-    { "setenv", native_setenv },
-    { "wait", native_wait },
+    { "version", native_version }, { "inspect", native_inspect },
+    { "ask", native_ask },         { "machine", native_machine },
+    { "hosts", native_hosts },     { "vet", native_vet },
+    { "compile", native_compile }, { "is_terminal", native_is_terminal },
+    { "exists", native_exists },   { "is_readable", native_is_readable },
+    { "process", native_process }, { "readlink", native_readlink },
+    { "folder", native_folder },   { "getenv", native_getenv },
+    { "setenv", native_setenv },   { "wait", native_wait },
     { "exec", native_exec },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
-  lua_createtable(L, 0, (int)LM_COUNT(functions) + 2);
+  lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);
   for (size_t i = 0; i < LM_COUNT(functions); i++) {
     lua_pushcclosure(L, functions[i].f, 0);
     lua_setfield(L, -2, functions[i].name);
   }
   lua_pushinteger(L, LOAM_EIO);
   lua_setfield(L, -2, "EIO");
+  lua_pushinteger(L, LOAM_EPOLICY);
+  lua_setfield(L, -2, "EPOLICY");
   lua_pushinteger(L, ENOENT);
   lua_setfield(L, -2, "ENOENT");
   lua_pushinteger(L, EACCES);

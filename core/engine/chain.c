@@ -2,8 +2,9 @@
  *
  * A request is decided while its thread is active. Then the members of the chain are tried in
  * order. Handlers, the system's allocator, drivers and the host's callbacks are foreign code. They
- * are called while the thread is not active, and with `inside` raised where they may allocate: what
- * such code asks of loam is served under the default plan. So a handler that is built on an
+ * are called while the thread is not active, and with `inside` raised where they may allocate. What
+ * such code asks of loam is then served by a decision that the thread has kept (engine/decision.h),
+ * or else under the default plan. Both name a pool of loam, so a handler that is built on an
  * allocator which loam has replaced does not call itself for ever. */
 #include "engine/chain.h"
 
@@ -41,6 +42,7 @@ static void decide(const lm_order *o, answer *out) {
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
   out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
   out->n = leaf->n;
+  lm_assert(leaf->n > 0 && leaf->n <= LM_CHAIN_MAX);
   for (uint32_t i = 0; i < leaf->n; i++) out->chain[i] = plan->chain[leaf->first + i];
   lm_thread_leave(o->t);
 }
@@ -83,25 +85,26 @@ static bool serve_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *o
   return true;
 }
 
-static void foreign_release(lm_thread *t, const lm_provided *f, const lm_stream *on) {
+static void release_provided(lm_thread *t, const lm_provided *f, const lm_stream *on) {
+  lm_assert(!lm_thread_is_active());
   t->inside++;
   lm_provider_free(f, on);
   t->inside--;
 }
 
-static bool serve_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   lm_provided f;
   if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, at_limit);
   o->t->inside++;
   o->why = lm_provider_alloc(&o->r, s, &f);
   o->t->inside--;
-  lm_record_of_foreign(&f, out);
+  lm_record_of_provided(&f, out);
   bool in_limit = !o->why && lm_strategy_limit_take(s, f.size - o->r.size);
   if (in_limit && lm_record_enter(o->t, o->r.site, s, token, out)) return true;
   if (in_limit) lm_strategy_limit_give(s, (int64_t)(f.size - o->r.size));
   lm_strategy_limit_give(s, (int64_t)o->r.size);
   if (o->why) return false;
-  foreign_release(o->t, &f, NULL);
+  release_provided(o->t, &f, NULL);
   return cannot(o, in_limit ? "loam has no memory to keep its block" : at_limit);
 }
 
@@ -138,7 +141,7 @@ static bool serve_cached(lm_order *o, lm_strategy *s, lm_token token, lm_record 
   bool ok = cache_take(o, c, size, (lm_device_owner){ token, s->id, (uint8_t)o->r.want }, &f);
   lm_strategy_limit_give(s, (int64_t)size - (ok ? (int64_t)f.size : 0));
   if (!ok) return false;
-  lm_record_of_foreign(&f, out);
+  lm_record_of_provided(&f, out);
   if (o->r.zero) memset(out->base, 0, o->r.size);
   return true;
 }
@@ -182,7 +185,7 @@ static bool serve_near(lm_order *o, lm_strategy *s, lm_token token, lm_record *o
 static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   if (s->twins) return serve_near(o, s, token, out);
   if (lm_provider_is_pooled(s)) return serve_cached(o, s, token, out);
-  return lm_provider_serves(s->desc.kind) ? serve_foreign(o, s, token, out)
+  return lm_provider_serves(s->desc.kind) ? serve_provided(o, s, token, out)
                                           : serve_host(o, s, token, out);
 }
 
@@ -252,6 +255,7 @@ static void *failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
 
 /* A member served; those before it could not. */
 static void *served(lm_order *o, lm_strategy *s, uint32_t at, const lm_record *b) {
+  lm_assert(lm_record_is_valid(b));
   lm_stats_note(o->t, o->r.site->index, s->id, 1, b->size);
   if (at) {
     lm_stats_bump(&s->served_late);
@@ -274,7 +278,7 @@ static void *resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm
 static bool copy(const lm_order *o, const lm_record *from, const lm_record *to) {
   size_t size = from->size < o->r.size ? from->size : o->r.size;
   if (o->r.want == LM_WANT_DEVICE)
-    return lm_provider_copy(from->foreign.device, to->base, from->base, size, o->r.stream);
+    return lm_provider_copy(from->provided.device, to->base, from->base, size, o->r.stream);
   memcpy(to->base, from->base, size);
   return true;
 }
@@ -283,7 +287,7 @@ static void *moved(lm_order *o, lm_strategy *s, uint32_t at, const lm_record *fr
                    const lm_record *to) {
   bool copied = copy(o, from, to);
   const lm_record *gone = copied ? from : to;
-  lm_engine_free_on(gone->base, SIZE_MAX, gone->is_foreign ? &o->r.stream : NULL);
+  lm_engine_free_on(gone->base, SIZE_MAX, gone->is_provided ? &o->r.stream : NULL);
   return copied ? served(o, s, at, to) : NULL;
 }
 
@@ -306,6 +310,8 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
   answer a;
   uint32_t asked = 0;
   lm_strategy *s = NULL;
+  lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
+  lm_assert(!was || lm_record_is_valid(was));
   decide(o, &a);
   for (uint32_t i = 0; i < a.n; i++) {
     s = lm_strategy_at(a.chain[i]);

@@ -73,7 +73,7 @@ static bool find_block(const void *p, faulted *out) {
   if (use != LM_USE_GUARDED && !lm_map_use_is_large(use)) return false;
   if (!lm_map_read(head, &out->span, &version)) return false;
   /* Acquire pairs with the release of the thread that wrote the state: the token is not older. */
-  out->is_live = lm_state_is_live(atomic_load_explicit(out->span.side, memory_order_acquire));
+  out->is_live = lm_state_is_live(atomic_load_explicit(out->span.cells, memory_order_acquire));
   out->token = atomic_load_explicit(&head->token, memory_order_relaxed);
   return true;
 }

@@ -10,6 +10,7 @@
 
 static void give_back(lm_thread *t, void *ptr) {
   lm_located met = { 0 };
+  lm_assert(ptr);
   lm_thread_begin(t);
   bool done = lm_tcache_give_or(t, ptr, &met) || (met.cell && lm_engine_free_counted(t, ptr, met));
   lm_thread_leave(t);
@@ -24,6 +25,7 @@ static bool may_stay(const lm_map_object *place, size_t size) {
 
 void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t size) {
   lm_map_object place;
+  lm_assert(t == lm_thread_self && size <= LM_LARGE_MAX && !lm_thread_is_active());
   if (t->inside || lm_record_is_nested(ptr)) return NULL;
   if (!lm_map_find_fast(ptr, &place) || place.base != (uintptr_t)ptr) return NULL;
   lm_request r = { .site = site ? site : lm_site_of(place.token), .size = size, .align = 16 };
@@ -32,8 +34,9 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
   if (place.large || size > LM_SMALL_MAX) return NULL;
   if (lm_strategy_at(place.strategy)->desc.asked) return NULL; /* pinned memory stays pinned */
   bool holds;
-  void *p = lm_decision_serve(t, &r, &holds);
-  if (!p && holds) p = lm_decision_refill(t, &r);
+  lm_decision_key k = lm_decision_key_of(r.site, size);
+  void *p = lm_decision_serve(t, k, &holds);
+  if (!p && holds) p = lm_decision_refill(t, k);
   if (!p) p = lm_decision_make(t, &r);
   if (!p) return NULL;
   memcpy(p, ptr, place.size < size ? place.size : size);
@@ -57,10 +60,10 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   }
   lm_order o = { .t = t, .why = "" };
   o.r = (lm_request){ .site = site ? site : lm_site_of(b.token), .size = size, .align = 16 };
-  if (b.is_foreign) {
-    o.r.want = (lm_want)b.foreign.want;
-    o.r.flags = b.foreign.flags;
-    o.r.stream = b.foreign.stream;
+  if (b.is_provided) {
+    o.r.want = (lm_want)b.provided.want;
+    o.r.flags = b.provided.flags;
+    o.r.stream = b.provided.stream;
   } else if (lm_strategy_at(b.strategy)->desc.asked) {
     o.r.want = LM_WANT_PINNED;
   }

@@ -40,7 +40,7 @@ bool lm_freed_log_find(const void *p, lm_object *out) {
   if (lm_map_find(p, &place)) {
     *out = (lm_object){ (void *)place.base, lm_large_usable((void *)place.base, place.size),
                         place.token, place.strategy, place.large };
-    return !lm_state_is_live(place.mark);
+    return !lm_state_is_live(place.state);
   }
   search s = { (uintptr_t)p, out, false };
   lm_thread_each(search_thread, &s);

@@ -83,12 +83,12 @@ typedef struct lm_desc {
   bool asked; /* LM_KIND_PINNED: the host requested pinned memory; of twins only */
 } lm_desc;
 
-/* Law: `whole`, `account` and `family` are their own whole, account and family. A part has the
- * account and the family of its whole. The family of a whole is the oldest whole that differs from
- * it at most in the limit.
- * A whole that has a limit, and differs from an older strategy only in that, has the account of the
- * older one. Any other whole is its own account. Equal descriptions have equal ids.
- * lm_strategy_is_valid checks all strategies. */
+/* Law: a strategy that is a part has another strategy as its `whole`; the `whole` of a whole is the
+ * whole itself. The `account` of a part is the account of its whole. Wholes that have limits and
+ * differ only in the value of the limit have one account, the oldest of them. The account of any
+ * other whole is the whole itself. The `family` of a whole is the oldest whole that differs from it
+ * at most in the limit; the family of a part is the family of its whole. Equal descriptions have
+ * equal ids. lm_strategy_is_valid checks all strategies. */
 typedef struct lm_strategy {
   uint32_t id;
   uint32_t hash; /* of desc without the limit */

@@ -12,7 +12,15 @@
  *
  * Each function here does nothing and says so if the bin is empty or full, or if the object needs
  * more than a push. tcache_slow.h then opens, fills and empties bins. The thread is in an active
- * section (lm_thread_enter) during all of this, except where a comment says otherwise. */
+ * section (lm_thread_enter) during all of this, except where a comment says otherwise.
+ *
+ * The state of an object is one byte in its state cell. Its two high bits say whether the object is
+ * FREE (0), LIVE (64) or CACHED (128). Its six low bits are an id that leads to the object's token.
+ * A free changes LIVE + id to CACHED + id. "Plain" states are LIVE + id with an id above 0: as
+ * signed bytes, they are the greatest, so one comparison (lm_state_is_plain) refuses all others:
+ * FREE and CACHED ones, and live ones whose token is counted or just changes. The states from
+ * LM_STATE_LIVE + 1 to LM_STATE_COMMON_LAST mean one token in all spans. pages/state.h has the
+ * rest. */
 #ifndef LM_TCACHE_H
 #define LM_TCACHE_H
 
@@ -24,6 +32,13 @@
 /* ---- Bins --------------------------------------------------------------------------------- */
 
 enum { LM_POOL_PLACES = 1024 };
+
+/* A cached object and the cell of its state. The cell's address is kept with the object because
+ * computing it at an allocation would delay the loads that come after the store to the cell. */
+typedef struct lm_cached_object {
+  void *p;
+  lm_state_cell *cell;
+} lm_cached_object;
 
 /* A stack of cached objects of one pool and one size class.
  *
@@ -88,7 +103,7 @@ LM_INLINE void lm_tcache_bin_set_top(lm_bin *bin, lm_cached_object *top) {
 LM_INLINE void lm_tcache_item_write(lm_cached_object *item, void *p, lm_state_cell *cell) {
   item->p = p;
   atomic_signal_fence(memory_order_release);
-  item->mark = cell;
+  item->cell = cell;
 }
 
 /* The sentinel: its address is the begin of the range, where no object ever is, and it has no state
@@ -96,14 +111,14 @@ LM_INLINE void lm_tcache_item_write(lm_cached_object *item, void *p, lm_state_ce
 LM_INLINE lm_cached_object lm_tcache_sentinel(void) {
   return (lm_cached_object){ (void *)lm_map.base, NULL };
 }
-LM_INLINE bool lm_tcache_is_sentinel(const lm_cached_object *item) { return !item->mark; }
+LM_INLINE bool lm_tcache_is_sentinel(const lm_cached_object *item) { return !item->cell; }
 
 /* ---- Taking: malloc ----------------------------------------------------------------------- */
 
 /* The state bytes of the span of a cached object. The span cannot end while
  * one of its objects is cached. */
 LM_INLINE lm_state_cell *lm_tcache_states_of(const lm_cached_object *item) {
-  return lm_load(lm_state_cell *, &lm_map_span_of(item->p)->side);
+  return lm_load(lm_state_cell *, &lm_map_span_of(item->p)->cells);
 }
 
 /* Tells the address sanitizer that the caller may use the small object at p. */
@@ -124,7 +139,7 @@ LM_INLINE void lm_tcache_set_state(lm_state_cell *cell, lm_state state) {
 LM_INLINE bool lm_tcache_palette_has(const lm_cached_object *item, const lm_decision *d) {
   atomic_signal_fence(memory_order_seq_cst);
   lm_state_cell *states = lm_tcache_states_of(item);
-  bool has = lm_load(lm_token, lm_state_palette_token(states, d->mark)) == d->token;
+  bool has = lm_load(lm_token, lm_state_palette_token(states, d->state)) == d->token;
   atomic_signal_fence(memory_order_seq_cst);
   return has;
 }
@@ -150,15 +165,15 @@ LM_INLINE void *lm_tcache_take_ready(lm_thread *t, const lm_decision *d) {
   size_t bin = d->bin;
   const lm_cached_object *top = lm_tcache_bin_top(lm_tcache_bin_at(t, bin));
   lm_keep(bin);
-  lm_state_cell *cell = top[-1].mark;
+  lm_state_cell *cell = top[-1].cell;
   if (lm_unlikely(!cell)) return NULL;
-  lm_state state = d->mark;
+  lm_state state = d->state;
   lm_assert(!(d->token & LM_TOKEN_COUNTED));
   lm_keep(bin);
   if (lm_likely(state <= LM_STATE_COMMON_LAST))
     return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, cell, state);
   if (!lm_tcache_palette_has(&top[-1], d)) return NULL;
-  return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].mark, d->mark);
+  return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].cell, d->state);
 }
 
 /* Pops an object from a bin that is not all zeros, and makes it live with a counted token. NULL,
@@ -170,7 +185,7 @@ LM_INLINE void *lm_tcache_take_counted(lm_thread *t, size_t bin, lm_token token)
   if (lm_unlikely(lm_tcache_is_sentinel(&top[-1]))) return NULL;
   if (lm_load_first(lm_token, &lm_map_span_of(top[-1].p)->token) != token) return NULL;
   lm_load_fence(); /* pairs with the release of lm_map_note_counted: the palette has the token */
-  return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].mark, LM_STATE_COUNTED);
+  return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].cell, LM_STATE_COUNTED);
 }
 
 /* Like lm_tcache_take_large_ready, but the block gets this state, which suits the token. */
@@ -180,14 +195,14 @@ LM_INLINE void *lm_tcache_take_large_as(lm_thread *t, const lm_decision *d, size
   lm_cached_object *top = lm_tcache_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
   void *p = top[-1].p;
-  lm_span *head = lm_map_span_of_state(top[-1].mark);
+  lm_span *head = lm_map_span_of_state(top[-1].cell);
   lm_tcache_bin_set_top(bin, top - 1);
   lm_assert(size && lm_map_slots(size) <= lm_load(uint32_t, &head->slots));
   /* Both are read by whoever found the block by an address, and trusted only if the state is live
    * and the entry unchanged. */
   atomic_store_explicit(&head->token, d->token, memory_order_relaxed);
   atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
-  lm_tcache_set_state(&head->mark, state);
+  lm_tcache_set_state(&head->cell, state);
   lm_unpoison(p, lm_align_up(size, LM_PAGE));
   if (!p) __builtin_unreachable();
   return p;
@@ -216,7 +231,7 @@ LM_INLINE bool lm_tcache_locate_in(const lm_span *s, const void *p, lm_located *
   unsigned __int128 product = (unsigned __int128)offset * key;
   if (lm_unlikely((uint64_t)product >= key)) return false;
   *bin = lm_map_key_bin(key);
-  *out = (lm_located){ lm_load(lm_state_cell *, &s->side) + (size_t)(product >> 64), s };
+  *out = (lm_located){ lm_load(lm_state_cell *, &s->cells) + (size_t)(product >> 64), s };
   return true;
 }
 /* Like lm_tcache_locate_in, for any address, by the bounds of the range. */
@@ -278,7 +293,7 @@ LM_INLINE bool lm_tcache_give_counted(lm_thread *t, void *p, lm_located refused,
   if (!lm_state_is_counted(state) || top == lm_tcache_bin_at(t, bin)->high) return false;
   *token = lm_load(lm_token, &s->token);
   if (lm_unlikely(state != LM_STATE_COUNTED)) {
-    lm_state_cell *states = lm_load(lm_state_cell *, &s->side);
+    lm_state_cell *states = lm_load(lm_state_cell *, &s->cells);
     *token = lm_state_token(states, (size_t)(refused.cell - states), state);
   }
   lm_assert(*token & LM_TOKEN_COUNTED);

@@ -18,7 +18,7 @@ static bool read_stable(const lm_span *span, lm_span_info *view, uint32_t *versi
 
 /* Tells whether two descriptions are of one extent. Its strategy may have changed in between. */
 static bool is_same_extent(const lm_span_info *a, const lm_span_info *b) {
-  return a->start == b->start && a->side == b->side &&
+  return a->start == b->start && a->cells == b->cells &&
          lm_map_is_large(a->key) == lm_map_is_large(b->key);
 }
 
@@ -33,8 +33,8 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   uint32_t count = large ? 1 : lm_central_span_count(lm_class_of_usable(view.size));
   for (uint32_t i = 0; i < count;) {
     lm_token token = large ? atomic_load(&span->token) : LM_TOKEN_NONE;
-    lm_state state = large ? lm_map_object_state(view.side)
-                           : lm_map_object_state_in(span, version, view.side, i, &token);
+    lm_state state = large ? lm_map_object_state(view.cells)
+                           : lm_map_object_state_in(span, version, view.cells, i, &token);
     size_t size = large ? atomic_load(&span->size) : view.size;
     if (!lm_map_is_unchanged(span, version)) {
       if (!read_stable(span, &now, &version) || !is_same_extent(&view, &now)) return;
@@ -92,7 +92,7 @@ static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
   if (!read_stable(span, &view, &version)) return;
   for (;; view = now) {
     bool large = lm_map_is_large(view.key);
-    n = count_live(view.side, large ? 1 : lm_central_span_count(lm_class_of_usable(view.size)));
+    n = count_live(view.cells, large ? 1 : lm_central_span_count(lm_class_of_usable(view.size)));
     size = large ? atomic_load(&span->size) : view.size;
     if (lm_map_is_unchanged(span, version)) break;
     if (!read_stable(span, &now, &version) || !is_same_extent(&view, &now)) return;

@@ -108,7 +108,7 @@ LOAM_API const char *loam_status_text(loam_status status);
 typedef enum loam_event_kind {
   LOAM_EVENT_POLICY_LIVE = 1,    /* a policy was swapped in; `generation` is the new one */
   LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused; the live one stays */
-  LOAM_EVENT_TAG_REFUSED = 3,    /* the policy fails for a new tag, which gets default memory */
+  LOAM_EVENT_TAG_REFUSED = 3,    /* no memory for the plan of a new site: it gets default memory */
   LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; `pointer` is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the policy file degraded or recovered */
   LOAM_EVENT_CONTROL = 6,        /* there is no control socket: `loam status` cannot find us */
@@ -200,18 +200,19 @@ LOAM_API const char *loam_version(void);
 
 /* ---- Policy ----------------------------------------------------------------------------------
  *
- * A load compiles the policy for every known tag, compares the result with the policy run as plain
- * Lua, checks the policy's invariants, runs its tests and checks it against this machine. Only then
- * it swaps the new policy in, for all threads in one step, as a new generation. If any step fails,
- * the live generation stays.
+ * A load compiles the policy for every tag that can come, compares the result with the policy run
+ * as plain Lua, checks the policy's invariants, runs its tests and checks it against this machine.
+ * Only then it swaps the new policy in, for all threads in one step, as a new generation. If any
+ * step fails, the live generation stays.
  *
  * A load runs in the calling thread. Other threads do not wait for it, with two exceptions: loads
  * run one after another, and a thread that uses a new tag waits while the swap is made. */
 
-/* Loads the policy file at `path` and makes it live. Fails with LOAM_EIO if the file cannot be
- * read, LOAM_EPOLICY if the policy is refused, LOAM_EBUDGET if a step exceeds its time, its Lua
- * heap or a size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if
- * another user can change the file: loam_policy_watch has the rule. */
+/* Loads the policy file at `path` and makes it live. The file holds the text of a policy, or an
+ * image that `loam compile` has made of one. Fails with LOAM_EIO if the file cannot be read,
+ * LOAM_EPOLICY if the policy is refused, LOAM_EBUDGET if a step exceeds its time, its Lua heap or a
+ * size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if another user can
+ * change the file: loam_policy_watch has the rule. */
 LOAM_API loam_status loam_policy_load(const char *path);
 
 /* Loads a policy from `text` and makes it live; error messages show `name` in place of a file name
@@ -255,7 +256,7 @@ struct loam_policy_info {
   uint64_t refused;      /* attempts that failed */
   int64_t last_at;       /* Unix time in ns of the last attempt */
   loam_status last;      /* the result of the last attempt */
-  uint64_t tags_refused; /* new tags for which the live policy could not be compiled */
+  uint64_t tags_refused; /* new sites for whose plan there was no memory; nearly always 0 */
   uint32_t plans;        /* distinct plans of the live generation */
   uint32_t sites;        /* known sites */
   int watching;          /* 1 while a file is followed */
@@ -539,8 +540,9 @@ struct loam_device_info {
  * device does not exist, and with LOAM_EUNSUPPORTED if there are no devices. */
 LOAM_API loam_status loam_device_info(int device, struct loam_device_info *out);
 
-/* Reads from the driver how many bytes of the device are free, for all processes, and how many
- * there are. Either pointer may be NULL. Fails like loam_device_info. */
+/* Reads how many bytes of the device are free and how many there are, for all processes: from the
+ * driver, or from get_memory_info of the manager that loam uses, inside which it asks the driver.
+ * Either pointer may be NULL. Fails like loam_device_info, and with the manager's status. */
 LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total);
 
 /* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
@@ -557,8 +559,8 @@ LOAM_API void loam_device_keep(size_t bytes);
 
 /* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
  * and returns the memory to the driver. No thread may be using that memory. Call it before the host
- * resets the device or destroys a context of its own that has memory of loam. Fails like
- * loam_device_info. */
+ * resets the device; to end one context, call `reset` of loam_manager_get in that context. Fails
+ * like loam_device_info. */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
@@ -567,7 +569,8 @@ LOAM_API loam_status loam_device_reset(int device);
  * the layout of NumPy's NEP 49, byte for byte, so a PyDataMem_Handler can be passed in place of a
  * loam_handler. A block keeps the handler that made it until it is freed. */
 
-/* The functions of a handler. Any thread may call them, several at the same time. */
+/* The functions of a handler. Any thread may call them, several at the same time. What they
+ * ask of loam_malloc while loam calls them comes from pools of loam, whatever the policy says. */
 typedef struct loam_allocator {
   void *ctx;
   void *(*malloc)(void *ctx, size_t size);
@@ -652,15 +655,16 @@ typedef struct loam_manager {
   /* Pins existing memory, in whole pages, until memunpin. Unpinning is never deferred. */
   loam_status (*mempin)(void *ctx, int device, void *ptr, size_t size, unsigned flags);
   void (*memunpin)(void *ctx, int device, void *ptr, size_t size);
-  /* Bytes of the device, free and in total; neither pointer is NULL. */
+  /* Bytes of the device, free and in total; neither pointer is NULL. Where a policy reads
+   * loam.device(n).free, a thread of loam calls this every 80 ms. */
   loam_status (*get_memory_info)(void *ctx, int device, size_t *free, size_t *total);
   /* A handle for another process. `ptr` may point into memory of memalloc. */
   loam_status (*get_ipc_handle)(void *ctx, int device, void *ptr, loam_ipc *out);
   /* Opens a handle of another process. */
   loam_status (*open_ipc_handle)(void *ctx, int device, const loam_ipc *handle, void **out);
   void (*close_ipc_handle)(void *ctx, int device, void *ptr);
-  /* Ends everything that was made on the device, deferred frees included. May be called before
-   * initialize. */
+  /* Ends the memory of the device's current context, deferred frees included; loam's own entry ends
+   * pinned memory with the last context. May be called before initialize. */
   loam_status (*reset)(void *ctx, int device);
   /* From defer_enter to defer_leave, which nest, frees are deferred, so that no call waits for a
    * device. */
@@ -797,7 +801,8 @@ LOAM_API loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, lo
 
 /* Returns a new block over `size` bytes of `parent`, beginning at `offset`; nothing is copied. It
  * holds a reference to the block that has the memory (for a slice of a slice, to the original
- * block). Returns NULL if the range does not fit, if `parent` is NULL, or without memory. */
+ * block). Returns NULL if the range does not fit, if `parent` is NULL or an arena, which has pieces
+ * and no data, or without memory. */
 LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size);
 
 /* Adds one reference and returns `block`. NULL does nothing. */
@@ -1223,9 +1228,9 @@ LOAM_API loam_status loam_array_to_arrow(const loam_array *array, int may_copy,
  * n * string, lists become n * var * type or n * size * type, a table becomes {name: pointer[n *
  * type], ...}; missing values make options. It takes both structs over: it releases the schema, and
  * the array when the last view is gone. On failure both stay the caller's. With `may_copy` 1 it
- * copies bools and numbers with missing values; with 0 they fail with LOAM_EUNSUPPORTED, as other
- * types do that loam does not have. Fails with LOAM_EINVAL if the structs contradict themselves or
- * were released. */
+ * copies bools, numbers with missing values and numbers that are not aligned; with 0 they fail with
+ * LOAM_EUNSUPPORTED, as other types do that loam does not have. Fails with LOAM_EINVAL if the
+ * structs contradict themselves or were released. */
 LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
                                            int may_copy, loam_array **out);
 

@@ -33,7 +33,9 @@ int lm_sys_purge(void *at, size_t size);
 int lm_sys_resident(const void *at, size_t size, unsigned char *in);
 
 /* Gives back the memory of pages that map a file and were not written to. The next touch reads the
- * file again. Fails if the host has locked the pages. */
+ * file again. Pages that were written to stay as they are: those in which a debugger has set
+ * breakpoints, for example. Fails if the host has locked the pages, or if /proc/self/pagemap, which
+ * says what was written to, cannot be read; then pages may remain. */
 int lm_sys_evict_file(void *at, size_t size);
 
 /* Maps fresh, readable, writable, zeroed memory outside any reservation. */
@@ -174,6 +176,10 @@ const char *lm_sys_getenv(const char *name);
 /* Reads at most `size` - 1 bytes of a small file into `buffer`, terminates them, and sets *out to
  * their number. `size` is at least 1. */
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
+
+/* Like lm_sys_read_file, but reads from a byte `offset` of the file on, `size` bytes at most, and
+ * terminates nothing. */
+int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size, size_t *out);
 
 /* Calls `visit` for each line of a text file of any length; for a line above 511 bytes, for pieces
  * of the line. The line is terminated, has no newline, and lives for the call. */

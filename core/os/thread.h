@@ -60,7 +60,7 @@ typedef struct lm_decision {
    * the totals is held (engine/stats.c). */
   _Atomic uint32_t site; /* index of the site; 0: the entry counts nothing */
   uint16_t strategy;     /* id of the strategy */
-  uint8_t mark;          /* the state of an object with this token in most spans: pages/state.h */
+  uint8_t state;         /* the state of an object with this token in most spans: pages/state.h */
   uint8_t class_;        /* the size class of the objects */
   uint64_t blocks;       /* written with lm_add_relaxed by the thread alone */
 } lm_decision;
@@ -189,9 +189,10 @@ LM_INLINE lm_thread *lm_thread_get(void) {
 }
 
 /* Says that loam itself, or foreign code that loam calls, runs in this thread until the matching
- * lm_thread_inside_end. Until then loam serves the thread's requests under the default plan, makes
- * no site for them, and the thread is not cancelled. Returns the thread's area, or NULL where there
- * is no memory for one; pass it to lm_thread_inside_end. Pairs nest. */
+ * lm_thread_inside_end. Until then loam serves the thread's requests by the decisions that the
+ * thread has kept (they name pools of loam alone), any other request under the default plan; it
+ * makes no site for them, and the thread is not cancelled. Returns the thread's area, or NULL where
+ * there is no memory for one; pass it to lm_thread_inside_end. Pairs nest. */
 LM_INLINE lm_thread *lm_thread_inside_begin(void) {
   lm_thread *self = lm_thread_get();
   lm_sys_cancel_off();
@@ -241,6 +242,12 @@ LM_INLINE void lm_thread_leave(lm_thread *t) {
   lm_assert(t == lm_thread_self_or_empty);
   atomic_signal_fence(memory_order_seq_cst);
   atomic_store_explicit(&t->active, 0, memory_order_release);
+}
+
+/* Returns whether the calling thread is in an active section; false if it has no area. For
+ * assertions. */
+LM_INLINE bool lm_thread_is_active(void) {
+  return lm_thread_self && lm_load(uint32_t, &lm_thread_self->active);
 }
 
 /* Begins an active section in which the thread may use its bins and its decisions: the decisions

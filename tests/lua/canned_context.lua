@@ -41,12 +41,17 @@ local function new_context(answers)
   end
   context.api = {
     EIO = -4,
+    EPOLICY = -3,
     version = function() return "1.2.3" end,
     inspect = function(path, query)
       context.inspected = path
       return answer(query:match("^verb (%a+)"), query)
     end,
     vet = function() return answers and answers.vetted end,
+    compile = function(path, file)
+      context.compiled = { path, file }
+      return unpack(answers and answers.compiled or { nil, path .. ": gone", context.api.EIO })
+    end,
     ask = function(pid, request) return answer(pid, request) end,
     hosts = function() return answers and answers.hosts or {} end,
     machine = function() return answer("machine", "machine") end,

@@ -1,9 +1,9 @@
 """Events of loam as records of Python's `logging`, under the logger "loam".
 
 The level is INFO when a policy goes live and when live memory was moved. It is WARNING when
-watching a file degrades, when the policy cannot be compiled for a new tag, and when a strategy does
-not get the memory it asks for. It is ERROR for a refused policy and for a bad free. Each record has
-the event as `record.event`.
+watching a file degrades, when there is no memory for the plan of a new site, and when a strategy
+does not get the memory it asks for. It is ERROR for a refused policy and for a bad free. Each
+record has the event as `record.event`.
 
 loam.start(), loading or watching a policy, and loam.numpy.install() start a daemon thread that
 waits for events and logs them. So a free or a reload never waits for Python. Events after the end

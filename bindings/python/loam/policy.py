@@ -29,7 +29,7 @@ class Info:
     loaded_at: Unix time when it went live, in seconds; 0 for the built-in default.
     loads, refused, last_error: attempts so far, failed attempts, and the error of the last attempt
         ("" if it succeeded).
-    tags_refused: new tags for which the policy could not be compiled.
+    tags_refused: new sites for whose plan there was no memory.
     plans, sites: distinct plans of the policy, and known call-sites.
     watching: whether a file is followed.
     """

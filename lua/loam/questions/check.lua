@@ -95,16 +95,26 @@ local function count_leaves(tree)
   return n
 end
 
-function check.run(made, asked)
-  local errors, tags, seen = policy.vet(), json.array {}, {}
-  local function add_tag(tag, class)
-    if seen[tag] then return end
-    seen[tag] = true
-    policy.merge(errors, class.errors)
-    if class.made then tags[#tags + 1] = { tag = tag, leaves = count_leaves(class.made.tree) } end
+-- Returns the row of a class: a site of it, with the fields that are not "", and its leaves.
+local function row_of(where, leaf_count)
+  local row = { tag = where.tag, leaves = leaf_count }
+  for _, field in ipairs { "file", "func", "module" } do
+    if where[field] and where[field] ~= "" then row[field] = where[field] end
   end
-  policy.each_tag(add_tag)
-  for _, tag in ipairs(asked.tags) do add_tag(tag, policy.class(query.where(asked, tag))) end
+  return row
+end
+
+function check.run(made, asked)
+  local errors, tags = policy.vet(), json.array {}
+  local function add(where, class)
+    if class.made then tags[#tags + 1] = row_of(where, count_leaves(class.made.tree)) end
+  end
+  for _, class in ipairs(policy.classes()) do add(class.where, class) end
+  for _, tag in ipairs(asked.tags) do
+    local where = query.where(asked, tag)
+    local class = policy.class(where)
+    if class.where.tag ~= tag then add(where, class) end
+  end
   local strategies, warnings = declared()
   answer.write {
     verb = "check", policy = answer.file_name(), ok = #errors == 0, name = made.name, tags = tags,

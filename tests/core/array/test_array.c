@@ -1,4 +1,5 @@
 /* test_array.c - making, filling and printing arrays; arrays over existing blocks. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "arrays.h"
@@ -390,7 +391,7 @@ static void json_writes_every_type(void **state) {
   v->w = 65535;
   v->x = UINT32_MAX;
   expect_json(a, "{\"b\":true,\"i\":-128,\"j\":-9223372036854775808,\"u\":255,"
-                 "\"v\":18446744073709551615,\"h\":0.33325,\"f\":0.1,\"d\":0.1,\"c\":[1.5,-0],"
+                 "\"v\":18446744073709551615,\"h\":0.3333,\"f\":0.1,\"d\":0.1,\"c\":[1.5,-0],"
                  "\"z\":[1e+300,-Infinity],\"a \\\"b\\\"\":-5,\"k\":2147483647,\"w\":65535,"
                  "\"x\":4294967295}");
   v->d = 0.1 + 0.2;
@@ -398,9 +399,55 @@ static void json_writes_every_type(void **state) {
   v->h = 0x0001;
   v->z[1] = 5e-324;
   expect_json(a, "{\"b\":true,\"i\":-128,\"j\":-9223372036854775808,\"u\":255,"
-                 "\"v\":18446744073709551615,\"h\":5.9605e-08,\"f\":16777216,"
-                 "\"d\":0.30000000000000004,\"c\":[1.5,-0],\"z\":[1e+300,4.94065645841247e-324],"
+                 "\"v\":18446744073709551615,\"h\":6e-08,\"f\":16777216,"
+                 "\"d\":0.30000000000000004,\"c\":[1.5,-0],\"z\":[1e+300,5e-324],"
                  "\"a \\\"b\\\"\":-5,\"k\":2147483647,\"w\":65535,\"x\":4294967295}");
+  loam_array_release(a);
+}
+
+static void the_shortest_text_is_found_for_numbers_of_few_digits(void **state) {
+  (void)state;
+  loam_array *a = new_array("{h: 5 * float16, f: 3 * float32, d: 3 * float64}");
+  struct {
+    uint16_t h[5];
+    float f[3];
+    double d[3];
+  } *v = loam_array_data(a);
+  memcpy(v->h, (uint16_t[]){ 0x2e66, 0x3c01, 0x7bff, 0x03ff, 0x8002 }, sizeof v->h);
+  memcpy(v->f, (float[]){ 1e-45f, 1.17549435e-38f, -7e-45f }, sizeof v->f);
+  memcpy(v->d, (double[]){ 1e-323, 2.2250738585072014e-308, 1.2e-310 }, sizeof v->d);
+  expect_json(a, "{\"h\":[0.1,1.001,6.55e+04,6.1e-05,-1e-07],"
+                 "\"f\":[1e-45,1.1754944e-38,-7e-45],"
+                 "\"d\":[1e-323,2.2250738585072014e-308,1.2e-310]}");
+  loam_array_release(a);
+}
+
+enum { HALVES = 0x7c00 }; /* halves that are finite and not negative */
+
+static void append_text(void *ctx, const char *text, size_t length) { strncat(ctx, text, length); }
+
+/* The value of a half, from the definition of binary16. */
+static double value_of_half(unsigned h) {
+  return h < 1024 ? ldexp(h, -24) : ldexp(1024 + h % 1024, (int)(h / 1024) - 25);
+}
+
+/* Text reads back as the half whose value is nearest, and at the same distance as the even one. */
+static void the_text_of_every_half_reads_back(void **state) {
+  (void)state;
+  loam_array *a = new_array("31744 * float16");
+  char *text = calloc(HALVES, 16), *at = text;
+  for (unsigned h = 0; h < HALVES; h++) ((uint16_t *)loam_array_data(a))[h] = (uint16_t)h;
+  assert_int_equal(loam_array_json(a, append_text, text), LOAM_OK);
+  for (unsigned h = 0; h < HALVES; h++) {
+    double value = value_of_half(h), read = strtod(at + 1, &at);
+    double up = (value_of_half(h + 1) - value) / 2;
+    double down = h ? (value - value_of_half(h - 1)) / 2 : 0;
+    bool is_even = h % 2 == 0;
+    assert_true(is_even ? read <= value + up : read < value + up);
+    assert_true(!h || (is_even ? read >= value - down : read > value - down));
+  }
+  assert_string_equal(at, "]");
+  free(text);
   loam_array_release(a);
 }
 
@@ -615,6 +662,8 @@ int main(void) {
     CASE(a_block_is_wrapped_as_an_array),
     CASE(no_array_reaches_beyond_its_block),
     CASE(json_writes_every_type),
+    CASE(the_shortest_text_is_found_for_numbers_of_few_digits),
+    CASE(the_text_of_every_half_reads_back),
     CASE(long_text_comes_in_pieces),
     CASE(repr_shows_type_metadata_data_and_blocks),
     CASE(null_arguments_are_refused),

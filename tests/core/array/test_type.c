@@ -106,7 +106,9 @@ static void an_invalid_type_is_refused_with_its_column(void **state) {
                  "type \"99999999999999999999 * int8\": column 1: no "
                  "address space has as many elements");
   assert_int_equal(loam_type_parse(NULL, NULL), LOAM_EINVAL);
-  assert_string_equal(loam_error(), "text or out: it is NULL");
+  assert_string_equal(loam_error(), "text: it is NULL");
+  assert_int_equal(loam_type_parse("int8", NULL), LOAM_EINVAL);
+  assert_string_equal(loam_error(), "out: it is NULL");
 }
 
 static void depth_and_length_are_limited(void **state) {

@@ -527,9 +527,10 @@ static void *take_while_dying(void *ending) {
   lm_request r = { .site = ending, .size = 100, .align = 16 };
   t->dying = true;
   bool holds;
-  void *p = lm_decision_make(t, &r), *q = lm_decision_serve(t, &r, &holds);
+  lm_decision_key k = lm_decision_key_of(ending, r.size);
+  void *p = lm_decision_make(t, &r), *q = lm_decision_serve(t, k, &holds);
   put(p);
-  void *again = lm_decision_serve(t, &r, &holds);
+  void *again = lm_decision_serve(t, k, &holds);
   return p && !q && !again ? ending : NULL;
 }
 

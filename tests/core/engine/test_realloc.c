@@ -207,7 +207,7 @@ static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
 
 /* ---- handlers and the system ---- */
 
-static void foreign_blocks_are_known_like_others(void **state) {
+static void provided_blocks_are_known_like_others(void **state) {
   (void)state;
   lm_strategy *both[] = { counting_strategy(),
                           intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc") };
@@ -334,7 +334,7 @@ int main(void) {
     cmocka_unit_test(realloc_passes_no_limit),
     cmocka_unit_test(a_handler_reallocates_its_own_blocks),
     cmocka_unit_test(a_handler_that_cannot_reallocate_keeps_the_block),
-    cmocka_unit_test(foreign_blocks_are_known_like_others),
+    cmocka_unit_test(provided_blocks_are_known_like_others),
     cmocka_unit_test(a_handler_may_be_built_on_loam_itself),
     cmocka_unit_test(the_hosts_malloc_may_be_loam),
     cmocka_unit_test(an_empty_guarded_block_is_replaced),

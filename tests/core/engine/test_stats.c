@@ -132,14 +132,14 @@ static void rows_come_largest_first(void **state) {
 
 static void counts_blocks_of_handlers_and_the_system(void **state) {
   (void)state;
-  loam_site *s = tag("stats.foreign");
+  loam_site *s = tag("stats.provided");
   CHAIN(counting_strategy());
   char *a = alloc(s, 100, 16, false);
-  loam_stats_row row = row_of(BOTH, "stats.foreign", "counting");
+  loam_stats_row row = row_of(BOTH, "stats.provided", "counting");
   assert_int_equal(row.live_bytes, 100);
   assert_string_equal(row.kind, "handler");
   put(a);
-  assert_int_equal(row_of(BOTH, "stats.foreign", "counting").live_bytes, 0);
+  assert_int_equal(row_of(BOTH, "stats.provided", "counting").live_bytes, 0);
 }
 
 static void a_block_that_grows_in_place_is_one_block(void **state) {

@@ -122,7 +122,7 @@ static void a_strategy_raises_the_alignment(void **state) {
 }
 
 static void *take_by_decision(uint32_t bin, lm_token token, uint8_t mark) {
-  lm_decision d = { .bin = bin, .token = token, .mark = mark };
+  lm_decision d = { .bin = bin, .token = token, .state = mark };
   return lm_tcache_take_ready(t, &d);
 }
 
@@ -186,7 +186,7 @@ static void a_span_with_a_counted_token_gets_another(void **state) {
   uint8_t id = lm_state_hint(counted), other = lm_state_hint(OTHER);
   uint32_t bin = lm_pool_bin(s, LM_CLASSES - 1);
   void *p = lm_tcache_take(t, bin, counted, &id), *first = take_counted(bin, counted);
-  const lm_palette *palette = lm_state_palette(lm_map_span_of(p)->side);
+  const lm_palette *palette = lm_state_palette(lm_map_span_of(p)->cells);
   uint32_t slot = lm_map_slot((void *)lm_map_span_of(p)->start);
   for (uint32_t i = 0; i < lm_central_span_slots(lm_tcache_bin_class(bin)); i++)
     assert_int_equal(lm_map_span(slot + i)->token, counted);

@@ -49,8 +49,8 @@ describe("loam", function()
   end)
 
   it("explains each command with an example", function()
-    for _, verb in ipairs { "check", "explain", "plan", "test", "run", "ps", "status", "stats",
-                            "reload", "rebalance", "demote", "doctor" } do
+    for _, verb in ipairs { "check", "explain", "plan", "test", "compile", "run", "ps", "status",
+                            "stats", "reload", "rebalance", "demote", "doctor" } do
       local status, by_option = run(verb .. " --help")
       assert.equal(0, status)
       assert.matches("Usage: loam " .. verb, by_option.out, 1, true)
@@ -103,7 +103,7 @@ describe("loam check", function()
     } })
     assert.equal(0, status)
     assert.equal("p.lua:7: machine: switched off here\n", context.err)
-    assert.equal("p.lua: ok: \"prod\", 1 strategy, 2 tags with 4 leaves, 2 tests, 1 invariant\n"
+    assert.equal("p.lua: ok: \"prod\", 1 strategy, 2 classes with 4 leaves, 2 tests, 1 invariant\n"
       .. "STRATEGY  WHAT\nbig       host: align 4 KiB, huge thp, zero\n", context.out)
   end)
 
@@ -225,6 +225,41 @@ describe("loam test", function()
     assert.equal(1, status)
     assert.matches("^Bail out!", context.out)
     assert.matches("p.lua:3: name", context.err, 1, true)
+  end)
+end)
+
+describe("loam compile", function()
+  it("writes an image and tells its size", function()
+    for _, option in ipairs { "-o", "--output" } do
+      local status, context = run("compile p.lua " .. option .. " p.image",
+        { compiled = { 14336, 3 } })
+      assert.equal(0, status)
+      assert.same({ "p.lua", "p.image" }, context.compiled)
+      assert.equal("p.image: 14 KiB, 3 plans\n", context.out)
+    end
+    local _, context = run("compile --output=p.image p.lua", { compiled = { 1000, 1 } })
+    assert.equal("p.image: 1000 B, 1 plan\n", context.out)
+  end)
+
+  it("shows why a policy is refused", function()
+    local status, context = run("compile p.lua -o p.image",
+      { compiled = { nil, "p.lua:3: no", -3 }, check = REFUSED })
+    assert.equal(1, status)
+    assert.matches("p.lua:3: name: there is no b", context.err, 1, true)
+    assert.equal("", context.out)
+  end)
+
+  it("says what it cannot read or write", function()
+    local status, context = run("compile p.lua -o p.image")
+    assert.equal(1, status)
+    assert.equal("loam: p.lua: gone\n", context.err)
+  end)
+
+  it("needs a file to write", function()
+    local status, context = run("compile p.lua")
+    assert.equal(2, status)
+    assert.matches("--output FILE is missing", context.err, 1, true)
+    assert.equal(2, (run("compile p.lua -x p.image")))
   end)
 end)
 

@@ -160,7 +160,7 @@ describe("check", function()
     assert.equal("production", answer.name)
     local tags = {}
     for i, entry in ipairs(answer.tags) do tags[i] = entry.tag end
-    assert.equal(" tensor.weights log tensor tensor.x log.x extra.one", table.concat(tags, " "))
+    assert.equal(" tensor.weights log extra.one", table.concat(tags, " "))
     assert.equal(2, answer.tests)
     assert.equal(1, answer.always)
     assert.equal(2, #answer.strategies)
@@ -238,7 +238,7 @@ describe("test", function()
     assert.same({ name = "logs never on huge pages", ok = true, line = 19 }, answer.always[1])
     assert.equal(4, answer.coverage.leaves)
     assert.equal(2, answer.coverage.covered)
-    assert.equal("", answer.coverage.missed[1].tag)
+    assert.equal("tensor.weights", answer.coverage.missed[1].tag)
     assert.equal(12, answer.coverage.missed[1].line)
   end)
 
@@ -287,12 +287,14 @@ describe("a query", function()
 end)
 
 describe("the driver", function()
-  it("opens, names, plans and vets", function()
+  it("opens, names, compiles and vets", function()
     assert.is_true(driver.open("prod.lua", PRODUCTION))
     assert.equal("production", driver.name())
-    local plan, is_only = driver.plan { tag = "x", file = "", func = "", module = "", line = 0 }
-    assert.is_truthy(plan)
-    assert.is_false(is_only)
+    local bytes, plans = driver.classes()
+    local _, find = core.class_tree(bytes)
+    assert.equal(2, #plans)
+    assert.equal(find { tag = "x" }, find { tag = "y.z" })
+    assert.are_not.equal(find { tag = "log.x" }, find { tag = "tensor" })
     assert.is_true(driver.vet())
   end)
 
@@ -302,9 +304,9 @@ describe("the driver", function()
     assert.matches("^prod.lua:9: field: req has no field 'szie'\n", words)
     assert.matches("did you mean", words)
     driver.open("prod.lua", broken("not got.huge", "got.huge"))
-    local plan
-    plan, words = driver.plan { tag = "log" }
-    assert.is_nil(plan)
+    local bytes
+    bytes, words = driver.classes()
+    assert.is_nil(bytes)
     assert.matches("always", words)
   end)
 
@@ -314,18 +316,18 @@ describe("the driver", function()
       if what:find("^tracing") then error("loam-budget: " .. what, 0) end
     end
     driver.open("prod.lua", PRODUCTION)
-    local ok, problem = pcall(driver.plan, { tag = "x" })
+    local ok, problem = pcall(driver.classes)
     core.step = step
     assert.is_false(ok)
-    assert.equal("loam-budget: tracing tag 'x'", problem)
-    assert.is_truthy(driver.plan { tag = "x" })
+    assert.equal("loam-budget: tracing tag ''", problem)
+    assert.is_truthy(driver.classes())
   end)
 
-  it("keeps a class that is refused apart from the others", function()
+  it("refuses a policy for a class that no test names", function()
     assert.is_true(driver.open("p.lua",
       support.file("if req.tag:under('odd') then return nil end return a")))
-    assert.is_nil(driver.plan { tag = "odd.one" })
-    assert.is_truthy(driver.plan { tag = "even" })
-    assert.is_nil(driver.plan { tag = "odd.two" })
+    local bytes, words = driver.classes()
+    assert.is_nil(bytes)
+    assert.matches("pick returned nil", words)
   end)
 end)

@@ -63,7 +63,7 @@ local function show(context, answer)
   add("compiled", "%s for %s", units.plural(answer.plans, "plan"),
     units.plural(answer.sites, "site"))
   if answer.tags_refused > 0 then
-    add("not compiled", "%s, with the built-in default", units.plural(answer.tags_refused, "tag"))
+    add("no memory for", "the plan of %s", units.plural(answer.tags_refused, "site"))
   end
   context.write(terminal.list(rows, context.paint))
 end
