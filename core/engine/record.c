@@ -8,7 +8,8 @@
 _Atomic uint64_t lm_record_nested;
 
 bool lm_record_is_valid(const lm_record *b) {
-  if (!b->base || !b->size || b->strategy >= lm_strategy_count()) return false;
+  bool has_size = b->size || (!b->is_provided && lm_large_is_empty(b->base, 1));
+  if (!b->base || !has_size || b->strategy >= lm_strategy_count()) return false;
   if (!lm_site_at(lm_site_token_index(b->token))) return false;
   if (!b->is_provided) return lm_pool_owns(b->base);
   return b->provided.base == b->base && b->provided.size == b->size;

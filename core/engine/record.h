@@ -12,8 +12,9 @@
  * that is not counted.
  *
  * A record alone shows a part of this, which lm_record_is_valid checks: `base` is not NULL, `size`
- * is above 0, the token names a site, and `strategy` a strategy. If the block is not provided, it
- * is in the range of the pools. If it is provided, `provided` has its base and size. */
+ * is above 0 except for an empty guarded block (lm_large_is_empty), the token names a site, and
+ * `strategy` a strategy. If the block is not provided, it is in the range of the pools. If it is
+ * provided, `provided` has its base and size. */
 #ifndef LM_RECORD_H
 #define LM_RECORD_H
 
