@@ -73,7 +73,7 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
     note_caller(caller);
-    bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_usable(ptr);
+    bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_is_block(ptr);
     lm_engine_free_on(ptr, size, on);
     if (tell) lm_memory_hook_call(ptr, NULL, 0);
   }

@@ -52,6 +52,9 @@ static bool cannot(lm_order *o, const char *why) {
   return false;
 }
 
+/* The reason of a member of which too little of the limit is left; compared by address. */
+static const char at_limit[] = "it is at its limit";
+
 /* Takes an object from the strategy's pool. One active section stamps and counts it (step 1 in
  * live_bytes.c). Few requests come here, so the thread's own sum (lm_live_count) is not used. */
 static bool take_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out,
@@ -73,7 +76,7 @@ static bool take_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_recor
 static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   bool zeroed;
   if (!take_from_pool(o, s, token, out, &zeroed))
-    return cannot(o, lm_strategy_limit_left(s) < o->r.size ? "it is at its limit" : lm_pool_why(s));
+    return cannot(o, lm_strategy_limit_left(s) < o->r.size ? at_limit : lm_pool_why(s));
   if (zeroed || !(o->r.zero || s->desc.zero)) return true;
   size_t size = s->desc.zero ? out->size : o->r.size;
   bool is_sparse = size > LM_LARGE_MAX && s->desc.kind == LM_KIND_HOST;
@@ -86,7 +89,7 @@ static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_reco
  * size before the call, and the block's size after it. */
 static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   lm_provided f;
-  if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, "it is at its limit");
+  if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, at_limit);
   o->t->inside++;
   o->why = lm_provider_alloc(&o->r, s, &f);
   o->t->inside--;
@@ -99,7 +102,7 @@ static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_recor
   o->t->inside++;
   lm_provider_free(&f, NULL);
   o->t->inside--;
-  return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
+  return cannot(o, in_limit ? "loam has no memory to keep its block" : at_limit);
 }
 
 /* Takes a block from a device pool: from the memory that the pool has, else with the driver's help,
@@ -132,7 +135,7 @@ static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, 
   const char *why = NULL;
   lm_device_pool *c = lm_provider_pool(&o->r, s, &why);
   if (!c) return cannot(o, why);
-  if (!lm_strategy_limit_take(s, size)) return cannot(o, "it is at its limit");
+  if (!lm_strategy_limit_take(s, size)) return cannot(o, at_limit);
   lm_device_owner owner = { token, s->id, (uint8_t)o->r.want };
   bool ok = take_from_device_pool(o, c, size, owner, &f);
   /* Now the limit counts the block's real size, or nothing if there is no block. */
@@ -155,7 +158,7 @@ static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token to
       if (s->desc.asked) lm_decision_remember_pinned(o->t, &o->r, out->base, s);
       return true;
     }
-    if (lm_strategy_limit_left(s) < size) return cannot(o, "it is at its limit");
+    if (lm_strategy_limit_left(s) < size) return cannot(o, at_limit);
     o->t->inside++;
     why = lm_pinned_grow(s, device, o->r.size);
     o->t->inside--;
@@ -187,14 +190,35 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
 
-static void *report_denied(const lm_order *o) {
-  lm_stats_bump(&lm_stats_denied);
+/* Reports that the policy left a request without memory, once in each generation, in the words of
+ * loam_error(). A shortage that the policy did not cause is not reported here. The host's callback
+ * may call loam and so change the error words of the thread: the caller sets them again. */
+static LM_NOINLINE void report_unserved(void) {
+  static _Atomic uint64_t told;
+  if (!lm_site_generation_first(&told)) return;
+  lm_error_event(LOAM_EVENT_UNSERVED, atomic_load(&lm_site_generation), NULL,
+                 "%s (told once; loam stats counts)", loam_error());
+}
+
+static void *say_denied(const lm_order *o) {
   return lm_error_null("size %zu under tag '%s': the policy denies it", o->r.size,
                        o->r.site->where.tag);
 }
 
-static void copy_why(const lm_order *o, char *words, size_t size) {
-  snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
+static void *report_denied(const lm_order *o) {
+  lm_stats_bump(&lm_stats_denied);
+  say_denied(o);
+  report_unserved();
+  return say_denied(o);
+}
+
+/* Writes why a member could not serve. The last member of a chain may be one that the call cannot
+ * use; then the reason is of a member before it. */
+static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
+  size_t limit = s->desc.limit, left = lm_strategy_limit_left(s);
+  if (o->why == at_limit && limit)
+    snprintf(words, size, "%s: %zu of %zu bytes are used", at_limit, limit - left, limit);
+  else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 
 /* Reports that a member could not serve. The host's callback may call loam and so change the error
@@ -202,8 +226,9 @@ static void copy_why(const lm_order *o, char *words, size_t size) {
 static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
   char words[LM_ERROR_SIZE / 2];
   lm_stats_bump(&s->failed);
+  if (o->why == at_limit) lm_stats_bump(&s->at_limit);
   if (!lm_site_generation_first(&s->told_failed)) return;
-  copy_why(o, words, sizeof words);
+  copy_why(o, s, words, sizeof words);
   lm_error_event(
       LOAM_EVENT_SHORTFALL, atomic_load(&lm_site_generation), NULL,
       "strategy '%s' cannot serve size %zu under tag '%s': %s (told once; loam stats counts)",
@@ -212,13 +237,20 @@ static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
 }
 
 /* Sets the error words for an order that no member of its chain could serve. */
-static void *report_failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
+static void *say_failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
   char words[LM_ERROR_SIZE / 2];
-  copy_why(o, words, sizeof words);
-  lm_stats_bump(&lm_stats_failed);
+  copy_why(o, last, words, sizeof words);
   return lm_error_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->r.size,
                        o->r.site->where.tag, last->desc.name,
                        n > 1 ? ", the last of its chain," : "", words);
+}
+
+static void *report_failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
+  lm_stats_bump(&lm_stats_failed);
+  say_failed(o, last, n);
+  if (o->why != at_limit) return NULL;
+  report_unserved();
+  return say_failed(o, last, n);
 }
 
 /* Counts a new block and returns its address. `misses` members of the chain could not serve. */

@@ -3,11 +3,13 @@
 
 #include "device/pinned.h"
 #include "device/provider.h"
+#include "heap/large.h"
 
 _Atomic uint64_t lm_record_nested;
 
 bool lm_record_is_valid(const lm_record *b) {
-  if (!b->base || !b->size || b->strategy >= lm_strategy_count()) return false;
+  bool has_size = b->size || (!b->is_provided && lm_large_is_empty(b->base, 1));
+  if (!b->base || !has_size || b->strategy >= lm_strategy_count()) return false;
   if (!lm_site_at(lm_site_token_index(b->token))) return false;
   if (!b->is_provided) return lm_pool_owns(b->base);
   return b->provided.base == b->base && b->provided.size == b->size;
@@ -98,6 +100,11 @@ bool lm_record_remove(lm_thread *t, const void *p, lm_record *out) {
 
 /* ---- Answering ---------------------------------------------------------------------------- */
 
+bool lm_record_is_block(const void *p) {
+  lm_record b;
+  return lm_record_find(p, &b) && b.base == p;
+}
+
 size_t lm_record_usable(const void *p) {
   lm_record b;
   size_t size = lm_record_is_nested(p) ? 0 : lm_pool_usable(p);
@@ -140,6 +147,7 @@ bool lm_record_owner(const void *p, loam_owner_info *out) {
   if (lm_unlikely(atomic_load_explicit(&lm_record_nested, memory_order_relaxed)))
     return find_owner(p, out);
   if (!lm_likely(lm_map_find_fast(p, &at))) return find_owner(p, out);
-  tell_owner(&(lm_object){ (void *)at.base, at.size, at.token, at.strategy, at.large }, NULL, out);
+  size_t size = lm_large_usable((void *)at.base, at.size);
+  tell_owner(&(lm_object){ (void *)at.base, size, at.token, at.strategy, at.large }, NULL, out);
   return true;
 }

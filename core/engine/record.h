@@ -12,8 +12,9 @@
  * that is not counted.
  *
  * A record alone shows a part of this, which lm_record_is_valid checks: `base` is not NULL, `size`
- * is above 0, the token names a site, and `strategy` a strategy. If the block is not provided, it
- * is in the range of the pools. If it is provided, `provided` has its base and size. */
+ * is above 0 except for an empty guarded block (lm_large_is_empty), the token names a site, and
+ * `strategy` a strategy. If the block is not provided, it is in the range of the pools. If it is
+ * provided, `provided` has its base and size. */
 #ifndef LM_RECORD_H
 #define LM_RECORD_H
 
@@ -63,7 +64,10 @@ void lm_record_retoken(lm_record *b, lm_token token);
 
 /* Fills *out for loam_owner. False: no live block is there. */
 bool lm_record_owner(const void *p, loam_owner_info *out);
-/* Usable bytes of the live block that begins at p, else 0. */
+/* Returns whether a live block begins at p. */
+bool lm_record_is_block(const void *p);
+/* Usable bytes of the live block that begins at p; 0 if there is none, and for an empty guarded
+ * block (lm_large_is_empty). */
 size_t lm_record_usable(const void *p);
 
 #endif

@@ -157,9 +157,20 @@ bool lm_large_guard_has_room(void) {
   return atomic_load_explicit(&guarded, memory_order_relaxed) < lm_large_guard_max();
 }
 
+/* A guarded block of size 0: a slot of which nothing is made accessible. */
+static void *guard_nothing(lm_large *l, size_t align, lm_token token) {
+  uint32_t slot = lm_range_take(1, align > LM_PAGE ? align : LM_PAGE);
+  if (!slot) return NULL;
+  block b = { slot, 1, LM_USE_GUARDED, 0, (uintptr_t)lm_map_address(slot), 1 };
+  describe_block(l, &b, token);
+  atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
+  lm_assert(lm_large_is_empty((void *)b.start, b.size));
+  return (void *)b.start;
+}
+
 void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
   size_t page = lm_region_page_size(&l->regions->how);
-  if (!size) size = 1;
+  if (!size) return guard_nothing(l, align, token);
   uint32_t slots = guard_slots(size, page);
   uint32_t slot = lm_range_take(slots, align > page ? align : page);
   if (!slot) return NULL;
@@ -393,7 +404,9 @@ static bool is_lent(const lm_large *l, uint32_t slot) {
 bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
   uint32_t slot = head_slot(place->cell), slots = slots_at(slot);
   lm_assert(place->large && place->strategy == l->strategy);
-  if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
+  if (use_of(slot) == LM_USE_GUARDED)
+    return !lm_large_is_empty((void *)place->base, place->size) && size && size <= place->size &&
+           place->size - size < 16;
   if (size < LM_SLOT / 4 || use_of(slot) != LM_USE_LARGE) return false;
   size = usable_of(size);
   uint32_t now = lm_map_slots(size);

@@ -5,6 +5,9 @@
  * block of up to LM_LARGE_MAX bytes has as many slots as its size class says, so that the thread
  * that frees it can keep it in a bin for the next request of that class.
  *
+ * A guarded block of size 0 has no memory: it is a slot without access. The page map notes its size
+ * as 1, so that its address is found (lm_large_is_empty); an lm_object has size 0.
+ *
  * A guarded block ends where an inaccessible page begins, so the first byte beyond it faults (up to
  * its alignment). Its slots come from the range and go back to the range. When it is freed, it
  * becomes inaccessible and waits in a quarantine, so that a use after free faults and a double free
@@ -55,6 +58,15 @@ void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, boo
 void *lm_large_alloc_class(lm_large *l, size_t size, uint32_t bin, lm_token token, bool *clean);
 /* A live guarded block, all zero. NULL: there is no memory. */
 void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
+/* Tells whether the block of a pool with this start and this size is a guarded block of size 0. No
+ * byte of it can be touched. No other block has 1 byte at the start of a slot. */
+LM_INLINE bool lm_large_is_empty(const void *base, size_t size) {
+  return size == 1 && !((uintptr_t)base & (LM_SLOT - 1));
+}
+/* The usable bytes of a block of a pool that the page map notes with this start and this size. */
+LM_INLINE size_t lm_large_usable(const void *base, size_t size) {
+  return lm_large_is_empty(base, size) ? 0 : size;
+}
 /* Tells whether there may be one more guarded block. */
 bool lm_large_guard_has_room(void);
 /* The greatest number of guarded blocks; also of the mappings that moving memory may add. */

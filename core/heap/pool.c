@@ -3,6 +3,7 @@
 #include "heap/pool.h"
 
 #include "gpu/gpu.h"
+#include "heap/large.h"
 #include "heap/pools.h"
 #include "heap/tcache_slow.h"
 
@@ -173,7 +174,7 @@ const char *lm_pool_why(lm_strategy *strategy) {
 
 static void describe(const lm_map_object *place, lm_object *out) {
   out->base = (void *)place->base;
-  out->size = place->size;
+  out->size = lm_large_usable(out->base, place->size);
   out->token = place->token;
   out->strategy = place->strategy;
   out->large = place->large;

@@ -86,8 +86,9 @@ typedef struct lm_desc {
 /* Law: a strategy that is a part has another strategy as its `whole`; the `whole` of a whole is the
  * whole itself. The `account` of a part is the account of its whole. Wholes that have limits and
  * differ only in the value of the limit have one account, the oldest of them. The account of any
- * other whole is the whole itself. Equal descriptions have equal ids. lm_strategy_is_valid checks
- * all strategies. */
+ * other whole is the whole itself. The `family` of a whole is the oldest whole that differs from it
+ * at most in the limit; the family of a part is the family of its whole. Equal descriptions have
+ * equal ids. lm_strategy_is_valid checks all strategies. */
 typedef struct lm_strategy {
   uint32_t id;
   uint32_t hash; /* of desc without the limit */
@@ -96,9 +97,11 @@ typedef struct lm_strategy {
   struct lm_shares *shares;     /* NULL: it has no shares; constant */
   struct lm_twins *twins;       /* NULL: it has no twins; constant */
   struct lm_strategy *account;  /* the strategy whose `used` counts its bytes; constant */
+  struct lm_strategy *family;   /* figures of strategies with one family are joined; constant */
   _Atomic int64_t used;         /* of an account: bytes taken of the limit, if there is one */
   _Atomic uint64_t served_late; /* requests that it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests that it could not serve */
+  _Atomic uint64_t at_limit;    /* the part of `failed` because of its limit */
   struct lm_pool *pool;         /* NULL until the first block; see pools.h */
   _Atomic uint32_t place;       /* of its bins in every thread; 0: none; see pools.h */
   _Atomic uint32_t retiring;    /* LM_POOL_OPEN, ...; see pools.h */

@@ -2,6 +2,7 @@
 #include "heap/walk.h"
 
 #include "heap/central.h"
+#include "heap/large.h"
 #include "pages/state.h"
 
 /* Reads the description of an extent. Another thread may be changing it; then it is read again, and
@@ -40,9 +41,10 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
       view = now;
       continue;
     }
+    void *base = (void *)(view.start + i * size);
+    size = lm_large_usable(base, size);
     if (lm_state_is_live(state))
-      visit(ctx,
-            &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy, large });
+      visit(ctx, &(lm_object){ base, size, token, view.strategy, large });
     i++;
   }
 }
@@ -95,7 +97,7 @@ static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
     if (lm_map_is_unchanged(span, version)) break;
     if (!read_stable(span, &now, &version) || !is_same_extent(&view, &now)) return;
   }
-  if (n) visit(ctx, view.strategy, size, n);
+  if (n) visit(ctx, view.strategy, lm_large_usable((void *)view.start, size), n);
 }
 
 /* Goes over all extents, and calls `visit` or `count`; one of the two is NULL. */

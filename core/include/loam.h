@@ -117,7 +117,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, because LOAM_MANAGER names another */
   LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; how much */
   LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get the memory it asks for: see loam_got */
-  LOAM_EVENT_ENVIRONMENT = 12    /* a LOAM_* variable has a value without meaning */
+  LOAM_EVENT_ENVIRONMENT = 12,   /* a LOAM_* variable has a value without meaning */
+  LOAM_EVENT_UNSERVED = 13       /* a limit or loam.deny left a request without memory; the first */
 } loam_event_kind;
 
 /* One event. It lives for the duration of the callback, in the thread that called it. */
@@ -1307,11 +1308,13 @@ typedef struct loam_stats_row {
   uint64_t generation;  /* 0 when not grouped by generation */
   uint64_t live_bytes, live_blocks;
   uint64_t total_bytes, total_blocks; /* ever allocated; 0 when grouped by generation */
+  uint64_t limit, limit_used; /* the strategy's limit under the live policy, or 0; of all tags */
 } loam_stats_row;
 
 typedef void (*loam_row_fn)(void *ctx, const loam_stats_row *row);
 
-/* Calls `callback` with a row for each pair of tag and strategy, the largest live_bytes first. The
+/* Calls `callback` with a row for each pair of tag and strategy, the largest live_bytes first.
+ * Strategies that differ only in their limit share a row, so an edited limit makes no new row. The
  * callback may allocate. Fails with LOAM_ENOMEM if there is no memory for all rows; the callback
  * may then have seen some. */
 LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
@@ -1467,8 +1470,10 @@ typedef struct loam_got {
   uint64_t elsewhere_bytes;  /* the part of checked_bytes on nodes that were not requested */
   uint64_t node_bytes[64];   /* the part of checked_bytes on each node */
   uint64_t huge_asked_bytes; /* of live_bytes, whole pages of 2 MiB for which huge = "thp" is set */
-  uint64_t huge_bytes;       /* the part of huge_asked_bytes on huge pages, as far as touched */
+  uint64_t huge_bytes;       /* bytes of them on huge pages; with huge = false of all live_bytes */
   uint64_t unknown_bytes;    /* bytes whose node the kernel does not tell (a container's filter) */
+  uint64_t at_limit;         /* the part of `failed` because of its limit */
+  uint64_t limit, limit_used; /* like loam_stats_row */
 } loam_got;
 
 typedef void (*loam_got_fn)(void *ctx, const loam_got *got);

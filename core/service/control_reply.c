@@ -10,6 +10,7 @@
 
 #include "device/device_export.h"
 #include "engine/placement_audit.h"
+#include "engine/resident.h"
 #include "engine/stats.h"
 #include "heap/share_export.h"
 #include "move/rebalance.h"
@@ -26,6 +27,15 @@ typedef struct reply {
 } reply;
 
 /* ---- the host and its figures ---- */
+
+/* The name of the program, which a constructor copies before main. Later the text behind
+ * program_invocation_short_name may be another: servers write what they are at work on where the
+ * kernel put argv. */
+static char program[64];
+
+static __attribute__((constructor)) void copy_program_name(void) {
+  snprintf(program, sizeof program, "%s", program_invocation_short_name);
+}
 
 static void write_error(lm_json *out, const char *words) {
   lm_json_open(out, NULL, '{');
@@ -58,7 +68,7 @@ static void answer_status(const reply *r) {
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.hash);
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "pid", getpid());
-  lm_json_text(out, "program", program_invocation_short_name);
+  lm_json_text(out, "program", program);
   lm_json_text(out, "version", LM_VERSION);
   lm_json_uint(out, "generation", info.generation);
   lm_json_text(out, "name", info.name);
@@ -86,6 +96,8 @@ static void put_row(void *ctx, const loam_stats_row *row) {
   lm_json_uint(out, "live_blocks", row->live_blocks);
   lm_json_uint(out, "total_bytes", row->total_bytes);
   lm_json_uint(out, "total_blocks", row->total_blocks);
+  if (row->limit) lm_json_uint(out, "limit", row->limit);
+  if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
   lm_json_close(out, '}');
 }
 
@@ -104,11 +116,21 @@ static void put_sums(lm_json *out, const struct loam_stats *s) {
   lm_json_uint(out, "bad_frees", s->bad_frees);
 }
 
+static void put_resident(lm_json *out) {
+  lm_resident now = lm_resident_read();
+  if (!now.all) return;
+  lm_json_uint(out, "resident_bytes", now.all);
+  lm_json_uint(out, "resident_own_bytes", now.own);
+}
+
 static void put_got(void *ctx, const loam_got *got) {
   lm_json *out = ctx;
   lm_json_open(out, NULL, '{');
   lm_json_text(out, "strategy", got->strategy);
   lm_json_uint(out, "failed", got->failed);
+  lm_json_uint(out, "at_limit", got->at_limit);
+  if (got->limit) lm_json_uint(out, "limit", got->limit);
+  if (got->limit) lm_json_uint(out, "limit_used", got->limit_used);
   lm_json_uint(out, "served_late", got->served_late);
   lm_json_uint(out, "live_bytes", got->live_bytes);
   lm_json_uint(out, "checked_bytes", got->checked_bytes);
@@ -139,6 +161,7 @@ static void answer_stats(const reply *r) {
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "pid", getpid());
   put_sums(out, &stats);
+  put_resident(out);
   lm_json_open(out, "rows", '[');
   lm_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY, put_row, out);
   lm_json_close(out, ']');

@@ -42,6 +42,7 @@ _KINDS = {
     9: ("manager", logging.WARNING),
     10: ("moved", logging.INFO),
     11: ("shortfall", logging.WARNING),
+    13: ("unserved", logging.WARNING),
     12: ("environment", logging.WARNING),
 }
 
@@ -50,8 +51,9 @@ class Event(NamedTuple):
     """An event of loam.
 
     `kind` is "policy_live", "policy_refused", "tag_refused", "bad_free", "watch", "control",
-    "fault", "leak", "manager", "moved", "shortfall" or "environment". `generation` is the policy's
-    number. `pointer` is the address of a bad free, otherwise 0. `message` is for people.
+    "fault", "leak", "manager", "moved", "shortfall", "environment" or "unserved".
+    `generation` is the policy's number. `pointer` is the address of a bad free, otherwise 0.
+    `message` is for people.
     """
 
     kind: str

@@ -29,12 +29,18 @@ function hosts.ask(context, pid, request, patience_ms)
   return answer, nil, (text:gsub("\n+$", ""))
 end
 
+-- Lists the hosts of this user, without the process of the command: it is a host as well when it is
+-- started by a shell that runs under loam.
 ---@return integer[] ascending
 function hosts.all(context)
   local pids, words = context.api.hosts()
   if not pids then context.fail(words) end
-  table.sort(pids)
-  return pids
+  local others, own = {}, context.posix.process()
+  for _, pid in ipairs(pids) do
+    if pid ~= own then others[#others + 1] = pid end
+  end
+  table.sort(others)
+  return others
 end
 
 local function list(context, pids, name)

@@ -8,7 +8,7 @@ _loam() {
     mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$word")
   elif [[ $word == -* ]]; then
     local options
-    options=$(loam "$verb" --help 2>/dev/null | sed -n 's/^  \(--[a-z]*\).*/\1/p')
+    options=$(loam "$verb" --help 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p')
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
   elif [[ $verb =~ ^(status|stats|reload|rebalance|demote)$ ]] && ((COMP_CWORD == 2)); then
     mapfile -t COMPREPLY < <(compgen -W "$(loam ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")

@@ -65,6 +65,7 @@ local function end_of(chain)
   local ids, key = ids_of(strategy.served(chain)), ""
   -- The key has all members, also those that this machine cannot serve: tests compare whole chains.
   for _, member in ipairs(strategy.members(chain)) do key = key .. "," .. member.number end
+  strategy.note_reached(chain)
   ends[chain] = {
     chain = chain, ids = ids, key = key,
     words = "'" .. table.concat(strategy.names(chain), "' or else '") .. "'",

@@ -46,17 +46,45 @@ local function warning_of(member)
   return refusal_of(values)
 end
 
+local PAGE = 4096
+
+-- Returns the reason and the suggestion of a warning about a limit; nil if the limit is plausible.
+local function limit_mistake(limit)
+  if not limit or limit >= PAGE then return nil end
+  return ("limit = %d is in bytes, and less than a page"):format(limit),
+    ("did you mean %d * loam.MiB?"):format(limit)
+end
+
+-- Calls `warn(member, class, reason, suggestion)` for each probable mistake about a strategy.
+-- `first` has the first member of each name so far.
+local function each_mistake(member, first, warn)
+  local older = first[member.name]
+  if older then
+    warn(member, "name", "the strategy on line " .. older.line .. " has this name too",
+      "give each strategy a name of its own: loam stats shows names")
+  end
+  first[member.name] = older or member
+  if not member.is_reached then
+    warn(member, "unused", "pick returns it for no tag that was checked",
+      "remove it, or check more tags: --tag T")
+  end
+  local reason, suggestion = limit_mistake(member.values.limit)
+  if reason then warn(member, "limit", reason, suggestion) end
+end
+
+-- Returns the reports of all strategies, and warnings about them. Called when all tags have been
+-- compiled.
 local function declared()
-  local reports, warnings = json.array {}, {}
+  local reports, warnings, first = json.array {}, {}, {}
+  local function warn(member, class, reason, suggestion)
+    warnings[#warnings + 1] = diag.new { line = member.line, class = class,
+      reason = "strategy '" .. member.name .. "': " .. reason, suggestion = suggestion }
+  end
   for i, member in ipairs(strategy.declared()) do
     reports[i] = strategy.report(member)
     local reason = warning_of(member)
-    if reason then
-      warnings[#warnings + 1] = diag.new {
-        line = member.line, class = "machine",
-        reason = "strategy '" .. member.name .. "': " .. reason,
-      }
-    end
+    if reason then warn(member, "machine", reason) end
+    each_mistake(member, first, warn)
   end
   return reports, answer.objects(warnings)
 end

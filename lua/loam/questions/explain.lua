@@ -52,8 +52,8 @@ local function explained(made, where, point)
       .. "another strategy for " .. request.words(point) } }
   end
   return {
-    tag = where.tag, size = point.size, strategy = told.strategy, chain = told.names,
-    line = told.line, path = told.path, generation = 1,
+    verb = "explain", ok = true, tag = where.tag, size = point.size, strategy = told.strategy,
+    chain = told.names, line = told.line, path = told.path, generation = 1,
   }
 end
 
@@ -77,7 +77,8 @@ local function batch_line(made, asked, text)
   end
   local found, errors = explained(made, query.where(one), query.point(one, one.size))
   if found then return found end
-  return { tag = one.tag, size = one.size, ok = false, errors = answer.objects(errors) }
+  return { verb = "explain", ok = false, tag = one.tag, size = one.size,
+           errors = answer.objects(errors) }
 end
 
 local function explain_batch(made, asked)
@@ -88,7 +89,7 @@ local function explain_batch(made, asked)
     if found then
       answer.write(found)
     else
-      answer.write { ok = false, errors = answer.objects { diag.new {
+      answer.write { verb = "explain", ok = false, errors = answer.objects { diag.new {
         file = asked.batch, line = n, class = "batch", reason = message } } }
     end
   end)

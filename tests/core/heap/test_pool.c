@@ -709,8 +709,10 @@ static void a_guarded_block_ends_at_a_fault(void **state) {
       assert_int_equal((uintptr_t)p % align, 0);
       assert_true(lm_pool_find(p, &o) && o.base == p && o.size >= sizes[i]);
       assert_true(o.size < (sizes[i] ? sizes[i] : 1) + align);
-      memset(p, 1, o.size);
-      if (align == 16) assert_true(faults(p + o.size) && !faults(p + o.size - 1));
+      assert_int_equal(!o.size, !sizes[i]);
+      if (sizes[i]) memset(p, 1, o.size);
+      if (align == 16 && sizes[i]) assert_true(faults(p + o.size) && !faults(p + o.size - 1));
+      if (align == 16 && !sizes[i]) assert_true(faults(p) && faults(p + 15));
       assert_int_equal(release(p), LM_FREE_DONE);
       assert_int_equal(release(p), LM_FREE_DOUBLE);
       if (align == 16) assert_true(faults(p));

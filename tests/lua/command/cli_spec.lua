@@ -276,6 +276,13 @@ describe("loam run", function()
     }, context.set)
   end)
 
+  it("makes Python call malloc for each object where it is told to", function()
+    local _, context = run("run --policy p.lua --python-malloc -- python3 x.py", FINE)
+    assert.equal("malloc", context.set.PYTHONMALLOC)
+    _, context = run("run --policy p.lua -- python3 x.py", FINE)
+    assert.is_nil(context.set.PYTHONMALLOC)
+  end)
+
   it("lets the program check a policy that was mended meanwhile", function()
     local _, context = run("run --policy p.lua prog", { check = { ok = true } })
     assert.equal("prog", context.executed[1])
@@ -339,6 +346,12 @@ describe("loam ps, status, stats, reload", function()
     assert.equal("loam: 41 has no answer\n", select(2, run("ps", { hosts = { 41 } })).err)
   end)
 
+  it("does not list the command itself", function()
+    local _, context = run("ps", { hosts = { 42, 4242 }, [42] = STATUS, [4242] = STATUS })
+    assert.equal(1, #context.queries)
+    assert.equal(0, (run("status", { hosts = { 42, 4242 }, [42] = STATUS })))
+  end)
+
   it("lists none as an empty array", function()
     assert.equal("[]\n", select(2, run("ps --json")).out)
   end)
@@ -385,6 +398,43 @@ describe("loam ps, status, stats, reload", function()
       .. "1 request served by a fallback\n", context.out)
   end)
 
+  it("shows how much of the resident memory is not loam's", function()
+    local _, context = run("stats 42", { [42] = {
+      pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
+      total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
+      denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {}, got = {},
+      resident_bytes = 184 * 2 ^ 20, resident_own_bytes = 6 * 2 ^ 20,
+    } })
+    assert.matches("\nresident 184 MiB, of which 6 MiB are loam's; the rest is mapped by others\n",
+      context.out, 1, true)
+  end)
+
+  it("shows how full limits are, and which requests they refused", function()
+    local function got(failed, at_limit)
+      return { strategy = "tight", failed = failed, at_limit = at_limit, limit = 2 ^ 21,
+               limit_used = 1.5 * 2 ^ 20, elsewhere_bytes = 0, huge_bytes = 0,
+               huge_asked_bytes = 0, nodes = {} }
+    end
+    local function row(name, limit)
+      return { tag = name, strategy = name, kind = "host", live_bytes = 1024, live_blocks = 1,
+               total_bytes = 1024, total_blocks = 1, limit = limit,
+               limit_used = limit and limit * 3 / 4 }
+    end
+    local _, context = run("stats 42", { [42] = {
+      pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
+      total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
+      denied = 0, fallbacks = 0, failed = 0, bad_frees = 0,
+      rows = { row("tight", 2 ^ 21), row("free") }, got = { got(26, 26), got(26, 20) },
+    } })
+    assert.matches("TAG    STRATEGY   LIVE  BLOCKS   EVER  BLOCKS         LIMIT\n"
+      .. "tight  tight     1 KiB       1  1 KiB       1  75% of 2 MiB\n"
+      .. "free   free      1 KiB       1  1 KiB       1\n", context.out, 1, true)
+    assert.matches("\ntight: could not serve 26 requests, because it was at its limit of 2 MiB, "
+      .. "of which 1.5 MiB are used now\n"
+      .. "tight: could not serve 26 requests, 20 of them because it was at its limit of 2 MiB, ",
+      context.out, 1, true)
+  end)
+
   it("says what a strategy asked for and did not get", function()
     local NODES = { { node = 0, bytes = 2 ^ 20 }, { node = 2, bytes = 3 * 2 ^ 20 } }
     local function got(name, elsewhere, huge, failed, nodes, unknown)
@@ -393,17 +443,21 @@ describe("loam ps, status, stats, reload", function()
                nodes = { unpack(NODES, 1, nodes) }, unknown_bytes = unknown or 0,
                huge_asked_bytes = 2 ^ 22, huge_bytes = huge }
     end
+    local forced = got("forced", 0, 2 ^ 22, 0, 1)
+    forced.huge_asked_bytes = 0
     local _, context = run("stats 42", { [42] = {
       pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
       total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
       denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {},
       got = { got("content", 0, 2 ^ 22, 0, 1), got("astray", 2 ^ 20, 2 ^ 21, 3, 2),
-              got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22) },
+              got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22), forced },
     } })
     assert.matches("\nastray: could not serve 3 requests\n"
       .. "astray: 1 MiB of the 4 MiB examined are on other nodes than it asks for "
       .. "(1 MiB on node 0, 3 MiB on node 2)\n"
       .. "astray: only 2 MiB of 4 MiB have huge pages\n", context.out, 1, true)
+    assert.matches("\nforced: 4 MiB have huge pages against huge = false: the program itself asked "
+      .. "the kernel for them\n", context.out, 1, true)
     assert.not_matches("content", context.out, 1, true)
     assert.matches("\nspread: of the 4 MiB examined, 1 MiB on node 0, 3 MiB on node 2\n",
       context.out, 1, true)

@@ -36,6 +36,15 @@ end
 
 local function loam(args) return shell('"$LOAM" ' .. args) end
 
+-- Runs `line` while a program sleeps under good.lua; $PID holds the id of that process. Waits
+-- at the end until it is gone: the next spec that looks for programs must not find it.
+local function beside(line)
+  return shell('"$LOAM" run --policy good.lua -- sleep 600 & PID=$!; '
+    .. 'trap "kill $PID; wait $PID" EXIT; '
+    .. 'for i in $(seq 600); do "$LOAM" status $PID >/dev/null 2>&1 && break; sleep 0.1; '
+    .. 'done; ' .. line)
+end
+
 local GOOD = [[
 local MiB = loam.MiB
 local small = loam.host { name = "small", align = 64 }
@@ -153,6 +162,8 @@ describe_built("the built command", function()
         .. " --node 0 --live 0 --json")
       assert.equal(0, status)
       local answer = json.decode(out)
+      assert.equal("explain", answer.verb)
+      assert.is_true(answer.ok)
       assert.equal("tensor.x", answer.tag)
       assert.equal(8 * 2 ^ 20, answer.size)
       assert.equal("big", answer.strategy.name)
@@ -171,6 +182,7 @@ describe_built("the built command", function()
       local names = {}
       for line in out:gmatch("[^\n]+") do
         local answer = assert(json.decode(line))
+        assert.is_true(answer.ok)
         names[#names + 1] = answer.tag .. ":" .. answer.strategy.name
       end
       assert.same({ "log:small", "tensor.a:big", ":small" }, names)
@@ -282,6 +294,7 @@ describe_built("the built command", function()
       assert.equal(0, status)
       assert.equal("started\n", out)
       assert.matches("built-in default", err, 1, true)
+      assert.equal(1, select(2, err:gsub("req has no field", "")), err)
     end)
 
     it("ends as a shell does for what cannot be run", function()
@@ -291,20 +304,30 @@ describe_built("the built command", function()
   end)
 
   describe_preloaded("with a running host", function()
-    -- Runs `line` while a program sleeps under good.lua; $PID holds the id of that process. Waits
-    -- at the end until it is gone: the next spec that looks for programs must not find it.
-    local function beside(line)
-      return shell('"$LOAM" run --policy good.lua -- sleep 600 & PID=$!; '
-        .. 'trap "kill $PID; wait $PID" EXIT; '
-        .. 'for i in $(seq 600); do "$LOAM" status $PID >/dev/null 2>&1 && break; sleep 0.1; '
-        .. 'done; ' .. line)
-    end
-
     it("lists it and tells its policy", function()
       local _, out = beside('"$LOAM" ps; "$LOAM" status; "$LOAM" status $PID --json')
       assert.matches("sleep +1  good", out)
       assert.matches("policy +good, generation 1", out)
       assert.matches('"generation":1', out, 1, true)
+    end)
+
+    it("does not list the command itself when that runs under loam", function()
+      local _, out = beside('"$LOAM" run --policy good.lua -- "$LOAM" ps; '
+        .. '"$LOAM" run --policy good.lua -- "$LOAM" status')
+      assert.matches("sleep +1  good", out)
+      assert.not_matches("\n *%d+ +loam ", out)
+      assert.matches("program +sleep", out)
+    end)
+
+    it("says that no such tag has memory", function()
+      for _, request in ipairs { "rebalance $PID", "demote $PID --to cold" } do
+        local status, out, err = beside('"$LOAM" ' .. request .. " --tag nosuch")
+        assert.equal(1, status)
+        assert.equal("", out)
+        assert.matches("^loam: process %d+ has no memory of tag 'nosuch', or of a tag under it\n",
+          err)
+      end
+      assert.equal(0, (beside('"$LOAM" rebalance $PID --tag malloc')))
     end)
 
     it("shows its memory", function()
@@ -321,6 +344,47 @@ describe_built("the built command", function()
       assert.matches("broken.lua:5: field: req has no field 'szie'", err, 1, true)
       assert.matches("last +refused", out)
       assert.matches("req has no field 'szie'", out, 1, true)
+    end)
+  end)
+
+  describe("the manual", function()
+    -- The words of the manual's section about JSON.
+    local function documented()
+      local words = {}
+      local file = assert(io.open("policies/observing.md"))
+      local section = file:read("*a"):match("\n## JSON\n(.-)\n## ")
+      file:close()
+      for word in section:gmatch("[%w_]+") do words[word] = true end
+      return words
+    end
+
+    -- Asserts that every key of an answer, also of the tables in it, is a word of the manual.
+    local function check_keys(words, value)
+      if type(value) ~= "table" then return end
+      for key, inner in pairs(value) do
+        assert.is_true(type(key) == "number" or words[key] == true, tostring(key))
+        check_keys(words, inner)
+      end
+    end
+
+    it("names every key of every answer in JSON", function()
+      local words = documented()
+      local answers = { "check good.lua", "check broken.lua", "plan good.lua --tag tensor.x",
+                        "explain good.lua --tag tensor.x --size 8MiB", "test good.lua", "doctor" }
+      for _, args in ipairs(answers) do
+        local _, out = loam(args .. " --json")
+        check_keys(words, assert(json.decode(out)))
+      end
+    end)
+
+    it("names every key of the answers of a host", function()
+      if (os.getenv("LOAM_SANITIZE") or "") ~= "" then return pending("no library is preloaded") end
+      local words = documented()
+      for _, args in ipairs { "ps", "status", "stats", "reload $PID", "rebalance $PID",
+                              "demote $PID --to cold --tag malloc" } do
+        local _, out = beside('"$LOAM" ' .. args .. " --json")
+        check_keys(words, assert(json.decode(out)))
+      end
     end)
   end)
 

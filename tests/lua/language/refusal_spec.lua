@@ -122,6 +122,27 @@ describe("a wrong operand", function()
   end)
 end)
 
+describe("a question about two strings", function()
+  it("is refused, since it asks about one of them", function()
+    for _, question in ipairs { "under('x' or 'y')", "under 'x' or 'y'", "is \"x\" or \"y\"",
+                                "glob([[x]] -- first\n or 'y')", "is('x') or 'y'" } do
+      local d = refused("local n = 1\nif req.tag:" .. question .. " then return a end return b",
+        { class = "type", line = question:find("\n") and 4 or 3, reason = "never asked about" })
+      assert.matches("write req.tag:%l+ \"a\" or req.tag:%l+ \"b\"", d.suggestion)
+    end
+  end)
+
+  it("is not seen where there is none", function()
+    for _, text in ipairs { "-- req.tag:under 'x' or 'y'\nif req.tag:under 'x' then return a end",
+                            "local t = \"req.tag:is 'x' or 'y'\"",
+                            "local n = req.tag:part(1) or 'none'",
+                            "local n = req.tag:is 'x' and 'yes' or 'no'",
+                            "if req.tag:is 'x' or req.tag:is 'y' then return a end" } do
+      assert.is_nil(support.refusal(text .. " return b"))
+    end
+  end)
+end)
+
 describe("comparisons that mean nothing", function()
   it("are refused with nil, strings and tables", function()
     refused("if req.size == nil then return a end return b", { class = "type",

@@ -36,11 +36,42 @@ local function broken(from, to)
   return text
 end
 
+describe("check", function()
+  -- Returns the warnings of check about a policy with this body, as "class: reason" texts.
+  local function warnings(above, body)
+    local texts = {}
+    for i, w in ipairs(inspect(support.file(body, above), "verb check")[1].warnings) do
+      texts[i] = w.line .. " " .. w.class .. ": " .. w.reason .. "; " .. w.suggestion
+    end
+    return texts
+  end
+
+  local USE_ALL = "if req.size == 1 then return b end if req.size == 2 then return c end return a"
+
+  it("warns of what is probably a mistake about a strategy", function()
+    assert.same({}, warnings("", USE_ALL))
+    assert.same({ "1 name: strategy 'a': the strategy on line 1 has this name too; give each "
+      .. "strategy a name of its own: loam stats shows names" },
+      warnings("local d = loam.host { name = 'a', align = 64 }",
+        "if req.size == 3 then return d end " .. USE_ALL))
+    assert.same({ "1 limit: strategy 'd': limit = 5 is in bytes, and less than a page; did you "
+      .. "mean 5 * loam.MiB?" },
+      warnings("local d = loam.host { name = 'd', limit = 5 }",
+        "if req.size == 3 then return d end " .. USE_ALL))
+    assert.same({ "1 unused: strategy 'd': pick returns it for no tag that was checked; remove "
+      .. "it, or check more tags: --tag T" },
+      warnings("local d = loam.host { name = 'd', align = 64 }",
+        "if req.size > 10 and req.size < 5 then return d end " .. USE_ALL))
+    assert.same({}, warnings("local d = loam.host { name = 'd', align = 64 }",
+      "if req.tag:under 'deep.down' then return a:or_else(d) end " .. USE_ALL))
+  end)
+end)
+
 describe("explain", function()
   it("tells the strategy, the lines and the conditions in order", function()
     local answer = inspect(PRODUCTION, "verb explain\ntag tensor.w\nsize 8388608")[1]
     assert.same({
-      tag = "tensor.w", size = 8388608,
+      verb = "explain", ok = true, tag = "tensor.w", size = 8388608,
       strategy = { name = "tensors", kind = "host", align = 64, numa = "local", huge = "thp" },
       chain = { "tensors", "scratch" }, line = 10, generation = 1,
       path = { { line = 9, condition = 'req.tag:under("tensor")', holds = true },
@@ -160,11 +191,20 @@ describe("check", function()
     assert.equal(12, answer.errors[1].line)
   end)
 
+  -- The warnings of an answer about this machine.
+  local function of_machine(answer)
+    local list = {}
+    for _, warning in ipairs(answer.warnings) do
+      if warning.class == "machine" then list[#list + 1] = warning end
+    end
+    return list
+  end
+
   it("warns of what this machine will not do", function()
     local text = support.file("return big:or_else(a)", "local big = loam.host { huge = '2MiB' } ")
     local answer = inspect(text, "verb check")[1]
     assert.is_true(answer.ok)
-    assert.matches("no 2MiB huge pages are reserved", answer.warnings[1].reason)
+    assert.matches("no 2MiB huge pages are reserved", of_machine(answer)[1].reason)
   end)
 
   it("warns of what a container does not let happen", function()
@@ -173,10 +213,10 @@ describe("check", function()
       .. "local p = loam.host { prefault = true, name = 'p' } "
       .. "local k = loam.host { lock = true, name = 'k' } "
       .. "local h = loam.host { huge = 'thp', name = 'h' } ")
-    assert.same(0, #inspect(text, "verb check")[1].warnings)
+    assert.same(0, #of_machine(inspect(text, "verb check")[1]))
     core.the_refused = { numa = 1, prefault = 1, lock = 1, huge = 1 }
     local said = {}
-    for _, warning in ipairs(inspect(text, "verb check")[1].warnings) do
+    for _, warning in ipairs(of_machine(inspect(text, "verb check")[1])) do
       local name, reason = warning.reason:match("^strategy '(.)': (.*)$")
       said[name] = reason
     end
