@@ -37,13 +37,23 @@ function hosts.all(context)
   return pids
 end
 
-local function list(context, pids, name)
-  context.warn(("loam %s: %d programs run under loam; choose one:\n"):format(name, #pids))
-  for _, pid in ipairs(pids) do
-    local answer = hosts.ask(context, pid, "status")
-    context.warn(("  loam %s %d    # %s\n"):format(name, pid, answer and answer.program or "?"))
+-- Lists programs to choose from, and ends the command with status 2.
+---@param found table[] pairs of a process id and a program's name
+function hosts.list(context, found, name)
+  context.warn(("loam %s: %d programs run under loam; choose one:\n"):format(name, #found))
+  for _, pair in ipairs(found) do
+    context.warn(("  loam %s %d    # %s\n"):format(name, pair[1], pair[2] or "?"))
   end
   error({ silent = true, status = 2 }, 0)
+end
+
+local function list(context, pids, name)
+  local found = {}
+  for i, pid in ipairs(pids) do
+    local answer = hosts.ask(context, pid, "status")
+    found[i] = { pid, answer and answer.program }
+  end
+  hosts.list(context, found, name)
 end
 
 -- Returns the process id that `text` holds. Without a text, returns the only host; if there are

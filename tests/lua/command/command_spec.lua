@@ -302,7 +302,7 @@ describe_built("the built command", function()
 
     it("lists it and tells its policy", function()
       local _, out = beside('"$LOAM" ps; "$LOAM" status; "$LOAM" status $PID --json')
-      assert.matches("sleep +1  good", out)
+      assert.matches("sleep +running +1  good", out)
       assert.matches("policy +good, generation 1", out)
       assert.matches('"generation":1', out, 1, true)
     end)

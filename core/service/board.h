@@ -1,0 +1,26 @@
+/* board.h - this process's place on the board of its program tree.
+ *
+ * A process that opens a control socket also has a place on a board: the board that the environment
+ * names, else one of its own in the folder of the socket. Its forked children take places on the
+ * board that they have mapped already. README.md of core has the layout's reasons.
+ *
+ * A failure never harms the process: it then has no place, which is counted or reported. */
+#ifndef LM_BOARD_H
+#define LM_BOARD_H
+
+#include "loam.h"
+#include "os/base.h"
+
+/* Takes a place, and writes what is true now. `dir` is the absolute path of the folder of sockets.
+ * Does nothing but write if the process has a place. With no lock held. */
+loam_status lm_board_start(const char *dir);
+/* Writes what is true now. Does nothing without a place. Any thread; the load lock of policy.c may
+ * be held, and no other lock. */
+void lm_board_write(void);
+/* Like lm_board_write, at most four times a second. For work that is done often. */
+void lm_board_refresh(void);
+/* Says that this process ends, or that loam stops in it. Removes the board's file if no other
+ * process of the tree has a place. With no lock held. */
+void lm_board_end(void);
+
+#endif
