@@ -37,7 +37,7 @@ enum {
   STRATEGIES_SEEN = 1024 /* the newest strategies are searched for limits */
 };
 
-/* Guards what follows. Taken before the locks of policy.c, except its load lock, and before the
+/* Guards the variables below, except written_ns. Taken before the locks of policy.c, except its load lock, and before the
  * locks of memory. Law: has_place implies board. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static lm_board *board;
@@ -48,7 +48,8 @@ static uint64_t pid_namespace; /* 0: not known */
 static bool is_counted;        /* this fork has counted its child in `expected` */
 static struct stat program;    /* the program's file; zero where it is not known */
 static char path[PATH_MAX];
-static LM_SPARSE lm_board_entry mine; /* what was written last, or is about to be written */
+static LM_SPARSE lm_board_entry
+    mine; /* the entry as it was last written, or as it is about to be */
 static LM_SPARSE struct loam_policy_info info;
 
 static _Atomic int64_t written_ns; /* of lm_sys_coarse_ns; relaxed: it orders nothing */
@@ -64,7 +65,7 @@ static void unlock(void) {
   lm_thread_inside_end(lm_thread_self);
 }
 
-/* ---- what is written ---- */
+/* ---- the entry ---- */
 
 /* Tells whether an account is among the limits of the entry already. */
 static bool is_listed(const lm_strategy *const *listed, uint32_t n, const lm_strategy *account) {
@@ -116,7 +117,7 @@ static void fill_policy(lm_board_figures *f) {
   mine.last_error[f->error_bytes - 1] = 0;
 }
 
-/* Makes `mine` say what is true now. */
+/* Fills `mine` with the present figures. */
 static void fill(void) {
   lm_board_figures *f = &mine.figures;
   f->exe_device = program.st_dev;
@@ -246,8 +247,9 @@ static void settle(bool is_program) {
   atomic_fetch_add_explicit(&board->head.left_out, 1, memory_order_relaxed);
 }
 
-/* Tells whether the place is this process's own. It is not in a child that was made without the
- * fork hooks, or after another process has taken the place for that of a dead one. */
+/* Tells whether the place is this process's own. A child that was made without the fork
+ * hooks has none yet; and another process may have taken the place because it found its owner
+ * dead. */
 static bool is_own_place(void) {
   return has_place && lm_board_pid(owner) == getpid() &&
          atomic_load(&board->place[at].owner) == owner;

@@ -11,13 +11,13 @@
 #include "loam.h"
 #include "os/base.h"
 
-/* Takes a place, and writes what is true now. `dir` is the absolute path of the folder of sockets.
+/* Takes a place, and writes the present figures there. `dir` is the absolute path of the folder of sockets.
  * Does nothing but write if the process has a place. With no lock held. */
 loam_status lm_board_start(const char *dir);
-/* Writes what is true now. Does nothing without a place. Any thread; the load lock of policy.c may
+/* Writes the present figures. Does nothing without a place. Any thread; the load lock of policy.c may
  * be held, and no other lock. */
 void lm_board_write(void);
-/* Like lm_board_write, at most four times a second. For work that is done often. */
+/* Like lm_board_write, but at most four times a second, so that it may be called often. */
 void lm_board_refresh(void);
 /* Says that this process ends, or that loam stops in it. Removes the board's file if no other
  * process of the tree has a place. With no lock held. */

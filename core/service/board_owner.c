@@ -57,8 +57,8 @@ static void read_users(int pid, lm_board_life *life) {
   life->has_uid = line && sscanf(line + 5, "%u %u", &life->real_uid, &life->uid) == 2;
 }
 
-/* Tells whether the process has replaced its program by one that does not run under loam. Where the
- * file of its program cannot be seen, it has not. */
+/* Tells whether the process has replaced its program by one that does not run under loam. If the
+ * file of its program cannot be seen, the answer is no. */
 static bool has_other_program(int pid, const lm_board_figures *figures) {
   char path[40];
   struct stat st;

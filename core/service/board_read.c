@@ -97,7 +97,7 @@ static bool read_entry(view *v, uint32_t place) {
 
 /* ---- rows */
 
-/* What a row says beside the entry. */
+/* The part of a row that the entry does not have. */
 typedef struct row {
   uint64_t owner;
   const char *state;
@@ -204,7 +204,7 @@ static void visit_place(const visit *t, uint32_t place) {
 
 /* ---- ended trees */
 
-/* What a place means for its board. */
+/* Reasons to keep a board, for the sake of one of its places; the weakest first. */
 typedef enum use {
   USE_NONE,  /* no process has it, or its owner said that it ends */
   USE_OLD,   /* the owner was killed, and its last words were kept long enough */

@@ -206,7 +206,7 @@ static void a_program_that_took_the_id_is_no_host(void **state) {
   assert_int_equal(lm_board_look(owner, here + 1, &figures).state, LM_BOARD_UNKNOWN);
   uint64_t earlier = owner - (UINT64_C(3600000) << LM_BOARD_MS_SHIFT);
   assert_int_equal(lm_board_look(earlier, here, &figures).state, LM_BOARD_GONE);
-  figures.exe_inode = 1; /* another program than that of the child */
+  figures.exe_inode = 1; /* the child runs another program */
   assert_int_equal(lm_board_look(owner, here, &figures).state, LM_BOARD_GONE);
   end_child(child);
   other = idle_child(); /* takes the free place or another one, never the parent's */

@@ -1,4 +1,4 @@
-/* board_tree.c - a process with two children, the second of which becomes user 65534 where it may.
+/* board_tree.c - a process with two children; the younger child becomes user 65534 if it may.
  * Says the numbers of the children. Each ends with standard input. */
 #include <stdlib.h>
 #include <sys/wait.h>
