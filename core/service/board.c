@@ -5,9 +5,9 @@
  * a place whose owner is dead is taken by a later process, when no free one is left below it.
  *
  * Fork. The parent counts the child in `expected` before the fork, and the child takes a place in
- * its fork hook, so there is no moment in which a board of a living tree looks unused. The hook
- * makes four system calls: getpid, getppid, madvise for the page that it writes, and, among many
- * places, up to four kill(pid, 0). It opens nothing. */
+ * its fork hook, so no process of the tree takes the board for unused in between. The hook makes
+ * three system calls: getpid, getppid, and madvise for the page that it writes. Where many places
+ * are taken, it also makes up to four kill(pid, 0). It opens and makes nothing. */
 #include "service/board.h"
 
 #include <errno.h>
@@ -33,12 +33,12 @@ enum {
   REFRESH_MS = 250,      /* between two writes of lm_board_refresh */
   CROWDED = 32,          /* with that many places taken, a search first looks for dead owners */
   TRIES = 4,             /* dead owners that such a search looks for */
-  TRIES_FULL = 64,       /* the same on a full board */
+  TRIES_FULL = 64,       /* dead owners that a search looks for on a full board */
   STRATEGIES_SEEN = 1024 /* the newest strategies are searched for limits */
 };
 
-/* Guards the variables below, except written_ns. Taken before the locks of policy.c, except its load lock, and before the
- * locks of memory. Law: has_place implies board. */
+/* Guards the variables below, except written_ns. The order of locks: the load lock of policy.c,
+ * this mutex, the other locks of policy.c, locks of memory. Law: has_place implies board. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static lm_board *board;
 static bool has_place;
@@ -48,11 +48,12 @@ static uint64_t pid_namespace; /* 0: not known */
 static bool is_counted;        /* this fork has counted its child in `expected` */
 static struct stat program;    /* the program's file; zero where it is not known */
 static char path[PATH_MAX];
-static LM_SPARSE lm_board_entry
-    mine; /* the entry as it was last written, or as it is about to be */
+/* A copy of the entry that was written last, or that is about to be written. */
+static LM_SPARSE lm_board_entry mine;
 static LM_SPARSE struct loam_policy_info info;
 
-static _Atomic int64_t written_ns; /* of lm_sys_coarse_ns; relaxed: it orders nothing */
+/* When this process wrote last, by lm_sys_coarse_ns. Relaxed: it orders nothing. */
+static _Atomic int64_t written_ns;
 
 /* The holder counts as inside loam, so that nothing it does makes a new site. */
 static void lock(void) {
@@ -340,6 +341,7 @@ loam_status lm_board_start(const char *dir) {
   lock();
   loam_status status = start_locked(dir);
   unlock();
+  atomic_store_explicit(&written_ns, lm_sys_coarse_ns(), memory_order_relaxed);
   errno = before;
   return status;
 }

@@ -11,11 +11,12 @@
 #include "loam.h"
 #include "os/base.h"
 
-/* Takes a place, and writes the present figures there. `dir` is the absolute path of the folder of sockets.
- * Does nothing but write if the process has a place. With no lock held. */
+/* Takes a place and writes the present figures there. If the process has a place, only writes.
+ * `dir` is the absolute path of the folder of sockets. LOAM_EIO if no board can be made. With no
+ * lock held. */
 loam_status lm_board_start(const char *dir);
-/* Writes the present figures. Does nothing without a place. Any thread; the load lock of policy.c may
- * be held, and no other lock. */
+/* Writes the present figures. Does nothing without a place. Any thread; the load lock of policy.c
+ * may be held, and no other lock. */
 void lm_board_write(void);
 /* Like lm_board_write, but at most four times a second, so that it may be called often. */
 void lm_board_refresh(void);
