@@ -87,6 +87,7 @@ ends() {
 
 other env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" run --policy "$policy" -- sleep 600 ||
   fail "a program of another folder is not shown: $(cat "$work/err")"
+"$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "it cannot be asked: $(cat "$work/stats")"
 ends
 echo "ok: a program that uses another folder is shown"
 

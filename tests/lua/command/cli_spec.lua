@@ -2,6 +2,7 @@
 
 local json = require("loam.report.json")
 local canned_context = require("canned_context")
+local hosts = require("loam.command.hosts")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -382,6 +383,20 @@ describe("loam ps, status, stats, reload", function()
     status, context = run("status", { boards = { on_board(), on_board { pid = 43 } } })
     assert.equal(2, status)
     assert.matches("loam status 43    # python3", context.err, 1, true)
+  end)
+
+  it("asks a host in the folder of its board", function()
+    local context = canned_context.new { boards = { on_board { folder = "/run/other" } } }
+    context.api.ask = function()
+      if context.set.LOAM_CONTROL_DIR == "/run/other" then return '{"pid":42}' end
+      return nil, "process 42 is no loam host of this user: nothing listens at /run/7.sock"
+    end
+    assert.same({ pid = 42 }, (hosts.ask(context, 42, "stats")))
+    context.set = {}
+    context.api.ask = function() return nil, "host 42 did not answer within 2000 ms" end
+    assert.same({ nil, "host 42 did not answer within 2000 ms" },
+      { hosts.ask(context, 42, "stats") })
+    assert.is_nil(context.set.LOAM_CONTROL_DIR)
   end)
 
   it("gives a list to choose from where there are more", function()
