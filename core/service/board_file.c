@@ -47,17 +47,26 @@ static void begin(lm_board *board, uint64_t maker, uint32_t prepared) {
   memcpy(head->magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC);
 }
 
+/* Maps a board. Returns 0 or an errno. */
+static int attach(int fd, lm_board **out) {
+  void *at = NULL;
+  int error = lm_sys_file_attach(fd, 0, sizeof(lm_board), true, &at);
+  if (error) return error;
+  (void)lm_sys_file_scattered(at, sizeof(lm_board)); /* without it, stores are only slower */
+  *out = at;
+  return 0;
+}
+
 /* Gives a new file its length and the room of its first pages, and maps it. Returns 0 or an
  * errno. */
 static int set_up(int fd, uint64_t maker, lm_board **out) {
-  void *at = NULL;
+  lm_board *board = NULL;
   uint32_t prepared = PREPARED;
   int error = lm_sys_file_resize(fd, sizeof(lm_board));
   if (!error)
     error = lm_sys_file_allocate(fd, 0, LM_BOARD_INDEX + PREPARED * sizeof(lm_board_slot));
-  if (!error) error = lm_sys_file_attach(fd, 0, sizeof(lm_board), true, &at);
+  if (!error) error = attach(fd, &board);
   if (error) return error;
-  lm_board *board = at;
   if (lm_sys_prefault(board, LM_BOARD_PAGE) == EINVAL &&
       !lm_sys_file_allocate(fd, LM_BOARD_INDEX, PREPARED_BLINDLY * sizeof(lm_board_slot)))
     prepared = PREPARED_BLINDLY;
@@ -92,14 +101,13 @@ static bool is_own_file(int fd) {
 
 lm_board *lm_board_file_inherited(char *path) {
   const char *named = lm_sys_getenv(LM_BOARD_VARIABLE);
-  void *at = NULL;
+  lm_board *board = NULL;
   if (!named || *named != '/' || strlen(named) >= PATH_MAX) return NULL;
   strcpy(path, named);
   int before = errno, fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd >= 0 && is_own_file(fd)) (void)lm_sys_file_attach(fd, 0, sizeof(lm_board), true, &at);
+  if (fd >= 0 && is_own_file(fd)) (void)attach(fd, &board);
   if (fd >= 0) lm_sys_file_close(fd);
   errno = before;
-  lm_board *board = at;
   if (!board || lm_board_file_is_ours(&board->head)) return board;
   lm_board_file_unmap(board);
   return NULL;
