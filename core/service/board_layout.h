@@ -101,6 +101,8 @@ typedef struct lm_board_head {
   _Atomic uint32_t left_out;  /* processes that found no place */
   _Atomic uint32_t hand;      /* the place at which the next search for a dead owner begins */
   _Atomic uint32_t expected;  /* children that are being forked and have no place yet */
+  /* When a reader first saw that no process of the tree lives; 0: some do, or none looked. */
+  _Atomic int64_t ended_at;
 } lm_board_head;
 
 typedef struct lm_board {

@@ -252,20 +252,41 @@ static void remove_half_made(const view *v, int dir, const char *name, const str
   if (v->is_own && age_ns > HALF_MADE_S * 1000000000ll) unlinkat(dir, name, 0);
 }
 
+/* Tells whether the board was seen to have ended a short time ago, so that there is no need to look
+ * at each of its places. */
+static bool has_just_ended(const view *v) {
+  int64_t ended_at = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
+  return ended_at && lm_sys_unix_ns() - ended_at < KEPT_S * 1000000000ll;
+}
+
+/* Notes in the head whether processes of the tree live. */
+static void note_tree(const view *v, bool lives) {
+  int64_t noted = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
+  int64_t ended_at = lives ? 0 : lm_sys_unix_ns();
+  if (!noted == lives) return;
+  (void)!pwrite(v->fd, &ended_at, sizeof ended_at, offsetof(lm_board_head, ended_at));
+}
+
+/* Removes a board that is of no use any more. */
+static void clean_board(visit *t, int dir, const char *name) {
+  use found = use_of_board(t->v);
+  if (found == USE_LIVES || found == USE_WORDS) note_tree(t->v, found == USE_LIVES);
+  if (found == USE_LIVES || (found == USE_WORDS && t->kept++ < KEPT_BOARDS)) return;
+  remove_board(t->v, dir, name);
+}
+
 static void visit_board(visit *t, int dir, const char *name, const struct stat *st) {
   view *v = t->v;
-  if (st->st_size != sizeof(lm_board) || !read_at(v->fd, &v->head, sizeof v->head, 0) ||
-      !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)) ||
+  bool has_head = st->st_size == sizeof(lm_board) && read_at(v->fd, &v->head, sizeof v->head, 0);
+  if (has_head && !t->write && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
+  if (!has_head || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)) ||
       !lm_board_file_is_ours(&v->head)) {
     remove_half_made(v, dir, name, st);
     return;
   }
   for (uint32_t i = 0; t->write && i < LM_BOARD_PLACES; i++)
     if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
-  if (!v->is_own) return;
-  use found = use_of_board(v);
-  if (found == USE_LIVES || (found == USE_WORDS && t->kept++ < KEPT_BOARDS)) return;
-  remove_board(v, dir, name);
+  if (v->is_own) clean_board(t, dir, name);
 }
 
 /* ---- files and folders */

@@ -249,9 +249,11 @@ static void a_board_of_last_words_is_kept_for_a_time(void **state) {
                       (off_t)offsetof(lm_board_figures, updated_at);
       assert_int_equal(pwrite(fd, &old, sizeof old, updated), sizeof old);
     }
-    off_t ended = at + (off_t)offsetof(lm_board_place, ended_at);
-    assert_int_equal(pwrite(fd, &old, sizeof old, ended), sizeof old);
+    off_t missed = at + (off_t)offsetof(lm_board_place, ended_at);
+    assert_int_equal(pwrite(fd, &old, sizeof old, missed), sizeof old);
   }
+  off_t ended = (off_t)offsetof(lm_board_head, ended_at);
+  assert_int_equal(pwrite(fd, &old, sizeof old, ended), sizeof old);
   close(fd);
   lm_board_clean(folder);
   assert_false(exists(path));
