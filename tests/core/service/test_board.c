@@ -354,6 +354,7 @@ static void a_writer_stopped_in_a_write_is_readable(void **state) {
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   pid_t writer = fork();
   if (!writer) write_for_ever();
+  for (look(); !row_of(writer); look()) lm_sys_sleep(1000000); /* it may not have run yet */
   for (int i = 0; i < 200; i++) {
     lm_sys_sleep(1000000);
     kill(writer, SIGSTOP);
