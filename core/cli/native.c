@@ -19,6 +19,9 @@
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "script/json.h"
+#include "service/board_file.h"
+#include "service/board_read.h"
+#include "service/control_client.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -96,6 +99,38 @@ static int native_hosts(lua_State *L) {
   lua_createtable(L, 0, 0);
   loam_status status = loam_hosts(add_pid, L);
   return status == LOAM_OK ? 1 : refuse(L, status);
+}
+
+static void add_text(void *ctx, const char *text, size_t length) {
+  lua_State *L = ctx;
+  lua_pushlstring(L, text, length);
+  lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
+}
+
+/* boards(): a list of texts: a JSON object for each process on a board, as board_read.h has it.
+ * Also removes the sockets of processes that are gone. */
+static int native_boards(lua_State *L) {
+  char dir[LM_CONTROL_PATH];
+  if (lm_control_dir(NULL, dir, sizeof dir) == LOAM_OK) lm_control_clean(dir);
+  lua_createtable(L, 0, 0);
+  lm_board_each(add_text, L);
+  return 1;
+}
+
+/* make_board(): the path of the board for a program that this process is about to become: the one
+ * that the environment names, if there is such a board, else a new one. */
+static int native_make_board(lua_State *L) {
+  char path[PATH_MAX], dir[LM_CONTROL_PATH];
+  lm_board *board = lm_board_file_inherited(path);
+  loam_status status = LOAM_OK;
+  if (!board) status = lm_control_dir(NULL, dir, sizeof dir);
+  if (!board && status == LOAM_OK) {
+    lm_board_clean(dir);
+    status = lm_board_file_make(dir, path, &board);
+  }
+  if (status != LOAM_OK) return refuse(L, status);
+  lm_board_file_unmap(board);
+  return push_text(L, path);
 }
 
 /* vet(path): the value of LOAM_VETTED for a program that loads this policy. Fails if the program
@@ -198,14 +233,24 @@ void lm_native_open(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "version", native_version }, { "inspect", native_inspect },
-    { "ask", native_ask },         { "machine", native_machine },
-    { "hosts", native_hosts },     { "vet", native_vet },
-    { "compile", native_compile }, { "is_terminal", native_is_terminal },
-    { "exists", native_exists },   { "is_readable", native_is_readable },
-    { "process", native_process }, { "readlink", native_readlink },
-    { "folder", native_folder },   { "getenv", native_getenv },
-    { "setenv", native_setenv },   { "wait", native_wait },
+    { "version", native_version },
+    { "inspect", native_inspect },
+    { "ask", native_ask },
+    { "machine", native_machine },
+    { "hosts", native_hosts },
+    { "boards", native_boards },
+    { "make_board", native_make_board },
+    { "vet", native_vet },
+    { "compile", native_compile },
+    { "is_terminal", native_is_terminal },
+    { "exists", native_exists },
+    { "is_readable", native_is_readable },
+    { "process", native_process },
+    { "readlink", native_readlink },
+    { "folder", native_folder },
+    { "getenv", native_getenv },
+    { "setenv", native_setenv },
+    { "wait", native_wait },
     { "exec", native_exec },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");

@@ -111,7 +111,7 @@ typedef enum loam_event_kind {
   LOAM_EVENT_TAG_REFUSED = 3,    /* no memory for the plan of a new site: it gets default memory */
   LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; `pointer` is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the policy file degraded or recovered */
-  LOAM_EVENT_CONTROL = 6,        /* there is no control socket: `loam status` cannot find us */
+  LOAM_EVENT_CONTROL = 6,        /* no control socket or no board: `loam` cannot find us */
   LOAM_EVENT_FAULT = 7,          /* an access to loam's memory where no block lives: guard_report */
   LOAM_EVENT_LEAK = 8,           /* loam_blocks of a tag are left at exit: see loam_config.leaks */
   LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, because LOAM_MANAGER names another */
@@ -171,7 +171,7 @@ typedef struct loam_config {
   size_t size;               /* sizeof(loam_config), so that later versions can append fields */
   const char *policy;        /* the policy file to load; NULL: the built-in default policy */
   int watch;                 /* 1: reload `policy` whenever the file changes */
-  int control;               /* 1: answer `loam status`; -1: do not; 0: LOAM_CONTROL, or yes */
+  int control;               /* 1: `loam` finds and asks us; -1: no; 0: LOAM_CONTROL, or 1 */
   int lenient;               /* 1: a policy refused at start is an event, not a failure */
   const char *control_dir;   /* for the socket; NULL: LOAM_CONTROL_DIR, or else
                               * $XDG_RUNTIME_DIR/loam, or else /tmp/loam-UID */
@@ -405,7 +405,7 @@ LOAM_API int loam_owns(const void *ptr);
  * loam_device_trim). Returns the number of bytes given back, in multiples of 64 KiB, whether or not
  * the memory was ever touched.
  *
- * While the service thread runs (it answers `loam status` and follows the policy file), memory that
+ * While the service thread runs (it answers `loam stats` and follows the policy file), memory that
  * has been unused for about a second goes back without this call. */
 LOAM_API size_t loam_trim(void);
 

@@ -161,6 +161,7 @@ int lm_sys_on_fault(void (*report)(const void *address));
 int64_t lm_sys_unix_ns(void);   /* nanoseconds since 1970 */
 int64_t lm_sys_clock_ns(void);  /* monotonic */
 int64_t lm_sys_coarse_ns(void); /* monotonic, some milliseconds late, at a fifth of the cost */
+int64_t lm_sys_boot_ns(void);   /* since the machine's boot, with the time of suspend */
 int64_t lm_sys_cpu_ns(void);    /* time that the calling thread has run on a CPU */
 uint64_t lm_sys_random(void);
 

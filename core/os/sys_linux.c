@@ -469,6 +469,7 @@ static int64_t clock_ns(clockid_t clock) {
 int64_t lm_sys_unix_ns(void) { return clock_ns(CLOCK_REALTIME); }
 int64_t lm_sys_clock_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 int64_t lm_sys_coarse_ns(void) { return clock_ns(CLOCK_MONOTONIC_COARSE); }
+int64_t lm_sys_boot_ns(void) { return clock_ns(CLOCK_BOOTTIME); }
 int64_t lm_sys_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 /* Where the kernel has no random number yet: the time and the address of the stack, mixed as in

@@ -17,6 +17,7 @@
 #include "os/error.h"
 #include "os/version.h"
 #include "service/policy.h"
+#include "service/status.h"
 
 /* A request that is being answered. */
 typedef struct reply {
@@ -27,15 +28,6 @@ typedef struct reply {
 } reply;
 
 /* ---- the host and its figures ---- */
-
-/* The name of the program, which a constructor copies before main. Later the text behind
- * program_invocation_short_name may be another: servers write what they are at work on where the
- * kernel put argv. */
-static char program[64];
-
-static __attribute__((constructor)) void copy_program_name(void) {
-  snprintf(program, sizeof program, "%s", program_invocation_short_name);
-}
 
 static void write_error(lm_json *out, const char *words) {
   lm_json_open(out, NULL, '{');
@@ -52,38 +44,13 @@ static void answer_ping(const reply *r) {
   lm_json_close(out, '}');
 }
 
-static void put_last(lm_json *out, const struct loam_policy_info *info) {
-  lm_json_open(out, "last", '{');
-  lm_json_bool(out, "ok", info->last == LOAM_OK);
-  lm_json_int(out, "at", info->last_at);
-  lm_json_text(out, "error", info->last_error);
-  lm_json_close(out, '}');
-}
-
 static void answer_status(const reply *r) {
-  lm_json *out = r->out;
   struct loam_policy_info info;
-  char hash[24];
   lm_policy_info_get(&info);
-  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.hash);
-  lm_json_open(out, NULL, '{');
-  lm_json_int(out, "pid", getpid());
-  lm_json_text(out, "program", program);
-  lm_json_text(out, "version", LM_VERSION);
-  lm_json_uint(out, "generation", info.generation);
-  lm_json_text(out, "name", info.name);
-  lm_json_text(out, "path", info.path);
-  lm_json_text(out, "hash", hash);
-  lm_json_int(out, "loaded_at", info.loaded_at);
-  lm_json_bool(out, "watching", info.watching);
-  lm_json_uint(out, "loads", info.loads);
-  lm_json_uint(out, "refused", info.refused);
-  put_last(out, &info);
-  lm_json_uint(out, "tags_refused", info.tags_refused);
-  lm_json_uint(out, "plans", info.plans);
-  lm_json_uint(out, "sites", info.sites);
-  lm_json_uint(out, "threads", lm_thread_count());
-  lm_json_close(out, '}');
+  lm_json_open(r->out, NULL, '{');
+  lm_status_put(
+      r->out, &(lm_status){ getpid(), lm_status_program(), LM_VERSION, lm_thread_count(), &info });
+  lm_json_close(r->out, '}');
 }
 
 static void put_row(void *ctx, const loam_stats_row *row) {

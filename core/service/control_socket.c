@@ -22,9 +22,7 @@ static loam_status fail_path(const char *path) {
   return lm_error(LOAM_EIO, "control socket: %s: %s", path, strerrordesc_np(errno));
 }
 
-/* Makes the directory for sockets, or checks the one that exists: it must be a directory, belong to
- * this user, and not be writable for others. */
-static loam_status make_directory(const char *dir) {
+loam_status lm_control_socket_folder(const char *dir) {
   struct stat st;
   if (!mkdir(dir, 0700)) {
     if (chmod(dir, 0700)) return fail_path(dir); /* the umask may clear bits of mkdir's mode */
@@ -87,7 +85,7 @@ static loam_status bind_at(int fd, const struct sockaddr_un *address) {
 loam_status lm_control_socket_open(lm_control_socket *s, const char *directory) {
   struct sockaddr_un address = { .sun_family = AF_UNIX };
   lm_assert(s->listener.fd < 0 && *directory);
-  loam_status status = make_directory(directory);
+  loam_status status = lm_control_socket_folder(directory);
   if (status != LOAM_OK) return status;
   int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%d.sock", directory, getpid());
   if (n < 0 || (size_t)n >= sizeof address.sun_path)

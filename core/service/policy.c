@@ -42,6 +42,7 @@ static LM_SPARSE struct loam_policy_info record;
 /* Written by the service layer, read by any thread; relaxed: no other memory depends on them. */
 static _Atomic bool is_watched;
 static void (*_Atomic on_live)(bool is_followed);
+static void (*_Atomic on_attempt)(void);
 
 /* Takes a lock of this file. Its holder counts as inside loam: there, memory is served under the
  * default plan and no site is made, so the thread does not want the lock again. */
@@ -290,6 +291,12 @@ static uint64_t hash_attempt(const char *path, uint64_t hash) {
   return hash ^ lm_policy_file_hash(path, strlen(path)) * 0x9e3779b97f4a7c15u;
 }
 
+/* Says that the record of the last attempt has changed. Under `load_lock`. */
+static void tell_attempt(void) {
+  void (*note)(void) = atomic_load_explicit(&on_attempt, memory_order_relaxed);
+  if (note) note();
+}
+
 /* Records how a load ended. Under `load_lock`. */
 static void note_attempt(loam_status status, const char *path, uint64_t hash) {
   lock(&live_lock);
@@ -300,6 +307,7 @@ static void note_attempt(loam_status status, const char *path, uint64_t hash) {
   if (status != LOAM_OK) record.refused++;
   unlock(&live_lock);
   refused_hash = status == LOAM_OK ? 0 : hash_attempt(path, hash);
+  tell_attempt();
 }
 
 /* The result of a load, for the event that tells of it. */
@@ -378,6 +386,7 @@ static bool is_known_locked(const char *path, uint64_t hash) {
   }
   unlock(&live_lock);
   if (is_live) refused_hash = 0;
+  if (is_live) tell_attempt();
   return is_live;
 }
 
@@ -421,6 +430,10 @@ loam_status lm_policy_load_followed(const char *path, bool if_changed) {
 
 void lm_policy_on_live(void (*announce_live)(bool is_followed)) {
   atomic_store_explicit(&on_live, announce_live, memory_order_relaxed);
+}
+
+void lm_policy_on_attempt(void (*note)(void)) {
+  atomic_store_explicit(&on_attempt, note, memory_order_relaxed);
 }
 
 void lm_policy_set_watched(bool watched) {

@@ -46,6 +46,9 @@ void lm_policy_info_get(struct loam_policy_info *out);
  * lm_policy_is_followed(). It is called by the thread that loaded the policy, with no lock held.
  * The service layer sets it at start; NULL: nothing is called. */
 void lm_policy_on_live(void (*announce)(bool is_followed));
+/* Sets the function to be called after each attempt to load a policy, and after a refused edit was
+ * undone. It is called with the load lock held; NULL: nothing is called. */
+void lm_policy_on_attempt(void (*note)(void));
 /* Notes whether the service watches the live policy's file, for loam_policy_info. May be called
  * with any lock held. */
 void lm_policy_set_watched(bool is_watched);

@@ -54,6 +54,14 @@ local function new_context(answers)
     end,
     ask = function(pid, request) return answer(pid, request) end,
     hosts = function() return answers and answers.hosts or {} end,
+    boards = function()
+      local texts = {}
+      for i, row in ipairs(answers and answers.boards or {}) do
+        texts[i] = type(row) == "string" and row or json.encode(row)
+      end
+      return texts
+    end,
+    make_board = function() return answers and answers.board end,
     machine = function() return answer("machine", "machine") end,
   }
   return context

@@ -63,10 +63,10 @@ static void a_record_is_valid_as_it_is_found(void **state) {
   (void)state;
   lm_record b;
   CHAIN(host("plain"));
-  char *p = get(1000), *q = get(1 << 20);
+  char *first = get(1000), *p = get(1000), *q = get(1 << 20); /* p is not at a slot's start */
   assert_true(lm_record_find(p + 1, &b) && lm_record_is_valid(&b));
   lm_record bad = b;
-  bad.size = 0;
+  bad.size = 0; /* only a guarded block, at a slot's start, may be empty */
   assert_false(lm_record_is_valid(&bad));
   bad = b;
   bad.token = LM_TOKEN_NONE;
@@ -80,6 +80,7 @@ static void a_record_is_valid_as_it_is_found(void **state) {
   bad.is_provided = true; /* and the table of provided blocks has another base */
   assert_false(lm_record_is_valid(&bad));
   assert_true(lm_record_find(q, &b) && lm_record_is_valid(&b));
+  put(first);
   put(p);
   put(q);
 }

@@ -2,6 +2,7 @@
 
 local json = require("loam.report.json")
 local canned_context = require("canned_context")
+local hosts = require("loam.command.hosts")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -264,7 +265,7 @@ describe("loam compile", function()
 end)
 
 describe("loam run", function()
-  local FINE = { vetted = "00c0ffee00c0ffee:31z02" }
+  local FINE = { vetted = "00c0ffee00c0ffee:31z02", board = "/run/7.board" }
 
   it("becomes the command, with the policy in its environment", function()
     local _, context = run("run --policy p.lua --watch -- prog --flag -x", FINE)
@@ -272,7 +273,7 @@ describe("loam run", function()
     assert.same({
       LD_PRELOAD = "/opt/bin/../lib/loam/libloam-preload.so", LOAM_POLICY = "/cwd/p.lua",
       LOAM_WATCH = "1", LOAM_LENIENT = false, LOAM_RUN = "4242",
-      LOAM_VETTED = "00c0ffee00c0ffee:31z02",
+      LOAM_VETTED = "00c0ffee00c0ffee:31z02", LOAM_BOARD = "/run/7.board",
     }, context.set)
   end)
 
@@ -281,6 +282,11 @@ describe("loam run", function()
     assert.equal("malloc", context.set.PYTHONMALLOC)
     _, context = run("run --policy p.lua -- python3 x.py", FINE)
     assert.is_nil(context.set.PYTHONMALLOC)
+  end)
+
+  it("makes no board where the program has no control socket", function()
+    local _, context = run("run --policy p.lua -- prog", FINE, { LOAM_CONTROL = "0" })
+    assert.is_false(context.set.LOAM_BOARD)
   end)
 
   it("lets the program check a policy that was mended meanwhile", function()
@@ -337,38 +343,108 @@ describe("loam ps, status, stats, reload", function()
     sites = 57,
   }
 
-  it("lists the hosts that answer, and names those that do not", function()
-    local status, context = run("ps", { hosts = { 41, 42 }, [42] = STATUS })
+  -- The status of a process as a board gives it; `changes` differ from STATUS.
+  local function on_board(changes)
+    local row = { state = "running", announced = false, ended_at = 0, since_ms = 5, uid = 1000 }
+    for key, value in pairs(STATUS) do row[key] = value end
+    for key, value in pairs(changes or {}) do row[key] = value end
+    return row
+  end
+
+  local REST = "3  prod    /p.lua  refused\n"
+
+  it("lists the living processes of all boards, with their states", function()
+    local status, context = run("ps", { boards = {
+      on_board { pid = 43, state = "stopped" }, on_board(), on_board { pid = 44, state = "ended" },
+    } })
     assert.equal(0, status)
-    assert.equal("PID  PROGRAM  GENERATION  POLICY  FILE    LAST RELOAD\n"
-      .. " 42  python3           3  prod    /p.lua  refused\n", context.out)
-    assert.equal("loam: 41 has no answer\n", context.err)
-    assert.equal("loam: 41 has no answer\n", select(2, run("ps", { hosts = { 41 } })).err)
+    assert.equal("PID  PROGRAM  STATE    GENERATION  POLICY  FILE    LAST RELOAD\n"
+      .. " 42  python3  running           " .. REST .. " 43  python3  stopped           " .. REST,
+      context.out)
+    assert.equal("", context.err)
+    assert.same({}, context.queries)
+  end)
+
+  it("lists processes that have ended where all are wanted", function()
+    local _, context = run("ps --all", { boards = {
+      on_board { pid = 44, state = "ended", ended_at = 995e9 },
+      on_board { pid = 45, state = "ended", ended_at = 995e9, announced = true },
+      on_board { pid = 46, state = "ended" },
+    } })
+    local gap = (" "):rep(11)
+    assert.matches(" 44  python3  ended 5 seconds ago or earlier" .. gap .. REST
+      .. " 45  python3  ended 5 seconds ago           " .. gap .. REST
+      .. " 46  python3  ended                         " .. gap .. REST, context.out, 1, true)
+  end)
+
+  it("shows one row of a process that is on two boards: the living or the newer one", function()
+    local old, new = '{"pid":41,"state":"running","since_ms":5}', '{"pid":41,"since_ms":7}'
+    local living = '{"pid":42,"state":"running","since_ms":5}'
+    local _, context = run("ps --json", { boards = {
+      old, new, living, '{"pid":42,"state":"ended","since_ms":7}',
+    } })
+    assert.equal("[" .. new .. "," .. living .. "]\n", context.out)
   end)
 
   it("does not list the command itself", function()
-    local _, context = run("ps", { hosts = { 42, 4242 }, [42] = STATUS, [4242] = STATUS })
-    assert.equal(1, #context.queries)
-    assert.equal(0, (run("status", { hosts = { 42, 4242 }, [42] = STATUS })))
+    local other, own = '{"pid":42,"state":"running"}', '{"pid":4242,"state":"running"}'
+    local _, context = run("ps --json", { boards = { other, own } })
+    assert.equal("[" .. other .. "]\n", context.out)
   end)
 
   it("lists none as an empty array", function()
     assert.equal("[]\n", select(2, run("ps --json")).out)
   end)
 
-  it("passes the answers on as they came", function()
-    local _, context = run("ps --json", { hosts = { 41, 42, 43 },
-      [41] = '{"pid":41,"loaded_at":1763720000123456789}\n', [43] = '{"pid":43}' })
+  it("passes the statuses on as they came", function()
+    local _, context = run("ps --json", { boards = {
+      '{"pid":41,"loaded_at":1763720000123456789}', '{"pid":43}' } })
     assert.equal('[{"pid":41,"loaded_at":1763720000123456789},{"pid":43}]\n', context.out)
   end)
 
-  it("takes the only host there is", function()
-    local status, context = run("status", { hosts = { 42 }, [42] = STATUS })
+  it("takes the only process there is", function()
+    local status, context = run("status", { boards = { on_board {
+      updated_at = 999e9, limits_left_out = 0,
+      limits = { { strategy = "small", limit_bytes = 2 ^ 21, used_bytes = 2 ^ 20 } },
+    }, on_board { pid = 44, state = "ended" } } })
     assert.equal(0, status)
+    assert.matches("state     running", context.out, 1, true)
     assert.matches("policy    prod, generation 3", context.out, 1, true)
     assert.matches("loaded    1 minute ago, hash 00ff", context.out, 1, true)
     assert.matches("last      refused, 10 seconds ago\n          p.lua:3: name: oops",
       context.out, 1, true)
+    assert.matches("limits    small: 1 MiB of 2 MiB", context.out, 1, true)
+    assert.matches("as of     1 second ago", context.out, 1, true)
+  end)
+
+  it("shows the last words of a process that has ended", function()
+    local _, context = run("status 42", { boards = {
+      on_board { state = "ended", ended_at = 990e9, announced = true } } })
+    assert.matches("state     ended 10 seconds ago\n", context.out, 1, true)
+  end)
+
+  it("asks a host that is on no board", function()
+    local status, context = run("status 42", { [42] = STATUS })
+    assert.equal(0, status)
+    assert.matches("policy    prod, generation 3", context.out, 1, true)
+    assert.same({ "status" }, context.queries)
+    status, context = run("status", { boards = { on_board(), on_board { pid = 43 } } })
+    assert.equal(2, status)
+    assert.matches("loam status 43    # python3", context.err, 1, true)
+  end)
+
+  it("asks a host in the folder of its board", function()
+    local context = canned_context.new { boards = { on_board { folder = "/run/other" } } }
+    context.api.ask = function()
+      if context.set.LOAM_CONTROL_DIR == "/run/other" then return '{"pid":42}' end
+      return nil, "process 42 is no loam host of this user: nothing listens at /run/7.sock"
+    end
+    assert.same({ pid = 42 }, (hosts.ask(context, 42, "stats")))
+    context.set = {}
+    context.api.ask = function() return nil, "host 42 did not answer within 2000 ms" end
+    assert.same({ nil, "host 42 did not answer within 2000 ms" },
+      { hosts.ask(context, 42, "stats") })
+    assert.is_nil(context.set.LOAM_CONTROL_DIR)
   end)
 
   it("gives a list to choose from where there are more", function()

@@ -85,6 +85,14 @@ local function preload_list(context, library)
   return others and others ~= "" and library .. ":" .. others or library
 end
 
+-- Makes the board on which the command and the programs that it starts take places, so that one
+-- tree has one board. If there can be no board, each program tries to make its own.
+---@return string|nil path
+local function make_board(context)
+  if context.getenv("LOAM_CONTROL") == "0" then return nil end
+  return (context.api.make_board())
+end
+
 local function prepare(context, given, vetted)
   local path = context.posix.absolute(given.policy)
   if not path then
@@ -96,6 +104,7 @@ local function prepare(context, given, vetted)
   set("LOAM_WATCH", given.watch and "1" or nil)
   set("LOAM_LENIENT", given.lenient and "1" or nil)
   if given["python-malloc"] then set("PYTHONMALLOC", "malloc") end
+  set("LOAM_BOARD", make_board(context))
   set("LOAM_VETTED", vetted) -- so that programs need not run the policy's tests again as they start
   -- Only this process ends if its policy is refused (LOAM_RUN holds its id, which exec keeps).
   -- Programs that the command starts later, perhaps during an edit, must not end because of a
