@@ -202,7 +202,7 @@ static const char *nearest_word(const parser *p) {
 
 /* Parses the rest of `"string" "[" number "]"` from the bracket on; `start` is where it begins. */
 static loam_status parse_fixed_string(parser *p, const char *start, loam_type **out) {
-  size_t count;
+  size_t count = 0;
   advance(p);
   loam_status status = parse_count(p, &count);
   if (!status) status = expect(p, "]", "\"]\" after the number of bytes");

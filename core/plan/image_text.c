@@ -11,8 +11,8 @@ enum { RUN_MAX = 255 }; /* zeros that two digits can count */
 bool lm_image_text_write(const void *image, size_t size, char text[LM_IMAGE_TEXT_SIZE]) {
   const lm_policy_image_frame *frame = image;
   const unsigned char *bytes = image;
-  size_t at = 0, end = frame->text.at;
-  lm_assert(end <= size);
+  size_t at = 0, end = frame->text.at < size ? frame->text.at : size;
+  lm_assert(frame->text.at <= size);
   for (size_t i = 0; i < end;) {
     unsigned run = 0;
     while (i + run < end && run < RUN_MAX && !bytes[i + run]) run++;
