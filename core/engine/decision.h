@@ -118,8 +118,9 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) 
   uint64_t key = k.key + lm_thread_try_enter(t);
   lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
-  *holds = lm_likely(d->key == key);
-  if (lm_likely(*holds)) {
+  *holds = false; /* set on both ways, or gcc saves the two keys for the slow path */
+  if (lm_likely(d->key == key)) {
+    *holds = true;
     /* With the load of the epoch by lm_thread_try_enter, the fence is an acquire load. */
     lm_load_fence();
     p = lm_tcache_take_ready(t, d);
