@@ -38,7 +38,8 @@
  *
  *   by site    index of the site times LM_DECISION_STRIDE, plus class times LM_DECISION_STEP, plus
  *              a small number for an aligned request (lm_decision_key_of_request): bits 0 to 31
- *              class of the size alone, for an aligned request: bits 33 to 39
+ *              of an aligned request also the class of its size before it was rounded up to the
+ *              alignment: bits 33 to 39
  *              flags of a pinned request: bits 48 and 49; pinned: bit 50; aligned: bit 51
  *              LM_SITE_KEY_BIT: bit 55
  *   by code    return address: bits 0 to 46; class: bits 48 to 53
@@ -46,8 +47,8 @@
  *
  * LM_DECISION_STEP is the bytes of an entry. So the low bits of a key by site are the byte offset
  * of its entry. LM_DECISION_STRIDE has a step for each class, so the entries of one site stand side
- * by side. All these offsets are taken modulo the size of the cache; two keys at one place replace
- * each other.
+ * by side. All these offsets are taken modulo the size of the cache; of two requests whose
+ * entries have one place, the later one replaces the entry.
  *
  * No entry's key has LM_SCOPED, and each has LM_EPOCH_FAST. So a thread with a scope finds nothing
  * by a code address, and a thread on the slow path finds nothing at all. The number of an epoch is
@@ -118,7 +119,7 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) 
   uint64_t key = k.key + lm_thread_try_enter(t);
   lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
-  *holds = false; /* set on both ways, or gcc saves the two keys for the slow path */
+  *holds = false; /* a constant on each branch: else gcc keeps both keys for the slow path */
   if (lm_likely(d->key == key)) {
     *holds = true;
     /* With the load of the epoch by lm_thread_try_enter, the fence is an acquire load. */
@@ -141,7 +142,7 @@ LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
   lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
   if (lm_likely(d->key == key && !lm_strategy_at(d->strategy)->shares)) {
-    uint8_t hint = d->state % LM_STATE_IDS; /* the id of the token: a place to look for it first */
+    uint8_t hint = d->state % LM_STATE_IDS; /* where to look for the token; then where it is */
     p = lm_tcache_take(t, d->bin, d->token, &hint);
     d->state = LM_STATE_LIVE + hint;
     lm_assert(lm_decision_is_valid(t, d));
@@ -154,8 +155,8 @@ LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
 /* ---- Keys of other requests --------------------------------------------------------------- */
 
 /* Returns the bytes that decide the class of a request: its size, rounded up to its alignment if
- * that is above 16. If the bytes are a multiple of an alignment of at most a page, and at most
- * LM_SMALL_EVEN, then the objects of the least class that holds them are aligned so too. */
+ * that is above 16. The objects of the class then have the alignment too, if it is at most a page
+ * and the bytes are at most LM_SMALL_EVEN. */
 LM_INLINE size_t lm_decision_bytes(const lm_request *r) {
   return r->align > 16 ? lm_align_up(r->size, r->align) : r->size;
 }
@@ -187,8 +188,8 @@ LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t 
 LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
   if (r->by_code) return lm_decision_key_of_code(t, r->code, r->size);
   uint64_t key = r->site->key + lm_decision_step_any(lm_decision_bytes(r));
-  /* 1 << 28 puts the class of the size alone at bit 33. 37 gives requests whose alignment raised
-   * them to one class different places; any odd number does. */
+  /* 1 << 28 puts the class of the size alone at bit 33. Requests of different sizes may be rounded
+   * up to one class; 37 gives them different places, as any odd number does. */
   if (r->align > 16)
     key += LM_DECISION_ALIGNED + lm_decision_step_any(r->size) * (((uint64_t)1 << 28) + 37);
   if (r->want == LM_WANT_PINNED)

@@ -22,7 +22,8 @@
  * span is a run of memory that is cut into objects of one class. A malloc with such an id stores
  * the state and is done. Greater ids mean a token in the palette of the span, a small table in
  * front of the span's state cells. So a malloc with such an id first checks that the palette has
- * the token. The last id, LM_ID_WIDE, means a larger table of the span; no decision has that id.
+ * the token. The last id, LM_ID_WIDE, means a larger table of the span. An object can have that
+ * id; the state in a decision never has it.
  * pages/state.h has the rest.
  *
  *   malloc   engine/decision.h finds what the policy decided for the request: a bin, and the state
@@ -60,10 +61,10 @@
 
 /* ---- Bins --------------------------------------------------------------------------------- */
 
-enum { LM_POOL_PLACES = 1024 }; /* how many pools can have bins, plus 1: see lm_pool_bins */
+enum { LM_POOL_PLACES = 1024 }; /* of the bins of pools; place 0 is no pool's: lm_pool_bins */
 
-/* A cached object and the cell of its state. The cell's address is kept with the object because
- * computing it at an allocation would delay the loads that come after the store to the cell. */
+/* A cached object and the cell of its state. The cell's address is kept with the object: an
+ * allocation that had to compute it would store to the cell later, and later loads would wait. */
 typedef struct lm_cached_object {
   void *p;
   lm_state_cell *cell;
@@ -265,7 +266,7 @@ typedef struct lm_located {
  * *out, and *bin to the offset of the object's bin. Returns false if no object of a size class
  * begins at p. pages/map.h explains the multiplication: the high half of the product is the index
  * of the object, and p is an object's start if and only if the low half is below `key`. Each field
- * is read once, because a processor that waits for memory can queue only so many loads. */
+ * is read once, because a processor that waits for memory has room for few more loads. */
 LM_INLINE bool lm_tcache_locate_in(const lm_span *s, const void *p, lm_located *out, size_t *bin) {
   uint64_t offset = (uintptr_t)p - lm_load(uintptr_t, &s->start);
   uint64_t key = lm_load(uint64_t, &s->key);

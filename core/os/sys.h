@@ -1,5 +1,5 @@
 /* sys.h - everything that loam asks of the operating system, under one contract. The port for Linux
- * is sys_linux.c, sys_read.c and (for sys_file.h) sys_file.c.
+ * is sys_linux.c, sys_read.c, sys_evict.c and (for sys_file.h) sys_file.c.
  *
  * Contract: a function that can fail returns 0 or a positive errno value, and changes nothing when
  * it fails. No function changes errno. No function calls malloc. Any thread may call any of them.
