@@ -65,8 +65,7 @@ local function each_mistake(member, first, warn)
   end
   first[member.name] = older or member
   if not member.is_reached then
-    warn(member, "unused", "pick returns it for no tag that was checked",
-      "remove it, or check more tags: --tag T")
+    warn(member, "unused", "pick returns it for no request", "remove it, or let pick return it")
   end
   local reason, suggestion = limit_mistake(member.values.limit)
   if reason then warn(member, "limit", reason, suggestion) end

@@ -58,8 +58,8 @@ describe("check", function()
       .. "mean 5 * loam.MiB?" },
       warnings("local d = loam.host { name = 'd', limit = 5 }",
         "if req.size == 3 then return d end " .. USE_ALL))
-    assert.same({ "1 unused: strategy 'd': pick returns it for no tag that was checked; remove "
-      .. "it, or check more tags: --tag T" },
+    assert.same({ "1 unused: strategy 'd': pick returns it for no request; remove it, or let pick "
+      .. "return it" },
       warnings("local d = loam.host { name = 'd', align = 64 }",
         "if req.size > 10 and req.size < 5 then return d end " .. USE_ALL))
     assert.same({}, warnings("local d = loam.host { name = 'd', align = 64 }",
