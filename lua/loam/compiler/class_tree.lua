@@ -46,12 +46,12 @@ end
 local function question_cell(graph, observation, answers)
   local names, only, differ = {}, nil, false
   for answer, cell in pairs(answers) do
-    names[#names + 1] = tostring(answer) .. "\1" .. serial_of(graph, cell)
+    names[#names + 1] = serial_of(graph, answer) .. "=" .. serial_of(graph, cell)
     only, differ = only or cell, differ or (only and only ~= cell)
   end
   if not differ then return only end
   table.sort(names)
-  local id = serial_of(graph, observation) .. "\2" .. table.concat(names, "\2")
+  local id = serial_of(graph, observation) .. "?" .. table.concat(names, ",")
   graph.cells[id] = graph.cells[id] or { observation = observation, answers = answers }
   return graph.cells[id]
 end

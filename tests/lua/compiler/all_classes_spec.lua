@@ -81,6 +81,16 @@ describe("the tree of all classes", function()
     assert.equal(1, tree.nodes)
   end)
 
+  it("does not take the key 'false' for no key", function()
+    classes("if req.func == 'f' then return by[req.tag] and a or b end "
+      .. "return by[req.tag] and b or a", "local by = { ['false'] = 1 } ")
+    local _, find = core.class_tree((policy.tree()))
+    local key, none = find { tag = "false", func = "f" }, find { tag = "x", func = "f" }
+    assert.are_not.equal(key, none)
+    assert.equal(key, find { tag = "x", func = "g" })
+    assert.equal(none, find { tag = "false", func = "g" })
+  end)
+
   it("asks whether there is a part", function()
     classes("return req.tag:part(3) and a or b")
     local _, find = core.class_tree((policy.tree()))
