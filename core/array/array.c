@@ -380,7 +380,7 @@ static loam_status set_text(loam_block *block, lm_piece *piece, const char *byte
   return LOAM_OK;
 }
 
-/* Replaces a fixed string, and fills the rest of its bytes with zeros. */
+/* Replaces a fixed string. Bytes of the string behind the new text become zeros. */
 static loam_status set_fixed_string(loam_array *array, const char *bytes, size_t size) {
   size_t room = array->type->count;
   if (size > room)

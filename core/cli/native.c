@@ -108,7 +108,7 @@ static void add_text(void *ctx, const char *text, size_t length) {
 }
 
 /* boards(): a list of texts: a JSON object for each process on a board, as board_read.h has it.
- * Also removes the sockets of processes that are gone. */
+ * The function also removes the sockets of processes that have ended. */
 static int native_boards(lua_State *L) {
   char dir[LM_CONTROL_PATH];
   if (lm_control_dir(NULL, dir, sizeof dir) == LOAM_OK) lm_control_clean(dir);

@@ -33,9 +33,9 @@ int lm_sys_purge(void *at, size_t size);
 int lm_sys_resident(const void *at, size_t size, unsigned char *in);
 
 /* Gives back the memory of pages that map a file and were not written to. The next touch reads the
- * file again. Pages that were written to stay as they are: those in which a debugger has set
- * breakpoints, for example. Fails if the host has locked the pages, or if /proc/self/pagemap, which
- * says what was written to, cannot be read; then pages may remain. */
+ * file again. A page that was written to keeps its contents, for example the breakpoints of a
+ * debugger. Fails if the host has locked the pages. Fails also if /proc/self/pagemap, which names
+ * the pages that were written to, cannot be read. After a failure, pages may remain. */
 int lm_sys_evict_file(void *at, size_t size);
 
 /* Maps fresh, readable, writable, zeroed memory outside any reservation. */

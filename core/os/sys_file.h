@@ -29,8 +29,8 @@ int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private
 int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out);
 
 /* Says that the mapped pages of a file are touched one here and one there: a touch then brings no
- * neighbours with it. Without that, the first touch of a page of a long sparse file takes
- * milliseconds on ext4, because the kernel fills megabytes at once. */
+ * neighbours with it. In a long sparse file on ext4, neighbours would make a first touch
+ * take milliseconds, because the kernel fills megabytes at a time. */
 int lm_sys_file_scattered(void *at, size_t size);
 
 /* Gives back the memory, and the room on the disk, of the part of a file that is mapped here: every

@@ -25,7 +25,7 @@ typedef struct lm_provided {
   void *made;        /* what the provider returned: `base`, or an address below it if `base` had to
                           be aligned */
   size_t size;       /* usable bytes, at least 1 */
-  size_t asked;      /* bytes that a handler was asked for, which its free is told again */
+  size_t asked;      /* bytes that loam asked a handler for; the handler's free gets this size */
   uint32_t token;    /* plan/site.h */
   uint32_t strategy; /* id */
   const void *handler; /* const loam_handler *; of LM_PROVIDER_HANDLER */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "image.h"
 #include "plan/class_tree.h"
 
 enum { TREE_NODES = 64, TREE_KEYS = 64, TREE_STRINGS = 8192 };
@@ -46,18 +47,13 @@ static inline void tree_key(tree *t, const char *text, int32_t next) {
   t->node[t->nodes - 1].length++;
 }
 
-static inline size_t tree_put(char *out, size_t at, const void *part, size_t size) {
-  memcpy(out + at, part, size);
-  return at + size;
-}
-
 /* Writes the bytes, at most TREE_BYTES; returns how many. */
 static inline size_t tree_write(const tree *t, char *out) {
   lm_class_head head = { LM_CLASS_MAGIC, t->nodes, t->keys, t->plans, t->strings, 0 };
-  size_t at = tree_put(out, 0, &head, sizeof head);
-  at = tree_put(out, at, t->node, t->nodes * sizeof *t->node);
-  at = tree_put(out, at, t->key, t->keys * sizeof *t->key);
-  return tree_put(out, at, t->string, t->strings);
+  size_t at = image_put(out, 0, &head, sizeof head);
+  at = image_put(out, at, t->node, t->nodes * sizeof *t->node);
+  at = image_put(out, at, t->key, t->keys * sizeof *t->key);
+  return image_put(out, at, t->string, t->strings);
 }
 
 #endif

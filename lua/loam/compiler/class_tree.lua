@@ -4,8 +4,9 @@
 -- Equal subtrees are one node. A question with one possible answer, or whose answers lead to one
 -- plan, is left out.
 
-require("loam.compiler.emit") -- declares core's structs
+local emit = require("loam.compiler.emit") -- declares core's structs
 local ffi = require("ffi")
+local numbers = require("loam.compiler.numbers")
 
 local class_tree = {}
 
@@ -21,15 +22,7 @@ local ASK = { is = C.LM_ASK_IS, under = C.LM_ASK_UNDER, glob = C.LM_ASK_GLOB,
 -- ---- the graph: cells from the leaves up
 
 local function new_graph()
-  return { plans = {}, index = {}, leaves = {}, cells = {}, serial = {}, serials = 0 }
-end
-
-local function serial_of(graph, object)
-  if not graph.serial[object] then
-    graph.serials = graph.serials + 1
-    graph.serial[object] = graph.serials
-  end
-  return graph.serial[object]
+  return { plans = {}, index = {}, leaves = {}, cells = {}, number = numbers.new() }
 end
 
 local function plan_cell(graph, plan)
@@ -46,12 +39,12 @@ end
 local function question_cell(graph, observation, answers)
   local names, only, differ = {}, nil, false
   for answer, cell in pairs(answers) do
-    names[#names + 1] = serial_of(graph, answer) .. "=" .. serial_of(graph, cell)
+    names[#names + 1] = graph.number(answer) .. "=" .. graph.number(cell)
     only, differ = only or cell, differ or (only and only ~= cell)
   end
   if not differ then return only end
   table.sort(names)
-  local id = serial_of(graph, observation) .. "?" .. table.concat(names, ",")
+  local id = graph.number(observation) .. "?" .. table.concat(names, ",")
   graph.cells[id] = graph.cells[id] or { observation = observation, answers = answers }
   return graph.cells[id]
 end
@@ -138,12 +131,6 @@ local function node_of(cell, keys, strings)
   return node
 end
 
-local function array(ctype, list)
-  if #list == 0 then return "" end
-  local data = ffi.new(ctype .. "[?]", #list, list)
-  return ffi.string(data, ffi.sizeof(data))
-end
-
 -- Writes the tree of a trie whose classes all have plans.
 ---@return string, any[] the bytes, and the plans by their index in the tree, from 1
 function class_tree.run(trie)
@@ -155,8 +142,8 @@ function class_tree.run(trie)
     magic = C.LM_CLASS_MAGIC, nodes = #nodes, keys = #keys, plans = #graph.plans,
     strings = strings.size,
   })
-  return ffi.string(head, ffi.sizeof(head)) .. array("lm_class_node", nodes)
-    .. array("lm_class_key", keys) .. table.concat(strings.parts), graph.plans
+  return ffi.string(head, ffi.sizeof(head)) .. emit.array("lm_class_node", nodes)
+    .. emit.array("lm_class_key", keys) .. table.concat(strings.parts), graph.plans
 end
 
 return class_tree
