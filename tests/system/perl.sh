@@ -24,5 +24,6 @@ become perl -e '$0 = "master process of a server with a long name"; $| = 1; prin
   > "$work/up" &
 children=$!
 for _ in $(seq 100); do [ -s "$work/up" ] && break; sleep 0.1; done
+"$LOAM" reload "$children" > "$work/out" 2>&1 || fail "reload: $(cat "$work/out")" # writes its row
 answer_of "$children" | grep -q '"program":"perl"' || fail "argv: $(answer_of "$children")"
 echo "ok: a program that rewrites argv keeps its name"
