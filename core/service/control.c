@@ -99,9 +99,6 @@ static bool wake_service(void) {
   return is_open;
 }
 
-/* If the host has closed a socket of the pair, the closing has woken the thread. */
-static void wake_for_decay(void) { (void)wake_service(); }
-
 /* The pair are sockets, because writing to a pipe whose other end the host has closed would kill
  * the process by SIGPIPE. Returns 0 or an errno. */
 static int open_wakeup_locked(void) {
@@ -343,7 +340,7 @@ static void register_hooks(void) {
   lm_metadata_free(lm_metadata_alloc(1));
   lm_thread_add_hooks(&hooks);
   lm_thread_add_fork_lock(&wakeup_lock);
-  lm_decay_set_wake(wake_for_decay);
+  lm_decay_set_wake(wake_service);
 }
 
 static void register_hooks_once(void) {
