@@ -110,6 +110,23 @@ bool lm_bin_is_valid(const lm_bin *bin) {
   return are_cached(bin->low, top);
 }
 
+static bool is_pool_valid(const lm_pool_bins *bins) {
+  uint32_t slots = 0;
+  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+    if (!lm_bin_is_valid(&bins->bin[c])) return false;
+    if (c >= LM_CLASSES) slots += capacity_of(&bins->bin[c]) * lm_class_slots(c);
+  }
+  return slots == bins->large;
+}
+
+bool lm_thread_bins_is_valid(const lm_thread_bins *bins) {
+  uint32_t n = 0;
+  for (uint32_t place = 0; place < LM_POOL_PLACES; place++) n += bins->pool[place].listed;
+  for (uint32_t place = bins->first; place; place = bins->pool[place].next, n--)
+    if (!n || !bins->pool[place].listed || !is_pool_valid(&bins->pool[place])) return false;
+  return n == 0;
+}
+
 bool lm_tcache_batch_is_valid(const lm_tcache_batch *batch) {
   const lm_cached_object *first = batch->array + 1;
   if (!batch->array) return !batch->n;

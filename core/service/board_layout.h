@@ -76,14 +76,6 @@ typedef struct lm_board_entry {
   };
 } lm_board_entry;
 
-/* An owner is one word, so that a process takes a place by one atomic operation: the process id,
- * whether the process has said that it ends, and the time in milliseconds since boot at which it
- * took the place. A process that started later than that time only has the same id. 0: no process
- * has had the place yet. */
-#define LM_BOARD_PID ((UINT64_C(1) << 22) - 1)
-#define LM_BOARD_ENDED (UINT64_C(1) << 22)
-#define LM_BOARD_MS_SHIFT 23
-
 /* Returns whether the law of an entry holds. */
 static inline bool lm_board_entry_is_valid(const lm_board_entry *e) {
   const lm_board_figures *f = &e->figures;
@@ -96,6 +88,14 @@ static inline bool lm_board_entry_is_valid(const lm_board_entry *e) {
     if (!memchr(f->limit[i].strategy, 0, sizeof f->limit[i].strategy)) return false;
   return !f->error_bytes || !e->last_error[f->error_bytes - 1];
 }
+
+/* An owner is one word, so that a process takes a place by one atomic operation: the process id,
+ * whether the process has said that it ends, and the time in milliseconds since boot at which it
+ * took the place. A process that started later than that time only has the same id. 0: no process
+ * has had the place yet. */
+#define LM_BOARD_PID ((UINT64_C(1) << 22) - 1)
+#define LM_BOARD_ENDED (UINT64_C(1) << 22)
+#define LM_BOARD_MS_SHIFT 23
 
 /* A place. Each field is whole when it is read. */
 typedef struct lm_board_place {
