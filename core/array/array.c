@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api/handler_api.h"
 #include "block/arena.h"
 #include "engine/engine.h"
 #include "os/error.h"
@@ -70,8 +71,8 @@ loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **
   if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
   loam_status status = lm_type_check_sized(type);
   if (status) return status;
-  status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
-                                              : make_embedded(site, type, &a);
+  bool is_separate = lm_handler_api_for_data(&site) || type->size > LM_ARRAY_EMBEDDED_MAX;
+  status = is_separate ? make_separate(site, type, &a) : make_embedded(site, type, &a);
   if (status) return status;
   status = lm_layout_init(a->meta, a->type, site);
   if (status) {

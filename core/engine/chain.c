@@ -311,12 +311,24 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
   return NULL;
 }
 
+/* Serves the order by the handler that it names; the policy is not evaluated. */
+static void *serve_by_handler(lm_order *o, const lm_record *was) {
+  lm_strategy *s = lm_provider_of_handler(o->r.handler);
+  if (!s) return NULL;
+  lm_thread_enter(o->t);
+  lm_token token = atomic_load_explicit(&lm_decision_now(o->r.site)->token, memory_order_relaxed);
+  lm_thread_leave(o->t);
+  void *p = serve_by(o, s, token, 0, was);
+  return p ? p : report_failed(o, s, 1);
+}
+
 void *lm_chain_serve(lm_order *o, const lm_record *was) {
   answer a;
   uint32_t misses = 0;
   lm_strategy *s = NULL;
   lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
   lm_assert(!was || lm_record_is_valid(was));
+  if (lm_unlikely(o->r.handler != NULL)) return serve_by_handler(o, was);
   decide(o, &a);
   for (uint32_t i = 0; i < a.n; i++) {
     s = lm_strategy_at(a.chain[i]);

@@ -86,7 +86,7 @@ static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_reco
 
 bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_assert(lm_record_is_valid(b));
-  bool is_own = b->is_provided ? lm_provider_can_resize(&b->provided, s)
+  bool is_own = b->is_provided ? lm_provider_can_resize(&b->provided, &o->r, s)
                                : s->id == lm_strategy_whole(b->strategy);
   if (!is_own) return false;
   return b->is_provided ? resize_provided(o, s, token, b) : resize_host(o, s, token, b);

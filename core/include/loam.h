@@ -568,7 +568,22 @@ LOAM_API loam_status loam_device_reset(int device);
  *
  * A handler carries out a strategy: it is four functions that allocate and free. The structs have
  * the layout of NumPy's NEP 49, byte for byte, so a PyDataMem_Handler can be passed in place of a
- * loam_handler. A block keeps the handler that made it until it is freed. */
+ * loam_handler. Two ways lead to a handler:
+ *
+ *   - The policy chooses a registered handler by its name, for any request of host memory.
+ *   - The host sets a handler for a thread. It then makes the data of each block, arena and array
+ *     that the thread makes, and the policy is not asked about these data. Code that sets a handler
+ *     relies on its memory (its alignment, its registration with a device), so the handler goes
+ *     before the policy, also before loam.deny and limits.
+ *
+ * A set handler serves nothing else: loam_malloc and its family, and the headers of blocks and
+ * arrays, stay with the policy. NEP 49 replaces an array's data alone, and a handler itself is
+ * written with functions such as loam_malloc.
+ *
+ * A block, arena or array keeps the handler that made its data, which reallocates and frees them,
+ * in any thread. loam_owner, loam_on_memory and the figures know these data under the block's tag
+ * and the strategy "handler:NAME". They do not know memory that a host takes by a direct call of a
+ * function of its own handler. */
 
 /* The functions of a handler. Any thread may call them, several at the same time. What they
  * ask of loam_malloc while loam calls them comes from pools of loam, whatever the policy says. */
@@ -598,16 +613,19 @@ LOAM_API loam_status loam_handler_register(const loam_handler *handler);
  * thread may use it. Returns NULL if there is no memory. */
 LOAM_API const loam_handler *loam_handler_of(loam_site *site);
 
-/* Sets the calling thread's current handler and returns the previous one. The current handler
- * belongs to the thread, and all coroutines of the thread share it: code that switches coroutines
- * has to set it at each switch. loam only stores it; the host decides when to allocate with it.
- * NULL restores the default, loam_handler_of(NULL). loam keeps the pointer. A handler that
- * loam_handler_register would refuse is refused here too: then NULL is returned, and the current
- * handler stays. */
+/* Sets the calling thread's current handler and returns the previous one. It makes the data of the
+ * thread's new blocks, arenas and arrays, as described above. A handler of loam_handler_of gives
+ * these requests back to the policy, under the handler's site. NULL restores the default,
+ * loam_handler_of(NULL). loam keeps the pointer. A handler that loam_handler_register would refuse
+ * is refused here too: then NULL is returned, and the current handler stays.
+ *
+ * The current handler belongs to the thread, and all coroutines of the thread share it, because
+ * loam cannot see a switch of coroutines. So the code that switches coroutines saves the handler
+ * when it stops one (loam_handler_get), and sets the saved handler when it resumes that one. */
 LOAM_API const loam_handler *loam_handler_set(const loam_handler *handler);
 
-/* Returns the calling thread's current handler, which all coroutines of the thread share. Never
- * NULL: without a loam_handler_set it is the default, loam_handler_of(NULL). */
+/* Returns the calling thread's current handler: the pointer that was set, or the default,
+ * loam_handler_of(NULL). Never NULL. */
 LOAM_API const loam_handler *loam_handler_get(void);
 
 /* ---- Managers --------------------------------------------------------------------------------
