@@ -94,8 +94,8 @@ static const char *alloc_system(const lm_request *w, lm_provided *out) {
 
 /* ---- Handlers */
 
-/* Returns the handler that serves a request of a strategy: the handler that the host has set, or the
- * one that is registered under the strategy's name; NULL: none is. */
+/* Returns the handler that serves a request of a strategy: the one that the host has set, or else
+ * the one that is registered under the strategy's name; NULL: none is. */
 static const loam_handler *handler_for(const lm_request *r, const lm_strategy *s) {
   return r->handler ? r->handler : lm_handler_find(s->desc.handler);
 }
