@@ -11,8 +11,8 @@
  * too for a handler of loam_handler_of: then *site becomes the handler's site, if it has one. */
 const loam_handler *lm_handler_api_for_data(loam_site **site);
 
-/* Gives the block at `ptr` a new size by `handler`, and calls the host's hook. Keeps the contents up
- * to the smaller size, and an alignment of 16. NULL, with errno ENOMEM: the block is unchanged. */
+/* Gives the block at `ptr` a new size by `handler`, and calls the host's hook. Keeps the contents
+ * up to the smaller size, and an alignment of 16. NULL: the block is unchanged; errno is ENOMEM. */
 void *lm_handler_api_realloc(const loam_handler *handler, loam_site *site, void *ptr, size_t size);
 
 #endif

@@ -650,6 +650,7 @@ typedef struct loam_ipc {
   uint64_t size;            /* bytes of the memory */
   int32_t device;           /* the device's number in the process that shares the memory */
   int32_t pid;              /* the process that shares the memory */
+  unsigned char uuid[16];   /* of the device, the same in all processes; zeros: not known */
 } loam_ipc;
 
 /* A table of functions. Any thread may call them, several at the same time. They return LOAM_OK,
@@ -764,11 +765,23 @@ LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
  * loam_ipc_open can open, and for NULL. */
 LOAM_API int loam_ipc_is_plain(const loam_ipc *handle);
 
+/* Returns the number that the device of a handle's memory has in this process. It is found by its
+ * UUID, because CUDA_VISIBLE_DEVICES gives a device other numbers in other processes; without a
+ * UUID it is handle->device. -1: this process does not have the device, or `handle` is NULL. */
+LOAM_API int loam_ipc_device(const loam_ipc *handle);
+
 /* Opens memory of another process on a device of this process; `*out` becomes its address here.
- * Opening the same memory again gives the same address. For handles of loam it fails with
- * LOAM_EBADPTR if the block no longer exists, and with LOAM_EIO if its owner has ended or does not
- * answer for 5 s. */
+ * Opening the same memory again gives the same address. `device` is the memory's own device
+ * (loam_ipc_device) or one that can access it: otherwise it fails with the driver's words, and
+ * loam_ipc_open_staged can make a copy. For handles of loam it fails with LOAM_EBADPTR if the block
+ * no longer exists, and with LOAM_EIO if its owner has ended or does not answer for 5 s. */
 LOAM_API loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out);
+
+/* Copies memory of another process to a new block on a device of this process, through its own
+ * device, and waits for the copy. The block is like memory of loam_manager_get's memalloc: free it
+ * with loam_device_free. Fails like loam_ipc_open and that memalloc, and with LOAM_EUNSUPPORTED if
+ * this process does not have the memory's own device. */
+LOAM_API loam_status loam_ipc_open_staged(const loam_ipc *handle, int device, void **out);
 
 /* Closes memory that loam_ipc_open has opened; call it once for each open. Fails with LOAM_EBADPTR
  * if `ptr` is in no opened memory. */
