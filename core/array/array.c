@@ -183,6 +183,7 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
   loam_array *a = lm_array_make(block->site, loam_type_retain(type), loam_block_retain(block), data,
                                 0);
   if (!a) return LOAM_ENOMEM;
+  a->is_readonly = block->is_readonly;
   loam_status status = set_layout(a, block, offset, strides);
   if (status) {
     lm_array_abandon(a);

@@ -45,7 +45,7 @@ LM_INLINE loam_block *fill(loam_block *b, loam_site *site, loam_block_kind kind,
   lm_assert(site && kind >= LOAM_BLOCK_EMBEDDED && kind <= LOAM_BLOCK_POOLED);
   atomic_store_explicit(&b->references, 1, memory_order_relaxed);
   b->kind = (uint16_t)kind;
-  b->is_listed = 0;
+  b->is_listed = b->is_readonly = 0;
   b->size = size;
   b->data = data;
   b->site = site;
@@ -181,6 +181,7 @@ loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
   loam_block *b = lm_block_header(parent->site, LOAM_BLOCK_SLICE, 0);
   if (!b) return NULL;
   b->data = (char *)parent->data + offset;
+  b->is_readonly = parent->is_readonly;
   b->size = size;
   b->parent = loam_block_retain(root_of(parent));
   lm_assert(b->parent->kind != LOAM_BLOCK_SLICE);

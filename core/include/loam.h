@@ -1132,9 +1132,10 @@ LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam
 
 /* Makes an array over the data of a block, beginning at `offset`, which keeps the block alive.
  * `strides` has, for each fixed dimension in turn, the bytes from one element to the next; NULL
- * means C's layout. Fails with LOAM_EINVAL if the array would reach beyond the block, if an element
- * would not be aligned, if the block is an arena, and for types whose values stand elsewhere in
- * part (var, pointer, string, bytes). */
+ * means C's layout. The array is read-only if loam_share_open has mapped the block for reading.
+ * Fails with LOAM_EINVAL if the array would reach beyond the block, if an element would not be
+ * aligned, if the block is an arena, and for types whose values stand elsewhere in part (var,
+ * pointer, string, bytes). */
 LOAM_API loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
                                      const int64_t *strides, loam_array **out);
 

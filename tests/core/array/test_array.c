@@ -553,6 +553,8 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   loam_array_release(row);
   expect_repr(a, "array at *, 1 reference\n"
                  "  type: 3 * var * {x: float64, y: ?int32, s: string}\n"
+                 "    at *, 1 reference\n"
+                 "  access: read, write\n"
                  "  metadata: 72 bytes\n"
                  "    fixed: 3 elements, stride 16\n"
                  "      var: stride 32, offset 0\n"
@@ -571,6 +573,8 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   loam_array_release(ys);
   expect_repr(y, "array at *, 1 reference\n"
                  "  type: 1 * ?int32\n"
+                 "    at *, 1 reference\n"
+                 "  access: read, write\n"
                  "  metadata: 16 bytes\n"
                  "    fixed: 1 element, stride 32\n"
                  "      option\n"
@@ -581,6 +585,8 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   y = VIEW(a, LOAM_RANGE(1, 2), LOAM_AT(1));
   expect_repr(y, "array at *, 1 reference\n"
                  "  type: 1 * pointer[{x: float64, y: ?int32, s: string}]\n"
+                 "    at *, 1 reference\n"
+                 "  access: read, write\n"
                  "  metadata: 64 bytes\n"
                  "    fixed: 1 element, stride 16\n"
                  "      pointer: offset 32\n"
@@ -597,6 +603,22 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
                  "  data: *\n"
                  "    block: array at *, 48 bytes, 2 references, tag \"test.array\"\n");
   loam_array_release(y);
+  loam_array_release(a);
+}
+
+static void repr_shows_access_and_static_types(void **state) {
+  (void)state;
+  loam_array *a = new_array("int32"), *view;
+  assert_int_equal(loam_array_readonly(a, &view), LOAM_OK);
+  expect_repr(view, "array at *, 1 reference\n"
+                    "  type: int32\n"
+                    "    at *, static\n"
+                    "  access: read\n"
+                    "  metadata: 0 bytes\n"
+                    "    int32\n"
+                    "  data: *\n"
+                    "    block: array at *, 4 bytes, 2 references, tag \"test.array\"\n");
+  loam_array_release(view);
   loam_array_release(a);
 }
 
@@ -725,6 +747,7 @@ int main(void) {
     CASE(the_text_of_every_half_reads_back),
     CASE(long_text_comes_in_pieces),
     CASE(repr_shows_type_metadata_data_and_blocks),
+    CASE(repr_shows_access_and_static_types),
     CASE(null_arguments_are_refused),
     CASE(without_memory_calls_fail_and_leak_nothing),
     CASE(threads_share_an_array_and_its_views),
