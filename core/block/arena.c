@@ -466,10 +466,34 @@ void *loam_arena_resize(loam_block *b, void *piece, size_t size) {
   return p;
 }
 
+bool lm_arena_can_resize(const loam_block *b, const void *piece) {
+  const arena *a = (const arena *)b;
+  lm_assert(b->kind == LOAM_BLOCK_POOLED);
+  return is_resizable(a) || (a->last_chunk && piece == a->last);
+}
+
+bool lm_arena_is_zeroed(const loam_block *b) {
+  lm_assert(b->kind == LOAM_BLOCK_POOLED);
+  return ((const arena *)b)->flags & LOAM_ARENA_ZEROED;
+}
+
+/* Frees the last piece of a plain arena. After that, no piece is the last one. */
+static void plain_drop_last(arena *a) {
+  a->last_chunk->used = (size_t)(a->last - data_of(a->last_chunk));
+  a->block.size -= a->last_size;
+  a->last_chunk = NULL;
+  a->last = NULL;
+}
+
 void lm_arena_drop(loam_block *b, void *piece) {
   size_t size;
   arena *a = arena_of(b);
-  lm_require(a && is_resizable(a) && find_piece(a, piece, &size));
+  lm_require(a);
+  if (!is_resizable(a)) {
+    if (lm_arena_can_resize(b, piece)) plain_drop_last(a);
+    return;
+  }
+  lm_require(find_piece(a, piece, &size));
   lm_assert(a->block.size >= size);
   a->block.size -= size;
   resizable_free(a, piece);

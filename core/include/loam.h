@@ -1130,6 +1130,13 @@ typedef struct loam_array loam_array;
  * and with LOAM_EINVAL for a type with a dimension of any size. */
 LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out);
 
+/* Like loam_array_new, and chooses the arenas of rows, text and pointer targets by `arenas`, a sum
+ * of LOAM_ARENA_*. loam_array_new has both: everything is zeroed and can grow. Plain arenas (0)
+ * take less time and memory. They suit data that are written once, in order: only the row or text
+ * that was made last can grow (others fail with LOAM_ESTATE), and new numbers are not zero. */
+LOAM_API loam_status loam_array_new_in(loam_site *site, const loam_type *type, int arenas,
+                                       loam_array **out);
+
 /* Makes an array over the data of a block, beginning at `offset`, which keeps the block alive.
  * `strides` has, for each fixed dimension in turn, the bytes from one element to the next; NULL
  * means C's layout. The array is read-only if loam_share_open has mapped the block for reading.

@@ -36,6 +36,21 @@ class Values(Case):
                 array = loam.Array(text, value)
                 self.assertEqual((array.type, array.tolist()), (text, value))
 
+    def test_rows_that_need_not_grow_take_less_memory(self):
+        value = [["nine byte"] * 10 for _ in range(100)]
+        arrays = [loam.Array("100 * var * string", value, f"array.{name}", resizable=name == "grow")
+                  for name in ("grow", "stay")]
+        taken = {row["tag"]: row["live_bytes"] for row in loam.stats("tag")}
+        self.assertLess(taken["array.stay"], taken["array.grow"] * 3 // 4)
+        for array in arrays:
+            self.assertEqual(array.tolist(), value)
+        with self.assertRaisesRegex(loam.StateError, "only the one that was made last"):
+            arrays[1][0] = ["a"] * 100
+        arrays[1][0] = ["shorter"]
+        self.assertEqual(arrays[1][0].tolist(), ["shorter"])
+        arrays[1][99].append("x")
+        self.assertEqual(arrays[1][99].tolist(), ["nine byte"] * 10 + ["x"])
+
     def test_a_dimension_of_any_size_gets_the_values(self):
         for text, value, made in [
                 ("fixed * float64", [1, 2, 3], "3 * float64"),

@@ -606,6 +606,84 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   loam_array_release(a);
 }
 
+/* ---- Plain arenas */
+
+static loam_array *new_array_in(const char *text, int arenas) {
+  loam_type *type = type_of(text);
+  loam_array *array = NULL;
+  if (loam_array_new_in(arrays_site(), type, arenas, &array)) fail_msg("%s", loam_error());
+  loam_type_release(type);
+  return array;
+}
+
+static void fill_texts(loam_array *a, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    loam_array *one = VIEW(a, LOAM_AT((int64_t)i));
+    assert_int_equal(loam_array_set_text(one, "nine byte", 9), LOAM_OK);
+    loam_array_release(one);
+  }
+}
+
+static void plain_arenas_take_no_more_than_the_text(void **state) {
+  (void)state;
+  loam_array *plain = new_array_in("100 * string", 0), *resizable = new_array("100 * string");
+  fill_texts(plain, 100);
+  fill_texts(resizable, 100);
+  assert_int_equal(loam_array_bytes(plain), loam_array_bytes(resizable));
+  const lm_piece *text = loam_array_data(plain);
+  for (int i = 1; i < 100; i++) assert_ptr_equal(text[i].begin, text[i - 1].begin + 9);
+  text = loam_array_data(resizable);
+  assert_true(text[1].begin - text[0].begin >= 17);
+  loam_array *one = VIEW(plain, LOAM_AT(0));
+  assert_int_equal(loam_array_set_text(one, "a longer text", 13), LOAM_ESTATE);
+  if (!strstr(loam_error(), "only the one that was made last")) fail_msg("%s", loam_error());
+  expect_json(one, "\"nine byte\"");
+  assert_int_equal(loam_array_set_text(one, "short", 5), LOAM_OK);
+  expect_json(one, "\"short\"");
+  loam_array_release(one);
+  one = VIEW(plain, LOAM_AT(99));
+  assert_int_equal(loam_array_set_text(one, "a longer text", 13), LOAM_OK);
+  expect_json(one, "\"a longer text\"");
+  loam_array_release(one);
+  loam_array_release(plain);
+  loam_array_release(resizable);
+}
+
+static void rows_of_plain_arenas_grow_while_they_are_the_last(void **state) {
+  (void)state;
+  loam_array *a = new_array_in("2 * var * int64", 0);
+  loam_array *first = VIEW(a, LOAM_AT(0)), *second = VIEW(a, LOAM_AT(1));
+  for (int64_t i = 0; i < 1000; i++) assert_int_equal(loam_array_append(first, &i), LOAM_OK);
+  for (int64_t i = 0; i < 1000; i++) assert_int_equal(loam_array_append(second, &i), LOAM_OK);
+  assert_int_equal(loam_array_append(first, &(int64_t){ 7 }), LOAM_ESTATE);
+  assert_int_equal(loam_array_resize(first, 10), LOAM_OK);
+  for (int64_t i = 0; i < 1000; i++) assert_int_equal(*(int64_t *)loam_array_at(second, 1, &i), i);
+  expect_json(first, "[0,1,2,3,4,5,6,7,8,9]");
+  assert_int_equal(loam_array_resize(first, 0), LOAM_OK);
+  assert_int_equal(loam_array_resize(second, 0), LOAM_OK);
+  assert_true(lm_array_is_valid(a));
+  loam_array_release(first);
+  loam_array_release(second);
+  loam_array_release(a);
+}
+
+static void what_is_not_zeroed_refers_to_nothing(void **state) {
+  (void)state;
+  loam_array *a = new_array_in("var * {name: string, row: var * int8, next: pointer[int8]}", 0);
+  lm_piece *row = loam_array_data(a);
+  assert_int_equal(loam_array_resize(a, 100), LOAM_OK);
+  memset(row->begin, 0xee, 100 * a->type->element->size);
+  row->size = 0; /* the next resize finds bytes that are not zero */
+  assert_int_equal(loam_array_resize(a, 100), LOAM_OK);
+  loam_array *one = VIEW(a, LOAM_AT(99));
+  expect_json(one, "{\"name\":\"\",\"row\":[],\"next\":null}");
+  loam_array_release(one);
+  loam_array_release(a);
+  loam_type *type = type_of("string");
+  assert_int_equal(loam_array_new_in(NULL, type, 4, &a), LOAM_EINVAL);
+  loam_type_release(type);
+}
+
 static void repr_shows_access_and_static_types(void **state) {
   (void)state;
   loam_array *a = new_array("int32"), *view;
@@ -748,6 +826,9 @@ int main(void) {
     CASE(long_text_comes_in_pieces),
     CASE(repr_shows_type_metadata_data_and_blocks),
     CASE(repr_shows_access_and_static_types),
+    CASE(plain_arenas_take_no_more_than_the_text),
+    CASE(rows_of_plain_arenas_grow_while_they_are_the_last),
+    CASE(what_is_not_zeroed_refers_to_nothing),
     CASE(null_arguments_are_refused),
     CASE(without_memory_calls_fail_and_leak_nothing),
     CASE(threads_share_an_array_and_its_views),
