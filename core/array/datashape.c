@@ -8,6 +8,7 @@
  *   value     = "?" value | "option" "[" value "]" | "pointer" "[" type "]" | struct | tuple | name
  *             | "string" "[" number [ "," encoding ] "]" | "string" "[" encoding "]"
  *             | "complex" "[" ( "float32" | "float64" ) "]"
+ *             | "datetime" "[" "'s'" | "'ms'" | "'us'" | "'ns'" "]"
  *   encoding  = a quoted name of UTF-8
  *   struct    = "{" field { "," field } [ "," ] "}"
  *   field     = ( name | quoted ) ":" type
@@ -219,7 +220,7 @@ static loam_status parse_encoding(parser *p) {
 static loam_status parse_string(parser *p, const char *start, loam_type **out) {
   size_t count = 0;
   advance(p);
-  bool is_fixed = p->kind != QUOTED;
+  bool is_fixed = p->kind != QUOTED && p->kind != UNCLOSED;
   loam_status status = is_fixed ? parse_count(p, &count) : parse_encoding(p);
   if (!status && is_fixed && is_token(p, ",")) {
     advance(p);
@@ -242,7 +243,25 @@ static loam_status parse_complex(parser *p, loam_type **out) {
   return expect(p, "]", "\"]\" after the type of the parts");
 }
 
-/* Parses the name of a plain type, and the types that begin with `string` or `complex`. */
+/* Parses the rest of `"datetime" "[" unit "]"` from the bracket on. */
+static loam_status parse_datetime(parser *p, loam_type **out) {
+  static const type_name units[] = { { "'s'", LOAM_TYPE_DATETIME_S },
+                                     { "'ms'", LOAM_TYPE_DATETIME_MS },
+                                     { "'us'", LOAM_TYPE_DATETIME },
+                                     { "'ns'", LOAM_TYPE_DATETIME_NS } };
+  advance(p);
+  if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
+  for (size_t i = 0; i < LM_COUNT(units) && p->kind == QUOTED; i++) {
+    const char *unit = units[i].name;
+    if (p->length != strlen(unit) || memcmp(p->at + 1, unit + 1, p->length - 2) != 0) continue;
+    advance(p);
+    *out = lm_type_plain(units[i].kind);
+    return expect(p, "]", "\"]\" after the unit");
+  }
+  return fail_expected(p, "the unit 's', 'ms', 'us' or 'ns'");
+}
+
+/* Parses the name of a plain type, and the types that it begins. */
 static loam_status parse_name(parser *p, loam_type **out) {
   for (size_t i = 0; i < LM_COUNT(names); i++) {
     if (!is_token(p, names[i].name)) continue;
@@ -250,6 +269,7 @@ static loam_status parse_name(parser *p, loam_type **out) {
     advance(p);
     bool has_bracket = is_token(p, "[");
     if (has_bracket && names[i].kind == LOAM_TYPE_STRING) return parse_string(p, start, out);
+    if (has_bracket && names[i].kind == LOAM_TYPE_DATETIME) return parse_datetime(p, out);
     if (has_bracket && !strcmp(names[i].name, "complex")) return parse_complex(p, out);
     *out = lm_type_plain(names[i].kind);
     return LOAM_OK;

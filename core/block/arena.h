@@ -6,8 +6,8 @@
 #include "block/block.h"
 
 /* Frees a live piece of an arena. Later pieces can use its memory, except in a plain arena if the
- * piece is not the last one: that memory is lost until the arena ends. In a resizable arena it
- * aborts if `piece` is not a live piece. One thread at a time may call the functions of an arena. */
+ * piece is not the last one: that memory is lost until the arena ends. It aborts if `piece` is not
+ * a live piece of a resizable arena. One thread at a time may call the functions of an arena. */
 void lm_arena_drop(loam_block *arena, void *piece);
 
 /* Returns whether a live piece of an arena can be resized: in a plain arena, only the last one. */

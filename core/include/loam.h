@@ -1006,31 +1006,34 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128, and
  * `intptr` and `uintptr` are int64 and uint64. A date is an int32, the days since 1970-01-01; a
  * time is an int64, the microseconds since midnight; a datetime is an int64, the microseconds since
- * 1970-01-01 without a time zone. `#` begins a comment.
+ * 1970-01-01 without a time zone, or another unit ('s', 'ms', 'ns') of it. `#` begins a comment.
  *
  * A missing value is marked in the data: an integer (a date, time or datetime too) by the smallest
  * value of its type, an unsigned integer by the largest, a bool by 2, a float by one NaN (with the
  * payload 1954, as in R), a string or bytes by a NULL `begin`. */
 
-#define LOAM_TYPE_LIST(X)                      \
-  X(LOAM_TYPE_BOOL, "bool", 1, 1)              \
-  X(LOAM_TYPE_INT8, "int8", 1, 1)              \
-  X(LOAM_TYPE_INT16, "int16", 2, 2)            \
-  X(LOAM_TYPE_INT32, "int32", 4, 4)            \
-  X(LOAM_TYPE_INT64, "int64", 8, 8)            \
-  X(LOAM_TYPE_UINT8, "uint8", 1, 1)            \
-  X(LOAM_TYPE_UINT16, "uint16", 2, 2)          \
-  X(LOAM_TYPE_UINT32, "uint32", 4, 4)          \
-  X(LOAM_TYPE_UINT64, "uint64", 8, 8)          \
-  X(LOAM_TYPE_FLOAT16, "float16", 2, 2)        \
-  X(LOAM_TYPE_FLOAT32, "float32", 4, 4)        \
-  X(LOAM_TYPE_FLOAT64, "float64", 8, 8)        \
-  X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)    \
-  X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8) \
-  X(LOAM_TYPE_DATE, "date", 4, 4)              \
-  X(LOAM_TYPE_TIME, "time", 8, 8)              \
-  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)      \
-  X(LOAM_TYPE_STRING, "string", 16, 8)         \
+#define LOAM_TYPE_LIST(X)                          \
+  X(LOAM_TYPE_BOOL, "bool", 1, 1)                  \
+  X(LOAM_TYPE_INT8, "int8", 1, 1)                  \
+  X(LOAM_TYPE_INT16, "int16", 2, 2)                \
+  X(LOAM_TYPE_INT32, "int32", 4, 4)                \
+  X(LOAM_TYPE_INT64, "int64", 8, 8)                \
+  X(LOAM_TYPE_UINT8, "uint8", 1, 1)                \
+  X(LOAM_TYPE_UINT16, "uint16", 2, 2)              \
+  X(LOAM_TYPE_UINT32, "uint32", 4, 4)              \
+  X(LOAM_TYPE_UINT64, "uint64", 8, 8)              \
+  X(LOAM_TYPE_FLOAT16, "float16", 2, 2)            \
+  X(LOAM_TYPE_FLOAT32, "float32", 4, 4)            \
+  X(LOAM_TYPE_FLOAT64, "float64", 8, 8)            \
+  X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)        \
+  X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8)     \
+  X(LOAM_TYPE_DATE, "date", 4, 4)                  \
+  X(LOAM_TYPE_TIME, "time", 8, 8)                  \
+  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)          \
+  X(LOAM_TYPE_DATETIME_S, "datetime['s']", 8, 8)   \
+  X(LOAM_TYPE_DATETIME_MS, "datetime['ms']", 8, 8) \
+  X(LOAM_TYPE_DATETIME_NS, "datetime['ns']", 8, 8) \
+  X(LOAM_TYPE_STRING, "string", 16, 8)             \
   X(LOAM_TYPE_BYTES, "bytes", 16, 8)
 
 typedef enum loam_type_kind {

@@ -30,10 +30,10 @@ from .log import AllocationLog, LogRow
 from .tags import current_tag, tag
 
 __all__ = ["AllocationLog", "Arena", "Array", "Block", "BlockCount", "Error", "FileError",
-           "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError", "StateError", "block_leaks", "block_stats",
-           "current_tag", "events", "include_path", "nrt_api", "on_block", "on_memory", "owner",
-           "policy", "register_handler", "start", "stats", "tag", "totals", "tracemalloc_domain",
-           "trim"]
+           "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError", "StateError",
+           "block_leaks", "block_stats", "current_tag", "events", "include_path", "nrt_api",
+           "on_block", "on_memory", "owner", "policy", "register_handler", "start", "stats", "tag",
+           "totals", "tracemalloc_domain", "trim"]
 
 __version__ = _loam.version()
 

@@ -101,6 +101,28 @@ class Values(Case):
             with self.assertRaises(TypeError):
                 loam.Array(text, wrong)
 
+    def test_datetimes_have_units(self):
+        moment = datetime.datetime(1969, 12, 31, 23, 59, 59)
+        for unit, value in [("s", moment), ("ms", moment.replace(microsecond=1000)),
+                            ("us", moment.replace(microsecond=1)), ("ns", -999999999)]:
+            array = loam.Array(f"2 * datetime['{unit}']", [value, value])
+            self.assertEqual(array.tolist(), [value, value])
+            seen = numpy.asarray(array)
+            self.assertEqual((seen.dtype, seen.tolist()),
+                             (numpy.dtype(f"M8[{unit}]"), [value, value]))
+            back = loam.Array.from_arrow(array)
+            self.assertEqual((back.type, back.tolist()), (array.type, [value, value]))
+        array = loam.Array("datetime['ns']", moment)
+        self.assertEqual(array.tolist(), -10**9)
+        self.assertEqual(loam.Array("1 * ?datetime['ns']", [None]).tolist(), [None])
+        for text, wrong in [("datetime['s']", moment.replace(microsecond=1)),
+                            ("datetime['ms']", moment.replace(microsecond=1)),
+                            ("datetime['ns']", datetime.datetime.max)]:
+            with self.assertRaisesRegex(ValueError, "cannot hold it"):
+                loam.Array(text, wrong)
+        with self.assertRaises(TypeError):
+            loam.Array("datetime['s']", 5)
+
     def test_integers_have_ends(self):
         for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
             bits = int(kind.strip("uint"))

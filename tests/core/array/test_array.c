@@ -270,6 +270,11 @@ static void dates_and_times_are_written_as_iso_8601(void **state) {
   expect_moment("time", 86399999999, "\"23:59:59.999999\"");
   expect_moment("datetime", -1, "\"1969-12-31T23:59:59.999999\"");
   expect_moment("datetime", 1709164800000000, "\"2024-02-29T00:00:00\"");
+  expect_moment("datetime['s']", 1709164801, "\"2024-02-29T00:00:01\"");
+  expect_moment("datetime['s']", INT64_MIN, "\"-292277022657-01-27T08:29:52\"");
+  expect_moment("datetime['ms']", -1, "\"1969-12-31T23:59:59.999\"");
+  expect_moment("datetime['ns']", -1, "\"1969-12-31T23:59:59.999999999\"");
+  expect_moment("datetime['ns']", INT64_MIN, "\"1677-09-21T00:12:43.145224192\"");
   expect_moment("datetime", INT64_MIN, "\"-290308-12-21T19:59:05.224192\"");
 }
 
