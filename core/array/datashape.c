@@ -215,7 +215,7 @@ static loam_status parse_encoding(parser *p) {
   return fail_expected(p, "the encoding 'utf8'");
 }
 
-/* Parses the rest of `"string" "[" number [ "," encoding ] "]"` or `"string" "[" encoding "]"` from
+/* Parses the end of `"string" "[" number [ "," encoding ] "]"` or `"string" "[" encoding "]"` from
  * the bracket on; `start` is where it begins. */
 static loam_status parse_string(parser *p, const char *start, loam_type **out) {
   size_t count = 0;
@@ -233,7 +233,7 @@ static loam_status parse_string(parser *p, const char *start, loam_type **out) {
   return LOAM_OK;
 }
 
-/* Parses the rest of `"complex" "[" ( "float32" | "float64" ) "]"` from the bracket on. */
+/* Parses the end of `"complex" "[" ( "float32" | "float64" ) "]"` from the bracket on. */
 static loam_status parse_complex(parser *p, loam_type **out) {
   advance(p);
   bool is_single = is_token(p, "float32");
@@ -243,7 +243,7 @@ static loam_status parse_complex(parser *p, loam_type **out) {
   return expect(p, "]", "\"]\" after the type of the parts");
 }
 
-/* Parses the rest of `"datetime" "[" unit "]"` from the bracket on. */
+/* Parses the end of `"datetime" "[" unit "]"` from the bracket on. */
 static loam_status parse_datetime(parser *p, loam_type **out) {
   static const type_name units[] = { { "'s'", LOAM_TYPE_DATETIME_S },
                                      { "'ms'", LOAM_TYPE_DATETIME_MS },

@@ -650,7 +650,7 @@ typedef struct loam_ipc {
   uint64_t size;            /* bytes of the memory */
   int32_t device;           /* the device's number in the process that shares the memory */
   int32_t pid;              /* the process that shares the memory */
-  unsigned char uuid[16];   /* of the device, the same in all processes; zeros: not known */
+  unsigned char uuid[16];   /* of the device, for every process; zeros: not known */
 } loam_ipc;
 
 /* A table of functions. Any thread may call them, several at the same time. They return LOAM_OK,
@@ -1180,8 +1180,8 @@ struct loam_array_info {
 /* Fills in the parts of an array. Fails only if an argument is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_array_info(const loam_array *array, struct loam_array_info *out);
 
-/* Returns the bytes that an array shows or owns: those of its values in place, and those of all
- * rows, text and pointer targets in its arenas, which views share. 0 for NULL. */
+/* Returns the bytes that an array shows or owns: of its values in place, and of all rows, text and
+ * pointer targets in its arenas, which views share. 0 for NULL. */
 LOAM_API size_t loam_array_bytes(const loam_array *array);
 
 /* ---- Views */
