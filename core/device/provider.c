@@ -263,7 +263,7 @@ void lm_provider_each(void (*visit)(void *ctx, lm_provided *block), void *ctx) {
 const char *lm_provider_name(const lm_provided *block) {
   if (block->maker == LM_PROVIDER_HANDLER) return ((const loam_handler *)block->handler)->name;
   if (block->maker == LM_PROVIDER_SYSTEM) return "system";
-  return block->maker == LM_PROVIDER_POOL ? "loam" : "driver";
+  return block->maker >= LM_PROVIDER_POOL ? "loam" : "driver";
 }
 
 unsigned lm_provider_version(const lm_provided *block) {
@@ -272,7 +272,7 @@ unsigned lm_provider_version(const lm_provided *block) {
 }
 
 void lm_provider_free(const lm_provided *block, const lm_stream *on) {
-  lm_assert(block->made && block->maker != LM_PROVIDER_POOL);
+  lm_assert(block->made && block->maker < LM_PROVIDER_POOL);
   if (block->maker == LM_PROVIDER_SYSTEM) lm_handler_system()->free(block->made);
   else if (block->maker == LM_PROVIDER_HANDLER) free_handler(block);
   else free_on_device(block, on);

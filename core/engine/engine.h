@@ -26,8 +26,7 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
 /* Frees the block at ptr, of whatever kind, or tells the host that there is none. `size` is the
  * size that a sized free claims, SIZE_MAX for none. Work on stream `on` may still use the memory;
  * NULL: on the stream of the request. */
-void lm_engine_free(void *ptr, size_t size);
-void lm_engine_free_on(void *ptr, size_t size, const lm_stream *on);
+void lm_engine_free(void *ptr, size_t size, const lm_stream *on);
 /* Frees an object of a pool whose token is counted; false: nothing was done. While active. A nested
  * block is known twice (record.h), so more is to be done for it. */
 LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
@@ -43,8 +42,7 @@ LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
  * pointer is not loam's. When one is freed, the function gets it before the free is reported as
  * wrong, and returns 1 if it has freed the pointer. */
 void lm_engine_set_foreign(int (*free_it)(void *ptr));
-/* Calls the host's function for foreign pointers. Returns whether it has freed `ptr`; false if
- * there is no such function. */
+/* Calls that function. Returns whether it has freed `ptr`; false if there is no function. */
 bool lm_engine_ask_foreign(void *ptr);
 
 /* Returns the site to use for NULL: the site of the thread's scope, else the default site. */

@@ -15,7 +15,7 @@ static void give_back(lm_thread *t, void *ptr) {
   bool done = lm_tcache_give_or_locate(t, ptr, &met) ||
               (met.cell && lm_engine_free_counted(t, ptr, met));
   lm_thread_leave(t);
-  if (!done) lm_engine_free(ptr, SIZE_MAX);
+  if (!done) lm_engine_free(ptr, SIZE_MAX, NULL);
 }
 
 /* Returns whether the object is a fair place for the new size, if the policy decides as before. */
@@ -68,10 +68,10 @@ void *lm_engine_realloc_by(const loam_handler *handler, loam_site *site, void *p
   lm_order o = { .t = t, .why = "" };
   o.r = (lm_request){ .site = site ? site : lm_site_of(b.token), .size = size, .align = 16 };
   o.r.handler = handler;
-  if (b.is_provided) {
-    o.r.want = (lm_want)b.provided.want;
-    o.r.flags = b.provided.flags;
-    o.r.stream = b.provided.stream;
+  if (b.maker != LM_PROVIDER_HEAP) {
+    o.r.want = (lm_want)b.want;
+    o.r.flags = b.flags;
+    o.r.stream = b.stream;
   } else if (lm_strategy_at(b.strategy)->desc.asked) {
     o.r.want = LM_WANT_PINNED;
   }

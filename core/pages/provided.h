@@ -16,7 +16,8 @@ typedef enum lm_provider {
   LM_PROVIDER_DEVICE,  /* the driver of a device: memory of the device */
   LM_PROVIDER_STREAM,  /* the driver's own pool, in the order of a stream */
   LM_PROVIDER_MANAGED, /* the driver: managed memory, which moves between host and device */
-  LM_PROVIDER_POOL     /* loam's pool of device memory: device/device_pool.h */
+  LM_PROVIDER_POOL,    /* loam's pool of device memory: device/device_pool.h */
+  LM_PROVIDER_HEAP     /* loam's pools of host memory: only in a record (engine/record.h) */
 } lm_provider;
 
 /* A block. */
