@@ -611,6 +611,38 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   loam_array_release(a);
 }
 
+/* The example in "How DyND Views Memory" has these strides and offsets too. */
+static void repr_of_nested_structs_has_their_offsets(void **state) {
+  (void)state;
+  loam_array *a = new_array("10 * {A: 3 * float64, B: 3 * {X: float64, Y: 4 * float64}, "
+                            "C: 2 * float64}");
+  expect_repr(a, "array at *, 1 reference\n"
+                 "  type: 10 * {A: 3 * float64, B: 3 * {X: float64, Y: 4 * float64}, "
+                 "C: 2 * float64}\n"
+                 "    at *, 1 reference\n"
+                 "  access: read, write\n"
+                 "  metadata: 120 bytes\n"
+                 "    fixed: 10 elements, stride 160\n"
+                 "      struct: 3 fields\n"
+                 "        field \"A\": offset 0\n"
+                 "          fixed: 3 elements, stride 8\n"
+                 "            float64\n"
+                 "        field \"B\": offset 24\n"
+                 "          fixed: 3 elements, stride 40\n"
+                 "            struct: 2 fields\n"
+                 "              field \"X\": offset 0\n"
+                 "                float64\n"
+                 "              field \"Y\": offset 8\n"
+                 "                fixed: 4 elements, stride 8\n"
+                 "                  float64\n"
+                 "        field \"C\": offset 144\n"
+                 "          fixed: 2 elements, stride 8\n"
+                 "            float64\n"
+                 "  data: *\n"
+                 "    block: owned at *, 1600 bytes, 1 reference, tag \"test.array\"\n");
+  loam_array_release(a);
+}
+
 /* ---- Plain arenas */
 
 static loam_array *new_array_in(const char *text, int arenas) {
@@ -831,6 +863,7 @@ int main(void) {
     CASE(long_text_comes_in_pieces),
     CASE(repr_shows_type_metadata_data_and_blocks),
     CASE(repr_shows_access_and_static_types),
+    CASE(repr_of_nested_structs_has_their_offsets),
     CASE(plain_arenas_take_no_more_than_the_text),
     CASE(rows_of_plain_arenas_grow_while_they_are_the_last),
     CASE(what_is_not_zeroed_refers_to_nothing),
