@@ -390,6 +390,49 @@ static void a_set_handler_of_a_site_gives_its_memory_to_the_policy(void **state)
   loam_handler_set(NULL);
 }
 
+/* Makes a block for each request: the data of that block are not the handler's. */
+static void *from_blocks(void *ctx, size_t size) {
+  loam_block *b = loam_block_new(ctx, size + sizeof b);
+  char *data = loam_block_data(b);
+  memcpy(data, &b, sizeof b);
+  return data + sizeof b;
+}
+static void back_to_blocks(void *ctx, void *p, size_t size) {
+  loam_block *b;
+  (void)ctx;
+  (void)size;
+  memcpy(&b, (char *)p - sizeof b, sizeof b);
+  loam_block_release(b);
+}
+
+static void a_set_handler_may_use_loam_itself(void **state) {
+  (void)state;
+  static loam_handler h[2] = { { .name = "on malloc", .version = 1 },
+                               { .name = "on blocks", .version = 1 } };
+  loam_site *site = loam_site_get("handler.on");
+  struct loam_stats before, after;
+  h[0].allocator = (loam_allocator){ site, from_loam, zeroed_from_loam, resized_by_loam,
+                                     back_to_loam };
+  h[1].allocator = (loam_allocator){ site, from_blocks, zeroed_from_loam, resized_by_loam,
+                                     back_to_blocks };
+  loam_block_release(loam_block_new(site, 5000));
+  assert_int_equal(loam_stats(&before), LOAM_OK);
+  for (int i = 0; i < 2; i++) {
+    loam_handler_set(&h[i]);
+    loam_block *b = loam_block_new(loam_site_get("handler.upper"), 5000);
+    loam_handler_set(NULL);
+    loam_owner_info o;
+    assert_int_equal(loam_owner(loam_block_data(b), &o), LOAM_OK);
+    assert_string_equal(o.handler, h[i].name);
+    assert_string_equal(o.tag, "handler.upper");
+    memset(loam_block_data(b), 1, 5000);
+    loam_block_release(b);
+  }
+  assert_int_equal(loam_stats(&after), LOAM_OK);
+  assert_int_equal(after.live_blocks, before.live_blocks);
+  assert_int_equal(after.bad_frees, 0);
+}
+
 static void *no_memory(void *ctx, size_t size) {
   (void)ctx;
   (void)size;
@@ -441,6 +484,7 @@ int main(void) {
     cmocka_unit_test(the_set_handler_makes_the_data_of_arrays),
     cmocka_unit_test(the_set_handler_leaves_malloc_to_the_policy),
     cmocka_unit_test(a_set_handler_of_a_site_gives_its_memory_to_the_policy),
+    cmocka_unit_test(a_set_handler_may_use_loam_itself),
     cmocka_unit_test(without_memory_of_the_set_handler_there_is_no_block),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
