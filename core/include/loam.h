@@ -406,7 +406,9 @@ LOAM_API int loam_owns(const void *ptr);
  * the memory was ever touched.
  *
  * While the service thread runs (it answers `loam stats` and follows the policy file), memory that
- * has been unused for about a second goes back without this call. */
+ * has been unused for about a second goes back without this call. Without that thread, most memory
+ * goes back while it is freed; what threads cache and what a pool keeps goes back in later calls of
+ * malloc and free. */
 LOAM_API size_t loam_trim(void);
 
 /* The owner of a block. */
