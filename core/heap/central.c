@@ -15,12 +15,14 @@ enum { OBJECTS_MIN = 16 };
 enum { DEPOT_MAX = 1024 };
 #define DEPOT_BYTES ((size_t)16 << 20)
 /* When more objects than this have come back since a thread last took one, the depot is given up:
- * its objects go back to their spans. Then a bin should hold at most BIN_SHEDDING objects. */
-enum { SURPLUS_MAX = 8 * DEPOT_MAX, BIN_SHEDDING = 255 };
+ * its objects go back to their spans. Then a bin should hold at most BIN_SHEDDING objects, or in a
+ * process that is not served (os/decay.h) BIN_SHEDDING_ALONE: each may keep a page, and a thread that
+ * sleeps after its last free keeps its bin. */
+enum { SURPLUS_MAX = 8 * DEPOT_MAX, BIN_SHEDDING = 255, BIN_SHEDDING_ALONE = 63 };
 /* A list that drains: see central.h. Objects of DRAIN_BYTES have come back, a bin holds at most one
  * in BIN_SHARE of the objects that are left, and pages go back when one page in PURGE_SHARE is
  * used. DRAINED_NS is the second of lm_central.drained. */
-enum { BIN_SHARE = 16, PURGE_SHARE = 8 };
+enum { BIN_SHARE = 16, PURGE_SHARE = 4 };
 #define DRAIN_BYTES ((size_t)64 << 10)
 #define DRAINED_NS 1000000000
 /* The slots of empty spans (2 MiB) that a pool keeps in a process that is not served. */
@@ -552,7 +554,9 @@ static bool is_draining_locked(const lm_central *c) {
 
 /* Sets how many objects a bin should hold while the list keeps no depot. */
 static void narrow_bins_locked(lm_central *c, bool drains) {
-  uint32_t share = count_left(c) / BIN_SHARE, most = BIN_SHEDDING;
+  uint32_t share = count_left(c) / BIN_SHARE;
+  uint32_t most = drains || (!c->keeps && !lm_decay_is_served()) ? BIN_SHEDDING_ALONE
+                                                                 : BIN_SHEDDING;
   if (drains && share < most) most = share > 0 ? share : LM_CENTRAL_NONE;
   set_bin_most(c, most);
 }

@@ -28,9 +28,9 @@ enum { FILL_MAX = 128 };
 #define NOTIFY_BYTES ((size_t)256 << 10)
 /* The greatest number of slots (2 MiB) of large blocks that a thread caches of one pool. */
 enum { LARGE_SLOTS_MAX = 32 };
-/* The greatest number (512 KiB) if the thread takes no large blocks, in a process that is not
+/* The greatest number (256 KiB) if the thread takes no large blocks, in a process that is not
  * served (os/decay.h): many such threads may free a peak. */
-enum { LARGE_SLOTS_PASSING = 8 };
+enum { LARGE_SLOTS_PASSING = 4 };
 
 static uint32_t capacity_first(unsigned class_) {
   return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 15 : 3;

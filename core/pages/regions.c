@@ -483,9 +483,10 @@ void lm_regions_shed(lm_regions *r, uint32_t slots) {
   uint32_t extra = r->extra, least = keep / 2 + extra;
   lm_lock_drop(&r->lock);
   if (dirty <= keep + extra) return;
-  uint32_t most = slots > SHED_MOST_ALONE / 2 ? 2 * slots : SHED_MOST_ALONE;
-  if (served) trim_beyond(r, least, UINT32_MAX);
-  else trim_beyond(r, least, dirty - least < most ? dirty - least : most);
+  /* A run that a large block left goes back as a whole: the next such block then finds one run. */
+  uint32_t most = dirty - least < SHED_MOST_ALONE ? dirty - least : SHED_MOST_ALONE;
+  if (slots > DIRTY_KEPT_ALONE) most = 2 * slots;
+  trim_beyond(r, least, served ? UINT32_MAX : most);
 }
 
 void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {

@@ -29,7 +29,9 @@ static uint32_t chance(uint32_t n) {
 
 enum { FORWARD, BACKWARD, RANDOM };
 
-/* A peak: blocks of `size` bytes, or of many sizes if it is 0, and how they are freed. */
+/* A peak: blocks of `size` bytes, or of many sizes if it is 0, and how they are freed. What each
+ * size class keeps is a small part of a peak of one class, but not of a peak of fifty classes, so
+ * such a peak is twice as high. */
 typedef struct peak {
   size_t size;
   int order;       /* FORWARD, BACKWARD or RANDOM */
@@ -42,10 +44,12 @@ static size_t size_of(const peak *p) {
   return p->size ? p->size : kind < 9 ? 1 + chance(1u << (4 + kind)) : 1 + chance(200000);
 }
 
+static size_t height_of(const peak *p) { return p->size ? PEAK : 2 * PEAK; }
+
 static void *rise(void *argument) {
-  size_t total = 0;
+  size_t total = 0, height = height_of(argument);
   blocks = 0;
-  while (total < PEAK) {
+  while (total < height) {
     size_t size = size_of(argument);
     char *p = loam_malloc(NULL, size);
     if (!p) abort();
@@ -113,7 +117,7 @@ static int rise_and_fall(void *argument) {
   if (p->by_other) rise_in_other(p);
   else (void)rise(p);
   size_t high = resident();
-  if (high < before + PEAK * 3 / 4) return 255;
+  if (high < before + height_of(p) * 3 / 4) return 255;
   arrange(p->order);
   fall(p);
   size_t kept = resident() - before;
