@@ -15,9 +15,9 @@ enum { OBJECTS_MIN = 16 };
 enum { DEPOT_MAX = 1024 };
 #define DEPOT_BYTES ((size_t)16 << 20)
 /* When more objects than this have come back since a thread last took one, the depot is given up:
- * its objects go back to their spans. Then a bin should hold at most BIN_SHEDDING objects, or in a
- * process that is not served (os/decay.h) BIN_SHEDDING_ALONE: each may keep a page, and a thread that
- * sleeps after its last free keeps its bin. */
+ * its objects go back to their spans. Then a bin should hold at most BIN_SHEDDING objects. In a
+ * process that is not served (os/decay.h) it should hold at most BIN_SHEDDING_ALONE: each object
+ * may keep a page, and a thread that sleeps after its last free keeps its bin. */
 enum { SURPLUS_MAX = 8 * DEPOT_MAX, BIN_SHEDDING = 255, BIN_SHEDDING_ALONE = 63 };
 /* A list that drains: see central.h. Objects of DRAIN_BYTES have come back, a bin holds at most one
  * in BIN_SHARE of the objects that are left, and pages go back when one page in PURGE_SHARE is
