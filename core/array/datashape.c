@@ -6,7 +6,10 @@
  *   type      = dimension "*" type | value
  *   dimension = number | "var" | "fixed" [ "[" number "]" ]
  *   value     = "?" value | "option" "[" value "]" | "pointer" "[" type "]" | struct | tuple | name
- *             | "string" "[" number "]"
+ *             | "string" "[" number [ "," encoding ] "]" | "string" "[" encoding "]"
+ *             | "complex" "[" ( "float32" | "float64" ) "]"
+ *             | "datetime" "[" "'s'" | "'ms'" | "'us'" | "'ns'" "]"
+ *   encoding  = a quoted name of UTF-8
  *   struct    = "{" field { "," field } [ "," ] "}"
  *   field     = ( name | quoted ) ":" type
  *   tuple     = "(" type { "," type } [ "," ] ")"
@@ -209,23 +212,74 @@ static const char *nearest_word(const parser *p) {
   return best;
 }
 
-/* Parses the rest of `"string" "[" number "]"` from the bracket on; `start` is where it begins. */
-static loam_status parse_fixed_string(parser *p, const char *start, loam_type **out) {
-  size_t count = 0;
-  advance(p);
-  loam_status status = parse_count(p, &count);
-  if (!status) status = expect(p, "]", "\"]\" after the number of bytes");
-  return status ? status : with_place(p, start, lm_type_fixed_string(count, out));
+/* Parses the name of an encoding. Text is UTF-8, and no other encoding is accepted. */
+static loam_status parse_encoding(parser *p) {
+  static const char *const words[] = { "utf8", "utf-8", "U8" };
+  if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
+  for (size_t i = 0; i < LM_COUNT(words) && p->kind == QUOTED; i++)
+    if (p->length == strlen(words[i]) + 2 && !memcmp(p->at + 1, words[i], p->length - 2)) {
+      advance(p);
+      return LOAM_OK;
+    }
+  return fail_expected(p, "the encoding 'utf8'");
 }
 
-/* Parses the name of a plain type, and a fixed string. */
+/* Parses the end of `"string" "[" number [ "," encoding ] "]"` or `"string" "[" encoding "]"` from
+ * the bracket on; `start` is where it begins. */
+static loam_status parse_string(parser *p, const char *start, loam_type **out) {
+  size_t count = 0;
+  advance(p);
+  bool is_fixed = p->kind != QUOTED && p->kind != UNCLOSED;
+  loam_status status = is_fixed ? parse_count(p, &count) : parse_encoding(p);
+  if (!status && is_fixed && is_token(p, ",")) {
+    advance(p);
+    status = parse_encoding(p);
+  }
+  if (!status) status = expect(p, "]", "\"]\" after the number of bytes");
+  if (status) return status;
+  if (is_fixed) return with_place(p, start, lm_type_fixed_string(count, out));
+  *out = lm_type_plain(LOAM_TYPE_STRING);
+  return LOAM_OK;
+}
+
+/* Parses the end of `"complex" "[" ( "float32" | "float64" ) "]"` from the bracket on. */
+static loam_status parse_complex(parser *p, loam_type **out) {
+  advance(p);
+  bool is_single = is_token(p, "float32");
+  if (!is_single && !is_token(p, "float64")) return fail_expected(p, "float32 or float64");
+  advance(p);
+  *out = lm_type_plain(is_single ? LOAM_TYPE_COMPLEX64 : LOAM_TYPE_COMPLEX128);
+  return expect(p, "]", "\"]\" after the type of the parts");
+}
+
+/* Parses the end of `"datetime" "[" unit "]"` from the bracket on. */
+static loam_status parse_datetime(parser *p, loam_type **out) {
+  static const type_name units[] = { { "'s'", LOAM_TYPE_DATETIME_S },
+                                     { "'ms'", LOAM_TYPE_DATETIME_MS },
+                                     { "'us'", LOAM_TYPE_DATETIME },
+                                     { "'ns'", LOAM_TYPE_DATETIME_NS } };
+  advance(p);
+  if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
+  for (size_t i = 0; i < LM_COUNT(units) && p->kind == QUOTED; i++) {
+    const char *unit = units[i].name;
+    if (p->length != strlen(unit) || memcmp(p->at + 1, unit + 1, p->length - 2) != 0) continue;
+    advance(p);
+    *out = lm_type_plain(units[i].kind);
+    return expect(p, "]", "\"]\" after the unit");
+  }
+  return fail_expected(p, "the unit 's', 'ms', 'us' or 'ns'");
+}
+
+/* Parses the name of a plain type, and the types that it begins. */
 static loam_status parse_name(parser *p, loam_type **out) {
   for (size_t i = 0; i < LM_COUNT(names); i++) {
     if (!is_token(p, names[i].name)) continue;
     const char *start = p->at;
     advance(p);
-    if (names[i].kind == LOAM_TYPE_STRING && is_token(p, "["))
-      return parse_fixed_string(p, start, out);
+    bool has_bracket = is_token(p, "[");
+    if (has_bracket && names[i].kind == LOAM_TYPE_STRING) return parse_string(p, start, out);
+    if (has_bracket && names[i].kind == LOAM_TYPE_DATETIME) return parse_datetime(p, out);
+    if (has_bracket && !strcmp(names[i].name, "complex")) return parse_complex(p, out);
     *out = lm_type_plain(names[i].kind);
     return LOAM_OK;
   }

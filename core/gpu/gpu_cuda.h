@@ -58,6 +58,7 @@
 /* Rows as above. loam asks before each call whether the driver has the function. */
 #define LM_GPU_CUDA_OPTIONAL(X)                                                                    \
   X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                                  \
+  X(DeviceGetUuid, "_v2", CUuuid *, CUdevice)                                                      \
   X(StreamIsCapturing, "", CUstream, int *)                                                        \
   X(ThreadExchangeStreamCaptureMode, "", int *)                                                    \
   X(MemPoolCreate, "", CUmemoryPool *, const CUmemPoolProps *)                                     \
