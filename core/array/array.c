@@ -123,14 +123,14 @@ loam_status lm_array_bounds_of(const loam_type *type, const int64_t *strides,
   if (!is_possible || __builtin_add_overflow(r.high, (ptrdiff_t)type->size, &r.high) ||
       r.high > (ptrdiff_t)LM_SIZE_MAX || r.low < -(ptrdiff_t)LM_SIZE_MAX)
     return lm_error(LOAM_EINVAL, "strides: the array reaches beyond all addresses");
-  lm_assert(r.low <= 0 && r.high >= 0);
   *out = r.is_empty ? (lm_array_bounds){ 0, 0, true } : r;
+  lm_assert(lm_array_bounds_is_valid(out));
   return LOAM_OK;
 }
 
 /* Checks that an array at `offset` of the block's data stays inside the data. */
 static loam_status check_bounds(const loam_block *block, size_t offset, lm_array_bounds r) {
-  lm_assert(r.low <= 0 && r.high >= 0);
+  lm_assert(lm_array_bounds_is_valid(&r));
   size_t size = loam_block_size(block);
   if (offset <= size && (size_t)-r.low <= offset && (size_t)r.high <= size - offset) return LOAM_OK;
   return lm_error(LOAM_EINVAL, "the array reaches from %td to %td: the block has %zu bytes",

@@ -28,14 +28,23 @@
 /* The kinds of token. UNCLOSED is a quoted name without its closing quote. */
 typedef enum token_kind { END, NUMBER, NAME, QUOTED, UNCLOSED, PUNCTUATION } token_kind;
 
-/* Law: `kind`, `at` and `length` describe the next token; `at` points into `text`. */
+/* Law: `kind`, `at` and `length` describe the next token: all `length` bytes from `at` on are in
+ * `text`. The length is 0 if and only if the kind is END; then `at` is the terminator of the text.
+ * depth <= LM_TYPE_DEPTH. */
 typedef struct parser {
   const char *text; /* the whole text, with a terminator */
   token_kind kind;
   const char *at;
   size_t length;
-  unsigned depth; /* how many parse_type calls are active; at most LM_TYPE_DEPTH */
+  unsigned depth; /* how many parse_type calls are active */
 } parser;
+
+/* Returns whether the law of a parser holds, as far as the next token shows it. */
+static inline bool parser_is_valid(const parser *p) {
+  if (p->at < p->text || p->depth > LM_TYPE_DEPTH) return false;
+  if (p->kind == END) return !p->length && !*p->at;
+  return p->length > 0 && !memchr(p->at, 0, p->length);
+}
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_word(char c) {
@@ -77,8 +86,8 @@ static void advance(parser *p) {
     do s++;
     while ((*s & 0xc0) == 0x80); /* the further bytes of one character */
   }
-  lm_assert(s > p->at || p->kind == END);
   p->length = (size_t)(s - p->at);
+  lm_verify(parser_is_valid(p));
 }
 
 static bool is_token(const parser *p, const char *text) {
@@ -363,7 +372,8 @@ static loam_status parse_bracketed(parser *p, loam_status (*make)(loam_type *, l
 /* The fields that were parsed so far. Their names stand one after another in `letters`.
  *
  * Law: count <= capacity, the length of `type` and `name`. The first `count` elements of `type` are
- * references. */
+ * references. The first `count` elements of `name` are below `used`. The last byte of `letters` is
+ * a NUL; without letters, `used` is 0. */
 typedef struct fields {
   size_t count, capacity;
   size_t used; /* bytes of `letters` */
@@ -371,6 +381,16 @@ typedef struct fields {
   size_t *name; /* offsets into `letters`; not addresses, because `letters` moves when it grows */
   char *letters;
 } fields;
+
+/* Returns whether the law of fields holds: each of the first `count` names and types is there, and
+ * `letters` ends with a NUL, so that each name ends. */
+static inline bool fields_is_valid(const fields *f) {
+  if (f->count > f->capacity || !f->used != !f->letters) return false;
+  if (f->used && f->letters[f->used - 1]) return false;
+  for (size_t i = 0; i < f->count; i++)
+    if (!f->type[i] || f->name[i] >= f->used) return false;
+  return true;
+}
 
 /* Makes room for one more field. */
 static loam_status reserve_field(fields *f) {
@@ -490,6 +510,7 @@ static loam_status parse_struct(parser *p, loam_type **out) {
   bool is_tuple = is_token(p, "(");
   advance(p);
   loam_status status = is_tuple ? parse_members(p, &f) : parse_fields(p, &f);
+  lm_verify(fields_is_valid(&f));
   if (status) release_types(&f);
   else status = with_place(p, start, make_struct(&f, out));
   loam_free(f.type);
@@ -515,6 +536,7 @@ static loam_status parse_type(parser *p, loam_type **out) {
   if (p->depth == LM_TYPE_DEPTH)
     return fail_at(p, p->at, "the type is more than %d levels deep", LM_TYPE_DEPTH);
   p->depth++;
+  lm_verify(parser_is_valid(p));
   loam_status status = parse_token(p, out);
   lm_assert(p->depth > 0);
   p->depth--;
