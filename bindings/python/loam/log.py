@@ -96,8 +96,8 @@ class AllocationLog:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(LogRow._fields)
         for row in list(self.rows):
-            written = {**row._asdict(), "time": f"{row.time:.6f}"}
-            written.update({name: hex(written[name]) for name in ("address", "old", "stream")})
+            written = row._asdict() | {"time": f"{row.time:.6f}", "address": hex(row.address),
+                                       "old": hex(row.old), "stream": hex(row.stream)}
             writer.writerow(written.values())
         return text.getvalue()
 
