@@ -103,16 +103,18 @@ static loam_status group_by_tag(lm_look *look) {
   uint32_t *stands = lm_metadata_alloc((look->sites + 1) * sizeof *stands);
   if (!stands) return lm_error(LOAM_ENOMEM, "statistics: no memory for %u tags", look->sites);
   look->sums = (lm_sums_table){ .spill = sites.spill };
-  for (size_t i = 0; i < sites.size; i++) {
+  bool ok = true;
+  for (size_t i = 0; ok && i < sites.size; i++) {
     const lm_sums *row = &sites.row[i];
     if (!row->key) continue;
+    ok = lm_look_key_family(row->key) < look->strategies; /* they were copied again since */
     uint32_t site = site_for_tag(look, stands, lm_look_key_site(row->key));
     lm_sums_add(lm_sums_get(&look->sums, lm_look_key(site, lm_look_key_family(row->key))), row);
   }
   sites.spill = (lm_sums){ 0 };
   lm_sums_finish(&sites);
   lm_metadata_free(stands);
-  return LOAM_OK;
+  return ok ? LOAM_OK : lm_look_fail(look, "the table of strategies became shorter");
 }
 
 static void put_row(lm_look *look, const lm_sums *row, lm_json *out) {

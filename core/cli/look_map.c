@@ -325,9 +325,21 @@ static verdict count_small(walk *k, const extent *e, bool is_last_try) {
   return found;
 }
 
+/* Tells whether all objects of an extent lie in its slots. A large block that is being resized may
+ * not do so for a moment. */
+static bool is_inside(const walk *k, const extent *e) {
+  size_t room = (size_t)length_of(entry_in(k->w, k->w->again, e->slot)) << LM_SLOT_SHIFT;
+  uintptr_t offset = e->view.start - (k->look->map.base + ((uintptr_t)e->slot << LM_SLOT_SHIFT));
+  return offset <= room && e->view.size <= (room - offset) / (e->count ? e->count : 1);
+}
+
 /* Counts an extent of the window. */
 static verdict count_extent(walk *k, const extent *e, bool is_last_try) {
   if (!e->view.start || !e->is_wanted) return COUNTED;
+  if (!is_inside(k, e)) {
+    k->broken = "an extent has objects outside its slots";
+    return BROKEN;
+  }
   if (!e->count) {
     k->broken = "a span has objects of a size that no class has";
     return BROKEN;

@@ -174,7 +174,8 @@ static bool add_table(lm_look *look, tables *t, const lm_sums_table *table) {
   if (table->size > ROWS_MOST) return false;
   for (size_t at = 0; at < table->size;) {
     size_t n = table->size - at < ROWS_AT_ONCE ? table->size - at : ROWS_AT_ONCE;
-    if (!lm_remote_read(&look->remote, (uintptr_t)(table->row + at), t->row, n * sizeof *t->row))
+    if (!lm_remote_read(&look->remote, (uintptr_t)table->row + at * sizeof *t->row, t->row,
+                        n * sizeof *t->row))
       return false;
     for (size_t i = 0; i < n; i++) {
       const lm_sums *row = &t->row[i];

@@ -377,12 +377,43 @@ static void damaged_states(void **state) {
     for (size_t i = 0; i < sizeof span; i++) bytes[i] = (uint8_t)next_random(&seed);
     span.palette.count = round & 1 ? 4096 : UINT32_MAX;
     span.palette.wide = (void *)wild[round % LM_COUNT(wild)];
-    *entry = (lm_span){ .start = map.base, .key = lm_map_key(16, 0), .cells = span.cell };
+    *entry = (lm_span){ .key = lm_map_key(16, 0), .cells = span.cell };
+    entry->start = map.base + (LM_MAP_FIRST << LM_SLOT_SHIFT);
     entry->size = 16;
     entry->use = LM_USE_SMALL;
     entry->slots = round % 3 ? 1 : UINT32_MAX;
     look_at(&root);
   }
+}
+
+/* A large block that claims to be larger than its slots: no loop over its pages begins. */
+static void a_block_without_end(void **state) {
+  (void)state;
+  lm_map_state map;
+  lm_outside root;
+  load(9);
+  void *p = loam_malloc(loam_site_get("away"), 100); /* of a strategy whose pages are looked up */
+  lm_map_object at;
+  assert_true(lm_map_find(p, &at));
+  lm_span *entry = forged_entries(&map, &root) + SLOTS - 1 - LM_MAP_FIRST;
+  *entry = (lm_span){ .start = map.base + (LM_MAP_FIRST << LM_SLOT_SHIFT), .cells = &entry->cell };
+  entry->token = at.token;
+  entry->strategy = (uint16_t)at.strategy;
+  entry->cell = lm_state_of_large(at.token);
+  entry->use = LM_USE_LARGE;
+  entry->slots = 2;
+  entry->size = 2 * LM_SLOT;
+  assert_int_equal(look_at(&root), LOAM_OK);
+  static const size_t sizes[] = { 2 * LM_SLOT + 1, (size_t)1 << 62, SIZE_MAX };
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    entry->size = sizes[i];
+    assert_int_equal(look_at(&root), LOAM_EINVAL);
+    assert_non_null(strstr(loam_error(), "outside its slots"));
+  }
+  entry->size = LM_SLOT;
+  entry->start -= LM_SLOT;
+  assert_int_equal(look_at(&root), LOAM_EINVAL);
+  loam_free(p);
 }
 
 static void lists_that_lead_back(void **state) {
@@ -477,6 +508,7 @@ int main(void) {
     cmocka_unit_test(wrong_sizes_of_the_page_map),
     cmocka_unit_test(damaged_entries),
     cmocka_unit_test(damaged_states),
+    cmocka_unit_test(a_block_without_end),
     cmocka_unit_test(lists_that_lead_back),
     cmocka_unit_test(huge_counts),
     cmocka_unit_test(a_tag_without_end),

@@ -154,10 +154,10 @@ end
 -- process from outside. If the kernel refuses that, or the process has another version of loam, the
 -- command asks over the process's socket. If that fails too, it shows the last words on the board.
 local function find(context, pid)
-  local row = boards.find(context, pid)
-  if row and row.status.state == "ended" then return row.status, row.text, show_last end
   local text, words = context.api.look(pid)
   if text then return json.decode(text), text, show end
+  local row = boards.find(context, pid)
+  if row and row.status.state == "ended" then return row.status, row.text, show_last end
   local answer, _, asked = hosts.ask(context, pid, "stats")
   if answer then return answer, asked, show end
   if not row then context.fail(words) end
