@@ -3,15 +3,15 @@
  * The page map is read in windows of consecutive slots. These are the steps for a window:
  *
  *   1. Copy the entries and the common tokens.
- *   2. Copy the states of each span in the window.
- *   3. Copy the palettes of these spans, the common tokens again, and last the entries again.
+ *   2. Copy the palette and the states of each span in the window.
+ *   3. Copy the common tokens again, and last the entries again.
  *   4. Go through the extents in their order, and count each extent whose entry is equal in both
  *      copies. At an extent whose entry differs, the next window begins.
  *
  * An entry changes its version whenever the objects that it describes change. So states that were
- * copied between two equal copies of an entry are the states of its span. A token stands in its
- * palette before any state names it, so a palette that is copied after the states has all tokens.
- * The reader takes lengths of extents from the second copy of the entries. That copy was made after
+ * copied between two equal copies of an entry are the states of its span. A state can name a token
+ * that came into the palette after the palette was copied; then the extent is copied again. The
+ * reader takes lengths of extents from the second copy of the entries. That copy was made after
  * the first copy of the extent before, so the law of extents (pages/map.h) holds for the reader: it
  * passes over no object that lives all the time.
  *
@@ -28,7 +28,7 @@
 
 enum {
   WINDOW = 2048,          /* slots */
-  CELLS = 1 << 20,        /* bytes of states in one window */
+  ROOM = 1 << 20,         /* bytes of states in one window */
   TRIES = 64,             /* for an extent that changes each time */
   VALUES = UINT8_MAX + 1, /* of a state */
   LANES = 4,              /* histograms that take turns, so that equal states do not wait */
@@ -40,15 +40,16 @@ typedef struct extent {
   bool is_large, is_wanted;
   lm_span_info view; /* of the first copy of the entry */
   uint32_t count;    /* objects; 0: the entry describes none at the moment */
-  uint8_t *cells;    /* the copy of the states, of a span of small objects */
-  lm_palette palette;
+  /* Copies of the palette and, behind it, of the states, of a span of small objects. */
+  lm_palette *palette;
+  uint8_t *cells;
 } extent;
 
 typedef struct window {
   lm_span entry[WINDOW], again[WINDOW]; /* in the order of the process: the last slot first */
   extent extent[WINDOW];
   lm_remote_part part[LM_REMOTE_PARTS];
-  uint8_t cells[CELLS];
+  uint8_t room[ROOM] __attribute__((aligned(LM_CACHE_LINE))); /* for palettes and states */
   lm_token common[LM_COMMON_TOKENS + 1], common_again[LM_COMMON_TOKENS + 1];
   uint32_t first, slots; /* what part of the page map the window shows */
   uint32_t extents;
@@ -87,24 +88,16 @@ static bool copy_common(walk *k, lm_token *copy) {
                         (LM_COMMON_TOKENS + 1) * sizeof *copy);
 }
 
-typedef lm_remote_part part_of_fn(extent *e);
-
-static lm_remote_part cells_of(extent *e) {
-  return (lm_remote_part){ (uintptr_t)e->view.cells, e->cells, e->count };
-}
-
-static lm_remote_part palette_of(extent *e) {
-  return (lm_remote_part){ (uintptr_t)e->view.cells - sizeof e->palette, &e->palette,
-                           sizeof e->palette };
-}
-
-/* Copies one part of each span of small objects in the window. */
-static bool copy_spans(walk *k, part_of_fn *part_of) {
+/* Copies the palettes and states of the spans in the window. */
+static bool copy_spans(walk *k) {
   window *w = k->w;
   size_t n = 0;
   bool ok = true;
   for (uint32_t i = 0; ok && i < w->extents; i++) {
-    if (w->extent[i].cells) w->part[n++] = part_of(&w->extent[i]);
+    extent *e = &w->extent[i];
+    if (e->palette)
+      w->part[n++] = (lm_remote_part){ (uintptr_t)e->view.cells - sizeof *e->palette, e->palette,
+                                       sizeof *e->palette + e->count };
     if (n < LM_REMOTE_PARTS && i + 1 < w->extents) continue;
     ok = lm_remote_read_parts(&k->look->remote, w->part, n);
     n = 0;
@@ -151,12 +144,12 @@ static uint32_t count_of(size_t size) {
 }
 
 /* Adds an extent with objects to the window. False: the window has no room for its states. */
-static bool note_extent(walk *k, uint32_t slot, size_t *cells_used) {
+static bool note_extent(walk *k, uint32_t slot, size_t *used) {
   window *w = k->w;
   extent *e = &w->extent[w->extents];
   const lm_span *s = entry_in(w, w->entry, slot);
   e->slot = slot;
-  e->cells = NULL;
+  e->palette = NULL;
   e->count = 0;
   read_view(s, &e->view);
   e->is_large = lm_map_is_large(e->view.key);
@@ -164,9 +157,11 @@ static bool note_extent(walk *k, uint32_t slot, size_t *cells_used) {
   e->is_wanted = !k->visit || k->wants(k->ctx, e->view.strategy);
   if (is_whole) e->count = e->is_large ? 1 : count_of(e->view.size);
   if (!e->is_large && e->count && e->is_wanted) {
-    if (CELLS - *cells_used < e->count) return false;
-    e->cells = w->cells + *cells_used;
-    *cells_used += e->count;
+    size_t size = lm_align_up(sizeof *e->palette + e->count, LM_CACHE_LINE);
+    if (ROOM - *used < size) return false;
+    e->palette = (lm_palette *)(void *)(w->room + *used);
+    e->cells = (uint8_t *)(e->palette + 1);
+    *used += size;
   }
   w->extents++;
   return true;
@@ -176,12 +171,12 @@ static bool note_extent(walk *k, uint32_t slot, size_t *cells_used) {
  * have no more room ends earlier. */
 static void note_extents(walk *k) {
   window *w = k->w;
-  size_t cells_used = 0;
+  size_t used = 0;
   uint32_t end = w->first + w->slots;
   w->extents = 0;
   for (uint32_t slot = w->first; slot < end;) {
     const lm_span *s = entry_in(w, w->entry, slot);
-    if (holds_objects(use_of(s)) && !note_extent(k, slot, &cells_used)) return;
+    if (holds_objects(use_of(s)) && !note_extent(k, slot, &used)) return;
     uint32_t length = length_of(s);
     if (length >= end - slot) return;
     slot += length;
@@ -259,7 +254,7 @@ static lm_token token_of(const window *w, const extent *e, unsigned state) {
   unsigned id = state == LM_STATE_COUNTED ? LM_ID_COUNTED : state % LM_STATE_IDS;
   if (id <= LM_COMMON_TOKENS)
     return w->common[id] == w->common_again[id] ? w->common_again[id] : LM_TOKEN_NONE;
-  return atomic_load_explicit(&e->palette.owner[id - LM_ID_PALETTE], memory_order_relaxed);
+  return atomic_load_explicit(&e->palette->owner[id - LM_ID_PALETTE], memory_order_relaxed);
 }
 
 /* Counts the objects of a span whose tokens stand in its wide table. The table is another piece of
@@ -267,7 +262,7 @@ static lm_token token_of(const window *w, const extent *e, unsigned state) {
 static verdict count_wide(walk *k, const extent *e) {
   lm_look *look = k->look;
   lm_span now;
-  uintptr_t from = (uintptr_t)atomic_load_explicit(&e->palette.wide, memory_order_relaxed);
+  uintptr_t from = (uintptr_t)atomic_load_explicit(&e->palette->wide, memory_order_relaxed);
   lm_token *token = lm_metadata_alloc(e->count * sizeof *token);
   verdict found = COUNTED;
   lm_remote_part parts[] = { { from, token, e->count * sizeof *token },
@@ -310,7 +305,7 @@ static verdict count_state(walk *k, const extent *e, unsigned state) {
 
 static verdict count_small(walk *k, const extent *e, bool is_last_try) {
   const uint32_t *histogram = k->w->histogram[0];
-  if (e->palette.count != e->count) {
+  if (e->palette->count != e->count) {
     k->broken = "a span has another number of objects than its class";
     return BROKEN;
   }
@@ -358,8 +353,7 @@ static bool copy_window(walk *k) {
   window *w = k->w;
   if (!copy_entries(k, w->entry) || !copy_common(k, w->common)) return false;
   note_extents(k);
-  return copy_spans(k, cells_of) && copy_spans(k, palette_of) && copy_common(k, w->common_again) &&
-         copy_entries(k, w->again);
+  return copy_spans(k) && copy_common(k, w->common_again) && copy_entries(k, w->again);
 }
 
 /* Counts the extents of the window in order, until one of them has changed. Returns the slot where

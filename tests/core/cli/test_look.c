@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/look.h"
+#include "fake_gpu.h"
 #include "loam.h"
 #include "os/error.h"
 #include "os/hash.h"
@@ -187,6 +188,42 @@ static void outside_and_inside_are_the_same(void **state) {
   same_from_outside();
   steps = 2;
   pthread_join(thread, NULL);
+}
+
+/* Blocks that a driver made, and blocks of the pools of device and pinned memory. */
+static void device_memory_is_the_same(void **state) {
+  (void)state;
+  static const char *const pools[] = { "none", "cache", "chunks" };
+  int stream;
+  char text[256], name[32];
+  void *block[64];
+  size_t n = 0;
+  for (size_t i = 0; i < LM_COUNT(pools); i++) {
+    snprintf(text, sizeof text,
+             "local d = loam.device { name = '%s', id = 0, pool = '%s' }\n"
+             "return loam.policy { name = 'd', pick = function(req) return d end }\n",
+             pools[i], pools[i]);
+    if (loam_policy_load_text("d", text) != LOAM_OK) fail_msg("%s", loam_error());
+    for (size_t size = 1000; size < 4 << 20; size *= 8) {
+      snprintf(name, sizeof name, "device.%s", pools[i]);
+      block[n] = loam_device_alloc(loam_site_get(name), size, &stream);
+      assert_non_null(block[n]);
+      n++;
+    }
+    same_from_outside();
+  }
+  lm_json out = { 0 };
+  assert_int_equal(lm_look_stats(getpid(), &out), LOAM_OK);
+  char *seen = text_of(&out);
+  for (size_t i = 0; i < LM_COUNT(pools); i++) {
+    snprintf(text, sizeof text, "\"strategy\":\"%s\",\"kind\":\"device\"", pools[i]);
+    assert_non_null(strstr(seen, text));
+  }
+  free(seen);
+  for (size_t i = 0; i < n; i += 2) loam_device_free(block[i], &stream);
+  same_from_outside();
+  for (size_t i = 1; i < n; i += 2) loam_device_free(block[i], &stream);
+  same_from_outside();
 }
 
 /* ---- A process that cannot help ---- */
@@ -501,6 +538,7 @@ static void a_tag_without_end(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(outside_and_inside_are_the_same),
+    cmocka_unit_test(device_memory_is_the_same),
     cmocka_unit_test(a_stopped_child_is_counted),
     cmocka_unit_test(a_running_process_is_counted),
     cmocka_unit_test(wild_addresses_of_tables),
