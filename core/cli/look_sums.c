@@ -32,6 +32,23 @@ enum {
   RANGES_MOST = 1 << 16,
 };
 
+/* ---- Lists ---- */
+
+/* Whether a list ends. `mark` stays at an item for twice as many steps each time, so a list that
+ * leads back to itself reaches it again (Brent, "An improved Monte Carlo factorization algorithm",
+ * 1980). */
+typedef struct list_end {
+  uint32_t most, n; /* the most items that are possible; the items so far */
+  uintptr_t mark;
+} list_end;
+
+/* Notes the next item. Returns whether the list is too long or has led back. */
+static bool is_endless(list_end *end, uintptr_t at) {
+  if (at == end->mark || end->n == end->most) return true;
+  if (lm_is_pow2(++end->n)) end->mark = at;
+  return false;
+}
+
 /* ---- Adding ---- */
 
 /* Returns whether sums under this site and strategy can be kept. A strategy that is newer than the
@@ -129,16 +146,14 @@ static bool add_decisions(lm_look *look, const area *a) {
   return true;
 }
 
-/* A list that leads back to itself is found by Brent's algorithm (1980): `mark` stays at an area
- * for twice as many steps each time. */
 static bool add_threads(lm_look *look, area *a) {
-  uintptr_t at, mark = 0;
+  uintptr_t at;
+  list_end end = { .most = THREADS_MOST };
   if (!lm_remote_read(&look->remote, (uintptr_t)look->root.threads, &at, sizeof at)) return false;
-  for (uint32_t n = 1; at; n++, at = (uintptr_t)a->next) {
-    if (at == mark || n > THREADS_MOST) return false;
-    if (lm_is_pow2(n)) mark = at;
-    if (!copy_area(look, at, a) || !add_tallies(look, a) || !add_decisions(look, a)) return false;
-  }
+  for (; at; at = (uintptr_t)a->next)
+    if (is_endless(&end, at) || !copy_area(look, at, a) || !add_tallies(look, a) ||
+        !add_decisions(look, a))
+      return false;
   return true;
 }
 
@@ -340,9 +355,9 @@ static bool add_extents(lm_look *look, uintptr_t first, uintptr_t base, size_t s
 
 static bool add_ranges(lm_look *look, uintptr_t first) {
   lm_extent_range range;
-  int n = 0;
+  list_end end = { .most = RANGES_MOST };
   for (uintptr_t at = first; at; at = (uintptr_t)range.next) {
-    if (n++ == RANGES_MOST) return false;
+    if (is_endless(&end, at)) return false;
     if (!lm_remote_read(&look->remote, at, &range, sizeof range)) return false;
     if (!add_extents(look, (uintptr_t)range.first, range.base, range.size)) return false;
   }
@@ -351,14 +366,14 @@ static bool add_ranges(lm_look *look, uintptr_t first) {
 
 static bool try_devices(lm_look *look) {
   uintptr_t at, ranges;
-  int n = 0;
+  list_end end = { .most = POOLS_MOST };
   if (!lm_remote_read(&look->remote, (uintptr_t)look->root.device_pools, &at, sizeof at))
     return false;
   while (at) {
     uintptr_t older;
     lm_remote_part part[] = { { at + offsetof(lm_device_pool, ranges), &ranges, sizeof ranges },
                               { at + offsetof(lm_device_pool, older), &older, sizeof older } };
-    if (n++ == POOLS_MOST || !lm_remote_read_parts(&look->remote, part, 2)) return false;
+    if (is_endless(&end, at) || !lm_remote_read_parts(&look->remote, part, 2)) return false;
     if (!add_ranges(look, ranges)) return false;
     at = older;
   }
