@@ -220,7 +220,7 @@ enum { STEP_SLOTS = 128 };
 /* How many ticks have begun. Relaxed: a thread that sees it late gives up its bins later. */
 static _Atomic uint32_t ticks;
 
-/* Where the tick is that is done in steps. Guarded by `sweeping`. */
+/* The position of a tick that is done in steps. Guarded by `sweeping`. */
 static struct {
   bool has_begun;
   bool more;       /* a later tick has something to do */
@@ -228,7 +228,8 @@ static struct {
   unsigned class_; /* the class of that pool whose list is next; LM_CLASSES: its regions */
 } step;
 
-/* Does what is left of a pool. Returns false if the step ends before that. */
+/* Does the tick for the lists and regions of a pool that this tick has not visited yet. Returns
+ * false if the step ends before all are visited. */
 static bool step_pool(lm_pool *pool, int64_t end_ns, uint32_t *most) {
   for (; step.class_ < LM_CLASSES; step.class_++)
     if (!lm_central_decay_until(&pool->central[step.class_], end_ns, &step.more)) return false;
