@@ -15,6 +15,11 @@ build cancelled.c && under "$program" > "$work/out" && echo "ok: threads cancell
   fail "threads cancelled at any instruction"
 build plugin.c -shared -fPIC && plugin=$program
 build opens.c && same "libraries that come and go" "$program" "$plugin"
+mkdir -p "$work/sub"
+build deep.c -DPART=2 -shared -fPIC && mv "$program" "$work/sub/libdeep_inner.so"
+build deep.c -DPART=1 -shared -fPIC '-Wl,--enable-new-dtags,-rpath,$ORIGIN/sub' &&
+  mv "$program" "$work/libdeep.so"
+build deep.c -DPART=0 && same "libraries that bind to themselves first" "$program" "$work/libdeep.so"
 build locals.cc -std=c++17 && same "C++'s thread_local objects" "$program"
 build operators.cc -std=c++17 && same "C++'s operators" "$program"
 build operators.cc -std=c++17 -static-libstdc++ -static-libgcc && same "with a C++ library linked in" "$program"
