@@ -5,7 +5,8 @@
  * it looks in the program and in preloaded libraries. So its `free` would be the C library's, and
  * would get blocks of loam: PHP's modules ended with "double free or corruption". Therefore dlopen
  * and dlmopen leave that flag out. A library whose own symbols have the names of other libraries'
- * symbols may then find those. */
+ * symbols may then find those. loam itself opens LuaJIT with the flag, in a program that has another
+ * Lua (script/luajit.c): LuaJIT's memory comes from loam, so there the flag stays. */
 #include "preload.h"
 
 #include <dlfcn.h>
@@ -35,12 +36,20 @@ static __attribute__((noinline)) any_function *find(int which) {
   return function;
 }
 
+extern const char __ehdr_start[], _end[]; /* where this library begins and ends; the linker's */
+
+/* The flags that the next dlopen gets; `caller` is the return address of this one. */
+PRELOAD_INLINE int allowed(int mode, const void *caller) {
+  bool is_own = (uintptr_t)caller - (uintptr_t)__ehdr_start < (uintptr_t)(_end - __ehdr_start);
+  return is_own ? mode : mode & ~RTLD_DEEPBIND;
+}
+
 /* The C library reads the return address of dlopen: it finds the library that called, and searches
  * the folders of that library's RUNPATH. So this function ends in a jump, which keeps the address.
  * CMakeLists.txt has this file optimised in every kind of build. */
 PRELOAD_API void *dlopen(const char *file, int mode) {
   open_function *open = (open_function *)find(OPEN);
-  return open(file, mode & ~RTLD_DEEPBIND);
+  return open(file, allowed(mode, __builtin_return_address(0)));
 }
 
 /* A new namespace has a C library of its own and no preloaded library, so the flag does no harm
