@@ -1,0 +1,64 @@
+/* test_rlimits.c - limits of the kernel on a process's memory (setrlimit): what is free in loam
+ * serves any other request. Each test is a process of its own. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "loam.h"
+#include "os/base.h"
+#include "test.h"
+
+enum { MOST = 1 << 23, DONE = 0, NO_LIMIT = 1, LITTLE = 2, NO_HALF = 10 };
+#define ROOM (300 * LM_MIB)
+
+/* The bytes that the kernel counts against RLIMIT_DATA. Takes no memory. */
+static size_t counted_data(void) {
+  static char text[8192];
+  int fd = open("/proc/self/status", O_RDONLY);
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  text[n > 0 ? n : 0] = 0;
+  const char *line = strstr(text, "VmData:");
+  return line ? (size_t)atol(line + strlen("VmData:")) * 1024 : 0;
+}
+
+/* Allocates blocks of one size until there are no more, and frees all of them. Returns how many
+ * bytes there were. */
+static size_t fill_and_free(size_t size) {
+  static void *block[MOST];
+  size_t n = 0;
+  while (n < MOST && (block[n] = loam_malloc(NULL, size)) != NULL) n++;
+  for (size_t i = 0; i < n; i++) loam_free(block[i]);
+  return n * size;
+}
+
+static int use_all_in_many_sizes(void *unused) {
+  static const size_t sizes[] = { 64, 1000, 5000, 70000, 300000, 5 * LM_MIB };
+  (void)unused;
+  loam_free(loam_malloc(NULL, 1));
+  size_t before = counted_data();
+  struct rlimit limit = { before + ROOM, before + ROOM };
+  if (!before || setrlimit(RLIMIT_DATA, &limit)) return NO_LIMIT;
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    if (fill_and_free(sizes[i]) < ROOM / 3) return LITTLE + (int)i;
+    void *half = loam_malloc(NULL, ROOM / 2);
+    if (!half) return NO_HALF + (int)i;
+    loam_free(half);
+  }
+  return DONE;
+}
+
+static void freed_memory_of_every_size_serves_every_other_under_a_limit_on_data(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  setenv("LOAM_CONTROL", "0", 1);
+  assert_int_equal(run_in_child(use_all_in_many_sizes, NULL), DONE);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(freed_memory_of_every_size_serves_every_other_under_a_limit_on_data),
+  };
+  return cmocka_run_group_tests_name("rlimits", tests, NULL, NULL);
+}
