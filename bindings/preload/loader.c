@@ -5,8 +5,8 @@
  * it looks in the program and in preloaded libraries. So its `free` would be the C library's, and
  * would get blocks of loam: PHP's modules ended with "double free or corruption". Therefore dlopen
  * and dlmopen leave that flag out. A library whose own symbols have the names of other libraries'
- * symbols may then find those. loam itself opens LuaJIT with the flag, in a program that has another
- * Lua (script/luajit.c): LuaJIT's memory comes from loam, so there the flag stays. */
+ * symbols may then find those. loam itself opens LuaJIT with the flag, in a program that has
+ * another Lua (script/luajit.c): LuaJIT's memory comes from loam, so there the flag stays. */
 #include "preload.h"
 
 #include <dlfcn.h>
@@ -36,7 +36,9 @@ static __attribute__((noinline)) any_function *find(int which) {
   return function;
 }
 
-extern const char __ehdr_start[], _end[]; /* where this library begins and ends; the linker's */
+/* Where this library begins and ends; the linker defines them. */
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _end[] __attribute__((visibility("hidden")));
 
 /* The flags that the next dlopen gets; `caller` is the return address of this one. */
 PRELOAD_INLINE int allowed(int mode, const void *caller) {

@@ -154,8 +154,8 @@ static int64_t deadline_of(const client *c, bool is_crowded) {
   return c->deadline_ns - (int64_t)(CLIENT_MS - CROWDED_MS) * 1000000;
 }
 
-/* Serves a client for which poll(2) has reported `events`; 0: nothing came from it. `is_crowded`: no
- * place is left for another client. */
+/* Serves a client for which poll(2) has reported `events`; 0: nothing came from it. `is_crowded`
+ * says that no place is left for another client. */
 static void serve(client *c, short events, bool is_crowded, lm_control_follow_fn *follow) {
   if (!lm_descriptor_is_ours(&c->socket)) hang_up(c);
   else if (events && is_answered(c)) send_answer(c);

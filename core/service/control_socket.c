@@ -28,9 +28,9 @@ static loam_status fail_folder(const char *dir) {
                   dir, (unsigned)geteuid());
 }
 
-/* Checks the open folder `fd`. A folder that was just made gets its mode here, because the umask may
- * clear bits of mkdir's mode. If another user has put a folder of their own in its place since, that
- * folder is refused and keeps its mode. */
+/* Checks the open folder `fd`. A folder that was just made gets its mode here, because the umask
+ * may clear bits of mkdir's mode. If another user has put a folder of their own in its place since,
+ * that folder is refused and keeps its mode. */
 static loam_status check_folder(const char *dir, int fd, bool is_new) {
   struct stat st;
   if (fstat(fd, &st)) return fail_path(dir);
