@@ -409,6 +409,13 @@ LOAM_API int loam_owns(const void *ptr);
  * has been unused for about a second goes back without this call. */
 LOAM_API size_t loam_trim(void);
 
+/* Tells loam that the limit on the process's address space has changed: a host that calls
+ * setrlimit(RLIMIT_AS) after loam's first allocation calls this afterwards. loam has reserved its
+ * address space by then, so the kernel cannot hold it to the limit. After this call loam holds
+ * itself to it: it takes new memory only as far as the limit allows. Under `loam run`, setrlimit
+ * and prlimit do this by themselves. Any thread may call it; it reads /proc/self/statm. */
+LOAM_API void loam_limits_changed(void);
+
 /* The owner of a block. */
 typedef struct loam_owner_info {
   const char *tag; /* the strings from tag to kind live as long as the process; "": not known */

@@ -7,9 +7,10 @@
 
 #include "loam.h"
 #include "os/base.h"
+#include "os/sys.h"
 #include "test.h"
 
-enum { MOST = 1 << 23, DONE = 0, NO_LIMIT = 1, LITTLE = 2, NO_HALF = 10 };
+enum { MOST = 1 << 23, DONE = 0, NO_LIMIT = 1, LITTLE = 2, NO_HALF = 10, MUCH = 20 };
 #define ROOM (300 * LM_MIB)
 
 /* The bytes that the kernel counts against RLIMIT_DATA. Takes no memory. */
@@ -56,9 +57,50 @@ static void freed_memory_of_every_size_serves_every_other_under_a_limit_on_data(
   assert_int_equal(run_in_child(use_all_in_many_sizes, NULL), DONE);
 }
 
+/* Allocates until there is no more memory, at most `most` bytes, and frees all of it. */
+static size_t fill_up_to(size_t most) {
+  enum { BLOCKS = 4096 };
+  static void *block[BLOCKS];
+  size_t size = LM_MIB, n = 0;
+  while (n < BLOCKS && n * size < most && (block[n] = loam_malloc(NULL, size)) != NULL) n++;
+  for (size_t i = 0; i < n; i++) loam_free(block[i]);
+  return n * size;
+}
+
+static bool set_address_space(rlim_t bytes) {
+  bool done = !setrlimit(RLIMIT_AS, &(struct rlimit){ bytes, RLIM_INFINITY });
+  loam_limits_changed();
+  return done;
+}
+
+static int obey_late_limits(void *unused) {
+  (void)unused;
+  size_t used, limit;
+  loam_free(loam_malloc(NULL, 1));
+  if (lm_sys_address_space(&used, &limit) || !set_address_space(used + 64 * LM_MIB))
+    return NO_LIMIT;
+  size_t got = fill_up_to(2 * LM_GIB);
+  if (got < 48 * LM_MIB) return LITTLE;
+  if (got > 128 * LM_MIB) return MUCH;
+  if (!set_address_space(LM_GIB)) return NO_LIMIT;
+  got = fill_up_to(2 * LM_GIB);
+  if (got < LM_GIB / 2) return LITTLE + 1;
+  if (got > LM_GIB) return MUCH + 1;
+  if (!set_address_space(RLIM_INFINITY)) return NO_LIMIT;
+  return fill_up_to(2 * LM_GIB) < 2 * LM_GIB ? LITTLE + 2 : DONE;
+}
+
+static void a_limit_on_address_space_holds_after_the_start(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  setenv("LOAM_CONTROL", "0", 1);
+  assert_int_equal(run_in_child(obey_late_limits, NULL), DONE);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(freed_memory_of_every_size_serves_every_other_under_a_limit_on_data),
+    cmocka_unit_test(a_limit_on_address_space_holds_after_the_start),
   };
   return cmocka_run_group_tests_name("rlimits", tests, NULL, NULL);
 }
