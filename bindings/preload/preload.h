@@ -8,6 +8,7 @@
  *   stray.c   pointers that loam did not allocate
  *   loader.c  dlopen and dlclose
  *   limits.c  setrlimit and prlimit
+ *   lock.c    mlockall
  *   host.c    starting from the environment, and messages for people
  * loam alone decides whether a pointer is loam's (loam_owns). Any other pointer was allocated
  * before loam was awake, or by another allocator: it goes to the next allocator's free. */
