@@ -1,5 +1,5 @@
-/* limits.c - setrlimit and prlimit: loam has reserved its address space before the program limits
- * it, so it has to be told of the limit (loam_limits_changed). */
+/* limits.c - setrlimit and prlimit. loam has reserved its address space before the program limits
+ * it, so these functions call loam_limits_changed. */
 #define _GNU_SOURCE 1
 #include "preload.h"
 

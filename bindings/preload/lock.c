@@ -90,7 +90,8 @@ static bool lock_used(bool on_fault) {
 
 static int kernel_mlockall(int flags) { return (int)syscall(SYS_mlockall, flags); }
 
-/* For a limit below the reserved address space. MCL_FUTURE alone is not compared with it. */
+/* Serves a call that the kernel has refused, because the limit is below the reserved address space.
+ * The kernel does not compare MCL_FUTURE alone with the limit. */
 static int lock_within_limit(int flags) {
   int future = flags & ~MCL_CURRENT;
   if (future & MCL_FUTURE && kernel_mlockall(future)) return -1;

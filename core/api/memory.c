@@ -332,7 +332,7 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
 
 size_t loam_trim(void) { return lm_sweep_trim(); }
 
-/* First what is free goes back, so that it does not count as memory that the program has. */
+/* Free memory goes back first, so that it does not count as memory that the program has. */
 void loam_limits_changed(void) {
   (void)lm_sweep_reclaim();
   lm_range_limit_changed();

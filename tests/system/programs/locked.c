@@ -1,5 +1,5 @@
-/* locked.c - locks its memory. With an argument, the kernel's mlockall refuses what is mapped now,
- * as it does where loam's reserved address space exceeds RLIMIT_MEMLOCK. */
+/* locked.c - locks its memory. With an argument, the kernel's mlockall refuses MCL_CURRENT, as it
+ * does where loam's reserved address space exceeds RLIMIT_MEMLOCK. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
