@@ -154,8 +154,8 @@ void lm_range_put(uint32_t slot, uint32_t slots) {
 
 /* Returns how many bytes may be taken from the range under this limit, while the address space has
  * `used` bytes. A program that has set the limit to so much more than its address space now means
- * that much more. A limit below the reserved address space cannot include the reservation, which takes
- * no memory. So the reservation is left out of the sum then. */
+ * that much more. A limit below the reserved address space cannot include the reservation, which
+ * takes no memory. So the reservation is left out of the sum then. */
 static size_t most_under_limit_locked(size_t used, size_t limit) {
   size_t taken = atomic_load_explicit(&range.taken, memory_order_relaxed) << LM_SLOT_SHIFT;
   if (limit >= used) return taken + (limit - used);

@@ -1,5 +1,6 @@
 /* test_rlimits.c - limits of the kernel on a process's memory (setrlimit): memory that is free in
- * loam serves any other request, and loam obeys a limit that is set late. Each test is a process of its own. */
+ * loam serves any other request, and loam obeys a limit that is set late. Each test is a process of
+ * its own. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
