@@ -7,7 +7,7 @@
  * cache). While a program frees much and allocates nothing, the depot is given up, because one
  * object in it keeps a whole span.
  *
- * raining. In a process without a service thread (os/decay.h) a list drains while the program
+ * Draining. In a process without a service thread (os/decay.h) a list drains while the program
  * has freed at least as many of its objects as are left, and has taken no object during that
  * time. Then the bins into which threads free hold at most a 16th of the objects that are left,
  * and none below 16. So the last objects reach their spans although no thread sweeps the bins.
