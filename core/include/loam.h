@@ -410,10 +410,8 @@ LOAM_API int loam_owns(const void *ptr);
  * loam_device_trim). Returns the number of bytes given back, in multiples of 64 KiB, whether or not
  * the memory was ever touched.
  *
- * While the service thread runs (it answers `loam stats` and follows the policy file), memory that
- * has been unused for about a second goes back without this call. Without that thread, most memory
- * goes back while it is freed; what threads cache and what a pool keeps goes back in later calls of
- * malloc and free. */
+ * While the service thread runs, memory that has been unused for about a second goes back without
+ * this call. Without that thread, most memory goes back while the program frees it. */
 LOAM_API size_t loam_trim(void);
 
 /* Tells loam that the limit on the process's address space has changed: a host that calls
