@@ -14,8 +14,60 @@
 #include "heap/tcache_slow.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
+#include "os/spare.h"
 #include "pages/range.h"
 #include "service/control.h"
+
+/* ---- Slow calls while a thread forks ------------------------------------------------------ */
+
+/* A slow call is a guarded section (os/fork_gate.h). If another thread forks for long, that fork may
+ * wait for something that the caller of this call holds: the host's lock, or a file of the C
+ * library. Then the call does without what loam's locks guard (os/spare.h). */
+static bool begin_slow(void) {
+  if (lm_unlikely(!lm_lock_try_hold())) return false;
+  if (lm_likely(!atomic_load_explicit(&lm_spare_noted, memory_order_relaxed))) return true;
+  if (lm_lock_cancel_holds > 1) return true; /* perhaps called from here */
+  for (void *ptr; (ptr = lm_spare_next_noted());) lm_memory_free(ptr, SIZE_MAX, NULL, NULL);
+  return true;
+}
+
+/* Begins a slow request. Returns NULL, in a guarded section; or the block that serves the request,
+ * in none. */
+static void *begin_or_spare(const lm_request *r) {
+  if (lm_likely(begin_slow())) return NULL;
+  void *p = r->want == LM_WANT_HOST ? lm_spare_alloc(r->size, r->align) : NULL;
+  if (!p) lm_lock_hold_cancel(); /* it has to wait */
+  return p;
+}
+
+/* Begins a slow free, in a guarded section. Returns false, in none, if the block is freed later. */
+static bool begin_free(void *ptr, const lm_stream *on) {
+  if (lm_likely(begin_slow())) return true;
+  if (!on && lm_spare_note_free(ptr)) return false;
+  lm_lock_hold_cancel(); /* it has to wait */
+  return true;
+}
+
+/* Moves a spare block to where the policy wants it. */
+static LM_NOINLINE void *realloc_spare(loam_site *site, void *ptr, size_t size) {
+  size_t usable = lm_spare_usable(ptr);
+  void *p = loam_malloc(site, size);
+  if (!p) return NULL;
+  memcpy(p, ptr, usable < size ? usable : size);
+  (void)lm_spare_free(ptr);
+  return p;
+}
+
+/* Gives an object of a pool another size while a thread forks. NULL: it has to wait. */
+static LM_NOINLINE void *realloc_in_fork(void *ptr, size_t size) {
+  size_t usable = ptr ? lm_pool_usable(ptr) : 0;
+  if (size > LM_SIZE_MAX || (ptr && !usable)) return NULL;
+  void *p = lm_spare_alloc(size, 16);
+  if (!p || !ptr) return p;
+  memcpy(p, ptr, usable < size ? usable : size);
+  loam_free(ptr);
+  return p;
+}
 
 /* ---- Slow ends ---------------------------------------------------------------------------- */
 
@@ -28,13 +80,15 @@ static void *answer(void *from, void *to, size_t size, int before) {
 
 LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   int before = errno;
+  void *p = begin_or_spare(r);
+  if (lm_unlikely(p != NULL)) return p;
   lm_start_awake();
-  return answer(NULL, lm_engine_alloc(r), r->size, before);
+  p = answer(NULL, lm_engine_alloc(r), r->size, before);
+  lm_lock_allow_cancel();
+  return p;
 }
 
-/* Serves what lm_decision_serve did not serve of malloc's family: by the decision that holds, else
- * by a new one, else by the engine. */
-LM_INLINE void *serve(lm_request r, bool holds) {
+static void *serve_guarded(lm_request r, bool holds) {
   lm_thread *t = lm_thread_self;
   lm_control_wake_if_asleep();
   if (lm_unlikely(!t || !lm_start_is_running() || lm_memory_hook_is_wanted()))
@@ -44,6 +98,16 @@ LM_INLINE void *serve(lm_request r, bool holds) {
   if (p) return r.zero ? memset(p, 0, r.size) : p;
   p = lm_decision_make(t, &r);
   return lm_likely(p != NULL) ? p : lm_memory_alloc(&r);
+}
+
+/* Serves what lm_decision_serve did not serve of malloc's family: by the decision that holds, else
+ * by a new one, else by the engine. */
+LM_INLINE void *serve(lm_request r, bool holds) {
+  void *p = begin_or_spare(&r);
+  if (lm_unlikely(p != NULL)) return p;
+  p = serve_guarded(r, holds);
+  lm_lock_allow_cancel();
+  return p;
 }
 
 /* Remembers where a free or realloc was called, to name it if the call turns out to be wrong. */
@@ -57,7 +121,10 @@ static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_o
 
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
   int before = errno;
-  if (!ptr) return;
+  if (!ptr || lm_spare_free(ptr) || !begin_free(ptr, on)) {
+    errno = before;
+    return;
+  }
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
     note_caller(caller);
@@ -65,6 +132,7 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
     lm_engine_free_on(ptr, size, on);
     if (tell) lm_memory_hook_call(ptr, NULL, 0);
   }
+  lm_lock_allow_cancel();
   errno = before;
 }
 
@@ -114,7 +182,10 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
   lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
-  void *p = lm_decision_refill(lm_thread_self_or_empty, &r);
+  void *p = begin_or_spare(&r);
+  if (lm_unlikely(p != NULL)) return p;
+  p = lm_decision_refill(lm_thread_self_or_empty, &r);
+  lm_lock_allow_cancel();
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
 
@@ -202,10 +273,17 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   bool is_quick = t && size <= LM_LARGE_MAX && lm_start_is_running() && !lm_memory_hook_is_wanted();
   void *p = lm_likely(is_quick) ? lm_engine_realloc_quick(t, site, ptr, size) : NULL;
   if (lm_likely(p != NULL)) return p;
+  if (lm_unlikely(lm_spare_usable(ptr))) return realloc_spare(site, ptr, size);
+  if (lm_unlikely(!begin_slow())) {
+    if ((p = realloc_in_fork(ptr, size))) return p;
+    lm_lock_hold_cancel(); /* it has to wait */
+  }
   int before = errno;
   lm_start_awake();
   note_caller(__builtin_return_address(0));
-  return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
+  p = answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
+  lm_lock_allow_cancel();
+  return p;
 }
 
 /* ---- free --------------------------------------------------------------------------------- */
@@ -213,7 +291,11 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 /* A live object whose token is counted, or whose bin is full. */
 static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
-  bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met);
+  bool done = lm_engine_free_counted(t, ptr, met);
+  if (!done && lm_lock_hold_if_open()) {
+    done = lm_tcache_give_full(t, ptr, met);
+    lm_lock_allow_cancel();
+  }
   lm_thread_leave(t);
   errno = before;
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
@@ -258,16 +340,22 @@ void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it)
 
 /* ---- Questions ---------------------------------------------------------------------------- */
 
-size_t loam_usable_size(const void *ptr) { return lm_record_usable(ptr); }
+static size_t usable(const void *ptr) {
+  size_t size = lm_spare_usable(ptr);
+  return lm_likely(!size) ? lm_record_usable(ptr) : size;
+}
+
+size_t loam_usable_size(const void *ptr) { return usable(ptr); }
 
 LM_HOT size_t loam_live_size(const void *ptr) {
   size_t size = lm_load(uint64_t, &lm_record_nested) ? 0 : lm_pool_live_size(ptr);
-  return lm_likely(size != 0) ? size : lm_record_usable(ptr);
+  return lm_likely(size != 0) ? size : usable(ptr);
 }
 
 int loam_owns(const void *ptr) {
   lm_provided block;
-  return lm_pool_owns(ptr) || lm_provider_find(ptr, &block) || lm_range_reserves(ptr);
+  return lm_pool_owns(ptr) || lm_spare_usable(ptr) || lm_provider_find(ptr, &block) ||
+         lm_range_reserves(ptr);
 }
 
 loam_status loam_owner(const void *ptr, loam_owner_info *out) {

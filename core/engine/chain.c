@@ -81,17 +81,17 @@ static bool serve_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *o
 }
 
 static void foreign_release(lm_thread *t, const lm_provided *f, const lm_stream *on) {
-  t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(t);
   lm_provider_free(f, on);
-  t->inside--;
+  lm_thread_foreign_end(t, section);
 }
 
 static bool serve_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   lm_provided f;
   if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, "it is at its limit");
-  o->t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(o->t);
   o->why = lm_provider_alloc(&o->r, s, &f);
-  o->t->inside--;
+  lm_thread_foreign_end(o->t, section);
   lm_record_of_foreign(&f, out);
   bool in_limit = !o->why && lm_strategy_limit_take(s, f.size - o->r.size);
   if (in_limit && lm_record_enter(o->t, o->r.site, s, token, out)) return true;
@@ -113,9 +113,9 @@ static bool cache_take(lm_order *o, lm_device_pool *c, size_t size, lm_device_ow
   if (ok) lm_site_add_live(f->token, (int64_t)f->size);
   lm_thread_leave(o->t);
   if (ok) return true;
-  o->t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(o->t);
   void *p = lm_device_pool_take_slow(c, size, line);
-  o->t->inside--;
+  lm_thread_foreign_end(o->t, section);
   if (!p) return cannot(o, lm_provider_words);
   lm_thread_enter(o->t);
   owner.token = lm_site_token_now(o->r.site, token);
@@ -160,9 +160,9 @@ static bool serve_pinned(lm_order *o, lm_strategy *s, int device, lm_token token
       return true;
     }
     if (lm_strategy_limit_left(s) < size) return cannot(o, "it is at its limit");
-    o->t->inside++;
+    lm_lock_suspended section = lm_thread_foreign_begin(o->t);
     why = lm_pinned_grow(s, device, o->r.size);
-    o->t->inside--;
+    lm_thread_foreign_end(o->t, section);
     if (why) return cannot(o, why);
   }
   return false;

@@ -13,9 +13,9 @@ static bool free_foreign(lm_thread *t, void *p, const lm_stream *on) {
   lm_record b;
   if (!lm_record_remove(t, p, &b)) return false;
   lm_strategy_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
-  t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(t);
   lm_provider_free(&b.foreign, on);
-  t->inside--;
+  lm_thread_foreign_end(t, section);
   return true;
 }
 
@@ -31,9 +31,9 @@ static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
   if (freed == LM_FREE_DONE && object.large) lm_freed_log_add(t, &object);
   lm_thread_leave(t);
   if (freed == LM_FREE_DONE && waits) {
-    t->inside++;
+    lm_lock_suspended section = lm_thread_foreign_begin(t);
     lm_pinned_free_after(p, *on);
-    t->inside--;
+    lm_thread_foreign_end(t, section);
   }
   if (freed == LM_FREE_DONE) return;
   if (freed == LM_FREE_DOUBLE) lm_bad_free_double(p, &object);
@@ -52,9 +52,9 @@ bool lm_engine_ask_foreign(void *p) {
 }
 
 static void free_unknown(lm_thread *t, void *p) {
-  t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(t);
   bool done = !lm_range_reserves(p) && lm_engine_ask_foreign(p);
-  t->inside--;
+  lm_thread_foreign_end(t, section);
   if (!done) lm_bad_free_wrong("free", p);
 }
 
@@ -69,9 +69,9 @@ static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
   lm_thread_leave(t);
   if (!freed) return false;
   lm_strategy_limit_give(lm_strategy_at(f.strategy), (int64_t)f.size);
-  t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(t);
   if (attend) lm_device_pool_poll(attend, line);
-  t->inside--;
+  lm_thread_foreign_end(t, section);
   return true;
 }
 

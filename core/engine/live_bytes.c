@@ -102,10 +102,6 @@ void lm_live_begin(void) {
   lm_lock_drop(&beginning.lock);
 }
 
-static void fork_prepare(void) { lm_lock_take(&beginning.lock); }
-static void fork_parent(void) { lm_lock_drop(&beginning.lock); }
 static void fork_child(void) { lm_lock_renew(&beginning.lock); }
 
-void lm_live_start(void) {
-  lm_thread_add_hooks(&(lm_thread_hooks){ leave, fork_prepare, fork_parent, fork_child });
-}
+void lm_live_start(void) { lm_thread_add_hooks(&(lm_thread_hooks){ leave, fork_child }); }

@@ -64,9 +64,9 @@ static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_recor
     lm_strategy_limit_give(s, (int64_t)more);
     return false;
   }
-  o->t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(o->t);
   char *p = lm_provider_resize(&old.foreign, o->r.size);
-  o->t->inside--;
+  lm_thread_foreign_end(o->t, section);
   if (!p) {
     lm_strategy_limit_give(s, (int64_t)more);
     lm_record_enter(o->t, lm_site_of(old.token), from, old.token, &old);

@@ -1,7 +1,10 @@
-/* lock.c - a lock of four bytes: the slow path, and cancellation while a lock is held. */
+/* lock.c - a lock of four bytes: the slow path, and guarded sections. */
 #include "os/lock.h"
 
 #include <pthread.h>
+
+#include "os/fork_gate.h"
+#include "os/thread.h"
 
 enum { SPINS = 64 };
 
@@ -30,22 +33,61 @@ LM_NOINLINE void lm_lock_wait(lm_lock *lock) {
 _Thread_local uint32_t lm_lock_cancel_holds __attribute__((tls_model("initial-exec")));
 _Thread_local bool lm_lock_cancel_was_async __attribute__((tls_model("initial-exec")));
 
-void lm_lock_hold_cancel_first(void) {
+static void defer_cancel(void) {
   int before;
-  lm_assert(lm_lock_cancel_holds == 1);
   lm_lock_cancel_was_async = !pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before) &&
                              before == PTHREAD_CANCEL_ASYNCHRONOUS;
 }
 
 /* Does not return if the thread was cancelled while its type was deferred. */
-void lm_lock_allow_cancel_last(void) {
+static void restore_cancel(void) {
   int before;
-  lm_assert(lm_lock_cancel_holds == 0);
-  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+  if (lm_unlikely(lm_lock_cancel_was_async))
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
 }
 
-void lm_lock_cancel_reset(void) {
-  if (!lm_lock_cancel_holds) return;
-  lm_lock_cancel_holds = 1;
-  lm_lock_allow_cancel();
+/* ---- Guarded sections */
+
+/* How long lm_lock_try_hold waits for a fork. */
+#define PATIENCE_NS ((int64_t)10000000)
+
+void lm_lock_hold_cancel_first(void) {
+  lm_assert(lm_lock_cancel_holds == 1);
+  defer_cancel();
+  lm_fork_gate_enter();
+}
+
+void lm_lock_allow_cancel_last(void) {
+  lm_assert(lm_lock_cancel_holds == 0);
+  lm_fork_gate_leave();
+  if (lm_unlikely(lm_thread_owes_child)) lm_thread_begin_child();
+  restore_cancel();
+}
+
+static bool hold_within(int64_t patience_ns) {
+  if (lm_lock_cancel_holds++ > 0) return true;
+  defer_cancel();
+  if (lm_likely(lm_fork_gate_try(patience_ns))) return true;
+  lm_lock_cancel_holds = 0;
+  restore_cancel();
+  return false;
+}
+
+bool lm_lock_try_hold(void) { return hold_within(PATIENCE_NS); }
+bool lm_lock_hold_if_open(void) { return hold_within(0); }
+
+lm_lock_suspended lm_lock_suspend(void) {
+  lm_lock_suspended section = { lm_lock_cancel_holds, lm_lock_cancel_was_async };
+  if (!section.holds) return section;
+  lm_lock_cancel_holds = 0;
+  lm_fork_gate_leave();
+  return section;
+}
+
+void lm_lock_resume(lm_lock_suspended section) {
+  lm_assert(!section.holds || !lm_lock_cancel_holds);
+  if (!section.holds) return;
+  lm_lock_cancel_holds = section.holds;
+  lm_lock_cancel_was_async = section.was_async;
+  lm_fork_gate_return();
 }

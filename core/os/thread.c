@@ -6,16 +6,18 @@
  * Nothing tells loam when a late area is no longer needed. So late areas stand in a queue, and
  * every thread that makes an area takes back late areas whose threads are gone.
  *
- * Order of locks: `fork_lock`, then the locks of the modules' hooks, then the locks that
- * lm_thread_add_fork_lock knows, then `hooks.lock`, then `list.lock`. `grace_lock` is taken before
- * `list.lock` and never together with the others. A module's exit hook runs while none of these
- * locks is held; lm_thread_grace waits with `grace_lock` alone. */
+ * Order of locks: the locks of modules, then `hooks.lock`, then `list.lock`. `grace_lock` is taken
+ * before `list.lock`. A module's exit hook runs while none of these locks is held.
+ *
+ * Fork takes no lock: fork_gate.h says why, and what it does. */
 #define _GNU_SOURCE 1
 #include "os/thread.h"
 
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+
+#include "os/fork_gate.h"
 
 _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
 static LM_SPARSE lm_thread empty_area;
@@ -236,7 +238,6 @@ static void end_thread(void *area) {
 }
 
 static void before_fork(void);
-static void after_fork_parent(void);
 static void after_fork_child(void);
 
 /* Registers with the C library, once in a process. The two calls allocate only if the process has
@@ -248,7 +249,7 @@ static void start(void) {
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
     empty_area.reach = LM_REACH_NONE;
     has_key = pthread_key_create(&key, end_thread) == 0;
-    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+    pthread_atfork(before_fork, lm_fork_gate_open, after_fork_child);
     atomic_store_explicit(&started, true, memory_order_release);
   }
   lm_lock_drop(&start_lock);
@@ -381,7 +382,10 @@ LM_NOINLINE void lm_thread_handle_slow(lm_thread *t) {
   uint32_t reasons = clear_reasons(t, LM_SLOW_STALE | LM_SLOW_CLAIMED);
   if (reasons & LM_SLOW_STALE) forget_decisions(t);
   void (*give_up)(lm_thread *) = atomic_load_explicit(&on_claim, memory_order_relaxed);
-  if (reasons & LM_SLOW_CLAIMED && give_up) give_up(t);
+  if (reasons & LM_SLOW_CLAIMED && give_up && lm_lock_try_hold()) {
+    give_up(t);
+    lm_lock_allow_cancel();
+  }
 }
 
 void lm_thread_on_claim(void (*give_up)(lm_thread *t)) {
@@ -445,57 +449,26 @@ bool lm_thread_grace(void) {
 
 /* ---- Fork */
 
-static lm_lock fork_lock; /* guards the two numbers: how many hooks and locks this fork has taken */
-static uint32_t taken_hooks, taken_locks;
+bool lm_thread_owes_child;
 
-void lm_thread_hold_forks(void) { lm_lock_take(&fork_lock); }
-void lm_thread_allow_forks(void) { lm_lock_drop(&fork_lock); }
+void lm_thread_hold_forks(void) { lm_lock_hold_cancel(); }
+void lm_thread_allow_forks(void) { lm_lock_allow_cancel(); }
 
-static void lock_modules(void) {
-  lm_assert(lm_lock_is_held(&fork_lock));
-  lm_lock_take(&hooks.lock);
-  taken_hooks = hooks.n;
-  taken_locks = hooks.fork_locks;
-  lm_lock_drop(&hooks.lock);
-  for (uint32_t n = taken_hooks; n-- > 0;)
-    if (hooks.of[n].fork_prepare) hooks.of[n].fork_prepare();
-  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_take(hooks.fork_lock[i]);
+static void before_fork(void) { lm_fork_gate_close(lm_lock_cancel_holds > 0); }
+
+/* The gate leaves no lock held by a thread that the child does not have, except where
+ * lm_fork_gate_close gave up, and locks that are held around foreign code. */
+static void renew_locks(void) {
+  lm_lock_renew(&grace_lock);
+  lm_lock_renew(&start_lock);
+  lm_lock_renew(&list.lock);
+  lm_lock_renew(&hooks.lock);
+  for (uint32_t i = 0; i < hooks.fork_locks; i++) lm_lock_renew(hooks.fork_lock[i]);
 }
 
-static void unlock_modules(void) {
-  lm_assert(taken_hooks <= LM_HOOKS && taken_locks <= LM_FORK_LOCKS);
-  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_drop(hooks.fork_lock[i]);
-  for (uint32_t i = 0; i < taken_hooks; i++)
-    if (hooks.of[i].fork_parent) hooks.of[i].fork_parent();
-}
-
-static void renew_modules(void) {
-  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_renew(hooks.fork_lock[i]);
-  for (uint32_t i = 0; i < taken_hooks; i++)
+static void call_child_hooks(void) {
+  for (uint32_t i = 0; i < hooks.n; i++)
     if (hooks.of[i].fork_child) hooks.of[i].fork_child();
-}
-
-/* A module that registers may hold its own locks, so `hooks.lock` is taken after all of those. If a
- * module registered while they were being taken, all is dropped and taken again with that
- * module. */
-static void before_fork(void) {
-  lm_lock_take(&fork_lock);
-  lock_modules();
-  lm_lock_take(&hooks.lock);
-  while (taken_hooks != hooks.n || taken_locks != hooks.fork_locks) {
-    lm_lock_drop(&hooks.lock);
-    unlock_modules();
-    lock_modules();
-    lm_lock_take(&hooks.lock);
-  }
-  lm_lock_take(&list.lock);
-}
-
-static void after_fork_parent(void) {
-  lm_lock_drop(&list.lock);
-  lm_lock_drop(&hooks.lock);
-  unlock_modules();
-  lm_lock_drop(&fork_lock);
 }
 
 /* Leaves only the caller's area on the list and returns the chain of all other areas. */
@@ -512,17 +485,7 @@ static lm_thread *keep_only_self(void) {
   return lost;
 }
 
-/* A grace period or a start() that another thread was in does not go on in the child, so their
- * locks are renewed too. */
-static void after_fork_child(void) {
-  lm_lock_renew(&grace_lock);
-  lm_lock_renew(&start_lock);
-  lm_thread *lost = keep_only_self();
-  lm_lock_renew(&list.lock);
-  lm_lock_renew(&hooks.lock);
-  renew_modules();
-  lm_lock_renew(&fork_lock);
-  lm_lock_cancel_reset();
+static void end_lost(lm_thread *lost) {
   while (lost) {
     lm_thread *t = lost;
     lost = t->next;
@@ -530,4 +493,24 @@ static void after_fork_child(void) {
     run_exit_hooks(t);
     lm_sys_unmap(t, LM_THREAD_SIZE);
   }
+}
+
+void lm_thread_begin_child(void) {
+  lm_assert(!lm_lock_cancel_holds);
+  lm_thread_owes_child = false;
+  lm_fork_gate_open_in_child();
+  renew_locks();
+  lm_lock_take(&list.lock);
+  lm_thread *lost = keep_only_self();
+  lm_lock_drop(&list.lock);
+  call_child_hooks();
+  end_lost(lost);
+}
+
+/* Where a signal handler forks in the middle of a guarded section, the section goes on in the child
+ * when the handler returns. What it changes is half done until then. */
+static void after_fork_child(void) {
+  lm_fork_gate_open_in_child();
+  lm_thread_owes_child = lm_lock_cancel_holds > 0;
+  if (!lm_thread_owes_child) lm_thread_begin_child();
 }

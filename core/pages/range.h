@@ -24,7 +24,7 @@ size_t lm_range_used(void);
 /* Returns the bytes of the entries that describe the range. */
 size_t lm_range_overhead(void);
 
-/* Returns the lock of the range, to be held around a fork. It is taken after all other locks. */
+/* Returns the lock of the range, which a forked child renews. It is taken after all other locks. */
 lm_lock *lm_range_lock(void);
 /* Returns whether the law of extents (map.h) holds and the free runs are valid. Takes the range's
  * lock. */

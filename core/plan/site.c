@@ -286,7 +286,7 @@ static loam_site *intern_made(loam_site *made) {
 }
 
 /* Makes the site of a description, unless another thread has made it since. NULL, with error words,
- * if there is no memory. */
+ * if there is no memory. The calling thread is in a guarded section. */
 static loam_site *make(const loam_where *where, uint64_t hash) {
   lm_lock_take(&lock);
   loam_site *s = find(where, hash), *made = s ? NULL : make_locked(where, hash);
@@ -316,7 +316,11 @@ loam_site *lm_site_get(const loam_where *where) {
   lm_thread *t = lm_thread_get();
   if (!t || t->inside)
     return lm_error_null("tag '%s': loam itself cannot make a new tag", where->tag);
-  return make(where, hash);
+  if (!lm_lock_try_hold())
+    return lm_error_null("tag '%s': a fork lasts too long to make a new tag", where->tag);
+  s = make(where, hash);
+  lm_lock_allow_cancel();
+  return s;
 }
 
 bool lm_site_begin_counting(loam_site *site) {
@@ -335,18 +339,8 @@ bool lm_site_begin_counting(loam_site *site) {
 /* ---- Start and fork ----------------------------------------------------------------------- */
 
 /* Guards slot_used and the writing of lm_site_generations. make_locked takes a generation slot
- * while it holds `lock`: so at a fork `lock` is taken first. */
+ * while it holds `lock`: so `lock` is taken first. */
 static lm_lock slots_lock;
-
-static void fork_prepare(void) {
-  lm_lock_take(&lock);
-  lm_lock_take(&slots_lock);
-}
-
-static void fork_parent(void) {
-  lm_lock_drop(&slots_lock);
-  lm_lock_drop(&lock);
-}
 
 static void fork_child(void) {
   lm_lock_renew(&slots_lock);
@@ -357,7 +351,7 @@ void lm_site_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_plan_start();
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_child });
   lm_lock_take(&lock);
   for (uint32_t i = LM_SITE_FIRST; i < LM_SITE_FIRST + lm_site_count(); i++)
     for (int parity = 0; parity < 2; parity++) {
