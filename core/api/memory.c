@@ -20,8 +20,8 @@
 
 /* ---- Slow calls while a thread forks ------------------------------------------------------ */
 
-/* A slow call is a guarded section (os/fork_gate.h). If another thread forks for long, that fork may
- * wait for something that the caller of this call holds: the host's lock, or a file of the C
+/* A slow call is a guarded section (os/fork_gate.h). If another thread forks for long, that fork
+ * may wait for something that the caller of this call holds: the host's lock, or a file of the C
  * library. Then the call does without what loam's locks guard (os/spare.h). */
 static bool begin_slow(void) {
   if (lm_unlikely(!lm_lock_try_hold())) return false;

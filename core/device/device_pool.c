@@ -37,8 +37,8 @@ static void renew_locks(lm_device_pool *pool) {
   lm_lock_renew(&pool->lock);
 }
 
-/* A fork does not wait for `slow` while its holder is in the driver: a driver may itself fork during
- * a call, and a child makes no call of the driver. */
+/* A fork does not wait for `slow` while its holder is in the driver: a driver may itself fork
+ * during a call, and a child makes no call of the driver. */
 static void fork_child(void) {
   visit_each(renew_locks);
   lm_lock_renew(&pools.making);

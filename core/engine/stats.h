@@ -52,8 +52,8 @@ LM_INLINE void lm_stats_count(lm_tally *entry, uint32_t blocks, size_t bytes) {
 }
 
 /* Counts blocks of `bytes` usable bytes together, which the calling thread allocated for a site
- * under a strategy. `blocks` is 0 for a block that only grew. While lm_stats_rekey fails, blocks are
- * not counted. */
+ * under a strategy. `blocks` is 0 for a block that only grew. While lm_stats_rekey fails, blocks
+ * are not counted. */
 LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uint32_t blocks,
                              size_t bytes) {
   lm_assert(site >= LM_SITE_FIRST && strategy < LM_STRATEGIES_MAX);

@@ -1,8 +1,9 @@
 /* pool_fork.c - what pools do around fork, and when a thread ends.
  *
- * A fork waits until no other thread changes a pool (os/fork_gate.h), so the child finds every list
- * of free memory in order. It renews the locks. Memory that is in a file, or registered with a driver, is the
- * parent's: the child keeps the blocks that it inherited, and takes no further memory there. */
+ * A fork waits until no other thread changes a pool (os/fork_gate.h), so the child finds every
+ * list of free memory in order. It renews the locks. Memory that is in a file, or registered with a
+ * driver, is the parent's: the child keeps the blocks that it inherited, and takes no further
+ * memory there. */
 #include "heap/pools.h"
 
 #include "heap/pool.h"

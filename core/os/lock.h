@@ -1,7 +1,8 @@
 /* lock.h - a lock of four bytes, for the supply of memory.
  *
  * loam does not use pthread_mutex_t, because a pool has a lock for each size class, and a child
- * process renews a lock of four bytes with one store. The algorithm is Drepper, "Futexes are tricky", mutex 2.
+ * process renews a lock of four bytes with one store. The algorithm is Drepper, "Futexes are
+ * tricky", mutex 2.
  *
  * Law: `state` is 0 when the lock is free, 1 when it is held, 2 when it is held and perhaps a
  * thread sleeps on it.

@@ -1,15 +1,15 @@
 /* spare.c - memory for a thread that must not wait for a fork: two tables without locks.
  *
- * Both tables are searched from their beginning. That is quick enough: entries are used only while a
- * fork lasts unusually long. */
+ * Both tables are searched from their beginning. That is quick enough: entries are used only while
+ * a fork lasts unusually long. */
 #include "os/spare.h"
 
 #include "os/sys.h"
 
 enum { SPARE_BLOCKS = 1024, NOTED_FREES = 4096 };
 
-/* The blocks. Law: `at` is 0 (unused), TAKEN (being made or freed by one thread) or the address of a
- * block, and then the other fields describe its mapping. The release that stores an address pairs
+/* The blocks. Law: `at` is 0 (unused), TAKEN (being made or freed by one thread) or the address of
+ * a block, and then the other fields describe its mapping. The release that stores an address pairs
  * with the acquire that finds it. */
 enum { TAKEN = 1 };
 static LM_SPARSE struct block {

@@ -305,6 +305,12 @@ static loam_site *refuse_tag(const char *tag) {
   return NULL;
 }
 
+/* A thread without an area gets no words, because making the area takes a lock. */
+static loam_site *refuse_in_fork(const loam_where *where) {
+  if (!lm_thread_self) return NULL;
+  return lm_error_null("tag '%s': a fork lasts too long to make a new tag", where->tag);
+}
+
 loam_site *lm_site_get(const loam_where *where) {
   size_t tag_size = strnlen(where->tag, LM_TAG_MAX + 1);
   if (tag_size > LM_TAG_MAX) return refuse_tag(where->tag);
@@ -313,12 +319,10 @@ loam_site *lm_site_get(const loam_where *where) {
   if (is_same(where, &lm_site_empty.where)) return &lm_site_empty;
   loam_site *s = find(where, hash);
   if (s) return s;
+  if (!lm_lock_try_hold()) return refuse_in_fork(where);
   lm_thread *t = lm_thread_get();
-  if (!t || t->inside)
-    return lm_error_null("tag '%s': loam itself cannot make a new tag", where->tag);
-  if (!lm_lock_try_hold())
-    return lm_error_null("tag '%s': a fork lasts too long to make a new tag", where->tag);
-  s = make(where, hash);
+  s = t && !t->inside ? make(where, hash)
+                      : lm_error_null("tag '%s': loam itself cannot make a new tag", where->tag);
   lm_lock_allow_cancel();
   return s;
 }

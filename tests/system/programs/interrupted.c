@@ -42,7 +42,8 @@ static void churn(unsigned *seed) {
   slot[at][0] = slot[at][size] = 1;
 }
 
-/* The next signal comes soon, and only after this: else a slow machine would do nothing but fork. */
+/* The next signal comes soon, and none comes before this call: else a slow machine would do nothing
+ * but fork. */
 static void ask_for_signal(unsigned seed) {
   struct itimerspec once = { .it_value = { 0, 1 + seed % MOST_NS } };
   expect(!timer_settime(timer, 0, &once, NULL));
