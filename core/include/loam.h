@@ -29,7 +29,9 @@
  * points. A thread with asynchronous cancellation can be cancelled in the middle of a call; then
  * the memory that it was allocating or freeing is lost.
  *
- * Fork and descriptors. A thread may fork at any moment. If the parent has a service thread, the
+ * Fork and descriptors. A thread may fork at any moment. No call that allocates or frees host
+ * memory waits for a fork that lasts longer than some milliseconds: such a call is served by memory
+ * under no policy, and loam_owner does not know that block. If the parent has a service thread, the
  * child starts one of its own when it has allocated or freed 512 times, or at its first allocation
  * or free 100 ms after the fork. A process that closes descriptors of loam, or puts its own
  * descriptors in their place, gets new ones by the same two rules; if it neither allocates nor

@@ -25,7 +25,7 @@ typedef enum phase { OPEN, CLOSING, CLOSED } phase;
 static struct {
   _Atomic phase phase;
   _Atomic uintptr_t forker; /* the address of the forking thread's `mine`; 0: no thread forks */
-  uint32_t nested;          /* forks that the forking thread began meanwhile, in signal handlers */
+  uint32_t nested;          /* forks that signal handlers began in the forking thread */
   /* A thread has lost its patience with the fork that lasts. Relaxed: it is a hint. */
   _Atomic bool is_long;
   _Atomic uint32_t next_stripe;
@@ -33,8 +33,9 @@ static struct {
 
 static struct { _Atomic uint32_t threads; } __attribute__((aligned(LM_CACHE_LINE))) stripe[STRIPES];
 
-/* What each thread knows of itself. is_counted is set before the thread counts itself and cleared
- * after it has taken itself out, so a signal handler never waits for its own thread. */
+/* Each thread has one: the stripe in which it counts itself, and whether it is counted. is_counted
+ * is set before the thread counts itself and cleared after it has taken itself out, so a signal
+ * handler never waits for its own thread. */
 static _Thread_local struct {
   uint32_t stripe; /* the index plus 1; 0: none yet */
   volatile bool is_counted;

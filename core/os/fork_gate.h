@@ -22,8 +22,8 @@
  * Only lock.c calls these functions. */
 void lm_fork_gate_enter(void);
 /* Like lm_fork_gate_enter, but returns false if the gate stays closed for `patience_ns`, and then
- * no section has begun. Once a thread has waited that long, others do not wait for the same
- * fork. */
+ * no section has begun. Once a thread has waited that long for a fork, others
+ * do not wait for that fork. */
 bool lm_fork_gate_try(int64_t patience_ns);
 /* Goes on with a section that lm_fork_gate_leave interrupted. Other threads may wait for locks that
  * the caller still holds, so the caller also passes while a forking thread waits for sections. */

@@ -63,7 +63,7 @@ typedef struct lm_lock_suspended {
 
 /* Between these two calls the calling thread is in no guarded section, whatever locks it holds, and
  * other threads may fork: foreign code is called there, which may itself fork or wait for a thread
- * that forks. A module whose locks are held meanwhile renews them in a forked child. Outside of
+ * that forks. A module whose locks may be held there renews them in a forked child. Outside of
  * guarded sections the two calls do nothing. lm_lock_resume waits while another thread forks. */
 lm_lock_suspended lm_lock_suspend(void);
 void lm_lock_resume(lm_lock_suspended section);

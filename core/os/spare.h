@@ -1,9 +1,9 @@
 /* spare.h - memory for a thread that must not wait for a fork.
  *
  * A fork that lasts long may wait for a lock of the host or of the C library whose holder is in
- * malloc. So that thread gets a mapping of its own, outside of all pools, and what it frees is
- * noted and freed after the fork. Nothing here takes a lock. Spare memory is under no policy: no
- * strategy, limit or site knows it. Any thread may call these functions. */
+ * malloc. So that thread gets a mapping of its own, outside of all pools. The blocks that it frees
+ * are noted, and are freed after the fork. Nothing here takes a lock. Spare memory is under no
+ * policy: no strategy, limit or site knows it. Any thread may call these functions. */
 #ifndef LM_SPARE_H
 #define LM_SPARE_H
 
