@@ -451,7 +451,7 @@ static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
 
 static void *ask_without_code(void *unused) {
   code_tag = NULL;
-  (void)loam_scope_get(); /* the thread now has an area */
+  loam_scope_leave(); /* the thread now has an area */
   loam_free(loam_code_malloc(16, NULL, find_code));
   return unused;
 }
