@@ -18,7 +18,7 @@
  * after SHORTEST_NS. */
 enum { STRIPES = 64, YIELDS = 16, NAP_NS = 50000 };
 #define LONGEST_NS ((int64_t)10000000000)
-#define SHORTEST_NS ((int64_t)1000000000)
+#define SHORTEST_NS ((int64_t)100000000)
 
 typedef enum phase { OPEN, CLOSING, CLOSED } phase;
 

@@ -454,7 +454,11 @@ bool lm_thread_owes_child;
 void lm_thread_hold_forks(void) { lm_lock_hold_cancel(); }
 void lm_thread_allow_forks(void) { lm_lock_allow_cancel(); }
 
-static void before_fork(void) { lm_fork_gate_close(lm_lock_cancel_holds > 0); }
+static void before_fork(void) {
+  const lm_thread *t = lm_thread_self;
+  bool is_active = t && atomic_load_explicit(&t->active, memory_order_relaxed);
+  lm_fork_gate_close(lm_lock_cancel_holds > 0 || is_active);
+}
 
 /* The gate leaves no lock held by a thread that the child does not have, except where
  * lm_fork_gate_close gave up, and locks that are held around foreign code. */
