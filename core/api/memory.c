@@ -60,11 +60,12 @@ static LM_NOINLINE void *realloc_spare(loam_site *site, void *ptr, size_t size) 
 
 /* Gives an object of a pool another size while a thread forks. NULL: it has to wait. */
 static LM_NOINLINE void *realloc_in_fork(void *ptr, size_t size) {
-  size_t usable = ptr ? lm_pool_usable(ptr) : 0;
-  if (size > LM_SIZE_MAX || (ptr && !usable)) return NULL;
+  lm_object object = { 0 };
+  if (ptr && (lm_record_is_nested(ptr) || !lm_pool_find(ptr, &object))) return NULL;
+  if (size > LM_SIZE_MAX || object.base != ptr) return NULL;
   void *p = lm_spare_alloc(size, 16);
   if (!p || !ptr) return p;
-  memcpy(p, ptr, usable < size ? usable : size);
+  memcpy(p, ptr, object.size < size ? object.size : size);
   loam_free(ptr);
   return p;
 }

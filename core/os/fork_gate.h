@@ -33,8 +33,8 @@ void lm_fork_gate_leave(void);
 
 /* Closes the gate for the calling thread, which is about to fork. It waits for other forks and for
  * the guarded sections of other threads. `is_interrupted` says that the caller itself is in a
- * guarded or an active section, because a signal handler forks: then it waits for a short time only,
- * since other threads may wait for its locks, or a grace for its active section. */
+ * guarded or an active section, because a signal handler forks: then it waits for a short time
+ * only, since other threads may wait for its locks, or a grace for its active section. */
 void lm_fork_gate_close(bool is_interrupted);
 /* Opens the gate, in the parent after the fork. */
 void lm_fork_gate_open(void);
