@@ -24,16 +24,18 @@ foreach(file ${files})
   list(APPEND ${owner}_inputs ${file})
 endforeach()
 
-# Turns a header into the Lua module loam.NAME, which returns its declarations for ffi.cdef. The
-# caller gets the path of that module in `output`.
+# Turns headers into the Lua module loam.NAME, which returns their declarations for ffi.cdef. `header`
+# comes last, so it may use what the headers after it in the call declare. The caller gets the path of
+# that module in `output`.
 function(add_declarations name header)
   set(text ${LOAM_EMBED_DIR}/${name}.i)
   set(output ${LOAM_EMBED_DIR}/loam/${name}.lua)
+  list(TRANSFORM ARGN PREPEND "-include;" OUTPUT_VARIABLE others)
   add_custom_command(OUTPUT ${output}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${LOAM_EMBED_DIR}/loam
-    COMMAND ${CMAKE_C_COMPILER} -E -P -DLOAM_CDEF ${header} -o ${text}
+    COMMAND ${CMAKE_C_COMPILER} -E -P -DLOAM_CDEF ${others} ${header} -o ${text}
     COMMAND ${embed} text ${output} ${text}
-    DEPENDS ${header} ${PROJECT_SOURCE_DIR}/cmake/embed.lua
+    DEPENDS ${header} ${ARGN} ${PROJECT_SOURCE_DIR}/cmake/embed.lua
     COMMENT "Declarations of ${header}" VERBATIM)
   set(output ${output} PARENT_SCOPE)
 endfunction()
@@ -41,7 +43,8 @@ endfunction()
 # input of LOAM_EMBEDDED so that building the core makes them.
 add_declarations(cdef ${PROJECT_SOURCE_DIR}/core/include/loam.h)
 list(APPEND library_inputs ${output})
-add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan/plan.h)
+add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan/plan.h
+  ${PROJECT_SOURCE_DIR}/core/plan/class_tree.h)
 list(APPEND library_modules loam.plan_cdef=${output})
 list(APPEND library_inputs ${output})
 

@@ -24,6 +24,13 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/loamConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/loamConfig.cmake ${PROJECT_BINARY_DIR}/loamConfigVersion.cmake
   DESTINATION ${config_dir})
 
+# The manifest is what the last installation from this build folder wrote.
+if(NOT TARGET uninstall)
+  add_custom_target(uninstall COMMAND ${CMAKE_COMMAND}
+    -D MANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt
+    -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake VERBATIM)
+endif()
+
 # The prefix is worked out from where the file lies, so that an installed tree can be moved.
 string(REGEX REPLACE "[^/]+" ".." up "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/loam.pc.in ${PROJECT_BINARY_DIR}/loam.pc @ONLY)

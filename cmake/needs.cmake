@@ -1,31 +1,55 @@
 # needs.cmake - what the build needs of the machine, each with the Debian package that brings it.
 find_package(Threads REQUIRED)
-find_package(PkgConfig)
+
+# The names of missing things and of their packages are collected; one message names all of them.
+set(missing "")
+set(packages "")
+function(note_missing what package)
+  string(APPEND missing "\n  ${what}")
+  string(APPEND packages " ${package}")
+  set(missing "${missing}" PARENT_SCOPE)
+  set(packages "${packages}" PARENT_SCOPE)
+endfunction()
+
+# Finds a library by pkg-config. Without pkg-config looks for the header, so that a library that is
+# there is not blamed.
+macro(need_library prefix module header what package)
+  if(PKG_CONFIG_FOUND)
+    pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${module})
+  else()
+    find_path(${prefix}_HEADER ${header} PATH_SUFFIXES luajit-2.1)
+    set(${prefix}_FOUND ${${prefix}_HEADER})
+  endif()
+  if(NOT ${prefix}_FOUND)
+    note_missing(${what} ${package})
+  endif()
+endmacro()
+
+find_package(PkgConfig QUIET)
 if(NOT PKG_CONFIG_FOUND)
-  message(FATAL_ERROR "pkg-config was not found: apt-get install pkg-config")
+  note_missing("pkg-config" pkg-config)
 endif()
 
 # LuaJIT is opened at run time; the build needs its headers, and the program to compile lua/. The
 # command has it linked where there is a static library.
-pkg_check_modules(LUAJIT IMPORTED_TARGET luajit)
-if(NOT LUAJIT_FOUND)
-  message(FATAL_ERROR "LuaJIT's headers were not found: apt-get install libluajit-5.1-dev")
-endif()
+need_library(LUAJIT luajit luajit.h "LuaJIT's headers" libluajit-5.1-dev)
 find_library(LUAJIT_ARCHIVE libluajit-5.1.a HINTS ${LUAJIT_LIBRARY_DIRS})
 find_program(LUAJIT luajit)
 if(NOT LUAJIT)
-  message(FATAL_ERROR "the luajit program was not found: apt-get install luajit")
+  note_missing("the program luajit" luajit)
 endif()
 
 if(LOAM_TESTS)
-  pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
-  if(NOT CMOCKA_FOUND)
-    message(FATAL_ERROR "cmocka was not found: apt-get install libcmocka-dev, or -DLOAM_TESTS=OFF")
-  endif()
+  need_library(CMOCKA cmocka cmocka.h "cmocka, for the tests (or -DLOAM_TESTS=OFF)" libcmocka-dev)
   find_program(BUSTED busted)
   if(NOT BUSTED)
-    message(FATAL_ERROR "busted was not found: apt-get install lua-busted, or -DLOAM_TESTS=OFF")
+    note_missing("busted, for the tests (or -DLOAM_TESTS=OFF)" lua-busted)
   endif()
+endif()
+
+if(missing)
+  message(FATAL_ERROR "The build of loam needs, and did not find:${missing}\n"
+    "On Debian: apt-get install${packages}")
 endif()
 
 # The driver of a GPU is opened at run time; the build needs the header of its interface. A build for

@@ -1,67 +1,71 @@
-/* nep49.c - the example of NumPy's NEP 49: a handler that writes the size of each block into a
- * header of 64 bytes and reports frees with a different size. A policy chooses the handler by its
- * name. */
+/* nep49.c - the sample of NumPy's NEP 49 under loam: a handler that writes the size of each block
+ * into a header of 64 bytes and reports frees with a different size. A policy chooses the handler
+ * by its name. */
 #include <loam.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER = 64 }; /* a cache line, so the block is aligned like malloc's */
-
-/* The handler's context: its counters. */
-typedef struct shim {
+/* The handler's context, as in the sample, and a counter of blocks. */
+typedef struct allocator {
+  void *(*malloc)(size_t);
+  void *(*calloc)(size_t, size_t);
+  void *(*realloc)(void *, size_t);
+  void (*free)(void *);
   int live, mismatches;
-} shim;
+} allocator;
 
-static void *begin(shim *s, char *whole, size_t size) {
-  if (!whole) return NULL;
-  snprintf(whole, HEADER, "shim: %zu bytes", size);
-  s->live++;
-  return whole + HEADER;
+static void *shift_alloc(void *context, size_t sz) {
+  allocator *ctx = context;
+  char *real = (char *)ctx->malloc(sz + 64);
+  if (real == NULL) return NULL;
+  snprintf(real, 64, "originally allocated %lu", (unsigned long)sz);
+  ctx->live++;
+  return (void *)(real + 64);
 }
 
-static void *shim_malloc(void *ctx, size_t size) {
-  if (size > SIZE_MAX - HEADER) return NULL;
-  return begin(ctx, malloc(size + HEADER), size);
+/* The sample calls the number of bytes `sz`: NumPy, and loam too, passes it first, and then 1. */
+static void *shift_zero(void *context, size_t sz, size_t cnt) {
+  allocator *ctx = context;
+  char *real = (char *)ctx->calloc(sz + 64, cnt);
+  if (real == NULL) return NULL;
+  snprintf(real, 64, "originally allocated %lu via zero", (unsigned long)sz);
+  ctx->live++;
+  return (void *)(real + 64);
 }
 
-static void *shim_calloc(void *ctx, size_t count, size_t size) {
-  size_t bytes;
-  if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - HEADER) return NULL;
-  return begin(ctx, calloc(1, bytes + HEADER), bytes);
-}
-
-/* `size` is a best guess, so it is only compared. */
-static void shim_free(void *ctx, void *ptr, size_t size) {
-  if (!ptr) return;
-  shim *s = ctx;
-  char expected[HEADER], *whole = (char *)ptr - HEADER;
-  snprintf(expected, HEADER, "shim: %zu bytes", size);
-  if (strcmp(whole, expected) != 0) {
-    s->mismatches++;
-    printf("mismatch: freed as \"%s\", made as \"%s\"\n", expected, whole);
+static void shift_free(void *context, void *p, size_t sz) {
+  allocator *ctx = context;
+  if (p == NULL) return;
+  char *real = (char *)p - 64;
+  size_t i = (size_t)atoi(real + 20);
+  if (i != sz) {
+    printf("uh-oh, unmatched shift_free(ptr, %ld) but allocated %ld\n", (long)sz, (long)i);
+    ctx->mismatches++;
   }
-  s->live--;
-  free(whole);
+  ctx->live--;
+  ctx->free(real);
 }
 
-static void *shim_realloc(void *ctx, void *ptr, size_t size) {
-  if (!ptr) return shim_malloc(ctx, size);
-  if (size > SIZE_MAX - HEADER) return NULL;
-  char *whole = realloc((char *)ptr - HEADER, size + HEADER);
-  if (whole) snprintf(whole, HEADER, "shim: %zu bytes", size);
-  return whole ? whole + HEADER : NULL;
+/* The sample leaves the old size in the header. Here the header gets the new size. */
+static void *shift_realloc(void *context, void *p, size_t sz) {
+  allocator *ctx = context;
+  char *real = (char *)ctx->realloc(p ? (char *)p - 64 : NULL, sz + 64);
+  if (real == NULL) return NULL;
+  snprintf(real, 64, "originally allocated %lu via realloc", (unsigned long)sz);
+  ctx->live += p == NULL;
+  return (void *)(real + 64);
 }
 
-static shim counts;
+static allocator counts = { malloc, calloc, realloc, free, 0, 0 };
 static const loam_handler handler = {
-  "shim", 1, { &counts, shim_malloc, shim_calloc, shim_realloc, shim_free }
+  "secret_data_allocator", 1, { &counts, shift_alloc, shift_zero, shift_realloc, shift_free }
 };
 
-static const char policy[] = "local shim  = loam.handler 'shim'\n"
+static const char policy[] = "local shift = loam.handler 'secret_data_allocator'\n"
                              "local plain = loam.host { name = 'plain', align = 64 }\n"
                              "return loam.policy { name = 'nep49', pick = function(req)\n"
-                             "  if req.tag:under('array') then return shim:or_else(plain) end\n"
+                             "  if req.tag:under('array') then return shift:or_else(plain) end\n"
                              "  return plain\n"
                              "end }\n";
 static const char without[] = "local plain = loam.host { name = 'plain' }\n"
@@ -99,7 +103,7 @@ int main(void) {
   if (loam_handler_register(&handler) != LOAM_OK || !load(policy)) return 1;
 
   loam_site *array = loam_site_get("array.data");
-  char *a = loam_malloc(array, 1000), *log = loam_malloc(loam_site_get("log"), 1000);
+  char *a = loam_calloc(array, 125, 8), *log = loam_malloc(loam_site_get("log"), 1000);
   show("an array", a);
   show("a log line", log);
   if (!load(without)) return 1;

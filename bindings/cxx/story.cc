@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 static const char plain[] = "local plain = loam.host { name = 'plain' }\n"
                             "return loam.policy { name = 'plain',\n"
@@ -42,10 +43,11 @@ static void tell_live(const char *step) {
   std::printf("%s: pixels %d, titles %d\n", step, sum.pixels, sum.titles);
 }
 
-static void tell() {
+/* `policy` is the path of examples/story.lua. */
+static void tell(const char *policy) {
   loam_config config = {};
   config.size = sizeof config;
-  config.policy = "story.lua";
+  config.policy = policy;
   config.control = -1;
   loam::check(loam_start(&config));
   tell_policy("1 start");
@@ -107,9 +109,17 @@ static void tell() {
   tell_live("10 live blocks");
 }
 
-int main() {
+int main(int argc, char **argv) {
+  const char *policy = argc > 1 ? argv[1] : "story.lua";
+  if (argc > 2 || !std::ifstream(policy)) {
+    std::fprintf(stderr,
+                 "usage: %s [POLICY]\nPOLICY is examples/story.lua in the sources of loam; "
+                 "without it, story.lua\n",
+                 argv[0]);
+    return 2;
+  }
   try {
-    tell();
+    tell(policy);
   } catch (const std::exception &why) {
     std::fprintf(stderr, "%s\n", why.what());
     return 1;

@@ -33,7 +33,16 @@ local function tell_live(step)
   say("%s: pixels %d, titles %d", step, live["frame.pixels"], live["frame.title"])
 end
 
-assert(loam.start { policy = "story.lua", control = -1 })
+local policy = arg[1] or "story.lua"
+local file = not arg[2] and io.open(policy)
+if not file then
+  io.stderr:write("usage: luajit ", arg[0], " [POLICY]\nPOLICY is examples/story.lua in the ",
+    "sources of loam; without it, story.lua\n")
+  os.exit(2)
+end
+file:close()
+
+assert(loam.start { policy = policy, control = -1 })
 tell_policy("1 start")
 
 local frame = assert(loam.malloc("frame.pixels", 64 * 1024))

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -93,12 +94,16 @@ PRELOAD_API struct mallinfo mallinfo(void) {
   };
 }
 
+/* As in glibc, this is no cancellation point, though fprintf is one. */
 PRELOAD_API void malloc_stats(void) {
+  int cancelled;
   figures all = figures_of_all(CALLER);
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
   fprintf(stderr,
           "Total (incl. mmap):\nsystem bytes     = %10zu\nin use bytes     = %10zu\n"
           "max mmap regions = %10zu\nmax mmap bytes   = %10zu\n",
           all.arena + all.hblkhd, all.uordblks + all.hblkhd, all.hblks, all.hblkhd);
+  pthread_setcancelstate(cancelled, NULL);
 }
 
 PRELOAD_API int malloc_info(int options, FILE *file) {

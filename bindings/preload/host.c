@@ -5,9 +5,11 @@
  *   LOAM_POLICY, LOAM_WATCH=1, LOAM_LENIENT=1   the options of `loam run`
  *   LOAM_RUN=PID         the process that `loam run` became. A policy that is refused at start
  *                        stops this process only. Its children may start while the file is being
- *                        edited; they use the built-in default policy, with a warning.
+ *                        edited; they use the built-in default policy, with a warning. The
+ *                        process also reports policies that are refused later.
  *   LOAM_BAD_FREE=abort|report|ignore           what a bad free does; the default is abort
- *   LOAM_EVENTS=stderr   write all events there; by default loam adds nothing to the output
+ *   LOAM_EVENTS=stderr   write all events there; by default loam adds to the output only what
+ *                        tell_by_default says
  *   LOAM_GUARD_REPORT=0  do not report a fault in guarded memory, and do not handle SIGSEGV;
  *                        by default see guard_report in loam.h
  *
@@ -20,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Atomic int host_state;
@@ -27,7 +30,9 @@ _Atomic int host_state;
 typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
 
 static bad_free on_bad_free;
-static bool tell_events, strict, follow, guard_report;
+static bool tell_events, strict, is_told, follow, guard_report;
+static long run_pid;             /* the process that `loam run` became; 0: none */
+static struct stat stderr_first; /* the file of descriptor 2 at the start; zeroed: it was closed */
 
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
  * streams belong to the program. */
@@ -63,6 +68,25 @@ static void tell_fault(const char *words) {
   if (write(STDERR_FILENO, line, before + length + 1) < 0) return;
 }
 
+/* Tells whether descriptor 2 is the file that it was at the start. If it is another file, that may
+ * be a data file of the program. */
+static bool has_stderr(void) {
+  struct stat now;
+  return stderr_first.st_mode && !fstat(STDERR_FILENO, &now) && now.st_dev == stderr_first.st_dev &&
+         now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
+}
+
+/* Writes what a person has to know who did not set LOAM_EVENTS: a limit or a denial that may end
+ * the program, and a policy that was refused while the program runs. A policy is refused in all
+ * processes that follow the file: only the one that `loam run` became says so, in one line. */
+static void tell_by_default(const loam_event *event) {
+  if (!has_stderr()) return;
+  if (event->kind == LOAM_EVENT_UNSERVED) tell("%s", event->message);
+  if (event->kind == LOAM_EVENT_POLICY_REFUSED && run_pid == (long)getpid())
+    tell("policy refused, the last good one stays: %.*s", (int)strcspn(event->message, "\n"),
+         event->message);
+}
+
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind == LOAM_EVENT_FAULT) return tell_fault(event->message);
@@ -74,7 +98,8 @@ static void on_event(void *ctx, const loam_event *event) {
   }
   bool starting = atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_WAKING;
   if (tell_events) tell("%s", event->message);
-  else if (event->kind == LOAM_EVENT_POLICY_REFUSED && starting && !strict)
+  else if (!starting) tell_by_default(event);
+  else if (event->kind == LOAM_EVENT_POLICY_REFUSED && !strict && !is_told)
     tell("warning: policy refused, the built-in default is used: %s", event->message);
 }
 
@@ -95,14 +120,23 @@ static int read_word(const char *name, const char *words) {
 }
 
 static bool is_lenient(void) {
-  const char *run = secure_getenv("LOAM_RUN");
-  return read_word("LOAM_LENIENT", "0|1") || (run && atol(run) != (long)getpid());
+  return read_word("LOAM_LENIENT", "0|1") || (run_pid && run_pid != (long)getpid());
+}
+
+/* Tells whether `loam run --lenient` has shown the errors of the policy before it became this
+ * process. It sets LOAM_VETTED only for a policy without errors. */
+static bool is_refusal_told(void) {
+  return run_pid == (long)getpid() && !secure_getenv("LOAM_VETTED");
 }
 
 static void read_environment(void) {
+  const char *run = secure_getenv("LOAM_RUN");
+  run_pid = run ? atol(run) : 0;
+  if (fstat(STDERR_FILENO, &stderr_first)) stderr_first = (struct stat){ 0 };
   on_bad_free = (bad_free)read_word("LOAM_BAD_FREE", "abort|report|ignore");
   tell_events = read_word("LOAM_EVENTS", "none|stderr");
   strict = !is_lenient();
+  is_told = is_refusal_told();
   follow = read_word("LOAM_WATCH", "0|1");
   guard_report = !read_word("LOAM_GUARD_REPORT", "1|0");
 }

@@ -47,6 +47,8 @@ class Build(build_py):
         made = os.path.join(BUILD, "python", "loam")
         target = os.path.join(HERE if self.editable_mode else self.build_lib, "loam")
         os.makedirs(target, exist_ok=True)
+        os.makedirs(os.path.join(target, "include"), exist_ok=True)
+        shutil.copy(os.path.join(made, "include", "loam.h"), os.path.join(target, "include"))
         for name in os.listdir(made):
             there = os.path.exists(os.path.join(target, name)) and self.editable_mode
             if os.path.isfile(os.path.join(made, name)) and (".so" in name or not there):

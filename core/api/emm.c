@@ -11,11 +11,13 @@
 
 /* ---- Reset */
 
-/* The live blocks of a device. Law: the first min(n, room) entries of `at` are set. */
+/* The live blocks of a device, or of one of its contexts. Law: the first min(n, room) entries of
+ * `at` are set. */
 typedef struct block_list {
   int device;
-  size_t n;    /* blocks that were found */
-  size_t room; /* entries of `at`; 0: blocks are only counted */
+  const void *context; /* NULL: all blocks of the device */
+  size_t n;            /* blocks that were found */
+  size_t room;         /* entries of `at`; 0: blocks are only counted */
   void **at;
 } block_list;
 
@@ -28,23 +30,24 @@ static void add_block(block_list *list, void *at) {
 
 static void add_provided(void *ctx, lm_provided *block) {
   block_list *list = ctx;
-  if (block->device == list->device) add_block(list, block->base);
+  bool is_in = !list->context || block->context == list->context;
+  if (block->device == list->device && is_in) add_block(list, block->base);
 }
 
 static void add_pinned(void *ctx, void *p) { add_block(ctx, p); }
 
-/* Walks all live blocks of the device of a list. */
+/* Walks all live blocks that belong in a list. Pinned memory of pools belongs to no context. */
 static void collect(block_list *list) {
   list->n = 0;
   lm_provider_each(add_provided, list);
-  lm_pinned_each(list->device, add_pinned, list);
+  if (!list->context) lm_pinned_each(list->device, add_pinned, list);
 }
 
-/* Frees the live blocks of a device. The walks hold locks, so blocks are collected first and freed
- * then. Returns true if other threads have allocated more blocks since: then call it again. Returns
- * false also if there is no memory for the list. */
-static bool free_blocks(int device) {
-  block_list list = { .device = device };
+/* Frees the live blocks of a device, or of one of its contexts. The walks hold locks, so blocks are
+ * collected first and freed then. Returns true if other threads have allocated more blocks since:
+ * then call it again. Returns false also if there is no memory for the list. */
+static bool free_blocks(int device, const void *context) {
+  block_list list = { .device = device, .context = context };
   collect(&list);
   if (!list.n || !(list.at = lm_metadata_alloc(list.n * sizeof *list.at))) return false;
   list.room = list.n;
@@ -88,11 +91,28 @@ loam_status loam_device_reset(int device) {
   if (!lm_gpu_has(device)) return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
   wait_for_device(device);
   (void)lm_defer_drain(&queue, device);
-  while (free_blocks(device)) continue;
+  while (free_blocks(device, NULL)) continue;
   (void)loam_device_trim(device);
-  lm_device_pool_detach(device);
+  lm_device_pool_detach(device, NULL);
   lm_manager_reset(device);
   return LOAM_OK;
+}
+
+/* Counts the blocks of the device that are known to belong to another context. */
+static void count_other(void *ctx, lm_provided *block) {
+  block_list *list = ctx;
+  bool is_other = block->context && block->context != list->context;
+  if (block->device == list->device && is_other) list->n++;
+}
+
+/* Ends the memory of the context that a call on the device would use now, while blocks of other
+ * contexts live: frees its blocks, and returns free memory to the driver. */
+static void reset_context(int device, const void *context) {
+  wait_for_device(device);
+  (void)lm_defer_drain(&queue, device);
+  while (free_blocks(device, context)) continue;
+  (void)loam_device_trim(device);
+  lm_device_pool_detach(device, context);
 }
 
 /* ---- The table */
@@ -221,9 +241,16 @@ static void close_ipc_handle(void *ctx, int device, void *ptr) {
   (void)loam_ipc_close(ptr);
 }
 
+/* A reset concerns the current context. If no other context has blocks, everything goes: pinned
+ * memory and what the manager below keeps too, which belong to no context. */
 static loam_status reset(void *ctx, int device) {
   (void)ctx;
-  return loam_device_reset(device);
+  if (!lm_gpu_has(device)) return loam_device_reset(device);
+  block_list others = { .device = device, .context = lm_gpu()->context(device) };
+  lm_provider_each(count_other, &others);
+  if (!others.context || !others.n) return loam_device_reset(device);
+  reset_context(device, others.context);
+  return LOAM_OK;
 }
 
 static void defer_enter(void *ctx) {

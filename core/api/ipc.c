@@ -74,6 +74,10 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   return LOAM_OK;
 }
 
+int loam_ipc_is_plain(const loam_ipc *handle) {
+  return handle && !lm_device_import_is(handle->handle);
+}
+
 /* Returns the entry of a handle's allocation; NULL if it is not opened. */
 static opened *find_locked(const loam_ipc *handle, int device) {
   lm_assert(atomic_load_explicit(&list.lock.state, memory_order_relaxed));

@@ -1,5 +1,4 @@
-/* loam.c - the public functions for policies, sites, scopes, handlers, figures and other processes.
- * */
+/* loam.c - the public functions for policies, sites, scopes, handlers and figures. */
 #include "loam.h"
 
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "engine/placement_audit.h"
 #include "os/error.h"
 #include "os/version.h"
+#include "script/policy_open.h"
 #include "service/control.h"
 #include "service/control_client.h"
 #include "service/machine.h"
@@ -54,7 +54,8 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
   loam_status status = lm_policy_file_read(path, LM_READ_TO_INSPECT, &text, &length);
   if (status) return status;
   lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
-  status = lm_script_inspect(&source, query, write, ctx);
+  status = lm_policy_open_text(path, &source.text, &source.length);
+  if (!status) status = lm_script_inspect(&source, query, write, ctx);
   lm_metadata_free(text);
   return status;
 }
@@ -72,6 +73,7 @@ static const char *or_empty(const char *text) { return text ? text : ""; }
 
 /* As lm_site_get, before a start as well. */
 static loam_site *site_of(const loam_where *where) {
+  lm_assert(where->tag && where->file && where->func && where->module);
   lm_policy_start();
   return lm_site_get(where);
 }
@@ -96,6 +98,7 @@ void loam_scope_enter(loam_site *site) {
   if (!t) return;
   if (t->depth < LM_SCOPES) use_scope(t, t->scope[t->depth] = site);
   t->depth++;
+  lm_assert(t->depth);
 }
 
 void loam_scope_leave(void) {
@@ -120,8 +123,7 @@ static void *handler_realloc(void *ctx, void *ptr, size_t size) {
   return loam_realloc(ctx, ptr, size);
 }
 static void handler_free(void *ctx, void *ptr, size_t size) {
-  (void)ctx;
-  (void)size; /* a guess: NumPy's may be of an array that shares the memory */
+  (void)ctx, (void)size; /* a guess: NumPy's may be of an array that shares the memory */
   loam_free(ptr);
 }
 
@@ -134,11 +136,9 @@ const loam_handler *loam_handler_of(loam_site *site) {
   if (!site) return &scope_handler;
   loam_handler *found = atomic_load_explicit(&site->handler, memory_order_acquire);
   if (found) return found;
+  lm_assert(site->index >= LM_SITE_FIRST);
   loam_handler *made = lm_metadata_alloc(sizeof *made);
-  if (!made) {
-    lm_error(LOAM_ENOMEM, "tag '%s': no memory for its handler", site->where.tag);
-    return NULL;
-  }
+  if (!made) return lm_error_null("tag '%s': no memory for its handler", site->where.tag);
   *made = scope_handler;
   made->allocator.ctx = site;
   /* Whoever is first; release pairs with the acquire above. */
@@ -157,6 +157,7 @@ const loam_handler *loam_handler_get(void) {
 const loam_handler *loam_handler_set(const loam_handler *handler) {
   if (handler && lm_handler_check(handler)) return NULL;
   const loam_handler *previous = loam_handler_get();
+  lm_assert(previous);
   lm_thread *t = lm_thread_get();
   if (t) t->handler = handler;
   return previous;

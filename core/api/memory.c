@@ -1,7 +1,12 @@
 /* memory.c - loam_malloc and its family.
  *
- * Each function describes its request (lm_request) and tries lm_decision_serve, which is
- * inlined and serves most requests. Whatever that does not serve goes to lm_memory_alloc. */
+ * Each allocating function makes the key of its request and tries lm_decision_serve, which is
+ * inlined and serves most requests. For any other request it describes the request (lm_request),
+ * and `serve` makes a decision or passes the request to lm_memory_alloc.
+ *
+ * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
+ * lm_memory_free. lm_thread_self_or_empty is never NULL, so the fast paths do not test it. LM_HOT
+ * makes a function begin at a cache line. */
 #include "api/memory.h"
 
 #include <errno.h>
@@ -81,6 +86,7 @@ static void *answer(void *from, void *to, size_t size, int before) {
 
 LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   int before = errno;
+  lm_assert(!r->by_code || r->site);
   void *p = begin_or_spare(r);
   if (lm_unlikely(p != NULL)) return p;
   lm_start_awake();
@@ -89,22 +95,27 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   return p;
 }
 
-static void *serve_guarded(lm_request r, bool holds) {
-  lm_thread *t = lm_thread_self;
+/* Returns whether the thread `t`, which is lm_thread_self, may decide by itself: it has an area,
+ * loam is started, and the host has no callback for blocks. */
+LM_INLINE bool may_decide(const lm_thread *t) {
   lm_control_wake_if_asleep();
-  if (lm_unlikely(!t || !lm_start_is_running() || lm_memory_hook_is_wanted()))
-    return lm_memory_alloc(&r);
-  if (!r.site) r.site = lm_decision_scope(t);
-  void *p = holds ? lm_decision_refill(t, &r) : NULL;
-  if (p) return r.zero ? memset(p, 0, r.size) : p;
-  p = lm_decision_make(t, &r);
-  return lm_likely(p != NULL) ? p : lm_memory_alloc(&r);
+  return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
 }
 
-/* Serves what lm_decision_serve did not serve of malloc's family: by the decision that holds, else
- * by a new one, else by the engine. */
-LM_INLINE void *serve(lm_request r, bool holds) {
-  void *p = begin_or_spare(&r);
+static void *serve_guarded(const lm_request *r, bool holds) {
+  lm_thread *t = lm_thread_self;
+  lm_assert(r->site && r->want == LM_WANT_HOST);
+  if (lm_unlikely(!may_decide(t))) return lm_memory_alloc(r);
+  void *p = holds ? lm_decision_refill(t, lm_decision_key_of_request(t, r)) : NULL;
+  if (p) return r->zero ? memset(p, 0, r->size) : p;
+  p = lm_decision_make(t, r);
+  return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
+}
+
+/* Serves a request of malloc's family that lm_decision_serve did not serve: by the decision, if one
+ * `holds`, else by a new decision, else by the engine. */
+static void *serve(const lm_request *r, bool holds) {
+  void *p = begin_or_spare(r);
   if (lm_unlikely(p != NULL)) return p;
   p = serve_guarded(r, holds);
   lm_lock_allow_cancel();
@@ -117,7 +128,7 @@ static void note_caller(const void *caller) {
   if (t) t->caller = caller;
 }
 
-/* Whether another allocator may have made the block: before the start loam has made few. */
+/* Returns whether another allocator may have made the block, before loam started. */
 static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_owns(ptr); }
 
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
@@ -129,7 +140,7 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
     note_caller(caller);
-    bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_usable(ptr);
+    bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_is_block(ptr);
     lm_engine_free_on(ptr, size, on);
     if (tell) lm_memory_hook_call(ptr, NULL, 0);
   }
@@ -139,15 +150,25 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
+/* `serve` for malloc. Only the engine needs a description of the request. */
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve((lm_request){ .site = site, .size = size, .align = 16 }, holds);
+  lm_thread *t = lm_thread_self;
+  lm_assert(site && size <= LM_SMALL_MAX);
+  if (may_decide(t)) {
+    void *p = NULL;
+    if (holds) p = lm_decision_refill(t, lm_decision_key_of(site, size));
+    if (!p) p = lm_decision_make_small(t, site, size);
+    if (lm_likely(p != NULL)) return p;
+  }
+  return lm_memory_alloc(&(lm_request){ .site = site, .size = size, .align = 16 });
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
+  lm_assert(size > LM_SMALL_MAX);
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = 16 };
   void *p = size <= LM_LARGE_MAX ? lm_decision_serve_large(t, &r) : NULL;
-  return lm_likely(p != NULL) ? p : serve(r, false);
+  return lm_likely(p != NULL) ? p : serve(&r, false);
 }
 
 LM_HOT void *loam_malloc(loam_site *site, size_t size) {
@@ -155,12 +176,12 @@ LM_HOT void *loam_malloc(loam_site *site, size_t size) {
   if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
   if (!site) site = lm_decision_scope(t);
   bool holds;
-  void *p = lm_decision_serve(t, &(lm_request){ .site = site, .size = size, .align = 16 }, &holds);
+  void *p = lm_decision_serve(t, lm_decision_key_of(site, size), &holds);
   return lm_likely(p != NULL) ? p : malloc_slow(site, size, holds);
 }
 
 static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve((lm_request){ .site = site, .size = size, .align = 16, .zero = true }, holds);
+  return serve(&(lm_request){ .site = site, .size = size, .align = 16, .zero = true }, holds);
 }
 
 static LM_NOINLINE void *calloc_overflow(size_t count, size_t size) {
@@ -172,57 +193,61 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(!lm_mul(count, size, &bytes))) return calloc_overflow(count, size);
-  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
   if (!site) site = lm_decision_scope(t);
+  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
   bool holds;
-  void *p = lm_decision_serve(t, &(lm_request){ .site = site, .size = bytes, .align = 16 }, &holds);
+  void *p = lm_decision_serve(t, lm_decision_key_of(site, bytes), &holds);
   return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_slow(site, bytes, holds);
 }
 
 /* ---- By the code that calls --------------------------------------------------------------- */
 
+/* Serves a request whose decision holds although lm_decision_serve returned NULL. */
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
-  void *p = begin_or_spare(&r);
-  if (lm_unlikely(p != NULL)) return p;
-  p = lm_decision_refill(lm_thread_self_or_empty, &r);
-  lm_lock_allow_cancel();
+  lm_thread *t = lm_thread_self_or_empty;
+  void *p = NULL;
+  if (lm_likely(lm_lock_hold_if_open())) {
+    p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));
+    lm_lock_allow_cancel();
+  }
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
 
 LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
-  void *p = lm_decision_serve(lm_thread_self_or_empty, &r, &holds);
+  lm_thread *t = lm_thread_self_or_empty;
+  void *p = lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, size), &holds);
   if (lm_likely(p != NULL)) return p;
   return holds ? code_refill(size, code, miss) : miss(size, code);
 }
 
 LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
-  lm_request r = { .by_code = true, .code = (uintptr_t)code, .size = size, .align = 16 };
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
-  void *p = lm_decision_serve(lm_thread_self_or_empty, &r, &holds);
+  lm_thread *t = lm_thread_self_or_empty;
+  void *p = lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, size), &holds);
   return lm_likely(p != NULL) ? memset(p, 0, size) : miss(size, code);
 }
 
+/* Serves a request of a site, and keeps the decision under `code` if the request is small and a key
+ * has room for that address. */
 static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
   bool fits = site && code && size <= LM_SMALL_MAX && (uintptr_t)code >> LM_DECISION_CODE_BITS == 0;
-  lm_request r = { .site = site, .size = size, .align = 16, .zero = zero };
+  lm_request r = { .site = site ? site : &lm_site_empty, .size = size, .align = 16, .zero = zero };
   r.by_code = fits;
   r.code = (uintptr_t)code;
-  return serve(r, false);
+  return serve(&r, false);
 }
 
 void *loam_code_learn(size_t size, const void *code, loam_site *site) {
-  loam_site *scope = loam_scope_get();
+  loam_site *scope = lm_thread_self_or_empty->site;
   if (size > LM_SMALL_MAX) return malloc_large(scope ? scope : site, size);
   return scope ? loam_malloc(scope, size) : learn(size, code, site, false);
 }
 
 void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
-  loam_site *scope = loam_scope_get();
+  loam_site *scope = lm_thread_self_or_empty->site;
   return scope ? loam_calloc(scope, 1, size) : learn(size, code, site, true);
 }
 
@@ -233,7 +258,7 @@ void loam_code_forget(void) { lm_thread_set_slow_all(LM_SLOW_STALE); }
 static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
   if (lm_is_pow2(r->align)) {
     lm_pool_note_oversized(r->size, r->align);
-    return serve(*r, holds);
+    return serve(r, holds);
   }
   lm_error(LOAM_EINVAL, "alignment %zu: it must be a power of two", r->align);
   errno = EINVAL;
@@ -243,9 +268,10 @@ static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
-  bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can(&r);
+  bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can_serve(&r);
   bool holds = false;
-  void *p = lm_likely(is_quick) ? lm_decision_serve(t, &r, &holds) : NULL;
+  void *p = NULL;
+  if (lm_likely(is_quick)) p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);
   return lm_likely(p != NULL) ? p : aligned_slow(&r, holds);
 }
 
@@ -259,7 +285,7 @@ void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
   r.align = 16;
   bool is_quick = size <= LM_SMALL_EAGER && !(flags & ~(unsigned)PINNED_FLAGS);
   bool holds;
-  void *p = is_quick ? lm_decision_serve(t, &r, &holds) : NULL;
+  void *p = is_quick ? lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds) : NULL;
   if (lm_likely(p != NULL)) return p;
   if (!(flags & ~(unsigned)(PINNED_FLAGS | LOAM_PINNED_WRITE_COMBINED))) return lm_memory_alloc(&r);
   lm_error(LOAM_EINVAL, "flags %#x: they must be a sum of LOAM_PINNED_*", flags);
@@ -289,9 +315,11 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 
 /* ---- free --------------------------------------------------------------------------------- */
 
-/* A live object whose token is counted, or whose bin is full. */
-static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, const void *caller) {
+/* Frees an object that lm_tcache_give_to refused: its token is counted, or its bin is full, or it
+ * is not live. Ends the active section. */
+static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
+  lm_assert(met.cell && met.span && lm_thread_is_active());
   bool done = lm_engine_free_counted(t, ptr, met);
   if (!done && lm_lock_hold_if_open()) {
     done = lm_tcache_give_full(t, ptr, met);
@@ -302,32 +330,34 @@ static LM_NOINLINE void free_counted(void *ptr, lm_thread *t, lm_located met, co
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
 }
 
-/* An address where the thread does not look on the short way: of a thread that is wary, or has not
- * seen the range of the pools yet, or where the range is not whole. */
-static LM_NOINLINE void free_unmet(void *ptr, lm_thread *t, const void *caller) {
+/* Frees an address where lm_tcache_locate_fast found no object: the thread is on the slow path or
+ * has not copied lm_map.reach yet, or the range is not whole, or no object of a size class begins
+ * at the address. Ends the active section. */
+static LM_NOINLINE void free_unlocated(void *ptr, lm_thread *t, const void *caller) {
   lm_located met;
-  bool is_easy = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
+  bool is_fast = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
   lm_load_fence();
-  if (is_easy) lm_tcache_set_reach(t);
-  if (lm_unlikely(!is_easy || !lm_tcache_locate(ptr, &met))) {
+  if (is_fast) lm_tcache_update_reach(t);
+  if (lm_unlikely(!is_fast || !lm_tcache_locate(ptr, &met))) {
     lm_thread_leave(t);
     lm_memory_free(ptr, SIZE_MAX, NULL, caller);
   } else if (lm_unlikely(!lm_tcache_give_located(t, ptr, met))) {
-    free_counted(ptr, t, met, caller);
+    free_refused(ptr, t, met, caller);
   } else {
     lm_thread_leave(t);
   }
 }
 
+/* Does not look at the epoch: while the thread is on the slow path its `reach` finds no object. */
 LM_HOT void loam_free(void *ptr) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_located met;
   size_t bin;
   lm_thread_begin(t);
   if (lm_unlikely(!lm_tcache_locate_fast(t, ptr, &met, &bin)))
-    free_unmet(ptr, t, __builtin_return_address(0));
+    free_unlocated(ptr, t, __builtin_return_address(0));
   else if (lm_unlikely(!lm_tcache_give_to(t, ptr, met, bin)))
-    free_counted(ptr, t, met, __builtin_return_address(0));
+    free_refused(ptr, t, met, __builtin_return_address(0));
   else lm_thread_leave(t);
 }
 

@@ -53,10 +53,6 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
   return LOAM_OK;
 }
 
-static bool wants_socket(const loam_config *config) {
-  return config->control ? config->control > 0 : is_on("LOAM_CONTROL", true);
-}
-
 /* A policy that a lenient host's start refuses has been told as an event. */
 static loam_status start_policy(const loam_config *config) {
   if (!config->policy) return LOAM_OK;
@@ -68,6 +64,7 @@ static loam_status start_policy(const loam_config *config) {
 }
 
 static loam_status start_as(const loam_config *config) {
+  lm_assert(atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING);
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_policy_start();
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
@@ -76,11 +73,13 @@ static loam_status start_as(const loam_config *config) {
   lm_guard_fault_enable(config->guard_report);
   loam_status status = start_policy(config);
   if (status) return status;
-  (void)lm_control_start(config->control_dir, wants_socket(config)); /* its failure is an event */
+  bool has_socket = config->control ? config->control > 0 : is_on("LOAM_CONTROL", true);
+  (void)lm_control_start(config->control_dir, has_socket); /* its failure is an event */
   return LOAM_OK;
 }
 
 static bool begin_from(uint32_t from) {
+  lm_assert(from == LM_START_COLD || from == LM_START_STOPPED);
   if (!atomic_compare_exchange_strong_explicit(&lm_start_state, &from, LM_START_STARTING,
                                                memory_order_acq_rel, memory_order_relaxed))
     return false;
@@ -133,6 +132,7 @@ static LM_NOINLINE void start_calmly(void) {
 }
 
 void lm_start_awake(void) {
+  lm_assert(!lm_thread_is_active());
   uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
   if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
   lm_control_wake_if_asleep();

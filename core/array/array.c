@@ -67,9 +67,11 @@ static loam_status make_embedded(loam_site *site, const loam_type *type, loam_ar
 
 loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out) {
   loam_array *a;
-  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
-  loam_status status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
-                                                          : make_embedded(site, type, &a);
+  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
+  loam_status status = lm_type_check_sized(type);
+  if (status) return status;
+  status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
+                                              : make_embedded(site, type, &a);
   if (status) return status;
   status = lm_layout_init(a->meta, a->type, site);
   if (status) {
@@ -166,15 +168,17 @@ static loam_status set_layout(loam_array *a, const loam_block *block, size_t off
 
 loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
                             const int64_t *strides, loam_array **out) {
-  if (!block || !type || !out) return lm_error(LOAM_EINVAL, "block, type or out: it is NULL");
+  if (!block || !type || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !block ? "block" : type ? "out" : "type");
   char words[LM_TYPE_WORDS];
+  if (lm_type_check_sized(type)) return LOAM_EINVAL;
   if (type->has_pieces)
     return lm_error(LOAM_EINVAL,
                     "type %s: only values that stand in the block itself can be wrapped",
                     lm_type_words(words, type));
   if (loam_block_kind_of(block) == LOAM_BLOCK_POOLED)
     return lm_error(LOAM_EINVAL, "the block is an arena: it has pieces, no data");
-  char *data = (char *)loam_block_data(block) + offset;
+  char *data = lm_layout_move(loam_block_data(block), (ptrdiff_t)offset);
   loam_array *a = lm_array_make(block->site, loam_type_retain(type), loam_block_retain(block), data,
                                 0);
   if (!a) return LOAM_ENOMEM;
@@ -261,13 +265,14 @@ static loam_status walk(lm_array_cursor *spot, size_t count, const int64_t *inde
     if (!status) status = check_index(index[i], row.count, &at);
     if (status) return status;
     *spot = row.first;
-    spot->data += (ptrdiff_t)at * row.stride;
+    spot->data = lm_layout_move(spot->data, (ptrdiff_t)at * row.stride);
   }
   return lm_array_follow_all(spot);
 }
 
 void *loam_array_at(const loam_array *array, size_t count, const int64_t *index) {
-  if (!array || (count && !index)) return lm_error_null("array or index: it is NULL");
+  if (!array || (count && !index))
+    return lm_error_null("%s: it is NULL", array ? "index" : "array");
   lm_array_cursor spot = lm_array_start(array);
   return walk(&spot, count, index) ? NULL : spot.data;
 }
@@ -299,7 +304,8 @@ static loam_status resize_var(const loam_type *type, const lm_var_layout *m, lm_
     return lm_error(LOAM_ENOMEM, "%zu elements of %zu bytes: no address space is that large", count,
                     element_size);
   for (size_t i = count; i < piece->size; i++)
-    lm_layout_piece_free(type->element, m->element, piece->begin + (ptrdiff_t)i * m->stride);
+    lm_layout_piece_free(type->element, m->element,
+                         lm_layout_move(piece->begin, (ptrdiff_t)i * m->stride));
   loam_status status = lm_layout_piece_resize(m->block, &piece->begin, bytes);
   if (status && count < piece->size)
     status = LOAM_OK; /* shrinking without memory keeps the larger piece */
@@ -333,7 +339,8 @@ loam_status loam_array_resize(loam_array *array, size_t count) {
 }
 
 loam_status loam_array_append(loam_array *array, const void *element) {
-  if (!array || !element) return lm_error(LOAM_EINVAL, "array or element: it is NULL");
+  if (!array || !element)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "element" : "array");
   const loam_type *type = array->type;
   char words[LM_TYPE_WORDS];
   if (type->kind != LOAM_TYPE_VAR)
@@ -373,8 +380,23 @@ static loam_status set_text(loam_block *block, lm_piece *piece, const char *byte
   return LOAM_OK;
 }
 
+/* Replaces a fixed string. Bytes of the string behind the new text become zeros. */
+static loam_status set_fixed_string(loam_array *array, const char *bytes, size_t size) {
+  size_t room = array->type->count;
+  if (size > room)
+    return lm_error(LOAM_EINVAL, "text of %zu bytes: %s has no room for it", size,
+                    array->type->text);
+  loam_status status = lm_array_check_writable(array);
+  if (status) return status;
+  if (size) memcpy(array->data, bytes, size);
+  memset(array->data + size, 0, room - size);
+  return LOAM_OK;
+}
+
 loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
-  if (!array || (size && !bytes)) return lm_error(LOAM_EINVAL, "array or bytes: it is NULL");
+  if (!array || (size && !bytes))
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "bytes" : "array");
+  if (array->type->kind == LOAM_TYPE_FIXED_STRING) return set_fixed_string(array, bytes, size);
   char words[LM_TYPE_WORDS];
   if (!lm_type_is_text(value_type(array->type)->kind))
     return lm_error(LOAM_EINVAL, "type %s: it is not a string or bytes",
@@ -404,7 +426,7 @@ size_t loam_array_dims(const loam_array *array, size_t most, size_t *shape, int6
 }
 
 loam_status loam_array_info(const loam_array *array, struct loam_array_info *out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
   lm_array_cursor spot = lm_array_start(array);
   *out = (struct loam_array_info){ .type = array->type,
                                    .data = array->data,
@@ -413,6 +435,34 @@ loam_status loam_array_info(const loam_array *array, struct loam_array_info *out
                                    .embedded = !array->owner,
                                    .readonly = (int)array->is_readonly };
   return LOAM_OK;
+}
+
+static size_t arena_bytes(const loam_block *block) {
+  return block && loam_block_kind_of(block) == LOAM_BLOCK_POOLED ? loam_block_size(block) : 0;
+}
+
+/* Returns the bytes in the arenas of a part of an array. */
+static size_t bytes_apart(const loam_type *type, const size_t *meta) {
+  size_t bytes = 0;
+  switch (type->kind) {
+    case LOAM_TYPE_FIXED: return bytes_apart(type->element, lm_layout_fixed(meta)->element);
+    case LOAM_TYPE_OPTION: return bytes_apart(type->element, meta);
+    case LOAM_TYPE_VAR:
+      return arena_bytes(lm_layout_var(meta)->block) +
+             bytes_apart(type->element, lm_layout_var(meta)->element);
+    case LOAM_TYPE_POINTER:
+      return arena_bytes(lm_layout_pointer(meta)->block) +
+             bytes_apart(type->element, lm_layout_pointer(meta)->target);
+    case LOAM_TYPE_STRUCT:
+      for (size_t i = 0; i < type->count; i++)
+        bytes += bytes_apart(type->fields[i].type, lm_layout_field(type, meta, i));
+      return bytes;
+    default: return lm_type_is_text(type->kind) ? arena_bytes(lm_layout_text(meta)->block) : 0;
+  }
+}
+
+size_t loam_array_bytes(const loam_array *array) {
+  return array ? array->type->size + bytes_apart(array->type, array->meta) : 0;
 }
 
 bool lm_array_is_valid(const loam_array *a) {

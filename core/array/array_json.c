@@ -1,5 +1,6 @@
 /* array_json.c - writes the values of an array as JSON: dimensions are arrays, structs are
  * objects. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +11,20 @@
 #include "os/error.h"
 #include "script/json.h"
 
-/* The text is passed to the host in parts, whenever it has at least so many bytes. */
+/* The JSON text goes to the host in parts. A part is complete when it has at least this many
+ * bytes. */
 enum { FLUSH_BYTES = 32768 };
 
-/* The text that is not passed on yet, and the function of the host that takes it. */
+/* `json` has the text that the host did not get yet. `write` is the host's function that takes the
+ * next part of the text, and `ctx` is passed to it. */
 typedef struct out {
   lm_json json;
   loam_write_fn write;
   void *ctx;
 } out;
 
-/* Passes the text to the host if it has at least `least` bytes. */
+/* Passes the text in `json` to the host and empties `json`, if the text has at least `least` bytes.
+ * Does nothing after memory ran out. */
 static void flush(out *o, size_t least) {
   if (o->json.failed || o->json.length < least) return;
   o->write(o->ctx, o->json.text, o->json.length);
@@ -29,16 +33,17 @@ static void flush(out *o, size_t least) {
 
 /* ---- Numbers ---- */
 
-/* Writes a number or another literal that lm_json has no function for. */
+/* Writes `word` without quotes: a float or another literal for which lm_json has no function. */
 static void put_literal(out *o, const char *key, const char *word) {
-  lm_json_int(&o->json, key, 0); /* writes the comma and the key */
+  lm_json_int(&o->json, key, 0); /* the number 0, after the comma and key that JSON needs */
   if (o->json.failed) return;
   lm_assert(o->json.length > 0);
-  lm_json_cut(&o->json, o->json.length - 1); /* the literal replaces the 0 */
+  lm_json_cut(&o->json, o->json.length - 1); /* `word` replaces the 0 */
   lm_json_raw(&o->json, word, strlen(word));
 }
 
-/* Replaces the decimal point of the locale, which may be several bytes, by a point. */
+/* `text` is a number that snprintf wrote with the decimal separator of the locale, which may be a
+ * comma or several bytes. Replaces the separator by a point, as JSON requires. */
 static void normalize_point(char *text) {
   char *from = text + strspn(text, "-0123456789"), *to = from;
   if (!*from || *from == 'e') return;
@@ -47,18 +52,43 @@ static void normalize_point(char *text) {
   memmove(to, from, strlen(from) + 1);
 }
 
-/* How many decimal digits a float may need. With `most` digits, the text of every number reads back
- * as the same number; fewer digits, from `least` on, are tried first. A single is read back as a
- * float, any other number as a double. */
+/* Reads text as the nearest half. If two halves are equally near, returns the half with an even
+ * fraction. The text must be near a finite half, and have so few digits that its double is on the
+ * same side of the middle between two halves as the text. */
+static double read_half(const char *text) {
+  enum { PRECISION = 11, EXPONENT_MIN = -13 }; /* as frexp counts exponents */
+  int exponent;
+  double x = strtod(text, NULL);
+  (void)frexp(x, &exponent);
+  double unit = ldexp(1, (exponent > EXPONENT_MIN ? exponent : EXPONENT_MIN) - PRECISION);
+  double units = fabs(x / unit), rest = units - (int)units;
+  int whole = (int)units;
+  if (rest > 0.5 || (rest >= 0.5 && whole % 2)) whole++;
+  return copysign(whole * unit, x);
+}
+
+static double read_single(const char *text) { return (double)strtof(text, NULL); }
+
+static double read_double(const char *text) { return strtod(text, NULL); }
+
+/* How many decimal digits put_float writes for one floating-point format. Every number of the
+ * format that is written with `most` digits and read by `read` has its old value. put_float tries
+ * fewer digits first, from `least` on. It tries less than `least` digits only if the number is
+ * below `normal`. From `normal` on, the format tells all texts of `least` digits apart. So if a
+ * shorter text would do, the text of `least` digits is the shorter text and zeros, and %g leaves
+ * these zeros out. */
 typedef struct digits {
   int least, most;
-  bool is_single;
+  double normal;
+  double (*read)(const char *text);
 } digits;
 
-static const digits half_digits = { 5, 5, false }, single_digits = { 6, 9, true },
-                    double_digits = { 15, 17, false };
+static const digits half_digits = { 3, 5, 0x1p-14, read_half },
+                    single_digits = { FLT_DIG, 9, FLT_MIN, read_single },
+                    double_digits = { DBL_DIG, 17, DBL_MIN, read_double };
 
-/* Writes the shortest text, in digits, that reads back as the same number. */
+/* Writes a number with as few digits as printf needs so that the text, when read, gives this number
+ * again. For some powers of two there is a text of one digit less, which printf does not find. */
 static void put_float(out *o, const char *key, double x, const digits *d) {
   char text[64];
   if (isnan(x) || isinf(x)) {
@@ -66,16 +96,16 @@ static void put_float(out *o, const char *key, double x, const digits *d) {
     return;
   }
   lm_assert(d->least <= d->most && d->most < (int)sizeof text - 10);
-  for (int n = d->least; n <= d->most; n++) {
+  for (int n = fabs(x) < d->normal ? 1 : d->least; n <= d->most; n++) {
     snprintf(text, sizeof text, "%.*g", n, x);
-    if (d->is_single ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x) break;
+    if (d->read(text) == x) break;
   }
   normalize_point(text);
   put_literal(o, key, text);
 }
 
-/* The value of a half, which is binary16 of IEEE 754: 1 bit of sign, 5 of exponent, 10 of
- * fraction. */
+/* Returns the value of a half, the format binary16 of IEEE 754: 1 bit is the sign, 5 bits are the
+ * exponent and 10 bits the fraction. */
 static double half_to_double(uint16_t h) {
   unsigned exponent = h >> 10 & 31, fraction = h & 1023;
   double x = exponent == 31  ? (fraction ? (double)NAN : (double)INFINITY)
@@ -84,7 +114,7 @@ static double half_to_double(uint16_t h) {
   return h & 0x8000 ? -x : x;
 }
 
-/* Writes a complex number as an array of its real and imaginary part. */
+/* Writes a complex number as a JSON array of two numbers: the real and the imaginary part. */
 static void put_complex(out *o, const char *key, double re, double im, const digits *d) {
   lm_json_open(&o->json, key, '[');
   put_float(o, NULL, re, d);
@@ -92,7 +122,7 @@ static void put_complex(out *o, const char *key, double re, double im, const dig
   lm_json_close(&o->json, ']');
 }
 
-/* The value of a C type at `data`. */
+/* Reads a value of the C type `type_` from the variable `data`, the address of the value. */
 #define READ(type_) (*(const type_ *)data)
 
 static void put_integer(out *o, const char *key, loam_type_kind kind, const char *data) {
@@ -108,6 +138,42 @@ static void put_integer(out *o, const char *key, loam_type_kind kind, const char
   }
 }
 
+/* The date of a number of days since 1970-01-01, in the Gregorian calendar. The algorithm is Howard
+ * Hinnant's civil_from_days: years begin in March, so that the leap day is the last of a year. */
+static void put_date(char text[32], int64_t days) {
+  int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097;
+  int64_t of_era = z - era * 146097;
+  int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+  int64_t of_year = of_era - (365 * year + year / 4 - year / 100);
+  int64_t month = (5 * of_year + 2) / 153, day = of_year - (153 * month + 2) / 5 + 1;
+  month += month < 10 ? 3 : -9;
+  snprintf(text, 32, "%04lld-%02d-%02d", (long long)(year + era * 400 + (month <= 2)), (int)month,
+           (int)day);
+}
+
+/* The time of a number of microseconds since midnight; a fraction is shown if it is not 0. */
+static void put_time(char *text, size_t room, int64_t us) {
+  int64_t seconds = us / 1000000;
+  int n = snprintf(text, room, "%02lld:%02d:%02d", (long long)(seconds / 3600),
+                   (int)(seconds / 60 % 60), (int)(seconds % 60));
+  if (us % 1000000) snprintf(text + n, room - (size_t)n, ".%06d", (int)(us % 1000000));
+}
+
+static void put_moment(out *o, const char *key, loam_type_kind kind, const char *data) {
+  static const int64_t day = 86400000000;
+  char text[80];
+  if (kind == LOAM_TYPE_DATE) put_date(text, READ(int32_t));
+  else if (kind == LOAM_TYPE_TIME) put_time(text, sizeof text, READ(int64_t));
+  else {
+    int64_t us = READ(int64_t), of_day = (us % day + day) % day;
+    put_date(text, us / day - (us % day < 0));
+    size_t length = strlen(text);
+    text[length] = 'T';
+    put_time(text + length + 1, sizeof text - length - 1, of_day);
+  }
+  lm_json_text(&o->json, key, text);
+}
+
 static void put_scalar(out *o, const char *key, loam_type_kind kind, const char *data) {
   switch (kind) {
     case LOAM_TYPE_BOOL: lm_json_bool(&o->json, key, READ(uint8_t) != 0); break;
@@ -120,21 +186,24 @@ static void put_scalar(out *o, const char *key, loam_type_kind kind, const char 
     case LOAM_TYPE_COMPLEX128:
       put_complex(o, key, READ(double), ((const double *)data)[1], &double_digits);
       break;
+    case LOAM_TYPE_DATE:
+    case LOAM_TYPE_TIME:
+    case LOAM_TYPE_DATETIME: put_moment(o, key, kind, data); break;
     default: put_integer(o, key, kind, data);
   }
 }
 
 /* ---- Values ---- */
 
-/* Writes the value at a cursor; `key` is the name of the value in an object;
- * outside an object it is NULL. */
+/* Writes the value at a cursor. `key` is the name of the value in its JSON object, or NULL if the
+ * value is not a member of an object. */
 static void put(out *o, const char *key, lm_array_cursor spot);
 
 static void put_row(out *o, const char *key, const lm_array_row *row) {
   lm_array_cursor element = row->first;
   lm_json_open(&o->json, key, '[');
   for (size_t i = 0; i < row->count && !o->json.failed; i++) {
-    element.data = row->first.data + (ptrdiff_t)i * row->stride;
+    element.data = lm_layout_move(row->first.data, (ptrdiff_t)i * row->stride);
     put(o, NULL, element);
   }
   lm_json_close(&o->json, ']');
@@ -145,14 +214,16 @@ static void put_struct(out *o, const char *key, lm_array_cursor spot) {
   lm_json_open(&o->json, key, '{');
   for (size_t i = 0; i < spot.type->count; i++) {
     const lm_field *f = &spot.type->fields[i];
+    ptrdiff_t offset = (ptrdiff_t)lm_layout_offset(spot.meta, i);
     lm_array_cursor field = { f->type, lm_layout_field(spot.type, spot.meta, i),
-                              spot.data + lm_layout_offset(spot.meta, i), spot.owner };
+                              lm_layout_move(spot.data, offset), spot.owner };
     put(o, f->name, field);
   }
   lm_json_close(&o->json, '}');
 }
 
-/* A pointer is written as its target, and a NULL pointer as null. */
+/* Writes the target of a pointer; writes null for a NULL pointer, unless its target has no
+ * bytes. */
 static void put_pointer(out *o, const char *key, lm_array_cursor spot) {
   const lm_pointer_layout *m = lm_layout_pointer(spot.meta);
   lm_array_cursor target = { spot.type->element, m->target, NULL, m->block };
@@ -160,7 +231,7 @@ static void put_pointer(out *o, const char *key, lm_array_cursor spot) {
   else lm_json_text(&o->json, key, NULL);
 }
 
-/* A missing value is written as null. */
+/* Writes the value of an option, or null if the value is missing. */
 static void put_option(out *o, const char *key, lm_array_cursor spot) {
   lm_assert(spot.type->kind == LOAM_TYPE_OPTION);
   spot.type = spot.type->element;
@@ -183,12 +254,15 @@ static void put(out *o, const char *key, lm_array_cursor spot) {
     case LOAM_TYPE_OPTION: put_option(o, key, spot); break;
     case LOAM_TYPE_STRING:
     case LOAM_TYPE_BYTES: lm_json_text_n(&o->json, key, piece->begin, piece->size); break;
+    case LOAM_TYPE_FIXED_STRING:
+      lm_json_text_n(&o->json, key, spot.data, strnlen(spot.data, spot.type->count));
+      break;
     default: put_scalar(o, key, spot.type->kind, spot.data);
   }
 }
 
 loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx) {
-  if (!array || !write) return lm_error(LOAM_EINVAL, "array or write: it is NULL");
+  if (!array || !write) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "write" : "array");
   out o = { .write = write, .ctx = ctx };
   lm_verify(lm_array_is_valid(array));
   put(&o, NULL, lm_array_start(array));

@@ -1,5 +1,5 @@
 /* arrow.h - the structures of Arrow's C data interface, as its specification defines them, and the
- * letters of its scalar formats. arrow_export.c and arrow_import.c use them. */
+ * formats of its scalars. arrow_export.c and arrow_import.c use them. */
 #ifndef LM_ARROW_H
 #define LM_ARROW_H
 
@@ -33,10 +33,13 @@ struct ArrowArray {
   void *private_data;
 };
 
-/* Returns Arrow's letter for a scalar kind, or 0 for kinds that Arrow does not have. */
-LM_INLINE char lm_arrow_letter(loam_type_kind kind) {
-  static const char letters[] = "bcsilCSILefg"; /* in the order of the kinds */
-  return (size_t)kind < sizeof letters - 1 ? letters[kind] : 0;
+/* Returns Arrow's format for a scalar kind, or "" for kinds that Arrow does not have. A date counts
+ * days, times count microseconds, and a timestamp without a time zone ends in a colon. */
+LM_INLINE const char *lm_arrow_format(loam_type_kind kind) {
+  /* In the order of the kinds. */
+  static const char *const formats[] = { "b", "c", "s", "i", "l", "C",   "S",   "I",   "L",
+                                         "e", "f", "g", "",  "",  "tdD", "ttu", "tsu:" };
+  return (size_t)kind < LM_COUNT(formats) ? formats[kind] : "";
 }
 
 #endif

@@ -94,7 +94,7 @@ static const char *next_value(reader *at) {
   if (at->run == at->c->runs) return NULL;
   const run *r = &at->c->run[at->run];
   lm_assert(at->value < r->count);
-  const char *value = r->first + (ptrdiff_t)at->value * r->stride;
+  const char *value = r->first ? r->first + (ptrdiff_t)at->value * r->stride : NULL;
   if (++at->value == r->count) {
     at->run++;
     at->value = 0;
@@ -287,9 +287,9 @@ static loam_status put_numbers(const job *w, const column *c, size_t each, node 
 }
 
 static loam_status put_scalars(const job *w, const column *c, const loam_type *value, node n) {
-  char letter[] = { lm_arrow_letter(value->kind), 0 };
-  if (!*letter) return refuse(c, "Arrow has no such numbers");
-  set_format(n, letter);
+  const char *format = lm_arrow_format(value->kind);
+  if (!*format) return refuse(c, "Arrow has no such numbers");
+  set_format(n, format);
   if (value->kind == LOAM_TYPE_BOOL) return put_bools(w, c, n);
   return put_numbers(w, c, value->size, n);
 }
@@ -527,8 +527,9 @@ static loam_status put_table(const job *w, lm_array_cursor spot, node n) {
   if (!status) status = add_children(w, n, type->count);
   for (size_t i = 0; i < type->count && !status; i++) {
     size_t count = 0;
+    ptrdiff_t offset = (ptrdiff_t)lm_layout_offset(spot.meta, i);
     lm_array_cursor field = { type->fields[i].type, lm_layout_field(type, spot.meta, i),
-                              spot.data + lm_layout_offset(spot.meta, i), spot.owner };
+                              lm_layout_move(spot.data, offset), spot.owner };
     status = put_row(w, field, type->fields[i].name, child_of(n, i), &count);
     if (!status && i && (int64_t)count != n.array->length)
       status = lm_error(LOAM_EUNSUPPORTED,
@@ -543,7 +544,8 @@ static loam_status put_table(const job *w, lm_array_cursor spot, node n) {
 
 loam_status loam_array_to_arrow(const loam_array *array, int may_copy, struct ArrowSchema *schema,
                                 struct ArrowArray *out) {
-  if (!array || !schema || !out) return lm_error(LOAM_EINVAL, "array, schema or out: it is NULL");
+  if (!array || !schema || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : schema ? "out" : "schema");
   job w = { array, array->block.site, may_copy != 0 };
   struct ArrowSchema made_schema = { .release = NULL };
   struct ArrowArray made_array = { .release = NULL };

@@ -1,48 +1,52 @@
 /* arrow_import.c - imports arrays through Arrow's C data interface.
  *
- * The nodes of Arrow's tree are imported from the root down. Each node becomes values at equal
- * distances, which are the elements of the dimension that its parent becomes. Numbers and text are
- * used where they stand. Text and lists also get pieces of loam, which point to them. */
+ * An Arrow array is a tree of nodes. The root is imported first, and each node imports its children
+ * (import_node). The result of a node is a sequence of values at equal distances in memory. A list
+ * node becomes a dimension, and the values of its child become the elements of this dimension.
+ *
+ * Numbers and the bytes of text stay in Arrow's buffers. Only bools and numbers with missing values
+ * are copied, because loam stores them in another way. For each string, and for each list of
+ * variable length, loam makes an lm_piece that points to the text or the elements. */
 #include <string.h>
 
 #include "array/arrow.h"
 #include "array/missing.h"
 #include "os/error.h"
 
-/* Imported values: `count` of them, `stride` bytes apart. The struct holds a reference to `type`
- * and to `owner`, and owns the allocation `meta` with the references in it. drop_values ends all
- * that. */
+/* The values of one imported node: `count` values of type `type`. Value number i is at `first + i *
+ * stride`. The struct owns a reference to `type`, a reference to `owner`, the allocation `meta`,
+ * and the references to blocks in `meta`. drop_values releases all of them. */
 typedef struct values {
   loam_type *type;
   size_t *meta;
   char *first;
   ptrdiff_t stride;
   size_t count;
-  loam_block *owner; /* of the memory at `first` */
+  loam_block *owner; /* the block that owns the memory at `first` */
 } values;
 
-/* One import, for all of its nodes. */
+/* One import. All of its nodes use this struct. */
 typedef struct job {
   loam_block *holder; /* the block that releases the Arrow array when it ends */
-  bool may_copy;
+  bool may_copy;      /* the host allows copies of values that loam stores in another way */
 } job;
 
-/* The elements of a node that its parent uses: `count` of them, from element `from` of the buffers
- * on. */
+/* The part of a node that its parent uses: `count` elements, which begin at element number `from`
+ * of the node's buffers. */
 typedef struct source {
   const struct ArrowSchema *schema;
   const struct ArrowArray *array;
   size_t from, count;
 } source;
 
-/* Fails because loam cannot import a node. */
+/* Fails with LOAM_EUNSUPPORTED because loam cannot import this node. `why` is the reason. */
 static loam_status refuse(const source *s, const char *why) {
   char format[64];
   return lm_error(LOAM_EUNSUPPORTED, "Arrow format %s: %s",
                   lm_error_quote(format, sizeof format, s->schema->format), why);
 }
 
-/* Releases everything that `v` holds, and clears it. */
+/* Releases everything that `v` owns and sets `v` to zeros. */
 static void drop_values(values *v) {
   if (v->type && v->meta) lm_layout_finish(v->meta, v->type);
   loam_free(v->meta);
@@ -57,14 +61,15 @@ static bool has_bit(const void *bits, size_t i) {
   return ((const uint8_t *)bits)[i / 8] >> i % 8 & 1;
 }
 
-/* Returns whether element `i` is not missing. Without validity bits no element is missing. */
+/* Returns whether element `i` has a value. In Arrow an element is missing if its validity bit is 0.
+ * A node without validity bits has no missing elements. */
 static bool is_present(const source *s, size_t i) {
   lm_assert(i < s->count);
   const void *bits = s->array->n_buffers ? s->array->buffers[0] : NULL;
   return !bits || has_bit(bits, s->from + i);
 }
 
-/* Returns whether an element is missing. */
+/* Returns whether at least one of the elements is missing. */
 static bool has_missing(const source *s) {
   if (!s->array->null_count) return false;
   for (size_t i = 0; i < s->count; i++)
@@ -72,7 +77,9 @@ static bool has_missing(const source *s) {
   return false;
 }
 
-/* Checks the length and offset of a node, and that it has so many buffers and children. */
+/* Checks that a node has a valid length and offset, no dictionary, and exactly this number of
+ * buffers and of children. A buffer that has no bytes may be NULL. Fails with LOAM_EINVAL or
+ * LOAM_EUNSUPPORTED. */
 static loam_status check_node(const source *s, int64_t buffers, int64_t children) {
   const struct ArrowArray *a = s->array;
   if (s->schema->dictionary) return refuse(s, "loam has no dictionaries");
@@ -83,10 +90,14 @@ static loam_status check_node(const source *s, int64_t buffers, int64_t children
   if (a->n_buffers != buffers || a->n_children != children || s->schema->n_children != children)
     return lm_error(LOAM_EINVAL, "Arrow format \"%s\" with %lld buffers and %lld children",
                     s->schema->format, (long long)a->n_buffers, (long long)a->n_children);
+  if (buffers > 1 && s->count && !a->buffers[1])
+    return lm_error(LOAM_EINVAL, "Arrow format \"%s\": %zu elements and no buffer for them",
+                    s->schema->format, s->count);
   return LOAM_OK;
 }
 
-/* Returns `count` elements of child `i`, from its element `from` on. */
+/* Returns the part of child `i` that begins at the child's element `from` and has `count`
+ * elements. */
 static source child_of(const source *s, size_t i, size_t from, size_t count) {
   lm_assert((int64_t)i < s->array->n_children);
   const struct ArrowArray *a = s->array->children[i];
@@ -99,8 +110,9 @@ static bool is_in_child(const source *s, size_t i, size_t end) {
   return a->length >= 0 && end <= (size_t)a->length;
 }
 
-/* Allocates zeroed metadata for out->type. `made` is the status of making that type: a failure is
- * passed through, and out->type is then no reference. */
+/* Allocates zeroed metadata for the type in out->type. `made` is the status of the call that made
+ * this type. If that call failed, alloc_meta returns its status and sets out->type to NULL, because
+ * there is no reference that the caller would have to release. */
 static loam_status alloc_meta(loam_status made, values *out) {
   if (made) {
     out->type = NULL;
@@ -113,19 +125,21 @@ static loam_status alloc_meta(loam_status made, values *out) {
 
 /* ---- Scalars ------------------------------------------------------------------------------ */
 
-/* Finds the scalar kind of an Arrow format. Returns false if there is none. */
+/* Sets *out to the kind of scalar that an Arrow format means. Returns false if the format does not
+ * mean a scalar of loam. */
 static bool find_scalar(const char *format, loam_type_kind *out) {
-  if (!format[0] || format[1]) return false;
+  if (!format[0]) return false;
   for (int kind = 0; kind < LOAM_TYPE_STRING; kind++) {
-    if (lm_arrow_letter((loam_type_kind)kind) != format[0]) continue;
+    if (strcmp(lm_arrow_format((loam_type_kind)kind), format) != 0) continue;
     *out = (loam_type_kind)kind;
     return true;
   }
   return false;
 }
 
-/* Copies element `i` to `to`. A missing element becomes the missing value of the type. Fails if an
- * element that is present has that value. */
+/* Copies element `i` to `to`. loam marks a missing element by a special value of its type
+ * (missing.h), so a missing element becomes that value. Fails with LOAM_EUNSUPPORTED if an element
+ * that is not missing has that value. */
 static loam_status copy_scalar(const source *s, const loam_type *value, bool has_option, size_t i,
                                char *to) {
   const char *from = s->array->buffers[1];
@@ -142,7 +156,7 @@ static loam_status copy_scalar(const source *s, const loam_type *value, bool has
   return LOAM_OK;
 }
 
-/* Copies all elements into a block of loam. */
+/* Copies all elements into a new block, which becomes out->owner. */
 static loam_status copy_scalars(const source *s, const loam_type *value, bool has_option,
                                 values *out) {
   out->owner = loam_block_new(NULL, s->count * value->size);
@@ -154,7 +168,21 @@ static loam_status copy_scalars(const source *s, const loam_type *value, bool ha
   return status;
 }
 
-/* Imports numbers and bools. Bools and numbers with missing values are copied. */
+/* Returns whether the elements begin at a multiple of their alignment. */
+static bool is_aligned(const source *s, const loam_type *value) {
+  return !s->count || !((uintptr_t)s->array->buffers[1] & (value->align - 1));
+}
+
+/* Returns the reason why scalars have to be copied, or NULL if they can stay in Arrow's buffer. */
+static const char *why_copy(const source *s, const loam_type *value, bool has_option) {
+  if (has_option) return "missing values are special values in loam, which needs a copy";
+  if (value->kind == LOAM_TYPE_BOOL) return "bools are bits, which needs a copy";
+  return is_aligned(s, value) ? NULL : "its buffer is not aligned, which needs a copy";
+}
+
+/* Imports numbers or bools. Numbers stay in Arrow's buffer. Bools, numbers of which some are
+ * missing, and numbers that are not aligned are copied; if the host does not allow copies, this
+ * fails. */
 static loam_status import_scalars(const job *w, const source *s, loam_type_kind kind, values *out) {
   loam_type *value = lm_type_plain(kind);
   loam_status status = check_node(s, 2, 0);
@@ -165,30 +193,32 @@ static loam_status import_scalars(const job *w, const source *s, loam_type_kind 
   status = alloc_meta(status, out);
   if (status) return status;
   out->stride = (ptrdiff_t)value->size;
-  if (has_option || kind == LOAM_TYPE_BOOL) {
-    if (!w->may_copy)
-      return refuse(s, has_option ? "missing values are special values in loam, which needs a copy"
-                                  : "bools are bits, which needs a copy");
-    return copy_scalars(s, value, has_option, out);
-  }
-  out->first = (char *)s->array->buffers[1] + s->from * value->size;
+  const char *why = why_copy(s, value, has_option);
+  if (why) return w->may_copy ? copy_scalars(s, value, has_option, out) : refuse(s, why);
+  if (s->count) out->first = (char *)s->array->buffers[1] + s->from * value->size;
   out->owner = loam_block_retain(w->holder);
-  if (!((uintptr_t)out->first & (value->align - 1))) return LOAM_OK;
-  return refuse(s, "its buffer is not aligned");
+  return LOAM_OK;
 }
 
 /* ---- Pieces ------------------------------------------------------------------------------- */
 
-/* Returns offset `i` of a list or text. An array without elements may have no offsets. */
+/* Returns offset `i` of a list or text node: where element `i` begins in the child or the text. The
+ * buffer of offsets need not be aligned. An array without elements may have no such buffer; the
+ * result is then 0. */
 static size_t offset_at(const source *s, bool is_wide, size_t i) {
-  const void *offsets = s->array->buffers[1];
-  if (!offsets) return 0;
-  return is_wide ? (size_t)((const int64_t *)offsets)[s->from + i]
-                 : (size_t)((const int32_t *)offsets)[s->from + i];
+  const char *offsets = s->array->buffers[1];
+  if (!s->count) return 0;
+  int32_t narrow;
+  int64_t wide;
+  if (is_wide) memcpy(&wide, offsets + (s->from + i) * sizeof wide, sizeof wide);
+  else memcpy(&narrow, offsets + (s->from + i) * sizeof narrow, sizeof narrow);
+  return is_wide ? (size_t)wide : (size_t)narrow;
 }
 
-/* Makes a piece for each element of a list or text. The parts of the elements stand at `base`,
- * `stride` bytes apart. A missing element keeps a piece of zeros, which means missing text. */
+/* Makes an lm_piece for each element of a list or text node, in a new block. The pieces point to
+ * bytes of text (`stride` is 1), or to values of the child that are `stride` bytes apart. `base` is
+ * where the first element begins. The piece of a missing element is all zeros; in loam that means
+ * missing text. */
 static loam_status make_pieces(const source *s, bool is_wide, char *base, ptrdiff_t stride,
                                values *out) {
   out->owner = loam_block_zeroed(NULL, s->count * sizeof(lm_piece));
@@ -196,16 +226,19 @@ static loam_status make_pieces(const source *s, bool is_wide, char *base, ptrdif
   lm_piece *piece = loam_block_data(out->owner);
   out->first = (char *)piece;
   out->stride = sizeof *piece;
+  size_t first = offset_at(s, is_wide, 0);
   for (size_t i = 0; i < s->count; i++) {
-    size_t begin = offset_at(s, is_wide, i), end = offset_at(s, is_wide, i + 1);
+    size_t begin = offset_at(s, is_wide, i), end = offset_at(s, is_wide, i + 1), size = end - begin;
     if (end < begin || end > LM_SIZE_MAX)
       return lm_error(LOAM_EINVAL, "element %zu of an Arrow array ends before it begins", i);
-    if (is_present(s, i)) piece[i] = (lm_piece){ base + (ptrdiff_t)begin * stride, end - begin };
+    if (!is_present(s, i)) continue;
+    /* The base is NULL if there are no parts, and NULL + 0 is not defined in C. */
+    piece[i] = (lm_piece){ size ? base + (ptrdiff_t)(begin - first) * stride : base, size };
   }
   return LOAM_OK;
 }
 
-/* Imports strings or bytes. The text stays in the buffer of Arrow. */
+/* Imports strings or bytes. The bytes of the text stay in Arrow's buffer. */
 static loam_status import_text(const job *w, const source *s, loam_type_kind kind, bool is_wide,
                                values *out) {
   static char empty[1];
@@ -216,17 +249,26 @@ static loam_status import_text(const job *w, const source *s, loam_type_kind kin
   status = alloc_meta(status, out);
   if (status) return status;
   ((lm_text_layout *)out->meta)->block = loam_block_retain(w->holder);
+  size_t begin = offset_at(s, is_wide, 0), end = offset_at(s, is_wide, s->count);
   char *text = (char *)s->array->buffers[2];
-  return make_pieces(s, is_wide, text ? text : empty, 1, out);
+  if (begin > end || end > LM_SIZE_MAX)
+    return lm_error(LOAM_EINVAL, "Arrow text from byte %lld to byte %lld", (long long)begin,
+                    (long long)end);
+  if (!text && begin != end)
+    return lm_error(LOAM_EINVAL, "Arrow format \"%s\": text and no buffer for it",
+                    s->schema->format);
+  return make_pieces(s, is_wide, begin == end ? empty : text + begin, 1, out);
 }
 
 /* ---- Nodes with children ------------------------------------------------------------------ */
 
-/* Imports a node. On failure `out` may hold some values: the caller drops them. */
+/* Imports a node and its children. If this fails, `out` may already own something, so the caller
+ * calls drop_values in any case. */
 static loam_status import_node(const job *w, const source *s, values *out);
 
-/* Allocates the metadata of out->type, a dimension of the imported elements, and moves the metadata
- * of the elements to their place in it. `made` is the status of making that type. */
+/* out->type is the type of a dimension whose elements are the values in `element`. Allocates the
+ * metadata of that type, and moves the metadata of `element` into it. `made` is the status of the
+ * call that made the type: see alloc_meta. */
 static loam_status wrap_values(values *element, loam_status made, values *out) {
   loam_status status = alloc_meta(made, out);
   if (status) return status;
@@ -237,16 +279,17 @@ static loam_status wrap_values(values *element, loam_status made, values *out) {
   return LOAM_OK;
 }
 
-/* Imports lists of any lengths: a var dimension. */
+/* Imports lists of different lengths: they become a var dimension. `element` receives the values of
+ * the child; the caller drops it. */
 static loam_status import_list(const job *w, const source *s, bool is_wide, values *element,
                                values *out) {
   loam_status status = check_node(s, 2, 1);
   if (status) return status;
   if (has_missing(s)) return refuse(s, "a row cannot be missing");
-  size_t end = s->count ? offset_at(s, is_wide, s->count) : 0;
-  if (!is_in_child(s, 0, end))
+  size_t begin = offset_at(s, is_wide, 0), end = offset_at(s, is_wide, s->count);
+  if (begin > end || !is_in_child(s, 0, end))
     return lm_error(LOAM_EINVAL, "an Arrow list reaches beyond its child");
-  source child = child_of(s, 0, 0, end);
+  source child = child_of(s, 0, begin, end - begin);
   status = import_node(w, &child, element);
   if (!status)
     status = wrap_values(element, lm_type_var(loam_type_retain(element->type), &out->type), out);
@@ -257,7 +300,8 @@ static loam_status import_list(const job *w, const source *s, bool is_wide, valu
   return make_pieces(s, is_wide, element->first, element->stride, out);
 }
 
-/* Imports lists of `size` elements each: a fixed dimension. */
+/* Imports lists that all have `size` elements: they become a fixed dimension. `element` receives
+ * the values of the child; the caller drops it. */
 static loam_status import_fixed_list(const job *w, const source *s, size_t size, values *element,
                                      values *out) {
   loam_status status = check_node(s, 1, 1);
@@ -291,7 +335,7 @@ static bool read_size(const char *format, size_t *out) {
   return true;
 }
 
-/* Imports lists; `element` receives the elements, and the caller drops it. */
+/* Imports a node of lists. `element` receives the values of the child; the caller drops it. */
 static loam_status import_nested(const job *w, const source *s, values *element, values *out) {
   const char *format = s->schema->format;
   size_t size;
@@ -318,7 +362,7 @@ static loam_status import_node(const job *w, const source *s, values *out) {
 
 /* ---- The root ----------------------------------------------------------------------------- */
 
-/* Makes an array with one dimension of the imported values. */
+/* Makes an array with one dimension, whose elements are the imported values. */
 static loam_status make_array(values *v, loam_array **out) {
   loam_type *type;
   lm_assert(v->type && v->meta && v->owner);
@@ -333,8 +377,8 @@ static loam_status make_array(values *v, loam_array **out) {
   return LOAM_OK;
 }
 
-/* Makes the type {name: pointer[n * type], ...} of a table, whose columns stand in separate
- * memory. */
+/* Makes the type of a table: a struct with a field for each column. Each column has memory of its
+ * own, so the type is {name: pointer[n * type], ...}, where n is the number of rows. */
 static loam_status make_table_type(const source *s, const values *column, size_t count,
                                    loam_type **out) {
   loam_type **types = loam_malloc(lm_type_site(), count * (sizeof *types + sizeof(char *)));
@@ -399,7 +443,7 @@ static loam_status import_table(const job *w, const source *s, loam_array **out)
   return status;
 }
 
-/* Imports the whole tree. */
+/* Imports the root and with it the whole tree. */
 static loam_status import_root(const job *w, const source *s, loam_array **out) {
   if (!strcmp(s->schema->format, "+s")) return import_table(w, s, out);
   values v;
@@ -409,7 +453,8 @@ static loam_status import_root(const job *w, const source *s, loam_array **out) 
   return status;
 }
 
-/* The destructor of the holder: releases the Arrow array, if it was moved there. */
+/* The destructor of the holder: releases the Arrow array, if the import succeeded and moved it into
+ * the holder. */
 static void release_holder(void *ptr, size_t size, void *ctx) {
   (void)ptr;
   (void)size;
@@ -418,8 +463,9 @@ static void release_holder(void *ptr, size_t size, void *ctx) {
   loam_free(array);
 }
 
-/* Makes the holder. *moved is a zeroed Arrow struct in it, to which the host's struct is moved when
- * the import succeeds; until then the holder releases nothing. */
+/* Makes the holder, a block that owns the struct ArrowArray in *moved. This struct is all zeros
+ * until the import succeeds; then the host's struct is moved to it. So if the import fails, the
+ * holder releases nothing, and the Arrow array stays the host's. */
 static loam_status make_holder(loam_block **out, struct ArrowArray **moved) {
   *moved = loam_calloc(NULL, 1, sizeof **moved);
   if (!*moved) return LOAM_ENOMEM;
@@ -431,7 +477,8 @@ static loam_status make_holder(loam_block **out, struct ArrowArray **moved) {
 
 loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
                                   int may_copy, loam_array **out) {
-  if (!schema || !array || !out) return lm_error(LOAM_EINVAL, "schema, array or out: it is NULL");
+  if (!schema || !array || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !schema ? "schema" : array ? "out" : "array");
   if (!schema->release || !array->release)
     return lm_error(LOAM_EINVAL, "the Arrow %s was released", schema->release ? "array" : "schema");
   job w = { .may_copy = may_copy != 0 };

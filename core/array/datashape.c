@@ -4,10 +4,14 @@
  * line.
  *
  *   type      = dimension "*" type | value
- *   dimension = number | "var" | "fixed" "[" number "]"
- *   value     = "?" value | "option" "[" value "]" | "pointer" "[" type "]" | struct | name
+ *   dimension = number | "var" | "fixed" [ "[" number "]" ]
+ *   value     = "?" value | "option" "[" value "]" | "pointer" "[" type "]" | struct | tuple | name
+ *             | "string" "[" number "]"
  *   struct    = "{" field { "," field } [ "," ] "}"
- *   field     = ( name | quoted ) ":" type */
+ *   field     = ( name | quoted ) ":" type
+ *   tuple     = "(" type { "," type } [ "," ] ")"
+ *
+ * A tuple becomes a struct whose fields have the names "0", "1" and so on. */
 #include "array/datashape.h"
 
 #include <stdarg.h>
@@ -141,6 +145,8 @@ static loam_status expect(parser *p, const char *text, const char *what) {
   return LOAM_OK;
 }
 
+static loam_status parse_count(parser *p, size_t *out);
+
 /* ---- Names of types */
 
 typedef struct type_name {
@@ -151,7 +157,9 @@ typedef struct type_name {
 #define NAMED(kind, name, size, align) { name, kind },
 static const type_name names[] = { LOAM_TYPE_LIST(NAMED){ "int", LOAM_TYPE_INT32 },
                                    { "real", LOAM_TYPE_FLOAT64 },
-                                   { "complex", LOAM_TYPE_COMPLEX128 } };
+                                   { "complex", LOAM_TYPE_COMPLEX128 },
+                                   { "intptr", LOAM_TYPE_INT64 },
+                                   { "uintptr", LOAM_TYPE_UINT64 } };
 static const char *const keywords[] = { "var", "fixed", "pointer", "option" };
 
 /* Returns how many letters of `a` have to be changed, added or left out to get `b` (the Levenshtein
@@ -192,11 +200,23 @@ static const char *nearest_word(const parser *p) {
   return best;
 }
 
-/* Parses the name of a plain type. */
+/* Parses the rest of `"string" "[" number "]"` from the bracket on; `start` is where it begins. */
+static loam_status parse_fixed_string(parser *p, const char *start, loam_type **out) {
+  size_t count = 0;
+  advance(p);
+  loam_status status = parse_count(p, &count);
+  if (!status) status = expect(p, "]", "\"]\" after the number of bytes");
+  return status ? status : with_place(p, start, lm_type_fixed_string(count, out));
+}
+
+/* Parses the name of a plain type, and a fixed string. */
 static loam_status parse_name(parser *p, loam_type **out) {
   for (size_t i = 0; i < LM_COUNT(names); i++) {
     if (!is_token(p, names[i].name)) continue;
+    const char *start = p->at;
     advance(p);
+    if (names[i].kind == LOAM_TYPE_STRING && is_token(p, "["))
+      return parse_fixed_string(p, start, out);
     *out = lm_type_plain(names[i].kind);
     return LOAM_OK;
   }
@@ -230,10 +250,12 @@ static loam_status parse_element(parser *p, loam_type **out) {
   return status ? status : parse_type(p, out);
 }
 
-/* Parses `"fixed" "[" number "]"`. */
+/* Parses `"fixed" [ "[" number "]" ]`; without a number, the count is LOAM_ANY. */
 static loam_status parse_bracketed_count(parser *p, size_t *out) {
   advance(p);
-  loam_status status = expect(p, "[", "\"[\" after \"fixed\"");
+  *out = LOAM_ANY;
+  if (is_token(p, "*")) return LOAM_OK;
+  loam_status status = expect(p, "[", "\"[\" or \"*\" after \"fixed\"");
   if (!status) status = parse_count(p, out);
   return status ? status : expect(p, "]", "\"]\" after the number of elements");
 }
@@ -245,7 +267,9 @@ static loam_status parse_fixed(parser *p, loam_type **out) {
   loam_type *element = NULL;
   loam_status status = p->kind == NAME ? parse_bracketed_count(p, &count) : parse_count(p, &count);
   if (!status) status = parse_element(p, &element);
-  return status ? status : with_place(p, start, lm_type_fixed(count, element, out));
+  if (status) return status;
+  if (count == LOAM_ANY) return with_place(p, start, lm_type_symbolic(element, out));
+  return with_place(p, start, lm_type_fixed(count, element, out));
 }
 
 static loam_status parse_var(parser *p, loam_type **out) {
@@ -380,11 +404,38 @@ static loam_status make_struct(const fields *f, loam_type **out) {
   return status;
 }
 
+/* Parses a member of a tuple, and gives it its number as a name. */
+static loam_status parse_member(parser *p, fields *f) {
+  enum { LONGEST = 24 };
+  loam_status status = reserve_field(f);
+  char *letters = status ? NULL : loam_realloc(lm_type_site(), f->letters, f->used + LONGEST);
+  if (!letters) return status ? status : fail_memory();
+  f->letters = letters;
+  f->name[f->count] = f->used;
+  f->used += (size_t)snprintf(letters + f->used, LONGEST, "%zu", f->count) + 1;
+  status = parse_type(p, &f->type[f->count]);
+  if (!status) f->count++;
+  return status;
+}
+
+/* Parses the members of a tuple up to the closing bracket, after the opening one. */
+static loam_status parse_members(parser *p, fields *f) {
+  do {
+    loam_status status = parse_member(p, f);
+    if (!status && !is_token(p, ")")) status = expect(p, ",", "\",\" or \")\" after a member");
+    if (status) return status;
+  } while (!is_token(p, ")"));
+  advance(p);
+  return LOAM_OK;
+}
+
+/* Parses a struct or a tuple. */
 static loam_status parse_struct(parser *p, loam_type **out) {
   const char *start = p->at;
   fields f = { 0 };
+  bool is_tuple = is_token(p, "(");
   advance(p);
-  loam_status status = parse_fields(p, &f);
+  loam_status status = is_tuple ? parse_members(p, &f) : parse_fields(p, &f);
   if (status) release_types(&f);
   else status = with_place(p, start, make_struct(&f, out));
   loam_free(f.type);
@@ -400,7 +451,7 @@ static loam_status parse_token(parser *p, loam_type **out) {
   if (is_token(p, "?")) return parse_option(p, out);
   if (is_token(p, "option")) return parse_bracketed(p, lm_type_option, out);
   if (is_token(p, "pointer")) return parse_bracketed(p, lm_type_pointer, out);
-  if (is_token(p, "{")) return parse_struct(p, out);
+  if (is_token(p, "{") || is_token(p, "(")) return parse_struct(p, out);
   if (p->kind == NAME) return parse_name(p, out);
   return fail_expected(p, "a type");
 }
@@ -432,6 +483,6 @@ loam_status lm_datashape_parse(const char *text, loam_type **out) {
 }
 
 loam_status loam_type_parse(const char *text, loam_type **out) {
-  if (!text || !out) return lm_error(LOAM_EINVAL, "text or out: it is NULL");
+  if (!text || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", text ? "out" : "text");
   return lm_datashape_parse(text, out);
 }

@@ -64,8 +64,8 @@ static loam_status check_element(const loam_type *type) {
     if (is_float(type->element->kind)) return LOAM_OK;
     return refuse(type, "a tensor has no missing values");
   }
-  return lm_type_is_scalar(type->kind) ? LOAM_OK
-                                       : refuse(type, "a tensor has scalars at equal distances");
+  return lm_type_is_number(type->kind) ? LOAM_OK
+                                       : refuse(type, "a tensor has numbers at equal distances");
 }
 
 static const loam_type *scalar_type(const loam_type *type) {
@@ -142,7 +142,7 @@ static loam_status make_exported(const loam_array *array, const lm_array_row *ro
 }
 
 loam_status loam_array_to_dlpack(const loam_array *array, DLManagedTensor **out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
   if (array->is_readonly)
     return lm_error(LOAM_EUNSUPPORTED, "the array is read-only, which DLPack cannot express");
   lm_array_cursor spot = lm_array_start(array);
@@ -213,8 +213,8 @@ static loam_status wrap_tensor(DLManagedTensor *tensor, const loam_type *type,
   loam_status status = lm_array_bounds_of(type, strides, &r);
   if (status) return status;
   lm_assert(r.low <= 0 && r.high >= 0);
-  char *first = (char *)t->data + t->byte_offset;
-  loam_block *block = loam_block_wrap(NULL, first + r.low, (size_t)(r.high - r.low), NULL, NULL);
+  char *low = lm_layout_move(t->data, (ptrdiff_t)t->byte_offset + r.low);
+  loam_block *block = loam_block_wrap(NULL, low, (size_t)(r.high - r.low), NULL, NULL);
   if (!block) return LOAM_ENOMEM;
   lm_assert(!block->dtor);
   status = loam_array_wrap(block, (size_t)-r.low, type, strides, out);
@@ -227,7 +227,7 @@ static loam_status wrap_tensor(DLManagedTensor *tensor, const loam_type *type,
 }
 
 loam_status loam_array_from_dlpack(DLManagedTensor *tensor, loam_array **out) {
-  if (!tensor || !out) return lm_error(LOAM_EINVAL, "tensor or out: it is NULL");
+  if (!tensor || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", tensor ? "out" : "tensor");
   const DLTensor *t = &tensor->dl_tensor;
   int64_t strides[LM_TYPE_DEPTH];
   loam_type_kind kind = LOAM_TYPE_BOOL;

@@ -131,7 +131,8 @@ static void free_elements(const loam_type *type, const size_t *meta, char *at, s
                           ptrdiff_t stride) {
   lm_assert(!count || at);
   if (!type->has_pieces) return;
-  for (size_t i = 0; i < count; i++) lm_layout_piece_free(type, meta, at + (ptrdiff_t)i * stride);
+  for (size_t i = 0; i < count; i++)
+    lm_layout_piece_free(type, meta, lm_layout_move(at, (ptrdiff_t)i * stride));
 }
 
 /* Frees the elements of a row and then the piece in which they stand; the row becomes empty. */
@@ -169,7 +170,7 @@ void lm_layout_piece_free(const loam_type *type, const size_t *meta, char *data)
     case LOAM_TYPE_STRUCT:
       for (size_t i = 0; i < type->count; i++)
         lm_layout_piece_free(type->fields[i].type, lm_layout_field(type, meta, i),
-                             data + lm_layout_offset(meta, i));
+                             lm_layout_move(data, (ptrdiff_t)lm_layout_offset(meta, i)));
       break;
     case LOAM_TYPE_OPTION: lm_layout_piece_free(type->element, meta, data); break;
     case LOAM_TYPE_VAR: free_var(type, lm_layout_var(meta), (lm_piece *)data); break;

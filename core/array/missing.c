@@ -1,8 +1,8 @@
 /* missing.c - how the data of an option say that a value is missing: one value of each type.
  *
- * A signed integer is missing if it is the least value of its type, an unsigned integer if it is
- * the greatest, a bool if it is 2. A float is missing if it is a certain NaN, and a complex number
- * if its real part is that NaN. Text is missing if it begins at NULL. */
+ * A signed integer, a date or a time is missing if it is the least value of its type, an unsigned
+ * integer if it is the greatest, and a bool if it is 2. A float is missing if it is a certain NaN,
+ * and a complex number if its real part is that NaN. Text is missing if it begins at NULL. */
 #include "array/missing.h"
 
 #include <string.h>
@@ -34,7 +34,9 @@ static const void *const missing_values[] = {
   [LOAM_TYPE_UINT64] = &missing_uint64,  [LOAM_TYPE_FLOAT16] = &missing_half,
   [LOAM_TYPE_FLOAT32] = missing_float,   [LOAM_TYPE_FLOAT64] = missing_double,
   [LOAM_TYPE_COMPLEX64] = missing_float, [LOAM_TYPE_COMPLEX128] = missing_double,
-  [LOAM_TYPE_STRING] = &missing_text,    [LOAM_TYPE_BYTES] = &missing_text,
+  [LOAM_TYPE_DATE] = &missing_int32,     [LOAM_TYPE_TIME] = &missing_int64,
+  [LOAM_TYPE_DATETIME] = &missing_int64, [LOAM_TYPE_STRING] = &missing_text,
+  [LOAM_TYPE_BYTES] = &missing_text,
 };
 
 void lm_missing_set(const loam_type *value, char *data) {

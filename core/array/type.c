@@ -182,9 +182,22 @@ loam_status lm_type_fixed(size_t count, loam_type *element, loam_type **out) {
                       .align = element->align,
                       .meta = 2 * sizeof(size_t) + element->meta,
                       .has_pieces = element->has_pieces,
+                      .is_symbolic = element->is_symbolic,
                       .count = count,
                       .element = element };
   return make_wrapped_type(&shape, before, "", out);
+}
+
+loam_status lm_type_symbolic(loam_type *element, loam_type **out) {
+  lm_assert(element && out);
+  loam_type shape = { .kind = LOAM_TYPE_FIXED,
+                      .align = element->align,
+                      .meta = 2 * sizeof(size_t) + element->meta,
+                      .has_pieces = element->has_pieces,
+                      .is_symbolic = true,
+                      .count = LOAM_ANY,
+                      .element = element };
+  return make_wrapped_type(&shape, "fixed * ", "", out);
 }
 
 loam_status lm_type_var(loam_type *element, loam_type **out) {
@@ -194,8 +207,29 @@ loam_status lm_type_var(loam_type *element, loam_type **out) {
                       .align = _Alignof(lm_piece),
                       .meta = 3 * sizeof(size_t) + element->meta,
                       .has_pieces = true,
+                      .is_symbolic = element->is_symbolic,
                       .element = element };
   return make_wrapped_type(&shape, "var * ", "", out);
+}
+
+loam_status lm_type_fixed_string(size_t count, loam_type **out) {
+  char words[40];
+  if (!count || count > LM_SIZE_MAX)
+    return lm_error(LOAM_EINVAL, "string[%zu]: a fixed string has 1 byte or more", count);
+  int length = snprintf(words, sizeof words, "string[%zu]", count);
+  loam_type *t = loam_malloc(lm_type_site(), sizeof *t + (size_t)length + 1);
+  if (!t) return fail_memory();
+  *t = (loam_type){ .kind = LOAM_TYPE_FIXED_STRING,
+                    .depth = 1,
+                    .size = count,
+                    .align = 1,
+                    .count = count,
+                    .text = strcpy((char *)(t + 1), words),
+                    .text_length = (uint32_t)length };
+  atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
+  lm_verify(lm_type_is_valid(t));
+  *out = t;
+  return LOAM_OK;
 }
 
 loam_status lm_type_pointer(loam_type *target, loam_type **out) {
@@ -205,6 +239,7 @@ loam_status lm_type_pointer(loam_type *target, loam_type **out) {
                       .align = _Alignof(void *),
                       .meta = 2 * sizeof(size_t) + target->meta,
                       .has_pieces = true,
+                      .is_symbolic = target->is_symbolic,
                       .element = target };
   return make_wrapped_type(&shape, "pointer[", "]", out);
 }
@@ -243,6 +278,7 @@ static loam_status lay_out(loam_type *type) {
     meta += f->type->meta;
     if (f->type->align > type->align) type->align = f->type->align;
     if (f->type->has_pieces) type->has_pieces = true;
+    if (f->type->is_symbolic) type->is_symbolic = true;
     if (f->type->depth > depth) depth = f->type->depth;
     if (at > LM_SIZE_MAX)
       return lm_error(LOAM_EINVAL, "a struct of %zu bytes: no address space is that large", at);
@@ -327,6 +363,52 @@ long lm_type_find(const loam_type *type, const char *name) {
   return -1;
 }
 
+/* ---- Dimensions of any size */
+
+loam_status lm_type_check_sized(const loam_type *type) {
+  char words[LM_TYPE_WORDS];
+  if (!type->is_symbolic) return LOAM_OK;
+  return lm_error(LOAM_EINVAL,
+                  "type %s: an array needs the size of each `fixed *` dimension (loam_type_sized)",
+                  lm_type_words(words, type));
+}
+
+/* Makes a type from `type`, in which the dimensions of any size get the sizes at *shape. Moves
+ * *shape past the sizes that are used. */
+static loam_status give_sizes(const loam_type *type, size_t *count, const size_t **shape,
+                              loam_type **out) {
+  loam_type *element = NULL;
+  if (!type->is_symbolic || type->kind == LOAM_TYPE_STRUCT) {
+    *out = loam_type_retain(type);
+    return LOAM_OK;
+  }
+  size_t size = type->count;
+  if (type->kind == LOAM_TYPE_FIXED && size == LOAM_ANY) {
+    if (!*count) return lm_error(LOAM_EINVAL, "type %.64s: more sizes are needed", type->text);
+    size = *(*shape)++;
+    --*count;
+  }
+  loam_status status = give_sizes(type->element, count, shape, &element);
+  if (status) return status;
+  if (type->kind == LOAM_TYPE_FIXED) return lm_type_fixed(size, element, out);
+  return type->kind == LOAM_TYPE_VAR ? lm_type_var(element, out) : lm_type_pointer(element, out);
+}
+
+loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *shape,
+                            loam_type **out) {
+  loam_type *made = NULL;
+  if (!type || !out || (count && !shape))
+    return lm_error(LOAM_EINVAL, "type, shape or out: it is NULL");
+  loam_status status = give_sizes(type, &count, &shape, &made);
+  if (!status && count)
+    status = lm_error(LOAM_EINVAL, "%zu sizes too many for the dimensions of type %.64s", count,
+                      type->text);
+  if (!status) status = lm_type_check_sized(made);
+  if (status) loam_type_release(made);
+  else *out = made;
+  return status;
+}
+
 /* ---- Laws */
 
 /* Returns whether fields follow each other without overlap, and the depths fit. */
@@ -347,6 +429,7 @@ bool lm_type_is_valid(const loam_type *type) {
   if (lm_type_is_plain(type->kind)) return type == &plain[type->kind];
   if (!atomic_load_explicit(&type->refs, memory_order_relaxed)) return false;
   if (type->kind == LOAM_TYPE_STRUCT) return is_valid_struct(type);
+  if (type->kind == LOAM_TYPE_FIXED_STRING) return type->size == type->count && !type->element;
   return type->element && type->depth == type->element->depth + 1 &&
          lm_type_is_valid(type->element);
 }
@@ -361,7 +444,7 @@ int loam_type_equal(const loam_type *a, const loam_type *b) {
 }
 
 loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
-  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
+  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
   *out = (struct loam_type_info){ .kind = type->kind,
                                   .size = type->size,
                                   .align = type->align,
@@ -371,7 +454,7 @@ loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
 }
 
 loam_status loam_type_field(const loam_type *type, size_t index, struct loam_type_field *out) {
-  if (!type || !out) return lm_error(LOAM_EINVAL, "type or out: it is NULL");
+  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
   if (type->kind != LOAM_TYPE_STRUCT) {
     char words[LM_TYPE_WORDS];
     return lm_error(LOAM_EINVAL, "type %s: it is not a struct", lm_type_words(words, type));

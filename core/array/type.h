@@ -1,7 +1,8 @@
 /* type.h - the types of arrays and their elements: immutable trees with counted references.
  *
- * A type has its text (the canonical datashape), the C layout of one value, and the number of bytes
- * that its metadata take in an array (layout.h). Two types are equal if their texts are equal. */
+ * A type knows three things about its values: its text, which is the canonical datashape; the size
+ * and the alignment that C gives to one value; and how many bytes of metadata (layout.h) an array
+ * of this type has. Two types are equal if their texts are equal. */
 #ifndef LM_TYPE_H
 #define LM_TYPE_H
 
@@ -10,51 +11,64 @@
 #include "loam.h"
 #include "os/base.h"
 
-/* Limits of every type: its depth, the bytes of its text, the fields of a struct. */
+/* The greatest depth of a type, the most bytes of its text, and the most fields of a struct. */
 enum { LM_TYPE_DEPTH = 64, LM_TYPE_TEXT = 65536, LM_TYPE_FIELDS = 4096 };
 
-/* The data of a var dimension, a string or bytes: where its elements or bytes begin, and how many
- * there are. An option of string or bytes is missing if `begin` is NULL. */
+/* What a var dimension, a string or bytes stores in the data of an array: the address and the
+ * number of its elements or bytes, which lie outside this struct. Optional text (`?string` or
+ * `?bytes`) is missing if `begin` is NULL. */
 typedef struct lm_piece {
   char *begin;
-  size_t size; /* elements of a var dimension; bytes of text */
+  size_t size; /* number of elements of a var dimension, or number of bytes of text */
 } lm_piece;
 
 /* A field of a struct type. */
 typedef struct lm_field {
   const char *name;
   loam_type *type;
-  size_t offset; /* in a struct laid out as C does */
+  size_t offset; /* in bytes, where C puts the field in the struct */
   size_t meta;   /* offset of the field's metadata in the metadata of the struct, in bytes */
 } lm_field;
 
-/* Law: plain types (scalars, string, bytes) are static, and their `refs` is not used. Any other
- * type has at least one reference and holds one to each of its parts; it never changes. `depth` is
- * 1 more than the greatest depth of a part. `text` has text_length bytes before its terminator.
- * `align` is a power of two and divides the offset of each field and the size of a struct. */
+/* A type never changes after it was made, except for `refs`.
+ *
+ * Law: plain types (scalars, string, bytes) are static, live for ever, and do not use `refs`. Any
+ * other type exists only while it has at least one reference, and it holds a reference to each of
+ * its parts. `depth` of a plain type is 1. `depth` of any other type is 1 more than the greatest
+ * depth of its parts. `text` has text_length bytes and then a NUL. `align` is a power of two. In a
+ * struct, the alignment of each field divides the offset of that field, and the alignment of the
+ * struct divides the size of the struct. */
 struct loam_type {
   _Atomic uint32_t refs; /* changed with the orderings that type.c describes */
   loam_type_kind kind;
   uint32_t depth;
   uint32_t text_length;
-  bool has_pieces;    /* parts of a value stand outside it: in var dimensions, pointers, text */
-  size_t size, align; /* of one value, laid out as C does */
-  size_t meta;        /* bytes of metadata; a multiple of a word */
-  size_t count;       /* elements of a fixed dimension, or fields of a struct */
+  bool has_pieces;    /* a value has data outside itself: a var dimension, a pointer or text */
+  bool is_symbolic;   /* it has a `fixed *` dimension, so that no array can have this type */
+  size_t size, align; /* size and alignment that C gives to one value */
+  size_t meta;        /* bytes of its metadata; a multiple of sizeof(size_t) */
+  size_t count;       /* elements of a fixed dimension, fields of a struct, bytes of string[n] */
   loam_type *element; /* the element of a dimension, target of a pointer, or value of an option */
-  lm_field *fields;   /* of a struct */
-  const char *text;
+  lm_field *fields;   /* the fields of a struct; NULL in other types */
+  const char *text;   /* the canonical datashape */
 };
 
-/* Each of the next five functions makes a type from its parts; *out is a reference for the caller.
- * It takes over the references to the parts, on failure too. `out` may point to one of these
- * references. Each fails with LOAM_EINVAL if a limit is exceeded, and with LOAM_ENOMEM. */
+/* Each of the next seven functions makes a type from its parts and sets *out to it; the caller owns
+ * this reference. The function takes over the caller's references to the parts, and if it fails, it
+ * releases them. `out` may be the address of the variable from which the caller passes a part. Each
+ * function fails with LOAM_EINVAL if the type would exceed a limit, and with LOAM_ENOMEM. */
 
 /* Makes `count * element`. Fails with LOAM_EINVAL if a value exceeds the address space. */
 loam_status lm_type_fixed(size_t count, loam_type *element, loam_type **out);
 
+/* Makes `fixed * element`, a dimension of any size. Its count is LOAM_ANY and its size is 0. */
+loam_status lm_type_symbolic(loam_type *element, loam_type **out);
+
 /* Makes `var * element`. */
 loam_status lm_type_var(loam_type *element, loam_type **out);
+
+/* Makes `string[count]`; count is not 0. */
+loam_status lm_type_fixed_string(size_t count, loam_type **out);
 
 /* Makes `pointer[target]`. */
 loam_status lm_type_pointer(loam_type *target, loam_type **out);
@@ -70,27 +84,37 @@ loam_status lm_type_struct(size_t count, const char *const *names, loam_type **t
 /* Returns the static type of a plain kind: a scalar, string or bytes. */
 loam_type *lm_type_plain(loam_type_kind kind);
 
-/* Return whether a kind is plain, a scalar, or text. The data of text are an lm_piece. */
-
+/* Returns whether a type of this kind is plain, which means that it has no parts: a scalar, a
+ * string or bytes. */
 LM_INLINE bool lm_type_is_plain(loam_type_kind kind) { return kind <= LOAM_TYPE_BYTES; }
+/* Returns whether a type of this kind is a number: a scalar that is no date or time. */
+LM_INLINE bool lm_type_is_number(loam_type_kind kind) { return kind <= LOAM_TYPE_COMPLEX128; }
+/* Returns whether a type of this kind is a scalar: a bool, an integer, a float, a complex number, a
+ * date or a time. */
 LM_INLINE bool lm_type_is_scalar(loam_type_kind kind) { return kind < LOAM_TYPE_STRING; }
+/* Returns whether a type of this kind is text: a string or bytes. Its value is an lm_piece. */
 LM_INLINE bool lm_type_is_text(loam_type_kind kind) {
   return kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_BYTES;
 }
 
-/* Returns the site of the memory of types, with the tag "loam.type". */
+/* Fails with LOAM_EINVAL if a type is symbolic. */
+loam_status lm_type_check_sized(const loam_type *type);
+
+/* Returns the call site under which types are allocated; its tag is "loam.type". */
 loam_site *lm_type_site(void);
 
-/* The bytes of a buffer for lm_type_words, with the terminator. */
+/* The size in bytes of a buffer for lm_type_words, with room for the NUL. */
 enum { LM_TYPE_WORDS = 96 };
 
-/* Writes the text of a type to `out` for a message, cut if it is long, and returns `out`. */
+/* Writes the text of a type to `out`, for an error message, and returns `out`. If the text does not
+ * fit, the end is cut off and replaced by "...". */
 const char *lm_type_words(char out[LM_TYPE_WORDS], const loam_type *type);
 
-/* Returns the index of the field with a name in a struct, or -1. */
+/* Returns the index of the field called `name` in a struct type, or -1 if it has no such field. */
 long lm_type_find(const loam_type *type, const char *name);
 
-/* Returns whether the law of loam_type holds for the whole tree: for lm_verify and tests. */
+/* Returns whether the law of loam_type holds for a type and all of its parts. lm_verify and tests
+ * call it. */
 bool lm_type_is_valid(const loam_type *type);
 
 #endif

@@ -149,7 +149,7 @@ static void check_selected(rows *r, const lm_array_row *row, const step *s, size
   lm_array_cursor element = row->first;
   for (size_t i = 0; i < s->count && !r->status; i++) {
     ptrdiff_t number = (ptrdiff_t)s->start + (ptrdiff_t)i * s->step;
-    element.data = row->first.data + number * row->stride;
+    element.data = lm_layout_move(row->first.data, number * row->stride);
     check_rows(r, element, index + 1);
   }
 }
@@ -208,7 +208,7 @@ static loam_status derive_row(view *v, const lm_array_row *row, place at, loam_t
     if (status) return status;
     v->step[at.index++] = s;
   }
-  if (at.is_direct) v->data += (ptrdiff_t)s.start * row->stride;
+  if (at.is_direct) v->data = lm_layout_move(v->data, (ptrdiff_t)s.start * row->stride);
   place element = part_of(at, row->first.type, row->first.meta);
   if (s.takes) return derive(v, element, out);
   element.is_first = false;
@@ -292,7 +292,7 @@ static loam_status derive_struct(view *v, place at, loam_type **out) {
   if (!v->is_single) return derive_fields(v, at.type, out);
   loam_status status = find_field(at.type, v->name[0], &field);
   if (status) return status;
-  if (at.is_direct) v->data += lm_layout_offset(at.meta, field);
+  if (at.is_direct) v->data = lm_layout_move(v->data, (ptrdiff_t)lm_layout_offset(at.meta, field));
   *out = loam_type_retain(at.type->fields[field].type);
   return LOAM_OK;
 }
@@ -461,7 +461,7 @@ static loam_status make_view(view *v, loam_array **out) {
 loam_status loam_array_index(const loam_array *array, size_t count, const loam_index *index,
                              loam_array **out) {
   if (!array || !out || (count && !index))
-    return lm_error(LOAM_EINVAL, "array, index or out: it is NULL");
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : out ? "index" : "out");
   if (count > LM_TYPE_DEPTH)
     return lm_error(LOAM_EINVAL, "%zu indices: no array has as many dimensions", count);
   view v = { .array = array, .index = index, .indices = count };
@@ -469,21 +469,23 @@ loam_status loam_array_index(const loam_array *array, size_t count, const loam_i
 }
 
 loam_status loam_array_field(const loam_array *array, const char *name, loam_array **out) {
-  if (!array || !name || !out) return lm_error(LOAM_EINVAL, "array, name or out: it is NULL");
+  if (!array || !name || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : name ? "out" : "name");
   view v = { .array = array, .name = &name, .names = 1, .is_single = true };
   return make_view(&v, out);
 }
 
 loam_status loam_array_fields(const loam_array *array, size_t count, const char *const *names,
                               loam_array **out) {
-  if (!array || !names || !out) return lm_error(LOAM_EINVAL, "array, names or out: it is NULL");
+  if (!array || !names || !out)
+    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : names ? "out" : "names");
   if (!count) return lm_error(LOAM_EINVAL, "no field is named");
   view v = { .array = array, .name = names, .names = count };
   return make_view(&v, out);
 }
 
 loam_status loam_array_follow(const loam_array *array, loam_array **out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
   lm_array_cursor spot = lm_array_start(array);
   char words[LM_TYPE_WORDS];
   if (spot.type->kind != LOAM_TYPE_POINTER)
@@ -496,6 +498,53 @@ loam_status loam_array_follow(const loam_array *array, loam_array **out) {
   lm_layout_copy(made->meta, spot.meta, spot.type);
   made->is_readonly = array->is_readonly;
   lm_verify(lm_array_is_valid(made));
+  *out = made;
+  return LOAM_OK;
+}
+
+/* Makes the type of `n` fixed dimensions in reverse, around the element type; `shape` has the sizes
+ * in the present order. */
+static loam_status reverse_type(const loam_type *element, size_t n, const size_t *shape,
+                                loam_type **out) {
+  loam_type *type = loam_type_retain(element);
+  loam_status status = LOAM_OK;
+  for (size_t i = 0; i < n && !status; i++) status = lm_type_fixed(shape[i], type, &type);
+  if (!status) *out = type;
+  return status;
+}
+
+loam_status loam_array_transpose(const loam_array *array, loam_array **out) {
+  size_t shape[LM_TYPE_DEPTH];
+  int64_t strides[LM_TYPE_DEPTH];
+  loam_type *type;
+  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  size_t n = loam_array_dims(array, LM_TYPE_DEPTH, shape, strides);
+  lm_array_cursor element = lm_array_start(array);
+  for (size_t i = 0; i < n; i++) {
+    element.type = element.type->element;
+    element.meta = lm_layout_fixed(element.meta)->element;
+  }
+  loam_status status = reverse_type(element.type, n, shape, &type);
+  if (status) return status;
+  loam_array *made = lm_array_make(array->block.site, type, loam_block_retain(element.owner),
+                                   array->data, 0);
+  if (!made) return LOAM_ENOMEM;
+  size_t *meta = made->meta;
+  for (size_t i = n; i-- > 0; meta = ((lm_fixed_layout *)meta)->element)
+    *(lm_fixed_layout *)meta = (lm_fixed_layout){ .size = shape[i], .stride = strides[i] };
+  lm_layout_copy(meta, element.meta, element.type);
+  made->is_readonly = array->is_readonly;
+  lm_verify(lm_array_is_valid(made));
+  *out = made;
+  return LOAM_OK;
+}
+
+loam_status loam_array_readonly(const loam_array *array, loam_array **out) {
+  loam_array *made;
+  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  loam_status status = loam_array_index(array, 0, NULL, &made);
+  if (status) return status;
+  made->is_readonly = true;
   *out = made;
   return LOAM_OK;
 }

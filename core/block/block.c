@@ -100,8 +100,8 @@ loam_block *loam_block_new(loam_site *site, size_t size) {
   if (lm_likely(size <= LM_BLOCK_EMBEDDED_MAX)) {
     loam_site *of = site ? site : lm_decision_scope(t);
     bool holds;
-    lm_request r = { .site = of, .size = sizeof(loam_block) + size, .align = 16 };
-    loam_block *b = lm_decision_serve(t, &r, &holds);
+    lm_decision_key k = lm_decision_key_of(of, sizeof(loam_block) + size);
+    loam_block *b = lm_decision_serve(t, k, &holds);
     if (lm_likely(b != NULL)) {
       lm_add_relaxed(&t->blocks.made[LOAM_BLOCK_EMBEDDED], 1);
       return fill(b, of, LOAM_BLOCK_EMBEDDED, b + 1, size);
@@ -233,7 +233,7 @@ LM_INLINE bool end_embedded(loam_block *b) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(b->kind != LOAM_BLOCK_EMBEDDED)) return false;
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
-  if (lm_likely(lm_tcache_give_quick(t, b))) {
+  if (lm_likely(lm_tcache_give_in_section(t, b))) {
     lm_add_relaxed(&t->blocks.ended[LOAM_BLOCK_EMBEDDED], 1);
     return true;
   }

@@ -13,11 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/compile.h"
 #include "cli/vet.h"
 #include "loam.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "script/json.h"
+#include "service/board_file.h"
+#include "service/board_read.h"
+#include "service/control_client.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -97,12 +101,55 @@ static int native_hosts(lua_State *L) {
   return status == LOAM_OK ? 1 : refuse(L, status);
 }
 
+static void add_text(void *ctx, const char *text, size_t length) {
+  lua_State *L = ctx;
+  lua_pushlstring(L, text, length);
+  lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
+}
+
+/* boards(): a list of texts: a JSON object for each process on a board, as board_read.h has it.
+ * The function also removes the sockets of processes that have ended. */
+static int native_boards(lua_State *L) {
+  char dir[LM_CONTROL_PATH];
+  if (lm_control_dir(NULL, dir, sizeof dir) == LOAM_OK) lm_control_clean(dir);
+  lua_createtable(L, 0, 0);
+  lm_board_each(add_text, L);
+  return 1;
+}
+
+/* make_board(): the path of the board for a program that this process is about to become: the one
+ * that the environment names, if there is such a board, else a new one. */
+static int native_make_board(lua_State *L) {
+  char path[PATH_MAX], dir[LM_CONTROL_PATH];
+  lm_board *board = lm_board_file_inherited(path);
+  loam_status status = LOAM_OK;
+  if (!board) status = lm_control_dir(NULL, dir, sizeof dir);
+  if (!board && status == LOAM_OK) {
+    lm_board_clean(dir);
+    status = lm_board_file_make(dir, path, &board);
+  }
+  if (status != LOAM_OK) return refuse(L, status);
+  lm_board_file_unmap(board);
+  return push_text(L, path);
+}
+
 /* vet(path): the value of LOAM_VETTED for a program that loads this policy. Fails if the program
  * would refuse the policy. */
 static int native_vet(lua_State *L) {
   char vetted[LM_VET_SIZE];
   loam_status status = lm_vet(text_at(L, 1), vetted);
   return status == LOAM_OK ? push_text(L, vetted) : refuse(L, status);
+}
+
+/* compile(path, file): writes the image of a policy; the bytes of the image and its number of
+ * plans. */
+static int native_compile(lua_State *L) {
+  lm_compiled made;
+  loam_status status = lm_compile(text_at(L, 1), text_at(L, 2), &made);
+  if (status != LOAM_OK) return refuse(L, status);
+  lua_pushnumber(L, (lua_Number)made.bytes);
+  lua_pushnumber(L, made.plans);
+  return 2;
 }
 
 /* ---- the operating system ---- */
@@ -191,7 +238,10 @@ void lm_native_open(lua_State *L) {
     { "ask", native_ask },
     { "machine", native_machine },
     { "hosts", native_hosts },
+    { "boards", native_boards },
+    { "make_board", native_make_board },
     { "vet", native_vet },
+    { "compile", native_compile },
     { "is_terminal", native_is_terminal },
     { "exists", native_exists },
     { "is_readable", native_is_readable },
@@ -204,13 +254,15 @@ void lm_native_open(lua_State *L) {
     { "exec", native_exec },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
-  lua_createtable(L, 0, (int)LM_COUNT(functions) + 2);
+  lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);
   for (size_t i = 0; i < LM_COUNT(functions); i++) {
     lua_pushcclosure(L, functions[i].f, 0);
     lua_setfield(L, -2, functions[i].name);
   }
   lua_pushinteger(L, LOAM_EIO);
   lua_setfield(L, -2, "EIO");
+  lua_pushinteger(L, LOAM_EPOLICY);
+  lua_setfield(L, -2, "EPOLICY");
   lua_pushinteger(L, ENOENT);
   lua_setfield(L, -2, "ENOENT");
   lua_pushinteger(L, EACCES);

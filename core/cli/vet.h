@@ -2,18 +2,19 @@
 #ifndef LM_VET_H
 #define LM_VET_H
 
+#include "plan/image_text.h"
 #include "script/script.h"
 
-/* The hash of a text in hexadecimal, a colon, and a plan as text. */
-enum { LM_VET_SIZE = LM_PLAN_TEXT_SIZE + 24 };
+/* The hash of a text in hexadecimal, a colon, and a policy image as text. */
+enum { LM_VET_SIZE = LM_IMAGE_TEXT_SIZE + 24 };
 
 /* Tells whether a program that starts now would accept the policy file: reads, opens, compiles and
  * tests it as a load does. Handlers need not be registered, because they belong to the program. On
  * success `vetted` is the value of LOAM_VETTED for the program (service/policy.c reads it), so that
  * the program need not repeat the work. On failure loam_error() has the reason. */
 loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE]);
-/* Like lm_vet, for a text. `carried` is the policy's plan as text, if it has only one and that plan
- * can be carried (plan_text.h); else "". */
-loam_status lm_vet_text(const lm_script_source *source, char carried[LM_PLAN_TEXT_SIZE]);
+/* Like lm_vet, for the text of a policy or the bytes of an image. `carried` is the policy's image
+ * as text (plan/image_text.h); "" if it would be too long. */
+loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE]);
 
 #endif

@@ -11,8 +11,8 @@
 
 static struct {
   lm_lock making; /* held by the thread that makes a pool or forgets one */
-  /* "cache" and "chunks" of each device. The release of the thread that made a pool pairs with the
-   * acquire of a thread that reads the pointer. */
+  /* "cache" of each device, and the "chunks" that was used last. The release of the thread that
+   * made a pool pairs with the acquire of a thread that reads the pointer. */
   _Atomic(lm_device_pool *) of[2][LM_DEVICES_MAX];
   /* The list of all pools, by `older`. It also has those whose context is gone. The release of the
    * thread that made a pool pairs with the acquire of a thread that walks the list. */
@@ -44,29 +44,39 @@ static void fork_child(void) {
   lm_lock_renew(&pools.making);
 }
 
-static lm_device_pool *make_locked(int device, bool in_chunks, const lm_pinned_desc *pinned) {
+/* Which pool: `context` is for "chunks", `pinned` for pinned memory. */
+typedef struct pool_key {
+  int device;
+  bool in_chunks;
+  void *context;
+  const lm_pinned_desc *pinned;
+} pool_key;
+
+static lm_device_pool *make_locked(const pool_key *key) {
+  int device = key->device;
   static bool has_hooks;
   lm_gpu_info info;
   lm_device_pool *pool = lm_metadata_alloc(sizeof *pool);
   if (!pool) return lm_error_null("device %d: no memory to describe a pool", device);
-  if (!has_hooks) lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_child });
+  if (!has_hooks) lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
   has_hooks = true;
   pool->device = device;
-  pool->in_chunks = in_chunks;
-  if (pinned) pool->pinned = *pinned;
+  pool->in_chunks = key->in_chunks;
+  pool->context = key->context;
+  if (key->pinned) pool->pinned = *key->pinned;
   pool->unknown.batch = 1;
   pool->node = -1;
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (gpu && gpu->info(device, &info) == LM_GPU_OK) {
     pool->total = info.total;
-    pool->uses_vmm = info.has_vmm && info.granularity && !pinned && !in_chunks;
+    bool can_map = info.has_vmm && info.granularity && !key->pinned && !key->in_chunks;
+    atomic_store_explicit(&pool->uses_vmm, can_map, memory_order_relaxed);
     pool->node = info.node;
     pool->granularity = info.granularity;
-    lm_assert(!pool->uses_vmm || lm_is_pow2(pool->granularity));
+    lm_assert(!can_map || lm_is_pow2(pool->granularity));
   }
   pool->older = atomic_load_explicit(&pools.first, memory_order_relaxed);
   atomic_store_explicit(&pools.first, pool, memory_order_release);
-  if (!pinned) atomic_store_explicit(&pools.of[in_chunks][device], pool, memory_order_release);
   return pool;
 }
 
@@ -95,17 +105,43 @@ lm_device_pool *lm_device_pool_of_pinned(int device, const lm_pinned_desc *pinne
   if (lm_likely(pool != NULL)) return pool;
   lm_lock_take(&pools.making);
   pool = find_pinned(device, pinned);
-  if (!pool) pool = make_locked(device, false, pinned);
+  if (!pool) pool = make_locked(&(pool_key){ .device = device, .pinned = pinned });
   lm_lock_drop(&pools.making);
   return pool;
 }
 
+/* Returns the context that a driver call on the device would use now. If that is the primary
+ * context and loam has not retained it yet, it is retained now, so that it has a name. */
+static void *context_of(int device) {
+  void *scope;
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  void *context = gpu ? gpu->context(device) : NULL;
+  if (!gpu || context || gpu->push_context(device, NULL, &scope) != LM_GPU_OK) return context;
+  context = gpu->context(device);
+  gpu->pop(scope);
+  return context;
+}
+
+static bool is_pool_of(const lm_device_pool *pool, const pool_key *key) {
+  return !pool->pinned.is_pinned && pool->in_chunks == key->in_chunks &&
+         pool->context == key->context;
+}
+
+static lm_device_pool *find_locked(const pool_key *key) {
+  lm_device_pool *pool = lm_device_pool_next(NULL, key->device);
+  while (pool && !is_pool_of(pool, key)) pool = lm_device_pool_next(pool, key->device);
+  return pool;
+}
+
 lm_device_pool *lm_device_pool_of(int device, bool in_chunks) {
+  pool_key key = { .device = device, .in_chunks = in_chunks };
+  if (in_chunks) key.context = context_of(device);
   lm_device_pool *pool = pool_at(device, in_chunks);
-  if (lm_likely(pool != NULL)) return pool;
+  if (lm_likely(pool != NULL) && pool->context == key.context) return pool;
   lm_lock_take(&pools.making);
-  pool = pool_at(device, in_chunks);
-  if (!pool) pool = make_locked(device, in_chunks, NULL);
+  pool = find_locked(&key);
+  if (!pool) pool = make_locked(&key);
+  if (pool) atomic_store_explicit(&pools.of[in_chunks][device], pool, memory_order_release);
   lm_lock_drop(&pools.making);
   return pool;
 }
@@ -255,7 +291,8 @@ static lm_stream_ref make_ref(int device, lm_stream stream) {
 
 /* Blocks of pinned memory are allocated for no stream: the host may use them immediately. */
 lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_stream stream) {
-  return pool->pinned.is_pinned ? (lm_stream_ref){ 0 } : make_ref(pool->device, stream);
+  if (pool->pinned.is_pinned) return (lm_stream_ref){ 0 };
+  return (lm_stream_ref){ stream, is_default(stream) ? context_of(pool->device) : NULL };
 }
 
 lm_stream_ref lm_device_pool_stream_on(const lm_device_pool *pool, lm_stream stream) {
@@ -453,6 +490,7 @@ static void describe(const lm_device_pool *pool, const lm_extent *e, lm_provided
     .token = e->token,
     .strategy = e->strategy,
     .stream = e->queue->ref.stream,
+    .context = pool->in_chunks ? pool->context : e->queue->context,
     .maker = LM_PROVIDER_POOL,
     .device = pool->device,
     .want = e->want,
@@ -646,14 +684,20 @@ void lm_device_pool_figures(int device, size_t *mapped, size_t *live) {
 
 /* ---- The end of a context */
 
-void lm_device_pool_forget(int device) {
+static void forget_locked(lm_device_pool *pool) {
+  if (pool_at(pool->device, pool->in_chunks) == pool)
+    atomic_store_explicit(&pools.of[pool->in_chunks][pool->device], NULL, memory_order_release);
+  pool->gone = true;
+}
+
+void lm_device_pool_forget(lm_device_pool *pool) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  pool_key chunks = { .device = pool->device, .in_chunks = true };
+  if (gpu) chunks.context = gpu->context(pool->device);
   lm_lock_take(&pools.making);
-  for (int in_chunks = 0; in_chunks < 2; in_chunks++) {
-    lm_device_pool *pool = pool_at(device, in_chunks);
-    if (!pool) continue;
-    atomic_store_explicit(&pools.of[in_chunks][device], NULL, memory_order_release);
-    pool->gone = true;
-  }
+  lm_device_pool *other = pool->in_chunks ? NULL : find_locked(&chunks);
+  if (!pool->pinned.is_pinned) forget_locked(pool);
+  if (other) forget_locked(other);
   lm_lock_drop(&pools.making);
 }
 

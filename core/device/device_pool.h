@@ -1,13 +1,19 @@
 /* device_pool.h - loam's own pools of device memory, `pool = "cache"` and `pool = "chunks"`. A
- * device has one of each, which all strategies share: a reload of the policy leaves no pool behind.
- * There are also pools of pinned host memory: one for each device, kind and placement.
+ * device has one "cache", and one "chunks" for each of its contexts. All strategies share them: a
+ * reload of the policy leaves no pool behind. There are also pools of pinned host memory: one for
+ * each device, kind and placement.
+ *
+ * Contexts. An allocation of a driver belongs to the context that was current, and ends with it. So
+ * each "chunks" has memory of one context only, and blocks of a context are in its own pool. Memory
+ * that is mapped to reserved addresses belongs to no context, so all contexts share "cache". Where
+ * the driver cannot map memory, requests for "cache" are served by "chunks".
  *
  * Memory comes from the driver in ranges of addresses (extent.h). Where the driver can map memory
  * to reserved addresses, "cache" has one range for each zone and maps memory to it piece by piece.
- * Each range of "chunks" is one allocation of the manager, and so is each range of "cache" where
- * the driver cannot map memory. The driver's handles can name such an allocation for other
- * processes, but free memory never joins across two of them. Requests up to LM_DEVICE_POOL_SMALL
- * have a zone of their own, so that small blocks do not stand between large ones.
+ * Each range of "chunks" is one allocation of the manager. The driver's handles can name such an
+ * allocation for other processes, but free memory never joins across two of them. Requests up to
+ * LM_DEVICE_POOL_SMALL have a zone of their own, so that small blocks do not stand between large
+ * ones.
  *
  * Order of streams. Memory that is freed on a stream can be used again immediately on that stream:
  * new work runs after the work that used the memory. On another stream it can be used once the old
@@ -104,9 +110,10 @@ typedef struct lm_pinned_desc {
  * Law: mapped = the bytes of all extents that are no holes = live + the bytes of common + the bytes
  * of all queues + the bytes of BUSY extents. live <= peak. */
 typedef struct lm_device_pool {
-  /* Constant: pinned, in_chunks, device, older, node, granularity and total. */
+  /* Constant: pinned, in_chunks, context, device, older, node, granularity and total. */
   lm_pinned_desc pinned;
   bool in_chunks; /* each range is an allocation of the manager: nothing is mapped */
+  void *context;  /* in_chunks: the context that the memory belongs to; else NULL */
   lm_lock slow;
   struct {
     lm_gpu_event event;
@@ -120,7 +127,8 @@ typedef struct lm_device_pool {
   /* The device's context is destroyed, and the pool's memory with it. Stored and loaded in the
    * total order of all atomics; it pairs with nothing, because it only becomes true. */
   _Atomic bool gone;
-  bool uses_vmm;           /* memory is mapped to ranges piece by piece; written with `slow` held */
+  _Atomic bool uses_vmm;   /* memory is mapped to ranges piece by piece; written with `slow` held.
+                              Relaxed: it only becomes false, which any thread may see later */
   size_t granularity;      /* pieces and their addresses are multiples of this */
   size_t total;            /* bytes of memory that the device has */
   size_t live;             /* bytes of LIVE extents */
@@ -143,8 +151,9 @@ typedef struct lm_device_pool {
   lm_extent *ready;     /* objects of host pools that need not wait any more */
 } lm_device_pool;
 
-/* Return the pool of a device that exists, and make it if need be. NULL, with the thread's error
- * words set: there is no memory for it. */
+/* Return the pool of a device that exists, and make it if need be; with `in_chunks` the pool of the
+ * context that a driver call on the device would use now. NULL, with the thread's error words set:
+ * there is no memory for it. The thread is not in an active section. */
 lm_device_pool *lm_device_pool_of(int device, bool in_chunks);
 lm_device_pool *lm_device_pool_of_pinned(int device, const lm_pinned_desc *pinned);
 /* Return how many bytes a request takes: a multiple of 512 bytes, or of a page if it is larger than
@@ -218,11 +227,19 @@ size_t lm_device_pool_keep_bytes(void);
  * work, except that a driver itself may wait when memory that is not mapped is freed. Returns
  * whether there is more to do at a later tick. */
 bool lm_device_pool_decay(void);
-/* A context of the device is about to be destroyed, and no memory of the pools is in use: forgets
- * the streams and destroys the events of the device's contexts. */
-void lm_device_pool_detach(int device);
-/* The device's context was destroyed: its pools never touch their memory again. */
-void lm_device_pool_forget(int device);
+/* A context of the device is about to be destroyed, and no memory of it in the pools is in use:
+ * forgets the streams and destroys the events of the context; NULL: of all contexts of the
+ * device. */
+void lm_device_pool_detach(int device, const void *context);
+/* The context of a pool's memory was destroyed or is broken: the pool never touches its memory
+ * again. Pools of other contexts go on. For "cache", the "chunks" of the context that a driver call
+ * would use now is forgotten too. A pool of pinned memory itself goes on: only that "chunks" is
+ * forgotten. */
+void lm_device_pool_forget(lm_device_pool *pool);
+/* Returns whether memory is mapped to the pool's ranges piece by piece. */
+LM_INLINE bool lm_device_pool_maps(const lm_device_pool *pool) {
+  return atomic_load_explicit(&pool->uses_vmm, memory_order_relaxed);
+}
 /* Fills in the bytes that the pools of a device have from the driver, and the bytes of live blocks;
  * without pinned memory. */
 void lm_device_pool_figures(int device, size_t *mapped, size_t *live);

@@ -170,25 +170,29 @@ bool lm_device_pool_synchronize(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   return true;
 }
 
-/* Destroys the pool's events, and forgets the contexts of its streams. */
-static void forget_contexts(lm_device_pool *pool, const lm_gpu_ops *gpu) {
+/* Destroys the pool's events in a context, and forgets that streams are in it; NULL: in all. */
+static void forget_context(lm_device_pool *pool, const lm_gpu_ops *gpu, const void *context) {
   lm_device_pool_poll_queues(pool, gpu, false);
-  while (pool->idle_count) (void)gpu->event_destroy(pool->idle_events[--pool->idle_count].event);
+  for (unsigned i = pool->idle_count; i-- > 0;) {
+    if (context && pool->idle_events[i].context != context) continue;
+    (void)gpu->event_destroy(pool->idle_events[i].event);
+    pool->idle_events[i] = pool->idle_events[--pool->idle_count];
+  }
   lm_lock_take(&pool->lock);
   for (lm_stream_queue *q = pool->queues; q; q = q->next)
-    q->is_known = lm_device_pool_is_host_queue(q);
+    if (!context || q->context == context) q->is_known = lm_device_pool_is_host_queue(q);
   lm_lock_drop(&pool->lock);
 }
 
-void lm_device_pool_detach(int device) {
+void lm_device_pool_detach(int device, const void *context) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   lm_device_pool *pool = gpu ? lm_device_pool_next(NULL, device) : NULL;
   for (; pool; pool = lm_device_pool_next(pool, device)) {
     lm_lock_take(&pool->slow);
-    forget_contexts(pool, gpu);
+    forget_context(pool, gpu, context);
     lm_lock_drop(&pool->slow);
   }
-  if (gpu) gpu->untrack_contexts(device);
+  if (gpu && !context) gpu->untrack_contexts(device);
 }
 
 /* ---- Without a wait */

@@ -43,7 +43,7 @@ static void allow_more_slack(lm_device_pool *pool, size_t pieces) {
  * that is not enough, waits for the work of this stream and returns the stream's pieces. */
 static void make_room(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                       size_t size) {
-  size_t over = pool->uses_vmm ? bytes_over_limit(pool, q, size) : 0;
+  size_t over = lm_device_pool_maps(pool) ? bytes_over_limit(pool, q, size) : 0;
   if (!over) return;
   size_t before = pool->pieces_unmapped, given = lm_device_pool_give_back(pool, gpu, over);
   if (given < over && q->bytes && lm_device_pool_record(pool, gpu, q)) {
@@ -86,7 +86,7 @@ static lm_extent *supply(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_
   make_room(pool, gpu, q, size);
   if ((e = find_and_take(pool, q, size))) return e;
   if ((e = grow_and_find(pool, gpu, q, size, &result))) return e;
-  if (result == LM_GPU_GONE || result == LM_GPU_BROKEN) lm_device_pool_forget(pool->device);
+  if (result == LM_GPU_GONE || result == LM_GPU_BROKEN) lm_device_pool_forget(pool);
   if (result != LM_GPU_NO_MEMORY) return NULL;
   lm_device_pool_poll_queues(pool, gpu, true);
   if ((e = find_and_take(pool, q, size))) return e;
@@ -103,7 +103,7 @@ static lm_extent *supply_once(lm_device_pool *pool, const lm_gpu_ops *gpu, size_
                               lm_stream_ref ref, bool *is_short) {
   lm_extent *e = NULL;
   lm_lock_take(&pool->slow);
-  if (lm_manager_is_custom(LM_MANAGER_DEVICE)) pool->uses_vmm = false;
+  if (lm_manager_is_custom(LM_MANAGER_DEVICE)) lm_device_pool_end_mapping(pool);
   lm_lock_take(&pool->lock);
   lm_stream_queue *q = lm_device_pool_queue_for_locked(pool, ref);
   lm_lock_drop(&pool->lock);

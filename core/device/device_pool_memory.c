@@ -324,9 +324,9 @@ lm_gpu_result lm_device_pool_grow(lm_device_pool *pool, const lm_gpu_ops *gpu, l
                                   size_t size, lm_extent **out) {
   lm_gpu_result result = LM_GPU_UNSUPPORTED;
   *out = NULL;
-  if (pool->uses_vmm) result = grow_by_mapping(pool, gpu, q, size, out);
+  if (lm_device_pool_maps(pool)) result = grow_by_mapping(pool, gpu, q, size, out);
   if (result != LM_GPU_UNSUPPORTED) return result;
-  pool->uses_vmm = false;
+  lm_device_pool_end_mapping(pool);
   return grow_by_chunks(pool, q, size, out);
 }
 

@@ -101,6 +101,12 @@ bool lm_device_pool_has_waiting(lm_device_pool *pool);
 
 /* ---- device_pool_memory.c */
 
+/* Maps no more memory to the pool's ranges from now on, because the driver cannot, or because a
+ * manager is to allocate all memory. `slow` is held. */
+LM_INLINE void lm_device_pool_end_mapping(lm_device_pool *pool) {
+  atomic_store_explicit(&pool->uses_vmm, false, memory_order_relaxed);
+}
+
 /* Gets memory from the driver for a request of `size` bytes and takes it as a BUSY extent.
  * LM_GPU_OK and *out is NULL: the pool has grown, but other threads took the memory beside the new
  * memory. */

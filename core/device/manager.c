@@ -247,15 +247,38 @@ static lm_gpu_result report(bool is_driver, loam_status status, const char *what
   return result_of(status);
 }
 
+/* This thread is calling get_memory_info of a table. The table may call loam_device_memory. */
+static _Thread_local bool is_asking __attribute__((tls_model("initial-exec")));
+
+/* Calls get_memory_info, which another table than the driver's may have. */
+static lm_gpu_result ask_memory(const loam_manager *m, int device, size_t *free, size_t *total) {
+  *free = *total = 0;
+  is_asking = true;
+  loam_status status = m->get_memory_info(m->ctx, device, free, total);
+  is_asking = false;
+  if (status != LOAM_OK && m->get_memory_info != lm_manager_driver.get_memory_info)
+    lm_error(status, "manager \"%s\": get_memory_info of device %d: %s", m->name, device,
+             loam_status_text(status));
+  return result_of(status);
+}
+
+/* Sets the limit of deferred frees: it is a part of the memory that the manager has. */
+static void limit_deferral(const loam_manager *m, int device) {
+  lm_gpu_info info;
+  size_t free, total;
+  bool is_custom = m->get_memory_info != lm_manager_driver.get_memory_info;
+  if (is_custom && ask_memory(m, device, &free, &total) == LM_GPU_OK) lm_defer_total(device, total);
+  else if (lm_gpu()->info(device, &info) == LM_GPU_OK) lm_defer_total(device, info.total);
+}
+
 /* Initializes the manager for a device. Returns false, with error words, if that fails. */
 static bool initialize(const loam_manager *m, int device) {
-  lm_gpu_info info;
   if (!lm_gpu_has(device)) return false;
-  if (lm_gpu()->info(device, &info) == LM_GPU_OK) lm_defer_total(device, info.total);
   loam_status status = m->initialize(m->ctx, device);
   if (report(m->initialize == lm_manager_driver.initialize, status, "initialize", 0, device) !=
       LM_GPU_OK)
     return false;
+  limit_deferral(m, device);
   atomic_fetch_or_explicit(&ready, 1u << device, memory_order_relaxed);
   return true;
 }
@@ -266,6 +289,29 @@ const loam_manager *lm_manager(int device) {
   uint32_t known = atomic_load_explicit(&ready, memory_order_relaxed);
   bool is_ready = device >= 0 && device < LM_DEVICES_MAX && known >> device & 1;
   return is_ready || initialize(m, device) ? m : NULL;
+}
+
+/* Returns whether another manager than the driver may be in effect, now or at the first request. */
+static bool has_choice(void) {
+  if (in_effect() || has_failed() || library_name()) return true;
+  take_lock();
+  bool is_given = manager.given;
+  lm_lock_drop(&manager.lock);
+  return is_given;
+}
+
+lm_gpu_result lm_manager_memory(int device, size_t *free, size_t *total) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  lm_assert(free && total);
+  if (!gpu) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_UNSUPPORTED;
+  if (is_asking || is_loading || !has_choice()) return gpu->memory(device, free, total);
+  const loam_manager *m = lm_manager(device);
+  return m ? ask_memory(m, device, free, total) : LM_GPU_UNSUPPORTED;
+}
+
+void lm_manager_watch(unsigned device) {
+  lm_gpu_read_memory_by(lm_manager_memory);
+  lm_gpu_watch(device);
 }
 
 bool lm_manager_is_custom(lm_manager_kind kind) {

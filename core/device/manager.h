@@ -27,6 +27,14 @@ const loam_manager *lm_manager(int device);
 /* Returns whether all entries of the manager in effect are set; true if none is in effect. */
 bool lm_manager_is_valid(void);
 
+/* Fills in how many bytes of a device are free, and how many there are: by the manager if one was
+ * chosen, set or named in LOAM_MANAGER, else by the driver. It chooses no manager where the driver
+ * would be chosen, so loam_manager_set can be called afterwards. Within get_memory_info of a
+ * manager it asks the driver. */
+lm_gpu_result lm_manager_memory(int device, size_t *free, size_t *total);
+/* Like lm_gpu_watch, for the free memory that lm_manager_memory tells. */
+void lm_manager_watch(unsigned device);
+
 typedef enum lm_manager_kind {
   LM_MANAGER_DEVICE,
   LM_MANAGER_MANAGED,

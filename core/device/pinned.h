@@ -6,14 +6,14 @@
  *
  *   region      slots that are bound to a NUMA node, faulted in and registered together. The length
  *               of new regions grows with the pool. A region also ends as a whole, because a driver
- *               unregisters only what was registered together
+ *               unregisters exactly the memory that one call registered
  *   guard slot  the slot behind a region. It cannot be accessed, and free runs do not join across
  *               it, so no block stands in two regions: a driver cannot copy across two
  *               registrations in one call. The page map's entry of the guard slot has the length of
  *               the region and the device that registered it
  *
- * Law: each slot of a registered pool is in a region, and the slot behind a region is its guard
- * slot.
+ * Law: each slot of a registered pool is in a region. The slot behind each region is the guard slot
+ * of that region.
  *
  * Locks. Loam calls a driver only in threads that are not in an active section and hold no lock but
  * lm_pools_pinned_lock. Threads that allocate or free never wait for that lock. So a pool of pinned

@@ -88,15 +88,16 @@ static const char *alloc_handler(const lm_request *w, const lm_strategy *s, lm_p
   out->maker = LM_PROVIDER_HANDLER;
   out->handler = handler;
   out->size = w->size ? w->size : 1;
-  size_t room = out->size + (w->align > 16 ? w->align - 16 : 0);
-  out->made = w->zero ? a->calloc(a->ctx, 1, room) : a->malloc(a->ctx, room);
+  out->asked = out->size + (w->align > 16 ? w->align - 16 : 0);
+  /* As NumPy calls it: `count` elements of one byte. NEP 49's own sample relies on that. */
+  out->made = w->zero ? a->calloc(a->ctx, out->asked, 1) : a->malloc(a->ctx, out->asked);
   out->base = (char *)lm_align_up((uintptr_t)out->made, w->align > 16 ? w->align : 1);
   return result_of(out);
 }
 
 static void free_handler(const lm_provided *b) {
   const loam_allocator *a = &((const loam_handler *)b->handler)->allocator;
-  a->free(a->ctx, b->made, b->size + (size_t)((char *)b->base - (char *)b->made));
+  a->free(a->ctx, b->made, b->asked);
 }
 
 /* ---- Devices */
@@ -150,10 +151,12 @@ static const char *alloc_on_device(const lm_request *w, const lm_strategy *s, lm
   out->device = lm_provider_device(s->desc.device);
   out->size = w->size ? w->size : 1;
   if (!lm_gpu_has(out->device)) return lm_provider_words;
-  if (s->desc.kind == LM_KIND_DEVICE) return alloc_device(w, s, out);
-  const char *why = alloc_managed(w, s, out);
-  if (!why && w->zero) memset(out->base, 0, w->size);
-  return why;
+  bool is_device = s->desc.kind == LM_KIND_DEVICE;
+  const char *why = is_device ? alloc_device(w, s, out) : alloc_managed(w, s, out);
+  if (why) return why;
+  out->context = lm_gpu()->context(out->device);
+  if (w->zero && !is_device) memset(out->base, 0, w->size);
+  return NULL;
 }
 
 static void free_on_device(const lm_provided *b, const lm_stream *on) {
@@ -181,6 +184,14 @@ static bool wants_chunks(const lm_request *request, const lm_strategy *s) {
   return s->desc.supply == LM_DEVICE_POOL_CHUNKS;
 }
 
+/* Returns the pool of device memory that serves a request. "cache" serves only memory that is
+ * mapped to addresses, since any other memory belongs to a context. */
+static lm_device_pool *device_pool(int device, bool in_chunks) {
+  lm_device_pool *cache = in_chunks ? NULL : lm_device_pool_of(device, false);
+  bool maps = cache && lm_device_pool_maps(cache) && !lm_manager_is_custom(LM_MANAGER_DEVICE);
+  return maps ? cache : lm_device_pool_of(device, true);
+}
+
 lm_device_pool *lm_provider_pool(const lm_request *request, const lm_strategy *s,
                                  const char **why) {
   int count = lm_gpu_count();
@@ -188,7 +199,7 @@ lm_device_pool *lm_provider_pool(const lm_request *request, const lm_strategy *s
   if (lm_unlikely(!count)) return NULL;
   int device = count == 1 && !s->desc.device ? 0 : lm_provider_device(s->desc.device);
   if (lm_unlikely(device >= count) && !lm_gpu_has(device)) return NULL;
-  if (s->desc.kind == LM_KIND_DEVICE) return lm_device_pool_of(device, wants_chunks(request, s));
+  if (s->desc.kind == LM_KIND_DEVICE) return device_pool(device, wants_chunks(request, s));
   *why = "pinned memory is aligned to a page at most";
   if (request->align > LM_PAGE) return NULL;
   *why = lm_provider_words;
@@ -232,6 +243,11 @@ const char *lm_provider_name(const lm_provided *block) {
   if (block->maker == LM_PROVIDER_HANDLER) return ((const loam_handler *)block->handler)->name;
   if (block->maker == LM_PROVIDER_SYSTEM) return "system";
   return block->maker == LM_PROVIDER_POOL ? "loam" : "driver";
+}
+
+unsigned lm_provider_version(const lm_provided *block) {
+  if (block->maker != LM_PROVIDER_HANDLER) return 0;
+  return ((const loam_handler *)block->handler)->version;
 }
 
 void lm_provider_free(const lm_provided *block, const lm_stream *on) {

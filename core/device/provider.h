@@ -33,6 +33,8 @@ const char *lm_provider_alloc(const lm_request *request, const lm_strategy *s, l
 extern const char lm_provider_words[];
 /* Returns the name of the block's provider: a handler's own name, "system", "driver" or "loam". */
 const char *lm_provider_name(const lm_provided *block);
+/* Returns the version of the block's handler; 0 if another provider made the block. */
+unsigned lm_provider_version(const lm_provided *block);
 
 /* Fills in *out if `p` is in a live provided block or a live block of device_pool.h; else returns
  * false. */
@@ -60,8 +62,8 @@ void *lm_provider_resize(const lm_provided *block, size_t size);
 /* Returns the usable bytes at `p`, which lm_provider_resize has returned for `size`. */
 size_t lm_provider_size(const lm_provided *block, void *p, size_t size);
 
-/* Copies between two blocks, at least one in device memory, in the order of a stream. Returns false
- * if the driver failed. */
+/* Copies between two blocks, at least one in device memory, in the order of a stream. Returns
+ * false, with the thread's error words set, if the driver failed. */
 bool lm_provider_copy(int device, void *to, const void *from, size_t size, lm_stream stream);
 /* Returns the device that lm_desc.device means for the calling thread: 0 is the device of the
  * thread's current context, n is device n - 1. */

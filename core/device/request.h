@@ -1,7 +1,8 @@
 /* request.h - the description of one allocation.
  *
- * Each public function fills one, with constants for the fields that its caller does not choose.
- * The functions of the fast path are inlined, so those constants cost nothing. */
+ * A public function fills one, with constants for the fields that its caller does not choose.
+ * malloc and calloc first try the decision cache, for which they need a key alone
+ * (engine/decision.h). They fill a request when the cache does not serve them. */
 #ifndef LM_REQUEST_H
 #define LM_REQUEST_H
 

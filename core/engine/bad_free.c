@@ -53,6 +53,7 @@ static const char *describe(char *words, const lm_object *object) {
 /* `what` was called with p, which points into this object; `state` is "block" or "freed block". */
 static void tell_object(const char *what, const void *p, const lm_object *object,
                         const char *state) {
+  lm_assert((const char *)p >= (const char *)object->base);
   char whose[WORDS], into[48] = "";
   size_t offset = (size_t)((const char *)p - (const char *)object->base);
   if (offset) snprintf(into, sizeof into, "%zu bytes into ", offset);
@@ -87,12 +88,13 @@ void lm_bad_free_double(const void *p, lm_object *object) {
 }
 
 void lm_bad_free_check_size(const void *p, size_t size) {
+  lm_assert(p && size != SIZE_MAX);
   lm_record b;
   lm_object object;
   char whose[WORDS];
   if (!lm_record_find(p, &b) || b.base != p) return;
   bool can_be = size <= b.size;
-  if (!b.is_foreign && lm_pool_find(p, &object)) can_be = lm_pool_fits_request(&object, size);
+  if (!b.is_provided && lm_pool_find(p, &object)) can_be = lm_pool_fits_request(&object, size);
   if (can_be) return;
   object = object_of(&b);
   tell(generation_of(b.token), p, "free of %p with size %zu: the block has %s", p, size,

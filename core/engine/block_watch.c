@@ -1,4 +1,4 @@
-/* block_watch.c - whether the host wants to be told of memory blocks, or have them listed. */
+/* block_watch.c - whether the host wants to hear of memory blocks, or to list them. */
 #include "engine/block_watch.h"
 
 #include "os/thread.h"

@@ -1,7 +1,7 @@
-/* block_watch.h - whether the host wants to be told of memory blocks, or have them listed.
+/* block_watch.h - whether the host wants to hear of memory blocks, or to list them.
  *
- * api/start.c sets what the host wants, and the block folder reads it. The variable lies here,
- * because the engine is below both of them. */
+ * api/start.c and block/ledger.c set this, and the code in block/ reads it. The variable is in the
+ * engine, because the engine is below both folders. */
 #ifndef LM_BLOCK_WATCH_H
 #define LM_BLOCK_WATCH_H
 

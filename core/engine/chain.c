@@ -1,10 +1,11 @@
 /* chain.c - serves a request by the chain of strategies that the policy names.
  *
- * A request is decided while its thread is active. Then the members of the chain are tried in
- * order. Handlers, the system's allocator, drivers and the host's callbacks are foreign code. They
- * are called while the thread is not active, and with `inside` raised where they may allocate: what
- * such code asks of loam is served under the default plan. So a handler that is built on an
- * allocator which loam has replaced does not call itself for ever. */
+ * The plan of the request's site is evaluated in an active section. After that, the members of the
+ * chain are tried in order. Handlers, the system's allocator, drivers and the host's callbacks are
+ * foreign code: they are called outside an active section, and with `inside` raised where they may
+ * allocate. A request of such code is served by a decision that the thread has kept
+ * (engine/decision.h), or else under the default plan. Both name pools of loam alone, so a handler
+ * on top of an allocator which loam has replaced does not call itself for ever. */
 #include "engine/chain.h"
 
 #include <stdio.h>
@@ -20,8 +21,8 @@
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
 
-/* The chain of one decision, and the token of the generation that decided. It is copied, because
- * the plan may go as soon as the thread is not active. */
+/* The chain that a plan named, and the token of the plan's generation. The chain is a copy, because
+ * the plan may be reclaimed once the thread has left its active section. */
 typedef struct answer {
   lm_token token;
   uint32_t n;
@@ -33,27 +34,31 @@ static void decide(const lm_order *o, answer *out) {
   lm_site_plan *d = lm_decision_now(o->r.site);
   const lm_plan *plan = o->t->inside ? lm_plan_default()
                                      : atomic_load_explicit(&d->plan, memory_order_acquire);
-  lm_inputs inputs = { .size = o->r.size,
-                       .align = o->r.align,
-                       .zero = o->r.zero,
-                       .gauge = lm_decision_gauge,
-                       .site = o->r.site };
+  lm_inputs inputs;
+  lm_decision_inputs(&o->r, &inputs);
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
   out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
   out->n = leaf->n;
+  lm_assert(leaf->n > 0 && leaf->n <= LM_CHAIN_MAX);
   for (uint32_t i = 0; i < leaf->n; i++) out->chain[i] = plan->chain[leaf->first + i];
   lm_thread_leave(o->t);
 }
 
 /* ---- Members of a chain ------------------------------------------------------------------- */
 
+/* Notes why a member cannot serve the order. Returns false. */
 static bool cannot(lm_order *o, const char *why) {
   o->why = why;
   return false;
 }
 
-/* The token is stamped and counted in one active section, as live_bytes.c wants. */
-static bool pool_take(lm_order *o, lm_strategy *s, lm_token token, lm_record *out, bool *zeroed) {
+/* The reason of a member of which too little of the limit is left; compared by address. */
+static const char at_limit[] = "it is at its limit";
+
+/* Takes an object from the strategy's pool. One active section stamps and counts it (step 1 in
+ * live_bytes.c). Few requests come here, so the thread's own sum (lm_live_count) is not used. */
+static bool take_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out,
+                           bool *zeroed) {
   lm_object object;
   size_t align = o->r.align > s->desc.align ? o->r.align : s->desc.align;
   lm_thread_enter(o->t);
@@ -68,10 +73,10 @@ static bool pool_take(lm_order *o, lm_strategy *s, lm_token token, lm_record *ou
   return p;
 }
 
-static bool serve_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   bool zeroed;
-  if (!pool_take(o, s, token, out, &zeroed))
-    return cannot(o, lm_strategy_limit_left(s) < o->r.size ? "it is at its limit" : lm_pool_why(s));
+  if (!take_from_pool(o, s, token, out, &zeroed))
+    return cannot(o, lm_strategy_limit_left(s) < o->r.size ? at_limit : lm_pool_why(s));
   if (zeroed || !(o->r.zero || s->desc.zero)) return true;
   size_t size = s->desc.zero ? out->size : o->r.size;
   bool is_sparse = size > LM_LARGE_MAX && s->desc.kind == LM_KIND_HOST;
@@ -80,31 +85,30 @@ static bool serve_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *o
   return true;
 }
 
-static void foreign_release(lm_thread *t, const lm_provided *f, const lm_stream *on) {
-  lm_lock_suspended section = lm_thread_foreign_begin(t);
-  lm_provider_free(f, on);
-  lm_thread_foreign_end(t, section);
-}
-
-static bool serve_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+/* Serves the order by a handler, the system's allocator or a driver. The limit counts the request's
+ * size before the call, and the block's size after it. */
+static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   lm_provided f;
-  if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, "it is at its limit");
+  if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, at_limit);
   lm_lock_suspended section = lm_thread_foreign_begin(o->t);
   o->why = lm_provider_alloc(&o->r, s, &f);
   lm_thread_foreign_end(o->t, section);
-  lm_record_of_foreign(&f, out);
+  lm_record_of_provided(&f, out);
   bool in_limit = !o->why && lm_strategy_limit_take(s, f.size - o->r.size);
   if (in_limit && lm_record_enter(o->t, o->r.site, s, token, out)) return true;
   if (in_limit) lm_strategy_limit_give(s, (int64_t)(f.size - o->r.size));
   lm_strategy_limit_give(s, (int64_t)o->r.size);
   if (o->why) return false;
-  foreign_release(o->t, &f, NULL);
-  return cannot(o, in_limit ? "loam has no memory to keep its block" : "it is at its limit");
+  section = lm_thread_foreign_begin(o->t);
+  lm_provider_free(&f, NULL);
+  lm_thread_foreign_end(o->t, section);
+  return cannot(o, in_limit ? "loam has no memory to keep its block" : at_limit);
 }
 
-/* From what loam has of a device; by the driver if need be. */
-static bool cache_take(lm_order *o, lm_device_pool *c, size_t size, lm_device_owner owner,
-                       lm_provided *f) {
+/* Takes a block from a device pool: from the memory that the pool has, else with the driver's help,
+ * for which the thread leaves its active section. */
+static bool take_from_device_pool(lm_order *o, lm_device_pool *c, size_t size,
+                                  lm_device_owner owner, lm_provided *f) {
   lm_token token = owner.token;
   lm_stream_ref line = lm_device_pool_stream(c, o->r.stream);
   lm_thread_enter(o->t);
@@ -125,41 +129,36 @@ static bool cache_take(lm_order *o, lm_device_pool *c, size_t size, lm_device_ow
   return true;
 }
 
-static bool serve_cached(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   lm_provided f;
   size_t size = lm_device_pool_round_aligned(o->r.size, o->r.align);
   const char *why = NULL;
   lm_device_pool *c = lm_provider_pool(&o->r, s, &why);
   if (!c) return cannot(o, why);
-  if (!lm_strategy_limit_take(s, size)) return cannot(o, "it is at its limit");
-  bool ok = cache_take(o, c, size, (lm_device_owner){ token, s->id, (uint8_t)o->r.want }, &f);
+  if (!lm_strategy_limit_take(s, size)) return cannot(o, at_limit);
+  lm_device_owner owner = { token, s->id, (uint8_t)o->r.want };
+  bool ok = take_from_device_pool(o, c, size, owner, &f);
+  /* Now the limit counts the block's real size, or nothing if there is no block. */
   lm_strategy_limit_give(s, (int64_t)size - (ok ? (int64_t)f.size : 0));
   if (!ok) return false;
-  lm_record_of_foreign(&f, out);
+  lm_record_of_provided(&f, out);
   if (o->r.zero) memset(out->base, 0, o->r.size);
   return true;
 }
 
-/* Returns the pool of host memory that serves a pinned request. NULL: the device's pool serves
- * it. */
-static lm_strategy *pinned_pool(const lm_order *o, lm_strategy *s, int device) {
-  bool for_host = o->r.want == LM_WANT_HOST || o->r.want == LM_WANT_PINNED;
-  if (!s->twins || !for_host || o->r.flags & LM_GPU_WRITE_COMBINED) return NULL;
-  return lm_pinned_twin(s, device, o->r.want == LM_WANT_PINNED);
-}
-
-/* Serves a pinned request from a twin. The loop is for memory that this thread added to the pool
- * and another thread took first. */
-static bool serve_pinned(lm_order *o, lm_strategy *s, int device, lm_token token, lm_record *out) {
+/* Serves the order from the pool of a twin, which grows if it has no memory for the order. The loop
+ * tries again because another thread may take the memory that this thread added to the pool. */
+static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token token,
+                            lm_record *out) {
   enum { TRIES = 8 };
   const char *why = NULL;
   size_t size = lm_class_size(lm_class_of(o->r.size));
   for (int i = 0; i < TRIES; i++) {
-    if (serve_host(o, s, token, out)) {
-      if (s->desc.asked) lm_decision_keep_pinned(o->t, &o->r, out->base, s);
+    if (serve_from_pool(o, s, token, out)) {
+      if (s->desc.asked) lm_decision_remember_pinned(o->t, &o->r, out->base, s);
       return true;
     }
-    if (lm_strategy_limit_left(s) < size) return cannot(o, "it is at its limit");
+    if (lm_strategy_limit_left(s) < size) return cannot(o, at_limit);
     lm_lock_suspended section = lm_thread_foreign_begin(o->t);
     why = lm_pinned_grow(s, device, o->r.size);
     lm_thread_foreign_end(o->t, section);
@@ -168,40 +167,68 @@ static bool serve_pinned(lm_order *o, lm_strategy *s, int device, lm_token token
   return false;
 }
 
-static bool serve_near(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  if (!lm_pinned_serves(s, o->r.size, o->r.align)) return serve_cached(o, s, token, out);
+/* Serves the order by a strategy of pinned memory that has twins: by the pool of a twin where that
+ * is possible, else by the device's pool. */
+static bool serve_pinned(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+  bool for_host = o->r.want == LM_WANT_HOST || o->r.want == LM_WANT_PINNED;
+  if (!for_host || o->r.flags & LM_GPU_WRITE_COMBINED ||
+      !lm_pinned_serves(s, o->r.size, o->r.align))
+    return serve_from_device_pool(o, s, token, out);
   int device = lm_provider_device(s->desc.device);
-  lm_strategy *twin = pinned_pool(o, s, device);
-  if (!twin || !lm_pool_reserve(twin)) return serve_cached(o, s, token, out);
-  return serve_pinned(o, twin, device, token, out);
+  lm_strategy *twin = lm_pinned_twin(s, device, o->r.want == LM_WANT_PINNED);
+  if (!lm_pool_reserve(twin)) return serve_from_device_pool(o, s, token, out);
+  return serve_from_twin(o, twin, device, token, out);
 }
 
+/* Serves the order by one strategy. Returns false, and says why in o->why, if it cannot. */
 static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  if (s->twins) return serve_near(o, s, token, out);
-  if (lm_provider_is_pooled(s)) return serve_cached(o, s, token, out);
-  return lm_provider_serves(s->desc.kind) ? serve_foreign(o, s, token, out)
-                                          : serve_host(o, s, token, out);
+  if (s->twins) return serve_pinned(o, s, token, out);
+  if (lm_provider_is_pooled(s)) return serve_from_device_pool(o, s, token, out);
+  return lm_provider_serves(s->desc.kind) ? serve_provided(o, s, token, out)
+                                          : serve_from_pool(o, s, token, out);
 }
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
 
-static void *denied(const lm_order *o) {
-  lm_stats_bump(&lm_stats_denied);
+/* Reports that the policy left a request without memory, once in each generation, in the words of
+ * loam_error(). A shortage that the policy did not cause is not reported here. The host's callback
+ * may call loam and so change the error words of the thread: the caller sets them again. */
+static LM_NOINLINE void report_unserved(void) {
+  static _Atomic uint64_t told;
+  if (!lm_site_generation_first(&told)) return;
+  lm_error_event(LOAM_EVENT_UNSERVED, atomic_load(&lm_site_generation), NULL,
+                 "%s (told once; loam stats counts)", loam_error());
+}
+
+static void *say_denied(const lm_order *o) {
   return lm_error_null("size %zu under tag '%s': the policy denies it", o->r.size,
                        o->r.site->where.tag);
 }
 
-static void copy_why(const lm_order *o, char *words, size_t size) {
-  snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
+static void *report_denied(const lm_order *o) {
+  lm_stats_bump(&lm_stats_denied);
+  say_denied(o);
+  report_unserved();
+  return say_denied(o);
+}
+
+/* Writes why a member could not serve. The last member of a chain may be one that the call cannot
+ * use; then the reason is of a member before it. */
+static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
+  size_t limit = s->desc.limit, left = lm_strategy_limit_left(s);
+  if (o->why == at_limit && limit)
+    snprintf(words, size, "%s: %zu of %zu bytes are used", at_limit, limit - left, limit);
+  else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 
 /* Reports that a member could not serve. The host's callback may call loam and so change the error
  * words of the thread, so they are copied before and set again after. */
-static LM_NOINLINE void missed(const lm_order *o, lm_strategy *s) {
+static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
   char words[LM_ERROR_SIZE / 2];
   lm_stats_bump(&s->failed);
+  if (o->why == at_limit) lm_stats_bump(&s->at_limit);
   if (!lm_site_generation_first(&s->told_failed)) return;
-  copy_why(o, words, sizeof words);
+  copy_why(o, s, words, sizeof words);
   lm_error_event(
       LOAM_EVENT_SHORTFALL, atomic_load(&lm_site_generation), NULL,
       "strategy '%s' cannot serve size %zu under tag '%s': %s (told once; loam stats counts)",
@@ -209,28 +236,37 @@ static LM_NOINLINE void missed(const lm_order *o, lm_strategy *s) {
   if (o->why == lm_provider_words) (void)lm_error_null("%s", words);
 }
 
-static void *failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
+/* Sets the error words for an order that no member of its chain could serve. */
+static void *say_failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
   char words[LM_ERROR_SIZE / 2];
-  copy_why(o, words, sizeof words);
-  lm_stats_bump(&lm_stats_failed);
+  copy_why(o, last, words, sizeof words);
   return lm_error_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->r.size,
                        o->r.site->where.tag, last->desc.name,
                        n > 1 ? ", the last of its chain," : "", words);
 }
 
-/* A member served; those before it could not. */
-static void *served(lm_order *o, lm_strategy *s, uint32_t at, const lm_record *b) {
+static void *report_failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
+  lm_stats_bump(&lm_stats_failed);
+  say_failed(o, last, n);
+  if (o->why != at_limit) return NULL;
+  report_unserved();
+  return say_failed(o, last, n);
+}
+
+/* Counts a new block and returns its address. `misses` members of the chain could not serve. */
+static void *note_served(lm_order *o, lm_strategy *s, uint32_t misses, const lm_record *b) {
+  lm_assert(lm_record_is_valid(b));
   lm_stats_note(o->t, o->r.site->index, s->id, 1, b->size);
-  if (at) {
+  if (misses) {
     lm_stats_bump(&s->served_late);
     lm_stats_bump(&lm_stats_fallbacks);
   }
   return b->base;
 }
 
-/* Counts a block that was resized: as a new block if its site or strategy changed, else as the
- * bytes by which it grew. */
-static void *resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm_record *is) {
+/* Counts a resized block and returns its address. It counts as a new block if its site or strategy
+ * changed, else by the bytes that it grew. */
+static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm_record *is) {
   if (lm_site_token_index(was->token) != o->r.site->index ||
       lm_strategy_whole(was->strategy) != s->id)
     lm_stats_note(o->t, o->r.site->index, s->id, 1, is->size);
@@ -239,56 +275,64 @@ static void *resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm
   return is->base;
 }
 
-static bool copy(const lm_order *o, const lm_record *from, const lm_record *to) {
+/* Copies what fits from one block to another. Only a driver can copy what a device has. */
+static bool copy(lm_order *o, const lm_record *from, const lm_record *to) {
   size_t size = from->size < o->r.size ? from->size : o->r.size;
-  if (o->r.want == LM_WANT_DEVICE)
-    return lm_provider_copy(from->foreign.device, to->base, from->base, size, o->r.stream);
-  memcpy(to->base, from->base, size);
+  int device = o->r.want == LM_WANT_DEVICE ? from->provided.device : -1;
+  if (device < 0) memcpy(to->base, from->base, size);
+  else if (!lm_provider_copy(device, to->base, from->base, size, o->r.stream))
+    return cannot(o, lm_provider_words);
   return true;
 }
 
-static void *moved(lm_order *o, lm_strategy *s, uint32_t at, const lm_record *from,
-                   const lm_record *to) {
-  bool copied = copy(o, from, to);
-  const lm_record *gone = copied ? from : to;
-  lm_engine_free_on(gone->base, SIZE_MAX, gone->is_foreign ? &o->r.stream : NULL);
-  return copied ? served(o, s, at, to) : NULL;
+/* Copies the contents of a block that is reallocated and frees it. If the copy fails, frees the new
+ * block instead and returns false. */
+static bool move_contents(lm_order *o, const lm_record *from, const lm_record *to) {
+  bool is_copied = copy(o, from, to);
+  const lm_record *gone = is_copied ? from : to;
+  lm_engine_free_on(gone->base, SIZE_MAX, gone->is_provided ? &o->r.stream : NULL);
+  return is_copied;
 }
 
 /* ---- The chain ---------------------------------------------------------------------------- */
 
-/* Serves the order by one member, and moves what `was` holds. NULL: the member cannot. */
-static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t asked,
+/* Serves the order by one member: resizes the block `was`, or allocates a block and moves the
+ * contents of `was`. NULL: the member cannot. */
+static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t misses,
                       const lm_record *was) {
   lm_record b;
   if (was) {
     b = *was;
-    if (lm_resize(o, s, token, &b)) return resized(o, s, was, &b);
+    if (lm_resize(o, s, token, &b)) return note_resized(o, s, was, &b);
   }
-  if (serve(o, s, token, &b)) return was ? moved(o, s, asked, was, &b) : served(o, s, asked, &b);
-  missed(o, s);
+  if (serve(o, s, token, &b) && (!was || move_contents(o, was, &b)))
+    return note_served(o, s, misses, &b);
+  report_miss(o, s);
   return NULL;
 }
 
 void *lm_chain_serve(lm_order *o, const lm_record *was) {
   answer a;
-  uint32_t asked = 0;
+  uint32_t misses = 0;
   lm_strategy *s = NULL;
+  lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
+  lm_assert(!was || lm_record_is_valid(was));
   decide(o, &a);
   for (uint32_t i = 0; i < a.n; i++) {
     s = lm_strategy_at(a.chain[i]);
     if (!lm_provider_fits(&o->r, s)) continue;
-    if (s->desc.kind == LM_KIND_DENY) return denied(o);
-    void *p = serve_by(o, s, a.token, asked++, was);
+    if (s->desc.kind == LM_KIND_DENY) return report_denied(o);
+    void *p = serve_by(o, s, a.token, misses, was);
     if (p) return p;
+    misses++;
   }
-  if (!asked) { /* no member is what the call can use */
+  if (!misses) { /* no member fits the kind of memory that the call promises */
     s = lm_provider_default(&o->r);
-    void *p = s ? serve_by(o, s, a.token, 1, was) : NULL;
+    void *p = s ? serve_by(o, s, a.token, 1, was) : NULL; /* 1: the default is a fallback */
     if (p || !s) return p;
   } else if (was && o->r.size <= was->size) {
-    lm_pool_note_oversized(o->r.size, was->size); /* a larger block serves too */
+    lm_pool_note_oversized(o->r.size, was->size); /* the old block is large enough */
     return was->base;
   }
-  return failed(o, s, asked ? a.n : 1);
+  return report_failed(o, s, misses ? a.n : 1);
 }

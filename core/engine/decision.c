@@ -11,6 +11,7 @@
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
 
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
+  lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
   if (input == LM_IN_NODE) return lm_numa_here();
   if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
   if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
@@ -21,23 +22,14 @@ double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
 typedef struct choice {
   lm_serve serve; /* .bin is a bin, or LM_BIN_NONE */
   lm_token token;
-  bool is_kept; /* an entry may be filled with it: it holds for every request with the key */
+  uint8_t id;   /* probably the id of the token in the state bytes of objects: lm_state_hint */
+  bool is_kept; /* an entry may keep the decision: it depends on the key alone */
 } choice;
 
-static unsigned class_of(size_t bytes) { return lm_decision_step(bytes) / LM_DECISION_STEP; }
+static unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM_DECISION_STEP; }
 
-/* Evaluates the decision tree from a node on. */
-static LM_NOINLINE unsigned evaluate(const lm_plan *plan, uint32_t node, const lm_request *r) {
-  lm_inputs inputs; /* its other fields are for those who pass no gauge */
-  inputs.size = r->size;
-  inputs.align = r->align;
-  inputs.zero = r->zero;
-  inputs.gauge = lm_decision_gauge;
-  inputs.site = r->site;
-  return lm_plan_decide_from(plan, node, &inputs);
-}
-
-/* The node, or ~leaf, to which comparisons of the size lead from a node. */
+/* Follows comparisons of the size from a node on. Returns the first node that compares something
+ * else, or ~leaf. */
 static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
   while (at >= 0 && plan->node[at].input == LM_IN_SIZE && !plan->node[at].code_n) {
     const lm_node *node = &plan->node[at];
@@ -46,35 +38,41 @@ static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
   return at;
 }
 
+/* Returns the leaf that a request reaches from a node. */
+LM_INLINE unsigned leaf_from(const lm_plan *plan, uint32_t node, const lm_request *r) {
+  int32_t at = pass_sizes(plan, (int32_t)node, r->size);
+  if (at < 0) return (unsigned)~at;
+  lm_inputs inputs;
+  lm_decision_inputs(r, &inputs);
+  return lm_plan_decide_from(plan, (uint32_t)at, &inputs);
+}
+
 /* Returns the bin that serves a request which reaches the node. */
 LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_request *r,
                               unsigned class_) {
-  int32_t at = pass_sizes(plan, (int32_t)node, r->size);
-  int first = lm_plan_first(plan, at < 0 ? (unsigned)~at : evaluate(plan, (uint32_t)at, r));
+  int first = lm_plan_first(plan, leaf_from(plan, node, r));
   if (first < 0) return (lm_serve){ LM_BIN_NONE };
-  return lm_size_table_serve(lm_strategy_at((uint32_t)first), class_);
+  return lm_size_table_serve((uint32_t)first, class_);
 }
 
-/* What of a request beside its size class the plan may ask, though the entry's key lacks it. A key
- * has neither whether memory is to be zeroed, nor which alignment raised the class. */
-static uint32_t unkeyed_inputs(const lm_request *r) {
-  return 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
-}
-
+/* Decides a request. The plan's table has the decision for each class of sizes, for requests that
+ * have align <= 16 and need no zeroed memory. The tree is evaluated where the table refers to it,
+ * and for other requests if the plan reads what sets them apart. */
 LM_INLINE choice choose(const lm_request *r) {
+  /* Inputs that the plan may read although no key contains them. */
+  uint32_t unkeyed = 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
   unsigned own = class_of(r->size);
   unsigned taken = r->align > 16 ? class_of(lm_decision_bytes(r)) : own;
   choice c = { .serve = plan->table.serve[own], .token = lm_site_token_now(r->site, token) };
-  bool is_plain = r->align <= 16 && !r->zero;
-  c.is_kept = !(plan->reads & unkeyed_inputs(r));
-  if (!is_plain && !c.is_kept) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
-  c.is_kept = c.is_kept && c.serve.bin != LM_BIN_ASKS && !(c.token & LM_TOKEN_COUNTED);
+  c.id = lm_state_hint(c.token);
+  bool is_keyed = !(plan->reads & unkeyed);
+  if ((r->align > 16 || r->zero) && !is_keyed) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
+  c.is_kept = c.serve.bin != LM_BIN_ASKS && is_keyed && !(c.token & LM_TOKEN_COUNTED);
   if (c.serve.bin == LM_BIN_ASKS) c.serve = serve_from(plan, c.serve.node, r, taken);
-  else if (r->align > 16 && c.serve.bin)
-    c.serve = lm_size_table_serve(lm_strategy_at(c.serve.strategy), taken);
+  else if (r->align > 16 && c.serve.bin) c.serve = lm_size_table_serve(c.serve.strategy, taken);
   if (c.serve.bin == LM_BIN_HERE)
     c.serve.bin = lm_pool_bin(lm_strategy_here(lm_strategy_at(c.serve.strategy)), taken);
   return c;
@@ -82,41 +80,73 @@ LM_INLINE choice choose(const lm_request *r) {
 
 /* ---- Filling entries ---------------------------------------------------------------------- */
 
-static void fill(lm_thread *t, const lm_request *r, const choice *c, uint8_t mark) {
-  uint64_t key = lm_decision_key(t, r) | LM_EPOCH_FAST; /* a wary thread will find it later */
-  lm_decision *d = lm_decision_at(t, r, key);
-  lm_assert(!(key & LM_SCOPED) && !(c->token & LM_TOKEN_COUNTED));
-  lm_stats_reuse(t, d, r->site->index, &c->serve);
+/* Returns the place (lm_decision_key.place) of a complete key. */
+static uint64_t place_of(uint64_t key) {
+  uint64_t code = key & (((uint64_t)1 << LM_DECISION_CODE_BITS) - 1);
+  uint64_t class_ = key >> LM_DECISION_CODE_CLASS & 63;
+  return key & LM_SITE_KEY_BIT ? key : (code + class_ * LM_DECISION_STEP) * LM_DECISION_STEP;
+}
+
+bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
+  uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
+  uint32_t pool = lm_tcache_bin_place(d->bin);
+  if (!d->key) return true;
+  if (!(d->key & LM_EPOCH_FAST) || d->key & LM_SCOPED) return false;
+  if (place_of(d->key) % sizeof t->decision / sizeof *d != (size_t)(d - t->decision)) return false;
+  if (d->token & LM_TOKEN_COUNTED || lm_site_token_index(d->token) != site) return false;
+  if (site < LM_SITE_FIRST || !lm_state_is_plain(d->state)) return false;
+  return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
+}
+
+/* Makes the entry of a key keep a decision. */
+static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *site,
+                             const choice *c) {
+  /* With LM_EPOCH_FAST a thread that is on the slow path finds the entry once it has left it. */
+  uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
+  uint64_t key = k.key + (epoch | LM_EPOCH_FAST);
+  lm_decision *d = lm_decision_at(t, k);
+  lm_stats_reuse(t, d, site->index, &c->serve);
   lm_tcache_name_bin(t, c->serve.bin);
   d->bin = c->serve.bin;
   d->token = c->token;
-  d->mark = mark;
+  d->state = LM_STATE_LIVE + c->id;
   d->key = key;
+  lm_assert(lm_decision_is_valid(t, d));
 }
 
-/* Takes an object from the bin that was chosen; the fast path's way if the bin has objects. */
-LM_INLINE void *take(lm_thread *t, const choice *c, uint8_t *hint) {
+/* Takes an object from the chosen bin. If the fast path cannot, the slow path of the thread cache
+ * does, and sets c->id to the id of the object's token. */
+LM_INLINE void *take(lm_thread *t, choice *c) {
   void *p = NULL;
-  lm_decision d = { .bin = c->serve.bin, .token = c->token, .mark = LM_STATE_LIVE + *hint };
-  bool is_open = lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin)); /* else it may have no items */
-  if (lm_likely(is_open))
+  lm_decision d = { .bin = c->serve.bin, .token = c->token, .state = LM_STATE_LIVE + c->id };
+  bool is_used = lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin)); /* else the bin is all zeros */
+  if (lm_likely(is_used))
     p = d.token & LM_TOKEN_COUNTED ? lm_tcache_take_counted(t, d.bin, d.token)
                                    : lm_tcache_take_ready(t, &d);
-  return lm_likely(p != NULL) ? p : lm_tcache_take(t, c->serve.bin, c->token, hint);
+  if (lm_likely(p != NULL)) return p;
+  uint8_t id = c->id;
+  p = lm_tcache_take(t, d.bin, d.token, &id);
+  c->id = id;
+  return p;
 }
 
-LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
+/* The body of both functions below, inlined so that gcc removes what a malloc does not need. */
+LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false;
-  if (t->inside || !lm_decision_can(r)) return NULL;
+  lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
+  if (t->inside || !lm_decision_can_serve(r)) return NULL;
   lm_thread_enter(t);
   choice c = choose(r);
-  uint8_t hint = lm_state_hint(c.token);
   size_t bytes = lm_decision_bytes(r);
   void *p = NULL;
-  if (lm_likely(c.serve.bin && bytes <= LM_SMALL_MAX)) p = take(t, &c, &hint);
+  if (lm_likely(c.serve.bin && bytes <= LM_SMALL_MAX)) p = take(t, &c);
   else if (c.serve.bin) p = lm_tcache_take_large(t, c.serve.bin, bytes, c.token, &is_zeroed);
-  size_t usable = c.serve.units ? c.serve.units * (size_t)16 : lm_align_up(r->size, LM_PAGE);
-  if (p && c.is_kept) fill(t, r, &c, LM_STATE_LIVE + hint);
+  bool is_small = bytes <= LM_SMALL_MAX;
+  size_t usable = is_small ? c.serve.units * (size_t)16 : lm_align_up(r->size, LM_PAGE);
+  if (p && c.is_kept) {
+    choice kept = c; /* a copy, so that gcc can hold c itself in registers */
+    fill(t, lm_decision_key_of_request(t, r), r->site, &kept);
+  }
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
   lm_thread_leave(t);
   if (!p) return NULL;
@@ -124,8 +154,18 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
 }
 
-bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, uint32_t strategy) {
+LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) { return make(t, r); }
+
+LM_NOINLINE void *lm_decision_make_small(lm_thread *t, loam_site *site, size_t size) {
+  lm_assert(size <= LM_SMALL_MAX);
+  if (size > LM_SMALL_MAX) __builtin_unreachable();
+  return make(t, &(lm_request){ .site = site, .size = size, .align = 16 });
+}
+
+bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token token,
+                            uint32_t strategy) {
   lm_request r = { .site = site, .size = size, .align = 16 };
+  lm_assert(site && lm_decision_can_serve(&r) && !lm_thread_is_active());
   lm_thread_enter(t);
   choice c = choose(&r);
   lm_thread_leave(t);
@@ -135,9 +175,11 @@ bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, 
 /* ---- Large blocks ------------------------------------------------------------------------- */
 
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
-  uint64_t key = lm_decision_key(t, r);
-  const lm_decision *d = lm_decision_at(t, r, key);
+  lm_decision_key k = lm_decision_key_of_request(t, r);
+  uint64_t key = k.key + lm_thread_try_enter(t);
+  const lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
+  lm_assert(r->size > LM_SMALL_MAX && !r->by_code);
   if (lm_likely(d->key == key)) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
     lm_load_fence();
@@ -150,9 +192,11 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
 
 /* ---- Pinned requests ---------------------------------------------------------------------- */
 
-/* The strategy that serves every pinned request of the size class: the one that the plan names for
- * the class, or the one that serves where the plan has a single leaf. NULL: it depends. */
-static const lm_strategy *pinned_of(const lm_plan *plan, const lm_request *r) {
+/* Returns the strategy that serves every pinned request of the size class: the strategy that the
+ * table names, if it has twins (other strategies do not make pinned memory in pools); or, in a plan
+ * of a single leaf, the first member that can serve the request. NULL: it depends on more than the
+ * class. */
+static const lm_strategy *pinned_strategy(const lm_plan *plan, const lm_request *r) {
   lm_serve serve = plan->table.serve[class_of(r->size)];
   bool is_named = serve.bin != LM_BIN_NONE && serve.bin != LM_BIN_ASKS;
   if (is_named && lm_strategy_at(serve.strategy)->twins) return lm_strategy_at(serve.strategy);
@@ -164,25 +208,29 @@ static const lm_strategy *pinned_of(const lm_plan *plan, const lm_request *r) {
   return lm_provider_default(r);
 }
 
-/* The id of the token in the span of a live object, as far as the object's mark tells. */
-static uint8_t id_of(const void *p, lm_token token) {
-  lm_state mark = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
-  bool says = lm_state_is_plain(mark) && mark != LM_STATE_LIVE + LM_ID_WIDE;
-  if (says && mark <= LM_STATE_COMMON_LAST)
-    says = lm_load(lm_token, lm_state_plain_token(NULL, mark)) == token;
-  return says ? mark - LM_STATE_LIVE : lm_state_hint(token);
+/* Returns the id of the token of the live object at p, or a guess at it where the object's state
+ * does not show it. A right id saves the next request the slow path of the thread cache. */
+static uint8_t token_id(const void *p, lm_token token) {
+  lm_state state = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
+  bool shows = lm_state_is_plain(state) && state != LM_STATE_LIVE + LM_ID_WIDE;
+  if (shows && state <= LM_STATE_COMMON_LAST)
+    shows = lm_load(lm_token, lm_state_plain_token(NULL, state)) == token;
+  return shows ? state - LM_STATE_LIVE : lm_state_hint(token);
 }
 
-void lm_decision_keep_pinned(lm_thread *t, const lm_request *r, const void *p, lm_strategy *twin) {
+void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, const void *p,
+                                 lm_strategy *twin) {
+  lm_assert(p && twin->whole != twin && !lm_thread_is_active());
   if (t->inside || lm_gpu_is_spread()) return;
   lm_thread_enter(t);
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   choice c = { .token = lm_site_token_now(r->site, token) };
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
-  if (!(c.token & LM_TOKEN_COUNTED) && pinned_of(plan, r) == twin->whole)
-    c.serve = lm_size_table_serve(twin, class_of(r->size));
+  if (!(c.token & LM_TOKEN_COUNTED) && pinned_strategy(plan, r) == twin->whole)
+    c.serve = lm_size_table_serve(twin->id, class_of(r->size));
   c.serve.strategy = (uint16_t)twin->whole->id;
-  if (c.serve.bin) fill(t, r, &c, LM_STATE_LIVE + id_of(p, c.token));
+  c.id = token_id(p, c.token);
+  if (c.serve.bin) fill(t, lm_decision_key_of_request(t, r), r->site, &c);
   lm_thread_leave(t);
 }

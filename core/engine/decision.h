@@ -1,15 +1,31 @@
 /* decision.h - the thread's decision cache: what the policy decided for a site and a size class.
  *
- * A request that finds its entry takes an object from the thread cache that the entry names. That
- * is a whole allocation for most requests (lm_decision_serve). Any other request evaluates its
- * site's plan and fills an entry where it may (lm_decision_make).
+ * A request that finds its entry takes an object from the thread cache (heap/tcache.h) that the
+ * entry names. That is a whole allocation for most requests (lm_decision_serve). Any other request
+ * evaluates the plan of its site and, where the law below allows, fills an entry with the decision
+ * (lm_decision_make).
  *
- * Law: an entry whose key has the thread's epoch holds for every request with that key. The policy
- * gives each of them an object of `bin`, and the object bears `token`. That was decided under the
- * generation that was live when the thread last took LM_SLOW_STALE back; every later swap raises
- * LM_SLOW_STALE again, and then the thread begins a new epoch. So decisions that depend on anything
- * that is not in the key are not kept: those that read a gauge, that part the sizes of one class,
- * and those of tags whose live bytes are counted. */
+ * Law: an entry whose key contains the thread's present epoch holds for every request with that
+ * key. The policy gives each such request an object of the bin `bin`, and the object bears the
+ * token `token`. A new policy sets LM_SLOW_STALE in every thread (os/thread.h). A thread that
+ * clears LM_SLOW_STALE begins a new epoch, so it never uses a decision of an older policy.
+ *
+ * So a decision is kept only if it depends on nothing but the key. It is not kept if
+ *   - the plan reads a gauge for the request;
+ *   - the plan treats sizes of the request's class in different ways;
+ *   - the plan reads req.zero, or the request has an alignment above 16 and the plan reads
+ *     req.align;
+ *   - the live bytes of the tag are counted (engine/live_bytes.h).
+ *
+ * One exception: the decision for a strategy with one share for each NUMA node is kept, and names
+ * the bin of the node where the thread decided. The thread may run on another node later. It
+ * decides again when that bin is empty (lm_decision_refill).
+ *
+ * lm_decision_is_valid checks what a single entry shows of the law. The entry is unused, or
+ *   its key has LM_EPOCH_FAST and lacks LM_SCOPED, and the entry is at the place of its key;
+ *   its token is not counted, and names the site for which the entry counts blocks;
+ *   its `state` is a plain state (heap/tcache.h);
+ *   `bin` is the bin of a pool, and the bin has a sentinel. */
 #ifndef LM_DECISION_H
 #define LM_DECISION_H
 
@@ -18,17 +34,25 @@
 #include "heap/tcache_slow.h"
 #include "plan/site.h"
 
-/* Keys, from the lowest bit:
+/* A key identifies the requests that one entry can serve. Its bits, from the lowest:
  *
- *   by site    class and index of the site (lm_site.key): bits 0 to 31
- *              size class of the request itself, where an alignment raised it: bits 33 to 45
+ *   by site    index of the site times LM_DECISION_STRIDE, plus class times LM_DECISION_STEP, plus
+ *              a small number for an aligned request (lm_decision_key_of_request): bits 0 to 31
+ *              of an aligned request also the class of its size before it was rounded up to the
+ *              alignment: bits 33 to 39
  *              flags of a pinned request: bits 48 and 49; pinned: bit 50; aligned: bit 51
  *              LM_SITE_KEY_BIT: bit 55
  *   by code    return address: bits 0 to 46; class: bits 48 to 53
  *   both       epoch: bits 56 to 61; LM_SCOPED: bit 62; LM_EPOCH_FAST: bit 63
  *
+ * LM_DECISION_STEP is the bytes of an entry. So the low bits of a key by site are the byte offset
+ * of its entry. LM_DECISION_STRIDE has a step for each class, so the entries of one site stand side
+ * by side. All these offsets are taken modulo the size of the cache; of two requests whose
+ * entries have one place, the later one replaces the entry.
+ *
  * No entry's key has LM_SCOPED, and each has LM_EPOCH_FAST. So a thread with a scope finds nothing
- * by a code address, and a wary thread finds nothing at all. */
+ * by a code address, and a thread on the slow path finds nothing at all. The number of an epoch is
+ * never 0, so no request has the key 0 of an unused entry. */
 enum { LM_DECISION_CODE_BITS = 47, LM_DECISION_CODE_CLASS = 48, LM_DECISION_FLAGS = 48 };
 #define LM_DECISION_PINNED ((uint64_t)1 << 50)
 #define LM_DECISION_ALIGNED ((uint64_t)1 << 51)
@@ -40,112 +64,187 @@ _Static_assert(((uint64_t)1 << LM_SITE_BITS) * LM_DECISION_STRIDE < (uint64_t)1 
                    LM_SITE_KEY_BIT == (uint64_t)1 << 55 && LM_EPOCH_FIRST == (uint64_t)1 << 56,
                "the parts of a key do not overlap");
 
-/* The site of the thread's scope, else the default site. */
+/* Returns whether an entry of the cache of `t`, the calling thread, obeys the law above as far as
+ * the entry shows it. Constant time. */
+bool lm_decision_is_valid(lm_thread *t, const lm_decision *d);
+
+/* Returns the site of a call whose site is NULL: the site of the thread's innermost scope, else the
+ * default site, which is lm_site_empty. */
 LM_INLINE loam_site *lm_decision_scope(const lm_thread *t) {
   return t->site ? t->site : &lm_site_empty;
 }
 
-/* Bytes that are taken for a request: its size, rounded up to its alignment. An object of the least
- * class for a multiple of an alignment lies at a multiple of that alignment. */
+/* ---- The fast path ------------------------------------------------------------------------ */
+
+/* The key of a request, and the place where its entry stands. */
+typedef struct lm_decision_key {
+  uint64_t key;   /* the key of the entry, without the epoch and LM_EPOCH_FAST */
+  uint64_t place; /* modulo the bytes of the cache, this is the entry's byte offset in the cache */
+} lm_decision_key;
+
+/* Returns the size class of a small request (at most LM_SMALL_MAX, 64 KiB), times LM_DECISION_STEP.
+ * Entry i of lm_class_steps holds this product for requests of 16 * (i - 1) + 1 to 16 * i bytes. */
+LM_INLINE unsigned lm_decision_step(size_t size) {
+  lm_assert(size <= LM_SMALL_MAX);
+  return lm_class_steps[(size + 15) / 16];
+}
+
+/* Returns the key of a malloc of `size` bytes, at most LM_SMALL_MAX, at a site. loam_site.key has
+ * the bits that depend on the site alone: LM_SITE_KEY_BIT, and the site's index times
+ * LM_DECISION_STRIDE. So one addition completes the key, and the key is also the place. */
+LM_INLINE lm_decision_key lm_decision_key_of(const loam_site *site, size_t size) {
+  uint64_t key = site->key + lm_decision_step(size);
+  return (lm_decision_key){ key, key };
+}
+
+/* Returns the entry at a key's place. The entry may be for another request, so the caller compares
+ * its key. */
+LM_INLINE lm_decision *lm_decision_at(lm_thread *t, lm_decision_key k) {
+  lm_decision *d = (lm_decision *)((char *)t->decision + k.place % sizeof t->decision);
+  lm_keep(d); /* keeps the address in a register; else gcc computes it again for each field */
+  return d;
+}
+
+/* Serves most allocations, without a call: takes an object from the bin that the request's entry
+ * names. Sets *holds to whether an entry holds for the request. Returns NULL, and has done nothing,
+ * in three cases:
+ *   - no entry holds. lm_decision_make then makes a new decision;
+ *   - an entry holds, but its bin is empty. lm_decision_refill then serves the request;
+ *   - an entry holds, but the palette of the last object's span lacks the entry's token
+ *     (heap/tcache.h). lm_decision_refill then serves the request.
+ * The thread is not active. This function enters a section, and loam waits for the end of such
+ * sections before it reclaims what a replaced policy used. `t` may be the empty area
+ * (lm_thread_self_or_empty); no entry of that area holds. */
+LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) {
+  uint64_t key = k.key + lm_thread_try_enter(t);
+  lm_decision *d = lm_decision_at(t, k);
+  void *p = NULL;
+  *holds = false; /* a constant on each branch: else gcc keeps both keys for the slow path */
+  if (lm_likely(d->key == key)) {
+    *holds = true;
+    /* With the load of the epoch by lm_thread_try_enter, the fence is an acquire load. */
+    lm_load_fence();
+    p = lm_tcache_take_ready(t, d);
+    /* A plain addition: this thread alone writes the counter. */
+    if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
+  }
+  lm_thread_leave(t);
+  return p;
+}
+
+/* Serves a small request for which lm_decision_serve returned NULL and set *holds: fills the bin if
+ * it is empty, and notes the entry's token in the object's span. Returns NULL if there is no memory
+ * (or none within the strategy's limit), if the entry does not hold any more, or if the strategy
+ * has a share for each NUMA node. In the last case lm_decision_make decides again, for the node on
+ * which the thread runs now. The thread is not active. */
+LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
+  uint64_t key = k.key + lm_thread_try_enter(t);
+  lm_decision *d = lm_decision_at(t, k);
+  void *p = NULL;
+  if (lm_likely(d->key == key && !lm_strategy_at(d->strategy)->shares)) {
+    uint8_t hint = d->state % LM_STATE_IDS; /* where to look for the token; then where it is */
+    p = lm_tcache_take(t, d->bin, d->token, &hint);
+    d->state = LM_STATE_LIVE + hint;
+    lm_assert(lm_decision_is_valid(t, d));
+    if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
+  }
+  lm_thread_leave(t);
+  return p;
+}
+
+/* ---- Keys of other requests --------------------------------------------------------------- */
+
+/* Returns the bytes that decide the class of a request: its size, rounded up to its alignment if
+ * that is above 16. The objects of the class then have the alignment too, if it is at most a page
+ * and the bytes are at most LM_SMALL_EVEN. */
 LM_INLINE size_t lm_decision_bytes(const lm_request *r) {
   return r->align > 16 ? lm_align_up(r->size, r->align) : r->size;
 }
 
 /* Returns whether thread caches can serve a request of this size and alignment. */
-LM_INLINE bool lm_decision_can(const lm_request *r) {
+LM_INLINE bool lm_decision_can_serve(const lm_request *r) {
   if (r->align <= 16) return r->size <= LM_LARGE_MAX;
+  /* The subtraction also refuses 0 bytes: a size of 0, and a size that wrapped to 0 when it was
+   * rounded up. */
   return r->align <= LM_PAGE && lm_decision_bytes(r) - 1 < LM_SMALL_EVEN;
 }
 
-/* The size class of so many bytes, times LM_DECISION_STEP. */
-LM_INLINE unsigned lm_decision_step(size_t bytes) {
-  if (bytes <= LM_SMALL_MAX) return lm_class_step(bytes);
-  return lm_class_large(bytes) * LM_DECISION_STEP;
+/* Returns the small or large size class of `bytes`, times LM_DECISION_STEP. */
+LM_INLINE unsigned lm_decision_step_any(size_t bytes) {
+  return bytes <= LM_SMALL_MAX ? lm_decision_step(bytes) : lm_class_large(bytes) * LM_DECISION_STEP;
 }
 
-/* The key of a request with a site. Enters an active section: until the section ends, the
- * generation of the entry does not end. */
-LM_INLINE uint64_t lm_decision_key(lm_thread *t, const lm_request *r) {
-  uint64_t step = lm_decision_step(lm_decision_bytes(r));
-  if (r->by_code)
-    return step * (((uint64_t)1 << LM_DECISION_CODE_CLASS) / LM_DECISION_STEP) + r->code +
-           t->scoped + lm_thread_try_enter(t);
-  uint64_t key = step + lm_thread_try_enter(t) + r->site->key;
+/* Returns the key of a malloc of `size` bytes, at most LM_SMALL_MAX, that is identified by its
+ * return address `code`. `t` is the calling thread; its `scoped` makes the key match no entry while
+ * the thread has a scope. */
+LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t code, size_t size) {
+  uint64_t step = lm_decision_step(size);
+  uint64_t class_ = step * (((uint64_t)1 << LM_DECISION_CODE_CLASS) / LM_DECISION_STEP);
+  return (lm_decision_key){ class_ + code + t->scoped, (code + step) * LM_DECISION_STEP };
+}
+
+/* Returns the key, by site or by code, of any request that thread caches can serve
+ * (lm_decision_can_serve). `t` is the calling thread. */
+LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
+  if (r->by_code) return lm_decision_key_of_code(t, r->code, r->size);
+  uint64_t key = r->site->key + lm_decision_step_any(lm_decision_bytes(r));
+  /* 1 << 28 puts the class of the size alone at bit 33. Requests of different sizes may be rounded
+   * up to one class; 37 gives them different places, as any odd number does. */
   if (r->align > 16)
-    key += LM_DECISION_ALIGNED + lm_decision_step(r->size) * (((uint64_t)1 << 28) + 37);
+    key += LM_DECISION_ALIGNED + lm_decision_step_any(r->size) * (((uint64_t)1 << 28) + 37);
   if (r->want == LM_WANT_PINNED)
     key += LM_DECISION_PINNED + ((uint64_t)r->flags << LM_DECISION_FLAGS);
-  return key;
+  return (lm_decision_key){ key, key };
 }
 
-/* Returns the place of the entry for a request; the entry may be for another request. */
-LM_INLINE lm_decision *lm_decision_at(lm_thread *t, const lm_request *r, uint64_t key) {
-  uint64_t place = key;
-  if (r->by_code) place = (r->code + lm_decision_step(lm_decision_bytes(r))) * LM_DECISION_STEP;
-  lm_decision *d = (lm_decision *)((char *)t->decision + place % sizeof t->decision);
-  lm_keep(d); /* else gcc computes the address again for each field */
-  return d;
-}
+/* ---- New decisions ------------------------------------------------------------------------- */
 
-/* Most allocations, whole, without a call: takes an object from the thread cache that the entry
- * names. NULL: there is no entry that holds (lm_decision_make makes a new decision), or there is
- * one, *holds, but its bin is empty (lm_decision_refill). Works for a thread without an area too,
- * which finds nothing. */
-LM_INLINE void *lm_decision_serve(lm_thread *t, const lm_request *r, bool *holds) {
-  uint64_t key = lm_decision_key(t, r);
-  lm_decision *d = lm_decision_at(t, r, key);
-  void *p = NULL;
-  *holds = lm_likely(d->key == key);
-  if (lm_likely(*holds)) {
-    lm_load_fence();
-    p = lm_tcache_take_ready(t, d);
-    if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
-  }
-  lm_thread_leave(t);
-  return p;
-}
-
-/* Serves a small request whose entry holds though lm_decision_serve got nothing: the bin is empty,
- * or the span of its next object does not know the token yet. NULL: the entry does not hold, or the
- * thread may have come to another NUMA node since then, and is to use that node's share. */
-LM_INLINE void *lm_decision_refill(lm_thread *t, const lm_request *r) {
-  void *p = NULL;
-  uint64_t key = lm_decision_key(t, r);
-  lm_decision *d = lm_decision_at(t, r, key);
-  if (lm_likely(d->key == key && !lm_strategy_at(d->strategy)->shares)) {
-    uint8_t hint = d->mark % LM_STATE_IDS;
-    p = lm_tcache_take(t, d->bin, d->token, &hint);
-    d->mark = LM_STATE_LIVE + hint;
-    if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
-  }
-  lm_thread_leave(t);
-  return p;
-}
-
-/* lm_decision_serve for sizes above LM_SMALL_MAX and at most LM_LARGE_MAX, by a site. */
+/* Like lm_decision_serve, for a request by site of more than LM_SMALL_MAX and at most LM_LARGE_MAX
+ * bytes. Counts the block in a tally (engine/stats.h) and not in the entry, because the blocks of a
+ * large class have different sizes. Returns NULL if no entry holds, or if its bin is empty. */
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
 
-/* Evaluates the plan of the request's site, takes an object from the thread cache that it leads to,
- * and remembers the decision if every request with this key is decided so. NULL: the thread caches
- * do not serve such a request; lm_engine_alloc does. The thread is not active, and r->site is not
- * NULL. */
+/* Evaluates the plan of the request's site, and takes an object from the thread cache that the plan
+ * leads to. Keeps the decision in an entry if it depends on the key alone. Returns NULL if thread
+ * caches cannot serve the request; lm_engine_alloc can. The thread is not active, and r->site is
+ * not NULL. */
 void *lm_decision_make(lm_thread *t, const lm_request *r);
 
-/* Whether the policy would now decide a request of the site for `size` bytes, at most LM_LARGE_MAX,
- * as it decided an object that bears this token and is of this strategy. Not while active. */
-bool lm_decision_is(lm_thread *t, loam_site *site, size_t size, lm_token token, uint32_t strategy);
+/* Like lm_decision_make, for a malloc of `size` bytes, at most LM_SMALL_MAX. */
+void *lm_decision_make_small(lm_thread *t, loam_site *site, size_t size);
 
-/* Remembers that pinned requests like this one get objects of `twin`, if the policy decides so for
- * all of the size class. p is an object that the request just got. Not while active. */
-void lm_decision_keep_pinned(lm_thread *t, const lm_request *r, const void *p, lm_strategy *twin);
+/* Returns whether the policy now decides a request of the site for `size` bytes, at most
+ * LM_LARGE_MAX, in the same way as it decided for an object with this token and strategy id. The
+ * thread is not active. */
+bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token token,
+                            uint32_t strategy);
 
-/* Returns the plan and token of a site under the live generation. While active. */
+/* Keeps a decision for pinned requests with the key of *r: objects of `twin` serve them from now
+ * on. Keeps nothing if the policy may decide otherwise for another size of the class, or for some
+ * other reason that the key does not contain. `p` is an object of the twin that the request *r has
+ * just got. The thread is not active. */
+void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, const void *p,
+                                 lm_strategy *twin);
+
+/* Returns the plan and the token that a site has under the live policy. A site has two pairs of
+ * plan and token: of the live policy, and of the policy before or after it. The thread is
+ * active. */
 LM_INLINE lm_site_plan *lm_decision_now(loam_site *site) {
-  /* Acquire pairs with the swap of generations: the writes to this half of the pair are seen. */
+  /* Acquire pairs with the release that makes a new policy live: its plan and token are written. */
   return &site->now[atomic_load_explicit(&lm_site_generation, memory_order_acquire) & 1];
 }
 
-/* A gauge as it stands now, for lm_plan_decide. */
+/* Reads a gauge: the function that lm_plan_decide calls for an input that changes with time. */
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg);
+
+/* Fills in what a plan may read of a request. Sets no field for the fixed value of a gauge, because
+ * `gauge` is set. */
+LM_INLINE void lm_decision_inputs(const lm_request *r, lm_inputs *out) {
+  out->size = r->size;
+  out->align = r->align;
+  out->zero = r->zero;
+  out->gauge = lm_decision_gauge;
+  out->site = r->site;
+}
 
 #endif

@@ -12,6 +12,7 @@ loam_site *lm_engine_site(loam_site *site) {
 }
 
 void *lm_engine_alloc(const lm_request *r) {
+  lm_assert(!lm_thread_is_active());
   size_t most = r->size > r->align ? r->size : r->align;
   if (most > LM_SIZE_MAX)
     return lm_error_null("size %zu: it is above the address space, %zu", most, LM_SIZE_MAX);

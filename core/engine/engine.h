@@ -37,9 +37,12 @@ LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
   return true;
 }
 
-/* Sets the function that gets a pointer which is not loam's before the free of it is reported as
- * wrong. The function returns 1 if it freed the pointer. NULL: no function. */
+/* Sets the host's function for foreign pointers (loam_on_foreign); NULL removes it. A foreign
+ * pointer is not loam's. When one is freed, the function gets it before the free is reported as
+ * wrong, and returns 1 if it has freed the pointer. */
 void lm_engine_set_foreign(int (*free_it)(void *ptr));
+/* Calls the host's function for foreign pointers. Returns whether it has freed `ptr`; false if
+ * there is no such function. */
 bool lm_engine_ask_foreign(void *ptr);
 
 /* Returns the site to use for NULL: the site of the thread's scope, else the default site. */

@@ -1,4 +1,5 @@
-/* free.c - frees a block of whatever kind: of a pool, of a device, of a handler, of another. */
+/* free.c - frees a block: an object of a pool, a block of a device pool, a provided block (of a
+ * handler, the system's allocator or a driver), or a foreign pointer, which is not loam's. */
 #include "device/device_pool.h"
 #include "device/pinned.h"
 #include "device/provider.h"
@@ -9,12 +10,13 @@
 #include "heap/tcache_slow.h"
 #include "pages/range.h"
 
-static bool free_foreign(lm_thread *t, void *p, const lm_stream *on) {
+/* Frees a provided block. Returns false if no such block begins at p. */
+static bool free_provided(lm_thread *t, void *p, const lm_stream *on) {
   lm_record b;
   if (!lm_record_remove(t, p, &b)) return false;
   lm_strategy_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
   lm_lock_suspended section = lm_thread_foreign_begin(t);
-  lm_provider_free(&b.foreign, on);
+  lm_provider_free(&b.provided, on);
   lm_thread_foreign_end(t, section);
   return true;
 }
@@ -40,6 +42,7 @@ static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
   else lm_bad_free_wrong("free", p);
 }
 
+/* The function of lm_engine_set_foreign. Relaxed: nothing else is read through it. */
 static int (*_Atomic on_foreign)(void *ptr);
 
 void lm_engine_set_foreign(int (*free_it)(void *ptr)) {
@@ -51,6 +54,8 @@ bool lm_engine_ask_foreign(void *p) {
   return ask && ask(p);
 }
 
+/* Frees a pointer that loam does not know: the host's function for foreign pointers may know it. If
+ * not, the free is reported as wrong. */
 static void free_unknown(lm_thread *t, void *p) {
   lm_lock_suspended section = lm_thread_foreign_begin(t);
   bool done = !lm_range_reserves(p) && lm_engine_ask_foreign(p);
@@ -58,6 +63,8 @@ static void free_unknown(lm_thread *t, void *p) {
   if (!done) lm_bad_free_wrong("free", p);
 }
 
+/* Frees a block of a device pool, in the order of the stream `on` if that is not NULL. Returns
+ * false if no such block begins at p. */
 static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
   lm_provided f;
   lm_device_pool *attend;
@@ -77,11 +84,12 @@ static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
 
 void lm_engine_free_on(void *ptr, size_t size, const lm_stream *on) {
   lm_thread *t = lm_thread_get();
+  lm_assert(!lm_thread_is_active());
   if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
   if (size != SIZE_MAX) lm_bad_free_check_size(ptr, size);
-  if (lm_record_is_nested(ptr) && free_foreign(t, ptr, on)) return;
+  if (lm_record_is_nested(ptr) && free_provided(t, ptr, on)) return;
   if (lm_pool_owns(ptr)) free_pool(t, ptr, on);
-  else if (!free_cached(t, ptr, on) && !free_foreign(t, ptr, on)) free_unknown(t, ptr);
+  else if (!free_cached(t, ptr, on) && !free_provided(t, ptr, on)) free_unknown(t, ptr);
 }
 
 void lm_engine_free(void *ptr, size_t size) { lm_engine_free_on(ptr, size, NULL); }

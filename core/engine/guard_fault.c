@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "heap/large.h"
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "pages/map.h"
@@ -72,21 +73,22 @@ static bool find_block(const void *p, faulted *out) {
   if (use != LM_USE_GUARDED && !lm_map_use_is_large(use)) return false;
   if (!lm_map_read(head, &out->span, &version)) return false;
   /* Acquire pairs with the release of the thread that wrote the state: the token is not older. */
-  out->is_live = lm_state_is_live(atomic_load_explicit(out->span.side, memory_order_acquire));
+  out->is_live = lm_state_is_live(atomic_load_explicit(out->span.cells, memory_order_acquire));
   out->token = atomic_load_explicit(&head->token, memory_order_relaxed);
   return true;
 }
 
 /* Appends where p lies, compared with the block. */
 static void add_place(uintptr_t p, const faulted *block) {
-  uintptr_t start = block->span.start, end = start + block->span.size;
+  uintptr_t start = block->span.start, size = block->span.size;
+  if (lm_large_is_empty((void *)start, size)) size = 0;
+  uintptr_t end = start + size;
   uint64_t distance = p >= end ? p - end : p < start ? start - p : p - start;
-  lm_assert(start < end);
   add(", ");
   add_number(distance, 10);
   add(p >= end ? " bytes past the end of a" : p < start ? " bytes before a" : " bytes into a");
   add(block->is_live ? " block of " : " freed block of ");
-  add_number(block->span.size, 10);
+  add_number(size, 10);
   add(" bytes");
 }
 

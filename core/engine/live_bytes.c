@@ -1,25 +1,25 @@
 /* live_bytes.c - how many bytes live under a tag, and how a tag begins to be counted while threads
  * allocate and free.
  *
- * Wanted: every live block of the tag has a COUNTED token and is counted once (plan/site.h).
+ * The result: every live block of the tag has a COUNTED token and is counted once (plan/site.h).
  *
  *   1. The tag's sites are marked. An active section that begins later gives its blocks COUNTED
- *   tokens
- *      and counts them in that section (engine.c: pool_take, record, pool_resize).
- *   2. All threads become wary. A section that begins later has forgotten what it remembered of the
- *      tag's sites, and frees by compare and exchange of the token.
+ *      tokens, and counts the blocks in that section (lm_decision_make, take_from_pool in chain.c,
+ *      lm_record_enter, pool_resize in resize.c).
+ *   2. All threads take the slow path. A section that begins later has forgotten its decisions for
+ *      the tag's sites, and frees by compare and exchange of the token.
  *   3. Grace: every section that began before steps 1 and 2 has ended. Now each block of the tag
- *      either is COUNTED and counted, or has a plain token that only this walk or its free can
- *      change.
- *   4. The walk exchanges each plain token for its COUNTED one, and counts the block only then. A
- *   free
- *      before the exchange makes the exchange fail, and neither counts. A free after it finds
- *      COUNTED and takes away what the walk adds, for a moment perhaps before the walk adds it: the
+ *      either is COUNTED and counted, or has a plain token that only the walk of step 4 or its free
+ *      can change.
+ *   4. The walk exchanges each plain token for its COUNTED one, and counts the block if the
+ *      exchange succeeds. If the block is freed before the exchange, that fails, and neither
+ *      the walk nor the free counts. If it is freed after the exchange, the free finds COUNTED and
+ *      takes away the bytes that the walk adds. It may do so before the walk adds them, so the
  *      counter is signed.
  *
  * A block that is being resized gets its new token before its size changes, so the walk counts the
- * size that it read. On a machine without membarrier, step 3 waits for nothing, and a block that
- * was being allocated may be left out until it is freed. */
+ * size that it read. On a machine without membarrier, step 3 waits for nothing. There a block that
+ * was being allocated may not be counted until it is freed. */
 #include "engine/live_bytes.h"
 
 #include "device/provider.h"
@@ -48,6 +48,7 @@ void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {
 
 int64_t lm_live_of(const lm_thread *t, const loam_site *site) {
   const lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
+  lm_assert(site->live && site->tag_index);
   int64_t live = atomic_load_explicit(site->live, memory_order_relaxed);
   if (u->live == site->live) live += (int64_t)u->bytes - LM_LIVE_UNTOLD;
   return live > 0 ? live : 0;
@@ -77,8 +78,10 @@ static void count_object(void *ctx, const lm_object *object) {
     lm_site_add_live(slow, (int64_t)object->size);
 }
 
-/* Runs under the lock of foreign blocks, which a free takes. */
-static void count_foreign(void *ctx, lm_provided *entry) {
+/* Begins to count a provided block (pages/provided.h). The caller holds the lock of provided
+ * blocks. A free takes this lock before it reads the token, so it finds the block counted or not
+ * counted. */
+static void count_provided(void *ctx, lm_provided *entry) {
   (void)ctx;
   if (lm_pool_owns(entry->base) || !begins_to_count(entry->token)) return;
   entry->token |= LM_TOKEN_COUNTED;
@@ -91,12 +94,13 @@ void lm_live_mark(loam_site *site) {
 }
 
 void lm_live_begin(void) {
+  lm_assert(!lm_thread_is_active());
   lm_lock_take(&beginning.lock);
   if (atomic_exchange_explicit(&beginning.wanted, false, memory_order_relaxed)) {
     lm_thread_set_slow_all(LM_SLOW_COUNTING | LM_SLOW_STALE);
     (void)lm_thread_grace();
     lm_walk_each(count_object, NULL);
-    lm_provider_each(count_foreign, NULL);
+    lm_provider_each(count_provided, NULL);
     lm_thread_clear_slow_all(LM_SLOW_COUNTING);
   }
   lm_lock_drop(&beginning.lock);
@@ -104,4 +108,6 @@ void lm_live_begin(void) {
 
 static void fork_child(void) { lm_lock_renew(&beginning.lock); }
 
-void lm_live_start(void) { lm_thread_add_hooks(&(lm_thread_hooks){ leave, fork_child }); }
+void lm_live_start(void) {
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = fork_child });
+}

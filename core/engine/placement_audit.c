@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/live_limits.h"
 #include "heap/pool.h"
 #include "heap/strategy.h"
 #include "heap/walk.h"
@@ -19,9 +20,9 @@
 enum { PAGES_MOST = 16384, BATCH = 256 };
 #define HUGE_PAGE (2 * LM_MIB)
 
-/* The findings about one strategy, with all of its shares. */
+/* The findings about the strategies of one family, with all of their shares. */
 typedef struct row {
-  lm_strategy *strategy; /* the whole */
+  lm_strategy *strategy; /* the newest member of interest */
   uint64_t pages;        /* of its live blocks */
   uint64_t step, next;   /* every step-th is looked at */
   uint64_t small;        /* bytes on small pages that were to be on huge ones */
@@ -36,7 +37,7 @@ typedef struct mapping {
 
 typedef struct look {
   uint32_t strategies, rows;
-  uint32_t *row_of; /* by id; rows: none */
+  uint32_t *row_of; /* by the id of a family; UINT32_MAX: none */
   row *row;
   uintptr_t last; /* page that was counted last: objects come in order, several on a page */
   size_t n;       /* pages of the batch */
@@ -54,11 +55,36 @@ typedef struct look {
 static bool asks_nodes(const lm_desc *d) { return d->placement.mode != LM_BIND_DEFAULT; }
 static bool asks_huge(const lm_desc *d) { return d->huge == LM_HUGE_THP; }
 
+/* With huge = false a program may still advise huge pages for the memory that it got, as NumPy
+ * does. */
+static bool has_wish_for_huge(const lm_desc *d) { return asks_huge(d) || d->huge == LM_HUGE_NEVER; }
+
 static bool is_of_interest(const lm_strategy *s) {
   if (s->whole != s) return false;
   bool told = atomic_load_explicit(&s->failed, memory_order_relaxed) ||
               atomic_load_explicit(&s->served_late, memory_order_relaxed);
-  return told || (s->desc.kind == LM_KIND_HOST && (asks_nodes(&s->desc) || asks_huge(&s->desc)));
+  return told ||
+         (s->desc.kind == LM_KIND_HOST && (asks_nodes(&s->desc) || has_wish_for_huge(&s->desc)));
+}
+
+/* Adds the requests that a member of a row's family could not serve, or served late. */
+static void add_failures(loam_got *got, const lm_strategy *s) {
+  got->failed += atomic_load_explicit(&s->failed, memory_order_relaxed);
+  got->at_limit += atomic_load_explicit(&s->at_limit, memory_order_relaxed);
+  got->served_late += atomic_load_explicit(&s->served_late, memory_order_relaxed);
+}
+
+/* Makes a row for each family with a member of interest. More members may be of interest than were
+ * counted, because other threads go on; there is then no row for the last ones. */
+static void fill_rows(look *l, uint32_t most) {
+  for (uint32_t id = 0; id < l->strategies; id++) {
+    lm_strategy *s = lm_strategy_at(id);
+    uint32_t *at = &l->row_of[s->family->id];
+    if (!is_of_interest(s) || (*at == UINT32_MAX && l->rows == most)) continue;
+    if (*at == UINT32_MAX) *at = l->rows++;
+    l->row[*at].strategy = s;
+    add_failures(&l->row[*at].got, s);
+  }
 }
 
 static bool open_rows(look *l) {
@@ -69,19 +95,14 @@ static bool open_rows(look *l) {
   if (!l->row_of || !l->row) return false;
   uint32_t most = l->rows;
   l->rows = 0;
-  for (uint32_t id = 0; id < l->strategies; id++) {
-    lm_strategy *s = lm_strategy_at(id);
-    l->row_of[id] = UINT32_MAX;
-    if (l->rows == most || !is_of_interest(s)) continue;
-    l->row_of[id] = l->rows;
-    l->row[l->rows++].strategy = s;
-  }
+  for (uint32_t id = 0; id < l->strategies; id++) l->row_of[id] = UINT32_MAX;
+  fill_rows(l, most);
   return true;
 }
 
 static row *row_of(look *l, const lm_object *object) {
   if (object->strategy >= l->strategies) return NULL;
-  uint32_t at = l->row_of[lm_strategy_whole(object->strategy)];
+  uint32_t at = l->row_of[lm_strategy_at(object->strategy)->family->id];
   return at == UINT32_MAX ? NULL : &l->row[at];
 }
 
@@ -206,24 +227,24 @@ static const mapping *mapping_behind(const look *l, uintptr_t at) {
 static void look_at_huge(void *ctx, const lm_object *object) {
   look *l = ctx;
   row *r = row_of(l, object);
-  if (!r || !asks_huge(&r->strategy->desc)) return;
+  if (!r || !has_wish_for_huge(&r->strategy->desc)) return;
   uintptr_t from = lm_align_up((uintptr_t)object->base, HUGE_PAGE);
   uintptr_t end = lm_align_down((uintptr_t)object->base + object->size, HUGE_PAGE);
   if (from >= end) return;
-  r->got.huge_asked_bytes += end - from;
+  if (asks_huge(&r->strategy->desc)) r->got.huge_asked_bytes += end - from;
   const mapping *m = mapping_behind(l, from);
   for (; m < l->map + l->maps && m->from < end; m++) {
     uintptr_t a = m->from > from ? m->from : from, b = m->to < end ? m->to : end;
     double part = (double)(b - a), share = (double)m->huge / (double)m->resident;
     r->got.huge_bytes += (uint64_t)(part * (share < 1 ? share : 1));
-    if (share < 1)
+    if (share < 1 && asks_huge(&r->strategy->desc))
       r->small += (uint64_t)(part * (1 - share) * (double)m->resident / (double)(m->to - m->from));
   }
 }
 
 static bool has_huge(const look *l) {
   for (uint32_t i = 0; i < l->rows; i++)
-    if (asks_huge(&l->row[i].strategy->desc) && l->row[i].pages) return true;
+    if (has_wish_for_huge(&l->row[i].strategy->desc) && l->row[i].pages) return true;
   return false;
 }
 
@@ -257,13 +278,15 @@ static void tell_event(const row *r, uint64_t generation) {
                    s->desc.name, (unsigned long long)r->small);
 }
 
-static void tell(const row *r, loam_got_fn callback, void *ctx) {
+static void tell(const row *r, const lm_live_limits *limits, loam_got_fn callback, void *ctx) {
   loam_got got = r->got;
+  lm_limit_use use = lm_live_limits_of(limits, r->strategy->id);
   got.strategy = r->strategy->desc.name;
-  got.failed = atomic_load_explicit(&r->strategy->failed, memory_order_relaxed);
-  got.served_late = atomic_load_explicit(&r->strategy->served_late, memory_order_relaxed);
+  got.limit = use.limit;
+  got.limit_used = use.used;
   got.live_bytes = r->pages * LM_PAGE;
-  if (got.huge_bytes > got.huge_asked_bytes) got.huge_bytes = got.huge_asked_bytes;
+  if (asks_huge(&r->strategy->desc) && got.huge_bytes > got.huge_asked_bytes)
+    got.huge_bytes = got.huge_asked_bytes;
   callback(ctx, &got);
 }
 
@@ -283,7 +306,10 @@ loam_status lm_placement_audit_each(loam_got_fn callback, void *ctx) {
   if (whole) find_out(l);
   uint64_t generation = atomic_load(&lm_site_generation);
   for (uint32_t i = 0; whole && i < l->rows; i++) tell_event(&l->row[i], generation);
-  for (uint32_t i = 0; whole && i < l->rows; i++) tell(&l->row[i], callback, ctx);
+  lm_live_limits limits;
+  lm_live_limits_read(&limits);
+  for (uint32_t i = 0; whole && i < l->rows; i++) tell(&l->row[i], &limits, callback, ctx);
+  lm_live_limits_finish(&limits);
   if (l) {
     lm_metadata_free(l->map);
     lm_metadata_free(l->row);

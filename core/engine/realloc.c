@@ -21,8 +21,10 @@ static LM_NOINLINE void give_back_slowly(void *ptr) {
 
 static void give_back(lm_thread *t, void *ptr) {
   lm_located met = { 0 };
+  lm_assert(ptr);
   lm_thread_begin(t);
-  bool done = lm_tcache_give_or(t, ptr, &met) || (met.cell && lm_engine_free_counted(t, ptr, met));
+  bool done = lm_tcache_give_or_locate(t, ptr, &met) ||
+              (met.cell && lm_engine_free_counted(t, ptr, met));
   lm_thread_leave(t);
   if (!done) give_back_slowly(ptr);
 }
@@ -36,7 +38,7 @@ static bool may_stay(const lm_map_object *place, size_t size) {
 /* NULL: the long way has to serve. */
 static LM_NOINLINE void *serve_slowly(lm_thread *t, const lm_request *r, bool holds) {
   if (!lm_lock_try_hold()) return NULL;
-  void *p = holds ? lm_decision_refill(t, r) : NULL;
+  void *p = holds ? lm_decision_refill(t, lm_decision_key_of(r->site, r->size)) : NULL;
   if (!p) p = lm_decision_make(t, r);
   lm_lock_allow_cancel();
   return p;
@@ -44,15 +46,17 @@ static LM_NOINLINE void *serve_slowly(lm_thread *t, const lm_request *r, bool ho
 
 void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t size) {
   lm_map_object place;
+  lm_assert(t == lm_thread_self && size <= LM_LARGE_MAX && !lm_thread_is_active());
   if (t->inside || lm_record_is_nested(ptr)) return NULL;
   if (!lm_map_find_fast(ptr, &place) || place.base != (uintptr_t)ptr) return NULL;
   lm_request r = { .site = site ? site : lm_site_of(place.token), .size = size, .align = 16 };
   if (may_stay(&place, size))
-    return lm_decision_is(t, r.site, size, place.token, place.strategy) ? ptr : NULL;
+    return lm_decision_is_current(t, r.site, size, place.token, place.strategy) ? ptr : NULL;
   if (place.large || size > LM_SMALL_MAX) return NULL;
   if (lm_strategy_at(place.strategy)->desc.asked) return NULL; /* pinned memory stays pinned */
   bool holds;
-  void *p = lm_decision_serve(t, &r, &holds);
+  lm_decision_key k = lm_decision_key_of(r.site, size);
+  void *p = lm_decision_serve(t, k, &holds);
   if (!p) p = serve_slowly(t, &r, holds);
   if (!p) return NULL;
   memcpy(p, ptr, place.size < size ? place.size : size);
@@ -76,10 +80,10 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   }
   lm_order o = { .t = t, .why = "" };
   o.r = (lm_request){ .site = site ? site : lm_site_of(b.token), .size = size, .align = 16 };
-  if (b.is_foreign) {
-    o.r.want = (lm_want)b.foreign.want;
-    o.r.flags = b.foreign.flags;
-    o.r.stream = b.foreign.stream;
+  if (b.is_provided) {
+    o.r.want = (lm_want)b.provided.want;
+    o.r.flags = b.provided.flags;
+    o.r.stream = b.provided.stream;
   } else if (lm_strategy_at(b.strategy)->desc.asked) {
     o.r.want = LM_WANT_PINNED;
   }

@@ -1,14 +1,20 @@
 /* record.h - what loam knows of a live block, whoever made it, and how it keeps account of it.
  *
  * Blocks of the pools are described by the page map. Blocks that handlers, the system's allocator
- * or a driver made are entries in a table of foreign blocks (pages/provided.h).
+ * or a driver made are entries in a table of provided blocks (pages/provided.h).
  *
- * Law: the bytes of a live block are part of what lives under its tag exactly if its token is
- * COUNTED; they are in strategy->used exactly if its strategy has a limit.
+ * Law: the bytes of a live block are counted as live bytes of its tag exactly if its token is
+ * COUNTED. They are counted in strategy->used exactly if its strategy has a limit.
  *
- * A nested block is a handler's block that is itself loam's memory, because the handler's allocator
- * is loam. It is known twice: to the page map, with a COUNTED token of the request's site, by which
- * it is counted; and to the table of foreign blocks, with a token that is not counted. */
+ * A nested block is a handler's block in memory of loam's pools, because the handler itself
+ * allocates from loam. loam knows it twice. The page map has it with a COUNTED token of the
+ * request's site, and this token makes it counted. The table of provided blocks has it with a token
+ * that is not counted.
+ *
+ * A record alone shows a part of this, which lm_record_is_valid checks: `base` is not NULL, `size`
+ * is above 0 except for an empty guarded block (lm_large_is_empty), the token names a site, and
+ * `strategy` a strategy. If the block is not provided, it is in the range of the pools. If it is
+ * provided, `provided` has its base and size. */
 #ifndef LM_RECORD_H
 #define LM_RECORD_H
 
@@ -20,9 +26,9 @@ typedef struct lm_record {
   char *base;
   size_t size; /* usable bytes */
   lm_token token;
-  uint32_t strategy; /* id */
-  bool is_foreign;
-  lm_provided foreign; /* only then */
+  uint32_t strategy;    /* id */
+  bool is_provided;     /* the block is an entry in the table of provided blocks */
+  lm_provided provided; /* a copy of the entry, if is_provided */
 } lm_record;
 
 /* How many nested blocks live. */
@@ -34,16 +40,23 @@ LM_INLINE bool lm_record_is_nested(const void *p) {
          lm_pool_owns(p);
 }
 
+/* Returns whether a record of a live block shows the law above. Constant time. */
+bool lm_record_is_valid(const lm_record *b);
+
 /* Describes the live block that p points into. False: there is none. */
 bool lm_record_find(const void *p, lm_record *out);
+/* Fills *out for a live object of a pool. */
 void lm_record_of_pool(const lm_object *object, lm_record *out);
-void lm_record_of_foreign(const lm_provided *foreign, lm_record *out);
+/* Fills *out for a provided block. */
+void lm_record_of_provided(const lm_provided *provided, lm_record *out);
 
-/* Enters a foreign block, of which *b says base, size and maker, for a site and a strategy. False:
- * loam has no memory for the entry, and nothing was done. */
+/* Enters a provided block into the table, as a block of `site` and strategy `s`, and counts it. *b
+ * says where the block begins, how large it is and who provides it. Returns false if loam has no
+ * memory for the entry; nothing has changed then. */
 bool lm_record_enter(lm_thread *t, const loam_site *site, const lm_strategy *s, lm_token token,
                      lm_record *b);
-/* Takes the foreign block at p out of the table. False: there is none. */
+/* Takes the provided block that begins at p out of the table, and copies it to *out. Returns false
+ * if there is none. */
 bool lm_record_remove(lm_thread *t, const void *p, lm_record *out);
 
 /* Gives a live block of a pool another token, and counts it under that one. While active. */
@@ -51,7 +64,10 @@ void lm_record_retoken(lm_record *b, lm_token token);
 
 /* Fills *out for loam_owner. False: no live block is there. */
 bool lm_record_owner(const void *p, loam_owner_info *out);
-/* Usable bytes of the live block that begins at p, else 0. */
+/* Returns whether a live block begins at p. */
+bool lm_record_is_block(const void *p);
+/* Usable bytes of the live block that begins at p; 0 if there is none, and for an empty guarded
+ * block (lm_large_is_empty). */
 size_t lm_record_usable(const void *p);
 
 #endif

@@ -54,7 +54,7 @@ static size_t spare_of(const lm_strategy *s, size_t size) {
 /* Resizes a provided block by the allocator that made it. During the call the table of provided
  * blocks does not have the block: as soon as the allocator frees the old address, another thread
  * may get a block there. */
-static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
+static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_record old;
   lm_strategy *from = lm_strategy_at(b->strategy);
   size_t more = from != s ? o->r.size : o->r.size > b->size ? o->r.size - b->size : 0;
@@ -65,16 +65,17 @@ static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_recor
     return false;
   }
   lm_lock_suspended section = lm_thread_foreign_begin(o->t);
-  char *p = lm_provider_resize(&old.foreign, o->r.size);
+  char *p = lm_provider_resize(&old.provided, o->r.size);
   lm_thread_foreign_end(o->t, section);
   if (!p) {
     lm_strategy_limit_give(s, (int64_t)more);
     lm_record_enter(o->t, lm_site_of(old.token), from, old.token, &old);
     return false;
   }
-  old.foreign.base = old.foreign.made = p;
-  old.foreign.size = lm_provider_size(&old.foreign, p, o->r.size);
-  lm_record_of_foreign(&old.foreign, b);
+  old.provided.base = old.provided.made = p;
+  old.provided.size = lm_provider_size(&old.provided, p, o->r.size);
+  old.provided.asked = o->r.size ? o->r.size : 1;
+  lm_record_of_provided(&old.provided, b);
   /* In this order the account is never below the bytes that live. */
   bool stays = lm_strategy_limit_is_shared(from, s);
   lm_strategy_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)old.size : 0));
@@ -83,13 +84,10 @@ static bool resize_foreign(lm_order *o, lm_strategy *s, lm_token token, lm_recor
   return true;
 }
 
-/* Returns whether this strategy made the block and can resize it. */
-static bool is_own(const lm_strategy *s, const lm_record *b) {
-  return b->is_foreign ? lm_provider_can_resize(&b->foreign, s)
-                       : s->id == lm_strategy_whole(b->strategy);
-}
-
 bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
-  if (!is_own(s, b)) return false;
-  return b->is_foreign ? resize_foreign(o, s, token, b) : resize_host(o, s, token, b);
+  lm_assert(lm_record_is_valid(b));
+  bool is_own = b->is_provided ? lm_provider_can_resize(&b->provided, s)
+                               : s->id == lm_strategy_whole(b->strategy);
+  if (!is_own) return false;
+  return b->is_provided ? resize_provided(o, s, token, b) : resize_host(o, s, token, b);
 }

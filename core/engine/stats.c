@@ -1,4 +1,4 @@
-/* stats.c - totals of what was allocated, by site and strategy.
+/* stats.c - totals of the blocks and bytes that were allocated, by site and strategy.
  *
  * A total is a row of a table here, plus what the tallies and decision entries of threads still
  * hold. The tables are striped by key, so threads that go through many tags seldom take one lock. A
@@ -103,7 +103,8 @@ static uint64_t blocks_of(const lm_decision *d) {
 
 static size_t object_size(const lm_decision *d) { return lm_class_size(d->class_); }
 
-/* What an entry of the decision cache is to count. */
+/* An entry of the decision cache counts the blocks of one size class at one site and strategy. This
+ * struct names them. */
 typedef struct subject {
   uint32_t site; /* index; 0: nothing, and then no request finds the entry */
   uint16_t strategy;
@@ -162,7 +163,7 @@ static void renew_locks(void) {
 void lm_stats_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
-  lm_thread_add_hooks(&(lm_thread_hooks){ leave, renew_locks });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = renew_locks });
 }
 
 /* ---- Reading ------------------------------------------------------------------------------ */

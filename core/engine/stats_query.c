@@ -1,6 +1,7 @@
 /* stats_query.c - answers loam_stats and loam_stats_by: walks live memory, adds the totals, and
  * groups both by what the host asked for. */
 #include "device/provider.h"
+#include "engine/live_limits.h"
 #include "engine/stats.h"
 #include "heap/walk.h"
 #include "os/error.h"
@@ -8,14 +9,15 @@
 
 /* ---- Grouping ----------------------------------------------------------------------------- */
 
-/* A query under way. The key of a group has the index of a site from bit 0 on, the id of a strategy
- * from LM_SITE_BITS on, and a generation slot from SLOT_SHIFT on. A part is 0 if the query does not
- * group by it. The top bit is set in every key, so no key is 0. */
+/* A query under way. The key of a group has the index of a site from bit 0 on, the id of the family
+ * of a strategy from LM_SITE_BITS on, and a generation slot from SLOT_SHIFT on. A part is 0 if the
+ * query does not group by it. The top bit is set in every key, so no key is 0. */
 typedef struct query {
   lm_sums_table table;
   int keys;           /* LOAM_BY_* */
   uint32_t tags;      /* tags that existed when the query began */
   uint32_t *tag_site; /* by tag index: the site that stands for the tag; 0: none yet */
+  lm_live_limits limits;
 } query;
 
 #define KEY_SET ((uint64_t)1 << 63)
@@ -35,7 +37,8 @@ static uint64_t group_key(const query *q, uint32_t site, uint32_t strategy, uint
   uint64_t key = KEY_SET;
   lm_assert(site < 1u << LM_SITE_BITS && slot < LM_GENERATION_SLOTS);
   if (q->keys & LOAM_BY_TAG) key |= site_for_tag(q, site);
-  if (q->keys & LOAM_BY_STRATEGY) key |= (uint64_t)lm_strategy_whole(strategy) << LM_SITE_BITS;
+  if (q->keys & LOAM_BY_STRATEGY)
+    key |= (uint64_t)lm_strategy_at(strategy)->family->id << LM_SITE_BITS;
   if (q->keys & LOAM_BY_GENERATION) key |= (uint64_t)slot << SLOT_SHIFT;
   return key;
 }
@@ -120,8 +123,11 @@ static void report_row(const query *q, const lm_sums *row, loam_row_fn callback,
   if (q->keys & LOAM_BY_TAG && site) out.tag = site->where.tag;
   if (q->keys & LOAM_BY_STRATEGY) {
     const lm_strategy *s = lm_strategy_at(row->key >> LM_SITE_BITS & (LM_STRATEGIES_MAX - 1));
+    lm_limit_use use = lm_live_limits_of(&q->limits, s->id);
     out.strategy = s->desc.name;
     out.kind = lm_strategy_kind_text(s->desc.kind);
+    out.limit = use.limit;
+    out.limit_used = use.used;
   }
   if (q->keys & LOAM_BY_GENERATION)
     out.generation = lm_site_generation_of(row->key >> SLOT_SHIFT & (LM_GENERATION_SLOTS - 1));
@@ -137,10 +143,12 @@ loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx) {
   q.tag_site = lm_metadata_alloc((q.tags + 1) * sizeof *q.tag_site);
   if (!q.tag_site) return lm_error(LOAM_ENOMEM, "statistics: no memory for %u tags", q.tags);
   collect(&q);
+  if (keys & LOAM_BY_STRATEGY) lm_live_limits_read(&q.limits);
   size_t n = lm_sums_sort(&q.table);
   bool is_complete = lm_sums_is_empty(&q.table.spill);
   for (size_t i = 0; i < n; i++) report_row(&q, &q.table.row[i], callback, ctx);
   lm_sums_finish(&q.table);
+  lm_live_limits_finish(&q.limits);
   lm_metadata_free(q.tag_site);
   if (is_complete) return LOAM_OK;
   return lm_error(LOAM_ENOMEM, "statistics: no memory for a row beyond %zu", n);

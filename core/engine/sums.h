@@ -22,7 +22,7 @@ typedef struct lm_sums {
 typedef struct lm_sums_table {
   lm_sums *row;
   size_t size, n;
-  lm_sums spill; /* what was added for keys that got no row; its key is 0 */
+  lm_sums spill; /* the sums of all keys that got no row; its own key is 0 */
   bool is_fixed; /* the owner holds a lock under which no memory may be allocated */
 } lm_sums_table;
 
@@ -36,8 +36,8 @@ LM_INLINE uint64_t lm_sums_mix(uint64_t key) {
  * key has no row and there is no memory for one. */
 lm_sums *lm_sums_get(lm_sums_table *table, uint64_t key);
 
-/* Doubles the size of the table; an empty one gets its first rows. False: there is no memory, and
- * the table is as it was. */
+/* Doubles the size of the table; an empty one gets its first rows. Returns false if there is no
+ * memory; the table is then unchanged. */
 bool lm_sums_grow(lm_sums_table *table);
 
 /* Makes all rows and the spill zero, and keeps the memory. */

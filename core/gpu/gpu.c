@@ -169,11 +169,21 @@ static struct {
   _Atomic uint64_t free[LM_DEVICES_MAX]; /* bytes; relaxed: a figure that orders nothing */
 } reader = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
 
+/* What says how much memory is free; NULL: the driver. The release of lm_gpu_read_memory_by pairs
+ * with the acquire of the thread that calls it. */
+static _Atomic(lm_gpu_memory_fn *) read_memory;
+
+void lm_gpu_read_memory_by(lm_gpu_memory_fn *read) {
+  atomic_store_explicit(&read_memory, read, memory_order_release);
+}
+
 static void read_free(unsigned device) {
   size_t free, total;
   lm_assert(device < LM_DEVICES_MAX);
   const lm_gpu_ops *ops = lm_gpu_started();
-  bool known = ops && ops->memory((int)device, &free, &total) == LM_GPU_OK;
+  lm_gpu_memory_fn *read = atomic_load_explicit(&read_memory, memory_order_acquire);
+  if (ops && !read) read = ops->memory;
+  bool known = ops && read((int)device, &free, &total) == LM_GPU_OK;
   atomic_store_explicit(&reader.free[device], known ? free : 0, memory_order_relaxed);
 }
 

@@ -197,6 +197,10 @@ uint64_t lm_gpu_free(unsigned device);
 /* Begins to read the free memory of a device regularly, in a thread of loam's own: the thread that
  * allocates may not call the driver, because it may itself be inside the driver. */
 void lm_gpu_watch(unsigned device);
+/* Lets `read` say how much memory of a device is free, in place of the driver: for the readings
+ * that follow, of all devices. It returns a result as lm_gpu_ops.memory does. */
+typedef lm_gpu_result lm_gpu_memory_fn(int device, size_t *free, size_t *total);
+void lm_gpu_read_memory_by(lm_gpu_memory_fn *read);
 
 /* The result of the search for a driver, for messages. Versions are as CUDA writes them, 12040 for
  * 12.4; 0: not known.

@@ -28,10 +28,10 @@ static void date(uint32_t slot, uint32_t time) {
   _Atomic uint32_t *born = &lm_map.born[slot];
   lm_assert(time > 0);
   lm_state fresh = LM_STATE_LIVE + LM_ID_WIDE;
-  lm_state state = atomic_load_explicit(&head->mark, memory_order_relaxed);
+  lm_state state = atomic_load_explicit(&head->cell, memory_order_relaxed);
   if (state == fresh) {
     atomic_store_explicit(born, time, memory_order_relaxed);
-    (void)atomic_compare_exchange_strong_explicit(&head->mark, &fresh, LM_STATE_LIVE + DATED,
+    (void)atomic_compare_exchange_strong_explicit(&head->cell, &fresh, LM_STATE_LIVE + DATED,
                                                   memory_order_release, memory_order_relaxed);
   } else if (state == LM_STATE_COUNTED && !atomic_load_explicit(born, memory_order_relaxed)) {
     atomic_store_explicit(born, time, memory_order_relaxed);
@@ -41,7 +41,7 @@ static void date(uint32_t slot, uint32_t time) {
 uint32_t lm_age_of(uint32_t slot) {
   lm_assert(slot);
   const lm_span *head = lm_map_span(slot);
-  lm_state state = atomic_load_explicit(&head->mark, memory_order_acquire);
+  lm_state state = atomic_load_explicit(&head->cell, memory_order_acquire);
   uint32_t born = atomic_load_explicit(&lm_map.born[slot], memory_order_relaxed);
   bool dated = state == LM_STATE_LIVE + DATED || state == LM_STATE_COUNTED;
   uint32_t time = now();

@@ -1,6 +1,6 @@
 /* age.h - how long large blocks have lived, at no cost for the threads that allocate.
  *
-A block that a thread takes has the state LIVE + LM_ID_WIDE, whether it is new or comes from a
+ * A block that a thread takes has the state LIVE + LM_ID_WIDE, whether it is new or comes from a
  * bin (tcache.h, large.c). Now and then the service thread makes a round: it gives each such block
  * the time and the state LIVE + DATED. So the state tells which blocks were taken since the last
  * round. Blocks with a counted token have the state COUNTED and never come from bins; for those the

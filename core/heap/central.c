@@ -1,4 +1,5 @@
-/* central.c - the central list of one (pool, size class): spans of small objects, and a depot. */
+/* central.c - the central list of one size class in one pool: the spans that hold the class's
+ * objects, and a depot of objects that threads gave back. central.h describes both. */
 #include "heap/central.h"
 
 #include <string.h>
@@ -7,19 +8,23 @@
 #include "pages/metadata.h"
 #include "pages/states.h"
 
-/* The fewest objects of a span. */
+/* A span is made large enough for at least this many objects. */
 enum { OBJECTS_MIN = 16 };
-/* The greatest number of objects in a depot, and about the greatest number of bytes. */
+/* A depot holds at most this many objects, which together have at most DEPOT_BYTES bytes. */
 enum { DEPOT_MAX = 1024 };
 #define DEPOT_BYTES ((size_t)16 << 20)
-/* After this many frees without an allocation there is no depot. */
+/* When more objects than this have come back since a thread last took one, the depot is given up:
+ * its objects go back to their spans. */
 enum { SURPLUS_MAX = 8 * DEPOT_MAX };
-/* The greatest number of bytes that one call takes from spans, beyond the first eight objects. No
- * other thread can use what a thread took and does not need. */
+/* One call of lm_central_pull takes objects of at most this many bytes from spans, but always may
+ * take eight objects. What a thread takes and does not use is lost to other threads, because it
+ * stays in the thread's bin. */
 #define TAKE_BYTES ((size_t)64 << 10)
-/* The empty spans that a list keeps: two, or a MiB, or an eighth of all its spans. */
+/* A list keeps empty spans for later use as long as one of these is true: they are at most two
+ * spans, they are at most 16 slots (a MiB), or they are at most an eighth of the list's spans. */
 enum { EMPTIES_KEPT = 2, EMPTY_SLOTS_KEPT = 16 };
-/* Spans that are given back before the lock is released for others. */
+/* lm_central_trim gives back so many empty spans, or the pages of so many other spans. Then it
+ * drops the lock and takes it again, so that threads which wait for the lock can go on. */
 enum { RETIRE_AT_ONCE = 32, PURGE_AT_ONCE = 8 };
 
 uint32_t lm_central_span_slots(unsigned class_) {
@@ -39,21 +44,24 @@ void lm_central_init(lm_central *c, lm_regions *regions, uint32_t strategy, uint
   c->class_ = class_;
 }
 
-/* Tells whether a thread holds the lock; assertions use it. */
+/* Tells whether any thread holds the lock. Assertions use it. */
 LM_INLINE bool is_locked(const lm_central *c) { return lm_load(uint32_t, &c->lock.state) != 0; }
 
 /* ---- Spans and their states --------------------------------------------------------------- */
 
-/* The palette of a span of a list whose lock is held. */
+/* Returns the palette of a span. The caller holds the lock of the span's list; under this lock the
+ * states of the span do not move, so a relaxed load is enough. */
 static lm_palette *palette_of(const lm_span *span) {
-  return lm_state_palette(atomic_load_explicit(&span->side, memory_order_relaxed));
+  return lm_state_palette(atomic_load_explicit(&span->cells, memory_order_relaxed));
 }
 
+/* Returns the number of FREE objects of a span. The caller holds the lock of the span's list. */
 static uint32_t free_of(const lm_span *span) { return palette_of(span)->free; }
 
 static void set_free(lm_span *span, uint32_t n) { palette_of(span)->free = n; }
 
-/* Relaxed: while a state is not live, only a thread that holds the lock changes it. */
+/* Returns the state of object `i` of a span. Relaxed: a state leaves FREE, or becomes FREE, only
+ * under the lock of the span's list, and the caller holds this lock. */
 static lm_state state_at(const lm_state_cell *states, size_t i) {
   return atomic_load_explicit(&states[i], memory_order_relaxed);
 }
@@ -68,23 +76,25 @@ static uint32_t count_free(const lm_state_cell *states, uint32_t count) {
   return n;
 }
 
-/* Eight states in one word; EACH is a word that repeats a byte eight times. */
+/* An `eight` is a word with eight states. EACH(byte) is a word with this byte in all eight
+ * places. */
 enum { EIGHT = 8 };
 typedef uint64_t __attribute__((may_alias)) eight;
 #define EACH(byte) (UINT64_MAX / 255 * (byte))
 _Static_assert(LM_STATE_LIVE == 0x40 && LM_STATE_CACHED == 0x80,
                "the two upper bits of a state byte say free, live or cached");
 
-/* What the state byte of a span's own entry means: the span is in the list `purged`, or it was
- * abandoned. Written under the lock. */
+/* The note of a span says whether the span is in the list `purged`, whether it was abandoned, or
+ * neither. It stands in the state byte of the entry of the span's first slot, which has no other
+ * use in a span of small objects. Written under the lock. */
 enum { NOTE_NONE, NOTE_PURGED, NOTE_ABANDONED };
 
 static uint32_t span_note(const lm_span *span) {
-  return atomic_load_explicit(&span->mark, memory_order_relaxed);
+  return atomic_load_explicit(&span->cell, memory_order_relaxed);
 }
 
 static void set_span_note(lm_span *span, uint32_t note) {
-  atomic_store_explicit(&span->mark, note, memory_order_relaxed);
+  atomic_store_explicit(&span->cell, note, memory_order_relaxed);
 }
 
 static void link_span(uint32_t *list, uint32_t slot) {
@@ -102,7 +112,8 @@ static void unlink_span(uint32_t *list, uint32_t slot) {
   else *list = span->next;
 }
 
-/* Counts more empty spans, or fewer. Relaxed: other lists read `spare` as a hint. */
+/* Adds `more`, which may be negative, to the number of empty spans, and their slots to the `spare`
+ * of the pool's regions. Relaxed: the other lists of the pool read `spare` as a hint. */
 static void add_empties(lm_central *c, int more) {
   c->empties += (uint32_t)more;
   lm_assert(c->empties <= c->spans);
@@ -114,7 +125,7 @@ static void add_empties(lm_central *c, int more) {
 
 /* Gives a span of the list `empty` back to the regions. */
 static void retire_locked(lm_central *c, uint32_t slot) {
-  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   uint32_t slots = lm_central_span_slots(c->class_);
   lm_assert(is_locked(c) && c->spans > 0 && c->empties > 0);
   lm_assert(free_of(lm_map_span(slot)) == lm_central_span_count(c->class_));
@@ -129,15 +140,18 @@ static void retire_locked(lm_central *c, uint32_t slot) {
   lm_regions_put(c->regions, slot, slots);
 }
 
-/* Tells whether a new span would be of untouched memory, although other classes keep empty
- * spans. */
+/* Tells whether it is better to take slots from the empty spans of other classes than to take new
+ * ones: these classes keep at least `slots` slots, and the pool has no run of dirty slots that is
+ * as long, so a new span would get memory that was never touched. */
 static bool needs_spare(const lm_central *c, uint32_t slots) {
   return atomic_load_explicit(&c->regions->spare, memory_order_relaxed) >= slots &&
          !lm_regions_has_dirty(c->regions, slots);
 }
 
-/* Makes the pool's other lists give up empty spans until there is a run of `slots` slots. Lists
- * whose lock is held are passed over: the thread that holds it may be doing the same here. */
+/* Makes the other lists of the pool give up their empty spans, one list after the other, until the
+ * pool has a run of `slots` dirty slots. Skips a list whose lock another thread holds: that thread
+ * may also be in this function, and if each of the two waited for the lock of the other, neither
+ * would go on. */
 static void retire_spare_locked(lm_central *c, uint32_t slots) {
   lm_central *first = c - c->class_;
   for (lm_central *other = first; other < first + LM_CLASSES; other++) {
@@ -149,10 +163,11 @@ static void retire_spare_locked(lm_central *c, uint32_t slots) {
   }
 }
 
-/* Gets all pages of a new span in one call, if the class has many spans and each page will be
- * touched. That takes less time than a page fault for each. Pages that are neighbours in physical
- * memory also share a TLB entry in processors that look for that (Zen: 4 pages of 4 KiB). A kernel
- * before 5.14 refuses the call, and the pages fault one by one. */
+/* Asks the kernel for all pages of a new span in one call, if the class has many spans and its
+ * objects are at most a page large, so each page will be touched. One call takes less time than a
+ * page fault for each page. The kernel can then also choose pages that are neighbours in physical
+ * memory, and some processors (Zen) keep 4 such pages of 4 KiB in one TLB entry. Before Linux 5.14
+ * the kernel refuses the call; then each page faults when it is first touched. */
 static void fault_ahead(const lm_central *c, uint32_t slot, uint32_t slots) {
   enum { SPANS = 32 };
   const lm_preparation *how = &c->regions->how;
@@ -161,7 +176,7 @@ static void fault_ahead(const lm_central *c, uint32_t slot, uint32_t slots) {
   (void)lm_sys_prefault(lm_map_address(slot), (size_t)slots << LM_SLOT_SHIFT);
 }
 
-/* Makes a span and puts it into the list `empty`. False: there is no memory. */
+/* Makes a span and puts it into the list `empty`. Returns false if there is no memory. */
 static bool grow_locked(lm_central *c) {
   lm_assert(is_locked(c) && !c->empty);
   uint32_t slots = lm_central_span_slots(c->class_), count = lm_central_span_count(c->class_);
@@ -194,7 +209,8 @@ static bool grow_locked(lm_central *c) {
 
 /* ---- Lists of spans ----------------------------------------------------------------------- */
 
-/* Takes a span with free objects, but not only such, out of `partial` or `purged`. */
+/* Takes a span out of the list `partial` or `purged`, in which its note says it is. At least one
+ * object of the span is free, and at least one is not. */
 static void unlink_used(lm_central *c, uint32_t slot) {
   lm_span *span = lm_map_span(slot);
   lm_assert(is_locked(c) && span_note(span) != NOTE_ABANDONED);
@@ -202,7 +218,8 @@ static void unlink_used(lm_central *c, uint32_t slot) {
   set_span_note(span, NOTE_NONE);
 }
 
-/* Takes a span with a free object out of its list, or makes one. 0: there is no memory. */
+/* Takes a span that has a free object out of its list, and returns its first slot. If all lists are
+ * without a span, makes one. Returns 0 if there is no memory. */
 static uint32_t take_listed_locked(lm_central *c) {
   uint32_t slot = c->partial ? c->partial : c->purged;
   if (slot) {
@@ -216,26 +233,28 @@ static uint32_t take_listed_locked(lm_central *c) {
   return slot;
 }
 
-/* Makes sure that there is a span to take objects from. False: there is no memory. */
+/* Makes sure that *current is a span with a free object. Returns false if there is no memory. */
 static bool find_current_locked(lm_central *c, uint32_t *current) {
   if (!*current) *current = take_listed_locked(c);
   return *current;
 }
 
+/* Tells whether threads take objects from the span at `slot` at present. */
 static bool is_current(const lm_central *c, uint32_t slot) {
   for (int i = 0; i < LM_CENTRAL_CURRENT; i++)
     if (c->current[i] == slot) return true;
   return false;
 }
 
-/* Puts a span that is in no list into `empty` or `partial`. */
+/* Puts a span that is in no list, and has a free object, into the list `empty` or `partial`.
+ * `empty` tells whether all objects of the span are free. */
 static void list_locked(lm_central *c, uint32_t slot, bool empty) {
   lm_assert(is_locked(c) && free_of(lm_map_span(slot)) > 0);
   link_span(empty ? &c->empty : &c->partial, slot);
   if (empty) add_empties(c, 1);
 }
 
-/* Puts the spans that threads take from back into the lists. */
+/* Puts each span in `current` back into a list, so that threads take from no span at present. */
 static void release_current_locked(lm_central *c) {
   for (int i = 0; i < LM_CENTRAL_CURRENT; i++) {
     uint32_t slot = c->current[i];
@@ -246,14 +265,17 @@ static void release_current_locked(lm_central *c) {
 
 /* ---- Taking objects ----------------------------------------------------------------------- */
 
-/* Looks at eight states, from a multiple of eight on: the result has 0x80 for each that is not
- * FREE. Other threads may change those, but none of them to FREE. */
+/* Reads the states of eight objects, whose numbers begin at a multiple of eight. In the result, the
+ * byte of a FREE state is 0, and the byte of any other state is 0x80. Other threads may change
+ * states that are not FREE during the call, but no state becomes FREE or leaves FREE, because the
+ * caller holds the lock. */
 static uint64_t used_of_eight(const lm_state_cell *states) {
   uint64_t word = __atomic_load_n((const eight *)states, __ATOMIC_RELAXED);
   return (word | word << 1) & EACH(0x80);
 }
 
-/* Takes eight objects from p on, which are all FREE. Their items are written before `end`. */
+/* Takes eight FREE objects, which begin at p: their states become CACHED. Writes them to the eight
+ * items before `end`, the object with the highest address first. Returns 8. */
 static unsigned take_eight(lm_state_cell *states, char *p, size_t size, lm_cached_object *end) {
   eight *word = (eight *)states;
   lm_assert(!used_of_eight(states));
@@ -263,7 +285,8 @@ static unsigned take_eight(lm_state_cell *states, char *p, size_t size, lm_cache
   return EIGHT;
 }
 
-/* Takes the object at p if it is FREE, and writes its item before `end`. Returns 1 or 0. */
+/* Takes the object at p if it is FREE: its state becomes CACHED, and it is written to the item
+ * before `end`. Returns how many objects it took: 1 or 0. */
 static unsigned take_one(lm_state_cell *states, char *p, lm_cached_object *end) {
   lm_state state = state_at(states, 0);
   if (!lm_state_is_free(state)) return 0;
@@ -272,23 +295,25 @@ static unsigned take_one(lm_state_cell *states, char *p, lm_cached_object *end) 
   return 1;
 }
 
-/* Writes a state without changing it. If an untouched page is read before it is written, it costs
- * two faults: the kernel maps the page of zeros first, and a page of its own at the write. The
- * states here are about to be read, and then written. */
+/* Writes to a state without changing it, because take_locked is about to read states and then write
+ * them. If a page that was never touched is first read and then written, the process has two page
+ * faults: at the read the kernel maps the shared page of zeros, and at the write a page of the
+ * process's own. */
 static void touch_states(lm_state_cell *at) {
   lm_state same = LM_STATE_FREE;
   (void)atomic_compare_exchange_strong_explicit(at, &same, LM_STATE_FREE, memory_order_relaxed,
                                                 memory_order_relaxed);
 }
 
-/* Takes at most `want` objects from the span *current, which becomes 0 when the span has no more.
- * The items are written before `end`, the lowest address last: a bin, which pops from its end, then
- * gives rising addresses. */
+/* Takes FREE objects of the span *current, at most `want` of them, and returns how many. If the
+ * span has no FREE object left, *current becomes 0. The objects are written to the items before
+ * `end`, and the last object taken is furthest from `end`. A bin takes from the end of its items,
+ * so it gives out rising addresses. */
 static unsigned take_locked(lm_central *c, uint32_t *current, lm_cached_object *end,
                             unsigned want) {
   uint32_t slot = *current;
   lm_span *span = lm_map_span(slot);
-  lm_state_cell *states = atomic_load_explicit(&span->side, memory_order_relaxed);
+  lm_state_cell *states = atomic_load_explicit(&span->cells, memory_order_relaxed);
   char *start = lm_map_address(slot);
   size_t size = lm_class_size(c->class_);
   uint32_t count = lm_central_span_count(c->class_), free = free_of(span);
@@ -319,7 +344,8 @@ static unsigned take_locked(lm_central *c, uint32_t *current, lm_cached_object *
   return most;
 }
 
-/* Takes `want` objects, or as many as there is memory for. Returns how many. */
+/* Takes `want` objects from spans, or fewer if there is no memory for more, and returns how many.
+ * They are in items[0] and the items after it. */
 static unsigned take_all_locked(lm_central *c, uint32_t *current, lm_cached_object *items,
                                 unsigned want) {
   unsigned left = want;
@@ -329,11 +355,13 @@ static unsigned take_all_locked(lm_central *c, uint32_t *current, lm_cached_obje
   return want - left;
 }
 
-/* Relaxed: a hint for threads whose bins run over. */
+/* Sets whether the list keeps no depot. Relaxed: a thread whose bin runs over reads it as a
+ * hint. */
 static void set_sheds(lm_central *c, bool sheds) {
   atomic_store_explicit(&c->sheds, sheds, memory_order_relaxed);
 }
 
+/* Returns the most objects that one call of lm_central_pull takes from spans. */
 static unsigned take_max(unsigned class_) {
   size_t n = TAKE_BYTES / lm_class_size(class_);
   return n > EIGHT ? (unsigned)n : EIGHT;
@@ -354,13 +382,14 @@ unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, u
 
 /* ---- Giving objects back ------------------------------------------------------------------ */
 
-/* The number of items that a depot has room for. */
+/* Returns the number of items in a depot. */
 static unsigned depot_room(unsigned class_) {
   size_t n = DEPOT_BYTES / lm_class_size(class_);
   return n < DEPOT_MAX ? (unsigned)n : DEPOT_MAX;
 }
 
-/* Puts objects into the depot, as far as there is room. Returns how many. */
+/* Puts objects into the depot until it is full. Returns how many of the `n` items it took: none, if
+ * there is no memory for a depot. */
 static unsigned stock_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
   unsigned room = depot_room(c->class_);
   if (!c->depot && !(c->depot = lm_metadata_take(room * sizeof *c->depot))) return 0;
@@ -371,17 +400,20 @@ static unsigned stock_locked(lm_central *c, const lm_cached_object *items, unsig
   return n;
 }
 
+/* Tells whether the list has more empty spans than it keeps: see EMPTIES_KEPT. */
 static bool has_too_many_empties(const lm_central *c) {
   return c->empties > EMPTIES_KEPT && c->empties > c->spans / 8 &&
          c->empties * lm_central_span_slots(c->class_) > EMPTY_SLOTS_KEPT;
 }
 
-/* Tells whether the entry of a span of this list says that the span is detached. */
+/* Tells whether a span of this list is detached: its entry then names another bin. */
 static bool is_detached(const lm_central *c, const lm_span *span) {
   return atomic_load_explicit(&span->bin, memory_order_relaxed) != c->bin;
 }
 
-/* Moves a span to the list that suits it, when `was` of its objects were FREE and `free` are. */
+/* Objects of a span became FREE: `was` of its objects were FREE before, and `free` are FREE now.
+ * Moves the span to the list in which it belongs now, and gives back empty spans if there are too
+ * many. A span that is detached or in `current` stays in no list. */
 static LM_NOINLINE void move_between_lists_locked(lm_central *c, uint32_t slot, uint32_t was,
                                                   uint32_t free) {
   const lm_span *span = lm_map_span(slot);
@@ -393,8 +425,10 @@ static LM_NOINLINE void move_between_lists_locked(lm_central *c, uint32_t slot, 
   while (has_too_many_empties(c)) retire_locked(c, c->empty);
 }
 
-/* Puts back the first items that are of one span, as neighbours often are. Returns the item after
- * them. `count` and `whole` are the objects and the bytes of a span. */
+/* Puts objects back into their span: `item` and all items after it that are in the same span. Items
+ * that follow each other often are in one span, so the span is looked up once for all of them.
+ * Skips items that are not CACHED (see lm_central_push). Returns the first item of another span, or
+ * `end`. `count` is the number of objects in a span, and `whole` the number of bytes. */
 static const lm_cached_object *put_back_locked(lm_central *c, const lm_cached_object *item,
                                                const lm_cached_object *end, uint32_t count,
                                                size_t whole) {
@@ -403,7 +437,7 @@ static const lm_cached_object *put_back_locked(lm_central *c, const lm_cached_ob
   const lm_cached_object *first = item;
   uint32_t passed = 0;
   do {
-    if (lm_likely(lm_state_is_cached_at(item->mark))) lm_state_end_cached(item->mark);
+    if (lm_likely(lm_state_is_cached_at(item->cell))) lm_state_end_cached(item->cell);
     else passed++;
   } while (++item < end && (uintptr_t)item->p - start < whole);
   lm_palette *palette = palette_of(span);
@@ -424,7 +458,7 @@ static void put_all_back_locked(lm_central *c, const lm_cached_object *items, un
 }
 
 static void empty_depot_locked(lm_central *c) {
-  put_all_back_locked(c, c->depot, c->stocked);
+  if (c->stocked) put_all_back_locked(c, c->depot, c->stocked); /* C has no sum NULL + 0 */
   c->stocked = 0;
 }
 
@@ -434,7 +468,10 @@ static void end_depot_locked(lm_central *c) {
   c->depot = NULL;
 }
 
-/* Puts objects into the depot, unless it is to be given up. Returns how many: all, some or none. */
+/* Puts objects that a thread gave back into the depot, and returns how many. The depot takes fewer
+ * than `n` if it is full or there is no memory for it. It takes none if a span of the list is
+ * detached. It also takes none, and is emptied, if the program has freed more than SURPLUS_MAX
+ * objects since it last took one. */
 static unsigned absorb_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
   if (atomic_load_explicit(&c->detached, memory_order_relaxed)) return 0;
   if (c->surplus <= SURPLUS_MAX) {
@@ -446,7 +483,8 @@ static unsigned absorb_locked(lm_central *c, const lm_cached_object *items, unsi
   return 0;
 }
 
-/* Gives objects back: first to the depot, if they are likely to be `wanted` soon. */
+/* Gives objects back. If `wanted`, a thread is likely to take them again soon: then the depot gets
+ * as many as it takes. The others go back to their spans. */
 static void give_back(lm_central *c, const lm_cached_object *items, unsigned n, bool wanted) {
   lm_lock_take(&c->lock);
   unsigned done = wanted ? absorb_locked(c, items, n) : 0;
@@ -464,7 +502,8 @@ void lm_central_return(lm_central *c, const lm_cached_object *items, unsigned n)
   give_back(c, items, n, false);
 }
 
-/* Gives back a few empty spans, because others wait for the lock. True: there are more. */
+/* Gives back some empty spans: only RETIRE_AT_ONCE of them, because other threads may be waiting
+ * for the lock. Returns true if there are more. */
 static bool retire_some(lm_central *c) {
   lm_lock_take(&c->lock);
   for (int i = 0; c->empty && i < RETIRE_AT_ONCE; i++) retire_locked(c, c->empty);
@@ -475,7 +514,10 @@ static bool retire_some(lm_central *c) {
 
 /* ---- Pages of spans that are not empty ---------------------------------------------------- */
 
-/* Tells whether pages may be given back: not where the strategy pays for them in advance. */
+/* Tells whether the list gives back single pages. It does not if the strategy gets memory before it
+ * is touched, for example locked or prefaulted memory, memory that is registered with a driver, or
+ * memory in a file on a disk: the pages would have to be prepared again. Shared memory, which is in
+ * a file too, has no small objects (has_small in heap/pool.c). */
 static bool can_purge(const lm_central *c) { return !lm_region_is_eager(&c->regions->how); }
 
 static void purge_range(uintptr_t from, uintptr_t to) {
@@ -484,9 +526,10 @@ static void purge_range(uintptr_t from, uintptr_t to) {
   if (from < to) (void)lm_sys_purge((void *)from, to - from);
 }
 
-/* Gives back the pages on which all objects are free. */
+/* Gives back the pages of a span on which all objects are FREE. */
 static void purge_span(lm_central *c, const lm_span *span) {
-  const lm_state_cell *states = atomic_load_explicit(&span->side, memory_order_relaxed);
+  lm_assert(!c->regions->how.backing && !c->regions->how.registered);
+  const lm_state_cell *states = atomic_load_explicit(&span->cells, memory_order_relaxed);
   uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
   size_t size = lm_class_size(c->class_), run = 0;
   uint32_t count = lm_central_span_count(c->class_);
@@ -500,7 +543,8 @@ static void purge_span(lm_central *c, const lm_span *span) {
   }
 }
 
-/* Gives back pages of a few spans, because others wait for the lock. True: there are more. */
+/* Gives back pages of some spans in `partial` and moves these spans to `purged`: only PURGE_AT_ONCE
+ * of them, because other threads may be waiting for the lock. Returns true if there are more. */
 static bool purge_some(lm_central *c) {
   lm_lock_take(&c->lock);
   for (int i = 0; c->partial && i < PURGE_AT_ONCE; i++) {
@@ -554,7 +598,7 @@ bool lm_central_drain(lm_central *c) {
   return done;
 }
 
-/* Tells whether the object is in a span of the list, which may be detached. */
+/* Tells whether an object is in a span of this list. The span may be detached. */
 static bool is_in(const lm_central *c, const lm_map_object *place) {
   return !place->large && place->strategy == c->strategy && place->size == lm_class_size(c->class_);
 }
@@ -567,25 +611,26 @@ bool lm_central_show_states(lm_central *c, uint32_t slot, lm_central_look_fn *lo
   bool is_its = lm_map_read(span, &view, &version) && view.strategy == c->strategy &&
                 view.start == (uintptr_t)lm_map_address(slot) &&
                 view.size == lm_class_size(c->class_) && !lm_map_is_large(view.key);
-  if (is_its) look(ctx, view.side, lm_central_span_count(c->class_));
+  if (is_its) look(ctx, view.cells, lm_central_span_count(c->class_));
   lm_lock_drop(&c->lock);
   return is_its;
 }
 
-/* BUSY keeps the object from being freed while its token changes. Release pairs with the acquire of
- * whoever reads the state: the new token is seen with it. */
+/* While the token changes, the state of the object is BUSY, so that no thread can free the object.
+ * The release store of the new state pairs with the acquire loads of the state (map.h): a thread
+ * that reads the new state also reads the new token. */
 bool lm_central_retoken(lm_central *c, const void *p, lm_token old, lm_token new_token) {
   lm_map_object place;
   lm_lock_take(&c->lock);
   bool done = lm_map_find(p, &place) && is_in(c, &place) && place.base == (uintptr_t)p &&
-              place.token == old && lm_state_is_live(place.mark) &&
-              atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_STATE_BUSY,
+              place.token == old && lm_state_is_live(place.state) &&
+              atomic_compare_exchange_strong_explicit(place.cell, &place.state, LM_STATE_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
     uint8_t hint = lm_state_hint(new_token);
-    lm_state state = lm_states_assign_at(p, place.side, new_token, &hint);
+    lm_state state = lm_states_assign_at(p, place.cell, new_token, &hint);
     done = state != 0;
-    atomic_store_explicit(place.side, done ? state : place.mark, memory_order_release);
+    atomic_store_explicit(place.cell, done ? state : place.state, memory_order_release);
   }
   lm_lock_drop(&c->lock);
   return done;
@@ -648,17 +693,18 @@ bool lm_central_detach(lm_central *c, uint32_t slot, uint32_t bin) {
   return done;
 }
 
-/* Ends an abandoned span whose objects are all free. The caller gives its slots up. */
+/* Ends an abandoned span whose objects are all FREE. The span leaves the page map, and its states
+ * are freed. The caller then gives its slots back, after it has dropped the lock. */
 static void end_abandoned_locked(lm_central *c, uint32_t slot, uint32_t slots) {
   lm_assert(is_locked(c) && c->spans > 0);
-  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   lm_map_forget_small(slot, slots);
   lm_map_extent(slot, slots, LM_USE_NONE);
   lm_states_free(states);
   c->spans--;
 }
 
-/* Tells whether a span was abandoned and its objects are all free. */
+/* Tells whether a span was abandoned and all of its objects are FREE now. */
 static bool is_over_locked(const lm_central *c, uint32_t slot) {
   const lm_span *span = lm_map_span(slot);
   return span_note(span) == NOTE_ABANDONED && is_detached(c, span) &&
@@ -696,10 +742,10 @@ void lm_central_reattach(lm_central *c, uint32_t slot) {
   lm_lock_drop(&c->lock);
 }
 
-/* Gives the live objects of a span their new tokens. Without memory to note a new token, an object
- * keeps the old one. */
+/* Gives each live object of a span the token that `renew` returns for its old token. If there is no
+ * memory to note the new token, the object keeps the old one. */
 static void retoken_all_locked(uint32_t slot, unsigned class_, lm_retoken_fn *renew, void *ctx) {
-  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->side, memory_order_relaxed);
+  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   const char *start = lm_map_address(slot);
   size_t size = lm_class_size(class_);
   uint32_t count = lm_central_span_count(class_);
@@ -722,7 +768,7 @@ uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_re
   lm_central *first = from->strategy < to->strategy ? from : to,
              *second = first == from ? to : from;
   lm_assert(from != to && from->class_ == to->class_);
-  lm_lock_take(&first->lock); /* in the order in which fork takes them */
+  lm_lock_take(&first->lock); /* in the order of strategies, as a fork takes them */
   lm_lock_take(&second->lock);
   lm_assert(is_detached(from, lm_map_span(slot)) && lm_load(uint32_t, &from->detached));
   uint32_t held = lm_central_span_count(from->class_) - free_of(lm_map_span(slot));
@@ -755,8 +801,9 @@ void lm_central_abandon(lm_central *c, uint32_t slot) {
 
 /* ---- Laws --------------------------------------------------------------------------------- */
 
-/* The law of `token` in the entries of a span (map.h): each is LM_TOKEN_NONE or the counted token
- * of the span, and the latter in a slot where an object with that token begins. */
+/* Checks the law of lm_span.token (map.h) for a span. In the entry of each slot, `token` is
+ * LM_TOKEN_NONE or the counted token of the span. In the entry of a slot where a COUNTED object
+ * begins, it is the counted token. */
 static bool are_counted_tokens_valid(const lm_central *c, uint32_t slot, lm_state_cell *states) {
   bool fair = true;
   const char *start = lm_map_address(slot);
@@ -772,19 +819,22 @@ static bool are_counted_tokens_valid(const lm_central *c, uint32_t slot, lm_stat
   return fair;
 }
 
-/* The law of vacant ids (state.h): no state has one. */
+/* Checks the law of the common table (state.h) for a span: no state has the id of a vacant
+ * place. */
 static bool has_no_vacant_id(const lm_state_cell *states, uint32_t count) {
   uint64_t ids = 0;
   for (uint32_t i = 0; i < count; i++) ids |= (uint64_t)1 << state_at(states, i) % LM_STATE_IDS;
   return !(ids & lm_state_vacant_ids());
 }
 
-/* The number of spans in the list that begins at `slot`; UINT32_MAX: one of them breaks the law. */
+/* Checks the spans of the list that begins at `slot`. `empty` tells whether all objects of each
+ * span must be FREE, and each span must have this `note`. Returns the number of spans, or
+ * UINT32_MAX if one of them breaks the law. */
 static uint32_t check_list(const lm_central *c, uint32_t slot, bool empty, uint32_t note) {
   uint32_t n = 0, count = lm_central_span_count(c->class_);
   for (uint32_t prev = 0; slot; prev = slot, slot = lm_map_span(slot)->next, n++) {
     const lm_span *span = lm_map_span(slot);
-    lm_state_cell *states = atomic_load(&span->side);
+    lm_state_cell *states = atomic_load(&span->cells);
     uint32_t free = free_of(span);
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == c->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
@@ -796,13 +846,14 @@ static uint32_t check_list(const lm_central *c, uint32_t slot, bool empty, uint3
   return n;
 }
 
+/* Checks that each item in the depot is a CACHED object of this list, with the right cell. */
 static bool is_depot_valid(const lm_central *c) {
   for (unsigned i = 0; i < c->stocked; i++) {
     lm_map_object place;
     const lm_cached_object *item = &c->depot[i];
     if (!lm_map_find(item->p, &place) || place.bin != c->bin) return false;
-    if (place.base != (uintptr_t)item->p || place.side != item->mark) return false;
-    if (!lm_state_is_cached(place.mark)) return false;
+    if (place.base != (uintptr_t)item->p || place.cell != item->cell) return false;
+    if (!lm_state_is_cached(place.state)) return false;
   }
   return true;
 }

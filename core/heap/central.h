@@ -20,6 +20,7 @@
 #ifndef LM_CENTRAL_H
 #define LM_CENTRAL_H
 
+#include "heap/tcache.h"
 #include "pages/class.h"
 #include "pages/regions.h"
 

@@ -1,6 +1,8 @@
 /* freed_log.c - to whom a freed block belonged: the search. */
 #include "heap/freed_log.h"
 
+#include "heap/large.h"
+
 typedef struct search {
   uintptr_t p;
   lm_object *out;
@@ -36,8 +38,9 @@ static void search_thread(lm_thread *t, void *ctx) {
 bool lm_freed_log_find(const void *p, lm_object *out) {
   lm_map_object place;
   if (lm_map_find(p, &place)) {
-    *out = (lm_object){ (void *)place.base, place.size, place.token, place.strategy, place.large };
-    return !lm_state_is_live(place.mark);
+    *out = (lm_object){ (void *)place.base, lm_large_usable((void *)place.base, place.size),
+                        place.token, place.strategy, place.large };
+    return !lm_state_is_live(place.state);
   }
   search s = { (uintptr_t)p, out, false };
   lm_thread_each(search_thread, &s);

@@ -61,10 +61,10 @@ static void describe_block(const lm_large *l, const block *b, lm_token token) {
   lm_assert(b->start - (uintptr_t)lm_map_address(b->slot) + b->size <= bytes_of(b->slots));
   lm_unpoison((void *)b->start, b->size);
   atomic_store_explicit(&head->token, token, memory_order_relaxed);
-  atomic_store_explicit(&head->mark, lm_state_of_large(token), memory_order_relaxed);
+  atomic_store_explicit(&head->cell, lm_state_of_large(token), memory_order_relaxed);
   if (l->regions->how.backing) atomic_store(&head->lent, LM_LARGE_LENT_NEVER);
   else lm_age_reset(b->slot);
-  lm_span_info view = { b->start, b->bin, &head->mark, b->bin, l->strategy, b->size };
+  lm_span_info view = { b->start, b->bin, &head->cell, b->bin, l->strategy, b->size };
   lm_map_describe_large(b->slot, b->slots, &view);
   lm_map_extent(b->slot, b->slots, b->use);
 }
@@ -157,9 +157,20 @@ bool lm_large_guard_has_room(void) {
   return atomic_load_explicit(&guarded, memory_order_relaxed) < lm_large_guard_max();
 }
 
+/* A guarded block of size 0: a slot of which nothing is made accessible. */
+static void *guard_nothing(lm_large *l, size_t align, lm_token token) {
+  uint32_t slot = lm_range_take(1, align > LM_PAGE ? align : LM_PAGE);
+  if (!slot) return NULL;
+  block b = { slot, 1, LM_USE_GUARDED, 0, (uintptr_t)lm_map_address(slot), 1 };
+  describe_block(l, &b, token);
+  atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
+  lm_assert(lm_large_is_empty((void *)b.start, b.size));
+  return (void *)b.start;
+}
+
 void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token) {
   size_t page = lm_region_page_size(&l->regions->how);
-  if (!size) size = 1;
+  if (!size) return guard_nothing(l, align, token);
   uint32_t slots = guard_slots(size, page);
   uint32_t slot = lm_range_take(slots, align > page ? align : page);
   if (!slot) return NULL;
@@ -391,9 +402,11 @@ static bool is_lent(const lm_large *l, uint32_t slot) {
 }
 
 bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
-  uint32_t slot = head_slot(place->side), slots = slots_at(slot);
+  uint32_t slot = head_slot(place->cell), slots = slots_at(slot);
   lm_assert(place->large && place->strategy == l->strategy);
-  if (use_of(slot) == LM_USE_GUARDED) return size <= place->size && place->size - size < 16;
+  if (use_of(slot) == LM_USE_GUARDED)
+    return !lm_large_is_empty((void *)place->base, place->size) && size && size <= place->size &&
+           place->size - size < 16;
   if (size < LM_SLOT / 4 || use_of(slot) != LM_USE_LARGE) return false;
   size = usable_of(size);
   uint32_t now = lm_map_slots(size);
@@ -407,7 +420,7 @@ bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
 }
 
 void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size) {
-  uint32_t from = head_slot(place->side), slots = slots_at(from);
+  uint32_t from = head_slot(place->cell), slots = slots_at(from);
   const lm_preparation *how = &l->regions->how;
   lm_assert(place->large && place->strategy == l->strategy);
   size = usable_of(size);
@@ -421,9 +434,9 @@ void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size) {
     lm_regions_give_up(l->regions, to, lm_map_slots(size));
     return NULL;
   }
-  lm_token token = atomic_load_explicit(&lm_map_span_of_state(place->side)->token,
+  lm_token token = atomic_load_explicit(&lm_map_span_of_state(place->cell)->token,
                                         memory_order_relaxed);
-  atomic_store_explicit(place->side, lm_state_when_freed(place->mark), memory_order_release);
+  atomic_store_explicit(place->cell, lm_state_when_freed(place->state), memory_order_release);
   forget_block(l, from, slots);
   block b = { to, lm_map_slots(size), LM_USE_LARGE, 0, (uintptr_t)lm_map_address(to), size };
   describe_block(l, &b, token);
@@ -437,15 +450,15 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
   lm_map_object place;
   lm_lock_take(&l->lock);
   bool done = lm_map_find(p, &place) && place.large && place.strategy == l->strategy &&
-              place.base == (uintptr_t)p && place.token == old && lm_state_is_live(place.mark) &&
-              atomic_compare_exchange_strong_explicit(place.side, &place.mark, LM_STATE_BUSY,
+              place.base == (uintptr_t)p && place.token == old && lm_state_is_live(place.state) &&
+              atomic_compare_exchange_strong_explicit(place.cell, &place.state, LM_STATE_BUSY,
                                                       memory_order_acq_rel, memory_order_relaxed);
   if (done) {
     /* Its age begins again: the token changes when realloc makes another block of it. */
-    if (!l->regions->how.backing) lm_age_reset(head_slot(place.side));
-    atomic_store_explicit(&lm_map_span_of_state(place.side)->token, new_token,
+    if (!l->regions->how.backing) lm_age_reset(head_slot(place.cell));
+    atomic_store_explicit(&lm_map_span_of_state(place.cell)->token, new_token,
                           memory_order_relaxed);
-    atomic_store_explicit(place.side, lm_state_of_large(new_token), memory_order_release);
+    atomic_store_explicit(place.cell, lm_state_of_large(new_token), memory_order_release);
   }
   lm_lock_drop(&l->lock);
   return done;
@@ -454,7 +467,7 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
 /* ---- Moving to another pool --------------------------------------------------------------- */
 
 static bool is_live_at(uint32_t slot) {
-  return lm_state_is_live(lm_map_object_state(&lm_map_span(slot)->mark));
+  return lm_state_is_live(lm_map_object_state(&lm_map_span(slot)->cell));
 }
 
 /* Says in the block's first slot, the one that a free reads, whether threads may cache the
@@ -522,14 +535,14 @@ bool lm_large_confirm(lm_large *l, uint32_t slot, size_t *freed) {
 /* Gives the live block at `slot` its new token, unless another thread changed or frees it. */
 static void retoken_locked(const lm_large_adoption *as) {
   lm_span *head = lm_map_span(as->slot);
-  lm_state state = lm_map_object_state(&head->mark);
+  lm_state state = lm_map_object_state(&head->cell);
   if (!lm_state_is_live(state)) return;
   if (atomic_load_explicit(&head->token, memory_order_relaxed) != as->old) return;
-  if (!atomic_compare_exchange_strong_explicit(&head->mark, &state, LM_STATE_BUSY,
+  if (!atomic_compare_exchange_strong_explicit(&head->cell, &state, LM_STATE_BUSY,
                                                memory_order_acq_rel, memory_order_relaxed))
     return;
   atomic_store_explicit(&head->token, as->token, memory_order_relaxed);
-  atomic_store_explicit(&head->mark, state, memory_order_release);
+  atomic_store_explicit(&head->cell, state, memory_order_release);
 }
 
 void lm_large_adopt(lm_large *to, lm_large *from, const lm_large_adoption *as) {

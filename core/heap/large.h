@@ -1,18 +1,21 @@
 /* large.h - blocks that have slots of their own: large blocks and guarded blocks.
  *
-A large block is a run of slots from its pool's regions. Its usable size is the requested size,
+ * A large block is a run of slots from its pool's regions. Its usable size is the requested size,
  * rounded up to pages, so that figures are honest; a block can grow into the rest of its slots. A
  * block of up to LM_LARGE_MAX bytes has as many slots as its size class says, so that the thread
  * that frees it can keep it in a bin for the next request of that class.
  *
-A guarded block ends where an inaccessible page begins, so the first byte beyond it faults (up to
+ * A guarded block of size 0 has no memory: it is a slot without access. The page map notes its size
+ * as 1, so that its address is found (lm_large_is_empty); an lm_object has size 0.
+ *
+ * A guarded block ends where an inaccessible page begins, so the first byte beyond it faults (up to
  * its alignment). Its slots come from the range and go back to the range. When it is freed, it
  * becomes inaccessible and waits in a quarantine, so that a use after free faults and a double free
  * is recognized. It takes two of the mappings that the kernel allows a process (vm.max_map_count).
  * Without any left, neither the program nor loam would get memory. So at most a quarter of that
  * number are guarded at a time, over all strategies; further blocks are not guarded.
  *
-A block whose memory is in a file (backing.h) may have been lent to other processes
+ * A block whose memory is in a file (backing.h) may have been lent to other processes
  * (share_export.h). Its span's `lent` then holds the key that they know it by. If it is freed while
  * another process maps it, its slots are parked until none does, so that those processes see the
  * same memory as before. In a forked child the blocks of the parent are LM_LARGE_LENT_INHERITED:
@@ -55,6 +58,15 @@ void *lm_large_alloc(lm_large *l, size_t size, size_t align, lm_token token, boo
 void *lm_large_alloc_class(lm_large *l, size_t size, uint32_t bin, lm_token token, bool *clean);
 /* A live guarded block, all zero. NULL: there is no memory. */
 void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token token);
+/* Tells whether the block of a pool with this start and this size is a guarded block of size 0. No
+ * byte of it can be touched. No other block has 1 byte at the start of a slot. */
+LM_INLINE bool lm_large_is_empty(const void *base, size_t size) {
+  return size == 1 && !((uintptr_t)base & (LM_SLOT - 1));
+}
+/* The usable bytes of a block of a pool that the page map notes with this start and this size. */
+LM_INLINE size_t lm_large_usable(const void *base, size_t size) {
+  return lm_large_is_empty(base, size) ? 0 : size;
+}
 /* Tells whether there may be one more guarded block. */
 bool lm_large_guard_has_room(void);
 /* The greatest number of guarded blocks; also of the mappings that moving memory may add. */

@@ -3,6 +3,7 @@
 #include "heap/pool.h"
 
 #include "gpu/gpu.h"
+#include "heap/large.h"
 #include "heap/pools.h"
 #include "heap/tcache_slow.h"
 
@@ -104,9 +105,9 @@ static void *alloc_small(lm_thread *t, lm_pool *pool, unsigned class_, lm_token 
  * token may be replaced at this moment. False: it is not live, so it was freed before. Release
  * pairs with the acquire of a retoken: it finds the object dead. */
 static bool mark_freed(lm_map_object *place, const void *p) {
-  while (lm_state_is_live(place->mark)) {
-    lm_state was = place->mark;
-    if (atomic_compare_exchange_strong_explicit(place->side, &was, lm_state_when_freed(was),
+  while (lm_state_is_live(place->state)) {
+    lm_state was = place->state;
+    if (atomic_compare_exchange_strong_explicit(place->cell, &was, lm_state_when_freed(was),
                                                 memory_order_acq_rel, memory_order_acquire))
       return true;
     if (!lm_map_find(p, place)) return false;
@@ -122,7 +123,7 @@ static void *within_limit(lm_pool *pool, void *p) {
   lm_require(lm_map_find(p, &place));
   if (lm_strategy_limit_take(pool->strategy, place.size)) return p;
   lm_require(mark_freed(&place, p));
-  lm_large_free(&pool->large, place.side);
+  lm_large_free(&pool->large, place.cell);
   return NULL;
 }
 
@@ -173,7 +174,7 @@ const char *lm_pool_why(lm_strategy *strategy) {
 
 static void describe(const lm_map_object *place, lm_object *out) {
   out->base = (void *)place->base;
-  out->size = place->size;
+  out->size = lm_large_usable(out->base, place->size);
   out->token = place->token;
   out->strategy = place->strategy;
   out->large = place->large;
@@ -211,15 +212,15 @@ static void free_detached(const lm_map_object *place) {
   do {
     const lm_span *span = lm_map_span(lm_map_slot(p));
     pool = lm_pools_at(atomic_load_explicit(&span->strategy, memory_order_acquire));
-  } while (!lm_central_free_detached(&pool->central[class_], (lm_cached_object){ p, place->side }));
+  } while (!lm_central_free_detached(&pool->central[class_], (lm_cached_object){ p, place->cell }));
   lm_strategy_limit_give(pool->strategy, (int64_t)place->size);
 }
 
 /* Gives the memory of a freed object to a bin of the thread, or to its pool. `t` may be NULL. */
 static void put(lm_thread *t, const lm_map_object *place) {
-  lm_cached_object item = { (void *)place->base, place->side };
+  lm_cached_object item = { (void *)place->base, place->cell };
   lm_pool *pool = lm_pools_at(place->strategy);
-  if (place->large && lm_large_hand_over(place->side)) return;
+  if (place->large && lm_large_hand_over(place->cell)) return;
   if (!place->large && lm_tcache_bin_place(place->bin) == 0) {
     free_detached(place);
     return;
@@ -227,7 +228,7 @@ static void put(lm_thread *t, const lm_map_object *place) {
   lm_assert(pool); /* it does not end while this object is not free in its span */
   if (place->large && (!t || !place->bin)) {
     lm_strategy_limit_give(pool->strategy, (int64_t)place->size);
-    lm_large_free(&pool->large, place->side);
+    lm_large_free(&pool->large, place->cell);
     return;
   }
   lm_poison(item.p, place->size);
@@ -251,7 +252,7 @@ lm_free_result lm_pool_hold(void *p, lm_object *out) {
 
 lm_free_result lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   lm_map_object place;
-  lm_tcache_set_reach(t); /* the next free may then take the fast path */
+  lm_tcache_update_reach(t); /* the next free may then take the fast path */
   if (!lm_map_find(p, &place)) return classify_miss(p, out);
   bool is_start = place.base == (uintptr_t)p;
   bool is_freed = is_start && mark_freed(&place, p);
@@ -269,7 +270,7 @@ void lm_pool_release(void *p) {
 /* ---- Questions and changes ---------------------------------------------------------------- */
 
 static bool find_live(const void *p, lm_map_object *place) {
-  return lm_map_find(p, place) && lm_state_is_live(place->mark);
+  return lm_map_find(p, place) && lm_state_is_live(place->state);
 }
 
 bool lm_pool_find(const void *p, lm_object *out) {

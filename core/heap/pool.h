@@ -108,7 +108,7 @@ LM_INLINE lm_state_cell *lm_pool_state_of(const void *p) {
   const lm_span *s = lm_map_span_of(p);
   uint64_t offset = (uintptr_t)p - lm_load(uintptr_t, &s->start);
   uint64_t key = lm_load(uint64_t, &s->key);
-  return lm_load(lm_state_cell *, &s->side) + (size_t)(((unsigned __int128)offset * key) >> 64);
+  return lm_load(lm_state_cell *, &s->cells) + (size_t)(((unsigned __int128)offset * key) >> 64);
 }
 
 /* Makes `size` bytes usable at p without moving the object. False: that is not possible, no live

@@ -97,6 +97,7 @@ void lm_pool_start(void) {
   if (atomic_exchange_explicit(&is_done, true, memory_order_relaxed)) return;
   lm_metadata_start();
   lm_states_start();
-  lm_thread_add_hooks(&(lm_thread_hooks){ lm_tcache_flush_thread, renew_all });
+  lm_thread_add_hooks(
+      &(lm_thread_hooks){ .exit = lm_tcache_flush_thread, .fork_child = renew_all });
   lm_thread_on_claim(lm_sweep_claimed_thread);
 }

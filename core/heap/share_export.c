@@ -13,7 +13,7 @@
 
 /* Finds the live block of shared memory that begins at p. Returns its pool; NULL: there is none. */
 static lm_pool *find(const void *p, lm_map_object *out) {
-  if (!lm_map_find(p, out) || !lm_state_is_live(out->mark) || out->base != (uintptr_t)p)
+  if (!lm_map_find(p, out) || !lm_state_is_live(out->state) || out->base != (uintptr_t)p)
     return NULL;
   const lm_strategy *s = lm_strategy_at(out->strategy);
   return s->desc.kind == LM_KIND_SHARED && out->large ? lm_pool_of(s) : NULL;
@@ -23,7 +23,7 @@ static lm_pool *find(const void *p, lm_map_object *out) {
  * it against a free in another thread. */
 static _Atomic uint64_t *lent_of(const lm_map_object *place) {
   lm_assert(place->large);
-  return &lm_map_span_of_state(place->side)->lent;
+  return &lm_map_span_of_state(place->cell)->lent;
 }
 
 static loam_status refuse(const void *p) {
@@ -109,7 +109,7 @@ static loam_status open_block(uint64_t key, uint64_t offset, int *fd, size_t *si
   lm_pool *pool = offset < atomic_load(&lm_map.top) ? find(p, &place) : NULL;
   bool has_key = key != LM_LARGE_LENT_NEVER && key != LM_LARGE_LENT_INHERITED;
   if (!pool || !has_key || !is_known(pool, p, key)) return gone();
-  size_t slots = (size_t)atomic_load(&lm_map_span_of_state(place.side)->slots) << LM_SLOT_SHIFT;
+  size_t slots = (size_t)atomic_load(&lm_map_span_of_state(place.cell)->slots) << LM_SLOT_SHIFT;
   int given, error = open_locked_part(pool, offset, slots, &given);
   if (error)
     return lm_error(LOAM_EIO, "the block's owner cannot open its file: %s", strerrordesc_np(error));

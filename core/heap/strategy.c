@@ -11,7 +11,8 @@
 
 lm_strategy lm_strategy_builtin = { .desc = { .name = "default" },
                                     .whole = &lm_strategy_builtin,
-                                    .account = &lm_strategy_builtin };
+                                    .account = &lm_strategy_builtin,
+                                    .family = &lm_strategy_builtin };
 
 enum { CHAINS = 1024 };
 
@@ -149,6 +150,17 @@ static lm_strategy *account_of(lm_strategy *made) {
   return made;
 }
 
+/* The family of a new strategy: a part has the family of its whole. Every whole that differs at
+ * most in the limit has one family already. */
+static lm_strategy *family_of(lm_strategy *made) {
+  if (made->whole != made) return made->whole->family;
+  lm_strategy *s = atomic_load_explicit(chain_of(made->hash), memory_order_acquire);
+  for (; s; s = s->older)
+    if (s->whole == s && s->hash == made->hash && is_same_but_limit(&s->desc, &made->desc))
+      return s->family;
+  return made;
+}
+
 /* The pointer is stored before the count, so that every id below the count can be looked up. The
  * count is stored before the chain, so that whoever finds the strategy by its description knows an
  * id below the count. The three releases pair with the acquires in lm_strategy_at,
@@ -158,7 +170,8 @@ static void add_locked(lm_strategy *s) {
   lm_assert(id < LM_STRATEGIES_MAX && !lm_load(lm_strategy *, &lm_strategy_table[id]));
   s->id = id;
   s->account = account_of(s);
-  lm_assert(s->account->account == s->account);
+  s->family = family_of(s);
+  lm_assert(s->account->account == s->account && s->family->family == s->family);
   s->older = atomic_load_explicit(chain_of(s->hash), memory_order_relaxed);
   atomic_store_explicit(&lm_strategy_table[id], s, memory_order_release);
   atomic_store_explicit(&added, id, memory_order_release);
@@ -182,6 +195,7 @@ static bool is_one_valid(uint32_t id) {
   const lm_strategy *s = lm_strategy_at(id);
   if (s->id != id || s->whole->whole != s->whole || s->account->account != s->account) return false;
   if (s->whole != s && (s->shares || s->twins || s->account != s->whole->account)) return false;
+  if (s->family->family != s->family || s->family != s->whole->family) return false;
   if (s->account != s && !is_same_but_limit(&s->account->desc, &s->whole->desc)) return false;
   return find(&s->desc, s->hash) == s;
 }

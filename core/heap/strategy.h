@@ -83,10 +83,12 @@ typedef struct lm_desc {
   bool asked; /* LM_KIND_PINNED: the host requested pinned memory; of twins only */
 } lm_desc;
 
-/* Law: `whole` and `account` are their own whole and account. A part has the account of its whole.
- * A whole that has a limit, and differs from an older strategy only in that, has the account of the
- * older one. Any other whole is its own account. Equal descriptions have equal ids.
- * lm_strategy_is_valid checks all strategies. */
+/* Law: a strategy that is a part has another strategy as its `whole`; the `whole` of a whole is the
+ * whole itself. The `account` of a part is the account of its whole. Wholes that have limits and
+ * differ only in the value of the limit have one account, the oldest of them. The account of any
+ * other whole is the whole itself. The `family` of a whole is the oldest whole that differs from it
+ * at most in the limit; the family of a part is the family of its whole. Equal descriptions have
+ * equal ids. lm_strategy_is_valid checks all strategies. */
 typedef struct lm_strategy {
   uint32_t id;
   uint32_t hash; /* of desc without the limit */
@@ -95,9 +97,11 @@ typedef struct lm_strategy {
   struct lm_shares *shares;     /* NULL: it has no shares; constant */
   struct lm_twins *twins;       /* NULL: it has no twins; constant */
   struct lm_strategy *account;  /* the strategy whose `used` counts its bytes; constant */
+  struct lm_strategy *family;   /* figures of strategies with one family are joined; constant */
   _Atomic int64_t used;         /* of an account: bytes taken of the limit, if there is one */
   _Atomic uint64_t served_late; /* requests that it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests that it could not serve */
+  _Atomic uint64_t at_limit;    /* the part of `failed` because of its limit */
   struct lm_pool *pool;         /* NULL until the first block; see pools.h */
   _Atomic uint32_t place;       /* of its bins in every thread; 0: none; see pools.h */
   _Atomic uint32_t retiring;    /* LM_POOL_OPEN, ...; see pools.h */

@@ -1,6 +1,6 @@
-/* sweep.c - idle bins are emptied, and free memory goes back to the system.
+/* sweep.c - empties idle bins, and gives free memory back to the system.
  *
-LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
+ * LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
  * next operation takes the bit back and does that. If the bit is still set after a grace, the
  * thread is in no operation. The thread that sweeps then sets LM_SLOW_TAKING, which keeps the other
  * thread out of its next operation, and empties the bins itself. */
@@ -88,7 +88,7 @@ static void claim(lm_thread *t, void *ctx) {
 
 /* Empties the bins of a thread that has not taken back its claim. The grace has made the thread's
  * last operation visible. Release pairs with the acquire in lm_thread_enter: the thread's next
- * operation sees the bins as they are left here. */
+ * operation finds these bins closed. */
 static void take_claimed(lm_thread *t, void *ctx) {
   uint32_t slow = atomic_load_explicit(&t->slow_reasons, memory_order_relaxed);
   do {

@@ -4,15 +4,53 @@
  * object from a bin, a free pushes one. Neither takes a lock, calls a function or uses an atomic
  * read-modify-write instruction.
  *
+ * The token of an object is a number that names the site that requested the object and the policy
+ * that decided (plan/site.h). The state of an object is one byte in the object's state cell: a kind
+ * plus an id, from 0 to 63, that leads to the token.
+ *
+ *   0 + id     FREE      unused, in no bin
+ *   64 + id    LIVE      the host uses the object; 64 + 0 (BUSY): its token is being replaced
+ *   128 + id   CACHED    in a bin, or in another store of freed objects (heap/central.h)
+ *   192, more  COUNTED   the host uses the object, and its token is counted: engine/live_bytes.h
+ *
+ * The plain states are LIVE + id with an id above 0: 65 to 127. As signed bytes they are the
+ * greatest, because CACHED and COUNTED are below 0. So one comparison (lm_state_is_plain) refuses
+ * every object that free must not push: free, cached, busy and counted ones. A free of a plain
+ * object adds 64 (LM_STATE_IDS), so LIVE + id becomes CACHED + id.
+ *
+ * Ids up to LM_COMMON_TOKENS (states up to LM_STATE_COMMON_LAST) mean one token in all spans. A
+ * span is a run of memory that is cut into objects of one class. A malloc with such an id stores
+ * the state and is done. Greater ids mean a token in the palette of the span, a small table in
+ * front of the span's state cells. So a malloc with such an id first checks that the palette has
+ * the token. The last id, LM_ID_WIDE, means a larger table of the span. An object can have that
+ * id; the state in a decision never has it.
+ * pages/state.h has the rest.
+ *
  *   malloc   engine/decision.h finds what the policy decided for the request: a bin, and the state
- *            byte of a live object with the request's token. lm_tcache_take_ready pops the object.
- *   free     lm_tcache_locate_fast finds, from the address and the page map (map.h), the state
- *            byte of the object and its bin. lm_tcache_give_to makes the object cached and pushes
- *            it.
+ *            of a live object with the request's token. lm_tcache_take_ready pops the object.
+ *   free     lm_tcache_locate_fast finds, from the address and the page map (pages/map.h), the
+ *            state cell of the object and its bin. lm_tcache_give_to makes the object cached and
+ *            pushes it.
+ *
+ * The functions of free, which others than loam_free use too:
+ *
+ *   lm_tcache_locate_fast        finds an object by the thread's `reach`; not on the slow path
+ *   lm_tcache_locate             finds an object by the bounds of the range; on the slow path too
+ *   lm_tcache_locate_in          finds an object in a slot that is known: a step of both
+ *   lm_tcache_give_to            frees a located object whose bin is known
+ *   lm_tcache_give_located       frees a located object: reads its bin from the page map
+ *   lm_tcache_give_counted       frees a located object whose token is counted
+ *   lm_tcache_give_or_locate     locates and frees an object, or says where the object is
+ *   lm_tcache_give               locates and frees an object
+ *   lm_tcache_give_in_section    lm_tcache_give for a thread that is not active
  *
  * Each function here does nothing and says so if the bin is empty or full, or if the object needs
  * more than a push. tcache_slow.h then opens, fills and empties bins. The thread is in an active
- * section (lm_thread_enter) during all of this, except where a comment says otherwise. */
+ * section (lm_thread_enter) during all of this, except where a comment says otherwise.
+ *
+ * lm_load (os/base.h) is a relaxed load, written as a plain one, because gcc makes better code of
+ * that. lm_keep(x) makes gcc hold x in a register. lm_poison and lm_unpoison call the address
+ * sanitizer, and do nothing in builds without it. */
 #ifndef LM_TCACHE_H
 #define LM_TCACHE_H
 
@@ -23,35 +61,44 @@
 
 /* ---- Bins --------------------------------------------------------------------------------- */
 
-enum { LM_POOL_PLACES = 1024 };
+enum { LM_POOL_PLACES = 1024 }; /* of the bins of pools; place 0 is no pool's: lm_pool_bins */
+
+/* A cached object and the cell of its state. The cell's address is kept with the object: an
+ * allocation that had to compute it would store to the cell later, and later loads would wait. */
+typedef struct lm_cached_object {
+  void *p;
+  lm_state_cell *cell;
+} lm_cached_object;
 
 /* A stack of cached objects of one pool and one size class.
  *
- * Law: low <= top <= high, and low .. top - 1 are the items; low == high: the bin is not open, it
- * has no array. The item before `low` is a sentinel without a state cell, so a pop may read
- * top[-1] before it knows whether the bin is empty. Only a bin that no entry of a decision cache
- * names may be all zeros instead. No other bin has items in the cache lines of this bin's items,
- * because another thread would write to them.
+ * Law: low <= top <= high, and low .. top - 1 are the items. A bin with low == high is not open: it
+ * has no array. The item before `low` is a sentinel without a state cell, so a pop may read top[-1]
+ * before it knows whether the bin is empty. A bin that was never used is all zeros instead, and has
+ * no sentinel; no entry of a decision cache names such a bin. The items of two bins are never in
+ * one cache line, because different threads may write them.
  *
  * Only the bin's thread uses a bin, except as thread.h (LM_SLOW_TAKING) and retire.c describe. A
- * forked child inherits the bins of the threads that it lost, perhaps in the middle of an
- * operation, and empties them. So an object leaves a bin before anything else is done with it, and
- * enters a bin last. At worst the child loses the one object that was between. */
+ * forked child inherits the bins of threads that do not exist in the child, perhaps in the middle
+ * of an operation, and empties these bins. So a pop first takes the object off the bin and then
+ * changes the object; a push first changes the object and then puts it on the bin. At worst the
+ * child loses the one object of an operation that was under way. */
 typedef struct lm_bin {
-  _Atomic(lm_cached_object *) top; /* NULL also while the items are moved to another place */
+  _Atomic(lm_cached_object *) top; /* NULL: the bin is all zeros, or its items are being moved */
   lm_cached_object *low, *high;
-  lm_cached_object *seen; /* `top` at the last sweep: a bin where it has not moved is idle */
+  lm_cached_object *seen; /* `top` at the last sweep (sweep.c): an unchanged bin is idle */
 } __attribute__((aligned(LM_CACHE_LINE / 2))) lm_bin;
 
 /* The bins of one pool in one thread. A pool's bins are at the same place in every thread, so a
- * decision names a bin by one number: its offset in the thread's area. Place 0 is unused. */
+ * decision names a bin by one number: its offset in the thread's area. No pool has place 0, so 0
+ * can mean "no pool". */
 typedef struct lm_pool_bins {
-  uint32_t next; /* place of the next pool in the list of lm_thread_bins; 0: none */
-  bool listed;
-  uint32_t until_guard;  /* requests until the next guarded block, where a strategy samples them */
-  uint32_t large;        /* slots that the open bins of large classes have room for */
-  uint64_t drawn;        /* a bit for each class: the bin was filled since it last ran over */
-  lm_cached_object none; /* the sentinel of those bins that are not open */
+  uint32_t next;         /* place of the next pool in the list of lm_thread_bins; 0: none */
+  bool listed;           /* the pool is in that list */
+  uint32_t until_guard;  /* requests until the next guarded block (lm_desc.guard) */
+  uint32_t large;        /* slots (64 KiB) of the large blocks that the open bins have room for */
+  uint64_t drawn;        /* a bit for each class: the bin was filled since it last was full */
+  lm_cached_object none; /* the sentinel of all bins that are not open */
   lm_bin bin[LM_CLASSES_ALL];
 } lm_pool_bins;
 
@@ -65,45 +112,47 @@ _Static_assert(LM_THREAD_BINS + sizeof(lm_thread_bins) <= LM_THREAD_SIZE,
                "a thread's area has room for the bins of every pool");
 _Static_assert(LM_THREAD_SIZE <= LM_MAP_KEY_LOW, "a span's key has room for the offset of a bin");
 
-/* The bins of a thread. */
+/* Returns the bins of a thread. */
 LM_INLINE lm_thread_bins *lm_tcache_of(lm_thread *t) {
   return (lm_thread_bins *)((char *)t + LM_THREAD_BINS);
 }
-/* The bin at this offset in the thread's area. */
+/* Returns the bin at this offset in the thread's area. */
 LM_INLINE lm_bin *lm_tcache_bin_at(lm_thread *t, size_t offset) {
   return (lm_bin *)((char *)t + offset);
 }
 
-/* Relaxed: only the thread itself writes `top`, or a thread that waited until it is at rest. */
+/* Returns the `top` of a bin. Relaxed: only the bin's thread writes it, or a thread that has waited
+ * until the bin's thread uses no bin. */
 LM_INLINE lm_cached_object *lm_tcache_bin_top(const lm_bin *bin) {
   return atomic_load_explicit(&bin->top, memory_order_relaxed);
 }
-/* Release: an item is written before `top` includes it. That order matters to a forked child, which
- * inherits both from a thread that it lost. */
+/* Sets the `top` of a bin. Release: an item is written before `top` includes it, so a forked child
+ * that empties the bin finds no item that is half written. */
 LM_INLINE void lm_tcache_bin_set_top(lm_bin *bin, lm_cached_object *top) {
   atomic_store_explicit(&bin->top, top, memory_order_release);
 }
 
-/* Writes an item. The fence keeps gcc from building one vector of both words first. */
+/* Writes an item. The fence makes gcc store the two words one by one; else gcc would first join
+ * them in a vector register, which is slower. */
 LM_INLINE void lm_tcache_item_write(lm_cached_object *item, void *p, lm_state_cell *cell) {
   item->p = p;
   atomic_signal_fence(memory_order_release);
-  item->mark = cell;
+  item->cell = cell;
 }
 
-/* The sentinel: its address is the begin of the range, where no object ever is, and it has no state
- * cell. */
+/* Returns a sentinel: an item without a state cell. Its address is the start of the range
+ * (pages/map.h), where no object ever is. */
 LM_INLINE lm_cached_object lm_tcache_sentinel(void) {
   return (lm_cached_object){ (void *)lm_map.base, NULL };
 }
-LM_INLINE bool lm_tcache_is_sentinel(const lm_cached_object *item) { return !item->mark; }
+LM_INLINE bool lm_tcache_is_sentinel(const lm_cached_object *item) { return !item->cell; }
 
 /* ---- Taking: malloc ----------------------------------------------------------------------- */
 
-/* The state bytes of the span of a cached object. The span cannot end while
- * one of its objects is cached. */
+/* Returns the state cells of the span of a cached object, from the entry of the page map for the
+ * object's address. The span exists as long as one of its objects is cached. */
 LM_INLINE lm_state_cell *lm_tcache_states_of(const lm_cached_object *item) {
-  return lm_load(lm_state_cell *, &lm_map_span_of(item->p)->side);
+  return lm_load(lm_state_cell *, &lm_map_span_of(item->p)->cells);
 }
 
 /* Tells the address sanitizer that the caller may use the small object at p. */
@@ -111,25 +160,29 @@ LM_INLINE void lm_tcache_unpoison(void *p) {
   lm_unpoison(p, lm_load(size_t, &lm_map_span(lm_map_slot(p))->size));
 }
 
-/* Makes a cached object live. Release pairs with the acquire of whoever finds the object by an
- * address (lm_map_find): its token was noted before. */
+/* Makes a cached object live. Release pairs with the acquire of a thread that finds the object by
+ * an address (lm_map_find): the place that the id names has the token. */
 LM_INLINE void lm_tcache_set_state(lm_state_cell *cell, lm_state state) {
   lm_assert(lm_state_is_cached(atomic_load_explicit(cell, memory_order_relaxed)));
   lm_assert(lm_state_is_live(state));
   atomic_store_explicit(cell, state, memory_order_release);
 }
 
-/* Tells whether the palette of the item's span has the decision's token where the decision says.
- * The fences make gcc load everything again that was loaded before: no register is free for it. */
+/* Returns whether the palette of the item's span has the decision's token at the place that the
+ * decision's state names. gcc has no free register to keep what the caller loaded before. So the
+ * fences make gcc load those values again afterwards, instead of saving them on the stack. */
 LM_INLINE bool lm_tcache_palette_has(const lm_cached_object *item, const lm_decision *d) {
   atomic_signal_fence(memory_order_seq_cst);
   lm_state_cell *states = lm_tcache_states_of(item);
-  bool has = lm_load(lm_token, lm_state_palette_token(states, d->mark)) == d->token;
+  bool has = lm_load(lm_token, lm_state_palette_token(states, d->state)) == d->token;
   atomic_signal_fence(memory_order_seq_cst);
   return has;
 }
 
-/* Pops the last object of a bin, which is p with this state cell, and makes it live. */
+/* Pops the last item of a bin, makes its object live with this state, and returns the object. `p`
+ * and `cell` are the two words of that item, which the caller has read. lm_add_release lowers `top`
+ * by one instruction and releases, like lm_tcache_bin_set_top. __builtin_unreachable tells gcc
+ * that p is not NULL, so gcc removes tests of the result. */
 LM_INLINE void *lm_tcache_take_last(lm_bin *bin, void *p, lm_state_cell *cell, lm_state state) {
   lm_assert(lm_tcache_bin_top(bin) > bin->low);
   lm_add_release(lm_cached_object *, &bin->top, -1);
@@ -139,76 +192,81 @@ LM_INLINE void *lm_tcache_take_last(lm_bin *bin, void *p, lm_state_cell *cell, l
   return p;
 }
 
-/* The whole of a malloc that finds its decision: pops an object from the decision's bin and makes
- * it live with the decision's token, which is not a counted one. NULL, and nothing was done: the
- * bin is empty, or the object's span has not noted the token yet. Tokens that are common to all
- * spans need no such note.
+/* All that a malloc does once it has found its decision: pops an object from the decision's bin and
+ * makes it live with the decision's state. The decision's token is not a counted one. Returns NULL,
+ * and has done nothing, if the bin is empty, or if the id is one of a palette and the palette of
+ * the object's span does not have the token there yet.
  *
- * It calls nothing, so it fits into the registers that need not be saved. lm_keep makes gcc hold
- * the offset of the bin, and add it to the thread in each instruction, instead of a pointer. */
+ * This function calls nothing, so gcc needs only registers that a function need not save. Each
+ * lm_keep(bin) makes gcc hold the offset of the bin, and add it to `t` in each instruction, so that
+ * no second register is needed for a pointer. */
 LM_INLINE void *lm_tcache_take_ready(lm_thread *t, const lm_decision *d) {
   size_t bin = d->bin;
   const lm_cached_object *top = lm_tcache_bin_top(lm_tcache_bin_at(t, bin));
   lm_keep(bin);
-  lm_state_cell *cell = top[-1].mark;
+  lm_state_cell *cell = top[-1].cell;
   if (lm_unlikely(!cell)) return NULL;
-  lm_state state = d->mark;
+  lm_state state = d->state;
   lm_assert(!(d->token & LM_TOKEN_COUNTED));
   lm_keep(bin);
   if (lm_likely(state <= LM_STATE_COMMON_LAST))
     return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, cell, state);
   if (!lm_tcache_palette_has(&top[-1], d)) return NULL;
-  return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].mark, d->mark);
+  return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].cell, d->state);
 }
 
-/* Pops an object from a bin that is not all zeros, and makes it live with a counted token. NULL,
- * and nothing was done: the bin is empty, or the span of its last object has noted no counted
- * token, or another one. */
+/* Pops an object from a bin and makes it live with a counted token. The bin is not all zeros.
+ * Returns NULL, and has done nothing, if the bin is empty, or if the entry of the page map for the
+ * last object does not have this counted token (lm_span.token). */
 LM_INLINE void *lm_tcache_take_counted(lm_thread *t, size_t bin, lm_token token) {
   const lm_cached_object *top = lm_tcache_bin_top(lm_tcache_bin_at(t, bin));
   lm_assert(top && token & LM_TOKEN_COUNTED);
   if (lm_unlikely(lm_tcache_is_sentinel(&top[-1]))) return NULL;
   if (lm_load_first(lm_token, &lm_map_span_of(top[-1].p)->token) != token) return NULL;
   lm_load_fence(); /* pairs with the release of lm_map_note_counted: the palette has the token */
-  return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].mark, LM_STATE_COUNTED);
+  return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].cell, LM_STATE_COUNTED);
 }
 
-/* Like lm_tcache_take_large_ready, but the block gets this state, which suits the token. */
+/* Pops a block for `size` bytes from the bin of a decision for a large class. Makes it live with
+ * the decision's token and with `state`, which says whether that token is counted. Returns NULL if
+ * the bin is empty. The token of a large block stands in the block's entry of the page map, beside
+ * its state cell. */
 LM_INLINE void *lm_tcache_take_large_as(lm_thread *t, const lm_decision *d, size_t size,
                                         lm_state state) {
   lm_bin *bin = lm_tcache_bin_at(t, d->bin);
   lm_cached_object *top = lm_tcache_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
   void *p = top[-1].p;
-  lm_span *head = lm_map_span_of_state(top[-1].mark);
+  lm_span *head = lm_map_span_of_state(top[-1].cell);
   lm_tcache_bin_set_top(bin, top - 1);
   lm_assert(size && lm_map_slots(size) <= lm_load(uint32_t, &head->slots));
-  /* Both are read by whoever found the block by an address, and trusted only if the state is live
-   * and the entry unchanged. */
+  /* Relaxed: a thread that finds the block by an address may read the token and the size here. It
+   * uses them only if the state is live and the entry is unchanged. */
   atomic_store_explicit(&head->token, d->token, memory_order_relaxed);
   atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
-  lm_tcache_set_state(&head->mark, state);
+  lm_tcache_set_state(&head->cell, state);
   lm_unpoison(p, lm_align_up(size, LM_PAGE));
   if (!p) __builtin_unreachable();
   return p;
 }
-/* Pops a block for `size` bytes from the bin of a decision for a large class, whose token is not
- * counted. The token of a large block stands beside its state. NULL: the bin is empty. */
+/* lm_tcache_take_large_as for a decision whose token is not counted. */
 LM_INLINE void *lm_tcache_take_large_ready(lm_thread *t, const lm_decision *d, size_t size) {
   return lm_tcache_take_large_as(t, d, size, LM_STATE_LIVE + LM_ID_WIDE);
 }
 
 /* ---- Giving back: free -------------------------------------------------------------------- */
 
-/* Where an object was found: its state cell, and the entry of a slot that it is in. */
+/* The state and the page map's entry of an object that begins at a given address. */
 typedef struct lm_located {
-  lm_state_cell *cell;
-  const lm_span *span;
+  lm_state_cell *cell; /* the cell of its state */
+  const lm_span *span; /* the entry of the page map for the slot where the object begins */
 } lm_located;
 
-/* Finds the state cell and the bin's offset of the object that begins at p, live or not; p is in a
- * slot of this entry. False: no object that threads cache begins there. Each field is read once: a
- * program that waits for memory here goes on only as far as the processor can queue loads. */
+/* Finds the object, live or not, that begins at p. `s` is the entry of the slot that p is in. Sets
+ * *out, and *bin to the offset of the object's bin. Returns false if no object of a size class
+ * begins at p. pages/map.h explains the multiplication: the high half of the product is the index
+ * of the object, and p is an object's start if and only if the low half is below `key`. Each field
+ * is read once, because a processor that waits for memory has room for few more loads. */
 LM_INLINE bool lm_tcache_locate_in(const lm_span *s, const void *p, lm_located *out, size_t *bin) {
   uint64_t offset = (uintptr_t)p - lm_load(uintptr_t, &s->start);
   uint64_t key = lm_load(uint64_t, &s->key);
@@ -216,10 +274,13 @@ LM_INLINE bool lm_tcache_locate_in(const lm_span *s, const void *p, lm_located *
   unsigned __int128 product = (unsigned __int128)offset * key;
   if (lm_unlikely((uint64_t)product >= key)) return false;
   *bin = lm_map_key_bin(key);
-  *out = (lm_located){ lm_load(lm_state_cell *, &s->side) + (size_t)(product >> 64), s };
+  *out = (lm_located){ lm_load(lm_state_cell *, &s->cells) + (size_t)(product >> 64), s };
   return true;
 }
-/* Like lm_tcache_locate_in, for any address, by the bounds of the range. */
+/* Finds the object that begins at any address p, by the bounds of the range. Works on the slow path
+ * too, and for a range that is not whole. The thread need not be active if it knows that a live
+ * object begins at p. The acquire of lm_map.top (lm_load_first with lm_load_fence) pairs with the
+ * release in range.c that raises `top`: the entries below it are readable. */
 LM_INLINE bool lm_tcache_locate(const void *p, lm_located *out) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   size_t bin;
@@ -227,8 +288,10 @@ LM_INLINE bool lm_tcache_locate(const void *p, lm_located *out) {
   lm_load_fence();
   return lm_tcache_locate_in(lm_map_span(place >> LM_SLOT_SHIFT), p, out, &bin);
 }
-/* Like lm_tcache_locate, by the thread's `reach`. It finds nothing while the thread has a reason to
- * take the slow path, and before the thread has seen the whole range. */
+/* Finds the object that begins at any address p, by the thread's `reach`. Finds nothing while
+ * `reach` is LM_REACH_NONE: while the thread has a reason for the slow path, and until the thread
+ * has copied lm_map.reach. lm_load_first and lm_load_fence together are an acquire load: the entry
+ * is read after `reach`. */
 LM_INLINE bool lm_tcache_locate_fast(lm_thread *t, const void *p, lm_located *out, size_t *bin) {
   uintptr_t reach = lm_load_first(uintptr_t, &t->reach);
   const lm_span *s;
@@ -238,20 +301,20 @@ LM_INLINE bool lm_tcache_locate_fast(lm_thread *t, const void *p, lm_located *ou
   return lm_tcache_locate_in(s, p, out, bin);
 }
 
-/* Lets the calling thread's frees use lm_tcache_locate_fast, if the range is whole and the thread
- * has no reason to take the slow path. Acquire pairs with the store of lm_map.reach. */
-LM_INLINE void lm_tcache_set_reach(lm_thread *t) {
+/* Copies lm_map.reach to the calling thread, so that its frees can use lm_tcache_locate_fast. Does
+ * nothing if the range is not whole, or if the thread has a reason for the slow path. Acquire pairs
+ * with the store of lm_map.reach. */
+LM_INLINE void lm_tcache_update_reach(lm_thread *t) {
   uintptr_t reach = atomic_load_explicit(&lm_map.reach, memory_order_acquire);
   if (reach && lm_load(uintptr_t, &t->reach) != reach && !lm_load(uint32_t, &t->slow_reasons))
     lm_thread_set_reach(t, reach);
 }
 
-/* Makes a located object cached and pushes it into the thread's bin at this offset. False, and
- * nothing was done: the bin is full, or the object is not live with a plain token. One signed
- * comparison refuses objects that are free, that are cached (a double free), or that the engine
- * counts.
- * Relaxed: the caller of free has the address from the caller of malloc, by whatever
- * synchronization the program used. */
+/* Frees a located object: makes it cached and pushes it into the thread's bin at this offset.
+ * Returns false, and has done nothing, if the bin is full or not open, or if the state of the
+ * object is not plain: the object is free, cached (a double free), busy or counted. The state is
+ * read and written relaxed: a program that passes an address from one thread to another orders the
+ * malloc before the free by its own means. */
 LM_INLINE bool lm_tcache_give_to(lm_thread *t, void *p, lm_located met, size_t bin) {
   lm_state state = lm_load(lm_state, met.cell);
   if (lm_unlikely(!lm_state_is_plain(state))) return false;
@@ -260,16 +323,18 @@ LM_INLINE bool lm_tcache_give_to(lm_thread *t, void *p, lm_located met, size_t b
   if (lm_unlikely(top == lm_tcache_bin_at(t, bin)->high)) return false;
   lm_keep(bin);
   atomic_store_explicit(met.cell, (lm_state)(state + LM_STATE_IDS), memory_order_relaxed);
-  /* The next owner writes to the object, and would wait then for its cache line. */
+  /* The program will probably get this object from its next malloc and write to it. The prefetch
+   * spares it the wait for the cache line then. */
   __builtin_prefetch(p, 1);
   lm_poison(p, lm_load(size_t, &met.span->size));
   lm_tcache_item_write(top, p, met.cell);
   lm_tcache_bin_set_top(lm_tcache_bin_at(t, bin), top + 1);
   return true;
 }
-/* Frees a located object that lm_tcache_give_to refused because its token is counted; *token is
- * that token. False, and nothing was done: there was another reason, or the bin is full. Relaxed,
- * as in lm_tcache_give_to. */
+/* Frees an object that lm_tcache_give_to refused because its token is counted; *token becomes that
+ * token. The caller subtracts the object's bytes from the live bytes of the tag. Returns false, and
+ * has done nothing, if the token is not counted, or if the bin is full or not open. Relaxed, for
+ * the reason that lm_tcache_give_to gives. */
 LM_INLINE bool lm_tcache_give_counted(lm_thread *t, void *p, lm_located refused, lm_token *token) {
   const lm_span *s = refused.span;
   lm_state state = lm_load(lm_state, refused.cell);
@@ -278,7 +343,7 @@ LM_INLINE bool lm_tcache_give_counted(lm_thread *t, void *p, lm_located refused,
   if (!lm_state_is_counted(state) || top == lm_tcache_bin_at(t, bin)->high) return false;
   *token = lm_load(lm_token, &s->token);
   if (lm_unlikely(state != LM_STATE_COUNTED)) {
-    lm_state_cell *states = lm_load(lm_state_cell *, &s->side);
+    lm_state_cell *states = lm_load(lm_state_cell *, &s->cells);
     *token = lm_state_token(states, (size_t)(refused.cell - states), state);
   }
   lm_assert(*token & LM_TOKEN_COUNTED);
@@ -288,15 +353,15 @@ LM_INLINE bool lm_tcache_give_counted(lm_thread *t, void *p, lm_located refused,
   lm_tcache_bin_set_top(lm_tcache_bin_at(t, bin), top + 1);
   return true;
 }
-/* Like lm_tcache_give_to, with the bin that the object's span names. */
+/* lm_tcache_give_to with the bin that the page map names for the object. */
 LM_INLINE bool lm_tcache_give_located(lm_thread *t, void *p, lm_located met) {
   return lm_tcache_give_to(t, p, met, lm_load(uint32_t, &met.span->bin));
 }
 
-/* Locates the object that begins at p and gives it back. False: nothing was done. If an object was
- * found but lm_tcache_give_to refused it, *refused says where it is; else *refused keeps its
- * value. */
-LM_INLINE bool lm_tcache_give_or(lm_thread *t, void *p, lm_located *refused) {
+/* Frees the object that begins at p by lm_tcache_locate_fast and lm_tcache_give_to. Returns false,
+ * and has done nothing, if one of the two refuses. If lm_tcache_give_to refuses, *refused says
+ * where the object is; else *refused keeps its value. */
+LM_INLINE bool lm_tcache_give_or_locate(lm_thread *t, void *p, lm_located *refused) {
   lm_located met;
   size_t bin;
   if (lm_unlikely(!lm_tcache_locate_fast(t, p, &met, &bin))) return false;
@@ -305,16 +370,16 @@ LM_INLINE bool lm_tcache_give_or(lm_thread *t, void *p, lm_located *refused) {
   return false;
 }
 
-/* The fast free: true if a live object of a size class began at p, and it is in a bin now. False:
- * nothing was done, and lm_pool_free knows what to do. Under LM_SLOW_COUNTING it always refuses,
- * because lm_pool_free then changes states by compare and exchange, so that no lm_pool_retoken is
- * lost. */
+/* Frees the object that begins at p by the fast path. Returns false, and has done nothing, if the
+ * fast path refuses; lm_pool_free then frees the object. It always refuses while the thread has
+ * LM_SLOW_COUNTING, since `reach` is LM_REACH_NONE then. lm_pool_free changes states by compare and
+ * exchange during that time, so that no lm_pool_retoken of another thread is lost. */
 LM_INLINE bool lm_tcache_give(lm_thread *t, void *p) {
   lm_located refused;
-  return lm_tcache_give_or(t, p, &refused);
+  return lm_tcache_give_or_locate(t, p, &refused);
 }
-/* Like lm_tcache_give, in an active section of its own. */
-LM_INLINE bool lm_tcache_give_quick(lm_thread *t, void *p) {
+/* Enters an active section, calls lm_tcache_give and leaves the section. */
+LM_INLINE bool lm_tcache_give_in_section(lm_thread *t, void *p) {
   lm_thread_begin(t);
   bool done = lm_tcache_give(t, p);
   lm_thread_leave(t);

@@ -101,7 +101,7 @@ bool lm_bin_is_valid(const lm_bin *bin) {
   if (!top) return !bin->low && !bin->high;
   if (top < bin->low || top > bin->high || !lm_tcache_is_sentinel(bin->low - 1)) return false;
   for (const lm_cached_object *item = bin->low; item < top; item++)
-    if (!item->p || !item->mark || !lm_state_is_cached_at(item->mark)) return false;
+    if (!item->p || !item->cell || !lm_state_is_cached_at(item->cell)) return false;
   return true;
 }
 
@@ -150,9 +150,9 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
 /* Makes a cached object live with this token. False: there is no memory to note the token. */
 static bool set_token(const lm_cached_object *item, lm_token token, uint8_t *hint) {
   lm_assert(token != LM_TOKEN_NONE);
-  lm_state state = lm_states_assign_at(item->p, item->mark, token, hint);
+  lm_state state = lm_states_assign_at(item->p, item->cell, token, hint);
   if (!state) return false;
-  lm_tcache_set_state(item->mark, state);
+  lm_tcache_set_state(item->cell, state);
   lm_tcache_unpoison(item->p);
   return true;
 }
@@ -212,7 +212,7 @@ static bool fill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   bins_at(t, offset)->drawn |= (uint64_t)1 << class_;
   lm_verify(lm_bin_is_valid(bin));
   notify_decay_if_large(pool, bin, offset);
-  lm_tcache_set_reach(t);
+  lm_tcache_update_reach(t);
   return n;
 }
 
@@ -273,7 +273,7 @@ bool lm_tcache_give_full(lm_thread *t, void *p, lm_located refused) {
 void lm_tcache_put(lm_bin *bin, lm_cached_object item) {
   lm_cached_object *top = lm_tcache_bin_top(bin);
   lm_assert(top >= bin->low && top < bin->high);
-  lm_assert(item.p && lm_state_is_cached_at(item.mark));
+  lm_assert(item.p && lm_state_is_cached_at(item.cell));
   *top = item;
   lm_tcache_bin_set_top(bin, top + 1);
 }
@@ -333,11 +333,11 @@ static void overflow_large(lm_thread *t, uint32_t offset, lm_cached_object item)
     if (bins_at(t, offset)->large >= LM_DECAY_MIN_SLOTS) lm_decay_stir();
     return;
   }
-  lm_large_free(large, item.mark);
+  lm_large_free(large, item.cell);
 }
 
 void lm_tcache_overflow(lm_thread *t, uint32_t offset, lm_cached_object item) {
-  lm_assert(lm_state_is_cached_at(item.mark));
+  lm_assert(lm_state_is_cached_at(item.cell));
   lm_assert(lm_tcache_bin_top(lm_tcache_bin_at(t, offset)) == lm_tcache_bin_at(t, offset)->high);
   lm_lock_hold_cancel();
   if (lm_tcache_bin_class(offset) < LM_CLASSES) overflow_small(t, offset, item);
@@ -363,7 +363,7 @@ void lm_tcache_batch_return(lm_pool *pool, unsigned class_, const lm_tcache_batc
     lm_strategy_limit_give(pool->strategy, (int64_t)(batch->n * lm_class_size(class_)));
   }
   for (uint32_t i = 1; i <= batch->n && class_ >= LM_CLASSES; i++)
-    lm_large_free(&pool->large, batch->array[i].mark);
+    lm_large_free(&pool->large, batch->array[i].cell);
   lm_metadata_free(batch->array);
 }
 

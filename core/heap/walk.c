@@ -2,6 +2,7 @@
 #include "heap/walk.h"
 
 #include "heap/central.h"
+#include "heap/large.h"
 #include "pages/state.h"
 
 /* Reads the description of an extent. Another thread may be changing it; then it is read again, and
@@ -17,7 +18,7 @@ static bool read_stable(const lm_span *span, lm_span_info *view, uint32_t *versi
 
 /* Tells whether two descriptions are of one extent. Its strategy may have changed in between. */
 static bool is_same_extent(const lm_span_info *a, const lm_span_info *b) {
-  return a->start == b->start && a->side == b->side &&
+  return a->start == b->start && a->cells == b->cells &&
          lm_map_is_large(a->key) == lm_map_is_large(b->key);
 }
 
@@ -32,17 +33,18 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   uint32_t count = large ? 1 : lm_central_span_count(lm_class_of_usable(view.size));
   for (uint32_t i = 0; i < count;) {
     lm_token token = large ? atomic_load(&span->token) : LM_TOKEN_NONE;
-    lm_state state = large ? lm_map_object_state(view.side)
-                           : lm_map_object_state_in(span, version, view.side, i, &token);
+    lm_state state = large ? lm_map_object_state(view.cells)
+                           : lm_map_object_state_in(span, version, view.cells, i, &token);
     size_t size = large ? atomic_load(&span->size) : view.size;
     if (!lm_map_is_unchanged(span, version)) {
       if (!read_stable(span, &now, &version) || !is_same_extent(&view, &now)) return;
       view = now;
       continue;
     }
+    void *base = (void *)(view.start + i * size);
+    size = lm_large_usable(base, size);
     if (lm_state_is_live(state))
-      visit(ctx,
-            &(lm_object){ (void *)(view.start + i * size), size, token, view.strategy, large });
+      visit(ctx, &(lm_object){ base, size, token, view.strategy, large });
     i++;
   }
 }
@@ -90,12 +92,12 @@ static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
   if (!read_stable(span, &view, &version)) return;
   for (;; view = now) {
     bool large = lm_map_is_large(view.key);
-    n = count_live(view.side, large ? 1 : lm_central_span_count(lm_class_of_usable(view.size)));
+    n = count_live(view.cells, large ? 1 : lm_central_span_count(lm_class_of_usable(view.size)));
     size = large ? atomic_load(&span->size) : view.size;
     if (lm_map_is_unchanged(span, version)) break;
     if (!read_stable(span, &now, &version) || !is_same_extent(&view, &now)) return;
   }
-  if (n) visit(ctx, view.strategy, size, n);
+  if (n) visit(ctx, view.strategy, lm_large_usable((void *)view.start, size), n);
 }
 
 /* Goes over all extents, and calls `visit` or `count`; one of the two is NULL. */

@@ -1,6 +1,6 @@
 /* walk.h - visits each live object, in the order of addresses.
  *
-A walk takes no lock, so other threads can allocate and free during it. An object that lives
+ * A walk takes no lock, so other threads can allocate and free during it. An object that lives
  * during the whole walk is visited once, and its description was true at some moment of the
  * walk. */
 #ifndef LM_WALK_H

@@ -110,16 +110,17 @@ LOAM_API const char *loam_status_text(loam_status status);
 typedef enum loam_event_kind {
   LOAM_EVENT_POLICY_LIVE = 1,    /* a policy was swapped in; `generation` is the new one */
   LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused; the live one stays */
-  LOAM_EVENT_TAG_REFUSED = 3,    /* the policy fails for a new tag, which gets default memory */
+  LOAM_EVENT_TAG_REFUSED = 3,    /* no memory for the plan of a new site: it gets default memory */
   LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; `pointer` is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the policy file degraded or recovered */
-  LOAM_EVENT_CONTROL = 6,        /* there is no control socket: `loam status` cannot find us */
+  LOAM_EVENT_CONTROL = 6,        /* no control socket or no board: `loam` cannot find us */
   LOAM_EVENT_FAULT = 7,          /* an access to loam's memory where no block lives: guard_report */
   LOAM_EVENT_LEAK = 8,           /* loam_blocks of a tag are left at exit: see loam_config.leaks */
   LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, because LOAM_MANAGER names another */
   LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; how much */
   LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get the memory it asks for: see loam_got */
-  LOAM_EVENT_ENVIRONMENT = 12    /* a LOAM_* variable has a value without meaning */
+  LOAM_EVENT_ENVIRONMENT = 12,   /* a LOAM_* variable has a value without meaning */
+  LOAM_EVENT_UNSERVED = 13       /* a limit or loam.deny left a request without memory; the first */
 } loam_event_kind;
 
 /* One event. It lives for the duration of the callback, in the thread that called it. */
@@ -172,7 +173,7 @@ typedef struct loam_config {
   size_t size;               /* sizeof(loam_config), so that later versions can append fields */
   const char *policy;        /* the policy file to load; NULL: the built-in default policy */
   int watch;                 /* 1: reload `policy` whenever the file changes */
-  int control;               /* 1: answer `loam status`; -1: do not; 0: LOAM_CONTROL, or yes */
+  int control;               /* 1: `loam` finds and asks us; -1: no; 0: LOAM_CONTROL, or 1 */
   int lenient;               /* 1: a policy refused at start is an event, not a failure */
   const char *control_dir;   /* for the socket; NULL: LOAM_CONTROL_DIR, or else
                               * $XDG_RUNTIME_DIR/loam, or else /tmp/loam-UID */
@@ -201,18 +202,19 @@ LOAM_API const char *loam_version(void);
 
 /* ---- Policy ----------------------------------------------------------------------------------
  *
- * A load compiles the policy for every known tag, compares the result with the policy run as plain
- * Lua, checks the policy's invariants, runs its tests and checks it against this machine. Only then
- * it swaps the new policy in, for all threads in one step, as a new generation. If any step fails,
- * the live generation stays.
+ * A load compiles the policy for every tag that can come, compares the result with the policy run
+ * as plain Lua, checks the policy's invariants, runs its tests and checks it against this machine.
+ * Only then it swaps the new policy in, for all threads in one step, as a new generation. If any
+ * step fails, the live generation stays.
  *
  * A load runs in the calling thread. Other threads do not wait for it, with two exceptions: loads
  * run one after another, and a thread that uses a new tag waits while the swap is made. */
 
-/* Loads the policy file at `path` and makes it live. Fails with LOAM_EIO if the file cannot be
- * read, LOAM_EPOLICY if the policy is refused, LOAM_EBUDGET if a step exceeds its time, its Lua
- * heap or a size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if
- * another user can change the file: loam_policy_watch has the rule. */
+/* Loads the policy file at `path` and makes it live. The file holds the text of a policy, or an
+ * image that `loam compile` has made of one. Fails with LOAM_EIO if the file cannot be read,
+ * LOAM_EPOLICY if the policy is refused, LOAM_EBUDGET if a step exceeds its time, its Lua heap or a
+ * size limit, and LOAM_ENOMEM. In a process of root it fails with LOAM_EIO also if another user can
+ * change the file: loam_policy_watch has the rule. */
 LOAM_API loam_status loam_policy_load(const char *path);
 
 /* Loads a policy from `text` and makes it live; error messages show `name` in place of a file name
@@ -256,7 +258,7 @@ struct loam_policy_info {
   uint64_t refused;      /* attempts that failed */
   int64_t last_at;       /* Unix time in ns of the last attempt */
   loam_status last;      /* the result of the last attempt */
-  uint64_t tags_refused; /* new tags for which the live policy could not be compiled */
+  uint64_t tags_refused; /* new sites for whose plan there was no memory; nearly always 0 */
   uint32_t plans;        /* distinct plans of the live generation */
   uint32_t sites;        /* known sites */
   int watching;          /* 1 while a file is followed */
@@ -405,7 +407,7 @@ LOAM_API int loam_owns(const void *ptr);
  * loam_device_trim). Returns the number of bytes given back, in multiples of 64 KiB, whether or not
  * the memory was ever touched.
  *
- * While the service thread runs (it answers `loam status` and follows the policy file), memory that
+ * While the service thread runs (it answers `loam stats` and follows the policy file), memory that
  * has been unused for about a second goes back without this call. */
 LOAM_API size_t loam_trim(void);
 
@@ -425,6 +427,7 @@ typedef struct loam_owner_info {
   size_t size;         /* usable bytes of the block */
   int device;          /* the device that has, pins or manages the memory; -1: none */
   void *stream;        /* the allocation's stream; NULL: the default stream, or no device memory */
+  unsigned handler_version; /* the version of the handler that made the block; 0: no handler did */
 } loam_owner_info;
 
 /* Finds the block that `ptr` points into, at its start or inside it, and fills in its owner. Fails
@@ -540,8 +543,9 @@ struct loam_device_info {
  * device does not exist, and with LOAM_EUNSUPPORTED if there are no devices. */
 LOAM_API loam_status loam_device_info(int device, struct loam_device_info *out);
 
-/* Reads from the driver how many bytes of the device are free, for all processes, and how many
- * there are. Either pointer may be NULL. Fails like loam_device_info. */
+/* Reads how many bytes of the device are free and how many there are, for all processes: from the
+ * driver, or from get_memory_info of the manager that loam uses, inside which it asks the driver.
+ * Either pointer may be NULL. Fails like loam_device_info, and with the manager's status. */
 LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total);
 
 /* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
@@ -558,8 +562,8 @@ LOAM_API void loam_device_keep(size_t bytes);
 
 /* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
  * and returns the memory to the driver. No thread may be using that memory. Call it before the host
- * resets the device or destroys a context of its own that has memory of loam. Fails like
- * loam_device_info. */
+ * resets the device; to end one context, call `reset` of loam_manager_get in that context. Fails
+ * like loam_device_info. */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
@@ -568,7 +572,8 @@ LOAM_API loam_status loam_device_reset(int device);
  * the layout of NumPy's NEP 49, byte for byte, so a PyDataMem_Handler can be passed in place of a
  * loam_handler. A block keeps the handler that made it until it is freed. */
 
-/* The functions of a handler. Any thread may call them, several at the same time. */
+/* The functions of a handler. Any thread may call them, several at the same time. What they
+ * ask of loam_malloc while loam calls them comes from pools of loam, whatever the policy says. */
 typedef struct loam_allocator {
   void *ctx;
   void *(*malloc)(void *ctx, size_t size);
@@ -653,15 +658,16 @@ typedef struct loam_manager {
   /* Pins existing memory, in whole pages, until memunpin. Unpinning is never deferred. */
   loam_status (*mempin)(void *ctx, int device, void *ptr, size_t size, unsigned flags);
   void (*memunpin)(void *ctx, int device, void *ptr, size_t size);
-  /* Bytes of the device, free and in total; neither pointer is NULL. */
+  /* Bytes of the device, free and in total; neither pointer is NULL. Where a policy reads
+   * loam.device(n).free, a thread of loam calls this every 80 ms. */
   loam_status (*get_memory_info)(void *ctx, int device, size_t *free, size_t *total);
   /* A handle for another process. `ptr` may point into memory of memalloc. */
   loam_status (*get_ipc_handle)(void *ctx, int device, void *ptr, loam_ipc *out);
   /* Opens a handle of another process. */
   loam_status (*open_ipc_handle)(void *ctx, int device, const loam_ipc *handle, void **out);
   void (*close_ipc_handle)(void *ctx, int device, void *ptr);
-  /* Ends everything that was made on the device, deferred frees included. May be called before
-   * initialize. */
+  /* Ends the memory of the device's current context, deferred frees included; loam's own entry ends
+   * pinned memory with the last context. May be called before initialize. */
   loam_status (*reset)(void *ctx, int device);
   /* From defer_enter to defer_leave, which nest, frees are deferred, so that no call waits for a
    * device. */
@@ -737,6 +743,11 @@ LOAM_API loam_status loam_unpin(void *ptr);
  * this kind of memory. */
 LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
 
+/* Returns 1 if a handle is the driver's, or of the manager in its place: other libraries can open
+ * it, and the memory is at `offset` from there. Returns 0 for a handle of loam, which only
+ * loam_ipc_open can open, and for NULL. */
+LOAM_API int loam_ipc_is_plain(const loam_ipc *handle);
+
 /* Opens memory of another process on a device of this process; `*out` becomes its address here.
  * Opening the same memory again gives the same address. For handles of loam it fails with
  * LOAM_EBADPTR if the block no longer exists, and with LOAM_EIO if its owner has ended or does not
@@ -798,7 +809,8 @@ LOAM_API loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, lo
 
 /* Returns a new block over `size` bytes of `parent`, beginning at `offset`; nothing is copied. It
  * holds a reference to the block that has the memory (for a slice of a slice, to the original
- * block). Returns NULL if the range does not fit, if `parent` is NULL, or without memory. */
+ * block). Returns NULL if the range does not fit, if `parent` is NULL or an arena, which has pieces
+ * and no data, or without memory. */
 LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size);
 
 /* Adds one reference and returns `block`. NULL does nothing. */
@@ -956,15 +968,20 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  *   3 * var * {x: float64, y: ?int32}
  *
  * A number and a star are a dimension of that many elements. `var *` is a dimension whose length
- * stands in the data, so that each row has a length of its own. `{name: type, ...}` is a struct;
+ * stands in the data, so that each row has a length of its own. `fixed *` is a dimension of any
+ * size: such a type is a pattern (loam_type_sized), and no array has it. `{name: type, ...}` is a
+ * struct, and the tuple `(type, ...)` is a struct with the field names 0, 1 and so on;
+ * `string[10]` is text of at most 10 bytes that stands in its place, padded with zeros;
  * `pointer[type]` is a value that stands elsewhere; `?type` is an option, a value that may be
  * missing (a scalar, a string or bytes). A name that is not an identifier stands in quotes. The
- * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128. `#`
- * begins a comment.
+ * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128, and
+ * `intptr` and `uintptr` are int64 and uint64. A date is an int32, the days since 1970-01-01; a
+ * time is an int64, the microseconds since midnight; a datetime is an int64, the microseconds since
+ * 1970-01-01 without a time zone. `#` begins a comment.
  *
- * A missing value is marked in the data: an integer by the smallest value of its type, an unsigned
- * integer by the largest, a bool by 2, a float by one NaN (with the payload 1954, as in R), a
- * string or bytes by a NULL `begin`. */
+ * A missing value is marked in the data: an integer (a date, time or datetime too) by the smallest
+ * value of its type, an unsigned integer by the largest, a bool by 2, a float by one NaN (with the
+ * payload 1954, as in R), a string or bytes by a NULL `begin`. */
 
 #define LOAM_TYPE_LIST(X)                      \
   X(LOAM_TYPE_BOOL, "bool", 1, 1)              \
@@ -981,6 +998,9 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
   X(LOAM_TYPE_FLOAT64, "float64", 8, 8)        \
   X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)    \
   X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8) \
+  X(LOAM_TYPE_DATE, "date", 4, 4)              \
+  X(LOAM_TYPE_TIME, "time", 8, 8)              \
+  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)      \
   X(LOAM_TYPE_STRING, "string", 16, 8)         \
   X(LOAM_TYPE_BYTES, "bytes", 16, 8)
 
@@ -992,7 +1012,8 @@ typedef enum loam_type_kind {
   LOAM_TYPE_POINTER,
   LOAM_TYPE_FIXED,
   LOAM_TYPE_VAR,
-  LOAM_TYPE_STRUCT
+  LOAM_TYPE_STRUCT,
+  LOAM_TYPE_FIXED_STRING /* string[count] */
 } loam_type_kind;
 
 /* A type is immutable and counted by reference; any number of threads may use one. */
@@ -1016,11 +1037,22 @@ LOAM_API const char *loam_type_text(const loam_type *type);
 /* Returns 1 if both types have the same datashape, otherwise 0. */
 LOAM_API int loam_type_equal(const loam_type *a, const loam_type *b);
 
+/* The number of elements of a dimension of any size, `fixed *`. */
+#define LOAM_ANY SIZE_MAX
+
+/* Makes a type from one with dimensions of any size (`fixed * fixed * float64`): they get the
+ * `count` sizes at `shape`, the outermost first. `*out` is a type with one reference for the
+ * caller. Fails with LOAM_EINVAL if the type has more or fewer such dimensions, or has one inside a
+ * struct, and with LOAM_ENOMEM. */
+LOAM_API loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *shape,
+                                     loam_type **out);
+
 /* The properties of a type. */
 struct loam_type_info {
   loam_type_kind kind;
   size_t size, align;       /* of one value, laid out as C does; a var dimension takes 16 bytes */
-  size_t count;             /* elements of a fixed dimension, fields of a struct, otherwise 0 */
+  size_t count;             /* elements of a fixed dimension (LOAM_ANY: `fixed *`), fields of a
+                             * struct, bytes of a fixed string, otherwise 0 */
   const loam_type *element; /* of a dimension, pointer or option, otherwise NULL; lives as long as
                              * the type */
 };
@@ -1065,8 +1097,8 @@ LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
  * is for one thread at a time. */
 typedef struct loam_array loam_array;
 
-/* Makes a new array under a site; `*out` has one reference for the caller. Fails with
- * LOAM_ENOMEM. */
+/* Makes a new array under a site; `*out` has one reference for the caller. Fails with LOAM_ENOMEM,
+ * and with LOAM_EINVAL for a type with a dimension of any size. */
 LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out);
 
 /* Makes an array over the data of a block, beginning at `offset`, which keeps the block alive.
@@ -1108,6 +1140,10 @@ struct loam_array_info {
 /* Fills in the parts of an array. Fails only if an argument is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_array_info(const loam_array *array, struct loam_array_info *out);
 
+/* Returns the bytes that an array shows or owns: those of its values in place, and those of all
+ * rows, text and pointer targets in its arenas, which views share. 0 for NULL. */
+LOAM_API size_t loam_array_bytes(const loam_array *array);
+
 /* ---- Views */
 
 /* Selects from one dimension, as Python does: negative numbers count from the end, and a range is
@@ -1146,6 +1182,14 @@ LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
  * pointer, and with LOAM_ESTATE if the pointer is NULL. */
 LOAM_API loam_status loam_array_follow(const loam_array *array, loam_array **out);
 
+/* Makes a view whose fixed dimensions at the front are in reverse: the transpose of a 2 * 3 *
+ * float64 is a 3 * 2 * float64. Fails with LOAM_ENOMEM. */
+LOAM_API loam_status loam_array_transpose(const loam_array *array, loam_array **out);
+
+/* Makes a view of the whole array through which the memory must not be written, and with it all
+ * views of that view. `array` itself is unchanged. Fails with LOAM_ENOMEM. */
+LOAM_API loam_status loam_array_readonly(const loam_array *array, loam_array **out);
+
 /* Returns the address of an element, with one index for each dimension, without making a view: for
  * loops. Fewer indices than dimensions lead to a row. Returns NULL if the element does not exist or
  * a pointer on the way is NULL. */
@@ -1166,8 +1210,9 @@ LOAM_API loam_status loam_array_resize(loam_array *array, size_t count);
  * loam_array_resize, and with LOAM_EINVAL if parts of the element type stand elsewhere. */
 LOAM_API loam_status loam_array_append(loam_array *array, const void *element);
 
-/* Sets a string or bytes (an array without dimensions) to a copy of `size` bytes, which must not be
- * part of its present text. Fails with LOAM_EINVAL for other types, and LOAM_ENOMEM. */
+/* Sets a string, a fixed string or bytes (an array without dimensions) to a copy of `size` bytes,
+ * which must not be part of its present text. Fails with LOAM_EINVAL for other types and for text
+ * that is longer than a fixed string, and with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size);
 
 /* Makes an option (an array without dimensions) missing. Fails with LOAM_EINVAL for other types. */
@@ -1178,9 +1223,9 @@ LOAM_API int loam_array_is_missing(const loam_array *array);
 
 /* ---- Printing */
 
-/* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, complex
- * numbers are pairs, missing values and NULL pointers are null, bytes are Latin-1 text; NaN and
- * Infinity stand as these words. Fails with LOAM_ENOMEM. */
+/* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, dates and
+ * times are text as in ISO 8601, complex numbers are pairs, missing values and NULL pointers are
+ * null, bytes are Latin-1 text; NaN and Infinity stand as these words. Fails with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx);
 
 /* Describes an array for debugging: its type, metadata and data, and each block with its
@@ -1224,9 +1269,9 @@ LOAM_API loam_status loam_array_to_arrow(const loam_array *array, int may_copy,
  * n * string, lists become n * var * type or n * size * type, a table becomes {name: pointer[n *
  * type], ...}; missing values make options. It takes both structs over: it releases the schema, and
  * the array when the last view is gone. On failure both stay the caller's. With `may_copy` 1 it
- * copies bools and numbers with missing values; with 0 they fail with LOAM_EUNSUPPORTED, as other
- * types do that loam does not have. Fails with LOAM_EINVAL if the structs contradict themselves or
- * were released. */
+ * copies bools, numbers with missing values and numbers that are not aligned; with 0 they fail with
+ * LOAM_EUNSUPPORTED, as other types do that loam does not have. Fails with LOAM_EINVAL if the
+ * structs contradict themselves or were released. */
 LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
                                            int may_copy, loam_array **out);
 
@@ -1265,11 +1310,13 @@ typedef struct loam_stats_row {
   uint64_t generation;  /* 0 when not grouped by generation */
   uint64_t live_bytes, live_blocks;
   uint64_t total_bytes, total_blocks; /* ever allocated; 0 when grouped by generation */
+  uint64_t limit, limit_used; /* the strategy's limit under the live policy, or 0; of all tags */
 } loam_stats_row;
 
 typedef void (*loam_row_fn)(void *ctx, const loam_stats_row *row);
 
-/* Calls `callback` with a row for each pair of tag and strategy, the largest live_bytes first. The
+/* Calls `callback` with a row for each pair of tag and strategy, the largest live_bytes first.
+ * Strategies that differ only in their limit share a row, so an edited limit makes no new row. The
  * callback may allocate. Fails with LOAM_ENOMEM if there is no memory for all rows; the callback
  * may then have seen some. */
 LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
@@ -1425,8 +1472,10 @@ typedef struct loam_got {
   uint64_t elsewhere_bytes;  /* the part of checked_bytes on nodes that were not requested */
   uint64_t node_bytes[64];   /* the part of checked_bytes on each node */
   uint64_t huge_asked_bytes; /* of live_bytes, whole pages of 2 MiB for which huge = "thp" is set */
-  uint64_t huge_bytes;       /* the part of huge_asked_bytes on huge pages, as far as touched */
+  uint64_t huge_bytes;       /* bytes of them on huge pages; with huge = false of all live_bytes */
   uint64_t unknown_bytes;    /* bytes whose node the kernel does not tell (a container's filter) */
+  uint64_t at_limit;         /* the part of `failed` because of its limit */
+  uint64_t limit, limit_used; /* like loam_stats_row */
 } loam_got;
 
 typedef void (*loam_got_fn)(void *ctx, const loam_got *got);

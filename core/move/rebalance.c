@@ -552,7 +552,7 @@ static void register_fork_hook(void) {
   if (atomic_exchange(&hooked, true)) return; /* seq_cst; guards only this block */
   lm_engine_start();
   lm_metadata_free(lm_metadata_alloc(1));
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_child });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
 }
 
 /* ---- Functions for service and api --------------------------------------------------------- */

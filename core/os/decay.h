@@ -8,7 +8,7 @@
  *   ASLEEP    there is nothing to release; the service thread waits without a timeout
  *   TICKING   no memory became free since the latest tick began
  *   STIRRED   memory became free since then. In a process without a service thread the state stays
- *             STIRRED, and pages/region.c and heap/central.c bound the free memory
+ *             STIRRED, and pages/regions.c and heap/central.c bound the free memory
  *
  * The load is relaxed, and still no free is missed. A thread calls lm_decay_stir after it dropped
  * the lock of the pool, and a tick takes that lock too. If the tick takes the lock later, the tick

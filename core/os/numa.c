@@ -21,8 +21,11 @@ enum {
 enum { KEEP_NS = LM_NUMA_REFRESH_MS * 1000000 };
 
 /* Written once under the lock, before `ready`, except the three masks. They change, under the lock,
- * as nodes come and go; loads and stores of them are relaxed, since each mask stands for itself.
- * The total and the distances of a node that comes later are written when it comes. */
+ * as nodes come and go; loads and stores of `online` and `others` are relaxed, since each of these
+ * masks stands for itself. The total and the distances of a node that comes later are written when
+ * it comes: before the node is in `nodes`, whose release in set_nodes_locked pairs with the acquire
+ * in nodes_now. A node that comes back has them already while they are written again, so the total
+ * is atomic (relaxed). */
 static LM_SPARSE struct {
   lm_lock lock;
   _Atomic bool ready;      /* release when all is written; pairs with the acquire in get_ready */
@@ -30,7 +33,7 @@ static LM_SPARSE struct {
   _Atomic uint64_t others; /* nodes with memory that this process may not use */
   _Atomic uint64_t nodes;  /* nodes with memory that it may use */
   uint64_t cpus;           /* nodes that have CPUs */
-  uint64_t total[LM_NODES_MAX];
+  _Atomic uint64_t total[LM_NODES_MAX];
   uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
 } machine;
 
@@ -47,7 +50,7 @@ static uint64_t online_now(void) {
 }
 
 static uint64_t nodes_now(void) {
-  return atomic_load_explicit(&machine.nodes, memory_order_relaxed);
+  return atomic_load_explicit(&machine.nodes, memory_order_acquire);
 }
 
 /* ---- Reading sysfs */
@@ -126,9 +129,10 @@ static void read_distances(unsigned from) {
 
 static void read_gauge(unsigned node, int64_t now) {
   lm_numa_gauge *g = &lm_numa_gauges[node];
-  uint64_t free;
+  uint64_t total, free;
   lm_assert(node < LM_NODES_MAX && lm_lock_is_held(&machine.lock));
-  read_memory(node, &machine.total[node], &free);
+  read_memory(node, &total, &free);
+  atomic_store_explicit(&machine.total[node], total, memory_order_relaxed);
   atomic_store_explicit(&g->free, free, memory_order_relaxed);
   atomic_store_explicit(&g->read_at, now, memory_order_relaxed);
 }
@@ -139,8 +143,10 @@ static uint64_t allowed_by_kernel(void) {
   return lm_sys_nodes_allowed(&mask) == 0 && mask ? mask : UINT64_MAX;
 }
 
-/* Sets the masks. `online` and `nodes` are used in place of files that cannot be read. */
-static void read_nodes_locked(uint64_t allowed, uint64_t online, uint64_t nodes) {
+/* Sets the masks, except `nodes`, which it returns: the caller sets it when the total and the
+ * distances of the nodes are known. `online` and `nodes` are used in place of files that cannot be
+ * read. */
+static uint64_t read_nodes_locked(uint64_t allowed, uint64_t online, uint64_t nodes) {
   lm_assert(lm_lock_is_held(&machine.lock));
   online = read_list("online", online);
   uint64_t all = read_list("has_memory", nodes) & online;
@@ -150,7 +156,12 @@ static void read_nodes_locked(uint64_t allowed, uint64_t online, uint64_t nodes)
   atomic_store_explicit(&lm_numa_only_node,
                         lm_is_pow2(online) ? __builtin_ctzll(online) : LM_NUMA_SEVERAL,
                         memory_order_relaxed);
-  atomic_store_explicit(&machine.nodes, nodes ? nodes : 1, memory_order_relaxed);
+  return nodes ? nodes : 1;
+}
+
+static void set_nodes_locked(uint64_t nodes) {
+  lm_assert(nodes && lm_lock_is_held(&machine.lock));
+  atomic_store_explicit(&machine.nodes, nodes, memory_order_release);
 }
 
 /* For tests: the nodes that the process may use, in place of the kernel's answer; 0: not used. */
@@ -158,14 +169,15 @@ static uint64_t pretended;
 
 static void read_machine_locked(uint64_t allowed) {
   lm_assert(allowed);
-  read_nodes_locked(allowed, 1, 1);
+  uint64_t nodes = read_nodes_locked(allowed, 1, 1);
   machine.cpus = read_list("has_cpu", UINT64_MAX);
   int64_t now = lm_sys_coarse_ns();
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
-    machine.total[node] = 0;
+    atomic_store_explicit(&machine.total[node], 0, memory_order_relaxed);
     read_distances(node);
-    if (nodes_now() >> node & 1) read_gauge(node, now);
+    if (nodes >> node & 1) read_gauge(node, now);
   }
+  set_nodes_locked(nodes);
   atomic_store_explicit(&machine.ready, true, memory_order_release);
 }
 
@@ -192,12 +204,13 @@ void lm_numa_refresh(void) {
   get_ready();
   lm_lock_take(&machine.lock);
   uint64_t before = nodes_now(), allowed = pretended ? pretended : allowed_by_kernel();
-  read_nodes_locked(allowed, online_now(), before);
-  for (uint64_t come = nodes_now() & ~before; come; come &= come - 1) {
+  uint64_t nodes = read_nodes_locked(allowed, online_now(), before);
+  for (uint64_t come = nodes & ~before; come; come &= come - 1) {
     unsigned node = (unsigned)__builtin_ctzll(come);
     read_distances(node);
     read_gauge(node, lm_sys_clock_ns());
   }
+  set_nodes_locked(nodes);
   lm_lock_drop(&machine.lock);
 }
 
@@ -223,7 +236,9 @@ unsigned lm_numa_distance(unsigned from, unsigned to) {
   return from < LM_NODES_MAX && to < LM_NODES_MAX ? machine.distance[from][to] : DISTANCE_OTHER;
 }
 
-uint64_t lm_numa_total(unsigned node) { return lm_numa_has(node) ? machine.total[node] : 0; }
+uint64_t lm_numa_total(unsigned node) {
+  return lm_numa_has(node) ? atomic_load_explicit(&machine.total[node], memory_order_relaxed) : 0;
+}
 
 /* Returns true if the figure is old and the calling thread is the one that reads it again. The
  * coarse clock costs a fifth of the other and is late by some milliseconds at most. */

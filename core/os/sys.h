@@ -1,5 +1,5 @@
 /* sys.h - everything that loam asks of the operating system, under one contract. The port for Linux
- * is sys_linux.c, sys_read.c and (for sys_file.h) sys_file.c.
+ * is sys_linux.c, sys_read.c, sys_evict.c and (for sys_file.h) sys_file.c.
  *
  * Contract: a function that can fail returns 0 or a positive errno value, and changes nothing when
  * it fails. No function changes errno. No function calls malloc. Any thread may call any of them.
@@ -33,7 +33,9 @@ int lm_sys_purge(void *at, size_t size);
 int lm_sys_resident(const void *at, size_t size, unsigned char *in);
 
 /* Gives back the memory of pages that map a file and were not written to. The next touch reads the
- * file again. Fails if the host has locked the pages. */
+ * file again. A page that was written to keeps its contents, for example the breakpoints of a
+ * debugger. Fails if the host has locked the pages. Fails also if /proc/self/pagemap, which names
+ * the pages that were written to, cannot be read. After a failure, pages may remain. */
 int lm_sys_evict_file(void *at, size_t size);
 
 /* Maps fresh, readable, writable, zeroed memory outside any reservation. */
@@ -159,6 +161,7 @@ int lm_sys_on_fault(void (*report)(const void *address));
 int64_t lm_sys_unix_ns(void);   /* nanoseconds since 1970 */
 int64_t lm_sys_clock_ns(void);  /* monotonic */
 int64_t lm_sys_coarse_ns(void); /* monotonic, some milliseconds late, at a fifth of the cost */
+int64_t lm_sys_boot_ns(void);   /* since the machine's boot, with the time of suspend */
 int64_t lm_sys_cpu_ns(void);    /* time that the calling thread has run on a CPU */
 uint64_t lm_sys_random(void);
 
@@ -174,6 +177,10 @@ const char *lm_sys_getenv(const char *name);
 /* Reads at most `size` - 1 bytes of a small file into `buffer`, terminates them, and sets *out to
  * their number. `size` is at least 1. */
 int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
+
+/* Like lm_sys_read_file, but reads from a byte `offset` of the file on, `size` bytes at most, and
+ * terminates nothing. */
+int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size, size_t *out);
 
 /* Calls `visit` for each line of a text file of any length; for a line above 511 bytes, for pieces
  * of the line. The line is terminated, has no newline, and lives for the call. */

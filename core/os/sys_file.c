@@ -131,6 +131,12 @@ int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void
   return map(&of, NULL, access, MAP_SHARED, out);
 }
 
+int lm_sys_file_scattered(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(madvise(at, size, MADV_RANDOM), before);
+}
+
 int lm_sys_file_punch(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;

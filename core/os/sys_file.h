@@ -28,6 +28,11 @@ int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private
  * mapping. */
 int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out);
 
+/* Says that the mapped pages of a file are touched one here and one there: a touch then brings no
+ * neighbours with it. In a long sparse file on ext4, neighbours would make a first touch
+ * take milliseconds, because the kernel fills megabytes at a time. */
+int lm_sys_file_scattered(void *at, size_t size);
+
 /* Gives back the memory, and the room on the disk, of the part of a file that is mapped here: every
  * process then reads zeros there. EINVAL for locked pages, EACCES for a private mapping. */
 int lm_sys_file_punch(void *at, size_t size);

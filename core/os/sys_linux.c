@@ -162,11 +162,6 @@ int lm_sys_resident(const void *at, size_t size, unsigned char *in) {
   return outcome(mincore((void *)(uintptr_t)at, size, in), before);
 }
 
-int lm_sys_evict_file(void *at, size_t size) {
-  if (is_refused()) return ENOMEM;
-  return advise(at, size, MADV_DONTNEED);
-}
-
 int lm_sys_map(size_t size, void **out) {
   lm_assert(out && size);
   if (is_refused()) return ENOMEM;
@@ -432,6 +427,7 @@ static int64_t clock_ns(clockid_t clock) {
 int64_t lm_sys_unix_ns(void) { return clock_ns(CLOCK_REALTIME); }
 int64_t lm_sys_clock_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 int64_t lm_sys_coarse_ns(void) { return clock_ns(CLOCK_MONOTONIC_COARSE); }
+int64_t lm_sys_boot_ns(void) { return clock_ns(CLOCK_BOOTTIME); }
 int64_t lm_sys_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 /* Where the kernel has no random number yet: the time and the address of the stack, mixed as in

@@ -19,11 +19,11 @@ static ssize_t read_some(int fd, char *buffer, size_t size, size_t offset) {
   return n;
 }
 
-static int read_all(int fd, char *buffer, size_t size, size_t *out) {
+static int read_all(int fd, char *buffer, size_t size, size_t offset, size_t *out) {
   size_t used = 0;
   ssize_t n = 1;
   while (used < size && n > 0) {
-    n = read_some(fd, buffer + used, size - used, used);
+    n = read_some(fd, buffer + used, size - used, offset + used);
     if (n < 0) return errno;
     used += (size_t)n;
   }
@@ -35,7 +35,7 @@ static int read_file(const char *path, char *buffer, size_t size, size_t *out) {
   int before = errno;
   lm_descriptor file = lm_descriptor_keep_here(open(path, O_RDONLY | O_CLOEXEC));
   if (file.fd < 0) return outcome(-1, before);
-  int error = read_all(file.fd, buffer, size - 1, out);
+  int error = read_all(file.fd, buffer, size - 1, 0, out);
   buffer[error ? 0 : *out] = 0;
   lm_descriptor_close(&file);
   errno = before;
@@ -47,6 +47,19 @@ int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out) {
   if (is_refused()) return ENOMEM;
   lm_sys_cancel_off();
   int error = read_file(path, buffer, size, out);
+  lm_sys_cancel_restore();
+  return error;
+}
+
+int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size, size_t *out) {
+  lm_assert(path && buffer && out);
+  if (is_refused()) return ENOMEM;
+  lm_sys_cancel_off();
+  int before = errno;
+  lm_descriptor file = lm_descriptor_keep_here(open(path, O_RDONLY | O_CLOEXEC));
+  int error = file.fd < 0 ? errno : read_all(file.fd, buffer, size, offset, out);
+  lm_descriptor_close(&file);
+  errno = before;
   lm_sys_cancel_restore();
   return error;
 }

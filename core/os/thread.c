@@ -248,6 +248,7 @@ static void start(void) {
   lm_lock_take(&start_lock);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
     empty_area.reach = LM_REACH_NONE;
+    empty_area.epoch = LM_EPOCH_FIRST; /* so that no request has the key 0 of an unused entry */
     has_key = pthread_key_create(&key, end_thread) == 0;
     pthread_atfork(before_fork, lm_fork_gate_open, after_fork_child);
     atomic_store_explicit(&started, true, memory_order_release);
@@ -458,6 +459,8 @@ static void before_fork(void) {
   const lm_thread *t = lm_thread_self;
   bool is_active = t && atomic_load_explicit(&t->active, memory_order_relaxed);
   lm_fork_gate_close(lm_lock_cancel_holds > 0 || is_active);
+  for (uint32_t i = 0; i < hooks.n; i++)
+    if (hooks.of[i].fork_prepare) hooks.of[i].fork_prepare();
 }
 
 /* The gate leaves no lock held by a thread that the child does not have, except where

@@ -60,7 +60,7 @@ typedef struct lm_decision {
    * the totals is held (engine/stats.c). */
   _Atomic uint32_t site; /* index of the site; 0: the entry counts nothing */
   uint16_t strategy;     /* id of the strategy */
-  uint8_t mark;          /* the state of an object with this token in most spans: pages/state.h */
+  uint8_t state;         /* the state byte that most spans have for this token: heap/tcache.h */
   uint8_t class_;        /* the size class of the objects */
   uint64_t blocks;       /* written with lm_add_relaxed by the thread alone */
 } lm_decision;
@@ -172,9 +172,10 @@ _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the th
 extern _Thread_local lm_thread *lm_thread_self
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The calling thread's area, or the empty area if the thread has none; never NULL. The fast paths
- * use it, so they need not test for NULL. All threads without an area share the empty area. It is
- * all zeros, except `active`, which they write, and `reach`, which is LM_REACH_NONE. So no request
- * finds a decision in it and no free finds an object. */
+ * use it, so they need not test for NULL. All threads without an area share the empty area. Its
+ * fields are zeros, except three: `active`, which these threads write; `reach`, which is
+ * LM_REACH_NONE, so that no free finds an object; and `epoch`, which is LM_EPOCH_FIRST. With that
+ * epoch no request has the key 0, so a request does not match the empty area's unused decisions. */
 extern _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -189,9 +190,10 @@ LM_INLINE lm_thread *lm_thread_get(void) {
 }
 
 /* Says that loam itself, or foreign code that loam calls, runs in this thread until the matching
- * lm_thread_inside_end. Until then loam serves the thread's requests under the default plan, makes
- * no site for them, and the thread is not cancelled. Returns the thread's area, or NULL where there
- * is no memory for one; pass it to lm_thread_inside_end. Pairs nest. */
+ * lm_thread_inside_end. Until then loam serves the thread's requests by the decisions that the
+ * thread has kept (they name pools of loam alone), any other request under the default plan; it
+ * makes no site for them, and the thread is not cancelled. Returns the thread's area, or NULL where
+ * there is no memory for one; pass it to lm_thread_inside_end. Pairs nest. */
 LM_INLINE lm_thread *lm_thread_inside_begin(void) {
   lm_thread *self = lm_thread_get();
   lm_sys_cancel_off();
@@ -241,8 +243,9 @@ LM_INLINE void lm_thread_begin(lm_thread *t) {
 
 /* Begins an active section and returns the thread's epoch. If the epoch lacks LM_EPOCH_FAST, the
  * thread has a reason for the slow path: the caller leaves the section without using anything. If
- * it has the bit, the caller calls lm_load_fence before it uses anything. That fence pairs with the
- * release of whoever set or cleared a reason: the caller sees what that thread had written. */
+ * it has the bit, the caller calls lm_load_fence before it uses anything. lm_load_first (os/base.h)
+ * is a plain load; with the fence it is an acquire load. It pairs with the release of the thread
+ * that set or cleared a reason: the caller sees what that thread had written. */
 LM_INLINE uint64_t lm_thread_try_enter(lm_thread *t) {
   lm_thread_begin(t);
   return lm_load_first(uint64_t, &t->epoch);
@@ -254,6 +257,12 @@ LM_INLINE void lm_thread_leave(lm_thread *t) {
   lm_assert(t == lm_thread_self_or_empty);
   atomic_signal_fence(memory_order_seq_cst);
   atomic_store_explicit(&t->active, 0, memory_order_release);
+}
+
+/* Returns whether the calling thread is in an active section; false if it has no area. For
+ * assertions. */
+LM_INLINE bool lm_thread_is_active(void) {
+  return lm_thread_self && lm_load(uint32_t, &lm_thread_self->active);
 }
 
 /* Begins an active section in which the thread may use its bins and its decisions: the decisions
@@ -312,8 +321,8 @@ bool lm_thread_list_is_valid(void);
 
 /* The hooks of one module; any of them may be NULL. At most LM_HOOKS modules register.
  *
- * fork_child runs in the order of registration, and exit in the reverse order, so a module that
- * registered early (memory) outlives the others. A module registers after its first
+ * fork_prepare and fork_child run in the order of registration, and exit in the reverse order, so a
+ * module that registered early (memory) outlives the others. A module registers after its first
  * lm_metadata_alloc. */
 enum { LM_HOOKS = 16 };
 typedef struct lm_thread_hooks {
@@ -324,6 +333,8 @@ typedef struct lm_thread_hooks {
   /* In the child after fork: renews the module's locks, and gives up what belongs to threads that
    * the child does not have. It runs when no guarded section of the forking thread is open. */
   void (*fork_child)(void);
+  /* In the parent before a fork, while the gate is closed. Takes no lock. */
+  void (*fork_prepare)(void);
 } lm_thread_hooks;
 
 /* Registers a module's hooks, which are copied. The caller may hold its own locks. */

@@ -38,14 +38,11 @@ enum { LM_DECISION_STEP = 32, LM_DECISION_STRIDE = (LM_CLASSES_ALL + 1) * LM_DEC
 /* Entry i: the class of requests of 16 * (i - 1) + 1 to 16 * i bytes, times LM_DECISION_STEP. */
 extern const uint16_t lm_class_steps[LM_SMALL_MAX / 16 + 1] __attribute__((visibility("hidden")));
 
-/* Returns the least class whose objects hold `size` bytes, times LM_DECISION_STEP. `size` is at
- * most LM_SMALL_MAX. */
-LM_INLINE unsigned lm_class_step(size_t size) {
-  lm_assert(size <= LM_SMALL_MAX);
-  return lm_class_steps[(size + 15) / 16];
-}
 /* Returns the least class whose objects hold `size` bytes. `size` is at most LM_SMALL_MAX. */
-LM_INLINE unsigned lm_class_of(size_t size) { return lm_class_step(size) / LM_DECISION_STEP; }
+LM_INLINE unsigned lm_class_of(size_t size) {
+  lm_assert(size <= LM_SMALL_MAX);
+  return lm_class_steps[(size + 15) / 16] / LM_DECISION_STEP;
+}
 
 /* Returns the bytes of an object of a small class. */
 LM_INLINE size_t lm_class_size(unsigned class_) {

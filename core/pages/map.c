@@ -26,7 +26,7 @@ static void write_entry(lm_span *s, const lm_span_info *view, uint64_t key) {
   begin_change(s);
   atomic_store_explicit(&s->start, view->start, memory_order_release);
   atomic_store_explicit(&s->key, key, memory_order_release);
-  atomic_store_explicit(&s->side, view->side, memory_order_release);
+  atomic_store_explicit(&s->cells, view->cells, memory_order_release);
   atomic_store_explicit(&s->bin, view->bin, memory_order_release);
   atomic_store_explicit(&s->strategy, view->strategy, memory_order_release);
   atomic_store_explicit(&s->size, view->size, memory_order_release);
@@ -40,10 +40,10 @@ LM_INLINE bool is_in_range(uint32_t slot, uint32_t slots) {
 
 void lm_map_describe_small(uint32_t slot, uint32_t slots, const lm_span_info *view) {
   lm_assert(is_in_range(slot, slots) && view->strategy <= UINT16_MAX);
-  lm_assert(!view->start || (view->side && view->size && !lm_map_is_large(view->key)));
+  lm_assert(!view->start || (view->cells && view->size && !lm_map_is_large(view->key)));
   for (uint32_t i = 0; i < slots; i++) {
     lm_span *s = lm_map_span(slot + i);
-    if (atomic_load_explicit(&s->side, memory_order_relaxed) != view->side)
+    if (atomic_load_explicit(&s->cells, memory_order_relaxed) != view->cells)
       atomic_store_explicit(&s->token, LM_TOKEN_NONE, memory_order_relaxed);
     write_entry(s, view, view->key);
   }
@@ -63,7 +63,7 @@ static uint32_t next_binary_part(uint32_t slot, uint32_t end) {
 
 void lm_map_describe_large(uint32_t slot, uint32_t slots, const lm_span_info *view) {
   lm_assert(is_in_range(slot, slots) && view->strategy <= UINT16_MAX);
-  lm_assert(!view->start || view->side == &lm_map_span(slot)->mark);
+  lm_assert(!view->start || view->cells == &lm_map_span(slot)->cell);
   lm_assert(lm_map_is_large(view->key));
   uint32_t end = slot + slots;
   for (uint32_t at = slot; at < end; at += next_binary_part(at, end))
@@ -115,7 +115,7 @@ LM_INLINE bool read_entry(const lm_span *s, lm_span_info *out, uint32_t *version
   *version = atomic_load_explicit(&s->version, memory_order_acquire);
   out->start = atomic_load_explicit(&s->start, memory_order_acquire);
   out->key = atomic_load_explicit(&s->key, memory_order_acquire);
-  out->side = atomic_load_explicit(&s->side, memory_order_acquire);
+  out->cells = atomic_load_explicit(&s->cells, memory_order_acquire);
   out->bin = atomic_load_explicit(&s->bin, memory_order_acquire);
   out->strategy = atomic_load_explicit(&s->strategy, memory_order_acquire);
   out->size = atomic_load_explicit(&s->size, memory_order_acquire);
@@ -173,15 +173,15 @@ LM_INLINE bool find_in_entry(uint32_t slot, uintptr_t p, lm_map_object *out) {
   size_t offset = p - v.start, index = 0;
   out->large = lm_map_is_large(v.key);
   if (out->large) /* acquire pairs with the release of lm_map_resize_large */
-    v.size = atomic_load_explicit(&lm_map_span_of_state(v.side)->size, memory_order_acquire);
+    v.size = atomic_load_explicit(&lm_map_span_of_state(v.cells)->size, memory_order_acquire);
   if (out->large ? offset >= v.size : slot != lm_map_slot((void *)p)) return false;
   if (!out->large) index = (size_t)(((unsigned __int128)offset * v.key) >> 64);
   out->base = v.start + index * v.size;
   out->size = v.size;
-  out->side = v.side + index;
-  out->mark = settled_state(s, out->version, out->side);
-  out->token = out->large ? token_of_large(v.side)
-                          : token_of(s, out->version, v.side, index, out->mark);
+  out->cell = v.cells + index;
+  out->state = settled_state(s, out->version, out->cell);
+  out->token = out->large ? token_of_large(v.cells)
+                          : token_of(s, out->version, v.cells, index, out->state);
   out->bin = v.bin;
   out->strategy = v.strategy;
   out->span = s;

@@ -85,13 +85,13 @@ typedef struct lm_span {
   /* Small objects: lm_map_key. First slot of a large block that threads may cache: the offset of
    * its bin. Else 0. */
   _Atomic uint64_t key;
-  _Atomic(lm_state_cell *) side; /* states of the objects; of a large block: its `mark` */
-  _Atomic uintptr_t start;       /* address of the first object; 0: no object is described here */
-  _Atomic uint32_t bin;          /* offset of its bin in a thread's area; 0: it has none */
-  _Atomic uint16_t strategy;     /* id */
+  _Atomic(lm_state_cell *) cells; /* states of the objects; of a large block: its `cell` */
+  _Atomic uintptr_t start;        /* address of the first object; 0: no object is described here */
+  _Atomic uint32_t bin;           /* offset of its bin in a thread's area; 0: it has none */
+  _Atomic uint16_t strategy;      /* id */
   /* State of the large block that begins here. In the first slot of a span of small objects:
    * the list that the span is in (heap/central.c, under its lock). */
-  lm_state_cell mark;
+  lm_state_cell cell;
   _Atomic size_t size;      /* usable bytes of an object */
   _Atomic uint32_t version; /* odd while the fields above change */
   _Atomic uint32_t use;     /* LM_USE_*; relaxed */
@@ -201,7 +201,7 @@ uint32_t lm_map_first(void);
 typedef struct lm_span_info {
   uintptr_t start;
   uint64_t key; /* of a large block: as in its first slot */
-  lm_state_cell *side;
+  lm_state_cell *cells;
   uint32_t bin, strategy;
   size_t size;
 } lm_span_info;
@@ -246,18 +246,17 @@ LM_INLINE bool lm_map_is_unchanged(const lm_span *span, uint32_t version) {
   return atomic_load_explicit(&span->version, memory_order_relaxed) == version;
 }
 
-/* Returns the entry whose `mark` this cell is: the entry of the first slot of a large
- * block. */
+/* Returns the entry whose `cell` this is: the entry of the first slot of a large block. */
 LM_INLINE lm_span *lm_map_span_of_state(lm_state_cell *cell) {
-  return (lm_span *)((char *)cell - offsetof(lm_span, mark));
+  return (lm_span *)((char *)cell - offsetof(lm_span, cell));
 }
 
 /* An object as lm_map_find found it at one moment. */
 typedef struct lm_map_object {
   uintptr_t base;      /* where the object begins */
   size_t size;         /* usable bytes */
-  lm_state_cell *side; /* the cell of its state */
-  lm_state mark;       /* the state that the cell had */
+  lm_state_cell *cell; /* the cell of its state */
+  lm_state state;      /* the state that the cell had */
   lm_token token;      /* LM_TOKEN_NONE: it never had one */
   bool large;          /* it has slots of its own */
   uint32_t bin, strategy;
@@ -271,36 +270,36 @@ typedef struct lm_map_object {
 bool lm_map_find(const void *p, lm_map_object *out);
 
 /* Like lm_map_find, but finds live objects alone, and reads their entry once: false does not mean
- * that there is no object. Does not set `span`, `version` and `side` of *out. */
+ * that there is no object. Does not set `span`, `version` and `cell` of *out. */
 LM_INLINE bool lm_map_find_fast(const void *p, lm_map_object *out) {
   uintptr_t place = (uintptr_t)p - lm_map.base;
   if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
   const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
   uint32_t version = atomic_load_explicit(&s->version, memory_order_acquire);
   uint64_t key = atomic_load_explicit(&s->key, memory_order_acquire);
-  lm_state_cell *cells = atomic_load_explicit(&s->side, memory_order_acquire);
+  lm_state_cell *cells = atomic_load_explicit(&s->cells, memory_order_acquire);
   out->base = atomic_load_explicit(&s->start, memory_order_acquire);
   out->size = atomic_load_explicit(&s->size, memory_order_acquire);
   out->strategy = atomic_load_explicit(&s->strategy, memory_order_acquire);
   size_t offset = (uintptr_t)p - out->base;
-  /* In an entry that was changed during the loads, `side` may be no pointer to follow. */
+  /* In an entry that was changed during the loads, `cells` may be no pointer to follow. */
   if (lm_unlikely(version & 1 || !out->base || !lm_map_is_unchanged(s, version))) return false;
   out->large = lm_map_is_large(key);
   if (out->large) {
     const lm_span *head = lm_map_span_of_state(cells);
     out->size = atomic_load_explicit(&head->size, memory_order_acquire);
-    out->mark = atomic_load_explicit(cells, memory_order_acquire);
+    out->state = atomic_load_explicit(cells, memory_order_acquire);
     out->token = atomic_load_explicit(&head->token, memory_order_relaxed);
-    bool live = lm_state_is_plain(out->mark) || out->mark == LM_STATE_COUNTED;
+    bool live = lm_state_is_plain(out->state) || out->state == LM_STATE_COUNTED;
     if (offset >= out->size || !live) return false;
   } else {
     size_t index = (size_t)(((unsigned __int128)offset * key) >> 64);
-    out->mark = atomic_load_explicit(cells + index, memory_order_acquire);
-    if (lm_likely(lm_state_is_plain(out->mark) && out->mark % LM_STATE_IDS != LM_ID_WIDE))
-      out->token = atomic_load_explicit(lm_state_plain_token(cells, out->mark),
+    out->state = atomic_load_explicit(cells + index, memory_order_acquire);
+    if (lm_likely(lm_state_is_plain(out->state) && out->state % LM_STATE_IDS != LM_ID_WIDE))
+      out->token = atomic_load_explicit(lm_state_plain_token(cells, out->state),
                                         memory_order_relaxed);
-    else if (lm_state_is_live(out->mark) && out->mark != LM_STATE_BUSY)
-      out->token = lm_state_token(cells, index, out->mark);
+    else if (lm_state_is_live(out->state) && out->state != LM_STATE_BUSY)
+      out->token = lm_state_token(cells, index, out->state);
     else return false;
     out->base += index * out->size;
   }

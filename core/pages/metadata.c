@@ -55,7 +55,7 @@ static void register_fork_hook(void) {
   static _Atomic bool hooked;
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
   (void)lm_thread_get(); /* the first thread area made also registers with pthread_atfork */
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, renew_all });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = renew_all });
 }
 
 void lm_metadata_start(void) {

@@ -25,10 +25,12 @@ typedef struct lm_provided {
   void *made;        /* what the provider returned: `base`, or an address below it if `base` had to
                           be aligned */
   size_t size;       /* usable bytes, at least 1 */
+  size_t asked;      /* bytes that loam asked a handler for; the handler's free gets this size */
   uint32_t token;    /* plan/site.h */
   uint32_t strategy; /* id */
   const void *handler; /* const loam_handler *; of LM_PROVIDER_HANDLER */
   void *stream;        /* the stream of the allocation; of a device's block */
+  void *context;       /* the device's context that the block was made for; NULL: not known */
   lm_provider maker;
   int device;          /* number of the device; -1: none */
   uint8_t want, flags; /* what the request asked for: device/provider.h */

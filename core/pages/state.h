@@ -74,13 +74,6 @@ enum {
   LM_STATE_BUSY = LM_STATE_LIVE
 };
 
-/* A cached object and the cell of its state. The cell's address is kept with the object because
- * computing it at an allocation would delay the loads that come after the store to the cell. */
-typedef struct lm_cached_object {
-  void *p;
-  lm_state_cell *mark;
-} lm_cached_object;
-
 /* Stands in memory right before the states of a span.
  *
  * Law: a token of the palette never changes once it is not LM_TOKEN_NONE. Only the last place, of

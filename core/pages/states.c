@@ -39,7 +39,7 @@ static void renew_all(void) {
 
 void lm_states_start(void) {
   lm_metadata_start();
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, renew_all });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = renew_all });
 }
 
 static void take_first_slot_locked(void) {

@@ -25,7 +25,7 @@ lm_state lm_states_assign(lm_state_cell *cells, size_t index, lm_token token, ui
 LM_INLINE lm_state lm_states_assign_at(const void *p, lm_state_cell *at, lm_token token,
                                        uint8_t *hint) {
   const lm_span *span = lm_map_span_of(p);
-  lm_state_cell *cells = atomic_load_explicit(&span->side, memory_order_relaxed);
+  lm_state_cell *cells = atomic_load_explicit(&span->cells, memory_order_relaxed);
   lm_state state = lm_states_assign(cells, (size_t)(at - cells), token, hint);
   if (state == LM_STATE_COUNTED &&
       atomic_load_explicit(&span->token, memory_order_relaxed) != token)

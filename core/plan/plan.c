@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "os/error.h"
+#include "os/hash.h"
 
 /* ---- Checking an image -------------------------------------------------------------------- */
 
@@ -89,8 +90,9 @@ static loam_status check(const lm_plan *plan) {
 
 /* ---- Inputs that a plan reads ---------------------------------------------------------------- */
 
-/* Returns a bit for each LM_IN_* that a node reads. */
-static uint32_t reads_of(const lm_plan *plan, const lm_node *node) {
+uint32_t lm_plan_node_reads(const lm_plan *plan, uint32_t index) {
+  lm_assert(index < plan->nodes);
+  const lm_node *node = &plan->node[index];
   if (!node->code_n) return 1u << node->input;
   uint32_t reads = 0;
   for (uint32_t i = node->code; i < node->code + node->code_n; i++)
@@ -99,12 +101,6 @@ static uint32_t reads_of(const lm_plan *plan, const lm_node *node) {
 }
 
 /* ---- Making ------------------------------------------------------------------------------- */
-
-static uint64_t hash_of(const void *bytes, size_t size) {
-  uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-  for (size_t i = 0; i < size; i++) h = (h ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
-  return h;
-}
 
 /* Sets the arrays of a plan: `body` is the part of the image behind its head. */
 static void lay_out(lm_plan *plan, const lm_image *head, const char *body) {
@@ -184,14 +180,38 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
     lm_metadata_free(plan);
     return status;
   }
-  for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= reads_of(plan, &plan->node[i]);
-  plan->hash = hash_of(image, size);
+  for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= lm_plan_node_reads(plan, i);
+  plan->hash = lm_hash_bytes(image, size);
   find_first(plan, (int32_t *)(body + size - sizeof head));
   note_serves(plan);
   lm_size_table_fill(&plan->table, plan);
   lm_verify(lm_plan_is_valid(plan));
   *out = plan;
   return LOAM_OK;
+}
+
+static lm_image head_of(const lm_plan *plan) {
+  return (lm_image){ LM_PLAN_MAGIC, plan->nodes, plan->codes, plan->leaves, plan->chains, 0 };
+}
+
+size_t lm_plan_image_size(const lm_plan *plan) {
+  lm_image head = head_of(plan);
+  return size_of(&head);
+}
+
+static char *put(char *out, const void *part, size_t size) {
+  memcpy(out, part, size);
+  return out + size;
+}
+
+uint32_t *lm_plan_write(const lm_plan *plan, void *image) {
+  lm_image head = head_of(plan);
+  char *out = put(image, &head, sizeof head);
+  out = put(out, plan->node, plan->nodes * sizeof *plan->node);
+  out = put(out, plan->code, plan->codes * sizeof *plan->code);
+  out = put(out, plan->leaf, plan->leaves * sizeof *plan->leaf);
+  put(out, plan->chain, plan->chains * sizeof *plan->chain);
+  return (uint32_t *)(void *)out;
 }
 
 void lm_plan_destroy(lm_plan *plan) {
@@ -221,7 +241,7 @@ typedef struct reading {
 
 /* Returns the fixed value of a gauge; 0 for a node or a device without one. */
 static double fixed(const lm_inputs *r, int input, unsigned arg) {
-  lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
+  lm_assert(input >= LM_IN_NODE && input <= LM_IN_DEVICE_FREE);
   if (input == LM_IN_NODE_FREE) return arg < r->node_free_n ? r->node_free[arg] : 0;
   if (input == LM_IN_DEVICE_FREE) return arg < r->device_free_n ? r->device_free[arg] : 0;
   return r->fixed[input];
@@ -249,6 +269,7 @@ LM_INLINE double read_input(reading *g, unsigned input, unsigned arg) {
   if (input == LM_IN_SIZE) return (double)r->size;
   if (input == LM_IN_ALIGN) return (double)r->align;
   if (input == LM_IN_ZERO) return r->zero;
+  if (input == LM_IN_LINE) return (double)r->line;
   if (input >= LM_IN_NODE_FREE) return read_free(g, (int)input, arg);
   if (!(g->known >> input & 1)) {
     g->value[input] = gauge(r, (int)input, arg);
@@ -309,17 +330,32 @@ static LM_NOINLINE bool run_code(reading *g, const lm_plan *plan, const lm_node 
   return lm_plan_compare(node->cmp, stack[0], stack[1]);
 }
 
+/* Prepares a reading of a request: nothing is read so far. */
+LM_INLINE void begin(reading *g, const lm_inputs *request) {
+  g->request = request;
+  g->known = 0;
+  g->node_known = g->device_known = 0;
+}
+
+LM_INLINE bool holds_at(reading *g, const lm_plan *plan, const lm_node *node) {
+  return node->code_n ? run_code(g, plan, node)
+                      : lm_plan_compare(node->cmp, read_input(g, node->input, node->arg), node->k);
+}
+
+bool lm_plan_node_holds(const lm_plan *plan, uint32_t node, const lm_inputs *request) {
+  reading g;
+  lm_assert(node < plan->nodes);
+  begin(&g, request);
+  return holds_at(&g, plan, &plan->node[node]);
+}
+
 /* Follows the tree from a node (or ~leaf); returns the leaf. */
 static unsigned decide(const lm_plan *plan, int32_t at, const lm_inputs *request) {
   reading g;
-  g.request = request;
-  g.known = 0;
-  g.node_known = g.device_known = 0;
+  begin(&g, request);
   while (at >= 0) {
     const lm_node *node = &plan->node[at];
-    bool holds = node->code_n
-                     ? run_code(&g, plan, node)
-                     : lm_plan_compare(node->cmp, read_input(&g, node->input, node->arg), node->k);
+    bool holds = holds_at(&g, plan, node);
     lm_assert(is_target(plan, (uint32_t)at, holds ? node->yes : node->no));
     at = holds ? node->yes : node->no;
   }

@@ -13,8 +13,8 @@
 #include "os/base.h"
 #endif
 
-/* The inputs: the numbers that a condition may read. From LM_IN_NODE on they are gauges, whose
- * value changes between requests that are equal otherwise. */
+/* The inputs: the numbers that a condition may read. From LM_IN_NODE to LM_IN_DEVICE_FREE they are
+ * gauges, whose value changes between requests that are equal otherwise. */
 enum {
   LM_IN_SIZE = 0,        /* bytes requested */
   LM_IN_ALIGN = 1,       /* alignment requested, in bytes; 16 if none was */
@@ -24,7 +24,8 @@ enum {
   LM_IN_LIVE = 5,        /* live bytes of the tag */
   LM_IN_NODE_FREE = 6,   /* bytes free on node `arg` */
   LM_IN_DEVICE_FREE = 7, /* bytes free on device `arg` */
-  LM_INPUTS = 8
+  LM_IN_LINE = 8,        /* line of the call site; 0 if it is not known */
+  LM_INPUTS = 9
 };
 
 /* Comparisons of two doubles, which are Lua's numbers. */
@@ -126,6 +127,15 @@ extern _Atomic(lm_power_fn *) lm_plan_power;
  * LOAM_EUNSUPPORTED for powers without lm_plan_power, LOAM_EBUDGET if its strategies are too many
  * to have bins, and LOAM_ENOMEM. */
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out);
+/* Returns the size of the image of a plan that lm_plan_make has made. */
+size_t lm_plan_image_size(const lm_plan *plan);
+/* Writes the image of such a plan to memory of that size, aligned to 8 bytes. Returns where its
+ * plan->chains strategy ids stand. */
+uint32_t *lm_plan_write(const lm_plan *plan, void *image);
+/* Makes the plan of the sites on one line, from a plan that reads LM_IN_LINE. It decides every
+ * request as `plan` does for that line, and does not read LM_IN_LINE. Sites get only such plans.
+ * On failure *out is NULL: LOAM_ENOMEM. */
+loam_status lm_plan_at_line(const lm_plan *plan, long line, lm_plan **out);
 /* Frees a plan that no thread evaluates any more; NULL does nothing. */
 void lm_plan_destroy(lm_plan *plan);
 /* Returns whether the plan obeys the law above. */
@@ -143,6 +153,7 @@ typedef struct lm_inputs lm_inputs;
 struct lm_inputs {
   size_t size, align;
   bool zero;
+  long line; /* only for a plan that reads LM_IN_LINE; the plan of a site does not */
   double (*gauge)(const lm_inputs *request, int input, unsigned arg);
   loam_site *site;
   const double *fixed;       /* by input: LM_IN_NODE, LM_IN_DEVICE and LM_IN_LIVE */
@@ -155,6 +166,10 @@ struct lm_inputs {
 unsigned lm_plan_decide(const lm_plan *plan, const lm_inputs *request);
 /* Like lm_plan_decide, but begins at a node that the request is known to pass. */
 unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_inputs *request);
+/* Returns whether the condition of one node holds for a request. */
+bool lm_plan_node_holds(const lm_plan *plan, uint32_t node, const lm_inputs *request);
+/* Returns a bit for each LM_IN_* that a node reads. */
+uint32_t lm_plan_node_reads(const lm_plan *plan, uint32_t node);
 
 /* Returns the id of the first strategy of a leaf's chain that may serve malloc and its relatives;
  * -1 if there is none. Device memory may not (device/provider.h). */

@@ -355,7 +355,7 @@ void lm_site_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_plan_start();
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_child });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
   lm_lock_take(&lock);
   for (uint32_t i = LM_SITE_FIRST; i < LM_SITE_FIRST + lm_site_count(); i++)
     for (int parity = 0; parity < 2; parity++) {

@@ -3,16 +3,19 @@
 
 #include <math.h>
 
+#include "heap/tcache_slow.h"
 #include "plan/plan.h"
 
 /* Sizes lo..hi on their way down the tree. A node that they answer differently is followed both
- * ways, which could double the work at each such node, so `fuel` bounds it. */
+ * ways, which could double the work at each such node, so `fuel` bounds it. `depth` bounds the
+ * stack that a walk needs, because the plan of a new line may be made on any stack. */
 typedef struct walk {
   const lm_plan *plan;
-  unsigned fuel;
+  unsigned fuel, depth;
 } walk;
 
-enum { FUEL = 1 << 12 }; /* nodes visited for one class */
+/* FUEL: nodes visited for one class. DEPTH: nodes followed both ways that lead to each other. */
+enum { FUEL = 1 << 12, DEPTH = 24 };
 
 /* What a walk returns: the id of the strategy that serves the leaf of every size in lo..hi; or
  * NODE + the index of a node that all of them pass; or NOWHERE: no member of the leaf's chain can
@@ -23,8 +26,11 @@ static int walk_from(walk *w, int32_t at, size_t lo, size_t hi);
 /* Follows both ways from a node. They agree only where both lead to one strategy. */
 static int walk_both(walk *w, int32_t at, size_t lo, size_t hi) {
   const lm_node *node = &w->plan->node[at];
+  if (!w->depth) return NODE + at;
+  w->depth--;
   int strategy = walk_from(w, node->yes, lo, hi);
   bool agree = strategy >= 0 && strategy < NODE && walk_from(w, node->no, lo, hi) == strategy;
+  w->depth++;
   return agree ? strategy : NODE + at;
 }
 
@@ -57,17 +63,10 @@ static int walk_from(walk *w, int32_t at, size_t lo, size_t hi) {
 
 /* ---- Filling ------------------------------------------------------------------------------ */
 
-/* Usable bytes of the objects of a bin. */
-static size_t size_of_bin(uint32_t bin) {
-  size_t at = bin - LM_THREAD_BINS - offsetof(lm_thread_bins, pool);
-  return lm_class_size(
-      (unsigned)((at % sizeof(lm_pool_bins) - offsetof(lm_pool_bins, bin)) / sizeof(lm_bin)));
-}
-
 lm_serve lm_size_table_find(lm_strategy *s, unsigned c) {
   uint32_t bin = lm_pool_bin(s, c);
   if (!bin) return (lm_serve){ LM_BIN_NONE };
-  uint16_t units = c < LM_CLASSES ? (uint16_t)(size_of_bin(bin) / 16) : 0;
+  uint16_t units = c < LM_CLASSES ? (uint16_t)(lm_class_size(lm_tcache_bin_class(bin)) / 16) : 0;
   /* The share of a thread is known only when the thread asks. */
   return (lm_serve){ s->shares ? LM_BIN_HERE : bin, { { (uint16_t)s->id, units } } };
 }
@@ -103,12 +102,12 @@ static void sizes_of(unsigned c, size_t *lo, size_t *hi) {
 
 static lm_serve serve_of(const lm_plan *plan, unsigned c) {
   size_t lo, hi;
-  walk w = { plan, FUEL };
+  walk w = { plan, FUEL, DEPTH };
   sizes_of(c, &lo, &hi);
   int id = walk_from(&w, plan->nodes ? 0 : ~0, lo, hi);
   if (id == NOWHERE) return (lm_serve){ LM_BIN_NONE };
   if (id >= NODE) return (lm_serve){ LM_BIN_ASKS, { .node = (uint32_t)(id - NODE) } };
-  return lm_size_table_serve(lm_strategy_at((uint32_t)id), c);
+  return lm_size_table_serve((uint32_t)id, c);
 }
 
 void lm_size_table_fill(lm_size_table *table, const lm_plan *plan) {

@@ -57,13 +57,13 @@ void lm_size_table_note(lm_strategy *strategy);
 extern _Atomic(_Atomic(lm_serve) *) lm_size_table_noted[LM_STRATEGIES_MAX]
     __attribute__((visibility("hidden")));
 
-/* Returns how a strategy serves a class. */
-LM_INLINE lm_serve lm_size_table_serve(lm_strategy *strategy, unsigned class_) {
+/* Returns how the strategy with this id serves a class. */
+LM_INLINE lm_serve lm_size_table_serve(uint32_t id, unsigned class_) {
+  lm_assert(id < LM_STRATEGIES_MAX && class_ < LM_CLASSES_ALL);
   /* Acquire pairs with the release in lm_size_table_note. */
-  _Atomic(lm_serve) *row = atomic_load_explicit(&lm_size_table_noted[strategy->id],
-                                                memory_order_acquire);
+  _Atomic(lm_serve) *row = atomic_load_explicit(&lm_size_table_noted[id], memory_order_acquire);
   return lm_likely(row != NULL) ? atomic_load_explicit(&row[class_], memory_order_relaxed)
-                                : lm_size_table_find(strategy, class_);
+                                : lm_size_table_find(lm_strategy_at(id), class_);
 }
 
 #endif

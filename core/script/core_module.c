@@ -118,7 +118,7 @@ static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *
 /* core.machine(): a table that describes NUMA nodes, huge pages and limits of this machine. */
 static int core_machine(lua_State *L) {
   lm_numa_refresh();
-  uint64_t nodes = lm_numa_nodes();
+  uint64_t nodes = script_of(L)->nodes = lm_numa_nodes();
   lua_createtable(L, 0, 8);
   lua_createtable(L, LM_NODES_MAX, 0);
   for (int node = 0, n = 0; node < LM_NODES_MAX; node++) {
@@ -196,6 +196,7 @@ static void restart_step(lua_State *L) {
 static int core_devices(lua_State *L) {
   int count = lm_gpu_count();
   restart_step(L);
+  script_of(L)->devices = count;
   lua_pushinteger(L, count);
   if (!count) lua_pushstring(L, lm_gpu_why());
   return count ? 1 : 2;
@@ -255,6 +256,7 @@ static bool read_placement(lua_State *L, int desc, lm_placement *out) {
       out->mode = modes[mode];
       read_nodes(L, numa, out);
       read_weights(L, numa, out);
+      script_of(L)->nodes = lm_numa_nodes();
       if (out->mode == LM_BIND_INTERLEAVE && !out->nodes) out->nodes = lm_numa_nodes();
     }
   }
@@ -337,84 +339,16 @@ static int core_handler(lua_State *L) {
 
 /* ---- plans ---- */
 
-/* Tells whether two plans have equal images. */
-static bool is_equal(const lm_plan *a, const lm_plan *b) {
-  return a->hash == b->hash && a->nodes == b->nodes && a->codes == b->codes &&
-         a->leaves == b->leaves && a->chains == b->chains &&
-         !memcmp(a->node, b->node, a->nodes * sizeof *a->node) &&
-         !memcmp(a->code, b->code, a->codes * sizeof *a->code) &&
-         !memcmp(a->leaf, b->leaf, a->leaves * sizeof *a->leaf) &&
-         !memcmp(a->chain, b->chain, a->chains * sizeof *a->chain);
-}
-
-/* The place of the table that holds an equal plan, or else the free place where `plan` belongs. The
- * table has a free place. */
-static lm_plan **place_of(lm_plan **table, uint32_t slots, const lm_plan *plan) {
-  uint32_t i = (uint32_t)plan->hash;
-  lm_assert(lm_is_pow2(slots));
-  for (;; i++) {
-    lm_plan **place = &table[i & (slots - 1)];
-    if (!*place || is_equal(*place, plan)) return place;
-  }
-}
-
-/* Makes sure that the table has room for one more plan: at most half of its places are used. False:
- * no memory. */
-static bool make_room(lm_script *script) {
-  if (script->plans * 2 < script->slots) return true;
-  uint32_t slots = script->slots ? script->slots * 2 : 16;
-  lm_plan **table = lm_metadata_alloc(slots * sizeof(lm_plan *));
-  if (!table) return false;
-  for (uint32_t i = 0; i < script->slots; i++)
-    if (script->plan[i]) *place_of(table, slots, script->plan[i]) = script->plan[i];
-  lm_metadata_free(script->plan);
-  script->plan = table;
-  script->slots = slots;
-  return true;
-}
-
-/* Starts what fills the gauges of devices that the plan reads: the GPU's driver, and a thread that
- * reads free memory (lm_gpu_watch). Nothing is started for a policy that is only inspected. */
-static void watch_devices(lua_State *L, const lm_plan *plan) {
-  uint32_t devices = 1u << LM_IN_DEVICE | 1u << LM_IN_DEVICE_FREE;
-  if (!script_of(L)->is_host || !(plan->reads & devices)) return;
-  (void)lm_gpu();
-  for (uint32_t i = 0; i < plan->nodes; i++)
-    if (plan->node[i].code_n == 0 && plan->node[i].input == LM_IN_DEVICE_FREE)
-      lm_gpu_watch(plan->node[i].arg);
-  for (uint32_t i = 0; i < plan->codes; i++)
-    if (plan->code[i].op == LM_OP_INPUT && plan->code[i].input == LM_IN_DEVICE_FREE)
-      lm_gpu_watch(plan->code[i].arg);
-  restart_step(L);
-}
-
-const lm_plan *lm_core_module_plan(lm_script *script, const void *image, size_t size) {
-  lm_plan *plan;
-  lm_assert(image);
-  if (lm_plan_make(image, size, &plan) != LOAM_OK) return NULL;
-  if (!make_room(script)) {
-    lm_plan_destroy(plan);
-    lm_error(LOAM_ENOMEM, "no memory for a plan");
-    return NULL;
-  }
-  lm_plan **place = place_of(script->plan, script->slots, plan);
-  if (*place) {
-    lm_plan_destroy(plan);
-  } else {
-    *place = plan;
-    script->plans++;
-  }
-  lm_assert(script->plans < script->slots);
-  return *place;
-}
-
-/* core.plan(image): the plan of an image as a light userdata; nil and words if it is refused. */
+/* core.plan(image): the plan of an image as a light userdata; equal images have one plan. nil and
+ * words if it is refused. */
 static int core_plan(lua_State *L) {
   size_t size = 0;
   const char *image = lua_tolstring(L, 1, &size);
-  const lm_plan *plan = lm_core_module_plan(script_of(L), image, size);
+  lm_plan *made;
+  lm_assert(image);
+  if (lm_plan_make(image, size, &made) != LOAM_OK) return refuse(L);
+  const lm_plan *plan = lm_plan_set_add(&script_of(L)->plans, made);
   if (!plan) return refuse(L);
-  watch_devices(L, plan);
   lua_pushlightuserdata(L, (void *)(uintptr_t)plan);
   return 1;
 }
@@ -449,6 +383,7 @@ static int core_decide(lua_State *L) {
   if (is_read(plan, LM_IN_SIZE)) request.size = (size_t)number_field(L, 2, "size", 0);
   if (is_read(plan, LM_IN_ALIGN)) request.align = (size_t)number_field(L, 2, "align", 16);
   if (is_read(plan, LM_IN_ZERO)) request.zero = bool_field(L, 2, "zero");
+  if (is_read(plan, LM_IN_LINE)) request.line = (long)number_field(L, 2, "line", 0);
   if (is_read(plan, LM_IN_NODE)) fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
   if (is_read(plan, LM_IN_DEVICE)) fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
   if (is_read(plan, LM_IN_LIVE)) fixed[LM_IN_LIVE] = number_field(L, 2, "live", 0);
@@ -583,25 +518,7 @@ loam_status lm_core_module_open(lua_State *L, void *arg) {
   return LOAM_OK;
 }
 
-static bool is_in_table(const lm_script *script, const lm_plan *plan) {
-  return *place_of(script->plan, script->slots, plan) == plan;
-}
-
-bool lm_core_module_is_valid(const lm_script *script) {
-  uint32_t found = 0;
-  if (!script->slots) return !script->plan && !script->plans && !script->only;
-  if (!lm_is_pow2(script->slots) || script->plans * 2 > script->slots) return false;
-  for (uint32_t i = 0; i < script->slots; i++) {
-    const lm_plan *plan = script->plan[i];
-    if (!plan) continue;
-    if (!is_in_table(script, plan) || !lm_plan_is_valid(plan)) return false;
-    found++;
-  }
-  return found == script->plans && (!script->only || is_in_table(script, script->only));
-}
-
 void lm_core_module_close(lm_script *script) {
-  for (uint32_t i = 0; i < script->slots; i++) lm_plan_destroy(script->plan[i]);
-  lm_metadata_free(script->plan);
+  lm_plan_set_clear(&script->plans);
   lm_json_finish(&script->answer);
 }

@@ -95,7 +95,7 @@ static void note_parts(void *library) {
 
 void lm_luajit_evict(void) {
   for (uint32_t i = 0; i < evictable.n; i++) {
-    /* If the kernel refuses, the pages stay in memory. */
+    /* If the system refuses, the pages stay in memory. */
     (void)lm_sys_evict_file((void *)evictable.at[i].from,
                             evictable.at[i].to - evictable.at[i].from);
   }

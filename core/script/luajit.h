@@ -48,7 +48,7 @@ bool lm_luajit_is_found(void);
 
 /* Tells the kernel that the pages of LuaJIT's file need not stay in memory, because loam will not
  * run Lua for a while. The pages are read from the file again when a thread touches them, so other
- * threads may use LuaJIT at the same time. */
+ * threads may use LuaJIT at the same time. Pages that were written to stay. */
 void lm_luajit_evict(void);
 
 /* The table; NULL: LuaJIT is not open. Stored with release (at least) when the table is complete,

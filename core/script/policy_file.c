@@ -25,14 +25,14 @@
 #include "heap/pool.h"
 #include "os/descriptor.h"
 #include "os/error.h"
+#include "os/hash.h"
+#include "plan/policy_image.h"
 
 #define SOURCE_MAX LM_MIB
 enum { TRIES = 5, PAUSE_MS = 20 };
 
 uint64_t lm_policy_file_hash(const char *text, size_t length) {
-  uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-  for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-  return hash;
+  return lm_hash_bytes(text, length);
 }
 
 const char *lm_policy_file_absolute(const char *path, char *buffer, size_t size) {
@@ -48,14 +48,21 @@ static loam_status fail_errno(const char *path) {
   return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
 }
 
-/* Refuses a file that is not a regular file, or that has more than SOURCE_MAX bytes. */
-static loam_status check_kind(const char *path, const struct stat *st) {
+/* Returns the most bytes that a file may have: an image is larger than the text that it holds. */
+static size_t max_size(int fd) {
+  char start[sizeof(lm_policy_image_frame)];
+  ssize_t n = pread(fd, start, sizeof start, 0);
+  return n > 0 && lm_policy_image_is(start, (size_t)n) ? LM_POLICY_IMAGE_MAX : SOURCE_MAX;
+}
+
+/* Refuses a file that is not a regular file, or that has too many bytes. */
+static loam_status check_kind(const char *path, int fd, const struct stat *st) {
   if (S_ISDIR(st->st_mode))
     return lm_error(LOAM_EIO, "%s: is a directory, not a policy file", path);
   if (!S_ISREG(st->st_mode)) return lm_error(LOAM_EIO, "%s: is not a regular file", path);
-  if ((size_t)st->st_size > SOURCE_MAX)
+  if ((size_t)st->st_size > max_size(fd))
     return lm_error(LOAM_EIO, "%s: has %lld bytes, a policy has at most %zu", path,
-                    (long long)st->st_size, SOURCE_MAX);
+                    (long long)st->st_size, max_size(fd));
   return LOAM_OK;
 }
 
@@ -213,7 +220,7 @@ static loam_status read_open(attempt *a, int fd) {
   struct stat before, after;
   lm_assert(fd >= 0 && !a->text);
   if (fstat(fd, &before)) return fail_errno(a->path);
-  loam_status status = check_kind(a->path, &before);
+  loam_status status = check_kind(a->path, fd, &before);
   if (status == LOAM_OK && a->is_checked) status = check_file(a->path, fd, &before);
   if (status == LOAM_OK && a->is_checked) status = check_way(a->path);
   if (status != LOAM_OK) return status;

@@ -14,10 +14,10 @@ typedef enum lm_reading {
   LM_READ_TO_FOLLOW   /* later edits are loaded as well: other users may not change the file */
 } lm_reading;
 
-/* Reads a whole policy file (at most 1 MiB) into lm_metadata memory and terminates the text.
- * Returns LOAM_EIO if it is not a regular file, if it changes during the read, or if other users
- * can change it and `reading` forbids that (policy_file.c has the rule). loam_error() then has the
- * path to mend. */
+/* Reads a whole policy file (a text of at most 1 MiB, or an image of at most 64 MiB) into
+ * lm_metadata memory and terminates the text. Returns LOAM_EIO if it is not a regular file, if it
+ * changes during the read, or if other users can change it and `reading` forbids that
+ * (policy_file.c has the rule). loam_error() then has the path to mend. */
 loam_status lm_policy_file_read(const char *path, lm_reading reading, char **text, size_t *length);
 /* The path in a form that still names the file after the process changes its working directory. It
  * is `path` if that is absolute, or if the absolute path does not fit into the buffer; else the

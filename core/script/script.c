@@ -1,4 +1,4 @@
-/* script.c - the guarded door into Lua: opens a policy and asks the driver for its plans.
+/* script.c - the guarded door into Lua: opens a policy and writes its image.
  *
  * lua/loam/driver.lua does the work. This file calls the driver's functions, each as one step of
  * the budget, and turns their results into a status with words. */
@@ -9,6 +9,7 @@
 
 #include "heap/pool.h"
 #include "os/error.h"
+#include "plan/policy_image.h"
 #include "script/core_module.h"
 
 /* Pushes the function `function` of lua/loam/driver.lua. */
@@ -56,21 +57,8 @@ static loam_status open_policy(lua_State *L, void *arg) {
   return status;
 }
 
-/* Opens a Lua state and loads the driver into it. */
-static loam_status open_state(lm_script *script) {
-  lm_script_limits limits = script->vm.limits; /* lm_vm_open overwrites the vm */
-  lm_assert(lm_script_is_suspended(script));
-  loam_status status = lm_vm_open(&script->vm, script->file, script->text, &limits);
-  return status == LOAM_OK ? lm_vm_setup(&script->vm, lm_core_module_open, script) : status;
-}
-
-/* Runs the policy's file in the Lua state. */
-static loam_status run_policy(lm_script *script) {
-  return lm_vm_call(&script->vm, "running the file", open_policy, script);
-}
-
 /* Makes a script without a Lua state. NULL, with the error's words, if there is no memory. */
-static lm_script *make_suspended(const lm_script_source *source) {
+static lm_script *make_closed(const lm_script_source *source) {
   lm_assert(source->name && source->text && source->limits);
   lm_script *script = lm_metadata_alloc(sizeof *script);
   char *copy = script ? lm_metadata_alloc(source->length + 1) : NULL;
@@ -83,7 +71,7 @@ static lm_script *make_suspended(const lm_script_source *source) {
   script->text = copy;
   script->length = source->length;
   script->is_host = source->is_host;
-  script->vm.limits = *source->limits;
+  script->devices = -1;
   snprintf(script->file, sizeof script->file, "%s", source->name);
   return script;
 }
@@ -91,9 +79,10 @@ static lm_script *make_suspended(const lm_script_source *source) {
 /* Makes a script whose Lua state holds the driver and has not seen the policy yet. */
 static loam_status make(const lm_script_source *source, lm_script **out) {
   *out = NULL;
-  lm_script *script = make_suspended(source);
+  lm_script *script = make_closed(source);
   if (!script) return LOAM_ENOMEM;
-  loam_status status = open_state(script);
+  loam_status status = lm_vm_open(&script->vm, script->file, script->text, source->limits);
+  if (status == LOAM_OK) status = lm_vm_setup(&script->vm, lm_core_module_open, script);
   if (status == LOAM_OK) *out = script;
   else lm_script_close(script);
   return status;
@@ -104,51 +93,10 @@ loam_status lm_script_open(const lm_script_source *source, lm_script **out) {
   *out = NULL;
   loam_status status = make(source, &script);
   if (status != LOAM_OK) return status;
-  status = run_policy(script);
+  status = lm_vm_call(&script->vm, "running the file", open_policy, script);
   lm_verify(lm_script_is_valid(script));
   if (status == LOAM_OK) *out = script;
   else lm_script_close(script);
-  return status;
-}
-
-/* Gives the script what lm_plan_text_write wrote into `carried`. False: it cannot be read, or its
- * plan is refused. */
-static bool take_carried(lm_script *script, const char *carried) {
-  lm_plan_text *c = lm_metadata_alloc(sizeof *c);
-  bool is_read = c && lm_plan_text_read(carried, c);
-  if (is_read) {
-    memcpy(script->policy, c->policy, sizeof script->policy);
-    script->applies_live = c->applies_live;
-    script->only = lm_core_module_plan(script, c->image, c->size);
-  }
-  lm_metadata_free(c);
-  return is_read && script->only;
-}
-
-lm_script *lm_script_from_plan_text(const lm_script_source *source, const char *carried) {
-  lm_assert(source->is_host);
-  lm_script *script = make_suspended(source);
-  if (!script) return NULL;
-  if (take_carried(script, carried)) return script;
-  lm_script_close(script);
-  return NULL;
-}
-
-void lm_script_suspend(lm_script *script) {
-  if (lm_script_is_suspended(script)) return;
-  lm_vm_close(&script->vm);
-  lm_luajit_evict();
-}
-
-bool lm_script_is_suspended(const lm_script *script) { return !script->vm.L; }
-
-const lm_plan *lm_script_only_plan(const lm_script *script) { return script->only; }
-
-/* Opens the Lua state of a suspended script again and runs the policy's file in it. */
-static loam_status resume(lm_script *script) {
-  loam_status status = open_state(script);
-  if (status == LOAM_OK) status = run_policy(script);
-  if (status != LOAM_OK) lm_vm_close(&script->vm);
   return status;
 }
 
@@ -161,71 +109,70 @@ void lm_script_close(lm_script *script) {
   lm_metadata_free(script);
 }
 
-const char *lm_script_name(const lm_script *script) { return script->policy; }
-bool lm_script_applies_live(const lm_script *script) { return script->applies_live; }
-
-void lm_script_mark_used(const lm_script *script, uint8_t *used, uint32_t n) {
-  for (uint32_t i = 0; i < script->slots; i++) {
-    const lm_plan *plan = script->plan[i];
-    for (uint32_t k = 0; plan && k < plan->chains; k++)
-      if (plan->chain[k] < n) used[plan->chain[k]] = 1;
-  }
-}
-
-uint32_t lm_script_plans(const lm_script *script) { return script->plans; }
-
 bool lm_script_is_valid(const lm_script *script) {
   if (!script->text || script->text[script->length]) return false;
   if (!lm_vm_is_valid(&script->vm) || !lm_json_is_valid(&script->answer)) return false;
-  return lm_core_module_is_valid(script);
+  return lm_plan_set_is_valid(&script->plans);
 }
 
-/* ---- plan, vet ---- */
+/* ---- image, vet ---- */
 
-/* The argument and the results of plan_site. */
-typedef struct plan_request {
-  const loam_where *where;
-  const lm_plan *plan;
-  bool is_only; /* every site gets this plan */
-} plan_request;
+/* The argument and the results of compile. */
+typedef struct image_request {
+  lm_script *script;
+  void *bytes;
+  size_t size;
+} image_request;
 
-static void set_text(lua_State *L, const char *key, const char *text) {
-  lua_pushstring(L, text ? text : "");
-  lua_setfield(L, -2, key);
+/* Writes the image of a tree, which is copied to where its numbers are aligned, and of the plans in
+ * the table on top of the stack. `plan` has room for them. */
+static loam_status write_image(lua_State *L, image_request *r, const lm_plan **plan, uint32_t plans,
+                               const void *tree, size_t tree_size) {
+  const lm_script *script = r->script;
+  for (uint32_t i = 0; i < plans; i++) {
+    lua_rawgeti(L, -1, (int)i + 1);
+    plan[i] = lua_touserdata(L, -1);
+    lm_assert(lm_plan_set_has(&script->plans, plan[i]));
+    lua_settop(L, -2);
+  }
+  lm_policy_image_source source = { .plan = plan,
+                                    .plans = plans,
+                                    .tree = tree,
+                                    .tree_size = tree_size,
+                                    .name = script->policy,
+                                    .applies_live = script->applies_live,
+                                    .text = script->text,
+                                    .length = script->length,
+                                    .nodes = script->nodes,
+                                    .devices = script->devices };
+  return lm_policy_image_write(&source, &r->bytes, &r->size);
 }
 
-static loam_status plan_site(lua_State *L, void *arg) {
-  plan_request *request = arg;
-  push_driver(L, "plan");
-  lua_createtable(L, 0, 5);
-  set_text(L, "tag", request->where->tag);
-  set_text(L, "file", request->where->file);
-  set_text(L, "func", request->where->func);
-  set_text(L, "module", request->where->module);
-  lua_pushinteger(L, request->where->line);
-  lua_setfield(L, -2, "line");
-  lua_call(L, 1, 2);
-  if (lua_type(L, -2) != LUA_TLIGHTUSERDATA) return status_of_results(L);
-  request->plan = lua_touserdata(L, -2);
-  request->is_only = lua_toboolean(L, -1);
-  return LOAM_OK;
+/* Asks the driver for the class tree and its plans, and writes the image. No Lua function that may
+ * raise an error is called while memory is held. */
+static loam_status compile(lua_State *L, void *arg) {
+  image_request *r = arg;
+  size_t size = 0;
+  push_driver(L, "classes");
+  lua_call(L, 0, 2);
+  const char *tree = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &size) : NULL;
+  if (!tree || lua_type(L, -1) != LUA_TTABLE) return status_of_results(L);
+  uint32_t plans = (uint32_t)lua_objlen(L, -1);
+  const lm_plan **plan = lm_metadata_alloc(plans * sizeof(lm_plan *) + size);
+  if (!plan) return lm_error(LOAM_ENOMEM, "%s: no memory for its plans", r->script->file);
+  memcpy(plan + plans, tree, size);
+  loam_status status = write_image(L, r, plan, plans, plan + plans, size);
+  lm_metadata_free(plan);
+  return status;
 }
 
-loam_status lm_script_plan(lm_script *script, const loam_where *where, const lm_plan **out) {
-  char tag[96], step[128];
-  plan_request request = { .where = where };
-  loam_status status = LOAM_OK;
-  *out = script->only;
-  if (*out) return status;
-  if (lm_script_is_suspended(script)) status = resume(script);
-  if (status != LOAM_OK) return status;
-  snprintf(step, sizeof step, "compiling tag %s",
-           lm_error_quote(tag, sizeof tag, where->tag ? where->tag : ""));
-  status = lm_vm_call(&script->vm, step, plan_site, &request);
-  if (status != LOAM_OK) return status;
-  lm_assert(request.plan);
-  *out = request.plan;
-  if (request.is_only) script->only = request.plan;
+loam_status lm_script_image(lm_script *script, void **bytes, size_t *size) {
+  image_request r = { .script = script };
+  loam_status status = lm_vm_call(&script->vm, "compiling", compile, &r);
+  lm_verify(lm_script_is_valid(script));
+  *size = r.size;
+  *bytes = status == LOAM_OK ? r.bytes : NULL;
+  if (status != LOAM_OK) lm_metadata_free(r.bytes);
   return status;
 }
 
@@ -237,8 +184,29 @@ static loam_status vet(lua_State *L, void *arg) {
 }
 
 loam_status lm_script_vet(lm_script *script) {
-  lm_assert(!lm_script_is_suspended(script));
   return lm_vm_call(&script->vm, "running the tests", vet, NULL);
+}
+
+/* Writes the image of an open script and runs its tests. */
+static loam_status write_and_vet(lm_script *script, bool is_vetted, void **bytes, size_t *size) {
+  loam_status status = lm_script_image(script, bytes, size);
+  if (status == LOAM_OK && !is_vetted) status = lm_script_vet(script);
+  if (status == LOAM_OK) return status;
+  lm_metadata_free(*bytes);
+  *bytes = NULL;
+  return status;
+}
+
+loam_status lm_script_compile(const lm_script_source *source, bool is_vetted, void **bytes,
+                              size_t *size) {
+  lm_script *script;
+  *bytes = NULL;
+  loam_status status = lm_script_open(source, &script);
+  if (status != LOAM_OK) return status;
+  status = write_and_vet(script, is_vetted, bytes, size);
+  lm_script_close(script);
+  lm_luajit_evict();
+  return status;
 }
 
 /* ---- inspect ---- */

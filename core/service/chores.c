@@ -78,8 +78,7 @@ bool lm_chores_has_applying(void) { return atomic_load(&is_wanted); }
 static void tick(void) {
   if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
   lm_sweep_decay();
-  bool more = lm_policy_decay();
-  more |= lm_device_pool_decay();
+  bool more = lm_device_pool_decay();
   more |= lm_pinned_decay();
   if (more) lm_decay_stir();
   tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;

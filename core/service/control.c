@@ -27,6 +27,7 @@
 #include "os/descriptor.h"
 #include "os/error.h"
 #include "os/sys.h"
+#include "service/board.h"
 #include "service/chores.h"
 #include "service/clients.h"
 #include "service/control_socket.h"
@@ -275,6 +276,7 @@ static void *run(void *arg) {
       lm_clients_accept(&control_socket);
     if (is_whole) load_changed_file();
     lm_chores_run();
+    lm_board_refresh();
     lm_clients_serve(fds + FIRST_CLIENT, lm_control_watch);
   }
   shut_down();
@@ -334,7 +336,7 @@ static void fork_child(void) {
 }
 
 static void register_hooks(void) {
-  static const lm_thread_hooks hooks = { on_thread_end, fork_child };
+  static const lm_thread_hooks hooks = { .exit = on_thread_end, .fork_child = fork_child };
   /* The first allocation registers the hooks of memory. They must come before these, so that a
    * child may free memory in fork_child. */
   lm_metadata_free(lm_metadata_alloc(1));
@@ -385,6 +387,7 @@ loam_status lm_control_start(const char *dir, bool socket) {
     wake_service();
     lm_service_unlock();
   }
+  if (socket && status == LOAM_OK) status = lm_board_start(path);
   return report_failure(status);
 }
 
@@ -411,6 +414,7 @@ void lm_control_stop(void) {
   lm_service_unlock();
   lm_assert(!is_joined || !is_service);
   if (is_joined) pthread_join(ended, NULL);
+  lm_board_end();
 }
 
 /* Hands an opened watch to the service thread; NULL: no file is followed any more. */
@@ -442,6 +446,7 @@ loam_status lm_control_watch(const char *path) {
   snprintf(followed, sizeof followed, "%s", path ? path : "");
   loam_status status = change_watch_locked(opened);
   lm_service_unlock();
+  lm_board_write();
   return report_failure(status);
 }
 

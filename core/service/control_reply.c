@@ -10,12 +10,14 @@
 
 #include "device/device_export.h"
 #include "engine/placement_audit.h"
+#include "engine/resident.h"
 #include "engine/stats.h"
 #include "heap/share_export.h"
 #include "move/rebalance.h"
 #include "os/error.h"
 #include "os/version.h"
 #include "service/policy.h"
+#include "service/status.h"
 
 /* A request that is being answered. */
 typedef struct reply {
@@ -42,38 +44,13 @@ static void answer_ping(const reply *r) {
   lm_json_close(out, '}');
 }
 
-static void put_last(lm_json *out, const struct loam_policy_info *info) {
-  lm_json_open(out, "last", '{');
-  lm_json_bool(out, "ok", info->last == LOAM_OK);
-  lm_json_int(out, "at", info->last_at);
-  lm_json_text(out, "error", info->last_error);
-  lm_json_close(out, '}');
-}
-
 static void answer_status(const reply *r) {
-  lm_json *out = r->out;
   struct loam_policy_info info;
-  char hash[24];
   lm_policy_info_get(&info);
-  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.hash);
-  lm_json_open(out, NULL, '{');
-  lm_json_int(out, "pid", getpid());
-  lm_json_text(out, "program", program_invocation_short_name);
-  lm_json_text(out, "version", LM_VERSION);
-  lm_json_uint(out, "generation", info.generation);
-  lm_json_text(out, "name", info.name);
-  lm_json_text(out, "path", info.path);
-  lm_json_text(out, "hash", hash);
-  lm_json_int(out, "loaded_at", info.loaded_at);
-  lm_json_bool(out, "watching", info.watching);
-  lm_json_uint(out, "loads", info.loads);
-  lm_json_uint(out, "refused", info.refused);
-  put_last(out, &info);
-  lm_json_uint(out, "tags_refused", info.tags_refused);
-  lm_json_uint(out, "plans", info.plans);
-  lm_json_uint(out, "sites", info.sites);
-  lm_json_uint(out, "threads", lm_thread_count());
-  lm_json_close(out, '}');
+  lm_json_open(r->out, NULL, '{');
+  lm_status_put(
+      r->out, &(lm_status){ getpid(), lm_status_program(), LM_VERSION, lm_thread_count(), &info });
+  lm_json_close(r->out, '}');
 }
 
 static void put_row(void *ctx, const loam_stats_row *row) {
@@ -86,6 +63,8 @@ static void put_row(void *ctx, const loam_stats_row *row) {
   lm_json_uint(out, "live_blocks", row->live_blocks);
   lm_json_uint(out, "total_bytes", row->total_bytes);
   lm_json_uint(out, "total_blocks", row->total_blocks);
+  if (row->limit) lm_json_uint(out, "limit", row->limit);
+  if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
   lm_json_close(out, '}');
 }
 
@@ -104,11 +83,21 @@ static void put_sums(lm_json *out, const struct loam_stats *s) {
   lm_json_uint(out, "bad_frees", s->bad_frees);
 }
 
+static void put_resident(lm_json *out) {
+  lm_resident now = lm_resident_read();
+  if (!now.all) return;
+  lm_json_uint(out, "resident_bytes", now.all);
+  lm_json_uint(out, "resident_own_bytes", now.own);
+}
+
 static void put_got(void *ctx, const loam_got *got) {
   lm_json *out = ctx;
   lm_json_open(out, NULL, '{');
   lm_json_text(out, "strategy", got->strategy);
   lm_json_uint(out, "failed", got->failed);
+  lm_json_uint(out, "at_limit", got->at_limit);
+  if (got->limit) lm_json_uint(out, "limit", got->limit);
+  if (got->limit) lm_json_uint(out, "limit_used", got->limit_used);
   lm_json_uint(out, "served_late", got->served_late);
   lm_json_uint(out, "live_bytes", got->live_bytes);
   lm_json_uint(out, "checked_bytes", got->checked_bytes);
@@ -139,6 +128,7 @@ static void answer_stats(const reply *r) {
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "pid", getpid());
   put_sums(out, &stats);
+  put_resident(out);
   lm_json_open(out, "rows", '[');
   lm_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY, put_row, out);
   lm_json_close(out, ']');

@@ -1,4 +1,5 @@
-/* control_socket.c - the listening socket of a host. */
+/* control_socket.c - the socket on which a host waits for requests of `loam` commands:
+ * DIR/PID.sock. */
 #include "service/control_socket.h"
 
 #include <errno.h>
@@ -21,10 +22,10 @@ static loam_status fail_path(const char *path) {
   return lm_error(LOAM_EIO, "control socket: %s: %s", path, strerrordesc_np(errno));
 }
 
-static loam_status make_directory(const char *dir) {
+loam_status lm_control_socket_folder(const char *dir) {
   struct stat st;
   if (!mkdir(dir, 0700)) {
-    if (chmod(dir, 0700)) return fail_path(dir); /* the umask may have removed a bit */
+    if (chmod(dir, 0700)) return fail_path(dir); /* the umask may clear bits of mkdir's mode */
   } else if (errno != EEXIST) {
     return fail_path(dir);
   }
@@ -44,27 +45,37 @@ static int make_socket(void) {
   return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Tells whether no process listens at the address any more. Otherwise a process with the same id in
- * another container may listen there. EAGAIN means that it has too many clients waiting. */
-static bool is_stale(const struct sockaddr_un *address) {
+/* Removes the socket at `address` if it is left over from a process that has ended: connect(2) then
+ * fails with ECONNREFUSED. ENOENT means that the socket has been removed already. Fails if another
+ * process listens there, for example a process of another container whose id is equal to ours.
+ * EAGAIN means that a process listens, but too many clients are waiting for it. Fails also if
+ * connect(2) gives no answer to this question. */
+static loam_status remove_stale(const struct sockaddr_un *address) {
+  const char *path = address->sun_path;
   int fd = make_socket();
-  bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) &&
-               errno == ECONNREFUSED;
-  if (fd >= 0) close(fd);
-  return stale;
+  if (fd < 0) return fail_path(path);
+  int failure = connect(fd, (const struct sockaddr *)address, sizeof *address) ? errno : 0;
+  close(fd);
+  if (!failure || failure == EAGAIN)
+    return lm_error(LOAM_EIO, "control socket: %s: another process listens there", path);
+  errno = failure;
+  bool is_gone = failure == ENOENT || (failure == ECONNREFUSED && !unlink(path));
+  return is_gone ? LOAM_OK : fail_path(path);
 }
 
+/* Binds `fd` to `address` and listens. Replaces a socket that is left over from a process that has
+ * ended. Fails with LOAM_EIO if something else is at the address. */
 static loam_status bind_at(int fd, const struct sockaddr_un *address) {
   const char *path = address->sun_path;
   if (bind(fd, (const struct sockaddr *)address, sizeof *address)) {
     if (errno != EADDRINUSE) return fail_path(path);
     if (!is_socket(path)) return lm_error(LOAM_EIO, "control socket: %s: is no socket", path);
-    if (!is_stale(address))
-      return lm_error(LOAM_EIO, "control socket: %s: another process listens there", path);
-    if (unlink(path) || bind(fd, (const struct sockaddr *)address, sizeof *address))
-      return fail_path(path);
+    loam_status status = remove_stale(address);
+    if (status != LOAM_OK) return status;
+    if (bind(fd, (const struct sockaddr *)address, sizeof *address)) return fail_path(path);
   }
-  /* No client can connect before listen(), so the mode is right for all of them. */
+  /* chmod comes before listen, and no client can connect before listen. So no client of another
+   * user can connect. */
   if (!chmod(path, 0600) && !listen(fd, BACKLOG)) return LOAM_OK;
   loam_status status = fail_path(path);
   unlink(path);
@@ -74,7 +85,7 @@ static loam_status bind_at(int fd, const struct sockaddr_un *address) {
 loam_status lm_control_socket_open(lm_control_socket *s, const char *directory) {
   struct sockaddr_un address = { .sun_family = AF_UNIX };
   lm_assert(s->listener.fd < 0 && *directory);
-  loam_status status = make_directory(directory);
+  loam_status status = lm_control_socket_folder(directory);
   if (status != LOAM_OK) return status;
   int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%d.sock", directory, getpid());
   if (n < 0 || (size_t)n >= sizeof address.sun_path)
@@ -91,8 +102,9 @@ loam_status lm_control_socket_open(lm_control_socket *s, const char *directory) 
   s->listener = lm_descriptor_keep(fd);
   lm_assert(lm_control_socket_is_valid(s));
   if (s->listener.fd >= 0) return LOAM_OK;
+  status = fail_path(s->path); /* before unlink, which may change errno */
   unlink(s->path);
-  return fail_path(s->path);
+  return status;
 }
 
 void lm_control_socket_unlink(const lm_control_socket *s) {

@@ -12,6 +12,10 @@ typedef struct lm_control_socket {
   char path[LM_CONTROL_PATH];
 } lm_control_socket;
 
+/* Makes the directory of sockets and boards if it is missing. LOAM_EIO if it cannot be made, or if
+ * it is not a directory of the effective user that other users cannot write. */
+loam_status lm_control_socket_folder(const char *dir);
+
 /* Makes the directory if it is missing, and a socket in it that listens. Refuses a directory that
  * other users can write, because they could put their sockets in place of ours. Replaces a socket
  * on which no process listens any more. */

@@ -2,11 +2,11 @@
  * one.
  *
  * Each site has a plan of the live generation. The thread that makes a site calls on_new_site,
- * which compiles the site's plan with the live script, under `live_lock`; lm_site_at finds the site
- * by then. A load compiles all sites that lm_site_at finds, repeats that for the sites that came
- * during the load, and becomes live; the last repetition happens under `live_lock`. So a new site
- * either takes the lock before the swap and is seen by the load, or takes it afterwards and is
- * compiled by the new script. */
+ * which finds the site's plan in the live image, under `live_lock`; lm_site_at finds the site by
+ * then. A load finds the plans of all sites that lm_site_at finds, repeats that for the sites that
+ * came during the load, and becomes live; the last repetition happens under `live_lock`. So a new
+ * site either takes the lock before the swap and is seen by the load, or takes it afterwards and
+ * gets its plan from the new image. */
 #include "service/policy.h"
 
 #include <pthread.h>
@@ -21,15 +21,10 @@
 #include "heap/pool.h"
 #include "heap/retire.h"
 #include "heap/token_ids.h"
-#include "os/decay.h"
 #include "os/error.h"
 #include "os/sys.h"
-
-/* After this many new tags of one generation exceeded the budget, further new tags are refused
- * without a try: each try may keep its thread waiting for a whole step. */
-enum { LATE_EXCESSES = 8 };
-/* The live script is suspended after this many ticks without a new tag. */
-enum { TICKS_AWAKE = 4 };
+#include "plan/image_text.h"
+#include "script/policy_open.h"
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_script_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
@@ -40,15 +35,14 @@ static uint64_t refused_hash;
 /* Taken after `load_lock` and before any lock of memory.
  * Law: record.generation = lm_site_generation. live is NULL exactly while that is 0. */
 static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
-static lm_script *live;        /* NULL: the built-in default policy */
-static uint32_t live_slot;     /* the generation slot in tokens of the live generation */
-static unsigned late_excesses; /* new tags that exceeded the budget, up to LATE_EXCESSES */
-static unsigned ticks_awake;   /* ticks since the live script compiled its last tag */
+static lm_policy_image *live; /* NULL: the built-in default policy */
+static uint32_t live_slot;    /* the generation slot in tokens of the live generation */
 static LM_SPARSE struct loam_policy_info record;
 
 /* Written by the service layer, read by any thread; relaxed: no other memory depends on them. */
 static _Atomic bool is_watched;
 static void (*_Atomic on_live)(bool is_followed);
+static void (*_Atomic on_attempt)(void);
 
 /* Takes a lock of this file. Its holder counts as inside loam: there, memory is served under the
  * default plan and no site is made, so the thread does not want the lock again. A fork waits until
@@ -95,46 +89,12 @@ static void count_live_bytes(loam_site *site, const lm_plan *plan) {
   if (plan->reads & 1u << LM_IN_LIVE) lm_live_mark(site);
 }
 
-/* Notes that the live script was used. If its Lua state is open, ticks are needed to suspend it. */
-static void stay_awake_locked(void) {
-  lm_assert(live);
-  ticks_awake = 0;
-  if (!lm_script_is_suspended(live)) lm_decay_stir();
-}
-
-static loam_status plan_late_locked(loam_site *site, const lm_plan **out) {
-  loam_status status = lm_script_plan(live, &site->where, out);
-  stay_awake_locked();
-  return status;
-}
-
-/* Compiles the plan of a site that is newer than the live policy. On failure *out is the default
- * plan. */
-static loam_status compile_late_locked(loam_site *site, const lm_plan **out) {
-  *out = lm_plan_default();
-  if (!live) return LOAM_OK;
-  char tag[96];
-  loam_status status;
-  const lm_plan *plan = NULL;
-  if (late_excesses >= LATE_EXCESSES)
-    status = lm_error(LOAM_EBUDGET,
-                      "%s: tag %s was not tried: %u new tags before it exceeded the budget",
-                      record.name, lm_error_quote(tag, sizeof tag, site->where.tag), late_excesses);
-  else status = plan_late_locked(site, &plan);
-  if (status == LOAM_OK) {
-    *out = plan;
-    return status;
-  }
-  record.tags_refused++;
-  if (status == LOAM_EBUDGET && late_excesses < LATE_EXCESSES) late_excesses++;
-  return status;
-}
-
-/* Gives a new site the live policy's plan. On failure the site gets the default plan, and the
- * error's words say why. */
+/* Gives a new site the live policy's plan. If there is no memory for it, the site gets the default
+ * plan, and the error's words say so. */
 static loam_status set_late_plan_locked(loam_site *site) {
-  const lm_plan *plan;
-  loam_status status = compile_late_locked(site, &plan);
+  const lm_plan *plan = lm_plan_default();
+  loam_status status = live ? lm_policy_image_find(live, &site->where, &plan) : LOAM_OK;
+  if (status != LOAM_OK) record.tags_refused++;
   count_live_bytes(site, plan);
   lm_live_begin();
   set_site_plan(site, atomic_load(&lm_site_generation), plan);
@@ -189,7 +149,7 @@ typedef struct load {
   lm_script_source source;
   const char *path; /* absolute; "" for a text from no file */
   uint64_t hash;    /* of the text */
-  lm_script *script;
+  lm_policy_opened opened;
   const lm_plan **plan;
   uint32_t sites, room;
 } load;
@@ -206,14 +166,14 @@ static loam_status make_room(load *l, uint32_t sites) {
   return LOAM_OK;
 }
 
-/* Compiles the sites that were made since the last call, and completes the counts of live bytes
- * that their plans read. */
-static loam_status compile_sites(load *l) {
+/* Finds the plans of the sites that were made since the last call, and completes the counts of live
+ * bytes that these plans read. */
+static loam_status plan_sites(load *l) {
   uint32_t sites = lm_site_count();
   loam_status status = make_room(l, sites);
   for (; status == LOAM_OK && l->sites < sites; l->sites++) {
     loam_site *site = lm_site_at(LM_SITE_FIRST + l->sites);
-    status = lm_script_plan(l->script, &site->where, &l->plan[l->sites]);
+    status = lm_policy_image_find(l->opened.image, &site->where, &l->plan[l->sites]);
     if (status == LOAM_OK) count_live_bytes(site, l->plan[l->sites]);
   }
   lm_assert(l->sites <= l->room);
@@ -223,7 +183,7 @@ static loam_status compile_sites(load *l) {
 
 /* Fills the record of the live policy. */
 static void describe_locked(const load *l, uint64_t generation) {
-  const char *name = lm_script_name(l->script);
+  const char *name = lm_policy_image_name(l->opened.image);
   record.generation = generation;
   record.hash = l->hash;
   record.loaded_at = lm_sys_unix_ns();
@@ -235,16 +195,13 @@ static void describe_locked(const load *l, uint64_t generation) {
 /* Makes the loaded policy live: writes every site's plan for the new generation, then the
  * generation's number, which makes these plans the valid ones. */
 static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
-  lm_assert(l->script && generation == atomic_load(&lm_site_generation) + 1);
+  lm_assert(l->opened.image && generation == atomic_load(&lm_site_generation) + 1);
   lm_assert(l->sites <= lm_site_count()); /* a newer site takes `live_lock` after this */
-  live = l->script;
+  live = l->opened.image;
   live_slot = slot;
-  late_excesses = 0;
   for (uint32_t i = 0; i < l->sites; i++)
     set_site_plan(lm_site_at(LM_SITE_FIRST + i), generation, l->plan[i]);
   describe_locked(l, generation);
-  if (lm_script_only_plan(live)) lm_script_suspend(live);
-  stay_awake_locked();
   /* The release pairs with the acquire of a thread that picks a site's plan by the parity. */
   atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
@@ -257,7 +214,7 @@ static void retire_strategies(void) {
   if (!used) return;
   lock(&live_lock);
   lm_assert(live);
-  lm_script_mark_used(live, used, n);
+  lm_policy_image_mark_used(live, used, n);
   lm_retire_unused(used, n);
   unlock(&live_lock);
   lm_pinned_end_unused(used, n);
@@ -267,24 +224,24 @@ static void retire_strategies(void) {
 /* Tells whether a token carries the live generation's slot. */
 static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == live_slot; }
 
-/* Makes the loaded policy live. Sites that were made during the load are compiled here, under the
- * lock: only that keeps threads with new tags waiting. */
+/* Makes the loaded policy live. Sites that were made during the load get their plans here, under
+ * the lock: only that keeps threads with new tags waiting. */
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_site_generation) + 1;
   uint32_t slot = lm_site_generation_slot(generation);
   lm_token_ids_reclaim(is_of_live);
   lock(&live_lock);
-  lm_script *old = live;
-  loam_status status = compile_sites(l);
+  lm_policy_image *old = live;
+  loam_status status = plan_sites(l);
   if (status == LOAM_OK) swap_locked(l, generation, slot);
   unlock(&live_lock);
   if (status != LOAM_OK) return status;
   lm_thread_set_slow_all(LM_SLOW_STALE);
-  l->script = NULL;
+  l->opened.image = NULL;
   /* Where the kernel has no membarrier, loam cannot tell when the last thread has read an old plan.
    * The old plans then stay. */
   if (!old || !lm_thread_grace()) return LOAM_OK;
-  lm_script_close(old);
+  lm_policy_image_close(old);
   retire_strategies();
   return LOAM_OK;
 }
@@ -292,7 +249,7 @@ static loam_status go_live(load *l) {
 /* `loam run` checks the policy before it starts the program, and sets LOAM_VETTED to the hash of
  * the checked text, so that the program need not check the text again. Returns NULL if the variable
  * is not set, names another text, or this is not the first load of the process. Else returns the
- * text after the hash: "", or a colon and the policy's only plan as text (plan_text.h). */
+ * text after the hash: "", or a colon and the policy's image as text (image_text.h). */
 static const char *vetted(uint64_t hash) {
   char *rest = NULL;
   const char *text = lm_sys_getenv("LOAM_VETTED");
@@ -300,28 +257,42 @@ static const char *vetted(uint64_t hash) {
   return is_it ? rest : NULL;
 }
 
-/* Compiles the empty tag: that shows whether the policy has only one plan. */
-static loam_status compile_empty_tag(const load *l) {
-  const lm_plan *plan;
-  return lm_script_plan(l->script, &(loam_where){ .tag = "" }, &plan);
+/* Opens the image of a policy's text that `loam run` carries (image_text.h). Returns false if it
+ * cannot be used, or if the policy itself is an image, which needs no other. */
+static bool open_carried(load *l, const char *carried) {
+  size_t size;
+  if (lm_policy_image_is(l->source.text, l->source.length)) return false;
+  void *bytes = lm_image_text_read(carried, l->source.text, l->source.length, &size);
+  if (!bytes) return false;
+  if (lm_policy_image_open(bytes, size, true, &l->opened.image) == LOAM_OK) return true;
+  lm_metadata_free(bytes);
+  return false;
 }
 
-/* Opens the script, compiles all sites and runs the policy's tests. Sites are compiled again after
- * the tests, because the tests take long. */
-static loam_status compile_and_vet(load *l) {
+/* Compiles the policy and runs its tests, unless `loam run` has done both; or opens its image. */
+static loam_status make_image(load *l) {
   const char *rest = vetted(l->hash);
-  if (rest && *rest == ':') l->script = lm_script_from_plan_text(&l->source, rest + 1);
-  if (l->script) return compile_sites(l);
-  loam_status status = lm_script_open(&l->source, &l->script);
-  if (status == LOAM_OK) status = compile_sites(l);
-  if (status == LOAM_OK && !rest) status = lm_script_vet(l->script);
-  if (status == LOAM_OK) status = compile_sites(l);
-  return status == LOAM_OK ? compile_empty_tag(l) : status;
+  bool is_open = rest && *rest == ':' && open_carried(l, rest + 1);
+  loam_status status = is_open ? LOAM_OK : lm_policy_open(&l->source, rest, &l->opened);
+  if (status == LOAM_OK) lm_policy_image_watch_devices(l->opened.image);
+  return status;
+}
+
+/* Returns the hash of a policy's text. That of an image is the hash of the text in it. */
+static uint64_t hash_policy(const char *text, size_t length) {
+  (void)lm_policy_open_text("", &text, &length); /* a damaged image has a hash too */
+  return lm_policy_file_hash(text, length);
 }
 
 /* A number that stands for one attempt to load this text from this path. */
 static uint64_t hash_attempt(const char *path, uint64_t hash) {
   return hash ^ lm_policy_file_hash(path, strlen(path)) * 0x9e3779b97f4a7c15u;
+}
+
+/* Says that the record of the last attempt has changed. Under `load_lock`. */
+static void tell_attempt(void) {
+  void (*note)(void) = atomic_load_explicit(&on_attempt, memory_order_relaxed);
+  if (note) note();
 }
 
 /* Records how a load ended. Under `load_lock`. */
@@ -334,40 +305,52 @@ static void note_attempt(loam_status status, const char *path, uint64_t hash) {
   if (status != LOAM_OK) record.refused++;
   unlock(&live_lock);
   refused_hash = status == LOAM_OK ? 0 : hash_attempt(path, hash);
+  tell_attempt();
 }
 
-/* Loads a text under `load_lock`. */
-static loam_status load_text_locked(const char *name, const char *path, const char *text,
-                                    size_t length) {
+/* The result of a load, for the event that tells of it. */
+typedef struct report {
+  loam_status status;
+  char recompiled[sizeof((lm_policy_opened *)0)->recompiled]; /* of lm_policy_opened */
+} report;
+
+/* Loads a text, or the bytes of an image, under `load_lock`. */
+static report load_text_locked(const char *name, const char *path, const char *text,
+                               size_t length) {
   load l = { .source = { name, text, length, &limits, .is_host = true },
              .path = path,
-             .hash = lm_policy_file_hash(text, length) };
+             .hash = hash_policy(text, length) };
   lm_numa_free_pause(); /* this may be the service thread, which cannot read gauges during a load */
-  loam_status status = compile_and_vet(&l);
+  loam_status status = make_image(&l);
+  if (status == LOAM_OK) status = plan_sites(&l);
   if (status == LOAM_OK) status = go_live(&l);
   if (status == LOAM_OK) lm_guard_fault_install();
   lm_verify(status != LOAM_OK || lm_policy_is_valid());
   note_attempt(status, path, l.hash);
-  lm_script_close(l.script); /* NULL if it became live */
+  lm_policy_image_close(l.opened.image); /* NULL if it became live */
   lm_metadata_free(l.plan);
-  return status;
+  report result = { .status = status };
+  memcpy(result.recompiled, l.opened.recompiled, sizeof result.recompiled);
+  return result;
 }
 
 bool lm_policy_is_followed(void) {
   lock(&live_lock);
-  bool wanted = live && lm_script_applies_live(live);
+  bool wanted = live && lm_policy_image_applies_live(live);
   unlock(&live_lock);
   return wanted;
 }
 
 /* Reports the end of a load as an event, and to the service layer. With no lock held. The host's
  * event callback may change the thread's error words, so they are set again. */
-static loam_status announce(loam_status status, const char *name) {
+static loam_status announce(const report *r, const char *name) {
   char words[LM_ERROR_SIZE];
+  loam_status status = r->status;
+  const char *again = *r->recompiled ? "; it was compiled again: " : "";
   uint64_t generation = atomic_load(&lm_site_generation);
   if (status == LOAM_OK) {
-    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu", name,
-                   (unsigned long long)generation);
+    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu%s%s",
+                   name, (unsigned long long)generation, again, r->recompiled);
     void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
     if (announce_live) announce_live(lm_policy_is_followed());
     return status;
@@ -381,9 +364,9 @@ loam_status lm_policy_load(const char *name, const char *path, const char *text,
   lm_assert(name && path && text);
   lm_policy_start();
   lock(&load_lock);
-  loam_status status = load_text_locked(name, path, text, length);
+  report result = load_text_locked(name, path, text, length);
   unlock(&load_lock);
-  return announce(status, name);
+  return announce(&result, name);
 }
 
 /* ---- files ---- */
@@ -401,23 +384,25 @@ static bool is_known_locked(const char *path, uint64_t hash) {
   }
   unlock(&live_lock);
   if (is_live) refused_hash = 0;
+  if (is_live) tell_attempt();
   return is_live;
 }
 
 /* Sets *known to true if the file was not loaded because nothing changed. */
-static loam_status load_file_locked(const char *path, const char *full, lm_reading reading,
-                                    bool if_changed, bool *known) {
+static report load_file_locked(const char *path, const char *full, lm_reading reading,
+                               bool if_changed, bool *known) {
   char *text = NULL;
   size_t length = 0;
-  loam_status status = lm_policy_file_read(path, reading, &text, &length);
-  uint64_t hash = status == LOAM_OK ? lm_policy_file_hash(text, length)
-                                    : lm_policy_file_hash(loam_error(), strlen(loam_error()));
+  report result = { .status = lm_policy_file_read(path, reading, &text, &length) };
+  uint64_t hash = result.status == LOAM_OK
+                      ? hash_policy(text, length)
+                      : lm_policy_file_hash(loam_error(), strlen(loam_error()));
   *known = if_changed && is_known_locked(full, hash);
-  if (*known) status = LOAM_OK;
-  else if (status == LOAM_OK) status = load_text_locked(path, full, text, length);
-  else note_attempt(status, full, hash);
+  if (*known) result.status = LOAM_OK;
+  else if (result.status == LOAM_OK) result = load_text_locked(path, full, text, length);
+  else note_attempt(result.status, full, hash);
   lm_metadata_free(text);
-  return status;
+  return result;
 }
 
 static loam_status load_file(const char *path, lm_reading reading, bool if_changed) {
@@ -426,9 +411,9 @@ static loam_status load_file(const char *path, lm_reading reading, bool if_chang
   const char *full = lm_policy_file_absolute(path, buffer, sizeof buffer);
   lm_policy_start();
   lock(&load_lock);
-  loam_status status = load_file_locked(path, full, reading, if_changed, &known);
+  report result = load_file_locked(path, full, reading, if_changed, &known);
   unlock(&load_lock);
-  return known ? LOAM_OK : announce(status, path);
+  return known ? LOAM_OK : announce(&result, path);
 }
 
 loam_status lm_policy_load_file(const char *path, bool if_changed) {
@@ -439,19 +424,14 @@ loam_status lm_policy_load_followed(const char *path, bool if_changed) {
   return load_file(path, LM_READ_TO_FOLLOW, if_changed);
 }
 
-bool lm_policy_decay(void) {
-  lock(&live_lock);
-  bool awake = live && !lm_script_is_suspended(live);
-  bool later = awake && ticks_awake++ < TICKS_AWAKE;
-  if (awake && !later) lm_script_suspend(live);
-  unlock(&live_lock);
-  return later;
-}
-
 /* ---- the service layer, figures ---- */
 
 void lm_policy_on_live(void (*announce_live)(bool is_followed)) {
   atomic_store_explicit(&on_live, announce_live, memory_order_relaxed);
+}
+
+void lm_policy_on_attempt(void (*note)(void)) {
+  atomic_store_explicit(&on_attempt, note, memory_order_relaxed);
 }
 
 void lm_policy_set_watched(bool watched) {
@@ -464,7 +444,7 @@ void lm_policy_info_get(struct loam_policy_info *out) {
   lm_assert(out);
   lock(&live_lock);
   *out = record;
-  out->plans = live ? lm_script_plans(live) : 0;
+  out->plans = live ? lm_policy_image_plans(live) : 0;
   unlock(&live_lock);
   out->sites = lm_site_count();
   out->watching = lm_policy_is_watched();
@@ -474,7 +454,7 @@ bool lm_policy_is_valid(void) {
   lock(&live_lock);
   uint64_t generation = atomic_load(&lm_site_generation);
   bool is_valid = record.generation == generation && !live == !generation;
-  if (is_valid && live) is_valid = lm_script_is_valid(live);
+  if (is_valid && live) is_valid = lm_policy_image_is_valid(live);
   unlock(&live_lock);
   return is_valid && record.refused <= record.loads;
 }

@@ -3,14 +3,15 @@
  *
  * Each policy that becomes live is a generation with a number. There are two locks. `load_lock` is
  * held during a whole load, so that loads come one after the other. `live_lock` is held for
- * moments: it guards the live generation's script and every write to the plans of sites.
+ * moments: it guards the live generation's policy image and every write to the plans of sites.
  *
- * A load opens a script, compiles all known sites and runs the policy's tests. Then, under
- * `live_lock`, it compiles the sites that came during the load, writes the plans of all sites for
- * the next generation (loam_site.now, by the parity of the number), and sets lm_site_generation.
- * Then it waits until no thread reads the old plans (lm_thread_grace), and closes the old script,
- * which frees these plans. Threads that allocate memory take neither lock. A thread that makes a
- * new site takes `live_lock`. */
+ * A load compiles the whole policy into an image (plan/policy_image.h), runs the policy's tests and
+ * closes Lua, which is not needed again until the next load. Then it finds the plans of all known
+ * sites in the image. Under `live_lock`, it finds those of the sites that came since, writes the
+ * plans of all sites for the next generation (loam_site.now, by the parity of the number), and sets
+ * lm_site_generation. Then it waits until no thread reads the old plans (lm_thread_grace), and
+ * closes the old image, which frees these plans. Threads that allocate memory take neither lock. A
+ * thread that makes a new site takes `live_lock`, and finds the site's plan in the image. */
 #ifndef LM_POLICY_H
 #define LM_POLICY_H
 
@@ -36,10 +37,6 @@ loam_status lm_policy_load_file(const char *path, bool if_changed);
 /* Like lm_policy_load_file, for a file whose later edits are loaded as well: LOAM_EIO if other
  * users can change the file (LM_READ_TO_FOLLOW in policy_file.h). */
 loam_status lm_policy_load_followed(const char *path, bool if_changed);
-/* To be called at each tick of decay (decay.h). Suspends the live policy's Lua state a few ticks
- * after it compiled its last tag. Returns true if the state is still open, so a later tick has to
- * call this again. */
-bool lm_policy_decay(void);
 /* Tells whether live memory is to be moved to follow the live policy: apply = "live". */
 bool lm_policy_is_followed(void);
 /* loam_policy_info. */
@@ -49,13 +46,16 @@ void lm_policy_info_get(struct loam_policy_info *out);
  * lm_policy_is_followed(). It is called by the thread that loaded the policy, with no lock held.
  * The service layer sets it at start; NULL: nothing is called. */
 void lm_policy_on_live(void (*announce)(bool is_followed));
+/* Sets the function to be called after each attempt to load a policy, and after a refused edit was
+ * undone. It is called with the load lock held; NULL: nothing is called. */
+void lm_policy_on_attempt(void (*note)(void));
 /* Notes whether the service watches the live policy's file, for loam_policy_info. May be called
  * with any lock held. */
 void lm_policy_set_watched(bool is_watched);
 bool lm_policy_is_watched(void);
 
 /* Checks that the record of the live policy agrees with lm_site_generation and with the live
- * script. Takes `live_lock`. */
+ * image. Takes `live_lock`. */
 bool lm_policy_is_valid(void);
 
 #endif

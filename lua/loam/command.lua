@@ -11,7 +11,7 @@ local command = {}
 
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
-  "check", "explain", "plan", "test", "run", "ps", "status", "stats", "reload",
+  "check", "explain", "plan", "test", "compile", "run", "ps", "status", "stats", "reload",
   "rebalance", "demote", "doctor",
 }
 

@@ -1,5 +1,5 @@
--- driver.lua - what core calls: opens a policy, gives the plan of a site, runs the policy's tests,
--- answers questions about it.
+-- driver.lua - what core calls: opens a policy, compiles it whole, runs the policy's tests, answers
+-- questions about it.
 --
 -- Faults of a policy come back as one message that is complete and ready to print.
 --
@@ -46,16 +46,15 @@ function driver.apply()
   return apply
 end
 
----@param where table tag, file, func, module (strings) and line
----@return any plan, boolean|string whether all sites have this plan; or nil and a message
-function driver.plan(where)
-  local class = policy.class(where)
-  if class.errors then return nil, words(class.errors) end
-  return class.plan, class.is_only
+-- Compiles the policy for every class of sites, and decides its invariants.
+---@return string|nil, any[]|string the tree of class_tree.h and its plans; or nil and a message
+function driver.classes()
+  local errors = policy.compile_all()
+  if #errors > 0 then return nil, words(errors) end
+  return policy.tree()
 end
 
--- Runs the policy's tests and compiles for every tag that its questions name. Each compilation also
--- decides the invariants.
+-- Runs the policy's tests, after driver.classes.
 ---@return true|nil, string|nil message
 function driver.vet()
   local errors = policy.vet()

@@ -15,9 +15,9 @@ typedef struct pair {
 } pair;
 
 static void *take_slow(pair *c) {
-  uint8_t hint = c->lane.mark % LM_STATE_IDS;
+  uint8_t hint = c->lane.state % LM_STATE_IDS;
   void *p = lm_tcache_take(c->t, c->lane.bin, TOKEN, &hint);
-  c->lane.mark = LM_STATE_LIVE + hint;
+  c->lane.state = LM_STATE_LIVE + hint;
   return p;
 }
 
@@ -40,7 +40,7 @@ static void give(pair *c, void *p) {
 /* As the engine opens one: when something has been taken from its bin. */
 static void open_lane(pair *c) {
   c->lane.token = TOKEN;
-  c->lane.mark = LM_STATE_LIVE + lm_state_hint(TOKEN);
+  c->lane.state = LM_STATE_LIVE + lm_state_hint(TOKEN);
   c->lane.bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
   lm_thread_enter(c->t);
   void *p = take_slow(c);

@@ -17,8 +17,7 @@ cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LOAM_CONTROL_DIR=$work/control
-# What `loam run` hands on: the hash of a text whose tests it has just run, and its plan where there is
-# but one.
+# What `loam run` hands on: the hash of a text whose tests it has just run, and its image.
 vetted() { "$build/loam" run --policy "policies/$1.lua" -- env | sed -n 's/^LOAM_VETTED=//p'; }
 vetted_default=$(vetted default) vetted_rich=$(vetted multi-tenant)
 

@@ -1,7 +1,10 @@
 /* test_preload.c - the malloc family as programs know it from glibc. Run plain it tests glibc, and
  * so itself; run under the preload library it tests loam. */
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -194,6 +197,50 @@ static void serves_the_c_librarys_own_allocations(void **state) {
   free(directory);
 }
 
+/* Sends standard error elsewhere while `print` runs with a request to cancel this thread pending.
+ * Returns NULL if the thread went on. */
+static void *print_while_cancelled(void *print) {
+  pthread_cancel(pthread_self());
+  ((void (*)(void))print)();
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+  return NULL;
+}
+
+static void malloc_stats_is_no_cancellation_point(void **state) {
+  (void)state;
+  pthread_t thread;
+  void *result;
+  int saved = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
+  assert_int_equal(dup2(nowhere, STDERR_FILENO), STDERR_FILENO);
+  assert_int_equal(pthread_create(&thread, NULL, print_while_cancelled, malloc_stats), 0);
+  pthread_join(thread, &result);
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  close(nowhere);
+  assert_null(result);
+}
+
+/* C23's functions, which glibc does not have before 2.43. */
+static void frees_with_a_size_and_an_alignment(void **state) {
+  (void)state;
+  void (*sized)(void *p, size_t size), (*aligned)(void *p, size_t alignment, size_t size);
+  void *found = dlsym(RTLD_DEFAULT, "free_sized");
+  if (!found && !dlsym(RTLD_DEFAULT, "loam_version")) skip();
+  assert_non_null(found);
+  memcpy(&sized, &found, sizeof found);
+  found = dlsym(RTLD_DEFAULT, "free_aligned_sized");
+  assert_non_null(found);
+  memcpy(&aligned, &found, sizeof found);
+  for (size_t size = 0; size < (size_t)4 << 20; size += 1 + size / 3) {
+    sized(malloc(size), size);
+    sized(calloc(1, size), size);
+    sized(realloc(malloc(1), size + 1), size + 1);
+    aligned(aligned_alloc(256, size / 256 * 256), 256, size / 256 * 256);
+  }
+  sized(NULL, 0);
+  aligned(NULL, 64, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(gives_size_zero_a_pointer_of_its_own),
@@ -206,6 +253,8 @@ int main(void) {
     cmocka_unit_test(memalign_rounds_an_alignment_up_to_a_power_of_two),
     cmocka_unit_test(valloc_and_pvalloc_give_pages),
     cmocka_unit_test(serves_the_c_librarys_own_allocations),
+    cmocka_unit_test(malloc_stats_is_no_cancellation_point),
+    cmocka_unit_test(frees_with_a_size_and_an_alignment),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

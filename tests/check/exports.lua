@@ -11,7 +11,7 @@ local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder
 local malloc_family = {}
 for name in ([[malloc free calloc realloc reallocarray memalign posix_memalign aligned_alloc valloc
                pvalloc malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_stats malloc_info
-               dlclose]]):gmatch("%S+") do
+               free_sized free_aligned_sized dlclose]]):gmatch("%S+") do
   malloc_family[name] = true
 end
 

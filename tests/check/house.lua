@@ -5,7 +5,7 @@ package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
 -- The public interface is one file, and mostly prose.
-local LONGER = { ["core/include/loam.h"] = 1500 }
+local LONGER = { ["core/include/loam.h"] = 1600 }
 local LINES_C, LINES_LUA, LINES_FUNCTION, COLUMNS, NAME = 900, 600, 80, 100, 24
 
 local function count_lines(path)

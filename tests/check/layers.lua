@@ -22,7 +22,7 @@ local places = {
   ["lua.h"] = "^luajit$", ["lauxlib.h"] = "^luajit$", ["lualib.h"] = "^luajit$",
   ["luajit.h"] = "^luajit$",
   ['"script/luajit.h"'] = "^vm$ ^core_module$ ^luajit_linked$ ^script$ ^native$ ^command$",
-  ["sys/mman.h"] = "^sys_linux$ ^sys_file$",
+  ["sys/mman.h"] = "^sys_linux$ ^sys_file$ ^sys_evict$",
   ["sys/syscall.h"] = "^sys_linux$", ["numaif.h"] = "^sys_linux$",
   ["linux/mempolicy.h"] = "^sys_linux$", ["linux/membarrier.h"] = "^sys_linux$",
   ["sys/inotify.h"] = "^watch$", ["sys/un.h"] = "^control_socket$ ^control_client$",

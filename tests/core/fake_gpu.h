@@ -20,6 +20,7 @@ static struct {
   lm_stream last;                      /* stream of the last ordered call */
   unsigned flags;                      /* of the last host_alloc */
   bool gone;                           /* every call says so */
+  bool copy_fails;                     /* every copy fails */
 } fake = { .current = -1 };
 
 typedef struct fake_block {
@@ -104,8 +105,11 @@ static inline lm_gpu_result fake_pool_free(int device, lm_devptr at, lm_stream s
 
 static inline lm_gpu_result fake_copy(int device, lm_devptr to, lm_devptr from, size_t size,
                                       lm_stream stream) {
-  (void)device;
   fake.last = stream;
+  if (fake.copy_fails) {
+    lm_error(LOAM_EINTERNAL, "device %d: the copy failed", device);
+    return LM_GPU_FAILED;
+  }
   memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
   return LM_GPU_OK;
 }

@@ -41,14 +41,27 @@ local function new_context(answers)
   end
   context.api = {
     EIO = -4,
+    EPOLICY = -3,
     version = function() return "1.2.3" end,
     inspect = function(path, query)
       context.inspected = path
       return answer(query:match("^verb (%a+)"), query)
     end,
     vet = function() return answers and answers.vetted end,
+    compile = function(path, file)
+      context.compiled = { path, file }
+      return unpack(answers and answers.compiled or { nil, path .. ": gone", context.api.EIO })
+    end,
     ask = function(pid, request) return answer(pid, request) end,
     hosts = function() return answers and answers.hosts or {} end,
+    boards = function()
+      local texts = {}
+      for i, row in ipairs(answers and answers.boards or {}) do
+        texts[i] = type(row) == "string" and row or json.encode(row)
+      end
+      return texts
+    end,
+    make_board = function() return answers and answers.board end,
     machine = function() return answer("machine", "machine") end,
   }
   return context

@@ -6,15 +6,18 @@ local ffi = require("ffi")
 
 local core = {}
 
-local function read_header()
+local function read_header(name)
   local top = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or ""
-  local pipe = assert(io.popen("cc -E -P -DLOAM_CDEF " .. top .. "core/plan/plan.h"))
+  local pipe = assert(io.popen("cc -E -P -DLOAM_CDEF " .. top .. "core/plan/" .. name))
   local text = pipe:read("*a")
   pipe:close()
   return text
 end
 
-if not pcall(ffi.typeof, "lm_image") then ffi.cdef(read_header()) end
+if not pcall(ffi.typeof, "lm_image") then
+  ffi.cdef(read_header("plan.h"))
+  ffi.cdef(read_header("class_tree.h"))
+end
 
 core.limits = { max_leaves = 1000, step_ms = 200, step_bytes = 4 * 2 ^ 20 }
 core.host = false
@@ -135,14 +138,14 @@ end
 -- ---- deciding
 
 local NAMES = {
-  [0] = "size", "align", "zero", "node", "device", "live", "node_free", "device_free",
+  [0] = "size", "align", "zero", "node", "device", "live", "node_free", "device_free", "line",
 }
-local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0 }
+local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0, line = 0 }
 
 local function read(input, arg, req)
   local name = NAMES[input]
   local value = req[name]
-  if input >= 6 then return value and value[arg] or 0 end
+  if input == 6 or input == 7 then return value and value[arg] or 0 end
   if name == "zero" then return value and 1 or 0 end
   return value or DEFAULT[name]
 end
@@ -200,6 +203,55 @@ function core.decide(plan, req)
     at = COMPARE[node.cmp](left, right) and node.yes or node.no
   until at < 0
   return -at - 1
+end
+
+-- ---- class trees
+
+local tag = require("loam.symbolic.tag")
+
+local FIELDS = { [0] = "tag", "file", "func", "module" }
+local ASKED = { [ffi.C.LM_ASK_IS] = "is", [ffi.C.LM_ASK_UNDER] = "under",
+                [ffi.C.LM_ASK_GLOB] = "glob" }
+
+local function key_of(tree, node, text)
+  for i = node.text, node.text + node.length - 1 do
+    local key = tree.key[i]
+    if tree.strings:sub(key.text + 1, key.text + key.length) == text then return key.next end
+  end
+  return node.no
+end
+
+local function next_of(tree, node, where)
+  local text = where[FIELDS[node.field]] or ""
+  if node.ask == ffi.C.LM_ASK_PART then
+    return tag.part(text, node.part) and node.yes or node.no
+  end
+  if node.part > 0 then text = tag.part(text, node.part) end
+  if not text then return node.no end
+  if node.ask == ffi.C.LM_ASK_KEY then return key_of(tree, node, text) end
+  local literal = tree.strings:sub(node.text + 1, node.text + node.length)
+  return tag[ASKED[node.ask]](text, literal) and node.yes or node.no
+end
+
+-- Reads the bytes of a class tree. Returns the tree and a function(where) that gives the index of
+-- a site's plan, from 1.
+function core.class_tree(bytes)
+  local head = array("lm_class_head", bytes, 0, 1)[0]
+  assert(head.magic == ffi.C.LM_CLASS_MAGIC, "magic")
+  local tree, at = { nodes = head.nodes, plans = head.plans }, ffi.sizeof("lm_class_head")
+  tree.node, at = array("lm_class_node", bytes, at, head.nodes)
+  tree.key, at = array("lm_class_key", bytes, at, head.keys)
+  tree.strings = bytes:sub(at + 1)
+  assert(#tree.strings == head.strings, "length of the tree")
+  return tree, function(where)
+    local place = tree.nodes > 0 and 0 or -1
+    while place >= 0 do
+      local to = next_of(tree, tree.node[place], where)
+      assert(to > place or to < 0 and -to <= tree.plans, "a node leads to " .. to)
+      place = to
+    end
+    return -place
+  end
 end
 
 -- ---- steps and answers

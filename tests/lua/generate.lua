@@ -82,14 +82,17 @@ end
 
 local function word() return random.of { "a", "b", "a.b", "numpy", "tensor", "x.y", "c", "" } end
 
+local function pattern()
+  return random.of { "a*", "*.b", "*", "?", "num*data", "", "*a*", "?.*" }
+end
+
 local TESTS = {
   function() return number(2) .. comparison() .. constant() end,
   function() return constant() .. comparison() .. number(2) end,
   function() return number(1) .. random.of { " < ", " <= ", " == " } .. number(1) end,
   function() return "req.zero" end,
   function() return ("req.tag:under(%q)"):format(word()) end,
-  function() return ("req.tag:glob(%q)"):format(random.of { "a*", "*.b", "*", "?", "num*data",
-    "" }) end,
+  function() return ("req.tag:glob(%q)"):format(pattern()) end,
   function() return ("req.tag == %q"):format(word()) end,
   function() return ("req.tag:part(%d) == %q"):format(1 + random.below(3), word()) end,
   function() return ("sizes[%s]"):format(number(1)) end,
@@ -97,8 +100,15 @@ local TESTS = {
   function() return ("names[req.tag:part(%d)]"):format(1 + random.below(3)) end,
   function() return ("limit_of(req.tag:part(1)) < %s"):format(number(1)) end,
   function() return ("is_any(req.tag) and %s < 100"):format(number(0)) end,
-  function() return ("#req.tag > %d"):format(random.below(8)) end,
-  function() return "(tonumber(req.tag:part(1)) or 0) > 3" end,
+  function() return ("req.tag:is(%q)"):format(word()) end,
+  function() return ("req.tag:part(%d) == nil"):format(1 + random.below(3)) end,
+  function()
+    return ("(req.tag:part(%d) or 'none'):glob(%q)"):format(1 + random.below(3), pattern())
+  end,
+  function()
+    return ("req.%s:glob(%q)"):format(random.of { "file", "func", "module" }, pattern())
+  end,
+  function() return ("req.line %s %d"):format(comparison(), random.below(100)) end,
   function() return ("type(%s) == \"number\""):format(number(0)) end,
 }
 
@@ -225,13 +235,15 @@ local function random_point(numbers)
   return {
     size = near(numbers, 0, 2 ^ 47), align = 2 ^ random.below(13), zero = random.chance(50),
     node = random.below(4), device = random.below(3) - 1, live = near(numbers, 0, 2 ^ 50),
+    line = random.below(100),
     node_free = { [0] = near(numbers, 0, 2 ^ 45), [1] = near(numbers, 0, 2 ^ 45) },
       device_free = {},
   }
 end
 
 local function plain_request(where)
-  return { tag = where.tag, size = point.size, align = point.align, zero = point.zero,
+  return { tag = where.tag, file = where.file, func = where.func, module = where.module,
+           line = point.line, size = point.size, align = point.align, zero = point.zero,
            node = point.node, device = point.device, live = point.live }
 end
 
@@ -251,35 +263,59 @@ local function describe(where)
     point.node_free[1])
 end
 
-local FAIR = { leaves = true, expression = true }
+local FAIR = { leaves = true, expression = true, classes = true }
 
--- Compiles a policy for `tags` of the tags and compares it at `points` requests each. Returns the
--- number of plans compared, or nil and a message.
-function generate.compare(text, tags, points)
-  local made, errors = policy.open("generated.lua", text)
-  if not made then return nil, errors[1].class .. ": " .. errors[1].reason end
-  local pick, numbers, compared = generate.plain(text), numbers_in(text), 0
-  local first = random.below(#TAGS)
-  for i = 1, tags do
-    local where = { tag = TAGS[(first + i) % #TAGS + 1] }
-    local class = policy.class(where)
-    if class.errors then
-      if not FAIR[class.errors[1].class] then
-        return nil, ("line %s: %s: %s"):format(class.errors[1].line, class.errors[1].class,
-          class.errors[1].reason)
-      end
-    else
-      compared = compared + 1
-      for _ = 1, points do
-        point = random_point(numbers)
-        local plan, plain = both(class, pick, where)
-        if plan ~= plain then
-          return nil, ("plan gives %s, plain Lua %s for %s"):format(plan, plain, describe(where))
-        end
-      end
+-- Makes a name of one to four parts, some of which occur in policies.
+local function random_name()
+  if random.chance(20) then return random.of(TAGS) end
+  local name = random.of { "a", "b", "ab", "", "c", "x", "numpy", "numdata", "tensor", "q" }
+  for _ = 1, random.below(4) do name = name .. random.of { ".", ".", "" } .. word() end
+  return name
+end
+
+local function random_site()
+  return { tag = random_name(), file = random_name(), func = random_name(), module = random_name() }
+end
+
+local function fault(d) return ("line %s: %s: %s"):format(d.line, d.class, d.reason) end
+
+-- Compares the plan of a site with plain Lua at `points` requests, and the class tree with the
+-- trie. Returns a message if they differ.
+local function compare_site(find, plans, pick, where, numbers, points)
+  local before = #policy.classes()
+  local class = policy.class(where)
+  if #policy.classes() ~= before then return ("tag %q has a new class"):format(where.tag) end
+  if plans[find(where)] ~= class.plan then
+    return ("the class tree gives another plan for tag %q"):format(where.tag)
+  end
+  for _ = 1, points do
+    point = random_point(numbers)
+    local plan, plain = both(class, pick, where)
+    if plan ~= plain then
+      return ("plan gives %s, plain Lua %s for %s"):format(plan, plain, describe(where))
     end
   end
-  return compared
+  return nil
+end
+
+-- Compiles a policy for all classes, and compares it for `sites` random sites at `points` requests
+-- each. Returns the number of sites compared, or nil and a message.
+function generate.compare(text, sites, points)
+  local made, errors = policy.open("generated.lua", text)
+  if not made then return nil, fault(errors[1]) end
+  errors = policy.compile_all()
+  for _, d in ipairs(errors) do
+    if not FAIR[d.class] then return nil, fault(d) end
+  end
+  if #errors > 0 then return 0 end
+  local bytes, plans = policy.tree()
+  local _, find = core.class_tree(bytes)
+  local pick, numbers = generate.plain(text), numbers_in(text)
+  for _ = 1, sites do
+    local message = compare_site(find, plans, pick, random_site(), numbers, points)
+    if message then return nil, message end
+  end
+  return sites
 end
 
 -- ---- the program
@@ -293,18 +329,18 @@ end
 
 local function main()
   local seed, count, points = option("seed", 1), option("count", 1000), option("points", 60)
-  local classes = 0
+  local sites, all = option("sites", 20), 0
   for i = seed, seed + count - 1 do
     local text = generate.policy(i)
-    local compared, message = generate.compare(text, #TAGS, points)
+    local compared, message = generate.compare(text, sites, points)
     if not compared then
       io.write(text, ("seed %d: %s\n"):format(i, message))
       return 1
     end
-    classes = classes + compared
+    all = all + compared
   end
-  io.write(("%d policies, %d plans compared at %d requests each: no difference\n"):format(count,
-    classes, points))
+  io.write(("%d policies, %d sites compared at %d requests each: no difference\n"):format(count,
+    all, points))
   return 0
 end
 

@@ -9,6 +9,20 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# What was installed can be removed, and nothing else is.
+mkdir -p "$work/gone/share/loam"
+touch "$work/gone/share/loam/mine"
+cmake --install "$LOAM_BUILD" --prefix "$work/gone" > "$work/log" || { cat "$work/log"; exit 1; }
+cmake -D MANIFEST="$LOAM_BUILD/install_manifest.txt" -P cmake/uninstall.cmake > "$work/log" 2>&1 || {
+  cat "$work/log"
+  exit 1
+}
+left=$(find "$work/gone" ! -type d)
+[ "$left" = "$work/gone/share/loam/mine" ] || { echo "left by uninstall: $left"; exit 1; }
+left=$(find "$work/gone" -path '*/loam*' -type d)
+[ "$left" = "$work/gone/share/loam" ] || { echo "folders left by uninstall: $left"; exit 1; }
+echo "uninstall: all files"
+
 cmake --install "$LOAM_BUILD" --prefix "$work/first" > "$work/log" || { cat "$work/log"; exit 1; }
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix

@@ -33,3 +33,34 @@ SCRIPT
 same "python3 with NumPy and threads" "$python" "$work/script.py"
 export PYTHONMALLOC=malloc
 same "the same with PYTHONMALLOC=malloc" "$python" "$work/script.py"
+
+# Python maps its small objects by itself, unless it calls malloc for each.
+unset PYTHONMALLOC
+cat > "$work/objects.py" <<'SCRIPT'
+import time
+objects = [{"n": i} for i in range(200_000)]
+print("up", flush=True)
+time.sleep(120)
+SCRIPT
+
+# resident OPTION... - starts the program. Prints the MiB of loam, and those of others.
+resident() {
+  "$LOAM" run --policy "$policy" "$@" -- "$python" "$work/objects.py" > "$work/up" &
+  children=$!
+  for _ in $(seq 600); do [ -s "$work/up" ] && break; sleep 0.1; done
+  "$LOAM" stats "$children" --json > "$work/stats" || fail "no answer"
+  "$LOAM" stats "$children" | grep -q "^resident .* MiB, of which .* are loam's; the rest" || fail "no line"
+  kill "$children"
+  wait "$children" 2> /dev/null
+  children=
+  "$python" -c 'import json, sys
+s = json.load(open(sys.argv[1])); own = s["resident_own_bytes"]
+print(own >> 20, (s["resident_bytes"] - own) >> 20)' "$work/stats"
+}
+resident > "$work/plain"
+resident --python-malloc > "$work/all"
+read -r own others < "$work/plain"
+[ "$own" -lt 20 ] && [ "$others" -ge 40 ] || fail "plain: $own MiB of loam, $others of others"
+read -r own others < "$work/all"
+[ "$own" -ge 40 ] || fail "--python-malloc: $own MiB of loam, $others of others"
+echo "ok: memory that Python maps by itself is told, and is seen with --python-malloc"

@@ -17,28 +17,34 @@ of its subclasses.
 
 from __future__ import annotations
 
-import importlib
-import os
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import os as _os
+from typing import Any as _Any
 
 from . import _loam, events, policy
-from ._loam import Arena, Array, Block, trim
-from ._loam import version as _version
+from ._loam import Arena, Array, Block, nrt_api, trim
 from .errors import Error, FileError, InvalidError, NoMemoryError, PolicyError, StateError
-from .figures import Owner, owner, stats, totals
+from .figures import BlockCount, Owner, block_leaks, block_stats, owner, stats, totals
+from .hooks import on_block, on_memory, register_handler
 from .tags import current_tag, tag
 
-if TYPE_CHECKING:
-    from . import cupy, numba, numpy, torch
+__all__ = ["Arena", "Array", "Block", "BlockCount", "Error", "FileError", "InvalidError",
+           "NoMemoryError", "Owner", "PolicyError", "StateError", "block_leaks", "block_stats",
+           "current_tag", "events", "include_path", "nrt_api", "on_block", "on_memory", "owner",
+           "policy", "register_handler", "start", "stats", "tag", "totals", "tracemalloc_domain",
+           "trim"]
 
-__all__ = ["Arena", "Array", "Block", "Error", "FileError", "InvalidError", "NoMemoryError",
-           "Owner", "PolicyError", "StateError", "cupy", "current_tag", "events", "numba", "numpy",
-           "owner", "policy", "start", "stats", "tag", "torch", "totals", "trim"]
+__version__ = _loam.version()
 
-__version__ = _version()
+# The modules for other libraries. They are imported at first use, because they import those
+# libraries; so `from loam import *` leaves them out.
+_LATER = ("cupy", "numba", "numpy", "torch")
+
+# The domain of Blocks, Arrays and Arenas in tracemalloc. NumPy's arrays are in NumPy's domain.
+tracemalloc_domain = _loam.TRACEMALLOC_DOMAIN
 
 
-def start(policy: str | os.PathLike[str] | None = None, *, watch: bool = False,
+def start(policy: str | _os.PathLike[str] | None = None, *, watch: bool = False,
           control: bool | None = None, lenient: bool = False, guard_report: bool = False,
           leaks: bool = False) -> None:
     """Starts the engine with these settings. Optional: without it, the first use starts the engine.
@@ -54,16 +60,25 @@ def start(policy: str | os.PathLike[str] | None = None, *, watch: bool = False,
     Raises StateError if the engine is already started, PolicyError if the policy is refused, and
     FileError if the file cannot be read.
     """
-    events.start()
-    try:
+    with events.reporting():
         _loam.start(policy, watch, 0 if control is None else 1 if control else -1, lenient,
                     guard_report, leaks)
-    finally:
-        events.deliver()
 
 
-def __getattr__(name: str) -> Any:
-    """Imports the modules for other libraries at first use, because they import those libraries."""
-    if name in ("cupy", "numba", "numpy", "torch"):
-        return importlib.import_module(f"{__name__}.{name}")
+def include_path() -> str:
+    """Returns the folder of loam.h, for C code that uses loam: cc -I FOLDER.
+
+    The addresses of nrt_api() and of loam.numba.allocator() are of types that loam.h declares.
+    """
+    return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "include")
+
+
+def __getattr__(name: str) -> _Any:
+    """Imports a module for another library at its first use."""
+    if name in _LATER:
+        return _importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'loam' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LATER, "__version__"])

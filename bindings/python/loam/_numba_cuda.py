@@ -119,9 +119,10 @@ class _Staged:
 
 
 class LoamIpcHandle(IpcHandle):  # type: ignore[misc]
-    """A handle whose memory loam opens. The driver's own handles cannot name memory that loam's
-    pools have cut from a range of addresses. The class is pickled by its name, so the other process
-    needs the package, but not the plug-in."""
+    """A handle of memory that is mapped to a range of addresses (pool = "cache"). The driver's own
+    handles cannot name such memory, so loam opens it. The class is pickled by its name, so the
+    other process needs the package, but not the plug-in. Other memory has Numba's IpcHandle, which
+    any process opens."""
 
     _impl: Any  # Numba's attribute: the object that opened the memory, None before
 
@@ -229,11 +230,12 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
 
     def get_ipc_handle(self, memory: Any) -> Any:
         try:
-            handle, offset = _loam.manager_ipc(self._device, _address(memory.handle))
+            handle, offset, is_plain = _loam.manager_ipc(self._device, _address(memory.handle))
         except Error as error:
             raise RuntimeError(str(error)) from error
-        return LoamIpcHandle(memory, _ipc_handle(handle), memory.size,
-                         self.context.device.get_device_identity(), offset=offset)
+        kind = IpcHandle if is_plain else LoamIpcHandle
+        return kind(memory, _ipc_handle(handle), memory.size,
+                    self.context.device.get_device_identity(), offset=offset)
 
     def get_memory_info(self) -> Any:
         free, total = _loam.device_memory(self._device)

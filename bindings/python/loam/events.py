@@ -1,9 +1,10 @@
 """Events of loam as records of Python's `logging`, under the logger "loam".
 
 The level is INFO when a policy goes live and when live memory was moved. It is WARNING when
-watching a file degrades, when the policy cannot be compiled for a new tag, and when a strategy does
-not get the memory it asks for. It is ERROR for a refused policy and for a bad free. Each record has
-the event as `record.event`.
+watching a file degrades, when there is no memory for the plan of a new site, and when a strategy
+does not get the memory it asks for. It is ERROR for a refused policy and for a bad free. A refusal
+that a call raises as an exception is logged at DEBUG, because the exception says it already. Each
+record has the event as `record.event`.
 
 loam.start(), loading or watching a policy, and loam.numpy.install() start a daemon thread that
 waits for events and logs them. So a free or a reload never waits for Python. Events after the end
@@ -16,14 +17,16 @@ Under `loam run` the preload library reports events, and nothing is logged here.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import threading
-from typing import NamedTuple
+from typing import Iterator, NamedTuple
 
 from . import _loam
+from .errors import Error
 
-__all__ = ["Event", "deliver", "logger", "start"]
+__all__ = ["Event", "deliver", "logger", "reporting", "start"]
 
 logger = logging.getLogger("loam")
 
@@ -39,6 +42,7 @@ _KINDS = {
     9: ("manager", logging.WARNING),
     10: ("moved", logging.INFO),
     11: ("shortfall", logging.WARNING),
+    13: ("unserved", logging.WARNING),
     12: ("environment", logging.WARNING),
 }
 
@@ -47,8 +51,9 @@ class Event(NamedTuple):
     """An event of loam.
 
     `kind` is "policy_live", "policy_refused", "tag_refused", "bad_free", "watch", "control",
-    "fault", "leak", "manager", "moved", "shortfall" or "environment". `generation` is the policy's
-    number. `pointer` is the address of a bad free, otherwise 0. `message` is for people.
+    "fault", "leak", "manager", "moved", "shortfall", "environment" or "unserved".
+    `generation` is the policy's number. `pointer` is the address of a bad free, otherwise 0.
+    `message` is for people.
     """
 
     kind: str
@@ -58,17 +63,41 @@ class Event(NamedTuple):
 
 
 _starting = threading.Lock()
-_delivering = threading.Lock()
+_delivering = threading.RLock()
 _thread: threading.Thread | None = None
 
 
-def deliver() -> None:
-    """Logs all events that have happened so far, before it returns."""
+def deliver(raised: str | None = None) -> None:
+    """Logs all events that have happened so far, before it returns.
+
+    `raised` is the text of an exception: the event of that refusal is logged at DEBUG.
+    """
     with _delivering:
         for number, generation, pointer, message in _loam.events_take():
             kind, level = _KINDS.get(number, ("event", logging.WARNING))
+            if kind == "policy_refused" and message == raised:
+                level = logging.DEBUG
             event = Event(kind, generation, pointer or 0, message)
             logger.log(level, "%s", message, extra={"event": event})
+
+
+@contextlib.contextmanager
+def reporting() -> Iterator[None]:
+    """Starts the thread that logs events, and logs all events of the body before the body ends.
+
+    The thread waits until the body has ended, so that it does not log a refusal that the body
+    raises.
+    """
+    start()
+    raised = None
+    with _delivering:
+        try:
+            yield
+        except Error as error:
+            raised = str(error)
+            raise
+        finally:
+            deliver(raised)
 
 
 def _listen() -> None:
@@ -92,7 +121,7 @@ def _after_fork() -> None:
     Events that were waiting belong to the parent and are dropped.
     """
     global _thread, _starting, _delivering
-    _starting, _delivering = threading.Lock(), threading.Lock()
+    _starting, _delivering = threading.Lock(), threading.RLock()
     _loam.events_take()
     if _thread is not None:
         _thread = None

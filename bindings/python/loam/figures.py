@@ -6,7 +6,7 @@ from typing import Any, Iterable, NamedTuple
 
 from . import _loam
 
-__all__ = ["Owner", "owner", "stats", "totals"]
+__all__ = ["BlockCount", "Owner", "block_leaks", "block_stats", "owner", "stats", "totals"]
 
 _KEYS = {"tag": 1, "strategy": 2, "generation": 4}
 
@@ -22,6 +22,7 @@ class Owner(NamedTuple):
     address, size: where the block begins, and its usable bytes.
     device, stream: the GPU and the stream it belongs to; device is -1 for host memory that no GPU
         uses.
+    handler_version: the version of the handler (NEP 49) that made the block; 0 if none did.
     """
 
     tag: str
@@ -37,6 +38,7 @@ class Owner(NamedTuple):
     size: int
     device: int
     stream: int
+    handler_version: int
 
 
 def stats(by: Iterable[str] = ("tag", "strategy")) -> list[dict[str, Any]]:
@@ -58,9 +60,32 @@ def totals() -> dict[str, int]:
     return _loam.totals()
 
 
+class BlockCount(NamedTuple):
+    """How many blocks of a kind were ever made, and how many of them have ended."""
+
+    made: int
+    ended: int
+
+
+def block_stats() -> dict[str, BlockCount]:
+    """Returns the counts of blocks with counted references, by their kind (see Block.kind)."""
+    return {kind: BlockCount(*counts) for kind, counts in _loam.block_stats().items()}
+
+
+def block_leaks() -> list[dict[str, Any]]:
+    """Returns a row for each tag that has live blocks: its tag, blocks and bytes.
+
+    Counts the blocks of the whole process, in C and in Python. Raises StateError unless the engine
+    was started with leaks (loam.start(leaks=True) or LOAM_LEAKS=1).
+    """
+    return _loam.block_leaks()
+
+
 def _address(of: Any) -> int:
     if isinstance(of, int):
         return of
+    if isinstance(of, _loam.Array):  # one of rows, text or pointers has no buffer
+        return of.address
     pointer = getattr(of, "data_ptr", None)  # PyTorch: a tensor with a gradient has no interface
     if callable(pointer):
         return int(pointer())

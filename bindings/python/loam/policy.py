@@ -29,7 +29,7 @@ class Info:
     loaded_at: Unix time when it went live, in seconds; 0 for the built-in default.
     loads, refused, last_error: attempts so far, failed attempts, and the error of the last attempt
         ("" if it succeeded).
-    tags_refused: new tags for which the policy could not be compiled.
+    tags_refused: new sites for whose plan there was no memory.
     plans, sites: distinct plans of the policy, and known call-sites.
     watching: whether a file is followed.
     """
@@ -62,14 +62,11 @@ def load(path: _Path | None = None, *, text: str | None = None, name: str = "pol
     """
     if (path is None) == (text is None):
         raise TypeError("load() takes either a path or a text")
-    events.start()
-    try:
+    with events.reporting():
         if text is None:
             _loam.policy_load(path)
         else:
             _loam.policy_load_text(name, text if text.endswith("\n") else text + "\n")
-    finally:
-        events.deliver()
     return info()
 
 
@@ -80,11 +77,8 @@ def watch(path: _Path) -> Info:
     switched. If the first load fails, its exception is raised and the file is followed
     nevertheless. Later failures are events (see loam.events), and the live policy stays.
     """
-    events.start()
-    try:
+    with events.reporting():
         _loam.policy_watch(path)
-    finally:
-        events.deliver()
     return info()
 
 

@@ -7,6 +7,7 @@ typedef struct Arena {
 
 typedef struct Piece {
   PyObject_HEAD loam_block *arena; /* a reference: a buffer keeps all pieces alive */
+  PyObject *owner;                 /* the Arena, which tells tracemalloc of the memory */
   void *data;
   Py_ssize_t size;
   Py_ssize_t exports; /* buffers in use; the piece must not move while there are any */
@@ -16,19 +17,23 @@ static PyTypeObject *piece_type;
 
 /* ---- Pieces */
 
-static PyObject *piece_of(loam_block *arena, void *data, Py_ssize_t size) {
+static PyObject *piece_of(PyObject *owner, void *data, Py_ssize_t size) {
+  loam_block *arena = ((Arena *)owner)->block;
   if (!data) return binding_fail(LOAM_ENOMEM);
   Piece *p = (Piece *)piece_type->tp_alloc(piece_type, 0);
   if (!p) return NULL;
   p->arena = loam_block_retain(arena);
+  p->owner = Py_NewRef(owner);
   p->data = data;
   p->size = size;
+  binding_trace(arena, loam_block_size(arena));
   return (PyObject *)p;
 }
 
 static void piece_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   loam_block_release(((Piece *)self)->arena);
+  Py_DECREF(((Piece *)self)->owner);
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -44,6 +49,7 @@ static PyObject *piece_resize(PyObject *self, PyObject *given) {
   if (!data) return binding_fail(LOAM_ENOMEM);
   p->data = data;
   p->size = size;
+  binding_trace(p->arena, loam_block_size(p->arena));
   Py_RETURN_NONE;
 }
 
@@ -106,6 +112,7 @@ static PyObject *arena_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 
 static void arena_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
+  binding_untrace(((Arena *)self)->block);
   loam_block_release(((Arena *)self)->block);
   type->tp_free(self);
   Py_DECREF(type);
@@ -120,12 +127,15 @@ static PyObject *arena_alloc(PyObject *self, PyObject *arguments, PyObject *keyw
   if (align <= 0 || (align & (align - 1)))
     return PyErr_Format(PyExc_ValueError, "align %zd: it is not a power of two", align);
   loam_block *block = ((Arena *)self)->block;
-  return piece_of(block, loam_arena_alloc(block, (size_t)align, (size_t)size), size);
+  return piece_of(self, loam_arena_alloc(block, (size_t)align, (size_t)size), size);
 }
 
 static PyObject *arena_reset(PyObject *self, PyObject *none) {
   (void)none;
-  return binding_done(loam_arena_reset(((Arena *)self)->block));
+  loam_block *block = ((Arena *)self)->block;
+  loam_status status = loam_arena_reset(block);
+  if (!status) binding_trace(block, loam_block_size(block));
+  return binding_done(status);
 }
 
 static PyObject *arena_finalize(PyObject *self, PyObject *none) {

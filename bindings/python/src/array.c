@@ -1,5 +1,5 @@
-/* array.c - loam.Array: loam's arrays as Python objects. Other libraries use their memory as
- * buffers, through __array_interface__ and as DLPack tensors.
+/* array.c - loam.Array: loam's arrays as Python objects. array_export.c gives their memory to other
+ * libraries, and array_import.c makes arrays of memory of other libraries.
  *
  * A row that is resized may move; a view of its elements would then show memory of other pieces. So
  * all Arrays that are derived from one Array share a family. The family counts its members whose
@@ -10,17 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "tensor.h"
-
-typedef struct family {
-  Py_ssize_t members, inside;
-} family;
-
-typedef struct Array {
-  PyObject_HEAD loam_array *array;
-  family *family;
-  bool is_inside; /* the data stand in a row */
-} Array;
+enum { MOST = ARRAY_MOST };
 
 static PyTypeObject *array_type; /* there is one, because the module serves one interpreter */
 
@@ -32,15 +22,14 @@ static const char *type_text(PyObject *self) {
 
 /* ---- Making ---- */
 
-/* Returns whether the data stand in an arena; rows do. */
-static bool stands_in_row(const loam_array *array) {
+int array_stands_in_row(const loam_array *array) {
   struct loam_array_info info;
   return !loam_array_info(array, &info) && loam_block_kind_of(info.block) == LOAM_BLOCK_POOLED;
 }
 
-/* Makes a Python object, which takes the reference to `array`. With a NULL family it makes a new
- * family. */
-static PyObject *wrap(loam_array *array, family *f) {
+/* Makes a Python object of a family, which takes the reference to `array`. With a NULL family it
+ * makes a new family. `base` may be NULL. */
+static PyObject *wrap(loam_array *array, array_family *f, PyObject *base) {
   if (!f) f = PyMem_Calloc(1, sizeof *f);
   Array *self = f ? (Array *)array_type->tp_alloc(array_type, 0) : NULL;
   if (!self) {
@@ -50,10 +39,60 @@ static PyObject *wrap(loam_array *array, family *f) {
   }
   self->array = array;
   self->family = f;
-  self->is_inside = stands_in_row(array);
+  self->is_inside = array_stands_in_row(array);
+  self->base = Py_XNewRef(base);
   f->members++;
   f->inside += self->is_inside;
   return (PyObject *)self;
+}
+
+PyObject *array_wrap(loam_array *array, PyObject *base) { return wrap(array, NULL, base); }
+
+/* Makes a view of `self`. The base of a view of a view is the Array with which it began, so that a
+ * view of an element does not stay in use because another view was made of it. */
+static PyObject *wrap_view(PyObject *self, loam_array *array) {
+  Array *of = (Array *)self;
+  bool is_view = of->base && Py_IS_TYPE(of->base, array_type);
+  return wrap(array, of->family, is_view ? of->base : self);
+}
+
+/* Tells tracemalloc of the array's memory, which the Array with which the family began has. */
+static void trace_memory(const Array *self) {
+  while (self->base && Py_IS_TYPE(self->base, array_type)) self = (const Array *)self->base;
+  if (!self->base) binding_trace(self->array, loam_array_bytes(self->array));
+}
+
+/* Finds the sizes of a value's dimensions where the type has `fixed *`. Returns how many there are;
+ * -1 with an exception set. */
+static int sizes_of(const loam_type *type, PyObject *value, size_t *shape) {
+  struct loam_type_info info;
+  int n = 0;
+  Py_XINCREF(value);
+  for (; n < MOST && n >= 0 && !loam_type_info(type, &info) && info.kind == LOAM_TYPE_FIXED;
+       type = info.element) {
+    Py_ssize_t size = value && value != Py_None ? PySequence_Size(value) : 0;
+    PyObject *first = size > 0 ? PySequence_GetItem(value, 0) : NULL;
+    Py_XDECREF(value);
+    value = first;
+    if (PyErr_Occurred()) n = -1;
+    else if (info.count == LOAM_ANY) shape[n++] = (size_t)size;
+  }
+  Py_XDECREF(value);
+  return n;
+}
+
+/* Gives the dimensions of any size of a type the sizes that a value has. */
+static bool give_sizes(loam_type **type, PyObject *value) {
+  size_t shape[MOST];
+  loam_type *sized;
+  if (!strstr(loam_type_text(*type), "fixed *") || !value || value == Py_None) return true;
+  int n = sizes_of(*type, value, shape);
+  if (n < 0) return false;
+  loam_status status = loam_type_sized(*type, (size_t)n, shape, &sized);
+  if (status) return binding_fail(status), false;
+  loam_type_release(*type);
+  *type = sized;
+  return true;
 }
 
 static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
@@ -70,9 +109,14 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   if (!site) return NULL;
   loam_status status = loam_type_parse(text, &parsed);
   if (status) return binding_fail(status);
+  if (!give_sizes(&parsed, value)) {
+    loam_type_release(parsed);
+    return NULL;
+  }
   status = loam_array_new(site, parsed, &array);
   loam_type_release(parsed);
-  PyObject *self = status ? binding_fail(status) : wrap(array, NULL);
+  PyObject *self = status ? binding_fail(status) : array_wrap(array, NULL);
+  if (self) trace_memory((Array *)self);
   if (self && value && value != Py_None) {
     PyObject *all = PyTuple_New(0);
     if (!all || PyObject_SetItem(self, all, value)) Py_CLEAR(self);
@@ -81,30 +125,14 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   return self;
 }
 
-static PyObject *take_tensor(PyObject *capsule) {
-  loam_array *array;
-  struct DLManagedTensor *tensor = PyCapsule_GetPointer(capsule, "dltensor");
-  if (!tensor) return NULL;
-  loam_status status = loam_array_from_dlpack(tensor, &array);
-  if (status) return binding_fail(status);
-  PyCapsule_SetName(capsule, "used_dltensor"); /* this object ends the tensor from now on */
-  return wrap(array, NULL);
-}
-
-static PyObject *array_from_dlpack(PyObject *type, PyObject *of) {
-  (void)type;
-  PyObject *capsule = PyObject_CallMethod(of, "__dlpack__", NULL);
-  PyObject *self = capsule ? take_tensor(capsule) : NULL;
-  Py_XDECREF(capsule);
-  return self;
-}
-
 static void array_dealloc(PyObject *self) {
   Array *a = (Array *)self;
   PyTypeObject *type = Py_TYPE(self);
+  if (!a->base) binding_untrace(a->array);
   loam_array_release(a->array);
   a->family->inside -= a->is_inside;
   if (--a->family->members == 0) PyMem_Free(a->family);
+  Py_XDECREF(a->base);
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -125,10 +153,11 @@ static int may_resize(void *ctx) {
 
 static int assign(PyObject *self, loam_array *array, PyObject *value) {
   array_rows rows = { may_resize, self };
-  family *f = ((Array *)self)->family;
+  array_family *f = ((Array *)self)->family;
   f->inside++;
   int status = array_assign(array, value, &rows);
   f->inside--;
+  trace_memory((Array *)self);
   return status;
 }
 
@@ -136,11 +165,13 @@ static PyObject *array_resize(PyObject *self, PyObject *count) {
   Py_ssize_t n = PyNumber_AsSsize_t(count, PyExc_OverflowError);
   if (n == -1 && PyErr_Occurred()) return NULL;
   if (n < 0) return PyErr_Format(PyExc_ValueError, "%zd elements: it is negative", n);
-  family *f = ((Array *)self)->family;
+  array_family *f = ((Array *)self)->family;
   f->inside++;
   bool is_possible = may_resize(self);
   f->inside--;
-  return is_possible ? binding_done(loam_array_resize(array_of(self), (size_t)n)) : NULL;
+  loam_status status = is_possible ? loam_array_resize(array_of(self), (size_t)n) : LOAM_OK;
+  trace_memory((Array *)self);
+  return is_possible ? binding_done(status) : NULL;
 }
 
 /* Appends an element and assigns a value to it. If the assignment fails, the element is removed. */
@@ -167,8 +198,6 @@ static PyObject *array_append(PyObject *self, PyObject *value) {
 }
 
 /* ---- Indices ---- */
-
-enum { MOST = 64 };
 
 /* The state while a key is resolved, part by part. Indices after a field continue where the indices
  * before the field ended: dimensions that already have a range are skipped. */
@@ -281,7 +310,8 @@ static PyObject *present(PyObject *self, loam_array *array) {
     array = target;
   }
   if (!array) return NULL;
-  if (array_kind(array) > LOAM_TYPE_POINTER) return wrap(array, ((Array *)self)->family);
+  loam_type_kind kind = array_kind(array);
+  if (kind > LOAM_TYPE_POINTER && kind != LOAM_TYPE_FIXED_STRING) return wrap_view(self, array);
   PyObject *value = array_value(array);
   loam_array_release(array);
   return value;
@@ -312,195 +342,6 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value) {
 
 static Py_ssize_t array_size(PyObject *self) { return array_length(array_of(self)); }
 
-/* ---- Memory for other libraries ---- */
-
-/* An array as a buffer can describe it: fixed dimensions of scalars. */
-typedef struct layout {
-  loam_array *array; /* a reference; pointers are followed, and a row is a fixed dimension */
-  int ndim;
-  const loam_type *element;
-  size_t each; /* bytes of an element */
-  size_t shape[MOST];
-  int64_t strides[MOST];
-} layout;
-
-/* Returns the array with its pointers followed and a row of a var dimension as a fixed dimension;
- * NULL with an exception set. */
-static loam_array *as_fixed(const loam_array *array) {
-  loam_array *now = loam_array_retain(array), *next;
-  loam_status status = LOAM_OK;
-  while (!status && array_kind(now) == LOAM_TYPE_POINTER) {
-    status = loam_array_follow(now, &next);
-    if (!status) loam_array_release(now);
-    if (!status) now = next;
-  }
-  if (!status && array_kind(now) == LOAM_TYPE_VAR) {
-    status = loam_array_index(now, 1, &LOAM_ALL, &next);
-    if (!status) loam_array_release(now);
-    if (!status) now = next;
-  }
-  if (!status) return now;
-  loam_array_release(now);
-  binding_fail(status);
-  return NULL;
-}
-
-static bool lay_out(const loam_array *array, layout *out) {
-  struct loam_type_info info;
-  loam_array *fixed = as_fixed(array);
-  if (!fixed) return false;
-  *out = (layout){ .array = fixed, .element = loam_array_type(fixed) };
-  out->ndim = (int)loam_array_dims(fixed, MOST, out->shape, out->strides);
-  (void)loam_type_info(out->element, &info);
-  for (int i = 0; i < out->ndim; i++) {
-    out->element = info.element;
-    (void)loam_type_info(out->element, &info);
-  }
-  out->each = info.size;
-  return true;
-}
-
-static bool is_readonly(const loam_array *array) {
-  struct loam_array_info info;
-  return !loam_array_info(array, &info) && info.readonly;
-}
-
-/* The shape and strides of a buffer, and the reference that keeps its memory alive. */
-typedef struct lent {
-  loam_array *array;
-  Py_ssize_t dims[2 * MOST];
-} lent;
-
-static bool is_contiguous(const layout *l) {
-  int64_t stride = (int64_t)l->each;
-  for (int i = l->ndim; i-- > 0; stride *= (int64_t)l->shape[i])
-    if (l->shape[i] > 1 && l->strides[i] != stride) return false;
-  return true;
-}
-
-static int check_flags(const layout *l, int flags) {
-  const char *wrong = NULL;
-  if ((flags & PyBUF_WRITABLE) && is_readonly(l->array)) wrong = "the array is read-only";
-  bool wants_order = (flags & PyBUF_STRIDES) != PyBUF_STRIDES ||
-                     (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS ||
-                     (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS;
-  if (wants_order && !is_contiguous(l)) wrong = "the array's elements do not follow one another";
-  if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && l->ndim > 1)
-    wrong = "the array is in C order, not Fortran order";
-  if (wrong) PyErr_SetString(PyExc_BufferError, wrong);
-  return wrong ? -1 : 0;
-}
-
-static void fill_view(Py_buffer *view, PyObject *self, layout *l, lent *of, int flags) {
-  Py_ssize_t bytes = (Py_ssize_t)l->each;
-  for (int i = 0; i < l->ndim; i++) {
-    of->dims[i] = (Py_ssize_t)l->shape[i];
-    of->dims[MOST + i] = (Py_ssize_t)l->strides[i];
-    bytes *= of->dims[i];
-  }
-  of->array = l->array;
-  *view = (Py_buffer){ .buf = loam_array_data(l->array),
-                       .obj = Py_NewRef(self),
-                       .len = bytes,
-                       .itemsize = (Py_ssize_t)l->each,
-                       .readonly = is_readonly(l->array),
-                       .ndim = l->ndim,
-                       .internal = of };
-  if (flags & PyBUF_FORMAT) view->format = (char *)array_format(l->element);
-  if (flags & PyBUF_ND) view->shape = of->dims;
-  if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES) view->strides = of->dims + MOST;
-}
-
-/* A buffer of row elements counts as a member of the family that stands in a row. */
-static int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
-  layout l;
-  view->obj = NULL;
-  if (!lay_out(array_of(self), &l)) return -1;
-  lent *of = NULL;
-  if (!array_format(l.element))
-    PyErr_Format(PyExc_BufferError, "%s: a buffer has scalars at equal distances",
-                 loam_type_text(loam_array_type(l.array)));
-  else if (!check_flags(&l, flags) && !(of = PyMem_Malloc(sizeof *of))) PyErr_NoMemory();
-  if (!of) {
-    loam_array_release(l.array);
-    return -1;
-  }
-  fill_view(view, self, &l, of, flags);
-  ((Array *)self)->family->inside += stands_in_row(l.array);
-  return 0;
-}
-
-static void array_releasebuffer(PyObject *self, Py_buffer *view) {
-  lent *of = view->internal;
-  ((Array *)self)->family->inside -= stands_in_row(of->array);
-  loam_array_release(of->array);
-  PyMem_Free(of);
-}
-
-static PyObject *tuple_of(const int64_t *numbers, int n) {
-  PyObject *tuple = PyTuple_New(n);
-  for (int i = 0; i < n && tuple; i++) {
-    PyObject *number = PyLong_FromLongLong(numbers[i]);
-    if (number) PyTuple_SET_ITEM(tuple, i, number);
-    else Py_CLEAR(tuple);
-  }
-  return tuple;
-}
-
-static PyObject *shape_of(const layout *l) {
-  int64_t shape[MOST];
-  for (int i = 0; i < l->ndim; i++) shape[i] = (int64_t)l->shape[i];
-  return tuple_of(shape, l->ndim);
-}
-
-/* NumPy reads this attribute if there is no buffer. An AttributeError would make NumPy treat the
- * array as a list, so this raises TypeError. */
-static PyObject *get_interface(PyObject *self, void *none) {
-  (void)none;
-  layout l;
-  if (!lay_out(array_of(self), &l)) return NULL;
-  const char *typestr = array_typestr(l.element);
-  PyObject *interface = NULL;
-  if (!typestr)
-    PyErr_Format(PyExc_TypeError, "%s: NumPy has scalars at equal distances; take a row or a field",
-                 loam_type_text(loam_array_type(l.array)));
-  else
-    interface = Py_BuildValue("{sNsNsss(NO)si}", "shape", shape_of(&l), "strides",
-                              tuple_of(l.strides, l.ndim), "typestr", typestr, "data",
-                              PyLong_FromVoidPtr(loam_array_data(l.array)),
-                              is_readonly(l.array) ? Py_True : Py_False, "version", 3);
-  /* The reader may keep the address only, so the count stays raised. */
-  if (interface && stands_in_row(l.array)) ((Array *)self)->family->inside++;
-  loam_array_release(l.array);
-  return interface;
-}
-
-/* The tensor may live longer than every Array, so the rows stay in place from now on. */
-static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords) {
-  static const char *names[] = { "stream", NULL };
-  PyObject *stream = Py_None;
-  struct DLManagedTensor *tensor;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$O", (char **)names, &stream))
-    return NULL;
-  if (stream != Py_None) return PyErr_Format(PyExc_BufferError, "host memory has no streams");
-  loam_array *fixed = as_fixed(array_of(self));
-  if (!fixed) return NULL;
-  loam_status status = loam_array_to_dlpack(fixed, &tensor);
-  PyObject *capsule = NULL;
-  if (status == LOAM_EUNSUPPORTED) PyErr_SetString(PyExc_BufferError, loam_error());
-  else if (status) binding_fail(status);
-  else capsule = tensor_capsule(tensor);
-  if (capsule) ((Array *)self)->family->inside += stands_in_row(fixed);
-  loam_array_release(fixed);
-  return capsule;
-}
-
-static PyObject *array_dlpack_device(PyObject *self, PyObject *none) {
-  (void)self;
-  (void)none;
-  return Py_BuildValue("(ii)", 1, 0);
-}
-
 /* ---- Properties and methods ---- */
 
 static void put_text(void *ctx, const char *text, size_t length) {
@@ -520,12 +361,33 @@ static PyObject *array_debug(PyObject *self, PyObject *none) {
 }
 
 static PyObject *array_repr(PyObject *self) {
-  return PyUnicode_FromFormat("<loam.Array %s>", type_text(self));
+  PyObject *values = array_show(array_of(self));
+  PyObject *text = values ? PyUnicode_FromFormat("<loam.Array %s %U>", type_text(self), values)
+                          : NULL;
+  Py_XDECREF(values);
+  return text;
 }
 
 static PyObject *array_tolist(PyObject *self, PyObject *none) {
   (void)none;
   return array_value(array_of(self));
+}
+
+/* A copy is made from the contents, and has memory of its own under the tag of the data. */
+static PyObject *array_reduce(PyObject *self, PyObject *none) {
+  (void)none;
+  struct loam_array_info info;
+  loam_status status = loam_array_info(array_of(self), &info);
+  PyObject *copies = status ? binding_fail(status) : PyImport_ImportModule("loam.copies");
+  PyObject *make = copies ? PyObject_GetAttrString(copies, "array") : NULL;
+  PyObject *value = make ? array_value(array_of(self)) : NULL;
+  PyObject *made = value ? Py_BuildValue("(O(sOs))", make, type_text(self), value,
+                                         loam_block_tag(info.block))
+                         : NULL;
+  Py_XDECREF(value);
+  Py_XDECREF(make);
+  Py_XDECREF(copies);
+  return made;
 }
 
 static PyObject *get_type(PyObject *self, void *none) {
@@ -535,16 +397,15 @@ static PyObject *get_type(PyObject *self, void *none) {
 
 static PyObject *get_shape(PyObject *self, void *none) {
   (void)none;
-  layout l = { .ndim = 0 };
-  l.ndim = (int)loam_array_dims(array_of(self), MOST, l.shape, l.strides);
-  return shape_of(&l);
+  size_t shape[MOST];
+  return array_shape(shape, (int)loam_array_dims(array_of(self), MOST, shape, NULL));
 }
 
 static PyObject *get_strides(PyObject *self, void *none) {
   (void)none;
   size_t shape[MOST];
   int64_t strides[MOST];
-  return tuple_of(strides, (int)loam_array_dims(array_of(self), MOST, shape, strides));
+  return array_tuple(strides, (int)loam_array_dims(array_of(self), MOST, shape, strides));
 }
 
 static PyObject *get_address(PyObject *self, void *none) {
@@ -554,7 +415,32 @@ static PyObject *get_address(PyObject *self, void *none) {
 
 static PyObject *get_readonly(PyObject *self, void *none) {
   (void)none;
-  return PyBool_FromLong(is_readonly(array_of(self)));
+  return PyBool_FromLong(array_is_readonly(array_of(self)));
+}
+
+static PyObject *get_base(PyObject *self, void *none) {
+  (void)none;
+  PyObject *base = ((Array *)self)->base;
+  return Py_NewRef(base ? base : Py_None);
+}
+
+static PyObject *get_refcount(PyObject *self, void *none) {
+  (void)none;
+  struct loam_array_info info;
+  loam_status status = loam_array_info(array_of(self), &info);
+  return status ? binding_fail(status) : PyLong_FromSize_t(info.references);
+}
+
+static PyObject *get_nbytes(PyObject *self, void *none) {
+  (void)none;
+  return PyLong_FromSize_t(loam_array_bytes(array_of(self)));
+}
+
+static PyObject *get_transpose(PyObject *self, void *none) {
+  (void)none;
+  loam_array *made;
+  loam_status status = loam_array_transpose(array_of(self), &made);
+  return status ? binding_fail(status) : wrap_view(self, made);
 }
 
 static PyGetSetDef properties[] = {
@@ -564,7 +450,16 @@ static PyGetSetDef properties[] = {
     "Bytes from one element to the next, for each dimension in shape.", NULL },
   { "address", get_address, NULL, "The address of the data.", NULL },
   { "readonly", get_readonly, NULL, "True if the memory must not be written.", NULL },
-  { "__array_interface__", get_interface, NULL, "The scalars, for NumPy.", NULL },
+  { "T", get_transpose, NULL, "A view with the fixed dimensions at the front in reverse.", NULL },
+  { "nbytes", get_nbytes, NULL,
+    "Bytes of the values in place, and of all rows, text and pointer targets of the array.", NULL },
+  { "base", get_base, NULL,
+    "The object whose memory this Array shows: the Array of which it is a view, or the object\n"
+    "from which it was made. None if the Array has memory of its own.",
+    NULL },
+  { "refcount", get_refcount, NULL, "The number of references at this moment, in C and in Python.",
+    NULL },
+  { "__array_interface__", array_interface, NULL, "The scalars and structs, for NumPy.", NULL },
   { 0 },
 };
 
@@ -572,6 +467,18 @@ static PyMethodDef methods[] = {
   { "from_dlpack", array_from_dlpack, METH_O | METH_CLASS,
     "from_dlpack(tensor): makes an array over the memory of an object with __dlpack__, without a\n"
     "copy." },
+  { "from_buffer", (PyCFunction)(void (*)(void))array_from_buffer,
+    METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+    "from_buffer(buffer, type=None, tag=None): makes an array over the memory of a buffer, "
+    "without\n"
+    "a copy; of a read-only buffer, a read-only array. The buffer's format gives the type. With\n"
+    "`type`, a datashape, the array is laid out over the buffer's bytes from their beginning." },
+  { "from_arrow", (PyCFunction)(void (*)(void))array_from_arrow,
+    METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+    "from_arrow(array, *, copy=False): makes a read-only array over the memory of an object with\n"
+    "__arrow_c_array__. With `copy`, values that Arrow orders in another way are copied, "
+    "otherwise\n"
+    "they are refused (StateError)." },
   { "resize", array_resize, METH_O,
     "resize(count): gives a row of a var dimension `count` elements; new elements are zero.\n"
     "BufferError while views of row elements are in use." },
@@ -586,6 +493,12 @@ static PyMethodDef methods[] = {
     "block with its references." },
   { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
     "__dlpack__(stream=None): returns a DLPack capsule of the scalars." },
+  { "__reduce__", array_reduce, METH_NOARGS, "For pickle and copy: a copy of the contents." },
+  { "to_arrow", (PyCFunction)(void (*)(void))array_to_arrow, METH_VARARGS | METH_KEYWORDS,
+    "to_arrow(*, copy=False): returns two capsules, Arrow's schema and array. With `copy`, values\n"
+    "that Arrow orders in another way are copied, otherwise they are refused (StateError)." },
+  { "__arrow_c_array__", (PyCFunction)(void (*)(void))array_arrow, METH_VARARGS | METH_KEYWORDS,
+    "__arrow_c_array__(requested_schema=None): like to_arrow(copy=True)." },
   { "__dlpack_device__", array_dlpack_device, METH_NOARGS, "Returns (1, 0): host memory." },
   { 0 },
 };
@@ -593,7 +506,8 @@ static PyMethodDef methods[] = {
 static const char prose[] =
     "Array(type, value=None, tag=None)\n--\n\n"
     "An array of a type. The type is a datashape, such as \"3 * var * {x: float64, y: ?int32}\".\n"
-    "The array is zeroed, or holds `value`, which is made of lists and dicts. `tag` says what\n"
+    "The array is zeroed, or holds `value`, which is made of lists and dicts. A dimension\n"
+    "\"fixed *\" gets the size that the value has. `tag` says what\n"
     "the memory is for; None means the tag of the context, or else \"python.array\".\n\n"
     "Indices, slices and fields make views without a copy: a[1, 0:2], a[\"x\"], a[:, \"x\", 0],\n"
     "a[[\"y\", \"x\"]]. Assigning to a view changes the array. Other libraries can use arrays of\n"

@@ -5,6 +5,22 @@
 
 #include "binding.h"
 
+/* All Arrays that are derived from one Array. `inside` counts the members whose data stand in rows,
+ * and the memory of rows that other libraries use. */
+typedef struct array_family {
+  Py_ssize_t members, inside;
+} array_family;
+
+typedef struct Array {
+  PyObject_HEAD loam_array *array;
+  array_family *family;
+  PyObject *base; /* whose memory it shows; NULL: it has memory of its own */
+  int is_inside;  /* 1: the data stand in a row */
+} Array;
+
+/* The most dimensions of an array, and the most fields of a key. */
+enum { ARRAY_MOST = 64 };
+
 /* Adds the type to the module. Returns -1 with an exception set. */
 int array_add(PyObject *module);
 
@@ -18,6 +34,9 @@ typedef struct array_rows {
 /* Returns the contents of an array: numbers, str, bytes and None, lists for dimensions, dicts for
  * structs. Returns NULL with an exception set. */
 PyObject *array_value(const loam_array *array);
+
+/* Returns a short text of the contents; NULL with an exception set. */
+PyObject *array_show(const loam_array *array);
 
 /* Assigns a value to an array; rows get the length of their list. Returns -1 with an exception set;
  * the elements that were assigned before the failure keep their new values. */
@@ -33,5 +52,45 @@ loam_type_kind array_kind(const loam_array *array);
  * type that is not a scalar. An option of a float counts as that float. */
 const char *array_format(const loam_type *type);
 const char *array_typestr(const loam_type *type);
+
+/* Makes an Array with a family of its own, which takes the reference to `array`. `base` is the
+ * object whose memory it shows, or NULL. Returns NULL with an exception set. */
+PyObject *array_wrap(loam_array *array, PyObject *base);
+
+/* Returns 1 if the data of an array stand in an arena, as rows do, otherwise 0. */
+int array_stands_in_row(const loam_array *array);
+
+/* Returns 1 if the memory of an array must not be written, otherwise 0. */
+int array_is_readonly(const loam_array *array);
+
+/* Return tuples of numbers; NULL with an exception set. */
+PyObject *array_tuple(const int64_t *numbers, int n);
+PyObject *array_shape(const size_t *shape, int n);
+
+/* The values of an array as other libraries describe them: scalars, and structs of scalars. */
+typedef struct array_values {
+  size_t size;      /* bytes from the first byte of a value to behind its last */
+  PyObject *format; /* a str, as Python's struct module writes it; NULL: no format can say it */
+  PyObject *descr;  /* for NumPy: a str for a scalar, a list of tuples for a struct */
+} array_values;
+
+/* Describes the values of an array behind its first `ndim` dimensions; array_values_end drops the
+ * references. Returns -1 with TypeError set for values that other libraries cannot describe. */
+int array_describe(const loam_array *array, int ndim, array_values *out);
+void array_values_end(array_values *values);
+
+/* Methods of Array that give its memory to other libraries: array_export.c. */
+int array_getbuffer(PyObject *self, Py_buffer *view, int flags);
+void array_releasebuffer(PyObject *self, Py_buffer *view);
+PyObject *array_interface(PyObject *self, void *none);
+PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords);
+PyObject *array_dlpack_device(PyObject *self, PyObject *none);
+PyObject *array_to_arrow(PyObject *self, PyObject *arguments, PyObject *keywords);
+PyObject *array_arrow(PyObject *self, PyObject *arguments, PyObject *keywords);
+
+/* Methods of the class that make arrays over memory of other libraries: array_import.c. */
+PyObject *array_from_dlpack(PyObject *type, PyObject *of);
+PyObject *array_from_buffer(PyObject *type, PyObject *arguments, PyObject *keywords);
+PyObject *array_from_arrow(PyObject *type, PyObject *arguments, PyObject *keywords);
 
 #endif

@@ -1,7 +1,9 @@
 /* binding.c - helpers that all parts of the extension share. */
 #include "binding.h"
 
+#include <dlfcn.h>
 #include <string.h>
+#include <tracemalloc.h>
 
 PyObject *binding_fail(loam_status status) {
   PyObject *errors = PyImport_ImportModule("loam.errors");
@@ -29,6 +31,21 @@ PyObject *binding_put(PyObject *dict, const char *key, PyObject *value) {
 
 PyObject *binding_text(const char *text) {
   return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}
+
+void binding_trace(const void *owner, size_t bytes) {
+  (void)PyTraceMalloc_Track(BINDING_DOMAIN, (uintptr_t)owner, bytes);
+}
+
+void binding_untrace(const void *owner) {
+  (void)PyTraceMalloc_Untrack(BINDING_DOMAIN, (uintptr_t)owner);
+}
+
+int binding_is_preloaded(void) {
+  Dl_info found;
+  void *function = dlsym(RTLD_DEFAULT, "loam_on_event");
+  return function && dladdr(function, &found) && found.dli_fname &&
+         strstr(found.dli_fname, "preload");
 }
 
 loam_site *binding_site(const char *tag, const char *otherwise) {

@@ -23,12 +23,24 @@ PyObject *binding_put(PyObject *dict, const char *key, PyObject *value);
 /* Returns a str. Bytes that are not UTF-8 are escaped, because file names may have any bytes. */
 PyObject *binding_text(const char *text);
 
+/* The domain under which loam tells Python's tracemalloc of its memory: "loam" in ASCII. */
+enum { BINDING_DOMAIN = 0x6c6f616d };
+
+/* Tells tracemalloc that the memory of a block or an array takes `bytes` bytes, or has ended. A
+ * second call for an owner replaces its number. Data of no bytes can have the address of other
+ * data, so memory goes by its owner. Does nothing while tracemalloc does not trace. */
+void binding_trace(const void *owner, size_t bytes);
+void binding_untrace(const void *owner);
+
+/* Returns 1 if the process runs under `loam run`, whose preload library then reports events. */
+int binding_is_preloaded(void);
+
 /* Returns the site of `tag`. A NULL `tag` means the tag of the current context or, if it has none,
  * `otherwise`. Returns NULL with an exception set. */
 loam_site *binding_site(const char *tag, const char *otherwise);
 
 /* The methods of the parts; each list ends in a zero. */
 extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[],
-    device_methods[], entries_methods[], torch_methods[];
+    device_methods[], entries_methods[], torch_methods[], hooks_methods[];
 
 #endif

@@ -2,13 +2,16 @@
  * through __array_interface__ and as DLPack tensors; each user holds a reference to the block. */
 #include "block.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "tensor.h"
 
 typedef struct Block {
   PyObject_HEAD loam_block *block; /* NULL once released */
+  PyObject *base;                  /* whose memory it is; NULL: loam's */
   Py_ssize_t exports;              /* buffers in use; release() fails while there are any */
+  int is_readonly;
 } Block;
 
 static loam_block *block_of(PyObject *self) {
@@ -17,13 +20,16 @@ static loam_block *block_of(PyObject *self) {
   return block;
 }
 
-/* Makes a Python object, which takes the reference to `block`. A NULL `block` raises loam's
- * error. */
-static PyObject *wrap(PyTypeObject *type, loam_block *block) {
+/* Makes a Python object, which takes the reference to `block`. A NULL `block` raises loam's error.
+ * `base` may be NULL. */
+static PyObject *wrap(PyTypeObject *type, loam_block *block, PyObject *base) {
   if (!block) return binding_fail(LOAM_ENOMEM);
   Block *self = (Block *)type->tp_alloc(type, 0);
-  if (self) self->block = block;
-  else loam_block_release(block);
+  if (self) {
+    self->block = block;
+    self->base = Py_XNewRef(base);
+    if (!base) binding_trace(block, loam_block_size(block));
+  } else loam_block_release(block);
   return (PyObject *)self;
 }
 
@@ -46,7 +52,20 @@ static PyObject *block_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
                       : zero ? loam_block_zeroed(site, (size_t)size)
                              : loam_block_new(site, (size_t)size);
   if (block && align && zero) memset(loam_block_data(block), 0, (size_t)size);
-  return wrap(type, block);
+  return wrap(type, block, NULL);
+}
+
+Py_buffer *block_buffer(PyObject *of) {
+  Py_buffer *view = PyMem_Malloc(sizeof *view);
+  if (!view) return (void *)PyErr_NoMemory();
+  if (!PyObject_GetBuffer(of, view, PyBUF_FULL_RO)) return view;
+  PyMem_Free(view);
+  return NULL;
+}
+
+void block_buffer_end(Py_buffer *view) {
+  PyBuffer_Release(view);
+  PyMem_Free(view);
 }
 
 /* Releases the wrapped buffer. Any thread may release the last reference, also after the
@@ -56,9 +75,16 @@ static void give_back(void *ptr, size_t size, void *ctx) {
   (void)size;
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();
-  PyBuffer_Release(ctx);
-  PyMem_Free(ctx);
+  block_buffer_end(ctx);
   PyGILState_Release(state);
+}
+
+loam_block *block_over(loam_site *site, Py_buffer *view, void *begin, size_t size) {
+  loam_block *block = loam_block_wrap(site, begin, size, give_back, view);
+  if (block) return block;
+  block_buffer_end(view);
+  binding_fail(LOAM_ENOMEM);
+  return NULL;
 }
 
 static PyObject *block_wrap(PyObject *type, PyObject *arguments) {
@@ -66,22 +92,33 @@ static PyObject *block_wrap(PyObject *type, PyObject *arguments) {
   const char *tag = NULL;
   if (!PyArg_ParseTuple(arguments, "O|z", &of, &tag)) return NULL;
   loam_site *site = binding_site(tag, "python.block");
-  Py_buffer *view = site ? PyMem_Malloc(sizeof *view) : NULL;
-  if (!view) return site ? PyErr_NoMemory() : NULL;
-  if (PyObject_GetBuffer(of, view, PyBUF_WRITABLE)) {
-    PyMem_Free(view);
-    return NULL;
+  Py_buffer *view = site ? block_buffer(of) : NULL;
+  if (!view) return NULL;
+  if (!PyBuffer_IsContiguous(view, 'C')) {
+    block_buffer_end(view);
+    return PyErr_Format(PyExc_BufferError, "the buffer's bytes do not follow one another");
   }
-  loam_block *block = loam_block_wrap(site, view->buf, (size_t)view->len, give_back, view);
-  if (!block) give_back(NULL, 0, view);
-  return wrap((PyTypeObject *)type, block);
+  bool is_readonly = view->readonly;
+  loam_block *block = block_over(site, view, view->buf, (size_t)view->len);
+  PyObject *self = block ? wrap((PyTypeObject *)type, block, of) : NULL;
+  if (self) ((Block *)self)->is_readonly = is_readonly;
+  return self;
 }
 
 /* ---- Ending */
 
+/* Releases the reference of the Python object, if it has one. */
+static void end(Block *self) {
+  loam_block *block = self->block;
+  self->block = NULL;
+  if (block && !self->base) binding_untrace(block);
+  loam_block_release(block);
+  Py_CLEAR(self->base);
+}
+
 static void block_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
-  loam_block_release(((Block *)self)->block);
+  end((Block *)self);
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -91,9 +128,7 @@ static PyObject *block_release(PyObject *self, PyObject *none) {
   Block *b = (Block *)self;
   if (b->exports)
     return PyErr_Format(PyExc_BufferError, "%zd buffers of the block are in use", b->exports);
-  loam_block *block = b->block;
-  b->block = NULL;
-  loam_block_release(block);
+  end(b);
   Py_RETURN_NONE;
 }
 
@@ -104,7 +139,9 @@ static int block_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   view->obj = NULL;
   if (!block) return -1;
   Py_ssize_t size = (Py_ssize_t)loam_block_size(block);
-  if (PyBuffer_FillInfo(view, self, loam_block_data(block), size, 0, flags)) return -1;
+  if (PyBuffer_FillInfo(view, self, loam_block_data(block), size, ((Block *)self)->is_readonly,
+                        flags))
+    return -1;
   ((Block *)self)->exports++;
   return 0;
 }
@@ -119,8 +156,8 @@ static PyObject *block_interface(PyObject *self, void *none) {
   loam_block *block = block_of(self);
   if (!block) return NULL;
   return Py_BuildValue("{s(n)sss(NO)si}", "shape", (Py_ssize_t)loam_block_size(block), "typestr",
-                       "|u1", "data", PyLong_FromVoidPtr(loam_block_data(block)), Py_False,
-                       "version", 3);
+                       "|u1", "data", PyLong_FromVoidPtr(loam_block_data(block)),
+                       ((Block *)self)->is_readonly ? Py_True : Py_False, "version", 3);
 }
 
 /* A tensor and its shape. */
@@ -142,6 +179,8 @@ static PyObject *block_dlpack(PyObject *self, PyObject *arguments, PyObject *key
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$O", (char **)names, &stream) || !block)
     return NULL;
   if (stream != Py_None) return PyErr_Format(PyExc_BufferError, "host memory has no streams");
+  if (((Block *)self)->is_readonly)
+    return PyErr_Format(PyExc_BufferError, "the block is read-only, which a tensor cannot say");
   lent *l = loam_calloc(loam_site_get("loam.block"), 1, sizeof *l);
   if (!l) return binding_fail(LOAM_ENOMEM);
   l->length = (int64_t)loam_block_size(block);
@@ -180,12 +219,29 @@ static PyObject *block_slice(PyObject *self, PyObject *key) {
   if (step != 1) return PyErr_Format(PyExc_ValueError, "step %zd: it must be 1", step);
   Py_ssize_t length = PySlice_AdjustIndices(size, &start, &stop, step);
   loam_block *parent = ((Block *)self)->block;
-  return wrap(Py_TYPE(self), loam_block_slice(parent, (size_t)start, (size_t)length));
+  PyObject *part = wrap(Py_TYPE(self), loam_block_slice(parent, (size_t)start, (size_t)length),
+                        self);
+  if (part) ((Block *)part)->is_readonly = ((Block *)self)->is_readonly;
+  return part;
 }
 
 static const char *kind_text(loam_block_kind kind) {
   static const char *const texts[] = { "", "embedded", "owned", "external", "slice", "pooled" };
   return (size_t)kind < sizeof texts / sizeof texts[0] ? texts[kind] : "";
+}
+
+/* A copy is made from the bytes, and has memory of its own under the tag. */
+static PyObject *block_reduce(PyObject *self, PyObject *none) {
+  (void)none;
+  loam_block *block = block_of(self);
+  PyObject *copies = block ? PyImport_ImportModule("loam.copies") : NULL;
+  PyObject *make = copies ? PyObject_GetAttrString(copies, "block") : NULL;
+  PyObject *made = make ? Py_BuildValue("(O(y#s))", make, (const char *)loam_block_data(block),
+                                        (Py_ssize_t)loam_block_size(block), loam_block_tag(block))
+                        : NULL;
+  Py_XDECREF(make);
+  Py_XDECREF(copies);
+  return made;
 }
 
 static PyObject *block_repr(PyObject *self) {
@@ -219,6 +275,17 @@ static PyObject *get_refcount(PyObject *self, void *none) {
   return block ? PyLong_FromSize_t(loam_block_refcount(block)) : NULL;
 }
 
+static PyObject *get_base(PyObject *self, void *none) {
+  (void)none;
+  PyObject *base = ((Block *)self)->base;
+  return Py_NewRef(base ? base : Py_None);
+}
+
+static PyObject *get_readonly(PyObject *self, void *none) {
+  (void)none;
+  return PyBool_FromLong(((Block *)self)->is_readonly);
+}
+
 static PyGetSetDef properties[] = {
   { "address", get_address, NULL, "The address of the data.", NULL },
   { "tag", get_tag, NULL, "The tag: what the memory is for.", NULL },
@@ -226,17 +293,23 @@ static PyGetSetDef properties[] = {
     "\"embedded\", \"owned\", \"external\" or \"slice\"; see loam_block_kind in loam.h.", NULL },
   { "refcount", get_refcount, NULL, "The number of references at this moment, in C and in Python.",
     NULL },
+  { "base", get_base, NULL,
+    "The object whose memory this is: the one that was wrapped, or the Block of which this is a\n"
+    "part. None for memory of loam.",
+    NULL },
+  { "readonly", get_readonly, NULL, "True if the memory must not be written.", NULL },
   { "__array_interface__", block_interface, NULL, "The bytes, for NumPy.", NULL },
   { 0 },
 };
 
 static PyMethodDef methods[] = {
   { "wrap", block_wrap, METH_VARARGS | METH_CLASS,
-    "wrap(buffer, tag=None): makes a block over the writable memory of another object, which it\n"
-    "keeps alive." },
+    "wrap(buffer, tag=None): makes a block over the memory of another object, which it keeps\n"
+    "alive; of read-only memory, a read-only block." },
   { "release", block_release, METH_NOARGS,
     "release(): releases this object's reference now. BufferError while buffers of the block\n"
     "are in use." },
+  { "__reduce__", block_reduce, METH_NOARGS, "For pickle and copy: a copy of the bytes." },
   { "__dlpack__", (PyCFunction)(void (*)(void))block_dlpack, METH_VARARGS | METH_KEYWORDS,
     "__dlpack__(stream=None): returns a DLPack capsule of the bytes." },
   { "__dlpack_device__", block_dlpack_device, METH_NOARGS, "Returns (1, 0): host memory." },

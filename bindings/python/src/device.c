@@ -127,8 +127,8 @@ static PyObject *manager_reset(PyObject *self, PyObject *number) {
   return tell(number, m, m->reset);
 }
 
-/* Arguments: device, address. Returns the handle of an allocation, and the offset of the memory in
- * it. */
+/* Arguments: device, address. Returns the handle of an allocation, the offset of the memory in it,
+ * and whether other libraries can open the handle. */
 static PyObject *manager_ipc(PyObject *self, PyObject *args) {
   (void)self;
   int device;
@@ -141,8 +141,8 @@ static PyObject *manager_ipc(PyObject *self, PyObject *args) {
   status = m->get_ipc_handle(m->ctx, device, (void *)(uintptr_t)ptr, &ipc);
   Py_END_ALLOW_THREADS;
   if (status) return binding_fail(status);
-  return Py_BuildValue("y#K", (const char *)ipc.handle, (Py_ssize_t)sizeof ipc.handle,
-                       (unsigned long long)ipc.offset);
+  return Py_BuildValue("y#KN", (const char *)ipc.handle, (Py_ssize_t)sizeof ipc.handle,
+                       (unsigned long long)ipc.offset, PyBool_FromLong(loam_ipc_is_plain(&ipc)));
 }
 
 /* Arguments: handle, offset, size, device. Returns the address in this process. */

@@ -6,7 +6,6 @@
  * list. */
 #include "binding.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -60,18 +59,11 @@ static void push(void *ctx, const loam_event *told) {
   sem_post(&arrived);
 }
 
-/* Under `loam run` the preload library reports events and handles bad frees. */
-static int is_preloaded(void) {
-  Dl_info found;
-  void *function = dlsym(RTLD_DEFAULT, "loam_on_event");
-  return function && dladdr(function, &found) && found.dli_fname &&
-         strstr(found.dli_fname, "preload");
-}
-
 static PyObject *events_start(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
-  if (is_preloaded()) Py_RETURN_FALSE;
+  if (binding_is_preloaded()) /* the preload library reports events and handles bad frees */
+    Py_RETURN_FALSE;
   sem_init(&arrived, 0, 0);
   loam_on_event(push, NULL);
   Py_RETURN_TRUE;

@@ -78,11 +78,11 @@ static PyObject *owner(PyObject *self, PyObject *given) {
   void *address = PyLong_AsVoidPtr(given);
   if (!address && PyErr_Occurred()) return NULL;
   if (loam_owner(address, &o)) Py_RETURN_NONE;
-  return Py_BuildValue("(NNNNiNNNKNniN)", binding_text(o.tag), binding_text(o.file),
-                       binding_text(o.func), binding_text(o.module), o.line,
-                       binding_text(o.strategy), binding_text(o.kind), binding_text(o.handler),
-                       (unsigned long long)o.generation, PyLong_FromVoidPtr(o.base),
-                       (Py_ssize_t)o.size, o.device, PyLong_FromVoidPtr(o.stream));
+  return Py_BuildValue(
+      "(NNNNiNNNKNniNI)", binding_text(o.tag), binding_text(o.file), binding_text(o.func),
+      binding_text(o.module), o.line, binding_text(o.strategy), binding_text(o.kind),
+      binding_text(o.handler), (unsigned long long)o.generation, PyLong_FromVoidPtr(o.base),
+      (Py_ssize_t)o.size, o.device, PyLong_FromVoidPtr(o.stream), o.handler_version);
 }
 
 /* address_of(object): returns the address of the first byte of an object's buffer, in any
@@ -96,10 +96,52 @@ static PyObject *address_of(PyObject *self, PyObject *given) {
   return address;
 }
 
+/* ---- Blocks with counted references */
+
+static const char *const kinds[] = { "", "embedded", "owned", "external", "slice", "pooled" };
+
+/* block_stats(): returns a dict of kinds of blocks; each value is a tuple of the blocks that were
+ * ever made and ended. */
+static PyObject *block_stats(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  struct loam_block_stats s;
+  loam_status status = loam_block_stats(&s);
+  if (status) return binding_fail(status);
+  PyObject *d = PyDict_New();
+  for (size_t i = 1; i < sizeof kinds / sizeof kinds[0]; i++)
+    d = binding_put(
+        d, kinds[i],
+        Py_BuildValue("(KK)", (unsigned long long)s.made[i], (unsigned long long)s.ended[i]));
+  return d;
+}
+
+static void add_leak(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes) {
+  PyObject **rows = ctx, *row = PyDict_New();
+  row = binding_put(row, "tag", binding_text(tag));
+  row = binding_put(row, "blocks", number(blocks));
+  row = binding_put(row, "bytes", number(bytes));
+  if (*rows && (!row || PyList_Append(*rows, row))) Py_CLEAR(*rows);
+  Py_XDECREF(row);
+}
+
+/* block_leaks(): returns a list of dicts, one for each tag that has live blocks. */
+static PyObject *block_leaks(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  PyObject *rows = PyList_New(0);
+  loam_status status = rows ? loam_block_leaks(add_leak, &rows) : LOAM_OK;
+  if (!status) return rows;
+  Py_CLEAR(rows);
+  return binding_fail(status);
+}
+
 PyMethodDef figures_methods[] = {
   { "totals", totals, METH_NOARGS, NULL },
   { "stats_by", stats_by, METH_O, NULL },
   { "owner", owner, METH_O, NULL },
   { "address_of", address_of, METH_O, NULL },
+  { "block_stats", block_stats, METH_NOARGS, NULL },
+  { "block_leaks", block_leaks, METH_NOARGS, NULL },
   { 0 },
 };

@@ -1,4 +1,5 @@
-/* module.c - loam._loam: the extension module that does not need NumPy. */
+/* module.c - makes loam._loam, the extension module with all functions of the Python package that
+ * do not need NumPy. The functions that need NumPy are in loam._numpy (numpy.c). */
 #include "array.h"
 #include "binding.h"
 #include "block.h"
@@ -27,8 +28,9 @@ static PyMethodDef own_methods[] = {
   { 0 },
 };
 
-/* The library lies beside the package. However, a process has only one copy, and another one may
- * have been loaded before. */
+/* Returns whether the loaded libloam has the version for which the package was built; sets
+ * ImportError if not. The package has its own libloam beside it, but a process loads only one
+ * libloam. The host program may have loaded one of another version before. */
 static int is_of_one_version(void) {
   char built[32];
   snprintf(built, sizeof built, "%d.%d.%d", LOAM_VERSION_MAJOR, LOAM_VERSION_MINOR,
@@ -39,7 +41,8 @@ static int is_of_one_version(void) {
   return 0;
 }
 
-/* Contexts, frames and the engine, which is one for the process, belong to the main interpreter. */
+/* Fills the module. Refuses a subinterpreter: a process has one engine, and it works with the
+ * contexts and frames of the main interpreter. */
 static int execute(PyObject *module) {
   if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
     PyErr_SetString(PyExc_ImportError,
@@ -47,10 +50,12 @@ static int execute(PyObject *module) {
     return -1;
   }
   if (!is_of_one_version()) return -1;
-  PyMethodDef *const parts[] = { own_methods, policy_methods, figures_methods, events_methods,
-                                 nrt_methods, device_methods, entries_methods, torch_methods };
+  PyMethodDef *const parts[] = { own_methods,     policy_methods, figures_methods,
+                                 events_methods,  nrt_methods,    device_methods,
+                                 entries_methods, torch_methods,  hooks_methods };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (PyModule_AddFunctions(module, parts[i])) return -1;
+  if (PyModule_AddIntConstant(module, "TRACEMALLOC_DOMAIN", BINDING_DOMAIN)) return -1;
   return block_add(module) || arena_add(module) || array_add(module) ? -1 : 0;
 }
 

@@ -42,7 +42,15 @@ static PyObject *nrt_allocator_of(PyObject *self, PyObject *tag) {
   return PyLong_FromVoidPtr(made);
 }
 
+/* nrt_api(): returns the address of loam's table of NRT's functions, a loam_nrt. */
+static PyObject *nrt_api(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  return PyLong_FromVoidPtr((void *)loam_nrt_api());
+}
+
 PyMethodDef nrt_methods[] = {
+  { "nrt_api", nrt_api, METH_NOARGS, NULL },
   { "nrt_allocator", nrt_allocator_of, METH_O, NULL },
   { 0 },
 };

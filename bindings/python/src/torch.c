@@ -1,7 +1,12 @@
-/* torch.c - C functions whose addresses PyTorch gets (CUDAPluggableAllocator), and the figures that
- * PyTorch's own allocator would provide. */
+/* torch.c - the C functions through which PyTorch allocates and frees CUDA memory of loam, and the
+ * statistics of that memory.
+ *
+ * loam/torch.py passes the addresses of these functions to PyTorch's CUDAPluggableAllocator. An
+ * allocator of that kind has no statistics, so this file counts what PyTorch's own allocator would
+ * count. */
 #include "entries.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdatomic.h>
@@ -16,9 +21,10 @@ EXPORT void loam_torch_trim(void);
 
 /* ---- Figures */
 
-enum { DEVICES = 64 }; /* devices beyond share the last row */
+enum { DEVICES = 64 }; /* devices with other numbers share the last row of `figures` */
 
-/* The memory that PyTorch requested, by device. Relaxed: no other data depend on these numbers. */
+/* For each device: the live bytes and blocks that PyTorch has requested, the most that were live,
+ * all that were ever requested, and the failed requests. Relaxed: no other data depend on them. */
 static struct {
   atomic_llong bytes, blocks, most_bytes, most_blocks, made_bytes, made_blocks, failures;
 } figures[DEVICES];
@@ -46,25 +52,35 @@ static void count_free(int device, Py_ssize_t size) {
   atomic_fetch_sub_explicit(&figures[row].blocks, 1, memory_order_relaxed);
 }
 
-/* torch_figures(device): returns bytes live, at most and ever; blocks live, at most and ever; and
- * the number of failed allocations. */
+/* Returns the row of a device that Python names by its number. Returns -1 and sets an exception if
+ * no device can have that number. */
+static int row_of_number(PyObject *number) {
+  long device = PyLong_AsLong(number);
+  if (device == -1 && PyErr_Occurred()) return -1;
+  if (device >= 0 && device <= INT_MAX) return row_of((int)device);
+  PyErr_Format(PyExc_ValueError, "device %ld: there is no such device", device);
+  return -1;
+}
+
+/* torch_figures(device): returns seven numbers for a device, in the order of loam/torch.py: live
+ * bytes, most live bytes, bytes ever allocated, live blocks, most live blocks, blocks ever
+ * allocated, and failed allocations. The most is counted since the last reset of peaks. */
 static PyObject *torch_figures(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
-  int row = row_of((int)device);
+  int row = row_of_number(number);
+  if (row < 0) return NULL;
   return Py_BuildValue("LLLLLLL", atomic_load(&figures[row].bytes),
                        atomic_load(&figures[row].most_bytes), atomic_load(&figures[row].made_bytes),
                        atomic_load(&figures[row].blocks), atomic_load(&figures[row].most_blocks),
                        atomic_load(&figures[row].made_blocks), atomic_load(&figures[row].failures));
 }
 
-/* torch_reset_peaks(device): sets both peaks to the present values. */
+/* torch_reset_peaks(device): sets the most live bytes and the most live blocks of a device to the
+ * bytes and blocks that are live now. */
 static PyObject *torch_reset_peaks(PyObject *self, PyObject *number) {
   (void)self;
-  long device = PyLong_AsLong(number);
-  if (device == -1 && PyErr_Occurred()) return NULL;
-  int row = row_of((int)device);
+  int row = row_of_number(number);
+  if (row < 0) return NULL;
   atomic_store(&figures[row].most_bytes, atomic_load(&figures[row].bytes));
   atomic_store(&figures[row].most_blocks, atomic_load(&figures[row].blocks));
   Py_RETURN_NONE;
@@ -72,8 +88,10 @@ static PyObject *torch_reset_peaks(PyObject *self, PyObject *number) {
 
 /* ---- Memory */
 
-/* PyTorch does not check for NULL, so this throws PyTorch's own exception. Programs that catch
- * other exceptions look for the words with which this message begins. */
+/* Counts a failed allocation and throws the C++ exception that PyTorch throws when memory runs out.
+ * A result of NULL would not do: PyTorch does not check the pointer that it gets. If PyTorch's
+ * exception is not available, another one is thrown (throw.h). So the message begins with "CUDA out
+ * of memory": programs search the message of any exception for these words. */
 static void fail(Py_ssize_t size, int device) {
   char words[640];
   atomic_fetch_add_explicit(&figures[row_of(device)].failures, 1, memory_order_relaxed);
@@ -90,20 +108,35 @@ EXPORT void *loam_torch_alloc(Py_ssize_t size, int device, void *stream) {
   return ptr;
 }
 
-/* Blocks that are also used on other streams than their own: Tensor.record_stream. */
+/* The shared blocks: those that PyTorch uses on other streams besides the stream of the allocation.
+ * PyTorch reports them with loam_torch_record when a program calls Tensor.record_stream. */
 static struct {
   pthread_mutex_t lock;
-  void *tree;         /* of the blocks' addresses */
-  atomic_size_t live; /* relaxed: a thread that frees a block sees the record of that block */
-  atomic_bool all;    /* there was no memory to record a block: any block may be shared */
+  void *tree; /* binary tree (tsearch) of the addresses of live shared blocks; under `lock` */
+  /* Number of blocks in `tree`. Relaxed: a block is recorded before it is freed, so the thread that
+   * frees a shared block does not read 0. */
+  atomic_size_t live;
+  /* There was no memory to record a shared block, so from then on any block may be shared. */
+  atomic_bool all;
 } shared = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static int compare(const void *left, const void *right) {
   return (uintptr_t)left < (uintptr_t)right ? -1 : (uintptr_t)left > (uintptr_t)right;
 }
 
+/* Tells whether a block was allocated on this stream. CU_STREAM_PER_THREAD means another stream in
+ * each thread, so it equals no stream here. */
+static bool is_own_stream(const void *ptr, const void *stream) {
+  enum { STREAM_PER_THREAD = 2 };
+  loam_owner_info info;
+  return (uintptr_t)stream != STREAM_PER_THREAD && loam_owner(ptr, &info) == LOAM_OK &&
+         info.stream == stream;
+}
+
+/* Records that the block at `ptr` is also used on `stream`. PyTorch calls it in any thread. Does
+ * nothing for the block's own stream, and for NULL, which an empty tensor has. */
 EXPORT void loam_torch_record(void *ptr, void *stream) {
-  (void)stream;
+  if (!ptr || is_own_stream(ptr, stream)) return;
   pthread_mutex_lock(&shared.lock);
   if (!tfind(ptr, &shared.tree, compare)) {
     if (!tsearch(ptr, &shared.tree, compare)) atomic_store(&shared.all, true);
@@ -112,6 +145,7 @@ EXPORT void loam_torch_record(void *ptr, void *stream) {
   pthread_mutex_unlock(&shared.lock);
 }
 
+/* Returns whether the block at `ptr`, which is being freed, may be shared, and forgets it. */
 static bool take_shared(void *ptr) {
   bool all = atomic_load_explicit(&shared.all, memory_order_relaxed);
   if (!atomic_load_explicit(&shared.live, memory_order_relaxed)) return all;
@@ -122,8 +156,11 @@ static bool take_shared(void *ptr) {
   return is_shared || all;
 }
 
-/* A block that several streams use is collected and waits for all work of the device. */
+/* Frees a block. Work on several streams may still use a shared block, so the manager's memfree
+ * puts it aside, and gives the memory back after all work of the device is done. Does nothing for
+ * NULL, which PyTorch got for 0 bytes. */
 EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream) {
+  if (!ptr) return;
   count_free(device, size);
   if (take_shared(ptr)) {
     const loam_manager *m = loam_manager_get();
@@ -135,8 +172,9 @@ EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream
 
 EXPORT void loam_torch_trim(void) { loam_device_trim(-1); }
 
-/* torch_entries(path): finds PyTorch's exceptions in one of its libraries; returns the addresses of
- * loam_torch_record and loam_torch_trim. */
+/* torch_entries(path): `path` is a library of PyTorch that the process has loaded. Looks up
+ * PyTorch's exceptions in it, for loam_torch_alloc, and returns the addresses of loam_torch_record
+ * and loam_torch_trim. */
 static PyObject *torch_entries(PyObject *self, PyObject *path) {
   (void)self;
   const char *utf8 = PyUnicode_AsUTF8(path);

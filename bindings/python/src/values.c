@@ -1,8 +1,9 @@
 /* values.c - the contents of an array as Python values, and Python values into an array. */
+#include "array.h"
+
+#include <datetime.h>
 #include <stdbool.h>
 #include <string.h>
-
-#include "array.h"
 
 /* The data of a row of a var dimension, of a string and of bytes. */
 typedef struct piece {
@@ -45,6 +46,10 @@ static const scalar scalars[] = {
   [LOAM_TYPE_FLOAT64] = { "d", "<f8", 0, 0 },
   [LOAM_TYPE_COMPLEX64] = { "Zf", "<c8", 0, 0 },
   [LOAM_TYPE_COMPLEX128] = { "Zd", "<c16", 0, 0 },
+  /* Formats of buffers have no dates and times. */
+  [LOAM_TYPE_DATE] = { NULL, "<M8[D]", 0, 0 },
+  [LOAM_TYPE_TIME] = { NULL, "<m8[us]", 0, 0 },
+  [LOAM_TYPE_DATETIME] = { NULL, "<M8[us]", 0, 0 },
 };
 
 static bool is_float(loam_type_kind kind) {
@@ -55,7 +60,7 @@ static const scalar *scalar_of(const loam_type *type) {
   struct loam_type_info info = info_of(type);
   if (info.kind == LOAM_TYPE_OPTION && is_float(info_of(info.element).kind))
     info = info_of(info.element);
-  return info.kind <= LOAM_TYPE_COMPLEX128 ? &scalars[info.kind] : NULL;
+  return info.kind <= LOAM_TYPE_DATETIME ? &scalars[info.kind] : NULL;
 }
 
 const char *array_format(const loam_type *type) {
@@ -90,6 +95,50 @@ static PyObject *read_number(loam_type_kind kind, const char *data) {
       return PyComplex_FromDoubles((double)READ(float), (double)((const float *)data)[1]);
     default: return PyComplex_FromDoubles(READ(double), ((const double *)data)[1]);
   }
+}
+
+/* ---- Dates and times ---- */
+
+enum { EPOCH = 719163 }; /* 1970-01-01 as date.toordinal() counts */
+
+static const long long SECOND = 1000000, DAY = 86400 * 1000000LL; /* in microseconds */
+
+static bool is_moment(loam_type_kind kind) {
+  return kind >= LOAM_TYPE_DATE && kind <= LOAM_TYPE_DATETIME;
+}
+
+static bool has_datetime(void) {
+  if (!PyDateTimeAPI) PyDateTime_IMPORT;
+  return PyDateTimeAPI != NULL;
+}
+
+static PyObject *epoch(void) {
+  return PyDateTimeAPI->DateTime_FromDateAndTime(1970, 1, 1, 0, 0, 0, 0, Py_None,
+                                                 PyDateTimeAPI->DateTimeType);
+}
+
+static PyObject *read_datetime(long long us) {
+  long long days = us / DAY - (us % DAY < 0), rest = us - days * DAY;
+  PyObject *begin = epoch();
+  PyObject *since = PyDelta_FromDSU((int)days, (int)(rest / SECOND), (int)(rest % SECOND));
+  PyObject *made = begin && since ? PyNumber_Add(begin, since) : NULL;
+  Py_XDECREF(begin);
+  Py_XDECREF(since);
+  return made;
+}
+
+/* Returns a date, time or datetime; OverflowError or ValueError for one that Python cannot hold. */
+static PyObject *read_moment(loam_type_kind kind, const char *data) {
+  if (!has_datetime()) return NULL;
+  if (kind == LOAM_TYPE_DATE)
+    return PyObject_CallMethod((PyObject *)PyDateTimeAPI->DateType, "fromordinal", "L",
+                               (long long)READ(int32_t) + EPOCH);
+  long long us = READ(int64_t);
+  if (kind == LOAM_TYPE_DATETIME) return read_datetime(us);
+  if (us < 0 || us >= DAY) return PyErr_Format(PyExc_OverflowError, "%lld us is not a time", us);
+  long long seconds = us / SECOND;
+  return PyTime_FromTime((int)(seconds / 3600), (int)(seconds / 60 % 60), (int)(seconds % 60),
+                         (int)(us % SECOND));
 }
 
 Py_ssize_t array_length(const loam_array *array) {
@@ -169,11 +218,14 @@ PyObject *array_value(const loam_array *array) {
   switch (info.kind) {
     case LOAM_TYPE_STRING: return PyUnicode_DecodeUTF8(text->begin, (Py_ssize_t)text->size, NULL);
     case LOAM_TYPE_BYTES: return PyBytes_FromStringAndSize(text->begin, (Py_ssize_t)text->size);
+    case LOAM_TYPE_FIXED_STRING:
+      return PyUnicode_DecodeUTF8(data, (Py_ssize_t)strnlen(data, info.count), NULL);
     case LOAM_TYPE_FIXED:
     case LOAM_TYPE_VAR: return read_list(array);
     case LOAM_TYPE_STRUCT: return read_dict(array);
     case LOAM_TYPE_POINTER: return read_target(array);
-    default: return read_number(info.kind, data);
+    default:
+      return is_moment(info.kind) ? read_moment(info.kind, data) : read_number(info.kind, data);
   }
 }
 
@@ -228,7 +280,54 @@ static int write_complex(loam_type_kind kind, char *data, PyObject *value) {
   return 0;
 }
 
+static int write_date(char *data, PyObject *value) {
+  PyObject *ordinal = PyObject_CallMethod(value, "toordinal", NULL);
+  long days = ordinal ? PyLong_AsLong(ordinal) : -1;
+  Py_XDECREF(ordinal);
+  if (PyErr_Occurred()) return -1;
+  WRITE(int32_t, days - EPOCH);
+  return 0;
+}
+
+/* Python refuses the difference if the datetime has a time zone. */
+static int write_datetime(char *data, PyObject *value) {
+  PyObject *begin = epoch(), *since = begin ? PyNumber_Subtract(value, begin) : NULL;
+  Py_XDECREF(begin);
+  if (!since) return -1;
+  WRITE(int64_t, PyDateTime_DELTA_GET_DAYS(since) * DAY +
+                     PyDateTime_DELTA_GET_SECONDS(since) * SECOND +
+                     PyDateTime_DELTA_GET_MICROSECONDS(since));
+  Py_DECREF(since);
+  return 0;
+}
+
+static int write_time(const loam_type *type, char *data, PyObject *value) {
+  if (PyDateTime_TIME_GET_TZINFO(value) != Py_None) {
+    PyErr_Format(PyExc_TypeError, "%s has no time zone", loam_type_text(type));
+    return -1;
+  }
+  long long minutes = PyDateTime_TIME_GET_HOUR(value) * 60 + PyDateTime_TIME_GET_MINUTE(value);
+  WRITE(int64_t, (minutes * 60 + PyDateTime_TIME_GET_SECOND(value)) * SECOND +
+                     PyDateTime_TIME_GET_MICROSECOND(value));
+  return 0;
+}
+
+static int write_moment(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
+  if (!has_datetime()) return -1;
+  if (kind == LOAM_TYPE_DATETIME && PyDateTime_Check(value)) return write_datetime(data, value);
+  if (kind == LOAM_TYPE_TIME && PyTime_Check(value)) return write_time(type, data, value);
+  if (kind == LOAM_TYPE_DATE && PyDate_Check(value) && !PyDateTime_Check(value))
+    return write_date(data, value);
+  fail_type(type,
+            kind == LOAM_TYPE_DATE   ? "a date"
+            : kind == LOAM_TYPE_TIME ? "a time"
+                                     : "a datetime",
+            value);
+  return -1;
+}
+
 static int write_number(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
+  if (is_moment(kind)) return write_moment(type, kind, data, value);
   if (kind >= LOAM_TYPE_COMPLEX64) return write_complex(kind, data, value);
   if (kind >= LOAM_TYPE_FLOAT16) return write_float(kind, data, value);
   if (kind != LOAM_TYPE_BOOL) return write_integer(type, kind, data, value);
@@ -265,7 +364,7 @@ static int write_plain(loam_array *array, loam_type_kind kind, bool is_option, P
   const loam_type *type = loam_array_type(array);
   struct loam_array_info info;
   if (is_option && value == Py_None) return done(loam_array_omit(array));
-  if (kind == LOAM_TYPE_STRING) return write_string(array, value);
+  if (kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_FIXED_STRING) return write_string(array, value);
   if (kind == LOAM_TYPE_BYTES) return write_bytes(array, value);
   if (!loam_array_info(array, &info) && info.readonly) {
     PyErr_SetString(PyExc_ValueError, "the array is read-only");
@@ -351,8 +450,11 @@ static int write_struct(loam_array *array, size_t count, PyObject *value, const 
   return -1;
 }
 
+/* Assigns a value to the target of a pointer, and makes the target of a NULL pointer. If the value
+ * is None, a NULL pointer stays NULL. */
 static int write_target(loam_array *array, PyObject *value, const array_rows *rows) {
   loam_array *target;
+  if (value == Py_None && !*(void *const *)loam_array_data(array)) return 0;
   if (done(loam_array_resize(array, 1)) || done(loam_array_follow(array, &target))) return -1;
   return assign_and_release(target, value, rows);
 }

@@ -1,8 +1,8 @@
 -- arguments.lua - reads the arguments of a verb, as the verb's own table describes them.
 --
--- A verb lists its options as { name, VALUE or nil, meaning, kind =, many =, required = } and its
--- other arguments as `takes`. Arguments that do not fit are a usage error: a thrown table with
--- `usage = true` and `words`.
+-- A verb lists its options as { name, VALUE or nil, meaning, kind =, many =, required =, short = }
+-- and its other arguments as `takes`. Arguments that do not fit are a usage error: a thrown table
+-- with `usage = true` and `words`.
 
 local diag = require("loam.report.diag")
 
@@ -112,6 +112,14 @@ local function store(given, option, value)
   end
 end
 
+-- Returns the long form of a short option: "--output" for "-o".
+local function long_form(verb, word)
+  for _, option in ipairs(verb.options) do
+    if option.short and word == "-" .. option.short then return "--" .. option[1] end
+  end
+  return arguments.misused(("unknown option '%s'"):format(word))
+end
+
 -- Reads the option at args[i]. Returns the index of its last word.
 local function read_option(verb, args, i, given)
   local name, value = args[i]:match("^%-%-([^=]*)=?(.*)$")
@@ -164,10 +172,9 @@ function arguments.read(verb, args)
       plain = true
     elseif word == "-h" then
       given.help = true
-    elseif word:sub(1, 2) == "--" then
-      i = read_option(verb, args, i, given)
     else
-      arguments.misused(("unknown option '%s'"):format(word))
+      if word:sub(1, 2) ~= "--" then args[i] = long_form(verb, word) end
+      i = read_option(verb, args, i, given)
     end
     i = i + 1
   end

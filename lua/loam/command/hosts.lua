@@ -2,6 +2,7 @@
 
 local json = require("loam.report.json")
 local arguments = require("loam.command.arguments")
+local boards = require("loam.command.boards")
 
 local hosts = {}
 
@@ -17,33 +18,61 @@ function hosts.pid(text)
   return pid
 end
 
+-- Returns the answer as text, or nil and an error in words. If no host listens in the folder that
+-- the environment names, looks in the folder of the process's board.
+local function ask_anywhere(context, pid, request, patience_ms)
+  local text, words = context.api.ask(pid, request, patience_ms)
+  if text or not words:find("is no loam host", 1, true) then return text, words end
+  local row = boards.find(context, pid)
+  local folder = row and row.status.folder
+  if not folder or folder == context.getenv("LOAM_CONTROL_DIR") then return nil, words end
+  context.posix.setenv("LOAM_CONTROL_DIR", folder)
+  return context.api.ask(pid, request, patience_ms)
+end
+
 -- Sends a request to a host and reads its answer.
 ---@return table|nil answer
 ---@return string|nil words if there is no answer
 ---@return string|nil text of the answer
 function hosts.ask(context, pid, request, patience_ms)
-  local text, words = context.api.ask(pid, request, patience_ms or hosts.PATIENCE_MS)
+  local text, words = ask_anywhere(context, pid, request, patience_ms or hosts.PATIENCE_MS)
   if not text then return nil, words end
   local answer, message = json.decode(text)
   if not answer then return nil, ("process %d: its answer is %s"):format(pid, message) end
   return answer, nil, (text:gsub("\n+$", ""))
 end
 
+-- Lists the hosts of this user, without the process of the command: it is a host as well when it is
+-- started by a shell that runs under loam.
 ---@return integer[] ascending
 function hosts.all(context)
   local pids, words = context.api.hosts()
   if not pids then context.fail(words) end
-  table.sort(pids)
-  return pids
+  local others, own = {}, context.posix.process()
+  for _, pid in ipairs(pids) do
+    if pid ~= own then others[#others + 1] = pid end
+  end
+  table.sort(others)
+  return others
+end
+
+-- Lists programs to choose from, and ends the command with status 2.
+---@param found table[] pairs of a process id and a program's name
+function hosts.list(context, found, name)
+  context.warn(("loam %s: %d programs run under loam; choose one:\n"):format(name, #found))
+  for _, pair in ipairs(found) do
+    context.warn(("  loam %s %d    # %s\n"):format(name, pair[1], pair[2] or "?"))
+  end
+  error({ silent = true, status = 2 }, 0)
 end
 
 local function list(context, pids, name)
-  context.warn(("loam %s: %d programs run under loam; choose one:\n"):format(name, #pids))
-  for _, pid in ipairs(pids) do
+  local found = {}
+  for i, pid in ipairs(pids) do
     local answer = hosts.ask(context, pid, "status")
-    context.warn(("  loam %s %d    # %s\n"):format(name, pid, answer and answer.program or "?"))
+    found[i] = { pid, answer and answer.program }
   end
-  error({ silent = true, status = 2 }, 0)
+  hosts.list(context, found, name)
 end
 
 -- Returns the process id that `text` holds. Without a text, returns the only host; if there are

@@ -58,6 +58,12 @@ local function check_end(context, pid, answer)
   end
 end
 
+-- Tells whether a job that came to its end found no memory of the tag that it was for.
+local function found_nothing(given, answer)
+  return given.tag and not answer.running and answer.done >= answer.bytes
+    and answer.moved + answer.right + answer.refused == 0
+end
+
 -- Starts a job and waits for its end. Ctrl-C ends the job; memory that has been moved stays moved.
 ---@param request string
 ---@return integer exit status
@@ -77,7 +83,16 @@ function move_job.run(context, given, request)
     context.fail(("process %d has started another move, by %s: the result of this one is unknown")
       :format(pid, reason))
   end
-  if given.json then context.write(text .. "\n") else show(context, answer) end
+  local is_empty = found_nothing(given, answer)
+  if given.json then
+    context.write(text .. "\n")
+  elseif not is_empty then
+    show(context, answer)
+  end
+  if is_empty then
+    context.fail(("process %d has no memory of tag '%s', or of a tag under it"):format(pid,
+      terminal.plain(given.tag)))
+  end
   if interrupted then return INTERRUPTED end
   check_end(context, pid, answer)
   return 0

@@ -30,7 +30,8 @@ function policy_query.text(verb, given)
   return table.concat(lines, "\n")
 end
 
--- Makes the answer about a policy whose file cannot be read, in the form of other refusals.
+-- Makes the answer about a policy whose file cannot be read, or is a damaged image, in the form of
+-- other refusals.
 local function unread(verb, path, words)
   return json.encode({
     verb = verb, policy = path, ok = false,
@@ -43,7 +44,7 @@ end
 function policy_query.ask(context, verb, path, given)
   local text, words, status = context.api.inspect(path, policy_query.text(verb, given))
   if text then return (text:gsub("\n+$", "")) end
-  if status ~= context.api.EIO then context.fail(words) end
+  if status ~= context.api.EIO and status ~= context.api.EPOLICY then context.fail(words) end
   local prefix = path .. ": "
   if words:sub(1, #prefix) == prefix then words = words:sub(#prefix + 1) end
   return unread(verb, path, words)

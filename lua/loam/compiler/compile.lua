@@ -65,6 +65,7 @@ local function end_of(chain)
   local ids, key = ids_of(strategy.served(chain)), ""
   -- The key has all members, also those that this machine cannot serve: tests compare whole chains.
   for _, member in ipairs(strategy.members(chain)) do key = key .. "," .. member.number end
+  strategy.note_reached(chain)
   ends[chain] = {
     chain = chain, ids = ids, key = key,
     words = "'" .. table.concat(strategy.names(chain), "' or else '") .. "'",
@@ -123,7 +124,7 @@ local function explore(policy, stage, violations)
   end)
 end
 
-local function compare(policy, where, made, emitted)
+local function compare(policy, where, made, emitted, number)
   local at
   local pick, req = policy.pick, request.req
   local function decide(point)
@@ -133,7 +134,8 @@ local function compare(policy, where, made, emitted)
     return leaf.key, leaf.words
   end
   request.place(where)
-  local ok, found = pcall(verify.run, made.plan, emitted, made.tree, policy.constants, decide)
+  local ok, found = pcall(verify.run, made.plan, emitted, made.tree, policy.constants,
+    number, decide)
   if not ok then
     if frame.is_final(found) then error(found, 0) end
     local d = frame.diagnose(found)
@@ -160,13 +162,13 @@ local function emitted_of(tree)
   return emit.run(lower.run(tree), function(leaf) return leaf.ids end)
 end
 
-local function planned(policy, where, tree)
+local function planned(policy, where, tree, number)
   local emitted = emitted_of(tree)
   local plan, message = core.plan(emitted.image)
   if not plan then frame.refuse("internal", "core refused the plan: " .. message) end
   local made = { plan = plan, tree = tree, reads_live = emitted.reads[request.LIVE] or false }
   budget.step("comparing tag '" .. where.tag .. "' with plain Lua")
-  compare(policy, where, made, emitted)
+  compare(policy, where, made, emitted, number)
   made.leaves = {}
   for i, leaf in ipairs(emitted.leaves) do made.leaves[i] = end_of(leaf.chain) end
   return made
@@ -187,10 +189,10 @@ local function prepare(where)
   site.begin(where)
 end
 
--- Compiles for the class of the site `where`. The result, also a diagnostic, depends on `where`
--- only by the observations that site.asked() then lists.
+-- Compiles for the class of the site `where`, class number `number` from 1. The result, also a
+-- diagnostic, depends on `where` only by the observations that site.asked() then lists.
 ---@return loam.Compiled|nil, loam.Diagnostic|nil
-function compile.run(policy, where)
+function compile.run(policy, where, number)
   budget.step("tracing tag '" .. where.tag .. "'")
   prepare(where)
   local stage, violations = {}, {}
@@ -198,7 +200,7 @@ function compile.run(policy, where)
     local tree = explore(policy, stage, violations)
     stage.traced = true
     retell(policy, violations)
-    return planned(policy, where, tree)
+    return planned(policy, where, tree, number)
   end)
   sandbox.reset()
   trace.reset()

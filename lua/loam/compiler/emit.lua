@@ -67,7 +67,8 @@ local function node_of(cell, index, code, reads)
   return node
 end
 
-local function array(ctype, list)
+---@return string the bytes of an array of core's struct `ctype`
+function emit.array(ctype, list)
   if #list == 0 then return "" end
   local data = ffi.new(ctype .. "[?]", #list, list)
   return ffi.string(data, ffi.sizeof(data))
@@ -94,8 +95,8 @@ function emit.run(root, ids)
   local head = ffi.new("lm_image", {
     magic = C.LM_PLAN_MAGIC, nodes = #nodes, codes = #code, leaves = #leaves, chain = #chain,
   })
-  local image = ffi.string(head, ffi.sizeof(head)) .. array("lm_node", nodes)
-    .. array("lm_code", code) .. array("lm_leaf", leaves) .. array("uint32_t", chain)
+  local image = ffi.string(head, ffi.sizeof(head)) .. emit.array("lm_node", nodes)
+    .. emit.array("lm_code", code) .. emit.array("lm_leaf", leaves) .. emit.array("uint32_t", chain)
   return { image = image, leaves = found, reads = reads }
 end
 

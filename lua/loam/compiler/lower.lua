@@ -6,12 +6,14 @@
 -- comparisons takes seven. Cells are interned: equal subgraphs are one cell, and a test with equal
 -- sides is left out.
 
+local numbers = require("loam.compiler.numbers")
+
 local lower = {}
 
 ---@class loam.Cell a leaf { id, leaf } or a test { id, input, k, condition, yes, no, line }
 
 local function new_graph()
-  return { cells = {}, count = 0, serial = {}, serials = 0, built = {} }
+  return { cells = {}, count = 0, number = numbers.new(), built = {} }
 end
 
 local function intern(graph, id, cell)
@@ -23,18 +25,9 @@ local function intern(graph, id, cell)
   return graph.cells[id]
 end
 
--- Returns the number of an input or a computed condition in this graph, the same one at each call.
-local function serial(graph, object)
-  if not graph.serial[object] then
-    graph.serials = graph.serials + 1
-    graph.serial[object] = graph.serials
-  end
-  return graph.serial[object]
-end
-
 local function test(graph, cell)
   if cell.yes == cell.no then return cell.yes end
-  local subject = serial(graph, cell.input or cell.condition)
+  local subject = graph.number(cell.input or cell.condition)
   local id = string.format("%d %.17g %d %d", subject, cell.k or 0, cell.yes.id, cell.no.id)
   return intern(graph, id, cell)
 end

@@ -3,17 +3,19 @@
 -- A Lua state has one. Its functions return faults of the policy as diagnostics. An error that they
 -- raise is core's own (the budget, memory) or a fault of loam.
 
+local all_classes = require("loam.compiler.all_classes")
 local always = require("loam.compiler.always")
 local budget = require("loam.compiler.budget")
-local site_classes = require("loam.compiler.site_classes")
+local class_tree = require("loam.compiler.class_tree")
 local compile = require("loam.compiler.compile")
 local core = require("loam.core")
+local diag = require("loam.report.diag")
 local dsl = require("loam.language.dsl")
 local frame = require("loam.report.frame")
-local tag_literals = require("loam.compiler.tag_literals")
 local sandbox = require("loam.language.sandbox")
 local scan = require("loam.compiler.scan")
 local site = require("loam.symbolic.site")
+local site_classes = require("loam.compiler.site_classes")
 local source = require("loam.language.source")
 local strategy = require("loam.language.strategy")
 local tests = require("loam.language.tests")
@@ -34,13 +36,14 @@ local current
 ---@class loam.Class a class of sites, compiled or refused
 ---@field plan any
 ---@field reads_live boolean
----@field is_only boolean true: pick asks nothing about a site, so that all sites are of this class
+---@field where table the site for which it was compiled
 ---@field leaves table[]
 ---@field errors loam.Diagnostic[]|nil
 ---@field made loam.Compiled|nil kept for questions/inspect.lua
 
 local trie     -- class -> loam.Class
-local named    -- tags that the policy's questions name
+local classes  -- every loam.Class so far, in the order in which they were compiled
+local faults   -- the result of policy.compile_all; nil before
 local by_plan  -- plan -> keys of leaves -> leaves
 local keep     -- whether whole trees are kept, for questions/inspect.lua
 
@@ -104,7 +107,8 @@ end
 -- Opens a policy from the text of its file. `keep_trees`: see loam.Class, made.
 ---@return loam.Policy|nil, loam.Diagnostic[]|nil
 function policy.open(file_name, text, keep_trees)
-  trie, named, by_plan, keep, current = site_classes.new(), tag_literals.new(), {}, keep_trees, nil
+  trie, classes, by_plan, keep = site_classes.new(), {}, {}, keep_trees
+  current, faults = nil, nil
   frame.open(file_name)
   strategy.reset()
   trace.reset(core.limits.max_leaves)
@@ -133,12 +137,12 @@ local function shared_leaves(made)
 end
 
 local function class_of(where)
-  local made, problem = compile.run(current, where)
-  if not made then return { errors = { problem } } end
+  local made, problem = compile.run(current, where, #classes + 1)
+  if not made then return { errors = { problem }, where = where } end
   local errors = compile.violated(current, made)
   return {
     plan = made.plan, reads_live = made.reads_live, leaves = shared_leaves(made),
-    errors = #errors > 0 and errors or nil, made = keep and made or nil,
+    errors = #errors > 0 and errors or nil, made = keep and made or nil, where = where,
   }
 end
 
@@ -148,13 +152,12 @@ function policy.class(where)
   local class = site_classes.find(trie, where)
   if class then return class end
   class = class_of(where)
-  tag_literals.add(named, where.tag, site.asked())
-  class.is_only = #site.asked() == 0
+  classes[#classes + 1] = class
   site_classes.store(trie, site.asked(), class)
   return class
 end
 
--- ---- tests and tags
+-- ---- tests and all classes
 
 -- Adds those of `errors` that `list` does not have yet: many classes may have one fault.
 function policy.merge(list, errors)
@@ -183,32 +186,52 @@ local function failure(test)
   return { tests.failure(test, chain, story, line) }
 end
 
--- Calls `visit(tag, class)` for each tag that a load always compiles for: the empty tag, the tags
--- of the tests, and the tags that the policy's questions name. Compiling for a tag may name more
--- tags.
-function policy.each_tag(visit)
-  local seen = {}
-  local function once(where)
-    if seen[where.tag] then return end
-    seen[where.tag] = true
-    visit(where.tag, policy.class(where))
-  end
-  once { tag = "" }
-  for _, test in ipairs(current.tests) do once(test.where) end
-  local i = 1
-  while named.list[i] do
-    once { tag = named.list[i] }
-    i = i + 1
-  end
+local MOST_CLASSES = 4096
+local MOST_FAULTS = 20 -- that are shown of one policy
+
+local function too_many_classes()
+  return diag.new {
+    line = current.line, class = "classes",
+    reason = "pick tells more than " .. MOST_CLASSES .. " classes of tags apart",
+    suggestion = "ask fewer questions that are independent of each other, or give keys of a table "
+      .. "that are treated alike one value",
+  }
 end
 
--- Runs the tests, and compiles for every tag of policy.each_tag.
+-- Compiles for the empty tag, for the sites of the tests, and then for every other class of sites;
+-- once. So reports name classes by the tags of the tests where there are any.
+---@return loam.Diagnostic[] faults
+function policy.compile_all()
+  if faults then return faults end
+  local errors = {}
+  local function compiled(where)
+    policy.merge(errors, policy.class(where).errors)
+    if #classes <= MOST_CLASSES then return #errors < MOST_FAULTS end
+    if #errors == 0 then errors[1] = too_many_classes() end
+    return false
+  end
+  local goes_on = compiled { tag = "" }
+  for _, test in ipairs(current.tests) do goes_on = goes_on and compiled(test.where) end
+  if goes_on then all_classes.find(trie, compiled) end
+  faults = errors
+  return errors
+end
+
+-- Returns the tree of all classes for core, and its plans, after a policy.compile_all without
+-- faults.
+---@return string, any[]
+function policy.tree() return class_tree.run(trie) end
+
+---@return loam.Class[] all classes so far, in the order in which they were compiled
+function policy.classes() return classes end
+
+-- Compiles for all classes and runs the tests.
 ---@return loam.Diagnostic[]
 function policy.vet()
+  local errors = policy.compile_all()
+  if #errors > 0 then return errors end
   budget.step("running the tests")
-  local errors = {}
   for _, test in ipairs(current.tests) do policy.merge(errors, failure(test)) end
-  policy.each_tag(function(_, class) policy.merge(errors, class.errors) end)
   return errors
 end
 

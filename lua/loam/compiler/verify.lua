@@ -4,7 +4,8 @@
 -- constant of the policy, a power of two. The requests tried are the two corners of every leaf, and
 -- sizes around all those numbers. The other inputs have their defaults, and in turn values around
 -- their own numbers; sizes around the plan's own thresholds are tried with both. Every load tries
--- the same requests.
+-- the same requests. A policy with very many classes asks of each class only some of the sizes that
+-- are not its own thresholds, other ones for each class.
 
 local witness = require("loam.compiler.witness")
 local core = require("loam.core")
@@ -15,6 +16,8 @@ local verify = {}
 
 local MAX_SIZES = 1500
 local RANDOM_SIZES = 32
+local WHOLE_CLASSES = 32 -- the first classes, at which all sizes are tried
+local SHARES = 16        -- at a later class, one size in 16 is tried
 
 -- Adds `value` to the list, if the input can have it and the list does not.
 local function add_value(list, seen, input, value)
@@ -93,8 +96,9 @@ local function others_of(by_input, numbers)
   return others
 end
 
--- Calls `try(point)` for every request. The point changes after `try` returns.
-local function each_point(tree, constants, try)
+-- Calls `try(point)` for every request. The point changes after `try` returns. `number` is the
+-- number of the class.
+local function each_point(tree, constants, number, try)
   local by_input, numbers = witness.thresholds(tree)
   for _, n in ipairs(constants) do numbers[#numbers + 1] = n end
   trace.walk(tree, function()
@@ -115,7 +119,7 @@ local function each_point(tree, constants, try)
   end
   local size = request.SIZE
   local sizes, own = sizes_of(size, by_input[size] or {}, numbers)
-  for i, n in ipairs(sizes) do
+  local function try_size(i, n)
     if i <= own or i % 2 == 0 then
       mix()
       mixed.size = n
@@ -126,16 +130,20 @@ local function each_point(tree, constants, try)
       try(plain)
     end
   end
+  for i, n in ipairs(sizes) do
+    if i <= own or number <= WHOLE_CLASSES or (i + number) % SHARES == 0 then try_size(i, n) end
+  end
 end
 
 -- Compares the plan with `decide(point)`, which runs plain Lua and returns the key and the words of
 -- a leaf. Returns { request, plan, lua } of the first request with different answers; nil if there
 -- is none.
 ---@param emitted loam.Emitted
-function verify.run(plan, emitted, tree, constants, decide)
+---@param number integer of the class, from 1
+function verify.run(plan, emitted, tree, constants, number, decide)
   local found
   local leaves, decided = emitted.leaves, core.decide
-  each_point(tree, constants, function(point)
+  each_point(tree, constants, number, function(point)
     if found then return end
     local leaf = leaves[decided(plan, point) + 1]
     local key, words = decide(point)

@@ -28,20 +28,19 @@ local function refuse_symbol(what, value)
     "compare it with numbers instead")
 end
 
--- Returns the arguments with whole strings in place of texts. Refuses symbols.
+-- Returns the arguments. Refuses symbols and texts.
 local function concrete(what, ...)
   local n = select("#", ...)
-  local list = { ... }
   for i = 1, n do
-    local value = list[i]
+    local value = select(i, ...)
     if symbol.expression(value) then refuse_symbol(what, value) end
-    if site.is_text(value) then list[i] = site.value(value) end
+    if site.is_text(value) then site.refuse(value, what) end
   end
-  return unpack(list, 1, n)
+  return ...
 end
 
--- Makes a library function that takes texts too, refuses symbols, and raises its errors at the
--- policy's line.
+-- Makes a library function that refuses symbols and texts, and raises its errors at the policy's
+-- line.
 local function lifted(what, f)
   local function returned(ok, ...)
     if ok then return ... end
@@ -173,7 +172,7 @@ function base.tonumber(value, radix)
     if rawequal(radix, nil) or rawequal(radix, 10) then return value end
     return refuse_symbol("tonumber with a base", value)
   end
-  if site.is_text(value) then value = site.value(value) end
+  if site.is_text(value) then site.refuse(value, "tonumber") end
   return tonumber(value, radix)
 end
 

@@ -8,6 +8,8 @@ local byte, find, sub = string.byte, string.find, string.sub
 
 local ESC = 27 -- first byte of compiled Lua
 
+local check_questions
+
 -- Refuses a text that cannot be a whole Lua file. An empty file, or one that was cut off, can be
 -- valid Lua; a last line without a newline may be half written.
 function source.check(text)
@@ -25,9 +27,10 @@ function source.check(text)
     frame.refuse("file", "the last line has no newline: the file may be cut off",
       "end the last line with a newline")
   end
+  check_questions(text)
 end
 
--- ---- the lines of the tests
+-- ---- words
 
 local function long_end(text, at)
   local level = string.match(text, "^%[(=*)%[", at)
@@ -61,9 +64,11 @@ local function skipped(text, at)
   return c == "[" and long_end(text, at) or nil
 end
 
--- Iterates over the words and other characters of a text, with their lines. Leaves out comments,
--- strings and white space.
-local function tokens(text)
+local STRING = "\"" -- stands for a string in pieces()
+
+-- Iterates over the words, strings and other characters of a text, with their lines. Leaves out
+-- comments and white space.
+local function pieces(text)
   local at, line = 1, 1
   local function pass(to)
     local _, n = string.gsub(sub(text, at, to), "\n", "")
@@ -71,18 +76,55 @@ local function tokens(text)
   end
   return function()
     while at <= #text do
-      local last = skipped(text, at)
-      if last then
-        pass(last)
-      else
+      local last, start = skipped(text, at), line
+      local is_comment = last and sub(text, at, at + 1) == "--"
+      if last then pass(last) end
+      if last and not is_comment then return STRING, start end
+      if not last then
         local word = string.match(text, "^[%w_]+", at) or sub(text, at, at)
-        local start = line
         pass(at + #word - 1)
         if not find(word, "^%s$") then return word, start end
       end
     end
   end
 end
+
+-- Like pieces, without the strings.
+local function tokens(text)
+  local following = pieces(text)
+  return function()
+    local word, line
+    repeat word, line = following() until word ~= STRING
+    return word, line
+  end
+end
+
+local QUESTION = { under = true, is = true, glob = true }
+
+-- Refuses `req.tag:under "a" or "b"`, with and without parentheses. A string counts as true in Lua,
+-- so the question is about one string only, or its answer is always true.
+function check_questions(text)
+  local asked, joined -- the question that a string follows; whether `or` is behind that string
+  local method, before
+  for word, line in pieces(text) do
+    if word == STRING then
+      if joined then
+        frame.refuse("type", "'or' joins two strings, so one is never asked about",
+          ("write req.tag:%s \"a\" or req.tag:%s \"b\""):format(asked, asked), line)
+      end
+      asked, method = method, nil
+    elseif asked and word == "or" then
+      joined = true
+    elseif QUESTION[word] and before == ":" then
+      method, asked, joined = word, nil, nil
+    elseif word ~= "(" and word ~= ")" then
+      method, asked, joined = nil, nil, nil
+    end
+    before = word
+  end
+end
+
+-- ---- the lines of the tests
 
 local OPEN = { ["{"] = 1, ["("] = 1, ["}"] = -1, [")"] = -1 }
 

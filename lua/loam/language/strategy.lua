@@ -156,6 +156,11 @@ function strategy.declare(kind, given, handler)
   return members[id]
 end
 
+-- Notes that pick has returned a chain, so that its members may serve.
+function strategy.note_reached(chain)
+  for _, member in ipairs(chains[chain].members) do member.is_reached = true end
+end
+
 ---@return table[] every member that the policy has declared so far
 function strategy.declared() return declared end
 

@@ -74,7 +74,7 @@ local function field(test, key, value)
   if STRINGS[key] then
     test.where[key] = string_of(test, key, value)
   elseif key == "line" then
-    test.where.line = number(test, key, value)
+    test.point.line = number(test, key, value)
   elseif RANGES[key] then
     test.point[key] = number(test, key, value)
   elseif key == "zero" then

@@ -7,10 +7,10 @@ local json = require("loam.report.json")
 local answer = {}
 
 local KEYS = {
-  "verb", "policy", "ok", "name", "n", "tag", "size", "strategy", "kind", "what", "line", "got",
-  "expect", "chain", "leaves", "covered", "missed", "rows", "conditions", "condition", "holds",
-  "path", "generation", "tags", "strategies", "tests", "always", "coverage", "errors", "warnings",
-  "file", "class", "reason", "source", "led", "suggestion", "hash",
+  "verb", "policy", "ok", "name", "n", "tag", "func", "module", "size", "strategy", "kind",
+  "what", "line", "got", "expect", "chain", "leaves", "covered", "missed", "rows", "conditions",
+  "condition", "holds", "path", "generation", "tags", "strategies", "tests", "always", "coverage",
+  "errors", "warnings", "file", "class", "reason", "source", "led", "suggestion", "hash",
 }
 
 local file -- { name, text, lines }

@@ -46,17 +46,44 @@ local function warning_of(member)
   return refusal_of(values)
 end
 
+local PAGE = 4096
+
+-- Returns the reason and the suggestion of a warning about a limit; nil if the limit is plausible.
+local function limit_mistake(limit)
+  if not limit or limit >= PAGE then return nil end
+  return ("limit = %d is in bytes, and less than a page"):format(limit),
+    ("did you mean %d * loam.MiB?"):format(limit)
+end
+
+-- Calls `warn(member, class, reason, suggestion)` for each probable mistake about a strategy.
+-- `first` has the first member of each name so far.
+local function each_mistake(member, first, warn)
+  local older = first[member.name]
+  if older then
+    warn(member, "name", "the strategy on line " .. older.line .. " has this name too",
+      "give each strategy a name of its own: loam stats shows names")
+  end
+  first[member.name] = older or member
+  if not member.is_reached then
+    warn(member, "unused", "pick returns it for no request", "remove it, or let pick return it")
+  end
+  local reason, suggestion = limit_mistake(member.values.limit)
+  if reason then warn(member, "limit", reason, suggestion) end
+end
+
+-- Returns the reports of all strategies, and warnings about them. Called when all tags have been
+-- compiled.
 local function declared()
-  local reports, warnings = json.array {}, {}
+  local reports, warnings, first = json.array {}, {}, {}
+  local function warn(member, class, reason, suggestion)
+    warnings[#warnings + 1] = diag.new { line = member.line, class = class,
+      reason = "strategy '" .. member.name .. "': " .. reason, suggestion = suggestion }
+  end
   for i, member in ipairs(strategy.declared()) do
     reports[i] = strategy.report(member)
     local reason = warning_of(member)
-    if reason then
-      warnings[#warnings + 1] = diag.new {
-        line = member.line, class = "machine",
-        reason = "strategy '" .. member.name .. "': " .. reason,
-      }
-    end
+    if reason then warn(member, "machine", reason) end
+    each_mistake(member, first, warn)
   end
   return reports, answer.objects(warnings)
 end
@@ -67,16 +94,26 @@ local function count_leaves(tree)
   return n
 end
 
-function check.run(made, asked)
-  local errors, tags, seen = policy.vet(), json.array {}, {}
-  local function add_tag(tag, class)
-    if seen[tag] then return end
-    seen[tag] = true
-    policy.merge(errors, class.errors)
-    if class.made then tags[#tags + 1] = { tag = tag, leaves = count_leaves(class.made.tree) } end
+-- Returns the row of a class: a site of it, with the fields that are not "", and its leaves.
+local function row_of(where, leaf_count)
+  local row = { tag = where.tag, leaves = leaf_count }
+  for _, field in ipairs { "file", "func", "module" } do
+    if where[field] and where[field] ~= "" then row[field] = where[field] end
   end
-  policy.each_tag(add_tag)
-  for _, tag in ipairs(asked.tags) do add_tag(tag, policy.class(query.where(asked, tag))) end
+  return row
+end
+
+function check.run(made, asked)
+  local errors, tags = policy.vet(), json.array {}
+  local function add(where, class)
+    if class.made then tags[#tags + 1] = row_of(where, count_leaves(class.made.tree)) end
+  end
+  for _, class in ipairs(policy.classes()) do add(class.where, class) end
+  for _, tag in ipairs(asked.tags) do
+    local where = query.where(asked, tag)
+    local class = policy.class(where)
+    if class.where.tag ~= tag then add(where, class) end
+  end
   local strategies, warnings = declared()
   answer.write {
     verb = "check", policy = answer.file_name(), ok = #errors == 0, name = made.name, tags = tags,

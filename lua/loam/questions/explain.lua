@@ -1,4 +1,5 @@
--- explain.lua - the answer to `explain`: the strategy of a request, and the lines that decided.
+-- explain.lua - answers the query `explain`: which strategy a request gets, and which conditions of
+-- the policy led to it.
 
 local answer = require("loam.questions.answer")
 local budget = require("loam.compiler.budget")
@@ -13,12 +14,16 @@ local strategy = require("loam.language.strategy")
 
 local explain = {}
 
-local MOST_KEPT = 256 -- leaves whose story is kept
+-- The greatest number of leaves that keep their answer in the field `told`. More answers would fill
+-- the memory of a long batch.
+local MOST_KEPT = 256
+-- The number of leaves that keep their answer. A Lua state has one policy and answers one query
+-- (lm_script_inspect in core/script/script.c), so each of these leaves belongs to this policy.
 local kept = 0
 
--- Returns how a request reaches its leaf: the story, and the chain with its names. All requests
--- that reach one leaf of a class have one story, so a long batch makes it once; or nil and
--- diagnostics.
+-- Returns the answer for the leaf of the plan that a request reaches: the conditions on the way to
+-- the leaf, and the chain of strategies there. All requests that reach one leaf get one answer, so
+-- the leaf keeps it, and a long batch computes it once. On failure returns nil and diagnostics.
 local function story_of(made, class, where, point)
   local leaf = leaves.reached(class.made.tree, point)
   if leaf.told then return leaf.told end
@@ -34,6 +39,8 @@ local function story_of(made, class, where, point)
   return told
 end
 
+-- Returns the whole answer for the request `point` of the site `where`, or nil and diagnostics.
+-- Checks also that the compiled plan decides as the policy does; if not, that is a fault of loam.
 local function explained(made, where, point)
   local class = policy.class(where)
   if class.errors then return nil, class.errors end
@@ -45,12 +52,13 @@ local function explained(made, where, point)
       .. "another strategy for " .. request.words(point) } }
   end
   return {
-    tag = where.tag, size = point.size, strategy = told.strategy, chain = told.names,
-    line = told.line, path = told.path, generation = 1,
+    verb = "explain", ok = true, tag = where.tag, size = point.size, strategy = told.strategy,
+    chain = told.names, line = told.line, path = told.path, generation = 1,
   }
 end
 
--- Answers a line of a batch: tag<TAB>size[<TAB>align[<TAB>zero]].
+-- Answers one line of a batch, `tag<TAB>size[<TAB>align[<TAB>zero]]`. The other inputs, such as the
+-- node, are those of `asked`. Returns the answer, or nil and a message if the line is not valid.
 local function batch_line(made, asked, text)
   local fields = {}
   for field in string.gmatch(text .. "\t", "([^\t]*)\t") do fields[#fields + 1] = field end
@@ -69,7 +77,8 @@ local function batch_line(made, asked, text)
   end
   local found, errors = explained(made, query.where(one), query.point(one, one.size))
   if found then return found end
-  return { tag = one.tag, size = one.size, ok = false, errors = answer.objects(errors) }
+  return { verb = "explain", ok = false, tag = one.tag, size = one.size,
+           errors = answer.objects(errors) }
 end
 
 local function explain_batch(made, asked)
@@ -80,7 +89,7 @@ local function explain_batch(made, asked)
     if found then
       answer.write(found)
     else
-      answer.write { ok = false, errors = answer.objects { diag.new {
+      answer.write { verb = "explain", ok = false, errors = answer.objects { diag.new {
         file = asked.batch, line = n, class = "batch", reason = message } } }
     end
   end)

@@ -57,13 +57,13 @@ end
 ---@return table the site of a query, with `tag` in place of its own if that is given
 function query.where(asked, tag)
   return { tag = tag or asked.tag or "", file = asked.file, func = asked.func,
-           module = asked.module, line = asked.line }
+           module = asked.module }
 end
 
 ---@return table the request of a query (request.point); nodes have the free memory of this machine
 function query.point(asked, size)
   local point = request.point(size)
-  for _, key in ipairs { "align", "node", "device", "live" } do
+  for _, key in ipairs { "align", "node", "device", "live", "line" } do
     point[key] = asked[key] or point[key]
   end
   point.zero = asked.zero

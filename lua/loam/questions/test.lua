@@ -53,26 +53,15 @@ local function cover(made, classes, covered)
         if covered[leaf] then
           hit = hit + 1
         else
-          local row = leaves.row(made, { tag = class.tag }, leaf, total)
-          missed[#missed + 1] = { line = row.line, tag = class.tag, conditions = row.conditions }
+          local row = leaves.row(made, class.where, leaf, total)
+          missed[#missed + 1] = {
+            line = row.line, tag = class.where.tag, conditions = row.conditions,
+          }
         end
       end)
     end
   end
   return { leaves = total, covered = hit, missed = missed }
-end
-
--- Lists the distinct classes of the tags that a load compiles for, each with its first tag.
-local function known_classes(errors)
-  local found, seen = {}, {}
-  policy.each_tag(function(tag, class)
-    if seen[class] then return end
-    seen[class] = true
-    class.tag = tag
-    found[#found + 1] = class
-    if not class.made then policy.merge(errors, class.errors) end
-  end)
-  return found
 end
 
 local function all_ok(results)
@@ -85,7 +74,8 @@ end
 function test.run(made)
   budget.step("running the tests")
   local results, errors, covered = run_tests(made)
-  local classes = known_classes(errors)
+  policy.merge(errors, policy.compile_all())
+  local classes = policy.classes()
   local invariants = decide_always(made, classes)
   answer.write {
     verb = "test", policy = answer.file_name(), tests = results, always = invariants,

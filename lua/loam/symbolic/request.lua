@@ -11,10 +11,12 @@ local request = {}
 
 local SIZES = 2 ^ 47 -- the largest size that a plan decides; core's LM_SIZE_MAX
 local BYTES = 2 ^ 52 -- more than a gauge of bytes can reach
+local LINES = 2 ^ 31 - 1 -- the greatest line of a site
 
 -- The numbers of plan.h's LM_IN_*.
 local INPUT = {
   size = 0, align = 1, zero = 2, node = 3, device = 4, live = 5, node_free = 6, device_free = 7,
+  line = 8,
 }
 
 local symbols = {
@@ -23,6 +25,7 @@ local symbols = {
   node = symbol.input("req.node", INPUT.node, 0, 0, 63),
   device = symbol.input("req.device", INPUT.device, 0, -1, 63),
   live = symbol.input("req.live", INPUT.live, 0, 0, BYTES),
+  line = symbol.input("req.line", INPUT.line, 0, 0, LINES),
 }
 local zero = symbol.expression(symbol.input("req.zero", INPUT.zero, 0, 0, 1))
 local is_zeroed = condition.make("eq", zero, 1)
@@ -38,15 +41,12 @@ local gauges   -- function(input name, n) -> number or symbol; nil outside pick
 
 function request.connect(decider) decide = decider end
 
--- __index of `req`: gives `zero` and `line` while tracing, and refuses every unknown field.
+-- __index of `req`: gives `zero` while tracing, and refuses every unknown field.
 local function missing(_, field)
   if site.is_text(field) or symbol.expression(field) then
     return frame.refuse("field", "req has no field named by a value of the request")
   end
-  if mode == "traced" then
-    if field == "zero" then return decide(is_zeroed) end
-    if field == "line" then return site.line() end
-  end
+  if mode == "traced" and field == "zero" then return decide(is_zeroed) end
   if not mode then
     return frame.refuse("field", "req has fields only while pick runs",
       "read req inside pick, and do not keep it")
@@ -71,7 +71,7 @@ request.req = req
 -- ---- gauges
 
 local inputs = { zero } -- the expressions of all numeric inputs
-for _, name in ipairs { "size", "align", "node", "device", "live" } do
+for _, name in ipairs { "size", "align", "node", "device", "live", "line" } do
   inputs[#inputs + 1] = symbol.expression(symbols[name])
 end
 
@@ -119,7 +119,7 @@ function request.place(where)
   -- A field that is stored is assigned without a call of __newindex.
   for _, field in ipairs(FIELDS) do rawset(req, field, false) end
   req.tag, req.file, req.func = where.tag or "", where.file or "", where.func or ""
-  req.module, req.line = where.module or "", where.line or 0
+  req.module = where.module or ""
   mode, gauges = "concrete", concrete_gauge
 end
 
@@ -128,7 +128,7 @@ end
 -- table).
 function request.set(point)
   req.size, req.align, req.zero = point.size, point.align, point.zero
-  req.node, req.device, req.live = point.node, point.device, point.live
+  req.node, req.device, req.live, req.line = point.node, point.device, point.live, point.line
   current = point
 end
 
@@ -144,7 +144,7 @@ local NOTHING = {} -- no free memory on any node or device
 ---@return table the point of a plain request for `size` bytes
 function request.point(size)
   return { size = size, align = 16, zero = false, node = 0, device = -1, live = 0,
-           node_free = NOTHING, device_free = NOTHING }
+           line = 0, node_free = NOTHING, device_free = NOTHING }
 end
 
 local NAME = {}
@@ -181,7 +181,7 @@ function request.write(point, input, value)
   end
 end
 
-local SHOWN = { "size", "align", "zero", "node", "device", "live" }
+local SHOWN = { "size", "align", "zero", "node", "device", "live", "line" }
 local DEFAULT = request.point(0)
 
 ---@return string the request in words: its size, and the other fields that are not as by default

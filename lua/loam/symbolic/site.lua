@@ -1,12 +1,13 @@
 -- site.lua - the strings of a call-site, and what a policy has asked about them.
 --
--- Strings are known while tracing, but a policy seldom needs a whole string: it asks "is this tag
--- under tensor?". Each such question is an observation, which is remembered with its answer. Which
+-- Strings are known while tracing, but a policy may only ask questions about them: "is this tag
+-- under tensor?". Each question is an observation, which is remembered with its answer. Which
 -- observations a replay makes depends only on the answers before, so two sites with equal answers
--- have one plan (compiler/site_classes.lua).
+-- have one plan (compiler/site_classes.lua). A policy that computes with a string itself would have
+-- a plan for each string: it is refused.
 --
 -- A text is an FFI struct that stands for one of these strings and turns every use of it into an
--- observation. A use that needs the whole string observes the string itself.
+-- observation.
 
 local ffi = require("ffi")
 local frame = require("loam.report.frame")
@@ -14,14 +15,23 @@ local tag = require("loam.symbolic.tag")
 
 local site = {}
 
+---@class loam.Observation a question about one string of a site
+---@field ask fun(where: table): any the answer for a site
+---@field how string "is", "under", "glob", "part" or "key"
+---@field field string "tag", "file", "func" or "module"
+---@field part integer|nil the question is about this part of the field
+---@field about any a string; for "part" a number; for "key" a loam.Keys
+---@field text string|nil the question as a policy writes it
+---@field name string of the text
+
 local where       -- the site being traced: tag, file, func, module, line
 local answers     -- observation -> answer
 local asked       -- { observation, answer, ... } in order
 local listener    -- function(observation, answer), called for every question, repeated ones too
 
-local readers = {} -- text -> { name, read = function(where) -> string }
+local readers = {} -- text -> { name, read = function(where) -> string, field, part }
 
--- Sets the site (tag, file, func, module, line) that the next replays are for, without answers.
+-- Sets the site (tag, file, func, module) that the next replays are for, without answers.
 function site.begin(now)
   where, answers, asked = now, {}, {}
 end
@@ -63,170 +73,156 @@ local function interned(make)
   end
 end
 
-local value_of = interned(function(text)
-  return { ask = text.read, name = text.name }
-end)
-
--- What the question says about tags that would give another answer (compiler/tag_literals.lua).
-local function literal(how, text, about)
-  return text.root == "tag" and { how = how, about = about, part = text.part } or nil
+local function observation_of(how, text, about, ask_where)
+  return { how = how, field = text.field, part = text.part, about = about, name = text.name,
+           ask = ask_where }
 end
 
--- An observation that a function of tag.lua answers. `name` is the name of the function.
+-- Makes the observations that a function of tag.lua answers. `name` is the name of the function.
 local function helper(name)
   local question = tag[name]
   return interned(function(text, about)
-    return {
-      ask = function(at) return question(text.read(at), about) end,
-      text = string.format("%s:%s(%q)", text.name, name, about),
-      literal = literal(name, text, about),
-    }
+    local made = observation_of(name, text, about, function(at)
+      return question(text.read(at), about)
+    end)
+    made.text = string.format("%s:%s(%q)", text.name, name, about)
+    return made
   end)
 end
 
 local helpers = { under = helper("under"), is = helper("is"), glob = helper("glob") }
 
 local equal = interned(function(text, about)
-  return {
-    ask = function(at) return text.read(at) == about end,
-    text = string.format("%s == %q", text.name, about),
-    literal = literal("is", text, about),
-  }
+  local made = observation_of("is", text, about, function(at) return text.read(at) == about end)
+  made.text = string.format("%s == %q", text.name, about)
+  return made
 end)
 
--- Observes which key of a table the text is; the answer is false if it is none.
-local key_in = interned(function(text, keys)
-  return {
-    ask = function(at)
-      local word = text.read(at)
-      return rawget(keys, word) ~= nil and word
-    end,
-    name = text.name,
-    text = "[" .. text.name .. "] in its table",
-    literal = literal("key", text, keys),
-  }
+---@class loam.Keys the strings that are keys of a table
+---@field words string[] sorted
+---@field first table<string, string> word -> the first word that has an equal value
+
+local function keys_of(t)
+  local keys, by_value = { words = {}, first = {} }, {}
+  for word in next, t do
+    if type(word) == "string" then keys.words[#keys.words + 1] = word end
+  end
+  table.sort(keys.words)
+  for _, word in ipairs(keys.words) do
+    local value = rawget(t, word)
+    local is_nan = value ~= value
+    if not is_nan and by_value[value] == nil then by_value[value] = word end
+    keys.first[word] = is_nan and word or by_value[value]
+  end
+  return keys
+end
+
+-- Observes which value the text has in a table. The answer is the first key with that value; false
+-- if the text is no key. So keys with one value are one answer, and such tags one class.
+local key_in = interned(function(text, t)
+  local keys = keys_of(t)
+  return observation_of("key", text, keys, function(at)
+    return keys.first[text.read(at)] or false
+  end)
 end)
 
 local has_part = interned(function(text, index)
-  return {
-    ask = function(at) return tag.part(text.read(at), index) ~= nil end,
-    text = string.format("%s:part(%d)", text.name, index),
-    literal = literal("part", text, index),
-  }
+  local made = observation_of("part", text, index, function(at)
+    return tag.part(text.read(at), index) ~= nil
+  end)
+  made.text = string.format("%s:part(%d)", text.name, index)
+  return made
 end)
 
 -- ---- texts
 
 local new -- the metatype's constructor
 
----@return string|nil the whole string behind a text; nil if `text` is not a text
-function site.value(text)
-  return readers[text] and ask(value_of(text, "value"))
-end
-
 function site.is_text(value) return readers[value] ~= nil end
 
 ---@return string how a policy writes this text: "req.tag"
 function site.name(text) return readers[text].name end
 
--- Returns the value of `keys[text]`, for a table of the policy.
-function site.lookup(keys, text)
-  local word = ask(key_in(text, keys))
-  if word then return rawget(keys, word) end
+-- Refuses a use that needs the whole string behind a text.
+function site.refuse(text, what)
+  local name = readers[text].name
+  return frame.refuse("text",
+    what .. " needs the text of " .. name .. ": a policy is compiled for all texts beforehand",
+    "ask " .. name .. ":under, :is, :glob or :part, compare it with ==, or look it up in a table")
+end
+
+-- Returns the value of `t[text]`, for a table of the policy.
+function site.lookup(t, text)
+  local word = ask(key_in(text, t))
+  if word then return rawget(t, word) end
   return nil
 end
 
--- Makes a text. `read(where)` gives its string at a site. If it is the field `root` of the request,
--- or the part number `part` of that field, these two say so.
-local function make(name, read, root, part)
+-- Makes a text. `read(at)` gives its string at a site: `field`, or the part number `part` of it.
+local function make(name, read, of_field, part)
   local text = new()
-  readers[text] = { name = name, read = read, root = root, part = part }
+  readers[text] = { name = name, read = read, field = of_field, part = part }
   return text
 end
 
 local parts = interned(function(text, index)
-  local function read(at) return tag.part(text.read(at), index) end
-  return make(string.format("%s:part(%d)", text.name, index), read,
-    not text.part and text.root or nil, index)
+  local function read(at) return tag.part(text.read(at), index) or "" end
+  return make(string.format("%s:part(%d)", text.name, index), read, text.field, index)
 end)
-
-local function plain(value)
-  return readers[value] and site.value(value) or value
-end
 
 local methods = {}
 
 for name, observation in pairs(helpers) do
   methods[name] = function(text, about)
-    return ask(observation(text, tag.argument(name, plain(about))))
+    if readers[about] then return site.refuse(about, ":" .. name) end
+    return ask(observation(text, tag.argument(name, about)))
   end
+end
+
+-- The part of a part is the part itself: it has no dots. "" has no parts.
+local function part_of_part(text, index)
+  if index > 1 or ask(equal(text, "")) then return nil end
+  return text
 end
 
 function methods.part(text, index)
   tag.index(index)
+  if readers[text].part then return part_of_part(text, index) end
   if not ask(has_part(text, index)) then return nil end
   return parts(text, index)
 end
 
--- function(name) that gives the method of ordinary strings; sandbox.lua sets it.
+-- function(name) that refuses a method that strings do not have; sandbox.lua sets it.
 local string_method
 
 function site.connect(method) string_method = method end
+
+local function other_method(text, name)
+  string_method(name)
+  return function() return site.refuse(text, ":" .. name) end
+end
 
 -- Compared with a value that is not a string, a text is unequal, as a string is.
 local function equals(a, b)
   if rawequal(a, b) then return true end
   local text, other = a, b
   if not readers[text] then text, other = b, a end
-  if readers[other] then other = site.value(other) end
+  if readers[other] then return site.refuse(other, "a comparison with another string") end
   return type(other) == "string" and ask(equal(text, other))
 end
 
-local function shown(value)
-  if readers[value] then return readers[value].name end
-  if type(value) == "string" then return string.format("%q", value) end
-  return type(value) == "number" and tostring(value) or "a " .. type(value)
-end
-
-local function refuse_operator(sign, a, b)
-  return frame.refuse("type", string.format("%s %s %s: the operator does not take a %s and a %s",
-    shown(a), sign, shown(b), type(plain(a)), type(plain(b))),
-    "write strings on both sides, or numbers on both sides")
-end
-
--- Makes the metamethod of an operator, which works on the whole strings. Raises its errors at the
--- policy's line.
-local function on_values(sign, operator)
-  return function(a, b)
-    local ok, result = pcall(operator, plain(a), plain(b))
-    if ok then return result end
-    if type(result) ~= "string" or frame.is_final(result) then error(result, 0) end
-    return refuse_operator(sign, a, b)
-  end
-end
-
--- -req.tag calls its metamethod with the text as both operands.
-local function negated(text)
-  local number = tonumber(plain(text))
-  return number and -number
-    or frame.refuse("type", "-" .. shown(text) .. ": the operator does not take a string")
+-- Makes the metamethod of an operator, which refuses the text on either side.
+local function refused(operator)
+  return function(a, b) return site.refuse(readers[a] and a or b, operator) end
 end
 
 new = ffi.metatype("struct {}", {
   __eq = equals,
-  __lt = on_values("<", function(a, b) return a < b end),
-  __le = on_values("<=", function(a, b) return a <= b end),
-  __concat = on_values("..", function(a, b) return a .. b end),
-  __len = function(a) return #plain(a) end,
-  __add = on_values("+", function(a, b) return a + b end),
-  __sub = on_values("-", function(a, b) return a - b end),
-  __mul = on_values("*", function(a, b) return a * b end),
-  __div = on_values("/", function(a, b) return a / b end),
-  __mod = on_values("%", function(a, b) return a % b end),
-  __pow = on_values("^", function(a, b) return a ^ b end),
-  __unm = negated,
-  __tostring = plain,
-  __index = function(_, name) return methods[name] or string_method(name) end,
+  __lt = refused("<"), __le = refused("<="), __concat = refused(".."), __len = refused("#"),
+  __add = refused("+"), __sub = refused("-"), __mul = refused("*"), __div = refused("/"),
+  __mod = refused("%"), __pow = refused("^"), __unm = refused("-"),
+  __tostring = refused("tostring"),
+  __index = function(text, name) return methods[name] or other_method(text, name) end,
   __newindex = function() return frame.refuse("write", "a string cannot be written to") end,
   __call = function() return frame.refuse("type", "a string is not a function") end,
 })
@@ -241,19 +237,13 @@ site.texts = {
   tag = field("tag"), file = field("file"), func = field("func"), module = field("module"),
 }
 
-local line = {
-  ask = function(at) return at.line or 0 end,
-  name = "req.line",
-}
-
----@return number the line of the site, observed
-function site.line() return ask(line) end
-
 ---@return string, boolean the text of an answered question in a report, and whether it holds
 function site.describe(observation, answer)
-  if type(answer) == "boolean" then return observation.text, answer end
-  if type(answer) == "number" then return observation.name .. " == " .. answer, true end
-  return string.format("%s == %q", observation.name, answer), true
+  if observation.how ~= "key" then return observation.text, answer end
+  if not answer then return "[" .. observation.name .. "] in its table", false end
+  local read = where[observation.field] or ""
+  local word = observation.part and tag.part(read, observation.part) or read
+  return string.format("%s == %q", observation.name, word), true
 end
 
 return site

@@ -55,7 +55,7 @@ end
 local function operand(value, coerce)
   if type(value) == "number" then return value end
   if expressions[value] then return expressions[value] end
-  return coerce and tonumber(site.value(value) or type(value) == "string" and value or nil)
+  return coerce and tonumber(type(value) == "string" and value or nil)
 end
 
 local function operands(a, b, what, coerce)
@@ -95,8 +95,7 @@ end
 
 -- Makes a cache of results by their two operands, since replays repeat the same operations many
 -- times. Returns `fast`, a table to look the operands up in directly, and `slow`, a function for
--- operands that are not in it. Operands such as the texts of a site never get into `fast`: a text
--- is another string at the next site.
+-- operands that are not in it. Strings of the policy never get into `fast`.
 local function made_of_pairs(what, arithmetic, build)
   local fast, all = {}, {}
   local function slow(a, b)

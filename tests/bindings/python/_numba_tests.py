@@ -44,6 +44,7 @@ MOST_S = 900  # of one module: some take a minute on a machine that has nothing 
 
 def environment_of(manager, log):
     environment = {**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": manager, "LOAM_CONTROL": "0",
+                   "TMPDIR": os.path.dirname(log),  # Numba leaves folders there
                    "PYTHONDONTWRITEBYTECODE": "1"}
     driver = os.environ.get("LOAM_STANDIN")
     if driver:

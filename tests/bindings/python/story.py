@@ -41,7 +41,6 @@ def bytes_of(tag, size):
         return np.empty(size, "u1")
 
 
-loam.events.logger.disabled = True  # the refusal is told below
 loam.policy.load("story.lua")
 loam.numpy.install()
 tell_policy("1 start")

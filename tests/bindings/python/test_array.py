@@ -1,6 +1,9 @@
 """test_array - loam.Array: types, views, rows that grow, and real NumPy as what it is lent to."""
 
+import copy
+import datetime
 import gc
+import pickle
 import struct
 import threading
 
@@ -32,6 +35,56 @@ class Values(Case):
             with self.subTest(type=text):
                 array = loam.Array(text, value)
                 self.assertEqual((array.type, array.tolist()), (text, value))
+
+    def test_a_dimension_of_any_size_gets_the_values(self):
+        for text, value, made in [
+                ("fixed * float64", [1, 2, 3], "3 * float64"),
+                ("fixed * fixed * int8", [[1, 2], [3, 4], [5, 6]], "3 * 2 * int8"),
+                ("fixed * 2 * var * int8", [[[], [1]]], "1 * 2 * var * int8"),
+                ("fixed * fixed * int8", [], "0 * 0 * int8"),
+                ("fixed * string", ["a"], "1 * string")]:
+            array = loam.Array(text, value)
+            self.assertEqual((array.type, array.tolist()), (made, value))
+        with self.assertRaisesRegex(ValueError, "needs the size of each `fixed \\*`"):
+            loam.Array("fixed * float64")
+        for wrong in (7, [[1], 2], [[1, 2], [3]]):
+            with self.assertRaises((TypeError, ValueError)):
+                loam.Array("fixed * fixed * int8", wrong)
+
+    def test_a_tuple_is_a_struct_with_numbers_as_names(self):
+        array = loam.Array("2 * (int32, ?float64, (intptr, string))", [(1, None, (2, "a"))] * 2)
+        self.assertEqual(array.type,
+                         "2 * {'0': int32, '1': ?float64, '2': {'0': int64, '1': string}}")
+        self.assertEqual(array[1].tolist(), {"0": 1, "1": None, "2": {"0": 2, "1": "a"}})
+        self.assertEqual(array[:, "2", "1"].tolist(), ["a", "a"])
+
+    def test_dates_and_times_are_pythons(self):
+        day, time = datetime.date(2024, 2, 29), datetime.time(23, 59, 59, 999999)
+        moment = datetime.datetime(1969, 12, 31, 23, 59, 59, 1)
+        for text, values in [("date", [day, datetime.date.min, datetime.date.max]),
+                             ("time", [time, datetime.time()]),
+                             ("datetime", [moment, datetime.datetime.min, datetime.datetime.max]),
+                             ("?date", [day, None]),
+                             ("{d: date, t: ?time}", [{"d": day, "t": time}])]:
+            array = loam.Array(f"{len(values)} * {text}", values)
+            self.assertEqual(array.tolist(), values)
+            self.assertEqual(pickle.loads(pickle.dumps(array)).tolist(), values)
+        array = loam.Array("2 * datetime", [moment, datetime.datetime(2024, 2, 29)])
+        seen = numpy.asarray(array)
+        self.assertEqual((seen.dtype, seen.tolist()), (numpy.dtype("M8[us]"), array.tolist()))
+        self.assertEqual(seen.ctypes.data, array.address)
+        seen = numpy.asarray(loam.Array("1 * date", [day]))
+        self.assertEqual((seen.dtype, seen[0]), (numpy.dtype("M8[D]"), numpy.datetime64(day)))
+        back = loam.Array.from_arrow(loam.Array("1 * {d: date, t: time, m: datetime}",
+                                                [(day, time, moment)])["m"], copy=True)
+        self.assertEqual((back.type, back.tolist()), ("1 * datetime", [moment]))
+        with self.assertRaises(BufferError):
+            memoryview(array)
+        aware = moment.replace(tzinfo=datetime.timezone.utc)
+        for text, wrong in [("date", moment), ("date", 5), ("datetime", day), ("datetime", aware),
+                            ("time", time.replace(tzinfo=datetime.timezone.utc)), ("time", "now")]:
+            with self.assertRaises(TypeError):
+                loam.Array(text, wrong)
 
     def test_integers_have_ends(self):
         for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
@@ -112,6 +165,13 @@ class Views(Case):
                 for step in (None, -100, -3, -1, 1, 2, 100):
                     part = slice(start, stop, step)
                     self.assertEqual(array[part].tolist(), numbers[part], part)
+
+    def test_a_transpose_is_a_view(self):
+        array = loam.Array("2 * 3 * {x: int16}", [[(0,), (1,), (2,)], [(3,), (4,), (5,)]])
+        self.assertEqual((array.T.type, array.T["x"].tolist()),
+                         ("3 * 2 * {x: int16}", [[0, 3], [1, 4], [2, 5]]))
+        numpy.asarray(array["x"].T)[2, 0] = -7
+        self.assertEqual((array[0, 2, "x"], array.T.base is array), (-7, True))
 
     def test_a_view_writes_into_the_array(self):
         array = loam.Array(TYPE, VALUE)
@@ -267,7 +327,7 @@ class Numpy(Case):
         thread.join()
 
     def test_what_numpy_cannot_see_is_an_error_not_a_list(self):
-        for text in (TYPE, "2 * string", "2 * ?int8", "2 * {x: int8}", "2 * pointer[int8]"):
+        for text in (TYPE, "2 * string", "2 * ?int8", "2 * {x: string}", "2 * pointer[int8]"):
             array = loam.Array(text)
             with self.assertRaisesRegex(TypeError, "NumPy has scalars"):
                 numpy.asarray(array)
@@ -310,7 +370,42 @@ class Ending(Case):
         for words in ("type: 3 * var * {x", "fixed: 3 elements, stride 16", "field \"y\": offset 8",
                       "pooled at 0x", "tag \"array.shown\"", "data: 0x"):
             self.assertIn(words, text)
-        self.assertEqual(repr(loam.Array("2 * int8")), "<loam.Array 2 * int8>")
+
+    def test_its_repr_shows_values(self):
+        for text, value, shown in [
+                ("2 * int8", [1, 2], "[1, 2]"), ("float64", 1.5, "1.5"), ("0 * int8", [], "[]"),
+                ("100 * int8", list(range(100)), "[0, 1, 2, ..., 97, 98, 99]"),
+                (TYPE, VALUE, "[[{x: 1.5, y: 2}, {x: 3.0, y: None}], [], [{x: 7.0, y: -1}]]"),
+                ("pointer[int8]", None, "None"), ("string", "a" * 1000, "'" + "a" * 59 + "...")]:
+            self.assertEqual(repr(loam.Array(text, value)), f"<loam.Array {text} {shown}>")
+        self.assertLess(len(repr(loam.Array("100 * 100 * 100 * 100 * int8"))), 500)
+
+
+class Copying(Case):
+    def test_a_copy_has_memory_of_its_own(self):
+        for text, value in [(TYPE, VALUE), ("2 * pointer[int8]", [None, 3]), ("2 * (int8, string)",
+                            [(1, "a"), (2, "b")]), ("2 * ?float32", [None, 1.5])]:
+            array = loam.Array(text, value, "copy.array")
+            for made in (pickle.loads(pickle.dumps(array)), copy.copy(array), copy.deepcopy(array)):
+                self.assertEqual((made.type, made.tolist()), (array.type, array.tolist()))
+                self.assertNotEqual(made.address, array.address)
+                self.assertEqual(loam.owner(made).tag, "copy.array")
+        view = loam.Array(TYPE, VALUE)[::2, "x"]
+        self.assertEqual(copy.copy(view).tolist(), view.tolist())
+
+    def test_a_block_is_copied_with_its_bytes_and_tag(self):
+        block = loam.Block(100, "copy.block", zero=True)
+        memoryview(block)[7] = 9
+        for made in (pickle.loads(pickle.dumps(block)), copy.copy(block), copy.deepcopy(block)):
+            self.assertEqual((bytes(made), made.tag), (bytes(block), "copy.block"))
+            self.assertNotEqual(made.address, block.address)
+
+    def test_an_arena_is_not_copied(self):
+        arena = loam.Arena()
+        for use in (pickle.dumps, copy.copy):
+            for wrong in (arena, arena.alloc(5)):
+                with self.assertRaisesRegex(TypeError, "cannot pickle 'loam"):
+                    use(wrong)
 
 
 if __name__ == "__main__":

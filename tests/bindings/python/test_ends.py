@@ -52,6 +52,15 @@ class Exits(Case):
               "atexit.register(lambda: numpy.ones(1000))\n")
         quiet("a = numpy.ones(1000); loam.numpy.uninstall(); b = numpy.ones(1000)\n")
 
+    def test_memory_of_others_hooks_and_traces_may_be_alive(self):
+        quiet("import tracemalloc; tracemalloc.start()\n"
+              "loam.on_memory(lambda *call: None); loam.on_block(lambda *call: None)\n"
+              "sys.kept = [loam.Array.from_buffer(numpy.ones(5)), loam.Block.wrap(b'abc')[1:],\n"
+              "            loam.Array('2 * var * int8', [[1], []])[0], loam.Arena().alloc(5),\n"
+              "            numpy.asarray(loam.Array.from_buffer(bytearray(9))),\n"
+              "            loam.Array.from_buffer(numpy.ones(5)).__dlpack__(),\n"
+              "            loam.Array('3 * int32').__arrow_c_array__()]\n")
+
     def test_a_tag_may_be_open(self):
         quiet("tag = loam.tag('open'); tag.__enter__(); a = numpy.ones(1000)\n")
 

@@ -173,13 +173,47 @@ class Memory(Called):
         driver.standin_release()
         driver.cuCtxSynchronize()
 
-    def test_that_another_stream_uses_too_waits_for_the_device(self):
-        context, stream, other = pointer(), pointer(), pointer()
+    def streams(self, count):
+        """Returns new streams of device 0, whose context becomes current."""
+        context, made = pointer(), [pointer() for _ in range(count)]
         driver.cuInit(0)
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
         driver.cuCtxSetCurrent(context)
-        driver.cuStreamCreate(ctypes.byref(stream), 1)
-        driver.cuStreamCreate(ctypes.byref(other), 1)
+        for stream in made:
+            driver.cuStreamCreate(ctypes.byref(stream), 1)
+        return made
+
+    def test_of_no_bytes_is_not_counted(self):
+        # PyTorch frees the NULL that an empty tensor got, and may record a stream for it.
+        before = _loam.torch_figures(0)
+        self.assertIsNone(self.free.loam_torch_alloc(0, 0, None))
+        self.free.loam_torch_record(None, None)
+        self.free.loam_torch_free(None, 0, 0, None)
+        self.free.loam_torch_free(None, 1000, 0, None)
+        self.assertEqual(_loam.torch_figures(0), before)
+
+    def test_recorded_on_its_own_stream_alone_is_reused_there_without_a_wait(self):
+        stream, = self.streams(1)
+        driver.standin_hold()
+        addresses = set()
+        for _ in range(3):
+            block = self.free.loam_torch_alloc(5000, 0, stream)
+            addresses.add(block)
+            driver.standin_write(stream, ctypes.c_ulonglong(block), 1, ctypes.c_size_t(5000))
+            self.free.loam_torch_record(block, stream)
+            self.free.loam_torch_free(block, 5000, 0, stream)
+        driver.standin_release()
+        self.assertEqual(len(addresses), 1)
+
+    def test_figures_of_a_number_that_is_no_device_are_refused(self):
+        for number in (-1, 1 << 32, -(1 << 32)):
+            with self.assertRaisesRegex(ValueError, str(number)):
+                _loam.torch_figures(number)
+            with self.assertRaisesRegex(ValueError, str(number)):
+                _loam.torch_reset_peaks(number)
+
+    def test_that_another_stream_uses_too_waits_for_the_device(self):
+        stream, other = self.streams(2)
         driver.standin_hold()
         for _ in range(30):
             block = self.free.loam_torch_alloc(5000, 0, stream)

@@ -40,6 +40,8 @@ class Install(Case):
             import loam
             self.assertEqual(version, loam.__version__)
             files = os.listdir(os.path.dirname(path))
+            self.assertTrue(os.path.exists(os.path.join(os.path.dirname(path), "include",
+                                                        "loam.h")))
             for name in ("py.typed", "_loam.pyi", "numpy.py", "libloam.so.0"):
                 self.assertIn(name, files)
 

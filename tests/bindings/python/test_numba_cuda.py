@@ -224,19 +224,31 @@ with handle as array:
         super().tearDown()
         restore_policy()
 
-    def opens_in_a_child(self, pool):
+    def open_in_a_child(self, pool, environment=None):
         loam.policy.load(text=f"""local any = loam.device {{ pool = "{pool}" }}
                                   return loam.policy {{ pick = function() return any end }}""")
         other = cuda.to_device(numpy.zeros(100))
         array = cuda.to_device(numpy.ones(2 * MIB))
-        done = subprocess.run([sys.executable, "-c", self.CHILD], capture_output=True,
-                              input=pickle.dumps(array.get_ipc_handle()), timeout=120)
+        return array, other, subprocess.run(
+            [sys.executable, "-c", self.CHILD], capture_output=True, env=environment,
+            input=pickle.dumps(array.get_ipc_handle()), timeout=120)
+
+    def opens_in_a_child(self, pool, environment=None):
+        array, other, done = self.open_in_a_child(pool, environment)
         self.assertEqual((done.stdout.split(), done.stderr), ([b"2097152.0"], b""))
         self.assertEqual(array.copy_to_host().sum(), 4 * MIB)
         self.assertEqual(other.copy_to_host().sum(), 0)
 
     def test_an_array_is_opened_that_the_driver_can_name(self):
         self.opens_in_a_child("chunks")
+
+    def test_a_process_without_loam_opens_what_the_driver_can_name(self):
+        without = {name: value for name, value in os.environ.items()
+                   if name not in ("PYTHONPATH", "NUMBA_CUDA_MEMORY_MANAGER")}
+        self.opens_in_a_child("chunks", without)
+        self.opens_in_a_child("none", without)
+        _, _, done = self.open_in_a_child("cache", without)
+        self.assertRegex(done.stderr.decode(), "No module named 'loam'")
 
     def test_and_one_that_is_mapped_to_a_range_of_addresses(self):
         self.opens_in_a_child("cache")

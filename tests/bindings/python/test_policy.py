@@ -205,10 +205,25 @@ class Events(Case):
         event = log.records[0].event
         self.assertEqual((event.kind, event.generation),
                          ("policy_live", loam.policy.info().generation))
-        with self.assertLogs("loam", logging.ERROR) as log, self.assertRaises(loam.PolicyError):
+        with self.assertLogs("loam", logging.DEBUG) as log, self.assertRaises(loam.PolicyError):
             loam.policy.load(text=BROKEN, name="broken.lua")
         self.assertEqual(log.records[0].event.kind, "policy_refused")
+        self.assertEqual(log.records[0].levelno, logging.DEBUG)
         self.assertIn("broken.lua:6", log.records[0].getMessage())
+
+    def test_what_is_raised_and_caught_is_not_printed_too(self):
+        _, errors = run_child("""
+            import loam
+            for use in (lambda: loam.policy.load(text="return 5"),
+                        lambda: loam.policy.load("/nowhere/policy.lua"),
+                        lambda: loam.policy.watch("/nowhere/policy.lua")):
+                for _ in range(20):
+                    try:
+                        use()
+                    except loam.Error:
+                        pass
+            """)
+        self.assertEqual(errors, "")
 
     def test_a_bad_free_is_logged_from_any_thread(self):
         library = ctypes.CDLL(_loam.__file__)

@@ -1,6 +1,8 @@
 """test_refuse - memory refused at each request in turn: a MemoryError, and nothing else happens."""
 
+import copy
 import ctypes
+import datetime
 import gc
 import os
 
@@ -46,6 +48,22 @@ def work_on_arrays():
     return a[["s", "x"]].tolist(), a["l"].type, x, back.tolist()
 
 
+PADDED = numpy.dtype({"names": ["x", "y"], "formats": ["i4", "i4"], "offsets": [4, 12],
+                      "itemsize": 16})
+
+
+def work_on_exchange():
+    """Arrays and blocks over memory of others, and copies."""
+    source = numpy.array([(1, 2), (3, 4)], PADDED)
+    a = loam.Array.from_buffer(source)[::-1]
+    b = loam.Array.from_buffer(b"\1\0\2\0", "2 * int16")
+    c = loam.Array.from_arrow(loam.Array("fixed * ?string", ["a", None]).to_arrow(copy=True))
+    d = copy.copy(loam.Array("2 * (string[3], date)", [("a", datetime.date(2024, 1, 2))] * 2))
+    e = copy.copy(loam.Block.wrap(b"abc")[1:])
+    seen = numpy.asarray(a)["y"].tolist()
+    return a.tolist(), b.tolist(), c.tolist(), d.tolist(), bytes(e), seen, repr(a)
+
+
 class Refusals(Case):
     def refuse_in_policy(self):
         """Makes the library's handler what every request is served by."""
@@ -85,6 +103,10 @@ class Refusals(Case):
     def test_each_request_of_an_array_refused_is_one_too(self):
         self.refuse_in_policy()
         self.refuse_each(work_on_arrays, 100)
+
+    def test_each_request_of_an_exchange_refused_is_one_too(self):
+        self.refuse_in_policy()
+        self.refuse_each(work_on_exchange, 30)
 
     def test_the_package_itself_without_memory_says_so(self):
         loam.policy.load(text=POLICY)

@@ -235,6 +235,21 @@ static void reallocating_moves_by_the_device(void **state) {
   assert_int_equal(fake.live, 0);
 }
 
+static void a_copy_that_fails_leaves_the_block_and_says_why(void **state) {
+  (void)state;
+  load("local a = loam.device { name = 'a', pool = 'none' }", "return a");
+  char *p = loam_device_alloc(loam_site_get("device.copy"), 100, NULL);
+  fake.copy_fails = true;
+  assert_null(loam_realloc(NULL, p, 5000));
+  fake.copy_fails = false;
+  assert_string_equal(loam_error(),
+                      "size 5000 under tag 'device.copy': strategy 'a' cannot serve it: device 0: "
+                      "the copy failed");
+  assert_int_equal(owner_of(p).size, 100);
+  loam_free(p);
+  assert_int_equal(fake.live, 0);
+}
+
 static void the_drivers_pool_is_ordered_by_stream(void **state) {
   (void)state;
   int one, other;
@@ -387,6 +402,7 @@ int main(void) {
     cmocka_unit_test(denied_is_denied),
     cmocka_unit_test(want_of_memory_says_what_the_driver_said),
     cmocka_unit_test(reallocating_moves_by_the_device),
+    cmocka_unit_test(a_copy_that_fails_leaves_the_block_and_says_why),
     cmocka_unit_test(the_drivers_pool_is_ordered_by_stream),
     cmocka_unit_test(what_is_collected_goes_back_by_a_trim),
     cmocka_unit_test(bad_frees_are_told),

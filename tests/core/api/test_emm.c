@@ -267,6 +267,7 @@ static void share(const char *strategies, const char *pick) {
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)a, 5, LARGE) == CUDA_SUCCESS);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)b, 6, 5000) == CUDA_SUCCESS);
   ok(loam_ipc_get(a + 500, &l.first)); /* inside a block */
+  want(loam_ipc_is_plain(&l.first) == (strategies != MAPPED));
   want(l.first.size >= LARGE - 500 && l.first.size < LARGE + 4096);
   l.first.size = LARGE - 500;
   ok(emm->get_ipc_handle(emm->ctx, 0, b, &l.second));
@@ -337,6 +338,7 @@ TEST(a_handle_is_dead_when_its_block_is_freed) {
   char *at = take(0, 3 * MIB);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 5, 3 * MIB) != CUDA_SUCCESS); /* no context */
   ok(loam_ipc_get(at + MIB, &handle));
+  want(!loam_ipc_is_plain(&handle) && !loam_ipc_is_plain(NULL));
   ok(loam_ipc_open(&handle, 0, &there));
   want(there != at + MIB);
   memset(at + MIB, 7, 1); /* memory of the stand-in is the host's */
@@ -477,6 +479,93 @@ static void a_context_may_end_under_what_a_pool_has(void **state) {
   assert_int_equal(run_in_child(end_context_of_pool, (char[]){ "cache" }), 0);
   assert_int_equal(run_in_child(end_context_of_pool, (char[]){ "chunks" }), 0);
   assert_int_equal(run_in_child(end_context_of_pool, (char[]){ "driver" }), 0);
+}
+
+static void want_usable(void *at) {
+  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 5, 4096) == CUDA_SUCCESS);
+}
+
+/* Two contexts of one device: the first ends, and the second goes on. */
+static int end_one_of_two_contexts(void *pool) {
+  char text[100];
+  CUcontext one, two;
+  snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", (char *)pool);
+  begin(text, "return d");
+  want(cuCtxCreate_v2(&one, 0, 0) == CUDA_SUCCESS);
+  void *first = take(0, 4096), *freed = take(0, 4096);
+  loam_device_free(freed, NULL);
+  want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
+  void *second = take(0, 4096);
+  want(cuCtxDestroy_v2(one) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(two) == CUDA_SUCCESS);
+  want_usable(second);
+  void *third = take(0, 4096);
+  want_usable(third);
+  give(0, first, 4096);
+  give(0, second, 4096);
+  give(0, third, 4096);
+  (void)loam_device_trim(0);
+  standin_forgive(); /* the stand-in objects to frees of `first`; a driver does not */
+  want(standin_used(0) == 0);
+  return 0;
+}
+
+static void a_context_takes_no_memory_of_another_with_it(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(end_one_of_two_contexts, (char[]){ "cache" }), 0);
+  assert_int_equal(run_in_child(end_one_of_two_contexts, (char[]){ "chunks" }), 0);
+  assert_int_equal(run_in_child(end_one_of_two_contexts, (char[]){ "none" }), 0);
+  setenv("STANDIN_LACKS", "vmm", 1);
+  assert_int_equal(run_in_child(end_one_of_two_contexts, (char[]){ "cache" }), 0);
+  unsetenv("STANDIN_LACKS");
+}
+
+/* NBEP 7: a reset ends the memory of the current context. */
+static int reset_one_of_two_contexts(void *pool) {
+  char text[100];
+  CUcontext one, two;
+  loam_owner_info owner;
+  snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", (char *)pool);
+  begin(text, "return d");
+  want(cuCtxCreate_v2(&one, 0, 0) == CUDA_SUCCESS);
+  void *first = take(0, 4096);
+  want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
+  void *second = take(0, 4096), *large = take(0, 3 * MIB);
+  ok(emm->reset(emm->ctx, 0));
+  want(loam_owner(first, &owner) == LOAM_OK);
+  want(loam_owner(second, &owner) != LOAM_OK && loam_owner(large, &owner) != LOAM_OK);
+  want(cuCtxDestroy_v2(two) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(one) == CUDA_SUCCESS);
+  want_usable(first);
+  void *third = take(0, 4096);
+  want_usable(third);
+  give(0, second, 4096); /* a reset has ended it */
+  ok(emm->reset(emm->ctx, 0));
+  want(loam_owner(first, &owner) != LOAM_OK && standin_used(0) == 0);
+  return 0;
+}
+
+static void a_reset_ends_the_memory_of_its_context_alone(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(reset_one_of_two_contexts, (char[]){ "cache" }), 0);
+  assert_int_equal(run_in_child(reset_one_of_two_contexts, (char[]){ "chunks" }), 0);
+  assert_int_equal(run_in_child(reset_one_of_two_contexts, (char[]){ "none" }), 0);
+  assert_int_equal(run_in_child(reset_one_of_two_contexts, (char[]){ "driver" }), 0);
+}
+
+TEST(a_reset_of_a_context_spares_the_primary_one) {
+  CUcontext two;
+  loam_owner_info owner;
+  begin("local d = loam.device { pool = 'cache' }", "return d");
+  void *first = loam_device_alloc(NULL, 4096, NULL); /* no context is current */
+  want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
+  void *second = take(0, 4096);
+  ok(emm->reset(emm->ctx, 0));
+  want(loam_owner(first, &owner) == LOAM_OK && loam_owner(second, &owner) != LOAM_OK);
+  want(cuCtxDestroy_v2(two) == CUDA_SUCCESS);
+  give(0, first, 4096);
+  ok(emm->reset(emm->ctx, 0));
+  want(standin_used(0) == 0);
 }
 
 TEST(a_broken_device_fails_in_words_and_the_other_serves) {
@@ -677,6 +766,9 @@ int main(void) {
     cmocka_unit_test(the_service_thread_gives_back_what_is_idle),
     cmocka_unit_test(a_context_may_end_under_live_blocks),
     cmocka_unit_test(a_context_may_end_under_what_a_pool_has),
+    cmocka_unit_test(a_context_takes_no_memory_of_another_with_it),
+    cmocka_unit_test(a_reset_ends_the_memory_of_its_context_alone),
+    cmocka_unit_test(a_reset_of_a_context_spares_the_primary_one),
     cmocka_unit_test(a_broken_device_fails_in_words_and_the_other_serves),
     cmocka_unit_test(memory_runs_out_and_or_else_goes_on),
     cmocka_unit_test(a_fork_uses_the_host_alone),

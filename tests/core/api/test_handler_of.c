@@ -105,6 +105,137 @@ static void threads_that_race_get_one(void **state) {
   for (int i = 1; i < THREADS; i++) assert_ptr_equal(got[i], got[0]);
 }
 
+/* ---- A handler that takes its own memory from loam */
+
+static const char *strategy_of(const void *p) {
+  loam_owner_info o;
+  assert_int_equal(loam_owner(p, &o), LOAM_OK);
+  return o.strategy;
+}
+
+static const char *inner; /* the strategy of the memory that the handler last took */
+
+static void *from_loam(void *ctx, size_t size) {
+  void *p = loam_malloc(ctx, size);
+  inner = strategy_of(p);
+  return p;
+}
+static void *zeroed_from_loam(void *ctx, size_t count, size_t size) {
+  return loam_calloc(ctx, count, size);
+}
+static void *resized_by_loam(void *ctx, void *ptr, size_t size) {
+  return loam_realloc(ctx, ptr, size);
+}
+static void back_to_loam(void *ctx, void *ptr, size_t size) {
+  (void)ctx;
+  (void)size;
+  loam_free(ptr);
+}
+
+/* The policy gives "upper" and "under" to this handler, so the handler's own requests would call it
+ * for ever if the policy decided them. "kept" goes to a pool of loam. */
+static void a_handler_that_uses_loam_is_not_called_for_its_own_memory(void **state) {
+  (void)state;
+  static loam_handler h = { .name = "nested", .version = 1 };
+  static const char policy[] =
+      "local own, kept = loam.handler 'nested', loam.host { name = 'kept' }\n"
+      "return loam.policy { pick = function(req)\n"
+      "  return req.tag:under('kept') and kept or own end }\n";
+  loam_site *site[] = { loam_site_get("under"), loam_site_get("kept") };
+  h.allocator = (loam_allocator){ NULL, from_loam, zeroed_from_loam, resized_by_loam,
+                                  back_to_loam };
+  assert_int_equal(loam_handler_register(&h), LOAM_OK);
+  if (loam_policy_load_text("nested.lua", policy)) fail_msg("%s", loam_error());
+  for (int i = 0; i < 2; i++) {
+    h.allocator.ctx = site[i];
+    void *p = loam_malloc(loam_site_get("upper"), 500);
+    assert_string_equal(strategy_of(p), "handler:nested");
+    assert_string_equal(inner, "default");
+    loam_free(p);
+  }
+  /* A decision that the thread has kept serves the handler's request too: it names a pool. */
+  loam_free(loam_malloc(site[1], 500));
+  void *p = loam_malloc(site[1], 500), *q = loam_malloc(loam_site_get("upper"), 500);
+  assert_string_equal(strategy_of(p), "kept");
+  assert_string_equal(strategy_of(q), "handler:nested");
+  assert_string_equal(inner, "kept");
+  p = loam_realloc(site[1], p, 100000);
+  assert_non_null(p);
+  loam_free(q);
+  loam_free(p);
+  static const char plain[] = "local plain = loam.host { name = 'plain' }\n"
+                              "return loam.policy { pick = function() return plain end }\n";
+  if (loam_policy_load_text("plain.lua", plain)) fail_msg("%s", loam_error());
+}
+
+/* ---- The sample of NEP 49
+ *
+ * Its handler writes the size of each block into a header of 64 bytes. Like the sample, it has the
+ * first argument of calloc as the number of bytes, which is how NumPy calls it. */
+
+static struct {
+  size_t bytes; /* that the C library was asked for, last */
+  int live, mismatches;
+} shifted;
+
+static void *shift(void *real, size_t size) {
+  if (!real) return NULL;
+  snprintf(real, 64, "originally allocated %zu", size);
+  shifted.live++;
+  return (char *)real + 64;
+}
+
+static void *shift_alloc(void *ctx, size_t size) {
+  (void)ctx;
+  shifted.bytes = size + 64;
+  return shift(malloc(size + 64), size);
+}
+static void *shift_zero(void *ctx, size_t size, size_t count) {
+  (void)ctx;
+  shifted.bytes = (size + 64) * count;
+  return shift(calloc(size + 64, count), size);
+}
+static void shift_free(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  char *real = (char *)p - 64;
+  shifted.live--;
+  shifted.mismatches += strtoul(real + 20, NULL, 10) != size;
+  free(real);
+}
+static void *shift_realloc(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  shifted.live--;
+  return shift(realloc((char *)p - 64, size + 64), size);
+}
+
+static void handlers_are_called_as_numpy_calls_them(void **state) {
+  (void)state;
+  static const loam_handler h = { "shift",
+                                  1,
+                                  { NULL, shift_alloc, shift_zero, shift_realloc, shift_free } };
+  static const char policy[] = "local shift = loam.handler 'shift'\n"
+                               "return loam.policy { pick = function() return shift end }\n";
+  loam_site *s = loam_site_get("array");
+  assert_int_equal(loam_handler_register(&h), LOAM_OK);
+  if (loam_policy_load_text("shift.lua", policy)) fail_msg("%s", loam_error());
+  char *zeroed = loam_calloc(s, 1000, 8);
+  assert_int_equal(shifted.bytes, 8064);
+  for (int i = 0; i < 8000; i++) assert_int_equal(zeroed[i], 0);
+  loam_free(zeroed);
+  for (size_t align = 16; align <= 4096; align *= 2) {
+    char *p = loam_aligned_alloc(s, align, 1000);
+    assert_int_equal((uintptr_t)p % align, 0);
+    memset(p, 1, 1000);
+    if (align == 64) p = loam_realloc(s, p, 5000);
+    loam_free(p);
+  }
+  void *none = loam_malloc(s, 0), *grown = loam_realloc(s, loam_malloc(s, 100), 20000);
+  loam_free(none);
+  loam_free_sized(grown, 20000);
+  assert_int_equal(shifted.mismatches, 0);
+  assert_int_equal(shifted.live, 0);
+}
+
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
@@ -115,6 +246,8 @@ int main(void) {
     cmocka_unit_test(what_cannot_be_called_is_not_set),
     cmocka_unit_test(each_thread_has_its_own),
     cmocka_unit_test(threads_that_race_get_one),
+    cmocka_unit_test(a_handler_that_uses_loam_is_not_called_for_its_own_memory),
+    cmocka_unit_test(handlers_are_called_as_numpy_calls_them),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

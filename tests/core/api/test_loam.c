@@ -350,6 +350,24 @@ static void scopes_nest_64_deep_and_hold_beyond(void **state) {
   assert_null(loam_scope_get());
 }
 
+static void without_a_device_the_cpu_copies_what_a_request_for_a_device_got(void **state) {
+  (void)state;
+  loam_owner_info owner;
+  load("local own = loam.system() return loam.policy { pick = function() return own end }\n");
+  char *p = loam_device_alloc(NULL, 100, NULL);
+  assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+  load(one_leaf);
+  if (owner.device >= 0) {
+    loam_free(p);
+    skip();
+  }
+  memset(p, 7, 100);
+  p = loam_realloc(NULL, p, 5000);
+  assert_non_null(p);
+  for (int i = 0; i < 100; i++) assert_int_equal(p[i], 7);
+  loam_free(p);
+}
+
 /* ---- code ---- */
 
 static const char *code_tag;
@@ -449,21 +467,24 @@ static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
   assert_int_equal(ask_by_code(&code, "code.a", "code.a"), 0);
 }
 
-static void *ask_without_code(void *unused) {
-  code_tag = NULL;
-  loam_scope_leave(); /* the thread now has an area */
+static void *ask_without_code(void *has_area) {
+  if (has_area) loam_scope_leave(); /* it makes the area of the thread */
   loam_free(loam_code_malloc(16, NULL, find_code));
-  return unused;
+  return NULL;
 }
 
-/* Its decision cache is empty: an empty entry must not match a request of code at address 0. */
+/* The decision cache of a new thread is empty, and so is the one that threads without an area
+ * share. An unused entry must not match a request of code at address 0. */
 static void a_new_thread_remembers_no_code(void **state) {
-  (void)state;
   pthread_t thread;
-  code_misses = 0;
-  assert_int_equal(pthread_create(&thread, NULL, ask_without_code, NULL), 0);
-  pthread_join(thread, NULL);
-  assert_int_equal(code_misses, 1);
+  for (int has_area = 0; has_area <= 1; has_area++) {
+    code_tag = NULL;
+    code_misses = 0;
+    assert_int_equal(
+        pthread_create(&thread, NULL, ask_without_code, has_area ? (void *)state : NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(code_misses, 1);
+  }
 }
 
 static bool has_owner(const char *p) {
@@ -666,6 +687,7 @@ int main(void) {
     cmocka_unit_test(products_that_overflow_are_null),
     cmocka_unit_test(owns_what_it_made),
     cmocka_unit_test(scopes_nest_64_deep_and_hold_beyond),
+    cmocka_unit_test(without_a_device_the_cpu_copies_what_a_request_for_a_device_got),
     cmocka_unit_test(code_is_remembered_until_it_goes),
     cmocka_unit_test(zeroed_memory_is_asked_by_code_too),
     cmocka_unit_test(a_policy_may_tell_zeroed_requests_of_a_code_from_others),

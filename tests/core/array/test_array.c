@@ -1,4 +1,5 @@
 /* test_array.c - making, filling and printing arrays; arrays over existing blocks. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "arrays.h"
@@ -36,6 +37,21 @@ static void small_data_stand_in_the_array_itself(void **state) {
   assert_string_equal(whose.tag, "test.array");
   assert_true((char *)info.data + 800 <= (char *)whose.base + whose.size);
   memset(info.data, 7, 800);
+  loam_array_release(a);
+}
+
+static void bytes_are_those_in_place_and_in_arenas(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * {x: ?int32, rows: var * string}"), *row, *text;
+  size_t none = loam_array_bytes(a);
+  assert_int_equal(none, 2 * 24);
+  assert_int_equal(loam_array_field(a, "rows", &text), LOAM_OK);
+  assert_int_equal(loam_array_index(text, 1, &LOAM_AT(1), &row), LOAM_OK);
+  assert_int_equal(loam_array_resize(row, 1000), LOAM_OK);
+  assert_in_range(loam_array_bytes(a), none + 16000, none + 2 * 16384);
+  assert_int_equal(loam_array_bytes(NULL), 0);
+  loam_array_release(row);
+  loam_array_release(text);
   loam_array_release(a);
 }
 
@@ -216,6 +232,47 @@ static void text_is_set_and_set_again(void **state) {
   loam_array_release(a);
 }
 
+static void a_fixed_string_stands_in_its_place(void **state) {
+  (void)state;
+  loam_array *a = new_array("{x: int8, s: string[4]}"), *s;
+  assert_int_equal(loam_array_field(a, "s", &s), LOAM_OK);
+  assert_ptr_equal(loam_array_data(s), (char *)loam_array_data(a) + 1);
+  assert_int_equal(loam_array_set_text(s, "abcd", 4), LOAM_OK);
+  expect_json(a, "{\"x\":0,\"s\":\"abcd\"}");
+  assert_int_equal(loam_array_set_text(s, "e", 1), LOAM_OK);
+  assert_memory_equal(loam_array_data(s), "e\0\0\0", 4);
+  EXPECT_ERROR(loam_array_set_text(s, "abcde", 5), LOAM_EINVAL,
+               "text of 5 bytes: string[4] has no room for it");
+  expect_json(a, "{\"x\":0,\"s\":\"e\"}");
+  loam_array_release(s);
+  loam_array_release(a);
+  loam_type *type;
+  EXPECT_ERROR(loam_type_parse("string[0]", &type), LOAM_EINVAL,
+               "type \"string[0]\": column 1: string[0]: a fixed string has 1 byte or more");
+  assert_int_equal(loam_type_parse("string[10", &type), LOAM_EINVAL);
+  assert_int_equal(loam_type_parse("?string[10]", &type), LOAM_EINVAL);
+}
+
+static void expect_moment(const char *text, int64_t value, const char *json) {
+  loam_array *a = new_array(text);
+  memcpy(loam_array_data(a), &value, strcmp(text, "date") ? 8 : 4);
+  expect_json(a, json);
+  loam_array_release(a);
+}
+
+static void dates_and_times_are_written_as_iso_8601(void **state) {
+  (void)state;
+  expect_moment("date", 0, "\"1970-01-01\"");
+  expect_moment("date", 19782, "\"2024-02-29\"");
+  expect_moment("date", -719528, "\"0000-01-01\"");
+  expect_moment("date", 2932896, "\"9999-12-31\"");
+  expect_moment("time", 0, "\"00:00:00\"");
+  expect_moment("time", 86399999999, "\"23:59:59.999999\"");
+  expect_moment("datetime", -1, "\"1969-12-31T23:59:59.999999\"");
+  expect_moment("datetime", 1709164800000000, "\"2024-02-29T00:00:00\"");
+  expect_moment("datetime", INT64_MIN, "\"-290308-12-21T19:59:05.224192\"");
+}
+
 static void any_scalar_can_be_missing(void **state) {
   (void)state;
 #define EXPECT_MISSING(kind, name, size, align)                          \
@@ -390,7 +447,7 @@ static void json_writes_every_type(void **state) {
   v->w = 65535;
   v->x = UINT32_MAX;
   expect_json(a, "{\"b\":true,\"i\":-128,\"j\":-9223372036854775808,\"u\":255,"
-                 "\"v\":18446744073709551615,\"h\":0.33325,\"f\":0.1,\"d\":0.1,\"c\":[1.5,-0],"
+                 "\"v\":18446744073709551615,\"h\":0.3333,\"f\":0.1,\"d\":0.1,\"c\":[1.5,-0],"
                  "\"z\":[1e+300,-Infinity],\"a \\\"b\\\"\":-5,\"k\":2147483647,\"w\":65535,"
                  "\"x\":4294967295}");
   v->d = 0.1 + 0.2;
@@ -398,9 +455,55 @@ static void json_writes_every_type(void **state) {
   v->h = 0x0001;
   v->z[1] = 5e-324;
   expect_json(a, "{\"b\":true,\"i\":-128,\"j\":-9223372036854775808,\"u\":255,"
-                 "\"v\":18446744073709551615,\"h\":5.9605e-08,\"f\":16777216,"
-                 "\"d\":0.30000000000000004,\"c\":[1.5,-0],\"z\":[1e+300,4.94065645841247e-324],"
+                 "\"v\":18446744073709551615,\"h\":6e-08,\"f\":16777216,"
+                 "\"d\":0.30000000000000004,\"c\":[1.5,-0],\"z\":[1e+300,5e-324],"
                  "\"a \\\"b\\\"\":-5,\"k\":2147483647,\"w\":65535,\"x\":4294967295}");
+  loam_array_release(a);
+}
+
+static void the_shortest_text_is_found_for_numbers_of_few_digits(void **state) {
+  (void)state;
+  loam_array *a = new_array("{h: 5 * float16, f: 3 * float32, d: 3 * float64}");
+  struct {
+    uint16_t h[5];
+    float f[3];
+    double d[3];
+  } *v = loam_array_data(a);
+  memcpy(v->h, (uint16_t[]){ 0x2e66, 0x3c01, 0x7bff, 0x03ff, 0x8002 }, sizeof v->h);
+  memcpy(v->f, (float[]){ 1e-45f, 1.17549435e-38f, -7e-45f }, sizeof v->f);
+  memcpy(v->d, (double[]){ 1e-323, 2.2250738585072014e-308, 1.2e-310 }, sizeof v->d);
+  expect_json(a, "{\"h\":[0.1,1.001,6.55e+04,6.1e-05,-1e-07],"
+                 "\"f\":[1e-45,1.1754944e-38,-7e-45],"
+                 "\"d\":[1e-323,2.2250738585072014e-308,1.2e-310]}");
+  loam_array_release(a);
+}
+
+enum { HALVES = 0x7c00 }; /* halves that are finite and not negative */
+
+static void append_text(void *ctx, const char *text, size_t length) { strncat(ctx, text, length); }
+
+/* The value of a half, from the definition of binary16. */
+static double value_of_half(unsigned h) {
+  return h < 1024 ? ldexp(h, -24) : ldexp(1024 + h % 1024, (int)(h / 1024) - 25);
+}
+
+/* Text reads back as the half whose value is nearest, and at the same distance as the even one. */
+static void the_text_of_every_half_reads_back(void **state) {
+  (void)state;
+  loam_array *a = new_array("31744 * float16");
+  char *text = calloc(HALVES, 16), *at = text;
+  for (unsigned h = 0; h < HALVES; h++) ((uint16_t *)loam_array_data(a))[h] = (uint16_t)h;
+  assert_int_equal(loam_array_json(a, append_text, text), LOAM_OK);
+  for (unsigned h = 0; h < HALVES; h++) {
+    double value = value_of_half(h), read = strtod(at + 1, &at);
+    double up = (value_of_half(h + 1) - value) / 2;
+    double down = h ? (value - value_of_half(h - 1)) / 2 : 0;
+    bool is_even = h % 2 == 0;
+    assert_true(is_even ? read <= value + up : read < value + up);
+    assert_true(!h || (is_even ? read >= value - down : read > value - down));
+  }
+  assert_string_equal(at, "]");
+  free(text);
   loam_array_release(a);
 }
 
@@ -600,6 +703,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     CASE(new_data_are_zero),
     CASE(small_data_stand_in_the_array_itself),
+    CASE(bytes_are_those_in_place_and_in_arenas),
     CASE(large_data_have_a_block_of_their_own),
     CASE(an_array_may_have_no_elements),
     CASE(a_broken_array_breaks_its_laws),
@@ -609,12 +713,16 @@ int main(void) {
     CASE(a_row_that_grows_keeps_its_values_and_gets_zeros),
     CASE(resizing_again_and_again_leaks_nothing),
     CASE(text_is_set_and_set_again),
+    CASE(a_fixed_string_stands_in_its_place),
+    CASE(dates_and_times_are_written_as_iso_8601),
     CASE(any_scalar_can_be_missing),
     CASE(a_pointer_gets_a_target),
     CASE(arrays_that_cannot_be_filled_are_refused_in_words),
     CASE(a_block_is_wrapped_as_an_array),
     CASE(no_array_reaches_beyond_its_block),
     CASE(json_writes_every_type),
+    CASE(the_shortest_text_is_found_for_numbers_of_few_digits),
+    CASE(the_text_of_every_half_reads_back),
     CASE(long_text_comes_in_pieces),
     CASE(repr_shows_type_metadata_data_and_blocks),
     CASE(null_arguments_are_refused),

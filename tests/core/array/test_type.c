@@ -33,6 +33,9 @@ static void the_text_of_a_type_is_its_datashape(void **state) {
   expect_text("pointer[2 * pointer[string]]", "pointer[2 * pointer[string]]");
   expect_text("option[int]", "?int32");
   expect_text("fixed[4] * real", "4 * float64");
+  expect_text("2 * string[ 10 ]", "2 * string[10]");
+  expect_text("fixed*2 * fixed * intptr", "fixed * 2 * fixed * int64");
+  expect_text("(int8, ?uintptr, (string,),)", "{'0': int8, '1': ?uint64, '2': {'0': string}}");
   expect_text("007 * complex", "7 * complex128");
   expect_text("{'a b': bytes, \"it's\": bool, c: {d: {e: int8}}}",
               "{'a b': bytes, 'it\\'s': bool, c: {d: {e: int8}}}");
@@ -45,6 +48,36 @@ static void expect_refused(const char *text, const char *words) {
   assert_int_equal(loam_type_parse(text, &type), LOAM_EINVAL);
   assert_string_equal(loam_error(), words);
   assert_ptr_equal(type, untouched);
+}
+
+static void expect_sized(const char *text, size_t count, const char *sized) {
+  static const size_t shape[] = { 5, 6, 7, 8 };
+  loam_type *type = parse(text), *made = NULL;
+  loam_status status = loam_type_sized(type, count, shape, &made);
+  assert_int_equal(status, sized ? LOAM_OK : LOAM_EINVAL);
+  if (sized) assert_string_equal(loam_type_text(made), sized);
+  else assert_null(made);
+  loam_type_release(made);
+  loam_type_release(type);
+}
+
+static void dimensions_of_any_size_get_their_sizes(void **state) {
+  (void)state;
+  loam_array *a = NULL;
+  loam_type *type = parse("fixed * int8");
+  assert_int_equal(loam_array_new(NULL, type, &a), LOAM_EINVAL);
+  assert_null(a);
+  struct loam_type_info info;
+  assert_int_equal(loam_type_info(type, &info), LOAM_OK);
+  assert_true(info.count == LOAM_ANY && info.size == 0);
+  loam_type_release(type);
+  expect_sized("fixed * 3 * fixed * int8", 2, "5 * 3 * 6 * int8");
+  expect_sized("fixed * var * pointer[fixed * string]", 2, "5 * var * pointer[6 * string]");
+  expect_sized("2 * int8", 0, "2 * int8");
+  expect_sized("fixed * int8", 0, NULL);
+  expect_sized("fixed * int8", 2, NULL);
+  expect_sized("fixed * {x: fixed * int8}", 1, NULL);
+  assert_int_equal(loam_type_sized(NULL, 0, NULL, &type), LOAM_EINVAL);
 }
 
 static void a_refusal_names_the_column_and_what_was_expected(void **state) {
@@ -106,7 +139,9 @@ static void an_invalid_type_is_refused_with_its_column(void **state) {
                  "type \"99999999999999999999 * int8\": column 1: no "
                  "address space has as many elements");
   assert_int_equal(loam_type_parse(NULL, NULL), LOAM_EINVAL);
-  assert_string_equal(loam_error(), "text or out: it is NULL");
+  assert_string_equal(loam_error(), "text: it is NULL");
+  assert_int_equal(loam_type_parse("int8", NULL), LOAM_EINVAL);
+  assert_string_equal(loam_error(), "out: it is NULL");
 }
 
 static void depth_and_length_are_limited(void **state) {
@@ -267,9 +302,21 @@ static loam_status parse_all_sorts(void) {
   return status;
 }
 
+static loam_status size_all_sorts(void) {
+  loam_type *type = NULL, *sized = NULL;
+  loam_status status = loam_type_parse("fixed * 2 * var * fixed * (string[4], ?date, (int8,))",
+                                       &type);
+  if (!status) status = loam_type_sized(type, 2, (size_t[]){ 3, 4 }, &sized);
+  assert_true(!sized == !!status);
+  loam_type_release(type);
+  loam_type_release(sized);
+  return status;
+}
+
 static void without_memory_calls_fail_and_leak_nothing(void **state) {
   (void)state;
   assert_true(refuse_each_block(parse_all_sorts) > 20);
+  assert_true(refuse_each_block(size_all_sorts) > 10);
 }
 
 static void add_row(void *sum, const loam_stats_row *row) {
@@ -287,6 +334,7 @@ static void the_tests_leave_no_type(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_text_of_a_type_is_its_datashape),
+    cmocka_unit_test(dimensions_of_any_size_get_their_sizes),
     cmocka_unit_test(a_refusal_names_the_column_and_what_was_expected),
     cmocka_unit_test(a_misspelt_word_is_answered_with_the_right_one),
     cmocka_unit_test(an_invalid_type_is_refused_with_its_column),

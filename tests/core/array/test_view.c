@@ -41,6 +41,47 @@ static void an_index_removes_its_dimension(void **state) {
   loam_array_release(a);
 }
 
+static void a_transpose_reverses_the_dimensions(void **state) {
+  (void)state;
+  loam_array *a = matrix(), *t, *rows;
+  assert_int_equal(loam_array_transpose(a, &t), LOAM_OK);
+  assert_ptr_equal(loam_array_data(t), loam_array_data(a));
+  loam_array_release(a);
+  expect_view(VIEW(t, LOAM_AT(1)), "3 * int32", "[1,11,21]");
+  expect_view(t, "4 * 3 * int32", "[[0,10,20],[1,11,21],[2,12,22],[3,13,23]]");
+  a = new_array("2 * 1 * {x: int8, s: var * string}");
+  assert_int_equal(loam_array_readonly(a, &rows), LOAM_OK);
+  assert_int_equal(loam_array_transpose(rows, &t), LOAM_OK);
+  struct loam_array_info info;
+  assert_true(!loam_array_info(t, &info) && info.readonly);
+  loam_array_release(rows);
+  loam_array_release(a);
+  expect_view(t, "1 * 2 * {x: int8, s: var * string}", "[[{\"x\":0,\"s\":[]},{\"x\":0,\"s\":[]}]]");
+  a = new_array("var * int8");
+  assert_int_equal(loam_array_transpose(a, &t), LOAM_OK);
+  expect_view(t, "var * int8", "[]");
+  loam_array_release(a);
+  assert_int_equal(loam_array_transpose(NULL, &t), LOAM_EINVAL);
+}
+
+static void a_read_only_view_refuses_every_writer(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * var * string"), *constant, *row;
+  struct loam_array_info info;
+  assert_int_equal(loam_array_readonly(a, &constant), LOAM_OK);
+  row = VIEW(constant, LOAM_AT(0));
+  assert_true(!loam_array_info(row, &info) && info.readonly);
+  assert_int_equal(loam_array_resize(row, 1), LOAM_ESTATE);
+  loam_array_release(row);
+  row = VIEW(a, LOAM_AT(0));
+  assert_int_equal(loam_array_resize(row, 1), LOAM_OK);
+  loam_array_release(row);
+  expect_view(constant, "2 * var * string", "[[\"\"],[]]");
+  assert_int_equal(loam_array_readonly(NULL, &constant), LOAM_EINVAL);
+  assert_int_equal(loam_array_readonly(a, NULL), LOAM_EINVAL);
+  loam_array_release(a);
+}
+
 static void a_range_is_like_pythons(void **state) {
   (void)state;
   loam_array *a = matrix();
@@ -84,8 +125,9 @@ static void elements_that_do_not_exist_are_refused_in_words(void **state) {
   EXPECT_ERROR(loam_array_field(a, "x", &out), LOAM_EINVAL, "int32 has no fields");
   EXPECT_ERROR(loam_array_index(a, 65, (loam_index[65]){ { 0 } }, &out), LOAM_EINVAL,
                "65 indices: no array has as many dimensions");
-  EXPECT_ERROR(loam_array_index(NULL, 0, NULL, &out), LOAM_EINVAL,
-               "array, index or out: it is NULL");
+  EXPECT_ERROR(loam_array_index(NULL, 0, NULL, &out), LOAM_EINVAL, "array: it is NULL");
+  EXPECT_ERROR(loam_array_index(a, 1, NULL, &out), LOAM_EINVAL, "index: it is NULL");
+  EXPECT_ERROR(loam_array_index(a, 0, NULL, NULL), LOAM_EINVAL, "out: it is NULL");
   assert_null(loam_array_at(a, 2, (int64_t[]){ 0, 4 }));
   assert_string_equal(loam_error(), "index 4: there are 4 elements");
   assert_null(loam_array_at(a, 3, (int64_t[]){ 0, 0, 0 }));
@@ -117,6 +159,28 @@ static void an_empty_row_has_slices(void **state) {
   expect_view(VIEW(a, LOAM_AT(0), LOAM_ALL), "0 * {x: float64, y: int32}", "[]");
   EXPECT_ERROR(loam_array_index(a, 2, (loam_index[]){ LOAM_AT(0), LOAM_AT(0) }, &out), LOAM_EINVAL,
                "index 2 is 0: there are 0 elements");
+  loam_array *y = field_of(a, "y"), *view = VIEW(y, LOAM_AT(0), LOAM_ALL);
+  assert_null(loam_array_data(view)); /* there is no memory, not even at an offset */
+  expect_view(view, "0 * int32", "[]");
+  loam_array_release(y);
+  view = VIEW(a, LOAM_AT(0), LOAM_ALL);
+  y = field_of(view, "y");
+  assert_null(loam_array_data(y));
+  expect_view(y, "0 * int32", "[]");
+  loam_array_release(view);
+  loam_array_release(a);
+}
+
+static void elements_without_bytes_need_no_memory(void **state) {
+  (void)state;
+  loam_array *a = new_array("var * {x: 0 * int8, y: 0 * {z: int32, w: int64}}");
+  assert_int_equal(loam_array_resize(a, 3), LOAM_OK);
+  expect_json(a, "[{\"x\":[],\"y\":[]},{\"x\":[],\"y\":[]},{\"x\":[],\"y\":[]}]");
+  loam_array *y = field_of(a, "y"), *last = VIEW(y, LOAM_AT(2)), *w = field_of(last, "w");
+  assert_null(loam_array_data(w));
+  expect_view(w, "0 * int64", "[]");
+  loam_array_release(last);
+  loam_array_release(y);
   loam_array_release(a);
 }
 
@@ -357,11 +421,14 @@ static void a_view_of_a_view_holds_the_data_not_the_view(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     CASE(an_index_removes_its_dimension),
+    CASE(a_transpose_reverses_the_dimensions),
+    CASE(a_read_only_view_refuses_every_writer),
     CASE(a_range_is_like_pythons),
     CASE(nothing_is_copied),
     CASE(elements_that_do_not_exist_are_refused_in_words),
     CASE(a_slice_of_a_row_is_fixed),
     CASE(an_empty_row_has_slices),
+    CASE(elements_without_bytes_need_no_memory),
     CASE(rows_taken_whole_stay_rows),
     CASE(one_index_for_all_rows_makes_pointers),
     CASE(rows_that_differ_have_no_common_index),

@@ -23,35 +23,48 @@ static const char *const two = "local s = loam.host { name = 'small' }\n"
                                "  end,\n"
                                "}\n";
 
-static char carried[LM_PLAN_TEXT_SIZE];
+static char carried[LM_IMAGE_TEXT_SIZE];
 
 static loam_status vet(const char *text) {
   lm_script_source source = { "test.lua", text, strlen(text), &limits, .is_host = false };
   return lm_vet_text(&source, carried);
 }
 
-static void the_only_plan_is_carried(void **state) {
-  lm_plan_text read;
+/* Opens the image that was carried. */
+static lm_policy_image *carried_image(const char *text) {
+  lm_policy_image *policy;
+  size_t size;
+  void *bytes = lm_image_text_read(carried, text, strlen(text), &size);
+  assert_non_null(bytes);
+  if (lm_policy_image_open(bytes, size, false, &policy)) fail_msg("%s", loam_error());
+  return policy;
+}
+
+static void the_image_is_carried(void **state) {
   (void)state;
   assert_int_equal(vet(two), LOAM_OK);
-  assert_true(lm_plan_text_read(carried, &read));
-  assert_string_equal(read.policy, "two");
-  assert_false(read.applies_live);
+  lm_policy_image *policy = carried_image(two);
+  assert_string_equal(lm_policy_image_name(policy), "two");
+  assert_false(lm_policy_image_applies_live(policy));
+  assert_true(lm_policy_image_hash(policy) == lm_policy_file_hash(two, strlen(two)));
+  lm_policy_image_close(policy);
 }
 
-static void a_handler_of_the_program_is_accepted_and_not_carried(void **state) {
+static void a_handler_of_the_program_is_accepted(void **state) {
   (void)state;
-  assert_int_equal(vet("local h = loam.handler 'of.the.program'\n"
-                       "return loam.policy { pick = function(req) return h end }\n"),
-                   LOAM_OK);
-  assert_string_equal(carried, "");
+  const char *text = "local h = loam.handler 'of.the.program'\n"
+                     "return loam.policy { pick = function(req) return h end }\n";
+  assert_int_equal(vet(text), LOAM_OK);
+  lm_policy_image_close(carried_image(text));
 }
 
-static void one_of_several_plans_is_not_carried(void **state) {
+static void a_large_image_is_not_carried(void **state) {
   (void)state;
-  assert_int_equal(vet("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+  assert_int_equal(vet("local t = {}\n"
+                       "for i = 1, 60 do t[i] = loam.host { name = ('x'):rep(50) .. i } end\n"
                        "return loam.policy { pick = function(req)\n"
-                       "  return req.tag:is 'x' and a or b end }\n"),
+                       "  for i = 1, 59 do if req.size < i then return t[i] end end\n"
+                       "  return t[60] end }\n"),
                    LOAM_OK);
   assert_string_equal(carried, "");
 }
@@ -65,7 +78,7 @@ static void a_failing_test_of_the_policy_is_reported(void **state) {
   assert_non_null(strstr(loam_error(), "test.lua:3: test: test 1"));
 }
 
-static void a_file_gives_its_hash_and_its_plan(void **state) {
+static void a_file_gives_its_hash_and_its_image(void **state) {
   static char vetted[LM_VET_SIZE], expected[LM_VET_SIZE];
   char path[] = "/tmp/loam-vet-XXXXXX";
   int fd = mkstemp(path);
@@ -85,11 +98,11 @@ static void a_file_gives_its_hash_and_its_plan(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_only_plan_is_carried),
-    cmocka_unit_test(a_handler_of_the_program_is_accepted_and_not_carried),
-    cmocka_unit_test(one_of_several_plans_is_not_carried),
+    cmocka_unit_test(the_image_is_carried),
+    cmocka_unit_test(a_handler_of_the_program_is_accepted),
+    cmocka_unit_test(a_large_image_is_not_carried),
     cmocka_unit_test(a_failing_test_of_the_policy_is_reported),
-    cmocka_unit_test(a_file_gives_its_hash_and_its_plan),
+    cmocka_unit_test(a_file_gives_its_hash_and_its_image),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

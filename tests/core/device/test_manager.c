@@ -226,6 +226,89 @@ TEST(checks_the_addresses_that_a_table_returns) {
   want(says("which is not an address"));
 }
 
+static loam_status my_memory(void *ctx, int device, size_t *free, size_t *total) {
+  want(ctx == &mine && mine.initialized[device]);
+  if (mine.answer != LOAM_OK) return mine.answer;
+  *free = 123;
+  *total = 456;
+  return LOAM_OK;
+}
+
+TEST(a_table_says_how_much_memory_there_is) {
+  static loam_manager m;
+  size_t free, total;
+  m = table();
+  m.get_memory_info = my_memory;
+  ok(loam_manager_set(&m));
+  ok(loam_device_memory(1, &free, &total));
+  want(free == 123 && total == 456);
+  ok(loam_device_memory(0, NULL, NULL));
+  free = total = 0;
+  ok(loam_manager_get()->get_memory_info(NULL, 0, &free, &total));
+  want(free == 123 && total == 456);
+  mine.answer = LOAM_ENOMEM;
+  want(loam_device_memory(1, &free, &total) == LOAM_ENOMEM);
+  want(says("manager \"mine\": get_memory_info of device 1: no memory"));
+  want(loam_device_memory(2, &free, &total) == LOAM_EINVAL);
+}
+
+TEST(policies_see_what_a_table_says) {
+  static loam_manager m;
+  loam_owner_info owner;
+  m = table();
+  m.get_memory_info = my_memory;
+  ok(loam_manager_set(&m));
+  ok(loam_policy_load_text("short.lua", "local short, ample = loam.host { name = 'short' }, "
+                                        "loam.host { name = 'ample' }\n"
+                                        "return loam.policy { pick = function(req)\n"
+                                        "  return loam.device(0).free < 1000 and short or ample\n"
+                                        "end }\n"));
+  void *p = loam_malloc(loam_site_get("any"), 100);
+  ok(loam_owner(p, &owner));
+  want(!strcmp(owner.strategy, "short"));
+  loam_free(p);
+}
+
+TEST(defers_a_fifth_of_what_a_table_says_there_is) {
+  static loam_manager m;
+  m = table();
+  m.get_memory_info = my_memory;
+  ok(loam_manager_set(&m));
+  take_and_free(1, 0, 64);
+  want(mine.live == 64); /* of 456 bytes */
+  mine.next += 192;
+  take_and_free(1, 0, 64);
+  want(mine.live == 0);
+}
+
+TEST(a_manager_can_be_set_after_the_free_memory_was_read) {
+  static loam_manager m;
+  size_t free, total;
+  ok(loam_device_memory(0, &free, &total));
+  want(total == 64 * MIB);
+  m = table();
+  ok(loam_manager_set(&m));
+  ok(loam_device_memory(0, &free, &total)); /* the table has no such entry */
+  want(total == 64 * MIB);
+}
+
+static loam_status a_part(void *ctx, int device, size_t *free, size_t *total) {
+  loam_status status = loam_device_memory(device, free, total);
+  *total /= 2;
+  return ctx == &mine ? status : LOAM_EINVAL;
+}
+
+/* Within an entry of the table, loam_device_memory asks the driver. */
+TEST(a_table_may_give_a_part_of_what_the_driver_has) {
+  static loam_manager m;
+  size_t free, total;
+  m = table();
+  m.get_memory_info = a_part;
+  ok(loam_manager_set(&m));
+  ok(loam_device_memory(0, &free, &total));
+  want(total == 32 * MIB);
+}
+
 TEST(refuses_an_inconsistent_table) {
   loam_manager m = table();
   m.interface_version = 2;
@@ -429,6 +512,11 @@ int main(void) {
     cmocka_unit_test(a_table_serves_what_it_has_and_the_driver_the_rest),
     cmocka_unit_test(each_device_is_initialized_once_and_after_a_reset),
     cmocka_unit_test(checks_the_addresses_that_a_table_returns),
+    cmocka_unit_test(a_table_says_how_much_memory_there_is),
+    cmocka_unit_test(policies_see_what_a_table_says),
+    cmocka_unit_test(defers_a_fifth_of_what_a_table_says_there_is),
+    cmocka_unit_test(a_manager_can_be_set_after_the_free_memory_was_read),
+    cmocka_unit_test(a_table_may_give_a_part_of_what_the_driver_has),
     cmocka_unit_test(refuses_an_inconsistent_table),
     cmocka_unit_test(accepts_a_table_of_an_older_header),
     cmocka_unit_test(a_manager_stays_once_it_was_used),

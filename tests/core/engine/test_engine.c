@@ -258,7 +258,7 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
   assert_int_equal(lm_stats_failed, failed + 1);
   assert_string_equal(loam_error(),
                       "size 1000 under tag 'engine.test': strategy 'small', the last of "
-                      "its chain, cannot serve it: it is at its limit");
+                      "its chain, cannot serve it: it is at its limit: 0 of 100 bytes are used");
 }
 
 static struct {
@@ -278,6 +278,42 @@ static void on_shortfall(void *ctx, const loam_event *event) {
   assert_null(loam_realloc(NULL, NULL, SIZE_MAX / 2));
 }
 
+static struct {
+  int n;
+  char words[512];
+} unserved;
+
+/* The callback changes the error words of the thread. */
+static void on_unserved(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind != LOAM_EVENT_UNSERVED) return;
+  unserved.n++;
+  snprintf(unserved.words, sizeof unserved.words, "%s", event->message);
+  assert_null(loam_realloc(NULL, NULL, SIZE_MAX / 2));
+}
+
+static void a_request_that_the_policy_leaves_without_memory_is_told_once(void **state) {
+  (void)state;
+  lm_strategy *never = intern((lm_desc){ .kind = LM_KIND_DENY }, "never");
+  loam_on_event(on_unserved, NULL);
+  CHAIN(limited("unserved.a", 1500), host("unserved.b"));
+  put(get(3000));
+  assert_int_equal(unserved.n, 0);
+  for (int kind = 0; kind < 2; kind++) {
+    CHAIN(kind ? never : limited("unserved.a", 1500));
+    for (int i = 0; i < 3; i++) assert_null(get(3000));
+    assert_int_equal(unserved.n, kind + 1);
+    assert_non_null(strstr(unserved.words, "size 3000 under tag 'engine.test': "));
+    assert_non_null(
+        strstr(unserved.words, kind ? "denies it (told once; " : " bytes are used (told"));
+    assert_non_null(strstr(loam_error(), "size 3000 under tag 'engine.test': "));
+  }
+  CHAIN(handled("nobody.registered.this"));
+  assert_null(get(3000));
+  assert_int_equal(unserved.n, 2);
+  loam_on_event(NULL, NULL);
+}
+
 static void a_shortfall_is_told_once_a_generation(void **state) {
   (void)state;
   lm_strategy *a = limited("short.a", 1500), *b = host("short.b");
@@ -291,7 +327,7 @@ static void a_shortfall_is_told_once_a_generation(void **state) {
   assert_int_equal(shortfall.generation, lm_site_generation);
   assert_string_equal(shortfall.words,
                       "strategy 'short.a' cannot serve size 900 under tag 'engine.test': it is at "
-                      "its limit (told once; loam stats counts)");
+                      "its limit: 1024 of 1500 bytes are used (told once; loam stats counts)");
   CHAIN(a, b);
   p = lm_engine_realloc(site, p, 3000);
   assert_int_equal(shortfall.n, 2);
@@ -491,9 +527,10 @@ static void *take_while_dying(void *ending) {
   lm_request r = { .site = ending, .size = 100, .align = 16 };
   t->dying = true;
   bool holds;
-  void *p = lm_decision_make(t, &r), *q = lm_decision_serve(t, &r, &holds);
+  lm_decision_key k = lm_decision_key_of(ending, r.size);
+  void *p = lm_decision_make(t, &r), *q = lm_decision_serve(t, k, &holds);
   put(p);
-  void *again = lm_decision_serve(t, &r, &holds);
+  void *again = lm_decision_serve(t, k, &holds);
   return p && !q && !again ? ending : NULL;
 }
 
@@ -548,6 +585,7 @@ int main(void) {
     cmocka_unit_test(falls_back_in_order_and_counts_it),
     cmocka_unit_test(a_chain_that_cannot_serve_says_why),
     cmocka_unit_test(a_shortfall_is_told_once_a_generation),
+    cmocka_unit_test(a_request_that_the_policy_leaves_without_memory_is_told_once),
     cmocka_unit_test(every_failure_is_accounted_exactly),
     cmocka_unit_test(a_limit_holds_under_threads_and_ends_at_0),
     cmocka_unit_test(tells_a_double_free),

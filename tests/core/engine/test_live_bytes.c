@@ -16,7 +16,7 @@ static void live_is_the_bytes_of_the_tag(void **state) {
   CHAIN(in_limit);
   char *held = alloc(s, 1000, 16, false); /* COUNTED already */
   CHAIN(counting_strategy());
-  char *foreign = alloc(s, 1000, 16, false);
+  char *provided = alloc(s, 1000, 16, false);
   fork_at(LM_IN_LIVE, 1e9, host("plain"), host("other"));
   int64_t want = (int64_t)(lm_record_usable(before) + lm_record_usable(held) + 1000);
   assert_int_equal(live_of(s), want);
@@ -24,7 +24,7 @@ static void live_is_the_bytes_of_the_tag(void **state) {
   assert_int_equal(live_of(s), want + (int64_t)lm_record_usable(more));
   put(before);
   put(held);
-  put(foreign);
+  put(provided);
   more = lm_engine_realloc(NULL, more, 200000);
   assert_int_equal(live_of(s), lm_record_usable(more));
   more = lm_engine_realloc(site, more, 200001); /* to a tag that is counted as well */

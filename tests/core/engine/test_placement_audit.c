@@ -76,6 +76,45 @@ static void what_could_not_serve_is_told(void **state) {
   assert_false(find_got("got.content"));
 }
 
+static void requests_beyond_a_limit_are_told_across_edits(void **state) {
+  (void)state;
+  CHAIN(limited("got.edited", 100000), host("got.rest"));
+  put(get(200000));
+  CHAIN(limited("got.edited", 150000), host("got.rest"));
+  put(get(200000));
+  put(get(200000));
+  char *p = get(100000);
+  assert_true(find_got("got.edited"));
+  assert_int_equal(rows, 1);
+  assert_int_equal(found.failed, 3);
+  assert_int_equal(found.at_limit, 3);
+  assert_int_equal(found.limit, 150000);
+  assert_in_range(found.limit_used, 100000, 150000);
+  put(p);
+  CHAIN(handled("got.nobody"), host("got.rest"));
+  put(get(100));
+  assert_true(find_got("got.nobody"));
+  assert_int_equal(found.failed, 1);
+  assert_int_equal(found.at_limit, 0);
+}
+
+/* As NumPy does for its arrays. */
+static void huge_pages_that_the_program_asked_for_are_told(void **state) {
+  (void)state;
+  enum { SIZE = 16 << 20 };
+  CHAIN(intern((lm_desc){ .huge = LM_HUGE_NEVER }, "got.never"));
+  char *p = get(SIZE);
+  assert_true(find_got("got.never"));
+  assert_int_equal(found.huge_bytes, 0);
+  if (madvise(p, SIZE, MADV_HUGEPAGE)) skip();
+  memset(p, 1, SIZE);
+  assert_true(find_got("got.never"));
+  assert_int_equal(found.huge_asked_bytes, 0);
+  if (!found.huge_bytes) print_message("this kernel gave no huge pages\n");
+  else assert_in_range(found.huge_bytes, 2 << 20, SIZE);
+  put(p);
+}
+
 static void huge_pages_are_told_as_far_as_there_are(void **state) {
   (void)state;
   skip_if_none_is_placed();
@@ -108,6 +147,8 @@ int main(void) {
     cmocka_unit_test(pages_are_told_once_and_by_node),
     cmocka_unit_test(large_strategies_are_sampled),
     cmocka_unit_test(what_could_not_serve_is_told),
+    cmocka_unit_test(requests_beyond_a_limit_are_told_across_edits),
+    cmocka_unit_test(huge_pages_that_the_program_asked_for_are_told),
     cmocka_unit_test(huge_pages_are_told_as_far_as_there_are),
     cmocka_unit_test(any_call_may_be_refused),
   };

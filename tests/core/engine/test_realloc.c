@@ -167,6 +167,7 @@ static void a_handler_reallocates_its_own_blocks(void **state) {
   char *p = get(100);
   fill(p, 100);
   assert_string_equal(owner(p).handler, "counting");
+  assert_int_equal(owner(p).handler_version, 1);
   handler_reallocs = 0;
   p = again(NULL, p, 3000);
   assert_int_equal(handler_reallocs, 1);
@@ -177,6 +178,7 @@ static void a_handler_reallocates_its_own_blocks(void **state) {
   assert_int_equal(handler_reallocs, 1);
   assert_int_equal(handler_live, 0);
   assert_string_equal(owner(p).handler, "loam");
+  assert_int_equal(owner(p).handler_version, 0);
   put(p);
 }
 
@@ -207,7 +209,7 @@ static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
 
 /* ---- handlers and the system ---- */
 
-static void foreign_blocks_are_known_like_others(void **state) {
+static void provided_blocks_are_known_like_others(void **state) {
   (void)state;
   lm_strategy *both[] = { counting_strategy(),
                           intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc") };
@@ -300,6 +302,29 @@ static void the_hosts_malloc_may_be_loam(void **state) {
   lm_handler_set_system(NULL);
 }
 
+/* No byte of it can be touched, so nothing is copied from it, and it cannot stay where it is. */
+static void an_empty_guarded_block_is_replaced(void **state) {
+  (void)state;
+  CHAIN(intern((lm_desc){ .guard = 1 }, "guarded"));
+  char *p = get(0);
+  assert_non_null(p);
+  assert_int_equal(lm_record_usable(p), 0);
+  for (size_t size = 0; size < 3; size++) {
+    p = lm_engine_realloc(NULL, p, size);
+    assert_non_null(p);
+    memset(p, 1, size);
+    p = lm_engine_realloc(NULL, p, 0);
+    assert_int_equal(lm_record_usable(p), 0);
+  }
+  put(p);
+  CHAIN(host("plain"));
+  p = get(0);
+  CHAIN(intern((lm_desc){ .guard = 1 }, "guarded"));
+  p = lm_engine_realloc(NULL, p, 100);
+  memset(p, 1, 100);
+  put(p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(realloc_moves_when_the_answer_differs),
@@ -311,9 +336,10 @@ int main(void) {
     cmocka_unit_test(realloc_passes_no_limit),
     cmocka_unit_test(a_handler_reallocates_its_own_blocks),
     cmocka_unit_test(a_handler_that_cannot_reallocate_keeps_the_block),
-    cmocka_unit_test(foreign_blocks_are_known_like_others),
+    cmocka_unit_test(provided_blocks_are_known_like_others),
     cmocka_unit_test(a_handler_may_be_built_on_loam_itself),
     cmocka_unit_test(the_hosts_malloc_may_be_loam),
+    cmocka_unit_test(an_empty_guarded_block_is_replaced),
   };
   return cmocka_run_group_tests(tests, set_up, NULL);
 }

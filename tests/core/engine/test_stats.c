@@ -87,6 +87,34 @@ static void groups_by_what_is_asked_for(void **state) {
   put(b);
 }
 
+static void an_edited_limit_makes_no_new_row(void **state) {
+  (void)state;
+  loam_site *s = tag("stats.limit");
+  CHAIN(host("edited"));
+  char *a = alloc(s, 1000, 16, false);
+  assert_int_equal(row_of(BOTH, "stats.limit", "edited").limit, 0);
+  CHAIN(limited("edited", 1 << 20));
+  char *b = alloc(s, 1000, 16, false);
+  CHAIN(limited("edited", 2 << 20), host("stats.rest"));
+  char *c = alloc(s, 200000, 16, false);
+  loam_stats_row row = row_of(BOTH, "stats.limit", "edited");
+  assert_int_equal(row.live_blocks, 3);
+  assert_int_equal(row.total_blocks, 3);
+  assert_int_equal(row.limit, 2 << 20);
+  assert_in_range(row.limit_used, 200000 + 1000, 300000);
+  CHAIN(limited("edited", 1 << 20));
+  row = row_of(LOAM_BY_STRATEGY, "", "edited");
+  assert_int_equal(row.live_blocks, 3);
+  assert_int_equal(row.limit, 1 << 20);
+  CHAIN(host("stats.rest"));
+  assert_int_equal(row_of(BOTH, "stats.limit", "edited").limit, 0);
+  assert_int_equal(row_of(LOAM_BY_TAG, "stats.limit", NULL).limit, 0);
+  assert_true(lm_strategy_is_valid());
+  put(a);
+  put(b);
+  put(c);
+}
+
 static void rows_come_largest_first(void **state) {
   (void)state;
   static char *p[300];
@@ -104,14 +132,14 @@ static void rows_come_largest_first(void **state) {
 
 static void counts_blocks_of_handlers_and_the_system(void **state) {
   (void)state;
-  loam_site *s = tag("stats.foreign");
+  loam_site *s = tag("stats.provided");
   CHAIN(counting_strategy());
   char *a = alloc(s, 100, 16, false);
-  loam_stats_row row = row_of(BOTH, "stats.foreign", "counting");
+  loam_stats_row row = row_of(BOTH, "stats.provided", "counting");
   assert_int_equal(row.live_bytes, 100);
   assert_string_equal(row.kind, "handler");
   put(a);
-  assert_int_equal(row_of(BOTH, "stats.foreign", "counting").live_bytes, 0);
+  assert_int_equal(row_of(BOTH, "stats.provided", "counting").live_bytes, 0);
 }
 
 static void a_block_that_grows_in_place_is_one_block(void **state) {
@@ -331,6 +359,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(tells_bytes_and_blocks_by_tag_and_strategy),
     cmocka_unit_test(groups_by_what_is_asked_for),
+    cmocka_unit_test(an_edited_limit_makes_no_new_row),
     cmocka_unit_test(rows_come_largest_first),
     cmocka_unit_test(counts_blocks_of_handlers_and_the_system),
     cmocka_unit_test(a_block_that_grows_in_place_is_one_block),

@@ -101,6 +101,35 @@ static void what_one_class_has_left_another_has_before_fresh_memory(void **state
   assert_int_equal(pool->central[to].empties, FEW);
 }
 
+/* Its slots go to the range, and the spans and slots that remain are counted right. */
+static void an_abandoned_span_ends_with_its_last_object(void **state) {
+  (void)state;
+  lm_pool *pool = pool_called("abandoned");
+  unsigned class_ = lm_class_of(1024);
+  uint32_t n = lm_central_span_count(class_), slots = lm_central_span_slots(class_);
+  lm_central *list = &pool->central[class_];
+  lm_cached_object *item = malloc(n * sizeof *item);
+  assert_non_null(item);
+  pull(list, item, n);
+  uint32_t slot = lm_map_slot(item[0].p), held = pool->regions.held, spare = pool->regions.spare;
+  lm_central_return(list, item, 1);
+  assert_true(lm_central_detach(list, slot, lm_tcache_bin_offset(0, class_)));
+  lm_central_abandon(list, slot);
+  assert_true(lm_central_has_abandoned(slot));
+  assert_false(lm_central_drain(list));
+  assert_int_equal(list->detached, 0);
+  for (uint32_t i = 1; i < n; i++) {
+    assert_int_equal(list->spans, 1);
+    assert_int_equal(pool->regions.held, held);
+    assert_true(lm_central_free_detached(list, item[i]));
+  }
+  assert_int_equal(list->spans, 0);
+  assert_int_equal(list->empties, 0);
+  assert_int_equal(pool->regions.held, held - slots);
+  assert_int_equal(pool->regions.spare, spare);
+  free(item);
+}
+
 static void keeps_what_others_have_left_while_touched_memory_is_free(void **state) {
   (void)state;
   lm_pool *pool = pool_called("kept from others");
@@ -227,6 +256,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(draws_all_that_is_free_in_the_spans_there_are),
     TEST(what_one_class_has_left_another_has_before_fresh_memory),
+    TEST(an_abandoned_span_ends_with_its_last_object),
     TEST(keeps_what_others_have_left_while_touched_memory_is_free),
     TEST(what_nobody_wants_goes_past_the_depot),
     TEST(few_large_objects_are_drawn_from_spans_at_once),

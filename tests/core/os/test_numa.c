@@ -2,9 +2,11 @@
 #include "test.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "folder.h"
@@ -99,6 +101,36 @@ static void nodes_come_and_go(void **state) {
   assert_int_equal(lm_numa_nodes(), 0x3);
   write_file("has_memory", "0-1,3\n");
   lm_numa_refresh();
+  assert_int_equal(lm_numa_nodes(), 0xb);
+  assert_int_equal(lm_numa_total(3), 6000 * 1024);
+}
+
+static void *refresh(void *arg) {
+  lm_numa_refresh();
+  return arg;
+}
+
+/* The thread that refreshes the nodes waits until the test opens a pipe, which stands in place of
+ * the file with the distances of node 3. */
+static void a_node_that_comes_is_seen_with_its_total(void **state) {
+  (void)state;
+  char path[320];
+  pthread_t thread;
+  snprintf(path, sizeof path, "%s/node3/distance", folder);
+  write_file("has_memory", "0-1\n");
+  lm_numa_pretend(folder, UINT64_MAX);
+  write_file("has_memory", "0-1,3\n");
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(mkfifo(path, 0600), 0);
+  assert_int_equal(pthread_create(&thread, NULL, refresh, NULL), 0);
+  usleep(20000);
+  bool is_early = lm_numa_has(3);
+  FILE *pipe = fopen(path, "w");
+  fclose(pipe);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_int_equal(unlink(path), 0);
+  write_file("node3/distance", "30 30 30 10\n");
+  assert_false(is_early);
   assert_int_equal(lm_numa_nodes(), 0xb);
   assert_int_equal(lm_numa_total(3), 6000 * 1024);
 }
@@ -350,6 +382,7 @@ int main(void) {
     cmocka_unit_test_setup(nodes_that_the_process_may_not_use_are_left_out, pretend),
     cmocka_unit_test_setup(a_node_that_cannot_be_named_has_a_reason, pretend),
     cmocka_unit_test_setup(nodes_come_and_go, pretend),
+    cmocka_unit_test_setup(a_node_that_comes_is_seen_with_its_total, pretend),
     cmocka_unit_test_setup(distances_go_by_the_nodes_online, pretend),
     cmocka_unit_test_setup(memory_is_told_by_node, pretend),
     cmocka_unit_test_setup(free_memory_is_at_most_100_ms_old, pretend),

@@ -511,7 +511,7 @@ static int look_around(void *ends_before) {
 static void a_child_of_a_busy_process_is_whole(void **state) {
   (void)state;
   lm_thread_get();
-  lm_thread_add_hooks(&(lm_thread_hooks){ count_end, child });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = count_end, .fork_child = child });
   lm_thread_add_fork_lock(&leaf);
   lm_thread_add_fork_lock(&leaf);
   stop = false;

@@ -83,15 +83,15 @@ static void check_large(uint32_t slot, uint32_t slots, size_t size) {
     assert_ptr_equal(place.base, base);
     assert_int_equal(place.size, size);
     assert_int_equal(place.token, 77);
-    assert_ptr_equal(lm_map_span_of_state(place.side), lm_map_span(slot));
+    assert_ptr_equal(lm_map_span_of_state(place.cell), lm_map_span(slot));
   }
 }
 
 static void describe(uint32_t slot, uint32_t slots, size_t size) {
   lm_span *head = lm_map_span(slot);
   head->token = 77;
-  head->mark = LM_STATE_LIVE + LM_ID_WIDE;
-  lm_span_info view = { (uintptr_t)lm_map_address(slot), 0, &head->mark, 0, 5, size };
+  head->cell = LM_STATE_LIVE + LM_ID_WIDE;
+  lm_span_info view = { (uintptr_t)lm_map_address(slot), 0, &head->cell, 0, 5, size };
   lm_map_describe_large(slot, slots, &view);
 }
 
@@ -122,7 +122,7 @@ static void only_the_start_of_a_large_block_has_a_key(void **state) {
   uint32_t slot = lm_range_take(SLOTS, LM_SLOT);
   lm_span *head = lm_map_span(slot);
   size_t size = SLOTS * LM_SLOT;
-  lm_span_info view = { (uintptr_t)lm_map_address(slot), BIN, &head->mark, BIN, 5, size };
+  lm_span_info view = { (uintptr_t)lm_map_address(slot), BIN, &head->cell, BIN, 5, size };
   lm_map_describe_large(slot, SLOTS, &view);
   assert_int_equal(head->key, BIN);
   assert_true(lm_map_is_large(head->key));

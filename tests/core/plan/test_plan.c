@@ -75,7 +75,7 @@ static void refuses_what_is_out_of_range(void **state) {
   refuses(&m, "comparison of node 0: 3");
   m = small_image();
   m.node[0].input = LM_INPUTS;
-  refuses(&m, "input of node 0: 8");
+  refuses(&m, "input of node 0: 9");
   m = small_image();
   m.leaf[1].n = 0;
   refuses(&m, "length of leaf 1: 0");
@@ -199,12 +199,13 @@ static void reads_every_input(void **state) {
   lm_inputs r = { .size = 1,
                   .align = 64,
                   .zero = true,
+                  .line = 77,
                   .fixed = fixed,
                   .node_free = free_of,
                   .device_free = free_of,
                   .node_free_n = 2,
                   .device_free_n = 2 };
-  double want[LM_INPUTS] = { 1, 64, 1, 3, -1, 5, 8, 8 };
+  double want[LM_INPUTS] = { 1, 64, 1, 3, -1, 5, 8, 8, 77 };
   for (unsigned input = 0; input < LM_INPUTS; input++) {
     image m = small_image();
     m.node[0].input = (uint8_t)input;
@@ -367,6 +368,115 @@ static void equal_images_have_equal_hashes(void **state) {
   lm_plan_destroy(other);
 }
 
+/* ---- Plans of one line */
+
+/* A random tree that reads the line, alone and in instructions with other inputs. */
+static image random_image_of_lines(void) {
+  image m = { 0 };
+  uint32_t nodes = 1 + roll(24), leaves = 1 + roll(6);
+  for (uint32_t i = 0; i < leaves; i++) image_leaf(&m, 1 + i % 3, (uint32_t[]){ 0, 0, 0 });
+  for (uint32_t i = 0; i < nodes; i++) {
+    int32_t to[2];
+    for (int k = 0; k < 2; k++)
+      to[k] = i + 1 < nodes && roll(3) ? (int32_t)(i + 1 + roll(nodes - i - 1))
+                                       : ~(int32_t)roll(leaves);
+    unsigned input = !i || roll(2) ? LM_IN_LINE : roll(LM_INPUTS);
+    lm_node *node = image_node(&m, input, roll(3), roll(6), to[0], to[1]);
+    if (roll(3)) continue;
+    node->code = m.codes;
+    image_code(&m, LM_OP_INPUT, LM_IN_LINE, 0);
+    image_code(&m, LM_OP_INPUT, roll(2) ? LM_IN_LINE : LM_IN_SIZE, 0);
+    image_code(&m, roll(2) ? LM_OP_ADD : LM_OP_MUL, 0, 0);
+    image_code(&m, LM_OP_CONST, 0, roll(30));
+    node->code_n = m.codes - node->code;
+  }
+  return m;
+}
+
+/* Checks that both plans give a random request on a line the leaf that the policy has on one line:
+ * the leaves of a plan differ in theirs. */
+static void decide_alike(const lm_plan *plan, const lm_plan *derived, long line) {
+  double free_of[1] = { roll(8) };
+  double fixed[LM_INPUTS] = {
+    [LM_IN_NODE] = roll(6), [LM_IN_DEVICE] = roll(6) - 1.0, [LM_IN_LIVE] = roll(6)
+  };
+  lm_inputs r = { .size = roll(10),
+                  .align = roll(8),
+                  .zero = roll(2),
+                  .fixed = fixed,
+                  .node_free = free_of,
+                  .device_free = free_of,
+                  .node_free_n = 1,
+                  .device_free_n = 1 };
+  unsigned leaf = lm_plan_decide(derived, &r);
+  r.line = line;
+  assert_int_equal(derived->leaf[leaf].line, plan->leaf[lm_plan_decide(plan, &r)].line);
+  assert_int_equal(derived->leaf[leaf].n, plan->leaf[lm_plan_decide(plan, &r)].n);
+}
+
+static void a_plan_at_a_line_decides_as_the_plan_does_there(void **state) {
+  (void)state;
+  unsigned single = 0, shorter = 0;
+  for (int i = 0; i < 3000; i++) {
+    image m = random_image_of_lines();
+    lm_plan *plan, *derived;
+    assert_int_equal(image_make(&m, &plan), LOAM_OK);
+    for (long line = -1; line < 7; line++) {
+      if (lm_plan_at_line(plan, line, &derived)) fail_msg("%s", loam_error());
+      assert_true(lm_plan_is_valid(derived));
+      assert_false(derived->reads & 1u << LM_IN_LINE);
+      assert_false(derived->reads & ~plan->reads);
+      single += derived->leaves == 1 && plan->leaves > 1;
+      shorter += derived->nodes && derived->nodes < plan->nodes;
+      for (int k = 0; k < 10; k++) decide_alike(plan, derived, line);
+      lm_plan_destroy(derived);
+    }
+    lm_plan_destroy(plan);
+  }
+  assert_true(single > 1000);
+  assert_true(shorter > 1000);
+}
+
+/* The conditions on a gauge follow each other, so a walk through them could go deep. */
+static void *make_deep_plan(void *result) {
+  static image m;
+  lm_plan *plan, *derived = NULL;
+  m = (image){ 0 };
+  int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 });
+  for (int i = 0; i < IMAGE_NODES; i++)
+    image_node(&m, i ? LM_IN_LIVE : LM_IN_LINE, LM_CMP_LT, i + 1, i + 1 < IMAGE_NODES ? i + 1 : a,
+               a);
+  *(loam_status *)result = image_make(&m, &plan);
+  if (*(loam_status *)result == LOAM_OK)
+    *(loam_status *)result = lm_plan_at_line(plan, 0, &derived);
+  lm_plan_destroy(derived);
+  lm_plan_destroy(plan);
+  return NULL;
+}
+
+static void a_deep_plan_needs_little_stack(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  pthread_t thread;
+  pthread_attr_t attributes;
+  loam_status status = LOAM_EINVAL;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, (size_t)sysconf(_SC_THREAD_STACK_MIN));
+  assert_int_equal(pthread_create(&thread, &attributes, make_deep_plan, &status), 0);
+  pthread_join(thread, NULL);
+  pthread_attr_destroy(&attributes);
+  assert_int_equal(status, LOAM_OK);
+}
+
+static lm_plan *of_lines;
+
+static void make_at_line(bool refused) {
+  lm_plan *derived;
+  loam_status status = lm_plan_at_line(of_lines, 5, &derived);
+  if (status == LOAM_OK) lm_plan_destroy(derived);
+  else assert_true(refused && status == LOAM_ENOMEM && !derived);
+}
+
 static void make_one(bool refused) {
   static image m;
   m = small_image();
@@ -378,7 +488,12 @@ static void make_one(bool refused) {
 
 static void survives_each_refusal_of_memory(void **state) {
   (void)state;
+  image m = small_image();
+  m.node[0].input = LM_IN_LINE;
+  assert_int_equal(image_make(&m, &of_lines), LOAM_OK);
   refuse_each(make_one);
+  refuse_each(make_at_line);
+  lm_plan_destroy(of_lines);
 }
 
 static void the_default_is_one_leaf_of_strategy_0(void **state) {
@@ -408,6 +523,8 @@ int main(void) {
     cmocka_unit_test(a_tree_that_joins_again_is_filled_in_bounded_time),
     cmocka_unit_test(sizes_that_ask_a_gauge_begin_where_it_is_asked),
     cmocka_unit_test(equal_images_have_equal_hashes),
+    cmocka_unit_test(a_plan_at_a_line_decides_as_the_plan_does_there),
+    cmocka_unit_test(a_deep_plan_needs_little_stack),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(the_default_is_one_leaf_of_strategy_0),
   };

@@ -1,4 +1,4 @@
-/* test_script.c - opens policies, compiles plans, exceeds budgets, inspects policies: script.h. */
+/* test_script.c - opens policies, writes images, exceeds budgets, inspects policies: script.h. */
 #include "test.h"
 
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "heap/pool.h"
 #include "heap/strategy.h"
 #include "os/error.h"
+#include "plan/policy_image.h"
 #include "script/script.h"
 
 static const lm_script_limits limits = { .max_leaves = 100,
@@ -27,6 +28,7 @@ static const char *const two = "local s = loam.host { name = 'small' }\n"
                                "}\n";
 
 static lm_script *script;
+static lm_policy_image *policy;
 
 static lm_script_source source_of(const char *text) {
   return (lm_script_source){ "test.lua", text, strlen(text), &limits, .is_host = true };
@@ -46,14 +48,32 @@ static loam_status open_within(const char *text, const lm_script_limits *own) {
 static int close_script(void **state) {
   (void)state;
   lm_script_close(script);
+  lm_policy_image_close(policy);
   script = NULL;
+  policy = NULL;
   return 0;
+}
+
+/* Writes the image of the open script and opens it. */
+static loam_status compile(void) {
+  void *bytes;
+  size_t size;
+  loam_status status = lm_script_image(script, &bytes, &size);
+  assert_true((status == LOAM_OK) == (bytes != NULL));
+  if (status != LOAM_OK) return status;
+  status = lm_policy_image_open(bytes, size, true, &policy);
+  if (status != LOAM_OK) lm_metadata_free(bytes);
+  return status;
+}
+
+static void open_image(const char *text) {
+  if (open_text(text) || compile()) fail_msg("%s", loam_error());
 }
 
 static const lm_plan *plan_of(const char *tag) {
   const lm_plan *plan;
   loam_where where = { .tag = tag };
-  if (lm_script_plan(script, &where, &plan)) fail_msg("%s: %s", tag, loam_error());
+  if (lm_policy_image_find(policy, &where, &plan)) fail_msg("%s: %s", tag, loam_error());
   return plan;
 }
 
@@ -73,8 +93,9 @@ static void words_have(const char *text) {
 
 static void a_policy_becomes_a_plan(void **state) {
   (void)state;
-  assert_int_equal(open_text(two), LOAM_OK);
-  assert_string_equal(lm_script_name(script), "two");
+  open_image(two);
+  assert_string_equal(lm_policy_image_name(policy), "two");
+  assert_false(lm_policy_image_applies_live(policy));
   const lm_plan *plan = plan_of("any");
   assert_true(lm_plan_is_valid(plan));
   assert_string_equal(picked(plan, 4095), "small");
@@ -84,105 +105,82 @@ static void a_policy_becomes_a_plan(void **state) {
 
 static void tags_that_are_told_apart_have_their_own_plans(void **state) {
   (void)state;
-  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
-                             "return loam.policy { pick = function(req)\n"
-                             "  return req.tag:under('x') and a or b\nend }\n"),
-                   LOAM_OK);
+  open_image("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+             "return loam.policy { pick = function(req)\n"
+             "  return req.tag:under('x') and a or b\nend }\n");
   assert_ptr_equal(plan_of("x"), plan_of("x.y"));
   assert_ptr_not_equal(plan_of("x"), plan_of("y"));
-  assert_int_equal(lm_script_plans(script), 2);
+  assert_int_equal(lm_policy_image_plans(policy), 2);
 }
 
-static void a_script_that_rested_goes_on_with_its_plans(void **state) {
+static void an_image_needs_its_script_no_more(void **state) {
   (void)state;
-  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
-                             "return loam.policy { pick = function(req)\n"
-                             "  return req.tag:under('x') and a or b\nend }\n"),
-                   LOAM_OK);
-  const lm_plan *of_x = plan_of("x");
-  for (int i = 0; i < 3; i++) {
-    size_t before = lm_metadata_held();
-    lm_script_suspend(script);
-    lm_script_suspend(script);
-    assert_true(lm_script_is_suspended(script));
-    lm_metadata_trim();
-    assert_true(i > 0 || lm_metadata_held() + 200 * LM_KIB < before);
-    assert_ptr_equal(plan_of("x.y"), of_x);
-    assert_false(lm_script_is_suspended(script));
-    assert_string_equal(picked(plan_of("y"), 1), "b");
-    assert_true(lm_script_is_valid(script));
-  }
-  assert_false(lm_script_only_plan(script));
-  assert_int_equal(lm_script_plans(script), 2);
+  open_image("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+             "return loam.policy { pick = function(req)\n"
+             "  return req.tag:under('x') and a or b\nend }\n");
+  lm_script_close(script);
+  script = NULL;
+  assert_string_equal(picked(plan_of("x.y"), 1), "a");
+  assert_string_equal(picked(plan_of("y"), 1), "b");
 }
 
-static void a_policy_that_asks_nothing_about_a_site_needs_its_state_no_more(void **state) {
+static void compiling_is_all_steps_in_one(void **state) {
   (void)state;
-  assert_int_equal(open_text(two), LOAM_OK);
-  assert_false(lm_script_only_plan(script));
-  const lm_plan *plan = plan_of("a");
-  assert_true(lm_script_only_plan(script));
-  lm_script_suspend(script);
-  assert_ptr_equal(plan_of("b"), plan);
-  assert_true(lm_script_is_suspended(script));
-}
-
-static void attempt_waking(bool refused) {
-  const lm_plan *plan;
-  lm_script_suspend(script);
-  loam_status status = lm_script_plan(script, &(loam_where){ .tag = "x" }, &plan);
-  if (!refused) assert_int_equal(status, LOAM_OK);
-  assert_true((status == LOAM_OK) == (plan != NULL));
-}
-
-static void a_script_that_cannot_be_woken_says_so_and_can_be_later(void **state) {
-  (void)state;
-  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
-                             "return loam.policy { pick = function(req)\n"
-                             "  return req.tag:under('x') and a or b\nend }\n"),
-                   LOAM_OK);
-  plan_of("x");
-  refuse_each(attempt_waking);
-  plan_of("y");
+  void *bytes;
+  size_t size;
+  lm_script_source source = source_of(two);
+  assert_int_equal(lm_script_compile(&source, false, &bytes, &size), LOAM_OK);
+  assert_int_equal(lm_policy_image_open(bytes, size, true, &policy), LOAM_OK);
+  assert_string_equal(picked(plan_of("any"), 4096), "large");
+  source = source_of("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                     "return loam.policy { pick = function(req) return a end,\n"
+                     "  tests = { { size = 1, expect = b } } }\n");
+  bytes = &source;
+  assert_int_equal(lm_script_compile(&source, false, &bytes, &size), LOAM_EPOLICY);
+  assert_null(bytes);
+  assert_int_equal(lm_script_compile(&source, true, &bytes, &size), LOAM_OK);
+  lm_metadata_free(bytes);
 }
 
 static void a_site_is_its_file_function_module_and_line_too(void **state) {
   (void)state;
   const lm_plan *plan;
-  assert_int_equal(open_text("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
-                             "return loam.policy { pick = function(req)\n"
-                             "  if req.file == 'f.c' and req.func == 'g' and req.module == 'm'\n"
-                             "    and req.line == 7 then return a end\n"
-                             "  return b\nend }\n"),
-                   LOAM_OK);
+  open_image("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+             "return loam.policy { pick = function(req)\n"
+             "  if req.file == 'f.c' and req.func == 'g' and req.module == 'm'\n"
+             "    and req.line == 7 then return a end\n"
+             "  return b\nend }\n");
   loam_where where = { "t", "f.c", "g", "m", 7 };
-  assert_int_equal(lm_script_plan(script, &where, &plan), LOAM_OK);
+  assert_int_equal(lm_policy_image_find(policy, &where, &plan), LOAM_OK);
   assert_string_equal(picked(plan, 1), "a");
   where.line = 8;
-  assert_int_equal(lm_script_plan(script, &where, &plan), LOAM_OK);
+  assert_int_equal(lm_policy_image_find(policy, &where, &plan), LOAM_OK);
   assert_string_equal(picked(plan, 1), "b");
 }
 
 static void a_tag_may_hold_any_bytes(void **state) {
   (void)state;
   char tag[256];
-  assert_int_equal(open_text(two), LOAM_OK);
+  open_image(two);
   for (int i = 0; i < 255; i++) tag[i] = (char)(i + 1);
   tag[255] = 0;
   assert_ptr_equal(plan_of(tag), plan_of(""));
 }
 
-static void two_scripts_do_not_know_each_other(void **state) {
+static void two_images_do_not_know_each_other(void **state) {
   (void)state;
-  lm_script *other;
+  void *bytes;
+  size_t size;
+  lm_policy_image *other;
   lm_script_source source = source_of(two);
-  assert_int_equal(open_text(two), LOAM_OK);
-  assert_int_equal(lm_script_open(&source, &other), LOAM_OK);
+  open_image(two);
+  assert_int_equal(lm_script_compile(&source, false, &bytes, &size), LOAM_OK);
+  assert_int_equal(lm_policy_image_open(bytes, size, true, &other), LOAM_OK);
   loam_where where = { .tag = "t" };
   const lm_plan *plan;
-  assert_int_equal(lm_script_plan(other, &where, &plan), LOAM_OK);
+  assert_int_equal(lm_policy_image_find(other, &where, &plan), LOAM_OK);
   assert_ptr_not_equal(plan, plan_of("t"));
-  lm_script_close(other);
+  lm_policy_image_close(other);
   assert_true(lm_plan_is_valid(plan_of("t")));
 }
 
@@ -224,13 +222,12 @@ static void a_handler_has_to_be_registered(void **state) {
   };
   const char *text = "local h = loam.handler 'script.test'\n"
                      "return loam.policy { pick = function(req) return h end }\n";
-  const lm_plan *plan;
   assert_int_equal(open_text(text), LOAM_OK);
-  assert_int_equal(lm_script_plan(script, &(loam_where){ .tag = "t" }, &plan), LOAM_EPOLICY);
+  assert_int_equal(compile(), LOAM_EPOLICY);
   words_have("no handler \"script.test\"");
   close_script(NULL);
   assert_int_equal(loam_handler_register(&handler), LOAM_OK);
-  assert_int_equal(open_text(text), LOAM_OK);
+  open_image(text);
   assert_int_equal(lm_strategy_at(plan_of("t")->chain[0])->desc.kind, LM_KIND_HANDLER);
 }
 
@@ -240,11 +237,10 @@ static void a_handler_has_to_be_registered(void **state) {
 
 static void options_reach_the_strategy(void **state) {
   (void)state;
-  assert_int_equal(open_text(FULL "local g = loam.host { name = 'guarded', guard = 7,\n"
-                                  "  numa = { weights = { [0] = 3 } } }\n"
-                                  "return loam.policy { pick = function(req)\n"
-                                  "  return h:or_else(g)\nend }\n"),
-                   LOAM_OK);
+  open_image(FULL "local g = loam.host { name = 'guarded', guard = 7,\n"
+                  "  numa = { weights = { [0] = 3 } } }\n"
+                  "return loam.policy { pick = function(req)\n"
+                  "  return h:or_else(g)\nend }\n");
   const lm_plan *plan = plan_of("t");
   const lm_desc *full = &lm_strategy_at(plan->chain[0])->desc;
   const lm_desc *guarded = &lm_strategy_at(plan->chain[1])->desc;
@@ -281,31 +277,10 @@ static void the_budget_is_for_each_step(void **state) {
                      "  for i = 1, 3e9 do local x = i * i end\n"
                      "  return h\nend }\n";
   assert_int_equal(open_within(text, &tight), LOAM_OK);
-  loam_where where = { .tag = "t" };
-  const lm_plan *plan;
-  assert_int_equal(lm_script_plan(script, &where, &plan), LOAM_EBUDGET);
+  assert_int_equal(compile(), LOAM_EBUDGET);
   words_have("test.lua:3: budget: ");
   words_have("150 ms");
   words_have("for i = 1, 3e9");
-}
-
-static void a_script_lives_on_after_its_budget_is_exceeded(void **state) {
-  (void)state;
-  assert_int_equal(open_text("local h = loam.host {}\n"
-                             "return loam.policy { pick = function(req)\n"
-                             "  while req.tag:byte(1) == 33 do end\n"
-                             "  local t = req.tag\n"
-                             "  while req.tag:byte(1) == 63 do t = t .. t end\n"
-                             "  return h\nend }\n"),
-                   LOAM_OK);
-  const lm_plan *plan;
-  for (int i = 0; i < 3; i++) {
-    assert_int_equal(lm_script_plan(script, &(loam_where){ .tag = "!time" }, &plan), LOAM_EBUDGET);
-    words_have("ms");
-    assert_true(lm_script_plan(script, &(loam_where){ .tag = "?memory" }, &plan) != LOAM_OK);
-    assert_null(plan);
-    assert_non_null(plan_of("good"));
-  }
 }
 
 static void too_many_leaves_are_refused(void **state) {
@@ -317,8 +292,7 @@ static void too_many_leaves_are_refused(void **state) {
                              "  end\n"
                              "  return h\nend }\n"),
                    LOAM_OK);
-  const lm_plan *plan;
-  assert_int_equal(lm_script_plan(script, &(loam_where){ .tag = "t" }, &plan), LOAM_EPOLICY);
+  assert_int_equal(compile(), LOAM_EPOLICY);
   words_have("100");
   words_have("4");
 }
@@ -381,9 +355,11 @@ static void a_runaway_is_an_answer_too(void **state) {
 
 static void attempt_open(bool refused) {
   loam_status status = open_text(two);
-  if (!refused) assert_int_equal(status, LOAM_OK);
   if (status == LOAM_OK) assert_non_null(script);
   else assert_null(script);
+  if (status == LOAM_OK) status = compile();
+  if (!refused) assert_int_equal(status, LOAM_OK);
+  assert_true((status == LOAM_OK) == (policy != NULL));
   close_script(NULL);
 }
 
@@ -397,7 +373,7 @@ static void closing_gives_all_memory_back(void **state) {
   lm_pool_figures before, after;
   for (int i = 0; i < 200; i++) {
     if (i == 50) lm_pool_figures_get(&before);
-    assert_int_equal(open_text(two), LOAM_OK);
+    open_image(two);
     plan_of("a");
     close_script(NULL);
   }
@@ -411,18 +387,16 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(a_policy_becomes_a_plan),
     TEST(tags_that_are_told_apart_have_their_own_plans),
-    TEST(a_script_that_rested_goes_on_with_its_plans),
-    TEST(a_policy_that_asks_nothing_about_a_site_needs_its_state_no_more),
-    TEST(a_script_that_cannot_be_woken_says_so_and_can_be_later),
+    TEST(an_image_needs_its_script_no_more),
+    TEST(compiling_is_all_steps_in_one),
     TEST(a_site_is_its_file_function_module_and_line_too),
     TEST(a_tag_may_hold_any_bytes),
-    TEST(two_scripts_do_not_know_each_other),
+    TEST(two_images_do_not_know_each_other),
     TEST(garbage_is_no_part_of_what_a_policy_may_hold),
     TEST(a_handler_has_to_be_registered),
     TEST(options_reach_the_strategy),
     TEST(a_refusal_names_file_line_and_source),
     TEST(the_budget_is_for_each_step),
-    TEST(a_script_lives_on_after_its_budget_is_exceeded),
     TEST(too_many_leaves_are_refused),
     TEST(questions_are_answered_in_json),
     TEST(a_refused_policy_is_an_answer),

@@ -221,6 +221,37 @@ static void a_socket_of_another_host_is_left_alone(void **state) {
   close(fd);
 }
 
+/* A datagram socket refuses a stream connection, so loam cannot find out whether it is in use. */
+static void a_socket_that_cannot_be_asked_is_left_alone(void **state) {
+  (void)state;
+  struct sockaddr_un address = own_address();
+  int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  fails_in_words(folder, "Protocol wrong type for socket");
+  assert_true(exists(address.sun_path));
+  close(fd);
+}
+
+/* Each round allows one more descriptor than the round before, until the start succeeds. */
+static int start_with_few_descriptors(void *argument) {
+  (void)argument;
+  struct rlimit few;
+  int next = dup(0);
+  close(next);
+  close(bound_elsewhere());
+  if (getrlimit(RLIMIT_NOFILE, &few)) return 1;
+  for (few.rlim_cur = (rlim_t)next;; few.rlim_cur++) {
+    if (setrlimit(RLIMIT_NOFILE, &few)) return 2;
+    if (lm_control_start(NULL, true) == LOAM_OK) return 0;
+    if (!strstr(loam_error(), "Too many open files")) return 3;
+  }
+}
+
+static void no_descriptor_to_ask_a_socket_is_said_in_words(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(start_with_few_descriptors, NULL), 0);
+}
+
 static int fill_disk(void *argument) {
   (void)argument;
   struct rlimit none = { 0, 0 };
@@ -766,6 +797,8 @@ int main(void) {
     TEST(a_place_that_cannot_be_is_an_event_and_no_more),
     TEST(a_stale_socket_is_replaced),
     TEST(a_socket_of_another_host_is_left_alone),
+    TEST(a_socket_that_cannot_be_asked_is_left_alone),
+    TEST(no_descriptor_to_ask_a_socket_is_said_in_words),
     TEST(no_descriptors_left_harm_nobody),
     TEST(stopping_leaves_nothing_behind),
     TEST(it_can_be_stopped_by_its_own_callback),

@@ -13,6 +13,7 @@
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "pages/metadata.h"
+#include "plan/policy_image.h"
 #include "service/policy.h"
 
 /* A policy that gives all memory the strategy `name`. */
@@ -55,14 +56,33 @@ static struct loam_policy_info info(void) {
   return out;
 }
 
-/* The name of the strategy that a request with this tag gets. */
-static const char *picked(const char *tag, size_t size) {
-  loam_site *site = loam_site_get(tag);
+/* The name of the strategy that a request of this site gets. */
+static const char *picked_at(loam_site *site, size_t size) {
   const lm_plan *plan = atomic_load(&site->now[atomic_load(&lm_site_generation) & 1].plan);
   double fixed[LM_INPUTS] = { 0 };
   lm_inputs request = { .size = size, .align = 16, .site = site, .fixed = fixed };
   const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &request)];
   return lm_strategy_at(plan->chain[leaf->first])->desc.name;
+}
+
+static const char *picked(const char *tag, size_t size) {
+  return picked_at(loam_site_get(tag), size);
+}
+
+static void *pick_one(void *tag) { return (void *)(uintptr_t)picked(tag, 1); }
+
+/* Like picked, but the site is made by a thread with the smallest stack that the system allows. */
+static const char *on_small_stack(const char *tag) {
+  void *name;
+  pthread_t thread;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  size_t size = SANITIZED ? 1 << 20 : (size_t)sysconf(_SC_THREAD_STACK_MIN);
+  assert_int_equal(pthread_attr_setstacksize(&attributes, size), 0);
+  assert_int_equal(pthread_create(&thread, &attributes, pick_one, (void *)(uintptr_t)tag), 0);
+  pthread_join(thread, &name);
+  pthread_attr_destroy(&attributes);
+  return name;
 }
 
 /* ---- one load after another */
@@ -106,20 +126,30 @@ static void a_tag_seen_later_obeys_the_live_policy(void **state) {
   assert_string_equal(picked("other", 101), "a");
 }
 
-static void its_lua_rests_after_some_ticks_and_wakes_for_a_new_tag(void **state) {
+/* The text of the policy does not matter any more: a new tag needs no Lua. */
+static void a_new_tag_needs_little_stack_and_no_lua(void **state) {
   (void)state;
   assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
                         "return loam.policy { pick = function(req)\n"
-                        "  return req.tag:under('waker') and b or a\nend }\n"),
+                        "  return req.tag:glob('*.small.?') and b or a\nend }\n"),
                    LOAM_OK);
-  int ticks = 0;
-  while (lm_policy_decay()) assert_in_range(ticks++, 0, 10);
-  assert_true(ticks > 1);
-  assert_string_equal(picked("waker.one", 1), "b");
-  assert_true(lm_policy_decay());
-  assert_int_equal(load(ALL_OF("alike")), LOAM_OK);
-  assert_false(lm_policy_decay());
-  assert_string_equal(picked("alike.one", 1), "alike");
+  assert_string_equal(on_small_stack("on.small.s"), "b");
+  assert_string_equal(on_small_stack("on.small.ss"), "a");
+}
+
+static void a_line_has_a_plan_of_its_own(void **state) {
+  (void)state;
+  assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                        "return loam.policy { pick = function(req)\n"
+                        "  return req.line >= 100 and req.size > 10 and b or a\nend }\n"),
+                   LOAM_OK);
+  for (int line = 98; line < 110; line++) {
+    loam_site *site = loam_site_at(&(loam_where){ .tag = "line", .line = line });
+    assert_string_equal(picked_at(site, 11), line >= 100 ? "b" : "a");
+    assert_string_equal(picked_at(site, 10), "a");
+  }
+  assert_int_equal(info().plans, 3); /* of all lines, below 100, and from 100 on */
+  assert_int_equal(load(ALL_OF("unlined")), LOAM_OK);
 }
 
 static void sites_that_a_policy_cannot_tell_apart_share_a_plan(void **state) {
@@ -215,19 +245,7 @@ static void an_old_plan_stays_until_nobody_reads_it(void **state) {
   assert_null(result);
 }
 
-/* ---- a new tag that cannot be compiled ---- */
-
-/* The policy's text does not contain the tags as literals, because a load would compile those. */
-static const char *const trap = "local h = loam.host { name = 'trap' }\n"
-                                "return loam.policy { pick = function(req)\n"
-                                "  local first = req.tag:byte(1)\n"
-                                "  if first == 33 then return nil end\n"
-                                "  return h\nend }\n";
-
-static const char *const swamp = "local h = loam.host { name = 'swamp' }\n"
-                                 "return loam.policy { pick = function(req)\n"
-                                 "  while req.tag:byte(1) == 63 do end\n"
-                                 "  return h\nend }\n";
+/* ---- events ---- */
 
 static char event_words[LM_ERROR_SIZE];
 static loam_event_kind event_kind;
@@ -241,35 +259,47 @@ static void note_event(void *ctx, const loam_event *event) {
   loam_site_get("made.in.a.callback"); /* works because no lock is held */
 }
 
-static void a_late_tag_that_is_refused_gets_the_default_alone(void **state) {
+static void a_policy_that_fails_for_any_tag_is_refused(void **state) {
   (void)state;
-  assert_int_equal(load(trap), LOAM_OK);
-  assert_int_equal(info().tags_refused, 0);
-  loam_on_event(note_event, NULL);
-  assert_string_equal(picked("!bad.tag", 1), "default");
-  loam_on_event(NULL, NULL);
-  assert_int_equal(event_kind, LOAM_EVENT_TAG_REFUSED);
-  assert_non_null(strstr(event_words, "!bad.tag"));
-  assert_int_equal(info().tags_refused, 1);
-  assert_string_equal(picked("good.tag", 1), "trap");
-  assert_string_equal(picked("!bad.tag", 1), "default");
-  assert_int_equal(info().tags_refused, 1);
-  assert_int_equal(load(ALL_OF("healed")), LOAM_OK);
-  assert_string_equal(picked("!bad.tag", 1), "healed");
-  assert_int_equal(info().tags_refused, 0);
+  assert_int_equal(load(ALL_OF("good")), LOAM_OK);
+  assert_int_equal(load("local h = loam.host {}\n"
+                        "return loam.policy { pick = function(req)\n"
+                        "  if req.tag:glob('never.seen.*') then return nil end\n"
+                        "  return h\nend }\n"),
+                   LOAM_EPOLICY);
+  assert_non_null(strstr(loam_error(), "test.lua:"));
+  assert_string_equal(picked("never.seen.tag", 1), "good");
 }
 
-static void late_tags_stop_being_tried_when_many_are_too_slow(void **state) {
-  (void)state;
-  char tag[32];
-  assert_int_equal(load(swamp), LOAM_OK);
-  for (int i = 0; i < 30; i++) {
-    snprintf(tag, sizeof tag, "?slow.%d", i);
-    assert_string_equal(picked(tag, 1), "default");
+/* Every line has a plan of its own, so that plans need memory. */
+static const char *const by_line =
+    "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+    "return loam.policy { pick = function(req)\n"
+    "  return req.size > req.line and b or a\nend }\n";
+
+/* Makes sites until the process has no memory for the plan of one. Returns 0 if that site has the
+ * default plan, all before it have their own, and an event tells. */
+static int exhaust(void *unused) {
+  (void)unused;
+  if (load(by_line) || info().tags_refused) return 1;
+  loam_on_event(note_event, NULL);
+  for (int line = 1; line < 100000; line++) {
+    lm_sys_refuse_from(1);
+    loam_site *site = loam_site_at(&(loam_where){ .tag = "of.lines", .line = line });
+    lm_sys_refuse_from(0);
+    if (!site) continue;
+    bool is_refused = info().tags_refused;
+    if (strcmp(picked_at(site, 1), is_refused ? "default" : "a")) return 3;
+    if (!is_refused) continue;
+    if (event_kind != LOAM_EVENT_TAG_REFUSED || !strstr(event_words, "of.lines")) return 4;
+    return info().tags_refused == 1 && lm_policy_is_valid() ? 0 : 5;
   }
-  assert_int_equal(info().tags_refused, 30);
-  assert_non_null(strstr(loam_error(), "not tried"));
-  assert_int_equal(load(ALL_OF("healed")), LOAM_OK);
+  return 2;
+}
+
+static void only_a_lack_of_memory_gives_a_site_the_default(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(exhaust, NULL), 0);
 }
 
 static void events_tell_what_went_live_and_what_was_refused(void **state) {
@@ -388,7 +418,86 @@ static void a_refused_file_is_told_once_and_forgotten_when_mended(void **state) 
   assert_string_equal(info().last_error, "");
 }
 
+/* ---- images */
+
+/* Writes the image of a policy into the file. Its text is `text`, which has as many bytes as
+ * `compiled`, whose plans it holds: so a test sees which of the two was used. */
+static void save_image(const char *compiled, const char *text, uint32_t format) {
+  void *bytes;
+  size_t size;
+  lm_script_source source = { "p.lua", compiled, strlen(compiled), lm_policy_limits(), true };
+  assert_int_equal(lm_script_compile(&source, false, &bytes, &size), LOAM_OK);
+  lm_policy_image_frame *frame = bytes;
+  assert_int_equal(frame->text.size, strlen(text));
+  memcpy((char *)bytes + frame->text.at, text, strlen(text));
+  frame->text_hash = lm_policy_file_hash(text, strlen(text));
+  frame->format = format;
+  frame->checksum = lm_policy_image_checksum(bytes, size);
+  save(bytes, size);
+  lm_metadata_free(bytes);
+}
+
+static void an_image_is_loaded_like_a_text_and_not_compiled(void **state) {
+  (void)state;
+  save_image(ALL_OF("in.plan"), ALL_OF("in.text"), LM_POLICY_IMAGE_FORMAT);
+  loam_on_event(note_event, NULL);
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  loam_on_event(NULL, NULL);
+  assert_null(strstr(event_words, "again"));
+  assert_string_equal(picked("known.a", 10), "in.plan");
+  assert_string_equal(info().name, "in.plan");
+  assert_true(info().hash == lm_policy_file_hash(ALL_OF("in.text"), strlen(ALL_OF("in.text"))));
+  uint64_t generation = info().generation;
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(info().generation, generation);
+}
+
+static void an_image_of_another_format_is_compiled_again(void **state) {
+  (void)state;
+  save_image(ALL_OF("in.plan"), ALL_OF("in.text"), LM_POLICY_IMAGE_FORMAT + 1);
+  loam_on_event(note_event, NULL);
+  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  loam_on_event(NULL, NULL);
+  assert_int_equal(event_kind, LOAM_EVENT_POLICY_LIVE);
+  assert_non_null(strstr(event_words, "it was compiled again: policy image: it has format 2"));
+  assert_string_equal(picked("known.a", 10), "in.text");
+}
+
+static void a_damaged_image_is_refused_in_words(void **state) {
+  (void)state;
+  char bytes[sizeof(lm_policy_image_head)];
+  assert_int_equal(load(ALL_OF("good")), LOAM_OK);
+  save_image(ALL_OF("in.plan"), ALL_OF("in.text"), LM_POLICY_IMAGE_FORMAT);
+  int fd = open(file, O_RDWR);
+  assert_int_equal(pread(fd, bytes, sizeof bytes, 0), sizeof bytes);
+  bytes[100]++;
+  assert_int_equal(pwrite(fd, bytes, sizeof bytes, 0), sizeof bytes);
+  refused_file(file, LOAM_EPOLICY, "checksum");
+  assert_int_equal(ftruncate(fd, 5), 0);
+  refused_file(file, LOAM_EPOLICY, "");
+  assert_int_equal(ftruncate(fd, LM_MIB + 1), 0);
+  refused_file(file, LOAM_EIO, "at most");
+  close(fd);
+  assert_string_equal(picked("known.a", 10), "good");
+}
+
+static void an_image_may_be_larger_than_a_text(void **state) {
+  (void)state;
+  save_image(ALL_OF("in.plan"), ALL_OF("in.plan"), LM_POLICY_IMAGE_FORMAT);
+  assert_int_equal(truncate(file, 2 * LM_MIB), 0);
+  refused_file(file, LOAM_EPOLICY, "2097152 bytes, but its head says");
+}
+
 /* ---- fork */
+
+/* A policy of many classes: its load takes a while. */
+static const char *const busy =
+    "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+    "return loam.policy { pick = function(req)\n"
+    "  for i = 1, 40 do\n"
+    "    if req.tag:under('busy.' .. i) and req.size > i then return b end\n"
+    "  end\n"
+    "  return a\nend }\n";
 
 static int load_in_child(void *argument) {
   (void)argument;
@@ -403,8 +512,9 @@ static _Atomic bool is_over;
 
 static void *load_until_over(void *unused) {
   (void)unused;
-  while (!atomic_load(&is_over)) load(swamp);
-  return NULL;
+  loam_status status = LOAM_OK;
+  while (!atomic_load(&is_over) && status == LOAM_OK) status = load(busy);
+  return status == LOAM_OK ? NULL : WRONG;
 }
 
 static void a_child_forked_during_a_load_can_allocate_and_load(void **state) {
@@ -414,7 +524,9 @@ static void a_child_forked_during_a_load_can_allocate_and_load(void **state) {
   for (int i = 0; i < (SANITIZED ? 15 : 50); i++)
     assert_int_equal(run_in_child(load_in_child, NULL), 0);
   atomic_store(&is_over, true);
-  pthread_join(loader, NULL);
+  void *result;
+  pthread_join(loader, &result);
+  assert_null(result);
 }
 
 /* A load takes the lock of the live policy before locks of memory. This thread makes both happen:
@@ -455,7 +567,7 @@ static void a_fork_and_a_load_do_not_wait_for_each_other(void **state) {
 
 static void attempt_load(bool refused) {
   uint64_t before = info().generation;
-  loam_status status = load(swamp);
+  loam_status status = load(busy);
   if (!refused) assert_int_equal(status, LOAM_OK);
   assert_int_equal(info().generation, before + (status == LOAM_OK));
   assert_non_null(picked("busy", 10));
@@ -488,7 +600,7 @@ static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
 
 /* Sets LOAM_VETTED as `loam run` sets it for `text`, but with the plan of `other`. */
 static void set_carried(const char *other, const char *text) {
-  static char carried[LM_PLAN_TEXT_SIZE], vetted[LM_VET_SIZE];
+  static char carried[LM_IMAGE_TEXT_SIZE], vetted[LM_VET_SIZE];
   lm_script_limits limits = { .max_leaves = 1000, .step_ms = 1000, .step_bytes = 4 * LM_MIB };
   lm_script_source source = { "p.lua", other, strlen(other), &limits, .is_host = false };
   if (lm_vet_text(&source, carried) != LOAM_OK) return;
@@ -531,14 +643,15 @@ int main(void) {
     cmocka_unit_test(a_load_makes_the_next_generation),
     cmocka_unit_test(every_known_site_obeys_the_new_policy),
     cmocka_unit_test(a_tag_seen_later_obeys_the_live_policy),
-    cmocka_unit_test(its_lua_rests_after_some_ticks_and_wakes_for_a_new_tag),
+    cmocka_unit_test(a_new_tag_needs_little_stack_and_no_lua),
+    cmocka_unit_test(a_line_has_a_plan_of_its_own),
     cmocka_unit_test(sites_that_a_policy_cannot_tell_apart_share_a_plan),
     cmocka_unit_test(it_keeps_the_last_good_policy),
     cmocka_unit_test(a_failing_test_refuses_the_policy),
     cmocka_unit_test(a_policy_that_fails_for_one_known_tag_is_refused),
     cmocka_unit_test(an_old_plan_stays_until_nobody_reads_it),
-    cmocka_unit_test(a_late_tag_that_is_refused_gets_the_default_alone),
-    cmocka_unit_test(late_tags_stop_being_tried_when_many_are_too_slow),
+    cmocka_unit_test(a_policy_that_fails_for_any_tag_is_refused),
+    cmocka_unit_test(only_a_lack_of_memory_gives_a_site_the_default),
     cmocka_unit_test(events_tell_what_went_live_and_what_was_refused),
     cmocka_unit_test(a_file_is_loaded_by_its_absolute_path),
     cmocka_unit_test(what_is_no_file_is_refused_in_words),
@@ -547,6 +660,10 @@ int main(void) {
     cmocka_unit_test(a_file_of_more_than_a_megabyte_is_refused),
     cmocka_unit_test(an_unchanged_file_is_left_alone),
     cmocka_unit_test(a_refused_file_is_told_once_and_forgotten_when_mended),
+    cmocka_unit_test(an_image_is_loaded_like_a_text_and_not_compiled),
+    cmocka_unit_test(an_image_of_another_format_is_compiled_again),
+    cmocka_unit_test(a_damaged_image_is_refused_in_words),
+    cmocka_unit_test(an_image_may_be_larger_than_a_text),
     cmocka_unit_test(a_child_forked_during_a_load_can_allocate_and_load),
     cmocka_unit_test(a_fork_and_a_load_do_not_wait_for_each_other),
     cmocka_unit_test(a_load_fails_cleanly_when_the_system_refuses),

@@ -2,6 +2,7 @@
 
 local json = require("loam.report.json")
 local canned_context = require("canned_context")
+local hosts = require("loam.command.hosts")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -49,8 +50,8 @@ describe("loam", function()
   end)
 
   it("explains each command with an example", function()
-    for _, verb in ipairs { "check", "explain", "plan", "test", "run", "ps", "status", "stats",
-                            "reload", "rebalance", "demote", "doctor" } do
+    for _, verb in ipairs { "check", "explain", "plan", "test", "compile", "run", "ps", "status",
+                            "stats", "reload", "rebalance", "demote", "doctor" } do
       local status, by_option = run(verb .. " --help")
       assert.equal(0, status)
       assert.matches("Usage: loam " .. verb, by_option.out, 1, true)
@@ -103,7 +104,7 @@ describe("loam check", function()
     } })
     assert.equal(0, status)
     assert.equal("p.lua:7: machine: switched off here\n", context.err)
-    assert.equal("p.lua: ok: \"prod\", 1 strategy, 2 tags with 4 leaves, 2 tests, 1 invariant\n"
+    assert.equal("p.lua: ok: \"prod\", 1 strategy, 2 classes with 4 leaves, 2 tests, 1 invariant\n"
       .. "STRATEGY  WHAT\nbig       host: align 4 KiB, huge thp, zero\n", context.out)
   end)
 
@@ -228,8 +229,43 @@ describe("loam test", function()
   end)
 end)
 
+describe("loam compile", function()
+  it("writes an image and tells its size", function()
+    for _, option in ipairs { "-o", "--output" } do
+      local status, context = run("compile p.lua " .. option .. " p.image",
+        { compiled = { 14336, 3 } })
+      assert.equal(0, status)
+      assert.same({ "p.lua", "p.image" }, context.compiled)
+      assert.equal("p.image: 14 KiB, 3 plans\n", context.out)
+    end
+    local _, context = run("compile --output=p.image p.lua", { compiled = { 1000, 1 } })
+    assert.equal("p.image: 1000 B, 1 plan\n", context.out)
+  end)
+
+  it("shows why a policy is refused", function()
+    local status, context = run("compile p.lua -o p.image",
+      { compiled = { nil, "p.lua:3: no", -3 }, check = REFUSED })
+    assert.equal(1, status)
+    assert.matches("p.lua:3: name: there is no b", context.err, 1, true)
+    assert.equal("", context.out)
+  end)
+
+  it("says what it cannot read or write", function()
+    local status, context = run("compile p.lua -o p.image")
+    assert.equal(1, status)
+    assert.equal("loam: p.lua: gone\n", context.err)
+  end)
+
+  it("needs a file to write", function()
+    local status, context = run("compile p.lua")
+    assert.equal(2, status)
+    assert.matches("--output FILE is missing", context.err, 1, true)
+    assert.equal(2, (run("compile p.lua -x p.image")))
+  end)
+end)
+
 describe("loam run", function()
-  local FINE = { vetted = "00c0ffee00c0ffee:31z02" }
+  local FINE = { vetted = "00c0ffee00c0ffee:31z02", board = "/run/7.board" }
 
   it("becomes the command, with the policy in its environment", function()
     local _, context = run("run --policy p.lua --watch -- prog --flag -x", FINE)
@@ -237,8 +273,20 @@ describe("loam run", function()
     assert.same({
       LD_PRELOAD = "/opt/bin/../lib/loam/libloam-preload.so", LOAM_POLICY = "/cwd/p.lua",
       LOAM_WATCH = "1", LOAM_LENIENT = false, LOAM_RUN = "4242",
-      LOAM_VETTED = "00c0ffee00c0ffee:31z02",
+      LOAM_VETTED = "00c0ffee00c0ffee:31z02", LOAM_BOARD = "/run/7.board",
     }, context.set)
+  end)
+
+  it("makes Python call malloc for each object where it is told to", function()
+    local _, context = run("run --policy p.lua --python-malloc -- python3 x.py", FINE)
+    assert.equal("malloc", context.set.PYTHONMALLOC)
+    _, context = run("run --policy p.lua -- python3 x.py", FINE)
+    assert.is_nil(context.set.PYTHONMALLOC)
+  end)
+
+  it("makes no board where the program has no control socket", function()
+    local _, context = run("run --policy p.lua -- prog", FINE, { LOAM_CONTROL = "0" })
+    assert.is_false(context.set.LOAM_BOARD)
   end)
 
   it("lets the program check a policy that was mended meanwhile", function()
@@ -295,32 +343,108 @@ describe("loam ps, status, stats, reload", function()
     sites = 57,
   }
 
-  it("lists the hosts that answer, and names those that do not", function()
-    local status, context = run("ps", { hosts = { 41, 42 }, [42] = STATUS })
+  -- The status of a process as a board gives it; `changes` differ from STATUS.
+  local function on_board(changes)
+    local row = { state = "running", announced = false, ended_at = 0, since_ms = 5, uid = 1000 }
+    for key, value in pairs(STATUS) do row[key] = value end
+    for key, value in pairs(changes or {}) do row[key] = value end
+    return row
+  end
+
+  local REST = "3  prod    /p.lua  refused\n"
+
+  it("lists the living processes of all boards, with their states", function()
+    local status, context = run("ps", { boards = {
+      on_board { pid = 43, state = "stopped" }, on_board(), on_board { pid = 44, state = "ended" },
+    } })
     assert.equal(0, status)
-    assert.equal("PID  PROGRAM  GENERATION  POLICY  FILE    LAST RELOAD\n"
-      .. " 42  python3           3  prod    /p.lua  refused\n", context.out)
-    assert.equal("loam: 41 has no answer\n", context.err)
-    assert.equal("loam: 41 has no answer\n", select(2, run("ps", { hosts = { 41 } })).err)
+    assert.equal("PID  PROGRAM  STATE    GENERATION  POLICY  FILE    LAST RELOAD\n"
+      .. " 42  python3  running           " .. REST .. " 43  python3  stopped           " .. REST,
+      context.out)
+    assert.equal("", context.err)
+    assert.same({}, context.queries)
+  end)
+
+  it("lists processes that have ended where all are wanted", function()
+    local _, context = run("ps --all", { boards = {
+      on_board { pid = 44, state = "ended", ended_at = 995e9 },
+      on_board { pid = 45, state = "ended", ended_at = 995e9, announced = true },
+      on_board { pid = 46, state = "ended" },
+    } })
+    local gap = (" "):rep(11)
+    assert.matches(" 44  python3  ended 5 seconds ago or earlier" .. gap .. REST
+      .. " 45  python3  ended 5 seconds ago           " .. gap .. REST
+      .. " 46  python3  ended                         " .. gap .. REST, context.out, 1, true)
+  end)
+
+  it("shows one row of a process that is on two boards: the living or the newer one", function()
+    local old, new = '{"pid":41,"state":"running","since_ms":5}', '{"pid":41,"since_ms":7}'
+    local living = '{"pid":42,"state":"running","since_ms":5}'
+    local _, context = run("ps --json", { boards = {
+      old, new, living, '{"pid":42,"state":"ended","since_ms":7}',
+    } })
+    assert.equal("[" .. new .. "," .. living .. "]\n", context.out)
+  end)
+
+  it("does not list the command itself", function()
+    local other, own = '{"pid":42,"state":"running"}', '{"pid":4242,"state":"running"}'
+    local _, context = run("ps --json", { boards = { other, own } })
+    assert.equal("[" .. other .. "]\n", context.out)
   end)
 
   it("lists none as an empty array", function()
     assert.equal("[]\n", select(2, run("ps --json")).out)
   end)
 
-  it("passes the answers on as they came", function()
-    local _, context = run("ps --json", { hosts = { 41, 42, 43 },
-      [41] = '{"pid":41,"loaded_at":1763720000123456789}\n', [43] = '{"pid":43}' })
+  it("passes the statuses on as they came", function()
+    local _, context = run("ps --json", { boards = {
+      '{"pid":41,"loaded_at":1763720000123456789}', '{"pid":43}' } })
     assert.equal('[{"pid":41,"loaded_at":1763720000123456789},{"pid":43}]\n', context.out)
   end)
 
-  it("takes the only host there is", function()
-    local status, context = run("status", { hosts = { 42 }, [42] = STATUS })
+  it("takes the only process there is", function()
+    local status, context = run("status", { boards = { on_board {
+      updated_at = 999e9, limits_left_out = 0,
+      limits = { { strategy = "small", limit_bytes = 2 ^ 21, used_bytes = 2 ^ 20 } },
+    }, on_board { pid = 44, state = "ended" } } })
     assert.equal(0, status)
+    assert.matches("state     running", context.out, 1, true)
     assert.matches("policy    prod, generation 3", context.out, 1, true)
     assert.matches("loaded    1 minute ago, hash 00ff", context.out, 1, true)
     assert.matches("last      refused, 10 seconds ago\n          p.lua:3: name: oops",
       context.out, 1, true)
+    assert.matches("limits    small: 1 MiB of 2 MiB", context.out, 1, true)
+    assert.matches("as of     1 second ago", context.out, 1, true)
+  end)
+
+  it("shows the last words of a process that has ended", function()
+    local _, context = run("status 42", { boards = {
+      on_board { state = "ended", ended_at = 990e9, announced = true } } })
+    assert.matches("state     ended 10 seconds ago\n", context.out, 1, true)
+  end)
+
+  it("asks a host that is on no board", function()
+    local status, context = run("status 42", { [42] = STATUS })
+    assert.equal(0, status)
+    assert.matches("policy    prod, generation 3", context.out, 1, true)
+    assert.same({ "status" }, context.queries)
+    status, context = run("status", { boards = { on_board(), on_board { pid = 43 } } })
+    assert.equal(2, status)
+    assert.matches("loam status 43    # python3", context.err, 1, true)
+  end)
+
+  it("asks a host in the folder of its board", function()
+    local context = canned_context.new { boards = { on_board { folder = "/run/other" } } }
+    context.api.ask = function()
+      if context.set.LOAM_CONTROL_DIR == "/run/other" then return '{"pid":42}' end
+      return nil, "process 42 is no loam host of this user: nothing listens at /run/7.sock"
+    end
+    assert.same({ pid = 42 }, (hosts.ask(context, 42, "stats")))
+    context.set = {}
+    context.api.ask = function() return nil, "host 42 did not answer within 2000 ms" end
+    assert.same({ nil, "host 42 did not answer within 2000 ms" },
+      { hosts.ask(context, 42, "stats") })
+    assert.is_nil(context.set.LOAM_CONTROL_DIR)
   end)
 
   it("gives a list to choose from where there are more", function()
@@ -350,6 +474,43 @@ describe("loam ps, status, stats, reload", function()
       .. "1 request served by a fallback\n", context.out)
   end)
 
+  it("shows how much of the resident memory is not loam's", function()
+    local _, context = run("stats 42", { [42] = {
+      pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
+      total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
+      denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {}, got = {},
+      resident_bytes = 184 * 2 ^ 20, resident_own_bytes = 6 * 2 ^ 20,
+    } })
+    assert.matches("\nresident 184 MiB, of which 6 MiB are loam's; the rest is mapped by others\n",
+      context.out, 1, true)
+  end)
+
+  it("shows how full limits are, and which requests they refused", function()
+    local function got(failed, at_limit)
+      return { strategy = "tight", failed = failed, at_limit = at_limit, limit = 2 ^ 21,
+               limit_used = 1.5 * 2 ^ 20, elsewhere_bytes = 0, huge_bytes = 0,
+               huge_asked_bytes = 0, nodes = {} }
+    end
+    local function row(name, limit)
+      return { tag = name, strategy = name, kind = "host", live_bytes = 1024, live_blocks = 1,
+               total_bytes = 1024, total_blocks = 1, limit = limit,
+               limit_used = limit and limit * 3 / 4 }
+    end
+    local _, context = run("stats 42", { [42] = {
+      pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
+      total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
+      denied = 0, fallbacks = 0, failed = 0, bad_frees = 0,
+      rows = { row("tight", 2 ^ 21), row("free") }, got = { got(26, 26), got(26, 20) },
+    } })
+    assert.matches("TAG    STRATEGY   LIVE  BLOCKS   EVER  BLOCKS         LIMIT\n"
+      .. "tight  tight     1 KiB       1  1 KiB       1  75% of 2 MiB\n"
+      .. "free   free      1 KiB       1  1 KiB       1\n", context.out, 1, true)
+    assert.matches("\ntight: could not serve 26 requests, because it was at its limit of 2 MiB, "
+      .. "of which 1.5 MiB are used now\n"
+      .. "tight: could not serve 26 requests, 20 of them because it was at its limit of 2 MiB, ",
+      context.out, 1, true)
+  end)
+
   it("says what a strategy asked for and did not get", function()
     local NODES = { { node = 0, bytes = 2 ^ 20 }, { node = 2, bytes = 3 * 2 ^ 20 } }
     local function got(name, elsewhere, huge, failed, nodes, unknown)
@@ -358,17 +519,21 @@ describe("loam ps, status, stats, reload", function()
                nodes = { unpack(NODES, 1, nodes) }, unknown_bytes = unknown or 0,
                huge_asked_bytes = 2 ^ 22, huge_bytes = huge }
     end
+    local forced = got("forced", 0, 2 ^ 22, 0, 1)
+    forced.huge_asked_bytes = 0
     local _, context = run("stats 42", { [42] = {
       pid = 42, generation = 1, live_bytes = 0, live_blocks = 0, total_bytes = 0,
       total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
       denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {},
       got = { got("content", 0, 2 ^ 22, 0, 1), got("astray", 2 ^ 20, 2 ^ 21, 3, 2),
-              got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22) },
+              got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22), forced },
     } })
     assert.matches("\nastray: could not serve 3 requests\n"
       .. "astray: 1 MiB of the 4 MiB examined are on other nodes than it asks for "
       .. "(1 MiB on node 0, 3 MiB on node 2)\n"
       .. "astray: only 2 MiB of 4 MiB have huge pages\n", context.out, 1, true)
+    assert.matches("\nforced: 4 MiB have huge pages against huge = false: the program itself asked "
+      .. "the kernel for them\n", context.out, 1, true)
     assert.not_matches("content", context.out, 1, true)
     assert.matches("\nspread: of the 4 MiB examined, 1 MiB on node 0, 3 MiB on node 2\n",
       context.out, 1, true)

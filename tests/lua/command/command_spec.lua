@@ -36,6 +36,15 @@ end
 
 local function loam(args) return shell('"$LOAM" ' .. args) end
 
+-- Runs `line` while a program sleeps under good.lua; $PID holds its process id. `line` has to
+-- name it: `ps` and `status` find all programs of the user, those of other tests too.
+local function beside(line)
+  return shell('"$LOAM" run --policy good.lua -- sleep 600 & PID=$!; '
+    .. 'trap "kill $PID; wait $PID" EXIT; '
+    .. 'for i in $(seq 600); do "$LOAM" status $PID >/dev/null 2>&1 && break; sleep 0.1; '
+    .. 'done; ' .. line)
+end
+
 local GOOD = [[
 local MiB = loam.MiB
 local small = loam.host { name = "small", align = 64 }
@@ -153,6 +162,8 @@ describe_built("the built command", function()
         .. " --node 0 --live 0 --json")
       assert.equal(0, status)
       local answer = json.decode(out)
+      assert.equal("explain", answer.verb)
+      assert.is_true(answer.ok)
       assert.equal("tensor.x", answer.tag)
       assert.equal(8 * 2 ^ 20, answer.size)
       assert.equal("big", answer.strategy.name)
@@ -171,6 +182,7 @@ describe_built("the built command", function()
       local names = {}
       for line in out:gmatch("[^\n]+") do
         local answer = assert(json.decode(line))
+        assert.is_true(answer.ok)
         names[#names + 1] = answer.tag .. ":" .. answer.strategy.name
       end
       assert.same({ "log:small", "tensor.a:big", ":small" }, names)
@@ -282,6 +294,7 @@ describe_built("the built command", function()
       assert.equal(0, status)
       assert.equal("started\n", out)
       assert.matches("built-in default", err, 1, true)
+      assert.equal(1, select(2, err:gsub("req has no field", "")), err)
     end)
 
     it("ends as a shell does for what cannot be run", function()
@@ -291,31 +304,39 @@ describe_built("the built command", function()
   end)
 
   describe_preloaded("with a running host", function()
-    -- Runs `line` while a program sleeps under good.lua; $PID holds the id of that process. Waits
-    -- at the end until it is gone: the next spec that looks for programs must not find it.
-    local function beside(line)
-      return shell('"$LOAM" run --policy good.lua -- sleep 600 & PID=$!; '
-        .. 'trap "kill $PID; wait $PID" EXIT; '
-        .. 'for i in $(seq 600); do "$LOAM" status $PID >/dev/null 2>&1 && break; sleep 0.1; '
-        .. 'done; ' .. line)
-    end
-
     it("lists it and tells its policy", function()
-      local _, out = beside('"$LOAM" ps; "$LOAM" status; "$LOAM" status $PID --json')
-      assert.matches("sleep +1  good", out)
+      local _, out = beside('"$LOAM" ps; "$LOAM" status $PID; "$LOAM" status $PID --json')
+      assert.matches("sleep +running +1  good", out)
       assert.matches("policy +good, generation 1", out)
       assert.matches('"generation":1', out, 1, true)
     end)
 
+    it("does not list the command itself when that runs under loam", function()
+      local _, out = beside('"$LOAM" run --policy good.lua -- "$LOAM" ps')
+      assert.matches("sleep +running +1  good", out)
+      assert.not_matches("\n *%d+ +loam +%a+ +%d+  good", out)
+    end)
+
+    it("says that no such tag has memory", function()
+      for _, request in ipairs { "rebalance $PID", "demote $PID --to cold" } do
+        local status, out, err = beside('"$LOAM" ' .. request .. " --tag nosuch")
+        assert.equal(1, status)
+        assert.equal("", out)
+        assert.matches("^loam: process %d+ has no memory of tag 'nosuch', or of a tag under it\n",
+          err)
+      end
+      assert.equal(0, (beside('"$LOAM" rebalance $PID --tag malloc')))
+    end)
+
     it("shows its memory", function()
-      local _, out = beside('"$LOAM" stats; "$LOAM" stats --json')
+      local _, out = beside('"$LOAM" stats $PID; "$LOAM" stats $PID --json')
       assert.matches("malloc%.[%w_.+-]+ +small", out)
       assert.matches('"rows":[{', out, 1, true)
     end)
 
     it("reloads it, and keeps its policy when the new one is refused", function()
       local _, out, err = beside('"$LOAM" reload $PID; echo $?; "$LOAM" reload $PID broken.lua; '
-        .. 'echo $?; "$LOAM" status')
+        .. 'echo $?; "$LOAM" status $PID')
       assert.matches("live: generation 2\n0\n1\n", out, 1, true)
       assert.matches("refused: generation 2 stays live\n", err, 1, true)
       assert.matches("broken.lua:5: field: req has no field 'szie'", err, 1, true)
@@ -324,13 +345,51 @@ describe_built("the built command", function()
     end)
   end)
 
-  it("says that there is no host", function()
-    local status, _, err = loam("status")
-    assert.equal(1, status)
-    assert.equal("loam: no program of yours runs under loam\n", err)
-    status, _, err = loam("status 1")
+  describe("the manual", function()
+    -- The words of the manual's section about JSON.
+    local function documented()
+      local words = {}
+      local file = assert(io.open("policies/observing.md"))
+      local section = file:read("*a"):match("\n## JSON\n(.-)\n## ")
+      file:close()
+      for word in section:gmatch("[%w_]+") do words[word] = true end
+      return words
+    end
+
+    -- Asserts that every key of an answer, also of the tables in it, is a word of the manual.
+    local function check_keys(words, value)
+      if type(value) ~= "table" then return end
+      for key, inner in pairs(value) do
+        assert.is_true(type(key) == "number" or words[key] == true, tostring(key))
+        check_keys(words, inner)
+      end
+    end
+
+    it("names every key of every answer in JSON", function()
+      local words = documented()
+      local answers = { "check good.lua", "check broken.lua", "plan good.lua --tag tensor.x",
+                        "explain good.lua --tag tensor.x --size 8MiB", "test good.lua", "doctor" }
+      for _, args in ipairs(answers) do
+        local _, out = loam(args .. " --json")
+        check_keys(words, assert(json.decode(out)))
+      end
+    end)
+
+    it("names every key of the answers of a host", function()
+      if (os.getenv("LOAM_SANITIZE") or "") ~= "" then return pending("no library is preloaded") end
+      local words = documented()
+      for _, args in ipairs { "ps", "status $PID", "stats $PID", "reload $PID", "rebalance $PID",
+                              "demote $PID --to cold --tag malloc" } do
+        local _, out = beside('"$LOAM" ' .. args .. " --json")
+        check_keys(words, assert(json.decode(out)))
+      end
+    end)
+  end)
+
+  -- The command finds all programs of the user, so other tests may have some that run.
+  it("says that a process is no host", function()
+    local status, _, err = loam("status 1")
     assert.equal(1, status)
     assert.matches("^loam: [^\n]*1[^\n]*\n$", err)
-    assert.equal("[]\n", select(2, loam("ps --json")))
   end)
 end)

@@ -41,6 +41,22 @@ describe("loam rebalance and demote", function()
     end
   end)
 
+  it("fails where the tag has no memory", function()
+    local none = job(false, 2 ^ 30, 0)
+    none.refused = 0
+    for _, args in ipairs { "rebalance 42 --tag a.b", "demote 42 --tag a.b" } do
+      local status, context = run(args, { [42] = none })
+      assert.equal(1, status)
+      assert.equal("", context.out)
+      assert.equal("loam: process 42 has no memory of tag 'a.b', or of a tag under it\n",
+        context.err)
+      status, context = run(args .. " --json", { [42] = none })
+      assert.equal(1, status)
+      assert.matches('"rows":', context.out, 1, true)
+    end
+    assert.equal(0, (run("rebalance 42", { [42] = none })))
+  end)
+
   it("ends where it is interrupted", function()
     local context = new_context { [42] = { one_by_one = {
       job(true, 0, 0), job(true, 2 ^ 29, 0), job(false, 2 ^ 29, 0) } } }

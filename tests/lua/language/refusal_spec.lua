@@ -93,16 +93,20 @@ describe("a wrong operand", function()
       hint = "the value was set" }, nil, "local limits = {} ")
   end)
 
-  it("of a string is named as well", function()
-    refused("local n = req.tag + 1 return a", { class = "type",
-      reason = "^req.tag %+ 1: the operator does not take a string and a number$" }, "x")
-    refused("if req.tag < 5 then return a end return b", { class = "type",
-      reason = "^req.tag < 5: the operator does not take a string and a number$" }, "x")
-    refused("local t = req.tag .. limits return a", { class = "type",
-      reason = "^req.tag .. a table: " }, "x", "local limits = {} ")
-    refused("local n = -req.tag return a", { class = "type", reason = "^%-req.tag: " }, "x")
-    assert.equal("a",
-      support.tags("return -req.tag == -7 and 1 + req.tag == 8 and a or b", { "7" }))
+  it("may not be the text of the request", function()
+    for use, what in pairs {
+      ["req.tag + 1"] = "+", ["-req.tag"] = "-", ["req.tag < 'm'"] = "<", ["#req.tag"] = "#",
+      ["req.tag .. '!'"] = "..", ["tostring(req.tag)"] = "tostring", ["req.tag:sub(1, 2)"] = ":sub",
+      ["string.upper(req.tag)"] = "string.upper", ["tonumber(req.tag)"] = "tonumber",
+      ["req.func == req.tag"] = "a comparison with another string",
+      ["('a'):under(req.tag)"] = ":under", ["req.func:is(req.tag)"] = ":is",
+    } do
+      refused("local t = " .. use .. " return a", { class = "text",
+        reason = "^" .. what:gsub("%p", "%%%0")
+          .. " needs the text of req.tag: a policy is compiled for all texts beforehand$",
+        hint = "^ask req.tag:under, :is, :glob or :part, compare it with ==, or look it up in a" },
+        "x")
+    end
   end)
 
   it("of an operator that Lua does not have is shown in Lua", function()
@@ -114,6 +118,27 @@ describe("a wrong operand", function()
       ["req.zero || false"] = "'or'", ["req.zero && false"] = "'and'",
     } do
       refused("if " .. text .. " then return a end return b", { class = "syntax", hint = hint })
+    end
+  end)
+end)
+
+describe("a question about two strings", function()
+  it("is refused, since it asks about one of them", function()
+    for _, question in ipairs { "under('x' or 'y')", "under 'x' or 'y'", "is \"x\" or \"y\"",
+                                "glob([[x]] -- first\n or 'y')", "is('x') or 'y'" } do
+      local d = refused("local n = 1\nif req.tag:" .. question .. " then return a end return b",
+        { class = "type", line = question:find("\n") and 4 or 3, reason = "never asked about" })
+      assert.matches("write req.tag:%l+ \"a\" or req.tag:%l+ \"b\"", d.suggestion)
+    end
+  end)
+
+  it("is not seen where there is none", function()
+    for _, text in ipairs { "-- req.tag:under 'x' or 'y'\nif req.tag:under 'x' then return a end",
+                            "local t = \"req.tag:is 'x' or 'y'\"",
+                            "local n = req.tag:part(1) or 'none'",
+                            "local n = req.tag:is 'x' and 'yes' or 'no'",
+                            "if req.tag:is 'x' or req.tag:is 'y' then return a end" } do
+      assert.is_nil(support.refusal(text .. " return b"))
     end
   end)
 end)
@@ -186,7 +211,7 @@ end)
 
 describe("errors of the policy's own", function()
   it("are refusals with their text", function()
-    refused("error('no ' .. req.tag)", { class = "error", reason = "no x" }, "x")
+    refused("error('no such tag')", { class = "error", reason = "no such tag" }, "x")
     refused("assert(req.size > 5, 'too small') return a", { class = "error", reason = "too small" })
     refused("assert(false) return a", { class = "error" })
     refused("error({})", { class = "table" })

@@ -36,11 +36,42 @@ local function broken(from, to)
   return text
 end
 
+describe("check", function()
+  -- Returns the warnings of check about a policy with this body, as "class: reason" texts.
+  local function warnings(above, body)
+    local texts = {}
+    for i, w in ipairs(inspect(support.file(body, above), "verb check")[1].warnings) do
+      texts[i] = w.line .. " " .. w.class .. ": " .. w.reason .. "; " .. w.suggestion
+    end
+    return texts
+  end
+
+  local USE_ALL = "if req.size == 1 then return b end if req.size == 2 then return c end return a"
+
+  it("warns of what is probably a mistake about a strategy", function()
+    assert.same({}, warnings("", USE_ALL))
+    assert.same({ "1 name: strategy 'a': the strategy on line 1 has this name too; give each "
+      .. "strategy a name of its own: loam stats shows names" },
+      warnings("local d = loam.host { name = 'a', align = 64 }",
+        "if req.size == 3 then return d end " .. USE_ALL))
+    assert.same({ "1 limit: strategy 'd': limit = 5 is in bytes, and less than a page; did you "
+      .. "mean 5 * loam.MiB?" },
+      warnings("local d = loam.host { name = 'd', limit = 5 }",
+        "if req.size == 3 then return d end " .. USE_ALL))
+    assert.same({ "1 unused: strategy 'd': pick returns it for no request; remove it, or let pick "
+      .. "return it" },
+      warnings("local d = loam.host { name = 'd', align = 64 }",
+        "if req.size > 10 and req.size < 5 then return d end " .. USE_ALL))
+    assert.same({}, warnings("local d = loam.host { name = 'd', align = 64 }",
+      "if req.tag:under 'deep.down' then return a:or_else(d) end " .. USE_ALL))
+  end)
+end)
+
 describe("explain", function()
   it("tells the strategy, the lines and the conditions in order", function()
     local answer = inspect(PRODUCTION, "verb explain\ntag tensor.w\nsize 8388608")[1]
     assert.same({
-      tag = "tensor.w", size = 8388608,
+      verb = "explain", ok = true, tag = "tensor.w", size = 8388608,
       strategy = { name = "tensors", kind = "host", align = 64, numa = "local", huge = "thp" },
       chain = { "tensors", "scratch" }, line = 10, generation = 1,
       path = { { line = 9, condition = 'req.tag:under("tensor")', holds = true },
@@ -129,7 +160,7 @@ describe("check", function()
     assert.equal("production", answer.name)
     local tags = {}
     for i, entry in ipairs(answer.tags) do tags[i] = entry.tag end
-    assert.equal(" tensor.weights log tensor tensor.x log.x extra.one", table.concat(tags, " "))
+    assert.equal(" tensor.weights log extra.one", table.concat(tags, " "))
     assert.equal(2, answer.tests)
     assert.equal(1, answer.always)
     assert.equal(2, #answer.strategies)
@@ -160,11 +191,20 @@ describe("check", function()
     assert.equal(12, answer.errors[1].line)
   end)
 
+  -- The warnings of an answer about this machine.
+  local function of_machine(answer)
+    local list = {}
+    for _, warning in ipairs(answer.warnings) do
+      if warning.class == "machine" then list[#list + 1] = warning end
+    end
+    return list
+  end
+
   it("warns of what this machine will not do", function()
     local text = support.file("return big:or_else(a)", "local big = loam.host { huge = '2MiB' } ")
     local answer = inspect(text, "verb check")[1]
     assert.is_true(answer.ok)
-    assert.matches("no 2MiB huge pages are reserved", answer.warnings[1].reason)
+    assert.matches("no 2MiB huge pages are reserved", of_machine(answer)[1].reason)
   end)
 
   it("warns of what a container does not let happen", function()
@@ -173,10 +213,10 @@ describe("check", function()
       .. "local p = loam.host { prefault = true, name = 'p' } "
       .. "local k = loam.host { lock = true, name = 'k' } "
       .. "local h = loam.host { huge = 'thp', name = 'h' } ")
-    assert.same(0, #inspect(text, "verb check")[1].warnings)
+    assert.same(0, #of_machine(inspect(text, "verb check")[1]))
     core.the_refused = { numa = 1, prefault = 1, lock = 1, huge = 1 }
     local said = {}
-    for _, warning in ipairs(inspect(text, "verb check")[1].warnings) do
+    for _, warning in ipairs(of_machine(inspect(text, "verb check")[1])) do
       local name, reason = warning.reason:match("^strategy '(.)': (.*)$")
       said[name] = reason
     end
@@ -198,7 +238,7 @@ describe("test", function()
     assert.same({ name = "logs never on huge pages", ok = true, line = 19 }, answer.always[1])
     assert.equal(4, answer.coverage.leaves)
     assert.equal(2, answer.coverage.covered)
-    assert.equal("", answer.coverage.missed[1].tag)
+    assert.equal("tensor.weights", answer.coverage.missed[1].tag)
     assert.equal(12, answer.coverage.missed[1].line)
   end)
 
@@ -247,12 +287,14 @@ describe("a query", function()
 end)
 
 describe("the driver", function()
-  it("opens, names, plans and vets", function()
+  it("opens, names, compiles and vets", function()
     assert.is_true(driver.open("prod.lua", PRODUCTION))
     assert.equal("production", driver.name())
-    local plan, is_only = driver.plan { tag = "x", file = "", func = "", module = "", line = 0 }
-    assert.is_truthy(plan)
-    assert.is_false(is_only)
+    local bytes, plans = driver.classes()
+    local _, find = core.class_tree(bytes)
+    assert.equal(2, #plans)
+    assert.equal(find { tag = "x" }, find { tag = "y.z" })
+    assert.are_not.equal(find { tag = "log.x" }, find { tag = "tensor" })
     assert.is_true(driver.vet())
   end)
 
@@ -262,9 +304,9 @@ describe("the driver", function()
     assert.matches("^prod.lua:9: field: req has no field 'szie'\n", words)
     assert.matches("did you mean", words)
     driver.open("prod.lua", broken("not got.huge", "got.huge"))
-    local plan
-    plan, words = driver.plan { tag = "log" }
-    assert.is_nil(plan)
+    local bytes
+    bytes, words = driver.classes()
+    assert.is_nil(bytes)
     assert.matches("always", words)
   end)
 
@@ -274,18 +316,18 @@ describe("the driver", function()
       if what:find("^tracing") then error("loam-budget: " .. what, 0) end
     end
     driver.open("prod.lua", PRODUCTION)
-    local ok, problem = pcall(driver.plan, { tag = "x" })
+    local ok, problem = pcall(driver.classes)
     core.step = step
     assert.is_false(ok)
-    assert.equal("loam-budget: tracing tag 'x'", problem)
-    assert.is_truthy(driver.plan { tag = "x" })
+    assert.equal("loam-budget: tracing tag ''", problem)
+    assert.is_truthy(driver.classes())
   end)
 
-  it("keeps a class that is refused apart from the others", function()
+  it("refuses a policy for a class that no test names", function()
     assert.is_true(driver.open("p.lua",
       support.file("if req.tag:under('odd') then return nil end return a")))
-    assert.is_nil(driver.plan { tag = "odd.one" })
-    assert.is_truthy(driver.plan { tag = "even" })
-    assert.is_nil(driver.plan { tag = "odd.two" })
+    local bytes, words = driver.classes()
+    assert.is_nil(bytes)
+    assert.matches("pick returned nil", words)
   end)
 end)

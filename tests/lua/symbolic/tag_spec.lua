@@ -1,7 +1,6 @@
--- tag_spec.lua - questions about dotted names, tags that questions name, and the text of a policy.
+-- tag_spec.lua - questions about dotted names, and the text of a policy.
 
 require("support")
-local tag_literals = require("loam.compiler.tag_literals")
 local source = require("loam.language.source")
 local tag = require("loam.symbolic.tag")
 
@@ -60,31 +59,5 @@ return loam.policy { tests = {
 
   it("are none where tests are made otherwise", function()
     assert.same({ start = 1 }, source.test_lines("return loam.policy { tests = make() }\n"))
-  end)
-end)
-
-describe("the tags that questions name", function()
-  local function named(tag_now, ...)
-    local set, asked = tag_literals.new(), {}
-    for i, literal in ipairs { ... } do asked[2 * i - 1] = { literal = literal } end
-    tag_literals.add(set, tag_now, asked)
-    return table.concat(set.list, " ")
-  end
-
-  it("answer each question with yes", function()
-    assert.equal("a.b a.b.x", named("", { how = "under", about = "a.b" }))
-    assert.equal("a.b", named("", { how = "is", about = "a.b" }))
-    assert.equal("x.bx", named("", { how = "glob", about = "*.b?" }))
-    assert.equal("k l", named("", { how = "key", about = { l = 1, k = 2, 5 } }))
-    assert.equal("a.x.x", named("a", { how = "part", about = 3 }))
-    assert.equal("a.k", named("a.b", { how = "is", about = "k", part = 2 }))
-  end)
-
-  it("are at most 256", function()
-    local keys = {}
-    for i = 1, 1000 do keys["k" .. i] = true end
-    local set = tag_literals.new()
-    tag_literals.add(set, "", { { literal = { how = "key", about = keys } }, false })
-    assert.equal(256, #set.list)
   end)
 end)

@@ -419,6 +419,14 @@ static void write_before(const family *f, size_t size) {
   free(kept(p));
 }
 
+/* Into a block of size 0, which has no byte. */
+static void write_empty(const family *f, size_t size) {
+  (void)size;
+  char *p = malloc(0);
+  memset((char *)kept(p) + f->at, 'x', 1);
+  free(kept(p));
+}
+
 static volatile char seen;
 
 static void read_past(const family *f, size_t size) {
@@ -511,6 +519,8 @@ static const family families[] = {
   { PAST, "past-1", write_past, 1, { 16, 100, 1000, 4096, 40000, MiB } },
   { PAST, "past-8", write_past, 8, { 16, 100, 1000, 4096, 40000, MiB } },
   { PAST, "past-page", write_past, PAGE, { 16, 100, 1000, 4096, 40000, MiB } },
+  { PAST, "past-empty", write_empty, 0, NONE },
+  { PAST, "past-empty-by-8", write_empty, 8, NONE },
   { BEFORE, "before-1", write_before, 1, { 100, 4096, MiB } },
   { BEFORE, "before-8", write_before, 8, { 100, 4096, MiB } },
   { BEFORE, "before-page", write_before, PAGE, { 100, 4096, MiB } },

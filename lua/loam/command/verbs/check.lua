@@ -10,12 +10,12 @@ local check = {
   usage = "POLICY... [--tag T]... [--json]",
   takes = { name = "POLICY", least = 1 },
   about = [[
-Compiles each policy for the empty tag, the tags of its tests, every tag that its pick
-compares with, and each --tag. Compares the plans with plain Lua, decides the invariants,
-runs the tests, and checks the options against this machine. Exit status 0: a reload would
-take all policies. 1: it would refuse one.]],
+Compiles each policy for every tag that can come: tags that pick treats alike are a class,
+with one plan. Compares the plans with plain Lua, decides the invariants, runs the tests,
+and checks the options against this machine. Exit status 0: a reload would take all
+policies. 1: it would refuse one.]],
   options = {
-    { "tag", "T", "compile for this tag too (may be repeated)", kind = "tag", many = true },
+    { "tag", "T", "show the class of this tag too (may be repeated)", kind = "tag", many = true },
     { "json", nil, "one JSON object for each policy, one a line" },
   },
   example = [[
@@ -36,7 +36,7 @@ local function summary(path, answer)
   local name = answer.name == "" and "" or (' "%s",'):format(terminal.plain(answer.name))
   return ("%s: ok:%s %s, %s with %s, %s, %s\n"):format(path, name,
     units.plural(counted(answer.strategies), "strategy", "strategies"),
-    units.plural(#answer.tags, "tag"), units.plural(leaves, "leaf", "leaves"),
+    units.plural(#answer.tags, "class", "classes"), units.plural(leaves, "leaf", "leaves"),
     units.plural(counted(answer.tests), "test"), units.plural(counted(answer.always), "invariant"))
 end
 

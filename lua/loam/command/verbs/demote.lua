@@ -1,23 +1,28 @@
--- demote.lua - makes a running program move a tag's live memory to where it costs less.
+-- demote.lua - the command `loam demote`: a running program moves the live memory of a tag to a
+-- slower node or to swap, where it costs less.
 
 local move_job = require("loam.command.move_job")
 local arguments = require("loam.command.arguments")
 
 local demote = {
-  summary = "moves a tag's cold memory to a slower node, or to swap",
+  summary = "moves the live memory of a tag to a slower node, or to swap",
   usage = "PID --tag T [--older SECONDS] [--to WHERE] [--rate BYTES] [--json]",
   takes = { name = "PID", least = 1, most = 1 },
   about = [[
---to node (the default) moves the memory to the nearest node without CPUs, and --to node=N
-moves it to node N. Its strategy is then shown as NAME@nodeN, and `loam rebalance` brings
-the memory back. --to cold makes the kernel take it first when memory is short; --to pageout
-moves it to swap now.
+--to says where the memory goes:
+  node     to the nearest NUMA node without CPUs (the default)
+  node=N   to NUMA node N
+  cold     nowhere yet; the kernel takes it first when memory is short
+  pageout  to swap, immediately
+Memory that moved to a node has a strategy with the name NAME@nodeN, where NAME is its old
+strategy. `loam rebalance` moves it back.
 
---older is the time since a block got its memory: the time since a block was last used is
-not known. Blocks of 64 KiB and less have no age, so --older refuses them.]],
+--older SECONDS moves only blocks that got their memory at least SECONDS ago. The time since
+a block was last used is not known. Blocks of 64 KiB and less have no age, so with --older
+they are refused and stay where they are.]],
   options = {
     { "tag", "T", "memory of this tag and of the tags under it", kind = "tag", required = true },
-    { "older", "SECONDS", "only blocks that are at least as old, to within 10 s",
+    { "older", "SECONDS", "only blocks that got their memory so long ago, to within 10 s",
       kind = "number" },
     { "to", "WHERE", "node, node=N, cold or pageout" },
     { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size" },

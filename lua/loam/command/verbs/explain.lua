@@ -1,4 +1,5 @@
--- explain.lua - shows which memory one request gets, and the lines of the policy that decided.
+-- explain.lua - the command `loam explain`: which memory one request gets, and which lines of the
+-- policy decided so.
 
 local describe = require("loam.command.describe")
 local arguments = require("loam.command.arguments")
@@ -13,11 +14,14 @@ local explain = {
     .. "       OPTION: --node N, --live N, --device N, --file F, --func F, --module M, --line N",
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [=[
-Options that are not given have the values of a plain malloc: alignment 16, not zeroed,
-node 0, no live bytes. Each node has as much free memory as it has on this machine now;
-devices have none. To see decisions with other figures, write tests (`loam test`). A batch
-file has lines of `tag<TAB>size[<TAB>align[<TAB>zero]]`; each is answered by one JSON
-object a line, in the order of the file.]=],
+Without options, the request is a plain malloc: alignment 16, not zeroed, from a CPU of node
+0, under a tag without live bytes. The free memory of each node is what this machine has
+now, and devices have no free memory. To see decisions with other figures, write tests
+(`loam test`).
+
+--batch FILE explains many requests. Each line of FILE is one request:
+`tag<TAB>size[<TAB>align[<TAB>zero]]`. The answer to each line is one line with a JSON
+object, in the order of FILE.]=],
   options = {
     { "tag", "T", "the tag of the request", kind = "tag" },
     { "size", "N", "bytes asked for", kind = "size" },
@@ -45,11 +49,26 @@ object a line, in the order of the file.]=],
 ]],
 }
 
+-- Returns the number of 8 bytes at an offset: the lowest byte comes first.
+local function number_at(bytes, offset)
+  local n = 0
+  for i = 8, 1, -1 do n = n * 256 + bytes:byte(offset + i) end
+  return n
+end
+
+-- Returns the text of a policy: an image (plan/policy_image.h) says at byte 32 where its text is.
+local function text_of(bytes)
+  if bytes:sub(1, 8) ~= "\127loamimg" or #bytes < 48 then return bytes end
+  local at, size = number_at(bytes, 32), number_at(bytes, 40)
+  return bytes:sub(at + 1, at + size)
+end
+
+-- Returns the lines of a policy file; none if it cannot be read.
 local function read_lines(path)
   local lines = {}
-  local file = io.open(path)
+  local file = io.open(path, "rb")
   if not file then return lines end
-  for line in file:lines() do lines[#lines + 1] = line end
+  for line in text_of(file:read("*a") or ""):gmatch("([^\n]*)\n?") do lines[#lines + 1] = line end
   file:close()
   return lines
 end

@@ -1,57 +1,54 @@
 -- ps.lua - lists the programs of this user that run under loam.
 
-local hosts = require("loam.command.hosts")
+local boards = require("loam.command.boards")
 local terminal = require("loam.command.terminal")
 
 local ps = {
   summary = "lists the programs that run under loam",
-  usage = "[--json]",
+  usage = "[--all] [--json]",
   about = [[
-Lists each program of yours that has a control socket, with its live policy. A program that
-is stopped, or busy with a load, may not answer within 2 seconds; its process id is shown
-with that message.]],
-  options = { { "json", nil, "a JSON array of what `loam status --json` shows of each" } },
+Lists each process of yours that runs under loam with a control socket, with its live
+policy; for root, those of all users. Nothing is asked of the processes, so stopped and hung
+ones are listed too. With --all, also lists processes that have ended, as long as the file
+with their last words is kept: until their whole tree has ended, and ten minutes more if a
+process of it was killed or ended by _exit.]],
+  options = {
+    { "all", nil, "also processes that have ended" },
+    { "json", nil, "a JSON array of what `loam status --json` shows of each" },
+  },
   example = [[
   $ loam ps
-   PID  PROGRAM  GENERATION  POLICY      FILE                LAST RELOAD
-  4242  python3           3  production  /etc/loam/prod.lua  ok
+   PID  PROGRAM  STATE    GENERATION  POLICY      FILE                LAST RELOAD
+  4242  python3  running           3  production  /etc/loam/prod.lua  ok
 ]],
 }
 
-local function row(status)
+local function row(status, now)
   local last = status.last or {}
   return {
-    ("%d"):format(status.pid), status.program or "", ("%d"):format(status.generation),
-    status.name ~= "" and status.name or "-", status.path ~= "" and status.path or "-",
-    last.ok == false and "refused" or "ok",
+    ("%d"):format(status.pid), status.program or "", boards.state(status, now),
+    ("%d"):format(status.generation), status.name ~= "" and status.name or "-",
+    status.path ~= "" and status.path or "-", last.ok == false and "refused" or "ok",
   }
 end
 
--- Asks all hosts. Returns their answers as tables; the answers as text, because a number in them
--- can be too large for a double; and the messages of hosts that did not answer.
-local function ask_all(context)
-  local found, texts, silent = {}, {}, {}
-  for _, pid in ipairs(hosts.all(context)) do
-    local answer, words, text = hosts.ask(context, pid, "status")
-    found[#found + 1] = answer
-    texts[#texts + 1] = text
-    silent[#silent + 1] = words
-  end
-  return found, texts, silent
+local function show(context, rows)
+  local lines = { { "PID", "PROGRAM", "STATE", "GENERATION", "POLICY", "FILE", "LAST RELOAD" } }
+  for _, found in ipairs(rows) do lines[#lines + 1] = row(found.status, context.now()) end
+  context.write(terminal.table(lines, { true, false, false, true }, context.paint))
 end
 
 function ps.run(context, given)
-  local found, texts, silent = ask_all(context)
+  local rows = given.all and boards.read(context) or boards.living(context)
   if given.json then
+    local texts = {}
+    for i, found in ipairs(rows) do texts[i] = found.text end
     context.write("[" .. table.concat(texts, ",") .. "]\n")
-  elseif #found > 0 then
-    local rows = { { "PID", "PROGRAM", "GENERATION", "POLICY", "FILE", "LAST RELOAD" } }
-    for _, status in ipairs(found) do rows[#rows + 1] = row(status) end
-    context.write(terminal.table(rows, { true, false, true }, context.paint))
-  elseif #silent == 0 then
+  elseif #rows > 0 then
+    show(context, rows)
+  else
     context.warn("no program of yours runs under loam\n")
   end
-  for _, words in ipairs(silent) do context.warn("loam: " .. words .. "\n") end
   return 0
 end
 

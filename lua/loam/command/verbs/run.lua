@@ -5,7 +5,7 @@
 
 local run = {
   summary = "runs a command with its malloc under a policy",
-  usage = "--policy FILE [--watch] [--lenient] -- COMMAND [ARGUMENT]...",
+  usage = "--policy FILE [--watch] [--lenient] [--python-malloc] -- COMMAND [ARGUMENT]...",
   takes = { name = "COMMAND", least = 1, rest = true },
   about = [[
 The policy decides the allocations of the command and of the programs that it starts, under
@@ -27,6 +27,7 @@ program does; if one has another value, the program says so and uses the default
     { "policy", "FILE", "the policy", kind = "path", required = true },
     { "watch", nil, "load FILE again whenever it changes while the command runs" },
     { "lenient", nil, "run with the built-in default if the policy is refused" },
+    { "python-malloc", nil, "set PYTHONMALLOC=malloc: loam then sees every object of Python" },
   },
   example = [[
   $ loam run --watch --policy numpy.lua -- python3 train.py
@@ -84,6 +85,14 @@ local function preload_list(context, library)
   return others and others ~= "" and library .. ":" .. others or library
 end
 
+-- Makes the board on which the command and the programs that it starts take places, so that one
+-- tree has one board. If there can be no board, each program tries to make its own.
+---@return string|nil path
+local function make_board(context)
+  if context.getenv("LOAM_CONTROL") == "0" then return nil end
+  return (context.api.make_board())
+end
+
 local function prepare(context, given, vetted)
   local path = context.posix.absolute(given.policy)
   if not path then
@@ -94,6 +103,8 @@ local function prepare(context, given, vetted)
   set("LOAM_POLICY", path)
   set("LOAM_WATCH", given.watch and "1" or nil)
   set("LOAM_LENIENT", given.lenient and "1" or nil)
+  if given["python-malloc"] then set("PYTHONMALLOC", "malloc") end
+  set("LOAM_BOARD", make_board(context))
   set("LOAM_VETTED", vetted) -- so that programs need not run the policy's tests again as they start
   -- Only this process ends if its policy is refused (LOAM_RUN holds its id, which exec keeps).
   -- Programs that the command starts later, perhaps during an edit, must not end because of a
@@ -105,7 +116,7 @@ function run.run(context, given)
   local refused, vetted = check(context, given.policy)
   if refused then
     if not given.lenient then return 2 end
-    context.warn("loam: " .. given[1] .. " runs with the built-in default\n")
+    context.warn("loam: warning: " .. given[1] .. " runs with the built-in default\n")
   end
   prepare(context, given, vetted)
   context.finish()

@@ -10,7 +10,8 @@ local stats = {
   usage = "[PID] [--json]",
   takes = { name = "PID", most = 1 },
   about = [[
-LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far. Below
+LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far. LIMIT
+is the limit of the strategy, and how much of it all tags together use. Below
 the table stand the strategies whose memory is not on the nodes, or not on the huge pages,
 that they ask for, and how the memory of several nodes is shared out: the kernel is asked
 page by page. Without PID, shows the only program of yours that runs under loam; if several
@@ -24,11 +25,18 @@ run, lists them.]],
 ]],
 }
 
-local RIGHT = { [3] = true, [4] = true, [5] = true, [6] = true }
+local RIGHT = { [3] = true, [4] = true, [5] = true, [6] = true, [7] = true }
 
 local function strategy_text(row)
   if row.kind == "host" or row.kind == row.strategy then return row.strategy end
   return ("%s (%s)"):format(row.strategy, row.kind)
+end
+
+-- Returns how full a limit is: "63% of 2 MiB". Without a limit, an empty text.
+local function limit_text(row)
+  if not row.limit then return "" end
+  return ("%d%% of %s"):format(math.floor(100 * row.limit_used / row.limit),
+    units.exact(row.limit))
 end
 
 local TROUBLES = {
@@ -42,6 +50,10 @@ local function show_totals(context, answer)
     units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"),
     units.bytes(answer.total_bytes), units.plural(answer.total_blocks, "block"),
     units.bytes(answer.region_bytes), units.bytes(answer.metadata_bytes)))
+  if answer.resident_bytes then
+    context.write(("resident %s, of which %s are loam's; the rest is mapped by others\n"):format(
+      units.bytes(answer.resident_bytes), units.bytes(answer.resident_own_bytes)))
+  end
   for _, trouble in ipairs(TROUBLES) do
     local n = answer[trouble[1]] or 0
     if n > 0 then context.write(("%s %s\n"):format(units.plural(n, "request"), trouble[2])) end
@@ -59,15 +71,24 @@ local function nodes_text(got)
   return table.concat(out, ", ")
 end
 
+-- Returns how many requests a strategy could not serve, how many of them for its limit, and how
+-- full the limit is now.
+local function failed_text(got)
+  local all = units.plural(got.failed, "request")
+  if (got.at_limit or 0) == 0 then return all end
+  local now = got.limit and (" of %s, of which %s are used now"):format(units.exact(got.limit),
+    units.bytes(got.limit_used)) or ""
+  local how_many = got.at_limit < got.failed and units.count(got.at_limit) .. " of them " or ""
+  return ("%s, %sbecause it was at its limit%s"):format(all, how_many, now)
+end
+
 -- Shows what a strategy asked for and the kernel did not give.
 local function show_got(context, got)
   local function complain(format, ...)
     context.write(context.paint("yellow", terminal.plain(got.strategy)) .. ": " ..
       format:format(...) .. "\n")
   end
-  if got.failed > 0 then
-    complain("could not serve %s", units.plural(got.failed, "request"))
-  end
+  if got.failed > 0 then complain("could not serve %s", failed_text(got)) end
   if got.elsewhere_bytes > 0 then
     complain("%s of the %s examined are on other nodes than it asks for (%s)",
       units.bytes(got.elsewhere_bytes), units.bytes(got.checked_bytes), nodes_text(got))
@@ -78,20 +99,26 @@ local function show_got(context, got)
   if (got.unknown_bytes or 0) > 0 then
     complain("the kernel does not show on which nodes its memory is (see `loam doctor`)")
   end
-  if got.huge_bytes < got.huge_asked_bytes then
+  if got.huge_asked_bytes == 0 and got.huge_bytes > 0 then
+    complain("%s have huge pages against huge = false: the program itself asked the kernel for "
+      .. "them", units.bytes(got.huge_bytes))
+  elseif got.huge_bytes < got.huge_asked_bytes then
     complain("only %s of %s have huge pages", units.bytes(got.huge_bytes),
       units.bytes(got.huge_asked_bytes))
   end
 end
 
 local function show(context, answer)
-  local rows = { { "TAG", "STRATEGY", "LIVE", "BLOCKS", "EVER", "BLOCKS" } }
+  local rows, is_limited = { { "TAG", "STRATEGY", "LIVE", "BLOCKS", "EVER", "BLOCKS" } }, false
   for _, row in ipairs(answer.rows) do
+    is_limited = is_limited or row.limit ~= nil
     rows[#rows + 1] = {
       describe.tag(row.tag), strategy_text(row), units.bytes(row.live_bytes),
       units.count(row.live_blocks), units.bytes(row.total_bytes), units.count(row.total_blocks),
+      limit_text(row),
     }
   end
+  if is_limited then rows[1][7] = "LIMIT" end
   context.write(terminal.table(rows, RIGHT, context.paint))
   show_totals(context, answer)
   for _, got in ipairs(answer.got or {}) do show_got(context, got) end

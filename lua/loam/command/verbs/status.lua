@@ -1,5 +1,6 @@
 -- status.lua - shows the live policy of a running program, and the last attempt to change it.
 
+local boards = require("loam.command.boards")
 local hosts = require("loam.command.hosts")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
@@ -10,11 +11,13 @@ local status = {
   takes = { name = "PID", most = 1 },
   about = [[
 Without PID, shows the only program of yours that runs under loam; if several run, lists
-them.]],
+them. Nothing is asked of the program: also one that is stopped or hung is shown, and one
+that was killed for ten minutes.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam status 4242
   program      python3 (4242), loam 0.1.0
+  state        running
   policy       production, generation 3
   file         /etc/loam/prod.lua, watched
   loaded       5 minutes ago, hash 91f0c1d2a3b4c5d6
@@ -48,13 +51,30 @@ local function last_text(context, answer)
   return context.paint("red", "refused") .. ", " .. ago .. "\n" .. (last.error or "")
 end
 
+local function limits_text(answer)
+  local lines = {}
+  for i, limit in ipairs(answer.limits) do
+    local used, most = units.bytes(limit.used_bytes), units.bytes(limit.limit_bytes)
+    lines[i] = ("%s: %s of %s"):format(terminal.plain(limit.strategy), used, most)
+  end
+  local more = answer.limits_left_out or 0
+  if more > 0 then lines[#lines + 1] = ("and %d more"):format(more) end
+  return table.concat(lines, "\n")
+end
+
+-- The rows that only a board gives: a host that answered over its socket does not tell them.
+local function add_board_rows(context, answer, add)
+  if answer.limits and #answer.limits > 0 then add("limits", "%s", limits_text(answer)) end
+  if answer.updated_at then add("as of", "%s", units.ago(answer.updated_at, context.now())) end
+end
+
 local function show(context, answer)
-  local rows = {
-    { "program", program_text(answer) },
-    { "policy", policy_text(answer) },
-    { "file", file_text(answer) },
-  }
+  local rows = {}
   local function add(name, format, ...) rows[#rows + 1] = { name, format:format(...) } end
+  add("program", "%s", program_text(answer))
+  if answer.state then add("state", "%s", boards.state(answer, context.now())) end
+  add("policy", "%s", policy_text(answer))
+  add("file", "%s", file_text(answer))
   if answer.generation > 0 then
     add("loaded", "%s, hash %s", units.ago(answer.loaded_at, context.now()), answer.hash)
   end
@@ -63,13 +83,34 @@ local function show(context, answer)
   add("compiled", "%s for %s", units.plural(answer.plans, "plan"),
     units.plural(answer.sites, "site"))
   if answer.tags_refused > 0 then
-    add("not compiled", "%s, with the built-in default", units.plural(answer.tags_refused, "tag"))
+    add("no memory for", "the plan of %s", units.plural(answer.tags_refused, "site"))
   end
+  add_board_rows(context, answer, add)
   context.write(terminal.list(rows, context.paint))
 end
 
+-- A host that could make no board, or that has an older loam, is asked over its socket.
+local function find(context, pid)
+  local row = boards.find(context, pid)
+  if row then return row.status, row.text end
+  local answer, words, text = hosts.ask(context, pid, "status")
+  if not answer then context.fail(words) end
+  return answer, text
+end
+
+-- Returns the process id of the only living program. Without one, fails; of several, lists them.
+local function choose(context)
+  local rows, names = boards.living(context), {}
+  if #rows == 0 then context.fail("no program of yours runs under loam") end
+  if #rows == 1 then return rows[1].status.pid end
+  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
+  return hosts.list(context, names, "status")
+end
+
 function status.run(context, given)
-  return hosts.answer(context, given, "status", show)
+  local answer, text = find(context, given[1] and hosts.pid(given[1]) or choose(context))
+  if given.json then context.write(text .. "\n") else show(context, answer) end
+  return 0
 end
 
 return status

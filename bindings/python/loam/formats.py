@@ -1,0 +1,201 @@
+"""Formats of buffers (PEP 3118, an extension of Python's struct module), as datashapes.
+
+The C extension calls datashape() to make a loam.Array over a buffer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+__all__ = ["datashape"]
+
+# The names of scalars by their letter. The sizes of i and l depend on the byte order.
+_SCALARS = {"?": "bool", "b": "int8", "B": "uint8", "c": "uint8", "h": "int16", "H": "uint16",
+            "i": "int32", "I": "uint32", "q": "int64", "Q": "uint64", "n": "int64", "N": "uint64",
+            "e": "float16", "f": "float32", "d": "float64", "Zf": "complex64", "Zd": "complex128"}
+_SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
+          "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8, "complex64": 8,
+          "complex128": 16}
+_TOKEN = re.compile(r"\s*(?P<before>[@=<>!^]*)\s*(?:\((?P<shape>[\d, ]+)\))?"
+                    r"\s*(?P<order>[@=<>!^]*)\s*(?P<count>\d+)?\s*(?P<code>T\{|Z?[a-zA-Z?])")
+_NAME = re.compile(r":(?P<name>[^:]*):")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass
+class _Value:
+    """A value of a format: its datashape, the bytes it takes, its alignment in C, and the bytes
+    that the format shows. NumPy shows the pad bytes at the end of an inner struct behind that
+    struct, so `shown` may be less than `size`."""
+
+    text: str
+    size: int
+    align: int
+    shown: int
+
+
+@dataclass
+class _Struct:
+    """The fields of a struct that is being read.
+
+    `shown` has the offsets by the bytes that the format shows, and `whole` those by the bytes that
+    the fields take; `end` is where the struct ends by the first way, and `whole_end` by the second.
+    """
+
+    names: list[str] = field(default_factory=list)
+    values: list[_Value] = field(default_factory=list)
+    shown: list[int] = field(default_factory=list)
+    whole: list[int] = field(default_factory=list)
+    end: int = 0
+    whole_end: int = 0
+
+    def pad(self, size: int) -> None:
+        self.end += size
+        self.whole_end += size
+
+    def add(self, name: str, value: _Value, is_native: bool) -> None:
+        align = value.align if is_native else 1
+        self.names.append(name)
+        self.values.append(value)
+        self.shown.append(_up(self.end, align))
+        self.whole.append(_up(self.whole_end, align))
+        self.end = self.shown[-1] + value.shown
+        self.whole_end = self.whole[-1] + value.size
+
+    def offsets(self) -> list[int]:
+        """Returns the offsets of the fields: as shown, unless fields would overlap then."""
+        end = 0
+        for value, offset in zip(self.values, self.shown):
+            if offset < end or offset % value.align:
+                return self.whole
+            end = offset + value.size
+        return self.shown
+
+
+def _up(size: int, align: int) -> int:
+    return -(-size // align) * align
+
+
+def _quoted(name: str) -> str:
+    if _IDENTIFIER.match(name):
+        return name
+    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _text_of(names: list[str], values: list[_Value]) -> str:
+    parts = (f"{_quoted(name)}: {value.text}" for name, value in zip(names, values))
+    return "{" + ", ".join(parts) + "}"
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.order = text, 0, "@"
+
+    def fail(self, why: str) -> BufferError:
+        return BufferError(f"a buffer with the format {self.text!r}: {why}")
+
+    def scalar(self, code: str) -> _Value:
+        if code in ("l", "L"):
+            wide = self.order in "@^"
+            name = ("int" if code == "l" else "uint") + ("64" if wide else "32")
+        elif code in _SCALARS:
+            name = _SCALARS[code]
+        else:
+            raise self.fail(f"loam has no values of the kind {code!r}")
+        size = _SIZES[name]
+        if self.order in (">", "!") and size > 1:
+            raise self.fail("its values are in big-endian order")
+        align = size // 2 if name.startswith("complex") else size
+        return _Value(name, size, align, size)
+
+    def value(self) -> tuple[_Value | None, int]:
+        """Reads one value; None and a number for pad bytes."""
+        found = _TOKEN.match(self.text, self.at)
+        if not found:
+            raise self.fail(f"loam cannot read it from column {self.at + 1}")
+        self.at, self.order = found.end(), (found["order"] or found["before"] or self.order)[-1]
+        count = int(found["count"]) if found["count"] else None
+        if found["code"] == "x":
+            return None, 1 if count is None else count
+        shape = [int(n) for n in (found["shape"] or "").split(",") if n.strip()]
+        if found["code"] == "s":
+            length = 1 if count is None else count
+            if not length:
+                raise self.fail("its strings have no bytes")
+            value = _Value(f"string[{length}]", length, 1, length)
+        else:
+            value = self.struct() if found["code"] == "T{" else self.scalar(found["code"])
+            shape += [] if count is None else [count]
+        for length in reversed(shape):
+            value = _Value(f"{length} * {value.text}", length * value.size, value.align,
+                           length * value.shown)
+        return value, 0
+
+    def fields(self) -> _Struct:
+        """Reads the fields of a struct and its closing bracket."""
+        made = _Struct()
+        while not self.text.startswith("}", self.at):
+            value, pad = self.value()
+            if value is None:
+                made.pad(pad)
+                continue
+            named = _NAME.match(self.text, self.at)
+            self.at = named.end() if named else self.at
+            made.add(named["name"] if named else f"f{len(made.names)}", value, self.order == "@")
+        self.at += 1
+        return made
+
+    def struct(self) -> _Value:
+        """Reads a struct inside a struct, whose fields have to stand where C puts them."""
+        made = self.fields()
+        end, align = 0, 1
+        for value, offset in zip(made.values, made.offsets()):
+            align = max(align, value.align)
+            if _up(end, value.align) != offset:
+                raise self.fail("the fields of an inner struct are not where C puts them")
+            end = offset + value.size
+        size = _up(end, align)
+        if not made.names or made.end > size:
+            raise self.fail("an inner struct has not the size that C gives it")
+        return _Value(_text_of(made.names, made.values), size, align, made.end)
+
+
+def _with_pads(made: _Struct) -> tuple[str, tuple[str, ...] | None]:
+    """Returns a datashape that puts each field at its offset, and the names of the fields.
+
+    Where a field is not where C puts it, a field of bytes stands before it, and the names are the
+    fields to select. Otherwise they are None.
+    """
+    names, values, end = [], [], 0
+    for name, value, offset in zip(made.names, made.values, made.offsets()):
+        if _up(end, value.align) != offset:
+            names.append(f"pad at {end}")
+            values.append(_Value(f"{offset - end} * uint8", offset - end, 1, offset - end))
+        names.append(name)
+        values.append(value)
+        end = offset + value.size
+    return _text_of(names, values), tuple(made.names) if len(names) > len(made.names) else None
+
+
+def datashape(format: str, size: int) -> tuple[str, tuple[str, ...] | None]:
+    """Returns the datashape of a buffer's elements, which take `size` bytes each.
+
+    For a struct with other offsets than C's, the datashape has fields for the bytes between, and
+    the second value has the names of the other fields. Otherwise the second value is None. Raises
+    BufferError for a format that loam cannot express.
+    """
+    reader = _Reader(format)
+    if not format.startswith("T{"):
+        value, _ = reader.value()
+        if value is None or reader.at != len(format) or value.size != size:
+            raise reader.fail(f"loam cannot read values of {size} bytes from it")
+        return value.text, None
+    reader.at = 2
+    made = reader.fields()
+    ends = [offset + value.size for value, offset in zip(made.values, made.offsets())]
+    if reader.at != len(format) or not ends or max(ends) > size:
+        raise reader.fail(f"loam cannot read values of {size} bytes from it")
+    if any(offset % value.align for value, offset in zip(made.values, made.offsets())):
+        raise reader.fail("a field does not stand at a multiple of its alignment")
+    return _with_pads(made)

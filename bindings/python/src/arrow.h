@@ -1,0 +1,23 @@
+/* arrow.h - the structs of Arrow's C data interface, as its specification defines them. */
+#ifndef ARROW_H
+#define ARROW_H
+
+#include <stdint.h>
+
+struct ArrowSchema {
+  const char *format, *name, *metadata;
+  int64_t flags, n_children;
+  struct ArrowSchema **children, *dictionary;
+  void (*release)(struct ArrowSchema *self); /* NULL: the struct was released or moved */
+  void *private_data;
+};
+
+struct ArrowArray {
+  int64_t length, null_count, offset, n_buffers, n_children;
+  const void **buffers;
+  struct ArrowArray **children, *dictionary;
+  void (*release)(struct ArrowArray *self); /* NULL: the struct was released or moved */
+  void *private_data;
+};
+
+#endif

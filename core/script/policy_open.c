@@ -1,0 +1,68 @@
+/* policy_open.c - opens policies: texts and images. */
+#include "script/policy_open.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "os/error.h"
+
+/* Puts the name of a policy before the error words. An image that is not valid is a policy that is
+ * refused. */
+static loam_status name_error(loam_status status, const char *name) {
+  char words[LM_ERROR_SIZE];
+  snprintf(words, sizeof words, "%s", loam_error());
+  return lm_error(status == LOAM_EINVAL ? LOAM_EPOLICY : status, "%s: %s", name, words);
+}
+
+/* Opens an image whose bytes are freed on failure. */
+static loam_status open_bytes(const lm_script_source *source, void *bytes, size_t size,
+                              lm_policy_image **out) {
+  loam_status status = lm_policy_image_open(bytes, size, source->is_host, out);
+  if (status == LOAM_OK) return status;
+  lm_metadata_free(bytes);
+  return name_error(status, source->name);
+}
+
+static loam_status compile(const lm_script_source *source, bool is_vetted, lm_policy_image **out) {
+  void *bytes;
+  size_t size;
+  loam_status status = lm_script_compile(source, is_vetted, &bytes, &size);
+  return status == LOAM_OK ? open_bytes(source, bytes, size, out) : status;
+}
+
+static loam_status open_copy(const lm_script_source *source, lm_policy_image **out) {
+  void *copy = lm_metadata_alloc(source->length);
+  if (!copy) return lm_error(LOAM_ENOMEM, "%s: no memory to load it", source->name);
+  memcpy(copy, source->text, source->length);
+  return open_bytes(source, copy, source->length, out);
+}
+
+/* Compiles the text in an image. The error words, of why the image cannot be used, are kept. */
+static loam_status recompile(const lm_script_source *source, bool is_vetted,
+                             lm_policy_opened *out) {
+  lm_script_source text = *source;
+  const char *why = loam_error() + strlen(source->name) +
+                    strlen(": "); /* name_error put it there */
+  snprintf(out->recompiled, sizeof out->recompiled, "%s", why);
+  loam_status status = lm_policy_open_text(source->name, &text.text, &text.length);
+  if (status == LOAM_OK) status = compile(&text, is_vetted, &out->image);
+  if (status != LOAM_EUNSUPPORTED) return status;
+  char words[LM_ERROR_SIZE];
+  snprintf(words, sizeof words, "%s", loam_error());
+  return lm_error(status, "%s: %s; and its text cannot be compiled: %s", source->name,
+                  out->recompiled, words);
+}
+
+loam_status lm_policy_open(const lm_script_source *source, bool is_vetted, lm_policy_opened *out) {
+  *out = (lm_policy_opened){ 0 };
+  if (!lm_policy_image_is(source->text, source->length))
+    return compile(source, is_vetted, &out->image);
+  loam_status status = open_copy(source, &out->image);
+  return status == LOAM_EUNSUPPORTED ? recompile(source, is_vetted, out) : status;
+}
+
+loam_status lm_policy_open_text(const char *name, const char **text, size_t *length) {
+  if (!lm_policy_image_is(*text, *length)) return LOAM_OK;
+  loam_status status = lm_policy_image_text(*text, *length, text, length);
+  return status == LOAM_OK ? status : name_error(status, name);
+}

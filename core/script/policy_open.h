@@ -1,0 +1,27 @@
+/* policy_open.h - opens the policy in a policy file. The file has the text of a policy, which is
+ * compiled, or a policy image. */
+#ifndef LM_POLICY_OPEN_H
+#define LM_POLICY_OPEN_H
+
+#include "plan/policy_image.h"
+#include "script/script.h"
+
+/* The result of lm_policy_open. */
+typedef struct lm_policy_opened {
+  lm_policy_image *image; /* the caller closes it */
+  /* Why the policy was compiled again from the text in an image; "" if it was not. */
+  char recompiled[384];
+} lm_policy_opened;
+
+/* Opens a policy. source->text is the text of a policy or the bytes of an image. A text is
+ * compiled, and its tests are run, unless `is_vetted`. An image is not compiled, and its tests are
+ * not run, because both was done when it was written. If it was written for another machine or
+ * version, the text that it holds is compiled instead. On failure out->image is NULL; the status is
+ * one of lm_script_compile, or of lm_policy_image_open with LOAM_EPOLICY in place of LOAM_EINVAL.
+ * */
+loam_status lm_policy_open(const lm_script_source *source, bool is_vetted, lm_policy_opened *out);
+/* Replaces the bytes of an image by the text that it holds; a text is not changed. Fails with
+ * LOAM_EPOLICY for an image that was damaged. */
+loam_status lm_policy_open_text(const char *name, const char **text, size_t *length);
+
+#endif

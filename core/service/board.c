@@ -1,0 +1,411 @@
+/* board.c - takes a place on a board and writes it.
+ *
+ * Who writes what. The owner of a place writes its slot and its `seq`; any process of the tree may
+ * take a free place, by one compare-and-swap of `owner`. A process can die between any two stores:
+ * a place whose owner is dead is taken by a later process, when no free one is left below it.
+ *
+ * Fork. The parent counts the child in `expected` before the fork, and the child takes a place in
+ * its fork hook, so no process of the tree takes the board for unused in between. The hook makes
+ * three system calls: getpid, getppid, and madvise for the page that it writes. Where many places
+ * are taken, it also makes up to four kill(pid, 0). It opens and makes nothing. */
+#include "service/board.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "heap/strategy.h"
+#include "os/error.h"
+#include "os/sys.h"
+#include "os/thread.h"
+#include "os/version.h"
+#include "pages/metadata.h"
+#include "service/board_file.h"
+#include "service/board_owner.h"
+#include "service/board_read.h"
+#include "service/policy.h"
+#include "service/status.h"
+
+enum {
+  REFRESH_MS = 250,      /* between two writes of lm_board_refresh */
+  CROWDED = 32,          /* with that many places taken, a search first looks for dead owners */
+  TRIES = 4,             /* dead owners that such a search looks for */
+  TRIES_FULL = 64,       /* dead owners that a search looks for on a full board */
+  STRATEGIES_SEEN = 1024 /* the newest strategies are searched for limits */
+};
+
+/* Guards the variables below, except written_ns. The order of locks: the load lock of policy.c,
+ * this mutex, the other locks of policy.c, locks of memory. Law: has_place implies board. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static lm_board *board;
+static bool has_place;
+static uint32_t at;            /* the place */
+static uint64_t owner;         /* the owner word of this process */
+static uint64_t pid_namespace; /* 0: not known */
+static bool is_counted;        /* this fork has counted its child in `expected` */
+static struct stat program;    /* the program's file; zero where it is not known */
+static char path[PATH_MAX];
+/* A copy of the entry that was written last, or that is about to be written. */
+static LM_SPARSE lm_board_entry mine;
+static LM_SPARSE struct loam_policy_info info;
+
+/* When this process wrote last, by lm_sys_coarse_ns. Relaxed: it orders nothing. */
+static _Atomic int64_t written_ns;
+
+/* The holder counts as inside loam, so that nothing it does makes a new site. It is in a guarded
+ * section (os/fork_gate.h): a fork waits until the mutex is free. */
+static void lock(void) {
+  (void)lm_thread_inside_begin();
+  lm_lock_hold_cancel();
+  pthread_mutex_lock(&mutex);
+}
+
+static void unlock(void) {
+  pthread_mutex_unlock(&mutex);
+  lm_lock_allow_cancel();
+  lm_thread_inside_end(lm_thread_self);
+}
+
+/* ---- the entry ---- */
+
+/* Tells whether an account is among the limits of the entry already. */
+static bool is_listed(const lm_strategy *const *listed, uint32_t n, const lm_strategy *account) {
+  for (uint32_t i = 0; i < n; i++)
+    if (listed[i] == account) return true;
+  return false;
+}
+
+/* Lists limits, the newest strategies first: an older strategy with the account of a newer one is
+ * an earlier edit of it. */
+static void fill_limits(lm_board_figures *f) {
+  const lm_strategy *listed[LM_BOARD_LIMITS];
+  uint32_t count = lm_strategy_count(),
+           least = count > STRATEGIES_SEEN ? count - STRATEGIES_SEEN : 0;
+  f->limits = f->limits_left_out = 0;
+  for (uint32_t id = count; id-- > least;) {
+    const lm_strategy *s = lm_strategy_at(id);
+    if (s->whole != s || !s->desc.limit || is_listed(listed, f->limits, s->account)) continue;
+    if (f->limits == LM_BOARD_LIMITS) {
+      f->limits_left_out++;
+      continue;
+    }
+    int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+    listed[f->limits] = s->account;
+    lm_board_limit *limit = &f->limit[f->limits++];
+    snprintf(limit->strategy, sizeof limit->strategy, "%s", s->desc.name);
+    limit->limit_bytes = s->desc.limit;
+    limit->used_bytes = used > 0 ? (uint64_t)used : 0;
+  }
+}
+
+static void fill_policy(lm_board_figures *f) {
+  lm_policy_info_get(&info);
+  f->generation = info.generation;
+  f->hash = info.hash;
+  f->loaded_at = info.loaded_at;
+  f->loads = info.loads;
+  f->refused = info.refused;
+  f->last_at = info.last_at;
+  f->tags_refused = info.tags_refused;
+  f->last = info.last;
+  f->plans = info.plans;
+  f->sites = info.sites;
+  f->watching = info.watching != 0;
+  memcpy(f->name, info.name, sizeof f->name);
+  memcpy(f->path, info.path, sizeof f->path);
+  f->error_bytes = (uint32_t)strnlen(info.last_error, sizeof mine.last_error - 1) + 1;
+  memcpy(mine.last_error, info.last_error, f->error_bytes);
+  mine.last_error[f->error_bytes - 1] = 0;
+}
+
+/* Fills `mine` with the present figures. */
+static void fill(void) {
+  lm_board_figures *f = &mine.figures;
+  f->exe_device = program.st_dev;
+  f->exe_inode = program.st_ino;
+  f->uid = geteuid();
+  f->threads = lm_thread_count();
+  snprintf(f->version, sizeof f->version, "%s", LM_VERSION);
+  snprintf(f->program, sizeof f->program, "%s", lm_status_program());
+  fill_policy(f);
+  fill_limits(f);
+}
+
+/* ---- writing ---- */
+
+/* Gives a range of the board memory and room in its file, so that a store cannot end the process.
+ * False: it has no room. */
+static bool can_write(void *from, size_t size, uint32_t place) {
+  int error = lm_sys_prefault(from, size);
+  return !error || (error == EINVAL && place < board->head.prepared);
+}
+
+/* Copies whole words. The stores are relaxed: publish() orders them. */
+static void copy(uint64_t *to, const uint64_t *from, size_t bytes) {
+  for (size_t i = 0; i < (bytes + 7) / 8; i++) __atomic_store_n(&to[i], from[i], __ATOMIC_RELAXED);
+}
+
+/* Writes `mine` into the entry that is not current, and makes it current. False: the file has no
+ * room for it. The release fence orders the store of `seq` of the last call before the stores to
+ * the entry; it pairs with the acquire fence of a reader, which then sees that `seq` has changed.
+ * The release of `seq` pairs with the acquire of a reader: the entry is whole. */
+static bool publish(void) {
+  lm_board_place *place = &board->place[at];
+  uint32_t seq = atomic_load_explicit(&place->seq, memory_order_relaxed) + 1;
+  lm_board_entry *entry = &board->slot[at].entry[seq & 1];
+  bool has_error = mine.figures.error_bytes > 1;
+  mine.figures.owner = owner;
+  mine.figures.pid_namespace = pid_namespace;
+  mine.figures.updated_at = lm_sys_unix_ns();
+  if (!can_write(entry, has_error ? sizeof *entry : LM_BOARD_PAGE, at)) return false;
+  atomic_thread_fence(memory_order_release);
+  copy(entry->figures_page, mine.figures_page, sizeof mine.figures);
+  if (has_error) copy(entry->error_page, mine.error_page, mine.figures.error_bytes);
+  atomic_store_explicit(&place->seq, seq, memory_order_release);
+  return true;
+}
+
+/* ---- taking a place ---- */
+
+/* The PID namespace that the current entry of a place names; 0: it has no entry. */
+static uint64_t namespace_of(uint32_t place) {
+  uint32_t seq = atomic_load_explicit(&board->place[place].seq, memory_order_acquire);
+  return seq ? board->slot[place].entry[seq & 1].figures.pid_namespace : 0;
+}
+
+/* Tells whether the place was taken by this process before it replaced its program, or by an
+ * earlier process with its id. */
+static bool is_earlier_self(uint32_t place, uint64_t was) {
+  uint64_t theirs;
+  if (lm_board_is_free(was) || lm_board_pid(was) != lm_board_pid(owner)) return false;
+  theirs = namespace_of(place);
+  return !theirs || theirs == pid_namespace;
+}
+
+/* Tells whether the owner of a place is dead. */
+static bool is_dead(uint32_t place, uint64_t was) {
+  int before = errno;
+  bool dead = pid_namespace && namespace_of(place) == pid_namespace && kill(lm_board_pid(was), 0) &&
+              errno == ESRCH;
+  errno = before;
+  return dead;
+}
+
+/* Takes a place whose owner word is `was`. False: another process was faster, or the file has no
+ * room; then the place is as before. */
+static bool take(uint32_t place, uint64_t was) {
+  lm_board_place *p = &board->place[place];
+  uint64_t found = was;
+  if (!atomic_compare_exchange_strong(&p->owner, &found, owner)) return false;
+  atomic_store_explicit(&p->ended_at, 0, memory_order_relaxed);
+  at = place;
+  has_place = publish();
+  if (!has_place) atomic_store(&p->owner, was);
+  return has_place;
+}
+
+/* Takes the place of a dead process, among the next `tries` places from the hand. */
+static bool take_from_dead(uint32_t tries) {
+  for (uint32_t i = 0; i < tries; i++) {
+    uint32_t place = atomic_fetch_add_explicit(&board->head.hand, 1, memory_order_relaxed) %
+                     LM_BOARD_PLACES;
+    uint64_t was = atomic_load(&board->place[place].owner);
+    if (!was) atomic_store_explicit(&board->head.hand, 0, memory_order_relaxed);
+    else if (!lm_board_is_free(was) && is_dead(place, was) && take(place, was)) return true;
+  }
+  return false;
+}
+
+/* Takes the first free place. Where many places are taken, those of dead processes come before
+ * places that were never used, so that the file stays small. */
+static bool take_any(void) {
+  for (uint32_t place = 0; place < LM_BOARD_PLACES; place++) {
+    uint64_t was = atomic_load(&board->place[place].owner);
+    if (!lm_board_is_free(was)) continue;
+    if (!was && place >= CROWDED && take_from_dead(TRIES)) return true;
+    if (take(place, was)) return true;
+    if (!was && !atomic_load(&board->place[place].owner)) break; /* the file has no room */
+  }
+  return take_from_dead(TRIES_FULL);
+}
+
+/* Takes the place that this process had before it replaced its program. */
+static bool take_again(void) {
+  for (uint32_t place = 0; place < LM_BOARD_PLACES; place++) {
+    uint64_t was = atomic_load(&board->place[place].owner);
+    if (!was) break;
+    if (is_earlier_self(place, was) && take(place, was)) return true;
+  }
+  return false;
+}
+
+/* Takes a place for this process and writes `mine` there. `is_program`: this program may be the
+ * successor of another one in the process. */
+static void settle(bool is_program) {
+  owner = lm_board_owner_now(getpid());
+  has_place = false;
+  if ((is_program && take_again()) || take_any()) return;
+  atomic_fetch_add_explicit(&board->head.left_out, 1, memory_order_relaxed);
+}
+
+/* Tells whether the place is this process's own. A child that was made without the fork
+ * hooks has none yet; and another process may have taken the place because it found its owner
+ * dead. */
+static bool is_own_place(void) {
+  return has_place && lm_board_pid(owner) == getpid() &&
+         atomic_load(&board->place[at].owner) == owner;
+}
+
+/* ---- fork ---- */
+
+static void fork_prepare(void) {
+  is_counted = board && has_place;
+  if (is_counted) atomic_fetch_add(&board->head.expected, 1);
+}
+
+/* A child whose parent is in another PID namespace sees 0 as its parent's id; its own id then means
+ * nothing to readers outside. If a fork fails, its child stays expected, and the next reader
+ * removes the board's file in place of the last process. */
+static void fork_child(void) {
+  pthread_mutex_init(&mutex, NULL);
+  if (!is_counted) return;
+  if (!getppid()) pid_namespace = 0;
+  settle(false);
+  atomic_fetch_sub(&board->head.expected, 1);
+}
+
+/* The hooks of policy.c are registered first: the child's hook here reads the policy. */
+static void register_hooks(void) {
+  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare, .fork_child = fork_child };
+  lm_policy_start();
+  lm_thread_add_hooks(&hooks);
+  lm_policy_on_attempt(lm_board_write);
+}
+
+/* ---- start and end ---- */
+
+/* Gives up the mapping; the place was given up before. */
+static void leave_board(void) {
+  lm_board_file_unmap(board);
+  board = NULL;
+  has_place = false;
+}
+
+/* Maps the board that the environment names. A reader may remove the file at that time; then the
+ * board is closed, and the place there is given up. Sequentially consistent: either this process
+ * sees that the board is closed, or the reader sees the place. */
+static bool join(void) {
+  board = lm_board_file_inherited(path);
+  if (!board) return false;
+  fill();
+  settle(true);
+  if (!atomic_load(&board->head.is_closed)) return true;
+  if (has_place) atomic_store(&board->place[at].owner, owner | LM_BOARD_ENDED);
+  leave_board();
+  return false;
+}
+
+/* Makes a board for this process and the children that it will have. */
+static loam_status make(const char *dir) {
+  lm_board_clean(dir);
+  loam_status status = lm_board_file_make(dir, path, &board);
+  if (status != LOAM_OK) return status;
+  fill();
+  settle(false);
+  return LOAM_OK;
+}
+
+static loam_status start_locked(const char *dir) {
+  if (board && atomic_load(&board->head.is_closed)) leave_board();
+  if (!board) {
+    pid_namespace = lm_board_own_namespace();
+    if (stat("/proc/self/exe", &program)) program = (struct stat){ 0 };
+    return join() ? LOAM_OK : make(dir);
+  }
+  fill();
+  if (!is_own_place()) settle(false);
+  else (void)publish();
+  return LOAM_OK;
+}
+
+loam_status lm_board_start(const char *dir) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  int before = errno;
+  pthread_once(&once, register_hooks);
+  lock();
+  loam_status status = start_locked(dir);
+  unlock();
+  atomic_store_explicit(&written_ns, lm_sys_coarse_ns(), memory_order_relaxed);
+  errno = before;
+  return status;
+}
+
+void lm_board_write(void) {
+  lock();
+  if (board && has_place) {
+    fill();
+    if (is_own_place()) (void)publish();
+    else settle(false);
+  }
+  unlock();
+  atomic_store_explicit(&written_ns, lm_sys_coarse_ns(), memory_order_relaxed);
+}
+
+void lm_board_refresh(void) {
+  int64_t written = atomic_load_explicit(&written_ns, memory_order_relaxed);
+  if (lm_sys_coarse_ns() - written >= REFRESH_MS * 1000000ll) lm_board_write();
+}
+
+/* Tells whether the tree has no other process. A process that died without a word counts as one:
+ * its last words stay for the next reader. */
+static bool is_last(void) {
+  if (atomic_load(&board->head.expected)) return false;
+  for (uint32_t i = 0; i < LM_BOARD_PLACES; i++) {
+    uint64_t word = atomic_load(&board->place[i].owner);
+    if (!word) break;
+    if (!lm_board_is_free(word)) return false;
+  }
+  return true;
+}
+
+/* Says that the process ends, in its place. */
+static void announce_end(void) {
+  fill();
+  (void)publish();
+  atomic_store(&board->place[at].ended_at, lm_sys_unix_ns());
+  atomic_store(&board->place[at].owner, owner | LM_BOARD_ENDED);
+  has_place = false;
+}
+
+/* Removes the file of a tree that has no other process. A program may join it at the same time, so
+ * the board is closed first, as in join(). */
+static void remove_if_last(void) {
+  if (!is_last()) return;
+  atomic_store(&board->head.is_closed, 1);
+  if (is_last()) unlink(path);
+  else atomic_store(&board->head.is_closed, 0);
+}
+
+static void end_locked(void) {
+  if (!board || !is_own_place()) return;
+  announce_end();
+  remove_if_last();
+}
+
+void lm_board_end(void) {
+  lock();
+  end_locked();
+  leave_board();
+  unlock();
+}
+
+/* Runs when the process ends by exit or by the return of main. */
+__attribute__((destructor)) static void end(void) {
+  lock();
+  end_locked();
+  unlock();
+}

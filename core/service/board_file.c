@@ -1,0 +1,118 @@
+/* board_file.c - makes and opens the files of boards.
+ *
+ * A store to a mapped file kills the process by SIGBUS if the file has no room for the page and the
+ * filesystem has none left. So each page of a board gets its room before the first store: the head
+ * and the first slots here, every other page by can_write (board.c). Only the user of a
+ * board can make its file shorter. */
+#include "service/board_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/error.h"
+#include "os/sys_file.h"
+#include "service/board_owner.h"
+#include "service/control_socket.h"
+
+/* Slots that get room when the board is made. A kernel before 5.14 cannot say whether a page can be
+ * written (madvise MADV_POPULATE_WRITE), so there a board has no other slots. */
+enum { PREPARED = 1, PREPARED_BLINDLY = 16 };
+
+bool lm_board_file_is_ours(const lm_board_head *head) {
+  char boot_id[sizeof head->boot_id];
+  lm_board_boot_id(boot_id, sizeof boot_id);
+  return !memcmp(head->magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC) &&
+         head->version == LM_BOARD_VERSION && head->places == LM_BOARD_PLACES &&
+         !strncmp(head->boot_id, boot_id, sizeof boot_id);
+}
+
+static loam_status fail(const char *path, int error) {
+  return lm_error(LOAM_EIO, "board: %s: %s", path, strerrordesc_np(error));
+}
+
+/* Fills the head; the magic comes last, so a process that dies here leaves no board. */
+static void begin(lm_board *board, uint64_t maker, uint32_t prepared) {
+  lm_board_head *head = &board->head;
+  head->version = LM_BOARD_VERSION;
+  head->places = LM_BOARD_PLACES;
+  head->prepared = prepared;
+  head->maker = maker;
+  head->pid_namespace = lm_board_own_namespace();
+  lm_board_boot_id(head->boot_id, sizeof head->boot_id);
+  atomic_thread_fence(memory_order_release);
+  memcpy(head->magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC);
+}
+
+/* Maps a board. Returns 0 or an errno. */
+static int attach(int fd, lm_board **out) {
+  void *at = NULL;
+  int error = lm_sys_file_attach(fd, 0, sizeof(lm_board), true, &at);
+  if (error) return error;
+  (void)lm_sys_file_scattered(at, sizeof(lm_board)); /* without it, stores are only slower */
+  *out = at;
+  return 0;
+}
+
+/* Gives a new file its length and the room of its first pages, and maps it. Returns 0 or an
+ * errno. */
+static int set_up(int fd, uint64_t maker, lm_board **out) {
+  lm_board *board = NULL;
+  uint32_t prepared = PREPARED;
+  int error = lm_sys_file_resize(fd, sizeof(lm_board));
+  if (!error)
+    error = lm_sys_file_allocate(fd, 0, LM_BOARD_INDEX + PREPARED * sizeof(lm_board_slot));
+  if (!error) error = attach(fd, &board);
+  if (error) return error;
+  if (lm_sys_prefault(board, LM_BOARD_PAGE) == EINVAL &&
+      !lm_sys_file_allocate(fd, LM_BOARD_INDEX, PREPARED_BLINDLY * sizeof(lm_board_slot)))
+    prepared = PREPARED_BLINDLY;
+  begin(board, maker, prepared);
+  *out = board;
+  return 0;
+}
+
+loam_status lm_board_file_make(const char *dir, char *path, lm_board **out) {
+  uint64_t maker = lm_board_owner_now(getpid());
+  lm_assert(*dir);
+  loam_status status = lm_control_socket_folder(dir);
+  if (status != LOAM_OK) return status;
+  int n = snprintf(path, PATH_MAX, "%s/%d-%llx.board", dir, getpid(),
+                   (unsigned long long)lm_board_since_ms(maker));
+  if (n < 0 || n >= PATH_MAX) return fail(dir, ENAMETOOLONG);
+  int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return fail(path, errno);
+  int error = set_up(fd, maker, out);
+  lm_sys_file_close(fd);
+  if (!error) return LOAM_OK;
+  unlink(path);
+  return fail(path, error);
+}
+
+/* Tells whether the file is one that only this user can have written. */
+static bool is_own_file(int fd) {
+  struct stat st;
+  return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 &&
+         !(st.st_mode & 077) && st.st_size == sizeof(lm_board);
+}
+
+lm_board *lm_board_file_inherited(char *path) {
+  const char *named = lm_sys_getenv(LM_BOARD_VARIABLE);
+  lm_board *board = NULL;
+  if (!named || *named != '/' || strlen(named) >= PATH_MAX) return NULL;
+  strcpy(path, named);
+  int before = errno, fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd >= 0 && is_own_file(fd)) (void)attach(fd, &board);
+  if (fd >= 0) lm_sys_file_close(fd);
+  errno = before;
+  if (!board || lm_board_file_is_ours(&board->head)) return board;
+  lm_board_file_unmap(board);
+  return NULL;
+}
+
+void lm_board_file_unmap(lm_board *board) {
+  if (board) lm_sys_unmap(board, sizeof *board);
+}

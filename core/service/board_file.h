@@ -1,0 +1,25 @@
+/* board_file.h - the files of boards: made, opened by other programs of the tree, removed. */
+#ifndef LM_BOARD_FILE_H
+#define LM_BOARD_FILE_H
+
+#include <limits.h>
+
+#include "loam.h"
+#include "service/board_layout.h"
+
+/* The variable by which `loam run` tells its program the path of the board. */
+#define LM_BOARD_VARIABLE "LOAM_BOARD"
+
+/* Makes a board in the folder `dir`, which is made if it is missing, and maps it. Writes the path
+ * of the file into `path`, which has PATH_MAX bytes. No descriptor stays open. LOAM_EIO. */
+loam_status lm_board_file_make(const char *dir, char *path, lm_board **out);
+/* Maps the board that the environment names, and copies its path into `path`. NULL: the environment
+ * names none, or it is no board of the effective user that this version of loam knows. */
+lm_board *lm_board_file_inherited(char *path);
+/* Ends the mapping; NULL: nothing. */
+void lm_board_file_unmap(lm_board *board);
+
+/* Tells whether the `size` bytes of `head` begin a board of this version, of the present boot. */
+bool lm_board_file_is_ours(const lm_board_head *head);
+
+#endif

@@ -1,0 +1,131 @@
+/* board_layout.h - the layout of a board: a mapped file in which each process of a program tree has
+ * a place, so that `loam ps` and `loam status` read what a process is doing without asking it.
+ *
+ * core/README.md has the reasons. All numbers have the byte order of the machine; times are
+ * nanoseconds since 1970 unless a name says otherwise. A file whose magic, version or size differs
+ * is no board to this version of loam.
+ *
+ *   bytes of the file                  content
+ *   0                                  lm_board_head, padded to 4 KiB
+ *   4 KiB                              the table of places, 32 bytes each
+ *   36 KiB + i * 16 KiB                the slot of place i: two entries
+ *
+ * A place belongs to the process that its `owner` names. Only this process writes the slot. It
+ * writes an entry that no reader uses, and then makes the entry current by `seq`. So the current
+ * entry is always whole, also while its owner is stopped or was killed in the middle of a write. */
+#ifndef LM_BOARD_LAYOUT_H
+#define LM_BOARD_LAYOUT_H
+
+#include <stdatomic.h>
+
+#include "os/base.h"
+
+#define LM_BOARD_MAGIC "loam board"
+
+enum {
+  LM_BOARD_VERSION = 1,
+  LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
+  LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
+  LM_BOARD_PAGE = 4096,   /* on every machine, also where pages are larger */
+};
+
+/* A strategy with a limit, and how much of the limit is taken. */
+typedef struct lm_board_limit {
+  char strategy[64];
+  uint64_t limit_bytes, used_bytes;
+} lm_board_limit;
+
+/* The figures of a process. Texts are terminated; a text that does not fit is cut. */
+typedef struct lm_board_figures {
+  uint64_t owner;                 /* equals the place's owner, without LM_BOARD_ENDED */
+  uint64_t pid_namespace;         /* inode number of the PID namespace; 0: not known */
+  uint64_t exe_device, exe_inode; /* of the program's file; 0: not known */
+  int64_t updated_at;             /* when this entry was written */
+  /* The fields from here to `watching` are those of loam_policy_info. */
+  uint64_t generation, hash;
+  int64_t loaded_at;
+  uint64_t loads, refused;
+  int64_t last_at;
+  uint64_t tags_refused;
+  int32_t last;
+  uint32_t plans, sites, watching;
+  uint32_t uid, threads;
+  uint32_t limits, limits_left_out; /* limits that are in `limit`, and that had no room there */
+  uint32_t error_bytes;             /* of last_error with its terminator; at least 1 */
+  uint32_t unused;
+  char version[16], program[64], name[64], path[1024];
+  lm_board_limit limit[LM_BOARD_LIMITS];
+} lm_board_figures;
+
+/* What a process says of itself: a page of figures, and a page for the error of its last load. */
+typedef struct lm_board_entry {
+  union {
+    lm_board_figures figures;
+    uint64_t figures_page[LM_BOARD_PAGE / 8];
+  };
+  union {
+    char last_error[LM_BOARD_PAGE];
+    uint64_t error_page[LM_BOARD_PAGE / 8];
+  };
+} lm_board_entry;
+
+/* An owner is one word, so that a process takes a place by one atomic operation: the process id,
+ * whether the process has said that it ends, and the time in milliseconds since boot at which it
+ * took the place. A process that started later than that time only has the same id. 0: no process
+ * has had the place yet. */
+#define LM_BOARD_PID ((UINT64_C(1) << 22) - 1)
+#define LM_BOARD_ENDED (UINT64_C(1) << 22)
+#define LM_BOARD_MS_SHIFT 23
+
+/* A place. Each field is whole when it is read. */
+typedef struct lm_board_place {
+  _Atomic uint64_t owner;
+  _Atomic int64_t ended_at; /* when the owner ended, or when a reader noticed it; 0: not known */
+  _Atomic uint32_t seq;     /* entries written so far; entry[seq & 1] is current, none while 0 */
+  uint32_t unused[3];
+} lm_board_place;
+
+typedef struct lm_board_slot {
+  lm_board_entry entry[2];
+} lm_board_slot;
+
+typedef struct lm_board_head {
+  char magic[16];
+  uint32_t version, places;
+  uint32_t prepared; /* slots that have room in the file since the board was made */
+  uint32_t unused;
+  uint64_t maker;             /* as an owner: the process that made the board */
+  uint64_t pid_namespace;     /* of the maker */
+  char boot_id[40];           /* of the kernel; a board of an earlier boot is dead */
+  _Atomic uint32_t is_closed; /* 1: the file is being removed; no process may take a place */
+  _Atomic uint32_t left_out;  /* processes that found no place */
+  _Atomic uint32_t hand;      /* the place at which the next search for a dead owner begins */
+  _Atomic uint32_t expected;  /* children that are being forked and have no place yet */
+  /* When a reader first saw that no process of the tree lives; 0: some do, or none looked. */
+  _Atomic int64_t ended_at;
+} lm_board_head;
+
+typedef struct lm_board {
+  union {
+    lm_board_head head;
+    char head_page[LM_BOARD_PAGE];
+  };
+  lm_board_place place[LM_BOARD_PLACES];
+  lm_board_slot slot[LM_BOARD_PLACES];
+} lm_board;
+
+_Static_assert(sizeof(lm_board_entry) == 2 * LM_BOARD_PAGE, "figures and error");
+_Static_assert(sizeof(lm_board_figures) % 8 == 0, "it is copied in words");
+_Static_assert(sizeof(lm_board_place) == 32, "fixed-width fields");
+_Static_assert(offsetof(lm_board, slot) % LM_BOARD_PAGE == 0, "slots begin at a page");
+
+#define LM_BOARD_INDEX offsetof(lm_board, slot) /* bytes of the head and the table of places */
+
+LM_INLINE int lm_board_pid(uint64_t owner) { return (int)(owner & LM_BOARD_PID); }
+LM_INLINE int64_t lm_board_since_ms(uint64_t owner) {
+  return (int64_t)(owner >> LM_BOARD_MS_SHIFT);
+}
+/* Tells whether a process may take the place without asking whether its owner lives. */
+LM_INLINE bool lm_board_is_free(uint64_t owner) { return !owner || owner & LM_BOARD_ENDED; }
+
+#endif

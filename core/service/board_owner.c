@@ -1,0 +1,93 @@
+/* board_owner.c - the state of a process that has a place on a board. */
+#include "service/board_owner.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/sys.h"
+
+/* Fields of /proc/PID/stat (proc(5)), counted from the state, which follows the name. */
+enum { STATE_FIELD = 3, START_FIELD = 22 };
+
+uint64_t lm_board_owner_now(int pid) {
+  lm_assert(pid > 0 && (uint64_t)pid <= LM_BOARD_PID);
+  uint64_t ms = (uint64_t)lm_sys_boot_ns() / 1000000;
+  return ms << LM_BOARD_MS_SHIFT | (uint64_t)pid;
+}
+
+uint64_t lm_board_own_namespace(void) {
+  struct stat st;
+  int before = errno;
+  uint64_t found = stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
+  errno = before;
+  return found;
+}
+
+void lm_board_boot_id(char *buffer, size_t size) {
+  size_t length = 0;
+  lm_assert(size > 0);
+  if (lm_sys_read_file("/proc/sys/kernel/random/boot_id", buffer, size, &length)) length = 0;
+  while (length && buffer[length - 1] == '\n') length--;
+  buffer[length] = 0;
+}
+
+/* Reads the state and the start, in ms since boot, from the text of /proc/PID/stat. The name of the
+ * program stands in brackets and may contain brackets and spaces, so the last bracket counts. */
+static bool read_stat(const char *text, char *state, int64_t *start_ms) {
+  const char *at = strrchr(text, ')');
+  unsigned long long ticks = 0;
+  if (!at || sscanf(at + 1, " %c", state) != 1) return false;
+  for (int field = STATE_FIELD - 1; at && field < START_FIELD; field++) at = strchr(at + 1, ' ');
+  if (!at || sscanf(at, "%llu", &ticks) != 1) return false;
+  *start_ms = (int64_t)(ticks * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK));
+  return true;
+}
+
+/* Reads the users of a process. A process that is not dumpable still tells them in this file. */
+static void read_users(int pid, lm_board_life *life) {
+  char path[40], text[4096];
+  size_t length;
+  snprintf(path, sizeof path, "/proc/%d/status", pid);
+  if (lm_sys_read_file(path, text, sizeof text, &length)) return;
+  const char *line = strstr(text, "\nUid:");
+  life->has_uid = line && sscanf(line + 5, "%u %u", &life->real_uid, &life->uid) == 2;
+}
+
+/* Tells whether the process has replaced its program by one that does not run under loam. If the
+ * file of its program cannot be seen, the answer is no. */
+static bool has_other_program(int pid, const lm_board_figures *figures) {
+  char path[40];
+  struct stat st;
+  if (!figures || !figures->exe_inode) return false;
+  snprintf(path, sizeof path, "/proc/%d/exe", pid);
+  return !stat(path, &st) && (st.st_dev != figures->exe_device || st.st_ino != figures->exe_inode);
+}
+
+/* Where /proc does not show the process: whether it exists. */
+static lm_board_state probe(int pid) {
+  return kill(pid, 0) && errno == ESRCH ? LM_BOARD_GONE : LM_BOARD_RUNNING;
+}
+
+lm_board_life lm_board_look(uint64_t owner, uint64_t pid_namespace,
+                            const lm_board_figures *figures) {
+  lm_board_life life = { .state = LM_BOARD_UNKNOWN };
+  char path[40], text[1024], state = 0;
+  size_t length;
+  int64_t start_ms = 0;
+  int pid = lm_board_pid(owner);
+  if (!pid || !pid_namespace || pid_namespace != lm_board_own_namespace()) return life;
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  if (lm_sys_read_file(path, text, sizeof text, &length) || !read_stat(text, &state, &start_ms)) {
+    life.state = probe(pid);
+    return life;
+  }
+  bool is_other = start_ms > lm_board_since_ms(owner) || has_other_program(pid, figures);
+  if (is_other || strchr("ZXx", state)) life.state = LM_BOARD_GONE;
+  else life.state = strchr("Tt", state) ? LM_BOARD_STOPPED : LM_BOARD_RUNNING;
+  if (life.state != LM_BOARD_GONE) read_users(pid, &life);
+  return life;
+}

@@ -1,0 +1,418 @@
+/* board_read.c - finds boards, copies their entries, and removes the files of ended trees. */
+#include "service/board_read.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/sys.h"
+#include "os/thread.h"
+#include "pages/metadata.h"
+#include "script/json.h"
+#include "service/board_file.h"
+#include "service/board_owner.h"
+#include "service/control_client.h"
+#include "service/status.h"
+
+enum {
+  TRIES = 64,       /* to copy an entry that its owner writes at the same time */
+  KEPT_S = 600,     /* the last words of a killed process stay that long */
+  KEPT_BOARDS = 32, /* of trees that have ended, in one folder */
+  HALF_MADE_S = 60, /* a file without a head is removed after that time */
+};
+
+/* A board that is being read. Everything in it is a copy and may be any bytes. */
+typedef struct view {
+  int fd;
+  bool is_own; /* of the effective user: it may be changed and removed */
+  unsigned uid;
+  const char *folder;
+  lm_board_head head;
+  lm_board_place place[LM_BOARD_PLACES];
+  lm_board_entry entry;
+  struct loam_policy_info info;
+} view;
+
+/* What a visit does with each folder: write rows, or (`write` is NULL) only clean. */
+typedef struct visit {
+  view *v;
+  loam_write_fn write;
+  void *ctx;
+  unsigned kept; /* boards of ended trees in the present folder */
+} visit;
+
+static bool read_at(int fd, void *to, size_t size, size_t offset) {
+  return pread(fd, to, size, (off_t)offset) == (ssize_t)size;
+}
+
+static size_t offset_of_place(uint32_t place) {
+  return offsetof(lm_board, place) + place * sizeof(lm_board_place);
+}
+
+static size_t offset_of_entry(uint32_t place, uint32_t seq) {
+  return offsetof(lm_board, slot) + place * sizeof(lm_board_slot) +
+         (seq & 1) * sizeof(lm_board_entry);
+}
+
+/* ---- one entry */
+
+static void terminate_texts(lm_board_entry *e) {
+  lm_board_figures *f = &e->figures;
+  f->version[sizeof f->version - 1] = 0;
+  f->program[sizeof f->program - 1] = 0;
+  f->name[sizeof f->name - 1] = 0;
+  f->path[sizeof f->path - 1] = 0;
+  if (f->limits > LM_BOARD_LIMITS) f->limits = LM_BOARD_LIMITS;
+  for (uint32_t i = 0; i < f->limits; i++)
+    f->limit[i].strategy[sizeof f->limit[i].strategy - 1] = 0;
+  if (!f->error_bytes || f->error_bytes > sizeof e->last_error) f->error_bytes = 1;
+  e->last_error[f->error_bytes - 1] = 0;
+}
+
+/* Copies the current entry of a place. `seq` is read before and after: an entry whose `seq` has not
+ * changed was not written in between. The fences pair with those of publish() in board.c. False:
+ * the place has no entry, or its owner wrote at each of the tries. */
+static bool read_entry(view *v, uint32_t place) {
+  lm_board_place *p = &v->place[place];
+  for (int i = 0; i < TRIES; i++) {
+    if (!read_at(v->fd, p, sizeof *p, offset_of_place(place))) return false;
+    uint32_t before = atomic_load_explicit(&p->seq, memory_order_relaxed);
+    atomic_thread_fence(memory_order_acquire);
+    if (!before || !read_at(v->fd, &v->entry, sizeof v->entry, offset_of_entry(place, before)))
+      return false;
+    atomic_thread_fence(memory_order_acquire);
+    if (!read_at(v->fd, p, sizeof *p, offset_of_place(place))) return false;
+    if (atomic_load_explicit(&p->seq, memory_order_relaxed) != before) continue;
+    terminate_texts(&v->entry);
+    return true;
+  }
+  return false;
+}
+
+/* ---- rows */
+
+/* The part of a row that the entry does not have. */
+typedef struct row {
+  uint64_t owner;
+  const char *state;
+  bool announced; /* the process has said itself that it ends */
+  int64_t ended_at;
+  unsigned uid;
+} row;
+
+static void put_limits(lm_json *out, const lm_board_figures *f) {
+  lm_json_open(out, "limits", '[');
+  for (uint32_t i = 0; i < f->limits; i++) {
+    lm_json_open(out, NULL, '{');
+    lm_json_text(out, "strategy", f->limit[i].strategy);
+    lm_json_uint(out, "limit_bytes", f->limit[i].limit_bytes);
+    lm_json_uint(out, "used_bytes", f->limit[i].used_bytes);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+  lm_json_uint(out, "limits_left_out", f->limits_left_out);
+}
+
+static void put_state(lm_json *out, const row *r) {
+  lm_json_text(out, "state", r->state);
+  lm_json_int(out, "ended_at", r->ended_at);
+  lm_json_bool(out, "announced", r->announced);
+  lm_json_uint(out, "uid", r->uid);
+  lm_json_int(out, "since_ms", lm_board_since_ms(r->owner));
+}
+
+/* Copies the figures to where lm_status_put reads them. */
+static void take_info(struct loam_policy_info *info, const lm_board_entry *e) {
+  const lm_board_figures *f = &e->figures;
+  *info = (struct loam_policy_info){
+    .generation = f->generation,
+    .hash = f->hash,
+    .loaded_at = f->loaded_at,
+    .loads = f->loads,
+    .refused = f->refused,
+    .last_at = f->last_at,
+    .last = (loam_status)f->last,
+    .tags_refused = f->tags_refused,
+    .plans = f->plans,
+    .sites = f->sites,
+    .watching = f->watching != 0,
+  };
+  memcpy(info->name, f->name, sizeof info->name);
+  memcpy(info->path, f->path, sizeof info->path);
+  memcpy(info->last_error, e->last_error, f->error_bytes);
+}
+
+static void write_row(const visit *t, const row *r) {
+  lm_json out = { 0 };
+  view *v = t->v;
+  const lm_board_figures *f = &v->entry.figures;
+  take_info(&v->info, &v->entry);
+  lm_json_open(&out, NULL, '{');
+  lm_status_put(
+      &out, &(lm_status){ lm_board_pid(r->owner), f->program, f->version, f->threads, &v->info });
+  put_state(&out, r);
+  lm_json_int(&out, "updated_at", f->updated_at);
+  put_limits(&out, f);
+  lm_json_text(&out, "folder", v->folder);
+  lm_json_close(&out, '}');
+  if (!out.failed) t->write(t->ctx, out.text, out.length);
+  lm_json_finish(&out);
+}
+
+/* Notes when a process was first seen to be dead, which only its user may write down. */
+static int64_t note_end(const view *v, uint32_t place) {
+  int64_t noted = atomic_load_explicit(&v->place[place].ended_at, memory_order_relaxed);
+  if (noted >= v->entry.figures.updated_at) return noted;
+  if (!v->is_own) return 0;
+  noted = lm_sys_unix_ns();
+  size_t offset = offset_of_place(place) + offsetof(lm_board_place, ended_at);
+  return pwrite(v->fd, &noted, sizeof noted, (off_t)offset) == sizeof noted ? noted : 0;
+}
+
+/* Says whether a living process is one that this board can speak of: an ordinary user can write any
+ * process id on a board of their own. A board of root may have processes of any user. */
+static bool is_believed(const view *v, const lm_board_life *life) {
+  return !v->uid || !life->has_uid || life->real_uid == v->uid;
+}
+
+static const char *const state_names[] = { "running", "stopped", "ended", "unknown" };
+
+/* Writes the row of a place. */
+static void visit_place(const visit *t, uint32_t place) {
+  view *v = t->v;
+  if (!read_entry(v, place)) return;
+  const lm_board_figures *f = &v->entry.figures;
+  uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
+  row r = { .owner = owner, .uid = f->uid, .announced = owner & LM_BOARD_ENDED };
+  if (!owner || f->owner != (owner & ~LM_BOARD_ENDED)) return; /* its first entry is to come */
+  lm_board_life life = lm_board_look(owner, f->pid_namespace, f);
+  if (r.announced && (life.state == LM_BOARD_RUNNING || life.state == LM_BOARD_STOPPED)) return;
+  if (!is_believed(v, &life)) return;
+  if (life.has_uid) r.uid = life.uid;
+  r.state = state_names[r.announced ? LM_BOARD_GONE : life.state];
+  if (r.announced)
+    r.ended_at = atomic_load_explicit(&v->place[place].ended_at, memory_order_relaxed);
+  else if (life.state == LM_BOARD_GONE) r.ended_at = note_end(v, place);
+  write_row(t, &r);
+}
+
+/* ---- ended trees */
+
+/* Reasons to keep a board, for the sake of one of its places; the weakest first. */
+typedef enum use {
+  USE_NONE,  /* no process has it, or its owner said that it ends */
+  USE_OLD,   /* the owner was killed, and its last words were kept long enough */
+  USE_WORDS, /* the owner was killed a short time ago */
+  USE_LIVES, /* the owner lives, or is where this process cannot see it */
+} use;
+
+static use use_of(view *v, uint32_t place) {
+  uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
+  if (lm_board_is_free(owner)) return USE_NONE;
+  const lm_board_figures *f = read_entry(v, place) ? &v->entry.figures : NULL;
+  uint64_t pid_namespace = f ? f->pid_namespace : v->head.pid_namespace;
+  if (lm_board_look(owner, pid_namespace, f).state != LM_BOARD_GONE) return USE_LIVES;
+  if (!f) return USE_NONE;
+  return lm_sys_unix_ns() - note_end(v, place) < KEPT_S * 1000000000ll ? USE_WORDS : USE_OLD;
+}
+
+/* The greatest use of all places and of the maker, which may be about to start its program. */
+static use use_of_board(view *v) {
+  if (lm_board_look(v->head.maker, v->head.pid_namespace, NULL).state != LM_BOARD_GONE)
+    return USE_LIVES;
+  use most = USE_NONE;
+  for (uint32_t i = 0; i < LM_BOARD_PLACES && most < USE_LIVES; i++) {
+    use found = use_of(v, i);
+    if (found > most) most = found;
+  }
+  return most;
+}
+
+/* Closes the board for programs that might join it, looks again, and removes the file. A program
+ * that joins takes its place before it looks whether the board is closed. */
+static void remove_board(view *v, int dir, const char *name) {
+  const uint32_t closed = 1, open = 0;
+  const off_t offset = offsetof(lm_board_head, is_closed);
+  if (pwrite(v->fd, &closed, sizeof closed, offset) != sizeof closed) return;
+  atomic_thread_fence(memory_order_seq_cst);
+  if (!read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place))) return;
+  if (use_of_board(v) == USE_LIVES) (void)!pwrite(v->fd, &open, sizeof open, offset);
+  else unlinkat(dir, name, 0);
+}
+
+/* Removes a file that is no whole board, unless it is being made. */
+static void remove_half_made(const view *v, int dir, const char *name, const struct stat *st) {
+  int64_t age_ns = lm_sys_unix_ns() - (int64_t)st->st_mtim.tv_sec * 1000000000;
+  if (v->is_own && age_ns > HALF_MADE_S * 1000000000ll) unlinkat(dir, name, 0);
+}
+
+/* Tells whether the board was seen to have ended a short time ago, so that there is no need to look
+ * at each of its places. */
+static bool has_just_ended(const view *v) {
+  int64_t ended_at = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
+  return ended_at && lm_sys_unix_ns() - ended_at < KEPT_S * 1000000000ll;
+}
+
+/* Notes in the head whether processes of the tree live. */
+static void note_tree(const view *v, bool lives) {
+  int64_t noted = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
+  int64_t ended_at = lives ? 0 : lm_sys_unix_ns();
+  if (!noted == lives) return;
+  (void)!pwrite(v->fd, &ended_at, sizeof ended_at, offsetof(lm_board_head, ended_at));
+}
+
+/* Removes a board that is of no use any more. */
+static void clean_board(visit *t, int dir, const char *name) {
+  use found = use_of_board(t->v);
+  if (found == USE_LIVES || found == USE_WORDS) note_tree(t->v, found == USE_LIVES);
+  if (found == USE_LIVES || (found == USE_WORDS && t->kept++ < KEPT_BOARDS)) return;
+  remove_board(t->v, dir, name);
+}
+
+static void visit_board(visit *t, int dir, const char *name, const struct stat *st) {
+  view *v = t->v;
+  bool has_head = st->st_size == sizeof(lm_board) && read_at(v->fd, &v->head, sizeof v->head, 0);
+  if (has_head && !t->write && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
+  if (!has_head || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)) ||
+      !lm_board_file_is_ours(&v->head)) {
+    remove_half_made(v, dir, name, st);
+    return;
+  }
+  for (uint32_t i = 0; t->write && i < LM_BOARD_PLACES; i++)
+    if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
+  if (v->is_own) clean_board(t, dir, name);
+}
+
+/* ---- files and folders */
+
+static bool is_board_name(const char *name) {
+  size_t n = strlen(name);
+  return n > 6 && !strcmp(name + n - 6, ".board") && isdigit((unsigned char)*name);
+}
+
+/* Opens and visits a file of a folder of user `uid`. A file that another user owns, or that has a
+ * second name, is none of that user's boards. O_NONBLOCK: it may be a pipe. */
+static void visit_file(visit *t, int dir, const char *name) {
+  view *v = t->v;
+  struct stat st;
+  int access = v->is_own ? O_RDWR : O_RDONLY;
+  v->fd = openat(dir, name, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (v->fd < 0) return;
+  if (!fstat(v->fd, &st) && S_ISREG(st.st_mode) && st.st_uid == v->uid && st.st_nlink == 1)
+    visit_board(t, dir, name, &st);
+  close(v->fd);
+}
+
+static void visit_files(visit *t, int fd) {
+  DIR *dir = fdopendir(fd);
+  if (!dir) {
+    close(fd);
+    return;
+  }
+  t->kept = 0;
+  for (struct dirent *entry; (entry = readdir(dir));)
+    if (is_board_name(entry->d_name)) visit_file(t, fd, entry->d_name);
+  closedir(dir);
+}
+
+/* Visits the boards of a folder. `owner` is the user that must own the folder; -1: the effective
+ * user, or for root any user. Folders that other users can write are left alone. */
+static void visit_folder(visit *t, const char *path, int64_t owner) {
+  struct stat st;
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return;
+  bool is_sound = !fstat(fd, &st) && !(st.st_mode & 022);
+  bool is_right = owner >= 0 ? st.st_uid == owner : !geteuid() || st.st_uid == geteuid();
+  if (!is_sound || !is_right) {
+    close(fd);
+    return;
+  }
+  t->v->folder = path;
+  t->v->uid = st.st_uid;
+  t->v->is_own = st.st_uid == geteuid();
+  visit_files(t, fd);
+}
+
+/* Visits the folders that processes of user `uid` use if LOAM_CONTROL_DIR is not set. */
+static void visit_user(visit *t, unsigned uid) {
+  char path[64];
+  snprintf(path, sizeof path, "/run/user/%u/loam", uid);
+  visit_folder(t, path, uid);
+  snprintf(path, sizeof path, "/tmp/loam-%u", uid);
+  visit_folder(t, path, uid);
+}
+
+/* The number after `prefix` in a name; -1: the name is another one. */
+static int64_t number_after(const char *name, const char *prefix) {
+  size_t n = strlen(prefix);
+  char *end;
+  if (strncmp(name, prefix, n) || !isdigit((unsigned char)name[n])) return -1;
+  long long number = strtoll(name + n, &end, 10);
+  return *end || number > UINT32_MAX ? -1 : number;
+}
+
+/* Visits the folders DIR/PREFIX<uid>/REST of all users but root. */
+static void visit_users(visit *t, const char *dir, const char *prefix, const char *rest) {
+  char path[PATH_MAX];
+  DIR *found = opendir(dir);
+  for (struct dirent *entry; found && (entry = readdir(found));) {
+    int64_t uid = number_after(entry->d_name, prefix);
+    if (uid <= 0) continue;
+    snprintf(path, sizeof path, "%s/%s%s", dir, entry->d_name, rest);
+    visit_folder(t, path, uid);
+  }
+  if (found) closedir(found);
+}
+
+/* Visits the private /tmp of each service that systemd has given one. */
+static void visit_private_tmp(visit *t) {
+  char path[PATH_MAX];
+  DIR *found = opendir("/tmp");
+  for (struct dirent *entry; found && (entry = readdir(found));) {
+    if (strncmp(entry->d_name, "systemd-private-", 16)) continue;
+    snprintf(path, sizeof path, "/tmp/%s/tmp", entry->d_name);
+    visit_users(t, path, "loam-", "");
+    snprintf(path, sizeof path, "/tmp/%s/tmp/loam-0", entry->d_name);
+    visit_folder(t, path, 0);
+  }
+  if (found) closedir(found);
+}
+
+/* Visits each folder that a process of the user may have used. A folder that is visited twice gives
+ * its rows twice. */
+static void visit_all(visit *t) {
+  char path[LM_CONTROL_PATH], runtime[PATH_MAX];
+  const char *own = lm_sys_getenv("XDG_RUNTIME_DIR");
+  if (lm_control_dir(NULL, path, sizeof path) == LOAM_OK) visit_folder(t, path, -1);
+  if (own && snprintf(runtime, sizeof runtime, "%s/loam", own) < (int)sizeof runtime)
+    visit_folder(t, runtime, -1);
+  visit_user(t, geteuid());
+  if (geteuid()) return;
+  visit_users(t, "/run/user", "", "/loam");
+  visit_users(t, "/tmp", "loam-", "");
+  visit_private_tmp(t);
+}
+
+void lm_board_each(loam_write_fn write, void *ctx) {
+  visit t = { .v = lm_metadata_alloc(sizeof(view)), .write = write, .ctx = ctx };
+  lm_assert(write);
+  if (!t.v) return;
+  visit_all(&t);
+  lm_metadata_free(t.v);
+}
+
+/* The thread counts as inside loam, because opendir allocates memory. */
+void lm_board_clean(const char *dir) {
+  visit t = { .v = lm_metadata_alloc(sizeof(view)) };
+  if (!t.v) return;
+  lm_thread *self = lm_thread_inside_begin();
+  visit_folder(&t, dir, geteuid());
+  lm_thread_inside_end(self);
+  lm_metadata_free(t.v);
+}

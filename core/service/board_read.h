@@ -1,0 +1,19 @@
+/* board_read.h - reads the boards of this user, and for root those of all users.
+ *
+ * A reader never maps a board: another user could make the file shorter, and the reader would die
+ * by SIGBUS. It copies parts of the file by pread(2), and trusts nothing that it finds there. */
+#ifndef LM_BOARD_READ_H
+#define LM_BOARD_READ_H
+
+#include "loam.h"
+
+/* Calls `write` once for each process on a board that the effective user may see, with one JSON
+ * object: the keys of the socket's `status`, and `state`, `ended_at`, `announced`, `uid`,
+ * `since_ms`, `updated_at`, `limits`, `limits_left_out`, `folder`. Removes boards of the effective
+ * user whose processes have all ended. Makes no call to any of these processes. */
+void lm_board_each(loam_write_fn write, void *ctx);
+/* Removes the boards of a folder whose processes have all ended. A board with a process that was
+ * killed stays for ten minutes after this was first noticed. With no lock of memory held. */
+void lm_board_clean(const char *dir);
+
+#endif

@@ -1,0 +1,23 @@
+/* status.h - the status of a process as JSON: what `loam status --json` shows, and the answer to
+ * the socket's request `status`. */
+#ifndef LM_STATUS_H
+#define LM_STATUS_H
+
+#include "loam.h"
+#include "script/json.h"
+
+typedef struct lm_status {
+  int pid;
+  const char *program, *version;
+  unsigned threads;
+  const struct loam_policy_info *info;
+} lm_status;
+
+/* Returns the name of the program. It is copied before main: servers later write what they are at
+ * work on where the kernel put argv, to which program_invocation_short_name points. */
+const char *lm_status_program(void);
+
+/* Writes the members of the status into an object that is open. */
+void lm_status_put(lm_json *out, const lm_status *status);
+
+#endif

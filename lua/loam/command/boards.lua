@@ -1,0 +1,68 @@
+-- boards.lua - the processes that boards show: living ones, and last words of ended ones.
+
+local json = require("loam.report.json")
+local units = require("loam.command.units")
+
+local boards = {}
+
+---@class loam.BoardRow
+---@field status table the keys of `loam status --json`
+---@field text string the status as it came, because a number in it can be too large for a double
+
+local function is_alive(status)
+  return status.state ~= "ended"
+end
+
+-- Of two rows with one process id, returns the one to show: a living one, else the newer one. An
+-- older one is from an earlier program of the process, or from an earlier process.
+local function better(a, b)
+  if not a then return b end
+  if is_alive(a.status) ~= is_alive(b.status) then return is_alive(a.status) and a or b end
+  return (b.status.since_ms or 0) > (a.status.since_ms or 0) and b or a
+end
+
+-- Reads all boards that this user may see. The command itself is left out: it is on a board when it
+-- runs under loam.
+---@return loam.BoardRow[] one for each process id, in ascending order
+function boards.read(context)
+  local by_pid, rows = {}, {}
+  for _, text in ipairs(context.api.boards()) do
+    local status = json.decode(text)
+    local row = status and { status = status, text = text }
+    if row and status.pid ~= context.posix.process() then
+      by_pid[status.pid] = better(by_pid[status.pid], row)
+    end
+  end
+  for _, row in pairs(by_pid) do rows[#rows + 1] = row end
+  table.sort(rows, function(a, b) return a.status.pid < b.status.pid end)
+  return rows
+end
+
+---@return loam.BoardRow[] the living processes
+function boards.living(context)
+  local rows = {}
+  for _, row in ipairs(boards.read(context)) do
+    if is_alive(row.status) then rows[#rows + 1] = row end
+  end
+  return rows
+end
+
+---@return loam.BoardRow|nil
+function boards.find(context, pid)
+  for _, row in ipairs(boards.read(context)) do
+    if row.status.pid == pid then return row end
+  end
+  return nil
+end
+
+-- Returns the state of a process in words. Nobody tells when a killed process ended, so its time is
+-- the one at which its absence was first noticed.
+---@return string
+function boards.state(status, now)
+  if status.state ~= "ended" then return status.state end
+  if (status.ended_at or 0) == 0 then return "ended" end
+  local ago = units.ago(status.ended_at, now)
+  return "ended " .. ago .. (status.announced and "" or " or earlier")
+end
+
+return boards

@@ -1,0 +1,261 @@
+"""test_debugging - counts, leaks, hooks and tracemalloc; handlers, and what C code is given."""
+
+import ctypes
+import gc
+import os
+import subprocess
+import tempfile
+import threading
+import tracemalloc
+
+import numpy
+
+import loam
+
+from _support import POLICY, Case, main, run_child
+
+HANDLER = """
+#include <stdlib.h>
+#include "loam.h"
+static void *make(void *ctx, size_t size) { (void)ctx; return malloc(size); }
+static void *zero(void *ctx, size_t n, size_t size) { (void)ctx; return calloc(n, size); }
+static void *again(void *ctx, void *p, size_t size) { (void)ctx; return realloc(p, size); }
+static void drop(void *ctx, void *p, size_t size) { (void)ctx; (void)size; free(p); }
+loam_handler handler = { "plainly", 3, { NULL, make, zero, again, drop } };
+loam_block *allocate(const loam_nrt *api, size_t size) { return api->allocate(size); }
+void *data(const loam_nrt *api, loam_block *b) { return api->get_data(b); }
+void release(const loam_nrt *api, loam_block *b) { api->release(b); }
+"""
+
+
+def compile_library(folder):
+    source, made = os.path.join(folder, "own.c"), os.path.join(folder, "own.so")
+    with open(source, "w") as out:
+        out.write(HANDLER)
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", made, source, "-I",
+                    loam.include_path()], check=True)
+    return ctypes.CDLL(made)
+
+
+def capsule_of(address, name=b"mem_handler"):
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p,
+                                                     ctypes.c_void_p]
+    return make(address, name, None)
+
+
+class Counts(Case):
+    def test_blocks_are_counted_by_kind(self):
+        before = loam.block_stats()
+        block = loam.Block(10)
+        part = block[1:]
+        after = loam.block_stats()
+        self.assertEqual(after["embedded"].made - before["embedded"].made, 1)
+        self.assertEqual(after["slice"].made - before["slice"].made, 1)
+        del part, block
+        self.assertEqual(loam.block_stats()["slice"].ended - before["slice"].ended, 1)
+
+    def test_leaks_are_listed_where_they_are_asked_for(self):
+        with self.assertRaises(loam.StateError):
+            loam.block_leaks()
+        out, _ = run_child("""
+            import loam
+            loam.start(leaks=True, control=False)
+            kept = [loam.Block(100, "leaks.here"), loam.Block(50, "leaks.here")]
+            print([row for row in loam.block_leaks() if row["tag"] == "leaks.here"])
+            kept.clear()
+            print([row for row in loam.block_leaks() if row["tag"] == "leaks.here"])
+            """)
+        self.assertEqual(out.splitlines(),
+                         ["[{'tag': 'leaks.here', 'blocks': 2, 'bytes': 150}]", "[]"])
+
+
+class Hooks(Case):
+    def tearDown(self):
+        loam.on_memory(None)
+        loam.on_block(None)
+
+    def test_memory_is_reported(self):
+        seen = []
+        self.assertIsNone(loam.on_memory(lambda *call: seen.append(call)))
+        block = loam.Block(5000)
+        address = block.address
+        del block
+        previous = loam.on_memory(None)
+        loam.Block(5000)
+        self.assertTrue(callable(previous))
+        self.assertIn((0, address), [call[:2] for call in seen])
+        self.assertIn((address, 0, 0), seen)
+        count = len(seen)
+        loam.Block(5000)
+        self.assertEqual(len(seen), count)
+
+    def test_blocks_are_reported(self):
+        seen = []
+        loam.on_block(lambda *call: seen.append(call))
+        block = loam.Block(10, "hooks.block")
+        part = block[1:]
+        del block, part
+        loam.on_block(None)
+        mine = [(verb, references) for verb, _, tag, _, references in seen
+                if tag == "hooks.block"]
+        self.assertEqual(mine[0], ("made", 1))
+        self.assertEqual(mine.count(("ended", 0)), 2)
+
+    def test_a_hook_may_raise_and_allocate_in_any_thread(self):
+        import sys
+        raised, before = [], sys.unraisablehook
+        sys.unraisablehook = lambda info: raised.append(type(info.exc_value))
+
+        def hook(*call):
+            numpy.ones(100)
+            loam.Block(7)
+            raise KeyError(call)
+        loam.on_memory(hook)
+        try:
+            threads = [threading.Thread(target=lambda: [loam.Block(100) for _ in range(20)])
+                       for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            try:
+                raise ValueError("kept")
+            except ValueError as error:
+                loam.Block(100)
+                self.assertEqual(str(error), "kept")
+        finally:
+            loam.on_memory(None)
+            sys.unraisablehook = before
+        self.assertGreaterEqual(len(raised), 160)
+        self.assertEqual(set(raised), {KeyError})
+        with self.assertRaises(TypeError):
+            loam.on_memory(7)
+
+    def test_a_hook_ends_with_the_interpreter(self):
+        run_child("""
+            import loam, numpy
+            loam.numpy.install()
+            loam.on_memory(lambda *call: None)
+            loam.on_block(lambda *call: None)
+            kept = [numpy.ones(100), loam.Block(10)]
+            """)
+
+
+def traced():
+    gc.collect()
+    only = tracemalloc.DomainFilter(inclusive=True, domain=loam.tracemalloc_domain)
+    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([only]).traces)
+
+
+class Tracing(Case):
+    def setUp(self):
+        tracemalloc.start()
+
+    def tearDown(self):
+        tracemalloc.stop()
+
+    def test_blocks_are_traced_where_they_are_made(self):
+        block = loam.Block(12345)
+        self.assertEqual(traced(), 12345)
+        where = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.DomainFilter(True, loam.tracemalloc_domain)]).traces[0].traceback
+        self.assertEqual(where[0].filename, __file__)
+        kept = [block[1:], memoryview(block), loam.Block.wrap(bytes(100))]
+        self.assertEqual(traced(), 12345)
+        del block, kept
+        self.assertEqual(traced(), 0)
+        block = loam.Block(50)
+        block.release()
+        self.assertEqual(traced(), 0)
+
+    def test_arrays_are_traced_with_their_rows(self):
+        array = loam.Array("1000 * float64")
+        self.assertEqual((traced(), array.nbytes), (8000, 8000))
+        view = array[1:]
+        del array
+        self.assertEqual(traced(), 8000)
+        del view
+        array = loam.Array("2 * var * float64", [[], []])
+        row = array[0]
+        row.resize(1000)
+        self.assertGreaterEqual(traced(), 8000)
+        self.assertEqual(traced(), array.nbytes)
+        del row, array
+        source = numpy.ones(100)
+        self.assertEqual((loam.Array.from_buffer(source).nbytes, traced()), (800, 0))
+
+    def test_memory_of_no_bytes_hides_no_other(self):
+        blocks = [loam.Block(100) for _ in range(50)]
+        empty = [make() for _ in range(50) for make in (lambda: loam.Array("0 * int8"),
+                                                        lambda: loam.Block(0))]
+        blocks += [loam.Block(100) for _ in range(50)]
+        self.assertEqual(traced(), 10000)
+        del empty
+        self.assertEqual(traced(), 10000)
+
+    def test_arenas_are_traced(self):
+        arena = loam.Arena(resizable=True)
+        piece = arena.alloc(10000)
+        self.assertEqual(traced(), len(arena))
+        piece.resize(20000)
+        self.assertEqual(traced(), len(arena))
+        del arena
+        self.assertGreaterEqual(traced(), 20000)
+        del piece
+        self.assertEqual(traced(), 0)
+
+    def test_what_was_made_before_the_tracing_ends_in_peace(self):
+        tracemalloc.stop()
+        block = loam.Block(100)
+        tracemalloc.start()
+        del block
+        self.assertEqual(traced(), 0)
+
+
+class ForC(Case):
+    def test_c_code_finds_the_header_and_the_table(self):
+        self.assertTrue(os.path.exists(os.path.join(loam.include_path(), "loam.h")))
+        with tempfile.TemporaryDirectory() as folder:
+            own = compile_library(folder)
+            for function in (own.allocate, own.data):
+                function.restype = ctypes.c_void_p
+            table = ctypes.c_void_p(loam.nrt_api())
+            block = ctypes.c_void_p(own.allocate(table, ctypes.c_size_t(100)))
+            data = own.data(table, block)
+            self.assertIsNotNone(loam.owner(data))
+            own.release(table, block)
+            self.assertIsNone(loam.owner(data))
+
+    def test_a_handler_is_registered_from_its_capsule(self):
+        with tempfile.TemporaryDirectory() as folder:
+            own = compile_library(folder)
+            address = ctypes.addressof(ctypes.c_char.in_dll(own, "handler"))
+            self.assertEqual(loam.register_handler(capsule_of(address)), "plainly")
+        loam.policy.load(text="""
+            local own = loam.handler "plainly"
+            return loam.policy { pick = function(req) return own end }""")
+        block = loam.Block(5000)
+        loam.policy.load(text=POLICY)
+        whose = loam.owner(block)
+        self.assertEqual((whose.handler, whose.handler_version), ("plainly", 3))
+        self.assertEqual(loam.owner(loam.Block(5000)).handler_version, 0)
+        for wrong in (capsule_of(address, b"other"), 7):
+            with self.assertRaises((ValueError, TypeError)):
+                loam.register_handler(wrong)
+
+
+class Names(Case):
+    def test_all_names_can_be_imported(self):
+        run_child("from loam import *; Block(1); import loam; assert 'cupy' not in globals()")
+
+    def test_dir_has_the_public_names_only(self):
+        names = dir(loam)
+        for name in ("Any", "importlib", "os", "TYPE_CHECKING", "annotations"):
+            self.assertNotIn(name, names)
+        for name in ("numpy", "numba", "Block", "policy", "__version__"):
+            self.assertIn(name, names)
+
+
+if __name__ == "__main__":
+    main()

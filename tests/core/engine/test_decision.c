@@ -1,0 +1,108 @@
+/* test_decision - the laws of an entry of the decision cache and of the record of a block: they
+ * hold for what the engine makes, and each broken field is seen. */
+#include "by_hand.h"
+
+/* Returns an entry of this thread that serves the site and was used now. */
+static lm_decision *entry_of(const loam_site *of, size_t size) {
+  lm_thread *t = lm_thread_get();
+  return lm_decision_at(t, lm_decision_key_of(of, size));
+}
+
+static void every_entry_is_valid_as_requests_fill_the_cache(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  for (int round = 0; round < 3; round++) {
+    CHAIN(host(round % 2 ? "odd" : "even"));
+    for (size_t size = 1; size < 1 << 20; size = size * 3 / 2 + 1)
+      for (size_t align = 16; align <= 1024; align *= 4) put(alloc(site, size, align, false));
+    for (int i = 0; i < LM_DECISIONS; i++) assert_true(lm_decision_is_valid(t, &t->decision[i]));
+  }
+}
+
+static void an_entry_by_code_is_valid(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  CHAIN(host("plain"));
+  lm_request r = { .site = site, .size = 100, .align = 16, .by_code = true, .code = 0x401234 };
+  put(lm_decision_make(t, &r));
+  lm_decision *d = lm_decision_at(t, lm_decision_key_of_request(t, &r));
+  assert_true(d->key && !(d->key & LM_SITE_KEY_BIT) && lm_decision_is_valid(t, d));
+  d->key++; /* the address that follows has another place */
+  assert_false(lm_decision_is_valid(t, d));
+  d->key--;
+}
+
+static void an_entry_with_a_wrong_field_is_not_valid(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  CHAIN(host("plain"));
+  put(get(100));
+  lm_decision *d = entry_of(site, 100), good = *d;
+  assert_true(d->key && lm_decision_is_valid(t, d));
+#define BREAK(field, value)                 \
+  d->field = (value);                       \
+  assert_false(lm_decision_is_valid(t, d)); \
+  d->field = good.field
+  BREAK(key, good.key | LM_SCOPED);
+  BREAK(key, good.key & ~LM_EPOCH_FAST);
+  BREAK(key, good.key + LM_DECISION_STEP);
+  BREAK(token, good.token | LM_TOKEN_COUNTED);
+  BREAK(token, good.token + 1);
+  BREAK(site, 0);
+  BREAK(state, LM_STATE_COUNTED);
+  BREAK(state, LM_STATE_LIVE);
+  BREAK(bin, 0);
+  BREAK(bin, lm_tcache_bin_offset(LM_POOL_PLACES - 1, 0)); /* a bin that no entry names */
+#undef BREAK
+  assert_true(lm_decision_is_valid(t, d));
+  d->key = 0;
+  assert_true(lm_decision_is_valid(t, d));
+}
+
+static void a_record_is_valid_as_it_is_found(void **state) {
+  (void)state;
+  lm_record b;
+  CHAIN(host("plain"));
+  char *first = get(1000), *p = get(1000), *q = get(1 << 20); /* p is not at a slot's start */
+  assert_true(lm_record_find(p + 1, &b) && lm_record_is_valid(&b));
+  lm_record bad = b;
+  bad.size = 0; /* only a guarded block, at a slot's start, may be empty */
+  assert_false(lm_record_is_valid(&bad));
+  bad = b;
+  bad.token = LM_TOKEN_NONE;
+  assert_false(lm_record_is_valid(&bad));
+  bad = b;
+  bad.strategy = LM_STRATEGIES_MAX;
+  assert_false(lm_record_is_valid(&bad));
+  bad = b;
+  bad.base = (char *)&bad; /* in no memory of a pool */
+  assert_false(lm_record_is_valid(&bad));
+  bad.is_provided = true; /* and the table of provided blocks has another base */
+  assert_false(lm_record_is_valid(&bad));
+  assert_true(lm_record_find(q, &b) && lm_record_is_valid(&b));
+  put(first);
+  put(p);
+  put(q);
+}
+
+static void the_record_of_a_handlers_block_is_valid(void **state) {
+  (void)state;
+  lm_record b;
+  CHAIN(intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "system"));
+  char *p = get(1000);
+  assert_true(lm_record_find(p, &b) && b.is_provided && lm_record_is_valid(&b));
+  b.provided.size++;
+  assert_false(lm_record_is_valid(&b));
+  put(p);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_entry_is_valid_as_requests_fill_the_cache),
+    cmocka_unit_test(an_entry_by_code_is_valid),
+    cmocka_unit_test(an_entry_with_a_wrong_field_is_not_valid),
+    cmocka_unit_test(a_record_is_valid_as_it_is_found),
+    cmocka_unit_test(the_record_of_a_handlers_block_is_valid),
+  };
+  return cmocka_run_group_tests(tests, set_up, NULL);
+}

@@ -1,0 +1,111 @@
+-- all_classes_spec.lua - a load finds every class of sites, and core's tree leads each site to it.
+
+local core = require("support").core
+local support = require("support")
+local policy = require("loam.compiler.policy")
+
+-- Compiles a policy with this body for all classes. Returns their number, or nil and the faults.
+local function classes(body, above)
+  assert(support.open(support.file(body, above)))
+  local errors = policy.compile_all()
+  if #errors > 0 then return nil, errors end
+  return #policy.classes()
+end
+
+local function chain_of_unders(n)
+  local lines = {}
+  for i = 1, n do
+    lines[i] = ("if req.tag:under('g%d.part%d') then return %s end"):format(i % 17, i,
+      i % 2 == 0 and "a" or "b")
+  end
+  return table.concat(lines, " ") .. " return c"
+end
+
+describe("the classes of a policy", function()
+  it("are one without questions, and one more for each of 200 tags", function()
+    assert.equal(1, classes("return req.size > 4 and a or b"))
+    assert.equal(201, classes(chain_of_unders(200)))
+  end)
+
+  it("leave out answers that no tag gives", function()
+    assert.equal(3, classes("if req.tag:under('a.b') then return a end "
+      .. "if req.tag:under('a') then return req.tag:is('a.b') and c or b end return c"))
+    assert.equal(2, classes("if req.tag:glob('*x*') then return req.tag == '' and a or b end "
+      .. "return c"))
+    assert.equal(1, classes("return req.tag:is('" .. ("a"):rep(256) .. "') and a or b"))
+  end)
+
+  it("join the keys of a table that have one value", function()
+    assert.equal(4, classes("return by[req.tag:part(2)] or c",
+      "local by = { k1 = a, k2 = b, k3 = a } "))
+  end)
+
+  it("are of all strings of a site", function()
+    assert.equal(4, classes("return req.tag:under('x') and (req.file:glob('*.c') and a or b) "
+      .. "or req.func == 'main' and a or c"))
+  end)
+
+  it("are not told apart by the line, which the plan reads", function()
+    assert.equal(1, classes("return req.line == 7 and a or b"))
+    assert.equal("b", support.ask("", { line = 6 }))
+    assert.equal("a", support.ask("", { line = 7 }))
+  end)
+
+  it("are refused where they are too many", function()
+    local keys = {}
+    for i = 1, 4200 do keys[i] = ("k%d = 'v%d'"):format(i, i) end
+    local _, errors = classes("return by[req.tag] and a or b",
+      "local by = { " .. table.concat(keys, ", ") .. " } ")
+    assert.equal("classes", errors[1].class)
+    assert.matches("more than 4096 classes of tags", errors[1].reason)
+  end)
+
+  it("are all shown to be refused, not the first alone", function()
+    local _, errors = classes("if req.tag:under('x') then return nil end\n"
+      .. "if req.tag:under('y') then return 5 end return a")
+    assert.equal(2, #errors)
+  end)
+end)
+
+describe("the tree of all classes", function()
+  it("has no node without questions", function()
+    classes("return req.size > 4 and a or b")
+    local tree = core.class_tree((policy.tree()))
+    assert.equal(0, tree.nodes)
+  end)
+
+  it("leaves out questions whose answers lead to one plan", function()
+    classes("if req.tag:under('x') then return a end if req.tag:under('y') then return b end "
+      .. "return b")
+    local tree = core.class_tree((policy.tree()))
+    assert.equal(1, tree.nodes)
+  end)
+
+  it("does not take the key 'false' for no key", function()
+    classes("if req.func == 'f' then return by[req.tag] and a or b end "
+      .. "return by[req.tag] and b or a", "local by = { ['false'] = 1 } ")
+    local _, find = core.class_tree((policy.tree()))
+    local key, none = find { tag = "false", func = "f" }, find { tag = "x", func = "f" }
+    assert.are_not.equal(key, none)
+    assert.equal(key, find { tag = "x", func = "g" })
+    assert.equal(none, find { tag = "false", func = "g" })
+  end)
+
+  it("asks whether there is a part", function()
+    classes("return req.tag:part(3) and a or b")
+    local _, find = core.class_tree((policy.tree()))
+    assert.equal(find { tag = "x" }, find { tag = "x.y" })
+    assert.are_not.equal(find { tag = "x.y" }, find { tag = "x.y.z" })
+  end)
+
+  it("leads keys to their plans and all other strings elsewhere", function()
+    classes("return by[req.tag:part(2)] or c", "local by = { k1 = a, k2 = b, k3 = a } ")
+    local bytes, plans = policy.tree()
+    local _, find = core.class_tree(bytes)
+    for tag, same_as in pairs { ["t.k3"] = "t.k1", ["t.k4"] = "", ["k1"] = "", ["t.k"] = "" } do
+      assert.equal(find { tag = same_as }, find { tag = tag }, tag)
+    end
+    assert.are_not.equal(find { tag = "t.k1" }, find { tag = "t.k2" })
+    assert.equal(3, #plans)
+  end)
+end)

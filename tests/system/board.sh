@@ -1,0 +1,106 @@
+# board.sh - `loam ps` and `loam status` of processes that cannot answer: stopped ones, one that gave
+# its rights up, killed ones; and of programs that use other folders or belong to other users.
+. tests/system/_lib.sh
+need "$CC" grep
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+
+NOBODY=65534
+chmod 755 "$work"
+
+build board_tree.c
+mkfifo "$work/in" "$work/out"
+(exec "$LOAM" run --policy "$policy" -- "$program") < "$work/in" > "$work/out" 2> "$work/err" &
+pid=$!
+children=$pid
+exec 3> "$work/in" 4< "$work/out"
+read -r -t 60 child dropped <&4 || fail "the program says nothing: $(cat "$work/err")"
+children="$pid $child $dropped"
+
+# shows PID KEY=VALUE - the status of a process has this member, in JSON.
+shows() {
+  "$LOAM" status "$1" --json > "$work/status" 2>&1 || fail "status $1: $(cat "$work/status")"
+  grep -qF "$2" "$work/status" || fail "expected $2 of $1: $(cat "$work/status")"
+}
+# stopped PID - stops the process, and waits until the kernel says so.
+stopped() {
+  kill -STOP "$1"
+  for _ in $(seq 600); do
+    grep -q '^State:.*T (stopped)' "/proc/$1/status" && return
+    sleep 0.1
+  done
+  fail "$1 does not stop"
+}
+
+for each in $pid $child $dropped; do shows "$each" '"state":"running"'; done
+[ "$(ls "$LOAM_CONTROL_DIR" | grep -c 'board$')" = 1 ] || fail "boards: $(ls "$LOAM_CONTROL_DIR")"
+echo "ok: one tree has one board"
+
+if [ "$(id -u)" = 0 ]; then
+  shows "$dropped" "\"uid\":$NOBODY"
+  echo "ok: a child that became another user is shown"
+fi
+
+for each in $pid $child; do
+  stopped "$each"
+  shows "$each" '"state":"stopped"'
+  shows "$each" '"name":"system"'
+done
+"$LOAM" ps | grep "^ *$child " | grep -q stopped || fail "ps: $("$LOAM" ps)"
+echo "ok: stopped processes are shown"
+
+kill -KILL "$child"
+for _ in $(seq 600); do
+  grep -q '^State:.*Z' "/proc/$child/status" && break
+  sleep 0.1
+done
+shows "$child" '"state":"ended"'
+shows "$child" '"name":"system"'
+"$LOAM" ps | grep -q "^ *$child " && fail "ps lists one that has ended: $("$LOAM" ps)"
+"$LOAM" ps --all | grep "^ *$child " | grep -q 'ended' || fail "ps --all: $("$LOAM" ps --all)"
+echo "ok: a killed process leaves its last words"
+
+kill -CONT "$pid"
+exec 3>&-
+wait "$pid" || fail "it ended with $?"
+children=
+shows "$child" '"state":"ended"'
+[ -s "$work/err" ] && fail "it was told things: $(cat "$work/err")"
+echo "ok: they stay when the tree has ended"
+
+# other FOLDER COMMAND... - runs the command with other variables than this shell; waits for its row.
+other() {
+  "$@" 2> "$work/err" &
+  pid=$!
+  children=$pid
+  for _ in $(seq 100); do
+    "$LOAM" ps | grep -q "^ *$pid " && return 0
+    kill -0 "$pid" 2> "$work/why" || return 1
+    sleep 0.1
+  done
+  return 1
+}
+ends() {
+  kill "$pid"
+  wait "$pid" 2> "$work/why"
+  children=
+}
+
+other env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" run --policy "$policy" -- sleep 600 ||
+  fail "a program of another folder is not shown: $(cat "$work/err")"
+"$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "it cannot be asked: $(cat "$work/stats")"
+ends
+echo "ok: a program that uses another folder is shown"
+
+as_nobody() { setpriv --reuid=$NOBODY --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
+if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; then
+  other setpriv --reuid=$NOBODY --clear-groups env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR \
+    "$LOAM" run --policy "$policy" -- sleep 600 || fail "root does not see it: $(cat "$work/err")"
+  as_nobody "$LOAM" ps > "$work/ps" 2>&1
+  grep -q "^ *$pid " "$work/ps" || fail "its user does not see it: $(cat "$work/ps")"
+  ends
+  other "$LOAM" run --policy "$policy" -- sleep 600 || fail "root's own: $(cat "$work/err")"
+  as_nobody "$LOAM" ps > "$work/ps" 2>&1
+  grep -q "^ *$pid " "$work/ps" && fail "another user sees it: $(cat "$work/ps")"
+  ends
+  echo "ok: root sees programs of all users, other users only their own"
+fi

@@ -1,0 +1,76 @@
+# image.sh - an image that `loam compile` has written serves wherever a policy does.
+. tests/system/_lib.sh
+need python3 grep
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+
+image=$work/policy.image
+"$LOAM" compile "$policy" -o "$image" > "$work/out" || fail "loam compile: exit status $?"
+grep -q 'policy.image: .* KiB, 1 plan' "$work/out" || fail "loam compile says: $(cat "$work/out")"
+echo "ok: loam compile writes an image"
+
+# live WHAT COMMAND... - the program runs, and an event says that the image is live.
+live() {
+  local what=$1
+  shift
+  LOAM_EVENTS=stderr "$@" > "$work/out" 2> "$work/err" || fail "$what: exit status $?: $(cat "$work/err")"
+  [ "$(cat "$work/out")" = served ] || fail "$what: it said $(cat "$work/out")"
+  grep -q 'is live as generation 1' "$work/err" || fail "$what: no event: $(cat "$work/err")"
+}
+
+# again - the last event says that the policy was compiled again.
+again() { grep -q 'compiled again: policy image: it has format' "$work/err"; }
+
+live "preloaded" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$image" /bin/echo served
+again && fail "the image was compiled again: $(cat "$work/err")"
+live "loam run" "$LOAM" run --policy "$image" -- /bin/echo served
+again && fail "the image was compiled again: $(cat "$work/err")"
+echo "ok: a program is served under an image"
+
+# The policy decides as its text does.
+for question in "check" "explain --tag a --size 1500" "test"; do
+  set -- $question
+  verb=$1
+  shift
+  "$LOAM" "$verb" "$policy" "$@" | sed "s|$policy|FILE|g" > "$work/of_text"
+  "$LOAM" "$verb" "$image" "$@" | sed "s|$image|FILE|g" > "$work/of_image"
+  cmp -s "$work/of_text" "$work/of_image" ||
+    fail "loam $verb: $(diff "$work/of_text" "$work/of_image" | head -n 5)"
+done
+echo "ok: check, explain and test answer for an image as for its text"
+
+# change OFFSET SEAL - copies the image with another byte there; SEAL: and makes the checksum agree.
+change() {
+  python3 - "$image" "$work/changed.image" "$1" "$2" << 'PY'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+data[int(sys.argv[3])] ^= 1
+if sys.argv[4] == "seal":
+    value = 0xCBF29CE484222325
+    for byte in data[:16] + data[24:]:
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    data[16:24] = value.to_bytes(8, "little")
+open(sys.argv[2], "wb").write(data)
+PY
+}
+
+change 52 seal # the version
+live "another version" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$work/changed.image" /bin/echo served
+again || fail "another version: no words: $(cat "$work/err")"
+live "another version, by loam run" "$LOAM" run --policy "$work/changed.image" -- /bin/echo served
+echo "ok: an image of another version is compiled again"
+
+change 200 leave
+"$LOAM" run --policy "$work/changed.image" -- touch "$work/started" 2> "$work/err"
+status=$?
+[ "$status" = 2 ] || fail "damaged: loam run exits with $status, not 2: $(cat "$work/err")"
+[ ! -e "$work/started" ] || fail "damaged: the program was started"
+grep -q 'changed.image: .*checksum' "$work/err" || fail "damaged: no words: $(cat "$work/err")"
+echo "ok: a damaged image is refused"
+
+# A policy that is refused leaves the image that is there.
+echo 'return loam.policy { pick = function(req) return nosuch end }' > "$work/broken.lua"
+cp "$image" "$work/before"
+"$LOAM" compile "$work/broken.lua" -o "$image" 2> "$work/err" && fail "a broken policy is compiled"
+grep -q 'broken.lua:1: .*nosuch' "$work/err" || fail "broken: no words: $(cat "$work/err")"
+cmp -s "$image" "$work/before" || fail "a broken policy changed the image"
+echo "ok: a refused policy leaves the old image"

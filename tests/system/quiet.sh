@@ -1,0 +1,56 @@
+# quiet.sh - what a program under `loam run` prints without LOAM_EVENTS, and what it does not.
+. tests/system/_lib.sh
+need perl
+
+tight=$work/tight.lua
+cat > "$tight" <<'LUA'
+local small = loam.host { name = "small", limit = 4 * loam.MiB }
+local no = loam.deny {}
+return loam.policy { pick = function(req)
+  if req.size >= 64 * loam.MiB then return no end
+  return small
+end }
+LUA
+
+# lines FILE - how many lines of loam are in a file.
+lines() { grep -c '^loam: ' "$1" || true; }
+
+# out_of WHAT PERL_EXPRESSION - runs Perl into a limit or a denial. Sets $err, its messages.
+err=$work/err
+out_of() {
+  "$LOAM" run --policy "$tight" -- perl -e "$2" > "$work/out" 2> "$err" && fail "$1: it did not end"
+  [ "$(lines "$err")" = "${3:-1}" ] || fail "$1: $(cat "$err")"
+}
+out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000'
+grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: it is at its limit: [0-9]* of 4194304 bytes are used (told once" "$err" ||
+  fail "a limit: $(cat "$err")"
+out_of "a denial" '$a = "x" x 80_000_000'
+grep -q "^loam: size [0-9]* under tag 'malloc.*': the policy denies it (told once" "$err" ||
+  fail "a denial: $(cat "$err")"
+out_of "a request that no machine can serve" '$a = "x" x 2**46' 1
+"$LOAM" run --policy "$policy" -- perl -e '$a = "x" x 2**46' 2> "$err" && fail "2**46 bytes"
+[ "$(lines "$err")" = 0 ] || fail "a shortage that the policy did not cause: $(cat "$err")"
+echo "ok: a limit or a denial that leaves a request without memory is told once"
+
+# Descriptor 2 may be a data file of the program by then.
+out_of "another file" "close STDERR; open STDERR, '>', '$work/data'; \$a = 'x' x (80_000_000 + \$#ARGV)" 0
+[ "$(lines "$work/data")" = 0 ] || fail "a message in a file of the program"
+echo "ok: nothing is written to a file that the program opened as descriptor 2"
+
+# A broken policy is told by the process that loam run became, not by its children.
+good='local s = loam.host { name = "s" } return loam.policy { pick = function() return s end }'
+echo "$good" > "$work/edited.lua"
+"$LOAM" run --watch --policy "$work/edited.lua" -- perl -e '
+  my $pid = fork; my @a = map { "x" x $_ } 1 .. 2000; $| = 1; print "up $$\n"; sleep 60' \
+  > "$work/out" 2> "$err" &
+host=$!
+children=$host
+for _ in $(seq 100); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.1; done
+children=$(sed 's/up //' "$work/out")
+echo 'return loam.polcy {}' > "$work/edited.lua"
+for _ in $(seq 100); do grep -q polcy "$err" && break; sleep 0.1; done
+sleep 1
+[ "$(grep -c polcy "$err")" = 1 ] || fail "a broken policy: $(cat "$err")"
+grep -q "^loam: policy refused, the last good one stays: .*edited.lua:1: .*polcy" "$err" ||
+  fail "a broken policy: $(cat "$err")"
+echo "ok: a broken policy is told in one line"
