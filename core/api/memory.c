@@ -28,29 +28,33 @@
 /* A slow call is a guarded section (os/fork_gate.h). If another thread forks for long, that fork
  * may wait for something that the caller of this call holds: the host's lock, or a file of the C
  * library. Then the call does without what loam's locks guard (os/spare.h). */
-static bool begin_slow(void) {
-  if (lm_unlikely(!lm_lock_try_hold())) return false;
-  if (lm_likely(!atomic_load_explicit(&lm_spare_noted, memory_order_relaxed))) return true;
-  if (lm_lock_cancel_holds > 1) return true; /* perhaps called from here */
+
+/* Does the frees that were noted while a thread forked. The calling thread is in a guarded section.
+ * Does nothing in an inner section: perhaps a free that was noted is its reason. */
+static LM_NOINLINE void free_noted(void) {
+  if (lm_lock_cancel_holds > 1) return;
   for (void *ptr; (ptr = lm_spare_next_noted());) lm_memory_free(ptr, SIZE_MAX, NULL, NULL);
+}
+
+/* Begins a guarded section, unless a fork lasts too long; then returns false. */
+LM_INLINE bool begin_slow(void) {
+  if (lm_unlikely(!lm_lock_try_hold())) return false;
+  if (lm_unlikely(lm_spare_is_used())) free_noted();
   return true;
+}
+
+/* Serves a request while a thread forks. Returns NULL, in a guarded section, if the request had to
+ * wait for the fork. */
+static LM_NOINLINE void *alloc_in_fork(const lm_request *r) {
+  void *p = r->want == LM_WANT_HOST ? lm_spare_alloc(r->size, r->align) : NULL;
+  if (!p) lm_lock_hold_cancel();
+  return p;
 }
 
 /* Begins a slow request. Returns NULL, in a guarded section; or the block that serves the request,
  * in none. */
-static void *begin_or_spare(const lm_request *r) {
-  if (lm_likely(begin_slow())) return NULL;
-  void *p = r->want == LM_WANT_HOST ? lm_spare_alloc(r->size, r->align) : NULL;
-  if (!p) lm_lock_hold_cancel(); /* it has to wait */
-  return p;
-}
-
-/* Begins a slow free, in a guarded section. Returns false, in none, if the block is freed later. */
-static bool begin_free(void *ptr, const lm_stream *on) {
-  if (lm_likely(begin_slow())) return true;
-  if (!on && lm_spare_note_free(ptr)) return false;
-  lm_lock_hold_cancel(); /* it has to wait */
-  return true;
+LM_INLINE void *begin_or_spare(const lm_request *r) {
+  return lm_likely(begin_slow()) ? NULL : alloc_in_fork(r);
 }
 
 /* Moves a spare block to where the policy wants it. */
@@ -131,12 +135,25 @@ static void note_caller(const void *caller) {
 /* Returns whether another allocator may have made the block, before loam started. */
 static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_owns(ptr); }
 
+/* Deals with a free while a thread forks, or while spare memory is used. `has_begun` says whether
+ * the free has begun a guarded section. Returns true, in no section, if the block is free or will be
+ * freed after the fork; else returns false, in a section. */
+static LM_NOINLINE bool free_spare_or_later(void *ptr, const lm_stream *on, bool has_begun) {
+  if (lm_spare_free(ptr) || (!has_begun && !on && lm_spare_note_free(ptr))) {
+    if (has_begun) lm_lock_allow_cancel();
+    return true;
+  }
+  if (!has_begun) lm_lock_hold_cancel();
+  free_noted();
+  return false;
+}
+
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
   int before = errno;
-  if (!ptr || lm_spare_free(ptr) || !begin_free(ptr, on)) {
-    errno = before;
+  if (!ptr) return;
+  bool has_begun = lm_lock_try_hold();
+  if (lm_unlikely(!has_begun || lm_spare_is_used()) && free_spare_or_later(ptr, on, has_begun))
     return;
-  }
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
     note_caller(caller);
@@ -150,10 +167,8 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
-/* `serve` for malloc. Only the engine needs a description of the request. */
-static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
+LM_INLINE void *malloc_guarded(loam_site *site, size_t size, bool holds) {
   lm_thread *t = lm_thread_self;
-  lm_assert(site && size <= LM_SMALL_MAX);
   if (may_decide(t)) {
     void *p = NULL;
     if (holds) p = lm_decision_refill(t, lm_decision_key_of(site, size));
@@ -161,6 +176,17 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
     if (lm_likely(p != NULL)) return p;
   }
   return lm_memory_alloc(&(lm_request){ .site = site, .size = size, .align = 16 });
+}
+
+/* `serve` for malloc. Only the engine needs a description of the request. */
+static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
+  lm_assert(site && size <= LM_SMALL_MAX);
+  void *p = NULL;
+  if (lm_unlikely(!begin_slow())) p = alloc_in_fork(&(lm_request){ .size = size, .align = 16 });
+  if (lm_unlikely(p != NULL)) return p;
+  p = malloc_guarded(site, size, holds);
+  lm_lock_allow_cancel();
+  return p;
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
@@ -206,7 +232,7 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_thread_self_or_empty;
   void *p = NULL;
-  if (lm_likely(lm_lock_hold_if_open())) {
+  if (lm_likely(lm_lock_try_hold_now())) {
     p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));
     lm_lock_allow_cancel();
   }
@@ -320,11 +346,7 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
   lm_assert(met.cell && met.span && lm_thread_is_active());
-  bool done = lm_engine_free_counted(t, ptr, met);
-  if (!done && lm_lock_hold_if_open()) {
-    done = lm_tcache_give_full(t, ptr, met);
-    lm_lock_allow_cancel();
-  }
+  bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met);
   lm_thread_leave(t);
   errno = before;
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
@@ -371,16 +393,11 @@ void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it)
 
 /* ---- Questions ---------------------------------------------------------------------------- */
 
-static size_t usable(const void *ptr) {
-  size_t size = lm_spare_usable(ptr);
-  return lm_likely(!size) ? lm_record_usable(ptr) : size;
-}
-
-size_t loam_usable_size(const void *ptr) { return usable(ptr); }
+size_t loam_usable_size(const void *ptr) { return lm_record_usable(ptr); }
 
 LM_HOT size_t loam_live_size(const void *ptr) {
   size_t size = lm_load(uint64_t, &lm_record_nested) ? 0 : lm_pool_live_size(ptr);
-  return lm_likely(size != 0) ? size : usable(ptr);
+  return lm_likely(size != 0) ? size : lm_record_usable(ptr);
 }
 
 int loam_owns(const void *ptr) {

@@ -35,9 +35,9 @@ static bool may_stay(const lm_map_object *place, size_t size) {
                       : lm_class_fits(place->size, size);
 }
 
-/* NULL: the long way has to serve. */
-static LM_NOINLINE void *serve_slowly(lm_thread *t, const lm_request *r, bool holds) {
-  if (!lm_lock_try_hold()) return NULL;
+/* Returns an object that lm_decision_serve did not serve; NULL: the engine has to serve. */
+static void *serve_slowly(lm_thread *t, const lm_request *r, bool holds) {
+  if (lm_unlikely(!lm_lock_try_hold())) return NULL;
   void *p = holds ? lm_decision_refill(t, lm_decision_key_of(r->site, r->size)) : NULL;
   if (!p) p = lm_decision_make(t, r);
   lm_lock_allow_cancel();

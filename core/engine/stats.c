@@ -74,18 +74,15 @@ static void empty_tally_locked(struct stripe *stripe, lm_tally *e, uint64_t key)
   atomic_store_explicit(&e->bytes, 0, memory_order_relaxed);
 }
 
-bool lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key) {
+void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key) {
   lm_assert(key && entry >= t->tally && entry < t->tally + LM_TALLIES);
   uint64_t old = atomic_load_explicit(&entry->key, memory_order_relaxed);
   struct stripe *stripe = stripe_of(old);
-  if (!lm_lock_try_hold()) return false;
   lm_lock_take(&stripe->lock);
   note_used(&t->used_tallies, part_of((size_t)(entry - t->tally), LM_TALLIES));
   empty_tally_locked(stripe, entry, old);
   atomic_store_explicit(&entry->key, key, memory_order_relaxed);
   lm_lock_drop(&stripe->lock);
-  lm_lock_allow_cancel();
-  return true;
 }
 
 /* ---- Entries of the decision cache -------------------------------------------------------- */

@@ -33,9 +33,8 @@ LM_INLINE bool lm_stats_is_of(lm_tally *entry, uint32_t site, uint32_t strategy)
 }
 
 /* Adds the figures of a tally to the totals, and lets the tally count `key` from zero. Called by
- * the thread that has the tally, or for a thread that is gone. Takes a lock of the totals. Returns
- * false if a fork lasts too long to take it; then the tally is unchanged. */
-bool lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key);
+ * the thread that has the tally, or for a thread that is gone. Takes a lock of the totals. */
+void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key);
 
 /* Adds to a figure that only the calling thread writes. The release pairs with the acquire in
  * stats.c: a thread that reads the sum then also reads the key to which the sum belongs. */
@@ -52,15 +51,13 @@ LM_INLINE void lm_stats_count(lm_tally *entry, uint32_t blocks, size_t bytes) {
 }
 
 /* Counts blocks of `bytes` usable bytes together, which the calling thread allocated for a site
- * under a strategy. `blocks` is 0 for a block that only grew. While lm_stats_rekey fails, blocks
- * are not counted. */
+ * under a strategy. `blocks` is 0 for a block that only grew. */
 LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uint32_t blocks,
                              size_t bytes) {
   lm_assert(site >= LM_SITE_FIRST && strategy < LM_STRATEGIES_MAX);
   lm_tally *e = lm_stats_entry(t, site, strategy);
-  if (lm_unlikely(!lm_stats_is_of(e, site, strategy)) &&
-      !lm_stats_rekey(t, e, lm_stats_key(site, strategy)))
-    return;
+  if (lm_unlikely(!lm_stats_is_of(e, site, strategy)))
+    lm_stats_rekey(t, e, lm_stats_key(site, strategy));
   lm_stats_count(e, blocks, bytes);
 }
 

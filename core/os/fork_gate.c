@@ -1,48 +1,42 @@
-/* fork_gate.c - keeps memory in order while a thread forks: the counters and the gate.
+/* fork_gate.c - keeps memory in order while a thread forks: how the gate is closed and opened.
  *
- * A thread that begins a section counts itself first and looks at the gate afterwards. The forking
- * thread closes the gate first and reads the counters afterwards. All four are sequentially
- * consistent, so at least one of the two threads sees the other (Dekker). The counters stand in
- * stripes, so threads seldom write to one cache line.
- *
- * A closed gate could keep a thread from ending something that another section waits for: an active
- * section (a grace waits for it), or the use of a lock that stayed held around foreign code. So the
- * gate has two states. While it is CLOSING, such threads still pass. When no section is left, the
- * gate becomes CLOSED and the counters are read again. */
+ * A closed gate could keep a thread from ending something for which a guarded section waits: an
+ * active section (a grace waits for it), or the use of a lock that stayed held around foreign code.
+ * So the gate has two states while the forking thread waits. While it is CLOSING, such threads
+ * still pass. When no section is left, the gate becomes CLOSED, and the marks are read again. */
 #include "os/fork_gate.h"
 
-#include "os/thread.h"
-
-/* STRIPES is a power of two. A forking thread gives up waiting after LONGEST_NS: that much time can
- * only pass if the threads wait for each other in the host's code. An interrupted one gives up
- * after SHORTEST_NS. */
-enum { STRIPES = 64, YIELDS = 16, NAP_NS = 50000 };
+/* A forking thread gives up waiting after LONGEST_NS: that much time can only pass if the threads
+ * wait for each other in the host's code. An interrupted one gives up after SHORTEST_NS. After
+ * PATIENCE tries it asks the kernel whether a thread in a section still exists. */
+enum { YIELDS = 16, PATIENCE = 64, NAP_NS = 50000 };
 #define LONGEST_NS ((int64_t)10000000000)
 #define SHORTEST_NS ((int64_t)100000000)
 
-typedef enum phase { OPEN, CLOSING, CLOSED } phase;
+/* The pause after which a store of one processor is seen by all others. The store buffer of an x86
+ * processor is empty after microseconds. */
+#define SETTLE_NS ((int64_t)10000000)
 
+_Atomic uint32_t lm_fork_gate_phase;
+
+/* Law: `bare` is the number of threads that have no area and are in a guarded section, or have
+ * looked at the closed gate and not yet gone. `nested` is 0 while no thread forks. */
 static struct {
-  _Atomic phase phase;
-  _Atomic uintptr_t forker; /* the address of the forking thread's `mine`; 0: no thread forks */
+  _Atomic uintptr_t forker; /* a thread-local address of the forking thread; 0: no thread forks */
   uint32_t nested;          /* forks that signal handlers began in the forking thread */
+  _Atomic uint32_t bare;
   /* A thread has lost its patience with the fork that lasts. Relaxed: it is a hint. */
   _Atomic bool is_long;
-  _Atomic uint32_t next_stripe;
+  bool is_refused; /* membarrier(2) failed in this process; written by the forking thread */
 } gate;
 
-static struct { _Atomic uint32_t threads; } __attribute__((aligned(LM_CACHE_LINE))) stripe[STRIPES];
+/* The thread is one of `gate.bare`. */
+static _Thread_local bool is_bare __attribute__((tls_model("initial-exec")));
 
-/* Each thread has one: the stripe in which it counts itself, and whether it is counted. is_counted
- * is set before the thread counts itself and cleared after it has taken itself out, so a signal
- * handler never waits for its own thread. */
-static _Thread_local struct {
-  uint32_t stripe; /* the index plus 1; 0: none yet */
-  volatile bool is_counted;
-} mine __attribute__((tls_model("initial-exec")));
+static uintptr_t own_name(void) { return (uintptr_t)&is_bare; }
 
 static bool is_forker(void) {
-  return atomic_load_explicit(&gate.forker, memory_order_relaxed) == (uintptr_t)&mine;
+  return atomic_load_explicit(&gate.forker, memory_order_relaxed) == own_name();
 }
 
 static void wait_a_little(int tries) {
@@ -52,69 +46,98 @@ static void wait_a_little(int tries) {
 
 /* ---- Sections */
 
-static _Atomic uint32_t *own_counter(void) {
-  if (lm_unlikely(!mine.stripe))
-    mine.stripe = atomic_fetch_add_explicit(&gate.next_stripe, 1, memory_order_relaxed) % STRIPES +
-                  1;
-  return &stripe[mine.stripe - 1].threads;
+static void mark(void) {
+  lm_thread *t = lm_thread_self;
+  if (t) {
+    atomic_store(&t->guarded, true);
+  } else if (!is_bare) {
+    is_bare = true;
+    atomic_fetch_add(&gate.bare, 1);
+  }
 }
 
-void lm_fork_gate_leave(void) {
-  atomic_fetch_sub(own_counter(), 1);
-  mine.is_counted = false;
+static void unmark(void) {
+  lm_thread *t = lm_thread_self;
+  if (t) {
+    atomic_store_explicit(&t->guarded, false, memory_order_release);
+  } else if (is_bare) {
+    atomic_fetch_sub(&gate.bare, 1);
+    is_bare = false;
+  }
 }
 
-/* Begins a section if the gate lets the thread pass. */
+/* Like lm_fork_gate_pass, for any thread and any phase. The store of `mark` and the load are
+ * sequentially consistent, which is the fence of LM_GATE_FENCED. */
 static bool pass(bool while_closing) {
-  mine.is_counted = true;
-  atomic_fetch_add(own_counter(), 1);
-  phase now = atomic_load(&gate.phase);
-  if (lm_likely(now == OPEN) || (now == CLOSING && while_closing) || is_forker()) return true;
-  lm_fork_gate_leave();
+  mark();
+  uint32_t phase = atomic_load(&lm_fork_gate_phase);
+  if (phase <= LM_GATE_FENCED || (phase == LM_GATE_CLOSING && while_closing) || is_forker())
+    return true;
+  unmark();
   return false;
 }
 
-static bool is_active(void) {
-  const lm_thread *t = lm_thread_self;
-  return t && atomic_load_explicit(&t->active, memory_order_relaxed);
-}
-
 void lm_fork_gate_enter(void) {
-  if (lm_likely(pass(false))) return;
-  for (int tries = 0; !pass(is_active()); tries++) wait_a_little(tries);
-}
-
-void lm_fork_gate_return(void) {
-  for (int tries = 0; !pass(true); tries++) wait_a_little(tries);
+  for (int tries = 0; !pass(lm_thread_is_active()); tries++) wait_a_little(tries);
 }
 
 static bool is_long(void) { return atomic_load_explicit(&gate.is_long, memory_order_relaxed); }
 
 bool lm_fork_gate_try(int64_t patience_ns) {
   if (lm_likely(pass(false))) return true;
-  int64_t until = lm_sys_clock_ns() + patience_ns;
-  for (int tries = 0; !is_long() && lm_sys_clock_ns() < until; tries++) {
-    if (pass(is_active())) return true;
+  int64_t until = patience_ns ? lm_sys_clock_ns() + patience_ns : 0;
+  for (int tries = 0; patience_ns && !is_long() && lm_sys_clock_ns() < until; tries++) {
     wait_a_little(tries);
+    if (pass(lm_thread_is_active())) return true;
   }
   if (patience_ns) atomic_store_explicit(&gate.is_long, true, memory_order_relaxed);
   return false;
 }
 
+void lm_fork_gate_leave_slowly(void) {
+  unmark();
+  if (lm_thread_owes_child) lm_thread_begin_child();
+}
+
+void lm_fork_gate_return(void) {
+  for (int tries = 0; !pass(true); tries++) wait_a_little(tries);
+}
+
+/* The forking thread reads `bare` before it takes the lock of the list. So it either finds the
+ * thread in `bare`, or the mark in the area. */
+void lm_fork_gate_adopt(lm_thread *t) {
+  if (!is_bare) return;
+  atomic_store(&t->guarded, true);
+  atomic_fetch_sub(&gate.bare, 1);
+  is_bare = false;
+}
+
+bool lm_fork_gate_is_valid(void) {
+  const lm_thread *t = lm_thread_self;
+  bool is_marked = t ? atomic_load_explicit(&t->guarded, memory_order_relaxed) : is_bare;
+  return is_marked == (lm_lock_cancel_holds > 0) && !(t && is_bare);
+}
+
 /* ---- Fork */
 
-static bool are_others_out(void) {
-  for (uint32_t i = 0; i < STRIPES; i++) {
-    uint32_t own = mine.is_counted && mine.stripe == i + 1;
-    if (atomic_load(&stripe[i].threads) > own) return false;
-  }
-  return true;
+/* After this call each other thread has seen that the gate is closed, or this thread sees its mark.
+ * A thread without an area needs no barrier: it counts itself with atomic operations. */
+static void meet_others(void) {
+  if (gate.is_refused || !lm_thread_has_others() || !lm_sys_membarrier()) return;
+  gate.is_refused = true;
+  lm_sys_sleep(SETTLE_NS);
+}
+
+/* Acquire pairs with the release that ends a section. */
+static bool are_others_out(int tries) {
+  if (atomic_load(&gate.bare) > is_bare) return false;
+  return !lm_thread_are_others_guarded(tries > PATIENCE);
 }
 
 static bool become_forker(int64_t until) {
-  uintptr_t nobody = 0;
-  for (int tries = 0; !atomic_compare_exchange_strong(&gate.forker, &nobody, (uintptr_t)&mine);
-       tries++, nobody = 0) {
+  uintptr_t none = 0;
+  for (int tries = 0; !atomic_compare_exchange_strong(&gate.forker, &none, own_name());
+       tries++, none = 0) {
     if (lm_sys_clock_ns() > until) return false;
     wait_a_little(tries);
   }
@@ -129,28 +152,28 @@ void lm_fork_gate_close(bool is_interrupted) {
   int64_t until = lm_sys_clock_ns() + (is_interrupted ? SHORTEST_NS : LONGEST_NS);
   if (!become_forker(until)) return;
   atomic_store_explicit(&gate.is_long, false, memory_order_relaxed);
-  atomic_store(&gate.phase, CLOSED);
-  for (int tries = 0; !are_others_out() && lm_sys_clock_ns() < until; tries++) {
-    atomic_store(&gate.phase, CLOSING);
+  for (int tries = 0;; tries++) {
+    atomic_store(&lm_fork_gate_phase, LM_GATE_CLOSED);
+    meet_others();
+    if (are_others_out(tries) || lm_sys_clock_ns() > until) return;
+    atomic_store(&lm_fork_gate_phase, LM_GATE_CLOSING);
     wait_a_little(tries);
-    atomic_store(&gate.phase, CLOSED);
   }
+}
+
+static void open_gate(void) {
+  gate.nested = 0;
+  atomic_store(&lm_fork_gate_phase, gate.is_refused ? LM_GATE_FENCED : LM_GATE_OPEN);
+  atomic_store(&gate.forker, 0);
 }
 
 void lm_fork_gate_open(void) {
   if (!is_forker()) return; /* it gave up before it could close the gate */
-  if (gate.nested) {
-    gate.nested--;
-    return;
-  }
-  atomic_store(&gate.phase, OPEN);
-  atomic_store(&gate.forker, 0);
+  if (gate.nested) gate.nested--;
+  else open_gate();
 }
 
 void lm_fork_gate_open_in_child(void) {
-  for (uint32_t i = 0; i < STRIPES; i++)
-    atomic_store(&stripe[i].threads, mine.is_counted && mine.stripe == i + 1);
-  gate.nested = 0;
-  atomic_store(&gate.phase, OPEN);
-  atomic_store(&gate.forker, 0);
+  atomic_store(&gate.bare, is_bare);
+  open_gate();
 }

@@ -1,10 +1,9 @@
-/* lock.c - a lock of four bytes: the slow path, and guarded sections. */
+/* lock.c - a lock of four bytes: the slow path, and what begins and ends with locks. */
 #include "os/lock.h"
 
 #include <pthread.h>
 
 #include "os/fork_gate.h"
-#include "os/thread.h"
 
 enum { SPINS = 64 };
 
@@ -33,6 +32,8 @@ LM_NOINLINE void lm_lock_wait(lm_lock *lock) {
 _Thread_local uint32_t lm_lock_cancel_holds __attribute__((tls_model("initial-exec")));
 _Thread_local bool lm_lock_cancel_was_async __attribute__((tls_model("initial-exec")));
 
+/* ---- Guarded sections */
+
 static void defer_cancel(void) {
   int before;
   lm_lock_cancel_was_async = !pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before) &&
@@ -46,35 +47,34 @@ static void restore_cancel(void) {
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
 }
 
-/* ---- Guarded sections */
-
-/* How long lm_lock_try_hold waits for a fork. */
-#define PATIENCE_NS ((int64_t)10000000)
-
 void lm_lock_hold_cancel_first(void) {
   lm_assert(lm_lock_cancel_holds == 1);
   defer_cancel();
-  lm_fork_gate_enter();
+  if (lm_unlikely(!lm_fork_gate_pass())) lm_fork_gate_enter();
 }
 
 void lm_lock_allow_cancel_last(void) {
   lm_assert(lm_lock_cancel_holds == 0);
   lm_fork_gate_leave();
-  if (lm_unlikely(lm_thread_owes_child)) lm_thread_begin_child();
   restore_cancel();
 }
 
-static bool hold_within(int64_t patience_ns) {
-  if (lm_lock_cancel_holds++ > 0) return true;
-  defer_cancel();
-  if (lm_likely(lm_fork_gate_try(patience_ns))) return true;
+/* How long lm_lock_try_hold waits for a fork. */
+#define PATIENCE_NS ((int64_t)10000000)
+
+static LM_NOINLINE bool try_slowly(bool waits) {
+  if (lm_fork_gate_try(waits ? PATIENCE_NS : 0)) return true;
   lm_lock_cancel_holds = 0;
   restore_cancel();
   return false;
 }
 
-bool lm_lock_try_hold(void) { return hold_within(PATIENCE_NS); }
-bool lm_lock_hold_if_open(void) { return hold_within(0); }
+bool lm_lock_try_hold_first(bool waits) {
+  defer_cancel();
+  return lm_likely(lm_fork_gate_pass()) || try_slowly(waits);
+}
+
+/* ---- Foreign code */
 
 lm_lock_suspended lm_lock_suspend(void) {
   lm_lock_suspended section = { lm_lock_cancel_holds, lm_lock_cancel_was_async };

@@ -34,6 +34,7 @@ extern _Thread_local bool lm_lock_cancel_was_async
 /* Make the type deferred and begin a guarded section; end the section and make the type
  * asynchronous again. The functions below alone call them. */
 void lm_lock_hold_cancel_first(void);
+bool lm_lock_try_hold_first(bool waits);
 void lm_lock_allow_cancel_last(void);
 
 /* From lm_lock_hold_cancel to the matching lm_lock_allow_cancel the calling thread is in a guarded
@@ -48,14 +49,18 @@ LM_INLINE void lm_lock_allow_cancel(void) {
   if (--lm_lock_cancel_holds == 0) lm_lock_allow_cancel_last();
 }
 
-/* Like lm_lock_hold_cancel, but returns false if another thread forks for longer than a normal fork
- * lasts: that fork may wait for something that the caller holds. Then no section has begun, and the
+/* Like lm_lock_hold_cancel, but returns false if another thread forks for longer than most forks
+ * last: that fork may wait for something that the caller holds. Then no section has begun, and the
  * caller takes no lock. */
-bool lm_lock_try_hold(void);
+LM_INLINE bool lm_lock_try_hold(void) {
+  return lm_lock_cancel_holds++ > 0 || lm_lock_try_hold_first(true);
+}
 /* Like lm_lock_try_hold, but does not wait. */
-bool lm_lock_hold_if_open(void);
+LM_INLINE bool lm_lock_try_hold_now(void) {
+  return lm_lock_cancel_holds++ > 0 || lm_lock_try_hold_first(false);
+}
 
-/* A guarded section that lm_lock_suspend has left. */
+/* A guarded section that lm_lock_suspend has interrupted. */
 typedef struct lm_lock_suspended {
   uint32_t holds;
   bool was_async;

@@ -4,8 +4,6 @@
  * a fork lasts unusually long. */
 #include "os/spare.h"
 
-#include "os/sys.h"
-
 enum { SPARE_BLOCKS = 1024, NOTED_FREES = 4096 };
 
 /* The blocks. Law: `at` is 0 (unused), TAKEN (being made or freed by one thread) or the address of
@@ -17,10 +15,10 @@ static LM_SPARSE struct block {
   void *map;
   size_t map_size;
 } block[SPARE_BLOCKS];
-static _Atomic uint32_t blocks; /* how many are not unused */
-
 static LM_SPARSE _Atomic uintptr_t noted[NOTED_FREES]; /* 0: unused */
-_Atomic uint32_t lm_spare_noted;
+static _Atomic uint32_t notes;                         /* entries of `noted` that are not 0 */
+
+_Atomic uint32_t lm_spare_uses;
 
 /* ---- Blocks */
 
@@ -28,7 +26,7 @@ static struct block *take_block(void) {
   for (int i = 0; i < SPARE_BLOCKS; i++) {
     uintptr_t unused = 0;
     if (!atomic_compare_exchange_strong(&block[i].at, &unused, TAKEN)) continue;
-    atomic_fetch_add(&blocks, 1);
+    atomic_fetch_add(&lm_spare_uses, 1);
     return &block[i];
   }
   return NULL;
@@ -36,7 +34,7 @@ static struct block *take_block(void) {
 
 static void drop_block(struct block *b) {
   atomic_store(&b->at, 0);
-  atomic_fetch_sub(&blocks, 1);
+  atomic_fetch_sub(&lm_spare_uses, 1);
 }
 
 void *lm_spare_alloc(size_t size, size_t align) {
@@ -57,8 +55,7 @@ void *lm_spare_alloc(size_t size, size_t align) {
 
 /* NULL: no block begins there. */
 static struct block *find(const void *ptr) {
-  if (lm_likely(!atomic_load_explicit(&blocks, memory_order_relaxed))) return NULL;
-  if ((uintptr_t)ptr <= TAKEN) return NULL;
+  if (lm_likely(!lm_spare_is_used()) || (uintptr_t)ptr <= TAKEN) return NULL;
   for (int i = 0; i < SPARE_BLOCKS; i++)
     if (atomic_load_explicit(&block[i].at, memory_order_acquire) == (uintptr_t)ptr)
       return &block[i];
@@ -85,17 +82,20 @@ bool lm_spare_note_free(void *ptr) {
   for (int i = 0; i < NOTED_FREES; i++) {
     uintptr_t unused = 0;
     if (!atomic_compare_exchange_strong(&noted[i], &unused, (uintptr_t)ptr)) continue;
-    atomic_fetch_add(&lm_spare_noted, 1);
+    atomic_fetch_add(&notes, 1);
+    atomic_fetch_add(&lm_spare_uses, 1);
     return true;
   }
   return false;
 }
 
 void *lm_spare_next_noted(void) {
+  if (!atomic_load_explicit(&notes, memory_order_relaxed)) return NULL;
   for (int i = 0; i < NOTED_FREES; i++) {
     uintptr_t ptr = atomic_load(&noted[i]);
     if (!ptr || !atomic_compare_exchange_strong(&noted[i], &ptr, 0)) continue;
-    atomic_fetch_sub(&lm_spare_noted, 1);
+    atomic_fetch_sub(&lm_spare_uses, 1);
+    atomic_fetch_sub(&notes, 1);
     return (void *)ptr; /* NOLINT(performance-no-int-to-ptr) */
   }
   return NULL;

@@ -7,7 +7,7 @@
 #ifndef LM_SPARE_H
 #define LM_SPARE_H
 
-#include "os/base.h"
+#include "os/sys.h"
 
 /* Returns zeroed memory of at least `size` bytes; NULL: there is none, or all SPARE_BLOCKS are in
  * use. `align` is a power of two. */
@@ -17,8 +17,11 @@ size_t lm_spare_usable(const void *ptr);
 /* Frees a spare block. Returns false if `ptr` is none. */
 bool lm_spare_free(void *ptr);
 
-/* How many frees are noted. */
-extern _Atomic uint32_t lm_spare_noted;
+/* How many spare blocks and noted frees there are. */
+extern _Atomic uint32_t lm_spare_uses __attribute__((visibility("hidden")));
+LM_INLINE bool lm_spare_is_used(void) {
+  return atomic_load_explicit(&lm_spare_uses, memory_order_relaxed) > 0;
+}
 
 /* Notes that `ptr` is to be freed. Returns false if no more can be noted. */
 bool lm_spare_note_free(void *ptr);

@@ -277,9 +277,10 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   t->dying = has_ended;
   t->epoch = LM_EPOCH_FIRST | LM_EPOCH_FAST;
   t->reach = LM_REACH_NONE;
-  lm_thread_self = lm_thread_self_or_empty = t;
   lm_lock_take(&list.lock);
   link_locked(t);
+  lm_fork_gate_adopt(t);
+  lm_thread_self = lm_thread_self_or_empty = t;
   lm_lock_drop(&list.lock);
   start();
   t->late = !has_destructor(t);
@@ -454,6 +455,26 @@ bool lm_thread_owes_child;
 
 void lm_thread_hold_forks(void) { lm_lock_hold_cancel(); }
 void lm_thread_allow_forks(void) { lm_lock_allow_cancel(); }
+
+bool lm_thread_has_others(void) {
+  if (!lm_lock_try(&list.lock)) return true;
+  bool has_others = list.first != lm_thread_self || (list.first && list.first->next);
+  lm_lock_drop(&list.lock);
+  return has_others;
+}
+
+static bool is_guarded(lm_thread *t, bool asks_kernel) {
+  if (t == lm_thread_self || !atomic_load_explicit(&t->guarded, memory_order_acquire)) return false;
+  return !asks_kernel || !is_gone(t);
+}
+
+bool lm_thread_are_others_guarded(bool asks_kernel) {
+  if (!lm_lock_try(&list.lock)) return true;
+  lm_thread *found = list.first;
+  while (found && !is_guarded(found, asks_kernel)) found = found->next;
+  lm_lock_drop(&list.lock);
+  return found;
+}
 
 static void before_fork(void) {
   const lm_thread *t = lm_thread_self;

@@ -135,6 +135,8 @@ typedef struct lm_thread {
   loam_site *site; /* site of the innermost scope; NULL: none */
   /* Above 0 while loam, or code that loam calls, runs in this thread: lm_thread_inside_begin. */
   uint32_t inside;
+  /* The thread is in a guarded section. Written by fork_gate.h, which says what it pairs with. */
+  _Atomic bool guarded;
   const loam_handler *handler; /* what loam_handler_set chose; NULL: the default */
   uint32_t depth;              /* scopes entered; may exceed LM_SCOPES */
   /* The thread's destructor has run: the thread uses the central lists and caches nothing. */
@@ -316,6 +318,12 @@ bool lm_thread_is_valid(const lm_thread *t);
 /* Returns whether the list of areas is linked both ways, and the queue of late areas holds late
  * areas only. Takes list.lock. */
 bool lm_thread_list_is_valid(void);
+
+/* Return whether there are areas of other threads, and whether another thread may be in a guarded
+ * section. A thread that has ended in a section is in none if `asks_kernel` is set. If the list is
+ * in use, the answers are yes. Only fork_gate.c calls them. */
+bool lm_thread_has_others(void);
+bool lm_thread_are_others_guarded(bool asks_kernel);
 
 /* ---- Hooks for the end of a thread and for fork */
 

@@ -12,22 +12,29 @@
 
 static _Atomic bool may_end, is_begun, is_ended;
 
-static void *hold_section(void *suspends) {
-  lm_lock_hold_cancel();
+/* How a thread holds a section: with an area of its own, and with an interruption. */
+typedef struct how {
+  bool has_area, suspends;
+} how;
+
+static void *hold_section(void *ctx) {
+  const how *h = ctx;
   lm_lock_suspended section = { 0 };
-  if (suspends) section = lm_lock_suspend();
+  if (h->has_area) lm_thread_get();
+  lm_lock_hold_cancel();
+  if (h->suspends) section = lm_lock_suspend();
   is_begun = true;
   while (!may_end) lm_sys_yield();
-  if (suspends) lm_lock_resume(section);
+  if (h->suspends) lm_lock_resume(section);
   lm_lock_allow_cancel();
   is_ended = true;
   return NULL;
 }
 
-static pthread_t begin_section(void *suspends) {
+static pthread_t begin_section(const how *h) {
   pthread_t thread;
   may_end = is_begun = is_ended = false;
-  assert_int_equal(pthread_create(&thread, NULL, hold_section, suspends), 0);
+  assert_int_equal(pthread_create(&thread, NULL, hold_section, (void *)h), 0);
   while (!is_begun) lm_sys_yield();
   return thread;
 }
@@ -38,9 +45,8 @@ static void *end_soon(void *ctx) {
   return ctx;
 }
 
-static void a_fork_waits_for_guarded_sections(void **state) {
-  (void)state;
-  pthread_t helper, thread = begin_section(NULL);
+static void wait_for_section(const how *h) {
+  pthread_t helper, thread = begin_section(h);
   assert_int_equal(pthread_create(&helper, NULL, end_soon, NULL), 0);
   lm_fork_gate_close(false);
   assert_true(may_end);
@@ -49,10 +55,15 @@ static void a_fork_waits_for_guarded_sections(void **state) {
   pthread_join(thread, NULL);
 }
 
+static void a_fork_waits_for_guarded_sections(void **state) {
+  (void)state;
+  wait_for_section(&(how){ .has_area = true });
+  wait_for_section(&(how){ .has_area = false });
+}
+
 static void a_fork_does_not_wait_for_foreign_code(void **state) {
   (void)state;
-  static int suspends;
-  pthread_t thread = begin_section(&suspends);
+  pthread_t thread = begin_section(&(how){ .has_area = true, .suspends = true });
   lm_fork_gate_close(false);
   may_end = true;
   lm_sys_sleep(20000000);
@@ -62,9 +73,30 @@ static void a_fork_does_not_wait_for_foreign_code(void **state) {
   assert_true(is_ended);
 }
 
+static void *make_area(void *ctx) {
+  lm_lock_hold_cancel();
+  lm_thread_get();
+  bool is_adopted = lm_thread_self->guarded && lm_fork_gate_is_valid();
+  lm_lock_allow_cancel();
+  return is_adopted && lm_fork_gate_is_valid() ? ctx : NULL;
+}
+
+static void a_section_goes_on_in_a_new_area(void **state) {
+  pthread_t thread;
+  void *result;
+  assert_int_equal(pthread_create(&thread, NULL, make_area, state), 0);
+  assert_int_equal(pthread_join(thread, &result), 0);
+  assert_non_null(result);
+  lm_fork_gate_close(false); /* it waits for no section of a thread that has ended */
+  lm_fork_gate_open();
+}
+
 static void *try_section(void *ctx) {
   bool has_begun = lm_lock_try_hold();
+  assert_int_equal(has_begun, lm_lock_cancel_holds > 0);
+  assert_true(lm_fork_gate_is_valid());
   if (has_begun) lm_lock_allow_cancel();
+  assert_true(lm_fork_gate_is_valid());
   return has_begun ? ctx : NULL;
 }
 
@@ -88,6 +120,24 @@ static void the_forking_thread_alone_passes_the_gate(void **state) {
   assert_false(can_another_begin());
   lm_fork_gate_open();
   assert_true(can_another_begin());
+}
+
+/* Sections then have a fence, for the rest of the process. */
+static void a_fork_works_without_membarrier(void **state) {
+  (void)state;
+  if (!LOAM_CHECKS) skip();
+  pthread_t thread = begin_section(&(how){ .has_area = true, .suspends = true });
+  assert_int_equal(lm_fork_gate_phase, LM_GATE_OPEN);
+  lm_sys_refuse_from(1);
+  lm_fork_gate_close(false);
+  lm_sys_refuse_from(0);
+  assert_false(can_another_begin());
+  lm_fork_gate_open();
+  assert_int_equal(lm_fork_gate_phase, LM_GATE_FENCED);
+  assert_true(can_another_begin());
+  may_end = true;
+  pthread_join(thread, NULL);
+  wait_for_section(&(how){ .has_area = true });
 }
 
 /* The child of a fork in the middle of a section does its work when the section ends. */
@@ -126,21 +176,24 @@ static void noted_frees_are_found_again(void **state) {
   (void)state;
   int a, b;
   assert_true(lm_spare_note_free(&a) && lm_spare_note_free(&b));
-  assert_int_equal(lm_spare_noted, 2);
+  assert_int_equal(lm_spare_uses, 2);
   assert_ptr_equal(lm_spare_next_noted(), &a);
   assert_ptr_equal(lm_spare_next_noted(), &b);
   assert_null(lm_spare_next_noted());
-  assert_int_equal(lm_spare_noted, 0);
+  assert_int_equal(lm_spare_uses, 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_fork_waits_for_guarded_sections),
     cmocka_unit_test(a_fork_does_not_wait_for_foreign_code),
+    cmocka_unit_test(a_section_goes_on_in_a_new_area),
     cmocka_unit_test(the_forking_thread_alone_passes_the_gate),
     cmocka_unit_test(an_interrupted_section_ends_in_the_child),
     cmocka_unit_test(spare_blocks_are_known_by_their_address),
     cmocka_unit_test(noted_frees_are_found_again),
+    cmocka_unit_test(
+        a_fork_works_without_membarrier), /* the last, because it changes the process */
   };
   return cmocka_run_group_tests_name("fork_gate", tests, NULL, NULL);
 }
