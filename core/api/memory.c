@@ -136,8 +136,8 @@ static void note_caller(const void *caller) {
 static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_owns(ptr); }
 
 /* Deals with a free while a thread forks, or while spare memory is used. `has_begun` says whether
- * the free has begun a guarded section. Returns true, in no section, if the block is free or will be
- * freed after the fork; else returns false, in a section. */
+ * the free has begun a guarded section. Returns true, in no section, if the block is free or will
+ * be freed after the fork; else returns false, in a section. */
 static LM_NOINLINE bool free_spare_or_later(void *ptr, const lm_stream *on, bool has_begun) {
   if (lm_spare_free(ptr) || (!has_begun && !on && lm_spare_note_free(ptr))) {
     if (has_begun) lm_lock_allow_cancel();

@@ -19,8 +19,10 @@ enum { YIELDS = 16, PATIENCE = 64, NAP_NS = 50000 };
 
 _Atomic uint32_t lm_fork_gate_phase;
 
-/* Law: `bare` is the number of threads that have no area and are in a guarded section, or have
- * looked at the closed gate and not yet gone. `nested` is 0 while no thread forks. */
+/* Laws. A thread with an area has `guarded` set in its area, and a thread without an area is counted
+ * in `bare`, if and only if it is in a guarded section, or has looked at the closed gate and not yet
+ * gone. `nested` is 0 while no thread forks. The phase is CLOSING or CLOSED only while a thread
+ * forks. */
 static struct {
   _Atomic uintptr_t forker; /* a thread-local address of the forking thread; 0: no thread forks */
   uint32_t nested;          /* forks that signal handlers began in the forking thread */
@@ -115,7 +117,9 @@ void lm_fork_gate_adopt(lm_thread *t) {
 bool lm_fork_gate_is_valid(void) {
   const lm_thread *t = lm_thread_self;
   bool is_marked = t ? atomic_load_explicit(&t->guarded, memory_order_relaxed) : is_bare;
-  return is_marked == (lm_lock_cancel_holds > 0) && !(t && is_bare);
+  if (is_marked != (lm_lock_cancel_holds > 0) || (t && is_bare)) return false;
+  if (is_bare && !atomic_load(&gate.bare)) return false;
+  return !is_forker() || atomic_load(&lm_fork_gate_phase) >= LM_GATE_CLOSING;
 }
 
 /* ---- Fork */

@@ -1,21 +1,22 @@
 /* fork_gate.h - keeps memory in order while a thread forks, without a lock that a thread could wait
  * for.
  *
- * A guarded section is the time in which a thread may change what locks guard. It begins
- * with the first lock that the thread takes, or before that with a slow call of malloc's family, and
- * ends with the last (lm_lock_hold_cancel, lm_lock_allow_cancel in lock.h).
- * Before a fork the gate is closed: the forking thread waits until no other thread is in a guarded
- * section, and no other thread begins one until the gate is open again. So a child inherits no
- * change that is half done, and no lock that a thread holds which the child does not have.
+ * A guarded section is the time in which a thread may change what locks guard. It begins with the
+ * first lock that the thread takes, or before that with a slow call of malloc's family, and ends
+ * with the last (lm_lock_hold_cancel and lm_lock_allow_cancel in lock.h). Before a fork the gate is
+ * closed: the forking thread waits until no other thread is in a guarded section, and no other
+ * thread begins one until the gate is open again. So a child inherits no change that is half done,
+ * and no lock that a thread holds which the child does not have.
  *
  * The forking thread holds no lock of loam. It passes the gate, so handlers of pthread_atfork may
  * allocate.
  *
- * A thread says in its area (`guarded` in thread.h) that it is in a section, then looks at the gate:
- * two plain instructions. The forking thread closes the gate, calls membarrier(2), and then looks at
- * the areas. So at least one of the two sees the other (Dekker's algorithm, with the fence of the
- * frequent side moved to the rare side). A thread without an area counts itself in a counter with
- * atomic operations. Where membarrier(2) is refused, every section has a fence: LM_GATE_FENCED. */
+ * A thread says in its area (`guarded` in thread.h) that it is in a section, then looks at the
+ * gate: two plain instructions. The forking thread closes the gate, calls membarrier(2), and then
+ * looks at the areas. So at least one of the two sees the other: Dekker's algorithm, with the fence
+ * of the frequent side moved to the rare side. A thread without an area counts itself in a counter,
+ * with atomic operations. Where membarrier(2) is refused, every section has a fence
+ * (LM_GATE_FENCED). */
 #ifndef LM_FORK_GATE_H
 #define LM_FORK_GATE_H
 
@@ -71,8 +72,7 @@ void lm_fork_gate_open(void);
 /* Opens the gate in the child, which has only the calling thread. */
 void lm_fork_gate_open_in_child(void);
 
-/* Returns whether the law holds for the calling thread: its area is marked, or the thread is counted
- * where it has no area, if and only if the thread is in a guarded section. */
+/* Returns whether the law of the gate (fork_gate.c) holds for the calling thread. */
 bool lm_fork_gate_is_valid(void);
 
 #endif

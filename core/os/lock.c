@@ -51,11 +51,13 @@ void lm_lock_hold_cancel_first(void) {
   lm_assert(lm_lock_cancel_holds == 1);
   defer_cancel();
   if (lm_unlikely(!lm_fork_gate_pass())) lm_fork_gate_enter();
+  lm_verify(lm_fork_gate_is_valid());
 }
 
 void lm_lock_allow_cancel_last(void) {
   lm_assert(lm_lock_cancel_holds == 0);
   lm_fork_gate_leave();
+  lm_verify(lm_fork_gate_is_valid());
   restore_cancel();
 }
 
