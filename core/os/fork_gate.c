@@ -19,10 +19,9 @@ enum { YIELDS = 16, PATIENCE = 64, NAP_NS = 50000 };
 
 _Atomic uint32_t lm_fork_gate_phase;
 
-/* Laws. A thread with an area has `guarded` set in its area, and a thread without an area is counted
- * in `bare`, if and only if it is in a guarded section, or has looked at the closed gate and not yet
- * gone. `nested` is 0 while no thread forks. The phase is CLOSING or CLOSED only while a thread
- * forks. */
+/* Laws. A thread is marked (`guarded` in its area is set or, if it has no area, `bare` counts it) if
+ * and only if it is in a guarded section, or has looked at the closed gate and not yet gone. While a
+ * thread forks, the phase is CLOSING or CLOSED; else it is neither, and `nested` is 0. */
 static struct {
   _Atomic uintptr_t forker; /* a thread-local address of the forking thread; 0: no thread forks */
   uint32_t nested;          /* forks that signal handlers began in the forking thread */

@@ -38,7 +38,8 @@ class Block:
 class Array:
     """An array of a type that a datashape describes; indices, slices and fields make views."""
 
-    def __new__(cls, type: str, value: Any = None, tag: str | None = None) -> Array: ...
+    def __new__(cls, type: str, value: Any = None, tag: str | None = None, *,
+                resizable: bool = True) -> Array: ...
     @classmethod
     def from_dlpack(cls, tensor: Any, /) -> Array: ...
     @classmethod

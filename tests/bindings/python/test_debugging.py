@@ -142,6 +142,62 @@ class Hooks(Case):
             """)
 
 
+class Logs(Case):
+    def test_a_log_has_a_row_for_each_operation(self):
+        before = loam.Block(3000, "log.before")
+        with loam.AllocationLog() as log:
+            block = loam.Block(5000, "log.block")
+            address, old = block.address, before.address
+            del block, before
+        loam.Block(5000, "log.after")
+        mine = [row for row in log.rows if row.tag == "log.block"]
+        self.assertEqual([(row.action, row.address, row.old, row.size) for row in mine],
+                         [("allocate", address, 0, 5000), ("free", address, 0, 5000)])
+        self.assertEqual({(row.device, row.stream, row.thread) for row in mine},
+                         {(-1, 0, threading.get_ident())})
+        self.assertLessEqual(mine[0].time, mine[1].time)
+        self.assertTrue(mine[0].strategy)
+        unknown = [row for row in log.rows if row.address == old and row.action == "free"]
+        self.assertEqual([(row.size, row.tag) for row in unknown], [(0, "")])
+        self.assertFalse([row for row in log.rows if row.tag == "log.after"])
+
+    def test_a_resize_has_both_addresses(self):
+        array = loam.Array("var * float64", tag="log.row")
+        with loam.AllocationLog() as log:
+            for count in range(1000, 200000, 20000):
+                array.resize(count)
+        resized = [row for row in log.rows if row.action == "resize"]
+        self.assertTrue(resized)
+        self.assertTrue(all(row.old and row.tag == "log.row" for row in resized))
+
+    def test_its_csv_is_read_back(self):
+        import csv
+        with loam.AllocationLog() as log:
+            address = loam.Block(5000, 'log "quoted", tag').address
+        rows = list(csv.DictReader(log.csv().splitlines()))
+        self.assertEqual(len(rows), len(log.rows))
+        mine = [row for row in rows if row["tag"] == 'log "quoted", tag']
+        self.assertEqual([row["action"] for row in mine], ["allocate", "free"])
+        self.assertEqual(int(mine[0]["address"], 16), address)
+        self.assertEqual((mine[0]["size"], mine[0]["device"], mine[0]["stream"]),
+                         ("5000", "-1", "0x0"))
+
+    def test_the_function_of_before_goes_on(self):
+        seen = []
+        loam.on_memory(lambda *call: seen.append(call))
+        log = loam.AllocationLog().start()
+        with self.assertRaises(RuntimeError):
+            log.start()
+        address = loam.Block(5000).address
+        log.stop()
+        log.stop()
+        loam.Block(7000)
+        loam.on_memory(None)
+        self.assertIn((0, address), [call[:2] for call in seen])
+        self.assertIn(7000, [call[2] for call in seen])
+        self.assertEqual(max(row.size for row in log.rows), 5000)
+
+
 def traced():
     gc.collect()
     only = tracemalloc.DomainFilter(inclusive=True, domain=loam.tracemalloc_domain)
