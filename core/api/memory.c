@@ -30,7 +30,7 @@
  * library. Then the call does without what loam's locks guard (os/spare.h). */
 
 /* Does the frees that were noted while a thread forked. The calling thread is in a guarded section.
- * Does nothing in an inner section: perhaps a free that was noted is its reason. */
+ * Does nothing in an inner section, because free_noted itself may have called its caller. */
 static LM_NOINLINE void free_noted(void) {
   if (lm_lock_cancel_holds > 1) return;
   for (void *ptr; (ptr = lm_spare_next_noted());) lm_memory_free(ptr, SIZE_MAX, NULL, NULL);

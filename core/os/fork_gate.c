@@ -19,9 +19,9 @@ enum { YIELDS = 16, PATIENCE = 64, NAP_NS = 50000 };
 
 _Atomic uint32_t lm_fork_gate_phase;
 
-/* Laws. A thread is marked (`guarded` in its area is set or, if it has no area, `bare` counts it) if
- * and only if it is in a guarded section, or has looked at the closed gate and not yet gone. While a
- * thread forks, the phase is CLOSING or CLOSED; else it is neither, and `nested` is 0. */
+/* Laws. A thread is marked (`guarded` in its area is set or, if it has no area, `bare` counts it)
+ * if and only if it is in a guarded section, or has looked at the closed gate and not yet gone.
+ * While a thread forks, the phase is CLOSING or CLOSED; else it is neither, and `nested` is 0. */
 static struct {
   _Atomic uintptr_t forker; /* a thread-local address of the forking thread; 0: no thread forks */
   uint32_t nested;          /* forks that signal handlers began in the forking thread */
@@ -62,8 +62,8 @@ static void unmark(void) {
   if (t) {
     atomic_store_explicit(&t->guarded, false, memory_order_release);
   } else if (is_bare) {
+    is_bare = false; /* first, because a signal handler may come here before the next line */
     atomic_fetch_sub(&gate.bare, 1);
-    is_bare = false;
   }
 }
 
@@ -117,8 +117,7 @@ bool lm_fork_gate_is_valid(void) {
   const lm_thread *t = lm_thread_self;
   bool is_marked = t ? atomic_load_explicit(&t->guarded, memory_order_relaxed) : is_bare;
   if (is_marked != (lm_lock_cancel_holds > 0) || (t && is_bare)) return false;
-  if (is_bare && !atomic_load(&gate.bare)) return false;
-  return !is_forker() || atomic_load(&lm_fork_gate_phase) >= LM_GATE_CLOSING;
+  return !is_bare || atomic_load(&gate.bare) > 0;
 }
 
 /* ---- Fork */
@@ -172,6 +171,7 @@ static void open_gate(void) {
 
 void lm_fork_gate_open(void) {
   if (!is_forker()) return; /* it gave up before it could close the gate */
+  lm_assert(atomic_load(&lm_fork_gate_phase) == LM_GATE_CLOSED);
   if (gate.nested) gate.nested--;
   else open_gate();
 }

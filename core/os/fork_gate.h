@@ -15,8 +15,8 @@
  * gate: two plain instructions. The forking thread closes the gate, calls membarrier(2), and then
  * looks at the areas. So at least one of the two sees the other: Dekker's algorithm, with the fence
  * of the frequent side moved to the rare side. A thread without an area counts itself in a counter,
- * with atomic operations. Where membarrier(2) is refused, every section has a fence
- * (LM_GATE_FENCED). */
+ * with atomic operations. Where the kernel refuses membarrier(2), the phase LM_GATE_FENCED takes the
+ * place of LM_GATE_OPEN, and every section begins with a fence. */
 #ifndef LM_FORK_GATE_H
 #define LM_FORK_GATE_H
 
@@ -58,8 +58,8 @@ LM_INLINE void lm_fork_gate_leave(void) {
  * caller still holds, so the caller also passes while a forking thread waits for sections. */
 void lm_fork_gate_return(void);
 
-/* Says in the calling thread's new area what the thread has counted so far, if the thread is in a
- * section. The area is on the list of areas, and the caller holds the lock of that list. */
+/* Moves the mark of the calling thread's section, if the thread is in one, from the counter to its
+ * new area. The area is on the list of areas, and the caller holds the lock of that list. */
 void lm_fork_gate_adopt(lm_thread *t);
 
 /* Closes the gate for the calling thread, which is about to fork. It waits for other forks and for
