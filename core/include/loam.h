@@ -33,8 +33,8 @@
  * program with one thread, a signal handler may fork too, even if the signal interrupts a call of
  * loam; in a program with more threads it may not, as in the C library. A fork waits until other
  * threads have left the parts of loam that change shared memory, which takes microseconds, and 10 s
- * at most. No call that allocates or frees host memory waits longer than some milliseconds for a
- * fork: then it is served by memory under no policy, and loam_owner does not know that block. Until
+ * at most. No call that allocates or frees host memory waits for longer than 50 ms for a fork:
+ * then it is served by memory under no policy, and loam_owner does not know that block. Until
  * the fork ends there are at most 1024 such blocks and 4096 such frees, and loam_site_get refuses
  * new tags. Requests beyond that, requests for pinned and device memory, and all other calls that
  * need loam's locks wait for the end of the fork. A child that is made without the handlers of

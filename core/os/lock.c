@@ -61,8 +61,9 @@ void lm_lock_allow_cancel_last(void) {
   restore_cancel();
 }
 
-/* How long lm_lock_try_hold waits for a fork. */
-#define PATIENCE_NS ((int64_t)10000000)
+/* How long lm_lock_try_hold waits for a fork. Most forks last for less than this time, also on a
+ * busy machine: spare memory costs a thread more than such a wait. */
+#define PATIENCE_NS ((int64_t)50000000)
 
 static LM_NOINLINE bool try_slowly(bool waits) {
   if (lm_fork_gate_try(waits ? PATIENCE_NS : 0)) return true;
