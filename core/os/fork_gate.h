@@ -15,8 +15,8 @@
  * gate: two plain instructions. The forking thread closes the gate, calls membarrier(2), and then
  * looks at the areas. So at least one of the two sees the other: Dekker's algorithm, with the fence
  * of the frequent side moved to the rare side. A thread without an area counts itself in a counter,
- * with atomic operations. Where the kernel refuses membarrier(2), the phase LM_GATE_FENCED takes the
- * place of LM_GATE_OPEN, and every section begins with a fence. */
+ * with atomic operations. Where the kernel refuses membarrier(2), the phase LM_GATE_FENCED takes
+ * the place of LM_GATE_OPEN, and every section begins with a fence. */
 #ifndef LM_FORK_GATE_H
 #define LM_FORK_GATE_H
 
