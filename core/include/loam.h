@@ -1144,9 +1144,10 @@ typedef struct loam_array loam_array;
 LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out);
 
 /* Like loam_array_new, and chooses the arenas of rows, text and pointer targets by `arenas`, a sum
- * of LOAM_ARENA_*. loam_array_new has both: everything is zeroed and can grow. Plain arenas (0)
- * take less time and memory. They suit data that are written once, in order: only the row or text
- * that was made last can grow (others fail with LOAM_ESTATE), and new numbers are not zero. */
+ * of LOAM_ARENA_* (loam_array_new uses both). Without LOAM_ARENA_RESIZABLE they take less time and
+ * memory, but only the row or text that was made last can grow, and others fail with LOAM_ESTATE:
+ * for data that are written once, in order. Without LOAM_ARENA_ZEROED, new numbers have any value
+ * in them. Fails like loam_array_new, and with LOAM_EINVAL for other flags. */
 LOAM_API loam_status loam_array_new_in(loam_site *site, const loam_type *type, int arenas,
                                        loam_array **out);
 

@@ -96,8 +96,9 @@ class AllocationLog:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(LogRow._fields)
         for row in list(self.rows):
-            writer.writerow(row._replace(time=f"{row.time:.6f}", address=hex(row.address),
-                                         old=hex(row.old), stream=hex(row.stream)))
+            written = row._asdict() | {"time": f"{row.time:.6f}", "address": hex(row.address),
+                                       "old": hex(row.old), "stream": hex(row.stream)}
+            writer.writerow(written.values())
         return text.getvalue()
 
     def _note(self, old: int, new: int, size: int) -> None:

@@ -115,7 +115,9 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     return NULL;
   }
   int arenas = LOAM_ARENA_ZEROED | (resizable ? LOAM_ARENA_RESIZABLE : 0);
+  const loam_handler *before = binding_handler_begin();
   status = loam_array_new_in(site, parsed, arenas, &array);
+  binding_handler_end(before);
   loam_type_release(parsed);
   PyObject *self = status ? binding_fail(status) : array_wrap(array, NULL);
   if (self) trace_memory((Array *)self);

@@ -1,5 +1,7 @@
 """test_debugging - counts, leaks, hooks and tracemalloc; handlers, and what C code is given."""
 
+import asyncio
+import copy
 import ctypes
 import gc
 import os
@@ -299,6 +301,70 @@ class ForC(Case):
         for wrong in (capsule_of(address, b"other"), 7):
             with self.assertRaises((ValueError, TypeError)):
                 loam.register_handler(wrong)
+
+
+class ContextHandlers(Case):
+    """The handler of a context makes the data of its Blocks, Arrays and Arenas."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with tempfile.TemporaryDirectory() as folder:
+            cls.own = compile_library(folder)
+        cls.capsule = capsule_of(ctypes.addressof(ctypes.c_char.in_dll(cls.own, "handler")))
+
+    def tearDown(self):
+        loam.set_handler(None)
+
+    def test_it_makes_all_data_and_they_keep_it(self):
+        self.assertIsNone(loam.get_handler())
+        self.assertIsNone(loam.set_handler(self.capsule))
+        self.assertIs(loam.get_handler(), self.capsule)
+        made = [loam.Block(10, "context.block"), loam.Block(5000, align=4096, zero=True),
+                loam.Array("2 * int8", [1, 2]), loam.Array("string", "text"),
+                loam.Arena().alloc(100)]
+        self.assertIs(loam.set_handler(None), self.capsule)
+        made.append(copy.copy(made[0]))
+        self.assertEqual([loam.owner(one).handler for one in made], ["plainly"] * 5 + ["loam"])
+        self.assertEqual(loam.owner(made[0]).tag, "context.block")
+        row = loam.Array("var * int8")
+        loam.set_handler(self.capsule)
+        row.resize(10000)
+        self.assertEqual(loam.owner(row[0:1]).handler, "loam")
+
+    def test_tasks_of_one_thread_have_their_own(self):
+        seen = []
+
+        async def make(capsule, wanted):
+            loam.set_handler(capsule)
+            for _ in range(3):
+                await asyncio.sleep(0)
+                seen.append((loam.owner(loam.Block(10)).handler, wanted))
+
+        async def make_all():
+            await asyncio.gather(make(self.capsule, "plainly"), make(None, "loam"),
+                                 make(self.capsule, "plainly"))
+        asyncio.run(make_all())
+        self.assertEqual(len(seen), 9)
+        for handler, wanted in seen:
+            self.assertEqual(handler, wanted)
+        self.assertIsNone(loam.get_handler())
+
+    def test_a_new_thread_has_none(self):
+        loam.set_handler(self.capsule)
+        seen = []
+        thread = threading.Thread(
+            target=lambda: seen.extend([loam.get_handler(), loam.owner(loam.Block(10)).handler]))
+        thread.start()
+        thread.join()
+        self.assertEqual(seen, [None, "loam"])
+
+    def test_what_is_no_handler_is_refused(self):
+        empty = capsule_of(ctypes.addressof(ctypes.create_string_buffer(200)))
+        for wrong in (empty, capsule_of(1, b"other"), 7):
+            with self.assertRaises((ValueError, TypeError)):
+                loam.set_handler(wrong)
+        self.assertIsNone(loam.get_handler())
 
 
 class Names(Case):

@@ -335,7 +335,9 @@ static void receive_on_another_device(int in, int out) {
   unnamed = handle;
   memset(unnamed.uuid, 0, sizeof unnamed.uuid);
   want(loam_ipc_device(&unnamed) == 0);
-  want(loam_ipc_open(&handle, 0, (void **)&there) != LOAM_OK && says("PEER_ACCESS_UNSUPPORTED"));
+  /* The stand-in refuses its own handles alone. */
+  if (loam_ipc_is_plain(&handle))
+    want(loam_ipc_open(&handle, 0, (void **)&there) != LOAM_OK && says("PEER_ACCESS_UNSUPPORTED"));
   ok(loam_ipc_open(&handle, 1, (void **)&there));
   ok(loam_ipc_open_staged(&handle, 0, (void **)&copy));
   ok(loam_owner(copy, &owner));
@@ -387,6 +389,10 @@ static void share_with_other_numbers(const char *strategies, const char *pick) {
 }
 
 TEST(a_handle_names_its_device_in_every_process) { share_with_other_numbers("", NULL); }
+TEST(so_does_a_handle_of_mapped_memory) {
+  serve();
+  share_with_other_numbers(MAPPED, "return cache");
+}
 
 /* ---- Handles of memory that is gone */
 
@@ -824,6 +830,7 @@ int main(void) {
     cmocka_unit_test(and_what_the_driver_made_whole),
     cmocka_unit_test(and_what_is_mapped_to_a_range_of_addresses),
     cmocka_unit_test(a_handle_names_its_device_in_every_process),
+    cmocka_unit_test(so_does_a_handle_of_mapped_memory),
     cmocka_unit_test(and_what_was_allocated_by_other_functions),
     cmocka_unit_test(its_handles_are_the_drivers_own),
     cmocka_unit_test(a_handle_is_dead_when_its_block_is_freed),
