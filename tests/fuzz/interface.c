@@ -242,24 +242,12 @@ static void adopt(block *b, dice *d) {
   if (!keep(b, roll(d, SLOTS))) free_block(b);
 }
 
-/* Returns whether the block is memory under no policy, which a request gets while another thread
- * forks for long. Such a block is checked and freed: the model does not know it. */
-static bool was_spare(char *p, const request *r) {
-  loam_owner_info o;
-  if (run.alone || !loam_owns(p) || loam_owner(p, &o) != LOAM_EBADPTR) return false;
-  must(loam_usable_size(p) >= r->size && (uintptr_t)p % r->align == 0, "%p: %zu usable of %zu",
-       (void *)p, loam_usable_size(p), r->size);
-  if (r->zero) check_zero(p, 0, r->size);
-  loam_free(p);
-  return true;
-}
-
 static void adopt_new(char *p, int at, const request *r, const before *b, dice *d) {
   if (!p) {
     check_none(r, b);
     return;
   }
-  if (was_spare(p, r)) return;
+  if (was_spare(p, r, run.alone)) return;
   block made = inspect(p, at, r, b);
   const means *s = &strategies[made.strategy];
   must((uintptr_t)p % r->align == 0 && (!s->align || (uintptr_t)p % s->align == 0),
@@ -384,7 +372,7 @@ static bool do_realloc(worker *w, dice *d) {
     return false;
   }
   check_contents(&was, p, was.usable < size ? was.usable : size);
-  if (was_spare(p, &r)) return false;
+  if (was_spare(p, &r, run.alone)) return false;
   block is = inspect(p, at, &r, &b);
   if (strategies[is.strategy].zero) check_zero(p, was.usable, is.usable);
   model.remade++;
