@@ -122,9 +122,12 @@ static void start_from_environment(void) {
   atomic_store_explicit(&lm_start_state, LM_START_RUNNING, memory_order_release);
 }
 
+/* A fork does not wait for the start, which may last long. */
 static LM_NOINLINE void start_calmly(void) {
   lm_sys_cancel_off();
+  lm_lock_suspended section = lm_lock_suspend();
   start_from_environment();
+  lm_lock_resume(section);
   lm_sys_cancel_restore();
 }
 

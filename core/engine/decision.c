@@ -183,8 +183,14 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
   if (lm_likely(d->key == key)) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
     lm_load_fence();
-    p = lm_tcache_take_large_ready(t, d, r->size);
-    if (p) lm_stats_note(t, site, d->strategy, 1, lm_align_up(r->size, LM_PAGE));
+    /* Only a tally that counts another site or strategy needs a lock, which may wait for a fork. */
+    lm_tally *tally = lm_stats_entry(t, site, d->strategy);
+    bool is_ready = lm_stats_is_of(tally, site, d->strategy);
+    if (lm_likely(is_ready) || lm_lock_try_hold_now()) {
+      p = lm_tcache_take_large_ready(t, d, r->size);
+      if (p) lm_stats_note(t, site, d->strategy, 1, lm_align_up(r->size, LM_PAGE));
+      if (!is_ready) lm_lock_allow_cancel();
+    }
   }
   lm_thread_leave(t);
   return p;

@@ -301,9 +301,11 @@ bool lm_tcache_give_full(lm_thread *t, void *p, lm_located refused) {
   if (!lm_state_is_plain(state) || !lm_tcache_bin_place(bin) ||
       lm_tcache_bin_class(bin) >= LM_CLASSES)
     return false;
+  if (lm_unlikely(!lm_lock_try_hold_now())) return false;
   atomic_store_explicit(refused.cell, lm_state_when_freed(state), memory_order_relaxed);
   lm_poison(p, lm_load(size_t, &refused.span->size));
   lm_tcache_overflow(t, bin, (lm_cached_object){ p, refused.cell });
+  lm_lock_allow_cancel();
   return true;
 }
 

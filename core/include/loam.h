@@ -29,11 +29,21 @@
  * points. A thread with asynchronous cancellation can be cancelled in the middle of a call; then
  * the memory that it was allocating or freeing is lost.
  *
- * Fork and descriptors. A thread may fork at any moment. If the parent has a service thread, the
- * child starts one of its own when it has allocated or freed 512 times, or at its first allocation
- * or free 100 ms after the fork. A process that closes descriptors of loam, or puts its own
- * descriptors in their place, gets new ones by the same two rules; if it neither allocates nor
- * frees, loam opens them after one second.
+ * Fork. A thread may fork at any moment, and handlers of pthread_atfork may allocate and free. In a
+ * program with one thread, a signal handler may fork too, even if the signal interrupts a call of
+ * loam; in a program with more threads it may not, as in the C library. A fork waits until other
+ * threads have left the parts of loam that change shared memory, which takes microseconds, and 10 s
+ * at most. No call that allocates or frees host memory waits for longer than 50 ms for a fork:
+ * then it is served by memory under no policy, and loam_owner does not know that block. Until
+ * the fork ends there are at most 1024 such blocks and 4096 such frees, and loam_site_get refuses
+ * new tags. Requests beyond that, requests for pinned and device memory, and all other calls that
+ * need loam's locks wait for the end of the fork. A child that is made without the handlers of
+ * pthread_atfork (by vfork, _Fork or clone) may use loam only if its parent has one thread.
+ *
+ * Descriptors. If the parent has a service thread, the child starts one of its own when it has
+ * allocated or freed 512 times, or at its first allocation or free 100 ms after the fork. A process
+ * that closes descriptors of loam, or puts its own descriptors in their place, gets new ones by the
+ * same two rules; if it neither allocates nor frees, loam opens them after one second.
  *
  * This file is the source of every foreign declaration: `cc -E -P -DLOAM_CDEF loam.h` gives text
  * that LuaJIT's ffi.cdef accepts. */

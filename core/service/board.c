@@ -65,15 +65,18 @@ static bool is_valid_locked(void) {
          lm_board_entry_is_valid(&mine);
 }
 
-/* The holder counts as inside loam, so that nothing it does makes a new site. */
+/* The holder counts as inside loam, so that nothing it does makes a new site. It is in a guarded
+ * section (os/fork_gate.h): a fork waits until the mutex is free. */
 static void lock(void) {
   (void)lm_thread_inside_begin();
+  lm_lock_hold_cancel();
   pthread_mutex_lock(&mutex);
 }
 
 static void unlock(void) {
   lm_assert(is_valid_locked());
   pthread_mutex_unlock(&mutex);
+  lm_lock_allow_cancel();
   lm_thread_inside_end(lm_thread_self);
 }
 
@@ -270,31 +273,25 @@ static bool is_own_place(void) {
 /* ---- fork ---- */
 
 static void fork_prepare(void) {
-  pthread_mutex_lock(&mutex);
   lm_assert(is_valid_locked());
   is_counted = board && has_place;
   if (is_counted) atomic_fetch_add(&board->head.expected, 1);
 }
 
-static void fork_parent(void) { pthread_mutex_unlock(&mutex); }
-
 /* A child whose parent is in another PID namespace sees 0 as its parent's id; its own id then means
  * nothing to readers outside. If a fork fails, its child stays expected, and the next reader
  * removes the board's file in place of the last process. */
 static void fork_child(void) {
-  pthread_mutex_unlock(&mutex);
+  pthread_mutex_init(&mutex, NULL);
   if (!is_counted) return;
   if (!getppid()) pid_namespace = 0;
   settle(false);
   atomic_fetch_sub(&board->head.expected, 1);
 }
 
-/* The hooks of policy.c are registered first, because a fork takes this mutex before the locks of
- * policy.c. */
+/* The hooks of policy.c are registered first: the child's hook here reads the policy. */
 static void register_hooks(void) {
-  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
-                                         .fork_parent = fork_parent,
-                                         .fork_child = fork_child };
+  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare, .fork_child = fork_child };
   lm_policy_start();
   lm_thread_add_hooks(&hooks);
   lm_policy_on_attempt(lm_board_write);

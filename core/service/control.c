@@ -321,7 +321,7 @@ static void drop_service(void) {
 /* A child keeps the wishes (the socket, the followed file) and drops the service. If the parent had
  * a service, the child's service is asleep. */
 static void fork_child(void) {
-  lm_service_lock_end_fork();
+  lm_service_lock_renew();
   atomic_store(&is_main_ended, false);
   is_service = false;
   bool was_served = is_running && !is_stopping;
@@ -333,8 +333,7 @@ static void fork_child(void) {
 }
 
 static void register_hooks(void) {
-  static const lm_thread_hooks hooks = { on_thread_end, lm_service_lock_begin_fork,
-                                         lm_service_lock_end_fork, fork_child };
+  static const lm_thread_hooks hooks = { .exit = on_thread_end, .fork_child = fork_child };
   /* The first allocation registers the hooks of memory. They must come before these, so that a
    * child may free memory in fork_child. */
   lm_metadata_free(lm_metadata_alloc(1));

@@ -45,14 +45,18 @@ static void (*_Atomic on_live)(bool is_followed);
 static void (*_Atomic on_attempt)(void);
 
 /* Takes a lock of this file. Its holder counts as inside loam: there, memory is served under the
- * default plan and no site is made, so the thread does not want the lock again. */
+ * default plan and no site is made, so the thread does not want the lock again. A fork waits until
+ * `live_lock` is free (a guarded section: os/fork_gate.h). It does not wait for `load_lock`, which
+ * may be held for seconds. */
 static void lock(pthread_mutex_t *mutex) {
   (void)lm_thread_inside_begin();
+  if (mutex == &live_lock) lm_lock_hold_cancel();
   pthread_mutex_lock(mutex);
 }
 
 static void unlock(pthread_mutex_t *mutex) {
   pthread_mutex_unlock(mutex);
+  if (mutex == &live_lock) lm_lock_allow_cancel();
   lm_thread_inside_end(lm_thread_self);
 }
 
@@ -115,20 +119,14 @@ static void on_new_site(loam_site *site) {
 
 /* ---- fork ---- */
 
-/* A fork waits for `live_lock` only. `load_lock` may be held for seconds, so a fork does not wait
- * for it: a child abandons the load of another thread, which the child does not have, and makes the
- * lock new. */
-static void fork_prepare(void) { pthread_mutex_lock(&live_lock); }
-static void fork_parent(void) { pthread_mutex_unlock(&live_lock); }
+/* A child abandons the load of another thread, which the child does not have. */
 static void fork_child(void) {
-  pthread_mutex_unlock(&live_lock);
+  pthread_mutex_init(&live_lock, NULL);
   pthread_mutex_init(&load_lock, NULL);
 }
 
 void lm_policy_start(void) {
-  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
-                                         .fork_parent = fork_parent,
-                                         .fork_child = fork_child };
+  static const lm_thread_hooks hooks = { .fork_child = fork_child };
   static _Atomic bool
       done; /* stored with release after the hooks; the acquire here pairs with it */
   if (atomic_load_explicit(&done, memory_order_acquire)) return;
