@@ -269,7 +269,7 @@ local function bytes_after(live)
   local seen, list = {}, {}
   for _, entry in ipairs(live) do
     for _, b in ipairs(entry.made.states[entry.number].bytes) do
-      if not seen[b] then
+      if not seen[b] and b ~= 0 then -- a string of a site ends at its first 0
         seen[b] = true
         list[#list + 1] = b
       end
@@ -387,6 +387,16 @@ function automaton.search(wanted, longest)
   if live.missing == 0 then return "" end
   local text, cut = search(live, longest, by_missing)
   if text or not cut then return text end
+  return (search(live, longest, by_length))
+end
+
+-- Like automaton.search, but the string is a shortest one. This can take longer.
+---@param wanted table[] pairs { automaton, answer }
+---@return string|nil
+function automaton.shortest(wanted, longest)
+  local live = starts(wanted)
+  if not live then return nil end
+  if live.missing == 0 then return "" end
   return (search(live, longest, by_length))
 end
 

@@ -25,7 +25,7 @@ local MAX_LED = 24 -- conditions shown on the way to a fault
 ---@field invariants loam.Invariant[]
 ---@field constants number[]
 ---@field line integer of pick
----@field keeps_trees boolean whether leaves keep their paths, for questions/inspect.lua
+---@field keeps string|nil "paths": leaves keep their paths (policy.open)
 
 ---@class loam.Compiled
 ---@field plan any core's handle
@@ -76,7 +76,7 @@ end
 -- Makes a leaf of the traced tree. All leaves of a chain are one table, unless paths are kept.
 local function leaf_of(policy, chain)
   local common = end_of(chain)
-  if not policy.keeps_trees then return common end
+  if policy.keeps ~= "paths" then return common end
   return {
     path = trace.path(), chain = chain, ids = common.ids, key = common.key, words = common.words,
   }
