@@ -171,7 +171,7 @@ local MOST_REGIONS = 20 -- of a pair whose corners are asked
 
 local function check_all(made, texts, requests)
   local picks = { generate.plain(texts[1]), generate.plain(texts[2]) }
-  local both, doubts = texts[1] .. texts[2], 0
+  local next_request, doubts = generate.requests(texts[1] .. texts[2]), 0
   local message = check_confirmed(made, texts)
   for _ = 1, math.min(#made.regions, MOST_REGIONS) do
     local region = made.regions[generate.below(#made.regions) + 1]
@@ -179,7 +179,7 @@ local function check_all(made, texts, requests)
   end
   for _ = 1, requests do
     if message then break end
-    local where, point = generate.request(both)
+    local where, point = next_request()
     local is_doubt
     message, is_doubt = check_request(made, picks, where, point)
     if is_doubt then doubts = doubts + 1 end

@@ -259,10 +259,11 @@ local function random_site()
   return { tag = random_name(), file = random_name(), func = random_name(), module = random_name() }
 end
 
--- Returns a random site and a random point, whose numbers are near those in `text`.
-function generate.request(text)
-  local where = random_site()
-  return where, random_point(numbers_in(text))
+-- Returns a function that gives a random site and a random point at each call. The numbers of the
+-- point are near those in `text`.
+function generate.requests(text)
+  local numbers = numbers_in(text)
+  return function() return random_site(), random_point(numbers) end
 end
 
 -- Returns a whole number from 0 to n - 1.

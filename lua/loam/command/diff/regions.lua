@@ -81,13 +81,22 @@ local function conditions_of(box)
   return list
 end
 
+-- Returns a chain as one policy has it. A leaf that both policies have holds the members of the one
+-- that was read first, whose names may be others.
+local function chain_in(made, leaf)
+  local chain = {}
+  for i, member in ipairs(leaf.leaf) do chain[i] = made.by_same[member.same] end
+  return chain
+end
+
 -- Makes the region of a difference of two plans.
-local function new_region(dims, found)
-  local size = size_of(dims)
+local function new_region(made, found)
+  local size = size_of(made.dims)
   local range = found.box[size]
-  local kind, rank, options = strategies.difference(found.old.leaf, found.new.leaf)
+  local old, new = chain_in(made.old, found.old), chain_in(made.new, found.new)
+  local kind, rank, options = strategies.difference(old, new)
   return {
-    kind = kind, rank = rank, options = options, old = found.old.leaf, new = found.new.leaf,
+    kind = kind, rank = rank, options = options, old = old, new = new,
     from = range and range[1] or size.least, to = range and range[2] or size.most,
     conditions = conditions_of(found.box), sites = {}, point = found.point, box = found.box,
   }
@@ -100,7 +109,7 @@ local function add(made, by_key, found, class)
     boxes.key(found.box, boxes.used { found.box }))
   local region = by_key[key]
   if not region then
-    region = new_region(made.dims, found)
+    region = new_region(made, found)
     by_key[key] = region
     local list = found.point and made.regions or made.undecided
     list[#list + 1] = region
@@ -147,8 +156,11 @@ function regions.compare(old_text, new_text)
     apply = old.apply ~= new.apply and { old.apply, new.apply } or nil,
     old = old, new = new, plans = plans.new(pool.dims),
   }
-  reader.finish(old)
-  reader.finish(new)
+  for _, policy in ipairs { old, new } do
+    policy.by_same = {}
+    for _, member in ipairs(policy.members) do policy.by_same[member.same] = member end
+    reader.finish(policy)
+  end
   witness.reset()
   compare_sites(made, old, new)
   for _, list in ipairs { made.regions, made.undecided } do

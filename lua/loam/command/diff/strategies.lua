@@ -106,12 +106,13 @@ local RANK_OF_OPTION = { kind = 4, numa = 5, huge = 6 }
 
 local function denies(chain) return chain[1].report.kind == "deny" end
 
--- Returns whether a member of the old chain is missing in the new one, though both begin alike.
+-- Returns whether a member of the old chain is missing in the new one.
 local function loses(old, new)
   local has = {}
   for _, member in ipairs(new) do has[member.same] = true end
   for _, member in ipairs(old) do
-    if not has[member.same] then return true end
+    local other = member.partner or member
+    if not has[member.same] and not has[other.same] then return true end
   end
   return false
 end
@@ -122,8 +123,29 @@ local function rank_of(kind, options)
   return rank
 end
 
+-- Lists the options in which the members of two chains differ, one by one; nil if a member of one
+-- chain is not that of the other, changed or not.
+local function changed_options(old, new)
+  local list = {}
+  if #old ~= #new then return nil end
+  for i, member in ipairs(old) do
+    if member.same ~= new[i].same then
+      if member.partner ~= new[i] then return nil end
+      for _, entry in ipairs(strategies.options(member, new[i])) do list[#list + 1] = entry end
+    end
+  end
+  return list
+end
+
+local function kind_of_change(options)
+  for _, entry in ipairs(options) do
+    if entry.option ~= "limit" then return "options" end
+  end
+  return #options > 0 and "limits" or "options"
+end
+
 -- Returns the kind of the difference between two chains, its rank (the lowest comes first), and the
--- options in which the first strategies differ.
+-- options that differ.
 ---@param old loam.DiffMember[]
 ---@param new loam.DiffMember[]
 function strategies.difference(old, new)
@@ -131,15 +153,16 @@ function strategies.difference(old, new)
     local kind = denies(new) and "denied" or "granted"
     return kind, RANK[kind], {}
   end
-  if old[1].same == new[1].same then
+  local options = changed_options(old, new)
+  if options then
+    local kind = kind_of_change(options)
+    return kind, rank_of(kind, options), options
+  end
+  if old[1].same == new[1].same or old[1].partner == new[1] then
     return "fallback", loses(old, new) and RANK.fallback or RANK.fallback + 0.5, {}
   end
-  local options = strategies.options(old[1], new[1])
-  local kind = "moved"
-  if old[1].partner == new[1] then
-    kind = #options == 1 and options[1].option == "limit" and "limits" or "options"
-  end
-  return kind, rank_of(kind, options), options
+  options = strategies.options(old[1], new[1])
+  return "moved", rank_of("moved", options), options
 end
 
 ---@return string[] the names of a chain
