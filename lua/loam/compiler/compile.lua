@@ -243,6 +243,18 @@ function compile.tell(policy, where, point)
   return story, chain, line
 end
 
+-- Like compile.tell, without the story: returns the chain, or nil and a diagnostic.
+function compile.chain(policy, where, point)
+  prepare(where)
+  local ok, chain = trace.pass(pick_of(policy), trace.at(point))
+  sandbox.reset()
+  trace.reset()
+  request.close()
+  if ok then return chain end
+  if frame.is_final(chain) then error(chain, 0) end
+  return nil, frame.diagnose(chain)
+end
+
 -- Checks that the plan decides what compile.tell has found.
 ---@return boolean whether the plan's chain at `point` is equal to `chain`
 function compile.agrees(class, point, chain)

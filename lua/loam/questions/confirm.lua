@@ -52,8 +52,8 @@ local function write_one(made, text)
   local class = policy.class(where)
   if class.errors then return failed(class.errors[1].reason) end
   budget.step("explaining tag '" .. where.tag .. "', size " .. string.format("%d", point.size))
-  local story, chain = compile.tell(made, where, point)
-  if not story then return failed(chain.reason) end
+  local chain, problem = compile.chain(made, where, point)
+  if not chain then return failed(problem.reason) end
   if not compile.agrees(class, point, chain) then
     return failed("the plan gives another strategy than pick for " .. request.words(point))
   end
