@@ -106,8 +106,9 @@ local function unread(problem)
 end
 
 -- Opens a policy from the text of its file. `kept` is what each class keeps in its field `made`:
--- nil or "nothing": no tree; "trees": the traced tree; "paths": a tree in which each leaf has its
--- path.
+-- nil: no tree; "trees": the traced tree; "paths": a tree in which each leaf has its path;
+-- "unchecked": no tree, and the plan is not compared with plain Lua. The last is for a policy that
+-- was compiled before, by another query.
 ---@param kept string|nil
 ---@return loam.Policy|nil, loam.Diagnostic[]|nil
 function policy.open(file_name, text, kept)

@@ -11,7 +11,7 @@ local inspect = {}
 -- module lua/loam/questions/VERB.lua with a function run(made, asked).
 local VERBS = {
   check = "paths", explain = "paths", plan = "paths", test = "paths", nodes = "trees",
-  confirm = "nothing",
+  confirm = "unchecked",
 }
 
 -- Answers a query of loam_policy_inspect about the policy with this text, by core.write. A refused
