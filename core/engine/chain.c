@@ -246,6 +246,17 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
   return NULL;
 }
 
+/* Serves the order by the handler that it names; the policy is not evaluated. */
+static void *serve_by_handler(lm_order *o, const lm_record *was) {
+  lm_strategy *s = lm_provider_of_handler(o->r.handler);
+  if (!s) return NULL;
+  lm_thread_enter(o->t);
+  lm_token token = atomic_load_explicit(&lm_decision_now(o->r.site)->token, memory_order_relaxed);
+  lm_thread_leave(o->t);
+  void *p = serve_by(o, s, token, 0, was);
+  return p ? p : fail_chain(o, s, 1);
+}
+
 /* Copies the chain that the plan names for the order: the plan may be reclaimed once the thread has
  * left its active section. Returns its length; *token is of the plan's generation. */
 static uint32_t decide(const lm_order *o, uint32_t chain[LM_CHAIN_MAX], lm_token *token) {
@@ -270,6 +281,7 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
   lm_strategy *s = NULL;
   lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
   lm_assert(!was || lm_record_is_valid(was));
+  if (lm_unlikely(o->r.handler != NULL)) return serve_by_handler(o, was);
   uint32_t n = decide(o, chain, &token);
   for (uint32_t i = 0; i < n; i++) {
     s = lm_strategy_at(chain[i]);

@@ -17,6 +17,8 @@ void *lm_engine_alloc(const lm_request *r);
  * NULL. A NULL site: the block keeps its own. On failure it returns NULL, and the block is
  * unchanged. */
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
+/* lm_engine_realloc by a handler of the host in place of the policy; NULL: by the policy. */
+void *lm_engine_realloc_by(const loam_handler *handler, loam_site *site, void *ptr, size_t size);
 /* lm_engine_realloc for most blocks, without asking the chain: objects of a pool, to at most
  * LM_LARGE_MAX bytes. NULL: nothing was done. */
 void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t size);

@@ -82,6 +82,6 @@ static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_reco
 bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_assert(lm_record_is_valid(b));
   if (b->maker != LM_PROVIDER_HEAP)
-    return lm_provider_can_resize(b, s) && resize_provided(o, s, token, b);
+    return lm_provider_can_resize(b, &o->r, s) && resize_provided(o, s, token, b);
   return s->id == lm_strategy_whole(b->strategy) && resize_host(o, s, token, b);
 }

@@ -17,6 +17,7 @@
 #include "os/numa.h"
 #include "served.h"
 #include "service/control.h"
+#include "service/control_socket.h"
 #include "service/policy.h"
 
 static struct sockaddr_un own_address(void) {
@@ -32,6 +33,22 @@ static int bound_elsewhere(void) {
   int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
   return fd;
+}
+
+static void a_listener_without_a_path_or_an_owner_is_not_valid(void **state) {
+  (void)state;
+  lm_control_socket s = { .listener = { .fd = -1 } };
+  assert_true(lm_control_socket_is_valid(&s));
+  assert_int_equal(lm_control_socket_open(&s, folder), LOAM_OK);
+  assert_true(lm_control_socket_is_valid(&s));
+  lm_control_socket broken = s;
+  broken.path[0] = 0;
+  assert_false(lm_control_socket_is_valid(&broken));
+  broken = s;
+  broken.owner = 0;
+  assert_false(lm_control_socket_is_valid(&broken));
+  lm_control_socket_close(&s);
+  assert_true(lm_control_socket_is_valid(&s));
 }
 
 static int dial(void) {
@@ -64,6 +81,16 @@ static void it_answers_stats(void **state) {
   says("\"rows\":[{");
   says("\"tag\":\"control.test\"");
   loam_free(p);
+}
+
+static void an_answer_is_cut_off_where_the_buffer_ends(void **state) {
+  (void)state;
+  char small[8];
+  int fd = -1;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  lm_control_request request = { getpid(), "status", 5000 };
+  assert_int_equal(lm_control_fetch(&request, small, sizeof small, &fd), LOAM_OK);
+  assert_string_equal(small, "{\"pid\":");
 }
 
 static void it_reloads_and_tells_the_whole_error(void **state) {
@@ -787,6 +814,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(it_answers_status),
     TEST(it_answers_stats),
+    TEST(an_answer_is_cut_off_where_the_buffer_ends),
     TEST(it_reloads_and_tells_the_whole_error),
     TEST(unknown_requests_are_answered_with_the_known),
     TEST(it_answers_many_at_once),
@@ -807,6 +835,7 @@ int main(void) {
     TEST(a_robbed_service_can_be_stopped),
     TEST(where_no_descriptor_is_left_it_is_tried_again),
     TEST(a_host_that_exits_removes_its_socket),
+    TEST(a_listener_without_a_path_or_an_owner_is_not_valid),
     TEST(an_edit_goes_live),
     TEST(a_broken_edit_keeps_the_last_good),
     TEST(reloading_another_file_follows_that_one),
