@@ -3,9 +3,9 @@
 --   luajit tests/lua/compare.lua --seed 1 --count 2000 --requests 500
 --
 -- A pair is a random policy and another one, or a policy and its text with one number or one
--- strategy changed. Both are asked in plain Lua, without loam's compiler, for random requests and
--- for requests at the corners of regions. Where they differ, the comparison must have a region with
--- those strategies, or say that it is undecided; where they agree, it must have none.
+-- strategy changed. Plain Lua, without loam's compiler, decides random requests and requests at the
+-- corners of regions under both policies. Where the two answers differ, the comparison must have a
+-- region with those strategies, or say that it is undecided; where they agree, it must have none.
 
 jit.off() -- as in a policy's state
 
@@ -167,7 +167,7 @@ end
 ---@class loam.Compared { requests, regions, undecided, doubts }
 --- doubts: requests at which the comparison is undecided
 
-local MOST_REGIONS = 20 -- of a pair whose corners are asked
+local MOST_REGIONS = 20 -- of a pair, whose corners become requests
 
 local function check_all(made, texts, requests)
   local picks = { generate.plain(texts[1]), generate.plain(texts[2]) }
@@ -189,8 +189,8 @@ local function check_all(made, texts, requests)
            doubts = doubts }
 end
 
--- Compares a pair, and checks the comparison at `requests` random requests. Returns what was
--- compared; or nil and a message. A policy that is refused, for its size, gives zeros.
+-- Compares a pair, and checks the comparison at `requests` random requests. Returns the
+-- counts; or nil and a message. A policy that is refused, for its size, gives zeros.
 ---@return loam.Compared|nil, string|nil
 function compare.run(old, new, requests)
   local answers = { compare.ask(old, "verb nodes"), compare.ask(new, "verb nodes") }

@@ -3,8 +3,8 @@
 -- Each request is followed through pick, as `explain` does it, and the compiled plan has to decide
 -- as pick does. A line `request` of the query has these words: tag, file, function and module, each
 -- as "h" and its bytes in hexadecimal; then the other inputs as NAME=NUMBER; `node_free:0` is the
--- free memory of node 0. The answer has a line for each request, in their order: `chain`, and of
--- each member of the chain its name and what it is, in hexadecimal; or `failed` and the reason.
+-- free memory of node 0. The answer has a line for each request, in their order: `chain`, then the
+-- name and the description of each member of the chain in hexadecimal; or `failed` and the reason.
 
 local budget = require("loam.compiler.budget")
 local compile = require("loam.compiler.compile")

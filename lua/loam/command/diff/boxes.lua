@@ -1,4 +1,4 @@
--- boxes.lua - joins boxes, so that a difference is told as few times as possible.
+-- boxes.lua - joins neighbouring boxes, so that a report has as few regions as possible.
 --
 -- A box is a table from dimension to { lo, hi }; it has no entry for a dimension with all its
 -- values. Two boxes that differ in one dimension, in which they are neighbours, are one box.
@@ -47,7 +47,7 @@ local function widen(box, dim, lo, hi)
   end
 end
 
--- Joins the boxes of one group, which are equal but for `dim`. Appends the results to `out`.
+-- Joins the boxes of one group, which differ in `dim` alone. Appends the results to `out`.
 local function join_group(group, dim, out)
   table.sort(group, function(a, b) return range_of(a, dim) < range_of(b, dim) end)
   local last

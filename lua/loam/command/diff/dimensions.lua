@@ -136,7 +136,7 @@ local function bound_words(dim, sign, value)
   return ("%s %s= %d"):format(dim.name, sign, value)
 end
 
--- Returns what is true of a dimension in the range `lo` to `hi`, as a policy would write it.
+-- Returns the range `lo` to `hi` of a dimension as a condition that a policy could have.
 function dimensions.words(dim, lo, hi)
   local is_flag = dim.kind == "computed" or dim.field == "zero"
   if is_flag and lo == 1 then return dim.name end

@@ -1,6 +1,6 @@
 -- plans.lua - the requests for which two plans differ, as boxes.
 --
--- Both decision trees are walked at once. Each test divides the present box, and a test that the
+-- One walk goes down both decision trees. Each test divides the present box, and a test that the
 -- box has decided is passed over. Equal cells are one table, so a walk ends where the rests of the
 -- plans are equal. (Liu and Gouda, Diverse firewall design, 2008, compare decision diagrams so.)
 
@@ -10,7 +10,7 @@ local witness = require("loam.command.diff.witness")
 
 local plans = {}
 
-local MOST_STEPS = 2000000 -- of all walks of a comparison; what is left over is undecided
+local MOST_STEPS = 2000000 -- of all walks of a comparison; parts after that are undecided
 
 ---@class loam.PlanDifference a box in which the plans have these leaves
 ---@field old loam.DiffCell
@@ -100,7 +100,7 @@ function plans.compare(plan_set, a, b)
     local certain, doubtful = sorted(plan_set.dims, group)
     for _, box in ipairs(boxes.join(certain)) do
       list[#list + 1] = { old = group.old, new = group.new, box = box,
-                          point = (witness.find(plan_set.dims, box)) }
+                          point = (witness.find(plan_set.dims, box, true)) }
     end
     for _, box in ipairs(boxes.join(doubtful)) do
       list[#list + 1] = { old = group.old, new = group.new, box = box }

@@ -24,8 +24,8 @@ local regions = {}
 ---@field options table[]
 ---@field from number the smallest size
 ---@field to number the greatest size
----@field conditions string[] what is true beside the size
----@field questions string[] what is true of the site of the witness
+---@field conditions string[] conditions that are true for all its requests
+---@field questions string[] questions that the site of the witness answers with yes
 ---@field sites table[] a site of each class, with the shortest strings
 ---@field point table|nil the witness, by dimension; nil: undecided
 ---@field box table

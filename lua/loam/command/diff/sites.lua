@@ -1,9 +1,9 @@
 -- sites.lua - the pairs of plans that the sites of two policies get.
 --
--- A policy is a tree of questions about the strings of a site, with a plan at each end. The
--- questions of both are asked together: first those of the old policy, then those of the new one
--- whose answers are not known yet. An answer that no site can give beside the others is left out
--- (compiler/site_search.lua), so each pair of plans is one that some site gets.
+-- A policy is a tree of questions about the strings of a site, with a plan at each end. A walk goes
+-- down the tree of the old policy. At each plan it goes on down the tree of the new policy, where
+-- many questions have their answers already. An answer that no site can give beside the others is
+-- left out (compiler/site_search.lua), so each pair of plans is one that some site gets.
 
 local automaton = require("loam.compiler.automaton")
 local site_search = require("loam.compiler.site_search")

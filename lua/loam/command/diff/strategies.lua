@@ -123,8 +123,8 @@ local function rank_of(kind, options)
   return rank
 end
 
--- Lists the options in which the members of two chains differ, one by one; nil if a member of one
--- chain is not that of the other, changed or not.
+-- Lists the options in which the members of two chains differ. Returns nil if the chains have
+-- different members; a strategy with changed options is no different member.
 local function changed_options(old, new)
   local list = {}
   if #old ~= #new then return nil end

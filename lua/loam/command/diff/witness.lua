@@ -11,14 +11,16 @@ local ranges = require("loam.command.diff.ranges")
 
 local witness = {}
 
-local MOST_STEPS = 3000     -- of one search
+local MOST_STEPS = 3000     -- of one search for a request
+local MOST_TO_SHORTEN = 300 -- of one search for a smaller size
 local ALL_STEPS = 60000     -- of all searches of a comparison; later ones end without an answer
-local STEPS_TO_SHORTEN = 60 -- of each search for a smaller size
 
-local steps_left = ALL_STEPS
+local to_decide, to_shorten -- { left = steps } of both kinds of searches
 
 -- Begins another comparison.
-function witness.reset() steps_left = ALL_STEPS end
+function witness.reset() to_decide, to_shorten = { left = ALL_STEPS }, { left = ALL_STEPS } end
+
+witness.reset()
 
 ---@return boolean whether a dimension is an input of the request
 local function is_input(dim) return dim.field ~= nil end
@@ -142,12 +144,12 @@ local function divide(stack, inputs)
 end
 
 -- Searches the present ranges of the inputs. Returns a point (dimension -> value), or nil and
--- whether that is certain.
-local function search(bounds, inputs, most)
+-- whether that is certain. The steps are at most `most`, and are taken from `budget`.
+local function search(bounds, inputs, most, budget)
   local stack = { save(inputs) }
   while #stack > 0 do
-    if most == 0 or steps_left == 0 then return nil, false end
-    most, steps_left = most - 1, steps_left - 1
+    if most == 0 or budget.left == 0 then return nil, false end
+    most, budget.left = most - 1, budget.left - 1
     restore(inputs, table.remove(stack))
     if not is_excluded(bounds) then
       local point = tried(bounds, inputs)
@@ -158,31 +160,42 @@ local function search(bounds, inputs, most)
   return nil, true
 end
 
--- Looks for a point with a smaller size; each search halves the sizes.
-local function shortened(bounds, inputs, size, point)
+-- Looks for a point with a smaller value of one input; each search halves the values.
+local function shortened(bounds, inputs, dim, point)
   local saved = save(inputs)
-  local from, to = size.lo, point[size]
+  local from, to = dim.lo, point[dim]
   while from < to do
     restore(inputs, saved)
     local cut = math.floor((from + to) / 2)
-    size.lo, size.hi = from, cut
-    local found = search(bounds, inputs, STEPS_TO_SHORTEN)
+    dim.lo, dim.hi = from, cut
+    local found = search(bounds, inputs, MOST_TO_SHORTEN, to_shorten)
     if found then
-      point, to = found, found[size]
+      point, to = found, found[dim]
     else
       from = cut + 1
     end
   end
+  restore(inputs, saved)
   return point
 end
 
-local function search_bounds(bounds, inputs)
-  local point, is_certain = search(bounds, inputs, MOST_STEPS)
-  if not point then return nil, is_certain end
+-- Returns the inputs of which a witness has small values, the size first.
+local function inputs_to_shorten(inputs)
+  local list = {}
   for _, dim in ipairs(inputs) do
-    if dim.field == "size" then return point, true, dim end
+    if dim.field == "size" then table.insert(list, 1, dim) end
+    if dim.field == "live" then list[#list + 1] = dim end
   end
-  return point, true
+  return list
+end
+
+-- Returns a point with small values of these inputs.
+local function shortest(bounds, inputs, point)
+  for _, dim in ipairs(inputs_to_shorten(inputs)) do
+    point = shortened(bounds, inputs, dim, point)
+    dim.lo, dim.hi = point[dim], point[dim]
+  end
+  return point
 end
 
 -- ---- requests
@@ -210,19 +223,20 @@ local function completed(dims, box, point)
 end
 
 -- Finds a request in a box. Returns its values by dimension; or nil, and whether it is certain that
--- the box holds no request.
+-- the box holds no request. With `is_short`, its size is the smallest that a search finds.
 ---@param dims loam.Dimensions
+---@param is_short boolean|nil
 ---@return table|nil, boolean
-function witness.find(dims, box)
+function witness.find(dims, box, is_short)
   local bounds, inputs = bounds_of(box)
   local point, is_certain = {}, true
   if #bounds > 0 then
     point, is_certain = with_ranges(dims, box, function()
       local saved = save(inputs)
-      local found, certain, size = search_bounds(bounds, inputs)
-      if not size then return found, certain end
+      local found, certain = search(bounds, inputs, MOST_STEPS, to_decide)
+      if not found or not is_short then return found, certain end
       restore(inputs, saved)
-      return shortened(bounds, inputs, size, found), true
+      return shortest(bounds, inputs, found), true
     end)
   end
   if not point then return nil, is_certain end
