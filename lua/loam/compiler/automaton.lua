@@ -349,11 +349,15 @@ local function pop(waiting)
 end
 
 -- Looks at the states in the order of `rank(live)`. Returns a string, or nil; and whether a string
--- was too long to go on from, so that states beyond it were not seen.
-local function search(live, longest, rank)
+-- was too long to go on from, so that states beyond it were not seen. After `most` states the
+-- search ends without a string.
+local function search(live, longest, rank, most)
   local seen, cut, waiting = { [name_of(live)] = true }, false, { least = 0, most = 0 }
+  local left = most or math.huge
   push(waiting, rank(live), { live = live, text = "" })
   for from in pop, waiting do
+    left = left - 1
+    if left < 0 then return nil, true end
     if #from.text == longest then
       cut = true
     else
@@ -390,14 +394,15 @@ function automaton.search(wanted, longest)
   return (search(live, longest, by_length))
 end
 
--- Like automaton.search, but the string is a shortest one. This can take longer.
+-- Like automaton.search, but the string is a shortest one. This can take longer, so the result is
+-- nil also after `most` states.
 ---@param wanted table[] pairs { automaton, answer }
 ---@return string|nil
-function automaton.shortest(wanted, longest)
+function automaton.shortest(wanted, longest, most)
   local live = starts(wanted)
   if not live then return nil end
   if live.missing == 0 then return "" end
-  return (search(live, longest, by_length))
+  return (search(live, longest, by_length, most))
 end
 
 return automaton

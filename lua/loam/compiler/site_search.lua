@@ -88,12 +88,15 @@ function site_search.on(path, site)
   return where
 end
 
--- Returns the site with the shortest strings that gives the answers of `path`. There has to be a
--- site that gives them.
-function site_search.shortest(path)
+local MOST_STATES = 20000 -- of one search for a shortest string
+
+-- Returns the site with the shortest strings that gives the answers of `path`. `site` gives these
+-- answers too; it has the string of a field whose search would take too long.
+function site_search.shortest(path, site)
   local where = {}
   for field, longest in pairs(LONGEST) do
-    where[field] = automaton.shortest(wanted_of(path, field), longest)
+    where[field] = automaton.shortest(wanted_of(path, field), longest, MOST_STATES)
+      or site[field]
   end
   return where
 end

@@ -134,12 +134,12 @@ end
 
 local function compare_sites(made, old, new)
   local by_key, plan_set = {}, made.plans
-  sites.each_pair(old.root, new.root, function(a, b, path)
+  sites.each_pair(old.root, new.root, function(a, b, path, site)
     made.pairs = made.pairs + 1
     local found = plans.compare(plan_set, a, b)
     made.left_over = made.left_over + found.left_over
     if #found == 0 then return end
-    local where = site_search.shortest(path)
+    local where = site_search.shortest(path, site)
     local class = { site = where, questions = questions_of(path, where) }
     for _, one in ipairs(found) do add(made, by_key, one, class) end
   end)
