@@ -50,8 +50,8 @@ describe("loam", function()
   end)
 
   it("explains each command with an example", function()
-    for _, verb in ipairs { "check", "explain", "plan", "test", "compile", "run", "ps", "status",
-                            "stats", "reload", "rebalance", "demote", "doctor" } do
+    for _, verb in ipairs { "check", "explain", "plan", "diff", "test", "compile", "run", "ps",
+                            "status", "stats", "reload", "rebalance", "demote", "doctor" } do
       local status, by_option = run(verb .. " --help")
       assert.equal(0, status)
       assert.matches("Usage: loam " .. verb, by_option.out, 1, true)
