@@ -2,7 +2,9 @@
  * environment, at the program's first allocation or at our constructor, whichever comes first. This
  * file also writes the messages for people.
  *
- *   LOAM_POLICY, LOAM_WATCH=1, LOAM_LENIENT=1   the options of `loam run`
+ *   LOAM_POLICY, LOAM_LENIENT=1, LOAM_SERVICE=1   the options of `loam run`
+ *   LOAM_WATCH=1         a service thread of this process follows the policy file. `loam run
+ *                        --watch` follows it from outside instead, unless it has --service
  *   LOAM_RUN=PID         the process that `loam run` became. A policy that is refused at start
  *                        stops this process only. Its children may start while the file is being
  *                        edited; they use the built-in default policy, with a warning. The
@@ -30,14 +32,14 @@ _Atomic int host_state;
 typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
 
 static bad_free on_bad_free;
-static bool tell_events, strict, is_told, follow, guard_report;
+static bool tell_events, strict, is_told, follow, service, guard_report;
 static long run_pid;             /* the process that `loam run` became; 0: none */
 static struct stat stderr_first; /* the file of descriptor 2 at the start; zeroed: it was closed */
 
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
  * streams belong to the program. */
 __attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
-  char line[8192] = "loam: ";
+  char line[4608] = "loam: "; /* small, because a thread with a small stack may come here */
   size_t before = strlen(line), room = sizeof line - before - 1;
   va_list arguments;
   va_start(arguments, format);
@@ -138,6 +140,7 @@ static void read_environment(void) {
   strict = !is_lenient();
   is_told = is_refusal_told();
   follow = read_word("LOAM_WATCH", "0|1");
+  service = read_word("LOAM_SERVICE", "0|1");
   guard_report = !read_word("LOAM_GUARD_REPORT", "1|0");
 }
 
@@ -152,6 +155,7 @@ static void start(void) {
     .lenient = !strict,
     .guard_report = guard_report,
     .system = &next,
+    .guest = !service,
   };
   loam_on_event(on_event, NULL);
   loam_status status = loam_start(&config);

@@ -336,6 +336,49 @@ static report load_text_locked(const char *name, const char *path, const char *t
   return result;
 }
 
+/* ---- images of the board ---- */
+
+/* The hash of the image that lm_policy_load_image_locked was given last; under `load_lock`. */
+static uint64_t published_hash;
+
+bool lm_policy_try_begin(void) {
+  (void)lm_thread_inside_begin();
+  if (!pthread_mutex_trylock(&load_lock)) return true;
+  lm_thread_inside_end(lm_thread_self);
+  return false;
+}
+
+void lm_policy_begin(void) { lock(&load_lock); }
+void lm_policy_end(void) { unlock(&load_lock); }
+
+loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t size) {
+  load l = { .source = { path, bytes, size, &limits, .is_host = true }, .path = path };
+  l.hash = published_hash = hash_policy(bytes, size);
+  loam_status status = lm_policy_image_open(bytes, size, true, &l.opened.image);
+  if (status == LOAM_OK) status = plan_sites(&l);
+  if (status == LOAM_OK) status = go_live(&l);
+  else if (!l.opened.image) lm_metadata_free(bytes);
+  lm_policy_image_close(l.opened.image); /* NULL if it became live */
+  lm_metadata_free(l.plan);
+  return status;
+}
+
+void lm_policy_note_published_locked(loam_status status, const char *path) {
+  note_attempt(status, path, published_hash);
+}
+
+void lm_policy_announce_published(loam_status status) {
+  uint64_t generation = atomic_load(&lm_site_generation);
+  if (status != LOAM_OK)
+    lm_error_event(LOAM_EVENT_POLICY_REFUSED, generation, NULL, "%s", loam_error());
+  else
+    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL,
+                   "the policy on the board is live as generation %llu",
+                   (unsigned long long)generation);
+  void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
+  if (status == LOAM_OK && announce_live) announce_live(lm_policy_is_followed());
+}
+
 bool lm_policy_is_followed(void) {
   lock(&live_lock);
   bool wanted = live && lm_policy_image_applies_live(live);
