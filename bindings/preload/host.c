@@ -78,13 +78,19 @@ static bool has_stderr(void) {
          now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
 }
 
+/* Tells whether a refused policy is told by this process: by the one that `loam run` became, if it
+ * has a service thread. Else the watcher tells it, and the board. The caller may be inside malloc
+ * of a program that has given up the right to make system calls. */
+static bool tells_refusals(void) { return (service || follow) && run_pid == (long)getpid(); }
+
 /* Writes what a person has to know who did not set LOAM_EVENTS: a limit or a denial that may end
  * the program, and a policy that was refused while the program runs. A policy is refused in all
  * processes that follow the file: only the one that `loam run` became says so, in one line. */
 static void tell_by_default(const loam_event *event) {
-  if (!has_stderr()) return;
-  if (event->kind == LOAM_EVENT_UNSERVED) tell("%s", event->message);
-  if (event->kind == LOAM_EVENT_POLICY_REFUSED && run_pid == (long)getpid())
+  bool is_refusal = event->kind == LOAM_EVENT_POLICY_REFUSED && tells_refusals();
+  if ((!is_refusal && event->kind != LOAM_EVENT_UNSERVED) || !has_stderr()) return;
+  if (!is_refusal) tell("%s", event->message);
+  else
     tell("policy refused, the last good one stays: %.*s", (int)strcspn(event->message, "\n"),
          event->message);
 }
@@ -157,6 +163,7 @@ static void start(void) {
     .system = &next,
     .guest = !service,
   };
+  caller_start();
   loam_on_event(on_event, NULL);
   loam_status status = loam_start(&config);
   if (status == LOAM_OK || status == LOAM_ESTATE) return;

@@ -12,7 +12,9 @@
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/guard_fault.h"
+#include "heap/large.h"
 #include "os/error.h"
+#include "os/numa.h"
 #include "os/sys.h"
 #include "service/board.h"
 #include "service/control.h"
@@ -58,11 +60,19 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
 /* Returns whether a configuration asks for the service thread. */
 static bool has_service(const loam_config *config) { return config->watch || config->control > 0; }
 
+/* Reads the files of the machine that a policy may need which is published later. The program may
+ * have given up the right to open files by then. */
+static void learn_machine(void) {
+  (void)lm_large_guard_max();
+  (void)lm_numa_nodes();
+}
+
 /* A guest follows the board of its tree, and obeys the policy that was published there last.
  * Returns whether it does; else it loads the policy file. */
 static bool is_obeying_board(const loam_config *config) {
   if (!config->guest || has_service(config)) return false;
   lm_board_follow();
+  if (lm_board_halves()) learn_machine();
   lm_publish_obey_if_new();
   return atomic_load(&lm_site_generation) > 0;
 }

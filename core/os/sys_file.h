@@ -28,7 +28,8 @@ int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private
  * mapping. */
 int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out);
 
-/* Maps part of a file, shared and readable only, in place of memory that the process has mapped.
+/* Maps part of a file, shared and readable only, in place of memory that the process has mapped,
+ * for touches one here and one there (lm_sys_file_scattered).
  * Nothing in the process can make the mapping writable if `fd` is open for reading alone. After a
  * failure the memory is as before. */
 int lm_sys_file_cover(int fd, uint64_t offset, void *at, size_t size);

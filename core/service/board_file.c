@@ -80,6 +80,7 @@ const char *lm_board_file_follow(const char *path) {
     return NULL;
   }
   int error = lm_sys_file_attach(fd, LM_BOARD_HALVES_AT, 2 * LM_BOARD_HALF, false, &halves);
+  if (!error) (void)lm_sys_file_scattered(halves, 2 * LM_BOARD_HALF);
   if (!error) error = lm_published_map(fd, offsetof(lm_board, news));
   lm_sys_file_close(fd);
   if (!error) return halves;
